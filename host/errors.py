@@ -1,0 +1,49 @@
+"""The errors edgekit raises on purpose; the command line prints each as one line.
+
+    EdgekitError                    exit code
+    ├── InputError                  2   bad file, bad argument, unsupported model
+    ├── UnreachableError            3   the board does not answer
+    ├── AuthenticationError         4   login or host key refused
+    ├── IncompatibleError           5   board, features or memory do not fit the bundle
+    ├── TransferError               6   transfer or verification failed
+    ├── RolledBackError             7   the new release was unhealthy; the old one runs
+    └── PartialFleetError           8   some boards failed
+
+Every message says what was expected, what was found, and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class EdgekitError(Exception):
+    """Base of every deliberate error; `exit_code` is what the command line returns."""
+
+    exit_code = 1
+
+
+class InputError(EdgekitError):
+    exit_code = 2
+
+
+class UnreachableError(EdgekitError):
+    exit_code = 3
+
+
+class AuthenticationError(EdgekitError):
+    exit_code = 4
+
+
+class IncompatibleError(EdgekitError):
+    exit_code = 5
+
+
+class TransferError(EdgekitError):
+    exit_code = 6
+
+
+class RolledBackError(EdgekitError):
+    exit_code = 7
+
+
+class PartialFleetError(EdgekitError):
+    exit_code = 8

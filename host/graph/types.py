@@ -1,0 +1,193 @@
+"""The graph: a typed DAG of operators over named tensors, in a valid running order.
+
+Everything here is immutable. A pass takes a `Graph` and returns another one.
+Images are NHWC. Shapes are static: the importer refuses what it cannot make static.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Shape = tuple[int, ...]
+
+
+class DType(enum.Enum):
+    """Element type; the value is the name used in manifests, C symbols and messages."""
+
+    F32 = "f32"
+    F16 = "f16"
+    I8 = "s8"
+    U8 = "u8"
+    I16 = "s16"
+    I32 = "s32"
+    I64 = "s64"
+    BOOL = "bool"
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        return np.dtype(_NUMPY[self])
+
+    @property
+    def bytes(self) -> int:
+        return self.numpy.itemsize
+
+    @property
+    def is_quantized(self) -> bool:
+        return self in (DType.I8, DType.U8)
+
+
+_NUMPY = {
+    DType.F32: np.float32,
+    DType.F16: np.float16,
+    DType.I8: np.int8,
+    DType.U8: np.uint8,
+    DType.I16: np.int16,
+    DType.I32: np.int32,
+    DType.I64: np.int64,
+    DType.BOOL: np.bool_,
+}
+
+
+class Activation(enum.Enum):
+    """An activation that is a clamp of its operand, so that it can be fused."""
+
+    NONE = "none"
+    RELU = "relu"
+    RELU6 = "relu6"
+    RELU_N1_TO_1 = "relu_n1_to_1"
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Lower and upper bound in real (dequantized) units."""
+        inf = float("inf")
+        return {"none": (-inf, inf), "relu": (0.0, inf), "relu6": (0.0, 6.0)}.get(
+            self.value, (-1.0, 1.0)
+        )
+
+
+@dataclass(frozen=True)
+class Padding:
+    """Zero (or zero-point) rows and columns around an image."""
+
+    top: int = 0
+    bottom: int = 0
+    left: int = 0
+    right: int = 0
+
+    @property
+    def any(self) -> bool:
+        return bool(self.top or self.bottom or self.left or self.right)
+
+
+@dataclass(frozen=True, eq=False)
+class Quant:
+    """real = scale · (stored − zero_point); per tensor (one value) or per channel of `axis`."""
+
+    scale: NDArray[np.float32]
+    zero_point: NDArray[np.int64]
+    axis: int = 0
+
+    @property
+    def per_channel(self) -> bool:
+        return self.scale.size > 1
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """One edge of the graph; `data` holds the value of a constant.
+
+    `sparse` marks a constant that the file stored as a sparse tensor: `data` is its dense
+    value, and kernels for sparse weights may be chosen for it.
+    """
+
+    name: str
+    shape: Shape
+    dtype: DType
+    quant: Quant | None = None
+    data: Array | None = None
+    sparse: bool = False
+
+    @property
+    def elements(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * self.dtype.bytes
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Attributes of one operator. Subclasses: one file per family in this folder.
+
+    `kind` names the operator in messages, plans and timings (snake case).
+    """
+
+    kind: ClassVar[str] = ""
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        """Shape and dtype of each output; raises `ShapeError` if the inputs do not fit."""
+        raise NotImplementedError
+
+    def reference(
+        self,
+        x: Sequence[Array | None],
+        ins: Sequence[Tensor | None],
+        outs: Sequence[Tensor],
+    ) -> list[Array]:
+        """Values of the outputs: the definition that every kernel is tested against."""
+        raise NotImplementedError
+
+
+class ShapeError(ValueError):
+    """The inputs of an operator do not fit together; the importer adds which operator."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """`op` applied to named tensors; an absent optional input is None."""
+
+    name: str
+    op: Operator
+    inputs: tuple[str | None, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """A variable that lives between runs; `initial` has its shape and dtype."""
+
+    name: str
+    initial: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Nodes in a valid order; reads and writes of a state keep the order of this tuple."""
+
+    name: str
+    tensors: Mapping[str, Tensor]
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    states: Mapping[str, State] = field(default_factory=dict)
+
+    def producer(self) -> dict[str, Node]:
+        """The node that writes each tensor."""
+        return {t: n for n in self.nodes for t in n.outputs}
+
+    def consumers(self) -> dict[str, list[Node]]:
+        """The nodes that read each tensor (graph outputs are not nodes)."""
+        users: dict[str, list[Node]] = {t: [] for t in self.tensors}
+        for node in self.nodes:
+            for t in dict.fromkeys(node.inputs):
+                if t is not None:
+                    users[t].append(node)
+        return users

@@ -1,0 +1,110 @@
+"""Board profiles: one small TOML file per board, each inheriting from a more general one."""
+
+from __future__ import annotations
+
+import functools
+import platform
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+_FOLDER = Path(__file__).parent / "boards"
+
+
+@dataclass(frozen=True)
+class BoardProfile:
+    """What the compiler needs to know of a board. Sizes in bytes; 0 means unknown.
+
+    `simd` names the header under device/kernels/simd that kernels are built with;
+    `features` are the CPU features (names of /proc/cpuinfo) a bundle for this board needs;
+    `vlen_bits` is the RVV register length that kernels were built for.
+    """
+
+    name: str
+    description: str
+    arch: str
+    target: str
+    cpu: str
+    simd: str
+    core: str = ""
+    features: tuple[str, ...] = ()
+    vlen_bits: int = 0
+    cores: int = 1
+    l1d_bytes: int = 32768
+    l2_bytes: int = 0
+    l3_bytes: int = 0
+    memory_bytes: int = 0
+    abstract: bool = False
+
+
+class UnknownBoardError(ValueError):
+    """No such profile, or a profile that cannot be read."""
+
+
+def board_names() -> list[str]:
+    """Names of the boards a model can be compiled for, `local` first."""
+    names = [p.stem for p in sorted(_FOLDER.glob("*.toml"))]
+    return ["local", *(n for n in names if not _raw(n).get("abstract", False))]
+
+
+def load_board(name: str) -> BoardProfile:
+    """The profile `name`; `local` is the best x86 or ARM profile this machine can run."""
+    profile = _local() if name == "local" else _load(name)
+    if profile.abstract:
+        raise UnknownBoardError(f"board profile '{name}' is only a base for others")
+    return profile
+
+
+@functools.cache
+def _raw(name: str) -> dict[str, Any]:
+    path = _FOLDER / f"{name}.toml"
+    if not name.replace("-", "").isalnum() or not path.is_file():
+        known = ", ".join(["local", *sorted(p.stem for p in _FOLDER.glob("*.toml"))])
+        raise UnknownBoardError(f"expected a board profile ({known}), found '{name}'")
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def _merged(name: str) -> dict[str, Any]:
+    raw = _raw(name)
+    base = _merged(raw["inherits"]) if "inherits" in raw else {}
+    base.pop("abstract", None)
+    return base | {k: v for k, v in raw.items() if k != "inherits"}
+
+
+def _load(name: str) -> BoardProfile:
+    merged = _merged(name) | {"name": name}
+    known = {f.name for f in fields(BoardProfile)}
+    if unknown := sorted(set(merged) - known):
+        raise UnknownBoardError(f"board profile '{name}': unknown keys {', '.join(unknown)}")
+    merged["features"] = tuple(merged.get("features", ()))
+    return BoardProfile(**merged)
+
+
+def _local() -> BoardProfile:
+    """First of this machine's candidate profiles whose features it all has."""
+    machine = platform.machine()
+    flags = cpu_flags()
+    candidates = {
+        "x86_64": ("x86-64-v4", "x86-64-v3", "x86-64"),
+        "aarch64": ("a76", "generic-aarch64"),
+        "armv7l": ("generic-armv7",),
+        "riscv64": ("rv64gc",),
+    }.get(machine)
+    if candidates is None:
+        raise UnknownBoardError(f"no board profile for this machine's architecture '{machine}'")
+    for name in candidates:
+        found = _load(name)
+        if set(found.features) <= flags:
+            return BoardProfile(**{**found.__dict__, "name": "local", "abstract": False})
+    raise UnknownBoardError(f"this machine's CPU has none of {', '.join(candidates)}")
+
+
+@functools.cache
+def cpu_flags() -> frozenset[str]:
+    """Feature names of this machine's first CPU, as the kernel prints them."""
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("flags", "Features"):
+            return frozenset(value.split())
+    return frozenset()
