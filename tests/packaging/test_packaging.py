@@ -1,0 +1,126 @@
+"""The package as users get it: wheel, wheel from sdist, editable. Built without network."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("host", "device", "kb")
+IMPORTS = "import edgekit.host, edgekit.device, edgekit.kb; print(edgekit.host.__file__)"
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def tracked_files() -> set[str]:
+    """Files of the packages that git knows, as they must stand in the wheel."""
+    listed = run("git", "ls-files", "-z", "--", *PACKAGES, cwd=ROOT).split("\0")
+    return {f"edgekit/{name}" for name in listed if name and (ROOT / name).exists()}
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tracked files: building must neither need git nor leave anything behind."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in run("git", "ls-files", "-z", cwd=ROOT).split("\0"):
+        source = ROOT / name
+        if name and not name.startswith(("models/", "tests/")) and source.exists():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target, follow_symlinks=False)
+    return folder
+
+
+def build(kind: str, source: Path, out: Path) -> Path:
+    run(sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", out, cwd=source)
+    (built,) = out.iterdir()
+    return built
+
+
+def packaged_files(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {n for n in archive.namelist() if ".dist-info/" not in n}
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", checkout, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment that sees this one's dependencies, but not its editable edgekit."""
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder, with_pip=False, symlinks=True)
+    return folder / "bin" / "python"
+
+
+def install(python: Path, *what: str | Path) -> None:
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet")
+    offline = ("--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check")
+    run(*pip, *offline, "--force-reinstall", *what, cwd=ROOT)
+
+
+def test_wheel_holds_exactly_the_tree(wheel: Path) -> None:
+    assert packaged_files(wheel) == tracked_files()
+
+
+def test_wheel_from_sdist_is_the_same(checkout: Path, wheel: Path, tmp_path: Path) -> None:
+    sdist = build("sdist", checkout, tmp_path / "sdist")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path / "source", filter="data")
+    (source,) = (tmp_path / "source").iterdir()
+    rebuilt = build("wheel", source, tmp_path / "wheel")
+    assert rebuilt.read_bytes() == wheel.read_bytes()
+
+
+def test_sdist_leaves_out_what_is_not_the_package(checkout: Path, tmp_path: Path) -> None:
+    sdist = build("sdist", checkout, tmp_path / "sdist")
+    with tarfile.open(sdist) as archive:
+        tops = {Path(name).parts[1] for name in archive.getnames()}
+    assert {"host", "device", "kb", "README.md", "LICENSE", "pyproject.toml"} <= tops
+    assert tops.isdisjoint({"models", "tests", ".ci"})
+
+
+def test_installed_wheel_imports(wheel: Path, bare_python: Path, tmp_path: Path) -> None:
+    install(bare_python, wheel)
+    place = run(bare_python, "-c", IMPORTS, cwd=tmp_path)
+    assert "site-packages" in place
+    assert (bare_python.parent / "edgekit").exists()
+
+
+def test_editable_install_imports_the_tree(
+    checkout: Path, bare_python: Path, tmp_path: Path
+) -> None:
+    # Built in this environment, which has hatchling; a .pth file then points at the checkout.
+    built = tmp_path / "editable"
+    built.mkdir()
+    program = f"import hatchling.build as b; b.build_editable({str(built)!r})"
+    run(sys.executable, "-c", program, cwd=checkout)
+    (editable,) = built.iterdir()
+    install(bare_python, editable)
+    place = run(bare_python, "-c", IMPORTS, cwd=tmp_path)
+    assert Path(place.strip()).resolve() == (checkout / "host" / "__init__.py").resolve()
+
+
+def test_device_package_needs_only_the_standard_library(checkout: Path, tmp_path: Path) -> None:
+    shutil.copytree(checkout / "device", tmp_path / "edgekit" / "device")
+    program = (
+        "import pkgutil, importlib, edgekit.device as d\n"
+        "for m in pkgutil.iter_modules(d.__path__):\n"
+        "    if m.name != '__main__': print(importlib.import_module('edgekit.device.' + m.name))"
+    )
+    # The base interpreter without site-packages: any third-party import fails.
+    python = Path(sys.base_prefix) / "bin" / Path(sys.executable).resolve().name
+    assert "edgekit.device.version" in run(python, "-S", "-c", program, cwd=tmp_path)
