@@ -1,0 +1,111 @@
+"""A contender's process, seen from the side that compares."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from edgekit.host.bench.cases import InputSpec
+from edgekit.host.errors import InputError
+
+_SCRIPT = Path(__file__).parent / "worker.py"
+# These slow NumPy's own BLAS down on some machines and would tilt a comparison.
+_HARMFUL = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+# A peer that needs an older Python or NumPy than edgekit's lives in an environment of its own.
+_INTERPRETER_VARIABLE = {"tflite-runtime": "EDGEKIT_TFLITE_RUNTIME_PYTHON"}
+
+
+class Worker:
+    """One contender in its own process; use as a context manager.
+
+    kind: "edgekit", "litert:SET" or "tflite-runtime:SET" with SET one of
+    worker.KERNEL_SETS. model: the .tflite file, or for edgekit the folder with model.so and
+    weights.bin. cpus: the cores its threads are pinned to; empty for no pinning.
+    Raises InputError if the engine is not installed or fails on the model.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        model: Path,
+        threads: int = 1,
+        cpus: tuple[int, ...] = (),
+        deadline_s: float = 300.0,
+    ) -> None:
+        self.kind = kind
+        self._deadline_s = deadline_s
+        variable = _INTERPRETER_VARIABLE.get(kind.partition(":")[0], "")
+        python = os.environ.get(variable) or sys.executable
+        environment = {k: v for k, v in os.environ.items() if k not in _HARMFUL}
+        cpu_list = ",".join(str(c) for c in cpus)
+        self._process = subprocess.Popen(
+            [python, str(_SCRIPT), kind, str(model), str(threads), cpu_list],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+        )
+        try:
+            hello = self._reply()
+        except InputError:
+            self.close()
+            raise
+        self.version = str(hello["version"])
+        self.stateful = bool(hello["stateful"])
+        self.inputs = tuple(InputSpec(tuple(i["shape"]), i["dtype"]) for i in hello["inputs"])
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, inputs: Path, outputs: Path, steps: int = 1) -> None:
+        """Runs every row of `inputs` (.npz: in0, in1, ...) and writes `outputs` (out0, ...)."""
+        self._ask({"do": "run", "inputs": str(inputs), "outputs": str(outputs), "steps": steps})
+
+    def time(self, count: int) -> list[int]:
+        """Nanoseconds of each of `count` inferences."""
+        return [int(ns) for ns in self._ask({"do": "time", "count": count})["ns"]]
+
+    def close(self) -> None:
+        process = self._process
+        with contextlib.suppress(BrokenPipeError):
+            if process.stdin:
+                process.stdin.close()
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+    def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        # A dead process is found by _reply, which knows its exit code.
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(question).encode() + b"\n")
+            self._process.stdin.flush()
+        return self._reply()
+
+    def _reply(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], self._deadline_s)
+        if not ready:
+            self._process.kill()
+            raise InputError(f"{self.kind}: no answer within {self._deadline_s:.0f} s")
+        line = self._process.stdout.readline()
+        if not line:
+            code = self._process.wait()
+            raise InputError(f"{self.kind}: its process ended with exit code {code}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise InputError(f"{self.kind}: {answer['error']}")
+        return answer
