@@ -1,0 +1,231 @@
+"""The runtime's commands: one JSON document on stdout, errors too, never a traceback."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NoReturn, Optional
+
+from edgekit.device.errors import DeviceError, InputError
+
+Document = Dict[str, Any]
+
+
+class _Parser(argparse.ArgumentParser):
+    """Usage errors become the same document as all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; see: {self.prog} --help")
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    """Runs one command; returns the exit code of spec 00."""
+    try:
+        options = _parser().parse_args(arguments)
+        run: Callable[[argparse.Namespace], Document] = options.run
+        document, code = run(options), 0
+    except DeviceError as error:
+        document, code = _error(error.kind, str(error)), error.exit_code
+    except KeyboardInterrupt:
+        document, code = _error("interrupted", "interrupted"), 130
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        text = f"{where}expected to read or write it, found {error.strerror or error}"
+        document, code = _error("transfer", text), 6
+    except Exception as error:
+        document, code = _error("bug", f"{type(error).__name__}: {error}"), 1
+    sys.stdout.write(json.dumps(document) + "\n")
+    sys.stdout.flush()
+    return code
+
+
+def _error(kind: str, message: str) -> Document:
+    return {"error": {"kind": kind, "message": " ".join(message.split())}}
+
+
+def _probe(options: argparse.Namespace) -> Document:
+    from edgekit.device.probe import probe
+
+    return {"schema": "edgekit.probe/1", **asdict(probe(options.root))}
+
+
+def _plan(options: argparse.Namespace) -> Document:
+    from edgekit.device.release import plan
+    from edgekit.device.store import Store
+
+    found = plan(Store(options.root), options.release, options.allow_downgrade)
+    return {"schema": "edgekit.plan/1", **asdict(found)}
+
+
+def _apply(options: argparse.Namespace) -> Document:
+    from edgekit.device.release import apply
+    from edgekit.device.store import Store
+
+    outcome = apply(
+        Store(options.root), options.release, _checker(options), _say, options.allow_downgrade
+    )
+    return {"schema": "edgekit.apply/1", **asdict(outcome)}
+
+
+def _activate(options: argparse.Namespace) -> Document:
+    from edgekit.device.release import activate
+    from edgekit.device.store import Store
+
+    outcome = activate(Store(options.root), options.release, _checker(options), _say)
+    return {"schema": "edgekit.apply/1", **asdict(outcome)}
+
+
+def _rollback(options: argparse.Namespace) -> Document:
+    from edgekit.device.release import rollback
+    from edgekit.device.store import Store
+
+    return {"schema": "edgekit.apply/1", **asdict(rollback(Store(options.root)))}
+
+
+def _status(options: argparse.Namespace) -> Document:
+    from edgekit.device.release import status
+    from edgekit.device.store import Store
+
+    return {"schema": "edgekit.status/1", **asdict(status(Store(options.root)))}
+
+
+def _health(options: argparse.Namespace) -> Document:
+    from edgekit.device.release import UnhealthyError, current_release
+    from edgekit.device.store import Store
+
+    manifest, folder = current_release(Store(options.root))
+    try:
+        found = _checker(options)(folder)
+    except UnhealthyError as error:
+        raise DeviceError(
+            f"release {manifest.id} is unhealthy: {error}; go back with rollback, or deploy again"
+        ) from None
+    return {"schema": "edgekit.health/1", "release": manifest.id, "health": found}
+
+
+def _golden(options: argparse.Namespace) -> Document:
+    from edgekit.device.golden import check_golden, limit_life
+    from edgekit.device.store import read_manifest
+
+    limit_life(options.seconds)
+    manifest = read_manifest(options.folder)
+    found = check_golden(options.folder, manifest)
+    return {"schema": "edgekit.health/1", "release": manifest.id, "health": found}
+
+
+def _run(options: argparse.Namespace) -> Document:
+    from edgekit.device.bench import run_times
+    from edgekit.device.library import open_model
+    from edgekit.device.npz import read_npz, write_npz
+    from edgekit.device.release import current_release
+    from edgekit.device.store import Store
+
+    manifest, folder = current_release(Store(options.root))
+    inputs = read_npz(options.input)
+    model = open_model(folder, manifest, options.threads)
+    outputs, times = model.run(inputs)
+    write_npz(options.output, outputs)
+    return {
+        "schema": "edgekit.run/1",
+        "release": manifest.id,
+        "model": manifest.model.name,
+        "threads": model.threads,
+        **run_times(manifest.operators, times),
+    }
+
+
+def _bench(options: argparse.Namespace) -> Document:
+    from edgekit.device.bench import BenchPlan, bench
+    from edgekit.device.golden import golden_inputs
+    from edgekit.device.library import open_model
+    from edgekit.device.npz import read_npz
+    from edgekit.device.probe import conditions
+    from edgekit.device.release import current_release
+    from edgekit.device.store import Store
+
+    manifest, folder = current_release(Store(options.root))
+    inputs = read_npz(options.input) if options.input else golden_inputs(folder, manifest)
+    before = conditions()
+    model = open_model(folder, manifest, options.threads)
+    found = bench(model, inputs, BenchPlan(options.count, options.warmup, options.seconds))
+    return {
+        "schema": "edgekit.bench.model/1",
+        "release": manifest.id,
+        "model": manifest.model.name,
+        **found,
+        "arena_bytes": manifest.memory.arena_bytes,
+        "weights_bytes": manifest.memory.weights_bytes,
+        "conditions": {"before": asdict(before), "after": asdict(conditions())},
+    }
+
+
+def _checker(options: argparse.Namespace) -> Callable[[Path], Document]:
+    from edgekit.device.golden import check_in_subprocess
+
+    return lambda folder: check_in_subprocess(folder, options.seconds)
+
+
+def _say(state: str) -> None:
+    """States go to stderr as they begin, for whoever watches."""
+    sys.stderr.write(f"state {state}\n")
+    sys.stderr.flush()
+
+
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= 1 << 20:
+        raise argparse.ArgumentTypeError(f"expected a positive whole number, found {text!r}")
+    return int(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="runtime.pyz", description="Releases and runs edgekit models here.")
+    parser.add_argument(
+        "--root",
+        type=Path,
+        default=Path.home() / ".edgekit",
+        help="directory of the releases (~/.edgekit)",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
+
+    def command(
+        name: str, run: Callable[[argparse.Namespace], Document], what: str
+    ) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=what, description=what)
+        sub.set_defaults(run=run)
+        return sub
+
+    command("probe", _probe, "what this board is")
+    command("status", _status, "what runs")
+    command("rollback", _rollback, "swap the current and the previous release")
+    for name, run, what in (
+        ("plan", _plan, "which files of a sent manifest are missing"),
+        ("apply", _apply, "put a sent release into service"),
+        ("activate", _activate, "put an installed release into service"),
+        ("health", _health, "check the golden output of the current release"),
+    ):
+        sub = command(name, run, what)
+        if name != "health":
+            sub.add_argument("release", help="id of the release")
+        sub.add_argument("--allow-downgrade", action="store_true")
+        sub.add_argument("--seconds", type=_positive, default=60, help="limit of the health check")
+    sub = command("golden", _golden, "the health check itself, in this process")
+    sub.add_argument("--folder", type=Path, required=True)
+    sub.add_argument("--seconds", type=_positive, default=60)
+    sub = command("run", _run, "one inference of the current release")
+    sub.add_argument("--input", type=Path, required=True, help=".npz, arrays named as in the model")
+    sub.add_argument("--output", type=Path, required=True, help=".npz to write")
+    sub.add_argument("--threads", type=_positive, default=1)
+    sub = command("bench", _bench, "latency of the current release")
+    sub.add_argument("--input", type=Path, help=".npz; the golden input if left out")
+    sub.add_argument("--threads", type=_positive, default=1)
+    sub.add_argument("--count", type=_positive, default=0, help="runs; by time if left out")
+    sub.add_argument("--warmup", type=_positive, default=3)
+    sub.add_argument("--seconds", type=_positive, default=2, help="time to spend")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

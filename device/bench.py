@@ -1,0 +1,80 @@
+"""Times a model: warm up, then many runs, told by median and spread instead of mean."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
+
+from edgekit.device.library import Model, RunTimes
+from edgekit.device.manifest import OperatorSpec
+
+_MIN_COUNT = 10
+_MAX_COUNT = 1000
+
+
+@dataclass(frozen=True)
+class BenchPlan:
+    """`count` runs after `warmup`; a count of 0 means as many as fit into `seconds`."""
+
+    count: int = 0
+    warmup: int = 3
+    seconds: float = 2.0
+
+
+def bench(model: Model, inputs: Mapping[str, Any], plan: BenchPlan) -> Dict[str, Any]:
+    """The `latency_ms` and `operators` of the document edgekit.bench.model/1."""
+    model.set_inputs(inputs)
+    start = time.monotonic()
+    model.bench(max(plan.warmup, 1))
+    each = (time.monotonic() - start) / max(plan.warmup, 1)
+    fitting = int(plan.seconds / max(each, 1e-7))
+    count = plan.count or min(max(fitting, _MIN_COUNT), _MAX_COUNT)
+    times = model.bench(count)
+    return {
+        "threads": model.threads,
+        "latency_ms": latency(times.totals),
+        "operators": operator_shares(model.description.operators, times.operators),
+    }
+
+
+def latency(nanoseconds: Sequence[int]) -> Dict[str, Any]:
+    """Median, 10th and 90th percentile in milliseconds, and the number of runs."""
+    ordered = sorted(nanoseconds)
+    return {
+        "median": percentile(ordered, 50) / 1e6,
+        "p10": percentile(ordered, 10) / 1e6,
+        "p90": percentile(ordered, 90) / 1e6,
+        "n": len(ordered),
+    }
+
+
+def percentile(ordered: Sequence[int], percent: float) -> float:
+    """Of a sorted sequence, with linear interpolation between neighbors."""
+    position = (len(ordered) - 1) * percent / 100
+    low = int(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
+def operator_shares(
+    specs: Sequence[OperatorSpec], rows: Sequence[Tuple[int, ...]]
+) -> List[Dict[str, Any]]:
+    """Per operator the median in microseconds and its share of the sum of all medians."""
+    medians = [percentile(sorted(row[i] for row in rows), 50) for i in range(len(specs))]
+    total = sum(medians) or 1.0
+    return [
+        {"name": s.name, "op": s.op, "kernel": s.kernel, "median_us": m / 1e3, "share": m / total}
+        for s, m in zip(specs, medians)
+    ]
+
+
+def run_times(specs: Sequence[OperatorSpec], times: RunTimes) -> Dict[str, Any]:
+    """The timings of one run: whole in milliseconds, operators in microseconds."""
+    return {
+        "latency_ms": times.total / 1e6,
+        "operators": [
+            {"name": s.name, "op": s.op, "kernel": s.kernel, "us": ns / 1e3}
+            for s, ns in zip(specs, times.operators)
+        ],
+    }

@@ -1,0 +1,45 @@
+"""Errors of the board's runtime; each travels to the host as {"error": {"kind", "message"}}.
+
+    DeviceError
+    ├── InputError          2  input          bad argument, bad array, broken manifest
+    ├── IncompatibleError   5  incompatible   this board cannot run that library
+    ├── TransferError       6  transfer       files missing, damaged or not writable
+    ├── BusyError           6  busy           another deploy holds the lock
+    └── RolledBackError     7  rolled_back    the new release was unhealthy, the old one is back
+
+Every message is one line: what was expected, what was found, what to do next.
+"""
+
+from __future__ import annotations
+
+
+class DeviceError(Exception):
+    """Base of every deliberate error; `exit_code` is the process's, `kind` the document's."""
+
+    exit_code = 1
+    kind = "bug"
+
+
+class InputError(DeviceError):
+    exit_code = 2
+    kind = "input"
+
+
+class IncompatibleError(DeviceError):
+    exit_code = 5
+    kind = "incompatible"
+
+
+class TransferError(DeviceError):
+    exit_code = 6
+    kind = "transfer"
+
+
+class BusyError(DeviceError):
+    exit_code = 6
+    kind = "busy"
+
+
+class RolledBackError(DeviceError):
+    exit_code = 7
+    kind = "rolled_back"

@@ -1,0 +1,160 @@
+"""What this CPU can do: machine name, instruction set extensions, RVV register length."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import os
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, FrozenSet, List, Optional
+
+_CPUINFO = Path("/proc/cpuinfo")
+_AT_HWCAP, _AT_HWCAP2 = 16, 26
+
+# Bit numbers of asm/hwcap.h, named as /proc/cpuinfo prints them. The kernel's auxiliary vector
+# is what this process may use; /proc/cpuinfo may be another CPU's under emulation.
+_AARCH64 = {
+    "fp": 0,
+    "asimd": 1,
+    "aes": 3,
+    "pmull": 4,
+    "sha1": 5,
+    "sha2": 6,
+    "crc32": 7,
+    "atomics": 8,
+    "fphp": 9,
+    "asimdhp": 10,
+    "asimdrdm": 12,
+    "fcma": 14,
+    "lrcpc": 15,
+    "asimddp": 20,
+    "sve": 22,
+    "asimdfhm": 23,
+}
+_AARCH64_2 = {"sve2": 1, "i8mm": 13, "bf16": 14, "sme": 23}
+_ARM = {
+    "half": 1,
+    "thumb": 2,
+    "vfp": 6,
+    "edsp": 7,
+    "neon": 12,
+    "vfpv3": 13,
+    "tls": 15,
+    "vfpv4": 16,
+    "idiva": 17,
+    "idivt": 18,
+    "vfpd32": 19,
+    "fphp": 22,
+    "asimdhp": 23,
+    "asimddp": 24,
+    "i8mm": 27,
+}
+
+
+def machine() -> str:
+    """The architecture this process runs as; armv7l for a 32-bit process on a 64-bit ARM."""
+    name = os.uname().machine
+    if name in ("aarch64", "armv8l") and struct.calcsize("P") == 4:
+        return "armv7l"
+    return name
+
+
+@functools.lru_cache(maxsize=None)
+def features() -> FrozenSet[str]:
+    """Feature names every core has, as the kernel prints them in /proc/cpuinfo."""
+    arch = machine()
+    if arch == "aarch64":
+        return _decode(_auxv(_AT_HWCAP), _AARCH64) | _decode(_auxv(_AT_HWCAP2), _AARCH64_2)
+    if arch.startswith("arm"):
+        return _decode(_auxv(_AT_HWCAP), _ARM)
+    if arch.startswith("riscv"):
+        bits = _auxv(_AT_HWCAP)
+        letters = (chr(ord("a") + i) for i in range(26) if bits >> i & 1)
+        return frozenset(letters) | parse_riscv_isa(_read_cpuinfo())
+    return parse_flags(_read_cpuinfo())
+
+
+def parse_flags(cpuinfo: str) -> FrozenSet[str]:
+    """Words of the lines `flags` or `Features` that all cores share."""
+    cores = [
+        frozenset(line.partition(":")[2].split())
+        for line in cpuinfo.splitlines()
+        if line.partition(":")[0].strip() in ("flags", "Features")
+    ]
+    return frozenset.intersection(*cores) if cores else frozenset()
+
+
+def parse_riscv_isa(cpuinfo: str) -> FrozenSet[str]:
+    """Multi-letter extensions (zba, zbb, ...) of the `isa` lines that all harts share."""
+    harts = [
+        frozenset(re.split("_", line.partition(":")[2].strip())[1:])
+        for line in cpuinfo.splitlines()
+        if line.partition(":")[0].strip() == "isa"
+    ]
+    return frozenset.intersection(*harts) if harts else frozenset()
+
+
+def vlen_bits() -> Optional[int]:
+    """Length of this CPU's RVV registers; None if it has none or does not let itself be asked."""
+    if not machine().startswith("riscv") or "v" not in features():
+        return None
+    return _read_vlenb() * 8 or None
+
+
+def _read_vlenb() -> int:
+    """Runs `csrr a0, vlenb; ret`, since the kernel tells the length in no file; 0 if refused."""
+    code = struct.pack("<II", 0xC2202573, 0x00008067)
+    page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    page.write(code)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    if libc.mprotect(address, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC) != 0:
+        return 0
+    return int(ctypes.CFUNCTYPE(ctypes.c_ulong)(address)())
+
+
+def _auxv(key: int) -> int:
+    getauxval = ctypes.CDLL(None).getauxval
+    getauxval.argtypes, getauxval.restype = (ctypes.c_ulong,), ctypes.c_ulong
+    return int(getauxval(key))
+
+
+def _decode(bits: int, names: Dict[str, int]) -> FrozenSet[str]:
+    return frozenset(name for name, bit in names.items() if bits >> bit & 1)
+
+
+def _read_cpuinfo() -> str:
+    try:
+        return _CPUINFO.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+@dataclass(frozen=True)
+class MemoryBytes:
+    """Physical memory, whole and still free for use; None if the kernel does not tell."""
+
+    total: Optional[int]
+    available: Optional[int]
+
+
+def memory_bytes() -> MemoryBytes:
+    """What /proc/meminfo says."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return MemoryBytes(None, None)
+    words = [line.split() for line in lines]
+    kib = {w[0].rstrip(":"): int(w[1]) for w in words if len(w) > 1 and w[1].isdigit()}
+    total, available = kib.get("MemTotal"), kib.get("MemAvailable")
+    return MemoryBytes(total and total * 1024, available and available * 1024)
+
+
+def cores() -> List[int]:
+    """Numbers of the cores this process may run on."""
+    return sorted(os.sched_getaffinity(0))

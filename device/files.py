@@ -1,0 +1,176 @@
+"""The files of a release: found by hash, checked, and written as a whole directory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List, Tuple
+
+from edgekit.device.errors import DeviceError, IncompatibleError, TransferError
+from edgekit.device.manifest import MANIFEST, SIGNATURE, FileEntry, Manifest
+from edgekit.device.store import Store, copy_synced, sha256_file, sync_file, sync_folder
+
+_SPARE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class FilePlan:
+    """`send`: paths the board lacks, `there`: bytes it has; `unchanged`: the release runs now."""
+
+    release: str
+    unchanged: bool
+    send: Tuple[str, ...]
+    send_bytes: int
+    there_bytes: int
+
+
+def plan_files(store: Store, manifest: Manifest) -> FilePlan:
+    """Compares by hash; IncompatibleError if the disk has no room for what is missing."""
+    found = locate(store, manifest, must=False)
+    missing = [f for f in manifest.files if f.path not in found]
+    total = sum(f.bytes for f in manifest.files)
+    send = sum(f.bytes for f in missing)
+    free = shutil.disk_usage(store.root).free
+    if send and send + _SPARE_BYTES > free:
+        raise IncompatibleError(
+            f"expected {send + _SPARE_BYTES} bytes of free disk, found {free}; "
+            "free some space on the board"
+        )
+    unchanged = store.links().current == manifest.id and Install(store, manifest).intact()
+    return FilePlan(manifest.id, unchanged, tuple(f.path for f in missing), send, total - send)
+
+
+def locate(store: Store, manifest: Manifest, must: bool) -> Dict[str, Path]:
+    """A whole copy of each file: among those sent, or in a release that has the same.
+
+    With `must`, TransferError names the first file that has none; a damaged one that was sent
+    is removed, so that it is sent again.
+    """
+    known = _installed_by_hash(store)
+    sent = store.incoming / manifest.id
+    found: Dict[str, Path] = {}
+    for entry in manifest.files:
+        installed = known.get((entry.sha256, entry.bytes), [])
+        source = next((p for p in (sent / entry.path, *installed) if _is_whole(p, entry)), None)
+        if source is not None:
+            found[entry.path] = source
+        elif must:
+            raise _damaged(sent / entry.path, entry)
+        else:
+            (sent / entry.path).unlink(missing_ok=True)
+    return found
+
+
+def refuse_strangers(folder: Path, manifest: Manifest) -> None:
+    """TransferError if what was sent holds a link or a file that the manifest does not list."""
+    allowed = {MANIFEST, SIGNATURE, *(f.path for f in manifest.files)}
+    folders = {str(Path(p).parent) for p in allowed}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink() or (name not in folders if path.is_dir() else name not in allowed):
+            raise TransferError(
+                f"expected only the files of the manifest, found '{name}'; "
+                "build the bundle again with: edgekit compile"
+            )
+
+
+class Install:
+    """The directory releases/<id>, written whole or mended file by file."""
+
+    def __init__(self, store: Store, manifest: Manifest) -> None:
+        self.folder = store.releases / manifest.id
+        self.sources: Dict[str, Path] = {}
+        self._store = store
+        self._manifest = manifest
+        self._sent = store.incoming / manifest.id
+
+    def intact(self) -> bool:
+        """Whether every file is there with its hash."""
+        try:
+            same = self._store.manifest(self._manifest.id) == self._manifest
+        except DeviceError:
+            return False
+        return same and all(_is_whole(self.folder / f.path, f) for f in self._manifest.files)
+
+    def write(self) -> None:
+        """Puts `sources` in place: a temporary directory renamed, or single files replaced."""
+        if self.folder.exists():
+            self._mend()
+            return
+        temporary = self._store.releases / f".new-{self._manifest.id}"
+        temporary.mkdir(mode=0o700)
+        try:
+            for path, source in self._all_sources().items():
+                _place(source, temporary / path)
+            for folder in {p.parent for p in temporary.rglob("*")}:
+                sync_folder(folder)
+            temporary.rename(self.folder)
+        except OSError:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        sync_folder(self._store.releases)
+
+    def _mend(self) -> None:
+        """An installed release with damaged files: each good copy replaces its file at once."""
+        for path, source in self._all_sources().items():
+            target = self.folder / path
+            if source == target:
+                continue
+            temporary = target.with_name("." + target.name)
+            temporary.unlink(missing_ok=True)
+            _place(source, temporary)
+            temporary.replace(target)
+            sync_folder(target.parent)
+
+    def _all_sources(self) -> Dict[str, Path]:
+        """Files by path; the manifest and its signature come from what was sent, if it was."""
+        extra = {name: self._sent / name for name in (MANIFEST, SIGNATURE)}
+        return {**self.sources, **{n: p for n, p in extra.items() if p.is_file()}}
+
+
+def _place(source: Path, target: Path) -> None:
+    """A hard link, or a copy where the file system has none; on disk when this returns."""
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+        sync_file(target)
+    except OSError:
+        target.unlink(missing_ok=True)
+        copy_synced(source, target)
+
+
+def _installed_by_hash(store: Store) -> Dict[Tuple[str, int], List[Path]]:
+    known: Dict[Tuple[str, int], List[Path]] = {}
+    for release in store.installed():
+        try:
+            files = store.manifest(release).files
+        except DeviceError:
+            continue
+        for f in files:
+            known.setdefault((f.sha256, f.bytes), []).append(store.releases / release / f.path)
+    return known
+
+
+def _is_whole(path: Path, entry: FileEntry) -> bool:
+    try:
+        return path.lstat().st_size == entry.bytes and sha256_file(path) == entry.sha256
+    except OSError:
+        return False
+
+
+def _damaged(path: Path, entry: FileEntry) -> TransferError:
+    found = _describe(path)
+    path.unlink(missing_ok=True)
+    return TransferError(
+        f"{entry.path}: expected {entry.bytes} bytes with SHA-256 "
+        f"{entry.sha256[:16]}, found {found}; deploy again to send it again"
+    )
+
+
+def _describe(path: Path) -> str:
+    try:
+        return f"{path.lstat().st_size} bytes with SHA-256 {sha256_file(path)[:16]}"
+    except OSError as error:
+        return f"none ({error.strerror})"

@@ -1,0 +1,138 @@
+"""The health check: the golden input must give the golden output on this very board."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Union
+
+from edgekit.device.errors import DeviceError
+from edgekit.device.library import open_model
+from edgekit.device.manifest import RUNTIME, Manifest, TensorSpec
+from edgekit.device.npz import Array
+from edgekit.device.release import UnhealthyError
+
+_LOG_BYTES = 4096
+_CODES = {
+    "f16": "e",
+    "f32": "f",
+    "f64": "d",
+    "s8": "b",
+    "s16": "h",
+    "s32": "i",
+    "s64": "q",
+    "u8": "B",
+    "u16": "H",
+    "u32": "I",
+    "u64": "Q",
+    "bool": "B",
+}
+
+Number = Union[int, float]
+
+
+def check_golden(folder: Path, manifest: Manifest) -> Dict[str, Any]:
+    """Runs the golden input in this process; DeviceError says how far off the outputs are."""
+    model = open_model(folder, manifest)
+    outputs, times = model.run(golden_inputs(folder, manifest))
+    golden = manifest.golden
+    differences: List[float] = []
+    for spec, path, allowed in zip(manifest.outputs, golden.outputs, golden.tolerances):
+        expected = (folder / path).read_bytes()
+        found = max_difference(spec, expected, outputs[spec.name].data)
+        if not found <= allowed:
+            raise DeviceError(
+                f"output '{spec.name}': expected a difference of at most "
+                f"{allowed:g} from the golden output, found {found:g}"
+            )
+        differences.append(found)
+    return {"ms": times.total / 1e6, "max_difference": differences}
+
+
+def golden_inputs(folder: Path, manifest: Manifest) -> Dict[str, Array]:
+    """The golden input arrays by name."""
+    return {
+        spec.name: Array(spec.dtype, spec.shape, (folder / path).read_bytes())
+        for spec, path in zip(manifest.inputs, manifest.golden.inputs)
+    }
+
+
+def max_difference(spec: TensorSpec, expected: bytes, found: bytes) -> float:
+    """Largest |expected - found|; infinite where only one of them is NaN or infinite."""
+    if expected == found:
+        return 0.0
+    pairs = zip(_numbers(spec.dtype, expected), _numbers(spec.dtype, found))
+    return max((_difference(a, b) for a, b in pairs), default=0.0)
+
+
+def _numbers(dtype: str, data: bytes) -> Iterator[Number]:
+    return (row[0] for row in struct.iter_unpack("<" + _CODES[dtype], data))
+
+
+def _difference(a: Number, b: Number) -> float:
+    if a == b or (a != a and b != b):
+        return 0.0
+    distance = abs(a - b)
+    return math.inf if distance != distance else float(distance)
+
+
+def check_in_subprocess(folder: Path, seconds: float) -> Dict[str, Any]:
+    """The health check by the release's own runtime, in a process that may crash or hang.
+
+    UnhealthyError gives the reason and the last lines of its output.
+    """
+    command = [
+        sys.executable or "python3",
+        "-I",
+        "-S",
+        str(folder / RUNTIME),
+        "golden",
+        "--folder",
+        str(folder),
+        "--seconds",
+        str(math.ceil(seconds) + 1),
+    ]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UnhealthyError(f"no answer within {seconds:g} s", _tail(error.stderr)) from None
+    except OSError as error:
+        raise UnhealthyError(f"cannot start it: {error.strerror}") from None
+    return _verdict(done.returncode, done.stdout, _tail(done.stderr))
+
+
+def _verdict(code: int, stdout: bytes, log: str) -> Dict[str, Any]:
+    if code < 0:
+        raise UnhealthyError(f"killed by {_signal_name(-code)}", log)
+    try:
+        document = json.loads(stdout)
+        if code == 0:
+            return dict(document["health"])
+        message = str(document["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        message = f"expected a JSON document, found exit code {code}"
+    raise UnhealthyError(message, log)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _tail(output: Union[bytes, None]) -> str:
+    return (output or b"")[-_LOG_BYTES:].decode("utf-8", "replace")
+
+
+def limit_life(seconds: int) -> None:
+    """Ends this process after `seconds` even in C code, should whoever watches it be killed."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(seconds)

@@ -1,0 +1,89 @@
+"""What a board is: machine, CPU, memory, disk, interpreter, clock, and how fast it is set."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional, Tuple
+
+from edgekit.device import features
+from edgekit.device.version import VERSION
+
+_CPU = Path("/sys/devices/system/cpu")
+_THERMAL = Path("/sys/class/thermal")
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One board; None where the kernel does not tell. `clock` is seconds since 1970."""
+
+    machine: str
+    features: Tuple[str, ...]
+    vlen_bits: Optional[int]
+    cores: int
+    memory_bytes: Optional[int]
+    available_bytes: Optional[int]
+    disk_free_bytes: int
+    python: str
+    kernel: str
+    clock: float
+    runtime_version: str
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What decides how fast a core runs just now; None where it is not readable."""
+
+    governor: Optional[str]
+    frequency_mhz: Optional[float]
+    temperature_c: Optional[float]
+
+
+def probe(root: Path) -> Probe:
+    """Reads this board; `root` (or its nearest existing parent) says which disk counts."""
+    memory = features.memory_bytes()
+    folder = next(p for p in (root.absolute(), *root.absolute().parents) if p.exists())
+    return Probe(
+        machine=features.machine(),
+        features=tuple(sorted(features.features())),
+        vlen_bits=features.vlen_bits(),
+        cores=len(features.cores()),
+        memory_bytes=memory.total,
+        available_bytes=memory.available,
+        disk_free_bytes=shutil.disk_usage(folder).free,
+        python=".".join(str(n) for n in sys.version_info[:3]),
+        kernel=os.uname().release,
+        clock=time.time(),
+        runtime_version=VERSION,
+    )
+
+
+def conditions() -> Conditions:
+    """Governor and frequency of the first usable core, temperature of the hottest zone."""
+    folder = _CPU / f"cpu{features.cores()[0]}" / "cpufreq"
+    frequency = _number(folder / "scaling_cur_freq")
+    zones = [_number(zone / "temp") for zone in _THERMAL.glob("thermal_zone*")]
+    hottest = max((t for t in zones if t is not None), default=None)
+    return Conditions(
+        _text(folder / "scaling_governor"),
+        None if frequency is None else frequency / 1e3,
+        None if hottest is None else hottest / 1e3,
+    )
+
+
+def _text(path: Path) -> Optional[str]:
+    try:
+        return path.read_text(encoding="ascii").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _number(path: Path) -> Optional[float]:
+    with contextlib.suppress(ValueError, TypeError):
+        return float(_text(path) or "")
+    return None

@@ -1,0 +1,334 @@
+"""Puts releases in and out of service: the board's half of the table in states.py.
+
+Whatever happens at whatever moment, `current` names a whole release: the old one or the new one.
+From the first change of a link until commit, pending.json says which links to go back to, so an
+interrupted deploy is undone by the next command that finds the lock free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from edgekit.device import states
+from edgekit.device.errors import (
+    BusyError,
+    DeviceError,
+    IncompatibleError,
+    InputError,
+    RolledBackError,
+    TransferError,
+)
+from edgekit.device.files import FilePlan, Install, locate, plan_files, refuse_strangers
+from edgekit.device.library import check_board
+from edgekit.device.manifest import Manifest
+from edgekit.device.store import Links, Store, read_manifest
+
+HealthCheck = Callable[[Path], Dict[str, Any]]
+OnState = Callable[[str], None]
+
+_DAY_SECONDS = 86400
+
+
+class UnhealthyError(Exception):
+    """The health check's verdict: `str` is the reason, `log` the last lines it printed."""
+
+    def __init__(self, reason: str, log: str = "") -> None:
+        super().__init__(reason)
+        self.log = log
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A state that was passed and the milliseconds it took."""
+
+    state: str
+    ms: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an apply, activate or rollback ended; `end` is a terminal state of states.py."""
+
+    end: str
+    release: str
+    previous: Optional[str]
+    states: Tuple[Timed, ...] = ()
+    health: Dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ReleaseInfo:
+    id: str
+    model: str
+    model_sha256: str
+    profile: str
+    kit_version: str
+    counter: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Status:
+    current: Optional[ReleaseInfo]
+    previous: Optional[ReleaseInfo]
+    interrupted: bool
+    last_failure: Optional[Dict[str, Any]]
+
+
+def status(store: Store) -> Status:
+    """What runs, what ran before, and why the last roll back happened."""
+    settle(store)
+    links = store.links()
+    return Status(
+        _info(store, links.current),
+        _info(store, links.previous),
+        store.pending.exists(),
+        store.read_note(store.failure),
+    )
+
+
+def plan(store: Store, release: str, allow_downgrade: bool = False) -> FilePlan:
+    """Which files of incoming/<release>/manifest.json are to be sent; refuses what cannot fit."""
+    settle(store)
+    manifest = _incoming_manifest(store, release)
+    _check_fit(store, manifest, allow_downgrade)
+    return plan_files(store, manifest)
+
+
+def apply(
+    store: Store, release: str, check: HealthCheck, on_state: OnState, allow_downgrade: bool = False
+) -> Outcome:
+    """Takes incoming/<release> through verify, extract, activate, health and commit.
+
+    TransferError if files are missing or damaged, IncompatibleError if the board cannot run it,
+    RolledBackError if it was unhealthy: then the release that ran before runs again.
+    """
+    with store.lock():
+        recover(store)
+        manifest = _incoming_manifest(store, release)
+        if store.links().current == release and Install(store, manifest).intact():
+            shutil.rmtree(store.incoming / release, ignore_errors=True)
+            return Outcome(states.UNCHANGED, release, store.links().previous)
+        return _Switch(store, manifest, check, on_state, allow_downgrade).run("verify")
+
+
+def activate(store: Store, release: str, check: HealthCheck, on_state: OnState) -> Outcome:
+    """Makes an installed release the current one, with its health check; errors as in apply."""
+    with store.lock():
+        recover(store)
+        manifest = store.manifest(release)
+        if store.links().current == release:
+            return Outcome(states.UNCHANGED, release, store.links().previous)
+        if not Install(store, manifest).intact():
+            raise TransferError(
+                f"release {release}: expected whole files, found damaged ones; deploy it again"
+            )
+        return _Switch(store, manifest, check, on_state, True).run("activate")
+
+
+def rollback(store: Store) -> Outcome:
+    """Swaps `current` and `previous`; InputError if there is nothing to go back to."""
+    with store.lock():
+        recover(store)
+        links = store.links()
+        if links.previous is None or links.previous not in store.installed():
+            raise InputError("expected a previous release, found none; deploy one first")
+        store.write_note(store.pending, asdict(links))
+        store.set_links(Links(links.previous, links.current))
+        store.remove_note(store.pending)
+        return Outcome(states.COMMITTED, links.previous, links.current)
+
+
+def settle(store: Store) -> None:
+    """Undoes an interrupted deploy, unless that deploy is still running."""
+    if not store.pending.exists():
+        return
+    with contextlib.suppress(BusyError), store.lock():
+        recover(store)
+
+
+def recover(store: Store) -> None:
+    """With the lock held: goes back to the links noted before an uncommitted switch."""
+    for leftover in store.releases.glob(".new-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    note = store.read_note(store.pending)
+    if note is None:
+        return
+    installed = store.installed()
+    links = Links(
+        *(note.get(k) if note.get(k) in installed else None for k in ("current", "previous"))
+    )
+    interrupted = store.links().current
+    store.set_links(links)
+    store.write_note(
+        store.failure,
+        {
+            "release": interrupted,
+            "state": "interrupted",
+            "reason": "the deploy ended before its commit",
+            "log": "",
+        },
+    )
+    store.remove_note(store.pending)
+
+
+def current_release(store: Store) -> Tuple[Manifest, Path]:
+    """The manifest and folder of what runs; InputError if nothing was deployed."""
+    settle(store)
+    release = store.links().current
+    if release is None:
+        raise InputError("expected a deployed release, found none; deploy one first")
+    return store.manifest(release), store.releases / release
+
+
+class _Switch:
+    """One walk through the board's states; the lock is held."""
+
+    def __init__(
+        self,
+        store: Store,
+        manifest: Manifest,
+        check: HealthCheck,
+        on_state: OnState,
+        allow_downgrade: bool,
+    ) -> None:
+        self.store = store
+        self.manifest = manifest
+        self.check = check
+        self.on_state = on_state
+        self.allow_downgrade = allow_downgrade
+        self.before = store.links()
+        self.install = Install(store, manifest)
+        self.health: Dict[str, Any] = {}
+
+    def run(self, state: str) -> Outcome:
+        """Follows the table from `state` to its end; raises at a failing row."""
+        passed: List[Timed] = []
+        while state not in states.TERMINAL:
+            row = states.BY_NAME[state]
+            start = time.monotonic()
+            try:
+                self.on_state(state)
+                getattr(self, "_" + state)()
+            except (DeviceError, OSError, UnhealthyError) as error:
+                self._fail(row, error)
+            passed.append(Timed(state, (time.monotonic() - start) * 1e3))
+            state = row.success
+        return Outcome(
+            state, self.manifest.id, self.store.links().previous, tuple(passed), self.health
+        )
+
+    def _verify(self) -> None:
+        _check_fit(self.store, self.manifest, self.allow_downgrade)
+        refuse_strangers(self.store.incoming / self.manifest.id, self.manifest)
+        self.install.sources = locate(self.store, self.manifest, must=True)
+
+    def _extract(self) -> None:
+        self.install.write()
+
+    def _activate(self) -> None:
+        self.store.write_note(self.store.pending, asdict(self.before))
+        again = self.before.current == self.manifest.id
+        previous = self.before.previous if again else self.before.current
+        self.store.set_links(Links(self.manifest.id, previous))
+
+    def _health(self) -> None:
+        self.health = self.check(self.store.releases / self.manifest.id)
+
+    def _commit(self) -> None:
+        self.store.remove_note(self.store.pending)
+        # Committed from here on: what is left is tidying, which the next deploy can do as well.
+        with contextlib.suppress(OSError):
+            self.store.failure.unlink(missing_ok=True)
+            prune(self.store, self.manifest.id)
+
+    def _fail(self, row: states.State, error: Exception) -> None:
+        if row.failure == states.REFUSED:
+            if isinstance(error, DeviceError):
+                raise error
+            raise TransferError(
+                f"{row.name}: expected to write the release, found {_why(error)}; "
+                "free some space and deploy again"
+            ) from None
+        reason = f"{row.name}: {_why(error)}"
+        self.store.set_links(self.before)
+        self.store.write_note(
+            self.store.failure,
+            {
+                "release": self.manifest.id,
+                "state": row.name,
+                "reason": reason,
+                "log": getattr(error, "log", ""),
+            },
+        )
+        self.store.remove_note(self.store.pending)
+        with contextlib.suppress(OSError):
+            prune(self.store, self.manifest.id)
+        back = self.before.current
+        runs = f"release {back} runs again" if back else "nothing runs, as before"
+        raise RolledBackError(f"release {self.manifest.id} was rolled back ({reason}); {runs}")
+
+
+def prune(store: Store, release: str) -> None:
+    """Removes releases that no link names, what was sent for `release`, and stale transfers."""
+    links = store.links()
+    for name in store.installed():
+        if name not in (links.current, links.previous):
+            shutil.rmtree(store.releases / name, ignore_errors=True)
+    now = time.time()
+    for folder in store.incoming.iterdir():
+        # abs(): a board's clock may stand in 1970 at one time and not at the other.
+        stale = abs(now - folder.lstat().st_mtime) > _DAY_SECONDS
+        if folder.name == release or stale:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return str(error.strerror or error)
+    return str(error)
+
+
+def _incoming_manifest(store: Store, release: str) -> Manifest:
+    """The manifest that was sent, or that of the installed release if none was."""
+    if not (store.incoming / release).is_dir():
+        return store.manifest(release)
+    manifest = read_manifest(store.incoming / release)
+    if manifest.id != release:
+        raise TransferError(
+            f"expected the manifest of {release}, found that of {manifest.id}; deploy again"
+        )
+    return manifest
+
+
+def _check_fit(store: Store, manifest: Manifest, allow_downgrade: bool) -> None:
+    check_board(manifest.board, manifest.memory)
+    current = store.links().current
+    if current is None or allow_downgrade:
+        return
+    running = store.manifest(current)
+    if running.model.name == manifest.model.name and manifest.counter < running.counter:
+        raise IncompatibleError(
+            f"expected counter {running.counter} or more, found "
+            f"{manifest.counter}; allow it with --allow-downgrade"
+        )
+
+
+def _info(store: Store, release: Optional[str]) -> Optional[ReleaseInfo]:
+    if release is None:
+        return None
+    m = store.manifest(release)
+    return ReleaseInfo(
+        m.id,
+        m.model.name,
+        m.model.sha256,
+        m.board.profile,
+        m.kit_version,
+        m.counter,
+        sum(f.bytes for f in m.files),
+    )

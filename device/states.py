@@ -1,0 +1,88 @@
+"""The states of a deploy as a table: what each does, where, and where it leads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, Tuple
+
+COMMITTED = "committed"
+UNCHANGED = "unchanged"
+REFUSED = "refused"
+ROLLED_BACK = "rolled back"
+TERMINAL = (COMMITTED, UNCHANGED, REFUSED, ROLLED_BACK)
+
+
+@dataclass(frozen=True)
+class State:
+    """One row: run `does` on `where`; go to `success` or `failure` (with that exit code)."""
+
+    name: str
+    where: str
+    does: str
+    success: str
+    failure: str
+    exit_code: int
+    deadline_seconds: float
+
+
+STATES: Tuple[State, ...] = (
+    State(
+        "probe",
+        "board",
+        "read machine, CPU features, memory, disk and clock",
+        "plan",
+        REFUSED,
+        5,
+        60,
+    ),
+    State(
+        "plan",
+        "board",
+        "compare hashes: which files are there, which are to be sent",
+        "transfer",
+        REFUSED,
+        5,
+        120,
+    ),
+    State("transfer", "host", "send the files that are missing", "verify", REFUSED, 6, 900),
+    State("verify", "board", "check size and SHA-256 of every file", "extract", REFUSED, 6, 120),
+    State(
+        "extract",
+        "board",
+        "write a new release directory, fsync, rename",
+        "activate",
+        REFUSED,
+        6,
+        300,
+    ),
+    State(
+        "activate",
+        "board",
+        "note the release that runs, swap the link `current`",
+        "health",
+        ROLLED_BACK,
+        7,
+        30,
+    ),
+    State(
+        "health",
+        "board",
+        "run the golden input and compare the outputs",
+        "commit",
+        ROLLED_BACK,
+        7,
+        120,
+    ),
+    State(
+        "commit",
+        "board",
+        "strike the note, remove what neither link names",
+        COMMITTED,
+        ROLLED_BACK,
+        7,
+        60,
+    ),
+)
+
+BY_NAME: Dict[str, State] = {state.name: state for state in STATES}
+ON_BOARD: Tuple[str, ...] = ("verify", "extract", "activate", "health", "commit")

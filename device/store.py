@@ -1,0 +1,171 @@
+"""The directory that holds a board's releases, and the few atomic steps that change it.
+
+lock                     held with flock while a deploy runs; names its process
+pending.json             the links to go back to, while a release is not yet committed
+incoming/<id>/           files sent, not yet verified
+releases/<id>/           whole, verified releases
+current -> releases/..   what runs; swapped by rename
+previous -> releases/..  what ran before
+failure.json             why the last release was rolled back
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional
+
+from edgekit.device.errors import BusyError, InputError, TransferError
+from edgekit.device.manifest import MANIFEST, Manifest, is_release_id, parse_manifest
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Links:
+    """Ids that `current` and `previous` name; None where there is no link."""
+
+    current: Optional[str]
+    previous: Optional[str]
+
+
+class Store:
+    """Paths and atomic steps below one root; knows nothing of what a release means."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.incoming = root / "incoming"
+        self.releases = root / "releases"
+        self.pending = root / "pending.json"
+        self.failure = root / "failure.json"
+
+    def create(self) -> None:
+        for folder in (self.incoming, self.releases):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """One deploy at a time; BusyError names the holder. A dead holder's lock is free."""
+        self.create()
+        with (self.root / "lock").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                holder = file.read(64).strip() or "unknown"
+                raise BusyError(
+                    f"expected no other deploy on this board, found one running (pid {holder}); "
+                    "wait for it to end, then try again"
+                ) from None
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            yield
+
+    def links(self) -> Links:
+        return Links(self._read_link("current"), self._read_link("previous"))
+
+    def set_links(self, links: Links) -> None:
+        """`previous` first: a kill in between leaves `current` as it was."""
+        self._link("previous", links.previous)
+        self._link("current", links.current)
+
+    def manifest(self, release: str) -> Manifest:
+        """The manifest of an installed release; InputError if there is none of that id."""
+        if not is_release_id(release):
+            raise InputError(f"expected a release id of 16 hex digits, found '{release[:40]}'")
+        return read_manifest(self.releases / release)
+
+    def installed(self) -> List[str]:
+        if not self.releases.is_dir():
+            return []
+        return sorted(p.name for p in self.releases.iterdir() if is_release_id(p.name))
+
+    def write_note(self, path: Path, note: Dict[str, Any]) -> None:
+        """Replaces a small JSON file as a whole."""
+        temporary = path.with_name("." + path.name)
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump(note, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+
+    def read_note(self, path: Path) -> Optional[Dict[str, Any]]:
+        try:
+            note = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return note if isinstance(note, dict) else None
+
+    def remove_note(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+    def _read_link(self, name: str) -> Optional[str]:
+        try:
+            target = (self.root / name).readlink().name
+        except OSError:
+            return None
+        return target if is_release_id(target) else None
+
+    def _link(self, name: str, release: Optional[str]) -> None:
+        if self._read_link(name) == release:
+            return
+        if release is None:
+            (self.root / name).unlink(missing_ok=True)
+        else:
+            temporary = self.root / f".{name}"
+            temporary.unlink(missing_ok=True)
+            temporary.symlink_to(Path("releases") / release)
+            temporary.rename(self.root / name)
+        sync_folder(self.root)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The parsed manifest of a release or incoming folder."""
+    try:
+        with (folder / MANIFEST).open("rb") as file:
+            data = file.read((4 << 20) + 1)
+    except OSError as error:
+        raise TransferError(
+            f"{folder.name}/{MANIFEST}: expected a readable file, found {error.strerror}; "
+            "deploy again"
+        ) from None
+    return parse_manifest(data)
+
+
+def sha256_file(path: Path) -> str:
+    """SHA-256 of a regular file, never following a link at its end."""
+    digest = hashlib.sha256()
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def copy_synced(source: Path, target: Path) -> None:
+    """A copy on disk, not merely in the cache."""
+    with source.open("rb") as reader, target.open("xb") as writer:
+        shutil.copyfileobj(reader, writer, _CHUNK)
+        writer.flush()
+        os.fsync(writer.fileno())
+
+
+def sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(path: Path) -> None:
+    """Makes renames inside `path` survive a power cut."""
+    sync_file(path)
