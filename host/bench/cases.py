@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import wave
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 _SMOOTH_STEP = 0.1
+_FAR = 100.0
 _FRAMES_PER_SECOND = 100
 
 
@@ -61,8 +63,12 @@ def make_cases(
     rng = np.random.default_rng(seed)
     inputs = []
     for spec in specs:
-        makers = _makers(spec, samples)
-        calls = [makers[i % len(makers)](rng, steps) for i in range(count)]
+        fixed = _fixed(spec, samples)
+        varied = itertools.cycle(_varied(spec, samples))
+        # Alternating, so that even a short list holds some of each kind.
+        both = [maker for one in fixed for maker in (next(varied), one)]
+        makers = itertools.chain(both, varied)
+        calls = [make(rng, steps) for make in itertools.islice(makers, count)]
         inputs.append(np.concatenate(calls))
     return Cases(tuple(inputs), steps)
 
@@ -70,56 +76,67 @@ def make_cases(
 _Maker = Callable[[np.random.Generator, int], Array]
 
 
-def _makers(spec: InputSpec, samples: Samples) -> list[_Maker]:
-    """Real inputs first, each maker giving [steps, *shape] of the input's dtype."""
+def _fixed(spec: InputSpec, samples: Samples) -> list[_Maker]:
+    """One maker per picture and constant; each gives [steps, *shape] of the input's dtype."""
+    dtype = np.dtype(spec.dtype)
+    values: list[Array] = []
+    if len(spec.shape) == 4 and spec.shape[-1] == 3:
+        for picture in samples.pictures:
+            unit = _crop(picture, spec.shape) / 255.0
+            values.append(_spread(unit, dtype))
+            if dtype.kind == "f":
+                values.append((unit * 2 - 1).astype(dtype))
+    constants = dict.fromkeys((*_limits(dtype), 0.0))
+    values += [np.full(spec.shape, value, dtype) for value in constants]
+
+    def repeat(value: Array) -> _Maker:
+        return lambda _rng, steps: np.repeat(value[np.newaxis], steps, axis=0)
+
+    return [repeat(value) for value in values]
+
+
+def _varied(spec: InputSpec, samples: Samples) -> list[_Maker]:
+    """Makers that give other values each time."""
     dtype = np.dtype(spec.dtype)
     low, high = _limits(dtype)
     shape = spec.shape
 
-    def cast(values: Array) -> Array:
-        return values.astype(dtype)
-
-    def spread(unit: Array) -> Array:
-        """0..1 to the whole range of the dtype."""
-        return cast(np.round(low + unit * (high - low)) if dtype.kind in "iu" else unit)
-
-    def picture(index: int, signed: bool) -> _Maker:
-        pixels = _crop(samples.pictures[index], shape) / 255.0
-        unit = pixels * 2 - 1 if signed and dtype.kind == "f" else pixels
-        return lambda _rng, steps: np.repeat(spread(unit)[np.newaxis], steps, axis=0)
-
-    def sound(index: int) -> _Maker:
-        return lambda _rng, steps: spread(_windows(samples.sounds[index], shape, steps))
-
     def uniform(rng: np.random.Generator, steps: int) -> Array:
-        return cast(rng.uniform(low, high, (steps, *shape)))
+        return _spread(rng.random((steps, *shape)) * 2 - 1, dtype, signed=True)
 
     def normal(rng: np.random.Generator, steps: int) -> Array:
-        wide = rng.normal(0, (high - low) / 6, (steps, *shape)) + (high + low) / 2
-        return cast(wide if dtype.kind == "f" else np.clip(np.round(wide), low, high))
-
-    def constant(value: float) -> _Maker:
-        return lambda _rng, steps: np.full((steps, *shape), value, dtype)
+        wide = rng.normal(0, 1 / 3, (steps, *shape))
+        return _spread(wide if dtype.kind == "f" else np.clip(wide, -1, 1), dtype, signed=True)
 
     def corners(rng: np.random.Generator, steps: int) -> Array:
-        far = 100.0 if dtype.kind == "f" else 1.0
-        return cast(far * rng.choice([low, high], (steps, *shape)))
+        far = _FAR if dtype.kind == "f" else 1.0
+        corner: Array = (far * rng.choice([low, high], (steps, *shape))).astype(dtype)
+        return corner
 
     def smooth(rng: np.random.Generator, steps: int) -> Array:
         walk = rng.normal(0, _SMOOTH_STEP, (steps, *shape)).reshape(-1).cumsum()
-        return spread(np.abs((walk + 1) % 2 - 1)).reshape(steps, *shape)
+        return _spread(np.abs((walk + 1) % 2 - 1), dtype).reshape(steps, *shape)
 
-    real = [picture(i, s) for i in range(len(samples.pictures)) for s in (True, False)]
-    if len(shape) != 4 or shape[-1] != 3:
-        real = [sound(i) for i in range(len(samples.sounds))]
-    made = [uniform, normal, smooth, corners, constant(low), constant(high), constant(0)]
-    # Alternating, so that even a short list holds some of each kind.
-    return [m for pair in zip(made, real, strict=False) for m in pair] + [
-        *made[len(real) :],
-        *real[len(made) :],
-        uniform,
-        normal,
-    ]
+    def sound(spectra: Array) -> _Maker:
+        def make(rng: np.random.Generator, steps: int) -> Array:
+            start = int(rng.integers(len(spectra) // 2))
+            return _spread(_windows(spectra[start:], shape, steps), dtype)
+
+        return make
+
+    if len(shape) == 4 and shape[-1] == 3:
+        return [uniform, normal, corners, smooth]
+    return [uniform, *map(sound, samples.sounds), normal, corners, smooth]
+
+
+def _spread(unit: Array, dtype: np.dtype[Any], signed: bool = False) -> Array:
+    """0..1 (signed: -1..1) to the whole range of an integer dtype; floats stay as they are."""
+    if dtype.kind == "f":
+        return unit.astype(dtype)
+    low, high = _limits(dtype)
+    share = (unit + 1) / 2 if signed else unit
+    values: Array = np.round(low + share * (high - low)).astype(dtype)
+    return values
 
 
 def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:

@@ -60,6 +60,10 @@ class Worker:
         self.stateful = bool(hello["stateful"])
         self.inputs = tuple(InputSpec(tuple(i["shape"]), i["dtype"]) for i in hello["inputs"])
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def __enter__(self) -> Worker:
         return self
 

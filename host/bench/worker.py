@@ -59,9 +59,9 @@ class EdgekitContender:
     def __init__(self, folder: Path, threads: int) -> None:
         from edgekit.device.dtypes import BY_NAME
         from edgekit.device.library import Model
-        from edgekit.device.version import __version__
+        from edgekit.device.version import VERSION
 
-        self.version = __version__
+        self.version = VERSION
         self._model = Model(folder, threads=threads)
         description = self._model.description
         self._names = [spec.name for spec in description.inputs]

@@ -1,0 +1,46 @@
+"""The models that tests and tables go through."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit.host.bench.cases import Samples, load_samples
+
+
+@dataclass(frozen=True)
+class Zoo:
+    """Folders with .tflite models (searched deeply), pictures and sounds."""
+
+    models: tuple[Path, ...]
+    pictures: tuple[Path, ...]
+    sounds: tuple[Path, ...]
+
+    def samples(self) -> Samples:
+        """All pictures and sounds, decoded; needs Pillow."""
+        return load_samples(self.pictures, self.sounds)
+
+
+def open_zoo(folder: Path, extra: Path | None = None) -> Zoo:
+    """folder: the repository's models/. extra: a folder with models/ and data/inputs/ beside it.
+
+    A model that is byte for byte another one is listed once.
+    """
+    roots = [folder] + ([extra / "models"] if extra else [])
+    pictures = [folder / "astronaut.png"]
+    sounds: list[Path] = []
+    if extra:
+        inputs = extra / "data" / "inputs"
+        pictures += sorted(p for p in inputs.glob("*") if p.suffix in (".jpg", ".bmp", ".png"))
+        sounds = sorted(inputs.glob("*.wav"))
+    return Zoo(_distinct(roots), tuple(pictures), tuple(sounds))
+
+
+def _distinct(roots: Sequence[Path]) -> tuple[Path, ...]:
+    found: dict[str, Path] = {}
+    for root in roots:
+        for path in sorted(root.rglob("*.tflite")):
+            found.setdefault(hashlib.sha256(path.read_bytes()).hexdigest(), path)
+    return tuple(found.values())

@@ -1,0 +1,137 @@
+"""Virtual boards: qemu-user with a board's CPU, and a C driver that runs a compiled model there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import platformdirs
+import pytest
+
+from edgekit.device.dtypes import BY_NAME
+from edgekit.host.bench.cases import Cases
+from edgekit.kb.board import load_board
+
+_KERNELS = Path(__file__).parents[2] / "device" / "kernels"
+_DRIVER = Path(__file__).with_name("driver.c")
+# qemu-user and Debian's libc6-*-cross, which hold the loader and libc of each architecture.
+_QEMU = {
+    "aarch64": ("qemu-aarch64", "/usr/aarch64-linux-gnu"),
+    "armv7l": ("qemu-arm", "/usr/arm-linux-gnueabihf"),
+    "riscv64": ("qemu-riscv64", "/usr/riscv64-linux-gnu"),
+}
+CPUS = {
+    "a57": "cortex-a57",
+    "a76": "cortex-a76",
+    "a7": "cortex-a7",
+    "rv64gc": "rv64,v=false",
+    "rv64gcv": "rv64,v=true,vlen=128",
+}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A folder with model.so and weights.bin, and ek_describe's JSON."""
+
+    folder: Path
+    description: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class VirtualBoard:
+    """One CPU model of qemu-user."""
+
+    arch: str
+    cpu: str
+    driver: Path
+
+    def execute(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        qemu, root = _QEMU[self.arch]
+        command = [qemu, "-cpu", self.cpu, "-L", root, str(self.driver), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+    def run(self, model: Compiled, cases: Cases, scratch: Path, threads: int = 1) -> list[Any]:
+        """Outputs of all calls, one array [calls, ...] per output."""
+        about = model.description
+        inputs, outputs = scratch / "in.bin", scratch / "out.bin"
+        calls = len(cases.inputs[0])
+        with inputs.open("wb") as file:
+            for call in range(calls):
+                for array in cases.inputs:
+                    file.write(array[call].tobytes())
+        out_types = [_row_type(t) for t in about["outputs"]]
+        sizes = ",".join(str(t.itemsize) for t in map(_row_type, about["inputs"]))
+        result = self.execute(
+            *(str(model.folder / name) for name in ("model.so", "weights.bin")),
+            *(str(about[key]) for key in ("arena_bytes", "state_bytes")),
+            *(str(number) for number in (cases.steps, calls)),
+            *(str(path) for path in (inputs, outputs)),
+            str(threads),
+            sizes,
+            ",".join(str(t.itemsize) for t in out_types),
+        )
+        assert result.returncode == 0, result.stderr + result.stdout
+        rows = np.fromfile(outputs, np.dtype([(f"f{i}", t) for i, t in enumerate(out_types)]))
+        assert len(rows) == calls
+        return [rows[f"f{i}"] for i in range(len(out_types))]
+
+
+def _row_type(tensor: dict[str, Any]) -> np.dtype[Any]:
+    return np.dtype((BY_NAME[tensor["dtype"]].npy, tuple(tensor["shape"])))
+
+
+@pytest.fixture(scope="session")
+def virtual_board(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[..., VirtualBoard]:
+    """virtual_board(profile, cpu=None): a board of the profile, or with another CPU of its kind."""
+    drivers: dict[str, Path] = {}
+
+    def make(profile: str, cpu: str | None = None) -> VirtualBoard:
+        board = load_board(profile)
+        if board.arch not in drivers:
+            path = tmp_path_factory.mktemp(board.arch) / "driver"
+            _compile_driver(board.target, path)
+            drivers[board.arch] = path
+        return VirtualBoard(board.arch, cpu or CPUS[profile], drivers[board.arch])
+
+    return make
+
+
+def _compile_driver(target: str, path: Path) -> None:
+    cache = Path(platformdirs.user_cache_dir("edgekit")) / "zig"
+    environment = {
+        "ZIG_GLOBAL_CACHE_DIR": str(cache),
+        "ZIG_LOCAL_CACHE_DIR": str(cache),
+        **os.environ,
+    }
+    # The plain CPU of the architecture: the driver must reach ek_missing_feature anywhere.
+    plain = ["-mcpu=baseline_rv64"] if target.startswith("riscv64") else []
+    flags: Sequence[str] = ("-O1", "-fno-sanitize=undefined", "-ldl", "-pthread")
+    command = [sys.executable, "-m", "ziglang", "cc", "-target", target, *plain, *flags]
+    subprocess.run(
+        [*command, f"-I{_KERNELS}", str(_DRIVER), "-o", str(path)], env=environment, check=True
+    )
+
+
+@pytest.fixture
+def compile_to(tmp_path: Path) -> Callable[[Path, str], Compiled]:
+    """compile_to(model, profile): the compiled model in a folder of its own."""
+    from edgekit.host.compiler import compile_artifact
+
+    def make(model: Path, profile: str) -> Compiled:
+        artifact = compile_artifact(model, load_board(profile))
+        folder = tmp_path / f"{model.stem}-{profile}"
+        folder.mkdir()
+        (folder / "model.so").write_bytes(artifact.library)
+        (folder / "weights.bin").write_bytes(artifact.weights)
+        return Compiled(folder, json.loads(json.dumps(artifact.description)))
+
+    return make
