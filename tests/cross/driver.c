@@ -30,14 +30,16 @@ static void fail(const char *what) {
 
 static void *symbol(const char *name) {
     void *found = dlsym(library, name);
-    if (!found) fail(name);
+    if (!found)
+        fail(name);
     return found;
 }
 
 static void *block(size_t bytes) {
     size_t whole = (bytes + 63) / 64 * 64;
     void *memory = aligned_alloc(64, whole ? whole : 64);
-    if (!memory) fail("out of memory");
+    if (!memory)
+        fail("out of memory");
     /* Not zero: a model may not count on what its arena holds. */
     memset(memory, 0xA5, whole);
     return memory;
@@ -56,11 +58,13 @@ static arrays allocate(const char *sizes) {
 
 static void *read_whole(const char *path, size_t *bytes) {
     FILE *file = fopen(path, "rb");
-    if (!file || fseek(file, 0, SEEK_END) != 0) fail(path);
+    if (!file || fseek(file, 0, SEEK_END) != 0)
+        fail(path);
     *bytes = (size_t)ftell(file);
     rewind(file);
     void *data = block(*bytes);
-    if (fread(data, 1, *bytes, file) != *bytes) fail(path);
+    if (fread(data, 1, *bytes, file) != *bytes)
+        fail(path);
     fclose(file);
     return data;
 }
@@ -68,27 +72,36 @@ static void *read_whole(const char *path, size_t *bytes) {
 static void run_calls(char **argv, const ek_model *model) {
     long steps = atol(argv[5]), calls = atol(argv[6]);
     FILE *in_file = fopen(argv[7], "rb"), *out_file = fopen(argv[8], "wb");
-    if (!in_file || !out_file) fail("cannot open the input or output file");
+    if (!in_file || !out_file)
+        fail("cannot open the input or output file");
     arrays in = allocate(argv[10]), out = allocate(argv[11]);
     void (*reset)(const ek_model *) = (void (*)(const ek_model *))symbol("ek_reset");
     int (*run)(const ek_model *, const void *const *, void *const *) =
         (int (*)(const ek_model *, const void *const *, void *const *))symbol("ek_run");
     for (long call = 0; call < calls; call++) {
-        if (call % steps == 0) reset(model);
+        if (call % steps == 0)
+            reset(model);
         for (int i = 0; i < in.count; i++)
-            if (fread(in.data[i], 1, in.bytes[i], in_file) != in.bytes[i]) fail("short input file");
-        if (run(model, (const void *const *)in.data, out.data) != 0) fail("ek_run");
-        for (int i = 0; i < out.count; i++) fwrite(out.data[i], 1, out.bytes[i], out_file);
+            if (fread(in.data[i], 1, in.bytes[i], in_file) != in.bytes[i])
+                fail("short input file");
+        if (run(model, (const void *const *)in.data, out.data) != 0)
+            fail("ek_run");
+        for (int i = 0; i < out.count; i++)
+            fwrite(out.data[i], 1, out.bytes[i], out_file);
     }
     fclose(in_file);
-    if (fclose(out_file) != 0) fail("cannot write the output file");
+    if (fclose(out_file) != 0)
+        fail("cannot write the output file");
 }
 
 int main(int argc, char **argv) {
-    if (argc != 2 && argc != 12) fail("expected 1 or 11 arguments");
+    if (argc != 2 && argc != 12)
+        fail("expected 1 or 11 arguments");
     library = dlopen(argv[1], RTLD_NOW);
-    if (!library) fail(dlerror());
-    if (((int (*)(void))symbol("ek_abi"))() != EK_ABI) fail("another ABI");
+    if (!library)
+        fail(dlerror());
+    if (((int (*)(void))symbol("ek_abi"))() != EK_ABI)
+        fail("another ABI");
     const char *missing = ((const char *(*)(void))symbol("ek_missing_feature"))();
     if (missing) {
         puts(missing);
@@ -106,9 +119,11 @@ int main(int argc, char **argv) {
     int threads = atoi(argv[9]);
     if (threads > 1) {
         model.pool = ((ek_pool * (*)(int)) symbol("ek_pool_create"))(threads);
-        if (!model.pool) fail("ek_pool_create");
+        if (!model.pool)
+            fail("ek_pool_create");
     }
     run_calls(argv, &model);
-    if (model.pool) ((void (*)(ek_pool *))symbol("ek_pool_destroy"))(model.pool);
+    if (model.pool)
+        ((void (*)(ek_pool *))symbol("ek_pool_destroy"))(model.pool);
     return 0;
 }
