@@ -1,0 +1,76 @@
+"""`edgekit boards`: the board profiles there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from edgekit.host.cli.options import Json, examples
+
+if TYPE_CHECKING:
+    from edgekit.kb.board import BoardProfile
+
+# Every profile has its CPU as the only unit, and no knowledge-base rows exist yet.
+_UNITS = ["cpu"]
+_ROWS = 0
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to the application."""
+    app.command("boards", epilog=examples("edgekit boards", "edgekit boards --json"))(boards)
+
+
+def boards(as_json: Json = False) -> None:
+    """List the boards a model can be compiled for."""
+    from edgekit.host.cli.output import byte_size, emit, table
+    from edgekit.kb.board import board_names, load_board
+
+    profiles = [load_board(name) for name in board_names()]
+    if as_json:
+        emit({"schema": "edgekit.boards/1", "boards": [_entry(p) for p in profiles]})
+        return
+
+    def size(count: int) -> str:
+        return byte_size(count) if count else "-"
+
+    rows = [
+        (
+            p.name,
+            p.description,
+            p.core or p.arch,
+            p.simd,
+            str(p.cores),
+            "/".join(size(n).removesuffix("B").replace(" ", "") for n in _caches(p)),
+            size(p.memory_bytes),
+            ",".join(_UNITS),
+            str(_ROWS),
+        )
+        for p in profiles
+    ]
+    headers = ("board", "description", "core", "isa", "cores", "L1d/L2/L3", "memory", "units", "kb")
+    table(headers, rows, left=4)
+
+
+def _caches(profile: BoardProfile) -> tuple[int, int, int]:
+    return profile.l1d_bytes, profile.l2_bytes, profile.l3_bytes
+
+
+def _entry(profile: BoardProfile) -> dict[str, Any]:
+    return {
+        "name": profile.name,
+        "description": profile.description,
+        "arch": profile.arch,
+        "core": profile.core,
+        "cpu": profile.cpu,
+        "isa": profile.simd,
+        "features": list(profile.features),
+        "vlen_bits": profile.vlen_bits,
+        "cores": profile.cores,
+        "l1d_bytes": profile.l1d_bytes,
+        "l2_bytes": profile.l2_bytes,
+        "l3_bytes": profile.l3_bytes,
+        "memory_bytes": profile.memory_bytes,
+        "units": _UNITS,
+        "knowledge_base_rows": _ROWS,
+    }

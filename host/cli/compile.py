@@ -1,0 +1,120 @@
+"""`edgekit compile`: a model becomes a bundle for one board."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgekit.host.cli.options import Board, Json, Kind, board_name, examples, file_kind, model_file
+from edgekit.host.errors import InputError
+
+if TYPE_CHECKING:
+    from edgekit.host.bundle import Bundle
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to the application."""
+    app.command(
+        "compile",
+        epilog=examples(
+            "edgekit compile models/face_detection_short_range.tflite --board a57",
+            "edgekit compile model.tflite -o model.ekb --explain why.json",
+            "edgekit compile --list-operators",
+        ),
+    )(compile_command)
+
+
+def compile_command(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL",
+            show_default=False,
+            help="A .tflite model. Default: model in edgekit.toml.",
+        ),
+    ] = None,
+    board: Board = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", metavar="FILE.ekb", show_default=False, help="Default: ./MODEL-BOARD.ekb."
+        ),
+    ] = None,
+    explain: Annotated[
+        Path | None,
+        typer.Option(
+            "--explain",
+            metavar="FILE.json",
+            show_default=False,
+            help="Write the kernel, cost and memory place chosen for each operator, and why.",
+        ),
+    ] = None,
+    list_operators: Annotated[
+        bool, typer.Option("--list-operators", help="List the operators models may use and exit.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Compile a model into a bundle for a board."""
+    if list_operators:
+        _list_operators(as_json)
+        return
+    from edgekit.host.cli.output import byte_size, emit, working
+
+    path = model_file(model)
+    name = board_name(board)
+    target = output or Path(f"{path.stem}-{name}.ekb")
+    if file_kind(path) is Kind.BUNDLE:
+        raise InputError(f"{path}: expected a model, found a bundle; deploy it: edgekit deploy")
+    for file in filter(None, (target, explain)):
+        check_writable(file)
+    with working(f"compiling {path.name} for {name}"):
+        bundle = compile_bundle(path, name, explain)
+    bundle.save(target)
+    manifest = bundle.manifest
+    size = target.stat().st_size
+    if as_json:
+        emit(
+            {
+                "schema": "edgekit.compile/1",
+                "model": str(path),
+                "board": name,
+                "bundle": str(target),
+                "id": manifest.id,
+                "bundle_bytes": size,
+                "arena_bytes": manifest.memory.arena_bytes,
+                "weights_bytes": manifest.memory.weights_bytes,
+                "operators": len(manifest.operators),
+                "explain": str(explain) if explain else None,
+            }
+        )
+        return
+    print(
+        f"{target}: release {manifest.id}, {byte_size(size)}, "
+        f"{len(manifest.operators)} operators, arena {byte_size(manifest.memory.arena_bytes)}"
+    )
+
+
+def check_writable(file: Path) -> None:
+    """Finds out before minutes of work whether `file` can be written."""
+    if file.is_dir():
+        raise InputError(f"{file}: expected a file to write, found a folder; name a file in it")
+    if not file.parent.is_dir():
+        raise InputError(f"{file}: its folder does not exist; make it: mkdir -p {file.parent}")
+
+
+def _list_operators(as_json: bool) -> None:
+    from edgekit.host.cli.output import emit
+    from edgekit.host.importers import supported_operators
+
+    names = sorted(supported_operators())
+    if as_json:
+        emit({"schema": "edgekit.operators/1", "operators": names})
+        return
+    for name in names:
+        print(name)
+
+
+def compile_bundle(model: Path, board: str, explain: Path | None = None) -> Bundle:
+    """Compiles `model` for `board`; writes how it decided to `explain`."""

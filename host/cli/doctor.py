@@ -1,0 +1,48 @@
+"""`edgekit doctor`: is this machine, and the board, fit for the work?"""
+
+from __future__ import annotations
+
+import typer
+
+from edgekit.host.cli.options import Board, Json, board_name, examples
+
+_UNFIT = 5
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to the application."""
+    app.command("doctor", epilog=examples("edgekit doctor", "edgekit doctor --board a57 --json"))(
+        doctor
+    )
+
+
+def doctor(board: Board = None, as_json: Json = False) -> int:
+    """Check this machine and the board.
+
+    Each finding says how to mend it. Exit code 5 if edgekit cannot work as things are.
+    """
+    from edgekit.host.cli.output import emit, working
+    from edgekit.host.doctor import Verdict, examine
+
+    name = board_name(board)
+    with working("checking this machine"):
+        findings = list(examine(name))
+    failed = any(f.verdict is Verdict.FAIL for f in findings)
+    if as_json:
+        emit(
+            {
+                "schema": "edgekit.doctor/1",
+                "board": name,
+                "ok": not failed,
+                "findings": [
+                    {"check": f.check, "verdict": f.verdict, "found": f.found, "mend": f.mend}
+                    for f in findings
+                ],
+            }
+        )
+    else:
+        for f in findings:
+            print(f"{f.verdict.value:4}  {f.check}: {f.found}")
+            if f.mend:
+                print(f"      mend: {f.mend}")
+    return _UNFIT if failed else 0

@@ -1,0 +1,124 @@
+"""The `edgekit` command. Every error that reaches the top becomes one line and an exit code.
+
+Start-up is a feature: this module and the command files import only typer; what a command needs
+is imported inside it.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+
+from edgekit.host.cli import bench, boards, compile, deploy, doctor, release
+from edgekit.host.cli import run as run_command
+from edgekit.host.cli.options import examples
+from edgekit.host.errors import EdgekitError
+
+_INPUT = 2
+_INTERRUPTED = 130
+
+_ADVICE = {
+    errno.ENOSPC: "free some space or choose a place on another disk",
+    errno.EDQUOT: "free some space or choose a place on another disk",
+    errno.EACCES: "choose a place you may write to, or mend its permissions",
+    errno.EPERM: "choose a place you may write to, or mend its permissions",
+    errno.EROFS: "choose a place you may write to",
+    errno.ENOENT: "check the spelling, or make the folder first",
+    errno.ENOTDIR: "check the spelling: a file stands where a folder is expected",
+    errno.EISDIR: "expected a file, found a folder: name a file in it",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+
+app = typer.Typer(
+    name="edgekit",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # rich help costs 60 ms of start-up
+)
+
+
+@app.callback(
+    invoke_without_command=True,
+    epilog=examples(
+        "edgekit doctor",
+        "edgekit deploy models/face_detection_short_range.tflite",
+        "edgekit bench model models/face_detection_short_range.tflite --peers",
+    ),
+)
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error (anywhere in the line).")
+    ] = False,
+) -> None:
+    """Make a trained model run on a small Linux board: compile, deploy, measure."""
+    del debug  # taken out of the arguments by `main`, so that it works behind a command too
+    if version:
+        from edgekit.device.version import VERSION
+
+        print(f"edgekit {VERSION}")
+    elif context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+for module in (boards, doctor, compile, deploy, run_command, bench, release):
+    module.register(app)
+
+
+def main(arguments: list[str]) -> int:
+    """Runs one command line; returns the exit code. Errors are printed, never raised."""
+    debug = "--debug" in arguments
+    wanted = [a for a in arguments if a != "--debug"]
+    try:
+        result = typer.main.get_command(app).main(
+            args=wanted, prog_name="edgekit", standalone_mode=False
+        )
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        line, code = explain(error)
+        print(f"edgekit: {line}", file=sys.stderr)
+        return code
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return result if isinstance(result, int) else 0
+
+
+def explain(error: Exception) -> tuple[str, int]:
+    """One line for people and the exit code for an error that reached the top."""
+    from edgekit.device.errors import DeviceError
+    from edgekit.kb.board import UnknownBoardError
+
+    if isinstance(error, (EdgekitError, DeviceError)):
+        return _one_line(str(error)), error.exit_code
+    if isinstance(error, UnknownBoardError):
+        return f"{_one_line(str(error))}; list them: edgekit boards", _INPUT
+    if isinstance(error, typer.TyperException):
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "edgekit"
+        message = _one_line(error.format_message()).rstrip(".")
+        return f"{message}; see {command} --help", _INPUT
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        advice = _ADVICE.get(error.errno or 0, "check the path and the disk")
+        return _one_line(f"{place}{error.strerror or error}; {advice}"), _INPUT
+    if isinstance(error, MemoryError):
+        return "out of memory; close other programs or use a machine with more", _INPUT
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
+    found = _one_line(f"{type(error).__name__}: {error}")
+    return f"bug: {found} ({where}); add --debug for the traceback and report it", 1
+
+
+def _one_line(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
+
+
+def run() -> None:
+    """Entry point of the installed command."""
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,76 @@
+"""What several commands take: the board, the model, --json; and how examples stand in --help."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgekit.host.cli.settings import read_settings
+from edgekit.host.errors import InputError
+
+Board = Annotated[
+    str | None,
+    typer.Option(
+        "--board",
+        metavar="BOARD",
+        show_default=False,
+        help="Board to use; 'edgekit boards' lists them. Default: edgekit.toml, else local.",
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="One JSON document on stdout; all else goes to stderr.")
+]
+Model = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL or BUNDLE",
+        show_default=False,
+        help="A .tflite model or an .ekb bundle. Default: model in edgekit.toml.",
+    ),
+]
+
+
+class Kind(Enum):
+    """What a file given on the command line is."""
+
+    MODEL = "model"
+    BUNDLE = "bundle"
+
+
+def examples(*lines: str) -> str:
+    """Text for the end of --help; the \\b keeps the lines apart."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def board_name(given: str | None) -> str:
+    """The board to use. Raises UnknownBoardError when there is no such board."""
+    from edgekit.kb.board import load_board
+
+    name = given or read_settings(Path.cwd()).board
+    load_board(name)
+    return name
+
+
+def model_file(given: str | None) -> Path:
+    """The model or bundle to use, checked to be a readable file."""
+    name = given or read_settings(Path.cwd()).model
+    if name is None:
+        raise InputError(
+            "expected a model or a bundle, found none; "
+            'name one, or write model = "my.tflite" into edgekit.toml'
+        )
+    path = Path(name)
+    if path.is_dir():
+        raise InputError(f"{path}: expected a .tflite model or an .ekb bundle, found a folder")
+    if not path.exists():
+        raise InputError(f"{path}: no such file; expected a .tflite model or an .ekb bundle")
+    return path
+
+
+def file_kind(path: Path) -> Kind:
+    """A bundle is a zip file, whatever its name; all else is taken for a model."""
+    with path.open("rb") as file:
+        return Kind.BUNDLE if file.read(4) == b"PK\x03\x04" else Kind.MODEL

@@ -1,0 +1,74 @@
+"""How commands speak: results on stdout, everything else on stderr; rich only on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+
+def emit(document: Mapping[str, Any]) -> None:
+    """The one JSON document of a command with --json."""
+    json.dump(document, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+
+
+def note(text: str) -> None:
+    """One line for people that is not the result."""
+    print(text, file=sys.stderr)
+
+
+@contextlib.contextmanager
+def working(text: str) -> Iterator[None]:
+    """Says what goes on: a spinner on a terminal, one plain line elsewhere."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+
+        with Console(stderr=True).status(text):
+            yield
+    else:
+        note(f"{text} ...")
+        yield
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
+    """A table on stdout: the first `left` columns start at the left, the others end at the right.
+
+    Plain aligned lines when stdout is no terminal.
+    """
+    if sys.stdout.isatty():
+        _rich_table(headers, rows, left)
+        return
+    widths = [max(len(row[i]) for row in (headers, *rows)) for i in range(len(headers))]
+    for row in (headers, *rows):
+        cells = (
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        print("  ".join(cells).rstrip())
+
+
+def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, header in enumerate(headers):
+        drawn.add_column(header, justify="left" if i < left else "right")
+    for row in rows:
+        drawn.add_row(*(Text(cell) for cell in row))
+    Console().print(drawn)
+
+
+def byte_size(count: int) -> str:
+    """`count` bytes for people: 512 B, 48 KiB, 2 MiB, 1.5 GiB."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} GiB"

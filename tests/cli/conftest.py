@@ -1,0 +1,89 @@
+"""Ways to run the command line: in this process (fast) or as a user does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.host.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command line did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """The one JSON document on stdout."""
+        return json.loads(self.out)
+
+    @property
+    def complaint(self) -> str:
+        """The one line of an error; progress lines end in three dots and are not counted."""
+        assert "Traceback" not in self.err
+        lines = [line for line in self.err.splitlines() if not line.endswith("...")]
+        assert len(lines) == 1, self.err
+        assert lines[0].startswith("edgekit: ")
+        return lines[0]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory and an empty board `local`."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
+    return folder
+
+
+@pytest.fixture
+def edgekit(capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Runs a command line in this process."""
+
+    def run(*arguments: str | Path) -> Outcome:
+        capfd.readouterr()
+        code = main([str(a) for a in arguments])
+        captured = capfd.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def edgekit_process(home: Path) -> Callable[..., Outcome]:
+    """Runs a command line in a process of its own, as the installed command does."""
+
+    def run(*arguments: str | Path, **options: Any) -> Outcome:
+        program = "from edgekit.host.cli.main import run; run()"
+        done = subprocess.run(
+            [sys.executable, "-c", program, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            **options,
+        )
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def face_model() -> Path:
+    """A small real model: MediaPipe's short-range face detector."""
+    return ROOT / "models" / "face_detection_short_range.tflite"

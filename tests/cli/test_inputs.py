@@ -1,0 +1,81 @@
+"""What is wrong with files and boards named on the command line: one line, exit code 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TAKE_A_MODEL = (["compile"], ["deploy"], ["run", "--input", "x.npz", "--output", "y.npz"])
+
+
+@pytest.mark.parametrize("command", [*TAKE_A_MODEL, ["bench", "model"]], ids=lambda c: c[0])
+def test_missing_model(edgekit: Any, command: list[str]) -> None:
+    done = edgekit(*command, "nosuch.tflite")
+    assert (done.code, done.out) == (2, "")
+    assert "nosuch.tflite: no such file" in done.complaint
+
+
+@pytest.mark.parametrize("command", [*TAKE_A_MODEL, ["bench", "model"]], ids=lambda c: c[0])
+def test_folder_for_a_model(edgekit: Any, home: Path, command: list[str]) -> None:
+    (home / "models").mkdir()
+    done = edgekit(*command, "models")
+    assert done.code == 2
+    assert "found a folder" in done.complaint
+
+
+@pytest.mark.parametrize("command", [["compile"], ["deploy"]], ids=lambda c: c[0])
+def test_no_model_named(edgekit: Any, command: list[str]) -> None:
+    done = edgekit(*command)
+    assert done.code == 2
+    assert "edgekit.toml" in done.complaint
+
+
+@pytest.mark.parametrize(
+    "command",
+    [*TAKE_A_MODEL, ["bench", "model"], ["status"], ["rollback"], ["doctor"]],
+    ids=lambda c: c[0],
+)
+def test_unknown_board(edgekit: Any, face_model: Path, command: list[str]) -> None:
+    model = [] if command[0] in ("status", "rollback", "doctor") else [face_model]
+    done = edgekit(*command, *model, "--board", "nosuch")
+    assert (done.code, done.out) == (2, "")
+    assert "nosuch" in done.complaint
+    assert "edgekit boards" in done.complaint
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04", b"\0" * 4096])
+@pytest.mark.parametrize("command", [["compile"], ["deploy"]], ids=lambda c: c[0])
+def test_neither_model_nor_bundle(
+    edgekit: Any, home: Path, command: list[str], content: bytes
+) -> None:
+    (home / "m.tflite").write_bytes(content)
+    done = edgekit(*command, "m.tflite")
+    assert (done.code, done.out) == (2, "")
+    assert "m.tflite" in done.complaint
+    assert sorted(p.name for p in home.iterdir()) == ["m.tflite"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("model = ", "TOML"),
+        ("modell = 'x'", "modell"),
+        ("model = 3", "3"),
+        ("[board]\nname = 'a57'", "board"),
+    ],
+)
+def test_broken_settings(edgekit: Any, home: Path, text: str, expected: str) -> None:
+    (home / "edgekit.toml").write_text(text)
+    done = edgekit("deploy")
+    assert done.code == 2
+    assert done.complaint.startswith("edgekit: edgekit.toml: ")
+    assert expected in done.complaint
+
+
+def test_settings_name_model_and_board(edgekit: Any, home: Path) -> None:
+    (home / "edgekit.toml").write_text('model = "mine.tflite"\n')
+    assert "mine.tflite: no such file" in edgekit("compile").complaint
+    (home / "edgekit.toml").write_text('board = "nosuch"\n')
+    assert "nosuch" in edgekit("status").complaint

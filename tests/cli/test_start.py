@@ -1,0 +1,188 @@
+"""Starting up: help, version, and how errors look and exit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from edgekit.device.errors import BusyError
+from edgekit.host import errors
+from edgekit.host.cli.main import app, explain
+
+SOURCES = Path(__file__).parents[2] / "src"
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command there is, as the words one types."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name)
+
+
+ALL_COMMANDS = sorted(commands(typer.main.get_command(app)))
+
+
+def test_commands_are_those_of_the_specification() -> None:
+    assert [" ".join(c) for c in ALL_COMMANDS] == [
+        "bench model",
+        "boards",
+        "compile",
+        "deploy",
+        "doctor",
+        "rollback",
+        "run",
+        "status",
+    ]
+
+
+@pytest.mark.parametrize("command", ALL_COMMANDS, ids=" ".join)
+def test_help_shows_an_example_and_json(edgekit: Any, command: tuple[str, ...]) -> None:
+    done = edgekit(*command, "--help")
+    assert done.code == 0
+    _, _, shown = done.out.partition("Examples:\n")
+    assert f"edgekit {' '.join(command)}" in shown
+    assert "--json" in done.out
+
+
+def test_no_command_shows_help(edgekit: Any) -> None:
+    done = edgekit()
+    assert done.code == 0
+    assert done.out.startswith("Usage: edgekit")
+
+
+def test_version(edgekit: Any) -> None:
+    assert edgekit("--version").out.startswith("edgekit 0.")
+
+
+def help_seconds() -> float:
+    start = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-c", "from edgekit.host.cli.main import run; run()", "--help"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        env={"PYTHONPATH": str(SOURCES), "PATH": ""},
+    )
+    return time.perf_counter() - start
+
+
+def test_help_starts_within_150_ms() -> None:
+    # The best of a few: other tests share the cores.
+    assert min(help_seconds() for _ in range(10)) < 0.150
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; from edgekit.host.cli.main import main; main(['--help']);"
+        "print(sorted({m.partition('.')[0] for m in sys.modules}"
+        " & {'numpy', 'rich', 'tflite', 'msgspec', 'ziglang'}), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(SOURCES)},
+    )
+    assert done.stderr == "[]\n"
+
+
+def test_start_is_free_of_warnings() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "from edgekit.host.cli.main import run; run()"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(SOURCES)},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["nosuch"], "nosuch"),
+        (["boards", "--nosuch"], "--nosuch"),
+        (["bench"], "edgekit bench --help"),
+        (["run"], "--input"),
+        (["bench", "model", "x.tflite", "--runs", "many"], "many"),
+    ],
+)
+def test_usage_errors_are_one_line(edgekit: Any, arguments: list[str], expected: str) -> None:
+    done = edgekit(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert expected in done.complaint
+    assert "--help" in done.complaint
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.InputError("x"), 2),
+        (errors.UnreachableError("x"), 3),
+        (errors.AuthenticationError("x"), 4),
+        (errors.IncompatibleError("x"), 5),
+        (errors.TransferError("x"), 6),
+        (errors.RolledBackError("x"), 7),
+        (errors.PartialFleetError("x"), 8),
+        (BusyError("x"), 6),
+        (KeyError("x"), 1),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_exit_code_by_kind_of_error(error: Exception, code: int) -> None:
+    try:
+        raise error
+    except Exception as raised:
+        assert explain(raised)[1] == code
+
+
+def test_a_bug_names_itself_and_the_way_to_the_traceback(
+    edgekit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> list[str]:
+        raise ZeroDivisionError("a\nb")
+
+    monkeypatch.setattr("edgekit.kb.board.board_names", broken)
+    done = edgekit("boards")
+    assert done.code == 1
+    assert "bug: ZeroDivisionError: a b (test_start.py:" in done.complaint
+    assert "--debug" in done.complaint
+    assert "Traceback" in edgekit("boards", "--debug").err
+
+
+def test_control_characters_of_names_do_not_reach_the_terminal(edgekit: Any) -> None:
+    done = edgekit("compile", "a\x1b[31m\nb.tflite")
+    assert done.code == 2
+    assert "\x1b" not in done.complaint
+
+
+def test_interrupt_exits_130(edgekit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> list[str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("edgekit.kb.board.board_names", interrupted)
+    done = edgekit("boards")
+    assert (done.code, done.out, done.err) == (130, "", "")
+
+
+def test_a_closed_pipe_is_no_bug() -> None:
+    program = "from edgekit.host.cli.main import run; run()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "boards", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={"PYTHONPATH": str(SOURCES)},
+        text=True,
+    ) as process:
+        assert process.stdout and process.stderr
+        process.stdout.close()
+        assert "bug" not in process.stderr.read()

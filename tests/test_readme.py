@@ -1,0 +1,90 @@
+"""The README's blocks run as they stand: `sh` in a shell, `python` in an interpreter, in order."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SHIM = "#!{python}\nfrom edgekit.host.cli.main import run\n\nrun()\n"
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block; `heading` is the section it stands in."""
+
+    heading: str
+    language: str
+    text: str
+
+
+def read_blocks(markdown: str) -> list[Block]:
+    """All fenced blocks with their language, in order."""
+    blocks, heading, fence, lines = [], "", "", []
+    for line in markdown.splitlines():
+        if opening := re.fullmatch(r"```(\w*)", line):
+            if fence:
+                blocks.append(Block(heading, fence, "\n".join(lines)))
+                fence, lines = "", []
+            else:
+                fence = opening[1] or "text"
+        elif fence:
+            lines.append(line)
+        elif line.startswith("#"):
+            heading = line.lstrip("# ")
+    return blocks
+
+
+BLOCKS = read_blocks((ROOT / "README.md").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory like the repository's root, with `edgekit` on the path."""
+    tools, work = tmp_path / "bin", tmp_path / "work"
+    tools.mkdir()
+    work.mkdir()
+    (tools / "edgekit").write_text(SHIM.format(python=sys.executable))
+    (tools / "edgekit").chmod(0o755)
+    (work / "models").symlink_to(ROOT / "models")
+    monkeypatch.setenv("PATH", f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
+    return work
+
+
+def test_blocks_run_in_order(place: Path) -> None:
+    runners = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
+    ran = [block for block in BLOCKS if block.language in runners]
+    assert len(ran) >= 5
+    for block in ran:
+        done = subprocess.run(
+            [*runners[block.language], block.text],
+            cwd=place,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{block.heading}\n{block.text}\n{done.stdout}{done.stderr}"
+
+
+def test_links_lead_somewhere() -> None:
+    markdown = (ROOT / "README.md").read_text(encoding="utf-8")
+    targets = [t for t in re.findall(r"\]\(([^)#\s]+)", markdown) if "://" not in t]
+    assert targets
+    for target in targets:
+        assert (ROOT / target).exists(), target
+
+
+def test_commands_that_are_only_shown_exist() -> None:
+    shown = [line for b in BLOCKS if b.language == "console" for line in b.text.splitlines()]
+    scripts = {line.split()[0] for line in shown if line.startswith("scripts/")}
+    assert scripts
+    for script in scripts:
+        assert os.access(ROOT / script, os.X_OK), script
