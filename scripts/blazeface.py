@@ -66,7 +66,7 @@ def find_faces(
     regressors: NDArray[np.float32], scores: NDArray[np.float32], letterbox: Letterbox
 ) -> list[Face]:
     """Faces, best first, from the outputs [1, 896, 16] and [1, 896, 1] (logits)."""
-    probability = 1 / (1 + np.exp(-np.clip(scores.reshape(-1), -80, 80)))
+    probability = (1 / (1 + np.exp(-np.clip(scores.reshape(-1), -80, 80)))).astype(np.float32)
     keep = probability >= _MIN_SCORE
     raw = regressors.reshape(-1, 4 + 2 * _KEYPOINTS)[keep] / SIZE
     points = raw.reshape(-1, 2 + _KEYPOINTS, 2)

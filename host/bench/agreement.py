@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.host.bench.cases import Cases
+from edgekit.host.bench.cases import Cases, Samples, make_cases
 from edgekit.host.bench.process import Worker
 from edgekit.host.bench.worker import KERNEL_SETS
 from edgekit.host.errors import InputError
@@ -92,6 +92,16 @@ def compare_with_litert(release: Path, model: Path, cases: Cases, scratch: Path)
             for i in range(len(ours))
         ),
     )
+
+
+def compare_release(
+    release: Path, model: Path, samples: Samples, count: int, steps: int, scratch: Path
+) -> ModelAgreement:
+    """compare_with_litert on `count` inputs, or sequences of `steps` calls of a stateful model."""
+    with Worker("edgekit", release) as worker:
+        specs, stateful = worker.inputs, worker.stateful
+    cases = make_cases(specs, count, samples, steps if stateful else 1)
+    return compare_with_litert(release, model, cases, scratch)
 
 
 def compare_output(index: int, ours: Array, sets: Mapping[str, Array]) -> OutputAgreement:

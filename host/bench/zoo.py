@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgekit.device.manifest import LIBRARY, WEIGHTS
 from edgekit.host.bench.cases import Samples, load_samples
+from edgekit.kb.board import load_board
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,18 @@ def open_zoo(folder: Path, extra: Path | None = None) -> Zoo:
         pictures += sorted(p for p in inputs.glob("*") if p.suffix in (".jpg", ".bmp", ".png"))
         sounds = sorted(inputs.glob("*.wav"))
     return Zoo(_distinct(roots), tuple(pictures), tuple(sounds))
+
+
+def compile_release(model: Path, board: str, folder: Path) -> Path:
+    """Compiles `model` for the profile `board` into a new folder with model.so and weights.bin."""
+    from edgekit.host.compiler import compile_artifact
+
+    artifact = compile_artifact(model, load_board(board))
+    release = folder / f"{model.stem}-{board}"
+    release.mkdir(exist_ok=True)
+    (release / LIBRARY).write_bytes(artifact.library)
+    (release / WEIGHTS).write_bytes(artifact.weights)
+    return release
 
 
 def _distinct(roots: Sequence[Path]) -> tuple[Path, ...]:

@@ -37,14 +37,6 @@ CPUS = {
 
 
 @dataclass(frozen=True)
-class Compiled:
-    """A folder with model.so and weights.bin, and ek_describe's JSON."""
-
-    folder: Path
-    description: dict[str, Any]
-
-
-@dataclass(frozen=True)
 class VirtualBoard:
     """One CPU model of qemu-user."""
 
@@ -57,9 +49,9 @@ class VirtualBoard:
         command = [qemu, "-cpu", self.cpu, "-L", root, str(self.driver), *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
-    def run(self, model: Compiled, cases: Cases, scratch: Path, threads: int = 1) -> list[Any]:
-        """Outputs of all calls, one array [calls, ...] per output."""
-        about = model.description
+    def run(self, release: Path, cases: Cases, scratch: Path, threads: int = 1) -> list[Any]:
+        """Outputs of all calls on the model in `release`, one array [calls, ...] per output."""
+        about = json.loads(self.execute(str(release / "model.so")).stdout)
         inputs, outputs = scratch / "in.bin", scratch / "out.bin"
         calls = len(cases.inputs[0])
         with inputs.open("wb") as file:
@@ -69,7 +61,7 @@ class VirtualBoard:
         out_types = [_row_type(t) for t in about["outputs"]]
         sizes = ",".join(str(t.itemsize) for t in map(_row_type, about["inputs"]))
         result = self.execute(
-            *(str(model.folder / name) for name in ("model.so", "weights.bin")),
+            *(str(release / name) for name in ("model.so", "weights.bin")),
             *(str(about[key]) for key in ("arena_bytes", "state_bytes")),
             *(str(number) for number in (cases.steps, calls)),
             *(str(path) for path in (inputs, outputs)),
@@ -119,19 +111,3 @@ def _compile_driver(target: str, path: Path) -> None:
     subprocess.run(
         [*command, f"-I{_KERNELS}", str(_DRIVER), "-o", str(path)], env=environment, check=True
     )
-
-
-@pytest.fixture
-def compile_to(tmp_path: Path) -> Callable[[Path, str], Compiled]:
-    """compile_to(model, profile): the compiled model in a folder of its own."""
-    from edgekit.host.compiler import compile_artifact
-
-    def make(model: Path, profile: str) -> Compiled:
-        artifact = compile_artifact(model, load_board(profile))
-        folder = tmp_path / f"{model.stem}-{profile}"
-        folder.mkdir()
-        (folder / "model.so").write_bytes(artifact.library)
-        (folder / "weights.bin").write_bytes(artifact.weights)
-        return Compiled(folder, json.loads(json.dumps(artifact.description)))
-
-    return make

@@ -7,13 +7,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from edgekit.host.compiler import compile_artifact
 
-from edgekit.host.bench.agreement import Verdict, compare_with_litert
-from edgekit.host.bench.cases import make_cases
-from edgekit.host.bench.process import Worker
-from edgekit.host.bench.zoo import open_zoo
-from edgekit.kb.board import load_board
+from edgekit.host.bench.agreement import Verdict, compare_release
+from edgekit.host.bench.zoo import compile_release, open_zoo
 
 pytestmark = pytest.mark.peers
 
@@ -25,15 +21,8 @@ _STEPS = 8
 
 
 def _agrees(model: Path, scratch: Path, count: int) -> None:
-    artifact = compile_artifact(model, load_board("local"))
-    release = scratch / "release"
-    release.mkdir()
-    (release / "model.so").write_bytes(artifact.library)
-    (release / "weights.bin").write_bytes(artifact.weights)
-    with Worker("edgekit", release) as worker:
-        steps = _STEPS if worker.stateful else 1
-        cases = make_cases(worker.inputs, count, _ZOO.samples(), steps)
-    agreement = compare_with_litert(release, model, cases, scratch)
+    release = compile_release(model, "local", scratch)
+    agreement = compare_release(release, model, _ZOO.samples(), count, _STEPS, scratch)
     allowed = Verdict.BETWEEN if model.stem in _EXCEPTIONS else Verdict.EQUAL
     for output in agreement.outputs:
         assert output.verdict in (Verdict.EQUAL, allowed), output
