@@ -2,10 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from edgekit.host.graph.types import Activation, Operator, Padding
+import numpy as np
+
+from edgekit.host.graph import sums
+from edgekit.host.graph.checks import (
+    ARITHMETIC,
+    need_dtype,
+    need_positive,
+    need_rank,
+    need_scale,
+    need_shape,
+    operand,
+    optional,
+)
+from edgekit.host.graph.quantization import convolution_multiplier
+from edgekit.host.graph.types import (
+    Activation,
+    Array,
+    DType,
+    Operator,
+    Padding,
+    Shape,
+    ShapeError,
+    Tensor,
+)
+from edgekit.host.graph.windows import Pair, pad_image, patches, span, tap, window_positions
 
 
 @dataclass(frozen=True)
@@ -22,6 +47,31 @@ class Conv2D(Operator):
     padding: Padding = Padding()
     activation: Activation = Activation.NONE
 
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x, w = _image_and_weights(ins)
+        need_shape(w, (*w.shape[:3], x.shape[3]), "weights")
+        need_positive((*self.stride, *self.dilation), "stride and dilation")
+        window = span(w.shape[1:3], self.dilation)
+        out = window_positions(x.shape[1:3], window, self.stride, self.padding)
+        shape = (x.shape[0], *out, w.shape[0])
+        _need_bias(ins, w.shape[0])
+        residual = optional(ins, 3)
+        if residual is not None:
+            need_shape(residual, shape, "residual")
+            need_dtype(residual, (DType.F32,), "residual")
+        return [(shape, x.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        pair = _operands(x, ins)
+        shape = outs[0].shape
+        padded = pad_image(pair.x, self.padding)
+        window = pair.weights.shape[1:3]
+        rows = patches(padded, window, self.stride, self.dilation, shape[1:3])
+        total = (rows @ pair.weights.reshape(shape[3], -1).T).reshape(shape)
+        return [_finish(total, pair, x, ins, outs[0], self.activation)]
+
 
 @dataclass(frozen=True)
 class DepthwiseConv2D(Operator):
@@ -33,6 +83,29 @@ class DepthwiseConv2D(Operator):
     padding: Padding = Padding()
     multiplier: int = 1
     activation: Activation = Activation.NONE
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x, w = _image_and_weights(ins)
+        need_positive((*self.stride, *self.dilation, self.multiplier), "stride and multiplier")
+        channels = x.shape[3] * self.multiplier
+        need_shape(w, (1, *w.shape[1:3], channels), "weights")
+        window = span(w.shape[1:3], self.dilation)
+        out = window_positions(x.shape[1:3], window, self.stride, self.padding)
+        _need_bias(ins, channels)
+        return [((x.shape[0], *out, channels), x.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        pair = _operands(x, ins)
+        shape = outs[0].shape
+        image = pair.x if self.multiplier == 1 else np.repeat(pair.x, self.multiplier, axis=3)
+        padded = pad_image(image, self.padding)
+        total = np.zeros(shape, np.float64)
+        for i, j in np.ndindex(*pair.weights.shape[1:3]):
+            offset = (i * self.dilation[0], j * self.dilation[1])
+            total += tap(padded, offset, shape[1:3], self.stride) * pair.weights[0, i, j]
+        return [_finish(total, pair, x, ins, outs[0], self.activation)]
 
 
 @dataclass(frozen=True)
@@ -47,3 +120,72 @@ class TransposeConv2D(Operator):
     padding: Padding = Padding()
     out_size: tuple[int, int] = (0, 0)
     activation: Activation = Activation.NONE
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x, w = _image_and_weights(ins)
+        need_shape(w, (*w.shape[:3], x.shape[3]), "weights")
+        need_positive((*self.stride, *self.out_size), "stride and output size")
+        forward = window_positions(self.out_size, w.shape[1:3], self.stride, self.padding)
+        if forward != x.shape[1:3]:
+            raise ShapeError(
+                f"expected an output size whose convolution gives {list(x.shape[1:3])}, "
+                f"found {list(self.out_size)}"
+            )
+        _need_bias(ins, w.shape[0])
+        return [((x.shape[0], *self.out_size, w.shape[0]), x.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        pair = _operands(x, ins)
+        n, height, width, oc = outs[0].shape
+        canvas = np.zeros((n, *self._canvas(), oc), np.float64)
+        for i, j in np.ndindex(*pair.weights.shape[1:3]):
+            meets = tap(canvas, (i, j), pair.x.shape[1:3], self.stride)
+            meets += pair.x @ pair.weights[:, i, j].T
+        top, left = self.padding.top, self.padding.left
+        total = canvas[:, top : top + height, left : left + width]
+        return [_finish(total, pair, x, ins, outs[0], self.activation)]
+
+    def _canvas(self) -> Pair:
+        pad = self.padding
+        return self.out_size[0] + pad.top + pad.bottom, self.out_size[1] + pad.left + pad.right
+
+
+def _image_and_weights(ins: Sequence[Tensor | None]) -> tuple[Tensor, Tensor]:
+    x, w = operand(ins, 0, "image"), operand(ins, 1, "weights")
+    need_rank(x, 4, "image")
+    need_rank(w, 4, "weights")
+    need_dtype(x, ARITHMETIC, "image")
+    need_scale(x, "image")
+    need_dtype(w, (DType.F32, DType.I8) if x.dtype is DType.F32 else (x.dtype,), "weights")
+    need_positive((*x.shape, *w.shape), "image and weights")
+    return x, w
+
+
+def _need_bias(ins: Sequence[Tensor | None], channels: int) -> None:
+    bias = optional(ins, 2)
+    if bias is not None:
+        need_shape(bias, (channels,), "bias")
+        quantized = operand(ins, 0, "image").dtype.is_quantized
+        need_dtype(bias, (DType.I32 if quantized else DType.F32,), "bias")
+
+
+def _operands(x: Sequence[Array | None], ins: Sequence[Tensor | None]) -> sums.Operands:
+    quant = operand(ins, 1, "weights").quant
+    return sums.operands(x, ins, asymmetric=quant is not None and quant.per_channel)
+
+
+def _finish(
+    total: sums.F64,
+    pair: sums.Operands,
+    x: Sequence[Array | None],
+    ins: Sequence[Tensor | None],
+    out: Tensor,
+    activation: Activation,
+) -> Array:
+    if out.dtype is DType.F32:
+        y = sums.finish_float(total, pair.scale, x[2:])
+        return sums.clamp_float(y, activation)
+    factor = convolution_multiplier(operand(ins, 0, "image"), operand(ins, 1, "weights"), out)
+    return sums.finish_quantized(total, sums.optional(x, 2), factor, out, activation)

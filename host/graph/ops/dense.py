@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from edgekit.host.graph.types import Activation, Operator
+from edgekit.host.graph import sums
+from edgekit.host.graph.checks import (
+    ARITHMETIC,
+    need_dtype,
+    need_positive,
+    need_rank,
+    need_scale,
+    need_shape,
+    operand,
+    optional,
+)
+from edgekit.host.graph.quantization import dense_multiplier
+from edgekit.host.graph.types import Activation, Array, DType, Operator, Shape, ShapeError, Tensor
 
 
 @dataclass(frozen=True)
@@ -13,8 +26,41 @@ class FullyConnected(Operator):
     """ins: x [..., k] (flattened to [m,k]), weights [n,k], bias [n] or None.
 
     The output has shape [m,n], or x's leading dimensions and n with `keep_dims`.
+    f32 x with s8 weights (dynamic-range): each row of x is quantized to s8, symmetric.
     """
 
     kind: ClassVar[str] = "fully_connected"
     keep_dims: bool = False
     activation: Activation = Activation.NONE
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x, w, bias = operand(ins, 0, "input"), operand(ins, 1, "weights"), optional(ins, 2)
+        need_rank(w, 2, "weights")
+        need_dtype(x, ARITHMETIC, "input")
+        need_scale(x, "input")
+        need_dtype(w, (DType.F32, DType.I8) if x.dtype is DType.F32 else (x.dtype,), "weights")
+        need_positive((*x.shape, *w.shape), "input and weights")
+        n, k = w.shape
+        if x.elements % k or (self.keep_dims and x.shape[-1:] != (k,)):
+            raise ShapeError(f"expected rows of {k} values, found input {list(x.shape)}")
+        if bias is not None:
+            need_shape(bias, (n,), "bias")
+            need_dtype(bias, (DType.I32 if x.dtype.is_quantized else DType.F32,), "bias")
+        shape = (*x.shape[:-1], n) if self.keep_dims else (x.elements // k, n)
+        return [(shape, x.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        weights = sums.required(x, 1)
+        rows = sums.required(x, 0).reshape(-1, weights.shape[1])
+        pair = sums.operands([rows, weights], ins)
+        total = pair.x @ pair.weights.T
+        out = outs[0]
+        if out.dtype is DType.F32:
+            y = sums.clamp_float(sums.finish_float(total, pair.scale, x[2:3]), self.activation)
+        else:
+            factor = dense_multiplier(operand(ins, 0, "input"), operand(ins, 1, "weights"), out)
+            bias = sums.optional(x, 2)
+            y = sums.finish_quantized(total, bias, factor, out, self.activation)
+        return [y.reshape(out.shape)]

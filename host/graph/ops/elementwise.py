@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from edgekit.host.graph.types import Activation, Operator
+import numpy as np
+
+from edgekit.host.graph.checks import ARITHMETIC, need_dtype, need_scale, operand
+from edgekit.host.graph.fixed_point import logistic_s8
+from edgekit.host.graph.quantization import (
+    ADD_LEFT_SHIFT,
+    activation_range,
+    add_multipliers,
+    mul_multiplier,
+    rescale_multiplier,
+    saturate,
+    zero_point_of,
+)
+from edgekit.host.graph.sums import clamp_float, required
+from edgekit.host.graph.types import Activation, Array, DType, Operator, Shape, ShapeError, Tensor
 
 
 @dataclass(frozen=True)
@@ -13,11 +28,45 @@ class Add(Operator):
     kind: ClassVar[str] = "add"
     activation: Activation = Activation.NONE
 
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        return _infer_binary(ins)
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        a, b, out = required(x, 0), required(x, 1), outs[0]
+        if not out.dtype.is_quantized:
+            return [_clamp_plain(a + b, self.activation)]
+        a_tensor, b_tensor = operand(ins, 0, "a"), operand(ins, 1, "b")
+        factors = add_multipliers(a_tensor, b_tensor, out)
+        a_wide = (a.astype(np.int64) - zero_point_of(a_tensor)) << ADD_LEFT_SHIFT
+        b_wide = (b.astype(np.int64) - zero_point_of(b_tensor)) << ADD_LEFT_SHIFT
+        total = factors.a.apply(a_wide) + factors.b.apply(b_wide)
+        low, high = activation_range(self.activation, out)
+        return [saturate(factors.output.apply(total), zero_point_of(out), low, high, out.dtype)]
+
 
 @dataclass(frozen=True)
 class Mul(Operator):
     kind: ClassVar[str] = "mul"
     activation: Activation = Activation.NONE
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        return _infer_binary(ins)
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        a, b, out = required(x, 0), required(x, 1), outs[0]
+        if not out.dtype.is_quantized:
+            return [_clamp_plain(a * b, self.activation)]
+        a_tensor, b_tensor = operand(ins, 0, "a"), operand(ins, 1, "b")
+        product = (a.astype(np.int64) - zero_point_of(a_tensor)) * (
+            b.astype(np.int64) - zero_point_of(b_tensor)
+        )
+        low, high = activation_range(self.activation, out)
+        scaled = mul_multiplier(a_tensor, b_tensor, out).apply(product)
+        return [saturate(scaled, zero_point_of(out), low, high, out.dtype)]
 
 
 @dataclass(frozen=True)
@@ -27,12 +76,83 @@ class Clamp(Operator):
     kind: ClassVar[str] = "clamp"
     activation: Activation = Activation.RELU
 
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        return _infer_unary(ins)
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values, out = required(x, 0), outs[0]
+        if not out.dtype.is_quantized:
+            return [_clamp_plain(values, self.activation)]
+        x_tensor = operand(ins, 0, "input")
+        low, high = activation_range(self.activation, out)
+        offset = values.astype(np.int64) - zero_point_of(x_tensor)
+        scaled = rescale_multiplier(x_tensor, out).apply(offset)
+        return [saturate(scaled, zero_point_of(out), low, high, out.dtype)]
+
 
 @dataclass(frozen=True)
 class Logistic(Operator):
     kind: ClassVar[str] = "logistic"
 
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        return _infer_unary(ins)
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values, out = required(x, 0), outs[0]
+        if not out.dtype.is_quantized:
+            real = values.astype(np.float64)
+            magnitude = np.exp(-np.abs(real))
+            y = np.where(real >= 0, 1.0, magnitude) / (1.0 + magnitude)
+            return [y.astype(values.dtype)]
+        return [logistic_s8(values, operand(ins, 0, "input"), out)]
+
 
 @dataclass(frozen=True)
 class HardSwish(Operator):
+    """x · relu6(x + 3) / 6."""
+
     kind: ClassVar[str] = "hard_swish"
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        need_dtype(operand(ins, 0, "input"), (DType.F32,), "input")
+        return _infer_unary(ins)
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values = required(x, 0)
+        gate = np.clip(values + np.float32(3), np.float32(0), np.float32(6))
+        return [(values * gate / np.float32(6)).astype(np.float32)]
+
+
+def _infer_unary(ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+    x = operand(ins, 0, "input")
+    need_dtype(x, ARITHMETIC, "input")
+    need_scale(x, "input")
+    return [(x.shape, x.dtype)]
+
+
+def _infer_binary(ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+    a, b = operand(ins, 0, "first operand"), operand(ins, 1, "second operand")
+    need_dtype(a, (*ARITHMETIC, DType.I32), "first operand")
+    need_dtype(b, (a.dtype,), "second operand")
+    need_scale(a, "first operand")
+    need_scale(b, "second operand")
+    try:
+        shape = np.broadcast_shapes(a.shape, b.shape)
+    except ValueError:
+        raise ShapeError(
+            f"expected operands that broadcast, found {list(a.shape)} and {list(b.shape)}"
+        ) from None
+    return [(shape, a.dtype)]
+
+
+def _clamp_plain(y: Array, activation: Activation) -> Array:
+    if y.dtype == np.float32:
+        return clamp_float(y, activation)
+    low, high = activation.bounds
+    return y if activation is Activation.NONE else np.clip(y, low, min(high, 2**31 - 1))

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from edgekit.host.graph.types import Activation, Operator, Padding
+import numpy as np
+
+from edgekit.host.graph.checks import ARITHMETIC, need_dtype, need_positive, need_rank, need_scale
+from edgekit.host.graph.checks import operand as input_of
+from edgekit.host.graph.quantization import activation_range, code_range
+from edgekit.host.graph.sums import clamp_float, required
+from edgekit.host.graph.types import (
+    Activation,
+    Array,
+    DType,
+    Operator,
+    Padding,
+    Shape,
+    ShapeError,
+    Tensor,
+)
+from edgekit.host.graph.windows import Pair, pad_image, tap, window_positions
 
 
 @dataclass(frozen=True)
@@ -18,6 +35,30 @@ class AveragePool2D(Operator):
     padding: Padding = Padding()
     activation: Activation = Activation.NONE
 
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        return _infer_pool(ins, self.window, self.stride, self.padding)
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values, out = required(x, 0), outs[0]
+        wide = np.float64 if out.dtype is DType.F32 else np.int64
+        total = self._sums(values.astype(wide), out.shape)
+        count = self._sums(np.ones((1, *values.shape[1:3], 1), wide), (1, *out.shape[1:3], 1))
+        if out.dtype is DType.F32:
+            return [clamp_float((total / count).astype(np.float32), self.activation)]
+        # C divides towards zero, so that halves are rounded away from zero on both sides.
+        mean = np.sign(total) * ((np.abs(total) + count // 2) // count)
+        low, high = activation_range(self.activation, out)
+        return [np.clip(mean, low, high).astype(values.dtype)]
+
+    def _sums(self, image: Array, shape: Shape) -> Array:
+        padded = pad_image(image, self.padding)
+        total = np.zeros(shape, image.dtype)
+        for offset in np.ndindex(*self.window):
+            total += tap(padded, offset, shape[1:3], self.stride)
+        return total
+
 
 @dataclass(frozen=True)
 class MaxPool2D(Operator):
@@ -26,3 +67,39 @@ class MaxPool2D(Operator):
     stride: tuple[int, int] = (1, 1)
     padding: Padding = Padding()
     activation: Activation = Activation.NONE
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        return _infer_pool(ins, self.window, self.stride, self.padding)
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values, out = required(x, 0), outs[0]
+        smallest = -np.inf if out.dtype is DType.F32 else code_range(out.dtype)[0]
+        padded = pad_image(values, self.padding, smallest)
+        y = np.full(out.shape, smallest, values.dtype)
+        for offset in np.ndindex(*self.window):
+            np.maximum(y, tap(padded, offset, out.shape[1:3], self.stride), out=y)
+        if out.dtype is DType.F32:
+            return [clamp_float(y, self.activation)]
+        low, high = activation_range(self.activation, out)
+        return [np.clip(y, low, high).astype(values.dtype)]
+
+
+def _infer_pool(
+    ins: Sequence[Tensor | None], window: Pair, stride: Pair, padding: Padding
+) -> list[tuple[Shape, DType]]:
+    x = input_of(ins, 0, "image")
+    need_rank(x, 4, "image")
+    need_dtype(x, ARITHMETIC, "image")
+    need_scale(x, "image")
+    need_positive((*x.shape, *window, *stride), "image, window and stride")
+    if (
+        max(padding.top, padding.bottom) >= window[0]
+        or max(padding.left, padding.right) >= (window[1])
+    ):
+        raise ShapeError(
+            f"expected padding smaller than the window {list(window)}, found {padding}"
+        )
+    out = window_positions(x.shape[1:3], window, stride, padding)
+    return [((x.shape[0], *out, x.shape[3]), x.dtype)]

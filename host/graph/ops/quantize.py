@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from edgekit.host.graph.types import DType, Operator
+import numpy as np
+
+from edgekit.host.graph.checks import ARITHMETIC, need_dtype, need_scale, operand
+from edgekit.host.graph.quantization import (
+    code_range,
+    dequantize,
+    rescale_multiplier,
+    round_half_away,
+    saturate,
+    scale_of,
+    zero_point_of,
+)
+from edgekit.host.graph.sums import required
+from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 
 @dataclass(frozen=True)
@@ -15,6 +29,27 @@ class Quantize(Operator):
     kind: ClassVar[str] = "quantize"
     to: DType = DType.I8
 
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "input")
+        need_dtype(x, ARITHMETIC, "input")
+        need_scale(x, "input")
+        if not self.to.is_quantized:
+            raise ShapeError(f"expected an output of type s8 or u8, found {self.to.value}")
+        return [(x.shape, self.to)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values, source, out = required(x, 0), operand(ins, 0, "input"), outs[0]
+        low, high = code_range(out.dtype)
+        zero = zero_point_of(out)
+        if source.dtype is DType.F32:
+            scaled = round_half_away(values / np.float32(scale_of(out))) + np.float32(zero)
+            return [np.clip(scaled, low, high).astype(out.dtype.numpy)]
+        offset = values.astype(np.int64) - zero_point_of(source)
+        codes = rescale_multiplier(source, out).apply(offset)
+        return [saturate(codes, zero, low, high, out.dtype)]
+
 
 @dataclass(frozen=True)
 class Cast(Operator):
@@ -22,3 +57,17 @@ class Cast(Operator):
 
     kind: ClassVar[str] = "cast"
     to: DType = DType.F32
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "input")
+        if self.to is not DType.F32:
+            raise ShapeError(f"expected an output of type f32, found {self.to.value}")
+        return [(x.shape, self.to)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values, source = required(x, 0), operand(ins, 0, "input")
+        if source.quant is not None:
+            return [dequantize(values, source.quant)]
+        return [values.astype(self.to.numpy)]

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from edgekit.host.graph.types import Operator
+import numpy as np
+
+from edgekit.host.graph.checks import (
+    ARITHMETIC,
+    need_axis,
+    need_dtype,
+    need_positive,
+    need_scale,
+    operand,
+)
+from edgekit.host.graph.fixed_point import softmax_8bit
+from edgekit.host.graph.quantization import (
+    code_range,
+    rescale_multiplier,
+    saturate,
+    zero_point_of,
+)
+from edgekit.host.graph.sums import required
+from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 
 @dataclass(frozen=True)
@@ -14,6 +34,33 @@ class Mean(Operator):
     axes: tuple[int, ...] = ()
     keep_dims: bool = False
 
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "input")
+        need_dtype(x, ARITHMETIC, "input")
+        need_scale(x, "input")
+        need_positive(x.shape, "input shape")
+        for axis in self.axes:
+            need_axis(axis, len(x.shape))
+        if len(set(self.axes)) != len(self.axes):
+            raise ShapeError(f"expected distinct axes, found {list(self.axes)}")
+        kept = [1 if i in self.axes else d for i, d in enumerate(x.shape)]
+        dropped = [d for i, d in enumerate(x.shape) if i not in self.axes]
+        return [(tuple(kept if self.keep_dims else dropped), x.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values, source, out = required(x, 0), operand(ins, 0, "input"), outs[0]
+        count = math.prod(values.shape[a] for a in self.axes)
+        if out.dtype is DType.F32:
+            total = values.sum(axis=self.axes, dtype=np.float64)
+            return [(total / count).astype(np.float32).reshape(out.shape)]
+        offset = values.astype(np.int64) - zero_point_of(source)
+        total = rescale_multiplier(source, out).apply(offset.sum(axis=self.axes))
+        mean = np.sign(total) * ((np.abs(total) + count // 2) // count)
+        low, high = code_range(out.dtype)
+        return [saturate(mean, zero_point_of(out), low, high, out.dtype).reshape(out.shape)]
+
 
 @dataclass(frozen=True)
 class Softmax(Operator):
@@ -21,3 +68,23 @@ class Softmax(Operator):
 
     kind: ClassVar[str] = "softmax"
     beta: float = 1.0
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "input")
+        need_dtype(x, ARITHMETIC, "input")
+        need_scale(x, "input")
+        if not x.shape:
+            raise ShapeError("expected an input of rank 1 or more, found a scalar")
+        if not (math.isfinite(self.beta) and self.beta > 0):
+            raise ShapeError(f"expected a positive beta, found {self.beta}")
+        return [(x.shape, x.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values = required(x, 0)
+        if outs[0].dtype is not DType.F32:
+            return [softmax_8bit(values, operand(ins, 0, "input"), outs[0], self.beta)]
+        real = values.astype(np.float64)
+        powers = np.exp((real - real.max(axis=-1, keepdims=True)) * self.beta)
+        return [(powers / powers.sum(axis=-1, keepdims=True)).astype(np.float32)]

@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from edgekit.host.graph.types import Operator
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.host.graph.checks import (
+    ARITHMETIC,
+    need_dtype,
+    need_positive,
+    need_rank,
+    need_scale,
+    operand,
+)
+from edgekit.host.graph.sums import required
+from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
+
+_FRACTION_BITS = 10  # 8-bit images are interpolated in Q10
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """For each output row (or column): the two source rows and the weight of the second."""
+
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+    weight: Array
 
 
 @dataclass(frozen=True)
@@ -14,3 +38,76 @@ class ResizeBilinear(Operator):
     size: tuple[int, int] = (1, 1)
     align_corners: bool = False
     half_pixel_centers: bool = False
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "image")
+        need_rank(x, 4, "image")
+        need_dtype(x, ARITHMETIC, "image")
+        need_scale(x, "image")
+        need_positive((*x.shape, *self.size), "image and size")
+        if self.align_corners and self.half_pixel_centers:
+            raise ShapeError("expected align_corners or half_pixel_centers, found both")
+        return [((x.shape[0], *self.size, x.shape[3]), x.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        image = required(x, 0)
+        if outs[0].dtype is DType.F32:
+            return [self._float(image)]
+        return [self._integer(image)]
+
+    def _float(self, image: Array) -> Array:
+        rows = self._samples(image.shape[1], self.size[0])
+        columns = self._samples(image.shape[2], self.size[1])
+        dy, dx = rows.weight[None, :, None, None], columns.weight[None, None, :, None]
+        top, bottom = image[:, rows.low], image[:, rows.high]
+        one = np.float32(1)
+        y: Array = (
+            top[:, :, columns.low] * (one - dy) * (one - dx)
+            + bottom[:, :, columns.low] * dy * (one - dx)
+            + top[:, :, columns.high] * (one - dy) * dx
+            + bottom[:, :, columns.high] * dy * dx
+        )
+        return y
+
+    def _samples(self, source: int, target: int) -> Samples:
+        scale = np.float32(source) / np.float32(target)
+        if self.align_corners and target > 1:
+            scale = np.float32(source - 1) / np.float32(target - 1)
+        index = np.arange(target, dtype=np.float32)
+        half = np.float32(0.5)
+        position = (index + half) * scale - half if self.half_pixel_centers else index * scale
+        floor = np.floor(position).astype(np.int64)
+        low = np.maximum(floor, 0)
+        high = np.minimum(np.ceil(position).astype(np.int64), source - 1)
+        return Samples(low, high, position - low.astype(np.float32))
+
+    def _integer(self, image: Array) -> Array:
+        rows = self._fixed_samples(image.shape[1], self.size[0])
+        columns = self._fixed_samples(image.shape[2], self.size[1])
+        dy, dx = rows.weight[None, :, None, None], columns.weight[None, None, :, None]
+        wide = image.astype(np.int64)
+        one = np.int64(1 << _FRACTION_BITS)
+        top, bottom = wide[:, rows.low], wide[:, rows.high]
+        total = (
+            top[:, :, columns.low] * (one - dy) * (one - dx)
+            + bottom[:, :, columns.low] * dy * (one - dx)
+            + top[:, :, columns.high] * (one - dy) * dx
+            + bottom[:, :, columns.high] * dy * dx
+        )
+        half = np.where(total > 0, 1, -1) << (2 * _FRACTION_BITS - 1)
+        rounded = np.sign(total + half) * (np.abs(total + half) >> (2 * _FRACTION_BITS))
+        return rounded.astype(image.dtype)
+
+    def _fixed_samples(self, source: int, target: int) -> Samples:
+        one = 1 << _FRACTION_BITS
+        scale = (one * source + target // 2) // target
+        if self.align_corners and target > 1:
+            scale = (one * (source - 1) + (target - 1) // 2) // (target - 1)
+        position = np.arange(target, dtype=np.int64) * scale
+        if self.half_pixel_centers:
+            position += scale // 2 - one // 2
+        low = np.maximum(position >> _FRACTION_BITS, 0)
+        high = np.minimum((position + one - 1) >> _FRACTION_BITS, source - 1)
+        return Samples(low, high, position - (low << _FRACTION_BITS))

@@ -1,11 +1,17 @@
-"""Variables that live between runs; `state` names an entry of `Graph.states`."""
+"""Variables that live between runs; `state` names an entry of `Graph.states`.
+
+Shape, dtype and value come from the graph, so `infer` and `reference` have nothing to say:
+the importer and `evaluate` handle both operators.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from edgekit.host.graph.types import Operator
+from edgekit.host.graph.checks import operand
+from edgekit.host.graph.types import Array, DType, Operator, Shape, Tensor
 
 
 @dataclass(frozen=True)
@@ -14,6 +20,11 @@ class ReadState(Operator):
 
     kind: ClassVar[str] = "read_state"
     state: str = ""
+    shape: Shape = ()
+    dtype: DType = DType.F32
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        return [(self.shape, self.dtype)]
 
 
 @dataclass(frozen=True)
@@ -22,3 +33,12 @@ class WriteState(Operator):
 
     kind: ClassVar[str] = "write_state"
     state: str = ""
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        operand(ins, 0, "value")
+        return []
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        return []

@@ -1,0 +1,84 @@
+"""Runs a graph with the NumPy references: slow, exact, and what every kernel is held to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from edgekit.host.graph.ops.state import ReadState, WriteState
+from edgekit.host.graph.types import Array, Graph, Node, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Outputs by name, the states after the run, and (if kept) every computed tensor."""
+
+    outputs: dict[str, Array]
+    states: dict[str, Array]
+    tensors: dict[str, Array]
+
+
+def evaluate(
+    graph: Graph,
+    inputs: Mapping[str, Array],
+    states: Mapping[str, Array] | None = None,
+    keep_tensors: bool = False,
+) -> Evaluation:
+    """One run; `states` defaults to the initial ones. Raises `ValueError` for a wrong input."""
+    values: dict[str, Array] = {
+        name: t.data for name, t in graph.tensors.items() if t.data is not None
+    }
+    for name in graph.inputs:
+        values[name] = _checked(inputs.get(name), graph.tensors[name])
+    memory = {name: s.initial for name, s in graph.states.items()} | dict(states or {})
+    last_use = {} if keep_tensors else _last_use(graph)
+    for index, node in enumerate(graph.nodes):
+        _run(graph, node, values, memory)
+        for name in last_use.get(index, ()):
+            del values[name]
+    outputs = {name: values[name] for name in graph.outputs}
+    return Evaluation(outputs, memory, values if keep_tensors else {})
+
+
+def run_node(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]) -> list[Array]:
+    """The outputs of one stateless node; an operator that reads only shapes needs no values."""
+    return node.op.reference(
+        [None if name is None else values.get(name) for name in node.inputs],
+        [None if name is None else tensors[name] for name in node.inputs],
+        [tensors[name] for name in node.outputs],
+    )
+
+
+def _run(graph: Graph, node: Node, values: dict[str, Array], memory: dict[str, Array]) -> None:
+    if isinstance(node.op, ReadState):
+        values[node.outputs[0]] = memory[node.op.state]
+    elif isinstance(node.op, WriteState):
+        name = node.inputs[0]
+        assert name is not None
+        memory[node.op.state] = values[name]
+    else:
+        values.update(zip(node.outputs, run_node(node, graph.tensors, values), strict=True))
+
+
+def _checked(value: Array | None, tensor: Tensor) -> Array:
+    if value is None:
+        raise ValueError(f"expected input {tensor.name}, found none")
+    if value.shape != tensor.shape or value.dtype != tensor.dtype.numpy:
+        raise ValueError(
+            f"expected input {tensor.name} of {tensor.dtype.value}{list(tensor.shape)}, "
+            f"found {value.dtype}{list(value.shape)}"
+        )
+    return value
+
+
+def _last_use(graph: Graph) -> dict[int, list[str]]:
+    """Tensors that no later node needs, by node: long chains must not keep every image."""
+    last: dict[str, int] = {}
+    for index, node in enumerate(graph.nodes):
+        last.update((name, index) for name in (*node.inputs, *node.outputs) if name is not None)
+    kept = {*graph.outputs, *(n for n, t in graph.tensors.items() if t.data is not None)}
+    ends: dict[int, list[str]] = {}
+    for name, index in last.items():
+        if name not in kept:
+            ends.setdefault(index, []).append(name)
+    return ends

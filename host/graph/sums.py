@@ -1,0 +1,138 @@
+"""What all products with weights share: their operands, and what follows the sum.
+
+Sums run in f64: exact for 8-bit operands, and for f32 better than any order of f32 additions.
+f32 with s8 weights ("hybrid", dynamic range) quantizes x first, like TFLite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.host.graph.quantization import (
+    Multiplier,
+    activation_range,
+    round_half_away,
+    saturate,
+    zero_point_of,
+)
+from edgekit.host.graph.types import Activation, Array, DType, Tensor
+
+F64 = NDArray[np.float64]
+F32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Operands:
+    """x and weights with zero points taken off, in f64; `scale` is the hybrid path's factor.
+
+    `scale` has shape [n] (per image or row) or [n, oc] (also per output channel).
+    """
+
+    x: F64
+    weights: F64
+    scale: F32 | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class QuantizedRows:
+    """Integers with their zero point taken off, and the scale of each row."""
+
+    values: Array
+    scale: F32
+
+
+def is_hybrid(x: Tensor, weights: Tensor) -> bool:
+    return x.dtype is DType.F32 and weights.dtype is DType.I8
+
+
+def operands(
+    values: Sequence[Array | None], ins: Sequence[Tensor | None], asymmetric: bool = False
+) -> Operands:
+    """`asymmetric`: how a hybrid operator quantizes x."""
+    x, w = required(values, 0), required(values, 1)
+    x_tensor, w_tensor = ins[0], ins[1]
+    assert x_tensor is not None and w_tensor is not None
+    if is_hybrid(x_tensor, w_tensor):
+        assert w_tensor.quant is not None
+        quantize = quantize_asymmetric if asymmetric else quantize_symmetric
+        rows = quantize(x)
+        channel = w_tensor.quant.scale.reshape(-1)
+        factor = rows.scale[:, None] * channel[None, :]
+        scale = factor if w_tensor.quant.per_channel else factor[:, 0]
+        return Operands(rows.values.astype(np.float64), w.astype(np.float64), scale)
+    if x_tensor.dtype is DType.F32:
+        return Operands(x.astype(np.float64), w.astype(np.float64))
+    return Operands(
+        x.astype(np.float64) - zero_point_of(x_tensor),
+        w.astype(np.float64) - zero_point_of(w_tensor),
+    )
+
+
+def required(values: Sequence[Array | None], index: int) -> Array:
+    value = values[index]
+    assert value is not None, f"input {index} is required"
+    return value
+
+
+def optional(values: Sequence[Array | None], index: int) -> Array | None:
+    return values[index] if index < len(values) else None
+
+
+def quantize_symmetric(x: F32) -> QuantizedRows:
+    """Each image (or row) of x to s8 in [−127, 127] by its largest magnitude, in f32."""
+    flat = x.reshape(x.shape[0], -1)
+    largest = np.abs(flat).max(axis=1, keepdims=True)
+    safe = np.where(largest == 0, np.float32(127), largest)
+    scaled = round_half_away(flat * (np.float32(127) / safe))
+    codes = np.clip(scaled, -127, 127).astype(np.int32)
+    return QuantizedRows(codes.reshape(x.shape), (safe / np.float32(127))[:, 0])
+
+
+def quantize_asymmetric(x: F32) -> QuantizedRows:
+    """Each image of x to s8 by its range (which includes 0); the zero point is taken off."""
+    flat = x.reshape(x.shape[0], -1)
+    low = np.minimum(flat.min(axis=1, keepdims=True), 0).astype(np.float64)
+    high = np.maximum(flat.max(axis=1, keepdims=True), 0).astype(np.float64)
+    empty = low == high
+    step = np.where(empty, 1.0, (high - low) / 255.0)
+    from_low, from_high = -128.0 - low / step, 127.0 - high / step
+    low_error, high_error = 128.0 + np.abs(low / step), 127.0 + np.abs(high / step)
+    zero = round_half_away(np.where(low_error < high_error, from_low, from_high))
+    zero = np.where(empty, 0.0, np.clip(zero, -128, 127))
+    scale = step.astype(np.float32)
+    scaled = round_half_away(zero.astype(np.float32) + flat / scale)
+    codes = np.clip(scaled, -128, 127).astype(np.int32) - zero.astype(np.int32)
+    codes = np.where(empty, 0, codes)
+    return QuantizedRows(codes.reshape(x.shape), scale[:, 0])
+
+
+def finish_float(total: F64, scale: F32 | None, extra: Sequence[Array | None]) -> F32:
+    """Rounds the sum to f32, applies the hybrid factor, and adds `extra` (bias, residual)."""
+    y: F32 = total.astype(np.float32)
+    if scale is not None:
+        between = (1,) * (total.ndim - 2)
+        y = y * scale.reshape(scale.shape[0], *between, *(scale.shape[1:] or (1,)))
+    for term in extra:
+        if term is not None:
+            y = y + term
+    return y
+
+
+def clamp_float(y: F32, activation: Activation) -> F32:
+    low, high = activation.bounds
+    return y if activation is Activation.NONE else np.clip(y, np.float32(low), np.float32(high))
+
+
+def finish_quantized(
+    total: F64, bias: Array | None, multiplier: Multiplier, out: Tensor, activation: Activation
+) -> Array:
+    """Adds the bias, rescales to the output's units, clamps and stores."""
+    sums = total.astype(np.int64)
+    if bias is not None:
+        sums = sums + bias
+    low, high = activation_range(activation, out)
+    return saturate(multiplier.apply(sums), zero_point_of(out), low, high, out.dtype)

@@ -1,0 +1,27 @@
+"""Reading a model file from disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgekit.host.errors import InputError
+
+_SIZE_LIMIT = 2 << 30
+
+
+def read_model_file(path: Path) -> bytes:
+    """The content of a model file. Raises `InputError` if there is none or it is too large."""
+    try:
+        if path.is_dir():
+            raise InputError(f"{path}: expected a model file, found a directory")
+        if not path.is_file():
+            raise InputError(f"{path}: expected a model file, found nothing; check the path")
+        size = path.stat().st_size
+        if size > _SIZE_LIMIT:
+            raise InputError(f"{path}: expected at most {_SIZE_LIMIT} bytes, found {size}")
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: the model cannot be read: {error.strerror}") from error
+    if not content:
+        raise InputError(f"{path}: expected a model, found an empty file; fetch it again")
+    return content

@@ -1,0 +1,114 @@
+"""What a builder of `tflite_operators` sees of one operator of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.host.graph.types import Activation, Array, DType, Padding, Shape, ShapeError, Tensor
+from edgekit.host.graph.windows import Pair
+from edgekit.host.importers.tflite_schema import FileOperator
+
+_ACTIVATIONS = {
+    0: Activation.NONE,
+    1: Activation.RELU,
+    2: Activation.RELU_N1_TO_1,
+    3: Activation.RELU6,
+}
+_SAME, _VALID = 0, 1
+_SHAPE_OPERAND_LIMIT = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One operator: its options, its input tensors, and the values of constant inputs.
+
+    All methods raise `ShapeError` where the file does not hold what the operator needs.
+    """
+
+    operator: FileOperator
+    tensors: Sequence[Tensor | None]
+    values: Sequence[Array | None]
+    out_shape: Shape
+    out_dtype: DType
+
+    def tensor(self, index: int, name: str) -> Tensor:
+        found = self.tensors[index] if index < len(self.tensors) else None
+        if found is None:
+            raise ShapeError(f"expected input {index} ({name}), found none")
+        return found
+
+    def integers(self, index: int, name: str) -> tuple[int, ...]:
+        """A small constant integer input, flattened: axes, sizes, paddings."""
+        tensor = self.tensor(index, name)
+        value = self.values[index]
+        if value is None or tensor.dtype not in (DType.I32, DType.I64):
+            raise ShapeError(f"expected constant integers as input {index} ({name})")
+        if value.size > _SHAPE_OPERAND_LIMIT:
+            raise ShapeError(f"expected a short input {index} ({name}), found {value.size} values")
+        return tuple(int(v) for v in value.reshape(-1))
+
+    def rows(self, index: int, name: str, count: int) -> NDArray[np.int64]:
+        """A constant [count, 2] integer input: paddings or crops."""
+        shape = self.tensor(index, name).shape
+        if shape != (count, 2):
+            raise ShapeError(f"expected {name} of shape [{count}, 2], found {list(shape)}")
+        return np.array(self.integers(index, name), np.int64).reshape(count, 2)
+
+    def integer(self, index: int, name: str) -> int:
+        values = self.integers(index, name)
+        if len(values) != 1:
+            raise ShapeError(f"expected one integer as input {index} ({name}), found {len(values)}")
+        return values[0]
+
+    def option(self, name: str) -> Any:
+        return self.operator.option(name)
+
+    def stride(self) -> Pair:
+        return _positive("stride", self.option("StrideH"), self.option("StrideW"))
+
+    def dilation(self) -> Pair:
+        height, width = self.option("DilationHFactor"), self.option("DilationWFactor")
+        return _positive("dilation", height, width)
+
+    def activation(self) -> Activation:
+        number = self.option("FusedActivationFunction")
+        if number not in _ACTIVATIONS:
+            raise ShapeError(f"expected no fused activation or RELU, RELU6, found number {number}")
+        return _ACTIVATIONS[number]
+
+    def padding(self, size: Pair, window: Pair, stride: Pair) -> Padding:
+        """Explicit padding of a (dilated) window over an image of `size`."""
+        return explicit_padding(self.option("Padding"), size, window, stride)
+
+    def axis(self, axis: int, rank: int) -> int:
+        """`axis` counted from the front; negative ones count from the back."""
+        if not -rank <= axis < rank:
+            raise ShapeError(f"expected an axis from {-rank} to {rank - 1}, found {axis}")
+        return axis % rank
+
+
+def _positive(name: str, height: int, width: int) -> Pair:
+    if height < 1 or width < 1:
+        raise ShapeError(f"expected a {name} of at least 1, found {height}x{width}")
+    return height, width
+
+
+def explicit_padding(kind: int, size: Pair, window: Pair, stride: Pair) -> Padding:
+    """TFLite's SAME (output ⌈size/stride⌉, the odd pixel below and right) or VALID padding."""
+    if kind == _VALID:
+        return Padding()
+    if kind != _SAME:
+        raise ShapeError(f"expected padding SAME or VALID, found number {kind}")
+    top, bottom = _same(size[0], window[0], stride[0])
+    left, right = _same(size[1], window[1], stride[1])
+    return Padding(top, bottom, left, right)
+
+
+def _same(size: int, window: int, stride: int) -> Pair:
+    total = max((-(-size // stride) - 1) * stride + window - size, 0)
+    return total // 2, total - total // 2
