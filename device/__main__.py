@@ -119,7 +119,7 @@ def _golden(options: argparse.Namespace) -> Document:
 def _run(options: argparse.Namespace) -> Document:
     from edgekit.device.bench import run_times
     from edgekit.device.library import open_model
-    from edgekit.device.npz import read_npz, write_npz
+    from edgekit.device.npz import npz_bytes, read_npz
     from edgekit.device.release import current_release
     from edgekit.device.store import Store
 
@@ -127,7 +127,7 @@ def _run(options: argparse.Namespace) -> Document:
     inputs = read_npz(options.input)
     model = open_model(folder, manifest, options.threads)
     outputs, times = model.run(inputs)
-    write_npz(options.output, outputs)
+    options.output.write_bytes(npz_bytes(outputs))
     return {
         "schema": "edgekit.run/1",
         "release": manifest.id,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import re
 import struct
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, Mapping, Tuple
@@ -16,6 +18,16 @@ _MAGIC = b"\x93NUMPY"
 _HEADER = re.compile(
     r"\{\s*'descr':\s*'([<>|=][a-zA-Z]\d+)',\s*'fortran_order':\s*(True|False),"
     r"\s*'shape':\s*\(([\d, ]*)\),?\s*\}\s*"
+)
+_DAMAGED = (
+    zipfile.BadZipFile,
+    OSError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    struct.error,
+    zlib.error,
 )
 _MAX_RANK = 32
 _MAX_BYTES = 1 << 31
@@ -46,32 +58,30 @@ class Array:
 def read_npz(path: Path) -> Dict[str, Array]:
     """Arrays of the archive by name; InputError if it is damaged or holds other than numbers."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with path.open("rb") as file:
+            return parse_npz(file, str(path))
+    except OSError as error:
+        raise InputError(f"{path}: expected an .npz file, found {error.strerror}") from None
+
+
+def parse_npz(file: BinaryIO, name: str) -> Dict[str, Array]:
+    """As read_npz, from an open file; `name` is for messages."""
+    try:
+        with zipfile.ZipFile(file) as archive:
             return {_member_name(i): _read_member(archive, i) for i in archive.infolist()}
-    except FileNotFoundError:
-        raise InputError(f"{path}: expected an .npz file, found nothing there") from None
     except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-    except (
-        zipfile.BadZipFile,
-        OSError,
-        EOFError,
-        NotImplementedError,
-        RuntimeError,
-        ValueError,
-        struct.error,
-    ) as error:
-        raise InputError(f"{path}: expected an .npz archive, found {error}") from None
-    except Exception as error:
-        if type(error).__module__ != "zlib":
-            raise
-        raise InputError(f"{path}: expected an .npz archive, found {error}") from None
+        raise InputError(f"{name}: {error}") from None
+    except _DAMAGED as error:
+        raise InputError(f"{name}: expected an .npz archive, found {error}") from None
 
 
-def write_npz(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Writes an uncompressed archive that numpy.load reads; the same arrays give the same bytes."""
-    with path.open("wb") as file:
-        _write(file, arrays)
+def npz_bytes(arrays: Mapping[str, Array]) -> bytes:
+    """An uncompressed archive that numpy.load reads; the same arrays give the same bytes."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            archive.writestr(zipfile.ZipInfo(name + ".npy"), npy_bytes(array))
+    return file.getvalue()
 
 
 def read_npy(data: bytes) -> Array:
@@ -160,9 +170,3 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
         return read_npy(archive.read(info))
     except InputError as error:
         raise InputError(f"'{info.filename}': {error}") from None
-
-
-def _write(file: BinaryIO, arrays: Mapping[str, Array]) -> None:
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        for name, array in arrays.items():
-            archive.writestr(zipfile.ZipInfo(name + ".npy"), npy_bytes(array))

@@ -1,0 +1,25 @@
+"""edgekit on the developer's machine. Names are imported when first used, to start fast."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgekit.host.api import Device, compile_model, connect
+    from edgekit.host.bundle import Bundle
+
+__all__ = ["Bundle", "Device", "compile_model", "connect"]
+
+_HOMES = {
+    "Bundle": "edgekit.host.bundle",
+    "Device": "edgekit.host.api",
+    "compile_model": "edgekit.host.api",
+    "connect": "edgekit.host.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'edgekit.host' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES[name]), name)

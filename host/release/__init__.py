@@ -1,0 +1,35 @@
+"""Deploying to a board and using what was deployed, over any Transport."""
+
+from edgekit.host.release.deploy import deploy, plan_deploy
+from edgekit.host.release.types import (
+    Benchmark,
+    BoardStatus,
+    Conditions,
+    DeployPlan,
+    OnStep,
+    OperatorTime,
+    Release,
+    ReleaseInfo,
+    Step,
+    Timings,
+)
+from edgekit.host.release.use import bench, rollback, run, status
+
+__all__ = [
+    "Benchmark",
+    "BoardStatus",
+    "Conditions",
+    "DeployPlan",
+    "OnStep",
+    "OperatorTime",
+    "Release",
+    "ReleaseInfo",
+    "Step",
+    "Timings",
+    "bench",
+    "deploy",
+    "plan_deploy",
+    "rollback",
+    "run",
+    "status",
+]

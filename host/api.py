@@ -1,0 +1,122 @@
+"""The Python API: compile a model, connect to a board, deploy, run, time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+from numpy.typing import NDArray
+
+from edgekit.host import release
+from edgekit.host.bundle import Bundle, build_bundle
+from edgekit.host.errors import InputError
+from edgekit.host.release import Benchmark, BoardStatus, DeployPlan, OnStep, Release, Timings
+from edgekit.host.transport import LocalTransport, Transport
+from edgekit.kb.board import UnknownBoardError, board_names, load_board
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def compile_model(model: str | Path, board: str = "local") -> Bundle:
+    """The bundle of a .tflite model for a board profile; InputError if it cannot be compiled."""
+    from edgekit.host.compiler import compile_artifact
+
+    try:
+        profile = load_board(board)
+    except UnknownBoardError as error:
+        raise InputError(str(error)) from None
+    return build_bundle(compile_artifact(Path(model), profile), profile)
+
+
+def connect(board: str = "local") -> Device:
+    """The board of that name; InputError if it is not known or not reachable yet."""
+    if board == "local":
+        return Device(LocalTransport(data_folder() / "boards" / "local"))
+    if board in board_names():
+        raise InputError(
+            f"expected a board that can be reached, found the profile '{board}'; "
+            "only 'local' can be deployed to so far, for others: edgekit compile"
+        )
+    raise InputError(
+        f"expected a known board, found '{board}'; see: edgekit boards (only 'local' so far)"
+    )
+
+
+def data_folder() -> Path:
+    """Where edgekit keeps its data: EDGEKIT_HOME, or the user's data folder."""
+    home = os.environ.get("EDGEKIT_HOME")
+    return Path(home).absolute() if home else platformdirs.user_data_path("edgekit")
+
+
+class Device:
+    """A board. Arrays go in and come out as NumPy arrays, named as in the model."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+
+    def deploy(
+        self,
+        bundle: Bundle | str | Path,
+        *,
+        progress: OnStep = lambda _: None,
+        allow_downgrade: bool = False,
+    ) -> Deployed:
+        """Puts a bundle (or an .ekb file) into service; see edgekit.host.release.deploy."""
+        found = release.deploy(
+            self.transport, _bundle(bundle), progress=progress, allow_downgrade=allow_downgrade
+        )
+        return Deployed(self, found)
+
+    def plan(self, bundle: Bundle | str | Path) -> DeployPlan:
+        """What `deploy` would send, without changing what runs."""
+        return release.plan_deploy(self.transport, _bundle(bundle))
+
+    def run(self, inputs: Arrays, threads: int = 1) -> tuple[dict[str, NDArray[Any]], Timings]:
+        """One inference of what is deployed: outputs and times."""
+        return release.run(self.transport, inputs, threads=threads)
+
+    def bench(
+        self,
+        inputs: Arrays | None = None,
+        *,
+        threads: int = 1,
+        count: int = 0,
+        warmup: int = 3,
+        seconds: int = 2,
+    ) -> Benchmark:
+        """Latency of what is deployed; see edgekit.host.release.bench."""
+        return release.bench(
+            self.transport, inputs, threads=threads, count=count, warmup=warmup, seconds=seconds
+        )
+
+    def status(self) -> BoardStatus:
+        """What runs and what ran before."""
+        return release.status(self.transport)
+
+    def rollback(self) -> BoardStatus:
+        """Puts the previous release back into service."""
+        return release.rollback(self.transport)
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A device just after a deploy, with what the deploy did."""
+
+    device: Device
+    release: Release
+
+    def run(self, inputs: Arrays, threads: int = 1) -> tuple[dict[str, NDArray[Any]], Timings]:
+        """As Device.run."""
+        return self.device.run(inputs, threads)
+
+    def bench(self, inputs: Arrays | None = None, *, threads: int = 1) -> Benchmark:
+        """As Device.bench, with its defaults."""
+        return self.device.bench(inputs, threads=threads)
+
+
+def _bundle(bundle: Bundle | str | Path) -> Bundle:
+    return bundle if isinstance(bundle, Bundle) else Bundle.read(Path(bundle))

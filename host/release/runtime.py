@@ -1,0 +1,101 @@
+"""Calls the board's runtime: JSON documents in, named errors out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+from typing import Any
+
+from edgekit.host.bundle.pyz import runtime_pyz
+from edgekit.host.errors import (
+    EdgekitError,
+    IncompatibleError,
+    InputError,
+    RolledBackError,
+    TransferError,
+)
+from edgekit.host.transport import Completed, OnLine, Transport
+
+Document = dict[str, Any]
+
+QUICK_SECONDS = 60.0
+_CURRENT = "current/runtime.pyz"
+_ERRORS: dict[str, type[EdgekitError]] = {
+    "input": InputError,
+    "incompatible": IncompatibleError,
+    "transfer": TransferError,
+    "busy": TransferError,
+    "rolled_back": RolledBackError,
+}
+
+
+class BoardRuntime:
+    """This kit's runtime on a board, sent there when it is first needed.
+
+    A release is used through the runtime it brought along, so that kit and board need not have
+    the same version.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._pyz = runtime_pyz()
+        self._path = f"runtime/{hashlib.sha256(self._pyz).hexdigest()[:16]}.pyz"
+
+    def call(
+        self, *arguments: str, deadline: float = QUICK_SECONDS, on_line: OnLine | None = None
+    ) -> Document:
+        """One command of this kit's runtime. Raises the error that the board reports."""
+        done = self._run(self._path, arguments, deadline, on_line)
+        if _is_missing(done):
+            self._transport.put(self._pyz, self._path, deadline=QUICK_SECONDS)
+            done = self._run(self._path, arguments, deadline, on_line)
+        return self._document(arguments[0], done)
+
+    def call_release(self, *arguments: str, deadline: float) -> Document:
+        """One command of the current release's own runtime; InputError if there is none."""
+        done = self._run(_CURRENT, arguments, deadline, None)
+        if _is_missing(done):
+            board = self._transport.board
+            raise InputError(
+                f"board '{board}': expected a deployed model, found none; "
+                f"deploy one first: edgekit deploy MODEL --board {board}"
+            )
+        return self._document(arguments[0], done)
+
+    def _run(
+        self, pyz: str, arguments: tuple[str, ...], deadline: float, on_line: OnLine | None
+    ) -> Completed:
+        # -I -S: nothing of the board's own Python set-up; it also starts faster.
+        command = [self._transport.python, "-I", "-S", pyz, "--root", ".", *arguments]
+        return self._transport.run(command, deadline=deadline, on_line=on_line)
+
+    def _document(self, name: str, done: Completed) -> Document:
+        board = self._transport.board
+        try:
+            document: Document = json.loads(done.stdout)
+            error = document.get("error")
+        except (ValueError, AttributeError):
+            raise EdgekitError(
+                f"board '{board}': {name}: expected a JSON document, found {_how_it_ended(done)}"
+            ) from None
+        if error is not None:
+            kind = _ERRORS.get(error["kind"], EdgekitError)
+            raise kind(f"board '{board}': {error['message']}")
+        return document
+
+
+def _is_missing(done: Completed) -> bool:
+    """Python's own answer when the file it is to run is not there."""
+    return done.exit_code == 2 and not done.stdout and b"No such file" in done.stderr
+
+
+def _how_it_ended(done: Completed) -> str:
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    last = f": {lines[-1][:200]}" if lines else ""
+    if done.exit_code >= 0:
+        return f"exit code {done.exit_code}{last}"
+    try:
+        return f"it killed by {signal.Signals(-done.exit_code).name}{last}"
+    except ValueError:
+        return f"it killed by signal {-done.exit_code}{last}"

@@ -1,0 +1,148 @@
+"""Running, timing and inspecting what is deployed on a board."""
+
+from __future__ import annotations
+
+import io
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.device.dtypes import BY_NAME
+from edgekit.device.errors import InputError as DeviceInputError
+from edgekit.device.npz import Array, npz_bytes, parse_npz
+from edgekit.host.errors import InputError
+from edgekit.host.release.runtime import QUICK_SECONDS, BoardRuntime, Document
+from edgekit.host.release.types import (
+    Benchmark,
+    BoardStatus,
+    Conditions,
+    OperatorTime,
+    ReleaseInfo,
+    Timings,
+)
+from edgekit.host.transport import Transport
+
+Arrays = Mapping[str, NDArray[Any]]
+
+_RUN_SECONDS = 600.0
+
+
+def run(
+    transport: Transport, inputs: Arrays, *, threads: int = 1
+) -> tuple[dict[str, NDArray[Any]], Timings]:
+    """One inference of what is deployed: outputs by name, and the times.
+
+    Inputs are named, shaped and typed as in the model; InputError says what was expected.
+    """
+    folder = f"io/{secrets.token_hex(8)}"
+    try:
+        transport.put(_to_npz(inputs), f"{folder}/in.npz", deadline=_RUN_SECONDS)
+        files = ("--input", f"{folder}/in.npz", "--output", f"{folder}/out.npz")
+        document = BoardRuntime(transport).call_release(
+            "run", *files, "--threads", str(threads), deadline=_RUN_SECONDS
+        )
+        output = transport.get(f"{folder}/out.npz", deadline=_RUN_SECONDS)
+    finally:
+        transport.remove(folder, deadline=QUICK_SECONDS)
+    return _from_npz(output), _timings(document)
+
+
+def bench(
+    transport: Transport,
+    inputs: Arrays | None = None,
+    *,
+    threads: int = 1,
+    count: int = 0,
+    warmup: int = 3,
+    seconds: int = 2,
+) -> Benchmark:
+    """Latency of what is deployed over `count` runs (0: as many as fit into `seconds`).
+
+    Without inputs the bundle's golden input is used.
+    """
+    options = ["--threads", str(threads), "--warmup", str(warmup), "--seconds", str(seconds)]
+    if count:
+        options += ["--count", str(count)]
+    folder = f"io/{secrets.token_hex(8)}"
+    try:
+        if inputs is not None:
+            transport.put(_to_npz(inputs), f"{folder}/in.npz", deadline=_RUN_SECONDS)
+            options += ["--input", f"{folder}/in.npz"]
+        document = BoardRuntime(transport).call_release(
+            "bench", *options, deadline=_RUN_SECONDS + seconds
+        )
+    finally:
+        if inputs is not None:
+            transport.remove(folder, deadline=QUICK_SECONDS)
+    return _benchmark(document)
+
+
+def status(transport: Transport) -> BoardStatus:
+    """What runs on the board, what ran before."""
+    found = BoardRuntime(transport).call("status")
+    return BoardStatus(
+        _info(found["current"]),
+        _info(found["previous"]),
+        found["interrupted"],
+        found["last_failure"],
+    )
+
+
+def rollback(transport: Transport) -> BoardStatus:
+    """Puts the previous release back into service; InputError if there is none."""
+    BoardRuntime(transport).call("rollback")
+    return status(transport)
+
+
+def _to_npz(inputs: Arrays) -> bytes:
+    try:
+        return npz_bytes({name: Array.of(np.asarray(value)) for name, value in inputs.items()})
+    except DeviceInputError as error:
+        raise InputError(str(error)) from None
+
+
+def _from_npz(data: bytes) -> dict[str, NDArray[Any]]:
+    arrays = parse_npz(io.BytesIO(data), "the board's answer")
+    return {
+        name: np.frombuffer(bytearray(a.data), BY_NAME[a.dtype].npy).reshape(a.shape)
+        for name, a in arrays.items()
+    }
+
+
+def _info(found: Document | None) -> ReleaseInfo | None:
+    return None if found is None else ReleaseInfo(**found)
+
+
+def _timings(document: Document) -> Timings:
+    rows = document["operators"]
+    total = sum(row["us"] for row in rows) or 1.0
+    return Timings(
+        document["release"],
+        document["threads"],
+        document["latency_ms"],
+        tuple(
+            OperatorTime(r["name"], r["op"], r["kernel"], r["us"], r["us"] / total) for r in rows
+        ),
+    )
+
+
+def _benchmark(document: Document) -> Benchmark:
+    latency = document["latency_ms"]
+    conditions = document["conditions"]
+    return Benchmark(
+        release=document["release"],
+        model=document["model"],
+        threads=document["threads"],
+        median_ms=latency["median"],
+        p10_ms=latency["p10"],
+        p90_ms=latency["p90"],
+        runs=latency["n"],
+        operators=tuple(OperatorTime(**row) for row in document["operators"]),
+        arena_bytes=document["arena_bytes"],
+        weights_bytes=document["weights_bytes"],
+        before=Conditions(**conditions["before"]),
+        after=Conditions(**conditions["after"]),
+    )

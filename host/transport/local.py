@@ -1,0 +1,166 @@
+"""This machine as a board: a private directory and subprocesses."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from edgekit.host.errors import TransferError, UnreachableError
+from edgekit.host.transport.base import Completed, OnBytes, OnLine
+
+_CHUNK = 1 << 20
+
+
+class LocalTransport:
+    """Implements Transport below `root`; commands get no environment but PATH and HOME."""
+
+    def __init__(self, root: Path, board: str = "local", python: str = sys.executable) -> None:
+        self._root = root
+        self._board = board
+        self._python = python
+        try:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise UnreachableError(
+                f"board '{board}': expected to write in {root}, found: {error.strerror}; "
+                "set EDGEKIT_HOME to a folder of your own"
+            ) from None
+
+    @property
+    def board(self) -> str:
+        return self._board
+
+    @property
+    def python(self) -> str:
+        return self._python
+
+    def run(
+        self, command: Sequence[str], *, deadline: float, on_line: OnLine | None = None
+    ) -> Completed:
+        keep = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=self._root,
+                env=keep,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise UnreachableError(
+                f"board '{self._board}': expected to run {command[0]}, found: {error.strerror}"
+            ) from None
+        with process, _killed_at_exit(process):
+            return self._collect(process, command, deadline, on_line)
+
+    def put(
+        self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
+    ) -> None:
+        del deadline  # a local disk answers or fails
+        target = self._root / path
+        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+        with self._file_errors(path):
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                with temporary.open("xb") as file:
+                    for start in range(0, len(data), _CHUNK):
+                        chunk = data[start : start + _CHUNK]
+                        file.write(chunk)
+                        if on_bytes:
+                            on_bytes(len(chunk))
+                    file.flush()
+                    os.fsync(file.fileno())
+                temporary.replace(target)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    def get(self, path: str, *, deadline: float, on_bytes: OnBytes | None = None) -> bytes:
+        del deadline
+        with self._file_errors(path):
+            data = (self._root / path).read_bytes()
+        if on_bytes:
+            on_bytes(len(data))
+        return data
+
+    def remove(self, path: str, *, deadline: float) -> None:
+        del deadline
+        target = self._root / path
+        with self._file_errors(path):
+            if target.is_dir() and not target.is_symlink():
+                shutil.rmtree(target)
+            else:
+                target.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
+
+    def _collect(
+        self,
+        process: subprocess.Popen[bytes],
+        command: Sequence[str],
+        deadline: float,
+        on_line: OnLine | None,
+    ) -> Completed:
+        """Reads both outputs at once, so that neither pipe can fill up and stall the command."""
+        assert process.stdout is not None
+        assert process.stderr is not None
+        errors: list[bytes] = []
+        reader = threading.Thread(target=_read_lines, args=(process.stderr, errors, on_line))
+        timer = threading.Timer(deadline, _kill, (process,))
+        timer.daemon = True
+        reader.start()
+        timer.start()
+        stdout = process.stdout.read()
+        reader.join()
+        code = process.wait()
+        late = not timer.is_alive()
+        timer.cancel()
+        if late and code == -signal.SIGKILL:
+            raise UnreachableError(
+                f"board '{self._board}': expected '{command[-1]}' to end within {deadline:g} s, "
+                "found it still running; see what the board is doing, then try again"
+            )
+        return Completed(code, stdout, b"".join(errors))
+
+    @contextlib.contextmanager
+    def _file_errors(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise TransferError(
+                f"board '{self._board}': {path}: expected to read or write it, found: "
+                f"{error.strerror}; free some space and try again"
+            ) from None
+
+
+def _read_lines(stream: IO[bytes], lines: list[bytes], on_line: OnLine | None) -> None:
+    for line in stream:
+        lines.append(line)
+        if on_line:
+            on_line(line.decode("utf-8", "replace").rstrip("\n"))
+
+
+@contextlib.contextmanager
+def _killed_at_exit(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Leaves no process behind when the caller is interrupted."""
+    try:
+        yield
+    finally:
+        if process.poll() is None:
+            _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,112 @@
+/* The smallest model: y = 2x + 1 in two operators, the 2 and the 1 from the weights file.
+ *
+ * Built with -D: TINY_ABI=n another ABI, TINY_MISSING="x" a CPU feature that is not there,
+ * TINY_STATE y also counts its runs, TINY_WRONG a wrong output, TINY_CRASH and TINY_HANG in ek_run,
+ * TINY_NAME="x" another model name.
+ */
+#include <stdlib.h>
+#include <time.h>
+
+#include "ek.h"
+
+#ifndef TINY_ABI
+#define TINY_ABI EK_ABI
+#endif
+#ifndef TINY_NAME
+#define TINY_NAME "tiny"
+#endif
+#ifdef TINY_STATE
+#define STATE_BYTES "4"
+#else
+#define STATE_BYTES "0"
+#endif
+
+enum { COUNT = 4, OPERATORS = 2 };
+
+struct ek_pool {
+    int threads;
+};
+
+int ek_abi(void) { return TINY_ABI; }
+
+const char *ek_missing_feature(void) {
+#ifdef TINY_MISSING
+    return TINY_MISSING;
+#else
+    return NULL;
+#endif
+}
+
+const char *ek_describe(void) {
+    return "{\"name\":\"" TINY_NAME "\","
+           "\"inputs\":[{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[4],"
+           "\"scale\":null,\"zero_point\":null}],"
+           "\"outputs\":[{\"name\":\"y\",\"dtype\":\"f32\",\"shape\":[4],"
+           "\"scale\":null,\"zero_point\":null}],"
+           "\"arena_bytes\":64,\"state_bytes\":" STATE_BYTES ",\"weights_bytes\":8,\"simd\":\"none\","
+           "\"operators\":[{\"name\":\"twice\",\"op\":\"Mul\",\"kernel\":\"f32-mul\"},"
+           "{\"name\":\"plus\",\"op\":\"Add\",\"kernel\":\"f32-add\"}]}";
+}
+
+static uint64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void ek_reset(const ek_model *m) {
+#ifdef TINY_STATE
+    *(float *)m->state = 0.0f;
+#else
+    (void)m;
+#endif
+}
+
+int ek_run(const ek_model *m, const void *const *in, void *const *out) {
+    const float *weights = m->weights, *x = in[0];
+    float *scaled = m->arena, *y = out[0];
+    if ((uintptr_t)m->weights % 64 || (uintptr_t)m->arena % 64) return 1;
+#ifdef TINY_CRASH
+    abort();
+#endif
+#ifdef TINY_HANG
+    for (;;) nanosleep(&(struct timespec){1, 0}, NULL);
+#endif
+    uint64_t start = now();
+    if (m->stamps) m->stamps[0] = 0;
+    for (int i = 0; i < COUNT; ++i) scaled[i] = weights[0] * x[i];
+    if (m->stamps) m->stamps[1] = now() - start;
+    for (int i = 0; i < COUNT; ++i) y[i] = scaled[i] + weights[1];
+#ifdef TINY_STATE
+    float *runs = m->state;
+    *runs += 1.0f;
+    for (int i = 0; i < COUNT; ++i) y[i] += *runs;
+#endif
+#ifdef TINY_WRONG
+    y[COUNT - 1] += 0.5f;
+#endif
+    if (m->stamps) m->stamps[2] = now() - start;
+    return 0;
+}
+
+int ek_bench(const ek_model *m, const void *const *in, void *const *out, long count,
+             uint64_t *times) {
+    ek_model each = *m;
+    for (long i = 0; i < count; ++i) {
+        if (m->stamps) each.stamps = m->stamps + i * (OPERATORS + 1);
+        uint64_t start = now();
+        int code = ek_run(&each, in, out);
+        if (code) return code;
+        times[i] = now() - start;
+    }
+    return 0;
+}
+
+ek_pool *ek_pool_create(int threads) {
+    if (threads > 64) return NULL;
+    ek_pool *pool = malloc(sizeof *pool);
+    if (pool) pool->threads = threads;
+    return pool;
+}
+
+void ek_pool_destroy(ek_pool *pool) { free(pool); }
