@@ -83,7 +83,7 @@ def main() -> int:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--inputs", type=int, default=24)
-    parser.add_argument("--steps", type=int, default=8, help="calls per input, stateful models")
+    parser.add_argument("--steps", type=int, default=40, help="calls per input, stateful models")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="model names without .tflite")
     parser.add_argument("--output", type=Path, default=_ROOT / "docs" / "accuracy.md")
     return parser.parse_args()

@@ -28,10 +28,13 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class Samples:
-    """Real inputs: pictures uint8 [h, w, 3]; sounds as log spectra, float [frames, bins]."""
+    """Real inputs: pictures uint8 [h, w, 3]; sounds as log spectra, float [frames, bins];
+    sequences of calls made for one model, [calls, *shape] of its own dtype.
+    """
 
     pictures: tuple[Array, ...] = ()
     sounds: tuple[Array, ...] = ()
+    sequences: tuple[Array, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,15 +48,22 @@ class Cases:
         np.savez(path, allow_pickle=False, **{f"in{i}": a for i, a in enumerate(self.inputs)})
 
 
-def load_samples(pictures: Sequence[Path], sounds: Sequence[Path]) -> Samples:
-    """Reads picture files (needs Pillow) and 16-bit mono .wav files."""
+def load_samples(
+    pictures: Sequence[Path], sounds: Sequence[Path], sequences: Sequence[Path] = ()
+) -> Samples:
+    """Reads picture files (needs Pillow), 16-bit mono .wav files and .npz files with in0."""
     from PIL import Image
 
     loaded = []
     for path in pictures:
         with Image.open(path) as picture:
             loaded.append(np.asarray(picture.convert("RGB")))
-    return Samples(tuple(loaded), tuple(_log_spectra(path) for path in sounds))
+    recorded = []
+    for path in sequences:
+        with np.load(path, allow_pickle=False) as stored:
+            recorded.append(stored["in0"])
+    spectra = tuple(_log_spectra(path) for path in sounds)
+    return Samples(tuple(loaded), spectra, tuple(recorded))
 
 
 def make_cases(
@@ -77,8 +87,9 @@ _Maker = Callable[[np.random.Generator, int], Array]
 
 
 def _fixed(spec: InputSpec, samples: Samples) -> list[_Maker]:
-    """One maker per picture and constant; each gives [steps, *shape] of the input's dtype."""
+    """A maker per sequence, picture and constant; each gives [steps, *shape] of its dtype."""
     dtype = np.dtype(spec.dtype)
+    fitting = [s for s in samples.sequences if (s.shape[1:], s.dtype) == (spec.shape, dtype)]
     values: list[Array] = []
     if len(spec.shape) == 4 and spec.shape[-1] == 3:
         for picture in samples.pictures:
@@ -92,7 +103,10 @@ def _fixed(spec: InputSpec, samples: Samples) -> list[_Maker]:
     def repeat(value: Array) -> _Maker:
         return lambda _rng, steps: np.repeat(value[np.newaxis], steps, axis=0)
 
-    return [repeat(value) for value in values]
+    def replay(sequence: Array) -> _Maker:
+        return lambda _rng, steps: np.resize(sequence, (steps, *spec.shape))
+
+    return [*map(replay, fitting), *map(repeat, values)]
 
 
 def _varied(spec: InputSpec, samples: Samples) -> list[_Maker]:

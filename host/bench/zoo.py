@@ -14,15 +14,16 @@ from edgekit.kb.board import load_board
 
 @dataclass(frozen=True)
 class Zoo:
-    """Folders with .tflite models (searched deeply), pictures and sounds."""
+    """Files: models, pictures, sounds, and sequences of calls that stir a stateful model."""
 
     models: tuple[Path, ...]
     pictures: tuple[Path, ...]
     sounds: tuple[Path, ...]
+    sequences: tuple[Path, ...]
 
     def samples(self) -> Samples:
-        """All pictures and sounds, decoded; needs Pillow."""
-        return load_samples(self.pictures, self.sounds)
+        """All inputs, decoded; needs Pillow."""
+        return load_samples(self.pictures, self.sounds, self.sequences)
 
 
 def open_zoo(folder: Path, extra: Path | None = None) -> Zoo:
@@ -37,7 +38,8 @@ def open_zoo(folder: Path, extra: Path | None = None) -> Zoo:
         inputs = extra / "data" / "inputs"
         pictures += sorted(p for p in inputs.glob("*") if p.suffix in (".jpg", ".bmp", ".png"))
         sounds = sorted(inputs.glob("*.wav"))
-    return Zoo(_distinct(roots), tuple(pictures), tuple(sounds))
+    sequences = tuple(sorted(folder.glob("*.npz")))
+    return Zoo(_distinct(roots), tuple(pictures), tuple(sounds), sequences)
 
 
 def compile_release(model: Path, board: str, folder: Path) -> Path:

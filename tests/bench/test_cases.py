@@ -54,6 +54,15 @@ def test_sequences_follow_one_another():
     assert (np.diff(sound[:100]) > 0).all()
 
 
+def test_a_recorded_sequence_is_used_by_the_model_it_fits():
+    recorded = np.arange(6 * 5, dtype=np.int8).reshape(6, 1, 5)
+    samples = Samples(sequences=(recorded,))
+    cases = make_cases([InputSpec((1, 5), "int8")], 2, samples, steps=6)
+    assert (cases.inputs[0][6:] == recorded).all()
+    other = make_cases([InputSpec((1, 5), "uint8")], 2, samples, steps=6)
+    assert (other.inputs[0][6:] == 0).all()
+
+
 def test_pictures_and_sounds_are_read(tmp_path):
     Image.fromarray(_PICTURE).save(tmp_path / "p.png")
     with wave.open(str(tmp_path / "s.wav"), "wb") as file:

@@ -25,7 +25,7 @@ _FLOAT_TOLERANCE = 1e-4
 def _outputs_agree(model, board, virtual_board, tmp_path, calls, threads=1):
     local = compile_release(model, "local", tmp_path)
     with Worker("edgekit", local) as worker:
-        cases = make_cases(worker.inputs, calls, _ZOO.samples(), steps=4 if worker.stateful else 1)
+        cases = make_cases(worker.inputs, calls, _ZOO.samples(), steps=40 if worker.stateful else 1)
         cases.save(tmp_path / "in.npz")
         worker.run(tmp_path / "in.npz", tmp_path / "out.npz", cases.steps)
     remote = compile_release(model, board, tmp_path)

@@ -17,7 +17,7 @@ _MODELS = Path(__file__).parents[2] / "models"
 _EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
 _ZOO = open_zoo(_MODELS, Path(_EXTRA) if _EXTRA else None)
 _EXCEPTIONS = tomllib.loads(Path(__file__).with_name("exceptions.toml").read_text("utf-8"))
-_STEPS = 8
+_STEPS = 40
 
 
 def _agrees(model: Path, scratch: Path, count: int) -> None:
