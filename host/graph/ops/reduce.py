@@ -19,13 +19,26 @@ from edgekit.host.graph.checks import (
 )
 from edgekit.host.graph.fixed_point import softmax_8bit
 from edgekit.host.graph.quantization import (
+    Multiplier,
     code_range,
-    rescale_multiplier,
+    quantize_multiplier,
     saturate,
+    scale_of,
     zero_point_of,
 )
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
+
+
+def mean_multiplier(x: Tensor, y: Tensor, count: int) -> Multiplier:
+    """Factor from a sum of `count` stored units of `x` to their mean in stored units of `y`.
+
+    1/count is folded into the integer multiplier, cut off, as the reference kernel does.
+    """
+    multiplier, shift = quantize_multiplier(scale_of(x) / scale_of(y))
+    room = min(count.bit_length() - 1, 31 + shift)
+    folded = (multiplier << room) // count
+    return Multiplier(np.array([folded], np.int32), np.array([shift - room], np.int32))
 
 
 @dataclass(frozen=True)
@@ -56,8 +69,7 @@ class Mean(Operator):
             total = values.sum(axis=self.axes, dtype=np.float64)
             return [(total / count).astype(np.float32).reshape(out.shape)]
         offset = values.astype(np.int64) - zero_point_of(source)
-        total = rescale_multiplier(source, out).apply(offset.sum(axis=self.axes))
-        mean = np.sign(total) * ((np.abs(total) + count // 2) // count)
+        mean = mean_multiplier(source, out, count).apply(offset.sum(axis=self.axes))
         low, high = code_range(out.dtype)
         return [saturate(mean, zero_point_of(out), low, high, out.dtype).reshape(out.shape)]
 
