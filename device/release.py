@@ -112,7 +112,8 @@ def apply(
         recover(store)
         manifest = _incoming_manifest(store, release)
         if store.links().current == release and Install(store, manifest).intact():
-            shutil.rmtree(store.incoming / release, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                prune(store, release)
             return Outcome(states.UNCHANGED, release, store.links().previous)
         return _Switch(store, manifest, check, on_state, allow_downgrade).run("verify")
 
@@ -311,7 +312,10 @@ def _check_fit(store: Store, manifest: Manifest, allow_downgrade: bool) -> None:
     current = store.links().current
     if current is None or allow_downgrade:
         return
-    running = store.manifest(current)
+    try:
+        running = store.manifest(current)
+    except DeviceError:
+        return  # what runs is damaged: nothing to compare with, and a deploy is what mends it
     if running.model.name == manifest.model.name and manifest.counter < running.counter:
         raise IncompatibleError(
             f"expected counter {running.counter} or more, found "

@@ -98,9 +98,10 @@ class Store:
         sync_folder(path.parent)
 
     def read_note(self, path: Path) -> Optional[Dict[str, Any]]:
+        """The note, or None if there is none; what cannot be read is an error, not an absence."""
         try:
             note = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (FileNotFoundError, ValueError):
             return None
         return note if isinstance(note, dict) else None
 
@@ -111,7 +112,7 @@ class Store:
     def _read_link(self, name: str) -> Optional[str]:
         try:
             target = (self.root / name).readlink().name
-        except OSError:
+        except FileNotFoundError:
             return None
         return target if is_release_id(target) else None
 

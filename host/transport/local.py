@@ -121,11 +121,13 @@ class LocalTransport:
         timer.daemon = True
         reader.start()
         timer.start()
-        stdout = process.stdout.read()
-        reader.join()
-        code = process.wait()
-        late = not timer.is_alive()
-        timer.cancel()
+        try:
+            stdout = process.stdout.read()
+            reader.join()
+            code = process.wait()
+            late = not timer.is_alive()
+        finally:
+            timer.cancel()
         if late and code == -signal.SIGKILL:
             raise UnreachableError(
                 f"board '{self._board}': expected '{command[-1]}' to end within {deadline:g} s, "

@@ -1,0 +1,72 @@
+"""Bundles that need no compiler, laid out on a board as a transport would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.device.store import Store
+from edgekit.host.build.artifact import Artifact, Golden
+from edgekit.host.bundle import Bundle, build_bundle
+from edgekit.kb.board import load_board
+
+MakeBundle = Callable[..., Bundle]
+Send = Callable[..., str]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """An empty directory of releases."""
+    found = Store(tmp_path / "board")
+    found.create()
+    return found
+
+
+@pytest.fixture(scope="session")
+def paper() -> MakeBundle:
+    """A bundle whose library is only text: whole and fitting, but it cannot run."""
+
+    def build(library: str = "library", counter: int = 0, arena_bytes: int = 64) -> Bundle:
+        x = np.arange(3, dtype=np.float32)
+        tensor = {"dtype": "f32", "shape": [3], "scale": None, "zero_point": None}
+        artifact = Artifact(
+            model_name="paper",
+            model_sha256="1" * 64,
+            library=library.encode(),
+            weights=b"weights!",
+            description={
+                "name": "paper",
+                "inputs": [{"name": "x", **tensor}],
+                "outputs": [{"name": "y", **tensor}],
+                "arena_bytes": arena_bytes,
+                "state_bytes": 0,
+                "weights_bytes": 8,
+                "simd": "none",
+                "operators": [{"name": "id", "op": "Identity", "kernel": "copy"}],
+            },
+            golden=Golden((x,), (x,), (0.0,)),
+            explain={},
+        )
+        return build_bundle(artifact, load_board("local"), counter)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def send() -> Send:
+    """Puts a bundle (or only some of its files) into incoming/; returns its id."""
+
+    def put(store: Store, bundle: Bundle, only: tuple[str, ...] | None = None) -> str:
+        store.create()
+        folder = store.incoming / bundle.manifest.id
+        (folder / "golden").mkdir(parents=True, exist_ok=True)
+        (folder / "manifest.json").write_bytes(bundle.manifest.to_json())
+        for path, data in bundle.files.items():
+            if only is None or path in only:
+                (folder / path).write_bytes(data)
+        return bundle.manifest.id
+
+    return put

@@ -1,0 +1,140 @@
+"""A deploy that is killed, or whose disk fails, before any of its file operations."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from edgekit.device import release
+from edgekit.device.errors import DeviceError
+from edgekit.device.files import Install
+from edgekit.device.release import UnhealthyError
+from edgekit.device.store import Links, Store
+from edgekit.host.bundle import Bundle
+
+MakeBundle = Callable[..., Bundle]
+Send = Callable[..., str]
+Fault = Callable[[int], None]
+
+_OPERATIONS = frozenset(
+    ("open", "os.rename", "os.remove", "os.link", "os.symlink", "os.mkdir", "os.rmdir")
+)
+_DONE = 100
+_MOST = 1000
+
+
+def killed(_: int) -> NoReturn:
+    os._exit(1)
+
+
+def disk_fails_once(_: int) -> NoReturn:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+def disk_stays_full(_: int) -> NoReturn:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_faults_hit_every_operation() -> None:
+    """The harness itself: a killed child ends early, an unharmed one says how it ended."""
+    path = Path(__file__)
+    assert _in_child(lambda: path.open().close(), 0, killed) == 1
+    assert _in_child(lambda: path.open().close(), 5, killed) == _DONE
+
+
+@pytest.mark.parametrize("fault", [killed, disk_fails_once, disk_stays_full])
+@pytest.mark.parametrize("health", ["healthy", "sick"])
+def test_old_or_new_release_whole(
+    store: Store, paper: MakeBundle, send: Send, fault: Fault, health: str
+) -> None:
+    for bundle in (paper("older"), paper("old")):
+        release.apply(store, send(store, bundle), _healthy, _quiet)
+    old, new = paper("old").manifest.id, send(store, paper("new"))
+    check = _healthy if health == "healthy" else _sick
+    for board in _after_faults(store, fault, lambda s: release.apply(s, new, check, _quiet)):
+        assert _assert_whole(board).current in (old, new)
+        release.settle(board)
+        assert _assert_whole(board).current == old or health == "healthy"
+        release.apply(board, send(board, paper("new")), _healthy, _quiet)
+        assert _assert_whole(board) == Links(new, old)
+        assert board.installed() == sorted([new, old])
+
+
+@pytest.mark.parametrize("fault", [killed, disk_fails_once, disk_stays_full])
+def test_rollback_is_whole(store: Store, paper: MakeBundle, send: Send, fault: Fault) -> None:
+    for bundle in (paper("old"), paper("new")):
+        release.apply(store, send(store, bundle), _healthy, _quiet)
+    before = store.links()
+    after = Links(before.previous, before.current)
+    for board in _after_faults(store, fault, release.rollback):
+        release.settle(board)
+        found = _assert_whole(board)
+        assert found in (before, after)
+        release.rollback(board)
+        assert _assert_whole(board) == (after if found == before else before)
+
+
+def _after_faults(store: Store, fault: Fault, act: Callable[[Store], Any]) -> Iterator[Store]:
+    """A copy of `store` for each file operation of `act`, after `fault` came before that one."""
+    for k in range(_MOST):
+        board = Store(store.root.with_name(f"after-{k}"))
+        shutil.copytree(store.root, board.root, symlinks=True)
+        ended = _in_child(functools.partial(act, board), k, fault)
+        yield board
+        shutil.rmtree(board.root)
+        if ended == _DONE:
+            assert k > 10
+            return
+    raise AssertionError(f"no end after {_MOST} operations")
+
+
+def _in_child(act: Callable[[], Any], k: int, fault: Fault) -> int:
+    """Runs `act` in a fork; its k-th file operation is preceded by `fault`. The exit code."""
+    child = os.fork()
+    if child == 0:
+        os._exit(_act_with_fault(act, k, fault))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _act_with_fault(act: Callable[[], Any], k: int, fault: Fault) -> int:
+    count = 0
+
+    def hook(event: str, _: object) -> None:
+        nonlocal count
+        if event in _OPERATIONS:
+            count += 1
+            if count == k + 1 or (count > k and fault is disk_stays_full):
+                fault(count)
+
+    sys.addaudithook(hook)
+    with contextlib.suppress(DeviceError, OSError):
+        act()
+    return _DONE if count <= k else 2
+
+
+def _assert_whole(store: Store) -> Links:
+    links = store.links()
+    assert links.current is not None
+    assert Install(store, store.manifest(links.current)).intact()
+    return links
+
+
+def _healthy(_: Path) -> dict[str, Any]:
+    return {}
+
+
+def _sick(_: Path) -> dict[str, Any]:
+    raise UnhealthyError("wrong output")
+
+
+def _quiet(_: str) -> None:
+    """Nobody watches the states."""
