@@ -1,8 +1,9 @@
 """The integer arithmetic of quantized models, as TFLite's reference kernels do it.
 
 A real factor becomes a 31-bit multiplier and a power of two (`Multiplier`). Applying it rounds
-twice: once in the doubling high multiply, once in the right shift. The kernels do the same, so
-results are equal to the last bit. Both the NumPy references and the lowering use this file.
+twice: once in the doubling high multiply, once in the right shift. Fully connected layers round
+once (LiteRT ≥ 2; tflite-runtime 2.14 rounds twice there too). The kernels do the same, so results
+are equal to the last bit. Both the NumPy references and the lowering use this file.
 """
 
 from __future__ import annotations
@@ -35,11 +36,17 @@ class Multiplier:
     shift: NDArray[np.int32]
 
     def apply(self, x: Array) -> I64:
-        """x (integers that fit int32) times the factor, rounded as TFLite rounds."""
+        """x (integers that fit int32) times the factor, rounded twice."""
         left = np.maximum(self.shift, 0).astype(np.int64)
         right = np.maximum(-self.shift, 0).astype(np.int64)
         scaled = np.clip(x.astype(np.int64) << left, _I32_MIN, _I32_MAX)
         return rounding_shift(doubling_high_multiply(scaled, self.multiplier), right)
+
+    def apply_rounding_once(self, x: Array) -> I64:
+        """x (integers that fit int32) times the factor, to nearest, halves up."""
+        right = 31 - self.shift.astype(np.int64)
+        product = x.astype(np.int64) * self.multiplier
+        return (product + (np.int64(1) << (right - 1))) >> right
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
@@ -141,9 +148,12 @@ def convolution_multiplier(x: Tensor, weights: Tensor, y: Tensor) -> Multiplier:
 
 
 def dense_multiplier(x: Tensor, weights: Tensor, y: Tensor) -> Multiplier:
-    """`convolution_multiplier` for fully connected layers: the f32 product on every path."""
-    scales = np.float32(scale_of(x)) * _quant(weights).scale.reshape(-1)
-    return multiplier_of(scales.astype(np.float64) / scale_of(y))
+    """Factor of fully connected layers; per-tensor weights round the scales' product to f32."""
+    scale = _quant(weights).scale.reshape(-1)
+    if scale.size > 1:
+        return multiplier_of(scale_of(x) * scale.astype(np.float64) / scale_of(y))
+    product = np.float32(scale_of(x)) * scale
+    return multiplier_of(product.astype(np.float64) / scale_of(y))
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +182,15 @@ def mul_multiplier(a: Tensor, b: Tensor, y: Tensor) -> Multiplier:
 def rescale_multiplier(x: Tensor, y: Tensor) -> Multiplier:
     """Factor from stored units of `x` to stored units of `y`."""
     return multiplier_of(scale_of(x) / scale_of(y))
+
+
+def mean_multiplier(x: Tensor, y: Tensor, count: int) -> Multiplier:
+    """Factor from the sum of `count` stored values (zero points off) to their mean in `y`."""
+    multiplier, shift = quantize_multiplier(scale_of(x) / scale_of(y))
+    bits = max(min(count.bit_length() - 1, 32, 31 + shift), 0)
+    return Multiplier(
+        np.array([(multiplier << bits) // count], np.int32), np.array([shift - bits], np.int32)
+    )
 
 
 def lookup_table(op: Operator, x: Tensor, y: Tensor) -> Array:

@@ -6,14 +6,14 @@ f32 with s8 weights ("hybrid", dynamic range) quantizes x first, like TFLite.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgekit.host.graph.quantization import (
-    Multiplier,
+    I64,
     activation_range,
     round_half_away,
     saturate,
@@ -23,6 +23,7 @@ from edgekit.host.graph.types import Activation, Array, DType, Tensor
 
 F64 = NDArray[np.float64]
 F32 = NDArray[np.float32]
+Rescale = Callable[[Array], I64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,11 +129,11 @@ def clamp_float(y: F32, activation: Activation) -> F32:
 
 
 def finish_quantized(
-    total: F64, bias: Array | None, multiplier: Multiplier, out: Tensor, activation: Activation
+    total: F64, bias: Array | None, rescale: Rescale, out: Tensor, activation: Activation
 ) -> Array:
-    """Adds the bias, rescales to the output's units, clamps and stores."""
+    """Adds the bias, rescales to the output's units with `rescale`, clamps and stores."""
     sums = total.astype(np.int64)
     if bias is not None:
         sums = sums + bias
     low, high = activation_range(activation, out)
-    return saturate(multiplier.apply(sums), zero_point_of(out), low, high, out.dtype)
+    return saturate(rescale(sums), zero_point_of(out), low, high, out.dtype)

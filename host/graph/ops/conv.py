@@ -188,4 +188,4 @@ def _finish(
         y = sums.finish_float(total, pair.scale, x[2:])
         return sums.clamp_float(y, activation)
     factor = convolution_multiplier(operand(ins, 0, "image"), operand(ins, 1, "weights"), out)
-    return sums.finish_quantized(total, sums.optional(x, 2), factor, out, activation)
+    return sums.finish_quantized(total, sums.optional(x, 2), factor.apply, out, activation)

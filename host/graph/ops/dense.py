@@ -62,5 +62,6 @@ class FullyConnected(Operator):
         else:
             factor = dense_multiplier(operand(ins, 0, "input"), operand(ins, 1, "weights"), out)
             bias = sums.optional(x, 2)
-            y = sums.finish_quantized(total, bias, factor, out, self.activation)
+            rescale = factor.apply_rounding_once
+            y = sums.finish_quantized(total, bias, rescale, out, self.activation)
         return [y.reshape(out.shape)]

@@ -20,7 +20,7 @@ from edgekit.host.graph.checks import (
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
-_FRACTION_BITS = 10  # 8-bit images are interpolated in Q10
+_FRACTION_BITS = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +34,8 @@ class Samples:
 
 @dataclass(frozen=True)
 class ResizeBilinear(Operator):
+    """f32 and u8 images are interpolated in f32 (u8: then rounded half up), s8 ones in Q10."""
+
     kind: ClassVar[str] = "resize_bilinear"
     size: tuple[int, int] = (1, 1)
     align_corners: bool = False
@@ -53,9 +55,12 @@ class ResizeBilinear(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         image = required(x, 0)
-        if outs[0].dtype is DType.F32:
-            return [self._float(image)]
-        return [self._integer(image)]
+        if outs[0].dtype is DType.I8:
+            return [self._integer(image)]
+        y = self._float(image.astype(np.float32))
+        if outs[0].dtype is DType.U8:
+            return [(y + np.float32(0.5)).astype(np.uint8)]
+        return [y]
 
     def _float(self, image: Array) -> Array:
         rows = self._samples(image.shape[1], self.size[0])

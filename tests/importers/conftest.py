@@ -1,0 +1,225 @@
+"""A writer of small .tflite files, so that tests can say exactly what a file holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import flatbuffers
+import numpy as np
+import pytest
+import tflite
+
+# Operators that LiteRT knows in version 1 only; the others may be version 3.
+_FIRST_VERSIONS = {
+    "RELU_N1_TO_1", "HARD_SWISH", "RESHAPE", "DEPTH_TO_SPACE", "SQUEEZE", "EXPAND_DIMS",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class FileTensor:
+    """`data` may be an array or raw bytes; `scale` and `zero` one value per channel or one."""
+
+    name: str
+    shape: Sequence[int]
+    type: str = "FLOAT32"
+    data: Any = None
+    scale: Sequence[float] = ()
+    zero: Sequence[int] = ()
+    axis: int = 0
+    buffer: int | None = None
+
+
+@dataclass(frozen=True)
+class FileOp:
+    """Inputs and outputs by tensor name, or by number to be wrong on purpose."""
+
+    code: str
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
+    options: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    custom: bytes = b""
+
+
+@dataclass(frozen=True)
+class FileGraph:
+    tensors: Sequence[FileTensor]
+    ops: Sequence[FileOp]
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
+
+
+class Writer:
+    """Builds the flatbuffer bottom-up; one instance per file."""
+
+    def __init__(self) -> None:
+        self._builder = flatbuffers.Builder(1024)
+        self._buffers: list[bytes] = [b""]
+        self._codes: list[str] = []
+
+    def file(self, graphs: Sequence[FileGraph], version: int = 3) -> bytes:
+        b = self._builder
+        subgraphs = self._tables(tflite.ModelStartSubgraphsVector, [self._graph(g) for g in graphs])
+        codes = self._tables(
+            tflite.ModelStartOperatorCodesVector, [self._code(c) for c in self._codes]
+        )
+        buffers = self._tables(
+            tflite.ModelStartBuffersVector, [self._buffer(d) for d in self._buffers]
+        )
+        tflite.ModelStart(b)
+        tflite.ModelAddVersion(b, version)
+        tflite.ModelAddOperatorCodes(b, codes)
+        tflite.ModelAddSubgraphs(b, subgraphs)
+        tflite.ModelAddBuffers(b, buffers)
+        b.Finish(tflite.ModelEnd(b), file_identifier=b"TFL3")
+        return bytes(b.Output())
+
+    def _tables(self, start: Callable[..., Any], offsets: Sequence[int]) -> int:
+        start(self._builder, len(offsets))
+        for offset in reversed(offsets):
+            self._builder.PrependUOffsetTRelative(offset)
+        return self._builder.EndVector()
+
+    def _graph(self, graph: FileGraph) -> int:
+        b = self._builder
+        numbers = {t.name: i for i, t in enumerate(graph.tensors)}
+        tensors = self._tables(
+            tflite.SubGraphStartTensorsVector, [self._tensor(t) for t in graph.tensors]
+        )
+        ops = self._tables(
+            tflite.SubGraphStartOperatorsVector, [self._op(o, numbers) for o in graph.ops]
+        )
+        inputs = self._ints(graph.inputs, numbers)
+        outputs = self._ints(graph.outputs, numbers)
+        tflite.SubGraphStart(b)
+        tflite.SubGraphAddTensors(b, tensors)
+        tflite.SubGraphAddInputs(b, inputs)
+        tflite.SubGraphAddOutputs(b, outputs)
+        tflite.SubGraphAddOperators(b, ops)
+        return tflite.SubGraphEnd(b)
+
+    def _ints(self, values: Sequence[Any], numbers: Mapping[str, int] | None = None) -> int:
+        ints = [(numbers or {}).get(v, v) for v in values]
+        return self._builder.CreateNumpyVector(np.array(ints, np.int32))
+
+    def _tensor(self, tensor: FileTensor) -> int:
+        b = self._builder
+        name, shape = b.CreateString(tensor.name), self._ints(tensor.shape)
+        quant = self._quant(tensor)
+        number = tensor.buffer
+        if number is None:
+            number = 0
+            if tensor.data is not None:
+                data = tensor.data
+                self._buffers.append(data if isinstance(data, bytes) else data.tobytes())
+                number = len(self._buffers) - 1
+        tflite.TensorStart(b)
+        tflite.TensorAddName(b, name)
+        tflite.TensorAddShape(b, shape)
+        tflite.TensorAddType(b, getattr(tflite.TensorType, tensor.type))
+        tflite.TensorAddBuffer(b, number)
+        if quant:
+            tflite.TensorAddQuantization(b, quant)
+        return tflite.TensorEnd(b)
+
+    def _quant(self, tensor: FileTensor) -> int:
+        if not len(tensor.scale):
+            return 0
+        b = self._builder
+        scale = b.CreateNumpyVector(np.array(tensor.scale, np.float32))
+        zero = b.CreateNumpyVector(np.array(tensor.zero or [0] * len(tensor.scale), np.int64))
+        tflite.QuantizationParametersStart(b)
+        tflite.QuantizationParametersAddScale(b, scale)
+        tflite.QuantizationParametersAddZeroPoint(b, zero)
+        tflite.QuantizationParametersAddQuantizedDimension(b, tensor.axis)
+        return tflite.QuantizationParametersEnd(b)
+
+    def _op(self, op: FileOp, numbers: Mapping[str, int]) -> int:
+        b = self._builder
+        if op.code not in self._codes:
+            self._codes.append(op.code)
+        inputs, outputs = self._ints(op.inputs, numbers), self._ints(op.outputs, numbers)
+        options = self._options(op) if op.options else 0
+        custom = b.CreateByteVector(op.custom) if op.custom else 0
+        tflite.OperatorStart(b)
+        tflite.OperatorAddOpcodeIndex(b, self._codes.index(op.code))
+        tflite.OperatorAddInputs(b, inputs)
+        tflite.OperatorAddOutputs(b, outputs)
+        if options:
+            tflite.OperatorAddBuiltinOptionsType(b, getattr(tflite.BuiltinOptions, op.options))
+            tflite.OperatorAddBuiltinOptions(b, options)
+        if custom:
+            tflite.OperatorAddCustomOptions(b, custom)
+        return tflite.OperatorEnd(b)
+
+    def _options(self, op: FileOp) -> int:
+        b = self._builder
+        fields = {}
+        for name, value in op.fields.items():
+            if isinstance(value, str):
+                fields[name] = b.CreateString(value)
+            else:
+                fields[name] = self._ints(value) if isinstance(value, list | tuple) else value
+        getattr(tflite, f"{op.options}Start")(b)
+        for name, value in fields.items():
+            getattr(tflite, f"{op.options}Add{name}")(b, value)
+        return int(getattr(tflite, f"{op.options}End")(b))
+
+    def _code(self, code: str) -> int:
+        b = self._builder
+        name, _, custom = code.partition(":")
+        custom_name = b.CreateString(custom) if custom else 0
+        number = getattr(tflite.BuiltinOperator, name)
+        tflite.OperatorCodeStart(b)
+        tflite.OperatorCodeAddDeprecatedBuiltinCode(b, min(number, 127))
+        tflite.OperatorCodeAddBuiltinCode(b, number)
+        tflite.OperatorCodeAddVersion(b, 1 if name in _FIRST_VERSIONS else 3)
+        if custom_name:
+            tflite.OperatorCodeAddCustomCode(b, custom_name)
+        return tflite.OperatorCodeEnd(b)
+
+    def _buffer(self, data: bytes) -> int:
+        b = self._builder
+        vector = b.CreateByteVector(data) if data else 0
+        tflite.BufferStart(b)
+        if vector:
+            tflite.BufferAddData(b, vector)
+        return tflite.BufferEnd(b)
+
+
+@dataclass(frozen=True)
+class Files:
+    """The vocabulary of the writer, and `model`, which writes one graph to bytes."""
+
+    tensor: type[FileTensor] = FileTensor
+    op: type[FileOp] = FileOp
+    graph: type[FileGraph] = FileGraph
+
+    def model(self, *graphs: FileGraph, version: int = 3) -> bytes:
+        return Writer().file(graphs, version)
+
+
+@pytest.fixture(scope="session")
+def files() -> Files:
+    return Files()
+
+
+@pytest.fixture(scope="session")
+def litert() -> Callable[[bytes, Mapping[str, Any]], dict[str, Any]]:
+    """Runs a file with LiteRT's reference kernels: (content, inputs by name) → outputs by name."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    def run(content: bytes, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        interpreter = Interpreter(
+            model_content=content, experimental_op_resolver_type=OpResolverType.BUILTIN_REF
+        )
+        interpreter.allocate_tensors()
+        for detail in interpreter.get_input_details():
+            interpreter.set_tensor(detail["index"], inputs[detail["name"]])
+        interpreter.invoke()
+        outputs = interpreter.get_output_details()
+        return {d["name"]: interpreter.get_tensor(d["index"]) for d in outputs}
+
+    return run
