@@ -14,7 +14,7 @@ from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from platformdirs import user_cache_path, user_data_path
+from platformdirs import user_cache_path
 
 from edgekit.kb.board import BoardProfile, cpu_flags, load_board
 
@@ -49,18 +49,19 @@ def examine(board: str) -> Iterator[Finding]:
     Raises UnknownBoardError.
     """
     profile = load_board(board)
-    yield _python()
-    yield _numpy()
+    yield Finding("python", Verdict.OK, platform.python_version())
+    numpy = _numpy()
+    yield numpy
+    if numpy.verdict is Verdict.FAIL:
+        return  # nothing else would even import
+    from edgekit.host.api import data_folder
+
     yield _folder("cache folder", user_cache_path("edgekit"))
-    yield _folder("data folder", user_data_path("edgekit"))
+    yield _folder("data folder", data_folder())
     yield _compiler()
     yield _board(profile)
     yield _emulators()
     yield _peers()
-
-
-def _python() -> Finding:
-    return Finding("python", Verdict.OK, platform.python_version())
 
 
 def _numpy() -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,7 +49,7 @@ def compile_command(
             "--explain",
             metavar="FILE.json",
             show_default=False,
-            help="Write the kernel, cost and memory place chosen for each operator, and why.",
+            help="Write what was chosen for each operator, and why.",
         ),
     ] = None,
     list_operators: Annotated[
@@ -60,7 +61,7 @@ def compile_command(
     if list_operators:
         _list_operators(as_json)
         return
-    from edgekit.host.cli.output import byte_size, emit, working
+    from edgekit.host.cli.output import byte_size, check_writable, emit
 
     path = model_file(model)
     name = board_name(board)
@@ -69,9 +70,8 @@ def compile_command(
         raise InputError(f"{path}: expected a model, found a bundle; deploy it: edgekit deploy")
     for file in filter(None, (target, explain)):
         check_writable(file)
-    with working(f"compiling {path.name} for {name}"):
-        bundle = compile_bundle(path, name, explain)
-    bundle.save(target)
+    bundle = compile_bundle(path, name, explain)
+    bundle.write(target)
     manifest = bundle.manifest
     size = target.stat().st_size
     if as_json:
@@ -81,7 +81,7 @@ def compile_command(
                 "model": str(path),
                 "board": name,
                 "bundle": str(target),
-                "id": manifest.id,
+                "release": manifest.id,
                 "bundle_bytes": size,
                 "arena_bytes": manifest.memory.arena_bytes,
                 "weights_bytes": manifest.memory.weights_bytes,
@@ -96,12 +96,29 @@ def compile_command(
     )
 
 
-def check_writable(file: Path) -> None:
-    """Finds out before minutes of work whether `file` can be written."""
-    if file.is_dir():
-        raise InputError(f"{file}: expected a file to write, found a folder; name a file in it")
-    if not file.parent.is_dir():
-        raise InputError(f"{file}: its folder does not exist; make it: mkdir -p {file.parent}")
+def compile_bundle(model: Path, board: str, explain: Path | None = None) -> Bundle:
+    """Compiles `model` for `board`, saying so; writes to `explain` what was chosen and why."""
+    from edgekit.host.compiler import compile_artifact
+
+    from edgekit.host.bundle import build_bundle
+    from edgekit.host.cli.output import working, write_whole
+    from edgekit.kb.board import load_board
+
+    profile = load_board(board)
+    with working(f"compiling {model.name} for {board}"):
+        artifact = compile_artifact(model, profile)
+    if explain is not None:
+        write_whole(explain, json.dumps(artifact.explain, indent=1).encode() + b"\n")
+    return build_bundle(artifact, profile)
+
+
+def load_bundle(file: Path, board: str) -> Bundle:
+    """The bundle in `file`, or the one that the model in it compiles to."""
+    from edgekit.host.bundle import Bundle
+
+    if file_kind(file) is Kind.BUNDLE:
+        return Bundle.read(file)
+    return compile_bundle(file, board)
 
 
 def _list_operators(as_json: bool) -> None:
@@ -114,7 +131,3 @@ def _list_operators(as_json: bool) -> None:
         return
     for name in names:
         print(name)
-
-
-def compile_bundle(model: Path, board: str, explain: Path | None = None) -> Bundle:
-    """Compiles `model` for `board`; writes how it decided to `explain`."""

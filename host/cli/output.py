@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.host.errors import InputError
+
+if TYPE_CHECKING:
+    from edgekit.host.release import Step
 
 
 def emit(document: Mapping[str, Any]) -> None:
@@ -31,6 +39,30 @@ def working(text: str) -> Iterator[None]:
     else:
         note(f"{text} ...")
         yield
+
+
+@contextlib.contextmanager
+def deploying(text: str) -> Iterator[Callable[[Step], None]]:
+    """Shows the states of a deploy: a bar on a terminal, one plain line each elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda step: note(f"{text}: {step.state} ...") if not step.done else None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(text, total=None)
+
+        def show(step: Step) -> None:
+            progress.update(
+                task,
+                description=f"{text}: {step.state}",
+                completed=step.done,
+                total=step.total or None,
+            )
+
+        yield show
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
@@ -72,3 +104,32 @@ def byte_size(count: int) -> str:
             return f"{value:.4g} {unit}"
         value /= 1024
     return f"{value:.4g} GiB"
+
+
+def check_writable(file: Path) -> None:
+    """Finds out before minutes of work that `file` cannot be written; raises InputError."""
+    if file.is_dir():
+        raise InputError(f"{file}: expected a file to write, found a folder; name a file in it")
+    if not file.parent.is_dir():
+        raise InputError(
+            f"{file}: expected its folder to exist, found none; make it: mkdir -p {file.parent}"
+        )
+    if not os.access(file.parent, os.W_OK):
+        raise InputError(
+            f"{file}: expected a folder one may write to, found none; choose another place"
+        )
+
+
+def write_whole(file: Path, data: bytes) -> None:
+    """Writes `file` as a whole or not at all; raises OSError."""
+    with tempfile.NamedTemporaryFile(
+        dir=file.parent, prefix=f".{file.name}.", delete=False
+    ) as temporary:
+        try:
+            temporary.write(data)
+            temporary.flush()
+            Path(temporary.name).chmod(0o644)
+            Path(temporary.name).replace(file)
+        except BaseException:
+            Path(temporary.name).unlink(missing_ok=True)
+            raise

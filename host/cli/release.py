@@ -1,7 +1,66 @@
-"""Placeholder while its API is being written."""
+"""`edgekit status` and `edgekit rollback`: what runs on a board, and the way back."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import typer
 
+from edgekit.host.cli.options import Board, Json, board_name, examples
+
+if TYPE_CHECKING:
+    from edgekit.host.release import BoardStatus, ReleaseInfo
+
 
 def register(app: typer.Typer) -> None:
-    pass
+    """Adds the commands to the application."""
+    app.command("status", epilog=examples("edgekit status", "edgekit status --board local --json"))(
+        status
+    )
+    app.command(
+        "rollback", epilog=examples("edgekit rollback", "edgekit rollback --board local --json")
+    )(rollback)
+
+
+def status(board: Board = None, as_json: Json = False) -> None:
+    """Show what runs on a board and what ran before."""
+    from edgekit.host.api import connect
+
+    name = board_name(board)
+    _show(name, connect(name).status(), "edgekit.status/1", as_json)
+
+
+def rollback(board: Board = None, as_json: Json = False) -> None:
+    """Put the previous release back into service."""
+    from edgekit.host.api import connect
+
+    name = board_name(board)
+    _show(name, connect(name).rollback(), "edgekit.rollback/1", as_json)
+
+
+def _show(board: str, found: BoardStatus, schema: str, as_json: bool) -> None:
+    from edgekit.host.cli.output import emit
+
+    if as_json:
+        emit({"schema": schema, "board": board, **asdict(found)})
+        return
+    print(f"board     {board}")
+    print(f"current   {_line(found.current)}")
+    print(f"previous  {_line(found.previous)}")
+    if found.interrupted:
+        print("note      a deploy was interrupted; run it again")
+    if found.last_failure:
+        facts = (f"{key}: {value}" for key, value in found.last_failure.items())
+        print(f"failure   {'; '.join(facts)}")
+
+
+def _line(info: ReleaseInfo | None) -> str:
+    from edgekit.host.cli.output import byte_size
+
+    if info is None:
+        return "none"
+    return (
+        f"{info.id}  {info.model}, compiled for {info.profile} by edgekit {info.kit_version}, "
+        f"{byte_size(info.bytes)}"
+    )

@@ -1,42 +1,95 @@
-"""How measured latency is shown: the same in deploy and bench."""
+"""How measured latency is shown and written: the same in deploy and bench."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from edgekit.host.cli.output import table
+
+if TYPE_CHECKING:
+    from edgekit.host.bench.peers import PeerResult
+    from edgekit.host.release import Benchmark
 
 _SLOWEST = 10
 _NAME_WIDTH = 40
 
 
-def show_latency(document: Mapping[str, Any]) -> None:
-    """Latency in one line, from an edgekit.bench.model/1 document."""
-    latency, threads = document["latency_ms"], document["threads"]
+def bench_document(
+    board: str, timing: Benchmark, peers: PeerResult | None = None
+) -> dict[str, Any]:
+    """The document edgekit.bench.model/1."""
+    return {
+        "schema": "edgekit.bench.model/1",
+        "board": board,
+        "model": timing.model,
+        "release": timing.release,
+        "threads": timing.threads,
+        "latency_ms": {
+            "median": timing.median_ms,
+            "p10": timing.p10_ms,
+            "p90": timing.p90_ms,
+            "n": timing.runs,
+        },
+        "operators": [asdict(operator) for operator in timing.operators],
+        "arena_bytes": timing.arena_bytes,
+        "weights_bytes": timing.weights_bytes,
+        "conditions": {"before": asdict(timing.before), "after": asdict(timing.after)},
+        "peers": peers.to_json() if peers else {},
+    }
+
+
+def show_latency(timing: Benchmark) -> None:
+    """Latency in one line, and what is known of the clock."""
+    threads = f"{timing.threads} thread{'s' * (timing.threads != 1)}"
     print(
-        f"latency  {latency['median']:.3f} ms median, {latency['p10']:.3f} p10, "
-        f"{latency['p90']:.3f} p90, {latency['n']} runs, {threads} thread{'s' * (threads != 1)}"
+        f"latency  {timing.median_ms:.3f} ms median, {timing.p10_ms:.3f} p10, "
+        f"{timing.p90_ms:.3f} p90, {timing.runs} runs, {threads}"
     )
+    clock = timing.after
+    known = []
+    if clock.governor:
+        known.append(f"governor {clock.governor}")
+    if clock.frequency_mhz:
+        known.append(f"{clock.frequency_mhz:.0f} MHz")
+    if clock.temperature_c:
+        known.append(f"{clock.temperature_c:.0f} °C")
+    if known:
+        print(f"clock    {', '.join(known)}")
 
 
-def show_slowest(document: Mapping[str, Any]) -> None:
+def show_slowest(timing: Benchmark) -> None:
     """The slowest operators with the kernel each used, slowest first."""
-    operators = sorted(document["operators"], key=lambda o: -o["median_us"])
+    slowest = sorted(timing.operators, key=lambda o: -o.median_us)[:_SLOWEST]
     rows = [
-        (
-            shorten(o["name"]),
-            o["op"],
-            o["kernel"],
-            f"{o['median_us']:.1f}",
-            f"{100 * o['share']:.1f} %",
-        )
-        for o in operators[:_SLOWEST]
+        (_end_of(o.name), o.op, o.kernel, f"{o.median_us:.1f}", f"{100 * o.share:.1f} %")
+        for o in slowest
     ]
-    print(f"slowest {len(rows)} of {len(operators)} operators")
+    print(f"slowest  {len(rows)} of {len(timing.operators)} operators")
     table(("operator", "kind", "kernel", "us", "share"), rows, left=3)
 
 
-def shorten(name: str) -> str:
-    """The end of a long name: it says more than the beginning, which names the scopes."""
+def show_peers(result: PeerResult) -> None:
+    """Other engines beside ours, timed in turns."""
+    print(f"peers    taking turns with edgekit at {result.ours.median:.3f} ms")
+    rows = [
+        (
+            f"{peer.name} {peer.version}",
+            f"{peer.latency.median:.3f}",
+            f"{peer.latency.p10:.3f}",
+            f"{peer.latency.p90:.3f}",
+            f"{peer.ratio:.2f}",
+        )
+        for peer in result.peers
+        if peer.latency
+    ]
+    if rows:
+        table(("engine", "median ms", "p10", "p90", "edgekit is faster by"), rows)
+    for peer in result.peers:
+        if not peer.latency:
+            print(f"no {peer.name}: {peer.missing}")
+
+
+def _end_of(name: str) -> str:
+    """The end of a long name: the beginning only names its scopes."""
     return name if len(name) <= _NAME_WIDTH else "..." + name[3 - _NAME_WIDTH :]

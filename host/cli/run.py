@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgekit.host.cli.options import Board, Json, Model, examples
+from edgekit.host.cli.compile import load_bundle
+from edgekit.host.cli.options import Board, Json, board_name, examples, model_file
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def register(app: typer.Typer) -> None:
         "run",
         epilog=examples(
             "edgekit run model.tflite --input x.npz --output y.npz",
-            "edgekit run --board local --input x.npz --output y.npz   # what is deployed there",
+            "edgekit run --input x.npz --output y.npz      # what is deployed on local",
         ),
     )(run)
 
@@ -32,28 +33,76 @@ def run(
     output_file: Annotated[
         Path, typer.Option("--output", metavar="Y.npz", help="Where the model's outputs go.")
     ],
-    model: Model = None,
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL or BUNDLE",
+            show_default=False,
+            help="Deployed first, if it does not run yet. Default: what is deployed.",
+        ),
+    ] = None,
     board: Board = None,
     as_json: Json = False,
 ) -> None:
-    """Run a model once on a board; without a model, run what is deployed there."""
+    """Run a model once on a board."""
+    from edgekit.host.api import connect
+    from edgekit.host.cli.output import check_writable, deploying, emit
+
+    path = model_file(model) if model else None
+    name = board_name(board)
+    inputs = read_arrays(input_file)
+    check_writable(output_file)
+    device = connect(name)
+    if path:
+        bundle = load_bundle(path, name)
+        with deploying(f"deploying to {name}") as progress:
+            device.deploy(bundle, progress=progress)
+    outputs, timings = device.run(inputs)
+    _write_arrays(output_file, outputs)
+    if as_json:
+        emit(
+            {
+                "schema": "edgekit.run/1",
+                "board": name,
+                "release": timings.release,
+                "threads": timings.threads,
+                "latency_ms": timings.latency_ms,
+                "output": str(output_file),
+                "outputs": [
+                    {"name": key, "dtype": str(array.dtype), "shape": list(array.shape)}
+                    for key, array in outputs.items()
+                ],
+            }
+        )
+        return
+    print(f"release  {timings.release} on {name}")
+    print(f"latency  {timings.latency_ms:.3f} ms (one run, cold)")
+    for key, array in outputs.items():
+        print(f"output   {key}: {array.dtype} {list(array.shape)}")
+    print(f"written  {output_file}")
 
 
-def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
     """Arrays of an .npz file by name. Raises InputError for anything else."""
     import zipfile
 
     import numpy as np
 
-    if path.is_dir() or not path.exists():
-        raise InputError(
-            f"{path}: expected an .npz file, found {'a folder' if path.is_dir() else 'nothing'}"
-        )
+    if not file.is_file():
+        found = "a folder" if file.is_dir() else "nothing there"
+        raise InputError(f"{file}: expected an .npz file with the model's inputs, found {found}")
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (ValueError, zipfile.BadZipFile, EOFError, AttributeError) as error:
+    except (ValueError, zipfile.BadZipFile, EOFError, AttributeError, MemoryError):
         raise InputError(
-            f"{path}: expected an .npz file of plain arrays, found: {error}; "
-            "write one with numpy.savez(path, name=array)"
+            f"{file}: expected an .npz file of plain arrays, found something else; "
+            "write one with: numpy.savez(path, name=array)"
         ) from None
+
+
+def _write_arrays(file: Path, arrays: dict[str, NDArray[Any]]) -> None:
+    from edgekit.device.npz import Array, npz_bytes
+    from edgekit.host.cli.output import write_whole
+
+    write_whole(file, npz_bytes({name: Array.of(array) for name, array in arrays.items()}))

@@ -113,7 +113,7 @@ def test_start_is_free_of_warnings() -> None:
         (["boards", "--nosuch"], "--nosuch"),
         (["bench"], "edgekit bench --help"),
         (["run"], "--input"),
-        (["bench", "model", "x.tflite", "--runs", "many"], "many"),
+        (["bench", "model", "x.tflite", "--runs", "many"], "--runs"),
     ],
 )
 def test_usage_errors_are_one_line(edgekit: Any, arguments: list[str], expected: str) -> None:
