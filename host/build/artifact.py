@@ -1,4 +1,4 @@
-"""What the compiler hands to the bundle: a library, its weights and a golden pair."""
+"""What building a model gives: library, weights, golden vectors, explanation."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from numpy.typing import NDArray
+from edgekit.host.graph.types import Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Golden:
-    """One pair computed by the NumPy reference on the imported graph.
+    """One input/output pair, computed by the NumPy reference on the imported graph.
 
-    tolerances[i] is the allowed max |difference| of output i; 0 for quantized outputs.
+    `tolerances` hold the largest |difference| allowed per output: 0 for quantized ones.
     """
 
-    inputs: tuple[NDArray[Any], ...]
-    outputs: tuple[NDArray[Any], ...]
+    inputs: tuple[Array, ...]
+    outputs: tuple[Array, ...]
     tolerances: tuple[float, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Artifact:
-    """A compiled model. `description` is ek_describe's JSON, `explain` is edgekit.explain/1."""
+    """A compiled model before it is bundled. `description` is ek_describe's JSON, parsed;
+    `explain` is what `compile --explain` writes (schema edgekit.explain/1)."""
 
     model_name: str
     model_sha256: str

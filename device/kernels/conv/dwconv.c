@@ -1,0 +1,173 @@
+/* Depthwise convolution, NHWC, vectors along channels.
+ *
+ * Compile-time parameters: NAME, EK_SIMD, TX (float, int8_t or uint8_t), KH, KW, SW (0: any
+ * window, taken from the arguments). With a window known at compile time, TW output pixels are
+ * made at once inside the image, so that each pixel and each weight is loaded once for several
+ * products. Pixels near the border go through a table of pointers, one per tap. */
+#include "dwconv.h"
+
+#define MAX_TAPS 1024 /* the host refuses larger windows */
+
+#ifdef FLOAT_X
+typedef vf sum_t;
+typedef float weight_t;
+EK_INLINE sum_t weight_at(const float *p) { return vf_load(p); }
+EK_INLINE sum_t bias_at(const ek_dwconv_args *a, long c) { return vf_load((const float *)a->bias + c); }
+EK_INLINE sum_t x_at(const TX *p) { return vf_load(p); }
+EK_INLINE sum_t x_at_n(const TX *p, long n) { return vf_load_n(p, n); }
+EK_INLINE sum_t multiply_add(sum_t acc, sum_t x, sum_t w) { return vf_fma(x, w, acc); }
+#else
+typedef vi sum_t;
+typedef int16_t weight_t;
+EK_INLINE sum_t weight_at(const int16_t *p) {
+    vs v;
+    memcpy(&v, p, sizeof v);
+    return vcast(v, vi);
+}
+EK_INLINE sum_t bias_at(const ek_dwconv_args *a, long c) {
+    return vi_load((const int32_t *)a->bias + c);
+}
+#if EK_VL > 1
+typedef TX bytes __attribute__((vector_size(EK_VL)));
+#else
+typedef TX bytes;
+#endif
+EK_INLINE sum_t x_at(const TX *p) {
+    bytes v;
+    memcpy(&v, p, sizeof v);
+    return vcast(vcast(v, vs), vi);
+}
+static __attribute__((noinline, unused)) sum_t x_at_n(const TX *p, long n) {
+    TX t[EK_VL] = {0};
+    for (long i = 0; i < n; i++)
+        t[i] = p[i];
+    return x_at(t);
+}
+EK_INLINE sum_t multiply_add(sum_t acc, sum_t x, sum_t w) { return acc + x * w; }
+#endif
+
+#ifndef FLOAT_X
+static __attribute__((noinline, unused)) void store_n(TX *y, bytes b, long n) {
+    TX t[EK_VL];
+    memcpy(t, &b, sizeof b);
+    for (long i = 0; i < n; i++)
+        y[i] = t[i];
+}
+#endif
+
+/* y[0 .. n) = clamp(sum), requantized for 8-bit types; n >= EK_VL stores a whole vector. */
+EK_INLINE void finish(const ek_dwconv_args *a, sum_t sum, TX *y, long c, long n) {
+#ifdef FLOAT_X
+    (void)c;
+    vf v = vf_min(vf_max(sum, vf_splat(a->low_f32)), vf_splat(a->high_f32));
+    if (EK_VL == 1 || n >= EK_VL)
+        vf_store(y, v);
+    else
+        vf_store_n(y, v, n);
+#else
+    vi v = vi_requantize(sum, vi_load(a->multiplier + c), vi_load(a->left + c),
+                         vi_load(a->right + c));
+    v = vi_min(vi_max(v + a->y_zero, vi_splat(a->low)), vi_splat(a->high));
+    bytes b = vcast(v, bytes);
+    if (EK_VL == 1 || n >= EK_VL)
+        memcpy(y, &b, sizeof b);
+    else
+        store_n(y, b, n);
+#endif
+}
+
+/* One output pixel from the pointers of its taps. */
+static void pixel(const ek_dwconv_args *a, const TX *const *tap, int taps, TX *y) {
+    for (long c = 0; c < a->win.c; c += EK_VL) {
+        long n = a->win.c - c;
+        const weight_t *w = (const weight_t *)a->weights + c;
+        sum_t acc = bias_at(a, c);
+        if (EK_VL == 1 || n >= EK_VL)
+            for (int t = 0; t < taps; t++)
+                acc = multiply_add(acc, x_at(tap[t] + c), weight_at(w + t * a->c_padded));
+        else
+            for (int t = 0; t < taps; t++)
+                acc = multiply_add(acc, x_at_n(tap[t] + c, n), weight_at(w + t * a->c_padded));
+        finish(a, acc, y + c, c, n);
+    }
+}
+
+#if KH
+#define TW 4
+#define SPAN ((TW - 1) * SW + KW)
+
+EK_INLINE void tile_at(const ek_dwconv_args *a, const TX *const *line, const long *pitch, TX *y,
+                       long c, const int whole) {
+    long n = a->win.c - c;
+    const weight_t *w = (const weight_t *)a->weights + c;
+    sum_t acc[TW];
+    EK_UNROLL
+    for (int o = 0; o < TW; o++)
+        acc[o] = bias_at(a, c);
+    EK_UNROLL
+    for (int ky = 0; ky < KH; ky++) {
+        sum_t wv[KW];
+        EK_UNROLL
+        for (int kx = 0; kx < KW; kx++)
+            wv[kx] = weight_at(w + (ky * KW + kx) * a->c_padded);
+        EK_UNROLL
+        for (int s = 0; s < SPAN; s++) {
+            const TX *p = line[ky] + s * pitch[ky] + c;
+            sum_t x = whole ? x_at(p) : x_at_n(p, n);
+            EK_UNROLL
+            for (int o = 0; o < TW; o++)
+                if (s - o * SW >= 0 && s - o * SW < KW)
+                    acc[o] = multiply_add(acc[o], x, wv[s - o * SW]);
+        }
+    }
+    EK_UNROLL
+    for (int o = 0; o < TW; o++)
+        finish(a, acc[o], y + o * a->win.c + c, c, whole ? EK_VL : n);
+}
+
+/* TW output pixels whose columns all lie inside the image; pitch 0 repeats a border row. */
+static void tile(const ek_dwconv_args *a, const TX *const *line, const long *pitch, TX *y) {
+    long c = 0;
+    for (; c + EK_VL <= a->win.c; c += EK_VL)
+        tile_at(a, line, pitch, y, c, 1);
+    if (c < a->win.c)
+        tile_at(a, line, pitch, y, c, 0);
+}
+#endif
+
+/* Tasks: rows of the output. */
+void NAME(const ek_dwconv_args *a, long begin, long end) {
+    const ek_window *g = &a->win;
+    const TX *border = (const TX *)a->border, *tap[MAX_TAPS];
+    for (long t = begin; t < end; t++) {
+        const TX *image = (const TX *)a->x + t / g->oh * g->h * g->w * g->c;
+        TX *y = (TX *)a->y + t * g->ow * g->c;
+        long iy = t % g->oh * g->sh - g->top;
+        for (long ox = 0; ox < g->ow;) {
+            long ix = ox * g->sw - g->left;
+#if KH
+            if (ix >= 0 && ox + TW <= g->ow && ix + SPAN <= g->w) {
+                const TX *line[KH];
+                long pitch[KH];
+                for (int ky = 0; ky < KH; ky++) {
+                    int inside = iy + ky >= 0 && iy + ky < g->h;
+                    line[ky] = inside ? image + ((iy + ky) * g->w + ix) * g->c : border;
+                    pitch[ky] = inside ? g->c : 0;
+                }
+                tile(a, line, pitch, y + ox * g->c);
+                ox += TW;
+                continue;
+            }
+#endif
+            int taps = 0;
+            for (int ky = 0; ky < g->kh; ky++)
+                for (int kx = 0; kx < g->kw; kx++) {
+                    long yy = iy + ky * g->dh, xx = ix + kx * g->dw;
+                    int inside = yy >= 0 && yy < g->h && xx >= 0 && xx < g->w;
+                    tap[taps++] = inside ? image + (yy * g->w + xx) * g->c : border;
+                }
+            pixel(a, tap, taps, y + ox * g->c);
+            ox++;
+        }
+    }
+}

@@ -1,0 +1,236 @@
+/* f32 convolution, NHWC: an MR x (NV * EK_VL) register tile over pixels x output channels.
+ *
+ * Compile-time parameters: NAME, MR (pixels), NV (vectors of output channels), EK_SIMD.
+ * The A operand is never copied: a tile reads each pixel's window through pointers, one per row
+ * of the window (or per tap); rows that cross the image border come from a zero-filled scratch. */
+#include "f32_conv.h"
+
+#define NR (NV * EK_VL)
+#define SEGMENTS 64   /* pointers per pixel at most; the host splits no window finer than this */
+#define SCRATCH 16384 /* floats for the rows that cross a border */
+
+typedef struct {
+    const float *ptr[SEGMENTS * MR]; /* [segment][pixel] */
+    long count, length;              /* segments, floats in each */
+} rows_t;
+
+/* acc[pixel][vector] += sum over k of A * B, k in `length` steps from each segment. */
+EK_INLINE void accumulate(const int mr, const int nv, vf acc[MR][NV], const rows_t *rows,
+                          const float *w) {
+    for (long s = 0; s < rows->count; s++) {
+        const float *a[MR];
+        EK_UNROLL
+        for (int i = 0; i < mr; i++)
+            a[i] = rows->ptr[s * MR + i];
+        long p = 0;
+#if EK_LANES
+        for (; p + EK_VL <= rows->length; p += EK_VL) {
+            vf av[MR];
+            EK_UNROLL
+            for (int i = 0; i < mr; i++)
+                av[i] = vf_load(a[i] + p);
+            EK_UNROLL
+            for (int l = 0; l < EK_VL; l++, w += nv * EK_VL)
+                EK_UNROLL
+                for (int j = 0; j < nv; j++) {
+                    vf b = vf_load(w + j * EK_VL);
+                    EK_UNROLL
+                    for (int i = 0; i < mr; i++)
+                        acc[i][j] = vf_fma(vf_splat(vlane(av[i], l)), b, acc[i][j]);
+                }
+        }
+#endif
+        for (; p < rows->length; p++, w += nv * EK_VL) {
+            vf b[NV];
+            EK_UNROLL
+            for (int j = 0; j < nv; j++)
+                b[j] = vf_load(w + j * EK_VL);
+            EK_UNROLL
+            for (int i = 0; i < mr; i++) {
+                vf x = vf_splat(a[i][p]);
+                EK_UNROLL
+                for (int j = 0; j < nv; j++)
+                    acc[i][j] = vf_fma(x, b[j], acc[i][j]);
+            }
+        }
+    }
+}
+
+/* One pixel: four sums per vector, so that the adds of one do not wait for each other. */
+EK_INLINE void accumulate_one(const int nv, vf acc[MR][NV], const rows_t *rows, const float *w) {
+    for (long s = 0; s < rows->count; s++) {
+        const float *a = rows->ptr[s * MR];
+        long p = 0;
+        vf part[4][NV];
+        EK_UNROLL
+        for (int u = 0; u < 4; u++)
+            EK_UNROLL
+            for (int j = 0; j < nv; j++)
+                part[u][j] = (vf){0};
+        for (; p + 4 <= rows->length; p += 4, w += 4 * nv * EK_VL)
+            EK_UNROLL
+            for (int u = 0; u < 4; u++)
+                EK_UNROLL
+                for (int j = 0; j < nv; j++)
+                    part[u][j] = vf_fma(vf_splat(a[p + u]), vf_load(w + (u * nv + j) * EK_VL),
+                                        part[u][j]);
+        for (; p < rows->length; p++, w += nv * EK_VL)
+            EK_UNROLL
+            for (int j = 0; j < nv; j++)
+                part[0][j] = vf_fma(vf_splat(a[p]), vf_load(w + j * EK_VL), part[0][j]);
+        EK_UNROLL
+        for (int j = 0; j < nv; j++)
+            acc[0][j] += (part[0][j] + part[1][j]) + (part[2][j] + part[3][j]);
+    }
+}
+
+/* Rows row0 .. row0 + mr of the tile, nv vectors of channels from `channel` on. */
+EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const rows_t *rows,
+                    const float *w, long pixel, long channel) {
+    vf acc[MR][NV];
+    EK_UNROLL
+    for (int j = 0; j < nv; j++) {
+        vf b = vf_load(a->bias + channel + j * EK_VL);
+        EK_UNROLL
+        for (int i = 0; i < mr; i++)
+            acc[i][j] = b;
+    }
+    if (mr == 1)
+        accumulate_one(nv, acc, rows, w);
+    else
+        accumulate(mr, nv, acc, rows, w);
+
+    vf low = vf_splat(a->low), high = vf_splat(a->high);
+    long oc = a->win.oc;
+    EK_UNROLL
+    for (int i = 0; i < mr; i++) {
+        long at = (pixel + i) * oc + channel;
+        EK_UNROLL
+        for (int j = 0; j < nv; j++, at += EK_VL) {
+            long left = oc - channel - j * EK_VL;
+            int whole = EK_VL == 1 || left >= EK_VL;
+            vf v = acc[i][j];
+            if (a->residual)
+                v += whole ? vf_load(a->residual + at) : vf_load_n(a->residual + at, left);
+            v = vf_min(vf_max(v, low), high);
+            if (whole)
+                vf_store(a->y + at, v);
+            else
+                vf_store_n(a->y + at, v, left);
+        }
+    }
+}
+
+EK_INLINE void tile_nv(const int mr, int nv, const ek_f32_conv_args *a, const rows_t *rows,
+                       const float *w, long pixel, long channel) {
+    if (nv == NV)
+        tile(mr, NV, a, rows, w, pixel, channel);
+#if NV > 1
+    else if (nv == 1)
+        tile(mr, 1, a, rows, w, pixel, channel);
+#endif
+#if NV > 2
+    else
+        tile(mr, 2, a, rows, w, pixel, channel);
+#endif
+}
+
+/* Pointers to the windows of pixels [pixel, pixel + count); scratch holds border rows. */
+static void find_rows(const ek_f32_conv_args *a, rows_t *rows, float *scratch, long pixel,
+                      int count) {
+    const ek_window *g = &a->win;
+    if (a->pointwise) {
+        rows->count = 1;
+        rows->length = g->c;
+        for (int i = 0; i < count; i++)
+            rows->ptr[i] = a->x + (pixel + i) * g->c;
+        return;
+    }
+    long kw = a->row_segments ? 1 : g->kw;
+    rows->count = g->kh * kw;
+    rows->length = a->row_segments ? (long)g->kw * g->c : g->c;
+    long ox = pixel % g->ow, oy = pixel / g->ow % g->oh, image = pixel / g->ow / g->oh;
+    for (int i = 0; i < count; i++) {
+        long ix = ox * g->sw - g->left;
+        for (int ky = 0; ky < g->kh; ky++) {
+            long iy = oy * g->sh - g->top + ky * g->dh;
+            int inside = iy >= 0 && iy < g->h;
+            const float *line = a->x + (image * g->h + iy) * g->w * g->c;
+            if (!a->row_segments) {
+                for (int kx = 0; kx < g->kw; kx++) {
+                    long xx = ix + kx * g->dw;
+                    rows->ptr[(ky * kw + kx) * MR + i] =
+                        inside && xx >= 0 && xx < g->w ? line + xx * g->c : a->zeros;
+                }
+            } else if (inside && ix >= 0 && ix + g->kw <= g->w) {
+                rows->ptr[ky * MR + i] = line + ix * g->c;
+            } else {
+                memset(scratch, 0, rows->length * sizeof *scratch);
+                long from = ek_max(ix, 0), to = ek_min(ix + g->kw, g->w);
+                if (inside && from < to)
+                    memcpy(scratch + (from - ix) * g->c, line + from * g->c,
+                           (to - from) * g->c * sizeof *scratch);
+                rows->ptr[ky * MR + i] = scratch;
+                scratch += rows->length;
+            }
+        }
+        if (++ox == g->ow) {
+            ox = 0;
+            if (++oy == g->oh) {
+                oy = 0;
+                image++;
+            }
+        }
+    }
+}
+
+/* A tile of fewer than MR pixels, in powers of two. */
+static void __attribute__((noinline)) edge(const ek_f32_conv_args *a, rows_t *rows, int count, int nv,
+                                    const float *w, long pixel, long channel) {
+    rows_t part = *rows;
+    for (int done = 0; done < count;) {
+        int left = count - done, mr = 1;
+        for (long s = 0; s < rows->count; s++)
+            for (int i = 0; i < left; i++)
+                part.ptr[s * MR + i] = rows->ptr[s * MR + i + done];
+#if MR > 8
+        if (left >= 8)
+            tile_nv(mr = 8, nv, a, &part, w, pixel + done, channel);
+        else
+#endif
+#if MR > 4
+            if (left >= 4)
+            tile_nv(mr = 4, nv, a, &part, w, pixel + done, channel);
+        else
+#endif
+            if (left >= 2)
+            tile_nv(mr = 2, nv, a, &part, w, pixel + done, channel);
+        else
+            tile_nv(1, nv, a, &part, w, pixel + done, channel);
+        done += mr;
+    }
+}
+
+/* Tasks: tiles of MR pixels x panels of NR channels. */
+void NAME(const ek_f32_conv_args *a, long begin, long end) {
+    const ek_window *g = &a->win;
+    long pixels = (long)g->n * g->oh * g->ow, tiles = (pixels + MR - 1) / MR;
+    long k = (long)g->kh * g->kw * g->c, ready = -1;
+    rows_t rows;
+    float scratch[SCRATCH];
+    for (long t = begin; t < end; t++) {
+        long at = a->panel_outer ? t % tiles : t / a->panels;
+        long panel = a->panel_outer ? t / tiles : t % a->panels;
+        long pixel = at * MR, channel = panel * NR;
+        int count = (int)ek_min(MR, pixels - pixel);
+        int nv = (int)ek_min(NV, (g->oc - channel + EK_VL - 1) / EK_VL);
+        if (at != ready)
+            find_rows(a, &rows, scratch, pixel, count);
+        ready = at;
+        const float *w = a->weights + channel * k;
+        if (count == MR)
+            tile_nv(MR, nv, a, &rows, w, pixel, channel);
+        else
+            edge(a, &rows, count, nv, w, pixel, channel);
+    }
+}

@@ -1,0 +1,20 @@
+/* f32 convolution as GEMM: m = pixels, n = output channels, k = kh * kw * c. */
+#ifndef EK_F32_CONV_H
+#define EK_F32_CONV_H
+#include "../kernel.h"
+
+typedef struct {
+    ek_window win;
+    int pointwise;       /* 1x1, stride 1, no padding: rows of x are rows of the GEMM */
+    int row_segments;    /* a row of the window (kw * c floats) is one run of memory */
+    int panel_outer;     /* weights larger than the cache: walk them once, pixels inside */
+    long panels;         /* ceil(oc / NR) */
+    const float *x;
+    const float *weights;  /* [panel][k][NR], the last panel narrowed to whole vectors */
+    const float *bias;     /* padded to whole vectors */
+    const float *zeros;    /* at least c zeros */
+    const float *residual; /* like y, or NULL: added before the clamp */
+    float *y;
+    float low, high; /* clamp */
+} ek_f32_conv_args;
+#endif

@@ -1,0 +1,26 @@
+/* 8-bit convolution as GEMM with exact 32-bit sums: m = pixels, n = output channels. */
+#ifndef EK_I8_CONV_H
+#define EK_I8_CONV_H
+#include "../kernel.h"
+
+typedef struct {
+    ek_window win;
+    int pointwise;   /* 1x1, stride 1, no padding: rows of x are rows of the GEMM */
+    int direct;      /* pointwise, and rows can be read as they are: no packing */
+    int panel_outer; /* weights larger than the cache: walk them once, pixels inside */
+    long panels;     /* ceil(oc / NR) */
+    long k_padded;   /* kh * kw * c rounded up to what one step of the kernel takes */
+    int x_zero;      /* zero point of x as stored: the value of padding */
+    int w_zero;      /* zero point of the packed weights (only with row sums) */
+    const void *x;
+    const void *weights;  /* [panel][k_padded / G][NR][G], the last panel narrowed to whole vectors */
+    const int32_t *bias;  /* with everything that does not depend on x folded in */
+    /* integer output: y = clamp(requantize(sum, multiplier, left, right) + y_zero) */
+    const int32_t *multiplier, *left, *right;
+    int y_zero, low, high;
+    /* float output: y = clamp(sum * scale * x_scale + bias_f32) */
+    const float *scale, *x_scale, *bias_f32;
+    float low_f32, high_f32;
+    void *y;
+} ek_i8_conv_args;
+#endif

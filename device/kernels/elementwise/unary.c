@@ -1,0 +1,58 @@
+/* Element-wise functions of one operand.
+ *
+ * Compile-time parameters: NAME, EK_SIMD and one OP_*: CLAMP, LOGISTIC, HARD_SWISH (f32 -> f32),
+ * TABLE (8-bit -> 8-bit through 256 entries), QUANTIZE (f32 -> TQ), DEQUANTIZE (TQ -> f32). */
+#include <math.h>
+#include "unary.h"
+
+#if defined OP_LOGISTIC
+#include "exp.h"
+#define TX float
+#define TY float
+EK_INLINE float apply(const ek_unary_args *g, float x) {
+    (void)g;
+    return 1.0f / (1.0f + ek_expf(-x));
+}
+#elif defined OP_HARD_SWISH
+#define TX float
+#define TY float
+EK_INLINE float apply(const ek_unary_args *g, float x) {
+    (void)g;
+    float t = x + 3.0f;
+    t = t > 0.0f ? t : 0.0f;
+    t = t < 6.0f ? t : 6.0f;
+    return x * t / 6.0f;
+}
+#elif defined OP_CLAMP
+#define TX float
+#define TY float
+EK_INLINE float apply(const ek_unary_args *g, float x) {
+    x = x > g->low ? x : g->low;
+    return x < g->high ? x : g->high;
+}
+#elif defined OP_TABLE
+#define TX uint8_t
+#define TY uint8_t
+EK_INLINE uint8_t apply(const ek_unary_args *g, uint8_t x) { return g->table[x]; }
+#elif defined OP_QUANTIZE
+#define TX float
+#define TY TQ
+EK_INLINE TQ apply(const ek_unary_args *g, float x) {
+    float v = roundf(x / g->scale) + (float)g->zero;
+    v = v > (float)g->qlow ? v : (float)g->qlow;
+    return (TQ)(v < (float)g->qhigh ? v : (float)g->qhigh);
+}
+#elif defined OP_DEQUANTIZE
+#define TX TQ
+#define TY float
+EK_INLINE float apply(const ek_unary_args *g, TQ x) { return g->scale * (float)(x - g->zero); }
+#endif
+
+/* Tasks: chunks of EK_UNARY_CHUNK elements. */
+void NAME(const ek_unary_args *args, long begin, long end) {
+    const ek_unary_args g = *args; /* a copy, so that stores to y cannot change it */
+    const TX *restrict x = (const TX *)g.x;
+    TY *restrict y = (TY *)g.y;
+    for (long i = begin * EK_UNARY_CHUNK; i < ek_min(end * EK_UNARY_CHUNK, g.n); i++)
+        y[i] = apply(&g, x[i]);
+}

@@ -1,0 +1,18 @@
+/* y[i] = op(x[i]) over n elements. */
+#ifndef EK_UNARY_H
+#define EK_UNARY_H
+#include "../kernel.h"
+
+#define EK_UNARY_CHUNK 4096 /* elements of one task */
+
+typedef struct {
+    long n;
+    const void *x;
+    void *y;
+    float low, high;      /* clamp */
+    float scale;          /* quantize, dequantize: real = scale * (stored - zero) */
+    int zero, qlow, qhigh;
+    const uint8_t *table; /* 8-bit: y for each stored byte of x */
+    float *x_scale;       /* quantize_dynamic: where the scale goes */
+} ek_unary_args;
+#endif

@@ -1,0 +1,33 @@
+/* What every kernel file starts with: the ISA's vectors, and the form of a task.
+ *
+ * A kernel is a function `void name(const args *a, long begin, long end)` over a range of tasks
+ * that are independent of each other; ek_parallel hands the ranges out. */
+#ifndef EK_KERNEL_H
+#define EK_KERNEL_H
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include "ek.h"
+#ifdef EK_SIMD
+#include EK_SIMD
+#endif
+
+typedef void (*ek_task)(const void *args, long begin, long end);
+
+/* Runs task over [0, tasks) on the pool, handing out `grain` tasks at a time. */
+void ek_parallel(ek_pool *pool, ek_task task, const void *args, long tasks, long grain);
+
+static inline long ek_min(long a, long b) { return a < b ? a : b; }
+static inline long ek_max(long a, long b) { return a > b ? a : b; }
+
+/* An NHWC image, a window that slides over it, and what it gives. */
+typedef struct {
+    int n, h, w, c;               /* input */
+    int oh, ow, oc;               /* output */
+    int kh, kw;                   /* window */
+    int sh, sw;                   /* stride */
+    int dh, dw;                   /* dilation */
+    int top, left;                /* padding before the image */
+} ek_window;
+
+#endif

@@ -1,0 +1,18 @@
+/* Copies between strided arrays: pad, concat, split, slice, transpose, depth-to-space, … */
+#ifndef EK_COPY_H
+#define EK_COPY_H
+#include "../kernel.h"
+
+#define EK_COPY_DIMS 6
+
+typedef struct {
+    long dim[EK_COPY_DIMS];      /* what is copied, innermost last; dim[0] is the task */
+    long x_stride[EK_COPY_DIMS]; /* in bytes */
+    long y_stride[EK_COPY_DIMS];
+    long run; /* bytes that lie together on both sides, copied at once */
+    const void *x;
+    void *y;
+    long fill_bytes; /* fill: size of y */
+    uint32_t fill_value; /* fill: the pattern of four bytes */
+} ek_copy_args;
+#endif

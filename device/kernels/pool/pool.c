@@ -1,0 +1,81 @@
+/* Average and maximum pooling.
+ *
+ * Compile-time parameters: NAME, EK_SIMD, TX (float, int8_t, uint8_t), OP_AVERAGE or OP_MAX.
+ * 8-bit averages round halves away from zero, as TFLite does. */
+#include "pool.h"
+
+#define BLOCK 64 /* channels summed at once: they stay in registers or the first cache */
+
+#ifdef FLOAT_X
+typedef float sum_t;
+#else
+typedef int32_t sum_t;
+#endif
+#ifdef OP_MAX
+#ifdef FLOAT_X
+#define START (-3.402823466e+38f)
+#else
+#define START (-128)
+#endif
+#define TAKE(s, v) ((s) > (v) ? (s) : (v))
+#else
+#define START 0
+#define TAKE(s, v) ((s) + (v))
+#endif
+
+EK_INLINE TX finish(const ek_pool2d_args *a, sum_t s, long count) {
+    (void)count;
+#ifdef FLOAT_X
+#ifdef OP_AVERAGE
+    s = s / (float)count;
+#endif
+    s = s > a->low_f32 ? s : a->low_f32;
+    return s < a->high_f32 ? s : a->high_f32;
+#else
+#ifdef OP_AVERAGE
+    int32_t n = (int32_t)count;
+    s = s > 0 ? (s + n / 2) / n : (s - n / 2) / n;
+#endif
+    s = s > a->low ? s : a->low;
+    return (TX)(s < a->high ? s : a->high);
+#endif
+}
+
+/* One pixel of y, `block` channels of the window [y0, y1) x [x0, x1). */
+EK_INLINE void pixel(const ek_pool2d_args *a, const TX *image, long y0, long y1, long x0, long x1,
+                     TX *restrict to, const long block) {
+    sum_t sum[BLOCK];
+    for (long i = 0; i < block; i++)
+        sum[i] = START;
+    for (long yy = y0; yy < y1; yy++)
+        for (long xx = x0; xx < x1; xx++) {
+            const TX *from = image + (yy * a->win.w + xx) * a->win.c;
+            for (long i = 0; i < block; i++)
+                sum[i] = TAKE(sum[i], from[i]);
+        }
+    long count = (y1 - y0) * (x1 - x0);
+    for (long i = 0; i < block; i++)
+        to[i] = finish(a, sum[i], count);
+}
+
+/* Tasks: rows of the output. */
+void NAME(const ek_pool2d_args *args, long begin, long end) {
+    const ek_pool2d_args a = *args; /* a copy, so that stores to y cannot change it */
+    const ek_window *g = &a.win;
+    for (long t = begin; t < end; t++) {
+        const TX *image = (const TX *)a.x + t / g->oh * g->h * g->w * g->c;
+        TX *y = (TX *)a.y + t * g->ow * g->c;
+        long iy = t % g->oh * g->sh - g->top;
+        long y0 = ek_max(iy, 0), y1 = ek_min(iy + g->kh, g->h);
+        for (long ox = 0; ox < g->ow; ox++, y += g->c) {
+            long ix = ox * g->sw - g->left;
+            long x0 = ek_max(ix, 0), x1 = ek_min(ix + g->kw, g->w), c = 0;
+            for (; c + BLOCK <= g->c; c += BLOCK)
+                pixel(&a, image + c, y0, y1, x0, x1, y + c, BLOCK);
+            for (; c + EK_VL <= g->c; c += EK_VL)
+                pixel(&a, image + c, y0, y1, x0, x1, y + c, EK_VL);
+            if (c < g->c)
+                pixel(&a, image + c, y0, y1, x0, x1, y + c, g->c - c);
+        }
+    }
+}

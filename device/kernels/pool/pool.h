@@ -1,0 +1,13 @@
+/* Pooling over NHWC images; only pixels inside the image count. */
+#ifndef EK_POOL_H
+#define EK_POOL_H
+#include "../kernel.h"
+
+typedef struct {
+    ek_window win; /* c = oc */
+    const void *x;
+    void *y;
+    float low_f32, high_f32;
+    int low, high;
+} ek_pool2d_args;
+#endif

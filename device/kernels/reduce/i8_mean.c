@@ -1,0 +1,31 @@
+/* Mean, 8-bit: exact sum, rescaled, divided with halves away from zero, as TFLite does.
+ * Compile-time parameters: NAME, EK_SIMD, TX (int8_t, uint8_t). */
+#include "mean.h"
+
+#define BLOCK 64 /* sums kept at once */
+
+static int32_t rescale(int32_t x, const ek_mean_args *a) {
+    int64_t wide = (int64_t)(x << a->left) * a->multiplier + (1LL << 30);
+    int32_t high = (int32_t)(wide >> 31), mask = (int32_t)((1u << a->right) - 1);
+    return (high >> a->right) + ((high & mask) > (mask >> 1) + (high < 0));
+}
+
+/* Tasks: outer x blocks of inner. */
+void NAME(const ek_mean_args *a, long begin, long end) {
+    long blocks = (a->inner + BLOCK - 1) / BLOCK;
+    int32_t count = (int32_t)a->reduced;
+    for (long t = begin; t < end; t++) {
+        long from = t % blocks * BLOCK, n = ek_min(BLOCK, a->inner - from);
+        const TX *x = (const TX *)a->x + t / blocks * a->reduced * a->inner + from;
+        TX *y = (TX *)a->y + t / blocks * a->inner + from;
+        int32_t sum[BLOCK] = {0};
+        for (long r = 0; r < a->reduced; r++)
+            for (long i = 0; i < n; i++)
+                sum[i] += x[r * a->inner + i];
+        for (long i = 0; i < n; i++) {
+            int32_t v = rescale(sum[i] - a->x_zero * count, a);
+            v = (v > 0 ? v + count / 2 : v - count / 2) / count + a->y_zero;
+            y[i] = (TX)(v < a->low ? a->low : v > a->high ? a->high : v);
+        }
+    }
+}

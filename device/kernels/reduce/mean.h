@@ -1,0 +1,14 @@
+/* Mean over the middle dimension of [outer, reduced, inner]. */
+#ifndef EK_MEAN_H
+#define EK_MEAN_H
+#include "../kernel.h"
+
+typedef struct {
+    long outer, reduced, inner;
+    const void *x;
+    void *y;
+    int x_zero, y_zero, low, high;
+    int32_t multiplier;
+    int left, right;
+} ek_mean_args;
+#endif

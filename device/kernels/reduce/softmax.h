@@ -1,0 +1,15 @@
+/* Softmax over the last dimension of [rows, n]. */
+#ifndef EK_SOFTMAX_H
+#define EK_SOFTMAX_H
+#include "../kernel.h"
+
+typedef struct {
+    long n;
+    const void *x;
+    void *y;
+    float beta;
+    const int32_t *power; /* 8-bit: e^-(scale * beta * d) in Q31 for each difference d, 0 where it
+                             counts as nothing */
+    const int32_t *term;  /* the same in Q19, as it is summed */
+} ek_softmax_args;
+#endif

@@ -1,0 +1,92 @@
+/* ek_missing_feature: compiled for the plain architecture, whatever the rest is built for.
+ *
+ * Compile-time parameters: EK_FEATURES, a string of names separated by commas, as the kernel
+ * prints them in /proc/cpuinfo; EK_VLEN_BITS, the RVV register length the kernels count on. */
+#include <stdint.h>
+#include <string.h>
+#include "../ek.h"
+
+typedef struct {
+    const char *name;
+    int word, bit; /* where the feature is told; the words are filled by read_words */
+} feature;
+
+#if defined __x86_64__
+#include <cpuid.h>
+/* words: cpuid 1 ecx, 7.0 ebx, 7.0 ecx, and what the operating system saves (xgetbv) */
+static const feature known[] = {
+    {"fma", 0, 12},      {"f16c", 0, 29},     {"bmi1", 1, 3},      {"avx2", 1, 5},
+    {"bmi2", 1, 8},      {"avx512f", 1, 16},  {"avx512dq", 1, 17}, {"avx512cd", 1, 28},
+    {"avx512bw", 1, 30}, {"avx512vl", 1, 31}, {"avx512_vnni", 2, 11},
+};
+static void read_words(uint64_t *w) {
+    unsigned a, b, c, d, low, high;
+    if (__get_cpuid(1, &a, &b, &c, &d))
+        w[0] = c;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
+        w[1] = b;
+        w[2] = c;
+    }
+    if (!(w[0] >> 27 & 1)) { /* no xgetbv: no wide registers are saved */
+        w[1] = w[2] = 0;
+        w[0] &= ~(1u << 12);
+        return;
+    }
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    if ((low & 0x6) != 0x6)
+        w[0] = w[1] = w[2] = 0;
+    else if ((low & 0xe6) != 0xe6) {
+        w[1] &= 0xffff;
+        w[2] = 0;
+    }
+}
+#else
+#include <sys/auxv.h>
+/* word 0: AT_HWCAP */
+static const feature known[] = {
+#if defined __aarch64__
+    {"asimd", 0, 1},
+    {"asimdhp", 0, 10},
+    {"asimddp", 0, 20},
+#elif defined __arm__
+    {"neon", 0, 12},
+    {"vfpv4", 0, 16},
+#elif defined __riscv
+    {"v", 0, 'v' - 'a'},
+#endif
+};
+static void read_words(uint64_t *w) { w[0] = getauxval(AT_HWCAP); }
+#endif
+
+#if defined __riscv && EK_VLEN_BITS
+static unsigned long vlen_bits(void) {
+    unsigned long bytes;
+    __asm__(".option push\n.option arch, +v\ncsrr %0, vlenb\n.option pop" : "=r"(bytes));
+    return bytes * 8;
+}
+#endif
+
+const char *ek_missing_feature(void) {
+    static char missing[32];
+    uint64_t words[4] = {0};
+    read_words(words);
+    for (const char *at = EK_FEATURES; *at;) {
+        size_t n = strcspn(at, ",");
+        int has = 0;
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            if (strlen(known[i].name) == n && !strncmp(known[i].name, at, n))
+                has = words[known[i].word] >> known[i].bit & 1;
+        if (!has) {
+            n = n < sizeof missing ? n : sizeof missing - 1;
+            memcpy(missing, at, n);
+            missing[n] = 0;
+            return missing;
+        }
+        at += at[n] ? n + 1 : n;
+    }
+#if defined __riscv && EK_VLEN_BITS
+    if (vlen_bits() < EK_VLEN_BITS)
+        return "vector registers of the length the kernels were built for (vlenb)";
+#endif
+    return NULL;
+}

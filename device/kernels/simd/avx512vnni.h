@@ -1,0 +1,21 @@
+/* x86-64-v4 with VNNI: 32 registers of 512 bits, dot products of four bytes. */
+#define EK_VL 16
+#define EK_FMA 1
+#define EK_LANES 0
+#define EK_OWN_MAX /* the generic form also tests for NaN */
+#define EK_I8 EK_I8_DOT4_US
+#define EK_OWN_PARTIAL
+#include "vector.h"
+#include <immintrin.h>
+
+EK_INLINE vf vf_load_n(const float *p, long n) {
+    return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+}
+EK_INLINE void vf_store_n(float *p, vf v, long n) {
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v);
+}
+EK_INLINE vi vi_dot4(vi acc, vi a, vi b) {
+    return (vi)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)a, (__m512i)b);
+}
+EK_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+EK_INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }

@@ -1,0 +1,7 @@
+/* 64-bit ARM with the 8-bit dot product (ARMv8.2 asimddp). */
+#define EK_I8 EK_I8_DOT4_SS
+#include "neon.h"
+
+EK_INLINE vi vi_dot4(vi acc, vi a, vi b) {
+    return (vi)vdotq_s32((int32x4_t)acc, (int8x16_t)a, (int8x16_t)b);
+}

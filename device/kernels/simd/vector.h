@@ -1,0 +1,117 @@
+/* The vectors every kernel is written with: EK_VL lanes of 32 bits, through the compiler's vector
+ * extensions. An ISA header sets EK_VL and the switches below, includes this file, and replaces
+ * what its intrinsics do better.
+ *
+ *   EK_VL         32-bit lanes of one vector; 1 means plain scalars
+ *   EK_FMA        the core has fused multiply-add
+ *   EK_LANES      multiply by a lane of a vector that was loaded along k (ARM), instead of
+ *                 broadcasting one element from memory (x86, RVV)
+ *   EK_I8         how 8-bit products are made: EK_I8_DOT4_US, EK_I8_DOT4_SS, EK_I8_PAIR16 or
+ *                 EK_I8_WIDE16 (see conv/i8_conv.c)
+ */
+#ifndef EK_SIMD_VECTOR_H
+#define EK_SIMD_VECTOR_H
+#include <stdint.h>
+#include <string.h>
+
+#define EK_I8_DOT4_US 1 /* u8 x s8 dot products of 4 (AVX-512 VNNI) */
+#define EK_I8_DOT4_SS 2 /* s8 x s8 dot products of 4 (ARM SDOT) */
+#define EK_I8_PAIR16 3  /* s16 x s16 dot products of 2 (pmaddwd) */
+#define EK_I8_WIDE16 4  /* s16 x s16 -> s32 multiply-add */
+
+#define EK_INLINE static inline __attribute__((always_inline, unused))
+/* Before every loop over an array that is meant to live in registers. */
+#define EK_UNROLL _Pragma("clang loop unroll(full)")
+
+#if EK_VL > 1
+typedef float vf __attribute__((vector_size(4 * EK_VL)));
+typedef int32_t vi __attribute__((vector_size(4 * EK_VL)));
+typedef int64_t vl __attribute__((vector_size(8 * EK_VL)));
+typedef int16_t vs __attribute__((vector_size(2 * EK_VL)));
+typedef int8_t vb __attribute__((vector_size(EK_VL)));
+typedef uint8_t vub __attribute__((vector_size(EK_VL)));
+#define vcast(v, T) __builtin_convertvector(v, T)
+#define vlane(v, l) ((v)[l])
+#else
+typedef float vf;
+typedef int32_t vi;
+typedef int64_t vl;
+typedef int16_t vs;
+typedef int8_t vb;
+typedef uint8_t vub;
+#define vcast(v, T) ((T)(v))
+#define vlane(v, l) (v)
+#endif
+
+EK_INLINE vf vf_load(const float *p) {
+    vf v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+EK_INLINE void vf_store(float *p, vf v) { memcpy(p, &v, sizeof v); }
+EK_INLINE vi vi_load(const int32_t *p) {
+    vi v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+EK_INLINE vf vf_splat(float x) { return x - (vf){0}; }
+EK_INLINE vi vi_splat(int32_t x) { return x - (vi){0}; }
+
+#ifndef EK_OWN_PARTIAL
+/* The first n lanes (0 < n < EK_VL); the rest are zero or left alone. */
+static __attribute__((noinline, unused)) vf vf_load_n(const float *p, long n) {
+    float t[EK_VL] = {0};
+    for (long i = 0; i < n; i++)
+        t[i] = p[i];
+    return vf_load(t);
+}
+static __attribute__((noinline, unused)) void vf_store_n(float *p, vf v, long n) {
+    float t[EK_VL];
+    vf_store(t, v);
+    for (long i = 0; i < n; i++)
+        p[i] = t[i];
+}
+#endif
+
+EK_INLINE vf vf_fma(vf a, vf b, vf c) {
+#if EK_FMA
+    return __builtin_elementwise_fma(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+#ifndef EK_OWN_MAX
+EK_INLINE vf vf_max(vf a, vf b) { return __builtin_elementwise_max(a, b); }
+EK_INLINE vf vf_min(vf a, vf b) { return __builtin_elementwise_min(a, b); }
+#endif
+EK_INLINE vi vi_max(vi a, vi b) { return __builtin_elementwise_max(a, b); }
+EK_INLINE vi vi_min(vi a, vi b) { return __builtin_elementwise_min(a, b); }
+
+#ifndef EK_OWN_MULHI
+/* round(a * b / 2^31): the doubling high multiply of TFLite, without its saturation, which needs
+ * a = b = INT32_MIN and so cannot happen with a positive multiplier. */
+EK_INLINE vi vi_mulhi(vi a, vi b) {
+    vl wide = vcast(a, vl) * vcast(b, vl) + ((vl){0} + (1LL << 30));
+    return vcast(wide >> 31, vi);
+}
+#endif
+
+/* x * 2^-n, halves away from zero; 0 <= n < 31 per lane. */
+EK_INLINE vi vi_rounding_shift(vi x, vi n) {
+    vi mask = (vi_splat(1) << n) - 1;
+    vi rest = x & mask;
+    vi half = (mask >> 1) + ((x >> 31) & 1);
+    vi up = rest > half;
+#if EK_VL > 1
+    return (x >> n) - up;
+#else
+    return (x >> n) + up;
+#endif
+}
+
+/* TFLite's MultiplyByQuantizedMultiplier: real multiplier = m * 2^(left - right - 31). */
+EK_INLINE vi vi_requantize(vi x, vi m, vi left, vi right) {
+    return vi_rounding_shift(vi_mulhi(x << left, m), right);
+}
+#endif

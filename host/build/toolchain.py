@@ -1,0 +1,158 @@
+"""The C cross compiler (ziglang) and the cache of what it made.
+
+Objects are kept by the hash of all that can change them: the source with every header under
+device/kernels, the flags, the compiler's version. The cache is shared by all models.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit.host.errors import EdgekitError
+from edgekit.kb.board import BoardProfile
+
+_FLAGS = ("-std=gnu11", "-O3", "-g0", "-fPIC", "-fno-sanitize=undefined", "-Wall", "-Wextra")
+_TIMEOUT = 300  # seconds; the first link for a new target builds its C library
+
+
+class BuildError(EdgekitError):
+    """The C compiler refused our code: a bug of edgekit, or a broken installation."""
+
+
+@functools.cache
+def kernels_folder() -> Path:
+    """device/kernels of the installed package."""
+    import edgekit.device
+
+    return Path(next(iter(edgekit.device.__path__))).resolve() / "kernels"
+
+
+@functools.cache
+def _zig() -> tuple[str, str]:
+    """(path of the compiler, its version)."""
+    import importlib.metadata
+
+    import ziglang
+
+    path = Path(ziglang.__file__).parent / "zig"
+    return str(path), importlib.metadata.version("ziglang")
+
+
+@functools.cache
+def _headers_hash() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(kernels_folder().rglob("*.h")):
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One C file to compile: text or a file of device/kernels, with macros.
+
+    `plain` builds for the bare architecture instead of the board's core.
+    """
+
+    name: str
+    source: str | Path
+    macros: tuple[tuple[str, str], ...] = ()
+    plain: bool = False
+
+    def text(self) -> bytes:
+        return self.source.encode() if isinstance(self.source, str) else self.source.read_bytes()
+
+
+class Toolchain:
+    """Compiles and links for one board; `cache` is a directory that may be shared."""
+
+    def __init__(self, board: BoardProfile, cache: Path, extra_flags: Sequence[str] = ()) -> None:
+        self._board = board
+        self._cache = cache
+        self._extra = tuple(extra_flags)
+
+    def build(self, units: Sequence[Unit]) -> bytes:
+        """One shared library of all units; compiles in parallel what is not cached."""
+        with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as threads:
+            objects = list(threads.map(self._object, units))
+        key = hashlib.sha256(repr((self._target(), self._extra, _zig()[1])).encode())
+        for path in objects:
+            key.update(path.name.encode())
+        library = self._cache / f"{key.hexdigest()}.so"
+        if not library.is_file():
+            self._link(objects, library)
+        return library.read_bytes()
+
+    def _target(self) -> tuple[str, ...]:
+        return ("-target", self._board.target, f"-mcpu={self._board.cpu}")
+
+    def _flags(self, unit: Unit) -> tuple[str, ...]:
+        target = ("-target", self._board.target) if unit.plain else self._target()
+        macros = tuple(f"-D{k}={v}" for k, v in unit.macros)
+        return (*target, *_FLAGS, *self._extra, *macros)
+
+    def _object(self, unit: Unit) -> Path:
+        flags = self._flags(unit)
+        digest = hashlib.sha256(repr((flags, _zig()[1], _headers_hash())).encode())
+        digest.update(unit.text())
+        target = self._cache / f"{digest.hexdigest()}.o"
+        if target.is_file():
+            return target
+        self._cache.mkdir(parents=True, exist_ok=True)
+        include = f"-I{kernels_folder()}"
+        with tempfile.TemporaryDirectory(dir=self._cache) as work:
+            if isinstance(unit.source, str):
+                source = Path(work) / f"{unit.name}.c"
+                source.write_text(unit.source, encoding="ascii")
+            else:
+                source = unit.source
+            made = Path(work) / "out.o"
+            self._zig_cc([*flags, include, "-c", str(source), "-o", str(made)], unit.name)
+            made.replace(target)
+        return target
+
+    def _link(self, objects: Sequence[Path], library: Path) -> None:
+        flags = [*self._target(), *self._extra, "-O3", "-s", "-shared", "-fPIC"]
+        with tempfile.TemporaryDirectory(dir=self._cache) as work:
+            made = Path(work) / "model.so"
+            names = [str(p) for p in objects]
+            self._zig_cc(
+                [*flags, "-Wl,-soname,model.so", *names, "-lm", "-lpthread", "-o", str(made)],
+                "model.so",
+            )
+            made.replace(library)
+
+    def _zig_cc(self, arguments: Sequence[str], what: str) -> None:
+        zig, _ = _zig()
+        env = dict(os.environ)
+        env["ZIG_GLOBAL_CACHE_DIR"] = str(self._cache / "zig")
+        env["ZIG_LOCAL_CACHE_DIR"] = str(self._cache / "zig-local")
+        try:
+            done = subprocess.run(
+                [zig, "cc", *arguments],
+                env=env,
+                capture_output=True,
+                text=True,
+                timeout=_TIMEOUT,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise BuildError(
+                f"compiling {what}: expected the ziglang compiler to run, found {error}; "
+                f"try: {sys.executable} -m pip install --force-reinstall ziglang"
+            ) from error
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if "error" in line]
+            found = lines[0] if lines else done.stderr.strip()[-300:]
+            raise BuildError(
+                f"compiling {what} for {self._board.name}: expected success, found: {found}"
+            )

@@ -1,0 +1,70 @@
+"""The journey of a model: import → passes → lower → C → library, weights, golden vectors."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from edgekit.host.build.artifact import Artifact
+from edgekit.host.build.golden import golden_of
+from edgekit.host.build.toolchain import Toolchain, Unit, kernels_folder
+from edgekit.host.codegen.emit import describe, emit, kernels_of
+from edgekit.host.errors import InputError
+from edgekit.host.explain import explain
+from edgekit.host.importers import import_model
+from edgekit.host.lower.lower import lower
+from edgekit.host.lower.plan import Plan
+from edgekit.host.passes.pipeline import run_passes
+from edgekit.host.paths import cache_folder
+from edgekit.kb.board import BoardProfile
+
+
+def compile_artifact(model: Path, board: BoardProfile, cache: Path | None = None) -> Artifact:
+    """Builds `model` for `board`; `cache` defaults to the user's cache folder.
+
+    Raises InputError for a model that cannot be read or does not fit the board, BuildError if the
+    compiler fails.
+    """
+    cache = cache or cache_folder()
+    imported = import_model(model)
+    digest = hashlib.sha256(model.read_bytes()).hexdigest()
+    graph, counts = run_passes(imported)
+    plan = lower(graph, board)
+    _check_memory(plan, board)
+    library = Toolchain(board, cache / "objects").build(units_of(plan, board))
+    return Artifact(
+        model_name=model.stem,
+        model_sha256=digest,
+        library=library,
+        weights=plan.lowered.weights,
+        description=describe(plan),
+        golden=golden_of(imported, digest, cache / "golden"),
+        explain=explain(graph, plan, board, counts),
+    )
+
+
+def units_of(plan: Plan, board: BoardProfile) -> list[Unit]:
+    """Every C file of the model's library: its run(), its kernels, the runtime."""
+    folder = kernels_folder()
+    simd = ("EK_SIMD", f'"simd/{board.simd}.h"')
+    units = [Unit("run", emit(plan))]
+    units += [
+        Unit(k.symbol, folder / k.source, (("NAME", k.symbol), simd, *k.macros))
+        for k in kernels_of(plan)
+    ]
+    features = (
+        ("EK_FEATURES", f'"{",".join(board.features)}"'),
+        ("EK_VLEN_BITS", str(board.vlen_bits)),
+    )
+    units.append(Unit("features", folder / "runtime/features.c", features, plain=True))
+    units += [Unit(name, folder / f"runtime/{name}.c") for name in ("bench", "pool")]
+    return units
+
+
+def _check_memory(plan: Plan, board: BoardProfile) -> None:
+    need = plan.memory.arena_bytes + plan.state_bytes + len(plan.lowered.weights)
+    if board.memory_bytes and need > board.memory_bytes:
+        raise InputError(
+            f"{plan.lowered.name}: expected at most {board.memory_bytes} bytes of arena and "
+            f"weights on {board.name}, found {need}; choose a smaller model or a larger board"
+        )

@@ -1,0 +1,56 @@
+"""What `edgekit compile --explain` writes: how the compiler decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from edgekit.host.graph.types import Graph
+from edgekit.host.lower.plan import Plan
+from edgekit.host.passes.pipeline import PassCount
+from edgekit.kb.board import BoardProfile
+
+
+def explain(
+    graph: Graph, plan: Plan, board: BoardProfile, counts: Sequence[PassCount]
+) -> dict[str, Any]:
+    """JSON-able, schema edgekit.explain/1; `graph` is what was lowered."""
+    tensors = graph.tensors
+    steps = {s.name: s for s in plan.lowered.steps}
+    operators = []
+    for node in graph.nodes:
+        step = steps.get(node.name)
+        names = {t for t in (*node.inputs, *node.outputs) if t is not None}
+        operators.append(
+            {
+                "name": node.name,
+                "op": node.op.kind,
+                "unit": "cpu",
+                "kernel": step.kernel if step else None,
+                "split_from": None,
+                "bytes": sum(tensors[t].bytes for t in names),
+            }
+        )
+    producer = graph.producer()
+    edges = [
+        [producer[t].name, node.name]
+        for node in graph.nodes
+        for t in dict.fromkeys(node.inputs)
+        if t is not None and t in producer
+    ]
+    return {
+        "schema": "edgekit.explain/1",
+        "model": graph.name,
+        "board": board.name,
+        "operators": operators,
+        "edges": edges,
+        "order": [n.name for n in graph.nodes],
+        "memory": {
+            "arena_bytes": plan.memory.arena_bytes,
+            "lower_bound_bytes": plan.memory.lower_bound,
+            "weights_bytes": len(plan.lowered.weights),
+            "limit_bytes": board.memory_bytes or None,
+        },
+        "passes": [asdict(c) for c in counts],
+    }

@@ -1,0 +1,103 @@
+"""What every lowering rule works with: the graph, the ISA, weights to pack, buffers to ask for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edgekit.host.errors import InputError
+from edgekit.host.graph.types import Array, Graph, Node, Tensor
+from edgekit.host.lower.isa import Isa
+from edgekit.host.lower.plan import Alias, Kernel, StateSlot, Value, Weights
+from edgekit.kb.board import BoardProfile
+
+ALIGN = 64  # bytes: a cache line, and the widest vector
+
+
+def round_up(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple
+
+
+class WeightsFile:
+    """Collects packed constants; equal ones are stored once, each aligned to a cache line."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._known: dict[bytes, int] = {}
+
+    def add(self, array: Array) -> Weights:
+        data = np.ascontiguousarray(array).tobytes()
+        key = hashlib.sha256(data).digest()
+        if key not in self._known:
+            self._known[key] = self._size
+            padded = data + bytes(round_up(max(len(data), 1), ALIGN) - len(data))
+            self._parts.append(padded)
+            self._size += len(padded)
+        return Weights(self._known[key])
+
+    def bytes(self) -> bytes:
+        return b"".join(self._parts)
+
+
+@dataclass
+class Context:
+    """State of one lowering; rules read the graph and add weights, scratch and aliases."""
+
+    graph: Graph
+    isa: Isa
+    board: BoardProfile
+    weights: WeightsFile = field(default_factory=WeightsFile)
+    scratch_bytes: dict[str, int] = field(default_factory=dict)
+    aliases: dict[str, Alias] = field(default_factory=dict)
+    states: dict[str, StateSlot] = field(default_factory=dict)
+
+    def tensor(self, name: str | None) -> Tensor:
+        assert name is not None
+        return self.graph.tensors[name]
+
+    def optional(self, node: Node, index: int) -> Tensor | None:
+        name = node.inputs[index] if index < len(node.inputs) else None
+        return None if name is None else self.graph.tensors[name]
+
+    def constant(self, node: Node, index: int, what: str) -> Array:
+        """The value of a constant input; a computed one is refused by name."""
+        tensor = self.tensor(node.inputs[index])
+        if tensor.data is None:
+            raise InputError(
+                f"{self.graph.name}: operator {node.name} ({node.op.kind}): expected constant "
+                f"{what}, found a tensor that is computed; edgekit does not support that"
+            )
+        return tensor.data
+
+    def scratch(self, node: Node, size: int) -> Value:
+        """A temporary of `size` bytes that lives during this node's step."""
+        name = f"{node.name}:scratch{len(self.scratch_bytes)}"
+        self.scratch_bytes[name] = size
+        return Value(name)
+
+    def kernel(self, name: str, source: str, header: str, args: str, **macros: str | int) -> Kernel:
+        """An instance named ek_<name>_<simd>."""
+        items = tuple((key, str(value)) for key, value in macros.items())
+        symbol = f"ek_{name}_{self.isa.simd}"
+        return Kernel(symbol, source, header, args, items)
+
+    def unsupported(self, node: Node, found: str) -> InputError:
+        return InputError(
+            f"{self.graph.name}: operator {node.name} ({node.op.kind}): {found} is not supported "
+            f"by edgekit's kernels; export the model in f32 or with 8-bit weights and activations"
+        )
+
+
+def padded(values: Array | Sequence[float], size: int, dtype: np.dtype[np.generic]) -> Array:
+    """A vector of `size` values: `values` (or its one value everywhere), then zeros."""
+    v = np.asarray(values).reshape(-1)
+    out = np.zeros(size, dtype)
+    if v.size == 1:
+        out[:] = v[0]
+    else:
+        out[: v.size] = v
+    return out

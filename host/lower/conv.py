@@ -1,0 +1,378 @@
+"""Convolutions and matrix products: which kernel, which tile, weights packed for it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.host.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected
+from edgekit.host.graph.quantization import (
+    Multiplier,
+    activation_range,
+    convolution_multiplier,
+    dense_multiplier,
+    zero_point_of,
+)
+from edgekit.host.graph.types import Activation, Array, DType, Node, Padding, Tensor
+from edgekit.host.lower.context import Context, padded, round_up
+from edgekit.host.lower.isa import ByteProduct, Tile
+from edgekit.host.lower.packing import pack_panels
+from edgekit.host.lower.plan import Call, Field, Value
+
+C_TYPES = {DType.F32: "float", DType.I8: "int8_t", DType.U8: "uint8_t"}
+_F32_SCRATCH = 16384  # floats: SCRATCH in conv/f32_conv.c
+_I8_SCRATCH = 163840  # bytes: SCRATCH in conv/i8_conv.c
+_SEGMENTS = 64  # SEGMENTS in conv/f32_conv.c
+_I32, _F32 = np.dtype(np.int32), np.dtype(np.float32)
+
+
+@dataclass(frozen=True)
+class Window:
+    """ek_window of device/kernels/kernel.h."""
+
+    x: tuple[int, int, int, int]
+    y: tuple[int, int, int, int]
+    kernel: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    padding: Padding = Padding()
+
+    @property
+    def pixels(self) -> int:
+        return self.y[0] * self.y[1] * self.y[2]
+
+    @property
+    def k(self) -> int:
+        return self.kernel[0] * self.kernel[1] * self.x[3]
+
+    @property
+    def pointwise(self) -> bool:
+        """Rows of x are rows of the GEMM."""
+        return (
+            self.kernel == (1, 1)
+            and self.stride == (1, 1)
+            and not self.padding.any
+            and self.x[:3] == self.y[:3]
+        )
+
+    @property
+    def fields(self) -> Field:
+        n, h, w, c = self.x
+        kh, kw = self.kernel
+        return (
+            (n, h, w, c, *self.y[1:], kh, kw, *self.stride, *self.dilation)
+            + (self.padding.top, self.padding.left)
+        )  # fmt: skip
+
+
+def window_of(op: Conv2D | DepthwiseConv2D, x: Tensor, weights: Tensor, y: Tensor) -> Window:
+    xs, ys = _four(x.shape), _four(y.shape)
+    kernel = (weights.shape[1], weights.shape[2])
+    return Window(xs, ys, kernel, op.stride, op.dilation, op.padding)
+
+
+def _four(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+    n, h, w, c = shape
+    return n, h, w, c
+
+
+def lower_conv2d(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, Conv2D)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    w = ctx.tensor(node.inputs[1])
+    window = window_of(op, x, w, y)
+    data = ctx.constant(node, 1, "weights")
+    return product(ctx, node, window, data.reshape(data.shape[0], -1), op.activation)
+
+
+def lower_fully_connected(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, FullyConnected)
+    x = ctx.tensor(node.inputs[0])
+    data = ctx.constant(node, 1, "weights")
+    n, k = data.shape
+    m = x.elements // k if k else 0
+    window = Window((1, 1, m, k), (1, 1, m, n), (1, 1))
+    return product(ctx, node, window, data, op.activation)
+
+
+def product(
+    ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
+) -> list[Call]:
+    """One GEMM of m = pixels, n = output channels, k = the window; weights [n, k]."""
+    x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    types = (x.dtype, w.dtype, ctx.tensor(node.outputs[0]).dtype)
+    if types == (DType.F32,) * 3:
+        return [_f32_product(ctx, node, window, weights, activation)]
+    if types in ((DType.I8,) * 3, (DType.U8,) * 3):
+        return [_i8_product(ctx, node, window, weights, activation)]
+    if types == (DType.F32, DType.I8, DType.F32) and isinstance(node.op, Conv2D):
+        return _hybrid_product(ctx, node, window, weights, activation)
+    names = ", ".join(t.value for t in types)
+    raise ctx.unsupported(node, f"the combination of types {names}")
+
+
+def _choose(tiles: tuple[Tile, ...], vl: int, window: Window) -> Tile:
+    """The tile that wastes least: vector multiply-adds plus what loading operands adds."""
+
+    def cost(tile: Tile) -> float:
+        vectors = math.ceil(window.y[3] / vl)
+        whole, rest = divmod(vectors, tile.nv)
+        rows = math.ceil(window.pixels / tile.mr)
+        per_row = [tile.nv] * whole + ([rest] if rest else [])
+        return rows * sum(tile.mr * nv + 0.5 * (tile.mr + nv) for nv in per_row)
+
+    return min(tiles, key=cost)
+
+
+def _panel_outer(ctx: Context, weight_bytes: int) -> int:
+    """Weights that do not stay in the cache are walked once, with the pixels inside."""
+    return int(weight_bytes > (ctx.board.l2_bytes or 262144) // 2)
+
+
+def _tasks(window: Window, tile: Tile, vl: int) -> tuple[int, int]:
+    panels = math.ceil(window.y[3] / (tile.nv * vl))
+    return math.ceil(window.pixels / tile.mr) * panels, panels
+
+
+def _f32_product(
+    ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
+) -> Call:
+    vl = ctx.isa.vl
+    tile = _choose(ctx.isa.f32_tiles, vl, window)
+    n, k = weights.shape
+    kh, kw = window.kernel
+    segments = (
+        window.dilation[1] == 1 and tile.mr * k <= _F32_SCRATCH and not window.pointwise
+    ) or kw == 1
+    count = kh if segments else kh * kw
+    macros: dict[str, str | int] = {"MR": tile.mr, "NV": tile.nv}
+    suffix = ""
+    if count > _SEGMENTS:
+        macros["SEGMENTS"] = round_up(count, _SEGMENTS)
+        suffix = f"_s{macros['SEGMENTS']}"
+    name = f"f32_conv_{tile.mr}x{tile.nv * vl}{suffix}"
+    kernel = ctx.kernel(name, "conv/f32_conv.c", "conv/f32_conv.h", "ek_f32_conv_args", **macros)
+    tasks, panels = _tasks(window, tile, vl)
+    bias = ctx.optional(node, 2)
+    residual = ctx.optional(node, 3)
+    width = round_up(n, vl)
+    low, high = activation.bounds
+    fields: dict[str, Field] = {
+        "win": window.fields,
+        "pointwise": int(window.pointwise),
+        "row_segments": int(segments),
+        "panel_outer": _panel_outer(ctx, weights.nbytes),
+        "panels": panels,
+        "x": Value(_name(node.inputs[0])),
+        "weights": ctx.weights.add(pack_panels(weights.astype(np.float32), tile.nv * vl, vl)),
+        "bias": ctx.weights.add(_bias(bias, width, _F32)),
+        "zeros": ctx.weights.add(np.zeros(window.x[3], np.float32)),
+        "residual": None if residual is None else Value(residual.name),
+        "y": Value(node.outputs[0]),
+        "low": low,
+        "high": high,
+    }
+    return Call(kernel, fields, tasks)
+
+
+def _name(name: str | None) -> str:
+    assert name is not None
+    return name
+
+
+def _bias(bias: Tensor | None, width: int, dtype: np.dtype[np.generic]) -> Array:
+    if bias is None:
+        return np.zeros(width, dtype)
+    assert bias.data is not None
+    return padded(bias.data, width, dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class _PackedBytes:
+    """8-bit weights as one ISA wants them, and what must be added to the bias."""
+
+    weights: Array
+    correction: Array
+    w_zero: int
+
+
+def _pack_bytes(
+    ctx: Context, weights: Array, x: Tensor, w_zero: int, x_zero: int, tile: Tile, k_padded: int
+) -> _PackedBytes:
+    vl, product_kind = ctx.isa.vl, ctx.isa.i8
+    n, k = weights.shape
+    nr = tile.nv * vl
+    if not product_kind.is_dot:
+        shifted = weights.astype(np.int16) - np.int16(w_zero)
+        packed_weights = pack_panels(shifted, nr, vl, product_kind.group, k_padded)
+        return _PackedBytes(packed_weights, np.zeros(n, np.int64), 0)
+    signed, zero = weights.astype(np.int16), w_zero
+    if weights.dtype == np.uint8:
+        signed, zero = signed - 128, w_zero - 128
+    # The kernel sees x as `a`: unsigned for DOT4_US, signed for DOT4_SS.
+    a_zero = x_zero
+    if product_kind is ByteProduct.DOT4_US and x.dtype is not DType.U8:
+        a_zero += 128
+    if product_kind is ByteProduct.DOT4_SS and x.dtype is DType.U8:
+        a_zero -= 128
+    correction = k * zero * a_zero - a_zero * signed.sum(axis=1, dtype=np.int64)
+    packed_weights = pack_panels(signed.astype(np.int8), nr, vl, 4, k_padded)
+    return _PackedBytes(packed_weights, correction, zero)
+
+
+def _i8_fields(
+    ctx: Context, window: Window, packed: _PackedBytes, tile: Tile, k_padded: int, x_zero: int
+) -> dict[str, Field]:
+    direct = (
+        window.pointwise
+        and ctx.isa.i8.is_dot
+        and window.x[3] % ctx.isa.k_step == 0
+        and packed.w_zero == 0
+    )
+    return {
+        "win": window.fields,
+        "pointwise": int(window.pointwise),
+        "direct": int(direct),
+        "panel_outer": _panel_outer(ctx, packed.weights.nbytes),
+        "panels": _tasks(window, tile, ctx.isa.vl)[1],
+        "k_padded": k_padded,
+        "x_zero": x_zero,
+        "w_zero": packed.w_zero,
+        "weights": ctx.weights.add(packed.weights),
+    }
+
+
+def _i8_tile(ctx: Context, node: Node, window: Window) -> tuple[Tile, int]:
+    k_padded = round_up(max(window.k, 1), ctx.isa.k_step)
+    size = k_padded * (1 if ctx.isa.i8.is_dot else 2)
+    fitting = [t for t in ctx.isa.i8_tiles if t.mr * size <= _I8_SCRATCH]
+    smallest = min(ctx.isa.i8_tiles, key=lambda t: t.mr)
+    if not fitting and smallest.mr > 1 and size <= _I8_SCRATCH:
+        fitting = [Tile(2 if 2 * size <= _I8_SCRATCH else 1, smallest.nv)]
+    if not fitting:
+        raise ctx.unsupported(node, f"a window of {window.k} 8-bit values")
+    return _choose(tuple(fitting), ctx.isa.vl, window), k_padded
+
+
+def _i8_product(
+    ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
+) -> Call:
+    x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    y = ctx.tensor(node.outputs[0])
+    vl = ctx.isa.vl
+    tile, k_padded = _i8_tile(ctx, node, window)
+    x_zero, w_zero = zero_point_of(x), zero_point_of(w)
+    packed = _pack_bytes(ctx, weights, x, w_zero, x_zero, tile, k_padded)
+    row_sums = int(packed.w_zero != 0)
+    name = f"{x.dtype.value}_conv_{tile.mr}x{tile.nv * vl}{'_rowsums' if row_sums else ''}"
+    kernel = ctx.kernel(
+        name,
+        "conv/i8_conv.c",
+        "conv/i8_conv.h",
+        "ek_i8_conv_args",
+        MR=tile.mr,
+        NV=tile.nv,
+        TX=C_TYPES[x.dtype],
+        TY=C_TYPES[y.dtype],
+        ROW_SUMS=row_sums,
+    )
+    dense = isinstance(node.op, FullyConnected)
+    factor = dense_multiplier(x, w, y) if dense else convolution_multiplier(x, w, y)
+    low, high = activation_range(activation, y)
+    width = round_up(weights.shape[0], vl)
+    bias = _bias(ctx.optional(node, 2), width, _I32).astype(np.int64)
+    bias += padded(packed.correction, width, np.dtype(np.int64))
+    fields = _i8_fields(ctx, window, packed, tile, k_padded, x_zero)
+    fields |= requantize_fields(ctx, factor, width)
+    fields |= {
+        "x": Value(x.name),
+        "bias": ctx.weights.add(wrap_i32(bias)),
+        "y_zero": zero_point_of(y),
+        "low": low,
+        "high": high,
+        "y": Value(y.name),
+    }
+    return Call(kernel, fields, _tasks(window, tile, vl)[0])
+
+
+def wrap_i32(values: Array) -> Array:
+    """int64 sums as the int32 the kernels add modulo 2^32."""
+    return (values & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+
+
+def requantize_fields(ctx: Context, factor: Multiplier, width: int) -> dict[str, Field]:
+    shift = factor.shift.astype(np.int32)
+    parts = {
+        "multiplier": factor.multiplier,
+        "left": np.maximum(shift, 0),
+        "right": np.maximum(-shift, 0),
+    }
+    return {key: ctx.weights.add(padded(v, width, _I32)) for key, v in parts.items()}
+
+
+def _hybrid_product(
+    ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
+) -> list[Call]:
+    """f32 x, s8 weights: each image is quantized with its own scale, the result is f32."""
+    x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    y = ctx.tensor(node.outputs[0])
+    assert w.quant is not None
+    vl = ctx.isa.vl
+    tile, k_padded = _i8_tile(ctx, node, window)
+    stored = Tensor(f"{x.name}:s8", x.shape, DType.I8)
+    packed = _pack_bytes(ctx, weights, stored, 0, 0, tile, k_padded)
+    quantize = ctx.kernel(
+        "quantize_dynamic", "elementwise/quantize_dynamic.c", "elementwise/unary.h", "ek_unary_args"
+    )
+    multiply = ctx.kernel(
+        f"s8_conv_f32_{tile.mr}x{tile.nv * vl}",
+        "conv/i8_conv.c",
+        "conv/i8_conv.h",
+        "ek_i8_conv_args",
+        MR=tile.mr,
+        NV=tile.nv,
+        TX="int8_t",
+        TY="float",
+        ROW_SUMS=0,
+        FLOAT_OUTPUT=1,
+    )
+    one = Window(
+        (1, *window.x[1:]), (1, *window.y[1:]), window.kernel, window.stride, window.dilation,
+        window.padding,
+    )  # fmt: skip
+    image = math.prod(one.x)
+    codes, scale = ctx.scratch(node, image), ctx.scratch(node, 4)
+    width = round_up(weights.shape[0], vl)
+    correction = padded(packed.correction, width, np.dtype(np.int64))
+    low, high = activation.bounds
+    calls = []
+    for i in range(window.x[0]):
+        calls.append(
+            Call(
+                quantize,
+                {
+                    "n": image,
+                    "x": Value(x.name, i * image * 4),
+                    "y": codes,
+                    "x_scale": scale,
+                },
+                1,
+            )
+        )
+        fields = _i8_fields(ctx, one, packed, tile, k_padded, 0)
+        fields |= {
+            "x": codes,
+            "bias": ctx.weights.add(wrap_i32(correction)),
+            "scale": ctx.weights.add(padded(w.quant.scale, width, _F32)),
+            "x_scale": scale,
+            "bias_f32": ctx.weights.add(_bias(ctx.optional(node, 2), width, _F32)),
+            "low_f32": low,
+            "high_f32": high,
+            "y": Value(y.name, i * math.prod(one.y) * 4),
+        }
+        calls.append(Call(multiply, fields, _tasks(one, tile, vl)[0]))
+    return calls

@@ -1,0 +1,155 @@
+"""Depthwise convolutions."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from edgekit.host.graph.ops import DepthwiseConv2D
+from edgekit.host.graph.quantization import (
+    activation_range,
+    convolution_multiplier,
+    zero_point_of,
+)
+from edgekit.host.graph.types import Array, DType, Node, Tensor
+from edgekit.host.lower.context import Context, padded, round_up
+from edgekit.host.lower.conv import (
+    C_TYPES,
+    Window,
+    product,
+    requantize_fields,
+    window_of,
+    wrap_i32,
+)
+from edgekit.host.lower.layout import strided_copy
+from edgekit.host.lower.plan import Call, Field, Value
+
+_FIXED_WINDOWS = {(3, 3), (5, 5)}  # windows that have kernels of their own, at stride 1 and 2
+_MAX_TAPS = 1024  # MAX_TAPS in conv/dwconv.c
+
+
+def lower_depthwise(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, DepthwiseConv2D)
+    x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    y = ctx.tensor(node.outputs[0])
+    window = window_of(op, x, w, y)
+    data = ctx.constant(node, 1, "weights")
+    if window.x[3] == 1:
+        # One input channel: an ordinary convolution whose weights only lie differently.
+        rows = np.ascontiguousarray(data.reshape(-1, data.shape[3]).T)
+        return product(ctx, node, window, rows, op.activation)
+    if math.prod(window.kernel) > _MAX_TAPS:
+        raise ctx.unsupported(node, f"a window of {window.kernel[0]}x{window.kernel[1]}")
+    calls: list[Call] = []
+    source = Value(x.name)
+    if op.multiplier > 1:
+        source, repeat = _repeat_channels(ctx, node, x, op.multiplier)
+        calls.append(repeat)
+        n, h, w_, _ = window.x
+        window = dataclasses.replace(window, x=(n, h, w_, window.y[3]))
+    if x.dtype is DType.F32 and w.dtype is DType.F32:
+        return [*calls, _f32(ctx, node, window, data, source)]
+    if x.dtype == w.dtype == y.dtype and x.dtype.is_quantized:
+        return [*calls, _i8(ctx, node, window, data, source)]
+    raise ctx.unsupported(node, f"the types {x.dtype.value} and {w.dtype.value}")
+
+
+def _repeat_channels(ctx: Context, node: Node, x: Tensor, times: int) -> tuple[Value, Call]:
+    """x with each channel `times` times in a row, so that channels match the weights'."""
+    size = x.dtype.bytes
+    target = ctx.scratch(node, x.bytes * times)
+    copy = strided_copy(
+        ctx,
+        (x.elements, times),
+        (size, 0),
+        (size * times, size),
+        size,
+        Value(x.name),
+        target,
+    )
+    return target, copy
+
+
+def _kernel_name(window: Window, dtype: DType) -> tuple[str, dict[str, str | int]]:
+    kh, kw = window.kernel
+    stride = window.stride
+    fixed = (
+        window.kernel in _FIXED_WINDOWS
+        and window.dilation == (1, 1)
+        and stride[0] == stride[1]
+        and stride[0] <= 2
+    )
+    macros: dict[str, str | int] = {"TX": C_TYPES[dtype], "KH": 0}
+    if dtype is DType.F32:
+        macros["FLOAT_X"] = 1
+    if not fixed:
+        return f"{dtype.value}_dwconv", macros
+    macros |= {"KH": kh, "KW": kw, "SW": stride[1]}
+    return f"{dtype.value}_dwconv_{kh}x{kw}s{stride[1]}", macros
+
+
+def _fields(
+    ctx: Context, node: Node, window: Window, source: Value, weights: Array, border: Array
+) -> dict[str, Field]:
+    pitch = round_up(window.x[3], ctx.isa.vl)
+    taps = weights.reshape(-1, weights.shape[3])
+    wide = np.zeros((taps.shape[0], pitch), taps.dtype)
+    wide[:, : taps.shape[1]] = taps
+    return {
+        "win": window.fields,
+        "c_padded": pitch,
+        "x": source,
+        "weights": ctx.weights.add(wide),
+        "border": ctx.weights.add(border),
+        "y": Value(node.outputs[0]),
+    }
+
+
+def _call(ctx: Context, window: Window, dtype: DType, fields: dict[str, Field]) -> Call:
+    name, macros = _kernel_name(window, dtype)
+    kernel = ctx.kernel(name, "conv/dwconv.c", "conv/dwconv.h", "ek_dwconv_args", **macros)
+    return Call(kernel, fields, window.y[0] * window.y[1])
+
+
+def _f32(ctx: Context, node: Node, window: Window, data: Array, source: Value) -> Call:
+    assert isinstance(node.op, DepthwiseConv2D)
+    border = np.zeros(window.x[3], np.float32)
+    fields = _fields(ctx, node, window, source, data.astype(np.float32), border)
+    low, high = node.op.activation.bounds
+    bias = ctx.optional(node, 2)
+    width = round_up(window.x[3], ctx.isa.vl)
+    values = np.zeros(1) if bias is None or bias.data is None else bias.data
+    fields |= {
+        "bias": ctx.weights.add(padded(values, width, np.dtype(np.float32))),
+        "low_f32": low,
+        "high_f32": high,
+    }
+    return _call(ctx, window, DType.F32, fields)
+
+
+def _i8(ctx: Context, node: Node, window: Window, data: Array, source: Value) -> Call:
+    assert isinstance(node.op, DepthwiseConv2D)
+    x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    y = ctx.tensor(node.outputs[0])
+    x_zero = zero_point_of(x)
+    shifted = data.astype(np.int16) - np.int16(zero_point_of(w))
+    border = np.full(window.x[3], x_zero, x.dtype.numpy)
+    fields = _fields(ctx, node, window, source, shifted, border)
+    width = round_up(window.x[3], ctx.isa.vl)
+    bias = ctx.optional(node, 2)
+    sums = np.zeros(1, np.int64) if bias is None or bias.data is None else bias.data
+    total = padded(sums, width, np.dtype(np.int64))
+    taps = shifted.reshape(-1, shifted.shape[3]).sum(axis=0, dtype=np.int64)
+    total -= padded(x_zero * taps, width, np.dtype(np.int64))
+    low, high = activation_range(node.op.activation, y)
+    fields |= requantize_fields(ctx, convolution_multiplier(x, w, y), width)
+    fields |= {
+        "bias": ctx.weights.add(wrap_i32(total)),
+        "y_zero": zero_point_of(y),
+        "low": low,
+        "high": high,
+    }
+    return _call(ctx, window, x.dtype, fields)

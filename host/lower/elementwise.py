@@ -1,0 +1,300 @@
+"""Element-wise operators, pools, reductions and resizing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgekit.host.graph.fixed_point import exp_negative, softmax_multiplier
+from edgekit.host.graph.ops import (
+    Add,
+    AveragePool2D,
+    Cast,
+    Clamp,
+    HardSwish,
+    Logistic,
+    MaxPool2D,
+    Mean,
+    Mul,
+    Quantize,
+    ResizeBilinear,
+    Softmax,
+)
+from edgekit.host.graph.quantization import (
+    ADD_LEFT_SHIFT,
+    Multiplier,
+    activation_range,
+    add_multipliers,
+    code_range,
+    lookup_table,
+    mul_multiplier,
+    rescale_multiplier,
+    rounding_shift,
+    scale_of,
+    zero_point_of,
+)
+from edgekit.host.graph.types import DType, Node, Tensor
+from edgekit.host.lower.context import Context
+from edgekit.host.lower.conv import C_TYPES, Window
+from edgekit.host.lower.plan import Call, Field, Kernel, Value
+
+_BINARY_DIMS, _BINARY_CHUNK = 4, 4096  # elementwise/binary.h
+_UNARY_CHUNK = 4096  # EK_UNARY_CHUNK in elementwise/unary.h
+_MEAN_BLOCK = 64  # BLOCK in reduce/*_mean.c
+_SOFTMAX_BITS, _SUM_BITS = 5, 12  # fixed-point formats of the 8-bit softmax
+
+
+def _scalar(factor: Multiplier, name: str) -> dict[str, Field]:
+    """A per-tensor factor as the fields `<name>_multiplier`, `<name>_left`, `<name>_right`."""
+    shift = int(factor.shift[0])
+    return {
+        f"{name}_multiplier": int(factor.multiplier[0]),
+        f"{name}_left": max(shift, 0),
+        f"{name}_right": max(-shift, 0),
+    }
+
+
+def lower_binary(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, Add | Mul)
+    a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    y = ctx.tensor(node.outputs[0])
+    types = {a.dtype, b.dtype, y.dtype}
+    if len(types) != 1 or y.dtype not in C_TYPES:
+        raise ctx.unsupported(node, f"types {a.dtype.value} and {b.dtype.value}")
+    kind = "ADD" if isinstance(op, Add) else "MUL"
+    macros: dict[str, str | int] = {"TX": C_TYPES[y.dtype], f"OP_{kind}": 1}
+    dims, a_strides, b_strides = collapse_broadcast(a.shape, b.shape, y.shape)
+    chunks = math.ceil(dims[-1] / _BINARY_CHUNK)
+    fields: dict[str, Field] = {
+        "dim": dims,
+        "a_stride": a_strides,
+        "b_stride": b_strides,
+        "chunks": chunks,
+        "a": _operand(ctx, a),
+        "b": _operand(ctx, b),
+        "y": Value(y.name),
+    }
+    if y.dtype is DType.F32:
+        macros["FLOAT_X"] = 1
+        fields["low_f32"], fields["high_f32"] = op.activation.bounds
+    else:
+        fields |= _quantized_binary(a, b, y, op)
+    name = f"{y.dtype.value}_{kind.lower()}"
+    kernel = ctx.kernel(
+        name, "elementwise/binary.c", "elementwise/binary.h", "ek_binary_args", **macros
+    )
+    return [Call(kernel, fields, math.prod(dims[:-1]) * chunks, max(1, 4096 // max(dims[-1], 1)))]
+
+
+def _operand(ctx: Context, t: Tensor) -> Field:
+    return Value(t.name) if t.data is None else ctx.weights.add(t.data)
+
+
+def _quantized_binary(a: Tensor, b: Tensor, y: Tensor, op: Add | Mul) -> dict[str, Field]:
+    low, high = activation_range(op.activation, y)
+    fields: dict[str, Field] = {
+        "a_zero": zero_point_of(a),
+        "b_zero": zero_point_of(b),
+        "y_zero": zero_point_of(y),
+        "low": low,
+        "high": high,
+    }
+    if isinstance(op, Mul):
+        return fields | _scalar(mul_multiplier(a, b, y), "y")
+    factors = add_multipliers(a, b, y)
+    fields["shift"] = ADD_LEFT_SHIFT
+    return fields | _scalar(factors.a, "a") | _scalar(factors.b, "b") | _scalar(factors.output, "y")
+
+
+def collapse_broadcast(
+    a: Sequence[int], b: Sequence[int], y: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """(dims, strides of a, strides of b) in elements, neighboring dimensions merged.
+
+    Always 4 dimensions, the outermost ones 1 where fewer are needed.
+    """
+    rank = len(y)
+    rows: list[tuple[int, int, int]] = []
+    a_step = b_step = 1
+    for i in range(1, rank + 1):
+        da = a[-i] if i <= len(a) else 1
+        db = b[-i] if i <= len(b) else 1
+        dy = y[-i]
+        sa, sb = (0 if da == 1 else a_step), (0 if db == 1 else b_step)
+        a_step, b_step = a_step * da, b_step * db
+        if dy == 1:
+            continue
+        if rows and sa == rows[-1][1] * rows[-1][0] and sb == rows[-1][2] * rows[-1][0]:
+            rows[-1] = (rows[-1][0] * dy, rows[-1][1], rows[-1][2])
+        else:
+            rows.append((dy, sa, sb))
+    if len(rows) > _BINARY_DIMS:
+        raise ValueError(f"expected at most {_BINARY_DIMS} broadcast dimensions, found {len(rows)}")
+    rows += [(1, 0, 0)] * (_BINARY_DIMS - len(rows))
+    rows.reverse()
+    return tuple(r[0] for r in rows), tuple(r[1] for r in rows), tuple(r[2] for r in rows)
+
+
+def _unary(
+    ctx: Context, node: Node, name: str, fields: dict[str, Field], **macros: str | int
+) -> list[Call]:
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    kernel = ctx.kernel(
+        name, "elementwise/unary.c", "elementwise/unary.h", "ek_unary_args", **macros
+    )
+    common: dict[str, Field] = {"n": x.elements, "x": Value(x.name), "y": Value(y.name)}
+    return [Call(kernel, common | fields, math.ceil(x.elements / _UNARY_CHUNK))]
+
+
+def lower_unary(ctx: Context, node: Node) -> list[Call]:
+    """Clamp, logistic, hard-swish; every 8-bit one is a look-up in 256 results."""
+    op = node.op
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    if x.dtype.is_quantized and y.dtype.is_quantized:
+        table = ctx.weights.add(lookup_table(op, x, y))
+        return _unary(ctx, node, "table_8bit", {"table": table}, OP_TABLE=1)
+    if x.dtype is not DType.F32 or y.dtype is not DType.F32:
+        raise ctx.unsupported(node, f"types {x.dtype.value} and {y.dtype.value}")
+    if isinstance(op, Clamp):
+        low, high = op.activation.bounds
+        return _unary(ctx, node, "f32_clamp", {"low": low, "high": high}, OP_CLAMP=1)
+    if isinstance(op, Logistic):
+        return _unary(ctx, node, "f32_logistic", {}, OP_LOGISTIC=1)
+    assert isinstance(op, HardSwish)
+    return _unary(ctx, node, "f32_hard_swish", {}, OP_HARD_SWISH=1)
+
+
+def lower_convert(ctx: Context, node: Node) -> list[Call]:
+    """Quantize, requantize (a table) and dequantize."""
+    assert isinstance(node.op, Quantize | Cast)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    if x.dtype.is_quantized and y.dtype.is_quantized:
+        return lower_unary(ctx, node)
+    if x.dtype is DType.F32 and y.dtype.is_quantized:
+        low, high = code_range(y.dtype)
+        fields: dict[str, Field] = {
+            "scale": scale_of(y),
+            "zero": zero_point_of(y),
+            "qlow": low,
+            "qhigh": high,
+        }
+        name = f"quantize_{y.dtype.value}"
+        return _unary(ctx, node, name, fields, OP_QUANTIZE=1, TQ=C_TYPES[y.dtype])
+    if x.dtype.is_quantized and x.quant is not None and not x.quant.per_channel:
+        fields = {"scale": scale_of(x), "zero": zero_point_of(x)}
+        name = f"dequantize_{x.dtype.value}"
+        return _unary(ctx, node, name, fields, OP_DEQUANTIZE=1, TQ=C_TYPES[x.dtype])
+    raise ctx.unsupported(node, f"conversion from {x.dtype.value} to {y.dtype.value}")
+
+
+def lower_pool(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, AveragePool2D | MaxPool2D)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    n, h, w, c = x.shape
+    window = Window((n, h, w, c), (n, y.shape[1], y.shape[2], c), op.window, op.stride,
+                    padding=op.padding)  # fmt: skip
+    kind = "MAX" if isinstance(op, MaxPool2D) else "AVERAGE"
+    macros: dict[str, str | int] = {"TX": C_TYPES[x.dtype], f"OP_{kind}": 1}
+    fields: dict[str, Field] = {"win": window.fields, "x": Value(x.name), "y": Value(y.name)}
+    if x.dtype is DType.F32:
+        macros["FLOAT_X"] = 1
+        fields["low_f32"], fields["high_f32"] = op.activation.bounds
+    else:
+        fields["low"], fields["high"] = activation_range(op.activation, y)
+    name = f"{x.dtype.value}_{kind.lower()}_pool"
+    kernel = ctx.kernel(name, "pool/pool.c", "pool/pool.h", "ek_pool2d_args", **macros)
+    return [Call(kernel, fields, n * y.shape[1])]
+
+
+def lower_mean(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, Mean)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    axes = sorted(a for a in op.axes if x.shape[a] > 1)
+    if axes and axes != list(range(axes[0], axes[-1] + 1)):
+        raise ctx.unsupported(node, f"a mean over the separate axes {axes}")
+    first, last = (axes[0], axes[-1] + 1) if axes else (0, 0)
+    outer, inner = math.prod(x.shape[:first]), math.prod(x.shape[last:])
+    fields: dict[str, Field] = {
+        "outer": outer,
+        "reduced": math.prod(x.shape[first:last]),
+        "inner": inner,
+        "x": Value(x.name),
+        "y": Value(y.name),
+    }
+    macros: dict[str, str | int] = {}
+    name = "f32_mean"
+    if x.dtype is not DType.F32:
+        low, high = code_range(y.dtype)
+        factor = _scalar(rescale_multiplier(x, y), "y")
+        fields |= {
+            "x_zero": zero_point_of(x),
+            "y_zero": zero_point_of(y),
+            "low": low,
+            "high": high,
+            "multiplier": factor["y_multiplier"],
+            "left": factor["y_left"],
+            "right": factor["y_right"],
+        }
+        macros["TX"] = C_TYPES[x.dtype]
+        name = f"{x.dtype.value}_mean"
+    source = "reduce/f32_mean.c" if x.dtype is DType.F32 else "reduce/i8_mean.c"
+    kernel = ctx.kernel(name, source, "reduce/mean.h", "ek_mean_args", **macros)
+    return [Call(kernel, fields, outer * math.ceil(inner / _MEAN_BLOCK))]
+
+
+def lower_softmax(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, Softmax)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    n = x.shape[-1]
+    fields: dict[str, Field] = {"n": n, "x": Value(x.name), "y": Value(y.name)}
+    if x.dtype is DType.F32:
+        fields["beta"] = op.beta
+        kernel = _softmax_kernel(ctx, "f32_softmax", "reduce/f32_softmax.c")
+        return [Call(kernel, fields, x.elements // n)]
+    factor = softmax_multiplier(x, op.beta)
+    difference = -np.arange(256, dtype=np.int64)
+    # Below this difference e^x counts as nothing: its rescaled value would not fit Q5.
+    largest = ((1 << _SOFTMAX_BITS) - 1) * 2.0 ** (31 - _SOFTMAX_BITS)
+    smallest = -math.floor(largest / 2.0 ** int(factor.shift[0]))
+    counts = difference >= smallest
+    power = exp_negative(factor.apply(np.where(counts, difference, 0)), _SOFTMAX_BITS)
+    power = np.where(counts, power, 0)
+    fields["power"] = ctx.weights.add(power.astype(np.int32))
+    fields["term"] = ctx.weights.add(rounding_shift(power, _SUM_BITS).astype(np.int32))
+    name = f"{x.dtype.value}_softmax"
+    kernel = _softmax_kernel(ctx, name, "reduce/i8_softmax.c", TX=C_TYPES[x.dtype])
+    return [Call(kernel, fields, x.elements // n)]
+
+
+def _softmax_kernel(ctx: Context, name: str, source: str, **macros: str | int) -> Kernel:
+    return ctx.kernel(name, source, "reduce/softmax.h", "ek_softmax_args", **macros)
+
+
+def lower_resize(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, ResizeBilinear)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    if x.dtype is not DType.F32:
+        raise ctx.unsupported(node, f"type {x.dtype.value}")
+
+    def scale(source: int, target: int) -> float:
+        if op.align_corners and target > 1:
+            return float(np.float32(source - 1) / np.float32(target - 1))
+        return float(np.float32(source) / np.float32(target))
+
+    n, h, w, c = x.shape
+    fields: dict[str, Field] = {
+        "n": n, "h": h, "w": w, "c": c, "oh": op.size[0], "ow": op.size[1],
+        "y_scale": scale(h, op.size[0]), "x_scale": scale(w, op.size[1]),
+        "half_pixel": int(op.half_pixel_centers), "x": Value(x.name), "y": Value(y.name),
+    }  # fmt: skip
+    kernel = ctx.kernel(
+        "f32_resize_bilinear", "layout/resize.c", "layout/resize.h", "ek_resize_args"
+    )
+    return [Call(kernel, fields, n * op.size[0])]

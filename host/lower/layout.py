@@ -1,0 +1,293 @@
+"""Operators that move data: everything becomes fills and strided copies."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from edgekit.host.graph.ops import (
+    BatchToSpace,
+    Concat,
+    DepthToSpace,
+    Pad,
+    ReadState,
+    Reshape,
+    SpaceToBatch,
+    Split,
+    StridedSlice,
+    Transpose,
+    WriteState,
+)
+from edgekit.host.graph.quantization import zero_point_of
+from edgekit.host.graph.types import Node, Shape, Tensor
+from edgekit.host.lower.context import Context
+from edgekit.host.lower.plan import Alias, Call, Value
+
+_DIMS = 6  # EK_COPY_DIMS
+
+
+def strides_of(shape: Sequence[int], size: int) -> tuple[int, ...]:
+    """Byte strides of a contiguous array."""
+    after = list(itertools.accumulate([size, *reversed(shape)], lambda a, b: a * b))
+    return tuple(reversed(after[:-1]))
+
+
+def strided_copy(
+    ctx: Context,
+    dims: Sequence[int],
+    x_strides: Sequence[int],
+    y_strides: Sequence[int],
+    size: int,
+    x: Value,
+    y: Value,
+) -> Call:
+    """A copy of `dims` elements of `size` bytes; runs that lie together become one element."""
+    n, xs, ys = list(dims), list(x_strides), list(y_strides)
+    run = size
+    # Innermost dimensions that are contiguous on both sides belong to the run.
+    while n and (n[-1] == 1 or (xs[-1] == run and ys[-1] == run)):
+        run *= n.pop()
+        xs.pop()
+        ys.pop()
+    merged: list[tuple[int, int, int]] = []
+    for d, a, b in zip(n, xs, ys, strict=True):
+        if d == 1:
+            continue
+        if merged and merged[-1][1] == a * d and merged[-1][2] == b * d:
+            merged[-1] = (merged[-1][0] * d, a, b)
+        else:
+            merged.append((d, a, b))
+    if len(merged) > _DIMS:
+        raise ValueError(f"expected a copy over at most {_DIMS} dimensions, found {len(merged)}")
+    # The first dimension is the one that is shared out among threads.
+    first = merged[0] if merged else (1, 0, 0)
+    rest = [(1, 0, 0)] * (_DIMS - max(len(merged), 1)) + merged[1:]
+    rows = [first, *rest]
+    kernel = ctx.kernel("copy", "layout/copy.c", "layout/copy.h", "ek_copy_args")
+    fields = {
+        "dim": tuple(r[0] for r in rows),
+        "x_stride": tuple(r[1] for r in rows),
+        "y_stride": tuple(r[2] for r in rows),
+        "run": run,
+        "x": x,
+        "y": y,
+    }
+    row_bytes = run * math.prod(r[0] for r in rows[1:])
+    return Call(kernel, fields, first[0], max(1, 16384 // max(row_bytes, 1)))
+
+
+def fill(ctx: Context, y: Tensor, value: int) -> Call:
+    """All of y with one value: zero, or a quantized tensor's zero point."""
+    pattern = value & 0xFF
+    kernel = ctx.kernel("fill", "layout/copy.c", "layout/copy.h", "ek_copy_args", OP_FILL=1)
+    fields = {
+        "y": Value(y.name),
+        "fill_bytes": y.bytes,
+        "fill_value": pattern * 0x01010101,
+    }
+    return Call(kernel, fields, 1)
+
+
+def lower_reshape(ctx: Context, node: Node) -> list[Call]:
+    """No code: the output is the input's memory."""
+    assert isinstance(node.op, Reshape)
+    assert node.inputs[0] is not None
+    ctx.aliases[node.outputs[0]] = Alias(node.inputs[0])
+    return []
+
+
+def lower_transpose(ctx: Context, node: Node) -> list[Call]:
+    assert isinstance(node.op, Transpose)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    size = x.dtype.bytes
+    source = strides_of(x.shape, size)
+    permuted = [source[p] for p in node.op.permutation]
+    return [
+        strided_copy(
+            ctx, y.shape, permuted, strides_of(y.shape, size), size, Value(x.name), Value(y.name)
+        )
+    ]
+
+
+def lower_pad(ctx: Context, node: Node) -> list[Call]:
+    assert isinstance(node.op, Pad)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    value = zero_point_of(x) if x.quant is not None else 0
+    size = x.dtype.bytes
+    target = strides_of(y.shape, size)
+    offset = sum(b * s for b, s in zip(node.op.before, target, strict=True))
+    copy = strided_copy(
+        ctx,
+        x.shape,
+        strides_of(x.shape, size),
+        target,
+        size,
+        Value(x.name),
+        Value(y.name, offset),
+    )
+    return [fill(ctx, y, value), copy]
+
+
+def lower_concat(ctx: Context, node: Node) -> list[Call]:
+    assert isinstance(node.op, Concat)
+    y = ctx.tensor(node.outputs[0])
+    size = y.dtype.bytes
+    target = strides_of(y.shape, size)
+    calls, offset = [], 0
+    for name in node.inputs:
+        x = ctx.tensor(name)
+        calls.append(
+            strided_copy(
+                ctx,
+                x.shape,
+                strides_of(x.shape, size),
+                target,
+                size,
+                Value(x.name),
+                Value(y.name, offset),
+            )
+        )
+        offset += x.shape[node.op.axis] * target[node.op.axis]
+    return calls
+
+
+def lower_split(ctx: Context, node: Node) -> list[Call]:
+    assert isinstance(node.op, Split)
+    x = ctx.tensor(node.inputs[0])
+    size = x.dtype.bytes
+    source = strides_of(x.shape, size)
+    calls, offset = [], 0
+    for name in node.outputs:
+        y = ctx.tensor(name)
+        calls.append(
+            strided_copy(
+                ctx,
+                y.shape,
+                source,
+                strides_of(y.shape, size),
+                size,
+                Value(x.name, offset),
+                Value(y.name),
+            )
+        )
+        offset += y.shape[node.op.axis] * source[node.op.axis]
+    return calls
+
+
+def lower_strided_slice(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, StridedSlice)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    size = x.dtype.bytes
+    source = strides_of(x.shape, size)
+    offset = sum(b * s for b, s in zip(op.begin, source, strict=True))
+    steps = [st * s for st, s in zip(op.stride, source, strict=True)]
+    return [
+        strided_copy(
+            ctx,
+            op.extent,
+            steps,
+            strides_of(op.extent, size),
+            size,
+            Value(x.name, offset),
+            Value(y.name),
+        )
+    ]
+
+
+def _rearranged(
+    ctx: Context, node: Node, dims: Shape, order: tuple[int, ...], calls: list[Call]
+) -> list[Call]:
+    """y = x viewed as `dims`, with its axes in `order`."""
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    size = x.dtype.bytes
+    source = strides_of(dims, size)
+    shape = [dims[i] for i in order]
+    copy = strided_copy(
+        ctx,
+        shape,
+        [source[i] for i in order],
+        strides_of(shape, size),
+        size,
+        Value(x.name),
+        Value(y.name),
+    )
+    return [*calls, copy]
+
+
+def lower_depth_to_space(ctx: Context, node: Node) -> list[Call]:
+    assert isinstance(node.op, DepthToSpace)
+    n, h, w, c = ctx.tensor(node.inputs[0]).shape
+    b = node.op.block
+    return _rearranged(ctx, node, (n, h, w, b, b, c // (b * b)), (0, 1, 3, 2, 4, 5), [])
+
+
+def lower_space_to_batch(ctx: Context, node: Node) -> list[Call]:
+    """Output image (by, bx, n) holds the pixels of input image n at phase (by, bx)."""
+    assert isinstance(node.op, SpaceToBatch)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    return _phases(ctx, x, y, node.op.block, node.op.padding[0], node.op.padding[2], True)
+
+
+def lower_batch_to_space(ctx: Context, node: Node) -> list[Call]:
+    assert isinstance(node.op, BatchToSpace)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    return _phases(ctx, y, x, node.op.block, node.op.crop[0], node.op.crop[2], False)
+
+
+def _phases(
+    ctx: Context,
+    space: Tensor,
+    batch: Tensor,
+    block: tuple[int, int],
+    top: int,
+    left: int,
+    to_batch: bool,
+) -> list[Call]:
+    """Copies between an image and its phases; rows and columns outside the image are padding."""
+    size = space.dtype.bytes
+    n, h, w, c = space.shape
+    inner, outer = strides_of(space.shape, size), strides_of(batch.shape, size)
+    calls = []
+    if to_batch:
+        calls.append(fill(ctx, batch, zero_point_of(batch) if batch.quant is not None else 0))
+    for by, bx in itertools.product(range(block[0]), range(block[1])):
+        # Phase pixel (i, j) is image pixel (i * block + by - top, j * block + bx - left).
+        rows = [i for i in range(batch.shape[1]) if 0 <= i * block[0] + by - top < h]
+        columns = [j for j in range(batch.shape[2]) if 0 <= j * block[1] + bx - left < w]
+        if not rows or not columns:
+            continue
+        phase = (by * block[1] + bx) * n
+        at_batch = phase * outer[0] + rows[0] * outer[1] + columns[0] * outer[2]
+        at_space = (rows[0] * block[0] + by - top) * inner[1]
+        at_space += (columns[0] * block[1] + bx - left) * inner[2]
+        dims = (n, len(rows), len(columns), c)
+        step = (inner[0], inner[1] * block[0], inner[2] * block[1], inner[3])
+        ends = (Value(space.name, at_space), Value(batch.name, at_batch))
+        x, y = ends if to_batch else (ends[1], ends[0])
+        xs, ys = (step, outer) if to_batch else (outer, step)
+        calls.append(strided_copy(ctx, dims, xs, ys, size, x, y))
+    return calls
+
+
+def lower_read_state(ctx: Context, node: Node) -> list[Call]:
+    assert isinstance(node.op, ReadState)
+    y = ctx.tensor(node.outputs[0])
+    return [copy_bytes(ctx, y.bytes, Value(state_buffer(node.op.state)), Value(y.name))]
+
+
+def lower_write_state(ctx: Context, node: Node) -> list[Call]:
+    assert isinstance(node.op, WriteState)
+    x = ctx.tensor(node.inputs[0])
+    return [copy_bytes(ctx, x.bytes, Value(x.name), Value(state_buffer(node.op.state)))]
+
+
+def state_buffer(state: str) -> str:
+    """The name under which kernel calls address a state."""
+    return f"state:{state}"
+
+
+def copy_bytes(ctx: Context, size: int, x: Value, y: Value) -> Call:
+    """All `size` bytes of x to y."""
+    return strided_copy(ctx, (size,), (1,), (1,), 1, x, y)

@@ -1,0 +1,182 @@
+"""Graph → kernel calls with packed weights, then offsets: the plan that becomes C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from edgekit.host.errors import InputError
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import Graph, Node, Operator
+from edgekit.host.lower import conv, depthwise, elementwise, layout
+from edgekit.host.lower.context import ALIGN, Context, round_up
+from edgekit.host.lower.isa import ISAS
+from edgekit.host.lower.memory import lifetimes, plan_memory
+from edgekit.host.lower.plan import (
+    Alias,
+    Call,
+    Lowered,
+    MemoryPlan,
+    Plan,
+    StateSlot,
+    Step,
+    Value,
+    Weights,
+)
+from edgekit.host.lower.transpose_conv import lower_transpose_conv
+from edgekit.kb.board import BoardProfile
+
+Rule = Callable[[Context, Node], list[Call]]
+
+RULES: Mapping[type[Operator], Rule] = {
+    ops.Conv2D: conv.lower_conv2d,
+    ops.DepthwiseConv2D: depthwise.lower_depthwise,
+    ops.FullyConnected: conv.lower_fully_connected,
+    ops.TransposeConv2D: lower_transpose_conv,
+    ops.Add: elementwise.lower_binary,
+    ops.Mul: elementwise.lower_binary,
+    ops.Clamp: elementwise.lower_unary,
+    ops.Logistic: elementwise.lower_unary,
+    ops.HardSwish: elementwise.lower_unary,
+    ops.Quantize: elementwise.lower_convert,
+    ops.Cast: elementwise.lower_convert,
+    ops.AveragePool2D: elementwise.lower_pool,
+    ops.MaxPool2D: elementwise.lower_pool,
+    ops.Mean: elementwise.lower_mean,
+    ops.Softmax: elementwise.lower_softmax,
+    ops.ResizeBilinear: elementwise.lower_resize,
+    ops.Reshape: layout.lower_reshape,
+    ops.Transpose: layout.lower_transpose,
+    ops.Pad: layout.lower_pad,
+    ops.Concat: layout.lower_concat,
+    ops.Split: layout.lower_split,
+    ops.StridedSlice: layout.lower_strided_slice,
+    ops.DepthToSpace: layout.lower_depth_to_space,
+    ops.SpaceToBatch: layout.lower_space_to_batch,
+    ops.BatchToSpace: layout.lower_batch_to_space,
+    ops.ReadState: layout.lower_read_state,
+    ops.WriteState: layout.lower_write_state,
+}
+
+
+def lower(graph: Graph, board: BoardProfile) -> Plan:
+    """Chooses a kernel for every node, packs its weights, and places every tensor.
+
+    Raises InputError naming the operator where no kernel fits.
+    """
+    ctx = Context(graph, ISAS[board.simd], board)
+    _place_states(ctx)
+    computed = tuple(_steps(ctx))
+    steps = (*computed, *_output_copies(ctx, computed))
+    constants = _constants(ctx, steps)
+    lowered = Lowered(
+        name=graph.name,
+        simd=board.simd,
+        inputs=tuple(graph.tensors[t] for t in graph.inputs),
+        outputs=tuple(graph.tensors[t] for t in graph.outputs),
+        steps=steps,
+        bytes=_sizes(ctx),
+        aliases=dict(ctx.aliases),
+        states=dict(ctx.states),
+        constants=constants,
+        weights=ctx.weights.bytes(),
+    )
+    state_bytes = sum(round_up(s.bytes, ALIGN) for s in lowered.states.values())
+    return Plan(lowered, _memory(lowered), state_bytes)
+
+
+def _steps(ctx: Context) -> list[Step]:
+    steps = []
+    for node in ctx.graph.nodes:
+        rule = RULES.get(type(node.op))
+        if rule is None:
+            raise InputError(
+                f"{ctx.graph.name}: operator {node.name} ({node.op.kind}) has no kernel; "
+                f"supported operators: edgekit compile --list-operators"
+            )
+        before = len(ctx.scratch_bytes)
+        calls = rule(ctx, node)
+        scratch = tuple(ctx.scratch_bytes)[before:]
+        if not calls:
+            continue
+        # A convolution with helpers (a fill, a copy) is known by its own kernel.
+        main = max(calls, key=lambda c: c.kernel.source.startswith("conv/"))
+        reads = tuple(
+            dict.fromkeys(i for i in node.inputs if i and ctx.graph.tensors[i].data is None)
+        )
+        steps.append(
+            Step(
+                node.name, node.op.kind, main.kernel.symbol, tuple(calls), reads, node.outputs,
+                scratch,
+            )
+        )  # fmt: skip
+    return steps
+
+
+def _place_states(ctx: Context) -> None:
+    offset = 0
+    for name, state in ctx.graph.states.items():
+        size = state.initial.nbytes
+        ctx.states[layout.state_buffer(name)] = StateSlot(
+            offset, size, ctx.weights.add(state.initial)
+        )
+        offset += round_up(size, ALIGN)
+
+
+def _sizes(ctx: Context) -> dict[str, int]:
+    sizes = {t.name: t.bytes for t in ctx.graph.tensors.values() if t.data is None}
+    return sizes | ctx.scratch_bytes
+
+
+def base_of(aliases: Mapping[str, Alias], name: str) -> Alias:
+    """The memory that really holds a tensor, through any chain of aliases."""
+    found = Alias(name)
+    while found.base in aliases:
+        step = aliases[found.base]
+        found = Alias(step.base, found.offset + step.offset)
+    return found
+
+
+def _output_copies(ctx: Context, steps: tuple[Step, ...]) -> list[Step]:
+    """Outputs whose memory is not their own (an input, a constant, another output) are copied."""
+    copies = []
+    written = {w for s in steps for w in s.writes}
+    taken: set[str] = set()
+    for name in ctx.graph.outputs:
+        base = base_of(ctx.aliases, name)
+        if base.base in written and base.offset == 0 and base.base not in taken:
+            taken.add(base.base)
+            continue
+        ctx.aliases.pop(name, None)
+        call = layout.copy_bytes(
+            ctx, ctx.tensor(name).bytes, Value(base.base, base.offset), Value(name)
+        )
+        copies.append(
+            Step(f"{name}:copy", "copy", call.kernel.symbol, (call,), (base.base,), (name,))
+        )
+    return copies
+
+
+def _constants(ctx: Context, steps: Iterable[Step]) -> dict[str, Weights]:
+    """Constants that kernels read as ordinary operands."""
+    found: dict[str, Weights] = {}
+    for step in steps:
+        for call in step.calls:
+            for value in call.fields.values():
+                if isinstance(value, Value):
+                    base = base_of(ctx.aliases, value.tensor).base
+                    tensor = ctx.graph.tensors.get(base)
+                    if tensor is not None and tensor.data is not None:
+                        found[base] = ctx.weights.add(tensor.data)
+    return found
+
+
+def _memory(lowered: Lowered) -> MemoryPlan:
+    """Places all that is neither an input, an output, a constant nor a state."""
+    elsewhere = {t.name for t in lowered.inputs} | set(lowered.constants) | set(lowered.states)
+    elsewhere |= {base_of(lowered.aliases, t.name).base for t in lowered.outputs}
+    uses = []
+    for step in lowered.steps:
+        names = (*step.reads, *step.writes, *step.scratch)
+        bases = dict.fromkeys(base_of(lowered.aliases, n).base for n in names)
+        uses.append([b for b in bases if b not in elsewhere])
+    return plan_memory(lifetimes(lowered.bytes, uses), len(uses))

@@ -1,0 +1,116 @@
+"""What the lowering hands to code generation: kernel calls over named buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from edgekit.host.graph.types import Tensor
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One instance of a kernel file: its compile-time parameters make it a symbol.
+
+    `source` is relative to device/kernels; `args` is the C type of the arguments, declared in
+    `header`.
+    """
+
+    symbol: str
+    source: str
+    header: str
+    args: str
+    macros: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Value:
+    """The address of a tensor (or temporary, or state), plus bytes."""
+
+    tensor: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Weights:
+    """An address in the weights file."""
+
+    offset: int
+
+
+Scalar = int | float
+Field = Scalar | Value | Weights | None | tuple["Field", ...] | Mapping[str, "Field"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """`kernel` over `tasks` independent tasks; at least `grain` of them go to one thread."""
+
+    kernel: Kernel
+    fields: Mapping[str, Field]
+    tasks: int
+    grain: int = 1
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operator as it runs: what a time stamp covers. `kernel` names it in reports."""
+
+    name: str
+    op: str
+    kernel: str
+    calls: tuple[Call, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    scratch: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A tensor that is part of another one's memory."""
+
+    base: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class StateSlot:
+    """Where a state lives in the state block, and where its initial value stands."""
+
+    offset: int
+    bytes: int
+    initial: Weights
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A graph as kernel calls; memory is not placed yet."""
+
+    name: str
+    simd: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    steps: tuple[Step, ...]
+    bytes: Mapping[str, int]
+    aliases: Mapping[str, Alias]
+    states: Mapping[str, StateSlot]
+    constants: Mapping[str, Weights]
+    weights: bytes
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Offsets in the arena; `lower_bound` is the largest set of bytes alive at one step."""
+
+    offsets: Mapping[str, int]
+    arena_bytes: int
+    lower_bound: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A lowered graph with every byte placed: all that code generation needs."""
+
+    lowered: Lowered
+    memory: MemoryPlan
+    state_bytes: int

@@ -1,0 +1,60 @@
+"""Transposed convolution whose windows do not overlap: a GEMM, then pixels put in place."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from edgekit.host.graph.ops import Conv2D, TransposeConv2D
+from edgekit.host.graph.types import DType, Node, Tensor
+from edgekit.host.lower.context import Context
+from edgekit.host.lower.conv import Window, product
+from edgekit.host.lower.layout import strided_copy, strides_of
+from edgekit.host.lower.plan import Call, Value
+
+
+def lower_transpose_conv(ctx: Context, node: Node) -> list[Call]:
+    """x [n,h,w,ic] · W [kh·kw·oc, ic] gives each pixel's window; windows lie side by side."""
+    op = node.op
+    assert isinstance(op, TransposeConv2D)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    data = ctx.constant(node, 1, "weights")
+    oc, kh, kw, ic = data.shape
+    n, h, w, _ = x.shape
+    if op.stride != (kh, kw) or op.padding.any or y.shape != (n, h * kh, w * kw, oc):
+        raise ctx.unsupported(node, "a transposed convolution with overlapping windows")
+    if x.dtype is not DType.F32:
+        raise ctx.unsupported(node, f"type {x.dtype.value}")
+    wide = kh * kw * oc
+    target = ctx.scratch(node, n * h * w * wide * 4)
+    bias = ctx.optional(node, 2)
+    values = np.zeros(oc, np.float32) if bias is None or bias.data is None else bias.data
+    tiled = Tensor(f"{node.name}:bias", (wide,), DType.F32, data=np.tile(values, kh * kw))
+    rows = np.ascontiguousarray(data.transpose(1, 2, 0, 3)).reshape(wide, ic)
+    inner = Node(
+        node.name,
+        Conv2D(activation=op.activation),
+        (x.name, node.inputs[1], tiled.name),
+        (target.tensor,),
+    )
+    tensors = dict(ctx.graph.tensors) | {
+        tiled.name: tiled,
+        target.tensor: Tensor(target.tensor, (n, h, w, wide), DType.F32),
+    }
+    nested = dataclasses.replace(ctx, graph=dataclasses.replace(ctx.graph, tensors=tensors))
+    window = Window((n, h, w, ic), (n, h, w, wide), (1, 1))
+    gemm = product(nested, inner, window, rows, op.activation)
+    source = strides_of((n, h, w, kh, kw, oc), 4)
+    order = (0, 1, 3, 2, 4, 5)
+    shape = [(n, h, w, kh, kw, oc)[i] for i in order]
+    place = strided_copy(
+        ctx,
+        shape,
+        [source[i] for i in order],
+        strides_of(shape, 4),
+        4,
+        target,
+        Value(y.name),
+    )
+    return [*gemm, place]

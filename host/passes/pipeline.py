@@ -1,0 +1,38 @@
+"""The passes, in the order they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from edgekit.host.graph.types import Graph
+from edgekit.host.passes.dead import dead
+from edgekit.host.passes.fold import fold
+from edgekit.host.passes.fuse import fuse_activation, fuse_pad, fuse_residual
+
+PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
+    ("fold", fold),
+    ("dead", dead),
+    ("fuse_pad", fuse_pad),
+    ("fuse_activation", fuse_activation),
+    ("fuse_residual", fuse_residual),
+    ("dead", dead),
+)
+
+
+@dataclass(frozen=True)
+class PassCount:
+    """Operators before and after one pass."""
+
+    name: str
+    before: int
+    after: int
+
+
+def run_passes(graph: Graph) -> tuple[Graph, list[PassCount]]:
+    counts = []
+    for name, apply in PASSES:
+        after = apply(graph)
+        counts.append(PassCount(name, len(graph.nodes), len(after.nodes)))
+        graph = after
+    return graph, counts
