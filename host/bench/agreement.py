@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from edgekit.host.bench.cases import Cases, Samples, make_cases
 from edgekit.host.bench.process import Worker
+from edgekit.host.bench.rewrite import with_builtin_operators
 from edgekit.host.bench.worker import KERNEL_SETS
 from edgekit.host.errors import InputError
 
@@ -76,11 +77,12 @@ def compare_with_litert(release: Path, model: Path, cases: Cases, scratch: Path)
     inputs = scratch / "inputs.npz"
     cases.save(inputs)
     ours = _outputs("edgekit", release, cases, inputs, scratch)
+    runnable = with_builtin_operators(model, scratch)
     sets: dict[str, list[Array]] = {}
     failures: list[str] = []
     for name in KERNEL_SETS:
         try:
-            sets[name] = _outputs(f"litert:{name}", model, cases, inputs, scratch)
+            sets[name] = _outputs(f"litert:{name}", runnable, cases, inputs, scratch)
         except InputError as error:
             failures.append(str(error))
     if not sets:
