@@ -62,8 +62,8 @@ class Window:
         n, h, w, c = self.x
         kh, kw = self.kernel
         return (
-            (n, h, w, c, *self.y[1:], kh, kw, *self.stride, *self.dilation)
-            + (self.padding.top, self.padding.left)
+            n, h, w, c, *self.y[1:], kh, kw, *self.stride, *self.dilation,
+            self.padding.top, self.padding.left,
         )  # fmt: skip
 
 
@@ -268,7 +268,10 @@ def _i8_product(
     x_zero, w_zero = zero_point_of(x), zero_point_of(w)
     packed = _pack_bytes(ctx, weights, x, w_zero, x_zero, tile, k_padded)
     row_sums = int(packed.w_zero != 0)
-    name = f"{x.dtype.value}_conv_{tile.mr}x{tile.nv * vl}{'_rowsums' if row_sums else ''}"
+    dense = isinstance(node.op, FullyConnected)
+    kind = "dense" if dense else "conv"
+    name = f"{x.dtype.value}_{kind}_{tile.mr}x{tile.nv * vl}{'_rowsums' if row_sums else ''}"
+    macros = {"ROUND_ONCE": 1} if dense else {}
     kernel = ctx.kernel(
         name,
         "conv/i8_conv.c",
@@ -279,15 +282,15 @@ def _i8_product(
         TX=C_TYPES[x.dtype],
         TY=C_TYPES[y.dtype],
         ROW_SUMS=row_sums,
+        **macros,
     )
-    dense = isinstance(node.op, FullyConnected)
     factor = dense_multiplier(x, w, y) if dense else convolution_multiplier(x, w, y)
     low, high = activation_range(activation, y)
     width = round_up(weights.shape[0], vl)
     bias = _bias(ctx.optional(node, 2), width, _I32).astype(np.int64)
     bias += padded(packed.correction, width, np.dtype(np.int64))
     fields = _i8_fields(ctx, window, packed, tile, k_padded, x_zero)
-    fields |= requantize_fields(ctx, factor, width)
+    fields |= requantize_fields(ctx, factor, width, rounds_once=dense)
     fields |= {
         "x": Value(x.name),
         "bias": ctx.weights.add(wrap_i32(bias)),
@@ -304,13 +307,16 @@ def wrap_i32(values: Array) -> Array:
     return (values & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
 
 
-def requantize_fields(ctx: Context, factor: Multiplier, width: int) -> dict[str, Field]:
+def requantize_fields(
+    ctx: Context, factor: Multiplier, width: int, rounds_once: bool = False
+) -> dict[str, Field]:
+    """Per-channel factors. Rounded once there is one shift: `right` = 31 - shift."""
     shift = factor.shift.astype(np.int32)
-    parts = {
-        "multiplier": factor.multiplier,
-        "left": np.maximum(shift, 0),
-        "right": np.maximum(-shift, 0),
-    }
+    parts = {"multiplier": factor.multiplier, "right": np.maximum(-shift, 0)}
+    if rounds_once:
+        parts["right"] = 31 - shift
+    else:
+        parts["left"] = np.maximum(shift, 0)
     return {key: ctx.weights.add(padded(v, width, _I32)) for key, v in parts.items()}
 
 

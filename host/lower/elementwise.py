@@ -30,7 +30,7 @@ from edgekit.host.graph.quantization import (
     code_range,
     lookup_table,
     mul_multiplier,
-    rescale_multiplier,
+    mean_multiplier,
     rounding_shift,
     scale_of,
     zero_point_of,
@@ -230,7 +230,8 @@ def lower_mean(ctx: Context, node: Node) -> list[Call]:
     name = "f32_mean"
     if x.dtype is not DType.F32:
         low, high = code_range(y.dtype)
-        factor = _scalar(rescale_multiplier(x, y), "y")
+        count = math.prod(x.shape[first:last])
+        factor = _scalar(mean_multiplier(x, y, count), "y")
         fields |= {
             "x_zero": zero_point_of(x),
             "y_zero": zero_point_of(y),

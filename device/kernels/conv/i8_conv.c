@@ -1,6 +1,7 @@
 /* 8-bit convolution, NHWC: an MR x (NV * EK_VL) tile of exact 32-bit sums.
  *
- * Compile-time parameters: NAME, MR, NV, EK_SIMD, TX (type of x), TY (type of y), ROW_SUMS.
+ * Compile-time parameters: NAME, MR, NV, EK_SIMD, TX (type of x), TY (type of y), ROW_SUMS, and
+ * optionally ROUND_ONCE (fully connected layers) or FLOAT_OUTPUT.
  * How products are made depends on the ISA (EK_I8):
  *   DOT4_US / DOT4_SS  bytes in groups of four; x is flipped (xor 0x80) to the signedness the
  *                      instruction wants, zero points are folded into the bias by the host, and
@@ -116,8 +117,12 @@ EK_INLINE void finish(const ek_i8_conv_args *a, vi sum, float *y, long channel, 
 }
 #else
 EK_INLINE void finish(const ek_i8_conv_args *a, vi sum, TY *y, long channel, long left) {
+#ifdef ROUND_ONCE
+    vi v = vi_requantize_once(sum, vi_load(a->multiplier + channel), vi_load(a->right + channel));
+#else
     vi v = vi_requantize(sum, vi_load(a->multiplier + channel), vi_load(a->left + channel),
                          vi_load(a->right + channel));
+#endif
     v = vi_min(vi_max(v + a->y_zero, vi_splat(a->low)), vi_splat(a->high));
     if (EK_VL == 1 || left >= EK_VL) {
 #if EK_VL > 1

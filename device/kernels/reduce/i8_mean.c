@@ -1,4 +1,4 @@
-/* Mean, 8-bit: exact sum, rescaled, divided with halves away from zero, as TFLite does.
+/* Mean, 8-bit: exact sum, then one factor that rescales and divides, as TFLite does.
  * Compile-time parameters: NAME, EK_SIMD, TX (int8_t, uint8_t). */
 #include "mean.h"
 
@@ -23,8 +23,7 @@ void NAME(const ek_mean_args *a, long begin, long end) {
             for (long i = 0; i < n; i++)
                 sum[i] += x[r * a->inner + i];
         for (long i = 0; i < n; i++) {
-            int32_t v = rescale(sum[i] - a->x_zero * count, a);
-            v = (v > 0 ? v + count / 2 : v - count / 2) / count + a->y_zero;
+            int32_t v = rescale(sum[i] - a->x_zero * count, a) + a->y_zero;
             y[i] = (TX)(v < a->low ? a->low : v > a->high ? a->high : v);
         }
     }

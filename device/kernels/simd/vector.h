@@ -114,4 +114,11 @@ EK_INLINE vi vi_rounding_shift(vi x, vi n) {
 EK_INLINE vi vi_requantize(vi x, vi m, vi left, vi right) {
     return vi_rounding_shift(vi_mulhi(x << left, m), right);
 }
+
+/* The same factor rounded once, halves up, as TFLite's fully connected layers do: x * m * 2^-n. */
+EK_INLINE vi vi_requantize_once(vi x, vi m, vi n) {
+    vl shift = vcast(n, vl), one = (vl){0} + 1;
+    vl wide = vcast(x, vl) * vcast(m, vl) + (one << (shift - 1));
+    return vcast(wide >> shift, vi);
+}
 #endif
