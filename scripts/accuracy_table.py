@@ -41,7 +41,8 @@ LiteRT has three kernel sets: its *reference* kernels, whose integer arithmetic 
 answer; its *builtin* optimized kernels; and XNNPACK, the default. They disagree with one another,
 which the last column shows. The bar: floats within 1e-5 of the call's largest magnitude of the
 reference, integers equal. Where an output misses it, it must be no farther from the nearest set
-than the sets are from one another in the same call; such models are listed below with the reason.
+than the sets are from one another (the worst call of each); such models are listed below with the
+reason.
 
 - *as reference*: calls within the bar, of all calls.
 - *from reference*, *from nearest*, *between sets*: the worst call; for floats a fraction of the

@@ -22,6 +22,7 @@ from edgekit.host.release import Benchmark
 
 _ROOT = Path(__file__).resolve().parents[1]
 _COLOR = (80, 255, 120)
+_COLORS = 128
 _SLOWEST = 8
 _CAPTION_HEIGHT = 44
 
@@ -60,7 +61,8 @@ def _find_face(options: argparse.Namespace) -> int:
     _print_operators(timing)
     _print_latency(timing, peers)
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    _draw(picture, faces, _caption(timing, peers)).save(options.output, optimize=True)
+    drawn = _draw(picture, faces, _caption(timing, peers))
+    drawn.quantize(_COLORS).save(options.output, optimize=True)
     print(f"\npicture    {options.output}")
     return 0 if faces else 1
 
@@ -114,7 +116,7 @@ def _print_latency(timing: Benchmark, peers: PeerResult | None) -> None:
 
 
 def _caption(timing: Benchmark, peers: PeerResult | None) -> str:
-    text = f"edgekit {timing.median_ms:.2f} ms"
+    text = f"edgekit {peers.ours.median if peers else timing.median_ms:.2f} ms"
     for peer in peers.peers if peers else ():
         if peer.latency is not None:
             text += f"   {peer.name} {peer.latency.median:.2f} ms"
@@ -130,7 +132,14 @@ def _draw(picture: Image.Image, faces: list[Face], caption: str) -> Image.Image:
         draw.rectangle((face.left, face.top, face.right, face.bottom), outline=_COLOR, width=3)
         for x, y in face.keypoints:
             draw.ellipse((x - 3, y - 3, x + 3, y + 3), fill=_COLOR)
-        draw.text((face.left, face.top - 20), f"{face.score:.2f}", _COLOR, _font(16))
+        draw.text(
+            (face.left, face.top - 20),
+            f"{face.score:.2f}",
+            _COLOR,
+            _font(16),
+            stroke_width=2,
+            stroke_fill=(0, 0, 0),
+        )
     middle = picture.height + _CAPTION_HEIGHT / 2
     draw.text((12, middle), caption, (235, 235, 235), _font(18), anchor="lm")
     return result

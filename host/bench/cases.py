@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 _SMOOTH_STEP = 0.1
-_FAR = 100.0
 _FRAMES_PER_SECOND = 100
 
 
@@ -123,8 +122,7 @@ def _varied(spec: InputSpec, samples: Samples) -> list[_Maker]:
         return _spread(wide if dtype.kind == "f" else np.clip(wide, -1, 1), dtype, signed=True)
 
     def corners(rng: np.random.Generator, steps: int) -> Array:
-        far = _FAR if dtype.kind == "f" else 1.0
-        corner: Array = (far * rng.choice([low, high], (steps, *shape))).astype(dtype)
+        corner: Array = rng.choice([low, high], (steps, *shape)).astype(dtype)
         return corner
 
     def smooth(rng: np.random.Generator, steps: int) -> Array:

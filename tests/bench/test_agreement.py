@@ -42,10 +42,11 @@ def test_farther_than_the_sets_disagree_differs():
     assert compare_output(0, _shifted(2e-5), _sets()).verdict is Verdict.APART
 
 
-def test_a_spread_in_one_call_excuses_no_other():
+def test_the_spread_is_that_of_the_worst_call():
     ours = _REFERENCE.copy()
-    ours[0, 0] += 1e-3
-    assert compare_output(0, ours, _sets(spread=1e-2)).verdict is Verdict.APART
+    ours[0, 0] += 4e-3  # 1e-3 of call 0's largest
+    assert compare_output(0, ours, _sets(spread=1.1e-3)).verdict is Verdict.BETWEEN
+    assert compare_output(0, ours, _sets(spread=0.9e-3)).verdict is Verdict.APART
 
 
 def test_integers_count_in_steps_and_must_be_equal():
