@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,13 +15,15 @@ from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
+from edgekit.host.build.toolchain import Toolchain, Unit
+from edgekit.host.errors import EdgekitError
+from edgekit.host.paths import cache_folder, data_folder
 from edgekit.kb.board import BoardProfile, cpu_flags, load_board
 
 _SPACE_BYTES = 512 << 20  # a first compile fills the compiler's cache with about 200 MB
-_COMPILE_SECONDS = 120
-_PROGRAM = "int main(void) { return 42; }\n"
+_ANSWER = 42
+_SOURCE = f"int doctor(void);\nint doctor(void) {{ return {_ANSWER}; }}\n"
+_CALL = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).doctor())"
 _QEMU = {"aarch64": "qemu-aarch64", "armv7": "qemu-arm", "riscv64": "qemu-riscv64"}
 
 
@@ -54,11 +57,11 @@ def examine(board: str) -> Iterator[Finding]:
     yield numpy
     if numpy.verdict is Verdict.FAIL:
         return  # nothing else would even import
-    from edgekit.host.api import data_folder
-
-    yield _folder("cache folder", user_cache_path("edgekit"))
+    cache = _folder("cache folder", cache_folder())
+    yield cache
     yield _folder("data folder", data_folder())
-    yield _compiler()
+    if cache.verdict is not Verdict.FAIL:
+        yield _compiler(profile, cache_folder() / "objects")
     yield _board(profile)
     yield _emulators()
     yield _peers()
@@ -94,29 +97,26 @@ def _folder(check: str, folder: Path) -> Finding:
     return Finding(check, Verdict.OK, found)
 
 
-def _compiler() -> Finding:
+def _compiler(profile: BoardProfile, cache: Path) -> Finding:
+    """Builds a one-line library afresh, and calls it if it is for this machine."""
+    found = f"ziglang {_version_of('ziglang')}"
     try:
-        import ziglang
-
-        found = f"ziglang {_version_of('ziglang')}"
-        with tempfile.TemporaryDirectory(prefix="edgekit-doctor-") as folder:
-            program = Path(folder) / "program"
-            source = program.with_suffix(".c")
-            source.write_text(_PROGRAM)
-            zig = Path(ziglang.__file__).parent / "zig"
-            command = [str(zig), "cc", "-o", str(program), str(source)]
-            subprocess.run(command, check=True, capture_output=True, timeout=_COMPILE_SECONDS)
-            code = subprocess.run([str(program)], check=False, timeout=10).returncode
-    except subprocess.CalledProcessError as error:
-        lines = error.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
+        with tempfile.TemporaryDirectory(prefix="doctor-", dir=cache) as folder:
+            for name in ("zig", "zig-local"):  # the C library it has built before
+                (cache / name).mkdir(exist_ok=True)
+                (Path(folder) / name).symlink_to(cache / name)
+            library = Path(folder) / "doctor.so"
+            library.write_bytes(Toolchain(profile, Path(folder)).build([Unit("doctor", _SOURCE)]))
+            if profile.name != "local":
+                return Finding("compiler", Verdict.OK, f"{found} compiles C for {profile.name}")
+            caller = [sys.executable, "-I", "-S", "-c", _CALL, str(library)]
+            code = subprocess.run(caller, check=False, timeout=60).returncode
+    except (OSError, ImportError, EdgekitError, subprocess.SubprocessError) as error:
         mend = "pip install --force-reinstall ziglang==0.17.0"
-        return Finding("compiler", Verdict.FAIL, f"cannot compile C: {lines[0]}", mend)
-    except (ImportError, OSError, subprocess.SubprocessError) as error:
-        found = " ".join(str(error).split())
-        return Finding("compiler", Verdict.FAIL, found, "pip install ziglang==0.17.0")
-    if code != 42:
-        found = f"{found}: a compiled program ended with {code} instead of 42"
-        return Finding("compiler", Verdict.FAIL, found, "allow running programs from TMPDIR")
+        return Finding("compiler", Verdict.FAIL, " ".join(str(error).split()), mend)
+    if code != _ANSWER:
+        seen = f"{found}: what it compiled returned {code} instead of {_ANSWER}"
+        return Finding("compiler", Verdict.FAIL, seen, "allow running programs from the cache")
     return Finding("compiler", Verdict.OK, f"{found} compiles and runs C")
 
 

@@ -14,8 +14,12 @@ from typing import Any
 import pytest
 
 from edgekit.host.cli.main import main
+from edgekit.host.paths import cache_folder
 
 ROOT = Path(__file__).parents[2]
+# What the tests compile is kept where the user's compiles are, or every test would start anew.
+COMPILER_CACHE = cache_folder()
+COMPILER_CACHE.mkdir(parents=True, exist_ok=True)
 
 
 @dataclass(frozen=True)
@@ -44,10 +48,12 @@ class Outcome:
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory and an empty board `local`."""
-    folder = tmp_path / "work"
+    folder, data = tmp_path / "work", tmp_path / "home"
     folder.mkdir()
+    data.mkdir()
+    (data / "cache").symlink_to(COMPILER_CACHE)
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("EDGEKIT_HOME", str(data))
     return folder
 
 
