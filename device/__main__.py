@@ -180,12 +180,19 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _folder(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise argparse.ArgumentTypeError("expected a home directory, found none") from None
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="runtime.pyz", description="Releases and runs edgekit models here.")
     parser.add_argument(
         "--root",
-        type=Path,
-        default=Path.home() / ".edgekit",
+        type=_folder,
+        default="~/.edgekit",
         help="directory of the releases (~/.edgekit)",
     )
     commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)

@@ -14,6 +14,7 @@ from typing import Dict, FrozenSet, List, Optional
 
 _CPUINFO = Path("/proc/cpuinfo")
 _AT_HWCAP, _AT_HWCAP2 = 16, 26
+READ_VLENB = (0xC2202573, 0x00008067)  # csrr a0, vlenb; ret
 
 # Bit numbers of asm/hwcap.h, named as /proc/cpuinfo prints them. The kernel's auxiliary vector
 # is what this process may use; /proc/cpuinfo may be another CPU's under emulation.
@@ -106,8 +107,8 @@ def vlen_bits() -> Optional[int]:
 
 
 def _read_vlenb() -> int:
-    """Runs `csrr a0, vlenb; ret`, since the kernel tells the length in no file; 0 if refused."""
-    code = struct.pack("<II", 0xC2202573, 0x00008067)
+    """Runs READ_VLENB, since the kernel tells the length in no file; 0 if refused."""
+    code = struct.pack("<II", *READ_VLENB)
     page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     page.write(code)
     address = ctypes.addressof(ctypes.c_char.from_buffer(page))

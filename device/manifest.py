@@ -278,7 +278,7 @@ def _path(raw: object, where: str) -> str:
 
 def _tensor(raw: object, where: str) -> TensorSpec:
     keys = _keys(raw, where, ("name", "dtype", "shape", "scale", "zero_point"))
-    if keys["dtype"] not in BY_NAME:
+    if not isinstance(keys["dtype"], str) or keys["dtype"] not in BY_NAME:
         raise _bad(f"{where}.dtype", "one of " + ", ".join(BY_NAME), keys["dtype"])
     shape = _each(keys["shape"], f"{where}.shape", _whole)
     if len(shape) > _MAX_RANK or count(shape) > _MAX_BYTES:

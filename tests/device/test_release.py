@@ -200,7 +200,7 @@ def test_older_counter_needs_consent(store: Store, paper: MakeBundle, send: Send
 
 def test_too_little_memory(store: Store, paper: MakeBundle, send: Send) -> None:
     id_ = send(store, paper(arena_bytes=1 << 40))
-    with pytest.raises(IncompatibleError, match="expected 109951162.* bytes of free memory"):
+    with pytest.raises(IncompatibleError, match=r"expected 109951162.* bytes of free memory"):
         release.plan(store, id_)
 
 
@@ -233,9 +233,7 @@ def test_lock_of_a_killed_process_is_free(store: Store, two: tuple[str, str]) ->
     release.rollback(store)
 
 
-def test_old_transfers_go_and_fresh_ones_stay(
-    store: Store, paper: MakeBundle, send: Send
-) -> None:
+def test_old_transfers_go_and_fresh_ones_stay(store: Store, paper: MakeBundle, send: Send) -> None:
     stale, fresh = send(store, paper("stale")), send(store, paper("fresh"))
     os.utime(store.incoming / stale, (0, 0))
     apply(store, send(store, paper("new")))

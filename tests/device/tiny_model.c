@@ -1,8 +1,8 @@
 /* The smallest model: y = 2x + 1 in two operators, the 2 and the 1 from the weights file.
  *
  * Built with -D: TINY_ABI=n another ABI, TINY_MISSING="x" a CPU feature that is not there,
- * TINY_STATE y also counts its runs, TINY_WRONG a wrong output, TINY_CRASH and TINY_HANG in ek_run,
- * TINY_NAME="x" another model name.
+ * TINY_STATE y also counts its runs, TINY_WRONG a wrong output, TINY_FAIL, TINY_CRASH and
+ * TINY_HANG what ek_run does, TINY_NAME="x" another model name.
  */
 #include <stdlib.h>
 #include <time.h>
@@ -66,6 +66,9 @@ int ek_run(const ek_model *m, const void *const *in, void *const *out) {
     const float *weights = m->weights, *x = in[0];
     float *scaled = m->arena, *y = out[0];
     if ((uintptr_t)m->weights % 64 || (uintptr_t)m->arena % 64) return 1;
+#ifdef TINY_FAIL
+    return 3;
+#endif
 #ifdef TINY_CRASH
     abort();
 #endif

@@ -1,0 +1,46 @@
+"""What the CPU can do, read from the kernel's texts."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+from edgekit.device import features
+from edgekit.kb.board import cpu_flags, load_board
+
+
+def test_this_machine() -> None:
+    assert features.machine() == load_board("local").arch
+    assert features.features()
+    assert features.features() <= cpu_flags() | set("abcdefghijklmnopqrstuvwxyz")
+    assert set(load_board("local").features) <= features.features()
+    assert features.cores() == sorted(os.sched_getaffinity(0))
+    memory = features.memory_bytes()
+    assert memory.total is not None
+    assert memory.available is not None
+    assert 0 < memory.available <= memory.total
+
+
+def test_only_what_all_cores_have() -> None:
+    text = "processor: 0\nFeatures\t: fp asimd asimddp\n\nprocessor: 1\nFeatures\t: fp asimd\n"
+    assert features.parse_flags(text) == {"fp", "asimd"}
+    assert features.parse_flags("nothing") == set()
+
+
+def test_riscv_extensions() -> None:
+    text = "isa\t: rv64imafdcv_zba_zbb\nisa\t: rv64imafdcv_zba\n"
+    assert features.parse_riscv_isa(text) == {"zba"}
+
+
+def test_vector_length_is_asked_with_the_right_instructions(tmp_path: Path) -> None:
+    """The assembler agrees with the two words that _read_vlenb runs."""
+    source, target = tmp_path / "vlenb.s", tmp_path / "vlenb.o"
+    source.write_text(".option norvc\ncsrr a0, vlenb\nret\n")
+    command = [sys.executable, "-m", "ziglang", "cc", "-target", "riscv64-linux-gnu"]
+    command += ["-mcpu=baseline_rv64+v", "-c", "-o", str(target), str(source)]
+    environment = {"ZIG_GLOBAL_CACHE_DIR": str(tmp_path), "ZIG_LOCAL_CACHE_DIR": str(tmp_path)}
+    subprocess.run(command, check=True, env={**os.environ, **environment})
+    assert struct.pack("<II", *features.READ_VLENB) in target.read_bytes()

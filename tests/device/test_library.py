@@ -1,0 +1,162 @@
+"""A compiled model in this process: numbers, times, state, and what it refuses."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.device import features
+from edgekit.device.errors import DeviceError, IncompatibleError, InputError, TransferError
+from edgekit.device.library import Model, check_board, open_model
+from edgekit.device.manifest import BoardNeeds, Memory
+from edgekit.device.npz import Array
+from edgekit.host.bundle import Bundle
+
+Unpack = Callable[..., Path]
+X = Array("f32", (4,), struct.pack("<4f", 0, 1, 2, -3))
+
+
+@pytest.fixture
+def unpack(tmp_path: Path, tiny: Callable[..., Bundle]) -> Unpack:
+    """The files of a tiny bundle in a folder, as a release has them."""
+
+    def write(*defines: str) -> Path:
+        folder = tmp_path / "_".join(("model", *(d.split("=")[0] for d in defines)))
+        (folder / "golden").mkdir(parents=True)
+        for path, data in tiny(*defines).files.items():
+            (folder / path).write_bytes(data)
+        return folder
+
+    return write
+
+
+def values(array: Array) -> tuple[float, ...]:
+    return struct.unpack("<4f", array.data)
+
+
+def test_run_gives_outputs_and_times(unpack: Unpack) -> None:
+    outputs, times = Model(unpack()).run({"x": X})
+    assert (outputs["y"].dtype, outputs["y"].shape) == ("f32", (4,))
+    assert values(outputs["y"]) == (1, 3, 5, -5)
+    assert len(times.operators) == 2
+    assert 0 <= sum(times.operators) <= times.total
+
+
+def test_numpy_arrays_are_accepted(unpack: Unpack) -> None:
+    outputs, _ = Model(unpack()).run({"x": np.arange(8, dtype=np.float32)[::2]})
+    assert values(outputs["y"]) == (1, 5, 9, 13)
+
+
+def test_bench_times_every_run(unpack: Unpack) -> None:
+    model = Model(unpack())
+    model.set_inputs({"x": X})
+    times = model.bench(50)
+    assert len(times.totals) == len(times.operators) == 50
+    assert all(sum(row) <= total for row, total in zip(times.operators, times.totals, strict=True))
+
+
+def test_state_lives_from_run_to_run_until_reset(unpack: Unpack) -> None:
+    model = Model(unpack("TINY_STATE"))
+    first = values(model.run({"x": X})[0]["y"])
+    assert values(model.run({"x": X})[0]["y"]) == tuple(v + 1 for v in first)
+    model.reset()
+    assert values(model.run({"x": X})[0]["y"]) == first
+
+
+def test_two_models_do_not_share_state(unpack: Unpack) -> None:
+    folder = unpack("TINY_STATE")
+    one, two = Model(folder), Model(folder)
+    assert values(one.run({"x": X})[0]["y"]) == values(two.run({"x": X})[0]["y"])
+
+
+def test_threads(unpack: Unpack) -> None:
+    folder = unpack()
+    model = Model(folder, threads=3)
+    assert values(model.run({"x": X})[0]["y"]) == (1, 3, 5, -5)
+    model.close()
+    with pytest.raises(IncompatibleError, match="expected to start 1000 threads"):
+        Model(folder, threads=1000)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, "expected inputs x, found none"),
+        ({"X": X}, "expected inputs x, found X"),
+        ({"x": X, "z": X}, "expected inputs x, found x, z"),
+        ({"x": replace(X, dtype="s32")}, r"'x': expected f32 \[4\], found s32 \[4\]"),
+        ({"x": replace(X, shape=(2, 2))}, r"'x': expected f32 \[4\], found f32 \[2, 2\]"),
+        ({"x": np.zeros(4)}, r"expected f32 \[4\], found f64 \[4\]"),
+        ({"x": [0, 0, 0, 0]}, "expected an array, found list"),
+    ],
+)
+def test_wrong_inputs(unpack: Unpack, inputs: dict[str, Array], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Model(unpack()).run(inputs)
+
+
+def test_other_abi_and_missing_feature(unpack: Unpack) -> None:
+    with pytest.raises(IncompatibleError, match="expected ABI 1, found 7"):
+        Model(unpack("TINY_ABI=7"))
+    with pytest.raises(IncompatibleError, match="expected a CPU with flux, found one without"):
+        Model(unpack('TINY_MISSING="flux"'))
+
+
+def test_damaged_files(unpack: Unpack) -> None:
+    folder = unpack()
+    (folder / "weights.bin").write_bytes(bytes(7))
+    with pytest.raises(TransferError, match=r"weights\.bin: expected 8 bytes, found 7"):
+        Model(folder)
+    library = bytearray((folder / "model.so").read_bytes())
+    library[18:20] = struct.pack("<H", 8)
+    (folder / "model.so").write_bytes(library)
+    with pytest.raises(IncompatibleError, match="found one for ELF machine 8"):
+        Model(folder)
+    (folder / "model.so").write_bytes(b"#!/bin/sh")
+    with pytest.raises(TransferError, match=r"model\.so: expected a shared library"):
+        Model(folder)
+    (folder / "model.so").unlink()
+    with pytest.raises(TransferError, match="No such file"):
+        Model(folder)
+
+
+def test_library_of_something_else(unpack: Unpack) -> None:
+    folder = unpack()
+    whole = (folder / "model.so").read_bytes()
+    (folder / "model.so").write_bytes(whole.replace(b"ek_abi", b"no_abi"))
+    with pytest.raises(IncompatibleError, match=r"expected a compiled model, found .*ek_abi"):
+        Model(folder)
+
+
+def test_manifest_must_tell_of_the_same_model(unpack: Unpack, tiny: Callable[..., Bundle]) -> None:
+    folder, manifest = unpack(), tiny().manifest
+    assert open_model(folder, manifest).threads == 1
+    other = replace(manifest, memory=replace(manifest.memory, arena_bytes=128))
+    with pytest.raises(TransferError, match="expected the tensors and sizes of the manifest"):
+        open_model(folder, other)
+
+
+def test_board_is_checked_without_the_library() -> None:
+    memory = Memory(0, 0, 0)
+    fits = BoardNeeds("test", features.machine(), (), 0)
+    check_board(fits, memory)
+    check_board(replace(fits, vlen_bits=0), memory)
+    for needs, message in (
+        (replace(fits, machine="z80"), f"built for {features.machine()}, found one for z80"),
+        (replace(fits, features=("flux",)), "expected a CPU with flux, found one without flux"),
+    ):
+        with pytest.raises(IncompatibleError, match=message):
+            check_board(needs, memory)
+    with pytest.raises(IncompatibleError, match="bytes of free memory"):
+        check_board(fits, Memory(1 << 39, 1 << 39, 0))
+
+
+def test_a_failing_run_is_an_error(unpack: Unpack) -> None:
+    model = Model(unpack("TINY_FAIL"))
+    with pytest.raises(DeviceError, match="ek_run: expected 0, found 3"):
+        model.run({"x": X})

@@ -1,0 +1,126 @@
+"""The manifest: one canonical text, and nothing else is accepted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgekit.device.errors import InputError
+from edgekit.device.manifest import content_id, is_release_id, parse_manifest, safe_path
+from edgekit.host.bundle import Bundle
+
+MakeBundle = Callable[..., Bundle]
+Path = tuple[str | int, ...]
+
+
+@pytest.fixture(scope="module")
+def text(paper: MakeBundle) -> bytes:
+    return paper().manifest.to_json()
+
+
+def test_text_and_manifest_are_the_same(text: bytes) -> None:
+    manifest = parse_manifest(text)
+    assert manifest.to_json() == text
+    assert manifest.with_id() == manifest
+    assert manifest.id == content_id(json.loads(text))
+    assert is_release_id(manifest.id)
+
+
+def test_id_depends_on_everything(text: bytes) -> None:
+    manifest = parse_manifest(text)
+    assert replace(manifest, counter=manifest.counter + 1).with_id().id != manifest.id
+    with pytest.raises(InputError, match=f"id: expected .*, found {manifest.id}"):
+        parse_manifest(replace(manifest, counter=1).to_json())
+
+
+@pytest.mark.parametrize("wrong", [None, True, -1, 1.5, "", "\n", [], {}, [{}], 1 << 70])
+def test_wrong_type_anywhere_is_refused(text: bytes, wrong: Any) -> None:
+    for path in _paths(json.loads(text)):
+        document = json.loads(text)
+        before = _replace(document, path, wrong)
+        if before != wrong or type(before) is not type(wrong):
+            with pytest.raises(InputError):
+                parse_manifest(json.dumps(document).encode())
+
+
+def test_missing_and_unknown_keys_are_refused(text: bytes) -> None:
+    for path in _paths(json.loads(text)):
+        document = json.loads(text)
+        parent = _get(document, path[:-1])
+        if isinstance(parent, dict):
+            parent["unknown"] = parent.pop(path[-1])
+            with pytest.raises(InputError):
+                parse_manifest(json.dumps(document).encode())
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b"", "Expecting value"),
+        (b"\xff\xfe", "utf-8"),
+        (b"[]", "expected an object, found list"),
+        (b"[" * 100_000, "recursion"),
+        (b'{"a":1,"a":1}', "same key twice"),
+        (b'{"counter":NaN}', "the number NaN"),
+        (b" " * (5 << 20), "5242880 bytes"),
+    ],
+)
+def test_what_is_no_manifest(data: bytes, found: str) -> None:
+    with pytest.raises(InputError, match=found) as caught:
+        parse_manifest(data)
+    assert "\n" not in str(caught.value)
+
+
+def test_other_schema_is_named(text: bytes) -> None:
+    newer = text.replace(b"edgekit.bundle/1", b"edgekit.bundle/2")
+    with pytest.raises(InputError, match=r"expected edgekit\.bundle/1, found edgekit\.bundle/2"):
+        parse_manifest(newer)
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/a", "a/", "..", "a/../b", "./a", "a//b", "a\\b", "a\0", "é", ".a", "-a", "a\n",
+             "a/b/c/d/e", "a" * 65],
+)  # fmt: skip
+def test_unsafe_paths(path: str) -> None:
+    assert not safe_path(path)
+
+
+@given(st.data())
+def test_mutated_bytes_are_refused_in_one_line(paper: MakeBundle, data: st.DataObject) -> None:
+    mutated = bytearray(paper().manifest.to_json())
+    place = data.draw(st.integers(0, len(mutated) - 2))  # the last byte is a newline
+    mutated[place] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(InputError) as caught:
+        parse_manifest(bytes(mutated))
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+def _paths(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Every place in a document but its root."""
+    children: list[tuple[str | int, Any]] = []
+    if isinstance(value, dict):
+        children = list(value.items())
+    elif isinstance(value, list):
+        children = list(enumerate(value))
+    for key, child in children:
+        yield (*path, key)
+        yield from _paths(child, (*path, key))
+
+
+def _get(document: Any, path: Path) -> Any:
+    for key in path:
+        document = document[key]
+    return document
+
+
+def _replace(document: Any, path: Path, value: Any) -> Any:
+    parent = _get(document, path[:-1])
+    before, parent[path[-1]] = parent[path[-1]], value
+    return before

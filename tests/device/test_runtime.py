@@ -1,0 +1,152 @@
+"""The runtime as a board runs it: one .pyz, a bare interpreter, JSON documents."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.device.__main__ import main
+from edgekit.host.api import Device
+from edgekit.host.bundle import Bundle, runtime_pyz
+
+OLDEST = (3, 9)
+# EDGEKIT_PYTHONS may name more interpreters, separated by colons.
+PYTHONS = [sys.executable, *filter(None, os.environ.get("EDGEKIT_PYTHONS", "").split(":"))]
+X = np.array([1, 2, 3, 4], np.float32)
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    document: Any
+    stderr: str
+
+
+@pytest.fixture
+def root(tmp_path: Path, device: Device, tiny: Callable[..., Bundle]) -> Path:
+    """The directory of a board that runs the tiny model."""
+    device.deploy(tiny())
+    return tmp_path / "board"
+
+
+def call(root: Path, *arguments: str | Path, python: str = sys.executable) -> Answer:
+    """Runs the current release's runtime, far from the repository and with nothing set."""
+    command = [python, "-S", "-E", root / "current" / "runtime.pyz", "--root", root, *arguments]
+    done = subprocess.run(command, cwd="/", env={}, capture_output=True, text=True, check=False)
+    assert done.stdout.count("\n") == 1
+    return Answer(done.returncode, json.loads(done.stdout), done.stderr)
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_commands_need_only_the_standard_library(root: Path, python: str) -> None:
+    np.savez(root / "x.npz", x=X)
+    for arguments in (
+        ("probe",),
+        ("status",),
+        ("health",),
+        ("bench", "--count", "3"),
+        ("run", "--input", root / "x.npz", "--output", root / "y.npz"),
+    ):
+        answer = call(root, *arguments, python=python)
+        assert (answer.code, answer.stderr) == (0, "")
+        assert answer.document["schema"].startswith("edgekit.")
+    with np.load(root / "y.npz") as archive:
+        np.testing.assert_array_equal(archive["y"], 2 * X + 1)
+
+
+def test_numpy_and_host_are_never_imported(root: Path) -> None:
+    (root / "blocked" / "numpy").mkdir(parents=True)
+    (root / "blocked" / "numpy" / "__init__.py").write_text("raise SystemExit('numpy!')")
+    np.savez(root / "x.npz", x=X)
+    files = ["--input", str(root / "x.npz"), "--output", str(root / "y.npz")]
+    code = (
+        f"import sys; sys.path[:0] = [{str(root / 'blocked')!r}, "
+        f"{str(root / 'current' / 'runtime.pyz')!r}]\n"
+        "from edgekit.device.__main__ import main\n"
+        f"code = main(['--root', {str(root)!r}, 'run', *{files!r}])\n"
+        "assert not [m for m in sys.modules if m.startswith(('numpy', 'edgekit.host'))]\n"
+        "sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], check=False)
+    assert done.returncode == 0
+
+
+def test_probe_tells_of_this_machine(root: Path) -> None:
+    found = call(root, "probe").document
+    assert found["machine"] == os.uname().machine
+    assert found["cores"] == len(os.sched_getaffinity(0))
+    assert found["disk_free_bytes"] > 0
+    assert found["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_bench_document(root: Path) -> None:
+    found = call(root, "bench", "--count", "7", "--threads", "2").document
+    assert found["schema"] == "edgekit.bench.model/1"
+    assert (found["model"], found["threads"], found["arena_bytes"]) == ("tiny", 2, 64)
+    latency = found["latency_ms"]
+    assert latency["n"] == 7
+    assert 0 <= latency["p10"] <= latency["median"] <= latency["p90"]
+    assert [o["kernel"] for o in found["operators"]] == ["f32-mul", "f32-add"]
+    assert sum(o["share"] for o in found["operators"]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "kind", "message"),
+    [
+        ((), 2, "input", "required: command"),
+        (("nonsense",), 2, "input", "invalid choice: 'nonsense'"),
+        (("run", "--input", "/none.npz", "--output", "/x"), 2, "input", "No such file"),
+        (("bench", "--count", "-3"), 2, "input", "expected a positive whole number, found '-3'"),
+        (("apply", "../../etc"), 2, "input", "expected a release id of 16 hex digits"),
+        (("plan", "0" * 16), 6, "transfer", "expected a readable file"),
+        (("activate", "0" * 16), 6, "transfer", "expected a readable file"),
+        (("rollback",), 2, "input", "expected a previous release, found none"),
+        (("golden", "--folder", "/none"), 6, "transfer", "expected a readable file"),
+    ],
+)
+def test_errors_are_documents(
+    root: Path, arguments: tuple[str, ...], code: int, kind: str, message: str
+) -> None:
+    answer = call(root, *arguments)
+    assert (answer.code, answer.document["error"]["kind"]) == (code, kind)
+    assert message in answer.document["error"]["message"]
+    assert answer.stderr == ""
+
+
+def test_nothing_deployed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--root", str(tmp_path), "bench"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["message"].startswith("expected a deployed release, found none")
+
+
+def test_failing_system_calls_are_documents(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pending.json").write_text("{}")
+    (tmp_path / "lock").mkdir()
+    assert main(["--root", str(tmp_path), "status"]) == 6
+    out, err = capsys.readouterr()
+    assert "Is a directory" in json.loads(out)["error"]["message"]
+    assert err == ""
+
+
+def test_modules_are_all_in_the_archive_and_old_enough() -> None:
+    with zipfile.ZipFile(io.BytesIO(runtime_pyz())) as archive:
+        names = archive.namelist()
+        for name in names:
+            ast.parse(archive.read(name), name, feature_version=OLDEST)
+    package = Path(__file__).parents[2] / "device"
+    modules = [f"edgekit/device/{p.name}" for p in sorted(package.glob("*.py"))]
+    assert names == ["__main__.py", "edgekit/", "edgekit/device/", *modules]

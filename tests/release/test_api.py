@@ -1,0 +1,43 @@
+"""The names a user imports from edgekit.host."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import edgekit.host
+from edgekit.host import connect
+from edgekit.host.errors import InputError
+
+
+def test_local_board_lives_under_edgekit_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
+    assert connect().status().current is None
+    assert (tmp_path / "home" / "boards" / "local").is_dir()
+
+
+def test_boards_that_cannot_be_reached() -> None:
+    with pytest.raises(InputError, match="found the profile 'a57'; only 'local' can be deployed"):
+        connect("a57")
+    with pytest.raises(InputError, match="expected a known board, found 'nosuch'"):
+        connect("nosuch")
+
+
+def test_unknown_profile_for_compiling() -> None:
+    with pytest.raises(InputError, match=r"expected a board profile .* found 'nosuch'"):
+        edgekit.host.compile_model("x.tflite", board="nosuch")
+
+
+def test_names_come_when_they_are_used() -> None:
+    code = (
+        "import sys, edgekit.host as h; assert 'numpy' not in sys.modules\n"
+        "assert all(getattr(h, n) for n in h.__all__) and 'numpy' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        edgekit.host.nonsense  # noqa: B018
