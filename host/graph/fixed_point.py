@@ -11,16 +11,16 @@ import numpy as np
 
 from edgekit.host.graph.quantization import (
     I64,
-    Multiplier,
     code_range,
     doubling_high_multiply,
     multiplier_of,
-    quantize_multiplier,
     rounding_shift,
     scale_of,
     zero_point_of,
 )
 from edgekit.host.graph.types import Array, Tensor
+
+FRACTION_SCALE = 1 / 256  # of the 8-bit outputs of logistic and softmax
 
 _ONE = 2**31 - 1  # 1.0 in Q0, saturated
 _MIN = -(2**31)
@@ -82,7 +82,8 @@ def one_over_one_plus(a: I64) -> I64:
 
 
 def _saturating_left(x: I64, bits: int) -> I64:
-    return np.clip(x << bits, _MIN, _ONE)
+    shifted: I64 = np.clip(x << bits, _MIN, _ONE)
+    return shifted
 
 
 def logistic_s8(x: Array, x_tensor: Tensor, out: Tensor) -> Array:
@@ -106,16 +107,14 @@ def _input_radius(integer_bits: int, left_shift: int) -> int:
     return math.floor(largest / 2.0**left_shift)
 
 
-def softmax_multiplier(x: Tensor, beta: float) -> Multiplier:
-    """Factor from differences of stored values to Q5."""
-    real = min(beta * scale_of(x) * (1 << (31 - _SOFTMAX_DIFF_BITS)), 2.0**31 - 1.0)
-    multiplier, shift = quantize_multiplier(real)
-    return Multiplier(np.array([multiplier], np.int32), np.array([shift], np.int32))
+def softmax_factor(x: Tensor, beta: float) -> float:
+    """Real factor from differences of stored values to Q5."""
+    return beta * scale_of(x) * (1 << (31 - _SOFTMAX_DIFF_BITS))
 
 
 def softmax_8bit(x: Array, x_tensor: Tensor, out: Tensor, beta: float) -> Array:
     """Softmax over the last axis; the output's scale is 1/256 from the smallest code."""
-    factor = softmax_multiplier(x_tensor, beta)
+    factor = multiplier_of(softmax_factor(x_tensor, beta))
     smallest = -_input_radius(_SOFTMAX_DIFF_BITS, int(factor.shift[0]))
     wide = x.astype(np.int64)
     difference = wide - wide.max(axis=-1, keepdims=True)

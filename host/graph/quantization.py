@@ -46,7 +46,8 @@ class Multiplier:
         """x (integers that fit int32) times the factor, to nearest, halves up."""
         right = 31 - self.shift.astype(np.int64)
         product = x.astype(np.int64) * self.multiplier
-        return (product + (np.int64(1) << (right - 1))) >> right
+        rounded: I64 = (product + (np.int64(1) << (right - 1))) >> right
+        return rounded
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
@@ -80,7 +81,8 @@ def doubling_high_multiply(a: Array, b: Array | int) -> I64:
     high = nudged >> 31
     # C divides towards zero: add one where a negative dividend leaves a remainder.
     high += (nudged < 0) & ((nudged & _I32_MAX) != 0)
-    return np.minimum(high, _I32_MAX)
+    capped: I64 = np.minimum(high, _I32_MAX)
+    return capped
 
 
 def rounding_shift(x: I64, exponent: I64 | int) -> I64:
@@ -95,7 +97,9 @@ def rounding_shift(x: I64, exponent: I64 | int) -> I64:
 def round_half_away(x: Array) -> Array:
     """Nearest integer, halves away from zero (C's `round`), in the dtype of x."""
     whole = np.trunc(x)
-    return whole + np.where(np.abs(x - whole) >= 0.5, np.copysign(1, x), 0).astype(x.dtype)
+    step = np.where(np.abs(x - whole) >= 0.5, np.copysign(1, x), 0)
+    rounded: Array = whole + step.astype(x.dtype)
+    return rounded
 
 
 def code_range(dtype: DType) -> tuple[int, int]:
@@ -125,7 +129,7 @@ def activation_range(activation: Activation, y: Tensor) -> tuple[int, int]:
     scale, zero = np.float32(scale_of(y)), zero_point_of(y)
 
     def code(real: float) -> int:
-        return zero + int(round_half_away(np.float32(real) / scale))
+        return zero + int(round_half_away(np.asarray(np.float32(real) / scale)))
 
     lower, upper = activation.bounds
     if not math.isinf(lower):

@@ -87,7 +87,7 @@ def quantize_symmetric(x: F32) -> QuantizedRows:
     """Each image (or row) of x to s8 in [−127, 127] by its largest magnitude, in f32."""
     flat = x.reshape(x.shape[0], -1)
     largest = np.abs(flat).max(axis=1, keepdims=True)
-    safe = np.where(largest == 0, np.float32(127), largest)
+    safe = np.where(largest == 0, np.float32(127), largest).astype(np.float32)
     scaled = round_half_away(flat * (np.float32(127) / safe))
     codes = np.clip(scaled, -127, 127).astype(np.int32)
     return QuantizedRows(codes.reshape(x.shape), (safe / np.float32(127))[:, 0])

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.host.graph.types import Array, Padding, ShapeError
+from edgekit.host.graph.types import Array, Padding, Shape, ShapeError
 
 _PADDING_LIMIT = 1 << 16
 
 Pair = tuple[int, int]
+
+
+def image_size(shape: Shape) -> Pair:
+    """Height and width of an NHWC image or OHWI weights."""
+    return shape[1], shape[2]
 
 
 def span(window: Pair, dilation: Pair) -> Pair:

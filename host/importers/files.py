@@ -7,10 +7,20 @@ from pathlib import Path
 from edgekit.host.errors import InputError
 
 _SIZE_LIMIT = 2 << 30
+_START = 64
 
 
 def read_model_file(path: Path) -> bytes:
     """The content of a model file. Raises `InputError` if there is none or it is too large."""
+    return _read(path, _SIZE_LIMIT)
+
+
+def read_start(path: Path) -> bytes:
+    """The first bytes of a model file. Raises `InputError` as `read_model_file` does."""
+    return _read(path, _START)
+
+
+def _read(path: Path, count: int) -> bytes:
     try:
         if path.is_dir():
             raise InputError(f"{path}: expected a model file, found a directory")
@@ -19,9 +29,10 @@ def read_model_file(path: Path) -> bytes:
         size = path.stat().st_size
         if size > _SIZE_LIMIT:
             raise InputError(f"{path}: expected at most {_SIZE_LIMIT} bytes, found {size}")
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(count)
     except OSError as error:
-        raise InputError(f"{path}: the model cannot be read: {error.strerror}") from error
+        raise InputError(f"{path}: expected a readable file, found: {error.strerror}") from error
     if not content:
         raise InputError(f"{path}: expected a model, found an empty file; fetch it again")
     return content

@@ -1,6 +1,7 @@
 """TensorFlow Lite files → `Graph`.
 
     file ─ tflite_schema ─► records ─ this file ─► Graph
+                                       │ tensors: tflite_tensors
                                        │ per operator: tflite_operators (row), Operator.infer
 
 Shapes come from `Operator.infer`, never from the file (TensorFlow Lite ignores those too), but
@@ -10,27 +11,17 @@ become `Graph.states` with the values that the CALL_ONCE subgraph assigns.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import run_node
-from edgekit.host.graph.types import (
-    Array,
-    DType,
-    Graph,
-    Node,
-    Operator,
-    Shape,
-    ShapeError,
-    State,
-    Tensor,
-)
+from edgekit.host.graph.types import Array, DType, Graph, Node, Operator, ShapeError, State, Tensor
 from edgekit.host.importers.files import read_model_file
 from edgekit.host.importers.tflite_call import Call
-from edgekit.host.importers.tflite_names import NodeNames, tensor_names
+from edgekit.host.importers.tflite_checks import check_quantized
+from edgekit.host.importers.tflite_names import NodeNames
 from edgekit.host.importers.tflite_operators import (
     ASSIGN,
     DENSIFY,
@@ -45,27 +36,14 @@ from edgekit.host.importers.tflite_schema import (
     FileModel,
     FileOperator,
     FileSubgraph,
-    FileTensor,
-    printable,
     read_model,
 )
-from edgekit.host.importers.tflite_sparse import to_dense
+from edgekit.host.importers.tflite_tensors import TensorTable
 
 __all__ = ["graph_from_tflite", "import_tflite", "supported_operators"]
 
-_BYTES_LIMIT = 1 << 30  # of all activations together, and of densified weights
 _KNOWN_LIMIT = 64  # elements of the shape vectors that are computed while importing
-
-_DTYPES = {
-    "FLOAT32": DType.F32,
-    "FLOAT16": DType.F16,
-    "INT8": DType.I8,
-    "UINT8": DType.U8,
-    "INT16": DType.I16,
-    "INT32": DType.I32,
-    "INT64": DType.I64,
-    "BOOL": DType.BOOL,
-}
+_WEIGHTED = ops.Conv2D | ops.DepthwiseConv2D | ops.TransposeConv2D | ops.FullyConnected
 
 
 def import_tflite(path: Path) -> Graph:
@@ -102,58 +80,61 @@ class _SubgraphImport:
     def __init__(self, model: FileModel, graph: FileSubgraph) -> None:
         self._model = model
         self._graph = graph
-        self._names = tensor_names(graph)
-        self._node_names = NodeNames(set(self._names))
-        self._tensors: dict[int, Tensor] = {}  # available ones: constant, input or produced
+        self._tensors = TensorTable(graph)
+        self._node_names = NodeNames()
         self._known: dict[int, Array] = {}  # values of small computed tensors
         self._handles: dict[int, str] = {}  # resource tensor → state
         self._states: dict[str, State] = {}
         self._nodes: list[Node] = []
-        self._bytes = 0
 
     def run(self, name: str) -> Graph:
-        graph = self._graph
+        graph, tensors = self._graph, self._tensors
         if not graph.outputs:
             raise InputError("expected a model with outputs, found none")
         for ends, word in ((graph.inputs, "inputs"), (graph.outputs, "outputs")):
             if len(set(ends)) != len(ends):
-                raise InputError(f"expected distinct {word}, found tensor listed twice: {ends}")
+                raise InputError(f"expected distinct {word}, found a tensor listed twice")
         for index in graph.inputs:
-            self._add_input(index)
+            if tensors.has_value(index):
+                raise InputError(f"input {tensors.shown(index)}: expected no value, found one")
+            tensors.add(index, tensors.source(index).shape, tensors.dtype(index))
         for operator in graph.operators:
             try:
                 self._add_operator(operator)
             except (ShapeError, InputError) as error:
                 raise InputError(f"operator {operator.index} ({operator.name}): {error}") from error
         for index in graph.outputs:
-            self._available(index)
-        names = self._names
+            tensors.get(index)
         return Graph(
             name,
-            {t.name: t for t in self._tensors.values()},
+            tensors.readable(),
             tuple(self._nodes),
-            tuple(names[i] for i in graph.inputs),
-            tuple(names[i] for i in graph.outputs),
+            tuple(tensors.name(i) for i in graph.inputs),
+            tuple(tensors.name(i) for i in graph.outputs),
             self._states,
         )
 
-    def _add_input(self, index: int) -> None:
-        source = self._file_tensor(index)
-        if source.data is not None:
-            raise InputError(f"input {self._shown(index)}: expected a variable, found a constant")
-        dtype = self._dtype(index)
-        if any(d < 1 for d in source.shape):
-            raise InputError(
-                f"input {self._shown(index)}: expected a shape of positive sizes, "
-                f"found {list(source.shape)}"
-            )
-        self._add(index, source.shape, dtype)
+    def assigned(self) -> dict[str, State]:
+        """The constants that an initial subgraph assigns; it must hold nothing else."""
+        for operator in self._graph.operators:
+            if operator.name == VAR_HANDLE:
+                self._add_handle(operator)
+            elif operator.name == ASSIGN:
+                (handle, source), _ = _arity(operator, 2, 0)
+                name, value = self._handles.get(handle), self._tensors.get(source).data
+                if value is None or name is None or name in self._states:
+                    raise InputError("expected each variable to be set once, to a constant")
+                self._states[name] = State(name, value)
+            else:
+                raise InputError(f"expected variables set to constants, found {operator.name}")
+        return self._states
 
     def _add_operator(self, operator: FileOperator) -> None:
-        for index in operator.outputs:
-            if index in self._tensors or self._file_tensor(index).data is not None:
+        outputs = operator.outputs
+        for index in outputs:
+            if self._tensors.has_value(index) or index in self._handles or outputs.count(index) > 1:
                 raise InputError(
-                    f"expected a fresh tensor as output, found {self._shown(index)}, "
+                    f"expected to write each tensor once, found {self._tensors.shown(index)}, "
                     "which already has a value"
                 )
         if operator.name in STRUCTURAL:
@@ -162,194 +143,117 @@ class _SubgraphImport:
         row = ROWS[operator.name]
         if row.options != "NONE" and operator.options_type not in ("NONE", row.options):
             raise InputError(f"expected {row.options}, found {operator.options_type}")
-        if not operator.outputs:
+        if not outputs:
             raise InputError("expected an output, found none")
-        tensors = [None if i == -1 else self._available(i) for i in operator.inputs]
+        tensors = [None if i == -1 else self._tensors.get(i) for i in operator.inputs]
         values = [None if i == -1 else self._value(i) for i in operator.inputs]
-        first = operator.outputs[0]
-        call = Call(operator, tensors, values, self._file_tensor(first).shape, self._dtype(first))
+        op = row.build(Call(operator, tensors, values, self._tensors.dtype(outputs[0])))
         picked = range(len(operator.inputs)) if row.inputs is None else row.inputs
         inputs = [operator.inputs[i] for i in picked if i < len(operator.inputs)]
-        self._add_node(operator, row.build(call), inputs)
+        self._add_node(operator, op, inputs)
 
     def _add_node(self, operator: FileOperator, op: Operator, inputs: Sequence[int]) -> None:
-        ins = [None if i == -1 else self._available(i) for i in inputs]
+        tensors = self._tensors
+        ins = [None if i == -1 else tensors.get(i) for i in inputs]
         inferred = op.infer(ins)
         if len(inferred) != len(operator.outputs):
             raise InputError(f"expected {len(inferred)} outputs, found {len(operator.outputs)}")
+        fixed = all(i == -1 or tensors.is_fixed(i) for i in inputs)
+        fixed = fixed and not isinstance(op, ops.ReadState)
+        if isinstance(op, _WEIGHTED) and not all(
+            i == -1 or tensors.is_fixed(i) for i in inputs[1:]
+        ):
+            raise InputError("expected constant weights and bias, found computed ones")
         for index, (shape, dtype) in zip(operator.outputs, inferred, strict=True):
-            if dtype is not self._dtype(index):
+            if dtype is not tensors.dtype(index):
                 raise InputError(
-                    f"expected an output of type {dtype.value}, "
-                    f"found {self._file_tensor(index).type}"
+                    f"expected an output of type {dtype.value}, found {tensors.dtype(index).value}"
                 )
-            self._add(index, shape, dtype)
-        outputs = tuple(self._names[i] for i in operator.outputs)
-        node = Node(
-            self._node_names.of(op.kind, operator.index, outputs),
-            op,
-            tuple(None if i == -1 else self._names[i] for i in inputs),
-            outputs,
-        )
+            tensors.add(index, shape, dtype, fixed)
+        outs = [tensors.get(i) for i in operator.outputs]
+        check_quantized(op, ins, outs)
+        outputs = tuple(t.name for t in outs)
+        name = self._node_names.of(op.kind, operator.index, outputs)
+        node = Node(name, op, tuple(None if t is None else t.name for t in ins), outputs)
         self._nodes.append(node)
         self._compute_if_small(node, operator, inputs)
 
     def _compute_if_small(self, node: Node, operator: FileOperator, inputs: Sequence[int]) -> None:
         """Follows SHAPE → STRIDED_SLICE → PACK, so that RESHAPE finds its shape."""
-        everything = [self._tensors[i] for i in (*inputs, *operator.outputs) if i != -1]
-        is_shape = isinstance(node.op, ops.ShapeOf)
-        values = {self._names[i]: v for i in inputs if (v := self._value(i)) is not None}
-        if not is_shape and (
-            len(values) < len(inputs)
-            or any(t.elements > _KNOWN_LIMIT or t.dtype is not DType.I32 for t in everything)
-        ):
+        if isinstance(node.op, ops.ReadState | ops.WriteState):
             return
-        tensors = {t.name: t for t in everything}
-        results = run_node(node, tensors, values)
+        ins = [self._tensors.get(i) for i in inputs if i != -1]
+        outs = [self._tensors.get(i) for i in operator.outputs]
+        values = {self._tensors.name(i): v for i in inputs if (v := self._value(i)) is not None}
+        if not isinstance(node.op, ops.ShapeOf) and not _is_known(ins, outs, values.keys()):
+            return
+        results = run_node(node, {t.name: t for t in (*ins, *outs)}, values)
         self._known.update(zip(operator.outputs, results, strict=True))
+
+    def _value(self, index: int) -> Array | None:
+        return self._known.get(index, self._tensors.get(index).data)
 
     def _add_structural(self, operator: FileOperator) -> None:
         if operator.name == VAR_HANDLE:
-            (output,) = self._arity(operator, 0, 1)[1]
-            self._handles[output] = _state_name(operator)
+            self._add_handle(operator)
         elif operator.name == ONCE:
-            self._states.update(self._initial_states(operator))
+            self._add_initial_states(operator)
         elif operator.name == DENSIFY:
-            (source,), (output,) = self._arity(operator, 1, 1)
-            dense = self._available(source)
-            if dense.data is None:
-                raise InputError("expected a constant, found a computed tensor")
-            self._tensors[output] = Tensor(
-                self._names[output], dense.shape, dense.dtype, dense.quant, dense.data, dense.sparse
-            )
+            (source,), (output,) = _arity(operator, 1, 1)
+            self._tensors.alias(output, source)
         elif operator.name == READ:
-            (handle,), (output,) = self._arity(operator, 1, 1)
+            (handle,), (output,) = _arity(operator, 1, 1)
             state = self._state(handle)
-            dtype = self._dtype(output)
+            dtype = self._tensors.dtype(output)
             if state.initial.dtype != dtype.numpy:
                 raise InputError(
                     f"expected a variable of type {dtype.value}, found {state.initial.dtype}"
                 )
             self._add_node(operator, ops.ReadState(state.name, state.initial.shape, dtype), ())
         else:
-            (handle, value), _ = self._arity(operator, 2, 0)
-            state, tensor = self._state(handle), self._available(value)
+            (handle, value), _ = _arity(operator, 2, 0)
+            state, tensor = self._state(handle), self._tensors.get(value)
             if (tensor.shape, tensor.dtype.numpy) != (state.initial.shape, state.initial.dtype):
                 raise InputError(
-                    f"expected a value of shape {list(state.initial.shape)}, "
+                    f"expected a value of {state.initial.dtype}{list(state.initial.shape)}, "
                     f"found {tensor.dtype.value}{list(tensor.shape)}"
                 )
             self._add_node(operator, ops.WriteState(state.name), (value,))
 
-    def _initial_states(self, operator: FileOperator) -> dict[str, State]:
-        number = operator.option("InitSubgraphIndex")
-        if not 0 < number < len(self._model.subgraphs):
-            raise InputError(f"expected an initial subgraph, found number {number}")
-        init = _SubgraphImport(self._model, self._model.subgraphs[number])
-        return init.assigned()
+    def _add_handle(self, operator: FileOperator) -> None:
+        _, (output,) = _arity(operator, 0, 1)
+        self._tensors.source(output)
+        self._handles[output] = operator.option_text("SharedName") or f"state_{output}"
 
-    def assigned(self) -> dict[str, State]:
-        """The constants that an initial subgraph assigns; it must hold nothing else."""
-        states: dict[str, State] = {}
-        for operator in self._graph.operators:
-            if operator.name == VAR_HANDLE:
-                (output,) = self._arity(operator, 0, 1)[1]
-                self._handles[output] = _state_name(operator)
-            elif operator.name == ASSIGN:
-                (handle, source), _ = self._arity(operator, 2, 0)
-                value = self._available(source).data
-                if value is None or handle not in self._handles:
-                    raise InputError("expected variables set to constants by the first subgraph")
-                states[self._handles[handle]] = State(self._handles[handle], value)
-            else:
-                raise InputError(
-                    f"expected variables set to constants, found {operator.name} in the "
-                    "initial subgraph"
-                )
-        return states
+    def _add_initial_states(self, operator: FileOperator) -> None:
+        number = operator.option("InitSubgraphIndex")
+        if not 0 < number < len(self._model.subgraphs) or self._states:
+            raise InputError(f"expected one initial subgraph, found number {number}")
+        initial = _SubgraphImport(self._model, self._model.subgraphs[number])
+        self._states.update(initial.assigned())
 
     def _state(self, handle: int) -> State:
         name = self._handles.get(handle)
         if name is None:
-            raise InputError(f"expected a variable, found {self._shown(handle)}")
+            raise InputError(f"expected a variable, found {self._tensors.shown(handle)}")
         if name not in self._states:
             raise InputError(f"expected variable {name} to have an initial value, found none")
         return self._states[name]
 
-    def _arity(
-        self, operator: FileOperator, inputs: int, outputs: int
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        if (len(operator.inputs), len(operator.outputs)) != (inputs, outputs):
-            raise InputError(
-                f"expected {inputs} inputs and {outputs} outputs, "
-                f"found {len(operator.inputs)} and {len(operator.outputs)}"
-            )
-        return operator.inputs, operator.outputs
 
-    def _file_tensor(self, index: int) -> FileTensor:
-        count = len(self._graph.tensors)
-        if not 0 <= index < count:
-            raise InputError(f"expected a tensor from 0 to {count - 1}, found {index}")
-        return self._graph.tensors[index]
-
-    def _dtype(self, index: int) -> DType:
-        name = self._file_tensor(index).type
-        if name not in _DTYPES:
-            raise InputError(f"{self._shown(index)}: type {name} is not supported")
-        return _DTYPES[name]
-
-    def _shown(self, index: int) -> str:
-        return f"tensor {index} ({printable(self._graph.tensors[index].name[:200])})"
-
-    def _value(self, index: int) -> Array | None:
-        return self._known.get(index, self._available(index).data)
-
-    def _available(self, index: int) -> Tensor:
-        """A tensor that may be read; constants enter the graph when first used."""
-        source = self._file_tensor(index)
-        if index not in self._tensors:
-            if source.data is None:
-                raise InputError(
-                    f"expected {self._shown(index)} to be a constant, an input or the output of "
-                    "an earlier operator, found none of these"
-                )
-            self._tensors[index] = self._constant(index, source, source.data)
-        return self._tensors[index]
-
-    def _constant(self, index: int, source: FileTensor, raw: Array) -> Tensor:
-        dtype, shape, sparsity = self._dtype(index), source.shape, source.sparsity
-        if any(d < 0 for d in shape):
-            raise InputError(f"{self._shown(index)}: expected sizes from 0, found {list(shape)}")
-        size = math.prod(shape) * dtype.bytes
-        stored = raw.size if sparsity is None else raw.size - raw.size % dtype.bytes
-        if (sparsity is None and raw.size != size) or stored != raw.size:
-            raise InputError(
-                f"{self._shown(index)}: expected {size} bytes for {dtype.value}{list(shape)}, "
-                f"found {raw.size}"
-            )
-        values = raw.view(dtype.numpy) if raw.flags.c_contiguous else raw
-        if sparsity is not None:
-            self._charge(size)
-            values = to_dense(values, shape, sparsity)
-        data = values.reshape(shape)
-        data.flags.writeable = False
-        quant = source.quant if dtype in (DType.I8, DType.U8, DType.I16, DType.I32) else None
-        return Tensor(self._names[index], shape, dtype, quant, data, sparsity is not None)
-
-    def _add(self, index: int, shape: Shape, dtype: DType) -> None:
-        quant = self._file_tensor(index).quant if dtype is not DType.F32 else None
-        if dtype.is_quantized and (quant is None or quant.per_channel):
-            raise InputError(f"{self._shown(index)}: expected one scale, found none or many")
-        self._charge(math.prod(shape) * dtype.bytes)
-        self._tensors[index] = Tensor(self._names[index], shape, dtype, quant)
-
-    def _charge(self, size: int) -> None:
-        self._bytes += size
-        if self._bytes > _BYTES_LIMIT:
-            raise InputError(
-                f"expected activations of at most {_BYTES_LIMIT >> 20} MiB in total, found more"
-            )
+def _is_known(ins: list[Tensor], outs: list[Tensor], known: Set[str]) -> bool:
+    """Whether results are a few integers that follow from known ones."""
+    small = all(t.elements <= _KNOWN_LIMIT and t.dtype is DType.I32 for t in (*ins, *outs))
+    return small and all(t.name in known for t in ins)
 
 
-def _state_name(operator: FileOperator) -> str:
-    return operator.option_text("SharedName") or f"state_{operator.index}"
+def _arity(
+    operator: FileOperator, inputs: int, outputs: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The operator's inputs and outputs, which must be as many."""
+    if (len(operator.inputs), len(operator.outputs)) != (inputs, outputs):
+        raise InputError(
+            f"expected {inputs} inputs and {outputs} outputs, "
+            f"found {len(operator.inputs)} and {len(operator.outputs)}"
+        )
+    return operator.inputs, operator.outputs

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.host.graph.types import Activation, Array, DType, Padding, Shape, ShapeError, Tensor
+from edgekit.host.graph.types import Activation, Array, DType, Padding, ShapeError, Tensor
 from edgekit.host.graph.windows import Pair
 from edgekit.host.importers.tflite_schema import FileOperator
 
@@ -33,7 +33,6 @@ class Call:
     operator: FileOperator
     tensors: Sequence[Tensor | None]
     values: Sequence[Array | None]
-    out_shape: Shape
     out_dtype: DType
 
     def tensor(self, index: int, name: str) -> Tensor:
@@ -83,7 +82,14 @@ class Call:
 
     def padding(self, size: Pair, window: Pair, stride: Pair) -> Padding:
         """Explicit padding of a (dilated) window over an image of `size`."""
-        return explicit_padding(self.option("Padding"), size, window, stride)
+        kind = self.option("Padding")
+        if kind == _VALID:
+            return Padding()
+        if kind != _SAME:
+            raise ShapeError(f"expected padding SAME or VALID, found number {kind}")
+        top, bottom = _same(size[0], window[0], stride[0])
+        left, right = _same(size[1], window[1], stride[1])
+        return Padding(top, bottom, left, right)
 
     def axis(self, axis: int, rank: int) -> int:
         """`axis` counted from the front; negative ones count from the back."""
@@ -98,17 +104,7 @@ def _positive(name: str, height: int, width: int) -> Pair:
     return height, width
 
 
-def explicit_padding(kind: int, size: Pair, window: Pair, stride: Pair) -> Padding:
-    """TFLite's SAME (output ⌈size/stride⌉, the odd pixel below and right) or VALID padding."""
-    if kind == _VALID:
-        return Padding()
-    if kind != _SAME:
-        raise ShapeError(f"expected padding SAME or VALID, found number {kind}")
-    top, bottom = _same(size[0], window[0], stride[0])
-    left, right = _same(size[1], window[1], stride[1])
-    return Padding(top, bottom, left, right)
-
-
 def _same(size: int, window: int, stride: int) -> Pair:
+    """TFLite's SAME: the output has ⌈size/stride⌉ pixels, the odd padding comes last."""
     total = max((-(-size // stride) - 1) * stride + window - size, 0)
     return total // 2, total - total // 2

@@ -13,7 +13,7 @@ def tensor_names(graph: FileSubgraph) -> list[str]:
     ends = dict.fromkeys((*graph.inputs, *graph.outputs))
     count = len(graph.tensors)
     order = [*(i for i in ends if 0 <= i < count), *(i for i in range(count) if i not in ends)]
-    taken: set[str] = set()
+    taken: dict[str, int] = {}
     names = [""] * count
     for index in order:
         name = graph.tensors[index].name
@@ -25,19 +25,20 @@ def tensor_names(graph: FileSubgraph) -> list[str]:
 class NodeNames:
     """Gives each node its output's name if that is short, else its kind and number."""
 
-    def __init__(self, tensors: set[str]) -> None:
-        self._tensors = tensors
-        self._taken: set[str] = set()
+    def __init__(self) -> None:
+        self._taken: dict[str, int] = {}
 
     def of(self, kind: str, index: int, outputs: tuple[str, ...]) -> str:
         short = outputs and len(outputs[0]) <= _NODE_NAME_LIMIT and outputs[0].isascii()
-        return _unique(outputs[0] if short else f"{kind}_{index}", self._taken)
+        own = short and not outputs[0].startswith("tensor_")
+        return _unique(outputs[0] if own else f"{kind}_{index}", self._taken)
 
 
-def _unique(name: str, taken: set[str]) -> str:
-    """`name`, or with a number behind it if another has it; adds it to `taken`."""
-    candidate, number = name, 2
+def _unique(name: str, taken: dict[str, int]) -> str:
+    """`name`, or with a number behind it if another has it; `taken` counts uses of each name."""
+    candidate = name
     while candidate in taken:
-        candidate, number = f"{name}_{number}", number + 1
-    taken.add(candidate)
+        taken[name] += 1
+        candidate = f"{name}_{taken[name]}"
+    taken[candidate] = 1
     return candidate

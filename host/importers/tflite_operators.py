@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Activation, DType, Operator, ShapeError
+from edgekit.host.graph.types import Activation, DType, Operator, Padding, ShapeError
 from edgekit.host.graph.windows import Pair, span
-from edgekit.host.importers.tflite_call import Call, explicit_padding
+from edgekit.host.importers.tflite_call import Call
 
-TRANSPOSE_BIAS = "CUSTOM:Convolution2DTransposeBias"
+_CUSTOM_SAME, _CUSTOM_VALID = 1, 2
+_TRANSPOSE_BIAS = "CUSTOM:Convolution2DTransposeBias"
 
 
 @dataclass(frozen=True)
@@ -70,13 +71,17 @@ def _transpose_conv_bias(call: Call) -> Operator:
     kind, height, width = struct.unpack("<3i", call.operator.custom_options)
     if height < 1 or width < 1:
         raise ShapeError(f"expected a stride of at least 1, found {height}x{width}")
-    rows, columns = _image(call, 0)
-    window = _window(call)
-    size = (rows * height, columns * width)
-    if kind == 2:
-        size = ((rows - 1) * height + window[0], (columns - 1) * width + window[1])
-    padding = explicit_padding(kind - 1, size, window, (height, width))
-    return ops.TransposeConv2D((height, width), padding, size)
+    if kind not in (_CUSTOM_SAME, _CUSTOM_VALID):
+        raise ShapeError(f"expected padding SAME or VALID, found number {kind}")
+    stride, size, window = (height, width), _image(call, 0), _window(call)
+    borders: list[int] = []
+    out: list[int] = []
+    for pixels, taps, step in zip(size, window, stride, strict=True):
+        # MediaPipe's own rule for SAME: not the one of TRANSPOSE_CONV for odd images.
+        cut = max(taps - (pixels - 1) % step - 1, 0) if kind == _CUSTOM_SAME else 0
+        borders += [cut // 2, cut - cut // 2]
+        out.append((pixels - 1) * step + taps - cut)
+    return ops.TransposeConv2D(stride, Padding(*borders), (out[0], out[1]))
 
 
 def _fully_connected(call: Call) -> Operator:
@@ -282,7 +287,7 @@ ROWS: dict[str, Row] = {
     "BATCH_TO_SPACE_ND": Row(_batch_to_space, (0,), "BatchToSpaceNDOptions"),
     "CONCATENATION": Row(_concatenation, None, "ConcatenationOptions"),
     "CONV_2D": Row(_conv_2d, None, "Conv2DOptions"),
-    TRANSPOSE_BIAS: Row(_transpose_conv_bias),
+    _TRANSPOSE_BIAS: Row(_transpose_conv_bias),
     "DEPTHWISE_CONV_2D": Row(_depthwise_conv_2d, None, "DepthwiseConv2DOptions"),
     "DEPTH_TO_SPACE": Row(_depth_to_space, None, "DepthToSpaceOptions"),
     "DEQUANTIZE": Row(_dequantize, None, "DequantizeOptions"),

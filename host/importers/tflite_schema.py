@@ -24,15 +24,21 @@ from edgekit.host.graph.types import Array, Quant, Shape
 _IDENTIFIER = b"TFL3"
 _RANK_LIMIT = 8
 _COUNT_LIMIT = 1 << 16
-_CUSTOM_OPTIONS_LIMIT = 1 << 16
+_TABLE_BYTES = 16  # a tensor or operator takes at least as much of the file
 _SHOWN_NAME = 200
 
 _BUILTINS = {v: k for k, v in vars(tflite.BuiltinOperator).items() if isinstance(v, int)}
 _OPTIONS = {v: k for k, v in vars(tflite.BuiltinOptions).items() if isinstance(v, int)}
 _TYPES = {v: k for k, v in vars(tflite.TensorType).items() if isinstance(v, int)}
 
+_INDEX_VECTORS = {
+    tflite.SparseIndexVector.Int32Vector: tflite.Int32Vector,
+    tflite.SparseIndexVector.Uint16Vector: tflite.Uint16Vector,
+    tflite.SparseIndexVector.Uint8Vector: tflite.Uint8Vector,
+}
+
 # What the flatbuffers package raises when it is led outside of the file.
-_CORRUPT = (struct.error, IndexError, ValueError, TypeError, OverflowError, AttributeError)
+_CORRUPT = (struct.error, LookupError, ValueError, TypeError, OverflowError, AttributeError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,12 +126,31 @@ def corruption(what: str) -> Iterator[None]:
         ) from error
 
 
+class _Budget:
+    """Bytes that a reader may take from a file: at most as many as the file has.
+
+    Offsets may make a thousand tables share one long vector; each use is paid for.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+
+    def spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise InputError("expected tables that do not overlap, found more data than the file")
+
+
 def is_tflite(content: bytes) -> bool:
     return content[4:8] == _IDENTIFIER
 
 
 def read_model(content: bytes) -> FileModel:
     """Parses a whole .tflite file. Raises `InputError` (without the file's name)."""
+    if not is_tflite(content):
+        raise InputError(
+            f"expected a TensorFlow Lite file (TFL3 at byte 4), found {content[4:8]!r} there"
+        )
     with corruption("the root table"):
         model = tflite.Model.GetRootAs(content, 0)
         version = model.Version()
@@ -139,7 +164,13 @@ def read_model(content: bytes) -> FileModel:
         subgraphs = list(_tables(model.SubgraphsLength, model.Subgraphs))
     if not subgraphs:
         raise InputError("expected a model with a subgraph, found none")
-    return FileModel(tuple(_subgraph(s, codes, buffers, len(content)) for s in subgraphs))
+    reader = _Reader(codes, buffers, _Budget(len(content)))
+    return FileModel(tuple(reader.subgraph(s) for s in subgraphs))
+
+
+def printable(text: str) -> str:
+    """Text from a file that may be shown in a one-line message."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _count(length: int) -> int:
@@ -153,18 +184,17 @@ def _tables(length: Callable[[], int], get: Callable[[int], Any]) -> Iterator[An
         yield get(index)
 
 
+def _small_vector(get: Callable[[], Array], length: int) -> tuple[int, ...]:
+    return tuple(get().tolist()) if _count(length) else ()
+
+
 def _code_name(code: Any) -> str:
     number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
-    name = _BUILTINS.get(number, f"BUILTIN_{number}")
+    name: str = _BUILTINS.get(number, f"BUILTIN_{number}")
     if name != "CUSTOM":
         return name
     custom: bytes = code.CustomCode() or b"unnamed"
     return f"CUSTOM:{printable(custom[:_SHOWN_NAME].decode('utf-8', 'replace'))}"
-
-
-def printable(text: str) -> str:
-    """Text from a file that may be shown in a one-line message."""
-    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _buffer(buffer: Any, content: bytes) -> Array | None:
@@ -178,122 +208,120 @@ def _buffer(buffer: Any, content: bytes) -> Array | None:
     return np.frombuffer(content, np.uint8, count=size, offset=offset)
 
 
-def _subgraph(
-    graph: Any, codes: list[str], buffers: list[Array | None], file_size: int
-) -> FileSubgraph:
-    tensors: list[FileTensor] = []
-    text = 0
-    with corruption("the tensors"):
-        for tensor in _tables(graph.TensorsLength, graph.Tensors):
-            tensors.append(_tensor(tensor, len(tensors), buffers))
-            text += len(tensors[-1].name)
-            if text > file_size:
-                raise InputError("expected the names of the tensors to fit the file: it is corrupt")
-    operators: list[FileOperator] = []
-    with corruption("the operators"):
-        for operator in _tables(graph.OperatorsLength, graph.Operators):
-            operators.append(_operator(operator, len(operators), codes))
-        inputs = _small_vector(graph.InputsAsNumpy, graph.InputsLength())
-        outputs = _small_vector(graph.OutputsAsNumpy, graph.OutputsLength())
-    return FileSubgraph(tuple(tensors), tuple(operators), inputs, outputs)
+@dataclass(frozen=True, eq=False)
+class _Reader:
+    """Reads subgraphs; `codes` and `buffers` are what their indices mean."""
 
+    codes: list[str]
+    buffers: list[Array | None]
+    budget: _Budget
 
-def _small_vector(get: Callable[[], Array], length: int) -> tuple[int, ...]:
-    return tuple(int(v) for v in get()) if _count(length) else ()
+    def subgraph(self, graph: Any) -> FileSubgraph:
+        with corruption("the tensors"):
+            tables = _tables(graph.TensorsLength, graph.Tensors)
+            tensors = tuple(self._tensor(t, i) for i, t in enumerate(tables))
+        with corruption("the operators"):
+            tables = _tables(graph.OperatorsLength, graph.Operators)
+            operators = tuple(self._operator(o, i) for i, o in enumerate(tables))
+            inputs = self._vector(graph.InputsAsNumpy, graph.InputsLength())
+            outputs = self._vector(graph.OutputsAsNumpy, graph.OutputsLength())
+        return FileSubgraph(tensors, operators, inputs, outputs)
 
+    def _vector(self, get: Callable[[], Array], length: int) -> tuple[int, ...]:
+        self.budget.spend(length)
+        return _small_vector(get, length)
 
-def _tensor(tensor: Any, index: int, buffers: list[Array | None]) -> FileTensor:
-    name = (tensor.Name() or b"").decode("utf-8", "replace")
-    shown = f"tensor {index} ({printable(name[:_SHOWN_NAME])})"
-    rank = tensor.ShapeLength()
-    if rank > _RANK_LIMIT:
-        raise InputError(f"{shown}: expected at most {_RANK_LIMIT} dimensions, found {rank}")
-    shape = tuple(int(d) for d in tensor.ShapeAsNumpy()) if rank else ()
-    buffer = tensor.Buffer()
-    if buffer >= len(buffers):
-        raise InputError(f"{shown}: expected a buffer below {len(buffers)}, found {buffer}")
-    type_name = _TYPES.get(tensor.Type(), f"type {tensor.Type()}")
-    sparsity = tensor.Sparsity()
-    return FileTensor(
-        name,
-        shape,
-        type_name,
-        _quant(tensor.Quantization(), shape, shown),
-        buffers[buffer],
-        None if sparsity is None else _sparsity(sparsity),
-    )
-
-
-def _quant(quant: Any, shape: Shape, shown: str) -> Quant | None:
-    if quant is None or quant.ScaleLength() == 0:
-        return None
-    count, zero_count, axis = quant.ScaleLength(), quant.ZeroPointLength(), 0
-    if count > 1:
-        axis = quant.QuantizedDimension()
-        if not 0 <= axis < len(shape) or shape[axis] != count:
+    def _tensor(self, tensor: Any, index: int) -> FileTensor:
+        name = tensor.Name() or b""
+        self.budget.spend(_TABLE_BYTES + len(name))
+        name = name.decode("utf-8", "replace")
+        shown = f"tensor {index} ({printable(name[:_SHOWN_NAME])})"
+        rank = tensor.ShapeLength()
+        if rank > _RANK_LIMIT:
+            raise InputError(f"{shown}: expected at most {_RANK_LIMIT} dimensions, found {rank}")
+        shape = _small_vector(tensor.ShapeAsNumpy, rank)
+        buffer, quant, sparsity = tensor.Buffer(), tensor.Quantization(), tensor.Sparsity()
+        if buffer >= len(self.buffers):
             raise InputError(
-                f"{shown}: expected one scale per channel, found {count} scales for axis {axis} "
-                f"of shape {list(shape)}"
+                f"{shown}: expected a buffer below {len(self.buffers)}, found {buffer}"
             )
-    if zero_count not in (0, 1, count):
-        raise InputError(f"{shown}: expected {count} zero points, found {zero_count}")
-    scale = quant.ScaleAsNumpy()
-    zero = quant.ZeroPointAsNumpy() if zero_count else np.zeros(1, np.int64)
-    if not (np.isfinite(scale).all() and (scale > 0).all()):
-        raise InputError(f"{shown}: expected positive finite scales, found {float(scale.min())}")
-    return Quant(scale.astype(np.float32), np.broadcast_to(zero, count).astype(np.int64), axis)
-
-
-def _sparsity(sparsity: Any) -> FileSparsity:
-    dimensions = list(_tables(sparsity.DimMetadataLength, sparsity.DimMetadata))
-    return FileSparsity(
-        _small_vector(sparsity.TraversalOrderAsNumpy, sparsity.TraversalOrderLength()),
-        _small_vector(sparsity.BlockMapAsNumpy, sparsity.BlockMapLength()),
-        tuple(_dimension(d) for d in dimensions),
-    )
-
-
-def _dimension(dimension: Any) -> FileDimension:
-    if dimension.Format() == tflite.DimensionType.DENSE:
-        return FileDimension(dimension.DenseSize(), None, None)
-    segments = _index_vector(dimension.ArraySegmentsType(), dimension.ArraySegments())
-    indices = _index_vector(dimension.ArrayIndicesType(), dimension.ArrayIndices())
-    return FileDimension(0, segments, indices)
-
-
-def _index_vector(kind: int, table: Any) -> NDArray[np.int64]:
-    vector = {
-        tflite.SparseIndexVector.Int32Vector: tflite.Int32Vector,
-        tflite.SparseIndexVector.Uint16Vector: tflite.Uint16Vector,
-        tflite.SparseIndexVector.Uint8Vector: tflite.Uint8Vector,
-    }[kind]()
-    vector.Init(table.Bytes, table.Pos)
-    if vector.ValuesLength() == 0:
-        return np.zeros(0, np.int64)
-    values: NDArray[np.int64] = vector.ValuesAsNumpy().astype(np.int64)
-    return values
-
-
-def _operator(operator: Any, index: int, codes: list[str]) -> FileOperator:
-    code = operator.OpcodeIndex()
-    if code >= len(codes):
-        raise InputError(
-            f"operator {index}: expected an operator code below {len(codes)}, found {code}"
+        return FileTensor(
+            name,
+            shape,
+            _TYPES.get(tensor.Type(), f"number {tensor.Type()}"),
+            None if quant is None else self._quant(quant, shape, shown),
+            self.buffers[buffer],
+            None if sparsity is None else self._sparsity(sparsity),
         )
-    options_type = _OPTIONS.get(operator.BuiltinOptionsType(), "unknown")
-    options, union = None, operator.BuiltinOptions()
-    if union is not None and options_type not in ("NONE", "unknown"):
-        options = getattr(tflite, options_type)()
-        options.Init(union.Bytes, union.Pos)
-    custom = b""
-    if 0 < operator.CustomOptionsLength() <= _CUSTOM_OPTIONS_LIMIT:
-        custom = operator.CustomOptionsAsNumpy().tobytes()
-    return FileOperator(
-        index,
-        codes[code],
-        _small_vector(operator.InputsAsNumpy, operator.InputsLength()),
-        _small_vector(operator.OutputsAsNumpy, operator.OutputsLength()),
-        options_type,
-        options,
-        custom,
-    )
+
+    def _quant(self, quant: Any, shape: Shape, shown: str) -> Quant | None:
+        count, zero_count, axis = quant.ScaleLength(), quant.ZeroPointLength(), 0
+        if count == 0:
+            return None
+        self.budget.spend(count + zero_count)
+        if count > 1:
+            axis = quant.QuantizedDimension()
+            if not 0 <= axis < len(shape) or shape[axis] != count:
+                raise InputError(
+                    f"{shown}: expected one scale per channel, found {count} scales "
+                    f"for axis {axis} of shape {list(shape)}"
+                )
+        if zero_count not in (0, 1, count):
+            raise InputError(f"{shown}: expected {count} zero points, found {zero_count}")
+        scale = quant.ScaleAsNumpy()
+        zero = quant.ZeroPointAsNumpy() if zero_count else np.zeros(1, np.int64)
+        if not (np.isfinite(scale).all() and (scale > 0).all()):
+            raise InputError(
+                f"{shown}: expected positive finite scales, found {float(scale.min())}"
+            )
+        return Quant(scale.astype(np.float32), np.broadcast_to(zero, count).astype(np.int64), axis)
+
+    def _sparsity(self, sparsity: Any) -> FileSparsity:
+        tables = _tables(sparsity.DimMetadataLength, sparsity.DimMetadata)
+        return FileSparsity(
+            self._vector(sparsity.TraversalOrderAsNumpy, sparsity.TraversalOrderLength()),
+            self._vector(sparsity.BlockMapAsNumpy, sparsity.BlockMapLength()),
+            tuple(self._dimension(d) for d in tables),
+        )
+
+    def _dimension(self, dimension: Any) -> FileDimension:
+        if dimension.Format() == tflite.DimensionType.DENSE:
+            return FileDimension(dimension.DenseSize(), None, None)
+        segments = self._indices(dimension.ArraySegmentsType(), dimension.ArraySegments())
+        indices = self._indices(dimension.ArrayIndicesType(), dimension.ArrayIndices())
+        return FileDimension(0, segments, indices)
+
+    def _indices(self, kind: int, table: Any) -> NDArray[np.int64]:
+        vector = _INDEX_VECTORS[kind]()
+        vector.Init(table.Bytes, table.Pos)
+        length = vector.ValuesLength()
+        self.budget.spend(length)
+        if length == 0:
+            return np.zeros(0, np.int64)
+        values: NDArray[np.int64] = vector.ValuesAsNumpy().astype(np.int64)
+        return values
+
+    def _operator(self, operator: Any, index: int) -> FileOperator:
+        code = operator.OpcodeIndex()
+        if code >= len(self.codes):
+            raise InputError(
+                f"operator {index}: expected an operator code below {len(self.codes)}, found {code}"
+            )
+        options_type = _OPTIONS.get(operator.BuiltinOptionsType(), "unknown")
+        options, union = None, operator.BuiltinOptions()
+        if union is not None and options_type not in ("NONE", "unknown"):
+            options = getattr(tflite, options_type)()
+            options.Init(union.Bytes, union.Pos)
+        length, custom = operator.CustomOptionsLength(), b""
+        self.budget.spend(_TABLE_BYTES + length)
+        if length:
+            custom = operator.CustomOptionsAsNumpy().tobytes()
+        return FileOperator(
+            index,
+            self.codes[code],
+            self._vector(operator.InputsAsNumpy, operator.InputsLength()),
+            self._vector(operator.OutputsAsNumpy, operator.OutputsLength()),
+            options_type,
+            options,
+            custom,
+        )

@@ -33,8 +33,10 @@ def to_dense(values: Array, shape: Shape, sparsity: FileSparsity) -> Array:
     sizes = _level_sizes(shape, sparsity)
     nodes = 1
     coordinates: list[I64] = []
+    stored = [len(d.segments) for d in sparsity.dimensions if d.segments is not None]
+    most = max(len(values), *stored, 1)
     for size, dimension in zip(sizes, sparsity.dimensions, strict=True):
-        children = _children(dimension, nodes, len(values))
+        children = _children(dimension, nodes, most)
         if children.coordinate.size and not (
             children.coordinate.min() >= 0 and children.coordinate.max() < size
         ):
@@ -77,11 +79,13 @@ def _level_sizes(shape: Shape, sparsity: FileSparsity) -> list[int]:
     return [all_sizes[level] for level in order]
 
 
-def _children(dimension: FileDimension, nodes: int, values: int) -> _Children:
+def _children(dimension: FileDimension, nodes: int, most: int) -> _Children:
+    """`most`: what a level may hold, as each node ends in a value or in a stored segment."""
     if dimension.segments is None or dimension.indices is None:
-        # Dense levels below hold a value per node, so a file has no more nodes than values.
-        if nodes * dimension.size > max(values, 1) * max(dimension.size, 1):
-            raise InputError(f"expected at most {values} sparse nodes, found {nodes}")
+        if nodes * dimension.size > most:
+            raise InputError(
+                f"expected at most {most} nodes in a sparse level, found {nodes * dimension.size}"
+            )
         return _Children(
             np.repeat(np.arange(nodes), dimension.size),
             np.tile(np.arange(dimension.size), nodes),

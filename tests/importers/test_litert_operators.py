@@ -70,7 +70,6 @@ class Case:
         return self.files.model(self.files.graph(self.tensors, [op], ends, list(outputs)))
 
 
-
 def conv(case: Case, stride=(1, 1), dilation=1, padding=0, activation=0, per_channel=True):
     x = case.activation("x", [2, 7, 6, 5])
     case.weights([4, 3, 2, 5], 0, x, per_channel and case.type == "INT8")

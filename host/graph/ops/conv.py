@@ -30,7 +30,15 @@ from edgekit.host.graph.types import (
     ShapeError,
     Tensor,
 )
-from edgekit.host.graph.windows import Pair, pad_image, patches, span, tap, window_positions
+from edgekit.host.graph.windows import (
+    Pair,
+    image_size,
+    pad_image,
+    patches,
+    span,
+    tap,
+    window_positions,
+)
 
 
 @dataclass(frozen=True)
@@ -51,8 +59,8 @@ class Conv2D(Operator):
         x, w = _image_and_weights(ins)
         need_shape(w, (*w.shape[:3], x.shape[3]), "weights")
         need_positive((*self.stride, *self.dilation), "stride and dilation")
-        window = span(w.shape[1:3], self.dilation)
-        out = window_positions(x.shape[1:3], window, self.stride, self.padding)
+        window = span(image_size(w.shape), self.dilation)
+        out = window_positions(image_size(x.shape), window, self.stride, self.padding)
         shape = (x.shape[0], *out, w.shape[0])
         _need_bias(ins, w.shape[0])
         residual = optional(ins, 3)
@@ -67,8 +75,8 @@ class Conv2D(Operator):
         pair = _operands(x, ins)
         shape = outs[0].shape
         padded = pad_image(pair.x, self.padding)
-        window = pair.weights.shape[1:3]
-        rows = patches(padded, window, self.stride, self.dilation, shape[1:3])
+        window = image_size(pair.weights.shape)
+        rows = patches(padded, window, self.stride, self.dilation, image_size(shape))
         total = (rows @ pair.weights.reshape(shape[3], -1).T).reshape(shape)
         return [_finish(total, pair, x, ins, outs[0], self.activation)]
 
@@ -88,9 +96,9 @@ class DepthwiseConv2D(Operator):
         x, w = _image_and_weights(ins)
         need_positive((*self.stride, *self.dilation, self.multiplier), "stride and multiplier")
         channels = x.shape[3] * self.multiplier
-        need_shape(w, (1, *w.shape[1:3], channels), "weights")
-        window = span(w.shape[1:3], self.dilation)
-        out = window_positions(x.shape[1:3], window, self.stride, self.padding)
+        need_shape(w, (1, *image_size(w.shape), channels), "weights")
+        window = span(image_size(w.shape), self.dilation)
+        out = window_positions(image_size(x.shape), window, self.stride, self.padding)
         _need_bias(ins, channels)
         return [((x.shape[0], *out, channels), x.dtype)]
 
@@ -102,9 +110,9 @@ class DepthwiseConv2D(Operator):
         image = pair.x if self.multiplier == 1 else np.repeat(pair.x, self.multiplier, axis=3)
         padded = pad_image(image, self.padding)
         total = np.zeros(shape, np.float64)
-        for i, j in np.ndindex(*pair.weights.shape[1:3]):
+        for i, j in np.ndindex(*image_size(pair.weights.shape)):
             offset = (i * self.dilation[0], j * self.dilation[1])
-            total += tap(padded, offset, shape[1:3], self.stride) * pair.weights[0, i, j]
+            total += tap(padded, offset, image_size(shape), self.stride) * pair.weights[0, i, j]
         return [_finish(total, pair, x, ins, outs[0], self.activation)]
 
 
@@ -125,10 +133,10 @@ class TransposeConv2D(Operator):
         x, w = _image_and_weights(ins)
         need_shape(w, (*w.shape[:3], x.shape[3]), "weights")
         need_positive((*self.stride, *self.out_size), "stride and output size")
-        forward = window_positions(self.out_size, w.shape[1:3], self.stride, self.padding)
-        if forward != x.shape[1:3]:
+        forward = window_positions(self.out_size, image_size(w.shape), self.stride, self.padding)
+        if forward != image_size(x.shape):
             raise ShapeError(
-                f"expected an output size whose convolution gives {list(x.shape[1:3])}, "
+                f"expected an output size whose convolution gives {list(image_size(x.shape))}, "
                 f"found {list(self.out_size)}"
             )
         _need_bias(ins, w.shape[0])
@@ -140,8 +148,8 @@ class TransposeConv2D(Operator):
         pair = _operands(x, ins)
         n, height, width, oc = outs[0].shape
         canvas = np.zeros((n, *self._canvas(), oc), np.float64)
-        for i, j in np.ndindex(*pair.weights.shape[1:3]):
-            meets = tap(canvas, (i, j), pair.x.shape[1:3], self.stride)
+        for i, j in np.ndindex(*image_size(pair.weights.shape)):
+            meets = tap(canvas, (i, j), image_size(pair.x.shape), self.stride)
             meets += pair.x @ pair.weights[:, i, j].T
         top, left = self.padding.top, self.padding.left
         total = canvas[:, top : top + height, left : left + width]

@@ -22,7 +22,9 @@ from edgekit.host.graph.types import (
     ShapeError,
     Tensor,
 )
-from edgekit.host.graph.windows import Pair, pad_image, tap, window_positions
+from edgekit.host.graph.windows import Pair, image_size, pad_image, tap, window_positions
+
+_WINDOW_LIMIT = 1 << 16  # the reference makes one pass over the image per pixel of the window
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class AveragePool2D(Operator):
         padded = pad_image(image, self.padding)
         total = np.zeros(shape, image.dtype)
         for offset in np.ndindex(*self.window):
-            total += tap(padded, offset, shape[1:3], self.stride)
+            total += tap(padded, offset, image_size(shape), self.stride)
         return total
 
 
@@ -79,7 +81,7 @@ class MaxPool2D(Operator):
         padded = pad_image(values, self.padding, smallest)
         y = np.full(out.shape, smallest, values.dtype)
         for offset in np.ndindex(*self.window):
-            np.maximum(y, tap(padded, offset, out.shape[1:3], self.stride), out=y)
+            np.maximum(y, tap(padded, offset, image_size(out.shape), self.stride), out=y)
         if out.dtype is DType.F32:
             return [clamp_float(y, self.activation)]
         low, high = activation_range(self.activation, out)
@@ -101,5 +103,5 @@ def _infer_pool(
         raise ShapeError(
             f"expected padding smaller than the window {list(window)}, found {padding}"
         )
-    out = window_positions(x.shape[1:3], window, stride, padding)
+    out = window_positions(image_size(x.shape), window, stride, padding)
     return [((x.shape[0], *out, x.shape[3]), x.dtype)]

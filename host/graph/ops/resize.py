@@ -103,7 +103,8 @@ class ResizeBilinear(Operator):
         )
         half = np.where(total > 0, 1, -1) << (2 * _FRACTION_BITS - 1)
         rounded = np.sign(total + half) * (np.abs(total + half) >> (2 * _FRACTION_BITS))
-        return rounded.astype(image.dtype)
+        codes: Array = rounded.astype(image.dtype)
+        return codes
 
     def _fixed_samples(self, source: int, target: int) -> Samples:
         one = 1 << _FRACTION_BITS

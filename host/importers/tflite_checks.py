@@ -1,0 +1,90 @@
+"""Demands on quantized tensors that need an operator's inputs and outputs at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.fixed_point import FRACTION_SCALE, softmax_factor
+from edgekit.host.graph.quantization import (
+    Multiplier,
+    add_multipliers,
+    code_range,
+    convolution_multiplier,
+    dense_multiplier,
+    mean_multiplier,
+    mul_multiplier,
+    rescale_multiplier,
+    scale_of,
+    zero_point_of,
+)
+from edgekit.host.graph.types import DType, Operator, ShapeError, Tensor
+
+_CONVOLUTIONS = ops.Conv2D | ops.DepthwiseConv2D | ops.TransposeConv2D
+_LARGEST_SHIFT = 16  # 8-bit values times 2^16 times 2^7 still fit int32
+
+
+def check_quantized(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[Tensor]) -> None:
+    """Raises `ShapeError` where scales and zero points break what kernels rely on."""
+    tensors = [t for t in ins if t is not None]
+    if isinstance(op, _CONVOLUTIONS | ops.FullyConnected):
+        _check_weights(op, tensors[1])
+    if not (outs and tensors and outs[0].dtype.is_quantized and tensors[0].dtype.is_quantized):
+        return
+    if isinstance(op, ops.Logistic | ops.Softmax):
+        _check_fraction(op, tensors[0], outs[0])
+    for factor in _factors(op, tensors, outs[0]):
+        if factor.shift.max() > _LARGEST_SHIFT:
+            raise ShapeError(
+                f"expected a ratio of scales below 2^{_LARGEST_SHIFT}, found one of "
+                f"about 2^{factor.shift.max()}"
+            )
+
+
+def _check_weights(op: Operator, weights: Tensor) -> None:
+    if weights.dtype is DType.F32:
+        return
+    quant, axis = weights.quant, 3 if isinstance(op, ops.DepthwiseConv2D) else 0
+    if quant is None:
+        raise ShapeError("expected weights with a scale, found none")
+    if quant.per_channel and quant.axis != axis:
+        raise ShapeError(
+            f"expected one scale per output channel, found scales on axis {quant.axis}"
+        )
+    if quant.per_channel and weights.dtype is DType.U8:
+        raise ShapeError(f"expected one scale for u8 weights, found {quant.scale.size}")
+    low, high = (0, 0) if weights.dtype is DType.I8 else code_range(weights.dtype)
+    if quant.zero_point.min() < low or quant.zero_point.max() > high:
+        raise ShapeError(
+            f"expected {weights.dtype.value} weights with zero points from {low} to {high}, "
+            "found others"
+        )
+
+
+def _check_fraction(op: Operator, x: Tensor, y: Tensor) -> None:
+    low, _ = code_range(y.dtype)
+    if not math.isclose(scale_of(y), FRACTION_SCALE, rel_tol=1e-3) or zero_point_of(y) != low:
+        raise ShapeError(
+            f"expected an output of scale 1/256 and zero point {low}, "
+            f"found {scale_of(y)} and {zero_point_of(y)}"
+        )
+    factor = softmax_factor(x, op.beta if isinstance(op, ops.Softmax) else 1.0)
+    if not 1.0 < factor < 2.0**30:
+        raise ShapeError(f"expected an input scale from 1e-7 to 8, found {scale_of(x)}")
+
+
+def _factors(op: Operator, ins: list[Tensor], y: Tensor) -> list[Multiplier]:
+    if isinstance(op, _CONVOLUTIONS):
+        return [convolution_multiplier(ins[0], ins[1], y)]
+    if isinstance(op, ops.FullyConnected):
+        return [dense_multiplier(ins[0], ins[1], y)]
+    if isinstance(op, ops.Add):
+        return [add_multipliers(ins[0], ins[1], y).output]
+    if isinstance(op, ops.Mul):
+        return [mul_multiplier(ins[0], ins[1], y)]
+    if isinstance(op, ops.Mean):
+        return [mean_multiplier(ins[0], y, 1)]
+    if isinstance(op, ops.Clamp | ops.Quantize | ops.Concat):
+        return [rescale_multiplier(x, y) for x in ins]
+    return []
