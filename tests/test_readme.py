@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.host.paths import cache_folder
+
 ROOT = Path(__file__).parents[1]
 SHIM = "#!{python}\nfrom edgekit.host.cli.main import run\n\nrun()\n"
 
@@ -47,15 +49,19 @@ BLOCKS = read_blocks((ROOT / "README.md").read_text(encoding="utf-8"))
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory like the repository's root, with `edgekit` on the path."""
-    tools, work = tmp_path / "bin", tmp_path / "work"
-    tools.mkdir()
-    work.mkdir()
+    tools, work, home = tmp_path / "bin", tmp_path / "work", tmp_path / "home"
+    for folder in (tools, work, home):
+        folder.mkdir()
+    # An empty board, but what was compiled before need not be compiled again.
+    compiled = cache_folder()
+    compiled.mkdir(parents=True, exist_ok=True)
+    (home / "cache").symlink_to(compiled)
     (tools / "edgekit").write_text(SHIM.format(python=sys.executable))
     (tools / "edgekit").chmod(0o755)
     (work / "models").symlink_to(ROOT / "models")
     monkeypatch.setenv("PATH", f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
-    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("EDGEKIT_HOME", str(home))
     return work
 
 
