@@ -11,6 +11,7 @@ import numpy as np
 
 from edgekit.host.graph.quantization import (
     I64,
+    Multiplier,
     code_range,
     doubling_high_multiply,
     multiplier_of,
@@ -112,9 +113,14 @@ def softmax_factor(x: Tensor, beta: float) -> float:
     return beta * scale_of(x) * (1 << (31 - _SOFTMAX_DIFF_BITS))
 
 
+def softmax_multiplier(x: Tensor, beta: float) -> Multiplier:
+    """`softmax_factor` as the integer kernels apply it."""
+    return multiplier_of(softmax_factor(x, beta))
+
+
 def softmax_8bit(x: Array, x_tensor: Tensor, out: Tensor, beta: float) -> Array:
     """Softmax over the last axis; the output's scale is 1/256 from the smallest code."""
-    factor = multiplier_of(softmax_factor(x_tensor, beta))
+    factor = softmax_multiplier(x_tensor, beta)
     smallest = -_input_radius(_SOFTMAX_DIFF_BITS, int(factor.shift[0]))
     wide = x.astype(np.int64)
     difference = wide - wide.max(axis=-1, keepdims=True)
