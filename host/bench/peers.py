@@ -102,7 +102,8 @@ def compare_latency(
                 _warm_up(worker)
                 workers[spec.name] = worker
             except InputError as error:
-                missing[spec.name] = PeerTiming(spec.name, missing=str(error))
+                reason = str(error).removeprefix(f"{spec.kind}: ")
+                missing[spec.name] = PeerTiming(spec.name, missing=reason)
         own_times, *times = _interleave([own, *workers.values()], runs)
         timed = {
             name: _compare(name, worker.version, theirs, own_times)
