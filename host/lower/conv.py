@@ -25,6 +25,7 @@ C_TYPES = {DType.F32: "float", DType.I8: "int8_t", DType.U8: "uint8_t"}
 _F32_SCRATCH = 16384  # floats: SCRATCH in conv/f32_conv.c
 _I8_SCRATCH = 163840  # bytes: SCRATCH in conv/i8_conv.c
 _SEGMENTS = 64  # SEGMENTS in conv/f32_conv.c
+_I8_SEGMENTS = 16  # SEGMENTS in conv/i8_conv.c
 _I32, _F32 = np.dtype(np.int32), np.dtype(np.float32)
 
 
@@ -227,16 +228,18 @@ def _pack_bytes(
 def _i8_fields(
     ctx: Context, window: Window, packed: _PackedBytes, tile: Tile, k_padded: int, x_zero: int
 ) -> dict[str, Field]:
-    direct = (
-        window.pointwise
-        and ctx.isa.i8.is_dot
-        and window.x[3] % ctx.isa.k_step == 0
+    # Rows of the window can be read in place if each is a whole number of steps.
+    segments = (
+        ctx.isa.i8.is_dot
+        and window.dilation[1] == 1
+        and window.kernel[0] <= _I8_SEGMENTS
+        and (window.kernel[1] * window.x[3]) % ctx.isa.k_step == 0
         and packed.w_zero == 0
     )
     return {
         "win": window.fields,
         "pointwise": int(window.pointwise),
-        "direct": int(direct),
+        "segments": int(segments),
         "panel_outer": _panel_outer(ctx, packed.weights.nbytes),
         "panels": _tasks(window, tile, ctx.isa.vl)[1],
         "k_padded": k_padded,

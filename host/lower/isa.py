@@ -62,7 +62,7 @@ _TABLE = (
         False,
         ByteProduct.DOT4_US,
         (Tile(8, 3), Tile(12, 2), Tile(14, 1)),
-        (Tile(8, 3), Tile(12, 2), Tile(14, 1)),
+        (Tile(4, 4), Tile(8, 3), Tile(8, 2)),
     ),
     Isa("neon", 4, True, ByteProduct.WIDE16, (Tile(8, 2), Tile(6, 3)), (Tile(8, 2),)),
     Isa("neondot", 4, True, ByteProduct.DOT4_SS, (Tile(8, 2), Tile(6, 3)), (Tile(8, 2),)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from edgekit.host.graph.ops import (
     BatchToSpace,
@@ -22,7 +23,7 @@ from edgekit.host.graph.ops import (
 from edgekit.host.graph.quantization import zero_point_of
 from edgekit.host.graph.types import Node, Shape, Tensor
 from edgekit.host.lower.context import Context
-from edgekit.host.lower.plan import Alias, Call, Value
+from edgekit.host.lower.plan import Alias, Call, Field, Value
 
 _DIMS = 6  # EK_COPY_DIMS
 
@@ -33,16 +34,23 @@ def strides_of(shape: Sequence[int], size: int) -> tuple[int, ...]:
     return tuple(reversed(after[:-1]))
 
 
-def strided_copy(
-    ctx: Context,
-    dims: Sequence[int],
-    x_strides: Sequence[int],
-    y_strides: Sequence[int],
-    size: int,
-    x: Value,
-    y: Value,
-) -> Call:
-    """A copy of `dims` elements of `size` bytes; runs that lie together become one element."""
+@dataclass(frozen=True)
+class _Rows:
+    """A copy brought to its simplest form: (extent, x stride, y stride) per dimension, and a run."""
+
+    dims: list[tuple[int, int, int]]
+    run: int
+
+    @property
+    def grain(self) -> int:
+        """Rows of the outermost dimension that are worth a thread's while."""
+        below = self.run * math.prod(d[0] for d in self.dims[1:])
+        return max(1, 16384 // max(below, 1))
+
+
+def _simplify(
+    dims: Sequence[int], x_strides: Sequence[int], y_strides: Sequence[int], size: int
+) -> _Rows:
     n, xs, ys = list(dims), list(x_strides), list(y_strides)
     run = size
     # Innermost dimensions that are contiguous on both sides belong to the run.
@@ -62,31 +70,50 @@ def strided_copy(
         raise ValueError(f"expected a copy over at most {_DIMS} dimensions, found {len(merged)}")
     # The first dimension is the one that is shared out among threads.
     first = merged[0] if merged else (1, 0, 0)
-    rest = [(1, 0, 0)] * (_DIMS - max(len(merged), 1)) + merged[1:]
-    rows = [first, *rest]
+    return _Rows([first, *[(1, 0, 0)] * (_DIMS - max(len(merged), 1)), *merged[1:]], run)
+
+
+def strided_copy(
+    ctx: Context,
+    dims: Sequence[int],
+    x_strides: Sequence[int],
+    y_strides: Sequence[int],
+    size: int,
+    x: Value,
+    y: Value,
+) -> Call:
+    """A copy of `dims` elements of `size` bytes; runs that lie together become one element."""
+    rows = _simplify(dims, x_strides, y_strides, size)
     kernel = ctx.kernel("copy", "layout/copy.c", "layout/copy.h", "ek_copy_args")
-    fields = {
-        "dim": tuple(r[0] for r in rows),
-        "x_stride": tuple(r[1] for r in rows),
-        "y_stride": tuple(r[2] for r in rows),
-        "run": run,
+    fields: dict[str, Field] = {
+        "dim": tuple(r[0] for r in rows.dims),
+        "x_stride": tuple(r[1] for r in rows.dims),
+        "y_stride": tuple(r[2] for r in rows.dims),
+        "run": rows.run,
         "x": x,
         "y": y,
     }
-    row_bytes = run * math.prod(r[0] for r in rows[1:])
-    return Call(kernel, fields, first[0], max(1, 16384 // max(row_bytes, 1)))
+    return Call(kernel, fields, rows.dims[0][0], rows.grain)
 
 
-def fill(ctx: Context, y: Tensor, value: int) -> Call:
-    """All of y with one value: zero, or a quantized tensor's zero point."""
-    pattern = value & 0xFF
+def fill(
+    ctx: Context, dims: Sequence[int], strides: Sequence[int], size: int, y: Value, byte: int
+) -> Call:
+    """Every byte of a strided block becomes `byte`: 0, or an 8-bit zero point."""
+    rows = _simplify(dims, strides, strides, size)
     kernel = ctx.kernel("fill", "layout/copy.c", "layout/copy.h", "ek_copy_args", OP_FILL=1)
-    fields = {
-        "y": Value(y.name),
-        "fill_bytes": y.bytes,
-        "fill_value": pattern * 0x01010101,
+    fields: dict[str, Field] = {
+        "dim": tuple(r[0] for r in rows.dims),
+        "y_stride": tuple(r[2] for r in rows.dims),
+        "run": rows.run,
+        "y": y,
+        "fill_byte": byte & 0xFF,
     }
-    return Call(kernel, fields, 1)
+    return Call(kernel, fields, rows.dims[0][0], rows.grain)
+
+
+def _pad_byte(t: Tensor) -> int:
+    return zero_point_of(t) if t.quant is not None else 0
 
 
 def lower_reshape(ctx: Context, node: Node) -> list[Call]:
@@ -111,22 +138,24 @@ def lower_transpose(ctx: Context, node: Node) -> list[Call]:
 
 
 def lower_pad(ctx: Context, node: Node) -> list[Call]:
+    """A copy of x into y, and a fill for each side of each padded dimension."""
     assert isinstance(node.op, Pad)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
-    value = zero_point_of(x) if x.quant is not None else 0
     size = x.dtype.bytes
     target = strides_of(y.shape, size)
+    calls = []
+    for axis, (before, after) in enumerate(zip(node.op.before, node.op.after, strict=True)):
+        for count, start in ((before, 0), (after, y.shape[axis] - after)):
+            if count:
+                dims = [*y.shape[:axis], count, *y.shape[axis + 1 :]]
+                at = Value(y.name, start * target[axis])
+                calls.append(fill(ctx, dims, target, size, at, _pad_byte(x)))
     offset = sum(b * s for b, s in zip(node.op.before, target, strict=True))
-    copy = strided_copy(
-        ctx,
-        x.shape,
-        strides_of(x.shape, size),
-        target,
-        size,
-        Value(x.name),
-        Value(y.name, offset),
+    source = strides_of(x.shape, size)
+    calls.append(
+        strided_copy(ctx, x.shape, source, target, size, Value(x.name), Value(y.name, offset))
     )
-    return [fill(ctx, y, value), copy]
+    return calls
 
 
 def lower_concat(ctx: Context, node: Node) -> list[Call]:
@@ -251,7 +280,7 @@ def _phases(
     inner, outer = strides_of(space.shape, size), strides_of(batch.shape, size)
     calls = []
     if to_batch:
-        calls.append(fill(ctx, batch, zero_point_of(batch) if batch.quant is not None else 0))
+        calls.append(fill(ctx, (batch.bytes,), (1,), 1, Value(batch.name), _pad_byte(batch)))
     for by, bx in itertools.product(range(block[0]), range(block[1])):
         # Phase pixel (i, j) is image pixel (i * block + by - top, j * block + bx - left).
         rows = [i for i in range(batch.shape[1]) if 0 <= i * block[0] + by - top < h]

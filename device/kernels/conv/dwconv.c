@@ -27,32 +27,13 @@ EK_INLINE sum_t weight_at(const int16_t *p) {
 EK_INLINE sum_t bias_at(const ek_dwconv_args *a, long c) {
     return vi_load((const int32_t *)a->bias + c);
 }
-#if EK_VL > 1
-typedef TX bytes __attribute__((vector_size(EK_VL)));
-#else
-typedef TX bytes;
-#endif
 EK_INLINE sum_t x_at(const TX *p) {
-    bytes v;
-    memcpy(&v, p, sizeof v);
-    return vcast(vcast(v, vs), vi);
+    return (TX)-1 > 0 ? vi_from_u8((const uint8_t *)p) : vi_from_s8((const int8_t *)p);
 }
-static __attribute__((noinline, unused)) sum_t x_at_n(const TX *p, long n) {
-    TX t[EK_VL] = {0};
-    for (long i = 0; i < n; i++)
-        t[i] = p[i];
-    return x_at(t);
+EK_INLINE sum_t x_at_n(const TX *p, long n) {
+    return (TX)-1 > 0 ? vi_from_u8_n((const uint8_t *)p, n) : vi_from_s8_n((const int8_t *)p, n);
 }
 EK_INLINE sum_t multiply_add(sum_t acc, sum_t x, sum_t w) { return acc + x * w; }
-#endif
-
-#ifndef FLOAT_X
-static __attribute__((noinline, unused)) void store_n(TX *y, bytes b, long n) {
-    TX t[EK_VL];
-    memcpy(t, &b, sizeof b);
-    for (long i = 0; i < n; i++)
-        y[i] = t[i];
-}
 #endif
 
 /* y[0 .. n) = clamp(sum), requantized for 8-bit types; n >= EK_VL stores a whole vector. */
@@ -68,27 +49,32 @@ EK_INLINE void finish(const ek_dwconv_args *a, sum_t sum, TX *y, long c, long n)
     vi v = vi_requantize(sum, vi_load(a->multiplier + c), vi_load(a->left + c),
                          vi_load(a->right + c));
     v = vi_min(vi_max(v + a->y_zero, vi_splat(a->low)), vi_splat(a->high));
-    bytes b = vcast(v, bytes);
     if (EK_VL == 1 || n >= EK_VL)
-        memcpy(y, &b, sizeof b);
+        vi_to_bytes(y, v);
     else
-        store_n(y, b, n);
+        vi_to_bytes_n(y, v, n);
 #endif
+}
+
+/* Where the block after the one at c starts. The last block of many channels overlaps the one
+ * before it instead of being partial; fewer channels than a vector are one partial block. */
+EK_INLINE long next_block(long c, long channels) {
+    return c + EK_VL < channels ? ek_max(ek_min(c + EK_VL, channels - EK_VL), 0) : channels;
 }
 
 /* One output pixel from the pointers of its taps. */
 static void pixel(const ek_dwconv_args *a, const TX *const *tap, int taps, TX *y) {
-    for (long c = 0; c < a->win.c; c += EK_VL) {
-        long n = a->win.c - c;
+    long channels = a->win.c;
+    for (long c = 0; c < channels; c = next_block(c, channels)) {
         const weight_t *w = (const weight_t *)a->weights + c;
         sum_t acc = bias_at(a, c);
-        if (EK_VL == 1 || n >= EK_VL)
+        if (EK_VL == 1 || channels >= EK_VL)
             for (int t = 0; t < taps; t++)
                 acc = multiply_add(acc, x_at(tap[t] + c), weight_at(w + t * a->c_padded));
         else
             for (int t = 0; t < taps; t++)
-                acc = multiply_add(acc, x_at_n(tap[t] + c, n), weight_at(w + t * a->c_padded));
-        finish(a, acc, y + c, c, n);
+                acc = multiply_add(acc, x_at_n(tap[t], channels), weight_at(w + t * a->c_padded));
+        finish(a, acc, y + c, c, channels);
     }
 }
 
@@ -98,7 +84,7 @@ static void pixel(const ek_dwconv_args *a, const TX *const *tap, int taps, TX *y
 
 EK_INLINE void tile_at(const ek_dwconv_args *a, const TX *const *line, const long *pitch, TX *y,
                        long c, const int whole) {
-    long n = a->win.c - c;
+    const long n = a->win.c;
     const weight_t *w = (const weight_t *)a->weights + c;
     sum_t acc[TW];
     EK_UNROLL
@@ -122,16 +108,16 @@ EK_INLINE void tile_at(const ek_dwconv_args *a, const TX *const *line, const lon
     }
     EK_UNROLL
     for (int o = 0; o < TW; o++)
-        finish(a, acc[o], y + o * a->win.c + c, c, whole ? EK_VL : n);
+        finish(a, acc[o], y + o * n + c, c, whole ? EK_VL : n);
 }
 
 /* TW output pixels whose columns all lie inside the image; pitch 0 repeats a border row. */
 static void tile(const ek_dwconv_args *a, const TX *const *line, const long *pitch, TX *y) {
-    long c = 0;
-    for (; c + EK_VL <= a->win.c; c += EK_VL)
-        tile_at(a, line, pitch, y, c, 1);
-    if (c < a->win.c)
-        tile_at(a, line, pitch, y, c, 0);
+    if (EK_VL > 1 && a->win.c < EK_VL)
+        tile_at(a, line, pitch, y, 0, 0);
+    else
+        for (long c = 0; c < a->win.c; c = next_block(c, a->win.c))
+            tile_at(a, line, pitch, y, c, 1);
 }
 #endif
 

@@ -6,6 +6,7 @@
 #include "f32_conv.h"
 
 #define NR (NV * EK_VL)
+_Static_assert(NV <= 4, "tile_nv knows panels of up to four vectors");
 #define SEGMENTS 64   /* pointers per pixel at most; the host splits no window finer than this */
 #define SCRATCH 16384 /* floats for the rows that cross a border */
 
@@ -130,8 +131,12 @@ EK_INLINE void tile_nv(const int mr, int nv, const ek_f32_conv_args *a, const ro
         tile(mr, 1, a, rows, w, pixel, channel);
 #endif
 #if NV > 2
-    else
+    else if (nv == 2)
         tile(mr, 2, a, rows, w, pixel, channel);
+#endif
+#if NV > 3
+    else if (nv == 3)
+        tile(mr, 3, a, rows, w, pixel, channel);
 #endif
 }
 
@@ -149,7 +154,7 @@ static void find_rows(const ek_f32_conv_args *a, rows_t *rows, float *scratch, l
     long kw = a->row_segments ? 1 : g->kw;
     rows->count = g->kh * kw;
     rows->length = a->row_segments ? (long)g->kw * g->c : g->c;
-    long ox = pixel % g->ow, oy = pixel / g->ow % g->oh, image = pixel / g->ow / g->oh;
+    long ox = (int)pixel % g->ow, oy = (int)pixel / g->ow % g->oh, image = (int)pixel / g->ow / g->oh;
     for (int i = 0; i < count; i++) {
         long ix = ox * g->sw - g->left;
         for (int ky = 0; ky < g->kh; ky++) {

@@ -7,17 +7,21 @@
  *                      instruction wants, zero points are folded into the bias by the host, and
  *                      with ROW_SUMS the weights' zero point times the sum of the row is taken off
  *   PAIR16 / WIDE16    16-bit values with both zero points already subtracted
- * A tile's windows are packed once into scratch and serve all panels of output channels. */
+ * Windows are read in place where their rows are whole groups of bytes; others, and those on the
+ * border, are packed once into scratch and serve all panels of output channels. */
 #include "i8_conv.h"
 
 #define NR (NV * EK_VL)
+_Static_assert(NV <= 4, "tile_nv knows panels of up to four vectors");
+#define SEGMENTS 16    /* rows of a window that may be read in place; more are packed */
 #define SCRATCH 163840 /* bytes; the host picks MR so that a tile's windows fit */
 
 #if EK_I8 == EK_I8_DOT4_US || EK_I8 == EK_I8_DOT4_SS
 #define G 4
 typedef int8_t packed;
 #define X_IS_UNSIGNED ((TX)-1 > 0)
-#define FLIP ((EK_I8 == EK_I8_DOT4_US) != X_IS_UNSIGNED)
+#define FLIP (((EK_I8 == EK_I8_DOT4_US) != X_IS_UNSIGNED) ? (int32_t)0x80808080 : 0)
+typedef vi lanes;
 EK_INLINE int32_t a_at(const packed *a) {
     int32_t v;
     memcpy(&v, a, 4);
@@ -30,6 +34,7 @@ EK_INLINE vi multiply_add(vi acc, int32_t a, const packed *b) {
 }
 #elif EK_I8 == EK_I8_PAIR16
 #define G 2
+#define FLIP 0
 typedef int16_t packed;
 EK_INLINE int32_t a_at(const packed *a) {
     int32_t v;
@@ -43,7 +48,9 @@ EK_INLINE vi multiply_add(vi acc, int32_t a, const packed *b) {
 }
 #else
 #define G 1
+#define FLIP 0
 typedef int16_t packed;
+typedef vs lanes;
 EK_INLINE int16_t a_at(const packed *a) { return *a; }
 EK_INLINE vi multiply_add(vi acc, int16_t a, const packed *b) {
     vs v;
@@ -53,57 +60,46 @@ EK_INLINE vi multiply_add(vi acc, int16_t a, const packed *b) {
 #endif
 #define STEP (G * (EK_LANES ? EK_VL : 1)) /* k_padded is a multiple of this */
 
-/* acc += A * B over k_padded steps; with `direct` x itself is A. */
-EK_INLINE void accumulate(const int mr, const int nv, vi acc[MR][NV], const packed *const *rows,
-                          long k, const packed *w, const int32_t flip) {
-    const packed *a[MR];
-    EK_UNROLL
-    for (int i = 0; i < mr; i++)
-        a[i] = rows[i];
-    for (long p = 0; p < k; p += STEP) {
-#if EK_LANES && G == 4
-        vi av[MR];
-        EK_UNROLL
-        for (int i = 0; i < mr; i++) {
-            memcpy(&av[i], a[i] + p, sizeof av[i]);
-            av[i] ^= flip;
-        }
-#elif EK_LANES
-        vs av[MR];
+typedef struct {
+    const packed *ptr[SEGMENTS * MR]; /* [segment][pixel] */
+    long count, length;               /* segments, values in each */
+    int32_t sum[MR];                  /* ROW_SUMS: sum of the window as the kernel sees it */
+} rows_t;
+
+/* acc[pixel][vector] += A * B; `length` is a multiple of STEP. */
+EK_INLINE void accumulate(const int mr, const int nv, vi acc[MR][NV], const rows_t *rows,
+                          const packed *w) {
+    for (long s = 0; s < rows->count; s++) {
+        const packed *a[MR];
         EK_UNROLL
         for (int i = 0; i < mr; i++)
-            memcpy(&av[i], a[i] + p, sizeof av[i]);
-        (void)flip;
-#endif
-        EK_UNROLL
-        for (int l = 0; l < STEP / G; l++, w += nv * EK_VL * G) {
+            a[i] = rows->ptr[s * MR + i];
+        for (long p = 0; p < rows->length; p += STEP) {
+#if EK_LANES
+            lanes av[MR];
             EK_UNROLL
             for (int i = 0; i < mr; i++) {
-#if EK_LANES
-                const int32_t x = vlane(av[i], l);
-#elif G == 4
-                const int32_t x = a_at(a[i] + p) ^ flip;
-#else
-                const int32_t x = a_at(a[i] + p);
-                (void)flip;
+                memcpy(&av[i], a[i] + p, sizeof av[i]);
+                av[i] ^= FLIP;
+            }
 #endif
+            EK_UNROLL
+            for (int l = 0; l < STEP / G; l++, w += nv * EK_VL * G) {
                 EK_UNROLL
-                for (int j = 0; j < nv; j++)
-                    acc[i][j] = multiply_add(acc[i][j], x, w + j * EK_VL * G);
+                for (int i = 0; i < mr; i++) {
+#if EK_LANES
+                    const int32_t x = vlane(av[i], l);
+#else
+                    const int32_t x = a_at(a[i] + p) ^ FLIP;
+#endif
+                    EK_UNROLL
+                    for (int j = 0; j < nv; j++)
+                        acc[i][j] = multiply_add(acc[i][j], x, w + j * EK_VL * G);
+                }
             }
         }
     }
 }
-
-#ifndef EK_OWN_BYTE_STORE
-/* Lanes 0 .. n of v, which hold values of TY, to p. */
-static __attribute__((noinline, unused)) void store_n(TY *p, vi v, long n) {
-    int32_t t[EK_VL];
-    memcpy(t, &v, sizeof v);
-    for (long i = 0; i < n; i++)
-        p[i] = (TY)t[i];
-}
-#endif
 
 #ifdef FLOAT_OUTPUT
 EK_INLINE void finish(const ek_i8_conv_args *a, vi sum, float *y, long channel, long left) {
@@ -124,27 +120,15 @@ EK_INLINE void finish(const ek_i8_conv_args *a, vi sum, TY *y, long channel, lon
                          vi_load(a->right + channel));
 #endif
     v = vi_min(vi_max(v + a->y_zero, vi_splat(a->low)), vi_splat(a->high));
-    if (EK_VL == 1 || left >= EK_VL) {
-#if EK_VL > 1
-        typedef TY bytes __attribute__((vector_size(EK_VL)));
-        bytes b = vcast(v, bytes);
-        memcpy(y, &b, sizeof b);
-#else
-        *y = (TY)v;
-#endif
-    } else {
-        store_n(y, v, left);
-    }
+    if (EK_VL == 1 || left >= EK_VL)
+        vi_to_bytes(y, v);
+    else
+        vi_to_bytes_n(y, v, left);
 }
 #endif
 
-typedef struct {
-    const packed *row[MR];
-    int32_t sum[MR];
-} rows_t;
-
 EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const rows_t *rows,
-                    const packed *w, long pixel, long channel, const int32_t flip) {
+                    const packed *w, long pixel, long channel) {
     vi acc[MR][NV];
     EK_UNROLL
     for (int j = 0; j < nv; j++) {
@@ -153,7 +137,7 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
         for (int i = 0; i < mr; i++)
             acc[i][j] = b;
     }
-    accumulate(mr, nv, acc, rows->row, a->k_padded, w, flip);
+    accumulate(mr, nv, acc, rows, w);
     TY *y = (TY *)a->y;
     EK_UNROLL
     for (int i = 0; i < mr; i++) {
@@ -169,28 +153,34 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
 }
 
 EK_INLINE void tile_nv(const int mr, int nv, const ek_i8_conv_args *a, const rows_t *rows,
-                       const packed *w, long pixel, long channel, const int32_t flip) {
+                       const packed *w, long pixel, long channel) {
     if (nv == NV)
-        tile(mr, NV, a, rows, w, pixel, channel, flip);
+        tile(mr, NV, a, rows, w, pixel, channel);
 #if NV > 1
     else if (nv == 1)
-        tile(mr, 1, a, rows, w, pixel, channel, flip);
+        tile(mr, 1, a, rows, w, pixel, channel);
 #endif
 #if NV > 2
-    else
-        tile(mr, 2, a, rows, w, pixel, channel, flip);
+    else if (nv == 2)
+        tile(mr, 2, a, rows, w, pixel, channel);
+#endif
+#if NV > 3
+    else if (nv == 3)
+        tile(mr, 3, a, rows, w, pixel, channel);
 #endif
 }
 
 /* Appends `count` elements of x (or padding, where x is NULL) to a packed row. */
 EK_INLINE packed *append(packed *to, const TX *x, long count, int zero) {
 #if G == 4
-    const int flip = FLIP ? 0x80 : 0;
-    if (!x)
-        memset(to, zero ^ flip, count);
-    else
-        for (long i = 0; i < count; i++)
-            to[i] = (packed)(x[i] ^ flip);
+    if (!x) {
+        memset(to, zero, count);
+        return to + count;
+    }
+    long i = 0;
+    for (; i + 64 <= count; i += 64)
+        memcpy(to + i, x + i, 64);
+    ek_copy_short(to + i, x + i, count - i);
 #else
     if (!x)
         memset(to, 0, count * sizeof *to);
@@ -201,52 +191,90 @@ EK_INLINE packed *append(packed *to, const TX *x, long count, int zero) {
     return to + count;
 }
 
-/* Packs the windows of pixels [pixel, pixel + count) into scratch, or points at x itself. */
+/* One row of a window: kw pixels from column ix on, or padding. */
+EK_INLINE packed *append_row(packed *to, const ek_i8_conv_args *a, const TX *line, long ix) {
+    const ek_window *g = &a->win;
+    if (line && g->dw == 1 && ix >= 0 && ix + g->kw <= g->w)
+        return append(to, line + ix * g->c, (long)g->kw * g->c, a->x_zero);
+    for (int kx = 0; kx < g->kw; kx++) {
+        long xx = ix + kx * g->dw;
+        int inside = line && xx >= 0 && xx < g->w;
+        to = append(to, inside ? line + xx * g->c : NULL, g->c, a->x_zero);
+    }
+    return to;
+}
+
+/* Points rows at the windows of pixels [pixel, pixel + count), packing into scratch what does not
+ * lie in x as the kernel needs it. */
 static void find_rows(const ek_i8_conv_args *a, rows_t *rows, packed *scratch, long pixel,
                       int count) {
     const ek_window *g = &a->win;
     const TX *x = (const TX *)a->x;
+    rows->count = a->segments ? g->kh : 1;
+    rows->length = a->segments ? (long)g->kw * g->c : a->k_padded;
+    if (a->pointwise && a->segments) {
+        for (int i = 0; i < count; i++)
+            rows->ptr[i] = (const packed *)(x + (pixel + i) * g->c);
+        return;
+    }
     long k = (long)g->kh * g->kw * g->c;
+    int ox = (int)pixel % g->ow, oy = (int)pixel / g->ow % g->oh, n = (int)pixel / g->ow / g->oh;
     for (int i = 0; i < count; i++) {
-        if (a->direct) {
-            rows->row[i] = (const packed *)(x + (pixel + i) * g->c);
-            continue;
-        }
         packed *start = scratch + i * a->k_padded, *to = start;
-        rows->row[i] = start;
-        if (a->pointwise) {
-            to = append(to, x + (pixel + i) * g->c, g->c, a->x_zero);
-        } else {
-            long p = pixel + i;
-            long ix = p % g->ow * g->sw - g->left, iy = p / g->ow % g->oh * g->sh - g->top;
-            const TX *image = x + p / g->ow / g->oh * g->h * g->w * g->c;
-            for (int ky = 0; ky < g->kh; ky++) {
-                long yy = iy + ky * g->dh;
-                int inside = yy >= 0 && yy < g->h;
-                const TX *line = image + yy * g->w * g->c;
-                if (inside && g->dw == 1 && ix >= 0 && ix + g->kw <= g->w) {
-                    to = append(to, line + ix * g->c, (long)g->kw * g->c, a->x_zero);
+        int ix = ox * g->sw - g->left, iy = oy * g->sh - g->top;
+        int inside = ix >= 0 && ix + g->kw <= g->w;
+        for (int ky = 0; ky < g->kh; ky++) {
+            int yy = iy + ky * g->dh;
+            const TX *line =
+                yy >= 0 && yy < g->h ? x + ((long)n * g->h + yy) * g->w * g->c : NULL;
+            if (a->segments) {
+                int in_place = line && inside;
+                rows->ptr[ky * MR + i] = in_place ? (const packed *)(line + (long)ix * g->c) : to;
+                if (in_place)
                     continue;
-                }
-                for (int kx = 0; kx < g->kw; kx++) {
-                    long xx = ix + kx * g->dw;
-                    int in = inside && xx >= 0 && xx < g->w;
-                    to = append(to, in ? line + xx * g->c : NULL, g->c, a->x_zero);
-                }
+            }
+            to = append_row(to, a, line, ix);
+        }
+        if (++ox == g->ow) {
+            ox = 0;
+            if (++oy == g->oh) {
+                oy = 0;
+                n++;
             }
         }
-        memset(to, 0, (a->k_padded - k) * sizeof *to);
-#if ROW_SUMS
+        if (a->segments)
+            continue;
+        rows->ptr[i] = start;
+        ek_copy_short(to, (const char[64]){0}, (a->k_padded - k) * sizeof *to);
+#if ROW_SUMS && G == 4
         int32_t sum = 0;
-        for (long p = 0; p < k; p++)
-            sum += EK_I8 == EK_I8_DOT4_US ? (uint8_t)start[p] : start[p];
+        for (long q = 0; q < k; q++)
+            sum += (TX)start[q] + (FLIP ? (X_IS_UNSIGNED ? -128 : 128) : 0);
         rows->sum[i] = sum;
 #endif
     }
 }
 
+/* A tile of fewer than MR pixels: the rest in fours, then one by one. */
+static void __attribute__((noinline)) edge(const ek_i8_conv_args *a, const rows_t *rows, int count, int nv,
+                                    const packed *w, long pixel, long channel) {
+    rows_t part = *rows;
+    for (int done = 0, mr; done < count; done += mr) {
+        mr = MR > 4 && count - done >= 4 ? 4 : 1;
+        for (int i = 0; i < mr; i++) {
+            part.sum[i] = rows->sum[done + i];
+            for (long s = 0; s < rows->count; s++)
+                part.ptr[s * MR + i] = rows->ptr[s * MR + done + i];
+        }
+        if (mr == 1)
+            tile_nv(1, nv, a, &part, w, pixel + done, channel);
+        else
+            tile_nv(MR > 4 ? 4 : 1, nv, a, &part, w, pixel + done, channel);
+    }
+}
+
 /* Tasks: tiles of MR pixels x panels of NR channels. */
-EK_INLINE void run(const ek_i8_conv_args *a, long begin, long end, const int32_t flip) {
+void NAME(const ek_i8_conv_args *a, long begin, long end) {
     const ek_window *g = &a->win;
     long pixels = (long)g->n * g->oh * g->ow, tiles = (pixels + MR - 1) / MR, ready = -1;
     rows_t rows;
@@ -261,22 +289,9 @@ EK_INLINE void run(const ek_i8_conv_args *a, long begin, long end, const int32_t
             find_rows(a, &rows, scratch, pixel, count);
         ready = at;
         const packed *w = (const packed *)a->weights + channel * a->k_padded;
-        if (count == MR) {
-            tile_nv(MR, nv, a, &rows, w, pixel, channel, flip);
-            continue;
-        }
-        for (int i = 0; i < count; i++) {
-            rows_t one = {.row = {rows.row[i]}, .sum = {rows.sum[i]}};
-            tile_nv(1, nv, a, &one, w, pixel + i, channel, flip);
-        }
+        if (count == MR)
+            tile_nv(MR, nv, a, &rows, w, pixel, channel);
+        else
+            edge(a, &rows, count, nv, w, pixel, channel);
     }
-}
-
-void NAME(const ek_i8_conv_args *a, long begin, long end) {
-#if G == 4
-    if (FLIP && a->direct)
-        run(a, begin, end, (int32_t)0x80808080);
-    else
-#endif
-        run(a, begin, end, 0);
 }

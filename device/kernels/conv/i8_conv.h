@@ -6,7 +6,8 @@
 typedef struct {
     ek_window win;
     int pointwise;   /* 1x1, stride 1, no padding: rows of x are rows of the GEMM */
-    int direct;      /* pointwise, and rows can be read as they are: no packing */
+    int segments;    /* rows of the window are runs of memory that are read as they are; 0: the
+                        window is packed first */
     int panel_outer; /* weights larger than the cache: walk them once, pixels inside */
     long panels;     /* ceil(oc / NR) */
     long k_padded;   /* kh * kw * c rounded up to what one step of the kernel takes */

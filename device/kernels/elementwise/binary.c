@@ -13,25 +13,6 @@ EK_INLINE float combine(const ek_binary_args *g, float a, float b) {
     v = v > g->low_f32 ? v : g->low_f32;
     return v < g->high_f32 ? v : g->high_f32;
 }
-#else
-EK_INLINE int32_t scale(int32_t x, int32_t multiplier, int left, int right) {
-    int64_t wide = (int64_t)(x << left) * multiplier + (1LL << 30);
-    int32_t high = (int32_t)(wide >> 31), mask = (int32_t)((1u << right) - 1);
-    return (high >> right) + ((high & mask) > (mask >> 1) + (high < 0));
-}
-EK_INLINE TX combine(const ek_binary_args *g, TX a, TX b) {
-    int32_t x = a - g->a_zero, z = b - g->b_zero;
-#ifdef OP_ADD
-    int32_t raw = scale(x * (1 << g->shift), g->a_multiplier, g->a_left, g->a_right) +
-                  scale(z * (1 << g->shift), g->b_multiplier, g->b_left, g->b_right);
-#else
-    int32_t raw = x * z;
-#endif
-    int32_t v = scale(raw, g->y_multiplier, g->y_left, g->y_right) + g->y_zero;
-    v = v > g->low ? v : g->low;
-    return (TX)(v < g->high ? v : g->high);
-}
-#endif
 
 /* One run of y; a step of 0 repeats the operand. */
 static void run(const ek_binary_args *args, const TX *restrict a, long a_step, const TX *restrict b,
@@ -50,6 +31,46 @@ static void run(const ek_binary_args *args, const TX *restrict a, long a_step, c
         for (long i = 0; i < n; i++)
             y[i] = combine(&g, a[0], b[0]);
 }
+#else
+EK_INLINE vi scale(vi x, int32_t multiplier, int left, int right) {
+    return vi_requantize(x, vi_splat(multiplier), vi_splat(left), vi_splat(right));
+}
+EK_INLINE vi combine(const ek_binary_args *g, vi a, vi b) {
+    a -= g->a_zero;
+    b -= g->b_zero;
+#ifdef OP_ADD
+    vi raw = scale(a << g->shift, g->a_multiplier, g->a_left, g->a_right) +
+             scale(b << g->shift, g->b_multiplier, g->b_left, g->b_right);
+#else
+    vi raw = a * b;
+#endif
+    vi v = scale(raw, g->y_multiplier, g->y_left, g->y_right) + g->y_zero;
+    return vi_min(vi_max(v, vi_splat(g->low)), vi_splat(g->high));
+}
+EK_INLINE vi load(const TX *p) {
+    return (TX)-1 > 0 ? vi_from_u8((const uint8_t *)p) : vi_from_s8((const int8_t *)p);
+}
+
+EK_INLINE vi load_n(const TX *p, long n) {
+    return (TX)-1 > 0 ? vi_from_u8_n((const uint8_t *)p, n) : vi_from_s8_n((const int8_t *)p, n);
+}
+
+/* One run of y; a step of 0 repeats the operand. */
+static void run(const ek_binary_args *args, const TX *a, long a_step, const TX *b, long b_step,
+                TX *y, long n) {
+    const ek_binary_args g = *args; /* a copy, so that stores to y cannot change it */
+    long i = 0;
+    for (; i + EK_VL <= n; i += EK_VL) {
+        vi va = a_step ? load(a + i) : vi_splat(a[0]), z = b_step ? load(b + i) : vi_splat(b[0]);
+        vi_to_bytes(y + i, combine(&g, va, z));
+    }
+    if (i < n) {
+        vi va = a_step ? load_n(a + i, n - i) : vi_splat(a[0]);
+        vi z = b_step ? load_n(b + i, n - i) : vi_splat(b[0]);
+        vi_to_bytes_n(y + i, combine(&g, va, z), n - i);
+    }
+}
+#endif
 
 /* Tasks: chunks of rows. */
 void NAME(const ek_binary_args *g, long begin, long end) {

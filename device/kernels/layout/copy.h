@@ -10,9 +10,8 @@ typedef struct {
     long x_stride[EK_COPY_DIMS]; /* in bytes */
     long y_stride[EK_COPY_DIMS];
     long run; /* bytes that lie together on both sides, copied at once */
-    const void *x;
+    const void *x; /* fill: unused */
     void *y;
-    long fill_bytes; /* fill: size of y */
-    uint32_t fill_value; /* fill: the pattern of four bytes */
+    int fill_byte; /* fill: what every byte becomes (0, or an 8-bit zero point) */
 } ek_copy_args;
 #endif

@@ -74,8 +74,13 @@ void NAME(const ek_pool2d_args *args, long begin, long end) {
                 pixel(&a, image + c, y0, y1, x0, x1, y + c, BLOCK);
             for (; c + EK_VL <= g->c; c += EK_VL)
                 pixel(&a, image + c, y0, y1, x0, x1, y + c, EK_VL);
-            if (c < g->c)
-                pixel(&a, image + c, y0, y1, x0, x1, y + c, g->c - c);
+            if (c == g->c)
+                continue;
+            /* the rest overlaps what was done before, if there was anything */
+            if (g->c >= EK_VL)
+                pixel(&a, image + g->c - EK_VL, y0, y1, x0, x1, y + g->c - EK_VL, EK_VL);
+            else
+                pixel(&a, image, y0, y1, x0, x1, y, g->c);
         }
     }
 }

@@ -5,6 +5,7 @@
 #define EK_OWN_MAX /* the generic form also tests for NaN */
 #define EK_I8 EK_I8_DOT4_US
 #define EK_OWN_PARTIAL
+#define EK_OWN_PARTIAL_BYTES
 #include "vector.h"
 #include <immintrin.h>
 
@@ -19,3 +20,12 @@ EK_INLINE vi vi_dot4(vi acc, vi a, vi b) {
 }
 EK_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 EK_INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+EK_INLINE vi vi_from_s8_n(const int8_t *p, long n) {
+    return (vi)_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8((__mmask16)((1u << n) - 1), p));
+}
+EK_INLINE vi vi_from_u8_n(const uint8_t *p, long n) {
+    return (vi)_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8((__mmask16)((1u << n) - 1), p));
+}
+EK_INLINE void vi_to_bytes_n(void *p, vi v, long n) {
+    _mm_mask_storeu_epi8(p, (__mmask16)((1u << n) - 1), _mm512_cvtepi32_epi8((__m512i)v));
+}

@@ -73,6 +73,66 @@ static __attribute__((noinline, unused)) void vf_store_n(float *p, vf v, long n)
 }
 #endif
 
+/* Copies n bytes, 0 <= n < 64, without a call. */
+EK_INLINE void ek_copy_short(void *to, const void *from, long n) {
+    char *y = (char *)to;
+    const char *x = (const char *)from;
+    if (n & 32) {
+        memcpy(y, x, 32);
+        x += 32, y += 32;
+    }
+    if (n & 16) {
+        memcpy(y, x, 16);
+        x += 16, y += 16;
+    }
+    if (n & 8) {
+        memcpy(y, x, 8);
+        x += 8, y += 8;
+    }
+    if (n & 4) {
+        memcpy(y, x, 4);
+        x += 4, y += 4;
+    }
+    if (n & 2) {
+        memcpy(y, x, 2);
+        x += 2, y += 2;
+    }
+    if (n & 1)
+        *y = *x;
+}
+
+/* 8-bit values as 32-bit lanes, and lanes that fit back into bytes. */
+EK_INLINE vi vi_from_s8(const int8_t *p) {
+    vb v;
+    memcpy(&v, p, sizeof v);
+    return vcast(vcast(v, vs), vi);
+}
+EK_INLINE vi vi_from_u8(const uint8_t *p) {
+    vub v;
+    memcpy(&v, p, sizeof v);
+    return vcast(vcast(v, vs), vi);
+}
+EK_INLINE void vi_to_bytes(void *p, vi v) {
+    vb b = vcast(v, vb); /* keeps the low byte, whatever its sign */
+    memcpy(p, &b, sizeof b);
+}
+#ifndef EK_OWN_PARTIAL_BYTES
+EK_INLINE vi vi_from_s8_n(const int8_t *p, long n) {
+    int8_t t[EK_VL] = {0};
+    ek_copy_short(t, p, n);
+    return vi_from_s8(t);
+}
+EK_INLINE vi vi_from_u8_n(const uint8_t *p, long n) {
+    uint8_t t[EK_VL] = {0};
+    ek_copy_short(t, p, n);
+    return vi_from_u8(t);
+}
+EK_INLINE void vi_to_bytes_n(void *p, vi v, long n) {
+    vb b = vcast(v, vb);
+    ek_copy_short(p, &b, n);
+}
+#endif
+
 EK_INLINE vf vf_fma(vf a, vf b, vf c) {
 #if EK_FMA
     return __builtin_elementwise_fma(a, b, c);
