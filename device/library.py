@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import mmap
 import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit.device import features
 from edgekit.device.errors import DeviceError, IncompatibleError, InputError, TransferError
@@ -156,6 +157,17 @@ class Model:
         operators = len(self.description.operators)
         rows = [stamps[i * (operators + 1) : (i + 1) * (operators + 1)] for i in range(count)]
         return BenchTimes(tuple(totals), tuple(_differences(row, operators) for row in rows))
+
+    def bare_call(self) -> Callable[[], int]:
+        """A function that runs one inference on the inputs set last and does nothing else.
+
+        For comparisons: called from Python without time stamps, as other engines are. 0 is success;
+        good until the next run or bench.
+        """
+        self._model.stamps = None
+        return functools.partial(
+            self._lib.ek_run, ctypes.byref(self._model), self._in_list, self._out_list
+        )
 
     def set_inputs(self, inputs: Mapping[str, Any]) -> None:
         """Checks names, types and shapes and copies the arrays in; InputError otherwise."""

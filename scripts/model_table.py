@@ -33,8 +33,9 @@ Made by `scripts/model_table.py`; for one model: `edgekit bench model MODEL --pe
 
 Every contender runs in a process of its own, pinned to the same cores, with the same number of
 threads. They take turns in blocks (A B C, C B A, ...) over {rounds} rounds after a warm-up, so that
-whatever slows the machine down hits all alike. Ours is timed in C around `ek_run` with its
-per-operator time stamps on, the peers in Python around `invoke()` (XNNPACK kernels, their default).
+whatever slows the machine down hits all alike. All are called from Python and timed there: ours
+around `ek_run` through ctypes, the peers around `invoke()` (XNNPACK kernels, their default), which
+adds about 0.5 µs to each.
 
 A *ratio* is the peer's median over ours in the same round; the table has the median over the rounds
 and, in brackets, their 10th and 90th percentile. Above 1, edgekit is faster. Milliseconds depend on

@@ -85,7 +85,7 @@ class EdgekitContender:
         ]
 
     def time(self, count: int) -> list[int]:
-        return list(self._model.bench(count).totals)
+        return time_calls(self._model.bare_call(), count)
 
 
 class TfliteContender:
