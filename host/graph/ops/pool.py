@@ -96,10 +96,10 @@ def _infer_pool(
     need_dtype(x, ARITHMETIC, "image")
     need_scale(x, "image")
     need_positive((*x.shape, *window, *stride), "image, window and stride")
-    if (
-        max(padding.top, padding.bottom) >= window[0]
-        or max(padding.left, padding.right) >= (window[1])
-    ):
+    if window[0] * window[1] > _WINDOW_LIMIT:
+        raise ShapeError(f"expected a window of at most {_WINDOW_LIMIT} pixels, found {window}")
+    rows, columns = max(padding.top, padding.bottom), max(padding.left, padding.right)
+    if rows >= window[0] or columns >= window[1]:
         raise ShapeError(
             f"expected padding smaller than the window {list(window)}, found {padding}"
         )
