@@ -26,6 +26,7 @@ _F32_SCRATCH = 16384  # floats: SCRATCH in conv/f32_conv.c
 _I8_SCRATCH = 163840  # bytes: SCRATCH in conv/i8_conv.c
 _SEGMENTS = 64  # SEGMENTS in conv/f32_conv.c
 _I8_SEGMENTS = 16  # SEGMENTS in conv/i8_conv.c
+_SEGMENT_WASTE = 1.5  # rounding rows up may cost this much more products than packing windows
 _I32, _F32 = np.dtype(np.int32), np.dtype(np.float32)
 
 
@@ -192,6 +193,35 @@ def _bias(bias: Tensor | None, width: int, dtype: np.dtype[np.generic]) -> Array
     return padded(bias.data, width, dtype)
 
 
+@dataclass(frozen=True)
+class _Depth:
+    """How the k of an 8-bit product is laid out.
+
+    With `segments` rows of the window are read in place, each rounded up to `segment` values;
+    otherwise the whole window is packed and rounded up to `total`.
+    """
+
+    segments: bool
+    segment: int
+    total: int
+
+
+def _depth_of(ctx: Context, window: Window, w_zero: int) -> _Depth:
+    step = ctx.isa.k_step
+    row = window.kernel[1] * window.x[3]
+    whole = round_up(max(window.k, 1), step)
+    segment = round_up(max(row, 1), step)
+    in_place = (
+        ctx.isa.i8.is_dot
+        and w_zero == 0
+        and window.dilation[1] == 1
+        and window.kernel[0] <= _I8_SEGMENTS
+        and window.kernel[0] * segment <= _SEGMENT_WASTE * whole
+    )
+    total = window.kernel[0] * segment if in_place else whole
+    return _Depth(in_place, segment, total)
+
+
 @dataclass(frozen=True, eq=False)
 class _PackedBytes:
     """8-bit weights as one ISA wants them, and what must be added to the bias."""
@@ -202,63 +232,71 @@ class _PackedBytes:
 
 
 def _pack_bytes(
-    ctx: Context, weights: Array, x: Tensor, w_zero: int, x_zero: int, tile: Tile, k_padded: int
+    ctx: Context,
+    window: Window,
+    weights: Array,
+    x: Tensor,
+    zeros: tuple[int, int],
+    tile: Tile,
+    depth: _Depth,
 ) -> _PackedBytes:
-    vl, product_kind = ctx.isa.vl, ctx.isa.i8
+    """`zeros`: zero points of x and of the weights."""
+    x_zero, w_zero = zeros
+    vl, kind = ctx.isa.vl, ctx.isa.i8
     n, k = weights.shape
     nr = tile.nv * vl
-    if not product_kind.is_dot:
+    if not kind.is_dot:
         shifted = weights.astype(np.int16) - np.int16(w_zero)
-        packed_weights = pack_panels(shifted, nr, vl, product_kind.group, k_padded)
+        packed_weights = pack_panels(shifted, nr, vl, kind.group, depth.total)
         return _PackedBytes(packed_weights, np.zeros(n, np.int64), 0)
-    signed, zero = weights.astype(np.int16), w_zero
-    if weights.dtype == np.uint8:
-        signed, zero = signed - 128, w_zero - 128
+    signed, zero = _signed(weights, w_zero)
     # The kernel sees x as `a`: unsigned for DOT4_US, signed for DOT4_SS.
     a_zero = x_zero
-    if product_kind is ByteProduct.DOT4_US and x.dtype is not DType.U8:
+    if kind is ByteProduct.DOT4_US and x.dtype is not DType.U8:
         a_zero += 128
-    if product_kind is ByteProduct.DOT4_SS and x.dtype is DType.U8:
+    if kind is ByteProduct.DOT4_SS and x.dtype is DType.U8:
         a_zero -= 128
     correction = k * zero * a_zero - a_zero * signed.sum(axis=1, dtype=np.int64)
-    packed_weights = pack_panels(signed.astype(np.int8), nr, vl, 4, k_padded)
+    if depth.segments:
+        rows = signed.reshape(n, window.kernel[0], -1)
+        wide = np.zeros((n, window.kernel[0], depth.segment), signed.dtype)
+        wide[:, :, : rows.shape[2]] = rows
+        signed = wide.reshape(n, -1)
+    packed_weights = pack_panels(signed.astype(np.int8), nr, vl, 4, depth.total)
     return _PackedBytes(packed_weights, correction, zero)
 
 
+def _signed(weights: Array, zero: int) -> tuple[Array, int]:
+    """Weights as values of s8 (in s16), and their zero point."""
+    wide = weights.astype(np.int16)
+    return (wide - 128, zero - 128) if weights.dtype == np.uint8 else (wide, zero)
+
+
 def _i8_fields(
-    ctx: Context, window: Window, packed: _PackedBytes, tile: Tile, k_padded: int, x_zero: int
+    ctx: Context, window: Window, packed: _PackedBytes, tile: Tile, depth: _Depth, x_zero: int
 ) -> dict[str, Field]:
-    # Rows of the window can be read in place if each is a whole number of steps.
-    segments = (
-        ctx.isa.i8.is_dot
-        and window.dilation[1] == 1
-        and window.kernel[0] <= _I8_SEGMENTS
-        and (window.kernel[1] * window.x[3]) % ctx.isa.k_step == 0
-        and packed.w_zero == 0
-    )
     return {
         "win": window.fields,
         "pointwise": int(window.pointwise),
-        "segments": int(segments),
+        "segments": int(depth.segments),
+        "segment_length": depth.segment,
         "panel_outer": _panel_outer(ctx, packed.weights.nbytes),
         "panels": _tasks(window, tile, ctx.isa.vl)[1],
-        "k_padded": k_padded,
+        "k_padded": depth.total,
         "x_zero": x_zero,
         "w_zero": packed.w_zero,
         "weights": ctx.weights.add(packed.weights),
     }
 
 
-def _i8_tile(ctx: Context, node: Node, window: Window) -> tuple[Tile, int]:
-    k_padded = round_up(max(window.k, 1), ctx.isa.k_step)
-    size = k_padded * (1 if ctx.isa.i8.is_dot else 2)
+def _i8_tile(ctx: Context, node: Node, window: Window, depth: _Depth) -> Tile:
+    size = depth.total * (1 if ctx.isa.i8.is_dot else 2)
     fitting = [t for t in ctx.isa.i8_tiles if t.mr * size <= _I8_SCRATCH]
-    smallest = min(ctx.isa.i8_tiles, key=lambda t: t.mr)
-    if not fitting and smallest.mr > 1 and size <= _I8_SCRATCH:
-        fitting = [Tile(2 if 2 * size <= _I8_SCRATCH else 1, smallest.nv)]
+    if not fitting and size <= _I8_SCRATCH:
+        fitting = [Tile(1, ctx.isa.i8_tiles[0].nv)]
     if not fitting:
         raise ctx.unsupported(node, f"a window of {window.k} 8-bit values")
-    return _choose(tuple(fitting), ctx.isa.vl, window), k_padded
+    return _choose(tuple(fitting), ctx.isa.vl, window)
 
 
 def _i8_product(
@@ -267,9 +305,10 @@ def _i8_product(
     x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y = ctx.tensor(node.outputs[0])
     vl = ctx.isa.vl
-    tile, k_padded = _i8_tile(ctx, node, window)
     x_zero, w_zero = zero_point_of(x), zero_point_of(w)
-    packed = _pack_bytes(ctx, weights, x, w_zero, x_zero, tile, k_padded)
+    depth = _depth_of(ctx, window, _signed(weights, w_zero)[1])
+    tile = _i8_tile(ctx, node, window, depth)
+    packed = _pack_bytes(ctx, window, weights, x, (x_zero, w_zero), tile, depth)
     row_sums = int(packed.w_zero != 0)
     dense = isinstance(node.op, FullyConnected)
     kind = "dense" if dense else "conv"
@@ -292,7 +331,7 @@ def _i8_product(
     width = round_up(weights.shape[0], vl)
     bias = _bias(ctx.optional(node, 2), width, _I32).astype(np.int64)
     bias += padded(packed.correction, width, np.dtype(np.int64))
-    fields = _i8_fields(ctx, window, packed, tile, k_padded, x_zero)
+    fields = _i8_fields(ctx, window, packed, tile, depth, x_zero)
     fields |= requantize_fields(ctx, factor, width, rounds_once=dense)
     fields |= {
         "x": Value(x.name),
@@ -331,9 +370,10 @@ def _hybrid_product(
     y = ctx.tensor(node.outputs[0])
     assert w.quant is not None
     vl = ctx.isa.vl
-    tile, k_padded = _i8_tile(ctx, node, window)
+    depth = _depth_of(ctx, window, 0)
+    tile = _i8_tile(ctx, node, window, depth)
     stored = Tensor(f"{x.name}:s8", x.shape, DType.I8)
-    packed = _pack_bytes(ctx, weights, stored, 0, 0, tile, k_padded)
+    packed = _pack_bytes(ctx, window, weights, stored, (0, 0), tile, depth)
     quantize = ctx.kernel(
         "quantize_dynamic", "elementwise/quantize_dynamic.c", "elementwise/unary.h", "ek_unary_args"
     )
@@ -372,7 +412,7 @@ def _hybrid_product(
                 1,
             )
         )
-        fields = _i8_fields(ctx, one, packed, tile, k_padded, 0)
+        fields = _i8_fields(ctx, one, packed, tile, depth, 0)
         fields |= {
             "x": codes,
             "bias": ctx.weights.add(wrap_i32(correction)),

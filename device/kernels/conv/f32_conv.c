@@ -10,10 +10,8 @@ _Static_assert(NV <= 4, "tile_nv knows panels of up to four vectors");
 #define SEGMENTS 64   /* pointers per pixel at most; the host splits no window finer than this */
 #define SCRATCH 16384 /* floats for the rows that cross a border */
 
-typedef struct {
-    const float *ptr[SEGMENTS * MR]; /* [segment][pixel] */
-    long count, length;              /* segments, floats in each */
-} rows_t;
+typedef float elem;
+#include "rows.h"
 
 /* acc[pixel][vector] += sum over k of A * B, k in `length` steps from each segment. */
 EK_INLINE void accumulate(const int mr, const int nv, vf acc[MR][NV], const rows_t *rows,
@@ -140,52 +138,37 @@ EK_INLINE void tile_nv(const int mr, int nv, const ek_f32_conv_args *a, const ro
 #endif
 }
 
+/* Windows too large for scratch, or dilated: a pointer per tap, padding reads `zeros`. */
+static void find_taps(const ek_f32_conv_args *a, rows_t *rows, long pixel, int count) {
+    const ek_window *g = &a->win;
+    rows->count = (long)g->kh * g->kw;
+    rows->length = g->c;
+    for (int i = 0; i < count; i++) {
+        int p = (int)pixel + i, ix = p % g->ow * g->sw - g->left;
+        int iy = p / g->ow % g->oh * g->sh - g->top;
+        const float *image = a->x + (long)(p / g->ow / g->oh) * g->h * g->w * g->c;
+        for (int ky = 0; ky < g->kh; ky++)
+            for (int kx = 0; kx < g->kw; kx++) {
+                int yy = iy + ky * g->dh, xx = ix + kx * g->dw;
+                int inside = yy >= 0 && yy < g->h && xx >= 0 && xx < g->w;
+                rows->ptr[(ky * g->kw + kx) * MR + i] =
+                    inside ? image + ((long)yy * g->w + xx) * g->c : a->zeros;
+            }
+    }
+}
+
 /* Pointers to the windows of pixels [pixel, pixel + count); scratch holds border rows. */
 static void find_rows(const ek_f32_conv_args *a, rows_t *rows, float *scratch, long pixel,
                       int count) {
-    const ek_window *g = &a->win;
     if (a->pointwise) {
         rows->count = 1;
-        rows->length = g->c;
+        rows->length = a->win.c;
         for (int i = 0; i < count; i++)
-            rows->ptr[i] = a->x + (pixel + i) * g->c;
-        return;
-    }
-    long kw = a->row_segments ? 1 : g->kw;
-    rows->count = g->kh * kw;
-    rows->length = a->row_segments ? (long)g->kw * g->c : g->c;
-    long ox = (int)pixel % g->ow, oy = (int)pixel / g->ow % g->oh, image = (int)pixel / g->ow / g->oh;
-    for (int i = 0; i < count; i++) {
-        long ix = ox * g->sw - g->left;
-        for (int ky = 0; ky < g->kh; ky++) {
-            long iy = oy * g->sh - g->top + ky * g->dh;
-            int inside = iy >= 0 && iy < g->h;
-            const float *line = a->x + (image * g->h + iy) * g->w * g->c;
-            if (!a->row_segments) {
-                for (int kx = 0; kx < g->kw; kx++) {
-                    long xx = ix + kx * g->dw;
-                    rows->ptr[(ky * kw + kx) * MR + i] =
-                        inside && xx >= 0 && xx < g->w ? line + xx * g->c : a->zeros;
-                }
-            } else if (inside && ix >= 0 && ix + g->kw <= g->w) {
-                rows->ptr[ky * MR + i] = line + ix * g->c;
-            } else {
-                memset(scratch, 0, rows->length * sizeof *scratch);
-                long from = ek_max(ix, 0), to = ek_min(ix + g->kw, g->w);
-                if (inside && from < to)
-                    memcpy(scratch + (from - ix) * g->c, line + from * g->c,
-                           (to - from) * g->c * sizeof *scratch);
-                rows->ptr[ky * MR + i] = scratch;
-                scratch += rows->length;
-            }
-        }
-        if (++ox == g->ow) {
-            ox = 0;
-            if (++oy == g->oh) {
-                oy = 0;
-                image++;
-            }
-        }
+            rows->ptr[i] = a->x + (pixel + i) * a->win.c;
+    } else if (a->row_segments) {
+        find_segments(&a->win, a->x, rows, scratch, pixel, count, (long)a->win.kw * a->win.c, 0);
+    } else {
+        find_taps(a, rows, pixel, count);
     }
 }
 

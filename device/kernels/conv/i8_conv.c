@@ -7,8 +7,8 @@
  *                      instruction wants, zero points are folded into the bias by the host, and
  *                      with ROW_SUMS the weights' zero point times the sum of the row is taken off
  *   PAIR16 / WIDE16    16-bit values with both zero points already subtracted
- * Windows are read in place where their rows are whole groups of bytes; others, and those on the
- * border, are packed once into scratch and serve all panels of output channels. */
+ * Windows of bytes are read in place, row by row, except on the border; others are packed once
+ * into scratch and serve all panels of output channels. */
 #include "i8_conv.h"
 
 #define NR (NV * EK_VL)
@@ -21,54 +21,57 @@ _Static_assert(NV <= 4, "tile_nv knows panels of up to four vectors");
 typedef int8_t packed;
 #define X_IS_UNSIGNED ((TX)-1 > 0)
 #define FLIP (((EK_I8 == EK_I8_DOT4_US) != X_IS_UNSIGNED) ? (int32_t)0x80808080 : 0)
-typedef vi lanes;
-EK_INLINE int32_t a_at(const packed *a) {
+typedef vi operand; /* one group of A, in every lane */
+EK_INLINE vi a_at(const packed *a) {
     int32_t v;
     memcpy(&v, a, 4);
-    return v;
+    return vi_splat(v);
 }
-EK_INLINE vi multiply_add(vi acc, int32_t a, const packed *b) {
+EK_INLINE vi multiply_add(vi acc, vi a, const packed *b) {
     vi v;
     memcpy(&v, b, sizeof v);
-    return vi_dot4(acc, vi_splat(a), v);
+    return vi_dot4(acc, a, v);
 }
 #elif EK_I8 == EK_I8_PAIR16
 #define G 2
 #define FLIP 0
 typedef int16_t packed;
-EK_INLINE int32_t a_at(const packed *a) {
+typedef vi operand;
+EK_INLINE vi a_at(const packed *a) {
     int32_t v;
     memcpy(&v, a, 4);
-    return v;
+    return vi_splat(v);
 }
-EK_INLINE vi multiply_add(vi acc, int32_t a, const packed *b) {
+EK_INLINE vi multiply_add(vi acc, vi a, const packed *b) {
     vi v;
     memcpy(&v, b, sizeof v);
-    return vi_pair16(acc, vi_splat(a), v);
+    return vi_pair16(acc, a, v);
 }
 #else
 #define G 1
 #define FLIP 0
 typedef int16_t packed;
-typedef vs lanes;
-EK_INLINE int16_t a_at(const packed *a) { return *a; }
-EK_INLINE vi multiply_add(vi acc, int16_t a, const packed *b) {
+typedef vs operand;
+EK_INLINE vs a_at(const packed *a) { return *a - (vs){0}; }
+EK_INLINE vi multiply_add(vi acc, vs a, const packed *b) {
     vs v;
     memcpy(&v, b, sizeof v);
-    return acc + vcast(v, vi) * vcast((vs)(a - (vs){0}), vi);
+    return acc + vcast(v, vi) * vcast(a, vi);
 }
 #endif
 #define STEP (G * (EK_LANES ? EK_VL : 1)) /* k_padded is a multiple of this */
 
-typedef struct {
-    const packed *ptr[SEGMENTS * MR]; /* [segment][pixel] */
-    long count, length;               /* segments, values in each */
-    int32_t sum[MR];                  /* ROW_SUMS: sum of the window as the kernel sees it */
-} rows_t;
+typedef packed elem;
+#include "rows.h"
 
 /* acc[pixel][vector] += A * B; `length` is a multiple of STEP. */
 EK_INLINE void accumulate(const int mr, const int nv, vi acc[MR][NV], const rows_t *rows,
                           const packed *w) {
+    operand flip = (operand){0} + (int16_t)0;
+#if G == 4
+    flip = vi_splat(FLIP);
+    EK_OPAQUE(flip); /* or the compiler flips in scalar registers, which costs a transfer each */
+#endif
     for (long s = 0; s < rows->count; s++) {
         const packed *a[MR];
         EK_UNROLL
@@ -76,11 +79,11 @@ EK_INLINE void accumulate(const int mr, const int nv, vi acc[MR][NV], const rows
             a[i] = rows->ptr[s * MR + i];
         for (long p = 0; p < rows->length; p += STEP) {
 #if EK_LANES
-            lanes av[MR];
+            operand av[MR];
             EK_UNROLL
             for (int i = 0; i < mr; i++) {
                 memcpy(&av[i], a[i] + p, sizeof av[i]);
-                av[i] ^= FLIP;
+                av[i] ^= flip;
             }
 #endif
             EK_UNROLL
@@ -88,9 +91,9 @@ EK_INLINE void accumulate(const int mr, const int nv, vi acc[MR][NV], const rows
                 EK_UNROLL
                 for (int i = 0; i < mr; i++) {
 #if EK_LANES
-                    const int32_t x = vlane(av[i], l);
+                    const operand x = vlane(av[i], l) - (operand){0};
 #else
-                    const int32_t x = a_at(a[i] + p) ^ FLIP;
+                    const operand x = a_at(a[i] + p) ^ flip;
 #endif
                     EK_UNROLL
                     for (int j = 0; j < nv; j++)
@@ -191,50 +194,40 @@ EK_INLINE packed *append(packed *to, const TX *x, long count, int zero) {
     return to + count;
 }
 
-/* One row of a window: kw pixels from column ix on, or padding. */
-EK_INLINE packed *append_row(packed *to, const ek_i8_conv_args *a, const TX *line, long ix) {
+/* Copies (or widens) whole windows into scratch. */
+static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, packed *scratch, long pixel,
+                         int count) {
     const ek_window *g = &a->win;
-    if (line && g->dw == 1 && ix >= 0 && ix + g->kw <= g->w)
-        return append(to, line + ix * g->c, (long)g->kw * g->c, a->x_zero);
-    for (int kx = 0; kx < g->kw; kx++) {
-        long xx = ix + kx * g->dw;
-        int inside = line && xx >= 0 && xx < g->w;
-        to = append(to, inside ? line + xx * g->c : NULL, g->c, a->x_zero);
-    }
-    return to;
-}
-
-/* Points rows at the windows of pixels [pixel, pixel + count), packing into scratch what does not
- * lie in x as the kernel needs it. */
-static void find_rows(const ek_i8_conv_args *a, rows_t *rows, packed *scratch, long pixel,
-                      int count) {
-    const ek_window *g = &a->win;
-    const TX *x = (const TX *)a->x;
-    rows->count = a->segments ? g->kh : 1;
-    rows->length = a->segments ? (long)g->kw * g->c : a->k_padded;
-    if (a->pointwise && a->segments) {
-        for (int i = 0; i < count; i++)
-            rows->ptr[i] = (const packed *)(x + (pixel + i) * g->c);
-        return;
-    }
     long k = (long)g->kh * g->kw * g->c;
     int ox = (int)pixel % g->ow, oy = (int)pixel / g->ow % g->oh, n = (int)pixel / g->ow / g->oh;
+    rows->count = 1;
+    rows->length = a->k_padded;
     for (int i = 0; i < count; i++) {
         packed *start = scratch + i * a->k_padded, *to = start;
-        int ix = ox * g->sw - g->left, iy = oy * g->sh - g->top;
-        int inside = ix >= 0 && ix + g->kw <= g->w;
+        long ix = (long)ox * g->sw - g->left;
+        int inside = g->dw == 1 && ix >= 0 && ix + g->kw <= g->w;
         for (int ky = 0; ky < g->kh; ky++) {
-            int yy = iy + ky * g->dh;
-            const TX *line =
-                yy >= 0 && yy < g->h ? x + ((long)n * g->h + yy) * g->w * g->c : NULL;
-            if (a->segments) {
-                int in_place = line && inside;
-                rows->ptr[ky * MR + i] = in_place ? (const packed *)(line + (long)ix * g->c) : to;
-                if (in_place)
-                    continue;
+            long yy = (long)oy * g->sh - g->top + ky * g->dh;
+            const TX *line = (const TX *)a->x + (n * g->h + yy) * g->w * g->c;
+            int row_inside = yy >= 0 && yy < g->h;
+            if (inside && row_inside) {
+                to = append(to, line + ix * g->c, (long)g->kw * g->c, a->x_zero);
+                continue;
             }
-            to = append_row(to, a, line, ix);
+            for (int kx = 0; kx < g->kw; kx++) {
+                long xx = ix + kx * g->dw;
+                int in = row_inside && xx >= 0 && xx < g->w;
+                to = append(to, in ? line + xx * g->c : NULL, g->c, a->x_zero);
+            }
         }
+        memset(to, 0, (a->k_padded - k) * sizeof *to);
+        rows->ptr[i] = start;
+#if ROW_SUMS && G == 4
+        int32_t sum = 0;
+        for (long q = 0; q < k; q++)
+            sum += (TX)start[q] + (FLIP ? (X_IS_UNSIGNED ? -128 : 128) : 0);
+        rows->sum[i] = sum;
+#endif
         if (++ox == g->ow) {
             ox = 0;
             if (++oy == g->oh) {
@@ -242,16 +235,21 @@ static void find_rows(const ek_i8_conv_args *a, rows_t *rows, packed *scratch, l
                 n++;
             }
         }
-        if (a->segments)
-            continue;
-        rows->ptr[i] = start;
-        ek_copy_short(to, (const char[64]){0}, (a->k_padded - k) * sizeof *to);
-#if ROW_SUMS && G == 4
-        int32_t sum = 0;
-        for (long q = 0; q < k; q++)
-            sum += (TX)start[q] + (FLIP ? (X_IS_UNSIGNED ? -128 : 128) : 0);
-        rows->sum[i] = sum;
-#endif
+    }
+}
+
+static void find_rows(const ek_i8_conv_args *a, rows_t *rows, packed *scratch, long pixel,
+                      int count) {
+    const packed *x = (const packed *)a->x;
+    if (!a->segments) {
+        pack_windows(a, rows, scratch, pixel, count);
+    } else if (a->pointwise && a->segment_length == a->win.c) {
+        rows->count = 1;
+        rows->length = a->win.c;
+        for (int i = 0; i < count; i++)
+            rows->ptr[i] = x + (pixel + i) * a->win.c;
+    } else {
+        find_segments(&a->win, x, rows, scratch, pixel, count, a->segment_length, a->x_zero);
     }
 }
 

@@ -6,6 +6,7 @@
 #define EK_I8 EK_I8_DOT4_US
 #define EK_OWN_PARTIAL
 #define EK_OWN_PARTIAL_BYTES
+#define EK_OPAQUE(v) __asm__("" : "+v"(v))
 #include "vector.h"
 #include <immintrin.h>
 

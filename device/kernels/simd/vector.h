@@ -43,6 +43,10 @@ typedef uint8_t vub;
 #define vlane(v, l) (v)
 #endif
 
+#ifndef EK_OPAQUE
+#define EK_OPAQUE(v) /* hides from the optimizer that all lanes of v are equal */
+#endif
+
 EK_INLINE vf vf_load(const float *p) {
     vf v;
     memcpy(&v, p, sizeof v);
