@@ -180,6 +180,14 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _release_id(text: str) -> str:
+    from edgekit.device.manifest import is_release_id
+
+    if not is_release_id(text):
+        raise argparse.ArgumentTypeError(f"expected 16 hex digits, found {text[:40]!r}")
+    return text
+
+
 def _folder(text: str) -> Path:
     try:
         return Path(text).expanduser()
@@ -215,7 +223,7 @@ def _parser() -> argparse.ArgumentParser:
     ):
         sub = command(name, run, what)
         if name != "health":
-            sub.add_argument("release", help="id of the release")
+            sub.add_argument("release", type=_release_id, help="id of the release")
         sub.add_argument("--allow-downgrade", action="store_true")
         sub.add_argument("--seconds", type=_positive, default=60, help="limit of the health check")
     sub = command("golden", _golden, "the health check itself, in this process")

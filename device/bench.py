@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
@@ -25,17 +24,20 @@ class BenchPlan:
 def bench(model: Model, inputs: Mapping[str, Any], plan: BenchPlan) -> Dict[str, Any]:
     """The `latency_ms` and `operators` of the document edgekit.bench.model/1."""
     model.set_inputs(inputs)
-    start = time.monotonic()
-    model.bench(max(plan.warmup, 1))
-    each = (time.monotonic() - start) / max(plan.warmup, 1)
-    fitting = int(plan.seconds / max(each, 1e-7))
-    count = plan.count or min(max(fitting, _MIN_COUNT), _MAX_COUNT)
-    times = model.bench(count)
+    each = min(model.bench(plan.warmup).totals) / 1e9
+    # The first runs are cold; a tenth of the time also lets the core's clock rise.
+    model.bench(_fitting(plan.seconds / 10, each, low=1))
+    times = model.bench(plan.count or _fitting(plan.seconds, each, low=_MIN_COUNT))
     return {
         "threads": model.threads,
         "latency_ms": latency(times.totals),
         "operators": operator_shares(model.description.operators, times.operators),
     }
+
+
+def _fitting(seconds: float, each: float, low: int) -> int:
+    """How many runs of `each` seconds fit, within bounds."""
+    return min(max(int(seconds / max(each, 1e-7)), low), _MAX_COUNT)
 
 
 def latency(nanoseconds: Sequence[int]) -> Dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sys
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,7 +26,7 @@ from edgekit.device.errors import (
 )
 from edgekit.device.files import FilePlan, Install, locate, plan_files, refuse_strangers
 from edgekit.device.library import check_board
-from edgekit.device.manifest import Manifest
+from edgekit.device.manifest import MANIFEST, Manifest
 from edgekit.device.store import Links, Store, read_manifest
 
 HealthCheck = Callable[[Path], Dict[str, Any]]
@@ -276,17 +277,23 @@ class _Switch:
 
 
 def prune(store: Store, release: str) -> None:
-    """Removes releases that no link names, what was sent for `release`, and stale transfers."""
+    """Removes releases that no link names, what was sent for `release`, and stale leftovers."""
     links = store.links()
     for name in store.installed():
         if name not in (links.current, links.previous):
             shutil.rmtree(store.releases / name, ignore_errors=True)
-    now = time.time()
-    for folder in store.incoming.iterdir():
-        # abs(): a board's clock may stand in 1970 at one time and not at the other.
-        stale = abs(now - folder.lstat().st_mtime) > _DAY_SECONDS
-        if folder.name == release or stale:
-            shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(store.incoming / release, ignore_errors=True)
+    for area in (store.incoming, store.root / "io", store.root / "runtime"):
+        for path in area.glob("*"):
+            if _is_stale(path):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _is_stale(path: Path) -> bool:
+    """Left behind a day ago or more, and not this very program."""
+    # abs(): a board's clock may stand in 1970 at one time and not at the other.
+    old = abs(time.time() - path.lstat().st_mtime) > _DAY_SECONDS
+    return old and path.name != Path(sys.argv[0]).name
 
 
 def _why(error: Exception) -> str:
@@ -297,7 +304,7 @@ def _why(error: Exception) -> str:
 
 def _incoming_manifest(store: Store, release: str) -> Manifest:
     """The manifest that was sent, or that of the installed release if none was."""
-    if not (store.incoming / release).is_dir():
+    if not (store.incoming / release / MANIFEST).exists():
         return store.manifest(release)
     manifest = read_manifest(store.incoming / release)
     if manifest.id != release:

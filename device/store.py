@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
-from edgekit.device.errors import BusyError, InputError, TransferError
+from edgekit.device.errors import BusyError, TransferError
 from edgekit.device.manifest import MANIFEST, Manifest, is_release_id, parse_manifest
 
 _CHUNK = 1 << 20
@@ -77,9 +77,7 @@ class Store:
         self._link("current", links.current)
 
     def manifest(self, release: str) -> Manifest:
-        """The manifest of an installed release; InputError if there is none of that id."""
-        if not is_release_id(release):
-            raise InputError(f"expected a release id of 16 hex digits, found '{release[:40]}'")
+        """The manifest of an installed release; TransferError if there is none of that id."""
         return read_manifest(self.releases / release)
 
     def installed(self) -> List[str]:

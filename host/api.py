@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 from numpy.typing import NDArray
 
 from edgekit.host import release
 from edgekit.host.bundle import Bundle, build_bundle
 from edgekit.host.errors import InputError
+from edgekit.host.paths import data_folder
 from edgekit.host.release import Benchmark, BoardStatus, DeployPlan, OnStep, Release, Timings
 from edgekit.host.transport import LocalTransport, Transport
 from edgekit.kb.board import UnknownBoardError, board_names, load_board
@@ -44,12 +43,6 @@ def connect(board: str = "local") -> Device:
     raise InputError(
         f"expected a known board, found '{board}'; see: edgekit boards (only 'local' so far)"
     )
-
-
-def data_folder() -> Path:
-    """Where edgekit keeps its data: EDGEKIT_HOME, or the user's data folder."""
-    home = os.environ.get("EDGEKIT_HOME")
-    return Path(home).absolute() if home else platformdirs.user_data_path("edgekit")
 
 
 class Device:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -233,8 +234,15 @@ def test_lock_of_a_killed_process_is_free(store: Store, two: tuple[str, str]) ->
     release.rollback(store)
 
 
-def test_old_transfers_go_and_fresh_ones_stay(store: Store, paper: MakeBundle, send: Send) -> None:
+def test_old_leftovers_go_and_fresh_ones_stay(store: Store, paper: MakeBundle, send: Send) -> None:
     stale, fresh = send(store, paper("stale")), send(store, paper("fresh"))
     os.utime(store.incoming / stale, (0, 0))
+    for area in ("io", "runtime"):
+        (store.root / area).mkdir()
+        for name, age in (("stale", 2 * 86400), ("fresh", 0)):
+            (store.root / area / name).touch()
+            os.utime(store.root / area / name, (time.time() - age,) * 2)
     apply(store, send(store, paper("new")))
     assert [p.name for p in store.incoming.iterdir()] == [fresh]
+    for area in ("io", "runtime"):
+        assert [p.name for p in (store.root / area).iterdir()] == ["fresh"]

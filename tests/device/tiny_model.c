@@ -27,7 +27,9 @@ struct ek_pool {
     int threads;
 };
 
-int ek_abi(void) { return TINY_ABI; }
+int ek_abi(void) {
+    return TINY_ABI;
+}
 
 const char *ek_missing_feature(void) {
 #ifdef TINY_MISSING
@@ -43,7 +45,8 @@ const char *ek_describe(void) {
            "\"scale\":null,\"zero_point\":null}],"
            "\"outputs\":[{\"name\":\"y\",\"dtype\":\"f32\",\"shape\":[4],"
            "\"scale\":null,\"zero_point\":null}],"
-           "\"arena_bytes\":64,\"state_bytes\":" STATE_BYTES ",\"weights_bytes\":8,\"simd\":\"none\","
+           "\"arena_bytes\":64,\"state_bytes\":" STATE_BYTES
+           ",\"weights_bytes\":8,\"simd\":\"none\","
            "\"operators\":[{\"name\":\"twice\",\"op\":\"Mul\",\"kernel\":\"f32-mul\"},"
            "{\"name\":\"plus\",\"op\":\"Add\",\"kernel\":\"f32-add\"}]}";
 }
@@ -65,7 +68,8 @@ void ek_reset(const ek_model *m) {
 int ek_run(const ek_model *m, const void *const *in, void *const *out) {
     const float *weights = m->weights, *x = in[0];
     float *scaled = m->arena, *y = out[0];
-    if ((uintptr_t)m->weights % 64 || (uintptr_t)m->arena % 64) return 1;
+    if ((uintptr_t)m->weights % 64 || (uintptr_t)m->arena % 64)
+        return 1;
 #ifdef TINY_FAIL
     return 3;
 #endif
@@ -73,22 +77,29 @@ int ek_run(const ek_model *m, const void *const *in, void *const *out) {
     abort();
 #endif
 #ifdef TINY_HANG
-    for (;;) nanosleep(&(struct timespec){1, 0}, NULL);
+    for (;;)
+        nanosleep(&(struct timespec){1, 0}, NULL);
 #endif
     uint64_t start = now();
-    if (m->stamps) m->stamps[0] = 0;
-    for (int i = 0; i < COUNT; ++i) scaled[i] = weights[0] * x[i];
-    if (m->stamps) m->stamps[1] = now() - start;
-    for (int i = 0; i < COUNT; ++i) y[i] = scaled[i] + weights[1];
+    if (m->stamps)
+        m->stamps[0] = 0;
+    for (int i = 0; i < COUNT; ++i)
+        scaled[i] = weights[0] * x[i];
+    if (m->stamps)
+        m->stamps[1] = now() - start;
+    for (int i = 0; i < COUNT; ++i)
+        y[i] = scaled[i] + weights[1];
 #ifdef TINY_STATE
     float *runs = m->state;
     *runs += 1.0f;
-    for (int i = 0; i < COUNT; ++i) y[i] += *runs;
+    for (int i = 0; i < COUNT; ++i)
+        y[i] += *runs;
 #endif
 #ifdef TINY_WRONG
     y[COUNT - 1] += 0.5f;
 #endif
-    if (m->stamps) m->stamps[2] = now() - start;
+    if (m->stamps)
+        m->stamps[2] = now() - start;
     return 0;
 }
 
@@ -96,20 +107,26 @@ int ek_bench(const ek_model *m, const void *const *in, void *const *out, long co
              uint64_t *times) {
     ek_model each = *m;
     for (long i = 0; i < count; ++i) {
-        if (m->stamps) each.stamps = m->stamps + i * (OPERATORS + 1);
+        if (m->stamps)
+            each.stamps = m->stamps + i * (OPERATORS + 1);
         uint64_t start = now();
         int code = ek_run(&each, in, out);
-        if (code) return code;
+        if (code)
+            return code;
         times[i] = now() - start;
     }
     return 0;
 }
 
 ek_pool *ek_pool_create(int threads) {
-    if (threads > 64) return NULL;
+    if (threads > 64)
+        return NULL;
     ek_pool *pool = malloc(sizeof *pool);
-    if (pool) pool->threads = threads;
+    if (pool)
+        pool->threads = threads;
     return pool;
 }
 
-void ek_pool_destroy(ek_pool *pool) { free(pool); }
+void ek_pool_destroy(ek_pool *pool) {
+    free(pool);
+}
