@@ -98,10 +98,9 @@ def compile_command(
 
 def compile_bundle(model: Path, board: str, explain: Path | None = None) -> Bundle:
     """Compiles `model` for `board`, saying so; writes to `explain` what was chosen and why."""
-    from edgekit.host.compiler import compile_artifact
-
     from edgekit.host.bundle import build_bundle
     from edgekit.host.cli.output import working, write_whole
+    from edgekit.host.compiler import compile_artifact
     from edgekit.kb.board import load_board
 
     profile = load_board(board)
