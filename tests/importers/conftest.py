@@ -206,20 +206,33 @@ def files() -> Files:
     return Files()
 
 
+Arrays = dict[str, Any]
+
+
 @pytest.fixture(scope="session")
-def litert() -> Callable[[bytes, Mapping[str, Any]], dict[str, Any]]:
-    """Runs a file with LiteRT's reference kernels: (content, inputs by name) → outputs by name."""
+def litert_session() -> Callable[[bytes], Callable[[Mapping[str, Any]], Arrays]]:
+    """content → a function from inputs to outputs, by name, with LiteRT's reference kernels."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-    def run(content: bytes, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def load(content: bytes) -> Callable[[Mapping[str, Any]], Arrays]:
         interpreter = Interpreter(
             model_content=content, experimental_op_resolver_type=OpResolverType.BUILTIN_REF
         )
         interpreter.allocate_tensors()
-        for detail in interpreter.get_input_details():
-            interpreter.set_tensor(detail["index"], inputs[detail["name"]])
-        interpreter.invoke()
-        outputs = interpreter.get_output_details()
-        return {d["name"]: interpreter.get_tensor(d["index"]) for d in outputs}
 
-    return run
+        def run(inputs: Mapping[str, Any]) -> Arrays:
+            for detail in interpreter.get_input_details():
+                interpreter.set_tensor(detail["index"], inputs[detail["name"]])
+            interpreter.invoke()
+            outputs = interpreter.get_output_details()
+            return {d["name"]: interpreter.get_tensor(d["index"]) for d in outputs}
+
+        return run
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def litert(litert_session: Callable[..., Any]) -> Callable[[bytes, Mapping[str, Any]], Arrays]:
+    """One run of a file: (content, inputs by name) → outputs by name."""
+    return lambda content, inputs: litert_session(content)(inputs)

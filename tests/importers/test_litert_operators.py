@@ -32,7 +32,7 @@ class Case:
         return scale
 
     def activation(self, name: str, shape, scale=None, zero=None):
-        if self.type == "FLOAT32":
+        if self.type in ("FLOAT32", "HYBRID"):
             self.tensors.append(self.files.tensor(name, shape))
             return 1.0
         return self.quantized(name, shape, scale, zero=zero)
@@ -46,6 +46,11 @@ class Case:
             self.constant("b", rng.normal(0, 1, channels).astype(np.float32))
             return
         scale = rng.uniform(0.005, 0.05, channels if per_channel else 1).astype(np.float32)
+        if self.type == "HYBRID":
+            w, zero = rng.integers(-127, 128, shape).astype(np.int8), [0] * scale.size
+            self.tensors.append(self.files.tensor("w", shape, "INT8", w, scale, zero, axis))
+            self.constant("b", rng.normal(0, 1, channels).astype(np.float32))
+            return
         if self.type == "INT8":
             w = rng.integers(-127, 128, shape).astype(np.int8)
             zero = [0] * scale.size
@@ -70,9 +75,17 @@ class Case:
         return self.files.model(self.files.graph(self.tensors, [op], ends, list(outputs)))
 
 
-def conv(case: Case, stride=(1, 1), dilation=1, padding=0, activation=0, per_channel=True):
+def conv(
+    case: Case,
+    stride=(1, 1),
+    dilation=1,
+    padding=0,
+    activation=0,
+    per_channel=True,
+    hybrid_channels=False,
+):
     x = case.activation("x", [2, 7, 6, 5])
-    case.weights([4, 3, 2, 5], 0, x, per_channel and case.type == "INT8")
+    case.weights([4, 3, 2, 5], 0, x, (per_channel and case.type == "INT8") or hybrid_channels)
     case.activation("y", [1, 1, 1, 4], 1.3)
     fields = {"Padding": padding, "StrideH": stride[0], "StrideW": stride[1]}
     fields |= {"DilationHFactor": dilation, "DilationWFactor": dilation}
@@ -80,9 +93,18 @@ def conv(case: Case, stride=(1, 1), dilation=1, padding=0, activation=0, per_cha
     return case.file("CONV_2D", ["x", "w", "b"], "Conv2DOptions", fields)
 
 
-def depthwise(case: Case, multiplier=1, stride=2, dilation=1, padding=0, activation=0):
+def depthwise(
+    case: Case,
+    multiplier=1,
+    stride=2,
+    dilation=1,
+    padding=0,
+    activation=0,
+    hybrid_channels=False,
+):
     x = case.activation("x", [2, 7, 6, 5])
-    case.weights([1, 3, 2, 5 * multiplier], 3, x, case.type == "INT8")
+    per_channel = case.type == "INT8" or hybrid_channels
+    case.weights([1, 3, 2, 5 * multiplier], 3, x, per_channel)
     case.activation("y", [1, 1, 1, 5 * multiplier], 0.6)
     fields = {"Padding": padding, "StrideH": stride, "StrideW": stride}
     fields |= {"DilationHFactor": dilation, "DilationWFactor": dilation}
@@ -216,6 +238,11 @@ ROWS = [
     Row("dense", dense),
     Row("dense-relu", lambda c: dense(c, 1)),
     Row("dense-keep", lambda c: dense(c, 3, keep=True)),
+    Row("conv-hybrid", lambda c: conv(c, (2, 1), activation=1, per_channel=False), ("HYBRID",)),
+    Row("conv-hybrid-per-channel", lambda c: conv(c, hybrid_channels=True), ("HYBRID",)),
+    Row("depthwise-hybrid", lambda c: depthwise(c, hybrid_channels=True), ("HYBRID",)),
+    Row("dense-hybrid", dense, ("HYBRID",)),
+    Row("dense-hybrid-per-channel", lambda c: dense(c, per_channel=True), ("HYBRID",)),
     Row("dense-per-channel", lambda c: dense(c, per_channel=True), ("INT8",)),
     Row("add", lambda c: binary(c, "ADD", (2, 3, 4, 5))),
     Row("add-broadcast", lambda c: binary(c, "ADD", (1, 1, 1, 5), 1)),

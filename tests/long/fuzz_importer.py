@@ -30,7 +30,7 @@ from edgekit.host.passes.fold import fold
 _ROOT = Path(__file__).parents[2]
 _SECONDS_LIMIT = 10.0
 _MEMORY_LIMIT = 6 << 30  # of address space; NumPy's thread stacks take a good part of it
-_EDGES = (0, 1, 2, 3, 4, 7, 8, 255, 256, 65535, 65536, 2**24, 2**31 - 1, 2**31, 2**32 - 1)
+EDGES = (0, 1, 2, 3, 4, 7, 8, 255, 256, 65535, 65536, 2**24, 2**31 - 1, 2**31, 2**32 - 1)
 
 
 @dataclass(frozen=True)
@@ -104,13 +104,13 @@ def draw(positions: np.ndarray, size: int, seed: int) -> list[Edit]:
         position = int(rng.choice(positions)) if inside else int(rng.integers(size))
         if kind == "word32":
             position -= position % 4
-        value = int(rng.choice(_EDGES)) if rng.random() < 0.5 else int(rng.integers(2**32))
+        value = int(rng.choice(EDGES)) if rng.random() < 0.5 else int(rng.integers(2**32))
         edits.append(Edit(kind, position, value))
     return edits
 
 
 def outcome(content: bytes) -> str:
-    """"graph", or the message of an `InputError`; other exceptions go on."""
+    """ "graph", or the message of an `InputError`; other exceptions go on."""
     try:
         dead(fold(graph_from_tflite(content, "fuzz")))
     except InputError as error:

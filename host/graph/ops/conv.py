@@ -45,7 +45,8 @@ from edgekit.host.graph.windows import (
 class Conv2D(Operator):
     """ins: x [n,h,w,ic], weights [oc,kh,kw,ic], bias [oc] or None, residual [n,oh,ow,oc] or absent.
 
-    f32 x with s8 weights (dynamic-range): x is quantized per image to s8, symmetric.
+    f32 x with s8 weights (dynamic-range): x is quantized per image to s8, symmetric if the
+    weights have one scale, asymmetric if they have one per channel.
     `residual` (f32 only, made by a pass) is added after the bias, before the activation.
     """
 

@@ -1,7 +1,6 @@
 """Variables that live between runs; `state` names an entry of `Graph.states`.
 
-Shape, dtype and value come from the graph, so `infer` and `reference` have nothing to say:
-the importer and `evaluate` handle both operators.
+Values come from outside of the operator, so `evaluate` handles both and they have no reference.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from edgekit.host.graph.checks import operand
-from edgekit.host.graph.types import Array, DType, Operator, Shape, Tensor
+from edgekit.host.graph.types import DType, Operator, Shape, Tensor
 
 
 @dataclass(frozen=True)
@@ -36,9 +35,4 @@ class WriteState(Operator):
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         operand(ins, 0, "value")
-        return []
-
-    def reference(
-        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
-    ) -> list[Array]:
         return []
