@@ -50,7 +50,7 @@ def board_names() -> list[str]:
 
 def load_board(name: str) -> BoardProfile:
     """The profile `name`; `local` is the best x86 or ARM profile this machine can run."""
-    profile = _local() if name == "local" else _load(name)
+    profile = _local() if name == "local" else load_profile(name)
     if profile.abstract:
         raise UnknownBoardError(f"board profile '{name}' is only a base for others")
     return profile
@@ -72,7 +72,8 @@ def _merged(name: str) -> dict[str, Any]:
     return base | {k: v for k, v in raw.items() if k != "inherits"}
 
 
-def _load(name: str) -> BoardProfile:
+def load_profile(name: str) -> BoardProfile:
+    """The profile in `name`.toml, also one that is only a base for others."""
     merged = _merged(name) | {"name": name}
     known = {f.name for f in fields(BoardProfile)}
     if unknown := sorted(set(merged) - known):
@@ -94,7 +95,7 @@ def _local() -> BoardProfile:
     if candidates is None:
         raise UnknownBoardError(f"no board profile for this machine's architecture '{machine}'")
     for name in candidates:
-        found = _load(name)
+        found = load_profile(name)
         if set(found.features) <= flags:
             return BoardProfile(**{**found.__dict__, "name": "local", "abstract": False})
     raise UnknownBoardError(f"this machine's CPU has none of {', '.join(candidates)}")

@@ -1,0 +1,55 @@
+"""Every kernel against the NumPy reference, on odd sizes, for every x86 instruction set here."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kernel_runs import build, check, run_here, x86_boards
+from op_graphs import FAMILIES, inputs_of, random_graph, stateful_graph
+
+from edgekit.host.graph.evaluate import evaluate
+from edgekit.host.lower.isa import ISAS
+from edgekit.kb.board import load_board
+
+_SIMD = Path(__file__).parents[2] / "device" / "kernels" / "simd"
+_BOARDS = x86_boards()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("board", _BOARDS, ids=lambda b: b.simd)
+def test_kernels_equal_the_reference(board, family, tmp_path):
+    graph = random_graph(family, 24, seed=len(family))
+    inputs = inputs_of(graph)
+    check(graph, run_here(build(graph, board, tmp_path), inputs), inputs)
+
+
+@pytest.mark.parametrize("family", ["conv_f32", "conv_8bit", "depthwise_8bit", "pool", "binary"])
+def test_threads_change_nothing(family, tmp_path):
+    graph = random_graph(family, 24, seed=5)
+    inputs = inputs_of(graph)
+    folder = build(graph, load_board("local"), tmp_path)
+    alone, together = run_here(folder, inputs), run_here(folder, inputs, threads=3)
+    for name, array in alone.items():
+        np.testing.assert_array_equal(array, together[name])
+
+
+def test_states_live_between_runs(tmp_path):
+    graph = stateful_graph()
+    folder = build(graph, load_board("local"), tmp_path)
+    inputs = inputs_of(graph)
+    after = evaluate(graph, inputs)
+    np.testing.assert_array_equal(run_here(folder, inputs)["y"], after.outputs["y"])
+
+
+def test_the_table_of_instruction_sets_matches_the_headers():
+    for isa in ISAS.values():
+        text = (_SIMD / f"{isa.simd}.h").read_text()
+        for included in re.findall(r'#include "(\w+\.h)"', text):
+            if included != "vector.h":
+                text += (_SIMD / included).read_text()
+        assert re.search(r"#define EK_VL (\d+)", text).group(1) == str(isa.vl)
+        assert re.search(r"#define EK_LANES (\d)", text).group(1) == str(int(isa.lanes))
+        assert re.search(r"#define EK_I8 (\w+)", text).group(1) == isa.i8.value

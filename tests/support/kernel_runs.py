@@ -1,0 +1,80 @@
+"""Builds a graph for a board and compares what its library computes with the reference."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.device.dtypes import BY_NAME
+from edgekit.device.library import Model
+from edgekit.host.build.toolchain import Toolchain
+from edgekit.host.codegen.emit import describe
+from edgekit.host.compiler import units_of
+from edgekit.host.graph.evaluate import evaluate
+from edgekit.host.graph.types import Array, Graph, Node
+from edgekit.host.lower.lower import lower
+from edgekit.host.paths import cache_folder
+from edgekit.kb.board import BoardProfile, cpu_flags, load_board, load_profile
+
+
+def x86_boards() -> list[BoardProfile]:
+    """Every x86 instruction set that this machine can run, plain C included."""
+    found = []
+    for name in ("x86-64", "x86-64-v3", "x86-64-v4"):
+        board = load_profile(name)
+        if board.arch == load_board("local").arch and set(board.features) <= cpu_flags():
+            found.append(board)
+    plain = [dataclasses.replace(b, name="plain-c", simd="scalar") for b in found[:1]]
+    return plain + found
+
+
+def build(graph: Graph, board: BoardProfile, folder: Path) -> Path:
+    """Writes model.so and weights.bin into `folder`; returns it."""
+    plan = lower(graph, board)
+    library = Toolchain(board, cache_folder() / "objects").build(units_of(plan, board))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.so").write_bytes(library)
+    (folder / "weights.bin").write_bytes(plan.lowered.weights)
+    (folder / "about.json").write_text(json.dumps(describe(plan)))
+    return folder
+
+
+def run_here(folder: Path, inputs: dict[str, Array], threads: int = 1) -> dict[str, Array]:
+    model = Model(folder, threads)
+    try:
+        outputs, _ = model.run(inputs)
+        return {
+            spec.name: np.frombuffer(
+                outputs[spec.name].data, BY_NAME[spec.dtype].npy
+            ).reshape(spec.shape)
+            for spec in model.description.outputs
+        }
+    finally:
+        model.close()
+
+
+def _sum_size(graph: Graph, node: Node) -> float:
+    """How large a sum of k products grows before a clamp hides it (weights have variance 1)."""
+    weights = graph.tensors[node.inputs[1]] if len(node.inputs) > 1 and node.inputs[1] else None
+    if weights is None or weights.data is None:
+        return 1e-3
+    return (weights.elements / max(weights.shape[0], 1)) ** 0.5
+
+
+def check(graph: Graph, outputs: dict[str, Array], inputs: dict[str, Array]) -> None:
+    """Integers equal, floats within 1e-5 of the largest value, or of the sums behind it."""
+    expected = evaluate(graph, inputs).outputs
+    for node in graph.nodes:
+        for name in node.outputs:
+            if name not in expected:
+                continue
+            got, want = outputs[name], expected[name]
+            assert got.shape == want.shape and got.dtype == want.dtype, node
+            if want.dtype != np.float32:
+                np.testing.assert_array_equal(got, want, err_msg=str(node))
+            else:
+                limit = 1e-5 * max(float(np.abs(want).max(initial=0)), _sum_size(graph, node))
+                np.testing.assert_allclose(got, want, rtol=0, atol=limit, err_msg=str(node))

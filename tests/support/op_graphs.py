@@ -1,0 +1,352 @@
+"""Random graphs of independent operators with odd sizes: what kernels are tested on.
+
+Each operator has inputs and outputs of its own, so one library tests dozens of shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.host.build.golden import random_input
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import (
+    Activation,
+    Array,
+    DType,
+    Graph,
+    Node,
+    Operator,
+    Padding,
+    Quant,
+    State,
+    Tensor,
+)
+
+Rng = np.random.Generator
+SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 11, 15, 16, 17, 23, 31, 33)
+CHANNELS = (1, 2, 3, 4, 7, 8, 15, 16, 17, 24, 31, 32, 33, 47, 48, 49, 65, 97)
+_ACTIVATIONS = list(Activation)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One operator; tensors without data become inputs of the graph."""
+
+    op: Operator
+    ins: tuple[Tensor | None, ...]
+    quant: Quant | None = None
+
+
+def quant(scale: float | Array, zero: int = 0, axis: int = 0) -> Quant:
+    scales = np.atleast_1d(np.asarray(scale, np.float32))
+    return Quant(scales, np.full(scales.size, zero, np.int64), axis)
+
+
+def tensor(shape: Sequence[int], dtype: DType = DType.F32, q: Quant | None = None) -> Tensor:
+    return Tensor("", tuple(int(s) for s in shape), dtype, q)
+
+
+def constant(data: Array, dtype: DType = DType.F32, q: Quant | None = None) -> Tensor:
+    return Tensor("", data.shape, dtype, q, data.astype(dtype.numpy))
+
+
+def graph_of(cases: Sequence[Case]) -> Graph:
+    """One graph with all cases side by side."""
+    tensors: dict[str, Tensor] = {}
+    nodes, inputs, outputs = [], [], []
+
+    def add(t: Tensor, name: str) -> str:
+        tensors[name] = Tensor(name, t.shape, t.dtype, t.quant, t.data, t.sparse)
+        return name
+
+    for i, case in enumerate(cases):
+        names: list[str | None] = []
+        for j, t in enumerate(case.ins):
+            names.append(None if t is None else add(t, f"n{i}_in{j}"))
+            if t is not None and t.data is None:
+                inputs.append(f"n{i}_in{j}")
+        made = [None if n is None else tensors[n] for n in names]
+        outs = []
+        for j, (shape, dtype) in enumerate(case.op.infer(made)):
+            q = case.quant if dtype.is_quantized else None
+            outs.append(add(tensor(shape, dtype, q), f"n{i}_out{j}"))
+        outputs += outs
+        nodes.append(Node(f"n{i}", case.op, tuple(names), tuple(outs)))
+    return Graph("kernels", tensors, tuple(nodes), tuple(inputs), tuple(outputs))
+
+
+def inputs_of(graph: Graph, seed: int = 0) -> dict[str, Array]:
+    rng = np.random.default_rng(seed)
+    return {name: random_input(graph.tensors[name], rng) for name in graph.inputs}
+
+
+def _pick(rng: Rng, values: Sequence[int]) -> int:
+    return int(values[rng.integers(len(values))])
+
+
+def _activation(rng: Rng) -> Activation:
+    return _ACTIVATIONS[rng.integers(len(_ACTIVATIONS))]
+
+
+@dataclass(frozen=True)
+class _Geometry:
+    x: tuple[int, int, int, int]
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    padding: Padding
+
+
+def _geometry(rng: Rng, channels: int) -> _Geometry:
+    kernel = [(1, 1), (3, 3), (5, 5), (1, 3), (2, 1), (4, 7)][rng.integers(6)]
+    dilation = (1, 1) if rng.random() < 0.7 else (2, 2)
+    span = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    stride = [(1, 1), (2, 2), (1, 2), (3, 1)][rng.integers(4)]
+    pad = [int(rng.integers(0, s)) for s in (span[0], span[0], span[1], span[1])]
+    h = max(_pick(rng, SIZES), span[0] - pad[0] - pad[1], 1)
+    w = max(_pick(rng, SIZES), span[1] - pad[2] - pad[3], 1)
+    n = 1 if rng.random() < 0.7 else 2
+    return _Geometry((n, h, w, channels), kernel, stride, dilation, Padding(*pad))
+
+
+def _normal(rng: Rng, *shape: int) -> Array:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def conv_f32(rng: Rng) -> Case:
+    g, oc = _geometry(rng, _pick(rng, CHANNELS)), _pick(rng, CHANNELS)
+    op = ops.Conv2D(g.stride, g.dilation, g.padding, _activation(rng))
+    x, w = tensor(g.x), constant(_normal(rng, oc, *g.kernel, g.x[3]))
+    bias = constant(_normal(rng, oc)) if rng.random() < 0.8 else None
+    if rng.random() < 0.3:
+        residual = tensor(op.infer([x, w, bias])[0][0])
+        return Case(op, (x, w, bias, residual))
+    return Case(op, (x, w, bias))
+
+
+def _codes(rng: Rng, dtype: DType, *shape: int) -> Array:
+    info = np.iinfo(dtype.numpy)
+    return rng.integers(info.min, info.max + 1, shape).astype(dtype.numpy)
+
+
+def _quantized_weights(rng: Rng, dtype: DType, axis: int, *shape: int) -> Tensor:
+    """s8: symmetric, per channel; u8: one zero point."""
+    if dtype is DType.U8:
+        data = _codes(rng, dtype, *shape)
+        return constant(data, dtype, quant(0.01, int(rng.integers(256))))
+    data = np.maximum(_codes(rng, dtype, *shape), -127)
+    scales = rng.uniform(0.005, 0.02, shape[axis]).astype(np.float32)
+    return constant(data, dtype, quant(scales, 0, axis))
+
+
+def _io_quant(rng: Rng, dtype: DType, k: int) -> tuple[Quant, Quant]:
+    info = np.iinfo(dtype.numpy)
+    zeros = rng.integers(info.min, info.max + 1, 2)
+    scale = 0.05 * 0.01 * 100 * max(k, 1) ** 0.5
+    return quant(0.05, int(zeros[0])), quant(scale, int(zeros[1]))
+
+
+def conv_8bit(rng: Rng, dtype: DType) -> Case:
+    g, oc = _geometry(rng, _pick(rng, CHANNELS)), _pick(rng, CHANNELS)
+    k = g.kernel[0] * g.kernel[1] * g.x[3]
+    qx, qy = _io_quant(rng, dtype, k)
+    w = _quantized_weights(rng, dtype, 0, oc, *g.kernel, g.x[3])
+    bias = constant(rng.integers(-9999, 9999, oc), DType.I32)
+    op = ops.Conv2D(g.stride, g.dilation, g.padding, _activation(rng))
+    return Case(op, (tensor(g.x, dtype, qx), w, bias), qy)
+
+
+def conv_hybrid(rng: Rng) -> Case:
+    g, oc = _geometry(rng, _pick(rng, CHANNELS)), _pick(rng, CHANNELS)
+    codes = np.maximum(_codes(rng, DType.I8, oc, *g.kernel, g.x[3]), -127)
+    w = constant(codes, DType.I8, quant(0.01))
+    op = ops.Conv2D(g.stride, g.dilation, g.padding, _activation(rng))
+    return Case(op, (tensor(g.x), w, constant(_normal(rng, oc))))
+
+
+def depthwise_f32(rng: Rng) -> Case:
+    g, times = _geometry(rng, _pick(rng, CHANNELS)), int(rng.choice([1, 1, 1, 2, 3]))
+    op = ops.DepthwiseConv2D(g.stride, g.dilation, g.padding, times, _activation(rng))
+    w = constant(_normal(rng, 1, *g.kernel, g.x[3] * times))
+    return Case(op, (tensor(g.x), w, constant(_normal(rng, g.x[3] * times))))
+
+
+def depthwise_8bit(rng: Rng, dtype: DType) -> Case:
+    g, times = _geometry(rng, _pick(rng, CHANNELS)), int(rng.choice([1, 1, 1, 2]))
+    qx, qy = _io_quant(rng, dtype, g.kernel[0] * g.kernel[1])
+    w = _quantized_weights(rng, dtype, 3, 1, *g.kernel, g.x[3] * times)
+    bias = constant(rng.integers(-999, 999, g.x[3] * times), DType.I32)
+    op = ops.DepthwiseConv2D(g.stride, g.dilation, g.padding, times, _activation(rng))
+    return Case(op, (tensor(g.x, dtype, qx), w, bias), qy)
+
+
+def dense_f32(rng: Rng) -> Case:
+    m, k, n = _pick(rng, (1, 1, 2, 7, 13)), _pick(rng, CHANNELS), _pick(rng, CHANNELS)
+    op = ops.FullyConnected(activation=_activation(rng))
+    return Case(op, (tensor((m, k)), constant(_normal(rng, n, k)), constant(_normal(rng, n))))
+
+
+def dense_8bit(rng: Rng, dtype: DType) -> Case:
+    m, k, n = _pick(rng, (1, 1, 2, 7, 13)), _pick(rng, CHANNELS), _pick(rng, CHANNELS)
+    qx, qy = _io_quant(rng, dtype, k)
+    w = _quantized_weights(rng, dtype, 0, n, k)
+    op = ops.FullyConnected(activation=_activation(rng))
+    bias = constant(rng.integers(-9999, 9999, n), DType.I32)
+    return Case(op, (tensor((m, k), dtype, qx), w, bias), qy)
+
+
+def _any_quant(rng: Rng, dtype: DType) -> Quant | None:
+    if not dtype.is_quantized:
+        return None
+    info = np.iinfo(dtype.numpy)
+    return quant(float(rng.uniform(0.01, 0.1)), int(rng.integers(info.min, info.max + 1)))
+
+
+def binary(rng: Rng, dtype: DType) -> Case:
+    shape = [_pick(rng, (1, 2, 3, 5, 17)) for _ in range(rng.integers(1, 5))]
+    other = list(shape[int(rng.integers(0, len(shape))) :] if rng.random() < 0.5 else shape)
+    for i in range(len(other)):
+        if rng.random() < 0.3:
+            other[i] = 1
+    pair = [tensor(shape, dtype, _any_quant(rng, dtype)), tensor(other, dtype, _any_quant(rng, dtype))]
+    if rng.random() < 0.5:
+        pair.reverse()
+    kind = ops.Add if rng.random() < 0.5 else ops.Mul
+    return Case(kind(_activation(rng)), tuple(pair), _any_quant(rng, dtype))
+
+
+def pool(rng: Rng, dtype: DType) -> Case:
+    g = _geometry(rng, _pick(rng, CHANNELS))
+    h, w = g.kernel
+    n, ih, iw, c = g.x
+    pad = Padding(*(int(rng.integers(0, k)) for k in (h, h, w, w)))
+    x = tensor((n, max(ih, h), max(iw, w), c), dtype, q := _any_quant(rng, dtype))
+    kind = ops.MaxPool2D if rng.random() < 0.5 else ops.AveragePool2D
+    return Case(kind(g.kernel, g.stride, pad, _activation(rng)), (x,), q)
+
+
+def unary(rng: Rng, dtype: DType) -> Case:
+    x = tensor((_pick(rng, (1, 5, 4096, 4097, 9001)),), dtype, _any_quant(rng, dtype))
+    quarter = quant(1 / 256, -128 if dtype is DType.I8 else 0)
+    if rng.random() < 0.4:
+        return Case(ops.Logistic(), (x,), quarter)
+    if not dtype.is_quantized and rng.random() < 0.5:
+        return Case(ops.HardSwish(), (x,))
+    return Case(ops.Clamp(Activation.RELU6), (x,), x.quant)
+
+
+def convert(rng: Rng, dtype: DType) -> Case:
+    x = tensor((_pick(rng, (1, 5, 4097)),), dtype, _any_quant(rng, dtype))
+    if dtype.is_quantized and rng.random() < 0.5:
+        return Case(ops.Cast(), (x,))
+    to = DType.I8 if rng.random() < 0.5 else DType.U8
+    return Case(ops.Quantize(to), (x,), _any_quant(rng, to))
+
+
+def softmax(rng: Rng, dtype: DType) -> Case:
+    q = quant(1 / 256, -128 if dtype is DType.I8 else 0)
+    x = tensor((_pick(rng, (1, 3)), _pick(rng, CHANNELS)), dtype, _any_quant(rng, dtype))
+    return Case(ops.Softmax(float(rng.choice([1.0, 0.5]))), (x,), q)
+
+
+def mean(rng: Rng, dtype: DType) -> Case:
+    x = tensor([_pick(rng, (1, 2, 7, 65)) for _ in range(4)], dtype, _any_quant(rng, dtype))
+    return Case(ops.Mean((1, 2), bool(rng.random() < 0.5)), (x,), _any_quant(rng, dtype))
+
+
+def resize(rng: Rng) -> Case:
+    mode = [(False, False), (True, False), (False, True)][rng.integers(3)]
+    size = (_pick(rng, SIZES), _pick(rng, SIZES))
+    x = tensor((2, _pick(rng, SIZES), _pick(rng, SIZES), _pick(rng, (1, 3, 17))))
+    return Case(ops.ResizeBilinear(size, *mode), (x,))
+
+
+def movement(rng: Rng, dtype: DType) -> Case:
+    """Every operator that only moves data."""
+    n, h, w, c = (_pick(rng, (1, 2)), _pick(rng, (2, 4, 6)), _pick(rng, (2, 4, 6)), 4)
+    q = _any_quant(rng, dtype)
+    x = tensor((n, h, w, c), dtype, q)
+    axis = int(rng.integers(4))
+    other = list(x.shape)
+    other[axis] += 1
+    ends = [int(v) for v in rng.integers(0, 3, 8)]
+    makers: list[Callable[[], Case]] = [
+        lambda: Case(ops.Pad(tuple(ends[:4]), tuple(ends[4:])), (x,), q),
+        lambda: Case(ops.Concat(axis), (x, tensor(other, dtype, q), x), q),
+        lambda: Case(ops.Transpose(tuple(int(i) for i in rng.permutation(4))), (x,), q),
+        lambda: Case(ops.DepthToSpace(2), (x,), q),
+        lambda: Case(ops.SpaceToBatch((2, 2), (1, 1, 0, 2)), (x,), q),
+        lambda: Case(ops.Split(1, (1, h - 1)), (x,), q),
+        lambda: Case(
+            ops.StridedSlice(
+                (0, 1, w - 1, 0), (1, 1, -1, 2), (n, h - 1, w, 2), (n, h - 1, w, 2)
+            ),
+            (x,),
+            q,
+        ),
+        lambda: Case(ops.Reshape((n * h, w * c)), (x,), q),
+        lambda: Case(
+            ops.BatchToSpace((2, 1), (0, 1, 1, 0)), (tensor((2 * n, h, w, c), dtype, q),), q
+        ),
+    ]
+    return makers[int(rng.integers(len(makers)))]()
+
+
+def transpose_conv(rng: Rng) -> Case:
+    kh, kw = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    h, w, ic, oc = (_pick(rng, SIZES), _pick(rng, SIZES), _pick(rng, CHANNELS), _pick(rng, CHANNELS))
+    op = ops.TransposeConv2D((kh, kw), Padding(), (h * kh, w * kw), _activation(rng))
+    return Case(op, (tensor((1, h, w, ic)), constant(_normal(rng, oc, kh, kw, ic)), None))
+
+
+_ALL, _F32, _8BIT = (DType.F32, DType.I8, DType.U8), (None,), (DType.I8, DType.U8)
+FAMILIES: dict[str, tuple[Callable[..., Case], tuple[DType | None, ...]]] = {
+    "conv_f32": (conv_f32, _F32),
+    "conv_8bit": (conv_8bit, _8BIT),
+    "conv_hybrid": (conv_hybrid, _F32),
+    "depthwise_f32": (depthwise_f32, _F32),
+    "depthwise_8bit": (depthwise_8bit, _8BIT),
+    "dense_f32": (dense_f32, _F32),
+    "dense_8bit": (dense_8bit, _8BIT),
+    "binary": (binary, _ALL),
+    "pool": (pool, _ALL),
+    "unary": (unary, _ALL),
+    "convert": (convert, _ALL),
+    "softmax": (softmax, _ALL),
+    "mean": (mean, _ALL),
+    "resize": (resize, _F32),
+    "movement": (movement, _ALL),
+    "transpose_conv": (transpose_conv, _F32),
+}
+
+
+def random_graph(family: str, count: int, seed: int) -> Graph:
+    """`count` operators of a family, its dtypes in turn."""
+    make, dtypes = FAMILIES[family]
+    rng = np.random.default_rng(seed)
+    cases = []
+    for i in range(count):
+        dtype = dtypes[i % len(dtypes)]
+        cases.append(make(rng) if dtype is None else make(rng, dtype))
+    return graph_of(cases)
+
+
+def stateful_graph() -> Graph:
+    """y = x + s, then s = y: a running sum."""
+    shape = (3, 5)
+    names = ("x", "old", "y")
+    return Graph(
+        "sum",
+        {n: Tensor(n, shape, DType.F32) for n in names},
+        (
+            Node("read", ops.ReadState("s"), (), ("old",)),
+            Node("add", ops.Add(), ("x", "old"), ("y",)),
+            Node("write", ops.WriteState("s"), ("y",), ()),
+        ),
+        ("x",),
+        ("y",),
+        {"s": State("s", np.full(shape, 0.5, np.float32))},
+    )
