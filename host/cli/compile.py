@@ -49,7 +49,7 @@ def compile_command(
             "--explain",
             metavar="FILE.json",
             show_default=False,
-            help="Write what was chosen for each operator, and why.",
+            help="Write the kernel of each operator, their order, passes and memory.",
         ),
     ] = None,
     list_operators: Annotated[
