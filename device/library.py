@@ -14,17 +14,17 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgekit.device import features
 from edgekit.device.errors import DeviceError, IncompatibleError, InputError, TransferError
+from edgekit.device.fit import check_fit
 from edgekit.device.manifest import (
     LIBRARY,
     WEIGHTS,
-    BoardNeeds,
     Description,
     Manifest,
-    Memory,
     TensorSpec,
     parse_description,
 )
 from edgekit.device.npz import Array
+from edgekit.device.probe import board_facts
 
 ABI = 1
 _MACHINES = {3: "i686", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
@@ -58,35 +58,9 @@ class BenchTimes:
     operators: Tuple[Tuple[int, ...], ...]
 
 
-def check_board(needs: BoardNeeds, memory: Memory) -> None:
-    """Refuses a model this board cannot run, before its library is touched."""
-    if needs.machine != features.machine():
-        raise IncompatibleError(
-            f"expected a model built for {features.machine()}, found one for {needs.machine}; "
-            "compile it for this board's profile"
-        )
-    if missing := sorted(set(needs.features) - features.features()):
-        raise IncompatibleError(
-            f"expected a CPU with {', '.join(needs.features)}, found one without "
-            f"{', '.join(missing)}; compile for a profile that does not need it"
-        )
-    vlen = features.vlen_bits() if needs.vlen_bits else None
-    if vlen is not None and vlen < needs.vlen_bits:
-        raise IncompatibleError(
-            f"expected vector registers of at least {needs.vlen_bits} bits, found {vlen}; "
-            f"compile for a profile of {vlen} bits"
-        )
-    available = features.memory_bytes().available
-    if available is not None and memory.total > available:
-        raise IncompatibleError(
-            f"expected {memory.total} bytes of free memory (arena, state, weights), found "
-            f"{available}; free some or use a smaller model"
-        )
-
-
 def open_model(folder: Path, manifest: Manifest, threads: int = 1) -> Model:
     """The model of a release, checked against the board first and its manifest afterwards."""
-    check_board(manifest.board, manifest.memory)
+    check_fit(manifest.board, manifest.memory, board_facts())
     model = Model(folder, threads)
     found = model.description
     if (found.inputs, found.outputs, found.memory) != (

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Optional, Tuple
 
 from edgekit.device import features
+from edgekit.device.fit import BoardFacts
 from edgekit.device.version import VERSION
 
 _CPU = Path("/sys/devices/system/cpu")
@@ -60,6 +61,16 @@ def probe(root: Path) -> Probe:
         kernel=os.uname().release,
         clock=time.time(),
         runtime_version=VERSION,
+    )
+
+
+def board_facts() -> BoardFacts:
+    """What decides whether this board can run a model."""
+    return BoardFacts(
+        features.machine(),
+        features.features(),
+        features.vlen_bits(),
+        features.memory_bytes().available,
     )
 
 

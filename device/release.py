@@ -25,8 +25,9 @@ from edgekit.device.errors import (
     TransferError,
 )
 from edgekit.device.files import FilePlan, Install, locate, plan_files, refuse_strangers
-from edgekit.device.library import check_board
+from edgekit.device.fit import check_fit
 from edgekit.device.manifest import MANIFEST, Manifest
+from edgekit.device.probe import board_facts
 from edgekit.device.store import Links, Store, read_manifest
 
 HealthCheck = Callable[[Path], Dict[str, Any]]
@@ -315,7 +316,7 @@ def _incoming_manifest(store: Store, release: str) -> Manifest:
 
 
 def _check_fit(store: Store, manifest: Manifest, allow_downgrade: bool) -> None:
-    check_board(manifest.board, manifest.memory)
+    check_fit(manifest.board, manifest.memory, board_facts())
     current = store.links().current
     if current is None or allow_downgrade:
         return

@@ -11,6 +11,13 @@ from edgekit.host.bundle.archive import archive_bytes
 _START = b"""import os
 import sys
 
+if sys.version_info < (3, 9):
+    sys.stdout.write(
+        '{"error": {"kind": "incompatible", "message": "expected Python 3.9 or newer on the board, '
+        'found %d.%d; install a newer python3"}}\\n' % sys.version_info[:2]
+    )
+    sys.exit(5)
+
 sys.path[0] = os.path.realpath(sys.path[0])
 
 from edgekit.device.__main__ import main

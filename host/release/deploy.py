@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edgekit.device import states
+from edgekit.device.errors import IncompatibleError as DeviceIncompatibleError
+from edgekit.device.fit import BoardFacts, check_fit
 from edgekit.device.manifest import MANIFEST, SIGNATURE, Manifest
 from edgekit.host.bundle import Bundle
 from edgekit.host.errors import IncompatibleError
@@ -148,14 +150,13 @@ def _state_lines(enter: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def _check_probe(board: str, probe: Document, manifest: Manifest) -> None:
-    needs = manifest.board
-    if probe["machine"] != needs.machine:
-        raise IncompatibleError(
-            f"board '{board}': expected a bundle for {probe['machine']}, found one for "
-            f"{needs.machine} (profile {needs.profile}); compile the model for this board"
-        )
-    if missing := sorted(set(needs.features) - set(probe["features"])):
-        raise IncompatibleError(
-            f"board '{board}': expected a CPU with {', '.join(needs.features)}, found one without "
-            f"{', '.join(missing)}; compile for a profile that does not need it"
-        )
+    facts = BoardFacts(
+        probe["machine"],
+        frozenset(probe["features"]),
+        probe["vlen_bits"],
+        probe["available_bytes"],
+    )
+    try:
+        check_fit(manifest.board, manifest.memory, facts)
+    except DeviceIncompatibleError as error:
+        raise IncompatibleError(f"board '{board}': {error}") from None

@@ -18,10 +18,11 @@ from edgekit.host.errors import TransferError, UnreachableError
 from edgekit.host.transport.base import Completed, OnBytes, OnLine
 
 _CHUNK = 1 << 20
+_KEPT = ("HOME", "LD_LIBRARY_PATH", "PATH", "TMPDIR")  # what an interpreter may need to start
 
 
 class LocalTransport:
-    """Implements Transport below `root`; commands get no environment but PATH and HOME."""
+    """Implements Transport below `root`; commands get no other environment than `_KEPT`."""
 
     def __init__(self, root: Path, board: str = "local", python: str = sys.executable) -> None:
         self._root = root
@@ -46,7 +47,7 @@ class LocalTransport:
     def run(
         self, command: Sequence[str], *, deadline: float, on_line: OnLine | None = None
     ) -> Completed:
-        keep = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        keep = {name: os.environ[name] for name in _KEPT if name in os.environ}
         try:
             process = subprocess.Popen(
                 command,
@@ -128,6 +129,7 @@ class LocalTransport:
             late = not timer.is_alive()
         finally:
             timer.cancel()
+            timer.join()
         if late and code == -signal.SIGKILL:
             raise UnreachableError(
                 f"board '{self._board}': expected '{command[-1]}' to end within {deadline:g} s, "

@@ -8,6 +8,7 @@ import functools
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,6 +31,16 @@ _OPERATIONS = frozenset(
 )
 _DONE = 100
 _MOST = 1000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An empty board in memory where the system has such a folder: thousands of fsync are slow."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
+        found = Store(Path(folder) / "board")
+        found.create()
+        yield found
 
 
 def killed(_: int) -> NoReturn:

@@ -10,10 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.device import features
 from edgekit.device.errors import DeviceError, IncompatibleError, InputError, TransferError
-from edgekit.device.library import Model, check_board, open_model
-from edgekit.device.manifest import BoardNeeds, Memory
+from edgekit.device.library import Model, open_model
 from edgekit.device.npz import Array
 from edgekit.host.bundle import Bundle
 
@@ -139,21 +137,6 @@ def test_manifest_must_tell_of_the_same_model(unpack: Unpack, tiny: Callable[...
     other = replace(manifest, memory=replace(manifest.memory, arena_bytes=128))
     with pytest.raises(TransferError, match="expected the tensors and sizes of the manifest"):
         open_model(folder, other)
-
-
-def test_board_is_checked_without_the_library() -> None:
-    memory = Memory(0, 0, 0)
-    fits = BoardNeeds("test", features.machine(), (), 0)
-    check_board(fits, memory)
-    check_board(replace(fits, vlen_bits=0), memory)
-    for needs, message in (
-        (replace(fits, machine="z80"), f"built for {features.machine()}, found one for z80"),
-        (replace(fits, features=("flux",)), "expected a CPU with flux, found one without flux"),
-    ):
-        with pytest.raises(IncompatibleError, match=message):
-            check_board(needs, memory)
-    with pytest.raises(IncompatibleError, match="bytes of free memory"):
-        check_board(fits, Memory(1 << 39, 1 << 39, 0))
 
 
 def test_a_failing_run_is_an_error(unpack: Unpack) -> None:

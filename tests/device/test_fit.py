@@ -1,0 +1,46 @@
+"""What a board must have, on boards that are only described."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from edgekit.device.errors import IncompatibleError
+from edgekit.device.fit import BoardFacts, check_fit
+from edgekit.device.manifest import BoardNeeds, Memory
+
+NEEDS = BoardNeeds("rv64gcv", "riscv64", ("v", "zba"), 256)
+MEMORY = Memory(600, 300, 100)
+BOARD = BoardFacts("riscv64", frozenset({"a", "v", "zba"}), 256, 1000)
+
+
+@pytest.mark.parametrize(
+    "board",
+    [
+        BOARD,
+        replace(BOARD, vlen_bits=1024),
+        replace(BOARD, vlen_bits=None),
+        replace(BOARD, available_bytes=None),
+    ],
+)
+def test_boards_that_fit(board: BoardFacts) -> None:
+    check_fit(NEEDS, MEMORY, board)
+
+
+@pytest.mark.parametrize(
+    ("board", "message"),
+    [
+        (replace(BOARD, machine="aarch64"), "built for aarch64, found one for riscv64"),
+        (replace(BOARD, features=frozenset("v")), "with v, zba, found one without zba"),
+        (replace(BOARD, vlen_bits=128), "at least 256 bits, found 128"),
+        (replace(BOARD, available_bytes=999), "expected 1000 bytes of free memory .* found 999"),
+    ],
+)
+def test_boards_that_do_not(board: BoardFacts, message: str) -> None:
+    with pytest.raises(IncompatibleError, match=message):
+        check_fit(NEEDS, MEMORY, board)
+
+
+def test_model_without_vectors_runs_anywhere() -> None:
+    check_fit(replace(NEEDS, vlen_bits=0, features=()), MEMORY, replace(BOARD, vlen_bits=128))
