@@ -13,7 +13,7 @@
 
 #include "ek.h"
 
-enum { MAX_ARRAYS = 16 };
+enum { MAX_ARRAYS = 128 };
 
 typedef struct {
     int count;

@@ -3,6 +3,7 @@
  * Compile-time parameters: NAME, EK_SIMD. One task for the whole tensor: an image of a small
  * board is quantized faster than a second thread wakes up. */
 #include <math.h>
+#include "round.h"
 #include "unary.h"
 
 void NAME(const ek_unary_args *g, long begin, long end) {
@@ -23,7 +24,7 @@ void NAME(const ek_unary_args *g, long begin, long end) {
     *g->x_scale = largest / 127.0f;
     const float inverse = 127.0f / largest;
     for (long i = 0; i < g->n; i++) {
-        float v = roundf(x[i] * inverse);
+        float v = ek_round(x[i] * inverse);
         v = v > -127.0f ? v : -127.0f;
         y[i] = (int8_t)(v < 127.0f ? v : 127.0f);
     }

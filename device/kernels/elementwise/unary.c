@@ -35,10 +35,11 @@ EK_INLINE float apply(const ek_unary_args *g, float x) {
 #define TY uint8_t
 EK_INLINE uint8_t apply(const ek_unary_args *g, uint8_t x) { return g->table[x]; }
 #elif defined OP_QUANTIZE
+#include "round.h"
 #define TX float
 #define TY TQ
 EK_INLINE TQ apply(const ek_unary_args *g, float x) {
-    float v = roundf(x / g->scale) + (float)g->zero;
+    float v = ek_round(x / g->scale) + (float)g->zero;
     v = v > (float)g->qlow ? v : (float)g->qlow;
     return (TQ)(v < (float)g->qhigh ? v : (float)g->qhigh);
 }
