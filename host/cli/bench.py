@@ -41,7 +41,11 @@ class _Result:
 
 def register(app: typer.Typer) -> None:
     """Adds the command group to the application."""
-    group = typer.Typer(help="Measure on a board.", rich_markup_mode=None)
+    group = typer.Typer(
+        help="Measure on a board.",
+        epilog=examples("edgekit bench model models/face_detection_short_range.tflite --peers"),
+        rich_markup_mode=None,
+    )
     # A callback keeps `model` a word of its own while it is the group's only command.
     group.callback()(lambda: None)
     group.command(
