@@ -13,6 +13,8 @@ from edgekit.device.errors import DeviceError, InputError
 
 Document = Dict[str, Any]
 
+_MOST_THREADS = 256  # a slip of the keyboard must not stall the board
+
 
 class _Parser(argparse.ArgumentParser):
     """Usage errors become the same document as all others."""
@@ -180,6 +182,12 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _threads(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= _MOST_THREADS:
+        raise argparse.ArgumentTypeError(f"expected 1 to {_MOST_THREADS}, found {text!r}")
+    return int(text)
+
+
 def _release_id(text: str) -> str:
     from edgekit.device.manifest import is_release_id
 
@@ -232,10 +240,10 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("run", _run, "one inference of the current release")
     sub.add_argument("--input", type=Path, required=True, help=".npz, arrays named as in the model")
     sub.add_argument("--output", type=Path, required=True, help=".npz to write")
-    sub.add_argument("--threads", type=_positive, default=1)
+    sub.add_argument("--threads", type=_threads, default=1)
     sub = command("bench", _bench, "latency of the current release")
     sub.add_argument("--input", type=Path, help=".npz; the golden input if left out")
-    sub.add_argument("--threads", type=_positive, default=1)
+    sub.add_argument("--threads", type=_threads, default=1)
     sub.add_argument("--count", type=_positive, default=0, help="runs; by time if left out")
     sub.add_argument("--warmup", type=_positive, default=3)
     sub.add_argument("--seconds", type=_positive, default=2, help="time to spend")

@@ -109,6 +109,7 @@ def test_bench_document(root: Path) -> None:
         (("nonsense",), 2, "input", "invalid choice: 'nonsense'"),
         (("run", "--input", "/none.npz", "--output", "/x"), 2, "input", "No such file"),
         (("bench", "--count", "-3"), 2, "input", "expected a positive whole number, found '-3'"),
+        (("bench", "--threads", "20000"), 2, "input", "expected 1 to 256, found '20000'"),
         (("apply", "../../etc"), 2, "input", "expected 16 hex digits, found '../../etc'"),
         (("activate", ""), 2, "input", "expected 16 hex digits, found ''"),
         (("plan", "0" * 16), 6, "transfer", "expected a readable file"),
