@@ -26,6 +26,6 @@ void NAME(const ek_unary_args *g, long begin, long end) {
     for (long i = 0; i < g->n; i++) {
         float v = ek_round(x[i] * inverse);
         v = v > -127.0f ? v : -127.0f;
-        y[i] = (int8_t)(v < 127.0f ? v : 127.0f);
+        y[i] = (int8_t)(int32_t)(v < 127.0f ? v : 127.0f);
     }
 }

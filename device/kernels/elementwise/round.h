@@ -1,5 +1,6 @@
 /* Rounding to nearest, halves away from zero, in operations that vectorize on every ISA.
- * (roundf changes the rounding mode on RVV, which QEMU 7 does not survive.) */
+ * (QEMU 7 does not survive changes of the rounding mode under RVV, nor narrowing conversions from
+ * float: results are made 32-bit integers first.) */
 #ifndef EK_ROUND_H
 #define EK_ROUND_H
 #include <stdint.h>

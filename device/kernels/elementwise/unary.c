@@ -41,7 +41,7 @@ EK_INLINE uint8_t apply(const ek_unary_args *g, uint8_t x) { return g->table[x];
 EK_INLINE TQ apply(const ek_unary_args *g, float x) {
     float v = ek_round(x / g->scale) + (float)g->zero;
     v = v > (float)g->qlow ? v : (float)g->qlow;
-    return (TQ)(v < (float)g->qhigh ? v : (float)g->qhigh);
+    return (TQ)(int32_t)(v < (float)g->qhigh ? v : (float)g->qhigh);
 }
 #elif defined OP_DEQUANTIZE
 #define TX TQ
