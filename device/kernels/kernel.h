@@ -17,17 +17,21 @@ typedef void (*ek_task)(const void *args, long begin, long end);
 /* Runs task over [0, tasks) on the pool, handing out `grain` tasks at a time. */
 void ek_parallel(ek_pool *pool, ek_task task, const void *args, long tasks, long grain);
 
-static inline long ek_min(long a, long b) { return a < b ? a : b; }
-static inline long ek_max(long a, long b) { return a > b ? a : b; }
+static inline long ek_min(long a, long b) {
+    return a < b ? a : b;
+}
+static inline long ek_max(long a, long b) {
+    return a > b ? a : b;
+}
 
 /* An NHWC image, a window that slides over it, and what it gives. */
 typedef struct {
-    int n, h, w, c;               /* input */
-    int oh, ow, oc;               /* output */
-    int kh, kw;                   /* window */
-    int sh, sw;                   /* stride */
-    int dh, dw;                   /* dilation */
-    int top, left;                /* padding before the image */
+    int n, h, w, c; /* input */
+    int oh, ow, oc; /* output */
+    int kh, kw;     /* window */
+    int sh, sw;     /* stride */
+    int dh, dw;     /* dilation */
+    int top, left;  /* padding before the image */
 } ek_window;
 
 #endif

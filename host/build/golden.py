@@ -77,5 +77,5 @@ def _load(path: Path, count: int) -> tuple[Array, ...] | None:
 def _save(path: Path, outputs: tuple[Array, ...]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
-        np.savez(file, **{f"out{i}": y for i, y in enumerate(outputs)})
+        np.savez(file, allow_pickle=False, **{f"out{i}": y for i, y in enumerate(outputs)})
     os.replace(file.name, path)

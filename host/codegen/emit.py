@@ -68,14 +68,12 @@ def emit(plan: Plan) -> str:
 
 
 def _reset(plan: Plan) -> str:
-    lines = ["void ek_reset(const ek_model *m) {"]
-    for slot in plan.lowered.states.values():
-        lines.append(
-            f"    memcpy((char *)m->state + {slot.offset}, "
-            f"(const char *)m->weights + {slot.initial.offset}, {slot.bytes});"
-        )
-    if len(lines) == 1:
-        lines.append("    (void)m;")
+    lines = [
+        f"    memcpy((char *)m->state + {slot.offset}, "
+        f"(const char *)m->weights + {slot.initial.offset}, {slot.bytes});"
+        for slot in plan.lowered.states.values()
+    ]
+    lines = ["void ek_reset(const ek_model *m) {", *(lines or ["    (void)m;"])]
     return "\n".join([*lines, "}\n"])
 
 

@@ -15,16 +15,11 @@ from edgekit.host.graph.quantization import (
 )
 from edgekit.host.graph.types import Array, DType, Node, Tensor
 from edgekit.host.lower.context import Context, padded, round_up
-from edgekit.host.lower.conv import (
-    C_TYPES,
-    Window,
-    product,
-    requantize_fields,
-    window_of,
-    wrap_i32,
-)
+from edgekit.host.lower.conv import product
 from edgekit.host.lower.layout import strided_copy
 from edgekit.host.lower.plan import Call, Field, Value
+from edgekit.host.lower.product_i8 import requantize_fields, wrap_i32
+from edgekit.host.lower.window import C_TYPES, Window, window_of
 
 _FIXED_WINDOWS = {(3, 3), (5, 5)}  # windows that have kernels of their own, at stride 1 and 2
 _MAX_TAPS = 1024  # MAX_TAPS in conv/dwconv.c

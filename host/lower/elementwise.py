@@ -29,16 +29,16 @@ from edgekit.host.graph.quantization import (
     add_multipliers,
     code_range,
     lookup_table,
-    mul_multiplier,
     mean_multiplier,
+    mul_multiplier,
     rounding_shift,
     scale_of,
     zero_point_of,
 )
 from edgekit.host.graph.types import DType, Node, Tensor
 from edgekit.host.lower.context import Context
-from edgekit.host.lower.conv import C_TYPES, Window
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
+from edgekit.host.lower.window import C_TYPES, Window
 
 _BINARY_DIMS, _BINARY_CHUNK = 4, 4096  # elementwise/binary.h
 _UNARY_CHUNK = 4096  # EK_UNARY_CHUNK in elementwise/unary.h

@@ -36,7 +36,7 @@ def strides_of(shape: Sequence[int], size: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Rows:
-    """A copy brought to its simplest form: (extent, x stride, y stride) per dimension, and a run."""
+    """A copy in its simplest form: (extent, x stride, y stride) per dimension, and a run."""
 
     dims: list[tuple[int, int, int]]
     run: int

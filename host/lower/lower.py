@@ -74,7 +74,7 @@ def lower(graph: Graph, board: BoardProfile) -> Plan:
         inputs=tuple(graph.tensors[t] for t in graph.inputs),
         outputs=tuple(graph.tensors[t] for t in graph.outputs),
         steps=steps,
-        bytes=_sizes(ctx),
+        sizes=_sizes(ctx),
         aliases=dict(ctx.aliases),
         states=dict(ctx.states),
         constants=constants,
@@ -179,4 +179,4 @@ def _memory(lowered: Lowered) -> MemoryPlan:
         names = (*step.reads, *step.writes, *step.scratch)
         bases = dict.fromkeys(base_of(lowered.aliases, n).base for n in names)
         uses.append([b for b in bases if b not in elsewhere])
-    return plan_memory(lifetimes(lowered.bytes, uses), len(uses))
+    return plan_memory(lifetimes(lowered.sizes, uses), len(uses))

@@ -91,7 +91,7 @@ class Lowered:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     steps: tuple[Step, ...]
-    bytes: Mapping[str, int]
+    sizes: Mapping[str, int]
     aliases: Mapping[str, Alias]
     states: Mapping[str, StateSlot]
     constants: Mapping[str, Weights]

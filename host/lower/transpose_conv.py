@@ -9,9 +9,10 @@ import numpy as np
 from edgekit.host.graph.ops import Conv2D, TransposeConv2D
 from edgekit.host.graph.types import DType, Node, Tensor
 from edgekit.host.lower.context import Context
-from edgekit.host.lower.conv import Window, product
+from edgekit.host.lower.conv import product
 from edgekit.host.lower.layout import strided_copy, strides_of
 from edgekit.host.lower.plan import Call, Value
+from edgekit.host.lower.window import Window
 
 
 def lower_transpose_conv(ctx: Context, node: Node) -> list[Call]:

@@ -47,9 +47,9 @@ def run_here(folder: Path, inputs: dict[str, Array], threads: int = 1) -> dict[s
     try:
         outputs, _ = model.run(inputs)
         return {
-            spec.name: np.frombuffer(
-                outputs[spec.name].data, BY_NAME[spec.dtype].npy
-            ).reshape(spec.shape)
+            spec.name: np.frombuffer(outputs[spec.name].data, BY_NAME[spec.dtype].npy).reshape(
+                spec.shape
+            )
             for spec in model.description.outputs
         }
     finally:

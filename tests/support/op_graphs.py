@@ -211,7 +211,7 @@ def binary(rng: Rng, dtype: DType) -> Case:
     for i in range(len(other)):
         if rng.random() < 0.3:
             other[i] = 1
-    pair = [tensor(shape, dtype, _any_quant(rng, dtype)), tensor(other, dtype, _any_quant(rng, dtype))]
+    pair = [tensor(s, dtype, _any_quant(rng, dtype)) for s in (shape, other)]
     if rng.random() < 0.5:
         pair.reverse()
     kind = ops.Add if rng.random() < 0.5 else ops.Mul
@@ -281,9 +281,7 @@ def movement(rng: Rng, dtype: DType) -> Case:
         lambda: Case(ops.SpaceToBatch((2, 2), (1, 1, 0, 2)), (x,), q),
         lambda: Case(ops.Split(1, (1, h - 1)), (x,), q),
         lambda: Case(
-            ops.StridedSlice(
-                (0, 1, w - 1, 0), (1, 1, -1, 2), (n, h - 1, w, 2), (n, h - 1, w, 2)
-            ),
+            ops.StridedSlice((0, 1, w - 1, 0), (1, 1, -1, 2), (n, h - 1, w, 2), (n, h - 1, w, 2)),
             (x,),
             q,
         ),
@@ -297,7 +295,7 @@ def movement(rng: Rng, dtype: DType) -> Case:
 
 def transpose_conv(rng: Rng) -> Case:
     kh, kw = int(rng.integers(1, 4)), int(rng.integers(1, 4))
-    h, w, ic, oc = (_pick(rng, SIZES), _pick(rng, SIZES), _pick(rng, CHANNELS), _pick(rng, CHANNELS))
+    h, w, ic, oc = (_pick(rng, s) for s in (SIZES, SIZES, CHANNELS, CHANNELS))
     op = ops.TransposeConv2D((kh, kw), Padding(), (h * kh, w * kw), _activation(rng))
     return Case(op, (tensor((1, h, w, ic)), constant(_normal(rng, oc, kh, kw, ic)), None))
 

@@ -11,11 +11,21 @@
 #ifdef FLOAT_X
 typedef vf sum_t;
 typedef float weight_t;
-EK_INLINE sum_t weight_at(const float *p) { return vf_load(p); }
-EK_INLINE sum_t bias_at(const ek_dwconv_args *a, long c) { return vf_load((const float *)a->bias + c); }
-EK_INLINE sum_t x_at(const TX *p) { return vf_load(p); }
-EK_INLINE sum_t x_at_n(const TX *p, long n) { return vf_load_n(p, n); }
-EK_INLINE sum_t multiply_add(sum_t acc, sum_t x, sum_t w) { return vf_fma(x, w, acc); }
+EK_INLINE sum_t weight_at(const float *p) {
+    return vf_load(p);
+}
+EK_INLINE sum_t bias_at(const ek_dwconv_args *a, long c) {
+    return vf_load((const float *)a->bias + c);
+}
+EK_INLINE sum_t x_at(const TX *p) {
+    return vf_load(p);
+}
+EK_INLINE sum_t x_at_n(const TX *p, long n) {
+    return vf_load_n(p, n);
+}
+EK_INLINE sum_t multiply_add(sum_t acc, sum_t x, sum_t w) {
+    return vf_fma(x, w, acc);
+}
 #else
 typedef vi sum_t;
 typedef int16_t weight_t;
@@ -33,7 +43,9 @@ EK_INLINE sum_t x_at(const TX *p) {
 EK_INLINE sum_t x_at_n(const TX *p, long n) {
     return (TX)-1 > 0 ? vi_from_u8_n((const uint8_t *)p, n) : vi_from_s8_n((const int8_t *)p, n);
 }
-EK_INLINE sum_t multiply_add(sum_t acc, sum_t x, sum_t w) { return acc + x * w; }
+EK_INLINE sum_t multiply_add(sum_t acc, sum_t x, sum_t w) {
+    return acc + x * w;
+}
 #endif
 
 /* y[0 .. n) = clamp(sum), requantized for 8-bit types; n >= EK_VL stores a whole vector. */
@@ -46,8 +58,8 @@ EK_INLINE void finish(const ek_dwconv_args *a, sum_t sum, TX *y, long c, long n)
     else
         vf_store_n(y, v, n);
 #else
-    vi v = vi_requantize(sum, vi_load(a->multiplier + c), vi_load(a->left + c),
-                         vi_load(a->right + c));
+    vi v =
+        vi_requantize(sum, vi_load(a->multiplier + c), vi_load(a->left + c), vi_load(a->right + c));
     v = vi_min(vi_max(v + a->y_zero, vi_splat(a->low)), vi_splat(a->high));
     if (EK_VL == 1 || n >= EK_VL)
         vi_to_bytes(y, v);

@@ -4,8 +4,8 @@
 #include "../kernel.h"
 
 typedef struct {
-    ek_window win;     /* c = oc */
-    long c_padded;     /* channels rounded up to whole vectors: pitch of weights */
+    ek_window win; /* c = oc */
+    long c_padded; /* channels rounded up to whole vectors: pitch of weights */
     const void *x;
     const void *weights; /* [tap][c_padded]: f32, or s16 with the zero point subtracted */
     const void *bias;    /* [c_padded]: f32, or s32 with x's zero point folded in */

@@ -31,12 +31,12 @@ EK_INLINE void accumulate(const int mr, const int nv, vf acc[MR][NV], const rows
             EK_UNROLL
             for (int l = 0; l < EK_VL; l++, w += nv * EK_VL)
                 EK_UNROLL
-                for (int j = 0; j < nv; j++) {
-                    vf b = vf_load(w + j * EK_VL);
-                    EK_UNROLL
-                    for (int i = 0; i < mr; i++)
-                        acc[i][j] = vf_fma(vf_splat(vlane(av[i], l)), b, acc[i][j]);
-                }
+            for (int j = 0; j < nv; j++) {
+                vf b = vf_load(w + j * EK_VL);
+                EK_UNROLL
+                for (int i = 0; i < mr; i++)
+                    acc[i][j] = vf_fma(vf_splat(vlane(av[i], l)), b, acc[i][j]);
+            }
         }
 #endif
         for (; p < rows->length; p++, w += nv * EK_VL) {
@@ -64,19 +64,18 @@ EK_INLINE void accumulate_one(const int nv, vf acc[MR][NV], const rows_t *rows, 
         EK_UNROLL
         for (int u = 0; u < 4; u++)
             EK_UNROLL
-            for (int j = 0; j < nv; j++)
-                part[u][j] = (vf){0};
+        for (int j = 0; j < nv; j++)
+            part[u][j] = (vf){0};
         for (; p + 4 <= rows->length; p += 4, w += 4 * nv * EK_VL)
             EK_UNROLL
-            for (int u = 0; u < 4; u++)
-                EK_UNROLL
-                for (int j = 0; j < nv; j++)
-                    part[u][j] = vf_fma(vf_splat(a[p + u]), vf_load(w + (u * nv + j) * EK_VL),
-                                        part[u][j]);
+        for (int u = 0; u < 4; u++)
+            EK_UNROLL
+        for (int j = 0; j < nv; j++)
+            part[u][j] = vf_fma(vf_splat(a[p + u]), vf_load(w + (u * nv + j) * EK_VL), part[u][j]);
         for (; p < rows->length; p++, w += nv * EK_VL)
             EK_UNROLL
-            for (int j = 0; j < nv; j++)
-                part[0][j] = vf_fma(vf_splat(a[p]), vf_load(w + j * EK_VL), part[0][j]);
+        for (int j = 0; j < nv; j++)
+            part[0][j] = vf_fma(vf_splat(a[p]), vf_load(w + j * EK_VL), part[0][j]);
         EK_UNROLL
         for (int j = 0; j < nv; j++)
             acc[0][j] += (part[0][j] + part[1][j]) + (part[2][j] + part[3][j]);
@@ -173,8 +172,8 @@ static void find_rows(const ek_f32_conv_args *a, rows_t *rows, float *scratch, l
 }
 
 /* A tile of fewer than MR pixels, in powers of two. */
-static void __attribute__((noinline)) edge(const ek_f32_conv_args *a, rows_t *rows, int count, int nv,
-                                    const float *w, long pixel, long channel) {
+static void __attribute__((noinline)) edge(const ek_f32_conv_args *a, rows_t *rows, int count,
+                                           int nv, const float *w, long pixel, long channel) {
     rows_t part = *rows;
     for (int done = 0; done < count;) {
         int left = count - done, mr = 1;

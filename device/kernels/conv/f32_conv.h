@@ -5,10 +5,10 @@
 
 typedef struct {
     ek_window win;
-    int pointwise;       /* 1x1, stride 1, no padding: rows of x are rows of the GEMM */
-    int row_segments;    /* a row of the window (kw * c floats) is one run of memory */
-    int panel_outer;     /* weights larger than the cache: walk them once, pixels inside */
-    long panels;         /* ceil(oc / NR) */
+    int pointwise;    /* 1x1, stride 1, no padding: rows of x are rows of the GEMM */
+    int row_segments; /* a row of the window (kw * c floats) is one run of memory */
+    int panel_outer;  /* weights larger than the cache: walk them once, pixels inside */
+    long panels;      /* ceil(oc / NR) */
     const float *x;
     const float *weights;  /* [panel][k][NR], the last panel narrowed to whole vectors */
     const float *bias;     /* padded to whole vectors */

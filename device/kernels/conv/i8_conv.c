@@ -19,7 +19,7 @@ _Static_assert(NV <= 4, "tile_nv knows panels of up to four vectors");
 #if EK_I8 == EK_I8_DOT4_US || EK_I8 == EK_I8_DOT4_SS
 #define G 4
 typedef int8_t packed;
-#define X_IS_UNSIGNED ((TX)-1 > 0)
+#define X_IS_UNSIGNED ((TX) - 1 > 0)
 #define FLIP (((EK_I8 == EK_I8_DOT4_US) != X_IS_UNSIGNED) ? (int32_t)0x80808080 : 0)
 typedef vi operand; /* one group of A, in every lane */
 EK_INLINE vi a_at(const packed *a) {
@@ -52,7 +52,9 @@ EK_INLINE vi multiply_add(vi acc, vi a, const packed *b) {
 #define FLIP 0
 typedef int16_t packed;
 typedef vs operand;
-EK_INLINE vs a_at(const packed *a) { return *a - (vs){0}; }
+EK_INLINE vs a_at(const packed *a) {
+    return *a - (vs){0};
+}
 EK_INLINE vi multiply_add(vi acc, vs a, const packed *b) {
     vs v;
     memcpy(&v, b, sizeof v);
@@ -254,8 +256,8 @@ static void find_rows(const ek_i8_conv_args *a, rows_t *rows, packed *scratch, l
 }
 
 /* A tile of fewer than MR pixels: the rest in fours, then one by one. */
-static void __attribute__((noinline)) edge(const ek_i8_conv_args *a, const rows_t *rows, int count, int nv,
-                                    const packed *w, long pixel, long channel) {
+static void __attribute__((noinline)) edge(const ek_i8_conv_args *a, const rows_t *rows, int count,
+                                           int nv, const packed *w, long pixel, long channel) {
     rows_t part = *rows;
     for (int done = 0, mr; done < count; done += mr) {
         mr = MR > 4 && count - done >= 4 ? 4 : 1;

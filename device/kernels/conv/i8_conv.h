@@ -5,17 +5,18 @@
 
 typedef struct {
     ek_window win;
-    int pointwise;   /* 1x1, stride 1, no padding: rows of x are rows of the GEMM */
-    int segments;    /* rows of the window are read as they lie in x; 0: the window is packed */
+    int pointwise;       /* 1x1, stride 1, no padding: rows of x are rows of the GEMM */
+    int segments;        /* rows of the window are read as they lie in x; 0: the window is packed */
     long segment_length; /* kw * c rounded up to a step of the kernel */
-    int panel_outer; /* weights larger than the cache: walk them once, pixels inside */
-    long panels;     /* ceil(oc / NR) */
-    long k_padded;   /* rows of the packed weights: kh segments, or kh * kw * c rounded up */
-    int x_zero;      /* zero point of x as stored: the value of padding */
-    int w_zero;      /* zero point of the packed weights (only with row sums) */
+    int panel_outer;     /* weights larger than the cache: walk them once, pixels inside */
+    long panels;         /* ceil(oc / NR) */
+    long k_padded;       /* rows of the packed weights: kh segments, or kh * kw * c rounded up */
+    int x_zero;          /* zero point of x as stored: the value of padding */
+    int w_zero;          /* zero point of the packed weights (only with row sums) */
     const void *x;
-    const void *weights;  /* [panel][k_padded / G][NR][G], the last panel narrowed to whole vectors */
-    const int32_t *bias;  /* with everything that does not depend on x folded in */
+    const void
+        *weights; /* [panel][k_padded / G][NR][G], the last panel narrowed to whole vectors */
+    const int32_t *bias; /* with everything that does not depend on x folded in */
     /* integer output: y = clamp(requantize(sum, multiplier, left, right) + y_zero) */
     const int32_t *multiplier, *left, *right;
     int y_zero, low, high;

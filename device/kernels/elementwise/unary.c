@@ -33,7 +33,9 @@ EK_INLINE float apply(const ek_unary_args *g, float x) {
 #elif defined OP_TABLE
 #define TX uint8_t
 #define TY uint8_t
-EK_INLINE uint8_t apply(const ek_unary_args *g, uint8_t x) { return g->table[x]; }
+EK_INLINE uint8_t apply(const ek_unary_args *g, uint8_t x) {
+    return g->table[x];
+}
 #elif defined OP_QUANTIZE
 #include "round.h"
 #define TX float
@@ -46,7 +48,9 @@ EK_INLINE TQ apply(const ek_unary_args *g, float x) {
 #elif defined OP_DEQUANTIZE
 #define TX TQ
 #define TY float
-EK_INLINE float apply(const ek_unary_args *g, TQ x) { return g->scale * (float)(x - g->zero); }
+EK_INLINE float apply(const ek_unary_args *g, TQ x) {
+    return g->scale * (float)(x - g->zero);
+}
 #endif
 
 /* Tasks: chunks of EK_UNARY_CHUNK elements. */

@@ -9,8 +9,8 @@ typedef struct {
     long n;
     const void *x;
     void *y;
-    float low, high;      /* clamp */
-    float scale;          /* quantize, dequantize: real = scale * (stored - zero) */
+    float low, high; /* clamp */
+    float scale;     /* quantize, dequantize: real = scale * (stored - zero) */
     int zero, qlow, qhigh;
     const uint8_t *table; /* 8-bit: y for each stored byte of x */
     float *x_scale;       /* quantize_dynamic: where the scale goes */

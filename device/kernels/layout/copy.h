@@ -9,7 +9,7 @@ typedef struct {
     long dim[EK_COPY_DIMS];      /* what is copied, innermost last; dim[0] is the task */
     long x_stride[EK_COPY_DIMS]; /* in bytes */
     long y_stride[EK_COPY_DIMS];
-    long run; /* bytes that lie together on both sides, copied at once */
+    long run;      /* bytes that lie together on both sides, copied at once */
     const void *x; /* fill: unused */
     void *y;
     int fill_byte; /* fill: what every byte becomes (0, or an 8-bit zero point) */

@@ -24,7 +24,8 @@ void NAME(const ek_resize_args *a, long begin, long end) {
             float dx = locate(ox, a->x_scale, a->half_pixel, a->w, &x0, &x1);
             const float *tl = top + x0 * a->c, *tr = top + x1 * a->c;
             const float *bl = bottom + x0 * a->c, *br = bottom + x1 * a->c;
-            float wtl = (1 - dy) * (1 - dx), wbl = dy * (1 - dx), wtr = (1 - dy) * dx, wbr = dy * dx;
+            float wtl = (1 - dy) * (1 - dx), wbl = dy * (1 - dx), wtr = (1 - dy) * dx,
+                  wbr = dy * dx;
             for (long c = 0; c < a->c; c++)
                 y[c] = tl[c] * wtl + bl[c] * wbl + tr[c] * wtr + br[c] * wbr;
         }

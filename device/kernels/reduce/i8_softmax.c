@@ -2,10 +2,12 @@
  * from three Newton steps. Compile-time parameters: NAME, EK_SIMD, TX (int8_t, uint8_t). */
 #include "softmax.h"
 
-#define LOWEST (((TX)-1 > 0) ? 0 : -128)
+#define LOWEST (((TX) - 1 > 0) ? 0 : -128)
 #define HIGHEST (LOWEST + 255)
 
-static int64_t mulhi(int64_t a, int64_t b) { return (a * b + (1LL << 30)) >> 31; }
+static int64_t mulhi(int64_t a, int64_t b) {
+    return (a * b + (1LL << 30)) >> 31;
+}
 
 static int64_t rounding_shift(int64_t x, int n) {
     int64_t mask = (1LL << n) - 1;

@@ -8,9 +8,9 @@ int ek_operators(void);
 void ek_stamps_finish(uint64_t *stamps, int operators, uint64_t nanoseconds) {
     uint64_t start = stamps[0], ticks = stamps[operators] - start;
     for (int i = 0; i <= operators; i++)
-        stamps[i] = ticks ? (uint64_t)((double)(stamps[i] - start) * (double)nanoseconds /
-                                       (double)ticks)
-                          : 0;
+        stamps[i] =
+            ticks ? (uint64_t)((double)(stamps[i] - start) * (double)nanoseconds / (double)ticks)
+                  : 0;
 }
 
 int ek_bench(const ek_model *m, const void *const *in, void *const *out, long count,

@@ -15,8 +15,8 @@ typedef struct {
 #include <cpuid.h>
 /* words: cpuid 1 ecx, 7.0 ebx, 7.0 ecx, and what the operating system saves (xgetbv) */
 static const feature known[] = {
-    {"fma", 0, 12},      {"f16c", 0, 29},     {"bmi1", 1, 3},      {"avx2", 1, 5},
-    {"bmi2", 1, 8},      {"avx512f", 1, 16},  {"avx512dq", 1, 17}, {"avx512cd", 1, 28},
+    {"fma", 0, 12},      {"f16c", 0, 29},     {"bmi1", 1, 3},         {"avx2", 1, 5},
+    {"bmi2", 1, 8},      {"avx512f", 1, 16},  {"avx512dq", 1, 17},    {"avx512cd", 1, 28},
     {"avx512bw", 1, 30}, {"avx512vl", 1, 31}, {"avx512_vnni", 2, 11},
 };
 static void read_words(uint64_t *w) {
@@ -55,7 +55,9 @@ static const feature known[] = {
     {"v", 0, 'v' - 'a'},
 #endif
 };
-static void read_words(uint64_t *w) { w[0] = getauxval(AT_HWCAP); }
+static void read_words(uint64_t *w) {
+    w[0] = getauxval(AT_HWCAP);
+}
 #endif
 
 #if defined __riscv && EK_VLEN_BITS

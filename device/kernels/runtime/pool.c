@@ -11,9 +11,9 @@
 #include "../kernel.h"
 
 #define PIECES_PER_THREAD 8
-#define SPINS 4000         /* some tens of microseconds */
+#define SPINS 4000          /* some tens of microseconds */
 #define STACK_BYTES 1048576 /* kernels keep up to 256 KiB of scratch on the stack */
-#define OPEN 0x10000u      /* state: generation << 32 | OPEN | workers inside */
+#define OPEN 0x10000u       /* state: generation << 32 | OPEN | workers inside */
 
 struct ek_pool {
     int threads;
@@ -21,10 +21,10 @@ struct ek_pool {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     int stop;
-    int sleepers;          /* under lock */
+    int sleepers; /* under lock */
     _Atomic uint64_t state;
-    atomic_long next;      /* first task nobody took yet */
-    ek_task task;          /* the job; constant while it is open or has workers inside */
+    atomic_long next; /* first task nobody took yet */
+    ek_task task;     /* the job; constant while it is open or has workers inside */
     const void *args;
     long tasks, grain;
 };

@@ -19,8 +19,12 @@ EK_INLINE void vf_store_n(float *p, vf v, long n) {
 EK_INLINE vi vi_dot4(vi acc, vi a, vi b) {
     return (vi)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)a, (__m512i)b);
 }
-EK_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
-EK_INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+EK_INLINE vf vf_max(vf a, vf b) {
+    return _mm512_max_ps(a, b);
+}
+EK_INLINE vf vf_min(vf a, vf b) {
+    return _mm512_min_ps(a, b);
+}
 EK_INLINE vi vi_from_s8_n(const int8_t *p, long n) {
     return (vi)_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8((__mmask16)((1u << n) - 1), p));
 }

@@ -7,6 +7,12 @@
 #include "vector.h"
 #include <immintrin.h>
 
-EK_INLINE vi vi_pair16(vi acc, vi a, vi b) { return acc + (vi)_mm_madd_epi16((__m128i)a, (__m128i)b); }
-EK_INLINE vf vf_max(vf a, vf b) { return _mm_max_ps(a, b); }
-EK_INLINE vf vf_min(vf a, vf b) { return _mm_min_ps(a, b); }
+EK_INLINE vi vi_pair16(vi acc, vi a, vi b) {
+    return acc + (vi)_mm_madd_epi16((__m128i)a, (__m128i)b);
+}
+EK_INLINE vf vf_max(vf a, vf b) {
+    return _mm_max_ps(a, b);
+}
+EK_INLINE vf vf_min(vf a, vf b) {
+    return _mm_min_ps(a, b);
+}

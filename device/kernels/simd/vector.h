@@ -52,14 +52,20 @@ EK_INLINE vf vf_load(const float *p) {
     memcpy(&v, p, sizeof v);
     return v;
 }
-EK_INLINE void vf_store(float *p, vf v) { memcpy(p, &v, sizeof v); }
+EK_INLINE void vf_store(float *p, vf v) {
+    memcpy(p, &v, sizeof v);
+}
 EK_INLINE vi vi_load(const int32_t *p) {
     vi v;
     memcpy(&v, p, sizeof v);
     return v;
 }
-EK_INLINE vf vf_splat(float x) { return x - (vf){0}; }
-EK_INLINE vi vi_splat(int32_t x) { return x - (vi){0}; }
+EK_INLINE vf vf_splat(float x) {
+    return x - (vf){0};
+}
+EK_INLINE vi vi_splat(int32_t x) {
+    return x - (vi){0};
+}
 
 #ifndef EK_OWN_PARTIAL
 /* The first n lanes (0 < n < EK_VL); the rest are zero or left alone. */
@@ -146,11 +152,19 @@ EK_INLINE vf vf_fma(vf a, vf b, vf c) {
 }
 
 #ifndef EK_OWN_MAX
-EK_INLINE vf vf_max(vf a, vf b) { return __builtin_elementwise_max(a, b); }
-EK_INLINE vf vf_min(vf a, vf b) { return __builtin_elementwise_min(a, b); }
+EK_INLINE vf vf_max(vf a, vf b) {
+    return __builtin_elementwise_max(a, b);
+}
+EK_INLINE vf vf_min(vf a, vf b) {
+    return __builtin_elementwise_min(a, b);
+}
 #endif
-EK_INLINE vi vi_max(vi a, vi b) { return __builtin_elementwise_max(a, b); }
-EK_INLINE vi vi_min(vi a, vi b) { return __builtin_elementwise_min(a, b); }
+EK_INLINE vi vi_max(vi a, vi b) {
+    return __builtin_elementwise_max(a, b);
+}
+EK_INLINE vi vi_min(vi a, vi b) {
+    return __builtin_elementwise_min(a, b);
+}
 
 #ifndef EK_OWN_MULHI
 /* round(a * b / 2^31): the doubling high multiply of TFLite, without its saturation, which needs

@@ -1,0 +1,64 @@
+"""The f32 product: conv/f32_conv.c with its tile and packed weights."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.host.graph.types import Activation, Array, Node, Tensor
+from edgekit.host.lower.context import Context, padded, round_up
+from edgekit.host.lower.packing import pack_panels
+from edgekit.host.lower.plan import Call, Field, Value
+from edgekit.host.lower.window import Window, choose_tile, count_tasks, panel_outer
+
+_SCRATCH = 16384  # floats: SCRATCH in conv/f32_conv.c
+_SEGMENTS = 64  # SEGMENTS in conv/f32_conv.c
+_F32 = np.dtype(np.float32)
+
+
+def f32_product(
+    ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
+) -> Call:
+    vl = ctx.isa.vl
+    tile = choose_tile(ctx.isa.f32_tiles, vl, window)
+    n, k = weights.shape
+    kh, kw = window.kernel
+    segments = (
+        window.dilation[1] == 1 and tile.mr * k <= _SCRATCH and not window.pointwise
+    ) or kw == 1
+    count = kh if segments else kh * kw
+    macros: dict[str, str | int] = {"MR": tile.mr, "NV": tile.nv}
+    suffix = ""
+    if count > _SEGMENTS:
+        macros["SEGMENTS"] = round_up(count, _SEGMENTS)
+        suffix = f"_s{macros['SEGMENTS']}"
+    name = f"f32_conv_{tile.mr}x{tile.nv * vl}{suffix}"
+    kernel = ctx.kernel(name, "conv/f32_conv.c", "conv/f32_conv.h", "ek_f32_conv_args", **macros)
+    tasks, panels = count_tasks(window, tile, vl)
+    bias = ctx.optional(node, 2)
+    residual = ctx.optional(node, 3)
+    width = round_up(n, vl)
+    low, high = activation.bounds
+    fields: dict[str, Field] = {
+        "win": window.fields,
+        "pointwise": int(window.pointwise),
+        "row_segments": int(segments),
+        "panel_outer": panel_outer(ctx, weights.nbytes),
+        "panels": panels,
+        "x": Value(str(node.inputs[0])),
+        "weights": ctx.weights.add(pack_panels(weights.astype(np.float32), tile.nv * vl, vl)),
+        "bias": ctx.weights.add(bias_vector(bias, width, _F32)),
+        "zeros": ctx.weights.add(np.zeros(window.x[3], np.float32)),
+        "residual": None if residual is None else Value(residual.name),
+        "y": Value(node.outputs[0]),
+        "low": low,
+        "high": high,
+    }
+    return Call(kernel, fields, tasks)
+
+
+def bias_vector(bias: Tensor | None, width: int, dtype: np.dtype[np.generic]) -> Array:
+    """The bias in whole vectors; zeros where there is none."""
+    if bias is None:
+        return np.zeros(width, dtype)
+    assert bias.data is not None
+    return padded(bias.data, width, dtype)

@@ -1,0 +1,261 @@
+"""The 8-bit product: conv/i8_conv.c, its weights in the order the ISA's products want."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.host.graph.ops import FullyConnected
+from edgekit.host.graph.quantization import (
+    Multiplier,
+    activation_range,
+    convolution_multiplier,
+    dense_multiplier,
+    zero_point_of,
+)
+from edgekit.host.graph.types import Activation, Array, DType, Node, Tensor
+from edgekit.host.lower.context import Context, padded, round_up
+from edgekit.host.lower.isa import ByteProduct, Tile
+from edgekit.host.lower.packing import pack_panels
+from edgekit.host.lower.plan import Call, Field, Value
+from edgekit.host.lower.product_f32 import bias_vector
+from edgekit.host.lower.window import C_TYPES, Window, choose_tile, count_tasks, panel_outer
+
+_SCRATCH = 163840  # bytes: SCRATCH in conv/i8_conv.c
+_SEGMENTS = 16  # SEGMENTS in conv/i8_conv.c
+_SEGMENT_WASTE = 1.5  # rounding rows up may cost this much more products than packing windows
+_I32, _F32 = np.dtype(np.int32), np.dtype(np.float32)
+
+
+@dataclass(frozen=True)
+class _Depth:
+    """How the k of an 8-bit product is laid out.
+
+    With `segments` rows of the window are read in place, each rounded up to `segment` values;
+    otherwise the whole window is packed and rounded up to `total`.
+    """
+
+    segments: bool
+    segment: int
+    total: int
+
+
+def _depth_of(ctx: Context, window: Window, w_zero: int) -> _Depth:
+    step = ctx.isa.k_step
+    row = window.kernel[1] * window.x[3]
+    whole = round_up(max(window.k, 1), step)
+    segment = round_up(max(row, 1), step)
+    in_place = (
+        ctx.isa.i8.is_dot
+        and w_zero == 0
+        and window.dilation[1] == 1
+        and window.kernel[0] <= _SEGMENTS
+        and window.kernel[0] * segment <= _SEGMENT_WASTE * whole
+    )
+    total = window.kernel[0] * segment if in_place else whole
+    return _Depth(in_place, segment, total)
+
+
+@dataclass(frozen=True, eq=False)
+class _PackedBytes:
+    """8-bit weights as one ISA wants them, and what must be added to the bias."""
+
+    weights: Array
+    correction: Array
+    w_zero: int
+
+
+def _pack_bytes(
+    ctx: Context,
+    window: Window,
+    weights: Array,
+    x: Tensor,
+    zeros: tuple[int, int],
+    tile: Tile,
+    depth: _Depth,
+) -> _PackedBytes:
+    """`zeros`: zero points of x and of the weights."""
+    x_zero, w_zero = zeros
+    vl, kind = ctx.isa.vl, ctx.isa.i8
+    n, k = weights.shape
+    nr = tile.nv * vl
+    if not kind.is_dot:
+        shifted = weights.astype(np.int16) - np.int16(w_zero)
+        packed_weights = pack_panels(shifted, nr, vl, kind.group, depth.total)
+        return _PackedBytes(packed_weights, np.zeros(n, np.int64), 0)
+    signed, zero = _signed(weights, w_zero)
+    # The kernel sees x as `a`: unsigned for DOT4_US, signed for DOT4_SS.
+    a_zero = x_zero
+    if kind is ByteProduct.DOT4_US and x.dtype is not DType.U8:
+        a_zero += 128
+    if kind is ByteProduct.DOT4_SS and x.dtype is DType.U8:
+        a_zero -= 128
+    correction = k * zero * a_zero - a_zero * signed.sum(axis=1, dtype=np.int64)
+    if depth.segments:
+        rows = signed.reshape(n, window.kernel[0], -1)
+        wide = np.zeros((n, window.kernel[0], depth.segment), signed.dtype)
+        wide[:, :, : rows.shape[2]] = rows
+        signed = wide.reshape(n, -1)
+    packed_weights = pack_panels(signed.astype(np.int8), nr, vl, 4, depth.total)
+    return _PackedBytes(packed_weights, correction, zero)
+
+
+def _signed(weights: Array, zero: int) -> tuple[Array, int]:
+    """Weights as values of s8 (in s16), and their zero point."""
+    wide = weights.astype(np.int16)
+    return (wide - 128, zero - 128) if weights.dtype == np.uint8 else (wide, zero)
+
+
+def _i8_fields(
+    ctx: Context, window: Window, packed: _PackedBytes, tile: Tile, depth: _Depth, x_zero: int
+) -> dict[str, Field]:
+    return {
+        "win": window.fields,
+        "pointwise": int(window.pointwise),
+        "segments": int(depth.segments),
+        "segment_length": depth.segment,
+        "panel_outer": panel_outer(ctx, packed.weights.nbytes),
+        "panels": count_tasks(window, tile, ctx.isa.vl)[1],
+        "k_padded": depth.total,
+        "x_zero": x_zero,
+        "w_zero": packed.w_zero,
+        "weights": ctx.weights.add(packed.weights),
+    }
+
+
+def _i8_tile(ctx: Context, node: Node, window: Window, depth: _Depth) -> Tile:
+    size = depth.total * (1 if ctx.isa.i8.is_dot else 2)
+    fitting = [t for t in ctx.isa.i8_tiles if t.mr * size <= _SCRATCH]
+    if not fitting and size <= _SCRATCH:
+        fitting = [Tile(1, ctx.isa.i8_tiles[0].nv)]
+    if not fitting:
+        raise ctx.unsupported(node, f"a window of {window.k} 8-bit values")
+    return choose_tile(tuple(fitting), ctx.isa.vl, window)
+
+
+def i8_product(
+    ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
+) -> Call:
+    x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    y = ctx.tensor(node.outputs[0])
+    vl = ctx.isa.vl
+    x_zero, w_zero = zero_point_of(x), zero_point_of(w)
+    depth = _depth_of(ctx, window, _signed(weights, w_zero)[1])
+    tile = _i8_tile(ctx, node, window, depth)
+    packed = _pack_bytes(ctx, window, weights, x, (x_zero, w_zero), tile, depth)
+    row_sums = int(packed.w_zero != 0)
+    dense = isinstance(node.op, FullyConnected)
+    kind = "dense" if dense else "conv"
+    name = f"{x.dtype.value}_{kind}_{tile.mr}x{tile.nv * vl}{'_rowsums' if row_sums else ''}"
+    macros = {"ROUND_ONCE": 1} if dense else {}
+    kernel = ctx.kernel(
+        name,
+        "conv/i8_conv.c",
+        "conv/i8_conv.h",
+        "ek_i8_conv_args",
+        MR=tile.mr,
+        NV=tile.nv,
+        TX=C_TYPES[x.dtype],
+        TY=C_TYPES[y.dtype],
+        ROW_SUMS=row_sums,
+        **macros,
+    )
+    factor = dense_multiplier(x, w, y) if dense else convolution_multiplier(x, w, y)
+    low, high = activation_range(activation, y)
+    width = round_up(weights.shape[0], vl)
+    bias = bias_vector(ctx.optional(node, 2), width, _I32).astype(np.int64)
+    bias += padded(packed.correction, width, np.dtype(np.int64))
+    fields = _i8_fields(ctx, window, packed, tile, depth, x_zero)
+    fields |= requantize_fields(ctx, factor, width, rounds_once=dense)
+    fields |= {
+        "x": Value(x.name),
+        "bias": ctx.weights.add(wrap_i32(bias)),
+        "y_zero": zero_point_of(y),
+        "low": low,
+        "high": high,
+        "y": Value(y.name),
+    }
+    return Call(kernel, fields, count_tasks(window, tile, vl)[0])
+
+
+def wrap_i32(values: Array) -> Array:
+    """int64 sums as the int32 the kernels add modulo 2^32."""
+    return (values & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+
+
+def requantize_fields(
+    ctx: Context, factor: Multiplier, width: int, rounds_once: bool = False
+) -> dict[str, Field]:
+    """Per-channel factors. Rounded once there is one shift: `right` = 31 - shift."""
+    shift = factor.shift.astype(np.int32)
+    parts = {"multiplier": factor.multiplier, "right": np.maximum(-shift, 0)}
+    if rounds_once:
+        parts["right"] = 31 - shift
+    else:
+        parts["left"] = np.maximum(shift, 0)
+    return {key: ctx.weights.add(padded(v, width, _I32)) for key, v in parts.items()}
+
+
+def hybrid_product(
+    ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
+) -> list[Call]:
+    """f32 x, s8 weights: each image is quantized with its own scale, the result is f32."""
+    x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    y = ctx.tensor(node.outputs[0])
+    assert w.quant is not None
+    vl = ctx.isa.vl
+    depth = _depth_of(ctx, window, 0)
+    tile = _i8_tile(ctx, node, window, depth)
+    stored = Tensor(f"{x.name}:s8", x.shape, DType.I8)
+    packed = _pack_bytes(ctx, window, weights, stored, (0, 0), tile, depth)
+    quantize = ctx.kernel(
+        "quantize_dynamic", "elementwise/quantize_dynamic.c", "elementwise/unary.h", "ek_unary_args"
+    )
+    multiply = ctx.kernel(
+        f"s8_conv_f32_{tile.mr}x{tile.nv * vl}",
+        "conv/i8_conv.c",
+        "conv/i8_conv.h",
+        "ek_i8_conv_args",
+        MR=tile.mr,
+        NV=tile.nv,
+        TX="int8_t",
+        TY="float",
+        ROW_SUMS=0,
+        FLOAT_OUTPUT=1,
+    )
+    one = dataclasses.replace(window, x=(1, *window.x[1:]), y=(1, *window.y[1:]))
+    image = math.prod(one.x)
+    codes, scale = ctx.scratch(node, image), ctx.scratch(node, 4)
+    width = round_up(weights.shape[0], vl)
+    correction = padded(packed.correction, width, np.dtype(np.int64))
+    low, high = activation.bounds
+    calls = []
+    for i in range(window.x[0]):
+        calls.append(
+            Call(
+                quantize,
+                {
+                    "n": image,
+                    "x": Value(x.name, i * image * 4),
+                    "y": codes,
+                    "x_scale": scale,
+                },
+                1,
+            )
+        )
+        fields = _i8_fields(ctx, one, packed, tile, depth, 0)
+        fields |= {
+            "x": codes,
+            "bias": ctx.weights.add(wrap_i32(correction)),
+            "scale": ctx.weights.add(padded(w.quant.scale, width, _F32)),
+            "x_scale": scale,
+            "bias_f32": ctx.weights.add(bias_vector(ctx.optional(node, 2), width, _F32)),
+            "low_f32": low,
+            "high_f32": high,
+            "y": Value(y.name, i * math.prod(one.y) * 4),
+        }
+        calls.append(Call(multiply, fields, count_tasks(one, tile, vl)[0]))
+    return calls

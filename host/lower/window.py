@@ -1,0 +1,88 @@
+"""A window that slides over an image, and how its GEMM is cut into tiles."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from edgekit.host.graph.ops import Conv2D, DepthwiseConv2D
+from edgekit.host.graph.types import DType, Padding, Tensor
+from edgekit.host.lower.context import Context
+from edgekit.host.lower.isa import Tile
+from edgekit.host.lower.plan import Field
+
+C_TYPES = {DType.F32: "float", DType.I8: "int8_t", DType.U8: "uint8_t"}
+
+
+@dataclass(frozen=True)
+class Window:
+    """ek_window of device/kernels/kernel.h."""
+
+    x: tuple[int, int, int, int]
+    y: tuple[int, int, int, int]
+    kernel: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    padding: Padding = Padding()
+
+    @property
+    def pixels(self) -> int:
+        return self.y[0] * self.y[1] * self.y[2]
+
+    @property
+    def k(self) -> int:
+        return self.kernel[0] * self.kernel[1] * self.x[3]
+
+    @property
+    def pointwise(self) -> bool:
+        """Rows of x are rows of the GEMM."""
+        return (
+            self.kernel == (1, 1)
+            and self.stride == (1, 1)
+            and not self.padding.any
+            and self.x[:3] == self.y[:3]
+        )
+
+    @property
+    def fields(self) -> Field:
+        n, h, w, c = self.x
+        kh, kw = self.kernel
+        return (
+            n, h, w, c, *self.y[1:], kh, kw, *self.stride, *self.dilation,
+            self.padding.top, self.padding.left,
+        )  # fmt: skip
+
+
+def window_of(op: Conv2D | DepthwiseConv2D, x: Tensor, weights: Tensor, y: Tensor) -> Window:
+    xs, ys = _four(x.shape), _four(y.shape)
+    kernel = (weights.shape[1], weights.shape[2])
+    return Window(xs, ys, kernel, op.stride, op.dilation, op.padding)
+
+
+def _four(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+    n, h, w, c = shape
+    return n, h, w, c
+
+
+def choose_tile(tiles: tuple[Tile, ...], vl: int, window: Window) -> Tile:
+    """The tile that wastes least: vector multiply-adds plus what loading operands adds."""
+
+    def cost(tile: Tile) -> float:
+        vectors = math.ceil(window.y[3] / vl)
+        whole, rest = divmod(vectors, tile.nv)
+        rows = math.ceil(window.pixels / tile.mr)
+        per_row = [tile.nv] * whole + ([rest] if rest else [])
+        return rows * sum(tile.mr * nv + 0.5 * (tile.mr + nv) for nv in per_row)
+
+    return min(tiles, key=cost)
+
+
+def panel_outer(ctx: Context, weight_bytes: int) -> int:
+    """Weights that do not stay in the cache are walked once, with the pixels inside."""
+    return int(weight_bytes > (ctx.board.l2_bytes or 262144) // 2)
+
+
+def count_tasks(window: Window, tile: Tile, vl: int) -> tuple[int, int]:
+    """(tasks of a kernel, panels of output channels)."""
+    panels = math.ceil(window.y[3] / (tile.nv * vl))
+    return math.ceil(window.pixels / tile.mr) * panels, panels
