@@ -9,6 +9,7 @@ Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too.
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import os
 import sys
 import tempfile
@@ -25,8 +26,10 @@ from edgekit.host.bench.agreement import (
     compare_release,
 )
 from edgekit.host.bench.cases import Samples
+from edgekit.host.bench.machine import machine_summary
 from edgekit.host.bench.zoo import compile_release, open_zoo
 from edgekit.host.errors import EdgekitError
+from edgekit.kb.board import load_board
 
 _ROOT = Path(__file__).resolve().parents[1]
 _EXCEPTIONS = _ROOT / "tests" / "models" / "exceptions.toml"
@@ -34,12 +37,12 @@ _INTRODUCTION = """\
 # Accuracy
 
 How far our outputs on this machine are from LiteRT's. Made by `scripts/accuracy_table.py` with
-edgekit {version} and {inputs} inputs per model: pictures and sound where they fit the model, and
-random, constant and extreme values; for the stateful model, sequences of {steps} calls each.
+{inputs} inputs per model: pictures and sound where they fit the model, and random, constant and
+extreme values; for the stateful model, sequences of {steps} calls each.
 
 LiteRT has three kernel sets: its *reference* kernels, whose integer arithmetic defines the right
 answer; its *builtin* optimized kernels; and XNNPACK, the default. They disagree with one another,
-which the last column shows. The bar: floats within 1e-5 of the call's largest magnitude of the
+which *between sets* shows. The bar: floats within 1e-5 of the call's largest magnitude of the
 reference, integers equal. Where an output misses it, it must be no farther from the nearest set
 than the sets are from one another (the worst call of each); such models are listed below with the
 reason.
@@ -48,6 +51,8 @@ reason.
 - *from reference*, *from nearest*, *between sets*: the worst call; for floats a fraction of the
   call's largest magnitude, for integers steps.
 - *top*: calls whose largest element is the reference's.
+
+Machine: {machine}. Kit: edgekit {version}; LiteRT {litert}; board profile: local ({simd}).
 """
 
 
@@ -69,7 +74,7 @@ def main() -> int:
     rows = [_row(model, samples, options.inputs, options.steps) for model in models]
     text = "\n".join(
         [
-            _INTRODUCTION.format(version=VERSION, inputs=options.inputs, steps=options.steps),
+            _introduction(options.inputs, options.steps),
             _table(rows),
             _exceptions(rows),
         ]
@@ -99,6 +104,17 @@ def _row(model: Path, samples: Samples, inputs: int, steps: int) -> Row:
             return Row(model.stem, agreement)
     except EdgekitError as error:
         return Row(model.stem, None, str(error))
+
+
+def _introduction(inputs: int, steps: int) -> str:
+    return _INTRODUCTION.format(
+        version=VERSION,
+        inputs=inputs,
+        steps=steps,
+        machine=machine_summary(),
+        litert=importlib.metadata.version("ai-edge-litert"),
+        simd=load_board("local").simd,
+    )
 
 
 def _table(rows: Sequence[Row]) -> str:
