@@ -1,6 +1,7 @@
 """What all products with weights share: their operands, and what follows the sum.
 
 Sums run in f64: exact for 8-bit operands, and for f32 better than any order of f32 additions.
+(Depthwise convolutions and pools add in f32, in TFLite's order: see there.)
 f32 with s8 weights ("hybrid", dynamic range) quantizes x first, like TFLite.
 """
 

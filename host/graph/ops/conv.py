@@ -108,9 +108,13 @@ class DepthwiseConv2D(Operator):
     ) -> list[Array]:
         pair = _operands(x, ins)
         shape = outs[0].shape
+        if operand(ins, 1, "weights").dtype is DType.F32:
+            # Few products per sum: adding them in f32, in this order, gives TFLite's very bits,
+            # so that a dynamic-range layer behind it quantizes the same codes.
+            pair = sums.Operands(sums.required(x, 0), sums.required(x, 1))
         image = pair.x if self.multiplier == 1 else np.repeat(pair.x, self.multiplier, axis=3)
         padded = pad_image(image, self.padding)
-        total = np.zeros(shape, np.float64)
+        total = np.zeros(shape, image.dtype)
         for i, j in np.ndindex(*image_size(pair.weights.shape)):
             offset = (i * self.dilation[0], j * self.dilation[1])
             total += tap(padded, offset, image_size(shape), self.stride) * pair.weights[0, i, j]

@@ -44,7 +44,7 @@ class AveragePool2D(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         values, out = required(x, 0), outs[0]
-        wide = np.float64 if out.dtype is DType.F32 else np.int64
+        wide = np.float32 if out.dtype is DType.F32 else np.int64
         total = self._sums(values.astype(wide), out.shape)
         count = self._sums(np.ones((1, *values.shape[1:3], 1), wide), (1, *out.shape[1:3], 1))
         if out.dtype is DType.F32:
