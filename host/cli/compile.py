@@ -61,7 +61,7 @@ def compile_command(
     if list_operators:
         _list_operators(as_json)
         return
-    from edgekit.host.cli.output import byte_size, check_writable, emit
+    from edgekit.host.cli.output import check_writable
 
     path = model_file(model)
     name = board_name(board)
@@ -70,23 +70,30 @@ def compile_command(
         raise InputError(f"{path}: expected a model, found a bundle; deploy it: edgekit deploy")
     for file in filter(None, (target, explain)):
         check_writable(file)
+        if file.exists() and file.samefile(path):
+            raise InputError(f"{file}: expected a file to write, found the model; name another")
     bundle = compile_bundle(path, name, explain)
     bundle.write(target)
+    _show(bundle, target, as_json)
+
+
+def _show(bundle: Bundle, target: Path, as_json: bool) -> None:
+    from edgekit.host.cli.output import byte_size, emit
+
     manifest = bundle.manifest
     size = target.stat().st_size
     if as_json:
         emit(
             {
                 "schema": "edgekit.compile/1",
-                "model": str(path),
-                "board": name,
+                "model": manifest.model.name,
+                "board": manifest.board.profile,
                 "bundle": str(target),
                 "release": manifest.id,
                 "bundle_bytes": size,
                 "arena_bytes": manifest.memory.arena_bytes,
                 "weights_bytes": manifest.memory.weights_bytes,
                 "operators": len(manifest.operators),
-                "explain": str(explain) if explain else None,
             }
         )
         return

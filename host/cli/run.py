@@ -14,6 +14,8 @@ from edgekit.host.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from edgekit.host.release import Timings
+
 
 def register(app: typer.Typer) -> None:
     """Adds the command to the application."""
@@ -46,7 +48,7 @@ def run(
 ) -> None:
     """Run a model once on a board."""
     from edgekit.host.api import connect
-    from edgekit.host.cli.output import check_writable, deploying, emit
+    from edgekit.host.cli.output import check_writable, deploying
 
     path = model_file(model) if model else None
     name = board_name(board)
@@ -59,27 +61,35 @@ def run(
             device.deploy(bundle, progress=progress)
     outputs, timings = device.run(inputs)
     _write_arrays(output_file, outputs)
+    _show(name, timings, outputs, output_file, as_json)
+
+
+def _show(
+    board: str, timings: Timings, outputs: dict[str, NDArray[Any]], file: Path, as_json: bool
+) -> None:
+    from edgekit.host.cli.output import emit
+
     if as_json:
         emit(
             {
                 "schema": "edgekit.run/1",
-                "board": name,
+                "board": board,
                 "release": timings.release,
                 "threads": timings.threads,
                 "latency_ms": timings.latency_ms,
-                "output": str(output_file),
+                "output": str(file),
                 "outputs": [
-                    {"name": key, "dtype": str(array.dtype), "shape": list(array.shape)}
-                    for key, array in outputs.items()
+                    {"name": name, "dtype": str(array.dtype), "shape": list(array.shape)}
+                    for name, array in outputs.items()
                 ],
             }
         )
         return
-    print(f"release  {timings.release} on {name}")
+    print(f"release  {timings.release} on {board}")
     print(f"latency  {timings.latency_ms:.3f} ms (one run, cold)")
-    for key, array in outputs.items():
-        print(f"output   {key}: {array.dtype} {list(array.shape)}")
-    print(f"written  {output_file}")
+    for name, array in outputs.items():
+        print(f"output   {name}: {array.dtype} {list(array.shape)}")
+    print(f"written  {file}")
 
 
 def read_arrays(file: Path) -> dict[str, NDArray[Any]]:

@@ -253,6 +253,16 @@ def test_unwritable_output(edgekit: Any, target: str) -> None:
     assert target in done.complaint
 
 
+def test_the_model_is_not_overwritten(edgekit: Any, home: Path, face_model: Path) -> None:
+    copy = home / "m.tflite"
+    copy.write_bytes(face_model.read_bytes())
+    for option in ("-o", "--explain"):
+        done = edgekit("compile", "m.tflite", option, "./m.tflite")
+        assert done.code == 2
+        assert "found the model" in done.complaint
+    assert copy.read_bytes() == face_model.read_bytes()
+
+
 def limit_file_size() -> None:
     """Writes beyond 64 KiB fail in this process, as on a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
