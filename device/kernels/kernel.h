@@ -1,6 +1,6 @@
 /* What every kernel file starts with: the ISA's vectors, and the form of a task.
  *
- * A kernel is a function `void name(const args *a, long begin, long end)` over a range of tasks
+ * A kernel is a function `void name(const void *args, long begin, long end)` over a range of tasks
  * that are independent of each other; ek_parallel hands the ranges out. */
 #ifndef EK_KERNEL_H
 #define EK_KERNEL_H

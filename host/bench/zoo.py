@@ -9,6 +9,7 @@ from pathlib import Path
 
 from edgekit.device.manifest import LIBRARY, WEIGHTS
 from edgekit.host.bench.cases import Samples, load_samples
+from edgekit.host.compiler import compile_artifact
 from edgekit.kb.board import load_board
 
 
@@ -44,8 +45,6 @@ def open_zoo(folder: Path, extra: Path | None = None) -> Zoo:
 
 def compile_release(model: Path, board: str, folder: Path) -> Path:
     """Compiles `model` for the profile `board` into a new folder with model.so and weights.bin."""
-    from edgekit.host.compiler import compile_artifact
-
     artifact = compile_artifact(model, load_board(board))
     release = folder / f"{model.stem}-{board}"
     release.mkdir(exist_ok=True)

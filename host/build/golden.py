@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 from pathlib import Path
 
@@ -78,4 +77,4 @@ def _save(path: Path, outputs: tuple[Array, ...]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
         np.savez(file, allow_pickle=False, **{f"out{i}": y for i, y in enumerate(outputs)})
-    os.replace(file.name, path)
+    Path(file.name).replace(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,7 +57,7 @@ def emit(plan: Plan) -> str:
     headers = sorted({k.header for k in kernels} | {"kernel.h"})
     parts = [f'#include "{h}"' for h in headers]
     parts.append('#include <math.h>\n#include "runtime/clock.h"\n')
-    parts += [f"void {k.symbol}(const {k.args} *, long, long);" for k in kernels]
+    parts += [f"void {k.symbol}(const void *, long, long);" for k in kernels]
     parts.append("void ek_stamps_finish(uint64_t *, int, uint64_t);\n")
     parts.append(f"static const char description[] = {_c_string(json.dumps(describe(plan)))};\n")
     parts.append("int ek_abi(void) { return EK_ABI; }")
@@ -104,15 +105,21 @@ def _run(steps: tuple[Step, ...], places: _Places) -> str:
 
 def _comment(text: str) -> str:
     """Text of a model file inside a C comment: nothing in it may end the comment."""
-    return "".join(c if c.isalnum() or c in "_-./:" else "_" for c in text)
+    return "".join(c if (c.isascii() and c.isalnum()) or c in "_-./:" else "_" for c in text)
 
 
 def _call(call: Call, places: _Places) -> list[str]:
     fields = ", ".join(f".{k} = {_field(v, places)}" for k, v in call.fields.items())
-    args, symbol = call.kernel.args, call.kernel.symbol
+    wrapped = textwrap.wrap(
+        fields + "};", 92, initial_indent=" " * 12, subsequent_indent=" " * 12,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
     return [
-        f"        {{ const {args} c = {{{fields}}};",
-        f"          ek_parallel(pool, (ek_task){symbol}, &c, {call.tasks}, {call.grain}); }}",
+        "        {",
+        f"            const {call.kernel.args} c = {{",
+        *wrapped,
+        f"            ek_parallel(pool, {call.kernel.symbol}, &c, {call.tasks}, {call.grain});",
+        "        }",
     ]
 
 
@@ -159,17 +166,17 @@ class _Places:
     def __init__(self, plan: Plan) -> None:
         lowered = plan.lowered
         self._aliases = lowered.aliases
-        self._base: dict[str, str] = {
-            name: f"(a + {offset})" for name, offset in plan.memory.offsets.items()
+        self._base: dict[str, tuple[str, int]] = {
+            name: ("a", offset) for name, offset in plan.memory.offsets.items()
         }
-        self._base |= {n: f"(w + {c.offset})" for n, c in lowered.constants.items()}
-        self._base |= {n: f"(s + {slot.offset})" for n, slot in lowered.states.items()}
+        self._base |= {n: ("w", c.offset) for n, c in lowered.constants.items()}
+        self._base |= {n: ("s", slot.offset) for n, slot in lowered.states.items()}
         for i, t in enumerate(lowered.inputs):
-            self._base[t.name] = f"((const char *)in[{i}])"
-        for i, t in enumerate(lowered.outputs):
-            self._base[base_of(lowered.aliases, t.name).base] = f"((char *)out[{i}])"
+            self._base[t.name] = (f"(const char *)in[{i}]", 0)
+        for i, buffer in enumerate(lowered.output_buffers):
+            self._base[buffer] = (f"(char *)out[{i}]", 0)
 
     def address(self, value: Value) -> str:
-        base = base_of(self._aliases, value.tensor)
-        offset = base.offset + value.offset
-        return f"(void *)({self._base[base.base]} + {offset})"
+        alias = base_of(self._aliases, value.tensor)
+        pointer, offset = self._base[alias.base]
+        return f"(void *)({pointer} + {offset + alias.offset + value.offset})"

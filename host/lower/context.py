@@ -21,6 +21,10 @@ def round_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
+class UnsupportedFormError(ValueError):
+    """No kernel for this form of an operator; the text names the form, `lower` adds which one."""
+
+
 class WeightsFile:
     """Collects packed constants; equal ones are stored once, each aligned to a cache line."""
 

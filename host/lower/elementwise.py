@@ -36,7 +36,7 @@ from edgekit.host.graph.quantization import (
     zero_point_of,
 )
 from edgekit.host.graph.types import DType, Node, Tensor
-from edgekit.host.lower.context import Context
+from edgekit.host.lower.context import Context, UnsupportedFormError
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.window import C_TYPES, Window
 
@@ -132,7 +132,9 @@ def collapse_broadcast(
         else:
             rows.append((dy, sa, sb))
     if len(rows) > _BINARY_DIMS:
-        raise ValueError(f"expected at most {_BINARY_DIMS} broadcast dimensions, found {len(rows)}")
+        raise UnsupportedFormError(
+            f"broadcasting over {len(rows)} dimensions (at most {_BINARY_DIMS})"
+        )
     rows += [(1, 0, 0)] * (_BINARY_DIMS - len(rows))
     rows.reverse()
     return tuple(r[0] for r in rows), tuple(r[1] for r in rows), tuple(r[2] for r in rows)

@@ -22,7 +22,7 @@ from edgekit.host.graph.ops import (
 )
 from edgekit.host.graph.quantization import zero_point_of
 from edgekit.host.graph.types import Node, Shape, Tensor
-from edgekit.host.lower.context import Context
+from edgekit.host.lower.context import Context, UnsupportedFormError
 from edgekit.host.lower.plan import Alias, Call, Field, Value
 
 _DIMS = 6  # EK_COPY_DIMS
@@ -67,7 +67,7 @@ def _simplify(
         else:
             merged.append((d, a, b))
     if len(merged) > _DIMS:
-        raise ValueError(f"expected a copy over at most {_DIMS} dimensions, found {len(merged)}")
+        raise UnsupportedFormError(f"moving data over {len(merged)} dimensions (at most {_DIMS})")
     # The first dimension is the one that is shared out among threads.
     first = merged[0] if merged else (1, 0, 0)
     return _Rows([first, *[(1, 0, 0)] * (_DIMS - max(len(merged), 1)), *merged[1:]], run)
@@ -106,6 +106,7 @@ def fill(
         "dim": tuple(r[0] for r in rows.dims),
         "y_stride": tuple(r[2] for r in rows.dims),
         "run": rows.run,
+        "x": y,
         "y": y,
         "fill_byte": byte & 0xFF,
     }

@@ -8,7 +8,7 @@ from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Graph, Node, Operator
 from edgekit.host.lower import conv, depthwise, elementwise, layout
-from edgekit.host.lower.context import ALIGN, Context, round_up
+from edgekit.host.lower.context import ALIGN, Context, UnsupportedFormError, round_up
 from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.memory import lifetimes, plan_memory
 from edgekit.host.lower.plan import (
@@ -66,13 +66,15 @@ def lower(graph: Graph, board: BoardProfile) -> Plan:
     ctx = Context(graph, ISAS[board.simd], board)
     _place_states(ctx)
     computed = tuple(_steps(ctx))
-    steps = (*computed, *_output_copies(ctx, computed))
+    buffers, copies = _outputs(ctx, computed)
+    steps = (*computed, *copies)
     constants = _constants(ctx, steps)
     lowered = Lowered(
         name=graph.name,
         simd=board.simd,
         inputs=tuple(graph.tensors[t] for t in graph.inputs),
         outputs=tuple(graph.tensors[t] for t in graph.outputs),
+        output_buffers=buffers,
         steps=steps,
         sizes=_sizes(ctx),
         aliases=dict(ctx.aliases),
@@ -94,7 +96,10 @@ def _steps(ctx: Context) -> list[Step]:
                 f"supported operators: edgekit compile --list-operators"
             )
         before = len(ctx.scratch_bytes)
-        calls = rule(ctx, node)
+        try:
+            calls = rule(ctx, node)
+        except UnsupportedFormError as error:
+            raise ctx.unsupported(node, str(error)) from None
         scratch = tuple(ctx.scratch_bytes)[before:]
         if not calls:
             continue
@@ -136,24 +141,29 @@ def base_of(aliases: Mapping[str, Alias], name: str) -> Alias:
     return found
 
 
-def _output_copies(ctx: Context, steps: tuple[Step, ...]) -> list[Step]:
-    """Outputs whose memory is not their own (an input, a constant, another output) are copied."""
-    copies = []
+def _outputs(ctx: Context, steps: tuple[Step, ...]) -> tuple[tuple[str, ...], list[Step]]:
+    """The buffer each output is in, and the copies that fill those which need their own.
+
+    A tensor that a kernel writes is made in the caller's memory at once; an output that is an
+    input, a constant, or a view of memory that is another output already, is copied at the end.
+    """
+    buffers, copies = [], []
     written = {w for s in steps for w in s.writes}
-    taken: set[str] = set()
+    taken = {name for name in ctx.graph.outputs if name in written}
     for name in ctx.graph.outputs:
         base = base_of(ctx.aliases, name)
-        if base.base in written and base.offset == 0 and base.base not in taken:
+        is_free = base.base in written and base.offset == 0 and base.base not in taken
+        if name in written or is_free:
             taken.add(base.base)
+            buffers.append(base.base)
             continue
-        ctx.aliases.pop(name, None)
+        buffer = f"{name}:out"
         call = layout.copy_bytes(
-            ctx, ctx.tensor(name).bytes, Value(base.base, base.offset), Value(name)
+            ctx, ctx.tensor(name).bytes, Value(base.base, base.offset), Value(buffer)
         )
-        copies.append(
-            Step(f"{name}:copy", "copy", call.kernel.symbol, (call,), (base.base,), (name,))
-        )
-    return copies
+        copies.append(Step(buffer, "copy", call.kernel.symbol, (call,), (base.base,), (buffer,)))
+        buffers.append(buffer)
+    return tuple(buffers), copies
 
 
 def _constants(ctx: Context, steps: Iterable[Step]) -> dict[str, Weights]:
@@ -173,7 +183,7 @@ def _constants(ctx: Context, steps: Iterable[Step]) -> dict[str, Weights]:
 def _memory(lowered: Lowered) -> MemoryPlan:
     """Places all that is neither an input, an output, a constant nor a state."""
     elsewhere = {t.name for t in lowered.inputs} | set(lowered.constants) | set(lowered.states)
-    elsewhere |= {base_of(lowered.aliases, t.name).base for t in lowered.outputs}
+    elsewhere |= set(lowered.output_buffers)
     uses = []
     for step in lowered.steps:
         names = (*step.reads, *step.writes, *step.scratch)

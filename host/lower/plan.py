@@ -84,12 +84,16 @@ class StateSlot:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A graph as kernel calls; memory is not placed yet."""
+    """A graph as kernel calls; memory is not placed yet.
+
+    `output_buffers` names the buffer of each output: it is the caller's memory.
+    """
 
     name: str
     simd: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
+    output_buffers: tuple[str, ...]
     steps: tuple[Step, ...]
     sizes: Mapping[str, int]
     aliases: Mapping[str, Alias]

@@ -134,7 +134,8 @@ static void tile(const ek_dwconv_args *a, const TX *const *line, const long *pit
 #endif
 
 /* Tasks: rows of the output. */
-void NAME(const ek_dwconv_args *a, long begin, long end) {
+void NAME(const void *args, long begin, long end) {
+    const ek_dwconv_args *a = args;
     const ek_window *g = &a->win;
     const TX *border = (const TX *)a->border, *tap[MAX_TAPS];
     for (long t = begin; t < end; t++) {

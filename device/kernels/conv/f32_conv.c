@@ -199,7 +199,8 @@ static void __attribute__((noinline)) edge(const ek_f32_conv_args *a, rows_t *ro
 }
 
 /* Tasks: tiles of MR pixels x panels of NR channels. */
-void NAME(const ek_f32_conv_args *a, long begin, long end) {
+void NAME(const void *args, long begin, long end) {
+    const ek_f32_conv_args *a = args;
     const ek_window *g = &a->win;
     long pixels = (long)g->n * g->oh * g->ow, tiles = (pixels + MR - 1) / MR;
     long k = (long)g->kh * g->kw * g->c, ready = -1;

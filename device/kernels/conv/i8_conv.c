@@ -274,7 +274,8 @@ static void __attribute__((noinline)) edge(const ek_i8_conv_args *a, const rows_
 }
 
 /* Tasks: tiles of MR pixels x panels of NR channels. */
-void NAME(const ek_i8_conv_args *a, long begin, long end) {
+void NAME(const void *args, long begin, long end) {
+    const ek_i8_conv_args *a = args;
     const ek_window *g = &a->win;
     long pixels = (long)g->n * g->oh * g->ow, tiles = (pixels + MR - 1) / MR, ready = -1;
     rows_t rows;

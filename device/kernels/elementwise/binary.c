@@ -39,8 +39,8 @@ EK_INLINE vi combine(const ek_binary_args *g, vi a, vi b) {
     a -= g->a_zero;
     b -= g->b_zero;
 #ifdef OP_ADD
-    vi raw = scale(a << g->shift, g->a_multiplier, g->a_left, g->a_right) +
-             scale(b << g->shift, g->b_multiplier, g->b_left, g->b_right);
+    vi raw = scale(a * (1 << g->shift), g->a_multiplier, g->a_left, g->a_right) +
+             scale(b * (1 << g->shift), g->b_multiplier, g->b_left, g->b_right);
 #else
     vi raw = a * b;
 #endif
@@ -73,7 +73,8 @@ static void run(const ek_binary_args *args, const TX *a, long a_step, const TX *
 #endif
 
 /* Tasks: chunks of rows. */
-void NAME(const ek_binary_args *g, long begin, long end) {
+void NAME(const void *args, long begin, long end) {
+    const ek_binary_args *g = args;
     const int last = EK_BINARY_DIMS - 1;
     for (long t = begin; t < end; t++) {
         long row = t / g->chunks, from = t % g->chunks * EK_BINARY_CHUNK;

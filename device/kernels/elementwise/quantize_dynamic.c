@@ -6,7 +6,8 @@
 #include "round.h"
 #include "unary.h"
 
-void NAME(const ek_unary_args *g, long begin, long end) {
+void NAME(const void *args, long begin, long end) {
+    const ek_unary_args *g = args;
     const float *restrict x = (const float *)g->x;
     int8_t *restrict y = (int8_t *)g->y;
     (void)begin;

@@ -54,7 +54,8 @@ EK_INLINE float apply(const ek_unary_args *g, TQ x) {
 #endif
 
 /* Tasks: chunks of EK_UNARY_CHUNK elements. */
-void NAME(const ek_unary_args *args, long begin, long end) {
+void NAME(const void *task, long begin, long end) {
+    const ek_unary_args *args = task;
     const ek_unary_args g = *args; /* a copy, so that stores to y cannot change it */
     const TX *restrict x = (const TX *)g.x;
     TY *restrict y = (TY *)g.y;

@@ -21,7 +21,8 @@ EK_INLINE void rows(const ek_copy_args *a, const char *x, char *y, const long ru
 }
 
 /* Tasks: the outermost dimension. */
-void NAME(const ek_copy_args *a, long begin, long end) {
+void NAME(const void *args, long begin, long end) {
+    const ek_copy_args *a = args;
     for (long t = begin; t < end; t++) {
         const char *x = (const char *)a->x + t * a->x_stride[0];
         char *y = (char *)a->y + t * a->y_stride[0];

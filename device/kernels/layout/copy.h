@@ -10,7 +10,7 @@ typedef struct {
     long x_stride[EK_COPY_DIMS]; /* in bytes */
     long y_stride[EK_COPY_DIMS];
     long run;      /* bytes that lie together on both sides, copied at once */
-    const void *x; /* fill: unused */
+    const void *x; /* fill: any valid address */
     void *y;
     int fill_byte; /* fill: what every byte becomes (0, or an 8-bit zero point) */
 } ek_copy_args;

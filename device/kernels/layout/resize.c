@@ -12,7 +12,8 @@ EK_INLINE float locate(long i, float scale, int half_pixel, int size, long *low,
 }
 
 /* Tasks: rows of the output. */
-void NAME(const ek_resize_args *a, long begin, long end) {
+void NAME(const void *args, long begin, long end) {
+    const ek_resize_args *a = args;
     for (long t = begin; t < end; t++) {
         long y0, y1, row = (long)a->w * a->c;
         float dy = locate(t % a->oh, a->y_scale, a->half_pixel, a->h, &y0, &y1);

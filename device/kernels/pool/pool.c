@@ -59,7 +59,8 @@ EK_INLINE void pixel(const ek_pool2d_args *a, const TX *image, long y0, long y1,
 }
 
 /* Tasks: rows of the output. */
-void NAME(const ek_pool2d_args *args, long begin, long end) {
+void NAME(const void *task, long begin, long end) {
+    const ek_pool2d_args *args = task;
     const ek_pool2d_args a = *args; /* a copy, so that stores to y cannot change it */
     const ek_window *g = &a.win;
     for (long t = begin; t < end; t++) {

@@ -4,7 +4,8 @@
 #define BLOCK 64 /* sums kept at once */
 
 /* Tasks: outer x blocks of inner. */
-void NAME(const ek_mean_args *a, long begin, long end) {
+void NAME(const void *args, long begin, long end) {
+    const ek_mean_args *a = args;
     long blocks = (a->inner + BLOCK - 1) / BLOCK;
     for (long t = begin; t < end; t++) {
         long from = t % blocks * BLOCK, n = ek_min(BLOCK, a->inner - from);

@@ -4,7 +4,8 @@
 #include "softmax.h"
 
 /* Tasks: rows. */
-void NAME(const ek_softmax_args *a, long begin, long end) {
+void NAME(const void *args, long begin, long end) {
+    const ek_softmax_args *a = args;
     for (long t = begin; t < end; t++) {
         const float *restrict x = (const float *)a->x + t * a->n;
         float *restrict y = (float *)a->y + t * a->n;

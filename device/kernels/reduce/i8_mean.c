@@ -5,13 +5,14 @@
 #define BLOCK 64 /* sums kept at once */
 
 static int32_t rescale(int32_t x, const ek_mean_args *a) {
-    int64_t wide = (int64_t)(x << a->left) * a->multiplier + (1LL << 30);
+    int64_t wide = (int64_t)(x * (1 << a->left)) * a->multiplier + (1LL << 30);
     int32_t high = (int32_t)(wide >> 31), mask = (int32_t)((1u << a->right) - 1);
     return (high >> a->right) + ((high & mask) > (mask >> 1) + (high < 0));
 }
 
 /* Tasks: outer x blocks of inner. */
-void NAME(const ek_mean_args *a, long begin, long end) {
+void NAME(const void *args, long begin, long end) {
+    const ek_mean_args *a = args;
     long blocks = (a->inner + BLOCK - 1) / BLOCK;
     int32_t count = (int32_t)a->reduced;
     for (long t = begin; t < end; t++) {

@@ -28,7 +28,8 @@ static int64_t one_over_one_plus(int64_t a) {
 }
 
 /* Tasks: rows. */
-void NAME(const ek_softmax_args *a, long begin, long end) {
+void NAME(const void *args, long begin, long end) {
+    const ek_softmax_args *a = args;
     for (long t = begin; t < end; t++) {
         const TX *x = (const TX *)a->x + t * a->n;
         TX *y = (TX *)a->y + t * a->n;

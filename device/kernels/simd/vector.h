@@ -190,7 +190,7 @@ EK_INLINE vi vi_rounding_shift(vi x, vi n) {
 
 /* TFLite's MultiplyByQuantizedMultiplier: real multiplier = m * 2^(left - right - 31). */
 EK_INLINE vi vi_requantize(vi x, vi m, vi left, vi right) {
-    return vi_rounding_shift(vi_mulhi(x << left, m), right);
+    return vi_rounding_shift(vi_mulhi(x * (vi_splat(1) << left), m), right);
 }
 
 /* The same factor rounded once, halves up, as TFLite's fully connected layers do: x * m * 2^-n. */

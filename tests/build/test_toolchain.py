@@ -1,0 +1,77 @@
+"""Building: what is cached is not compiled again, and the result is the same to the byte."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from edgekit.host.build.toolchain import BuildError, Toolchain, Unit
+from edgekit.host.compiler import compile_artifact
+from edgekit.host.paths import cache_folder
+from edgekit.kb.board import load_board
+
+_MODEL = Path(__file__).parents[2] / "models" / "face_detection_short_range.tflite"
+_SOURCE = "int answer(void) { return 42; }"
+
+
+def _objects(cache: Path) -> dict[Path, int]:
+    return {p: p.stat().st_mtime_ns for p in cache.glob("*.o")}
+
+
+@pytest.fixture
+def toolchain(tmp_path: Path) -> Toolchain:
+    """A new cache for objects that shares the compiler's own cache, which takes long to fill."""
+    shared = cache_folder() / "objects"
+    for name in ("zig", "zig-local"):
+        (shared / name).mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).symlink_to(shared / name)
+    return Toolchain(load_board("local"), tmp_path)
+
+
+def test_the_second_build_compiles_nothing(toolchain, tmp_path):
+    first = toolchain.build([Unit("answer", _SOURCE)])
+    before = _objects(tmp_path)
+    assert toolchain.build([Unit("answer", _SOURCE)]) == first
+    assert _objects(tmp_path) == before and len(before) == 1
+
+
+def test_what_changes_the_code_changes_the_object(toolchain, tmp_path):
+    toolchain.build([Unit("answer", _SOURCE)])
+    toolchain.build([Unit("answer", _SOURCE.replace("42", "43"))])
+    toolchain.build([Unit("answer", _SOURCE, (("X", "1"),))])
+    toolchain.build([Unit("answer", _SOURCE, plain=True)])
+    assert len(_objects(tmp_path)) == 4
+
+
+def test_a_compiler_error_is_one_line(toolchain):
+    with pytest.raises(BuildError) as error:
+        toolchain.build([Unit("broken", "int answer(void) { return forty_two; }")])
+    assert "\n" not in str(error.value) and "forty_two" in str(error.value)
+
+
+@pytest.mark.parametrize("board", ["local", "a57"])
+def test_a_model_compiles_to_the_same_bytes_again(board):
+    profile = load_board(board)
+    first, second = (compile_artifact(_MODEL, profile) for _ in range(2))
+    assert first.library == second.library and first.weights == second.weights
+    assert first.description == second.description and first.explain == second.explain
+
+
+def test_the_explanation_names_a_kernel_for_every_operator_that_computes():
+    explain = compile_artifact(_MODEL, load_board("local")).explain
+    assert explain["schema"] == "edgekit.explain/1"
+    for operator in explain["operators"]:
+        assert operator["kernel"] or operator["op"] == "reshape", operator
+    names = {o["name"] for o in explain["operators"]}
+    assert set(explain["order"]) == names
+    assert all(set(edge) <= names for edge in explain["edges"])
+    memory = explain["memory"]
+    assert memory["lower_bound_bytes"] <= memory["arena_bytes"]
+
+
+def test_a_board_too_small_for_the_model_is_refused():
+    small = dataclasses.replace(load_board("a7"), memory_bytes=100_000)
+    with pytest.raises(Exception, match="expected at most 100000 bytes"):
+        compile_artifact(_MODEL, small)
