@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import platformdirs
 import pytest
 
 from edgekit.device.dtypes import BY_NAME
 from edgekit.host.bench.cases import Cases
+from edgekit.host.paths import cache_folder
 from edgekit.kb.board import load_board
 
 _KERNELS = Path(__file__).parents[2] / "device" / "kernels"
@@ -98,11 +98,10 @@ def virtual_board(
 
 
 def _compile_driver(target: str, path: Path) -> None:
-    cache = Path(platformdirs.user_cache_dir("edgekit")) / "zig"
-    environment = {
-        "ZIG_GLOBAL_CACHE_DIR": str(cache),
-        "ZIG_LOCAL_CACHE_DIR": str(cache),
-        **os.environ,
+    cache = cache_folder() / "objects"  # the toolchain's: it has this target's libc already
+    environment = os.environ | {
+        "ZIG_GLOBAL_CACHE_DIR": str(cache / "zig"),
+        "ZIG_LOCAL_CACHE_DIR": str(cache / "zig-local"),
     }
     # The plain CPU of the architecture: the driver must reach ek_missing_feature anywhere.
     plain = ["-mcpu=baseline_rv64"] if target.startswith("riscv64") else []
