@@ -144,8 +144,9 @@ def _unary(
     ctx: Context, node: Node, name: str, fields: dict[str, Field], **macros: str | int
 ) -> list[Call]:
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    file = "quantize" if name.startswith("quantize") else "unary"
     kernel = ctx.kernel(
-        name, "elementwise/unary.c", "elementwise/unary.h", "ek_unary_args", **macros
+        name, f"elementwise/{file}.c", "elementwise/unary.h", "ek_unary_args", **macros
     )
     common: dict[str, Field] = {"n": x.elements, "x": Value(x.name), "y": Value(y.name)}
     return [Call(kernel, common | fields, math.ceil(x.elements / _UNARY_CHUNK))]
@@ -184,7 +185,7 @@ def lower_convert(ctx: Context, node: Node) -> list[Call]:
             "qhigh": high,
         }
         name = f"quantize_{y.dtype.value}"
-        return _unary(ctx, node, name, fields, OP_QUANTIZE=1, TQ=C_TYPES[y.dtype])
+        return _unary(ctx, node, name, fields, TQ=C_TYPES[y.dtype])
     if x.dtype.is_quantized and x.quant is not None and not x.quant.per_channel:
         fields = {"scale": scale_of(x), "zero": zero_point_of(x)}
         name = f"dequantize_{x.dtype.value}"

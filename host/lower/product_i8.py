@@ -215,7 +215,12 @@ def hybrid_product(
     stored = Tensor(f"{x.name}:s8", x.shape, DType.I8)
     packed = _pack_bytes(ctx, window, weights, stored, (0, 0), tile, depth)
     quantize = ctx.kernel(
-        "quantize_dynamic", "elementwise/quantize_dynamic.c", "elementwise/unary.h", "ek_unary_args"
+        "quantize_s8_dynamic",
+        "elementwise/quantize.c",
+        "elementwise/unary.h",
+        "ek_unary_args",
+        TQ="int8_t",
+        OP_DYNAMIC=1,
     )
     multiply = ctx.kernel(
         f"s8_conv_f32_{tile.mr}x{tile.nv * vl}",

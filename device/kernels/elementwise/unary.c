@@ -1,7 +1,7 @@
 /* Element-wise functions of one operand.
  *
  * Compile-time parameters: NAME, EK_SIMD and one OP_*: CLAMP, LOGISTIC, HARD_SWISH (f32 -> f32),
- * TABLE (8-bit -> 8-bit through 256 entries), QUANTIZE (f32 -> TQ), DEQUANTIZE (TQ -> f32). */
+ * TABLE (8-bit -> 8-bit through 256 entries), DEQUANTIZE (TQ -> f32). */
 #include <math.h>
 #include "unary.h"
 
@@ -35,15 +35,6 @@ EK_INLINE float apply(const ek_unary_args *g, float x) {
 #define TY uint8_t
 EK_INLINE uint8_t apply(const ek_unary_args *g, uint8_t x) {
     return g->table[x];
-}
-#elif defined OP_QUANTIZE
-#include "round.h"
-#define TX float
-#define TY TQ
-EK_INLINE TQ apply(const ek_unary_args *g, float x) {
-    float v = ek_round(x / g->scale) + (float)g->zero;
-    v = v > (float)g->qlow ? v : (float)g->qlow;
-    return (TQ)(int32_t)(v < (float)g->qhigh ? v : (float)g->qhigh);
 }
 #elif defined OP_DEQUANTIZE
 #define TX TQ

@@ -32,6 +32,7 @@ typedef int8_t vb __attribute__((vector_size(EK_VL)));
 typedef uint8_t vub __attribute__((vector_size(EK_VL)));
 #define vcast(v, T) __builtin_convertvector(v, T)
 #define vlane(v, l) ((v)[l])
+#define EK_MASK(condition) (condition) /* all bits set where true */
 #else
 typedef float vf;
 typedef int32_t vi;
@@ -41,6 +42,7 @@ typedef int8_t vb;
 typedef uint8_t vub;
 #define vcast(v, T) ((T)(v))
 #define vlane(v, l) (v)
+#define EK_MASK(condition) (-(condition))
 #endif
 
 #ifndef EK_OPAQUE
@@ -180,12 +182,7 @@ EK_INLINE vi vi_rounding_shift(vi x, vi n) {
     vi mask = (vi_splat(1) << n) - 1;
     vi rest = x & mask;
     vi half = (mask >> 1) + ((x >> 31) & 1);
-    vi up = rest > half;
-#if EK_VL > 1
-    return (x >> n) - up;
-#else
-    return (x >> n) + up;
-#endif
+    return (x >> n) - EK_MASK(rest > half);
 }
 
 /* TFLite's MultiplyByQuantizedMultiplier: real multiplier = m * 2^(left - right - 31). */
