@@ -16,7 +16,7 @@ from edgekit.host.graph.types import DType, Graph, Node, Tensor
 from edgekit.host.lower.lower import lower
 from edgekit.kb.board import load_board
 
-_GOLDEN = Path(__file__).with_name("small_model.c")
+_GOLDEN = Path(__file__).with_name("small_model.golden")
 _HOSTILE = ["*/ int x; /*", '"; system("x"); "', "a\\", "??/", "naïve é", "%s%n"]
 
 
