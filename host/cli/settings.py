@@ -32,9 +32,10 @@ def read_settings(folder: Path) -> Settings:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError(f"{FILE_NAME}: expected TOML, found: {error}") from None
+    raw.pop("boards", None)  # the inventory's own; edgekit.host.inventory reads it
     for key, value in raw.items():
         if key not in ("model", "board"):
-            raise InputError(f"{FILE_NAME}: expected the keys model and board, found '{key}'")
+            raise InputError(f"{FILE_NAME}: expected the keys model, board and boards, found '{key}'")
         if not isinstance(value, str) or not value:
             raise InputError(f'{FILE_NAME}: expected {key} = "...", found {value!r}')
     return Settings(**raw)
