@@ -35,7 +35,7 @@ def read_settings(folder: Path) -> Settings:
     raw.pop("boards", None)  # the inventory's own; edgekit.host.inventory reads it
     for key, value in raw.items():
         if key not in ("model", "board"):
-            raise InputError(f"{FILE_NAME}: expected the keys model, board and boards, found '{key}'")
+            raise InputError(f"{FILE_NAME}: expected model, board or [boards.NAME], found '{key}'")
         if not isinstance(value, str) or not value:
             raise InputError(f'{FILE_NAME}: expected {key} = "...", found {value!r}')
     return Settings(**raw)
