@@ -18,7 +18,8 @@ class BoardProfile:
 
     `simd` names the header under device/kernels/simd that kernels are built with;
     `features` are the CPU features (names of /proc/cpuinfo) a bundle for this board needs;
-    `vlen_bits` is the RVV register length that kernels were built for.
+    `vlen_bits` is the RVV register length that kernels were built for; `units` the compute units
+    that operators can run on.
     """
 
     name: str
@@ -31,6 +32,7 @@ class BoardProfile:
     features: tuple[str, ...] = ()
     vlen_bits: int = 0
     cores: int = 1
+    units: tuple[str, ...] = ("cpu",)
     l1d_bytes: int = 32768
     l2_bytes: int = 0
     l3_bytes: int = 0
@@ -78,7 +80,9 @@ def load_profile(name: str) -> BoardProfile:
     known = {f.name for f in fields(BoardProfile)}
     if unknown := sorted(set(merged) - known):
         raise UnknownBoardError(f"board profile '{name}': unknown keys {', '.join(unknown)}")
-    merged["features"] = tuple(merged.get("features", ()))
+    for key in ("features", "units"):
+        if key in merged:
+            merged[key] = tuple(merged[key])
     return BoardProfile(**merged)
 
 
