@@ -111,7 +111,7 @@ def _bench_file(file: Path, wanted: _Wanted) -> _Result:
     """Times `file` as a release in a folder of its own, so that what is deployed stays."""
     from edgekit.host.api import Device
     from edgekit.host.bench.peers import bench_peers
-    from edgekit.host.cli.output import working
+    from edgekit.host.cli.progress import working
     from edgekit.host.paths import data_folder
     from edgekit.host.transport import LocalTransport
 

@@ -106,7 +106,8 @@ def _show(bundle: Bundle, target: Path, as_json: bool) -> None:
 def compile_bundle(model: Path, board: str, explain: Path | None = None) -> Bundle:
     """Compiles `model` for `board`, saying so; writes to `explain` what was chosen and why."""
     from edgekit.host.bundle import build_bundle
-    from edgekit.host.cli.output import working, write_whole
+    from edgekit.host.cli.output import write_whole
+    from edgekit.host.cli.progress import working
     from edgekit.host.compiler import compile_artifact
     from edgekit.kb.board import load_board
 

@@ -41,7 +41,7 @@ def deploy(
     golden output (going back by itself if it is wrong), and brings a short benchmark back.
     """
     from edgekit.host.api import connect
-    from edgekit.host.cli.output import deploying
+    from edgekit.host.cli.progress import deploying
 
     path = model_file(model)
     name = board_name(board)

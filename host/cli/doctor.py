@@ -21,7 +21,8 @@ def doctor(board: Board = None, as_json: Json = False) -> int:
 
     Each finding says how to mend it. Exit code 5 if edgekit cannot work as things are.
     """
-    from edgekit.host.cli.output import emit, working
+    from edgekit.host.cli.output import emit
+    from edgekit.host.cli.progress import working
     from edgekit.host.doctor import Verdict, examine
 
     name = board_name(board)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.host.errors import InputError
-
-if TYPE_CHECKING:
-    from edgekit.host.release import Step
 
 
 def emit(document: Mapping[str, Any]) -> None:
@@ -26,43 +22,6 @@ def emit(document: Mapping[str, Any]) -> None:
 def note(text: str) -> None:
     """One line for people that is not the result."""
     print(text, file=sys.stderr)
-
-
-@contextlib.contextmanager
-def working(text: str) -> Iterator[None]:
-    """Says what goes on: a spinner on a terminal, one plain line elsewhere."""
-    if sys.stderr.isatty():
-        from rich.console import Console
-
-        with Console(stderr=True).status(text):
-            yield
-    else:
-        note(f"{text} ...")
-        yield
-
-
-@contextlib.contextmanager
-def deploying(text: str) -> Iterator[Callable[[Step], None]]:
-    """Shows the states of a deploy: a bar on a terminal, one plain line each elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda step: note(f"{text}: {step.state} ...") if not step.done else None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(text, total=None)
-
-        def show(step: Step) -> None:
-            progress.update(
-                task,
-                description=f"{text}: {step.state}",
-                completed=step.done,
-                total=step.total or None,
-            )
-
-        yield show
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:

@@ -48,7 +48,8 @@ def run(
 ) -> None:
     """Run a model once on a board."""
     from edgekit.host.api import connect
-    from edgekit.host.cli.output import check_writable, deploying
+    from edgekit.host.cli.output import check_writable
+    from edgekit.host.cli.progress import deploying
 
     path = model_file(model) if model else None
     name = board_name(board)

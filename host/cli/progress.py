@@ -1,0 +1,126 @@
+"""What goes on while one waits: drawn on a terminal, now and then a plain line elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from edgekit.host.cli.output import byte_size, note
+
+if TYPE_CHECKING:
+    from edgekit.host.release import Step
+
+_LINE_SECONDS = 5.0  # between two plain lines of one transfer
+_SURE_SECONDS = 0.5  # a rate over less time than this says nothing
+
+
+@contextlib.contextmanager
+def working(text: str) -> Iterator[None]:
+    """Says what goes on: a spinner on a terminal, one plain line elsewhere."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+
+        with Console(stderr=True).status(text):
+            yield
+    else:
+        note(f"{text} ...")
+        yield
+
+
+@contextlib.contextmanager
+def stages(text: str) -> Iterator[Callable[[str], None]]:
+    """As `working`, for work that tells its stages by name."""
+    if not sys.stderr.isatty():
+        yield lambda stage: note(f"{text}: {stage} ...")
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text) as status:
+        yield lambda stage: status.update(f"{text}: {stage}")
+
+
+@dataclass
+class Meter:
+    """How far one state of a deploy is; `clock` gives seconds."""
+
+    clock: Callable[[], float] = time.monotonic
+    state: str = ""
+    _began: float = 0.0
+    _first: int = 0
+    _told: float = field(default=0.0, repr=False)
+
+    def entered(self, step: Step) -> bool:
+        """Takes note of a step; True if it begins a state."""
+        if step.state == self.state:
+            return False
+        self.state, self._first = step.state, step.done
+        self._began = self._told = self.clock()
+        return True
+
+    def due(self) -> bool:
+        """Whether it is time for another plain line about the same state."""
+        now = self.clock()
+        if now - self._told < _LINE_SECONDS:
+            return False
+        self._told = now
+        return True
+
+    def rate(self, step: Step) -> str:
+        """Rate and remaining time as people read them; empty while nothing is sure."""
+        seconds = self.clock() - self._began
+        sent = step.done - self._first  # what was there when the state began cost no time
+        if seconds < _SURE_SECONDS or sent <= 0:
+            return ""
+        left = (step.total - step.done) * seconds / sent
+        return f"{byte_size(int(sent / seconds))}/s, {_duration(left)} left"
+
+
+def _duration(seconds: float) -> str:
+    whole = max(0, round(seconds))
+    return f"{whole} s" if whole < 120 else f"{whole // 60} min {whole % 60} s"
+
+
+@contextlib.contextmanager
+def deploying(text: str) -> Iterator[Callable[[Step], None]]:
+    """Shows the states of a deploy: a bar on a terminal, one plain line each elsewhere."""
+    meter = Meter()
+    if not sys.stderr.isatty():
+        yield lambda step: _tell(text, meter, step)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TextColumn("{task.fields[rate]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(text, total=None, rate="")
+
+        def show(step: Step) -> None:
+            meter.entered(step)
+            progress.update(
+                task,
+                description=f"{text}: {step.state}",
+                completed=step.done,
+                total=step.total or None,
+                rate=meter.rate(step),
+            )
+
+        yield show
+
+
+def _tell(text: str, meter: Meter, step: Step) -> None:
+    if meter.entered(step):
+        note(f"{text}: {step.state} ...")
+    elif step.total and step.done < step.total and meter.due():
+        far = f"{byte_size(step.done)} of {byte_size(step.total)}"
+        rate = meter.rate(step)
+        note(f"{text}: {step.state} {far}{', ' + rate if rate else ''} ...")
