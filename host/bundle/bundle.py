@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 import struct
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +20,7 @@ from edgekit.device.manifest import (
 )
 from edgekit.host.bundle.archive import archive_bytes
 from edgekit.host.errors import InputError
+from edgekit.host.files import write_whole
 
 _MAX_ENTRIES = 4096
 _ENCRYPTED = 0x1
@@ -59,21 +57,9 @@ class Bundle:
     def write(self, path: Path) -> None:
         """Writes the file as a whole or not at all; InputError if there is no room."""
         data = self.to_bytes()
-        temporary: Path | None = None
         try:
-            with tempfile.NamedTemporaryFile(
-                dir=path.parent, prefix=f".{path.name}.", delete=False
-            ) as file:
-                temporary = Path(file.name)
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.chmod(0o644)
-            temporary.replace(path)
+            write_whole(path, data)
         except OSError as error:
-            if temporary is not None:
-                with contextlib.suppress(OSError):
-                    temporary.unlink()
             raise InputError(
                 f"{path}: expected room for {len(data)} bytes, found: {error.strerror}; "
                 "free some space or write elsewhere with -o"
