@@ -64,9 +64,9 @@ class Device:
         )
         return Deployed(self, found)
 
-    def plan(self, bundle: Bundle | str | Path) -> DeployPlan:
+    def plan(self, bundle: Bundle | str | Path, *, allow_downgrade: bool = False) -> DeployPlan:
         """What `deploy` would send, without changing what runs."""
-        return release.plan_deploy(self.transport, _bundle(bundle))
+        return release.plan_deploy(self.transport, _bundle(bundle), allow_downgrade)
 
     def run(self, inputs: Arrays, threads: int = 1) -> tuple[dict[str, NDArray[Any]], Timings]:
         """One inference of what is deployed: outputs and times."""

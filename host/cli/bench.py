@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgekit.host.cli.compile import load_bundle
-from edgekit.host.cli.options import Board, Json, Kind, board_name, examples, file_kind, model_file
+from edgekit.host.cli.options import (
+    Board,
+    Json,
+    Kind,
+    Threads,
+    board_name,
+    examples,
+    file_kind,
+    model_file,
+)
 from edgekit.host.errors import EdgekitError, InputError
 
 if TYPE_CHECKING:
@@ -69,9 +78,7 @@ def bench_model(
         ),
     ] = None,
     board: Board = None,
-    threads: Annotated[
-        int, typer.Option("--threads", metavar="N", min=1, help="Threads of the model.")
-    ] = 1,
+    threads: Threads = 1,
     runs: Annotated[
         int,
         typer.Option("--runs", metavar="N", min=0, help="Timed runs; 0 for what fits into 2 s."),

@@ -11,9 +11,7 @@ from edgekit.host.cli.options import Json, examples
 if TYPE_CHECKING:
     from edgekit.kb.board import BoardProfile
 
-# Every profile has its CPU as the only unit, and no knowledge-base rows exist yet.
-_UNITS = ["cpu"]
-_ROWS = 0
+_ROWS = 0  # no knowledge base exists yet
 
 
 def register(app: typer.Typer) -> None:
@@ -43,7 +41,7 @@ def boards(as_json: Json = False) -> None:
             str(p.cores),
             "/".join(size(n).removesuffix("B").replace(" ", "") for n in _caches(p)),
             size(p.memory_bytes),
-            ",".join(_UNITS),
+            ",".join(p.units),
             str(_ROWS),
         )
         for p in profiles
@@ -71,6 +69,6 @@ def _entry(profile: BoardProfile) -> dict[str, Any]:
         "l2_bytes": profile.l2_bytes,
         "l3_bytes": profile.l3_bytes,
         "memory_bytes": profile.memory_bytes,
-        "units": _UNITS,
+        "units": list(profile.units),
         "knowledge_base_rows": _ROWS,
     }

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.host.cli.options import Board, Json, Kind, board_name, examples, file_kind, model_file
+from edgekit.host.cli.options import (
+    Board,
+    Counter,
+    Json,
+    Kind,
+    board_name,
+    examples,
+    file_kind,
+    model_file,
+)
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -52,6 +61,7 @@ def compile_command(
             help="Write the kernel of each operator, their order, passes and memory.",
         ),
     ] = None,
+    counter: Counter = None,
     list_operators: Annotated[
         bool, typer.Option("--list-operators", help="List the operators models may use and exit.")
     ] = False,
@@ -72,7 +82,7 @@ def compile_command(
         check_writable(file)
         if file.exists() and file.samefile(path):
             raise InputError(f"{file}: expected a file to write, found the model; name another")
-    bundle = compile_bundle(path, name, explain)
+    bundle = compile_bundle(path, name, counter or 0, explain)
     bundle.write(target)
     _show(bundle, target, as_json)
 
@@ -103,7 +113,9 @@ def _show(bundle: Bundle, target: Path, as_json: bool) -> None:
     )
 
 
-def compile_bundle(model: Path, board: str, explain: Path | None = None) -> Bundle:
+def compile_bundle(
+    model: Path, board: str, counter: int = 0, explain: Path | None = None
+) -> Bundle:
     """Compiles `model` for `board`, saying so; writes to `explain` what was chosen and why."""
     from edgekit.host.bundle import build_bundle
     from edgekit.host.cli.output import write_whole
@@ -116,16 +128,21 @@ def compile_bundle(model: Path, board: str, explain: Path | None = None) -> Bund
         artifact = compile_artifact(model, profile)
     if explain is not None:
         write_whole(explain, json.dumps(artifact.explain, indent=1).encode() + b"\n")
-    return build_bundle(artifact, profile)
+    return build_bundle(artifact, profile, counter)
 
 
-def load_bundle(file: Path, board: str) -> Bundle:
+def load_bundle(file: Path, board: str, counter: int | None = None) -> Bundle:
     """The bundle in `file`, or the one that the model in it compiles to."""
     from edgekit.host.bundle import Bundle
 
-    if file_kind(file) is Kind.BUNDLE:
-        return Bundle.read(file)
-    return compile_bundle(file, board)
+    if file_kind(file) is not Kind.BUNDLE:
+        return compile_bundle(file, board, counter or 0)
+    if counter is not None:
+        raise InputError(
+            f"{file}: expected a model to give a counter to, found a bundle, which has its own; "
+            "leave out --counter, or compile the model again"
+        )
+    return Bundle.read(file)
 
 
 def _list_operators(as_json: bool) -> None:

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from edgekit.host.cli.compile import load_bundle
-from edgekit.host.cli.options import Board, Json, Model, board_name, examples, model_file
+from edgekit.host.cli.options import (
+    Board,
+    Counter,
+    Json,
+    Model,
+    Threads,
+    board_name,
+    examples,
+    model_file,
+)
 
 if TYPE_CHECKING:
-    from edgekit.host.release import Benchmark, DeployPlan, Release
+    from edgekit.host.api import Device
+    from edgekit.host.bundle import Bundle
+    from edgekit.host.release import Benchmark, BoardStatus, DeployPlan, Release, Step
 
 _BENCH_SECONDS = 1
+_ASK_SECONDS = 10.0  # an interrupted user does not wait longer
+_BEFORE_SWITCH = ("connect", "probe", "plan", "transfer", "verify", "extract")
 
 
 def register(app: typer.Typer) -> None:
@@ -31,8 +47,13 @@ def deploy(
     model: Model = None,
     board: Board = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be sent; change nothing.")
+        bool, typer.Option("--dry-run", help="Say what would be done; change nothing that runs.")
     ] = False,
+    counter: Counter = None,
+    allow_downgrade: Annotated[
+        bool, typer.Option("--allow-downgrade", help="Take a lower counter than what runs.")
+    ] = False,
+    threads: Threads = 1,
     as_json: Json = False,
 ) -> None:
     """Put a model into service on a board and time it.
@@ -41,19 +62,67 @@ def deploy(
     golden output (going back by itself if it is wrong), and brings a short benchmark back.
     """
     from edgekit.host.api import connect
-    from edgekit.host.cli.progress import deploying
 
     path = model_file(model)
     name = board_name(board)
     device = connect(name)
-    bundle = load_bundle(path, name)
+    bundle = load_bundle(path, name, counter)
     if dry_run:
-        _show_plan(name, device.plan(bundle), as_json)
+        _show_plan(name, device.plan(bundle, allow_downgrade=allow_downgrade), as_json)
         return
-    with deploying(f"deploying to {name}") as progress:
-        release = device.deploy(bundle, progress=progress).release
-    timing = device.bench(seconds=_BENCH_SECONDS)
+    release = put_into_service(device, bundle, allow_downgrade)
+    timing = device.bench(threads=threads, seconds=_BENCH_SECONDS)
     _show(name, release, timing, as_json)
+
+
+def put_into_service(device: Device, bundle: Bundle, allow_downgrade: bool = False) -> Release:
+    """Deploys with progress; when interrupted, says what runs on the board now."""
+    from edgekit.host.cli.progress import deploying
+
+    passed = ["connect"]
+
+    def on_step(step: Step) -> None:
+        passed[-1] = step.state
+        show(step)
+
+    try:
+        with deploying(f"deploying to {device.transport.board}") as show:
+            return device.deploy(bundle, progress=on_step, allow_downgrade=allow_downgrade).release
+    except KeyboardInterrupt:
+        _tell_what_runs(device, bundle.manifest.id, passed[-1])
+        raise
+
+
+def _tell_what_runs(device: Device, wanted: str, state: str) -> None:
+    """Asks the board, which undoes a switch that was cut short; never waits for long."""
+    from edgekit.host.cli.output import note
+
+    found: list[BoardStatus] = []
+
+    def ask() -> None:
+        with contextlib.suppress(Exception):  # whatever keeps the board from answering
+            found.append(device.status())
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(_ASK_SECONDS)
+    board = device.transport.board
+    note(f"edgekit: interrupted in state '{state}'; {_what_runs(board, found, wanted, state)}")
+
+
+def _what_runs(board: str, found: Sequence[BoardStatus], wanted: str, state: str) -> str:
+    """What is known to run on the board after a deploy of `wanted` was cut short in `state`."""
+    again = "deploy again to go on from there"
+    if found and not found[0].interrupted:
+        runs = found[0].current
+        if runs is None:
+            return f"nothing ran on {board} before, and nothing does now; {again}"
+        if runs.id == wanted:
+            return f"the new release {runs.id} was in service on {board} already"
+        return f"the old release {runs.id} of {runs.model} keeps running on {board}; {again}"
+    if state in _BEFORE_SWITCH:
+        return f"the old release keeps running on {board}; {again}"
+    return f"{board} ends or undoes the switch by itself; see: edgekit status --board {board}"
 
 
 def _show_plan(board: str, plan: DeployPlan, as_json: bool) -> None:

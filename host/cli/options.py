@@ -23,6 +23,19 @@ Board = Annotated[
 Json = Annotated[
     bool, typer.Option("--json", help="One JSON document on stdout; all else goes to stderr.")
 ]
+Counter = Annotated[
+    int | None,
+    typer.Option(
+        "--counter",
+        metavar="N",
+        min=0,
+        show_default=False,
+        help="Number of the release; a board refuses one lower than it runs. Default: 0.",
+    ),
+]
+Threads = Annotated[
+    int, typer.Option("--threads", metavar="N", min=1, help="Threads of the model.")
+]
 Model = Annotated[
     str | None,
     typer.Argument(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgekit.host.cli.compile import load_bundle
-from edgekit.host.cli.options import Board, Json, board_name, examples, model_file
+from edgekit.host.cli.deploy import put_into_service
+from edgekit.host.cli.options import Board, Json, Threads, board_name, examples, model_file
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,12 +45,12 @@ def run(
         ),
     ] = None,
     board: Board = None,
+    threads: Threads = 1,
     as_json: Json = False,
 ) -> None:
     """Run a model once on a board."""
     from edgekit.host.api import connect
     from edgekit.host.cli.output import check_writable
-    from edgekit.host.cli.progress import deploying
 
     path = model_file(model) if model else None
     name = board_name(board)
@@ -58,9 +59,8 @@ def run(
     device = connect(name)
     if path:
         bundle = load_bundle(path, name)
-        with deploying(f"deploying to {name}") as progress:
-            device.deploy(bundle, progress=progress)
-    outputs, timings = device.run(inputs)
+        put_into_service(device, bundle)
+    outputs, timings = device.run(inputs, threads=threads)
     _write_arrays(output_file, outputs)
     _show(name, timings, outputs, output_file, as_json)
 
