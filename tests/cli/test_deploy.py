@@ -1,0 +1,93 @@
+"""edgekit deploy on board `local`: counters, downgrades, and what Ctrl-C leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SOURCES = Path(__file__).parents[2] / "src"
+
+
+@pytest.fixture
+def ekb(home: Path, tiny: Any) -> Any:
+    """Writes a bundle of the tiny model, built with the given -D options, and gives its path."""
+
+    def write(*defines: str, counter: int = 0) -> Path:
+        bundle = tiny(*defines, counter=counter)
+        file = home / f"{bundle.manifest.id}.ekb"
+        bundle.write(file)
+        return file
+
+    return write
+
+
+def test_older_counter_needs_leave(edgekit: Any, ekb: Any) -> None:
+    new, old = ekb(counter=5), ekb(counter=4)
+    assert edgekit("deploy", new).code == 0
+    for more in ([], ["--dry-run"]):
+        done = edgekit("deploy", old, *more)
+        assert (done.code, done.out) == (5, "")
+        assert "--allow-downgrade" in done.complaint
+    assert edgekit("deploy", old, "--allow-downgrade").code == 0
+    assert edgekit("status", "--json").document["current"]["counter"] == 4
+
+
+def test_counter_is_for_models(edgekit: Any, ekb: Any) -> None:
+    done = edgekit("deploy", ekb(), "--counter", "3")
+    assert done.code == 2
+    assert "--counter" in done.complaint
+
+
+def test_compile_writes_the_counter(edgekit: Any, home: Path, face_model: Path) -> None:
+    from edgekit.host.bundle import Bundle
+
+    small = face_model.with_name("okay_nabu.tflite")
+    assert edgekit("compile", small, "--counter", "7", "-o", "x.ekb").code == 0
+    assert Bundle.read(home / "x.ekb").manifest.counter == 7
+
+
+def interrupted_in(state: str, bundle: Path) -> tuple[int, str]:
+    """Exit code and last line of a deploy that gets Ctrl-C as it enters `state`."""
+    program = "from edgekit.host.cli.main import run; run()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "deploy", bundle],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+    ) as process:
+        watchdog = threading.Timer(60, process.kill)
+        watchdog.start()
+        assert process.stdout and process.stderr
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if f": {state} ..." in line:
+                process.send_signal(signal.SIGINT)
+        assert process.stdout.read() == ""
+        watchdog.cancel()
+    return process.returncode, lines[-1]
+
+
+def test_interrupt_in_the_health_check_keeps_the_old_release(edgekit: Any, ekb: Any) -> None:
+    assert edgekit("deploy", ekb()).code == 0
+    before = edgekit("status", "--json").document["current"]
+    code, told = interrupted_in("health", ekb("TINY_HANG"))
+    assert code == 130
+    assert "interrupted in state 'health'" in told
+    assert f"the old release {before['id']}" in told
+    assert edgekit("status", "--json").document["current"] == before
+
+
+def test_interrupt_of_the_first_deploy_leaves_nothing(edgekit: Any, ekb: Any) -> None:
+    code, told = interrupted_in("health", ekb("TINY_HANG"))
+    assert code == 130
+    assert "nothing ran on local before" in told
+    assert edgekit("status", "--json").document["current"] is None

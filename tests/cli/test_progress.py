@@ -1,0 +1,71 @@
+"""Rate, remaining time and how often plain lines come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from edgekit.host.cli.progress import Meter, deploying
+from edgekit.host.release import Step
+
+MIB = 1 << 20
+
+
+class Clock:
+    """Seconds that pass when told."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def at(clock: Clock) -> Callable[[float, int], str]:
+    """What a transfer of 10 MiB that began with 2 MiB there shows at a time and a size."""
+    meter = Meter(clock)
+    meter.entered(Step("transfer", 2 * MIB, 10 * MIB))
+
+    def show(seconds: float, mebibytes: int) -> str:
+        clock.now = 100.0 + seconds
+        return meter.rate(Step("transfer", mebibytes * MIB, 10 * MIB))
+
+    return show
+
+
+def test_rate_counts_what_was_sent_now(at: Callable[[float, int], str]) -> None:
+    assert at(4, 4) == "512 KiB/s, 12 s left"
+    assert at(4, 10) == "2 MiB/s, 0 s left"
+    assert at(400, 4) == "5.119 KiB/s, 20 min 0 s left"
+
+
+def test_nothing_is_said_too_early(at: Callable[[float, int], str]) -> None:
+    assert at(0.1, 4) == ""
+    assert at(4, 2) == ""
+
+
+def test_plain_lines_come_now_and_then(clock: Clock) -> None:
+    meter = Meter(clock)
+    assert meter.entered(Step("probe"))
+    assert not meter.entered(Step("probe"))
+    assert meter.entered(Step("transfer", 0, 10))
+    due = []
+    for _ in range(12):
+        clock.now += 1
+        due.append(meter.due())
+    assert [i for i, d in enumerate(due, 1) if d] == [5, 10]
+
+
+def test_off_a_terminal_each_state_is_a_line(capfd: pytest.CaptureFixture[str]) -> None:
+    with deploying("deploying to b") as show:
+        for step in (Step("probe"), Step("transfer", 0, 9), Step("transfer", 9, 9), Step("health")):
+            show(step)
+    lines = capfd.readouterr().err.splitlines()
+    assert lines == [f"deploying to b: {s} ..." for s in ("probe", "transfer", "health")]
