@@ -75,8 +75,8 @@ def features() -> FrozenSet[str]:
     if arch.startswith("riscv"):
         bits = _auxv(_AT_HWCAP)
         letters = (chr(ord("a") + i) for i in range(26) if bits >> i & 1)
-        return frozenset(letters) | parse_riscv_isa(_read_cpuinfo())
-    return parse_flags(_read_cpuinfo())
+        return frozenset(letters) | parse_riscv_isa(cpuinfo())
+    return parse_flags(cpuinfo())
 
 
 def parse_flags(cpuinfo: str) -> FrozenSet[str]:
@@ -129,7 +129,8 @@ def _decode(bits: int, names: Dict[str, int]) -> FrozenSet[str]:
     return frozenset(name for name, bit in names.items() if bits >> bit & 1)
 
 
-def _read_cpuinfo() -> str:
+def cpuinfo() -> str:
+    """The kernel's list of cores; empty if it gives none."""
     try:
         return _CPUINFO.read_text(encoding="utf-8", errors="replace")
     except OSError:

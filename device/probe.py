@@ -12,18 +12,25 @@ from pathlib import Path
 from typing import Optional, Tuple
 
 from edgekit.device import features
+from edgekit.device.cores import core_names
 from edgekit.device.fit import BoardFacts
 from edgekit.device.version import VERSION
 
 _CPU = Path("/sys/devices/system/cpu")
+_PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 _THERMAL = Path("/sys/class/thermal")
 
 
 @dataclass(frozen=True)
 class Probe:
-    """One board; None where the kernel does not tell. `clock` is seconds since 1970."""
+    """One board; None where the kernel does not tell. `clock` is seconds since 1970.
+
+    `core_names` are the kinds of core, as profiles name them; `perf_event_paranoid` says what of
+    perf an ordinary user may use; `ssh_keygen` whether there is one to verify signatures with.
+    """
 
     machine: str
+    core_names: Tuple[str, ...]
     features: Tuple[str, ...]
     vlen_bits: Optional[int]
     cores: int
@@ -33,6 +40,8 @@ class Probe:
     python: str
     kernel: str
     clock: float
+    perf_event_paranoid: Optional[int]
+    ssh_keygen: bool
     runtime_version: str
 
 
@@ -48,9 +57,11 @@ class Conditions:
 def probe(root: Path) -> Probe:
     """Reads this board; `root` (or its nearest existing parent) says which disk counts."""
     memory = features.memory_bytes()
+    paranoid = _number(_PARANOID)
     folder = next(p for p in (root.absolute(), *root.absolute().parents) if p.exists())
     return Probe(
         machine=features.machine(),
+        core_names=core_names(features.cpuinfo()),
         features=tuple(sorted(features.features())),
         vlen_bits=features.vlen_bits(),
         cores=len(features.cores()),
@@ -60,6 +71,8 @@ def probe(root: Path) -> Probe:
         python=".".join(str(n) for n in sys.version_info[:3]),
         kernel=os.uname().release,
         clock=time.time(),
+        perf_event_paranoid=None if paranoid is None else int(paranoid),
+        ssh_keygen=shutil.which("ssh-keygen") is not None,
         runtime_version=VERSION,
     )
 

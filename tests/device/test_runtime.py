@@ -6,6 +6,7 @@ import ast
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -88,6 +89,8 @@ def test_probe_tells_of_this_machine(root: Path) -> None:
     assert found["machine"] == os.uname().machine
     assert found["cores"] == len(os.sched_getaffinity(0))
     assert found["disk_free_bytes"] > 0
+    assert found["core_names"]
+    assert found["ssh_keygen"] == (shutil.which("ssh-keygen") is not None)
     assert found["python"] == ".".join(map(str, sys.version_info[:3]))
 
 
