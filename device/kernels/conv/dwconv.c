@@ -49,24 +49,34 @@ EK_INLINE sum_t multiply_add(sum_t acc, sum_t x, sum_t w) {
 #endif
 
 /* y[0 .. n) = clamp(sum), requantized for 8-bit types; n >= EK_VL stores a whole vector. */
-EK_INLINE void finish(const ek_dwconv_args *a, sum_t sum, TX *y, long c, long n) {
 #ifdef FLOAT_X
-    (void)c;
+typedef int output; /* nothing depends on the channel */
+EK_INLINE output output_at(const ek_dwconv_args *a, long c) {
+    (void)a, (void)c;
+    return 0;
+}
+EK_INLINE void finish(const ek_dwconv_args *a, const output *o, sum_t sum, TX *y, long n) {
+    (void)o;
     vf v = vf_min(vf_max(sum, vf_splat(a->low_f32)), vf_splat(a->high_f32));
     if (EK_VL == 1 || n >= EK_VL)
         vf_store(y, v);
     else
         vf_store_n(y, v, n);
+}
 #else
-    vi v =
-        vi_requantize(sum, vi_load(a->multiplier + c), vi_load(a->left + c), vi_load(a->right + c));
-    v = vi_min(vi_max(v + a->y_zero, vi_splat(a->low)), vi_splat(a->high));
+typedef vi_factor output;
+EK_INLINE output output_at(const ek_dwconv_args *a, long c) {
+    return vi_factor_at(a->multiplier, a->left, a->right, c);
+}
+EK_INLINE void finish(const ek_dwconv_args *a, const output *o, sum_t sum, TX *y, long n) {
+    vi v = vi_requantize(sum, *o) + a->y_zero;
+    v = vi_min(vi_max(v, vi_splat(a->low)), vi_splat(a->high));
     if (EK_VL == 1 || n >= EK_VL)
         vi_to_bytes(y, v);
     else
         vi_to_bytes_n(y, v, n);
-#endif
 }
+#endif
 
 /* Where the block after the one at c starts. The last block of many channels overlaps the one
  * before it instead of being partial; fewer channels than a vector are one partial block. */
@@ -77,6 +87,9 @@ EK_INLINE long next_block(long c, long channels) {
 /* One output pixel from the pointers of its taps. */
 static void pixel(const ek_dwconv_args *a, const TX *const *tap, int taps, TX *y) {
     long channels = a->win.c;
+#if KH
+    taps = KH * KW; /* what it is, but known to the compiler */
+#endif
     for (long c = 0; c < channels; c = next_block(c, channels)) {
         const weight_t *w = (const weight_t *)a->weights + c;
         sum_t acc = bias_at(a, c);
@@ -86,7 +99,8 @@ static void pixel(const ek_dwconv_args *a, const TX *const *tap, int taps, TX *y
         else
             for (int t = 0; t < taps; t++)
                 acc = multiply_add(acc, x_at_n(tap[t], channels), weight_at(w + t * a->c_padded));
-        finish(a, acc, y + c, c, channels);
+        const output o = output_at(a, c);
+        finish(a, &o, acc, y + c, channels);
     }
 }
 
@@ -118,9 +132,10 @@ EK_INLINE void tile_at(const ek_dwconv_args *a, const TX *const *line, const lon
                     acc[o] = multiply_add(acc[o], x, wv[s - o * SW]);
         }
     }
+    const output out = output_at(a, c);
     EK_UNROLL
     for (int o = 0; o < TW; o++)
-        finish(a, acc[o], y + o * n + c, c, whole ? EK_VL : n);
+        finish(a, &out, acc[o], y + o * n + c, whole ? EK_VL : n);
 }
 
 /* TW output pixels whose columns all lie inside the image; pitch 0 repeats a border row. */

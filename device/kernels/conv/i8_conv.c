@@ -106,10 +106,17 @@ EK_INLINE void accumulate(const int mr, const int nv, vi acc[MR][NV], const rows
     }
 }
 
+/* What turns the sums of one vector of channels into outputs. */
 #ifdef FLOAT_OUTPUT
-EK_INLINE void finish(const ek_i8_conv_args *a, vi sum, float *y, long channel, long left) {
-    vf scale = vf_load(a->scale + channel) * vf_splat(*a->x_scale);
-    vf v = vcast(sum, vf) * scale + vf_load(a->bias_f32 + channel);
+typedef struct {
+    vf scale, bias;
+} output;
+EK_INLINE output output_at(const ek_i8_conv_args *a, long channel) {
+    return (output){vf_load(a->scale + channel) * vf_splat(*a->x_scale),
+                    vf_load(a->bias_f32 + channel)};
+}
+EK_INLINE void finish(const ek_i8_conv_args *a, const output *o, vi sum, float *y, long left) {
+    vf v = vcast(sum, vf) * o->scale + o->bias;
     v = vf_min(vf_max(v, vf_splat(a->low_f32)), vf_splat(a->high_f32));
     if (EK_VL == 1 || left >= EK_VL)
         vf_store(y, v);
@@ -117,14 +124,27 @@ EK_INLINE void finish(const ek_i8_conv_args *a, vi sum, float *y, long channel, 
         vf_store_n(y, v, left);
 }
 #else
-EK_INLINE void finish(const ek_i8_conv_args *a, vi sum, TY *y, long channel, long left) {
 #ifdef ROUND_ONCE
-    vi v = vi_requantize_once(sum, vi_load(a->multiplier + channel), vi_load(a->right + channel));
+typedef struct {
+    vi multiplier, right;
+} output;
+EK_INLINE output output_at(const ek_i8_conv_args *a, long channel) {
+    return (output){vi_load(a->multiplier + channel), vi_load(a->right + channel)};
+}
+EK_INLINE vi scaled(const output *o, vi sum) {
+    return vi_requantize_once(sum, o->multiplier, o->right);
+}
 #else
-    vi v = vi_requantize(sum, vi_load(a->multiplier + channel), vi_load(a->left + channel),
-                         vi_load(a->right + channel));
+typedef vi_factor output;
+EK_INLINE output output_at(const ek_i8_conv_args *a, long channel) {
+    return vi_factor_at(a->multiplier, a->left, a->right, channel);
+}
+EK_INLINE vi scaled(const output *o, vi sum) {
+    return vi_requantize(sum, *o);
+}
 #endif
-    v = vi_min(vi_max(v + a->y_zero, vi_splat(a->low)), vi_splat(a->high));
+EK_INLINE void finish(const ek_i8_conv_args *a, const output *o, vi sum, TY *y, long left) {
+    vi v = vi_min(vi_max(scaled(o, sum) + a->y_zero, vi_splat(a->low)), vi_splat(a->high));
     if (EK_VL == 1 || left >= EK_VL)
         vi_to_bytes(y, v);
     else
@@ -143,16 +163,17 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
             acc[i][j] = b;
     }
     accumulate(mr, nv, acc, rows, w);
-    TY *y = (TY *)a->y;
     EK_UNROLL
-    for (int i = 0; i < mr; i++) {
+    for (int j = 0; j < nv; j++) {
+        long c = channel + j * EK_VL;
+        const output o = output_at(a, c);
+        TY *y = (TY *)a->y + pixel * a->win.oc + c;
         EK_UNROLL
-        for (int j = 0; j < nv; j++) {
-            long c = channel + j * EK_VL;
+        for (int i = 0; i < mr; i++, y += a->win.oc) {
 #if ROW_SUMS
             acc[i][j] -= a->w_zero * rows->sum[i];
 #endif
-            finish(a, acc[i][j], y + (pixel + i) * a->win.oc + c, c, a->win.oc - c);
+            finish(a, &o, acc[i][j], y, a->win.oc - c);
         }
     }
 }

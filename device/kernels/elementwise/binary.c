@@ -33,7 +33,8 @@ static void run(const ek_binary_args *args, const TX *restrict a, long a_step, c
 }
 #else
 EK_INLINE vi scale(vi x, int32_t multiplier, int left, int right) {
-    return vi_requantize(x, vi_splat(multiplier), vi_splat(left), vi_splat(right));
+    const vi_factor f = {vi_splat(multiplier), vi_splat(left), vi_splat(right)};
+    return vi_requantize(x, f);
 }
 EK_INLINE vi combine(const ek_binary_args *g, vi a, vi b) {
     a -= g->a_zero;

@@ -5,8 +5,21 @@
 #define EK_OWN_MAX /* the generic form also tests for NaN */
 #define EK_I8 EK_I8_PAIR16
 #define EK_OWN_PARTIAL
-#include "vector.h"
+#define EK_OWN_MULHI
 #include <immintrin.h>
+#include <stdint.h>
+typedef int32_t ek_x86_vi __attribute__((vector_size(32)));
+/* Even and odd lanes apart: bits 31 .. 62 of each 64-bit product are the result. */
+static inline __attribute__((always_inline, unused)) ek_x86_vi vi_mulhi(ek_x86_vi a, ek_x86_vi b) {
+    const __m256i half = _mm256_set1_epi64x(1 << 30);
+    __m256i low = _mm256_mul_epi32((__m256i)a, (__m256i)b);
+    __m256i high =
+        _mm256_mul_epi32(_mm256_srli_epi64((__m256i)a, 32), _mm256_srli_epi64((__m256i)b, 32));
+    low = _mm256_srli_epi64(_mm256_add_epi64(low, half), 31);
+    high = _mm256_slli_epi64(_mm256_add_epi64(high, half), 1);
+    return (ek_x86_vi)_mm256_blend_epi32(low, high, 0xAA);
+}
+#include "vector.h"
 
 EK_INLINE __m256i ek_mask(long n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));

@@ -7,8 +7,21 @@
 #define EK_OWN_PARTIAL
 #define EK_OWN_PARTIAL_BYTES
 #define EK_OPAQUE(v) __asm__("" : "+v"(v))
-#include "vector.h"
+#define EK_OWN_MULHI
 #include <immintrin.h>
+#include <stdint.h>
+typedef int32_t ek_x86_vi __attribute__((vector_size(64)));
+/* Even and odd lanes apart: bits 31 .. 62 of each 64-bit product are the result. */
+static inline __attribute__((always_inline, unused)) ek_x86_vi vi_mulhi(ek_x86_vi a, ek_x86_vi b) {
+    const __m512i half = _mm512_set1_epi64(1 << 30);
+    __m512i low = _mm512_mul_epi32((__m512i)a, (__m512i)b);
+    __m512i high =
+        _mm512_mul_epi32(_mm512_srli_epi64((__m512i)a, 32), _mm512_srli_epi64((__m512i)b, 32));
+    low = _mm512_srli_epi64(_mm512_add_epi64(low, half), 31);
+    high = _mm512_slli_epi64(_mm512_add_epi64(high, half), 1);
+    return (ek_x86_vi)_mm512_mask_blend_epi32(0xAAAA, low, high);
+}
+#include "vector.h"
 
 EK_INLINE vf vf_load_n(const float *p, long n) {
     return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);

@@ -185,9 +185,19 @@ EK_INLINE vi vi_rounding_shift(vi x, vi n) {
     return (x >> n) - EK_MASK(rest > half);
 }
 
-/* TFLite's MultiplyByQuantizedMultiplier: real multiplier = m * 2^(left - right - 31). */
-EK_INLINE vi vi_requantize(vi x, vi m, vi left, vi right) {
-    return vi_rounding_shift(vi_mulhi(x * (vi_splat(1) << left), m), right);
+/* A real factor in TFLite's form: multiplier * 2^(left - right - 31). */
+typedef struct {
+    vi multiplier, left, right;
+} vi_factor;
+
+EK_INLINE vi_factor vi_factor_at(const int32_t *multiplier, const int32_t *left,
+                                 const int32_t *right, long at) {
+    return (vi_factor){vi_load(multiplier + at), vi_load(left + at), vi_load(right + at)};
+}
+
+/* TFLite's MultiplyByQuantizedMultiplier, which rounds twice. */
+EK_INLINE vi vi_requantize(vi x, vi_factor f) {
+    return vi_rounding_shift(vi_mulhi(x * (vi_splat(1) << f.left), f.multiplier), f.right);
 }
 
 /* The same factor rounded once, halves up, as TFLite's fully connected layers do: x * m * 2^-n. */
