@@ -13,7 +13,7 @@ from edgekit.host.release.types import (
     Step,
     Timings,
 )
-from edgekit.host.release.use import bench, rollback, run, status
+from edgekit.host.release.use import bench, probe, rollback, run, status
 
 __all__ = [
     "Benchmark",
@@ -29,6 +29,7 @@ __all__ = [
     "bench",
     "deploy",
     "plan_deploy",
+    "probe",
     "rollback",
     "run",
     "status",

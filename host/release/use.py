@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from edgekit.device.dtypes import BY_NAME
 from edgekit.device.errors import InputError as DeviceInputError
 from edgekit.device.npz import Array, npz_bytes, parse_npz
+from edgekit.device.probe import Probe
 from edgekit.host.errors import InputError
 from edgekit.host.release.runtime import QUICK_SECONDS, BoardRuntime, Document
 from edgekit.host.release.types import (
@@ -78,6 +79,13 @@ def bench(
         if inputs is not None:
             transport.remove(folder, deadline=QUICK_SECONDS)
     return _benchmark(document)
+
+
+def probe(transport: Transport) -> Probe:
+    """What the board says it is."""
+    found = BoardRuntime(transport).call("probe")
+    lists = {name: tuple(found[name]) for name in ("core_names", "features")}
+    return Probe(**{name: found[name] for name in found.keys() - {"schema"}} | lists)
 
 
 def status(transport: Transport) -> BoardStatus:

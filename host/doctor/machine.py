@@ -1,4 +1,4 @@
-"""Checks of the developer's machine and of a board; each finding says how to mend it."""
+"""Checks of the developer's machine."""
 
 from __future__ import annotations
 
@@ -9,49 +9,27 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from edgekit.host.build.toolchain import Toolchain, Unit
+from edgekit.host.doctor.types import Finding, Verdict
 from edgekit.host.errors import EdgekitError
 from edgekit.host.paths import cache_folder, data_folder
-from edgekit.kb.board import BoardProfile, cpu_flags, load_board
+from edgekit.kb.board import BoardProfile
 
 _SPACE_BYTES = 512 << 20  # a first compile fills the compiler's cache with about 200 MB
 _ANSWER = 42
 _SOURCE = f"int doctor(void);\nint doctor(void) {{ return {_ANSWER}; }}\n"
 _CALL = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).doctor())"
-_QEMU = {"aarch64": "qemu-aarch64", "armv7": "qemu-arm", "riscv64": "qemu-riscv64"}
+_QEMU = ("qemu-aarch64", "qemu-arm", "qemu-riscv64")
+_VIRTUAL = (*(f"qemu-system-{a}" for a in ("aarch64", "arm", "riscv64")), "mke2fs", "debugfs")
+_VIRTUAL_PACKAGES = ("qemu-system-arm", "qemu-system-misc", "e2fsprogs")
 
 
-class Verdict(StrEnum):
-    """INFO is something optional that is not there: nothing to mend unless wanted."""
-
-    OK = "ok"
-    INFO = "info"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One check: `found` is what was seen, `mend` what to do about it (empty when ok)."""
-
-    check: str
-    verdict: Verdict
-    found: str
-    mend: str = ""
-
-
-def examine(board: str) -> Iterator[Finding]:
-    """Findings about this machine, then about `board`, as they are made.
-
-    Raises UnknownBoardError.
-    """
-    profile = load_board(board)
+def examine_machine(profile: BoardProfile) -> Iterator[Finding]:
+    """Findings about this machine, as they are made; `profile` is what is to be compiled for."""
     yield Finding("python", Verdict.OK, platform.python_version())
     numpy = _numpy()
     yield numpy
@@ -62,8 +40,10 @@ def examine(board: str) -> Iterator[Finding]:
     yield _folder("data folder", data_folder())
     if cache.verdict is not Verdict.FAIL:
         yield _compiler(profile, cache_folder() / "objects")
-    yield _board(profile)
-    yield _emulators()
+    yield _programs("virtual boards", _VIRTUAL, "'edgekit board up' needs them", *_VIRTUAL_PACKAGES)
+    yield _programs("signing", ("ssh-keygen",), "bundles cannot be signed", "openssh-client")
+    yield _programs("cross tests", _QEMU, "only tests need them", "qemu-user")
+    yield _programs("ssh tests", ("sshd",), "only tests need it", "openssh-server")
     yield _peers()
 
 
@@ -120,24 +100,18 @@ def _compiler(profile: BoardProfile, cache: Path) -> Finding:
     return Finding("compiler", Verdict.OK, f"{found} compiles and runs C")
 
 
-def _board(profile: BoardProfile) -> Finding:
-    check = f"board {profile.name}"
-    if profile.name != "local":
-        found = f"{profile.description}; a profile to compile for, no address known"
-        return Finding(check, Verdict.INFO, found, "deploying over SSH is not there yet")
-    missing = sorted(set(profile.features) - cpu_flags())
-    if missing:
-        found = f"this CPU lacks {', '.join(missing)}"
-        return Finding(check, Verdict.FAIL, found, "choose another board: edgekit boards")
-    return Finding(check, Verdict.OK, f"{profile.description}, runs here")
+def _programs(check: str, names: Sequence[str], why: str, *packages: str) -> Finding:
+    """Programs that some uses need; those of the system's folder need not be in PATH."""
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
 
+    def there(name: str) -> bool:
+        return any(shutil.which(n, path=path) for n in (name, f"{name}-static"))
 
-def _emulators() -> Finding:
-    names = [n for n in _QEMU.values() if shutil.which(n) or shutil.which(f"{n}-static")]
-    if len(names) == len(_QEMU):
-        return Finding("emulators", Verdict.OK, ", ".join(names))
-    found = f"{', '.join(names) or 'none'} of {', '.join(_QEMU.values())}; only tests need them"
-    return Finding("emulators", Verdict.INFO, found, "apt-get install qemu-user")
+    missing = [name for name in names if not there(name)]
+    if not missing:
+        return Finding(check, Verdict.OK, ", ".join(names))
+    found = f"no {', '.join(missing)}; {why}"
+    return Finding(check, Verdict.INFO, found, f"apt-get install {' '.join(packages)}")
 
 
 def _peers() -> Finding:

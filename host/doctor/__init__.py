@@ -1,0 +1,26 @@
+"""Checks of the developer's machine and of a board; each finding says how to mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from edgekit.host.doctor.board import examine_board
+from edgekit.host.doctor.machine import examine_machine
+from edgekit.host.doctor.types import Finding, Verdict
+from edgekit.kb.board import load_board
+
+__all__ = ["Finding", "Verdict", "examine"]
+
+
+def examine(board: str) -> Iterator[Finding]:
+    """Findings about this machine, then about `board`, as they are made.
+
+    Raises UnknownBoardError.
+    """
+    profile = load_board(board)
+    fit = True
+    for finding in examine_machine(profile):
+        fit = fit and finding.verdict is not Verdict.FAIL
+        yield finding
+    if fit:
+        yield from examine_board(board, profile)

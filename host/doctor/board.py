@@ -1,0 +1,166 @@
+"""Checks of a board: what it says of itself, beside its profile and what a deploy needs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from edgekit.device.probe import Probe
+from edgekit.host.api import connect
+from edgekit.host.doctor.types import Finding, Verdict
+from edgekit.host.errors import EdgekitError, InputError
+from edgekit.host.release import probe
+from edgekit.kb.board import BoardProfile, board_names
+
+_OLDEST_PYTHON = (3, 9)
+_MEMORY_BYTES = 64 << 20
+_DISK_BYTES = 64 << 20
+_CLOCK_SECONDS = 300
+_COUNTING_ALLOWED = 2  # perf_event_paranoid up to which a user may count his own process
+_SAME_MEMORY = 0.6  # the kernel and firmware keep a part of what the data sheet says
+
+
+def examine_board(board: str, profile: BoardProfile) -> Iterator[Finding]:
+    """Findings about the board, if it can be reached; InputError if it is not known at all."""
+    try:
+        device = connect(board)
+    except InputError as error:
+        if board not in board_names():
+            raise
+        text = f"{profile.description}; a profile to compile for, no board of that name yet"
+        yield Finding(f"board {board}", Verdict.INFO, text, _advice(error))
+        return
+    try:
+        found = probe(device.transport)
+    except EdgekitError as error:
+        yield Finding(f"board {board}", Verdict.FAIL, _without_advice(error), _advice(error))
+        return
+    yield Finding(f"board {board}", Verdict.OK, f"{profile.description}; answers")
+    yield from compare(found, profile, time.time())
+
+
+def compare(found: Probe, profile: BoardProfile, now: float) -> Iterator[Finding]:
+    """What a board says of itself, held against its profile; `now` is the host's clock."""
+    yield _machine(found, profile)
+    yield _features(found, profile)
+    yield _cores(found, profile)
+    yield _memory(found, profile)
+    yield _disk(found)
+    yield _python(found)
+    yield _signatures(found)
+    yield _clock(found, now)
+    yield _perf(found)
+
+
+def _machine(found: Probe, profile: BoardProfile) -> Finding:
+    seen = f"{found.machine}, {', '.join(found.core_names) or 'core not named'}"
+    if found.machine != profile.arch:
+        text = f"{seen}; profile {profile.name} is for {profile.arch}"
+        return Finding("machine", Verdict.FAIL, text, _another_profile(found))
+    if profile.core and found.core_names and profile.core not in found.core_names:
+        text = f"{seen}; profile {profile.name} is tuned for {profile.core}"
+        return Finding("machine", Verdict.WARN, text, _another_profile(found))
+    return Finding("machine", Verdict.OK, seen)
+
+
+def _another_profile(found: Probe) -> str:
+    return f"give the board the profile of its core ({found.machine}): edgekit boards"
+
+
+def _features(found: Probe, profile: BoardProfile) -> Finding:
+    missing = sorted(set(profile.features) - set(found.features))
+    length = f", vectors of {found.vlen_bits} bits" if found.vlen_bits else ""
+    if missing:
+        text = f"no {', '.join(missing)}{length}; bundles for {profile.name} are refused"
+        return Finding("cpu features", Verdict.FAIL, text, _another_profile(found))
+    if profile.vlen_bits > (found.vlen_bits or 0):
+        text = f"vectors of {found.vlen_bits or 0} bits; bundles need {profile.vlen_bits}"
+        return Finding("cpu features", Verdict.FAIL, text, _another_profile(found))
+    names = ", ".join(profile.features) or "nothing special needed"
+    return Finding("cpu features", Verdict.OK, f"{names}{length}")
+
+
+def _cores(found: Probe, profile: BoardProfile) -> Finding:
+    seen = f"{found.cores} usable"
+    if found.cores < profile.cores:
+        text = f"{seen}; profile {profile.name} has {profile.cores}"
+        mend = "nothing, if the board has no more; else see its boot options (maxcpus, isolcpus)"
+        return Finding("cores", Verdict.INFO, text, mend)
+    return Finding("cores", Verdict.OK, seen)
+
+
+def _memory(found: Probe, profile: BoardProfile) -> Finding:
+    if found.memory_bytes is None or found.available_bytes is None:
+        return Finding("memory", Verdict.WARN, "the board does not tell", "mount /proc on it")
+    seen = f"{_mebibytes(found.available_bytes)} of {_mebibytes(found.memory_bytes)} available"
+    if found.available_bytes < _MEMORY_BYTES:
+        return Finding("memory", Verdict.WARN, seen, "end other programs on the board")
+    if found.memory_bytes < _SAME_MEMORY * profile.memory_bytes:
+        text = f"{seen}; profile {profile.name} has {_mebibytes(profile.memory_bytes)}"
+        return Finding("memory", Verdict.INFO, text, "nothing, as long as the models fit")
+    return Finding("memory", Verdict.OK, seen)
+
+
+def _disk(found: Probe) -> Finding:
+    seen = f"{_mebibytes(found.disk_free_bytes)} free"
+    if found.disk_free_bytes < _DISK_BYTES:
+        return Finding("disk", Verdict.WARN, seen, "free some space on the board's disk")
+    return Finding("disk", Verdict.OK, seen)
+
+
+def _python(found: Probe) -> Finding:
+    version = tuple(int(n) for n in found.python.split(".")[:2])
+    if version < _OLDEST_PYTHON:
+        mend = "install Python 3.9 or newer on the board"
+        return Finding("board python", Verdict.FAIL, found.python, mend)
+    return Finding("board python", Verdict.OK, found.python)
+
+
+def _signatures(found: Probe) -> Finding:
+    if found.ssh_keygen:
+        return Finding("signatures", Verdict.OK, "ssh-keygen verifies them")
+    text = "no ssh-keygen, so the board refuses bundles unless it was added with --unsigned"
+    mend = "on the board: apt-get install openssh-client"
+    return Finding("signatures", Verdict.WARN, text, mend)
+
+
+def _clock(found: Probe, now: float) -> Finding:
+    off = found.clock - now
+    if abs(off) > _CLOCK_SECONDS:
+        date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(found.clock))
+        text = f"{date}, {_duration(abs(off))} {'ahead' if off > 0 else 'behind'}"
+        mend = f"nothing breaks; to have right dates, on the board: sudo date -s @{now:.0f}"
+        return Finding("clock", Verdict.WARN, text, mend)
+    return Finding("clock", Verdict.OK, f"{abs(off):.1f} s from this machine's")
+
+
+def _perf(found: Probe) -> Finding:
+    level = found.perf_event_paranoid
+    if level is None:
+        text = "the kernel has no perf; instructions cannot be counted"
+        return Finding("perf", Verdict.INFO, text, "a kernel with CONFIG_PERF_EVENTS")
+    if level > _COUNTING_ALLOWED:
+        text = f"perf_event_paranoid {level}; instructions cannot be counted by users"
+        mend = "on the board: sudo sysctl kernel.perf_event_paranoid=2"
+        return Finding("perf", Verdict.INFO, text, mend)
+    return Finding("perf", Verdict.OK, f"perf_event_paranoid {level}")
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("years", 31557600), ("days", 86400), ("hours", 3600)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds / 60:.0f} minutes"
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count / 2**20:.0f} MiB"
+
+
+def _advice(error: EdgekitError) -> str:
+    """The last part of a message is what to do next."""
+    return str(error).rpartition("; ")[2]
+
+
+def _without_advice(error: EdgekitError) -> str:
+    return str(error).rpartition("; ")[0] or str(error)

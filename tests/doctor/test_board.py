@@ -1,0 +1,86 @@
+"""What a board says of itself, held against its profile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from edgekit.device.probe import Probe
+from edgekit.host.doctor.board import compare
+from edgekit.host.doctor.types import Finding, Verdict
+from edgekit.kb.board import load_board
+
+NOW = 1_800_000_000.0
+A57 = Probe(
+    machine="aarch64",
+    core_names=("cortex-a57",),
+    features=("asimd", "fp"),
+    vlen_bits=None,
+    cores=4,
+    memory_bytes=2 << 30,
+    available_bytes=1 << 30,
+    disk_free_bytes=1 << 30,
+    python="3.11.2",
+    kernel="6.1.0",
+    clock=NOW + 1,
+    perf_event_paranoid=2,
+    ssh_keygen=True,
+    runtime_version="0",
+)
+X60 = replace(
+    A57,
+    machine="riscv64",
+    core_names=("spacemit-x60",),
+    features=("v", "zba", "zbb"),
+    vlen_bits=256,
+    cores=8,
+    memory_bytes=4 << 30,
+)
+
+
+def findings(probe: Probe, profile: str) -> dict[str, Finding]:
+    return {f.check: f for f in compare(probe, load_board(profile), NOW)}
+
+
+@pytest.mark.parametrize(("probe", "profile"), [(A57, "a57"), (X60, "rv64gcv")])
+def test_a_board_like_its_profile_is_all_well(probe: Probe, profile: str) -> None:
+    assert {f.verdict for f in findings(probe, profile).values()} == {Verdict.OK}
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "verdict", "said"),
+    [
+        ({"machine": "armv7l"}, "machine", Verdict.FAIL, "armv7l"),
+        ({"core_names": ("cortex-a53",)}, "machine", Verdict.WARN, "cortex-a57"),
+        ({"features": ("fp",)}, "cpu features", Verdict.FAIL, "asimd"),
+        ({"cores": 2}, "cores", Verdict.INFO, "2 usable"),
+        ({"available_bytes": 1 << 20}, "memory", Verdict.WARN, "1 MiB"),
+        ({"memory_bytes": 1 << 29}, "memory", Verdict.INFO, "2048 MiB"),
+        ({"memory_bytes": None}, "memory", Verdict.WARN, "does not tell"),
+        ({"disk_free_bytes": 1 << 20}, "disk", Verdict.WARN, "1 MiB"),
+        ({"python": "3.8.10"}, "board python", Verdict.FAIL, "3.8.10"),
+        ({"ssh_keygen": False}, "signatures", Verdict.WARN, "--unsigned"),
+        ({"clock": 100.0}, "clock", Verdict.WARN, "1970-01-01 00:01 UTC, 57 years behind"),
+        ({"clock": NOW + 7200}, "clock", Verdict.WARN, "2 hours ahead"),
+        ({"perf_event_paranoid": 3}, "perf", Verdict.INFO, "paranoid 3"),
+        ({"perf_event_paranoid": None}, "perf", Verdict.INFO, "no perf"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_differs_is_told_with_a_mend(
+    change: dict[str, Any], check: str, verdict: Verdict, said: str
+) -> None:
+    found = findings(replace(A57, **change), "a57")
+    assert found[check].verdict is verdict
+    assert said in found[check].found
+    assert found[check].mend
+    assert all(f.verdict is Verdict.OK for name, f in found.items() if name != check)
+
+
+def test_shorter_vectors_than_compiled_for_fail() -> None:
+    found = findings(replace(X60, vlen_bits=64), "rv64gcv")["cpu features"]
+    assert found.verdict is Verdict.FAIL
+    assert "64 bits" in found.found
+    assert "128" in found.found
