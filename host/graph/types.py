@@ -6,6 +6,7 @@ Images are NHWC. Shapes are static: the importer refuses what it cannot make sta
 
 from __future__ import annotations
 
+import abc
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -124,7 +125,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Operator:
+class Operator(abc.ABC):
     """Attributes of one operator. Subclasses: one file per family in this folder.
 
     `kind` names the operator in messages, plans and timings (snake case).
@@ -132,9 +133,9 @@ class Operator:
 
     kind: ClassVar[str] = ""
 
+    @abc.abstractmethod
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         """Shape and dtype of each output; raises `ShapeError` if the inputs do not fit."""
-        raise NotImplementedError
 
     def reference(
         self,
@@ -142,8 +143,11 @@ class Operator:
         ins: Sequence[Tensor | None],
         outs: Sequence[Tensor],
     ) -> list[Array]:
-        """Values of the outputs: the definition that every kernel is tested against."""
-        raise NotImplementedError
+        """Values of the outputs: the definition that every kernel is tested against.
+
+        Operators on states have none: `evaluate` keeps the states.
+        """
+        raise TypeError(f"{self.kind} has no reference of its own")
 
 
 class ShapeError(ValueError):

@@ -10,7 +10,7 @@ from edgekit.host.lower.packing import pack_panels
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.window import Window, choose_tile, count_tasks, panel_outer
 
-_SCRATCH = 16384  # floats: SCRATCH in conv/f32_conv.c
+_SCRATCH = 16384  # floats: SCRATCH / 4 in conv/f32_conv.c
 _SEGMENTS = 64  # SEGMENTS in conv/f32_conv.c
 _F32 = np.dtype(np.float32)
 

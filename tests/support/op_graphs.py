@@ -127,6 +127,14 @@ def conv_f32(rng: Rng) -> Case:
     return Case(op, (x, w, bias))
 
 
+def large_window(rng: Rng) -> Case:
+    """More taps than the kernels' usual tables hold, dilated so that each needs a pointer."""
+    x = tensor((1, 19, 23, _pick(rng, (1, 5, 17))))
+    w = constant(_normal(rng, _pick(rng, CHANNELS), 9, 9, x.shape[3]))
+    padding = Padding(*(int(p) for p in rng.integers(0, 5, 4)))
+    return Case(ops.Conv2D((2, 1), (2, 2), padding), (x, w, None))
+
+
 def _codes(rng: Rng, dtype: DType, *shape: int) -> Array:
     info = np.iinfo(dtype.numpy)
     return rng.integers(info.min, info.max + 1, shape).astype(dtype.numpy)
@@ -303,6 +311,7 @@ def transpose_conv(rng: Rng) -> Case:
 _ALL, _F32, _8BIT = (DType.F32, DType.I8, DType.U8), (None,), (DType.I8, DType.U8)
 FAMILIES: dict[str, tuple[Callable[..., Case], tuple[DType | None, ...]]] = {
     "conv_f32": (conv_f32, _F32),
+    "large_window": (large_window, _F32),
     "conv_8bit": (conv_8bit, _8BIT),
     "conv_hybrid": (conv_hybrid, _F32),
     "depthwise_f32": (depthwise_f32, _F32),

@@ -5,12 +5,16 @@
  * of the window (or per tap); rows that cross the image border come from a zero-filled scratch. */
 #include "f32_conv.h"
 
-#define NR (NV * EK_VL)
-_Static_assert(NV <= 4, "tile_nv knows panels of up to four vectors");
-#define SEGMENTS 64   /* pointers per pixel at most; the host splits no window finer than this */
-#define SCRATCH 16384 /* floats for the rows that cross a border */
+#ifndef SEGMENTS
+#define SEGMENTS                                                                                   \
+    64 /* pointers per pixel at most; the host asks for more where a window has more               \
+        */
+#endif
+#define SCRATCH 65536 /* bytes for the rows that cross a border */
 
-typedef float elem;
+typedef float elem, weight;
+typedef ek_f32_conv_args conv_args;
+#define DEPTH(a) ((long)(a)->win.kh * (a)->win.kw * (a)->win.c)
 #include "rows.h"
 
 /* acc[pixel][vector] += sum over k of A * B, k in `length` steps from each segment. */
@@ -29,13 +33,14 @@ EK_INLINE void accumulate(const int mr, const int nv, vf acc[MR][NV], const rows
             for (int i = 0; i < mr; i++)
                 av[i] = vf_load(a[i] + p);
             EK_UNROLL
-            for (int l = 0; l < EK_VL; l++, w += nv * EK_VL)
+            for (int l = 0; l < EK_VL; l++, w += nv * EK_VL) {
                 EK_UNROLL
-            for (int j = 0; j < nv; j++) {
-                vf b = vf_load(w + j * EK_VL);
-                EK_UNROLL
-                for (int i = 0; i < mr; i++)
-                    acc[i][j] = vf_fma(vf_splat(vlane(av[i], l)), b, acc[i][j]);
+                for (int j = 0; j < nv; j++) {
+                    vf b = vf_load(w + j * EK_VL);
+                    EK_UNROLL
+                    for (int i = 0; i < mr; i++)
+                        acc[i][j] = vf_fma(vf_splat(vlane(av[i], l)), b, acc[i][j]);
+                }
             }
         }
 #endif
@@ -62,20 +67,24 @@ EK_INLINE void accumulate_one(const int nv, vf acc[MR][NV], const rows_t *rows, 
         long p = 0;
         vf part[4][NV];
         EK_UNROLL
-        for (int u = 0; u < 4; u++)
+        for (int u = 0; u < 4; u++) {
             EK_UNROLL
-        for (int j = 0; j < nv; j++)
-            part[u][j] = (vf){0};
-        for (; p + 4 <= rows->length; p += 4, w += 4 * nv * EK_VL)
+            for (int j = 0; j < nv; j++)
+                part[u][j] = (vf){0};
+        }
+        for (; p + 4 <= rows->length; p += 4) {
             EK_UNROLL
-        for (int u = 0; u < 4; u++)
+            for (int u = 0; u < 4; u++, w += nv * EK_VL) {
+                EK_UNROLL
+                for (int j = 0; j < nv; j++)
+                    part[u][j] = vf_fma(vf_splat(a[p + u]), vf_load(w + j * EK_VL), part[u][j]);
+            }
+        }
+        for (; p < rows->length; p++, w += nv * EK_VL) {
             EK_UNROLL
-        for (int j = 0; j < nv; j++)
-            part[u][j] = vf_fma(vf_splat(a[p + u]), vf_load(w + (u * nv + j) * EK_VL), part[u][j]);
-        for (; p < rows->length; p++, w += nv * EK_VL)
-            EK_UNROLL
-        for (int j = 0; j < nv; j++)
-            part[0][j] = vf_fma(vf_splat(a[p]), vf_load(w + j * EK_VL), part[0][j]);
+            for (int j = 0; j < nv; j++)
+                part[0][j] = vf_fma(vf_splat(a[p]), vf_load(w + j * EK_VL), part[0][j]);
+        }
         EK_UNROLL
         for (int j = 0; j < nv; j++)
             acc[0][j] += (part[0][j] + part[1][j]) + (part[2][j] + part[3][j]);
@@ -119,24 +128,6 @@ EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const
     }
 }
 
-EK_INLINE void tile_nv(const int mr, int nv, const ek_f32_conv_args *a, const rows_t *rows,
-                       const float *w, long pixel, long channel) {
-    if (nv == NV)
-        tile(mr, NV, a, rows, w, pixel, channel);
-#if NV > 1
-    else if (nv == 1)
-        tile(mr, 1, a, rows, w, pixel, channel);
-#endif
-#if NV > 2
-    else if (nv == 2)
-        tile(mr, 2, a, rows, w, pixel, channel);
-#endif
-#if NV > 3
-    else if (nv == 3)
-        tile(mr, 3, a, rows, w, pixel, channel);
-#endif
-}
-
 /* Windows too large for scratch, or dilated: a pointer per tap, padding reads `zeros`. */
 static void find_taps(const ek_f32_conv_args *a, rows_t *rows, long pixel, int count) {
     const ek_window *g = &a->win;
@@ -171,54 +162,4 @@ static void find_rows(const ek_f32_conv_args *a, rows_t *rows, float *scratch, l
     }
 }
 
-/* A tile of fewer than MR pixels, in powers of two. */
-static void __attribute__((noinline)) edge(const ek_f32_conv_args *a, rows_t *rows, int count,
-                                           int nv, const float *w, long pixel, long channel) {
-    rows_t part = *rows;
-    for (int done = 0; done < count;) {
-        int left = count - done, mr = 1;
-        for (long s = 0; s < rows->count; s++)
-            for (int i = 0; i < left; i++)
-                part.ptr[s * MR + i] = rows->ptr[s * MR + i + done];
-#if MR > 8
-        if (left >= 8)
-            tile_nv(mr = 8, nv, a, &part, w, pixel + done, channel);
-        else
-#endif
-#if MR > 4
-            if (left >= 4)
-            tile_nv(mr = 4, nv, a, &part, w, pixel + done, channel);
-        else
-#endif
-            if (left >= 2)
-            tile_nv(mr = 2, nv, a, &part, w, pixel + done, channel);
-        else
-            tile_nv(1, nv, a, &part, w, pixel + done, channel);
-        done += mr;
-    }
-}
-
-/* Tasks: tiles of MR pixels x panels of NR channels. */
-void NAME(const void *args, long begin, long end) {
-    const ek_f32_conv_args *a = args;
-    const ek_window *g = &a->win;
-    long pixels = (long)g->n * g->oh * g->ow, tiles = (pixels + MR - 1) / MR;
-    long k = (long)g->kh * g->kw * g->c, ready = -1;
-    rows_t rows;
-    float scratch[SCRATCH];
-    for (long t = begin; t < end; t++) {
-        long at = a->panel_outer ? t % tiles : t / a->panels;
-        long panel = a->panel_outer ? t / tiles : t % a->panels;
-        long pixel = at * MR, channel = panel * NR;
-        int count = (int)ek_min(MR, pixels - pixel);
-        int nv = (int)ek_min(NV, (g->oc - channel + EK_VL - 1) / EK_VL);
-        if (at != ready)
-            find_rows(a, &rows, scratch, pixel, count);
-        ready = at;
-        const float *w = a->weights + channel * k;
-        if (count == MR)
-            tile_nv(MR, nv, a, &rows, w, pixel, channel);
-        else
-            edge(a, &rows, count, nv, w, pixel, channel);
-    }
-}
+#include "panels.h"

@@ -11,8 +11,6 @@
  * into scratch and serve all panels of output channels. */
 #include "i8_conv.h"
 
-#define NR (NV * EK_VL)
-_Static_assert(NV <= 4, "tile_nv knows panels of up to four vectors");
 #define SEGMENTS 16    /* rows of a window that may be read in place; more are packed */
 #define SCRATCH 163840 /* bytes; the host picks MR so that a tile's windows fit */
 
@@ -63,7 +61,9 @@ EK_INLINE vi multiply_add(vi acc, vs a, const packed *b) {
 #endif
 #define STEP (G * (EK_LANES ? EK_VL : 1)) /* k_padded is a multiple of this */
 
-typedef packed elem;
+typedef packed elem, weight;
+typedef ek_i8_conv_args conv_args;
+#define DEPTH(a) ((a)->k_padded)
 #include "rows.h"
 
 /* acc[pixel][vector] += A * B; `length` is a multiple of STEP. */
@@ -178,24 +178,6 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
     }
 }
 
-EK_INLINE void tile_nv(const int mr, int nv, const ek_i8_conv_args *a, const rows_t *rows,
-                       const packed *w, long pixel, long channel) {
-    if (nv == NV)
-        tile(mr, NV, a, rows, w, pixel, channel);
-#if NV > 1
-    else if (nv == 1)
-        tile(mr, 1, a, rows, w, pixel, channel);
-#endif
-#if NV > 2
-    else if (nv == 2)
-        tile(mr, 2, a, rows, w, pixel, channel);
-#endif
-#if NV > 3
-    else if (nv == 3)
-        tile(mr, 3, a, rows, w, pixel, channel);
-#endif
-}
-
 /* Appends `count` elements of x (or padding, where x is NULL) to a packed row. */
 EK_INLINE packed *append(packed *to, const TX *x, long count, int zero) {
 #if G == 4
@@ -276,44 +258,4 @@ static void find_rows(const ek_i8_conv_args *a, rows_t *rows, packed *scratch, l
     }
 }
 
-/* A tile of fewer than MR pixels: the rest in fours, then one by one. */
-static void __attribute__((noinline)) edge(const ek_i8_conv_args *a, const rows_t *rows, int count,
-                                           int nv, const packed *w, long pixel, long channel) {
-    rows_t part = *rows;
-    for (int done = 0, mr; done < count; done += mr) {
-        mr = MR > 4 && count - done >= 4 ? 4 : 1;
-        for (int i = 0; i < mr; i++) {
-            part.sum[i] = rows->sum[done + i];
-            for (long s = 0; s < rows->count; s++)
-                part.ptr[s * MR + i] = rows->ptr[s * MR + done + i];
-        }
-        if (mr == 1)
-            tile_nv(1, nv, a, &part, w, pixel + done, channel);
-        else
-            tile_nv(MR > 4 ? 4 : 1, nv, a, &part, w, pixel + done, channel);
-    }
-}
-
-/* Tasks: tiles of MR pixels x panels of NR channels. */
-void NAME(const void *args, long begin, long end) {
-    const ek_i8_conv_args *a = args;
-    const ek_window *g = &a->win;
-    long pixels = (long)g->n * g->oh * g->ow, tiles = (pixels + MR - 1) / MR, ready = -1;
-    rows_t rows;
-    packed scratch[SCRATCH / sizeof(packed)] __attribute__((aligned(64)));
-    for (long t = begin; t < end; t++) {
-        long at = a->panel_outer ? t % tiles : t / a->panels;
-        long panel = a->panel_outer ? t / tiles : t % a->panels;
-        long pixel = at * MR, channel = panel * NR;
-        int count = (int)ek_min(MR, pixels - pixel);
-        int nv = (int)ek_min(NV, (g->oc - channel + EK_VL - 1) / EK_VL);
-        if (at != ready)
-            find_rows(a, &rows, scratch, pixel, count);
-        ready = at;
-        const packed *w = (const packed *)a->weights + channel * a->k_padded;
-        if (count == MR)
-            tile_nv(MR, nv, a, &rows, w, pixel, channel);
-        else
-            edge(a, &rows, count, nv, w, pixel, channel);
-    }
-}
+#include "panels.h"
