@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import secrets
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,31 +12,34 @@ from typing import Any
 from numpy.typing import NDArray
 
 from edgekit.host import release
-from edgekit.host.bundle import Bundle, build_bundle
+from edgekit.host.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.errors import InputError
 from edgekit.host.paths import data_folder
 from edgekit.host.release import Benchmark, BoardStatus, DeployPlan, OnStep, Release, Timings
-from edgekit.host.transport import LocalTransport, Transport
+from edgekit.host.transport import Beneath, LocalTransport, Transport
 from edgekit.kb.board import UnknownBoardError, board_names, load_board
 
 Arrays = Mapping[str, NDArray[Any]]
 
 
 def compile_model(model: str | Path, board: str = "local") -> Bundle:
-    """The bundle of a .tflite model for a board profile; InputError if it cannot be compiled."""
+    """The signed bundle of a .tflite model for a board profile.
+
+    InputError if it cannot be compiled, or not signed for want of ssh-keygen.
+    """
     from edgekit.host.compiler import compile_artifact
 
     try:
         profile = load_board(board)
     except UnknownBoardError as error:
         raise InputError(str(error)) from None
-    return build_bundle(compile_artifact(Path(model), profile), profile)
+    return sign_bundle(build_bundle(compile_artifact(Path(model), profile), profile))
 
 
 def connect(board: str = "local") -> Device:
     """The board of that name; InputError if it is not known or not reachable yet."""
     if board == "local":
-        return Device(LocalTransport(data_folder() / "boards" / "local"))
+        return Device(LocalTransport(data_folder() / "boards" / "local"), own=True)
     if board in board_names():
         raise InputError(
             f"expected a board that can be reached, found the profile '{board}'; "
@@ -46,10 +51,28 @@ def connect(board: str = "local") -> Device:
 
 
 class Device:
-    """A board. Arrays go in and come out as NumPy arrays, named as in the model."""
+    """A board. Arrays go in and come out as NumPy arrays, named as in the model.
 
-    def __init__(self, transport: Transport) -> None:
+    `emulated`: times on it are an emulator's, and say nothing of a real board's latency.
+    """
+
+    def __init__(self, transport: Transport, *, emulated: bool = False) -> None:
         self.transport = transport
+        self.emulated = emulated
+
+    @property
+    def name(self) -> str:
+        """The board's name."""
+        return self.transport.board
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[Device]:
+        """The same board with nothing deployed; what gets deployed there is removed at the end."""
+        folder = f"aside/{secrets.token_hex(8)}"
+        try:
+            yield Device(Beneath(self.transport, folder), emulated=self.emulated)
+        finally:
+            self.transport.remove(folder, deadline=release.QUICK_SECONDS)
 
     def deploy(
         self,
@@ -60,13 +83,17 @@ class Device:
     ) -> Deployed:
         """Puts a bundle (or an .ekb file) into service; see edgekit.host.release.deploy."""
         found = release.deploy(
-            self.transport, _bundle(bundle), progress=progress, allow_downgrade=allow_downgrade
+            self.transport,
+            _bundle(bundle),
+            progress=progress,
+            allow_downgrade=allow_downgrade,
+            own=self._own,
         )
         return Deployed(self, found)
 
     def plan(self, bundle: Bundle | str | Path, *, allow_downgrade: bool = False) -> DeployPlan:
         """What `deploy` would send, without changing what runs."""
-        return release.plan_deploy(self.transport, _bundle(bundle), allow_downgrade)
+        return release.plan_deploy(self.transport, _bundle(bundle), allow_downgrade, self._own)
 
     def run(self, inputs: Arrays, threads: int = 1) -> tuple[dict[str, NDArray[Any]], Timings]:
         """One inference of what is deployed: outputs and times."""

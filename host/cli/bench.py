@@ -26,17 +26,20 @@ from edgekit.host.cli.options import (
 from edgekit.host.errors import EdgekitError, InputError
 
 if TYPE_CHECKING:
+    from edgekit.host.api import Device
     from edgekit.host.bench.peers import PeerResult
+    from edgekit.host.bundle import Bundle
     from edgekit.host.release import Benchmark
 
 _PEER_RUNS = 200
+_HERE = "local"
 
 
 @dataclass(frozen=True)
 class _Wanted:
     """What the options ask for; `runs` 0 means as many as fit into two seconds."""
 
-    board: str
+    device: Device
     threads: int
     runs: int
     peers: bool
@@ -94,8 +97,13 @@ def bench_model(
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.report import bench_document
 
-    wanted = _Wanted(board_name(board), threads, runs, peers)
-    device = connect(wanted.board)
+    device = connect(board_name(board))
+    if peers and device.name != _HERE:
+        raise InputError(
+            f"expected the board {_HERE} for --peers, found {device.name}; "
+            "other engines are timed on this machine only"
+        )
+    wanted = _Wanted(device, threads, runs, peers)
     if every:
         return _bench_many(_all_models(), wanted, as_json)
     files = [model_file(m) for m in models or ()]
@@ -108,34 +116,37 @@ def bench_model(
     else:
         result = _Result(device.bench(threads=threads, count=runs), None)
     if as_json:
-        emit(bench_document(wanted.board, result.timing, result.peers))
+        emit(bench_document(device.name, result.timing, device.emulated, result.peers))
     else:
-        _show(wanted.board, result)
+        _show(device, result)
     return 0
 
 
 def _bench_file(file: Path, wanted: _Wanted) -> _Result:
     """Times `file` as a release in a folder of its own, so that what is deployed stays."""
-    from edgekit.host.api import Device
-    from edgekit.host.bench.peers import bench_peers
     from edgekit.host.cli.progress import working
-    from edgekit.host.paths import data_folder
-    from edgekit.host.transport import LocalTransport
 
     if wanted.peers and file_kind(file) is Kind.BUNDLE:
         raise InputError(f"{file}: other engines need the .tflite model, found a bundle")
-    bundle = load_bundle(file, wanted.board)
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=data_folder()) as folder:
-        device = Device(LocalTransport(Path(folder)))
+    bundle = load_bundle(file, wanted.device.name)
+    with wanted.device.aside() as device:
         device.deploy(bundle)
         with working(f"timing {file.name}"):
             timing = device.bench(threads=wanted.threads, count=wanted.runs)
-        if not wanted.peers:
-            return _Result(timing, None)
-        with working(f"timing {file.name} beside other engines"):
-            release = Path(folder) / "current"
-            runs = wanted.runs or _PEER_RUNS
-            return _Result(timing, bench_peers(release, file, wanted.threads, runs))
+    if not wanted.peers:
+        return _Result(timing, None)
+    with working(f"timing {file.name} beside other engines"):
+        return _Result(timing, _beside_peers(bundle, file, wanted))
+
+
+def _beside_peers(bundle: Bundle, model: Path, wanted: _Wanted) -> PeerResult:
+    from edgekit.device.manifest import LIBRARY, WEIGHTS
+    from edgekit.host.bench.peers import bench_peers
+
+    with tempfile.TemporaryDirectory() as folder:
+        for name in (LIBRARY, WEIGHTS):
+            (Path(folder) / name).write_bytes(bundle.files[name])
+        return bench_peers(Path(folder), model, wanted.threads, wanted.runs or _PEER_RUNS)
 
 
 def _bench_many(files: Sequence[Path], wanted: _Wanted, as_json: bool) -> int:
@@ -143,6 +154,7 @@ def _bench_many(files: Sequence[Path], wanted: _Wanted, as_json: bool) -> int:
     from edgekit.host.cli.output import emit, note
     from edgekit.host.cli.report import bench_document
 
+    device = wanted.device
     results: list[_Result] = []
     failed: list[tuple[Path, EdgekitError]] = []
     for file in files:
@@ -156,14 +168,17 @@ def _bench_many(files: Sequence[Path], wanted: _Wanted, as_json: bool) -> int:
         emit(
             {
                 "schema": "edgekit.bench.models/1",
-                "board": wanted.board,
-                "models": [bench_document(wanted.board, r.timing, r.peers) for r in results],
+                "board": device.name,
+                "emulated": device.emulated,
+                "models": [
+                    bench_document(device.name, r.timing, device.emulated, r.peers) for r in results
+                ],
                 "failed": [{"model": str(f), "error": str(e)} for f, e in failed],
                 "mean_ratio": ratios,
             }
         )
     else:
-        _show_many(results, ratios)
+        _show_many(results, ratios, device.emulated)
     return failed[0][1].exit_code if failed else 0
 
 
@@ -187,20 +202,20 @@ def _mean_ratios(results: Sequence[_Result]) -> dict[str, float]:
     return {name: math.exp(sum(values) / len(values)) for name, values in logs.items()}
 
 
-def _show(board: str, result: _Result) -> None:
+def _show(device: Device, result: _Result) -> None:
     from edgekit.host.cli.output import byte_size
-    from edgekit.host.cli.report import show_latency, show_peers, show_slowest
+    from edgekit.host.cli.report import show_peers, show_slowest, show_times
 
     timing = result.timing
     memory = f"arena {byte_size(timing.arena_bytes)}, weights {byte_size(timing.weights_bytes)}"
-    print(f"model    {timing.model} on {board}, {memory}")
-    show_latency(timing)
+    print(f"model    {timing.model} on {device.name}, {memory}")
+    show_times(timing, device.emulated)
     show_slowest(timing)
     if result.peers:
         show_peers(result.peers)
 
 
-def _show_many(results: Sequence[_Result], ratios: dict[str, float]) -> None:
+def _show_many(results: Sequence[_Result], ratios: dict[str, float], emulated: bool) -> None:
     from edgekit.host.cli.output import table
 
     rows = []
@@ -213,7 +228,7 @@ def _show_many(results: Sequence[_Result], ratios: dict[str, float]) -> None:
             timed = name in found and found[name].latency
             row += [f"{timed.median:.3f}", f"{found[name].ratio:.2f}"] if timed else ["-", "-"]
         rows.append(row)
-    headers = ["model", "median ms", "p10", "p90"]
+    headers = ["model", "emulated ms" if emulated else "median ms", "p10", "p90"]
     for name in ratios:
         headers += [f"{name} ms", "ratio"]
     if rows:

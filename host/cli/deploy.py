@@ -72,7 +72,7 @@ def deploy(
         return
     release = put_into_service(device, bundle, allow_downgrade)
     timing = device.bench(threads=threads, seconds=_BENCH_SECONDS)
-    _show(name, release, timing, as_json)
+    _show(device, release, timing, as_json)
 
 
 def put_into_service(device: Device, bundle: Bundle, allow_downgrade: bool = False) -> Release:
@@ -86,7 +86,7 @@ def put_into_service(device: Device, bundle: Bundle, allow_downgrade: bool = Fal
         show(step)
 
     try:
-        with deploying(f"deploying to {device.transport.board}") as show:
+        with deploying(f"deploying to {device.name}") as show:
             return device.deploy(bundle, progress=on_step, allow_downgrade=allow_downgrade).release
     except KeyboardInterrupt:
         _tell_what_runs(device, bundle.manifest.id, passed[-1])
@@ -106,7 +106,7 @@ def _tell_what_runs(device: Device, wanted: str, state: str) -> None:
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(_ASK_SECONDS)
-    board = device.transport.board
+    board = device.name
     note(f"edgekit: interrupted in state '{state}'; {_what_runs(board, found, wanted, state)}")
 
 
@@ -148,15 +148,15 @@ def _show_plan(board: str, plan: DeployPlan, as_json: bool) -> None:
         print(f"there    {byte_size(plan.there_bytes)}")
 
 
-def _show(board: str, release: Release, timing: Benchmark, as_json: bool) -> None:
+def _show(device: Device, release: Release, timing: Benchmark, as_json: bool) -> None:
     from edgekit.host.cli.output import byte_size, emit
-    from edgekit.host.cli.report import bench_document, show_latency, show_slowest
+    from edgekit.host.cli.report import bench_document, show_slowest, show_times
 
     if as_json:
         emit(
             {
                 "schema": "edgekit.deploy/1",
-                "board": board,
+                "board": device.name,
                 "model": release.model,
                 "release": release.id,
                 "changed": release.changed,
@@ -164,14 +164,14 @@ def _show(board: str, release: Release, timing: Benchmark, as_json: bool) -> Non
                 "sent_bytes": release.sent_bytes,
                 "state_ms": dict(release.state_ms),
                 "health": dict(release.health),
-                "bench": bench_document(board, timing),
+                "bench": bench_document(device.name, timing, device.emulated),
             }
         )
         return
     what = f"{byte_size(release.sent_bytes)} sent" if release.changed else "ran there already"
-    print(f"release  {release.id} of {release.model} on {board}, {what}")
+    print(f"release  {release.id} of {release.model} on {device.name}, {what}")
     print(f"health   {_health(release.health)}")
-    show_latency(timing)
+    show_times(timing, device.emulated)
     show_slowest(timing)
 
 

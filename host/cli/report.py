@@ -15,8 +15,18 @@ _SLOWEST = 10
 _NAME_WIDTH = 40
 
 
+def time_key(emulated: bool) -> str:
+    """The name of a time in JSON: what an emulator took is not a latency."""
+    return "emulated_ms" if emulated else "latency_ms"
+
+
+def time_label(emulated: bool) -> str:
+    """The same for people, as the beginning of a line."""
+    return "emulated" if emulated else "latency "
+
+
 def bench_document(
-    board: str, timing: Benchmark, peers: PeerResult | None = None
+    board: str, timing: Benchmark, emulated: bool, peers: PeerResult | None = None
 ) -> dict[str, Any]:
     """The document edgekit.bench.model/1."""
     return {
@@ -25,7 +35,8 @@ def bench_document(
         "model": timing.model,
         "release": timing.release,
         "threads": timing.threads,
-        "latency_ms": {
+        "emulated": emulated,
+        time_key(emulated): {
             "median": timing.median_ms,
             "p10": timing.p10_ms,
             "p90": timing.p90_ms,
@@ -39,12 +50,12 @@ def bench_document(
     }
 
 
-def show_latency(timing: Benchmark) -> None:
-    """Latency in one line, and what is known of the clock."""
+def show_times(timing: Benchmark, emulated: bool) -> None:
+    """Times in one line, and what is known of the clock; an emulator's are called that."""
     threads = f"{timing.threads} thread{'s' * (timing.threads != 1)}"
     print(
-        f"latency  {timing.median_ms:.3f} ms median, {timing.p10_ms:.3f} p10, "
-        f"{timing.p90_ms:.3f} p90, {timing.runs} runs, {threads}"
+        f"{time_label(emulated)} {timing.median_ms:.3f} ms median, "
+        f"{timing.p10_ms:.3f} p10, {timing.p90_ms:.3f} p90, {timing.runs} runs, {threads}"
     )
     clock = timing.after
     known = []

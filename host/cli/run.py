@@ -15,6 +15,7 @@ from edgekit.host.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from edgekit.host.api import Device
     from edgekit.host.release import Timings
 
 
@@ -62,22 +63,24 @@ def run(
         put_into_service(device, bundle)
     outputs, timings = device.run(inputs, threads=threads)
     _write_arrays(output_file, outputs)
-    _show(name, timings, outputs, output_file, as_json)
+    _show(device, timings, outputs, output_file, as_json)
 
 
 def _show(
-    board: str, timings: Timings, outputs: dict[str, NDArray[Any]], file: Path, as_json: bool
+    device: Device, timings: Timings, outputs: dict[str, NDArray[Any]], file: Path, as_json: bool
 ) -> None:
     from edgekit.host.cli.output import emit
+    from edgekit.host.cli.report import time_key, time_label
 
     if as_json:
         emit(
             {
                 "schema": "edgekit.run/1",
-                "board": board,
+                "board": device.name,
                 "release": timings.release,
                 "threads": timings.threads,
-                "latency_ms": timings.latency_ms,
+                "emulated": device.emulated,
+                time_key(device.emulated): timings.latency_ms,
                 "output": str(file),
                 "outputs": [
                     {"name": name, "dtype": str(array.dtype), "shape": list(array.shape)}
@@ -86,8 +89,9 @@ def _show(
             }
         )
         return
-    print(f"release  {timings.release} on {board}")
-    print(f"latency  {timings.latency_ms:.3f} ms (one run, cold)")
+    print(f"release  {timings.release} on {device.name}")
+    label = time_label(device.emulated)
+    print(f"{label} {timings.latency_ms:.3f} ms (one run, cold)")
     for name, array in outputs.items():
         print(f"output   {name}: {array.dtype} {list(array.shape)}")
     print(f"written  {file}")

@@ -1,6 +1,8 @@
 """Deploying to a board and using what was deployed, over any Transport."""
 
 from edgekit.host.release.deploy import deploy, plan_deploy
+from edgekit.host.release.runtime import QUICK_SECONDS
+from edgekit.host.release.enroll import enroll, enroll_host, enroll_unsigned
 from edgekit.host.release.types import (
     Benchmark,
     BoardStatus,
@@ -8,6 +10,7 @@ from edgekit.host.release.types import (
     DeployPlan,
     OnStep,
     OperatorTime,
+    PlannedFile,
     Release,
     ReleaseInfo,
     Step,
@@ -16,18 +19,23 @@ from edgekit.host.release.types import (
 from edgekit.host.release.use import bench, probe, rollback, run, status
 
 __all__ = [
+    "QUICK_SECONDS",
     "Benchmark",
     "BoardStatus",
     "Conditions",
     "DeployPlan",
     "OnStep",
     "OperatorTime",
+    "PlannedFile",
     "Release",
     "ReleaseInfo",
     "Step",
     "Timings",
     "bench",
     "deploy",
+    "enroll",
+    "enroll_host",
+    "enroll_unsigned",
     "plan_deploy",
     "probe",
     "rollback",
