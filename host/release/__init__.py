@@ -2,7 +2,6 @@
 
 from edgekit.host.release.deploy import deploy, plan_deploy
 from edgekit.host.release.runtime import QUICK_SECONDS
-from edgekit.host.release.enroll import enroll, enroll_host, enroll_unsigned
 from edgekit.host.release.types import (
     Benchmark,
     BoardStatus,
@@ -10,7 +9,6 @@ from edgekit.host.release.types import (
     DeployPlan,
     OnStep,
     OperatorTime,
-    PlannedFile,
     Release,
     ReleaseInfo,
     Step,
@@ -26,16 +24,12 @@ __all__ = [
     "DeployPlan",
     "OnStep",
     "OperatorTime",
-    "PlannedFile",
     "Release",
     "ReleaseInfo",
     "Step",
     "Timings",
     "bench",
     "deploy",
-    "enroll",
-    "enroll_host",
-    "enroll_unsigned",
     "plan_deploy",
     "probe",
     "rollback",
