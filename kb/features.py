@@ -1,0 +1,116 @@
+"""Features of one matrix product, and their index values in the sequences of a table.
+
+C[m, n] = A[m, k] · B[k, n]. Source: the patent "a method and device for improving GEMM
+performance" (scale, shape ratios, data sequences, nearest entry). The patent orders the features
+differently in two places; here they are always named.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Tie = Literal["low", "high"]
+
+DEFAULT_SHAPE_SEQUENCE = (3, 8, 30, 80, 200, 500, 800, 1000, 2000, 3000)
+DEFAULT_SCALE_SEQUENCE = (1, 10, 100, 1000)
+
+
+def index_of(value: int, sequence: Sequence[int], tie: Tie = "low") -> int:
+    """Position of the entry nearest to `value` in an ascending sequence.
+
+    Halfway between two entries `tie` says which: the lower position, or the higher one.
+    """
+    right = bisect.bisect_left(sequence, value)
+    if right == 0:
+        return 0
+    if right == len(sequence):
+        return right - 1
+    below, above = value - sequence[right - 1], sequence[right] - value
+    if below == above:
+        return right - 1 if tie == "low" else right
+    return right - 1 if below < above else right
+
+
+@dataclass(frozen=True, order=True)
+class GemmShape:
+    """Sizes of one product, all ≥ 0. Raises ValueError for a negative one."""
+
+    m: int
+    k: int
+    n: int
+
+    def __post_init__(self) -> None:
+        if min(self.m, self.k, self.n) < 0:
+            raise ValueError(f"expected sizes of 0 or more, found m={self.m} k={self.k} n={self.n}")
+
+    @property
+    def scale(self) -> int:
+        """gcd(m, k, n); 1 for an empty product."""
+        return math.gcd(self.m, self.k, self.n) or 1
+
+    @property
+    def ratios(self) -> GemmShape:
+        """(m/g, k/g, n/g) of the scale g."""
+        g = self.scale
+        return GemmShape(self.m // g, self.k // g, self.n // g)
+
+    @property
+    def operations(self) -> int:
+        """Floating-point (or integer) operations: 2·m·k·n."""
+        return 2 * self.m * self.k * self.n
+
+    def log_distance(self, other: GemmShape) -> float:
+        """Euclidean distance of the logarithms of (1 + size): how unlike two shapes are."""
+        pairs = ((self.m, other.m), (self.k, other.k), (self.n, other.n))
+        return math.sqrt(sum((math.log1p(a) - math.log1p(b)) ** 2 for a, b in pairs))
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Data sequences of each feature, ascending; they are stored in the table itself."""
+
+    m: tuple[int, ...] = DEFAULT_SHAPE_SEQUENCE
+    k: tuple[int, ...] = DEFAULT_SHAPE_SEQUENCE
+    n: tuple[int, ...] = DEFAULT_SHAPE_SEQUENCE
+    scale: tuple[int, ...] = DEFAULT_SCALE_SEQUENCE
+    tie: Tie = "low"
+
+    def __post_init__(self) -> None:
+        for name in ("m", "k", "n", "scale"):
+            values = getattr(self, name)
+            if not values or any(a >= b for a, b in itertools.pairwise(values)):
+                raise ValueError(f"expected an ascending sequence for {name}, found {values}")
+
+
+@dataclass(frozen=True, order=True)
+class GemmKey:
+    """Index values of one product on one platform, for one dtype and thread count."""
+
+    platform: int
+    m: int
+    k: int
+    n: int
+    scale: int
+    dtype: str = "f32"
+    threads: int = 1
+
+
+def key_of(
+    shape: GemmShape, platform: int, sequences: Sequences, dtype: str = "f32", threads: int = 1
+) -> GemmKey:
+    """The key under which a product of this shape is looked up."""
+    ratios = shape.ratios
+    return GemmKey(
+        platform=platform,
+        m=index_of(ratios.m, sequences.m, sequences.tie),
+        k=index_of(ratios.k, sequences.k, sequences.tie),
+        n=index_of(ratios.n, sequences.n, sequences.tie),
+        scale=index_of(shape.scale, sequences.scale, sequences.tie),
+        dtype=dtype,
+        threads=threads,
+    )

@@ -1,0 +1,126 @@
+"""The GEMM knowledge base: a table from index values to methods, and how it answers.
+
+Source: the patent's "preset relation": exact, then relaxed by the priority of the features; then
+ours: the board's analytic default. Every answer says which of the three it is, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of
+from edgekit.kb.method import Method
+
+Feature = Literal["scale", "m", "n", "k"]
+FEATURES: tuple[Feature, ...] = ("scale", "m", "n", "k")
+
+
+@dataclass(frozen=True)
+class Row:
+    """The best known method of one key. `shape` is the measured product it was best for.
+
+    `ratio` is its time over the default method's in the same run (below 1 is faster), `gflops` its
+    rate, both None where only instructions were counted or nothing was measured. `source` says
+    where the row comes from: tuner, benchmark, profile, import, instructions or analytic.
+    """
+
+    key: GemmKey
+    method: Method
+    shape: GemmShape
+    source: str
+    history_rows: int = 0
+    ratio: float | None = None
+    gflops: float | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a look-up found: the method, the rule that found it, and a sentence why."""
+
+    key: GemmKey
+    method: Method
+    rule: str
+    why: str
+    history_rows: int
+
+
+@dataclass(frozen=True)
+class KnowledgeBase:
+    """Rows of one or more platforms under one set of sequences.
+
+    `platforms` only ever grows: the position of a core type is its index. `skipped` counts rows
+    that were in the file but mean nothing to this kit.
+    """
+
+    platforms: tuple[str, ...]
+    sequences: Sequences = field(default_factory=Sequences)
+    priority: tuple[Feature, ...] = FEATURES
+    rows: tuple[Row, ...] = ()
+    skipped: int = 0
+    _by_key: Mapping[GemmKey, Row] = field(default_factory=dict, init=False, repr=False)
+    _by_feature: Mapping[tuple[str, int, str, int], list[Row]] = field(
+        default_factory=dict, init=False, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        if sorted(self.priority) != sorted(FEATURES):
+            raise ValueError(f"expected a priority of scale, m, n and k, found {self.priority}")
+        if len(set(self.platforms)) != len(self.platforms):
+            raise ValueError(f"expected distinct platforms, found {', '.join(self.platforms)}")
+        by_key: dict[GemmKey, Row] = {}
+        by_feature: dict[tuple[str, int, str, int], list[Row]] = {}
+        for row in self.rows:
+            if row.key in by_key:
+                raise ValueError(f"expected one row per key, found two of {row.key}")
+            if not 0 <= row.key.platform < len(self.platforms):
+                raise ValueError(f"expected a known platform index, found {row.key.platform}")
+            by_key[row.key] = row
+            for name in FEATURES:
+                at = (name, row.key.platform, row.key.dtype, getattr(row.key, name))
+                by_feature.setdefault(at, []).append(row)
+        object.__setattr__(self, "_by_key", by_key)
+        object.__setattr__(self, "_by_feature", by_feature)
+
+    def key(self, platform: str, shape: GemmShape, dtype: str, threads: int) -> GemmKey:
+        """Index values of a product; an unknown platform has index -1, which no row has."""
+        index = self.platforms.index(platform) if platform in self.platforms else -1
+        return key_of(shape, index, self.sequences, dtype, threads)
+
+    def lookup(
+        self,
+        platform: str,
+        shape: GemmShape,
+        default: Method,
+        dtype: str = "f32",
+        threads: int = 1,
+    ) -> Answer:
+        """The method for a product; `default` is the board's analytic one.
+
+        The exact path is one hash look-up. The result depends on nothing but the arguments.
+        """
+        key = self.key(platform, shape, dtype, threads)
+        row = self._by_key.get(key)
+        if row is not None:
+            return Answer(key, row.method, "exact", "all index values are equal", row.history_rows)
+        for name in self.priority:
+            at = (name, key.platform, dtype, getattr(key, name))
+            if found := self._by_feature.get(at):
+                best = min(found, key=lambda r: _preference(r, key, shape))
+                why = f"no exact row; {len(found)} share {name}={getattr(key, name)}"
+                return Answer(key, best.method, f"relaxed:{name}", why, best.history_rows)
+        known = platform in self.platforms
+        why = "no row shares a feature" if known else f"no rows for the platform {platform}"
+        return Answer(key, default, "analytic", f"{why}; from the board's caches", 0)
+
+    def with_rows(self, rows: Iterable[Row]) -> KnowledgeBase:
+        """The same table with other rows, in the order of their keys."""
+        return replace(self, rows=tuple(sorted(rows, key=lambda r: r.key)))
+
+
+def _preference(row: Row, key: GemmKey, shape: GemmShape) -> tuple[int, float, float, GemmKey]:
+    """Smaller is better: more equal fields, nearer shape, higher rate, lower key."""
+    names = ("m", "k", "n", "scale", "threads")
+    different = sum(getattr(row.key, n) != getattr(key, n) for n in names)
+    return different, row.shape.log_distance(shape), -(row.gflops or 0.0), row.key

@@ -1,0 +1,54 @@
+"""One measured product: a row of the history."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from edgekit.kb.features import GemmShape
+from edgekit.kb.method import Method
+
+SOURCES = ("tuner", "benchmark", "profile", "import", "instructions")
+DTYPES = ("f32", "f16", "s8", "u8")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """`seconds` is the median time of one product with `method`; `default_seconds` that of the
+    default method in the same run, so that noise and different days cancel (for the source
+    "instructions" both count instructions instead). `spread` is (p90 − p10) / median.
+    """
+
+    board: str
+    platform: str
+    dtype: str
+    threads: int
+    shape: GemmShape
+    method: Method
+    seconds: float
+    default_seconds: float
+    spread: float
+    when: str
+    kit_version: str
+    source: str
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "default_seconds"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f"expected {name} above 0, found {value}")
+        if not (math.isfinite(self.spread) and self.spread >= 0):
+            raise ValueError(f"expected a spread of 0 or more, found {self.spread}")
+        if self.source not in SOURCES:
+            raise ValueError(f"expected a source of {', '.join(SOURCES)}, found '{self.source}'")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"expected a dtype of {', '.join(DTYPES)}, found '{self.dtype}'")
+        if self.threads < 1:
+            raise ValueError(f"expected 1 thread or more, found {self.threads}")
+        if not self.platform or not self.board:
+            raise ValueError("expected a board and a platform, found an empty name")
+
+    @property
+    def ratio(self) -> float:
+        """Time over the default method's: below 1 is faster."""
+        return self.seconds / self.default_seconds

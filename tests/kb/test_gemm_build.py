@@ -1,0 +1,123 @@
+"""Building a table from history, and the file it lives in."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+
+import pytest
+
+from edgekit.kb.build import build_table
+from edgekit.kb.features import GemmShape
+from edgekit.kb.gemm_file import KnowledgeBaseError, load_table, table_text
+from edgekit.kb.measurement import Measurement
+from edgekit.kb.method import Method
+
+_FAST, _SLOW = Method(64, 256, 512, True, True, 8, 8), Method(64, 256, 512, False, True, 8, 8)
+
+
+def measured(method: Method, ratio: float, shape: GemmShape, **changes: object) -> Measurement:
+    base = Measurement(
+        board="a57",
+        platform="cortex-a57",
+        dtype="f32",
+        threads=1,
+        shape=shape,
+        method=method,
+        seconds=ratio * 1e-3,
+        default_seconds=1e-3,
+        spread=0.02,
+        when="2026-01-01T00:00:00Z",
+        kit_version="0.1.0",
+        source="tuner",
+    )
+    return dataclasses.replace(base, **changes)
+
+
+_SHAPE = GemmShape(64, 64, 64)
+_HISTORY = [
+    measured(_SLOW, 0.9, _SHAPE),
+    measured(_FAST, 0.7, _SHAPE),
+    measured(_FAST, 5.0, _SHAPE),  # one disturbed run must not decide
+    measured(_FAST, 0.75, _SHAPE),
+    measured(_SLOW, 0.5, GemmShape(500, 1600, 30)),
+    measured(_SLOW, 0.4, _SHAPE, threads=2),
+    measured(_SLOW, 0.4, _SHAPE, platform="cortex-a53"),
+]
+
+
+def test_the_best_robust_ratio_wins():
+    table = build_table(_HISTORY)
+    answer = table.lookup("cortex-a57", _SHAPE, _SLOW)
+    assert (answer.method, answer.rule, answer.history_rows) == (_FAST, "exact", 4)
+    assert table.lookup("cortex-a57", _SHAPE, _FAST, threads=2).method == _SLOW
+
+
+def test_the_order_of_the_history_changes_no_byte():
+    first = table_text(build_table(_HISTORY))
+    for seed in range(5):
+        shuffled = random.Random(seed).sample(_HISTORY, len(_HISTORY))
+        assert table_text(build_table(shuffled)) == first
+
+
+def test_known_platforms_keep_their_index():
+    assert build_table(_HISTORY).platforms == ("cortex-a53", "cortex-a57")
+    grown = build_table(_HISTORY, platforms=("u74", "cortex-a57"))
+    assert grown.platforms == ("u74", "cortex-a57", "cortex-a53")
+
+
+def test_a_table_survives_its_file(tmp_path):
+    table = build_table(_HISTORY)
+    path = tmp_path / "a57.json"
+    path.write_text(table_text(table))
+    again = load_table(path)
+    assert again == table and table_text(again) == path.read_text() and again.skipped == 0
+
+
+def test_rows_of_another_kit_are_skipped_and_counted(tmp_path):
+    content = json.loads(table_text(build_table(_HISTORY)))
+    content["rows"][0]["method"]["unroll"] = 4
+    content["rows"][1]["key"]["platform"] = 99
+    path = tmp_path / "new.json"
+    path.write_text(json.dumps(content))
+    table = load_table(path)
+    assert table.skipped == 2 and len(table.rows) == len(content["rows"]) - 2
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace("gemm/1", "gemm/2"),
+        lambda text: text.replace('"tie": "low"', '"tie": "left"'),
+        lambda text: text.replace("[3, 8,", "[8, 3,"),
+        lambda text: "[]",
+        lambda text: "[" * 100_000,
+        lambda text: "",
+    ],
+)
+def test_a_damaged_table_is_one_line(damage, tmp_path):
+    path = tmp_path / "bad.json"
+    path.write_text(damage(table_text(build_table(_HISTORY))))
+    with pytest.raises(KnowledgeBaseError) as error:
+        load_table(path)
+    assert "bad.json" in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seconds": float("nan")},
+        {"seconds": 0.0},
+        {"default_seconds": float("inf")},
+        {"spread": -1.0},
+        {"source": "guess"},
+        {"dtype": "f64"},
+        {"threads": 0},
+        {"platform": ""},
+    ],
+)
+def test_a_measurement_that_cannot_be_is_refused(changes):
+    with pytest.raises(ValueError, match="expected"):
+        measured(_FAST, 1.0, _SHAPE, **changes)

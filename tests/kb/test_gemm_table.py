@@ -1,0 +1,132 @@
+"""Features, index values and the look-up: the worked examples, and the order of preference."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgekit.kb import GemmShape, KnowledgeBase, index_of
+from edgekit.kb.board import board_names, load_board
+from edgekit.kb.features import DEFAULT_SHAPE_SEQUENCE, GemmKey, Sequences, key_of
+from edgekit.kb.gemm_table import Row
+from edgekit.kb.method import Method, analytic_method
+
+_DEFAULT = Method(64, 64, 64, False, True, 8, 8)
+_SIZES = st.integers(0, 5000)
+
+
+def method(mc: int) -> Method:
+    return Method(mc, 128, 128, False, False, 8, 4)
+
+
+def row(shape: GemmShape, mc: int, threads: int = 1, gflops: float | None = None) -> Row:
+    key = key_of(shape, 0, Sequences(), threads=threads)
+    return Row(key, method(mc), shape, "tuner", 3, 0.9, gflops)
+
+
+def table(*rows: Row, **options: object) -> KnowledgeBase:
+    return KnowledgeBase(("cortex-a57",), rows=rows, **options)  # type: ignore[arg-type]
+
+
+def test_the_worked_example_of_ratios():
+    assert [index_of(v, DEFAULT_SHAPE_SEQUENCE) for v in (500, 3, 20)] == [5, 0, 2]
+    assert index_of(1, (1, 10, 100, 1000)) == 0
+
+
+def test_the_worked_example_of_a_whole_key():
+    shape = GemmShape(m=500, k=1600, n=30)
+    assert shape.scale == 10
+    assert shape.ratios == GemmShape(m=50, k=160, n=3)
+    key = key_of(shape, 0, Sequences())
+    assert key == GemmKey(platform=0, m=2, k=4, n=0, scale=1)
+
+
+def test_a_tie_goes_where_it_is_told():
+    assert index_of(55, (30, 80)) == 0
+    assert index_of(55, (30, 80), tie="high") == 1
+
+
+@given(st.integers(0, 10_000), st.lists(st.integers(0, 9999), min_size=1, unique=True))
+def test_the_index_is_the_nearest_entry(value, entries):
+    sequence = sorted(entries)
+    nearest = min(abs(value - e) for e in sequence)
+    low, high = index_of(value, sequence), index_of(value, sequence, tie="high")
+    assert abs(value - sequence[low]) == abs(value - sequence[high]) == nearest
+    assert [abs(value - e) for e in sequence].index(nearest) == low <= high
+
+
+@given(_SIZES, _SIZES, _SIZES)
+def test_scale_times_ratios_is_the_shape(m, k, n):
+    shape = GemmShape(m, k, n)
+    assert (shape.ratios.m * shape.scale, shape.ratios.k * shape.scale) == (m, k)
+    assert shape.ratios.scale == 1
+
+
+def test_a_negative_size_is_refused():
+    with pytest.raises(ValueError, match="m=-1"):
+        GemmShape(-1, 2, 3)
+
+
+def test_an_exact_row_answers_first():
+    shape = GemmShape(500, 1600, 30)
+    answer = table(row(shape, 256), row(GemmShape(64, 64, 64), 32)).lookup(
+        "cortex-a57", shape, _DEFAULT
+    )
+    assert (answer.rule, answer.method, answer.history_rows) == ("exact", method(256), 3)
+
+
+def test_the_first_feature_of_the_priority_decides():
+    same_scale = GemmShape(80, 800, 70)  # g = 10, as the question
+    same_m = GemmShape(50, 7, 3)
+    kb = table(row(same_scale, 1), row(same_m, 2))
+    question = GemmShape(500, 1600, 30)
+    assert kb.lookup("cortex-a57", question, _DEFAULT).rule == "relaxed:scale"
+    other = table(row(same_scale, 1), row(same_m, 2), priority=("m", "scale", "n", "k"))
+    answer = other.lookup("cortex-a57", question, _DEFAULT)
+    assert (answer.rule, answer.method) == ("relaxed:m", method(2))
+
+
+def test_of_several_rows_most_equal_fields_then_nearest_shape_wins():
+    question = GemmShape(500, 1600, 30)
+    two_equal = GemmShape(500, 30, 200)  # scale and m
+    near, far = GemmShape(4000, 1500, 1000), GemmShape(20, 10, 30_000)
+    kb = table(row(two_equal, 1), row(near, 2), row(far, 3))
+    assert kb.lookup("cortex-a57", question, _DEFAULT).method == method(1)
+
+
+def test_without_a_row_the_board_answers():
+    for kb in (table(), table(row(GemmShape(64, 64, 64), 1))):
+        answer = kb.lookup("riscv-x60", GemmShape(1, 2, 3), _DEFAULT)
+        assert (answer.rule, answer.method) == ("analytic", _DEFAULT)
+        assert "riscv-x60" in answer.why
+
+
+@given(_SIZES, _SIZES, _SIZES)
+def test_the_order_of_rows_does_not_matter(m, k, n):
+    rows = [
+        row(GemmShape(500, 1600, 30), 1, gflops=2.0),
+        row(GemmShape(64, 64, 64), 2, gflops=9.0),
+        row(GemmShape(1000, 1, 1024), 3),
+        row(GemmShape(64, 64, 64), 4, threads=2),
+    ]
+    question = GemmShape(m, k, n)
+    answers = {
+        table(*order).lookup("cortex-a57", question, _DEFAULT)
+        for order in (rows, rows[::-1], rows[2:] + rows[:2])
+    }
+    assert len(answers) == 1
+
+
+def test_two_rows_of_one_key_are_refused():
+    with pytest.raises(ValueError, match="one row per key"):
+        table(row(GemmShape(64, 64, 64), 1), row(GemmShape(64, 64, 64), 2))
+
+
+@pytest.mark.parametrize("name", board_names())
+def test_the_analytic_default_fits_the_caches(name):
+    board = load_board(name)
+    found = analytic_method(board, 8, 8)
+    assert found.kc * 8 * 4 <= board.l1d_bytes
+    assert found.mc * found.kc * 4 <= (board.l2_bytes or 8 * board.l1d_bytes)
+    assert found.mc % 8 == found.nc % 8 == 0
