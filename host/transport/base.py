@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from edgekit.host.errors import UnreachableError
+
 OnBytes = Callable[[int], None]  # bytes sent or received since the last call
 OnLine = Callable[[str], None]  # a line of standard error, as it arrives
 
@@ -17,6 +19,13 @@ class Completed:
     exit_code: int
     stdout: bytes
     stderr: bytes
+
+
+class LinkLostError(UnreachableError):
+    """The link was cut while a command ran, which may have had its effect and may still run.
+
+    The next call connects anew. Whoever knows that the command may run twice can repeat it.
+    """
 
 
 class Transport(Protocol):

@@ -11,7 +11,6 @@ import select
 import signal
 import socket
 import sys
-import termios
 import threading
 import time
 from collections.abc import Iterator
@@ -34,7 +33,9 @@ class Faults:
     noise: float = 0.0  # a kernel message after this byte, towards the host
     seven_bits: bool = False
     bytes_per_second: float = 0.0  # 0: as fast as it goes
-    cut_after: list[int] = field(default_factory=list)  # bytes towards the board, each from the last
+    cut_after: list[int] = field(
+        default_factory=list
+    )  # bytes towards the board, each from the last
     deaf: bool = False  # nothing comes back any more
 
 

@@ -1,0 +1,109 @@
+"""A serial port, a pty or a socket that stands for one: bytes in, bytes out."""
+
+from __future__ import annotations
+
+import select
+import time
+from dataclasses import dataclass, field
+
+import serial
+
+from edgekit.host.errors import InputError, UnreachableError
+
+_MOST = 1 << 16
+_WRITE_SECONDS = 10.0  # a line that takes nothing for so long is stuck
+_POLL_SECONDS = 0.01
+_ADVICE = {
+    "Permission denied": "join the group that owns it (often dialout) and log in anew",
+    "No such file": "plug the adapter in, or name another: ls /dev/ttyUSB* /dev/ttyACM*",
+    "Connection refused": "start what listens there: edgekit board up",
+    "exclusively lock": "close the other program that uses it",
+}
+
+
+class LineLostError(Exception):
+    """The port went away or does not take bytes any more; the message says which."""
+
+
+@dataclass(frozen=True)
+class SerialTarget:
+    """A board's console.
+
+    `url` is what pyserial opens: /dev/ttyUSB0, socket://127.0.0.1:4000, a pty. `password` is None
+    where none is asked for.
+    """
+
+    board: str
+    url: str
+    baud: int = 115200
+    user: str = "root"
+    password: str | None = field(default=None, repr=False)
+
+
+class Line:
+    """An open port, ours alone. Raises UnreachableError when it cannot be opened."""
+
+    def __init__(self, target: SerialTarget) -> None:
+        try:
+            self._port = serial.serial_for_url(
+                target.url,
+                baudrate=target.baud,
+                timeout=0,
+                write_timeout=_WRITE_SECONDS,
+                exclusive=True,
+            )
+        except ValueError as error:
+            raise InputError(
+                f"board '{target.board}': expected a serial port such as /dev/ttyUSB0 or "
+                f"socket://127.0.0.1:4000, found '{target.url}' ({error})"
+            ) from None
+        except OSError as error:
+            raise UnreachableError(
+                f"board '{target.board}': expected to open {target.url}, found: "
+                f"{_reason(error)}; {_advice(str(error))}"
+            ) from None
+        try:
+            self._descriptor: int | None = self._port.fileno()
+        except OSError:  # such as rfc2217://, which has none
+            self._descriptor = None
+
+    def fileno(self) -> int | None:
+        """For select; None where there is nothing to wait on."""
+        return self._descriptor
+
+    def read(self, seconds: float) -> bytes:
+        """What has arrived, at once if there is something; b"" after `seconds`."""
+        end = time.monotonic() + seconds
+        try:
+            while True:
+                left = end - time.monotonic()
+                if self._descriptor is not None:
+                    select.select([self._descriptor], [], [], max(0.0, left))
+                data: bytes = self._port.read(_MOST)
+                if data or left <= 0:
+                    return data
+                time.sleep(min(_POLL_SECONDS, left) if self._descriptor is None else 0)
+        except (OSError, ValueError, TypeError) as error:  # pyserial's answers to a closed port
+            raise LineLostError(_reason(error)) from None
+
+    def write(self, data: bytes) -> None:
+        """Returns when the system has taken all of `data`."""
+        try:
+            self._port.write(data)
+        except (OSError, ValueError, TypeError) as error:
+            raise LineLostError(_reason(error)) from None
+
+    def close(self) -> None:
+        """Closes the port."""
+        self._port.close()
+
+
+def _reason(error: Exception) -> str:
+    """The last part of pyserial's nested texts."""
+    text = getattr(error, "strerror", None) or str(error)
+    return " ".join(str(text).split())
+
+
+def _advice(text: str) -> str:
+    found = (advice for part, advice in _ADVICE.items() if part in text)
+    return next(found, "check the cable and the name of the port")

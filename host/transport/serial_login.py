@@ -1,0 +1,236 @@
+"""From a console that may show anything to our program running behind its shell."""
+
+from __future__ import annotations
+
+import binascii
+import functools
+import importlib.resources
+import json
+import re
+import secrets
+import time
+import zlib
+
+from edgekit.device.frames import HANGUP
+from edgekit.host.errors import AuthenticationError, IncompatibleError, UnreachableError
+from edgekit.host.transport.serial_line import Line, SerialTarget
+
+_QUIET = 0.3  # seconds without a byte, after which the console has said what it has to say
+_ANSWER = 3.0  # for an answer to Enter
+_SLOW = 12.0  # for one that the board has to work for: a login, a start of Python
+_LOGINS = 3  # more might lock the account
+_PIECE = 450  # bytes; as base64 in one line it stays below every line limit
+
+_KERNEL = rb"\[ *\d+\.\d+\]"  # begins a kernel message, which may follow a prompt
+_END = rb" *(?:\x1b\[[0-9;?]*[a-zA-Z] *)*(?:$|[\r\n]|" + _KERNEL + rb")"
+_LOGIN = re.compile(rb"(?<!Last )[Ll]ogin:" + _END)
+_PASSWORD = re.compile(rb"[Pp]assword:" + _END)
+_REFUSED = re.compile(rb"[Ll]ogin incorrect|[Pp]ermission denied|[Aa]uthentication failure")
+_PROMPT = re.compile(rb"[#$%>]" + _END)
+
+_MODULES = ("frames", "messages", "console_agent")
+
+# Takes the pieces of the program, each checked, and starts it. Short: it is typed into a shell,
+# and some shells take no more than 1023 characters.
+_RECEIVER = """\
+import json,os,select,sys,termios,tty,types,zlib
+from binascii import a2b_base64
+old=termios.tcgetattr(0)
+parts=[]
+rest=b""
+try:
+ tty.setraw(0)
+ while 1:
+  os.write(1,b"\\n%(tag)s=%%d;\\n"%%len(parts))
+  if len(parts)==%(count)d:break
+  more=1
+  while more:
+   if not select.select([0],[],[],9)[0]:sys.exit()
+   rest+=os.read(0,9999)
+   *lines,rest=rest.split(b"\\n")
+   for line in filter(None,lines):
+    more=0
+    try:
+     number,crc,data=line.split(b":")
+     data=a2b_base64(data)
+     if int(number)==len(parts) and int(crc)==zlib.crc32(data):parts.append(data)
+    except ValueError:pass
+ for name,text in json.loads(zlib.decompress(b"".join(parts))):
+  m=types.ModuleType(name)
+  sys.modules[name]=m
+  exec(compile(text,name,"exec"),m.__dict__)
+ m.serve(%(root)r,%(session)d)
+finally:termios.tcsetattr(0,termios.TCSANOW,old)
+"""
+
+
+class Console:
+    """What stands behind the line: a login, then a shell. All waiting ends at `end`.
+
+    Raises UnreachableError, saying what was waited for, and AuthenticationError.
+    """
+
+    def __init__(self, line: Line, target: SerialTarget, end: float) -> None:
+        self._line = line
+        self._target = target
+        self._end = end
+        self._seen = b""  # the last that came, for messages
+        self._logins = 0
+        self._logged_in = False  # by us
+
+    def reach_shell(self) -> None:
+        """Types Enter, user name and password until a shell answers."""
+        while True:
+            self._check_time("a login or shell prompt")
+            self._line.write(b"\r")
+            seen = self._listen_for_prompt(_ANSWER, _LOGIN, _PROMPT)
+            if _LOGIN.search(seen):
+                self._log_in()
+            elif not seen.strip():
+                self._line.write(HANGUP)  # perhaps our program, of a session that was cut
+            elif self._is_shell():
+                return
+            else:
+                self._line.write(b"\x03")  # perhaps a line that was begun
+
+    def find_python(self) -> str:
+        """The path of a Python 3.9 or newer. Raises IncompatibleError."""
+        names = " ".join(f"python3{v}" for v in ("", ".13", ".12", ".11", ".10", ".9"))
+        test = "import sys; sys.exit(sys.version_info < (3, 9))"
+        found = self._ask(
+            f"for p in {names} -; do $p -ISc '{test}' 2>/dev/null && break; done; "
+            'v="$(command -v $p || python3 -V 2>&1)"'
+        )
+        if not found.startswith("/"):
+            raise IncompatibleError(
+                f"board '{self._target.board}': expected Python 3.9 or newer, found: "
+                f"{found or 'none'}; install python3 on the board"
+            )
+        return found
+
+    def start_agent(self, python: str, root: str, session: int) -> None:
+        """Sends our program piece by piece and starts it; the line then speaks frames."""
+        pieces = _pieces()
+        while True:
+            self._check_time("Python to start")
+            tag = secrets.token_hex(4)
+            values = {"tag": tag, "count": len(pieces), "root": root, "session": session}
+            packed = zlib.compress((_RECEIVER % values).encode(), 9)
+            coded = binascii.b2a_base64(packed, newline=False).decode()
+            run = f'import zlib,base64;exec(zlib.decompress(base64.b64decode("{coded}")))'
+            # The last command tells at once of a start that failed. printf makes the word, so
+            # that the echo of what is typed is not taken for it.
+            end = f"printf '%s-ended;\\n' {tag}"
+            self._line.write(f"{python} -ISc '{run}'; {end}\r".encode())
+            if self._send_pieces(pieces, tag.encode()):
+                return
+            self._line.write(b"\x03\r")
+            self._listen_for_prompt(_ANSWER, _PROMPT)
+
+    def leave(self) -> None:
+        """Ends our program and logs out if we logged in; the console is as it was."""
+        self._line.write(2 * HANGUP)  # twice: one may be damaged
+        self._listen_for_prompt(_ANSWER, _PROMPT)
+        if self._logged_in:
+            self._line.write(b"exit\r")
+
+    def _send_pieces(self, pieces: list[bytes], tag: bytes) -> bool:
+        """Whether the receiver has all; False if it did not start or ended."""
+        counts = re.compile(rb"%s=(\d+);|%s-(ended);" % (tag, tag))
+        seen = self._listen(_SLOW, counts)
+        while (found := counts.findall(seen)) and not found[-1][1]:
+            number = int(found[-1][0])
+            if number == len(pieces):
+                return True
+            data = pieces[number]
+            coded = binascii.b2a_base64(data, newline=False)
+            # The first newline ends what a damaged piece left behind.
+            self._line.write(b"\n%d:%d:%s\n" % (number, zlib.crc32(data), coded))
+            fresh = self._listen(_ANSWER, counts)
+            seen = fresh if counts.search(fresh) else seen
+            self._check_time("our program to arrive")
+        return False
+
+    def _log_in(self) -> None:
+        user = self._target.user
+        self._logins += 1
+        self._line.write(user.encode() + b"\r")
+        seen = self._listen_for_prompt(_SLOW, _PASSWORD, _REFUSED, _PROMPT)
+        if _PASSWORD.search(seen):
+            if self._target.password is None:
+                self._line.write(b"\r")
+                raise AuthenticationError(
+                    f"board '{self._target.board}': expected user '{user}' to need no password, "
+                    "found that the console asks for one; give it with EDGEKIT_PASSWORD"
+                )
+            self._line.write(self._target.password.encode() + b"\r")
+            seen = self._listen_for_prompt(_SLOW, _REFUSED, _PROMPT, _LOGIN)
+        found = _REFUSED.search(seen)
+        if found or self._logins == _LOGINS:
+            text = found[0].decode() if found else "the login prompt again"
+            raise AuthenticationError(
+                f"board '{self._target.board}': expected the console to let user '{user}' in, "
+                f"found: {text}; check the user and EDGEKIT_PASSWORD"
+            )
+        self._logged_in = not _LOGIN.search(seen)
+
+    def _is_shell(self) -> bool:
+        tag = secrets.token_hex(4)
+        self._line.write(f"printf '%s-shell;\\n' {tag}\r".encode())
+        answer = re.compile(rf"{tag}-shell;".encode())
+        return bool(answer.search(self._listen(_ANSWER, answer)))
+
+    def _ask(self, command: str) -> str:
+        """What `command` leaves in the variable v; printed twice, which shows any damage."""
+        while True:
+            self._check_time("an answer from the shell")
+            tag = secrets.token_hex(4)
+            self._line.write(f'{command}; printf \'%s(%s)%s;\\n\' {tag} "$v" "$v"\r'.encode())
+            answer = re.compile(rf"{tag}\((.*?)\)\1;".encode(), re.DOTALL)
+            if found := answer.search(self._listen(_SLOW, answer)):
+                return " ".join(found[1].decode("utf-8", "replace").split())
+            self._line.write(b"\x03\r")
+
+    def _listen(self, seconds: float, wanted: re.Pattern[bytes]) -> bytes:
+        """What comes until `wanted` is in it; at most for `seconds`."""
+        end = min(time.monotonic() + seconds, self._end)
+        seen = b""
+        while not wanted.search(seen) and (left := end - time.monotonic()) > 0:
+            seen += self._line.read(left)
+        self._seen = seen or self._seen
+        return seen
+
+    def _listen_for_prompt(self, seconds: float, *wanted: re.Pattern[bytes]) -> bytes:
+        """What comes until one of `wanted` is in it and the console is quiet."""
+        end = min(time.monotonic() + seconds, self._end)
+        seen = b""
+        while (left := end - time.monotonic()) > 0:
+            data = self._line.read(min(left, _QUIET))
+            seen += data
+            if not data and any(pattern.search(seen) for pattern in wanted):
+                break
+        self._seen = seen or self._seen
+        return seen
+
+    def _check_time(self, waited: str) -> None:
+        if time.monotonic() < self._end:
+            return
+        lines = self._seen.decode("utf-8", "replace").split("\n")
+        last = next((text.strip() for text in reversed(lines) if text.strip()), "")
+        raise UnreachableError(
+            f"board '{self._target.board}': expected {waited} on {self._target.url} at "
+            f"{self._target.baud} baud, found {f'{last[-80:]!r}' if last else 'silence'}; "
+            "check the cable, the baud rate and that the board is on"
+        )
+
+
+@functools.cache
+def _pieces() -> list[bytes]:
+    """The program's modules, packed and cut."""
+    package = importlib.resources.files("edgekit.device")
+    modules = [("edgekit", ""), ("edgekit.device", "")]
+    modules += [
+        (f"edgekit.device.{name}", (package / f"{name}.py").read_text()) for name in _MODULES
+    ]
+    packed = zlib.compress(json.dumps(modules).encode(), 9)
+    return [packed[start : start + _PIECE] for start in range(0, len(packed), _PIECE)]

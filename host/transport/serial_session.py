@@ -1,0 +1,135 @@
+"""A conversation with our program on the board: requests out, answers in, over a damaged line."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from typing import Any
+
+from edgekit.device import messages
+from edgekit.device.console_agent import SILENCE_SECONDS
+from edgekit.device.messages import BrokenStreamError, Channel, Message
+from edgekit.host.transport.serial_line import Line, LineLostError, SerialTarget
+from edgekit.host.transport.serial_login import Console
+
+LOST_SECONDS = 15.0  # without one good frame while we wait for one
+IDLE_SECONDS = SILENCE_SECONDS - 10.0  # after which the board may have given up on us
+_PING_SECONDS = 5.0
+_PING_IDLE = 2.0
+_POLL_SECONDS = 0.5  # how long `cancel` may stay unseen
+
+
+class RefusedError(Exception):
+    """The board could not do what was asked; the message is what it found."""
+
+
+class LateError(Exception):
+    """The time of the call is over."""
+
+
+class CancelledError(Exception):
+    """Another thread wants the line."""
+
+
+class Session:
+    """Opens the line, logs in and starts our program, all before `end`.
+
+    Raises what Line and Console raise, RefusedError if `root` cannot be made, and, as all
+    methods that wait, LineLostError and LateError.
+    """
+
+    def __init__(self, target: SerialTarget, root: str, end: float) -> None:
+        self._cancelled = False
+        self._line = Line(target)
+        self._console = Console(self._line, target, end)
+        try:
+            self._console.reach_shell()
+            self.python = self._console.find_python()
+            session = secrets.randbits(32)
+            self._console.start_agent(self.python, root, session)
+            self._channel = Channel(session, time.monotonic(), caller=True)
+            self._arrived: list[Message] = []
+            self._spoke_at = 0.0
+            self.send(messages.PING)
+            self.expect(messages.READY, end)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long the board was not heard."""
+        return time.monotonic() - self._channel.link.heard_at
+
+    @property
+    def resent_frames(self) -> int:
+        """How much the line damaged."""
+        return self._channel.link.resent
+
+    def send(self, kind: bytes, payload: bytes = b"", document: Any = None) -> None:
+        """Queues a message; `document` goes as JSON."""
+        self._channel.send(kind, payload, document)
+
+    def check(self, end: float) -> None:
+        """Finds out whether the board is still there, if it was not heard for a while."""
+        if self.idle_seconds > IDLE_SECONDS:
+            raise LineLostError("our program has ended by itself")
+        if self.idle_seconds > _PING_IDLE:
+            self.send(messages.PING)
+            self.drain(0, min(end, time.monotonic() + _PING_SECONDS))
+
+    def next(self, end: float) -> Message:
+        """The next message of the board, which may be a refusal."""
+        while not self._arrived:
+            self._turn(end)
+        return self._arrived.pop(0)
+
+    def expect(self, kind: bytes, end: float) -> Message:
+        """The next message, which is to be of `kind`. Raises RefusedError if it is a refusal."""
+        message = self.next(end)
+        if message.kind == messages.FAILED:
+            raise RefusedError(message.document()["found"])
+        if message.kind != kind:
+            raise LineLostError(f"an answer out of order ({message.kind!r})")
+        return message
+
+    def drain(self, below: int, end: float) -> None:
+        """Waits until no more than `below` bytes are on their way. Raises RefusedError."""
+        while self._channel.link.backlog > below:
+            self._turn(end)
+            if self._arrived and self._arrived[0].kind == messages.FAILED:
+                self.expect(messages.FAILED, end)
+
+    def cancel(self) -> None:
+        """Makes a call of another thread that waits here raise CancelledError soon."""
+        self._cancelled = True
+
+    def close(self) -> None:
+        """Leaves the console as it was found."""
+        with contextlib.suppress(LineLostError):
+            self._console.leave()
+        self._line.close()
+
+    def _turn(self, end: float) -> None:
+        """Writes what is to be written and waits a little for what comes."""
+        now = time.monotonic()
+        link = self._channel.link
+        if self._cancelled:
+            raise CancelledError("the connection was closed meanwhile")
+        if now >= end:
+            raise LateError
+        if now - link.heard_at > LOST_SECONDS:
+            raise LineLostError(f"no answer for {LOST_SECONDS:g} s")
+        if now - max(link.heard_at, self._spoke_at) > _PING_SECONDS:
+            self.send(messages.PING)  # shows both sides that the other is there
+        for frame in link.output(now):
+            self._line.write(frame)
+            self._spoke_at = time.monotonic()
+        wake = link.wake_at()
+        patience = min(end, now + _POLL_SECONDS, end if wake is None else wake)
+        data = self._line.read(max(0.0, patience - time.monotonic()))
+        try:
+            self._arrived += self._channel.receive(data, time.monotonic())
+        except BrokenStreamError as error:
+            raise LineLostError(str(error)) from None
