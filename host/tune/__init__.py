@@ -1,0 +1,1 @@
+"""Measuring methods on boards, and the history of what was measured."""

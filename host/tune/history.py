@@ -1,0 +1,174 @@
+"""Every measured product, in one SQLite file under the user's data folder.
+
+SQLite's journal makes each `add` whole or nothing, also when the process or the machine dies, and
+lets several tuners write at once. The schema has a version; older files are migrated on opening.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit.host.errors import InputError
+from edgekit.host.paths import data_folder
+from edgekit.kb.features import GemmShape
+from edgekit.kb.measurement import Measurement
+from edgekit.kb.method import Method
+
+_VERSION = 1
+_WAIT_SECONDS = 30  # for another writer
+_MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE gemm (
+        id INTEGER PRIMARY KEY,
+        board TEXT NOT NULL, platform TEXT NOT NULL, dtype TEXT NOT NULL,
+        threads INTEGER NOT NULL,
+        m INTEGER NOT NULL, k INTEGER NOT NULL, n INTEGER NOT NULL,
+        mc INTEGER NOT NULL, kc INTEGER NOT NULL, nc INTEGER NOT NULL,
+        pack_a INTEGER NOT NULL, pack_b INTEGER NOT NULL,
+        mr INTEGER NOT NULL, nr INTEGER NOT NULL,
+        seconds REAL NOT NULL, default_seconds REAL NOT NULL, spread REAL NOT NULL,
+        "when" TEXT NOT NULL, kit_version TEXT NOT NULL, source TEXT NOT NULL
+    );
+    CREATE INDEX gemm_product ON gemm (platform, dtype, threads, m, k, n);
+    """,
+)
+_COLUMNS = (
+    "board", "platform", "dtype", "threads", "m", "k", "n", "mc", "kc", "nc", "pack_a", "pack_b",
+    "mr", "nr", "seconds", "default_seconds", "spread", "when", "kit_version", "source",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Read:
+    """Measurements of a history, and how many rows were skipped because they cannot be true."""
+
+    measurements: list[Measurement]
+    skipped: int
+
+
+class History:
+    """The history in `path` (made on first use). Close it, or use it as a context manager."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or data_folder() / "history.sqlite"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._errors():
+            self._db = sqlite3.connect(self.path, timeout=_WAIT_SECONDS, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._migrate()
+
+    def __enter__(self) -> History:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._db.close()
+
+    def add(self, measurements: Iterable[Measurement]) -> int:
+        """Stores all of them or none; the number stored."""
+        rows = [_row(m) for m in measurements]
+        names = ", ".join(f'"{c}"' for c in _COLUMNS)
+        marks = ", ".join("?" * len(_COLUMNS))
+        with self._transaction():
+            self._db.executemany(f"INSERT INTO gemm ({names}) VALUES ({marks})", rows)
+        return len(rows)
+
+    def read(self, platform: str | None = None) -> Read:
+        """All measurements, or those of one platform, in the order they came."""
+        names = ", ".join(f'"{c}"' for c in _COLUMNS)
+        where, values = ("WHERE platform = ?", (platform,)) if platform else ("", ())
+        found: list[Measurement] = []
+        skipped = 0
+        with self._errors():
+            rows = self._db.execute(f"SELECT {names} FROM gemm {where} ORDER BY id", values)
+            for row in rows:
+                try:
+                    found.append(_measurement(row))
+                except (TypeError, ValueError):
+                    skipped += 1
+        return Read(found, skipped)
+
+    def _migrate(self) -> None:
+        with self._transaction():
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version > _VERSION:
+                raise InputError(
+                    f"{self.path}: expected a history of version {_VERSION} or older, found "
+                    f"{version}; update edgekit, or move the file away"
+                )
+            for step in _MIGRATIONS[version:]:
+                for statement in filter(str.strip, step.split(";")):
+                    self._db.execute(statement)
+            self._db.execute(f"PRAGMA user_version = {_VERSION}")
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._errors():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise InputError(
+                f"{self.path}: expected a history that can be read and written, found: {error}; "
+                "move the file away to start a new one"
+            ) from None
+
+
+def _row(m: Measurement) -> tuple[object, ...]:
+    s, w = m.shape, m.method
+    return (
+        m.board, m.platform, m.dtype, m.threads, s.m, s.k, s.n, w.mc, w.kc, w.nc,
+        int(w.pack_a), int(w.pack_b), w.mr, w.nr, m.seconds, m.default_seconds, m.spread,
+        m.when, m.kit_version, m.source,
+    )  # fmt: skip
+
+
+def _measurement(row: tuple[object, ...]) -> Measurement:
+    v = dict(zip(_COLUMNS, row, strict=True))
+
+    def whole(name: str) -> int:
+        value = v[name]
+        if not isinstance(value, int):
+            raise ValueError(f"expected a whole number for {name}, found {value!r}")
+        return value
+
+    def real(name: str) -> float:
+        value = v[name]
+        if not isinstance(value, int | float):
+            raise ValueError(f"expected a number for {name}, found {value!r}")
+        return float(value)
+
+    method = Method(
+        whole("mc"), whole("kc"), whole("nc"), bool(whole("pack_a")), bool(whole("pack_b")),
+        whole("mr"), whole("nr"),
+    )  # fmt: skip
+    return Measurement(
+        board=str(v["board"]),
+        platform=str(v["platform"]),
+        dtype=str(v["dtype"]),
+        threads=whole("threads"),
+        shape=GemmShape(whole("m"), whole("k"), whole("n")),
+        method=method,
+        seconds=real("seconds"),
+        default_seconds=real("default_seconds"),
+        spread=real("spread"),
+        when=str(v["when"]),
+        kit_version=str(v["kit_version"]),
+        source=str(v["source"]),
+    )
