@@ -71,12 +71,10 @@ static void *worker(void *arg) {
         }
         pthread_mutex_lock(&p->lock);
         p->sleepers++;
-        for (;;) {
-            uint64_t s = atomic_load_explicit(&p->state, memory_order_acquire);
-            if (p->stop || ((s & OPEN) && (uint32_t)(s >> 32) != seen))
-                break;
+        /* Woken, it spins again even if this job is over: the next one follows at once. */
+        uint64_t s = atomic_load_explicit(&p->state, memory_order_acquire);
+        if (!p->stop && !((s & OPEN) && (uint32_t)(s >> 32) != seen))
             pthread_cond_wait(&p->wake, &p->lock);
-        }
         p->sleepers--;
         int stop = p->stop;
         pthread_mutex_unlock(&p->lock);
