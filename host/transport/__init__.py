@@ -1,7 +1,15 @@
 """Ways to reach a board; all the rest of edgekit knows only `Transport`."""
 
-from edgekit.host.transport.base import Completed, OnBytes, OnLine, Transport
+from edgekit.host.transport.base import Completed, LinkLostError, OnBytes, OnLine, Transport
 from edgekit.host.transport.beneath import Beneath
 from edgekit.host.transport.local import LocalTransport
 
-__all__ = ["Beneath", "Completed", "LocalTransport", "OnBytes", "OnLine", "Transport"]
+__all__ = [
+    "Beneath",
+    "Completed",
+    "LinkLostError",
+    "LocalTransport",
+    "OnBytes",
+    "OnLine",
+    "Transport",
+]

@@ -1,0 +1,302 @@
+"""A board over SSH: commands in sessions of their own, files over SFTP, nothing left listening.
+
+What can be repeated is: files are sent and fetched on from where a cut link left off, over a new
+login, until the deadline. A command is repeated only while it cannot have begun; once the board
+was asked to run it, a cut link is a LinkLostError and its caller, who knows what the command does,
+decides. Calls come from one thread at a time; `close` may come from any and ends them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import paramiko
+from tenacity import RetryCallState, Retrying, retry_if_exception, wait_exponential, wait_random
+
+from edgekit.host.errors import IncompatibleError, TransferError, UnreachableError
+from edgekit.host.transport.base import Completed, LinkLostError, OnBytes, OnLine
+from edgekit.host.transport.sftp import Sftp, SftpEndedError, SftpError
+from edgekit.host.transport.ssh_command import (
+    LateError,
+    NoStatusError,
+    NotStartedError,
+    RemoteCommand,
+    find_python_line,
+    kill_line,
+    prefix_hash,
+    start_line,
+)
+from edgekit.host.transport.ssh_config import SshTarget
+from edgekit.host.transport.ssh_files import Download, Progress, Upload
+from edgekit.host.transport.ssh_link import Deadline, Link, closed_after, fetch_host_key, open_link
+
+__all__ = ["SshTarget", "SshTransport", "fetch_host_key"]
+
+_T = TypeVar("_T")
+
+_CONNECT_SECONDS = 30.0
+_STALL_SECONDS = 20.0  # without an answer, a transfer's link is taken for cut
+_PATIENCE_SECONDS = 60.0  # of reconnecting without a byte getting through
+_GRACE_SECONDS = 3.0  # to end a command that is late
+
+
+class SshTransport:
+    """Implements Transport below `root`, a folder in the home directory of the board's user."""
+
+    def __init__(
+        self,
+        target: SshTarget,
+        root: str = "~/.edgekit",
+        connect_seconds: float = _CONNECT_SECONDS,
+    ) -> None:
+        self._target = target
+        self._root = root
+        self._sftp_root = root.removeprefix("~/")  # SFTP starts in the home directory
+        self._connect_seconds = connect_seconds
+        self._link: Link | None = None
+        self._sftp: Sftp | None = None
+        self._python: str | None = None
+        self._running: RemoteCommand | None = None
+        self._closed = False
+
+    @property
+    def board(self) -> str:
+        return self._target.board
+
+    @property
+    def python(self) -> str:
+        if self._python is None:
+            self._call("looking for Python", self._connect_seconds, lambda *_: None)
+        assert self._python is not None
+        return self._python
+
+    def run(
+        self, command: Sequence[str], *, deadline: float, on_line: OnLine | None = None
+    ) -> Completed:
+        end = Deadline(deadline)
+        name = f"running '{command[-1]}'"
+        # Up to here nothing was asked of the board, so a cut link is no harm.
+        link, channel = self._call(name, deadline, lambda link, _: (link, _channel(link)))
+        with self._guarded(name, end, _GRACE_SECONDS):
+            return self._run(link, channel, command, end, on_line)
+
+    def put(
+        self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
+    ) -> None:
+        progress = Progress(on_bytes)
+        upload = Upload(self._sftp_root, path, data, progress)
+
+        def attempt(link: Link, end: Deadline) -> None:
+            def hashed(found: str, size: int) -> str | None:
+                return self._prefix_hash(link, end, found, size)
+
+            with self._session(link) as sftp:
+                upload.attempt(sftp, hashed)
+
+        self._transfer(f"sending {path!r}", path, deadline, progress, attempt)
+
+    def get(self, path: str, *, deadline: float, on_bytes: OnBytes | None = None) -> bytes:
+        progress = Progress(on_bytes)
+        download = Download(self._sftp_root, path, progress)
+
+        def attempt(link: Link, _: Deadline) -> None:
+            with self._session(link) as sftp:
+                download.attempt(sftp)
+
+        self._transfer(f"fetching {path!r}", path, deadline, progress, attempt)
+        return bytes(download.data)
+
+    def remove(self, path: str, *, deadline: float) -> None:
+        command = ["rm", "-rf", "--", path]
+        done = self._call(
+            f"removing {path!r}",
+            deadline,
+            lambda link, end: self._run(link, _channel(link), command, end, None),
+        )
+        if done.exit_code != 0:
+            raise TransferError(
+                f"board '{self.board}': {path}: expected to remove it, found: "
+                f"{done.stderr.decode('utf-8', 'replace').strip()}; remove it there by hand"
+            )
+
+    def close(self) -> None:
+        """Ends the connection, and the command that runs."""
+        self._closed = True
+        link, running = self._link, self._running
+        if link is not None and running is not None:
+            self._kill(link, running.group)
+        self._drop()
+
+    def _call(
+        self,
+        doing: str,
+        seconds: float,
+        act: Callable[[Link, Deadline], _T],
+        progress: Progress | None = None,
+    ) -> _T:
+        """Does what may be done twice, over new links as old ones are cut."""
+        end = Deadline(seconds)
+        watched = progress or Progress(None)
+        self._closed = False
+
+        def is_cut(error: BaseException) -> bool:
+            return isinstance(error, LinkLostError) and not self._closed
+
+        def is_enough(_: RetryCallState) -> bool:
+            return not end.left or time.monotonic() - watched.changed > _PATIENCE_SECONDS
+
+        def attempt() -> _T:
+            with self._guarded(doing, end):
+                return act(self._connected(end), end)
+
+        return Retrying(
+            retry=retry_if_exception(is_cut),
+            stop=is_enough,
+            wait=wait_exponential(multiplier=0.05, max=2) + wait_random(0, 0.1),
+            reraise=True,
+        )(attempt)
+
+    def _transfer(
+        self,
+        doing: str,
+        path: str,
+        seconds: float,
+        progress: Progress,
+        act: Callable[[Link, Deadline], None],
+    ) -> None:
+        try:
+            self._call(doing, seconds, act, progress)
+        except SftpError as error:
+            raise TransferError(
+                f"board '{self.board}': {path}: expected to read or write it, found: {error}; "
+                "see that it is there, or that there is space, and try again"
+            ) from None
+
+    @contextlib.contextmanager
+    def _guarded(self, doing: str, end: Deadline, grace: float = 0) -> Iterator[None]:
+        """Ends what blocks at the deadline, and says what was being done."""
+        try:
+            with closed_after(end.left + grace, self._drop):
+                yield
+        except (
+            paramiko.SSHException,
+            EOFError,
+            OSError,
+            SftpEndedError,
+            NoStatusError,
+        ) as error:
+            self._drop()
+            if not end.left:
+                raise UnreachableError(
+                    f"board '{self.board}': expected an answer within {end.seconds:g} s while "
+                    f"{doing}, found none; check power, cable and network"
+                ) from None
+            raise LinkLostError(
+                f"board '{self.board}': expected an answer while {doing}, found the link cut "
+                f"({str(error) or type(error).__name__}); check power, cable and network"
+            ) from None
+
+    def _connected(self, end: Deadline) -> Link:
+        """The link, or a new one. Once a board was there, its absence counts as a cut."""
+        if self._link is not None and self._link.is_up:
+            return self._link
+        self._drop()
+        try:
+            link = open_link(self._target, Deadline(min(self._connect_seconds, end.left)))
+        except UnreachableError as error:
+            if self._python is None:
+                raise
+            raise LinkLostError(str(error)) from None
+        self._link = link
+        if self._python is None:
+            self._python = self._find_python(link, end)
+        return link
+
+    def _find_python(self, link: Link, end: Deadline) -> str:
+        found = self._finish(link, _channel(link), find_python_line(self._root), end, None)
+        if found.exit_code != 0:
+            raise IncompatibleError(
+                f"board '{self.board}': expected Python 3.9 or newer, found none; "
+                "install it there, on Debian with: apt-get install python3-minimal"
+            )
+        return found.stdout.decode("utf-8", "surrogateescape").strip()
+
+    def _run(
+        self,
+        link: Link,
+        channel: Any,
+        command: Sequence[str],
+        end: Deadline,
+        on_line: OnLine | None,
+    ) -> Completed:
+        try:
+            return self._finish(link, channel, start_line(self._root, command), end, on_line)
+        except LateError:
+            raise UnreachableError(
+                f"board '{self.board}': expected '{command[-1]}' to end within {end.seconds:g} s, "
+                "found it still running; see what the board is doing, then try again"
+            ) from None
+        except NotStartedError as error:
+            raise UnreachableError(
+                f"board '{self.board}': expected to run {command[0]}, found: {error}"
+            ) from None
+
+    def _finish(
+        self, link: Link, channel: Any, line: str, end: Deadline, on_line: OnLine | None
+    ) -> Completed:
+        self._running = running = RemoteCommand(channel, on_line)
+        try:
+            channel.exec_command(line)
+            return running.finish(end.left)
+        except (LateError, KeyboardInterrupt):
+            self._kill(link, running.group)  # leaves no process behind
+            raise
+        finally:
+            self._running = None
+
+    def _kill(self, link: Link, group: int | None) -> None:
+        if group is None or not link.is_up:
+            return
+        with (
+            contextlib.suppress(paramiko.SSHException, EOFError, OSError),
+            closed_after(_GRACE_SECONDS, link.close),
+        ):
+            channel = _channel(link)
+            channel.exec_command(kill_line(group))
+            channel.recv_exit_status()
+            channel.close()
+
+    def _prefix_hash(self, link: Link, end: Deadline, path: str, size: int) -> str | None:
+        command = prefix_hash(self.python, path, size)
+        found = self._run(link, _channel(link), command, end, None)
+        return found.stdout.decode().strip() if found.exit_code == 0 else None
+
+    @contextlib.contextmanager
+    def _session(self, link: Link) -> Iterator[Sftp]:
+        """SFTP, kept for the next file unless something was left unanswered."""
+        try:
+            if self._sftp is None:
+                channel = _channel(link)
+                channel.settimeout(_STALL_SECONDS)
+                channel.invoke_subsystem("sftp")
+                self._sftp = Sftp(channel)
+            yield self._sftp
+        except SftpError:
+            raise
+        except BaseException:
+            sftp, self._sftp = self._sftp, None
+            if sftp is not None:
+                sftp.close()
+            raise
+
+    def _drop(self) -> None:
+        link, self._link, self._sftp = self._link, None, None
+        if link is not None:
+            link.close()
+
+
+def _channel(link: Link) -> Any:
+    return link.board.open_session(timeout=_STALL_SECONDS)

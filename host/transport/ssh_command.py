@@ -1,0 +1,202 @@
+"""One command in an SSH session: the line that starts it, its output, its end."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import threading
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from edgekit.host.transport.base import Completed, OnLine
+
+_MARK = b"edgekit-runs:"
+_NOT_EXECUTABLE, _NOT_FOUND = 126, 127
+_SIGNALS = range(129, 193)
+_TICK_SECONDS = 0.25
+_POLL_SECONDS = 0.01
+
+# The marks tell the process group, and where what login scripts may print ends. sh stays as the
+# parent because it can tell which signal ended a command, and its own remarks on that go nowhere.
+_MARKS = "echo edgekit-runs:$$; echo edgekit-runs:$$ >&2; "
+_START = (
+    'cd "$0" || exit 125; umask 077; ' + _MARKS + "exec 3>&2 2>/dev/null; "
+    '(exec "$@" 2>&3 3>&-); exit $?'
+)
+_FIND_PYTHON = (
+    'umask 077; mkdir -p "$0" && cd "$0" || exit 125; ' + _MARKS + ""
+    "for p in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9; do "
+    'p=$(command -v "$p") && '
+    '"$p" -I -S -c "import sys; sys.exit(sys.version_info < (3, 9))" 2>/dev/null && '
+    'echo "$p" && exit 0; done; exit 1'
+)
+_PREFIX_HASH = (
+    "import hashlib, sys\n"
+    "left, h = int(sys.argv[2]), hashlib.sha256()\n"
+    "with open(sys.argv[1], 'rb') as f:\n"
+    "    while left:\n"
+    "        b = f.read(min(left, 1 << 20))\n"
+    "        if not b: break\n"
+    "        h.update(b); left -= len(b)\n"
+    "print(h.hexdigest())\n"
+)
+
+
+class Channel(Protocol):
+    """What is used of a paramiko session."""
+
+    def exec_command(self, command: str) -> None: ...
+    def settimeout(self, timeout: float) -> None: ...
+    def recv(self, size: int) -> bytes: ...
+    def recv_stderr(self, size: int) -> bytes: ...
+    def exit_status_ready(self) -> bool: ...
+    def recv_exit_status(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class LateError(Exception):
+    """The command still ran at its deadline; `group` is its process group, if that is known."""
+
+    def __init__(self, group: int | None) -> None:
+        super().__init__("still running")
+        self.group = group
+
+
+class NoStatusError(Exception):
+    """The session ended without the command's exit code."""
+
+
+class NotStartedError(Exception):
+    """The board could not start the command; the message says why."""
+
+
+def start_line(root: str, command: Sequence[str]) -> str:
+    """What the board's login shell is to run, whichever shell that is."""
+    return _line(_START, root, command)
+
+
+def find_python_line(root: str) -> str:
+    """Makes the folder `root` and prints where Python 3.9 or newer is; exit code 1 if nowhere."""
+    return _line(_FIND_PYTHON, root, ())
+
+
+def kill_line(group: int) -> str:
+    return f"kill -KILL -{group}"
+
+
+def prefix_hash(python: str, path: str, size: int) -> list[str]:
+    """A command that prints the SHA-256 of the first `size` bytes of a file."""
+    return [python, "-I", "-S", "-c", _PREFIX_HASH, path, str(size)]
+
+
+class RemoteCommand:
+    """A started command; `group` is its process group once it is known."""
+
+    def __init__(self, channel: Channel, on_line: OnLine | None) -> None:
+        self._channel = channel
+        self._on_line = on_line
+        self._stdout = _Marked()
+        self._stderr = _Marked()
+        self._ended = threading.Event()
+
+    @property
+    def group(self) -> int | None:
+        return self._stdout.group or self._stderr.group
+
+    def finish(self, seconds: float) -> Completed:
+        """Waits for the end. LateError, NoStatusError, NotStartedError."""
+        end = time.monotonic() + seconds
+        self._channel.settimeout(_TICK_SECONDS)
+        reader = threading.Thread(target=self._read_errors, daemon=True)
+        reader.start()
+        try:
+            self._read_output(end)
+            while reader.is_alive() or not self._channel.exit_status_ready():
+                self._in_time(end)
+                reader.join(_POLL_SECONDS)
+            code = self._channel.recv_exit_status()
+        finally:
+            self._ended.set()
+            self._channel.close()
+            reader.join()
+        return self._completed(code)
+
+    def _completed(self, code: int) -> Completed:
+        if code < 0:
+            raise NoStatusError("no exit code")
+        stderr = bytes(self._stderr.content)
+        if self.group is None or code in (_NOT_EXECUTABLE, _NOT_FOUND):
+            raise NotStartedError(_reason(code, bytes(self._stderr.raw)))
+        if code in _SIGNALS:
+            code = 128 - code
+        return Completed(code, bytes(self._stdout.content), stderr)
+
+    def _in_time(self, end: float) -> None:
+        if time.monotonic() >= end:
+            raise LateError(self.group)
+
+    def _read_output(self, end: float) -> None:
+        while True:
+            self._in_time(end)
+            try:
+                data = self._channel.recv(1 << 17)
+            except TimeoutError:
+                continue
+            if not data:
+                return
+            self._stdout.add(data)
+
+    def _read_errors(self) -> None:
+        while not self._ended.is_set():
+            try:
+                data = self._channel.recv_stderr(1 << 17)
+            except TimeoutError:
+                continue
+            if not data:
+                break
+            for line in self._stderr.add(data):
+                self._tell(line)
+        if self._stderr.rest:
+            self._tell(bytes(self._stderr.rest))
+
+    def _tell(self, line: bytes) -> None:
+        if self._on_line is not None:
+            self._on_line(line.decode("utf-8", "replace"))
+
+
+class _Marked:
+    """A stream of which only what follows the mark counts."""
+
+    def __init__(self) -> None:
+        self.raw = bytearray()
+        self.content = bytearray()
+        self.rest = bytearray()  # the last line, not ended so far
+        self.group: int | None = None
+
+    def add(self, data: bytes) -> list[bytes]:
+        """Returns the lines that are whole now."""
+        if self.group is None:
+            self.raw += data
+            match = re.search(rb"^" + _MARK + rb"(\d+)\n", self.raw, re.MULTILINE)
+            if match is None:
+                return []
+            self.group = int(match[1])
+            data = bytes(self.raw[match.end() :])
+        self.content += data
+        self.rest += data
+        *lines, last = self.rest.split(b"\n")
+        self.rest = bytearray(last)
+        return [bytes(line) for line in lines]
+
+
+def _line(script: str, root: str, arguments: Sequence[str]) -> str:
+    folder = f'"$HOME"/{shlex.quote(root[2:])}' if root.startswith("~/") else shlex.quote(root)
+    return f"exec sh -c {shlex.quote(script)} {folder} {shlex.join(arguments)}"
+
+
+def _reason(code: int, stderr: bytes) -> str:
+    if code == _NOT_FOUND:
+        return "No such file or directory"
+    lines = stderr.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1][:200] if lines else f"exit code {code}"

@@ -1,0 +1,144 @@
+"""Keys: which host key a server must show, and which keys of ours it is offered."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import paramiko
+
+from edgekit.host.errors import AuthenticationError, InputError
+
+_RSA = ("rsa-sha2-512", "rsa-sha2-256")
+
+
+@dataclass(frozen=True)
+class HostKey:
+    """A public key of a server, as in known_hosts."""
+
+    type: str
+    blob: bytes
+
+    @property
+    def line(self) -> str:
+        return f"{self.type} {base64.b64encode(self.blob).decode()}"
+
+    @property
+    def fingerprint(self) -> str:
+        """As `ssh-keygen -l` shows it."""
+        digest = base64.b64encode(hashlib.sha256(self.blob).digest()).decode().rstrip("=")
+        return f"SHA256:{digest}"
+
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """Signature algorithms that prove the possession of this key."""
+        return _RSA if self.type == "ssh-rsa" else (self.type,)
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.fingerprint}"
+
+
+def parse_host_key(line: str, where: str) -> HostKey:
+    """`TYPE BASE64 [comment]`; InputError, with `where` it stands, for anything else."""
+    words = line.split()
+    try:
+        blob = base64.b64decode(words[1], validate=True)
+        length = int.from_bytes(blob[:4], "big")
+        if blob[4 : 4 + length] != words[0].encode():
+            raise ValueError
+    except (IndexError, ValueError, binascii.Error):
+        raise InputError(
+            f"{where}: expected a host key such as 'ssh-ed25519 AAAA...', found '{line[:60]}'; "
+            "pin the board again: edgekit board add"
+        ) from None
+    return HostKey(words[0], blob)
+
+
+def known_host_keys(name: str, host: str, port: int, files: Sequence[Path]) -> tuple[HostKey, ...]:
+    """The keys that known_hosts files hold for a host."""
+    found: list[HostKey] = []
+    for file in files:
+        if not file.is_file():
+            continue
+        entries = paramiko.HostKeys(str(file))
+        for known in (name, host):
+            label = known if port == 22 else f"[{known}]:{port}"
+            keys = entries.lookup(label) or {}
+            found += [HostKey(kind, key.asbytes()) for kind, key in keys.items()]
+    return tuple(dict.fromkeys(found))
+
+
+def fingerprint(line: str) -> str:
+    """The SHA256 fingerprint of a public key line."""
+    return parse_host_key(line, "host key").fingerprint
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A key of ours and its name for messages."""
+
+    label: str
+    key: paramiko.PKey
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Keys to offer, and what is to be said of those that cannot be."""
+
+    keys: tuple[Candidate, ...]
+    notes: tuple[str, ...]
+
+
+def candidates(identities: Sequence[Path], use_agent: bool) -> Candidates:
+    """Identity files first, each through the agent if it has a passphrase; then the agent's."""
+    held = list(_agent_keys())
+    keys: list[Candidate] = []
+    notes: list[str] = []
+    for path in identities:
+        public = _public_blob(path)
+        for candidate in held:
+            if public is not None and candidate.key.asbytes() == public:
+                keys.append(candidate)
+                break
+        else:
+            try:
+                keys.append(Candidate(str(path), _load(path)))
+            except AuthenticationError as error:
+                notes.append(str(error))
+    if use_agent:
+        keys += [candidate for candidate in held if candidate not in keys]
+    return Candidates(tuple(keys), tuple(notes))
+
+
+def _agent_keys() -> Iterator[Candidate]:
+    try:
+        for key in paramiko.Agent().get_keys():
+            yield Candidate(f"agent key {HostKey('', key.asbytes()).fingerprint}", key)
+    except (paramiko.SSHException, OSError):
+        return  # an agent that does not answer is as good as none
+
+
+def _public_blob(path: Path) -> bytes | None:
+    """Of IDENTITY.pub, by which OpenSSH too finds a key in the agent."""
+    try:
+        words = path.with_name(path.name + ".pub").read_text(encoding="utf-8").split()
+        return base64.b64decode(words[1])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _load(path: Path) -> paramiko.PKey:
+    try:
+        return paramiko.PKey.from_path(path)
+    except FileNotFoundError:
+        raise AuthenticationError(f"{path}: no such file") from None
+    except OSError as error:
+        raise AuthenticationError(f"{path}: {error.strerror}") from None
+    except (TypeError, paramiko.PasswordRequiredException):
+        raise AuthenticationError(f"{path}: has a passphrase; run: ssh-add {path}") from None
+    except Exception:  # cryptography, paramiko and binascii each have errors of their own here
+        raise AuthenticationError(f"{path}: not a private key") from None
