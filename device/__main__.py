@@ -7,9 +7,12 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NoReturn, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NoReturn, Optional
 
 from edgekit.device.errors import DeviceError, InputError
+
+if TYPE_CHECKING:
+    from edgekit.device.session import Session
 
 Document = Dict[str, Any]
 
@@ -30,7 +33,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
         run: Callable[[argparse.Namespace], Document] = options.run
         document, code = run(options), 0
     except DeviceError as error:
-        document, code = _error(error.kind, str(error)), error.exit_code
+        document, code = _error(error.kind, str(error), error.details), error.exit_code
     except KeyboardInterrupt:
         document, code = _error("interrupted", "interrupted"), 130
     except OSError as error:
@@ -44,8 +47,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
     return code
 
 
-def _error(kind: str, message: str) -> Document:
-    return {"error": {"kind": kind, "message": " ".join(message.split())}}
+def _error(kind: str, message: str, details: Optional[Dict[str, str]] = None) -> Document:
+    return {"error": {"kind": kind, "message": " ".join(message.split()), **(details or {})}}
 
 
 def _probe(options: argparse.Namespace) -> Document:
@@ -55,21 +58,71 @@ def _probe(options: argparse.Namespace) -> Document:
 
 
 def _plan(options: argparse.Namespace) -> Document:
+    """Everything a host asks before it sends files, in one answer: starting Python is slow."""
+    from edgekit.device.probe import probe
     from edgekit.device.release import plan
+    from edgekit.device.signing import trust
     from edgekit.device.store import Store
 
-    found = plan(Store(options.root), options.release, options.allow_downgrade)
-    return {"schema": "edgekit.plan/1", **asdict(found)}
+    store, session = Store(options.root), _session(options)
+    if session:
+        session.enter(options.take_over)
+    try:
+        found = plan(store, options.release, options.allow_downgrade)
+    except BaseException:
+        if session:
+            session.end()
+        raise
+    if session:
+        session.end() if found and found.unchanged else session.keep(options.release)
+    return {
+        "schema": "edgekit.plan/2",
+        "probe": asdict(probe(options.root)),
+        "trust": asdict(trust(store)),
+        "plan": found and asdict(found),
+    }
 
 
 def _apply(options: argparse.Namespace) -> Document:
     from edgekit.device.release import apply
+    from edgekit.device.session import alone
     from edgekit.device.store import Store
 
-    outcome = apply(
-        Store(options.root), options.release, _checker(options), _say, options.allow_downgrade
-    )
+    store = Store(options.root)
+    with alone(store, _session(options)):
+        outcome = apply(store, options.release, _checker(options), _say, options.allow_downgrade)
     return {"schema": "edgekit.apply/1", **asdict(outcome)}
+
+
+def _leave(options: argparse.Namespace) -> Document:
+    """The end of a deploy that goes no further; what it had begun to switch is undone."""
+    from edgekit.device.release import settle
+    from edgekit.device.store import Store
+
+    session = _session(options)
+    if session:
+        session.end()
+    settle(Store(options.root))
+    return {"schema": "edgekit.leave/1"}
+
+
+def _enroll(options: argparse.Namespace) -> Document:
+    from edgekit.device.signing import enroll, enroll_unsigned
+    from edgekit.device.store import Store
+
+    store = Store(options.root)
+    with store.lock():
+        found = enroll_unsigned(store) if options.unsigned else enroll(store, options.key)
+    return {"schema": "edgekit.enroll/1", **asdict(found)}
+
+
+def _session(options: argparse.Namespace) -> Optional[Session]:
+    from edgekit.device.session import Session
+    from edgekit.device.store import Store
+
+    if not options.session:
+        return None
+    return Session(Store(options.root), options.session, options.owner)
 
 
 def _activate(options: argparse.Namespace) -> Document:
@@ -223,6 +276,11 @@ def _parser() -> argparse.ArgumentParser:
     command("probe", _probe, "what this board is")
     command("status", _status, "what runs")
     command("rollback", _rollback, "swap the current and the previous release")
+    sub = command("enroll", _enroll, "say whose releases this board takes")
+    whose = sub.add_mutually_exclusive_group(required=True)
+    whose.add_argument("--key", help="trust this public key, as OpenSSH writes it")
+    whose.add_argument("--unsigned", action="store_true", help="take bundles with no signature")
+    _add_session(command("leave", _leave, "end a deploy before its time"))
     for name, run, what in (
         ("plan", _plan, "which files of a sent manifest are missing"),
         ("apply", _apply, "put a sent release into service"),
@@ -234,6 +292,8 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("release", type=_release_id, help="id of the release")
         sub.add_argument("--allow-downgrade", action="store_true")
         sub.add_argument("--seconds", type=_positive, default=60, help="limit of the health check")
+        if name in ("plan", "apply"):
+            _add_session(sub)
     sub = command("golden", _golden, "the health check itself, in this process")
     sub.add_argument("--folder", type=Path, required=True)
     sub.add_argument("--seconds", type=_positive, default=60)
@@ -248,6 +308,12 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--warmup", type=_positive, default=3)
     sub.add_argument("--seconds", type=_positive, default=2, help="time to spend")
     return parser
+
+
+def _add_session(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--session", default="", help="a name of this deploy alone")
+    parser.add_argument("--owner", default="unknown", help="who deploys, for others to read")
+    parser.add_argument("--take-over", default="", help="a deploy that is known to be over")
 
 
 if __name__ == "__main__":

@@ -14,10 +14,17 @@ from __future__ import annotations
 
 
 class DeviceError(Exception):
-    """Base of every deliberate error; `exit_code` is the process's, `kind` the document's."""
+    """Base of every deliberate error; `exit_code` is the process's, `kind` the document's.
+
+    `details` go into the document beside the message: what a program needs to act on it.
+    """
 
     exit_code = 1
     kind = "bug"
+
+    def __init__(self, message: str, **details: str) -> None:
+        super().__init__(message)
+        self.details = details
 
 
 class InputError(DeviceError):

@@ -6,40 +6,45 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from edgekit.device.errors import DeviceError, IncompatibleError, TransferError
 from edgekit.device.manifest import MANIFEST, SIGNATURE, FileEntry, Manifest
 from edgekit.device.store import Store, copy_synced, sha256_file, sync_file, sync_folder
 
-_SPARE_BYTES = 1 << 20
+SPARE_BYTES = 1 << 20  # folders, notes, links, and the file system's own needs
 
 
 @dataclass(frozen=True)
 class FilePlan:
-    """`send`: paths the board lacks, `there`: bytes it has; `unchanged`: the release runs now."""
+    """`send`: paths the board lacks; `unchanged`: the release is what runs (`current`) now."""
 
     release: str
+    current: Optional[str]
     unchanged: bool
     send: Tuple[str, ...]
-    send_bytes: int
-    there_bytes: int
+    disk_needed_bytes: int
 
 
 def plan_files(store: Store, manifest: Manifest) -> FilePlan:
     """Compares by hash; IncompatibleError if the disk has no room for what is missing."""
+    current = store.links().current
+    if current == manifest.id and Install(store, manifest).intact():
+        return FilePlan(manifest.id, current, True, (), 0)
     found = locate(store, manifest, must=False)
     missing = [f for f in manifest.files if f.path not in found]
-    total = sum(f.bytes for f in manifest.files)
-    send = sum(f.bytes for f in missing)
-    free = shutil.disk_usage(store.root).free
-    if send and send + _SPARE_BYTES > free:
+    needed = sum(f.bytes for f in missing) + SPARE_BYTES
+    check_disk(store, needed)
+    return FilePlan(manifest.id, current, False, tuple(f.path for f in missing), needed)
+
+
+def check_disk(store: Store, needed: int) -> None:
+    """IncompatibleError if the disk has less than `needed` bytes free."""
+    free = store.free_bytes()
+    if needed > free:
         raise IncompatibleError(
-            f"expected {send + _SPARE_BYTES} bytes of free disk, found {free}; "
-            "free some space on the board"
+            f"expected {needed} bytes of free disk, found {free}; free some space on the board"
         )
-    unchanged = store.links().current == manifest.id and Install(store, manifest).intact()
-    return FilePlan(manifest.id, unchanged, tuple(f.path for f in missing), send, total - send)
 
 
 def locate(store: Store, manifest: Manifest, must: bool) -> Dict[str, Path]:

@@ -24,11 +24,21 @@ from edgekit.device.errors import (
     RolledBackError,
     TransferError,
 )
-from edgekit.device.files import FilePlan, Install, locate, plan_files, refuse_strangers
+from edgekit.device.files import (
+    SPARE_BYTES,
+    FilePlan,
+    Install,
+    check_disk,
+    locate,
+    plan_files,
+    refuse_strangers,
+)
 from edgekit.device.fit import check_fit
-from edgekit.device.manifest import MANIFEST, Manifest
+from edgekit.device.manifest import MANIFEST, SIGNATURE, Manifest, parse_manifest
 from edgekit.device.probe import board_facts
-from edgekit.device.store import Links, Store, read_manifest
+from edgekit.device.session import alone
+from edgekit.device.signing import check_signature
+from edgekit.device.store import Links, Store, manifest_bytes
 
 HealthCheck = Callable[[Path], Dict[str, Any]]
 OnState = Callable[[str], None]
@@ -94,12 +104,27 @@ def status(store: Store) -> Status:
     )
 
 
-def plan(store: Store, release: str, allow_downgrade: bool = False) -> FilePlan:
-    """Which files of incoming/<release>/manifest.json are to be sent; refuses what cannot fit."""
+def plan(store: Store, release: str, allow_downgrade: bool = False) -> Optional[FilePlan]:
+    """Which files of the release are to be sent; refuses what cannot fit.
+
+    None if the manifest itself is still to be sent. A manifest that is refused is forgotten, so
+    that a better one can follow.
+    """
     settle(store)
-    manifest = _incoming_manifest(store, release)
+    folder = store.incoming / release
+    if not (folder / MANIFEST).exists() and release not in store.installed():
+        return None
+    try:
+        manifest = _incoming_manifest(store, release)
+    except DeviceError:
+        for name in (MANIFEST, SIGNATURE):
+            (folder / name).unlink(missing_ok=True)
+        raise
     _check_fit(store, manifest, allow_downgrade)
-    return plan_files(store, manifest)
+    found = plan_files(store, manifest)
+    if found.unchanged:
+        shutil.rmtree(folder, ignore_errors=True)
+    return found
 
 
 def apply(
@@ -107,8 +132,9 @@ def apply(
 ) -> Outcome:
     """Takes incoming/<release> through verify, extract, activate, health and commit.
 
-    TransferError if files are missing or damaged, IncompatibleError if the board cannot run it,
-    RolledBackError if it was unhealthy: then the release that ran before runs again.
+    The caller is in the deploy's session. TransferError if files are missing or damaged,
+    IncompatibleError if the board cannot run it, RolledBackError if it was unhealthy: then the
+    release that ran before runs again.
     """
     with store.lock():
         recover(store)
@@ -122,7 +148,7 @@ def apply(
 
 def activate(store: Store, release: str, check: HealthCheck, on_state: OnState) -> Outcome:
     """Makes an installed release the current one, with its health check; errors as in apply."""
-    with store.lock():
+    with alone(store), store.lock():
         recover(store)
         manifest = store.manifest(release)
         if store.links().current == release:
@@ -136,7 +162,7 @@ def activate(store: Store, release: str, check: HealthCheck, on_state: OnState) 
 
 def rollback(store: Store) -> Outcome:
     """Swaps `current` and `previous`; InputError if there is nothing to go back to."""
-    with store.lock():
+    with alone(store), store.lock():
         recover(store)
         links = store.links()
         if links.previous is None or links.previous not in store.installed():
@@ -230,6 +256,7 @@ class _Switch:
         _check_fit(self.store, self.manifest, self.allow_downgrade)
         refuse_strangers(self.store.incoming / self.manifest.id, self.manifest)
         self.install.sources = locate(self.store, self.manifest, must=True)
+        check_disk(self.store, SPARE_BYTES)
 
     def _extract(self) -> None:
         self.install.write()
@@ -274,7 +301,10 @@ class _Switch:
             prune(self.store, self.manifest.id)
         back = self.before.current
         runs = f"release {back} runs again" if back else "nothing runs, as before"
-        raise RolledBackError(f"release {self.manifest.id} was rolled back ({reason}); {runs}")
+        raise RolledBackError(
+            f"release {self.manifest.id} was rolled back ({reason}); {runs}",
+            log=getattr(error, "log", ""),
+        )
 
 
 def prune(store: Store, release: str) -> None:
@@ -304,10 +334,14 @@ def _why(error: Exception) -> str:
 
 
 def _incoming_manifest(store: Store, release: str) -> Manifest:
-    """The manifest that was sent, or that of the installed release if none was."""
-    if not (store.incoming / release / MANIFEST).exists():
+    """The manifest that was sent, its signature checked, or that of the installed release."""
+    folder = store.incoming / release
+    if not (folder / MANIFEST).exists():
         return store.manifest(release)
-    manifest = read_manifest(store.incoming / release)
+    data = manifest_bytes(folder)
+    signature = folder / SIGNATURE
+    check_signature(store, data, signature if signature.exists() else None)
+    manifest = parse_manifest(data)
     if manifest.id != release:
         raise TransferError(
             f"expected the manifest of {release}, found that of {manifest.id}; deploy again"

@@ -1,12 +1,14 @@
 """The directory that holds a board's releases, and the few atomic steps that change it.
 
-lock                     held with flock while a deploy runs; names its process
+session                  held with flock from a deploy's plan to its end; see session.py
+lock                     held with flock while a process changes links or releases
 pending.json             the links to go back to, while a release is not yet committed
 incoming/<id>/           files sent, not yet verified
 releases/<id>/           whole, verified releases
 current -> releases/..   what runs; swapped by rename
 previous -> releases/..  what ran before
 failure.json             why the last release was rolled back
+trusted_keys, unsigned   whose releases are taken; see signing.py
 """
 
 from __future__ import annotations
@@ -22,7 +24,13 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
 from edgekit.device.errors import BusyError, TransferError
-from edgekit.device.manifest import MANIFEST, Manifest, is_release_id, parse_manifest
+from edgekit.device.manifest import (
+    MANIFEST,
+    MAX_MANIFEST_BYTES,
+    Manifest,
+    is_release_id,
+    parse_manifest,
+)
 
 _CHUNK = 1 << 20
 
@@ -42,16 +50,26 @@ class Store:
         self.root = root
         self.incoming = root / "incoming"
         self.releases = root / "releases"
+        self.session = root / "session"
         self.pending = root / "pending.json"
         self.failure = root / "failure.json"
+        # A folder for trying models aside trusts whom the board trusts.
+        outer = root.absolute().parent
+        trusting = outer.parent if outer.name == "aside" else root
+        self.trusted_keys = trusting / "trusted_keys"
+        self.unsigned = trusting / "unsigned"
 
     def create(self) -> None:
         for folder in (self.incoming, self.releases):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
+    def free_bytes(self) -> int:
+        """Of the disk that holds the root, for this user."""
+        return shutil.disk_usage(self.root).free
+
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """One deploy at a time; BusyError names the holder. A dead holder's lock is free."""
+        """One change at a time; BusyError names the holder. A dead holder's lock is free."""
         self.create()
         with (self.root / "lock").open("a+") as file:
             try:
@@ -87,13 +105,7 @@ class Store:
 
     def write_note(self, path: Path, note: Dict[str, Any]) -> None:
         """Replaces a small JSON file as a whole."""
-        temporary = path.with_name("." + path.name)
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(note, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
+        write_synced(path, json.dumps(note).encode("utf-8"))
 
     def read_note(self, path: Path) -> Optional[Dict[str, Any]]:
         """The note, or None if there is none; what cannot be read is an error, not an absence."""
@@ -128,16 +140,20 @@ class Store:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The parsed manifest of a release or incoming folder."""
+    """The parsed manifest of a release folder."""
+    return parse_manifest(manifest_bytes(folder))
+
+
+def manifest_bytes(folder: Path) -> bytes:
+    """The manifest's text, not yet believed; TransferError if there is none to read."""
     try:
         with (folder / MANIFEST).open("rb") as file:
-            data = file.read((4 << 20) + 1)
+            return file.read(MAX_MANIFEST_BYTES + 1)
     except OSError as error:
         raise TransferError(
             f"{folder.name}/{MANIFEST}: expected a readable file, found {error.strerror}; "
             "deploy again"
         ) from None
-    return parse_manifest(data)
 
 
 def sha256_file(path: Path) -> str:
@@ -147,6 +163,17 @@ def sha256_file(path: Path) -> str:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Replaces a small file as a whole; on disk when this returns."""
+    temporary = path.with_name("." + path.name)
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
 
 
 def copy_synced(source: Path, target: Path) -> None:

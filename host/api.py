@@ -53,12 +53,14 @@ def connect(board: str = "local") -> Device:
 class Device:
     """A board. Arrays go in and come out as NumPy arrays, named as in the model.
 
-    `emulated`: times on it are an emulator's, and say nothing of a real board's latency.
+    `own`: it belongs to this host alone, and the first deploy makes it trust the host's signing
+    key. `emulated`: times on it are an emulator's, and say nothing of a real board's latency.
     """
 
-    def __init__(self, transport: Transport, *, emulated: bool = False) -> None:
+    def __init__(self, transport: Transport, *, own: bool = False, emulated: bool = False) -> None:
         self.transport = transport
         self.emulated = emulated
+        self._own = own
 
     @property
     def name(self) -> str:
@@ -70,7 +72,7 @@ class Device:
         """The same board with nothing deployed; what gets deployed there is removed at the end."""
         folder = f"aside/{secrets.token_hex(8)}"
         try:
-            yield Device(Beneath(self.transport, folder), emulated=self.emulated)
+            yield Device(Beneath(self.transport, folder), own=self._own, emulated=self.emulated)
         finally:
             self.transport.remove(folder, deadline=release.QUICK_SECONDS)
 

@@ -6,6 +6,7 @@
     ├── AuthenticationError         4   login or host key refused
     ├── IncompatibleError           5   board, features or memory do not fit the bundle
     ├── TransferError               6   transfer or verification failed
+    │   └── BusyError               6   another deploy is on its way
     ├── RolledBackError             7   the new release was unhealthy; the old one runs
     └── PartialFleetError           8   some boards failed
 
@@ -41,8 +42,17 @@ class TransferError(EdgekitError):
     exit_code = 6
 
 
+class BusyError(TransferError):
+    """`holder` is the other deploy's session."""
+
+    holder = ""
+
+
 class RolledBackError(EdgekitError):
+    """`log` holds the last lines that the unhealthy release printed."""
+
     exit_code = 7
+    log = ""
 
 
 class PartialFleetError(EdgekitError):

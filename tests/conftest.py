@@ -14,9 +14,11 @@ import numpy as np
 import platformdirs
 import pytest
 
+from edgekit.device.signing import enroll
+from edgekit.device.store import Store
 from edgekit.host.api import Device
 from edgekit.host.build.artifact import Artifact, Golden
-from edgekit.host.bundle import Bundle, build_bundle
+from edgekit.host.bundle import Bundle, SigningKey, build_bundle, sign_bundle, signing_key
 from edgekit.host.transport import LocalTransport
 from edgekit.kb.board import load_board
 
@@ -64,19 +66,37 @@ def tiny_artifact(tmp_path_factory: pytest.TempPathFactory) -> TinyArtifact:
 
 
 @pytest.fixture(scope="session")
-def tiny(tiny_artifact: TinyArtifact) -> TinyBundle:
-    """A bundle for this machine of the tiny model with the given -D options."""
+def trusted(tmp_path_factory: pytest.TempPathFactory) -> SigningKey:
+    """The key that signs the bundles of the tests."""
+    return signing_key(tmp_path_factory.mktemp("trusted") / "keys")
 
+
+@pytest.fixture(scope="session")
+def tiny(tiny_artifact: TinyArtifact, trusted: SigningKey) -> TinyBundle:
+    """A signed bundle for this machine of the tiny model with the given -D options."""
+
+    @functools.cache
     def build(*defines: str, counter: int = 0) -> Bundle:
-        return build_bundle(tiny_artifact(*defines), load_board("local"), counter)
+        bundle = build_bundle(tiny_artifact(*defines), load_board("local"), counter)
+        return sign_bundle(bundle, trusted)
 
     return build
 
 
 @pytest.fixture
-def device(tmp_path: Path) -> Device:
-    """This machine as a board, with an empty directory of its own."""
-    return Device(LocalTransport(tmp_path / "board"))
+def board_root(tmp_path: Path, trusted: SigningKey, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of a board on this machine that trusts the tests' key."""
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
+    store = Store(tmp_path / "board")
+    store.create()
+    enroll(store, trusted.public.line)
+    return store.root
+
+
+@pytest.fixture
+def device(board_root: Path) -> Device:
+    """This machine as a board, with nothing deployed."""
+    return Device(LocalTransport(board_root))
 
 
 def _compile(target: Path, defines: tuple[str, ...]) -> bytes:

@@ -117,7 +117,7 @@ def compile_bundle(
     model: Path, board: str, counter: int = 0, explain: Path | None = None
 ) -> Bundle:
     """Compiles `model` for `board`, saying so; writes to `explain` what was chosen and why."""
-    from edgekit.host.bundle import build_bundle
+    from edgekit.host.bundle import build_bundle, sign_bundle
     from edgekit.host.cli.output import write_whole
     from edgekit.host.cli.progress import working
     from edgekit.host.compiler import compile_artifact
@@ -128,7 +128,7 @@ def compile_bundle(
         artifact = compile_artifact(model, profile)
     if explain is not None:
         write_whole(explain, json.dumps(artifact.explain, indent=1).encode() + b"\n")
-    return build_bundle(artifact, profile, counter)
+    return sign_bundle(build_bundle(artifact, profile, counter))
 
 
 def load_bundle(file: Path, board: str, counter: int | None = None) -> Bundle:

@@ -1,6 +1,7 @@
 """Deploying to a board and using what was deployed, over any Transport."""
 
 from edgekit.host.release.deploy import deploy, plan_deploy
+from edgekit.host.release.enroll import enroll, enroll_host, enroll_unsigned
 from edgekit.host.release.runtime import QUICK_SECONDS
 from edgekit.host.release.types import (
     Benchmark,
@@ -9,6 +10,7 @@ from edgekit.host.release.types import (
     DeployPlan,
     OnStep,
     OperatorTime,
+    PlannedFile,
     Release,
     ReleaseInfo,
     Step,
@@ -24,12 +26,16 @@ __all__ = [
     "DeployPlan",
     "OnStep",
     "OperatorTime",
+    "PlannedFile",
     "Release",
     "ReleaseInfo",
     "Step",
     "Timings",
     "bench",
     "deploy",
+    "enroll",
+    "enroll_host",
+    "enroll_unsigned",
     "plan_deploy",
     "probe",
     "rollback",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from edgekit.device import states
@@ -9,12 +10,24 @@ from edgekit.device.errors import IncompatibleError as DeviceIncompatibleError
 from edgekit.device.fit import BoardFacts, check_fit
 from edgekit.device.manifest import MANIFEST, SIGNATURE, Manifest
 from edgekit.host.bundle import Bundle
-from edgekit.host.errors import IncompatibleError
+from edgekit.host.errors import (
+    BusyError,
+    EdgekitError,
+    IncompatibleError,
+    RolledBackError,
+    UnreachableError,
+)
+from edgekit.host.release.enroll import enroll_host
 from edgekit.host.release.runtime import BoardRuntime, Document
-from edgekit.host.release.types import DeployPlan, OnStep, Release, Step
+from edgekit.host.release.session import LivingDeploy, forget, is_dead, owner
+from edgekit.host.release.types import DeployPlan, OnStep, PlannedFile, Release, Step
+from edgekit.host.release.watch import Watch
 from edgekit.host.transport import Transport
 
 HEALTH_SECONDS = 60
+_LEAVE_SECONDS = 10.0  # on the way out of a failed deploy nobody waits long
+
+Clock = Callable[[], float]
 
 
 def deploy(
@@ -24,19 +37,27 @@ def deploy(
     progress: OnStep = lambda _: None,
     allow_downgrade: bool = False,
     health_seconds: int = HEALTH_SECONDS,
+    own: bool = False,
+    clock: Clock = time.monotonic,
 ) -> Release:
     """Puts `bundle` into service on the board.
 
-    Raises IncompatibleError if the board cannot run it, TransferError if files are damaged, do
-    not fit or another deploy is running, RolledBackError if the release was unhealthy.
+    With `own`, a board that trusts no key yet is enrolled with this host's. Raises
+    IncompatibleError if the board cannot run it, TransferError if the signature is not trusted or
+    files are damaged, BusyError if another deploy is on its way, RolledBackError if the release
+    was unhealthy, UnreachableError naming the state if the board stops answering. Whatever is
+    raised, KeyboardInterrupt too: unless the new release was committed, the old one runs, and
+    what was sent stays for the next attempt.
     """
-    return _Deploy(transport, bundle, progress, allow_downgrade, health_seconds).run()
+    walk = _Deploy(transport, bundle, progress, allow_downgrade, own, clock)
+    return walk.run(health_seconds)
 
 
-def plan_deploy(transport: Transport, bundle: Bundle, allow_downgrade: bool = False) -> DeployPlan:
-    """What `deploy` would send, found out without changing what runs; raises as deploy does."""
-    walk = _Deploy(transport, bundle, lambda _: None, allow_downgrade, HEALTH_SECONDS)
-    walk.probe()
+def plan_deploy(
+    transport: Transport, bundle: Bundle, allow_downgrade: bool = False, own: bool = False
+) -> DeployPlan:
+    """What `deploy` would do, found out without changing what runs; raises as deploy does."""
+    walk = _Deploy(transport, bundle, lambda _: None, allow_downgrade, own, time.monotonic)
     return walk.plan()
 
 
@@ -47,47 +68,78 @@ class _Deploy:
         bundle: Bundle,
         progress: OnStep,
         allow_downgrade: bool,
-        health_seconds: int,
+        own: bool,
+        clock: Clock,
     ) -> None:
         self._transport = transport
         self._runtime = BoardRuntime(transport)
         self._bundle = bundle
         self._progress = progress
         self._options = ["--allow-downgrade"] if allow_downgrade else []
-        self._health_seconds = health_seconds
+        self._own = own
+        self._clock = clock
         self._folder = f"incoming/{bundle.manifest.id}"
+        self._state, self._ends = "probe", 0.0
 
-    def run(self) -> Release:
-        self._enter("probe")
-        self.probe()
-        self._enter("plan")
-        plan = self.plan()
-        if plan.unchanged:
-            self._transport.remove(self._folder, deadline=_deadline("plan"))
-            return self._release({"end": states.UNCHANGED, "previous": None}, plan)
-        self._enter("transfer")
-        self._transfer(plan)
-        return self._release(self._apply(), plan)
-
-    def probe(self) -> None:
-        """Refuses early, before a byte is sent, what the board would refuse as well."""
-        board = self._runtime.call("probe", deadline=_deadline("probe"))
-        _check_probe(self._transport.board, board, self._bundle.manifest)
+    def run(self, health_seconds: int) -> Release:
+        living = LivingDeploy()
+        self._options += ["--session", living.token, "--owner", owner()]
+        told = False
+        try:
+            plan = self.plan()
+            if plan.unchanged:
+                release = self._release({"end": states.UNCHANGED, "previous": None}, plan)
+            else:
+                self._transfer(plan)
+                release = self._release(self._apply(health_seconds), plan)
+            told = True
+        except (BusyError, RolledBackError):
+            told = True
+            raise
+        except UnreachableError as error:
+            raise UnreachableError(f"{error} (in state '{self._state}' of the deploy)") from None
+        except BaseException:
+            told = self._leave(living.token)
+            raise
+        finally:
+            living.end(told)
+        return release
 
     def plan(self) -> DeployPlan:
-        deadline = _deadline("plan")
+        """Asks the board; sends it the manifest, with its signature, if it has none of that id.
+
+        Refuses early, before a file is sent, what the board would refuse as well.
+        """
+        self._enter("probe")
+        answer = self._ask()
         manifest = self._bundle.manifest
-        self._transport.put(manifest.to_json(), f"{self._folder}/{MANIFEST}", deadline=deadline)
-        found = self._runtime.call("plan", manifest.id, *self._options, deadline=deadline)
-        return DeployPlan(
-            found["release"],
-            found["unchanged"],
-            tuple(found["send"]),
-            found["send_bytes"],
-            found["there_bytes"],
-        )
+        _check_probe(self._transport.board, answer["probe"], manifest)
+        self._enter("plan")
+        if answer["plan"] is None:
+            if self._own and not (answer["trust"]["keys"] or answer["trust"]["unsigned"]):
+                enroll_host(self._transport)
+            # The manifest last: where it is, its signature is.
+            if self._bundle.signature:
+                self._put(SIGNATURE, self._bundle.signature)
+            self._put(MANIFEST, manifest.to_json())
+            answer = self._ask()
+        return _plan(answer, manifest)
+
+    def _ask(self) -> Document:
+        """The board's plan. What a dead deploy of this host left locked is taken over."""
+        arguments = ["plan", self._bundle.manifest.id, *self._options]
+        try:
+            return self._runtime.call(*arguments, deadline=self._left())
+        except BusyError as error:
+            if not is_dead(error.holder):
+                raise
+            arguments += ["--take-over", error.holder]
+            answer = self._runtime.call(*arguments, deadline=self._left())
+            forget(error.holder)
+            return answer
 
     def _transfer(self, plan: DeployPlan) -> None:
+        self._enter("transfer")
         done = 0
 
         def on_bytes(count: int) -> None:
@@ -95,31 +147,51 @@ class _Deploy:
             done += count
             self._progress(Step("transfer", done, plan.send_bytes))
 
-        deadline = _deadline("transfer")
         for path in plan.send:
-            data = self._bundle.files[path]
-            self._transport.put(
-                data, f"{self._folder}/{path}", deadline=deadline, on_bytes=on_bytes
-            )
-        if self._bundle.signature:
-            self._transport.put(
-                self._bundle.signature, f"{self._folder}/{SIGNATURE}", deadline=deadline
-            )
+            self._put(path, self._bundle.files[path], on_bytes)
 
-    def _apply(self) -> Document:
-        deadline = sum(_deadline(name) for name in states.ON_BOARD) + self._health_seconds
-        return self._runtime.call(
-            "apply",
-            self._bundle.manifest.id,
-            "--seconds",
-            str(self._health_seconds),
-            *self._options,
-            deadline=deadline,
-            on_line=_state_lines(self._enter),
+    def _put(self, path: str, data: bytes, on_bytes: Callable[[int], None] | None = None) -> None:
+        self._transport.put(
+            data, f"{self._folder}/{path}", deadline=self._left(), on_bytes=on_bytes
         )
 
+    def _apply(self, health_seconds: int) -> Document:
+        """The board's states in one call; each has its own deadline, watched from here."""
+        seconds = {name: _seconds(name) for name in states.ON_BOARD}
+        seconds["health"] = max(seconds["health"], health_seconds * 2.0)
+        with Watch(self._transport, seconds) as watch:
+
+            def on_line(line: str) -> None:
+                if (state := _announced(line)) is not None:
+                    watch.enter(state)
+                    self._enter(state)
+
+            watch.enter(states.ON_BOARD[0])
+            return self._runtime.call(
+                "apply",
+                self._bundle.manifest.id,
+                "--seconds",
+                str(health_seconds),
+                *self._options,
+                deadline=sum(seconds.values()),
+                on_line=on_line,
+            )
+
+    def _leave(self, token: str) -> bool:
+        """Tells the board that this deploy is over; whether it heard."""
+        try:
+            self._runtime.call("leave", "--session", token, deadline=_LEAVE_SECONDS)
+        except (EdgekitError, OSError):
+            return False
+        return True
+
     def _enter(self, state: str) -> None:
+        self._state, self._ends = state, self._clock() + _seconds(state)
         self._progress(Step(state))
+
+    def _left(self) -> float:
+        """Seconds that the state has; a call that gets none of them ends at once."""
+        return max(self._ends - self._clock(), 0.1)
 
     def _release(self, outcome: Document, plan: DeployPlan) -> Release:
         changed = outcome["end"] != states.UNCHANGED
@@ -134,19 +206,31 @@ class _Deploy:
         )
 
 
-def _deadline(state: str) -> float:
+def _seconds(state: str) -> float:
     return states.BY_NAME[state].deadline_seconds
 
 
-def _state_lines(enter: Callable[[str], None]) -> Callable[[str], None]:
+def _announced(line: str) -> str | None:
     """The runtime announces the states it enters as lines `state NAME`."""
+    word, _, state = line.partition(" ")
+    return state if word == "state" and state in states.BY_NAME else None
 
-    def on_line(line: str) -> None:
-        word, _, state = line.partition(" ")
-        if word == "state" and state in states.BY_NAME:
-            enter(state)
 
-    return on_line
+def _plan(answer: Document, manifest: Manifest) -> DeployPlan:
+    found, board = answer["plan"], answer["probe"]
+    send = frozenset(found["send"])
+    walked = () if found["unchanged"] else tuple(s.name for s in states.STATES[2:])
+    return DeployPlan(
+        release=found["release"],
+        replaces=found["current"],
+        unchanged=found["unchanged"],
+        states=("probe", "plan", *walked),
+        files=tuple(PlannedFile(f.path, f.bytes, f.path in send) for f in manifest.files),
+        disk_needed_bytes=found["disk_needed_bytes"],
+        disk_free_bytes=board["disk_free_bytes"],
+        memory_needed_bytes=manifest.memory.total,
+        memory_available_bytes=board["available_bytes"],
+    )
 
 
 def _check_probe(board: str, probe: Document, manifest: Manifest) -> None:

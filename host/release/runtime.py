@@ -9,6 +9,7 @@ from typing import Any
 
 from edgekit.host.bundle.pyz import runtime_pyz
 from edgekit.host.errors import (
+    BusyError,
     EdgekitError,
     IncompatibleError,
     InputError,
@@ -25,7 +26,7 @@ _ERRORS: dict[str, type[EdgekitError]] = {
     "input": InputError,
     "incompatible": IncompatibleError,
     "transfer": TransferError,
-    "busy": TransferError,
+    "busy": BusyError,
     "rolled_back": RolledBackError,
 }
 
@@ -81,7 +82,12 @@ class BoardRuntime:
             ) from None
         if error is not None:
             kind = _ERRORS.get(error["kind"], EdgekitError)
-            raise kind(f"board '{board}': {error['message']}")
+            raised = kind(f"board '{board}': {error['message']}")
+            if isinstance(raised, RolledBackError):
+                raised.log = error.get("log", "")
+            if isinstance(raised, BusyError):
+                raised.holder = error.get("holder", "")
+            raise raised
         return document
 
 

@@ -20,14 +20,50 @@ OnStep = Callable[[Step], None]
 
 
 @dataclass(frozen=True)
+class PlannedFile:
+    """A file of the release: to be sent, or skipped because the board has it."""
+
+    path: str
+    bytes: int
+    sent: bool
+
+
+@dataclass(frozen=True)
 class DeployPlan:
-    """What a deploy would do: paths to send (`send_bytes` in all), or nothing if `unchanged`."""
+    """What a deploy will do: `deploy` acts on this very object, `--dry-run` prints it.
+
+    `states` are those it will pass (edgekit.device.states); only the first two if the release
+    runs already (`unchanged`). `replaces` is the release that runs now, if one does. Memory is
+    arena, state and weights; `memory_available_bytes` is None where the board does not tell.
+    """
 
     release: str
+    replaces: str | None
     unchanged: bool
-    send: tuple[str, ...]
-    send_bytes: int
-    there_bytes: int
+    states: tuple[str, ...]
+    files: tuple[PlannedFile, ...]
+    disk_needed_bytes: int
+    disk_free_bytes: int
+    memory_needed_bytes: int
+    memory_available_bytes: int | None
+
+    @property
+    def send(self) -> tuple[str, ...]:
+        """Paths of the files to send."""
+        return tuple(f.path for f in self.files if f.sent)
+
+    @property
+    def skip(self) -> tuple[str, ...]:
+        """Paths of the files that the board has already."""
+        return tuple(f.path for f in self.files if not f.sent)
+
+    @property
+    def send_bytes(self) -> int:
+        return sum(f.bytes for f in self.files if f.sent)
+
+    @property
+    def there_bytes(self) -> int:
+        return sum(f.bytes for f in self.files if not f.sent)
 
 
 @dataclass(frozen=True)

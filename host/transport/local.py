@@ -28,6 +28,7 @@ class LocalTransport:
         self._root = root
         self._board = board
         self._python = python
+        self._running: set[subprocess.Popen[bytes]] = set()
         try:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -63,7 +64,11 @@ class LocalTransport:
                 f"board '{self._board}': expected to run {command[0]}, found: {error.strerror}"
             ) from None
         with process, _killed_at_exit(process):
-            return self._collect(process, command, deadline, on_line)
+            self._running.add(process)
+            try:
+                return self._collect(process, command, deadline, on_line)
+            finally:
+                self._running.discard(process)
 
     def put(
         self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
@@ -104,7 +109,9 @@ class LocalTransport:
                 target.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Nothing is held between calls."""
+        """Ends what still runs; nothing is held between calls."""
+        for process in tuple(self._running):
+            _kill(process)
 
     def _collect(
         self,

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from edgekit.host.bundle import Bundle, sign_bundle
+
 SOURCES = Path(__file__).parents[2] / "src"
 
 
@@ -20,7 +22,7 @@ def ekb(home: Path, tiny: Any) -> Any:
     """Writes a bundle of the tiny model, built with the given -D options, and gives its path."""
 
     def write(*defines: str, counter: int = 0) -> Path:
-        bundle = tiny(*defines, counter=counter)
+        bundle = sign_bundle(tiny(*defines, counter=counter))  # by this home's own key
         file = home / f"{bundle.manifest.id}.ekb"
         bundle.write(file)
         return file
@@ -46,8 +48,6 @@ def test_counter_is_for_models(edgekit: Any, ekb: Any) -> None:
 
 
 def test_compile_writes_the_counter(edgekit: Any, home: Path, face_model: Path) -> None:
-    from edgekit.host.bundle import Bundle
-
     small = face_model.with_name("okay_nabu.tflite")
     assert edgekit("compile", small, "--counter", "7", "-o", "x.ekb").code == 0
     assert Bundle.read(home / "x.ekb").manifest.counter == 7

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgekit.device.signing import enroll_unsigned
 from edgekit.device.store import Store
 from edgekit.host.build.artifact import Artifact, Golden
 from edgekit.host.bundle import Bundle, build_bundle
@@ -19,9 +20,10 @@ Send = Callable[..., str]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """An empty directory of releases."""
+    """An empty directory of releases, for bundles that nobody signed."""
     found = Store(tmp_path / "board")
     found.create()
+    enroll_unsigned(found)
     return found
 
 

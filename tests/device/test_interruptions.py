@@ -19,6 +19,7 @@ from edgekit.device import release
 from edgekit.device.errors import DeviceError
 from edgekit.device.files import Install
 from edgekit.device.release import UnhealthyError
+from edgekit.device.signing import enroll_unsigned
 from edgekit.device.store import Links, Store
 from edgekit.host.bundle import Bundle
 
@@ -40,6 +41,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
         found = Store(Path(folder) / "board")
         found.create()
+        enroll_unsigned(found)
         yield found
 
 

@@ -136,7 +136,7 @@ def test_bundle_for_another_board(device: Device, tiny: TinyBundle, tmp_path: Pa
         foreign = replace(bundle, manifest=replace(bundle.manifest, board=other).with_id())
         with pytest.raises(IncompatibleError, match=message):
             device.deploy(foreign)
-    assert not (tmp_path / "board" / "incoming").exists()
+    assert not any((tmp_path / "board" / "incoming").iterdir())
 
 
 def test_board_without_enough_memory(device: Device, tiny: TinyBundle) -> None:
@@ -179,13 +179,13 @@ def test_damaged_current_release_is_mended(
     np.testing.assert_array_equal(device.run({"x": X})[0]["y"], 2 * X + 1)
 
 
-def test_deploys_at_once_leave_one_whole_release(tiny: TinyBundle, tmp_path: Path) -> None:
+def test_deploys_at_once_leave_one_whole_release(tiny: TinyBundle, board_root: Path) -> None:
     bundles = [tiny(f'TINY_NAME="m{i % 4}"') for i in range(8)]
     ends: list[object] = []
 
     def one(bundle: Bundle) -> None:
         try:
-            ends.append(deploy(LocalTransport(tmp_path / "board"), bundle).id)
+            ends.append(deploy(LocalTransport(board_root), bundle).id)
         except EdgekitError as error:
             ends.append(error)
 
@@ -198,7 +198,7 @@ def test_deploys_at_once_leave_one_whole_release(tiny: TinyBundle, tmp_path: Pat
     assert len(ends) == 8
     assert len(refused) < 8
     assert all(isinstance(e, TransferError) for e in refused)
-    device = Device(LocalTransport(tmp_path / "board"))
+    device = Device(LocalTransport(board_root))
     status = device.status()
     assert status.current is not None
     assert status.current.id in ends
