@@ -24,7 +24,7 @@ from edgekit.host.cli.options import (
 if TYPE_CHECKING:
     from edgekit.host.api import Device
     from edgekit.host.bundle import Bundle
-    from edgekit.host.release import Benchmark, BoardStatus, DeployPlan, Release, Step
+    from edgekit.host.release import Benchmark, BoardStatus, Release, Step
 
 _BENCH_SECONDS = 1
 _ASK_SECONDS = 10.0  # an interrupted user does not wait longer
@@ -62,13 +62,19 @@ def deploy(
     golden output (going back by itself if it is wrong), and brings a short benchmark back.
     """
     from edgekit.host.api import connect
+    from edgekit.host.cli.output import emit
+    from edgekit.host.cli.plan import plan_document, show_plan
 
     path = model_file(model)
     name = board_name(board)
     device = connect(name)
     bundle = load_bundle(path, name, counter)
     if dry_run:
-        _show_plan(name, device.plan(bundle, allow_downgrade=allow_downgrade), as_json)
+        plan = device.plan(bundle, allow_downgrade=allow_downgrade)
+        if as_json:
+            emit(plan_document(device, plan))
+        else:
+            show_plan(device, plan)
         return
     release = put_into_service(device, bundle, allow_downgrade)
     timing = device.bench(threads=threads, seconds=_BENCH_SECONDS)
@@ -123,29 +129,6 @@ def _what_runs(board: str, found: Sequence[BoardStatus], wanted: str, state: str
     if state in _BEFORE_SWITCH:
         return f"the old release keeps running on {board}; {again}"
     return f"{board} ends or undoes the switch by itself; see: edgekit status --board {board}"
-
-
-def _show_plan(board: str, plan: DeployPlan, as_json: bool) -> None:
-    from edgekit.host.cli.output import byte_size, emit
-
-    if as_json:
-        emit(
-            {
-                "schema": "edgekit.deploy.plan/1",
-                "board": board,
-                "release": plan.release,
-                "unchanged": plan.unchanged,
-                "send": list(plan.send),
-                "send_bytes": plan.send_bytes,
-                "there_bytes": plan.there_bytes,
-            }
-        )
-    elif plan.unchanged:
-        print(f"release  {plan.release} runs on {board} already; nothing to do")
-    else:
-        print(f"release  {plan.release} would replace what runs on {board}")
-        print(f"send     {byte_size(plan.send_bytes)}: {', '.join(plan.send) or 'nothing'}")
-        print(f"there    {byte_size(plan.there_bytes)}")
 
 
 def _show(device: Device, release: Release, timing: Benchmark, as_json: bool) -> None:

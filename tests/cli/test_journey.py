@@ -119,9 +119,30 @@ def test_deploy_tells_people_what_they_want_to_know(edgekit: Any, small_bundle: 
     assert table[0].split() == ["operator", "kind", "kernel", "us", "share"]
     shares = [float(line.split()[-2]) for line in table[1:]]
     assert shares == sorted(shares, reverse=True)
-    plain = edgekit("deploy", small_bundle, "--dry-run").out
-    assert "nothing to do" in plain
     assert SMALL in edgekit("status").out
+
+
+def test_dry_run_shows_what_the_deploy_then_does(edgekit: Any, small_bundle: Path) -> None:
+    planned = edgekit("deploy", small_bundle, "--dry-run", "--json").document
+    assert [f["path"] for f in planned["files"] if f["sent"]] == planned["send"]
+    assert 0 < planned["send_bytes"] < planned["disk_needed_bytes"] < planned["disk_free_bytes"]
+    assert 0 < planned["memory_needed_bytes"] < planned["memory_available_bytes"]
+    shown = edgekit("deploy", small_bundle, "--dry-run").out.splitlines()
+    rows = {line.split()[0]: line.split() for line in shown}
+    assert rows["release"][1] == planned["release"]
+    assert [rows[s][-1] for s in planned["states"]] == ["do"] * 8
+    assert all(rows[path][1] == "send" for path in planned["send"])
+
+    done = edgekit("deploy", small_bundle, "--json")
+    entered = [line.split()[-2] for line in done.err.splitlines() if "deploying" in line]
+    assert entered == planned["states"]
+    assert done.document["sent_bytes"] == planned["send_bytes"]
+
+    shown = edgekit("deploy", small_bundle, "--dry-run").out.splitlines()
+    rows = {line.split()[0]: line.split() for line in shown}
+    assert "nothing to do" in shown[0]
+    assert [rows[s][-1] for s in planned["states"]] == ["do"] * 2 + ["skip"] * 6
+    assert all(rows[path][1] == "skip" for path in planned["send"])
 
 
 def test_deploy_takes_the_model_from_the_settings(edgekit: Any, home: Path) -> None:
