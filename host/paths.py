@@ -7,13 +7,18 @@ from pathlib import Path
 
 
 def data_folder() -> Path:
-    """What must not be lost: the private board `local`, later history and inventory."""
+    """What must not be lost: the private board `local`, later history."""
     return _folder("user_data_path", "")
 
 
 def cache_folder() -> Path:
     """What can be made again: objects, libraries, golden vectors."""
     return _folder("user_cache_path", "cache")
+
+
+def config_folder() -> Path:
+    """What the user wrote, or had written: the boards."""
+    return _folder("user_config_path", "config")
 
 
 def _folder(kind: str, below: str) -> Path:

@@ -1,0 +1,273 @@
+"""The boards there are and how to reach them: edgekit.toml of a project over the user's own file.
+
+    model = "models/face.tflite"        # what commands use when none is named (project only)
+    board = "gate"
+
+    [boards.gate]
+    profile = "a76"
+    host = "gate.example"               # or an alias of ~/.ssh/config
+    host_key = "ssh-ed25519 AAAA..."
+
+The files are written with comments and order kept. A board in both files is one board: each key of
+the project's table stands over the same key of the user's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from edgekit.host.errors import InputError
+from edgekit.host.paths import config_folder
+from edgekit.kb.board import board_names
+
+PROJECT_FILE = "edgekit.toml"
+USER_FILE = "boards.toml"
+TRANSPORTS = ("ssh", "serial", "local")
+DEFAULT_BAUD = 115200
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_RANGES = {"port": (1, 65535), "baud": (50, 10_000_000), "threads": (1, 256)}
+_PATHS = ("identity", "model")  # relative to the file that names them
+
+
+@dataclass(frozen=True)
+class BoardEntry:
+    """A board; what is None is left to the ssh config, the profile or a default.
+
+    `host_key` is the pinned line, `device` a serial port or URL, `threads` how many to run with,
+    `unsigned` whether the board was enrolled to take bundles without a signature.
+    """
+
+    name: str
+    profile: str
+    transport: str = "ssh"
+    host: str | None = None
+    port: int | None = None
+    user: str | None = None
+    identity: Path | None = None
+    host_key: str | None = None
+    device: str | None = None
+    baud: int = DEFAULT_BAUD
+    threads: int | None = None
+    model: Path | None = None
+    unsigned: bool = False
+
+
+@dataclass(frozen=True)
+class Project:
+    """What edgekit.toml says beside its boards; `file` is None where there is none."""
+
+    file: Path | None = None
+    model: Path | None = None
+    board: str = "local"
+
+
+_KEYS: Mapping[str, type] = {
+    **{f.name: str for f in fields(BoardEntry)},
+    **dict.fromkeys(_RANGES, int),
+    "unsigned": bool,
+}
+
+
+def read_project(folder: Path) -> Project:
+    """The project that `folder` is in; InputError names the file and key that is wrong."""
+    file = project_file(folder)
+    if file is None:
+        return Project()
+    raw = _read(file)
+    for key in ("model", "board"):
+        if key in raw:
+            _checked(file, key, raw[key], str)
+    model = file.parent / raw["model"] if "model" in raw else None
+    return Project(file, model, raw.get("board", "local"))
+
+
+def project_file(folder: Path) -> Path | None:
+    """edgekit.toml in `folder` or the nearest folder above it."""
+    here = folder.absolute()
+    return next((f for p in (here, *here.parents) if (f := p / PROJECT_FILE).is_file()), None)
+
+
+def user_file() -> Path:
+    """The user's own boards; it need not exist."""
+    return config_folder() / USER_FILE
+
+
+def boards(project_folder: Path) -> tuple[BoardEntry, ...]:
+    """All boards, by name."""
+    tables = _tables(project_folder)
+    return tuple(_entry(name, *tables[name]) for name in sorted(tables))
+
+
+def find_board(name: str, project_folder: Path) -> BoardEntry | None:
+    """The board of that name; other boards' mistakes do not matter."""
+    found = _tables(project_folder).get(name)
+    return None if found is None else _entry(name, *found)
+
+
+def add_board(entry: BoardEntry, file: Path) -> None:
+    """Writes a board into `file`, which need not exist; keys that it has already are changed."""
+    import tomlkit
+
+    _check(file, entry.name, _values(entry))
+    document = _document(file)
+    if "boards" not in document:
+        document["boards"] = tomlkit.table(is_super_table=True)
+    tables: Any = document["boards"]
+    if entry.name not in tables:
+        tables[entry.name] = tomlkit.table()
+    table = tables[entry.name]
+    values = _values(entry)
+    for key in [key for key in table if key not in values]:
+        del table[key]
+    for key, value in values.items():
+        if table.get(key) != value:
+            table[key] = value
+    _write(file, tomlkit.dumps(document))
+
+
+def remove_board(name: str, file: Path) -> None:
+    """Strikes a board from `file`; InputError if it is not there."""
+    import tomlkit
+
+    document = _document(file)
+    tables: Any = document.get("boards", {})
+    if name not in tables:
+        known = ", ".join(sorted(tables)) or "none"
+        raise InputError(f"{file}: expected a board to remove ({known}), found '{name}'")
+    del tables[name]
+    if not tables:
+        del document["boards"]
+    _write(file, tomlkit.dumps(document))
+
+
+def _tables(project_folder: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
+    """Each board's keys, and the last file that names it."""
+    found: dict[str, tuple[Path, dict[str, Any]]] = {}
+    for file in (user_file(), project_file(project_folder)):
+        if file is None or not file.is_file():
+            continue
+        for name, table in _read(file).get("boards", {}).items():
+            absolute = _absolute(file, table)
+            found[name] = (file, found[name][1] | absolute if name in found else absolute)
+    return found
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """The file, with only keys that may be there; boards are checked when they are used."""
+    raw = _parsed(file)
+    known = ("boards",) if file.name == USER_FILE else ("model", "board", "boards")
+    for key, value in raw.items():
+        if key not in known:
+            raise InputError(f"{file}: expected {' or '.join(known)}, found '{key}'")
+        if key == "boards" and not isinstance(value, dict):
+            raise InputError(f"{file}: expected tables [boards.NAME], found {value!r}")
+    for name, table in raw.get("boards", {}).items():
+        if not isinstance(table, dict):
+            raise InputError(f"{file}: expected a table [boards.{name}], found {table!r}")
+    return raw
+
+
+def _parsed(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{file}: expected a readable file, found: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"{file}: expected TOML, found: {error}") from None
+
+
+def _absolute(file: Path, table: dict[str, Any]) -> dict[str, Any]:
+    paths = {
+        key: str(file.parent / Path(table[key]).expanduser())
+        for key in _PATHS
+        if isinstance(table.get(key), str) and table[key]
+    }
+    return table | paths
+
+
+def _entry(name: str, file: Path, table: dict[str, Any]) -> BoardEntry:
+    _check(file, name, table)
+    values = {"transport": _transport(table)} | table
+    paths = {key: Path(values[key]) for key in _PATHS if key in values}
+    return BoardEntry(name=name, **(values | paths))
+
+
+def _check(file: Path, name: str, table: Mapping[str, Any]) -> None:
+    """InputError for the first thing that is not as it should be."""
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"{file}: expected a board's name of letters, digits, '.', '_' and '-', found '{name}'"
+        )
+    at = f"boards.{name}"
+    for key, value in table.items():
+        if key not in _KEYS or key == "name":
+            known = ", ".join(key for key in _KEYS if key != "name")
+            raise InputError(f"{file}: {at}: expected one of {known}; found '{key}'")
+        _checked(file, f"{at}.{key}", value, _KEYS[key])
+        low, high = _RANGES.get(key, (0, 0))
+        if key in _RANGES and not low <= value <= high:
+            raise InputError(f"{file}: {at}.{key}: expected {low} to {high}, found {value}")
+    transport = table.get("transport", _transport(table))
+    if transport not in TRANSPORTS:
+        raise InputError(
+            f"{file}: {at}.transport: expected {', '.join(TRANSPORTS)}; found '{transport}'"
+        )
+    if table.get("profile") not in board_names():
+        found = f"'{table['profile']}'" if "profile" in table else "none"
+        raise InputError(
+            f"{file}: {at}.profile: expected a profile (edgekit boards), found {found}"
+        )
+    needed = {"ssh": "host", "serial": "device"}.get(transport)
+    if needed and needed not in table:
+        raise InputError(f'{file}: {at}: expected {needed} = "...", found none')
+
+
+def _transport(table: Mapping[str, Any]) -> str:
+    return "serial" if "device" in table and "host" not in table else "ssh"
+
+
+def _checked(file: Path, at: str, value: object, kind: type) -> None:
+    names = {str: '"..."', int: "a whole number", bool: "true or false"}
+    if type(value) is not kind or value == "":
+        raise InputError(f"{file}: {at}: expected {names[kind]}, found {value!r}")
+
+
+def _values(entry: BoardEntry) -> dict[str, Any]:
+    """The keys worth writing: those that are not as they would be anyway."""
+    values: dict[str, Any] = {}
+    for field in fields(entry):
+        value = getattr(entry, field.name)
+        if field.name == "name" or (value == field.default and field.name != "transport"):
+            continue
+        values[field.name] = str(value) if isinstance(value, Path) else value
+    return values
+
+
+def _document(file: Path) -> Any:
+    import tomlkit
+
+    if not file.exists():
+        return tomlkit.document()
+    _read(file)  # with its one-line errors
+    return tomlkit.parse(file.read_text(encoding="utf-8"))
+
+
+def _write(file: Path, text: str) -> None:
+    """As a whole, so that an interruption leaves the old file."""
+    file = file.resolve()  # a link to where somebody keeps such files stays a link
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary = file.with_name(f".{file.name}.{os.getpid()}")
+        temporary.write_text(text, encoding="utf-8")
+        if file.exists():
+            temporary.chmod(file.stat().st_mode & 0o777)
+        temporary.replace(file)
+    except OSError as error:
+        raise InputError(f"{file}: expected to write it, found: {error.strerror}") from None
