@@ -222,7 +222,7 @@ def _check(file: Path, name: str, table: Mapping[str, Any]) -> None:
     if table.get("profile") not in board_names():
         found = f"'{table['profile']}'" if "profile" in table else "none"
         raise InputError(
-            f"{file}: {at}.profile: expected a profile (edgekit boards), found {found}"
+            f"{file}: {at}.profile: expected one that `edgekit boards` lists, found {found}"
         )
     needed = {"ssh": "host", "serial": "device"}.get(transport)
     if needed and needed not in table:
