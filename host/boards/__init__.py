@@ -1,0 +1,16 @@
+"""Virtual boards: Debian under QEMU, with a board's CPU, a serial console and SSH."""
+
+from edgekit.host.boards.machines import virtual_board_names
+from edgekit.host.boards.run import down, find_running, status, up
+from edgekit.host.boards.types import BoardOptions, BoardState, RunningBoard
+
+__all__ = [
+    "BoardOptions",
+    "BoardState",
+    "RunningBoard",
+    "down",
+    "find_running",
+    "status",
+    "up",
+    "virtual_board_names",
+]

@@ -1,0 +1,107 @@
+"""QEMU's control protocol (QMP): JSON lines over a Unix socket."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from edgekit.host.errors import EdgekitError
+
+_POLL = 0.01  # seconds
+
+
+class QmpError(EdgekitError):
+    """QEMU refused a command or does not answer."""
+
+
+class Qmp:
+    """A session with one QEMU; calls raise QmpError."""
+
+    def __init__(self, path: Path, *, seconds: float, alive: Callable[[], bool]) -> None:
+        """Connects, waiting up to `seconds` for a QEMU that is only starting."""
+        end = time.monotonic() + seconds
+        while True:
+            self._socket = socket.socket(socket.AF_UNIX)
+            try:
+                self._socket.settimeout(seconds)
+                self._socket.connect(str(path))
+                break
+            except OSError as error:
+                self._socket.close()
+                if time.monotonic() > end or not alive():
+                    raise QmpError(
+                        f"QEMU: expected its control socket, found: {error}; "
+                        "try: edgekit board down, then up"
+                    ) from None
+                time.sleep(_POLL)
+        self._lines = self._socket.makefile("rb")
+        self._answer("connect", "QMP")
+        self.call("qmp_capabilities")
+
+    def __enter__(self) -> Qmp:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the session; the machine goes on."""
+        self._lines.close()
+        self._socket.close()
+
+    def call(self, command: str, **arguments: Any) -> Any:
+        """Runs one command and returns what QEMU answers."""
+        message = {"execute": command, "arguments": arguments}
+        try:
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+        except OSError as error:
+            raise QmpError(f"QEMU: expected to take '{command}', found: {error}") from None
+        return self._answer(command, "return")
+
+    def send_file(self, name: str, descriptor: int) -> None:
+        """Gives QEMU an open file, which commands call `fd:NAME`."""
+        message = {"execute": "getfd", "arguments": {"fdname": name}}
+        socket.send_fds(self._socket, [json.dumps(message).encode() + b"\n"], [descriptor])
+        self._answer("getfd", "return")
+
+    def monitor(self, line: str) -> str:
+        """Runs a command of the human monitor: some facts are told nowhere else."""
+        return str(self.call("human-monitor-command", **{"command-line": line}))
+
+    def wait_status(self, command: str, wanted: tuple[str, ...], *, seconds: float) -> str:
+        """Asks `command` until its status is one of `wanted`, and returns it."""
+        end = time.monotonic() + seconds
+        while (status := str(self.call(command).get("status"))) not in wanted:
+            if time.monotonic() > end:
+                raise QmpError(
+                    f"QEMU: expected '{command}' to say {' or '.join(wanted)} within "
+                    f"{seconds:.0f} s, found {status}; try: edgekit board down, then up"
+                )
+            time.sleep(_POLL)
+        return status
+
+    def _answer(self, command: str, key: str) -> Any:
+        while True:
+            try:
+                line = self._lines.readline()
+            except OSError as error:
+                raise QmpError(f"QEMU: expected an answer to '{command}', found: {error}") from None
+            if not line:
+                raise QmpError(f"QEMU: expected an answer to '{command}', found that it ended")
+            document = json.loads(line)
+            if "error" in document:
+                raise QmpError(
+                    f"QEMU: expected to do '{command}', found: {document['error'].get('desc')}"
+                )
+            if key in document:
+                return document[key]

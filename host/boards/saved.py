@@ -1,0 +1,63 @@
+"""Saved machines: the memory of a board that has just booted, to start from the next time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from edgekit.host.boards.image import Image
+from edgekit.host.boards.qemu import Drive, Machine, connection_arguments, machine_arguments
+from edgekit.host.boards.qmp import Qmp, QmpError
+
+_SECONDS = 120
+_NO_LIMIT = 1 << 40  # bytes per second; QEMU's default is made for networks
+
+
+def state_path(image: Image, name: str, machine: Machine, qemu: str) -> Path:
+    """Where the saved machine is kept; the name holds all that it depends on but the image."""
+    found = Path(qemu).stat()
+    same = replace(machine, home=Drive(str(image.home_disk), keep=False))
+    facts = (
+        machine_arguments(same),
+        connection_arguments(Path(), incoming=False),
+        (qemu, found.st_size, found.st_mtime_ns),
+    )
+    digest = hashlib.sha256(repr(facts).encode()).hexdigest()
+    return image.states / f"{name}-{digest[:16]}.state"
+
+
+def save_state(qmp: Qmp, target: Path) -> None:
+    """Writes the machine's memory and goes on running. It must not have written to its disks."""
+    descriptor, name = tempfile.mkstemp(prefix=".saving-", dir=target.parent)
+    made = Path(name)
+    try:
+        qmp.call("stop")
+        qmp.call("migrate-set-parameters", **{"max-bandwidth": _NO_LIMIT})
+        qmp.send_file("state", descriptor)
+        qmp.call("migrate", uri="fd:state")
+        if qmp.wait_status("query-migrate", ("completed", "failed"), seconds=_SECONDS) == "failed":
+            raise QmpError("QEMU: expected to save the machine, found that it failed; try again")
+        qmp.call("cont")
+        made.replace(target)
+    finally:
+        os.close(descriptor)
+        made.unlink(missing_ok=True)
+
+
+def load_state(qmp: Qmp, source: Path) -> None:
+    """Fills a machine that was started for it (`incoming`), and runs it."""
+    descriptor = os.open(source, os.O_RDONLY)
+    try:
+        qmp.send_file("state", descriptor)
+    finally:
+        os.close(descriptor)
+    qmp.call("migrate-incoming", uri="fd:state")
+    wanted = ("running", "paused", "postmigrate", "internal-error", "shutdown")
+    status = qmp.wait_status("query-status", wanted, seconds=_SECONDS)
+    if status == "paused":
+        qmp.call("cont")
+    elif status != "running":
+        raise QmpError(f"QEMU: expected a running machine, found {status}")
