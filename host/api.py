@@ -14,51 +14,56 @@ from numpy.typing import NDArray
 from edgekit.host import release
 from edgekit.host.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.errors import InputError
-from edgekit.host.paths import data_folder
+from edgekit.host.reach import Via, profile_of, reach
 from edgekit.host.release import Benchmark, BoardStatus, DeployPlan, OnStep, Release, Timings
-from edgekit.host.transport import Beneath, LocalTransport, Transport
-from edgekit.kb.board import UnknownBoardError, board_names, load_board
+from edgekit.host.transport import Beneath, Transport
+from edgekit.kb.board import UnknownBoardError, load_board
 
 Arrays = Mapping[str, NDArray[Any]]
 
 
 def compile_model(model: str | Path, board: str = "local") -> Bundle:
-    """The signed bundle of a .tflite model for a board profile.
+    """The signed bundle of a .tflite model for a board, or for a board profile.
 
     InputError if it cannot be compiled, or not signed for want of ssh-keygen.
     """
     from edgekit.host.compiler import compile_artifact
 
     try:
-        profile = load_board(board)
+        profile = load_board(profile_of(board))
     except UnknownBoardError as error:
         raise InputError(str(error)) from None
     return sign_bundle(build_bundle(compile_artifact(Path(model), profile), profile))
 
 
-def connect(board: str = "local") -> Device:
-    """The board of that name; InputError if it is not known or not reachable yet."""
-    if board == "local":
-        return Device(LocalTransport(data_folder() / "boards" / "local"), own=True)
-    if board in board_names():
-        raise InputError(
-            f"expected a board that can be reached, found the profile '{board}'; "
-            "only 'local' can be deployed to so far, for others: edgekit compile"
-        )
-    raise InputError(
-        f"expected a known board, found '{board}'; see: edgekit boards (only 'local' so far)"
-    )
+def connect(board: str = "local", via: Via | None = None) -> Device:
+    """The board of that name: this machine, one of the inventory, or a virtual one that is up.
+
+    `via` takes another way than the inventory's: "ssh" or "serial". InputError if there is no
+    such board; it is reached only when it is first asked for something.
+    """
+    found = reach(board, via)
+    return Device(found.transport, profile=found.profile, own=found.own, emulated=found.emulated)
 
 
 class Device:
     """A board. Arrays go in and come out as NumPy arrays, named as in the model.
 
     `own`: it belongs to this host alone, and the first deploy makes it trust the host's signing
-    key. `emulated`: times on it are an emulator's, and say nothing of a real board's latency.
+    key. `profile`: what models are compiled for. `emulated`: times on it are an emulator's, and
+    say nothing of a real board's latency.
     """
 
-    def __init__(self, transport: Transport, *, own: bool = False, emulated: bool = False) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        profile: str = "local",
+        own: bool = False,
+        emulated: bool = False,
+    ) -> None:
         self.transport = transport
+        self.profile = profile
         self.emulated = emulated
         self._own = own
 
@@ -72,7 +77,12 @@ class Device:
         """The same board with nothing deployed; what gets deployed there is removed at the end."""
         folder = f"aside/{secrets.token_hex(8)}"
         try:
-            yield Device(Beneath(self.transport, folder), own=self._own, emulated=self.emulated)
+            yield Device(
+                Beneath(self.transport, folder),
+                profile=self.profile,
+                own=self._own,
+                emulated=self.emulated,
+            )
         finally:
             self.transport.remove(folder, deadline=release.QUICK_SECONDS)
 

@@ -121,9 +121,10 @@ def compile_bundle(
     from edgekit.host.cli.output import write_whole
     from edgekit.host.cli.progress import working
     from edgekit.host.compiler import compile_artifact
+    from edgekit.host.reach import profile_of
     from edgekit.kb.board import load_board
 
-    profile = load_board(board)
+    profile = load_board(profile_of(board))
     with working(f"compiling {model.name} for {board}"):
         artifact = compile_artifact(model, profile)
     if explain is not None:

@@ -60,10 +60,11 @@ def examples(*lines: str) -> str:
 
 def board_name(given: str | None) -> str:
     """The board to use. Raises UnknownBoardError when there is no such board."""
+    from edgekit.host.reach import profile_of
     from edgekit.kb.board import load_board
 
     name = given or read_settings(Path.cwd()).board
-    load_board(name)
+    load_board(profile_of(name))
     return name
 
 

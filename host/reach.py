@@ -1,0 +1,131 @@
+"""From the name of a board to the way to it: this machine, the inventory, a virtual board."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from edgekit.host.boards.machines import virtual_board, virtual_board_names
+from edgekit.host.errors import InputError
+from edgekit.host.inventory import BoardEntry, find_board
+from edgekit.host.paths import data_folder
+from edgekit.host.transport import LocalTransport, Transport
+from edgekit.kb.board import board_names
+
+if TYPE_CHECKING:
+    from edgekit.host.boards import RunningBoard
+
+Via = Literal["ssh", "serial"]
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A way to a board. `own`: the board is this host's alone, so it may enroll its key there;
+    `emulated`: its times say nothing of a real board."""
+
+    transport: Transport
+    profile: str
+    own: bool = False
+    emulated: bool = False
+
+
+def profile_of(name: str, folder: Path | None = None) -> str:
+    """The profile to compile for: that of the board `name`, or `name` itself."""
+    if name == "local":
+        return name
+    if entry := find_board(name, folder or Path.cwd()):
+        return entry.profile
+    return virtual_board(name).profile if name in virtual_board_names() else name
+
+
+def reach(name: str, via: Via | None = None, folder: Path | None = None) -> Reached:
+    """The way to the board `name`; nothing is sent yet.
+
+    A board of the inventory (edgekit.toml in `folder` or above, then the user's) comes before a
+    virtual board of the same name. Raises InputError if there is neither.
+    """
+    if name == "local":
+        return Reached(LocalTransport(data_folder() / "boards" / "local"), "local", own=True)
+    if entry := find_board(name, folder or Path.cwd()):
+        return Reached(_to_entry(entry, via), entry.profile)
+    from edgekit.host.boards import find_running
+
+    if running := find_running(name):
+        transport = _to_virtual(running, via)
+        return Reached(transport, running.profile, own=True, emulated=True)
+    raise InputError(_nowhere(name))
+
+
+def _nowhere(name: str) -> str:
+    add = f"edgekit board add {name} --profile PROFILE --host USER@ADDRESS"
+    if name in virtual_board_names():
+        add = add.replace("PROFILE", virtual_board(name).profile)
+        return (
+            f"expected a board that can be reached, found none named '{name}'; "
+            f"start a virtual one: edgekit board up {name}, or name yours: {add}"
+        )
+    if name in board_names():
+        add = add.replace("PROFILE", name)
+        return (
+            f"expected a board that can be reached, found only the profile '{name}'; "
+            f"name your board: {add}"
+        )
+    return (
+        f"expected a board that can be reached, found none named '{name}'; "
+        f"see: edgekit board status, or name it: {add}"
+    )
+
+
+def _to_entry(entry: BoardEntry, via: Via | None) -> Transport:
+    kind = via or entry.transport
+    if kind == "serial":
+        if entry.device is None:
+            raise InputError(
+                f"board '{entry.name}': expected a serial device, found none in the inventory; "
+                f'add device = "/dev/ttyUSB0" to [boards.{entry.name}]'
+            )
+        return _serial(entry.name, entry.device, entry.baud, entry.user or "root", None)
+    if entry.host is None:
+        raise InputError(
+            f"board '{entry.name}': expected an address, found none in the inventory; "
+            f'add host = "..." to [boards.{entry.name}]'
+        )
+    from edgekit.host.transport.ssh import SshTarget, SshTransport
+    from edgekit.host.transport.ssh_config import user_config
+
+    return SshTransport(
+        SshTarget(
+            board=entry.name,
+            host=entry.host,
+            port=entry.port,
+            user=entry.user,
+            identity=entry.identity,
+            host_key=entry.host_key,
+            config=user_config(),
+        )
+    )
+
+
+def _to_virtual(board: RunningBoard, via: Via | None) -> Transport:
+    if via == "serial":
+        return _serial(board.name, board.console, 115200, board.user, board.password)
+    from edgekit.host.transport.ssh import SshTarget, SshTransport
+
+    return SshTransport(
+        SshTarget(
+            board=board.name,
+            host=board.ssh_host,
+            port=board.ssh_port,
+            user=board.user,
+            identity=board.identity,
+            host_key=board.host_key,
+        )
+    )
+
+
+def _serial(board: str, url: str, baud: int, user: str, password: str | None) -> Transport:
+    from edgekit.host.transport.serial import SerialTransport
+    from edgekit.host.transport.serial_line import SerialTarget
+
+    return SerialTransport(SerialTarget(board, url, baud, user, password))
