@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import paramiko
-from tenacity import RetryCallState, Retrying, retry_if_exception, wait_exponential, wait_random
+from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from edgekit.host.errors import IncompatibleError, TransferError, UnreachableError
 from edgekit.host.transport.base import Completed, LinkLostError, OnBytes, OnLine
@@ -23,11 +23,12 @@ from edgekit.host.transport.ssh_command import (
     LateError,
     NoStatusError,
     NotStartedError,
+    Order,
     RemoteCommand,
-    find_python_line,
+    find_python,
     kill_line,
     prefix_hash,
-    start_line,
+    start,
 )
 from edgekit.host.transport.ssh_config import SshTarget
 from edgekit.host.transport.ssh_files import Download, Progress, Upload
@@ -40,6 +41,7 @@ _T = TypeVar("_T")
 _CONNECT_SECONDS = 30.0
 _STALL_SECONDS = 20.0  # without an answer, a transfer's link is taken for cut
 _PATIENCE_SECONDS = 60.0  # of reconnecting without a byte getting through
+_LONGEST_PAUSE_SECONDS = 2.0
 _GRACE_SECONDS = 3.0  # to end a command that is late
 
 
@@ -81,7 +83,7 @@ class SshTransport:
         # Up to here nothing was asked of the board, so a cut link is no harm.
         link, channel = self._call(name, deadline, lambda link, _: (link, _channel(link)))
         with self._guarded(name, end, _GRACE_SECONDS):
-            return self._run(link, channel, command, end, on_line)
+            return self._run(link, channel, start(self._root, command), end, on_line)
 
     def put(
         self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
@@ -110,11 +112,11 @@ class SshTransport:
         return bytes(download.data)
 
     def remove(self, path: str, *, deadline: float) -> None:
-        command = ["rm", "-rf", "--", path]
+        order = start(self._root, ["rm", "-rf", "--", path])
         done = self._call(
             f"removing {path!r}",
             deadline,
-            lambda link, end: self._run(link, _channel(link), command, end, None),
+            lambda link, end: self._run(link, _channel(link), order, end),
         )
         if done.exit_code != 0:
             raise TransferError(
@@ -139,23 +141,17 @@ class SshTransport:
     ) -> _T:
         """Does what may be done twice, over new links as old ones are cut."""
         end = Deadline(seconds)
-        watched = progress or Progress(None)
+        patience = _Patience(end, progress or Progress(None))
         self._closed = False
-
-        def is_cut(error: BaseException) -> bool:
-            return isinstance(error, LinkLostError) and not self._closed
-
-        def is_enough(_: RetryCallState) -> bool:
-            return not end.left or time.monotonic() - watched.changed > _PATIENCE_SECONDS
 
         def attempt() -> _T:
             with self._guarded(doing, end):
                 return act(self._connected(end), end)
 
         return Retrying(
-            retry=retry_if_exception(is_cut),
-            stop=is_enough,
-            wait=wait_exponential(multiplier=0.05, max=2) + wait_random(0, 0.1),
+            retry=retry_if_exception(lambda e: isinstance(e, LinkLostError) and not self._closed),
+            stop=patience.is_over,
+            wait=patience.pause,
             reraise=True,
         )(attempt)
 
@@ -216,7 +212,7 @@ class SshTransport:
         return link
 
     def _find_python(self, link: Link, end: Deadline) -> str:
-        found = self._finish(link, _channel(link), find_python_line(self._root), end, None)
+        found = self._run(link, _channel(link), find_python(self._root), end)
         if found.exit_code != 0:
             raise IncompatibleError(
                 f"board '{self.board}': expected Python 3.9 or newer, found none; "
@@ -228,32 +224,27 @@ class SshTransport:
         self,
         link: Link,
         channel: Any,
-        command: Sequence[str],
+        order: Order,
         end: Deadline,
-        on_line: OnLine | None,
+        on_line: OnLine | None = None,
     ) -> Completed:
+        self._running = running = RemoteCommand(channel, on_line)
         try:
-            return self._finish(link, channel, start_line(self._root, command), end, on_line)
+            channel.exec_command(order.line)
+            return running.finish(end.left)
+        except KeyboardInterrupt:
+            self._kill(link, running.group)  # leaves no process behind
+            raise
         except LateError:
+            self._kill(link, running.group)
             raise UnreachableError(
-                f"board '{self.board}': expected '{command[-1]}' to end within {end.seconds:g} s, "
+                f"board '{self.board}': expected '{order.name}' to end within {end.seconds:g} s, "
                 "found it still running; see what the board is doing, then try again"
             ) from None
         except NotStartedError as error:
             raise UnreachableError(
-                f"board '{self.board}': expected to run {command[0]}, found: {error}"
+                f"board '{self.board}': expected to run {order.program}, found: {error}"
             ) from None
-
-    def _finish(
-        self, link: Link, channel: Any, line: str, end: Deadline, on_line: OnLine | None
-    ) -> Completed:
-        self._running = running = RemoteCommand(channel, on_line)
-        try:
-            channel.exec_command(line)
-            return running.finish(end.left)
-        except (LateError, KeyboardInterrupt):
-            self._kill(link, running.group)  # leaves no process behind
-            raise
         finally:
             self._running = None
 
@@ -270,8 +261,8 @@ class SshTransport:
             channel.close()
 
     def _prefix_hash(self, link: Link, end: Deadline, path: str, size: int) -> str | None:
-        command = prefix_hash(self.python, path, size)
-        found = self._run(link, _channel(link), command, end, None)
+        order = start(self._root, prefix_hash(self.python, path, size))
+        found = self._run(link, _channel(link), order, end)
         return found.stdout.decode().strip() if found.exit_code == 0 else None
 
     @contextlib.contextmanager
@@ -296,6 +287,25 @@ class SshTransport:
         link, self._link, self._sftp = self._link, None, None
         if link is not None:
             link.close()
+
+
+class _Patience:
+    """How long to try, and at what intervals: short ones as long as bytes get through."""
+
+    def __init__(self, end: Deadline, progress: Progress) -> None:
+        self._end = end
+        self._progress = progress
+        self._seen = progress.changed
+        self._in_vain = 0
+
+    def is_over(self, _: RetryCallState) -> bool:
+        idle = time.monotonic() - self._progress.changed
+        return not self._end.left or idle > _PATIENCE_SECONDS
+
+    def pause(self, _: RetryCallState) -> float:
+        self._in_vain = 0 if self._progress.changed != self._seen else self._in_vain + 1
+        self._seen = self._progress.changed
+        return min(0.05 * 2.0 ** min(self._in_vain, 6), _LONGEST_PAUSE_SECONDS, self._end.left)
 
 
 def _channel(link: Link) -> Any:

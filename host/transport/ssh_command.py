@@ -7,6 +7,7 @@ import shlex
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from edgekit.host.transport.base import Completed, OnLine
@@ -71,14 +72,23 @@ class NotStartedError(Exception):
     """The board could not start the command; the message says why."""
 
 
-def start_line(root: str, command: Sequence[str]) -> str:
-    """What the board's login shell is to run, whichever shell that is."""
-    return _line(_START, root, command)
+@dataclass(frozen=True)
+class Order:
+    """What the board's login shell is to run, whichever shell that is; names are for messages."""
+
+    line: str
+    program: str
+    name: str
 
 
-def find_python_line(root: str) -> str:
+def start(root: str, command: Sequence[str]) -> Order:
+    """Runs `command` in the folder `root`."""
+    return Order(_line(_START, root, command), command[0], command[-1])
+
+
+def find_python(root: str) -> Order:
     """Makes the folder `root` and prints where Python 3.9 or newer is; exit code 1 if nowhere."""
-    return _line(_FIND_PYTHON, root, ())
+    return Order(_line(_FIND_PYTHON, root, ()), "python3", "python3")
 
 
 def kill_line(group: int) -> str:

@@ -164,7 +164,8 @@ def _free_port() -> int:
 def _children(pid: int) -> list[int]:
     """Processes of each connection: sshd's children and theirs."""
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, task.read_text().split()):
-            found += [child, *_children(child)]
+    with contextlib.suppress(OSError):  # it may end meanwhile
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in map(int, task.read_text().split()):
+                found += [child, *_children(child)]
     return found
