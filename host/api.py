@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from edgekit.host import release
 from edgekit.host.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.errors import InputError
-from edgekit.host.reach import Via, profile_of, reach
+from edgekit.host.inventory import BoardEntry
+from edgekit.host.reach import Reached, Via, profile_of, reach, reach_entry
 from edgekit.host.release import Benchmark, BoardStatus, DeployPlan, OnStep, Release, Timings
 from edgekit.host.transport import Beneath, Transport
 from edgekit.kb.board import UnknownBoardError, load_board
@@ -36,14 +37,28 @@ def compile_model(model: str | Path, board: str = "local") -> Bundle:
     return sign_bundle(build_bundle(compile_artifact(Path(model), profile), profile))
 
 
-def connect(board: str = "local", via: Via | None = None) -> Device:
+def connect(board: str = "local", *, via: Via | None = None) -> Device:
     """The board of that name: this machine, one of the inventory, or a virtual one that is up.
 
     `via` takes another way than the inventory's: "ssh" or "serial". InputError if there is no
     such board; it is reached only when it is first asked for something.
     """
-    found = reach(board, via)
-    return Device(found.transport, profile=found.profile, own=found.own, emulated=found.emulated)
+    return _device(reach(board, via))
+
+
+def open_board(entry: BoardEntry) -> Device:
+    """A board of the inventory, or one that is about to be."""
+    return _device(reach_entry(entry))
+
+
+def _device(found: Reached) -> Device:
+    return Device(
+        found.transport,
+        profile=found.profile,
+        own=found.own,
+        emulated=found.emulated,
+        threads=found.threads,
+    )
 
 
 class Device:
@@ -51,7 +66,7 @@ class Device:
 
     `own`: it belongs to this host alone, and the first deploy makes it trust the host's signing
     key. `profile`: what models are compiled for. `emulated`: times on it are an emulator's, and
-    say nothing of a real board's latency.
+    say nothing of a real board's latency. `threads`: how many models run with unless told.
     """
 
     def __init__(
@@ -61,10 +76,12 @@ class Device:
         profile: str = "local",
         own: bool = False,
         emulated: bool = False,
+        threads: int = 1,
     ) -> None:
         self.transport = transport
         self.profile = profile
         self.emulated = emulated
+        self.threads = threads
         self._own = own
 
     @property
@@ -80,8 +97,9 @@ class Device:
             yield Device(
                 Beneath(self.transport, folder),
                 profile=self.profile,
-                own=self._own,
+                own=True,  # a folder that is there for this alone
                 emulated=self.emulated,
+                threads=self.threads,
             )
         finally:
             self.transport.remove(folder, deadline=release.QUICK_SECONDS)
@@ -107,22 +125,29 @@ class Device:
         """What `deploy` would send, without changing what runs."""
         return release.plan_deploy(self.transport, _bundle(bundle), allow_downgrade, self._own)
 
-    def run(self, inputs: Arrays, threads: int = 1) -> tuple[dict[str, NDArray[Any]], Timings]:
+    def run(
+        self, inputs: Arrays, threads: int | None = None
+    ) -> tuple[dict[str, NDArray[Any]], Timings]:
         """One inference of what is deployed: outputs and times."""
-        return release.run(self.transport, inputs, threads=threads)
+        return release.run(self.transport, inputs, threads=threads or self.threads)
 
     def bench(
         self,
         inputs: Arrays | None = None,
         *,
-        threads: int = 1,
+        threads: int | None = None,
         count: int = 0,
         warmup: int = 3,
         seconds: int = 2,
     ) -> Benchmark:
         """Latency of what is deployed; see edgekit.host.release.bench."""
         return release.bench(
-            self.transport, inputs, threads=threads, count=count, warmup=warmup, seconds=seconds
+            self.transport,
+            inputs,
+            threads=threads or self.threads,
+            count=count,
+            warmup=warmup,
+            seconds=seconds,
         )
 
     def status(self) -> BoardStatus:
@@ -141,11 +166,13 @@ class Deployed:
     device: Device
     release: Release
 
-    def run(self, inputs: Arrays, threads: int = 1) -> tuple[dict[str, NDArray[Any]], Timings]:
+    def run(
+        self, inputs: Arrays, threads: int | None = None
+    ) -> tuple[dict[str, NDArray[Any]], Timings]:
         """As Device.run."""
         return self.device.run(inputs, threads)
 
-    def bench(self, inputs: Arrays | None = None, *, threads: int = 1) -> Benchmark:
+    def bench(self, inputs: Arrays | None = None, *, threads: int | None = None) -> Benchmark:
         """As Device.bench, with its defaults."""
         return self.device.bench(inputs, threads=threads)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -16,18 +17,21 @@ from edgekit.kb.board import board_names
 if TYPE_CHECKING:
     from edgekit.host.boards import RunningBoard
 
+_PASSWORD = "EDGEKIT_PASSWORD"  # of a serial console: a file is no place for it
+
 Via = Literal["ssh", "serial"]
 
 
 @dataclass(frozen=True)
 class Reached:
     """A way to a board. `own`: the board is this host's alone, so it may enroll its key there;
-    `emulated`: its times say nothing of a real board."""
+    `emulated`: its times say nothing of a real board; `threads`: how many models run with."""
 
     transport: Transport
     profile: str
     own: bool = False
     emulated: bool = False
+    threads: int = 1
 
 
 def profile_of(name: str, folder: Path | None = None) -> str:
@@ -48,13 +52,19 @@ def reach(name: str, via: Via | None = None, folder: Path | None = None) -> Reac
     if name == "local":
         return Reached(LocalTransport(data_folder() / "boards" / "local"), "local", own=True)
     if entry := find_board(name, folder or Path.cwd()):
-        return Reached(_to_entry(entry, via), entry.profile)
+        return reach_entry(entry, via)
     from edgekit.host.boards import find_running
 
     if running := find_running(name):
         transport = _to_virtual(running, via)
         return Reached(transport, running.profile, own=True, emulated=True)
     raise InputError(_nowhere(name))
+
+
+def reach_entry(entry: BoardEntry, via: Via | None = None) -> Reached:
+    """The way to a board of the inventory, or to one that is about to be."""
+    own = entry.transport == "local"
+    return Reached(_to_entry(entry, via), entry.profile, own=own, threads=entry.threads or 1)
 
 
 def _nowhere(name: str) -> str:
@@ -73,19 +83,23 @@ def _nowhere(name: str) -> str:
         )
     return (
         f"expected a board that can be reached, found none named '{name}'; "
-        f"see: edgekit board status, or name it: {add}"
+        f"see: edgekit board status, or name it: {add} (profiles: edgekit boards)"
     )
 
 
 def _to_entry(entry: BoardEntry, via: Via | None) -> Transport:
     kind = via or entry.transport
+    if kind == "local":
+        return LocalTransport(data_folder() / "boards" / entry.name, entry.name)
     if kind == "serial":
         if entry.device is None:
             raise InputError(
                 f"board '{entry.name}': expected a serial device, found none in the inventory; "
                 f'add device = "/dev/ttyUSB0" to [boards.{entry.name}]'
             )
-        return _serial(entry.name, entry.device, entry.baud, entry.user or "root", None)
+        return _serial(
+            entry.name, entry.device, entry.baud, entry.user or "root", os.environ.get(_PASSWORD)
+        )
     if entry.host is None:
         raise InputError(
             f"board '{entry.name}': expected an address, found none in the inventory; "

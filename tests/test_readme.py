@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import typer
 
+from edgekit.host.cli.main import app
 from edgekit.host.paths import cache_folder
 
 ROOT = Path(__file__).parents[1]
+RUNNERS = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
+ON_A_BOARD = re.compile(r"^edgekit (board|deploy --board|doctor --board)", re.MULTILINE)
 SHIM = "#!{python}\nfrom edgekit.host.cli.main import run\n\nrun()\n"
 
 
@@ -58,26 +64,40 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (home / "cache").symlink_to(compiled)
     (tools / "edgekit").write_text(SHIM.format(python=sys.executable))
     (tools / "edgekit").chmod(0o755)
-    (work / "models").symlink_to(ROOT / "models")
+    for name in ("models", "docs", "edgekit.toml"):
+        (work / name).symlink_to(ROOT / name)
     monkeypatch.setenv("PATH", f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
     monkeypatch.setenv("EDGEKIT_HOME", str(home))
     return work
 
 
-def test_blocks_run_in_order(place: Path) -> None:
-    runners = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
-    ran = [block for block in BLOCKS if block.language in runners]
-    assert len(ran) >= 5
-    for block in ran:
+def run_all(blocks: Iterable[Block], place: Path) -> None:
+    for block in blocks:
         done = subprocess.run(
-            [*runners[block.language], block.text],
+            [*RUNNERS[block.language], block.text],
             cwd=place,
             capture_output=True,
             text=True,
             check=False,
         )
         assert done.returncode == 0, f"{block.heading}\n{block.text}\n{done.stdout}{done.stderr}"
+
+
+def test_blocks_run_in_order(place: Path) -> None:
+    ran = [b for b in BLOCKS if b.language in RUNNERS and not ON_A_BOARD.search(b.text)]
+    assert len(ran) >= 5
+    run_all(ran, place)
+
+
+@pytest.mark.boards
+def test_blocks_with_a_virtual_board_run_in_order(place: Path) -> None:
+    ran = [b for b in BLOCKS if b.language in RUNNERS and ON_A_BOARD.search(b.text)]
+    assert len(ran) >= 2
+    try:
+        run_all(ran, place)
+    finally:
+        subprocess.run(["edgekit", "board", "down"], cwd=place, check=True)
 
 
 def test_links_lead_somewhere() -> None:
@@ -94,3 +114,14 @@ def test_commands_that_are_only_shown_exist() -> None:
     assert scripts
     for script in scripts:
         assert os.access(ROOT / script, os.X_OK), script
+
+
+def test_edgekit_commands_that_are_only_shown_are_understood() -> None:
+    shown = [line for b in BLOCKS if b.language == "console" for line in b.text.splitlines()]
+    lines = [shlex.split(line)[1:] for line in shown if line.startswith("edgekit ")]
+    assert len(lines) >= 4
+    for words in lines:
+        command = typer.main.get_command(app)
+        while hasattr(command, "commands"):
+            command = command.commands[words.pop(0)]
+        command.make_context(command.name, words)

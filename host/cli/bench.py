@@ -17,6 +17,7 @@ from edgekit.host.cli.options import (
     Board,
     Json,
     Kind,
+    Over,
     Threads,
     board_name,
     examples,
@@ -40,7 +41,7 @@ class _Wanted:
     """What the options ask for; `runs` 0 means as many as fit into two seconds."""
 
     device: Device
-    threads: int
+    threads: int | None
     runs: int
     peers: bool
 
@@ -81,7 +82,8 @@ def bench_model(
         ),
     ] = None,
     board: Board = None,
-    threads: Threads = 1,
+    threads: Threads = None,
+    via: Over = None,
     runs: Annotated[
         int,
         typer.Option("--runs", metavar="N", min=0, help="Timed runs; 0 for what fits into 2 s."),
@@ -97,7 +99,7 @@ def bench_model(
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.report import bench_document
 
-    device = connect(board_name(board))
+    device = connect(board_name(board), via=via)
     if peers and device.name != _HERE:
         raise InputError(
             f"expected the board {_HERE} for --peers, found {device.name}; "
@@ -128,7 +130,7 @@ def _bench_file(file: Path, wanted: _Wanted) -> _Result:
 
     if wanted.peers and file_kind(file) is Kind.BUNDLE:
         raise InputError(f"{file}: other engines need the .tflite model, found a bundle")
-    bundle = load_bundle(file, wanted.device.name)
+    bundle = load_bundle(file, wanted.device.profile)
     with wanted.device.aside() as device:
         device.deploy(bundle)
         with working(f"timing {file.name}"):
@@ -146,7 +148,7 @@ def _beside_peers(bundle: Bundle, model: Path, wanted: _Wanted) -> PeerResult:
     with tempfile.TemporaryDirectory() as folder:
         for name in (LIBRARY, WEIGHTS):
             (Path(folder) / name).write_bytes(bundle.files[name])
-        return bench_peers(Path(folder), model, wanted.threads, wanted.runs or _PEER_RUNS)
+        return bench_peers(Path(folder), model, wanted.threads or 1, wanted.runs or _PEER_RUNS)
 
 
 def _bench_many(files: Sequence[Path], wanted: _Wanted, as_json: bool) -> int:
@@ -210,7 +212,7 @@ def _show(device: Device, result: _Result) -> None:
     memory = f"arena {byte_size(timing.arena_bytes)}, weights {byte_size(timing.weights_bytes)}"
     print(f"model    {timing.model} on {device.name}, {memory}")
     show_times(timing, device.emulated)
-    show_slowest(timing)
+    show_slowest(timing, device.emulated)
     if result.peers:
         show_peers(result.peers)
 

@@ -15,6 +15,7 @@ from edgekit.host.cli.options import (
     Counter,
     Json,
     Model,
+    Over,
     Threads,
     board_name,
     examples,
@@ -37,7 +38,7 @@ def register(app: typer.Typer) -> None:
         "deploy",
         epilog=examples(
             "edgekit deploy models/face_detection_short_range.tflite",
-            "edgekit deploy face.ekb --board local --dry-run",
+            "edgekit deploy face.ekb --board a57 --dry-run",
             "edgekit deploy                # model and board of edgekit.toml",
         ),
     )(deploy)
@@ -53,7 +54,8 @@ def deploy(
     allow_downgrade: Annotated[
         bool, typer.Option("--allow-downgrade", help="Take a lower counter than what runs.")
     ] = False,
-    threads: Threads = 1,
+    threads: Threads = None,
+    via: Over = None,
     as_json: Json = False,
 ) -> None:
     """Put a model into service on a board and time it.
@@ -65,10 +67,10 @@ def deploy(
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.plan import plan_document, show_plan
 
-    path = model_file(model)
     name = board_name(board)
-    device = connect(name)
-    bundle = load_bundle(path, name, counter)
+    path = model_file(model, name)
+    device = connect(name, via=via)
+    bundle = load_bundle(path, device.profile, counter)
     if dry_run:
         plan = device.plan(bundle, allow_downgrade=allow_downgrade)
         if as_json:
@@ -155,7 +157,7 @@ def _show(device: Device, release: Release, timing: Benchmark, as_json: bool) ->
     print(f"release  {release.id} of {release.model} on {device.name}, {what}")
     print(f"health   {_health(release.health)}")
     show_times(timing, device.emulated)
-    show_slowest(timing)
+    show_slowest(timing, device.emulated)
 
 
 def _health(health: Any) -> str:

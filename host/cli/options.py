@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from edgekit.host.cli.settings import read_settings
 from edgekit.host.errors import InputError
 
 Board = Annotated[
@@ -17,7 +16,7 @@ Board = Annotated[
         "--board",
         metavar="BOARD",
         show_default=False,
-        help="Board to use; 'edgekit boards' lists them. Default: edgekit.toml, else local.",
+        help="Board to use; 'edgekit board status' lists them. Default: edgekit.toml, else local.",
     ),
 ]
 Json = Annotated[
@@ -34,7 +33,18 @@ Counter = Annotated[
     ),
 ]
 Threads = Annotated[
-    int, typer.Option("--threads", metavar="N", min=1, help="Threads of the model.")
+    int | None,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        min=1,
+        show_default=False,
+        help="Threads of the model. Default: what the inventory says, else 1.",
+    ),
+]
+Over = Annotated[
+    Literal["ssh", "serial"] | None,
+    typer.Option("--via", show_default=False, help="How, if the board can be reached both ways."),
 ]
 Model = Annotated[
     str | None,
@@ -59,18 +69,19 @@ def examples(*lines: str) -> str:
 
 
 def board_name(given: str | None) -> str:
-    """The board to use. Raises UnknownBoardError when there is no such board."""
-    from edgekit.host.reach import profile_of
-    from edgekit.kb.board import load_board
+    """The board to use."""
+    from edgekit.host.inventory import read_project
 
-    name = given or read_settings(Path.cwd()).board
-    load_board(profile_of(name))
-    return name
+    return given or read_project(Path.cwd()).board
 
 
-def model_file(given: str | None) -> Path:
-    """The model or bundle to use, checked to be a readable file."""
-    name = given or read_settings(Path.cwd()).model
+def model_file(given: str | None, board: str | None = None) -> Path:
+    """The model or bundle to use, checked to be a readable file; a board may have its own."""
+    from edgekit.host.inventory import find_board, read_project
+
+    project = read_project(Path.cwd())
+    entry = find_board(board or project.board, Path.cwd())
+    name = given or (entry and entry.model) or project.model
     if name is None:
         raise InputError(
             "expected a model or a bundle, found none; "

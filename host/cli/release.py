@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from edgekit.host.cli.options import Board, Json, board_name, examples
+from edgekit.host.cli.options import Board, Json, Over, board_name, examples
 
 if TYPE_CHECKING:
     from edgekit.host.release import BoardStatus, ReleaseInfo
@@ -23,20 +23,20 @@ def register(app: typer.Typer) -> None:
     )(rollback)
 
 
-def status(board: Board = None, as_json: Json = False) -> None:
+def status(board: Board = None, via: Over = None, as_json: Json = False) -> None:
     """Show what runs on a board and what ran before."""
     from edgekit.host.api import connect
 
     name = board_name(board)
-    _show(name, connect(name).status(), "edgekit.status/1", as_json)
+    _show(name, connect(name, via=via).status(), "edgekit.status/1", as_json)
 
 
-def rollback(board: Board = None, as_json: Json = False) -> None:
+def rollback(board: Board = None, via: Over = None, as_json: Json = False) -> None:
     """Put the previous release back into service."""
     from edgekit.host.api import connect
 
     name = board_name(board)
-    _show(name, connect(name).rollback(), "edgekit.rollback/1", as_json)
+    _show(name, connect(name, via=via).rollback(), "edgekit.rollback/1", as_json)
 
 
 def _show(board: str, found: BoardStatus, schema: str, as_json: bool) -> None:

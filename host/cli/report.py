@@ -69,7 +69,7 @@ def show_times(timing: Benchmark, emulated: bool) -> None:
         print(f"clock    {', '.join(known)}")
 
 
-def show_slowest(timing: Benchmark) -> None:
+def show_slowest(timing: Benchmark, emulated: bool) -> None:
     """The slowest operators with the kernel each used, slowest first."""
     slowest = sorted(timing.operators, key=lambda o: -o.median_us)[:_SLOWEST]
     rows = [
@@ -77,7 +77,9 @@ def show_slowest(timing: Benchmark) -> None:
         for o in slowest
     ]
     print(f"slowest  {len(rows)} of {len(timing.operators)} operators")
-    table(("operator", "kind", "kernel", "us", "share"), rows, left=3)
+    table(
+        ("operator", "kind", "kernel", "emulated us" if emulated else "us", "share"), rows, left=3
+    )
 
 
 def show_peers(result: PeerResult) -> None:

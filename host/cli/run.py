@@ -9,7 +9,7 @@ import typer
 
 from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.deploy import put_into_service
-from edgekit.host.cli.options import Board, Json, Threads, board_name, examples, model_file
+from edgekit.host.cli.options import Board, Json, Over, Threads, board_name, examples, model_file
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def run(
         ),
     ] = None,
     board: Board = None,
-    threads: Threads = 1,
+    threads: Threads = None,
+    via: Over = None,
     as_json: Json = False,
 ) -> None:
     """Run a model once on a board."""
@@ -54,12 +55,11 @@ def run(
     from edgekit.host.cli.output import check_writable
 
     path = model_file(model) if model else None
-    name = board_name(board)
+    device = connect(board_name(board), via=via)
     inputs = read_arrays(input_file)
     check_writable(output_file)
-    device = connect(name)
     if path:
-        bundle = load_bundle(path, name)
+        bundle = load_bundle(path, device.profile)
         put_into_service(device, bundle)
     outputs, timings = device.run(inputs, threads=threads)
     _write_arrays(output_file, outputs)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from edgekit.host.doctor.board import examine_board
+from edgekit.host.doctor.board import compare, examine_board
 from edgekit.host.doctor.machine import examine_machine
 from edgekit.host.doctor.types import Finding, Verdict
+from edgekit.host.reach import profile_of
 from edgekit.kb.board import load_board
 
-__all__ = ["Finding", "Verdict", "examine"]
+__all__ = ["Finding", "Verdict", "compare", "examine"]
 
 
 def examine(board: str) -> Iterator[Finding]:
@@ -17,7 +18,7 @@ def examine(board: str) -> Iterator[Finding]:
 
     Raises UnknownBoardError.
     """
-    profile = load_board(board)
+    profile = load_board(profile_of(board))
     fit = True
     for finding in examine_machine(profile):
         fit = fit and finding.verdict is not Verdict.FAIL

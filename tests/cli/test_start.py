@@ -34,6 +34,11 @@ ALL_COMMANDS = sorted(commands(typer.main.get_command(app)))
 def test_commands_are_those_of_the_specification() -> None:
     assert [" ".join(c) for c in ALL_COMMANDS] == [
         "bench model",
+        "board add",
+        "board down",
+        "board remove",
+        "board status",
+        "board up",
         "boards",
         "compile",
         "deploy",

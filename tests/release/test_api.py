@@ -21,11 +21,22 @@ def test_local_board_lives_under_edgekit_home(
     assert (tmp_path / "home" / "boards" / "local").is_dir()
 
 
-def test_boards_that_cannot_be_reached() -> None:
-    with pytest.raises(InputError, match="found the profile 'a57'; only 'local' can be deployed"):
-        connect("a57")
-    with pytest.raises(InputError, match="expected a known board, found 'nosuch'"):
-        connect("nosuch")
+@pytest.mark.parametrize(
+    ("board", "commands"),
+    [
+        ("a57", ["edgekit board up a57", "edgekit board add a57 --profile a57 --host USER@"]),
+        ("a76", ["edgekit board add a76 --profile a76 --host USER@"]),
+        ("nosuch", ["edgekit board add nosuch --profile PROFILE --host USER@", "edgekit boards"]),
+    ],
+)
+def test_boards_that_are_not_there_get_the_commands_that_make_them(
+    board: str, commands: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="expected a board that can be reached") as error:
+        connect(board)
+    assert all(command in str(error.value) for command in commands)
 
 
 def test_unknown_profile_for_compiling() -> None:

@@ -1,0 +1,180 @@
+"""`edgekit board`: virtual boards up and down, and the list of the boards there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgekit.host.cli import board_add
+from edgekit.host.cli.options import Json, examples
+
+if TYPE_CHECKING:
+    from edgekit.host.boards import BoardState, RunningBoard
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command group to the application."""
+    group = typer.Typer(
+        help="Virtual boards, and the inventory of real ones.",
+        epilog=examples("edgekit board up a57", "edgekit board status"),
+        rich_markup_mode=None,
+    )
+    group.command("up", epilog=examples("edgekit board up a57", "edgekit board up rv64v --json"))(
+        up
+    )
+    group.command(
+        "down",
+        epilog=examples("edgekit board down a57", "edgekit board down --json      # all"),
+    )(down)
+    group.command("status", epilog=examples("edgekit board status", "edgekit board status --json"))(
+        status
+    )
+    board_add.register(group)
+    app.add_typer(group, name="board")
+
+
+def up(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME or PROFILE",
+            show_default=False,
+            help="a57, a53, a72, a7, rv64, rv64v, or the profile of one of them.",
+        ),
+    ],
+    mirror: Annotated[
+        str | None,
+        typer.Option(
+            "--mirror",
+            metavar="URL",
+            show_default=False,
+            help="Debian mirror to build it from. Default: what apt uses on this machine.",
+        ),
+    ] = None,
+    counting: Annotated[
+        bool,
+        typer.Option("--counting", help="Count instructions: one core, guest time is theirs."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Boot a virtual board.
+
+
+    It takes no root and no hardware: under a minute the first time, then seconds.
+    """
+    from edgekit.host import boards
+    from edgekit.host.cli.output import emit
+    from edgekit.host.cli.progress import stages
+
+    name = _virtual_name(name)
+    options = boards.BoardOptions(mirror=mirror, counting=counting)
+    with stages(f"board {name}") as progress:
+        board = boards.up(name, options=options, progress=progress)
+    if as_json:
+        emit({"schema": "edgekit.board.up/1", "board": _running(board)})
+        return
+    cores = f"{board.cores} core{'s' * (board.cores != 1)}"
+    print(f"up       {name}, emulated: {board.profile}, {cores}, {board.memory_mib} MiB")
+    print(f"ssh      ssh -p {board.ssh_port} -i {board.identity} {_login(board)}")
+    print(f"console  edgekit console --board {name}")
+    print(f"next     edgekit deploy --board {name}")
+
+
+def down(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", show_default=False, help="Default: all that are up."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Shut virtual boards down.
+
+    What was deployed to them goes with them.
+    """
+    from edgekit.host import boards
+    from edgekit.host.cli.output import emit
+    from edgekit.host.cli.progress import working
+
+    names = [_virtual_name(name)] if name else [b.name for b in boards.status() if b.running]
+    ended = []
+    for each in names:
+        with working(f"board {each}: shutting down"):
+            ended += [each] if boards.down(each) else []
+    if as_json:
+        emit({"schema": "edgekit.board.down/1", "boards": ended})
+    elif ended:
+        print(f"down     {', '.join(ended)}")
+    else:
+        print(f"down     {name or 'no board'} was not up" if name else "down     no board was up")
+
+
+def status(as_json: Json = False) -> None:
+    """List virtual and known boards."""
+    from edgekit.host import boards, inventory
+    from edgekit.host.cli.output import emit, table
+
+    virtual = boards.status()
+    known = inventory.boards(Path.cwd())
+    if as_json:
+        documents = [*map(_virtual, virtual), *map(board_add.entry_document, known)]
+        emit({"schema": "edgekit.board.status/1", "boards": documents})
+        return
+    rows = [
+        (s.name, _state(s), "virtual", s.profile, _login(s.running) if s.running else "")
+        for s in virtual
+    ]
+    rows += [(e.name, "known", e.transport, e.profile, board_add.place(e)) for e in known]
+    table(("board", "state", "kind", "profile", "address"), rows, left=5)
+
+
+def _virtual_name(name: str) -> str:
+    """The virtual board of that name, or the one with that profile; others are left to fail."""
+    from edgekit.host import boards
+
+    known = boards.status()
+    if any(state.name == name for state in known):
+        return name
+    return next((state.name for state in known if state.profile == name), name)
+
+
+def _state(state: BoardState) -> str:
+    if state.running:
+        return "up"
+    return "built" if state.built else "not built"
+
+
+def _login(board: RunningBoard) -> str:
+    return f"{board.user}@{board.ssh_host}"
+
+
+def _virtual(state: BoardState) -> dict[str, Any]:
+    document = {
+        "name": state.name,
+        "kind": "virtual",
+        "profile": state.profile,
+        "built": state.built,
+        "up": state.running is not None,
+    }
+    return document | (_running(state.running) if state.running else {})
+
+
+def _running(board: RunningBoard) -> dict[str, Any]:
+    return {
+        "name": board.name,
+        "kind": "virtual",
+        "profile": board.profile,
+        "up": True,
+        "emulated": board.emulated,
+        "host": board.ssh_host,
+        "port": board.ssh_port,
+        "user": board.user,
+        "identity": str(board.identity),
+        "host_key": board.host_key,
+        "console": board.console,
+        "cores": board.cores,
+        "memory_mib": board.memory_mib,
+        "counting": board.counting,
+        "pid": board.pid,
+    }

@@ -1,0 +1,251 @@
+"""`edgekit board add` and `remove`: real boards in the inventory, their host keys pinned."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from edgekit.host.cli.options import Json, examples
+from edgekit.host.errors import AuthenticationError, IncompatibleError, InputError
+
+if TYPE_CHECKING:
+    from edgekit.host.inventory import BoardEntry
+
+_KEY_SECONDS = 30.0
+_SSH_PORT = 22
+_ADDRESS = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<host>\[[^\]\s]+\]|[^@:\s]+)(?::(?P<port>\d+))?")
+
+
+@dataclass(frozen=True)
+class Address:
+    """`user@host:port`; parts that were left out are None."""
+
+    user: str | None
+    host: str
+    port: int | None
+
+
+@dataclass(frozen=True)
+class _Trust:
+    """What lets a host key be trusted: this fingerprint, or --yes, or else the user's word."""
+
+    fingerprint: str | None
+    yes: bool
+
+
+def register(group: typer.Typer) -> None:
+    """Adds the commands to the group `board`."""
+    group.command(
+        "add",
+        epilog=examples(
+            "edgekit board add mypi --profile a76 --host pi@192.0.2.7",
+            "edgekit board add mypi --profile a76 --host mypi --fingerprint SHA256:...",
+            "edgekit board add dev --profile a57 --transport serial --device /dev/ttyUSB0",
+        ),
+    )(add)
+    group.command("remove", epilog=examples("edgekit board remove mypi"))(remove)
+
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", show_default=False, help="What to call the board.")
+]
+Everywhere = Annotated[
+    bool, typer.Option("--global", help="For all projects. Default: this one's edgekit.toml.")
+]
+
+
+def _text(name: str, shape: str, what: str) -> Any:
+    return typer.Option(name, metavar=shape, show_default=False, help=what)
+
+
+Profile = Annotated[str, _text("--profile", "PROFILE", "What it is: 'edgekit boards' lists.")]
+Host = Annotated[
+    str | None,
+    _text("--host", "[USER@]ADDRESS[:PORT]", "Where it is; a Host of ~/.ssh/config will do."),
+]
+Identity = Annotated[
+    Path | None, _text("--identity", "FILE", "Private key to log in with. Default: as ssh does.")
+]
+Way = Annotated[Literal["ssh", "serial"], typer.Option("--transport", help="How it is reached.")]
+SerialPort = Annotated[
+    str | None, _text("--device", "PORT or URL", "Serial: /dev/ttyUSB0, or socket://host:port.")
+]
+Baud = Annotated[int, typer.Option("--baud", metavar="N", min=50, help="Serial: its speed.")]
+User = Annotated[str | None, _text("--user", "USER", "Serial: who logs in.")]
+Unsigned = Annotated[
+    bool, typer.Option("--unsigned", help="Let it take releases that nobody signed.")
+]
+Fingerprint = Annotated[
+    str | None,
+    _text("--fingerprint", "SHA256:...", "Pin the host key if it is this one; asks nothing."),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Pin whatever host key it shows; asks nothing.")]
+
+
+def add(
+    name: Name,
+    profile: Profile,
+    host: Host = None,
+    identity: Identity = None,
+    transport: Way = "ssh",
+    device: SerialPort = None,
+    baud: Baud = 115200,
+    user: User = None,
+    unsigned: Unsigned = False,
+    fingerprint: Fingerprint = None,
+    yes: Yes = False,
+    everywhere: Everywhere = False,
+    as_json: Json = False,
+) -> None:
+    """Take a real board into the inventory.
+
+    It is logged in to, compared with its profile, and from then on trusts this machine's signing
+    key.
+
+    Over SSH its host key is shown, and pinned once you say that it is the board's. From then on
+    a board with any other key is refused before a login is tried.
+    """
+    from edgekit.host.cli.output import emit
+    from edgekit.host.inventory import BoardEntry, add_board
+    from edgekit.kb.board import load_board
+
+    load_board(profile)
+    if transport == "serial":
+        if not device or host or identity:
+            raise InputError("--transport serial: expected --device, no --host and no --identity")
+        entry = BoardEntry(name, profile, "serial", user=user, device=device, baud=baud)
+    else:
+        if not host or device:
+            raise InputError("--transport ssh: expected --host USER@ADDRESS and no --device")
+        where = parse_address(host)
+        key = _pinned_key(name, where, _Trust(fingerprint, yes))
+        entry = BoardEntry(
+            name, profile, "ssh", where.host, where.port, where.user, identity, host_key=key
+        )
+    entry = replace(entry, unsigned=unsigned)
+    _welcome(entry)
+    file = _file(everywhere)
+    add_board(entry, file)
+    if as_json:
+        emit({"schema": "edgekit.board.add/1", "file": str(file), "board": entry_document(entry)})
+        return
+    print(f"added    {name} to {file}: {profile} at {place(entry)}")
+    print(f"next     edgekit deploy --board {name}")
+
+
+def remove(name: Name, everywhere: Everywhere = False, as_json: Json = False) -> None:
+    """Strike a board from the inventory.
+
+    What runs on it goes on running.
+    """
+    from edgekit.host.cli.output import emit
+    from edgekit.host.inventory import remove_board
+
+    file = _file(everywhere)
+    remove_board(name, file)
+    if as_json:
+        emit({"schema": "edgekit.board.remove/1", "file": str(file), "board": name})
+    else:
+        print(f"removed  {name} from {file}")
+
+
+def parse_address(text: str) -> Address:
+    """Parts of [USER@]ADDRESS[:PORT]; an IPv6 address stands in brackets. Raises InputError."""
+    found = _ADDRESS.fullmatch(text)
+    port = int(found["port"]) if found and found["port"] else None
+    if found is None or (port is not None and not 0 < port < 1 << 16):
+        raise InputError(f"--host: expected [USER@]ADDRESS[:PORT], found '{text}'")
+    return Address(found["user"], found["host"].strip("[]"), port)
+
+
+def place(entry: BoardEntry) -> str:
+    """Where a board of the inventory is, in one word."""
+    if entry.device:
+        return f"{entry.device} at {entry.baud} baud"
+    user = f"{entry.user}@" if entry.user else ""
+    port = f":{entry.port}" if entry.port and entry.port != _SSH_PORT else ""
+    return f"{user}{entry.host}{port}"
+
+
+def entry_document(entry: BoardEntry) -> dict[str, Any]:
+    """A board of the inventory in JSON."""
+    paths = {key: str(value) for key, value in asdict(entry).items() if isinstance(value, Path)}
+    document = asdict(entry) | paths
+    return {"name": entry.name, "kind": document.pop("transport"), **document}
+
+
+def _pinned_key(board: str, where: Address, trust: _Trust) -> str:
+    """The host key to pin. AuthenticationError unless someone vouched for it."""
+    from edgekit.host.cli.output import note
+    from edgekit.host.cli.progress import working
+    from edgekit.host.transport.ssh import fetch_host_key
+    from edgekit.host.transport.ssh_config import user_config
+    from edgekit.host.transport.ssh_keys import parse_host_key
+
+    with working(f"board {board}: asking {where.host} for its host key"):
+        line = fetch_host_key(where.host, where.port, _KEY_SECONDS, config=user_config())
+    key = parse_host_key(line, f"board '{board}'")
+    note(f"host key of {where.host}: {key}")
+    if trust.fingerprint is not None:
+        if trust.fingerprint != key.fingerprint:
+            raise AuthenticationError(
+                f"board '{board}': expected the host key {trust.fingerprint}, found "
+                f"{key.fingerprint}; compare on the board: ssh-keygen -lf "
+                "/etc/ssh/ssh_host_ed25519_key.pub"
+            )
+    elif not trust.yes:
+        _ask(board, key.fingerprint)
+    return line
+
+
+def _ask(board: str, fingerprint: str) -> None:
+    if not sys.stdin.isatty():
+        raise AuthenticationError(
+            f"board '{board}': expected someone to vouch for its host key, found no terminal to "
+            f"ask on; if it is the board's: --fingerprint {fingerprint}"
+        )
+    print("compare on the board: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", file=sys.stderr)
+    print("Is it the board's? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise AuthenticationError(
+            f"board '{board}': expected its host key to be confirmed, found it was not; "
+            "nothing was added"
+        )
+
+
+def _welcome(entry: BoardEntry) -> None:
+    """Logs in, refuses a board that its profile does not fit, and makes it trust our key."""
+    import time
+
+    from edgekit.host.api import open_board
+    from edgekit.host.cli.output import note
+    from edgekit.host.cli.progress import working
+    from edgekit.host.doctor import Verdict, compare
+    from edgekit.host.release import enroll_host, enroll_unsigned, probe
+    from edgekit.kb.board import load_board
+
+    device = open_board(entry)
+    with working(f"board {entry.name}: logging in"):
+        found = probe(device.transport)
+    for finding in compare(found, load_board(entry.profile), time.time()):
+        if finding.verdict is Verdict.FAIL:
+            raise IncompatibleError(
+                f"board '{entry.name}': {finding.check}: {finding.found}; {finding.mend}"
+            )
+        if finding.verdict is Verdict.WARN:
+            note(f"warning: {finding.check}: {finding.found}; {finding.mend}")
+    with working(f"board {entry.name}: enrolling the signing key"):
+        (enroll_unsigned if entry.unsigned else enroll_host)(device.transport)
+
+
+def _file(everywhere: bool) -> Path:
+    from edgekit.host.inventory import PROJECT_FILE, project_file, user_file
+
+    if everywhere:
+        return user_file()
+    return project_file(Path.cwd()) or Path.cwd() / PROJECT_FILE

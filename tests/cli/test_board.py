@@ -1,0 +1,292 @@
+"""edgekit board: the inventory, host keys, and what it takes to bring a board up."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sshd import Sshd, make_key, running_sshd
+
+from edgekit.host import boards
+from edgekit.host.boards import BoardState, RunningBoard
+from edgekit.host.cli.board_add import Address, parse_address
+from edgekit.host.errors import InputError
+from edgekit.host.transport.ssh_keys import fingerprint
+
+SOURCES = Path(__file__).parents[2] / "src"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Sshd]:
+    """This machine behind SSH, with an empty home."""
+    with running_sshd(tmp_path / "sshd") as found:
+        yield found
+
+
+@pytest.fixture
+def add_options(server: Sshd) -> list[str]:
+    """What `board add` needs for the server, but for the host key."""
+    host = f"{server.user}@{server.host}:{server.port}"
+    return ["here", "--profile", "local", "--host", host, "--identity", str(server.identity)]
+
+
+@pytest.fixture
+def pinned(edgekit: Any, server: Sshd, add_options: list[str]) -> None:
+    """The server in the inventory as `here`."""
+    done = edgekit("board", "add", *add_options, "--fingerprint", fingerprint(server.host_key))
+    assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("host", Address(None, "host", None)),
+        ("pi@host:2222", Address("pi", "host", 2222)),
+        ("pi@[fe80::1%eth0]:22", Address("pi", "fe80::1%eth0", 22)),
+        ("[::1]", Address(None, "::1", None)),
+    ],
+)
+def test_addresses(text: str, found: Address) -> None:
+    assert parse_address(text) == found
+
+
+@pytest.mark.parametrize("text", ["", "@host", "pi@", "host:0", "host:70000", "::1", "a b", "h:x"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(InputError, match=r"expected \[USER@\]ADDRESS\[:PORT\]"):
+        parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--profile", "nosuch", "--host", "h"], "nosuch"),
+        (["--profile", "a57"], "--host"),
+        (["--profile", "a57", "--transport", "serial"], "--device"),
+        (["--profile", "a57", "--transport", "serial", "--device", "x", "--host", "h"], "--host"),
+        (["--profile", "a57", "--host", "h", "--transport", "radio"], "radio"),
+    ],
+)
+def test_add_says_what_is_missing(edgekit: Any, options: list[str], expected: str) -> None:
+    done = edgekit("board", "add", "b", *options)
+    assert (done.code, done.out) == (2, "")
+    assert expected in done.complaint
+
+
+def test_add_of_a_board_that_does_not_answer(edgekit: Any, home: Path) -> None:
+    done = edgekit("board", "add", "b", "--profile", "a57", "--host", "127.0.0.1:1", "--yes")
+    assert done.code == 3
+    assert "127.0.0.1" in done.complaint
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.sshd
+def test_added_board_is_pinned_enrolled_and_used(
+    edgekit: Any, home: Path, server: Sshd, pinned: None, face_model: Path
+) -> None:
+    text = (home / "edgekit.toml").read_text()
+    assert "[boards.here]" in text
+    assert server.host_key in text
+    assert (server.home / ".edgekit" / "trusted_keys").is_file()
+
+    done = edgekit("deploy", face_model, "--board", "here", "--json")
+    assert done.code == 0, done.err
+    assert (done.document["board"], done.document["bench"]["emulated"]) == ("here", False)
+    again = edgekit("deploy", face_model, "--board", "here", "--json").document
+    assert (again["changed"], again["sent_bytes"]) == (False, 0)
+    checks = {
+        f["check"]: f["verdict"]
+        for f in edgekit("doctor", "--board", "here", "--json").document["findings"]
+    }
+    assert checks["board here"] == checks["machine"] == checks["clock"] == "ok"
+
+    listed = {b["name"]: b for b in edgekit("board", "status", "--json").document["boards"]}
+    assert (listed["here"]["kind"], listed["here"]["host_key"]) == ("ssh", server.host_key)
+    assert edgekit("board", "remove", "here").code == 0
+    assert "boards" not in (home / "edgekit.toml").read_text()
+    assert edgekit("status", "--board", "here").code == 2
+
+
+@pytest.mark.sshd
+def test_model_beside_the_deployed_one_is_timed_over_ssh(
+    edgekit: Any, server: Sshd, pinned: None, face_model: Path
+) -> None:
+    small = face_model.with_name("okay_nabu.tflite")
+    done = edgekit("bench", "model", small, "--board", "here", "--runs", "5", "--json")
+    assert done.code == 0, done.err
+    assert done.document["latency_ms"]["n"] == 5
+    assert edgekit("status", "--board", "here", "--json").document["current"] is None
+    assert list((server.home / ".edgekit" / "aside").iterdir()) == []
+
+
+@pytest.mark.sshd
+def test_host_key_is_never_pinned_unasked(
+    edgekit_process: Any, home: Path, server: Sshd, add_options: list[str]
+) -> None:
+    done = edgekit_process("board", "add", *add_options, stdin=subprocess.DEVNULL)
+    assert done.code == 4
+    last = done.err.splitlines()[-1]
+    assert f"--fingerprint {fingerprint(server.host_key)}" in last
+    assert list(home.iterdir()) == []
+    assert "Accepted" not in server.log
+
+
+@pytest.mark.sshd
+def test_other_fingerprint_is_refused(
+    edgekit: Any, tmp_path: Path, home: Path, server: Sshd, add_options: list[str]
+) -> None:
+    make_key(tmp_path / "other")
+    other = fingerprint((tmp_path / "other.pub").read_text())
+    done = edgekit("board", "add", *add_options, "--fingerprint", other)
+    assert done.code == 4
+    assert other in done.err
+    assert fingerprint(server.host_key) in done.err.splitlines()[-1]
+    assert list(home.iterdir()) == []
+
+
+def answered(answer: str, *arguments: str) -> tuple[int, str]:
+    """Exit code of a command on a terminal, where a question gets `answer`, and what it showed."""
+    ours, theirs = pty.openpty()
+    program = "from edgekit.host.cli.main import run; run()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "PYTHONPATH": str(SOURCES), "TERM": "dumb"},
+    ) as process:
+        os.close(theirs)
+        seen = b""
+        try:
+            while chunk := os.read(ours, 4096):
+                seen += chunk
+                if seen.endswith(b"[y/N] "):
+                    os.write(ours, answer.encode() + b"\n")
+        except OSError:
+            pass  # how Linux says that the other end is closed
+        os.close(ours)
+    return process.returncode, seen.decode()
+
+
+@pytest.mark.sshd
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 4), ("", 4)])
+def test_host_key_is_shown_and_asked_for(
+    home: Path, server: Sshd, add_options: list[str], answer: str, code: int
+) -> None:
+    ended, shown = answered(answer, "board", "add", *add_options)
+    assert ended == code, shown
+    assert fingerprint(server.host_key) in shown
+    assert (home / "edgekit.toml").exists() == (code == 0)
+
+
+@pytest.mark.sshd
+def test_changed_host_key_is_refused(
+    edgekit: Any, tmp_path: Path, home: Path, server: Sshd, pinned: None
+) -> None:
+    make_key(tmp_path / "other")
+    other = " ".join((tmp_path / "other.pub").read_text().split()[:2])
+    file = home / "edgekit.toml"
+    file.write_text(file.read_text().replace(server.host_key, other))
+    logins = server.log.count("Accepted")
+    done = edgekit("status", "--board", "here")
+    assert (done.code, done.out) == (4, "")
+    assert fingerprint(server.host_key) in done.complaint
+    assert server.log.count("Accepted") == logins
+
+
+@pytest.mark.sshd
+def test_board_unlike_its_profile_is_not_added(
+    edgekit: Any, home: Path, add_options: list[str]
+) -> None:
+    options = [o if o != "local" else "rv64gc" for o in add_options]
+    done = edgekit("board", "add", *options, "--yes")
+    assert done.code == 5
+    assert "riscv64" in done.err.splitlines()[-1]
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.sshd
+def test_global_boards_are_there_in_every_folder(
+    edgekit: Any, home: Path, tmp_path: Path, add_options: list[str], monkeypatch: Any
+) -> None:
+    done = edgekit("board", "add", *add_options, "--yes", "--global", "--json")
+    assert done.code == 0, done.err
+    assert done.document["schema"] == "edgekit.board.add/1"
+    assert list(home.iterdir()) == []
+    monkeypatch.chdir(tmp_path)
+    assert edgekit("status", "--board", "here").code == 0
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, RunningBoard]:
+    """Virtual boards that only say that they are up."""
+    up: dict[str, RunningBoard] = {}
+    profiles = {"a57": "a57", "rv64v": "rv64gcv"}
+
+    def start(name: str, *, options: Any, progress: Callable[[str], None]) -> RunningBoard:
+        progress("boot")
+        up[name] = RunningBoard(
+            name,
+            profiles[name],
+            "127.0.0.1",
+            40022,
+            "edge",
+            "secret",
+            tmp_path / "key",
+            "ssh-ed25519 AAAA",
+            "socket://127.0.0.1:40023",
+            os.getpid(),
+            "",
+            tmp_path,
+            512,
+            2,
+            options.counting,
+            None,
+        )
+        return up[name]
+
+    def status() -> list[BoardState]:
+        return [BoardState(n, p, n in up, up.get(n)) for n, p in profiles.items()]
+
+    monkeypatch.setattr(boards, "up", start)
+    monkeypatch.setattr(boards, "status", status)
+    monkeypatch.setattr(boards, "down", lambda name: up.pop(name, None) is not None)
+    return up
+
+
+def test_up_tells_how_to_get_there(edgekit: Any, machine: dict[str, RunningBoard]) -> None:
+    done = edgekit("board", "up", "a57")
+    assert done.code == 0
+    assert "board a57: boot ..." in done.err
+    assert "edgekit deploy --board a57" in done.out
+    assert "emulated" in done.out
+    document = edgekit("board", "up", "a57", "--json").document
+    assert document["schema"] == "edgekit.board.up/1"
+    assert (document["board"]["port"], document["board"]["emulated"]) == (40022, True)
+    assert "secret" not in str(document)
+
+
+def test_up_takes_the_name_of_a_profile(edgekit: Any, machine: dict[str, RunningBoard]) -> None:
+    assert edgekit("board", "up", "rv64gcv").code == 0
+    assert list(machine) == ["rv64v"]
+
+
+def test_status_and_down(edgekit: Any, machine: dict[str, RunningBoard]) -> None:
+    rows = [line.split()[:2] for line in edgekit("board", "status").out.splitlines()]
+    assert rows == [["board", "state"], ["a57", "not"], ["rv64v", "not"]]
+    assert edgekit("board", "up", "a57").code == 0
+    assert edgekit("board", "status").out.splitlines()[1].split()[:2] == ["a57", "up"]
+    assert edgekit("board", "down", "--json").document["boards"] == ["a57"]
+    assert machine == {}
+    assert edgekit("board", "down", "a57", "--json").document["boards"] == []
+
+
+def test_no_such_virtual_board(edgekit: Any) -> None:
+    done = edgekit("board", "up", "nosuch")
+    assert (done.code, done.out) == (2, "")
+    assert "a57, a7, a72, rv64, rv64v" in done.complaint
