@@ -1,0 +1,68 @@
+"""The journey of part two through the command line: a virtual board up, deployed to, and down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.boards
+
+
+@pytest.fixture(params=["a57", "rv64v"])
+def board(
+    request: pytest.FixtureRequest, edgekit: Any, home: Path, face_model: Path
+) -> Iterator[str]:
+    """The name of a virtual board that is up; edgekit.toml names the face detector."""
+    (home / "models").symlink_to(face_model.parent)
+    (home / "edgekit.toml").write_text('model = "models/face_detection_short_range.tflite"\n')
+    done = edgekit("board", "up", request.param)
+    assert done.code == 0, done.err
+    yield request.param
+    assert edgekit("board", "down", request.param).code == 0
+
+
+def test_deploy_run_and_go_back(edgekit: Any, home: Path, board: str) -> None:
+    first = edgekit("deploy", "--board", board, "--json")
+    assert first.code == 0, first.err
+    bench = first.document["bench"]
+    assert (bench["emulated"], "latency_ms" in bench) == (True, False)
+    assert bench["emulated_ms"]["median"] > 0
+
+    again = edgekit("deploy", "--board", board)
+    assert again.code == 0
+    assert "ran there already" in again.out
+    assert "latency" not in again.out
+    assert "nothing to do" in edgekit("deploy", "--board", board, "--dry-run").out
+
+    x = np.random.default_rng(7).uniform(-1, 1, (1, 128, 128, 3)).astype(np.float32)
+    np.savez(home / "x.npz", input=x)
+    outputs = {}
+    for where in ("local", board):
+        model = ["models/face_detection_short_range.tflite"] if where == "local" else []
+        files = ["--input", "x.npz", "--output", f"{where}.npz"]
+        done = edgekit("run", *model, *files, "--board", where, "--json")
+        assert done.code == 0, done.err
+        assert done.document["emulated"] == (where == board)
+        outputs[where] = dict(np.load(home / f"{where}.npz"))
+    for name, expected in outputs["local"].items():
+        np.testing.assert_allclose(outputs[board][name], expected, atol=1e-3, err_msg=name)
+
+    second = edgekit(
+        "deploy", "models/okay_nabu.tflite", "--board", board, "--threads", "2", "--json"
+    )
+    assert second.code == 0, second.err
+    assert second.document["bench"]["threads"] == 2
+    back = edgekit("rollback", "--board", board, "--json").document
+    assert back["current"]["id"] == first.document["release"]
+
+
+def test_doctor_finds_the_board_fit(edgekit: Any, board: str) -> None:
+    done = edgekit("doctor", "--board", board, "--json")
+    assert done.code == 0, done.out
+    found = {f["check"]: f["verdict"] for f in done.document["findings"]}
+    assert found[f"board {board}"] == found["machine"] == found["cpu features"] == "ok"
+    assert found["signatures"] == found["board python"] == found["clock"] == "ok"
