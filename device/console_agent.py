@@ -22,7 +22,7 @@ from edgekit.device import messages
 from edgekit.device.messages import CHUNK_BYTES, BrokenStreamError, Channel, Message
 
 SILENCE_SECONDS = 30
-_QUIET_SECONDS = 0.3  # of the line, before the shell may read from it again
+_QUIET_SECONDS = 0.2  # of the line, before the shell may read from it again
 _AHEAD = 2 * CHUNK_BYTES  # bytes on their way to the host, above which no more are made
 _KEPT = ("HOME", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
 

@@ -28,7 +28,7 @@ _LONGEST = 4 * PAYLOAD_BYTES  # no frame is longer, even if all of it were escap
 _SPECIAL = re.compile(rb"[\x00-\x1f\x7d-\x7f\xff]")
 _ESCAPED = re.compile(rb"\}(.)", re.DOTALL)
 
-_FIRST_TIMEOUT = 3.0  # seconds, before any round trip was measured
+_FIRST_TIMEOUT = 2.0  # seconds, before any round trip was measured
 _TIMEOUTS = (0.3, 6.0)
 _DEAF = 2  # timeouts without one good frame, after which the line is taken for a 7-bit one
 
@@ -154,7 +154,8 @@ class Link:
             self._in_flight[number].again = True
             frames.append(self._transmit(number, now))
         self._lost = []
-        while self._queue and len(self._in_flight) < WINDOW:
+        # The other end keeps no more than a window behind what it still misses.
+        while self._queue and self._next < min(self._in_flight, default=self._next) + WINDOW:
             self._in_flight[self._next] = _InFlight(bytes(self._queue[:PAYLOAD_BYTES]))
             del self._queue[:PAYLOAD_BYTES]
             frames.append(self._transmit(self._next, now))
@@ -192,15 +193,14 @@ class Link:
         entries = [self._in_flight.pop(number) for number in arrived]
         newest = max(entries, key=lambda entry: entry.order)
         if not newest.again:
-            self._measure(now - newest.sent_at)
+            known = self._round_trip
+            seconds = now - newest.sent_at
+            self._round_trip = seconds if known is None else 0.75 * known + 0.25 * seconds
+        if self._round_trip is not None:
+            self._timeout = min(max(3 * self._round_trip, _TIMEOUTS[0]), _TIMEOUTS[1])
         self._timer = now + self._timeout
         # A line keeps the order: what was sent before something that arrived is lost.
         self._lost = [n for n, entry in self._in_flight.items() if entry.order < newest.order]
-
-    def _measure(self, seconds: float) -> None:
-        known = self._round_trip
-        self._round_trip = seconds if known is None else 0.75 * known + 0.25 * seconds
-        self._timeout = min(max(3 * self._round_trip, _TIMEOUTS[0]), _TIMEOUTS[1])
 
     def _data(self, frame: Frame) -> bytes:
         self._acknowledge = True

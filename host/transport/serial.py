@@ -20,7 +20,7 @@ from edgekit.host.transport.serial_session import CancelledError, LateError, Ref
 CONNECT_SECONDS = 60.0
 _RECONNECT_SECONDS = 60.0  # for a line that was cut to come back
 _AFTER_CUT = 0.3
-_KILL_SECONDS = 3.0
+_KILL_SECONDS = 2.0
 _AHEAD = CHUNK_BYTES  # bytes on their way to the board, above which no more are queued
 
 Answer = TypeVar("Answer")
@@ -36,6 +36,7 @@ class SerialTransport:
         self._target = target
         self._root = root
         self._held = _Held()
+        self._was_cut = False
         # The console is given back even if nobody calls close.
         self._finalizer = weakref.finalize(self, self._held.close)
 
@@ -59,7 +60,7 @@ class SerialTransport:
             try:
                 return _collect(session, end, on_line)
             except LineLostError as error:
-                self._held.close()
+                self._lost()
                 raise LinkLostError(
                     f"board '{self.board}': expected '{command[-1]}' to end, found the line "
                     f"{self._target.url} lost: {error}; check the cable, then try again"
@@ -142,11 +143,12 @@ class SerialTransport:
             try:
                 self._held.session.check(end)
             except (LineLostError, LateError):
-                self._held.close()
+                self._lost()
         if not self._held.session:
             connected = min(end, time.monotonic() + CONNECT_SECONDS)
             try:
-                self._held.session = Session(self._target, self._root, connected)
+                self._held.session = Session(self._target, self._root, connected, self._was_cut)
+                self._was_cut = False
             except RefusedError as error:
                 raise UnreachableError(
                     f"board '{self.board}': expected to write in {self._root}, found: {error}; "
@@ -174,7 +176,7 @@ class SerialTransport:
                         f"{error}; free some space and try again"
                     ) from None
                 except LineLostError:
-                    self._held.close()
+                    self._lost()
                     cut_at = time.monotonic()
                 except UnreachableError:
                     if cut_at is None or time.monotonic() > min(end, cut_at + _RECONNECT_SECONDS):
@@ -201,6 +203,10 @@ class SerialTransport:
         except BaseException:
             self._held.close()
             raise
+
+    def _lost(self) -> None:
+        self._held.close()
+        self._was_cut = True
 
     def _kill(self, session: Session) -> None:
         session.send(messages.KILL)

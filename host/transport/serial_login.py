@@ -15,7 +15,7 @@ from edgekit.device.frames import HANGUP
 from edgekit.host.errors import AuthenticationError, IncompatibleError, UnreachableError
 from edgekit.host.transport.serial_line import Line, SerialTarget
 
-_QUIET = 0.3  # seconds without a byte, after which the console has said what it has to say
+_QUIET = 0.15  # seconds without a byte, after which the console has said what it has to say
 _ANSWER = 3.0  # for an answer to Enter
 _SLOW = 12.0  # for one that the board has to work for: a login, a start of Python
 _LOGINS = 3  # more might lock the account
@@ -26,6 +26,8 @@ _END = rb" *(?:\x1b\[[0-9;?]*[a-zA-Z] *)*(?:$|[\r\n]|" + _KERNEL + rb")"
 _LOGIN = re.compile(rb"(?<!Last )[Ll]ogin:" + _END)
 _PASSWORD = re.compile(rb"[Pp]assword:" + _END)
 _REFUSED = re.compile(rb"[Ll]ogin incorrect|[Pp]ermission denied|[Aa]uthentication failure")
+_NOTHING = re.compile(rb"(?!)")
+_FRAME = re.compile(rb"~[ADad][^~]+~")
 _PROMPT = re.compile(rb"[#$%>]" + _END)
 
 _MODULES = ("frames", "messages", "console_agent")
@@ -47,6 +49,7 @@ try:
   while more:
    if not select.select([0],[],[],9)[0]:sys.exit()
    rest+=os.read(0,9999)
+   if b"~HANGUP~" in rest:sys.exit()
    *lines,rest=rest.split(b"\\n")
    for line in filter(None,lines):
     more=0
@@ -77,17 +80,23 @@ class Console:
         self._seen = b""  # the last that came, for messages
         self._logins = 0
         self._logged_in = False  # by us
+        self._started = False  # our program
 
-    def reach_shell(self) -> None:
-        """Types Enter, user name and password until a shell answers."""
+    def reach_shell(self, cut: bool) -> None:
+        """Types Enter, user name and password until a shell answers.
+
+        After a `cut` our program is likely to be there still.
+        """
+        if cut:
+            self._line.write(HANGUP)
         while True:
             self._check_time("a login or shell prompt")
             self._line.write(b"\r")
-            seen = self._listen_for_prompt(_ANSWER, _LOGIN, _PROMPT)
+            seen = self._listen(_ANSWER, _LOGIN, _PROMPT, _FRAME)
             if _LOGIN.search(seen):
                 self._log_in()
-            elif not seen.strip():
-                self._line.write(HANGUP)  # perhaps our program, of a session that was cut
+            elif not seen.strip() or _FRAME.search(seen):
+                self._line.write(HANGUP)  # perhaps our program, of another session
             elif self._is_shell():
                 return
             else:
@@ -98,10 +107,10 @@ class Console:
         names = " ".join(f"python3{v}" for v in ("", ".13", ".12", ".11", ".10", ".9"))
         test = "import sys; sys.exit(sys.version_info < (3, 9))"
         found = self._ask(
-            f"for p in {names} -; do $p -ISc '{test}' 2>/dev/null && break; done; "
-            'v="$(command -v $p || python3 -V 2>&1)"'
+            f"v=; for p in {names}; do $p -ISc '{test}' 2>/dev/null && v=$(command -v $p) "
+            '&& break; done; [ "$v" ] || v=$(python3 -V 2>&1)'
         )
-        if not found.startswith("/"):
+        if not re.fullmatch(r"/[\w./+-]+", found):
             raise IncompatibleError(
                 f"board '{self._target.board}': expected Python 3.9 or newer, found: "
                 f"{found or 'none'}; install python3 on the board"
@@ -121,23 +130,29 @@ class Console:
             # The last command tells at once of a start that failed. printf makes the word, so
             # that the echo of what is typed is not taken for it.
             end = f"printf '%s-ended;\\n' {tag}"
+            self._started = True
             self._line.write(f"{python} -ISc '{run}'; {end}\r".encode())
             if self._send_pieces(pieces, tag.encode()):
                 return
             self._line.write(b"\x03\r")
-            self._listen_for_prompt(_ANSWER, _PROMPT)
+            self._listen(_ANSWER, _PROMPT)
 
-    def leave(self) -> None:
+    def leave(self, seconds: float) -> None:
         """Ends our program and logs out if we logged in; the console is as it was."""
-        self._line.write(2 * HANGUP)  # twice: one may be damaged
-        self._listen_for_prompt(_ANSWER, _PROMPT)
+        if self._started:
+            self._line.write(2 * HANGUP)  # twice: one may be damaged
+            self._end = time.monotonic() + seconds
+            self._listen(_ANSWER, _PROMPT)
         if self._logged_in:
             self._line.write(b"exit\r")
 
     def _send_pieces(self, pieces: list[bytes], tag: bytes) -> bool:
         """Whether the receiver has all; False if it did not start or ended."""
         counts = re.compile(rb"%s=(\d+);|%s-(ended);" % (tag, tag))
-        seen = self._listen(_SLOW, counts)
+        pokes = int(_SLOW / _ANSWER)
+        while not counts.search(seen := self._listen(_ANSWER, answer=counts)) and pokes:
+            self._line.write(b"\n:\n")  # makes it say where it is; to a shell it is nothing
+            pokes -= 1
         while (found := counts.findall(seen)) and not found[-1][1]:
             number = int(found[-1][0])
             if number == len(pieces):
@@ -146,7 +161,7 @@ class Console:
             coded = binascii.b2a_base64(data, newline=False)
             # The first newline ends what a damaged piece left behind.
             self._line.write(b"\n%d:%d:%s\n" % (number, zlib.crc32(data), coded))
-            fresh = self._listen(_ANSWER, counts)
+            fresh = self._listen(_ANSWER, answer=counts)
             seen = fresh if counts.search(fresh) else seen
             self._check_time("our program to arrive")
         return False
@@ -155,7 +170,7 @@ class Console:
         user = self._target.user
         self._logins += 1
         self._line.write(user.encode() + b"\r")
-        seen = self._listen_for_prompt(_SLOW, _PASSWORD, _REFUSED, _PROMPT)
+        seen = self._listen(_SLOW, _PASSWORD, _REFUSED, _PROMPT)
         if _PASSWORD.search(seen):
             if self._target.password is None:
                 self._line.write(b"\r")
@@ -164,7 +179,7 @@ class Console:
                     "found that the console asks for one; give it with EDGEKIT_PASSWORD"
                 )
             self._line.write(self._target.password.encode() + b"\r")
-            seen = self._listen_for_prompt(_SLOW, _REFUSED, _PROMPT, _LOGIN)
+            seen = self._listen(_SLOW, _REFUSED, _PROMPT, _LOGIN)
         found = _REFUSED.search(seen)
         if found or self._logins == _LOGINS:
             text = found[0].decode() if found else "the login prompt again"
@@ -178,7 +193,7 @@ class Console:
         tag = secrets.token_hex(4)
         self._line.write(f"printf '%s-shell;\\n' {tag}\r".encode())
         answer = re.compile(rf"{tag}-shell;".encode())
-        return bool(answer.search(self._listen(_ANSWER, answer)))
+        return bool(answer.search(self._listen(_ANSWER, _PROMPT, answer=answer)))
 
     def _ask(self, command: str) -> str:
         """What `command` leaves in the variable v; printed twice, which shows any damage."""
@@ -187,27 +202,20 @@ class Console:
             tag = secrets.token_hex(4)
             self._line.write(f'{command}; printf \'%s(%s)%s;\\n\' {tag} "$v" "$v"\r'.encode())
             answer = re.compile(rf"{tag}\((.*?)\)\1;".encode(), re.DOTALL)
-            if found := answer.search(self._listen(_SLOW, answer)):
+            if found := answer.search(self._listen(_SLOW, _PROMPT, answer=answer)):
                 return " ".join(found[1].decode("utf-8", "replace").split())
             self._line.write(b"\x03\r")
 
-    def _listen(self, seconds: float, wanted: re.Pattern[bytes]) -> bytes:
-        """What comes until `wanted` is in it; at most for `seconds`."""
+    def _listen(
+        self, seconds: float, *prompts: re.Pattern[bytes], answer: re.Pattern[bytes] = _NOTHING
+    ) -> bytes:
+        """What comes until `answer` is in it, or one of `prompts` and the console is quiet."""
         end = min(time.monotonic() + seconds, self._end)
         seen = b""
-        while not wanted.search(seen) and (left := end - time.monotonic()) > 0:
-            seen += self._line.read(left)
-        self._seen = seen or self._seen
-        return seen
-
-    def _listen_for_prompt(self, seconds: float, *wanted: re.Pattern[bytes]) -> bytes:
-        """What comes until one of `wanted` is in it and the console is quiet."""
-        end = min(time.monotonic() + seconds, self._end)
-        seen = b""
-        while (left := end - time.monotonic()) > 0:
+        while not answer.search(seen) and (left := end - time.monotonic()) > 0:
             data = self._line.read(min(left, _QUIET))
             seen += data
-            if not data and any(pattern.search(seen) for pattern in wanted):
+            if not data and any(prompt.search(seen) for prompt in prompts):
                 break
         self._seen = seen or self._seen
         return seen

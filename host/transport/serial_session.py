@@ -17,6 +17,7 @@ LOST_SECONDS = 15.0  # without one good frame while we wait for one
 IDLE_SECONDS = SILENCE_SECONDS - 10.0  # after which the board may have given up on us
 _PING_SECONDS = 5.0
 _PING_IDLE = 2.0
+_LEAVE_SECONDS = 2.0
 _POLL_SECONDS = 0.5  # how long `cancel` may stay unseen
 
 
@@ -33,18 +34,18 @@ class CancelledError(Exception):
 
 
 class Session:
-    """Opens the line, logs in and starts our program, all before `end`.
+    """Opens the line, logs in and starts our program, all before `end`; `cut` if once more.
 
     Raises what Line and Console raise, RefusedError if `root` cannot be made, and, as all
     methods that wait, LineLostError and LateError.
     """
 
-    def __init__(self, target: SerialTarget, root: str, end: float) -> None:
+    def __init__(self, target: SerialTarget, root: str, end: float, cut: bool = False) -> None:
         self._cancelled = False
         self._line = Line(target)
         self._console = Console(self._line, target, end)
         try:
-            self._console.reach_shell()
+            self._console.reach_shell(cut)
             self.python = self._console.find_python()
             session = secrets.randbits(32)
             self._console.start_agent(self.python, root, session)
@@ -108,7 +109,7 @@ class Session:
     def close(self) -> None:
         """Leaves the console as it was found."""
         with contextlib.suppress(LineLostError):
-            self._console.leave()
+            self._console.leave(_LEAVE_SECONDS)
         self._line.close()
 
     def _turn(self, end: float) -> None:

@@ -13,7 +13,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +36,7 @@ class Faults:
         default_factory=list
     )  # bytes towards the board, each from the last
     deaf: bool = False  # nothing comes back any more
+    gone: bool = False  # after the next cut nobody answers any more
 
 
 class TtyBoard:
@@ -50,6 +50,7 @@ class TtyBoard:
         shell: tuple[str, ...] = ("/bin/sh", "-i"),
         path: str | None = None,
         faults: Faults | None = None,
+        over_pty: bool = False,
         seed: int = 1,
     ) -> None:
         self.home = home
@@ -57,15 +58,22 @@ class TtyBoard:
         self.to_board = 0  # bytes that went over the line
         self.to_host = 0
         self.cuts = 0
+        self.damages = 0
+        self.says = b""  # comes behind whatever the board writes next
+        self.output = b""  # the last that the board wrote
         self._random = random.Random(seed)
         self._stop = threading.Event()
         self._server = socket.create_server(("127.0.0.1", 0))
+        self._server.settimeout(0.1)
+        self._pty = pty.openpty() if over_pty else None
         self._child, self._master = self._boot(login, shell, path or os.environ["PATH"])
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     @property
     def url(self) -> str:
         """Of the line, for pyserial."""
+        if self._pty:
+            return os.ttyname(self._pty[1])
         return f"socket://127.0.0.1:{self._server.getsockname()[1]}"
 
     def target(self, password: str | None = PASSWORD) -> SerialTarget:
@@ -85,20 +93,25 @@ class TtyBoard:
         self._stop.set()
         self._thread.join()
         self._server.close()
-        os.close(self._master)
+        for descriptor in (self._master, *(self._pty or ())):
+            os.close(descriptor)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._child, signal.SIGKILL)
         os.waitpid(self._child, 0)
 
     def shell_answers(self) -> bool:
         """Whether someone who plugs in a terminal now finds a shell."""
-        with socket.create_connection(self._server.getsockname(), timeout=5) as terminal:
-            terminal.sendall(b"\recho $((6*7))-is-it\r")
-            seen = b""
+        return b"42-is-it" in self.types(b"\recho $((6*7))-is-it\r", b"42-is-it")
+
+    def types(self, keys: bytes, wanted: bytes, seconds: float = 5) -> bytes:
+        """What a terminal shows after `keys`, until `wanted` is in it."""
+        seen = b""
+        with socket.create_connection(self._server.getsockname(), timeout=seconds) as terminal:
+            terminal.sendall(keys)
             with contextlib.suppress(TimeoutError):
-                while b"42-is-it" not in seen:
-                    seen += terminal.recv(4096)
-        return b"42-is-it" in seen
+                while wanted not in seen and (data := terminal.recv(4096)):
+                    seen += data
+        return seen
 
     def _boot(self, login: bool, shell: tuple[str, ...], path: str) -> tuple[int, int]:
         child, master = pty.fork()
@@ -115,48 +128,55 @@ class TtyBoard:
             os._exit(127)
 
     def _serve(self) -> None:
-        self._server.settimeout(0.1)
         while not self._stop.is_set():
-            with contextlib.suppress(TimeoutError), self._accepted() as line:
-                self._relay(line)
+            if self._pty:
+                self._relay(self._pty[0])
+                continue
+            with contextlib.suppress(TimeoutError):
+                line, _ = self._server.accept()
+                with line:
+                    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    self._relay(line.fileno())
+            if self.faults.gone and self.cuts:
+                self._server.close()
+                return
 
-    @contextlib.contextmanager
-    def _accepted(self) -> Iterator[socket.socket]:
-        line, _ = self._server.accept()
-        with line:
-            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            yield line
-
-    def _relay(self, line: socket.socket) -> None:
+    def _relay(self, line: int) -> None:
         """Moves bytes both ways until one end is gone or the line is cut."""
         left = self.faults.cut_after.pop(0) if self.faults.cut_after else None
         while not self._stop.is_set():
-            ready = select.select([line, self._master], [], [], 0.1)[0]
             try:
-                if line in ready:
-                    data = line.recv(512)
-                    if not data:
-                        return
-                    self.to_board += len(data)
-                    if left is not None:
-                        left -= len(data)
-                        if left <= 0:
-                            self.cuts += 1
-                            return
-                    self._write(self._spoil(data))
-                if self._master in ready:
-                    data = os.read(self._master, 512)
-                    self.to_host += len(data)
-                    if not self.faults.deaf:
-                        line.sendall(self._noise(self._spoil(data)))
+                moved = self._move(line)
             except OSError:
                 return
-            if ready and self.faults.bytes_per_second:
-                time.sleep(len(data) / self.faults.bytes_per_second)
+            if left is not None:
+                left -= moved
+                if left <= 0:
+                    self.cuts += 1
+                    return
+            if moved and self.faults.bytes_per_second:
+                time.sleep(moved / self.faults.bytes_per_second)
 
-    def _write(self, data: bytes) -> None:
-        while data:
-            data = data[os.write(self._master, data) :]
+    def _move(self, line: int) -> int:
+        """One piece each way; returns its bytes. Raises OSError at the end of the line."""
+        ready = select.select([line, self._master], [], [], 0.1)[0]
+        moved = 0
+        if line in ready:
+            data = os.read(line, 512)
+            if not data:
+                raise OSError("closed")
+            self.to_board += len(data)
+            moved += len(data)
+            _write(self._master, self._spoil(data))
+        if self._master in ready:
+            data = os.read(self._master, 512)
+            self.to_host += len(data)
+            moved += len(data)
+            self.output = self.output[-1000:] + data
+            data, self.says = data + self.says, b""
+            if not self.faults.deaf:
+                _write(line, self._noise(self._spoil(data)))
+        return moved
 
     def _spoil(self, data: bytes) -> bytes:
         faults = self.faults
@@ -166,9 +186,9 @@ class TtyBoard:
             return data
         kept = bytearray()
         for byte in data:
-            if self._random.random() < faults.flip:
+            if self._happens(faults.flip):
                 byte ^= 1 << self._random.randrange(8)
-            if self._random.random() >= faults.drop:
+            if not self._happens(faults.drop):
                 kept.append(byte)
         return bytes(kept)
 
@@ -176,14 +196,23 @@ class TtyBoard:
         if not self.faults.noise:
             return data
         return b"".join(
-            bytes([byte]) + (KERNEL if self._random.random() < self.faults.noise else b"")
-            for byte in data
+            bytes([byte]) + (KERNEL if self._happens(self.faults.noise) else b"") for byte in data
         )
+
+    def _happens(self, probability: float) -> bool:
+        happens = self._random.random() < probability
+        self.damages += happens
+        return happens
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
 
 
 # Asks as agetty and login do: the password is not echoed, a wrong one costs time.
 _GETTY = r"""
-import os, sys, termios, time
+import contextlib, os, sys, termios, time
 user, password, *shell = sys.argv[1:]
 
 def ask(prompt, echo):
@@ -193,7 +222,7 @@ def ask(prompt, echo):
     termios.tcsetattr(0, termios.TCSAFLUSH if not echo else termios.TCSANOW, mode)
     return os.read(0, 4096).decode().strip()
 
-while True:
+def session():
     os.write(1, b"\r\nEdge Linux 1 tty ttyS0\r\n\r\n")
     while not (name := ask(b"edge login: ", True)):
         pass
@@ -205,9 +234,13 @@ while True:
     if (name, given) != (user, password):
         time.sleep(0.5)
         os.write(1, b"\r\nLogin incorrect\r\n")
-        continue
+        return
     os.write(1, b"\r\nLast login: Mon Nov 20 01:02:03 UTC 2023 on ttyS0\r\nWelcome # to it\r\n")
     if not (child := os.fork()):
         os.execvp(shell[0], shell)
     os.waitpid(child, 0)
+
+while True:
+    with contextlib.suppress(KeyboardInterrupt):
+        session()
 """

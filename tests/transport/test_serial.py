@@ -22,13 +22,13 @@ SECONDS = 30.0
 ALL_BYTES = bytes(range(256))
 
 
-@pytest.fixture
-def board(tmp_path: Path) -> Iterator[TtyBoard]:
-    with TtyBoard(tmp_path) as found:
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TtyBoard]:
+    with TtyBoard(tmp_path_factory.mktemp("home")) as found:
         yield found
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def transport(board: TtyBoard) -> Iterator[SerialTransport]:
     found = SerialTransport(board.target())
     yield found
@@ -45,13 +45,13 @@ def test_it_is_a_transport(transport: SerialTransport) -> None:
     assert Path(found.python).name.startswith("python3")
 
 
-def test_command_runs_in_the_board_directory(transport: SerialTransport, tmp_path: Path) -> None:
+def test_command_runs_in_the_board_directory(transport: SerialTransport, board: TtyBoard) -> None:
     done = transport.run(
         ["sh", "-c", "pwd; printf note >&2; exit 3"],
         deadline=SECONDS,
     )
     assert done.exit_code == 3
-    assert done.stdout.decode() == f"{tmp_path / '.edgekit'}\n"
+    assert done.stdout.decode() == f"{board.home / '.edgekit'}\n"
     assert done.stderr == b"note"
 
 
@@ -81,7 +81,7 @@ def test_arguments_arrive_as_they_are(transport: SerialTransport, text: str) -> 
     assert done.stdout.decode() == text
 
 
-def test_lines_are_streamed_as_they_come(transport: SerialTransport, tmp_path: Path) -> None:
+def test_lines_are_streamed_as_they_come(transport: SerialTransport, board: TtyBoard) -> None:
     code = (
         "import sys, os, time\nfor i in range(3):\n sys.stderr.write(f'{i}\\n')\n"
         "sys.stderr.flush()\nwhile not os.path.exists('go'): time.sleep(0.01)"
@@ -91,7 +91,7 @@ def test_lines_are_streamed_as_they_come(transport: SerialTransport, tmp_path: P
     def on_line(line: str) -> None:
         seen.append(line)
         if line == "2":
-            (tmp_path / ".edgekit" / "go").touch()  # it goes on only if we hear it while it runs
+            (board.home / ".edgekit" / "go").touch()  # it goes on only if we hear it while it runs
 
     assert transport.run(python(code), deadline=SECONDS, on_line=on_line).exit_code == 0
     assert seen == ["0", "1", "2"]
@@ -140,12 +140,15 @@ def test_files_travel_compressed(transport: SerialTransport, board: TtyBoard) ->
     assert board.to_board - before < 10_000
 
 
-def test_remove_takes_files_folders_and_nothing(transport: SerialTransport, tmp_path: Path) -> None:
-    transport.put(b"x", "a/b", deadline=SECONDS)
-    (tmp_path / ".edgekit" / "link").symlink_to(tmp_path)
-    for path in ("a", "a", "link"):
+def test_remove_takes_files_folders_and_nothing(
+    transport: SerialTransport, board: TtyBoard, tmp_path: Path
+) -> None:
+    folder = board.home / ".edgekit" / "r"
+    transport.put(b"x", "r/a/b", deadline=SECONDS)
+    (folder / "link").symlink_to(tmp_path)
+    for path in ("r/a", "r/a", "r/link"):
         transport.remove(path, deadline=SECONDS)
-    assert list((tmp_path / ".edgekit").iterdir()) == []
+    assert list(folder.iterdir()) == []
     assert tmp_path.exists()
 
 
