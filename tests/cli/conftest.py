@@ -6,15 +6,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sshd import Sshd, running_sshd
 
 from edgekit.host.cli.main import main
 from edgekit.host.paths import cache_folder
+from edgekit.host.transport.ssh_keys import fingerprint
 
 ROOT = Path(__file__).parents[2]
 # What the tests compile is kept where the user's compiles are, or every test would start anew.
@@ -93,3 +95,24 @@ def edgekit_process(home: Path) -> Callable[..., Outcome]:
 def face_model() -> Path:
     """A small real model: MediaPipe's short-range face detector."""
     return ROOT / "models" / "face_detection_short_range.tflite"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Sshd]:
+    """This machine behind SSH, with an empty home."""
+    with running_sshd(tmp_path / "sshd") as found:
+        yield found
+
+
+@pytest.fixture
+def add_options(server: Sshd) -> list[str]:
+    """What `board add` needs for the server, but for the host key."""
+    host = f"{server.user}@{server.host}:{server.port}"
+    return ["here", "--profile", "local", "--host", host, "--identity", str(server.identity)]
+
+
+@pytest.fixture
+def pinned(edgekit: Any, server: Sshd, add_options: list[str]) -> None:
+    """The server in the inventory as `here`."""
+    done = edgekit("board", "add", *add_options, "--fingerprint", fingerprint(server.host_key))
+    assert done.code == 0, done.err

@@ -6,12 +6,12 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sshd import Sshd, make_key, running_sshd
+from sshd import Sshd, make_key
 
 from edgekit.host import boards
 from edgekit.host.boards import BoardState, RunningBoard
@@ -20,27 +20,6 @@ from edgekit.host.errors import InputError
 from edgekit.host.transport.ssh_keys import fingerprint
 
 SOURCES = Path(__file__).parents[2] / "src"
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Sshd]:
-    """This machine behind SSH, with an empty home."""
-    with running_sshd(tmp_path / "sshd") as found:
-        yield found
-
-
-@pytest.fixture
-def add_options(server: Sshd) -> list[str]:
-    """What `board add` needs for the server, but for the host key."""
-    host = f"{server.user}@{server.host}:{server.port}"
-    return ["here", "--profile", "local", "--host", host, "--identity", str(server.identity)]
-
-
-@pytest.fixture
-def pinned(edgekit: Any, server: Sshd, add_options: list[str]) -> None:
-    """The server in the inventory as `here`."""
-    done = edgekit("board", "add", *add_options, "--fingerprint", fingerprint(server.host_key))
-    assert done.code == 0, done.err
 
 
 @pytest.mark.parametrize(

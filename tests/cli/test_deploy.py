@@ -53,11 +53,11 @@ def test_compile_writes_the_counter(edgekit: Any, home: Path, face_model: Path) 
     assert Bundle.read(home / "x.ekb").manifest.counter == 7
 
 
-def interrupted_in(state: str, bundle: Path) -> tuple[int, str]:
+def interrupted_in(state: str, bundle: Path, board: str = "local") -> tuple[int, str]:
     """Exit code and last line of a deploy that gets Ctrl-C as it enters `state`."""
     program = "from edgekit.host.cli.main import run; run()"
     with subprocess.Popen(
-        [sys.executable, "-c", program, "deploy", bundle],
+        [sys.executable, "-c", program, "deploy", bundle, "--board", board],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -91,3 +91,13 @@ def test_interrupt_of_the_first_deploy_leaves_nothing(edgekit: Any, ekb: Any) ->
     assert code == 130
     assert "nothing ran on local before" in told
     assert edgekit("status", "--json").document["current"] is None
+
+
+@pytest.mark.sshd
+def test_interrupt_over_ssh_keeps_the_old_release(edgekit: Any, ekb: Any, pinned: None) -> None:
+    assert edgekit("deploy", ekb(), "--board", "here").code == 0
+    before = edgekit("status", "--board", "here", "--json").document["current"]
+    code, told = interrupted_in("health", ekb("TINY_HANG"), "here")
+    assert code == 130
+    assert f"the old release {before['id']} of tiny keeps running on here" in told
+    assert edgekit("status", "--board", "here", "--json").document["current"] == before

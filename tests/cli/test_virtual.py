@@ -12,7 +12,10 @@ import pytest
 pytestmark = pytest.mark.boards
 
 
-@pytest.fixture(params=["a57", "rv64v"])
+BOARDS = ("a57", "rv64v")
+
+
+@pytest.fixture
 def board(
     request: pytest.FixtureRequest, edgekit: Any, home: Path, face_model: Path
 ) -> Iterator[str]:
@@ -25,6 +28,7 @@ def board(
     assert edgekit("board", "down", request.param).code == 0
 
 
+@pytest.mark.parametrize("board", BOARDS, indirect=True)
 def test_deploy_run_and_go_back(edgekit: Any, home: Path, board: str) -> None:
     first = edgekit("deploy", "--board", board, "--json")
     assert first.code == 0, first.err
@@ -60,9 +64,20 @@ def test_deploy_run_and_go_back(edgekit: Any, home: Path, board: str) -> None:
     assert back["current"]["id"] == first.document["release"]
 
 
+@pytest.mark.parametrize("board", BOARDS, indirect=True)
 def test_doctor_finds_the_board_fit(edgekit: Any, board: str) -> None:
     done = edgekit("doctor", "--board", board, "--json")
     assert done.code == 0, done.out
     found = {f["check"]: f["verdict"] for f in done.document["findings"]}
     assert found[f"board {board}"] == found["machine"] == found["cpu features"] == "ok"
     assert found["signatures"] == found["board python"] == found["clock"] == "ok"
+
+
+@pytest.mark.parametrize("board", BOARDS[:1], indirect=True)
+def test_deploy_over_the_console(edgekit: Any, board: str) -> None:
+    done = edgekit(
+        "deploy", "models/okay_nabu.tflite", "--board", board, "--via", "serial", "--json"
+    )
+    assert done.code == 0, done.err
+    over_ssh = edgekit("status", "--board", board, "--json").document["current"]
+    assert over_ssh["id"] == done.document["release"]
