@@ -59,9 +59,10 @@ def _find_face(options: argparse.Namespace) -> int:
     peers = _beside_peers(bundle, options.model) if options.board == "local" else None
     _print_faces(faces)
     _print_operators(timing)
-    _print_latency(timing, peers)
+    emulated = deployed.device.emulated
+    _print_times(timing, peers, "emulated" if emulated else "latency")
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    drawn = _draw(picture, faces, _caption(timing, peers))
+    drawn = _draw(picture, faces, _caption(timing, peers, emulated))
     drawn.quantize(_COLORS).save(options.output, optimize=True)
     print(f"\npicture    {options.output}")
     return 0 if faces else 1
@@ -95,10 +96,10 @@ def _print_operators(timing: Benchmark) -> None:
         )
 
 
-def _print_latency(timing: Benchmark, peers: PeerResult | None) -> None:
+def _print_times(timing: Benchmark, peers: PeerResult | None, label: str) -> None:
     threads = f"{timing.threads} thread{'s' if timing.threads > 1 else ''}"
     print(
-        f"\nlatency    {timing.median_ms:.3f} ms median, {timing.p10_ms:.3f} p10, "
+        f"\n{label:10} {timing.median_ms:.3f} ms median, {timing.p10_ms:.3f} p10, "
         f"{timing.p90_ms:.3f} p90 ({timing.runs} runs, {threads})"
     )
     if peers is None:
@@ -115,8 +116,10 @@ def _print_latency(timing: Benchmark, peers: PeerResult | None) -> None:
             )
 
 
-def _caption(timing: Benchmark, peers: PeerResult | None) -> str:
-    text = f"edgekit {peers.ours.median if peers else timing.median_ms:.2f} ms"
+def _caption(timing: Benchmark, peers: PeerResult | None, emulated: bool) -> str:
+    text = (
+        f"edgekit {peers.ours.median if peers else timing.median_ms:.2f} ms{' emulated' * emulated}"
+    )
     for peer in peers.peers if peers else ():
         if peer.latency is not None:
             text += f"   {peer.name} {peer.latency.median:.2f} ms"
