@@ -47,3 +47,10 @@ def test_spinner_goes_away() -> None:
     shown = shown_on_terminal("doctor")
     assert "compiles and runs C" in shown
     assert "..." not in shown
+
+
+def test_deploy_draws_its_states(face_model: Path) -> None:
+    shown = shown_on_terminal("deploy", str(face_model.with_name("okay_nabu.tflite")))
+    assert "deploying to local: " in shown
+    assert " ...\r\n" not in shown
+    assert "golden output met" in shown
