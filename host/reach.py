@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _PASSWORD = "EDGEKIT_PASSWORD"  # of a serial console: a file is no place for it
 
+LOCAL = "local"
 Via = Literal["ssh", "serial"]
 
 
@@ -36,7 +37,7 @@ class Reached:
 
 def profile_of(name: str, folder: Path | None = None) -> str:
     """The profile to compile for: that of the board `name`, or `name` itself."""
-    if name == "local":
+    if name == LOCAL:
         return name
     if entry := find_board(name, folder or Path.cwd()):
         return entry.profile
@@ -49,8 +50,8 @@ def reach(name: str, via: Via | None = None, folder: Path | None = None) -> Reac
     A board of the inventory (edgekit.toml in `folder` or above, then the user's) comes before a
     virtual board of the same name. Raises InputError if there is neither.
     """
-    if name == "local":
-        return Reached(LocalTransport(data_folder() / "boards" / "local"), "local", own=True)
+    if name == LOCAL:
+        return Reached(LocalTransport(data_folder() / "boards" / LOCAL), LOCAL, own=True)
     if entry := find_board(name, folder or Path.cwd()):
         return reach_entry(entry, via)
     from edgekit.host.boards import find_running
@@ -63,7 +64,7 @@ def reach(name: str, via: Via | None = None, folder: Path | None = None) -> Reac
 
 def reach_entry(entry: BoardEntry, via: Via | None = None) -> Reached:
     """The way to a board of the inventory, or to one that is about to be."""
-    own = entry.transport == "local"
+    own = entry.transport == LOCAL
     return Reached(_to_entry(entry, via), entry.profile, own=own, threads=entry.threads or 1)
 
 
@@ -89,7 +90,7 @@ def _nowhere(name: str) -> str:
 
 def _to_entry(entry: BoardEntry, via: Via | None) -> Transport:
     kind = via or entry.transport
-    if kind == "local":
+    if kind == LOCAL:
         return LocalTransport(data_folder() / "boards" / entry.name, entry.name)
     if kind == "serial":
         if entry.device is None:

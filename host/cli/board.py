@@ -65,10 +65,13 @@ def up(
     It takes no root and no hardware: under a minute the first time, then seconds.
     """
     from edgekit.host import boards
-    from edgekit.host.cli.output import emit
+    from edgekit.host.cli.output import emit, note
     from edgekit.host.cli.progress import stages
+    from edgekit.host.inventory import find_board
 
     name = _virtual_name(name)
+    if find_board(name, Path.cwd()):
+        note(f"edgekit: --board {name} stands for the board of that name in the inventory")
     options = boards.BoardOptions(mirror=mirror, counting=counting)
     with stages(f"board {name}") as progress:
         board = boards.up(name, options=options, progress=progress)

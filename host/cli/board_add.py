@@ -112,9 +112,12 @@ def add(
     """
     from edgekit.host.cli.output import emit
     from edgekit.host.inventory import BoardEntry, add_board
+    from edgekit.host.reach import LOCAL
     from edgekit.kb.board import load_board
 
     load_board(profile)
+    if name == LOCAL:
+        raise InputError(f"expected a name for the board, found '{name}', which is this machine")
     if transport == "serial":
         if not device or host or identity:
             raise InputError("--transport serial: expected --device, no --host and no --identity")

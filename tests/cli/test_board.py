@@ -57,6 +57,12 @@ def test_add_says_what_is_missing(edgekit: Any, options: list[str], expected: st
     assert expected in done.complaint
 
 
+def test_this_machine_keeps_its_name(edgekit: Any) -> None:
+    done = edgekit("board", "add", "local", "--profile", "a57", "--host", "h")
+    assert (done.code, done.out) == (2, "")
+    assert "found 'local'" in done.complaint
+
+
 def test_add_of_a_board_that_does_not_answer(edgekit: Any, home: Path) -> None:
     done = edgekit("board", "add", "b", "--profile", "a57", "--host", "127.0.0.1:1", "--yes")
     assert done.code == 3
@@ -248,6 +254,13 @@ def test_up_tells_how_to_get_there(edgekit: Any, machine: dict[str, RunningBoard
     assert document["schema"] == "edgekit.board.up/1"
     assert (document["board"]["port"], document["board"]["emulated"]) == (40022, True)
     assert "secret" not in str(document)
+
+
+def test_up_says_when_the_inventory_has_that_name(
+    edgekit: Any, home: Path, machine: dict[str, RunningBoard]
+) -> None:
+    (home / "edgekit.toml").write_text('[boards.a57]\nprofile = "a57"\nhost = "h"\n')
+    assert "in the inventory" in edgekit("board", "up", "a57").err
 
 
 def test_up_takes_the_name_of_a_profile(edgekit: Any, machine: dict[str, RunningBoard]) -> None:
