@@ -1,0 +1,78 @@
+"""Every model deployed to virtual boards computes what it computes here, with timings back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.host import compile_model, connect
+from edgekit.host.api import Device
+from edgekit.host.bench.zoo import open_zoo
+from edgekit.host.boards import down, up
+from edgekit.host.build.golden import random_input
+from edgekit.host.graph.evaluate import evaluate
+from edgekit.host.importers import import_model
+from edgekit.host.paths import cache_folder
+
+pytestmark = pytest.mark.boards
+
+_MODELS = Path(__file__).parents[2] / "models"
+_EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
+_ZOO = open_zoo(_MODELS, Path(_EXTRA) if _EXTRA else None)
+_TOLERANCE = 1e-4  # of the largest value: other cores add in another order
+_HYBRID_TOLERANCE = 5e-2  # an activation between two 8-bit codes may fall either way
+_HYBRID = {"kws_ref_model_float32"}
+
+
+@pytest.fixture(scope="module", params=["a57", "rv64v"])
+def device(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Device]:
+    """A board that is up while the module runs; one at a time, for the sake of two cores.
+
+    It is recorded in a folder of its own, so that a board of the user stays as it is.
+    """
+    home = tmp_path_factory.mktemp("home")
+    (home / "cache").symlink_to(cache_folder())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGEKIT_HOME", str(home))
+        up(request.param)
+        try:
+            yield connect(request.param)
+        finally:
+            down(request.param)
+
+
+def _check(device: Device, model: Path) -> None:
+    graph = import_model(model)
+    rng = np.random.default_rng(1)
+    inputs = {name: random_input(graph.tensors[name], rng) for name in graph.inputs}
+    expected = evaluate(graph, inputs).outputs
+    bundle = compile_model(model, board=device.profile)
+    outputs, timings = device.deploy(bundle).run(inputs)
+    assert set(outputs) == set(expected)
+    for name, want in expected.items():
+        assert outputs[name].dtype == want.dtype and outputs[name].shape == want.shape
+        if want.dtype != np.float32:
+            np.testing.assert_array_equal(outputs[name], want)
+        else:
+            relative = _HYBRID_TOLERANCE if model.stem in _HYBRID else _TOLERANCE
+            limit = relative * float(np.abs(want).max())
+            np.testing.assert_allclose(outputs[name], want, rtol=0, atol=limit)
+    assert len(timings.operators) == len(bundle.manifest.operators)
+    assert all(operator.median_us >= 0 for operator in timings.operators)
+    assert device.emulated
+
+
+def test_a_small_model_computes_the_same_as_here(device):
+    _check(device, _MODELS / "okay_nabu.tflite")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("model", _ZOO.models, ids=lambda path: path.stem)
+def test_all_models_compute_the_same_as_here(device, model):
+    _check(device, model)
