@@ -78,13 +78,16 @@ def connection_arguments(control: Path, *, incoming: bool) -> list[str]:
     """
     arguments = ["-netdev", "user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:0-:22"]
     arguments += ["-device", "virtio-net-device,netdev=net"]
-    arguments += ["-chardev", "socket,id=console,host=127.0.0.1,port=0,server=on,wait=off"]
+    # nodelay: or each answer on the console waits 40 ms for the one before.
+    console = "socket,id=console,host=127.0.0.1,port=0,server=on,wait=off,nodelay=on"
+    arguments += ["-chardev", console]
     arguments += ["-serial", "chardev:console"]
     arguments += ["-chardev", f"socket,id=root,path={control / 'root'},server=on,wait=off"]
     arguments += ["-device", "virtio-serial-device", "-device", "virtserialport,chardev=root"]
     arguments += ["-qmp", f"unix:{control / 'qmp'},server=on,wait=off"]
+    arguments += ["-qtest", f"unix:{control / 'bus'},server=on,wait=off", "-qtest-log", "none"]
     if incoming:
-        arguments += ["-incoming", "defer"]
+        arguments += ["-S", "-incoming", "defer"]
     return arguments
 
 

@@ -141,10 +141,11 @@ class Console:
         """Ends our program and logs out if we logged in; the console is as it was."""
         if self._started:
             self._line.write(2 * HANGUP)  # twice: one may be damaged
-            self._end = time.monotonic() + seconds
-            self._listen(_ANSWER, _PROMPT)
+            self._end = time.monotonic() + 2 * seconds
+            self._listen(seconds, _PROMPT)
         if self._logged_in:
             self._line.write(b"exit\r")
+            self._listen(seconds, _LOGIN)  # a line that is closed at once may lose it
 
     def _send_pieces(self, pieces: list[bytes], tag: bytes) -> bool:
         """Whether the receiver has all; False if it did not start or ended."""
@@ -193,7 +194,7 @@ class Console:
         tag = secrets.token_hex(4)
         self._line.write(f"printf '%s-shell;\\n' {tag}\r".encode())
         answer = re.compile(rf"{tag}-shell;".encode())
-        return bool(answer.search(self._listen(_ANSWER, _PROMPT, answer=answer)))
+        return bool(answer.search(self._listen(_ANSWER, _prompt_after(tag), answer=answer)))
 
     def _ask(self, command: str) -> str:
         """What `command` leaves in the variable v; printed twice, which shows any damage."""
@@ -202,7 +203,7 @@ class Console:
             tag = secrets.token_hex(4)
             self._line.write(f'{command}; printf \'%s(%s)%s;\\n\' {tag} "$v" "$v"\r'.encode())
             answer = re.compile(rf"{tag}\((.*?)\)\1;".encode(), re.DOTALL)
-            if found := answer.search(self._listen(_SLOW, _PROMPT, answer=answer)):
+            if found := answer.search(self._listen(_SLOW, _prompt_after(tag), answer=answer)):
                 return " ".join(found[1].decode("utf-8", "replace").split())
             self._line.write(b"\x03\r")
 
@@ -230,6 +231,11 @@ class Console:
             f"{self._target.baud} baud, found {f'{last[-80:]!r}' if last else 'silence'}; "
             "check the cable, the baud rate and that the board is on"
         )
+
+
+def _prompt_after(tag: str) -> re.Pattern[bytes]:
+    """A prompt behind the echo of a command with `tag`: its answer has come, or is damaged."""
+    return re.compile(tag.encode() + b".*" + _PROMPT.pattern, re.DOTALL)
 
 
 @functools.cache
