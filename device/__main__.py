@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from dataclasses import asdict
@@ -101,7 +102,7 @@ def _leave(options: argparse.Namespace) -> Document:
 
     session = _session(options)
     if session:
-        session.end()
+        session.abandon()
     settle(Store(options.root))
     return {"schema": "edgekit.leave/1"}
 
@@ -224,9 +225,10 @@ def _checker(options: argparse.Namespace) -> Callable[[Path], Document]:
 
 
 def _say(state: str) -> None:
-    """States go to stderr as they begin, for whoever watches."""
-    sys.stderr.write(f"state {state}\n")
-    sys.stderr.flush()
+    """States go to stderr as they begin, for whoever watches; a lost link stops nothing."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"state {state}\n")
+        sys.stderr.flush()
 
 
 def _positive(text: str) -> int:

@@ -36,6 +36,7 @@ from edgekit.device.files import (
 from edgekit.device.fit import check_fit
 from edgekit.device.manifest import MANIFEST, SIGNATURE, Manifest, parse_manifest
 from edgekit.device.probe import board_facts
+from edgekit.device.process import is_locked
 from edgekit.device.session import alone
 from edgekit.device.signing import check_signature
 from edgekit.device.store import Links, Store, manifest_bytes
@@ -89,6 +90,7 @@ class Status:
     current: Optional[ReleaseInfo]
     previous: Optional[ReleaseInfo]
     interrupted: bool
+    deploying: bool
     last_failure: Optional[Dict[str, Any]]
 
 
@@ -100,6 +102,7 @@ def status(store: Store) -> Status:
         _info(store, links.current),
         _info(store, links.previous),
         store.pending.exists(),
+        is_locked(store.lock_file),
         store.read_note(store.failure),
     )
 

@@ -18,25 +18,22 @@ from pathlib import Path
 from typing import IO, Iterator, Optional, Tuple
 
 from edgekit.device.errors import BusyError
+from edgekit.device.process import Process, is_locked
 from edgekit.device.store import Store
 
 IDLE_SECONDS = 20.0
 _POLL_SECONDS = 0.5
 _TAKE_OVER_SECONDS = 5.0
-_LOCKS = Path("/proc/locks")
+_SIGN_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who deploys: `token` is the deploy's own name, `owner` is for people to read.
-
-    `pid` and `started` (clock ticks since boot) name one process and never another.
-    """
+    """Who deploys: `token` is the deploy's own name, `owner` is for people to read."""
 
     token: str
     owner: str
-    pid: int
-    started: int
+    process: Process
 
 
 class Session:
@@ -54,10 +51,11 @@ class Session:
         `take_over` is the token of a deploy that the caller knows to be over.
         """
         self._store.create()
-        file = self._store.session.open("a+", encoding="utf-8")
+        self._store.session.touch(mode=0o600)
+        file = self._store.session.open("r+", encoding="utf-8")
         try:
             if not _try_lock(file):
-                holder = _read(file)
+                holder = _read_living(file)
                 if holder is not None and holder.token == self._token:
                     file.close()
                     return
@@ -100,11 +98,24 @@ class Session:
             if holder is not None and holder.token == self._token and _ended(holder, file):
                 file.truncate(0)
 
+    def abandon(self) -> None:
+        """Ends the deploy at once, and the step of it that may be running on the board."""
+        if self._is_mine():
+            self._store.stop_change()
+        self.end()
+
+    def _is_mine(self) -> bool:
+        with contextlib.suppress(FileNotFoundError), self._store.session.open() as file:
+            holder = _read(file)
+            return holder is not None and holder.token == self._token
+        return False
+
     def _sign(self) -> None:
         assert self._file is not None
-        holder = Holder(self._token, self._owner, os.getpid(), _started(os.getpid()))
-        self._file.truncate(0)
+        holder = Holder(self._token, self._owner, Process.this())
+        self._file.seek(0)
         self._file.write(json.dumps(asdict(holder)))
+        self._file.truncate()
         self._file.flush()
 
 
@@ -133,13 +144,25 @@ def _try_lock(file: IO[str]) -> bool:
 def _read(file: IO[str]) -> Optional[Holder]:
     file.seek(0)
     try:
-        return Holder(**json.loads(file.read(4096)))
-    except (ValueError, TypeError):
+        note = json.loads(file.read(4096))
+        return Holder(note["token"], note["owner"], Process(**note["process"]))
+    except (ValueError, TypeError, KeyError):
         return None
 
 
+def _read_living(file: IO[str]) -> Optional[Holder]:
+    """Who holds the lock: the file may still name the one before, but not for long."""
+    end = time.monotonic() + _SIGN_SECONDS
+    while time.monotonic() < end:
+        holder = _read(file)
+        if holder is not None and holder.process.lives():
+            return holder
+        time.sleep(0.01)
+    return None
+
+
 def _busy(holder: Optional[Holder]) -> BusyError:
-    who = f" by {holder.owner} (process {holder.pid} on the board)" if holder else ""
+    who = f" by {holder.owner} (process {holder.process.pid} on the board)" if holder else ""
     return BusyError(
         f"expected no other deploy on this board, found one running{who}; "
         "wait for it to end, then try again",
@@ -149,24 +172,13 @@ def _busy(holder: Optional[Holder]) -> BusyError:
 
 def _ended(holder: Holder, file: IO[str]) -> bool:
     """Ends the process that keeps the lock; whether the lock is then ours."""
-    if _started(holder.pid) == holder.started:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(holder.pid, signal.SIGTERM)
+    holder.process.terminate()
     end = time.monotonic() + _TAKE_OVER_SECONDS
     while not _try_lock(file):
         if time.monotonic() > end:
             return False
         time.sleep(0.01)
     return True
-
-
-def _started(pid: int) -> int:
-    """When a process began, in ticks since boot; -1 if there is none of that number."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return int(stat.rpartition(")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return -1
 
 
 def _detach() -> None:
@@ -184,7 +196,7 @@ def _wait_for_silence(store: Store, release: str, idle_seconds: float) -> None:
     while time.monotonic() - quiet_since < idle_seconds:
         time.sleep(_POLL_SECONDS)
         now = _arrived(store.incoming / release)
-        if now != seen or _is_locked(store.root / "lock"):
+        if now != seen or is_locked(store.lock_file):
             seen, quiet_since = now, time.monotonic()
 
 
@@ -196,12 +208,3 @@ def _arrived(folder: Path) -> Tuple[Tuple[str, int, int], ...]:
             stat = path.lstat()
             rows.append((str(path), stat.st_size, stat.st_mtime_ns))
     return tuple(sorted(rows))
-
-
-def _is_locked(path: Path) -> bool:
-    """Whether a step of a deploy runs; asks without taking the lock, if only for a moment."""
-    try:
-        inode = f":{path.stat().st_ino}"
-        return any(line.split()[5].endswith(inode) for line in _LOCKS.read_text().splitlines())
-    except (OSError, IndexError):
-        return False

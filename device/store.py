@@ -19,9 +19,10 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional
+from typing import IO, Any, Dict, Iterator, List, Optional
 
 from edgekit.device.errors import BusyError, TransferError
 from edgekit.device.manifest import (
@@ -31,8 +32,10 @@ from edgekit.device.manifest import (
     is_release_id,
     parse_manifest,
 )
+from edgekit.device.process import Process, is_locked
 
 _CHUNK = 1 << 20
+_STOP_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Store:
         self.incoming = root / "incoming"
         self.releases = root / "releases"
         self.session = root / "session"
+        self.lock_file = root / "lock"
         self.pending = root / "pending.json"
         self.failure = root / "failure.json"
         # A folder for trying models aside trusts whom the board trusts.
@@ -71,20 +75,33 @@ class Store:
     def lock(self) -> Iterator[None]:
         """One change at a time; BusyError names the holder. A dead holder's lock is free."""
         self.create()
-        with (self.root / "lock").open("a+") as file:
+        with self.lock_file.open("a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                file.seek(0)
-                holder = file.read(64).strip() or "unknown"
+                holder = _holder(file)
+                who = f" (pid {holder.pid})" if holder else ""
                 raise BusyError(
-                    f"expected no other deploy on this board, found one running (pid {holder}); "
+                    f"expected no other deploy on this board, found one running{who}; "
                     "wait for it to end, then try again"
                 ) from None
             file.truncate(0)
-            file.write(f"{os.getpid()}\n")
+            this = Process.this()
+            file.write(f"{this.pid} {this.started}\n")
             file.flush()
             yield
+
+    def stop_change(self) -> None:
+        """Ends the process that holds the lock, as a power cut would; waits for the lock."""
+        if not is_locked(self.lock_file):
+            return
+        with self.lock_file.open() as file:
+            holder = _holder(file)
+        if holder is not None:
+            holder.terminate()
+        end = time.monotonic() + _STOP_SECONDS
+        while is_locked(self.lock_file) and time.monotonic() < end:
+            time.sleep(0.01)
 
     def links(self) -> Links:
         return Links(self._read_link("current"), self._read_link("previous"))
@@ -137,6 +154,15 @@ class Store:
             temporary.symlink_to(Path("releases") / release)
             temporary.rename(self.root / name)
         sync_folder(self.root)
+
+
+def _holder(file: IO[str]) -> Optional[Process]:
+    file.seek(0)
+    try:
+        pid, started = file.read(64).split()
+        return Process(int(pid), int(started))
+    except ValueError:
+        return None
 
 
 def read_manifest(folder: Path) -> Manifest:

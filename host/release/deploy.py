@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from edgekit.device import states
 from edgekit.device.errors import IncompatibleError as DeviceIncompatibleError
@@ -15,6 +15,7 @@ from edgekit.host.errors import (
     EdgekitError,
     IncompatibleError,
     RolledBackError,
+    TransferError,
     UnreachableError,
 )
 from edgekit.host.release.enroll import enroll_host
@@ -22,12 +23,14 @@ from edgekit.host.release.runtime import BoardRuntime, Document
 from edgekit.host.release.session import LivingDeploy, forget, is_dead, owner
 from edgekit.host.release.types import DeployPlan, OnStep, PlannedFile, Release, Step
 from edgekit.host.release.watch import Watch
-from edgekit.host.transport import Transport
+from edgekit.host.transport import LinkLostError, Transport
 
 HEALTH_SECONDS = 60
+DEADLINES: Mapping[str, float] = {row.name: row.deadline_seconds for row in states.STATES}
 _LEAVE_SECONDS = 10.0  # on the way out of a failed deploy nobody waits long
-
-Clock = Callable[[], float]
+_POLL_SECONDS = 0.5
+SLOWEST_BYTES_PER_SECOND = 4000  # a serial console of 57600 baud
+_SOON = 0.05  # for a call whose time is up
 
 
 def deploy(
@@ -38,18 +41,19 @@ def deploy(
     allow_downgrade: bool = False,
     health_seconds: int = HEALTH_SECONDS,
     own: bool = False,
-    clock: Clock = time.monotonic,
+    deadlines: Mapping[str, float] = DEADLINES,
 ) -> Release:
     """Puts `bundle` into service on the board.
 
-    With `own`, a board that trusts no key yet is enrolled with this host's. Raises
+    With `own`, a board that trusts no key yet is enrolled with this host's. `deadlines` are the
+    seconds of each state. Raises
     IncompatibleError if the board cannot run it, TransferError if the signature is not trusted or
     files are damaged, BusyError if another deploy is on its way, RolledBackError if the release
     was unhealthy, UnreachableError naming the state if the board stops answering. Whatever is
     raised, KeyboardInterrupt too: unless the new release was committed, the old one runs, and
     what was sent stays for the next attempt.
     """
-    walk = _Deploy(transport, bundle, progress, allow_downgrade, own, clock)
+    walk = _Deploy(transport, bundle, progress, allow_downgrade, own, deadlines)
     return walk.run(health_seconds)
 
 
@@ -57,7 +61,7 @@ def plan_deploy(
     transport: Transport, bundle: Bundle, allow_downgrade: bool = False, own: bool = False
 ) -> DeployPlan:
     """What `deploy` would do, found out without changing what runs; raises as deploy does."""
-    walk = _Deploy(transport, bundle, lambda _: None, allow_downgrade, own, time.monotonic)
+    walk = _Deploy(transport, bundle, lambda _: None, allow_downgrade, own, DEADLINES)
     return walk.plan()
 
 
@@ -69,7 +73,7 @@ class _Deploy:
         progress: OnStep,
         allow_downgrade: bool,
         own: bool,
-        clock: Clock,
+        deadlines: Mapping[str, float],
     ) -> None:
         self._transport = transport
         self._runtime = BoardRuntime(transport)
@@ -77,7 +81,7 @@ class _Deploy:
         self._progress = progress
         self._options = ["--allow-downgrade"] if allow_downgrade else []
         self._own = own
-        self._clock = clock
+        self._deadlines = deadlines
         self._folder = f"incoming/{bundle.manifest.id}"
         self._state, self._ends = "probe", 0.0
 
@@ -128,18 +132,25 @@ class _Deploy:
     def _ask(self) -> Document:
         """The board's plan. What a dead deploy of this host left locked is taken over."""
         arguments = ["plan", self._bundle.manifest.id, *self._options]
-        try:
-            return self._runtime.call(*arguments, deadline=self._left())
-        except BusyError as error:
-            if not is_dead(error.holder):
-                raise
-            arguments += ["--take-over", error.holder]
-            answer = self._runtime.call(*arguments, deadline=self._left())
-            forget(error.holder)
-            return answer
+        dead = ""
+        while True:
+            try:
+                answer = self._runtime.call(*arguments, deadline=self._left())
+                if dead:
+                    forget(dead)
+                return answer
+            except BusyError as error:
+                if dead or not is_dead(error.holder):
+                    raise
+                dead = error.holder
+                arguments += ["--take-over", dead]
+            except LinkLostError:
+                if self._left() <= _SOON:
+                    raise
 
     def _transfer(self, plan: DeployPlan) -> None:
         self._enter("transfer")
+        self._ends += plan.send_bytes / SLOWEST_BYTES_PER_SECOND
         done = 0
 
         def on_bytes(count: int) -> None:
@@ -157,8 +168,9 @@ class _Deploy:
 
     def _apply(self, health_seconds: int) -> Document:
         """The board's states in one call; each has its own deadline, watched from here."""
-        seconds = {name: _seconds(name) for name in states.ON_BOARD}
-        seconds["health"] = max(seconds["health"], health_seconds * 2.0)
+        seconds = {name: self._deadlines[name] for name in states.ON_BOARD}
+        seconds["health"] += health_seconds
+        ends = time.monotonic() + sum(seconds.values())
         with Watch(self._transport, seconds) as watch:
 
             def on_line(line: str) -> None:
@@ -166,16 +178,52 @@ class _Deploy:
                     watch.enter(state)
                     self._enter(state)
 
+            def call() -> Document:
+                arguments = ["apply", self._bundle.manifest.id, "--seconds", str(health_seconds)]
+                left = max(ends - time.monotonic(), _SOON)
+                return self._runtime.call(
+                    *arguments, *self._options, deadline=left, on_line=on_line
+                )
+
             watch.enter(states.ON_BOARD[0])
-            return self._runtime.call(
-                "apply",
-                self._bundle.manifest.id,
-                "--seconds",
-                str(health_seconds),
-                *self._options,
-                deadline=sum(seconds.values()),
-                on_line=on_line,
+            try:
+                return call()
+            except LinkLostError:
+                return self._apply_again(call, ends)
+
+    def _apply_again(self, call: Callable[[], Document], ends: float) -> Document:
+        """After a cut link: the board went on by itself, so what it came to is asked for."""
+        while True:
+            try:
+                self._wait_for_board(ends)
+                outcome = call()
+            except LinkLostError:
+                continue
+            except TransferError:
+                failure = self._status(ends)["last_failure"]
+                if failure is None or failure["release"] != self._bundle.manifest.id:
+                    raise
+                error = RolledBackError(
+                    f"board '{self._transport.board}': release {failure['release']} was rolled "
+                    f"back ({failure['reason']}); see: edgekit status"
+                )
+                error.log = failure["log"]
+                raise error from None
+            # What the first call committed is whole and current for the second one.
+            return {**outcome, "end": states.COMMITTED}
+
+    def _wait_for_board(self, ends: float) -> None:
+        while self._status(ends)["deploying"]:
+            time.sleep(_POLL_SECONDS)
+
+    def _status(self, ends: float) -> Document:
+        left = ends - time.monotonic()
+        if left <= 0:
+            raise UnreachableError(
+                f"board '{self._transport.board}': expected the deploy to end, found it still "
+                "running; see: edgekit status"
             )
+        return self._runtime.call("status", deadline=left)
 
     def _leave(self, token: str) -> bool:
         """Tells the board that this deploy is over; whether it heard."""
@@ -186,12 +234,12 @@ class _Deploy:
         return True
 
     def _enter(self, state: str) -> None:
-        self._state, self._ends = state, self._clock() + _seconds(state)
+        self._state, self._ends = state, time.monotonic() + self._deadlines[state]
         self._progress(Step(state))
 
     def _left(self) -> float:
-        """Seconds that the state has; a call that gets none of them ends at once."""
-        return max(self._ends - self._clock(), 0.1)
+        """Seconds that the state still has."""
+        return max(self._ends - time.monotonic(), _SOON)
 
     def _release(self, outcome: Document, plan: DeployPlan) -> Release:
         changed = outcome["end"] != states.UNCHANGED
@@ -204,10 +252,6 @@ class _Deploy:
             state_ms={row["state"]: row["ms"] for row in outcome.get("states", ())},
             health=outcome.get("health", {}),
         )
-
-
-def _seconds(state: str) -> float:
-    return states.BY_NAME[state].deadline_seconds
 
 
 def _announced(line: str) -> str | None:

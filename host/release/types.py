@@ -98,11 +98,15 @@ class ReleaseInfo:
 
 @dataclass(frozen=True)
 class BoardStatus:
-    """What runs, what ran before, and why the last release was rolled back, if one was."""
+    """What runs, what ran before, and why the last release was rolled back, if one was.
+
+    `deploying`: just now a deploy changes what runs. `interrupted`: it has not been committed.
+    """
 
     current: ReleaseInfo | None
     previous: ReleaseInfo | None
     interrupted: bool
+    deploying: bool
     last_failure: Mapping[str, Any] | None
 
 

@@ -95,6 +95,7 @@ def status(transport: Transport) -> BoardStatus:
         _info(found["current"]),
         _info(found["previous"]),
         found["interrupted"],
+        found["deploying"],
         found["last_failure"],
     )
 
