@@ -46,7 +46,7 @@ WANTED = (
 _UNUSED = re.compile(
     r"adduser|debconf|debianutils|dpkg|init-system-helpers|libapparmor1|libaudit-common|libdb5|"
     r"libdebconfclient0|libfile-find|libgdbm|libnumber-compare|libpam-modules|libpam-runtime|"
-    r"libperl|libsemanage|libsepol|libsqlite3|libtext-glob|lsb-base|openssl|passwd|perl|"
+    r"libperl|libsemanage|libsepol|libtext-glob|lsb-base|openssl|passwd|perl|"
     r"python3-numpy-dev|python3-pkg-resources|readline-common|runit-helper|sensible-utils|"
     r"sysvinit-utils|tzdata|ucf|usrmerge"
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from edgekit.host.boards.qemu import Drive, Machine, connection_arguments, machi
 from edgekit.host.boards.qmp import Qmp, QmpError
 
 _SECONDS = 120
+_TIME_REGISTER = 0x200BFF8  # mtime, of all harts
 _NO_LIMIT = 1 << 40  # bytes per second; QEMU's default is made for networks
 
 
@@ -48,16 +50,34 @@ def save_state(qmp: Qmp, target: Path) -> None:
 
 
 def load_state(qmp: Qmp, source: Path) -> None:
-    """Fills a machine that was started for it (`incoming`), and runs it."""
+    """Fills a machine that was started for it (`incoming`); it stands still afterwards."""
     descriptor = os.open(source, os.O_RDONLY)
     try:
         qmp.send_file("state", descriptor)
     finally:
         os.close(descriptor)
     qmp.call("migrate-incoming", uri="fd:state")
-    wanted = ("running", "paused", "postmigrate", "internal-error", "shutdown")
+    wanted = ("paused", "postmigrate", "internal-error", "shutdown")
     status = qmp.wait_status("query-status", wanted, seconds=_SECONDS)
-    if status == "paused":
-        qmp.call("cont")
-    elif status != "running":
-        raise QmpError(f"QEMU: expected a running machine, found {status}")
+    if status != "paused":
+        raise QmpError(f"QEMU: expected the saved machine, found {status}")
+
+
+def wake_timers(control: Path) -> None:
+    """Arms the timers of a restored RISC-V machine: QEMU saves when they are due, not that they run.
+
+    Writing the time they are compared with, unchanged, makes the timer device look at them again.
+    """
+    with socket.socket(socket.AF_UNIX) as bus:
+        bus.settimeout(_SECONDS)
+        try:
+            bus.connect(str(control / "bus"))
+            answers = bus.makefile("r")
+            bus.sendall(f"readq {_TIME_REGISTER:#x}\n".encode())
+            now = answers.readline().removeprefix("OK ").strip()
+            bus.sendall(f"writeq {_TIME_REGISTER:#x} {now}\n".encode())
+            answer = answers.readline().strip()
+        except OSError as error:
+            raise QmpError(f"QEMU: expected its bus socket, found: {error}") from None
+    if answer != "OK":
+        raise QmpError(f"QEMU: expected to set the time, found '{answer}'")

@@ -11,7 +11,7 @@ from pathlib import Path
 from edgekit.host.boards import process, records, rootfs
 from edgekit.host.boards.control import run_as_root
 from edgekit.host.boards.image import Image
-from edgekit.host.boards.machines import VirtualBoard
+from edgekit.host.boards.machines import RISCV64, VirtualBoard
 from edgekit.host.boards.qemu import (
     Drive,
     Machine,
@@ -21,7 +21,7 @@ from edgekit.host.boards.qemu import (
     start_process,
 )
 from edgekit.host.boards.qmp import Qmp, QmpError
-from edgekit.host.boards.saved import load_state, save_state, state_path
+from edgekit.host.boards.saved import load_state, save_state, state_path, wake_timers
 from edgekit.host.boards.tools import BoardToolError, find_tools, run_tool
 from edgekit.host.boards.types import BoardOptions, OnStep, RunningBoard
 
@@ -122,6 +122,9 @@ class _Start:
         with Qmp(control / "qmp", seconds=_QMP_SECONDS, alive=alive) as qmp:
             if restore is not None:
                 load_state(qmp, restore)
+                if self._board.architecture is RISCV64:
+                    wake_timers(control)
+                qmp.call("cont")
             ready = _RESTORED_SECONDS if restore else _BOOT_SECONDS
             run_as_root(control, "true", seconds=ready)
             if save is not None:
