@@ -64,7 +64,7 @@ def load_state(qmp: Qmp, source: Path) -> None:
 
 
 def wake_timers(control: Path) -> None:
-    """Arms the timers of a restored RISC-V machine: QEMU saves when they are due, not that they run.
+    """Arms the timers of a restored RISC-V machine: QEMU saves when they are due, but no more.
 
     Writing the time they are compared with, unchanged, makes the timer device look at them again.
     """
