@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import struct
+import tempfile
+import threading
+import weakref
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,12 +23,11 @@ from edgekit.device.manifest import (
     Manifest,
     parse_manifest,
 )
-from edgekit.host.bundle.archive import archive_bytes
+from edgekit.device.signing import MAX_SIGNATURE_BYTES
+from edgekit.host.bundle.archive import archive_bytes, open_archive, write_archive
 from edgekit.host.errors import InputError
-from edgekit.host.files import write_whole
 
-_MAX_ENTRIES = 4096
-_ENCRYPTED = 0x1
+_CHUNK = 1 << 20
 _DAMAGED = (
     zipfile.BadZipFile,
     OSError,
@@ -40,7 +44,7 @@ _DAMAGED = (
 class Bundle:
     """A manifest and the bytes of the files it lists, whose sizes and hashes were checked.
 
-    `signature` is the detached signature of the manifest; empty while bundles are not signed.
+    `signature` is the detached signature of the manifest; empty if there is none.
     """
 
     manifest: Manifest
@@ -49,78 +53,129 @@ class Bundle:
 
     def to_bytes(self) -> bytes:
         """The .ekb file: the same bytes for the same content, on every machine."""
-        head = [(MANIFEST, self.manifest.to_json())]
-        if self.signature:
-            head.append((SIGNATURE, self.signature))
-        return archive_bytes([*head, *sorted(self.files.items())])
+        return archive_bytes(self._entries())
 
     def write(self, path: Path) -> None:
         """Writes the file as a whole or not at all; InputError if there is no room."""
-        data = self.to_bytes()
+        temporary: Path | None = None
         try:
-            write_whole(path, data)
+            with tempfile.NamedTemporaryFile(
+                dir=path.parent, prefix=f".{path.name}.", delete=False
+            ) as file:
+                temporary = Path(file.name)
+                write_archive(file, self._entries())
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.chmod(0o644)
+            temporary.replace(path)
         except OSError as error:
+            if temporary is not None:
+                with contextlib.suppress(OSError):
+                    temporary.unlink()
+            room = sum(entry.bytes for entry in self.manifest.files)
             raise InputError(
-                f"{path}: expected room for {len(data)} bytes, found: {error.strerror}; "
+                f"{path}: expected room for {room} bytes, found: {error.strerror}; "
                 "free some space or write elsewhere with -o"
             ) from None
 
     @staticmethod
     def read(path: Path) -> Bundle:
-        """The bundle in `path`; InputError if anything in it is not as the manifest says."""
-        try:
-            with zipfile.ZipFile(path) as archive:
-                return _read(archive, path.stat().st_size)
-        except FileNotFoundError:
-            raise InputError(f"{path}: expected a bundle (.ekb), found nothing there") from None
-        except ManifestError as error:
-            raise InputError(f"{path}: {error}") from None
-        except _DAMAGED as error:
-            found = " ".join(str(error).split()) or type(error).__name__
-            raise InputError(
-                f"{path}: expected a whole bundle (.ekb), found: {found}; "
-                "build it again with: edgekit compile"
-            ) from None
+        """The bundle in `path`; InputError if anything in it is not as the manifest says.
+
+        Every file is checked here, a piece at a time, and read when it is asked for.
+        """
+        with _named_errors(path):
+            return _read(path)
+
+    def _entries(self) -> Iterator[tuple[str, bytes]]:
+        yield MANIFEST, self.manifest.to_json()
+        if self.signature:
+            yield SIGNATURE, self.signature
+        for name in sorted(self.files):
+            yield name, self.files[name]
 
 
-def _read(archive: zipfile.ZipFile, archive_size: int) -> Bundle:
-    entries = _checked_entries(archive, archive_size)
-    if MANIFEST not in entries:
-        raise ValueError(f"no {MANIFEST}")
-    if entries[MANIFEST].file_size > MAX_MANIFEST_BYTES:
-        raise ValueError(f"{MANIFEST} of {entries[MANIFEST].file_size} bytes")
-    manifest = parse_manifest(archive.read(MANIFEST))
-    listed = {entry.path: entry for entry in manifest.files}
-    if odd := sorted(set(entries) - {MANIFEST, SIGNATURE} ^ set(listed)):
-        raise ValueError(f"'{odd[0]}' not both in the manifest and the archive")
-    files = {name: _checked_file(archive, entries[name], listed[name]) for name in sorted(listed)}
-    signature = archive.read(SIGNATURE) if SIGNATURE in entries else b""
-    return Bundle(manifest, files, signature)
+class _Files(Mapping[str, bytes]):
+    """The files of an open archive, each read and checked anew whenever it is asked for."""
+
+    def __init__(self, path: Path, archive: zipfile.ZipFile, manifest: Manifest) -> None:
+        self._path = path
+        self._archive = archive
+        if archive.fp is not None:
+            weakref.finalize(self, archive.fp.close)
+        self._entries = {entry.path: entry for entry in manifest.files}
+        self._one_at_a_time = threading.Lock()
+
+    def __getitem__(self, name: str) -> bytes:
+        entry = self._entries[name]
+        with self._one_at_a_time, _named_errors(self._path):
+            data = self._archive.read(name)
+            _compare(entry, len(data), hashlib.sha256(data).hexdigest())
+        return data
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
 
-def _checked_entries(archive: zipfile.ZipFile, archive_size: int) -> dict[str, zipfile.ZipInfo]:
-    """Entries by name; with nothing compressed, none can be larger than the file it is in."""
-    infos = archive.infolist()
-    if len(infos) > _MAX_ENTRIES:
-        raise ValueError(f"{len(infos)} entries")
-    for info in infos:
-        if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
-            raise ValueError(f"'{info.filename}' compressed")
-        if info.flag_bits & _ENCRYPTED:
-            raise ValueError(f"'{info.filename}' encrypted")
-    entries = {info.filename: info for info in infos}
-    if len(entries) != len(infos):
-        raise ValueError("an entry twice")
-    if sum(info.file_size for info in infos) > archive_size:
-        raise ValueError("entries larger than the file")
-    return entries
+@contextlib.contextmanager
+def _named_errors(path: Path) -> Iterator[None]:
+    """Whatever a damaged bundle makes of a reader, in one line."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise InputError(f"{path}: expected a bundle (.ekb), found nothing there") from None
+    except ManifestError as error:
+        raise InputError(f"{path}: {error}") from None
+    except _DAMAGED as error:
+        found = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(
+            f"{path}: expected a whole bundle (.ekb), found: {found}; "
+            "build it again with: edgekit compile"
+        ) from None
 
 
-def _checked_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, entry: FileEntry) -> bytes:
-    if info.file_size != entry.bytes:
-        raise ValueError(f"'{entry.path}' of {info.file_size} bytes instead of {entry.bytes}")
-    data = archive.read(info)
-    digest = hashlib.sha256(data).hexdigest()
+def _read(path: Path) -> Bundle:
+    with contextlib.ExitStack() as closing:
+        file = closing.enter_context(path.open("rb"))
+        archive = open_archive(file)
+        manifest = parse_manifest(_small(archive, MANIFEST, MAX_MANIFEST_BYTES))
+        names = set(archive.namelist())
+        listed = {entry.path for entry in manifest.files}
+        if odd := sorted(names - {MANIFEST, SIGNATURE} ^ listed):
+            raise ValueError(f"'{odd[0]}' not both in the manifest and the archive")
+        for entry in manifest.files:
+            _check_file(archive, entry)
+        signature = b""
+        if SIGNATURE in names:
+            signature = _small(archive, SIGNATURE, MAX_SIGNATURE_BYTES)
+        closing.pop_all()  # the archive stays open for as long as its files are wanted
+    return Bundle(manifest, _Files(path, archive, manifest), signature)
+
+
+def _small(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
+    try:
+        info = archive.getinfo(name)
+    except KeyError:
+        raise ValueError(f"no {name}") from None
+    if info.file_size > most:
+        raise ValueError(f"{name} of {info.file_size} bytes")
+    return archive.read(info)
+
+
+def _check_file(archive: zipfile.ZipFile, entry: FileEntry) -> None:
+    digest, size = hashlib.sha256(), 0
+    with archive.open(entry.path) as reader:
+        while chunk := reader.read(_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+    _compare(entry, size, digest.hexdigest())
+
+
+def _compare(entry: FileEntry, size: int, digest: str) -> None:
+    if size != entry.bytes:
+        raise ValueError(f"'{entry.path}' of {size} bytes instead of {entry.bytes}")
     if digest != entry.sha256:
         raise ValueError(f"'{entry.path}' with SHA-256 {digest[:16]}, not {entry.sha256[:16]}")
-    return data

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import resource
+import struct
 import subprocess
 import sys
 import zipfile
@@ -174,12 +175,81 @@ def test_bomb_is_refused_unread(ekb: Path) -> None:
 
 
 def test_entries_that_claim_more_than_the_file(ekb: Path) -> None:
-    with zipfile.ZipFile(ekb, "a") as archive:
-        for info in archive.infolist():
-            info.file_size = info.compress_size = 1 << 40
-        archive.comment = b"rewrite the directory"
+    data = bytearray(ekb.read_bytes())
+    place = data.rindex(b"PK\1\2") + 20
+    struct.pack_into("<LL", data, place, 0x7FFFFFFF, 0x7FFFFFFF)
+    ekb.write_bytes(data)
     with pytest.raises(InputError, match="entries larger than the file"):
         Bundle.read(ekb)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "found"),
+    [
+        (10, struct.pack("<H", 9999), "9999 entries"),
+        (12, struct.pack("<L", 2 << 20), "a directory of 2097152 bytes"),
+        (20, b"\1\0", "one with a comment"),
+    ],
+)
+def test_ends_that_would_cost_memory(ekb: Path, place: int, value: bytes, found: str) -> None:
+    """`place` counts from the record that ends a zip file."""
+    data = bytearray(ekb.read_bytes())
+    start = len(data) - 22 + place
+    data[start : start + len(value)] = value
+    ekb.write_bytes(data)
+    with pytest.raises(InputError, match=found):
+        Bundle.read(ekb)
+
+
+def test_64_bit_extensions_are_refused(ekb: Path) -> None:
+    data = ekb.read_bytes()
+    ekb.write_bytes(data[:-22] + b"PK\6\7" + bytes(16) + data[-22:])
+    with pytest.raises(InputError, match="64-bit extensions"):
+        Bundle.read(ekb)
+
+
+def test_file_that_changes_after_it_was_read(bundle: Bundle, ekb: Path) -> None:
+    read = Bundle.read(ekb)
+    data = bytearray(ekb.read_bytes())
+    place = data.index(bundle.files["weights.bin"])
+    with ekb.open("r+b") as file:
+        file.seek(place)
+        file.write(b"12345678")
+    with pytest.raises(InputError, match=r"weights\.bin"):
+        read.files["weights.bin"]
+
+
+def test_replaced_file_does_not_matter(bundle: Bundle, ekb: Path) -> None:
+    read = Bundle.read(ekb)
+    ekb.unlink()
+    assert read == bundle
+
+
+@pytest.mark.parametrize("hostile", [False, True])
+def test_reading_holds_no_file_in_memory(
+    tiny_artifact: Callable[..., Artifact], tmp_path: Path, hostile: bool
+) -> None:
+    """100 MB of weights, right or wrong, in a process that may not have 64 MiB more for them."""
+    weights = bytes(100_000_000)
+    artifact = tiny_artifact()
+    about = {**artifact.description, "weights_bytes": len(weights)}
+    bundle = build_bundle(
+        replace(artifact, weights=weights, description=about), load_board("local")
+    )
+    if hostile:
+        bundle = replace(bundle, files={**bundle.files, "weights.bin": weights[:-1] + b"1"})
+    bundle.write(tmp_path / "large.ekb")
+    code = (
+        "import resource, sys; from pathlib import Path; from edgekit.host.bundle import Bundle\n"
+        "from edgekit.host.errors import InputError\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "try: Bundle.read(Path(sys.argv[1])); found = False\n"
+        "except InputError: found = True\n"
+        "after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "sys.exit(0 if after - before < 16 << 10 and found == (sys.argv[2] == 'True') else 1)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "large.ekb"), str(hostile)]
+    assert subprocess.run(command, check=False).returncode == 0
 
 
 def test_every_truncation_is_one_line(bundle: Bundle, tmp_path: Path) -> None:

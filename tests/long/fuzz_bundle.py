@@ -1,0 +1,264 @@
+"""Reads hostile bundles; any answer but a bundle or an `InputError` of one line is a bug.
+
+    python tests/long/fuzz_bundle.py [--minutes 10] [--seed 1]
+
+Each round of cases runs in a child process that may take 64 MiB of memory above what it starts
+with, in a folder of its own where nothing but the bundle may appear. Bundles are damaged byte by
+byte, or built to be hostile: paths that lead out, links, devices, bombs, names twice, entries on
+top of each other, manifests that lie in every field. Prints the seed of each failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import random
+import resource
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from tiny_bundles import tiny_bundle
+
+from edgekit.device.manifest import content_id
+from edgekit.host.bundle import Bundle, signing_key
+from edgekit.host.errors import InputError
+
+_MEMORY_BYTES = 64 << 20
+_CASES_PER_CHILD = 2000
+_SECONDS_LIMIT = 5.0
+
+Entry = tuple[zipfile.ZipInfo, bytes]
+NAMES = (
+    "../out",
+    "a/../../out",
+    "/etc/passwd",
+    "/tmp/out",
+    "..",
+    ".",
+    "",
+    "\\out",
+    "C:\\out",
+    "golden/",
+    "golden",
+    "model.so/",
+    "model.so/x",
+    "./model.so",
+    "golden//in0.bin",
+    "manifest.json\0.so",
+    "naïve",
+    "a" * 300,
+    "a/b/c/d/e/f",
+    "\n",
+)
+VALUES: tuple[Any, ...] = (
+    None, True, -1, 0, 1, 2**31, 2**63, 2**200, 1.5, 1e308, "", "x", "../x", "/x", "a" * 70,
+    [], {}, [[]], [None], {"a": 1}, "\0", "\ud7ff", ["../../x"],
+)  # fmt: skip
+
+
+def damaged(whole: bytes, rng: random.Random) -> bytes:
+    """Bytes changed, cut, doubled or moved; often in the directory, which zipfile believes."""
+    data = bytearray(whole)
+    for _ in range(rng.randint(1, 6)):
+        if not data:
+            break
+        low = max(len(data) - 900, 0) if rng.random() < 0.6 else 0
+        at = rng.randrange(low, len(data))
+        kind = rng.randrange(7)
+        if kind <= 2:
+            data[at] = rng.randrange(256)
+        elif kind == 3 and at + 4 <= len(data):
+            edge = rng.choice((0, 1, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, len(data), rng.getrandbits(32)))
+            struct.pack_into("<L", data, at, edge)
+        elif kind == 4:
+            del data[at : at + rng.randint(1, 64)]
+        elif kind == 5:
+            data[at:at] = data[max(at - 64, 0) : at]
+        else:
+            del data[at:] if rng.random() < 0.2 else data[at : at + 1]
+    return bytes(data)
+
+
+def hostile(whole: bytes, rng: random.Random) -> bytes:
+    """A zip that hangs together and lies."""
+    with zipfile.ZipFile(io.BytesIO(whole)) as archive:
+        entries = [(info, archive.read(info)) for info in archive.infolist()]
+    for _ in range(rng.randint(1, 2)):
+        rng.choice(ATTACKS)(entries, rng)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for info, data in entries:
+            archive.writestr(info, data, compress_type=info.compress_type)
+        if rng.random() < 0.05:
+            archive.comment = rng.randbytes(rng.choice((1, 65535)))
+    return buffer.getvalue()
+
+
+def _stranger(entries: list[Entry], rng: random.Random) -> None:
+    mode = rng.choice((stat.S_IFREG, stat.S_IFLNK, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO))
+    info = zipfile.ZipInfo(rng.choice(NAMES) or "x")
+    info.create_system, info.external_attr = 3, (mode | 0o777) << 16
+    entries.insert(rng.randrange(len(entries) + 1), (info, rng.choice((b"", b"/etc/passwd"))))
+
+
+def _renamed(entries: list[Entry], rng: random.Random) -> None:
+    i = rng.randrange(len(entries))
+    info = zipfile.ZipInfo(rng.choice(NAMES) or "x")
+    info.external_attr = (rng.choice((stat.S_IFLNK, stat.S_IFREG)) | 0o777) << 16
+    entries[i] = (info, entries[i][1])
+
+
+def _twice(entries: list[Entry], rng: random.Random) -> None:
+    entries.append(rng.choice(entries))
+
+
+def _bomb(entries: list[Entry], rng: random.Random) -> None:
+    info = zipfile.ZipInfo(rng.choice(("manifest.json", "model.so", "x")))
+    info.compress_type = rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA))
+    entries.append((info, bytes(rng.choice((1 << 16, 1 << 22)))))
+
+
+def _many(entries: list[Entry], rng: random.Random) -> None:
+    entries += [(zipfile.ZipInfo(f"f{i}"), b"") for i in range(rng.choice((10, 3000, 6000)))]
+
+
+def _gone(entries: list[Entry], rng: random.Random) -> None:
+    del entries[rng.randrange(len(entries))]
+
+
+def _lying_manifest(entries: list[Entry], rng: random.Random) -> None:
+    """One value anywhere in the manifest replaced, its id made right again."""
+    for i, (info, data) in enumerate(entries):
+        if info.filename == "manifest.json":
+            document = json.loads(data)
+            _replace_one(document, rng)
+            if isinstance(document, dict) and rng.random() < 0.9:
+                document["id"] = content_id(document)
+            text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+            if rng.random() < 0.1:
+                text = rng.choice(("[" * 100_000, "1" * 5000, '{"a":1,"a":2}', "NaN", text + " x"))
+            entries[i] = (info, text.encode("utf-8", "surrogatepass"))
+
+
+def _replace_one(document: Any, rng: random.Random) -> None:
+    while True:
+        keys = list(document) if isinstance(document, dict) else list(range(len(document)))
+        if not keys:
+            return
+        key = rng.choice(keys)
+        inner = document[key]
+        if not isinstance(inner, (dict, list)) or rng.random() < 0.2:
+            break
+        document = inner
+    if rng.random() < 0.1:
+        del document[key]
+    else:
+        document[key] = rng.choice(VALUES)
+
+
+ATTACKS: tuple[Callable[[list[Entry], random.Random], None], ...] = (
+    _stranger,
+    _renamed,
+    _twice,
+    _bomb,
+    _many,
+    _gone,
+    _lying_manifest,
+    _lying_manifest,
+    _lying_manifest,
+)
+
+
+def outcome(path: Path) -> str:
+    """ "bundle" or "refused"; anything else is raised."""
+    try:
+        bundle = Bundle.read(path)
+        for name in bundle.files:
+            bundle.files[name]
+    except InputError as error:
+        message = str(error)
+        assert message, "expected a message, found none"
+        assert "\n" not in message, f"expected one line, found {message!r}"
+        return "refused"
+    return "bundle"
+
+
+def child(whole: bytes, folder: Path, first: int) -> int:
+    """A round of cases under a memory limit; one line of JSON tells how it went."""
+    path = folder / "hostile.ekb"
+    outcome_of_nothing = outcome(_written(path, b""))  # imports and buffers come first
+    assert outcome_of_nothing == "refused"
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY_BYTES,) * 2)
+    seen: Counter[str] = Counter()
+    failures = []
+    for seed in range(first, first + _CASES_PER_CHILD):
+        rng = random.Random(seed)
+        make = damaged if rng.random() < 0.6 else hostile
+        _written(path, make(whole, rng))
+        begin = time.perf_counter()
+        try:
+            seen[outcome(path)] += 1
+        except BaseException as error:
+            failures.append(f"seed {seed} ({make.__name__}): {type(error).__name__}: {error}")
+        if time.perf_counter() - begin > _SECONDS_LIMIT:
+            failures.append(f"seed {seed}: took {time.perf_counter() - begin:.1f} s")
+        if [p.name for p in folder.iterdir()] != ["hostile.ekb"]:
+            failures.append(f"seed {seed}: left {sorted(p.name for p in folder.iterdir())}")
+    print(json.dumps({"seen": seen, "failures": failures}))
+    return 0
+
+
+def _written(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        whole = (arguments.child / "whole.ekb").read_bytes()
+        return child(whole, arguments.child / "work", arguments.seed)
+    end = time.monotonic() + arguments.minutes * 60
+    seed, seen, failures = arguments.seed, Counter[str](), []
+    with tempfile.TemporaryDirectory() as text:
+        folder = Path(text)
+        (folder / "work").mkdir()
+        tiny_bundle(folder, signing_key(folder / "keys")).write(folder / "whole.ekb")
+        while time.monotonic() < end:
+            command = [sys.executable, __file__, "--child", text, "--seed", str(seed)]
+            done = subprocess.run(
+                command, cwd=folder / "work", capture_output=True, env=os.environ, check=False
+            )
+            if done.returncode != 0:
+                failures.append(f"round from seed {seed}: {done.stderr.decode()[-500:]}")
+            else:
+                found = json.loads(done.stdout)
+                seen.update(found["seen"])
+                failures += found["failures"]
+            seed += _CASES_PER_CHILD
+    print(f"{sum(seen.values())} bundles: {dict(seen)}; {len(failures)} failures")
+    for line in failures[:50]:
+        print(line)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""Kills the apply step at a system call, or fails the call, with strace's fault injection.
+
+A case is one call of one process: the k-th `name` that it makes. A signal arrives before the call
+has an effect, so that the cases together stop the step between any two of its calls.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from torn import look_in
+
+from edgekit.device.signing import enroll
+from edgekit.device.store import Store
+from edgekit.host.api import Device
+from edgekit.host.bundle import Bundle, SigningKey
+from edgekit.host.errors import EdgekitError
+from edgekit.host.transport import LocalTransport
+
+KILL = "signal=KILL"
+ENOSPC = "error=ENOSPC"
+EIO = "error=EIO"
+_SECONDS = 120
+_CALL = re.compile(r"^(?:\[pid +\d+\] |\d+ +)?(\w+)\(")
+_NO_RETURN = ("exit", "exit_group", "execve")  # execve: strace counts the one that starts it all
+_RUNTIME = "current/runtime.pyz"  # of the old release: the same program as the new one's
+
+
+@dataclass(frozen=True)
+class Case:
+    fault: str
+    call: str
+    k: int
+
+    def __str__(self) -> str:
+        return f"{self.fault} at {self.call} {self.k}"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A board that runs `old` and was sent all of `new`, to be copied for each case."""
+
+    root: Path
+    old: Bundle
+    new: Bundle
+
+    @staticmethod
+    def build(folder: Path, old: Bundle, new: Bundle, key: SigningKey) -> Scene:
+        root = folder / "template"
+        store = Store(root)
+        store.create()
+        enroll(store, key.public.line)
+        transport = LocalTransport(root)
+        Device(transport).deploy(old)
+        incoming = f"incoming/{new.manifest.id}"
+        sent = {"manifest.json": new.manifest.to_json(), "manifest.json.sig": new.signature}
+        for path, data in {**sent, **new.files}.items():
+            transport.put(data, f"{incoming}/{path}", deadline=_SECONDS)
+        return Scene(root, old, new)
+
+    def copy(self, name: str) -> Path:
+        board = self.root.with_name(name)
+        shutil.rmtree(board, ignore_errors=True)
+        shutil.copytree(self.root, board, symlinks=True)
+        return board
+
+
+def calls(scene: Scene) -> Counter[str]:
+    """How often apply makes each call, counted from where it first looks at the board's files."""
+    begin, end = _counted(scene)
+    return Counter({name: end[name] - begin[name] for name in end if end[name] > begin[name]})
+
+
+def cases(scene: Scene, fault: str, names: frozenset[str] | None = None) -> Iterator[Case]:
+    """All cases of one fault; of the calls `names` only, if they are given."""
+    begin, end = _counted(scene)
+    for name in sorted(end):
+        if name in _NO_RETURN or (names is not None and name not in names):
+            continue
+        for k in range(begin[name] + 1, end[name] + 1):
+            yield Case(fault, name, k)
+
+
+def outcome(scene: Scene, case: Case, board_name: str = "board") -> tuple[str, str]:
+    """Applies with the fault: what is wrong ('' if all is well), and what was found running.
+
+    Well is: what runs is wholly the old or the new release, both before the runtime has tidied
+    up and after; another deploy then ends with the new one, which computes.
+    """
+    board = scene.copy(board_name)
+    old, new = scene.old.manifest.id, scene.new.manifest.id
+    inject = f"inject={case.call}:{case.fault}:when={case.k}"
+    _apply(scene, board, ["-e", f"trace={case.call}", "-e", inject])
+    left = look_in(board)
+    if wrong := left.torn(old, new):
+        return f"{case}: torn: {wrong}", ""
+    device = Device(LocalTransport(board))
+    try:
+        status = device.status()
+        if wrong := look_in(board).torn(old, new) or ("interrupted" * status.interrupted):
+            return f"{case}: after recovery: {wrong}", ""
+        device.deploy(scene.new)
+    except EdgekitError as error:
+        return f"{case}: does not converge: {error}", ""
+    end = look_in(board)
+    if end.torn(new) or end.previous != old or end.pending:
+        return f"{case}: converged to {end}", ""
+    shutil.rmtree(board)
+    return "", "old" if left.current == old else "new, uncommitted" * left.pending or "new"
+
+
+def _apply(scene: Scene, board: Path, options: list[str]) -> str:
+    """One apply under strace; its report. The health check is not traced."""
+    report = board.with_name(board.name + ".strace")
+    command = ["strace", "-o", str(report), *options, sys.executable, "-I", "-S", _RUNTIME]
+    command += ["--root", ".", "apply", scene.new.manifest.id, "--seconds", "30"]
+    done = subprocess.run(command, cwd=board, capture_output=True, timeout=_SECONDS, check=False)
+    if done.returncode not in (0, 1, 2, 5, 6, 7, -signal.SIGKILL, 128 + signal.SIGKILL, 120):
+        raise RuntimeError(f"exit code {done.returncode}: {done.stderr.decode()}")
+    return report.read_text(errors="replace")
+
+
+def _counted(scene: Scene) -> tuple[Counter[str], Counter[str]]:
+    """Calls before the first that names a file of the board, and calls in all."""
+    lines = _apply(scene, scene.copy("counted"), []).splitlines()
+    start = next(i for i, line in enumerate(lines) if '"incoming"' in line)
+    return _count(lines[:start]), _count(lines)
+
+
+def _count(lines: list[str]) -> Counter[str]:
+    return Counter(m[1] for line in lines if (m := _CALL.match(line)))

@@ -1,0 +1,66 @@
+"""The tests' hand-written model, y = 2x + 1, as a bundle: needs a C compiler and no importer."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import platformdirs
+
+from edgekit.host.build.artifact import Artifact, Golden
+from edgekit.host.bundle import Bundle, SigningKey, build_bundle, sign_bundle
+from edgekit.kb.board import load_board
+
+_TESTS = Path(__file__).parents[1]
+_KERNELS = _TESTS.parent / "device" / "kernels"
+
+
+def tiny_bundle(folder: Path, key: SigningKey, *defines: str, counter: int = 0) -> Bundle:
+    """Signed by `key`, for this machine; `defines` are -D options of tiny_model.c."""
+    bundle = build_bundle(tiny_artifact(folder, *defines), load_board("local"), counter)
+    return sign_bundle(bundle, key)
+
+
+def tiny_artifact(folder: Path, *defines: str) -> Artifact:
+    """What the compiler would hand over; `folder` is for files on the way."""
+    library = _compile(folder / "model.so", defines)
+    x = np.array([0.0, 1.0, -2.5, 1e3], np.float32)
+    y = 2 * x + 1 + ("TINY_STATE" in defines)
+    name = next((d.split('"')[1] for d in defines if d.startswith("TINY_NAME")), "tiny")
+    tensor = {"dtype": "f32", "shape": [4], "scale": None, "zero_point": None}
+    return Artifact(
+        model_name=name,
+        model_sha256="0" * 64,
+        library=library,
+        weights=struct.pack("<2f", 2, 1),
+        description={
+            "name": name,
+            "inputs": [{"name": "x", **tensor}],
+            "outputs": [{"name": "y", **tensor}],
+            "arena_bytes": 64,
+            "state_bytes": 4 if "TINY_STATE" in defines else 0,
+            "weights_bytes": 8,
+            "simd": "none",
+            "operators": [
+                {"name": "twice", "op": "Mul", "kernel": "f32-mul"},
+                {"name": "plus", "op": "Add", "kernel": "f32-add"},
+            ],
+        },
+        golden=Golden((x,), (y.astype(np.float32),), (1e-3,)),
+        explain={},
+    )
+
+
+def _compile(target: Path, defines: tuple[str, ...]) -> bytes:
+    caches = platformdirs.user_cache_path("edgekit") / "tests-zig"
+    names = ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")
+    command = [sys.executable, "-m", "ziglang", "cc", "-O2", "-fno-sanitize=undefined", "-shared"]
+    command += ["-fPIC", "-I", str(_KERNELS), *(f"-D{d}" for d in defines)]
+    command += ["-o", str(target), str(_TESTS / "device" / "tiny_model.c")]
+    environment = {**{name: str(caches / name) for name in names}, **os.environ}
+    subprocess.run(command, check=True, env=environment)
+    return target.read_bytes()

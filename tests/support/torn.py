@@ -1,0 +1,79 @@
+"""Is what a board runs wholly one release? Asked by a program of its own, not by the runtime.
+
+It goes through any Transport and needs nothing but the board's Python, so that it can say what a
+kill or a power cut left behind before the runtime has had a chance to tidy up.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit.host.transport import LocalTransport, Transport
+
+_SECONDS = 120.0
+_PROGRAM = r"""
+import hashlib, json, os
+problems = []
+def target(name):
+    try:
+        return os.path.basename(os.readlink(name))
+    except FileNotFoundError:
+        return None
+def check(release):
+    folder = os.path.join("releases", release)
+    try:
+        with open(os.path.join(folder, "manifest.json"), "rb") as file:
+            manifest = json.loads(file.read())
+    except (OSError, ValueError) as error:
+        problems.append("%s/manifest.json: %s" % (release, error))
+        return
+    if manifest["id"] != release:
+        problems.append("%s/manifest.json: is of %s" % (release, manifest["id"]))
+    for entry in manifest["files"]:
+        try:
+            with open(os.path.join(folder, entry["path"]), "rb") as file:
+                data = file.read()
+        except OSError as error:
+            problems.append("%s/%s: %s" % (release, entry["path"], error))
+            continue
+        if len(data) != entry["bytes"] or hashlib.sha256(data).hexdigest() != entry["sha256"]:
+            problems.append("%s/%s: other bytes" % (release, entry["path"]))
+current, previous = target("current"), target("previous")
+for release in {current, previous} - {None}:
+    check(release)
+found = {"current": current, "previous": previous, "problems": problems}
+print(json.dumps({**found, "pending": os.path.exists("pending.json")}))
+"""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the links name; `problems` with the files behind them; an uncommitted switch."""
+
+    current: str | None
+    previous: str | None
+    problems: tuple[str, ...]
+    pending: bool
+
+    def torn(self, *whole: str) -> str:
+        """Why what runs is not wholly one of the releases `whole`; empty if it is."""
+        if self.current not in whole:
+            return f"expected one of {', '.join(whole)}, found {self.current}"
+        return "; ".join(self.problems)
+
+
+def look(transport: Transport) -> Found:
+    """Reads the board as it is; changes nothing."""
+    command = [transport.python, "-I", "-S", "-c", _PROGRAM]
+    done = transport.run(command, deadline=_SECONDS)
+    if done.exit_code != 0:
+        raise RuntimeError(done.stderr.decode("utf-8", "replace"))
+    found = json.loads(done.stdout)
+    return Found(found["current"], found["previous"], tuple(found["problems"]), found["pending"])
+
+
+def look_in(root: Path) -> Found:
+    """As `look`, in a directory of this machine."""
+    return look(LocalTransport(root))
