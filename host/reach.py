@@ -16,6 +16,7 @@ from edgekit.kb.board import board_names
 
 if TYPE_CHECKING:
     from edgekit.host.boards import RunningBoard
+    from edgekit.host.transport.serial_line import SerialTarget
 
 _PASSWORD = "EDGEKIT_PASSWORD"  # of a serial console: a file is no place for it
 
@@ -62,6 +63,22 @@ def reach(name: str, via: Via | None = None, folder: Path | None = None) -> Reac
     raise InputError(_nowhere(name))
 
 
+def console_of(name: str, folder: Path | None = None) -> SerialTarget:
+    """The serial console of the board `name`, found as `reach` does. Raises InputError."""
+    if name == LOCAL:
+        raise InputError(
+            "expected a board with a serial console, found 'local', which is this machine; "
+            "name a board: --board NAME, or a port: --device /dev/ttyUSB0"
+        )
+    if entry := find_board(name, folder or Path.cwd()):
+        return _entry_console(entry)
+    from edgekit.host.boards import find_running
+
+    if running := find_running(name):
+        return _virtual_console(running)
+    raise InputError(_nowhere(name))
+
+
 def reach_entry(entry: BoardEntry, via: Via | None = None) -> Reached:
     """The way to a board of the inventory, or to one that is about to be."""
     own = entry.transport == LOCAL
@@ -93,14 +110,7 @@ def _to_entry(entry: BoardEntry, via: Via | None) -> Transport:
     if kind == LOCAL:
         return LocalTransport(data_folder() / "boards" / entry.name, entry.name)
     if kind == "serial":
-        if entry.device is None:
-            raise InputError(
-                f"board '{entry.name}': expected a serial device, found none in the inventory; "
-                f'add device = "/dev/ttyUSB0" to [boards.{entry.name}]'
-            )
-        return _serial(
-            entry.name, entry.device, entry.baud, entry.user or "root", os.environ.get(_PASSWORD)
-        )
+        return _serial(_entry_console(entry))
     if entry.host is None:
         raise InputError(
             f"board '{entry.name}': expected an address, found none in the inventory; "
@@ -124,7 +134,7 @@ def _to_entry(entry: BoardEntry, via: Via | None) -> Transport:
 
 def _to_virtual(board: RunningBoard, via: Via | None) -> Transport:
     if via == "serial":
-        return _serial(board.name, board.console, 115200, board.user, board.password)
+        return _serial(_virtual_console(board))
     from edgekit.host.transport.ssh import SshTarget, SshTransport
 
     return SshTransport(
@@ -139,8 +149,25 @@ def _to_virtual(board: RunningBoard, via: Via | None) -> Transport:
     )
 
 
-def _serial(board: str, url: str, baud: int, user: str, password: str | None) -> Transport:
+def _serial(target: SerialTarget) -> Transport:
     from edgekit.host.transport.serial import SerialTransport
+
+    return SerialTransport(target)
+
+
+def _entry_console(entry: BoardEntry) -> SerialTarget:
     from edgekit.host.transport.serial_line import SerialTarget
 
-    return SerialTransport(SerialTarget(board, url, baud, user, password))
+    if entry.device is None:
+        raise InputError(
+            f"board '{entry.name}': expected a serial device, found none in the inventory; "
+            f'add device = "/dev/ttyUSB0" to [boards.{entry.name}]'
+        )
+    password = os.environ.get(_PASSWORD)
+    return SerialTarget(entry.name, entry.device, entry.baud, entry.user or "root", password)
+
+
+def _virtual_console(board: RunningBoard) -> SerialTarget:
+    from edgekit.host.transport.serial_line import SerialTarget
+
+    return SerialTarget(board.name, board.console, user=board.user, password=board.password)

@@ -67,7 +67,7 @@ finally:termios.tcsetattr(0,termios.TCSANOW,old)
 """
 
 
-class Console:
+class Shell:
     """What stands behind the line: a login, then a shell. All waiting ends at `end`.
 
     Raises UnreachableError, saying what was waited for, and AuthenticationError.

@@ -11,7 +11,7 @@ from edgekit.device import messages
 from edgekit.device.console_agent import SILENCE_SECONDS
 from edgekit.device.messages import BrokenStreamError, Channel, Message
 from edgekit.host.transport.serial_line import Line, LineLostError, SerialTarget
-from edgekit.host.transport.serial_login import Console
+from edgekit.host.transport.serial_login import Shell
 
 LOST_SECONDS = 15.0  # without one good frame while we wait for one
 IDLE_SECONDS = SILENCE_SECONDS - 10.0  # after which the board may have given up on us
@@ -36,19 +36,19 @@ class CancelledError(Exception):
 class Session:
     """Opens the line, logs in and starts our program, all before `end`; `cut` if once more.
 
-    Raises what Line and Console raise, RefusedError if `root` cannot be made, and, as all
+    Raises what Line and Shell raise, RefusedError if `root` cannot be made, and, as all
     methods that wait, LineLostError and LateError.
     """
 
     def __init__(self, target: SerialTarget, root: str, end: float, cut: bool = False) -> None:
         self._cancelled = False
         self._line = Line(target)
-        self._console = Console(self._line, target, end)
+        self._shell = Shell(self._line, target, end)
         try:
-            self._console.reach_shell(cut)
-            self.python = self._console.find_python()
+            self._shell.reach_shell(cut)
+            self.python = self._shell.find_python()
             session = secrets.randbits(32)
-            self._console.start_agent(self.python, root, session)
+            self._shell.start_agent(self.python, root, session)
             self._channel = Channel(session, time.monotonic(), caller=True)
             self._arrived: list[Message] = []
             self._spoke_at = 0.0
@@ -109,7 +109,7 @@ class Session:
     def close(self) -> None:
         """Leaves the console as it was found."""
         with contextlib.suppress(LineLostError):
-            self._console.leave(_LEAVE_SECONDS)
+            self._shell.leave(_LEAVE_SECONDS)
         self._line.close()
 
     def _turn(self, end: float) -> None:

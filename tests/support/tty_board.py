@@ -57,6 +57,7 @@ class TtyBoard:
         self.faults = faults or Faults()
         self.to_board = 0  # bytes that went over the line
         self.to_host = 0
+        self.connections = 0
         self.cuts = 0
         self.damages = 0
         self.says = b""  # comes behind whatever the board writes next
@@ -134,6 +135,7 @@ class TtyBoard:
                 continue
             with contextlib.suppress(TimeoutError):
                 line, _ = self._server.accept()
+                self.connections += 1
                 with line:
                     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     self._relay(line.fileno())

@@ -32,7 +32,7 @@ def answers(board: TtyBoard) -> bool:
 def test_logs_in_and_out(tmp_path: Path) -> None:
     with TtyBoard(tmp_path, login=True) as board:
         assert answers(board)
-        assert b"login: " in board.types(b"", b"login: ")
+        assert b"login: " in board.types(b"\r", b"login: ")
         assert answers(board)
 
 

@@ -1,0 +1,125 @@
+"""`edgekit console`: a board's serial console, to type into or to write down."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgekit.host.cli.options import Board, Json, board_name, examples
+from edgekit.host.errors import InputError
+
+if TYPE_CHECKING:
+    from edgekit.host.transport.serial_line import SerialTarget
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to the application."""
+    app.command(
+        "console",
+        epilog=examples(
+            "edgekit console --board a57",
+            "edgekit console --device /dev/ttyUSB0 --baud 115200",
+            "edgekit console --board a57 --log boot.log --until login: --seconds 60",
+        ),
+    )(console)
+
+
+def console(
+    board: Board = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device",
+            metavar="PORT",
+            show_default=False,
+            help="A serial port, socket://HOST:PORT or pty, in place of a board that has a name.",
+        ),
+    ] = None,
+    baud: Annotated[int, typer.Option("--baud", min=50, help="Speed, with --device.")] = 115200,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            "--log",
+            metavar="FILE",
+            show_default=False,
+            help="Write what comes into FILE, each line with its time, and type nothing.",
+        ),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", min=0, show_default=False, help="End --log after that time."),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until", metavar="TEXT", show_default=False, help="End --log when TEXT comes."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Open a board's serial console; Ctrl-] leaves it."""
+    if log is None and (seconds is not None or until is not None or as_json):
+        raise InputError("expected --log FILE with --seconds, --until and --json, found none")
+    target = _target(board, device, baud)
+    if log is None:
+        _interact(target)
+    else:
+        _capture(target, log, seconds, until, as_json)
+
+
+def _target(board: str | None, device: str | None, baud: int) -> SerialTarget:
+    if device is not None:
+        from edgekit.host.transport.serial_line import SerialTarget
+
+        return SerialTarget(board or device, device, baud)
+    from edgekit.host.reach import console_of
+
+    return console_of(board_name(board))
+
+
+def _interact(target: SerialTarget) -> None:
+    from edgekit.host.cli.output import note
+    from edgekit.host.transport.console import Console
+
+    if not sys.stdin.isatty():
+        raise InputError("expected a terminal to type in, found none; capture instead: --log FILE")
+    opened = Console(target)
+    try:
+        note(f"{target.url}; Enter shows a prompt, Ctrl-] leaves")
+        opened.interact(sys.stdin.fileno(), sys.stdout.fileno())
+    finally:
+        opened.close()
+    note("\nleft; what runs on the board goes on")
+
+
+def _capture(
+    target: SerialTarget, log: Path, seconds: float | None, until: str | None, as_json: bool
+) -> None:
+    from edgekit.host.cli.output import check_writable, emit, note
+    from edgekit.host.transport.console import Console
+
+    check_writable(log)
+    opened = Console(target)
+    try:
+        note(f"{target.board}: writing {target.url} into {log}; Ctrl-C ends")
+        with log.open("a", encoding="utf-8") as file:
+            found = opened.capture(file, seconds=seconds, until=until)
+    finally:
+        opened.close()
+    if as_json:
+        emit(
+            {
+                "schema": "edgekit.console/1",
+                "board": target.board,
+                "file": str(log),
+                "end": found.end,
+                "seconds": round(found.seconds, 3),
+                "lines": found.lines,
+                "bytes": found.bytes,
+            }
+        )
+    else:
+        print(f"{found.lines} lines in {found.seconds:.1f} s into {log}; end: {found.end}")
