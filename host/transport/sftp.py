@@ -48,7 +48,11 @@ class SftpError(Exception):
 
 
 class SftpEndedError(Exception):
-    """The channel ended, or what came over it was not SFTP."""
+    """The channel ended."""
+
+
+class NotSftpError(Exception):
+    """What came over the channel was something else."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class FileFacts:
 
 
 class Sftp:
-    """One session. Raises SftpError, SftpEndedError and what the channel raises."""
+    """One session. Raises the errors above and what the channel raises."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -69,7 +73,7 @@ class Sftp:
         self._send(_INIT, struct.pack(">I", 3))
         kind, body = self._receive()
         if kind != _VERSION:
-            raise SftpEndedError(f"expected SFTP's version, found {bytes(body[:40])!r}")
+            raise NotSftpError(f"expected SFTP's version, found {bytes(body[:40])!r}")
         self._extensions = _extensions(body[4:])
 
     def close(self) -> None:
@@ -197,7 +201,7 @@ class Sftp:
         kind, body = self._receive()
         found = struct.unpack_from(">I", body)[0] if len(body) >= 4 else None
         if found != number:
-            raise SftpEndedError(f"expected the answer to request {number}, found {found}")
+            raise NotSftpError(f"expected the answer to request {number}, found {found}")
         rest = bytes(body[4:])
         if kind == _STATUS:
             code = struct.unpack_from(">I", rest)[0]
@@ -214,7 +218,7 @@ class Sftp:
         length = struct.unpack_from(">I", self._received)[0]
         if not 0 < length <= _LARGEST_ANSWER:
             text = bytes(self._received[:60])
-            raise SftpEndedError(f"expected SFTP, found {text!r}; a login script prints something?")
+            raise NotSftpError(f"expected SFTP, found {text!r}: does a login script print that?")
         self._fill(4 + length)
         packet = self._received[4 : 4 + length]
         del self._received[: 4 + length]

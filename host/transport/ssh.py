@@ -18,7 +18,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from edgekit.host.errors import IncompatibleError, TransferError, UnreachableError
 from edgekit.host.transport.base import Completed, LinkLostError, OnBytes, OnLine
-from edgekit.host.transport.sftp import Sftp, SftpEndedError, SftpError
+from edgekit.host.transport.sftp import NotSftpError, Sftp, SftpEndedError, SftpError
 from edgekit.host.transport.ssh_command import (
     LateError,
     NoStatusError,
@@ -38,10 +38,12 @@ __all__ = ["SshTarget", "SshTransport", "fetch_host_key"]
 
 _T = TypeVar("_T")
 
+_PYTHON = "python3"  # stands for the one that was found, which may have another name
 _CONNECT_SECONDS = 30.0
 _STALL_SECONDS = 20.0  # without an answer, a transfer's link is taken for cut
 _PATIENCE_SECONDS = 60.0  # of reconnecting without a byte getting through
 _LONGEST_PAUSE_SECONDS = 2.0
+_SHORTEST_SECONDS = 0.2  # less is not worth another attempt
 _GRACE_SECONDS = 3.0  # to end a command that is late
 
 
@@ -70,10 +72,8 @@ class SshTransport:
 
     @property
     def python(self) -> str:
-        if self._python is None:
-            self._call("looking for Python", self._connect_seconds, lambda *_: None)
-        assert self._python is not None
-        return self._python
+        """Its path once there was a connection; before, a name that `run` knows."""
+        return self._python or _PYTHON
 
     def run(
         self, command: Sequence[str], *, deadline: float, on_line: OnLine | None = None
@@ -83,6 +83,8 @@ class SshTransport:
         # Up to here nothing was asked of the board, so a cut link is no harm.
         link, channel = self._call(name, deadline, lambda link, _: (link, _channel(link)))
         with self._guarded(name, end, _GRACE_SECONDS):
+            if command[0] == _PYTHON:
+                command = [self.python, *command[1:]]
             return self._run(link, channel, start(self._root, command), end, on_line)
 
     def put(
@@ -148,12 +150,16 @@ class SshTransport:
             with self._guarded(doing, end):
                 return act(self._connected(end), end)
 
-        return Retrying(
+        retrying = Retrying(
             retry=retry_if_exception(lambda e: isinstance(e, LinkLostError) and not self._closed),
             stop=patience.is_over,
             wait=patience.pause,
             reraise=True,
-        )(attempt)
+        )
+        try:
+            return retrying(attempt)
+        except LinkLostError as error:
+            raise UnreachableError(str(error)) from None  # nothing is left that may have happened
 
     def _transfer(
         self,
@@ -170,6 +176,10 @@ class SshTransport:
                 f"board '{self.board}': {path}: expected to read or write it, found: {error}; "
                 "see that it is there, or that there is space, and try again"
             ) from None
+        except NotSftpError as error:
+            raise TransferError(
+                f"board '{self.board}': {error}; see that `sftp` to this board works"
+            ) from None
 
     @contextlib.contextmanager
     def _guarded(self, doing: str, end: Deadline, grace: float = 0) -> Iterator[None]:
@@ -185,6 +195,11 @@ class SshTransport:
             NoStatusError,
         ) as error:
             self._drop()
+            if self._closed:
+                raise UnreachableError(
+                    f"board '{self.board}': expected to end {doing}, found the connection closed "
+                    "from here; try again"
+                ) from None
             if not end.left:
                 raise UnreachableError(
                     f"board '{self.board}': expected an answer within {end.seconds:g} s while "
@@ -270,10 +285,7 @@ class SshTransport:
         """SFTP, kept for the next file unless something was left unanswered."""
         try:
             if self._sftp is None:
-                channel = _channel(link)
-                channel.settimeout(_STALL_SECONDS)
-                channel.invoke_subsystem("sftp")
-                self._sftp = Sftp(channel)
+                self._sftp = _open_sftp(link)
             yield self._sftp
         except SftpError:
             raise
@@ -289,6 +301,19 @@ class SshTransport:
             link.close()
 
 
+def _open_sftp(link: Link) -> Sftp:
+    channel = _channel(link)
+    channel.settimeout(_STALL_SECONDS)
+    try:
+        channel.invoke_subsystem("sftp")
+        return Sftp(channel)
+    except (paramiko.SSHException, SftpEndedError):
+        _channel(link).close()  # fails if it was the link that ended
+        raise NotSftpError(
+            "expected an SFTP server, found none; install it, on Debian: openssh-sftp-server"
+        ) from None
+
+
 class _Patience:
     """How long to try, and at what intervals: short ones as long as bytes get through."""
 
@@ -300,7 +325,7 @@ class _Patience:
 
     def is_over(self, _: RetryCallState) -> bool:
         idle = time.monotonic() - self._progress.changed
-        return not self._end.left or idle > _PATIENCE_SECONDS
+        return self._end.left < _SHORTEST_SECONDS or idle > _PATIENCE_SECONDS
 
     def pause(self, _: RetryCallState) -> float:
         self._in_vain = 0 if self._progress.changed != self._seen else self._in_vain + 1

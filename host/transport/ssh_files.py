@@ -29,6 +29,7 @@ from edgekit.host.transport.sftp import (
 PrefixHash = Callable[[str, int], str | None]
 
 _AREA = "incoming"  # what lies here for a day is tidied away by the board's runtime
+_PRIVATE = ".part-"
 _COMPARED = 65536  # bytes; what is shorter is sent again rather than compared
 
 
@@ -57,13 +58,14 @@ class Upload:
         self._path = path
         self._data = memoryview(data)
         self._progress = progress
-        self._stem = f".part-{hashlib.sha256(data).hexdigest()[:32]}-"
+        self._stem = f"{_PRIVATE}{hashlib.sha256(data).hexdigest()[:32]}-"
         self._part: str | None = None  # our name, once the file is made
 
     def attempt(self, sftp: Sftp, prefix_hash: PrefixHash) -> None:
         """Sends what is missing and puts the file in place."""
         if self._part is not None and self._is_in_place(prefix_hash):
-            self._progress.reach(len(self._data))  # the answer to the last rename was lost
+            self._discard(sftp)  # the answer to the last rename was lost
+            self._progress.reach(len(self._data))
             return
         handle = self._resume(sftp, prefix_hash) or self._begin(sftp)
         try:
@@ -74,18 +76,21 @@ class Upload:
             sftp.close_file(handle)
             self._place(sftp)
         except SftpError as error:
-            # Refused, not cut off: what was sent would only fill the disk. A part that is gone
-            # was taken over by another deploy of the same file, which may have finished it.
-            if error.code == NO_SUCH_FILE and self._is_in_place(prefix_hash):
+            if error.code == NO_SUCH_FILE and self._is_taken(sftp):
+                # By another deploy of the same file, which may have finished it. If not, another
+                # attempt under a name that nobody looks for is sure to end.
+                self._part, self._stem = None, _PRIVATE
+                if not self._is_in_place(prefix_hash):
+                    self.attempt(sftp, prefix_hash)
                 return
-            self._discard(sftp)
+            self._discard(sftp)  # refused, not cut off: it would only fill the disk
             raise
 
     def _resume(self, sftp: Sftp, prefix_hash: PrefixHash) -> bytes | None:
         """Opens what an earlier attempt left behind, if it is the beginning of our data."""
         if len(self._data) <= _COMPARED:
             return None
-        if self._part is None:
+        if self._part is None and self._stem != _PRIVATE:
             self._part = self._take_over(sftp)
         if self._part is None:
             return None
@@ -134,6 +139,14 @@ class Upload:
                 raise
             _make_folders(sftp, posixpath.dirname(target))
             sftp.rename(source, target)
+
+    def _is_taken(self, sftp: Sftp) -> bool:
+        assert self._part is not None
+        try:
+            sftp.close_file(sftp.open(self._below(self._part), READ))
+        except SftpError as error:
+            return error.code == NO_SUCH_FILE
+        return False
 
     def _is_in_place(self, prefix_hash: PrefixHash) -> bool:
         expected = hashlib.sha256(self._data).hexdigest()

@@ -164,16 +164,17 @@ class _Way:
         if found in expected.keys:
             return transport
         self.close()
-        wanted = " or ".join(map(str, expected.keys)) or "none"
+        wanted = " or ".join(map(str, expected.keys))
+        outcome = f" {wanted}, found {found}" if wanted else f", found none; it shows {found}"
         raise AuthenticationError(
-            f"board '{self._target.board}': {hop.host}:{hop.port}: expected {expected.kind} "
-            f"{wanted}, found {found}; {expected.advice}"
+            f"board '{self._target.board}': {hop.host}:{hop.port}: expected {expected.kind}"
+            f"{outcome}; {expected.advice}"
         )
 
     def _board_expects(self) -> _Expected:
         board = self._target.board
         if self._target.host_key is None:
-            return _Expected((), "a pinned host key, have", f"pin it: edgekit board add {board}")
+            return _Expected((), "a pinned host key", f"pin it: edgekit board add {board}")
         pinned = parse_host_key(self._target.host_key, f"board '{board}'")
         return _Expected(
             (pinned,),
@@ -185,7 +186,9 @@ class _Way:
     def _jump_expects(self, hop: Hop) -> _Expected:
         keys = known_host_keys(hop.name, hop.host, hop.port, hop.known_hosts)
         return _Expected(
-            keys, "a known_hosts key", f"log in there once with: ssh {hop.name}, and compare"
+            keys,
+            "a key in known_hosts",
+            f"log in there once with: ssh {hop.name}, and compare",
         )
 
     def _greet(self, hop: Hop, algorithms: tuple[str, ...]) -> paramiko.Transport:

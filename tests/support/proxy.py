@@ -36,6 +36,7 @@ class Proxy:
     up: int = 0  # bytes that reached the server
     down: int = 0  # bytes that reached the client
     connections: int = 0
+    silent: bool = False
 
     def __post_init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -48,6 +49,10 @@ class Proxy:
     @property
     def total(self) -> int:
         return self.up + self.down
+
+    def silence(self) -> None:
+        """From now on nothing passes, on connections to come neither."""
+        self.silent = True
 
     def cut(self) -> None:
         """Ends all connections as a reset."""
@@ -120,7 +125,7 @@ class _Connection:
                 target.shutdown(socket.SHUT_WR)
 
     def _before_fault(self, way: str, data: bytes) -> bytes:
-        if self._struck:
+        if self._struck or self._proxy.silent:
             return b""
         if self._fault is None or self._fault.way != way:
             return data

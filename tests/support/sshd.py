@@ -45,7 +45,9 @@ PrintMotd no
 LogLevel VERBOSE
 Subsystem sftp {sftp}
 ForceCommand {folder}/login
+SetEnv SHLVL=2
 """
+# (bash reads the account's .bashrc for sshd, but only as an outermost shell)
 
 
 @dataclass
@@ -77,8 +79,11 @@ class Sshd:
 
     def limit_files(self, kib: int | None) -> None:
         """From the next connection on no file can grow beyond `kib`; None lifts that."""
-        before = "" if kib is None else f"trap '' XFSZ; ulimit -f {kib * 2}"
-        _write_login(self.folder, before)
+        self.before_login("" if kib is None else f"trap '' XFSZ; ulimit -f {kib * 2}")
+
+    def before_login(self, commands: str) -> None:
+        """Shell commands that every session from now on begins with."""
+        _write_login(self.folder, commands)
 
     def cut(self) -> None:
         """Kills the processes of all connections; the server goes on listening."""

@@ -120,7 +120,7 @@ def test_last_line_needs_no_end(transport: Transport) -> None:
 
 
 def test_deadline_ends_children_too(transport: Transport) -> None:
-    assert transport.python  # connected: only the command's own time counts
+    transport.run(["true"], deadline=SECONDS)  # connected: only the command's own time counts
     start = time.monotonic()
     mark = f"30.{time.time_ns()}"
     with pytest.raises(UnreachableError, match=r"expected 'sleep .*' to end within 0\.5 s"):
@@ -131,7 +131,7 @@ def test_deadline_ends_children_too(transport: Transport) -> None:
 
 def test_close_ends_what_runs(transport: Transport) -> None:
     mark = f"30.{time.time_ns()}"
-    assert transport.python
+    transport.run(["true"], deadline=SECONDS)
     closer = threading.Timer(0.7, transport.close)
     closer.start()
     start = time.monotonic()

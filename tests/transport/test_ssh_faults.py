@@ -61,7 +61,7 @@ def test_upload_goes_on_after_a_cut(server: Sshd, connect: Connect, offset: int)
     # The first login is for finding Python; only what comes after it may be cut.
     with running_proxy(server.host, server.port) as proxy:
         transport = connect(port=proxy.port)
-        assert transport.python
+        transport.run(["true"], deadline=SECONDS)
         proxy.faults.append(Fault(offset))
         proxy.cut()
         before = proxy.up
@@ -97,7 +97,7 @@ def test_many_cuts_in_a_row(server: Sshd, connect: Connect) -> None:
     data = os.urandom(SIZE)
     with running_proxy(server.host, server.port) as proxy:
         transport = connect(port=proxy.port)
-        assert transport.python
+        transport.run(["true"], deadline=SECONDS)
         proxy.faults += [Fault(300_000)] * 9
         proxy.cut()
         transport.put(data, "file", deadline=SECONDS)
@@ -180,7 +180,7 @@ def test_server_is_killed_in_the_middle(server: Sshd, connect: Connect) -> None:
 
 def test_command_is_not_run_twice(server: Sshd, connect: Connect) -> None:
     transport = connect()
-    assert transport.python
+    transport.run(["true"], deadline=SECONDS)
     killer = threading.Timer(0.5, server.cut)
     killer.start()
     with pytest.raises(LinkLostError, match="board 'b': expected an answer while running"):
@@ -200,7 +200,7 @@ def test_link_cut_between_calls(server: Sshd, connect: Connect) -> None:
 
 def test_board_that_went_away(server: Sshd, connect: Connect) -> None:
     transport = connect()
-    assert transport.python
+    transport.run(["true"], deadline=SECONDS)
     server.close()
     start = time.monotonic()
     with pytest.raises(UnreachableError, match=r"board 'b': .* connecting to "):
@@ -274,7 +274,7 @@ def test_silence_at_each_step_of_a_command(
 def test_silence_while_a_command_runs(server: Sshd, connect: Connect) -> None:
     with running_proxy(server.host, server.port) as proxy:
         transport = connect(port=proxy.port)
-        assert transport.python
+        transport.run(["true"], deadline=SECONDS)
         proxy.faults.append(Fault(5_000, "down", cut=False))
         proxy.cut()
         start = time.monotonic()
@@ -292,7 +292,7 @@ def test_silence_while_a_file_is_sent_or_fetched(
     connect().put(data, "file", deadline=SECONDS)
     with running_proxy(server.host, server.port) as proxy:
         transport = connect(port=proxy.port)
-        assert transport.python
+        transport.run(["true"], deadline=SECONDS)
         proxy.faults.append(Fault(after, way, cut=False))
         proxy.cut()
         start = time.monotonic()
