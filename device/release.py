@@ -44,7 +44,7 @@ from edgekit.device.store import Links, Store, manifest_bytes
 HealthCheck = Callable[[Path], Dict[str, Any]]
 OnState = Callable[[str], None]
 
-_DAY_SECONDS = 86400
+_TEMPORARY = ("incoming", "io", "runtime", "aside")
 
 
 class UnhealthyError(Exception):
@@ -311,23 +311,31 @@ class _Switch:
 
 
 def prune(store: Store, release: str) -> None:
-    """Removes releases that no link names, what was sent for `release`, and stale leftovers."""
+    """Removes releases that no link names, what was sent for `release`, and leftovers.
+
+    Leftovers of killed hosts are what the last prune saw as well: a board's clock may stand in
+    1970, so their age tells nothing.
+    """
     links = store.links()
     for name in store.installed():
         if name not in (links.current, links.previous):
             shutil.rmtree(store.releases / name, ignore_errors=True)
     shutil.rmtree(store.incoming / release, ignore_errors=True)
-    for area in (store.incoming, store.root / "io", store.root / "runtime"):
-        for path in area.glob("*"):
-            if _is_stale(path):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _is_stale(path: Path) -> bool:
-    """Left behind a day ago or more, and not this very program."""
-    # abs(): a board's clock may stand in 1970 at one time and not at the other.
-    old = abs(time.time() - path.lstat().st_mtime) > _DAY_SECONDS
-    return old and path.name != Path(sys.argv[0]).name
+    seen = store.read_note(store.leftovers) or {}
+    there = [p for area in _TEMPORARY for p in sorted((store.root / area).glob("*"))]
+    left = []
+    for path in there:
+        name = str(path.relative_to(store.root))
+        if path.name == Path(sys.argv[0]).name:
+            continue
+        if name not in seen.get("names", ()):
+            left.append(name)
+        elif path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    if left or seen:
+        store.write_note(store.leftovers, {"names": left})
 
 
 def _why(error: Exception) -> str:
@@ -354,17 +362,22 @@ def _incoming_manifest(store: Store, release: str) -> Manifest:
 
 def _check_fit(store: Store, manifest: Manifest, allow_downgrade: bool) -> None:
     check_fit(manifest.board, manifest.memory, board_facts())
-    current = store.links().current
-    if current is None or allow_downgrade:
+    if allow_downgrade:
         return
-    try:
-        running = store.manifest(current)
-    except DeviceError:
-        return  # what runs is damaged: nothing to compare with, and a deploy is what mends it
-    if running.model.name == manifest.model.name and manifest.counter < running.counter:
+    links = store.links()
+    for release in filter(None, (links.current, links.previous)):
+        try:
+            newest = store.manifest(release)
+        except DeviceError:
+            continue  # damaged: nothing to compare with, and a deploy is what mends it
+        if newest.model.name == manifest.model.name:
+            break
+    else:
+        return
+    if manifest.counter < newest.counter:
         raise IncompatibleError(
-            f"expected counter {running.counter} or more, found "
-            f"{manifest.counter}; allow it with --allow-downgrade"
+            f"expected counter {newest.counter} or more, found {manifest.counter}; "
+            "allow it with --allow-downgrade"
         )
 
 

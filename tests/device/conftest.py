@@ -31,16 +31,18 @@ def store(tmp_path: Path) -> Store:
 def paper() -> MakeBundle:
     """A bundle whose library is only text: whole and fitting, but it cannot run."""
 
-    def build(library: str = "library", counter: int = 0, arena_bytes: int = 64) -> Bundle:
+    def build(
+        library: str = "library", counter: int = 0, arena_bytes: int = 64, name: str = "paper"
+    ) -> Bundle:
         x = np.arange(3, dtype=np.float32)
         tensor = {"dtype": "f32", "shape": [3], "scale": None, "zero_point": None}
         artifact = Artifact(
-            model_name="paper",
+            model_name=name,
             model_sha256="1" * 64,
             library=library.encode(),
             weights=b"weights!",
             description={
-                "name": "paper",
+                "name": name,
                 "inputs": [{"name": "x", **tensor}],
                 "outputs": [{"name": "y", **tensor}],
                 "arena_bytes": arena_bytes,

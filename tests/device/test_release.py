@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -243,15 +242,46 @@ def test_lock_of_a_killed_process_is_free(store: Store, two: tuple[str, str]) ->
     release.rollback(store)
 
 
-def test_old_leftovers_go_and_fresh_ones_stay(store: Store, paper: MakeBundle, send: Send) -> None:
-    stale, fresh = send(store, paper("stale")), send(store, paper("fresh"))
-    os.utime(store.incoming / stale, (0, 0))
-    for area in ("io", "runtime"):
-        (store.root / area).mkdir()
-        for name, age in (("stale", 2 * 86400), ("fresh", 0)):
-            (store.root / area / name).touch()
-            os.utime(store.root / area / name, (time.time() - age,) * 2)
-    apply(store, send(store, paper("new")))
-    assert [p.name for p in store.incoming.iterdir()] == [fresh]
-    for area in ("io", "runtime"):
+def test_leftovers_go_the_second_time_they_are_seen(
+    store: Store, paper: MakeBundle, send: Send
+) -> None:
+    """Whatever the clock says: the files' times are in 1970, and in the future."""
+    for area in ("incoming", "io", "runtime", "aside"):
+        (store.root / area / "left").mkdir(parents=True)
+        os.utime(store.root / area / "left", (0, 0))
+    apply(store, send(store, paper("one")))
+    for area in ("incoming", "io", "runtime", "aside"):
+        assert [p.name for p in (store.root / area).iterdir()] == ["left"]
+        (store.root / area / "fresh").touch()
+        os.utime(store.root / area / "fresh", (1e10, 1e10))
+    apply(store, send(store, paper("two")))
+    for area in ("incoming", "io", "runtime", "aside"):
         assert [p.name for p in (store.root / area).iterdir()] == ["fresh"]
+
+
+def test_too_little_disk_is_seen_before_and_after_the_transfer(
+    tmp_path: Path, paper: MakeBundle, send: Send, store: Store
+) -> None:
+    class Full(Store):
+        def free_bytes(self) -> int:
+            return SPARE_BYTES - 1
+
+    full = Full(store.root)
+    id_ = send(full, paper())
+    for act in (lambda: release.plan(full, id_), lambda: apply(full, id_)):
+        with pytest.raises(
+            IncompatibleError, match=f"expected {SPARE_BYTES} bytes of free disk, found"
+        ):
+            act()
+    assert full.installed() == []
+    assert full.links() == Links(None, None)
+
+
+def test_older_counter_is_found_behind_another_model(
+    store: Store, paper: MakeBundle, send: Send
+) -> None:
+    """What ran before the other model counts as well."""
+    apply(store, send(store, paper(counter=5)))
+    apply(store, send(store, paper(name="other")))
+    with pytest.raises(IncompatibleError, match="expected counter 5 or more, found 4"):
+        apply(store, send(store, paper(counter=4)))

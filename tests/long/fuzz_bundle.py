@@ -11,6 +11,7 @@ top of each other, manifests that lie in every field. Prints the seed of each fa
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import json
 import os
@@ -24,7 +25,7 @@ import tempfile
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ NAMES = (
     "a/b/c/d/e/f",
     "\n",
 )
+EDGES = (0, 1, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF)
 VALUES: tuple[Any, ...] = (
     None, True, -1, 0, 1, 2**31, 2**63, 2**200, 1.5, 1e308, "", "x", "../x", "/x", "a" * 70,
     [], {}, [[]], [None], {"a": 1}, "\0", "\ud7ff", ["../../x"],
@@ -81,14 +83,13 @@ def damaged(whole: bytes, rng: random.Random) -> bytes:
         if kind <= 2:
             data[at] = rng.randrange(256)
         elif kind == 3 and at + 4 <= len(data):
-            edge = rng.choice((0, 1, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, len(data), rng.getrandbits(32)))
-            struct.pack_into("<L", data, at, edge)
+            struct.pack_into("<L", data, at, rng.choice((*EDGES, len(data), rng.getrandbits(32))))
         elif kind == 4:
             del data[at : at + rng.randint(1, 64)]
         elif kind == 5:
             data[at:at] = data[max(at - 64, 0) : at]
         else:
-            del data[at:] if rng.random() < 0.2 else data[at : at + 1]
+            del data[at : len(data) if rng.random() < 0.2 else at + 1]
     return bytes(data)
 
 
@@ -143,30 +144,32 @@ def _lying_manifest(entries: list[Entry], rng: random.Random) -> None:
     """One value anywhere in the manifest replaced, its id made right again."""
     for i, (info, data) in enumerate(entries):
         if info.filename == "manifest.json":
-            document = json.loads(data)
-            _replace_one(document, rng)
-            if isinstance(document, dict) and rng.random() < 0.9:
-                document["id"] = content_id(document)
-            text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-            if rng.random() < 0.1:
-                text = rng.choice(("[" * 100_000, "1" * 5000, '{"a":1,"a":2}', "NaN", text + " x"))
-            entries[i] = (info, text.encode("utf-8", "surrogatepass"))
+            with contextlib.suppress(ValueError, RecursionError):  # no JSON any more
+                entries[i] = (info, _lie(json.loads(data), rng))
+
+
+def _lie(document: Any, rng: random.Random) -> bytes:
+    _replace_one(document, rng)
+    if isinstance(document, dict) and rng.random() < 0.9:
+        document["id"] = content_id(document)
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    if rng.random() < 0.1:
+        text = rng.choice(("[" * 100_000, "1" * 5000, '{"a":1,"a":2}', "NaN", text + " x"))
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _replace_one(document: Any, rng: random.Random) -> None:
-    while True:
-        keys = list(document) if isinstance(document, dict) else list(range(len(document)))
-        if not keys:
+    """Walks down to a random value and replaces or removes it."""
+    while isinstance(document, (dict, list)) and document:
+        key = rng.choice(list(document) if isinstance(document, dict) else range(len(document)))
+        if isinstance(document[key], (dict, list)) and rng.random() < 0.8:
+            document = document[key]
+        elif rng.random() < 0.1:
+            del document[key]
             return
-        key = rng.choice(keys)
-        inner = document[key]
-        if not isinstance(inner, (dict, list)) or rng.random() < 0.2:
-            break
-        document = inner
-    if rng.random() < 0.1:
-        del document[key]
-    else:
-        document[key] = rng.choice(VALUES)
+        else:
+            document[key] = rng.choice(VALUES)
+            return
 
 
 ATTACKS: tuple[Callable[[list[Entry], random.Random], None], ...] = (
@@ -196,13 +199,23 @@ def outcome(path: Path) -> str:
     return "bundle"
 
 
+@contextlib.contextmanager
+def little_memory() -> Iterator[None]:
+    """Lets this process grow by 64 MiB and no further."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY_BYTES, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
 def child(whole: bytes, folder: Path, first: int) -> int:
     """A round of cases under a memory limit; one line of JSON tells how it went."""
     path = folder / "hostile.ekb"
     outcome_of_nothing = outcome(_written(path, b""))  # imports and buffers come first
     assert outcome_of_nothing == "refused"
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY_BYTES,) * 2)
     seen: Counter[str] = Counter()
     failures = []
     for seed in range(first, first + _CASES_PER_CHILD):
@@ -211,7 +224,8 @@ def child(whole: bytes, folder: Path, first: int) -> int:
         _written(path, make(whole, rng))
         begin = time.perf_counter()
         try:
-            seen[outcome(path)] += 1
+            with little_memory():
+                seen[outcome(path)] += 1
         except BaseException as error:
             failures.append(f"seed {seed} ({make.__name__}): {type(error).__name__}: {error}")
         if time.perf_counter() - begin > _SECONDS_LIMIT:
