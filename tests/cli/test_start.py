@@ -41,6 +41,7 @@ def test_commands_are_those_of_the_specification() -> None:
         "board up",
         "boards",
         "compile",
+        "console",
         "deploy",
         "doctor",
         "rollback",
