@@ -218,6 +218,24 @@ def _bench(options: argparse.Namespace) -> Document:
     }
 
 
+def _count(options: argparse.Namespace) -> Document:
+    from edgekit.device.count import count, fix_layout
+    from edgekit.device.golden import golden_inputs
+    from edgekit.device.library import open_model
+    from edgekit.device.release import current_release
+    from edgekit.device.store import Store
+
+    fix_layout()
+    manifest, folder = current_release(Store(options.root))
+    found = count(open_model(folder, manifest), golden_inputs(folder, manifest), options.repeats)
+    return {
+        "schema": "edgekit.count/1",
+        "release": manifest.id,
+        "model": manifest.model.name,
+        **asdict(found),
+    }
+
+
 def _checker(options: argparse.Namespace) -> Callable[[Path], Document]:
     from edgekit.device.golden import check_in_subprocess
 
@@ -309,6 +327,8 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--count", type=_positive, default=0, help="runs; by time if left out")
     sub.add_argument("--warmup", type=_positive, default=3)
     sub.add_argument("--seconds", type=_positive, default=2, help="time to spend")
+    sub = command("count", _count, "instructions of an inference of the current release")
+    sub.add_argument("--repeats", type=_positive, default=5)
     return parser
 
 

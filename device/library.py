@@ -143,6 +143,19 @@ class Model:
             self._lib.ek_run, ctypes.byref(self._model), self._in_list, self._out_list
         )
 
+    def bare_calls(self, count: int) -> Callable[[], int]:
+        """As `bare_call`, for `count` inferences in one call into the library."""
+        self._model.stamps = None
+        totals = (ctypes.c_uint64 * count)()
+        return functools.partial(
+            self._lib.ek_bench,
+            ctypes.byref(self._model),
+            self._in_list,
+            self._out_list,
+            count,
+            totals,
+        )
+
     def set_inputs(self, inputs: Mapping[str, Any]) -> None:
         """Checks names, types and shapes and copies the arrays in; InputError otherwise."""
         specs = self.description.inputs

@@ -1,5 +1,6 @@
 """Deploying to a board and using what was deployed, over any Transport."""
 
+from edgekit.host.release.count import InstructionCount, count_instructions
 from edgekit.host.release.deploy import deploy, plan_deploy
 from edgekit.host.release.enroll import enroll, enroll_host, enroll_unsigned
 from edgekit.host.release.runtime import QUICK_SECONDS
@@ -24,6 +25,7 @@ __all__ = [
     "BoardStatus",
     "Conditions",
     "DeployPlan",
+    "InstructionCount",
     "OnStep",
     "OperatorTime",
     "PlannedFile",
@@ -32,6 +34,7 @@ __all__ = [
     "Step",
     "Timings",
     "bench",
+    "count_instructions",
     "deploy",
     "enroll",
     "enroll_host",
