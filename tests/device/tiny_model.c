@@ -2,8 +2,9 @@
  *
  * Built with -D: TINY_ABI=n another ABI, TINY_MISSING="x" a CPU feature that is not there,
  * TINY_STATE y also counts its runs, TINY_WRONG a wrong output, TINY_FAIL, TINY_CRASH and
- * TINY_HANG what ek_run does, TINY_NAME="x" another model name.
+ * TINY_HANG what ek_run does, TINY_SAY="x" what it prints, TINY_NAME="x" another model name.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -70,6 +71,9 @@ int ek_run(const ek_model *m, const void *const *in, void *const *out) {
     float *scaled = m->arena, *y = out[0];
     if ((uintptr_t)m->weights % 64 || (uintptr_t)m->arena % 64)
         return 1;
+#ifdef TINY_SAY
+    fputs(TINY_SAY "\n", stderr);
+#endif
 #ifdef TINY_FAIL
     return 3;
 #endif

@@ -126,6 +126,16 @@ def test_unhealthy_release_goes_back_by_itself(
     np.testing.assert_array_equal(outputs["y"], 2 * X + 1)
 
 
+def test_last_words_are_kept_and_shown(device: Device, tiny: TinyBundle) -> None:
+    with pytest.raises(RolledBackError, match="killed by SIGABRT") as caught:
+        device.deploy(tiny("TINY_CRASH", 'TINY_SAY="last words"'))
+    assert caught.value.exit_code == 7
+    assert caught.value.log == "last words\n"
+    failure = device.status().last_failure
+    assert failure is not None
+    assert failure["log"] == "last words\n"
+
+
 def test_bundle_for_another_board(device: Device, tiny: TinyBundle, tmp_path: Path) -> None:
     bundle = tiny()
     needs = bundle.manifest.board

@@ -56,11 +56,16 @@ def tiny_artifact(folder: Path, *defines: str) -> Artifact:
 
 
 def _compile(target: Path, defines: tuple[str, ...]) -> bytes:
+    source = _TESTS / "device" / "tiny_model.c"
+    compile_shared(source, target, "-I", str(_KERNELS), *(f"-D{d}" for d in defines))
+    return target.read_bytes()
+
+
+def compile_shared(source: Path, target: Path, *options: str) -> None:
+    """A shared library for this machine."""
     caches = platformdirs.user_cache_path("edgekit") / "tests-zig"
     names = ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")
     command = [sys.executable, "-m", "ziglang", "cc", "-O2", "-fno-sanitize=undefined", "-shared"]
-    command += ["-fPIC", "-I", str(_KERNELS), *(f"-D{d}" for d in defines)]
-    command += ["-o", str(target), str(_TESTS / "device" / "tiny_model.c")]
+    command += ["-fPIC", *options, "-o", str(target), str(source)]
     environment = {**{name: str(caches / name) for name in names}, **os.environ}
     subprocess.run(command, check=True, env=environment)
-    return target.read_bytes()
