@@ -6,6 +6,8 @@ import io
 import json
 import os
 import pty
+import select
+import termios
 import threading
 import time
 from datetime import datetime
@@ -85,12 +87,15 @@ def test_a_person_types_and_leaves(tmp_path: Path) -> None:
     with TtyBoard(tmp_path) as board:
         console = Console(board.target())
         person, terminal = pty.openpty()
-        thread = threading.Thread(target=console.interact, args=(terminal, terminal))
+        thread = threading.Thread(target=console.interact, args=(terminal, terminal), daemon=True)
         thread.start()
+        while termios.tcgetattr(terminal)[3] & termios.ICANON:  # keys before that are dropped
+            time.sleep(0.01)
         os.write(person, b"\recho $((6*7))-is-it\r")
         shown = b""
-        while b"42-is-it" not in shown:
+        while b"42-is-it" not in shown and select.select([person], [], [], 10)[0]:
             shown += os.read(person, 4096)
+        assert b"42-is-it" in shown
         os.write(person, b"echo left" + ESCAPE + b"echo unseen\r")
         thread.join(10)
         assert not thread.is_alive()
@@ -104,7 +109,7 @@ def test_a_person_types_and_leaves(tmp_path: Path) -> None:
 def test_command_writes_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "boot.log"
     with TtyBoard(tmp_path, shell=CHATTER) as board:
-        threading.Thread(target=boot_when_connected, args=(board,)).start()
+        threading.Thread(target=boot_when_connected, args=(board,), daemon=True).start()
         limits = ["--until", "ready>", "--seconds", "20"]
         code = main(["console", "--device", board.url, "--log", str(log), *limits, "--json"])
     assert code == 0
