@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from edgekit.host.paths import cache_folder
 _RECIPE = ("guest", "image.py", "initrd.py", "machines.py", "packages.py", "rootfs.py")
 _BUILDERS = ("apt-get", "debugfs", "dpkg-deb", "mke2fs", "ssh-keygen", "tar")
 _KEYGEN_SECONDS = 30
+_KEPT_SECONDS = 30 * 86400.0
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,14 @@ def ensure_image(architecture: Architecture, mirror: str | None, on_step: OnStep
     cache = boards_cache()
     image = Image(architecture, cache / f"{architecture.label}-{recipe_hash()}")
     if image.folder.is_dir():
+        os.utime(image.folder)
         return image
     cache.mkdir(parents=True, exist_ok=True)
     find_tools(_BUILDERS)
     with locked(cache / f"{architecture.label}.lock"):
         if not image.folder.is_dir():
             _remove_leftovers(cache, architecture)
+            _remove_old(cache, architecture, time.time() - _KEPT_SECONDS)
             work = Path(tempfile.mkdtemp(prefix=f".{architecture.label}-", dir=cache))
             try:
                 _build(Image(architecture, work), cache / "packages", mirror, on_step)
@@ -121,6 +125,13 @@ def _remove_leftovers(cache: Path, architecture: Architecture) -> None:
     """What a killed build left; the caller has the lock, so nobody is at work there."""
     for path in cache.glob(f".{architecture.label}-*"):
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove_old(cache: Path, architecture: Architecture, before: float) -> None:
+    """Images of earlier recipes that nobody started a board from lately; each is 300 MB."""
+    for path in cache.glob(f"{architecture.label}-*"):
+        if path.stat().st_mtime < before:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _build(image: Image, packages: Path, mirror: str | None, on_step: OnStep) -> None:
