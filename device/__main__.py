@@ -69,7 +69,7 @@ def _plan(options: argparse.Namespace) -> Document:
     if session:
         session.enter(options.take_over)
     try:
-        found = plan(store, options.release, options.allow_downgrade)
+        found = plan(store, options.release, options.allow_downgrade, options.sent)
     except BaseException:
         if session:
             session.end()
@@ -314,6 +314,8 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--seconds", type=_positive, default=60, help="limit of the health check")
         if name in ("plan", "apply"):
             _add_session(sub)
+        if name == "plan":
+            sub.add_argument("--sent", action="store_true", help="its manifest was just sent")
     sub = command("golden", _golden, "the health check itself, in this process")
     sub.add_argument("--folder", type=Path, required=True)
     sub.add_argument("--seconds", type=_positive, default=60)

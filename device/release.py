@@ -107,22 +107,24 @@ def status(store: Store) -> Status:
     )
 
 
-def plan(store: Store, release: str, allow_downgrade: bool = False) -> Optional[FilePlan]:
+def plan(
+    store: Store, release: str, allow_downgrade: bool = False, sent: bool = True
+) -> Optional[FilePlan]:
     """Which files of the release are to be sent; refuses what cannot fit.
 
-    None if the manifest itself is still to be sent. A manifest that is refused is forgotten, so
-    that a better one can follow.
+    None if the manifest itself is still to be sent: there is none, or only a bad one that an
+    earlier deploy left (with `sent`, the caller has just sent it, and a bad one is an error).
     """
     settle(store)
     folder = store.incoming / release
-    if not (folder / MANIFEST).exists() and release not in store.installed():
-        return None
     try:
         manifest = _incoming_manifest(store, release)
     except DeviceError:
         for name in (MANIFEST, SIGNATURE):
             (folder / name).unlink(missing_ok=True)
-        raise
+        if sent:
+            raise
+        return None
     _check_fit(store, manifest, allow_downgrade)
     found = plan_files(store, manifest)
     if found.unchanged:

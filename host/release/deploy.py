@@ -126,12 +126,12 @@ class _Deploy:
             if self._bundle.signature:
                 self._put(SIGNATURE, self._bundle.signature)
             self._put(MANIFEST, manifest.to_json())
-            answer = self._ask()
+            answer = self._ask("--sent")
         return _plan(answer, manifest)
 
-    def _ask(self) -> Document:
+    def _ask(self, *more: str) -> Document:
         """The board's plan. What a dead deploy of this host left locked is taken over."""
-        arguments = ["plan", self._bundle.manifest.id, *self._options]
+        arguments = ["plan", self._bundle.manifest.id, *self._options, *more]
         dead = ""
         while True:
             try:

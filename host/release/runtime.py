@@ -48,7 +48,7 @@ class BoardRuntime:
     ) -> Document:
         """One command of this kit's runtime. Raises the error that the board reports."""
         done = self._run(self._path, arguments, deadline, on_line)
-        if _is_missing(done):
+        if _is_missing(done) or _is_broken(done):
             self._transport.put(self._pyz, self._path, deadline=QUICK_SECONDS)
             done = self._run(self._path, arguments, deadline, on_line)
         return self._document(arguments[0], done)
@@ -94,6 +94,11 @@ class BoardRuntime:
 def _is_missing(done: Completed) -> bool:
     """Python's own answer when the file it is to run is not there."""
     return done.exit_code == 2 and not done.stdout and b"No such file" in done.stderr
+
+
+def _is_broken(done: Completed) -> bool:
+    """Python cannot make sense of the file, or of a module in it: a power cut tore it."""
+    return done.exit_code == 1 and not done.stdout
 
 
 def _how_it_ended(done: Completed) -> str:

@@ -189,6 +189,27 @@ def test_damaged_current_release_is_mended(
     np.testing.assert_array_equal(device.run({"x": X})[0]["y"], 2 * X + 1)
 
 
+@pytest.mark.parametrize("torn", ["manifest.json", "manifest.json.sig", "runtime"])
+def test_what_a_dead_deploy_left_is_sent_again(
+    device: Device, tiny: TinyBundle, board_root: Path, torn: str
+) -> None:
+    bundle = tiny()
+    device.plan(bundle)  # leaves the manifest there
+    (runtime,) = (board_root / "runtime").iterdir()
+    path = board_root / "incoming" / bundle.manifest.id / torn if torn != "runtime" else runtime
+    path.write_bytes(path.read_bytes()[:100])
+    assert device.deploy(bundle).release.changed
+
+
+def test_damaged_manifest_of_what_runs_is_mended(
+    device: Device, tiny: TinyBundle, board_root: Path
+) -> None:
+    device.deploy(tiny())
+    (board_root / "current" / "manifest.json").write_bytes(b"{")
+    device.deploy(tiny())
+    np.testing.assert_array_equal(device.run({"x": X})[0]["y"], 2 * X + 1)
+
+
 def test_deploys_at_once_leave_one_whole_release(tiny: TinyBundle, board_root: Path) -> None:
     bundles = [tiny(f'TINY_NAME="m{i % 4}"') for i in range(8)]
     ends: list[object] = []

@@ -19,15 +19,19 @@ _TESTS = Path(__file__).parents[1]
 _KERNELS = _TESTS.parent / "device" / "kernels"
 
 
-def tiny_bundle(folder: Path, key: SigningKey, *defines: str, counter: int = 0) -> Bundle:
-    """Signed by `key`, for this machine; `defines` are -D options of tiny_model.c."""
-    bundle = build_bundle(tiny_artifact(folder, *defines), load_board("local"), counter)
-    return sign_bundle(bundle, key)
+def tiny_bundle(
+    folder: Path, key: SigningKey, *defines: str, counter: int = 0, board: str = "local"
+) -> Bundle:
+    """Signed by `key`; `defines` are -D options of tiny_model.c."""
+    profile = load_board(board)
+    target = () if board == "local" else ("-target", f"{profile.arch}-linux-gnu")
+    artifact = tiny_artifact(folder, *defines, target=target)
+    return sign_bundle(build_bundle(artifact, profile, counter), key)
 
 
-def tiny_artifact(folder: Path, *defines: str) -> Artifact:
+def tiny_artifact(folder: Path, *defines: str, target: tuple[str, ...] = ()) -> Artifact:
     """What the compiler would hand over; `folder` is for files on the way."""
-    library = _compile(folder / "model.so", defines)
+    library = _compile(folder / "model.so", defines, target)
     x = np.array([0.0, 1.0, -2.5, 1e3], np.float32)
     y = 2 * x + 1 + ("TINY_STATE" in defines)
     name = next((d.split('"')[1] for d in defines if d.startswith("TINY_NAME")), "tiny")
@@ -55,10 +59,10 @@ def tiny_artifact(folder: Path, *defines: str) -> Artifact:
     )
 
 
-def _compile(target: Path, defines: tuple[str, ...]) -> bytes:
+def _compile(library: Path, defines: tuple[str, ...], target: tuple[str, ...]) -> bytes:
     source = _TESTS / "device" / "tiny_model.c"
-    compile_shared(source, target, "-I", str(_KERNELS), *(f"-D{d}" for d in defines))
-    return target.read_bytes()
+    compile_shared(source, library, *target, "-I", str(_KERNELS), *(f"-D{d}" for d in defines))
+    return library.read_bytes()
 
 
 def compile_shared(source: Path, target: Path, *options: str) -> None:
