@@ -47,7 +47,11 @@ class _Job:
         return False
 
     def close(self) -> None:
-        """Gives up."""
+        """Gives up; what is there may be continued."""
+
+    def fail(self) -> None:
+        """Gives up for good."""
+        self.close()
 
 
 class _Run(_Job):
@@ -141,6 +145,10 @@ class _Put(_Job):
 
     def close(self) -> None:
         self._file.close()
+
+    def fail(self) -> None:
+        self._file.close()
+        self._part.unlink()  # it may be what fills the disk
 
     def _finish(self) -> None:
         os.fsync(self._file.fileno())
@@ -280,9 +288,9 @@ class Agent:
         try:
             yield
         except OSError as error:
-            if self._job:
-                self._job.close()
-                self._job = None
+            job, self._job = self._job, None
+            if job:
+                job.fail()
             self._channel.send(messages.FAILED, document={"found": error.strerror or str(error)})
 
 

@@ -207,6 +207,22 @@ class TtyBoard:
         return happens
 
 
+def ends(words: str, seconds: float = 5) -> bool:
+    """Whether soon no process of this machine has `words` in its command line."""
+    end = time.monotonic() + seconds
+    while _runs(words) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not _runs(words)
+
+
+def _runs(words: str) -> bool:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if words in path.read_bytes().replace(b"\0", b" ").decode(errors="replace"):
+                return True
+    return False
+
+
 def _write(descriptor: int, data: bytes) -> None:
     while data:
         data = data[os.write(descriptor, data) :]

@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 from sshd import running_sshd
+from tty_board import TtyBoard
 
 from edgekit.host.errors import TransferError, UnreachableError
 from edgekit.host.transport import LocalTransport, Transport
+from edgekit.host.transport.serial import SerialTransport
+from edgekit.host.transport.serial_line import SerialTarget
 from edgekit.host.transport.ssh import SshTarget, SshTransport
 
 SECONDS = 20.0
@@ -41,9 +44,16 @@ def _ssh(folder: Path, stack: ExitStack) -> Board:
     return Board(transport, server.home / ".edgekit")
 
 
-@pytest.fixture(params=["local", pytest.param("ssh", marks=pytest.mark.sshd)])
+def _serial(folder: Path, stack: ExitStack) -> Board:
+    console = stack.enter_context(TtyBoard(folder))
+    transport = SerialTransport(SerialTarget("b", console.url))
+    stack.callback(transport.close)
+    return Board(transport, folder / ".edgekit")
+
+
+@pytest.fixture(params=["local", pytest.param("ssh", marks=pytest.mark.sshd), "serial"])
 def board(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Board]:
-    make = {"local": _local, "ssh": _ssh}[request.param]
+    make = {"local": _local, "ssh": _ssh, "serial": _serial}[request.param]
     with ExitStack() as stack:
         yield make(tmp_path, stack)
 
@@ -205,6 +215,23 @@ def test_remove_takes_files_folders_and_nothing(board: Board, tmp_path: Path) ->
 def test_missing_file(transport: Transport) -> None:
     with pytest.raises(TransferError, match="none: expected to read"):
         transport.get("none", deadline=SECONDS)
+
+
+def test_what_a_callback_raises_comes_through(board: Board) -> None:
+    def fail(_: int) -> None:
+        raise BrokenPipeError("nobody reads this")
+
+    start = time.monotonic()
+    with pytest.raises((BrokenPipeError, TransferError), match=r"nobody|found: "):
+        board.transport.put(b"x" * 1000, "file", deadline=SECONDS, on_bytes=fail)
+    assert time.monotonic() - start < 5
+    board.transport.put(b"y", "file", deadline=SECONDS)
+    assert (board.root / "file").read_bytes() == b"y"
+
+
+@pytest.mark.parametrize("code", [1, 2, 126, 127, 128, 255])
+def test_exit_codes_are_the_commands_own(transport: Transport, code: int) -> None:
+    assert transport.run(["sh", "-c", f"exit {code}"], deadline=SECONDS).exit_code == code
 
 
 def test_folder_in_the_way(board: Board) -> None:
