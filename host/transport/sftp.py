@@ -7,11 +7,12 @@ the link busy: what a cut link costs is bounded, and every wait has an end.
 
 from __future__ import annotations
 
+import math
 import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 CHUNK = 32768  # bytes per request; every server takes as much
@@ -29,6 +30,8 @@ READ, WRITE, CREATE, EXCLUSIVE = 1, 2, 8, 32
 _HAS_SIZE, _HAS_OWNER, _HAS_MODE, _HAS_TIMES = 1, 2, 4, 8
 _LARGEST_ANSWER = 1 << 20
 _MOST_UNANSWERED = 64
+_TRIED = 4  # answers before any of them is believed to be the shortest
+_SERVED_SECONDS = 0.005  # of a round trip: the ends' own time, in which nothing is on the wire
 
 
 class Channel(Protocol):
@@ -126,64 +129,58 @@ class Sftp:
         self, handle: bytes, data: memoryview, start: int, written: Callable[[int], None]
     ) -> None:
         """Writes data[start:] at `start`; `written` is told each time how far the file reaches."""
-        window = self._window(handle)
-        sizes: deque[tuple[int, int]] = deque()
-        offset = done = start
+        window = _Window()
+        waiting: deque[_Asked] = deque()
+        offset = start
         failure: SftpError | None = None
-        while sizes or (offset < len(data) and failure is None):
-            if offset < len(data) and len(sizes) < window.size and failure is None:
-                chunk = data[offset : offset + CHUNK]
-                head = struct.pack(">Q", offset)
-                sizes.append((self._ask(_WRITE, _bytes(handle), head, _bytes(chunk)), len(chunk)))
-                offset += len(chunk)
+        while waiting or (offset < len(data) and failure is None):
+            if offset < len(data) and len(waiting) < window.size and failure is None:
+                asked = _Asked(offset, min(CHUNK, len(data) - offset), time.monotonic())
+                offset += asked.size
+                head = struct.pack(">Q", asked.offset)
+                chunk = _bytes(data[asked.offset : offset])
+                waiting.append(asked.numbered(self._ask(_WRITE, _bytes(handle), head, chunk)))
                 continue
-            number, size = sizes.popleft()
+            asked = waiting.popleft()
             try:
-                self._answer(number)
+                self._answer(asked.number)
             except SftpError as error:
                 failure = failure or error  # the answers under way are still to be taken
                 continue
             if failure is None:
-                done += size
-                window.answered(size)
-                written(done)
+                window.answered(asked, asked.size)
+                written(asked.offset + asked.size)
         if failure is not None:
             raise failure
 
     def read(self, handle: bytes, start: int, size: int, got: Callable[[bytes], None]) -> None:
         """Hands what is from `start` up to `size` or the file's end to `got`, in order."""
-        window = self._window(handle)
-        asked: deque[tuple[int, int]] = deque()
-        offset, wanted, over = start, start, False
-        while asked or (offset < size and not over):
-            if offset < size and not over and len(asked) < window.size:
-                length = min(CHUNK, size - offset)
-                asked.append((self._ask_read(handle, offset, length), offset))
-                offset += length
+        window = _Window()
+        waiting: deque[_Asked] = deque()
+        offset, wanted = start, start
+        failure: SftpError | None = None
+        while waiting or (offset < size and failure is None):
+            if offset < size and len(waiting) < window.size and failure is None:
+                asked = _Asked(offset, min(CHUNK, size - offset), time.monotonic())
+                offset += asked.size
+                request = struct.pack(">QI", asked.offset, asked.size)
+                waiting.append(asked.numbered(self._ask(_READ, _bytes(handle), request)))
                 continue
-            number, at = asked.popleft()
+            asked = waiting.popleft()
             try:
-                chunk = _take_bytes(self._answer(number), 0)[0]
+                chunk = _take_bytes(self._answer(asked.number), 0)[0]
             except SftpError as error:
-                if error.code != _END_OF_FILE:
-                    raise
-                over = True
+                failure = failure or error
                 continue
-            if at != wanted:
-                continue  # asked for before a short answer came: asked for again below
-            got(chunk)
+            if failure is not None or asked.offset != wanted:
+                continue  # asked for before a short answer came: it is asked for again
+            window.answered(asked, len(chunk))
             wanted += len(chunk)
-            window.answered(len(chunk))
-            if wanted < min(at + CHUNK, size):
-                offset = wanted
-
-    def _ask_read(self, handle: bytes, offset: int, length: int) -> int:
-        return self._ask(_READ, _bytes(handle), struct.pack(">QI", offset, length))
-
-    def _window(self, handle: bytes) -> _Window:
-        begin = time.monotonic()
-        self.facts(handle)
-        return _Window(time.monotonic() - begin)
+            if len(chunk) < asked.size:
+                offset = wanted if chunk else size
+            got(chunk)
+        if failure is not None and failure.code != _END_OF_FILE:
+            raise failure
 
     def _handle(self, kind: int, *fields: bytes) -> bytes:
         return _take_bytes(self._call(kind, *fields), 0)[0]
@@ -232,27 +229,41 @@ class Sftp:
             self._received += more
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """A request for a part of a file, sent at the time `at`."""
+
+    offset: int
+    size: int
+    at: float
+    number: int = 0
+
+    def numbered(self, number: int) -> _Asked:
+        return replace(self, number=number)
+
+
 class _Window:
     """How many requests may be unanswered: two, and as many as fit into the wire itself.
 
-    `round_trip` is that of an empty request, in seconds. What the link carries in that time is
-    under way, not waiting in the board's buffers, where a cut would lose it.
+    The shortest time that any answer took is that of the wire. What the link carries in that time
+    is under way, not waiting in the board's buffers, where a cut would lose it.
     """
 
-    def __init__(self, round_trip: float) -> None:
+    def __init__(self) -> None:
         self.size = 2
-        self._round_trip = round_trip
-        self._span = max(4 * round_trip, 0.1)
+        self._round_trip = math.inf
         self._seen: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
 
-    def answered(self, count: int) -> None:
+    def answered(self, asked: _Asked, count: int) -> None:
         now, total = time.monotonic(), self._seen[-1][1] + count
+        self._round_trip = min(self._round_trip, now - asked.at)
         self._seen.append((now, total))
-        while self._seen[0][0] < now - self._span and len(self._seen) > 2:
+        while self._seen[0][0] < now - max(4 * self._round_trip, 0.1) and len(self._seen) > 2:
             self._seen.popleft()
         since, before = self._seen[0]
-        if now > since:
-            carried = (total - before) / (now - since) * self._round_trip
+        if len(self._seen) > _TRIED:
+            wire = max(self._round_trip - _SERVED_SECONDS, 0)
+            carried = (total - before) / (now - since) * wire
             self.size = min(2 + int(carried / CHUNK), _MOST_UNANSWERED)
 
 

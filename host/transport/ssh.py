@@ -4,6 +4,7 @@ What can be repeated is: files are sent and fetched on from where a cut link lef
 login, until the deadline. A command is repeated only while it cannot have begun; once the board
 was asked to run it, a cut link is a LinkLostError and its caller, who knows what the command does,
 decides. Calls come from one thread at a time; `close` may come from any and ends them.
+See docs/ssh.md.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from edgekit.host.transport.ssh_command import (
     start,
 )
 from edgekit.host.transport.ssh_config import SshTarget
-from edgekit.host.transport.ssh_files import Download, Progress, Upload
+from edgekit.host.transport.ssh_files import CallbackError, Download, Progress, Upload
 from edgekit.host.transport.ssh_link import Deadline, Link, closed_after, fetch_host_key, open_link
 
 __all__ = ["SshTarget", "SshTransport", "fetch_host_key"]
@@ -176,6 +177,8 @@ class SshTransport:
                 f"board '{self.board}': {path}: expected to read or write it, found: {error}; "
                 "see that it is there, or that there is space, and try again"
             ) from None
+        except CallbackError as error:
+            raise error.cause from None
         except NotSftpError as error:
             raise TransferError(
                 f"board '{self.board}': {error}; see that `sftp` to this board works"

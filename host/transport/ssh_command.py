@@ -13,7 +13,7 @@ from typing import Protocol
 from edgekit.host.transport.base import Completed, OnLine
 
 _MARK = b"edgekit-runs:"
-_NOT_EXECUTABLE, _NOT_FOUND = 126, 127
+_NOT_FOUND = 127
 _SIGNALS = range(129, 193)
 _TICK_SECONDS = 0.25
 _POLL_SECONDS = 0.01
@@ -22,8 +22,8 @@ _POLL_SECONDS = 0.01
 # parent because it can tell which signal ended a command, and its own remarks on that go nowhere.
 _MARKS = "echo edgekit-runs:$$; echo edgekit-runs:$$ >&2; "
 _START = (
-    'cd "$0" || exit 125; umask 077; ' + _MARKS + "exec 3>&2 2>/dev/null; "
-    '(exec "$@" 2>&3 3>&-); exit $?'
+    'cd "$0" || exit 125; command -v "$1" >/dev/null || exit 127; umask 077; ' + _MARKS + ""
+    'exec 3>&2 2>/dev/null; (exec "$@" 2>&3 3>&-); exit $?'
 )
 _FIND_PYTHON = (
     'umask 077; mkdir -p "$0" && cd "$0" || exit 125; ' + _MARKS + ""
@@ -136,7 +136,7 @@ class RemoteCommand:
         if code < 0:
             raise NoStatusError("no exit code")
         stderr = bytes(self._stderr.content)
-        if self.group is None or code in (_NOT_EXECUTABLE, _NOT_FOUND):
+        if self.group is None:
             raise NotStartedError(_reason(code, bytes(self._stderr.raw)))
         if code in _SIGNALS:
             code = 128 - code

@@ -30,7 +30,15 @@ PrefixHash = Callable[[str, int], str | None]
 
 _AREA = "incoming"  # what lies here for a day is tidied away by the board's runtime
 _PRIVATE = ".part-"
-_COMPARED = 65536  # bytes; what is shorter is sent again rather than compared
+_SMALL = 65536  # bytes; such a file is sent again as a whole
+
+
+class CallbackError(Exception):
+    """What the caller's progress callback raised, which is not to be taken for a cut link."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
 
 
 class Progress:
@@ -47,7 +55,10 @@ class Progress:
             self._reached = done
             self.changed = time.monotonic()
             if self._on_bytes:
-                self._on_bytes(more)
+                try:
+                    self._on_bytes(more)
+                except OSError as error:
+                    raise CallbackError(error) from None
 
 
 class Upload:
@@ -88,7 +99,7 @@ class Upload:
 
     def _resume(self, sftp: Sftp, prefix_hash: PrefixHash) -> bytes | None:
         """Opens what an earlier attempt left behind, if it is the beginning of our data."""
-        if len(self._data) <= _COMPARED:
+        if len(self._data) <= _SMALL:
             return None
         if self._part is None and self._stem != _PRIVATE:
             self._part = self._take_over(sftp)
@@ -103,7 +114,7 @@ class Upload:
             return None
         size = sftp.facts(handle).size
         expected = hashlib.sha256(self._data[:size]).hexdigest()
-        if _COMPARED < size <= len(self._data) and prefix_hash(self._part, size) == expected:
+        if 0 < size <= len(self._data) and prefix_hash(self._part, size) == expected:
             return handle
         sftp.close_file(handle)
         self._discard(sftp)

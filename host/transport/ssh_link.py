@@ -19,6 +19,7 @@ from edgekit.host.transport.ssh_config import Hop, SshTarget, hops
 from edgekit.host.transport.ssh_keys import HostKey, candidates, known_host_keys, parse_host_key
 
 _KEEP_ALIVE_SECONDS = 15
+_DEAD_MS = 30_000  # with nothing acknowledged; keep-alives see to it that there is something
 _WINDOW = 4 << 20  # bytes the board may send unasked
 _LONG = 3600.0  # paramiko's own limits are put out of the way; the deadline's timer is exact
 # AES-GCM needs no second pass for a MAC; what is not listed comes after in paramiko's order.
@@ -277,6 +278,8 @@ def _connect(host: str, port: int, deadline: Deadline) -> socket.socket:
             found.connect(address)
             # Requests are written in one piece: waiting to fill a packet would only cost time.
             found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # a pulled plug is noticed in every wait
+                found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_MS)
             return found
         except OSError as error:
             found.close()

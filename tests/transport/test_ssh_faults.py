@@ -21,7 +21,7 @@ Connect = Callable[..., SshTransport]
 SECONDS = 60.0
 SIZE = 3_000_000
 RESENT = 65536
-OVERHEAD = 12_000  # of a login, and of what frames the file, per connection
+OVERHEAD = 6_000  # of a login, and of what frames the file, per connection
 FRAMES = 0.01  # of the file: headers, padding and MACs
 
 
@@ -218,19 +218,19 @@ def test_disk_full_leaves_the_old_file(server: Sshd, connect: Connect) -> None:
 
 
 def test_slow_link(server: Sshd, connect: Connect) -> None:
-    """64 KiB per round trip would take 3 s; more is under way once the round trip is known."""
+    """64 KiB per round trip would take 6 s; more is under way once the round trip is known."""
     data = os.urandom(2_000_000)
     with running_proxy(server.host, server.port) as proxy:
         transport = connect(port=proxy.port)
         transport.put(b"", "empty", deadline=SECONDS)
-        proxy.delay = 0.05
+        proxy.delay = 0.1
         start = time.monotonic()
         transport.put(data, "file", deadline=SECONDS)
         put = time.monotonic()
         assert transport.get("file", deadline=SECONDS) == data
         got = time.monotonic()
-    assert put - start < 2.7
-    assert got - put < 2.2
+    assert put - start < 5
+    assert got - put < 5
 
 
 def test_nobody_listens(connect: Connect) -> None:
