@@ -27,7 +27,8 @@ PRINCIPAL = "edgekit"
 KEY_TYPE = "ssh-ed25519"
 MAX_SIGNATURE_BYTES = 4096
 
-_BEGIN, _END = b"-----BEGIN SSH SIGNATURE-----", b"-----END SSH SIGNATURE-----"
+_BEGIN, _END = b"-----BEGIN SSH SIGNATURE-----\n", b"-----END SSH SIGNATURE-----\n"
+_LINE_CHARACTERS = 70
 _MAGIC = b"SSHSIG"
 _VERIFY_SECONDS = 60.0
 _ENROLL = "enroll this host with: edgekit board add"
@@ -134,16 +135,23 @@ def _trusted(store: Store) -> Iterator[PublicKey]:
 
 
 def _signer(file: Path) -> Optional[PublicKey]:
-    """The key that a signature names, whether it holds or not."""
+    """The key that a signature names, whether it holds or not; None if it is not one."""
     with contextlib.suppress(OSError, ValueError, struct.error, InputError):
         with file.open("rb") as reader:
-            text = reader.read(MAX_SIGNATURE_BYTES + 1).strip()
-        if len(text) <= MAX_SIGNATURE_BYTES and text.startswith(_BEGIN) and text.endswith(_END):
-            data = base64.b64decode(text[len(_BEGIN) : -len(_END)])
-            if data.startswith(_MAGIC):
-                blob, _ = _string(data[len(_MAGIC) + 4 :])
-                return parse_key(PublicKey(blob).line)
+            text = reader.read(MAX_SIGNATURE_BYTES + 1)
+        data = base64.b64decode(text[len(_BEGIN) : -len(_END)])
+        # ssh-keygen is lenient about white space; here each byte counts.
+        if text == _armor(data) and data.startswith(_MAGIC):
+            blob, _ = _string(data[len(_MAGIC) + 4 :])
+            return parse_key(PublicKey(blob).line)
     return None
+
+
+def _armor(data: bytes) -> bytes:
+    """A signature as ssh-keygen writes it."""
+    text = base64.b64encode(data)
+    lines = [text[i : i + _LINE_CHARACTERS] + b"\n" for i in range(0, len(text), _LINE_CHARACTERS)]
+    return _BEGIN + b"".join(lines) + _END
 
 
 def _verifies(store: Store, manifest: bytes, signature: Path) -> bool:

@@ -147,9 +147,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     if find_running(arguments.board) is not None:
-        print(
-            f"power_cut: expected {arguments.board} to be down: edgekit board down {arguments.board}"
-        )
+        print(f"power_cut: expected {arguments.board} to be down, found it up")
         return 2
     with tempfile.TemporaryDirectory(prefix="cuts-") as text:
         folder = Path(text)
