@@ -21,7 +21,14 @@ _NO_LIMIT = 1 << 40  # bytes per second; QEMU's default is made for networks
 def state_path(image: Image, name: str, machine: Machine, qemu: str) -> Path:
     """Where the saved machine is kept; the name holds all that it depends on but the image."""
     found = Path(qemu).stat()
-    same = replace(machine, home=Drive(str(image.home_disk), keep=False))
+    # Any home disk will do, and the image may be reached by more than one path.
+    same = replace(
+        machine,
+        kernel=Path(),
+        initrd=Path(),
+        root=Drive("root", read_only=True),
+        home=Drive("home", keep=False),
+    )
     facts = (
         machine_arguments(same),
         connection_arguments(Path(), incoming=False),
