@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence
 
 from edgekit.device.library import Model, RunTimes
 from edgekit.device.manifest import OperatorSpec
@@ -60,7 +60,7 @@ def percentile(ordered: Sequence[int], percent: float) -> float:
 
 
 def operator_shares(
-    specs: Sequence[OperatorSpec], rows: Sequence[Tuple[int, ...]]
+    specs: Sequence[OperatorSpec], rows: Sequence[Sequence[int]]
 ) -> List[Dict[str, Any]]:
     """Per operator the median in microseconds and its share of the sum of all medians."""
     medians = [percentile(sorted(row[i] for row in rows), 50) for i in range(len(specs))]
