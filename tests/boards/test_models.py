@@ -16,7 +16,6 @@ from edgekit.host.boards import down, up
 from edgekit.host.build.golden import random_input
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import import_model
-from edgekit.host.paths import cache_folder
 
 pytestmark = pytest.mark.boards
 
@@ -29,22 +28,13 @@ _HYBRID = {"kws_ref_model_float32"}
 
 
 @pytest.fixture(scope="module", params=["a57", "rv64v"])
-def device(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Device]:
-    """A board that is up while the module runs; one at a time, for the sake of two cores.
-
-    It is recorded in a folder of its own, so that a board of the user stays as it is.
-    """
-    home = tmp_path_factory.mktemp("home")
-    (home / "cache").symlink_to(cache_folder())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EDGEKIT_HOME", str(home))
-        up(request.param)
-        try:
-            yield connect(request.param)
-        finally:
-            down(request.param)
+def device(request: pytest.FixtureRequest, shared_home: Path) -> Iterator[Device]:
+    """A board that is up while the module runs; one at a time, for the sake of two cores."""
+    up(request.param)
+    try:
+        yield connect(request.param)
+    finally:
+        down(request.param)
 
 
 def _check(device: Device, model: Path) -> None:

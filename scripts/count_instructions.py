@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Counts the instructions of one inference of every model on virtual boards, and records them.
+
+    scripts/count_instructions.py [--boards a57 rv64v] [--only NAME ...] [--check PERCENT]
+
+Writes tests/boards/instructions.json; with --check it writes nothing and says which counts changed
+by more. Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too. Counts
+are an emulator's instructions, not time: they repeat exactly, so a change is the code's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from edgekit.host import compile_model
+from edgekit.host.api import Device
+from edgekit.host.bench.zoo import open_zoo
+from edgekit.host.boards import BoardOptions, down, up
+from edgekit.host.errors import EdgekitError
+from edgekit.host.reach import reach
+from edgekit.host.release import count_instructions
+
+_ROOT = Path(__file__).resolve().parents[1]
+RECORD = _ROOT / "tests" / "boards" / "instructions.json"
+
+
+def main() -> int:
+    options = _parse()
+    extra = os.environ.get("EDGEKIT_EXTRA_DATA")
+    zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
+    models = [m for m in zoo.models if not options.only or m.stem in options.only]
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    changes = []
+    for board in options.boards:
+        up(board, options=BoardOptions(counting=True))
+        try:
+            for model in models:
+                found = count(board, model)
+                known = record.setdefault(board, {}).get(model.stem)
+                record[board][model.stem] = found
+                print(f"{board} {model.stem}: {found:,}{_change(known, found)}", flush=True)
+                if known and abs(found / known - 1) * 100 > (options.check or 0):
+                    changes.append(model.stem)
+        finally:
+            down(board)
+        if options.check is None:
+            RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+    return 1 if options.check is not None and changes else 0
+
+
+def count(board: str, model: Path) -> int:
+    """Instructions of one inference of `model` on the running counting board `board`."""
+    found = reach(board)
+    device = Device(found.transport, profile=found.profile, own=found.own, emulated=found.emulated)
+    device.deploy(compile_model(model, board=found.profile))
+    return count_instructions(found.transport, repeats=2).per_inference
+
+
+def _change(known: int | None, found: int) -> str:
+    return f" ({found / known - 1:+.2%})" if known else ""
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--boards", nargs="+", default=["a57", "rv64v"])
+    parser.add_argument("--only", nargs="*", default=[], metavar="NAME")
+    parser.add_argument("--check", type=float, metavar="PERCENT")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except EdgekitError as error:
+        sys.exit(f"count_instructions: {error}")
