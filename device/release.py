@@ -2,7 +2,7 @@
 
 Whatever happens at whatever moment, `current` names a whole release: the old one or the new one.
 From the first change of a link until commit, pending.json says which links to go back to, so an
-interrupted deploy is undone by the next command that finds the lock free.
+interrupted deploy is undone by the next command that finds the lock free. See docs/releases.md.
 """
 
 from __future__ import annotations

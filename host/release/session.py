@@ -7,14 +7,20 @@ at once instead of after the board's patience.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import getpass
 import os
 import secrets
 import socket
+import time
+from pathlib import Path
 
 from edgekit.device.manifest import is_release_id
+from edgekit.host.errors import InputError
 from edgekit.host.paths import data_folder
+
+_LONG_AGO_SECONDS = 86400
 
 
 class LivingDeploy:
@@ -23,10 +29,17 @@ class LivingDeploy:
     def __init__(self) -> None:
         self.token = secrets.token_hex(8)
         folder = data_folder() / "deploys"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = folder / self.token
-        self._file = self._path.open("w")
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _sweep(folder)
+            self._file = self._path.open("w")
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        except OSError as error:
+            raise InputError(
+                f"{self._path}: expected to write there, found: {error.strerror}; "
+                "set EDGEKIT_HOME to a folder of your own"
+            ) from None
 
     def end(self, board_knows: bool) -> None:
         """Over; a board that could not be told is to be told by the next deploy."""
@@ -50,6 +63,14 @@ def is_dead(token: str) -> bool:
 def forget(token: str) -> None:
     """The board has been told that this dead deploy is over."""
     (data_folder() / "deploys" / token).unlink(missing_ok=True)
+
+
+def _sweep(folder: Path) -> None:
+    """Forgets deploys that died long ago: their boards have lost patience since."""
+    for file in folder.iterdir():
+        with contextlib.suppress(OSError):
+            if time.time() - file.stat().st_mtime > _LONG_AGO_SECONDS and is_dead(file.name):
+                file.unlink()
 
 
 def owner() -> str:

@@ -201,6 +201,18 @@ def test_only_the_named_deploy_is_taken_over(board_root: Path) -> None:
     assert entered(store)
 
 
+def test_dead_deploys_are_forgotten_after_a_day(
+    device: Device, tiny: TinyBundle, tmp_path: Path
+) -> None:
+    folder = tmp_path / "home" / "deploys"
+    folder.mkdir(parents=True)
+    for name, age in (("a" * 16, 2 * 86400), ("b" * 16, 0)):
+        (folder / name).touch()
+        os.utime(folder / name, (time.time() - age,) * 2)
+    device.deploy(tiny())
+    assert [path.name for path in folder.iterdir()] == ["b" * 16]
+
+
 def kept(store: Store, token: str, idle_seconds: float) -> None:
     """A session in a process of its own, as `plan` leaves one behind."""
     code = (
