@@ -1,4 +1,7 @@
-"""Virtual boards: Debian under QEMU, with a board's CPU, a serial console and SSH."""
+"""Virtual boards: Debian under QEMU, with a board's CPU, a serial console and SSH.
+
+docs/virtual-boards.md tells how they are made and what they are good for.
+"""
 
 from edgekit.host.boards.machines import virtual_board_names
 from edgekit.host.boards.run import down, find_running, status, up
