@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from edgekit.host.release import Benchmark, BoardStatus, Release, Step
 
 _BENCH_SECONDS = 1
+_LOG_LINES = 10
 _ASK_SECONDS = 10.0  # an interrupted user does not wait longer
 _BEFORE_SWITCH = ("connect", "probe", "plan", "transfer", "verify", "extract")
 
@@ -84,8 +85,13 @@ def deploy(
 
 
 def put_into_service(device: Device, bundle: Bundle, allow_downgrade: bool = False) -> Release:
-    """Deploys with progress; when interrupted, says what runs on the board now."""
+    """Deploys with progress; when interrupted, says what runs on the board now.
+
+    An unhealthy release's last words are shown before its error.
+    """
+    from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import deploying
+    from edgekit.host.errors import RolledBackError
 
     passed = ["connect"]
 
@@ -98,6 +104,10 @@ def put_into_service(device: Device, bundle: Bundle, allow_downgrade: bool = Fal
             return device.deploy(bundle, progress=on_step, allow_downgrade=allow_downgrade).release
     except KeyboardInterrupt:
         _tell_what_runs(device, bundle.manifest.id, passed[-1])
+        raise
+    except RolledBackError as error:
+        for line in error.log.splitlines()[-_LOG_LINES:]:
+            note(f"{device.name} said: {line}")
         raise
 
 

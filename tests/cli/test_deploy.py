@@ -41,6 +41,14 @@ def test_older_counter_needs_leave(edgekit: Any, ekb: Any) -> None:
     assert edgekit("status", "--json").document["current"]["counter"] == 4
 
 
+def test_last_words_of_an_unhealthy_release_are_shown(edgekit: Any, ekb: Any) -> None:
+    done = edgekit("deploy", ekb("TINY_CRASH", 'TINY_SAY="cannot map the weights"'))
+    assert done.code == 7
+    lines = done.err.splitlines()
+    assert lines[-2] == "local said: cannot map the weights"
+    assert "killed by SIGABRT" in lines[-1]
+
+
 def test_counter_is_for_models(edgekit: Any, ekb: Any) -> None:
     done = edgekit("deploy", ekb(), "--counter", "3")
     assert done.code == 2
