@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,11 @@ from edgekit.kb.board import load_board
 
 TinyArtifact = Callable[..., Artifact]
 TinyBundle = Callable[..., Bundle]
+
+
+def pytest_configure() -> None:
+    """A job started in the background may ignore Ctrl-C, and so would all that tests start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

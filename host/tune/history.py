@@ -96,8 +96,10 @@ class History:
         return Read(found, skipped)
 
     def _migrate(self) -> None:
+        if self._version() == _VERSION:
+            return  # without a lock: many open the history while one writes
         with self._transaction():
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            version = self._version()
             if version > _VERSION:
                 raise InputError(
                     f"{self.path}: expected a history of version {_VERSION} or older, found "
@@ -107,6 +109,9 @@ class History:
                 for statement in filter(str.strip, step.split(";")):
                     self._db.execute(statement)
             self._db.execute(f"PRAGMA user_version = {_VERSION}")
+
+    def _version(self) -> int:
+        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ def test_a_killed_writer_leaves_whole_additions(tmp_path: Path):
             assert writer.stdout is not None
             writer.stdout.readline()
             while not path.exists() or len(_read(path)) < 2 * (delay + 1):
-                pass
+                time.sleep(0.02)
             writer.kill()
     found = _read(path)
     assert len(found) % 2 == 0
