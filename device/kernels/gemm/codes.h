@@ -1,0 +1,99 @@
+/* The code library of the GEMM framework: what a sub-code of each kind looks like, and the tables
+ * that hold them. framework.c is the loop nest with these slots; a family is all sub-codes of one
+ * pair of operand types.
+ *
+ * Everything is counted in panels. Rows of C fall into ceil(m / mr) panels whose widths differ by
+ * one at most (17 rows by 8: 6 + 6 + 5), columns into panels of whole vectors shared out in the
+ * same way, so that no panel is thin; k falls into equal blocks of at most kc. Every width up to
+ * the tile therefore has its own code. */
+#ifndef EK_GEMM_CODES_H
+#define EK_GEMM_CODES_H
+#include "../kernel.h"
+#include "gemm.h"
+
+/* What a tile is told once per block. All strides are in elements. */
+typedef struct {
+    long k;            /* depth of this block */
+    long a_row, a_col; /* of A as this tile reads it; a_col is the width of a packed panel */
+    long b_row;        /* of B; nv * vl for a packed panel */
+    long c_row, c_col; /* c_col is 1 for tiles; the dot code takes any */
+    long left;         /* columns in the last vector, 1 .. vl */
+    int load;          /* C holds earlier sums */
+    int finish;        /* this is the last block of k: bias, clamp, requantization */
+    const ek_gemm_epilogue *epilogue;
+} ek_gemm_job;
+
+/* Register tile: C[rows, vectors] (+)= A . B for the widths it was made for. row and column say
+ * where c stands in C, for the vectors of the epilogue. */
+typedef void (*ek_gemm_tile)(const ek_gemm_job *job, const void *a, const void *b, void *c,
+                             long row, long column);
+
+/* How a tile reads its operands; NULL in the table: this family has no such code. */
+enum {
+    EK_GEMM_PANEL = 0,  /* A: the rows of one k side by side: packed, or a column-major A */
+    EK_GEMM_ROWS = 1,   /* A in place, rows a_row apart */
+    EK_GEMM_MASKED = 2, /* or-ed in: B in place, and only `left` columns of its last vector */
+    EK_GEMM_FORMS = 4,
+    EK_GEMM_MAX_MR = 24,
+    EK_GEMM_MAX_NV = 16,
+    EK_GEMM_MAX_COLUMNS = 16,
+    EK_GEMM_MAX_VECTOR = 16, /* lanes */
+};
+
+/* All codes that are nv vectors wide, by form and rows: up to mr, and none for 0. */
+typedef struct {
+    int mr, nv;
+    ek_gemm_tile codes[EK_GEMM_FORMS][EK_GEMM_MAX_MR + 1];
+} ek_gemm_column;
+
+/* Packs one panel: `width` rows of A or columns of B that are `step` elements apart, `k` deep with
+ * k_step between. The panel of B has `vectors` whole vectors; what lies beyond width is zero. */
+typedef void (*ek_gemm_packer)(const void *from, long step, long k_step, long width, long vectors,
+                               long k, void *to);
+
+/* One row of A times `count` columns of B that are b_col apart, k contiguous in both. */
+typedef void (*ek_gemm_dot)(const ek_gemm_job *job, const void *a, const void *b, long b_col,
+                            void *c, long count, long column);
+
+/* How a pair of operand types is packed and read; one constant per pair, in f32_pack.c etc. */
+typedef struct {
+    int a_bytes, b_bytes; /* of an element */
+    int vl;               /* lanes of a vector */
+    int whole_k;          /* k is never cut in blocks: 8-bit sums are finished in one go */
+    int masked;           /* has EK_GEMM_MASKED codes */
+    /* Bytes of one packed panel; the framework rounds them up to EK_GEMM_ALIGN. */
+    size_t (*a_panel)(long rows, long k);
+    size_t (*b_panel)(long vectors, long k);
+    ek_gemm_packer pack_a, pack_b;
+    /* Can it be read in place: EK_GEMM_PANEL or EK_GEMM_ROWS for A, 0 for B; -1: must be packed. */
+    int (*a_form)(const ek_gemm_args *args);
+    int (*b_form)(const ek_gemm_args *args);
+    ek_gemm_dot dot; /* NULL: none; a single row then packs a B that is contiguous along k */
+} ek_gemm_operands;
+
+typedef struct {
+    const ek_gemm_operands *operands;
+    const char *tiles; /* the answer of ek_gemm_tiles */
+    int columns;       /* ordered by nv, which is unique */
+    const ek_gemm_column *const *column;
+} ek_gemm_family;
+
+#define EK_GEMM_ALIGN 64
+
+/* The families of a library, by dtype; the last is u8 . s8 with its operands swapped (s8 . u8),
+ * which column-major C and products with one column need. NULL: not built in. */
+enum { EK_GEMM_S8U8 = 3, EK_GEMM_FAMILIES = 4 };
+extern const ek_gemm_family *const ek_gemm_families[EK_GEMM_FAMILIES];
+
+/* The generated table of a library (host/build/kernels.py), for vectors of 16:
+ *
+ *   extern const ek_gemm_column ek_gemm_f32_24x1, ek_gemm_f32_14x2;   one object of f32_tiles.c
+ * each extern const ek_gemm_operands ek_gemm_f32;                        f32_pack.c static const
+ * ek_gemm_column *const f32[] = {&ek_gemm_f32_24x1, &ek_gemm_f32_14x2}; static const ek_gemm_family
+ * f32_family = {&ek_gemm_f32, "24x16,14x32,1x128,128x1", 2, f32}; const ek_gemm_family *const
+ * ek_gemm_families[EK_GEMM_FAMILIES] = {&f32_family};
+ *
+ * f32_tiles.c takes the macros NAME (ek_gemm_f32_24x1), MR, NV and EK_SIMD; the other f32 files
+ * EK_SIMD alone. i8_tiles.c, i8_pack.c and i8_dot.c take besides TYPES: 1 s8 . s8, 2 u8 . s8,
+ * 3 s8 . u8, for the names ek_gemm_s8*, ek_gemm_u8*, ek_gemm_s8u8*. */
+#endif
