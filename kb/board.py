@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 _FOLDER = Path(__file__).parent / "boards"
+_X86_CLASSES = {"avx512vnni": "x86-64-v4", "avx2": "x86-64-v3", "sse2": "x86-64"}
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,11 @@ class BoardProfile:
     l3_bytes: int = 0
     memory_bytes: int = 0
     abstract: bool = False
+
+    @property
+    def platform(self) -> str:
+        """What knowledge of it is filed under: the core, or the class of an x86 machine."""
+        return self.core or _X86_CLASSES.get(self.simd, self.arch)
 
 
 class UnknownBoardError(ValueError):

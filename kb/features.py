@@ -65,9 +65,14 @@ class GemmShape:
         return 2 * self.m * self.k * self.n
 
     def log_distance(self, other: GemmShape) -> float:
-        """Euclidean distance of the logarithms of (1 + size): how unlike two shapes are."""
-        pairs = ((self.m, other.m), (self.k, other.k), (self.n, other.n))
-        return math.sqrt(sum((math.log1p(a) - math.log1p(b)) ** 2 for a, b in pairs))
+        """How unlike two shapes are: the squared distance of the logarithms of (1 + size).
+
+        Written out so that device/kernels/gemm/table.c gets the same bits.
+        """
+        dm = math.log1p(self.m) - math.log1p(other.m)
+        dk = math.log1p(self.k) - math.log1p(other.k)
+        dn = math.log1p(self.n) - math.log1p(other.n)
+        return dm * dm + dk * dk + dn * dn
 
 
 @dataclass(frozen=True)

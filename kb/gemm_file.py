@@ -31,7 +31,7 @@ class _Sequences(msgspec.Struct, forbid_unknown_fields=True):
 
 class _Row(msgspec.Struct, forbid_unknown_fields=True):
     key: dict[str, int | str]
-    method: dict[str, int | bool]
+    method: dict[str, int | bool | str]
     shape: dict[str, int]
     source: str
     history_rows: int

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from edgekit.kb.board import BoardProfile
+from edgekit.kb.features import GemmShape
+from edgekit.kb.tiles import BYTES, TILES, Tile
 
-_LINE = 64  # bytes of a cache line
-_L1_WAYS = 8  # assumed where the profile does not say: most cores have 4 to 12
-_L2_SHARE = 0.5  # of the L2 cache for the packed block of A
-_DTYPE_BYTES = {"f32": 4, "f16": 2, "s8": 1, "u8": 1}
+Split = Literal["m", "n"]
+
+_LARGEST = 1 << 28  # sizes above are taken for this: costs then fit 64 bits in C
+_K_STEP = 16  # kc is a multiple: whole groups of bytes, whole lines of floats
+_PIECES = 4  # per thread, so that one that is held up gives work to the others
+_PACK_ROWS = 64  # tiles of rows that must use a packed B before packing pays
 
 
 @dataclass(frozen=True, order=True)
 class Method:
-    """Blocks of the loop nest (elements), packing, and the register tile.
+    """Blocks of the loop nest (elements), packing, the register tile, and what threads share.
 
-    mc × kc of A stay in the L2 cache, kc × nr of B in the L1 cache, nc columns of B at a time.
+    mc x kc of A stay in the L2 cache, kc x nr of B in the L1 cache, nc columns of B at a time.
+    nr = 1 is the product with a column vector, mr = 1 with a row vector. Threads share the rows
+    of C with `split` "m", its columns with "n".
     """
 
     mc: int
@@ -26,25 +33,111 @@ class Method:
     pack_b: bool
     mr: int
     nr: int
+    split: Split = "m"
 
     def __post_init__(self) -> None:
         for name in ("mc", "kc", "nc", "mr", "nr"):
             if getattr(self, name) < 1:
                 raise ValueError(f"expected {name} of 1 or more, found {getattr(self, name)}")
+        if self.split not in ("m", "n"):
+            raise ValueError(f"expected a split of m or n, found '{self.split}'")
+
+    def cut(self, shape: GemmShape) -> Method:
+        """What of the method is left on a product: blocks no larger than it, in whole tiles."""
+        return Method(
+            min(self.mc, _round_up(max(shape.m, 1), self.mr)),
+            min(self.kc, max(shape.k, 1)),
+            min(self.nc, _round_up(max(shape.n, 1), self.nr)),
+            self.pack_a,
+            self.pack_b,
+            self.mr,
+            self.nr,
+            self.split,
+        )
 
 
-def analytic_method(board: BoardProfile, mr: int, nr: int, dtype: str = "f32") -> Method:
-    """The method that cache sizes alone suggest for a register tile of mr × nr.
+@dataclass(frozen=True)
+class Caches:
+    """Bytes of the data caches that a core may count on, never 0."""
 
-    Source: Low et al., "Analytical Modeling Is Enough for High-Performance BLIS" (TOMS 2016): kc
-    fills the ways of L1 that are left beside the streaming operands, mc a share of L2, nc of L3.
-    """
-    size = _DTYPE_BYTES[dtype]
-    sets = max(board.l1d_bytes // (_L1_WAYS * _LINE), 1)
-    ways_a = max((_L1_WAYS - 1) * mr // (mr + nr), 1)
-    kc = max(ways_a * sets * _LINE // (mr * size), 1)
+    l1: int
+    l2: int
+    l3: int
+
+
+def caches_of(board: BoardProfile) -> Caches:
+    """The caches of a profile; what it does not say is guessed from the level below."""
     l2 = board.l2_bytes or 8 * board.l1d_bytes
-    mc = max(int(l2 * _L2_SHARE) // (kc * size) // mr * mr, mr)
-    l3 = board.l3_bytes or 4 * l2
-    nc = max(l3 // 2 // (kc * size) // nr * nr, nr)
-    return Method(mc, kc, nc, pack_a=False, pack_b=True, mr=mr, nr=nr)
+    return Caches(board.l1d_bytes, l2, board.l3_bytes or 4 * l2)
+
+
+def analytic_method(
+    board: BoardProfile, shape: GemmShape, dtype: str = "f32", threads: int = 1
+) -> Method:
+    """The method that vector length and cache sizes alone suggest for a product.
+
+    ek_gemm_default (device/kernels/gemm/default.c) is the same rule, in whole numbers throughout:
+
+    1. m, k, n: at least 1, at most 2^28.
+    2. n = 1: tile (mr of the first tile) x 1; else m = 1: tile 1 x (nr of the first tile). Blocks
+       are the product, nothing is packed, threads split m if n = 1, else n.
+    3. Otherwise the first tile of least waste (`tile_cost`).
+    4. kc: kc x (mr + nr) elements fill 7/8 of L1; mc: mc x kc fill half of L2; nc: kc x nc half of
+       L3 (Low et al., "Analytical Modeling Is Enough for High-Performance BLIS", TOMS 2016).
+       Each is rounded down to whole steps (16, mr, nr), and then to equal parts of the product.
+    5. A is read where it is. B is packed for bytes; for f32 if at least 64 tiles of rows use it
+       and it is larger than L2.
+    6. With threads > 1 they share the axis with more tiles, and its block is cut so that each
+       thread gets 4.
+    """
+    m, k, n = (min(max(size, 1), _LARGEST) for size in (shape.m, shape.k, shape.n))
+    tiles, vl = TILES[board.simd].of(dtype), TILES[board.simd].vl
+    if n == 1:
+        return Method(m, k, n, pack_a=False, pack_b=False, mr=tiles[0].mr, nr=1, split="m")
+    if m == 1:
+        return Method(m, k, n, pack_a=False, pack_b=False, mr=1, nr=tiles[0].nv * vl, split="n")
+    tile = min(tiles, key=lambda each: tile_cost(each, vl, m, n))
+    return _blocks(caches_of(board), tile.mr, tile.nv * vl, (m, k, n), dtype, threads)
+
+
+def tile_cost(tile: Tile, vl: int, m: int, n: int) -> int:
+    """Twice the vector multiply-adds per k, plus the loads of operands; a last panel of fewer
+    vectors costs as many as it has, a last tile of fewer rows costs a whole one."""
+    whole, rest = divmod(_parts(n, vl), tile.nv)
+
+    def panel(nv: int) -> int:
+        return 2 * tile.mr * nv + tile.mr + nv
+
+    return _parts(m, tile.mr) * (whole * panel(tile.nv) + (panel(rest) if rest else 0))
+
+
+def _blocks(
+    caches: Caches, mr: int, nr: int, sizes: tuple[int, int, int], dtype: str, threads: int
+) -> Method:
+    m, k, n = sizes
+    size = BYTES[dtype]
+    kc = _equal_parts(k, caches.l1 * 7 // 8 // ((mr + nr) * size), _K_STEP)
+    mc = _equal_parts(m, caches.l2 // 2 // (kc * size), mr)
+    nc = _equal_parts(n, caches.l3 // 2 // (kc * size), nr)
+    split: Split = "n" if threads > 1 and _parts(n, nr) > _parts(m, mr) else "m"
+    if threads > 1 and split == "m":
+        mc = min(mc, _round_up(_parts(m, _PIECES * threads), mr))
+    if threads > 1 and split == "n":
+        nc = min(nc, _round_up(_parts(n, _PIECES * threads), nr))
+    pack_b = dtype != "f32" or (_parts(m, mr) >= _PACK_ROWS and k * n * size > caches.l2)
+    return Method(mc, kc, nc, pack_a=False, pack_b=pack_b, mr=mr, nr=nr, split=split)
+
+
+def _equal_parts(extent: int, limit: int, step: int) -> int:
+    """The extent, or the part of it if it is cut into as few equal ones as the limit allows."""
+    most = max(limit // step * step, step)
+    parts = _parts(extent, most)
+    return extent if parts == 1 else _round_up(_parts(extent, parts), step)
+
+
+def _parts(extent: int, part: int) -> int:
+    return -(-extent // part)
+
+
+def _round_up(value: int, step: int) -> int:
+    return _parts(value, step) * step

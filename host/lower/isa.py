@@ -8,36 +8,37 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from edgekit.kb.tiles import TILES, Tile
+
 
 class ByteProduct(enum.Enum):
-    """How 8-bit products are made; see device/kernels/conv/i8_conv.c."""
+    """How 8-bit products are made; see device/kernels/gemm/i8_tile.h."""
 
     DOT4_US = "EK_I8_DOT4_US"
     DOT4_SS = "EK_I8_DOT4_SS"
     PAIR16 = "EK_I8_PAIR16"
     WIDE16 = "EK_I8_WIDE16"
+    MULL16 = "EK_I8_MULL16"
 
     @property
     def group(self) -> int:
         """Values along k that one product takes."""
-        return {"EK_I8_PAIR16": 2, "EK_I8_WIDE16": 1}.get(self.value, 4)
+        return {"EK_I8_PAIR16": 2, "EK_I8_WIDE16": 1, "EK_I8_MULL16": 16}.get(self.value, 4)
 
     @property
-    def is_dot(self) -> bool:
-        return self.group == 4
+    def takes_bytes(self) -> bool:
+        """Rows of x are read as they are, not widened to 16 bits."""
+        return self.group >= 4
 
-
-@dataclass(frozen=True)
-class Tile:
-    """Register tile: mr pixels x nv vectors of output channels."""
-
-    mr: int
-    nv: int
+    @property
+    def flips_unsigned(self) -> bool:
+        """Both factors are signed: values of u8 are seen as x - 128; else those of s8 as x + 128."""
+        return self in (ByteProduct.DOT4_SS, ByteProduct.MULL16)
 
 
 @dataclass(frozen=True)
 class Isa:
-    """One header of device/kernels/simd: vector length in 32-bit lanes, tiles that fit."""
+    """One header of device/kernels/simd; `vl` in 32-bit lanes, tiles from kb/tiles.py."""
 
     simd: str
     vl: int
@@ -49,24 +50,21 @@ class Isa:
     @property
     def k_step(self) -> int:
         """The packed k of 8-bit kernels is a multiple of this."""
-        return self.i8.group * (self.vl if self.lanes else 1)
+        return self.i8.group * (self.vl if self.i8 is ByteProduct.DOT4_SS else 1)
 
 
-_TABLE = (
-    Isa("scalar", 1, False, ByteProduct.WIDE16, (Tile(4, 4),), (Tile(4, 4),)),
-    Isa("sse2", 4, False, ByteProduct.PAIR16, (Tile(4, 2),), (Tile(4, 2),)),
-    Isa("avx2", 8, False, ByteProduct.PAIR16, (Tile(6, 2), Tile(8, 1)), (Tile(4, 2),)),
-    Isa(
-        "avx512vnni",
-        16,
-        False,
-        ByteProduct.DOT4_US,
-        (Tile(8, 3), Tile(12, 2), Tile(14, 1)),
-        (Tile(4, 4), Tile(8, 3), Tile(8, 2)),
-    ),
-    Isa("neon", 4, True, ByteProduct.WIDE16, (Tile(8, 2), Tile(6, 3)), (Tile(8, 2),)),
-    Isa("neondot", 4, True, ByteProduct.DOT4_SS, (Tile(8, 2), Tile(6, 3)), (Tile(8, 2),)),
-    Isa("neon32", 4, True, ByteProduct.WIDE16, (Tile(4, 2),), (Tile(4, 2),)),
-    Isa("rvv128", 8, False, ByteProduct.WIDE16, (Tile(7, 2),), (Tile(7, 2),)),
-)
-ISAS = {isa.simd: isa for isa in _TABLE}
+_BYTE_PRODUCTS = {
+    "scalar": ByteProduct.WIDE16,
+    "sse2": ByteProduct.PAIR16,
+    "avx2": ByteProduct.PAIR16,
+    "avx512vnni": ByteProduct.DOT4_US,
+    "neon": ByteProduct.MULL16,
+    "neondot": ByteProduct.DOT4_SS,
+    "neon32": ByteProduct.MULL16,
+    "rvv128": ByteProduct.WIDE16,
+}
+_WITH_LANES = ("neon", "neondot", "neon32")
+ISAS = {
+    simd: Isa(simd, TILES[simd].vl, simd in _WITH_LANES, product, TILES[simd].f32, TILES[simd].i8)
+    for simd, product in _BYTE_PRODUCTS.items()
+}

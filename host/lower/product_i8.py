@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,11 +19,12 @@ from edgekit.host.graph.quantization import (
 )
 from edgekit.host.graph.types import Activation, Array, DType, Node, Tensor
 from edgekit.host.lower.context import Context, padded, round_up
-from edgekit.host.lower.isa import ByteProduct, Tile
+from edgekit.host.lower.isa import ByteProduct
 from edgekit.host.lower.packing import pack_panels
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.product_f32 import bias_vector
 from edgekit.host.lower.window import C_TYPES, Window, choose_tile, count_tasks, panel_outer
+from edgekit.kb.tiles import Tile
 
 _SCRATCH = 163840  # bytes: SCRATCH in conv/i8_conv.c
 _SEGMENTS = 16  # SEGMENTS in conv/i8_conv.c
@@ -49,7 +51,7 @@ def _depth_of(ctx: Context, window: Window, w_zero: int) -> _Depth:
     whole = round_up(max(window.k, 1), step)
     segment = round_up(max(row, 1), step)
     in_place = (
-        ctx.isa.i8.is_dot
+        ctx.isa.i8.takes_bytes
         and w_zero == 0
         and window.dilation[1] == 1
         and window.kernel[0] <= _SEGMENTS
@@ -66,6 +68,12 @@ class _PackedBytes:
     weights: Array
     correction: Array
     w_zero: int
+    macros: Mapping[str, int]
+
+    @property
+    def suffix(self) -> str:
+        """What sets the name of the kernel apart from those with other macros."""
+        return ("_rowsums" if self.w_zero else "") + ("_narrow" if "NARROW" in self.macros else "")
 
 
 def _pack_bytes(
@@ -82,16 +90,16 @@ def _pack_bytes(
     vl, kind = ctx.isa.vl, ctx.isa.i8
     n, k = weights.shape
     nr = tile.nv * vl
-    if not kind.is_dot:
+    if not kind.takes_bytes:
         shifted = weights.astype(np.int16) - np.int16(w_zero)
         packed_weights = pack_panels(shifted, nr, vl, kind.group, depth.total)
-        return _PackedBytes(packed_weights, np.zeros(n, np.int64), 0)
+        return _PackedBytes(packed_weights, np.zeros(n, np.int64), 0, {"ROW_SUMS": 0})
     signed, zero = _signed(weights, w_zero)
-    # The kernel sees x as `a`: unsigned for DOT4_US, signed for DOT4_SS.
+    # The kernel sees x as `a`: unsigned for DOT4_US, else signed.
     a_zero = x_zero
     if kind is ByteProduct.DOT4_US and x.dtype is not DType.U8:
         a_zero += 128
-    if kind is ByteProduct.DOT4_SS and x.dtype is DType.U8:
+    if kind.flips_unsigned and x.dtype is DType.U8:
         a_zero -= 128
     correction = k * zero * a_zero - a_zero * signed.sum(axis=1, dtype=np.int64)
     if depth.segments:
@@ -99,8 +107,11 @@ def _pack_bytes(
         wide = np.zeros((n, window.kernel[0], depth.segment), signed.dtype)
         wide[:, :, : rows.shape[2]] = rows
         signed = wide.reshape(n, -1)
-    packed_weights = pack_panels(signed.astype(np.int8), nr, vl, 4, depth.total)
-    return _PackedBytes(packed_weights, correction, zero)
+    packed_weights = pack_panels(signed.astype(np.int8), nr, vl, kind.group, depth.total)
+    macros = {"ROW_SUMS": int(zero != 0)}
+    if kind is ByteProduct.MULL16 and packed_weights.min(initial=0) > -128:
+        macros["NARROW"] = 1
+    return _PackedBytes(packed_weights, correction, zero, macros)
 
 
 def _signed(weights: Array, zero: int) -> tuple[Array, int]:
@@ -127,7 +138,7 @@ def _i8_fields(
 
 
 def _i8_tile(ctx: Context, node: Node, window: Window, depth: _Depth) -> Tile:
-    size = depth.total * (1 if ctx.isa.i8.is_dot else 2)
+    size = depth.total * (1 if ctx.isa.i8.takes_bytes else 2)
     fitting = [t for t in ctx.isa.i8_tiles if t.mr * size <= _SCRATCH]
     if not fitting and size <= _SCRATCH:
         fitting = [Tile(1, ctx.isa.i8_tiles[0].nv)]
@@ -146,11 +157,10 @@ def i8_product(
     depth = _depth_of(ctx, window, _signed(weights, w_zero)[1])
     tile = _i8_tile(ctx, node, window, depth)
     packed = _pack_bytes(ctx, window, weights, x, (x_zero, w_zero), tile, depth)
-    row_sums = int(packed.w_zero != 0)
     dense = isinstance(node.op, FullyConnected)
     kind = "dense" if dense else "conv"
-    name = f"{x.dtype.value}_{kind}_{tile.mr}x{tile.nv * vl}{'_rowsums' if row_sums else ''}"
-    macros = {"ROUND_ONCE": 1} if dense else {}
+    name = f"{x.dtype.value}_{kind}_{tile.mr}x{tile.nv * vl}{packed.suffix}"
+    rounding = {"ROUND_ONCE": 1} if dense else {}
     kernel = ctx.kernel(
         name,
         "conv/i8_conv.c",
@@ -160,8 +170,8 @@ def i8_product(
         NV=tile.nv,
         TX=C_TYPES[x.dtype],
         TY=C_TYPES[y.dtype],
-        ROW_SUMS=row_sums,
-        **macros,
+        **packed.macros,
+        **rounding,
     )
     factor = dense_multiplier(x, w, y) if dense else convolution_multiplier(x, w, y)
     low, high = activation_range(activation, y)
@@ -223,7 +233,7 @@ def hybrid_product(
         OP_DYNAMIC=1,
     )
     multiply = ctx.kernel(
-        f"s8_conv_f32_{tile.mr}x{tile.nv * vl}",
+        f"s8_conv_f32_{tile.mr}x{tile.nv * vl}{packed.suffix}",
         "conv/i8_conv.c",
         "conv/i8_conv.h",
         "ek_i8_conv_args",
@@ -231,8 +241,8 @@ def hybrid_product(
         NV=tile.nv,
         TX="int8_t",
         TY="float",
-        ROW_SUMS=0,
         FLOAT_OUTPUT=1,
+        **packed.macros,
     )
     one = dataclasses.replace(window, x=(1, *window.x[1:]), y=(1, *window.y[1:]))
     image = math.prod(one.x)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from edgekit.host.graph.ops import Conv2D, DepthwiseConv2D
 from edgekit.host.graph.types import DType, Padding, Tensor
 from edgekit.host.lower.context import Context
-from edgekit.host.lower.isa import Tile
 from edgekit.host.lower.plan import Field
+from edgekit.kb.tiles import Tile
 
 C_TYPES = {DType.F32: "float", DType.I8: "int8_t", DType.U8: "uint8_t"}
 

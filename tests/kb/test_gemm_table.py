@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit.kb import GemmShape, KnowledgeBase, index_of
-from edgekit.kb.board import board_names, load_board
 from edgekit.kb.features import DEFAULT_SHAPE_SEQUENCE, GemmKey, Sequences, key_of
 from edgekit.kb.gemm_table import Row
-from edgekit.kb.method import Method, analytic_method
+from edgekit.kb.method import Method
 
 _DEFAULT = Method(64, 64, 64, False, True, 8, 8)
 _SIZES = st.integers(0, 5000)
@@ -121,12 +120,3 @@ def test_the_order_of_rows_does_not_matter(m, k, n):
 def test_two_rows_of_one_key_are_refused():
     with pytest.raises(ValueError, match="one row per key"):
         table(row(GemmShape(64, 64, 64), 1), row(GemmShape(64, 64, 64), 2))
-
-
-@pytest.mark.parametrize("name", board_names())
-def test_the_analytic_default_fits_the_caches(name):
-    board = load_board(name)
-    found = analytic_method(board, 8, 8)
-    assert found.kc * 8 * 4 <= board.l1d_bytes
-    assert found.mc * found.kc * 4 <= (board.l2_bytes or 8 * board.l1d_bytes)
-    assert found.mc % 8 == found.nc % 8 == 0

@@ -1,0 +1,48 @@
+"""Register tiles of each instruction set: the one list that kernels, methods and tuner share.
+
+A tile is mr rows of C x nv vectors of its columns. The first tile of a list is the one for large
+products. Spills were looked for in the assembly of each: 14 x 2 vectors of AVX-512 do spill.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BYTES = {"f32": 4, "s8": 1, "u8": 1}  # of one element of A or B
+
+
+@dataclass(frozen=True, order=True)
+class Tile:
+    """Register tile: mr rows (pixels) x nv vectors of columns (output channels)."""
+
+    mr: int
+    nv: int
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Of one header of device/kernels/simd: vector length in 32-bit lanes, tiles that fit."""
+
+    vl: int
+    f32: tuple[Tile, ...]
+    i8: tuple[Tile, ...]
+
+    def of(self, dtype: str) -> tuple[Tile, ...]:
+        """The tiles for products of `dtype` (f32, s8 or u8)."""
+        return self.f32 if dtype == "f32" else self.i8
+
+
+TILES = {
+    "scalar": Tiles(1, (Tile(4, 4),), (Tile(4, 4),)),
+    "sse2": Tiles(4, (Tile(4, 2),), (Tile(4, 2),)),
+    "avx2": Tiles(8, (Tile(6, 2), Tile(8, 1)), (Tile(4, 2),)),
+    "avx512vnni": Tiles(
+        16,
+        (Tile(8, 3), Tile(12, 2), Tile(14, 1)),
+        (Tile(4, 4), Tile(8, 3), Tile(8, 2)),
+    ),
+    "neon": Tiles(4, (Tile(8, 2), Tile(6, 3)), (Tile(4, 1),)),
+    "neondot": Tiles(4, (Tile(8, 2), Tile(6, 3)), (Tile(8, 2),)),
+    "neon32": Tiles(4, (Tile(4, 2),), (Tile(2, 1),)),
+    "rvv128": Tiles(8, (Tile(7, 2),), (Tile(7, 2),)),
+}

@@ -1,0 +1,78 @@
+"""The analytic default: fits the caches and the product, whatever is asked."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgekit.kb.board import board_names, load_board
+from edgekit.kb.features import GemmShape
+from edgekit.kb.method import Method, analytic_method, caches_of
+from edgekit.kb.tiles import BYTES, TILES
+
+_SIZES = st.one_of(st.integers(0, 70), st.integers(0, 5000), st.just(2**62))
+_SHAPES = st.builds(GemmShape, _SIZES, _SIZES, _SIZES)
+
+
+@given(_SHAPES, st.sampled_from(board_names()), st.sampled_from([*BYTES]), st.integers(1, 8))
+def test_the_default_fits_the_caches_and_the_product(shape, name, dtype, threads):
+    board = load_board(name)
+    found = analytic_method(board, shape, dtype, threads)
+    caches, size = caches_of(board), BYTES[dtype]
+    assert found.mc <= max(shape.m, 1) + found.mr and found.kc <= max(shape.k, 1) + 15
+    if 1 in (found.mr, found.nr):
+        assert shape.m <= 1 or shape.n <= 1
+        return
+    assert found.kc * (found.mr + found.nr) * size <= caches.l1
+    assert found.mc * found.kc * size <= caches.l2
+    assert found.nc * found.kc * size <= caches.l3
+
+
+@pytest.mark.parametrize("name", board_names())
+@pytest.mark.parametrize("dtype", ["f32", "s8"])
+def test_the_default_tile_is_one_of_the_board(name, dtype):
+    board = load_board(name)
+    tiles = TILES[board.simd]
+    known = {(t.mr, t.nv * tiles.vl) for t in tiles.of(dtype)}
+    for m in (2, 7, 96, 1000):
+        for n in (2, 16, 33, 576):
+            found = analytic_method(board, GemmShape(m, 64, n), dtype)
+            assert (found.mr, found.nr) in known
+
+
+def test_vectors_have_methods_of_their_own():
+    board = load_board("a57")
+    column = analytic_method(board, GemmShape(1000, 1024, 1))
+    row = analytic_method(board, GemmShape(1, 1024, 1000), threads=4)
+    assert (column.mr, column.nr, column.split) == (8, 1, "m")
+    assert (row.mr, row.nr, row.split, row.kc) == (1, 8, "n", 1024)
+
+
+def test_the_least_waste_chooses_the_tile():
+    board = load_board("a57")
+    assert analytic_method(board, GemmShape(80, 64, 64)).mr == 8
+    assert analytic_method(board, GemmShape(6, 64, 12)).mr == 6
+
+
+def test_threads_share_the_longer_axis_in_pieces():
+    board = load_board("a57")
+    tall = analytic_method(board, GemmShape(12544, 27, 32), threads=4)
+    wide = analytic_method(board, GemmShape(32, 27, 12544), threads=4)
+    assert tall.split == "m" and -(-12544 // tall.mc) >= 16
+    assert wide.split == "n" and -(-12544 // wide.nc) >= 16
+
+
+def test_a_method_is_cut_to_a_product():
+    method = Method(512, 256, 4096, False, True, 8, 12)
+    cut = method.cut(GemmShape(20, 30, 40))
+    assert (cut.mc, cut.kc, cut.nc) == (24, 30, 48)
+    assert cut == cut.cut(GemmShape(20, 30, 40)) and cut.pack_b
+
+
+@pytest.mark.parametrize("changes", [{"mc": 0}, {"nr": -1}, {"split": "k"}])
+def test_a_method_that_cannot_be_is_refused(changes):
+    with pytest.raises(ValueError, match="expected"):
+        dataclasses.replace(Method(1, 1, 1, False, False, 1, 1), **changes)
