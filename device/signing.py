@@ -29,7 +29,7 @@ MAX_SIGNATURE_BYTES = 4096
 
 _BEGIN, _END = b"-----BEGIN SSH SIGNATURE-----\n", b"-----END SSH SIGNATURE-----\n"
 _LINE_CHARACTERS = 70
-_MAGIC = b"SSHSIG"
+_HEAD = b"SSHSIG" + struct.pack(">I", 1)  # with the version, which is not signed
 _VERIFY_SECONDS = 60.0
 _ENROLL = "enroll this host with: edgekit board add"
 
@@ -141,8 +141,8 @@ def _signer(file: Path) -> Optional[PublicKey]:
             text = reader.read(MAX_SIGNATURE_BYTES + 1)
         data = base64.b64decode(text[len(_BEGIN) : -len(_END)])
         # ssh-keygen is lenient about white space; here each byte counts.
-        if text == _armor(data) and data.startswith(_MAGIC):
-            blob, _ = _string(data[len(_MAGIC) + 4 :])
+        if text == _armor(data) and data.startswith(_HEAD):
+            blob, _ = _string(data[len(_HEAD) :])
             return parse_key(PublicKey(blob).line)
     return None
 

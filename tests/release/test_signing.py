@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import resource
 import stat
@@ -71,6 +72,17 @@ def test_every_flipped_byte_is_refused(board_root: Path, tiny: TinyBundle) -> No
                 plan(store, bundle.manifest.id)
             assert not any(folder.iterdir())
     assert not any(store.releases.iterdir())
+
+
+def test_signature_of_another_version(board_root: Path, tiny: TinyBundle, tmp_path: Path) -> None:
+    """ssh-keygen takes version 0 for version 1, and does not sign the number."""
+    bundle, file = tiny(), tmp_path / "manifest.json.sig"
+    one, zero = (base64.b64encode(b"SSHSIG\0\0\0" + version) for version in (b"\1", b"\0"))
+    changed = bundle.signature.replace(one[:14], zero[:14])
+    assert changed != bundle.signature
+    file.write_bytes(changed)
+    with pytest.raises(DeviceTransferError, match="found a damaged one"):
+        check_signature(Store(board_root), bundle.manifest.to_json(), file)
 
 
 def test_signature_of_another_manifest(device: Device, tiny: TinyBundle) -> None:
