@@ -27,6 +27,16 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What the long suites did, whether all went well or not."""
+    reports = [r for kind in ("passed", "failed") for r in terminalreporter.getreports(kind)]
+    counts = [value for r in reports for key, value in r.user_properties if key == "count"]
+    if counts:
+        terminalreporter.section("long suites")
+        for line in counts:
+            terminalreporter.line(line)
+
+
 @pytest.fixture(scope="session")
 def tiny_artifact(tmp_path_factory: pytest.TempPathFactory) -> TinyArtifact:
     """y = 2x + 1 of tests/device/tiny_model.c, compiled with the given -D options."""

@@ -1,0 +1,51 @@
+"""The long suites beside this file, each as long as `docs/releases.md` promises.
+
+Each is a program of its own, to be run by hand with other counts and seeds; `--help` says which.
+The line that says what it did begins with a number, and is printed when all tests have ended.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from homes import home_over_the_cache
+
+pytestmark = pytest.mark.long
+
+_FOLDER = Path(__file__).parent
+_SECONDS_LIMIT = 2 * 3600
+_COUNT = re.compile(r"^\d+ .*", re.MULTILINE)
+_SUITES = [
+    pytest.param(("fuzz_importer", "--count", "10000"), id="importer"),
+    pytest.param(("fuzz_bundle", "--minutes", "10"), id="bundles"),
+    pytest.param(("flip_bytes", "--bits"), id="signatures"),
+    pytest.param(("kill_every_syscall",), id="system calls", marks=pytest.mark.sshd),
+    pytest.param(("power_cut", "--cuts", "50"), id="power cuts", marks=pytest.mark.boards),
+]
+
+
+@pytest.mark.parametrize("suite", _SUITES)
+def test_suite(
+    suite: tuple[str, ...], tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    name, *arguments = suite
+    command = [sys.executable, str(_FOLDER / f"{name}.py"), *arguments]
+    with home_over_the_cache(tmp_path):
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS_LIMIT,
+            check=False,
+        )
+    counts = _COUNT.findall(done.stdout)
+    if counts:
+        record_property("count", f"{name}: {counts[-1]}")
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+    assert counts
