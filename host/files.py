@@ -6,30 +6,44 @@ import contextlib
 import errno
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO, cast
+
+_MODE = 0o644
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Replaces `path` by `data` at once, through a temporary file beside it.
+@contextlib.contextmanager
+def writing_whole(path: Path) -> Iterator[BinaryIO]:
+    """A file to write into, which takes the place of `path` at once when all is written.
 
-    Raises OSError and leaves nothing behind where that fails, or where `path` is something other
-    than a regular file: a device must not be replaced.
+    The permissions of a file that is there are kept, and a link stays a link. Raises OSError and
+    leaves nothing behind where that fails, or where `path` is something other than a regular
+    file: a device must not be replaced.
     """
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "it is there and is not a regular file")
+    target = path.resolve()
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "it is there and is not a regular file", str(path))
+    mode = target.stat().st_mode & 0o777 if target.exists() else _MODE
     temporary: Path | None = None
     try:
         with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", delete=False
+            dir=target.parent, prefix=f".{target.name}.", delete=False
         ) as file:
             temporary = Path(file.name)
-            file.write(data)
+            yield cast(BinaryIO, file)
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
+        temporary.chmod(mode)
+        temporary.replace(target)
     except BaseException:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 temporary.unlink()
         raise
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replaces `path` by `data` at once; as `writing_whole`."""
+    with writing_whole(path) as file:
+        file.write(data)

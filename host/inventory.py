@@ -14,7 +14,6 @@ the project's table stands over the same key of the user's.
 
 from __future__ import annotations
 
-import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.host.errors import InputError
+from edgekit.host.files import write_whole
 from edgekit.host.paths import config_folder
 from edgekit.kb.board import board_names
 
@@ -261,13 +261,8 @@ def _document(file: Path) -> Any:
 
 def _write(file: Path, text: str) -> None:
     """As a whole, so that an interruption leaves the old file."""
-    file = file.resolve()  # a link to where somebody keeps such files stays a link
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = file.with_name(f".{file.name}.{os.getpid()}")
-        temporary.write_text(text, encoding="utf-8")
-        if file.exists():
-            temporary.chmod(file.stat().st_mode & 0o777)
-        temporary.replace(file)
+        file.resolve().parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, text.encode())
     except OSError as error:
         raise InputError(f"{file}: expected to write it, found: {error.strerror}") from None

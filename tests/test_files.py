@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.host.files import write_whole
+from edgekit.host.files import write_whole, writing_whole
 
 
 def test_a_file_is_replaced_at_once(tmp_path: Path):
@@ -29,3 +29,22 @@ def test_a_device_or_pipe_is_never_replaced(tmp_path: Path):
 def test_a_folder_that_is_not_there_leaves_nothing(tmp_path: Path):
     with pytest.raises(OSError, match="No such file"):
         write_whole(tmp_path / "missing" / "out", b"data")
+
+
+def test_permissions_are_kept_and_a_link_stays_a_link(tmp_path: Path):
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.write_bytes(b"old")
+    real.chmod(0o600)
+    link.symlink_to(real)
+    write_whole(link, b"new")
+    assert link.is_symlink() and real.read_bytes() == b"new"
+    assert real.stat().st_mode & 0o777 == 0o600
+
+
+def test_writing_that_fails_leaves_the_old_file(tmp_path: Path):
+    target = tmp_path / "out"
+    write_whole(target, b"old")
+    with pytest.raises(ZeroDivisionError), writing_whole(target) as file:
+        file.write(b"half")
+        raise ZeroDivisionError
+    assert target.read_bytes() == b"old" and [p.name for p in tmp_path.iterdir()] == ["out"]

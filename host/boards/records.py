@@ -11,6 +11,7 @@ from typing import Any
 
 from edgekit.host.boards import process
 from edgekit.host.boards.types import RunningBoard
+from edgekit.host.files import write_whole
 from edgekit.host.paths import data_folder
 
 _SCHEMA = "edgekit.virtual/1"
@@ -38,9 +39,7 @@ def write_record(name: str, record: Record) -> None:
 
     path = record_path(name)
     text = msgspec.json.format(msgspec.json.encode(record, enc_hook=str), indent=2)
-    fresh = path.with_suffix(".new")
-    fresh.write_bytes(text + b"\n")
-    fresh.replace(path)
+    write_whole(path, text + b"\n")
 
 
 def read_record(name: str) -> Record | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from pathlib import Path
 
 import numpy as np
 
 from edgekit.host.build.artifact import Golden
+from edgekit.host.files import writing_whole
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.ops import Conv2D
 from edgekit.host.graph.types import Array, DType, Graph, Tensor
@@ -75,6 +75,5 @@ def _load(path: Path, count: int) -> tuple[Array, ...] | None:
 
 def _save(path: Path, outputs: tuple[Array, ...]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
+    with writing_whole(path) as file:
         np.savez(file, allow_pickle=False, **{f"out{i}": y for i, y in enumerate(outputs)})
-    Path(file.name).replace(path)

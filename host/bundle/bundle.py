@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import struct
-import tempfile
 import threading
 import weakref
 import zipfile
@@ -26,6 +24,7 @@ from edgekit.device.manifest import (
 from edgekit.device.signing import MAX_SIGNATURE_BYTES
 from edgekit.host.bundle.archive import archive_bytes, open_archive, write_archive
 from edgekit.host.errors import InputError
+from edgekit.host.files import writing_whole
 
 _CHUNK = 1 << 20
 _DAMAGED = (
@@ -57,21 +56,10 @@ class Bundle:
 
     def write(self, path: Path) -> None:
         """Writes the file as a whole or not at all; InputError if there is no room."""
-        temporary: Path | None = None
         try:
-            with tempfile.NamedTemporaryFile(
-                dir=path.parent, prefix=f".{path.name}.", delete=False
-            ) as file:
-                temporary = Path(file.name)
+            with writing_whole(path) as file:
                 write_archive(file, self._entries())
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.chmod(0o644)
-            temporary.replace(path)
         except OSError as error:
-            if temporary is not None:
-                with contextlib.suppress(OSError):
-                    temporary.unlink()
             room = sum(entry.bytes for entry in self.manifest.files)
             raise InputError(
                 f"{path}: expected room for {room} bytes, found: {error.strerror}; "

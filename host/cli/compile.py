@@ -118,9 +118,9 @@ def compile_bundle(
 ) -> Bundle:
     """Compiles `model` for `board`, saying so; writes to `explain` what was chosen and why."""
     from edgekit.host.bundle import build_bundle, sign_bundle
-    from edgekit.host.cli.output import write_whole
     from edgekit.host.cli.progress import working
     from edgekit.host.compiler import compile_artifact
+    from edgekit.host.files import write_whole
     from edgekit.host.reach import profile_of
     from edgekit.kb.board import load_board
 

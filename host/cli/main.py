@@ -30,6 +30,7 @@ _ADVICE = {
     errno.ENOENT: "check the spelling, or make the folder first",
     errno.ENOTDIR: "check the spelling: a file stands where a folder is expected",
     errno.EISDIR: "expected a file, found a folder: name a file in it",
+    errno.EINVAL: "name a regular file, or one that is not there yet",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,6 +68,8 @@ def check_writable(file: Path) -> None:
     """Finds out before minutes of work that `file` cannot be written; raises InputError."""
     if file.is_dir():
         raise InputError(f"{file}: expected a file to write, found a folder; name a file in it")
+    if file.exists() and not file.is_file():
+        raise InputError(f"{file}: expected a file to write, found a device or pipe; name a file")
     if not file.parent.is_dir():
         raise InputError(
             f"{file}: expected its folder to exist, found none; make it: mkdir -p {file.parent}"
@@ -77,18 +78,3 @@ def check_writable(file: Path) -> None:
         raise InputError(
             f"{file}: expected a folder one may write to, found none; choose another place"
         )
-
-
-def write_whole(file: Path, data: bytes) -> None:
-    """Writes `file` as a whole or not at all; raises OSError."""
-    with tempfile.NamedTemporaryFile(
-        dir=file.parent, prefix=f".{file.name}.", delete=False
-    ) as temporary:
-        try:
-            temporary.write(data)
-            temporary.flush()
-            Path(temporary.name).chmod(0o644)
-            Path(temporary.name).replace(file)
-        except BaseException:
-            Path(temporary.name).unlink(missing_ok=True)
-            raise

@@ -118,6 +118,6 @@ def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
 
 def _write_arrays(file: Path, arrays: dict[str, NDArray[Any]]) -> None:
     from edgekit.device.npz import Array, npz_bytes
-    from edgekit.host.cli.output import write_whole
+    from edgekit.host.files import write_whole
 
     write_whole(file, npz_bytes({name: Array.of(array) for name, array in arrays.items()}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 TAKE_A_MODEL = (["compile"], ["deploy"], ["run", "--input", "x.npz", "--output", "y.npz"])
@@ -79,3 +80,12 @@ def test_settings_name_model_and_board(edgekit: Any, home: Path) -> None:
     assert "mine.tflite: no such file" in edgekit("compile").complaint
     (home / "edgekit.toml").write_text('board = "nosuch"\n')
     assert "nosuch" in edgekit("status").complaint
+
+
+@pytest.mark.parametrize("command", [["compile", "-o"], ["run", "--input", "x.npz", "--output"]])
+def test_output_that_is_a_device(edgekit: Any, face_model: Path, command: list[str]) -> None:
+    np.savez("x.npz", input=np.zeros((1, 128, 128, 3), np.float32))
+    done = edgekit(*command, "/dev/null", face_model)
+    assert (done.code, done.out) == (2, "")
+    assert "/dev/null: expected a file to write" in done.complaint
+    assert Path("/dev/null").is_char_device()
