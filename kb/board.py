@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+LOCAL = "local"  # the board that is this machine
+
 _FOLDER = Path(__file__).parent / "boards"
 _X86_CLASSES = {"avx512vnni": "x86-64-v4", "avx2": "x86-64-v3", "sse2": "x86-64"}
 
@@ -52,13 +54,17 @@ class UnknownBoardError(ValueError):
 
 def board_names() -> list[str]:
     """Names of the boards a model can be compiled for, `local` first."""
-    names = [p.stem for p in sorted(_FOLDER.glob("*.toml"))]
-    return ["local", *(n for n in names if not _raw(n).get("abstract", False))]
+    return [LOCAL, *(n for n in profile_names() if not _raw(n).get("abstract", False))]
+
+
+def profile_names() -> list[str]:
+    """Names of all profiles that have a file, those that are only bases included."""
+    return [p.stem for p in sorted(_FOLDER.glob("*.toml"))]
 
 
 def load_board(name: str) -> BoardProfile:
     """The profile `name`; `local` is the best x86 or ARM profile this machine can run."""
-    profile = _local() if name == "local" else load_profile(name)
+    profile = _local() if name == LOCAL else load_profile(name)
     if profile.abstract:
         raise UnknownBoardError(f"board profile '{name}' is only a base for others")
     return profile
@@ -68,7 +74,7 @@ def load_board(name: str) -> BoardProfile:
 def _raw(name: str) -> dict[str, Any]:
     path = _FOLDER / f"{name}.toml"
     if not name.replace("-", "").isalnum() or not path.is_file():
-        known = ", ".join(["local", *sorted(p.stem for p in _FOLDER.glob("*.toml"))])
+        known = ", ".join([LOCAL, *profile_names()])
         raise UnknownBoardError(f"expected a board profile ({known}), found '{name}'")
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
@@ -107,7 +113,7 @@ def _local() -> BoardProfile:
     for name in candidates:
         found = load_profile(name)
         if set(found.features) <= flags:
-            return BoardProfile(**{**found.__dict__, "name": "local", "abstract": False})
+            return BoardProfile(**{**found.__dict__, "name": LOCAL, "abstract": False})
     raise UnknownBoardError(f"this machine's CPU has none of {', '.join(candidates)}")
 
 

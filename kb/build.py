@@ -1,12 +1,13 @@
-"""History → table: for each key the method with the best robust time."""
+"""History → table: for each key the method with the best robust cost."""
 
 from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from edgekit.kb.features import GemmKey, Sequences, key_of
+from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of
 from edgekit.kb.gemm_table import KnowledgeBase, Row
 from edgekit.kb.measurement import Measurement
 from edgekit.kb.method import Method
@@ -18,57 +19,88 @@ def build_table(
     history: Iterable[Measurement],
     platforms: Sequence[str] = (),
     sequences: Sequences | None = None,
+    base: KnowledgeBase | None = None,
 ) -> KnowledgeBase:
     """The table of a history; `platforms` are the ones known before, which keep their index.
 
-    A method's time is the median of its ratios to the default of the same run, over all products
-    of a key, each product counting once. The result depends on the set of measurements only, not
-    on their order.
+    A method's cost is the median of its ratios to the default of the same run, over all products
+    of a key, each product counting once; where there are times, counted instructions do not
+    matter. Rows of `base` stay where the history says nothing of their key. The result depends
+    on the set of measurements only, not on their order.
     """
-    used = sequences or Sequences()
+    used = sequences or (base.sequences if base else Sequences())
     rows = sorted(history, key=_order)
-    known = [*platforms]
-    for name in sorted({m.platform for m in rows}):
+    known = [*(base.platforms if base else ())]
+    for name in (*platforms, *sorted({m.platform for m in rows})):
         if name not in known:
             known.append(name)
     groups: dict[GemmKey, list[Measurement]] = defaultdict(list)
     for m in rows:
         key = key_of(m.shape, known.index(m.platform), used, m.dtype, m.threads)
         groups[key].append(m)
+    best = _kept(base, used) if base else {}
+    best |= {key: best_row(key, found) for key, found in groups.items()}
     table = KnowledgeBase(tuple(known), used)
-    return table.with_rows(_best(key, found) for key, found in groups.items())
+    return table.with_rows(best.values())
+
+
+def _kept(base: KnowledgeBase, used: Sequences) -> dict[GemmKey, Row]:
+    """The rows of a table under other sequences; of those that meet, the best ratio stays."""
+    rows: dict[GemmKey, Row] = {}
+    for row in sorted(base.rows, key=lambda r: (r.ratio is None, r.ratio or 0.0, r.key)):
+        key = key_of(row.shape, row.key.platform, used, row.key.dtype, row.key.threads)
+        rows.setdefault(key, replace(row, key=key))
+    return rows
 
 
 def _order(m: Measurement) -> tuple[object, ...]:
-    return (m.platform, m.dtype, m.threads, m.shape, m.method, m.seconds, m.when, m.source)
+    return (m.platform, m.dtype, m.threads, m.shape, m.method, m.unit, m.cost, m.when, m.source)
 
 
-def _best(key: GemmKey, found: Sequence[Measurement]) -> Row:
-    by_method: dict[Method, list[Measurement]] = defaultdict(list)
-    for m in found:
-        by_method[m.method].append(m)
-    score = {method: _robust_ratio(ms) for method, ms in by_method.items()}
-    method = min(score, key=lambda each: (score[each], each))
-    chosen = by_method[method]
-    fastest = min(chosen, key=lambda m: (m.ratio, _order(m)))
-    timed = [m for m in chosen if m.source != "instructions"]
-    rate = max((m.shape.operations / m.seconds / 1e9 for m in timed), default=None)
+@dataclass(frozen=True)
+class _Choice:
+    method: Method
+    ratio: float
+
+
+def best_row(key: GemmKey, found: Sequence[Measurement]) -> Row:
+    """The row of a key from all that was measured of it."""
+    unit = "seconds" if any(m.unit == "seconds" for m in found) else "instructions"
+    used = sorted((m for m in found if m.unit == unit), key=_order)
+    choice = _choose(used)
+    chosen = [m for m in used if m.method == choice.method]
+    best = min(chosen, key=lambda m: (m.ratio, _order(m)))
+    timed = unit == "seconds"
+    rate = max(m.shape.operations / m.cost / 1e9 for m in chosen) if timed else None
     return Row(
         key,
-        method,
-        fastest.shape,
-        fastest.source,
-        len(found),
-        _rounded(score[method]),
+        choice.method,
+        best.shape,
+        best.source if timed else unit,
+        len(used),
+        _rounded(choice.ratio),
         None if rate is None else _rounded(rate),
     )
 
 
-def _robust_ratio(measurements: Sequence[Measurement]) -> float:
-    by_shape: dict[object, list[float]] = defaultdict(list)
+def _choose(measurements: Sequence[Measurement]) -> _Choice:
+    by_method: dict[Method, list[Measurement]] = defaultdict(list)
     for m in measurements:
-        by_shape[m.shape].append(m.ratio)
-    return statistics.median(statistics.median(ratios) for ratios in by_shape.values())
+        by_method[m.method].append(m)
+    scores = [_Choice(method, _robust_ratio(ms)) for method, ms in by_method.items()]
+    return min(scores, key=lambda each: (each.ratio, each.method))
+
+
+def _robust_ratio(measurements: Sequence[Measurement]) -> float:
+    return statistics.median(ratios_by_shape(measurements).values())
+
+
+def ratios_by_shape(measurements: Iterable[Measurement]) -> Mapping[GemmShape, float]:
+    """Of one method: the median ratio on each product."""
+    found: dict[GemmShape, list[float]] = defaultdict(list)
+    for m in measurements:
+        found[m.shape].append(m.ratio)
+    return {shape: statistics.median(ratios) for shape, ratios in found.items()}
 
 
 def _rounded(value: float) -> float:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from edgekit.kb.board import LOCAL, BoardProfile, load_profile, profile_names
 from edgekit.kb.features import GemmKey, GemmShape, Sequences
 from edgekit.kb.gemm_table import Feature, KnowledgeBase, Row
 from edgekit.kb.method import Method
@@ -29,10 +30,37 @@ class _Sequences(msgspec.Struct, forbid_unknown_fields=True):
     tie: Literal["low", "high"]
 
 
+class _Key(msgspec.Struct, forbid_unknown_fields=True):
+    platform: int
+    m: int
+    k: int
+    n: int
+    scale: int
+    dtype: str
+    threads: int
+
+
+class _Method(msgspec.Struct, forbid_unknown_fields=True):
+    mc: int
+    kc: int
+    nc: int
+    pack_a: bool
+    pack_b: bool
+    mr: int
+    nr: int
+    split: Literal["m", "n"]
+
+
+class _Shape(msgspec.Struct, forbid_unknown_fields=True):
+    m: int
+    k: int
+    n: int
+
+
 class _Row(msgspec.Struct, forbid_unknown_fields=True):
-    key: dict[str, int | str]
-    method: dict[str, int | bool | str]
-    shape: dict[str, int]
+    key: _Key
+    method: _Method
+    shape: _Shape
     source: str
     history_rows: int
     ratio: float | None
@@ -44,7 +72,28 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     platforms: list[str]
     sequences: _Sequences
     priority: list[Literal["scale", "m", "n", "k"]]
-    rows: list[_Row]
+    rows: list[msgspec.Raw]
+
+
+def table_name(board: BoardProfile) -> str:
+    """The file of a board; this machine uses that of the profile that is most like it."""
+    if board.name != LOCAL:
+        return f"{board.name}.json"
+    same = (name for name in profile_names() if load_profile(name).platform == board.platform)
+    return f"{next(same, board.platform)}.json"
+
+
+def board_table(board: BoardProfile, *folders: Path) -> KnowledgeBase:
+    """The table of a board from the first folder that has one, the kit's own being the last.
+
+    Without a table, one without rows: the analytic default answers.
+    Raises KnowledgeBaseError for a file that cannot be read.
+    """
+    for folder in (*folders, FOLDER):
+        path = folder / table_name(board)
+        if path.exists():
+            return load_table(path).knowing(board.platform)
+    return KnowledgeBase((board.platform,))
 
 
 def load_table(path: Path) -> KnowledgeBase:
@@ -91,16 +140,14 @@ def _table(file: _File) -> KnowledgeBase:
     return KnowledgeBase(tuple(file.platforms), sequences, priority, tuple(rows), skipped)
 
 
-def _row(raw: _Row, platforms: int) -> Row:
-    key: dict[str, Any] = dict(raw.key)
-    method: dict[str, Any] = dict(raw.method)
-    made = GemmKey(**key)
-    if not 0 <= made.platform < platforms:
-        raise ValueError(f"unknown platform {made.platform}")
+def _row(text: msgspec.Raw, platforms: int) -> Row:
+    raw = msgspec.json.decode(text, type=_Row)
+    if not 0 <= raw.key.platform < platforms:
+        raise ValueError(f"unknown platform {raw.key.platform}")
     return Row(
-        made,
-        Method(**method),
-        GemmShape(**raw.shape),
+        GemmKey(**msgspec.structs.asdict(raw.key)),
+        Method(**msgspec.structs.asdict(raw.method)),
+        GemmShape(**msgspec.structs.asdict(raw.shape)),
         raw.source,
         raw.history_rows,
         raw.ratio,

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
+from edgekit.kb.board import BoardProfile
 from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of
-from edgekit.kb.method import Method
+from edgekit.kb.method import Method, analytic_method
 
 Feature = Literal["scale", "m", "n", "k"]
 FEATURES: tuple[Feature, ...] = ("scale", "m", "n", "k")
@@ -83,6 +85,13 @@ class KnowledgeBase:
         object.__setattr__(self, "_by_key", by_key)
         object.__setattr__(self, "_by_feature", by_feature)
 
+    @classmethod
+    def for_board(cls, board: BoardProfile, *folders: Path) -> KnowledgeBase:
+        """See `gemm_file.board_table`."""
+        from edgekit.kb.gemm_file import board_table
+
+        return board_table(board, *folders)
+
     def key(self, platform: str, shape: GemmShape, dtype: str, threads: int) -> GemmKey:
         """Index values of a product; an unknown platform has index -1, which no row has."""
         index = self.platforms.index(platform) if platform in self.platforms else -1
@@ -113,6 +122,19 @@ class KnowledgeBase:
         known = platform in self.platforms
         why = "no row shares a feature" if known else f"no rows for the platform {platform}"
         return Answer(key, default, "analytic", f"{why}; from the board's caches", 0)
+
+    def choose(
+        self, board: BoardProfile, shape: GemmShape, dtype: str = "f32", threads: int = 1
+    ) -> Answer:
+        """The method for a product on a board, from this table or from the board's caches."""
+        default = analytic_method(board, shape, dtype, threads)
+        return self.lookup(board.platform, shape, default, dtype, threads)
+
+    def knowing(self, platform: str) -> KnowledgeBase:
+        """The same table with an index for `platform`."""
+        if platform in self.platforms:
+            return self
+        return replace(self, platforms=(*self.platforms, platform))
 
     def with_rows(self, rows: Iterable[Row]) -> KnowledgeBase:
         """The same table with other rows, in the order of their keys."""

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from edgekit.kb.features import GemmShape
 from edgekit.kb.method import Method
 
-SOURCES = ("tuner", "benchmark", "profile", "import", "instructions")
+SOURCES = ("tuner", "benchmark", "profile", "import")
+UNITS = ("seconds", "instructions")
 DTYPES = ("f32", "f16", "s8", "u8")
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """`seconds` is the median time of one product with `method`; `default_seconds` that of the
-    default method in the same run, so that noise and different days cancel (for the source
-    "instructions" both count instructions instead). `spread` is (p90 − p10) / median.
+    """`cost` is the median of one product with `method`, in `unit`; `default_cost` that of the
+    default method in the same run, so that noise and different days cancel. An emulated board
+    has no times: its products are counted in instructions. `spread` is (p90 - p10) / median.
     """
 
     board: str
@@ -25,15 +26,16 @@ class Measurement:
     threads: int
     shape: GemmShape
     method: Method
-    seconds: float
-    default_seconds: float
+    cost: float
+    default_cost: float
     spread: float
     when: str
     kit_version: str
     source: str
+    unit: str = "seconds"
 
     def __post_init__(self) -> None:
-        for name in ("seconds", "default_seconds"):
+        for name in ("cost", "default_cost"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f"expected {name} above 0, found {value}")
@@ -41,6 +43,8 @@ class Measurement:
             raise ValueError(f"expected a spread of 0 or more, found {self.spread}")
         if self.source not in SOURCES:
             raise ValueError(f"expected a source of {', '.join(SOURCES)}, found '{self.source}'")
+        if self.unit not in UNITS:
+            raise ValueError(f"expected a unit of {', '.join(UNITS)}, found '{self.unit}'")
         if self.dtype not in DTYPES:
             raise ValueError(f"expected a dtype of {', '.join(DTYPES)}, found '{self.dtype}'")
         if self.threads < 1:
@@ -50,5 +54,5 @@ class Measurement:
 
     @property
     def ratio(self) -> float:
-        """Time over the default method's: below 1 is faster."""
-        return self.seconds / self.default_seconds
+        """Cost over the default method's: below 1 is better."""
+        return self.cost / self.default_cost

@@ -39,8 +39,7 @@ class Method:
         for name in ("mc", "kc", "nc", "mr", "nr"):
             if getattr(self, name) < 1:
                 raise ValueError(f"expected {name} of 1 or more, found {getattr(self, name)}")
-        if self.split not in ("m", "n"):
-            raise ValueError(f"expected a split of m or n, found '{self.split}'")
+        split_of(self.split)
 
     def cut(self, shape: GemmShape) -> Method:
         """What of the method is left on a product: blocks no larger than it, in whole tiles."""
@@ -54,6 +53,15 @@ class Method:
             self.nr,
             self.split,
         )
+
+
+def split_of(text: str) -> Split:
+    """The axis that threads share; ValueError if `text` is none."""
+    if text == "m":
+        return "m"
+    if text == "n":
+        return "n"
+    raise ValueError(f"expected a split of m or n, found '{text}'")
 
 
 @dataclass(frozen=True)

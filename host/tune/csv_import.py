@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from edgekit.host.errors import InputError
 from edgekit.kb.features import GemmShape
 from edgekit.kb.measurement import Measurement
-from edgekit.kb.method import Method
+from edgekit.kb.method import Method, split_of
 
 REQUIRED = (
     "board", "platform", "dtype", "threads", "m", "k", "n", "mc", "kc", "nc", "pack_a", "pack_b",
@@ -28,7 +29,7 @@ class Imported:
 
 
 def read_csv(path: Path, kit_version: str, when: str) -> Imported:
-    """Reads a CSV with the columns `REQUIRED` (and optionally `spread`, `when`).
+    """Reads a CSV with the columns `REQUIRED` (and optionally `split`, `spread`, `when`).
 
     Raises InputError if the file or its header cannot be used; rows that cannot are listed in
     `refused`, and it is the caller's choice to go on without them.
@@ -77,9 +78,15 @@ def _measurement(row: Mapping[str, str], kit_version: str, when: str) -> Measure
         except ValueError:
             raise ValueError(f"expected {name} to be a number, found '{row[name]}'") from None
 
+    def time(name: str) -> float:
+        value = real(name)
+        if not (math.isfinite(value) and value > 0):
+            raise ValueError(f"expected {name} above 0, found {row[name]}")
+        return value
+
     method = Method(
         whole("mc"), whole("kc"), whole("nc"), _flag(row, "pack_a"), _flag(row, "pack_b"),
-        whole("mr"), whole("nr"),
+        whole("mr"), whole("nr"), split_of(row.get("split") or "m"),
     )  # fmt: skip
     return Measurement(
         board=row["board"],
@@ -88,8 +95,8 @@ def _measurement(row: Mapping[str, str], kit_version: str, when: str) -> Measure
         threads=whole("threads"),
         shape=GemmShape(whole("m"), whole("k"), whole("n")),
         method=method,
-        seconds=real("seconds"),
-        default_seconds=real("default_seconds"),
+        cost=time("seconds"),
+        default_cost=time("default_seconds"),
         spread=real("spread") if row.get("spread") else 0.0,
         when=row.get("when") or when,
         kit_version=kit_version,

@@ -16,9 +16,8 @@ from edgekit.host.errors import InputError
 from edgekit.host.paths import data_folder
 from edgekit.kb.features import GemmShape
 from edgekit.kb.measurement import Measurement
-from edgekit.kb.method import Method
+from edgekit.kb.method import Method, split_of
 
-_VERSION = 1
 _WAIT_SECONDS = 30  # for another writer
 _MIGRATIONS: tuple[str, ...] = (
     """
@@ -35,10 +34,18 @@ _MIGRATIONS: tuple[str, ...] = (
     );
     CREATE INDEX gemm_product ON gemm (platform, dtype, threads, m, k, n);
     """,
+    """
+    ALTER TABLE gemm ADD COLUMN split TEXT NOT NULL DEFAULT 'm';
+    ALTER TABLE gemm ADD COLUMN unit TEXT NOT NULL DEFAULT 'seconds';
+    ALTER TABLE gemm RENAME COLUMN seconds TO cost;
+    ALTER TABLE gemm RENAME COLUMN default_seconds TO default_cost;
+    UPDATE gemm SET unit = 'instructions', source = 'tuner' WHERE source = 'instructions';
+    """,
 )
+_VERSION = len(_MIGRATIONS)
 _COLUMNS = (
     "board", "platform", "dtype", "threads", "m", "k", "n", "mc", "kc", "nc", "pack_a", "pack_b",
-    "mr", "nr", "seconds", "default_seconds", "spread", "when", "kit_version", "source",
+    "mr", "nr", "split", "cost", "default_cost", "spread", "when", "kit_version", "source", "unit",
 )  # fmt: skip
 
 
@@ -139,8 +146,8 @@ def _row(m: Measurement) -> tuple[object, ...]:
     s, w = m.shape, m.method
     return (
         m.board, m.platform, m.dtype, m.threads, s.m, s.k, s.n, w.mc, w.kc, w.nc,
-        int(w.pack_a), int(w.pack_b), w.mr, w.nr, m.seconds, m.default_seconds, m.spread,
-        m.when, m.kit_version, m.source,
+        int(w.pack_a), int(w.pack_b), w.mr, w.nr, w.split, m.cost, m.default_cost, m.spread,
+        m.when, m.kit_version, m.source, m.unit,
     )  # fmt: skip
 
 
@@ -161,7 +168,7 @@ def _measurement(row: tuple[object, ...]) -> Measurement:
 
     method = Method(
         whole("mc"), whole("kc"), whole("nc"), bool(whole("pack_a")), bool(whole("pack_b")),
-        whole("mr"), whole("nr"),
+        whole("mr"), whole("nr"), split_of(str(v["split"])),
     )  # fmt: skip
     return Measurement(
         board=str(v["board"]),
@@ -170,10 +177,11 @@ def _measurement(row: tuple[object, ...]) -> Measurement:
         threads=whole("threads"),
         shape=GemmShape(whole("m"), whole("k"), whole("n")),
         method=method,
-        seconds=real("seconds"),
-        default_seconds=real("default_seconds"),
+        cost=real("cost"),
+        default_cost=real("default_cost"),
         spread=real("spread"),
         when=str(v["when"]),
         kit_version=str(v["kit_version"]),
         source=str(v["source"]),
+        unit=str(v["unit"]),
     )

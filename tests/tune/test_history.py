@@ -96,7 +96,7 @@ def test_rows_that_cannot_be_are_skipped_and_counted(tmp_path: Path):
     with History(path) as history:
         history.add([measured(1), measured(2), measured(3)])
     with sqlite3.connect(path) as db:
-        db.execute("UPDATE gemm SET seconds = -1 WHERE m = 1")
+        db.execute("UPDATE gemm SET cost = -1 WHERE m = 1")
         db.execute("UPDATE gemm SET mr = 'eight' WHERE m = 2")
     with History(path) as history:
         read = history.read()
