@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from edgekit.host.cli import bench, board, boards, compile, console, deploy, doctor, release
+from edgekit.host.cli import bench, board, boards, compile, console, deploy, doctor, kb, release
 from edgekit.host.cli import run as run_command
 from edgekit.host.cli.options import examples
 from edgekit.host.errors import EdgekitError
@@ -67,7 +67,7 @@ def root(
         print(context.get_help())
 
 
-for module in (board, boards, doctor, compile, deploy, run_command, bench, release, console):
+for module in (board, boards, doctor, compile, deploy, run_command, bench, kb, release, console):
     module.register(app)
 
 

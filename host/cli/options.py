@@ -42,6 +42,10 @@ Threads = Annotated[
         help="Threads of the model. Default: what the inventory says, else 1.",
     ),
 ]
+DataType = Annotated[
+    Literal["f32", "s8", "u8"],
+    typer.Option("--dtype", help="Of A; B is f32 for f32, else s8."),
+]
 Over = Annotated[
     Literal["ssh", "serial"] | None,
     typer.Option("--via", show_default=False, help="How, if the board can be reached both ways."),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgekit.host.errors import InputError
@@ -81,11 +81,22 @@ class History:
     def add(self, measurements: Iterable[Measurement]) -> int:
         """Stores all of them or none; the number stored."""
         rows = [_row(m) for m in measurements]
+        with self._transaction():
+            self._insert(rows)
+        return len(rows)
+
+    def add_new(self, measurements: Iterable[Measurement]) -> int:
+        """As `add`, without those that are there already, whenever they were stored."""
+        with self._transaction():
+            known = {_without_time(m) for m in self.read().measurements}
+            new = {w: m for m in measurements if (w := _without_time(m)) not in known}
+            self._insert([_row(m) for m in new.values()])
+        return len(new)
+
+    def _insert(self, rows: Sequence[tuple[object, ...]]) -> None:
         names = ", ".join(f'"{c}"' for c in _COLUMNS)
         marks = ", ".join("?" * len(_COLUMNS))
-        with self._transaction():
-            self._db.executemany(f"INSERT INTO gemm ({names}) VALUES ({marks})", rows)
-        return len(rows)
+        self._db.executemany(f"INSERT INTO gemm ({names}) VALUES ({marks})", rows)
 
     def read(self, platform: str | None = None) -> Read:
         """All measurements, or those of one platform, in the order they came."""
@@ -140,6 +151,10 @@ class History:
                 f"{self.path}: expected a history that can be read and written, found: {error}; "
                 "move the file away to start a new one"
             ) from None
+
+
+def _without_time(m: Measurement) -> Measurement:
+    return replace(m, when="", kit_version="")
 
 
 def _row(m: Measurement) -> tuple[object, ...]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.host.errors import InputError
+from edgekit.host.files import write_whole
 from edgekit.host.paths import data_folder
+from edgekit.host.tune.history import History
 from edgekit.kb.board import BoardProfile
-from edgekit.kb.gemm_file import FOLDER, KnowledgeBaseError, load_table, table_name
+from edgekit.kb.build import build_table
+from edgekit.kb.gemm_file import FOLDER, KnowledgeBaseError, load_table, table_name, table_text
 from edgekit.kb.gemm_table import KnowledgeBase
+from edgekit.kb.learn import Regret, learn_sequences, regret_of
 
 
 def user_table(board: BoardProfile) -> Path:
@@ -35,3 +40,35 @@ def read_table(path: Path) -> KnowledgeBase:
         return load_table(path)
     except KnowledgeBaseError as error:
         raise InputError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class Built:
+    """A table made from the history; `skipped` measurements cannot be true."""
+
+    table: KnowledgeBase
+    measurements: int
+    skipped: int
+    regret: Regret
+
+
+def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
+    """Builds the table of a board and writes it to `path`; raises InputError, OSError.
+
+    Products that were not measured keep the rows of the kit's own table, unless `alone`.
+    """
+    with History() as history:
+        read = history.read(board.platform)
+    shipped = shipped_table(board)
+    base = read_table(shipped) if shipped.exists() and not alone else None
+    if not read.measurements:
+        raise InputError(
+            f"expected measurements of {board.platform} in the history, found none; "
+            f"make some: edgekit tune gemm --board {board.name}"
+        )
+    sequences = learn_sequences(read.measurements)
+    table = build_table(read.measurements, (board.platform,), sequences, base)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, table_text(table).encode())
+    regret = regret_of(sequences, read.measurements)
+    return Built(table, len(read.measurements), read.skipped, regret)

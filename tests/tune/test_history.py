@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -155,3 +156,40 @@ def test_a_csv_without_its_columns_is_refused(tmp_path: Path):
     path.write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="board, platform"):
         read_csv(path, "0.1.0", "now")
+
+
+_VERSION_1 = """
+CREATE TABLE gemm (
+    id INTEGER PRIMARY KEY,
+    board TEXT NOT NULL, platform TEXT NOT NULL, dtype TEXT NOT NULL, threads INTEGER NOT NULL,
+    m INTEGER NOT NULL, k INTEGER NOT NULL, n INTEGER NOT NULL,
+    mc INTEGER NOT NULL, kc INTEGER NOT NULL, nc INTEGER NOT NULL,
+    pack_a INTEGER NOT NULL, pack_b INTEGER NOT NULL, mr INTEGER NOT NULL, nr INTEGER NOT NULL,
+    seconds REAL NOT NULL, default_seconds REAL NOT NULL, spread REAL NOT NULL,
+    "when" TEXT NOT NULL, kit_version TEXT NOT NULL, source TEXT NOT NULL
+);
+CREATE INDEX gemm_product ON gemm (platform, dtype, threads, m, k, n);
+INSERT INTO gemm VALUES (1, 'a57', 'cortex-a57', 'f32', 1, 64, 32, 16, 64, 256, 512, 1, 0, 8, 8,
+    1e-3, 2e-3, 0.01, '2026-01-01T00:00:00Z', '0.1.0', 'tuner');
+INSERT INTO gemm VALUES (2, 'a57', 'cortex-a57', 'f32', 1, 64, 32, 16, 64, 256, 512, 1, 0, 8, 8,
+    1e6, 2e6, 0.01, '2026-01-01T00:00:00Z', '0.1.0', 'instructions');
+PRAGMA user_version = 1;
+"""
+
+
+def test_a_history_of_version_1_is_migrated(tmp_path: Path):
+    path = tmp_path / "old.sqlite"
+    with sqlite3.connect(path) as db:
+        db.executescript(_VERSION_1)
+    time, counted = _read(path)
+    assert time == measured()
+    assert counted == replace(measured(), cost=1e6, default_cost=2e6, unit="instructions")
+    assert _read(path) == [time, counted]
+
+
+def test_what_is_known_is_not_stored_again(tmp_path: Path):
+    path = tmp_path / "h.sqlite"
+    with History(path) as history:
+        assert history.add_new([measured(1), measured(2), measured(1)]) == 2
+        assert history.add_new([replace(measured(2), when="later"), measured(3)]) == 1
+    assert [m.shape.m for m in _read(path)] == [1, 2, 3]

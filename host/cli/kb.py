@@ -1,0 +1,246 @@
+"""`edgekit kb lookup/show/diff`: what the knowledge base says."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgekit.host.cli import kb_build
+from edgekit.host.cli.options import Board, DataType, Json, board_name, examples
+from edgekit.host.errors import InputError
+
+if TYPE_CHECKING:
+    from edgekit.kb.board import BoardProfile
+    from edgekit.kb.features import GemmShape, Sequences
+    from edgekit.kb.gemm_table import KnowledgeBase, Row
+    from edgekit.kb.method import Method
+
+_LARGEST = 2**31 - 1  # of a size: what the boards' C takes
+
+Table = Annotated[
+    Path | None,
+    typer.Option(
+        "--table", metavar="FILE", show_default=False, help="Another table than the board's own."
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command group to the application."""
+    group = typer.Typer(
+        help="The knowledge base: which method for which matrix product.",
+        epilog=examples("edgekit kb lookup --board a57 --gemm 500,1600,30"),
+        rich_markup_mode=None,
+    )
+    group.command(
+        "lookup",
+        epilog=examples(
+            "edgekit kb lookup --board a57 --gemm 500,1600,30",
+            "edgekit kb lookup --gemm 1,1024,1000 --dtype s8 --threads 2 --json",
+        ),
+    )(lookup)
+    group.command("show", epilog=examples("edgekit kb show --board a57"))(show)
+    group.command(
+        "diff",
+        epilog=examples(
+            "edgekit kb diff --board local        # the kit's table and yours",
+            "edgekit kb diff old.json new.json",
+        ),
+    )(diff)
+    kb_build.register(group)
+    app.add_typer(group, name="kb")
+
+
+def profile(board: str | None) -> BoardProfile:
+    """The profile of the board that is meant."""
+    from edgekit.host.reach import profile_of
+    from edgekit.kb.board import load_board
+
+    return load_board(profile_of(board_name(board)))
+
+
+def parse_shape(text: str, option: str) -> GemmShape:
+    """m,k,n as given on the command line or in a file; `option` says where it stands."""
+    from edgekit.kb.features import GemmShape
+
+    parts = text.split(",")
+    try:
+        m, k, n = (int(part) for part in parts)
+    except ValueError:
+        raise InputError(
+            f"{option}: expected m,k,n (three whole numbers), found '{text}'; "
+            "for example 500,1600,30"
+        ) from None
+    if not all(0 <= size <= _LARGEST for size in (m, k, n)):
+        raise InputError(
+            f"{option}: expected sizes from 0 to {_LARGEST}, found '{text}'; check m,k,n"
+        )
+    return GemmShape(m, k, n)
+
+
+def lookup(
+    gemm: Annotated[
+        str,
+        typer.Option(
+            "--gemm", metavar="M,K,N", help="C[m, n] = A[m, k] times B[k, n].", show_default=False
+        ),
+    ],
+    board: Board = None,
+    dtype: DataType = "f32",
+    threads: Annotated[int, typer.Option("--threads", metavar="N", min=1)] = 1,
+    table: Table = None,
+    as_json: Json = False,
+) -> None:
+    """Say which method a product gets, and which rule chose it."""
+    from edgekit.host.cli.output import emit
+
+    shape, wanted = parse_shape(gemm, "--gemm"), profile(board)
+    answer = _table(wanted, table).choose(wanted, shape, dtype, threads)
+    if as_json:
+        key = asdict(answer.key)
+        emit(
+            {
+                "schema": "edgekit.kb.lookup/1",
+                "board": wanted.name,
+                "shape": asdict(shape),
+                "dtype": dtype,
+                "threads": threads,
+                "key": {name: key[name] for name in ("platform", "m", "k", "n", "scale")},
+                "rule": answer.rule,
+                "why": answer.why,
+                "method": asdict(answer.method),
+                "history_rows": answer.history_rows,
+            }
+        )
+        return
+    print(f"method   {method_text(answer.method)}")
+    print(f"rule     {answer.rule}: {answer.why}")
+    print(f"history  {answer.history_rows} measurements")
+
+
+def show(board: Board = None, table: Table = None, as_json: Json = False) -> None:
+    """List the rows of a board's table."""
+    from edgekit.host.cli.output import emit
+    from edgekit.host.cli.output import table as print_table
+
+    wanted = profile(board)
+    found = _table(wanted, table)
+    if as_json:
+        emit(
+            {
+                "schema": "edgekit.kb.show/1",
+                "board": wanted.name,
+                "platforms": list(found.platforms),
+                "sequences": asdict(found.sequences),
+                "priority": list(found.priority),
+                "skipped": found.skipped,
+                "rows": [asdict(row) for row in found.rows],
+            }
+        )
+        return
+    origin = "learned from the history" if is_learned(found.sequences) else "the default ones"
+    print(f"platforms  {', '.join(found.platforms)}")
+    print(f"sequences  {origin}; priority {', '.join(found.priority)}")
+    print(f"rows       {len(found.rows)}")
+    if found.rows:
+        headers = ("m", "k", "n", "dtype", "threads", "method", "source", "ratio", "GFLOP/s")
+        print_table(headers, [_cells(row) for row in found.rows], left=0)
+
+
+def diff(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="OLD NEW", show_default=False, help="Two tables. Default: the kit's and yours."
+        ),
+    ] = None,
+    board: Board = None,
+    as_json: Json = False,
+) -> None:
+    """Compare two tables row by row."""
+    from edgekit.host.cli.output import emit
+    from edgekit.host.tune.compare import compare_tables
+
+    old, new = _pair(files or [], board)
+    found = compare_tables(old, new)
+    if as_json:
+        emit(
+            {
+                "schema": "edgekit.kb.diff/1",
+                "sequences_differ": found.sequences_differ,
+                "added": [asdict(row) for row in found.added],
+                "removed": [asdict(row) for row in found.removed],
+                "changed": [{"old": asdict(a), "new": asdict(b)} for a, b in found.changed],
+            }
+        )
+        return
+    if found.sequences_differ:
+        print("sequences differ: rows are compared by the product they were measured on")
+    for sign, rows in (("+", found.added), ("-", found.removed)):
+        for row in rows:
+            print(f"{sign} {_where(row)}  {method_text(row.method)}")
+    for before, after in found.changed:
+        print(f"~ {_where(after)}  {method_text(before.method)} -> {method_text(after.method)}")
+    counts = f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed"
+    print(f"{counts}, {found.same} the same")
+
+
+def _pair(files: list[Path], board: str | None) -> tuple[KnowledgeBase, KnowledgeBase]:
+    from edgekit.host.tune.tables import read_table, shipped_table, user_table
+    from edgekit.kb.gemm_table import KnowledgeBase
+
+    if len(files) == 2:
+        return read_table(files[0]), read_table(files[1])
+    if files:
+        raise InputError(
+            f"expected two tables or none, found {len(files)}; edgekit kb diff OLD.json NEW.json"
+        )
+    wanted = profile(board)
+    paths = (shipped_table(wanted), user_table(wanted))
+    empty = KnowledgeBase((wanted.platform,))
+    old, new = (read_table(path) if path.exists() else empty for path in paths)
+    return old, new
+
+
+def _table(board: BoardProfile, file: Path | None) -> KnowledgeBase:
+    from edgekit.host.cli.output import note
+    from edgekit.host.tune.tables import read_table, table_of
+
+    found = read_table(file).knowing(board.platform) if file else table_of(board)
+    if found.skipped:
+        note(f"{found.skipped} rows of the table mean nothing to this kit and were skipped")
+    return found
+
+
+def is_learned(sequences: Sequences) -> bool:
+    """Whether a table uses other sequences than those of the patent."""
+    from edgekit.kb.features import Sequences as Default
+
+    return sequences != Default(tie=sequences.tie)
+
+
+def method_text(method: Method) -> str:
+    """A method in one line for people."""
+    packed = "+".join(n for n in ("a", "b") if getattr(method, f"pack_{n}")) or "nothing"
+    blocks = f"blocks {method.mc} x {method.kc} x {method.nc}"
+    tile = f"tile {method.mr} x {method.nr}"
+    return f"{blocks}, {tile}, packs {packed}, threads share {method.split}"
+
+
+def _where(row: Row) -> str:
+    s = row.shape
+    return f"{s.m},{s.k},{s.n} {row.key.dtype} x{row.key.threads}"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    def number(value: Any) -> str:
+        return "-" if value is None else f"{value:.4g}"
+
+    s = row.shape
+    sizes = (str(s.m), str(s.k), str(s.n))
+    kind = (row.key.dtype, str(row.key.threads))
+    rest = (method_text(row.method), row.source, number(row.ratio), number(row.gflops))
+    return (*sizes, *kind, *rest)

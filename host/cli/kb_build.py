@@ -1,0 +1,127 @@
+"""`edgekit kb build/import`: from what was measured to a table."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgekit.host.cli.options import Board, Json, examples
+from edgekit.host.errors import InputError
+
+_NAMED = 5  # bad rows that an error names
+
+
+def register(group: typer.Typer) -> None:
+    """Adds the commands to the group `kb`."""
+    group.command(
+        "build",
+        epilog=examples(
+            "edgekit kb build --board local", "edgekit kb build --board a57 --alone -o a57.json"
+        ),
+    )(build)
+    group.command(
+        "import",
+        epilog=examples(
+            "edgekit kb import past.csv", "edgekit kb import past.csv --skip-bad --json"
+        ),
+    )(import_csv)
+
+
+def build(
+    board: Board = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            show_default=False,
+            help="Where to. Default: your own table of the board, which is used before the kit's.",
+        ),
+    ] = None,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="From the history only, without rows of the kit's own.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Build a board's table from the history; the same history gives the same bytes."""
+    from edgekit.host.cli.kb import is_learned, profile
+    from edgekit.host.cli.output import emit, note
+    from edgekit.host.tune.tables import build_for, user_table
+
+    wanted = profile(board)
+    path = output or user_table(wanted)
+    made = build_for(wanted, path, alone)
+    if made.skipped:
+        note(f"{made.skipped} measurements in the history cannot be true and were skipped")
+    learned = is_learned(made.table.sequences)
+    if as_json:
+        regret = asdict(made.regret) if made.regret.shapes else None
+        emit(
+            {
+                "schema": "edgekit.kb.build/1",
+                "board": wanted.name,
+                "file": str(path),
+                "rows": len(made.table.rows),
+                "measurements": made.measurements,
+                "skipped": made.skipped,
+                "sequences": "learned" if learned else "default",
+                "regret": regret,
+            }
+        )
+        return
+    print(f"{path}: {len(made.table.rows)} rows from {made.measurements} measurements")
+    print(
+        f"sequences  {'learned: denser ones lower the regret' if learned else 'the default ones'}"
+    )
+    if made.regret.shapes:
+        found = made.regret
+        print(
+            f"regret     mean {found.mean:.1%}, worst {found.worst:.1%} "
+            f"(each of {found.shapes} products left out in turn)"
+        )
+
+
+def import_csv(
+    file: Annotated[Path, typer.Argument(metavar="FILE.csv", show_default=False)],
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out rows that cannot be used.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Take past experience from a CSV file into the history: all of its rows, or none.
+
+    Columns: board, platform, dtype, threads, m, k, n, mc, kc, nc, pack_a, pack_b, mr, nr, seconds,
+    default_seconds; optional: split, spread, when.
+    """
+    from edgekit.device.version import VERSION
+    from edgekit.host.cli.output import emit, note
+    from edgekit.host.tune.csv_import import read_csv
+    from edgekit.host.tune.history import History
+
+    read = read_csv(file, VERSION, datetime.now(UTC).isoformat(timespec="seconds"))
+    if read.refused and not skip_bad:
+        named = "; ".join(read.refused[:_NAMED])
+        more = f" (and {len(read.refused) - _NAMED} more)" if len(read.refused) > _NAMED else ""
+        raise InputError(f"{file}: {named}{more}; mend them, or leave them out: --skip-bad")
+    with History() as history:
+        added = history.add_new(read.measurements)
+    known = len(read.measurements) - added
+    if as_json:
+        emit(
+            {
+                "schema": "edgekit.kb.import/1",
+                "file": str(file),
+                "imported": added,
+                "known": known,
+                "refused": read.refused,
+            }
+        )
+        return
+    for line in read.refused:
+        note(f"{file}: left out {line}")
+    print(f"{added} measurements imported, {known} known before, {len(read.refused)} left out")

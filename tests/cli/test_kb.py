@@ -1,0 +1,148 @@
+"""edgekit kb: look-ups, tables, differences, imports, and what is said of bad ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.host.tune.csv_import import REQUIRED
+from edgekit.host.tune.history import History
+from edgekit.kb.features import GemmShape, Sequences, key_of
+from edgekit.kb.gemm_file import table_text
+from edgekit.kb.gemm_table import KnowledgeBase, Row
+from edgekit.kb.measurement import Measurement
+from edgekit.kb.method import Method
+
+_METHOD = Method(256, 128, 128, False, False, 8, 4)
+_SHAPE = GemmShape(m=500, k=1600, n=30)
+
+
+def measured(shape: GemmShape = _SHAPE, cost: float = 1e-3, **changes: Any) -> Measurement:
+    made = Measurement(
+        "a57", "cortex-a57", "f32", 1, shape, _METHOD, cost, 2e-3, 0.0, "now", "0.1.0", "tuner"
+    )
+    return dataclasses.replace(made, **changes)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A table of a57 with one row."""
+    row = Row(key_of(_SHAPE, 0, Sequences()), _METHOD, _SHAPE, "tuner", 3, 0.5, 1.0)
+    path = tmp_path / "table.json"
+    path.write_text(table_text(KnowledgeBase(("cortex-a57",), rows=(row,))))
+    return path
+
+
+def test_lookup_gives_the_document_of_the_contract(edgekit: Any, table: Path) -> None:
+    done = edgekit(
+        "kb", "lookup", "--board", "a57", "--gemm", "500,1600,30", "--table", table, "--json"
+    )
+    assert (done.code, done.err) == (0, "")
+    found = done.document
+    assert found["schema"] == "edgekit.kb.lookup/1"
+    assert found["key"] == {"platform": 0, "m": 2, "k": 4, "n": 0, "scale": 1}
+    assert (found["rule"], found["history_rows"]) == ("exact", 3)
+    assert found["method"] == dataclasses.asdict(_METHOD)
+
+
+def test_lookup_says_the_rule(edgekit: Any, table: Path) -> None:
+    for gemm, options, rule in (
+        ("50,7,11", ("--table", table), "relaxed:"),
+        ("50,7,11", ("--table", table, "--dtype", "s8"), "analytic"),
+    ):
+        done = edgekit("kb", "lookup", "--board", "a57", "--gemm", gemm, *options)
+        assert done.code == 0 and f"rule     {rule}" in done.out
+
+
+@pytest.mark.parametrize("gemm", ["1,2", "1,2,x", "-1,2,3", "1,2,3,4", "", "1,2,99999999999"])
+def test_a_bad_shape_is_one_line(gemm: str, edgekit: Any) -> None:
+    done = edgekit("kb", "lookup", f"--gemm={gemm}")
+    assert done.code == 2 and "--gemm: expected" in done.complaint and done.out == ""
+
+
+@pytest.mark.parametrize(
+    ("damage", "word"),
+    [
+        (lambda text: text[:50], "restore it"),
+        (lambda text: text.replace("gemm/1", "gemm/2"), "update edgekit"),
+        (lambda text: "\0", "restore it"),
+    ],
+)
+def test_a_bad_table_is_one_line(damage: Any, word: str, edgekit: Any, table: Path) -> None:
+    table.write_text(damage(table.read_text()))
+    for command in (("lookup", "--gemm", "1,2,3"), ("show",)):
+        done = edgekit("kb", *command, "--table", table)
+        assert done.code == 2 and word in done.complaint and done.out == ""
+
+
+def test_an_unknown_board_is_one_line(edgekit: Any) -> None:
+    done = edgekit("kb", "lookup", "--board", "nosuch", "--gemm", "1,2,3")
+    assert done.code == 2 and "nosuch" in done.complaint and "edgekit boards" in done.complaint
+
+
+def test_show_lists_rows_and_counts_foreign_ones(edgekit: Any, table: Path) -> None:
+    content = json.loads(table.read_text())
+    content["rows"].append({**content["rows"][0], "unroll": 4})
+    table.write_text(json.dumps(content))
+    done = edgekit("kb", "show", "--board", "a57", "--table", table, "--json")
+    assert done.document["skipped"] == 1 and len(done.document["rows"]) == 1
+    assert "1 rows" in done.err
+    plain = edgekit("kb", "show", "--board", "a57", "--table", table).out
+    assert "the default ones" in plain and "256 x 128 x 128" in plain
+
+
+def test_diff_names_what_changed(edgekit: Any, table: Path, tmp_path: Path) -> None:
+    content = json.loads(table.read_text())
+    content["rows"][0]["method"]["mc"] = 512
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(content))
+    done = edgekit("kb", "diff", table, other)
+    assert done.code == 0 and done.out.startswith("~ 500,1600,30") and "512" in done.out
+    assert len(edgekit("kb", "diff", table, other, "--json").document["changed"]) == 1
+    assert "0 changed, 1 the same" in edgekit("kb", "diff", table, table).out
+    assert "expected two tables" in edgekit("kb", "diff", table).complaint
+
+
+def test_build_makes_the_same_bytes_and_is_used(edgekit: Any, tmp_path: Path) -> None:
+    with History() as history:
+        history.add([measured(), measured(cost=1.5e-3, method=dataclasses.replace(_METHOD, mc=8))])
+    first = tmp_path / "first.json"
+    done = edgekit("kb", "build", "--board", "a57", "--alone", "-o", first, "--json")
+    assert (done.document["rows"], done.document["measurements"]) == (1, 2)
+    second = tmp_path / "second.json"
+    edgekit("kb", "build", "--board", "a57", "--alone", "-o", second)
+    assert first.read_bytes() == second.read_bytes()
+    assert edgekit("kb", "build", "--board", "a57").code == 0
+    answer = edgekit("kb", "lookup", "--board", "a57", "--gemm", "500,1600,30", "--json").document
+    assert (answer["rule"], answer["method"]["mc"]) == ("exact", 256)
+
+
+def test_build_without_history_says_what_to_do(edgekit: Any) -> None:
+    done = edgekit("kb", "build", "--board", "a72", "--alone")
+    assert done.code == 2 and "edgekit tune gemm --board a72" in done.complaint
+
+
+_GOOD = "a57,cortex-a57,f32,1,64,32,16,64,256,512,1,0,8,8,0.001,0.002"
+
+
+def _csv(tmp_path: Path, *rows: str) -> Path:
+    path = tmp_path / "past.csv"
+    path.write_text("\n".join([",".join(REQUIRED), *rows]) + "\n")
+    return path
+
+
+def test_import_is_all_or_nothing(edgekit: Any, tmp_path: Path) -> None:
+    file = _csv(tmp_path, _GOOD, _GOOD.replace("0.001", "nan"))
+    done = edgekit("kb", "import", file)
+    assert done.code == 2 and "line 3: expected seconds" in done.complaint
+    with History() as history:
+        assert history.read().measurements == []
+    done = edgekit("kb", "import", file, "--skip-bad", "--json")
+    assert (done.document["imported"], len(done.document["refused"])) == (1, 1)
+    assert edgekit("kb", "import", file, "--skip-bad", "--json").document["known"] == 1
+    with History() as history:
+        assert [m.source for m in history.read().measurements] == ["import"]

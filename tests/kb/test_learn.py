@@ -1,0 +1,101 @@
+"""Sequences learned from a history, and what a board's own table is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edgekit.kb import KnowledgeBase
+from edgekit.kb.board import board_names, load_board
+from edgekit.kb.build import build_table
+from edgekit.kb.features import GemmShape, Sequences
+from edgekit.kb.gemm_file import FOLDER, board_table, load_table, table_name, table_text
+from edgekit.kb.learn import learn_sequences, regret_of
+from edgekit.kb.measurement import Measurement
+from edgekit.kb.method import Method, analytic_method
+
+_SMALL, _LARGE = Method(8, 64, 64, False, False, 4, 8), Method(96, 64, 64, False, False, 12, 8)
+
+
+def measured(m: int, method: Method, ratio: float, unit: str = "seconds") -> Measurement:
+    shape = GemmShape(m, 61, 67)
+    return Measurement(
+        "b", "core", "f32", 1, shape, method, ratio, 1.0, 0.0, "now", "0.1.0", "tuner", unit
+    )
+
+
+def two_kinds(border: int) -> list[Measurement]:
+    """Products with m below the border want one method, the others the other one."""
+    rows = range(1, 30)
+    good = [measured(m, _SMALL if m < border else _LARGE, 0.5) for m in rows]
+    return good + [measured(m, _LARGE if m < border else _SMALL, 1.0) for m in rows]
+
+
+def test_denser_sequences_are_taken_where_they_help():
+    history = two_kinds(border=4)
+    learned = learn_sequences(history)
+    assert learned != Sequences()
+    assert regret_of(learned, history).mean < regret_of(Sequences(), history).mean
+
+
+def test_the_default_sequences_stay_without_a_gain():
+    assert learn_sequences(two_kinds(border=0)) == Sequences()
+    assert learn_sequences(two_kinds(border=4)[:3]) == Sequences()
+
+
+def test_the_order_of_the_history_does_not_matter():
+    history = two_kinds(border=4)
+    assert learn_sequences(history[::-1]) == learn_sequences(history)
+
+
+def test_learned_sequences_are_in_the_file(tmp_path: Path):
+    history = two_kinds(border=4)
+    table = build_table(history, sequences=learn_sequences(history))
+    path = tmp_path / "t.json"
+    path.write_text(table_text(table))
+    assert load_table(path) == table
+    assert json.loads(path.read_text())["sequences"]["m"][:3] == list(table.sequences.m[:3])
+
+
+def test_times_decide_over_counts():
+    history = [measured(5, _SMALL, 0.9), measured(5, _LARGE, 0.5, "instructions")]
+    row = build_table(history).rows[0]
+    assert (row.method, row.source, row.history_rows) == (_SMALL, "tuner", 1)
+    counted = build_table(history[1:]).rows[0]
+    assert (counted.source, counted.gflops, counted.ratio) == ("instructions", None, 0.5)
+
+
+def test_a_table_grows_over_its_base():
+    base = build_table([measured(5, _SMALL, 0.9), measured(100, _SMALL, 0.8)])
+    grown = build_table([measured(5, _LARGE, 0.7)], base=base)
+    assert {row.shape.m: row.method for row in grown.rows} == {5: _LARGE, 100: _SMALL}
+    dense = Sequences(m=(1, 2, 4, 8, 16, 32, 64, 128))
+    again = build_table([measured(5, _LARGE, 0.7)], sequences=dense, base=base)
+    assert len(again.rows) == 2 and again.sequences == dense
+
+
+@pytest.mark.parametrize("name", board_names())
+def test_every_board_answers(name: str):
+    board = load_board(name)
+    shape = GemmShape(2, 3, 5)
+    table = KnowledgeBase.for_board(board)
+    assert board.platform in table.platforms and table.skipped == 0
+    assert table.choose(board, shape).method.mr >= 1
+
+
+def test_shipped_tables_are_as_they_would_be_written():
+    for path in FOLDER.glob("*.json"):
+        table = load_table(path)
+        assert table_text(table) == path.read_text() and table.skipped == 0
+
+
+def test_the_first_folder_with_a_table_is_used(tmp_path: Path):
+    board = load_board("a57")
+    row = build_table([measured(5, _SMALL, 0.9)])
+    (tmp_path / table_name(board)).write_text(table_text(row))
+    found = board_table(board, tmp_path / "nothing", tmp_path)
+    assert found.platforms == ("core", "cortex-a57") and len(found.rows) == 1
+    shape = GemmShape(5, 61, 67)
+    assert found.choose(board, shape).method == analytic_method(board, shape)
