@@ -32,7 +32,7 @@ class ByteProduct(enum.Enum):
 
     @property
     def flips_unsigned(self) -> bool:
-        """Both factors are signed: values of u8 are seen as x - 128; else those of s8 as x + 128."""
+        """Both factors are signed: u8 is seen as x - 128; otherwise s8 as x + 128."""
         return self in (ByteProduct.DOT4_SS, ByteProduct.MULL16)
 
 

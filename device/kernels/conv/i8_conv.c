@@ -1,110 +1,28 @@
 /* 8-bit convolution, NHWC: an MR x (NV * EK_VL) tile of exact 32-bit sums.
  *
  * Compile-time parameters: NAME, MR, NV, EK_SIMD, TX (type of x), TY (type of y), ROW_SUMS, and
- * optionally ROUND_ONCE (fully connected layers) or FLOAT_OUTPUT.
- * How products are made depends on the ISA (EK_I8):
- *   DOT4_US / DOT4_SS  bytes in groups of four; x is flipped (xor 0x80) to the signedness the
- *                      instruction wants, zero points are folded into the bias by the host, and
- *                      with ROW_SUMS the weights' zero point times the sum of the row is taken off
- *   PAIR16 / WIDE16    16-bit values with both zero points already subtracted
+ * optionally NARROW, ROUND_ONCE (fully connected layers) or FLOAT_OUTPUT.
+ * Products are made as gemm/i8_tile.h says. Where they take bytes (I8_BYTES), zero points are
+ * folded into the bias by the host, and with ROW_SUMS the weights' zero point times the sum of the
+ * row is taken off; where they take 16-bit values, both zero points are already subtracted.
  * Windows of bytes are read in place, row by row, except on the border; others are packed once
  * into scratch and serve all panels of output channels. */
 #include "i8_conv.h"
+#include "../gemm/i8_tile.h"
 
 #define SEGMENTS 16    /* rows of a window that may be read in place; more are packed */
 #define SCRATCH 163840 /* bytes; the host picks MR so that a tile's windows fit */
 
-#if EK_I8 == EK_I8_DOT4_US || EK_I8 == EK_I8_DOT4_SS
-#define G 4
-typedef int8_t packed;
-#define X_IS_UNSIGNED ((TX) - 1 > 0)
-#define FLIP (((EK_I8 == EK_I8_DOT4_US) != X_IS_UNSIGNED) ? (int32_t)0x80808080 : 0)
-typedef vi operand; /* one group of A, in every lane */
-EK_INLINE vi a_at(const packed *a) {
-    int32_t v;
-    memcpy(&v, a, 4);
-    return vi_splat(v);
-}
-EK_INLINE vi multiply_add(vi acc, vi a, const packed *b) {
-    vi v;
-    memcpy(&v, b, sizeof v);
-    return vi_dot4(acc, a, v);
-}
-#elif EK_I8 == EK_I8_PAIR16
-#define G 2
-#define FLIP 0
-typedef int16_t packed;
-typedef vi operand;
-EK_INLINE vi a_at(const packed *a) {
-    int32_t v;
-    memcpy(&v, a, 4);
-    return vi_splat(v);
-}
-EK_INLINE vi multiply_add(vi acc, vi a, const packed *b) {
-    vi v;
-    memcpy(&v, b, sizeof v);
-    return vi_pair16(acc, a, v);
-}
-#else
-#define G 1
-#define FLIP 0
-typedef int16_t packed;
-typedef vs operand;
-EK_INLINE vs a_at(const packed *a) {
-    return *a - (vs){0};
-}
-EK_INLINE vi multiply_add(vi acc, vs a, const packed *b) {
-    vs v;
-    memcpy(&v, b, sizeof v);
-    return acc + vcast(v, vi) * vcast(a, vi);
-}
+#ifndef NARROW
+#define NARROW 0 /* 1: no weight is -128 */
 #endif
-#define STEP (G * (EK_LANES ? EK_VL : 1)) /* k_padded is a multiple of this */
+#define X_IS_UNSIGNED ((TX) - 1 > 0)
+#define FLIP I8_FLIP(X_IS_UNSIGNED)
 
-typedef packed elem, weight;
+typedef i8_value elem, weight;
 typedef ek_i8_conv_args conv_args;
 #define DEPTH(a) ((a)->k_padded)
 #include "rows.h"
-
-/* acc[pixel][vector] += A * B; `length` is a multiple of STEP. */
-EK_INLINE void accumulate(const int mr, const int nv, vi acc[MR][NV], const rows_t *rows,
-                          const packed *w) {
-    operand flip = (operand){0} + (int16_t)0;
-#if G == 4
-    flip = vi_splat(FLIP);
-    EK_OPAQUE(flip); /* or the compiler flips in scalar registers, which costs a transfer each */
-#endif
-    for (long s = 0; s < rows->count; s++) {
-        const packed *a[MR];
-        EK_UNROLL
-        for (int i = 0; i < mr; i++)
-            a[i] = rows->ptr[s * MR + i];
-        for (long p = 0; p < rows->length; p += STEP) {
-#if EK_LANES
-            operand av[MR];
-            EK_UNROLL
-            for (int i = 0; i < mr; i++) {
-                memcpy(&av[i], a[i] + p, sizeof av[i]);
-                av[i] ^= flip;
-            }
-#endif
-            EK_UNROLL
-            for (int l = 0; l < STEP / G; l++, w += nv * EK_VL * G) {
-                EK_UNROLL
-                for (int i = 0; i < mr; i++) {
-#if EK_LANES
-                    const operand x = vlane(av[i], l) - (operand){0};
-#else
-                    const operand x = a_at(a[i] + p) ^ flip;
-#endif
-                    EK_UNROLL
-                    for (int j = 0; j < nv; j++)
-                        acc[i][j] = multiply_add(acc[i][j], x, w + j * EK_VL * G);
-                }
-            }
-        }
-    }
-}
 
 /* What turns the sums of one vector of channels into outputs. */
 #ifdef FLOAT_OUTPUT
@@ -153,34 +71,33 @@ EK_INLINE void finish(const ek_i8_conv_args *a, const output *o, vi sum, TY *y, 
 #endif
 
 EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const rows_t *rows,
-                    const packed *w, long pixel, long channel) {
-    vi acc[MR][NV];
-    EK_UNROLL
-    for (int j = 0; j < nv; j++) {
-        vi b = vi_load(a->bias + channel + j * EK_VL);
-        EK_UNROLL
-        for (int i = 0; i < mr; i++)
-            acc[i][j] = b;
+                    const i8_value *w, long pixel, long channel) {
+    i8_sums sums;
+    i8_clear(mr, nv, sums);
+    for (long s = 0; s < rows->count; s++) {
+        const i8_rows from = {rows->ptr + s * MR, I8_STEP, FLIP, NARROW};
+        w = i8_accumulate(mr, nv, sums, from, rows->length, w);
     }
-    accumulate(mr, nv, acc, rows, w);
     EK_UNROLL
     for (int j = 0; j < nv; j++) {
         long c = channel + j * EK_VL;
         const output o = output_at(a, c);
+        const vi bias = vi_load(a->bias + c);
         TY *y = (TY *)a->y + pixel * a->win.oc + c;
         EK_UNROLL
         for (int i = 0; i < mr; i++, y += a->win.oc) {
+            vi sum = i8_sum(sums, i, j) + bias;
 #if ROW_SUMS
-            acc[i][j] -= a->w_zero * rows->sum[i];
+            sum -= a->w_zero * rows->sum[i];
 #endif
-            finish(a, &o, acc[i][j], y, a->win.oc - c);
+            finish(a, &o, sum, y, a->win.oc - c);
         }
     }
 }
 
 /* Appends `count` elements of x (or padding, where x is NULL) to a packed row. */
-EK_INLINE packed *append(packed *to, const TX *x, long count, int zero) {
-#if G == 4
+EK_INLINE i8_value *append(i8_value *to, const TX *x, long count, int zero) {
+#if I8_BYTES
     if (!x) {
         memset(to, zero, count);
         return to + count;
@@ -194,13 +111,13 @@ EK_INLINE packed *append(packed *to, const TX *x, long count, int zero) {
         memset(to, 0, count * sizeof *to);
     else
         for (long i = 0; i < count; i++)
-            to[i] = (packed)(x[i] - zero);
+            to[i] = (i8_value)(x[i] - zero);
 #endif
     return to + count;
 }
 
 /* Copies (or widens) whole windows into scratch. */
-static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, packed *scratch, long pixel,
+static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, i8_value *scratch, long pixel,
                          int count) {
     const ek_window *g = &a->win;
     long k = (long)g->kh * g->kw * g->c;
@@ -208,7 +125,7 @@ static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, packed *scratch
     rows->count = 1;
     rows->length = a->k_padded;
     for (int i = 0; i < count; i++) {
-        packed *start = scratch + i * a->k_padded, *to = start;
+        i8_value *start = scratch + i * a->k_padded, *to = start;
         long ix = (long)ox * g->sw - g->left;
         int inside = g->dw == 1 && ix >= 0 && ix + g->kw <= g->w;
         for (int ky = 0; ky < g->kh; ky++) {
@@ -227,7 +144,7 @@ static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, packed *scratch
         }
         memset(to, 0, (a->k_padded - k) * sizeof *to);
         rows->ptr[i] = start;
-#if ROW_SUMS && G == 4
+#if ROW_SUMS && I8_BYTES
         int32_t sum = 0;
         for (long q = 0; q < k; q++)
             sum += (TX)start[q] + (FLIP ? (X_IS_UNSIGNED ? -128 : 128) : 0);
@@ -243,9 +160,9 @@ static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, packed *scratch
     }
 }
 
-static void find_rows(const ek_i8_conv_args *a, rows_t *rows, packed *scratch, long pixel,
+static void find_rows(const ek_i8_conv_args *a, rows_t *rows, i8_value *scratch, long pixel,
                       int count) {
-    const packed *x = (const packed *)a->x;
+    const i8_value *x = (const i8_value *)a->x;
     if (!a->segments) {
         pack_windows(a, rows, scratch, pixel, count);
     } else if (a->pointwise && a->segment_length == a->win.c) {

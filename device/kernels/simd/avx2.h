@@ -30,6 +30,12 @@ EK_INLINE vf vf_load_n(const float *p, long n) {
 EK_INLINE void vf_store_n(float *p, vf v, long n) {
     _mm256_maskstore_ps(p, ek_mask(n), v);
 }
+EK_INLINE vi vi_load_n(const int32_t *p, long n) {
+    return (vi)_mm256_maskload_epi32(p, ek_mask(n));
+}
+EK_INLINE void vi_store_n(int32_t *p, vi v, long n) {
+    _mm256_maskstore_epi32(p, ek_mask(n), (__m256i)v);
+}
 
 EK_INLINE vi vi_pair16(vi acc, vi a, vi b) {
     return acc + (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b);

@@ -29,6 +29,12 @@ EK_INLINE vf vf_load_n(const float *p, long n) {
 EK_INLINE void vf_store_n(float *p, vf v, long n) {
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v);
 }
+EK_INLINE vi vi_load_n(const int32_t *p, long n) {
+    return (vi)_mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), p);
+}
+EK_INLINE void vi_store_n(int32_t *p, vi v, long n) {
+    _mm512_mask_storeu_epi32(p, (__mmask16)((1u << n) - 1), (__m512i)v);
+}
 EK_INLINE vi vi_dot4(vi acc, vi a, vi b) {
     return (vi)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)a, (__m512i)b);
 }

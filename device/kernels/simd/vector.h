@@ -6,8 +6,8 @@
  *   EK_FMA        the core has fused multiply-add
  *   EK_LANES      multiply by a lane of a vector that was loaded along k (ARM), instead of
  *                 broadcasting one element from memory (x86, RVV)
- *   EK_I8         how 8-bit products are made: EK_I8_DOT4_US, EK_I8_DOT4_SS, EK_I8_PAIR16 or
- *                 EK_I8_WIDE16 (see conv/i8_conv.c)
+ *   EK_I8         how 8-bit products are made: EK_I8_DOT4_US, EK_I8_DOT4_SS, EK_I8_PAIR16,
+ *                 EK_I8_WIDE16 or EK_I8_MULL16 (see gemm/i8_tile.h)
  */
 #ifndef EK_SIMD_VECTOR_H
 #define EK_SIMD_VECTOR_H
@@ -18,6 +18,7 @@
 #define EK_I8_DOT4_SS 2 /* s8 x s8 dot products of 4 (ARM SDOT) */
 #define EK_I8_PAIR16 3  /* s16 x s16 dot products of 2 (pmaddwd) */
 #define EK_I8_WIDE16 4  /* s16 x s16 -> s32 multiply-add */
+#define EK_I8_MULL16 5  /* s8 x s8 -> s16 products, added in pairs to s32 (NEON) */
 
 #define EK_INLINE static inline __attribute__((always_inline, unused))
 /* Before every loop over an array that is meant to live in registers. */
@@ -26,6 +27,7 @@
 #if EK_VL > 1
 typedef float vf __attribute__((vector_size(4 * EK_VL)));
 typedef int32_t vi __attribute__((vector_size(4 * EK_VL)));
+typedef uint32_t vu __attribute__((vector_size(4 * EK_VL)));
 typedef int64_t vl __attribute__((vector_size(8 * EK_VL)));
 typedef int16_t vs __attribute__((vector_size(2 * EK_VL)));
 typedef int8_t vb __attribute__((vector_size(EK_VL)));
@@ -36,6 +38,7 @@ typedef uint8_t vub __attribute__((vector_size(EK_VL)));
 #else
 typedef float vf;
 typedef int32_t vi;
+typedef uint32_t vu;
 typedef int64_t vl;
 typedef int16_t vs;
 typedef int8_t vb;
@@ -65,8 +68,15 @@ EK_INLINE vi vi_load(const int32_t *p) {
 EK_INLINE vf vf_splat(float x) {
     return x - (vf){0};
 }
+EK_INLINE void vi_store(int32_t *p, vi v) {
+    memcpy(p, &v, sizeof v);
+}
 EK_INLINE vi vi_splat(int32_t x) {
     return x - (vi){0};
+}
+/* a + b modulo 2^32. */
+EK_INLINE vi vi_wrap_add(vi a, vi b) {
+    return (vi)((vu)a + (vu)b);
 }
 
 #ifndef EK_OWN_PARTIAL
@@ -112,6 +122,17 @@ EK_INLINE void ek_copy_short(void *to, const void *from, long n) {
     if (n & 1)
         *y = *x;
 }
+
+#ifndef EK_OWN_PARTIAL
+static __attribute__((noinline, unused)) vi vi_load_n(const int32_t *p, long n) {
+    vi v = {0};
+    ek_copy_short(&v, p, 4 * n);
+    return v;
+}
+static __attribute__((noinline, unused)) void vi_store_n(int32_t *p, vi v, long n) {
+    ek_copy_short(p, &v, 4 * n);
+}
+#endif
 
 /* 8-bit values as 32-bit lanes, and lanes that fit back into bytes. */
 EK_INLINE vi vi_from_s8(const int8_t *p) {
