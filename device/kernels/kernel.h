@@ -16,6 +16,8 @@ typedef void (*ek_task)(const void *args, long begin, long end);
 
 /* Runs task over [0, tasks) on the pool, handing out `grain` tasks at a time. */
 void ek_parallel(ek_pool *pool, ek_task task, const void *args, long tasks, long grain);
+/* Threads of a pool, the caller included; 1 if it is NULL. */
+int ek_pool_threads(const ek_pool *pool);
 
 static inline long ek_min(long a, long b) {
     return a < b ? a : b;

@@ -36,8 +36,7 @@ enum {
     EK_GEMM_FORMS = 4,
     EK_GEMM_MAX_MR = 24,
     EK_GEMM_MAX_NV = 16,
-    EK_GEMM_MAX_COLUMNS = 16,
-    EK_GEMM_MAX_VECTOR = 16, /* lanes */
+    EK_GEMM_MAX_TILE = 1024, /* elements of C: mr * nv * vl */
 };
 
 /* All codes that are nv vectors wide, by form and rows: up to mr, and none for 0. */
@@ -45,6 +44,35 @@ typedef struct {
     int mr, nv;
     ek_gemm_tile codes[EK_GEMM_FORMS][EK_GEMM_MAX_MR + 1];
 } ek_gemm_column;
+
+/* X(1) X(2) ... X(mr), for the codes of a column. */
+#define EK_GEMM_UP_TO(mr, X) EK_GEMM_JOIN(EK_GEMM_TO_, mr)(X)
+#define EK_GEMM_JOIN(a, b) EK_GEMM_JOIN_(a, b)
+#define EK_GEMM_JOIN_(a, b) a##b
+#define EK_GEMM_TO_1(X) X(1)
+#define EK_GEMM_TO_2(X) EK_GEMM_TO_1(X) X(2)
+#define EK_GEMM_TO_3(X) EK_GEMM_TO_2(X) X(3)
+#define EK_GEMM_TO_4(X) EK_GEMM_TO_3(X) X(4)
+#define EK_GEMM_TO_5(X) EK_GEMM_TO_4(X) X(5)
+#define EK_GEMM_TO_6(X) EK_GEMM_TO_5(X) X(6)
+#define EK_GEMM_TO_7(X) EK_GEMM_TO_6(X) X(7)
+#define EK_GEMM_TO_8(X) EK_GEMM_TO_7(X) X(8)
+#define EK_GEMM_TO_9(X) EK_GEMM_TO_8(X) X(9)
+#define EK_GEMM_TO_10(X) EK_GEMM_TO_9(X) X(10)
+#define EK_GEMM_TO_11(X) EK_GEMM_TO_10(X) X(11)
+#define EK_GEMM_TO_12(X) EK_GEMM_TO_11(X) X(12)
+#define EK_GEMM_TO_13(X) EK_GEMM_TO_12(X) X(13)
+#define EK_GEMM_TO_14(X) EK_GEMM_TO_13(X) X(14)
+#define EK_GEMM_TO_15(X) EK_GEMM_TO_14(X) X(15)
+#define EK_GEMM_TO_16(X) EK_GEMM_TO_15(X) X(16)
+#define EK_GEMM_TO_17(X) EK_GEMM_TO_16(X) X(17)
+#define EK_GEMM_TO_18(X) EK_GEMM_TO_17(X) X(18)
+#define EK_GEMM_TO_19(X) EK_GEMM_TO_18(X) X(19)
+#define EK_GEMM_TO_20(X) EK_GEMM_TO_19(X) X(20)
+#define EK_GEMM_TO_21(X) EK_GEMM_TO_20(X) X(21)
+#define EK_GEMM_TO_22(X) EK_GEMM_TO_21(X) X(22)
+#define EK_GEMM_TO_23(X) EK_GEMM_TO_22(X) X(23)
+#define EK_GEMM_TO_24(X) EK_GEMM_TO_23(X) X(24)
 
 /* Packs one panel: `width` rows of A or columns of B that are `step` elements apart, `k` deep with
  * k_step between. The panel of B has `vectors` whole vectors; what lies beyond width is zero. */
@@ -74,7 +102,7 @@ typedef struct {
 typedef struct {
     const ek_gemm_operands *operands;
     const char *tiles; /* the answer of ek_gemm_tiles */
-    int columns;       /* ordered by nv, which is unique */
+    int columns;       /* column[i] is i + 1 vectors wide, and has no more rows than those before */
     const ek_gemm_column *const *column;
 } ek_gemm_family;
 
@@ -90,7 +118,7 @@ extern const ek_gemm_family *const ek_gemm_families[EK_GEMM_FAMILIES];
  *   extern const ek_gemm_column ek_gemm_f32_24x1, ek_gemm_f32_14x2;   one object of f32_tiles.c
  * each extern const ek_gemm_operands ek_gemm_f32;                        f32_pack.c static const
  * ek_gemm_column *const f32[] = {&ek_gemm_f32_24x1, &ek_gemm_f32_14x2}; static const ek_gemm_family
- * f32_family = {&ek_gemm_f32, "24x16,14x32,1x128,128x1", 2, f32}; const ek_gemm_family *const
+ * f32_family = {&ek_gemm_f32, "24x16,14x32,1x32,32x1", 2, f32}; const ek_gemm_family *const
  * ek_gemm_families[EK_GEMM_FAMILIES] = {&f32_family};
  *
  * f32_tiles.c takes the macros NAME (ek_gemm_f32_24x1), MR, NV and EK_SIMD; the other f32 files

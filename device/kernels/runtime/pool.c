@@ -135,6 +135,10 @@ ek_pool *ek_pool_create(int threads) {
     return p;
 }
 
+int ek_pool_threads(const ek_pool *p) {
+    return p ? p->threads : 1;
+}
+
 void ek_pool_destroy(ek_pool *p) {
     if (!p)
         return;

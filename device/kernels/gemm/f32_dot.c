@@ -1,0 +1,76 @@
+/* A row times columns that are contiguous along k: dot products, AT columns at a time so that each
+ * load of A serves them all and their sums do not wait for each other.
+ *
+ * Compile-time parameter: EK_SIMD. */
+#include "codes.h"
+
+#define AT 8
+
+EK_INLINE float sum_lanes(vf v) {
+#if EK_VL > 1
+    _Pragma("clang fp reassociate(on)") float sum = 0;
+    EK_UNROLL
+    for (int l = 0; l < EK_VL; l++)
+        sum += v[l];
+    return sum;
+#else
+    return v;
+#endif
+}
+
+EK_INLINE void dots(const int count, const float *a, const float *b, long b_col, long k,
+                    float sums[AT]) {
+    const int sets = count == 1 ? 4 : 1;
+    vf acc[AT][4] = {0};
+    long p = 0;
+    for (; p + sets * EK_VL <= k; p += sets * EK_VL) {
+        EK_UNROLL
+        for (int s = 0; s < sets; s++) {
+            vf x = vf_load(a + p + s * EK_VL);
+            EK_UNROLL
+            for (int j = 0; j < count; j++)
+                acc[j][s] = vf_fma(x, vf_load(b + j * b_col + p + s * EK_VL), acc[j][s]);
+        }
+    }
+    for (long left; (left = ek_min(k - p, EK_VL)) > 0; p += left) {
+        vf x = left == EK_VL ? vf_load(a + p) : vf_load_n(a + p, left);
+        EK_UNROLL
+        for (int j = 0; j < count; j++) {
+            const float *at = b + j * b_col + p;
+            acc[j][0] = vf_fma(x, left == EK_VL ? vf_load(at) : vf_load_n(at, left), acc[j][0]);
+        }
+    }
+    EK_UNROLL
+    for (int j = 0; j < count; j++)
+        sums[j] = sum_lanes((acc[j][0] + acc[j][1]) + (acc[j][2] + acc[j][3]));
+}
+
+static void finish(const ek_gemm_job *job, const float *sums, float *c, long count, long column) {
+    const ek_gemm_epilogue *e = job->epilogue;
+    const float *bias = e->bias;
+    for (long j = 0; j < count; j++) {
+        float v = sums[j];
+        if (job->load)
+            v += c[j * job->c_col];
+        if (job->finish) {
+            v += bias ? bias[e->per_row ? 0 : column + j] : 0;
+            v = v > e->low_f32 ? v : e->low_f32;
+            v = v < e->high_f32 ? v : e->high_f32;
+        }
+        c[j * job->c_col] = v;
+    }
+}
+
+void ek_gemm_f32_dot(const ek_gemm_job *job, const void *a, const void *b, long b_col, void *c,
+                     long count, long column) {
+    const float *from = b;
+    float *to = c, sums[AT];
+    for (; count >= AT; count -= AT, column += AT, from += AT * b_col, to += AT * job->c_col) {
+        dots(AT, a, from, b_col, job->k, sums);
+        finish(job, sums, to, AT, column);
+    }
+    for (; count > 0; count--, column++, from += b_col, to += job->c_col) {
+        dots(1, a, from, b_col, job->k, sums);
+        finish(job, sums, to, 1, column);
+    }
+}

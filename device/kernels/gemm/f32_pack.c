@@ -1,0 +1,120 @@
+/* How f32 operands are packed and read: panels are rows of `width` floats, one row per k.
+ *
+ * Compile-time parameter: EK_SIMD. */
+#include "codes.h"
+
+typedef float four __attribute__((vector_size(16)));
+
+EK_INLINE four load4(const float *p) {
+    four v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* A 4 x 4 block whose columns are contiguous becomes one whose rows are. */
+EK_INLINE void transpose4(const float *from, long step, float *to, long width) {
+    four a = load4(from), b = load4(from + step), c = load4(from + 2 * step),
+         d = load4(from + 3 * step);
+    four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5),
+         cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    four low[2] = {__builtin_shufflevector(ab, cd, 0, 1, 4, 5),
+                   __builtin_shufflevector(ab, cd, 2, 3, 6, 7)};
+    ab = __builtin_shufflevector(a, b, 2, 6, 3, 7), cd = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    four high[2] = {__builtin_shufflevector(ab, cd, 0, 1, 4, 5),
+                    __builtin_shufflevector(ab, cd, 2, 3, 6, 7)};
+    for (int i = 0; i < 2; i++) {
+        memcpy(to + i * width, &low[i], sizeof(four));
+        memcpy(to + (i + 2) * width, &high[i], sizeof(four));
+    }
+}
+
+/* Columns [from_j, width) of a panel, rows of k that are contiguous in memory. */
+EK_INLINE void pack_contiguous(const float *from, long k_step, long width, long padded, long k,
+                               float *to) {
+    for (long p = 0; p < k; p++, from += k_step, to += padded) {
+        long j = 0;
+        for (; j + EK_VL <= width; j += EK_VL)
+            vf_store(to + j, vf_load(from + j));
+        for (; j < width; j++)
+            to[j] = from[j];
+    }
+}
+
+EK_INLINE void pack_transposed(const float *from, long step, long width, long padded, long k,
+                               float *to) {
+    long j = 0;
+    for (; j + 4 <= width; j += 4, from += 4 * step) {
+        long p = 0;
+        for (; p + 4 <= k; p += 4)
+            transpose4(from + p, step, to + p * padded + j, padded);
+        for (; p < k; p++)
+            for (int i = 0; i < 4; i++)
+                to[p * padded + j + i] = from[i * step + p];
+    }
+    for (; j < width; j++, from += step)
+        for (long p = 0; p < k; p++)
+            to[p * padded + j] = from[p];
+}
+
+static void pack(const float *from, long step, long k_step, long width, long padded, long k,
+                 float *to) {
+    if (step == 1)
+        pack_contiguous(from, k_step, width, padded, k, to);
+    else if (k_step == 1)
+        pack_transposed(from, step, width, padded, k, to);
+    else
+        for (long p = 0; p < k; p++)
+            for (long j = 0; j < width; j++)
+                to[p * padded + j] = from[j * step + p * k_step];
+    for (long p = 0; p < k; p++)
+        for (long j = width; j < padded; j++)
+            to[p * padded + j] = 0;
+}
+
+static void pack_a(const void *from, long step, long k_step, long width, long vectors, long k,
+                   void *to) {
+    (void)vectors;
+    pack(from, step, k_step, width, width, k, to);
+}
+
+static void pack_b(const void *from, long step, long k_step, long width, long vectors, long k,
+                   void *to) {
+    pack(from, step, k_step, width, vectors * EK_VL, k, to);
+}
+
+static size_t a_panel(long rows, long k) {
+    return sizeof(float) * (size_t)(rows * k);
+}
+
+static size_t b_panel(long vectors, long k) {
+    return sizeof(float) * (size_t)(vectors * EK_VL * k);
+}
+
+static int a_form(const ek_gemm_args *args) {
+    if (args->a_col == 1)
+        return EK_GEMM_ROWS;
+    return args->a_row == 1 || args->m == 1 ? EK_GEMM_PANEL : -1;
+}
+
+static int b_form(const ek_gemm_args *args) {
+    return args->b_col == 1 ? 0 : -1;
+}
+
+void ek_gemm_f32_dot(const ek_gemm_job *job, const void *a, const void *b, long b_col, void *c,
+                     long count, long column);
+
+const ek_gemm_operands ek_gemm_f32 = {
+    .a_bytes = sizeof(float),
+    .b_bytes = sizeof(float),
+    .vl = EK_VL,
+#ifdef EK_OWN_PARTIAL
+    .masked = 1,
+#endif
+    .a_panel = a_panel,
+    .b_panel = b_panel,
+    .pack_a = pack_a,
+    .pack_b = pack_b,
+    .a_form = a_form,
+    .b_form = b_form,
+    .dot = ek_gemm_f32_dot,
+};

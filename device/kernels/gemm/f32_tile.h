@@ -1,0 +1,172 @@
+/* The f32 register tile: acc[rows][vectors] += A . B over k. One code for the GEMM library and for
+ * the convolutions of compiled models.
+ *
+ * Before inclusion: MR, NV (the largest tile of this file); mr and nv are constants of each call.
+ * B is read from rows of nv vectors, b_row floats apart; `last` vectors are cut to `left` columns
+ * where `masked`. EK_IN_ORDER (cores that issue in order): operands are loaded one step ahead, so
+ * that no multiply-add waits for its load. */
+#ifndef EK_GEMM_F32_TILE_H
+#define EK_GEMM_F32_TILE_H
+#include "../kernel.h"
+
+/* Where one step of B is read. */
+typedef struct {
+    const float *at;
+    long row;
+    long left; /* columns in the last vector, if masked */
+} f32_columns;
+
+EK_INLINE void f32_load_b(const int nv, const int masked, vf b[NV], const f32_columns *from) {
+    EK_UNROLL
+    for (int j = 0; j < nv; j++)
+        b[j] = masked && j == nv - 1 ? vf_load_n(from->at + j * EK_VL, from->left)
+                                     : vf_load(from->at + j * EK_VL);
+}
+
+#if EK_LANES
+#define F32_A_VECTORS ((MR + EK_VL - 1) / EK_VL)
+
+/* mr floats side by side, without reading beyond them. */
+EK_INLINE void f32_load_a(const int mr, vf a[F32_A_VECTORS], const float *from) {
+    EK_UNROLL
+    for (int i = 0; i + EK_VL <= mr; i += EK_VL)
+        a[i / EK_VL] = vf_load(from + i);
+    if (mr % EK_VL) {
+        const int done = mr / EK_VL * EK_VL;
+        a[mr / EK_VL] = (vf){0};
+        memcpy(&a[mr / EK_VL], from + done, sizeof(float) * (mr % EK_VL));
+    }
+}
+#define F32_A_AT(a, i) vf_splat(vlane((a)[(i) / EK_VL], (i) % EK_VL))
+#else
+#define F32_A_VECTORS MR
+EK_INLINE void f32_load_a(const int mr, vf a[F32_A_VECTORS], const float *from) {
+    EK_UNROLL
+    for (int i = 0; i < mr; i++)
+        a[i] = vf_splat(from[i]);
+}
+#define F32_A_AT(a, i) (a)[i]
+#endif
+
+EK_INLINE void f32_step(const int mr, const int nv, vf acc[MR][NV], const vf a[F32_A_VECTORS],
+                        const vf b[NV]) {
+    EK_UNROLL
+    for (int i = 0; i < mr; i++) {
+        EK_UNROLL
+        for (int j = 0; j < nv; j++)
+            acc[i][j] = vf_fma(F32_A_AT(a, i), b[j], acc[i][j]);
+    }
+}
+
+/* Few sums would wait for each other: spread them over so many sets and add these at the end. */
+#define F32_SETS(mr, nv) ((mr) * (nv) >= 8 ? 1 : (mr) * (nv) >= 4 ? 2 : 4)
+
+/* A as a panel: mr floats side by side for each k, a_col apart. */
+EK_INLINE void f32_panel(const int mr, const int nv, const int masked, vf acc[MR][NV],
+                         const float *a, long a_col, f32_columns b, long k) {
+    const int sets = F32_SETS(mr, nv);
+    long p = 0;
+    if (sets > 1) {
+        vf sum[4][MR][NV] = {0};
+        for (; p + sets <= k; p += sets) {
+            EK_UNROLL
+            for (int s = 0; s < sets; s++, a += a_col, b.at += b.row) {
+                vf av[F32_A_VECTORS], bv[NV];
+                f32_load_b(nv, masked, bv, &b);
+                f32_load_a(mr, av, a);
+                f32_step(mr, nv, sum[s], av, bv);
+            }
+        }
+        EK_UNROLL
+        for (int i = 0; i < mr * nv; i++) {
+            vf *to = &acc[i / nv][i % nv];
+            EK_UNROLL
+            for (int s = 0; s < sets; s++)
+                *to += sum[s][i / nv][i % nv];
+        }
+    }
+#if EK_IN_ORDER
+    if (p < k) {
+        vf av[F32_A_VECTORS], bv[NV];
+        f32_load_b(nv, masked, bv, &b);
+        f32_load_a(mr, av, a);
+        for (; p + 1 < k; p++) {
+            vf a_next[F32_A_VECTORS], b_next[NV];
+            a += a_col, b.at += b.row;
+            f32_load_b(nv, masked, b_next, &b);
+            f32_load_a(mr, a_next, a);
+            f32_step(mr, nv, acc, av, bv);
+            memcpy(av, a_next, sizeof av);
+            memcpy(bv, b_next, sizeof bv);
+        }
+        f32_step(mr, nv, acc, av, bv);
+    }
+#else
+    for (; p < k; p++, a += a_col, b.at += b.row) {
+        vf av[F32_A_VECTORS], bv[NV];
+        f32_load_b(nv, masked, bv, &b);
+        f32_load_a(mr, av, a);
+        f32_step(mr, nv, acc, av, bv);
+    }
+#endif
+}
+
+/* A as rows: a[i] points at mr runs of k floats. Returns where B goes on. */
+EK_INLINE const float *f32_rows(const int mr, const int nv, const int masked, vf acc[MR][NV],
+                                const float *const a[MR], f32_columns b, long k) {
+    long p = 0;
+#if EK_LANES
+    for (; p + EK_VL <= k; p += EK_VL) {
+        vf av[MR];
+        EK_UNROLL
+        for (int i = 0; i < mr; i++)
+            av[i] = vf_load(a[i] + p);
+        EK_UNROLL
+        for (int l = 0; l < EK_VL; l++, b.at += b.row) {
+            vf bv[NV];
+            f32_load_b(nv, masked, bv, &b);
+            EK_UNROLL
+            for (int j = 0; j < nv; j++) {
+                EK_UNROLL
+                for (int i = 0; i < mr; i++)
+                    acc[i][j] = vf_fma(vf_splat(vlane(av[i], l)), bv[j], acc[i][j]);
+            }
+        }
+    }
+#endif
+    const int sets = F32_SETS(mr, nv);
+    if (sets > 1 && !EK_LANES) {
+        vf sum[4][MR][NV] = {0};
+        for (; p + sets <= k; p += sets) {
+            EK_UNROLL
+            for (int s = 0; s < sets; s++, b.at += b.row) {
+                vf bv[NV];
+                f32_load_b(nv, masked, bv, &b);
+                EK_UNROLL
+                for (int i = 0; i < mr * nv; i++)
+                    sum[s][i / nv][i % nv] =
+                        vf_fma(vf_splat(a[i / nv][p + s]), bv[i % nv], sum[s][i / nv][i % nv]);
+            }
+        }
+        EK_UNROLL
+        for (int i = 0; i < mr * nv; i++) {
+            vf *to = &acc[i / nv][i % nv];
+            EK_UNROLL
+            for (int s = 0; s < sets; s++)
+                *to += sum[s][i / nv][i % nv];
+        }
+    }
+    for (; p < k; p++, b.at += b.row) {
+        vf bv[NV];
+        f32_load_b(nv, masked, bv, &b);
+        EK_UNROLL
+        for (int i = 0; i < mr; i++) {
+            vf x = vf_splat(a[i][p]);
+            EK_UNROLL
+            for (int j = 0; j < nv; j++)
+                acc[i][j] = vf_fma(x, bv[j], acc[i][j]);
+        }
+    }
+    return b.at;
+}
+#endif

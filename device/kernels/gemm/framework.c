@@ -1,0 +1,235 @@
+/* The loop nest of every product, with slots for packing codes and register tiles (codes.h):
+ *
+ *   for blocks of nc columns, for blocks of kc of k:   pack B
+ *     for blocks of mc rows:                           pack A
+ *       for panels of B, for panels of A:              register tile
+ *
+ * Threads share the panels of a block, of its rows or its columns, through ek_parallel. */
+#include "plan.h"
+
+/* One block on its way through packing and tiles; constant while threads work on it. */
+typedef struct {
+    const ek_gemm_plan *plan;
+    char *a, *b, *tail; /* packed panels from a_first, b_first on; the last panel of B */
+    long a_first, b_first;
+    ek_panel_sizes a_sizes, b_sizes;
+    long row, row_end, column, column_end; /* panels */
+    long k_from, k;
+    int load, finish;
+} block;
+
+static const char *in_place(const void *base, long row, long row_step, long column,
+                            long column_step, int bytes) {
+    return (const char *)base + (row * row_step + column * column_step) * bytes;
+}
+
+static void pack_a_panels(const void *args, long begin, long end) {
+    const block *x = args;
+    const ek_gemm_plan *p = x->plan;
+    const ek_gemm_args *g = &p->args;
+    for (long i = x->row + begin; i < x->row + end; i++) {
+        long row = ek_panel_start(&p->a.panels, i), width = ek_panel_width(&p->a.panels, i);
+        p->types->pack_a(in_place(g->a, row, g->a_row, x->k_from, g->a_col, p->types->a_bytes),
+                         g->a_row, g->a_col, width, width, x->k,
+                         x->a + ek_panels_bytes(&p->a, &x->a_sizes, x->a_first, i));
+    }
+}
+
+static void pack_b_panel(const block *x, long j, char *to) {
+    const ek_gemm_plan *p = x->plan;
+    const ek_gemm_args *g = &p->args;
+    const long vl = p->types->vl;
+    long column = ek_panel_start(&p->b.panels, j) * vl, vectors = ek_panel_width(&p->b.panels, j);
+    p->types->pack_b(in_place(g->b, x->k_from, g->b_row, column, g->b_col, p->types->b_bytes),
+                     g->b_col, g->b_row, ek_min(vectors * vl, g->n - column), vectors, x->k, to);
+}
+
+static void pack_b_panels(const void *args, long begin, long end) {
+    const block *x = args;
+    for (long j = x->column + begin; j < x->column + end; j++)
+        pack_b_panel(x, j, x->b + ek_panels_bytes(&x->plan->b, &x->b_sizes, x->b_first, j));
+}
+
+/* Where a tile stands in C, in elements; width is of whole vectors. */
+typedef struct {
+    long row, rows, column, columns, width;
+} place;
+
+/* A tile whose columns are not side by side in C: through a copy. */
+static __attribute__((noinline)) void tile_apart(const ek_gemm_job *job, ek_gemm_tile code,
+                                                 const void *a, const void *b, char *c,
+                                                 const place *at, size_t bytes) {
+    char copy[EK_GEMM_MAX_TILE * sizeof(int32_t)] __attribute__((aligned(64)));
+    ek_gemm_job apart = *job;
+    apart.c_row = at->width;
+    for (int out = 0; out < 2; out++) {
+        for (long i = 0; i < at->rows && (out || job->load); i++)
+            for (long j = 0; j < at->columns; j++) {
+                char *there = c + (i * job->c_row + j * job->c_col) * (long)bytes;
+                char *here = copy + (i * at->width + j) * (long)bytes;
+                memcpy(out ? there : here, out ? here : there, bytes);
+            }
+        if (!out)
+            code(&apart, a, b, copy, at->row, at->column);
+    }
+}
+
+/* The tiles of one panel of B: b, in the widths that `codes` are for. */
+static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *codes, const char *b,
+                        place at, long row, long row_end) {
+    const ek_gemm_plan *p = x->plan;
+    const ek_gemm_args *g = &p->args;
+    const ek_panels *panels = &p->a.panels;
+    const int packed = p->a_form < 0;
+    const long a_step = g->a_row * p->types->a_bytes, c_step = g->c_row * p->c_bytes;
+    at.row = ek_panel_start(panels, row);
+    const char *a = packed
+                        ? x->a + ek_panels_bytes(&p->a, &x->a_sizes, x->a_first, row)
+                        : in_place(g->a, at.row, g->a_row, x->k_from, g->a_col, p->types->a_bytes);
+    char *c = (char *)g->c + at.column * g->c_col * p->c_bytes + at.row * c_step;
+    for (; row < row_end; row++) {
+        const int wider = row < panels->wider;
+        at.rows = panels->width + wider;
+        job->a_col = packed ? at.rows : g->a_col;
+        if (g->c_col == 1)
+            codes[at.rows](job, a, b, c, at.row, at.column);
+        else
+            tile_apart(job, codes[at.rows], a, b, c, &at, (size_t)p->c_bytes);
+        a += packed ? (long)x->a_sizes.bytes[wider] : at.rows * a_step;
+        c += at.rows * c_step;
+        at.row += at.rows;
+    }
+}
+
+static void tiles(const block *x, long row, long row_end, long column, long column_end) {
+    const ek_gemm_plan *p = x->plan;
+    const ek_gemm_args *g = &p->args;
+    const long vl = p->types->vl;
+    const int b_packed = g->b_packed || p->pack_b;
+    ek_gemm_job job = {
+        .k = x->k,
+        .a_row = g->a_row,
+        .c_row = g->c_row,
+        .c_col = g->c_col,
+        .load = x->load,
+        .finish = x->finish,
+        .epilogue = &g->epilogue,
+    };
+    for (long j = column; j < column_end; j++) {
+        const long nv = ek_panel_width(&p->b.panels, j);
+        place at = {.column = ek_panel_start(&p->b.panels, j) * vl, .width = nv * vl};
+        at.columns = ek_min(at.width, g->n - at.column);
+        job.left = at.columns - at.width + vl;
+        const char *b;
+        int form = p->a_form < 0 ? EK_GEMM_PANEL : p->a_form;
+        job.b_row = at.width;
+        if (b_packed) {
+            b = x->b + ek_panels_bytes(&p->b, &x->b_sizes, x->b_first, j);
+        } else if (p->pack_tail && j == p->b.panels.panels - 1) {
+            b = x->tail;
+        } else {
+            b = in_place(g->b, x->k_from, g->b_row, at.column, g->b_col, p->types->b_bytes);
+            job.b_row = g->b_row;
+            form |= job.left < vl ? EK_GEMM_MASKED : 0;
+        }
+        tile_column(x, &job, p->family->column[nv - 1]->codes[form], b, at, row, row_end);
+    }
+}
+
+static void tiles_by_row(const void *args, long begin, long end) {
+    const block *x = args;
+    tiles(x, x->row + begin, x->row + end, x->column, x->column_end);
+}
+
+static void tiles_by_column(const void *args, long begin, long end) {
+    const block *x = args;
+    tiles(x, x->row, x->row_end, x->column + begin, x->column + end);
+}
+
+/* All rows of a block of columns and of k. */
+static void row_blocks(block *x, ek_pool *pool) {
+    const ek_gemm_plan *p = x->plan;
+    const long panels = p->a.panels.panels;
+    for (x->row = 0; x->row < panels; x->row = x->row_end) {
+        x->row_end = ek_min(x->row + p->rows_per_block, panels);
+        if (p->pack_a) {
+            x->a_first = x->row;
+            ek_parallel(pool, pack_a_panels, x, x->row_end - x->row, 1);
+        }
+        if (p->by_columns)
+            ek_parallel(pool, tiles_by_column, x, x->column_end - x->column, 1);
+        else
+            ek_parallel(pool, tiles_by_row, x, x->row_end - x->row, 1);
+    }
+}
+
+/* All blocks of k for the block of columns [x->column, x->column_end). */
+static void depth_blocks(block *x, ek_pool *pool) {
+    const ek_gemm_plan *p = x->plan;
+    const ek_gemm_args *g = &p->args;
+    size_t a_done = 0, b_done = 0;
+    for (long d = 0; d < p->depths.count; d++) {
+        x->k_from = d * p->depths.depth;
+        x->k = ek_depth_at(&p->depths, g->k, d);
+        x->load = d > 0 || g->accumulate;
+        x->finish = d == p->depths.count - 1;
+        x->a_sizes = ek_panel_sizes_of(&p->a, x->k);
+        x->b_sizes = ek_panel_sizes_of(&p->b, x->k);
+        if (g->a_packed) {
+            x->a = (char *)g->a + a_done;
+            a_done += ek_panels_bytes(&p->a, &x->a_sizes, 0, p->a.panels.panels);
+        }
+        if (g->b_packed) {
+            x->b = (char *)g->b + b_done;
+            b_done += ek_panels_bytes(&p->b, &x->b_sizes, 0, p->b.panels.panels);
+        }
+        if (p->pack_b) {
+            x->b_first = x->column;
+            ek_parallel(pool, pack_b_panels, x, x->column_end - x->column, 1);
+        } else if (p->pack_tail && x->column_end == p->b.panels.panels) {
+            pack_b_panel(x, x->column_end - 1, x->tail);
+        }
+        row_blocks(x, pool);
+    }
+}
+
+#define DOT_COLUMNS 32 /* of one piece of work */
+
+static void dots(const void *args, long begin, long end) {
+    const ek_gemm_args *g = &((const ek_gemm_plan *)args)->args;
+    const ek_gemm_plan *p = args;
+    const long column = begin * DOT_COLUMNS, until = ek_min(end * DOT_COLUMNS, g->n);
+    const ek_gemm_job job = {
+        .k = g->k,
+        .c_col = g->c_col,
+        .load = g->accumulate,
+        .finish = 1,
+        .epilogue = &g->epilogue,
+    };
+    p->types->dot(&job, g->a, in_place(g->b, 0, 0, column, g->b_col, p->types->b_bytes), g->b_col,
+                  (char *)g->c + column * g->c_col * p->c_bytes, until - column, column);
+}
+
+void ek_gemm_run(const ek_gemm_args *args, const ek_gemm_method *how, void *scratch,
+                 ek_pool *pool) {
+    if (args->m <= 0 || args->n <= 0)
+        return;
+    ek_gemm_plan plan;
+    const int threads = ek_gemm_threads(args, ek_pool_threads(pool));
+    ek_gemm_make_plan(&plan, args, how, threads);
+    if (threads < 2)
+        pool = NULL;
+    if (plan.dot) {
+        ek_parallel(pool, dots, &plan, ek_ceil(plan.args.n, DOT_COLUMNS), 1);
+        return;
+    }
+    const ek_gemm_room room = ek_gemm_room_of(&plan);
+    block x = {.plan = &plan, .b = scratch};
+    x.a = x.b + room.b;
+    x.tail = x.a + room.a;
+    const long panels = plan.b.panels.panels;
+    for (x.column = 0; x.column < panels; x.column = x.column_end) {
+        x.column_end = ek_min(x.column + plan.columns_per_block, panels);
+        depth_blocks(&x, pool);
+    }
+}

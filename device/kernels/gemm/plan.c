@@ -1,0 +1,111 @@
+/* From a product and a method to a plan: which operands are swapped, packed or read in place. */
+#include "plan.h"
+
+#define SMALL 131072 /* multiply-adds that are not worth waking a thread for */
+
+/* C' = B' . A': what is columns becomes rows. */
+static void swap(ek_gemm_args *to, const ek_gemm_args *g) {
+    *to = *g;
+    if (g->dtype == EK_GEMM_U8)
+        to->dtype = EK_GEMM_S8U8;
+    to->m = g->n, to->n = g->m;
+    to->a = g->b, to->b = g->a;
+    to->a_packed = g->b_packed, to->b_packed = g->a_packed;
+    to->a_row = g->b_col, to->a_col = g->b_row;
+    to->b_row = g->a_col, to->b_col = g->a_row;
+    to->c_row = g->c_col, to->c_col = g->c_row;
+    to->epilogue.per_row = !g->epilogue.per_row;
+}
+
+/* A stride that is never taken may as well be the best one. */
+static void tidy(ek_gemm_args *g) {
+    if (g->n == 1)
+        g->b_col = g->c_col = 1;
+    if (g->k <= 1)
+        g->a_col = 1;
+}
+
+static ek_gemm_side side_of(const ek_gemm_operands *types, int side, long extent,
+                            ek_gemm_shape shape) {
+    ek_panels panels =
+        side ? ek_panels_of(ek_ceil(extent, types->vl), shape.nv) : ek_panels_of(extent, shape.mr);
+    return (ek_gemm_side){types, side, panels};
+}
+
+/* A method of a swapped product, for the operands as they then are. */
+static ek_gemm_method turned(const ek_gemm_method *how) {
+    ek_gemm_method t = *how;
+    if (ek_gemm_is_column(how)) {
+        t.mr = 1, t.nr = how->mr;
+        t.mc = how->nc, t.nc = how->mc;
+    }
+    t.pack_a = how->pack_b, t.pack_b = how->pack_a;
+    t.split = !how->split;
+    return t;
+}
+
+void ek_gemm_make_plan(ek_gemm_plan *p, const ek_gemm_args *args, const ek_gemm_method *method,
+                       int threads) {
+    const int column_major = !args->a_packed && !args->b_packed && args->n > 1 && args->m > 1 &&
+                             args->c_row == 1 && args->c_col != 1;
+    ek_gemm_method how = *method;
+    if (column_major || ek_gemm_is_column(method)) {
+        swap(&p->args, args);
+        how = turned(method);
+    } else {
+        p->args = *args;
+    }
+    ek_gemm_args *g = &p->args;
+    tidy(g);
+    p->family = ek_gemm_families[g->dtype];
+    const ek_gemm_operands *types = p->types = p->family->operands;
+    const ek_gemm_shape shape = ek_gemm_nearest(p->family, how.mr, how.nr);
+    p->a = side_of(types, 0, g->m, shape);
+    p->b = side_of(types, 1, g->n, shape);
+    p->depths = ek_depths_of(types, g->k, how.kc);
+    p->rows_per_block = ek_max(how.mc / shape.mr, 1);
+    p->columns_per_block = ek_max(how.nc / (shape.nv * types->vl), 1);
+    p->by_columns = how.split || g->m == 1;
+    if (threads > 1) /* every thread needs all of the other operand: larger blocks, fewer waits */
+        p->rows_per_block = p->a.panels.panels;
+
+    p->a_form = g->a_packed || how.pack_a ? -1 : types->a_form(g);
+    p->pack_a = !g->a_packed && p->a_form < 0;
+    p->pack_b = !g->b_packed && (how.pack_b || types->b_form(g) < 0);
+    p->pack_tail = !g->b_packed && !p->pack_b && !types->masked && g->n % types->vl;
+    p->dot = types->dot && g->m == 1 && !g->a_packed && !g->b_packed && g->a_col == 1 &&
+             g->b_row == 1 && g->b_col != 1;
+    p->c_bytes = g->epilogue.output == EK_GEMM_QUANTIZE ? 1 : 4;
+}
+
+int ek_gemm_threads(const ek_gemm_args *g, int threads) {
+    return (double)g->m * (double)g->n * (double)g->k < SMALL ? 1 : threads;
+}
+
+static size_t at_most(const ek_gemm_side *side, long panels, long k) {
+    ek_panel_sizes sizes = ek_panel_sizes_of(side, k);
+    return (size_t)ek_min(panels, side->panels.panels) *
+           (sizes.bytes[1] > sizes.bytes[0] ? sizes.bytes[1] : sizes.bytes[0]);
+}
+
+ek_gemm_room ek_gemm_room_of(const ek_gemm_plan *p) {
+    const long k = p->depths.depth;
+    ek_gemm_room room = {0};
+    if (p->dot)
+        return room;
+    room.a = p->pack_a ? at_most(&p->a, p->rows_per_block, k) : 0;
+    room.b = p->pack_b ? at_most(&p->b, p->columns_per_block, k) : 0;
+    room.tail = p->pack_tail ? at_most(&p->b, 1, k) : 0;
+    return room;
+}
+
+size_t ek_gemm_scratch_bytes(const ek_gemm_args *args, const ek_gemm_method *how, int threads) {
+    ek_gemm_plan plan;
+    ek_gemm_make_plan(&plan, args, how, ek_gemm_threads(args, threads));
+    ek_gemm_room room = ek_gemm_room_of(&plan);
+    return room.a + room.b + room.tail;
+}
+
+const char *ek_gemm_tiles(int dtype) {
+    return ek_gemm_families[dtype] ? ek_gemm_families[dtype]->tiles : "";
+}

@@ -1,0 +1,33 @@
+/* What one call of ek_gemm_run is going to do. */
+#ifndef EK_GEMM_PLAN_H
+#define EK_GEMM_PLAN_H
+#include "blocks.h"
+
+typedef struct {
+    ek_gemm_args args; /* swapped if need be */
+    const ek_gemm_family *family;
+    const ek_gemm_operands *types;
+    ek_gemm_side a, b;
+    ek_depths depths;
+    long rows_per_block, columns_per_block; /* panels */
+    int a_form;                             /* in place; -1: panels packed here or before */
+    int pack_a, pack_b;                     /* on the way */
+    int pack_tail;                          /* only the last panel of B, which is not whole */
+    int by_columns;                         /* threads share columns */
+    int dot;                                /* one row, B contiguous along k */
+    int c_bytes;
+} ek_gemm_plan;
+
+void ek_gemm_make_plan(ek_gemm_plan *p, const ek_gemm_args *args, const ek_gemm_method *how,
+                       int threads);
+
+/* `threads`, or 1 for a product that is not worth waking them. */
+int ek_gemm_threads(const ek_gemm_args *args, int threads);
+
+/* Bytes of packed blocks: of A, of B, and of the last panel of B. */
+typedef struct {
+    size_t a, b, tail;
+} ek_gemm_room;
+
+ek_gemm_room ek_gemm_room_of(const ek_gemm_plan *p);
+#endif
