@@ -1,0 +1,376 @@
+/* From rows to strips and back: which rows share a strip, of which kind, and the copying. */
+#include <stdlib.h>
+#include "../kernel.h"
+#include "sparse.h"
+
+#define LINE 64
+#define MAX_HEIGHT 64
+/* A strip is worth another kind where it holds less than 4/5 non-zeros. */
+#define MUCH(slots, height, held) ((slots) * (height) * 4 > (held) * 5)
+
+typedef struct {
+    const ek_rows *a;
+    const ek_sparse_settings *how;
+    ek_sparse *to;
+    int64_t room; /* for strips */
+    int64_t at;   /* positions given out */
+    uint32_t *pending, *sorted;
+    int64_t *count; /* of lengths, for sorting */
+    int64_t longest;
+} builder;
+
+static int64_t length_of(const ek_rows *a, int64_t row) {
+    return a->start[row + 1] - a->start[row];
+}
+
+static int least_bytes(int64_t span, int wanted) {
+    int bytes = span < 256 ? 1 : span < 65536 ? 2 : 4;
+    return bytes < wanted ? wanted : bytes;
+}
+
+/* Appends a strip; 0 where there is no memory for it. */
+static int add_strip(builder *b, ek_strip s) {
+    ek_sparse *m = b->to;
+    if (m->strips == b->room) {
+        int64_t room = b->room ? b->room * 2 : 64;
+        ek_strip *grown = realloc(m->strip, (size_t)room * sizeof *grown);
+        if (!grown)
+            return 0;
+        m->strip = grown, b->room = room;
+    }
+    s.slot = m->slots;
+    s.index = m->index_bytes;
+    s.at = (uint32_t)b->at;
+    m->strip[m->strips++] = s;
+    m->slots += s.slots;
+    int64_t per_slot = s.kind == EK_STRIP_DIAGONAL ? 1 : m->height;
+    m->index_bytes += (s.slots * per_slot * s.index_bytes + 7) & ~7;
+    return 1;
+}
+
+static void give_positions(builder *b, const uint32_t *rows, int64_t n) {
+    for (int64_t i = 0; i < n; i++, b->at++) {
+        b->to->order[b->at] = rows[i];
+        b->to->length[b->at] = (uint32_t)length_of(b->a, rows[i]);
+    }
+}
+
+/* One strip of n rows: LANES, or WIDE for a single row that is to have all lanes. */
+static int add_rows(builder *b, const uint32_t *rows, int64_t n, int kind) {
+    const ek_rows *a = b->a;
+    int64_t low = a->cols, high = 0, longest = 0, in_order = 1;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t from = a->start[rows[i]], to = a->start[rows[i] + 1];
+        in_order &= rows[i] == rows[0] + i;
+        longest = ek_max(longest, to - from);
+        if (from < to) {
+            low = ek_min(low, a->index[from]);
+            high = ek_max(high, a->index[to - 1]);
+        }
+    }
+    int height = b->to->height;
+    ek_strip s = {
+        .slots = (uint32_t)(kind == EK_STRIP_WIDE ? (longest + height - 1) / height : longest),
+        .base = (uint32_t)(longest ? low : 0),
+        .row = rows[0],
+        .kind = (uint8_t)kind,
+        .index_bytes = (uint8_t)least_bytes(high - low, b->how->index_bytes),
+        .rows = (uint8_t)n,
+        .in_order = (uint8_t)in_order,
+    };
+    if (!add_strip(b, s))
+        return 0;
+    give_positions(b, rows, n);
+    return 1;
+}
+
+static int is_zero(const ek_rows *a, int64_t i) {
+    switch (a->dtype) {
+    case EK_SPARSE_F32:
+        return ((const float *)a->values)[i] == 0;
+    case EK_SPARSE_F64:
+        return ((const double *)a->values)[i] == 0;
+    case EK_SPARSE_F16:
+        return (((const uint16_t *)a->values)[i] & 0x7fff) == 0;
+    default:
+        return ((const int8_t *)a->values)[i] == 0;
+    }
+}
+
+/* Next diagonal, as the column of lane 0, over `height` rows from `row`: the least one that no
+ * row has passed; moves the rows that are on it on. INT64_MAX: no more. */
+static int64_t next_diagonal(const ek_rows *a, int64_t row, int height, int64_t *head) {
+    int64_t least = INT64_MAX;
+    for (int l = 0; l < height; l++)
+        if (head[l] < a->start[row + l + 1])
+            least = ek_min(least, (int64_t)a->index[head[l]] - l);
+    for (int l = 0; l < height; l++)
+        head[l] += head[l] < a->start[row + l + 1] && a->index[head[l]] - l == least;
+    return least;
+}
+
+/* How many diagonals hold the rows; 0 if they are too many, leave the matrix, or hold a stored
+ * zero, which could not be told from padding. */
+static int64_t count_diagonals(const ek_rows *a, int64_t row, int height) {
+    int64_t held = a->start[row + height] - a->start[row], count = 0, head[MAX_HEIGHT];
+    for (int64_t i = a->start[row]; i < a->start[row + height]; i++)
+        if (is_zero(a, i))
+            return 0;
+    memcpy(head, a->start + row, (size_t)height * sizeof *head);
+    for (int64_t d; (d = next_diagonal(a, row, height, head)) != INT64_MAX;)
+        if (d < 0 || d + height > a->cols || MUCH(++count, height, held))
+            return 0;
+    return count;
+}
+
+/* 1: added as DIAGONAL; 0: not worth it; -1: no memory. */
+static int add_diagonal(builder *b, int64_t row) {
+    int height = b->to->height;
+    int64_t slots = count_diagonals(b->a, row, height);
+    if (!slots)
+        return 0;
+    ek_strip s = {.slots = (uint32_t)slots,
+                  .row = (uint32_t)row,
+                  .kind = EK_STRIP_DIAGONAL,
+                  .index_bytes = 4,
+                  .rows = (uint8_t)height,
+                  .in_order = 1};
+    if (!add_strip(b, s))
+        return -1;
+    uint32_t rows[MAX_HEIGHT];
+    for (int l = 0; l < height; l++)
+        rows[l] = (uint32_t)(row + l);
+    give_positions(b, rows, height);
+    return 1;
+}
+
+/* Longest first, equals in their order; keeps the order of all where that pads little. */
+static void sort_pending(builder *b, int64_t n) {
+    const ek_rows *a = b->a;
+    int height = b->to->height;
+    int64_t held = 0, slots = 0, longest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t length = length_of(a, b->pending[i]);
+        longest = ek_max(i % height ? longest : 0, length);
+        held += length;
+        if (i % height == height - 1 || i == n - 1)
+            slots += longest;
+    }
+    if (slots * height * 20 <= held * 21)
+        return;
+    memset(b->count, 0, (size_t)(b->longest + 1) * sizeof *b->count);
+    for (int64_t i = 0; i < n; i++)
+        b->count[b->longest - length_of(a, b->pending[i])]++;
+    for (int64_t i = 0, sum = 0; i <= b->longest; i++) {
+        int64_t here = b->count[i];
+        b->count[i] = sum;
+        sum += here;
+    }
+    for (int64_t i = 0; i < n; i++)
+        b->sorted[b->count[b->longest - length_of(a, b->pending[i])]++] = b->pending[i];
+    memcpy(b->pending, b->sorted, (size_t)n * sizeof *b->pending);
+}
+
+static int is_wide(const builder *b, int64_t i, int64_t rows) {
+    int height = b->to->height;
+    int64_t length = length_of(b->a, b->pending[i]), held = 0;
+    if (b->how->wide_from && length >= b->how->wide_from)
+        return 1;
+    for (int64_t k = 0; k < rows; k++)
+        held += length_of(b->a, b->pending[i + k]);
+    return length >= 2 * height && MUCH(length, height, held);
+}
+
+static int add_window(builder *b, int64_t from, int64_t to) {
+    int height = b->to->height;
+    int64_t n = 0;
+    for (int64_t row = from; row < to; row += height) {
+        int64_t rows = ek_min(height, to - row);
+        int done = b->how->diagonal && rows == height ? add_diagonal(b, row) : 0;
+        if (done < 0)
+            return 0;
+        for (int64_t l = 0; l < rows && !done; l++)
+            b->pending[n++] = (uint32_t)(row + l);
+    }
+    if (b->how->window > 1)
+        sort_pending(b, n);
+    for (int64_t i = 0, rows; i < n; i += rows) {
+        rows = ek_min(height, n - i);
+        int wide = is_wide(b, i, rows);
+        rows = wide ? 1 : rows;
+        if (!add_rows(b, b->pending + i, rows, wide ? EK_STRIP_WIDE : EK_STRIP_LANES))
+            return 0;
+    }
+    return 1;
+}
+
+static int plan(builder *b, int64_t window) {
+    for (int64_t from = 0; from < b->a->rows; from += window)
+        if (!add_window(b, from, ek_min(from + window, b->a->rows)))
+            return 0;
+    return 1;
+}
+
+static void put_index(uint8_t *to, int64_t i, int bytes, uint32_t value) {
+    memcpy(to + i * bytes, &value, (size_t)bytes); /* the low bytes: all boards are little-endian */
+}
+
+static uint32_t get_index(const uint8_t *from, int64_t i, int bytes) {
+    uint32_t value = 0;
+    memcpy(&value, from + i * bytes, (size_t)bytes);
+    return value;
+}
+
+static void copy_value(int bytes, void *to, int64_t i, const void *from, int64_t j) {
+    memcpy((char *)to + i * bytes, (const char *)from + j * bytes, (size_t)bytes);
+}
+
+/* Values of a DIAGONAL strip stand where their diagonal and lane meet. */
+static void fill_diagonal(const ek_rows *a, ek_sparse *m, const ek_strip *s) {
+    int64_t head[MAX_HEIGHT], before[MAX_HEIGHT];
+    int bytes = ek_sparse_value_bytes(m->dtype);
+    memcpy(head, a->start + s->row, (size_t)m->height * sizeof *head);
+    for (int64_t slot = 0; slot < s->slots; slot++) {
+        memcpy(before, head, sizeof before);
+        int64_t d = next_diagonal(a, s->row, m->height, head);
+        put_index(m->index + s->index, slot, 4, (uint32_t)d);
+        for (int l = 0; l < m->height; l++)
+            if (head[l] != before[l])
+                copy_value(bytes, m->values, (s->slot + slot) * m->height + l, a->values,
+                           before[l]);
+    }
+}
+
+/* Padding repeats the last column of its row: memory that the row reads anyway. */
+static void fill_row(const ek_rows *a, ek_sparse *m, const ek_strip *s, int lane) {
+    int64_t row = m->order[s->at + (uint32_t)lane], from = a->start[row], n = length_of(a, row);
+    int64_t step = s->kind == EK_STRIP_WIDE ? 1 : m->height;
+    int64_t cells = s->kind == EK_STRIP_WIDE ? (int64_t)s->slots * m->height : s->slots;
+    int bytes = ek_sparse_value_bytes(m->dtype);
+    for (int64_t i = 0; i < cells; i++) {
+        int64_t cell = i * step + lane;
+        uint32_t col = n ? (uint32_t)a->index[from + ek_min(i, n - 1)] - s->base : 0;
+        put_index(m->index + s->index, cell, s->index_bytes, col);
+        if (i < n)
+            copy_value(bytes, m->values, s->slot * m->height + cell, a->values, from + i);
+    }
+}
+
+static void fill(const ek_rows *a, ek_sparse *m) {
+    for (int64_t i = 0; i < m->strips; i++) {
+        const ek_strip *s = m->strip + i;
+        if (s->kind == EK_STRIP_DIAGONAL)
+            fill_diagonal(a, m, s);
+        for (int l = 0; l < s->rows && s->kind != EK_STRIP_DIAGONAL; l++)
+            fill_row(a, m, s, l);
+    }
+}
+
+/* Zeroed memory on a line of the cache; never none for 0 bytes. */
+static void *aligned_zeros(int64_t bytes) {
+    void *made = NULL;
+    size_t size = ((size_t)bytes + LINE) & ~(size_t)(LINE - 1);
+    if (posix_memalign(&made, LINE, size))
+        return NULL;
+    return memset(made, 0, size);
+}
+
+static int allocate_and_fill(builder *b) {
+    ek_sparse *m = b->to;
+    m->values = aligned_zeros(m->slots * m->height * ek_sparse_value_bytes(m->dtype));
+    m->index = aligned_zeros(m->index_bytes);
+    if (!m->values || !m->index)
+        return 0;
+    fill(b->a, m);
+    return 1;
+}
+
+int ek_sparse_build(const ek_rows *a, const ek_sparse_settings *how, ek_sparse *to) {
+    int height = ek_sparse_height(a->dtype);
+    *to = (ek_sparse){.dtype = a->dtype,
+                      .height = height,
+                      .width = (int32_t)ek_max(how->width, 1),
+                      .rows = a->rows,
+                      .cols = a->cols,
+                      .nonzeros = a->rows ? a->start[a->rows] : 0};
+    int64_t window = (ek_max(how->window, height) + height - 1) / height * height;
+    window = ek_min(window, (a->rows + height - 1) / height * height + height);
+    builder b = {.a = a, .how = how, .to = to};
+    for (int64_t r = 0; r < a->rows; r++)
+        b.longest = ek_max(b.longest, length_of(a, r));
+    to->order = aligned_zeros(a->rows * 4);
+    to->length = aligned_zeros(a->rows * 4);
+    b.pending = malloc((size_t)window * sizeof *b.pending);
+    b.sorted = malloc((size_t)window * sizeof *b.sorted);
+    b.count = malloc((size_t)(b.longest + 1) * sizeof *b.count);
+    int built = to->order && to->length && b.pending && b.sorted && b.count && plan(&b, window);
+    free(b.pending);
+    free(b.sorted);
+    free(b.count);
+    if (built && allocate_and_fill(&b))
+        return 0;
+    ek_sparse_free(to);
+    return -1;
+}
+
+void ek_sparse_free(ek_sparse *a) {
+    free(a->strip);
+    free(a->values);
+    free(a->index);
+    free(a->order);
+    free(a->length);
+    *a = (ek_sparse){0};
+}
+
+/* The n-th non-zero of lane `lane` of a strip that is not DIAGONAL. */
+static int64_t cell_of(const ek_sparse *m, const ek_strip *s, int lane, int64_t n) {
+    return s->kind == EK_STRIP_WIDE ? n : n * m->height + lane;
+}
+
+static void restore_row(const ek_sparse *m, const ek_strip *s, int lane, int64_t to, int32_t *index,
+                        void *values) {
+    int bytes = ek_sparse_value_bytes(m->dtype);
+    uint32_t n = m->length[s->at + (uint32_t)lane];
+    for (int64_t i = 0; i < n; i++) {
+        int64_t cell = cell_of(m, s, lane, i);
+        uint32_t col = s->base + get_index(m->index + s->index, cell, s->index_bytes);
+        index[to + i] = (int32_t)col;
+        copy_value(bytes, values, to + i, m->values, s->slot * m->height + cell);
+    }
+}
+
+static int is_padding(const ek_sparse *m, int64_t cell) {
+    static const char zeros[8];
+    int bytes = ek_sparse_value_bytes(m->dtype);
+    return memcmp((const char *)m->values + cell * bytes, zeros, (size_t)bytes) == 0;
+}
+
+static void restore_diagonal(const ek_sparse *m, const ek_strip *s, int lane, int64_t to,
+                             int32_t *index, void *values) {
+    int bytes = ek_sparse_value_bytes(m->dtype);
+    for (int64_t slot = 0; slot < s->slots; slot++) {
+        int64_t cell = (s->slot + slot) * m->height + lane;
+        if (is_padding(m, cell))
+            continue;
+        index[to] = (int32_t)get_index(m->index + s->index, slot, 4) + lane;
+        copy_value(bytes, values, to++, m->values, cell);
+    }
+}
+
+void ek_sparse_to_rows(const ek_sparse *a, int64_t *start, int32_t *index, void *values) {
+    start[0] = 0;
+    for (int64_t i = 0; i < a->rows; i++)
+        start[a->order[i] + 1] = a->length[i];
+    for (int64_t r = 0; r < a->rows; r++)
+        start[r + 1] += start[r];
+    for (int64_t i = 0; i < a->strips; i++) {
+        const ek_strip *s = a->strip + i;
+        for (int l = 0; l < s->rows; l++) {
+            int64_t to = start[a->order[s->at + (uint32_t)l]];
+            if (s->kind == EK_STRIP_DIAGONAL)
+                restore_diagonal(a, s, l, to, index, values);
+            else
+                restore_row(a, s, l, to, index, values);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+/* What of a product does not depend on the stored type: who does what, and the choice by type. */
+#include "../kernel.h"
+#include "pieces.h"
+
+/* More pieces than threads: one that lost its core costs a piece, not a share. */
+#define PIECES_PER_THREAD 4
+
+#define KERNEL(type)                                                                               \
+    int ek_spmv_##type(const ek_spmv_call *call, ek_pool *pool);                                   \
+    size_t ek_spmv_##type##_partial(void);
+KERNEL(f32)
+KERNEL(f64)
+KERNEL(f16)
+KERNEL(s8)
+
+static const struct {
+    int (*run)(const ek_spmv_call *, ek_pool *);
+    size_t (*partial)(void);
+} kernels[] = {
+    {ek_spmv_f32, ek_spmv_f32_partial},
+    {ek_spmv_f64, ek_spmv_f64_partial},
+    {ek_spmv_f16, ek_spmv_f16_partial},
+    {ek_spmv_s8, ek_spmv_s8_partial},
+};
+
+int ek_sparse_height(int dtype) {
+    const int lanes = EK_VL > 1 ? EK_VL : 4;
+    return dtype == EK_SPARSE_F64 && EK_VL > 1 ? lanes / 2 : lanes;
+}
+
+ek_cut ek_spmv_cut(const ek_sparse *a, long piece, long pieces) {
+    if (piece == 0)
+        return (ek_cut){0, 0};
+    if (piece == pieces)
+        return (ek_cut){a->strips, 0};
+    int64_t at = a->slots / pieces * piece + a->slots % pieces * piece / pieces;
+    int64_t low = 0, high = a->strips; /* the first strip that ends behind `at` */
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (a->strip[middle].slot + a->strip[middle].slots > at)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    if (low == a->strips)
+        return (ek_cut){low, 0};
+    int64_t slot = at - a->strip[low].slot;
+    return (ek_cut){low, (long)(slot - slot % a->width)};
+}
+
+static long pieces_for(int threads) {
+    return threads > 1 ? (long)threads * PIECES_PER_THREAD : 1;
+}
+
+size_t ek_spmv_scratch_bytes(const ek_sparse *a, int threads) {
+    return (size_t)pieces_for(threads) * kernels[a->dtype].partial();
+}
+
+int ek_spmv(const ek_sparse *a, const void *x, void *y, int threads, void *scratch, ek_pool *pool) {
+    ek_spmv_call call = {a, x, y, pieces_for(threads), scratch};
+    return kernels[a->dtype].run(&call, pool);
+}

@@ -1,0 +1,125 @@
+/* Matrices by rows: checked, and made from entries in any order. */
+#include <math.h>
+#include "../kernel.h"
+#include "sparse.h"
+
+int ek_sparse_value_bytes(int dtype) {
+    static const int bytes[] = {4, 8, 2, 1};
+    return bytes[dtype];
+}
+
+/* The first entry from `from` to `to` that is not finite; `to` if all are. */
+static int64_t first_not_finite(const ek_rows *a, int64_t from, int64_t to) {
+    int64_t i = from;
+    switch (a->dtype) {
+    case EK_SPARSE_F32:
+        while (i < to && isfinite(((const float *)a->values)[i]))
+            i++;
+        return i;
+    case EK_SPARSE_F64:
+        while (i < to && isfinite(((const double *)a->values)[i]))
+            i++;
+        return i;
+    case EK_SPARSE_F16: /* all bits of the exponent set */
+        while (i < to && (((const uint16_t *)a->values)[i] & 0x7c00) != 0x7c00)
+            i++;
+        return i;
+    default:
+        return to;
+    }
+}
+
+int ek_rows_check(const ek_rows *a, int64_t *row, int64_t *at) {
+    int unsorted = 0;
+    for (int64_t r = 0; r < a->rows; r++) {
+        int64_t from = a->start[r], to = a->start[r + 1];
+        *row = r, *at = from;
+        if (from > to)
+            return EK_ROWS_START;
+        int64_t before = -1;
+        for (int64_t i = from; i < to; i++) {
+            if (a->index[i] < 0 || a->index[i] >= a->cols) {
+                *at = i;
+                return EK_ROWS_INDEX;
+            }
+            unsorted |= a->index[i] <= before;
+            before = a->index[i];
+        }
+        *at = first_not_finite(a, from, to);
+        if (*at < to)
+            return EK_ROWS_FINITE;
+    }
+    return unsorted ? EK_ROWS_UNSORTED : EK_ROWS_GOOD;
+}
+
+static void put_value(int dtype, void *to, int64_t i, const void *from, int64_t j) {
+    size_t bytes = (size_t)ek_sparse_value_bytes(dtype);
+    memcpy((char *)to + (size_t)i * bytes, (const char *)from + (size_t)j * bytes, bytes);
+}
+
+static void add_value(int dtype, void *values, int64_t i, int64_t j) {
+    if (dtype == EK_SPARSE_F32)
+        ((float *)values)[i] += ((float *)values)[j];
+    else if (dtype == EK_SPARSE_F64)
+        ((double *)values)[i] += ((double *)values)[j];
+    else if (dtype == EK_SPARSE_S8)
+        ((int8_t *)values)[i] = (int8_t)(((int8_t *)values)[i] + ((int8_t *)values)[j]);
+}
+
+/* Counts into offsets of the first of each. */
+static void accumulate(int64_t *count, int64_t n) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t here = count[i];
+        count[i] = sum;
+        sum += here;
+    }
+}
+
+/* Sums neighbors of the same row and column; returns what is left. */
+static int64_t merge_equal(const ek_rows *shape, int64_t *start, int32_t *index, void *values) {
+    int64_t kept = 0, from = 0;
+    for (int64_t r = 0; r < shape->rows; r++) {
+        int64_t first = kept, to = start[r + 1];
+        for (int64_t i = from; i < to; i++) {
+            if (kept > first && index[kept - 1] == index[i]) {
+                add_value(shape->dtype, values, kept - 1, i);
+                continue;
+            }
+            index[kept] = index[i];
+            put_value(shape->dtype, values, kept++, values, i);
+        }
+        start[r] = first;
+        from = to;
+    }
+    start[shape->rows] = kept;
+    return kept;
+}
+
+int64_t ek_coo_to_rows(const ek_rows *shape, int64_t entries, const int32_t *row,
+                       const int32_t *col, int64_t *start, int32_t *index, void *values,
+                       int64_t *scratch) {
+    int64_t *by_col = scratch, *next = scratch + entries;
+    memset(next, 0, (size_t)(shape->cols + 1) * sizeof *next);
+    memset(start, 0, (size_t)(shape->rows + 1) * sizeof *start);
+    for (int64_t i = 0; i < entries; i++) {
+        if (row[i] < 0 || row[i] >= shape->rows || col[i] < 0 || col[i] >= shape->cols)
+            return -1 - i;
+        next[col[i]]++;
+        start[row[i]]++;
+    }
+    accumulate(next, shape->cols);
+    accumulate(start, shape->rows);
+    /* By column, then by row: both passes keep the order of equals. */
+    for (int64_t i = 0; i < entries; i++)
+        by_col[next[col[i]]++] = i;
+    for (int64_t i = 0; i < entries; i++) {
+        int64_t from = by_col[i], to = start[row[from]]++;
+        index[to] = col[from];
+        put_value(shape->dtype, values, to, shape->values, from);
+    }
+    /* Every offset has moved to the end of its row. */
+    memmove(start + 1, start, (size_t)shape->rows * sizeof *start);
+    start[0] = 0;
+    return merge_equal(shape, start, index, values);
+}

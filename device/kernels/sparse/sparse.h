@@ -1,0 +1,106 @@
+/* Sparse matrices in the 3-D block form of the patent on SpMV for vector CPUs, and their products.
+ *
+ * Rows are cut into strips of `height` rows, a strip into blocks of `width` slots; one aligned
+ * vector load takes one slot of all rows of a strip. The last block of a strip holds only the
+ * slots its longest row needs, so padding does not depend on the width. A strip is of one kind:
+ *
+ *   LANES     a row per lane; rows may come from anywhere in a window, sorted by length
+ *   WIDE      one long row over all lanes
+ *   DIAGONAL  consecutive rows; a slot is a diagonal and stores one column, not `height`
+ *
+ * Column indices are stored per strip in the least width that holds their distance from the
+ * strip's first column. */
+#ifndef EK_SPARSE_H
+#define EK_SPARSE_H
+#include <stddef.h>
+#include <stdint.h>
+#include "../ek.h"
+
+typedef enum {
+    EK_SPARSE_F32 = 0,
+    EK_SPARSE_F64 = 1,
+    EK_SPARSE_F16 = 2, /* stored as f16, x and y are f32 */
+    EK_SPARSE_S8 = 3,  /* x is s8, y is s32, exact modulo 2^32 */
+} ek_sparse_dtype;
+
+typedef enum { EK_STRIP_LANES = 0, EK_STRIP_WIDE = 1, EK_STRIP_DIAGONAL = 2 } ek_strip_kind;
+
+typedef struct {
+    int64_t slot;   /* of all slots before: values are at slot * height */
+    int64_t index;  /* byte position of the strip's indices */
+    uint32_t slots; /* this strip's own */
+    uint32_t base;  /* its first column */
+    uint32_t at;    /* its first position in the order of rows */
+    uint32_t row;   /* its first row; read if the rows are consecutive */
+    uint8_t kind;   /* ek_strip_kind */
+    uint8_t index_bytes;
+    uint8_t rows;     /* 1 .. height */
+    uint8_t in_order; /* rows are row, row + 1, ... */
+} ek_strip;
+
+typedef struct {
+    int32_t dtype, height, width;
+    int64_t rows, cols, nonzeros, strips, slots, index_bytes;
+    ek_strip *strip;
+    void *values;
+    uint8_t *index;
+    uint32_t *order;  /* [rows] the row at each position */
+    uint32_t *length; /* [rows] non-zeros of the row at each position */
+} ek_sparse;
+
+/* Rows by offsets: row r has indices and values start[r] .. start[r + 1]. */
+typedef struct {
+    int64_t rows, cols;
+    const int64_t *start;
+    const int32_t *index;
+    const void *values;
+    int32_t dtype;
+} ek_rows;
+
+/* How a matrix is stored; the knowledge base chooses. */
+typedef struct {
+    int32_t width;       /* slots of a block: the unit in which threads share work */
+    int32_t window;      /* rows sorted together by length; 0 or 1: rows stay in order */
+    int32_t wide_from;   /* rows of this many non-zeros and more are WIDE; 0: by padding alone */
+    int32_t diagonal;    /* store strips of few diagonals as DIAGONAL */
+    int32_t index_bytes; /* 0: the least that holds; else at least 1, 2 or 4 */
+} ek_sparse_settings;
+
+/* Lanes of a strip in this library for a dtype: register bits / bits of a sum. */
+int ek_sparse_height(int dtype);
+
+/* What is wrong with a matrix and where. */
+typedef enum {
+    EK_ROWS_GOOD = 0,
+    EK_ROWS_START,    /* start[row] > start[row + 1] */
+    EK_ROWS_INDEX,    /* the index at `at` is not below cols, or negative */
+    EK_ROWS_FINITE,   /* the value at `at` is NaN or infinite */
+    EK_ROWS_UNSORTED, /* indices of `row` are not ascending: ek_coo_to_rows sorts and sums */
+} ek_rows_fault;
+
+int ek_rows_check(const ek_rows *a, int64_t *row, int64_t *at);
+
+/* Bytes of one stored value. */
+int ek_sparse_value_bytes(int dtype);
+
+/* Sorts entries into rows, sums duplicates in the order they came in. start: [rows + 1]; index
+ * and values: as large as the entries; scratch: [entries] int64 and [cols + 1] int64. Returns the
+ * entries left, or -1 - i where entry i is out of range. */
+int64_t ek_coo_to_rows(const ek_rows *shape, int64_t entries, const int32_t *row,
+                       const int32_t *col, int64_t *start, int32_t *index, void *values,
+                       int64_t *scratch);
+
+/* 0: built, free with ek_sparse_free; -1: no memory. `a` must have passed ek_rows_check. */
+int ek_sparse_build(const ek_rows *a, const ek_sparse_settings *how, ek_sparse *to);
+void ek_sparse_free(ek_sparse *a);
+
+/* Back to rows, without padding; arrays as large as the matrix says. */
+void ek_sparse_to_rows(const ek_sparse *a, int64_t *start, int32_t *index, void *values);
+
+/* Bytes of scratch that a product on `threads` needs (64-byte aligned). */
+size_t ek_spmv_scratch_bytes(const ek_sparse *a, int threads);
+
+/* y = A . x. Bit-identical from run to run for a number of threads. 0, or 1 if y holds values
+ * that are not finite. */
+int ek_spmv(const ek_sparse *a, const void *x, void *y, int threads, void *scratch, ek_pool *pool);
+#endif

@@ -1,0 +1,143 @@
+/* y = A . x over strips; compiled once per stored type (see types.h), EK_NAME is the symbol.
+ *
+ * The slots are divided into pieces at blocks; a strip that a piece begins or ends inside goes to
+ * scratch as partial sums, which are added in the order of the pieces when all are done. */
+#include "types.h"
+#include "gather.h"
+#include "pieces.h"
+
+#define AHEAD 1024 /* bytes of values that are asked for early */
+
+typedef struct {
+    int64_t begun, ended; /* strips whose sums are not whole; -1: none */
+    sum begin[HEIGHT], end[HEIGHT];
+    int not_finite;
+} partial;
+
+/* Slots from .. to of a strip, added to acc. */
+#define LANES_LOOP(BYTES)                                                                          \
+    for (long s = from; s < to; s++) {                                                             \
+        __builtin_prefetch((const char *)(v + s * HEIGHT) + AHEAD);                                \
+        vsum x = gather_##BYTES(base, ix + s * HEIGHT * BYTES);                                    \
+        acc = vsum_fma(vsum_from_values(v + s * HEIGHT), x, acc);                                  \
+    }
+
+EK_INLINE vsum add_slots(const ek_sparse *a, const ek_strip *strip, const operand *x, long from,
+                         long to, vsum acc) {
+    const value *v = (const value *)a->values + strip->slot * HEIGHT;
+    const uint8_t *ix = a->index + strip->index;
+    const operand *base = x + strip->base;
+    if (strip->kind == EK_STRIP_DIAGONAL) {
+        for (long s = from; s < to; s++) {
+            uint32_t col;
+            memcpy(&col, ix + s * 4, 4);
+            acc = vsum_fma(vsum_from_values(v + s * HEIGHT), vsum_from_x(x + col), acc);
+        }
+    } else if (strip->index_bytes == 1) {
+        LANES_LOOP(1)
+    } else if (strip->index_bytes == 2) {
+        LANES_LOOP(2)
+    } else {
+        LANES_LOOP(4)
+    }
+    return acc;
+}
+
+/* Halves added until one is left, so that the order does not depend on the compiler. */
+EK_INLINE sum total(vsum v) {
+    sum t[HEIGHT];
+    memcpy(t, &v, sizeof t);
+    for (int n = HEIGHT / 2; n; n /= 2)
+        for (int i = 0; i < n; i++)
+            t[i] += t[i + n];
+    return t[0];
+}
+
+/* Writes the finished sums of a strip; 0 in all lanes, or NaN in one that is not finite. */
+EK_INLINE vsum finish(const ek_sparse *a, const ek_strip *strip, vsum acc, sum *y) {
+    if (strip->kind == EK_STRIP_WIDE) {
+        y[strip->row] = total(acc);
+        return acc - acc;
+    }
+    if (strip->in_order && strip->rows == HEIGHT) {
+        memcpy(y + strip->row, &acc, sizeof acc);
+        return acc - acc;
+    }
+    const uint32_t *order = a->order + strip->at;
+    for (int l = 0; l < strip->rows; l++)
+        y[order[l]] = acc[l];
+    return acc - acc;
+}
+
+static int any_set(vsum bad) {
+    for (int l = 0; l < HEIGHT; l++)
+        if (bad[l] != 0)
+            return 1;
+    return 0;
+}
+
+static void one_piece(const ek_spmv_call *call, ek_cut from, ek_cut to, partial *own) {
+    const ek_sparse *a = call->a;
+    const operand *x = call->x;
+    sum *y = call->y;
+    vsum bad = {0};
+    own->begun = own->ended = -1;
+    int64_t i = from.strip;
+    if (from.slot) {
+        long end = i == to.strip ? to.slot : a->strip[i].slots;
+        vsum acc = add_slots(a, a->strip + i, x, from.slot, end, (vsum){0});
+        memcpy(own->begin, &acc, sizeof acc);
+        own->begun = i++;
+    }
+    for (; i < to.strip; i++) {
+        const ek_strip *s = a->strip + i;
+        bad += finish(a, s, add_slots(a, s, x, 0, s->slots, (vsum){0}), y);
+    }
+    if (i == to.strip && to.slot) {
+        vsum acc = add_slots(a, a->strip + i, x, 0, to.slot, (vsum){0});
+        memcpy(own->end, &acc, sizeof acc);
+        own->ended = i;
+    }
+    own->not_finite = any_set(bad);
+}
+
+static void task(const void *args, long begin, long end) {
+    const ek_spmv_call *call = args;
+    for (long t = begin; t < end; t++)
+        one_piece(call, ek_spmv_cut(call->a, t, call->pieces),
+                  ek_spmv_cut(call->a, t + 1, call->pieces), (partial *)call->scratch + t);
+}
+
+/* Adds what the pieces left of strips they shared. */
+static int combine(const ek_spmv_call *call) {
+    const partial *own = call->scratch;
+    vsum acc = {0}, bad = {0};
+    int not_finite = 0;
+    int64_t open = -1;
+    for (long t = 0; t < call->pieces; t++, own++) {
+        not_finite |= own->not_finite;
+        vsum part;
+        if (own->begun >= 0) {
+            memcpy(&part, own->begin, sizeof part);
+            acc += part;
+        }
+        if (open >= 0 && (t + 1 == call->pieces || own[0].begun != own[1].begun)) {
+            bad += finish(call->a, call->a->strip + open, acc, call->y);
+            open = -1;
+        }
+        if (own->ended >= 0) {
+            memcpy(&acc, own->end, sizeof acc);
+            open = own->ended;
+        }
+    }
+    return not_finite | any_set(bad);
+}
+
+size_t EK_PARTIAL_BYTES(void) {
+    return sizeof(partial);
+}
+
+int EK_NAME(const ek_spmv_call *call, ek_pool *pool) {
+    ek_parallel(pool, task, call, call->pieces, 1);
+    return combine(call);
+}

@@ -1,0 +1,75 @@
+/* The vectors of one stored type, for kernels compiled once per type:
+ *
+ *   EK_STORED   ek_sparse_dtype, as a number
+ *   HEIGHT      lanes of a strip
+ *   value       a stored value; operand: an element of x; sum: an element of y
+ *   vsum        HEIGHT sums
+ */
+#ifndef EK_SPARSE_TYPES_H
+#define EK_SPARSE_TYPES_H
+#include "../kernel.h"
+#include "sparse.h"
+
+#define SCALAR_LANES 4 /* plain C: independent sums hide the latency of an addition */
+#define LANES32 (EK_VL > 1 ? EK_VL : SCALAR_LANES)
+#define LANES64 (EK_VL > 1 ? EK_VL / 2 : SCALAR_LANES)
+
+#if EK_STORED == 0
+typedef float value, operand, sum;
+#elif EK_STORED == 1
+typedef double value, operand, sum;
+#elif EK_STORED == 2
+typedef uint16_t value;
+typedef float operand, sum;
+#else
+typedef int8_t value, operand;
+typedef int32_t sum;
+#endif
+#define HEIGHT (EK_STORED == 1 ? LANES64 : LANES32)
+typedef sum vsum __attribute__((vector_size(HEIGHT * sizeof(sum))));
+
+EK_INLINE vsum vsum_fma(vsum a, vsum b, vsum c) {
+#if EK_FMA && EK_STORED != 3
+    return __builtin_elementwise_fma(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+#if EK_STORED == 2
+/* Shifted into place, a half's exponent is 112 too small; exact for subnormals too. */
+EK_INLINE vsum vsum_from_values(const value *p) {
+    typedef uint16_t halves __attribute__((vector_size(2 * HEIGHT)));
+    typedef uint32_t words __attribute__((vector_size(4 * HEIGHT)));
+    halves h;
+    memcpy(&h, p, sizeof h);
+    words w = __builtin_convertvector(h, words), magnitude = (w & 0x7fff) << 13;
+    vsum scaled = (vsum)magnitude * 0x1p112f;
+    return (vsum)((words)scaled | (w & 0x8000) << 16);
+}
+#elif EK_STORED == 3
+EK_INLINE vsum vsum_from_values(const value *p) {
+    typedef int8_t bytes __attribute__((vector_size(HEIGHT)));
+    bytes b;
+    memcpy(&b, p, sizeof b);
+    return __builtin_convertvector(b, vsum);
+}
+#else
+EK_INLINE vsum vsum_from_values(const value *p) {
+    vsum v;
+    memcpy(&v, __builtin_assume_aligned(p, sizeof v), sizeof v);
+    return v;
+}
+#endif
+
+/* HEIGHT elements of x in a row. */
+EK_INLINE vsum vsum_from_x(const operand *p) {
+#if EK_STORED == 3
+    return vsum_from_values(p);
+#else
+    vsum v;
+    memcpy(&v, p, sizeof v);
+    return v;
+#endif
+}
+#endif

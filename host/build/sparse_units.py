@@ -1,0 +1,22 @@
+"""The C files of sparse matrices in the kernels library."""
+
+from __future__ import annotations
+
+from edgekit.host.build.toolchain import Unit, kernels_folder
+from edgekit.kb.board import BoardProfile
+
+_STORED = ("f32", "f64", "f16", "s8")  # the position is ek_sparse_dtype
+
+
+def sparse_units(board: BoardProfile) -> list[Unit]:
+    """Building and multiplying sparse matrices, for one board."""
+    folder = kernels_folder() / "sparse"
+    simd = ("EK_SIMD", f'"simd/{board.simd}.h"')
+    units = [Unit(f"sparse_{name}", folder / f"{name}.c") for name in ("rows", "build")]
+    units.append(Unit("sparse_dispatch", folder / "dispatch.c", (simd,)))
+    for number, name in enumerate(_STORED):
+        symbol = f"ek_spmv_{name}"
+        own = (("EK_STORED", str(number)), ("EK_NAME", symbol))
+        partial = ("EK_PARTIAL_BYTES", f"{symbol}_partial")
+        units.append(Unit(symbol, folder / "spmv.c", (*own, partial, simd)))
+    return units
