@@ -47,13 +47,28 @@ def count(model: Model, inputs: Mapping[str, Any], repeats: int) -> Instructions
     IncompatibleError where there are no counters.
     """
     model.set_inputs(inputs)
-    with _counter() as (descriptor, user_only):
-        nothing, once = model.bare_calls(0), model.bare_calls(1)
-        _measure(descriptor, model, once)  # faults the weights in
-        # Python's own way to the call gets shorter in the first rounds.
-        around = min(_measure(descriptor, model, nothing) for _ in range(_ROUNDS))
-        samples = tuple(_measure(descriptor, model, once) - around for _ in range(repeats))
+    with counter() as (descriptor, user_only):
+        samples = count_calls(
+            descriptor, model.bare_calls(0), model.bare_calls(1), repeats, model.reset
+        )
     return Instructions(min(samples), user_only, samples)
+
+
+def count_calls(
+    descriptor: int,
+    nothing: Callable[[], object],
+    once: Callable[[], object],
+    repeats: int,
+    before: Callable[[], object] = lambda: None,
+) -> Tuple[int, ...]:
+    """Instructions of what `once` does and `nothing` does not, measured `repeats` times.
+
+    Each call follows one of `before`, which is not counted.
+    """
+    _measure(descriptor, before, once)  # faults the memory in
+    # Python's own way to the call gets shorter in the first rounds.
+    around = min(_measure(descriptor, before, nothing) for _ in range(_ROUNDS))
+    return tuple(_measure(descriptor, before, once) - around for _ in range(repeats))
 
 
 def fix_layout() -> None:
@@ -70,8 +85,8 @@ def fix_layout() -> None:
         os.execv(sys.executable, arguments)
 
 
-def _measure(descriptor: int, model: Model, call: Callable[[], int]) -> int:
-    model.reset()
+def _measure(descriptor: int, before: Callable[[], object], call: Callable[[], object]) -> int:
+    before()
     fcntl.ioctl(descriptor, _RESET)
     fcntl.ioctl(descriptor, _ENABLE)
     call()
@@ -81,7 +96,7 @@ def _measure(descriptor: int, model: Model, call: Callable[[], int]) -> int:
 
 
 @contextmanager
-def _counter() -> Iterator[Tuple[int, bool]]:
+def counter() -> Iterator[Tuple[int, bool]]:
     """(descriptor of this thread's instruction counter, whether it leaves out the kernel)."""
     descriptor, user_only = _open(_DISABLED | _NO_KERNEL | _NO_HYPERVISOR), True
     if descriptor < 0:

@@ -86,7 +86,8 @@ class Model:
     def __init__(self, folder: Path, threads: int = 1) -> None:
         """Loads model.so and weights.bin of `folder`; IncompatibleError if this CPU lacks a
         feature they need, TransferError if they are damaged."""
-        self._lib = _load(folder / LIBRARY)
+        self._lib = open_library(folder / LIBRARY)
+        _bind(self._lib)
         self.description = _describe(self._lib, folder / LIBRARY)
         memory = self.description.memory
         self._weights = _Mapping(folder / WEIGHTS, memory.weights_bytes)
@@ -96,7 +97,7 @@ class Model:
         self._in_list = _pointers(self._in)
         self._out_list = _pointers(self._out)
         self.threads = threads
-        self._pool = self._start_pool(threads)
+        self._pool = start_pool(self._lib, threads)
         self._model = _Model(
             self._weights.address, _address(self._blocks[0]), _address(self._blocks[1]), self._pool
         )
@@ -184,17 +185,6 @@ class Model:
         self._model.stamps = ctypes.cast(stamps, ctypes.POINTER(ctypes.c_uint64))
         return stamps
 
-    def _start_pool(self, threads: int) -> Optional[int]:
-        if threads == 1:
-            return None
-        pool: Optional[int] = self._lib.ek_pool_create(threads)
-        if not pool:
-            raise IncompatibleError(
-                f"expected to start {threads} threads, found that the system "
-                "refuses; use fewer with --threads"
-            )
-        return pool
-
     def _check(self, code: int) -> None:
         if code != 0:
             raise DeviceError(f"ek_run: expected 0, found {code}; please report this model")
@@ -244,19 +234,19 @@ class _Mapping:
             self.address = None
 
 
-def _load(path: Path) -> ctypes.CDLL:
-    """The library, bound, after its ABI and the CPU's features were checked."""
+def open_library(path: Path, what: str = "a compiled model") -> ctypes.CDLL:
+    """The library at `path`, after its machine, its ABI and the CPU's features were checked."""
     _check_elf(path)
     try:
         lib = ctypes.CDLL(str(path.resolve()))
         found = int(lib.ek_abi())
     except (OSError, AttributeError) as error:
         raise IncompatibleError(
-            f"{path.name}: expected a compiled model, found {error}; compile it again"
+            f"{path.name}: expected {what}, found {error}; compile it again"
         ) from None
     if found != ABI:
         raise IncompatibleError(
-            f"{path.name}: expected ABI {ABI}, found {found}; compile the model again with this kit"
+            f"{path.name}: expected ABI {ABI}, found {found}; compile it again with this kit"
         )
     lib.ek_missing_feature.restype = ctypes.c_char_p
     missing: Optional[bytes] = lib.ek_missing_feature()
@@ -265,8 +255,22 @@ def _load(path: Path) -> ctypes.CDLL:
             f"{path.name}: expected a CPU with {missing.decode()}, found one "
             "without; compile for a profile that does not need it"
         )
-    _bind(lib)
     return lib
+
+
+def start_pool(lib: ctypes.CDLL, threads: int) -> Optional[int]:
+    """A pool of the library's threads, the caller among them; None for one thread."""
+    if threads == 1:
+        return None
+    lib.ek_pool_create.argtypes, lib.ek_pool_create.restype = (ctypes.c_int,), ctypes.c_void_p
+    lib.ek_pool_destroy.argtypes, lib.ek_pool_destroy.restype = (ctypes.c_void_p,), None
+    pool: Optional[int] = lib.ek_pool_create(threads)
+    if not pool:
+        raise IncompatibleError(
+            f"expected to start {threads} threads, found that the system "
+            "refuses; use fewer with --threads"
+        )
+    return pool
 
 
 def _bind(lib: ctypes.CDLL) -> None:
@@ -276,9 +280,6 @@ def _bind(lib: ctypes.CDLL) -> None:
     lib.ek_reset.argtypes, lib.ek_reset.restype = (model,), None
     lib.ek_run.argtypes = (model, arrays, arrays)
     lib.ek_bench.argtypes = (model, arrays, arrays, ctypes.c_long, ctypes.POINTER(ctypes.c_uint64))
-    lib.ek_pool_create.argtypes = (ctypes.c_int,)
-    lib.ek_pool_create.restype = ctypes.c_void_p
-    lib.ek_pool_destroy.argtypes, lib.ek_pool_destroy.restype = (ctypes.c_void_p,), None
 
 
 def _check_elf(path: Path) -> None:

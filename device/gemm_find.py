@@ -1,0 +1,84 @@
+"""Where the GEMM library of this machine is: named, in the cache, or built now."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Optional, Tuple
+
+from edgekit.device import features
+from edgekit.device.errors import IncompatibleError
+from edgekit.device.version import VERSION
+
+LIBRARY_VARIABLE = "EDGEKIT_KERNELS"
+TABLE_VARIABLE = "EDGEKIT_GEMM_TABLE"
+_BUILD_SECONDS = 600.0  # also the compiler's first run, which builds its own C library
+_SOURCES = ("device/kernels", "host/build", "kb")
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+def find_library() -> Tuple[Path, Optional[Path]]:
+    """The library, and its table if there is one.
+
+    EDGEKIT_KERNELS names the library, EDGEKIT_GEMM_TABLE the table (else: the file beside it with
+    .table). Without, the library of this machine is built once into the cache by the host's part
+    of edgekit. IncompatibleError where there is neither.
+    """
+    named = os.environ.get(LIBRARY_VARIABLE)
+    path = Path(named) if named else local_path()
+    if not path.is_file():
+        if named:
+            raise IncompatibleError(
+                f"{LIBRARY_VARIABLE}={named}: expected a library, found no file; "
+                "build it: python -m edgekit.host.build.kernels PATH"
+            )
+        _build(path)
+    table = os.environ.get(TABLE_VARIABLE)
+    beside = path.with_name(f"{path.name}.table")
+    return path, Path(table) if table else beside if beside.is_file() else None
+
+
+def local_path() -> Path:
+    """Where the library of this machine is kept, for the sources as they are now."""
+    return _cache_folder() / "kernels" / f"libedgekit-kernels-{_fingerprint()}.so"
+
+
+def _cache_folder() -> Path:
+    """As edgekit.host.paths.cache_folder, which needs a package that boards lack."""
+    home = os.environ.get("EDGEKIT_HOME")
+    if home:
+        return Path(home).absolute() / "cache"
+    caches = os.environ.get("XDG_CACHE_HOME", "").strip()
+    return Path(caches or Path.home() / ".cache") / "edgekit"
+
+
+def _fingerprint() -> str:
+    """Changes with the CPU and, by sizes and times, with all that the library is made of."""
+    digest = hashlib.sha256(" ".join((VERSION, *sorted(features.features()))).encode())
+    for folder in _SOURCES:
+        for path in sorted((_ROOT / folder).rglob("*.*")):
+            if path.suffix != ".pyc":
+                found = path.stat()
+                digest.update(f"{path.name} {found.st_size} {found.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def _build(path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", "edgekit.host.build.kernels", str(path)]
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, timeout=_BUILD_SECONDS, check=False
+        )
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        done, lines = None, [str(error)]
+    if done is None or done.returncode or not path.is_file():
+        found = lines[-1] if lines else "no word why"
+        raise IncompatibleError(
+            f"expected to build the GEMM library, found: {found}; install the whole of edgekit, "
+            f"or set {LIBRARY_VARIABLE} to a library built for this board"
+        )

@@ -1,0 +1,93 @@
+/* ek_gemm_default: a method from the shape, the register tiles and the cache sizes alone.
+ *
+ * The rule is the docstring of analytic_method in kb/method.py, which a test holds this against.
+ * Compile-time parameters: EK_L1_BYTES, EK_L2_BYTES, EK_L3_BYTES (none is 0), EK_VECTOR_LANES, and
+ * EK_F32_TILES and EK_I8_TILES: {mr, vectors}, ..., the one for large products first. */
+#include "../kernel.h"
+#include "gemm.h"
+
+enum { K_STEP = 16, PIECES = 4, PACK_ROWS = 64 };
+static const int64_t LARGEST = 1 << 28;
+
+typedef struct {
+    int64_t mr, nv;
+} tile;
+
+static const tile f32_tiles[] = {EK_F32_TILES}, i8_tiles[] = {EK_I8_TILES};
+
+static int64_t parts(int64_t extent, int64_t part) {
+    return (extent + part - 1) / part;
+}
+static int64_t round_up(int64_t value, int64_t step) {
+    return parts(value, step) * step;
+}
+static int64_t limited(long size) {
+    return size < 1 ? 1 : size < LARGEST ? size : LARGEST;
+}
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* The extent, or the part of it if it is cut into as few equal ones as the limit allows. */
+static int64_t equal_parts(int64_t extent, int64_t limit, int64_t step) {
+    int64_t most = limit / step * step, count = parts(extent, most < step ? step : most);
+    return count == 1 ? extent : round_up(parts(extent, count), step);
+}
+
+static int64_t panel_cost(tile t, int64_t nv) {
+    return nv ? 2 * t.mr * nv + t.mr + nv : 0;
+}
+
+static int64_t tile_cost(tile t, int64_t m, int64_t n) {
+    int64_t vectors = parts(n, EK_VECTOR_LANES);
+    int64_t whole = vectors / t.nv * panel_cost(t, t.nv);
+    return parts(m, t.mr) * (whole + panel_cost(t, vectors % t.nv));
+}
+
+static tile least_waste(const tile *tiles, size_t count, int64_t m, int64_t n) {
+    tile best = tiles[0];
+    for (size_t i = 1; i < count; i++)
+        if (tile_cost(tiles[i], m, n) < tile_cost(best, m, n))
+            best = tiles[i];
+    return best;
+}
+
+static ek_gemm_method blocks(int f32, int threads, tile t, int64_t m, int64_t n, int64_t k) {
+    int64_t size = f32 ? 4 : 1, mr = t.mr, nr = t.nv * EK_VECTOR_LANES;
+    int64_t kc = equal_parts(k, (int64_t)EK_L1_BYTES * 7 / 8 / ((mr + nr) * size), K_STEP);
+    int64_t mc = equal_parts(m, EK_L2_BYTES / 2 / (kc * size), mr);
+    int64_t nc = equal_parts(n, EK_L3_BYTES / 2 / (kc * size), nr);
+    int split = threads > 1 && parts(n, nr) > parts(m, mr);
+    int64_t pieces = (int64_t)PIECES * threads;
+    if (threads > 1 && !split)
+        mc = least(mc, round_up(parts(m, pieces), mr));
+    if (split)
+        nc = least(nc, round_up(parts(n, pieces), nr));
+    return (ek_gemm_method){
+        .mc = (int32_t)mc,
+        .kc = (int32_t)kc,
+        .nc = (int32_t)nc,
+        .mr = (int32_t)mr,
+        .nr = (int32_t)nr,
+        .pack_b = !f32 || (parts(m, mr) >= PACK_ROWS && k * n * size > EK_L2_BYTES),
+        .split = (uint8_t)split,
+    };
+}
+
+ek_gemm_method ek_gemm_default(int dtype, int threads, long m, long n, long k) {
+    int f32 = dtype == EK_GEMM_F32;
+    const tile *tiles = f32 ? f32_tiles : i8_tiles;
+    size_t count = f32 ? sizeof f32_tiles / sizeof *tiles : sizeof i8_tiles / sizeof *tiles;
+    int64_t rows = limited(m), columns = limited(n), depth = limited(k);
+    ek_gemm_method whole = {(int32_t)rows, (int32_t)depth, (int32_t)columns, 1, 1, 0, 0, 0};
+    if (columns == 1) {
+        whole.mr = (int32_t)tiles[0].mr;
+        return whole;
+    }
+    if (rows == 1) {
+        whole.nr = (int32_t)(tiles[0].nv * EK_VECTOR_LANES);
+        whole.split = 1;
+        return whole;
+    }
+    return blocks(f32, threads, least_waste(tiles, count, rows, columns), rows, columns, depth);
+}

@@ -1,0 +1,304 @@
+/* See table.h; kb/gemm_table.py has the rules, kb/gemm_blob.py the layout of the bytes. */
+#include "table.h"
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Fused, distances would differ from the host's in the last bit, and ties with them. */
+#pragma STDC FP_CONTRACT OFF
+
+enum { SCALE, M, N, K, FEATURES }; /* the numbers of a priority */
+enum { KEPT = 1024, PROBES = 8 };  /* answers kept; places tried for one */
+enum { FREE, FILLING, READY };     /* states of a kept answer */
+enum { MOST_ROWS = 1 << 24, DTYPES = 3 };
+static const char MAGIC[8] = "EKGEMMT1";
+
+typedef struct {
+    char magic[8];
+    uint32_t rows, tie_high, entries[FEATURES];
+    uint8_t priority[FEATURES];
+    uint32_t zero;
+} header;
+
+typedef struct {
+    int32_t feature[FEATURES], dtype, threads;
+} key;
+
+typedef struct {
+    key key;
+    ek_gemm_method how;
+    int64_t m, k, n; /* the measured product */
+    double gflops;
+} row;
+
+typedef struct {
+    double m, k, n;
+} logs;
+
+typedef struct {
+    long m, n, k;
+    int32_t dtype, threads;
+} question;
+
+typedef struct {
+    atomic_int state;
+    int rule;
+    question asked;
+    ek_gemm_method how;
+} answer;
+
+struct ek_gemm_table {
+    header head;
+    const int64_t *sequence[FEATURES];
+    const row *rows;
+    logs *log;      /* of each row's product */
+    uint32_t *slot; /* row + 1 by hash; 0: free */
+    uint32_t mask;
+    answer kept[KEPT];
+    uint64_t copy[]; /* the bytes of the table */
+};
+
+static uint64_t mixed(uint64_t h) {
+    h *= 0x9e3779b97f4a7c15u;
+    h ^= h >> 32;
+    h *= 0xd6e8feb86659fd93u;
+    return h ^ h >> 32;
+}
+
+static uint64_t hash_key(const key *k) {
+    uint64_t h = 0;
+    for (int f = 0; f < FEATURES; f++)
+        h = h << 16 ^ (uint64_t)k->feature[f];
+    return mixed(h ^ mixed((uint64_t)k->dtype << 32 ^ (uint64_t)k->threads));
+}
+
+static int same_key(const key *a, const key *b) {
+    return !memcmp(a, b, sizeof *a);
+}
+
+/* -- opening ------------------------------------------------------------------------------- */
+
+static int ascending(const int64_t *values, uint32_t count) {
+    for (uint32_t i = 1; i < count; i++)
+        if (values[i] <= values[i - 1])
+            return 0;
+    return count > 0;
+}
+
+static int good_row(const header *h, const row *r) {
+    for (int f = 0; f < FEATURES; f++)
+        if ((uint32_t)r->key.feature[f] >= h->entries[f])
+            return 0;
+    const ek_gemm_method *w = &r->how;
+    return (uint32_t)r->key.dtype < DTYPES && r->key.threads >= 1 && w->mc >= 1 && w->kc >= 1 &&
+           w->nc >= 1 && w->mr >= 1 && w->nr >= 1 && r->m >= 0 && r->k >= 0 && r->n >= 0 &&
+           isfinite(r->gflops);
+}
+
+/* The size the header promises; 0 if it is none of ours. */
+static uint64_t promised_bytes(const header *h) {
+    uint64_t entries = 0;
+    unsigned seen = 0;
+    for (int f = 0; f < FEATURES; f++) {
+        entries += h->entries[f];
+        seen |= h->priority[f] < FEATURES ? 1u << h->priority[f] : 0;
+    }
+    if (memcmp(h->magic, MAGIC, sizeof MAGIC) || h->rows > MOST_ROWS ||
+        seen != (1u << FEATURES) - 1)
+        return 0;
+    return sizeof *h + entries * sizeof(int64_t) + h->rows * sizeof(row);
+}
+
+/* 0: two rows have one key. */
+static int place(ek_gemm_table *t, uint32_t index) {
+    const key *k = &t->rows[index].key;
+    uint32_t at = (uint32_t)hash_key(k) & t->mask;
+    for (; t->slot[at]; at = (at + 1) & t->mask)
+        if (same_key(&t->rows[t->slot[at] - 1].key, k))
+            return 0;
+    t->slot[at] = index + 1;
+    return 1;
+}
+
+static int fill(ek_gemm_table *t) {
+    const header *h = &t->head;
+    const int64_t *values = (const int64_t *)t->copy;
+    for (int f = 0; f < FEATURES; values += h->entries[f++]) {
+        if (!ascending(values, h->entries[f]))
+            return 0;
+        t->sequence[f] = values;
+    }
+    t->rows = (const row *)values;
+    for (t->mask = 15; t->mask < 2 * h->rows;)
+        t->mask = 2 * t->mask + 1;
+    t->slot = calloc((size_t)t->mask + 1, sizeof *t->slot);
+    t->log = malloc(((size_t)h->rows + 1) * sizeof *t->log);
+    if (!t->slot || !t->log)
+        return 0;
+    for (uint32_t i = 0; i < h->rows; i++) {
+        const row *r = &t->rows[i];
+        if (!good_row(h, r) || !place(t, i))
+            return 0;
+        t->log[i] = (logs){log1p((double)r->m), log1p((double)r->k), log1p((double)r->n)};
+    }
+    return 1;
+}
+
+ek_gemm_table *ek_gemm_table_open(const void *blob, size_t bytes) {
+    header head;
+    if (!blob || bytes < sizeof head)
+        return NULL;
+    memcpy(&head, blob, sizeof head);
+    if (promised_bytes(&head) != bytes)
+        return NULL;
+    ek_gemm_table *t = calloc(1, sizeof *t + bytes - sizeof head);
+    if (!t)
+        return NULL;
+    t->head = head;
+    memcpy(t->copy, (const char *)blob + sizeof head, bytes - sizeof head);
+    if (fill(t))
+        return t;
+    ek_gemm_table_close(t);
+    return NULL;
+}
+
+void ek_gemm_table_close(ek_gemm_table *t) {
+    if (!t)
+        return;
+    free(t->slot);
+    free(t->log);
+    free(t);
+}
+
+/* -- asking -------------------------------------------------------------------------------- */
+
+static uint64_t gcd(uint64_t a, uint64_t b) {
+    if (!a || !b)
+        return a | b;
+    int twos = __builtin_ctzll(a | b);
+    a >>= __builtin_ctzll(a);
+    while (b) {
+        b >>= __builtin_ctzll(b);
+        uint64_t low = a < b ? a : b;
+        b = (a < b ? b : a) - low;
+        a = low;
+    }
+    return a << twos;
+}
+
+/* Position of the nearest entry; halfway the table says which. */
+static int32_t index_of(const ek_gemm_table *t, int feature, uint64_t value) {
+    const int64_t *s = t->sequence[feature];
+    uint32_t count = t->head.entries[feature], right = 0;
+    while (right < count && s[right] < (int64_t)value)
+        right++;
+    if (right == 0)
+        return 0;
+    if (right == count)
+        return (int32_t)count - 1;
+    int64_t below = (int64_t)value - s[right - 1], above = s[right] - (int64_t)value;
+    int low = below == above ? !t->head.tie_high : below < above;
+    return (int32_t)right - low;
+}
+
+static key key_of(const ek_gemm_table *t, const question *q) {
+    uint64_t m = (uint64_t)q->m, n = (uint64_t)q->n, k = (uint64_t)q->k;
+    uint64_t g = gcd(gcd(m, n), k);
+    g = g ? g : 1;
+    key found = {.dtype = q->dtype, .threads = q->threads};
+    found.feature[SCALE] = index_of(t, SCALE, g);
+    found.feature[M] = index_of(t, M, m / g);
+    found.feature[N] = index_of(t, N, n / g);
+    found.feature[K] = index_of(t, K, k / g);
+    return found;
+}
+
+static const row *exact(const ek_gemm_table *t, const key *k) {
+    uint32_t at = (uint32_t)hash_key(k) & t->mask;
+    for (; t->slot[at]; at = (at + 1) & t->mask)
+        if (same_key(&t->rows[t->slot[at] - 1].key, k))
+            return &t->rows[t->slot[at] - 1];
+    return NULL;
+}
+
+/* Of the rows with the same feature: most equal others, nearest product, highest rate, and the
+ * first, since rows are in the order of their keys. */
+static const row *relaxed(const ek_gemm_table *t, const key *k, const question *q, int feature) {
+    const row *best = NULL;
+    int best_different = 0;
+    double best_distance = 0;
+    logs asked = {log1p((double)q->m), log1p((double)q->k), log1p((double)q->n)};
+    for (uint32_t i = 0; i < t->head.rows; i++) {
+        const row *r = &t->rows[i];
+        if (r->key.dtype != k->dtype || r->key.feature[feature] != k->feature[feature])
+            continue;
+        int different = r->key.threads != k->threads;
+        for (int f = 0; f < FEATURES; f++)
+            different += r->key.feature[f] != k->feature[f];
+        double dm = t->log[i].m - asked.m, dk = t->log[i].k - asked.k;
+        double dn = t->log[i].n - asked.n;
+        double distance = dm * dm + dk * dk + dn * dn;
+        int better = !best                         ? 1
+                     : different != best_different ? different < best_different
+                     : distance != best_distance   ? distance < best_distance
+                                                   : r->gflops > best->gflops;
+        if (better) {
+            best = r;
+            best_different = different;
+            best_distance = distance;
+        }
+    }
+    return best;
+}
+
+static ek_gemm_method find(const ek_gemm_table *t, const question *q, int *rule) {
+    key k = key_of(t, q);
+    const row *found = exact(t, &k);
+    *rule = EK_GEMM_EXACT;
+    for (int p = 0; !found && p < FEATURES; p++) {
+        int feature = t->head.priority[p];
+        found = relaxed(t, &k, q, feature);
+        *rule = EK_GEMM_RELAXED + feature;
+    }
+    if (found)
+        return found->how;
+    *rule = EK_GEMM_ANALYTIC;
+    return ek_gemm_default(q->dtype, q->threads, q->m, q->n, q->k);
+}
+
+static int same_question(const question *a, const question *b) {
+    return a->m == b->m && a->n == b->n && a->k == b->k && a->dtype == b->dtype &&
+           a->threads == b->threads;
+}
+
+ek_gemm_method ek_gemm_lookup(ek_gemm_table *t, int dtype, int threads, long m, long n, long k,
+                              int *rule) {
+    question q = {m, n, k, dtype, threads};
+    int ignored;
+    rule = rule ? rule : &ignored;
+    if (!t) {
+        *rule = EK_GEMM_ANALYTIC;
+        return ek_gemm_default(dtype, threads, m, n, k);
+    }
+    uint64_t h = mixed((uint64_t)m << 40 ^ (uint64_t)n << 20 ^ (uint64_t)k);
+    h = mixed(h ^ (uint64_t)dtype << 32 ^ (uint64_t)threads);
+    for (int p = 0; p < PROBES; p++) {
+        answer *a = &t->kept[(h + (uint64_t)p) % KEPT];
+        int state = atomic_load_explicit(&a->state, memory_order_acquire);
+        if (state == READY && same_question(&a->asked, &q)) {
+            *rule = a->rule;
+            return a->how;
+        }
+        /* Written once and never again: who reads needs no lock. */
+        if (state == FREE && atomic_compare_exchange_strong(&a->state, &state, FILLING)) {
+            a->asked = q;
+            a->how = find(t, &q, &a->rule);
+            *rule = a->rule;
+            ek_gemm_method how = a->how;
+            atomic_store_explicit(&a->state, READY, memory_order_release);
+            return how;
+        }
+    }
+    return find(t, &q, rule);
+}

@@ -1,0 +1,184 @@
+"""libedgekit-kernels.so: the GEMM library of one board, apart from any model.
+
+    python -m edgekit.host.build.kernels [PATH]    builds the one of this machine, prints its path
+
+Beside the library stands its table, PATH with .table: the board's rows of the knowledge base.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit.host.build.toolchain import Toolchain, Unit, kernels_folder
+from edgekit.host.files import write_whole
+from edgekit.host.paths import cache_folder
+from edgekit.kb.board import BoardProfile, load_board
+from edgekit.kb.method import caches_of
+from edgekit.kb.tiles import TILES, Tile
+
+_IN_ORDER = ("cortex-a7", "cortex-a53", "cortex-a55", "sifive-u74", "spacemit-x60")
+
+
+@dataclass(frozen=True)
+class _Family:
+    """The sub-codes of one pair of operand types; `types` is TYPES of the i8 files.
+
+    `name` is that of its symbols; its position in _FAMILIES is its place in ek_gemm_families.
+    """
+
+    name: str
+    dtype: str
+    source: str
+    types: str | None = None
+
+
+_FAMILIES = (
+    _Family("f32", "f32", "f32"),
+    _Family("s8", "s8", "i8", "1"),
+    _Family("u8", "u8", "i8", "2"),
+    _Family("s8u8", "u8", "i8", "3"),
+)
+
+
+def build_kernels(board: BoardProfile, cache: Path | None = None) -> bytes:
+    """The library for `board`; `cache` defaults to the user's cache folder.
+
+    Raises BuildError if the compiler fails.
+    """
+    return Toolchain(board, (cache or cache_folder()) / "objects").build(kernel_units(board))
+
+
+def build_table(board: BoardProfile) -> bytes:
+    """The rows of the knowledge base for `board`, as the library reads them."""
+    from edgekit.kb.gemm_blob import table_blob
+    from edgekit.kb.gemm_table import KnowledgeBase
+
+    return table_blob(KnowledgeBase.for_board(board), board.platform)
+
+
+def write_kernels(path: Path, board: BoardProfile) -> None:
+    """Writes library and table; the library last, so that who finds it finds both."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path.with_name(f"{path.name}.table"), build_table(board))
+    write_whole(path, build_kernels(board))
+
+
+def kernel_units(board: BoardProfile) -> list[Unit]:
+    """Every C file of the library."""
+    folder = kernels_folder()
+    simd = ("EK_SIMD", f'"simd/{board.simd}.h"')
+    units = [Unit("tables", tables(board)), default_unit(board)]
+    for family in _FAMILIES:
+        macros = (simd, *((("TYPES", family.types),) if family.types else ()))
+        units += [
+            Unit(f"{family.name}_{part}", folder / f"gemm/{family.source}_{part}.c", macros)
+            for part in ("pack", "dot")
+        ]
+        in_order = (("EK_IN_ORDER", "1"),) if board.core in _IN_ORDER else ()
+        units += [_tile_unit(family, tile, macros + in_order) for tile in columns_of(board, family)]
+    common = (path for path in sorted(folder.glob("gemm/*.c")) if _is_common(path))
+    units += [Unit(path.stem, path) for path in common]
+    units.append(features_unit(board))
+    units.append(Unit("pool", folder / "runtime/pool.c"))
+    return units
+
+
+def _is_common(path: Path) -> bool:
+    """Neither a sub-code nor compiled with macros of its own."""
+    return path.stem != "default" and path.stem.partition("_")[0] not in ("f32", "i8")
+
+
+def features_unit(board: BoardProfile) -> Unit:
+    """ek_missing_feature, which must run on any CPU of the architecture."""
+    macros = (
+        ("EK_FEATURES", f'"{",".join(board.features)}"'),
+        ("EK_VLEN_BITS", str(board.vlen_bits)),
+    )
+    return Unit("features", kernels_folder() / "runtime/features.c", macros, plain=True)
+
+
+def default_unit(board: BoardProfile) -> Unit:
+    """ek_gemm_default with the caches and tiles of a board."""
+    caches, tiles = caches_of(board), TILES[board.simd]
+
+    def listed(chosen: tuple[Tile, ...]) -> str:
+        return ",".join(f"{{{tile.mr},{tile.nv}}}" for tile in chosen)
+
+    macros = (
+        ("EK_L1_BYTES", str(caches.l1)),
+        ("EK_L2_BYTES", str(caches.l2)),
+        ("EK_L3_BYTES", str(caches.l3)),
+        ("EK_VECTOR_LANES", str(tiles.vl)),
+        ("EK_F32_TILES", listed(tiles.f32)),
+        ("EK_I8_TILES", listed(tiles.i8)),
+    )
+    return Unit("default", kernels_folder() / "gemm/default.c", macros)
+
+
+def columns_of(board: BoardProfile, family: _Family) -> tuple[Tile, ...]:
+    """Per number of vectors, from one up, the tallest tile that is at least as wide.
+
+    Its code holds all lower heights too, so that every edge of a product has a tile that fits.
+    """
+    tiles = TILES[board.simd].of(family.dtype)
+    widest = max(tile.nv for tile in tiles)
+    heights = {nv: max(t.mr for t in tiles if t.nv >= nv) for nv in range(1, widest + 1)}
+    return tuple(Tile(mr, nv) for nv, mr in heights.items())
+
+
+def tables(board: BoardProfile) -> str:
+    """The C file that lists the sub-codes in pointer tables, as the end of codes.h describes."""
+    lines = ['#include "gemm/codes.h"', "int ek_abi(void) {", "    return EK_ABI;", "}"]
+    for family in _FAMILIES:
+        lines += _family_table(board, family)
+    names = ", ".join(f"&{family.name}_family" for family in _FAMILIES)
+    lines.append(f"const ek_gemm_family *const ek_gemm_families[EK_GEMM_FAMILIES] = {{{names}}};")
+    return "\n".join(lines) + "\n"
+
+
+def _family_table(board: BoardProfile, family: _Family) -> Iterator[str]:
+    name, columns = family.name, columns_of(board, family)
+    symbols = [_symbol(family, tile) for tile in columns]
+    vl, height = TILES[board.simd].vl, max(tile.mr for tile in columns)
+    shown = [f"{tile.mr}x{tile.nv * vl}" for tile in columns]
+    shown += [f"1x{columns[-1].nv * vl}", f"{height}x1"]
+    yield f"extern const ek_gemm_operands ek_gemm_{name};"
+    yield from (f"extern const ek_gemm_column {symbol};" for symbol in symbols)
+    pointers = ", ".join(f"&{symbol}" for symbol in symbols)
+    yield f"static const ek_gemm_column *const {name}_columns[] = {{{pointers}}};"
+    yield (
+        f"static const ek_gemm_family {name}_family = "
+        f'{{&ek_gemm_{name}, "{",".join(shown)}", {len(symbols)}, {name}_columns}};'
+    )
+
+
+def _tile_unit(family: _Family, tile: Tile, macros: tuple[tuple[str, str], ...]) -> Unit:
+    symbol = _symbol(family, tile)
+    own = (("NAME", symbol), ("MR", str(tile.mr)), ("NV", str(tile.nv)))
+    return Unit(symbol, kernels_folder() / f"gemm/{family.source}_tiles.c", (*own, *macros))
+
+
+def _symbol(family: _Family, tile: Tile) -> str:
+    return f"ek_gemm_{family.name}_{tile.mr}x{tile.nv}"
+
+
+def main(arguments: list[str]) -> int:
+    """Builds the library of this machine at the path given, or in the cache; prints the path."""
+    from edgekit.device.gemm_find import local_path
+    from edgekit.host.errors import EdgekitError
+
+    path = Path(arguments[0]) if arguments else local_path()
+    try:
+        write_kernels(path, load_board("local"))
+    except (EdgekitError, ValueError, OSError) as error:
+        print(f"edgekit: {error}", file=sys.stderr)
+        return getattr(error, "exit_code", 2)
+    print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
