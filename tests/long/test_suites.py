@@ -1,4 +1,4 @@
-"""The long suites beside this file, each as long as `docs/releases.md` promises.
+"""The long suites beside this file, as long as `docs/releases.md` promises.
 
 Each is a program of its own, to be run by hand with other counts and seeds; `--help` says which.
 The line that says what it did begins with a number, and is printed when all tests have ended.
@@ -25,6 +25,8 @@ _SUITES = [
     pytest.param(("fuzz_bundle", "--minutes", "10"), id="bundles"),
     pytest.param(("flip_bytes", "--bits"), id="signatures"),
     pytest.param(("kill_every_syscall",), id="system calls", marks=pytest.mark.sshd),
+    pytest.param(("upload_rate",), id="upload rate", marks=pytest.mark.sshd),
+    pytest.param(("redeploy",), id="deploying again", marks=pytest.mark.boards),
     pytest.param(("power_cut", "--cuts", "50"), id="power cuts", marks=pytest.mark.boards),
 ]
 

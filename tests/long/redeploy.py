@@ -1,0 +1,80 @@
+"""Measures what it costs to deploy to a restored virtual board what it runs already.
+
+    python tests/long/redeploy.py [--rounds 5] [--board a57] [--model FILE]
+
+Counts the bytes that pass a proxy in both directions, and the seconds from connecting to the
+answer, each round on a connection of its own. Exit code 1 if the most bytes or the median of the
+seconds are beyond the bars of the project: 20 kB and 2 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from proxy import running_proxy
+
+from edgekit.host import compile_model
+from edgekit.host.api import Device
+from edgekit.host.boards import RunningBoard, down, find_running, up
+from edgekit.host.bundle import Bundle
+from edgekit.host.transport.ssh import SshTarget, SshTransport
+
+_MODEL = Path(__file__).parents[2] / "models" / "face_detection_short_range.tflite"
+_MOST_BYTES = 20_000
+_MOST_SECONDS = 2.0
+
+
+def deploy(board: RunningBoard, port: int, bundle: Bundle) -> bool:
+    """Whether the deploy changed what runs."""
+    target = SshTarget(board.name, board.ssh_host, port, board.user, board.identity, board.host_key)
+    device = Device(SshTransport(target), profile=board.profile, own=True, emulated=True)
+    changed = device.deploy(bundle).release.changed
+    device.transport.close()
+    return changed
+
+
+def run(board: RunningBoard, bundle: Bundle, rounds: int) -> int:
+    bytes_, seconds = [], []
+    with running_proxy(board.ssh_host, board.ssh_port) as proxy:
+        begin = time.perf_counter()
+        assert deploy(board, proxy.port, bundle)
+        print(f"first deploy: {proxy.total:,} bytes, {time.perf_counter() - begin:.2f} s")
+        for _ in range(rounds):
+            before, begin = proxy.total, time.perf_counter()
+            assert not deploy(board, proxy.port, bundle)
+            seconds.append(time.perf_counter() - begin)
+            bytes_.append(proxy.total - before)
+    middle = statistics.median(seconds)
+    print(
+        f"{rounds} deploys of what runs on {board.name}: at most {max(bytes_):,} bytes, "
+        f"median {middle:.2f} s ({min(seconds):.2f} to {max(seconds):.2f})"
+    )
+    return 0 if max(bytes_) < _MOST_BYTES and middle < _MOST_SECONDS else 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--board", default="a57")
+    parser.add_argument("--model", type=Path, default=_MODEL)
+    arguments = parser.parse_args()
+    if find_running(arguments.board) is not None:
+        print(f"redeploy: expected {arguments.board} to be down, found it up")
+        return 2
+    up(arguments.board)
+    down(arguments.board)
+    board = up(arguments.board)  # from its saved machine
+    try:
+        return run(board, compile_model(arguments.model, board=board.profile), arguments.rounds)
+    finally:
+        down(arguments.board)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
