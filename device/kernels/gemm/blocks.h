@@ -82,8 +82,10 @@ static inline ek_gemm_shape ek_gemm_nearest(const ek_gemm_family *family, long m
     return (ek_gemm_shape){ek_max(ek_min(mr, family->column[nv - 1]->mr), 1), nv};
 }
 
-/* A matrix times a column vector is done as its transpose: see ek_gemm_run. */
-static inline int ek_gemm_is_column(const ek_gemm_method *how) {
-    return how->nr == 1 && how->mr > 1;
+/* Tiles whose vectors stand along m: nr is not of whole vectors, but mr is (128 x 1 for a matrix
+ * times a column vector, 48 x 7 for few columns). The product is then done as its transpose. */
+static inline int ek_gemm_is_turned(const ek_gemm_family *family, const ek_gemm_method *how) {
+    const int vl = family->operands->vl;
+    return how->nr % vl && how->mr % vl == 0;
 }
 #endif

@@ -2,33 +2,9 @@
  *
  * Compile-time parameter: EK_SIMD. */
 #include "codes.h"
+#include "transpose.h"
 
-typedef float four __attribute__((vector_size(16)));
-
-EK_INLINE four load4(const float *p) {
-    four v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-/* A 4 x 4 block whose columns are contiguous becomes one whose rows are. */
-EK_INLINE void transpose4(const float *from, long step, float *to, long width) {
-    four a = load4(from), b = load4(from + step), c = load4(from + 2 * step),
-         d = load4(from + 3 * step);
-    four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5),
-         cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
-    four low[2] = {__builtin_shufflevector(ab, cd, 0, 1, 4, 5),
-                   __builtin_shufflevector(ab, cd, 2, 3, 6, 7)};
-    ab = __builtin_shufflevector(a, b, 2, 6, 3, 7), cd = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    four high[2] = {__builtin_shufflevector(ab, cd, 0, 1, 4, 5),
-                    __builtin_shufflevector(ab, cd, 2, 3, 6, 7)};
-    for (int i = 0; i < 2; i++) {
-        memcpy(to + i * width, &low[i], sizeof(four));
-        memcpy(to + (i + 2) * width, &high[i], sizeof(four));
-    }
-}
-
-/* Columns [from_j, width) of a panel, rows of k that are contiguous in memory. */
+/* Rows of k that are contiguous in memory. */
 EK_INLINE void pack_contiguous(const float *from, long k_step, long width, long padded, long k,
                                float *to) {
     for (long p = 0; p < k; p++, from += k_step, to += padded) {
@@ -40,28 +16,12 @@ EK_INLINE void pack_contiguous(const float *from, long k_step, long width, long 
     }
 }
 
-EK_INLINE void pack_transposed(const float *from, long step, long width, long padded, long k,
-                               float *to) {
-    long j = 0;
-    for (; j + 4 <= width; j += 4, from += 4 * step) {
-        long p = 0;
-        for (; p + 4 <= k; p += 4)
-            transpose4(from + p, step, to + p * padded + j, padded);
-        for (; p < k; p++)
-            for (int i = 0; i < 4; i++)
-                to[p * padded + j + i] = from[i * step + p];
-    }
-    for (; j < width; j++, from += step)
-        for (long p = 0; p < k; p++)
-            to[p * padded + j] = from[p];
-}
-
 static void pack(const float *from, long step, long k_step, long width, long padded, long k,
                  float *to) {
     if (step == 1)
         pack_contiguous(from, k_step, width, padded, k, to);
     else if (k_step == 1)
-        pack_transposed(from, step, width, padded, k, to);
+        ek_transpose(from, step, width, k, to, padded);
     else
         for (long p = 0; p < k; p++)
             for (long j = 0; j < width; j++)

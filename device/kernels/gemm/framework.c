@@ -6,6 +6,7 @@
  *
  * Threads share the panels of a block, of its rows or its columns, through ek_parallel. */
 #include "plan.h"
+#include "transpose.h"
 
 /* One block on its way through packing and tiles; constant while threads work on it. */
 typedef struct {
@@ -55,23 +56,38 @@ typedef struct {
     long row, rows, column, columns, width;
 } place;
 
-/* A tile whose columns are not side by side in C: through a copy. */
+/* What stands at `at` in C into `copy`, or back. */
+static void copy_tile(char *c, const ek_gemm_job *job, const place *at, long bytes, char *copy,
+                      int back) {
+    if (job->c_row == 1 && bytes == sizeof(float)) { /* column-major C */
+        if (back)
+            ek_transpose((float *)copy, at->width, at->rows, at->columns, (float *)c, job->c_col);
+        else
+            ek_transpose((float *)c, job->c_col, at->columns, at->rows, (float *)copy, at->width);
+        return;
+    }
+    for (long i = 0; i < at->rows; i++)
+        for (long j = 0; j < at->columns; j++) {
+            char *there = c + (i * job->c_row + j * job->c_col) * bytes;
+            char *here = copy + (i * at->width + j) * bytes;
+            if (bytes == sizeof(float))
+                memcpy(back ? there : here, back ? here : there, sizeof(float));
+            else
+                *(back ? there : here) = *(back ? here : there);
+        }
+}
+
+/* A tile whose columns are not side by side in C. */
 static __attribute__((noinline)) void tile_apart(const ek_gemm_job *job, ek_gemm_tile code,
                                                  const void *a, const void *b, char *c,
-                                                 const place *at, size_t bytes) {
-    char copy[EK_GEMM_MAX_TILE * sizeof(int32_t)] __attribute__((aligned(64)));
+                                                 const place *at, long bytes) {
+    char copy[EK_GEMM_MAX_TILE * sizeof(float)] __attribute__((aligned(64)));
     ek_gemm_job apart = *job;
     apart.c_row = at->width;
-    for (int out = 0; out < 2; out++) {
-        for (long i = 0; i < at->rows && (out || job->load); i++)
-            for (long j = 0; j < at->columns; j++) {
-                char *there = c + (i * job->c_row + j * job->c_col) * (long)bytes;
-                char *here = copy + (i * at->width + j) * (long)bytes;
-                memcpy(out ? there : here, out ? here : there, bytes);
-            }
-        if (!out)
-            code(&apart, a, b, copy, at->row, at->column);
-    }
+    if (job->load)
+        copy_tile(c, job, at, bytes, copy, 0);
+    code(&apart, a, b, copy, at->row, at->column);
+    copy_tile(c, job, at, bytes, copy, 1);
 }
 
 /* The tiles of one panel of B: b, in the widths that `codes` are for. */
@@ -94,7 +110,7 @@ static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *co
         if (g->c_col == 1)
             codes[at.rows](job, a, b, c, at.row, at.column);
         else
-            tile_apart(job, codes[at.rows], a, b, c, &at, (size_t)p->c_bytes);
+            tile_apart(job, codes[at.rows], a, b, c, &at, p->c_bytes);
         a += packed ? (long)x->a_sizes.bytes[wider] : at.rows * a_step;
         c += at.rows * c_step;
         at.row += at.rows;

@@ -17,7 +17,9 @@ typedef enum {
     EK_GEMM_U8 = 2,  /* u8 . s8 -> s32 */
 } ek_gemm_dtype;
 
-/* mr = 1: a row vector times a matrix; nr = 1: a matrix times a column vector. */
+/* A tile is mr rows x nr columns of C. Its vectors go along n, as a rule, and nr is whole vectors;
+ * if only mr is, they go along m: 128 x 1 for a matrix times a column vector, 48 x 7 for a C of few
+ * columns (49). Packed operands are laid out for the one or the other. */
 typedef struct {
     int32_t mc, kc, nc;     /* blocks of the loop nest, elements */
     int32_t mr, nr;         /* register tile */
@@ -62,8 +64,7 @@ void ek_gemm_pack(int dtype, int side, long extent, long k, const ek_gemm_method
 
 /* Bytes of scratch (64-byte aligned) a product needs with a method on a pool of `threads`. */
 size_t ek_gemm_scratch_bytes(const ek_gemm_args *args, const ek_gemm_method *how, int threads);
-void ek_gemm_run(const ek_gemm_args *args, const ek_gemm_method *how, void *scratch,
-                 ek_pool *pool);
+void ek_gemm_run(const ek_gemm_args *args, const ek_gemm_method *how, void *scratch, ek_pool *pool);
 
 /* The analytic default for a shape: register tile by least waste, blocks from the cache sizes
  * that the library was built with. */

@@ -32,11 +32,11 @@ static ek_gemm_side side_of(const ek_gemm_operands *types, int side, long extent
     return (ek_gemm_side){types, side, panels};
 }
 
-/* A method of a swapped product, for the operands as they then are. */
-static ek_gemm_method turned(const ek_gemm_method *how) {
+/* The method of a swapped product in terms of its operands as they then are. */
+static ek_gemm_method turned(const ek_gemm_method *how, int tile_too) {
     ek_gemm_method t = *how;
-    if (ek_gemm_is_column(how)) {
-        t.mr = 1, t.nr = how->mr;
+    if (tile_too) {
+        t.mr = how->nr, t.nr = how->mr;
         t.mc = how->nc, t.nc = how->mc;
     }
     t.pack_a = how->pack_b, t.pack_b = how->pack_a;
@@ -48,10 +48,11 @@ void ek_gemm_make_plan(ek_gemm_plan *p, const ek_gemm_args *args, const ek_gemm_
                        int threads) {
     const int column_major = !args->a_packed && !args->b_packed && args->n > 1 && args->m > 1 &&
                              args->c_row == 1 && args->c_col != 1;
+    const int is_turned = ek_gemm_is_turned(ek_gemm_families[args->dtype], method);
     ek_gemm_method how = *method;
-    if (column_major || ek_gemm_is_column(method)) {
+    if (column_major || is_turned) {
         swap(&p->args, args);
-        how = turned(method);
+        how = turned(method, is_turned);
     } else {
         p->args = *args;
     }

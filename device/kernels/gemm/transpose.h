@@ -1,0 +1,55 @@
+/* Blocks of 4 x 4 values of 32 bits, whatever they mean, for every core. */
+#ifndef EK_GEMM_TRANSPOSE_H
+#define EK_GEMM_TRANSPOSE_H
+#include <string.h>
+
+typedef float ek_four __attribute__((vector_size(16)));
+
+static inline ek_four ek_load4(const void *p) {
+    ek_four v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* from[i][p], rows `step` apart, becomes to[p][i], rows `width` apart; i and p below 4. */
+static inline __attribute__((always_inline)) void ek_transpose4(const float *from, long step,
+                                                                float *to, long width) {
+    ek_four a = ek_load4(from), b = ek_load4(from + step);
+    ek_four c = ek_load4(from + 2 * step), d = ek_load4(from + 3 * step);
+    ek_four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+    ek_four ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    ek_four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    ek_four cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    ek_four rows[4] = {
+        __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5),
+        __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
+        __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5),
+        __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7),
+    };
+    for (int i = 0; i < 4; i++)
+        memcpy(to + i * width, &rows[i], sizeof rows[i]);
+}
+
+/* A whole matrix of `rows` x `columns`, whose rows are contiguous on both sides. */
+static inline void ek_transpose(const float *from, long step, long rows, long columns, float *to,
+                                long width) {
+    if (rows < 4 || columns < 4) {
+        for (long i = 0; i < rows; i++)
+            for (long j = 0; j < columns; j++)
+                memcpy(to + j * width + i, from + i * step + j, sizeof *to);
+        return;
+    }
+    /* The last block of a row or column of blocks overlaps the one before. */
+    for (long i = 0, next; i < rows; i = next) {
+        next = i + 4;
+        if (next > rows)
+            i = rows - 4;
+        for (long j = 0, right; j < columns; j = right) {
+            right = j + 4;
+            if (right > columns)
+                j = columns - 4;
+            ek_transpose4(from + i * step + j, step, to + j * width + i, width);
+        }
+    }
+}
+#endif
