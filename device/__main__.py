@@ -236,6 +236,22 @@ def _count(options: argparse.Namespace) -> Document:
     }
 
 
+def _gemm_bench(options: argparse.Namespace) -> Document:
+    """Answers go to stderr one by one, so that a lost link loses none that was given."""
+    from edgekit.device.gemm_bench import bench_file
+    from edgekit.device.gemm_find import find_library
+    from edgekit.device.gemm_library import GemmLibrary
+
+    found = (options.library, None) if options.library else find_library()
+    answered = bench_file(options.requests, GemmLibrary(*found), _say_answer)
+    return {"schema": "edgekit.gemm-bench/1", "answered": answered}
+
+
+def _say_answer(answer: Document) -> None:
+    sys.stderr.write(f"gemm {json.dumps(answer)}\n")
+    sys.stderr.flush()
+
+
 def _checker(options: argparse.Namespace) -> Callable[[Path], Document]:
     from edgekit.device.golden import check_in_subprocess
 
@@ -331,6 +347,9 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--seconds", type=_positive, default=2, help="time to spend")
     sub = command("count", _count, "instructions of an inference of the current release")
     sub.add_argument("--repeats", type=_positive, default=5)
+    sub = command("gemm-bench", _gemm_bench, "times of GEMM methods, or their instructions")
+    sub.add_argument("--requests", type=Path, required=True, help="JSON lines")
+    sub.add_argument("--library", type=Path, help="libedgekit-kernels.so of this board")
     return parser
 
 

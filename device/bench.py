@@ -51,7 +51,7 @@ def latency(nanoseconds: Sequence[int]) -> Dict[str, Any]:
     }
 
 
-def percentile(ordered: Sequence[int], percent: float) -> float:
+def percentile(ordered: Sequence[float], percent: float) -> float:
     """Of a sorted sequence, with linear interpolation between neighbors."""
     position = (len(ordered) - 1) * percent / 100
     low = int(position)

@@ -194,13 +194,22 @@ class GemmLibrary:
         )
 
     def timer(
-        self, product: Product, how: GemmMethod, threads: int = 1, ask: bool = False
+        self,
+        product: Product,
+        how: GemmMethod,
+        threads: int = 1,
+        ask: bool = False,
+        keep: object = None,
     ) -> Timer:
-        """What times this product; with `ask` each one looks its method up first."""
+        """What times this product; with `ask` each one looks its method up first.
+
+        `keep` is what owns the operands' memory: it lives as long as the timer.
+        """
         args, method = product._in_c(), how._in_c()
         size = self._lib.ek_gemm_scratch_bytes(ctypes.byref(args), ctypes.byref(method), threads)
         table = self._table if ask else None
-        return Timer(self._lib, table, args, method, threads, Block(size), self._pool(threads))
+        kept = (Block(size), keep)
+        return Timer(self._lib, table, args, method, threads, kept, self._pool(threads))
 
     def lookup_nanoseconds(
         self, dtype: str, shapes: Sequence[Tuple[int, int, int]], rounds: int, threads: int = 1
@@ -257,13 +266,13 @@ class Timer:
         args: _Args,
         method: _Method,
         threads: int,
-        scratch: Block,
+        kept: Tuple[Block, object],
         pool: Optional[int],
     ) -> None:
         self._time = lib.ek_gemm_time
-        self._keep = scratch
+        self._keep = kept
         self._arguments: List[Any] = [
-            table, ctypes.byref(args), ctypes.byref(method), threads, scratch.address, pool
+            table, ctypes.byref(args), ctypes.byref(method), threads, kept[0].address, pool
         ]  # fmt: skip
 
     def __call__(self, count: int) -> int:
