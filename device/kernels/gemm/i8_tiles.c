@@ -1,0 +1,203 @@
+/* The register tiles of 8-bit products that are NV vectors wide, for 1 .. MR rows.
+ *
+ * Compile-time parameters: NAME (of the table), MR, NV, EK_SIMD, TYPES (see i8_types.h). */
+#include "i8_types.h"
+
+_Static_assert(MR <= EK_GEMM_MAX_MR && NV <= EK_GEMM_MAX_NV, "the tables hold no larger tile");
+
+/* The last k % I8_STEP values of a row, which ends at `end`, and what counts as zero. */
+EK_INLINE void tail_of(i8_value *to, const i8_value *end, long k) {
+    const long left = k % I8_STEP;
+#if EK_I8 == EK_I8_DOT4_US
+    uint32_t last = 0;
+    if (k >= 4) {
+        memcpy(&last, end - 4, 4);
+        last >>= 8 * (4 - left);
+    } else {
+        for (long p = 1; p <= left; p++)
+            last = last << 8 | (uint8_t)end[-p];
+    }
+    memcpy(to, &last, 4);
+#else
+    memset(to, 0, I8_STEP * sizeof *to);
+    ek_copy_short(to, end - left, left * (long)sizeof *to);
+#endif
+}
+
+/* sums = A . B of the tile, as the products see them. */
+EK_INLINE void multiply(const int mr, const int form, const int narrow, const ek_gemm_job *job,
+                        const i8_value *a, const i8_value *b, i8_sums sums) {
+    const i8_value *row[MR];
+    i8_clear(mr, NV, sums);
+    if (form == EK_GEMM_PANEL) {
+        EK_UNROLL
+        for (int i = 0; i < mr; i++)
+            row[i] = a + i * I8_STEP;
+        const i8_rows packed = {row, mr * I8_STEP, 0, narrow};
+        i8_accumulate(mr, NV, sums, packed, i8_padded(job->k), b);
+        return;
+    }
+    EK_UNROLL
+    for (int i = 0; i < mr; i++)
+        row[i] = a + i * job->a_row;
+    i8_rows in_place = {row, I8_STEP, A_FLIP ? FLIP_WORD : 0, narrow};
+    const long whole = job->k / I8_STEP * I8_STEP;
+    b = i8_accumulate(mr, NV, sums, in_place, whole, b);
+    if (whole < job->k) {
+        i8_value tail[MR][I8_STEP];
+        EK_UNROLL
+        for (int i = 0; i < mr; i++) {
+            tail_of(tail[i], row[i] + job->k, job->k);
+            row[i] = tail[i];
+        }
+        i8_accumulate(mr, NV, sums, in_place, I8_STEP, b);
+    }
+}
+
+/* How many columns of vector j of the tile there are. */
+EK_INLINE long columns_in(int j, long left) {
+    return j == NV - 1 ? left : EK_VL;
+}
+EK_INLINE vi part_load(const int32_t *p, long columns) {
+    return columns == EK_VL ? vi_load(p) : vi_load_n(p, columns);
+}
+EK_INLINE vf part_load_f32(const float *p, long columns) {
+    return columns == EK_VL ? vf_load(p) : vf_load_n(p, columns);
+}
+
+/* One vector of C in another type than the sums. */
+EK_INLINE void convert(const ek_gemm_epilogue *e, vi sum, char *c, long row, long column,
+                       long columns) {
+    if (e->output == EK_GEMM_FLOAT) {
+        const float *bias = e->bias;
+        vf scale = vf_splat(1), offset = vf_splat(0);
+        if (e->scale)
+            scale =
+                e->per_row ? vf_splat(e->scale[row]) : part_load_f32(e->scale + column, columns);
+        if (bias)
+            offset = e->per_row ? vf_splat(bias[row]) : part_load_f32(bias + column, columns);
+        vf v = vcast(sum, vf) * scale + offset;
+        v = vf_min(vf_max(v, vf_splat(e->low_f32)), vf_splat(e->high_f32));
+        if (columns == EK_VL)
+            vf_store((float *)c, v);
+        else
+            vf_store_n((float *)c, v, columns);
+        return;
+    }
+    const vi_factor factor = e->per_row
+                                 ? (vi_factor){vi_splat(e->multiplier[row]), vi_splat(e->left[row]),
+                                               vi_splat(e->right[row])}
+                                 : (vi_factor){part_load(e->multiplier + column, columns),
+                                               part_load(e->left + column, columns),
+                                               part_load(e->right + column, columns)};
+    vi v = vi_wrap_add(vi_requantize(sum, factor), vi_splat(e->zero));
+    v = vi_min(vi_max(v, vi_splat(e->low)), vi_splat(e->high));
+    if (columns == EK_VL)
+        vi_to_bytes(c, v);
+    else
+        vi_to_bytes_n(c, v, columns);
+}
+
+/* Sums that do not leave as they are; out of line, so that a tile stays small. */
+static __attribute__((noinline)) void convert_tile(const ek_gemm_job *job, long rows,
+                                                   const int32_t *sums, char *c, long row,
+                                                   long column) {
+    const ek_gemm_epilogue *e = job->epilogue;
+    const long bytes = e->output == EK_GEMM_FLOAT ? sizeof(float) : 1;
+    for (long i = 0; i < rows; i++, row++, c += job->c_row * bytes)
+        for (int j = 0; j < NV; j++, sums += EK_VL) {
+            const long at = column + j * EK_VL, columns = columns_in(j, job->left);
+            vi sum = vi_load(sums);
+            if (e->bias && e->output == EK_GEMM_QUANTIZE) {
+                const int32_t *bias = e->bias;
+                sum = vi_wrap_add(sum,
+                                  e->per_row ? vi_splat(bias[row]) : part_load(bias + at, columns));
+            }
+            convert(e, sum, c + j * EK_VL * bytes, row, at, columns);
+        }
+}
+
+EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const i8_value *a,
+                    const i8_value *b, char *c, long row, long column) {
+    const i8_panel panel = i8_panel_of(NV * EK_VL, job->k, COLUMN_FACTOR);
+    const int32_t *corrections = (const int32_t *)((const char *)b + panel.corrections);
+    i8_sums sums;
+#if HAS_WIDE
+    int32_t wide;
+    memcpy(&wide, (const char *)b + panel.wide, sizeof wide);
+    if (form == EK_GEMM_PANEL && wide)
+        memcpy(&wide, (const char *)a + i8_panel_of(mr, job->k, ROW_FACTOR).wide, sizeof wide);
+    if (wide)
+        multiply(mr, form, 0, job, a, b, sums);
+    else
+#endif
+        multiply(mr, form, 1, job, a, b, sums);
+
+    vi out[MR][NV];
+    EK_UNROLL
+    for (int j = 0; j < NV; j++) {
+        const vi correction = COLUMN_FACTOR ? vi_load(corrections + j * EK_VL) : (vi){0};
+        EK_UNROLL
+        for (int i = 0; i < mr; i++)
+            out[i][j] = vi_wrap_add(i8_sum(sums, i, j), correction);
+    }
+    if (ROW_FACTOR) {
+        const size_t at = i8_panel_of(mr, job->k, ROW_FACTOR).corrections;
+        const int32_t *of_rows = (const int32_t *)((const char *)a + at);
+        EK_UNROLL
+        for (int i = 0; i < mr * NV; i++)
+            out[i / NV][i % NV] += of_rows[i / NV];
+    }
+    const ek_gemm_epilogue *e = job->epilogue;
+    if (e->output != EK_GEMM_PLAIN) {
+        convert_tile(job, mr, (const int32_t *)out, c, row, column);
+        return;
+    }
+    int32_t *to = (int32_t *)c;
+    const int32_t *bias = e->bias;
+    EK_UNROLL
+    for (int j = 0; j < NV; j++) {
+        const long columns = columns_in(j, job->left);
+        const vi along_n =
+            bias && !e->per_row ? part_load(bias + column + j * EK_VL, columns) : (vi){0};
+        EK_UNROLL
+        for (int i = 0; i < mr; i++) {
+            int32_t *at = to + i * job->c_row + j * EK_VL;
+            vi v = vi_wrap_add(out[i][j], along_n);
+            if (bias && e->per_row)
+                v = vi_wrap_add(v, vi_splat(bias[row + i]));
+            if (job->load)
+                v = vi_wrap_add(v, part_load(at, columns));
+            if (columns == EK_VL)
+                vi_store(at, v);
+            else
+                vi_store_n(at, v, columns);
+        }
+    }
+}
+
+#define CODE(name, mr, form)                                                                       \
+    static void name(const ek_gemm_job *job, const void *a, const void *b, void *c, long row,      \
+                     long column) {                                                                \
+        tile(mr, form, job, a, b, c, row, column);                                                 \
+    }
+/* Rows are read in place where they are bytes for the products and need no correction. */
+#if I8_BYTES && !ROW_FACTOR
+#define CODES(mr) CODE(panel_##mr, mr, EK_GEMM_PANEL) CODE(rows_##mr, mr, EK_GEMM_ROWS)
+#else
+#define CODES(mr) CODE(panel_##mr, mr, EK_GEMM_PANEL)
+#endif
+EK_GEMM_UP_TO(MR, CODES)
+
+#define ENTRY_panel(mr) [mr] = panel_##mr,
+#define ENTRY_rows(mr) [mr] = rows_##mr,
+const ek_gemm_column NAME = {
+    MR,
+    NV,
+    {
+        [EK_GEMM_PANEL] = {EK_GEMM_UP_TO(MR, ENTRY_panel)},
+#if I8_BYTES && !ROW_FACTOR
+        [EK_GEMM_ROWS] = {EK_GEMM_UP_TO(MR, ENTRY_rows)},
+#endif
+    },
+};

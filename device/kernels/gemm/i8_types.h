@@ -1,0 +1,74 @@
+/* The 8-bit operands of one family: how each is turned into what the products take (i8_tile.h),
+ * what that costs in corrections, and what a packed panel holds.
+ *
+ * Before inclusion: EK_SIMD, MR, NV and TYPES: 1 s8 . s8, 2 u8 . s8, 3 s8 . u8.
+ *
+ *   A panel   [k / I8_STEP][rows][I8_STEP], then the rows' corrections, then `wide`
+ *   B panel   as in i8_tile.h, then the columns' corrections, then `wide`
+ *
+ * k is rounded up to I8_STEP with values that count as zero. An operand that was flipped counts
+ * 128 too much or too little for every value of the other: a correction, added to the sums, is
+ * that times the sum of a row or column of the other. `wide`: the panel holds a -128. */
+#ifndef EK_GEMM_I8_TYPES_H
+#define EK_GEMM_I8_TYPES_H
+#include "codes.h"
+#define A_UNSIGNED (TYPES == 2)
+#define B_UNSIGNED (TYPES == 3)
+#include "i8_tile.h"
+
+#if TYPES == 1
+#define I8_FAMILY(part) ek_gemm_s8##part
+#elif TYPES == 2
+#define I8_FAMILY(part) ek_gemm_u8##part
+#else
+#define I8_FAMILY(part) ek_gemm_s8u8##part
+#endif
+#if A_UNSIGNED
+typedef uint8_t i8_a;
+#else
+typedef int8_t i8_a;
+#endif
+#if B_UNSIGNED
+typedef uint8_t i8_b;
+#else
+typedef int8_t i8_b;
+#endif
+
+/* Which operands are flipped, and the factors of the corrections that follow from it. */
+#define FLIP_BYTE 0x80
+#define FLIP_WORD ((int32_t)0x80808080)
+#if EK_I8 == EK_I8_DOT4_US
+#define A_FLIP (TYPES == 1)
+#define B_FLIP 0
+#define COLUMN_FACTOR (TYPES == 1 ? -128 : 0)
+#define ROW_FACTOR 0
+#elif I8_BYTES
+#define A_FLIP A_UNSIGNED
+#define B_FLIP B_UNSIGNED
+#define COLUMN_FACTOR (A_UNSIGNED ? 128 : 0)
+#define ROW_FACTOR (B_UNSIGNED ? 128 : 0)
+#else
+#define A_FLIP 0
+#define B_FLIP 0
+#define COLUMN_FACTOR 0
+#define ROW_FACTOR 0
+#endif
+#define HAS_WIDE (EK_I8 == EK_I8_MULL16)
+
+EK_INLINE long i8_padded(long k) {
+    return (k + I8_STEP - 1) / I8_STEP * I8_STEP;
+}
+
+/* The parts of a panel of `extent` rows or columns. */
+typedef struct {
+    size_t corrections, wide, bytes; /* offsets, and the size */
+} i8_panel;
+
+EK_INLINE i8_panel i8_panel_of(long extent, long k, int factor) {
+    i8_panel p;
+    p.corrections = (size_t)(extent * i8_padded(k)) * sizeof(i8_value);
+    p.wide = p.corrections + (factor ? (size_t)extent * sizeof(int32_t) : 0);
+    p.bytes = p.wide + (HAS_WIDE ? sizeof(int32_t) : 0);
+    return p;
+}
+#endif
