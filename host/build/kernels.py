@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgekit.host.build.nna_units import nna_units
 from edgekit.host.build.toolchain import Toolchain, Unit, kernels_folder
 from edgekit.host.files import write_whole
 from edgekit.host.paths import cache_folder
@@ -81,6 +82,7 @@ def kernel_units(board: BoardProfile) -> list[Unit]:
         units += [_tile_unit(family, tile, macros + in_order) for tile in columns_of(board, family)]
     common = (path for path in sorted(folder.glob("gemm/*.c")) if _is_common(path))
     units += [Unit(path.stem, path) for path in common]
+    units += nna_units(board)
     units.append(features_unit(board))
     units.append(Unit("pool", folder / "runtime/pool.c"))
     return units

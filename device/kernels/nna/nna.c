@@ -1,0 +1,299 @@
+/* The streams of instructions of device/nna_program.py, in the same order.
+ *
+ * Compile-time parameter: EK_SIMD. Every function is inlined twice: with clocks and without. */
+#include "machine.h"
+
+#define BATCH 8
+
+/* One MAC: the pixels of each FRAM row (NULL: padding), and where its sums go. */
+typedef struct {
+    const int8_t *pixel[3][COLUMNS];
+    int rows, columns, outputs;
+    int point[POINTS];
+    int32_t *sums[POINTS];
+} tile_t;
+
+/* One set of weights, [taps][32 out][32 in], and how many tiles it serves. */
+typedef struct {
+    const int8_t *weights;
+    int taps, first;
+} period_t;
+
+/* A product, as periods of `tiles` tiles each; one of the two is set. */
+typedef struct {
+    const ek_nna_matmul_args *matmul;
+    const ek_nna_conv_args *conv;
+    int64_t periods, tiles;
+    int8_t diagonal[SETS][TAPS][CHANNELS][CHANNELS];
+} job_t;
+
+static int64_t parts(int64_t whole, int64_t part) {
+    return (whole + part - 1) / part;
+}
+
+static period_t matmul_period(job_t *job, int64_t number) {
+    const ek_nna_matmul_args *p = job->matmul;
+    const int64_t steps = parts(p->k, TAPS), at = number % steps * TAPS;
+    const int taps = (int)ek_min(p->k - at, TAPS);
+    for (int tap = 0; tap < taps; tap++)
+        for (int i = 0; i < CHANNELS; i++)
+            job->diagonal[number % SETS][tap][i][i] = p->a[number / steps * p->k + at + tap];
+    return (period_t){job->diagonal[number % SETS][0][0], taps, at == 0};
+}
+
+/* Rows of F as 3x3 patches side by side, at a pitch of four columns. */
+static void matmul_tile(const job_t *job, int points, int64_t number, int64_t index, tile_t *tile) {
+    const ek_nna_matmul_args *p = job->matmul;
+    const int64_t steps = parts(p->k, TAPS), at = number % steps * TAPS, all = p->n / CHANNELS;
+    const int64_t group = index * (points / 2);
+    const int taps = (int)ek_min(p->k - at, TAPS), groups = (int)ek_min(all - group, points / 2);
+    tile->rows = (taps + 2) / 3;
+    tile->columns = 4 * groups;
+    tile->outputs = groups;
+    for (int g = 0; g < groups; g++) {
+        const int8_t *pixel = p->f + ((group + g) * p->k + at) * CHANNELS;
+        for (int tap = 0; tap < 3 * tile->rows; tap++)
+            tile->pixel[tap / 3][4 * g + tap % 3] = tap < taps ? pixel + tap * CHANNELS : NULL;
+        for (int row = 0; row < tile->rows; row++)
+            tile->pixel[row][4 * g + 3] = NULL;
+        tile->point[g] = 2 * g;
+        tile->sums[g] = p->sums + number / steps * p->n + (group + g) * CHANNELS;
+    }
+}
+
+static period_t conv_period(const job_t *job, int64_t number) {
+    const ek_nna_conv_args *p = job->conv;
+    return (period_t){p->w + number * TAPS * CHANNELS * CHANNELS, TAPS, number % p->in_groups == 0};
+}
+
+static void conv_tile(const job_t *job, int points, int64_t number, int64_t index, tile_t *tile) {
+    const ek_nna_conv_args *p = job->conv;
+    const int64_t strips = parts(p->out_width, points);
+    const int64_t y = index / strips, left = index % strips * points;
+    const int8_t *image = p->x + number % p->in_groups * p->height * p->width * CHANNELS;
+    int32_t *sums = p->sums + (number / p->in_groups * p->out_height + y) * p->out_width * CHANNELS;
+    tile->rows = 3;
+    tile->columns = (int)((points - 1) * p->stride + 4) / 2 * 2;
+    tile->outputs = (int)ek_min(p->out_width - left, points);
+    for (int row = 0; row < 3; row++)
+        for (int column = 0; column < tile->columns; column++) {
+            const int64_t x = left * p->stride + column;
+            const int8_t *pixel = image + ((y * p->stride + row) * p->width + x) * CHANNELS;
+            tile->pixel[row][column] = x < p->width ? pixel : NULL;
+        }
+    for (int i = 0; i < tile->outputs; i++) {
+        tile->point[i] = i;
+        tile->sums[i] = sums + (left + i) * CHANNELS;
+    }
+}
+
+static period_t period_at(job_t *job, int64_t number) {
+    return job->matmul ? matmul_period(job, number) : conv_period(job, number);
+}
+
+static void tile_at(const job_t *job, int points, int64_t number, int64_t index, tile_t *tile) {
+    if (job->matmul)
+        matmul_tile(job, points, number, index, tile);
+    else
+        conv_tile(job, points, number, index, tile);
+}
+
+/* Pairs of rows of a weight set, and which set they go to. */
+typedef struct {
+    const int8_t *rows;
+    int64_t count;
+    int set;
+} pairs_t;
+
+EK_INLINE void load_pairs(machine_t *m, const int timed, int reg, pairs_t pairs) {
+    for (int64_t i = 0; i < pairs.count; i++) {
+        la(m, timed, reg + (int)i, 0, pairs.rows + i * 2 * CHANNELS);
+        la(m, timed, reg + (int)i, 1, pairs.rows + i * 2 * CHANNELS + CHANNELS);
+    }
+}
+
+/* `reg`: the first of the registers that hold them. */
+EK_INLINE void write_pairs(machine_t *m, const int timed, int reg, pairs_t pairs) {
+    for (int64_t i = 0; i < pairs.count; i++)
+        nndww(m, timed, pairs.set, reg + (int)i);
+}
+
+static pairs_t pairs_of(const period_t *period, int set) {
+    return (pairs_t){period->weights, (int64_t)period->taps * CHANNELS / 2, set};
+}
+
+static pairs_t pairs_from(pairs_t pairs, int64_t start, int64_t most) {
+    return (pairs_t){pairs.rows + start * 2 * CHANNELS, ek_min(pairs.count - start, most),
+                     pairs.set};
+}
+
+EK_INLINE void load_weights(machine_t *m, const int timed, pairs_t pairs) {
+    for (int64_t start = 0; start < pairs.count; start += BATCH) {
+        const pairs_t batch = pairs_from(pairs, start, BATCH);
+        load_pairs(m, timed, 0, batch);
+        write_pairs(m, timed, 0, batch);
+    }
+}
+
+EK_INLINE void fill(machine_t *m, const int timed, int fram, const tile_t *tile, pairs_t ahead) {
+    nncfg(m, timed, &m->jump, tile->columns);
+    int i = 0;
+    for (int row = 0; row < tile->rows; row++)
+        for (int column = 0; column < tile->columns; column++, i++)
+            if (tile->pixel[row][column])
+                la(m, timed, i / 2, i % 2, tile->pixel[row][column]);
+    const int count = i / 2;
+    const pairs_t fitting = pairs_from(ahead, 0, REGISTERS - count);
+    load_pairs(m, timed, count, fitting);
+    for (int reg = 0; reg < count; reg++)
+        nndwf(m, timed, fram, reg);
+    write_pairs(m, timed, count, fitting);
+    load_weights(m, timed, pairs_from(ahead, fitting.count, ahead.count));
+}
+
+static int64_t fill_cost(const tile_t *tile) {
+    int64_t cost = tile->rows * tile->columns / 2;
+    for (int row = 0; row < tile->rows; row++)
+        for (int column = 0; column < tile->columns; column++)
+            cost += tile->pixel[row][column] != NULL;
+    return cost;
+}
+
+static int64_t read_cost(const tile_t *tile, int first) {
+    return tile->outputs * (first ? 6 : 12);
+}
+
+/* How a period's instructions are shared out: beside every MAC as many. */
+typedef struct {
+    int64_t total, sum, fill, read; /* of the period; so far; of its first tile; of the last one */
+    int64_t done, pairs;
+} shares_t;
+
+static shares_t begin_shares(const job_t *job, int points, int64_t number, int first,
+                             int64_t pairs) {
+    shares_t s = {.total = 3 * pairs, .pairs = pairs};
+    for (int64_t i = 0; i < job->tiles; i++) {
+        tile_t tile;
+        tile_at(job, points, number, i, &tile);
+        s.read = read_cost(&tile, first);
+        s.total += s.read + fill_cost(&tile);
+        if (i == 0)
+            s.fill = fill_cost(&tile);
+    }
+    return s;
+}
+
+/* Pairs of the next weights that are written by the end of tile `index`. */
+static int64_t next_share(shares_t *s, const job_t *job, int points, int64_t number, int64_t index,
+                          int64_t read) {
+    int64_t filled = s->fill;
+    if (index + 1 < job->tiles) {
+        tile_t next;
+        tile_at(job, points, number, index + 1, &next);
+        filled = fill_cost(&next);
+    }
+    s->sum += s->read + filled;
+    s->read = read;
+    const int64_t level = s->total * (index + 1) / job->tiles - s->sum;
+    const int64_t wanted = level < 0 ? 0 : level / 3;
+    s->done = ek_min(ek_max(wanted, s->done), s->pairs);
+    return s->done;
+}
+
+EK_INLINE void read_back(machine_t *m, const int timed, int fram, const tile_t *tile, int first) {
+    const int count = 2 * tile->outputs;
+    for (int i = 0; !first && i < count; i++) {
+        const int32_t *sums = tile->sums[i / 2] + i % 2 * 16;
+        la(m, timed, count + i, 0, sums);
+        la(m, timed, count + i, 1, sums + 8);
+    }
+    for (int i = 0; i < count; i++)
+        nndrdocb(m, timed, i, fram, tile->point[i / 2], i % 2);
+    for (int i = 0; !first && i < count; i++)
+        add(m, timed, i, i, count + i);
+    for (int i = 0; i < count; i++) {
+        int32_t *sums = tile->sums[i / 2] + i % 2 * 16;
+        sa(m, timed, i, 0, sums);
+        sa(m, timed, i, 1, sums + 8);
+    }
+}
+
+EK_INLINE void run(machine_t *m, const int timed, job_t *job, int stride) {
+    const int points = m->chip.output_points, sets = m->chip.weight_sets;
+    tile_t tiles[FRAMS];
+    int fram = 0, used = 0, pending = 0, first = 0;
+    period_t period = period_at(job, 0), following = period;
+    nncfg(m, timed, &m->stride, stride);
+    load_weights(m, timed, pairs_of(&period, used));
+    pairs_t ahead = {NULL, 0, 0};
+    for (int64_t number = 0; number < job->periods; number++) {
+        pairs_t coming = {NULL, 0, 0};
+        const int more = number + 1 < job->periods;
+        if (more) {
+            following = period_at(job, number + 1);
+            if (sets == 2)
+                coming = pairs_of(&following, 1 - used);
+        }
+        shares_t shares = begin_shares(job, points, number, period.first, coming.count);
+        for (int64_t i = 0, begin = 0; i < job->tiles; i++, begin = shares.done) {
+            tile_t *tile = &tiles[fram];
+            tile_at(job, points, number, i, tile);
+            fill(m, timed, fram, tile, ahead);
+            nncfg(m, timed, &m->mask, (1 << period.taps) - 1);
+            nnmacg(m, timed, fram, used, tile->point, tile->outputs);
+            if (pending)
+                read_back(m, timed, 1 - fram, &tiles[1 - fram], first);
+            pending = 1;
+            first = period.first;
+            const int64_t end = next_share(&shares, job, points, number, i, read_cost(tile, first));
+            ahead = pairs_from(coming, begin, end - begin);
+            fram = 1 - fram;
+        }
+        if (more && sets == 1)
+            load_weights(m, timed, pairs_of(&following, used));
+        used = (used + 1) % sets;
+        period = following;
+    }
+    read_back(m, timed, 1 - fram, &tiles[1 - fram], first);
+}
+
+static void start(const ek_nna_chip *chip, job_t *job, int stride, ek_nna_report *report) {
+    machine_t machine = {.chip = *chip, .report = report, .stride = 1};
+    if (!report->counters) {
+        run(&machine, 0, job, stride);
+        return;
+    }
+    run(&machine, 1, job, stride);
+    report->counters->overlapped = machine.now[OVERLAPPED];
+    report->counters->serial = machine.now[SERIAL];
+    report->counters->load = machine.now[LOAD];
+}
+
+/* Channels beyond the last 32: outside the NNA. */
+static void multiply_tail(const ek_nna_matmul_args *p) {
+    const int64_t rest = p->n % CHANNELS;
+    for (int64_t i = 0; rest && i < p->m; i++) {
+        uint32_t sums[CHANNELS] = {0}; /* unsigned: sums wrap around */
+        for (int64_t j = 0; j < p->k; j++)
+            for (int64_t c = 0; c < rest; c++)
+                sums[c] += (uint32_t)(p->a[i * p->k + j] * p->tail[j * rest + c]);
+        memcpy(p->sums + i * p->n + p->n - rest, sums, (size_t)rest * sizeof *sums);
+    }
+}
+
+void ek_nna_matmul(const ek_nna_chip *chip, const ek_nna_matmul_args *args, ek_nna_report *report) {
+    const int64_t groups = args->n / CHANNELS;
+    job_t job = {.matmul = args,
+                 .periods = args->m * parts(args->k, TAPS),
+                 .tiles = parts(groups, chip->output_points / 2)};
+    if (groups)
+        start(chip, &job, 2, report);
+    multiply_tail(args);
+}
+
+void ek_nna_conv(const ek_nna_chip *chip, const ek_nna_conv_args *args, ek_nna_report *report) {
+    job_t job = {.conv = args,
+                 .periods = args->out_groups * args->in_groups,
+                 .tiles = args->out_height * parts(args->out_width, chip->output_points)};
+    start(chip, &job, (int)args->stride, report);
+}

@@ -1,0 +1,73 @@
+/* The NNA, emulated: matrix products and 3x3 convolutions, bit for bit and cycle for cycle what
+ * device/nna_machine.py and device/nna_program.py define, only faster. Chips are checked by the
+ * caller (device/nna_chip.py); nothing here checks them again. */
+#ifndef EK_NNA_H
+#define EK_NNA_H
+#include <stdint.h>
+
+/* Names as in device/nna_chip.py. */
+typedef struct {
+    int32_t output_points, weight_sets, mac_cycles;
+    int32_t load_latency, add_latency, write_latency, result_latency;
+} ek_nna_chip;
+
+/* Orders as OPERATIONS and CAUSES of device/nna_account.py. */
+enum {
+    EK_NNA_LA,
+    EK_NNA_SA,
+    EK_NNA_ADD,
+    EK_NNA_CFG,
+    EK_NNA_DWF,
+    EK_NNA_DWW,
+    EK_NNA_DOCB,
+    EK_NNA_MACG,
+    EK_NNA_OPERATIONS
+};
+enum {
+    EK_NNA_OPERAND,
+    EK_NNA_ARRAY,
+    EK_NNA_SETTLE,
+    EK_NNA_FRAM,
+    EK_NNA_WEIGHTS,
+    EK_NNA_RESULT,
+    EK_NNA_CAUSES
+};
+
+typedef struct {
+    int64_t overlapped, serial, load, fill, last_mac_end;
+    int64_t instructions[EK_NNA_OPERATIONS], stalls[EK_NNA_CAUSES];
+} ek_nna_counters;
+
+/* An instruction, or with `stall` set the wait before one, whose cause `name` is. */
+typedef struct {
+    int64_t start, end;
+    int32_t name, stall;
+} ek_nna_event;
+
+/* What to write besides the sums; all of it may be left out. */
+typedef struct {
+    ek_nna_counters *counters; /* NULL: no clocks, which is faster */
+    ek_nna_event *events;      /* the first `capacity` events; needs counters */
+    int64_t capacity, count;
+} ek_nna_report;
+
+typedef struct {
+    int64_t m, k, n;
+    const int8_t *a;    /* [m][k] */
+    const int8_t *f;    /* [n / 32][k][32] */
+    const int8_t *tail; /* [k][n % 32] */
+    int32_t *sums;      /* [m][n] */
+} ek_nna_matmul_args;
+
+typedef struct {
+    int64_t in_groups, height, width; /* of x, padding included */
+    int64_t out_groups, out_height, out_width;
+    int64_t stride;  /* 1 or 2 */
+    const int8_t *x; /* [in_groups][height][width][32] */
+    const int8_t *w; /* [out_groups][in_groups][9][32 out][32 in] */
+    int32_t *sums;   /* [out_groups][out_height][out_width][32] */
+} ek_nna_conv_args;
+
+void ek_nna_matmul(const ek_nna_chip *chip, const ek_nna_matmul_args *args, ek_nna_report *report);
+void ek_nna_conv(const ek_nna_chip *chip, const ek_nna_conv_args *args, ek_nna_report *report);
+#endif

@@ -1,0 +1,203 @@
+"""Matrix products and 3x3 convolutions on an emulated convolution accelerator (docs/nna.md).
+
+Two emulators give the same sums and the same account: "native" (kernels/nna), and "python", which
+is the definition: nna_machine.py has the instructions, nna_program.py the streams of them.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, Optional, Tuple
+
+import numpy as np
+
+from edgekit.device.errors import InputError
+from edgekit.device.nna_account import Account, Counters, Event, Work, make_account
+from edgekit.device.nna_chip import CHANNELS, NNA2, TAPS, NnaChip
+from edgekit.device.nna_machine import Machine
+from edgekit.device.nna_native import ConvShape, MatmulShape, NativeNna
+from edgekit.device.nna_program import conv_periods, matmul_periods, run
+
+Array = Any
+EMULATORS = ("native", "python")
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """A product with its account and the first events of its trace."""
+
+    sums: Array
+    account: Account
+    events: Tuple[Event, ...]
+
+
+def nna_matmul(
+    a: Array,
+    f: Array,
+    account: bool = False,
+    *,
+    chip: NnaChip = NNA2,
+    emulator: str = "native",
+) -> Any:
+    """A [M, K] s8 by F [K, N] s8 -> [M, N] s32 exact modulo 2^32, or (that, Account).
+
+    M, K, N >= 1, any strides; InputError for other shapes and types.
+    """
+    if account:
+        done = emulate_matmul(a, f, chip=chip, emulator=emulator)
+        return done.sums, done.account
+    return _matmul(a, f, chip, emulator, timed=False, trace=0)[0]
+
+
+def emulate_matmul(
+    a: Array, f: Array, *, chip: NnaChip = NNA2, emulator: str = "native", trace: int = 0
+) -> Emulated:
+    """As `nna_matmul`, with the account and the first `trace` events."""
+    sums, counters, events = _matmul(a, f, chip, emulator, timed=True, trace=trace)
+    (m, k), n = np.shape(a), np.shape(f)[1]
+    groups = n // CHANNELS
+    work = Work(
+        rows=m,
+        depth=k,
+        lanes=n,
+        tail=n % CHANNELS,
+        useful=m * k * groups * CHANNELS,
+        weight_loads=m * -(-k // TAPS) if groups else 0,
+        groups=groups,
+    )
+    return Emulated(sums, make_account(chip, counters, work), events)
+
+
+def nna_conv3x3(
+    x: Array,
+    w: Array,
+    account: bool = False,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    chip: NnaChip = NNA2,
+    emulator: str = "native",
+) -> Any:
+    """x [H, W, IC] s8 with w [OC, 3, 3, IC] s8 -> [OH, OW, OC] s32, or (that, Account).
+
+    `padding` rows and columns of zeros on every side; stride 1 or 2. Channels are filled up to a
+    multiple of 32 with zeros. This is what the engine was made for: all of its products count.
+    """
+    _check_emulator(emulator)
+    x, w = _bytes_of("x", x, 3), _bytes_of("w", w, 4)
+    if w.shape[1:] != (3, 3, x.shape[2]):
+        raise InputError(
+            f"nna: expected w [OC, 3, 3, {x.shape[2]}] for x {list(x.shape)}, "
+            f"found {list(w.shape)}; both need the same input channels"
+        )
+    if stride not in (1, 2) or padding not in (0, 1):
+        raise InputError(
+            f"nna: expected stride 1 or 2 and padding 0 or 1, found {stride!r} and {padding!r}"
+        )
+    height, width = ((extent + 2 * padding - 3) // stride + 1 for extent in x.shape[:2])
+    if height < 1 or width < 1:
+        raise InputError(f"nna: expected x of at least one 3 x 3 window, found {list(x.shape)}")
+    image = to_ndhwc32(np.pad(x, ((padding, padding), (padding, padding), (0, 0))))
+    kernel = conv_weights(w)
+    sums = np.zeros((len(kernel), height, width, CHANNELS), np.int32)
+    counters, _ = _conv(image, kernel, sums, stride, chip, emulator, timed=account)
+    result = sums.transpose(1, 2, 0, 3).reshape(height, width, -1)[..., : len(w)]
+    if not account:
+        return result
+    work = Work(
+        rows=len(w),
+        depth=TAPS * x.shape[2],
+        lanes=height * width,
+        tail=0,
+        useful=height * width * TAPS * x.shape[2] * len(w),
+        weight_loads=kernel.shape[0] * kernel.shape[1],
+        groups=1,
+    )
+    return result, make_account(chip, counters, work)
+
+
+def to_ndhwc32(x: Array) -> Array:
+    """[..., C] -> [D, ..., 32]: groups of 32 channels outermost, filled up with zeros."""
+    depth = -(-x.shape[-1] // CHANNELS)
+    fill = [(0, 0)] * (x.ndim - 1) + [(0, depth * CHANNELS - x.shape[-1])]
+    split = np.pad(x, fill).reshape(*x.shape[:-1], depth, CHANNELS)
+    return np.ascontiguousarray(np.moveaxis(split, -2, 0))
+
+
+def conv_weights(w: Array) -> Array:
+    """[OC, 3, 3, IC] -> [Do, Di, 9, 32 out, 32 in], as the weight RAM is written."""
+    split = to_ndhwc32(w.reshape(len(w), TAPS, -1))  # [Di, OC, 9, 32]
+    outs = to_ndhwc32(np.moveaxis(split, 1, -1))  # [Do, Di, 9, 32 in, 32 out]
+    return np.ascontiguousarray(np.swapaxes(outs, -1, -2))
+
+
+def _matmul(
+    a: Array, f: Array, chip: NnaChip, emulator: str, timed: bool, trace: int
+) -> Tuple[Array, Counters, Tuple[Event, ...]]:
+    """Whole groups of 32 channels on the NNA, the tail outside it."""
+    _check_emulator(emulator)
+    a, f = _bytes_of("a", a, 2), _bytes_of("f", f, 2)
+    if a.shape[1] != f.shape[0]:
+        raise InputError(
+            f"nna: expected F of {a.shape[1]} rows for A {list(a.shape)}, found {list(f.shape)}"
+        )
+    (m, k), n = a.shape, f.shape[1]
+    whole = n - n % CHANNELS
+    features = to_ndhwc32(f[:, :whole])
+    tail = np.ascontiguousarray(f[:, whole:])
+    sums = np.empty((m, n), np.int32)
+    if emulator == "native":
+        arrays = _addresses(a, features, tail, sums)
+        counters, events = _native().matmul(chip, MatmulShape(m, k, n), arrays, timed, trace)
+        return sums, counters, events
+    machine = Machine(chip, trace)
+    tiled = np.zeros((m, len(features), CHANNELS), np.int32)
+    if whole:
+        run(machine, 2, matmul_periods(chip, a, features, tiled))
+    sums[:, :whole] = tiled.reshape(m, whole)
+    sums[:, whole:] = a.astype(np.int32) @ tail.astype(np.int32)
+    return sums, machine.counters(), tuple(machine.events)
+
+
+def _conv(
+    image: Array, kernel: Array, sums: Array, stride: int, chip: NnaChip, emulator: str, timed: bool
+) -> Tuple[Counters, Tuple[Event, ...]]:
+    if emulator == "python":
+        machine = Machine(chip)
+        run(machine, stride, conv_periods(chip, image, kernel, sums, stride))
+        return machine.counters(), ()
+    in_groups, rows, columns, _ = image.shape
+    out_groups, height, width, _ = sums.shape
+    shape = ConvShape(in_groups, rows, columns, out_groups, height, width, stride)
+    return _native().conv(chip, shape, _addresses(image, kernel, sums), timed)
+
+
+@functools.lru_cache(maxsize=1)
+def _native() -> NativeNna:
+    from edgekit.device.gemm_find import find_library
+    from edgekit.device.library import open_library
+
+    return NativeNna(open_library(find_library()[0], "a kernels library"))
+
+
+def _addresses(*arrays: Array) -> Tuple[int, ...]:
+    return tuple(array.ctypes.data for array in arrays)
+
+
+def _check_emulator(name: str) -> None:
+    if name not in EMULATORS:
+        raise InputError(f"nna: expected the emulator native or python, found {name!r}")
+
+
+def _bytes_of(name: str, given: Array, rank: int) -> Array:
+    """The array, contiguous; InputError if it is not s8 of this rank with something in it."""
+    array: Optional[Array] = given if isinstance(given, np.ndarray) else None
+    if array is None or array.dtype != np.int8:
+        found = type(given).__name__ if array is None else array.dtype
+        raise InputError(f"nna: expected {name} as an int8 NumPy array, found {found}; convert it")
+    if array.ndim != rank or array.size == 0:
+        raise InputError(
+            f"nna: expected {name} with {rank} dimensions of at least 1, found {list(array.shape)}"
+        )
+    return np.ascontiguousarray(array)
