@@ -9,7 +9,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from edgekit.kb.units import NnaUnit, parse_nna
+
 LOCAL = "local"  # the board that is this machine
+CPU = "cpu"  # the unit that every board has
 
 _FOLDER = Path(__file__).parent / "boards"
 _X86_CLASSES = {"avx512vnni": "x86-64-v4", "avx2": "x86-64-v3", "sse2": "x86-64"}
@@ -22,7 +25,7 @@ class BoardProfile:
     `simd` names the header under device/kernels/simd that kernels are built with;
     `features` are the CPU features (names of /proc/cpuinfo) a bundle for this board needs;
     `vlen_bits` is the RVV register length that kernels were built for; `units` the compute units
-    that operators can run on.
+    that operators can run on, of which those that are not cores have values of their own: `nna`.
     """
 
     name: str
@@ -35,7 +38,8 @@ class BoardProfile:
     features: tuple[str, ...] = ()
     vlen_bits: int = 0
     cores: int = 1
-    units: tuple[str, ...] = ("cpu",)
+    units: tuple[str, ...] = (CPU,)
+    nna: NnaUnit | None = None
     l1d_bytes: int = 32768
     l2_bytes: int = 0
     l3_bytes: int = 0
@@ -83,19 +87,34 @@ def _merged(name: str) -> dict[str, Any]:
     raw = _raw(name)
     base = _merged(raw["inherits"]) if "inherits" in raw else {}
     base.pop("abstract", None)
-    return base | {k: v for k, v in raw.items() if k != "inherits"}
+    merged = base | {k: v for k, v in raw.items() if k != "inherits"}
+    units = {**base.get("units", {})}
+    for unit, values in raw.get("units", {}).items():
+        units[unit] = {**units.get(unit, {}), **values}
+    return merged | ({"units": units} if units else {})
 
 
 def load_profile(name: str) -> BoardProfile:
     """The profile in `name`.toml, also one that is only a base for others."""
     merged = _merged(name) | {"name": name}
-    known = {f.name for f in fields(BoardProfile)}
+    known = {f.name for f in fields(BoardProfile)} - {"nna"}
     if unknown := sorted(set(merged) - known):
         raise UnknownBoardError(f"board profile '{name}': unknown keys {', '.join(unknown)}")
-    for key in ("features", "units"):
-        if key in merged:
-            merged[key] = tuple(merged[key])
-    return BoardProfile(**merged)
+    if "features" in merged:
+        merged["features"] = tuple(merged["features"])
+    return BoardProfile(**(merged | _units(f"board profile '{name}'", merged.get("units", {}))))
+
+
+def _units(where: str, tables: dict[str, Any]) -> dict[str, Any]:
+    """The fields of BoardProfile that say what [units] holds."""
+    if unknown := sorted(set(tables) - {"nna"}):
+        raise UnknownBoardError(f"{where}: unknown units {', '.join(unknown)}; known is nna")
+    if "nna" not in tables:
+        return {"units": (CPU,)}
+    try:
+        return {"units": (CPU, "nna"), "nna": parse_nna(where, tables["nna"])}
+    except ValueError as error:
+        raise UnknownBoardError(str(error)) from None
 
 
 def _local() -> BoardProfile:

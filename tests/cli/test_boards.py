@@ -19,7 +19,8 @@ def test_json_lists_every_board_with_its_properties(edgekit: Any) -> None:
     for board in boards.values():
         assert board["cores"] > 0
         assert board["l1d_bytes"] > 0
-        assert board["units"] == ["cpu"]
+        assert board["units"][0] == "cpu"
+    assert boards["nna2"]["units"] == ["cpu", "nna"]
 
 
 def test_table_has_a_line_per_board_in_plain_text(edgekit: Any) -> None:

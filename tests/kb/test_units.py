@@ -1,0 +1,95 @@
+"""Units of board profiles: values with their origin, consistent, inherited one by one."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from edgekit.device.nna_chip import NNA2
+from edgekit.kb import board as board_module
+from edgekit.kb.board import UnknownBoardError, load_board, load_profile
+from edgekit.kb.units import parse_nna
+
+GOOD: dict[str, Any] = {
+    name: {"value": getattr(NNA2, name), "assumption": "a test"}
+    for name in NNA2.__dataclass_fields__
+}
+
+
+def changed(**values: Any) -> dict[str, Any]:
+    table = copy.deepcopy(GOOD)
+    table.update(values)
+    return {name: entry for name, entry in table.items() if entry is not None}
+
+
+def test_the_default_chip_is_that_of_the_profile():
+    assert load_board("nna2").nna.chip == NNA2
+    assert load_board("nna1").nna.chip.output_points == 4
+
+
+def test_every_value_says_where_it_comes_from():
+    for name in ("nna1", "nna2"):
+        board = load_board(name)
+        assert board.units == ("cpu", "nna") and board.arch == "aarch64"
+        assert [o.name for o in board.nna.origins] == list(NNA2.__dataclass_fields__)
+        kinds = {o.name: o.kind for o in board.nna.origins}
+        assert kinds["output_points"] == "source" and kinds["load_latency"] == "assumption"
+
+
+def test_a_board_without_units_has_its_cores():
+    assert load_board("a53").units == ("cpu",) and load_board("a53").nna is None
+
+
+def test_profiles_with_units_can_be_compared_and_hashed():
+    assert hash(load_board("nna2")) != hash(load_board("nna1"))
+
+
+@pytest.mark.parametrize(
+    ("table", "found"),
+    [
+        (changed(fram_bytes={"value": 1024, "source": "s"}), "hold the windows of a MAC (1728"),
+        (changed(wram_bytes={"value": 9215, "source": "s"}), "weights of a MAC (9216 bytes)"),
+        (changed(macs_per_cycle={"value": 1000, "source": "s"}), "to divide the 73728"),
+        (changed(output_points={"value": 6, "source": "s"}), "4 (NNA 1) or 8 (NNA 2), found 6"),
+        (changed(load_latency={"value": 0, "source": "s"}), "load_latency"),
+        (changed(add_latency={"value": "two", "source": "s"}), "found 'two'"),
+        (changed(add_latency={"value": True, "source": "s"}), "found True"),
+        (changed(add_latency={"value": 1 << 40, "source": "s"}), "add_latency"),
+        (changed(add_latency=2), "units.nna.add_latency = { value"),
+        (changed(add_latency={"value": 2}), "assumption"),
+        (changed(add_latency={"value": 2, "source": " "}), "assumption"),
+        (changed(add_latency={"value": 2, "source": "s", "assumption": "a"}), "found {'value'"),
+        (changed(add_latency=None), "expected add_latency in [units.nna], found none"),
+        (changed(speed={"value": 2, "source": "s"}), "unknown values speed"),
+        ([1], "expected a table [units.nna], found [1]"),
+    ],
+)
+def test_a_bad_table_is_one_line_that_names_the_value(table, found):
+    with pytest.raises(ValueError, match=r"^board x: ") as error:
+        parse_nna("board x", table)
+    assert found in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_profile_overrides_one_value_at_a_time(tmp_path, monkeypatch):
+    for name in ("generic-aarch64", "a53", "nna1"):
+        text = (board_module._FOLDER / f"{name}.toml").read_text()
+        (tmp_path / f"{name}.toml").write_text(text)
+    own = '[units.nna]\nadd_latency = { value = 7, source = "measured" }\n'
+    (tmp_path / "mine.toml").write_text(f'inherits = "nna1"\n{own}')
+    (tmp_path / "odd.toml").write_text('inherits = "a53"\n[units.gpu]\n')
+    (tmp_path / "small.toml").write_text(f'inherits = "nna1"\n{own.replace("add", "mul")}')
+    monkeypatch.setattr(board_module, "_FOLDER", tmp_path)
+    board_module._raw.cache_clear()
+    try:
+        assert load_profile("mine").nna.chip.add_latency == 7
+        assert (
+            load_profile("mine").nna.chip.load_latency == load_profile("nna1").nna.chip.load_latency
+        )
+        with pytest.raises(UnknownBoardError, match="unknown units gpu; known is nna"):
+            load_profile("odd")
+        with pytest.raises(UnknownBoardError, match="'small': unknown values mul_latency"):
+            load_profile("small")
+    finally:
+        board_module._raw.cache_clear()
