@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgekit.host.build.toolchain import Unit, kernels_folder
 from edgekit.kb.board import BoardProfile
 
-_STORED = ("f32", "f64", "f16", "s8")  # the position is ek_sparse_dtype
+_STORED = ("f32", "f64", "f16", "s8", "s8f")  # the position is ek_sparse_dtype
 
 
 def sparse_units(board: BoardProfile) -> list[Unit]:
@@ -15,8 +15,9 @@ def sparse_units(board: BoardProfile) -> list[Unit]:
     units = [Unit(f"sparse_{name}", folder / f"{name}.c") for name in ("rows", "build")]
     units.append(Unit("sparse_dispatch", folder / "dispatch.c", (simd,)))
     for number, name in enumerate(_STORED):
-        symbol = f"ek_spmv_{name}"
-        own = (("EK_STORED", str(number)), ("EK_NAME", symbol))
-        partial = ("EK_PARTIAL_BYTES", f"{symbol}_partial")
-        units.append(Unit(symbol, folder / "spmv.c", (*own, partial, simd)))
+        for product in ("spmv", "spmm"):
+            symbol = f"ek_{product}_{name}"
+            macros = (("EK_STORED", str(number)), ("EK_NAME", symbol), simd)
+            if symbol != "ek_spmv_s8f":  # a vector of floats and bytes: SpMM's alone
+                units.append(Unit(symbol, folder / f"{product}.c", macros))
     return units

@@ -5,22 +5,17 @@
 /* More pieces than threads: one that lost its core costs a piece, not a share. */
 #define PIECES_PER_THREAD 4
 
-#define KERNEL(type)                                                                               \
-    int ek_spmv_##type(const ek_spmv_call *call, ek_pool *pool);                                   \
-    size_t ek_spmv_##type##_partial(void);
+#define KERNEL(type) int ek_spmv_##type(const ek_spmv_call *call, ek_pool *pool);
 KERNEL(f32)
 KERNEL(f64)
 KERNEL(f16)
 KERNEL(s8)
 
-static const struct {
-    int (*run)(const ek_spmv_call *, ek_pool *);
-    size_t (*partial)(void);
-} kernels[] = {
-    {ek_spmv_f32, ek_spmv_f32_partial},
-    {ek_spmv_f64, ek_spmv_f64_partial},
-    {ek_spmv_f16, ek_spmv_f16_partial},
-    {ek_spmv_s8, ek_spmv_s8_partial},
+static int (*const kernels[])(const ek_spmv_call *, ek_pool *) = {
+    ek_spmv_f32,
+    ek_spmv_f64,
+    ek_spmv_f16,
+    ek_spmv_s8,
 };
 
 int ek_sparse_height(int dtype) {
@@ -53,10 +48,26 @@ static long pieces_for(int threads) {
 }
 
 size_t ek_spmv_scratch_bytes(const ek_sparse *a, int threads) {
-    return (size_t)pieces_for(threads) * kernels[a->dtype].partial();
+    return (size_t)pieces_for(threads) * EK_PARTIAL_BYTES;
 }
 
 int ek_spmv(const ek_sparse *a, const void *x, void *y, int threads, void *scratch, ek_pool *pool) {
     ek_spmv_call call = {a, x, y, pieces_for(threads), scratch};
-    return kernels[a->dtype].run(&call, pool);
+    return kernels[a->dtype](&call, pool);
+}
+
+#define PRODUCT(type) void ek_spmm_##type(const ek_spmm_args *args, ek_pool *pool);
+PRODUCT(f32)
+PRODUCT(f64)
+PRODUCT(f16)
+PRODUCT(s8)
+PRODUCT(s8f)
+
+static void (*const products[])(const ek_spmm_args *, ek_pool *) = {
+    ek_spmm_f32, ek_spmm_f64, ek_spmm_f16, ek_spmm_s8, ek_spmm_s8f,
+};
+
+void ek_spmm(const ek_spmm_args *args, ek_pool *pool) {
+    if (args->pixels > 0 && args->a->rows > 0)
+        products[args->a->dtype](args, pool);
 }

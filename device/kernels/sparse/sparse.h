@@ -21,6 +21,7 @@ typedef enum {
     EK_SPARSE_F64 = 1,
     EK_SPARSE_F16 = 2, /* stored as f16, x and y are f32 */
     EK_SPARSE_S8 = 3,  /* x is s8, y is s32, exact modulo 2^32 */
+    EK_SPARSE_S8F = 4, /* products with matrices only: x is f32, y is f32 = scale * sum */
 } ek_sparse_dtype;
 
 typedef enum { EK_STRIP_LANES = 0, EK_STRIP_WIDE = 1, EK_STRIP_DIAGONAL = 2 } ek_strip_kind;
@@ -103,4 +104,27 @@ size_t ek_spmv_scratch_bytes(const ek_sparse *a, int threads);
 /* y = A . x. Bit-identical from run to run for a number of threads. 0, or 1 if y holds values
  * that are not finite. */
 int ek_spmv(const ek_sparse *a, const void *x, void *y, int threads, void *scratch, ek_pool *pool);
+
+/* Y[rows, pixels] = epilogue(A[rows, cols] . X[cols, pixels]), pixels next to each other: pruned
+ * 1x1 convolutions on channel-major images, fully connected layers over many vectors. */
+typedef struct {
+    int32_t dtype, index_bytes; /* bytes of a column index: 1, 2 or 4 */
+    int64_t rows, cols;
+    const int64_t *start; /* [rows + 1] */
+    const void *index, *values;
+    const float *scale; /* [rows], S8F */
+} ek_spmm_weights;
+
+typedef struct {
+    const ek_spmm_weights *a;
+    const void *x;
+    void *y;
+    long pixels, x_row, y_row; /* strides between channels, in elements */
+    const void *bias;          /* [rows] of the sums' type, f32 for S8F; NULL: none */
+    float low, high;           /* clamp of f32 results; -INFINITY, INFINITY: none */
+    int32_t vectors;           /* of pixels at once: 1, 2, 4 or 8; 0: what suits the columns */
+    int32_t copy; /* bring a tile's pixels together first: 1 yes, 0 no, -1 what suits */
+} ek_spmm_args;
+
+void ek_spmm(const ek_spmm_args *args, ek_pool *pool);
 #endif

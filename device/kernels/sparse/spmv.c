@@ -11,8 +11,9 @@
 typedef struct {
     int64_t begun, ended; /* strips whose sums are not whole; -1: none */
     sum begin[HEIGHT], end[HEIGHT];
-    int not_finite;
+    int64_t not_finite;
 } partial;
+_Static_assert(sizeof(partial) <= EK_PARTIAL_BYTES, "scratch of a piece");
 
 /* Slots from .. to of a strip, added to acc. */
 #define LANES_LOOP(BYTES)                                                                          \
@@ -131,10 +132,6 @@ static int combine(const ek_spmv_call *call) {
         }
     }
     return not_finite | any_set(bad);
-}
-
-size_t EK_PARTIAL_BYTES(void) {
-    return sizeof(partial);
 }
 
 int EK_NAME(const ek_spmv_call *call, ek_pool *pool) {

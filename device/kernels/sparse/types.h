@@ -21,9 +21,12 @@ typedef double value, operand, sum;
 #elif EK_STORED == 2
 typedef uint16_t value;
 typedef float operand, sum;
-#else
+#elif EK_STORED == 3
 typedef int8_t value, operand;
 typedef int32_t sum;
+#else
+typedef int8_t value;
+typedef float operand, sum;
 #endif
 #define HEIGHT (EK_STORED == 1 ? LANES64 : LANES32)
 typedef sum vsum __attribute__((vector_size(HEIGHT * sizeof(sum))));
@@ -47,7 +50,7 @@ EK_INLINE vsum vsum_from_values(const value *p) {
     vsum scaled = (vsum)magnitude * 0x1p112f;
     return (vsum)((words)scaled | (w & 0x8000) << 16);
 }
-#elif EK_STORED == 3
+#elif EK_STORED >= 3
 EK_INLINE vsum vsum_from_values(const value *p) {
     typedef int8_t bytes __attribute__((vector_size(HEIGHT)));
     bytes b;
@@ -61,6 +64,19 @@ EK_INLINE vsum vsum_from_values(const value *p) {
     return v;
 }
 #endif
+
+/* One value as a sum. */
+EK_INLINE sum sum_from_value(value v) {
+#if EK_STORED == 2
+    uint32_t bits = (uint32_t)(v & 0x7fff) << 13;
+    float scaled;
+    memcpy(&scaled, &bits, sizeof bits);
+    scaled *= 0x1p112f;
+    return v & 0x8000 ? -scaled : scaled;
+#else
+    return (sum)v;
+#endif
+}
 
 /* HEIGHT elements of x in a row. */
 EK_INLINE vsum vsum_from_x(const operand *p) {
