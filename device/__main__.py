@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NoReturn, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
 from edgekit.device.errors import DeviceError, InputError
 
@@ -38,9 +39,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     except KeyboardInterrupt:
         document, code = _error("interrupted", "interrupted"), 130
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        text = f"{where}expected to read or write it, found {error.strerror or error}"
-        document, code = _error("transfer", text), 6
+        document, code = _os_error(error)
     except Exception as error:
         document, code = _error("bug", f"{type(error).__name__}: {error}"), 1
     sys.stdout.write(json.dumps(document) + "\n")
@@ -50,6 +49,15 @@ def main(arguments: Optional[List[str]] = None) -> int:
 
 def _error(kind: str, message: str, details: Optional[Dict[str, str]] = None) -> Document:
     return {"error": {"kind": kind, "message": " ".join(message.split()), **(details or {})}}
+
+
+def _os_error(error: OSError) -> Tuple[Document, int]:
+    where = f"{error.filename}: " if error.filename else ""
+    found = error.strerror or error
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        text = f"{where}expected room on the disk, found: {found}; free some space on the board"
+        return _error("incompatible", text), 5
+    return _error("transfer", f"{where}expected to read or write it, found {found}"), 6
 
 
 def _probe(options: argparse.Namespace) -> Document:

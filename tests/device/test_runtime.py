@@ -156,3 +156,22 @@ def test_modules_are_all_in_the_archive_and_old_enough() -> None:
     package = Path(__file__).parents[2] / "device"
     modules = [f"edgekit/device/{p.name}" for p in sorted(package.glob("*.py"))]
     assert names == ["__main__.py", "edgekit/", "edgekit/device/", *modules]
+
+
+@pytest.mark.parametrize(("number", "code", "kind"), [(28, 5, "incompatible"), (5, 6, "transfer")])
+def test_a_full_disk_is_told_from_a_broken_one(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    number: int,
+    code: int,
+    kind: str,
+) -> None:
+    def fail(root: Path) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("edgekit.device.probe.probe", fail)
+    assert main(["probe"]) == code
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["kind"] == kind
+    assert os.strerror(number) in error["message"]
+    assert ("free some space" in error["message"]) == (code == 5)
