@@ -193,7 +193,10 @@ class Operands:
 def _prepare(request: Request, library: GemmLibrary) -> List[Timer]:
     """A timer for each method, the default's last."""
     sizes = (request.dtype, request.m, request.n, request.k)
-    methods = [*request.methods, request.default or library.default(*sizes, request.threads)]
+    methods = [
+        *request.methods,
+        request.default or library.default(*sizes, request.threads, request.side),
+    ]
     operands = Operands(*sizes, packs=len(methods) if request.side else 0)
     return [
         library.timer(

@@ -18,6 +18,7 @@ DTYPES = ("f32", "s8", "u8")  # of A; positions are ek_gemm_dtype. B of u8 is s8
 ELEMENT_BYTES = {"f32": 4, "s8": 1, "u8": 1}
 C_BYTES = 4  # of an element of C: f32 or s32
 SIDES = ("a", "b")
+_PACKED = {None: 0, "a": 4, "b": 8}  # or-ed to the dtype of a question
 _RULES = ("exact", "relaxed:scale", "relaxed:m", "relaxed:n", "relaxed:k", "analytic")
 _SPLITS = ("m", "n")
 _LARGEST = (1 << 31) - 1
@@ -159,17 +160,22 @@ class GemmLibrary:
         return tuple(found.decode().split(","))
 
     def lookup(
-        self, dtype: str, m: int, n: int, k: int, threads: int = 1
+        self, dtype: str, m: int, n: int, k: int, threads: int = 1, side: Optional[str] = None
     ) -> Tuple[GemmMethod, str]:
-        """The table's method for a product, and the rule that found it."""
+        """The table's method for a product, and the rule that found it.
+
+        `side` is the operand that is packed beforehand, if one is.
+        """
         rule = ctypes.c_int()
-        number = DTYPES.index(dtype)
-        how = self._lib.ek_gemm_lookup(self._table, number, threads, m, n, k, ctypes.byref(rule))
+        kind = _kind(dtype, side)
+        how = self._lib.ek_gemm_lookup(self._table, kind, threads, m, n, k, ctypes.byref(rule))
         return GemmMethod._from_c(how), _RULES[rule.value]
 
-    def default(self, dtype: str, m: int, n: int, k: int, threads: int = 1) -> GemmMethod:
+    def default(
+        self, dtype: str, m: int, n: int, k: int, threads: int = 1, side: Optional[str] = None
+    ) -> GemmMethod:
         """The method that the caches and the vector length suggest."""
-        how = self._lib.ek_gemm_default(DTYPES.index(dtype), threads, m, n, k)
+        how = self._lib.ek_gemm_default(_kind(dtype, side), threads, m, n, k)
         return GemmMethod._from_c(how)
 
     def pack(
@@ -212,14 +218,18 @@ class GemmLibrary:
         return Timer(self._lib, table, args, method, threads, kept, self._pool(threads))
 
     def lookup_nanoseconds(
-        self, dtype: str, shapes: Sequence[Tuple[int, int, int]], rounds: int, threads: int = 1
+        self,
+        dtype: str,
+        shapes: Sequence[Tuple[int, int, int]],
+        rounds: int,
+        threads: int = 1,
+        side: Optional[str] = None,
     ) -> float:
         """Of one look-up, in the mean over `rounds` times all shapes (m, n, k)."""
         flat = [size for shape in shapes for size in shape]
         numbers = (ctypes.c_long * max(len(flat), 1))(*flat)
-        number = DTYPES.index(dtype)
         total = self._lib.ek_gemm_lookup_time(
-            self._table, number, threads, numbers, len(shapes), rounds
+            self._table, _kind(dtype, side), threads, numbers, len(shapes), rounds
         )
         return float(total) / max(len(shapes) * rounds, 1)
 
@@ -293,6 +303,10 @@ class Block:
                 "free some or make the product smaller"
             ) from None
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+
+
+def _kind(dtype: str, side: Optional[str]) -> int:
+    return DTYPES.index(dtype) | _PACKED[side]
 
 
 def _bind(lib: ctypes.CDLL) -> None:

@@ -46,3 +46,31 @@ TILES = {
     "neon32": Tiles(4, (Tile(4, 2),), (Tile(2, 1),)),
     "rvv128": Tiles(8, (Tile(7, 2),), (Tile(7, 2),)),
 }
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Heights of the tile codes that are 1, 2, ... vectors wide, for every width up to the last.
+
+    The library of a board holds all heights up to these, so every tile above is among them.
+    """
+
+    f32: tuple[int, ...]
+    i8: tuple[int, ...]
+
+    def of(self, dtype: str) -> tuple[int, ...]:
+        """The heights for products of `dtype` (f32, s8 or u8)."""
+        return self.f32 if dtype == "f32" else self.i8
+
+
+_NEON_F32 = (16, 8, 8, 5, 4, 4, 3, 3)
+COLUMNS = {
+    "scalar": Columns((8, 6, 5, 4), (8, 6, 5, 4)),
+    "sse2": Columns((8, 4, 3, 2), (8, 4, 2, 2)),
+    "avx2": Columns((12, 6, 4, 2, 2, 1, 1, 1), (8, 4, 2, 2)),
+    "avx512vnni": Columns((24, 14, 9, 6, 5, 4, 3, 3), (24, 12, 8, 6, 4, 4, 3, 3)),
+    "neon": Columns(_NEON_F32, (4, 2, 2, 1)),
+    "neondot": Columns(_NEON_F32, (12, 8, 7, 5)),
+    "neon32": Columns((8, 4, 3, 2), (2, 1)),
+    "rvv128": Columns((12, 7, 4, 3), (12, 7, 4, 3)),
+}

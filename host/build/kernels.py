@@ -18,7 +18,7 @@ from edgekit.host.files import write_whole
 from edgekit.host.paths import cache_folder
 from edgekit.kb.board import BoardProfile, load_board
 from edgekit.kb.method import caches_of
-from edgekit.kb.tiles import TILES, Tile
+from edgekit.kb.tiles import COLUMNS, TILES, Tile
 
 _IN_ORDER = ("cortex-a7", "cortex-a53", "cortex-a55", "sifive-u74", "spacemit-x60")
 
@@ -121,14 +121,9 @@ def default_unit(board: BoardProfile) -> Unit:
 
 
 def columns_of(board: BoardProfile, family: _Family) -> tuple[Tile, ...]:
-    """Per number of vectors, from one up, the tallest tile that is at least as wide.
-
-    Its code holds all lower heights too, so that every edge of a product has a tile that fits.
-    """
-    tiles = TILES[board.simd].of(family.dtype)
-    widest = max(tile.nv for tile in tiles)
-    heights = {nv: max(t.mr for t in tiles if t.nv >= nv) for nv in range(1, widest + 1)}
-    return tuple(Tile(mr, nv) for nv, mr in heights.items())
+    """The tile codes of a family; each holds all lower heights too."""
+    heights = COLUMNS[board.simd].of(family.dtype)
+    return tuple(Tile(mr, nv) for nv, mr in enumerate(heights, 1))
 
 
 def tables(board: BoardProfile) -> str:

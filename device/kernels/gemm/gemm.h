@@ -17,6 +17,9 @@ typedef enum {
     EK_GEMM_U8 = 2,  /* u8 . s8 -> s32 */
 } ek_gemm_dtype;
 
+/* Or-ed to the dtype when a method is asked for: that operand was packed beforehand. */
+enum { EK_GEMM_A_PACKED = 4, EK_GEMM_B_PACKED = 8 };
+
 /* A tile is mr rows x nr columns of C. Its vectors go along n, as a rule, and nr is whole vectors;
  * if only mr is, they go along m: 128 x 1 for a matrix times a column vector, 48 x 7 for a C of few
  * columns (49). Packed operands are laid out for the one or the other. */

@@ -11,7 +11,7 @@
 enum { SCALE, M, N, K, FEATURES }; /* the numbers of a priority */
 enum { KEPT = 1024, PROBES = 8 };  /* answers kept; places tried for one */
 enum { FREE, FILLING, READY };     /* states of a kept answer */
-enum { MOST_ROWS = 1 << 24, DTYPES = 3 };
+enum { MOST_ROWS = 1 << 24, DTYPES = 3, KINDS = 12 };
 static const char MAGIC[8] = "EKGEMMT1";
 
 typedef struct {
@@ -91,8 +91,9 @@ static int good_row(const header *h, const row *r) {
         if ((uint32_t)r->key.feature[f] >= h->entries[f])
             return 0;
     const ek_gemm_method *w = &r->how;
-    return (uint32_t)r->key.dtype < DTYPES && r->key.threads >= 1 && w->mc >= 1 && w->kc >= 1 &&
-           w->nc >= 1 && w->mr >= 1 && w->nr >= 1 && r->m >= 0 && r->k >= 0 && r->n >= 0 &&
+    return (uint32_t)r->key.dtype < KINDS && r->key.dtype % 4 < DTYPES && r->key.threads >= 1 &&
+           w->mc >= 1 && w->kc >= 1 && w->nc >= 1 && w->mr >= 1 && w->nr >= 1 && w->pack_a <= 1 &&
+           w->pack_b <= 1 && w->split <= 1 && r->m >= 0 && r->k >= 0 && r->n >= 0 &&
            isfinite(r->gflops);
 }
 
