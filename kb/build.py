@@ -36,7 +36,7 @@ def build_table(
             known.append(name)
     groups: dict[GemmKey, list[Measurement]] = defaultdict(list)
     for m in rows:
-        key = key_of(m.shape, known.index(m.platform), used, m.dtype, m.threads)
+        key = key_of(m.shape, known.index(m.platform), used, m.dtype, m.threads, m.packed)
         groups[key].append(m)
     best = _kept(base, used) if base else {}
     best |= {key: best_row(key, found) for key, found in groups.items()}
@@ -48,13 +48,15 @@ def _kept(base: KnowledgeBase, used: Sequences) -> dict[GemmKey, Row]:
     """The rows of a table under other sequences; of those that meet, the best ratio stays."""
     rows: dict[GemmKey, Row] = {}
     for row in sorted(base.rows, key=lambda r: (r.ratio is None, r.ratio or 0.0, r.key)):
-        key = key_of(row.shape, row.key.platform, used, row.key.dtype, row.key.threads)
+        old = row.key
+        key = key_of(row.shape, old.platform, used, old.dtype, old.threads, old.packed)
         rows.setdefault(key, replace(row, key=key))
     return rows
 
 
 def _order(m: Measurement) -> tuple[object, ...]:
-    return (m.platform, m.dtype, m.threads, m.shape, m.method, m.unit, m.cost, m.when, m.source)
+    kind = (m.platform, m.dtype, m.threads, m.packed)
+    return (*kind, m.shape, m.method, m.unit, m.cost, m.when, m.source)
 
 
 @dataclass(frozen=True)

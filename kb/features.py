@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Tie = Literal["low", "high"]
+Packed = Literal["none", "a", "b"]  # the operand that was packed beforehand, as weights are
 
 DEFAULT_SHAPE_SEQUENCE = (3, 8, 30, 80, 200, 500, 800, 1000, 2000, 3000)
 DEFAULT_SCALE_SEQUENCE = (1, 10, 100, 1000)
@@ -94,7 +95,7 @@ class Sequences:
 
 @dataclass(frozen=True, order=True)
 class GemmKey:
-    """Index values of one product on one platform, for one dtype and thread count."""
+    """Index values of one product on one platform, for one dtype, thread count and `packed`."""
 
     platform: int
     m: int
@@ -103,10 +104,16 @@ class GemmKey:
     scale: int
     dtype: str = "f32"
     threads: int = 1
+    packed: Packed = "none"
 
 
 def key_of(
-    shape: GemmShape, platform: int, sequences: Sequences, dtype: str = "f32", threads: int = 1
+    shape: GemmShape,
+    platform: int,
+    sequences: Sequences,
+    dtype: str = "f32",
+    threads: int = 1,
+    packed: Packed = "none",
 ) -> GemmKey:
     """The key under which a product of this shape is looked up."""
     ratios = shape.ratios
@@ -118,4 +125,13 @@ def key_of(
         scale=index_of(shape.scale, sequences.scale, sequences.tie),
         dtype=dtype,
         threads=threads,
+        packed=packed,
     )
+
+
+def packed_of(text: str) -> Packed:
+    """One of the values of `Packed`; ValueError if `text` is none."""
+    known: dict[str, Packed] = {"none": "none", "a": "a", "b": "b"}
+    if text not in known:
+        raise ValueError(f"expected packed to be none, a or b, found '{text}'")
+    return known[text]

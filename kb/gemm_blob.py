@@ -11,6 +11,7 @@ import struct
 from edgekit.kb.gemm_table import FEATURES, KnowledgeBase, Row
 
 DTYPES = ("f32", "s8", "u8")  # positions are ek_gemm_dtype of gemm.h
+_PACKED = {"none": 0, "a": 4, "b": 8}  # or-ed to it
 _MAGIC = b"EKGEMMT1"
 _HEADER = struct.Struct("<8s2I4I4BI")
 _ROW = struct.Struct("<4i2i 5i3Bx 3qd")
@@ -48,7 +49,7 @@ def _row(row: Row) -> bytes:
     key, how, shape = row.key, row.method, row.shape
     return _ROW.pack(
         *(getattr(key, name) for name in FEATURES),
-        DTYPES.index(key.dtype),
+        DTYPES.index(key.dtype) | _PACKED[key.packed],
         key.threads,
         *(how.mc, how.kc, how.nc, how.mr, how.nr),
         *(how.pack_a, how.pack_b, how.split == "n"),

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from edgekit.kb.board import LOCAL, BoardProfile, load_profile, profile_names
-from edgekit.kb.features import GemmKey, GemmShape, Sequences
+from edgekit.kb.features import GemmKey, GemmShape, Packed, Sequences
 from edgekit.kb.gemm_table import Feature, KnowledgeBase, Row
 from edgekit.kb.method import Method
 
@@ -38,6 +38,7 @@ class _Key(msgspec.Struct, forbid_unknown_fields=True):
     scale: int
     dtype: str
     threads: int
+    packed: Packed
 
 
 class _Method(msgspec.Struct, forbid_unknown_fields=True):

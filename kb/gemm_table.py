@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from edgekit.kb.board import BoardProfile
-from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of
+from edgekit.kb.features import GemmKey, GemmShape, Packed, Sequences, key_of
 from edgekit.kb.method import Method, analytic_method
 
 Feature = Literal["scale", "m", "n", "k"]
@@ -62,9 +62,7 @@ class KnowledgeBase:
     rows: tuple[Row, ...] = ()
     skipped: int = 0
     _by_key: Mapping[GemmKey, Row] = field(default_factory=dict, init=False, repr=False)
-    _by_feature: Mapping[tuple[str, int, str, int], list[Row]] = field(
-        default_factory=dict, init=False, repr=False
-    )
+    _by_feature: Mapping[_Shared, list[Row]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if sorted(self.priority) != sorted(FEATURES):
@@ -72,7 +70,7 @@ class KnowledgeBase:
         if len(set(self.platforms)) != len(self.platforms):
             raise ValueError(f"expected distinct platforms, found {', '.join(self.platforms)}")
         by_key: dict[GemmKey, Row] = {}
-        by_feature: dict[tuple[str, int, str, int], list[Row]] = {}
+        by_feature: dict[_Shared, list[Row]] = {}
         for row in self.rows:
             if row.key in by_key:
                 raise ValueError(f"expected one row per key, found two of {row.key}")
@@ -80,8 +78,7 @@ class KnowledgeBase:
                 raise ValueError(f"expected a known platform index, found {row.key.platform}")
             by_key[row.key] = row
             for name in FEATURES:
-                at = (name, row.key.platform, row.key.dtype, getattr(row.key, name))
-                by_feature.setdefault(at, []).append(row)
+                by_feature.setdefault(_shared(row.key, name), []).append(row)
         object.__setattr__(self, "_by_key", by_key)
         object.__setattr__(self, "_by_feature", by_feature)
 
@@ -92,10 +89,17 @@ class KnowledgeBase:
 
         return board_table(board, *folders)
 
-    def key(self, platform: str, shape: GemmShape, dtype: str, threads: int) -> GemmKey:
+    def key(
+        self,
+        platform: str,
+        shape: GemmShape,
+        dtype: str = "f32",
+        threads: int = 1,
+        packed: Packed = "none",
+    ) -> GemmKey:
         """Index values of a product; an unknown platform has index -1, which no row has."""
         index = self.platforms.index(platform) if platform in self.platforms else -1
-        return key_of(shape, index, self.sequences, dtype, threads)
+        return key_of(shape, index, self.sequences, dtype, threads, packed)
 
     def lookup(
         self,
@@ -104,18 +108,18 @@ class KnowledgeBase:
         default: Method,
         dtype: str = "f32",
         threads: int = 1,
+        packed: Packed = "none",
     ) -> Answer:
         """The method for a product; `default` is the board's analytic one.
 
         The exact path is one hash look-up. The result depends on nothing but the arguments.
         """
-        key = self.key(platform, shape, dtype, threads)
+        key = self.key(platform, shape, dtype, threads, packed)
         row = self._by_key.get(key)
         if row is not None:
             return Answer(key, row.method, "exact", "all index values are equal", row.history_rows)
         for name in self.priority:
-            at = (name, key.platform, dtype, getattr(key, name))
-            if found := self._by_feature.get(at):
+            if found := self._by_feature.get(_shared(key, name)):
                 best = min(found, key=lambda r: _preference(r, key, shape))
                 why = f"no exact row; {len(found)} share {name}={getattr(key, name)}"
                 return Answer(key, best.method, f"relaxed:{name}", why, best.history_rows)
@@ -124,11 +128,16 @@ class KnowledgeBase:
         return Answer(key, default, "analytic", f"{why}; from the board's caches", 0)
 
     def choose(
-        self, board: BoardProfile, shape: GemmShape, dtype: str = "f32", threads: int = 1
+        self,
+        board: BoardProfile,
+        shape: GemmShape,
+        dtype: str = "f32",
+        threads: int = 1,
+        packed: Packed = "none",
     ) -> Answer:
         """The method for a product on a board, from this table or from the board's caches."""
-        default = analytic_method(board, shape, dtype, threads)
-        return self.lookup(board.platform, shape, default, dtype, threads)
+        default = analytic_method(board, shape, dtype, threads, packed)
+        return self.lookup(board.platform, shape, default, dtype, threads, packed)
 
     def knowing(self, platform: str) -> KnowledgeBase:
         """The same table with an index for `platform`."""
@@ -139,6 +148,15 @@ class KnowledgeBase:
     def with_rows(self, rows: Iterable[Row]) -> KnowledgeBase:
         """The same table with other rows, in the order of their keys."""
         return replace(self, rows=tuple(sorted(rows, key=lambda r: r.key)))
+
+
+_Shared = tuple[Feature, int, int, str, Packed]
+
+
+def _shared(key: GemmKey, name: Feature) -> _Shared:
+    """What rows that may answer for each other have in common, by one feature."""
+    value: int = getattr(key, name)
+    return name, value, key.platform, key.dtype, key.packed
 
 
 def _preference(row: Row, key: GemmKey, shape: GemmShape) -> tuple[int, float, float, GemmKey]:

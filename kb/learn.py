@@ -59,9 +59,9 @@ def regret_of(sequences: Sequences, history: Iterable[Measurement]) -> Regret:
 
     A method that was not measured on the product counts as the one that is most like it and was.
     """
-    kinds: dict[tuple[str, str, int, str], list[Measurement]] = defaultdict(list)
+    kinds: dict[tuple[str, str, int, str, str], list[Measurement]] = defaultdict(list)
     for m in history:
-        kinds[m.platform, m.dtype, m.threads, m.unit].append(m)
+        kinds[m.platform, m.dtype, m.threads, m.packed, m.unit].append(m)
     found = [r for k in sorted(kinds) for r in _regrets(sequences, _by_shape(kinds[k]))]
     if not found:
         return Regret(math.inf, math.inf, 0)

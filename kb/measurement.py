@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from edgekit.kb.features import GemmShape
+from edgekit.kb.features import GemmShape, Packed, packed_of
 from edgekit.kb.method import Method
 
 SOURCES = ("tuner", "benchmark", "profile", "import")
@@ -18,6 +18,7 @@ class Measurement:
     """`cost` is the median of one product with `method`, in `unit`; `default_cost` that of the
     default method in the same run, so that noise and different days cancel. An emulated board
     has no times: its products are counted in instructions. `spread` is (p90 - p10) / median.
+    What was `packed` beforehand is not in the cost.
     """
 
     board: str
@@ -33,6 +34,7 @@ class Measurement:
     kit_version: str
     source: str
     unit: str = "seconds"
+    packed: Packed = "none"
 
     def __post_init__(self) -> None:
         for name in ("cost", "default_cost"):
@@ -45,6 +47,7 @@ class Measurement:
             raise ValueError(f"expected a source of {', '.join(SOURCES)}, found '{self.source}'")
         if self.unit not in UNITS:
             raise ValueError(f"expected a unit of {', '.join(UNITS)}, found '{self.unit}'")
+        packed_of(self.packed)
         if self.dtype not in DTYPES:
             raise ValueError(f"expected a dtype of {', '.join(DTYPES)}, found '{self.dtype}'")
         if self.threads < 1:

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgekit.kb.board import BoardProfile
-from edgekit.kb.features import GemmShape
-from edgekit.kb.tiles import BYTES, TILES, Tile
+from edgekit.kb.features import GemmShape, Packed
+from edgekit.kb.tiles import BYTES, TILES
 
 Split = Literal["m", "n"]
 
 _LARGEST = 1 << 28  # sizes above are taken for this: costs then fit 64 bits in C
 _K_STEP = 16  # kc is a multiple: whole groups of bytes, whole lines of floats
 _PIECES = 4  # per thread, so that one that is held up gives work to the others
+_WIDE = 8  # vectors of sums under way at the same time, to hide the time that one takes
 _PACK_ROWS = 64  # tiles of rows that must use a packed B before packing pays
 
 
@@ -22,8 +23,9 @@ class Method:
     """Blocks of the loop nest (elements), packing, the register tile, and what threads share.
 
     mc x kc of A stay in the L2 cache, kc x nr of B in the L1 cache, nc columns of B at a time.
-    nr = 1 is the product with a column vector, mr = 1 with a row vector. Threads share the rows
-    of C with `split` "m", its columns with "n".
+    A tile is mr x nr of C, its vectors along n; along m if mr alone is whole vectors (a "turned"
+    tile). nr = 1 is the product with a column vector, mr = 1 with a row vector. Threads share the
+    rows of C with `split` "m", its columns with "n".
     """
 
     mc: int
@@ -80,16 +82,21 @@ def caches_of(board: BoardProfile) -> Caches:
 
 
 def analytic_method(
-    board: BoardProfile, shape: GemmShape, dtype: str = "f32", threads: int = 1
+    board: BoardProfile,
+    shape: GemmShape,
+    dtype: str = "f32",
+    threads: int = 1,
+    packed: Packed = "none",
 ) -> Method:
     """The method that vector length and cache sizes alone suggest for a product.
 
     ek_gemm_default (device/kernels/gemm/default.c) is the same rule, in whole numbers throughout:
 
     1. m, k, n: at least 1, at most 2^28.
-    2. n = 1: tile (mr of the first tile) x 1; else m = 1: tile 1 x (nr of the first tile). Blocks
-       are the product, nothing is packed, threads split m if n = 1, else n.
-    3. Otherwise the first tile of least waste (`tile_cost`).
+    2. n = 1: tile w x 1; else m = 1: tile 1 x w, w being eight vectors. Blocks are the product,
+       nothing is packed, threads split m if n = 1, else n.
+    3. Otherwise the tile of least cost (`tile_cost`), the first of equals: all as they are, then,
+       if a vector has more than one lane, all turned, one line lower if that is whole vectors.
     4. kc: kc x (mr + nr) elements fill 7/8 of L1; mc: mc x kc fill half of L2; nc: kc x nc half of
        L3 (Low et al., "Analytical Modeling Is Enough for High-Performance BLIS", TOMS 2016).
        Each is rounded down to whole steps (16, mr, nr), and then to equal parts of the product.
@@ -101,29 +108,41 @@ def analytic_method(
     m, k, n = (min(max(size, 1), _LARGEST) for size in (shape.m, shape.k, shape.n))
     tiles, vl = TILES[board.simd].of(dtype), TILES[board.simd].vl
     if n == 1:
-        return Method(m, k, n, pack_a=False, pack_b=False, mr=tiles[0].mr, nr=1, split="m")
+        return Method(m, k, n, pack_a=False, pack_b=False, mr=_WIDE * vl, nr=1, split="m")
     if m == 1:
-        return Method(m, k, n, pack_a=False, pack_b=False, mr=1, nr=tiles[0].nv * vl, split="n")
-    tile = min(tiles, key=lambda each: tile_cost(each, vl, m, n))
-    return _blocks(caches_of(board), tile.mr, tile.nv * vl, (m, k, n), dtype, threads)
+        return Method(m, k, n, pack_a=False, pack_b=False, mr=1, nr=_WIDE * vl, split="n")
+    choices = [(tile.mr, tile.nv * vl) for tile in tiles]
+    if vl > 1:
+        choices += [(tile.nv * vl, tile.mr - (tile.mr % vl == 0)) for tile in tiles]
+    whole = GemmShape(m, k, n)
+    mr, nr = min(choices, key=lambda each: tile_cost(each[0], each[1], vl, whole, packed))
+    return method_of_tile(board, mr, nr, whole, dtype, threads)
 
 
-def tile_cost(tile: Tile, vl: int, m: int, n: int) -> int:
-    """Twice the vector multiply-adds per k, plus the loads of operands; a last panel of fewer
-    vectors costs as many as it has, a last tile of fewer rows costs a whole one."""
-    whole, rest = divmod(_parts(n, vl), tile.nv)
+def tile_cost(mr: int, nr: int, vl: int, shape: GemmShape, packed: Packed = "none") -> int:
+    """What a tile of mr x nr takes per k of a product, in halves of a vector multiply-add.
 
-    def panel(nv: int) -> int:
-        return 2 * tile.mr * nv + tile.mr + nv
+    The products, the loads of operands, and for a turned tile the packing of A on the way.
+    """
+    if nr % vl:
+        packing = 0 if packed == "a" else 4 * shape.m
+        return _panels_cost(nr, mr // vl, shape.n, _parts(shape.m, vl)) + packing
+    return _panels_cost(mr, nr // vl, shape.m, _parts(shape.n, vl))
 
-    return _parts(m, tile.mr) * (whole * panel(tile.nv) + (panel(rest) if rest else 0))
+
+def _panels_cost(height: int, nv: int, lines: int, vectors: int) -> int:
+    """Panels are of equal width, so that none is thin; a tile takes at least as long as the
+    products that are under way at the same time."""
+    rows, columns = _parts(lines, height), _parts(vectors, nv)
+    return 2 * max(lines * vectors, _WIDE * rows * columns) + columns * lines + rows * vectors
 
 
-def _blocks(
-    caches: Caches, mr: int, nr: int, sizes: tuple[int, int, int], dtype: str, threads: int
+def method_of_tile(
+    board: BoardProfile, mr: int, nr: int, shape: GemmShape, dtype: str = "f32", threads: int = 1
 ) -> Method:
-    m, k, n = sizes
-    size = BYTES[dtype]
+    """Points 4 to 6 of the analytic rule, for a tile and a product without sizes of 0."""
+    m, k, n = shape.m, shape.k, shape.n
+    caches, size = caches_of(board), BYTES[dtype]
     kc = _equal_parts(k, caches.l1 * 7 // 8 // ((mr + nr) * size), _K_STEP)
     mc = _equal_parts(m, caches.l2 // 2 // (kc * size), mr)
     nc = _equal_parts(n, caches.l3 // 2 // (kc * size), nr)

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgekit.host.cli import kb_build
-from edgekit.host.cli.options import Board, DataType, Json, board_name, examples
+from edgekit.host.cli.options import Board, DataType, Json, Packed, board_name, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.kb.board import BoardProfile
-    from edgekit.kb.features import GemmShape, Sequences
+    from edgekit.kb.features import Sequences
     from edgekit.kb.gemm_table import KnowledgeBase, Row
     from edgekit.kb.method import Method
-
-_LARGEST = 2**31 - 1  # of a size: what the boards' C takes
 
 Table = Annotated[
     Path | None,
@@ -62,25 +60,6 @@ def profile(board: str | None) -> BoardProfile:
     return load_board(profile_of(board_name(board)))
 
 
-def parse_shape(text: str, option: str) -> GemmShape:
-    """m,k,n as given on the command line or in a file; `option` says where it stands."""
-    from edgekit.kb.features import GemmShape
-
-    parts = text.split(",")
-    try:
-        m, k, n = (int(part) for part in parts)
-    except ValueError:
-        raise InputError(
-            f"{option}: expected m,k,n (three whole numbers), found '{text}'; "
-            "for example 500,1600,30"
-        ) from None
-    if not all(0 <= size <= _LARGEST for size in (m, k, n)):
-        raise InputError(
-            f"{option}: expected sizes from 0 to {_LARGEST}, found '{text}'; check m,k,n"
-        )
-    return GemmShape(m, k, n)
-
-
 def lookup(
     gemm: Annotated[
         str,
@@ -91,14 +70,16 @@ def lookup(
     board: Board = None,
     dtype: DataType = "f32",
     threads: Annotated[int, typer.Option("--threads", metavar="N", min=1)] = 1,
+    packed: Packed = "none",
     table: Table = None,
     as_json: Json = False,
 ) -> None:
     """Say which method a product gets, and which rule chose it."""
     from edgekit.host.cli.output import emit
+    from edgekit.host.tune.products import parse_shape
 
     shape, wanted = parse_shape(gemm, "--gemm"), profile(board)
-    answer = _table(wanted, table).choose(wanted, shape, dtype, threads)
+    answer = _table(wanted, table).choose(wanted, shape, dtype, threads, packed)
     if as_json:
         key = asdict(answer.key)
         emit(
@@ -108,6 +89,7 @@ def lookup(
                 "shape": asdict(shape),
                 "dtype": dtype,
                 "threads": threads,
+                "packed": packed,
                 "key": {name: key[name] for name in ("platform", "m", "k", "n", "scale")},
                 "rule": answer.rule,
                 "why": answer.why,
@@ -146,7 +128,18 @@ def show(board: Board = None, table: Table = None, as_json: Json = False) -> Non
     print(f"sequences  {origin}; priority {', '.join(found.priority)}")
     print(f"rows       {len(found.rows)}")
     if found.rows:
-        headers = ("m", "k", "n", "dtype", "threads", "method", "source", "ratio", "GFLOP/s")
+        headers = (
+            "m",
+            "k",
+            "n",
+            "dtype",
+            "threads",
+            "packed",
+            "method",
+            "source",
+            "ratio",
+            "GFLOP/s",
+        )
         print_table(headers, [_cells(row) for row in found.rows], left=0)
 
 
@@ -232,7 +225,7 @@ def method_text(method: Method) -> str:
 
 def _where(row: Row) -> str:
     s = row.shape
-    return f"{s.m},{s.k},{s.n} {row.key.dtype} x{row.key.threads}"
+    return f"{s.m},{s.k},{s.n} {row.key.dtype} x{row.key.threads} packed {row.key.packed}"
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -241,6 +234,6 @@ def _cells(row: Row) -> tuple[str, ...]:
 
     s = row.shape
     sizes = (str(s.m), str(s.k), str(s.n))
-    kind = (row.key.dtype, str(row.key.threads))
+    kind = (row.key.dtype, str(row.key.threads), row.key.packed)
     rest = (method_text(row.method), row.source, number(row.ratio), number(row.gflops))
     return (*sizes, *kind, *rest)

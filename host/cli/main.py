@@ -15,6 +15,7 @@ import typer
 
 from edgekit.host.cli import bench, board, boards, compile, console, deploy, doctor, kb, release
 from edgekit.host.cli import run as run_command
+from edgekit.host.cli import tune as tune_command
 from edgekit.host.cli.options import examples
 from edgekit.host.errors import EdgekitError
 
@@ -67,7 +68,19 @@ def root(
         print(context.get_help())
 
 
-for module in (board, boards, doctor, compile, deploy, run_command, bench, kb, release, console):
+for module in (
+    board,
+    boards,
+    doctor,
+    compile,
+    deploy,
+    run_command,
+    bench,
+    tune_command,
+    kb,
+    release,
+    console,
+):
     module.register(app)
 
 

@@ -46,6 +46,10 @@ DataType = Annotated[
     Literal["f32", "s8", "u8"],
     typer.Option("--dtype", help="Of A; B is f32 for f32, else s8."),
 ]
+Packed = Annotated[
+    Literal["none", "a", "b"],
+    typer.Option("--packed", help="The operand that is packed beforehand, as weights are."),
+]
 Over = Annotated[
     Literal["ssh", "serial"] | None,
     typer.Option("--via", show_default=False, help="How, if the board can be reached both ways."),

@@ -32,12 +32,13 @@ def compare_tables(old: KnowledgeBase, new: KnowledgeBase) -> Difference:
     )
 
 
-def _by_product(table: KnowledgeBase) -> dict[tuple[str, str, int, int, int, int], Row]:
+def _by_product(table: KnowledgeBase) -> dict[tuple[str, str, int, str, int, int, int], Row]:
     return {
         (
             table.platforms[row.key.platform],
             row.key.dtype,
             row.key.threads,
+            row.key.packed,
             row.shape.m,
             row.shape.k,
             row.shape.n,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.host.errors import InputError
-from edgekit.kb.features import GemmShape
+from edgekit.kb.features import GemmShape, packed_of
 from edgekit.kb.measurement import Measurement
 from edgekit.kb.method import Method, split_of
 
@@ -29,7 +29,7 @@ class Imported:
 
 
 def read_csv(path: Path, kit_version: str, when: str) -> Imported:
-    """Reads a CSV with the columns `REQUIRED` (and optionally `split`, `spread`, `when`).
+    """Reads a CSV with the columns `REQUIRED` (and optionally `split`, `packed`, `spread`, `when`).
 
     Raises InputError if the file or its header cannot be used; rows that cannot are listed in
     `refused`, and it is the caller's choice to go on without them.
@@ -101,4 +101,5 @@ def _measurement(row: Mapping[str, str], kit_version: str, when: str) -> Measure
         when=row.get("when") or when,
         kit_version=kit_version,
         source="import",
+        packed=packed_of(row.get("packed") or "none"),
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from edgekit.host.errors import InputError
 from edgekit.host.paths import data_folder
-from edgekit.kb.features import GemmShape
+from edgekit.kb.features import GemmShape, packed_of
 from edgekit.kb.measurement import Measurement
 from edgekit.kb.method import Method, split_of
 
@@ -37,6 +37,7 @@ _MIGRATIONS: tuple[str, ...] = (
     """
     ALTER TABLE gemm ADD COLUMN split TEXT NOT NULL DEFAULT 'm';
     ALTER TABLE gemm ADD COLUMN unit TEXT NOT NULL DEFAULT 'seconds';
+    ALTER TABLE gemm ADD COLUMN packed TEXT NOT NULL DEFAULT 'none';
     ALTER TABLE gemm RENAME COLUMN seconds TO cost;
     ALTER TABLE gemm RENAME COLUMN default_seconds TO default_cost;
     UPDATE gemm SET unit = 'instructions', source = 'tuner' WHERE source = 'instructions';
@@ -46,6 +47,7 @@ _VERSION = len(_MIGRATIONS)
 _COLUMNS = (
     "board", "platform", "dtype", "threads", "m", "k", "n", "mc", "kc", "nc", "pack_a", "pack_b",
     "mr", "nr", "split", "cost", "default_cost", "spread", "when", "kit_version", "source", "unit",
+    "packed",
 )  # fmt: skip
 
 
@@ -64,7 +66,12 @@ class History:
         self.path = path or data_folder() / "history.sqlite"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._errors():
-            self._db = sqlite3.connect(self.path, timeout=_WAIT_SECONDS, isolation_level=None)
+            self._db = sqlite3.connect(
+                self.path,
+                timeout=_WAIT_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,  # answers of a board may arrive in a transport's thread
+            )
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._migrate()
@@ -162,7 +169,7 @@ def _row(m: Measurement) -> tuple[object, ...]:
     return (
         m.board, m.platform, m.dtype, m.threads, s.m, s.k, s.n, w.mc, w.kc, w.nc,
         int(w.pack_a), int(w.pack_b), w.mr, w.nr, w.split, m.cost, m.default_cost, m.spread,
-        m.when, m.kit_version, m.source, m.unit,
+        m.when, m.kit_version, m.source, m.unit, m.packed,
     )  # fmt: skip
 
 
@@ -199,4 +206,5 @@ def _measurement(row: tuple[object, ...]) -> Measurement:
         kit_version=str(v["kit_version"]),
         source=str(v["source"]),
         unit=str(v["unit"]),
+        packed=packed_of(str(v["packed"])),
     )

@@ -52,6 +52,7 @@ def test_commands_are_those_of_the_specification() -> None:
         "rollback",
         "run",
         "status",
+        "tune gemm",
     ]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.kb.board import board_names, load_board
+from edgekit.kb.board import board_names, load_board, load_profile
 from edgekit.kb.features import GemmShape
 from edgekit.kb.method import Method, analytic_method, caches_of
 from edgekit.kb.tiles import BYTES, TILES
@@ -23,8 +23,8 @@ def test_the_default_fits_the_caches_and_the_product(shape, name, dtype, threads
     found = analytic_method(board, shape, dtype, threads)
     caches, size = caches_of(board), BYTES[dtype]
     assert found.mc <= max(shape.m, 1) + found.mr and found.kc <= max(shape.k, 1) + 15
-    if 1 in (found.mr, found.nr):
-        assert shape.m <= 1 or shape.n <= 1
+    if shape.m <= 1 or shape.n <= 1:
+        assert 1 in (found.mr, found.nr)
         return
     assert found.kc * (found.mr + found.nr) * size <= caches.l1
     assert found.mc * found.kc * size <= caches.l2
@@ -37,6 +37,7 @@ def test_the_default_tile_is_one_of_the_board(name, dtype):
     board = load_board(name)
     tiles = TILES[board.simd]
     known = {(t.mr, t.nv * tiles.vl) for t in tiles.of(dtype)}
+    known |= {(nr, mr) for mr, nr in known}
     for m in (2, 7, 96, 1000):
         for n in (2, 16, 33, 576):
             found = analytic_method(board, GemmShape(m, 64, n), dtype)
@@ -47,14 +48,17 @@ def test_vectors_have_methods_of_their_own():
     board = load_board("a57")
     column = analytic_method(board, GemmShape(1000, 1024, 1))
     row = analytic_method(board, GemmShape(1, 1024, 1000), threads=4)
-    assert (column.mr, column.nr, column.split) == (8, 1, "m")
-    assert (row.mr, row.nr, row.split, row.kc) == (1, 8, "n", 1024)
+    assert (column.mr, column.nr, column.split) == (32, 1, "m")
+    assert (row.mr, row.nr, row.split, row.kc) == (1, 32, "n", 1024)
 
 
-def test_the_least_waste_chooses_the_tile():
-    board = load_board("a57")
-    assert analytic_method(board, GemmShape(80, 64, 64)).mr == 8
-    assert analytic_method(board, GemmShape(6, 64, 12)).mr == 6
+def test_the_least_cost_chooses_the_tile():
+    board = load_profile("x86-64-v4")
+    few = GemmShape(96, 576, 49)  # 49 columns are four vectors of 16, 96 rows are six
+    turned = analytic_method(board, few, packed="a")
+    assert turned.mr % 16 == 0 and turned.nr % 16
+    assert analytic_method(board, few, packed="b").nr % 16 == 0
+    assert analytic_method(board, GemmShape(500, 500, 480)).nr % 16 == 0
 
 
 def test_threads_share_the_longer_axis_in_pieces():

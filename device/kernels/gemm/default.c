@@ -6,12 +6,15 @@
 #include "../kernel.h"
 #include "gemm.h"
 
-enum { K_STEP = 16, PIECES = 4, PACK_ROWS = 64 };
+enum { K_STEP = 16, PIECES = 4, PACK_ROWS = 64, WIDE = 8 };
 static const int64_t LARGEST = 1 << 28;
 
 typedef struct {
     int64_t mr, nv;
 } tile;
+typedef struct {
+    int64_t mr, nr;
+} shape;
 
 static const tile f32_tiles[] = {EK_F32_TILES}, i8_tiles[] = {EK_I8_TILES};
 
@@ -34,26 +37,44 @@ static int64_t equal_parts(int64_t extent, int64_t limit, int64_t step) {
     return count == 1 ? extent : round_up(parts(extent, count), step);
 }
 
-static int64_t panel_cost(tile t, int64_t nv) {
-    return nv ? 2 * t.mr * nv + t.mr + nv : 0;
+static int64_t most(int64_t a, int64_t b) {
+    return a > b ? a : b;
 }
 
-static int64_t tile_cost(tile t, int64_t m, int64_t n) {
-    int64_t vectors = parts(n, EK_VECTOR_LANES);
-    int64_t whole = vectors / t.nv * panel_cost(t, t.nv);
-    return parts(m, t.mr) * (whole + panel_cost(t, vectors % t.nv));
+static int64_t panels_cost(int64_t height, int64_t nv, int64_t lines, int64_t vectors) {
+    int64_t rows = parts(lines, height), columns = parts(vectors, nv);
+    return 2 * most(lines * vectors, WIDE * rows * columns) + columns * lines + rows * vectors;
 }
 
-static tile least_waste(const tile *tiles, size_t count, int64_t m, int64_t n) {
-    tile best = tiles[0];
-    for (size_t i = 1; i < count; i++)
-        if (tile_cost(tiles[i], m, n) < tile_cost(best, m, n))
-            best = tiles[i];
+/* Per k, in halves of a vector multiply-add; a turned tile needs A packed. */
+static int64_t tile_cost(shape s, int64_t m, int64_t n, int a_packed) {
+    if (s.nr % EK_VECTOR_LANES)
+        return panels_cost(s.nr, s.mr / EK_VECTOR_LANES, n, parts(m, EK_VECTOR_LANES)) +
+               (a_packed ? 0 : 4 * m);
+    return panels_cost(s.mr, s.nr / EK_VECTOR_LANES, m, parts(n, EK_VECTOR_LANES));
+}
+
+/* Number i of the tiles as they are, then of the tiles turned. */
+static shape shape_of(const tile *tiles, size_t count, size_t i) {
+    if (i < count)
+        return (shape){tiles[i].mr, tiles[i].nv * EK_VECTOR_LANES};
+    tile t = tiles[i - count];
+    return (shape){t.nv * EK_VECTOR_LANES, t.mr - (t.mr % EK_VECTOR_LANES == 0)};
+}
+
+static shape cheapest(const tile *tiles, size_t count, int64_t m, int64_t n, int a_packed) {
+    shape best = shape_of(tiles, count, 0);
+    for (size_t i = 1; i < count * (EK_VECTOR_LANES > 1 ? 2 : 1); i++) {
+        shape other = shape_of(tiles, count, i);
+        if (tile_cost(other, m, n, a_packed) < tile_cost(best, m, n, a_packed))
+            best = other;
+    }
     return best;
 }
 
-static ek_gemm_method blocks(int f32, int threads, tile t, int64_t m, int64_t n, int64_t k) {
-    int64_t size = f32 ? 4 : 1, mr = t.mr, nr = t.nv * EK_VECTOR_LANES;
+static ek_gemm_method blocks(int f32, int threads, int64_t mr, int64_t nr, int64_t m, int64_t n,
+                             int64_t k) {
+    int64_t size = f32 ? 4 : 1;
     int64_t kc = equal_parts(k, (int64_t)EK_L1_BYTES * 7 / 8 / ((mr + nr) * size), K_STEP);
     int64_t mc = equal_parts(m, EK_L2_BYTES / 2 / (kc * size), mr);
     int64_t nc = equal_parts(n, EK_L3_BYTES / 2 / (kc * size), nr);
@@ -75,19 +96,21 @@ static ek_gemm_method blocks(int f32, int threads, tile t, int64_t m, int64_t n,
 }
 
 ek_gemm_method ek_gemm_default(int dtype, int threads, long m, long n, long k) {
-    int f32 = dtype == EK_GEMM_F32;
+    int a_packed = (dtype & EK_GEMM_A_PACKED) != 0;
+    int f32 = (dtype & ~(EK_GEMM_A_PACKED | EK_GEMM_B_PACKED)) == EK_GEMM_F32;
     const tile *tiles = f32 ? f32_tiles : i8_tiles;
     size_t count = f32 ? sizeof f32_tiles / sizeof *tiles : sizeof i8_tiles / sizeof *tiles;
     int64_t rows = limited(m), columns = limited(n), depth = limited(k);
     ek_gemm_method whole = {(int32_t)rows, (int32_t)depth, (int32_t)columns, 1, 1, 0, 0, 0};
     if (columns == 1) {
-        whole.mr = (int32_t)tiles[0].mr;
+        whole.mr = WIDE * EK_VECTOR_LANES;
         return whole;
     }
     if (rows == 1) {
-        whole.nr = (int32_t)(tiles[0].nv * EK_VECTOR_LANES);
+        whole.nr = WIDE * EK_VECTOR_LANES;
         whole.split = 1;
         return whole;
     }
-    return blocks(f32, threads, least_waste(tiles, count, rows, columns), rows, columns, depth);
+    shape best = cheapest(tiles, count, rows, columns, a_packed);
+    return blocks(f32, threads, best.mr, best.nr, rows, columns, depth);
 }

@@ -1,0 +1,250 @@
+"""`edgekit tune gemm`: finds good methods on a board and fills the history with them."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from edgekit.host.cli.options import Board, Json, Over, board_name, examples
+from edgekit.host.errors import InputError
+
+if TYPE_CHECKING:
+    from edgekit.host.tune.products import Product
+    from edgekit.host.tune.tuner import Outcome, Progress
+    from edgekit.kb.board import BoardProfile
+
+_LINE_SECONDS = 5.0  # between two plain lines of progress
+_SPREAD = 150  # products beside those of networks, if none are named
+_SHOWN = 10  # best gains in the summary
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command group to the application."""
+    group = typer.Typer(
+        help="Find good methods for a board by measuring on it.",
+        epilog=examples("edgekit tune gemm --board local --budget 10m"),
+        rich_markup_mode=None,
+    )
+    # A callback keeps `gemm` a word of its own while it is the group's only command.
+    group.callback()(lambda: None)
+    group.command(
+        "gemm",
+        epilog=examples(
+            "edgekit tune gemm --board local --budget 10m",
+            "edgekit tune gemm --board a57 --model models/face_detection_short_range.tflite",
+            "edgekit tune gemm --shapes shapes.txt --dtype s8 --threads 2",
+        ),
+    )(tune_gemm)
+    app.add_typer(group, name="tune")
+
+
+def tune_gemm(
+    board: Board = None,
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", metavar="FILE", show_default=False, help="Tune its products."),
+    ] = None,
+    shapes: Annotated[
+        Path | None,
+        typer.Option(
+            "--shapes", metavar="FILE", show_default=False, help="Tune these: lines of m,k,n."
+        ),
+    ] = None,
+    budget: Annotated[
+        str, typer.Option("--budget", metavar="TIME", help="When to stop: 90s, 10m, 2h.")
+    ] = "10m",
+    threads: Annotated[int, typer.Option("--threads", metavar="N", min=1)] = 1,
+    dtype: Annotated[
+        Literal["f32", "s8", "u8"] | None,
+        typer.Option(
+            "--dtype",
+            show_default=False,
+            help="Of A; B is f32 for f32, else s8. Default: what the model has, else f32.",
+        ),
+    ] = None,
+    packed: Annotated[
+        Literal["none", "a", "b"] | None,
+        typer.Option(
+            "--packed",
+            show_default=False,
+            help="The operand that is packed beforehand. Default: a model's weights, b; else none.",
+        ),
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            metavar="NAME",
+            show_default=False,
+            help="Tune the kernels of a simpler profile, if the board can run them.",
+        ),
+    ] = None,
+    via: Over = None,
+    as_json: Json = False,
+) -> None:
+    """Measure methods on a board, in turns with the default one, and keep what was found.
+
+    Stop it at any time: all is kept, and the same command goes on. A virtual board has no times;
+    there instructions are counted, and it must be up with --counting.
+    """
+    from edgekit.host.cli.output import emit, note
+    from edgekit.host.reach import reach
+    from edgekit.host.tune.session import Job, tune
+    from edgekit.kb.board import load_board, load_profile
+
+    seconds = parse_budget(budget)
+    name = board_name(board)
+    reached = reach(name, via)
+    target = load_profile(profile) if profile else load_board(reached.profile)
+    products = _products(model, shapes, _Kind(dtype, threads, packed))
+    if reached.emulated:
+        note(f"board '{name}' is emulated: tuning by counted instructions, not by time")
+    job = Job(name, target, products, seconds, _moment)
+    try:
+        with _showing(name) as show:
+            outcome = tune(job, reached.transport, reached.emulated, show)
+    except KeyboardInterrupt:
+        note("stopped; what was measured is kept, and the same command goes on")
+        raise
+    finally:
+        reached.transport.close()
+    if as_json:
+        emit(_document(name, target, reached.emulated, outcome))
+    else:
+        _summary(name, outcome)
+
+
+def parse_budget(text: str) -> float:
+    """Seconds of 90s, 10m or 2h; raises InputError."""
+    found = re.fullmatch(r"(\d{1,6})([smh])", text.strip())
+    if not found or int(found[1]) == 0:
+        raise InputError(f"--budget: expected a time like 90s, 10m or 2h, found '{text}'")
+    return float(int(found[1]) * _UNITS[found[2]])
+
+
+def _moment() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What the options say of all products; None: not said."""
+
+    dtype: str | None
+    threads: int
+    packed: Literal["none", "a", "b"] | None
+
+
+def _products(model: Path | None, shapes: Path | None, kind: _Kind) -> tuple[Product, ...]:
+    from edgekit.host.tune.products import (
+        Product,
+        products_of_model,
+        shapes_of_file,
+        usual_shapes,
+    )
+
+    if model and shapes:
+        raise InputError("expected --model or --shapes, found both; name one")
+    if model is None:
+        found = shapes_of_file(shapes) if shapes else usual_shapes(_SPREAD)
+        dtype, packed = kind.dtype or "f32", kind.packed or "none"
+        return tuple(Product(shape, dtype, kind.threads, packed) for shape in found)
+    of_model = [
+        replace(p, packed=kind.packed or p.packed)
+        for p in products_of_model(model, kind.threads)
+        if kind.dtype in (None, p.dtype)
+    ]
+    if not of_model:
+        raise InputError(
+            f"{model}: expected products of {kind.dtype}, found none; leave out --dtype"
+        )
+    return tuple(of_model)
+
+
+@contextmanager
+def _showing(board: str) -> Iterator[Callable[[Progress], None]]:
+    """Progress with the gain so far: a live line on a terminal, now and then one elsewhere."""
+    from edgekit.host.cli.progress import stages
+
+    told = 0.0
+    with stages(f"tuning {board}") as tell:
+
+        def show(progress: Progress) -> None:
+            nonlocal told
+            now = time.monotonic()
+            if now - told < _LINE_SECONDS and progress.done < progress.total:
+                return
+            told = now
+            shape = progress.product.shape
+            tell(
+                f"round {progress.step + 1}, product {progress.done} of {progress.total} "
+                f"({shape.m},{shape.k},{shape.n}), {progress.measured} measurements, "
+                f"best so far {progress.gain:.3f} x the default, "
+                f"{max(progress.seconds_left, 0.0):.0f} s left"
+            )
+
+        yield show
+
+
+def _summary(board: str, outcome: Outcome) -> None:
+    from edgekit.host.cli.kb import method_text
+    from edgekit.host.cli.output import table
+    from edgekit.host.tune.tuner import gain_of
+
+    best = sorted(outcome.best, key=lambda each: each.ratio)
+    rows = [
+        (
+            f"{b.product.shape.m},{b.product.shape.k},{b.product.shape.n}",
+            b.product.dtype,
+            f"{1.0 / b.ratio:.2f}",
+            method_text(b.method),
+        )
+        for b in best[:_SHOWN]
+    ]
+    if rows:
+        table(("m,k,n", "dtype", "gain", "method"), rows, left=2)
+    print(f"measured  {outcome.measured} now, {outcome.known} before")
+    print(f"gain      {gain_of(outcome):.3f} x the default over {len(best)} products (mean)")
+    for p in outcome.refused:
+        print(f"left out  {p.shape.m},{p.shape.k},{p.shape.n}: too large for the board's memory")
+    if not outcome.finished:
+        print("budget used; the same command goes on")
+    print(f"next      edgekit kb build --board {board}")
+
+
+def _document(
+    board: str, profile: BoardProfile, emulated: bool, outcome: Outcome
+) -> dict[str, Any]:
+    from edgekit.host.tune.tuner import gain_of
+
+    return {
+        "schema": "edgekit.tune.gemm/1",
+        "board": board,
+        "platform": profile.platform,
+        "unit": "instructions" if emulated else "seconds",
+        "measured": outcome.measured,
+        "known": outcome.known,
+        "finished": outcome.finished,
+        "refused": [asdict(product.shape) for product in outcome.refused],
+        "gain": gain_of(outcome),
+        "best": [
+            {
+                "shape": asdict(b.product.shape),
+                "dtype": b.product.dtype,
+                "threads": b.product.threads,
+                "packed": b.product.packed,
+                "method": asdict(b.method),
+                "ratio": b.ratio,
+            }
+            for b in outcome.best
+        ],
+    }

@@ -1,0 +1,91 @@
+"""Which methods are worth measuring: analytic pruning, then the neighbors of the best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from edgekit.host.tune.products import Product
+from edgekit.kb.board import BoardProfile
+from edgekit.kb.method import Caches, Method, analytic_method, caches_of, method_of_tile, tile_cost
+from edgekit.kb.tiles import BYTES, COLUMNS, TILES
+
+_SLACK = 2  # blocks may be this much larger than the caches they are made for
+_LEAST_K = 16
+_MOST_TILES = 8
+_WORTH = 1.5  # times the least cost by the analytic model: worth measuring
+
+
+def default_method(board: BoardProfile, product: Product) -> Method:
+    """What everything is measured against: the analytic method, cut to the product."""
+    p = product
+    return analytic_method(board, p.shape, p.dtype, p.threads, p.packed).cut(p.shape)
+
+
+def first_methods(board: BoardProfile, product: Product, counted: bool) -> list[Method]:
+    """The default method, then each register tile with its own blocks, packing B or not.
+
+    Where instructions are `counted`, packing that the default does without is left out: what it
+    saves is cache misses, which a count does not show.
+    """
+    p = product
+    found = [default_method(board, p)]
+    for mr, nr in _tiles(board, p):
+        made = method_of_tile(board, mr, nr, p.shape, p.dtype, p.threads)
+        found.append(made.cut(p.shape))
+        if p.dtype == "f32" and p.packed != "b" and not counted and 1 not in (mr, nr):
+            found.append(replace(made, pack_b=not made.pack_b).cut(p.shape))
+    return list(dict.fromkeys(found))
+
+
+def _tiles(board: BoardProfile, product: Product) -> Iterator[tuple[int, int]]:
+    """The tiles worth a try, upright and turned: of those that need the same number of panels
+    the smallest, because panels are of equal width anyway."""
+    m, n, vl = product.shape.m, product.shape.n, TILES[board.simd].vl
+    heights = COLUMNS[board.simd].of(product.dtype)
+    found = set()
+    for nv, height in enumerate(heights, 1):
+        if n > 1 and (nv == 1 or (nv - 1) * vl < n):
+            found.add((min(height, m), nv * vl))
+        if m > 1 and (nv == 1 or (nv - 1) * vl < m) and min(height, n) % vl:
+            found.add((nv * vl, min(height, n)))
+    costs = sorted((tile_cost(*each, vl, product.shape, product.packed), each) for each in found)
+    least = costs[0][0]
+    return (each for cost, each in costs[:_MOST_TILES] if cost <= _WORTH * least)
+
+
+def neighbors(board: BoardProfile, product: Product, best: Method, counted: bool) -> list[Method]:
+    """Methods one step from the best: another block, packing, or axis of the threads."""
+    caches, size = caches_of(board), BYTES[product.dtype]
+    found = [] if counted else [*_other_blocks(best), *_other_packing(best, product)]
+    if product.threads > 1:
+        found.append(replace(best, split="n" if best.split == "m" else "m"))
+    cut = (method.cut(product.shape) for method in found)
+    kept = [m for m in cut if m != best and _fits(m, caches, size, product.shape.k)]
+    return list(dict.fromkeys(kept))
+
+
+def _other_blocks(best: Method) -> Iterator[Method]:
+    for name, step in (("kc", _LEAST_K), ("mc", best.mr), ("nc", best.nr)):
+        value = getattr(best, name)
+        for other in (value * 2, value // 2):
+            rounded = max(other // step * step, step)
+            yield replace(best, **{name: rounded})
+
+
+def _other_packing(best: Method, product: Product) -> Iterator[Method]:
+    if product.packed != "b" and product.dtype == "f32":  # bytes must be interleaved anyway
+        yield replace(best, pack_b=not best.pack_b)
+    if product.packed != "a":
+        yield replace(best, pack_a=not best.pack_a)
+
+
+def _fits(method: Method, caches: Caches, size: int, k: int) -> bool:
+    kc = min(method.kc, k)
+    if 1 in (method.mr, method.nr):
+        return True
+    return (
+        kc * min(method.mr, method.nr) * size <= _SLACK * caches.l1
+        and method.mc * kc * size <= _SLACK * caches.l2
+        and (kc >= _LEAST_K or kc == k)
+    )

@@ -1,0 +1,48 @@
+"""One tuning of one board: lock, kernels to the board, search, and what a lost link means."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from edgekit.device.version import VERSION
+from edgekit.host.errors import UnreachableError
+from edgekit.host.release.session import owner
+from edgekit.host.transport import Transport
+from edgekit.host.tune.history import History
+from edgekit.host.tune.lock import tuning_alone
+from edgekit.host.tune.measure import BoardMeasurer
+from edgekit.host.tune.products import Product
+from edgekit.host.tune.tuner import Outcome, Plan, Progress, Tuner
+from edgekit.kb.board import BoardProfile
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to tune; `now` gives the time of day as text."""
+
+    board: str
+    profile: BoardProfile
+    products: tuple[Product, ...]
+    seconds: float
+    now: Callable[[], str]
+
+
+def tune(
+    job: Job, transport: Transport, emulated: bool, on_progress: Callable[[Progress], None]
+) -> Outcome:
+    """Tunes a board; everything measured is in the history, however this ends.
+
+    Raises BusyError if the board is being tuned, UnreachableError if it is lost on the way.
+    """
+    holder = f"{owner()}, since {job.now()}"
+    with tuning_alone(job.board, holder), History() as history:
+        plan = Plan(job.board, job.profile, job.products, job.seconds, VERSION)
+        try:
+            measurer = BoardMeasurer(transport, job.profile, emulated)
+            return Tuner(plan, measurer, history, time.monotonic, job.now).run(on_progress)
+        except UnreachableError as error:
+            raise UnreachableError(
+                f"{error}; what was measured is kept, and the same command goes on"
+            ) from None

@@ -1,0 +1,293 @@
+"""The search for good methods, apart from what it measures with.
+
+Everything measured goes into the history at once. A tuner that is started again reads it back
+and goes on where it was, because what it proposes depends on what is known and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from edgekit.host.tune.history import History
+from edgekit.host.tune.products import Product
+from edgekit.host.tune.propose import default_method, first_methods, neighbors
+from edgekit.kb.board import BoardProfile
+from edgekit.kb.measurement import Measurement
+from edgekit.kb.method import Method
+
+_METHOD_SECONDS = 0.03  # on the board, per method of a product
+_BATCH_SECONDS = 8.0  # of one trip to the board
+_BATCH_OPERATIONS = 2e9  # likewise, where instructions are counted
+_GAIN = 0.99  # a step must bring the cost below this share, or the search of a product ends
+_MOST_STEPS = 6
+_CONFIRMED = 3  # methods that are measured again in the end, so that luck does not decide
+
+Known = dict[Method, list[float]]  # ratios to the default
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one product: median, in the measurer's unit, and (p90 - p10) / median."""
+
+    median: float
+    spread: float
+
+
+@dataclass(frozen=True)
+class Question:
+    """Methods to measure on one product, in turns with its default; `seconds` in all."""
+
+    product: Product
+    default: Method
+    methods: tuple[Method, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The answer: the default, and the methods in their order."""
+
+    default: Cost
+    methods: tuple[Cost, ...]
+
+
+class Measurer(Protocol):
+    """Measures on a board. `unit`: "seconds" or "instructions"."""
+
+    @property
+    def unit(self) -> str: ...
+
+    def measure(
+        self, questions: Sequence[Question], on_answer: Callable[[int, Timed | None], None]
+    ) -> None:
+        """Answers each question, by its position, as soon as the board has; None: it could not."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to tune: `board` is its name, `profile` what it is; `seconds` of budget."""
+
+    board: str
+    profile: BoardProfile
+    products: tuple[Product, ...]
+    seconds: float
+    kit_version: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`done` products of `total` in this round; `gain`: geometric mean over the default."""
+
+    step: int
+    done: int
+    total: int
+    measured: int
+    gain: float
+    seconds_left: float
+    product: Product
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best method found of a product; `ratio` is its cost over the default's."""
+
+    product: Product
+    method: Method
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`measured` now, `known` from before; `finished`: nothing is left to try. `refused` products
+    do not fit into the board's memory."""
+
+    best: tuple[Best, ...]
+    measured: int
+    known: int
+    finished: bool
+    refused: tuple[Product, ...]
+
+
+class Tuner:
+    """`clock` gives seconds, `now` the time of day as text."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        measurer: Measurer,
+        history: History,
+        clock: Callable[[], float],
+        now: Callable[[], str],
+    ) -> None:
+        self._plan, self._measurer, self._history = plan, measurer, history
+        self._clock, self._now = clock, now
+        self._end = clock() + plan.seconds
+        self._known = self._read_back()
+        self._before = sum(len(ratios) for k in self._known.values() for ratios in k.values())
+        self._measured = 0
+        self._refused: set[Product] = set()
+
+    def run(self, on_progress: Callable[[Progress], None]) -> Outcome:
+        """Searches until the budget is used or nothing is left to try.
+
+        First every product gets the analytic candidates, then every one a step of local search,
+        and so on: whenever it is stopped, no product was forgotten.
+        """
+        going_on = set(self._plan.products)
+        for step in range(_MOST_STEPS):
+            before = {product: _least(self._known[product]) for product in going_on}
+            asked = [q for p in self._plan.products if p in going_on if (q := self._ask(p, step))]
+            if not self._measure(asked, step, on_progress):
+                return self._outcome(finished=False)
+            improved = {p for p in going_on if _least(self._known[p]) < _GAIN * before[p]}
+            going_on = (going_on if step == 0 else improved) - self._refused
+        again = [q for p in self._plan.products if (q := self._confirm(p))]
+        return self._outcome(self._measure(again, _MOST_STEPS, on_progress))
+
+    def _ask(self, product: Product, step: int) -> Question | None:
+        """What one step wants to know of a product, if it is not known."""
+        known, profile = self._known[product], self._plan.profile
+        if step == 0:
+            wanted = first_methods(profile, product, self._counting)
+        else:
+            wanted = neighbors(profile, product, _best(known), self._counting)
+        return self._question(product, [m for m in wanted if m not in known])
+
+    def _confirm(self, product: Product) -> Question | None:
+        """The best methods once more; counts repeat anyway."""
+        if self._counting or product in self._refused:
+            return None
+        known = self._known[product]
+        best = sorted(known, key=lambda m: (statistics.median(known[m]), m))[:_CONFIRMED]
+        return self._question(product, [m for m in best if len(known[m]) == 1])
+
+    def _question(self, product: Product, methods: list[Method]) -> Question | None:
+        if not methods:
+            return None
+        default = default_method(self._plan.profile, product)
+        others = tuple(m for m in methods if m != default)
+        return Question(product, default, others, _METHOD_SECONDS * (len(others) + 1))
+
+    def _measure(
+        self,
+        questions: Sequence[Question],
+        step: int,
+        on_progress: Callable[[Progress], None],
+    ) -> bool:
+        """Asks the board batch by batch; False if the budget is used before all are answered."""
+        done = 0
+        for batch in _batches(questions, self._counting):
+            if self._clock() >= self._end:
+                return False
+
+            def on_answer(
+                index: int, timed: Timed | None, batch: Sequence[Question] = batch, done: int = done
+            ) -> None:
+                self._store(batch[index], timed)
+                product = batch[index].product
+                on_progress(self._progress(step, done + index + 1, len(questions), product))
+
+            self._measurer.measure(batch, on_answer)
+            done += len(batch)
+        return True
+
+    def _store(self, question: Question, timed: Timed | None) -> None:
+        product = question.product
+        if timed is None:
+            self._refused.add(product)
+            return
+        pairs = [(question.default, timed.default)]
+        pairs += zip(question.methods, timed.methods, strict=True)
+        rows = [self._row(product, method, cost, timed.default) for method, cost in pairs]
+        self._history.add(rows)
+        self._measured += len(rows)
+        for row in rows:
+            self._known[product].setdefault(row.method, []).append(row.ratio)
+
+    @property
+    def _counting(self) -> bool:
+        return self._measurer.unit == "instructions"
+
+    def _row(self, product: Product, method: Method, cost: Cost, default: Cost) -> Measurement:
+        return Measurement(
+            board=self._plan.board,
+            platform=self._plan.profile.platform,
+            dtype=product.dtype,
+            threads=product.threads,
+            shape=product.shape,
+            method=method,
+            cost=cost.median,
+            default_cost=default.median,
+            spread=cost.spread,
+            when=self._now(),
+            kit_version=self._plan.kit_version,
+            source="tuner",
+            unit=self._measurer.unit,
+            packed=product.packed,
+        )
+
+    def _read_back(self) -> dict[Product, Known]:
+        """What the history holds of these products, from this board and this kit."""
+        known: dict[Product, Known] = {product: {} for product in self._plan.products}
+        for m in self._history.read(self._plan.profile.platform).measurements:
+            product = Product(m.shape, m.dtype, m.threads, m.packed)
+            same = (m.board, m.kit_version, m.unit) == (
+                self._plan.board,
+                self._plan.kit_version,
+                self._measurer.unit,
+            )
+            if same and m.source == "tuner" and product in known:
+                known[product].setdefault(m.method, []).append(m.ratio)
+        return known
+
+    def _progress(self, step: int, done: int, total: int, product: Product) -> Progress:
+        ratios = [_least(known) for known in self._known.values() if known]
+        left = self._end - self._clock()
+        return Progress(step, done, total, self._measured, _gain(ratios), left, product)
+
+    def _outcome(self, finished: bool) -> Outcome:
+        best = tuple(
+            Best(product, _best(known), _least(known))
+            for product, known in self._known.items()
+            if known
+        )
+        refused = tuple(sorted(self._refused))
+        return Outcome(best, self._measured, self._before, finished, refused)
+
+
+def _batches(questions: Sequence[Question], counting: bool) -> Iterator[list[Question]]:
+    """What the board is asked at once: few enough that the budget can be kept."""
+    batch: list[Question] = []
+    cost, most = 0.0, _BATCH_OPERATIONS if counting else _BATCH_SECONDS
+    for question in questions:
+        work = question.product.shape.operations * (len(question.methods) + 1)
+        batch.append(question)
+        cost += work if counting else question.seconds
+        if cost >= most:
+            yield batch
+            batch, cost = [], 0.0
+    if batch:
+        yield batch
+
+
+def _best(known: Mapping[Method, Sequence[float]]) -> Method:
+    return min(known, key=lambda method: (statistics.median(known[method]), method))
+
+
+def _least(known: Mapping[Method, Sequence[float]]) -> float:
+    return min((statistics.median(ratios) for ratios in known.values()), default=math.inf)
+
+
+def _gain(ratios: Iterable[float]) -> float:
+    """How many times faster than the default, in the geometric mean."""
+    logs = [-math.log(ratio) for ratio in ratios]
+    return math.exp(statistics.fmean(logs)) if logs else 1.0
+
+
+def gain_of(outcome: Outcome) -> float:
+    """How many times the default method's cost the best methods save, in the geometric mean."""
+    return _gain(best.ratio for best in outcome.best)
