@@ -25,48 +25,22 @@ EMULATORS = ("native", "python")
 
 @dataclass(frozen=True)
 class Emulated:
-    """A product with its account and the first events of its trace."""
+    """Sums, and where asked for the account and the first events of the trace."""
 
     sums: Array
-    account: Account
+    account: Optional[Account]
     events: Tuple[Event, ...]
 
 
 def nna_matmul(
-    a: Array,
-    f: Array,
-    account: bool = False,
-    *,
-    chip: NnaChip = NNA2,
-    emulator: str = "native",
+    a: Array, f: Array, account: bool = False, *, chip: NnaChip = NNA2, emulator: str = "native"
 ) -> Any:
     """A [M, K] s8 by F [K, N] s8 -> [M, N] s32 exact modulo 2^32, or (that, Account).
 
     M, K, N >= 1, any strides; InputError for other shapes and types.
     """
-    if account:
-        done = emulate_matmul(a, f, chip=chip, emulator=emulator)
-        return done.sums, done.account
-    return _matmul(a, f, chip, emulator, timed=False, trace=0)[0]
-
-
-def emulate_matmul(
-    a: Array, f: Array, *, chip: NnaChip = NNA2, emulator: str = "native", trace: int = 0
-) -> Emulated:
-    """As `nna_matmul`, with the account and the first `trace` events."""
-    sums, counters, events = _matmul(a, f, chip, emulator, timed=True, trace=trace)
-    (m, k), n = np.shape(a), np.shape(f)[1]
-    groups = n // CHANNELS
-    work = Work(
-        rows=m,
-        depth=k,
-        lanes=n,
-        tail=n % CHANNELS,
-        useful=m * k * groups * CHANNELS,
-        weight_loads=m * -(-k // TAPS) if groups else 0,
-        groups=groups,
-    )
-    return Emulated(sums, make_account(chip, counters, work), events)
+    done = emulate_matmul(a, f, account=account, chip=chip, emulator=emulator)
+    return (done.sums, done.account) if account else done.sums
 
 
 def nna_conv3x3(
@@ -81,30 +55,77 @@ def nna_conv3x3(
 ) -> Any:
     """x [H, W, IC] s8 with w [OC, 3, 3, IC] s8 -> [OH, OW, OC] s32, or (that, Account).
 
-    `padding` rows and columns of zeros on every side; stride 1 or 2. Channels are filled up to a
-    multiple of 32 with zeros. This is what the engine was made for: all of its products count.
+    `padding` (0 or 1) rows and columns of zeros on every side; stride 1 or 2. Channels are filled
+    up to a multiple of 32 with zeros. This is what the engine was made for: every product counts.
     """
+    done = emulate_conv3x3(
+        x, w, account=account, stride=stride, padding=padding, chip=chip, emulator=emulator
+    )
+    return (done.sums, done.account) if account else done.sums
+
+
+def emulate_matmul(
+    a: Array,
+    f: Array,
+    *,
+    account: bool = True,
+    chip: NnaChip = NNA2,
+    emulator: str = "native",
+    trace: int = 0,
+) -> Emulated:
+    """As `nna_matmul`; a `trace` keeps that many events of what the account is made of."""
+    _check_emulator(emulator)
+    a, f = _bytes_of("a", a, 2), _bytes_of("f", f, 2)
+    if a.shape[1] != f.shape[0]:
+        raise InputError(
+            f"nna: expected f of {a.shape[1]} rows for a {list(a.shape)}, found {list(f.shape)}"
+        )
+    (m, k), n = a.shape, f.shape[1]
+    groups = n // CHANNELS
+    operands = a, to_ndhwc32(f[:, : groups * CHANNELS]), _contiguous(f[:, groups * CHANNELS :])
+    sums = np.empty((m, n), np.int32)
+    if emulator == "python":
+        counters, events = _python_matmul(chip, operands, sums, trace)
+    else:
+        shape, arrays = MatmulShape(m, k, n), _addresses(*operands, sums)
+        counters, events = _native().matmul(chip, shape, arrays, account, trace)
+    work = Work(
+        rows=m,
+        depth=k,
+        lanes=n,
+        tail=n % CHANNELS,
+        useful=m * k * groups * CHANNELS,
+        weight_loads=m * -(-k // TAPS) if groups else 0,
+        groups=groups,
+    )
+    return Emulated(sums, make_account(chip, counters, work) if account else None, events)
+
+
+def emulate_conv3x3(
+    x: Array,
+    w: Array,
+    *,
+    account: bool = True,
+    stride: int = 1,
+    padding: int = 0,
+    chip: NnaChip = NNA2,
+    emulator: str = "native",
+    trace: int = 0,
+) -> Emulated:
+    """As `nna_conv3x3`; a `trace` keeps that many events of what the account is made of."""
     _check_emulator(emulator)
     x, w = _bytes_of("x", x, 3), _bytes_of("w", w, 4)
-    if w.shape[1:] != (3, 3, x.shape[2]):
-        raise InputError(
-            f"nna: expected w [OC, 3, 3, {x.shape[2]}] for x {list(x.shape)}, "
-            f"found {list(w.shape)}; both need the same input channels"
-        )
-    if stride not in (1, 2) or padding not in (0, 1):
-        raise InputError(
-            f"nna: expected stride 1 or 2 and padding 0 or 1, found {stride!r} and {padding!r}"
-        )
-    height, width = ((extent + 2 * padding - 3) // stride + 1 for extent in x.shape[:2])
-    if height < 1 or width < 1:
-        raise InputError(f"nna: expected x of at least one 3 x 3 window, found {list(x.shape)}")
+    height, width = _conv_extents(x, w, stride, padding)
     image = to_ndhwc32(np.pad(x, ((padding, padding), (padding, padding), (0, 0))))
     kernel = conv_weights(w)
-    sums = np.zeros((len(kernel), height, width, CHANNELS), np.int32)
-    counters, _ = _conv(image, kernel, sums, stride, chip, emulator, timed=account)
-    result = sums.transpose(1, 2, 0, 3).reshape(height, width, -1)[..., : len(w)]
-    if not account:
-        return result
+    sums = np.empty((len(kernel), height, width, CHANNELS), np.int32)
+    if emulator == "python":
+        counters, events = _python_conv(chip, (image, kernel, sums), stride, trace)
+    else:
+        (in_groups, rows, columns), out_groups = image.shape[:3], len(kernel)
+        shape = ConvShape(in_groups, rows, columns, out_groups, height, width, stride)
+        arrays = _addresses(image, kernel, sums)
+        counters, events = _native().conv(chip, shape, arrays, account, trace)
     work = Work(
         rows=len(w),
         depth=TAPS * x.shape[2],
@@ -114,7 +135,8 @@ def nna_conv3x3(
         weight_loads=kernel.shape[0] * kernel.shape[1],
         groups=1,
     )
-    return result, make_account(chip, counters, work)
+    result = sums.transpose(1, 2, 0, 3).reshape(height, width, -1)[..., : len(w)]
+    return Emulated(result, make_account(chip, counters, work) if account else None, events)
 
 
 def to_ndhwc32(x: Array) -> Array:
@@ -132,45 +154,45 @@ def conv_weights(w: Array) -> Array:
     return np.ascontiguousarray(np.swapaxes(outs, -1, -2))
 
 
-def _matmul(
-    a: Array, f: Array, chip: NnaChip, emulator: str, timed: bool, trace: int
-) -> Tuple[Array, Counters, Tuple[Event, ...]]:
-    """Whole groups of 32 channels on the NNA, the tail outside it."""
-    _check_emulator(emulator)
-    a, f = _bytes_of("a", a, 2), _bytes_of("f", f, 2)
-    if a.shape[1] != f.shape[0]:
-        raise InputError(
-            f"nna: expected F of {a.shape[1]} rows for A {list(a.shape)}, found {list(f.shape)}"
-        )
-    (m, k), n = a.shape, f.shape[1]
-    whole = n - n % CHANNELS
-    features = to_ndhwc32(f[:, :whole])
-    tail = np.ascontiguousarray(f[:, whole:])
-    sums = np.empty((m, n), np.int32)
-    if emulator == "native":
-        arrays = _addresses(a, features, tail, sums)
-        counters, events = _native().matmul(chip, MatmulShape(m, k, n), arrays, timed, trace)
-        return sums, counters, events
-    machine = Machine(chip, trace)
-    tiled = np.zeros((m, len(features), CHANNELS), np.int32)
-    if whole:
-        run(machine, 2, matmul_periods(chip, a, features, tiled))
-    sums[:, :whole] = tiled.reshape(m, whole)
-    sums[:, whole:] = a.astype(np.int32) @ tail.astype(np.int32)
-    return sums, machine.counters(), tuple(machine.events)
-
-
-def _conv(
-    image: Array, kernel: Array, sums: Array, stride: int, chip: NnaChip, emulator: str, timed: bool
+def _python_matmul(
+    chip: NnaChip, operands: Tuple[Array, Array, Array], sums: Array, trace: int
 ) -> Tuple[Counters, Tuple[Event, ...]]:
-    if emulator == "python":
-        machine = Machine(chip)
-        run(machine, stride, conv_periods(chip, image, kernel, sums, stride))
-        return machine.counters(), ()
-    in_groups, rows, columns, _ = image.shape
-    out_groups, height, width, _ = sums.shape
-    shape = ConvShape(in_groups, rows, columns, out_groups, height, width, stride)
-    return _native().conv(chip, shape, _addresses(image, kernel, sums), timed)
+    """Whole groups of 32 channels on the NNA, the tail outside it."""
+    a, features, tail = operands
+    machine, whole = Machine(chip, trace), len(features) * CHANNELS
+    if whole:
+        tiled = np.zeros((len(a), len(features), CHANNELS), np.int32)
+        run(machine, 2, matmul_periods(chip, a, features, tiled))
+        sums[:, :whole] = tiled.reshape(len(a), whole)
+    sums[:, whole:] = a.astype(np.int32) @ tail.astype(np.int32)
+    return machine.counters(), tuple(machine.events)
+
+
+def _python_conv(
+    chip: NnaChip, arrays: Tuple[Array, Array, Array], stride: int, trace: int
+) -> Tuple[Counters, Tuple[Event, ...]]:
+    machine = Machine(chip, trace)
+    run(machine, stride, conv_periods(chip, *arrays, stride))
+    return machine.counters(), tuple(machine.events)
+
+
+def _conv_extents(x: Array, w: Array, stride: int, padding: int) -> Tuple[int, int]:
+    """Height and width of the sums; InputError if the operands do not fit each other."""
+    if w.shape[1:] != (3, 3, x.shape[2]):
+        raise InputError(
+            f"nna: expected w [OC, 3, 3, {x.shape[2]}] for x {list(x.shape)}, found {list(w.shape)}"
+        )
+    if stride not in (1, 2) or padding not in (0, 1):
+        raise InputError(
+            f"nna: expected stride 1 or 2 and padding 0 or 1, found {stride!r} and {padding!r}"
+        )
+    height, width = (int(extent + 2 * padding - 3) // stride + 1 for extent in x.shape[:2])
+    if height < 1 or width < 1:
+        raise InputError(
+            f"nna: expected x of at least one 3 x 3 window, found {list(x.shape)} "
+            f"with padding {padding}"
+        )
+    return height, width
 
 
 @functools.lru_cache(maxsize=1)
@@ -200,4 +222,8 @@ def _bytes_of(name: str, given: Array, rank: int) -> Array:
         raise InputError(
             f"nna: expected {name} with {rank} dimensions of at least 1, found {list(array.shape)}"
         )
+    return _contiguous(array)
+
+
+def _contiguous(array: Array) -> Array:
     return np.ascontiguousarray(array)

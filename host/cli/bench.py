@@ -1,4 +1,4 @@
-"""`edgekit bench model`: latency on a board, beside other engines if wanted."""
+"""`edgekit bench`; `bench model`: latency on a board, beside other engines if wanted."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edgekit.host.cli import bench_nna
 from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.options import (
     Board,
@@ -56,11 +57,12 @@ def register(app: typer.Typer) -> None:
     """Adds the command group to the application."""
     group = typer.Typer(
         help="Measure on a board.",
-        epilog=examples("edgekit bench model models/face_detection_short_range.tflite --peers"),
+        epilog=examples(
+            "edgekit bench model models/face_detection_short_range.tflite --peers",
+            "edgekit bench nna --shape 64,576,1024 --board nna2",
+        ),
         rich_markup_mode=None,
     )
-    # A callback keeps `model` a word of its own while it is the group's only command.
-    group.callback()(lambda: None)
     group.command(
         "model",
         epilog=examples(
@@ -69,6 +71,7 @@ def register(app: typer.Typer) -> None:
             "edgekit bench model                # what is deployed on local",
         ),
     )(bench_model)
+    bench_nna.register(group)
     app.add_typer(group, name="bench")
 
 

@@ -1,0 +1,165 @@
+"""`edgekit bench nna`: what a product costs on the convolution accelerator of a board."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgekit.host.cli.options import Board, Json, examples
+from edgekit.host.errors import InputError
+
+if TYPE_CHECKING:
+    from edgekit.host.bench.nna import NnaBenchmark, Product
+
+_BOARD = "nna2"
+
+
+def register(group: typer.Typer) -> None:
+    """Adds the command to the group `bench`."""
+    group.command(
+        "nna",
+        epilog=examples(
+            "edgekit bench nna --shape 64,576,1024 --board nna2",
+            "edgekit bench nna --conv 64,64,64,64 --board nna1 --json",
+            "edgekit bench nna --shape 4,18,512 --trace trace.json    # open in ui.perfetto.dev",
+        ),
+    )(bench_nna)
+
+
+def bench_nna(
+    shape: Annotated[
+        str | None,
+        typer.Option(
+            "--shape", metavar="M,K,N", show_default=False, help="R[m, n] = A[m, k] times F[k, n]."
+        ),
+    ] = None,
+    conv: Annotated[
+        str | None,
+        typer.Option(
+            "--conv",
+            metavar="H,W,IC,OC",
+            show_default=False,
+            help="A 3x3 convolution of an image instead, padding 1.",
+        ),
+    ] = None,
+    stride: Annotated[int, typer.Option("--stride", min=1, max=2, help="Of the convolution.")] = 1,
+    board: Board = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace",
+            metavar="FILE",
+            show_default=False,
+            help="Write when each instruction ran, for Perfetto or Chrome.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Emulate a product on a board's NNA: cycles, stalls, work, and the vector unit's cycles.
+
+    The board is a profile with an NNA; nna2 if none is named.
+    """
+    from edgekit.host.bench.nna import bench_nna as bench
+    from edgekit.host.cli.output import check_writable, emit, note
+    from edgekit.host.cli.progress import working
+    from edgekit.host.reach import profile_of
+    from edgekit.kb.board import load_board
+
+    profile = load_board(profile_of(board or _BOARD))
+    product = _product(shape, conv, stride)
+    if trace:
+        check_writable(trace)
+    with working(f"emulating {profile.name}"):
+        found = bench(profile, product, trace)
+    if trace:
+        note(f"{trace}: {found.traced} events; open it in ui.perfetto.dev or chrome://tracing")
+    if as_json:
+        emit(_document(found))
+    else:
+        _show(found)
+    return 0 if found.correct else 1
+
+
+def _product(shape: str | None, conv: str | None, stride: int) -> Product:
+    from edgekit.host.bench.nna import Conv, Matmul
+
+    if (shape is None) == (conv is None):
+        raise InputError(
+            f"expected --shape or --conv, found {'none' if shape is None else 'both'}; name one"
+        )
+    if shape is not None:
+        return Matmul(*_numbers("--shape", shape, "M,K,N"))
+    height, width, inputs, outputs = _numbers("--conv", conv or "", "H,W,IC,OC")
+    return Conv(height, width, inputs, outputs, stride)
+
+
+def _numbers(option: str, text: str, form: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != form.count(",") + 1 or not all(p.isascii() and p.isdigit() for p in parts):
+        raise InputError(f"expected {option} {form} as whole numbers, found {text!r}")
+    return [int(part[:20]) for part in parts]
+
+
+def _document(found: NnaBenchmark) -> dict[str, Any]:
+    from edgekit.host.bench.nna import Matmul
+
+    kind = "matmul" if isinstance(found.product, Matmul) else "conv3x3"
+    ratio = found.python.median_ms / found.native_account.median_ms if found.python else None
+    return {
+        "schema": "edgekit.bench.nna/1",
+        "board": found.board,
+        "emulated": True,
+        "product": {"kind": kind, **asdict(found.product)},
+        "correct": found.correct,
+        "account": found.account.document(),
+        "chip": {
+            origin.name: {"value": getattr(found.unit.chip, origin.name), origin.kind: origin.text}
+            for origin in found.unit.origins
+        },
+        "emulation": {
+            "native": asdict(found.native),
+            "native_account": asdict(found.native_account),
+            "python": found.python and asdict(found.python),
+            "python_over_native": ratio,
+        },
+    }
+
+
+def _show(found: NnaBenchmark) -> None:
+    from edgekit.host.cli.output import byte_size, table
+
+    a = found.account
+    print(f"{found.product.text} on {found.board} (emulated), {_verdict(found)}")
+    rows = [
+        ("with overlap", a.cycles, "as the chip runs it"),
+        ("without", a.serial_cycles, "the same stream, waiting for every MAC"),
+        ("thread", a.load_cycles, "if MACs took no time"),
+        ("array", a.mac_cycles, "all MACs, one after the other"),
+        ("tail", a.tail_cycles, "channels outside the NNA, in all but the array's"),
+        ("vector unit", a.vector_cycles, "the product without the NNA"),
+    ]
+    table(("", "", "cycles"), [(name, what, f"{n:,}") for name, n, what in rows], left=2)
+    stalls = ", ".join(f"{cause} {n:,}" for cause, n in a.stalls.items() if n) or "none"
+    share = a.document()["useful_share"]
+    print(f"stalls   {stalls}")
+    print(f"MACs     {a.macs_done:,} done, {a.macs_useful:,} useful ({share:.1%})")
+    print(
+        f"memory   {byte_size(a.bytes_loaded)} loaded, {byte_size(a.bytes_stored)} stored, "
+        f"rearranged weights {byte_size(a.weight_image_bytes)}"
+    )
+    print(f"weights  {a.weight_loads:,} sets loaded, {a.weight_loads_saved:,} saved by reuse")
+    print(f"better   {'the NNA' if a.better == 'nna' else 'the vector unit'}")
+    speed = found.native.useful_per_second / 1e6
+    slower = (
+        f", python {found.python.median_ms / found.native_account.median_ms:,.0f} times slower"
+        if found.python
+        else ""
+    )
+    print(f"emulated in {found.native.median_ms:.3f} ms ({speed:,.0f} M useful MAC/s){slower}")
+
+
+def _verdict(found: NnaBenchmark) -> str:
+    return "sums equal NumPy's" if found.correct else "SUMS DIFFER FROM NUMPY'S: report this"
