@@ -4,6 +4,7 @@
  * The A operand is never copied: a tile reads each pixel's window through pointers, one per row
  * of the window (or per tap); rows that cross the image border come from a zero-filled scratch. */
 #include "f32_conv.h"
+#include "../gemm/f32_tile.h"
 
 #ifndef SEGMENTS
 #define SEGMENTS                                                                                   \
@@ -17,80 +18,6 @@ typedef ek_f32_conv_args conv_args;
 #define DEPTH(a) ((long)(a)->win.kh * (a)->win.kw * (a)->win.c)
 #include "rows.h"
 
-/* acc[pixel][vector] += sum over k of A * B, k in `length` steps from each segment. */
-EK_INLINE void accumulate(const int mr, const int nv, vf acc[MR][NV], const rows_t *rows,
-                          const float *w) {
-    for (long s = 0; s < rows->count; s++) {
-        const float *a[MR];
-        EK_UNROLL
-        for (int i = 0; i < mr; i++)
-            a[i] = rows->ptr[s * MR + i];
-        long p = 0;
-#if EK_LANES
-        for (; p + EK_VL <= rows->length; p += EK_VL) {
-            vf av[MR];
-            EK_UNROLL
-            for (int i = 0; i < mr; i++)
-                av[i] = vf_load(a[i] + p);
-            EK_UNROLL
-            for (int l = 0; l < EK_VL; l++, w += nv * EK_VL) {
-                EK_UNROLL
-                for (int j = 0; j < nv; j++) {
-                    vf b = vf_load(w + j * EK_VL);
-                    EK_UNROLL
-                    for (int i = 0; i < mr; i++)
-                        acc[i][j] = vf_fma(vf_splat(vlane(av[i], l)), b, acc[i][j]);
-                }
-            }
-        }
-#endif
-        for (; p < rows->length; p++, w += nv * EK_VL) {
-            vf b[NV];
-            EK_UNROLL
-            for (int j = 0; j < nv; j++)
-                b[j] = vf_load(w + j * EK_VL);
-            EK_UNROLL
-            for (int i = 0; i < mr; i++) {
-                vf x = vf_splat(a[i][p]);
-                EK_UNROLL
-                for (int j = 0; j < nv; j++)
-                    acc[i][j] = vf_fma(x, b[j], acc[i][j]);
-            }
-        }
-    }
-}
-
-/* One pixel: four sums per vector, so that the adds of one do not wait for each other. */
-EK_INLINE void accumulate_one(const int nv, vf acc[MR][NV], const rows_t *rows, const float *w) {
-    for (long s = 0; s < rows->count; s++) {
-        const float *a = rows->ptr[s * MR];
-        long p = 0;
-        vf part[4][NV];
-        EK_UNROLL
-        for (int u = 0; u < 4; u++) {
-            EK_UNROLL
-            for (int j = 0; j < nv; j++)
-                part[u][j] = (vf){0};
-        }
-        for (; p + 4 <= rows->length; p += 4) {
-            EK_UNROLL
-            for (int u = 0; u < 4; u++, w += nv * EK_VL) {
-                EK_UNROLL
-                for (int j = 0; j < nv; j++)
-                    part[u][j] = vf_fma(vf_splat(a[p + u]), vf_load(w + j * EK_VL), part[u][j]);
-            }
-        }
-        for (; p < rows->length; p++, w += nv * EK_VL) {
-            EK_UNROLL
-            for (int j = 0; j < nv; j++)
-                part[0][j] = vf_fma(vf_splat(a[p]), vf_load(w + j * EK_VL), part[0][j]);
-        }
-        EK_UNROLL
-        for (int j = 0; j < nv; j++)
-            acc[0][j] += (part[0][j] + part[1][j]) + (part[2][j] + part[3][j]);
-    }
-}
-
 /* Rows row0 .. row0 + mr of the tile, nv vectors of channels from `channel` on. */
 EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const rows_t *rows,
                     const float *w, long pixel, long channel) {
@@ -102,10 +29,13 @@ EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const
         for (int i = 0; i < mr; i++)
             acc[i][j] = b;
     }
-    if (mr == 1)
-        accumulate_one(nv, acc, rows, w);
-    else
-        accumulate(mr, nv, acc, rows, w);
+    for (long s = 0; s < rows->count; s++) {
+        const float *x[MR];
+        EK_UNROLL
+        for (int i = 0; i < mr; i++)
+            x[i] = rows->ptr[s * MR + i];
+        w = f32_rows(mr, nv, 0, acc, x, (f32_columns){w, nv * EK_VL, EK_VL}, rows->length);
+    }
 
     vf low = vf_splat(a->low), high = vf_splat(a->high);
     long oc = a->win.oc;

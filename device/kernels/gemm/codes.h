@@ -28,7 +28,8 @@ typedef struct {
 typedef void (*ek_gemm_tile)(const ek_gemm_job *job, const void *a, const void *b, void *c,
                              long row, long column);
 
-/* How a tile reads its operands; NULL in the table: this family has no such code. */
+/* How a tile reads its operands. NULL in the table: there is no such code (too many rows for the
+ * registers, say), and the framework takes fewer rows. */
 enum {
     EK_GEMM_PANEL = 0,  /* A: the rows of one k side by side: packed, or a column-major A */
     EK_GEMM_ROWS = 1,   /* A in place, rows a_row apart */

@@ -58,8 +58,37 @@ EK_INLINE void f32_step(const int mr, const int nv, vf acc[MR][NV], const vf a[F
     }
 }
 
+/* Vectors that a core can hold: 16 on x86 before AVX-512, 32-bit ARM, and RVV in pairs. */
+#if defined __AVX512F__ || defined __aarch64__
+#define F32_REGISTERS 32
+#else
+#define F32_REGISTERS 16
+#endif
+#if EK_LANES
+#define F32_ROWS_FIT(mr, nv) ((mr) * (nv) + (mr) + 1 <= F32_REGISTERS)
+#define F32_OPERANDS(mr, nv) (((mr) + EK_VL - 1) / EK_VL + (nv))
+#else
+#define F32_ROWS_FIT(mr, nv) 1
+#define F32_OPERANDS(mr, nv) (1 + (nv))
+#endif
+#if EK_IN_ORDER
+#define F32_AHEAD(mr, nv) ((mr) * (nv) + 2 * F32_OPERANDS(mr, nv) <= F32_REGISTERS)
+#else
+#define F32_AHEAD(mr, nv) 0
+#endif
+
 /* Few sums would wait for each other: spread them over so many sets and add these at the end. */
 #define F32_SETS(mr, nv) ((mr) * (nv) >= 8 ? 1 : (mr) * (nv) >= 4 ? 2 : 4)
+
+EK_INLINE void f32_add_sets(const int mr, const int nv, vf acc[MR][NV], vf sum[4][MR][NV]) {
+    EK_UNROLL
+    for (int i = 0; i < mr * nv; i++) {
+        vf *to = &acc[i / nv][i % nv], *from = &sum[0][i / nv][i % nv];
+        const int set = MR * NV;
+        *to += F32_SETS(mr, nv) == 2 ? from[0] + from[set]
+                                     : (from[0] + from[set]) + (from[2 * set] + from[3 * set]);
+    }
+}
 
 /* A as a panel: mr floats side by side for each k, a_col apart. */
 EK_INLINE void f32_panel(const int mr, const int nv, const int masked, vf acc[MR][NV],
@@ -77,16 +106,9 @@ EK_INLINE void f32_panel(const int mr, const int nv, const int masked, vf acc[MR
                 f32_step(mr, nv, sum[s], av, bv);
             }
         }
-        EK_UNROLL
-        for (int i = 0; i < mr * nv; i++) {
-            vf *to = &acc[i / nv][i % nv];
-            EK_UNROLL
-            for (int s = 0; s < sets; s++)
-                *to += sum[s][i / nv][i % nv];
-        }
+        f32_add_sets(mr, nv, acc, sum);
     }
-#if EK_IN_ORDER
-    if (p < k) {
+    if (F32_AHEAD(mr, nv) && p < k) {
         vf av[F32_A_VECTORS], bv[NV];
         f32_load_b(nv, masked, bv, &b);
         f32_load_a(mr, av, a);
@@ -100,62 +122,44 @@ EK_INLINE void f32_panel(const int mr, const int nv, const int masked, vf acc[MR
             memcpy(bv, b_next, sizeof bv);
         }
         f32_step(mr, nv, acc, av, bv);
+        return;
     }
-#else
     for (; p < k; p++, a += a_col, b.at += b.row) {
         vf av[F32_A_VECTORS], bv[NV];
         f32_load_b(nv, masked, bv, &b);
         f32_load_a(mr, av, a);
         f32_step(mr, nv, acc, av, bv);
     }
-#endif
 }
 
 /* A as rows: a[i] points at mr runs of k floats. Returns where B goes on. */
 EK_INLINE const float *f32_rows(const int mr, const int nv, const int masked, vf acc[MR][NV],
                                 const float *const a[MR], f32_columns b, long k) {
+    const int sets = F32_SETS(mr, nv), step = EK_LANES ? EK_VL : sets;
+    vf sum[4][MR][NV] = {0};
     long p = 0;
-#if EK_LANES
-    for (; p + EK_VL <= k; p += EK_VL) {
+    for (; step > 1 && p + step <= k; p += step) {
         vf av[MR];
         EK_UNROLL
-        for (int i = 0; i < mr; i++)
+        for (int i = 0; EK_LANES && i < mr; i++)
             av[i] = vf_load(a[i] + p);
         EK_UNROLL
-        for (int l = 0; l < EK_VL; l++, b.at += b.row) {
+        for (int l = 0; l < step; l++, b.at += b.row) {
             vf bv[NV];
             f32_load_b(nv, masked, bv, &b);
             EK_UNROLL
             for (int j = 0; j < nv; j++) {
                 EK_UNROLL
-                for (int i = 0; i < mr; i++)
-                    acc[i][j] = vf_fma(vf_splat(vlane(av[i], l)), bv[j], acc[i][j]);
+                for (int i = 0; i < mr; i++) {
+                    vf x = vf_splat(EK_LANES ? vlane(av[i], l % EK_VL) : a[i][p + l]);
+                    vf *to = sets > 1 ? &sum[l % sets][i][j] : &acc[i][j];
+                    *to = vf_fma(x, bv[j], *to);
+                }
             }
         }
     }
-#endif
-    const int sets = F32_SETS(mr, nv);
-    if (sets > 1 && !EK_LANES) {
-        vf sum[4][MR][NV] = {0};
-        for (; p + sets <= k; p += sets) {
-            EK_UNROLL
-            for (int s = 0; s < sets; s++, b.at += b.row) {
-                vf bv[NV];
-                f32_load_b(nv, masked, bv, &b);
-                EK_UNROLL
-                for (int i = 0; i < mr * nv; i++)
-                    sum[s][i / nv][i % nv] =
-                        vf_fma(vf_splat(a[i / nv][p + s]), bv[i % nv], sum[s][i / nv][i % nv]);
-            }
-        }
-        EK_UNROLL
-        for (int i = 0; i < mr * nv; i++) {
-            vf *to = &acc[i / nv][i % nv];
-            EK_UNROLL
-            for (int s = 0; s < sets; s++)
-                *to += sum[s][i / nv][i % nv];
-        }
-    }
+    if (sets > 1)
+        f32_add_sets(mr, nv, acc, sum);
     for (; p < k; p++, b.at += b.row) {
         vf bv[NV];
         f32_load_b(nv, masked, bv, &b);

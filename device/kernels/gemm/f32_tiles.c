@@ -6,10 +6,37 @@
 
 _Static_assert(MR <= EK_GEMM_MAX_MR && NV <= EK_GEMM_MAX_NV, "the tables hold no larger tile");
 
-/* One vector of C at column j of the tile: all of it, or what is left of the last. */
-EK_INLINE vf part_load(const int last, const float *p, long left) {
-    return last && left < EK_VL ? vf_load_n(p, left) : vf_load(p);
+/* The last vector of C or of the bias, of which `left` columns are there. Without masked accesses
+ * the framework gives a whole vector of C, and only the bias needs care. */
+#ifdef EK_OWN_PARTIAL
+EK_INLINE vf load_last(const float *p, long left) {
+    return left < EK_VL ? vf_load_n(p, left) : vf_load(p);
 }
+EK_INLINE void store_last(float *p, vf v, long left) {
+    if (left < EK_VL)
+        vf_store_n(p, v, left);
+    else
+        vf_store(p, v);
+}
+EK_INLINE vf load_bias(const float *p, long left) {
+    return load_last(p, left);
+}
+#else
+EK_INLINE vf load_last(const float *p, long left) {
+    (void)left;
+    return vf_load(p);
+}
+EK_INLINE void store_last(float *p, vf v, long left) {
+    (void)left;
+    vf_store(p, v);
+}
+EK_INLINE vf load_bias(const float *p, long left) {
+    float whole[EK_VL];
+    for (long l = 0; l < EK_VL; l++)
+        whole[l] = p[ek_min(l, left - 1)];
+    return vf_load(whole);
+}
+#endif
 
 EK_INLINE void finish(const int mr, const ek_gemm_epilogue *e, vf acc[MR][NV], long row,
                       long column, long left) {
@@ -17,8 +44,8 @@ EK_INLINE void finish(const int mr, const ek_gemm_epilogue *e, vf acc[MR][NV], l
     if (bias) {
         EK_UNROLL
         for (int j = 0; j < NV; j++) {
-            vf along_n =
-                e->per_row ? vf_splat(0) : part_load(j == NV - 1, bias + column + j * EK_VL, left);
+            const float *at = bias + column + j * EK_VL;
+            vf along_n = e->per_row ? vf_splat(0) : j < NV - 1 ? vf_load(at) : load_bias(at, left);
             EK_UNROLL
             for (int i = 0; i < mr; i++)
                 acc[i][j] += e->per_row ? vf_splat(bias[row + i]) : along_n;
@@ -53,21 +80,19 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
     const long left = job->left;
     if (job->load) {
         EK_UNROLL
-        for (int i = 0; i < mr * NV; i++)
-            acc[i / NV][i % NV] +=
-                part_load(i % NV == NV - 1, c + i / NV * job->c_row + i % NV * EK_VL, left);
+        for (int i = 0; i < mr * NV; i++) {
+            const float *at = c + i / NV * job->c_row + i % NV * EK_VL;
+            acc[i / NV][i % NV] += i % NV < NV - 1 ? vf_load(at) : load_last(at, left);
+        }
     }
     if (job->finish)
         finish(mr, job->epilogue, acc, row, column, left);
     EK_UNROLL
     for (int i = 0; i < mr; i++, c += job->c_row) {
         EK_UNROLL
-        for (int j = 0; j < NV; j++) {
-            if (j < NV - 1 || left == EK_VL)
-                vf_store(c + j * EK_VL, acc[i][j]);
-            else
-                vf_store_n(c + j * EK_VL, acc[i][j], left);
-        }
+        for (int j = 0; j < NV - 1; j++)
+            vf_store(c + j * EK_VL, acc[i][j]);
+        store_last(c + (NV - 1) * EK_VL, acc[i][NV - 1], left);
     }
 }
 
@@ -90,9 +115,9 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
 EK_GEMM_UP_TO(MR, CODES)
 
 #define ENTRY_panel(mr) [mr] = panel_##mr,
-#define ENTRY_rows(mr) [mr] = rows_##mr,
+#define ENTRY_rows(mr) [mr] = F32_ROWS_FIT(mr, NV) ? rows_##mr : NULL,
 #define ENTRY_panel_masked(mr) [mr] = panel_masked_##mr,
-#define ENTRY_rows_masked(mr) [mr] = rows_masked_##mr,
+#define ENTRY_rows_masked(mr) [mr] = F32_ROWS_FIT(mr, NV) ? rows_masked_##mr : NULL,
 const ek_gemm_column NAME = {
     MR,
     NV,

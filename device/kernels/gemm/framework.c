@@ -66,6 +66,13 @@ static void copy_tile(char *c, const ek_gemm_job *job, const place *at, long byt
             ek_transpose((float *)c, job->c_col, at->columns, at->rows, (float *)copy, at->width);
         return;
     }
+    if (job->c_col == 1) { /* part of a vector, where no store can be masked */
+        for (long i = 0; i < at->rows; i++) {
+            char *there = c + i * job->c_row * bytes, *here = copy + i * at->width * bytes;
+            memcpy(back ? there : here, back ? here : there, (size_t)(at->columns * bytes));
+        }
+        return;
+    }
     for (long i = 0; i < at->rows; i++)
         for (long j = 0; j < at->columns; j++) {
             char *there = c + (i * job->c_row + j * job->c_col) * bytes;
@@ -77,7 +84,7 @@ static void copy_tile(char *c, const ek_gemm_job *job, const place *at, long byt
         }
 }
 
-/* A tile whose columns are not side by side in C. */
+/* A tile that cannot be stored where it belongs. */
 static __attribute__((noinline)) void tile_apart(const ek_gemm_job *job, ek_gemm_tile code,
                                                  const void *a, const void *b, char *c,
                                                  const place *at, long bytes) {
@@ -97,6 +104,7 @@ static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *co
     const ek_gemm_args *g = &p->args;
     const ek_panels *panels = &p->a.panels;
     const int packed = p->a_form < 0;
+    const int apart = g->c_col != 1 || (!p->types->masked && at.columns < at.width);
     const long a_step = g->a_row * p->types->a_bytes, c_step = g->c_row * p->c_bytes;
     at.row = ek_panel_start(panels, row);
     const char *a = packed
@@ -107,10 +115,10 @@ static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *co
         const int wider = row < panels->wider;
         at.rows = panels->width + wider;
         job->a_col = packed ? at.rows : g->a_col;
-        if (g->c_col == 1)
-            codes[at.rows](job, a, b, c, at.row, at.column);
-        else
+        if (apart)
             tile_apart(job, codes[at.rows], a, b, c, &at, p->c_bytes);
+        else
+            codes[at.rows](job, a, b, c, at.row, at.column);
         a += packed ? (long)x->a_sizes.bytes[wider] : at.rows * a_step;
         c += at.rows * c_step;
         at.row += at.rows;

@@ -60,7 +60,11 @@ void ek_gemm_make_plan(ek_gemm_plan *p, const ek_gemm_args *args, const ek_gemm_
     tidy(g);
     p->family = ek_gemm_families[g->dtype];
     const ek_gemm_operands *types = p->types = p->family->operands;
-    const ek_gemm_shape shape = ek_gemm_nearest(p->family, how.mr, how.nr);
+    p->a_form = g->a_packed || how.pack_a ? -1 : types->a_form(g);
+    ek_gemm_shape shape = ek_gemm_nearest(p->family, how.mr, how.nr);
+    if (p->a_form >= 0)
+        while (shape.mr > 1 && !p->family->column[shape.nv - 1]->codes[p->a_form][shape.mr])
+            shape.mr--;
     p->a = side_of(types, 0, g->m, shape);
     p->b = side_of(types, 1, g->n, shape);
     p->depths = ek_depths_of(types, g->k, how.kc);
@@ -70,7 +74,6 @@ void ek_gemm_make_plan(ek_gemm_plan *p, const ek_gemm_args *args, const ek_gemm_
     if (threads > 1) /* every thread needs all of the other operand: larger blocks, fewer waits */
         p->rows_per_block = p->a.panels.panels;
 
-    p->a_form = g->a_packed || how.pack_a ? -1 : types->a_form(g);
     p->pack_a = !g->a_packed && p->a_form < 0;
     p->pack_b = !g->b_packed && (how.pack_b || types->b_form(g) < 0);
     p->pack_tail = !g->b_packed && !p->pack_b && !types->masked && g->n % types->vl;
