@@ -106,6 +106,11 @@ def tune_gemm(
     reached = reach(name, via)
     target = load_profile(profile) if profile else load_board(reached.profile)
     products = _products(model, shapes, _Kind(dtype, threads, packed))
+    if reached.emulated and threads > 1:
+        raise InputError(
+            f"board '{name}' is emulated: expected 1 thread to count instructions of, "
+            f"found {threads}; leave out --threads"
+        )
     if reached.emulated:
         note(f"board '{name}' is emulated: tuning by counted instructions, not by time")
     job = Job(name, target, products, seconds, _moment)

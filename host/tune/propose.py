@@ -50,14 +50,18 @@ def _tiles(board: BoardProfile, product: Product) -> Iterator[tuple[int, int]]:
         if m > 1 and (nv == 1 or (nv - 1) * vl < m) and min(height, n) % vl:
             found.add((nv * vl, min(height, n)))
     costs = sorted((tile_cost(*each, vl, product.shape, product.packed), each) for each in found)
-    least = costs[0][0]
-    return (each for cost, each in costs[:_MOST_TILES] if cost <= _WORTH * least)
+    return (each for cost, each in costs[:_MOST_TILES] if cost <= _WORTH * costs[0][0])
 
 
 def neighbors(board: BoardProfile, product: Product, best: Method, counted: bool) -> list[Method]:
-    """Methods one step from the best: another block, packing, or axis of the threads."""
+    """Methods one step from the best: another block, packing, or axis of the threads.
+
+    None where instructions are `counted`: what these change is not in a count.
+    """
+    if counted:
+        return []
     caches, size = caches_of(board), BYTES[product.dtype]
-    found = [] if counted else [*_other_blocks(best), *_other_packing(best, product)]
+    found = [*_other_blocks(best), *_other_packing(best, product)]
     if product.threads > 1:
         found.append(replace(best, split="n" if best.split == "m" else "m"))
     cut = (method.cut(product.shape) for method in found)

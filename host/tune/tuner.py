@@ -22,8 +22,8 @@ from edgekit.kb.method import Method
 _METHOD_SECONDS = 0.03  # on the board, per method of a product
 _BATCH_SECONDS = 8.0  # of one trip to the board
 _BATCH_OPERATIONS = 2e9  # likewise, where instructions are counted
-_GAIN = 0.99  # a step must bring the cost below this share, or the search of a product ends
-_MOST_STEPS = 6
+_SAME = 1.01  # times the best: as good, so that noise does not lead the search around
+_MOST_METHODS = 40  # of a product
 _CONFIRMED = 3  # methods that are measured again in the end, so that luck does not decide
 
 Known = dict[Method, list[float]]  # ratios to the default
@@ -137,16 +137,17 @@ class Tuner:
         First every product gets the analytic candidates, then every one a step of local search,
         and so on: whenever it is stopped, no product was forgotten.
         """
-        going_on = set(self._plan.products)
-        for step in range(_MOST_STEPS):
-            before = {product: _least(self._known[product]) for product in going_on}
-            asked = [q for p in self._plan.products if p in going_on if (q := self._ask(p, step))]
+        going_on, step = list(self._plan.products), 0
+        while going_on:
+            asked = [q for p in going_on if (q := self._ask(p, step))]
             if not self._measure(asked, step, on_progress):
                 return self._outcome(finished=False)
-            improved = {p for p in going_on if _least(self._known[p]) < _GAIN * before[p]}
-            going_on = (going_on if step == 0 else improved) - self._refused
+            if step > 0:
+                going_on = [q.product for q in asked]
+            going_on = [p for p in going_on if p not in self._refused]
+            step += 1
         again = [q for p in self._plan.products if (q := self._confirm(p))]
-        return self._outcome(self._measure(again, _MOST_STEPS, on_progress))
+        return self._outcome(self._measure(again, step, on_progress))
 
     def _ask(self, product: Product, step: int) -> Question | None:
         """What one step wants to know of a product, if it is not known."""
@@ -154,8 +155,9 @@ class Tuner:
         if step == 0:
             wanted = first_methods(profile, product, self._counting)
         else:
-            wanted = neighbors(profile, product, _best(known), self._counting)
-        return self._question(product, [m for m in wanted if m not in known])
+            wanted = neighbors(profile, product, _center(known), self._counting)
+        missing = [m for m in wanted if m not in known]
+        return self._question(product, missing[: max(_MOST_METHODS - len(known), 0)])
 
     def _confirm(self, product: Product) -> Question | None:
         """The best methods once more; counts repeat anyway."""
@@ -276,6 +278,12 @@ def _batches(questions: Sequence[Question], counting: bool) -> Iterator[list[Que
 
 def _best(known: Mapping[Method, Sequence[float]]) -> Method:
     return min(known, key=lambda method: (statistics.median(known[method]), method))
+
+
+def _center(known: Mapping[Method, Sequence[float]]) -> Method:
+    """Of the methods that are as good as the best the one that was known first."""
+    least = _least(known)
+    return next(m for m, ratios in known.items() if statistics.median(ratios) <= _SAME * least)
 
 
 def _least(known: Mapping[Method, Sequence[float]]) -> float:

@@ -1,0 +1,129 @@
+"""edgekit tune gemm on this machine: results kept, resumed, alone, and killed at any moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.device.version import VERSION
+from edgekit.host.errors import UnreachableError
+from edgekit.host.paths import data_folder
+from edgekit.host.transport import Completed, LocalTransport, OnLine
+from edgekit.host.tune.history import History
+from edgekit.host.tune.lock import tuning_alone
+from edgekit.host.tune.products import Product
+from edgekit.host.tune.session import Job, tune
+from edgekit.kb.board import load_board
+from edgekit.kb.features import GemmShape
+
+ROOT = Path(__file__).parents[2]
+_SHAPES = [(m, 32, 16) for m in range(8, 16)]
+
+
+@pytest.fixture
+def shapes(tmp_path: Path) -> Path:
+    path = tmp_path / "shapes.txt"
+    path.write_text("".join(f"{m},{k},{n}\n" for m, k, n in _SHAPES))
+    return path
+
+
+def test_what_was_measured_is_kept_and_built(edgekit: Any, tmp_path: Path) -> None:
+    shapes = tmp_path / "one.txt"
+    shapes.write_text("17,65,33\n")
+    done = edgekit("tune", "gemm", "--shapes", shapes, "--budget", "60s", "--json")
+    assert done.code == 0, done.err
+    found = done.document
+    assert found["schema"] == "edgekit.tune.gemm/1" and found["unit"] == "seconds"
+    assert found["finished"] and found["measured"] > 0 and found["known"] == 0
+    with History() as history:
+        rows = history.read().measurements
+    assert len(rows) == found["measured"]
+    assert {(r.board, r.kit_version, r.source) for r in rows} == {("local", VERSION, "tuner")}
+    again = edgekit("tune", "gemm", "--shapes", shapes, "--budget", "60s", "--json").document
+    assert again["known"] == found["measured"] and again["measured"] <= found["measured"]
+    assert edgekit("kb", "build").code == 0
+    answer = edgekit("kb", "lookup", "--gemm", "17,65,33", "--json").document
+    assert answer["rule"] == "exact" and answer["history_rows"] >= found["measured"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--budget", "ten minutes"), "--budget: expected a time"),
+        (("--budget", "0m"), "--budget: expected a time"),
+        (("--shapes", "nowhere.txt"), "nowhere.txt"),
+        (("--shapes", "a.txt", "--model", "b.tflite"), "found both"),
+        (("--board", "nosuch"), "nosuch"),
+    ],
+)
+def test_bad_options_are_one_line(options: tuple[str, ...], words: str, edgekit: Any) -> None:
+    done = edgekit("tune", "gemm", *options)
+    assert done.code == 2 and words in done.complaint and done.out == ""
+
+
+def test_a_second_tuner_is_told_who_tunes(edgekit: Any, shapes: Path) -> None:
+    with tuning_alone("local", "ann@desk, process 7"):
+        done = edgekit("tune", "gemm", "--shapes", shapes)
+    assert done.code == 6 and "ann@desk, process 7" in done.complaint
+
+
+class CutOff(LocalTransport):
+    """A board whose link is cut after some answers."""
+
+    left = 3
+
+    def run(self, command: Any, *, deadline: float, on_line: OnLine | None = None) -> Completed:
+        def heard(line: str) -> None:
+            if on_line and self.left > 0:
+                on_line(line)
+            self.left -= line.startswith("gemm ")
+
+        done = super().run(command, deadline=deadline, on_line=heard if on_line else None)
+        if on_line and self.left <= 0:
+            raise UnreachableError("board 'local': expected an answer, found the link cut")
+        return done
+
+
+def test_a_lost_board_loses_nothing_and_the_same_job_goes_on() -> None:
+    products = tuple(Product(GemmShape(*s)) for s in _SHAPES)
+    job = Job("local", load_board("local"), products, 60.0, lambda: "now")
+    place = data_folder() / "boards" / "local"
+    with pytest.raises(UnreachableError) as error:
+        tune(job, CutOff(place), False, id)
+    assert error.value.exit_code == 3 and "the same command goes on" in str(error.value)
+    with History() as history:
+        assert len({m.shape for m in history.read().measurements}) == CutOff.left
+    outcome = tune(job, LocalTransport(place), False, id)
+    assert outcome.finished and outcome.known > 0 and len(outcome.best) == len(_SHAPES)
+
+
+def test_killed_at_any_moment_it_goes_on(shapes: Path, edgekit: Any) -> None:
+    program = "from edgekit.host.cli.main import run; run()"
+    command = [sys.executable, "-c", program, "tune", "gemm", "--shapes", str(shapes)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    kept = 0
+    for answers in (1, 3, 6):
+        process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+        while process.poll() is None and _products() < answers:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        with History() as history:
+            found = history.read()
+        assert found.skipped == 0 and len(found.measurements) >= kept
+        kept = len(found.measurements)
+    done = edgekit("tune", "gemm", "--shapes", shapes, "--json")
+    assert done.code == 0 and done.document["finished"]
+    assert done.document["known"] >= kept and len(done.document["best"]) == len(_SHAPES)
+
+
+def _products() -> int:
+    with History() as history:
+        return len({m.shape for m in history.read().measurements})
