@@ -80,7 +80,7 @@ def up(
         return
     cores = f"{board.cores} core{'s' * (board.cores != 1)}"
     print(f"up       {name}, emulated: {board.profile}, {cores}, {board.memory_mib} MiB")
-    print(f"ssh      ssh -p {board.ssh_port} -i {board.identity} {_login(board)}")
+    print(f"ssh      ssh -p {board.ssh_port} -i {board.identity} {board.user}@{board.ssh_host}")
     print(f"console  edgekit console --board {name}")
     print(f"next     edgekit deploy --board {name}")
 
@@ -149,7 +149,7 @@ def _state(state: BoardState) -> str:
 
 
 def _login(board: RunningBoard) -> str:
-    return f"{board.user}@{board.ssh_host}"
+    return f"{board.user}@{board.ssh_host}:{board.ssh_port}"
 
 
 def _virtual(state: BoardState) -> dict[str, Any]:

@@ -63,7 +63,9 @@ def _text(name: str, shape: str, what: str) -> Any:
     return typer.Option(name, metavar=shape, show_default=False, help=what)
 
 
-Profile = Annotated[str, _text("--profile", "PROFILE", "What it is: 'edgekit boards' lists.")]
+Profile = Annotated[
+    str | None, _text("--profile", "PROFILE", "What it is: 'edgekit boards' lists.")
+]
 Host = Annotated[
     str | None,
     _text("--host", "[USER@]ADDRESS[:PORT]", "Where it is; a Host of ~/.ssh/config will do."),
@@ -71,11 +73,21 @@ Host = Annotated[
 Identity = Annotated[
     Path | None, _text("--identity", "FILE", "Private key to log in with. Default: as ssh does.")
 ]
-Way = Annotated[Literal["ssh", "serial"], typer.Option("--transport", help="How it is reached.")]
+Way = Annotated[
+    Literal["ssh", "serial"] | None,
+    typer.Option(
+        "--transport", show_default=False, help="How it is reached. Default: by --host or --device."
+    ),
+]
 SerialPort = Annotated[
     str | None, _text("--device", "PORT or URL", "Serial: /dev/ttyUSB0, or socket://host:port.")
 ]
-Baud = Annotated[int, typer.Option("--baud", metavar="N", min=50, help="Serial: its speed.")]
+Baud = Annotated[
+    int | None,
+    typer.Option(
+        "--baud", metavar="N", min=50, show_default=False, help="Serial: its speed, if not 115200."
+    ),
+]
 User = Annotated[str | None, _text("--user", "USER", "Serial: who logs in.")]
 Unsigned = Annotated[
     bool, typer.Option("--unsigned", help="Let it take releases that nobody signed.")
@@ -89,12 +101,12 @@ Yes = Annotated[bool, typer.Option("--yes", help="Pin whatever host key it shows
 
 def add(
     name: Name,
-    profile: Profile,
+    profile: Profile = None,
     host: Host = None,
     identity: Identity = None,
-    transport: Way = "ssh",
+    transport: Way = None,
     device: SerialPort = None,
-    baud: Baud = 115200,
+    baud: Baud = None,
     user: User = None,
     unsigned: Unsigned = False,
     fingerprint: Fingerprint = None,
@@ -108,29 +120,33 @@ def add(
     key.
 
     Over SSH its host key is shown, and pinned once you say that it is the board's. From then on
-    a board with any other key is refused before a login is tried.
+    a board with any other key is refused before a login is tried. For a board that is there
+    already, what is left out stays as it is; its host key is pinned anew.
     """
     from edgekit.host.cli.output import emit
-    from edgekit.host.inventory import BoardEntry, add_board
-    from edgekit.host.reach import LOCAL
-    from edgekit.kb.board import load_board
+    from edgekit.host.inventory import add_board
 
-    load_board(profile)
-    if name == LOCAL:
-        raise InputError(f"expected a name for the board, found '{name}', which is this machine")
-    if transport == "serial":
-        if not device or host or identity:
+    entry = _known(name, profile)
+    if unsigned:
+        entry = replace(entry, unsigned=True)
+    if (transport or ("serial" if device and not host else entry.transport)) == "serial":
+        if host or identity or not (device or entry.device):
             raise InputError("--transport serial: expected --device, no --host and no --identity")
-        entry = BoardEntry(name, profile, "serial", user=user, device=device, baud=baud)
-    else:
-        if not host or device:
-            raise InputError("--transport ssh: expected --host USER@ADDRESS and no --device")
-        where = parse_address(host)
-        key = _pinned_key(name, where, _Trust(fingerprint, yes))
-        entry = BoardEntry(
-            name, profile, "ssh", where.host, where.port, where.user, identity, host_key=key
+        entry = replace(
+            entry,
+            transport="serial",
+            device=device or entry.device,
+            baud=baud or entry.baud,
+            user=user or entry.user,
         )
-    entry = replace(entry, unsigned=unsigned)
+    else:
+        if device or not (host or entry.host):
+            raise InputError("--transport ssh: expected --host USER@ADDRESS and no --device")
+        entry = replace(entry, transport="ssh", identity=identity or entry.identity)
+        if host:
+            where = parse_address(host)
+            entry = replace(entry, host=where.host, port=where.port, user=where.user)
+        entry = replace(entry, host_key=_pinned_key(entry, _Trust(fingerprint, yes)))
     _welcome(entry)
     file = _file(everywhere)
     add_board(entry, file)
@@ -182,7 +198,27 @@ def entry_document(entry: BoardEntry) -> dict[str, Any]:
     return {"name": entry.name, "kind": document.pop("transport"), **document}
 
 
-def _pinned_key(board: str, where: Address, trust: _Trust) -> str:
+def _known(name: str, profile: str | None) -> BoardEntry:
+    """What the inventory has of the board, or a bare entry; `profile` comes before its own."""
+    from edgekit.host.inventory import BoardEntry, find_board
+    from edgekit.host.reach import LOCAL
+    from edgekit.kb.board import load_board
+
+    if name == LOCAL:
+        raise InputError(f"expected a name for the board, found '{name}', which is this machine")
+    known = find_board(name, Path.cwd())
+    if profile is None:
+        if known is None:
+            raise InputError(
+                f"expected --profile for the new board '{name}', found none; "
+                "list them: edgekit boards"
+            )
+        return known
+    load_board(profile)
+    return replace(known, profile=profile) if known else BoardEntry(name, profile)
+
+
+def _pinned_key(entry: BoardEntry, trust: _Trust) -> str:
     """The host key to pin. AuthenticationError unless someone vouched for it."""
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import working
@@ -190,10 +226,12 @@ def _pinned_key(board: str, where: Address, trust: _Trust) -> str:
     from edgekit.host.transport.ssh_config import user_config
     from edgekit.host.transport.ssh_keys import parse_host_key
 
-    with working(f"board {board}: asking {where.host} for its host key"):
-        line = fetch_host_key(where.host, where.port, _KEY_SECONDS, config=user_config())
+    board, host = entry.name, entry.host
+    assert host is not None
+    with working(f"board {board}: asking {host} for its host key"):
+        line = fetch_host_key(host, entry.port, _KEY_SECONDS, config=user_config())
     key = parse_host_key(line, f"board '{board}'")
-    note(f"host key of {where.host}: {key}")
+    note(f"host key of {host}: {key}")
     if trust.fingerprint is not None:
         if trust.fingerprint != key.fingerprint:
             raise AuthenticationError(

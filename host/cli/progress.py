@@ -78,6 +78,14 @@ class Meter:
         left = (step.total - step.done) * seconds / sent
         return f"{byte_size(int(sent / seconds))}/s, {_duration(left)} left"
 
+    def far(self, step: Step) -> str:
+        """Bytes, rate and remaining time; empty in a state that counts no bytes."""
+        if not step.total:
+            return ""
+        rate = self.rate(step)
+        done = f"{byte_size(step.done)} of {byte_size(step.total)}"
+        return f"{done}, {rate}" if rate else done
+
 
 def _duration(seconds: float) -> str:
     whole = max(0, round(seconds))
@@ -92,17 +100,16 @@ def deploying(text: str) -> Iterator[Callable[[Step], None]]:
         yield lambda step: _tell(text, meter, step)
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
-        DownloadColumn(binary_units=True),
-        TextColumn("{task.fields[rate]}"),
+        TextColumn("{task.fields[far]}"),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(text, total=None, rate="")
+        task = progress.add_task(text, total=None, far="")
 
         def show(step: Step) -> None:
             meter.entered(step)
@@ -111,7 +118,7 @@ def deploying(text: str) -> Iterator[Callable[[Step], None]]:
                 description=f"{text}: {step.state}",
                 completed=step.done,
                 total=step.total or None,
-                rate=meter.rate(step),
+                far=meter.far(step),
             )
 
         yield show
@@ -121,6 +128,4 @@ def _tell(text: str, meter: Meter, step: Step) -> None:
     if meter.entered(step):
         note(f"{text}: {step.state} ...")
     elif step.total and step.done < step.total and meter.due():
-        far = f"{byte_size(step.done)} of {byte_size(step.total)}"
-        rate = meter.rate(step)
-        note(f"{text}: {step.state} {far}{', ' + rate if rate else ''} ...")
+        note(f"{text}: {step.state} {meter.far(step)} ...")

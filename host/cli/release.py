@@ -51,7 +51,7 @@ def _show(board: str, found: BoardStatus, schema: str, as_json: bool) -> None:
     if found.interrupted:
         print("note      a deploy was interrupted; run it again")
     if found.last_failure:
-        facts = (f"{key}: {value}" for key, value in found.last_failure.items())
+        facts = (f"{key}: {value}" for key, value in found.last_failure.items() if value)
         print(f"failure   {'; '.join(facts)}")
 
 

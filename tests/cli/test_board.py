@@ -49,6 +49,8 @@ def test_what_is_no_address(text: str) -> None:
         (["--profile", "a57", "--transport", "serial"], "--device"),
         (["--profile", "a57", "--transport", "serial", "--device", "x", "--host", "h"], "--host"),
         (["--profile", "a57", "--host", "h", "--transport", "radio"], "radio"),
+        (["--host", "h"], "--profile"),
+        (["--profile", "a57", "--host", "h", "--device", "x"], "no --device"),
     ],
 )
 def test_add_says_what_is_missing(edgekit: Any, options: list[str], expected: str) -> None:
@@ -182,6 +184,14 @@ def test_changed_host_key_is_refused(
     assert (done.code, done.out) == (4, "")
     assert fingerprint(server.host_key) in done.complaint
     assert server.log.count("Accepted") == logins
+    assert done.complaint.endswith("pin it again: edgekit board add here")
+
+    text = "# the one in the lab\n" + file.read_text() + "threads = 2  # it has four\n"
+    file.write_text(text)
+    again = edgekit("board", "add", "here", "--fingerprint", fingerprint(server.host_key))
+    assert again.code == 0, again.err
+    assert file.read_text() == text.replace(other, server.host_key)
+    assert edgekit("status", "--board", "here").code == 0
 
 
 @pytest.mark.sshd
@@ -272,7 +282,8 @@ def test_status_and_down(edgekit: Any, machine: dict[str, RunningBoard]) -> None
     rows = [line.split()[:2] for line in edgekit("board", "status").out.splitlines()]
     assert rows == [["board", "state"], ["a57", "not"], ["rv64v", "not"]]
     assert edgekit("board", "up", "a57").code == 0
-    assert edgekit("board", "status").out.splitlines()[1].split()[:2] == ["a57", "up"]
+    row = edgekit("board", "status").out.splitlines()[1].split()
+    assert (row[:2], row[-1]) == (["a57", "up"], "edge@127.0.0.1:40022")
     assert edgekit("board", "down", "--json").document["boards"] == ["a57"]
     assert machine == {}
     assert edgekit("board", "down", "a57", "--json").document["boards"] == []

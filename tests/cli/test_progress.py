@@ -51,6 +51,16 @@ def test_nothing_is_said_too_early(at: Callable[[float, int], str]) -> None:
     assert at(4, 2) == ""
 
 
+def test_bytes_are_shown_where_there_are_any(clock: Clock) -> None:
+    meter = Meter(clock)
+    meter.entered(Step("transfer", 0, 4 * MIB))
+    assert meter.far(Step("probe")) == ""
+    assert meter.far(Step("transfer", MIB, 4 * MIB)) == "1 MiB of 4 MiB"
+    clock.now += 2
+    told = meter.far(Step("transfer", 2 * MIB, 4 * MIB))
+    assert told == "2 MiB of 4 MiB, 1 MiB/s, 2 s left"
+
+
 def test_plain_lines_come_now_and_then(clock: Clock) -> None:
     meter = Meter(clock)
     assert meter.entered(Step("probe"))

@@ -53,4 +53,5 @@ def test_deploy_draws_its_states(face_model: Path) -> None:
     shown = shown_on_terminal("deploy", str(face_model.with_name("okay_nabu.tflite")))
     assert "deploying to local: " in shown
     assert " ...\r\n" not in shown
+    assert "? bytes" not in shown
     assert "golden output met" in shown
