@@ -16,6 +16,7 @@ from edgekit.host.lower.lower import lower
 from edgekit.host.lower.plan import Plan
 from edgekit.host.passes.pipeline import run_passes
 from edgekit.host.paths import cache_folder
+from edgekit.host.tune.tables import table_of
 from edgekit.kb.board import BoardProfile
 
 
@@ -29,7 +30,7 @@ def compile_artifact(model: Path, board: BoardProfile, cache: Path | None = None
     imported = import_model(model)
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
     graph, counts = run_passes(imported)
-    plan = lower(graph, board)
+    plan = lower(graph, board, table_of(board))
     _check_memory(plan, board)
     library = Toolchain(board, cache / "objects").build(units_of(plan, board))
     return Artifact(

@@ -28,6 +28,8 @@ def explain(
                 "op": node.op.kind,
                 "unit": "cpu",
                 "kernel": step.kernel if step else None,
+                "method": asdict(step.answer.method) if step and step.answer else None,
+                "rule": step.answer.rule if step and step.answer else None,
                 "split_from": None,
                 "bytes": sum(tensors[t].bytes for t in names),
             }

@@ -13,6 +13,7 @@ from edgekit.host.graph.types import Array, Graph, Node, Tensor
 from edgekit.host.lower.isa import Isa
 from edgekit.host.lower.plan import Alias, Kernel, StateSlot, Value, Weights
 from edgekit.kb.board import BoardProfile
+from edgekit.kb.gemm_table import Answer, KnowledgeBase
 
 ALIGN = 64  # bytes: a cache line, and the widest vector
 
@@ -49,15 +50,20 @@ class WeightsFile:
 
 @dataclass
 class Context:
-    """State of one lowering; rules read the graph and add weights, scratch and aliases."""
+    """State of one lowering; rules read the graph and add weights, scratch and aliases.
+
+    `table` is the board's knowledge base; `answers` what it said, by node.
+    """
 
     graph: Graph
     isa: Isa
     board: BoardProfile
+    table: KnowledgeBase
     weights: WeightsFile = field(default_factory=WeightsFile)
     scratch_bytes: dict[str, int] = field(default_factory=dict)
     aliases: dict[str, Alias] = field(default_factory=dict)
     states: dict[str, StateSlot] = field(default_factory=dict)
+    answers: dict[str, Answer] = field(default_factory=dict)
 
     def tensor(self, name: str | None) -> Tensor:
         assert name is not None

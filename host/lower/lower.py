@@ -24,6 +24,7 @@ from edgekit.host.lower.plan import (
 )
 from edgekit.host.lower.transpose_conv import lower_transpose_conv
 from edgekit.kb.board import BoardProfile
+from edgekit.kb.gemm_table import KnowledgeBase
 
 Rule = Callable[[Context, Node], list[Call]]
 
@@ -58,12 +59,14 @@ RULES: Mapping[type[Operator], Rule] = {
 }
 
 
-def lower(graph: Graph, board: BoardProfile) -> Plan:
+def lower(graph: Graph, board: BoardProfile, table: KnowledgeBase | None = None) -> Plan:
     """Chooses a kernel for every node, packs its weights, and places every tensor.
 
+    `table` is the knowledge base to ask for methods, by default the one the kit ships.
     Raises InputError naming the operator where no kernel fits.
     """
-    ctx = Context(graph, ISAS[board.simd], board)
+    table = KnowledgeBase.for_board(board) if table is None else table
+    ctx = Context(graph, ISAS[board.simd], board, table)
     _place_states(ctx)
     computed = tuple(_steps(ctx))
     buffers, copies = _outputs(ctx, computed)
@@ -111,7 +114,7 @@ def _steps(ctx: Context) -> list[Step]:
         steps.append(
             Step(
                 node.name, node.op.kind, main.kernel.symbol, tuple(calls), reads, node.outputs,
-                scratch,
+                scratch, ctx.answers.get(node.name),
             )
         )  # fmt: skip
     return steps

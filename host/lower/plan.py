@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgekit.host.graph.types import Tensor
+from edgekit.kb.gemm_table import Answer
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class Call:
 
 @dataclass(frozen=True)
 class Step:
-    """One operator as it runs: what a time stamp covers. `kernel` names it in reports."""
+    """One operator as it runs: what a time stamp covers. `kernel` names it in reports, `answer` is
+    what the knowledge base said of its product, if it is one."""
 
     name: str
     op: str
@@ -63,6 +65,7 @@ class Step:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     scratch: tuple[str, ...] = ()
+    answer: Answer | None = None
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ import numpy as np
 
 from edgekit.host.graph.types import Activation, Array, Node, Tensor
 from edgekit.host.lower.context import Context, padded, round_up
+from edgekit.host.lower.methods import choose_tile
 from edgekit.host.lower.packing import pack_panels
 from edgekit.host.lower.plan import Call, Field, Value
-from edgekit.host.lower.window import Window, choose_tile, count_tasks, panel_outer
+from edgekit.host.lower.window import Window, count_tasks, panel_outer
 
 _SCRATCH = 16384  # floats: SCRATCH / 4 in conv/f32_conv.c
 _SEGMENTS = 64  # SEGMENTS in conv/f32_conv.c
@@ -19,7 +20,7 @@ def f32_product(
     ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
 ) -> Call:
     vl = ctx.isa.vl
-    tile = choose_tile(ctx.isa.f32_tiles, vl, window)
+    tile = choose_tile(ctx, node, window, ctx.isa.f32_tiles, "f32")
     n, k = weights.shape
     kh, kw = window.kernel
     segments = (

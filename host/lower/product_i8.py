@@ -20,10 +20,11 @@ from edgekit.host.graph.quantization import (
 from edgekit.host.graph.types import Activation, Array, DType, Node, Tensor
 from edgekit.host.lower.context import Context, padded, round_up
 from edgekit.host.lower.isa import ByteProduct
+from edgekit.host.lower.methods import choose_tile
 from edgekit.host.lower.packing import pack_panels
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.product_f32 import bias_vector
-from edgekit.host.lower.window import C_TYPES, Window, choose_tile, count_tasks, panel_outer
+from edgekit.host.lower.window import C_TYPES, Window, count_tasks, panel_outer
 from edgekit.kb.tiles import Tile
 
 _SCRATCH = 163840  # bytes: SCRATCH in conv/i8_conv.c
@@ -144,7 +145,8 @@ def _i8_tile(ctx: Context, node: Node, window: Window, depth: _Depth) -> Tile:
         fitting = [Tile(1, ctx.isa.i8_tiles[0].nv)]
     if not fitting:
         raise ctx.unsupported(node, f"a window of {window.k} 8-bit values")
-    return choose_tile(tuple(fitting), ctx.isa.vl, window)
+    dtype = "u8" if ctx.tensor(node.inputs[0]).dtype is DType.U8 else "s8"
+    return choose_tile(ctx, node, window, tuple(fitting), dtype)
 
 
 def i8_product(

@@ -64,19 +64,6 @@ def _four(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     return n, h, w, c
 
 
-def choose_tile(tiles: tuple[Tile, ...], vl: int, window: Window) -> Tile:
-    """The tile that wastes least: vector multiply-adds plus what loading operands adds."""
-
-    def cost(tile: Tile) -> float:
-        vectors = math.ceil(window.y[3] / vl)
-        whole, rest = divmod(vectors, tile.nv)
-        rows = math.ceil(window.pixels / tile.mr)
-        per_row = [tile.nv] * whole + ([rest] if rest else [])
-        return rows * sum(tile.mr * nv + 0.5 * (tile.mr + nv) for nv in per_row)
-
-    return min(tiles, key=cost)
-
-
 def panel_outer(ctx: Context, weight_bytes: int) -> int:
     """Weights that do not stay in the cache are walked once, with the pixels inside."""
     return int(weight_bytes > (ctx.board.l2_bytes or 262144) // 2)
