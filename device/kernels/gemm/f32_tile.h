@@ -9,6 +9,17 @@
 #define EK_GEMM_F32_TILE_H
 #include "../kernel.h"
 
+#ifndef EK_IN_ORDER
+#define EK_IN_ORDER 0
+#endif
+
+/* 32-bit ARM has no fused multiply-add by a lane: it broadcasts from memory. */
+#if EK_LANES && !defined __arm__
+#define F32_LANES 1
+#else
+#define F32_LANES 0
+#endif
+
 /* Where one step of B is read. */
 typedef struct {
     const float *at;
@@ -23,58 +34,79 @@ EK_INLINE void f32_load_b(const int nv, const int masked, vf b[NV], const f32_co
                                      : vf_load(from->at + j * EK_VL);
 }
 
-#if EK_LANES
-#define F32_A_VECTORS ((MR + EK_VL - 1) / EK_VL)
-
-/* mr floats side by side, without reading beyond them. */
-EK_INLINE void f32_load_a(const int mr, vf a[F32_A_VECTORS], const float *from) {
-    EK_UNROLL
-    for (int i = 0; i + EK_VL <= mr; i += EK_VL)
-        a[i / EK_VL] = vf_load(from + i);
-    if (mr % EK_VL) {
-        const int done = mr / EK_VL * EK_VL;
-        a[mr / EK_VL] = (vf){0};
-        memcpy(&a[mr / EK_VL], from + done, sizeof(float) * (mr % EK_VL));
-    }
-}
-#define F32_A_AT(a, i) vf_splat(vlane((a)[(i) / EK_VL], (i) % EK_VL))
-#else
-#define F32_A_VECTORS MR
-EK_INLINE void f32_load_a(const int mr, vf a[F32_A_VECTORS], const float *from) {
-    EK_UNROLL
-    for (int i = 0; i < mr; i++)
-        a[i] = vf_splat(from[i]);
-}
-#define F32_A_AT(a, i) (a)[i]
-#endif
-
-EK_INLINE void f32_step(const int mr, const int nv, vf acc[MR][NV], const vf a[F32_A_VECTORS],
-                        const vf b[NV]) {
-    EK_UNROLL
-    for (int i = 0; i < mr; i++) {
-        EK_UNROLL
-        for (int j = 0; j < nv; j++)
-            acc[i][j] = vf_fma(F32_A_AT(a, i), b[j], acc[i][j]);
-    }
-}
-
 /* Vectors that a core can hold: 16 on x86 before AVX-512, 32-bit ARM, and RVV in pairs. */
 #if defined __AVX512F__ || defined __aarch64__
 #define F32_REGISTERS 32
 #else
 #define F32_REGISTERS 16
 #endif
-#if EK_LANES
+
+#if F32_LANES
+#define F32_A_VECTORS(mr) (((mr) + EK_VL - 1) / EK_VL)
 #define F32_ROWS_FIT(mr, nv) ((mr) * (nv) + (mr) + 1 <= F32_REGISTERS)
-#define F32_OPERANDS(mr, nv) (((mr) + EK_VL - 1) / EK_VL + (nv))
+#define F32_AHEAD(mr, nv)                                                                          \
+    (EK_IN_ORDER && (mr) * (nv) + 2 * (F32_A_VECTORS(mr) + (nv)) <= F32_REGISTERS)
+
+/* mr floats side by side, without reading beyond them. */
+EK_INLINE void f32_load_a(const int mr, vf a[F32_A_VECTORS(MR)], const float *from) {
+    const int whole = mr / EK_VL;
+    EK_UNROLL
+    for (int i = 0; i < whole; i++)
+        a[i] = vf_load(from + i * EK_VL);
+    if (mr % EK_VL) {
+        a[whole] = (vf){0};
+        memcpy(&a[whole], from + whole * EK_VL, sizeof(float) * (mr % EK_VL));
+    }
+}
+
+EK_INLINE void f32_multiply(const int mr, const int nv, vf acc[MR][NV],
+                            const vf a[F32_A_VECTORS(MR)], const vf b[NV]) {
+    EK_UNROLL
+    for (int i = 0; i < mr; i++) {
+        EK_UNROLL
+        for (int j = 0; j < nv; j++)
+            acc[i][j] = vf_fma(vf_splat(vlane(a[i / EK_VL], i % EK_VL)), b[j], acc[i][j]);
+    }
+}
+
+EK_INLINE void f32_step(const int mr, const int nv, vf acc[MR][NV], const float *a,
+                        const vf b[NV]) {
+    vf av[F32_A_VECTORS(MR)];
+    f32_load_a(mr, av, a);
+    f32_multiply(mr, nv, acc, av, b);
+}
+
+/* The steps of a panel, k > 0, with the loads of the next before the products of this one. */
+EK_INLINE void f32_steps_ahead(const int mr, const int nv, vf acc[MR][NV], const float *a,
+                               long a_col, f32_columns b, long k) {
+    vf av[F32_A_VECTORS(MR)], bv[NV];
+    f32_load_b(nv, 0, bv, &b);
+    f32_load_a(mr, av, a);
+    for (; k > 1; k--) {
+        vf a_next[F32_A_VECTORS(MR)], b_next[NV];
+        a += a_col, b.at += b.row;
+        f32_load_b(nv, 0, b_next, &b);
+        f32_load_a(mr, a_next, a);
+        f32_multiply(mr, nv, acc, av, bv);
+        memcpy(av, a_next, sizeof av);
+        memcpy(bv, b_next, sizeof bv);
+    }
+    f32_multiply(mr, nv, acc, av, bv);
+}
 #else
 #define F32_ROWS_FIT(mr, nv) 1
-#define F32_OPERANDS(mr, nv) (1 + (nv))
-#endif
-#if EK_IN_ORDER
-#define F32_AHEAD(mr, nv) ((mr) * (nv) + 2 * F32_OPERANDS(mr, nv) <= F32_REGISTERS)
-#else
 #define F32_AHEAD(mr, nv) 0
+
+EK_INLINE void f32_step(const int mr, const int nv, vf acc[MR][NV], const float *a,
+                        const vf b[NV]) {
+    EK_UNROLL
+    for (int i = 0; i < mr; i++) {
+        vf x = vf_splat(a[i]);
+        EK_UNROLL
+        for (int j = 0; j < nv; j++)
+            acc[i][j] = vf_fma(x, b[j], acc[i][j]);
+    }
+}
 #endif
 
 /* Few sums would wait for each other: spread them over so many sets and add these at the end. */
@@ -82,11 +114,10 @@ EK_INLINE void f32_step(const int mr, const int nv, vf acc[MR][NV], const vf a[F
 
 EK_INLINE void f32_add_sets(const int mr, const int nv, vf acc[MR][NV], vf sum[4][MR][NV]) {
     EK_UNROLL
-    for (int i = 0; i < mr * nv; i++) {
-        vf *to = &acc[i / nv][i % nv], *from = &sum[0][i / nv][i % nv];
-        const int set = MR * NV;
-        *to += F32_SETS(mr, nv) == 2 ? from[0] + from[set]
-                                     : (from[0] + from[set]) + (from[2 * set] + from[3 * set]);
+    for (int i = 0; i < mr; i++) {
+        EK_UNROLL
+        for (int j = 0; j < nv; j++)
+            acc[i][j] += (sum[0][i][j] + sum[1][i][j]) + (sum[2][i][j] + sum[3][i][j]);
     }
 }
 
@@ -100,48 +131,36 @@ EK_INLINE void f32_panel(const int mr, const int nv, const int masked, vf acc[MR
         for (; p + sets <= k; p += sets) {
             EK_UNROLL
             for (int s = 0; s < sets; s++, a += a_col, b.at += b.row) {
-                vf av[F32_A_VECTORS], bv[NV];
+                vf bv[NV];
                 f32_load_b(nv, masked, bv, &b);
-                f32_load_a(mr, av, a);
-                f32_step(mr, nv, sum[s], av, bv);
+                f32_step(mr, nv, sum[s], a, bv);
             }
         }
         f32_add_sets(mr, nv, acc, sum);
     }
-    if (F32_AHEAD(mr, nv) && p < k) {
-        vf av[F32_A_VECTORS], bv[NV];
-        f32_load_b(nv, masked, bv, &b);
-        f32_load_a(mr, av, a);
-        for (; p + 1 < k; p++) {
-            vf a_next[F32_A_VECTORS], b_next[NV];
-            a += a_col, b.at += b.row;
-            f32_load_b(nv, masked, b_next, &b);
-            f32_load_a(mr, a_next, a);
-            f32_step(mr, nv, acc, av, bv);
-            memcpy(av, a_next, sizeof av);
-            memcpy(bv, b_next, sizeof bv);
-        }
-        f32_step(mr, nv, acc, av, bv);
+#if F32_LANES
+    if (F32_AHEAD(mr, nv) && k > p) {
+        f32_steps_ahead(mr, nv, acc, a, a_col, b, k - p);
         return;
     }
+#endif
     for (; p < k; p++, a += a_col, b.at += b.row) {
-        vf av[F32_A_VECTORS], bv[NV];
+        vf bv[NV];
         f32_load_b(nv, masked, bv, &b);
-        f32_load_a(mr, av, a);
-        f32_step(mr, nv, acc, av, bv);
+        f32_step(mr, nv, acc, a, bv);
     }
 }
 
 /* A as rows: a[i] points at mr runs of k floats. Returns where B goes on. */
 EK_INLINE const float *f32_rows(const int mr, const int nv, const int masked, vf acc[MR][NV],
                                 const float *const a[MR], f32_columns b, long k) {
-    const int sets = F32_SETS(mr, nv), step = EK_LANES ? EK_VL : sets;
+    const int sets = F32_SETS(mr, nv), step = F32_LANES ? EK_VL : sets;
     vf sum[4][MR][NV] = {0};
     long p = 0;
     for (; step > 1 && p + step <= k; p += step) {
         vf av[MR];
         EK_UNROLL
-        for (int i = 0; EK_LANES && i < mr; i++)
+        for (int i = 0; F32_LANES && i < mr; i++)
             av[i] = vf_load(a[i] + p);
         EK_UNROLL
         for (int l = 0; l < step; l++, b.at += b.row) {
@@ -151,7 +170,7 @@ EK_INLINE const float *f32_rows(const int mr, const int nv, const int masked, vf
             for (int j = 0; j < nv; j++) {
                 EK_UNROLL
                 for (int i = 0; i < mr; i++) {
-                    vf x = vf_splat(EK_LANES ? vlane(av[i], l % EK_VL) : a[i][p + l]);
+                    vf x = vf_splat(F32_LANES ? vlane(av[i], l % EK_VL) : a[i][p + l]);
                     vf *to = sets > 1 ? &sum[l % sets][i][j] : &acc[i][j];
                     *to = vf_fma(x, bv[j], *to);
                 }
