@@ -47,19 +47,24 @@ def local_path() -> Path:
 
 
 def _cache_folder() -> Path:
-    """As edgekit.host.paths.cache_folder, which needs a package that boards lack."""
+    return _folder("cache", "XDG_CACHE_HOME", ".cache")
+
+
+def _folder(below: str, variable: str, usual: str) -> Path:
+    """As in edgekit.host.paths, which needs a package that boards lack."""
     home = os.environ.get("EDGEKIT_HOME")
     if home:
-        return Path(home).absolute() / "cache"
-    caches = os.environ.get("XDG_CACHE_HOME", "").strip()
-    return Path(caches or Path.home() / ".cache") / "edgekit"
+        return Path(home).absolute() / below
+    named = os.environ.get(variable, "").strip()
+    return Path(named or Path.home() / usual) / "edgekit"
 
 
 def _fingerprint() -> str:
-    """Changes with the CPU and, by sizes and times, with all that the library is made of."""
+    """Changes with the CPU and, by sizes and times, with all that library and table are made of."""
     digest = hashlib.sha256(" ".join((VERSION, *sorted(features.features()))).encode())
-    for folder in _SOURCES:
-        for path in sorted((_ROOT / folder).rglob("*.*")):
+    own_tables = _folder("", "XDG_DATA_HOME", ".local/share") / "gemm"
+    for folder in (*(_ROOT / source for source in _SOURCES), own_tables):
+        for path in sorted(folder.rglob("*.*")):
             if path.suffix != ".pyc":
                 found = path.stat()
                 digest.update(f"{path.name} {found.st_size} {found.st_mtime_ns}\n".encode())

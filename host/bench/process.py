@@ -8,6 +8,7 @@ import os
 import select
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,78 @@ _SCRIPT = Path(__file__).parent / "worker.py"
 _HARMFUL = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 # A peer that needs an older Python or NumPy than edgekit's lives in an environment of its own.
 _INTERPRETER_VARIABLE = {"tflite-runtime": "EDGEKIT_TFLITE_RUNTIME_PYTHON"}
+
+
+class AnsweringProcess:
+    """A program that says hello and then answers each line of JSON with one.
+
+    `name` is for messages; `hello` is what it said first. Raises InputError when it reports an
+    error, ends, or does not answer within `deadline_s`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        deadline_s: float,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        self._name = name
+        self._deadline_s = deadline_s
+        environment = {k: v for k, v in os.environ.items() if k not in _HARMFUL}
+        self._process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**environment, **(variables or {})},
+        )
+        try:
+            self.hello = self._reply()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        """The answer to one question."""
+        assert self._process.stdin is not None
+        # A dead process is found by _reply, which knows its exit code.
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(question).encode() + b"\n")
+            self._process.stdin.flush()
+        return self._reply()
+
+    def close(self) -> None:
+        process = self._process
+        with contextlib.suppress(BrokenPipeError):
+            if process.stdin:
+                process.stdin.close()
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+    def _reply(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], self._deadline_s)
+        if not ready:
+            self._process.kill()
+            raise InputError(f"{self._name}: no answer within {self._deadline_s:.0f} s")
+        line = self._process.stdout.readline()
+        if not line:
+            code = self._process.wait()
+            raise InputError(f"{self._name}: its process ended with exit code {code}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise InputError(f"{self._name}: {answer['error']}")
+        return answer
 
 
 class Worker:
@@ -39,23 +112,12 @@ class Worker:
         deadline_s: float = 300.0,
     ) -> None:
         self.kind = kind
-        self._deadline_s = deadline_s
         variable = _INTERPRETER_VARIABLE.get(kind.partition(":")[0], "")
         python = os.environ.get(variable) or sys.executable
-        environment = {k: v for k, v in os.environ.items() if k not in _HARMFUL}
         cpu_list = ",".join(str(c) for c in cpus)
-        self._process = subprocess.Popen(
-            [python, str(_SCRIPT), kind, str(model), str(threads), cpu_list],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-        )
-        try:
-            hello = self._reply()
-        except InputError:
-            self.close()
-            raise
+        command = [python, str(_SCRIPT), kind, str(model), str(threads), cpu_list]
+        self._process = AnsweringProcess(kind, command, deadline_s)
+        hello = self._process.hello
         self.version = str(hello["version"])
         self.stateful = bool(hello["stateful"])
         self.inputs = tuple(InputSpec(tuple(i["shape"]), i["dtype"]) for i in hello["inputs"])
@@ -72,44 +134,12 @@ class Worker:
 
     def run(self, inputs: Path, outputs: Path, steps: int = 1) -> None:
         """Runs every row of `inputs` (.npz: in0, in1, ...) and writes `outputs` (out0, ...)."""
-        self._ask({"do": "run", "inputs": str(inputs), "outputs": str(outputs), "steps": steps})
+        question = {"do": "run", "inputs": str(inputs), "outputs": str(outputs), "steps": steps}
+        self._process.ask(question)
 
     def time(self, count: int) -> list[int]:
         """Nanoseconds of each of `count` inferences."""
-        return [int(ns) for ns in self._ask({"do": "time", "count": count})["ns"]]
+        return [int(ns) for ns in self._process.ask({"do": "time", "count": count})["ns"]]
 
     def close(self) -> None:
-        process = self._process
-        with contextlib.suppress(BrokenPipeError):
-            if process.stdin:
-                process.stdin.close()
-        try:
-            process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if process.stdout:
-            process.stdout.close()
-
-    def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        # A dead process is found by _reply, which knows its exit code.
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(question).encode() + b"\n")
-            self._process.stdin.flush()
-        return self._reply()
-
-    def _reply(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], self._deadline_s)
-        if not ready:
-            self._process.kill()
-            raise InputError(f"{self.kind}: no answer within {self._deadline_s:.0f} s")
-        line = self._process.stdout.readline()
-        if not line:
-            code = self._process.wait()
-            raise InputError(f"{self.kind}: its process ended with exit code {code}")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise InputError(f"{self.kind}: {answer['error']}")
-        return answer
+        self._process.close()
