@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _LINE_SECONDS = 5.0  # between two plain lines of progress
 _SPREAD = 150  # products beside those of networks, if none are named
+_COUNTED_SPREAD = 60  # likewise on an emulated board
 _SHOWN = 10  # best gains in the summary
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
@@ -105,7 +106,7 @@ def tune_gemm(
     name = board_name(board)
     reached = reach(name, via)
     target = load_profile(profile) if profile else load_board(reached.profile)
-    products = _products(model, shapes, _Kind(dtype, threads, packed))
+    products = _products(model, shapes, _Kind(dtype, threads, packed, reached.emulated))
     if reached.emulated and threads > 1:
         raise InputError(
             f"board '{name}' is emulated: expected 1 thread to count instructions of, "
@@ -147,10 +148,12 @@ class _Kind:
     dtype: str | None
     threads: int
     packed: Literal["none", "a", "b"] | None
+    counted: bool
 
 
 def _products(model: Path | None, shapes: Path | None, kind: _Kind) -> tuple[Product, ...]:
     from edgekit.host.tune.products import (
+        COUNTED_OPERATIONS,
         Product,
         products_of_model,
         shapes_of_file,
@@ -160,7 +163,12 @@ def _products(model: Path | None, shapes: Path | None, kind: _Kind) -> tuple[Pro
     if model and shapes:
         raise InputError("expected --model or --shapes, found both; name one")
     if model is None:
-        found = shapes_of_file(shapes) if shapes else usual_shapes(_SPREAD)
+        if shapes:
+            found = shapes_of_file(shapes)
+        elif kind.counted:
+            found = usual_shapes(_COUNTED_SPREAD, COUNTED_OPERATIONS)
+        else:
+            found = usual_shapes(_SPREAD)
         dtype, packed = kind.dtype or "f32", kind.packed or "none"
         return tuple(Product(shape, dtype, kind.threads, packed) for shape in found)
     of_model = [

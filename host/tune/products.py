@@ -16,7 +16,8 @@ from edgekit.host.passes.pipeline import run_passes
 from edgekit.kb.features import GemmShape, Packed
 
 LARGEST = 2**31 - 1  # of a size: what the boards' C takes
-_MOST_OPERATIONS = 2**32  # of a product of the spread: tens of milliseconds on a fast core
+TIMED_OPERATIONS = 2**32  # of a usual product at most: tens of milliseconds on a fast core
+COUNTED_OPERATIONS = 2**24  # at a tenth of a second each on an emulated one
 _DTYPES = {DType.F32: "f32", DType.I8: "s8", DType.U8: "u8"}
 
 _FROM_NETWORKS = (  # m, n, k of products in well-known networks, and what is hard in general
@@ -105,13 +106,17 @@ def _of_node(graph: Graph, node: Node) -> Iterator[tuple[GemmShape, str]]:
         yield GemmShape(x.elements // x.shape[3], x.shape[3], w.elements // w.shape[3]), dtype
 
 
-def usual_shapes(spread: int) -> list[GemmShape]:
-    """Products of networks, and `spread` others of all proportions, the same on every call."""
+def usual_shapes(spread: int, most: int = TIMED_OPERATIONS) -> list[GemmShape]:
+    """Products of networks, and `spread` others of all proportions, the same on every call.
+
+    None has more operations than `most`.
+    """
     known = [GemmShape(m=m, n=n, k=k) for m, n, k in _FROM_NETWORKS]
     lengths = itertools.product(_VECTOR_LENGTHS, repeat=2)
     vectors = [s for a, k in lengths for s in (GemmShape(1, k, a), GemmShape(a, k, 1))]
-    others = itertools.islice(_spread(), spread)
-    return list(dict.fromkeys(itertools.chain(known, vectors, others)))
+    others = itertools.islice((s for s in _spread() if s.operations <= most), spread)
+    found = itertools.chain((s for s in (*known, *vectors) if s.operations <= most), others)
+    return list(dict.fromkeys(found))
 
 
 def _spread() -> Iterable[GemmShape]:
@@ -123,7 +128,7 @@ def _spread() -> Iterable[GemmShape]:
         m, k, n = (round(4096 ** _radical_inverse(i, base)) for base in (2, 3, 5))
         if i % 4:
             m, k, n = (_round_size(size) for size in (m, k, n))
-        if min(m, n) >= 2 and 2 * m * k * n <= _MOST_OPERATIONS:
+        if min(m, n) >= 2:
             yield GemmShape(m, k, n)
 
 

@@ -21,7 +21,7 @@ from edgekit.kb.method import Method
 
 _METHOD_SECONDS = 0.03  # on the board, per method of a product
 _BATCH_SECONDS = 8.0  # of one trip to the board
-_BATCH_OPERATIONS = 2e9  # likewise, where instructions are counted
+_BATCH_OPERATIONS = 5e8  # likewise, where instructions are counted
 _SAME = 1.01  # times the best: as good, so that noise does not lead the search around
 _MOST_METHODS = 40  # of a product
 _CONFIRMED = 3  # methods that are measured again in the end, so that luck does not decide
