@@ -63,7 +63,7 @@ class Columns:
         return self.f32 if dtype == "f32" else self.i8
 
 
-_NEON_F32 = (16, 8, 8, 5, 4, 4, 3, 3)
+_NEON_F32 = (24, 12, 8, 5, 4, 4, 3, 3)
 COLUMNS = {
     "scalar": Columns((8, 6, 5, 4), (8, 6, 5, 4)),
     "sse2": Columns((8, 4, 3, 2), (8, 4, 2, 2)),
@@ -71,6 +71,6 @@ COLUMNS = {
     "avx512vnni": Columns((24, 14, 9, 6, 5, 4, 3, 3), (24, 12, 8, 6, 4, 4, 3, 3)),
     "neon": Columns(_NEON_F32, (4, 2, 2, 1)),
     "neondot": Columns(_NEON_F32, (12, 8, 7, 5)),
-    "neon32": Columns((8, 4, 3, 2), (2, 1)),
+    "neon32": Columns((10, 6, 3, 2), (2, 1)),
     "rvv128": Columns((12, 7, 4, 3), (12, 7, 4, 3)),
 }
