@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.host.build.nna_units import nna_units
+from edgekit.host.build.sparse_units import sparse_units
 from edgekit.host.build.toolchain import Toolchain, Unit, kernels_folder
 from edgekit.host.files import write_whole
 from edgekit.host.paths import cache_folder
@@ -53,11 +54,14 @@ def build_kernels(board: BoardProfile, cache: Path | None = None) -> bytes:
 
 
 def build_table(board: BoardProfile) -> bytes:
-    """The rows of the knowledge base for `board`, as the library reads them."""
-    from edgekit.kb.gemm_blob import table_blob
-    from edgekit.kb.gemm_table import KnowledgeBase
+    """The rows of the knowledge base for `board`, as the library reads them.
 
-    return table_blob(KnowledgeBase.for_board(board), board.platform)
+    Raises InputError for a table that cannot be read.
+    """
+    from edgekit.host.tune.tables import table_of
+    from edgekit.kb.gemm_blob import table_blob
+
+    return table_blob(table_of(board), board.platform)
 
 
 def write_kernels(path: Path, board: BoardProfile) -> None:
@@ -83,6 +87,7 @@ def kernel_units(board: BoardProfile) -> list[Unit]:
     common = (path for path in sorted(folder.glob("gemm/*.c")) if _is_common(path))
     units += [Unit(path.stem, path) for path in common]
     units += nna_units(board)
+    units += sparse_units(board)
     units.append(features_unit(board))
     units.append(Unit("pool", folder / "runtime/pool.c"))
     return units

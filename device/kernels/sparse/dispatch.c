@@ -1,5 +1,6 @@
 /* What of a product does not depend on the stored type: who does what, and the choice by type. */
 #include "../kernel.h"
+#include "../runtime/clock.h"
 #include "pieces.h"
 
 /* More pieces than threads: one that lost its core costs a piece, not a share. */
@@ -70,4 +71,19 @@ static void (*const products[])(const ek_spmm_args *, ek_pool *) = {
 void ek_spmm(const ek_spmm_args *args, ek_pool *pool) {
     if (args->pixels > 0 && args->a->rows > 0)
         products[args->a->dtype](args, pool);
+}
+
+uint64_t ek_spmv_time(const ek_sparse *a, const void *x, void *y, int threads, void *scratch,
+                      ek_pool *pool, long count) {
+    uint64_t start = ek_nanoseconds();
+    for (long i = 0; i < count; i++)
+        ek_spmv(a, x, y, threads, scratch, pool);
+    return ek_nanoseconds() - start;
+}
+
+uint64_t ek_spmm_time(const ek_spmm_args *args, ek_pool *pool, long count) {
+    uint64_t start = ek_nanoseconds();
+    for (long i = 0; i < count; i++)
+        ek_spmm(args, pool);
+    return ek_nanoseconds() - start;
 }

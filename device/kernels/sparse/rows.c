@@ -60,10 +60,8 @@ static void put_value(int dtype, void *to, int64_t i, const void *from, int64_t 
 static void add_value(int dtype, void *values, int64_t i, int64_t j) {
     if (dtype == EK_SPARSE_F32)
         ((float *)values)[i] += ((float *)values)[j];
-    else if (dtype == EK_SPARSE_F64)
+    else
         ((double *)values)[i] += ((double *)values)[j];
-    else if (dtype == EK_SPARSE_S8)
-        ((int8_t *)values)[i] = (int8_t)(((int8_t *)values)[i] + ((int8_t *)values)[j]);
 }
 
 /* Counts into offsets of the first of each. */

@@ -84,9 +84,9 @@ int ek_rows_check(const ek_rows *a, int64_t *row, int64_t *at);
 /* Bytes of one stored value. */
 int ek_sparse_value_bytes(int dtype);
 
-/* Sorts entries into rows, sums duplicates in the order they came in. start: [rows + 1]; index
- * and values: as large as the entries; scratch: [entries] int64 and [cols + 1] int64. Returns the
- * entries left, or -1 - i where entry i is out of range. */
+/* Sorts entries (f32 or f64) into rows, sums duplicates in the order they came in. start: [rows +
+ * 1]; index and values: as large as the entries; scratch: [entries] int64 and [cols + 1] int64.
+ * Returns the entries left, or -1 - i where entry i is out of range. */
 int64_t ek_coo_to_rows(const ek_rows *shape, int64_t entries, const int32_t *row,
                        const int32_t *col, int64_t *start, int32_t *index, void *values,
                        int64_t *scratch);
@@ -104,6 +104,10 @@ size_t ek_spmv_scratch_bytes(const ek_sparse *a, int threads);
 /* y = A . x. Bit-identical from run to run for a number of threads. 0, or 1 if y holds values
  * that are not finite. */
 int ek_spmv(const ek_sparse *a, const void *x, void *y, int threads, void *scratch, ek_pool *pool);
+
+/* Nanoseconds of `count` products in a row. */
+uint64_t ek_spmv_time(const ek_sparse *a, const void *x, void *y, int threads, void *scratch,
+                      ek_pool *pool, long count);
 
 /* Y[rows, pixels] = epilogue(A[rows, cols] . X[cols, pixels]), pixels next to each other: pruned
  * 1x1 convolutions on channel-major images, fully connected layers over many vectors. */
@@ -127,4 +131,5 @@ typedef struct {
 } ek_spmm_args;
 
 void ek_spmm(const ek_spmm_args *args, ek_pool *pool);
+uint64_t ek_spmm_time(const ek_spmm_args *args, ek_pool *pool, long count);
 #endif
