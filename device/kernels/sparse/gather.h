@@ -7,12 +7,12 @@
 /* The core has indexed loads. */
 #define GATHER(BYTES, INDEX)                                                                       \
     EK_INLINE vsum gather_##BYTES(const operand *x, const uint8_t *ix) {                           \
-        typedef INDEX narrow __attribute__((vector_size(HEIGHT * BYTES)));                         \
-        typedef int64_t wide __attribute__((vector_size(HEIGHT * 8)));                             \
+        typedef INDEX narrow __attribute__((ext_vector_type(HEIGHT)));                             \
+        typedef int64_t wide __attribute__((ext_vector_type(HEIGHT)));                             \
         typedef _Bool mask __attribute__((ext_vector_type(HEIGHT)));                               \
         narrow n;                                                                                  \
         memcpy(&n, ix, sizeof n);                                                                  \
-        return __builtin_masked_gather(~(mask){0}, __builtin_convertvector(n, wide), x);           \
+        return (vsum)__builtin_masked_gather((mask)1, __builtin_convertvector(n, wide), x);        \
     }
 #else
 /* Indices come in words, so that the load units are free for x: on x86 this is ahead of the
