@@ -1,0 +1,166 @@
+"""Random operands for the NNA, chips to try them on, and how nna_products.c runs them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.device.nna import conv_weights, emulate_conv3x3, emulate_matmul, to_ndhwc32
+from edgekit.device.nna_account import Account
+from edgekit.device.nna_chip import NnaChip
+from edgekit.host.build.kernels import features_unit
+from edgekit.host.build.nna_units import nna_units
+from edgekit.host.build.toolchain import Toolchain, Unit
+from edgekit.host.graph.types import Array
+from edgekit.host.paths import cache_folder
+from edgekit.kb.board import BoardProfile, load_board
+
+_PRODUCTS = Path(__file__).with_name("nna_products.c")
+_COUNTERS = struct.Struct("<19q")
+
+NNA1, NNA2 = load_board("nna1").nna.chip, load_board("nna2").nna.chip
+CHIPS = {
+    "nna1": NNA1,
+    "nna2": NNA2,
+    # The array is slower than any thread.
+    "slow array": dataclasses.replace(NNA2, macs_per_cycle=64, mac_startup=10),
+    # No room to load weights ahead.
+    "one weight set": dataclasses.replace(NNA1, wram_bytes=9216, macs_per_cycle=256),
+    # Nothing is there in time.
+    "late": dataclasses.replace(
+        NNA2, load_latency=40, add_latency=30, write_latency=20, result_latency=50
+    ),
+}
+
+
+def operands(m: int, k: int, n: int, seed: int = 0) -> tuple[Array, Array]:
+    """A [m, k] and F [k, n] of all values of a byte."""
+    random = np.random.default_rng(seed)
+    return random.integers(-128, 128, (m, k), np.int8), random.integers(-128, 128, (k, n), np.int8)
+
+
+def matmul_reference(a: Array, f: Array) -> Array:
+    """int32, modulo 2^32."""
+    return a.astype(np.int32) @ f.astype(np.int32)
+
+
+def conv_reference(x: Array, w: Array, stride: int, padding: int) -> Array:
+    """[H, W, IC] with [OC, 3, 3, IC] -> [OH, OW, OC], tap by tap."""
+    x = np.pad(x, ((padding, padding), (padding, padding), (0, 0))).astype(np.int32)
+    height, width = ((extent - 3) // stride + 1 for extent in x.shape[:2])
+    sums = np.zeros((height, width, len(w)), np.int32)
+    for row in range(3):
+        for column in range(3):
+            rows = slice(row, row + stride * (height - 1) + 1, stride)
+            columns = slice(column, column + stride * (width - 1) + 1, stride)
+            sums += x[rows, columns] @ w[:, row, column].astype(np.int32).T
+    return sums
+
+
+@dataclass(frozen=True)
+class Case:
+    """One product; `stride` 0: a matrix product of `left` [m, k] and `right` [k, n], else a
+    convolution of `left` [H, W, IC] with `right` [OC, 3, 3, IC]."""
+
+    chip: NnaChip
+    left: Array
+    right: Array
+    stride: int = 0
+
+    @functools.cached_property
+    def sums(self) -> Array:
+        """As the C function writes them."""
+        if not self.stride:
+            return matmul_reference(self.left, self.right)
+        return to_ndhwc32(conv_reference(self.left, self.right, self.stride, 0))
+
+    @functools.cached_property
+    def account(self) -> Account:
+        """By the readable emulator."""
+        if self.stride:
+            done = emulate_conv3x3(
+                self.left, self.right, stride=self.stride, chip=self.chip, emulator="python"
+            )
+        else:
+            done = emulate_matmul(self.left, self.right, chip=self.chip, emulator="python")
+        assert done.account
+        return done.account
+
+    def encoded(self) -> bytes:
+        """The `description` of nna_products.c and its parts."""
+        sums = self.sums
+        if self.stride:
+            parts = [to_ndhwc32(self.left), conv_weights(self.right), np.empty(0, np.int8)]
+            shape = [*parts[0].shape[:3], *sums.shape[:3], self.stride]
+        else:
+            (m, k), n = self.left.shape, self.right.shape[1]
+            whole = n - n % 32
+            parts = [self.left, to_ndhwc32(self.right[:, :whole]), self.right[:, whole:]]
+            shape = [m, k, n, 0, 0, 0, 0]
+        c = self.chip
+        chip = [c.output_points, c.weight_sets, c.mac_cycles, c.load_latency, c.add_latency]
+        numbers = [int(self.stride > 0), *chip, c.write_latency, c.result_latency, *shape]
+        numbers += [part.nbytes for part in parts] + [sums.nbytes]
+        return struct.pack(f"<{len(numbers)}q", *numbers) + b"".join(p.tobytes() for p in parts)
+
+
+@functools.cache
+def random_cases() -> tuple[Case, ...]:
+    """Small products of both kinds, on all chips."""
+    random = np.random.default_rng(4)
+    cases = []
+    for i in range(15):
+        chip = list(CHIPS.values())[i % len(CHIPS)]
+        if i % 3:
+            m, k, n = (int(random.integers(1, top)) for top in (4, 30, 300))
+            cases.append(Case(chip, *operands(m, k, n, i)))
+        else:
+            height, width, inputs, outputs = (int(x) for x in random.integers(3, 36, 4))
+            x, w = operands(min(height, 4) * width, inputs, 9 * outputs, i)
+            x, w = x.reshape(-1, width, inputs), w.reshape(outputs, 3, 3, inputs)
+            cases.append(Case(chip, x, w, 1 + i % 2))
+    return tuple(cases)
+
+
+def encoded(cases: Sequence[Case]) -> bytes:
+    return struct.pack("<q", len(cases)) + b"".join(case.encoded() for case in cases)
+
+
+def output_bytes(cases: Sequence[Case]) -> int:
+    return sum(_COUNTERS.size + case.sums.nbytes for case in cases)
+
+
+def check(cases: Sequence[Case], made: bytes) -> None:
+    """Sums equal NumPy's, cycles, instructions and stalls the readable emulator's."""
+    at = 0
+    for case in cases:
+        counters = _COUNTERS.unpack_from(made, at)
+        at += _COUNTERS.size
+        account, sums = case.account, case.sums
+        tail = account.tail_cycles
+        times = (account.cycles, account.serial_cycles, account.load_cycles)
+        assert counters[:3] == tuple(time - tail for time in times), case
+        assert counters[3] == account.fill_cycles
+        assert counters[5:13] == tuple(account.instructions.values())
+        assert counters[13:] == tuple(account.stalls.values())
+        found = np.frombuffer(made, np.int32, sums.size, at).reshape(sums.shape)
+        np.testing.assert_array_equal(found, sums)
+        at += sums.nbytes
+    assert at == len(made)
+
+
+def units(board: BoardProfile) -> list[Unit]:
+    """The NNA of a board as the model of nna_products.c."""
+    abi = Unit("abi", '#include "ek.h"\nint ek_abi(void) {\n    return EK_ABI;\n}\n')
+    return [Unit("nna_products", _PRODUCTS), abi, features_unit(board), *nna_units(board)]
+
+
+def build(board: BoardProfile, path: Path) -> Path:
+    path.write_bytes(Toolchain(board, cache_folder() / "objects").build(units(board)))
+    return path
