@@ -15,9 +15,10 @@ DTYPES = ("f32", "f16", "s8", "u8")
 
 @dataclass(frozen=True)
 class Measurement:
-    """`cost` is the median of one product with `method`, in `unit`; `default_cost` that of the
-    default method in the same run, so that noise and different days cancel. An emulated board
-    has no times: its products are counted in instructions. `spread` is (p90 - p10) / median.
+    """`cost` is what one product takes with `method`, in `unit`: the tenth percentile of a run, or
+    the median of an import. `default_cost` is that of the default method in the same run, so that
+    noise and different days cancel. An emulated board has no times: its products are counted in
+    instructions. `spread` is (p90 - p10) / median.
     What was `packed` beforehand is not in the cost.
     """
 

@@ -103,8 +103,9 @@ class BoardMeasurer:
 
 def _time(found: Mapping[str, float]) -> Cost:
     median = found["median_us"]
-    return Cost(median * 1e-6, (found["p90_us"] - found["p10_us"]) / median)
+    low, high = found["p10_us"], found["p90_us"]
+    return Cost(median * 1e-6, (high - low) / median, low * 1e-6)
 
 
 def _count(found: float) -> Cost:
-    return Cost(float(found), 0.0)
+    return Cost(float(found), 0.0, float(found))

@@ -31,10 +31,15 @@ Known = dict[Method, list[float]]  # ratios to the default
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one product: median, in the measurer's unit, and (p90 - p10) / median."""
+    """Of one product, in the measurer's unit: median, (p90 - p10) / median, and p10.
+
+    What disturbs a board only ever adds to a time. On a busy one the low end is still what a
+    method takes, and the median is not: methods are compared by `low`.
+    """
 
     median: float
     spread: float
+    low: float
 
 
 @dataclass(frozen=True)
@@ -222,8 +227,8 @@ class Tuner:
             threads=product.threads,
             shape=product.shape,
             method=method,
-            cost=cost.median,
-            default_cost=default.median,
+            cost=cost.low,
+            default_cost=default.low,
             spread=cost.spread,
             when=self._now(),
             kit_version=self._plan.kit_version,

@@ -62,7 +62,8 @@ class Model:
                 raise UnreachableError("board 'a57': expected an answer, found none")
             self.asked.append(question)
             self.clock += question.seconds
-            costs = [Cost(cost_of(m) * 1e-3, 0.01) for m in (question.default, *question.methods)]
+            methods = (question.default, *question.methods)
+            costs = [Cost(2.0, 0.01, cost_of(m) * 1e-3) for m in methods]
             on_answer(index, Timed(costs[0], tuple(costs[1:])))
 
 
@@ -166,7 +167,7 @@ def test_a_product_that_the_board_cannot_make_is_named(tmp_path: Path):
     class Small(Model):
         def measure(self, questions, on_answer):
             for index, question in enumerate(questions):
-                timed = Timed(Cost(1.0, 0.0), (Cost(2.0, 0.0),) * len(question.methods))
+                timed = Timed(Cost(1.0, 0.0, 1.0), (Cost(2.0, 0.0, 2.0),) * len(question.methods))
                 on_answer(index, None if question.product == _PRODUCTS[0] else timed)
 
     with History(tmp_path / "h.sqlite") as history:
