@@ -111,30 +111,40 @@ EK_INLINE long pack_columns(const uint8_t *from, long k_step, long width, long p
 }
 #endif
 
-/* What a flipped operand makes of the other's sums: factor * sum over k of each line. */
-static void write_corrections(const uint8_t *from, long step, long k_step, long width, long extent,
-                              long k, int factor, int32_t *to) {
-    memset(to, 0, (size_t)extent * sizeof *to);
-    if (k_step == 1) {
-        for (long j = 0; j < width; j++) {
-            const int8_t *line = (const int8_t *)from + j * step;
-            int32_t sum = 0;
-            for (long p = 0; p < k; p++)
-                sum += line[p];
-            to[j] = sum;
-        }
-    } else if (step == 1) {
-        for (long p = 0; p < k; p++)
-            for (long j = 0; j < width; j++)
-                to[j] += ((const int8_t *)from)[p * k_step + j];
-    } else {
-        for (long p = 0; p < k; p++)
-            for (long j = 0; j < width; j++)
-                to[j] += ((const int8_t *)from)[p * k_step + j * step];
+#if COLUMN_FACTOR && I8_GROUP == 4
+/* What flipping A takes from the sums: factor * sum over k of each column of a panel of B. */
+static void write_corrections(const i8_value *values, long columns, long k, int factor,
+                              int32_t *to) {
+    const vi ones = vi_splat(0x01010101);
+    for (long j = 0; j < columns; j += EK_VL) {
+        const i8_value *at = values + j * 4;
+        vi sum = {0};
+        for (long p = 0; p < i8_padded(k); p += 4, at += columns * 4)
+            sum = vi_dot4(sum, ones, i8_vector(at));
+        vi_store(to + j, sum * factor);
     }
-    for (long j = 0; j < extent; j++)
-        to[j] = (int32_t)((uint32_t)to[j] * (uint32_t)factor);
 }
+#elif COLUMN_FACTOR || ROW_FACTOR
+/* What flipping the other operand takes from the sums: factor * sum over k of each line of a
+ * panel, whose values lie sixteen by sixteen. */
+static void write_corrections(const i8_value *values, long lines, long k, int factor, int32_t *to) {
+    const vi ones = vi_splat(0x01010101);
+    for (long j = 0; j < lines; j++) {
+        vi sum = {0};
+        for (long p = 0; p < i8_padded(k); p += 16)
+#if EK_I8 == EK_I8_MULL16
+            sum = vi_mull16(sum, i8_vector(values + p * lines + j * 16), ones, 1);
+#else
+            sum = vi_dot4(sum, i8_vector(values + p * lines + j * 16), ones);
+#endif
+        to[j] = (int32_t)((uint32_t)__builtin_reduce_add(sum) * (uint32_t)factor);
+    }
+}
+#else
+static void write_corrections(const i8_value *values, long lines, long k, int factor, int32_t *to) {
+    (void)values, (void)lines, (void)k, (void)factor, (void)to;
+}
+#endif
 
 #if HAS_WIDE
 static int32_t holds_lowest(const i8_value *values, size_t count) {
@@ -146,12 +156,10 @@ static int32_t holds_lowest(const i8_value *values, size_t count) {
 #endif
 
 /* What follows the values of a panel. */
-EK_INLINE void finish_panel(const uint8_t *from, long step, long k_step, long width, long extent,
-                            long k, int factor, void *to) {
+EK_INLINE void finish_panel(long extent, long k, int factor, void *to) {
     const i8_panel panel = i8_panel_of(extent, k, factor);
     if (factor)
-        write_corrections(from, step, k_step, width, extent, k, factor,
-                          (int32_t *)((char *)to + panel.corrections));
+        write_corrections(to, extent, k, factor, (int32_t *)((char *)to + panel.corrections));
 #if HAS_WIDE
     const int32_t wide = holds_lowest(to, panel.corrections);
     memcpy((char *)to + panel.wide, &wide, sizeof wide);
@@ -164,7 +172,7 @@ static void pack_a(const void *from, long step, long k_step, long width, long ve
     for (long i = 0; i < width; i++)
         pack_line((const uint8_t *)from + i * step, k_step, k, (i8_value *)to + i * I8_STEP,
                   I8_STEP, width * I8_STEP, A_UNSIGNED, A_FLIP ? FLIP_BYTE : 0);
-    finish_panel(from, step, k_step, width, width, k, ROW_FACTOR, to);
+    finish_panel(width, k, ROW_FACTOR, to);
 }
 
 static void pack_b(const void *from, long step, long k_step, long width, long vectors, long k,
@@ -177,7 +185,7 @@ static void pack_b(const void *from, long step, long k_step, long width, long ve
                   I8_GROUP, columns * I8_GROUP, B_UNSIGNED, flip);
     for (; j < columns; j++)
         pack_line(from, 0, 0, (i8_value *)to + j * I8_GROUP, I8_GROUP, columns * I8_GROUP, 0, 0);
-    finish_panel(from, step, k_step, width, columns, k, COLUMN_FACTOR, to);
+    finish_panel(columns, k, COLUMN_FACTOR, to);
 }
 
 static size_t a_panel(long rows, long k) {

@@ -1,0 +1,123 @@
+/* Runs products of the GEMM library that a file describes: a model whose one input is the cases of
+ * gemm_cases.py and whose one output is the C of each, one after the other. Every operand stands
+ * in a block of its own, just large enough, so that sanitizers see the first byte too far. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ek.h"
+#include "gemm/gemm.h"
+
+enum { A, B, C, BIAS, SCALE, MULTIPLIER, LEFT, RIGHT, PARTS };
+
+typedef struct {
+    int64_t dtype, packed; /* side packed beforehand, or -1 */
+    int64_t accumulate, m, n, k;
+    int64_t mc, kc, nc, mr, nr, pack_a, pack_b, split;
+    int64_t output, per_row, zero, low, high;
+    int64_t a_row, a_col, b_row, b_col, c_row, c_col;
+    int64_t bytes[PARTS], start[PARTS]; /* bytes: -1 for NULL; where the first element stands */
+    double low_f32, high_f32;
+} description;
+
+static void *block(size_t bytes) {
+    void *memory = NULL;
+    if (posix_memalign(&memory, 64, bytes ? bytes : 1))
+        abort();
+    memset(memory, 0xA5, bytes);
+    return memory;
+}
+
+static ek_gemm_args args_of(const description *d, void *const parts[PARTS]) {
+    return (ek_gemm_args){
+        .dtype = (int32_t)d->dtype,
+        .accumulate = (int32_t)d->accumulate,
+        .m = d->m,
+        .n = d->n,
+        .k = d->k,
+        .a = parts[A],
+        .b = parts[B],
+        .c = parts[C],
+        .a_row = d->a_row,
+        .a_col = d->a_col,
+        .b_row = d->b_row,
+        .b_col = d->b_col,
+        .c_row = d->c_row,
+        .c_col = d->c_col,
+        .epilogue = {.output = (int32_t)d->output,
+                     .per_row = (int32_t)d->per_row,
+                     .bias = parts[BIAS],
+                     .scale = parts[SCALE],
+                     .multiplier = parts[MULTIPLIER],
+                     .left = parts[LEFT],
+                     .right = parts[RIGHT],
+                     .zero = (int32_t)d->zero,
+                     .low = (int32_t)d->low,
+                     .high = (int32_t)d->high,
+                     .low_f32 = (float)d->low_f32,
+                     .high_f32 = (float)d->high_f32},
+    };
+}
+
+static void multiply(const description *d, void *const parts[PARTS], int threads, ek_pool *pool) {
+    const ek_gemm_method how = {
+        .mc = (int32_t)d->mc,
+        .kc = (int32_t)d->kc,
+        .nc = (int32_t)d->nc,
+        .mr = (int32_t)d->mr,
+        .nr = (int32_t)d->nr,
+        .pack_a = (uint8_t)d->pack_a,
+        .pack_b = (uint8_t)d->pack_b,
+        .split = (uint8_t)d->split,
+    };
+    ek_gemm_args args = args_of(d, parts);
+    void *packed = NULL;
+    if (d->packed >= 0) {
+        const int side = (int)d->packed, dtype = args.dtype;
+        const long extent = side ? args.n : args.m;
+        packed = block(ek_gemm_packed_bytes(dtype, side, extent, args.k, &how));
+        ek_gemm_pack(dtype, side, extent, args.k, &how, side ? args.b : args.a,
+                     side ? args.b_row : args.a_row, side ? args.b_col : args.a_col, packed);
+        *(side ? &args.b_packed : &args.a_packed) = 1;
+        *(side ? &args.b : &args.a) = packed;
+    }
+    void *scratch = block(ek_gemm_scratch_bytes(&args, &how, threads));
+    ek_gemm_run(&args, &how, scratch, pool);
+    free(scratch);
+    free(packed);
+}
+
+const char *ek_describe(void) {
+    return "{}";
+}
+
+void ek_reset(const ek_model *m) {
+    (void)m;
+}
+
+int ek_run(const ek_model *m, const void *const *in, void *const *out) {
+    const char *from = in[0];
+    char *to = out[0];
+    int64_t count;
+    memcpy(&count, from, sizeof count);
+    from += sizeof count;
+    for (int64_t i = 0; i < count; i++) {
+        description d;
+        void *blocks[PARTS] = {0}, *parts[PARTS] = {0};
+        memcpy(&d, from, sizeof d);
+        from += sizeof d;
+        for (int p = 0; p < PARTS; p++) {
+            if (d.bytes[p] < 0)
+                continue;
+            blocks[p] = block((size_t)d.bytes[p]);
+            parts[p] = (char *)blocks[p] + d.start[p];
+            memcpy(blocks[p], from, (size_t)d.bytes[p]);
+            from += d.bytes[p];
+        }
+        multiply(&d, parts, m->pool ? 3 : 1, m->pool);
+        memcpy(to, blocks[C], (size_t)d.bytes[C]);
+        to += d.bytes[C];
+        for (int p = 0; p < PARTS; p++)
+            free(blocks[p]);
+    }
+    return 0;
+}
