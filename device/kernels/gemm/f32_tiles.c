@@ -60,9 +60,23 @@ EK_INLINE void finish(const int mr, const ek_gemm_epilogue *e, vf acc[MR][NV], l
     }
 }
 
+#define LINE 16        /* floats of a cache line */
+#define PREFETCH_K 128 /* products that hide the way of C from memory */
+
+EK_INLINE void prefetch(const int mr, const float *c, long c_row) {
+    EK_UNROLL
+    for (int i = 0; i < mr; i++) {
+        EK_UNROLL
+        for (int j = 0; j < NV * EK_VL; j += LINE)
+            __builtin_prefetch(c + i * c_row + j, 1);
+    }
+}
+
 EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const float *a,
                     const float *b, float *c, long row, long column) {
     const int masked = form & EK_GEMM_MASKED;
+    if (job->k >= PREFETCH_K)
+        prefetch(mr, c, job->c_row);
     const f32_columns columns = {b, job->b_row, job->left};
     vf acc[MR][NV];
     EK_UNROLL
