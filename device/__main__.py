@@ -255,6 +255,14 @@ def _gemm_bench(options: argparse.Namespace) -> Document:
     return {"schema": "edgekit.gemm-bench/1", "answered": answered}
 
 
+def _spmv_bench(options: argparse.Namespace) -> Document:
+    from edgekit.device.gemm_find import find_library
+    from edgekit.device.sparse_bench import bench
+    from edgekit.device.sparse_library import SparseLibrary
+
+    return bench(options.request, SparseLibrary(options.library or find_library()[0]))
+
+
 def _say_answer(answer: Document) -> None:
     sys.stderr.write(f"gemm {json.dumps(answer)}\n")
     sys.stderr.flush()
@@ -357,6 +365,9 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--repeats", type=_positive, default=5)
     sub = command("gemm-bench", _gemm_bench, "times of GEMM methods, or their instructions")
     sub.add_argument("--requests", type=Path, required=True, help="JSON lines")
+    sub.add_argument("--library", type=Path, help="libedgekit-kernels.so of this board")
+    sub = command("spmv-bench", _spmv_bench, "times of a sparse matrix in several block forms")
+    sub.add_argument("--request", type=Path, required=True, help="JSON")
     sub.add_argument("--library", type=Path, help="libedgekit-kernels.so of this board")
     return parser
 

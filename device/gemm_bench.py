@@ -14,18 +14,14 @@ lost takes the current product with it and no other.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import random
-import time
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from edgekit.device import features
-from edgekit.device.bench import percentile
 from edgekit.device.count import count_calls, counter, fix_layout
 from edgekit.device.errors import DeviceError, InputError
 from edgekit.device.gemm_library import (
@@ -40,6 +36,7 @@ from edgekit.device.gemm_library import (
     Product,
     Timer,
 )
+from edgekit.device.turns import call, pinned, summary, take_turns
 
 Answer = Dict[str, Any]
 Say = Callable[[Answer], None]
@@ -48,10 +45,6 @@ _LARGEST = (1 << 31) - 1
 _MOST_METHODS = 1000
 _MOST_SECONDS = 600.0
 _MOST_THREADS = 256
-_BLOCK_NS = 1_000_000  # of products in a row: far above the clock's own cost
-_LEAST_TURNS = 5
-_FEW_TURNS = 2  # when the time is up already
-_HOPELESS = 1.25  # times the best: a method this far behind after _FEW_TURNS is out
 _REPEATS = 3  # of a count
 _PATTERN = 4093  # values of an operand before they repeat: no multiple of any tile
 
@@ -136,19 +129,19 @@ def parse_request(line: str) -> Request:
 
 def time_request(request: Request, library: GemmLibrary) -> Answer:
     """Times of each method and of the default, in turns."""
-    with _pinned(request.threads):
+    with pinned(request.threads):
         timers = _prepare(request, library)
-        samples = _take_turns(timers, request.seconds)
-    *times, default = (_summary(found) for found in samples)
+        samples = take_turns(timers, request.seconds)
+    *times, default = (summary(found) for found in samples)
     return {"times": times, "default": default}
 
 
 def count_request(request: Request, library: GemmLibrary) -> Answer:
     """Instructions of each method and of the default; IncompatibleError without a counter."""
-    with _pinned(1), counter() as (descriptor, user_only):
+    with pinned(1), counter() as (descriptor, user_only):
         counts = []
         for timer in _prepare(request, library):
-            samples = count_calls(descriptor, _call(timer, 0), _call(timer, 1), _REPEATS)
+            samples = count_calls(descriptor, call(timer, 0), call(timer, 1), _REPEATS)
             counts.append(min(samples))
     return {"instructions": counts[:-1], "default": counts[-1], "user_only": user_only}
 
@@ -204,61 +197,6 @@ def _prepare(request: Request, library: GemmLibrary) -> List[Timer]:
         )
         for how in methods
     ]
-
-
-def _take_turns(timers: List[Timer], seconds: float) -> List[List[float]]:
-    """Nanoseconds of one product: for each timer, one value per turn."""
-    clock, samples = time.perf_counter, [[] for _ in timers]  # type: Any, List[List[float]]
-    start = clock()
-    blocks = [_block(timer) for timer in timers]
-    turns, playing = 0, list(range(len(timers)))
-    while (
-        turns < _FEW_TURNS
-        or (turns < _LEAST_TURNS and clock() - start < 4 * seconds)
-        or (clock() - start < seconds)
-    ):
-        for i in playing:
-            samples[i].append(timers[i](blocks[i]) / blocks[i])
-        turns += 1
-        playing.reverse()
-        if turns == _FEW_TURNS:
-            best = min(min(found) for found in samples)
-            last = len(timers) - 1  # the default stays
-            playing = [i for i in playing if i == last or min(samples[i]) <= best * _HOPELESS]
-    return samples
-
-
-def _block(timer: Timer) -> int:
-    """How many products in a row make a block long enough to time."""
-    timer(1)  # faults the memory in
-    count = 1
-    while count < 1 << 20:
-        spent = max(timer(count), 1)
-        if spent * 4 >= _BLOCK_NS:
-            return max(count * _BLOCK_NS // spent, 1)
-        count *= 4
-    return count
-
-
-def _summary(nanoseconds: List[float]) -> Dict[str, float]:
-    ordered = sorted(nanoseconds)
-    found = {f"p{p}_us": percentile(ordered, p) / 1e3 for p in (10, 90)}
-    return {"median_us": percentile(ordered, 50) / 1e3, **found, "n": len(ordered)}
-
-
-def _call(timer: Timer, count: int) -> Callable[[], int]:
-    return lambda: timer(count)
-
-
-@contextlib.contextmanager
-def _pinned(threads: int) -> Iterator[None]:
-    """On the last cores, as many as threads: the first often serves interrupts."""
-    before = features.cores()
-    os.sched_setaffinity(0, set(before[-threads:]))
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, set(before))
 
 
 def _filled(size: int, dtype: str) -> Block:

@@ -249,6 +249,12 @@ class SparseLibrary:
         args, pool, time = product.in_c(), self._pool(threads), self._lib.ek_spmm_time
         return lambda count: int(time(ctypes.byref(args), pool, count))
 
+    def triad_timer(self, floats: int, threads: int) -> Callable[[int], int]:
+        """As spmv_timer, of STREAM's triad over arrays of so many floats: 12 bytes each."""
+        blocks = tuple(Block(4 * floats) for _ in range(3))
+        pool, time = self._pool(threads), self._lib.ek_triad_time
+        return lambda count: int(time(*(b.address for b in blocks), floats, pool, count))
+
     def _spmv_arguments(self, stored: Stored, x: int, y: int, threads: int) -> Tuple[Any, ...]:
         matrix = ctypes.byref(stored.c)
         size = self._lib.ek_spmv_scratch_bytes(matrix, threads)
@@ -278,6 +284,7 @@ def _bind(lib: ctypes.CDLL) -> None:
         ("ek_spmv_scratch_bytes", ctypes.c_size_t, (sparse, number)),
         ("ek_spmv", number, product),
         ("ek_spmv_time", time, (*product, size)),
+        ("ek_triad_time", time, (address, address, address, size, address, size)),
         ("ek_spmm", None, (ctypes.POINTER(_Product), address)),
         ("ek_spmm_time", time, (ctypes.POINTER(_Product), address, size)),
     )

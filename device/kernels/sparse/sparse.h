@@ -132,4 +132,7 @@ typedef struct {
 
 void ek_spmm(const ek_spmm_args *args, ek_pool *pool);
 uint64_t ek_spmm_time(const ek_spmm_args *args, ek_pool *pool, long count);
+
+/* Nanoseconds of `count` times a = b + 3 c over n floats: 12 n bytes of traffic each. */
+uint64_t ek_triad_time(float *a, const float *b, const float *c, long n, ek_pool *pool, long count);
 #endif
