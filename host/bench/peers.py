@@ -90,7 +90,7 @@ def compare_latency(
     ours: ContenderSpec, others: Sequence[ContenderSpec], threads: int, runs: int
 ) -> PeerResult:
     """Times `ours` and `others` interleaved on the same cores; see bench_peers."""
-    cpus = _cores(threads)
+    cpus = usable_cores(threads)
     with contextlib.ExitStack() as stack:
         own = stack.enter_context(Worker(ours.kind, ours.model, threads, cpus))
         _warm_up(own)
@@ -116,7 +116,7 @@ def compare_latency(
     )
 
 
-def _cores(threads: int) -> tuple[int, ...]:
+def usable_cores(threads: int) -> tuple[int, ...]:
     """The last `threads` cores we may use: the first often serves interrupts."""
     allowed = sorted(os.sched_getaffinity(0))
     if not 1 <= threads <= len(allowed):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgekit.host.cli import bench_nna
+from edgekit.host.cli import bench_gemm, bench_nna
 from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.options import (
     Board,
@@ -59,6 +59,7 @@ def register(app: typer.Typer) -> None:
         help="Measure on a board.",
         epilog=examples(
             "edgekit bench model models/face_detection_short_range.tflite --peers",
+            "edgekit bench gemm --peers",
             "edgekit bench nna --shape 64,576,1024 --board nna2",
         ),
         rich_markup_mode=None,
@@ -71,6 +72,7 @@ def register(app: typer.Typer) -> None:
             "edgekit bench model                # what is deployed on local",
         ),
     )(bench_model)
+    bench_gemm.register(group)
     bench_nna.register(group)
     app.add_typer(group, name="bench")
 

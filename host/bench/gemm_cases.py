@@ -1,0 +1,85 @@
+"""The matrix products that kernels are compared on: those of spec and networks, and random ones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from edgekit.host.errors import InputError
+from edgekit.kb.features import GemmShape
+
+Group = Literal["square", "irregular", "random", "file"]
+Side = Literal["a", "b"]
+GROUPS: tuple[Group, ...] = ("square", "irregular", "random", "file")
+
+RANDOM_SEED = 20
+RANDOM_COUNT = 200
+_SQUARES = (128, 256, 384, 512, 768, 1024)
+_IRREGULAR = (  # m, n, k as products of CNN inference are usually written
+    (64, 3136, 64), (128, 784, 1152), (500, 30, 1600), (32, 12544, 27), (1000, 1, 1024),
+    (17, 33, 65), (96, 49, 576), (24, 3136, 144), (512, 49, 4608), (1280, 1, 320), (10, 1, 64),
+    (1, 1024, 1024),
+)  # fmt: skip
+_CHANNELS = (8, 16, 24, 32, 40, 48, 64, 80, 96, 112, 128, 144, 192, 240, 256, 320, 384, 480, 512)
+_IMAGES = (4, 5, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112)
+_WINDOWS = (1, 1, 1, 1, 9, 9, 9, 25)
+_FEATURES = (10, 12, 32, 64, 100, 128, 256, 320, 512, 640, 1000, 1024, 1280, 2048)
+_BATCHES = (1, 1, 1, 2, 4, 8, 16, 49)
+_MOST_OPERATIONS = 400_000_000  # tens of milliseconds on a small core
+_LARGEST = 4096  # of m and k of a random product
+_MOST_ELEMENTS = 1 << 27  # of one matrix: what may be asked of a benchmark's memory
+
+
+@dataclass(frozen=True)
+class Case:
+    """One product; `weights` is the side that a model knows beforehand, so it may be packed."""
+
+    shape: GemmShape
+    group: Group
+    weights: Side
+
+
+def standard_cases(random_count: int = RANDOM_COUNT, seed: int = RANDOM_SEED) -> list[Case]:
+    """The squares, the irregular ones, and `random_count` that are the same for a seed."""
+    squares = [Case(GemmShape(n, n, n), "square", "b") for n in _SQUARES]
+    irregular = [
+        Case(GemmShape(m=m, k=k, n=n), "irregular", "b" if m == 1 else "a")
+        for m, n, k in _IRREGULAR
+    ]
+    return [*squares, *irregular, *random_cases(random_count, seed)]
+
+
+def random_cases(count: int, seed: int) -> list[Case]:
+    """Products as inference has them: three of four convolutions, else fully connected layers."""
+    source = random.Random(seed)
+    found: dict[Case, None] = {}
+    for case in _endless(source):
+        if len(found) == count:
+            break
+        found[case] = None
+    return list(found)
+
+
+def _endless(source: random.Random) -> Iterator[Case]:
+    while True:
+        if source.random() < 0.75:
+            side, window = source.choice(_IMAGES), source.choice(_WINDOWS)
+            inputs = 3 if source.random() < 0.1 else source.choice(_CHANNELS)
+            m, k, n = source.choice(_CHANNELS), inputs * window, side * side
+        else:
+            m, k, n = (source.choice(s) for s in (_FEATURES, _FEATURES, _BATCHES))
+        if 2 * m * k * n <= _MOST_OPERATIONS and max(m, k) <= _LARGEST:
+            yield Case(GemmShape(m=m, k=k, n=n), "random", "a")
+
+
+def given_cases(shapes: list[GemmShape]) -> list[Case]:
+    """Cases of a file's shapes. Raises InputError for one that no benchmark has memory for."""
+    for shape in shapes:
+        if max(shape.m * shape.k, shape.k * shape.n, shape.m * shape.n) > _MOST_ELEMENTS:
+            raise InputError(
+                f"expected matrices of at most {_MOST_ELEMENTS} elements, found "
+                f"m={shape.m} k={shape.k} n={shape.n}; leave it out"
+            )
+    return [Case(shape, "file", "a" if shape.n == 1 else "b") for shape in shapes]

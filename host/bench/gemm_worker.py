@@ -1,0 +1,152 @@
+"""All contenders of a comparison of matrix products in one process, on the same cores.
+
+    python -m edgekit.host.bench.gemm_worker SETTINGS      SETTINGS: the fields of Settings as JSON
+
+Says {"versions": {...}, "missing": {...}}, then answers each line {"m", "k", "n", "weights",
+"dtype"} with {"times": {name: [nanoseconds of one product, per round]}, "missing": {...}}. One
+process, so that all see the same cores, caches and clock; rounds run forth and back through the
+contenders, so that drift hits all alike.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.host.bench.gemm_cases import Case
+from edgekit.host.bench.gemm_contenders import (
+    Array,
+    Contender,
+    Edgekit,
+    OneDnn,
+    OnnxRuntime,
+    OpenBlas,
+    Runner,
+    Torch,
+    UnavailableError,
+    WrongResultError,
+)
+from edgekit.kb.features import GemmShape
+
+_ROUNDS = 15
+_BLOCK_NS = 500_000
+_WARM_UP_NS = 3_000_000
+_CASE_NS = 3_000_000_000  # a slow product gets fewer rounds
+_LEAST_ROUNDS = 5
+_SETTLE_S = 0.005  # threads of the one before spin this long at most
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Files of our library, its table and OpenBLAS's loop; `peers`: time others at all."""
+
+    library: str
+    table: str
+    loop: str
+    threads: int
+    cpus: tuple[int, ...]
+    peers: bool
+
+
+def open_contenders(settings: Settings) -> tuple[list[Contender], dict[str, str]]:
+    """Ours first, then the peers that are there; and why the others are not."""
+    threads = settings.threads
+    found: list[Contender] = [Edgekit(Path(settings.library), Path(settings.table), threads)]
+    missing: dict[str, str] = {}
+    peers: dict[str, Callable[[], Contender]] = {
+        OpenBlas.name: lambda: OpenBlas(Path(settings.loop), threads),
+        OnnxRuntime.name: lambda: OnnxRuntime(threads),
+        OneDnn.name: lambda: OneDnn(threads),
+        Torch.name: lambda: Torch(threads),
+    }
+    for name, opened in peers.items() if settings.peers else ():
+        try:
+            found.append(opened())
+        except UnavailableError as error:
+            missing[name] = str(error)
+    return found, missing
+
+
+def time_case(contenders: list[Contender], case: Case, dtype: str, settle: bool) -> dict[str, Any]:
+    """Times one product with everybody who can make it."""
+    a, b = _operands(case.shape, dtype)
+    runners: dict[str, Runner] = {}
+    missing: dict[str, str] = {}
+    for contender in contenders:
+        try:
+            runners[contender.name] = contender.prepare(case, a, b)
+        except (UnavailableError, WrongResultError) as error:
+            missing[contender.name] = str(error)
+    counts = {name: _block(runner) for name, runner in runners.items()}
+    times: dict[str, list[float]] = {name: [] for name in runners}
+    order = list(runners)
+    start = time.perf_counter_ns()
+    for turn in range(_ROUNDS):
+        if turn >= _LEAST_ROUNDS and time.perf_counter_ns() - start > _CASE_NS:
+            break
+        for name in order:
+            if settle:
+                time.sleep(_SETTLE_S)
+                runners[name](1)
+            times[name].append(runners[name](counts[name]) / counts[name])
+        order.reverse()
+    return {"times": times, "missing": missing}
+
+
+def _block(runner: Runner) -> int:
+    """Products in a row that take long enough to time, after as many to warm up."""
+    spent, count = runner(1), 1
+    total = spent
+    while total < _WARM_UP_NS and count < 1 << 20:
+        count = max(count, min(int(_BLOCK_NS * count / max(spent, 1)), count * 8))
+        spent = runner(count)
+        total += max(spent, 1)
+    return max(int(_BLOCK_NS * count / max(spent, 1)), 1)
+
+
+def _operands(shape: GemmShape, dtype: str) -> tuple[Array, Array]:
+    rng = np.random.default_rng(0)
+    sizes = (shape.m, shape.k), (shape.k, shape.n)
+    if dtype == "f32":
+        floats = [rng.standard_normal(size, dtype=np.float32) for size in sizes]
+        return floats[0], floats[1]
+    small = [rng.integers(-128, 128, size, dtype=np.int8) for size in sizes]
+    return small[0], small[1]
+
+
+def main(text: str) -> None:
+    """Answers until the questions end."""
+    # Libraries print to stdout as they like; the answers go where nothing else writes.
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def reply(message: dict[str, Any]) -> None:
+        replies.write(json.dumps(message) + "\n")
+        replies.flush()
+
+    try:
+        fields = json.loads(text)
+        settings = Settings(**{**fields, "cpus": tuple(fields["cpus"])})
+        os.sched_setaffinity(0, settings.cpus)
+        contenders, missing = open_contenders(settings)
+        reply({"versions": {c.name: c.version for c in contenders}, "missing": missing})
+        for line in sys.stdin:
+            asked = json.loads(line)
+            shape = GemmShape(asked["m"], asked["k"], asked["n"])
+            case = Case(shape, "file", asked["weights"])
+            reply(time_case(contenders, case, asked["dtype"], settings.threads > 1))
+    # The other side turns every failure into its own error, whatever a library raised.
+    except Exception as error:
+        reply({"error": f"{type(error).__name__}: {' '.join(str(error).split())}"})
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

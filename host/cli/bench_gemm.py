@@ -1,0 +1,226 @@
+"""`edgekit bench gemm`: matrix products, the knowledge base's choice beside others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from edgekit.host.cli.options import Board, Json, Over, board_name, examples
+from edgekit.host.errors import InputError
+
+if TYPE_CHECKING:
+    from edgekit.host.bench.gemm import Dtype
+    from edgekit.host.bench.gemm_cases import Case
+    from edgekit.host.bench.gemm_report import GemmReport
+    from edgekit.host.reach import Reached
+
+_HERE = "local"
+_LINE_SECONDS = 5.0  # between two plain lines of progress
+_EMULATED_RANDOM = 40  # products; each takes seconds there
+_EMULATED_REGRET = 5
+
+
+def register(group: typer.Typer) -> None:
+    """Adds the command to the group `bench`."""
+    group.command(
+        "gemm",
+        epilog=examples(
+            "edgekit bench gemm --peers",
+            "edgekit bench gemm --shapes shapes.txt --dtype s8 --threads 2 --json",
+            "edgekit bench gemm --board a57 --regret       # virtual boards count instructions",
+        ),
+    )(bench_gemm)
+
+
+def bench_gemm(
+    board: Board = None,
+    shapes: Annotated[
+        Path | None,
+        typer.Option(
+            "--shapes",
+            metavar="FILE",
+            show_default=False,
+            help="Lines of m,k,n. Default: squares, products of networks, 200 random ones.",
+        ),
+    ] = None,
+    peers: Annotated[
+        bool,
+        typer.Option("--peers", help="Time OpenBLAS, ONNX Runtime, oneDNN and torch in turns too."),
+    ] = False,
+    threads: Annotated[int, typer.Option("--threads", metavar="N", min=1, max=256)] = 1,
+    dtype: Annotated[
+        Literal["f32", "s8", "all"], typer.Option("--dtype", help="Of A; s8 by s8 gives s32.")
+    ] = "all",
+    regret: Annotated[
+        bool,
+        typer.Option("--regret", help="Also what the choice loses to an exhaustive search."),
+    ] = False,
+    via: Over = None,
+    as_json: Json = False,
+) -> None:
+    """Time matrix products on a board with weights packed beforehand, as models have them.
+
+    The method that the knowledge base chooses runs in turns with one fixed method for all, and
+    with --peers beside other libraries. A virtual board has no times: there instructions are
+    counted, and it must be up with --counting.
+    """
+    from edgekit.host.cli.output import emit
+    from edgekit.host.reach import reach
+
+    cases = _cases(shapes)
+    name = board_name(board)
+    if peers and name != _HERE:
+        raise InputError(
+            f"expected the board {_HERE} for --peers, found {name}; "
+            "other libraries are timed on this machine only"
+        )
+    dtypes: tuple[Dtype, ...] = ("f32", "s8") if dtype == "all" else (dtype,)
+    reached = reach(name, via)
+    try:
+        report = _measure(name, reached, cases, dtypes, threads, peers, regret)
+    finally:
+        reached.transport.close()
+    if as_json:
+        emit(report.to_json())
+    else:
+        _show(report)
+
+
+def _cases(shapes: Path | None) -> list[Case]:
+    from edgekit.host.bench.gemm_cases import given_cases, standard_cases
+    from edgekit.host.tune.products import shapes_of_file
+
+    return given_cases(shapes_of_file(shapes)) if shapes else standard_cases()
+
+
+def _measure(
+    name: str,
+    reached: Reached,
+    cases: list[Case],
+    dtypes: tuple[Dtype, ...],
+    threads: int,
+    peers: bool,
+    regret: bool,
+) -> GemmReport:
+    from edgekit.device.gemm_find import find_library
+    from edgekit.host.bench.gemm import beside_peers, measure_cases
+    from edgekit.host.bench.gemm_lookup import lookup_speed
+    from edgekit.host.bench.gemm_regret import REGRET_COUNT, measure_regret, unseen_cases
+    from edgekit.host.bench.gemm_report import GemmReport
+    from edgekit.host.bench.machine import machine_summary
+    from edgekit.host.tune.measure import BoardMeasurer
+    from edgekit.host.tune.products import COUNTED_OPERATIONS
+    from edgekit.host.tune.tables import table_of
+    from edgekit.kb.board import load_board
+
+    profile = load_board(reached.profile)
+    table = table_of(profile)
+    limit = COUNTED_OPERATIONS if reached.emulated else None
+    wanted = [(case, each) for each in dtypes for case in _fitting(cases, limit)]
+    measurer = BoardMeasurer(reached.transport, profile, reached.emulated)
+    with _counting("products measured") as tell:
+        results = measure_cases(wanted, profile, table, threads, measurer, tell)
+    found = None
+    if peers:
+        with _counting("products timed beside others") as tell:
+            results, found = beside_peers(results, profile, threads, tell)
+    searched = None
+    if regret:
+        count = _EMULATED_REGRET if reached.emulated else REGRET_COUNT
+        unseen = unseen_cases(table, profile.platform, count, limit)
+        pairs = [(case, each) for each in dtypes for case in unseen]
+        with _counting("products searched") as tell:
+            searched = measure_regret(pairs, profile, table, threads, measurer, tell)
+    library, blob = find_library() if name == _HERE else (None, None)
+    return GemmReport(
+        board=name,
+        platform=profile.platform,
+        machine=machine_summary() if name == _HERE else name,
+        threads=threads,
+        emulated=reached.emulated,
+        results=tuple(results),
+        refused=len(cases) * len(dtypes) - len(results),
+        peers=found,
+        lookup=lookup_speed(library, blob) if library and blob else None,
+        regret=searched,
+    )
+
+
+def _fitting(cases: list[Case], most_operations: int | None) -> list[Case]:
+    """All, or those that an emulated board makes within seconds, and fewer random ones."""
+    if most_operations is None:
+        return cases
+    small = [case for case in cases if case.shape.operations <= most_operations]
+    randoms = [case for case in small if case.group == "random"]
+    return [case for case in small if case.group != "random"] + randoms[:_EMULATED_RANDOM]
+
+
+@contextmanager
+def _counting(what: str) -> Iterator[Callable[[int, int], None]]:
+    """How many of how many are done: live on a terminal, now and then a line elsewhere."""
+    from edgekit.host.cli.progress import stages
+
+    told = time.monotonic()
+    with stages(what) as tell:
+
+        def show(done: int, total: int) -> None:
+            nonlocal told
+            now = time.monotonic()
+            if now - told >= _LINE_SECONDS or done == total:
+                told = now
+                tell(f"{done} of {total}")
+
+        yield show
+
+
+def _show(report: GemmReport) -> None:
+    from edgekit.host.bench.gemm import bytes_over_floats
+    from edgekit.host.bench.gemm_report import rows
+    from edgekit.host.cli.output import table
+
+    names = sorted(report.peers.versions) if report.peers else []
+    unit = "instructions" if report.emulated else "GFLOP/s"
+    headers = ["m,k,n", "dtype", "rule", unit, "gain", *names]
+    cells = rows(report, names)
+    if cells:
+        table([*headers, "ratio"] if names else headers, cells, left=3)
+    _show_summary(report)
+    if (factor := bytes_over_floats(report.results)) is not None:
+        print(f"s8       {factor:.2f} x f32 on large squares")
+    if report.lookup:
+        exact = report.lookup.exact
+        first = "" if exact is None else f", {exact:.0f} ns when first asked (exact row)"
+        print(f"look-up  {report.lookup.repeated:.0f} ns{first}")
+    if regret := report.regret:
+        print(
+            f"regret   mean {100 * regret.mean:.1f} %, worst {100 * regret.worst:.1f} % "
+            f"over {len(regret.products)} products that were not tuned"
+        )
+    if report.peers:
+        for name, version in sorted(report.peers.versions.items()):
+            print(f"peer     {name} {version}")
+        for name, why in sorted(report.peers.missing.items()):
+            print(f"missing  {name}: {why}")
+    if report.refused:
+        print(f"left out {report.refused} products: too large for the board")
+
+
+def _show_summary(report: GemmReport) -> None:
+    from edgekit.host.bench.gemm import geometric_mean, summarize
+
+    for each in summarize(report.results):
+        text = f"{each.dtype} {each.group}: {each.gain:.2f} x the fixed method"
+        if each.ratio is not None and each.worst:
+            shape, ratio = each.worst.case.shape, each.worst.ratio
+            text += (
+                f", {each.ratio:.2f} x the best peer "
+                f"(worst {ratio:.2f}: {shape.m},{shape.k},{shape.n})"
+            )
+        print(f"mean     {text}, {each.products} products")
+    gain = geometric_mean(r.gain for r in report.results)
+    print(f"gain     {gain:.3f} x the kit's single fixed method, {len(report.results)} products")
