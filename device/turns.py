@@ -11,10 +11,10 @@ from edgekit.device import features
 from edgekit.device.bench import percentile
 
 Timer = Callable[[int], int]  # nanoseconds of so many products in a row
-_BLOCK_NS = 1_000_000  # of products in a row: far above the clock's own cost
-_LEAST_TURNS = 5
-_FEW_TURNS = 2  # when the time is up already
-_HOPELESS = 1.25  # times the best: a method this far behind after _FEW_TURNS is out
+_BLOCK_NS = 250_000  # of products in a row: far above the clock's own cost
+_LEAST_TURNS = 9
+_FEW_TURNS = 3  # when the time is up already
+_HOPELESS = 1.3  # times the best: a method this far behind after _FEW_TURNS is out
 
 
 def take_turns(timers: Sequence[Timer], seconds: float) -> List[List[float]]:
