@@ -8,6 +8,11 @@ static inline long ek_ceil(long a, long b) {
     return (a + b - 1) / b;
 }
 
+/* Whole vectors of `extent` elements; vl is a power of two, and a division would take long. */
+static inline long ek_vectors(const ek_gemm_operands *types, long extent) {
+    return (extent + types->vl - 1) >> __builtin_ctz((unsigned)types->vl);
+}
+
 /* `extent` in ceil(extent / most) panels; the first `wider` of them have width + 1. */
 typedef struct {
     long panels, width, wider;
@@ -78,14 +83,14 @@ typedef struct {
 } ek_gemm_shape;
 
 static inline ek_gemm_shape ek_gemm_nearest(const ek_gemm_family *family, long mr, long nr) {
-    long nv = ek_max(ek_min(ek_ceil(nr, family->operands->vl), family->columns), 1);
+    long nv = ek_max(ek_min(ek_vectors(family->operands, nr), family->columns), 1);
     return (ek_gemm_shape){ek_max(ek_min(mr, family->column[nv - 1]->mr), 1), nv};
 }
 
 /* Tiles whose vectors stand along m: nr is not of whole vectors, but mr is (128 x 1 for a matrix
  * times a column vector, 48 x 7 for few columns). The product is then done as its transpose. */
 static inline int ek_gemm_is_turned(const ek_gemm_family *family, const ek_gemm_method *how) {
-    const int vl = family->operands->vl;
-    return how->nr % vl && how->mr % vl == 0;
+    const int part = family->operands->vl - 1;
+    return (how->nr & part) && !(how->mr & part);
 }
 #endif

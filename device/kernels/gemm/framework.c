@@ -27,7 +27,7 @@ static const char *in_place(const void *base, long row, long row_step, long colu
 static void pack_a_panels(const void *args, long begin, long end) {
     const block *x = args;
     const ek_gemm_plan *p = x->plan;
-    const ek_gemm_args *g = &p->args;
+    const ek_gemm_args *g = p->args;
     for (long i = x->row + begin; i < x->row + end; i++) {
         long row = ek_panel_start(&p->a.panels, i), width = ek_panel_width(&p->a.panels, i);
         p->types->pack_a(in_place(g->a, row, g->a_row, x->k_from, g->a_col, p->types->a_bytes),
@@ -38,7 +38,7 @@ static void pack_a_panels(const void *args, long begin, long end) {
 
 static void pack_b_panel(const block *x, long j, char *to) {
     const ek_gemm_plan *p = x->plan;
-    const ek_gemm_args *g = &p->args;
+    const ek_gemm_args *g = p->args;
     const long vl = p->types->vl;
     long column = ek_panel_start(&p->b.panels, j) * vl, vectors = ek_panel_width(&p->b.panels, j);
     p->types->pack_b(in_place(g->b, x->k_from, g->b_row, column, g->b_col, p->types->b_bytes),
@@ -101,7 +101,7 @@ static __attribute__((noinline)) void tile_apart(const ek_gemm_job *job, ek_gemm
 static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *codes, const char *b,
                         place at, long row, long row_end) {
     const ek_gemm_plan *p = x->plan;
-    const ek_gemm_args *g = &p->args;
+    const ek_gemm_args *g = p->args;
     const ek_panels *panels = &p->a.panels;
     const int packed = p->a_form < 0;
     const int apart = g->c_col != 1 || (!p->types->masked && at.columns < at.width);
@@ -127,7 +127,7 @@ static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *co
 
 static void tiles(const block *x, long row, long row_end, long column, long column_end) {
     const ek_gemm_plan *p = x->plan;
-    const ek_gemm_args *g = &p->args;
+    const ek_gemm_args *g = p->args;
     const long vl = p->types->vl;
     const int b_packed = g->b_packed || p->pack_b;
     ek_gemm_job job = {
@@ -190,15 +190,17 @@ static void row_blocks(block *x, ek_pool *pool) {
 /* All blocks of k for the block of columns [x->column, x->column_end). */
 static void depth_blocks(block *x, ek_pool *pool) {
     const ek_gemm_plan *p = x->plan;
-    const ek_gemm_args *g = &p->args;
+    const ek_gemm_args *g = p->args;
     size_t a_done = 0, b_done = 0;
     for (long d = 0; d < p->depths.count; d++) {
         x->k_from = d * p->depths.depth;
         x->k = ek_depth_at(&p->depths, g->k, d);
         x->load = d > 0 || g->accumulate;
         x->finish = d == p->depths.count - 1;
-        x->a_sizes = ek_panel_sizes_of(&p->a, x->k);
-        x->b_sizes = ek_panel_sizes_of(&p->b, x->k);
+        if (p->a_form < 0)
+            x->a_sizes = ek_panel_sizes_of(&p->a, x->k);
+        if (g->b_packed || p->pack_b)
+            x->b_sizes = ek_panel_sizes_of(&p->b, x->k);
         if (g->a_packed) {
             x->a = (char *)g->a + a_done;
             a_done += ek_panels_bytes(&p->a, &x->a_sizes, 0, p->a.panels.panels);
@@ -220,8 +222,8 @@ static void depth_blocks(block *x, ek_pool *pool) {
 #define DOT_COLUMNS 32 /* of one piece of work */
 
 static void dots(const void *args, long begin, long end) {
-    const ek_gemm_args *g = &((const ek_gemm_plan *)args)->args;
     const ek_gemm_plan *p = args;
+    const ek_gemm_args *g = p->args;
     const long column = begin * DOT_COLUMNS, until = ek_min(end * DOT_COLUMNS, g->n);
     const ek_gemm_job job = {
         .k = g->k,
@@ -244,7 +246,7 @@ void ek_gemm_run(const ek_gemm_args *args, const ek_gemm_method *how, void *scra
     if (threads < 2)
         pool = NULL;
     if (plan.dot) {
-        ek_parallel(pool, dots, &plan, ek_ceil(plan.args.n, DOT_COLUMNS), 1);
+        ek_parallel(pool, dots, &plan, ek_ceil(plan.args->n, DOT_COLUMNS), 1);
         return;
     }
     const ek_gemm_room room = ek_gemm_room_of(&plan);

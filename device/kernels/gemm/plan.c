@@ -18,18 +18,28 @@ static void swap(ek_gemm_args *to, const ek_gemm_args *g) {
 }
 
 /* A stride that is never taken may as well be the best one. */
-static void tidy(ek_gemm_args *g) {
-    if (g->n == 1)
-        g->b_col = g->c_col = 1;
-    if (g->k <= 1)
-        g->a_col = 1;
+static const ek_gemm_args *tidy(const ek_gemm_args *g, ek_gemm_args *own) {
+    if (g->n != 1 && g->k > 1)
+        return g;
+    if (g != own)
+        *own = *g;
+    if (own->n == 1)
+        own->b_col = own->c_col = 1;
+    if (own->k <= 1)
+        own->a_col = 1;
+    return own;
 }
 
 static ek_gemm_side side_of(const ek_gemm_operands *types, int side, long extent,
                             ek_gemm_shape shape) {
     ek_panels panels =
-        side ? ek_panels_of(ek_ceil(extent, types->vl), shape.nv) : ek_panels_of(extent, shape.mr);
+        side ? ek_panels_of(ek_vectors(types, extent), shape.nv) : ek_panels_of(extent, shape.mr);
     return (ek_gemm_side){types, side, panels};
+}
+
+/* Panels of a block of `size` elements. */
+static long panels_in(long size, long extent, long panel, const ek_panels *all) {
+    return size >= extent ? ek_max(all->panels, 1) : ek_max(size / panel, 1);
 }
 
 /* The method of a swapped product in terms of its operands as they then are. */
@@ -51,13 +61,11 @@ void ek_gemm_make_plan(ek_gemm_plan *p, const ek_gemm_args *args, const ek_gemm_
     const int is_turned = ek_gemm_is_turned(ek_gemm_families[args->dtype], method);
     ek_gemm_method how = *method;
     if (column_major || is_turned) {
-        swap(&p->args, args);
+        swap(&p->own, args);
+        args = &p->own;
         how = turned(method, is_turned);
-    } else {
-        p->args = *args;
     }
-    ek_gemm_args *g = &p->args;
-    tidy(g);
+    const ek_gemm_args *g = p->args = tidy(args, &p->own);
     p->family = ek_gemm_families[g->dtype];
     const ek_gemm_operands *types = p->types = p->family->operands;
     p->a_form = g->a_packed || how.pack_a ? -1 : types->a_form(g);
@@ -68,15 +76,15 @@ void ek_gemm_make_plan(ek_gemm_plan *p, const ek_gemm_args *args, const ek_gemm_
     p->a = side_of(types, 0, g->m, shape);
     p->b = side_of(types, 1, g->n, shape);
     p->depths = ek_depths_of(types, g->k, how.kc);
-    p->rows_per_block = ek_max(how.mc / shape.mr, 1);
-    p->columns_per_block = ek_max(how.nc / (shape.nv * types->vl), 1);
+    p->rows_per_block = panels_in(how.mc, g->m, shape.mr, &p->a.panels);
+    p->columns_per_block = panels_in(how.nc, g->n, shape.nv * types->vl, &p->b.panels);
     p->by_columns = how.split || g->m == 1;
     if (threads > 1) /* every thread needs all of the other operand: larger blocks, fewer waits */
         p->rows_per_block = p->a.panels.panels;
 
     p->pack_a = !g->a_packed && p->a_form < 0;
     p->pack_b = !g->b_packed && (how.pack_b || types->b_form(g) < 0);
-    p->pack_tail = !g->b_packed && !p->pack_b && !types->masked && g->n % types->vl;
+    p->pack_tail = !g->b_packed && !p->pack_b && !types->masked && g->n & (types->vl - 1);
     p->dot = types->dot && g->m == 1 && !g->a_packed && !g->b_packed && g->a_col == 1 &&
              g->b_row == 1 && g->b_col != 1;
     p->c_bytes = g->epilogue.output == EK_GEMM_QUANTIZE ? 1 : 4;

@@ -4,7 +4,8 @@
 #include "blocks.h"
 
 typedef struct {
-    ek_gemm_args args; /* swapped if need be */
+    const ek_gemm_args *args; /* as given, or `own`: swapped, tidied */
+    ek_gemm_args own;
     const ek_gemm_family *family;
     const ek_gemm_operands *types;
     ek_gemm_side a, b;
