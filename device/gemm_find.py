@@ -15,6 +15,7 @@ from edgekit.device.version import VERSION
 
 LIBRARY_VARIABLE = "EDGEKIT_KERNELS"
 TABLE_VARIABLE = "EDGEKIT_GEMM_TABLE"
+SPMV_TABLE_VARIABLE = "EDGEKIT_SPMV_TABLE"
 _BUILD_SECONDS = 600.0  # also the compiler's first run, which builds its own C library
 _SOURCES = ("device/kernels", "host/build", "kb")
 _ROOT = Path(__file__).resolve().parent.parent
@@ -41,6 +42,13 @@ def find_library() -> Tuple[Path, Optional[Path]]:
     return path, Path(table) if table else beside if beside.is_file() else None
 
 
+def find_spmv_table(library: Path) -> Optional[Path]:
+    """What is known of sparse matrices: EDGEKIT_SPMV_TABLE, else the file beside the library."""
+    named = os.environ.get(SPMV_TABLE_VARIABLE)
+    beside = library.with_name(f"{library.name}.spmv")
+    return Path(named) if named else beside if beside.is_file() else None
+
+
 def local_path() -> Path:
     """Where the library of this machine is kept, for the sources as they are now."""
     return _cache_folder() / "kernels" / f"libedgekit-kernels-{_fingerprint()}.so"
@@ -62,8 +70,8 @@ def _folder(below: str, variable: str, usual: str) -> Path:
 def _fingerprint() -> str:
     """Changes with the CPU and, by sizes and times, with all that library and table are made of."""
     digest = hashlib.sha256(" ".join((VERSION, *sorted(features.features()))).encode())
-    own_tables = _folder("", "XDG_DATA_HOME", ".local/share") / "gemm"
-    for folder in (*(_ROOT / source for source in _SOURCES), own_tables):
+    own = _folder("", "XDG_DATA_HOME", ".local/share")
+    for folder in (*(_ROOT / source for source in _SOURCES), own / "gemm", own / "spmv"):
         for path in sorted(folder.rglob("*.*")):
             if path.suffix != ".pyc":
                 found = path.stat()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, Optional, Tuple, Union
 
 from edgekit.device.errors import InputError
-from edgekit.device.sparse_blocks import BlockSettings, default_settings
+from edgekit.device.sparse_blocks import BlockSettings
 from edgekit.device.sparse_input import (
     ALONE,
     DTYPES,
@@ -21,7 +21,7 @@ from edgekit.device.sparse_input import (
     numpy,
     refuse_not_finite,
 )
-from edgekit.device.sparse_library import KINDS, VALUE_BYTES, Stored
+from edgekit.device.sparse_library import KINDS, Stored
 from edgekit.device.sparse_weights import OPERANDS, SUMS, SparseWeights
 
 
@@ -54,14 +54,12 @@ class SparseMatrix:
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, csr: Csr, settings: Optional[BlockSettings] = None) -> None:
-        """From checked rows; the `from_` functions check them. settings: None for the rule's."""
+        """From checked rows; the `from_` functions check them. settings: None for what
+        the knowledge base says, else the patent's rule."""
         self.shape = csr.shape
         self.dtype = csr.data.dtype
         self.nnz = len(csr.data)
-        stored = DTYPES[self.dtype.name]
-        mean = self.nnz / max(csr.shape[0], 1)
-        lanes = library().height(stored)
-        self._settings = settings or default_settings(mean, lanes, VALUE_BYTES[stored])
+        self._settings = settings or library().settings_for(csr.rows()).settings
         self._stored: Stored = library().build(csr.rows(), self._settings)
         self._form: Optional[BlockForm] = None
         self._weights: Optional[SparseWeights] = None

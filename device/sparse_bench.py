@@ -26,7 +26,6 @@ from edgekit.device.sparse_library import (
     SparseLibrary,
     Stored,
 )
-from edgekit.device.sparse_table import features_of
 from edgekit.device.turns import call, pinned, summary, take_turns
 
 _FIELDS = ("indptr", "indices", "data", "shape")
@@ -82,7 +81,7 @@ def bench(path: Path, library: SparseLibrary) -> Dict[str, Any]:
     """Answers a request: features, and for each settings times or instructions."""
     request = read_request(path)
     csr = Csr(request.matrix, library)
-    found = features_of(csr.stored, csr.rows.cols, csr.start, csr.index)
+    found = library.features(csr.rows)
     stored = [library.build(csr.rows, how) for how in request.settings]
     x = Block(csr.rows.cols * OPERAND_BYTES[csr.stored])
     y = Block(csr.rows.rows * SUM_BYTES[csr.stored])

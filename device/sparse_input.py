@@ -54,9 +54,10 @@ def library() -> SparseLibrary:
 def _library(process: int) -> SparseLibrary:
     """Opened once; a forked process has none of its parent's threads and opens its own."""
     del process
-    from edgekit.device.gemm_find import find_library
+    from edgekit.device.gemm_find import find_library, find_spmv_table
 
-    return SparseLibrary(find_library()[0])
+    path, _ = find_library()
+    return SparseLibrary(path, find_spmv_table(path))
 
 
 def checked_csr(indptr: Any, indices: Any, data: Any, shape: Any) -> Csr:

@@ -14,7 +14,8 @@ from typing import Any, Callable, Dict, Optional, Tuple
 from edgekit.device.errors import InputError
 from edgekit.device.gemm_library import Block
 from edgekit.device.library import open_library, start_pool
-from edgekit.device.sparse_blocks import BlockSettings
+from edgekit.device.sparse_blocks import BlockSettings, default_settings
+from edgekit.device.sparse_table import Answer, Features, SpmvTable, read_table
 
 STORED = ("f32", "f64", "f16", "s8", "s8f")  # positions are ek_sparse_dtype
 VALUE_BYTES = {"f32": 4, "f64": 8, "f16": 2, "s8": 1, "s8f": 1}
@@ -57,6 +58,15 @@ class _Rows(ctypes.Structure):
         ("cols", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("start", "index", "values")),
         ("dtype", ctypes.c_int32),
+    )
+
+
+class _Features(ctypes.Structure):
+    """ek_rows_features of sparse.h."""
+
+    _fields_ = (
+        ("longest", ctypes.c_int64),
+        *((name, ctypes.c_double) for name in ("mean", "deviation", "span")),
     )
 
 
@@ -178,12 +188,14 @@ class Stored:
 class SparseLibrary:
     """libedgekit-kernels.so for sparse matrices; one thread at a time may multiply."""
 
-    def __init__(self, path: Path) -> None:
-        """IncompatibleError if this CPU lacks what the library needs."""
+    def __init__(self, path: Path, table: Optional[Path] = None) -> None:
+        """IncompatibleError if this CPU lacks what the library needs, InputError if the table is
+        damaged."""
         self._lib = open_library(path, "the kernels library of edgekit")
         _bind(self._lib)
         self._pools: Dict[int, Optional[int]] = {}
         self._scratch = Block(0)
+        self._table = read_table(table) if table else SpmvTable()
 
     def height(self, dtype: str) -> int:
         """Rows of a strip: register bits over the bits of a sum."""
@@ -196,6 +208,23 @@ class SparseLibrary:
             ctypes.byref(rows.in_c()), ctypes.byref(row), ctypes.byref(at)
         )
         return Fault(_FAULTS[code], row.value, at.value)
+
+    def features(self, rows: Rows) -> Features:
+        """What the table asks about a matrix; `rows` must have passed `check`."""
+        c = rows.in_c()
+        found = self._lib.ek_rows_measure(ctypes.byref(c))
+        start = ctypes.cast(rows.start, ctypes.POINTER(ctypes.c_int64))
+        sizes = (rows.dtype, rows.rows, rows.cols, int(start[rows.rows]))
+        return Features(*sizes, found.mean, found.deviation, found.longest, found.span)
+
+    def settings_for(self, rows: Rows) -> Answer:
+        """What the table says of a matrix, else the patent's rule."""
+        found = self.features(rows)
+        return self._table.lookup(found, self.default_settings(found))
+
+    def default_settings(self, found: Features) -> BlockSettings:
+        """The patent's rule for this library's vectors."""
+        return default_settings(found.mean, self.height(found.stored), VALUE_BYTES[found.stored])
 
     def sort_entries(
         self, shape: Rows, entries: int, row: int, col: int, start: int, index: int, values: int
@@ -277,6 +306,7 @@ def _bind(lib: ctypes.CDLL) -> None:
     signatures: Tuple[Tuple[str, Any, Tuple[Any, ...]], ...] = (
         ("ek_sparse_height", number, (number,)),
         ("ek_rows_check", number, (rows, place, place)),
+        ("ek_rows_measure", _Features, (rows,)),
         ("ek_coo_to_rows", wide, (rows, wide, *(address,) * 6)),
         ("ek_sparse_build", number, (rows, ctypes.POINTER(_Settings), sparse)),
         ("ek_sparse_free", None, (sparse,)),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 import json
-import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Dict, Mapping, Sequence, Tuple
@@ -84,20 +83,6 @@ class Answer:
     settings: BlockSettings
     rule: str
     why: str
-
-
-def features_of(stored: str, cols: int, start: Sequence[int], index: Sequence[int]) -> Features:
-    """Features of a matrix by rows: offsets [rows + 1] and ascending columns."""
-    rows = len(start) - 1
-    lengths = [start[r + 1] - start[r] for r in range(rows)]
-    spans = [index[start[r + 1] - 1] - index[start[r]] + 1 for r in range(rows) if lengths[r]]
-    total = start[rows] if rows else 0
-    mean = total / max(rows, 1)
-    squares = sum(n * n for n in lengths) / max(rows, 1)
-    deviation = math.sqrt(max(squares - mean * mean, 0.0))
-    span = sum(spans) / max(len(spans), 1)
-    longest = max(lengths, default=0)
-    return Features(stored, rows, cols, int(total), mean, deviation, int(longest), span)
 
 
 def nearest(value: float, sequence: Sequence[int]) -> int:

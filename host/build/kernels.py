@@ -65,9 +65,12 @@ def build_table(board: BoardProfile) -> bytes:
 
 
 def write_kernels(path: Path, board: BoardProfile) -> None:
-    """Writes library and table; the library last, so that who finds it finds both."""
+    """Writes library and tables; the library last, so that who finds it finds all."""
+    from edgekit.host.tune.spmv_tables import spmv_table_of
+
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path.with_name(f"{path.name}.table"), build_table(board))
+    write_whole(path.with_name(f"{path.name}.spmv"), spmv_table_of(board).text().encode())
     write_whole(path, build_kernels(board))
 
 
@@ -119,8 +122,8 @@ def default_unit(board: BoardProfile) -> Unit:
         ("EK_L2_BYTES", str(caches.l2)),
         ("EK_L3_BYTES", str(caches.l3)),
         ("EK_VECTOR_LANES", str(tiles.vl)),
-        ("EK_F32_TILES", listed(tiles.f32)),
-        ("EK_I8_TILES", listed(tiles.i8)),
+        ("EK_F32_TILES", listed(tiles.of("f32"))),
+        ("EK_I8_TILES", listed(tiles.of("s8"))),
     )
     return Unit("default", kernels_folder() / "gemm/default.c", macros)
 

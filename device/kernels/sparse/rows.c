@@ -52,6 +52,26 @@ int ek_rows_check(const ek_rows *a, int64_t *row, int64_t *at) {
     return unsorted ? EK_ROWS_UNSORTED : EK_ROWS_GOOD;
 }
 
+ek_rows_features ek_rows_measure(const ek_rows *a) {
+    ek_rows_features f = {0};
+    double squares = 0, spans = 0, rows = a->rows ? (double)a->rows : 1;
+    int64_t used = 0;
+    for (int64_t r = 0; r < a->rows; r++) {
+        int64_t from = a->start[r], to = a->start[r + 1], length = to - from;
+        f.longest = length > f.longest ? length : f.longest;
+        squares += (double)length * (double)length;
+        if (length) {
+            spans += a->index[to - 1] - a->index[from] + 1;
+            used++;
+        }
+    }
+    f.mean = a->rows ? (double)a->start[a->rows] / rows : 0;
+    double variance = squares / rows - f.mean * f.mean;
+    f.deviation = variance > 0 ? sqrt(variance) : 0;
+    f.span = used ? spans / (double)used : 0;
+    return f;
+}
+
 static void put_value(int dtype, void *to, int64_t i, const void *from, int64_t j) {
     size_t bytes = (size_t)ek_sparse_value_bytes(dtype);
     memcpy((char *)to + (size_t)i * bytes, (const char *)from + (size_t)j * bytes, bytes);

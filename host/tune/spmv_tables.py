@@ -1,0 +1,50 @@
+"""The SpMV tables of this host: what the user tuned, over what the kit ships."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from edgekit.device.errors import InputError as DeviceInputError
+from edgekit.device.sparse_table import Row, SpmvTable, read_table
+from edgekit.host.errors import InputError
+from edgekit.host.files import write_whole
+from edgekit.host.paths import data_folder
+from edgekit.kb.board import BoardProfile
+from edgekit.kb.gemm_file import FOLDER, table_name
+
+
+def shipped_spmv_table(board: BoardProfile) -> Path:
+    """Where the kit's own table of a board is, if there is one."""
+    return FOLDER.with_name("spmv") / table_name(board)
+
+
+def user_spmv_table(board: BoardProfile) -> Path:
+    """Where `edgekit tune spmv` writes the table of a board."""
+    return data_folder() / "spmv" / table_name(board)
+
+
+def spmv_table_of(board: BoardProfile) -> SpmvTable:
+    """The user's rows over the kit's. Raises InputError for a table that cannot be read."""
+    rows: dict[object, Row] = {}
+    for path in (shipped_spmv_table(board), user_spmv_table(board)):
+        if path.exists():
+            rows |= {row.key: row for row in _read(path).rows}
+    return SpmvTable(board.platform, tuple(rows.values()))
+
+
+def add_spmv_rows(board: BoardProfile, new: Iterable[Row], path: Path) -> SpmvTable:
+    """Puts rows into the table in `path`, over those of equal keys; raises InputError, OSError."""
+    old = _read(path).rows if path.exists() else ()
+    rows = {row.key: row for row in (*old, *new)}
+    table = SpmvTable(board.platform, tuple(rows.values()))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, table.text().encode())
+    return table
+
+
+def _read(path: Path) -> SpmvTable:
+    try:
+        return read_table(path)
+    except DeviceInputError as error:
+        raise InputError(str(error)) from None
