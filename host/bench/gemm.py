@@ -161,7 +161,7 @@ def _result(case: Case, dtype: Dtype, answer: Answer, timed: Timed) -> CaseResul
 
 
 def _ratio(other: Cost, ours: Cost) -> float:
-    return other.median / ours.median if ours.median > 0 else 1.0
+    return other.low / ours.low if ours.low > 0 else 1.0
 
 
 def beside_peers(

@@ -105,18 +105,18 @@ def _regretted(
     search = measured(measurer, [first], lambda _: None)
     if 0 not in search:
         return []
-    costs = sorted(zip(search[0].methods, methods, strict=True), key=lambda each: each[0].median)
+    costs = sorted(zip(search[0].methods, methods, strict=True), key=lambda each: each[0].low)
     finalists = tuple(method for _, method in costs[:_FINALISTS])
     final = measured(
         measurer, [Question(product, chosen, finalists, _FINAL_SECONDS)], lambda _: None
     )
     if 0 not in final:
         return []
-    best, cost = chosen, final[0].default.median
+    best, cost = chosen, final[0].default.low
     for method, found in zip(finalists, final[0].methods, strict=True):
-        if found.median < cost:
-            best, cost = method, found.median
-    regret = final[0].default.median / cost - 1.0
+        if found.low < cost:
+            best, cost = method, found.low
+    regret = final[0].default.low / cost - 1.0
     return [Regretted(case, dtype, answer.rule, chosen, best, regret, len(methods) + 1)]
 
 
