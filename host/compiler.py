@@ -7,6 +7,7 @@ from pathlib import Path
 
 from edgekit.host.build.artifact import Artifact
 from edgekit.host.build.golden import golden_of
+from edgekit.host.build.kernels import features_unit
 from edgekit.host.build.toolchain import Toolchain, Unit, kernels_folder
 from edgekit.host.codegen.emit import describe, emit, kernels_of
 from edgekit.host.errors import InputError
@@ -53,11 +54,7 @@ def units_of(plan: Plan, board: BoardProfile) -> list[Unit]:
         Unit(k.symbol, folder / k.source, (("NAME", k.symbol), simd, *k.macros))
         for k in kernels_of(plan)
     ]
-    features = (
-        ("EK_FEATURES", f'"{",".join(board.features)}"'),
-        ("EK_VLEN_BITS", str(board.vlen_bits)),
-    )
-    units.append(Unit("features", folder / "runtime/features.c", features, plain=True))
+    units.append(features_unit(board))
     units += [Unit(name, folder / f"runtime/{name}.c") for name in ("bench", "pool")]
     return units
 
