@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import os
 import select
 import time
 from dataclasses import dataclass, field
@@ -9,6 +12,7 @@ from dataclasses import dataclass, field
 import serial
 
 from edgekit.host.errors import InputError, UnreachableError
+from edgekit.host.paths import data_folder
 
 _MOST = 1 << 16
 _WRITE_SECONDS = 10.0  # a line that takes nothing for so long is stuck
@@ -44,8 +48,21 @@ class Line:
     """An open port, ours alone. Raises UnreachableError when it cannot be opened."""
 
     def __init__(self, target: SerialTarget) -> None:
+        self._lock = _lock(target) if "://" in target.url else None
         try:
-            self._port = serial.serial_for_url(
+            self._port = self._open(target)
+        except BaseException:
+            self._unlock()
+            raise
+        try:
+            self._descriptor: int | None = self._port.fileno()
+        except OSError:  # such as rfc2217://, which has none
+            self._descriptor = None
+
+    @staticmethod
+    def _open(target: SerialTarget) -> serial.SerialBase:
+        try:
+            return serial.serial_for_url(
                 target.url,
                 baudrate=target.baud,
                 timeout=0,
@@ -62,10 +79,6 @@ class Line:
                 f"board '{target.board}': expected to open {target.url}, found: "
                 f"{_reason(error)}; {_advice(str(error))}"
             ) from None
-        try:
-            self._descriptor: int | None = self._port.fileno()
-        except OSError:  # such as rfc2217://, which has none
-            self._descriptor = None
 
     def fileno(self) -> int | None:
         """For select; None where there is nothing to wait on."""
@@ -96,6 +109,32 @@ class Line:
     def close(self) -> None:
         """Closes the port."""
         self._port.close()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _lock(target: SerialTarget) -> int:
+    """Makes a socket this program's, as a port is: a second client would wait without a word.
+
+    The lock is a file of this user's, and ends with the process at the latest.
+    """
+    name = hashlib.sha256(target.url.encode()).hexdigest()[:16]
+    folder = data_folder() / "lines"
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise UnreachableError(
+            f"board '{target.board}': expected to open {target.url}, found that another program "
+            f"uses it; {_ADVICE['exclusively lock']}"
+        ) from None
+    return descriptor
 
 
 def _reason(error: Exception) -> str:

@@ -98,9 +98,18 @@ def test_over_a_pty(tmp_path: Path) -> None:
         data = bytes(range(256)) * 2000
         transport.put(data, "file", deadline=SECONDS)
         assert transport.get("file", deadline=SECONDS) == data
+        transport.close()
+
+
+@pytest.mark.parametrize("over_pty", [True, False])
+def test_a_line_is_used_by_one_at_a_time(tmp_path: Path, over_pty: bool) -> None:
+    with TtyBoard(tmp_path, over_pty=over_pty) as board:
+        first = SerialTransport(board.target())
+        assert first.run(["true"], deadline=SECONDS).exit_code == 0
         with pytest.raises(UnreachableError, match="close the other program"):
             SerialTransport(board.target()).run(["true"], deadline=SECONDS)
-        transport.close()
+        first.close()
+        assert answers(board)
 
 
 def test_board_without_python(tmp_path: Path) -> None:
