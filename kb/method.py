@@ -7,7 +7,7 @@ from typing import Literal
 
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.features import GemmShape, Packed
-from edgekit.kb.tiles import BYTES, TILES
+from edgekit.kb.tiles import BYTES, COLUMNS, TILES
 
 Split = Literal["m", "n"]
 
@@ -95,8 +95,9 @@ def analytic_method(
     1. m, k, n: at least 1, at most 2^28.
     2. n = 1: tile w x 1; else m = 1: tile 1 x w, w being eight vectors. Blocks are the product,
        nothing is packed, threads split m if n = 1, else n.
-    3. Otherwise the tile of least cost (`tile_cost`), the first of equals: all as they are, then,
-       if a vector has more than one lane, all turned, one line lower if that is whole vectors.
+    3. Otherwise the tile of least cost (`tile_cost`), the first of equals: the `COLUMNS` as they
+       are, then, if a vector has more than one lane, turned, one line lower if that is whole
+       vectors.
     4. kc: kc x (mr + nr) elements fill 7/8 of L1; mc: mc x kc fill half of L2; nc: kc x nc half of
        L3 (Low et al., "Analytical Modeling Is Enough for High-Performance BLIS", TOMS 2016).
        Each is rounded down to whole steps (16, mr, nr), and then to equal parts of the product.
@@ -106,14 +107,14 @@ def analytic_method(
        thread gets 4.
     """
     m, k, n = (min(max(size, 1), _LARGEST) for size in (shape.m, shape.k, shape.n))
-    tiles, vl = TILES[board.simd].of(dtype), TILES[board.simd].vl
+    vl, heights = TILES[board.simd].vl, COLUMNS[board.simd].of(dtype)
     if n == 1:
         return Method(m, k, n, pack_a=False, pack_b=False, mr=_WIDE * vl, nr=1, split="m")
     if m == 1:
         return Method(m, k, n, pack_a=False, pack_b=False, mr=1, nr=_WIDE * vl, split="n")
-    choices = [(tile.mr, tile.nv * vl) for tile in tiles]
+    choices = [(height, nv * vl) for nv, height in enumerate(heights, 1)]
     if vl > 1:
-        choices += [(tile.nv * vl, tile.mr - (tile.mr % vl == 0)) for tile in tiles]
+        choices += [(nv * vl, height - (height % vl == 0)) for nv, height in enumerate(heights, 1)]
     whole = GemmShape(m, k, n)
     mr, nr = min(choices, key=lambda each: tile_cost(each[0], each[1], vl, whole, packed))
     return method_of_tile(board, mr, nr, whole, dtype, threads)

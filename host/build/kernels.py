@@ -112,18 +112,18 @@ def features_unit(board: BoardProfile) -> Unit:
 
 def default_unit(board: BoardProfile) -> Unit:
     """ek_gemm_default with the caches and tiles of a board."""
-    caches, tiles = caches_of(board), TILES[board.simd]
+    caches, columns = caches_of(board), COLUMNS[board.simd]
 
-    def listed(chosen: tuple[Tile, ...]) -> str:
-        return ",".join(f"{{{tile.mr},{tile.nv}}}" for tile in chosen)
+    def listed(heights: tuple[int, ...]) -> str:
+        return ",".join(f"{{{height},{nv}}}" for nv, height in enumerate(heights, 1))
 
     macros = (
         ("EK_L1_BYTES", str(caches.l1)),
         ("EK_L2_BYTES", str(caches.l2)),
         ("EK_L3_BYTES", str(caches.l3)),
-        ("EK_VECTOR_LANES", str(tiles.vl)),
-        ("EK_F32_TILES", listed(tiles.of("f32"))),
-        ("EK_I8_TILES", listed(tiles.of("s8"))),
+        ("EK_VECTOR_LANES", str(TILES[board.simd].vl)),
+        ("EK_F32_TILES", listed(columns.f32)),
+        ("EK_I8_TILES", listed(columns.i8)),
     )
     return Unit("default", kernels_folder() / "gemm/default.c", macros)
 

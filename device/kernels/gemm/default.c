@@ -2,7 +2,7 @@
  *
  * The rule is the docstring of analytic_method in kb/method.py, which a test holds this against.
  * Compile-time parameters: EK_L1_BYTES, EK_L2_BYTES, EK_L3_BYTES (none is 0), EK_VECTOR_LANES, and
- * EK_F32_TILES and EK_I8_TILES: {mr, vectors}, ..., the one for large products first. */
+ * EK_F32_TILES and EK_I8_TILES: {height, vectors}, ... for 1, 2, ... vectors. */
 #include "../kernel.h"
 #include "gemm.h"
 
