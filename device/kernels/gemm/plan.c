@@ -3,6 +3,8 @@
 
 #define SMALL 131072 /* multiply-adds that are not worth waking a thread for */
 
+#define WIDE 8 /* vectors of a product with one row or column */
+
 /* C' = B' . A': what is columns becomes rows. */
 static void swap(ek_gemm_args *to, const ek_gemm_args *g) {
     *to = *g;
@@ -56,14 +58,16 @@ static ek_gemm_method turned(const ek_gemm_method *how, int tile_too) {
 
 void ek_gemm_make_plan(ek_gemm_plan *p, const ek_gemm_args *args, const ek_gemm_method *method,
                        int threads) {
-    const int column_major = !args->a_packed && !args->b_packed && args->n > 1 && args->m > 1 &&
-                             args->c_row == 1 && args->c_col != 1;
-    const int is_turned = ek_gemm_is_turned(ek_gemm_families[args->dtype], method);
+    const int packed = args->a_packed || args->b_packed;
+    const ek_gemm_family *const given = ek_gemm_families[args->dtype];
     ek_gemm_method how = *method;
-    if (column_major || is_turned) {
+    if (args->n == 1 && args->m > 1 && !packed) /* whatever the method is: it may be a neighbor's */
+        how.mr = WIDE * given->operands->vl, how.nr = 1;
+    const int is_turned = ek_gemm_is_turned(given, &how);
+    if (is_turned || (!packed && args->m > 1 && args->c_row == 1 && args->c_col != 1)) {
         swap(&p->own, args);
         args = &p->own;
-        how = turned(method, is_turned);
+        how = turned(&how, is_turned);
     }
     const ek_gemm_args *g = p->args = tidy(args, &p->own);
     p->family = ek_gemm_families[g->dtype];
