@@ -6,6 +6,7 @@
 #ifndef NV
 #define NV 2 /* vectors of output channels; MULL16 needs four registers for each */
 #endif
+#define ROW_TYPE int16_t /* for WIDE16: features are widened as they are written */
 #include "../gemm/i8_tile.h"
 
 #define CHANNELS 32
@@ -44,7 +45,9 @@ EK_INLINE void write_weights(ram_t *ram, int set, int tap, int channel, const in
 EK_INLINE void mac_block(const int mr, const ram_t *ram, int set, int block, int taps,
                          const i8_value *const *window, int32_t *const *result) {
     i8_sums sums;
-    vi extra[NV] = {{0}};
+    vi extra[NV];
+    for (int j = 0; j < NV; j++)
+        extra[j] = (vi){0};
     i8_clear(mr, NV, sums);
     for (int tap = 0; tap < TAPS; tap++) {
         if (!(taps >> tap & 1))

@@ -50,10 +50,8 @@ EK_INLINE void note(machine_t *m, int name, int stall, int64_t start, int64_t en
 
 /* Issues an instruction that waits for up to three things and makes `gives` ready; returns when
  * it started on the overlapped clock. */
-EK_INLINE int64_t issue(machine_t *m, const int timed, const int name, wait_t a, wait_t b, wait_t c,
-                        int gives, int64_t latency) {
-    if (!timed)
-        return 0;
+static __attribute__((noinline)) int64_t issue_now(machine_t *m, int name, wait_t a, wait_t b,
+                                                   wait_t c, int gives, int64_t latency) {
     ek_nna_counters *counters = m->report->counters;
     const wait_t waits[] = {a, b, c};
     const int64_t before = m->now[OVERLAPPED];
@@ -81,6 +79,11 @@ EK_INLINE int64_t issue(machine_t *m, const int timed, const int name, wait_t a,
     }
     note(m, name, 0, start, start + latency);
     return start;
+}
+
+EK_INLINE int64_t issue(machine_t *m, const int timed, int name, wait_t a, wait_t b, wait_t c,
+                        int gives, int64_t latency) {
+    return timed ? issue_now(m, name, a, b, c, gives, latency) : 0;
 }
 
 EK_INLINE void la(machine_t *m, const int timed, int reg, int half, const void *from) {
