@@ -17,7 +17,7 @@ from edgekit.kb.features import GemmShape, Packed
 
 LARGEST = 2**31 - 1  # of a size: what the boards' C takes
 TIMED_OPERATIONS = 2**32  # of a usual product at most: tens of milliseconds on a fast core
-COUNTED_OPERATIONS = 2**24  # at a tenth of a second each on an emulated one
+COUNTED_OPERATIONS = 2**23  # at a tenth of a second each on an emulated one
 _DTYPES = {DType.F32: "f32", DType.I8: "s8", DType.U8: "u8"}
 
 _FROM_NETWORKS = (  # m, n, k of products in well-known networks, and what is hard in general
