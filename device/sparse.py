@@ -50,7 +50,10 @@ class SparseMatrix:
     in the order they come; stored zeros stay. Never changes once made.
     """
 
-    __slots__ = ("_form", "_settings", "_stored", "_weights", "dtype", "nnz", "shape")
+    __slots__ = (
+        *("_form", "_operand", "_settings", "_stored", "_sums", "_weights"),
+        *("dtype", "nnz", "shape"),
+    )
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, csr: Csr, settings: Optional[BlockSettings] = None) -> None:
@@ -59,6 +62,8 @@ class SparseMatrix:
         self.shape = csr.shape
         self.dtype = csr.data.dtype
         self.nnz = len(csr.data)
+        stored = DTYPES[self.dtype.name]
+        self._operand, self._sums = (numpy().dtype(t[stored]) for t in (OPERANDS, SUMS))
         self._settings = settings or library().settings_for(csr.rows()).settings
         self._stored: Stored = library().build(csr.rows(), self._settings)
         self._form: Optional[BlockForm] = None
@@ -163,18 +168,22 @@ class SparseMatrix:
         out: takes the result and is returned. InputError for a wrong shape or type, or an x that
         is not finite.
         """
-        np = numpy()
-        stored = DTYPES[self.dtype.name]
-        given = checked_operand("x", x, (self.shape[1],), OPERANDS[stored])
-        y = np.empty(self.shape[0], SUMS[stored]) if out is None else out
-        if out is not None:
-            _check_out(np, out, (self.shape[0],), SUMS[stored], given)
+        np, operand, sums = numpy(), self._operand, self._sums
+        if type(x) is not np.ndarray or x.dtype != operand or x.shape != (self.shape[1],):
+            x = checked_operand("x", x, (self.shape[1],), operand)
+        elif not x.flags.c_contiguous:
+            x = np.ascontiguousarray(x)
+        if out is None:
+            y = np.empty(self.shape[0], sums)
+        else:
+            _check_out(np, out, (self.shape[0],), sums, x)
+            y = out
+        if threads != 1:
+            checked_threads(threads)
         with ALONE:
-            finite = library().spmv(
-                self._stored, given.ctypes.data, y.ctypes.data, checked_threads(threads)
-            )
+            finite = library().spmv(self._stored, _address(x), _address(y), threads)
         if not finite:
-            refuse_not_finite(given)
+            refuse_not_finite(x)
         return y
 
     def matmul(self, x: Any, threads: int = 1) -> Any:
@@ -270,6 +279,11 @@ class SparseMatrix:
         return SparseMatrix.from_coo(rows, cols, values, self.shape, self._settings)
 
 
+def _address(array: Any) -> int:
+    """Faster than array.ctypes.data."""
+    return int(array.__array_interface__["data"][0])
+
+
 def _row_of_each(np: Any, csr: Csr) -> Any:
     return np.repeat(np.arange(csr.shape[0], dtype=np.int32), np.diff(csr.indptr))
 
@@ -279,8 +293,8 @@ def _without_zeros(np: Any, csr: Csr) -> Tuple[Any, Any, Any]:
     return _row_of_each(np, csr)[kept], csr.indices[kept], csr.data[kept]
 
 
-def _check_out(np: Any, out: Any, shape: Tuple[int, ...], dtype: str, x: Any) -> None:
-    fits = isinstance(out, np.ndarray) and out.shape == shape and out.dtype == np.dtype(dtype)
+def _check_out(np: Any, out: Any, shape: Tuple[int, ...], dtype: Any, x: Any) -> None:
+    fits = isinstance(out, np.ndarray) and out.shape == shape and out.dtype == dtype
     if not fits or not (out.flags.c_contiguous and out.flags.writeable and out.flags.aligned):
         raise InputError(
             f"sparse matrix: expected out to be a writable array of {dtype} {list(shape)}, "

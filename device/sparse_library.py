@@ -167,10 +167,12 @@ class SparseProduct:
 
 
 class Stored:
-    """A matrix in block form; its memory goes with the object."""
+    """A matrix in block form; its memory goes with the object. calls: what a product with so many
+    threads needs beside x and y."""
 
     def __init__(self, lib: ctypes.CDLL, sparse: _Sparse) -> None:
         self.c = sparse
+        self.calls: Dict[int, Tuple[Any, Block, Optional[int]]] = {}
         self._release = weakref.finalize(self, lib.ek_sparse_free, ctypes.byref(sparse))
 
     @property
@@ -194,7 +196,6 @@ class SparseLibrary:
         self._lib = open_library(path, "the kernels library of edgekit")
         _bind(self._lib)
         self._pools: Dict[int, Optional[int]] = {}
-        self._scratch = Block(0)
         self._table = read_table(table) if table else SpmvTable()
 
     def height(self, dtype: str) -> int:
@@ -256,17 +257,14 @@ class SparseLibrary:
 
     def spmv(self, stored: Stored, x: int, y: int, threads: int = 1) -> bool:
         """y = A · x; whether all of y is finite."""
-        return not self._lib.ek_spmv(*self._spmv_arguments(stored, x, y, threads))
+        matrix, scratch, pool = stored.calls.get(threads) or self._prepare(stored, threads)
+        return not self._lib.ek_spmv(matrix, x, y, threads, scratch.address, pool)
 
     def spmv_timer(self, stored: Stored, x: int, y: int, threads: int) -> Callable[[int], int]:
         """A function of a count: nanoseconds of so many products in a row."""
-        arguments = self._spmv_arguments(stored, x, y, threads)
-        time, scratch = self._lib.ek_spmv_time, self._scratch
-
-        def timed(count: int, _keep: Block = scratch) -> int:
-            return int(time(*arguments, count))
-
-        return timed
+        matrix, scratch, pool = self._prepare(stored, threads)
+        time = self._lib.ek_spmv_time
+        return lambda count: int(time(matrix, x, y, threads, scratch.address, pool, count))
 
     def spmm(self, product: SparseProduct, threads: int = 1) -> None:
         """Makes the product."""
@@ -284,12 +282,11 @@ class SparseLibrary:
         pool, time = self._pool(threads), self._lib.ek_triad_time
         return lambda count: int(time(*(b.address for b in blocks), floats, pool, count))
 
-    def _spmv_arguments(self, stored: Stored, x: int, y: int, threads: int) -> Tuple[Any, ...]:
+    def _prepare(self, stored: Stored, threads: int) -> Tuple[Any, Block, Optional[int]]:
         matrix = ctypes.byref(stored.c)
-        size = self._lib.ek_spmv_scratch_bytes(matrix, threads)
-        if size > self._scratch.bytes:
-            self._scratch = Block(size)
-        return (matrix, x, y, threads, self._scratch.address, self._pool(threads))
+        scratch = Block(self._lib.ek_spmv_scratch_bytes(matrix, threads))
+        stored.calls[threads] = matrix, scratch, self._pool(threads)
+        return stored.calls[threads]
 
     def _pool(self, threads: int) -> Optional[int]:
         if threads not in self._pools:

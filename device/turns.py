@@ -17,10 +17,13 @@ _FEW_TURNS = 3  # when the time is up already
 _HOPELESS = 1.3  # times the best: a method this far behind after _FEW_TURNS is out
 
 
-def take_turns(timers: Sequence[Timer], seconds: float) -> List[List[float]]:
+def take_turns(
+    timers: Sequence[Timer], seconds: float, hopeless: float = _HOPELESS
+) -> List[List[float]]:
     """Nanoseconds of one product: for each timer, one value per turn.
 
-    A timer that is far behind after the first turns gets no more; the last, the default, stays.
+    A timer that takes `hopeless` times as long as the best in the first turns gets no more of
+    them; the last, the default, stays.
     """
     clock = time.perf_counter
     samples: List[List[float]] = [[] for _ in timers]
@@ -39,7 +42,7 @@ def take_turns(timers: Sequence[Timer], seconds: float) -> List[List[float]]:
         if turns == _FEW_TURNS:
             best = min(min(found) for found in samples)
             last = len(timers) - 1  # the default stays
-            playing = [i for i in playing if i == last or min(samples[i]) <= best * _HOPELESS]
+            playing = [i for i in playing if i == last or min(samples[i]) <= best * hopeless]
     return samples
 
 
