@@ -1,0 +1,29 @@
+"""The C of sparse matrices against NumPy, on every x86 instruction set here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kernel_runs import x86_boards
+from sparse_cases import STORED, build, check, random_case, run_here
+
+
+@pytest.fixture(scope="module", params=x86_boards(), ids=lambda board: board.simd)
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(request.param, tmp_path_factory.mktemp(request.param.simd) / "products.so")
+
+
+@pytest.mark.parametrize("stored", STORED)
+def test_products_and_rows_are_numpys(library, stored):
+    rng = np.random.default_rng(len(stored))
+    cases = [random_case(rng, stored) for _ in range(150)]
+    check(cases, run_here(library, cases))
+
+
+def test_each_run_gives_the_same_bits(library):
+    rng = np.random.default_rng(5)
+    cases = [random_case(rng, stored) for stored in STORED for _ in range(20)]
+    first = run_here(library, cases)
+    assert all(run_here(library, cases) == first for _ in range(3))

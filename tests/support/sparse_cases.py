@@ -1,0 +1,204 @@
+"""Random sparse matrices, what NumPy makes of them, and how sparse_products.c runs."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.host.build.kernels import features_unit
+from edgekit.host.build.sparse_units import sparse_units
+from edgekit.host.build.toolchain import Toolchain, Unit, kernels_folder
+from edgekit.host.graph.types import Array
+from edgekit.host.paths import cache_folder
+from edgekit.kb.board import BoardProfile
+
+PRODUCTS = Path(__file__).with_name("sparse_products.c")
+STORED = ("f32", "f64", "f16", "s8", "s8f")  # the order of ek_sparse_dtype
+VALUES = dict(zip(STORED, ("f4", "f8", "f2", "i1", "i1"), strict=True))
+OPERANDS = dict(zip(STORED, ("f4", "f8", "f4", "i1", "f4"), strict=True))
+SUMS = dict(zip(STORED, ("f4", "f8", "f4", "i4", "f4"), strict=True))
+_SIZES = (0, 1, 2, 3, 5, 8, 15, 16, 17, 33, 64, 100, 257)
+Rng = np.random.Generator
+
+
+@dataclass(frozen=True)
+class Case:
+    """A matrix, how it is stored, and what it is multiplied with. `how`: the fields of
+    ek_sparse_settings; `tile`: vectors and copy of ek_spmm_args."""
+
+    stored: str
+    dense: Array
+    pattern: Array
+    how: tuple[int, ...]
+    x: Array
+    many: Array
+    bias: Array | None
+    scale: Array | None
+    tile: tuple[int, int]
+    limits: tuple[float, float]
+
+    def rows(self) -> tuple[Array, Array, Array]:
+        """Offsets, columns and values."""
+        rows, cols = np.nonzero(self.pattern)
+        start = np.concatenate([[0], np.cumsum(self.pattern.sum(axis=1))]).astype(np.int64)
+        return start, cols.astype(np.int32), self.dense[rows, cols]
+
+    def product(self) -> Array:
+        """A · X with all that follows."""
+        wide = self.dense.astype(np.float64) @ self.many.astype(np.float64)
+        if self.scale is not None:
+            wide *= self.scale[:, None]
+        if self.bias is not None:
+            wide += self.bias[:, None]
+        return wide if self.stored == "s8" else np.clip(wide, *self.limits)
+
+    def encoded(self) -> bytes:
+        """The `description` of sparse_products.c and its parts."""
+        start, cols, values = self.rows()
+        cols_count = self.dense.shape[1]
+        narrow = 1 if cols_count <= 1 << 8 else 2 if cols_count <= 1 << 16 else 4
+        parts = (start, cols, values, self.x, self.many, self.bias, self.scale,
+                 cols.astype(f"u{narrow}"))  # fmt: skip
+        numbers = [STORED.index(self.stored), *self.dense.shape, self.many.shape[1]]
+        numbers += [np.dtype(SUMS[self.stored]).itemsize, *self.how, *self.tile, narrow]
+        numbers += [-1 if part is None else part.nbytes for part in parts]
+        head = struct.pack(f"<{len(numbers)}q2d", *numbers, *self.limits)
+        return head + b"".join(part.tobytes() for part in parts if part is not None)
+
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of what is made, in order."""
+        size = np.dtype(SUMS[self.stored]).itemsize
+        matrix = len(self.dense) * self.many.shape[1] * size
+        if self.stored == "s8f":
+            return (matrix,)
+        vector = len(self.dense) * size
+        return (vector, vector, *(part.nbytes for part in self.rows()), matrix)
+
+    def check(self, made: bytes) -> None:
+        parts, at = [], 0
+        for size in self.sizes():
+            parts.append(made[at : at + size])
+            at += size
+        sums = np.dtype(SUMS[self.stored])
+        wanted = self.product()
+        self._compare(np.frombuffer(parts[-1], sums).reshape(wanted.shape), wanted)
+        if self.stored == "s8f":
+            return
+        for part in parts[:2]:
+            found = np.frombuffer(part, sums)
+            self._compare(found, self.dense.astype(np.float64) @ self.x.astype(np.float64))
+        for part, wanted in zip(parts[2:5], self.rows(), strict=True):
+            np.testing.assert_array_equal(np.frombuffer(part, wanted.dtype), wanted)
+
+    def _compare(self, found: Array, wanted: Array) -> None:
+        if self.stored == "s8":
+            np.testing.assert_array_equal(found, wanted, err_msg=repr(self))
+            return
+        small = 1e-14 if self.stored == "f64" else 1e-6
+        limit = small * (np.abs(wanted).max(initial=1) + self.dense.shape[1]) * 10
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=limit, err_msg=repr(self))
+
+
+def _pattern(rng: Rng, rows: int, cols: int) -> Array:
+    """Where the non-zeros are: anywhere, on diagonals, in some long rows, or as a power law."""
+    kind = rng.integers(5)
+    place = np.arange(cols)[None, :] - np.arange(rows)[:, None]
+    if kind == 0:
+        return np.isin(place, rng.integers(-20, 20, 4)) & (rng.random((rows, cols)) < 0.98)
+    if kind == 1:
+        dense_rows = rng.random(rows) < 0.05
+        return dense_rows[:, None] | (rng.random((rows, cols)) < 0.02)
+    if kind == 2:
+        share = np.minimum(rng.pareto(1.2, rows) * 0.05, 1)
+        return rng.random((rows, cols)) < share[:, None]
+    return rng.random((rows, cols)) < (0.3 if kind == 3 else 0.05)
+
+
+def _values(rng: Rng, kind: str, shape: tuple[int, ...]) -> Array:
+    if kind == "i1":
+        return rng.integers(-128, 128, shape, np.int8)
+    values = rng.standard_normal(shape).astype(kind)
+    return values * np.array(1e-6, kind) if kind == "f2" and rng.random() < 0.2 else values
+
+
+def random_case(rng: Rng, stored: str) -> Case:
+    """Any shape up to 257, with stored zeros now and then, and any settings."""
+    rows, cols = (int(n) for n in rng.choice(_SIZES, 2))
+    if rng.random() < 0.1:
+        cols = 70_000 if rows < 40 else cols  # indices of 4 bytes
+    pattern = _pattern(rng, rows, cols)
+    dense = np.where(pattern, _values(rng, VALUES[stored], (rows, cols)), 0)
+    dense = dense.astype(VALUES[stored])
+    if rng.random() < 0.8 and stored != "s8f":
+        pattern = dense != 0
+    pixels = int(rng.choice((1, 3, 4, 16, 40, 150))) if cols < 1000 else 5
+    sums = np.dtype(SUMS[stored])
+    bias = (rng.standard_normal(rows) * 10).astype(sums) if rng.random() < 0.5 else None
+    scale = rng.random(rows).astype(np.float32) if stored == "s8f" else None
+    limits = (-np.inf, np.inf) if rng.random() < 0.5 else (0.0, 6.0)
+    numbers = [(1, 4, 10, 64), (0, 32, 4096), (0, 1, 20), (0, 1), (0, 2, 4)]
+    how = tuple(int(rng.choice(choices)) for choices in numbers)
+    tile = (int(rng.choice((0, 1, 2, 4, 8))), int(rng.integers(-1, 2)))
+    operand = OPERANDS[stored]
+    x, many = _values(rng, operand, (cols,)), _values(rng, operand, (cols, pixels))
+    return Case(stored, dense, pattern, how, x, many, bias, scale, tile, limits)
+
+
+def encoded(cases: Sequence[Case]) -> bytes:
+    """The input of sparse_products.c."""
+    return struct.pack("<q", len(cases)) + b"".join(case.encoded() for case in cases)
+
+
+def output_bytes(cases: Sequence[Case]) -> int:
+    return sum(sum(case.sizes()) for case in cases)
+
+
+def check(cases: Sequence[Case], made: bytes) -> None:
+    """Integers equal, floats within the rounding of their sums, rows as they were."""
+    at = 0
+    for case in cases:
+        size = sum(case.sizes())
+        case.check(made[at : at + size])
+        at += size
+    assert at == len(made)
+
+
+def units(board: BoardProfile) -> list[Unit]:
+    """The library's part for sparse matrices with sparse_products.c beside it."""
+    return [
+        *sparse_units(board),
+        features_unit(board),
+        Unit("pool", kernels_folder() / "runtime/pool.c"),
+        Unit("abi", '#include "ek.h"\nint ek_abi(void) {\n    return EK_ABI;\n}\n'),
+        Unit("sparse_products", PRODUCTS),
+    ]
+
+
+def build(board: BoardProfile, path: Path) -> Path:
+    path.write_bytes(Toolchain(board, cache_folder() / "objects").build(units(board)))
+    return path
+
+
+class _Model(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("weights", "arena", "state", "pool", "stamps")]
+
+
+def run_here(library: Path, cases: Sequence[Case], threads: int = 3) -> bytes:
+    """What the C makes of the cases."""
+    lib = ctypes.CDLL(str(library))
+    lib.ek_pool_create.restype = ctypes.c_void_p
+    lib.ek_pool_destroy.argtypes = [ctypes.c_void_p]
+    pool = lib.ek_pool_create(threads) if threads > 1 else None
+    given = ctypes.create_string_buffer(encoded(cases))
+    made = ctypes.create_string_buffer(max(output_bytes(cases), 1))
+    inputs = (ctypes.c_void_p * 1)(ctypes.addressof(given))
+    outputs = (ctypes.c_void_p * 1)(ctypes.addressof(made))
+    assert lib.ek_run(ctypes.byref(_Model(pool=pool)), inputs, outputs) == 0
+    if pool:
+        lib.ek_pool_destroy(pool)
+    return made.raw[: output_bytes(cases)]

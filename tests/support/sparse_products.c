@@ -1,0 +1,127 @@
+/* Runs sparse products that a file describes: a model whose one input is the cases of
+ * sparse_cases.py and whose one output is, of each, A . x alone and on threads, A by rows again,
+ * and A . X. Every array stands in a block of its own, so that sanitizers see the first byte too
+ * far. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ek.h"
+#include "sparse/sparse.h"
+
+#define THREADS 3
+
+enum { START, INDEX, VALUES, X, MANY, BIAS, SCALE, NARROW, PARTS };
+
+typedef struct {
+    int64_t dtype, rows, cols, pixels, sum_bytes;
+    int64_t width, window, wide_from, diagonal, index_bytes;
+    int64_t vectors, copy, narrow_bytes;
+    int64_t bytes[PARTS]; /* -1 for NULL */
+    double low, high;
+} description;
+
+static void *block(size_t bytes) {
+    void *memory = NULL;
+    if (posix_memalign(&memory, 64, bytes ? bytes : 1))
+        abort();
+    memset(memory, 0xA5, bytes);
+    return memory;
+}
+
+static char *put(char *to, void *from, size_t bytes) {
+    memcpy(to, from, bytes);
+    free(from);
+    return to + bytes;
+}
+
+static char *by_vector(const description *d, const ek_rows *a, void *const parts[PARTS],
+                       ek_pool *pool, char *to) {
+    const ek_sparse_settings how = {(int32_t)d->width, (int32_t)d->window, (int32_t)d->wide_from,
+                                    (int32_t)d->diagonal, (int32_t)d->index_bytes};
+    ek_sparse m;
+    int64_t row, at;
+    if (ek_rows_check(a, &row, &at) != EK_ROWS_GOOD || ek_sparse_build(a, &how, &m))
+        abort();
+    const int threads[] = {1, THREADS};
+    for (int i = 0; i < 2; i++) {
+        size_t bytes = (size_t)(d->rows * d->sum_bytes);
+        void *y = block(bytes), *scratch = block(ek_spmv_scratch_bytes(&m, threads[i]));
+        if (ek_spmv(&m, parts[X], y, threads[i], scratch, i ? pool : NULL))
+            abort();
+        free(scratch);
+        to = put(to, y, bytes);
+    }
+    size_t values = (size_t)d->bytes[VALUES], index = (size_t)d->bytes[INDEX];
+    size_t starts = (size_t)d->bytes[START];
+    void *start = block(starts), *columns = block(index), *kept = block(values);
+    ek_sparse_to_rows(&m, start, columns, kept);
+    ek_sparse_free(&m);
+    return put(put(put(to, start, starts), columns, index), kept, values);
+}
+
+static char *by_matrix(const description *d, void *const parts[PARTS], ek_pool *pool, char *to) {
+    const ek_spmm_weights a = {
+        .dtype = (int32_t)d->dtype,
+        .index_bytes = (int32_t)d->narrow_bytes,
+        .rows = d->rows,
+        .cols = d->cols,
+        .start = parts[START],
+        .index = parts[NARROW],
+        .values = parts[VALUES],
+        .scale = parts[SCALE],
+    };
+    size_t bytes = (size_t)(d->rows * d->pixels * d->sum_bytes);
+    void *y = block(bytes);
+    const ek_spmm_args args = {
+        .a = &a,
+        .x = parts[MANY],
+        .y = y,
+        .pixels = d->pixels,
+        .x_row = d->pixels,
+        .y_row = d->pixels,
+        .bias = parts[BIAS],
+        .low = (float)d->low,
+        .high = (float)d->high,
+        .vectors = (int32_t)d->vectors,
+        .copy = (int32_t)d->copy,
+    };
+    ek_spmm(&args, pool);
+    return put(to, y, bytes);
+}
+
+const char *ek_describe(void) {
+    return "{}";
+}
+
+void ek_reset(const ek_model *m) {
+    (void)m;
+}
+
+int ek_run(const ek_model *m, const void *const *in, void *const *out) {
+    const char *from = in[0];
+    char *to = out[0];
+    int64_t count;
+    memcpy(&count, from, sizeof count);
+    from += sizeof count;
+    for (int64_t i = 0; i < count; i++) {
+        description d;
+        void *parts[PARTS] = {0};
+        memcpy(&d, from, sizeof d);
+        from += sizeof d;
+        for (int p = 0; p < PARTS; p++) {
+            if (d.bytes[p] < 0)
+                continue;
+            parts[p] = block((size_t)d.bytes[p]);
+            memcpy(parts[p], from, (size_t)d.bytes[p]);
+            from += d.bytes[p];
+        }
+        const ek_rows a = {d.rows,       d.cols,        parts[START],
+                           parts[INDEX], parts[VALUES], (int32_t)d.dtype};
+        if (d.dtype != EK_SPARSE_S8F)
+            to = by_vector(&d, &a, parts, m->pool, to);
+        to = by_matrix(&d, parts, m->pool, to);
+        for (int p = 0; p < PARTS; p++)
+            free(parts[p]);
+    }
+    return 0;
+}
