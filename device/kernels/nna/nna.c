@@ -225,9 +225,9 @@ EK_INLINE void run(machine_t *m, const int timed, job_t *job, int stride) {
     period_t period = period_at(job, 0), following = period;
     nncfg(m, timed, &m->stride, stride);
     load_weights(m, timed, pairs_of(&period, used));
-    pairs_t ahead = {NULL, 0, 0};
+    pairs_t ahead = {period.weights, 0, 0};
     for (int64_t number = 0; number < job->periods; number++) {
-        pairs_t coming = {NULL, 0, 0};
+        pairs_t coming = {period.weights, 0, 0};
         const int more = number + 1 < job->periods;
         if (more) {
             following = period_at(job, number + 1);
