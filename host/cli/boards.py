@@ -11,8 +11,6 @@ from edgekit.host.cli.options import Json, examples
 if TYPE_CHECKING:
     from edgekit.kb.board import BoardProfile
 
-_ROWS = 0  # no knowledge base exists yet
-
 
 def register(app: typer.Typer) -> None:
     """Adds the command to the application."""
@@ -42,7 +40,7 @@ def boards(as_json: Json = False) -> None:
             "/".join(size(n).removesuffix("B").replace(" ", "") for n in _caches(p)),
             size(p.memory_bytes),
             ",".join(p.units),
-            str(_ROWS),
+            str(_rows(p)),
         )
         for p in profiles
     ]
@@ -52,6 +50,15 @@ def boards(as_json: Json = False) -> None:
 
 def _caches(profile: BoardProfile) -> tuple[int, int, int]:
     return profile.l1d_bytes, profile.l2_bytes, profile.l3_bytes
+
+
+def _rows(profile: BoardProfile) -> int:
+    """Rows of the knowledge base that are the board's."""
+    from edgekit.host.tune.tables import table_of
+
+    table = table_of(profile)
+    platform = table.platforms.index(profile.platform)
+    return sum(row.key.platform == platform for row in table.rows)
 
 
 def _entry(profile: BoardProfile) -> dict[str, Any]:
@@ -70,5 +77,5 @@ def _entry(profile: BoardProfile) -> dict[str, Any]:
         "l3_bytes": profile.l3_bytes,
         "memory_bytes": profile.memory_bytes,
         "units": list(profile.units),
-        "knowledge_base_rows": _ROWS,
+        "knowledge_base_rows": _rows(profile),
     }

@@ -163,13 +163,13 @@ def _products(model: Path | None, shapes: Path | None, kind: _Kind) -> tuple[Pro
     if model and shapes:
         raise InputError("expected --model or --shapes, found both; name one")
     if model is None:
+        dtype, packed = kind.dtype or "f32", kind.packed or "none"
         if shapes:
             found = shapes_of_file(shapes)
         elif kind.counted:
-            found = usual_shapes(_COUNTED_SPREAD, COUNTED_OPERATIONS)
+            found = usual_shapes(_COUNTED_SPREAD, packed, COUNTED_OPERATIONS)
         else:
-            found = usual_shapes(_SPREAD)
-        dtype, packed = kind.dtype or "f32", kind.packed or "none"
+            found = usual_shapes(_SPREAD, packed)
         return tuple(Product(shape, dtype, kind.threads, packed) for shape in found)
     of_model = [
         replace(p, packed=kind.packed or p.packed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,10 @@ _FROM_NETWORKS = (  # m, n, k of products in well-known networks, and what is ha
     (768, 768, 768), (1024, 1024, 1024),
 )  # fmt: skip
 _VECTOR_LENGTHS = (10, 64, 320, 1000, 3000)
+_CHANNELS = (8, 12, 16, 24, 32, 48, 64, 88, 96, 128, 160, 192, 256, 384, 512)
+_IMAGES = (4, 6, 7, 8, 12, 14, 16, 24, 28, 32, 48, 56, 64, 112)
+_WINDOWS = (1, 1, 1, 9, 9, 25)
+_SEED = 1
 
 
 @dataclass(frozen=True, order=True)
@@ -106,17 +111,34 @@ def _of_node(graph: Graph, node: Node) -> Iterator[tuple[GemmShape, str]]:
         yield GemmShape(x.elements // x.shape[3], x.shape[3], w.elements // w.shape[3]), dtype
 
 
-def usual_shapes(spread: int, most: int = TIMED_OPERATIONS) -> list[GemmShape]:
-    """Products of networks, and `spread` others of all proportions, the same on every call.
+def usual_shapes(
+    spread: int, packed: Packed = "none", most: int = TIMED_OPERATIONS
+) -> list[GemmShape]:
+    """Products of networks, and `spread` others, the same on every call.
 
-    None has more operations than `most`.
+    Half of the others are convolutions, weights on the side that is `packed`, half are of all
+    proportions. None has more operations than `most`.
     """
     known = [GemmShape(m=m, n=n, k=k) for m, n, k in _FROM_NETWORKS]
     lengths = itertools.product(_VECTOR_LENGTHS, repeat=2)
     vectors = [s for a, k in lengths for s in (GemmShape(1, k, a), GemmShape(a, k, 1))]
-    others = itertools.islice((s for s in _spread() if s.operations <= most), spread)
-    found = itertools.chain((s for s in (*known, *vectors) if s.operations <= most), others)
-    return list(dict.fromkeys(found))
+    fixed = [s for s in (*known, *vectors) if s.operations <= most]
+    layers = (s for s in _layers(packed) if s.operations <= most)
+    others = (s for s in _spread() if s.operations <= most)
+    mixed = itertools.chain.from_iterable(zip(layers, others, strict=False))
+    return list(dict.fromkeys((*fixed, *itertools.islice(mixed, spread))))
+
+
+def _layers(packed: Packed) -> Iterator[GemmShape]:
+    """Convolutions of usual sizes: the weights are A, B, or in turns one and the other."""
+    source = random.Random(_SEED)
+    for i in itertools.count():
+        k = source.choice(_WINDOWS) * source.choice((3, *_CHANNELS))
+        channels, pixels = source.choice(_CHANNELS), source.choice(_IMAGES) ** 2
+        if packed == "a" or (packed == "none" and i % 2):
+            yield GemmShape(m=channels, k=k, n=pixels)
+        else:
+            yield GemmShape(m=pixels, k=k, n=channels)
 
 
 def _spread() -> Iterable[GemmShape]:

@@ -146,3 +146,17 @@ def test_import_is_all_or_nothing(edgekit: Any, tmp_path: Path) -> None:
     assert edgekit("kb", "import", file, "--skip-bad", "--json").document["known"] == 1
     with History() as history:
         assert [m.source for m in history.read().measurements] == ["import"]
+
+
+def test_boards_says_how_many_rows_there_are(edgekit: Any) -> None:
+    before = {
+        b["name"]: b["knowledge_base_rows"] for b in edgekit("boards", "--json").document["boards"]
+    }
+    shapes = [GemmShape(m=7, k=11, n=n) for n in (3, 30, 300)]
+    with History() as history:
+        history.add([measured(shape) for shape in shapes])
+    assert edgekit("kb", "build", "--board", "a57", "--alone").code == 0
+    after = {
+        b["name"]: b["knowledge_base_rows"] for b in edgekit("boards", "--json").document["boards"]
+    }
+    assert after["a57"] == 3 and after["a72"] == before["a72"]

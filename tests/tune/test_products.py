@@ -78,8 +78,16 @@ def sizes_of(products) -> set[tuple[int, int, int]]:
 def test_the_usual_shapes_are_many_different_ones_and_always_the_same():
     shapes = usual_shapes(100)
     assert shapes == usual_shapes(100) and len(set(shapes)) == len(shapes) > 150
-    assert usual_shapes(20) == shapes[: len(usual_shapes(20))]
+    few = usual_shapes(20)
+    assert few == shapes[: len(few)]
+    assert max(s.operations for s in usual_shapes(100, most=2**20)) <= 2**20
     for axis in ("m", "k", "n"):
         sizes = [getattr(shape, axis) for shape in shapes]
         assert min(sizes) <= 3 and max(sizes) >= 2000
     assert {shape.scale for shape in shapes} >= {1, 2, 4, 8}
+
+
+def test_weights_are_on_the_side_that_is_packed():
+    a, b = ({*usual_shapes(40, side)} for side in ("a", "b"))
+    common = a & b
+    assert common and {GemmShape(s.n, s.k, s.m) for s in b - common} & (a - common)
