@@ -44,7 +44,7 @@ TILES = {
     "neon": Tiles(4, (Tile(8, 2), Tile(6, 3)), (Tile(4, 1),)),
     "neondot": Tiles(4, (Tile(8, 2), Tile(6, 3)), (Tile(8, 2),)),
     "neon32": Tiles(4, (Tile(4, 2),), (Tile(2, 1),)),
-    "rvv128": Tiles(8, (Tile(7, 2),), (Tile(7, 2),)),
+    "rvv128": Tiles(8, (Tile(7, 2),), (Tile(7, 2), Tile(3, 4))),
 }
 
 

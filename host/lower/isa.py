@@ -26,9 +26,14 @@ class ByteProduct(enum.Enum):
         return {"EK_I8_PAIR16": 2, "EK_I8_WIDE16": 1, "EK_I8_MULL16": 16}.get(self.value, 4)
 
     @property
-    def takes_bytes(self) -> bool:
+    def reads_bytes(self) -> bool:
         """Rows of x are read as they are, not widened to 16 bits."""
-        return self.group >= 4
+        return self is not ByteProduct.PAIR16
+
+    @property
+    def wide_weights(self) -> bool:
+        """Weights have 16 bits, and their zero point is already subtracted."""
+        return self in (ByteProduct.PAIR16, ByteProduct.WIDE16)
 
     @property
     def flips_unsigned(self) -> bool:

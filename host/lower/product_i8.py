@@ -52,8 +52,8 @@ def _depth_of(ctx: Context, window: Window, w_zero: int) -> _Depth:
     whole = round_up(max(window.k, 1), step)
     segment = round_up(max(row, 1), step)
     in_place = (
-        ctx.isa.i8.takes_bytes
-        and w_zero == 0
+        ctx.isa.i8.reads_bytes
+        and (w_zero == 0 or ctx.isa.i8.wide_weights)
         and window.dilation[1] == 1
         and window.kernel[0] <= _SEGMENTS
         and window.kernel[0] * segment <= _SEGMENT_WASTE * whole
@@ -91,24 +91,25 @@ def _pack_bytes(
     vl, kind = ctx.isa.vl, ctx.isa.i8
     n, k = weights.shape
     nr = tile.nv * vl
-    if not kind.takes_bytes:
-        shifted = weights.astype(np.int16) - np.int16(w_zero)
-        packed_weights = pack_panels(shifted, nr, vl, kind.group, depth.total)
-        return _PackedBytes(packed_weights, np.zeros(n, np.int64), 0, {"ROW_SUMS": 0})
-    signed, zero = _signed(weights, w_zero)
-    # The kernel sees x as `a`: unsigned for DOT4_US, else signed.
-    a_zero = x_zero
-    if kind is ByteProduct.DOT4_US and x.dtype is not DType.U8:
-        a_zero += 128
-    if kind.flips_unsigned and x.dtype is DType.U8:
-        a_zero -= 128
+    if kind.wide_weights:
+        signed, zero = weights.astype(np.int16) - np.int16(w_zero), 0
+        a_zero = x_zero if kind.reads_bytes else 0
+    else:
+        signed, zero = _signed(weights, w_zero)
+        a_zero = x_zero
+        # The kernel sees x as `a`: unsigned for DOT4_US, else signed.
+        if kind is ByteProduct.DOT4_US and x.dtype is not DType.U8:
+            a_zero += 128
+        if kind.flips_unsigned and x.dtype is DType.U8:
+            a_zero -= 128
     correction = k * zero * a_zero - a_zero * signed.sum(axis=1, dtype=np.int64)
     if depth.segments:
         rows = signed.reshape(n, window.kernel[0], -1)
         wide = np.zeros((n, window.kernel[0], depth.segment), signed.dtype)
         wide[:, :, : rows.shape[2]] = rows
         signed = wide.reshape(n, -1)
-    packed_weights = pack_panels(signed.astype(np.int8), nr, vl, kind.group, depth.total)
+    stored = signed.astype(np.int16 if kind.wide_weights else np.int8)
+    packed_weights = pack_panels(stored, nr, vl, kind.group, depth.total)
     macros = {"ROW_SUMS": int(zero != 0)}
     if kind is ByteProduct.MULL16 and packed_weights.min(initial=0) > -128:
         macros["NARROW"] = 1
@@ -139,7 +140,7 @@ def _i8_fields(
 
 
 def _i8_tile(ctx: Context, node: Node, window: Window, depth: _Depth) -> Tile:
-    size = depth.total * (1 if ctx.isa.i8.takes_bytes else 2)
+    size = depth.total * (1 if ctx.isa.i8.reads_bytes else 2)
     fitting = [t for t in ctx.isa.i8_tiles if t.mr * size <= _SCRATCH]
     if not fitting and size <= _SCRATCH:
         fitting = [Tile(1, ctx.isa.i8_tiles[0].nv)]

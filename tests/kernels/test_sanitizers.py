@@ -10,18 +10,23 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+from gemm_cases import DTYPES, encoded, output_bytes, random_product, units
+from gemm_cases import check as check_products
 from kernel_runs import check, x86_boards
 from op_graphs import FAMILIES, inputs_of, random_graph
 
 from edgekit.device.dtypes import BY_NAME
-from edgekit.host.build.toolchain import kernels_folder
+from edgekit.host.build.toolchain import Unit, kernels_folder
 from edgekit.host.codegen.emit import describe
 from edgekit.host.compiler import units_of
 from edgekit.host.lower.lower import lower
+from edgekit.kb.tiles import COLUMNS, Columns
 
 pytestmark = pytest.mark.sanitizers
 
@@ -58,6 +63,36 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def _library(units: Sequence[Unit], simd: str, folder: Path) -> Path:
+    """All units with the sanitizers, as one library."""
+
+    def compiled(unit: Unit) -> str:
+        source = unit.source
+        if isinstance(source, str):
+            source = folder / f"{unit.name}.c"
+            source.write_text(unit.text().decode())
+        target = str(folder / f"{unit.name}.o")
+        macros = [f"-D{key}={value}" for key, value in unit.macros]
+        arch = [] if unit.plain else _ARCH[simd]
+        _compile([*arch, *macros, "-fPIC", "-c", str(source), "-o", target])
+        return target
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as threads:
+        objects = list(threads.map(compiled, units))
+    library = folder / "model.so"
+    _compile(["-shared", "-o", str(library), *objects, "-lm", "-lpthread"])
+    return library
+
+
+def _run(*command: str) -> None:
+    # The driver leaves its buffers to the end of the process.
+    env = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False, env=env
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(
     "simd", ["scalar", "avx512vnni", pytest.param("avx2", marks=pytest.mark.long)]
@@ -68,38 +103,40 @@ def test_kernels_stay_in_bounds(family, simd, driver, tmp_path):
     graph = random_graph(family, 10, seed=len(family) + 2)
     inputs = inputs_of(graph)
     plan = lower(graph, _BOARDS[simd])
-    objects = []
-    for unit in units_of(plan, _BOARDS[simd]):
-        source = unit.source
-        if isinstance(source, str):
-            source = tmp_path / f"{unit.name}.c"
-            source.write_text(unit.text().decode())
-        objects.append(str(tmp_path / f"{unit.name}.o"))
-        macros = [f"-D{key}={value}" for key, value in unit.macros]
-        arch = [] if unit.plain else _ARCH[simd]
-        _compile([*arch, *macros, "-fPIC", "-c", str(source), "-o", objects[-1]])
-    library, weights = tmp_path / "model.so", tmp_path / "weights.bin"
-    _compile(["-shared", "-o", str(library), *objects, "-lm", "-lpthread"])
+    library = _library(units_of(plan, _BOARDS[simd]), simd, tmp_path)
+    weights = tmp_path / "weights.bin"
     weights.write_bytes(plan.lowered.weights)
     about = json.loads(json.dumps(describe(plan)))
     given, made = tmp_path / "in.bin", tmp_path / "out.bin"
     given.write_bytes(b"".join(inputs[name].tobytes() for name in graph.inputs))
     types = [np.dtype((BY_NAME[t["dtype"]].npy, tuple(t["shape"]))) for t in about["outputs"]]
-    done = subprocess.run(
-        [
-            *(str(p) for p in (driver, library, weights)),
-            *(str(about[k]) for k in ("arena_bytes", "state_bytes")),
-            *("1", "1", str(given), str(made), "2"),
-            ",".join(str(inputs[name].nbytes) for name in graph.inputs),
-            ",".join(str(t.itemsize) for t in types),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        # The driver leaves its buffers to the end of the process.
-        env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"},
+    _run(
+        *(str(p) for p in (driver, library, weights)),
+        *(str(about[k]) for k in ("arena_bytes", "state_bytes")),
+        *("1", "1", str(given), str(made), "2"),
+        ",".join(str(inputs[name].nbytes) for name in graph.inputs),
+        ",".join(str(t.itemsize) for t in types),
     )
-    assert done.returncode == 0, done.stderr[-4000:]
     row = np.fromfile(made, np.dtype([(f"f{i}", t) for i, t in enumerate(types)]))[0]
     check(graph, {n: row[f"f{i}"] for i, n in enumerate(graph.outputs)}, inputs)
+
+
+@pytest.mark.parametrize(
+    "simd", ["avx512vnni", *(pytest.param(s, marks=pytest.mark.long) for s in ("scalar", "avx2"))]
+)
+def test_products_stay_in_bounds(simd, driver, tmp_path, monkeypatch):
+    if simd not in _BOARDS:
+        simd = "sse2"
+    # Low tiles: the tall ones take minutes to compile with these checks, and differ in nothing.
+    few = Columns(f32=(3, 2), i8=(3, 2))
+    monkeypatch.setitem(COLUMNS, simd, few)
+    rng = np.random.default_rng(len(simd))
+    products = [random_product(rng, dtype) for dtype in DTYPES for _ in range(200)]
+    library = _library(units(_BOARDS[simd]), simd, tmp_path)
+    given, made, nothing = (tmp_path / name for name in ("in.bin", "out.bin", "weights.bin"))
+    given.write_bytes(encoded(products))
+    nothing.write_bytes(b"")
+    sizes = (str(given.stat().st_size), str(output_bytes(products)))
+    files = (str(given), str(made))
+    _run(str(driver), str(library), str(nothing), "0", "0", "1", "1", *files, "2", *sizes)
+    check_products(products, made.read_bytes())

@@ -2,12 +2,14 @@
  *
  * Compile-time parameters: NAME, MR, NV, EK_SIMD, TX (type of x), TY (type of y), ROW_SUMS, and
  * optionally NARROW, ROUND_ONCE (fully connected layers) or FLOAT_OUTPUT.
- * Products are made as gemm/i8_tile.h says. Where they take bytes (I8_BYTES), zero points are
- * folded into the bias by the host, and with ROW_SUMS the weights' zero point times the sum of the
- * row is taken off; where they take 16-bit values, both zero points are already subtracted.
+ * Products are made as gemm/i8_tile.h says. Where rows are bytes (I8_IN_PLACE), the zero point of x
+ * is folded into the bias by the host; where they are 16-bit values, it is subtracted here. That of
+ * the weights is subtracted already from 16-bit weights; from bytes it is not, and with ROW_SUMS it
+ * is taken off times the sum of the row.
  * Windows of bytes are read in place, row by row, except on the border; others are packed once
  * into scratch and serve all panels of output channels. */
 #include "i8_conv.h"
+#define ROW_TYPE TX
 #include "../gemm/i8_tile.h"
 
 #define SEGMENTS 16    /* rows of a window that may be read in place; more are packed */
@@ -19,7 +21,8 @@
 #define X_IS_UNSIGNED ((TX) - 1 > 0)
 #define FLIP I8_FLIP(X_IS_UNSIGNED)
 
-typedef i8_value elem, weight;
+typedef i8_row elem;
+typedef i8_value weight;
 typedef ek_i8_conv_args conv_args;
 #define DEPTH(a) ((a)->k_padded)
 #include "rows.h"
@@ -73,10 +76,10 @@ EK_INLINE void finish(const ek_i8_conv_args *a, const output *o, vi sum, TY *y, 
 EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const rows_t *rows,
                     const i8_value *w, long pixel, long channel) {
     i8_sums sums;
-    i8_clear(mr, nv, sums);
+    i8_clear(&sums);
     for (long s = 0; s < rows->count; s++) {
         const i8_rows from = {rows->ptr + s * MR, I8_STEP, FLIP, NARROW};
-        w = i8_accumulate(mr, nv, sums, from, rows->length, w);
+        w = i8_accumulate(mr, nv, &sums, from, rows->length, w);
     }
     EK_UNROLL
     for (int j = 0; j < nv; j++) {
@@ -86,7 +89,7 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
         TY *y = (TY *)a->y + pixel * a->win.oc + c;
         EK_UNROLL
         for (int i = 0; i < mr; i++, y += a->win.oc) {
-            vi sum = i8_sum(sums, i, j) + bias;
+            vi sum = i8_sum(nv, &sums, i, j) + bias;
 #if ROW_SUMS
             sum -= a->w_zero * rows->sum[i];
 #endif
@@ -96,8 +99,8 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
 }
 
 /* Appends `count` elements of x (or padding, where x is NULL) to a packed row. */
-EK_INLINE i8_value *append(i8_value *to, const TX *x, long count, int zero) {
-#if I8_BYTES
+EK_INLINE elem *append(elem *to, const TX *x, long count, int zero) {
+#if I8_IN_PLACE
     if (!x) {
         memset(to, zero, count);
         return to + count;
@@ -111,13 +114,13 @@ EK_INLINE i8_value *append(i8_value *to, const TX *x, long count, int zero) {
         memset(to, 0, count * sizeof *to);
     else
         for (long i = 0; i < count; i++)
-            to[i] = (i8_value)(x[i] - zero);
+            to[i] = (elem)(x[i] - zero);
 #endif
     return to + count;
 }
 
 /* Copies (or widens) whole windows into scratch. */
-static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, i8_value *scratch, long pixel,
+static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, long pixel,
                          int count) {
     const ek_window *g = &a->win;
     long k = (long)g->kh * g->kw * g->c;
@@ -125,7 +128,7 @@ static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, i8_value *scrat
     rows->count = 1;
     rows->length = a->k_padded;
     for (int i = 0; i < count; i++) {
-        i8_value *start = scratch + i * a->k_padded, *to = start;
+        elem *start = scratch + i * a->k_padded, *to = start;
         long ix = (long)ox * g->sw - g->left;
         int inside = g->dw == 1 && ix >= 0 && ix + g->kw <= g->w;
         for (int ky = 0; ky < g->kh; ky++) {
@@ -160,9 +163,9 @@ static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, i8_value *scrat
     }
 }
 
-static void find_rows(const ek_i8_conv_args *a, rows_t *rows, i8_value *scratch, long pixel,
+static void find_rows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, long pixel,
                       int count) {
-    const i8_value *x = (const i8_value *)a->x;
+    const elem *x = (const elem *)a->x;
     if (!a->segments) {
         pack_windows(a, rows, scratch, pixel, count);
     } else if (a->pointwise && a->segment_length == a->win.c) {

@@ -156,8 +156,7 @@ static int32_t holds_lowest(const i8_value *values, size_t count) {
 #endif
 
 /* What follows the values of a panel. */
-EK_INLINE void finish_panel(long extent, long k, int factor, void *to) {
-    const i8_panel panel = i8_panel_of(extent, k, factor);
+EK_INLINE void finish_panel(i8_panel panel, long extent, long k, int factor, void *to) {
     if (factor)
         write_corrections(to, extent, k, factor, (int32_t *)((char *)to + panel.corrections));
 #if HAS_WIDE
@@ -169,10 +168,18 @@ EK_INLINE void finish_panel(long extent, long k, int factor, void *to) {
 static void pack_a(const void *from, long step, long k_step, long width, long vectors, long k,
                    void *to) {
     (void)vectors;
+#if EK_I8 == EK_I8_WIDE16
+    const i8_row *rows = from;
+    i8_row *at = to;
+    for (long p = 0; p < k; p++)
+        for (long i = 0; i < width; i++)
+            *at++ = rows[i * step + p * k_step];
+#else
     for (long i = 0; i < width; i++)
         pack_line((const uint8_t *)from + i * step, k_step, k, (i8_value *)to + i * I8_STEP,
                   I8_STEP, width * I8_STEP, A_UNSIGNED, A_FLIP ? FLIP_BYTE : 0);
-    finish_panel(width, k, ROW_FACTOR, to);
+    finish_panel(i8_panel_of_a(width, k), width, k, ROW_FACTOR, to);
+#endif
 }
 
 static void pack_b(const void *from, long step, long k_step, long width, long vectors, long k,
@@ -185,19 +192,19 @@ static void pack_b(const void *from, long step, long k_step, long width, long ve
                   I8_GROUP, columns * I8_GROUP, B_UNSIGNED, flip);
     for (; j < columns; j++)
         pack_line(from, 0, 0, (i8_value *)to + j * I8_GROUP, I8_GROUP, columns * I8_GROUP, 0, 0);
-    finish_panel(columns, k, COLUMN_FACTOR, to);
+    finish_panel(i8_panel_of_b(columns, k), columns, k, COLUMN_FACTOR, to);
 }
 
 static size_t a_panel(long rows, long k) {
-    return i8_panel_of(rows, k, ROW_FACTOR).bytes;
+    return i8_panel_of_a(rows, k).bytes;
 }
 
 static size_t b_panel(long vectors, long k) {
-    return i8_panel_of(vectors * EK_VL, k, COLUMN_FACTOR).bytes;
+    return i8_panel_of_b(vectors * EK_VL, k).bytes;
 }
 
 static int a_form(const ek_gemm_args *args) {
-    return I8_BYTES && !ROW_FACTOR && args->a_col == 1 ? EK_GEMM_ROWS : -1;
+    return I8_IN_PLACE && !ROW_FACTOR && args->a_col == 1 ? EK_GEMM_ROWS : -1;
 }
 
 static int b_form(const ek_gemm_args *args) {

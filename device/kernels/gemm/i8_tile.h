@@ -7,7 +7,8 @@
  *                      that the instruction wants
  *   MULL16             bytes, sixteen of a row by sixteen of a column: a vector of partial sums
  *                      per row and column, summed up at the end; flipped as for DOT4_SS
- *   PAIR16 / WIDE16    16-bit values
+ *   PAIR16             16-bit values
+ *   WIDE16             rows of ROW_TYPE (defined before inclusion) by panels of 16-bit values
  * A panel of B is [k / I8_GROUP][columns][I8_GROUP], k rounded up to I8_STEP with zeros. */
 #ifndef EK_GEMM_I8_TILE_H
 #define EK_GEMM_I8_TILE_H
@@ -23,10 +24,17 @@
 #endif
 
 #if I8_BYTES
-typedef int8_t i8_value; /* of rows and panels, as products take them */
+typedef int8_t i8_value; /* of panels, and as a rule of rows */
 #else
 typedef int16_t i8_value;
 #endif
+#if EK_I8 == EK_I8_WIDE16
+typedef ROW_TYPE i8_row;
+#else
+typedef i8_value i8_row;
+#endif
+/* Rows can be bytes in memory, read where they stand. */
+#define I8_IN_PLACE (EK_I8 != EK_I8_PAIR16)
 
 #if EK_I8 == EK_I8_MULL16
 #define I8_GROUP 16
@@ -42,14 +50,33 @@ typedef int16_t i8_value;
 #define I8_SUMS(nv) (nv)
 #endif
 
-typedef vi i8_sums[MR][I8_SUMS(NV)];
+/* RVV: vectors of columns two by two, in registers of twice the length, where nv is even. */
+#if EK_I8 == EK_I8_WIDE16 && EK_VL == 8
+#define I8_TWO 1
+typedef int32_t i8_two __attribute__((vector_size(8 * EK_VL)));
+typedef int16_t i8_two16 __attribute__((vector_size(4 * EK_VL)));
+#else
+#define I8_TWO 0
+#endif
 
-EK_INLINE void i8_clear(const int mr, const int nv, i8_sums sums) {
+typedef struct {
+    vi of[MR][I8_SUMS(NV)];
+#if I8_TWO
+    i8_two two[MR][(NV + 1) / 2]; /* instead, for even nv */
+#endif
+} i8_sums;
+
+EK_INLINE void i8_clear(i8_sums *sums) {
     EK_UNROLL
-    for (int i = 0; i < mr; i++) {
+    for (int i = 0; i < MR; i++) {
         EK_UNROLL
-        for (int j = 0; j < I8_SUMS(nv); j++)
-            sums[i][j] = (vi){0};
+        for (int j = 0; j < I8_SUMS(NV); j++)
+            sums->of[i][j] = (vi){0};
+#if I8_TWO
+        EK_UNROLL
+        for (int j = 0; j < (NV + 1) / 2; j++)
+            sums->two[i][j] = (i8_two){0};
+#endif
     }
 }
 
@@ -61,97 +88,135 @@ EK_INLINE vi i8_vector(const void *p) {
 
 /* Where rows are read: I8_STEP values of row i at row[i], the next a step further. */
 typedef struct {
-    const i8_value *const *row;
+    const i8_row *const *row;
     long step;    /* I8_STEP for rows of memory */
     int32_t flip; /* what the bytes are xor-ed with */
     int narrow;   /* MULL16: the rows or the panel are free of -128 */
 } i8_rows;
 
+/* One step along k: rows at row[i] + p, the panel at w. */
+#if EK_I8 == EK_I8_MULL16
+EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *const row[MR],
+                       long p, const i8_value *w, vi flips, const int narrow) {
+    vi x[MR];
+    EK_UNROLL
+    for (int i = 0; i < mr; i++)
+        x[i] = i8_vector(row[i] + p) ^ flips;
+    EK_UNROLL
+    for (int j = 0; j < nv * EK_VL; j++) {
+        const vi b = i8_vector(w + j * 16);
+        EK_UNROLL
+        for (int i = 0; i < mr; i++)
+            sums->of[i][j] = vi_mull16(sums->of[i][j], x[i], b, narrow);
+    }
+}
+#elif EK_I8 == EK_I8_DOT4_SS
+EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *const row[MR],
+                       long p, const i8_value *w, vi flips, const int narrow) {
+    (void)narrow;
+    vi x[MR];
+    EK_UNROLL
+    for (int i = 0; i < mr; i++)
+        x[i] = i8_vector(row[i] + p) ^ flips;
+    EK_UNROLL
+    for (int l = 0; l < EK_VL; l++) {
+        EK_UNROLL
+        for (int i = 0; i < mr; i++) {
+            EK_UNROLL
+            for (int j = 0; j < nv; j++)
+                sums->of[i][j] = vi_dot4(sums->of[i][j], vi_splat(x[i][l]),
+                                         i8_vector(w + (l * nv + j) * EK_VL * 4));
+        }
+    }
+}
+#elif EK_I8 == EK_I8_WIDE16
+EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *const row[MR],
+                       long p, const i8_value *w, vi flips, const int narrow) {
+    (void)flips, (void)narrow;
+    EK_UNROLL
+    for (int i = 0; i < mr; i++) {
+        const int16_t x = row[i][p];
+#if I8_TWO
+        EK_UNROLL
+        for (int j = 0; j < nv / 2 && nv % 2 == 0; j++) {
+            i8_two16 b;
+            memcpy(&b, w + j * 2 * EK_VL, sizeof b);
+            sums->two[i][j] += vcast(b, i8_two) * vcast(x - (i8_two16){0}, i8_two);
+        }
+        if (nv % 2 == 0)
+            continue;
+#endif
+        EK_UNROLL
+        for (int j = 0; j < nv; j++) {
+            vs b;
+            memcpy(&b, w + j * EK_VL, sizeof b);
+            sums->of[i][j] = vi_wrap_add(sums->of[i][j], vcast(b, vi) * vcast(x - (vs){0}, vi));
+        }
+    }
+}
+#else
+EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *const row[MR],
+                       long p, const i8_value *w, vi flips, const int narrow) {
+    (void)flips, (void)narrow;
+    EK_UNROLL
+    for (int i = 0; i < mr; i++) {
+        int32_t group;
+        memcpy(&group, row[i] + p, sizeof group);
+        vi x = vi_splat(group);
+        EK_UNROLL
+        for (int j = 0; j < nv; j++) {
+            const vi b = i8_vector(w + j * EK_VL * I8_GROUP), sum = sums->of[i][j];
+#if EK_I8 == EK_I8_PAIR16
+            sums->of[i][j] = vi_pair16(sum, x, b);
+#else
+            sums->of[i][j] = B_UNSIGNED ? vi_dot4(sum, b, x) : vi_dot4(sum, x ^ flips, b);
+#endif
+        }
+    }
+}
+#endif
+
 /* sums += rows by a panel, over `length` values of k, a multiple of I8_STEP; returns the end of
  * the panel. `a` is a constant but for its pointers. */
-EK_INLINE const i8_value *i8_accumulate(const int mr, const int nv, i8_sums sums, const i8_rows a,
+EK_INLINE const i8_value *i8_accumulate(const int mr, const int nv, i8_sums *sums, const i8_rows a,
                                         long length, const i8_value *w) {
-    const int columns = nv * EK_VL;
-    const i8_value *row[MR];
+    const i8_row *row[MR];
     EK_UNROLL
     for (int i = 0; i < mr; i++)
         row[i] = a.row[i];
-#if I8_BYTES
     vi flips = vi_splat(a.flip);
-    EK_OPAQUE(flips); /* or the compiler flips in scalar registers, which costs a transfer each */
-#endif
-    for (long p = 0, end = length / I8_STEP * a.step; p < end;
-         p += a.step, w += columns * I8_STEP) {
-#if EK_I8 == EK_I8_MULL16
-        vi x[MR];
+    if (a.flip)
+        EK_OPAQUE(flips); /* or the compiler flips scalars, which costs a transfer each */
+    const long end = length / I8_STEP * a.step;
+    long p = 0;
+#if EK_I8 == EK_I8_WIDE16
+    /* Four at a time, or counting rows costs as much as reading them. */
+    for (; p + 4 * a.step <= end; p += 4 * a.step) {
         EK_UNROLL
-        for (int i = 0; i < mr; i++)
-            x[i] = i8_vector(row[i] + p) ^ flips;
-        EK_UNROLL
-        for (int j = 0; j < columns; j++) {
-            const vi b = i8_vector(w + j * 16);
-            EK_UNROLL
-            for (int i = 0; i < mr; i++)
-                sums[i][j] = vi_mull16(sums[i][j], x[i], b, a.narrow);
-        }
-#elif EK_I8 == EK_I8_DOT4_SS
-        vi x[MR];
-        EK_UNROLL
-        for (int i = 0; i < mr; i++)
-            x[i] = i8_vector(row[i] + p) ^ flips;
-        EK_UNROLL
-        for (int l = 0; l < EK_VL; l++) {
-            EK_UNROLL
-            for (int i = 0; i < mr; i++) {
-                const vi group = vi_splat(x[i][l]);
-                EK_UNROLL
-                for (int j = 0; j < nv; j++)
-                    sums[i][j] =
-                        vi_dot4(sums[i][j], group, i8_vector(w + (l * columns + j * EK_VL) * 4));
-            }
-        }
-#elif EK_I8 == EK_I8_WIDE16
-        EK_UNROLL
-        for (int i = 0; i < mr; i++) {
-            EK_UNROLL
-            for (int j = 0; j < nv; j++) {
-                vs b;
-                memcpy(&b, w + j * EK_VL, sizeof b);
-                const vi product = vcast(b, vi) * vcast(row[i][p] - (vs){0}, vi);
-                sums[i][j] = vi_wrap_add(sums[i][j], product);
-            }
-        }
-#else
-        EK_UNROLL
-        for (int i = 0; i < mr; i++) {
-            int32_t group;
-            memcpy(&group, row[i] + p, sizeof group);
-            vi x = vi_splat(group);
-#if EK_I8 == EK_I8_DOT4_US
-            x ^= flips;
-#endif
-            EK_UNROLL
-            for (int j = 0; j < nv; j++) {
-                const vi b = i8_vector(w + j * EK_VL * I8_GROUP);
-#if EK_I8 == EK_I8_DOT4_US
-                sums[i][j] = B_UNSIGNED ? vi_dot4(sums[i][j], b, x) : vi_dot4(sums[i][j], x, b);
-#else
-                sums[i][j] = vi_pair16(sums[i][j], x, b);
-#endif
-            }
-        }
-#endif
+        for (int u = 0; u < 4; u++, w += nv * EK_VL)
+            i8_step(mr, nv, sums, row, p + u * a.step, w, flips, a.narrow);
     }
+#endif
+    for (; p < end; p += a.step, w += nv * EK_VL * I8_STEP)
+        i8_step(mr, nv, sums, row, p, w, flips, a.narrow);
     return w;
 }
 
-/* The sum of row i and vector j of columns. */
-EK_INLINE vi i8_sum(i8_sums sums, int i, int j) {
+/* The sum of row i and vector j of nv. */
+EK_INLINE vi i8_sum(const int nv, const i8_sums *sums, int i, int j) {
 #if EK_I8 == EK_I8_MULL16
-    const vi *part = sums[i] + j * EK_VL;
+    const vi *part = sums->of[i] + j * EK_VL;
+    (void)nv;
     return vi_sum4(part[0], part[1], part[2], part[3]);
 #else
-    return sums[i][j];
+#if I8_TWO
+    const i8_two two = sums->two[i][j / 2];
+    if (nv % 2 == 0)
+        return j % 2 ? __builtin_shufflevector(two, two, 8, 9, 10, 11, 12, 13, 14, 15)
+                     : __builtin_shufflevector(two, two, 0, 1, 2, 3, 4, 5, 6, 7);
+#endif
+    (void)nv;
+    return sums->of[i][j];
 #endif
 }
 #endif

@@ -6,7 +6,7 @@
 _Static_assert(MR <= EK_GEMM_MAX_MR && NV <= EK_GEMM_MAX_NV, "the tables hold no larger tile");
 
 /* The last k % I8_STEP values of a row, which ends at `end`, and what counts as zero. */
-EK_INLINE void tail_of(i8_value *to, const i8_value *end, long k) {
+EK_INLINE void tail_of(i8_row *to, const i8_row *end, long k) {
     const long left = k % I8_STEP;
 #if EK_I8 == EK_I8_DOT4_US
     uint32_t last = 0;
@@ -26,9 +26,9 @@ EK_INLINE void tail_of(i8_value *to, const i8_value *end, long k) {
 
 /* sums = A . B of the tile, as the products see them. */
 EK_INLINE void multiply(const int mr, const int form, const int narrow, const ek_gemm_job *job,
-                        const i8_value *a, const i8_value *b, i8_sums sums) {
-    const i8_value *row[MR];
-    i8_clear(mr, NV, sums);
+                        const i8_row *a, const i8_value *b, i8_sums *sums) {
+    const i8_row *row[MR];
+    i8_clear(sums);
     if (form == EK_GEMM_PANEL) {
         EK_UNROLL
         for (int i = 0; i < mr; i++)
@@ -44,7 +44,7 @@ EK_INLINE void multiply(const int mr, const int form, const int narrow, const ek
     const long whole = job->k / I8_STEP * I8_STEP;
     b = i8_accumulate(mr, NV, sums, in_place, whole, b);
     if (whole < job->k) {
-        i8_value tail[MR][I8_STEP];
+        i8_row tail[MR][I8_STEP];
         EK_UNROLL
         for (int i = 0; i < mr; i++) {
             tail_of(tail[i], row[i] + job->k, job->k);
@@ -117,21 +117,21 @@ static __attribute__((noinline)) void convert_tile(const ek_gemm_job *job, long 
         }
 }
 
-EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const i8_value *a,
+EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const i8_row *a,
                     const i8_value *b, char *c, long row, long column) {
-    const i8_panel panel = i8_panel_of(NV * EK_VL, job->k, COLUMN_FACTOR);
+    const i8_panel panel = i8_panel_of_b(NV * EK_VL, job->k);
     const int32_t *corrections = (const int32_t *)((const char *)b + panel.corrections);
     i8_sums sums;
 #if HAS_WIDE
     int32_t wide;
     memcpy(&wide, (const char *)b + panel.wide, sizeof wide);
     if (form == EK_GEMM_PANEL && wide)
-        memcpy(&wide, (const char *)a + i8_panel_of(mr, job->k, ROW_FACTOR).wide, sizeof wide);
+        memcpy(&wide, (const char *)a + i8_panel_of_a(mr, job->k).wide, sizeof wide);
     if (wide)
-        multiply(mr, form, 0, job, a, b, sums);
+        multiply(mr, form, 0, job, a, b, &sums);
     else
 #endif
-        multiply(mr, form, 1, job, a, b, sums);
+        multiply(mr, form, 1, job, a, b, &sums);
 
     vi out[MR][NV];
     EK_UNROLL
@@ -139,10 +139,10 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
         const vi correction = COLUMN_FACTOR ? vi_load(corrections + j * EK_VL) : (vi){0};
         EK_UNROLL
         for (int i = 0; i < mr; i++)
-            out[i][j] = vi_wrap_add(i8_sum(sums, i, j), correction);
+            out[i][j] = vi_wrap_add(i8_sum(NV, &sums, i, j), correction);
     }
     if (ROW_FACTOR) {
-        const size_t at = i8_panel_of(mr, job->k, ROW_FACTOR).corrections;
+        const size_t at = i8_panel_of_a(mr, job->k).corrections;
         const int32_t *of_rows = (const int32_t *)((const char *)a + at);
         EK_UNROLL
         for (int i = 0; i < mr * NV; i++)
@@ -181,8 +181,8 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
                      long column) {                                                                \
         tile(mr, form, job, a, b, c, row, column);                                                 \
     }
-/* Rows are read in place where they are bytes for the products and need no correction. */
-#if I8_BYTES && !ROW_FACTOR
+/* Rows are read in place unless they need a correction. */
+#if I8_IN_PLACE && !ROW_FACTOR
 #define CODES(mr) CODE(panel_##mr, mr, EK_GEMM_PANEL) CODE(rows_##mr, mr, EK_GEMM_ROWS)
 #else
 #define CODES(mr) CODE(panel_##mr, mr, EK_GEMM_PANEL)
@@ -196,7 +196,7 @@ const ek_gemm_column NAME = {
     NV,
     {
         [EK_GEMM_PANEL] = {EK_GEMM_UP_TO(MR, ENTRY_panel)},
-#if I8_BYTES && !ROW_FACTOR
+#if I8_IN_PLACE && !ROW_FACTOR
         [EK_GEMM_ROWS] = {EK_GEMM_UP_TO(MR, ENTRY_rows)},
 #endif
     },

@@ -14,15 +14,6 @@
 #include "codes.h"
 #define A_UNSIGNED (TYPES == 2)
 #define B_UNSIGNED (TYPES == 3)
-#include "i8_tile.h"
-
-#if TYPES == 1
-#define I8_FAMILY(part) ek_gemm_s8##part
-#elif TYPES == 2
-#define I8_FAMILY(part) ek_gemm_u8##part
-#else
-#define I8_FAMILY(part) ek_gemm_s8u8##part
-#endif
 #if A_UNSIGNED
 typedef uint8_t i8_a;
 #else
@@ -33,7 +24,16 @@ typedef uint8_t i8_b;
 #else
 typedef int8_t i8_b;
 #endif
+#define ROW_TYPE i8_a
+#include "i8_tile.h"
 
+#if TYPES == 1
+#define I8_FAMILY(part) ek_gemm_s8##part
+#elif TYPES == 2
+#define I8_FAMILY(part) ek_gemm_u8##part
+#else
+#define I8_FAMILY(part) ek_gemm_s8u8##part
+#endif
 /* Which operands are flipped, and the factors of the corrections that follow from it. */
 #define FLIP_BYTE 0x80
 #define FLIP_WORD ((int32_t)0x80808080)
@@ -64,11 +64,17 @@ typedef struct {
     size_t corrections, wide, bytes; /* offsets, and the size */
 } i8_panel;
 
-EK_INLINE i8_panel i8_panel_of(long extent, long k, int factor) {
+EK_INLINE i8_panel i8_panel_of(long extent, long k, int factor, size_t value_bytes) {
     i8_panel p;
-    p.corrections = (size_t)(extent * i8_padded(k)) * sizeof(i8_value);
+    p.corrections = (size_t)(extent * i8_padded(k)) * value_bytes;
     p.wide = p.corrections + (factor ? (size_t)extent * sizeof(int32_t) : 0);
     p.bytes = p.wide + (HAS_WIDE ? sizeof(int32_t) : 0);
     return p;
+}
+EK_INLINE i8_panel i8_panel_of_a(long rows, long k) {
+    return i8_panel_of(rows, k, ROW_FACTOR, sizeof(i8_row));
+}
+EK_INLINE i8_panel i8_panel_of_b(long columns, long k) {
+    return i8_panel_of(columns, k, COLUMN_FACTOR, sizeof(i8_value));
 }
 #endif

@@ -6,11 +6,19 @@
 #define EK_FMA 1
 #define EK_LANES 1
 #define EK_OWN_MULHI
+#define EK_OWN_ROUNDING_SHIFT
 #include <arm_neon.h>
 #include <stdint.h>
 typedef int32_t ek_neon_vi __attribute__((vector_size(16)));
 static inline __attribute__((always_inline)) ek_neon_vi vi_mulhi(ek_neon_vi a, ek_neon_vi b) {
     return (ek_neon_vi)vqrdmulhq_s32((int32x4_t)a, (int32x4_t)b);
+}
+/* The instruction rounds halves up: one less makes those below zero go away from it. */
+static inline __attribute__((always_inline, unused)) ek_neon_vi vi_rounding_shift(ek_neon_vi x,
+                                                                                  ek_neon_vi n) {
+    const int32x4_t right = vnegq_s32((int32x4_t)n), v = (int32x4_t)x;
+    const int32x4_t nudge = vshrq_n_s32(vandq_s32(v, right), 31);
+    return (ek_neon_vi)vrshlq_s32(vqaddq_s32(v, nudge), right);
 }
 #include "vector.h"
 

@@ -198,6 +198,7 @@ EK_INLINE vi vi_mulhi(vi a, vi b) {
 }
 #endif
 
+#ifndef EK_OWN_ROUNDING_SHIFT
 /* x * 2^-n, halves away from zero; 0 <= n < 31 per lane. */
 EK_INLINE vi vi_rounding_shift(vi x, vi n) {
     vi mask = (vi_splat(1) << n) - 1;
@@ -205,6 +206,7 @@ EK_INLINE vi vi_rounding_shift(vi x, vi n) {
     vi half = (mask >> 1) + ((x >> 31) & 1);
     return (x >> n) - EK_MASK(rest > half);
 }
+#endif
 
 /* A real factor in TFLite's form: multiplier * 2^(left - right - 31). */
 typedef struct {
