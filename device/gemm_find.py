@@ -90,7 +90,7 @@ def _build(path: Path) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         done, lines = None, [str(error)]
     if done is None or done.returncode or not path.is_file():
-        found = lines[-1] if lines else "no word why"
+        found = lines[-1].removeprefix("edgekit: ") if lines else "no word why"
         raise IncompatibleError(
             f"expected to build the GEMM library, found: {found}; install the whole of edgekit, "
             f"or set {LIBRARY_VARIABLE} to a library built for this board"

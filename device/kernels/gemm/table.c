@@ -9,9 +9,10 @@
 #pragma STDC FP_CONTRACT OFF
 
 enum { SCALE, M, N, K, FEATURES }; /* the numbers of a priority */
-enum { KEPT = 1024, PROBES = 8 };  /* answers kept; places tried for one */
+enum { KEPT = 1024, PROBES = 4 };  /* answers kept; places tried for one */
 enum { FREE, FILLING, READY };     /* states of a kept answer */
 enum { MOST_ROWS = 1 << 24, DTYPES = 3, KINDS = 12 };
+static const int64_t LARGEST = (int64_t)1 << 60; /* of an entry: differences stay in range */
 static const char MAGIC[8] = "EKGEMMT1";
 
 typedef struct {
@@ -50,12 +51,12 @@ typedef struct {
 
 struct ek_gemm_table {
     header head;
-    const int64_t *sequence[FEATURES];
+    const int64_t *bounds[FEATURES]; /* bounds[f][i]: the least value with position i + 1 */
     const row *rows;
     logs *log;      /* of each row's product */
     uint32_t *slot; /* row + 1 by hash; 0: free */
     uint32_t mask;
-    answer kept[KEPT];
+    answer kept[KEPT] __attribute__((aligned(64)));
     uint64_t copy[]; /* the bytes of the table */
 };
 
@@ -80,10 +81,18 @@ static int same_key(const key *a, const key *b) {
 /* -- opening ------------------------------------------------------------------------------- */
 
 static int ascending(const int64_t *values, uint32_t count) {
-    for (uint32_t i = 1; i < count; i++)
-        if (values[i] <= values[i - 1])
+    for (uint32_t i = 0; i < count; i++)
+        if (values[i] < 0 || values[i] > LARGEST || (i && values[i] <= values[i - 1]))
             return 0;
     return count > 0;
+}
+
+/* A sequence becomes the bounds between its entries; halfway the table says which is nearest. */
+static void make_bounds(int64_t *values, uint32_t count, int tie_high) {
+    for (uint32_t i = 0; i + 1 < count; i++) {
+        int64_t apart = values[i + 1] - values[i];
+        values[i] += tie_high ? (apart + 1) / 2 : apart / 2 + 1;
+    }
 }
 
 static int good_row(const header *h, const row *r) {
@@ -124,11 +133,12 @@ static int place(ek_gemm_table *t, uint32_t index) {
 
 static int fill(ek_gemm_table *t) {
     const header *h = &t->head;
-    const int64_t *values = (const int64_t *)t->copy;
+    int64_t *values = (int64_t *)t->copy;
     for (int f = 0; f < FEATURES; values += h->entries[f++]) {
         if (!ascending(values, h->entries[f]))
             return 0;
-        t->sequence[f] = values;
+        make_bounds(values, h->entries[f], h->tie_high != 0);
+        t->bounds[f] = values;
     }
     t->rows = (const row *)values;
     for (t->mask = 15; t->mask < 2 * h->rows;)
@@ -153,9 +163,11 @@ ek_gemm_table *ek_gemm_table_open(const void *blob, size_t bytes) {
     memcpy(&head, blob, sizeof head);
     if (promised_bytes(&head) != bytes)
         return NULL;
-    ek_gemm_table *t = calloc(1, sizeof *t + bytes - sizeof head);
+    size_t size = (sizeof(ek_gemm_table) + bytes - sizeof head + 63) / 64 * 64;
+    ek_gemm_table *t = aligned_alloc(64, size);
     if (!t)
         return NULL;
+    memset(t, 0, size);
     t->head = head;
     memcpy(t->copy, (const char *)blob + sizeof head, bytes - sizeof head);
     if (fill(t))
@@ -174,44 +186,53 @@ void ek_gemm_table_close(ek_gemm_table *t) {
 
 /* -- asking -------------------------------------------------------------------------------- */
 
+/* By halving: a division costs more than the steps it saves on sizes of matrices. */
 static uint64_t gcd(uint64_t a, uint64_t b) {
     if (!a || !b)
         return a | b;
     int twos = __builtin_ctzll(a | b);
     a >>= __builtin_ctzll(a);
-    while (b) {
-        b >>= __builtin_ctzll(b);
-        uint64_t low = a < b ? a : b;
-        b = (a < b ? b : a) - low;
+    b >>= __builtin_ctzll(b);
+    while (a != b) {
+        uint64_t low = a < b ? a : b, apart = a < b ? b - a : a - b;
+        b = apart >> __builtin_ctzll(a - b); /* either sign has the same zeros */
         a = low;
     }
     return a << twos;
 }
 
-/* Position of the nearest entry; halfway the table says which. */
+static uint64_t scale_of(uint64_t m, uint64_t n, uint64_t k) {
+    uint64_t g = gcd(m, n);
+    if (g > 1)
+        g = gcd(g, k % g);
+    else if (!g)
+        g = k;
+    return g ? g : 1;
+}
+
+/* Position of the nearest entry: how many bounds the value has passed. */
 static int32_t index_of(const ek_gemm_table *t, int feature, uint64_t value) {
-    const int64_t *s = t->sequence[feature];
-    uint32_t count = t->head.entries[feature], right = 0;
-    while (right < count && s[right] < (int64_t)value)
-        right++;
-    if (right == 0)
-        return 0;
-    if (right == count)
-        return (int32_t)count - 1;
-    int64_t below = (int64_t)value - s[right - 1], above = s[right] - (int64_t)value;
-    int low = below == above ? !t->head.tie_high : below < above;
-    return (int32_t)right - low;
+    const int64_t *bound = t->bounds[feature];
+    uint32_t count = t->head.entries[feature] - 1;
+    int64_t index = 0;
+    for (uint32_t i = 0; i < count; i++)
+        index += (int64_t)value >= bound[i];
+    return (int32_t)index;
 }
 
 static key key_of(const ek_gemm_table *t, const question *q) {
     uint64_t m = (uint64_t)q->m, n = (uint64_t)q->n, k = (uint64_t)q->k;
-    uint64_t g = gcd(gcd(m, n), k);
-    g = g ? g : 1;
+    uint64_t g = scale_of(m, n, k);
+    if (g > 1) {
+        m /= g;
+        n /= g;
+        k /= g;
+    }
     key found = {.dtype = q->dtype, .threads = q->threads};
     found.feature[SCALE] = index_of(t, SCALE, g);
-    found.feature[M] = index_of(t, M, m / g);
-    found.feature[N] = index_of(t, N, n / g);
-    found.feature[K] = index_of(t, K, k / g);
+    found.feature[M] = index_of(t, M, m);
+    found.feature[N] = index_of(t, N, n);
+    found.feature[K] = index_of(t, K, k);
     return found;
 }
 
