@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
+import re
 
 from edgekit.host.bundle.archive import archive_bytes
+
+# `from edgekit.device.x import y` and `from edgekit.device import x, y`, wherever they stand.
+_IMPORT = re.compile(rb"^\s*from edgekit\.device(?:\.(\w+)| import ([\w, ]+))", re.MULTILINE)
 
 # The link `current` may be swapped while this starts: modules must all come from one file.
 _START = b"""import os
@@ -30,15 +34,24 @@ sys.exit(main())
 def runtime_pyz() -> bytes:
     """A zip that `python3 runtime.pyz` runs; the same bytes for the same package.
 
-    Only the package's own modules go in. Folders need entries of their own: without them
-    zipimport does not see namespace packages.
+    Only what the commands import goes in: a serial console takes seconds for each module more.
+    Folders need entries of their own: without them zipimport does not see namespace packages.
     """
     package = importlib.resources.files("edgekit.device")
-    modules = sorted(
-        (entry.name, entry.read_bytes())
-        for entry in package.iterdir()
-        if entry.is_file() and entry.name.endswith(".py")
-    )
+    # What the package offers to programs of the user's is not for the board's runtime.
+    modules = {"__init__": (package / "__init__.py").read_bytes()}
+    wanted = ["__main__"]
+    while wanted:
+        name = wanted.pop()
+        if name not in modules:
+            modules[name] = (package / f"{name}.py").read_bytes()
+            wanted += _imported(modules[name])
     entries = [("__main__.py", _START), ("edgekit/", b""), ("edgekit/device/", b"")]
-    entries += [(f"edgekit/device/{name}", data) for name, data in modules]
+    entries += [(f"edgekit/device/{name}.py", data) for name, data in sorted(modules.items())]
     return archive_bytes(entries)
+
+
+def _imported(source: bytes) -> list[str]:
+    """Names of the modules of edgekit.device that `source` imports, inside functions too."""
+    names = (one or several for one, several in _IMPORT.findall(source))
+    return [name.strip() for part in names for name in part.decode().split(",")]

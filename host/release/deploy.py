@@ -19,7 +19,7 @@ from edgekit.host.errors import (
     UnreachableError,
 )
 from edgekit.host.release.enroll import enroll_host
-from edgekit.host.release.runtime import BoardRuntime, Document
+from edgekit.host.release.runtime import SLOWEST_BYTES_PER_SECOND, BoardRuntime, Document
 from edgekit.host.release.session import LivingDeploy, forget, is_dead, owner
 from edgekit.host.release.types import DeployPlan, OnStep, PlannedFile, Release, Step
 from edgekit.host.release.watch import Watch
@@ -29,7 +29,6 @@ HEALTH_SECONDS = 60
 DEADLINES: Mapping[str, float] = {row.name: row.deadline_seconds for row in states.STATES}
 _LEAVE_SECONDS = 10.0  # on the way out of a failed deploy nobody waits long
 _POLL_SECONDS = 0.5
-SLOWEST_BYTES_PER_SECOND = 4000  # a serial console of 57600 baud
 _SOON = 0.05  # for a call whose time is up
 
 

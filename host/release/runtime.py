@@ -21,6 +21,7 @@ from edgekit.host.transport import Completed, OnLine, Transport
 Document = dict[str, Any]
 
 QUICK_SECONDS = 60.0
+SLOWEST_BYTES_PER_SECOND = 4000  # a serial console of 57600 baud
 _CURRENT = "current/runtime.pyz"
 _ERRORS: dict[str, type[EdgekitError]] = {
     "input": InputError,
@@ -49,7 +50,8 @@ class BoardRuntime:
         """One command of this kit's runtime. Raises the error that the board reports."""
         done = self._run(self._path, arguments, deadline, on_line)
         if _is_missing(done) or _is_broken(done):
-            self._transport.put(self._pyz, self._path, deadline=QUICK_SECONDS)
+            seconds = QUICK_SECONDS + len(self._pyz) / SLOWEST_BYTES_PER_SECOND
+            self._transport.put(self._pyz, self._path, deadline=seconds)
             done = self._run(self._path, arguments, deadline, on_line)
         return self._document(arguments[0], done)
 

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,14 +148,25 @@ def test_failing_system_calls_are_documents(
     assert err == ""
 
 
-def test_modules_are_all_in_the_archive_and_old_enough() -> None:
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Modules of edgekit.device that are imported anywhere in a module, also inside functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "edgekit.device":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("edgekit.device."):
+            yield (node.module or "").rpartition(".")[2]
+
+
+def test_archive_has_what_its_modules_import_and_no_more_and_is_old_enough() -> None:
     with zipfile.ZipFile(io.BytesIO(runtime_pyz())) as archive:
         names = archive.namelist()
-        for name in names:
-            ast.parse(archive.read(name), name, feature_version=OLDEST)
-    package = Path(__file__).parents[2] / "device"
-    modules = [f"edgekit/device/{p.name}" for p in sorted(package.glob("*.py"))]
-    assert names == ["__main__.py", "edgekit/", "edgekit/device/", *modules]
+        trees = {n: ast.parse(archive.read(n), n, feature_version=OLDEST) for n in names}
+    assert names[:3] == ["__main__.py", "edgekit/", "edgekit/device/"]
+    modules = {Path(name).stem: trees[name] for name in names[3:]}
+    wanted = {"__init__", "__main__"}
+    wanted.update(m for name, tree in modules.items() if name != "__init__" for m in imported(tree))
+    assert set(modules) == wanted
+    assert names == [*names[:3], *sorted(names[3:])]
 
 
 @pytest.mark.parametrize(("number", "code", "kind"), [(28, 5, "incompatible"), (5, 6, "transfer")])

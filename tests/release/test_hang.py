@@ -13,7 +13,7 @@ from edgekit.device import states
 from edgekit.host.bundle import Bundle
 from edgekit.host.errors import UnreachableError
 from edgekit.host.release import deploy, probe
-from edgekit.host.release.deploy import SLOWEST_BYTES_PER_SECOND
+from edgekit.host.release.runtime import SLOWEST_BYTES_PER_SECOND
 from edgekit.host.transport import Completed, LocalTransport, OnBytes, OnLine
 
 TinyBundle = Callable[..., Bundle]
