@@ -48,7 +48,7 @@ EK_INLINE void mac_block(const int mr, const ram_t *ram, int set, int block, int
     vi extra[NV];
     for (int j = 0; j < NV; j++)
         extra[j] = (vi){0};
-    i8_clear(mr, NV, sums);
+    i8_clear(&sums);
     for (int tap = 0; tap < TAPS; tap++) {
         if (!(taps >> tap & 1))
             continue;
@@ -57,7 +57,7 @@ EK_INLINE void mac_block(const int mr, const ram_t *ram, int set, int block, int
         for (int i = 0; i < mr; i++)
             rows[i] = window[i] + (tap / 3 * COLUMNS + tap % 3) * CHANNELS;
         const i8_rows from = {rows, I8_STEP, I8_FLIP(0), 0};
-        i8_accumulate(mr, NV, sums, from, CHANNELS, ram->wram[set][tap][block]);
+        i8_accumulate(mr, NV, &sums, from, CHANNELS, ram->wram[set][tap][block]);
         EK_UNROLL
         for (int j = 0; j < NV; j++)
             extra[j] += vi_load(ram->extra[set][tap] + block * BLOCK + j * EK_VL);
@@ -66,7 +66,7 @@ EK_INLINE void mac_block(const int mr, const ram_t *ram, int set, int block, int
     for (int i = 0; i < mr; i++) {
         EK_UNROLL
         for (int j = 0; j < NV; j++) {
-            const vi sum = i8_sum(sums, i, j) - extra[j];
+            const vi sum = i8_sum(NV, &sums, i, j) - extra[j];
             memcpy(result[i] + block * BLOCK + j * EK_VL, &sum, sizeof sum);
         }
     }
