@@ -54,8 +54,8 @@ static void finish(const ek_gemm_job *job, const float *sums, float *c, long cou
             v += c[j * job->c_col];
         if (job->finish) {
             v += bias ? bias[e->per_row ? 0 : column + j] : 0;
-            v = v > e->low_f32 ? v : e->low_f32;
-            v = v < e->high_f32 ? v : e->high_f32;
+            v = v < e->low_f32 ? e->low_f32 : v; /* NaN stays */
+            v = v > e->high_f32 ? e->high_f32 : v;
         }
         c[j * job->c_col] = v;
     }

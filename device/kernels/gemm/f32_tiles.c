@@ -1,10 +1,12 @@
 /* The register tiles of f32 products that are NV vectors wide, for 1 .. MR rows.
  *
  * Compile-time parameters: NAME (of the table), MR, NV, EK_SIMD. */
+#include <math.h>
 #include "codes.h"
 #include "f32_tile.h"
 
 _Static_assert(MR <= EK_GEMM_MAX_MR && NV <= EK_GEMM_MAX_NV, "the tables hold no larger tile");
+_Static_assert(MR *NV *EK_VL <= EK_GEMM_MAX_TILE, "the framework copies no larger tile");
 
 /* The last vector of C or of the bias, of which `left` columns are there. Without masked accesses
  * the framework gives a whole vector of C, and only the bias needs care. */
@@ -51,6 +53,8 @@ EK_INLINE void finish(const int mr, const ek_gemm_epilogue *e, vf acc[MR][NV], l
                 acc[i][j] += e->per_row ? vf_splat(bias[row + i]) : along_n;
         }
     }
+    if (e->low_f32 == -INFINITY && e->high_f32 == INFINITY)
+        return; /* a clamp may turn NaN into a number */
     vf low = vf_splat(e->low_f32), high = vf_splat(e->high_f32);
     EK_UNROLL
     for (int i = 0; i < mr; i++) {

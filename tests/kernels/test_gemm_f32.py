@@ -1,0 +1,78 @@
+"""The f32 register tiles one by one, and numbers that are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gemm_cases import Product, build, check, laid_out, run_here
+from kernel_runs import x86_boards
+
+from edgekit.kb.board import BoardProfile
+from edgekit.kb.tiles import COLUMNS, TILES
+
+_WHOLE = 1 << 20  # a block that nothing exceeds
+
+
+@pytest.fixture(scope="module", params=x86_boards(), ids=lambda board: board.simd)
+def board(request: pytest.FixtureRequest) -> BoardProfile:
+    found: BoardProfile = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def library(board: BoardProfile, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(board, tmp_path_factory.mktemp(board.simd) / "products.so")
+
+
+def _product(
+    rng: np.random.Generator,
+    shape: tuple[int, int, int],
+    tile: tuple[int, int],
+    packed: int = -1,
+    blocks: tuple[int, int, int] = (_WHOLE, _WHOLE, _WHOLE),
+) -> Product:
+    m, n, k = shape
+    a, b = rng.standard_normal((m, k)), rng.standard_normal((k, n))
+    layouts = (laid_out(rng, x.astype(np.float32)) for x in (a, b, np.zeros((m, n))))
+    return Product("f32", *layouts, (*blocks, *tile, 0, 0, 0), packed)
+
+
+def test_every_tile_computes_its_own_size(board, library):
+    rng = np.random.default_rng(3)
+    vl = TILES[board.simd].vl
+    products = [
+        _product(rng, (height, nv * vl - height % 2, 19), (height, nv * vl), packed)
+        for nv, tallest in enumerate(COLUMNS[board.simd].f32, 1)
+        for height in range(1, tallest + 1)
+        for packed in (-1, 0, 1)
+    ]
+    check(products, run_here(library, products))
+
+
+def test_blocks_of_k_are_added_up(library):
+    rng = np.random.default_rng(4)
+    shapes = [(61, 53, 331), (8, 48, 64), (9, 49, 65), (1, 127, 131), (127, 1, 131)]
+    tiles = [(8, 48), (12, 32), (48, 7), (4, 4)]
+    products = [
+        _product(rng, shape, tile, packed, (16, 32, 48))
+        for shape in shapes
+        for tile in tiles
+        for packed in (-1, 0, 1)
+    ]
+    check(products, run_here(library, products))
+
+
+@pytest.mark.parametrize("shape", [(5, 40, 9), (1, 40, 33), (40, 1, 33)])
+@pytest.mark.parametrize("packed", [-1, 0, 1])
+def test_infinity_and_nan_come_through(library, shape, packed):
+    rng = np.random.default_rng(5)
+    product = _product(rng, shape, (40 if shape[1] == 1 else 4, shape[1]), packed)
+    product.a.view()[0, 2] = np.nan
+    product.a.view()[shape[0] - 1, 3] = -np.inf
+    product.b.view()[4, shape[1] - 1] = np.inf
+    made = np.frombuffer(run_here(library, [product]), np.float32)
+    np.testing.assert_allclose(
+        product.c.view(made), product.expected().astype(np.float32), rtol=1e-4, atol=1e-4
+    )
