@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgekit.host.cli import kb_build
+from edgekit.host.cli import kb_build, kb_spmv
 from edgekit.host.cli.options import Board, DataType, Json, Packed, board_name, examples
 from edgekit.host.errors import InputError
 
@@ -53,20 +53,27 @@ def register(app: typer.Typer) -> None:
 
 
 def profile(board: str | None) -> BoardProfile:
-    """The profile of the board that is meant."""
+    """The profile of the board that is meant, or that is named: also one for others to inherit."""
     from edgekit.host.reach import profile_of
-    from edgekit.kb.board import load_board
+    from edgekit.kb.board import LOCAL, load_board, load_profile
 
-    return load_board(profile_of(board_name(board)))
+    name = profile_of(board_name(board))
+    return load_board(name) if name == LOCAL else load_profile(name)
 
 
 def lookup(
     gemm: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--gemm", metavar="M,K,N", help="C[m, n] = A[m, k] times B[k, n].", show_default=False
         ),
-    ],
+    ] = None,
+    spmv: Annotated[
+        str | None,
+        typer.Option(
+            "--spmv", metavar="FILE", help="A sparse matrix instead: .mtx.", show_default=False
+        ),
+    ] = None,
     board: Board = None,
     dtype: DataType = "f32",
     threads: Annotated[int, typer.Option("--threads", metavar="N", min=1)] = 1,
@@ -78,7 +85,14 @@ def lookup(
     from edgekit.host.cli.output import emit
     from edgekit.host.tune.products import parse_shape
 
-    shape, wanted = parse_shape(gemm, "--gemm"), profile(board)
+    wanted = profile(board)
+    if gemm is None and spmv is not None:
+        kb_spmv.lookup_spmv(spmv, wanted, dtype, as_json)
+        return
+    if gemm is None or spmv is not None:
+        found = "none" if gemm is None else "both"
+        raise InputError(f"expected --gemm M,K,N or --spmv FILE, found {found} of them")
+    shape = parse_shape(gemm, "--gemm")
     answer = _table(wanted, table).choose(wanted, shape, dtype, threads, packed)
     if as_json:
         key = asdict(answer.key)

@@ -160,3 +160,8 @@ def test_boards_says_how_many_rows_there_are(edgekit: Any) -> None:
         b["name"]: b["knowledge_base_rows"] for b in edgekit("boards", "--json").document["boards"]
     }
     assert after["a57"] == 3 and after["a72"] == before["a72"]
+
+
+def test_a_class_of_machines_has_a_table_too(edgekit: Any) -> None:
+    done = edgekit("kb", "lookup", "--board", "x86-64-v3", "--gemm", "64,64,64", "--json")
+    assert done.code == 0 and done.document["board"] == "x86-64-v3"
