@@ -1,8 +1,9 @@
 """Times a sparse matrix in several block forms on this board; standard library only.
 
-The request is a JSON file: {"matrix": an .npz by rows as SciPy writes it, "settings": [...]} and,
-if wanted, "threads" (1), "seconds" (1, to spend), "count" (instructions, not time), "triad" (also
-measure the memory). The last of the settings is the default: all run in turns with it.
+The request is a JSON file: {"matrix": an .npz by rows, "settings": [...]} and, if wanted, "threads"
+(1), "seconds" (1, to spend), "count" (instructions, not time), "triad" (also measure the memory),
+"hotspots" (where the time goes, for the last of the settings). The last of the settings is the
+default: all run in turns with it.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Request:
     seconds: float = 1.0
     count: bool = False
     triad: bool = False
+    hotspots: bool = False
 
 
 class Csr:
@@ -81,6 +83,8 @@ def bench(path: Path, library: SparseLibrary) -> Dict[str, Any]:
     """Answers a request: features, and for each settings times or instructions."""
     request = read_request(path)
     csr = Csr(request.matrix, library)
+    if request.hotspots:
+        return _hotspots(csr, request, library)
     found = library.features(csr.rows)
     stored = [library.build(csr.rows, how) for how in request.settings]
     x = Block(csr.rows.cols * OPERAND_BYTES[csr.stored])
@@ -106,6 +110,21 @@ def bench(path: Path, library: SparseLibrary) -> Dict[str, Any]:
         "triad_bytes_per_second": triad,
         "results": [{"settings": asdict(h), **_facts(s), name: cost} for h, s, cost in rows],
     }
+
+
+def _hotspots(csr: Csr, request: Request, library: SparseLibrary) -> Dict[str, Any]:
+    """Watches products on one thread, as a fork has no other."""
+    from edgekit.device.hotspots import watch
+
+    form = library.build(csr.rows, request.settings[-1])
+    x = Block(csr.rows.cols * OPERAND_BYTES[csr.stored])
+    y = Block(csr.rows.rows * SUM_BYTES[csr.stored])
+    timer = library.spmv_timer(form, x.address, y.address, 1)
+    nanoseconds = min(take_turns([timer], request.seconds)[0])
+    rate = 1e9 * (form.bytes + x.bytes + y.bytes) / nanoseconds
+    count = max(int(1e8 / nanoseconds), 1)
+    found = watch(lambda: timer(count), rate / _triad(library, 1))
+    return {"schema": "edgekit.spmv-hotspots/1", "hotspots": asdict(found)}
 
 
 def read_request(path: Path) -> Request:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from edgekit.host.cli import tune_spmv
 from edgekit.host.cli.options import Board, Json, Over, board_name, examples
 from edgekit.host.errors import InputError
 
@@ -35,8 +36,6 @@ def register(app: typer.Typer) -> None:
         epilog=examples("edgekit tune gemm --board local --budget 10m"),
         rich_markup_mode=None,
     )
-    # A callback keeps `gemm` a word of its own while it is the group's only command.
-    group.callback()(lambda: None)
     group.command(
         "gemm",
         epilog=examples(
@@ -45,6 +44,7 @@ def register(app: typer.Typer) -> None:
             "edgekit tune gemm --shapes shapes.txt --dtype s8 --threads 2",
         ),
     )(tune_gemm)
+    tune_spmv.register(group)
     app.add_typer(group, name="tune")
 
 

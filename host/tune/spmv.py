@@ -6,16 +6,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from edgekit.device.sparse_blocks import BlockSettings, default_settings
-from edgekit.device.sparse_input import DTYPES, Csr
+from edgekit.device.sparse_input import Csr, library
 from edgekit.device.sparse_library import VALUE_BYTES
-from edgekit.device.sparse_table import Row, key_of
+from edgekit.device.sparse_table import Answer, Row, key_of
 from edgekit.host.tune.spmv_board import BoardResult, SpmvMeasurer
+from edgekit.host.tune.spmv_tables import spmv_table_of
+from edgekit.kb.board import BoardProfile
+from edgekit.kb.tiles import TILES
 
 _WINDOWS = (0, 512, 4096, 65536)
 _WIDE = (0, 1, 64)
 _WIDTHS = (8, 64)
 _BETTER = 0.97  # of the time so far: less is noise
 _DIGITS = 4
+_SCALAR_LANES = 4  # SCALAR_LANES of sparse/types.h
 
 
 @dataclass(frozen=True)
@@ -26,14 +30,25 @@ class TunedMatrix:
     tried: int
 
 
-def rule_settings(matrix: Csr, height: int) -> BlockSettings:
-    """The patent's rule for a matrix on a board whose strips have `height` rows."""
-    mean = len(matrix.data) / max(matrix.shape[0], 1)
-    return default_settings(mean, height, VALUE_BYTES[DTYPES[matrix.data.dtype.name]])
+def strip_height(board: BoardProfile, stored: str) -> int:
+    """Rows of a strip on a board: register bits over the bits of a sum."""
+    lanes = TILES[board.simd].vl
+    if lanes == 1:
+        return _SCALAR_LANES
+    return lanes // 2 if stored == "f64" else lanes
+
+
+def settings_for(board: BoardProfile, matrix: Csr) -> Answer:
+    """What the board's table says of a matrix, else the patent's rule."""
+    found = library().features(matrix.rows())
+    height = strip_height(board, found.stored)
+    rule = default_settings(found.mean, height, VALUE_BYTES[found.stored])
+    return spmv_table_of(board).lookup(found, rule)
 
 
 def tune_matrix(
     measurer: SpmvMeasurer,
+    board: BoardProfile,
     name: str,
     matrix: Csr,
     threads: int = 1,
@@ -44,15 +59,15 @@ def tune_matrix(
     far. Raises what the measurer raises."""
     measurer.send(matrix)
     try:
-        first = measurer.measure([BlockSettings(1)], threads, seconds)
-        rule = best = rule_settings(matrix, first.height)
+        found = library().features(matrix.rows())
+        height = strip_height(board, found.stored)
+        rule = best = default_settings(found.mean, height, VALUE_BYTES[found.stored])
         tried = 0
         for step in _steps(rule):
             candidates = [how for how in (step(best, value) for value in step.values)
                           if how != best]  # fmt: skip
-            found = measurer.measure([*candidates, best], threads, seconds)
+            best = _choose(measurer.measure([*candidates, best], threads, seconds), best)
             tried += len(candidates)
-            best = _choose(found, best)
             show(f"{name}: {step.name}: {len(candidates)} tried")
         last = measurer.measure([best, rule], threads, seconds)
     finally:
@@ -61,7 +76,7 @@ def tune_matrix(
     if ratio >= 1:
         best, ratio = rule, 1.0
     rounded = float(f"{ratio:.{_DIGITS}g}")
-    return TunedMatrix(Row(key_of(last.features), best, name, rounded), tried)
+    return TunedMatrix(Row(key_of(found), best, name, rounded), tried)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from edgekit.device.hotspots import Bottleneck, HotFunction, HotInstruction, Hotspots
 from edgekit.device.sparse_blocks import BlockSettings
 from edgekit.device.sparse_input import Csr
 from edgekit.device.sparse_table import Features
@@ -87,24 +88,40 @@ class SpmvMeasurer:
         triad: bool = False,
     ) -> BoardResult:
         """Costs of each form, in turns with the last. Raises what the board's runtime raises."""
-        request = {
-            "matrix": self._matrix,
-            "settings": [asdict(how) for how in settings],
-            "threads": threads,
-            "seconds": seconds,
-            "count": self._emulated,
-            "triad": triad and not self._emulated,
-        }
-        self._transport.put(json.dumps(request).encode(), _REQUEST, deadline=_SEND_SECONDS)
-        answer = self._runtime.call(
-            "spmv-bench",
-            *("--request", _REQUEST, "--library", self._library),
-            deadline=_SPARE_SECONDS + _TIMES_OVER * seconds,
+        answer = self._call(
+            settings,
+            threads=threads,
+            seconds=seconds,
+            count=self._emulated,
+            triad=triad and not self._emulated,
         )
         fields = {key: answer["features"][key] for key in Features.__dataclass_fields__}
         forms = tuple(_form(result) for result in answer["results"])
         found = answer["triad_bytes_per_second"]
         return BoardResult(Features(**fields), int(answer["height"]), forms, found)
+
+    def hotspots(self, settings: BlockSettings, seconds: float = 1.0) -> Hotspots:
+        """Where the board spends its time on one thread, and what it waits for."""
+        found = self._call([settings], seconds=seconds, hotspots=True)["hotspots"]
+        return Hotspots(
+            Bottleneck(**found["bottleneck"]),
+            tuple(HotFunction(**each) for each in found["functions"]),
+            tuple(HotInstruction(**each) for each in found["instructions"]),
+            tuple(found["missing"]),
+        )
+
+    def _call(self, settings: Sequence[BlockSettings], **options: Any) -> dict[str, Any]:
+        request = {
+            "matrix": self._matrix,
+            "settings": [asdict(how) for how in settings],
+            **options,
+        }
+        self._transport.put(json.dumps(request).encode(), _REQUEST, deadline=_SEND_SECONDS)
+        return self._runtime.call(
+            "spmv-bench",
+            *("--request", _REQUEST, "--library", self._library),
+            deadline=_SPARE_SECONDS + _TIMES_OVER * float(options["seconds"]),
+        )
 
 
 def _form(result: dict[str, Any]) -> FormCost:

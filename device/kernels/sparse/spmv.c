@@ -102,7 +102,11 @@ static void one_piece(const ek_spmv_call *call, ek_cut from, ek_cut to, partial 
     own->not_finite = any_set(bad);
 }
 
-static void task(const void *args, long begin, long end) {
+/* Not static: a profiler names what a stripped library exports. */
+#define JOIN(a, b) a##b
+#define TASK(name) JOIN(name, _task)
+void TASK(EK_NAME)(const void *args, long begin, long end);
+void TASK(EK_NAME)(const void *args, long begin, long end) {
     const ek_spmv_call *call = args;
     for (long t = begin; t < end; t++)
         one_piece(call, ek_spmv_cut(call->a, t, call->pieces),
@@ -135,6 +139,6 @@ static int combine(const ek_spmv_call *call) {
 }
 
 int EK_NAME(const ek_spmv_call *call, ek_pool *pool) {
-    ek_parallel(pool, task, call, call->pieces, 1);
+    ek_parallel(pool, TASK(EK_NAME), call, call->pieces, 1);
     return combine(call);
 }

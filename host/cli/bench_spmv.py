@@ -1,0 +1,226 @@
+"""`edgekit bench spmv`: a sparse matrix times a vector on a board, beside other libraries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from edgekit.host.cli.options import Board, Json, Over, board_name, examples
+from edgekit.host.errors import InputError
+
+if TYPE_CHECKING:
+    from edgekit.device.hotspots import Hotspots
+    from edgekit.device.sparse_input import Csr
+    from edgekit.host.bench.spmv import SpmvResult
+    from edgekit.host.tune.spmv_board import BoardResult
+
+_HERE = "local"
+Matrices = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--matrix",
+        metavar="FILE",
+        show_default=False,
+        help="A .mtx or .npz, or a class such as random:10000:0.01. Default: the standard ones.",
+    ),
+]
+ValueType = Annotated[
+    Literal["float32", "float64", "float16", "int8"],
+    typer.Option("--dtype", help="Of the stored values."),
+]
+
+
+def register(group: typer.Typer) -> None:
+    """Adds the command to the group `bench`."""
+    group.command(
+        "spmv",
+        epilog=examples(
+            "edgekit bench spmv --matrix bcsstk13.mtx --peers",
+            "edgekit bench spmv --matrix banded:1000000:5 --threads 2 --peers --json",
+            "edgekit bench spmv --matrix power:100000:10 --board pi --hotspots",
+        ),
+    )(bench_spmv)
+
+
+def bench_spmv(
+    matrix: Matrices = None,
+    board: Board = None,
+    threads: Annotated[int, typer.Option("--threads", metavar="N", min=1)] = 1,
+    dtype: ValueType = "float32",
+    peers: Annotated[
+        bool, typer.Option("--peers", help="Time SciPy, PyTorch and MKL too, in turns with ours.")
+    ] = False,
+    hotspots: Annotated[
+        bool, typer.Option("--hotspots", help="Say what it waits for and where the time goes.")
+    ] = False,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", min=0.1, max=600.0, help="Per matrix.")
+    ] = 1.0,
+    via: Over = None,
+    as_json: Json = False,
+) -> None:
+    """Time products of sparse matrices with a vector; on an emulated board, count instructions.
+
+    GB/s counts what the product must move: stored values and indices, both vectors once; the share
+    is of STREAM's triad, measured in the same run.
+    """
+    from edgekit.host.bench.spmv_matrices import STANDARD, open_matrix
+
+    name = board_name(board)
+    if peers and name != _HERE:
+        raise InputError(
+            f"expected the board {_HERE} for --peers, found {name}; "
+            "other libraries are timed on this machine only"
+        )
+    given = [(each, open_matrix(each, dtype)) for each in matrix or STANDARD]
+    if peers:
+        results = _beside_peers(given, threads, seconds)
+        found = _on_board(name, given, 1, seconds, via, only_hotspots=True) if hotspots else []
+        _tell_peers(results, [spots for _, _, spots in found if spots], as_json)
+    else:
+        measured = _on_board(name, given, threads, seconds, via, with_hotspots=hotspots)
+        _tell_board(name, measured, threads, as_json)
+
+
+_Given = Sequence[tuple[str, "Csr"]]
+_Measured = tuple[str, "BoardResult | None", "Hotspots | None"]
+
+
+def _beside_peers(given: _Given, threads: int, seconds: float) -> list[SpmvResult]:
+    from edgekit.host.bench.spmv import PEERS, bench_matrix, triad_rate
+    from edgekit.host.cli.progress import working
+
+    with working("measuring the memory"):
+        triad = triad_rate(threads)
+    results = []
+    for name, matrix in given:
+        with working(f"timing {name} beside other libraries"):
+            results.append(bench_matrix(name, matrix, threads, PEERS, seconds, triad))
+    return results
+
+
+def _on_board(
+    name: str,
+    given: _Given,
+    threads: int,
+    seconds: float,
+    via: Literal["ssh", "serial"] | None,
+    with_hotspots: bool = False,
+    only_hotspots: bool = False,
+) -> list[_Measured]:
+    from edgekit.host.cli.progress import working
+    from edgekit.host.reach import reach
+    from edgekit.host.tune.spmv import settings_for
+    from edgekit.host.tune.spmv_board import SpmvMeasurer
+    from edgekit.kb.board import load_board
+
+    reached = reach(name, via)
+    if reached.emulated and threads > 1:
+        raise InputError(
+            f"board '{name}' is emulated: expected 1 thread to count instructions of, "
+            f"found {threads}; leave out --threads"
+        )
+    found: list[_Measured] = []
+    try:
+        profile = load_board(reached.profile)
+        measurer = SpmvMeasurer(reached.transport, profile, reached.emulated)
+        for each, matrix in given:
+            with working(f"measuring {each} on {name}"):
+                measurer.send(matrix)
+                how, result, spots = settings_for(profile, matrix).settings, None, None
+                if not only_hotspots:
+                    result = measurer.measure([how], threads, seconds, triad=True)
+                if with_hotspots or only_hotspots:
+                    spots = measurer.hotspots(how, seconds)
+                found.append((each, result, spots))
+                measurer.forget()
+    finally:
+        reached.transport.close()
+    return found
+
+
+def _tell_peers(results: Sequence[SpmvResult], spots: Sequence[Hotspots], as_json: bool) -> None:
+    from edgekit.host.bench.machine import machine_summary
+    from edgekit.host.bench.spmv import geometric_mean
+    from edgekit.host.cli.output import emit, table
+
+    mean = geometric_mean([result.best for result in results])
+    if as_json:
+        emit(
+            {
+                "schema": "edgekit.bench.spmv/1",
+                "board": _HERE,
+                "machine": machine_summary(),
+                "matrices": [
+                    {**asdict(r), "share_of_triad": r.share, "best_ratio": _number(r.best)}
+                    for r in results
+                ],
+                "mean_ratio": _number(mean),
+                "hotspots": [asdict(each) for each in spots],
+            }
+        )
+        return
+    names = [peer.name for peer in results[0].peers] if results else []
+    rows = []
+    for r in results:
+        row = [r.name, str(r.nonzeros), f"{r.padding:.2f}", f"{r.ours.median * 1e6:.1f}"]
+        row += [f"{r.moved / r.ours.median / 1e9:.1f}", f"{r.share:.0%}"]
+        rows.append(row + ["-" if p.missing else f"{p.ratio:.2f}" for p in r.peers])
+    table(["matrix", "non-zeros", "padding", "us", "GB/s", "of triad", *names], rows)
+    for name, why in {(p.name, p.missing) for r in results for p in r.peers if p.missing}:
+        print(f"{name}: {why}")
+    if not math.isnan(mean):
+        print(f"geometric mean: the best of the others takes {mean:.2f} times as long as edgekit")
+    _tell_hotspots(spots)
+
+
+def _tell_board(board: str, found: Sequence[_Measured], threads: int, as_json: bool) -> None:
+    from edgekit.host.cli.output import emit, table
+
+    results = [(name, result) for name, result, _ in found if result is not None]
+    spots = [each for _, _, each in found if each is not None]
+    emulated = any(result.triad is None for _, result in results)
+    if as_json:
+        emit(
+            {
+                "schema": "edgekit.bench.spmv/1",
+                "board": board,
+                "threads": threads,
+                "unit": "instructions" if emulated else "seconds",
+                "matrices": [{"name": name, **asdict(result)} for name, result in results],
+                "hotspots": [asdict(each) for each in spots],
+            }
+        )
+        return
+    rows = []
+    for name, result in results:
+        form, facts = result.forms[0], result.features
+        row = [name, str(facts.nonzeros), f"{form.padding:.2f}"]
+        if result.triad is None:
+            row += [f"{form.median:.0f}", f"{form.median / max(facts.nonzeros, 1):.2f}"]
+        else:
+            rate = form.bytes / form.median
+            row += [f"{form.median * 1e6:.1f}", f"{rate / result.triad:.0%}"]
+        rows.append(row)
+    units = ["instructions", "per non-zero"] if emulated else ["us", "of triad"]
+    table(["matrix", "non-zeros", "padding", *units], rows)
+    _tell_hotspots(spots)
+
+
+def _tell_hotspots(spots: Sequence[Hotspots]) -> None:
+    for each in spots:
+        print(f"bottleneck  {each.bottleneck.kind}: {each.bottleneck.why}")
+        for function in each.functions:
+            print(f"  {function.percent:5.1f} %  {function.name}")
+        for instruction in each.instructions:
+            print(f"    {instruction.percent:5.1f} %  {instruction.text}")
+        for reason in each.missing:
+            print(f"  missing   {reason}")
+
+
+def _number(value: float) -> Any:
+    return None if math.isnan(value) else value

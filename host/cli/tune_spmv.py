@@ -1,0 +1,88 @@
+"""`edgekit tune spmv`: finds how sparse matrices are best stored on a board."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgekit.host.cli.bench_spmv import Matrices, ValueType
+from edgekit.host.cli.options import Board, Json, Over, board_name, examples
+
+if TYPE_CHECKING:
+    from edgekit.device.sparse_blocks import BlockSettings
+
+
+def register(group: typer.Typer) -> None:
+    """Adds the command to the group `tune`."""
+    group.command(
+        "spmv",
+        epilog=examples(
+            "edgekit tune spmv --matrix bcsstk13.mtx",
+            "edgekit tune spmv --board a57 --matrix banded:10000:5",
+        ),
+    )(tune_spmv)
+
+
+def tune_spmv(
+    matrix: Matrices = None,
+    board: Board = None,
+    threads: Annotated[int, typer.Option("--threads", metavar="N", min=1)] = 1,
+    dtype: ValueType = "float32",
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", min=0.1, max=600.0, help="Per dimension.")
+    ] = 1.0,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", metavar="FILE", show_default=False, help="Table to add to, not your own."
+        ),
+    ] = None,
+    via: Over = None,
+    as_json: Json = False,
+) -> None:
+    """Try block settings on a board, in turns, and keep the best per class of matrices."""
+    from edgekit.host.bench.spmv_matrices import STANDARD, open_matrix
+    from edgekit.host.cli.output import emit, note, table
+    from edgekit.host.reach import reach
+    from edgekit.host.tune.spmv import tune_matrix
+    from edgekit.host.tune.spmv_board import SpmvMeasurer
+    from edgekit.host.tune.spmv_tables import add_spmv_rows, user_spmv_table
+    from edgekit.kb.board import load_board
+
+    reached = reach(board_name(board), via)
+    found = []
+    try:
+        profile = load_board(reached.profile)
+        path = output or user_spmv_table(profile)
+        measurer = SpmvMeasurer(reached.transport, profile, reached.emulated)
+        for name in matrix or STANDARD:
+            given = open_matrix(name, dtype)
+            tuned = tune_matrix(measurer, profile, name, given, threads, seconds, note)
+            add_spmv_rows(profile, [tuned.row], path)  # at once, so that Ctrl-C loses one at most
+            found.append(tuned)
+    finally:
+        reached.transport.close()
+    if as_json:
+        made = [{**asdict(each.row), "tried": each.tried} for each in found]
+        emit({"schema": "edgekit.tune.spmv/1", "table": str(path), "rows": made})
+        return
+    rows = [
+        [t.row.matrix, settings_text(t.row.settings), str(t.tried), f"{t.row.ratio:.2f}"]
+        for t in found
+    ]
+    table(["matrix", "settings", "tried", "time / rule's"], rows, left=2)
+    print(f"kept in {path}")
+
+
+def settings_text(how: BlockSettings) -> str:
+    """Block settings in one line."""
+    order = f"sorted in windows of {how.window}" if how.window > 1 else "rows in order"
+    wide = f"wide from {how.wide_from}" if how.wide_from else "wide by padding"
+    index = (
+        f"indices of {how.index_bytes} bytes or more" if how.index_bytes > 1 else "least indices"
+    )
+    diagonals = ", diagonals" if how.diagonal else ""
+    return f"width {how.width}, {order}, {wide}, {index}{diagonals}"
