@@ -8,14 +8,21 @@
 _Static_assert(MR <= EK_GEMM_MAX_MR && NV <= EK_GEMM_MAX_NV, "the tables hold no larger tile");
 _Static_assert(MR *NV *EK_VL <= EK_GEMM_MAX_TILE, "the framework copies no larger tile");
 
+/* On AVX-512 a mask costs nothing: the masked codes do for all, which halves the library. */
+#ifdef __AVX512F__
+#define ALWAYS_MASKED 1
+#else
+#define ALWAYS_MASKED 0
+#endif
+
 /* The last vector of C or of the bias, of which `left` columns are there. Without masked accesses
  * the framework gives a whole vector of C, and only the bias needs care. */
 #ifdef EK_OWN_PARTIAL
 EK_INLINE vf load_last(const float *p, long left) {
-    return left < EK_VL ? vf_load_n(p, left) : vf_load(p);
+    return ALWAYS_MASKED || left < EK_VL ? vf_load_n(p, left) : vf_load(p);
 }
 EK_INLINE void store_last(float *p, vf v, long left) {
-    if (left < EK_VL)
+    if (ALWAYS_MASKED || left < EK_VL)
         vf_store_n(p, v, left);
     else
         vf_store(p, v);
@@ -119,32 +126,38 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
                      long column) {                                                                \
         tile(mr, form, job, a, b, c, row, column);                                                 \
     }
-#ifdef EK_OWN_PARTIAL
-#define CODES(mr)                                                                                  \
-    CODE(panel_##mr, mr, EK_GEMM_PANEL)                                                            \
-    CODE(rows_##mr, mr, EK_GEMM_ROWS)                                                              \
-    CODE(panel_masked_##mr, mr, EK_GEMM_PANEL | EK_GEMM_MASKED)                                    \
-    CODE(rows_masked_##mr, mr, EK_GEMM_ROWS | EK_GEMM_MASKED)
-#else
-#define CODES(mr)                                                                                  \
-    CODE(panel_##mr, mr, EK_GEMM_PANEL)                                                            \
-    CODE(rows_##mr, mr, EK_GEMM_ROWS)
-#endif
-EK_GEMM_UP_TO(MR, CODES)
+#define PANEL_CODE(mr) CODE(panel_##mr, mr, EK_GEMM_PANEL)
+#define ROWS_CODE(mr) CODE(rows_##mr, mr, EK_GEMM_ROWS)
+#define MASKED_PANEL_CODE(mr) CODE(masked_panel_##mr, mr, EK_GEMM_PANEL | EK_GEMM_MASKED)
+#define MASKED_ROWS_CODE(mr) CODE(masked_rows_##mr, mr, EK_GEMM_ROWS | EK_GEMM_MASKED)
+#define PANEL(mr) [mr] = panel_##mr,
+#define ROWS(mr) [mr] = F32_ROWS_FIT(mr, NV) ? rows_##mr : NULL,
+#define MASKED_PANEL(mr) [mr] = masked_panel_##mr,
+#define MASKED_ROWS(mr) [mr] = masked_rows_##mr,
 
-#define ENTRY_panel(mr) [mr] = panel_##mr,
-#define ENTRY_rows(mr) [mr] = F32_ROWS_FIT(mr, NV) ? rows_##mr : NULL,
-#define ENTRY_panel_masked(mr) [mr] = panel_masked_##mr,
-#define ENTRY_rows_masked(mr) [mr] = F32_ROWS_FIT(mr, NV) ? rows_masked_##mr : NULL,
+#if !ALWAYS_MASKED
+EK_GEMM_UP_TO(MR, PANEL_CODE)
+EK_GEMM_UP_TO(MR, ROWS_CODE)
+#endif
+#ifdef EK_OWN_PARTIAL
+EK_GEMM_UP_TO(MR, MASKED_PANEL_CODE)
+EK_GEMM_UP_TO(MR, MASKED_ROWS_CODE)
+#endif
+
 const ek_gemm_column NAME = {
     MR,
     NV,
     {
-        [EK_GEMM_PANEL] = {EK_GEMM_UP_TO(MR, ENTRY_panel)},
-        [EK_GEMM_ROWS] = {EK_GEMM_UP_TO(MR, ENTRY_rows)},
+#if ALWAYS_MASKED
+        [EK_GEMM_PANEL] = {EK_GEMM_UP_TO(MR, MASKED_PANEL)},
+        [EK_GEMM_ROWS] = {EK_GEMM_UP_TO(MR, MASKED_ROWS)},
+#else
+        [EK_GEMM_PANEL] = {EK_GEMM_UP_TO(MR, PANEL)},
+        [EK_GEMM_ROWS] = {EK_GEMM_UP_TO(MR, ROWS)},
+#endif
 #ifdef EK_OWN_PARTIAL
-        [EK_GEMM_PANEL | EK_GEMM_MASKED] = {EK_GEMM_UP_TO(MR, ENTRY_panel_masked)},
-        [EK_GEMM_ROWS | EK_GEMM_MASKED] = {EK_GEMM_UP_TO(MR, ENTRY_rows_masked)},
+        [EK_GEMM_PANEL | EK_GEMM_MASKED] = {EK_GEMM_UP_TO(MR, MASKED_PANEL)},
+        [EK_GEMM_ROWS | EK_GEMM_MASKED] = {EK_GEMM_UP_TO(MR, MASKED_ROWS)},
 #endif
     },
 };
