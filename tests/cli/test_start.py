@@ -36,6 +36,7 @@ def test_commands_are_those_of_the_specification() -> None:
         "bench gemm",
         "bench model",
         "bench nna",
+        "bench spmv",
         "board add",
         "board down",
         "board remove",
@@ -55,6 +56,7 @@ def test_commands_are_those_of_the_specification() -> None:
         "run",
         "status",
         "tune gemm",
+        "tune spmv",
     ]
 
 
