@@ -112,8 +112,8 @@ def _sizes(name: str, at: int, line: str, symmetry: str) -> Tuple[int, int, int]
 def _entries(np: Any, name: str, header: _Header, text: str, dtype: Any) -> Tuple[Any, Any, Any]:
     body = _after_lines(text, header.lines)
     words = body.split()
-    lines = sum(1 for line in body.split("\n") if line.strip())
-    if lines != header.entries or len(words) != header.columns * header.entries:
+    uneven = any(len(line.split()) not in (0, header.columns) for line in body.split("\n"))
+    if uneven or len(words) != header.columns * header.entries:
         _explain(name, header, body)
     try:
         table = np.array(words, np.float64).reshape(header.entries, header.columns)

@@ -31,11 +31,15 @@ static int64_t first_not_finite(const ek_rows *a, int64_t from, int64_t to) {
 
 int ek_rows_check(const ek_rows *a, int64_t *row, int64_t *at) {
     int unsorted = 0;
+    /* First, so that no row reaches beyond the last offset. */
+    for (int64_t r = 0; r < a->rows; r++)
+        if (a->start[r] > a->start[r + 1]) {
+            *row = r, *at = a->start[r];
+            return EK_ROWS_START;
+        }
     for (int64_t r = 0; r < a->rows; r++) {
         int64_t from = a->start[r], to = a->start[r + 1];
         *row = r, *at = from;
-        if (from > to)
-            return EK_ROWS_START;
         int64_t before = -1;
         for (int64_t i = from; i < to; i++) {
             if (a->index[i] < 0 || a->index[i] >= a->cols) {
