@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import nna_cases
 import numpy as np
 import pytest
 from gemm_cases import DTYPES, encoded, output_bytes, random_product, units
@@ -93,6 +94,16 @@ def _run(*command: str) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
 
 
+def _run_cases(driver: Path, library: Path, cases: bytes, size: int, threads: int) -> bytes:
+    """The `size` bytes that a model of one input and one output makes of `cases`."""
+    given, made, nothing = (library.with_name(n) for n in ("in.bin", "out.bin", "weights.bin"))
+    given.write_bytes(cases)
+    nothing.write_bytes(b"")
+    files = (str(given), str(made), str(threads), str(len(cases)), str(size))
+    _run(str(driver), str(library), str(nothing), "0", "0", "1", "1", *files)
+    return made.read_bytes()
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(
     "simd", ["scalar", "avx512vnni", pytest.param("avx2", marks=pytest.mark.long)]
@@ -133,10 +144,18 @@ def test_products_stay_in_bounds(simd, driver, tmp_path, monkeypatch):
     rng = np.random.default_rng(len(simd))
     products = [random_product(rng, dtype) for dtype in DTYPES for _ in range(200)]
     library = _library(units(_BOARDS[simd]), simd, tmp_path)
-    given, made, nothing = (tmp_path / name for name in ("in.bin", "out.bin", "weights.bin"))
-    given.write_bytes(encoded(products))
-    nothing.write_bytes(b"")
-    sizes = (str(given.stat().st_size), str(output_bytes(products)))
-    files = (str(given), str(made))
-    _run(str(driver), str(library), str(nothing), "0", "0", "1", "1", *files, "2", *sizes)
-    check_products(products, made.read_bytes())
+    made = _run_cases(driver, library, encoded(products), output_bytes(products), threads=2)
+    check_products(products, made)
+
+
+@pytest.mark.parametrize(
+    "simd", ["avx512vnni", *(pytest.param(s, marks=pytest.mark.long) for s in ("scalar", "avx2"))]
+)
+def test_the_nna_stays_in_bounds(simd, driver, tmp_path):
+    if simd not in _BOARDS:
+        simd = "sse2"
+    cases = nna_cases.random_cases()
+    library = _library(nna_cases.units(_BOARDS[simd]), simd, tmp_path)
+    size = nna_cases.output_bytes(cases)
+    made = _run_cases(driver, library, nna_cases.encoded(cases), size, threads=1)
+    nna_cases.check(cases, made)
