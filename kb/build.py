@@ -12,6 +12,7 @@ from edgekit.kb.gemm_table import KnowledgeBase, Row
 from edgekit.kb.measurement import Measurement
 from edgekit.kb.method import Method
 
+_WORTH = 0.98  # of the default's cost: what is no better leaves the product to the analytic rule
 _DIGITS = 4  # of ratios and rates in the table: the rest is noise
 
 
@@ -66,7 +67,7 @@ class _Choice:
 
 
 def best_row(key: GemmKey, found: Sequence[Measurement]) -> Row:
-    """The row of a key from all that was measured of it."""
+    """The row of a key from all that was measured of it; see `Row` for what has no method."""
     unit = "seconds" if any(m.unit == "seconds" for m in found) else "instructions"
     used = sorted((m for m in found if m.unit == unit), key=_order)
     choice = _choose(used)
@@ -76,7 +77,7 @@ def best_row(key: GemmKey, found: Sequence[Measurement]) -> Row:
     rate = max(m.shape.operations / m.cost / 1e9 for m in chosen) if timed else None
     return Row(
         key,
-        choice.method,
+        choice.method if choice.ratio < _WORTH else None,
         best.shape,
         best.source if timed else unit,
         len(used),

@@ -40,19 +40,25 @@ def table_blob(table: KnowledgeBase, platform: str) -> bytes:
 
 
 def _fits(row: Row, platform: int) -> bool:
-    how = row.method
-    largest = max(how.mc, how.kc, how.nc, how.mr, how.nr, row.key.threads)
+    largest = max(*_sizes(row), row.key.threads)
     return row.key.platform == platform and row.key.dtype in DTYPES and largest <= _LARGEST
+
+
+def _sizes(row: Row) -> tuple[int, ...]:
+    """Blocks and tile; all 0 where the analytic method is the best one."""
+    how = row.method
+    return (0, 0, 0, 0, 0) if how is None else (how.mc, how.kc, how.nc, how.mr, how.nr)
 
 
 def _row(row: Row) -> bytes:
     key, how, shape = row.key, row.method, row.shape
+    flags = (how.pack_a, how.pack_b, how.split == "n") if how else (False, False, False)
     return _ROW.pack(
         *(getattr(key, name) for name in FEATURES),
         DTYPES.index(key.dtype) | _PACKED[key.packed],
         key.threads,
-        *(how.mc, how.kc, how.nc, how.mr, how.nr),
-        *(how.pack_a, how.pack_b, how.split == "n"),
+        *_sizes(row),
+        *flags,
         *(shape.m, shape.k, shape.n),
         row.gflops or 0.0,
     )

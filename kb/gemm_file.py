@@ -60,7 +60,7 @@ class _Shape(msgspec.Struct, forbid_unknown_fields=True):
 
 class _Row(msgspec.Struct, forbid_unknown_fields=True):
     key: _Key
-    method: _Method
+    method: _Method | None
     shape: _Shape
     source: str
     history_rows: int
@@ -147,7 +147,7 @@ def _row(text: msgspec.Raw, platforms: int) -> Row:
         raise ValueError(f"unknown platform {raw.key.platform}")
     return Row(
         GemmKey(**msgspec.structs.asdict(raw.key)),
-        Method(**msgspec.structs.asdict(raw.method)),
+        None if raw.method is None else Method(**msgspec.structs.asdict(raw.method)),
         GemmShape(**msgspec.structs.asdict(raw.shape)),
         raw.source,
         raw.history_rows,
@@ -173,7 +173,7 @@ def table_text(table: KnowledgeBase) -> str:
 def _fields(row: Row) -> dict[str, Any]:
     return {
         "key": asdict(row.key),
-        "method": asdict(row.method),
+        "method": None if row.method is None else asdict(row.method),
         "shape": asdict(row.shape),
         "source": row.source,
         "history_rows": row.history_rows,

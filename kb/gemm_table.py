@@ -23,13 +23,16 @@ FEATURES: tuple[Feature, ...] = ("scale", "m", "n", "k")
 class Row:
     """The best known method of one key. `shape` is the measured product it was best for.
 
+    `method` is None where none was found that beats the analytic one: that is made for the product
+    that is asked for, which fits it better than a neighbor's.
+
     `ratio` is its time over the default method's in the same run (below 1 is faster), `gflops` its
     rate, both None where only instructions were counted or nothing was measured. `source` says
     where the row comes from: tuner, benchmark, profile, import, instructions or analytic.
     """
 
     key: GemmKey
-    method: Method
+    method: Method | None
     shape: GemmShape
     source: str
     history_rows: int = 0
@@ -117,12 +120,12 @@ class KnowledgeBase:
         key = self.key(platform, shape, dtype, threads, packed)
         row = self._by_key.get(key)
         if row is not None:
-            return Answer(key, row.method, "exact", "all index values are equal", row.history_rows)
+            return _answer(key, row, default, "exact", "all index values are equal")
         for name in self.priority:
             if found := self._by_feature.get(_shared(key, name)):
                 best = min(found, key=lambda r: _preference(r, key, shape))
                 why = f"no exact row; {len(found)} share {name}={getattr(key, name)}"
-                return Answer(key, best.method, f"relaxed:{name}", why, best.history_rows)
+                return _answer(key, best, default, f"relaxed:{name}", why)
         known = platform in self.platforms
         why = "no row shares a feature" if known else f"no rows for the platform {platform}"
         return Answer(key, default, "analytic", f"{why}; from the board's caches", 0)
@@ -148,6 +151,12 @@ class KnowledgeBase:
     def with_rows(self, rows: Iterable[Row]) -> KnowledgeBase:
         """The same table with other rows, in the order of their keys."""
         return replace(self, rows=tuple(sorted(rows, key=lambda r: r.key)))
+
+
+def _answer(key: GemmKey, row: Row, default: Method, rule: str, why: str) -> Answer:
+    if row.method is None:
+        return Answer(key, default, rule, f"{why}; the analytic method", row.history_rows)
+    return Answer(key, row.method, rule, why, row.history_rows)
 
 
 _Shared = tuple[Feature, int, int, str, Packed]

@@ -229,8 +229,10 @@ def is_learned(sequences: Sequences) -> bool:
     return sequences != Default(tie=sequences.tie)
 
 
-def method_text(method: Method) -> str:
-    """A method in one line for people."""
+def method_text(method: Method | None) -> str:
+    """A method in one line for people; None: a row that has none."""
+    if method is None:
+        return "the analytic one"
     packed = "+".join(n for n in ("a", "b") if getattr(method, f"pack_{n}")) or "nothing"
     blocks = f"blocks {method.mc} x {method.kc} x {method.nc}"
     tile = f"tile {method.mr} x {method.nr}"

@@ -122,3 +122,11 @@ def test_a_damaged_table_is_one_line(damage, tmp_path):
 def test_a_measurement_that_cannot_be_is_refused(changes):
     with pytest.raises(ValueError, match="expected"):
         measured(_FAST, 1.0, _SHAPE, **changes)
+
+
+def test_what_is_no_better_than_the_default_leaves_it_to_the_analytic_rule(tmp_path):
+    table = build_table([measured(_SLOW, 1.0, _SHAPE), measured(_FAST, 0.99, _SHAPE)])
+    assert table.rows[0].method is None and table.rows[0].history_rows == 2
+    path = tmp_path / "t.json"
+    path.write_text(table_text(table))
+    assert load_table(path) == table and '"method": null' in path.read_text()

@@ -106,7 +106,8 @@ def tables(draw: st.DrawFn) -> KnowledgeBase:
         rate = draw(st.sampled_from([None, 1.0, 2.5]))
         mc = draw(st.integers(1, 2**31 - 1))
         method = Method(mc, 3, 4, draw(st.booleans()), draw(st.booleans()), 5, 6, split="n")
-        rows[key] = Row(key, method, shape, "tuner", 1, 0.5, rate)
+        kept = None if draw(st.integers(0, 3)) == 0 else method
+        rows[key] = Row(key, kept, shape, "tuner", 1, 0.5, rate)
     priority = tuple(draw(st.permutations(FEATURES)))
     return KnowledgeBase(("first", "second"), sequences, priority, tuple(rows.values()))
 

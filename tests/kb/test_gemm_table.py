@@ -120,3 +120,11 @@ def test_the_order_of_rows_does_not_matter(m, k, n):
 def test_two_rows_of_one_key_are_refused():
     with pytest.raises(ValueError, match="one row per key"):
         table(row(GemmShape(64, 64, 64), 1), row(GemmShape(64, 64, 64), 2))
+
+
+def test_where_nothing_beats_the_default_it_is_made_for_the_product_asked_for():
+    shape = GemmShape(500, 1600, 30)
+    bare = Row(key_of(shape, 0, Sequences()), None, shape, "tuner", 7, 1.0)
+    found = table(bare, row(GemmShape(64, 64, 64), 1)).lookup("cortex-a57", shape, _DEFAULT)
+    assert (found.rule, found.method, found.history_rows) == ("exact", _DEFAULT, 7)
+    assert "analytic" in found.why

@@ -28,8 +28,8 @@ typedef struct {
 
 typedef struct {
     key key;
-    ek_gemm_method how;
-    int64_t m, k, n; /* the measured product */
+    ek_gemm_method how; /* mr = 0: the analytic one */
+    int64_t m, k, n;    /* the measured product */
     double gflops;
 } row;
 
@@ -100,10 +100,10 @@ static int good_row(const header *h, const row *r) {
         if ((uint32_t)r->key.feature[f] >= h->entries[f])
             return 0;
     const ek_gemm_method *w = &r->how;
+    int sizes = w->mc >= 1 && w->kc >= 1 && w->nc >= 1 && w->mr >= 1 && w->nr >= 1;
     return (uint32_t)r->key.dtype < KINDS && r->key.dtype % 4 < DTYPES && r->key.threads >= 1 &&
-           w->mc >= 1 && w->kc >= 1 && w->nc >= 1 && w->mr >= 1 && w->nr >= 1 && w->pack_a <= 1 &&
-           w->pack_b <= 1 && w->split <= 1 && r->m >= 0 && r->k >= 0 && r->n >= 0 &&
-           isfinite(r->gflops);
+           (sizes || !w->mr) && w->pack_a <= 1 && w->pack_b <= 1 && w->split <= 1 && r->m >= 0 &&
+           r->k >= 0 && r->n >= 0 && isfinite(r->gflops);
 }
 
 /* The size the header promises; 0 if it is none of ours. */
@@ -283,9 +283,10 @@ static ek_gemm_method find(const ek_gemm_table *t, const question *q, int *rule)
         found = relaxed(t, &k, q, feature);
         *rule = EK_GEMM_RELAXED + feature;
     }
-    if (found)
+    if (found && found->how.mr)
         return found->how;
-    *rule = EK_GEMM_ANALYTIC;
+    if (!found)
+        *rule = EK_GEMM_ANALYTIC;
     return ek_gemm_default(q->dtype, q->threads, q->m, q->n, q->k);
 }
 
