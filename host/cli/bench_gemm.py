@@ -23,6 +23,7 @@ _HERE = "local"
 _LINE_SECONDS = 5.0  # between two plain lines of progress
 _EMULATED_RANDOM = 40  # products; each takes seconds there
 _EMULATED_REGRET = 5
+_SEARCHED = 16  # methods are tried for each: so much smaller a product is searched there
 
 
 def register(group: typer.Typer) -> None:
@@ -132,7 +133,8 @@ def _measure(
     searched = None
     if regret:
         count = _EMULATED_REGRET if reached.emulated else REGRET_COUNT
-        unseen = unseen_cases(table, profile.platform, count, limit)
+        small = limit and limit // _SEARCHED
+        unseen = unseen_cases(table, profile.platform, count, small)
         pairs = [(case, each) for each in dtypes for case in unseen]
         with _counting("products searched") as tell:
             searched = measure_regret(pairs, profile, table, threads, measurer, tell)
