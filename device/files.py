@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
 from edgekit.device.errors import DeviceError, IncompatibleError, TransferError
-from edgekit.device.manifest import MANIFEST, SIGNATURE, FileEntry, Manifest
+from edgekit.device.manifest import MANIFEST, RUNTIME, SIGNATURE, FileEntry, Manifest
 from edgekit.device.store import Store, copy_synced, sha256_file, sync_file, sync_folder
 
 SPARE_BYTES = 1 << 20  # folders, notes, links, and the file system's own needs
@@ -48,7 +48,8 @@ def check_disk(store: Store, needed: int) -> None:
 
 
 def locate(store: Store, manifest: Manifest, must: bool) -> Dict[str, Path]:
-    """A whole copy of each file: among those sent, or in a release that has the same.
+    """A whole copy of each file: among those sent, or in a release that has the same. The runtime
+    is taken from where the host put its own, too.
 
     With `must`, TransferError names the first file that has none; a damaged one that was sent
     is removed, so that it is sent again.
@@ -58,6 +59,8 @@ def locate(store: Store, manifest: Manifest, must: bool) -> Dict[str, Path]:
     found: Dict[str, Path] = {}
     for entry in manifest.files:
         installed = known.get((entry.sha256, entry.bytes), [])
+        if entry.path == RUNTIME:
+            installed = [*installed, _kit_runtime(store, entry)]
         source = next((p for p in (sent / entry.path, *installed) if _is_whole(p, entry)), None)
         if source is not None:
             found[entry.path] = source
@@ -156,6 +159,11 @@ def _installed_by_hash(store: Store) -> Dict[Tuple[str, int], List[Path]]:
         for f in files:
             known.setdefault((f.sha256, f.bytes), []).append(store.releases / release / f.path)
     return known
+
+
+def _kit_runtime(store: Store, entry: FileEntry) -> Path:
+    """Where the host puts its own runtime before there is a release; mostly it is the same."""
+    return store.root / "runtime" / f"{entry.sha256[:16]}.pyz"
 
 
 def _is_whole(path: Path, entry: FileEntry) -> bool:

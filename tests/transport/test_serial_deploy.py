@@ -55,7 +55,13 @@ def test_deploy_run_and_go_back(board: Device, console: TtyBoard, tiny: TinyBund
     assert status.id == first.id
 
 
+def forget_runtime(board: Device) -> None:
+    """So that it is sent again, which makes most of what a small model sends."""
+    board.transport.remove("runtime", deadline=60)
+
+
 def test_deploy_over_a_bad_line(board: Device, console: TtyBoard, tiny: TinyBundle) -> None:
+    forget_runtime(board)
     console.faults = Faults(noise=1 / 3000, drop=1 / 15_000, flip=1 / 15_000)
     outputs, _ = board.deploy(tiny()).run({"x": X})
     np.testing.assert_array_equal(outputs["y"], 2 * X + 1)
@@ -63,6 +69,7 @@ def test_deploy_over_a_bad_line(board: Device, console: TtyBoard, tiny: TinyBund
 
 
 def test_deploy_through_a_cut(board: Device, console: TtyBoard, tiny: TinyBundle) -> None:
+    forget_runtime(board)
     board.transport.close()
     console.faults.cut_after = [40_000]
     outputs, _ = board.deploy(tiny()).run({"x": X})
