@@ -7,10 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from edgekit.kb.board import BoardProfile
 from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of
 from edgekit.kb.gemm_table import KnowledgeBase, Row
 from edgekit.kb.measurement import Measurement
-from edgekit.kb.method import Method
+from edgekit.kb.method import Method, limits_of
 
 _WORTH = 0.98  # of the default's cost: what is no better leaves the product to the analytic rule
 _DIGITS = 4  # of ratios and rates in the table: the rest is noise
@@ -21,13 +22,15 @@ def build_table(
     platforms: Sequence[str] = (),
     sequences: Sequences | None = None,
     base: KnowledgeBase | None = None,
+    board: BoardProfile | None = None,
 ) -> KnowledgeBase:
     """The table of a history; `platforms` are the ones known before, which keep their index.
 
     A method's cost is the median of its ratios to the default of the same run, over all products
     of a key, each product counting once; where there are times, counted instructions do not
-    matter. Rows of `base` stay where the history says nothing of their key. The result depends
-    on the set of measurements only, not on their order.
+    matter. Rows of `base` stay where the history says nothing of their key. With the `board` that
+    was measured, blocks become limits for other products (`limits_of`). The result depends on the
+    set of measurements only, not on their order.
     """
     used = sequences or (base.sequences if base else Sequences())
     rows = sorted(history, key=_order)
@@ -40,7 +43,7 @@ def build_table(
         key = key_of(m.shape, known.index(m.platform), used, m.dtype, m.threads, m.packed)
         groups[key].append(m)
     best = _kept(base, used) if base else {}
-    best |= {key: best_row(key, found) for key, found in groups.items()}
+    best |= {key: best_row(key, found, board) for key, found in groups.items()}
     table = KnowledgeBase(tuple(known), used)
     return table.with_rows(best.values())
 
@@ -66,7 +69,7 @@ class _Choice:
     ratio: float
 
 
-def best_row(key: GemmKey, found: Sequence[Measurement]) -> Row:
+def best_row(key: GemmKey, found: Sequence[Measurement], board: BoardProfile | None = None) -> Row:
     """The row of a key from all that was measured of it; see `Row` for what has no method."""
     unit = "seconds" if any(m.unit == "seconds" for m in found) else "instructions"
     used = sorted((m for m in found if m.unit == unit), key=_order)
@@ -75,9 +78,10 @@ def best_row(key: GemmKey, found: Sequence[Measurement]) -> Row:
     best = min(chosen, key=lambda m: (m.ratio, _order(m)))
     timed = unit == "seconds"
     rate = max(m.shape.operations / m.cost / 1e9 for m in chosen) if timed else None
+    method = limits_of(choice.method, best.shape, board, key.dtype) if board else choice.method
     return Row(
         key,
-        choice.method if choice.ratio < _WORTH else None,
+        method if choice.ratio < _WORTH else None,
         best.shape,
         best.source if timed else unit,
         len(used),

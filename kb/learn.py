@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from edgekit.kb.board import BoardProfile
 from edgekit.kb.build import best_row, ratios_by_shape
 from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of
 from edgekit.kb.gemm_table import KnowledgeBase, Row
@@ -30,12 +31,12 @@ class Regret:
     shapes: int
 
 
-def learn_sequences(history: Sequence[Measurement]) -> Sequences:
+def learn_sequences(history: Sequence[Measurement], board: BoardProfile | None = None) -> Sequences:
     """The default sequences, or denser ones if they lower the mean regret by a tenth or more."""
     best = Sequences()
-    least = regret_of(best, history)
+    least = regret_of(best, history, board)
     for candidate in _candidates():
-        found = regret_of(candidate, history)
+        found = regret_of(candidate, history, board)
         if found.shapes and found.mean < _GAIN * least.mean:
             best, least = candidate, found
     return best
@@ -54,7 +55,9 @@ def _geometric(ratio: float) -> tuple[int, ...]:
     return tuple(sorted({round(ratio**i) for i in range(count + 1)}))
 
 
-def regret_of(sequences: Sequences, history: Iterable[Measurement]) -> Regret:
+def regret_of(
+    sequences: Sequences, history: Iterable[Measurement], board: BoardProfile | None = None
+) -> Regret:
     """Leaves out one product after the other and asks the table of the rest for it.
 
     A method that was not measured on the product counts as the one that is most like it and was.
@@ -62,7 +65,7 @@ def regret_of(sequences: Sequences, history: Iterable[Measurement]) -> Regret:
     kinds: dict[tuple[str, str, int, str, str], list[Measurement]] = defaultdict(list)
     for m in history:
         kinds[m.platform, m.dtype, m.threads, m.packed, m.unit].append(m)
-    found = [r for k in sorted(kinds) for r in _regrets(sequences, _by_shape(kinds[k]))]
+    found = [r for k in sorted(kinds) for r in _regrets(sequences, _by_shape(kinds[k]), board)]
     if not found:
         return Regret(math.inf, math.inf, 0)
     return Regret(statistics.fmean(found), max(found), len(found))
@@ -76,7 +79,9 @@ def _by_shape(history: Iterable[Measurement]) -> dict[GemmShape, list[Measuremen
 
 
 def _regrets(
-    sequences: Sequences, products: Mapping[GemmShape, Sequence[Measurement]]
+    sequences: Sequences,
+    products: Mapping[GemmShape, Sequence[Measurement]],
+    board: BoardProfile | None,
 ) -> Iterable[float]:
     if len(products) < _FEWEST:
         return
@@ -87,7 +92,8 @@ def _regrets(
         groups[key_of(shape, 0, sequences, dtype, threads)].append(shape)
 
     def row(key: GemmKey, shapes: Sequence[GemmShape]) -> Row:
-        return best_row(key, list(itertools.chain.from_iterable(products[s] for s in shapes)))
+        found = list(itertools.chain.from_iterable(products[s] for s in shapes))
+        return best_row(key, found, board)
 
     rows = {key: row(key, shapes) for key, shapes in groups.items()}
     for key, shapes in groups.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from edgekit.kb.board import BoardProfile
@@ -154,6 +154,31 @@ def method_of_tile(
         nc = min(nc, _round_up(_parts(n, _PIECES * threads), nr))
     pack_b = dtype != "f32" or (_parts(m, mr) >= _PACK_ROWS and k * n * size > caches.l2)
     return Method(mc, kc, nc, pack_a=False, pack_b=pack_b, mr=mr, nr=nr, split=split)
+
+
+def limits_of(method: Method, shape: GemmShape, board: BoardProfile, dtype: str) -> Method:
+    """What a method that was measured on one product says of others.
+
+    A block that held the whole of that product was no limit there. On larger ones it is what the
+    caches hold, or more if more was good: not the size that the measured product happened to have.
+    """
+    kc, mc, nc = _room(caches_of(board), method.mr, method.nr, BYTES[dtype])
+    return replace(
+        method,
+        mc=max(method.mc, mc) if method.mc >= shape.m else method.mc,
+        kc=max(method.kc, kc) if method.kc >= shape.k else method.kc,
+        nc=max(method.nc, nc) if method.nc >= shape.n else method.nc,
+    )
+
+
+def _room(caches: Caches, mr: int, nr: int, size: int) -> tuple[int, int, int]:
+    """kc, mc, nc that fill their caches; products with a vector have no use for blocks."""
+    if 1 in (mr, nr):
+        return _LARGEST, _LARGEST, _LARGEST
+    kc = max(caches.l1 * 7 // 8 // ((mr + nr) * size) // _K_STEP * _K_STEP, _K_STEP)
+    mc = max(caches.l2 // 2 // (kc * size) // mr * mr, mr)
+    nc = max(caches.l3 // 2 // (kc * size) // nr * nr, nr)
+    return kc, mc, nc
 
 
 def _equal_parts(extent: int, limit: int, step: int) -> int:

@@ -66,9 +66,9 @@ def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
             f"expected measurements of {board.platform} in the history, found none; "
             f"make some: edgekit tune gemm --board {board.name}"
         )
-    sequences = learn_sequences(read.measurements)
-    table = build_table(read.measurements, (board.platform,), sequences, base)
+    sequences = learn_sequences(read.measurements, board)
+    table = build_table(read.measurements, (board.platform,), sequences, base, board)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, table_text(table).encode())
-    regret = regret_of(sequences, read.measurements)
+    regret = regret_of(sequences, read.measurements, board)
     return Built(table, len(read.measurements), read.skipped, regret)

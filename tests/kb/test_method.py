@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edgekit.kb.board import board_names, load_board, load_profile
 from edgekit.kb.features import GemmShape
-from edgekit.kb.method import Method, analytic_method, caches_of
+from edgekit.kb.method import Method, analytic_method, caches_of, limits_of
 from edgekit.kb.tiles import BYTES, COLUMNS, TILES
 
 _SIZES = st.one_of(st.integers(0, 70), st.integers(0, 5000), st.just(2**62))
@@ -80,3 +80,20 @@ def test_a_method_is_cut_to_a_product():
 def test_a_method_that_cannot_be_is_refused(changes):
     with pytest.raises(ValueError, match="expected"):
         dataclasses.replace(Method(1, 1, 1, False, False, 1, 1), **changes)
+
+
+def test_a_block_that_held_the_whole_product_is_no_limit_for_larger_ones():
+    board = load_board("a57")
+    shape = GemmShape(m=512, k=64, n=80)
+    limits = limits_of(Method(128, 64, 80, False, False, 8, 12), shape, board, "f32")
+    assert limits.mc == 128 and limits.kc > 64 and limits.nc > 80
+    assert limits.kc * (8 + 12) * 4 <= caches_of(board).l1
+    assert limits.cut(shape) == Method(128, 64, 84, False, False, 8, 12)
+    vector = limits_of(Method(1, 64, 80, False, False, 1, 32), GemmShape(1, 64, 80), board, "f32")
+    assert min(vector.kc, vector.nc) > 10**6
+
+
+def test_a_block_that_was_good_beyond_the_caches_stays():
+    board = load_board("a57")
+    method = Method(8, 5000, 12, False, False, 8, 12)
+    assert limits_of(method, GemmShape(8, 5000, 12), board, "f32").kc == 5000
