@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tiny_bundles import tiny_artifact as tiny_artifact_in
 
 from edgekit.device.signing import enroll
@@ -23,8 +24,15 @@ TinyBundle = Callable[..., Bundle]
 
 
 def pytest_configure() -> None:
-    """A job started in the background may ignore Ctrl-C, and so would all that tests start."""
+    """What must not depend on where the tests were started.
+
+    A job started in the background may ignore Ctrl-C, and so would all that tests start. How long
+    one example takes says more of what else the machine does than of the code.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    slow = [HealthCheck.too_slow]
+    settings.register_profile("edgekit", deadline=None, suppress_health_check=slow)
+    settings.load_profile("edgekit")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

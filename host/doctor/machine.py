@@ -81,6 +81,7 @@ def _compiler(profile: BoardProfile, cache: Path) -> Finding:
     """Builds a one-line library afresh, and calls it if it is for this machine."""
     found = f"ziglang {_version_of('ziglang')}"
     try:
+        cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="doctor-", dir=cache) as folder:
             for name in ("zig", "zig-local"):  # the C library it has built before
                 (cache / name).mkdir(exist_ok=True)

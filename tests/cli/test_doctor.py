@@ -26,6 +26,15 @@ def test_this_machine_is_fit(edgekit: Any) -> None:
         assert bool(finding["mend"]) == (finding["verdict"] != "ok")
 
 
+def test_it_may_be_the_first_command_ever(
+    edgekit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "new"))
+    done = edgekit("doctor", "--json")
+    assert done.code == 0, done.out
+    assert findings(done)["compiler"]["verdict"] == "ok"
+
+
 def test_text_has_a_line_per_finding(edgekit: Any) -> None:
     done = edgekit("doctor")
     verdicts = [line[:4].strip() for line in done.out.splitlines() if not line.startswith(" ")]

@@ -81,8 +81,7 @@ def test_wheel_holds_exactly_the_tree(wheel: Path) -> None:
 
 def test_wheel_from_sdist_is_the_same(checkout: Path, wheel: Path, tmp_path: Path) -> None:
     sdist = build("sdist", checkout, tmp_path / "sdist")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path / "source", filter="data")
+    shutil.unpack_archive(sdist, tmp_path / "source")
     (source,) = (tmp_path / "source").iterdir()
     rebuilt = build("wheel", source, tmp_path / "wheel")
     assert rebuilt.read_bytes() == wheel.read_bytes()
