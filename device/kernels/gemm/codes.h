@@ -18,6 +18,7 @@ typedef struct {
     long b_row;        /* of B; nv * vl for a packed panel */
     long c_row, c_col; /* c_col is 1 for tiles; the dot code takes any */
     long left;         /* columns in the last vector, 1 .. vl */
+    int b_in_place;    /* b is B itself, not a panel */
     int load;          /* C holds earlier sums */
     int finish;        /* this is the last block of k: bias, clamp, requantization */
     const ek_gemm_epilogue *epilogue;

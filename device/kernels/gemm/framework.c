@@ -147,6 +147,7 @@ static void tiles(const block *x, long row, long row_end, long column, long colu
         const char *b;
         int form = p->a_form < 0 ? EK_GEMM_PANEL : p->a_form;
         job.b_row = at.width;
+        job.b_in_place = 0;
         if (b_packed) {
             b = x->b + ek_panels_bytes(&p->b, &x->b_sizes, x->b_first, j);
         } else if (p->pack_tail && j == p->b.panels.panels - 1) {
@@ -154,6 +155,7 @@ static void tiles(const block *x, long row, long row_end, long column, long colu
         } else {
             b = in_place(g->b, x->k_from, g->b_row, at.column, g->b_col, p->types->b_bytes);
             job.b_row = g->b_row;
+            job.b_in_place = 1;
             form |= job.left < vl ? EK_GEMM_MASKED : 0;
         }
         tile_column(x, &job, p->family->column[nv - 1]->codes[form], b, at, row, row_end);

@@ -2,6 +2,9 @@
  *
  * Compile-time parameters: NAME (of the table), MR, NV, EK_SIMD, TYPES (see i8_types.h). */
 #include "i8_types.h"
+#if ROW_IN_PLACE
+#include "i8_row.h"
+#endif
 
 _Static_assert(MR <= EK_GEMM_MAX_MR && NV <= EK_GEMM_MAX_NV, "the tables hold no larger tile");
 
@@ -38,8 +41,12 @@ EK_INLINE void multiply(const int mr, const int form, const int narrow, const ek
         return;
     }
     EK_UNROLL
-    for (int i = 0; i < mr; i++)
+    for (int i = 0; i < mr; i++) {
         row[i] = a + i * job->a_row;
+#ifdef __aarch64__
+        __asm__("" : "+r"(row[i])); /* a register each, or one is added up from row to row */
+#endif
+    }
     i8_rows in_place = {row, I8_STEP, A_FLIP ? FLIP_WORD : 0, narrow};
     const long whole = job->k / I8_STEP * I8_STEP;
     b = i8_accumulate(mr, NV, sums, in_place, whole, b);
@@ -103,6 +110,12 @@ static __attribute__((noinline)) void convert_tile(const ek_gemm_job *job, long 
                                                    const int32_t *sums, char *c, long row,
                                                    long column) {
     const ek_gemm_epilogue *e = job->epilogue;
+    if (e->output == EK_GEMM_HANDED) {
+        const long columns = (NV - 1) * EK_VL + job->left;
+        e->take(e->taker,
+                &(ek_gemm_sums){sums, row, rows, column, columns, NV * EK_VL, job->c_row, c});
+        return;
+    }
     const long bytes = e->output == EK_GEMM_FLOAT ? sizeof(float) : 1;
     for (long i = 0; i < rows; i++, row++, c += job->c_row * bytes)
         for (int j = 0; j < NV; j++, sums += EK_VL) {
@@ -117,8 +130,9 @@ static __attribute__((noinline)) void convert_tile(const ek_gemm_job *job, long 
         }
 }
 
-EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const i8_row *a,
-                    const i8_value *b, char *c, long row, long column) {
+/* out = A . B of the tile. */
+EK_INLINE void products(const int mr, const int form, const ek_gemm_job *job, const i8_row *a,
+                        const i8_value *b, vi out[MR][NV]) {
     const i8_panel panel = i8_panel_of_b(NV * EK_VL, job->k);
     const int32_t *corrections = (const int32_t *)((const char *)b + panel.corrections);
     i8_sums sums;
@@ -132,8 +146,6 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
     else
 #endif
         multiply(mr, form, 1, job, a, b, &sums);
-
-    vi out[MR][NV];
     EK_UNROLL
     for (int j = 0; j < NV; j++) {
         const vi correction = COLUMN_FACTOR ? vi_load(corrections + j * EK_VL) : (vi){0};
@@ -148,12 +160,12 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
         for (int i = 0; i < mr * NV; i++)
             out[i / NV][i % NV] += of_rows[i / NV];
     }
+}
+
+/* Sums in their own type, with bias and what C held. */
+EK_INLINE void store_sums(const int mr, const ek_gemm_job *job, vi out[MR][NV], int32_t *to,
+                          long row, long column) {
     const ek_gemm_epilogue *e = job->epilogue;
-    if (e->output != EK_GEMM_PLAIN) {
-        convert_tile(job, mr, (const int32_t *)out, c, row, column);
-        return;
-    }
-    int32_t *to = (int32_t *)c;
     const int32_t *bias = e->bias;
     EK_UNROLL
     for (int j = 0; j < NV; j++) {
@@ -174,6 +186,23 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
                 vi_store_n(at, v, columns);
         }
     }
+}
+
+EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const i8_row *a,
+                    const i8_value *b, char *c, long row, long column) {
+    vi out[MR][NV];
+#if ROW_IN_PLACE
+    if (mr == 1 && job->b_in_place) {
+        vi sums[ROW_BLOCKS * 4];
+        multiply_row(form == EK_GEMM_PANEL, job, a, (const i8_b *)b, sums);
+        memcpy(out, sums, sizeof out[0]);
+    } else
+#endif
+        products(mr, form, job, a, b, out);
+    if (job->epilogue->output != EK_GEMM_PLAIN)
+        convert_tile(job, mr, (const int32_t *)out, c, row, column);
+    else
+        store_sums(mr, job, out, (int32_t *)c, row, column);
 }
 
 #define CODE(name, mr, form)                                                                       \
@@ -198,6 +227,10 @@ const ek_gemm_column NAME = {
         [EK_GEMM_PANEL] = {EK_GEMM_UP_TO(MR, ENTRY_panel)},
 #if I8_IN_PLACE && !ROW_FACTOR
         [EK_GEMM_ROWS] = {EK_GEMM_UP_TO(MR, ENTRY_rows)},
+#endif
+#if ROW_IN_PLACE
+        [EK_GEMM_PANEL | EK_GEMM_MASKED] = {[1] = panel_1},
+        [EK_GEMM_ROWS | EK_GEMM_MASKED] = {[1] = rows_1},
 #endif
     },
 };

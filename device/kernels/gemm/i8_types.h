@@ -54,6 +54,12 @@ typedef int8_t i8_b;
 #define ROW_FACTOR 0
 #endif
 #define HAS_WIDE (EK_I8 == EK_I8_MULL16)
+/* One row by a row-major B reads B where it stands (i8_row.h). */
+#ifdef EK_FOURS
+#define ROW_IN_PLACE 1
+#else
+#define ROW_IN_PLACE 0
+#endif
 
 EK_INLINE long i8_padded(long k) {
     return (k + I8_STEP - 1) / I8_STEP * I8_STEP;

@@ -38,6 +38,32 @@ EK_INLINE void vi_store_n(int32_t *p, vi v, long n) {
 EK_INLINE vi vi_dot4(vi acc, vi a, vi b) {
     return (vi)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)a, (__m512i)b);
 }
+#define EK_FOURS 1
+/* The first n bytes (0 < n <= 64), then zeros. */
+EK_INLINE vi vi_load_bytes(const void *p, long n) {
+    return (vi)_mm512_maskz_loadu_epi8(~0ull >> (64 - n), p);
+}
+/* Four rows of 64 bytes as 64 groups of four, in an order that vi_sort_fours mends. */
+EK_INLINE void vi_fours(vi rows[4]) {
+    const __m512i a = (__m512i)rows[0], b = (__m512i)rows[1], c = (__m512i)rows[2],
+                  d = (__m512i)rows[3];
+    const __m512i ab = _mm512_unpacklo_epi8(a, b), cd = _mm512_unpacklo_epi8(c, d);
+    const __m512i ab_high = _mm512_unpackhi_epi8(a, b), cd_high = _mm512_unpackhi_epi8(c, d);
+    rows[0] = (vi)_mm512_unpacklo_epi16(ab, cd);
+    rows[1] = (vi)_mm512_unpackhi_epi16(ab, cd);
+    rows[2] = (vi)_mm512_unpacklo_epi16(ab_high, cd_high);
+    rows[3] = (vi)_mm512_unpackhi_epi16(ab_high, cd_high);
+}
+EK_INLINE void vi_sort_fours(vi v[4]) {
+    const __m512i a = _mm512_shuffle_i32x4((__m512i)v[0], (__m512i)v[1], 0x44);
+    const __m512i b = _mm512_shuffle_i32x4((__m512i)v[2], (__m512i)v[3], 0x44);
+    const __m512i c = _mm512_shuffle_i32x4((__m512i)v[0], (__m512i)v[1], 0xEE);
+    const __m512i d = _mm512_shuffle_i32x4((__m512i)v[2], (__m512i)v[3], 0xEE);
+    v[0] = (vi)_mm512_shuffle_i32x4(a, b, 0x88);
+    v[1] = (vi)_mm512_shuffle_i32x4(a, b, 0xDD);
+    v[2] = (vi)_mm512_shuffle_i32x4(c, d, 0x88);
+    v[3] = (vi)_mm512_shuffle_i32x4(c, d, 0xDD);
+}
 EK_INLINE vf vf_max(vf a, vf b) {
     return _mm512_max_ps(a, b);
 }

@@ -2,6 +2,7 @@
 #define EK_I8 EK_I8_DOT4_SS
 #include "neon.h"
 
+/* a is often one group in all lanes: as the last operand it is read by lane, without a copy. */
 EK_INLINE vi vi_dot4(vi acc, vi a, vi b) {
-    return (vi)vdotq_s32((int32x4_t)acc, (int8x16_t)a, (int8x16_t)b);
+    return (vi)vdotq_s32((int32x4_t)acc, (int8x16_t)b, (int8x16_t)a);
 }

@@ -1,0 +1,116 @@
+/* Packing lines (columns of B, rows of A) that stand side by side in memory: sixteen of them, a
+ * group of k deep, are turned in registers. After i8_types.h. */
+#ifndef EK_GEMM_I8_ACROSS_H
+#define EK_GEMM_I8_ACROSS_H
+
+typedef uint8_t bytes16 __attribute__((vector_size(16)));
+
+/* Byte 0 of a, of b, byte 1 of a, of b ...; the upper halves likewise. */
+#define BYTES_LOW(a, b)                                                                            \
+    __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define BYTES_HIGH(a, b)                                                                           \
+    __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#define PAIRS_LOW(a, b)                                                                            \
+    __builtin_shufflevector(a, b, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23)
+#define PAIRS_HIGH(a, b)                                                                           \
+    __builtin_shufflevector(a, b, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31)
+
+/* `depth` rows of k of `lines` lines, of which `there` are in memory; beyond them, and beyond k,
+ * there is zero. */
+EK_INLINE void load_block(const int depth, const int lines, bytes16 rows[depth],
+                          const uint8_t *from, long k_step, long there, long k, uint8_t flip) {
+    EK_UNROLL
+    for (int p = 0; p < depth; p++) {
+        rows[p] = (bytes16){0};
+        if (p >= k)
+            continue;
+        if (there >= lines) {
+            memcpy(&rows[p], from + p * k_step, (size_t)lines);
+            rows[p] ^= flip;
+        } else {
+            uint8_t row[16] = {0};
+            for (long j = 0; j < there; j++)
+                row[j] = from[p * k_step + j] ^ flip;
+            memcpy(&rows[p], row, 16);
+        }
+    }
+}
+
+/* Sixteen groups of four, two or sixteen values, one per line. */
+#if I8_BYTES
+EK_INLINE void turn4(const bytes16 rows[4], i8_value *to) {
+    const bytes16 low[2] = {BYTES_LOW(rows[0], rows[1]), BYTES_LOW(rows[2], rows[3])};
+    const bytes16 high[2] = {BYTES_HIGH(rows[0], rows[1]), BYTES_HIGH(rows[2], rows[3])};
+    const bytes16 groups[4] = {PAIRS_LOW(low[0], low[1]), PAIRS_HIGH(low[0], low[1]),
+                               PAIRS_LOW(high[0], high[1]), PAIRS_HIGH(high[0], high[1])};
+    memcpy(to, groups, sizeof groups);
+}
+
+EK_INLINE void turn16(const bytes16 rows[16], i8_value *to) {
+    bytes16 from[16], next[16];
+    memcpy(from, rows, sizeof from);
+    EK_UNROLL
+    for (int round = 0; round < 4; round++) {
+        EK_UNROLL
+        for (int i = 0; i < 8; i++) {
+            next[2 * i] = BYTES_LOW(from[i], from[i + 8]);
+            next[2 * i + 1] = BYTES_HIGH(from[i], from[i + 8]);
+        }
+        memcpy(from, next, sizeof from);
+    }
+    memcpy(to, from, sizeof from);
+}
+#elif EK_I8 == EK_I8_PAIR16
+typedef int8_t signed16 __attribute__((vector_size(16)));
+typedef int16_t wide16 __attribute__((vector_size(32)));
+EK_INLINE void turn2(const bytes16 rows[2], i8_value *to, int is_unsigned) {
+    const bytes16 low = BYTES_LOW(rows[0], rows[1]), high = BYTES_HIGH(rows[0], rows[1]);
+    const wide16 groups[2] = {
+        is_unsigned ? vcast(low, wide16) : vcast((signed16)low, wide16),
+        is_unsigned ? vcast(high, wide16) : vcast((signed16)high, wide16),
+    };
+    memcpy(to, groups, sizeof groups);
+}
+#endif
+
+/* `lines` lines of a panel of `padded` in groups of `group`, of which `there` are in memory. */
+EK_INLINE void pack_block(const int group, const int lines, const uint8_t *from, long k_step,
+                          long there, long padded, long k, i8_value *to, int is_unsigned,
+                          uint8_t flip) {
+    (void)is_unsigned;
+    for (long p = 0; p < i8_padded(k); p += group, from += group * k_step, to += group * padded) {
+        bytes16 rows[16];
+        i8_value block[16 * 16];
+        if (there >= lines && k - p >= group)
+            load_block(group, lines, rows, from, k_step, lines, group, flip);
+        else
+            load_block(group, lines, rows, from, k_step, there, k - p, flip);
+#if EK_I8 == EK_I8_PAIR16
+        turn2(rows, block, is_unsigned);
+#else
+        if (group == 4)
+            turn4(rows, block);
+        else
+            turn16(rows, block);
+#endif
+        memcpy(to, block, (size_t)(lines * group) * sizeof *to);
+    }
+}
+
+/* A panel of `padded` lines in groups of `group`. */
+EK_INLINE void pack_across(const int group, const uint8_t *from, long k_step, long width,
+                           long padded, long k, i8_value *to, int is_unsigned, uint8_t flip) {
+    for (long j = 0, lines; j < padded; j += lines, from += lines, to += lines * group) {
+        const long left = padded - j, there = width - j;
+        lines = left >= 16 ? 16 : left >= 8 ? 8 : left >= 4 ? 4 : 1;
+        if (lines == 16)
+            pack_block(group, 16, from, k_step, there, padded, k, to, is_unsigned, flip);
+        else if (lines == 8)
+            pack_block(group, 8, from, k_step, there, padded, k, to, is_unsigned, flip);
+        else if (lines == 4)
+            pack_block(group, 4, from, k_step, there, padded, k, to, is_unsigned, flip);
+        else
+            pack_block(group, 1, from, k_step, there, padded, k, to, is_unsigned, flip);
+    }
+}
+#endif
