@@ -154,16 +154,28 @@ def _vmstat(missing: List[str]) -> Optional[Dict[str, int]]:
 
 
 def _top(process: int, missing: List[str]) -> Optional[float]:
-    """Percent of a core over one second."""
+    """Percent of a core over one second: by top, or by what top reads where it cannot say."""
+    noted = len(missing)
     lines = _run(["top", "-b", "-n", "2", "-d", "1", "-p", str(process)], missing).splitlines()
     heads = [line.split() for line in lines if "%CPU" in line]
     rows = [line.split() for line in lines if line.split()[:1] == [str(process)]]
     if not heads or not rows or len(rows[-1]) < len(heads[-1]):
-        return None
-    try:
-        return float(rows[-1][heads[-1].index("%CPU")])
-    except ValueError:
-        return None
+        del missing[noted:]
+        return _busy(process)
+    return float(rows[-1][heads[-1].index("%CPU")])
+
+
+def _busy(process: int) -> float:
+    def ticks() -> int:
+        fields = (
+            Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        )
+        return int(fields[11]) + int(fields[12])  # in user code, in the kernel
+
+    before, start = ticks(), time.perf_counter()
+    time.sleep(1)
+    spent = (ticks() - before) / os.sysconf("SC_CLK_TCK")
+    return 100 * spent / (time.perf_counter() - start)
 
 
 def _perf(process: int, missing: List[str]) -> Tuple[List[HotFunction], List[HotInstruction]]:
