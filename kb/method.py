@@ -15,6 +15,7 @@ _LARGEST = 1 << 28  # sizes above are taken for this: costs then fit 64 bits in 
 _K_STEP = 16  # kc is a multiple: whole groups of bytes, whole lines of floats
 _PIECES = 4  # per thread, so that one that is held up gives work to the others
 _WIDE = 8  # vectors of sums under way at the same time, to hide the time that one takes
+_TURNED_COLUMNS = 64  # from so many on turned tiles lost in every measurement on AVX-512
 _PACK_ROWS = 64  # tiles of rows that must use a packed B before packing pays
 
 
@@ -96,8 +97,8 @@ def analytic_method(
     2. n = 1: tile w x 1; else m = 1: tile 1 x w, w being eight vectors. Blocks are the product,
        nothing is packed, threads split m if n = 1, else n.
     3. Otherwise the tile of least cost (`tile_cost`), the first of equals: the `COLUMNS` as they
-       are, then, if a vector has more than one lane, turned, one line lower if that is whole
-       vectors.
+       are, then, if a vector has more than one lane and n < 64, turned, one line lower if that
+       is whole vectors.
     4. kc: kc x (mr + nr) elements fill 7/8 of L1; mc: mc x kc fill half of L2; nc: kc x nc half of
        L3 (Low et al., "Analytical Modeling Is Enough for High-Performance BLIS", TOMS 2016).
        Each is rounded down to whole steps (16, mr, nr), and then to equal parts of the product.
@@ -113,7 +114,7 @@ def analytic_method(
     if m == 1:
         return Method(m, k, n, pack_a=False, pack_b=False, mr=1, nr=_WIDE * vl, split="n")
     choices = [(height, nv * vl) for nv, height in enumerate(heights, 1)]
-    if vl > 1:
+    if vl > 1 and n < _TURNED_COLUMNS:
         choices += [(nv * vl, height - (height % vl == 0)) for nv, height in enumerate(heights, 1)]
     whole = GemmShape(m, k, n)
     mr, nr = min(choices, key=lambda each: tile_cost(each[0], each[1], vl, whole, packed))
@@ -123,11 +124,13 @@ def analytic_method(
 def tile_cost(mr: int, nr: int, vl: int, shape: GemmShape, packed: Packed = "none") -> int:
     """What a tile of mr x nr takes per k of a product, in halves of a vector multiply-add.
 
-    The products, the loads of operands, and for a turned tile the packing of A on the way.
+    The products, the loads of operands, and for a turned tile the packing of A on the way and
+    the storing of C against its rows: 3 per element, once.
     """
     if nr % vl:
         packing = 0 if packed == "a" else 4 * shape.m
-        return _panels_cost(nr, mr // vl, shape.n, _parts(shape.m, vl)) + packing
+        storing = 3 * shape.m * shape.n // max(shape.k, 1)
+        return _panels_cost(nr, mr // vl, shape.n, _parts(shape.m, vl)) + packing + storing
     return _panels_cost(mr, nr // vl, shape.m, _parts(shape.n, vl))
 
 

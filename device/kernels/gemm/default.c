@@ -6,7 +6,7 @@
 #include "../kernel.h"
 #include "gemm.h"
 
-enum { K_STEP = 16, PIECES = 4, PACK_ROWS = 64, WIDE = 8 };
+enum { K_STEP = 16, PIECES = 4, PACK_ROWS = 64, WIDE = 8, TURNED_COLUMNS = 64 };
 static const int64_t LARGEST = 1 << 28;
 
 typedef struct {
@@ -46,12 +46,18 @@ static int64_t panels_cost(int64_t height, int64_t nv, int64_t lines, int64_t ve
     return 2 * most(lines * vectors, WIDE * rows * columns) + columns * lines + rows * vectors;
 }
 
-/* Per k, in halves of a vector multiply-add; a turned tile needs A packed. */
-static int64_t tile_cost(shape s, int64_t m, int64_t n, int a_packed) {
+typedef struct {
+    int64_t m, n, k;
+    int a_packed;
+} product;
+
+/* Per k, in halves of a vector multiply-add; a turned tile needs A packed, and stores C against
+ * its rows. */
+static int64_t tile_cost(shape s, product p) {
     if (s.nr % EK_VECTOR_LANES)
-        return panels_cost(s.nr, s.mr / EK_VECTOR_LANES, n, parts(m, EK_VECTOR_LANES)) +
-               (a_packed ? 0 : 4 * m);
-    return panels_cost(s.mr, s.nr / EK_VECTOR_LANES, m, parts(n, EK_VECTOR_LANES));
+        return panels_cost(s.nr, s.mr / EK_VECTOR_LANES, p.n, parts(p.m, EK_VECTOR_LANES)) +
+               (p.a_packed ? 0 : 4 * p.m) + 3 * p.m * p.n / p.k;
+    return panels_cost(s.mr, s.nr / EK_VECTOR_LANES, p.m, parts(p.n, EK_VECTOR_LANES));
 }
 
 /* Number i of the tiles as they are, then of the tiles turned. */
@@ -62,11 +68,12 @@ static shape shape_of(const tile *tiles, size_t count, size_t i) {
     return (shape){t.nv * EK_VECTOR_LANES, t.mr - (t.mr % EK_VECTOR_LANES == 0)};
 }
 
-static shape cheapest(const tile *tiles, size_t count, int64_t m, int64_t n, int a_packed) {
+static shape cheapest(const tile *tiles, size_t count, product p) {
     shape best = shape_of(tiles, count, 0);
-    for (size_t i = 1; i < count * (EK_VECTOR_LANES > 1 ? 2 : 1); i++) {
+    int turned = EK_VECTOR_LANES > 1 && p.n < TURNED_COLUMNS;
+    for (size_t i = 1; i < count * (turned ? 2 : 1); i++) {
         shape other = shape_of(tiles, count, i);
-        if (tile_cost(other, m, n, a_packed) < tile_cost(best, m, n, a_packed))
+        if (tile_cost(other, p) < tile_cost(best, p))
             best = other;
     }
     return best;
@@ -111,6 +118,6 @@ ek_gemm_method ek_gemm_default(int dtype, int threads, long m, long n, long k) {
         whole.split = 1;
         return whole;
     }
-    shape best = cheapest(tiles, count, rows, columns, a_packed);
+    shape best = cheapest(tiles, count, (product){rows, columns, depth, a_packed});
     return blocks(f32, threads, best.mr, best.nr, rows, columns, depth);
 }
