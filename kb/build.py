@@ -11,7 +11,7 @@ from edgekit.kb.board import BoardProfile
 from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of
 from edgekit.kb.gemm_table import KnowledgeBase, Row
 from edgekit.kb.measurement import Measurement
-from edgekit.kb.method import Method, limits_of
+from edgekit.kb.method import Method, analytic_method, limits_of
 
 _WORTH = 0.98  # of the default's cost: what is no better leaves the product to the analytic rule
 _DIGITS = 4  # of ratios and rates in the table: the rest is noise
@@ -63,6 +63,20 @@ def _order(m: Measurement) -> tuple[object, ...]:
     return (*kind, m.shape, m.method, m.unit, m.cost, m.when, m.source)
 
 
+def _method_of(
+    choice: _Choice, best: Measurement, used: Sequence[Measurement], board: BoardProfile | None
+) -> Method | None:
+    """What the row says: nothing if the analytic method, as it is today, is as good."""
+    if board is None:
+        return choice.method if choice.ratio < _WORTH else None
+    b = best
+    analytic = analytic_method(board, b.shape, b.dtype, b.threads, b.packed).cut(b.shape)
+    same = [m for m in used if m.shape == b.shape and m.method == analytic]
+    if same and choice.ratio >= _WORTH * _robust_ratio(same):
+        return None
+    return limits_of(choice.method, b.shape, board, b.dtype)
+
+
 @dataclass(frozen=True)
 class _Choice:
     method: Method
@@ -78,10 +92,9 @@ def best_row(key: GemmKey, found: Sequence[Measurement], board: BoardProfile | N
     best = min(chosen, key=lambda m: (m.ratio, _order(m)))
     timed = unit == "seconds"
     rate = max(m.shape.operations / m.cost / 1e9 for m in chosen) if timed else None
-    method = limits_of(choice.method, best.shape, board, key.dtype) if board else choice.method
     return Row(
         key,
-        method if choice.ratio < _WORTH else None,
+        _method_of(choice, best, used, board),
         best.shape,
         best.source if timed else unit,
         len(used),

@@ -8,11 +8,12 @@ import random
 
 import pytest
 
+from edgekit.kb.board import load_board
 from edgekit.kb.build import build_table
 from edgekit.kb.features import GemmShape
 from edgekit.kb.gemm_file import KnowledgeBaseError, load_table, table_text
 from edgekit.kb.measurement import Measurement
-from edgekit.kb.method import Method
+from edgekit.kb.method import Method, analytic_method, limits_of
 
 _FAST, _SLOW = Method(64, 256, 512, True, True, 8, 8), Method(64, 256, 512, False, True, 8, 8)
 
@@ -130,3 +131,11 @@ def test_what_is_no_better_than_the_default_leaves_it_to_the_analytic_rule(tmp_p
     path = tmp_path / "t.json"
     path.write_text(table_text(table))
     assert load_table(path) == table and '"method": null' in path.read_text()
+
+
+def test_an_analytic_rule_that_changed_is_not_taken_for_what_was_measured():
+    board = load_board("a57")
+    default = analytic_method(board, _SHAPE).cut(_SHAPE)
+    other = dataclasses.replace(default, mc=16)
+    for method, row in ((default, None), (other, limits_of(other, _SHAPE, board, "f32"))):
+        assert build_table([measured(method, 1.0, _SHAPE)], board=board).rows[0].method == row
