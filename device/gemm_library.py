@@ -25,7 +25,7 @@ _LARGEST = (1 << 31) - 1
 _NO_CLAMP = float("inf")
 
 
-class _Method(ctypes.Structure):
+class MethodInC(ctypes.Structure):
     """ek_gemm_method of gemm.h."""
 
     _fields_ = (
@@ -44,6 +44,8 @@ class _Epilogue(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("zero", "low", "high")),
         ("low_f32", ctypes.c_float),
         ("high_f32", ctypes.c_float),
+        ("take", ctypes.c_void_p),
+        ("taker", ctypes.c_void_p),
     )
 
 
@@ -90,13 +92,14 @@ class GemmMethod:
             )
         return GemmMethod(pack_a=packs[0], pack_b=packs[1], split=split, **method)
 
-    def _in_c(self) -> _Method:
+    def in_c(self) -> MethodInC:
+        """The same for the library."""
         split = _SPLITS.index(self.split)
         sizes = (self.mc, self.kc, self.nc, self.mr, self.nr)
-        return _Method(*sizes, int(self.pack_a), int(self.pack_b), split)
+        return MethodInC(*sizes, int(self.pack_a), int(self.pack_b), split)
 
     @staticmethod
-    def _from_c(how: _Method) -> GemmMethod:
+    def _from_c(how: MethodInC) -> GemmMethod:
         packs = bool(how.pack_a), bool(how.pack_b)
         return GemmMethod(how.mc, how.kc, how.nc, *packs, how.mr, how.nr, _SPLITS[int(how.split)])
 
@@ -183,7 +186,7 @@ class GemmLibrary:
     ) -> Block:
         """A copy of A (side "a", extent m) or B ("b", extent n) as `how` wants it."""
         where = (DTYPES.index(dtype), SIDES.index(side), extent, k)
-        method = how._in_c()
+        method = how.in_c()
         size = self._lib.ek_gemm_packed_bytes(*where, ctypes.byref(method))
         block = Block(size)
         self._lib.ek_gemm_pack(
@@ -193,7 +196,7 @@ class GemmLibrary:
 
     def run(self, product: Product, how: GemmMethod, threads: int = 1) -> None:
         """Makes the product."""
-        args, method = product._in_c(), how._in_c()
+        args, method = product._in_c(), how.in_c()
         scratch = self._scratch_for(args, method, threads)
         self._lib.ek_gemm_run(
             ctypes.byref(args), ctypes.byref(method), scratch, self._pool(threads)
@@ -211,7 +214,7 @@ class GemmLibrary:
 
         `keep` is what owns the operands' memory: it lives as long as the timer.
         """
-        args, method = product._in_c(), how._in_c()
+        args, method = product._in_c(), how.in_c()
         size = self._lib.ek_gemm_scratch_bytes(ctypes.byref(args), ctypes.byref(method), threads)
         table = self._table if ask else None
         kept = (Block(size), keep)
@@ -259,7 +262,7 @@ class GemmLibrary:
             self._pools[threads] = start_pool(self._lib, threads)
         return self._pools[threads]
 
-    def _scratch_for(self, args: _Args, method: _Method, threads: int) -> int:
+    def _scratch_for(self, args: _Args, method: MethodInC, threads: int) -> int:
         size = self._lib.ek_gemm_scratch_bytes(ctypes.byref(args), ctypes.byref(method), threads)
         if size > self._scratch.bytes:
             self._scratch = Block(size)
@@ -274,7 +277,7 @@ class Timer:
         lib: ctypes.CDLL,
         table: Optional[int],
         args: _Args,
-        method: _Method,
+        method: MethodInC,
         threads: int,
         kept: Tuple[Block, object],
         pool: Optional[int],
@@ -311,21 +314,21 @@ def _kind(dtype: str, side: Optional[str]) -> int:
 
 def _bind(lib: ctypes.CDLL) -> None:
     """Types of all that is called; sizes and addresses would be cut to 32 bits without."""
-    args, how = ctypes.POINTER(_Args), ctypes.POINTER(_Method)
+    args, how = ctypes.POINTER(_Args), ctypes.POINTER(MethodInC)
     number, size, address = ctypes.c_int, ctypes.c_long, ctypes.c_void_p
     bytes_, time = ctypes.c_size_t, ctypes.c_uint64
     operand = (number, number, size, size, how)
     numbers, rule = ctypes.POINTER(size), ctypes.POINTER(number)
     signatures: Tuple[Tuple[str, Any, Tuple[Any, ...]], ...] = (
         ("ek_gemm_tiles", ctypes.c_char_p, (number,)),
-        ("ek_gemm_default", _Method, (number, number, size, size, size)),
+        ("ek_gemm_default", MethodInC, (number, number, size, size, size)),
         ("ek_gemm_packed_bytes", bytes_, operand),
         ("ek_gemm_pack", None, (*operand, address, size, size, address)),
         ("ek_gemm_scratch_bytes", bytes_, (args, how, number)),
         ("ek_gemm_run", None, (args, how, address, address)),
         ("ek_gemm_table_open", address, (ctypes.c_char_p, bytes_)),
         ("ek_gemm_table_close", None, (address,)),
-        ("ek_gemm_lookup", _Method, (address, number, number, size, size, size, rule)),
+        ("ek_gemm_lookup", MethodInC, (address, number, number, size, size, size, rule)),
         ("ek_gemm_time", time, (address, args, how, number, address, address, size)),
         ("ek_gemm_lookup_time", time, (address, number, number, numbers, size, size)),
     )

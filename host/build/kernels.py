@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.host.build.nna_units import nna_units
+from edgekit.host.build.outlier_units import outlier_units
 from edgekit.host.build.sparse_units import sparse_units
 from edgekit.host.build.toolchain import Toolchain, Unit, kernels_folder
 from edgekit.host.files import write_whole
@@ -91,6 +92,7 @@ def kernel_units(board: BoardProfile) -> list[Unit]:
     units += [Unit(path.stem, path) for path in common]
     units += nna_units(board)
     units += sparse_units(board)
+    units += outlier_units(board)
     units.append(features_unit(board))
     units.append(Unit("pool", folder / "runtime/pool.c"))
     return units

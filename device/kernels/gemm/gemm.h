@@ -34,7 +34,17 @@ typedef enum {
     EK_GEMM_PLAIN = 0,    /* C in the type of the sums: f32, or s32 for bytes */
     EK_GEMM_FLOAT = 1,    /* bytes: C is f32 = sum * scale + bias */
     EK_GEMM_QUANTIZE = 2, /* bytes: C is s8 or u8, requantized as TFLite does, rounded twice */
+    EK_GEMM_HANDED = 3,   /* bytes: `take` stores C, of elements of 4 bytes; B must be packed,
+                             and not for a turned tile */
 } ek_gemm_output;
+
+/* The finished sums of a tile: [rows][width], the first `columns` of each; c is where the sum at
+ * (row, column) belongs, the next row c_row elements further. */
+typedef struct {
+    const int32_t *sums;
+    long row, rows, column, columns, width, c_row;
+    void *c;
+} ek_gemm_sums;
 
 /* What happens to a finished sum before it is stored. Vectors go along n, or along m with
  * per_row; NULL: nothing to add. Requantization: see vi_factor in simd/vector.h. */
@@ -46,13 +56,16 @@ typedef struct {
     const int32_t *multiplier, *left, *right;
     int32_t zero, low, high; /* EK_GEMM_QUANTIZE: zero point and clamp */
     float low_f32, high_f32; /* clamp of f32 outputs; -INFINITY, INFINITY: none */
+    /* EK_GEMM_HANDED: called by any thread, once per tile. */
+    void (*take)(const void *taker, const ek_gemm_sums *sums);
+    const void *taker;
 } ek_gemm_epilogue;
 
 typedef struct {
     int32_t dtype;              /* ek_gemm_dtype */
     int32_t a_packed, b_packed; /* a or b is what ek_gemm_pack made for the same method */
-    int32_t accumulate;         /* PLAIN only: C += A . B, bias and clamp after */
-    long m, n, k;               /* all >= 0; k = 0 leaves the epilogue of zero */
+    int32_t accumulate; /* PLAIN: C += A . B, bias and clamp after; HANDED: `take` reads C */
+    long m, n, k;       /* all >= 0; k = 0 leaves the epilogue of zero */
     const void *a, *b;
     void *c;
     long a_row, a_col, b_row, b_col, c_row, c_col;

@@ -1,0 +1,205 @@
+/* The first kernel: which channels hold outliers, and all others as bytes.
+ *
+ * Magnitudes are compared as the bits of floats, which order like numbers and put infinity and NaN
+ * above them all. Compile-time parameter: EK_SIMD. */
+#include "floats.h"
+
+#define VECTORS 4 /* under way at the same time */
+#define STRIP (VECTORS * EK_VL)
+#define ROWS 32 /* of a piece of the scan; its channels: */
+#define CHANNELS 512
+
+typedef struct {
+    const ek_outlier_args *args;
+    int32_t limit;
+    uint32_t *marks;
+    int *bad;
+} scan;
+
+/* Written only where the bit is not set yet: threads would take the line from each other. */
+static void mark(const scan *s, long channel, int32_t magnitude) {
+    uint32_t *word = s->marks + channel / 32;
+    const uint32_t bit = 1u << channel % 32;
+    if (!(__atomic_load_n(word, __ATOMIC_RELAXED) & bit))
+        __atomic_fetch_or(word, bit, __ATOMIC_RELAXED);
+    if (magnitude > EK_FINITE_BITS && !__atomic_load_n(s->bad, __ATOMIC_RELAXED))
+        __atomic_store_n(s->bad, 1, __ATOMIC_RELAXED);
+}
+
+static __attribute__((noinline)) void mark_lanes(const scan *s, long at, vi magnitudes, long n) {
+    int32_t lanes[EK_VL];
+    vi_store(lanes, magnitudes);
+    for (long l = 0; l < n; l++)
+        if (lanes[l] > s->limit)
+            mark(s, at + l, lanes[l]);
+}
+
+/* The channels of a strip over all rows, in registers. */
+EK_INLINE void scan_strip(const scan *s, long row, long row_end, long at, const int half) {
+    vi most[VECTORS] = {0};
+    for (; row < row_end; row++) {
+        const void *x = x_row(s->args, row);
+        EK_UNROLL
+        for (int j = 0; j < VECTORS; j++)
+            most[j] = vi_max(most[j], magnitude_of(x_load(x, at + j * EK_VL, half)));
+    }
+    vi all = vi_max(vi_max(most[0], most[1]), vi_max(most[2], most[3]));
+    if (largest_lane(all) > s->limit)
+        for (int j = 0; j < VECTORS; j++)
+            mark_lanes(s, at + j * EK_VL, most[j], EK_VL);
+}
+
+static void scan_end(const scan *s, long row, long row_end, long at, long end, int half) {
+    for (; at < end; at += EK_VL) {
+        const long n = ek_min(end - at, EK_VL);
+        vi most = {0};
+        for (long r = row; r < row_end; r++) {
+            const void *x = x_row(s->args, r);
+            const vf v = n == EK_VL ? x_load(x, at, half) : x_load_n(x, at, n, half);
+            most = vi_max(most, magnitude_of(v));
+        }
+        if (largest_lane(most) > s->limit)
+            mark_lanes(s, at, most, n);
+    }
+}
+
+static void scan_piece(const void *args, long begin, long end) {
+    const scan *s = args;
+    const long m = s->args->m, k = s->args->weights->k, across = ek_ceil(k, CHANNELS);
+    for (long piece = begin; piece < end; piece++) {
+        const long row = piece / across * ROWS, row_end = ek_min(row + ROWS, m);
+        const long until = ek_min((piece % across + 1) * CHANNELS, k);
+        long at = piece % across * CHANNELS;
+        if (s->args->half)
+            for (; at + STRIP <= until; at += STRIP)
+                scan_strip(s, row, row_end, at, 1);
+        else
+            for (; at + STRIP <= until; at += STRIP)
+                scan_strip(s, row, row_end, at, 0);
+        scan_end(s, row, row_end, at, until, s->args->half);
+    }
+}
+
+int ek_outlier_scan(const ek_outlier_args *args, int32_t limit, uint32_t *marks, ek_pool *pool) {
+    int bad = 0;
+    const scan s = {args, limit, marks, &bad};
+    memset(marks, 0, (size_t)ek_ceil(args->weights->k, 32) * sizeof *marks);
+    ek_parallel(pool, scan_piece, &s, ek_ceil(args->m, ROWS) * ek_ceil(args->weights->k, CHANNELS),
+                1);
+    return bad;
+}
+
+void ek_outlier_find_bad(const ek_outlier_args *args, ek_outlier_report *report) {
+    for (long row = 0; row < args->m; row++)
+        for (long c = 0; c < args->weights->k; c++) {
+            const float v = x_value(x_row(args, row), c, args->half);
+            if (!(v - v == 0)) {
+                report->row = row, report->channel = c;
+                return;
+            }
+        }
+}
+
+typedef struct {
+    const ek_outlier_args *args;
+    const uint32_t *marks;
+    uint8_t *x1;
+    float *scale;
+    int32_t shift; /* 128 where bytes have no sign */
+} quantizer;
+
+static const int32_t lane_bits[16] = {
+    1,      1 << 1, 1 << 2,  1 << 3,  1 << 4,  1 << 5,  1 << 6,  1 << 7,
+    1 << 8, 1 << 9, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15,
+};
+
+/* All bits of the lanes whose channels, from `at` on, are not marked. */
+EK_INLINE vi kept(const uint32_t *marks, long at) {
+    const int32_t word = (int32_t)(marks[at / 32] >> at % 32);
+    return EK_MASK((vi_splat(word) & vi_load(lane_bits)) == 0);
+}
+
+EK_INLINE vi magnitudes_at(const uint32_t *marks, vf v, long at) {
+    return marks ? magnitude_of(v) & kept(marks, at) : magnitude_of(v);
+}
+
+/* Of the largest value that is not marked, the bits. */
+EK_INLINE int32_t largest_of(const void *x, const uint32_t *marks, long k, const int half) {
+    vi most[VECTORS] = {0};
+    long at = 0;
+    for (; at + STRIP <= k; at += STRIP) {
+        EK_UNROLL
+        for (int j = 0; j < VECTORS; j++) {
+            const long here = at + j * EK_VL;
+            most[j] = vi_max(most[j], magnitudes_at(marks, x_load(x, here, half), here));
+        }
+    }
+    for (; at < k; at += EK_VL) {
+        const vf v = at + EK_VL <= k ? x_load(x, at, half) : x_load_n(x, at, k - at, half);
+        most[0] = vi_max(most[0], magnitudes_at(marks, v, at));
+    }
+    return largest_lane(vi_max(vi_max(most[0], most[1]), vi_max(most[2], most[3])));
+}
+
+/* Codes in the low bytes of lanes. Adding 1.5 * 2^23 leaves the nearest integer, halves to even,
+ * in the low bits; the product is rounded first, as two operators would. */
+EK_INLINE vi codes_of(vf x, vf factor, const uint32_t *marks, long at, vi shift) {
+    const vf scaled = x * factor;
+    const vf moved = scaled + 0x1.8p23f;
+    const vi bits = vf_bits(moved);
+    return (marks ? bits & kept(marks, at) : bits) ^ shift;
+}
+
+EK_INLINE void quantize_row(const void *x, const uint32_t *marks, long k, float factor,
+                            int32_t shift, uint8_t *to, const int half) {
+    const vf f = vf_splat(factor);
+    const vi s = vi_splat(shift);
+    long at = 0;
+    for (; at + EK_VL <= k; at += EK_VL)
+        vi_to_bytes(to + at, codes_of(x_load(x, at, half), f, marks, at, s));
+    if (at < k)
+        vi_to_bytes_n(to + at, codes_of(x_load_n(x, at, k - at, half), f, marks, at, s), k - at);
+}
+
+/* Rows that share a scale: the largest value of all becomes 127. */
+EK_INLINE void quantize_rows(const quantizer *q, long row, long row_end, const uint32_t *marks,
+                             const int half) {
+    const ek_outlier_args *g = q->args;
+    const long k = g->weights->k;
+    int32_t bits = 0;
+    for (long r = row; r < row_end; r++) {
+        const int32_t most = largest_of(x_row(g, r), g->absmax_row ? NULL : marks, k, half);
+        bits = most > bits ? most : bits;
+    }
+    float largest, factor = 0, scale;
+    memcpy(&largest, &bits, sizeof largest);
+    scale = largest / 127;
+    if (largest > 0)
+        factor = 127 / largest;
+    if (factor > 5e37f) /* of values next to zero, which no float is the inverse of */
+        factor = 5e37f, scale = 1 / 5e37f;
+    for (long r = row; r < row_end; r++) {
+        q->scale[r] = scale;
+        quantize_row(x_row(g, r), marks, k, factor, q->shift, q->x1 + r * k, half);
+    }
+}
+
+static void quantize_piece(const void *args, long begin, long end) {
+    const quantizer *q = args;
+    const long rows = q->args->rows_per_scale;
+    for (long piece = begin; piece < end; piece++) {
+        const long row = piece * rows, row_end = ek_min(row + rows, q->args->m);
+        if (q->args->half)
+            quantize_rows(q, row, row_end, q->marks, 1);
+        else if (q->marks)
+            quantize_rows(q, row, row_end, q->marks, 0);
+        else
+            quantize_rows(q, row, row_end, NULL, 0);
+    }
+}
+
+void ek_outlier_quantize(const ek_outlier_args *args, const uint32_t *marks, uint8_t *x1,
+                         float *scale, ek_pool *pool) {
+    const quantizer q = {args, marks, x1, scale, ek_outlier_dtype() == EK_GEMM_U8 ? 0x80 : 0};
+    ek_parallel(pool, quantize_piece, &q, ek_ceil(args->m, args->rows_per_scale), 1);
+}

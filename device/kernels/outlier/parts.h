@@ -1,0 +1,50 @@
+/* The kernels of the outlier split, as outlier.c calls them. */
+#ifndef EK_OUTLIER_PARTS_H
+#define EK_OUTLIER_PARTS_H
+#include "../gemm/blocks.h"
+#include "outlier.h"
+
+#define EK_FINITE_BITS 0x7f7fffff /* the largest finite float */
+
+static inline long ek_outlier_padded(long n) {
+    return (n + EK_OUTLIER_PADDING - 1) / EK_OUTLIER_PADDING * EK_OUTLIER_PADDING;
+}
+
+/* Sets the bit of every channel that holds a magnitude above `limit` (bits of a float). Returns
+ * whether some value is not finite, if the limit is not above that. */
+int ek_outlier_scan(const ek_outlier_args *args, int32_t limit, uint32_t *marks, ek_pool *pool);
+
+/* The first value that is not finite; there must be one. */
+void ek_outlier_find_bad(const ek_outlier_args *args, ek_outlier_report *report);
+
+/* X1 and the scale of each row. marks: NULL if there are no outliers. */
+void ek_outlier_quantize(const ek_outlier_args *args, const uint32_t *marks, uint8_t *x1,
+                         float *scale, ek_pool *pool);
+
+/* X2 [m][outliers] and W4 [outliers][n padded] for the channels of a list. */
+void ek_outlier_split(const ek_outlier_args *args, const int32_t *channel, long outliers, float *x2,
+                      float *w4, ek_pool *pool);
+
+/* columns [from, until) of panels of W, rows [row, row + rows) of k, as floats `width` apart. */
+typedef struct {
+    const ek_outlier_weights *weights;
+    long panel, panel_end; /* of the packed operand */
+    long row, rows, width;
+    float *to;
+} ek_outlier_block;
+void ek_outlier_dequantize(const ek_outlier_block *block, ek_pool *pool);
+ek_panels ek_outlier_panels(const ek_outlier_weights *weights);
+
+/* X [rows from `row` on][count from `from` on], f16, as floats. */
+void ek_outlier_widen(const ek_outlier_args *args, long from, long count, float *to);
+
+/* What a tile of sums becomes: the `taker` of EK_GEMM_HANDED. Pointers of rows are to row 0. */
+typedef struct {
+    const float *row_scale, *column_scale;
+    const int32_t *excess;
+    const float *x2, *w4;
+    long outliers, w4_row;
+    int add; /* to what C holds: sums of the groups before */
+} ek_outlier_merge;
+void ek_outlier_take(const void *merge, const ek_gemm_sums *sums);
+#endif

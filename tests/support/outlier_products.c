@@ -1,0 +1,142 @@
+/* Runs products of the outlier split that a file describes: a model whose one input is the cases
+ * of outlier_cases.py. For each it writes what happened, the marks, all rows of W as floats, and
+ * Y. Every array stands in a block of its own, just large enough, for the sanitizers. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ek.h"
+#include "gemm/codes.h"
+#include "outlier/outlier.h"
+
+enum { X, W, SCALE, PARTS };
+
+typedef struct {
+    int64_t m, k, n, group, x_row, half;
+    int64_t path, absmax_row, check_finite, rows_per_scale;
+    int64_t mr, nv; /* register tile, in rows and vectors */
+    int64_t bytes[PARTS];
+    double threshold;
+} description;
+
+static void *block(size_t bytes) {
+    void *memory = NULL;
+    if (posix_memalign(&memory, 64, bytes ? bytes : 1))
+        abort();
+    memset(memory, 0xA5, bytes);
+    return memory;
+}
+
+static size_t padded(long n) {
+    return (size_t)((n + EK_OUTLIER_PADDING - 1) / EK_OUTLIER_PADDING * EK_OUTLIER_PADDING);
+}
+
+/* The caller frees b, scale and excess. */
+static ek_outlier_weights packed(const description *d, const int8_t *w, const float *scale) {
+    const int dtype = ek_outlier_dtype();
+    const int32_t nr = (int32_t)d->nv * ek_gemm_families[dtype]->operands->vl;
+    const ek_gemm_method how = {64, 64, 64, (int32_t)d->mr, nr, 0, 0, 0};
+    const long groups = d->group ? d->k / d->group : 0;
+    size_t size = ek_gemm_packed_bytes(dtype, 1, d->n, d->group, &how);
+    size = (size + 63) / 64 * 64;
+    char *b = block((size_t)groups * size);
+    float *scales = block((size_t)groups * padded(d->n) * sizeof *scales);
+    int32_t *excess = block((size_t)groups * padded(d->n) * sizeof *excess);
+    for (long i = 0; i < groups; i++) {
+        const int8_t *from = w + i * d->group * d->n;
+        ek_gemm_pack(dtype, 1, d->n, d->group, &how, from, d->n, 1, b + (size_t)i * size);
+        memset(scales + (size_t)i * padded(d->n), 0, padded(d->n) * sizeof *scales);
+        memcpy(scales + (size_t)i * padded(d->n), scale + i * d->n, (size_t)d->n * sizeof *scales);
+        ek_outlier_excess(from, d->n, d->group, excess + (size_t)i * padded(d->n));
+    }
+    return (ek_outlier_weights){d->n, d->k, d->group, b, size, scales, excess, how};
+}
+
+static char *write_rows(const ek_outlier_weights *w, char *to) {
+    int32_t *channels = block((size_t)w->k * sizeof *channels);
+    float *rows = block((size_t)w->k * padded(w->n) * sizeof *rows);
+    for (long i = 0; i < w->k; i++)
+        channels[i] = (int32_t)i;
+    if (w->k)
+        ek_outlier_rows(w, channels, w->k, rows);
+    for (long i = 0; i < w->k; i++, to += (size_t)w->n * sizeof *rows)
+        memcpy(to, rows + (size_t)i * padded(w->n), (size_t)w->n * sizeof *rows);
+    free(rows);
+    free(channels);
+    return to;
+}
+
+static char *multiply(const description *d, const ek_outlier_weights *w, const void *x, char *to,
+                      ek_pool *pool) {
+    const size_t y_bytes = (size_t)(d->m * d->n) * sizeof(float);
+    float *y = block(y_bytes);
+    const ek_outlier_args args = {
+        .weights = w,
+        .m = d->m,
+        .x_row = d->x_row,
+        .y_row = d->n,
+        .x = x,
+        .y = y,
+        .half = (int32_t)d->half,
+        .path = (int32_t)d->path,
+        .absmax_row = (int32_t)d->absmax_row,
+        .check_finite = (int32_t)d->check_finite,
+        .threshold = (float)d->threshold,
+        .rows_per_scale = d->rows_per_scale,
+        .how = w->how,
+    };
+    ek_outlier_report report = {0};
+    char *room = block(0);
+    size_t bytes = 0;
+    int status;
+    while ((status = ek_outlier_run(&args, room, bytes, pool, &report)) == EK_OUTLIER_MEMORY) {
+        free(room);
+        bytes = report.bytes;
+        room = block(bytes);
+    }
+    const int64_t parts = (int64_t)(report.marks + report.x1 + report.x2 + report.w4 + report.tile);
+    const int64_t told[] = {
+        status, report.path, report.outliers, report.row, report.channel, (int64_t)bytes, parts};
+    memcpy(to, told, sizeof told);
+    memcpy(to + sizeof told, room, (size_t)(d->k + 7) / 8);
+    to += sizeof told + (size_t)(d->k + 7) / 8;
+    to = write_rows(w, to);
+    memcpy(to, y, y_bytes);
+    free(room);
+    free(y);
+    return to + y_bytes;
+}
+
+const char *ek_describe(void) {
+    return "{}";
+}
+
+void ek_reset(const ek_model *m) {
+    (void)m;
+}
+
+int ek_run(const ek_model *m, const void *const *in, void *const *out) {
+    const char *from = in[0];
+    char *to = out[0];
+    int64_t count;
+    memcpy(&count, from, sizeof count);
+    from += sizeof count;
+    for (int64_t i = 0; i < count; i++) {
+        description d;
+        void *parts[PARTS];
+        memcpy(&d, from, sizeof d);
+        from += sizeof d;
+        for (int p = 0; p < PARTS; p++) {
+            parts[p] = block((size_t)d.bytes[p]);
+            memcpy(parts[p], from, (size_t)d.bytes[p]);
+            from += d.bytes[p];
+        }
+        const ek_outlier_weights w = packed(&d, parts[W], parts[SCALE]);
+        to = multiply(&d, &w, parts[X], to, m->pool);
+        free((void *)(uintptr_t)w.b);
+        free((void *)(uintptr_t)w.scale);
+        free((void *)(uintptr_t)w.excess);
+        for (int p = 0; p < PARTS; p++)
+            free(parts[p]);
+    }
+    return 0;
+}
