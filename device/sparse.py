@@ -16,6 +16,7 @@ from edgekit.device.sparse_input import (
     checked_coo,
     checked_csr,
     checked_operand,
+    checked_out,
     checked_threads,
     library,
     numpy,
@@ -176,7 +177,7 @@ class SparseMatrix:
         if out is None:
             y = np.empty(self.shape[0], sums)
         else:
-            _check_out(np, out, (self.shape[0],), sums, x)
+            checked_out(out, (self.shape[0],), sums, x)
             y = out
         if threads != 1:
             checked_threads(threads)
@@ -291,14 +292,3 @@ def _row_of_each(np: Any, csr: Csr) -> Any:
 def _without_zeros(np: Any, csr: Csr) -> Tuple[Any, Any, Any]:
     kept = csr.data != 0
     return _row_of_each(np, csr)[kept], csr.indices[kept], csr.data[kept]
-
-
-def _check_out(np: Any, out: Any, shape: Tuple[int, ...], dtype: Any, x: Any) -> None:
-    fits = isinstance(out, np.ndarray) and out.shape == shape and out.dtype == dtype
-    if not fits or not (out.flags.c_contiguous and out.flags.writeable and out.flags.aligned):
-        raise InputError(
-            f"sparse matrix: expected out to be a writable array of {dtype} {list(shape)}, "
-            f"found {getattr(out, 'dtype', type(out).__name__)} {list(getattr(out, 'shape', []))}"
-        )
-    if np.may_share_memory(out, x):
-        raise InputError("sparse matrix: expected out apart from x, found shared memory")

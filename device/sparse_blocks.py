@@ -21,14 +21,16 @@ class BlockSettings:
 
     width: slots of a block, the unit in which threads share work. window: rows sorted together by
     length, 0: rows stay in order. wide_from: rows of so many non-zeros lie over all lanes, 0: where
-    padding says so. diagonal: strips of few diagonals store one column per slot. index_bytes: the
-    least width of column indices: 0 (what holds them), 1, 2 or 4.
+    padding says so. diagonal: strips of few diagonals store one column per slot. windows: rows that
+    are dense enough are cut into windows of columns, where the core has permutations for them.
+    index_bytes: the least width of column indices: 0 (what holds them), 1, 2 or 4.
     """
 
     width: int
     window: int = DEFAULT_WINDOW
     wide_from: int = 0
     diagonal: bool = True
+    windows: bool = True
     index_bytes: int = 0
 
     def __post_init__(self) -> None:

@@ -187,6 +187,19 @@ def checked_operand(name: str, value: Any, shape: Tuple[int, ...], dtype: Any) -
     return np.ascontiguousarray(value)
 
 
+def checked_out(out: Any, shape: Tuple[int, ...], dtype: Any, x: Any) -> None:
+    """InputError if a result of `shape` cannot be written to `out`, apart from x."""
+    np = numpy()
+    fits = isinstance(out, np.ndarray) and out.shape == shape and out.dtype == np.dtype(dtype)
+    if not fits or not (out.flags.c_contiguous and out.flags.writeable and out.flags.aligned):
+        raise InputError(
+            f"sparse matrix: expected out to be a writable array of {dtype} {list(shape)}, "
+            f"found {getattr(out, 'dtype', type(out).__name__)} {list(getattr(out, 'shape', []))}"
+        )
+    if np.may_share_memory(out, x):
+        raise InputError("sparse matrix: expected out apart from x, found shared memory")
+
+
 def refuse_not_finite(x: Any) -> None:
     """InputError if x is to blame for a result that is not finite."""
     np = numpy()

@@ -21,7 +21,7 @@ STORED = ("f32", "f64", "f16", "s8", "s8f")  # positions are ek_sparse_dtype
 VALUE_BYTES = {"f32": 4, "f64": 8, "f16": 2, "s8": 1, "s8f": 1}
 SUM_BYTES = {"f32": 4, "f64": 8, "f16": 4, "s8": 4, "s8f": 4}
 OPERAND_BYTES = {"f32": 4, "f64": 8, "f16": 4, "s8": 1, "s8f": 4}
-KINDS = ("lanes", "wide", "diagonal")  # positions are ek_strip_kind
+KINDS = ("lanes", "wide", "diagonal", "windows")  # positions are ek_strip_kind
 _FAULTS = ("good", "start", "index", "finite", "unsorted")
 
 
@@ -31,7 +31,7 @@ class Strip(ctypes.Structure):
     _fields_ = (
         ("slot", ctypes.c_int64),
         ("index", ctypes.c_int64),
-        *((name, ctypes.c_uint32) for name in ("slots", "base", "at", "row")),
+        *((name, ctypes.c_uint32) for name in ("slots", "base", "at", "windows", "row")),
         *((name, ctypes.c_uint8) for name in ("kind", "index_bytes", "rows", "in_order")),
     )
 
@@ -75,7 +75,7 @@ class _Settings(ctypes.Structure):
 
     _fields_ = tuple(
         (name, ctypes.c_int32)
-        for name in ("width", "window", "wide_from", "diagonal", "index_bytes")
+        for name in ("width", "window", "wide_from", "diagonal", "windows", "index_bytes")
     )
 
 
@@ -241,7 +241,8 @@ class SparseLibrary:
         """The block form; `rows` must have passed `check`."""
         sparse = _Sparse()
         settings = _Settings(
-            how.width, how.window, how.wide_from, int(how.diagonal), how.index_bytes
+            *(how.width, how.window, how.wide_from),
+            *(int(how.diagonal), int(how.windows), how.index_bytes),
         )
         c = rows.in_c()
         if self._lib.ek_sparse_build(ctypes.byref(c), ctypes.byref(settings), ctypes.byref(sparse)):

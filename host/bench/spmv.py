@@ -97,7 +97,7 @@ def bench_matrix(
     out = np.empty_like(expected)
     calls.append(lambda: mine.matvec(x, threads, out=out))
     with pinned(threads):
-        *times, own = take_turns([_timer(call) for call in calls], seconds, hopeless=math.inf)
+        *times, own = take_turns([call_timer(call) for call in calls], seconds, hopeless=math.inf)
     theirs = iter(times)
     timed = [c if c.missing else _timed(c, next(theirs), own) for c in found]
     ours = _timed(Contender("edgekit"), own, own)
@@ -119,7 +119,8 @@ def _timed(contender: Contender, nanoseconds: list[float], ours: list[float]) ->
     return replace(contender, median=median, p10=p10, p90=p90, ratio=ratio)
 
 
-def _timer(call: Call) -> Timer:
+def call_timer(call: Call) -> Timer:
+    """Nanoseconds of so many calls."""
     def timed(count: int) -> int:
         start = time.perf_counter_ns()
         for _ in range(count):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from edgekit.device.sparse_blocks import BlockSettings, default_settings
 from edgekit.device.sparse_input import Csr, library
@@ -87,13 +88,15 @@ class _Step:
     values: tuple[int, ...]
 
     def __call__(self, how: BlockSettings, value: int) -> BlockSettings:
-        if self.name == "diagonal":
-            return replace(how, diagonal=bool(value))
-        return replace(how, **{self.name: value})  # type: ignore[arg-type]
+        given: dict[str, Any] = {self.name: value}
+        if self.name in ("diagonal", "windows"):
+            given = {self.name: bool(value)}
+        return replace(how, **given)
 
 
 def _steps(rule: BlockSettings) -> Iterator[_Step]:
     yield _Step("diagonal", (0, 1))
+    yield _Step("windows", (0, 1))
     yield _Step("window", _WINDOWS)
     yield _Step("wide_from", _WIDE)
     yield _Step("index_bytes", (0, 2, 4))

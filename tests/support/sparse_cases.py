@@ -141,7 +141,7 @@ def random_case(rng: Rng, stored: str) -> Case:
     bias = (rng.standard_normal(rows) * 10).astype(sums) if rng.random() < 0.5 else None
     scale = rng.random(rows).astype(np.float32) if stored == "s8f" else None
     limits = (-np.inf, np.inf) if rng.random() < 0.5 else (0.0, 6.0)
-    numbers = [(1, 4, 10, 64), (0, 32, 4096), (0, 1, 20), (0, 1), (0, 2, 4)]
+    numbers = [(1, 4, 10, 64), (0, 32, 4096), (0, 1, 20), (0, 1), (0, 1), (0, 2, 4)]
     how = tuple(int(rng.choice(choices)) for choices in numbers)
     tile = (int(rng.choice((0, 1, 2, 4, 8))), int(rng.integers(-1, 2)))
     operand = OPERANDS[stored]

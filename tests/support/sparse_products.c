@@ -14,7 +14,7 @@ enum { START, INDEX, VALUES, X, MANY, BIAS, SCALE, NARROW, PARTS };
 
 typedef struct {
     int64_t dtype, rows, cols, pixels, sum_bytes;
-    int64_t width, window, wide_from, diagonal, index_bytes;
+    int64_t width, window, wide_from, diagonal, windows, index_bytes;
     int64_t vectors, copy, narrow_bytes;
     int64_t bytes[PARTS]; /* -1 for NULL */
     double low, high;
@@ -36,8 +36,14 @@ static char *put(char *to, void *from, size_t bytes) {
 
 static char *by_vector(const description *d, const ek_rows *a, void *const parts[PARTS],
                        ek_pool *pool, char *to) {
-    const ek_sparse_settings how = {(int32_t)d->width, (int32_t)d->window, (int32_t)d->wide_from,
-                                    (int32_t)d->diagonal, (int32_t)d->index_bytes};
+    const ek_sparse_settings how = {
+        .width = (int32_t)d->width,
+        .window = (int32_t)d->window,
+        .wide_from = (int32_t)d->wide_from,
+        .diagonal = (int32_t)d->diagonal,
+        .windows = (int32_t)d->windows,
+        .index_bytes = (int32_t)d->index_bytes,
+    };
     ek_sparse m;
     int64_t row, at;
     if (ek_rows_check(a, &row, &at) != EK_ROWS_GOOD || ek_sparse_build(a, &how, &m))

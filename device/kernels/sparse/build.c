@@ -1,10 +1,10 @@
-/* From rows to strips and back: which rows share a strip, of which kind, and the copying. */
+/* From rows to strips: which rows share one, and of which kind. */
 #include <stdlib.h>
 #include "../kernel.h"
-#include "sparse.h"
+#include "strips.h"
 
 #define LINE 64
-#define MAX_HEIGHT 64
+#define IN_CACHE (4 << 20) /* non-zeros that a last-level cache holds */
 /* A strip is worth another kind where it holds less than 4/5 non-zeros. */
 #define MUCH(slots, height, held) ((slots) * (height) * 4 > (held) * 5)
 
@@ -18,10 +18,6 @@ typedef struct {
     int64_t *count; /* of lengths, for sorting */
     int64_t longest;
 } builder;
-
-static int64_t length_of(const ek_rows *a, int64_t row) {
-    return a->start[row + 1] - a->start[row];
-}
 
 static int least_bytes(int64_t span, int wanted) {
     int bytes = span < 256 ? 1 : span < 65536 ? 2 : 4;
@@ -44,7 +40,8 @@ static int add_strip(builder *b, ek_strip s) {
     m->strip[m->strips++] = s;
     m->slots += s.slots;
     int64_t per_slot = s.kind == EK_STRIP_DIAGONAL ? 1 : m->height;
-    m->index_bytes += (s.slots * per_slot * s.index_bytes + 7) & ~7;
+    int64_t head = s.kind == EK_STRIP_WINDOWS ? window_head(s.windows) : 0;
+    m->index_bytes += head + ((s.slots * per_slot * s.index_bytes + 7) & ~7);
     return 1;
 }
 
@@ -53,6 +50,45 @@ static void give_positions(builder *b, const uint32_t *rows, int64_t n) {
         b->to->order[b->at] = rows[i];
         b->to->length[b->at] = (uint32_t)length_of(b->a, rows[i]);
     }
+}
+
+/* Slots that n rows need in windows of columns from `base` on. */
+static int64_t window_slots(const ek_rows *a, const uint32_t *rows, int64_t n, int64_t base,
+                            int64_t windows, int width) {
+    int64_t at[MAX_HEIGHT], slots = 0;
+    for (int64_t i = 0; i < n; i++)
+        at[i] = a->start[rows[i]];
+    for (int64_t w = 0; w < windows; w++) {
+        int64_t most = 0;
+        for (int64_t i = 0; i < n; i++) {
+            int64_t here = before_column(a, rows[i], at[i], base + (w + 1) * width);
+            at[i] += here;
+            most = ek_max(most, here);
+        }
+        slots += most;
+    }
+    return slots;
+}
+
+/* Turns a LANES strip into WINDOWS where that pads little: a slot of them costs a third. */
+static void try_windows(const builder *b, const uint32_t *rows, ek_strip *s, int64_t high) {
+    const ek_rows *a = b->a;
+    int width = ek_sparse_window(a->dtype), height = b->to->height;
+    int64_t held = 0;
+    for (int64_t i = 0; i < s->rows; i++)
+        held += length_of(a, rows[i]);
+    if (!width || !b->how->windows || s->rows < height || held * 4 < high - s->base)
+        return;
+    int64_t windows = (high - s->base) / width + 1;
+    int64_t slots = window_slots(a, rows, s->rows, s->base, windows, width);
+    /* Beyond the caches the bytes decide, and padding is bytes. */
+    int64_t most = a->start[a->rows] > IN_CACHE ? 12 : 16;
+    if (slots * height * 10 > held * most)
+        return;
+    s->kind = EK_STRIP_WINDOWS;
+    s->index_bytes = 1;
+    s->slots = (uint32_t)slots;
+    s->windows = (uint32_t)windows;
 }
 
 /* One strip of n rows: LANES, or WIDE for a single row that is to have all lanes. */
@@ -78,6 +114,8 @@ static int add_rows(builder *b, const uint32_t *rows, int64_t n, int kind) {
         .rows = (uint8_t)n,
         .in_order = (uint8_t)in_order,
     };
+    if (kind == EK_STRIP_LANES)
+        try_windows(b, rows, &s, high);
     if (!add_strip(b, s))
         return 0;
     give_positions(b, rows, n);
@@ -95,18 +133,6 @@ static int is_zero(const ek_rows *a, int64_t i) {
     default:
         return ((const int8_t *)a->values)[i] == 0;
     }
-}
-
-/* Next diagonal, as the column of lane 0, over `height` rows from `row`: the least one that no
- * row has passed; moves the rows that are on it on. INT64_MAX: no more. */
-static int64_t next_diagonal(const ek_rows *a, int64_t row, int height, int64_t *head) {
-    int64_t least = INT64_MAX;
-    for (int l = 0; l < height; l++)
-        if (head[l] < a->start[row + l + 1])
-            least = ek_min(least, (int64_t)a->index[head[l]] - l);
-    for (int l = 0; l < height; l++)
-        head[l] += head[l] < a->start[row + l + 1] && a->index[head[l]] - l == least;
-    return least;
 }
 
 /* How many diagonals hold the rows; 0 if they are too many, leave the matrix, or hold a stored
@@ -211,61 +237,6 @@ static int plan(builder *b, int64_t window) {
     return 1;
 }
 
-static void put_index(uint8_t *to, int64_t i, int bytes, uint32_t value) {
-    memcpy(to + i * bytes, &value, (size_t)bytes); /* the low bytes: all boards are little-endian */
-}
-
-static uint32_t get_index(const uint8_t *from, int64_t i, int bytes) {
-    uint32_t value = 0;
-    memcpy(&value, from + i * bytes, (size_t)bytes);
-    return value;
-}
-
-static void copy_value(int bytes, void *to, int64_t i, const void *from, int64_t j) {
-    memcpy((char *)to + i * bytes, (const char *)from + j * bytes, (size_t)bytes);
-}
-
-/* Values of a DIAGONAL strip stand where their diagonal and lane meet. */
-static void fill_diagonal(const ek_rows *a, ek_sparse *m, const ek_strip *s) {
-    int64_t head[MAX_HEIGHT], before[MAX_HEIGHT];
-    int bytes = ek_sparse_value_bytes(m->dtype);
-    memcpy(head, a->start + s->row, (size_t)m->height * sizeof *head);
-    for (int64_t slot = 0; slot < s->slots; slot++) {
-        memcpy(before, head, sizeof before);
-        int64_t d = next_diagonal(a, s->row, m->height, head);
-        put_index(m->index + s->index, slot, 4, (uint32_t)d);
-        for (int l = 0; l < m->height; l++)
-            if (head[l] != before[l])
-                copy_value(bytes, m->values, (s->slot + slot) * m->height + l, a->values,
-                           before[l]);
-    }
-}
-
-/* Padding repeats the last column of its row: memory that the row reads anyway. */
-static void fill_row(const ek_rows *a, ek_sparse *m, const ek_strip *s, int lane) {
-    int64_t row = m->order[s->at + (uint32_t)lane], from = a->start[row], n = length_of(a, row);
-    int64_t step = s->kind == EK_STRIP_WIDE ? 1 : m->height;
-    int64_t cells = s->kind == EK_STRIP_WIDE ? (int64_t)s->slots * m->height : s->slots;
-    int bytes = ek_sparse_value_bytes(m->dtype);
-    for (int64_t i = 0; i < cells; i++) {
-        int64_t cell = i * step + lane;
-        uint32_t col = n ? (uint32_t)a->index[from + ek_min(i, n - 1)] - s->base : 0;
-        put_index(m->index + s->index, cell, s->index_bytes, col);
-        if (i < n)
-            copy_value(bytes, m->values, s->slot * m->height + cell, a->values, from + i);
-    }
-}
-
-static void fill(const ek_rows *a, ek_sparse *m) {
-    for (int64_t i = 0; i < m->strips; i++) {
-        const ek_strip *s = m->strip + i;
-        if (s->kind == EK_STRIP_DIAGONAL)
-            fill_diagonal(a, m, s);
-        for (int l = 0; l < s->rows && s->kind != EK_STRIP_DIAGONAL; l++)
-            fill_row(a, m, s, l);
-    }
-}
-
 /* Zeroed memory on a line of the cache; never none for 0 bytes. */
 static void *aligned_zeros(int64_t bytes) {
     void *made = NULL;
@@ -281,7 +252,7 @@ static int allocate_and_fill(builder *b) {
     m->index = aligned_zeros(m->index_bytes);
     if (!m->values || !m->index)
         return 0;
-    fill(b->a, m);
+    ek_sparse_fill(b->a, m);
     return 1;
 }
 
@@ -320,57 +291,4 @@ void ek_sparse_free(ek_sparse *a) {
     free(a->order);
     free(a->length);
     *a = (ek_sparse){0};
-}
-
-/* The n-th non-zero of lane `lane` of a strip that is not DIAGONAL. */
-static int64_t cell_of(const ek_sparse *m, const ek_strip *s, int lane, int64_t n) {
-    return s->kind == EK_STRIP_WIDE ? n : n * m->height + lane;
-}
-
-static void restore_row(const ek_sparse *m, const ek_strip *s, int lane, int64_t to, int32_t *index,
-                        void *values) {
-    int bytes = ek_sparse_value_bytes(m->dtype);
-    uint32_t n = m->length[s->at + (uint32_t)lane];
-    for (int64_t i = 0; i < n; i++) {
-        int64_t cell = cell_of(m, s, lane, i);
-        uint32_t col = s->base + get_index(m->index + s->index, cell, s->index_bytes);
-        index[to + i] = (int32_t)col;
-        copy_value(bytes, values, to + i, m->values, s->slot * m->height + cell);
-    }
-}
-
-static int is_padding(const ek_sparse *m, int64_t cell) {
-    static const char zeros[8];
-    int bytes = ek_sparse_value_bytes(m->dtype);
-    return memcmp((const char *)m->values + cell * bytes, zeros, (size_t)bytes) == 0;
-}
-
-static void restore_diagonal(const ek_sparse *m, const ek_strip *s, int lane, int64_t to,
-                             int32_t *index, void *values) {
-    int bytes = ek_sparse_value_bytes(m->dtype);
-    for (int64_t slot = 0; slot < s->slots; slot++) {
-        int64_t cell = (s->slot + slot) * m->height + lane;
-        if (is_padding(m, cell))
-            continue;
-        index[to] = (int32_t)get_index(m->index + s->index, slot, 4) + lane;
-        copy_value(bytes, values, to++, m->values, cell);
-    }
-}
-
-void ek_sparse_to_rows(const ek_sparse *a, int64_t *start, int32_t *index, void *values) {
-    start[0] = 0;
-    for (int64_t i = 0; i < a->rows; i++)
-        start[a->order[i] + 1] = a->length[i];
-    for (int64_t r = 0; r < a->rows; r++)
-        start[r + 1] += start[r];
-    for (int64_t i = 0; i < a->strips; i++) {
-        const ek_strip *s = a->strip + i;
-        for (int l = 0; l < s->rows; l++) {
-            int64_t to = start[a->order[s->at + (uint32_t)l]];
-            if (s->kind == EK_STRIP_DIAGONAL)
-                restore_diagonal(a, s, l, to, index, values);
-            else
-                restore_row(a, s, l, to, index, values);
-        }
-    }
 }

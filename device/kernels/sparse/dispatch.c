@@ -24,6 +24,15 @@ int ek_sparse_height(int dtype) {
     return dtype == EK_SPARSE_F64 && EK_VL > 1 ? lanes / 2 : lanes;
 }
 
+int ek_sparse_window(int dtype) {
+#if defined __AVX512F__
+    return dtype == EK_SPARSE_F32 ? 128 : 0;
+#else
+    (void)dtype;
+    return 0;
+#endif
+}
+
 ek_cut ek_spmv_cut(const ek_sparse *a, long piece, long pieces) {
     if (piece == 0)
         return (ek_cut){0, 0};

@@ -7,6 +7,9 @@
  *   LANES     a row per lane; rows may come from anywhere in a window, sorted by length
  *   WIDE      one long row over all lanes
  *   DIAGONAL  consecutive rows; a slot is a diagonal and stores one column, not `height`
+ *   WINDOWS   as LANES, but slot by slot within windows of columns that fit into registers, where
+ *             x is picked by permutations; for rows that are dense enough, on cores that have them.
+ *             Indices: u32 windows, their slots (u8 each) up to a multiple of 8 bytes, u8 columns
  *
  * Column indices are stored per strip in the least width that holds their distance from the
  * strip's first column. */
@@ -24,16 +27,22 @@ typedef enum {
     EK_SPARSE_S8F = 4, /* products with matrices only: x is f32, y is f32 = scale * sum */
 } ek_sparse_dtype;
 
-typedef enum { EK_STRIP_LANES = 0, EK_STRIP_WIDE = 1, EK_STRIP_DIAGONAL = 2 } ek_strip_kind;
+typedef enum {
+    EK_STRIP_LANES = 0,
+    EK_STRIP_WIDE = 1,
+    EK_STRIP_DIAGONAL = 2,
+    EK_STRIP_WINDOWS = 3
+} ek_strip_kind;
 
 typedef struct {
-    int64_t slot;   /* of all slots before: values are at slot * height */
-    int64_t index;  /* byte position of the strip's indices */
-    uint32_t slots; /* this strip's own */
-    uint32_t base;  /* its first column */
-    uint32_t at;    /* its first position in the order of rows */
-    uint32_t row;   /* its first row; read if the rows are consecutive */
-    uint8_t kind;   /* ek_strip_kind */
+    int64_t slot;     /* of all slots before: values are at slot * height */
+    int64_t index;    /* byte position of the strip's indices */
+    uint32_t slots;   /* this strip's own */
+    uint32_t base;    /* its first column */
+    uint32_t at;      /* its first position in the order of rows */
+    uint32_t windows; /* of a WINDOWS strip */
+    uint32_t row;     /* its first row; read if the rows are consecutive */
+    uint8_t kind;     /* ek_strip_kind */
     uint8_t index_bytes;
     uint8_t rows;     /* 1 .. height */
     uint8_t in_order; /* rows are row, row + 1, ... */
@@ -64,11 +73,17 @@ typedef struct {
     int32_t window;      /* rows sorted together by length; 0 or 1: rows stay in order */
     int32_t wide_from;   /* rows of this many non-zeros and more are WIDE; 0: by padding alone */
     int32_t diagonal;    /* store strips of few diagonals as DIAGONAL */
+    int32_t windows;     /* store rows that are dense enough as WINDOWS, where the core has them */
     int32_t index_bytes; /* 0: the least that holds; else at least 1, 2 or 4 */
 } ek_sparse_settings;
 
 /* Lanes of a strip in this library for a dtype: register bits / bits of a sum. */
 int ek_sparse_height(int dtype);
+
+/* Columns of a window of a strip in this library; 0: it has none for the dtype. At most 128, so
+ * that the highest bit of a column can mark padding. */
+int ek_sparse_window(int dtype);
+#define EK_WINDOW_PADDING 0x80
 
 /* What is wrong with a matrix and where. */
 typedef enum {

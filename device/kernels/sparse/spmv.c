@@ -5,6 +5,7 @@
 #include "types.h"
 #include "gather.h"
 #include "pieces.h"
+#include "windows.h"
 
 #define AHEAD 1024 /* bytes of values that are asked for early */
 
@@ -34,6 +35,10 @@ EK_INLINE vsum add_slots(const ek_sparse *a, const ek_strip *strip, const operan
             memcpy(&col, ix + s * 4, 4);
             acc = vsum_fma(vsum_from_values(v + s * HEIGHT), vsum_from_x(x + col), acc);
         }
+#ifdef WINDOW
+    } else if (strip->kind == EK_STRIP_WINDOWS) {
+        acc = add_windows(v, strip, ix, base, a->cols - strip->base, from, to, acc);
+#endif
     } else if (strip->index_bytes == 1) {
         LANES_LOOP(1)
     } else if (strip->index_bytes == 2) {

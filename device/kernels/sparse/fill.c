@@ -1,0 +1,156 @@
+/* Values and columns into strips, and back into rows. */
+#include "strips.h"
+
+static void put_index(uint8_t *to, int64_t i, int bytes, uint32_t value) {
+    memcpy(to + i * bytes, &value, (size_t)bytes); /* the low bytes: all boards are little-endian */
+}
+
+static uint32_t get_index(const uint8_t *from, int64_t i, int bytes) {
+    uint32_t value = 0;
+    memcpy(&value, from + i * bytes, (size_t)bytes);
+    return value;
+}
+
+static void copy_value(int bytes, void *to, int64_t i, const void *from, int64_t j) {
+    memcpy((char *)to + i * bytes, (const char *)from + j * bytes, (size_t)bytes);
+}
+
+/* Values of a DIAGONAL strip stand where their diagonal and lane meet. */
+static void fill_diagonal(const ek_rows *a, ek_sparse *m, const ek_strip *s) {
+    int64_t head[MAX_HEIGHT], before[MAX_HEIGHT];
+    int bytes = ek_sparse_value_bytes(m->dtype);
+    memcpy(head, a->start + s->row, (size_t)m->height * sizeof *head);
+    for (int64_t slot = 0; slot < s->slots; slot++) {
+        memcpy(before, head, sizeof before);
+        int64_t d = next_diagonal(a, s->row, m->height, head);
+        put_index(m->index + s->index, slot, 4, (uint32_t)d);
+        for (int l = 0; l < m->height; l++)
+            if (head[l] != before[l])
+                copy_value(bytes, m->values, (s->slot + slot) * m->height + l, a->values,
+                           before[l]);
+    }
+}
+
+/* Padding repeats the last column of its row: memory that the row reads anyway. */
+static void fill_row(const ek_rows *a, ek_sparse *m, const ek_strip *s, int lane) {
+    int64_t row = m->order[s->at + (uint32_t)lane], from = a->start[row], n = length_of(a, row);
+    int64_t step = s->kind == EK_STRIP_WIDE ? 1 : m->height;
+    int64_t cells = s->kind == EK_STRIP_WIDE ? (int64_t)s->slots * m->height : s->slots;
+    int bytes = ek_sparse_value_bytes(m->dtype);
+    for (int64_t i = 0; i < cells; i++) {
+        int64_t cell = i * step + lane;
+        uint32_t col = n ? (uint32_t)a->index[from + ek_min(i, n - 1)] - s->base : 0;
+        put_index(m->index + s->index, cell, s->index_bytes, col);
+        if (i < n)
+            copy_value(bytes, m->values, s->slot * m->height + cell, a->values, from + i);
+    }
+}
+
+/* Columns within their window; padding stays where memory was zeroed but for its mark. */
+static void fill_windows(const ek_rows *a, ek_sparse *m, const ek_strip *s) {
+    int64_t at[MAX_HEIGHT], slot = 0;
+    int width = ek_sparse_window(m->dtype), bytes = ek_sparse_value_bytes(m->dtype);
+    const uint32_t *rows = m->order + s->at;
+    uint8_t *head = m->index + s->index, *columns = head + window_head(s->windows);
+    memcpy(head, &s->windows, 4);
+    memset(columns, EK_WINDOW_PADDING, (size_t)s->slots * (size_t)m->height);
+    for (int l = 0; l < s->rows; l++)
+        at[l] = a->start[rows[l]];
+    for (uint32_t w = 0; w < s->windows; w++) {
+        int64_t first = s->base + (int64_t)w * width, most = 0;
+        for (int l = 0; l < s->rows; l++) {
+            int64_t n = before_column(a, rows[l], at[l], first + width);
+            for (int64_t i = 0; i < n; i++, at[l]++) {
+                int64_t cell = (slot + i) * m->height + l;
+                columns[cell] = (uint8_t)(a->index[at[l]] - first);
+                copy_value(bytes, m->values, s->slot * m->height + cell, a->values, at[l]);
+            }
+            most = ek_max(most, n);
+        }
+        head[4 + w] = (uint8_t)most;
+        slot += most;
+    }
+}
+
+void ek_sparse_fill(const ek_rows *a, ek_sparse *m) {
+    for (int64_t i = 0; i < m->strips; i++) {
+        const ek_strip *s = m->strip + i;
+        if (s->kind == EK_STRIP_DIAGONAL)
+            fill_diagonal(a, m, s);
+        else if (s->kind == EK_STRIP_WINDOWS)
+            fill_windows(a, m, s);
+        else
+            for (int l = 0; l < s->rows; l++)
+                fill_row(a, m, s, l);
+    }
+}
+
+/* The n-th non-zero of lane `lane` of a strip that is not DIAGONAL. */
+static int64_t cell_of(const ek_sparse *m, const ek_strip *s, int lane, int64_t n) {
+    return s->kind == EK_STRIP_WIDE ? n : n * m->height + lane;
+}
+
+static void restore_row(const ek_sparse *m, const ek_strip *s, int lane, int64_t to, int32_t *index,
+                        void *values) {
+    int bytes = ek_sparse_value_bytes(m->dtype);
+    uint32_t n = m->length[s->at + (uint32_t)lane];
+    for (int64_t i = 0; i < n; i++) {
+        int64_t cell = cell_of(m, s, lane, i);
+        uint32_t col = s->base + get_index(m->index + s->index, cell, s->index_bytes);
+        index[to + i] = (int32_t)col;
+        copy_value(bytes, values, to + i, m->values, s->slot * m->height + cell);
+    }
+}
+
+static int is_padding(const ek_sparse *m, int64_t cell) {
+    static const char zeros[8];
+    int bytes = ek_sparse_value_bytes(m->dtype);
+    return memcmp((const char *)m->values + cell * bytes, zeros, (size_t)bytes) == 0;
+}
+
+static void restore_diagonal(const ek_sparse *m, const ek_strip *s, int lane, int64_t to,
+                             int32_t *index, void *values) {
+    int bytes = ek_sparse_value_bytes(m->dtype);
+    for (int64_t slot = 0; slot < s->slots; slot++) {
+        int64_t cell = (s->slot + slot) * m->height + lane;
+        if (is_padding(m, cell))
+            continue;
+        index[to] = (int32_t)get_index(m->index + s->index, slot, 4) + lane;
+        copy_value(bytes, values, to++, m->values, cell);
+    }
+}
+
+static void restore_windows(const ek_sparse *m, const ek_strip *s, int lane, int64_t to,
+                            int32_t *index, void *values) {
+    int width = ek_sparse_window(m->dtype), bytes = ek_sparse_value_bytes(m->dtype);
+    const uint8_t *head = m->index + s->index, *columns = head + window_head(s->windows);
+    int64_t slot = 0;
+    for (uint32_t w = 0; w < s->windows; w++)
+        for (int i = 0; i < head[4 + w]; i++, slot++) {
+            int64_t cell = slot * m->height + lane;
+            if (columns[cell] == EK_WINDOW_PADDING)
+                continue;
+            index[to] = (int32_t)(s->base + (int64_t)w * width + columns[cell]);
+            copy_value(bytes, values, to++, m->values, s->slot * m->height + cell);
+        }
+}
+
+void ek_sparse_to_rows(const ek_sparse *a, int64_t *start, int32_t *index, void *values) {
+    start[0] = 0;
+    for (int64_t i = 0; i < a->rows; i++)
+        start[a->order[i] + 1] = a->length[i];
+    for (int64_t r = 0; r < a->rows; r++)
+        start[r + 1] += start[r];
+    for (int64_t i = 0; i < a->strips; i++) {
+        const ek_strip *s = a->strip + i;
+        for (int l = 0; l < s->rows; l++) {
+            int64_t to = start[a->order[s->at + (uint32_t)l]];
+            if (s->kind == EK_STRIP_DIAGONAL)
+                restore_diagonal(a, s, l, to, index, values);
+            else if (s->kind == EK_STRIP_WINDOWS)
+                restore_windows(a, s, l, to, index, values);
+            else
+                restore_row(a, s, l, to, index, values);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+"""Pruned weights times pixels on this machine, beside our own dense product of the same layer."""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.device.arrays import gemm
+from edgekit.device.gemm_find import find_library
+from edgekit.device.gemm_library import Block, GemmLibrary, Operand, Product
+from edgekit.device.sparse_weights import SparseWeights
+from edgekit.device.turns import Timer, pinned, summary, take_turns
+from edgekit.host.errors import InputError
+
+_STANDARD = ((32, 32), (64, 32), (64, 64), (128, 128), (384, 96), (96, 384))
+_DENSITY = 0.3
+_AGREE = 1e-3
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Weights [outputs, inputs] of a 1x1 convolution."""
+
+    name: str
+    weights: np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class SpmmResult:
+    """One layer on `pixels` pixels: microseconds, and the dense product's time over ours."""
+
+    name: str
+    outputs: int
+    inputs: int
+    pixels: int
+    density: float
+    median_us: float
+    dense_us: float
+    ratio: float
+
+    @property
+    def effective(self) -> float:
+        """GFLOP/s, as if no weight were zero."""
+        return 2e-3 * self.outputs * self.inputs * self.pixels / self.median_us
+
+
+def layers_of(path: Path | None) -> list[Layer]:
+    """The arrays of an .npz as layers, equal shapes once; without, standard ones at density 0.3.
+
+    Raises InputError for a file that holds no weights.
+    """
+    if path is None:
+        rng = np.random.default_rng(0)
+        made = []
+        for shape in _STANDARD:
+            values = rng.standard_normal(shape).astype(np.float32)
+            made.append(Layer(f"{shape[0]} x {shape[1]}", _pruned(rng, values)))
+        return made
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path}: expected an .npz of weights, found: {error}") from None
+    layers: dict[tuple[int, ...], Layer] = {}
+    for name, array in arrays.items():
+        if array.ndim >= 2 and array.size and array.dtype.kind == "f":
+            flat = array.reshape(array.shape[0], -1).astype(np.float32)
+            layers.setdefault(flat.shape, Layer(name, flat))
+    if not layers:
+        raise InputError(f"{path}: expected weights of 2 dimensions or more, found none")
+    return list(layers.values())
+
+
+def bench_layer(layer: Layer, pixels: int, threads: int, seconds: float) -> SpmmResult:
+    """Times the sparse product and the dense one in turns; the dense weights are packed
+    beforehand or not, whichever is faster."""
+    weights = SparseWeights.from_dense(layer.weights)
+    outputs, inputs = layer.weights.shape
+    x, y = (_aligned((rows, pixels)) for rows in (inputs, outputs))
+    x[:] = np.random.default_rng(1).standard_normal(x.shape)
+    if not np.allclose(weights.matmul(x), gemm(layer.weights, x), rtol=_AGREE, atol=_AGREE):
+        raise InputError(f"{layer.name}: expected equal products, found others; report this")
+    timers: list[Timer] = [weights.timer(x, y, threads)]
+    timers += [_dense_timer(layer.weights, x, y, threads, side) for side in (None, "a")]
+    with pinned(threads):
+        sparse, *others = take_turns(timers, seconds, hopeless=math.inf)
+    dense = min(others, key=statistics.median)
+    ratio = statistics.median(d / s for d, s in zip(dense, sparse, strict=True))
+    ours, theirs = (summary(found)["median_us"] for found in (sparse, dense))
+    sizes = (outputs, inputs, pixels)
+    return SpmmResult(layer.name, *sizes, weights.density, ours, theirs, ratio)
+
+
+def _aligned(shape: tuple[int, int]) -> np.ndarray[Any, Any]:
+    """As tensors stand in a model's arena."""
+    block = Block(4 * shape[0] * shape[1])
+    return np.frombuffer(block.memory, np.float32, shape[0] * shape[1]).reshape(shape)
+
+
+@functools.cache
+def _library() -> GemmLibrary:
+    return GemmLibrary(*find_library())
+
+
+def _dense_timer(
+    w: np.ndarray[Any, Any], x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], threads: int,
+    side: str | None,
+) -> Timer:  # fmt: skip
+    (m, k), n = w.shape, x.shape[1]
+    how, _ = _library().lookup("f32", m, n, k, threads, side)
+    a = Operand(w.ctypes.data, k, 1)
+    packed = _library().pack("f32", "a", m, k, how, a) if side else None
+    if packed:
+        a = Operand(packed.address, k, 1, packed=True)
+    b, c = Operand(x.ctypes.data, n, 1), Operand(y.ctypes.data, n, 1)
+    return _library().timer(Product("f32", m, n, k, a, b, c), how, threads, keep=(packed, w, x, y))
+
+
+def mean_ratio(results: Sequence[SpmmResult]) -> float:
+    """Geometric mean."""
+    return math.exp(sum(math.log(r.ratio) for r in results) / max(len(results), 1))
+
+
+def _pruned(rng: np.random.Generator, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    values[rng.random(values.shape) >= _DENSITY] = 0
+    return values

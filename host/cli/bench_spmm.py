@@ -1,0 +1,74 @@
+"""`edgekit bench spmm`: pruned weights times pixels, beside the dense product of the same layer."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgekit.host.cli.options import Json, examples
+
+
+def register(group: typer.Typer) -> None:
+    """Adds the command to the group `bench`."""
+    group.command(
+        "spmm",
+        epilog=examples(
+            "edgekit bench spmm",
+            "edgekit bench spmm --weights pruned.npz --pixels 2304 --threads 2 --json",
+        ),
+    )(bench_spmm)
+
+
+def bench_spmm(
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            "--weights",
+            metavar="FILE",
+            show_default=False,
+            help="An .npz of pruned weights [outputs, inputs]. Default: layers at density 0.3.",
+        ),
+    ] = None,
+    pixels: Annotated[int, typer.Option("--pixels", metavar="N", min=1)] = 2304,
+    threads: Annotated[int, typer.Option("--threads", metavar="N", min=1)] = 1,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", min=0.05, max=600.0, help="Per layer.")
+    ] = 0.5,
+    as_json: Json = False,
+) -> None:
+    """Time pruned 1x1 convolutions on this machine, in turns with our own dense product.
+
+    GFLOP/s counts the operations of the dense layer.
+    """
+    from edgekit.host.bench.machine import machine_summary
+    from edgekit.host.bench.spmm import bench_layer, layers_of, mean_ratio
+    from edgekit.host.cli.output import emit, table
+    from edgekit.host.cli.progress import working
+
+    results = []
+    for layer in layers_of(weights):
+        with working(f"timing {layer.name}"):
+            results.append(bench_layer(layer, pixels, threads, seconds))
+    mean = mean_ratio(results)
+    if as_json:
+        emit(
+            {
+                "schema": "edgekit.bench.spmm/1",
+                "machine": machine_summary(),
+                "threads": threads,
+                "layers": [{**asdict(r), "effective_gflops": r.effective} for r in results],
+                "mean_ratio": mean,
+            }
+        )
+        return
+    headers = ["layer", "outputs", "inputs", "pixels", "density", "us", "GFLOP/s", "dense us"]
+    rows = [
+        [r.name, str(r.outputs), str(r.inputs), str(r.pixels), f"{r.density:.2f}",
+         f"{r.median_us:.1f}", f"{r.effective:.0f}", f"{r.dense_us:.1f}", f"{r.ratio:.2f}"]
+        for r in results
+    ]  # fmt: skip
+    table([*headers, "dense / ours"], rows)
+    print(f"geometric mean: the dense product takes {mean:.2f} times as long")

@@ -1,0 +1,40 @@
+"""edgekit bench spmm: pruned layers beside dense ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+def test_layers_of_a_file_are_timed(edgekit: Any, home: Path) -> None:
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((16, 24, 1, 1)).astype(np.float32)
+    w[rng.random(w.shape) < 0.7] = 0
+    np.savez(home / "w.npz", first=w, twin=w, bias=np.zeros(16, np.float32))
+    done = edgekit("bench", "spmm", "--weights", "w.npz", "--pixels", "50", "--seconds", "0.05",
+                   "--json")  # fmt: skip
+    assert done.code == 0
+    (layer,) = done.document["layers"]
+    assert (layer["name"], layer["outputs"], layer["inputs"]) == ("first", 16, 24)
+    assert 0.2 < layer["density"] < 0.4 and layer["ratio"] > 0 and layer["effective_gflops"] > 0
+    shown = edgekit("bench", "spmm", "--weights", "w.npz", "--seconds", "0.05", "--threads", "2")
+    assert shown.code == 0 and "geometric mean" in shown.out
+
+
+@pytest.mark.parametrize(
+    "data, complaint",
+    [(b"", "expected an .npz of weights"), (None, "expected weights of 2 dimensions or more")],
+)
+def test_what_is_no_weights_is_refused(
+    edgekit: Any, home: Path, data: bytes | None, complaint: str
+) -> None:
+    path = home / "w.npz"
+    if data is None:
+        np.savez(path, bias=np.zeros(3, np.float32))
+    else:
+        path.write_bytes(data)
+    done = edgekit("bench", "spmm", "--weights", "w.npz")
+    assert done.code == 2 and complaint in done.err and done.err.count("\n") == 1
