@@ -121,6 +121,7 @@ def _timed(contender: Contender, nanoseconds: list[float], ours: list[float]) ->
 
 def call_timer(call: Call) -> Timer:
     """Nanoseconds of so many calls."""
+
     def timed(count: int) -> int:
         start = time.perf_counter_ns()
         for _ in range(count):
