@@ -162,16 +162,37 @@ def method_of_tile(
 def limits_of(method: Method, shape: GemmShape, board: BoardProfile, dtype: str) -> Method:
     """What a method that was measured on one product says of others.
 
-    A block that held the whole of that product was no limit there. On larger ones it is what the
-    caches hold, or more if more was good: not the size that the measured product happened to have.
+    A block or tile that held the whole of that product was no limit there. On larger ones it is
+    what caches and registers hold, or more if more was good: not the size that the measured
+    product happened to have.
     """
-    kc, mc, nc = _room(caches_of(board), method.mr, method.nr, BYTES[dtype])
+    mr, nr = _whole_tile(method, shape, board, dtype)
+    kc, mc, nc = _room(caches_of(board), mr, nr, BYTES[dtype])
     return replace(
         method,
+        mr=mr,
+        nr=nr,
         mc=max(method.mc, mc) if method.mc >= shape.m else method.mc,
         kc=max(method.kc, kc) if method.kc >= shape.k else method.kc,
         nc=max(method.nc, nc) if method.nc >= shape.n else method.nc,
     )
+
+
+def _whole_tile(
+    method: Method, shape: GemmShape, board: BoardProfile, dtype: str
+) -> tuple[int, int]:
+    """The tile, as high as its code can be where it was as high as the product."""
+    vl, heights = TILES[board.simd].vl, COLUMNS[board.simd].of(dtype)
+    turned = method.nr % vl != 0
+    mr, nr = method.mr, method.nr
+    if 1 in (shape.m, shape.n) or (mr % vl != 0 and turned):
+        return mr, nr
+    nv = min((mr if turned else nr) // vl, len(heights))
+    if turned and nr >= shape.n:
+        return mr, max(nr, heights[nv - 1] - (heights[nv - 1] % vl == 0))
+    if not turned and mr >= shape.m:
+        return max(mr, heights[nv - 1]), nr
+    return mr, nr
 
 
 def _room(caches: Caches, mr: int, nr: int, size: int) -> tuple[int, int, int]:

@@ -97,3 +97,14 @@ def test_a_block_that_was_good_beyond_the_caches_stays():
     board = load_board("a57")
     method = Method(8, 5000, 12, False, False, 8, 12)
     assert limits_of(method, GemmShape(8, 5000, 12), board, "f32").kc == 5000
+
+
+def test_a_tile_as_high_as_the_product_is_as_high_as_its_code_on_larger_ones():
+    board = load_profile("x86-64-v4")
+    heights = COLUMNS[board.simd].f32
+    low = limits_of(Method(2, 16, 16, False, False, 2, 16), GemmShape(2, 16, 9), board, "f32")
+    assert (low.mr, low.nr) == (heights[0], 16)
+    narrow = limits_of(Method(48, 16, 3, False, False, 48, 3), GemmShape(96, 16, 3), board, "f32")
+    assert (narrow.mr, narrow.nr) == (48, heights[2])
+    fixed = Method(6, 16, 64, False, False, 6, 64)
+    assert limits_of(fixed, GemmShape(7, 16, 64), board, "f32").mr == 6
