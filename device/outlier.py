@@ -24,6 +24,7 @@ from edgekit.device.outlier_library import (
     Packed,
     Report,
     Rows,
+    reported,
 )
 
 THRESHOLD = 6.0
@@ -144,18 +145,18 @@ class OutlierWeights:
         np = _numpy()
         (m, k), n = x.shape, self.shape[1]
         y = np.empty((m, n), np.float32)
-        rows = _rows(x)
-        marks = b""
+        rows, marks = _rows(x), b""
         with _ALONE:
             library = _library(os.getpid())
             try:
-                report = library.run(rows, self._packed, y.ctypes.data, options, threads)
-            except NotFinite as found:
-                raise _not_finite(x, found) from None
-            if explain and options.path in ("auto", "split"):
+                found = library.run(rows, self._packed, _address(y), options, threads)
+            except NotFinite as bad:
+                raise _not_finite(x, bad) from None
+            if not explain:
+                return y
+            report = reported(found)
+            if options.path in ("auto", "split"):
                 marks = library.marks_of_last(k)
-        if not explain:
-            return y
         reason = _reason(report, options, k)
         seen = np.frombuffer(marks, np.uint8)
         return y, Explanation(report.path, reason, report.outliers, seen, report)
@@ -192,14 +193,29 @@ def outlier_matmul(
         raise InputError(
             f"outlier_matmul: expected x of {w.shape[0]} channels, found {_shape(x.shape)}"
         )
+    try:
+        options = _options(threshold, absmax, rows_per_scale, bool(check_finite), path)
+        _known_threads(threads)
+    except TypeError:
+        raise InputError(
+            "outlier_matmul: expected options as numbers and words, found a list or the like"
+        ) from None
+    return w._multiply(x, options, threads, explain)
+
+
+@functools.lru_cache(maxsize=256, typed=True)
+def _options(
+    threshold: Any, absmax: Any, rows_per_scale: Any, check_finite: bool, path: Any
+) -> Options:
     _one_of("absmax", absmax, _ABSMAX)
     _one_of("path", path, PATHS)
-    _whole("threads", threads, 1, _MOST_THREADS)
     _whole("rows_per_scale", rows_per_scale, 1, (1 << 31) - 1)
-    options = Options(
-        _threshold(threshold), path, absmax == "row", bool(check_finite), rows_per_scale
-    )
-    return w._multiply(x, options, threads, explain)
+    return Options(_threshold(threshold), path, absmax == "row", check_finite, rows_per_scale)
+
+
+@functools.lru_cache(maxsize=16, typed=True)
+def _known_threads(threads: Any) -> None:
+    _whole("threads", threads, 1, _MOST_THREADS)
 
 
 def outlier_marks(x: Any, threshold: float = THRESHOLD, *, check_finite: bool = True) -> Any:
@@ -254,7 +270,13 @@ def _numpy() -> Any:
 
 
 def _rows(x: Any) -> Rows:
-    return Rows(x.ctypes.data, len(x), x.strides[0] // x.itemsize, x.itemsize == 2)
+    return Rows(_address(x), len(x), x.strides[0] // x.itemsize, x.itemsize == 2)
+
+
+def _address(array: Any) -> int:
+    """As array.ctypes.data, in a third of the time."""
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def _checked_x(x: Any) -> Any:

@@ -5,10 +5,12 @@ Standard library only: arrays are addresses.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import mmap
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 from edgekit.device.gemm_library import DTYPES, Block, GemmLibrary, GemmMethod, MethodInC
 from edgekit.device.library import open_library, start_pool
@@ -18,6 +20,7 @@ PADDING = 16  # EK_OUTLIER_PADDING
 _B_SIDE = 1
 _ALIGN = 64
 _USUAL_ROWS = 128  # weights are laid out for products of so many rows
+_KEPT_CALLS = 64  # of one matrix
 _DONE, _MEMORY, _NOT_FINITE = range(3)
 
 
@@ -60,8 +63,7 @@ class _Report(ctypes.Structure):
     )
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """Of a product, as outlier_matmul takes them."""
 
     threshold: float
@@ -71,8 +73,7 @@ class Options:
     rows_per_scale: int = 1
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(NamedTuple):
     """X: address of m rows, `row` elements apart, of float32 or, if `half`, float16."""
 
     address: int
@@ -106,13 +107,17 @@ class Report:
     float_cost: float
 
 
+_Key = Tuple[int, int, bool, Options]  # rows, threads, float16
+_Call = Tuple[_Args, _Report, Tuple[Any, Any], Optional[int]]
+
+
 class Packed:
-    """W as the integer product wants it, and the methods to multiply with it."""
+    """W as the integer product wants it, and the calls that multiplied with it."""
 
     def __init__(self, c: _Weights, memory: Tuple[Block, ...]) -> None:
         self.c = c
         self.memory = memory
-        self.methods: Dict[Tuple[int, int], MethodInC] = {}
+        self.calls: Dict[_Key, _Call] = {}
 
     @property
     def bytes(self) -> int:
@@ -155,6 +160,9 @@ class OutlierLibrary:
             ctypes.memmove(scales.address + row, scale + 4 * i * n, 4 * n)
             self._lib.ek_outlier_excess(source, n, group, excess.address + row)
         c = _Weights(n, k, group, b.address, size, scales.address, excess.address, how)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            with contextlib.suppress(OSError):  # kernels without; it is for speed alone
+                b.memory.madvise(mmap.MADV_HUGEPAGE)
         return Packed(c, (b, scales, excess))
 
     def rows(self, packed: Packed, channels: int, count: int, to: int) -> None:
@@ -171,19 +179,19 @@ class OutlierLibrary:
             raise NotFinite(report.row, report.channel)
         return int(count)
 
-    def run(self, x: Rows, packed: Packed, y: int, options: Options, threads: int) -> Report:
-        """Makes the product [m, n], rows of Y side by side. Raises NotFinite."""
-        how = packed.methods.get((x.m, threads)) or self._method(packed, x.m, threads)
-        args = _Args(
-            *(ctypes.pointer(packed.c), x.m, x.row, packed.c.n, x.address, y, int(x.half)),
-            *(PATHS.index(options.path), int(options.absmax_row), int(options.check_finite)),
-            *(options.threshold, options.rows_per_scale, how),
-        )
-        report, pool = _Report(), self._pool(threads)
+    def run(self, x: Rows, packed: Packed, y: int, options: Options, threads: int) -> _Report:
+        """Makes the product [m, n], rows of Y side by side. Raises NotFinite.
+
+        What it did stays in the answer until the next product with these options.
+        """
+        key = (x.m, threads, x.half, options)
+        call = packed.calls.get(key) or self._prepare(packed, key)
+        args, report, by_reference, pool = call
+        args.x, args.y, args.x_row = x.address, y, x.row
         while True:
             room = self._workspace
             status = self._lib.ek_outlier_run(
-                ctypes.byref(args), room.address, room.bytes, pool, ctypes.byref(report)
+                by_reference[0], room.address, room.bytes, pool, by_reference[1]
             )
             if status != _MEMORY:
                 break
@@ -192,7 +200,7 @@ class OutlierLibrary:
             self._workspace = Block(report.bytes)
         if status == _NOT_FINITE:
             raise NotFinite(report.row, report.channel)
-        return _reported(report)
+        return report
 
     def marks_of_last(self, k: int) -> bytes:
         """The marks of the product just made: bit c % 8 of byte c // 8."""
@@ -207,14 +215,26 @@ class OutlierLibrary:
         nr = max(nr for nr in self._heights if nr <= max(how.nr, narrowest))
         return replace(how, mr=self._heights[nr], nr=nr, pack_a=False)
 
+    def _prepare(self, packed: Packed, key: _Key) -> _Call:
+        m, threads, half, options = key
+        args = _Args(
+            *(ctypes.pointer(packed.c), m, 0, packed.c.n, None, None, int(half)),
+            *(PATHS.index(options.path), int(options.absmax_row), int(options.check_finite)),
+            *(options.threshold, options.rows_per_scale, self._method(packed, m, threads)),
+        )
+        report = _Report()
+        by_reference = ctypes.byref(args), ctypes.byref(report)
+        if len(packed.calls) >= _KEPT_CALLS:
+            packed.calls.clear()
+        packed.calls[key] = args, report, by_reference, self._pool(threads)
+        return packed.calls[key]
+
     def _method(self, packed: Packed, m: int, threads: int) -> MethodInC:
         c = packed.c
         how, _ = self._gemm.lookup("s8", m, c.n, c.group, threads, "b")
         nr = c.how.nr
         mr = how.mr if how.nr == nr else self._heights[nr]
-        found = replace(how, mr=min(mr, self._heights[nr]), nr=nr, pack_a=False).in_c()
-        packed.methods[m, threads] = found
-        return found
+        return replace(how, mr=min(mr, self._heights[nr]), nr=nr, pack_a=False).in_c()
 
     def _pool(self, threads: int) -> Optional[int]:
         if threads not in self._pools:
@@ -222,7 +242,8 @@ class OutlierLibrary:
         return self._pools[threads]
 
 
-def _reported(c: _Report) -> Report:
+def reported(c: _Report) -> Report:
+    """What `run` answered, for good."""
     sizes = (c.bytes, c.marks, c.x1, c.x2, c.w4, c.tile)
     return Report(PATHS[c.path], c.outliers, *sizes, c.split_cost, c.float_cost)
 

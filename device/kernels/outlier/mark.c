@@ -7,7 +7,7 @@
 #define VECTORS 4 /* under way at the same time */
 #define STRIP (VECTORS * EK_VL)
 #define ROWS 32 /* of a piece of the scan; its channels: */
-#define CHANNELS 512
+#define CHANNELS 1024
 
 typedef struct {
     const ek_outlier_args *args;
@@ -26,41 +26,43 @@ static void mark(const scan *s, long channel, int32_t magnitude) {
         __atomic_store_n(s->bad, 1, __ATOMIC_RELAXED);
 }
 
-static __attribute__((noinline)) void mark_lanes(const scan *s, long at, vi magnitudes, long n) {
-    int32_t lanes[EK_VL];
-    vi_store(lanes, magnitudes);
-    for (long l = 0; l < n; l++)
-        if (lanes[l] > s->limit)
-            mark(s, at + l, lanes[l]);
-}
-
-/* The channels of a strip over all rows, in registers. */
-EK_INLINE void scan_strip(const scan *s, long row, long row_end, long at, const int half) {
-    vi most[VECTORS] = {0};
-    for (; row < row_end; row++) {
-        const void *x = x_row(s->args, row);
+/* The largest magnitude of each channel from `from` on over some rows. */
+EK_INLINE void raise(int32_t *most, const scan *s, long row, const int rows, long from, long count,
+                     const int half) {
+    const void *x[4];
+    EK_UNROLL
+    for (int r = 0; r < rows; r++)
+        x[r] = x_row(s->args, row + r);
+    long i = 0;
+    for (; i + EK_VL <= count; i += EK_VL) {
+        vi v = vi_load(most + i);
         EK_UNROLL
-        for (int j = 0; j < VECTORS; j++)
-            most[j] = vi_max(most[j], magnitude_of(x_load(x, at + j * EK_VL, half)));
+        for (int r = 0; r < rows; r++)
+            v = vi_max(v, magnitude_of(x_load(x[r], from + i, half)));
+        vi_store(most + i, v);
     }
-    vi all = vi_max(vi_max(most[0], most[1]), vi_max(most[2], most[3]));
-    if (largest_lane(all) > s->limit)
-        for (int j = 0; j < VECTORS; j++)
-            mark_lanes(s, at + j * EK_VL, most[j], EK_VL);
+    if (i < count) {
+        vi v = vi_load(most + i);
+        EK_UNROLL
+        for (int r = 0; r < rows; r++)
+            v = vi_max(v, magnitude_of(x_load_n(x[r], from + i, count - i, half)));
+        vi_store(most + i, v);
+    }
 }
 
-static void scan_end(const scan *s, long row, long row_end, long at, long end, int half) {
-    for (; at < end; at += EK_VL) {
-        const long n = ek_min(end - at, EK_VL);
-        vi most = {0};
-        for (long r = row; r < row_end; r++) {
-            const void *x = x_row(s->args, r);
-            const vf v = n == EK_VL ? x_load(x, at, half) : x_load_n(x, at, n, half);
-            most = vi_max(most, magnitude_of(v));
-        }
-        if (largest_lane(most) > s->limit)
-            mark_lanes(s, at, most, n);
-    }
+EK_INLINE void scan_block(const scan *s, long row, long row_end, long from, long count,
+                          const int half) {
+    int32_t most[CHANNELS] __attribute__((aligned(64)));
+    memset(most, 0, (size_t)ek_ceil(count, EK_VL) * EK_VL * sizeof *most);
+    for (; row + 4 <= row_end; row += 4)
+        raise(most, s, row, 4, from, count, half);
+    for (; row < row_end; row++)
+        raise(most, s, row, 1, from, count, half);
+    for (long i = 0; i < count; i += EK_VL)
+        if (largest_lane(vi_load(most + i)) > s->limit)
+            for (long c = i; c < ek_min(i + EK_VL, count); c++)
+                if (most[c] > s->limit)
+                    mark(s, from + c, most[c]);
 }
 
 static void scan_piece(const void *args, long begin, long end) {
@@ -68,15 +70,11 @@ static void scan_piece(const void *args, long begin, long end) {
     const long m = s->args->m, k = s->args->weights->k, across = ek_ceil(k, CHANNELS);
     for (long piece = begin; piece < end; piece++) {
         const long row = piece / across * ROWS, row_end = ek_min(row + ROWS, m);
-        const long until = ek_min((piece % across + 1) * CHANNELS, k);
-        long at = piece % across * CHANNELS;
+        const long from = piece % across * CHANNELS, count = ek_min(CHANNELS, k - from);
         if (s->args->half)
-            for (; at + STRIP <= until; at += STRIP)
-                scan_strip(s, row, row_end, at, 1);
+            scan_block(s, row, row_end, from, count, 1);
         else
-            for (; at + STRIP <= until; at += STRIP)
-                scan_strip(s, row, row_end, at, 0);
-        scan_end(s, row, row_end, at, until, s->args->half);
+            scan_block(s, row, row_end, from, count, 0);
     }
 }
 

@@ -20,8 +20,8 @@ EK_INLINE void merge(const ek_outlier_merge *g, const ek_gemm_sums *s, long i, c
             y[r][v] = vcast(exact, vf) * vf_splat(g->row_scale[row + r]) * scale;
         }
     }
-    const float *x2 = g->x2 + row * g->outliers, *w4 = g->w4 + column;
-    for (long p = 0; p < g->outliers; p++, w4 += g->w4_row) {
+    const float *x2 = g->x2 + row * g->outliers, *w4 = g->w4 + s->column * g->outliers + j;
+    for (long p = 0; p < g->outliers; p++, w4 += s->width) {
         EK_UNROLL
         for (int v = 0; v < vectors; v++) {
             const vf w = vf_load(w4 + v * EK_VL);
@@ -58,6 +58,8 @@ EK_INLINE void merge_rows(const ek_outlier_merge *g, const ek_gemm_sums *s, long
 
 void ek_outlier_take(const void *args, const ek_gemm_sums *s) {
     const ek_outlier_merge *g = args;
+    if (g->fill && s->row == 0)
+        ek_outlier_split_panel(g->weights, g->channel, g->outliers, s->column, g->w4);
     long i = 0;
     for (; i + 4 <= s->rows; i += 4)
         merge_rows(g, s, i, 4);

@@ -192,11 +192,13 @@ static void run_bytes(const ek_outlier_args *g, const layout *at, char *room, ek
     float *scale = (float *)(room + at->scale), *x2 = (float *)(room + at->x2);
     float *w4 = (float *)(room + at->w4);
     uint8_t *x1 = (uint8_t *)(room + at->x1);
+    int32_t *channels = (int32_t *)(room + at->channels);
+    /* The tile of row 0 comes before all others of its columns, or is the only one. */
+    const int fill = ek_pool_threads(pool) == 1 || g->m <= g->how.mr;
     ek_outlier_quantize(g, o ? (const uint32_t *)room : NULL, x1, scale, pool);
     if (o) {
-        int32_t *channels = (int32_t *)(room + at->channels);
         list_channels((const uint32_t *)room, w->k, channels);
-        ek_outlier_split(g, channels, o, x2, w4, pool);
+        ek_outlier_split(g, channels, o, x2, fill ? NULL : w4, pool);
     }
     const long step = rows_at_once(g, pool), groups = w->k / w->group;
     for (long row = 0; row < g->m; row += step) {
@@ -204,13 +206,15 @@ static void run_bytes(const ek_outlier_args *g, const layout *at, char *room, ek
         product.c = g->y + row * g->y_row;
         for (long group = 0; group < groups; group++) {
             const ek_outlier_merge merge = {
+                .weights = w,
+                .channel = channels,
                 .row_scale = scale + row,
                 .column_scale = w->scale + group * ek_outlier_padded(w->n),
                 .excess = w->excess + group * ek_outlier_padded(w->n),
                 .x2 = x2 + row * o,
                 .w4 = w4,
                 .outliers = group ? 0 : o,
-                .w4_row = ek_outlier_padded(w->n),
+                .fill = fill && o && row == 0 && group == 0,
                 .add = group > 0,
             };
             product.epilogue.taker = &merge;

@@ -6,7 +6,8 @@
  * goes through the integer product, where outlier channels are zero. Three kernels:
  *
  *   mark and quantize  one bit per channel, complete before the first value is quantized
- *   split              gathers X2 and W4, in one launch
+ *   split              gathers X2 and W4, in one launch; W4 panel by panel where the integer
+ *                      product is about to have read that panel anyway
  *   merge              sum * scale of the row * scale of the column + X2 . W4, per finished tile of
  *                      the integer product
  */

@@ -21,9 +21,14 @@ void ek_outlier_find_bad(const ek_outlier_args *args, ek_outlier_report *report)
 void ek_outlier_quantize(const ek_outlier_args *args, const uint32_t *marks, uint8_t *x1,
                          float *scale, ek_pool *pool);
 
-/* X2 [m][outliers] and W4 [outliers][n padded] for the channels of a list. */
+/* X2 [m][outliers] for the channels of a list and, unless w4 is NULL, W4. That is cut like the
+ * panels of W: for each, [outliers][columns of the panel]. */
 void ek_outlier_split(const ek_outlier_args *args, const int32_t *channel, long outliers, float *x2,
                       float *w4, ek_pool *pool);
+
+/* The part of W4 for the panel that starts at a column. */
+void ek_outlier_split_panel(const ek_outlier_weights *weights, const int32_t *channel,
+                            long outliers, long column, float *w4);
 
 /* columns [from, until) of panels of W, rows [row, row + rows) of k, as floats `width` apart. */
 typedef struct {
@@ -40,11 +45,15 @@ void ek_outlier_widen(const ek_outlier_args *args, long from, long count, float 
 
 /* What a tile of sums becomes: the `taker` of EK_GEMM_HANDED. Pointers of rows are to row 0. */
 typedef struct {
+    const ek_outlier_weights *weights;
+    const int32_t *channel;
     const float *row_scale, *column_scale;
     const int32_t *excess;
-    const float *x2, *w4;
-    long outliers, w4_row;
-    int add; /* to what C holds: sums of the groups before */
+    const float *x2;
+    float *w4;
+    long outliers;
+    int fill; /* W4 is made panel by panel, with the tile of row 0, which just read that panel */
+    int add;  /* to what C holds: sums of the groups before */
 } ek_outlier_merge;
 void ek_outlier_take(const void *merge, const ek_gemm_sums *sums);
 #endif

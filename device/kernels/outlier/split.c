@@ -9,6 +9,7 @@
 #include "../gemm/i8_types.h"
 
 #define ROWS 16 /* of X2, in one piece of work */
+#define LINE 64
 
 int ek_outlier_dtype(void) {
     return TYPES == 2 ? EK_GEMM_U8 : EK_GEMM_S8;
@@ -50,17 +51,35 @@ EK_INLINE vi panel_row(const i8_value *panel, long columns, long p, long at) {
 #endif
 }
 
+/* Where panel j of the group that holds a channel starts. */
+EK_INLINE const i8_value *panel_of(const ek_outlier_weights *w, const ek_gemm_side *side,
+                                   const ek_panel_sizes *sizes, long j, long channel) {
+    const size_t group = (size_t)(channel / w->group) * w->b_bytes;
+    return (const i8_value *)((const char *)w->b + group + ek_panels_bytes(side, sizes, 0, j));
+}
+
 /* Row `channel` of W in the columns of one panel. */
 EK_INLINE void dequantize_row(const ek_outlier_weights *w, const ek_gemm_side *side,
                               const ek_panel_sizes *sizes, long j, long channel, float *to) {
-    const long group = channel / w->group, columns = ek_panel_width(&side->panels, j) * EK_VL;
+    const long columns = ek_panel_width(&side->panels, j) * EK_VL;
     const long first = ek_panel_start(&side->panels, j) * EK_VL;
-    const char *panel =
-        (const char *)w->b + (size_t)group * w->b_bytes + ek_panels_bytes(side, sizes, 0, j);
-    const float *scale = w->scale + group * ek_outlier_padded(w->n) + first;
+    const i8_value *panel = panel_of(w, side, sizes, j, channel);
+    const float *scale = w->scale + channel / w->group * ek_outlier_padded(w->n) + first;
     for (long at = 0; at < columns; at += EK_VL) {
-        const vi row = panel_row((const i8_value *)panel, columns, channel % w->group, at);
+        const vi row = panel_row(panel, columns, channel % w->group, at);
         vf_store(to + at, vcast(row, vf) * vf_load(scale + at));
+    }
+}
+
+/* Asks for the rows of a panel all at once: one after the other, each would wait for memory. */
+static void prefetch_rows(const ek_outlier_weights *w, const ek_gemm_side *side,
+                          const ek_panel_sizes *sizes, long j, const int32_t *channel, long count) {
+    const long width = ek_panel_width(&side->panels, j) * EK_VL * I8_GROUP;
+    for (long p = 0; p < count; p++) {
+        const long row = channel[p] % w->group / I8_GROUP * width;
+        const char *from = (const char *)(panel_of(w, side, sizes, j, channel[p]) + row);
+        for (long at = 0; at < width * (long)sizeof(i8_value); at += LINE)
+            __builtin_prefetch(from + at);
     }
 }
 
@@ -69,6 +88,7 @@ typedef struct {
     const int32_t *channel;
     long outliers, row_pieces;
     float *x2, *w4;
+    int by_panels; /* W4 is [panel][outliers][columns], as tiles read it; else [outliers][n] */
     const ek_gemm_side *side;
     const ek_panel_sizes *sizes;
 } gather;
@@ -90,25 +110,47 @@ static void gather_pieces(const void *args, long begin, long end) {
             continue;
         }
         const ek_outlier_weights *w = s->args->weights;
-        const long j = piece - s->row_pieces;
-        float *to = s->w4 + ek_panel_start(&s->side->panels, j) * EK_VL;
-        for (long p = 0; p < s->outliers; p++, to += ek_outlier_padded(w->n))
+        const long j = piece - s->row_pieces, o = s->outliers;
+        const long first = ek_panel_start(&s->side->panels, j) * EK_VL;
+        const long columns = ek_panel_width(&s->side->panels, j) * EK_VL;
+        const long row = s->by_panels ? columns : ek_outlier_padded(w->n);
+        float *to = s->w4 + first * (s->by_panels ? o : 1);
+        if (j + 1 < s->side->panels.panels)
+            prefetch_rows(w, s->side, s->sizes, j + 1, s->channel, o);
+        for (long p = 0; p < o; p++, to += row)
             dequantize_row(w, s->side, s->sizes, j, s->channel[p], to);
     }
 }
 
+static void launch(gather s, ek_pool *pool) {
+    const ek_gemm_side side = side_of(s.args->weights);
+    const ek_panel_sizes sizes = ek_panel_sizes_of(&side, s.args->weights->group);
+    s.side = &side, s.sizes = &sizes;
+    ek_parallel(pool, gather_pieces, &s, s.row_pieces + (s.w4 ? side.panels.panels : 0), 1);
+}
+
 void ek_outlier_split(const ek_outlier_args *args, const int32_t *channel, long outliers, float *x2,
                       float *w4, ek_pool *pool) {
-    const ek_gemm_side side = side_of(args->weights);
-    const ek_panel_sizes sizes = ek_panel_sizes_of(&side, args->weights->group);
-    const gather s = {args, channel, outliers, ek_ceil(args->m, ROWS), x2, w4, &side, &sizes};
-    ek_parallel(pool, gather_pieces, &s, s.row_pieces + side.panels.panels, 1);
+    launch((gather){args, channel, outliers, ek_ceil(args->m, ROWS), x2, w4, 1, NULL, NULL}, pool);
+}
+
+void ek_outlier_split_panel(const ek_outlier_weights *weights, const int32_t *channel,
+                            long outliers, long column, float *w4) {
+    const ek_gemm_side side = side_of(weights);
+    const ek_panel_sizes sizes = ek_panel_sizes_of(&side, weights->group);
+    const ek_panels *panels = &side.panels;
+    const long vector = column / EK_VL, beyond = vector - panels->wider * (panels->width + 1);
+    const long j =
+        beyond < 0 ? vector / (panels->width + 1) : panels->wider + beyond / panels->width;
+    float *to = w4 + column * outliers;
+    for (long p = 0; p < outliers; p++, to += ek_panel_width(panels, j) * EK_VL)
+        dequantize_row(weights, &side, &sizes, j, channel[p], to);
 }
 
 void ek_outlier_rows(const ek_outlier_weights *weights, const int32_t *channel, long count,
                      float *rows) {
     const ek_outlier_args nothing = {.weights = weights};
-    ek_outlier_split(&nothing, channel, count, NULL, rows, NULL);
+    launch((gather){&nothing, channel, count, 0, NULL, rows, 0, NULL, NULL}, NULL);
 }
 
 static void dequantize_piece(const void *args, long begin, long end) {
