@@ -12,9 +12,9 @@ from edgekit.kb.gemm_table import FEATURES, KnowledgeBase, Row
 
 DTYPES = ("f32", "s8", "u8")  # positions are ek_gemm_dtype of gemm.h
 _PACKED = {"none": 0, "a": 4, "b": 8}  # or-ed to it
-_MAGIC = b"EKGEMMT1"
+_MAGIC = b"EKGEMMT2"
 _HEADER = struct.Struct("<8s2I4I4BI")
-_ROW = struct.Struct("<4i2i 5i3Bx 3qd")
+_ROW = struct.Struct("<4i2i 5i3Bx 3qd2i")
 _LARGEST = (1 << 31) - 1
 
 
@@ -61,4 +61,6 @@ def _row(row: Row) -> bytes:
         *flags,
         *(shape.m, shape.k, shape.n),
         row.gflops or 0.0,
+        row.relaxes,
+        0,
     )

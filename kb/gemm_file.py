@@ -66,6 +66,7 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True):
     history_rows: int
     ratio: float | None
     gflops: float | None
+    relaxes: bool
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -153,6 +154,7 @@ def _row(text: msgspec.Raw, platforms: int) -> Row:
         raw.history_rows,
         raw.ratio,
         raw.gflops,
+        raw.relaxes,
     )
 
 
@@ -179,4 +181,5 @@ def _fields(row: Row) -> dict[str, Any]:
         "history_rows": row.history_rows,
         "ratio": row.ratio,
         "gflops": row.gflops,
+        "relaxes": row.relaxes,
     }

@@ -24,7 +24,8 @@ class Row:
     """The best known method of one key. `shape` is the measured product it was best for.
 
     `method` is None where none was found that beats the analytic one: that is made for the product
-    that is asked for, which fits it better than a neighbor's.
+    that is asked for, which fits it better than a neighbor's. So it is too by a relaxed look-up of
+    a row that does not relax: its method was good for its own products only.
 
     `ratio` is its time over the default method's in the same run (below 1 is faster), `gflops` its
     rate, both None where only instructions were counted or nothing was measured. `source` says
@@ -38,6 +39,7 @@ class Row:
     history_rows: int = 0
     ratio: float | None = None
     gflops: float | None = None
+    relaxes: bool = True
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ class KnowledgeBase:
 
 
 def _answer(key: GemmKey, row: Row, default: Method, rule: str, why: str) -> Answer:
-    if row.method is None:
+    if row.method is None or (rule != "exact" and not row.relaxes):
         return Answer(key, default, rule, f"{why}; the analytic method", row.history_rows)
     return Answer(key, row.method, rule, why, row.history_rows)
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from edgekit.kb.board import BoardProfile
-from edgekit.kb.build import best_row, ratios_by_shape
-from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of
+from edgekit.kb.build import keys_of
+from edgekit.kb.experience import Experience, Kind, by_kind
+from edgekit.kb.features import GemmKey, GemmShape, Sequences, packed_of
 from edgekit.kb.gemm_table import KnowledgeBase, Row
 from edgekit.kb.measurement import Measurement
-from edgekit.kb.method import Method
 
 _LARGEST = 4096
 _FEWEST = 8  # products of one kind, below which nothing can be learned
@@ -31,15 +29,18 @@ class Regret:
     shapes: int
 
 
-def learn_sequences(history: Sequence[Measurement], board: BoardProfile | None = None) -> Sequences:
+def learn_sequences(
+    history: Iterable[Measurement], board: BoardProfile | None = None
+) -> tuple[Sequences, Regret]:
     """The default sequences, or denser ones if they lower the mean regret by a tenth or more."""
+    kinds = by_kind(history, board)
     best = Sequences()
-    least = regret_of(best, history, board)
+    least = _regret(best, kinds)
     for candidate in _candidates():
-        found = regret_of(candidate, history, board)
+        found = _regret(candidate, kinds)
         if found.shapes and found.mean < _GAIN * least.mean:
             best, least = candidate, found
-    return best
+    return best, least
 
 
 def _candidates() -> Iterable[Sequences]:
@@ -62,70 +63,48 @@ def regret_of(
 
     A method that was not measured on the product counts as the one that is most like it and was.
     """
-    kinds: dict[tuple[str, str, int, str, str], list[Measurement]] = defaultdict(list)
-    for m in history:
-        kinds[m.platform, m.dtype, m.threads, m.packed, m.unit].append(m)
-    found = [r for k in sorted(kinds) for r in _regrets(sequences, _by_shape(kinds[k]), board)]
+    return _regret(sequences, by_kind(history, board))
+
+
+def _regret(sequences: Sequences, kinds: Mapping[Kind, Experience]) -> Regret:
+    found = [r for kind, each in kinds.items() for r in _regrets(sequences, kind, each)]
     if not found:
         return Regret(math.inf, math.inf, 0)
     return Regret(statistics.fmean(found), max(found), len(found))
 
 
-def _by_shape(history: Iterable[Measurement]) -> dict[GemmShape, list[Measurement]]:
-    found: dict[GemmShape, list[Measurement]] = defaultdict(list)
-    for m in history:
-        found[m.shape].append(m)
-    return dict(sorted(found.items()))
-
-
-def _regrets(
-    sequences: Sequences,
-    products: Mapping[GemmShape, Sequence[Measurement]],
-    board: BoardProfile | None,
-) -> Iterable[float]:
-    if len(products) < _FEWEST:
+def _regrets(sequences: Sequences, kind: Kind, known: Experience) -> Iterable[float]:
+    if len(known.products) < _FEWEST:
         return
-    any_one = next(iter(products.values()))[0]
-    dtype, threads, platform = any_one.dtype, any_one.threads, any_one.platform
-    groups: dict[GemmKey, list[GemmShape]] = defaultdict(list)
-    for shape in products:
-        groups[key_of(shape, 0, sequences, dtype, threads)].append(shape)
-
-    def row(key: GemmKey, shapes: Sequence[GemmShape]) -> Row:
-        found = list(itertools.chain.from_iterable(products[s] for s in shapes))
-        return best_row(key, found, board)
-
-    rows = {key: row(key, shapes) for key, shapes in groups.items()}
+    groups = keys_of(kind, known.products, sequences, 0)
+    rows = {key: known.row(key, shapes) for key, shapes in groups.items()}
+    packed = packed_of(kind.packed)
     for key, shapes in groups.items():
         for shape in shapes:
-            others = [s for s in shapes if s != shape]
-            rest = {k: r for k, r in rows.items() if k != key}
-            if others:
-                rest[key] = row(key, others)
-            known = _ratios(products[shape])
-            default = min(known, key=lambda method: abs(known[method] - 1.0))
-            table = KnowledgeBase((platform,), sequences, rows=tuple(rest.values()))
-            answer = table.lookup(platform, shape, default, dtype, threads)
-            yield _like(answer.method.cut(shape), known) / min(known.values()) - 1.0
+            rest = _without(shape, key, shapes, rows, known)
+            table = KnowledgeBase((kind.platform,), sequences, rows=rest)
+            answer = table.lookup(
+                kind.platform, shape, known.default(shape), kind.dtype, kind.threads, packed
+            )
+            yield known.ratio(answer.method, shape) / known.least(shape) - 1.0
 
 
-def _ratios(measurements: Sequence[Measurement]) -> dict[Method, float]:
-    """The ratio of each method on one product."""
-    by_method: dict[Method, list[Measurement]] = defaultdict(list)
-    for m in measurements:
-        by_method[m.method].append(m)
-    return {
-        method: next(iter(ratios_by_shape(found).values())) for method, found in by_method.items()
-    }
-
-
-def _like(method: Method, known: Mapping[Method, float]) -> float:
-    """The ratio of the measured method that is most like `method`."""
-    return known[min(known, key=lambda each: (_difference(method, each), each))]
-
-
-def _difference(a: Method, b: Method) -> float:
-    tile = abs(math.log(a.mr / b.mr)) + abs(math.log(a.nr / b.nr))
-    blocks = sum(abs(math.log(getattr(a, name) / getattr(b, name))) for name in ("mc", "kc", "nc"))
-    flags = (a.pack_a != b.pack_a) + (a.pack_b != b.pack_b) + (a.split != b.split)
-    return 10.0 * tile + 5.0 * flags + blocks
+def _without(
+    shape: GemmShape,
+    key: GemmKey,
+    shapes: list[GemmShape],
+    rows: Mapping[GemmKey, Row],
+    known: Experience,
+) -> tuple[Row, ...]:
+    """The rows as they would be had the product not been measured."""
+    rest = []
+    for other, row in rows.items():
+        if other == key:
+            if len(shapes) > 1:
+                rest.append(known.row(key, [s for s in shapes if s != shape]))
+        elif row.method is not None and shape in known.nearest(row.shape):
+            relaxes = known.relaxes(row.method, row.shape, without=shape)
+            rest.append(replace(row, relaxes=relaxes))
+        else:
+            rest.append(row)
+    return tuple(rest)

@@ -13,7 +13,7 @@ from edgekit.kb.board import BoardProfile
 from edgekit.kb.build import build_table
 from edgekit.kb.gemm_file import FOLDER, KnowledgeBaseError, load_table, table_name, table_text
 from edgekit.kb.gemm_table import KnowledgeBase
-from edgekit.kb.learn import Regret, learn_sequences, regret_of
+from edgekit.kb.learn import Regret, learn_sequences
 
 
 def user_table(board: BoardProfile) -> Path:
@@ -66,9 +66,8 @@ def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
             f"expected measurements of {board.platform} in the history, found none; "
             f"make some: edgekit tune gemm --board {board.name}"
         )
-    sequences = learn_sequences(read.measurements, board)
+    sequences, regret = learn_sequences(read.measurements, board)
     table = build_table(read.measurements, (board.platform,), sequences, base, board)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, table_text(table).encode())
-    regret = regret_of(sequences, read.measurements, board)
     return Built(table, len(read.measurements), read.skipped, regret)

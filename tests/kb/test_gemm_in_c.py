@@ -107,7 +107,8 @@ def tables(draw: st.DrawFn) -> KnowledgeBase:
         mc = draw(st.integers(1, 2**31 - 1))
         method = Method(mc, 3, 4, draw(st.booleans()), draw(st.booleans()), 5, 6, split="n")
         kept = None if draw(st.integers(0, 3)) == 0 else method
-        rows[key] = Row(key, kept, shape, "tuner", 1, 0.5, rate)
+        relaxes = draw(st.booleans())
+        rows[key] = Row(key, kept, shape, "tuner", 1, 0.5, rate, relaxes)
     priority = tuple(draw(st.permutations(FEATURES)))
     return KnowledgeBase(("first", "second"), sequences, priority, tuple(rows.values()))
 
@@ -166,7 +167,7 @@ def test_the_same_table_gives_the_same_bytes_whatever_the_order_of_its_rows():
         lambda b: b[:8] + b"\xff" * 4 + b[12:],  # rows beyond all bounds
         lambda b: b[:32] + bytes(4) + b[36:],  # a priority of four times the same
         lambda b: b[:40] + b[48:56] + b[40:48] + b[56:],  # a sequence that falls
-        lambda b: b[:-80] + b"\x7f" * 80,  # a row of nonsense
+        lambda b: b[:-88] + b"\x7f" * 88,  # a row of nonsense
     ],
 )
 def test_a_damaged_table_is_refused(here, tmp_path, damage):

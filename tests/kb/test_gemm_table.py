@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,3 +130,11 @@ def test_where_nothing_beats_the_default_it_is_made_for_the_product_asked_for():
     found = table(bare, row(GemmShape(64, 64, 64), 1)).lookup("cortex-a57", shape, _DEFAULT)
     assert (found.rule, found.method, found.history_rows) == ("exact", _DEFAULT, 7)
     assert "analytic" in found.why
+
+
+def test_a_row_that_does_not_relax_answers_for_its_own_key_only():
+    shape = GemmShape(500, 1600, 30)
+    kb = table(dataclasses.replace(row(shape, 256), relaxes=False))
+    assert kb.lookup("cortex-a57", shape, _DEFAULT).method == method(256)
+    found = kb.lookup("cortex-a57", GemmShape(50, 7, 11), _DEFAULT)
+    assert found.rule.startswith("relaxed:") and found.method == _DEFAULT

@@ -35,14 +35,15 @@ def two_kinds(border: int) -> list[Measurement]:
 
 def test_denser_sequences_are_taken_where_they_help():
     history = two_kinds(border=4)
-    learned = learn_sequences(history)
+    learned, regret = learn_sequences(history)
     assert learned != Sequences()
-    assert regret_of(learned, history).mean < regret_of(Sequences(), history).mean
+    assert regret == regret_of(learned, history)
+    assert regret.mean < regret_of(Sequences(), history).mean
 
 
 def test_the_default_sequences_stay_without_a_gain():
-    assert learn_sequences(two_kinds(border=0)) == Sequences()
-    assert learn_sequences(two_kinds(border=4)[:3]) == Sequences()
+    assert learn_sequences(two_kinds(border=0))[0] == Sequences()
+    assert learn_sequences(two_kinds(border=4)[:3])[0] == Sequences()
 
 
 def test_the_order_of_the_history_does_not_matter():
@@ -52,7 +53,7 @@ def test_the_order_of_the_history_does_not_matter():
 
 def test_learned_sequences_are_in_the_file(tmp_path: Path):
     history = two_kinds(border=4)
-    table = build_table(history, sequences=learn_sequences(history))
+    table = build_table(history, sequences=learn_sequences(history)[0])
     path = tmp_path / "t.json"
     path.write_text(table_text(table))
     assert load_table(path) == table
@@ -99,3 +100,17 @@ def test_the_first_folder_with_a_table_is_used(tmp_path: Path):
     assert found.platforms == ("core", "cortex-a57") and len(found.rows) == 1
     shape = GemmShape(5, 61, 67)
     assert found.choose(board, shape).method == analytic_method(board, shape)
+
+
+def test_a_method_that_its_neighbors_do_without_does_not_relax():
+    odd, others = 10, range(5, 16)
+    lone = [measured(m, _SMALL, 0.5 if m == odd else 2.0) for m in others]
+    history = [*lone, *(measured(m, _LARGE, 1.0) for m in others)]
+    dense = Sequences(m=tuple(others))
+    rows = {row.shape.m: row for row in build_table(history, sequences=dense).rows}
+    assert rows[odd].method == _SMALL and not rows[odd].relaxes
+    together = [
+        *(measured(m, _SMALL, 0.5) for m in others),
+        *(measured(m, _LARGE, 1.0) for m in others),
+    ]
+    assert all(row.relaxes for row in build_table(together, sequences=dense).rows)

@@ -13,7 +13,7 @@ enum { KEPT = 1024, PROBES = 4 };  /* answers kept; places tried for one */
 enum { FREE, FILLING, READY };     /* states of a kept answer */
 enum { MOST_ROWS = 1 << 24, DTYPES = 3, KINDS = 12 };
 static const int64_t LARGEST = (int64_t)1 << 60; /* of an entry: differences stay in range */
-static const char MAGIC[8] = "EKGEMMT1";
+static const char MAGIC[8] = "EKGEMMT2";
 
 typedef struct {
     char magic[8];
@@ -31,6 +31,8 @@ typedef struct {
     ek_gemm_method how; /* mr = 0: the analytic one */
     int64_t m, k, n;    /* the measured product */
     double gflops;
+    int32_t relaxes; /* good for neighbors too */
+    int32_t zero;
 } row;
 
 typedef struct {
@@ -283,10 +285,10 @@ static ek_gemm_method find(const ek_gemm_table *t, const question *q, int *rule)
         found = relaxed(t, &k, q, feature);
         *rule = EK_GEMM_RELAXED + feature;
     }
-    if (found && found->how.mr)
-        return found->how;
     if (!found)
         *rule = EK_GEMM_ANALYTIC;
+    else if (found->how.mr && (*rule == EK_GEMM_EXACT || found->relaxes))
+        return found->how;
     return ek_gemm_default(q->dtype, q->threads, q->m, q->n, q->k);
 }
 

@@ -1,0 +1,162 @@
+"""What was measured of one kind of products, and what it says of products that were not."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from edgekit.kb.board import BoardProfile
+from edgekit.kb.features import GemmKey, GemmShape
+from edgekit.kb.gemm_table import Row
+from edgekit.kb.measurement import Measurement
+from edgekit.kb.method import Method, analytic_method, limits_of
+
+_WORTH = 0.98  # of the default's cost: what is no better leaves the product to the analytic rule
+_NEIGHBORS = 6  # nearest products that a method is tried on in thought
+_DIGITS = 4  # of ratios and rates in the table: the rest is noise
+
+
+@dataclass(frozen=True, order=True)
+class Kind:
+    """Measurements that may be compared."""
+
+    platform: str
+    dtype: str
+    threads: int
+    packed: str
+    unit: str
+
+
+def kind_of(m: Measurement) -> Kind:
+    return Kind(m.platform, m.dtype, m.threads, m.packed, m.unit)
+
+
+def by_kind(history: Iterable[Measurement], board: BoardProfile | None) -> dict[Kind, Experience]:
+    """The experience of each kind, whatever the order of the history."""
+    found: dict[Kind, list[Measurement]] = defaultdict(list)
+    for m in sorted(history, key=_order):
+        found[kind_of(m)].append(m)
+    return {kind: Experience(found[kind], board) for kind in sorted(found)}
+
+
+def _order(m: Measurement) -> tuple[object, ...]:
+    return (m.shape, m.method, m.cost, m.default_cost, m.when, m.source, m.board)
+
+
+class Experience:
+    """Measurements of one kind. With the `board` they come from, methods are adapted to other
+    products (`limits_of`) and compared with the analytic rule as it is today."""
+
+    def __init__(self, measurements: Sequence[Measurement], board: BoardProfile | None) -> None:
+        self._board = board
+        self.products: dict[GemmShape, list[Measurement]] = defaultdict(list)
+        for m in measurements:
+            self.products[m.shape].append(m)
+        self._known = {shape: _ratios(found) for shape, found in self.products.items()}
+        self._near: dict[GemmShape, list[GemmShape]] = {}
+        self._cost: dict[tuple[Method, GemmShape], float] = {}
+
+    def row(self, key: GemmKey, shapes: Sequence[GemmShape]) -> Row:
+        """The row of a key from the products of it that are named: the method with the least
+        median of ratios over them; see `Row` for what has no method."""
+        used = list(itertools.chain.from_iterable(self.products[shape] for shape in shapes))
+        method, ratio = _choose(used)
+        chosen = [m for m in used if m.method == method]
+        best = min(chosen, key=lambda m: m.ratio)
+        timed = best.unit == "seconds"
+        rate = max(m.shape.operations / m.cost / 1e9 for m in chosen) if timed else None
+        kept = self._kept(method, ratio, best)
+        return Row(
+            key,
+            kept,
+            best.shape,
+            best.source if timed else best.unit,
+            len(used),
+            _rounded(ratio),
+            None if rate is None else _rounded(rate),
+            kept is None or self.relaxes(kept, best.shape),
+        )
+
+    def _kept(self, method: Method, ratio: float, best: Measurement) -> Method | None:
+        """What a row says: nothing if the analytic method, as it is today, is as good."""
+        if self._board is None:
+            return method if ratio < _WORTH else None
+        analytic = self.default(best.shape)
+        known = self._known[best.shape].get(analytic)
+        if known is not None and ratio >= _WORTH * known:
+            return None
+        return limits_of(method, best.shape, self._board, best.dtype)
+
+    def relaxes(self, method: Method, shape: GemmShape, without: GemmShape | None = None) -> bool:
+        """Whether the nearest products would be better off with a method than with the default."""
+        near = [s for s in self.nearest(shape) if s != without][:_NEIGHBORS]
+        gains = [math.log(self.ratio(method, s) / self.ratio(self.default(s), s)) for s in near]
+        return not gains or statistics.fmean(gains) < math.log(_WORTH)
+
+    def nearest(self, shape: GemmShape) -> list[GemmShape]:
+        """The nearest of the other products, one more than are needed."""
+        if shape not in self._near:
+            others = [s for s in self.products if s != shape]
+            others.sort(key=lambda s: (s.log_distance(shape), s))
+            self._near[shape] = others[: _NEIGHBORS + 1]
+        return self._near[shape]
+
+    def default(self, shape: GemmShape) -> Method:
+        """The analytic method of a product; without a board the one others were compared with."""
+        if self._board is None:
+            known = self._known[shape]
+            return min(known, key=lambda method: (abs(known[method] - 1.0), method))
+        m = self.products[shape][0]
+        return analytic_method(self._board, shape, m.dtype, m.threads, m.packed).cut(shape)
+
+    def ratio(self, method: Method, shape: GemmShape) -> float:
+        """Of a method on a measured product; if it was not tried there, of the one most like it."""
+        at = method.cut(shape), shape
+        if at not in self._cost:
+            known = self._known[shape]
+            self._cost[at] = known[min(known, key=lambda each: (_difference(at[0], each), each))]
+        return self._cost[at]
+
+    def least(self, shape: GemmShape) -> float:
+        """The ratio of the best method that was tried on a product."""
+        return min(self._known[shape].values())
+
+
+def _choose(measurements: Sequence[Measurement]) -> tuple[Method, float]:
+    by_method: dict[Method, list[Measurement]] = defaultdict(list)
+    for m in measurements:
+        by_method[m.method].append(m)
+    scores = ((_robust_ratio(found), method) for method, found in by_method.items())
+    ratio, method = min(scores)
+    return method, ratio
+
+
+def _robust_ratio(measurements: Sequence[Measurement]) -> float:
+    """Of one method: the median over products of the median on each, so that each counts once."""
+    by_shape: dict[GemmShape, list[float]] = defaultdict(list)
+    for m in measurements:
+        by_shape[m.shape].append(m.ratio)
+    return statistics.median(statistics.median(ratios) for ratios in by_shape.values())
+
+
+def _ratios(measurements: Sequence[Measurement]) -> Mapping[Method, float]:
+    """The ratio of each method on one product."""
+    by_method: dict[Method, list[float]] = defaultdict(list)
+    for m in measurements:
+        by_method[m.method].append(m.ratio)
+    return {method: statistics.median(ratios) for method, ratios in by_method.items()}
+
+
+def _difference(a: Method, b: Method) -> float:
+    tile = abs(math.log(a.mr / b.mr)) + abs(math.log(a.nr / b.nr))
+    blocks = sum(abs(math.log(getattr(a, name) / getattr(b, name))) for name in ("mc", "kc", "nc"))
+    flags = (a.pack_a != b.pack_a) + (a.pack_b != b.pack_b) + (a.split != b.split)
+    return 10.0 * tile + 5.0 * flags + blocks
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
