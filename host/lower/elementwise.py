@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -35,8 +34,10 @@ from edgekit.host.graph.quantization import (
     scale_of,
     zero_point_of,
 )
-from edgekit.host.graph.types import DType, Node, Tensor
-from edgekit.host.lower.context import Context, UnsupportedFormError
+from edgekit.host.graph.types import Activation, DType, Node, Tensor
+from edgekit.host.lower import plain
+from edgekit.host.lower.broadcast import collapse
+from edgekit.host.lower.context import Context
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.window import C_TYPES, Window
 
@@ -62,11 +63,14 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y = ctx.tensor(node.outputs[0])
     types = {a.dtype, b.dtype, y.dtype}
+    if types <= {DType.I32, DType.I64} and op.activation is Activation.NONE:
+        return plain.lower_binary(ctx, node)
     if len(types) != 1 or y.dtype not in C_TYPES:
         raise ctx.unsupported(node, f"types {a.dtype.value} and {b.dtype.value}")
     kind = "ADD" if isinstance(op, Add) else "MUL"
     macros: dict[str, str | int] = {"TX": C_TYPES[y.dtype], f"OP_{kind}": 1}
-    dims, a_strides, b_strides = collapse_broadcast(a.shape, b.shape, y.shape)
+    form = collapse([a.shape, b.shape], y.shape, _BINARY_DIMS)
+    dims, (a_strides, b_strides) = form.dims, form.strides
     chunks = math.ceil(dims[-1] / _BINARY_CHUNK)
     fields: dict[str, Field] = {
         "dim": dims,
@@ -107,37 +111,6 @@ def _quantized_binary(a: Tensor, b: Tensor, y: Tensor, op: Add | Mul) -> dict[st
     factors = add_multipliers(a, b, y)
     fields["shift"] = ADD_LEFT_SHIFT
     return fields | _scalar(factors.a, "a") | _scalar(factors.b, "b") | _scalar(factors.output, "y")
-
-
-def collapse_broadcast(
-    a: Sequence[int], b: Sequence[int], y: Sequence[int]
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """(dims, strides of a, strides of b) in elements, neighboring dimensions merged.
-
-    Always 4 dimensions, the outermost ones 1 where fewer are needed.
-    """
-    rank = len(y)
-    rows: list[tuple[int, int, int]] = []
-    a_step = b_step = 1
-    for i in range(1, rank + 1):
-        da = a[-i] if i <= len(a) else 1
-        db = b[-i] if i <= len(b) else 1
-        dy = y[-i]
-        sa, sb = (0 if da == 1 else a_step), (0 if db == 1 else b_step)
-        a_step, b_step = a_step * da, b_step * db
-        if dy == 1:
-            continue
-        if rows and sa == rows[-1][1] * rows[-1][0] and sb == rows[-1][2] * rows[-1][0]:
-            rows[-1] = (rows[-1][0] * dy, rows[-1][1], rows[-1][2])
-        else:
-            rows.append((dy, sa, sb))
-    if len(rows) > _BINARY_DIMS:
-        raise UnsupportedFormError(
-            f"broadcasting over {len(rows)} dimensions (at most {_BINARY_DIMS})"
-        )
-    rows += [(1, 0, 0)] * (_BINARY_DIMS - len(rows))
-    rows.reverse()
-    return tuple(r[0] for r in rows), tuple(r[1] for r in rows), tuple(r[2] for r in rows)
 
 
 def _unary(

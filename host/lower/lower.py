@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Graph, Node, Operator
-from edgekit.host.lower import conv, depthwise, elementwise, layout
+from edgekit.host.lower import conv, depthwise, elementwise, layout, plain
 from edgekit.host.lower.context import ALIGN, Context, UnsupportedFormError, round_up
 from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.memory import lifetimes, plan_memory
@@ -54,6 +54,15 @@ RULES: Mapping[type[Operator], Rule] = {
     ops.DepthToSpace: layout.lower_depth_to_space,
     ops.SpaceToBatch: layout.lower_space_to_batch,
     ops.BatchToSpace: layout.lower_batch_to_space,
+    ops.Function: plain.lower_function,
+    ops.Binary: plain.lower_binary,
+    ops.Total: plain.lower_total,
+    ops.Where: plain.lower_where,
+    ops.Convert: plain.lower_convert,
+    ops.ArgExtreme: plain.lower_arg_extreme,
+    ops.Gather: plain.lower_gather,
+    ops.BroadcastTo: plain.lower_broadcast_to,
+    ops.MatMul: plain.lower_matmul,
     ops.ReadState: layout.lower_read_state,
     ops.WriteState: layout.lower_write_state,
 }
@@ -92,7 +101,7 @@ def lower(graph: Graph, board: BoardProfile, table: KnowledgeBase | None = None)
 def _steps(ctx: Context) -> list[Step]:
     steps = []
     for node in ctx.graph.nodes:
-        rule = RULES.get(type(node.op))
+        rule = next((RULES[t] for t in type(node.op).__mro__ if t in RULES), None)
         if rule is None:
             raise InputError(
                 f"{ctx.graph.name}: operator {node.name} ({node.op.kind}) has no kernel; "

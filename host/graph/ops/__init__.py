@@ -6,6 +6,31 @@ Adding an operator: its class here, its importer row, its lowering, its kernel, 
 from edgekit.host.graph.ops.conv import Conv2D, DepthwiseConv2D, TransposeConv2D
 from edgekit.host.graph.ops.dense import FullyConnected
 from edgekit.host.graph.ops.elementwise import Add, Clamp, HardSwish, Logistic, Mul
+from edgekit.host.graph.ops.functions import (
+    Abs,
+    Ceil,
+    Clip,
+    Cos,
+    Elu,
+    Erf,
+    Exp,
+    Floor,
+    Function,
+    Gelu,
+    HardSigmoid,
+    LeakyRelu,
+    Log,
+    Neg,
+    Not,
+    Reciprocal,
+    RoundEven,
+    Sign,
+    Sin,
+    Softplus,
+    Sqrt,
+    Tanh,
+)
+from edgekit.host.graph.ops.gather import BroadcastTo, Gather
 from edgekit.host.graph.ops.layout import (
     BatchToSpace,
     Concat,
@@ -19,16 +44,48 @@ from edgekit.host.graph.ops.layout import (
     StridedSlice,
     Transpose,
 )
+from edgekit.host.graph.ops.matmul import MatMul
+from edgekit.host.graph.ops.operands import (
+    And,
+    Binary,
+    Convert,
+    Div,
+    Equal,
+    Less,
+    LessOrEqual,
+    Maximum,
+    Minimum,
+    Modulo,
+    Or,
+    Pow,
+    PRelu,
+    Sub,
+    Where,
+    Xor,
+)
 from edgekit.host.graph.ops.pool import AveragePool2D, MaxPool2D
 from edgekit.host.graph.ops.quantize import Cast, Quantize
 from edgekit.host.graph.ops.reduce import Mean, Softmax
 from edgekit.host.graph.ops.resize import ResizeBilinear
 from edgekit.host.graph.ops.state import ReadState, WriteState
+from edgekit.host.graph.ops.totals import (
+    ArgExtreme,
+    ReduceMax,
+    ReduceMin,
+    ReduceProduct,
+    ReduceSum,
+    Total,
+)
 
 __all__ = [
-    "Add", "AveragePool2D", "BatchToSpace", "Cast", "Clamp", "Concat", "Conv2D",
-    "DepthToSpace", "DepthwiseConv2D", "FullyConnected", "HardSwish", "Logistic", "MaxPool2D",
-    "Mean", "Mul", "Pack", "Pad", "Quantize", "ReadState", "Reshape", "ResizeBilinear",
-    "ShapeOf", "Softmax", "SpaceToBatch", "Split", "StridedSlice", "Transpose",
-    "TransposeConv2D", "WriteState",
+    "Abs", "Add", "And", "ArgExtreme", "AveragePool2D", "BatchToSpace", "Binary", "BroadcastTo",
+    "Cast", "Ceil", "Clamp", "Clip", "Concat", "Conv2D", "Convert", "Cos", "DepthToSpace",
+    "DepthwiseConv2D", "Div", "Elu", "Equal", "Erf", "Exp", "Floor", "FullyConnected", "Function",
+    "Gather", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Less", "LessOrEqual", "Log",
+    "Logistic", "MatMul", "MaxPool2D", "Maximum", "Mean", "Minimum", "Modulo", "Mul", "Neg",
+    "Not", "Or", "PRelu", "Pack", "Pad", "Pow", "Quantize", "ReadState", "Reciprocal",
+    "ReduceMax", "ReduceMin", "ReduceProduct", "ReduceSum", "Reshape", "ResizeBilinear",
+    "RoundEven", "ShapeOf", "Sign", "Sin", "Softmax", "Softplus", "SpaceToBatch", "Split", "Sqrt",
+    "StridedSlice", "Sub", "Tanh", "Total", "Transpose", "TransposeConv2D", "Where", "WriteState",
+    "Xor",
 ]  # fmt: skip

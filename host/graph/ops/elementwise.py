@@ -138,7 +138,7 @@ def _infer_unary(ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
 
 def _infer_binary(ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
     a, b = operand(ins, 0, "first operand"), operand(ins, 1, "second operand")
-    need_dtype(a, (*ARITHMETIC, DType.I32), "first operand")
+    need_dtype(a, (*ARITHMETIC, DType.I32, DType.I64), "first operand")
     need_dtype(b, (a.dtype,), "second operand")
     need_scale(a, "first operand")
     need_scale(b, "second operand")

@@ -1,0 +1,137 @@
+/* The functions of map.c: `f` by OP_*, on elements of type TA (and TB, TC), giving TY. */
+#ifndef EK_FUNCTIONS_H
+#define EK_FUNCTIONS_H
+#include <math.h>
+#include "exp.h"
+
+/* erf in f32: x P(x^2) inside [-1, 1] (Cephes' erff, S. L. Moshier), outside 1 - e^(-x^2) Q(t)
+ * with t = 1 / (1 + 0.3275911 x) (Abramowitz and Stegun 7.1.26: off by 1.5e-7 at most). */
+static inline __attribute__((unused)) float ek_erff(float x) {
+    const float z = x * x, m = x < 0.0f ? -x : x;
+    float p = 7.853861353153693e-5f;
+    p = p * z - 8.010193625184903e-4f;
+    p = p * z + 5.188327685732524e-3f;
+    p = p * z - 2.685381193529856e-2f;
+    p = p * z + 1.128358514861418e-1f;
+    p = p * z - 3.761262582423300e-1f;
+    p = p * z + 1.128379165726710e+0f;
+    const float t = 1.0f / (1.0f + 0.3275911f * m);
+    float q = 1.061405429f;
+    q = q * t - 1.453152027f;
+    q = q * t + 1.421413741f;
+    q = q * t - 0.284496736f;
+    q = q * t + 0.254829592f;
+    const float tail = 1.0f - q * t * ek_expf(-z);
+    const float outside = x < 0.0f ? -tail : tail;
+    return m <= 1.0f ? x * p : outside;
+}
+
+/* tanh in f32: a polynomial near 0, where the quotient of exponentials would cancel (Cephes). */
+static inline __attribute__((unused)) float ek_tanhf(float x) {
+    const float z = x * x, m = x < 0.0f ? -x : x;
+    float p = -5.70498872745e-3f;
+    p = p * z + 2.06390887954e-2f;
+    p = p * z - 5.37397155531e-2f;
+    p = p * z + 1.33314422036e-1f;
+    p = p * z - 3.33332819422e-1f;
+    const float tail = 1.0f - 2.0f / (ek_expf(2.0f * m) + 1.0f);
+    const float outside = x < 0.0f ? -tail : tail;
+    return m < 0.625f ? x + x * z * p : outside;
+}
+
+#define UNARY(expression)                                                                          \
+    EK_INLINE TY f(TA a, float p, float q) {                                                       \
+        (void)p, (void)q;                                                                          \
+        return (TY)(expression);                                                                   \
+    }
+#define BINARY(expression)                                                                         \
+    EK_INLINE TY f(TA a, TA b, float p, float q) {                                                 \
+        (void)p, (void)q;                                                                          \
+        return (TY)(expression);                                                                   \
+    }
+/* Of integers: defined for every pair, so that no input can stop the program. */
+#define IS_FLOAT ((TA)0.5f != 0)
+#define WHOLE(b, divided) ((b) == 0 ? 0 : (b) == (TA) - 1 ? (TA)0 - (a) : (divided))
+
+#if defined OP_EXP
+UNARY(ek_expf(a))
+#elif defined OP_LOG
+UNARY(logf(a))
+#elif defined OP_SQRT
+UNARY(sqrtf(a))
+#elif defined OP_RECIPROCAL
+UNARY(1.0f / a)
+#elif defined OP_SIN
+UNARY(sinf(a))
+#elif defined OP_COS
+UNARY(cosf(a))
+#elif defined OP_TANH
+UNARY(ek_tanhf(a))
+#elif defined OP_ERF
+UNARY(ek_erff(a))
+#elif defined OP_GELU
+UNARY(0.5f * a * (1.0f + ek_erff(a * 0.70710678f)))
+#elif defined OP_SOFTPLUS
+UNARY((a > 0 ? a : 0.0f) + log1pf(ek_expf(a > 0 ? -a : a)))
+#elif defined OP_ABS
+UNARY(a < 0 ? -a : a)
+#elif defined OP_NEG
+UNARY(-a)
+#elif defined OP_SIGN
+UNARY((a > 0) - (a < 0))
+#elif defined OP_FLOOR
+UNARY(floorf(a))
+#elif defined OP_CEIL
+UNARY(ceilf(a))
+#elif defined OP_ROUND_EVEN
+UNARY(rintf(a))
+#elif defined OP_NOT
+UNARY(!a)
+#elif defined OP_CLIP
+UNARY(a<(TA)p ? (TA)p : a>(TA) q ? (TA)q : a)
+#elif defined OP_LEAKY_RELU
+UNARY(a < 0 ? p * a : a)
+#elif defined OP_ELU
+UNARY(q *(a > 0 ? a : p * (a > -0.3f ? expm1f(a) : ek_expf(a) - 1.0f)))
+#elif defined OP_HARD_SIGMOID
+UNARY(p *a + q < 0.0f ? 0.0f : p * a + q > 1.0f ? 1.0f : p * a + q)
+#elif defined OP_CONVERT
+UNARY(a)
+#elif defined OP_CONVERT_BOOL
+UNARY(a != 0)
+#elif defined OP_ADD
+BINARY(a + b)
+#elif defined OP_MUL
+BINARY(a *b)
+#elif defined OP_SUB
+BINARY(a - b)
+#elif defined OP_DIV
+BINARY(IS_FLOAT ? a / b : WHOLE(b, a / b))
+#elif defined OP_MODULO
+BINARY(b == 0 || b == (TA)-1 ? 0 : (a % b != 0 && (a % b < 0) != (b < 0)) ? a % b + b : a % b)
+#elif defined OP_MODULO_TRUNCATED
+BINARY(b == 0 || b == (TA)-1 ? 0 : a % b)
+#elif defined OP_FMOD
+BINARY(fmodf(a, b))
+#elif defined OP_POW
+BINARY(powf(a, b))
+#elif defined OP_MAXIMUM
+BINARY(a > b || a != a ? a : b)
+#elif defined OP_MINIMUM
+BINARY(a < b || a != a ? a : b)
+#elif defined OP_PRELU
+BINARY(a < 0 ? a * b : a)
+#elif defined OP_EQUAL
+BINARY(a == b)
+#elif defined OP_LESS
+BINARY(a < b)
+#elif defined OP_LESS_OR_EQUAL
+BINARY(a <= b)
+#elif defined OP_AND
+BINARY(a &&b)
+#elif defined OP_OR
+BINARY(a || b)
+#elif defined OP_XOR
+BINARY(!a != !b)
+#endif
+#endif

@@ -1,0 +1,65 @@
+/* Element-wise functions of one to three operands, any plain type.
+ *
+ * Compile-time parameters: NAME, EK_SIMD, ARITY (1, 2, 3), TA (operands), TY, and one OP_* of
+ * functions.h. ARITY 3 is WHERE: a is the condition (bytes), b and c are of type TY. */
+#include "map.h"
+
+#if ARITY < 3
+#include "functions.h"
+#endif
+
+#if ARITY == 1
+#define AT(i, j, k) f(a[i], g.p, g.q)
+#elif ARITY == 2
+#define AT(i, j, k) f(a[i], b[j], g.p, g.q)
+#else
+#define AT(i, j, k) (a[i] ? b[j] : c[k])
+#endif
+
+#if ARITY == 3
+typedef uint8_t first;
+typedef TY second;
+#else
+typedef TA first;
+typedef TA second;
+#endif
+
+/* One run of y; a step of 0 repeats the operand. The usual cases have loops of their own. */
+static void run(const ek_map_args *args, const first *restrict a, long as, const second *restrict b,
+                long bs, const second *restrict c, long cs, TY *restrict y, long n) {
+    const ek_map_args g = *args; /* a copy, so that stores to y cannot change it */
+    (void)b, (void)c, (void)g;
+    if (as && bs && cs)
+        for (long i = 0; i < n; i++)
+            y[i] = AT(i, i, i);
+    else if (as && cs)
+        for (long i = 0; i < n; i++)
+            y[i] = AT(i, 0, i);
+    else if (bs && cs)
+        for (long i = 0; i < n; i++)
+            y[i] = AT(0, i, i);
+    else
+        for (long i = 0; i < n; i++)
+            y[i] = AT(as ? i : 0, bs ? i : 0, cs ? i : 0);
+}
+
+/* Tasks: chunks of rows. */
+void NAME(const void *args, long begin, long end) {
+    const ek_map_args *g = args;
+    const int last = EK_MAP_DIMS - 1;
+    for (long t = begin; t < end; t++) {
+        long row = t / g->chunks, from = t % g->chunks * EK_MAP_CHUNK;
+        long a_at = from * g->a_stride[last], b_at = from * g->b_stride[last];
+        long c_at = from * g->c_stride[last], y_at = row * g->dim[last] + from;
+        for (int d = last - 1; d >= 0; d--) {
+            long i = row % g->dim[d];
+            row /= g->dim[d];
+            a_at += i * g->a_stride[d];
+            b_at += i * g->b_stride[d];
+            c_at += i * g->c_stride[d];
+        }
+        run(g, (const first *)g->a + a_at, g->a_stride[last], (const second *)g->b + b_at,
+            g->b_stride[last], (const second *)g->c + c_at, g->c_stride[last], (TY *)g->y + y_at,
+            ek_min(EK_MAP_CHUNK, g->dim[last] - from));
+    }
+}

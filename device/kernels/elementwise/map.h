@@ -1,0 +1,19 @@
+/* y = f(a, b, c) with NumPy's broadcasting: functions of one to three operands, plain types. */
+#ifndef EK_MAP_H
+#define EK_MAP_H
+#include "../kernel.h"
+
+#define EK_MAP_DIMS 6
+#define EK_MAP_CHUNK 4096 /* elements of the innermost dimension in one task */
+
+typedef struct {
+    long dim[EK_MAP_DIMS];      /* collapsed shape of y, innermost last */
+    long a_stride[EK_MAP_DIMS]; /* in elements; 0 repeats. Innermost: 0 or 1 */
+    long b_stride[EK_MAP_DIMS];
+    long c_stride[EK_MAP_DIMS];
+    long chunks; /* ceil(dim[last] / EK_MAP_CHUNK) */
+    const void *a, *b, *c;
+    void *y;
+    float p, q; /* parameters of the function */
+} ek_map_args;
+#endif

@@ -1,0 +1,13 @@
+/* y[o, i, :] = x[o, indices[i], :]. */
+#ifndef EK_GATHER_H
+#define EK_GATHER_H
+#include "../kernel.h"
+
+typedef struct {
+    long size;  /* of the gathered axis */
+    long count; /* indices */
+    long run;   /* bytes behind each index */
+    const void *x, *indices;
+    void *y;
+} ek_gather_args;
+#endif

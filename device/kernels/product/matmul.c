@@ -1,0 +1,83 @@
+/* Products of two computed matrices; b is read where it lies.
+ *
+ * Compile-time parameters: NAME, EK_SIMD, MR (rows of a task), and for f32 NV (vectors of columns);
+ * OP_S32: s32 matrices, sums modulo 2^32. */
+#include "matmul.h"
+
+#ifdef OP_S32
+typedef int32_t elem;
+
+static void rows(const ek_matmul_args *g, const elem *a, const elem *b, elem *y, long m) {
+    for (long i = 0; i < m; i++) {
+        uint32_t *restrict to = (uint32_t *)y + i * g->n;
+        for (long j = 0; j < g->n; j++)
+            to[j] = 0;
+        for (long p = 0; p < g->k; p++) {
+            const uint32_t x = (uint32_t)a[i * g->k + p];
+            const uint32_t *restrict row = (const uint32_t *)b + p * g->n;
+            for (long j = 0; j < g->n; j++)
+                to[j] += x * row[j];
+        }
+    }
+}
+#else
+#include "../gemm/f32_tile.h"
+typedef float elem;
+
+/* mr rows and nv vectors of columns; the last vector has `left` columns. */
+EK_INLINE void tile(const int mr, const int nv, const int masked, const ek_matmul_args *g,
+                    const float *a, const float *b, float *y, long left) {
+    vf acc[MR][NV] = {0};
+    const float *x[MR];
+    EK_UNROLL
+    for (int i = 0; i < mr; i++)
+        x[i] = a + i * g->k;
+    f32_rows(mr, nv, masked, acc, x, (f32_columns){b, g->n, left}, g->k);
+    EK_UNROLL
+    for (int i = 0; i < mr; i++) {
+        EK_UNROLL
+        for (int j = 0; j < nv; j++) {
+            float *to = y + i * g->n + j * EK_VL;
+            if (masked && j == nv - 1)
+                vf_store_n(to, acc[i][j], left);
+            else
+                vf_store(to, acc[i][j]);
+        }
+    }
+}
+
+EK_INLINE void columns(const int mr, const ek_matmul_args *g, const float *a, const float *b,
+                       float *y) {
+    long j = 0;
+    for (; j + NV * EK_VL <= g->n; j += NV * EK_VL)
+        tile(mr, NV, 0, g, a, b + j, y + j, EK_VL);
+    for (; j + EK_VL <= g->n; j += EK_VL)
+        tile(mr, 1, 0, g, a, b + j, y + j, EK_VL);
+    if (j < g->n)
+        tile(mr, 1, 1, g, a, b + j, y + j, g->n - j);
+}
+
+static void rows(const ek_matmul_args *g, const elem *a, const elem *b, elem *y, long m) {
+    if (m == MR) {
+        columns(MR, g, a, b, y);
+        return;
+    }
+    for (long i = 0; i < m; i++)
+        columns(1, g, a + i * g->k, b, y + i * g->n);
+}
+#endif
+
+/* Tasks: matrices x blocks of MR rows. */
+void NAME(const void *args, long begin, long end) {
+    const ek_matmul_args *g = args;
+    for (long t = begin; t < end; t++) {
+        long stack = t / g->blocks, from = t % g->blocks * MR, at = stack, a_at = 0, b_at = 0;
+        for (int d = EK_MATMUL_DIMS - 1; d >= 0; d--) {
+            a_at += at % g->dim[d] * g->a_stride[d];
+            b_at += at % g->dim[d] * g->b_stride[d];
+            at /= g->dim[d];
+        }
+        rows(g, (const elem *)g->a + a_at + from * g->k, (const elem *)g->b + b_at,
+             (elem *)g->y + (stack * g->m + from) * g->n, ek_min(MR, g->m - from));
+    }
+}

@@ -1,0 +1,16 @@
+/* y = a . b for stacks of row-major matrices, both computed. */
+#ifndef EK_MATMUL_H
+#define EK_MATMUL_H
+#include "../kernel.h"
+
+#define EK_MATMUL_DIMS 4
+
+typedef struct {
+    long m, k, n, blocks;          /* blocks: ceil(m / MR), tasks of one matrix */
+    long dim[EK_MATMUL_DIMS];      /* the stack, innermost last */
+    long a_stride[EK_MATMUL_DIMS]; /* elements between matrices; 0 repeats */
+    long b_stride[EK_MATMUL_DIMS];
+    const void *a, *b;
+    void *y;
+} ek_matmul_args;
+#endif

@@ -1,0 +1,79 @@
+/* Sums, products and extremes, and where extremes are.
+ *
+ * Compile-time parameters: NAME, EK_SIMD, TX, and OP_SUM, OP_PRODUCT, OP_MAX or OP_MIN;
+ * or OP_ARGMAX, OP_ARGMIN (y: int64_t; with LAST the last of equal values). */
+#include "total.h"
+
+#define BLOCK 64 /* results kept at once */
+
+#if defined OP_SUM
+#define TAKE(s, v) ((s) + (v))
+#elif defined OP_PRODUCT
+#define TAKE(s, v) ((s) * (v))
+#elif defined OP_MAX
+#define TAKE(s, v) ((s) > (v) || (s) != (s) ? (s) : (v))
+#elif defined OP_MIN
+#define TAKE(s, v) ((s) < (v) || (s) != (s) ? (s) : (v))
+#elif defined OP_ARGMAX
+#define BETTER(v, s) ((v) > (s))
+#else
+#define BETTER(v, s) ((v) < (s))
+#endif
+
+#ifdef TAKE
+/* Values that lie together: BLOCK sums run side by side. */
+static TX along(const TX *x, long n) {
+    TX sum[BLOCK];
+    long width = ek_min(n, BLOCK), i = width;
+    for (long j = 0; j < width; j++)
+        sum[j] = x[j];
+    for (; i + BLOCK <= n; i += BLOCK)
+        for (long j = 0; j < BLOCK; j++)
+            sum[j] = TAKE(sum[j], x[i + j]);
+    for (long j = 0; i < n; i++, j++)
+        sum[j] = TAKE(sum[j], x[i]);
+    for (; width > 1; width = (width + 1) / 2)
+        for (long j = 0; j < width / 2; j++)
+            sum[j] = TAKE(sum[j], sum[width - 1 - j]);
+    return sum[0];
+}
+#endif
+
+/* Tasks: outer x blocks of inner. */
+void NAME(const void *args, long begin, long end) {
+    const ek_total_args *a = args;
+    long blocks = (a->inner + BLOCK - 1) / BLOCK;
+    for (long t = begin; t < end; t++) {
+        long from = t % blocks * BLOCK, n = ek_min(BLOCK, a->inner - from);
+        const TX *x = (const TX *)a->x + t / blocks * a->reduced * a->inner + from;
+        long y_at = t / blocks * a->inner + from;
+#ifdef TAKE
+        TX *y = (TX *)a->y + y_at, sum[BLOCK];
+        if (a->inner == 1) {
+            *y = along(x, a->reduced);
+            continue;
+        }
+        for (long i = 0; i < n; i++)
+            sum[i] = x[i];
+        for (long r = 1; r < a->reduced; r++)
+            for (long i = 0; i < n; i++)
+                sum[i] = TAKE(sum[i], x[r * a->inner + i]);
+        for (long i = 0; i < n; i++)
+            y[i] = sum[i];
+#else
+        int64_t *y = (int64_t *)a->y + y_at;
+        for (long i = 0; i < n; i++) {
+            long best = 0;
+            for (long r = 1; r < a->reduced; r++) {
+                TX v = x[r * a->inner + i], s = x[best * a->inner + i];
+#ifdef LAST
+                best = BETTER(s, v) ? best : r;
+#else
+                best = BETTER(v, s) ? r : best;
+#endif
+            }
+            y[i] = best;
+        }
+#endif
+    }
+}

@@ -1,0 +1,234 @@
+"""Element-wise functions of one operand. A subclass is a formula; its kernel has the same name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgekit.host.graph.checks import need_dtype, operand
+from edgekit.host.graph.sums import required
+from edgekit.host.graph.types import Array, DType, Operator, Shape, Tensor
+
+_SIGNED = (DType.F32, DType.I32, DType.I64)
+
+
+@dataclass(frozen=True)
+class Function(Operator):
+    """y = formula(x); f32 is computed in f64 and rounded once. Attributes are parameters."""
+
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.F32,)
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "input")
+        need_dtype(x, self.dtypes, "input")
+        return [(x.shape, x.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values = required(x, 0)
+        wide = values.astype(np.float64) if values.dtype == np.float32 else values
+        with np.errstate(all="ignore"):
+            return [np.asarray(self.formula(wide)).astype(outs[0].dtype.numpy)]
+
+    def formula(self, x: Array) -> Array:
+        raise TypeError(f"{self.kind} has no formula")
+
+
+@dataclass(frozen=True)
+class Exp(Function):
+    kind: ClassVar[str] = "exp"
+
+    def formula(self, x: Array) -> Array:
+        return np.exp(x)
+
+
+@dataclass(frozen=True)
+class Log(Function):
+    kind: ClassVar[str] = "log"
+
+    def formula(self, x: Array) -> Array:
+        return np.log(x)
+
+
+@dataclass(frozen=True)
+class Sqrt(Function):
+    kind: ClassVar[str] = "sqrt"
+
+    def formula(self, x: Array) -> Array:
+        return np.sqrt(x)
+
+
+@dataclass(frozen=True)
+class Reciprocal(Function):
+    kind: ClassVar[str] = "reciprocal"
+
+    def formula(self, x: Array) -> Array:
+        return 1.0 / x
+
+
+@dataclass(frozen=True)
+class Sin(Function):
+    kind: ClassVar[str] = "sin"
+
+    def formula(self, x: Array) -> Array:
+        return np.sin(x)
+
+
+@dataclass(frozen=True)
+class Cos(Function):
+    kind: ClassVar[str] = "cos"
+
+    def formula(self, x: Array) -> Array:
+        return np.cos(x)
+
+
+@dataclass(frozen=True)
+class Tanh(Function):
+    kind: ClassVar[str] = "tanh"
+
+    def formula(self, x: Array) -> Array:
+        return np.tanh(x)
+
+
+@dataclass(frozen=True)
+class Erf(Function):
+    kind: ClassVar[str] = "erf"
+
+    def formula(self, x: Array) -> Array:
+        return _erf(x)
+
+
+@dataclass(frozen=True)
+class Gelu(Function):
+    """x · Φ(x), exactly, not by tanh."""
+
+    kind: ClassVar[str] = "gelu"
+
+    def formula(self, x: Array) -> Array:
+        return 0.5 * x * (1.0 + _erf(x / math.sqrt(2.0)))
+
+
+@dataclass(frozen=True)
+class Softplus(Function):
+    kind: ClassVar[str] = "softplus"
+
+    def formula(self, x: Array) -> Array:
+        return np.logaddexp(x, 0.0)
+
+
+@dataclass(frozen=True)
+class Abs(Function):
+    kind: ClassVar[str] = "abs"
+    dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
+
+    def formula(self, x: Array) -> Array:
+        return np.abs(x)
+
+
+@dataclass(frozen=True)
+class Neg(Function):
+    kind: ClassVar[str] = "neg"
+    dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
+
+    def formula(self, x: Array) -> Array:
+        return np.negative(x)
+
+
+@dataclass(frozen=True)
+class Sign(Function):
+    kind: ClassVar[str] = "sign"
+    dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
+
+    def formula(self, x: Array) -> Array:
+        return np.sign(x)
+
+
+@dataclass(frozen=True)
+class Floor(Function):
+    kind: ClassVar[str] = "floor"
+
+    def formula(self, x: Array) -> Array:
+        return np.floor(x)
+
+
+@dataclass(frozen=True)
+class Ceil(Function):
+    kind: ClassVar[str] = "ceil"
+
+    def formula(self, x: Array) -> Array:
+        return np.ceil(x)
+
+
+@dataclass(frozen=True)
+class RoundEven(Function):
+    """Halves to the even neighbor."""
+
+    kind: ClassVar[str] = "round_even"
+
+    def formula(self, x: Array) -> Array:
+        return np.rint(x)
+
+
+@dataclass(frozen=True)
+class Not(Function):
+    kind: ClassVar[str] = "not"
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL,)
+
+    def formula(self, x: Array) -> Array:
+        return np.logical_not(x)
+
+
+@dataclass(frozen=True)
+class Clip(Function):
+    """Clamped to [low, high]; NaN stays."""
+
+    kind: ClassVar[str] = "clip"
+    dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
+    low: float = -math.inf
+    high: float = math.inf
+
+    def formula(self, x: Array) -> Array:
+        return np.minimum(np.maximum(x, self.low), self.high)
+
+
+@dataclass(frozen=True)
+class LeakyRelu(Function):
+    kind: ClassVar[str] = "leaky_relu"
+    alpha: float = 0.01
+
+    def formula(self, x: Array) -> Array:
+        return np.where(x < 0, np.float32(self.alpha).astype(np.float64) * x, x)
+
+
+@dataclass(frozen=True)
+class Elu(Function):
+    """scale · x above 0, scale · alpha · (e^x − 1) below: also SELU."""
+
+    kind: ClassVar[str] = "elu"
+    alpha: float = 1.0
+    scale: float = 1.0
+
+    def formula(self, x: Array) -> Array:
+        return self.scale * np.where(x > 0, x, self.alpha * np.expm1(np.minimum(x, 0.0)))
+
+
+@dataclass(frozen=True)
+class HardSigmoid(Function):
+    """alpha · x + beta, clamped to [0, 1]."""
+
+    kind: ClassVar[str] = "hard_sigmoid"
+    alpha: float = 0.2
+    beta: float = 0.5
+
+    def formula(self, x: Array) -> Array:
+        return np.clip(self.alpha * x + self.beta, 0.0, 1.0)
+
+
+def _erf(x: Array) -> Array:
+    erf: Array = np.vectorize(math.erf, otypes=[np.float64])(x)
+    return erf

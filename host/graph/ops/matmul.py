@@ -1,0 +1,46 @@
+"""Matrix products of two computed tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgekit.host.graph.checks import need_dtype, need_positive, operand
+from edgekit.host.graph.ops.operands import broadcast
+from edgekit.host.graph.sums import required
+from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
+
+
+@dataclass(frozen=True)
+class MatMul(Operator):
+    """ins: a [..., m, k], b [..., k, n], f32 or s32; leading dimensions broadcast.
+
+    Operands of rank below 2 are reshaped by the importer.
+    """
+
+    kind: ClassVar[str] = "matmul"
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        a, b = operand(ins, 0, "first matrix"), operand(ins, 1, "second matrix")
+        need_dtype(a, (DType.F32, DType.I32), "first matrix")
+        need_dtype(b, (a.dtype,), "second matrix")
+        need_positive((*a.shape, *b.shape), "sizes of matrices")
+        if len(a.shape) < 2 or len(b.shape) < 2 or a.shape[-1] != b.shape[-2]:
+            raise ShapeError(
+                f"expected matrices that can be multiplied, "
+                f"found {list(a.shape)} and {list(b.shape)}"
+            )
+        batch = broadcast(a.shape[:-2], b.shape[:-2])
+        return [((*batch, a.shape[-2], b.shape[-1]), a.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        a, b = required(x, 0), required(x, 1)
+        if a.dtype == np.float32:
+            return [(a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)]
+        wide = a.astype(np.int64) @ b.astype(np.int64)
+        return [wide.astype(np.int32)]

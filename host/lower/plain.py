@@ -1,0 +1,229 @@
+"""Operators on plain types: functions, comparisons, conversions, totals, gathers, products."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import DType, Node, Tensor
+from edgekit.host.lower.broadcast import collapse
+from edgekit.host.lower.context import Context
+from edgekit.host.lower.layout import strided_copy, strides_of
+from edgekit.host.lower.plan import Call, Field, Value
+
+_MAP_DIMS, _MAP_CHUNK = 6, 4096  # elementwise/map.h
+_TOTAL_BLOCK = 64  # BLOCK in reduce/total.c
+_MATMUL_DIMS = 4  # EK_MATMUL_DIMS
+
+C_NAMES = {
+    DType.F32: "float",
+    DType.I8: "int8_t",
+    DType.U8: "uint8_t",
+    DType.I16: "int16_t",
+    DType.I32: "int32_t",
+    DType.I64: "int64_t",
+    DType.BOOL: "uint8_t",
+}
+_TOTALS: dict[type, str] = {
+    ops.ReduceSum: "SUM",
+    ops.ReduceProduct: "PRODUCT",
+    ops.ReduceMax: "MAX",
+    ops.ReduceMin: "MIN",
+}
+
+
+def _c_name(ctx: Context, node: Node, dtype: DType) -> str:
+    if dtype not in C_NAMES:
+        raise ctx.unsupported(node, f"type {dtype.value}")
+    return C_NAMES[dtype]
+
+
+def _operand(ctx: Context, t: Tensor) -> Field:
+    return Value(t.name) if t.data is None else ctx.weights.add(t.data)
+
+
+def _map(
+    ctx: Context,
+    node: Node,
+    name: str,
+    operands: Sequence[Tensor],
+    parameters: tuple[float, float] = (0.0, 0.0),
+    **macros: str | int,
+) -> list[Call]:
+    """y = f(operands) by elementwise/map.c; the macros say which f."""
+    y = ctx.tensor(node.outputs[0])
+    shapes = [t.shape for t in operands]
+    # Operands that the function does not have: strides of y, so that their step is 1.
+    shapes += [y.shape] * (3 - len(operands))
+    form = collapse(shapes, y.shape, _MAP_DIMS)
+    chunks = math.ceil(form.dims[-1] / _MAP_CHUNK)
+    values = [_operand(ctx, t) for t in operands]
+    values += values[:1] * (3 - len(values))
+    fields: dict[str, Field] = {"dim": form.dims, "chunks": chunks}
+    for letter, stride, value in zip("abc", form.strides, values, strict=True):
+        fields[f"{letter}_stride"] = stride
+        fields[letter] = value
+    fields |= {"y": Value(y.name), "p": parameters[0], "q": parameters[1]}
+    kernel = ctx.kernel(
+        name,
+        "elementwise/map.c",
+        "elementwise/map.h",
+        "ek_map_args",
+        ARITY=len(operands),
+        TA=_c_name(ctx, node, operands[0].dtype),
+        TY=_c_name(ctx, node, y.dtype),
+        **macros,
+    )
+    tasks = math.prod(form.dims[:-1]) * chunks
+    return [Call(kernel, fields, tasks, max(1, 4096 // max(form.dims[-1], 1)))]
+
+
+def lower_function(ctx: Context, node: Node) -> list[Call]:
+    op, x = node.op, ctx.tensor(node.inputs[0])
+    assert isinstance(op, ops.Function)
+    values = [float(v) for v in dataclasses.astuple(op)]
+    if isinstance(op, ops.Clip) and x.dtype is not DType.F32:
+        limit = 2.0 ** (31 if x.dtype is DType.I32 else 63) * (1 - 2.0**-24)
+        values = [max(values[0], -limit), min(values[1], limit)]
+    first, second = (*values, 0.0, 0.0)[:2]
+    macro: dict[str, Any] = {f"OP_{op.kind.upper()}": 1}
+    return _map(ctx, node, f"{x.dtype.value}_{op.kind}", [x], (first, second), **macro)
+
+
+def lower_binary(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    kind = op.kind
+    if isinstance(op, ops.Modulo):
+        kind = "modulo_truncated" if op.truncated else "modulo"
+        if a.dtype is DType.F32:
+            if not op.truncated:
+                raise ctx.unsupported(node, "the modulo of f32 values with the divisor's sign")
+            kind = "fmod"
+    macros: dict[str, Any] = {f"OP_{kind.upper()}": 1}
+    return _map(ctx, node, f"{a.dtype.value}_{kind}", [a, b], **macros)
+
+
+def lower_where(ctx: Context, node: Node) -> list[Call]:
+    operands = [ctx.tensor(name) for name in node.inputs]
+    return _map(ctx, node, f"{operands[1].dtype.value}_where", operands)
+
+
+def lower_convert(ctx: Context, node: Node) -> list[Call]:
+    assert isinstance(node.op, ops.Convert)
+    x, to = ctx.tensor(node.inputs[0]), node.op.to
+    macro = "OP_CONVERT_BOOL" if to is DType.BOOL else "OP_CONVERT"
+    macros: dict[str, Any] = {macro: 1}
+    return _map(ctx, node, f"{x.dtype.value}_to_{to.value}", [x], **macros)
+
+
+def lower_total(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, ops.Total)
+    return [_total(ctx, node, op.axes, f"OP_{_TOTALS[type(op)]}", op.kind)]
+
+
+def lower_arg_extreme(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, ops.ArgExtreme)
+    macros = {"LAST": 1} if op.last else {}
+    kind = "argmin" if op.smallest else "argmax"
+    name = f"{kind}_last" if op.last else kind
+    return [_total(ctx, node, (op.axis,), f"OP_{kind.upper()}", name, **macros)]
+
+
+def _total(
+    ctx: Context, node: Node, over: tuple[int, ...], macro: str, kind: str, **macros: str | int
+) -> Call:
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    axes = sorted(a for a in over if x.shape[a] > 1)
+    if axes and math.prod(x.shape[axes[0] : axes[-1] + 1]) != math.prod(x.shape[a] for a in axes):
+        raise ctx.unsupported(node, f"a reduction over the separate axes {axes}")
+    first, last = (axes[0], axes[-1] + 1) if axes else (0, 0)
+    outer, inner = math.prod(x.shape[:first]), math.prod(x.shape[last:])
+    fields: dict[str, Field] = {
+        "reduced": math.prod(x.shape[first:last]),
+        "inner": inner,
+        "x": _operand(ctx, x),
+        "y": Value(y.name),
+    }
+    kernel = ctx.kernel(
+        f"{x.dtype.value}_{kind}",
+        "reduce/total.c",
+        "reduce/total.h",
+        "ek_total_args",
+        TX=_c_name(ctx, node, x.dtype),
+        **{macro: 1},
+        **macros,
+    )
+    return Call(kernel, fields, outer * math.ceil(inner / _TOTAL_BLOCK))
+
+
+def lower_gather(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, ops.Gather)
+    x, indices = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    y, axis = ctx.tensor(node.outputs[0]), op.axis
+    run = math.prod(x.shape[axis + 1 :]) * x.dtype.bytes
+    fields: dict[str, Field] = {
+        "size": x.shape[axis],
+        "count": indices.elements,
+        "run": run,
+        "x": _operand(ctx, x),
+        "indices": _operand(ctx, indices),
+        "y": Value(y.name),
+    }
+    kernel = ctx.kernel(
+        f"gather_{indices.dtype.value}",
+        "layout/gather.c",
+        "layout/gather.h",
+        "ek_gather_args",
+        TI=C_NAMES[indices.dtype],
+    )
+    tasks = math.prod(x.shape[:axis]) * indices.elements
+    return [Call(kernel, fields, tasks, max(1, 16384 // max(run, 1)))]
+
+
+def lower_broadcast_to(ctx: Context, node: Node) -> list[Call]:
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    size = y.dtype.bytes
+    wide = (1,) * (len(y.shape) - len(x.shape)) + x.shape
+    source = [
+        0 if d == 1 else s for d, s in zip(wide, strides_of(wide, size), strict=True)
+    ]  # what is repeated does not move
+    return [
+        strided_copy(
+            ctx, y.shape, source, strides_of(y.shape, size), size, Value(x.name), Value(y.name)
+        )
+    ]
+
+
+def lower_matmul(ctx: Context, node: Node) -> list[Call]:
+    a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    y = ctx.tensor(node.outputs[0])
+    m, n, k = y.shape[-2], y.shape[-1], a.shape[-1]
+    form = collapse([a.shape[:-2], b.shape[:-2]], y.shape[:-2], _MATMUL_DIMS)
+    macros: dict[str, str | int] = {"MR": 1, "OP_S32": 1}
+    name = "s32_matmul"
+    if a.dtype is DType.F32:
+        tile = ctx.isa.f32_tiles[0]
+        macros = {"MR": tile.mr, "NV": tile.nv}
+        name = f"f32_matmul_{tile.mr}x{tile.nv * ctx.isa.vl}"
+    blocks = math.ceil(m / int(macros["MR"]))
+    fields: dict[str, Field] = {
+        "m": m,
+        "k": k,
+        "n": n,
+        "blocks": blocks,
+        "dim": form.dims,
+        "a_stride": tuple(s * m * k for s in form.strides[0]),
+        "b_stride": tuple(s * k * n for s in form.strides[1]),
+        "a": _operand(ctx, a),
+        "b": _operand(ctx, b),
+        "y": Value(y.name),
+    }
+    kernel = ctx.kernel(name, "product/matmul.c", "product/matmul.h", "ek_matmul_args", **macros)
+    return [Call(kernel, fields, math.prod(form.dims) * blocks)]
