@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 from edgekit.host.graph.ops import (
     Add,
@@ -18,66 +17,17 @@ from edgekit.host.graph.ops import (
     TransposeConv2D,
 )
 from edgekit.host.graph.types import Activation, DType, Graph, Node, Operator, Padding
+from edgekit.host.passes.rewrite import Users, until_stable
 
 _CLAMPABLE = (
     Add, AveragePool2D, Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, Mul, TransposeConv2D,
 )  # fmt: skip
 
 
-class _Users:
-    """Who reads and writes each tensor of a graph."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.producer = graph.producer()
-        self._consumers = graph.consumers()
-
-    def only_consumer(self, tensor: str) -> Node | None:
-        """The single reader of a tensor that is no graph output."""
-        users = self._consumers[tensor]
-        if len(users) != 1 or tensor in self.graph.outputs:
-            return None
-        return users[0]
-
-
-def _rewrite(graph: Graph, match: Callable[[_Users, Node], dict[str, Node | None] | None]) -> Graph:
-    """Applies `match` to each node of the original graph once.
-
-    It returns new nodes by the name of the node they replace (None removes), or None. A node that
-    was already replaced is not matched again in this round.
-    """
-    users = _Users(graph)
-    changed: dict[str, Node | None] = {}
-    for node in graph.nodes:
-        if node.name in changed:
-            continue
-        found = match(users, node)
-        if found is not None and not found.keys() & changed.keys():
-            changed |= found
-    if not changed:
-        return graph
-    nodes = (changed.get(n.name, n) for n in graph.nodes)
-    kept = tuple(n for n in nodes if n is not None)
-    used = {t for n in kept for t in (*n.inputs, *n.outputs) if t is not None}
-    used |= {*graph.inputs, *graph.outputs}
-    tensors = {name: t for name, t in graph.tensors.items() if name in used}
-    return dataclasses.replace(graph, nodes=kept, tensors=tensors)
-
-
-def _until_stable(
-    graph: Graph, match: Callable[[_Users, Node], dict[str, Node | None] | None]
-) -> Graph:
-    while True:
-        after = _rewrite(graph, match)
-        if after is graph:
-            return graph
-        graph = after
-
-
 def fuse_activation(graph: Graph) -> Graph:
     """f32 operator, then a clamp of its only use → the operator clamps."""
 
-    def match(users: _Users, node: Node) -> dict[str, Node | None] | None:
+    def match(users: Users, node: Node) -> dict[str, Node | None] | None:
         op = node.op
         if not isinstance(op, _CLAMPABLE) or op.activation is not Activation.NONE:
             return None
@@ -92,13 +42,13 @@ def fuse_activation(graph: Graph) -> Graph:
             clamp.name: None,
         }
 
-    return _until_stable(graph, match)
+    return until_stable(graph, match)
 
 
 def fuse_pad(graph: Graph) -> Graph:
     """Zero rows and columns before a convolution → the convolution's own padding."""
 
-    def match(users: _Users, node: Node) -> dict[str, Node | None] | None:
+    def match(users: Users, node: Node) -> dict[str, Node | None] | None:
         op = node.op
         if not isinstance(op, Pad) or len(op.before) != 4:
             return None
@@ -124,7 +74,7 @@ def fuse_pad(graph: Graph) -> Graph:
             node.name: None,
         }
 
-    return _until_stable(graph, match)
+    return until_stable(graph, match)
 
 
 def fuse_residual(graph: Graph) -> Graph:
@@ -133,7 +83,7 @@ def fuse_residual(graph: Graph) -> Graph:
     The fused node stands where the addition stood, so that both operands are ready.
     """
 
-    def match(users: _Users, node: Node) -> dict[str, Node | None] | None:
+    def match(users: Users, node: Node) -> dict[str, Node | None] | None:
         op = node.op
         if not isinstance(op, Add):
             return None
@@ -155,10 +105,10 @@ def fuse_residual(graph: Graph) -> Graph:
             return {node.name: fused, conv.name: None}
         return None
 
-    return _until_stable(graph, match)
+    return until_stable(graph, match)
 
 
-def _takes_residual(users: _Users, conv: Node, other: str) -> bool:
+def _takes_residual(users: Users, conv: Node, other: str) -> bool:
     graph = users.graph
     tensors = graph.tensors
     if not isinstance(conv.op, Conv2D) or conv.op.activation is not Activation.NONE:

@@ -6,12 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from edgekit.host.graph.types import Graph
+from edgekit.host.passes.affine import fuse_affine
 from edgekit.host.passes.dead import dead
 from edgekit.host.passes.fold import fold
 from edgekit.host.passes.fuse import fuse_activation, fuse_pad, fuse_residual
+from edgekit.host.passes.hard_swish import fuse_hard_swish
+from edgekit.host.passes.layout import push_transposes
 
 PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("fold", fold),
+    ("push_transposes", push_transposes),
+    ("fuse_hard_swish", fuse_hard_swish),
+    ("fuse_affine", fuse_affine),
     ("dead", dead),
     ("fuse_pad", fuse_pad),
     ("fuse_activation", fuse_activation),

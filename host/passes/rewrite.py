@@ -1,0 +1,69 @@
+"""Replacing a few neighboring nodes at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from edgekit.host.graph.types import Array, Graph, Node, Tensor
+
+
+class Users:
+    """Who reads and writes each tensor of a graph; `made` takes constants that a match adds."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.producer = graph.producer()
+        self.made: dict[str, Tensor] = {}
+        self._consumers = graph.consumers()
+
+    def constant(self, stem: str, like: Tensor, data: Array) -> str:
+        """Adds a constant to the graph; returns its name."""
+        name, number = stem, 1
+        while name in self.graph.tensors or name in self.made:
+            number += 1
+            name = f"{stem}_{number}"
+        self.made[name] = Tensor(name, data.shape, like.dtype, None, data, like.sparse)
+        return name
+
+    def only_consumer(self, tensor: str) -> Node | None:
+        """The single reader of a tensor that is no graph output."""
+        users = self._consumers[tensor]
+        if len(users) != 1 or tensor in self.graph.outputs:
+            return None
+        return users[0]
+
+
+Match = Callable[[Users, Node], dict[str, Node | None] | None]
+
+
+def rewrite(graph: Graph, match: Match) -> Graph:
+    """Applies `match` to each node of the original graph once.
+
+    It returns new nodes by the name of the node they replace (None removes), or None. A node that
+    was already replaced is not matched again in this round.
+    """
+    users = Users(graph)
+    changed: dict[str, Node | None] = {}
+    for node in graph.nodes:
+        if node.name in changed:
+            continue
+        found = match(users, node)
+        if found is not None and not found.keys() & changed.keys():
+            changed |= found
+    if not changed:
+        return graph
+    nodes = (changed.get(n.name, n) for n in graph.nodes)
+    kept = tuple(n for n in nodes if n is not None)
+    used = {t for n in kept for t in (*n.inputs, *n.outputs) if t is not None}
+    used |= {*graph.inputs, *graph.outputs}
+    tensors = {n: t for n, t in (*graph.tensors.items(), *users.made.items()) if n in used}
+    return dataclasses.replace(graph, nodes=kept, tensors=tensors)
+
+
+def until_stable(graph: Graph, match: Match) -> Graph:
+    while True:
+        after = rewrite(graph, match)
+        if after is graph:
+            return graph
+        graph = after
