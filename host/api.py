@@ -23,8 +23,15 @@ from edgekit.kb.board import UnknownBoardError, load_board
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def compile_model(model: str | Path, board: str = "local") -> Bundle:
-    """The signed bundle of a .tflite model for a board, or for a board profile.
+def compile_model(
+    model: str | Path,
+    board: str = "local",
+    *,
+    input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> Bundle:
+    """The signed bundle of a .tflite or .onnx model for a board, or for a board profile.
+
+    `input_shapes` are those of inputs that an ONNX model leaves open.
 
     InputError if it cannot be compiled, or not signed for want of ssh-keygen.
     """
@@ -34,7 +41,8 @@ def compile_model(model: str | Path, board: str = "local") -> Bundle:
         profile = load_board(profile_of(board))
     except UnknownBoardError as error:
         raise InputError(str(error)) from None
-    return sign_bundle(build_bundle(compile_artifact(Path(model), profile), profile))
+    artifact = compile_artifact(Path(model), profile, shapes=input_shapes)
+    return sign_bundle(build_bundle(artifact, profile))
 
 
 def connect(board: str = "local", *, via: Via | None = None) -> Device:

@@ -12,7 +12,7 @@ from edgekit.host.build.toolchain import Toolchain, Unit, kernels_folder
 from edgekit.host.codegen.emit import describe, emit, kernels_of
 from edgekit.host.errors import InputError
 from edgekit.host.explain import explain
-from edgekit.host.importers import import_model
+from edgekit.host.importers import Shapes, import_model
 from edgekit.host.lower.lower import lower
 from edgekit.host.lower.plan import Plan
 from edgekit.host.passes.pipeline import run_passes
@@ -21,14 +21,17 @@ from edgekit.host.tune.tables import table_of
 from edgekit.kb.board import BoardProfile
 
 
-def compile_artifact(model: Path, board: BoardProfile, cache: Path | None = None) -> Artifact:
-    """Builds `model` for `board`; `cache` defaults to the user's cache folder.
+def compile_artifact(
+    model: Path, board: BoardProfile, cache: Path | None = None, shapes: Shapes | None = None
+) -> Artifact:
+    """Builds `model` for `board`; `cache` defaults to the user's cache folder, `shapes` are those
+    of inputs that an ONNX model leaves open.
 
     Raises InputError for a model that cannot be read or does not fit the board, BuildError if the
     compiler fails.
     """
     cache = cache or cache_folder()
-    imported = import_model(model)
+    imported = import_model(model, shapes)
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
     graph, counts = run_passes(imported)
     plan = lower(graph, board, table_of(board))
@@ -40,9 +43,16 @@ def compile_artifact(model: Path, board: BoardProfile, cache: Path | None = None
         library=library,
         weights=plan.lowered.weights,
         description=describe(plan),
-        golden=golden_of(imported, digest, cache / "golden"),
+        golden=golden_of(imported, _golden_key(digest, shapes), cache / "golden"),
         explain=explain(graph, plan, board, counts),
     )
+
+
+def _golden_key(digest: str, shapes: Shapes | None) -> str:
+    """What golden outputs are kept by: one model has others with other shapes of its inputs."""
+    if not shapes:
+        return digest
+    return hashlib.sha256(f"{digest} {sorted(shapes.items())}".encode()).hexdigest()
 
 
 def units_of(plan: Plan, board: BoardProfile) -> list[Unit]:

@@ -14,14 +14,19 @@ from edgekit.host.graph.ops import Conv2D
 from edgekit.host.graph.types import Array, DType, Graph, Tensor
 
 _SEED = 20240501
+_INDICES = 100  # below this are random whole numbers
 _RELATIVE = 1e-4  # float kernels add in another order than the reference
 _RELATIVE_HYBRID = 5e-2  # an activation on the edge between two 8-bit codes may fall either way
 
 
 def random_input(tensor: Tensor, rng: np.random.Generator) -> Array:
-    """Values as a model may meet: all codes of a quantized input, [-1, 1] of a float one."""
+    """Values as a model may meet: all codes of a quantized input, [-1, 1] of a float one, small
+    numbers of whole ones, which are mostly indices."""
     if tensor.dtype is DType.F32:
         return rng.uniform(-1, 1, tensor.shape).astype(np.float32)
+    if not tensor.dtype.is_quantized:
+        most = 2 if tensor.dtype is DType.BOOL else _INDICES
+        return rng.integers(0, most, tensor.shape).astype(tensor.dtype.numpy)
     info = np.iinfo(tensor.dtype.numpy)
     return rng.integers(info.min, info.max + 1, tensor.shape, dtype=tensor.dtype.numpy)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,11 +12,13 @@ import typer
 from edgekit.host.cli.options import (
     Board,
     Counter,
+    InputShapes,
     Json,
     Kind,
     board_name,
     examples,
     file_kind,
+    input_shapes,
     model_file,
 )
 from edgekit.host.errors import InputError
@@ -31,6 +34,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "edgekit compile models/face_detection_short_range.tflite --board a57",
             "edgekit compile model.tflite -o model.ekb --explain why.json",
+            "edgekit compile model.onnx --input-shape image=1,3,224,224",
             "edgekit compile --list-operators",
         ),
     )(compile_command)
@@ -42,7 +46,7 @@ def compile_command(
         typer.Argument(
             metavar="MODEL",
             show_default=False,
-            help="A .tflite model. Default: model in edgekit.toml.",
+            help="A .tflite or .onnx model. Default: model in edgekit.toml.",
         ),
     ] = None,
     board: Board = None,
@@ -62,6 +66,7 @@ def compile_command(
         ),
     ] = None,
     counter: Counter = None,
+    input_shape: InputShapes = None,
     list_operators: Annotated[
         bool, typer.Option("--list-operators", help="List the operators models may use and exit.")
     ] = False,
@@ -82,7 +87,7 @@ def compile_command(
         check_writable(file)
         if file.exists() and file.samefile(path):
             raise InputError(f"{file}: expected a file to write, found the model; name another")
-    bundle = compile_bundle(path, name, counter or 0, explain)
+    bundle = compile_bundle(path, name, counter or 0, explain, input_shapes(input_shape))
     bundle.write(target)
     _show(bundle, target, as_json)
 
@@ -114,7 +119,11 @@ def _show(bundle: Bundle, target: Path, as_json: bool) -> None:
 
 
 def compile_bundle(
-    model: Path, board: str, counter: int = 0, explain: Path | None = None
+    model: Path,
+    board: str,
+    counter: int = 0,
+    explain: Path | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Bundle:
     """Compiles `model` for `board`, saying so; writes to `explain` what was chosen and why."""
     from edgekit.host.bundle import build_bundle, sign_bundle
@@ -126,18 +135,28 @@ def compile_bundle(
 
     profile = load_board(profile_of(board))
     with working(f"compiling {model.name} for {board}"):
-        artifact = compile_artifact(model, profile)
+        artifact = compile_artifact(model, profile, shapes=shapes)
     if explain is not None:
         write_whole(explain, json.dumps(artifact.explain, indent=1).encode() + b"\n")
     return sign_bundle(build_bundle(artifact, profile, counter))
 
 
-def load_bundle(file: Path, board: str, counter: int | None = None) -> Bundle:
+def load_bundle(
+    file: Path,
+    board: str,
+    counter: int | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> Bundle:
     """The bundle in `file`, or the one that the model in it compiles to."""
     from edgekit.host.bundle import Bundle
 
     if file_kind(file) is not Kind.BUNDLE:
-        return compile_bundle(file, board, counter or 0)
+        return compile_bundle(file, board, counter or 0, shapes=shapes)
+    if shapes:
+        raise InputError(
+            f"{file}: expected a model to give --input-shape to, found a bundle, whose shapes are "
+            "fixed; leave the option out, or compile the model again"
+        )
     if counter is not None:
         raise InputError(
             f"{file}: expected a model to give a counter to, found a bundle, which has its own; "
@@ -148,11 +167,13 @@ def load_bundle(file: Path, board: str, counter: int | None = None) -> Bundle:
 
 def _list_operators(as_json: bool) -> None:
     from edgekit.host.cli.output import emit
-    from edgekit.host.importers import supported_operators
+    from edgekit.host.importers import onnx_operators, supported_operators
 
-    names = sorted(supported_operators())
+    names, onnx_names = sorted(supported_operators()), sorted(onnx_operators())
     if as_json:
-        emit({"schema": "edgekit.operators/1", "operators": names})
+        emit({"schema": "edgekit.operators/1", "operators": names, "onnx_operators": onnx_names})
         return
     for name in names:
         print(name)
+    for name in onnx_names:
+        print(f"ONNX {name}")

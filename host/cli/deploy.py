@@ -13,12 +13,14 @@ from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.options import (
     Board,
     Counter,
+    InputShapes,
     Json,
     Model,
     Over,
     Threads,
     board_name,
     examples,
+    input_shapes,
     model_file,
 )
 
@@ -52,6 +54,7 @@ def deploy(
         bool, typer.Option("--dry-run", help="Say what would be done; change nothing that runs.")
     ] = False,
     counter: Counter = None,
+    input_shape: InputShapes = None,
     allow_downgrade: Annotated[
         bool, typer.Option("--allow-downgrade", help="Take a lower counter than what runs.")
     ] = False,
@@ -71,7 +74,7 @@ def deploy(
     name = board_name(board)
     path = model_file(model, name)
     device = connect(name, via=via)
-    bundle = load_bundle(path, device.profile, counter)
+    bundle = load_bundle(path, device.profile, counter, input_shapes(input_shape))
     if dry_run:
         plan = device.plan(bundle, allow_downgrade=allow_downgrade)
         if as_json:

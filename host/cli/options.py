@@ -46,6 +46,15 @@ DataType = Annotated[
     Literal["f32", "s8", "u8"],
     typer.Option("--dtype", help="Of A; B is f32 for f32, else s8."),
 ]
+InputShapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input-shape",
+        metavar="NAME=1,3,224,224",
+        show_default=False,
+        help="Shape of an input that an ONNX model leaves open; may be given several times.",
+    ),
+]
 Packed = Annotated[
     Literal["none", "a", "b"],
     typer.Option("--packed", help="The operand that is packed beforehand, as weights are."),
@@ -59,9 +68,12 @@ Model = Annotated[
     typer.Argument(
         metavar="MODEL or BUNDLE",
         show_default=False,
-        help="A .tflite model or an .ekb bundle. Default: model in edgekit.toml.",
+        help="A .tflite or .onnx model or an .ekb bundle. Default: model in edgekit.toml.",
     ),
 ]
+
+
+_MODELS = ".tflite or .onnx model"
 
 
 class Kind(Enum):
@@ -69,6 +81,22 @@ class Kind(Enum):
 
     MODEL = "model"
     BUNDLE = "bundle"
+
+
+def input_shapes(given: list[str] | None) -> dict[str, tuple[int, ...]]:
+    """The values of --input-shape by input."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in given or ():
+        name, _, sizes = text.rpartition("=")
+        parts = sizes.split(",")
+        if not name or not all(p.strip().isdecimal() and int(p) > 0 for p in parts):
+            raise InputError(
+                f"--input-shape: expected NAME=1,3,224,224 with sizes of at least 1, found {text}"
+            )
+        if name in shapes:
+            raise InputError(f"--input-shape: expected each input once, found {name} again")
+        shapes[name] = tuple(int(p) for p in parts)
+    return shapes
 
 
 def examples(*lines: str) -> str:
@@ -97,9 +125,9 @@ def model_file(given: str | None, board: str | None = None) -> Path:
         )
     path = Path(name)
     if path.is_dir():
-        raise InputError(f"{path}: expected a .tflite model or an .ekb bundle, found a folder")
+        raise InputError(f"{path}: expected a {_MODELS} or an .ekb bundle, found a folder")
     if not path.exists():
-        raise InputError(f"{path}: no such file; expected a .tflite model or an .ekb bundle")
+        raise InputError(f"{path}: no such file; expected a {_MODELS} or an .ekb bundle")
     return path
 
 

@@ -9,7 +9,17 @@ import typer
 
 from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.deploy import put_into_service
-from edgekit.host.cli.options import Board, Json, Over, Threads, board_name, examples, model_file
+from edgekit.host.cli.options import (
+    Board,
+    InputShapes,
+    Json,
+    Over,
+    Threads,
+    board_name,
+    examples,
+    input_shapes,
+    model_file,
+)
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,6 +56,7 @@ def run(
         ),
     ] = None,
     board: Board = None,
+    input_shape: InputShapes = None,
     threads: Threads = None,
     via: Over = None,
     as_json: Json = False,
@@ -59,7 +70,7 @@ def run(
     inputs = read_arrays(input_file)
     check_writable(output_file)
     if path:
-        bundle = load_bundle(path, device.profile)
+        bundle = load_bundle(path, device.profile, shapes=input_shapes(input_shape))
         put_into_service(device, bundle)
     outputs, timings = device.run(inputs, threads=threads)
     _write_arrays(output_file, outputs)

@@ -284,7 +284,7 @@ def test_a_missing_initial_subgraph_is_refused(files, number):
         (b"", "empty file"),
         (b"x", "expected a .tflite model"),
         (b"PK\x03\x04 a zip", "expected a .tflite model"),
-        (b"\x08\x07\x12\x07pytorch", "found ONNX"),
+        (b"\x08\x07\x12\x07pytorch", "ONNX model"),
         (b"\x1c\x00\x00\x00TFL3", "truncated or corrupt"),
         (b"\xff\xff\xff\xffTFL3" + bytes(100), "truncated or corrupt"),
         (b"\x08\x00\x00\x00TFL3" + bytes(100), "version 3, found 0"),

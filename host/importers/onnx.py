@@ -1,0 +1,199 @@
+"""ONNX files → `Graph`.
+
+    file ─ onnx_file ─► records ─ this file ─► rows of onnx_operators ─ onnx_builder ─► Graph
+
+Tensors keep ONNX's layout (NCHW) and names; convolutions get transposes around them, which the
+layout pass removes. All shapes are static: open dimensions of inputs come from `shapes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from edgekit.host.errors import InputError
+from edgekit.host.graph.types import DType, Graph, Shape, ShapeError, Tensor
+from edgekit.host.importers.onnx_builder import Builder
+from edgekit.host.importers.onnx_call import Call
+from edgekit.host.importers.onnx_file import (
+    FileInput,
+    FileModel,
+    FileNode,
+    duplicates,
+    read_onnx,
+    shown_name,
+)
+from edgekit.host.importers.onnx_operators import ROWS
+
+Shapes = Mapping[str, Shape]
+
+_INPUT_TYPES = {
+    "FLOAT": DType.F32,
+    "UINT8": DType.U8,
+    "INT8": DType.I8,
+    "INT32": DType.I32,
+    "INT64": DType.I64,
+    "BOOL": DType.BOOL,
+}
+_RANK_LIMIT = 8
+_LISTED = 40  # unsupported operators that a message lists one by one
+
+
+def import_onnx(path: Path, shapes: Shapes | None = None) -> Graph:
+    """Reads an .onnx file; `shapes` are those of inputs with open dimensions, by name.
+
+    Raises `InputError` with one line that names the file and the node.
+    """
+    try:
+        model = read_onnx(path)
+        return graph_from_onnx(model, path.stem, shapes or {})
+    except InputError as error:
+        raise InputError(f"{path.name}: {error}") from error
+
+
+def graph_from_onnx(model: FileModel, name: str, shapes: Shapes) -> Graph:
+    """`import_onnx` of a file's records; messages do not name the file."""
+    _refuse_unsupported(model)
+    if not model.outputs:
+        raise InputError("expected a model with outputs, found none")
+    ends = [*(i.name for i in model.inputs), *model.outputs]
+    if again := duplicates([i.name for i in model.inputs]) or duplicates(model.outputs):
+        raise InputError(
+            f"expected distinct inputs and outputs, found {shown_name(again[0])} twice"
+        )
+    if unnamed := [n for n in ends if not n or not n.isprintable()]:
+        raise InputError(
+            f"expected printable names of inputs and outputs, found {unnamed[0]!r:.40}"
+        )
+    return _Import(model, shapes).run(name)
+
+
+def _refuse_unsupported(model: FileModel) -> None:
+    missing = [f"{n.shown}" for n in model.nodes if n.op not in ROWS]
+    if not missing:
+        return
+    listed = ", ".join(missing[:_LISTED])
+    if len(missing) > _LISTED:
+        kinds = sorted({shown_name(n.op) for n in model.nodes if n.op not in ROWS})
+        listed += f" and {len(missing) - _LISTED} more (all kinds: {', '.join(kinds[:_LISTED])})"
+    noun, verb = ("operator", "is") if len(missing) == 1 else ("operators", "are")
+    raise InputError(
+        f"{noun} {listed} {verb} not supported; "
+        "supported operators: edgekit compile --list-operators"
+    )
+
+
+class _Import:
+    """Walks the nodes of the file once, in order."""
+
+    def __init__(self, model: FileModel, shapes: Shapes) -> None:
+        self._model = model
+        self._shapes = shapes
+        self._builder = Builder()
+        self._values: dict[str, Tensor] = {}
+
+    def run(self, name: str) -> Graph:
+        model, builder = self._model, self._builder
+        builder.reserve([*(i.name for i in model.inputs), *model.outputs])
+        self._check_shapes()
+        inputs = []
+        for item in model.inputs:
+            try:
+                tensor = builder.input(item.name, self._shape(item), self._dtype(item))
+            except ShapeError as error:
+                raise InputError(f"input {shown_name(item.name)}: {error}") from error
+            inputs.append(tensor)
+            self._values[item.name] = tensor
+        builder.begin("model")
+        for node in model.nodes:
+            try:
+                self._add(node)
+            except (ShapeError, InputError) as error:
+                raise InputError(f"operator {node.shown}: {error}") from error
+        outputs = {name: self._get(name) for name in model.outputs}
+        return builder.finish(name, inputs, outputs)
+
+    def _check_shapes(self) -> None:
+        names = [i.name for i in self._model.inputs]
+        for name in self._shapes:
+            if name not in names:
+                raise InputError(
+                    f"--input-shape: expected one of the inputs {', '.join(names)}, "
+                    f"found {shown_name(name)}"
+                )
+
+    def _shape(self, item: FileInput) -> Shape:
+        given = self._shapes.get(item.name)
+        known = tuple(d for d in item.shape if isinstance(d, int) and d > 0)
+        if given is None:
+            if len(known) != len(item.shape):
+                found = ",".join("?" if d is None else str(d) for d in item.shape)
+                raise InputError(
+                    f"input {shown_name(item.name)}: expected a fixed shape, "
+                    f"found [{shown_name(found)}]; give one: --input-shape "
+                    f"{shown_name(item.name)}=1,3,224,224"
+                )
+            given = known
+        elif item.shape != (None,) and (
+            len(given) != len(item.shape)
+            or any(
+                isinstance(d, int) and 0 < d != g for d, g in zip(item.shape, given, strict=True)
+            )
+        ):
+            found = ",".join("?" if d is None else str(d) for d in item.shape)
+            raise InputError(
+                f"--input-shape {shown_name(item.name)}: expected a shape that fits "
+                f"[{shown_name(found)}], found {list(given)}"
+            )
+        if len(given) > _RANK_LIMIT:
+            raise InputError(
+                f"input {shown_name(item.name)}: expected at most {_RANK_LIMIT} dimensions, "
+                f"found {len(given)}"
+            )
+        return given
+
+    def _dtype(self, item: FileInput) -> DType:
+        if item.dtype not in _INPUT_TYPES:
+            raise InputError(
+                f"input {shown_name(item.name)}: expected one of the types "
+                f"{', '.join(_INPUT_TYPES)}, found {item.dtype}"
+            )
+        return _INPUT_TYPES[item.dtype]
+
+    def _get(self, name: str) -> Tensor:
+        if name not in self._values:
+            if name not in self._model.constants:
+                raise InputError(
+                    f"expected {shown_name(name)} to be a constant, an input or the output of an "
+                    "earlier operator, found none of these"
+                )
+            self._values[name] = self._builder.constant(self._model.constants[name])
+        return self._values[name]
+
+    def _add(self, node: FileNode) -> None:
+        builder = self._builder
+        builder.begin(_label(node))
+        tensors = [self._get(n) if n else None for n in node.inputs]
+        call = Call(node, tensors, self._model.opset, builder)
+        made = ROWS[node.op](call)
+        made = made if isinstance(made, list) else [made]
+        wanted = list(node.outputs)
+        while wanted and not wanted[-1]:
+            wanted.pop()
+        if len(wanted) > len(made):
+            raise ShapeError(f"expected at most {len(made)} outputs, found {len(wanted)}")
+        for name, tensor in zip(wanted, made, strict=False):
+            if not name:
+                continue
+            if name in self._values or name in self._model.constants:
+                raise ShapeError(
+                    f"expected to write each tensor once, found {shown_name(name)} written before"
+                )
+            self._values[name] = builder.rename(tensor, name)
+
+
+def _label(node: FileNode) -> str:
+    """A stem for the names of what a node becomes."""
+    stem = node.outputs[0] if node.outputs else ""
+    short = 0 < len(stem) <= 40 and stem.isascii() and stem.isprintable()
+    return stem if short else f"{node.op.lower()[:40]}_{node.index}"

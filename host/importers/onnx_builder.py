@@ -1,0 +1,195 @@
+"""Builds the graph of an ONNX model: nodes whose inputs are all constant are computed at once.
+
+So what exporters compute from shapes (Shape → Gather → Concat → Reshape) never becomes a node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.evaluate import run_node
+from edgekit.host.graph.types import (
+    Array,
+    DType,
+    Graph,
+    Node,
+    Operator,
+    Quant,
+    Shape,
+    ShapeError,
+    Tensor,
+)
+
+_BYTES_LIMIT = 1 << 30  # of all computed tensors together
+_FOLD_LIMIT = 1 << 26  # elements of a result that is computed while importing
+_NAME_LIMIT = 200
+_DTYPES = {d.numpy: d for d in DType}
+
+
+def dtype_of(value: Array) -> DType:
+    found = _DTYPES.get(value.dtype)
+    if found is None:
+        raise ShapeError(f"expected a supported element type, found {value.dtype}")
+    return found
+
+
+class Builder:
+    """Collects tensors and nodes; every method returns `Tensor`s, constants have their data."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[str, Tensor] = {}
+        self._nodes: list[Node] = []
+        self._node_names: set[str] = set()
+        self._reserved: set[str] = set()
+        self._bytes = 0
+        self._mark = 0
+        self._label = ""
+
+    def reserve(self, names: Sequence[str]) -> None:
+        """Names that only inputs and outputs of the graph may have."""
+        self._reserved.update(names)
+
+    def begin(self, label: str) -> None:
+        """Nodes from here on come from the file's node `label`."""
+        self._mark = len(self._nodes)
+        self._label = label
+
+    def input(self, name: str, shape: Shape, dtype: DType) -> Tensor:
+        self._charge(shape, dtype)
+        return self._keep(Tensor(name, shape, dtype))
+
+    def constant(self, value: Array, dtype: DType | None = None) -> Tensor:
+        data = np.ascontiguousarray(value).reshape(value.shape)
+        kind = dtype_of(data) if dtype is None else dtype
+        return self._keep(Tensor(self._fresh(f"{self._label}.const"), data.shape, kind, None, data))
+
+    def floats(self, *values: float) -> Tensor:
+        """A scalar, or a vector of several values, f32."""
+        data = np.array(values if len(values) > 1 else values[0], np.float32)
+        return self.constant(data)
+
+    def with_quant(self, x: Tensor, quant: Quant) -> Tensor:
+        """The constant `x` with a scale."""
+        return self._keep(replace(x, name=self._fresh(f"{x.name}.q"), quant=quant))
+
+    def emit(self, op: Operator, *ins: Tensor | None, quant: Quant | None = None) -> Tensor:
+        """The only output of `op`."""
+        return self.emit_all(op, ins, quant)[0]
+
+    def emit_all(
+        self, op: Operator, ins: Sequence[Tensor | None], quant: Quant | None = None
+    ) -> list[Tensor]:
+        """All outputs of `op`; raises `ShapeError` where the inputs do not fit."""
+        inferred = op.infer(ins)
+        outs = [
+            Tensor(self._fresh(f"{self._label}.{op.kind}"), shape, dtype, self._quant(dtype, quant))
+            for shape, dtype in inferred
+        ]
+        name = self._node_name(f"{self._label}.{op.kind}")
+        node = Node(
+            name, op, tuple(None if t is None else t.name for t in ins), tuple(t.name for t in outs)
+        )
+        known = all(t is None or t.data is not None for t in ins)
+        if known and sum(t.elements for t in outs) <= _FOLD_LIMIT:
+            return [self._keep(t) for t in self._computed(node, ins, outs)]
+        for t in outs:
+            self._charge(t.shape, t.dtype)
+        self._nodes.append(node)
+        return [self._keep(t) for t in outs]
+
+    def rename(self, x: Tensor, name: str) -> Tensor:
+        """`x`, if made by the current file node, under the file's name for it."""
+        usable = name.isprintable() and 0 < len(name) <= _NAME_LIMIT
+        if not usable or name in self._tensors or name in self._reserved or x.data is not None:
+            return x
+        if not any(x.name in n.outputs for n in self._nodes[self._mark :]):
+            return x
+        return self._replace(x, name)
+
+    def finish(self, name: str, inputs: Sequence[Tensor], outputs: Mapping[str, Tensor]) -> Graph:
+        """The graph; each output gets the file's name, by a copy where its tensor has one."""
+        self.begin("output")
+        for wanted, tensor in outputs.items():
+            if wanted == tensor.name and tensor.name in {t.name for t in inputs}:
+                continue
+            self._output(wanted, self._tensors.get(tensor.name, tensor))
+        return Graph(
+            name,
+            dict(self._tensors),
+            tuple(self._nodes),
+            tuple(t.name for t in inputs),
+            tuple(outputs),
+        )
+
+    def _output(self, wanted: str, tensor: Tensor) -> None:
+        """A node without effect; the passes remove it where it is not needed."""
+        op = ops.Reshape(tensor.shape)
+        out = Tensor(wanted, tensor.shape, tensor.dtype, tensor.quant)
+        name = self._node_name(wanted if len(wanted) <= 40 else "output")
+        self._nodes.append(Node(name, op, (tensor.name,), (wanted,)))
+        self._tensors[wanted] = out
+
+    def _replace(self, x: Tensor, name: str) -> Tensor:
+        """Only nodes since the mark can know `x`."""
+        for i in range(self._mark, len(self._nodes)):
+            node = self._nodes[i]
+            if x.name in node.outputs or x.name in node.inputs:
+                own = node.name
+                if x.name in node.outputs and len(name) <= 40 and name not in self._node_names:
+                    own = self._node_name(name)
+                self._nodes[i] = Node(
+                    own,
+                    node.op,
+                    tuple(name if n == x.name else n for n in node.inputs),
+                    tuple(name if n == x.name else n for n in node.outputs),
+                )
+        del self._tensors[x.name]
+        return self._keep(replace(x, name=name))
+
+    def _computed(
+        self, node: Node, ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Tensor]:
+        tensors = {t.name: t for t in (*ins, *outs) if t is not None}
+        values = {t.name: t.data for t in ins if t is not None and t.data is not None}
+        with np.errstate(all="ignore"):
+            results = run_node(node, tensors, values)
+        return [
+            replace(t, data=np.ascontiguousarray(v).reshape(t.shape))
+            for t, v in zip(outs, results, strict=True)
+        ]
+
+    def _keep(self, t: Tensor) -> Tensor:
+        self._tensors[t.name] = t
+        return t
+
+    def _quant(self, dtype: DType, quant: Quant | None) -> Quant | None:
+        return quant if dtype.is_quantized or dtype is DType.I32 else None
+
+    def _fresh(self, stem: str) -> str:
+        name, number = stem, 1
+        while name in self._tensors or name in self._reserved:
+            number += 1
+            name = f"{stem}_{number}"
+        return name
+
+    def _node_name(self, stem: str) -> str:
+        name, number = stem, 1
+        while name in self._node_names:
+            number += 1
+            name = f"{stem}_{number}"
+        self._node_names.add(name)
+        return name
+
+    def _charge(self, shape: Shape, dtype: DType) -> None:
+        if any(d < 1 for d in shape):
+            raise ShapeError(f"expected dimensions of at least 1, found {list(shape)}")
+        self._bytes += math.prod(shape) * dtype.bytes
+        if self._bytes > _BYTES_LIMIT:
+            raise ShapeError(
+                f"expected activations of at most {_BYTES_LIMIT >> 20} MiB in total, found more"
+            )

@@ -1,0 +1,176 @@
+"""What a row of `onnx_operators` sees of one ONNX node, and the builder it emits with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import Array, DType, Operator, Quant, Shape, ShapeError, Tensor
+from edgekit.host.importers.onnx_builder import Builder
+from edgekit.host.importers.onnx_file import FileNode
+
+_SMALL = 4096  # elements of shapes, axes and other operands that the importer reads
+# What ONNX numbers element types.
+DTYPES = {
+    1: DType.F32,
+    2: DType.U8,
+    3: DType.I8,
+    5: DType.I16,
+    6: DType.I32,
+    7: DType.I64,
+    9: DType.BOOL,
+    10: DType.F16,
+    11: DType.F32,  # f64 is computed in f32
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """All methods raise `ShapeError` where the file does not hold what the operator needs."""
+
+    node: FileNode
+    tensors: Sequence[Tensor | None]
+    opset: int
+    builder: Builder
+
+    # Inputs
+
+    def x(self, index: int = 0) -> Tensor:
+        found = self.maybe(index)
+        if found is None:
+            raise ShapeError(f"expected input {index}, found none")
+        return found
+
+    def maybe(self, index: int) -> Tensor | None:
+        return self.tensors[index] if index < len(self.tensors) else None
+
+    def all(self) -> list[Tensor]:
+        if not self.tensors:
+            raise ShapeError("expected at least one input, found none")
+        return [self.x(i) for i in range(len(self.tensors))]
+
+    def value(self, index: int, what: str) -> Array:
+        """A constant input."""
+        data = self.x(index).data
+        if data is None:
+            raise ShapeError(f"expected constant {what} as input {index}, found a computed tensor")
+        return data
+
+    def integers(self, index: int, what: str) -> tuple[int, ...]:
+        """A small constant integer input, flattened."""
+        data = self.value(index, what)
+        if data.dtype.kind not in "iu" or data.size > _SMALL:
+            raise ShapeError(f"expected a few integers as {what}, found {data.dtype}{data.shape}")
+        return tuple(int(v) for v in data.reshape(-1))
+
+    def numbers(self, index: int, what: str) -> tuple[float, ...]:
+        data = self.value(index, what)
+        if data.size > _SMALL:
+            raise ShapeError(f"expected a few numbers as {what}, found {data.size}")
+        return tuple(float(v) for v in data.reshape(-1))
+
+    # Attributes
+
+    def _attribute(self, name: str, kinds: tuple[type, ...], default: Any) -> Any:
+        found = self.node.attributes.get(name)
+        if found is None:
+            if default is None:
+                raise ShapeError(f"expected attribute {name}, found none")
+            return default
+        if not isinstance(found, kinds):
+            raise ShapeError(f"expected attribute {name} of another type, found {found!r:.40}")
+        return found
+
+    def has(self, name: str) -> bool:
+        return self.node.attributes.get(name) is not None
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        return int(self._attribute(name, (int,), default))
+
+    def number(self, name: str, default: float | None = None) -> float:
+        return float(self._attribute(name, (float, int), default))
+
+    def text(self, name: str, default: str | None = None) -> str:
+        return str(self._attribute(name, (str,), default))
+
+    def list(self, name: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        values = self._attribute(name, (tuple,), default)
+        if not all(isinstance(v, int) for v in values) or len(values) > _SMALL:
+            raise ShapeError(f"expected integers as attribute {name}, found {values!r:.40}")
+        return tuple(values)
+
+    def axis(self, value: int, rank: int) -> int:
+        """Counted from the front; negative ones count from the back."""
+        if not -rank <= value < rank:
+            raise ShapeError(f"expected an axis from {-rank} to {rank - 1}, found {value}")
+        return value % rank
+
+    def axes(self, rank: int, index: int = 1) -> tuple[int, ...] | None:
+        """`axes` as newer opsets give them, as input `index`, or as older ones, an attribute."""
+        given: tuple[int, ...] | None = None
+        if self.maybe(index) is not None:
+            given = self.integers(index, "axes")
+        elif self.has("axes"):
+            given = self.list("axes")
+        if given is None:
+            return None
+        found = tuple(self.axis(a, rank) for a in given)
+        if len(set(found)) != len(found):
+            raise ShapeError(f"expected distinct axes, found {list(given)}")
+        return found
+
+    def dtype(self, number: int) -> DType:
+        if number not in DTYPES:
+            raise ShapeError(f"expected a supported element type, found number {number}")
+        return DTYPES[number]
+
+    # Emitting
+
+    def emit(self, op: Operator, *ins: Tensor | None, quant: Quant | None = None) -> Tensor:
+        return self.builder.emit(op, *ins, quant=quant)
+
+    def constant(self, value: Array) -> Tensor:
+        return self.builder.constant(value)
+
+    def scalar(self, value: float, like: Tensor) -> Tensor:
+        """A constant of rank 0 of the type of `like`."""
+        return self.builder.constant(np.array(value, like.dtype.numpy))
+
+    def reshape(self, x: Tensor, shape: Shape) -> Tensor:
+        return x if x.shape == tuple(shape) else self.emit(ops.Reshape(tuple(shape)), x)
+
+    def transpose(self, x: Tensor, order: Sequence[int]) -> Tensor:
+        if list(order) == list(range(len(x.shape))):
+            return x
+        return self.emit(ops.Transpose(tuple(order)), x)
+
+    def last(self, x: Tensor, axis: int) -> Tensor:
+        """`x` with `axis` moved to the end."""
+        order = [i for i in range(len(x.shape)) if i != axis]
+        return self.transpose(x, [*order, axis])
+
+    def back(self, x: Tensor, axis: int) -> Tensor:
+        """The inverse of `last`."""
+        rank = len(x.shape)
+        order = list(range(rank - 1))
+        order.insert(axis, rank - 1)
+        return self.transpose(x, order)
+
+    def convert(self, x: Tensor, to: DType) -> Tensor:
+        return x if x.dtype is to else self.emit(ops.Convert(to), x)
+
+    def nhwc(self, x: Tensor) -> Tensor:
+        return self.transpose(x, (0, 2, 3, 1))
+
+    def nchw(self, x: Tensor) -> Tensor:
+        return self.transpose(x, (0, 3, 1, 2))
+
+
+def need_rank(x: Tensor, *ranks: int) -> None:
+    if len(x.shape) not in ranks:
+        wanted = " or ".join(str(r) for r in ranks)
+        raise ShapeError(f"expected a tensor of rank {wanted}, found shape {list(x.shape)}")

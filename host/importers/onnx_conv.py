@@ -1,0 +1,336 @@
+"""ONNX convolutions and pools: NCHW outside, NHWC inside, one-dimensional ones as rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import Array, DType, Padding, ShapeError, Tensor
+from edgekit.host.graph.windows import Pair
+from edgekit.host.importers.onnx_call import Call, need_rank
+
+_TAPS = 1024  # of a window that is made of slices
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sliding:
+    """A window's attributes, one entry per spatial axis; pads are resolved."""
+
+    window: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+def _sliding(call: Call, size: Sequence[int], window: tuple[int, ...], ceil: bool) -> _Sliding:
+    rank = len(size)
+    stride = call.list("strides", (1,) * rank)
+    dilation = call.list("dilations", (1,) * rank)
+    pads = call.list("pads", (0,) * (2 * rank))
+    if not (len(window) == len(stride) == len(dilation) == rank and len(pads) == 2 * rank):
+        raise ShapeError(f"expected a window, strides and pads for {rank} axes, found others")
+    if min((*window, *stride, *dilation)) < 1 or min(pads) < 0:
+        raise ShapeError("expected positive windows, strides and dilations, found others")
+    span = [(w - 1) * d + 1 for w, d in zip(window, dilation, strict=True)]
+    kind = call.text("auto_pad", "NOTSET")
+    before, after = list(pads[:rank]), list(pads[rank:])
+    if kind in ("SAME_UPPER", "SAME_LOWER"):
+        for i in range(rank):
+            total = max((-(-size[i] // stride[i]) - 1) * stride[i] + span[i] - size[i], 0)
+            small, large = total // 2, total - total // 2
+            before[i], after[i] = (small, large) if kind == "SAME_UPPER" else (large, small)
+    elif kind == "VALID":
+        before, after = [0] * rank, [0] * rank
+    elif kind != "NOTSET":
+        raise ShapeError(f"expected auto_pad of SAME_UPPER, SAME_LOWER or VALID, found {kind}")
+    if ceil:
+        for i in range(rank):
+            rest = (size[i] + before[i] + after[i] - span[i]) % stride[i]
+            more = (stride[i] - rest) % stride[i]
+            last = size[i] + before[i] + after[i] + more - span[i]
+            # A window that starts behind the image and its padding does not count.
+            after[i] += more if last < size[i] + before[i] else 0
+    return _Sliding(window, stride, dilation, tuple(before), tuple(after))
+
+
+def _as_image(call: Call, x: Tensor) -> Tensor:
+    """[n, c, w] → [n, c, 1, w]; images stay."""
+    return x if len(x.shape) == 4 else call.reshape(x, (*x.shape[:2], 1, x.shape[2]))
+
+
+def _pair(values: tuple[int, ...], filler: int) -> Pair:
+    return (values[0], values[1]) if len(values) == 2 else (filler, values[0])
+
+
+def _padding(s: _Sliding) -> Padding:
+    (top, left), (bottom, right) = _pair(s.before, 0), _pair(s.after, 0)
+    return Padding(top, bottom, left, right)
+
+
+def _weights(call: Call, index: int, name: str) -> Array:
+    data = call.value(index, name)
+    if data.ndim not in (3, 4):
+        raise ShapeError(f"expected weights of rank 3 or 4, found shape {list(data.shape)}")
+    return data if data.ndim == 4 else data[:, :, None, :]
+
+
+def conv(call: Call) -> Tensor:
+    x = call.x(0)
+    need_rank(x, 3, 4)
+    w = _weights(call, 1, "weights")
+    spatial = w.shape[4 - (len(x.shape) - 2) :]
+    window = call.list("kernel_shape", spatial)
+    if window != spatial:
+        raise ShapeError(f"expected a window of {list(spatial)}, found {list(window)}")
+    s = _sliding(call, x.shape[2:], window, False)
+    bias = None if call.maybe(2) is None else call.value(2, "bias").reshape(-1)
+    image = call.nhwc(_as_image(call, x))
+    y = call.nchw(grouped(call, image, w, bias, s_groups(call), s))
+    return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
+
+
+def s_groups(call: Call) -> int:
+    groups = call.integer("group", 1)
+    if groups < 1:
+        raise ShapeError(f"expected at least one group, found {groups}")
+    return groups
+
+
+def grouped(
+    call: Call, x: Tensor, w: Array, bias: Array | None, groups: int, s: _Sliding
+) -> Tensor:
+    """Weights [oc, ic/groups, kh, kw] over an NHWC image."""
+    stride, dilation = _pair(s.stride, 1), _pair(s.dilation, 1)
+    oc, depth = w.shape[:2]
+    if x.shape[3] != depth * groups or oc % groups or not oc:
+        raise ShapeError(
+            f"expected {groups} groups of {x.shape[3] // groups} channels, "
+            f"found weights {list(w.shape)}"
+        )
+    if groups > 1 and depth == 1:
+        data = call.constant(w.transpose(1, 2, 3, 0))
+        op = ops.DepthwiseConv2D(stride, dilation, _padding(s), oc // groups)
+        return call.emit(op, x, data, None if bias is None else call.constant(bias))
+    conv_op = ops.Conv2D(stride, dilation, _padding(s))
+    parts = [x]
+    if groups > 1:
+        split = ops.Split(3, (depth,) * groups)
+        parts = call.builder.emit_all(split, [x])
+    outs, share = [], oc // groups
+    for i, part in enumerate(parts):
+        own = slice(i * share, (i + 1) * share)
+        data = call.constant(w[own].transpose(0, 2, 3, 1))
+        b = None if bias is None else call.constant(bias[own])
+        outs.append(call.emit(conv_op, part, data, b))
+    return outs[0] if groups == 1 else call.emit(ops.Concat(3), *outs)
+
+
+def conv_transpose(call: Call) -> Tensor:
+    """Windows that lie side by side become one product; others a convolution of an image with
+    zeros between its pixels."""
+    x = call.x(0)
+    need_rank(x, 3, 4)
+    w = _weights(call, 1, "weights")  # [ic, oc/groups, kh, kw]
+    groups, rank = s_groups(call), len(x.shape) - 2
+    if w.shape[0] != x.shape[1] or w.shape[0] % groups:
+        raise ShapeError(f"expected weights of {x.shape[1]} channels, found {list(w.shape)}")
+    s = _transposed(call, x.shape[2:], w.shape[4 - rank :])
+    bias = None if call.maybe(2) is None else call.value(2, "bias").reshape(-1)
+    image = call.nhwc(_as_image(call, x))
+    kernel, stride = (w.shape[2], w.shape[3]), _pair(s.stride, 1)
+    if kernel == stride and groups == 1 and not any((*s.before, *s.after)):
+        size = (image.shape[1] * stride[0], image.shape[2] * stride[1])
+        data = call.constant(w.transpose(1, 2, 3, 0))
+        b = None if bias is None else call.constant(bias)
+        y = call.emit(ops.TransposeConv2D(stride, Padding(), size), image, data, b)
+    else:
+        y = _spread(call, image, w, bias, groups, s)
+    y = call.nchw(y)
+    return y if rank == 2 else call.reshape(y, (*y.shape[:2], y.shape[3]))
+
+
+def _transposed(call: Call, size: Sequence[int], window: tuple[int, ...]) -> _Sliding:
+    """`before` and `after` are what is cut from the full result; `after` may be negative."""
+    rank = len(size)
+    stride = call.list("strides", (1,) * rank)
+    dilation = call.list("dilations", (1,) * rank)
+    extra = call.list("output_padding", (0,) * rank)
+    pads = call.list("pads", (0,) * (2 * rank))
+    if not (len(window) == len(stride) == len(dilation) == len(extra) == rank) or (
+        len(pads) != 2 * rank or min((*window, *stride, *dilation)) < 1
+    ):
+        raise ShapeError(f"expected strides, dilations and pads for {rank} axes, found others")
+    full = [
+        (n - 1) * st + (k - 1) * d + 1
+        for n, st, k, d in zip(size, stride, window, dilation, strict=True)
+    ]
+    before, after = list(pads[:rank]), list(pads[rank:])
+    kind = call.text("auto_pad", "NOTSET")
+    wanted = call.list("output_shape", ())[-rank:]
+    if kind in ("SAME_UPPER", "SAME_LOWER") and not wanted:
+        wanted = tuple(n * st for n, st in zip(size, stride, strict=True))
+    if wanted:
+        for i in range(rank):
+            total = full[i] + extra[i] - wanted[i]
+            small, large = total // 2, total - total // 2
+            before[i], after[i] = (large, small) if kind == "SAME_LOWER" else (small, large)
+            if kind == "NOTSET":
+                before[i], after[i] = large, small
+    after = [a - e for a, e in zip(after, extra, strict=True)]
+    return _Sliding(window, stride, dilation, tuple(before), tuple(after))
+
+
+def _spread(
+    call: Call, x: Tensor, w: Array, bias: Array | None, groups: int, s: _Sliding
+) -> Tensor:
+    n, h, width, c = x.shape
+    sh, sw = _pair(s.stride, 1)
+    spaced = call.reshape(x, (n, h, 1, width, 1, c))
+    spaced = call.emit(ops.Pad((0,) * 6, (0, 0, sh - 1, 0, sw - 1, 0)), spaced)
+    spaced = call.reshape(spaced, (n, h * sh, width * sw, c))
+    kernel, dilation = (w.shape[2], w.shape[3]), _pair(s.dilation, 1)
+    low, high = _pair(s.before, 0), _pair(s.after, 0)
+    reach = [(k - 1) * d for k, d in zip(kernel, dilation, strict=True)]
+    before = [r - b for r, b in zip(reach, low, strict=True)]
+    # Behind the last pixel of each row there are stride − 1 zeros already.
+    after = [r - a - (st - 1) for r, a, st in zip(reach, high, (sh, sw), strict=True)]
+    cut = crop(call, spaced, (0, *(max(-b, 0) for b in before), 0),
+               (0, *(max(-a, 0) for a in after), 0))  # fmt: skip
+    pads = ((0, *(max(b, 0) for b in before), 0), (0, *(max(a, 0) for a in after), 0))
+    padded = call.emit(ops.Pad(*pads), cut) if any((*pads[0], *pads[1])) else cut
+    share = w.shape[0] // groups
+    flipped = w[:, :, ::-1, ::-1].reshape(groups, share, *w.shape[1:]).transpose(0, 2, 1, 3, 4)
+    plain = _Sliding(kernel, (1, 1), dilation, (0, 0), (0, 0))
+    data = np.ascontiguousarray(flipped).reshape(-1, share, *kernel)
+    return grouped(call, padded, data, bias, groups, plain)
+
+
+def crop(call: Call, x: Tensor, before: Sequence[int], after: Sequence[int]) -> Tensor:
+    """`x` without `before` and `after` elements at the ends of each axis."""
+    if not any((*before, *after)):
+        return x
+    extent = tuple(d - b - a for d, b, a in zip(x.shape, before, after, strict=True))
+    return call.emit(ops.StridedSlice(tuple(before), (1,) * len(extent), extent, extent), x)
+
+
+def max_pool(call: Call) -> Tensor:
+    x = call.x(0)
+    need_rank(x, 3, 4, 5)
+    if len(call.node.outputs) > 1:
+        raise ShapeError("expected one output, found a second one (indices)")
+    s = _sliding(call, x.shape[2:], call.list("kernel_shape"), bool(call.integer("ceil_mode", 0)))
+    simple = len(x.shape) < 5 and set(s.dilation) == {1} and x.dtype is DType.F32
+    if simple and all(p < w for p, w in zip((*s.before, *s.after), s.window * 2, strict=True)):
+        image = call.nhwc(_as_image(call, x))
+        op = ops.MaxPool2D(_pair(s.window, 1), _pair(s.stride, 1), _padding(s))
+        y = call.nchw(call.emit(op, image))
+        return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
+    return _by_slices(call, x, s, -math.inf, lambda a, b: call.emit(ops.Maximum(), a, b))
+
+
+def average_pool(call: Call) -> Tensor:
+    x = call.x(0)
+    need_rank(x, 3, 4, 5)
+    ceil = bool(call.integer("ceil_mode", 0))
+    whole = bool(call.integer("count_include_pad", 0))
+    s = _sliding(call, x.shape[2:], call.list("kernel_shape"), ceil)
+    padded = any((*s.before, *s.after))
+    inside = all(p < w for p, w in zip((*s.before, *s.after), s.window * 2, strict=True))
+    if len(x.shape) < 5 and set(s.dilation) == {1} and inside and not (whole and padded):
+        image = call.nhwc(_as_image(call, x))
+        op = ops.AveragePool2D(_pair(s.window, 1), _pair(s.stride, 1), _padding(s))
+        y = call.nchw(call.emit(op, image))
+        return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
+    total = _by_slices(call, x, s, 0.0, lambda a, b: call.emit(ops.Add(), a, b))
+    return call.emit(ops.Mul(), total, call.constant(1 / _counts(call, x, s, whole)))
+
+
+def _counts(call: Call, x: Tensor, s: _Sliding, whole: bool) -> Array:
+    """How many elements each window's mean is over: [1, 1, ...]."""
+    counts = np.ones((), np.float32)
+    explicit = call.list("pads", (0,) * (2 * len(s.window)))[len(s.window) :]
+    for i, size in enumerate(x.shape[2:]):
+        # With count_include_pad the file's own padding counts, not what ceil_mode added.
+        low, high = (-s.before[i], size + min(explicit[i], s.after[i])) if whole else (0, size)
+        span = (s.window[i] - 1) * s.dilation[i] + 1
+        steps = (size + s.before[i] + s.after[i] - span) // s.stride[i] + 1
+        taps = np.arange(s.window[i]) * s.dilation[i]
+        at = np.arange(steps)[:, None] * s.stride[i] - s.before[i] + taps
+        inside = ((at >= low) & (at < high)).sum(axis=1).astype(np.float32)
+        counts = counts[..., None] * inside
+    return counts.reshape(1, 1, *counts.shape)
+
+
+def _by_slices(
+    call: Call, x: Tensor, s: _Sliding, filler: float, join: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """A pool of any rank as joined slices, one per element of the window."""
+    if math.prod(s.window) > _TAPS:
+        raise ShapeError(f"expected a window of at most {_TAPS} elements, found {list(s.window)}")
+    padded = surround(call, x, (0, 0, *s.before), (0, 0, *s.after), filler)
+    sizes = [
+        (d - (w - 1) * di - 1) // st + 1
+        for d, w, di, st in zip(padded.shape[2:], s.window, s.dilation, s.stride, strict=True)
+    ]
+    extent = (*x.shape[:2], *sizes)
+    total: Tensor | None = None
+    for tap in itertools.product(*(range(w) for w in s.window)):
+        begin = (0, 0, *(t * d for t, d in zip(tap, s.dilation, strict=True)))
+        op = ops.StridedSlice(begin, (1, 1, *s.stride), extent, extent)
+        part = call.emit(op, padded)
+        total = part if total is None else join(total, part)
+    assert total is not None
+    return total
+
+
+def surround(
+    call: Call, x: Tensor, before: Sequence[int], after: Sequence[int], value: float
+) -> Tensor:
+    """`x` padded with any value: zeros by `Pad`, others by constants at its sides."""
+    if not any((*before, *after)):
+        return x
+    if value == 0:
+        return call.emit(ops.Pad(tuple(before), tuple(after)), x)
+    for axis in range(len(x.shape)):
+        parts = []
+        for count in (before[axis], 0, after[axis]):
+            shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+            block = np.full(shape, value, x.dtype.numpy)
+            parts.append(call.constant(block) if count else None)
+        parts[1] = x
+        present = [p for p in parts if p is not None]
+        x = present[0] if len(present) == 1 else call.emit(ops.Concat(axis), *present)
+    return x
+
+
+def global_average_pool(call: Call) -> Tensor:
+    x = call.x(0)
+    axes = tuple(range(2, len(x.shape)))
+    return call.emit(ops.Mean(axes, True), x)
+
+
+def global_max_pool(call: Call) -> Tensor:
+    x = call.x(0)
+    return call.emit(ops.ReduceMax(tuple(range(2, len(x.shape))), True), x)
+
+
+def batch_normalization(call: Call) -> Tensor:
+    """x · scale + shift per channel; fused into a convolution before it by a pass."""
+    x = call.x(0)
+    if call.integer("training_mode", 0):
+        raise ShapeError("expected inference, found training_mode 1")
+    channels = (-1 if len(x.shape) > 1 else 1, *(1,) * (len(x.shape) - 2))
+    scale, bias, mean, variance = (call.x(i) for i in range(1, 5))
+    epsilon = call.builder.floats(call.number("epsilon", 1e-5))
+    root = call.emit(ops.Sqrt(), call.emit(ops.Add(), variance, epsilon))
+    factor = call.emit(ops.Div(), scale, root)
+    shift = call.emit(ops.Sub(), bias, call.emit(ops.Mul(), mean, factor))
+    shape = tuple(factor.elements if d == -1 else d for d in channels)
+    y = call.emit(ops.Mul(), x, call.reshape(factor, shape))
+    return call.emit(ops.Add(), y, call.reshape(shift, shape))

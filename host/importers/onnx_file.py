@@ -1,0 +1,221 @@
+"""An ONNX file as plain records; the `onnx` package is imported only here, and only when needed.
+
+Nothing of the file is trusted: references between records are checked where they are used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.host.errors import InputError
+from edgekit.host.graph.types import Array
+from edgekit.host.importers.files import read_model_file
+
+NEWEST_OPSET = 24
+_DOMAINS = ("", "ai.onnx")
+_BYTES_LIMIT = 1 << 30  # of all constants together
+_RANK_LIMIT = 8
+_SHOWN = 80
+
+
+@dataclass(frozen=True, eq=False)
+class FileNode:
+    """One operator; `shown` is how messages name it. Absent optional inputs are ""."""
+
+    index: int
+    op: str
+    shown: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class FileInput:
+    """`shape` holds None (or a name) where the file leaves a dimension open."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class FileModel:
+    opset: int
+    inputs: tuple[FileInput, ...]
+    outputs: tuple[str, ...]
+    constants: Mapping[str, Array]
+    nodes: tuple[FileNode, ...]
+
+
+def read_onnx(path: Path) -> FileModel:
+    """Raises `InputError` with one line for anything that is no readable ONNX model."""
+    onnx = _package()
+    content = read_model_file(path)
+    try:
+        proto = onnx.load_model_from_string(content)
+    except Exception as error:  # whatever the protobuf runtime raises for damaged bytes
+        raise InputError(
+            f"expected an ONNX model, found bytes that cannot be decoded "
+            f"({type(error).__name__}); fetch the file again"
+        ) from None
+    return _Reader(onnx, path.parent).model(proto)
+
+
+def _package() -> Any:
+    try:
+        import onnx
+        import onnx.numpy_helper
+    except ImportError:
+        raise InputError(
+            "expected the onnx package to read an ONNX model, found none; "
+            "install it: pip install 'edgekit[onnx]'"
+        ) from None
+    return onnx
+
+
+class _Reader:
+    def __init__(self, onnx: Any, folder: Path) -> None:
+        self._onnx = onnx
+        self._folder = folder
+        self._bytes = 0
+
+    def model(self, proto: Any) -> FileModel:
+        graph = proto.graph
+        if not graph.node and not graph.output:
+            raise InputError("expected an ONNX model with a graph, found none; fetch it again")
+        constants = {t.name: self.array(t) for t in graph.initializer}
+        for sparse in graph.sparse_initializer:
+            raise InputError(
+                f"expected dense initializers, found sparse {shown_name(sparse.values.name)}"
+            )
+        inputs = tuple(self._input(i) for i in graph.input if i.name not in constants)
+        return FileModel(
+            self._opset(proto),
+            inputs,
+            tuple(o.name for o in graph.output),
+            constants,
+            tuple(self._node(n, i) for i, n in enumerate(graph.node)),
+        )
+
+    def _opset(self, proto: Any) -> int:
+        versions = [o.version for o in proto.opset_import if o.domain in _DOMAINS]
+        if not versions:
+            raise InputError("expected an opset of ONNX's own operators, found none")
+        version = int(versions[0])
+        if not 1 <= version <= NEWEST_OPSET:
+            raise InputError(
+                f"expected opset 1 to {NEWEST_OPSET}, found {version}; export the model with "
+                f"opset_version={min(NEWEST_OPSET, 17)}"
+            )
+        return version
+
+    def _input(self, value: Any) -> FileInput:
+        kind = value.type.WhichOneof("value")
+        if kind != "tensor_type":
+            raise InputError(
+                f"input {shown_name(value.name)}: expected a tensor, found {kind or 'no type'}"
+            )
+        tensor = value.type.tensor_type
+        if not tensor.HasField("shape"):
+            return FileInput(value.name, self._type_name(tensor.elem_type), (None,))
+        dims: list[int | str | None] = []
+        for dim in tensor.shape.dim:
+            known = dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0
+            dims.append(int(dim.dim_value) if known else (dim.dim_param or None))
+        return FileInput(value.name, self._type_name(tensor.elem_type), tuple(dims))
+
+    def _type_name(self, number: int) -> str:
+        names = self._onnx.TensorProto.DataType
+        return str(names.Name(number)) if number in names.values() else f"number {number}"
+
+    def array(self, tensor: Any) -> Array:
+        """The value of a constant, f64 narrowed to f32."""
+        name = shown_name(tensor.name)
+        if len(tensor.dims) > _RANK_LIMIT or any(d < 0 for d in tensor.dims):
+            raise InputError(f"tensor {name}: expected a shape, found {list(tensor.dims)[:9]}")
+        count = math.prod(tensor.dims)
+        self._bytes += count * 8
+        if self._bytes > 8 * _BYTES_LIMIT or count > _BYTES_LIMIT:
+            raise InputError(f"tensor {name}: expected constants of at most 1 GiB, found more")
+        if tensor.data_location == self._onnx.TensorProto.EXTERNAL:
+            self._check_external(tensor, name)
+        try:
+            value = self._onnx.numpy_helper.to_array(tensor, str(self._folder))
+        except Exception as error:  # onnx raises many types for data that does not fit
+            reason = str(error).partition("\n")[0][:_SHOWN]
+            raise InputError(
+                f"tensor {name}: expected {count} values of "
+                f"{self._type_name(tensor.data_type)}, found damaged data ({reason})"
+            ) from None
+        if value.dtype == np.float64:
+            with np.errstate(over="ignore"):
+                value = value.astype(np.float32)
+        if value.size != count:
+            raise InputError(f"tensor {name}: expected {count} values, found {value.size}")
+        return np.ascontiguousarray(value).reshape(tuple(tensor.dims))
+
+    def _check_external(self, tensor: Any, name: str) -> None:
+        entries = {e.key: e.value for e in tensor.external_data}
+        location = entries.get("location", "")
+        folder = self._folder.resolve()
+        target = (folder / location).resolve()
+        if not location or "\0" in location or not target.is_relative_to(folder):
+            raise InputError(
+                f"tensor {name}: expected external data inside the model's folder, "
+                f"found {shown_name(location)}"
+            )
+        if not target.is_file():
+            raise InputError(
+                f"tensor {name}: expected its data in {shown_name(location)} beside the model, "
+                "found no such file; fetch it as well"
+            )
+
+    def _node(self, node: Any, index: int) -> FileNode:
+        op = node.op_type if node.domain in _DOMAINS else f"{node.domain}:{node.op_type}"
+        shown = shown_name(node.name or (node.output[0] if node.output else ""))
+        return FileNode(
+            index,
+            op,
+            f"{index} ({shown_name(op)} {shown})",
+            tuple(node.input),
+            tuple(node.output),
+            {a.name: self._attribute(a) for a in node.attribute},
+        )
+
+    def _attribute(self, attribute: Any) -> Any:
+        """Numbers, text (bytes decoded), lists of these, or an array; others stay unread."""
+        kinds = self._onnx.AttributeProto
+        if attribute.type == kinds.TENSOR:
+            return self.array(attribute.t)
+        if attribute.type == kinds.STRING:
+            return attribute.s.decode("utf-8", "replace")
+        if attribute.type == kinds.FLOAT:
+            return float(attribute.f)
+        if attribute.type == kinds.INT:
+            return int(attribute.i)
+        if attribute.type == kinds.FLOATS:
+            return tuple(float(v) for v in attribute.floats)
+        if attribute.type == kinds.INTS:
+            return tuple(int(v) for v in attribute.ints)
+        if attribute.type == kinds.STRINGS:
+            return tuple(s.decode("utf-8", "replace") for s in attribute.strings)
+        return None
+
+
+def shown_name(name: str) -> str:
+    """A name of the file as messages show it: short and printable."""
+    readable = "".join(c if c.isprintable() else "?" for c in name[:_SHOWN])
+    return readable or "without a name"
+
+
+def duplicates(names: Sequence[str]) -> list[str]:
+    """Names that stand more than once."""
+    seen: set[str] = set()
+    return [n for n in names if n in seen or seen.add(n)]  # type: ignore[func-returns-value]

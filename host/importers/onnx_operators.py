@@ -1,0 +1,146 @@
+"""One row per ONNX operator: the function that emits its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import Tensor
+from edgekit.host.importers import onnx_conv as conv
+from edgekit.host.importers import onnx_math as math
+from edgekit.host.importers import onnx_product as product
+from edgekit.host.importers import onnx_reduce as reduce
+from edgekit.host.importers import onnx_resize as resize
+from edgekit.host.importers import onnx_shape as shape
+from edgekit.host.importers.onnx_call import Call
+
+Row = Callable[[Call], Tensor | list[Tensor]]
+
+ROWS: dict[str, Row] = {
+    # Convolutions and pools
+    "AveragePool": conv.average_pool,
+    "BatchNormalization": conv.batch_normalization,
+    "Conv": conv.conv,
+    "ConvTranspose": conv.conv_transpose,
+    "GlobalAveragePool": conv.global_average_pool,
+    "GlobalMaxPool": conv.global_max_pool,
+    "MaxPool": conv.max_pool,
+    # Products
+    "Einsum": product.einsum,
+    "Gemm": product.gemm,
+    "MatMul": product.matmul,
+    # Functions of one operand
+    "Abs": math.function(ops.Abs()),
+    "Ceil": math.function(ops.Ceil()),
+    "Celu": math.celu,
+    "Clip": math.clip,
+    "Cos": math.function(ops.Cos()),
+    "Elu": math.elu,
+    "Erf": math.function(ops.Erf()),
+    "Exp": math.function(ops.Exp()),
+    "Floor": math.function(ops.Floor()),
+    "Gelu": math.gelu,
+    "HardSigmoid": math.hard_sigmoid,
+    "HardSwish": math.hard_swish,
+    "LeakyRelu": math.leaky_relu,
+    "Log": math.function(ops.Log()),
+    "Mish": math.mish,
+    "Neg": math.function(ops.Neg()),
+    "Not": math.function(ops.Not()),
+    "Reciprocal": math.function(ops.Reciprocal()),
+    "Relu": math.relu,
+    "Round": math.function(ops.RoundEven()),
+    "Selu": math.selu,
+    "Sigmoid": math.function(ops.Logistic()),
+    "Sign": math.function(ops.Sign()),
+    "Sin": math.function(ops.Sin()),
+    "Softplus": math.function(ops.Softplus()),
+    "Softsign": math.softsign,
+    "Sqrt": math.function(ops.Sqrt()),
+    "Swish": math.swish,
+    "Tanh": math.function(ops.Tanh()),
+    "ThresholdedRelu": math.thresholded_relu,
+    # Of several operands
+    "Add": math.binary(ops.Add()),
+    "And": math.binary(ops.And()),
+    "Div": math.div,
+    "Equal": math.binary(ops.Equal()),
+    "Greater": math.binary(ops.Less(), swapped=True),
+    "GreaterOrEqual": math.binary(ops.LessOrEqual(), swapped=True),
+    "Less": math.binary(ops.Less()),
+    "LessOrEqual": math.binary(ops.LessOrEqual()),
+    "Max": math.variadic(ops.Maximum()),
+    "Mean": math.mean_of,
+    "Min": math.variadic(ops.Minimum()),
+    "Mod": math.modulo,
+    "Mul": math.binary(ops.Mul()),
+    "Or": math.binary(ops.Or()),
+    "PRelu": math.prelu,
+    "Pow": math.power,
+    "Sub": math.sub,
+    "Sum": math.variadic(ops.Add()),
+    "Where": math.where,
+    "Xor": math.binary(ops.Xor()),
+    # Softmax, normalizations
+    "GroupNormalization": reduce.group_normalization,
+    "Hardmax": reduce.hardmax,
+    "InstanceNormalization": reduce.instance_normalization,
+    "LRN": reduce.lrn,
+    "LayerNormalization": reduce.layer_normalization,
+    "LogSoftmax": reduce.log_softmax,
+    "LpNormalization": reduce.lp_normalization,
+    "MeanVarianceNormalization": reduce.mean_variance_normalization,
+    "RMSNormalization": reduce.rms_normalization,
+    "Softmax": reduce.softmax,
+    # Reductions
+    "ArgMax": reduce.arg_extreme(False),
+    "ArgMin": reduce.arg_extreme(True),
+    "CumSum": reduce.cum_sum,
+    "ReduceL1": reduce.reduce_by(ops.ReduceSum, "abs"),
+    "ReduceL2": reduce.reduce_by(ops.ReduceSum, "square", "sqrt"),
+    "ReduceLogSum": reduce.reduce_by(ops.ReduceSum, after="log"),
+    "ReduceLogSumExp": reduce.reduce_log_sum_exp,
+    "ReduceMax": reduce.reduce_by(ops.ReduceMax),
+    "ReduceMean": reduce.reduce_mean,
+    "ReduceMin": reduce.reduce_by(ops.ReduceMin),
+    "ReduceProd": reduce.reduce_by(ops.ReduceProduct),
+    "ReduceSum": reduce.reduce_by(ops.ReduceSum),
+    "ReduceSumSquare": reduce.reduce_by(ops.ReduceSum, "square"),
+    # Types
+    "Cast": math.cast,
+    "CastLike": math.cast_like,
+    # Moving data
+    "Concat": shape.concat,
+    "Constant": shape.constant,
+    "ConstantOfShape": shape.constant_of_shape,
+    "DepthToSpace": shape.depth_to_space,
+    "Dropout": shape.dropout,
+    "Expand": shape.expand,
+    "EyeLike": shape.eye_like,
+    "Flatten": shape.flatten,
+    "Gather": shape.gather,
+    "GatherElements": shape.gather_elements,
+    "GatherND": shape.gather_nd,
+    "Identity": shape.identity,
+    "OneHot": shape.one_hot,
+    "Pad": shape.pad,
+    "Range": shape.arange,
+    "Reshape": shape.reshape,
+    "Resize": resize.resize,
+    "Shape": shape.shape_of,
+    "Size": shape.size_of,
+    "Slice": shape.slice_,
+    "SpaceToDepth": shape.space_to_depth,
+    "Split": shape.split,
+    "Squeeze": shape.squeeze,
+    "Tile": shape.tile,
+    "Transpose": shape.transpose,
+    "Trilu": shape.trilu,
+    "Unsqueeze": shape.unsqueeze,
+    "Upsample": resize.upsample,
+}
+
+
+def onnx_operators() -> frozenset[str]:
+    """ONNX operators that models may use."""
+    return frozenset(ROWS)

@@ -1,0 +1,90 @@
+"""ONNX matrix products."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import DType, ShapeError, Tensor
+from edgekit.host.importers.onnx_call import Call, need_rank
+
+
+def matmul(call: Call) -> Tensor:
+    return product(call, call.x(0), call.x(1))
+
+
+def product(call: Call, a: Tensor, b: Tensor) -> Tensor:
+    """a · b by NumPy's rules; constant f32 matrices become fully connected layers."""
+    if not a.shape or not b.shape:
+        raise ShapeError("expected matrices or vectors, found a scalar")
+    row, column = len(a.shape) == 1, len(b.shape) == 1
+    a = call.reshape(a, (1, *a.shape)) if row else a
+    b = call.reshape(b, (*b.shape, 1)) if column else b
+    if a.shape[-1] != b.shape[-2]:
+        raise ShapeError(f"expected inner sizes that agree, found {a.shape[-1]} and {b.shape[-2]}")
+    if b.data is not None and len(b.shape) == 2 and a.dtype is DType.F32:
+        y = call.emit(ops.FullyConnected(True), a, call.constant(b.data.T), None)
+    else:
+        y = call.emit(ops.MatMul(), a, b)
+    if row:
+        y = call.reshape(y, (*y.shape[:-2], y.shape[-1]))
+    return call.reshape(y, y.shape[:-1]) if column else y
+
+
+def gemm(call: Call) -> Tensor:
+    """alpha · A' · B' + beta · C."""
+    a, b = call.x(0), call.x(1)
+    need_rank(a, 2)
+    need_rank(b, 2)
+    alpha, beta = call.number("alpha", 1.0), call.number("beta", 1.0)
+    a = call.transpose(a, (1, 0)) if call.integer("transA", 0) else a
+    b = call.transpose(b, (1, 0)) if call.integer("transB", 0) else b
+    if alpha != 1.0:
+        b = call.emit(ops.Mul(), b, call.scalar(alpha, b))
+    c = call.maybe(2)
+    if c is not None and beta != 1.0:
+        c = call.emit(ops.Mul(), c, call.scalar(beta, c))
+    if b.data is None or a.dtype is not DType.F32:
+        y = product(call, a, b)
+        return y if c is None else call.emit(ops.Add(), y, c)
+    fits = c is not None and c.data is not None and c.data.size in (1, b.shape[1])
+    fits = fits and (c is None or c.shape[-1:] in ((1,), (b.shape[1],), ()))
+    bias = None
+    if fits and c is not None and c.data is not None:
+        bias = call.constant(np.broadcast_to(c.data.reshape(-1), (b.shape[1],)))
+    y = call.emit(ops.FullyConnected(), a, call.constant(b.data.T), bias)
+    return y if bias is not None or c is None else call.emit(ops.Add(), y, c)
+
+
+def einsum(call: Call) -> Tensor:
+    """Two operands: both become stacks of matrices [batch, m, k] and [batch, k, n]."""
+    equation = call.text("equation").replace(" ", "")
+    left, arrow, out = equation.partition("->")
+    terms = left.split(",")
+    if not arrow or len(terms) != 2 or len(call.tensors) != 2 or "." in equation:
+        raise ShapeError(f"expected an equation of two operands, found {equation:.40}")
+    a, b = call.x(0), call.x(1)
+    for term, t in ((terms[0], a), (terms[1], b)):
+        if len(set(term)) != len(term) or len(term) != len(t.shape):
+            raise ShapeError(f"expected one letter per axis of {list(t.shape)}, found {term}")
+    sizes = dict(zip(terms[0], a.shape, strict=True)) | dict(zip(terms[1], b.shape, strict=True))
+    batch = [s for s in out if s in terms[0] and s in terms[1]]
+    inner = [s for s in terms[0] if s in terms[1] and s not in out]
+    rows = [s for s in terms[0] if s not in terms[1]]
+    columns = [s for s in terms[1] if s not in terms[0]]
+    if sorted(out) != sorted([*batch, *rows, *columns]):
+        raise ShapeError(f"expected sums over shared letters only, found {equation:.40}")
+
+    def stack(t: Tensor, term: str, *groups: list[str]) -> Tensor:
+        order = [term.index(s) for g in groups for s in g]
+        shape = tuple(int(np.prod([sizes[s] for s in g], dtype=np.int64)) for g in groups)
+        return call.reshape(call.transpose(t, order), shape)
+
+    y = call.emit(
+        ops.MatMul(),
+        stack(a, terms[0], batch, rows, inner),
+        stack(b, terms[1], batch, inner, columns),
+    )
+    letters = [*batch, *rows, *columns]
+    y = call.reshape(y, tuple(sizes[s] for s in letters))
+    return call.transpose(y, [letters.index(s) for s in out])

@@ -1,0 +1,144 @@
+"""ONNX Resize and Upsample: gathers (nearest), bilinear images, or products with a matrix of
+interpolation weights along each axis, which hold every other form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import DType, ShapeError, Tensor
+from edgekit.host.importers.onnx_call import Call
+
+F64 = NDArray[np.float64]
+_SIZE_LIMIT = 1 << 16
+_NEAREST: dict[str, Callable[[F64], F64]] = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+
+
+def upsample(call: Call) -> Tensor:
+    scales = call.numbers(1, "scales") if call.opset >= 9 else call.node.attributes.get("scales")
+    x = call.x(0)
+    if not isinstance(scales, tuple) or len(scales) != len(x.shape):
+        raise ShapeError(f"expected a scale per axis of {list(x.shape)}, found others")
+    sizes = [math.floor(d * s) for d, s in zip(x.shape, scales, strict=True)]
+    return _resized(
+        call, x, sizes, list(scales), "asymmetric", call.text("mode", "nearest"), "floor"
+    )
+
+
+def resize(call: Call) -> Tensor:
+    x = call.x(0)
+    at = 1 if call.opset < 11 else 2
+    axes = call.list("axes", tuple(range(len(x.shape))))
+    sizes, scales = list(x.shape), [1.0] * len(x.shape)
+    has_sizes = call.opset >= 11 and call.maybe(3) is not None
+    given = call.integers(3, "sizes") if has_sizes else call.numbers(at, "scales")
+    if len(given) != len(axes):
+        raise ShapeError(f"expected {len(axes)} sizes or scales, found {len(given)}")
+    if has_sizes and call.text("keep_aspect_ratio_policy", "stretch") != "stretch":
+        ratios = [g / x.shape[a] for g, a in zip(given, axes, strict=True)]
+        larger = call.text("keep_aspect_ratio_policy") == "not_larger"
+        ratio = min(ratios) if larger else max(ratios)
+        given = tuple(math.floor(x.shape[a] * ratio + 0.5) for a in axes)
+        for axis, whole in zip(axes, given, strict=True):
+            sizes[axis], scales[axis] = int(whole), ratio
+    else:
+        for axis, value in zip(axes, given, strict=True):
+            axis = call.axis(axis, len(x.shape))
+            sizes[axis] = int(value) if has_sizes else math.floor(x.shape[axis] * value)
+            scales[axis] = value / x.shape[axis] if has_sizes else float(value)
+    mode = "asymmetric" if call.opset < 11 else call.text(
+        "coordinate_transformation_mode", "half_pixel"
+    )  # fmt: skip
+    nearest = "floor" if call.opset < 11 else call.text("nearest_mode", "round_prefer_floor")
+    return _resized(call, x, sizes, scales, mode, call.text("mode", "nearest"), nearest)
+
+
+def _resized(
+    call: Call, x: Tensor, sizes: list[int], scales: list[float], mode: str, kind: str, nearest: str
+) -> Tensor:
+    if any(not 1 <= s <= _SIZE_LIMIT for s in sizes) or not all(0 < s < 1e6 for s in scales):
+        raise ShapeError(f"expected sizes from 1 to {_SIZE_LIMIT}, found {sizes}")
+    if kind not in ("nearest", "linear", "cubic"):
+        raise ShapeError(f"expected mode nearest, linear or cubic, found {kind}")
+    if kind == "linear" and _is_image(call, x, sizes, scales, mode):
+        op = ops.ResizeBilinear((sizes[2], sizes[3]), mode == "align_corners", mode == "half_pixel")
+        return call.nchw(call.emit(op, call.nhwc(x)))
+    y = x
+    for axis, size in enumerate(sizes):
+        source, scale = x.shape[axis], scales[axis]
+        if size == source and scale == 1.0 and mode != "tf_crop_and_resize":
+            continue
+        position = _positions(mode, source, size, scale)
+        if kind == "nearest":
+            if nearest not in _NEAREST:
+                raise ShapeError(f"expected a known nearest_mode, found {nearest}")
+            index = np.clip(_NEAREST[nearest](position), 0, source - 1).astype(np.int64)
+            y = call.emit(ops.Gather(axis), y, call.constant(index))
+            continue
+        matrix = _weights(call, kind, position, source, scale)
+        moved = call.emit(ops.FullyConnected(True), call.last(y, axis), call.constant(matrix), None)
+        y = call.back(moved, axis)
+    return y
+
+
+def _is_image(call: Call, x: Tensor, sizes: list[int], scales: list[float], mode: str) -> bool:
+    """Whether `ResizeBilinear` computes the same."""
+    if len(x.shape) != 4 or x.dtype is not DType.F32 or sizes[:2] != list(x.shape[:2]):
+        return False
+    exact = all(s * d == n for s, d, n in zip(scales, x.shape, sizes, strict=True))
+    plain = not call.integer("antialias", 0) and not call.integer("exclude_outside", 0)
+    return exact and plain and mode in ("half_pixel", "asymmetric", "align_corners")
+
+
+def _positions(mode: str, source: int, size: int, scale: float) -> F64:
+    """Where each output element lies among the input's."""
+    i = np.arange(size, dtype=np.float64)
+    if mode == "half_pixel":
+        return (i + 0.5) / scale - 0.5
+    if mode == "asymmetric":
+        return i / scale
+    if mode == "align_corners":
+        return i * ((source - 1) / (size - 1)) if size > 1 else np.zeros(1)
+    if mode == "pytorch_half_pixel":
+        return (i + 0.5) / scale - 0.5 if size > 1 else np.zeros(1)
+    if mode == "half_pixel_symmetric":
+        adjustment = size / (scale * source)
+        return source / 2 * (1 - adjustment) + (i + 0.5) / scale - 0.5
+    raise ShapeError(f"expected a known coordinate_transformation_mode, found {mode}")
+
+
+def _weights(call: Call, kind: str, position: F64, source: int, scale: float) -> F64:
+    """[size, source] of interpolation weights; what lies outside reads the nearest end."""
+    antialias = bool(call.integer("antialias", 0)) and scale < 1.0
+    stretch = scale if antialias else 1.0
+    radius = (1.0 if kind == "linear" else 2.0) / stretch
+    reach = math.ceil(radius) + 1
+    base = np.floor(position)[:, None] + np.arange(-reach + 1, reach + 1)
+    distance = np.abs(position[:, None] - base) * stretch
+    if kind == "linear":
+        taps = np.maximum(1.0 - distance, 0.0)
+    else:
+        taps = _cubic(distance, call.number("cubic_coeff_a", -0.75))
+    inside = (base >= 0) & (base < source)
+    if call.integer("exclude_outside", 0):
+        taps = np.where(inside, taps, 0.0)
+    taps = taps / taps.sum(axis=1, keepdims=True)
+    matrix = np.zeros((len(position), source))
+    columns = np.clip(base, 0, source - 1).astype(np.int64)
+    np.add.at(matrix, (np.arange(len(position))[:, None], columns), taps)
+    return matrix.astype(np.float32)
+
+
+def _cubic(d: F64, a: float) -> F64:
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))

@@ -1,0 +1,365 @@
+"""ONNX operators that move data, and those that compute shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import Array, DType, Shape, ShapeError, Tensor
+from edgekit.host.importers.onnx_call import Call, need_rank
+from edgekit.host.importers.onnx_conv import crop, surround
+
+_LIMIT = 1 << 26  # elements that a constant made here may have
+
+
+def constant(call: Call) -> Tensor:
+    for name in ("value", "value_float", "value_int", "value_floats", "value_ints"):
+        if call.has(name):
+            found = call.node.attributes[name]
+            kind = {"f": np.float32, "i": np.int64}
+            if isinstance(found, np.ndarray):
+                return call.constant(found)
+            return call.constant(np.array(found, kind[name.split("_")[1][0]]))
+    raise ShapeError("expected a constant of numbers, found another kind")
+
+
+def constant_of_shape(call: Call) -> Tensor:
+    shape = _shape(call.integers(0, "shape"))
+    filler = call.node.attributes.get("value")
+    value = np.zeros(1, np.float32) if filler is None else np.asarray(filler).reshape(-1)
+    return call.constant(np.full(shape, value[0], value.dtype))
+
+
+def _shape(values: Sequence[int]) -> Shape:
+    if any(v < 0 for v in values) or math.prod(values) > _LIMIT:
+        raise ShapeError(f"expected a shape of at most {_LIMIT} elements, found {list(values)}")
+    return tuple(values)
+
+
+def shape_of(call: Call) -> Tensor:
+    rank = len(call.x(0).shape)
+    start, end, _ = slice(call.integer("start", 0), call.integer("end", rank)).indices(rank)
+    return call.constant(np.array(call.x(0).shape[start:end], np.int64))
+
+
+def size_of(call: Call) -> Tensor:
+    return call.constant(np.array(call.x(0).elements, np.int64))
+
+
+def identity(call: Call) -> Tensor:
+    return call.x(0)
+
+
+def dropout(call: Call) -> list[Tensor]:
+    """At inference: the input itself, and a mask of ones where it is asked for."""
+    x = call.x(0)
+    training = call.maybe(2)
+    if training is not None and (training.data is None or bool(np.any(training.data))):
+        raise ShapeError("expected inference, found training_mode that is not false")
+    mask = call.constant(np.ones(x.shape, np.bool_)) if len(call.node.outputs) > 1 else x
+    return [x, mask]
+
+
+def arange(call: Call) -> Tensor:
+    start, limit, delta = (call.value(i, "bounds").reshape(-1)[0] for i in range(3))
+    if delta == 0 or abs(float(limit) - float(start)) / abs(float(delta)) > _LIMIT:
+        raise ShapeError(f"expected a range that ends, found {start} to {limit} by {delta}")
+    return call.constant(np.arange(start, limit, delta, dtype=call.x(0).dtype.numpy))
+
+
+def reshape(call: Call) -> Tensor:
+    x = call.x(0)
+    asked = call.integers(1, "shape") if call.opset >= 5 else call.list("shape")
+    shape = list(asked)
+    if not call.integer("allowzero", 0):
+        for i, v in enumerate(shape):
+            if v == 0 and i < len(x.shape):
+                shape[i] = x.shape[i]
+    if shape.count(-1) == 1:
+        known = math.prod(v for v in shape if v != -1)
+        shape[shape.index(-1)] = x.elements // known if known else 0
+    return call.reshape(x, tuple(shape))
+
+
+def flatten(call: Call) -> Tensor:
+    x = call.x(0)
+    axis = call.integer("axis", 1)
+    if not -len(x.shape) <= axis <= len(x.shape):
+        raise ShapeError(f"expected an axis within {len(x.shape)} dimensions, found {axis}")
+    axis = axis + len(x.shape) if axis < 0 else axis
+    return call.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+
+
+def squeeze(call: Call) -> Tensor:
+    x = call.x(0)
+    axes = call.axes(len(x.shape))
+    if axes is None:
+        axes = tuple(i for i, d in enumerate(x.shape) if d == 1)
+    if any(x.shape[a] != 1 for a in axes):
+        raise ShapeError(f"expected axes of size 1, found {list(axes)} of {list(x.shape)}")
+    return call.reshape(x, tuple(d for i, d in enumerate(x.shape) if i not in axes))
+
+
+def unsqueeze(call: Call) -> Tensor:
+    x = call.x(0)
+    given = call.integers(1, "axes") if call.maybe(1) is not None else call.list("axes")
+    rank = len(x.shape) + len(given)
+    axes = {call.axis(a, rank) for a in given}
+    if len(axes) != len(given):
+        raise ShapeError(f"expected distinct axes, found {list(given)}")
+    rest = iter(x.shape)
+    return call.reshape(x, tuple(1 if i in axes else next(rest) for i in range(rank)))
+
+
+def transpose(call: Call) -> Tensor:
+    x = call.x(0)
+    order = call.list("perm", tuple(reversed(range(len(x.shape)))))
+    return call.emit(ops.Transpose(order), x)
+
+
+def concat(call: Call) -> Tensor:
+    parts = call.all()
+    axis = call.axis(call.integer("axis", 1 if call.opset < 4 else None), len(parts[0].shape))
+    kept = [p for p in parts if p.elements] or parts[:1]
+    return kept[0] if len(kept) == 1 else call.emit(ops.Concat(axis), *kept)
+
+
+def split(call: Call) -> list[Tensor]:
+    x = call.x(0)
+    axis = call.axis(call.integer("axis", 0), len(x.shape))
+    if call.maybe(1) is not None:
+        sizes = call.integers(1, "sizes")
+    elif call.has("split"):
+        sizes = call.list("split")
+    else:
+        count = call.integer("num_outputs", len(call.node.outputs))
+        if not 1 <= count <= max(x.shape[axis], 1):
+            raise ShapeError(f"expected 1 to {x.shape[axis]} parts, found {count}")
+        part = -(-x.shape[axis] // count)
+        sizes = tuple(min(part, x.shape[axis] - i * part) for i in range(count))
+    if len(sizes) == 1:
+        return [x]
+    return call.builder.emit_all(ops.Split(axis, sizes), [x])
+
+
+def slice_(call: Call) -> Tensor:
+    x = call.x(0)
+    rank = len(x.shape)
+    if call.opset < 10:
+        starts, ends = call.list("starts"), call.list("ends")
+        axes = call.list("axes", tuple(range(len(starts))))
+        steps: tuple[int, ...] = (1,) * len(starts)
+    else:
+        starts, ends = call.integers(1, "starts"), call.integers(2, "ends")
+        given = call.maybe(3)
+        axes = tuple(range(len(starts))) if given is None else call.integers(3, "axes")
+        steps = (1,) * len(starts) if call.maybe(4) is None else call.integers(4, "steps")
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise ShapeError("expected one start, end and step (not 0) per axis, found others")
+    begin, stride, extent = [0] * rank, [1] * rank, list(x.shape)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        at = call.axis(axis, rank)
+        picked = range(*slice(start, end, step).indices(x.shape[at]))
+        begin[at], stride[at], extent[at] = (picked[0] if picked else 0), step, len(picked)
+    if 0 in extent:
+        if x.data is None:
+            raise ShapeError(f"expected a slice with elements, found {extent}")
+        return call.constant(np.zeros(extent, x.data.dtype))
+    if tuple(extent) == x.shape and all(s == 1 for s in stride):
+        return x
+    shape = tuple(extent)
+    return call.emit(ops.StridedSlice(tuple(begin), tuple(stride), shape, shape), x)
+
+
+def gather(call: Call) -> Tensor:
+    x, indices = call.x(0), call.x(1)
+    axis = call.axis(call.integer("axis", 0), len(x.shape))
+    if indices.data is not None:
+        size = x.shape[axis]
+        found = indices.data.reshape(-1)
+        if found.size and not (-size <= found.min() and found.max() < size):
+            raise ShapeError(f"expected indices from {-size} to {size - 1}, found others")
+        if indices.data.ndim == 0 and x.data is None:
+            return _one(call, x, axis, int(indices.data) % size)
+    return call.emit(ops.Gather(axis), x, indices)
+
+
+def _one(call: Call, x: Tensor, axis: int, index: int) -> Tensor:
+    """x[..., index, ...] as a slice, which passes can push around."""
+    begin, extent = [0] * len(x.shape), list(x.shape)
+    begin[axis], extent[axis] = index, 1
+    shape = x.shape[:axis] + x.shape[axis + 1 :]
+    ones = (1,) * len(x.shape)
+    return call.emit(ops.StridedSlice(tuple(begin), ones, tuple(extent), shape), x)
+
+
+def gather_elements(call: Call) -> Tensor:
+    """With constant indices: the flat positions are known."""
+    x = call.x(0)
+    axis = call.axis(call.integer("axis", 0), len(x.shape))
+    indices = call.value(1, "indices").astype(np.int64)
+    at: list[Array] = list(np.indices(indices.shape))
+    at[axis] = np.where(indices < 0, indices + x.shape[axis], indices)
+    return _flat(call, x, at)
+
+
+def gather_nd(call: Call) -> Tensor:
+    """With constant indices."""
+    x, batch = call.x(0), call.integer("batch_dims", 0)
+    indices = call.value(1, "indices").astype(np.int64)
+    depth = indices.shape[-1] if indices.ndim else 0
+    if not 0 < depth + batch <= len(x.shape) or not 0 <= batch < indices.ndim:
+        raise ShapeError(f"expected indices into {list(x.shape)}, found {list(indices.shape)}")
+    tail = x.shape[batch + depth :]
+    lead = indices.shape[:-1]
+    grid = np.indices((*lead, *tail))
+    at = [grid[i] for i in range(batch)]
+    for i in range(depth):
+        part = indices[..., i].reshape(*lead, *(1,) * len(tail))
+        part = np.where(part < 0, part + x.shape[batch + i], part)
+        at.append(np.broadcast_to(part, (*lead, *tail)))
+    at += [grid[len(lead) + i] for i in range(len(tail))]
+    return _flat(call, x, at)
+
+
+def _flat(call: Call, x: Tensor, at: Sequence[Array]) -> Tensor:
+    try:
+        flat = np.ravel_multi_index([np.asarray(a) for a in at], x.shape)
+    except ValueError:
+        raise ShapeError(f"expected indices within {list(x.shape)}, found others") from None
+    return call.emit(ops.Gather(0), call.reshape(x, (x.elements,)), call.constant(flat))
+
+
+def expand(call: Call) -> Tensor:
+    x = call.x(0)
+    asked = call.integers(1, "shape")
+    try:
+        shape = np.broadcast_shapes(x.shape, _shape(asked))
+    except ValueError:
+        raise ShapeError(f"expected a shape for {list(x.shape)}, found {list(asked)}") from None
+    return x if shape == x.shape else call.emit(ops.BroadcastTo(shape), x)
+
+
+def tile(call: Call) -> Tensor:
+    x, times = call.x(0), call.integers(1, "repeats")
+    if len(times) != len(x.shape) or min(times, default=1) < 1:
+        raise ShapeError(f"expected {len(x.shape)} repeats, found {list(times)}")
+    for axis, count in enumerate(times):
+        if count > 1:
+            parts = call.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
+            wide = (*x.shape[:axis], count, *x.shape[axis:])
+            repeated = call.emit(ops.BroadcastTo(wide), parts)
+            x = call.reshape(
+                repeated, (*x.shape[:axis], count * x.shape[axis], *x.shape[axis + 1 :])
+            )
+    return x
+
+
+def pad(call: Call) -> Tensor:
+    x = call.x(0)
+    rank = len(x.shape)
+    pads = call.integers(1, "pads") if call.opset >= 11 else call.list("pads")
+    axes = call.integers(3, "axes") if call.maybe(3) is not None else tuple(range(rank))
+    if len(pads) != 2 * len(axes):
+        raise ShapeError(f"expected {2 * len(axes)} pads, found {len(pads)}")
+    before, after = [0] * rank, [0] * rank
+    for i, axis in enumerate(axes):
+        at = call.axis(axis, rank)
+        before[at], after[at] = pads[i], pads[i + len(axes)]
+    x = crop(call, x, [max(-b, 0) for b in before], [max(-a, 0) for a in after])
+    before, after = [max(b, 0) for b in before], [max(a, 0) for a in after]
+    mode = call.text("mode", "constant")
+    if mode == "constant":
+        value = call.number("value", 0.0) if call.opset < 11 else 0.0
+        if call.opset >= 11 and call.maybe(2) is not None:
+            value = call.numbers(2, "value")[0]
+        return surround(call, x, before, after, value)
+    if mode not in ("reflect", "edge", "wrap"):
+        raise ShapeError(f"expected mode constant, reflect, edge or wrap, found {mode}")
+    for axis in range(rank):
+        if before[axis] or after[axis]:
+            if max(before[axis], after[axis]) > _LIMIT:
+                raise ShapeError(f"expected padding of at most {_LIMIT}, found more")
+            index = _mirrored(x.shape[axis], before[axis], after[axis], mode)
+            x = call.emit(ops.Gather(axis), x, call.constant(index))
+    return x
+
+
+def _mirrored(size: int, before: int, after: int, mode: str) -> Array:
+    """Which element each position of a padded axis repeats."""
+    at = np.arange(-before, size + after, dtype=np.int64)
+    if mode == "edge":
+        return np.clip(at, 0, size - 1)
+    if mode == "wrap" or size == 1:
+        return at % size
+    period = 2 * (size - 1)
+    inside: Array = np.minimum(at % period, period - at % period)
+    return inside
+
+
+def depth_to_space(call: Call) -> Tensor:
+    x, block = call.x(0), call.integer("blocksize")
+    need_rank(x, 4)
+    n, c, h, w = x.shape
+    if block < 1 or c % (block * block):
+        raise ShapeError(f"expected channels divisible by {block**2}, found {c}")
+    inner = c // (block * block)
+    if call.text("mode", "DCR") == "DCR":
+        return call.nchw(call.emit(ops.DepthToSpace(block), call.nhwc(x)))
+    parts = call.reshape(x, (n, inner, block, block, h, w))
+    moved = call.emit(ops.Transpose((0, 1, 4, 2, 5, 3)), parts)
+    return call.reshape(moved, (n, inner, h * block, w * block))
+
+
+def space_to_depth(call: Call) -> Tensor:
+    x, block = call.x(0), call.integer("blocksize")
+    need_rank(x, 4)
+    n, c, h, w = x.shape
+    if block < 1 or h % block or w % block:
+        raise ShapeError(f"expected an image divisible by {block}, found {h}x{w}")
+    parts = call.reshape(x, (n, c, h // block, block, w // block, block))
+    moved = call.emit(ops.Transpose((0, 3, 5, 1, 2, 4)), parts)
+    return call.reshape(moved, (n, c * block * block, h // block, w // block))
+
+
+def one_hot(call: Call) -> Tensor:
+    indices, depth = call.x(0), int(call.numbers(1, "depth")[0])
+    values = call.value(2, "values").reshape(-1)
+    rank = len(indices.shape)
+    axis = call.axis(call.integer("axis", -1), rank + 1)
+    if not 1 <= depth <= _LIMIT:
+        raise ShapeError(f"expected a depth of at least 1, found {depth}")
+    whole = call.convert(indices, DType.I64)
+    positive = call.emit(ops.Modulo(), whole, call.constant(np.array(depth, np.int64)))
+    inside = call.emit(
+        ops.And(),
+        call.emit(ops.LessOrEqual(), call.constant(np.array(-depth, np.int64)), whole),
+        call.emit(ops.Less(), whole, call.constant(np.array(depth, np.int64))),
+    )
+    shape = (*indices.shape[:axis], 1, *indices.shape[axis:])
+    steps = np.arange(depth, dtype=np.int64).reshape(depth, *(1,) * (rank - axis))
+    hit = call.emit(ops.Equal(), call.reshape(positive, shape), call.constant(steps))
+    hit = call.emit(ops.And(), hit, call.reshape(inside, shape))
+    off, on = (call.constant(np.array(v)) for v in values[:2])
+    return call.emit(ops.Where(), hit, on, off)
+
+
+def trilu(call: Call) -> Tensor:
+    x = call.x(0)
+    k = 0 if call.maybe(1) is None else call.integers(1, "diagonal")[0]
+    rows, columns = x.shape[-2:]
+    if call.integer("upper", 1):
+        mask = ~np.tri(rows, columns, k - 1, dtype=np.bool_)
+    else:
+        mask = np.tri(rows, columns, k, dtype=np.bool_)
+    return call.emit(ops.Where(), call.constant(mask), x, call.scalar(0, x))
+
+
+def eye_like(call: Call) -> Tensor:
+    x = call.x(0)
+    need_rank(x, 2)
+    kind = call.dtype(call.integer("dtype")) if call.has("dtype") else x.dtype
+    return call.constant(np.eye(x.shape[0], x.shape[1], k=call.integer("k", 0), dtype=kind.numpy))
