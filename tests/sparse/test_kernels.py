@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kernel_runs import x86_boards
-from sparse_cases import STORED, build, check, random_case, run_here
+from sparse_cases import STORED, build, check, far_case, random_case, run_here
 
 
 @pytest.fixture(scope="module", params=x86_boards(), ids=lambda board: board.simd)
@@ -19,6 +19,7 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_products_and_rows_are_numpys(library, stored):
     rng = np.random.default_rng(len(stored))
     cases = [random_case(rng, stored) for _ in range(150)]
+    cases.append(far_case(rng, stored))
     check(cases, run_here(library, cases))
 
 

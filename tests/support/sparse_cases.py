@@ -126,17 +126,28 @@ def _values(rng: Rng, kind: str, shape: tuple[int, ...]) -> Array:
     return values * np.array(1e-6, kind) if kind == "f2" and rng.random() < 0.2 else values
 
 
+def far_case(rng: Rng, stored: str) -> Case:
+    """An x that does not fit in the caches near the core."""
+    rows, cols = 17, 270_000
+    pattern = rng.random((rows, cols)) < 1e-4
+    return _case(rng, stored, pattern, cols)
+
+
 def random_case(rng: Rng, stored: str) -> Case:
     """Any shape up to 257, with stored zeros now and then, and any settings."""
     rows, cols = (int(n) for n in rng.choice(_SIZES, 2))
     if rng.random() < 0.1:
         cols = 70_000 if rows < 40 else cols  # indices of 4 bytes
-    pattern = _pattern(rng, rows, cols)
+    return _case(rng, stored, _pattern(rng, rows, cols), cols)
+
+
+def _case(rng: Rng, stored: str, pattern: Array, cols: int) -> Case:
+    rows = len(pattern)
     dense = np.where(pattern, _values(rng, VALUES[stored], (rows, cols)), 0)
     dense = dense.astype(VALUES[stored])
     if rng.random() < 0.8 and stored != "s8f":
         pattern = dense != 0
-    pixels = int(rng.choice((1, 3, 4, 16, 40, 150))) if cols < 1000 else 5
+    pixels = int(rng.choice((1, 3, 4, 16, 40, 150))) if cols < 1000 else 1
     sums = np.dtype(SUMS[stored])
     bias = (rng.standard_normal(rows) * 10).astype(sums) if rng.random() < 0.5 else None
     scale = rng.random(rows).astype(np.float32) if stored == "s8f" else None

@@ -39,4 +39,26 @@
 GATHER(1, uint8_t)
 GATHER(2, uint16_t)
 GATHER(4, uint32_t)
+
+/* From an x that does not fit in the L2 cache: the gather instructions keep more misses going than
+ * single loads do, whose values wait in the scheduler. Columns are below 2^31. */
+#if defined __AVX512F__ && (EK_STORED == 0 || EK_STORED == 2)
+EK_INLINE vsum gather_far(const operand *x, const uint8_t *ix) {
+    return _mm512_i32gather_ps(_mm512_loadu_si512(ix), x, 4);
+}
+#elif defined __AVX512F__ && EK_STORED == 1
+EK_INLINE vsum gather_far(const operand *x, const uint8_t *ix) {
+    return _mm512_i32gather_pd(_mm256_loadu_si256((const __m256i *)ix), x, 8);
+}
+#elif defined __AVX2__ && (EK_STORED == 0 || EK_STORED == 2)
+EK_INLINE vsum gather_far(const operand *x, const uint8_t *ix) {
+    return _mm256_i32gather_ps(x, _mm256_loadu_si256((const __m256i *)ix), 4);
+}
+#elif defined __AVX2__ && EK_STORED == 1
+EK_INLINE vsum gather_far(const operand *x, const uint8_t *ix) {
+    return _mm256_i32gather_pd(x, _mm_loadu_si128((const __m128i *)ix), 8);
+}
+#else
+#define gather_far gather_4
+#endif
 #endif

@@ -7,7 +7,8 @@
 #include "pieces.h"
 #include "windows.h"
 
-#define AHEAD 1024 /* bytes of values that are asked for early */
+#define AHEAD 1024           /* bytes of values that are asked for early */
+#define FAR_BYTES (1L << 20) /* of x: more than the L2 caches of most cores */
 
 typedef struct {
     int64_t begun, ended; /* strips whose sums are not whole; -1: none */
@@ -17,10 +18,10 @@ typedef struct {
 _Static_assert(sizeof(partial) <= EK_PARTIAL_BYTES, "scratch of a piece");
 
 /* Slots from .. to of a strip, added to acc. */
-#define LANES_LOOP(BYTES)                                                                          \
+#define LANES_LOOP(BYTES, GATHERED)                                                                \
     for (long s = from; s < to; s++) {                                                             \
         __builtin_prefetch((const char *)(v + s * HEIGHT) + AHEAD);                                \
-        vsum x = gather_##BYTES(base, ix + s * HEIGHT * BYTES);                                    \
+        vsum x = GATHERED(base, ix + s * HEIGHT * BYTES);                                          \
         acc = vsum_fma(vsum_from_values(v + s * HEIGHT), x, acc);                                  \
     }
 
@@ -40,11 +41,13 @@ EK_INLINE vsum add_slots(const ek_sparse *a, const ek_strip *strip, const operan
         acc = add_windows(v, strip, ix, base, a->cols - strip->base, from, to, acc);
 #endif
     } else if (strip->index_bytes == 1) {
-        LANES_LOOP(1)
+        LANES_LOOP(1, gather_1)
     } else if (strip->index_bytes == 2) {
-        LANES_LOOP(2)
+        LANES_LOOP(2, gather_2)
+    } else if ((size_t)a->cols * sizeof *x > FAR_BYTES) {
+        LANES_LOOP(4, gather_far)
     } else {
-        LANES_LOOP(4)
+        LANES_LOOP(4, gather_4)
     }
     return acc;
 }
