@@ -26,6 +26,8 @@ from edgekit.device.sparse_input import (
 from edgekit.device.sparse_library import KINDS, Stored
 from edgekit.device.sparse_weights import OPERANDS, SUMS, SparseWeights
 
+_addressof, _as_buffer = ctypes.addressof, ctypes.c_char.from_buffer
+
 
 @dataclass(frozen=True)
 class BlockForm:
@@ -284,9 +286,10 @@ class SparseMatrix:
 
 def _address(array: Any) -> int:
     """A product of a small matrix takes less time than array.ctypes.data."""
-    if array.size and array.flags.writeable:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))
-    return int(array.ctypes.data)
+    try:
+        return _addressof(_as_buffer(array))
+    except (TypeError, ValueError):  # read-only, or empty
+        return int(array.ctypes.data)
 
 
 def _row_of_each(np: Any, csr: Csr) -> Any:

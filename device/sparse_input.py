@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 from dataclasses import dataclass
-from typing import Any, Tuple
+from typing import Any, Dict, Tuple
 
 from edgekit.device.errors import IncompatibleError, InputError
 from edgekit.device.sparse_library import Rows, SparseLibrary
@@ -45,19 +44,21 @@ def numpy() -> Any:
     return np
 
 
+_OPENED: Dict[int, SparseLibrary] = {}
+
+
 def library() -> SparseLibrary:
-    """The library of this machine."""
-    return _library(os.getpid())
+    """The library of this machine, opened once in each process: a fork has none of its parent's
+    threads."""
+    return _OPENED.get(os.getpid()) or _open_library()
 
 
-@functools.lru_cache(maxsize=1)
-def _library(process: int) -> SparseLibrary:
-    """Opened once; a forked process has none of its parent's threads and opens its own."""
-    del process
+def _open_library() -> SparseLibrary:
     from edgekit.device.gemm_find import find_library, find_spmv_table
 
     path, _ = find_library()
-    return SparseLibrary(path, find_spmv_table(path))
+    _OPENED[os.getpid()] = opened = SparseLibrary(path, find_spmv_table(path))
+    return opened
 
 
 def checked_csr(indptr: Any, indices: Any, data: Any, shape: Any) -> Csr:
