@@ -1,4 +1,4 @@
-"""Sparse matrices in the 3-D block form of the patent on SpMV for vector CPUs."""
+"""Sparse matrices in the 3-D block form of the patent on SpMV for vector CPUs; docs/sparse.md."""
 
 from __future__ import annotations
 
