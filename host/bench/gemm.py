@@ -182,7 +182,7 @@ def beside_peers(
             "the comparison of products",
             [sys.executable, "-m", "edgekit.host.bench.gemm_worker", _settings(folder, cpus)],
             _WORKER_SECONDS,
-            _variables(threads),
+            worker_variables(threads),
         )
         try:
             hello = process.hello
@@ -210,7 +210,7 @@ def _settings(folder: Path, cpus: Sequence[int]) -> str:
     return json.dumps(fields)
 
 
-def _variables(threads: int) -> dict[str, str]:
+def worker_variables(threads: int) -> dict[str, str]:
     """OpenBLAS takes AVX2 kernels on machines it does not know; its best is what counts."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     best = {"OPENBLAS_CORETYPE": "SkylakeX"} if "avx512f" in cpu_flags() else {}

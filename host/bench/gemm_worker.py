@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,12 @@ def time_case(contenders: list[Contender], case: Case, dtype: str, settle: bool)
             runners[contender.name] = contender.prepare(case, a, b)
         except (UnavailableError, WrongResultError) as error:
             missing[contender.name] = str(error)
+    return {"times": in_turns(runners, settle), "missing": missing}
+
+
+def in_turns(runners: Mapping[str, Runner], settle: bool = False) -> dict[str, list[float]]:
+    """Nanoseconds of one product, per round and contender; in blocks that are long enough to time,
+    forth and back through the contenders. settle: let the threads of the one before sleep first."""
     counts = {name: _block(runner) for name, runner in runners.items()}
     times: dict[str, list[float]] = {name: [] for name in runners}
     order = list(runners)
@@ -98,7 +104,7 @@ def time_case(contenders: list[Contender], case: Case, dtype: str, settle: bool)
                 runners[name](1)
             times[name].append(runners[name](counts[name]) / counts[name])
         order.reverse()
-    return {"times": times, "missing": missing}
+    return times
 
 
 def _block(runner: Runner) -> int:

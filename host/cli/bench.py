@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgekit.host.cli import bench_gemm, bench_nna, bench_spmm, bench_spmv
+from edgekit.host.cli import bench_gemm, bench_nna, bench_outlier, bench_spmm, bench_spmv
 from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.options import (
     Board,
@@ -76,6 +76,7 @@ def register(app: typer.Typer) -> None:
     bench_spmm.register(group)
     bench_spmv.register(group)
     bench_nna.register(group)
+    bench_outlier.register(group)
     app.add_typer(group, name="bench")
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -20,7 +17,6 @@ if TYPE_CHECKING:
     from edgekit.host.reach import Reached
 
 _HERE = "local"
-_LINE_SECONDS = 5.0  # between two plain lines of progress
 _EMULATED_RANDOM = 40  # products; each takes seconds there
 _EMULATED_REGRET = 5
 _SEARCHED = 16  # methods are tried for each: so much smaller a product is searched there
@@ -114,6 +110,7 @@ def _measure(
     from edgekit.host.bench.gemm_regret import REGRET_COUNT, measure_regret, unseen_cases
     from edgekit.host.bench.gemm_report import GemmReport
     from edgekit.host.bench.machine import machine_summary
+    from edgekit.host.cli.progress import counting
     from edgekit.host.tune.measure import BoardMeasurer
     from edgekit.host.tune.products import COUNTED_OPERATIONS
     from edgekit.host.tune.tables import table_of
@@ -124,11 +121,11 @@ def _measure(
     limit = COUNTED_OPERATIONS if reached.emulated else None
     wanted = [(case, each) for each in dtypes for case in _fitting(cases, limit)]
     measurer = BoardMeasurer(reached.transport, profile, reached.emulated)
-    with _counting("products measured") as tell:
+    with counting("products measured") as tell:
         results = measure_cases(wanted, profile, table, threads, measurer, tell)
     found = None
     if peers:
-        with _counting("products timed beside others") as tell:
+        with counting("products timed beside others") as tell:
             results, found = beside_peers(results, profile, threads, tell)
     searched = None
     if regret:
@@ -136,7 +133,7 @@ def _measure(
         small = limit and limit // _SEARCHED
         unseen = unseen_cases(table, profile.platform, count, small)
         pairs = [(case, each) for each in dtypes for case in unseen]
-        with _counting("products searched") as tell:
+        with counting("products searched") as tell:
             searched = measure_regret(pairs, profile, table, threads, measurer, tell)
     library, blob = find_library() if name == _HERE else (None, None)
     return GemmReport(
@@ -160,24 +157,6 @@ def _fitting(cases: list[Case], most_operations: int | None) -> list[Case]:
     small = [case for case in cases if case.shape.operations <= most_operations]
     randoms = [case for case in small if case.group == "random"]
     return [case for case in small if case.group != "random"] + randoms[:_EMULATED_RANDOM]
-
-
-@contextmanager
-def _counting(what: str) -> Iterator[Callable[[int, int], None]]:
-    """How many of how many are done: live on a terminal, now and then a line elsewhere."""
-    from edgekit.host.cli.progress import stages
-
-    told = time.monotonic()
-    with stages(what) as tell:
-
-        def show(done: int, total: int) -> None:
-            nonlocal told
-            now = time.monotonic()
-            if now - told >= _LINE_SECONDS or done == total:
-                told = now
-                tell(f"{done} of {total}")
-
-        yield show
 
 
 def _show(report: GemmReport) -> None:

@@ -14,7 +14,7 @@ from edgekit.host.cli.output import byte_size, note
 if TYPE_CHECKING:
     from edgekit.host.release import Step
 
-_LINE_SECONDS = 5.0  # between two plain lines of one transfer
+_LINE_SECONDS = 5.0  # between two plain lines
 _SURE_SECONDS = 0.5  # a rate over less time than this says nothing
 
 
@@ -41,6 +41,22 @@ def stages(text: str) -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True).status(text) as status:
         yield lambda stage: status.update(f"{text}: {stage}")
+
+
+@contextlib.contextmanager
+def counting(text: str) -> Iterator[Callable[[int, int], None]]:
+    """How many of how many are done: live on a terminal, now and then a line elsewhere."""
+    told = time.monotonic()
+    with stages(text) as tell:
+
+        def show(done: int, total: int) -> None:
+            nonlocal told
+            now = time.monotonic()
+            if now - told >= _LINE_SECONDS or done == total:
+                told = now
+                tell(f"{done} of {total}")
+
+        yield show
 
 
 @dataclass

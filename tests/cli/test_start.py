@@ -36,6 +36,7 @@ def test_commands_are_those_of_the_specification() -> None:
         "bench gemm",
         "bench model",
         "bench nna",
+        "bench outlier",
         "bench spmm",
         "bench spmv",
         "board add",

@@ -1,0 +1,95 @@
+"""`edgekit bench outlier`: the outlier split beside plain int8, floats, and frameworks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgekit.host.cli.options import Json, examples
+
+if TYPE_CHECKING:
+    from edgekit.host.bench.outlier import Cell, OutlierBenchmark
+
+
+def register(group: typer.Typer) -> None:
+    """Adds the command to the group `bench`."""
+    group.command(
+        "outlier",
+        epilog=examples(
+            "edgekit bench outlier --peers",
+            "edgekit bench outlier --shapes shapes.txt --threads 2 --json",
+        ),
+    )(bench_outlier)
+
+
+def bench_outlier(
+    shapes: Annotated[
+        Path | None,
+        typer.Option(
+            "--shapes",
+            metavar="FILE",
+            show_default=False,
+            help="Lines of m,k,n. Default: m of 1 to 512, k and n of 384 to 4096.",
+        ),
+    ] = None,
+    peers: Annotated[
+        bool,
+        typer.Option("--peers", help="Time NumPy, PyTorch and bitsandbytes in turns too."),
+    ] = False,
+    threads: Annotated[int, typer.Option("--threads", metavar="N", min=1, max=256)] = 1,
+    as_json: Json = False,
+) -> None:
+    """Time products of activations with outlier channels and 8-bit weights, on this machine.
+
+    The path that is chosen runs in turns with plain dynamic int8 and a float product, and with
+    --peers beside the same computation written as operators, and bitsandbytes.
+    """
+    from edgekit.host.bench.gemm_cases import given_cases
+    from edgekit.host.bench.outlier import bench_outlier as bench
+    from edgekit.host.bench.outlier import standard_shapes
+    from edgekit.host.cli.output import emit
+    from edgekit.host.cli.progress import counting
+    from edgekit.host.tune.products import shapes_of_file
+
+    wanted = standard_shapes()
+    if shapes:
+        wanted = [case.shape for case in given_cases(shapes_of_file(shapes))]
+    with counting("products timed") as tell:
+        found = bench(wanted, threads, peers, tell)
+    if as_json:
+        emit(found.document())
+    else:
+        _show(found)
+
+
+def _show(found: OutlierBenchmark) -> None:
+    from edgekit.host.bench.outlier_contenders import OURS
+    from edgekit.host.cli.output import table
+
+    names = list(dict.fromkeys(name for cell in found.cells for name in cell.seconds))
+    headers = ["m,k,n", "path", "outliers", "error", *(f"{name} ms" for name in names)]
+    table(headers, [_row(cell, names) for cell in found.cells], left=2)
+    for result in found.bars:
+        shape = result.worst_shape
+        print(
+            f"mean     {result.mean:.2f} x as fast as {result.bar.name} (worst {result.worst:.2f}: "
+            f"{shape.m},{shape.k},{shape.n}), bar {result.bar.least:.2f}, {result.cells} products"
+        )
+    for name, version in sorted(found.versions.items()):
+        print(f"peer     {name} {version}")
+    missing = dict(found.missing)
+    for cell in found.cells:
+        missing |= {name: why for name, why in cell.missing.items() if name != OURS}
+    for name, why in sorted(missing.items()):
+        print(f"missing  {name}: {why}")
+
+
+def _row(cell: Cell, names: list[str]) -> list[str]:
+    from edgekit.host.bench.outlier_contenders import OURS
+
+    shape = cell.shape
+    times = [f"{cell.seconds[n] * 1e3:.3f}" if n in cell.seconds else "-" for n in names]
+    start = [f"{shape.m},{shape.k},{shape.n}", cell.path, str(cell.outliers)]
+    return [*start, f"{cell.errors[OURS]:.2%}", *times]
