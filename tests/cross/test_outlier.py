@@ -1,0 +1,28 @@
+"""The outlier split of each board under qemu, against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from outlier_cases import build, check, encoded, output_bytes, random_case
+
+from edgekit.kb.board import load_board
+
+pytestmark = pytest.mark.cross
+
+
+@pytest.mark.parametrize("board", ["a57", "a76", "a7", "rv64gc", "rv64gcv"])
+def test_products_marks_and_rows_are_numpys(board, virtual_board, tmp_path):
+    rng = np.random.default_rng(len(board))
+    cases = [random_case(rng) for _ in range(150)]
+    library = build(load_board(board), tmp_path / "products.so")
+    given, made, nothing = (tmp_path / name for name in ("in.bin", "out.bin", "weights.bin"))
+    given.write_bytes(encoded(cases))
+    nothing.write_bytes(b"")
+    sizes = (str(given.stat().st_size), str(output_bytes(cases)))
+    files = (str(given), str(made))
+    done = virtual_board(board).execute(
+        str(library), str(nothing), "0", "0", "1", "1", *files, "2", *sizes
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    check(cases, made.read_bytes())

@@ -1,0 +1,27 @@
+"""The C of the outlier split against NumPy, on every x86 instruction set here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kernel_runs import x86_boards
+from outlier_cases import build, check, random_case, run_here
+
+
+@pytest.fixture(scope="module", params=x86_boards(), ids=lambda board: board.simd)
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(request.param, tmp_path_factory.mktemp(request.param.simd) / "products.so")
+
+
+def test_products_marks_and_rows_are_numpys(library):
+    rng = np.random.default_rng(3)
+    cases = [random_case(rng) for _ in range(300)]
+    check(cases, run_here(library, cases))
+
+
+def test_threads_change_nothing(library):
+    rng = np.random.default_rng(4)
+    cases = [random_case(rng) for _ in range(150)]
+    assert run_here(library, cases) == run_here(library, cases, threads=3)
