@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.kb import KnowledgeBase
-from edgekit.kb.board import board_names, load_board
+from edgekit.kb.board import board_names, load_board, load_profile
 from edgekit.kb.build import build_table
 from edgekit.kb.features import GemmShape, Sequences
 from edgekit.kb.gemm_file import FOLDER, board_table, load_table, table_name, table_text
@@ -86,10 +86,16 @@ def test_every_board_answers(name: str):
     assert table.choose(board, shape).method.mr >= 1
 
 
-def test_shipped_tables_are_as_they_would_be_written():
-    for path in FOLDER.glob("*.json"):
-        table = load_table(path)
-        assert table_text(table) == path.read_text() and table.skipped == 0
+@pytest.mark.parametrize("name", ["a53", "a57", "a72", "rv64gcv", "x86-64-v3", "x86-64-v4"])
+def test_a_shipped_table_says_where_each_row_comes_from(name: str):
+    path = FOLDER / f"{name}.json"
+    table = load_table(path)
+    assert table_text(table) == path.read_text() and table.skipped == 0 and table.rows
+    assert table.platforms == (load_profile(name).platform,)
+    measured_here = name.startswith("x86")
+    for row in table.rows:
+        assert row.source == ("tuner" if measured_here else "instructions")
+        assert (row.gflops is not None) == measured_here and row.history_rows > 0
 
 
 def test_the_first_folder_with_a_table_is_used(tmp_path: Path):
