@@ -121,7 +121,13 @@ def usual_shapes(
     """
     known = [GemmShape(m=m, n=n, k=k) for m, n, k in _FROM_NETWORKS]
     lengths = itertools.product(_VECTOR_LENGTHS, repeat=2)
-    vectors = [s for a, k in lengths for s in (GemmShape(1, k, a), GemmShape(a, k, 1))]
+    # A vector is no weights: with A packed, B is the vector, and the other way around.
+    vectors = [
+        shape
+        for length, k in lengths
+        for shape, side in ((GemmShape(1, k, length), "b"), (GemmShape(length, k, 1), "a"))
+        if packed in ("none", side)
+    ]
     fixed = [s for s in (*known, *vectors) if s.operations <= most]
     layers = (s for s in _layers(packed) if s.operations <= most)
     others = (s for s in _spread() if s.operations <= most)

@@ -73,11 +73,10 @@ def tune_matrix(
         last = measurer.measure([best, rule], threads, seconds)
     finally:
         measurer.forget()
-    ratio = last.forms[0].median / last.forms[1].median
-    if ratio >= 1:
-        best, ratio = rule, 1.0
-    rounded = float(f"{ratio:.{_DIGITS}g}")
-    return TunedMatrix(Row(key_of(found), best, name, rounded), tried)
+    ratio = float(f"{last.forms[0].median / last.forms[1].median:.{_DIGITS}g}")
+    better = best != rule and ratio < _BETTER
+    row = Row(key_of(found), best if better else None, name, ratio if better else 1.0)
+    return TunedMatrix(row, tried)
 
 
 @dataclass(frozen=True)

@@ -89,5 +89,6 @@ def test_the_usual_shapes_are_many_different_ones_and_always_the_same():
 
 def test_weights_are_on_the_side_that_is_packed():
     a, b = ({*usual_shapes(40, side)} for side in ("a", "b"))
+    assert GemmShape(1, 3000, 3000) in b - a and GemmShape(3000, 3000, 1) in a - b
     common = a & b
     assert common and {GemmShape(s.n, s.k, s.m) for s in b - common} & (a - common)
