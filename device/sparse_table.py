@@ -11,7 +11,7 @@ import bisect
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Dict, Mapping, Sequence, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from edgekit.device.errors import InputError
 from edgekit.device.sparse_blocks import BlockSettings
@@ -66,18 +66,18 @@ class Key:
 
 @dataclass(frozen=True)
 class Row:
-    """The best known settings of a key. `matrix`: what was measured; `ratio`: its time over the
-    default's in the same run, below 1 is faster."""
+    """The best known settings of a key; None: nothing beat the patent's rule. `matrix`: what was
+    measured; `ratio`: its time over the rule's in the same run, below 1 is faster."""
 
     key: Key
-    settings: BlockSettings
+    settings: Optional[BlockSettings]
     matrix: str
     ratio: float
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Settings, the rule that found them (exact, nearest or patent), and why; None: no row."""
+    """Settings, the rule that found them (exact, nearest or patent), and why."""
 
     key: Key
     settings: BlockSettings
@@ -114,10 +114,12 @@ class SpmvTable:
             why = f"no row of {key.stored}, {key.spread} rows, {key.band} band"
             return Answer(key, default, "patent", why)
         best = min(alike, key=lambda row: (_distance(row.key, key), row.key))
-        if best.key == key:
-            return Answer(key, best.settings, "exact", f"measured on {best.matrix}")
-        why = f"nearest of {len(alike)} rows of its class, measured on {best.matrix}"
-        return Answer(key, best.settings, "nearest", why)
+        rule, why = "exact", f"measured on {best.matrix}"
+        if best.key != key:
+            rule, why = "nearest", f"nearest of {len(alike)} rows of its class, {why}"
+        if best.settings is None:
+            why += ", where nothing beat the patent's rule"
+        return Answer(key, best.settings or default, rule, why)
 
     def text(self) -> str:
         """The file: one row per line, sorted, so that a change is one line of a diff."""
@@ -149,7 +151,8 @@ def read_table(path: Path) -> SpmvTable:
 
 def _row(raw: Mapping[str, Any]) -> Row:
     fields: Dict[str, Any] = dict(raw)
-    key, settings = Key(**fields.pop("key")), BlockSettings.of(fields.pop("settings"))
+    key, how = Key(**fields.pop("key")), fields.pop("settings")
+    settings = None if how is None else BlockSettings.of(how)
     return Row(key, settings, str(fields["matrix"]), float(fields["ratio"]))
 
 

@@ -67,7 +67,7 @@ def layers_of(path: Path | None) -> list[Layer]:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise InputError(f"{path}: expected an .npz of weights, found: {error}") from None
     layers: dict[tuple[int, ...], Layer] = {}
     for name, array in arrays.items():

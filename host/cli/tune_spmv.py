@@ -13,6 +13,7 @@ from edgekit.host.cli.options import Board, Json, Over, board_name, examples
 
 if TYPE_CHECKING:
     from edgekit.device.sparse_blocks import BlockSettings
+    from edgekit.device.sparse_table import Row
 
 
 def register(group: typer.Typer) -> None:
@@ -69,12 +70,13 @@ def tune_spmv(
         made = [{**asdict(each.row), "tried": each.tried} for each in found]
         emit({"schema": "edgekit.tune.spmv/1", "table": str(path), "rows": made})
         return
-    rows = [
-        [t.row.matrix, settings_text(t.row.settings), str(t.tried), f"{t.row.ratio:.2f}"]
-        for t in found
-    ]
+    rows = [[t.row.matrix, _row_text(t.row), str(t.tried), f"{t.row.ratio:.2f}"] for t in found]
     table(["matrix", "settings", "tried", "time / rule's"], rows, left=2)
     print(f"kept in {path}")
+
+
+def _row_text(row: Row) -> str:
+    return settings_text(row.settings) if row.settings else "the rule's: nothing beat them"
 
 
 def settings_text(how: BlockSettings) -> str:

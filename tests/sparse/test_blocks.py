@@ -53,6 +53,9 @@ def test_a_table_answers_exactly_then_by_the_nearest_row_then_by_the_rule():
     assert SpmvTable("core", (_row(far, 1), _row(key, 2))).lookup(_FEATURES, _RULE).rule == "exact"
     answer = SpmvTable("core", (_row(far, 1), _row(near, 3))).lookup(_FEATURES, _RULE)
     assert (answer.rule, answer.settings.width) == ("nearest", 3)
+    nothing = replace(_row(key, 2), settings=None)
+    answer = SpmvTable("core", (nothing,)).lookup(_FEATURES, _RULE)
+    assert (answer.rule, answer.settings) == ("exact", _RULE) and "nothing beat" in answer.why
     other = SpmvTable("core", (_row(replace(key, band="narrow"), 1),))
     answer = other.lookup(_FEATURES, _RULE)
     assert (answer.rule, answer.settings) == ("patent", _RULE)
@@ -67,7 +70,9 @@ def test_classes_of_spread_and_band():
 
 
 def test_a_table_is_read_as_it_was_written(tmp_path):
-    table = SpmvTable("core", (_row(key_of(_FEATURES), 7),))
+    key = key_of(_FEATURES)
+    other = replace(_row(replace(key, rows=0), 1), settings=None)
+    table = SpmvTable("core", (other, _row(key, 7)))
     path = tmp_path / "table.json"
     path.write_text(table.text())
     assert read_table(path) == table
