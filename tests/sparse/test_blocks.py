@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import edgekit.kb
 from edgekit.device.errors import InputError
 from edgekit.device.sparse_blocks import BlockSettings, block_width, default_settings
 from edgekit.device.sparse_table import Features, Key, Row, SpmvTable, key_of, read_table
@@ -85,3 +87,11 @@ def test_a_damaged_table_is_refused_in_one_line(text, tmp_path):
     path.write_text(text)
     with pytest.raises(InputError, match=r"table\.json: expected"):
         read_table(path)
+
+
+def test_the_tables_of_the_kit_are_read_and_written_alike():
+    folder = Path(edgekit.kb.__file__).parent / "spmv"
+    tables = sorted(folder.glob("*.json"))
+    assert tables
+    for path in tables:
+        assert read_table(path).text() == path.read_text()
