@@ -64,7 +64,7 @@ def tune_matrix(
         height = strip_height(board, found.stored)
         rule = best = default_settings(found.mean, height, VALUE_BYTES[found.stored])
         tried = 0
-        for step in _steps(rule):
+        for step in _steps(rule, measurer.unit):
             candidates = [how for how in (step(best, value) for value in step.values)
                           if how != best]  # fmt: skip
             best = _choose(measurer.measure([*candidates, best], threads, seconds), best)
@@ -93,12 +93,13 @@ class _Step:
         return replace(how, **given)
 
 
-def _steps(rule: BlockSettings) -> Iterator[_Step]:
+def _steps(rule: BlockSettings, unit: str) -> Iterator[_Step]:
     yield _Step("diagonal", (0, 1))
     yield _Step("windows", (0, 1))
     yield _Step("window", _WINDOWS)
     yield _Step("wide_from", _WIDE)
-    yield _Step("index_bytes", (0, 2, 4))
+    if unit == "seconds":  # instructions do not tell of bytes
+        yield _Step("index_bytes", (0, 2, 4))
     yield _Step("width", (rule.width, *_WIDTHS))
 
 
