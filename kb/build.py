@@ -24,9 +24,9 @@ def build_table(
 
     A method's cost is the median of its ratios to the default of the same run, over all products
     of a key, each product counting once; where there are times, counted instructions do not
-    matter. Rows of `base` stay where the history says nothing of their key. With the `board` that
-    was measured, methods are adapted to other products (`Experience`). The result depends on the
-    set of measurements only, not on their order.
+    matter, nor what an older kit measured. Rows of `base` stay where the history says nothing of
+    their key. With the `board` that was measured, methods are adapted to other products
+    (`Experience`). The result depends on the set of measurements only, not on their order.
     """
     used = sequences or (base.sequences if base else Sequences())
     experience = by_kind(history, board)
@@ -35,8 +35,7 @@ def build_table(
         if name not in known:
             known.append(name)
     rows = _kept(base, used) if base else {}
-    # Times come after counts and take their place.
-    for kind in sorted(experience, key=lambda k: (k.unit, k)):
+    for kind in sorted(experience, key=lambda k: k.age):
         found = experience[kind]
         for key, shapes in keys_of(kind, found.products, used, known.index(kind.platform)).items():
             rows[key] = found.row(key, shapes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,17 +23,25 @@ _DIGITS = 4  # of ratios and rates in the table: the rest is noise
 
 @dataclass(frozen=True, order=True)
 class Kind:
-    """Measurements that may be compared."""
+    """Measurements that may be compared: ratios to the default method of one kit version, since
+    another version may have another default."""
 
     platform: str
     dtype: str
     threads: int
     packed: str
     unit: str
+    kit_version: str
+
+    @property
+    def age(self) -> tuple[object, ...]:
+        """Sorts what takes the place of other knowledge last: times, newer kits."""
+        numbers = tuple(int(part) for part in re.findall(r"\d+", self.kit_version))
+        return self.unit == "seconds", numbers, self
 
 
 def kind_of(m: Measurement) -> Kind:
-    return Kind(m.platform, m.dtype, m.threads, m.packed, m.unit)
+    return Kind(m.platform, m.dtype, m.threads, m.packed, m.unit, m.kit_version)
 
 
 def by_kind(history: Iterable[Measurement], board: BoardProfile | None) -> dict[Kind, Experience]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -120,3 +121,9 @@ def test_a_method_that_its_neighbors_do_without_does_not_relax():
         *(measured(m, _LARGE, 1.0) for m in others),
     ]
     assert all(row.relaxes for row in build_table(together, sequences=dense).rows)
+
+
+def test_a_newer_kit_takes_the_place_of_an_older_one():
+    old = [dataclasses.replace(measured(5, _SMALL, 0.1), kit_version="0.9.0")]
+    new = [dataclasses.replace(measured(5, _LARGE, 0.9), kit_version="0.10.0")]
+    assert [row.method for row in build_table(new + old).rows] == [_LARGE]
