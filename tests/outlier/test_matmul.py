@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -206,6 +208,28 @@ def test_working_memory_is_that_of_the_parts(m, k, n, outliers, path):
         assert found.bytes == found.marks + found.x1 + found.x2 + found.w4 + found.tile
         if path == "int8":
             assert found.x2 == found.w4 == 0
+
+
+def test_the_process_grows_by_no_more_than_that() -> None:
+    """Peak resident memory, as the kernel counts it, over all of a product."""
+    rng = np.random.default_rng(10)
+    m, k, n = 1024, 4096, 1024
+    x = activations(rng, m, k, 20)
+    w = OutlierWeights.from_float(rng.standard_normal((k, n)))
+    outlier_matmul(x[:1], w)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts from what is used now
+    before = _status("VmRSS")
+    y, about = outlier_matmul(x, w, path="split", explain=True)
+    grown = _status("VmHWM") - before
+    slack = 1 << 20  # of pages, and of what else the process does
+    assert grown <= about.report.bytes + y.nbytes + slack
+    assert about.report.bytes <= m * k + 4 * 20 * (m + n) + 64 * k * 2 + (1 << 16)
+
+
+def _status(name: str) -> int:
+    """Bytes of a field of /proc/self/status."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(name))
 
 
 _X = np.ones((2, 4), np.float32)
