@@ -26,6 +26,7 @@ from edgekit.device.sparse_input import (
 from edgekit.device.sparse_library import KINDS, Stored
 from edgekit.device.sparse_weights import OPERANDS, SUMS, SparseWeights
 
+_WORTH_THREADS = 65536  # non-zeros: fewer are multiplied before another thread has woken
 _addressof, _as_buffer = ctypes.addressof, ctypes.c_char.from_buffer
 
 
@@ -169,8 +170,8 @@ class SparseMatrix:
     def matvec(self, x: Any, threads: int = 1, *, out: Optional[Any] = None) -> Any:
         """A · x for x [cols] → [rows]; the same bits in every run with as many threads.
 
-        out: takes the result and is returned. InputError for a wrong shape or type, or an x that
-        is not finite.
+        Small products are made on one thread. out: takes the result and is returned. InputError
+        for a wrong shape or type, or an x that is not finite.
         """
         np, operand, sums = numpy(), self._operand, self._sums
         if type(x) is not np.ndarray or x.dtype != operand or x.shape != (self.shape[1],):
@@ -182,8 +183,8 @@ class SparseMatrix:
         else:
             checked_out(out, (self.shape[0],), sums, x)
             y = out
-        if threads != 1:
-            checked_threads(threads)
+        if threads != 1 and checked_threads(threads) and self.nnz < _WORTH_THREADS:
+            threads = 1
         at_x, at_y = _address(x), _address(y)
         with ALONE:
             finite = library().spmv(self._stored, at_x, at_y, threads)

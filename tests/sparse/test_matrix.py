@@ -120,9 +120,10 @@ def test_banded_matrices_store_diagonals_and_power_laws_pad_little():
 
 def test_one_dense_row_is_shared_by_threads():
     rng = np.random.default_rng(1)
-    a = _dense(rng, 300, 3000, 0.003, "float32")
-    a[123] = rng.standard_normal(3000)
-    m, x = SparseMatrix.from_dense(a), _x(rng, "float32", 3000)
+    a = _dense(rng, 300, 70_000, 0.003, "float32")
+    a[123] = rng.standard_normal(70_000)
+    m, x = SparseMatrix.from_dense(a), _x(rng, "float32", 70_000)
+    assert m.nnz > 100_000
     assert m.form.padding <= 1.3
     for threads in (1, 2, 3):
         first = m.matvec(x, threads)
