@@ -16,6 +16,7 @@ from edgekit.host.importers import Shapes, import_model
 from edgekit.host.lower.lower import lower
 from edgekit.host.lower.plan import Plan
 from edgekit.host.passes.pipeline import run_passes
+from edgekit.host.passes.quantized import integer_form
 from edgekit.host.paths import cache_folder
 from edgekit.host.tune.tables import table_of
 from edgekit.kb.board import BoardProfile
@@ -31,7 +32,7 @@ def compile_artifact(
     compiler fails.
     """
     cache = cache or cache_folder()
-    imported = import_model(model, shapes)
+    imported = integer_form(import_model(model, shapes))
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
     graph, counts = run_passes(imported)
     plan = lower(graph, board, table_of(board))

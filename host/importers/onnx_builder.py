@@ -26,6 +26,7 @@ from edgekit.host.graph.types import (
 )
 
 _BYTES_LIMIT = 1 << 30  # of all computed tensors together
+_CONSTANT_LIMIT = 4 << 30  # of all constants together, those of the file counted again
 _FOLD_LIMIT = 1 << 26  # elements of a result that is computed while importing
 _NAME_LIMIT = 200
 _DTYPES = {d.numpy: d for d in DType}
@@ -46,13 +47,16 @@ class Builder:
         self._nodes: list[Node] = []
         self._node_names: set[str] = set()
         self._reserved: set[str] = set()
+        self._taken: set[str] = set()  # names of tensors, made or reserved
         self._bytes = 0
+        self._constant_bytes = 0
         self._mark = 0
         self._label = ""
 
     def reserve(self, names: Sequence[str]) -> None:
         """Names that only inputs and outputs of the graph may have."""
         self._reserved.update(names)
+        self._taken.update(names)
 
     def begin(self, label: str) -> None:
         """Nodes from here on come from the file's node `label`."""
@@ -86,10 +90,11 @@ class Builder:
     ) -> list[Tensor]:
         """All outputs of `op`; raises `ShapeError` where the inputs do not fit."""
         inferred = op.infer(ins)
-        outs = [
-            Tensor(self._fresh(f"{self._label}.{op.kind}"), shape, dtype, self._quant(dtype, quant))
-            for shape, dtype in inferred
-        ]
+        outs = []
+        for shape, dtype in inferred:
+            name = self._fresh(f"{self._label}.{op.kind}")
+            outs.append(Tensor(name, shape, dtype, self._quant(dtype, quant)))
+            self._taken.add(name)
         name = self._node_name(f"{self._label}.{op.kind}")
         node = Node(
             name, op, tuple(None if t is None else t.name for t in ins), tuple(t.name for t in outs)
@@ -164,7 +169,15 @@ class Builder:
         ]
 
     def _keep(self, t: Tensor) -> Tensor:
+        if t.data is not None:
+            self._constant_bytes += t.data.nbytes
+            if self._constant_bytes > _CONSTANT_LIMIT:
+                raise ShapeError(
+                    f"expected constants of at most {_CONSTANT_LIMIT >> 20} MiB in total, "
+                    "found more"
+                )
         self._tensors[t.name] = t
+        self._taken.add(t.name)
         return t
 
     def _quant(self, dtype: DType, quant: Quant | None) -> Quant | None:
@@ -172,7 +185,7 @@ class Builder:
 
     def _fresh(self, stem: str) -> str:
         name, number = stem, 1
-        while name in self._tensors or name in self._reserved:
+        while name in self._taken:
             number += 1
             name = f"{stem}_{number}"
         return name

@@ -136,6 +136,16 @@ class Call:
     def constant(self, value: Array) -> Tensor:
         return self.builder.constant(value)
 
+    def quantized(self, value: Array, quant: Quant | None) -> Tensor:
+        """An f32 constant whose values are those of codes with these scales."""
+        made = self.builder.constant(value)
+        return made if quant is None else self.builder.with_quant(made, quant)
+
+    def quant(self, index: int) -> Quant | None:
+        """The scales of a constant input that was dequantized."""
+        found = self.maybe(index)
+        return found.quant if found is not None and found.dtype is DType.F32 else None
+
     def scalar(self, value: float, like: Tensor) -> Tensor:
         """A constant of rank 0 of the type of `like`."""
         return self.builder.constant(np.array(value, like.dtype.numpy))

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Array, DType, Padding, ShapeError, Tensor
+from edgekit.host.graph.types import Array, DType, Padding, Quant, ShapeError, Tensor
 from edgekit.host.graph.windows import Pair
 from edgekit.host.importers.onnx_call import Call, need_rank
 
 _TAPS = 1024  # of a window that is made of slices
 
 
-@dataclasses.dataclass(frozen=True)
-class _Sliding:
+@dataclass(frozen=True)
+class Sliding:
     """A window's attributes, one entry per spatial axis; pads are resolved."""
 
     window: tuple[int, ...]
@@ -28,7 +28,7 @@ class _Sliding:
     after: tuple[int, ...]
 
 
-def _sliding(call: Call, size: Sequence[int], window: tuple[int, ...], ceil: bool) -> _Sliding:
+def sliding(call: Call, size: Sequence[int], window: tuple[int, ...], ceil: bool) -> Sliding:
     rank = len(size)
     stride = call.list("strides", (1,) * rank)
     dilation = call.list("dilations", (1,) * rank)
@@ -56,10 +56,10 @@ def _sliding(call: Call, size: Sequence[int], window: tuple[int, ...], ceil: boo
             last = size[i] + before[i] + after[i] + more - span[i]
             # A window that starts behind the image and its padding does not count.
             after[i] += more if last < size[i] + before[i] else 0
-    return _Sliding(window, stride, dilation, tuple(before), tuple(after))
+    return Sliding(window, stride, dilation, tuple(before), tuple(after))
 
 
-def _as_image(call: Call, x: Tensor) -> Tensor:
+def as_image(call: Call, x: Tensor) -> Tensor:
     """[n, c, w] → [n, c, 1, w]; images stay."""
     return x if len(x.shape) == 4 else call.reshape(x, (*x.shape[:2], 1, x.shape[2]))
 
@@ -68,7 +68,7 @@ def _pair(values: tuple[int, ...], filler: int) -> Pair:
     return (values[0], values[1]) if len(values) == 2 else (filler, values[0])
 
 
-def _padding(s: _Sliding) -> Padding:
+def _padding(s: Sliding) -> Padding:
     (top, left), (bottom, right) = _pair(s.before, 0), _pair(s.after, 0)
     return Padding(top, bottom, left, right)
 
@@ -88,14 +88,14 @@ def conv(call: Call) -> Tensor:
     window = call.list("kernel_shape", spatial)
     if window != spatial:
         raise ShapeError(f"expected a window of {list(spatial)}, found {list(window)}")
-    s = _sliding(call, x.shape[2:], window, False)
+    s = sliding(call, x.shape[2:], window, False)
     bias = None if call.maybe(2) is None else call.value(2, "bias").reshape(-1)
-    image = call.nhwc(_as_image(call, x))
-    y = call.nchw(grouped(call, image, w, bias, s_groups(call), s))
+    image = call.nhwc(as_image(call, x))
+    y = call.nchw(grouped(call, image, w, bias, groups_of(call), s, call.quant(1)))
     return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
 
 
-def s_groups(call: Call) -> int:
+def groups_of(call: Call) -> int:
     groups = call.integer("group", 1)
     if groups < 1:
         raise ShapeError(f"expected at least one group, found {groups}")
@@ -103,9 +103,15 @@ def s_groups(call: Call) -> int:
 
 
 def grouped(
-    call: Call, x: Tensor, w: Array, bias: Array | None, groups: int, s: _Sliding
+    call: Call,
+    x: Tensor,
+    w: Array,
+    bias: Array | None,
+    groups: int,
+    s: Sliding,
+    quant: Quant | None = None,
 ) -> Tensor:
-    """Weights [oc, ic/groups, kh, kw] over an NHWC image."""
+    """Weights [oc, ic/groups, kh, kw] over an NHWC image; `quant`: their scales, if known."""
     stride, dilation = _pair(s.stride, 1), _pair(s.dilation, 1)
     oc, depth = w.shape[:2]
     if x.shape[3] != depth * groups or oc % groups or not oc:
@@ -114,7 +120,7 @@ def grouped(
             f"found weights {list(w.shape)}"
         )
     if groups > 1 and depth == 1:
-        data = call.constant(w.transpose(1, 2, 3, 0))
+        data = call.quantized(w.transpose(1, 2, 3, 0), _of_channels(quant, slice(None), 3))
         op = ops.DepthwiseConv2D(stride, dilation, _padding(s), oc // groups)
         return call.emit(op, x, data, None if bias is None else call.constant(bias))
     conv_op = ops.Conv2D(stride, dilation, _padding(s))
@@ -125,10 +131,17 @@ def grouped(
     outs, share = [], oc // groups
     for i, part in enumerate(parts):
         own = slice(i * share, (i + 1) * share)
-        data = call.constant(w[own].transpose(0, 2, 3, 1))
+        data = call.quantized(w[own].transpose(0, 2, 3, 1), _of_channels(quant, own, 0))
         b = None if bias is None else call.constant(bias[own])
         outs.append(call.emit(conv_op, part, data, b))
     return outs[0] if groups == 1 else call.emit(ops.Concat(3), *outs)
+
+
+def _of_channels(quant: Quant | None, own: slice, axis: int) -> Quant | None:
+    """The scales of some output channels, which lie along `axis` now."""
+    if quant is None or not quant.per_channel:
+        return quant
+    return Quant(quant.scale[own], quant.zero_point[own], axis) if quant.axis == 0 else None
 
 
 def conv_transpose(call: Call) -> Tensor:
@@ -137,12 +150,12 @@ def conv_transpose(call: Call) -> Tensor:
     x = call.x(0)
     need_rank(x, 3, 4)
     w = _weights(call, 1, "weights")  # [ic, oc/groups, kh, kw]
-    groups, rank = s_groups(call), len(x.shape) - 2
+    groups, rank = groups_of(call), len(x.shape) - 2
     if w.shape[0] != x.shape[1] or w.shape[0] % groups:
         raise ShapeError(f"expected weights of {x.shape[1]} channels, found {list(w.shape)}")
     s = _transposed(call, x.shape[2:], w.shape[4 - rank :])
     bias = None if call.maybe(2) is None else call.value(2, "bias").reshape(-1)
-    image = call.nhwc(_as_image(call, x))
+    image = call.nhwc(as_image(call, x))
     kernel, stride = (w.shape[2], w.shape[3]), _pair(s.stride, 1)
     if kernel == stride and groups == 1 and not any((*s.before, *s.after)):
         size = (image.shape[1] * stride[0], image.shape[2] * stride[1])
@@ -155,7 +168,7 @@ def conv_transpose(call: Call) -> Tensor:
     return y if rank == 2 else call.reshape(y, (*y.shape[:2], y.shape[3]))
 
 
-def _transposed(call: Call, size: Sequence[int], window: tuple[int, ...]) -> _Sliding:
+def _transposed(call: Call, size: Sequence[int], window: tuple[int, ...]) -> Sliding:
     """`before` and `after` are what is cut from the full result; `after` may be negative."""
     rank = len(size)
     stride = call.list("strides", (1,) * rank)
@@ -183,12 +196,10 @@ def _transposed(call: Call, size: Sequence[int], window: tuple[int, ...]) -> _Sl
             if kind == "NOTSET":
                 before[i], after[i] = large, small
     after = [a - e for a, e in zip(after, extra, strict=True)]
-    return _Sliding(window, stride, dilation, tuple(before), tuple(after))
+    return Sliding(window, stride, dilation, tuple(before), tuple(after))
 
 
-def _spread(
-    call: Call, x: Tensor, w: Array, bias: Array | None, groups: int, s: _Sliding
-) -> Tensor:
+def _spread(call: Call, x: Tensor, w: Array, bias: Array | None, groups: int, s: Sliding) -> Tensor:
     n, h, width, c = x.shape
     sh, sw = _pair(s.stride, 1)
     spaced = call.reshape(x, (n, h, 1, width, 1, c))
@@ -206,7 +217,7 @@ def _spread(
     padded = call.emit(ops.Pad(*pads), cut) if any((*pads[0], *pads[1])) else cut
     share = w.shape[0] // groups
     flipped = w[:, :, ::-1, ::-1].reshape(groups, share, *w.shape[1:]).transpose(0, 2, 1, 3, 4)
-    plain = _Sliding(kernel, (1, 1), dilation, (0, 0), (0, 0))
+    plain = Sliding(kernel, (1, 1), dilation, (0, 0), (0, 0))
     data = np.ascontiguousarray(flipped).reshape(-1, share, *kernel)
     return grouped(call, padded, data, bias, groups, plain)
 
@@ -224,10 +235,10 @@ def max_pool(call: Call) -> Tensor:
     need_rank(x, 3, 4, 5)
     if len(call.node.outputs) > 1:
         raise ShapeError("expected one output, found a second one (indices)")
-    s = _sliding(call, x.shape[2:], call.list("kernel_shape"), bool(call.integer("ceil_mode", 0)))
+    s = sliding(call, x.shape[2:], call.list("kernel_shape"), bool(call.integer("ceil_mode", 0)))
     simple = len(x.shape) < 5 and set(s.dilation) == {1} and x.dtype is DType.F32
     if simple and all(p < w for p, w in zip((*s.before, *s.after), s.window * 2, strict=True)):
-        image = call.nhwc(_as_image(call, x))
+        image = call.nhwc(as_image(call, x))
         op = ops.MaxPool2D(_pair(s.window, 1), _pair(s.stride, 1), _padding(s))
         y = call.nchw(call.emit(op, image))
         return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
@@ -239,11 +250,11 @@ def average_pool(call: Call) -> Tensor:
     need_rank(x, 3, 4, 5)
     ceil = bool(call.integer("ceil_mode", 0))
     whole = bool(call.integer("count_include_pad", 0))
-    s = _sliding(call, x.shape[2:], call.list("kernel_shape"), ceil)
+    s = sliding(call, x.shape[2:], call.list("kernel_shape"), ceil)
     padded = any((*s.before, *s.after))
     inside = all(p < w for p, w in zip((*s.before, *s.after), s.window * 2, strict=True))
     if len(x.shape) < 5 and set(s.dilation) == {1} and inside and not (whole and padded):
-        image = call.nhwc(_as_image(call, x))
+        image = call.nhwc(as_image(call, x))
         op = ops.AveragePool2D(_pair(s.window, 1), _pair(s.stride, 1), _padding(s))
         y = call.nchw(call.emit(op, image))
         return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
@@ -251,7 +262,7 @@ def average_pool(call: Call) -> Tensor:
     return call.emit(ops.Mul(), total, call.constant(1 / _counts(call, x, s, whole)))
 
 
-def _counts(call: Call, x: Tensor, s: _Sliding, whole: bool) -> Array:
+def _counts(call: Call, x: Tensor, s: Sliding, whole: bool) -> Array:
     """How many elements each window's mean is over: [1, 1, ...]."""
     counts = np.ones((), np.float32)
     explicit = call.list("pads", (0,) * (2 * len(s.window)))[len(s.window) :]
@@ -268,7 +279,7 @@ def _counts(call: Call, x: Tensor, s: _Sliding, whole: bool) -> Array:
 
 
 def _by_slices(
-    call: Call, x: Tensor, s: _Sliding, filler: float, join: Callable[[Tensor, Tensor], Tensor]
+    call: Call, x: Tensor, s: Sliding, filler: float, join: Callable[[Tensor, Tensor], Tensor]
 ) -> Tensor:
     """A pool of any rank as joined slices, one per element of the window."""
     if math.prod(s.window) > _TAPS:

@@ -6,6 +6,7 @@ Nothing of the file is trusted: references between records are checked where the
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from edgekit.host.errors import InputError
 from edgekit.host.graph.types import Array
 from edgekit.host.importers.files import read_model_file
 
-NEWEST_OPSET = 24
+NEWEST_OPSET = 28
 _DOMAINS = ("", "ai.onnx")
 _BYTES_LIMIT = 1 << 30  # of all constants together
 _RANK_LIMIT = 8
@@ -90,16 +91,16 @@ class _Reader:
         graph = proto.graph
         if not graph.node and not graph.output:
             raise InputError("expected an ONNX model with a graph, found none; fetch it again")
-        constants = {t.name: self.array(t) for t in graph.initializer}
+        constants = {_text(t.name): self.array(t) for t in graph.initializer}
         for sparse in graph.sparse_initializer:
             raise InputError(
-                f"expected dense initializers, found sparse {shown_name(sparse.values.name)}"
+                f"expected dense initializers, found sparse {shown_name(_text(sparse.values.name))}"
             )
-        inputs = tuple(self._input(i) for i in graph.input if i.name not in constants)
+        inputs = tuple(self._input(i) for i in graph.input if _text(i.name) not in constants)
         return FileModel(
             self._opset(proto),
             inputs,
-            tuple(o.name for o in graph.output),
+            tuple(_text(o.name) for o in graph.output),
             constants,
             tuple(self._node(n, i) for i, n in enumerate(graph.node)),
         )
@@ -117,19 +118,19 @@ class _Reader:
         return version
 
     def _input(self, value: Any) -> FileInput:
-        kind = value.type.WhichOneof("value")
+        name, kind = _text(value.name), value.type.WhichOneof("value")
         if kind != "tensor_type":
             raise InputError(
-                f"input {shown_name(value.name)}: expected a tensor, found {kind or 'no type'}"
+                f"input {shown_name(name)}: expected a tensor, found {kind or 'no type'}"
             )
         tensor = value.type.tensor_type
         if not tensor.HasField("shape"):
-            return FileInput(value.name, self._type_name(tensor.elem_type), (None,))
+            return FileInput(name, self._type_name(tensor.elem_type), (None,))
         dims: list[int | str | None] = []
         for dim in tensor.shape.dim:
             known = dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0
-            dims.append(int(dim.dim_value) if known else (dim.dim_param or None))
-        return FileInput(value.name, self._type_name(tensor.elem_type), tuple(dims))
+            dims.append(int(dim.dim_value) if known else (_text(dim.dim_param) or None))
+        return FileInput(name, self._type_name(tensor.elem_type), tuple(dims))
 
     def _type_name(self, number: int) -> str:
         names = self._onnx.TensorProto.DataType
@@ -137,7 +138,7 @@ class _Reader:
 
     def array(self, tensor: Any) -> Array:
         """The value of a constant, f64 narrowed to f32."""
-        name = shown_name(tensor.name)
+        name = shown_name(_text(tensor.name))
         if len(tensor.dims) > _RANK_LIMIT or any(d < 0 for d in tensor.dims):
             raise InputError(f"tensor {name}: expected a shape, found {list(tensor.dims)[:9]}")
         count = math.prod(tensor.dims)
@@ -162,7 +163,7 @@ class _Reader:
         return np.ascontiguousarray(value).reshape(tuple(tensor.dims))
 
     def _check_external(self, tensor: Any, name: str) -> None:
-        entries = {e.key: e.value for e in tensor.external_data}
+        entries = {_text(e.key): _text(e.value) for e in tensor.external_data}
         location = entries.get("location", "")
         folder = self._folder.resolve()
         target = (folder / location).resolve()
@@ -178,15 +179,16 @@ class _Reader:
             )
 
     def _node(self, node: Any, index: int) -> FileNode:
-        op = node.op_type if node.domain in _DOMAINS else f"{node.domain}:{node.op_type}"
-        shown = shown_name(node.name or (node.output[0] if node.output else ""))
+        domain, kind = _text(node.domain), _text(node.op_type)
+        op = kind if domain in _DOMAINS else f"{domain}:{kind}"
+        shown = shown_name(_text(node.name or (node.output[0] if node.output else "")))
         return FileNode(
             index,
             op,
             f"{index} ({shown_name(op)} {shown})",
-            tuple(node.input),
-            tuple(node.output),
-            {a.name: self._attribute(a) for a in node.attribute},
+            tuple(_text(n) for n in node.input),
+            tuple(_text(n) for n in node.output),
+            {_text(a.name): self._attribute(a) for a in node.attribute},
         )
 
     def _attribute(self, attribute: Any) -> Any:
@@ -209,6 +211,11 @@ class _Reader:
         return None
 
 
+def _text(value: str | bytes) -> str:
+    """Protobuf gives text that is no UTF-8 as bytes."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
 def shown_name(name: str) -> str:
     """A name of the file as messages show it: short and printable."""
     readable = "".join(c if c.isprintable() else "?" for c in name[:_SHOWN])
@@ -217,5 +224,4 @@ def shown_name(name: str) -> str:
 
 def duplicates(names: Sequence[str]) -> list[str]:
     """Names that stand more than once."""
-    seen: set[str] = set()
-    return [n for n in names if n in seen or seen.add(n)]  # type: ignore[func-returns-value]
+    return [name for name, count in Counter(names).items() if count > 1]

@@ -9,6 +9,7 @@ from edgekit.host.graph.types import Tensor
 from edgekit.host.importers import onnx_conv as conv
 from edgekit.host.importers import onnx_math as math
 from edgekit.host.importers import onnx_product as product
+from edgekit.host.importers import onnx_quant as quant
 from edgekit.host.importers import onnx_reduce as reduce
 from edgekit.host.importers import onnx_resize as resize
 from edgekit.host.importers import onnx_shape as shape
@@ -29,6 +30,14 @@ ROWS: dict[str, Row] = {
     "Einsum": product.einsum,
     "Gemm": product.gemm,
     "MatMul": product.matmul,
+    # Quantized
+    "ConvInteger": quant.conv_integer,
+    "DequantizeLinear": quant.dequantize_linear,
+    "DynamicQuantizeLinear": quant.dynamic_quantize_linear,
+    "MatMulInteger": quant.matmul_integer,
+    "QLinearConv": quant.qlinear_conv,
+    "QLinearMatMul": quant.qlinear_matmul,
+    "QuantizeLinear": quant.quantize_linear,
     # Functions of one operand
     "Abs": math.function(ops.Abs()),
     "Ceil": math.function(ops.Ceil()),

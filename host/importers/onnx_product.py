@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from edgekit.host.graph import ops
@@ -23,12 +25,21 @@ def product(call: Call, a: Tensor, b: Tensor) -> Tensor:
     if a.shape[-1] != b.shape[-2]:
         raise ShapeError(f"expected inner sizes that agree, found {a.shape[-1]} and {b.shape[-2]}")
     if b.data is not None and len(b.shape) == 2 and a.dtype is DType.F32:
-        y = call.emit(ops.FullyConnected(True), a, call.constant(b.data.T), None)
+        y = call.emit(ops.FullyConnected(True), a, _turned(call, b), None)
     else:
         y = call.emit(ops.MatMul(), a, b)
     if row:
         y = call.reshape(y, (*y.shape[:-2], y.shape[-1]))
     return call.reshape(y, y.shape[:-1]) if column else y
+
+
+def _turned(call: Call, b: Tensor) -> Tensor:
+    """The constant [k, n] as weights [n, k], with its scales, if they are per column."""
+    assert b.data is not None
+    quant = b.quant
+    if quant is not None and quant.per_channel:
+        quant = replace(quant, axis=0) if quant.axis == 1 else None
+    return call.quantized(b.data.T, quant)
 
 
 def gemm(call: Call) -> Tensor:
@@ -52,7 +63,7 @@ def gemm(call: Call) -> Tensor:
     bias = None
     if fits and c is not None and c.data is not None:
         bias = call.constant(np.broadcast_to(c.data.reshape(-1), (b.shape[1],)))
-    y = call.emit(ops.FullyConnected(), a, call.constant(b.data.T), bias)
+    y = call.emit(ops.FullyConnected(), a, _turned(call, b), bias)
     return y if bias is not None or c is None else call.emit(ops.Add(), y, c)
 
 

@@ -107,7 +107,8 @@ def _positions(mode: str, source: int, size: int, scale: float) -> F64:
     if mode == "asymmetric":
         return i / scale
     if mode == "align_corners":
-        return i * ((source - 1) / (size - 1)) if size > 1 else np.zeros(1)
+        last = scale * source - 1  # not size − 1: the scale need not give a whole size
+        return i * ((source - 1) / last) if size > 1 else np.zeros(1)
     if mode == "pytorch_half_pixel":
         return (i + 0.5) / scale - 0.5 if size > 1 else np.zeros(1)
     if mode == "half_pixel_symmetric":

@@ -142,7 +142,9 @@ def split(call: Call) -> list[Tensor]:
         sizes = tuple(min(part, x.shape[axis] - i * part) for i in range(count))
     if len(sizes) == 1:
         return [x]
-    return call.builder.emit_all(ops.Split(axis, sizes), [x])
+    made = iter(call.builder.emit_all(ops.Split(axis, tuple(s for s in sizes if s)), [x]))
+    empty = (*x.shape[:axis], 0, *x.shape[axis + 1 :])
+    return [next(made) if s else call.constant(np.zeros(empty, x.dtype.numpy)) for s in sizes]
 
 
 def slice_(call: Call) -> Tensor:
@@ -321,7 +323,8 @@ def space_to_depth(call: Call) -> Tensor:
     if block < 1 or h % block or w % block:
         raise ShapeError(f"expected an image divisible by {block}, found {h}x{w}")
     parts = call.reshape(x, (n, c, h // block, block, w // block, block))
-    moved = call.emit(ops.Transpose((0, 3, 5, 1, 2, 4)), parts)
+    order = (0, 3, 5, 1, 2, 4) if call.text("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    moved = call.emit(ops.Transpose(order), parts)
     return call.reshape(moved, (n, c * block * block, h // block, w // block))
 
 

@@ -157,8 +157,10 @@ def lower_convert(ctx: Context, node: Node) -> list[Call]:
             "qlow": low,
             "qhigh": high,
         }
-        name = f"quantize_{y.dtype.value}"
-        return _unary(ctx, node, name, fields, TQ=C_TYPES[y.dtype])
+        name, macros = f"quantize_{y.dtype.value}", {}
+        if isinstance(node.op, Quantize) and node.op.to_even:
+            name, macros = f"{name}_even", {"OP_EVEN": 1}
+        return _unary(ctx, node, name, fields, TQ=C_TYPES[y.dtype], **macros)
     if x.dtype.is_quantized and x.quant is not None and not x.quant.per_channel:
         fields = {"scale": scale_of(x), "zero": zero_point_of(x)}
         name = f"dequantize_{x.dtype.value}"

@@ -100,9 +100,7 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
     if isinstance(op, ops.Modulo):
         kind = "modulo_truncated" if op.truncated else "modulo"
         if a.dtype is DType.F32:
-            if not op.truncated:
-                raise ctx.unsupported(node, "the modulo of f32 values with the divisor's sign")
-            kind = "fmod"
+            kind = "fmod" if op.truncated else "fmod_floored"
     macros: dict[str, Any] = {f"OP_{kind.upper()}": 1}
     return _map(ctx, node, f"{a.dtype.value}_{kind}", [a, b], **macros)
 

@@ -39,6 +39,12 @@ static inline __attribute__((unused)) float ek_tanhf(float x) {
     return m < 0.625f ? x + x * z * p : outside;
 }
 
+/* The rest of a / b with the sign of b. */
+static inline __attribute__((unused)) float ek_fmod_floored(float a, float b) {
+    const float rest = fmodf(a, b);
+    return rest != 0.0f && (rest < 0.0f) != (b < 0.0f) ? rest + b : rest;
+}
+
 #define UNARY(expression)                                                                          \
     EK_INLINE TY f(TA a, float p, float q) {                                                       \
         (void)p, (void)q;                                                                          \
@@ -113,6 +119,8 @@ BINARY(b == 0 || b == (TA)-1 ? 0 : (a % b != 0 && (a % b < 0) != (b < 0)) ? a % 
 BINARY(b == 0 || b == (TA)-1 ? 0 : a % b)
 #elif defined OP_FMOD
 BINARY(fmodf(a, b))
+#elif defined OP_FMOD_FLOORED
+BINARY(ek_fmod_floored(a, b))
 #elif defined OP_POW
 BINARY(powf(a, b))
 #elif defined OP_MAXIMUM

@@ -1,8 +1,8 @@
 /* f32 -> 8-bit codes.
  *
  * Compile-time parameters: NAME, EK_SIMD, TQ (int8_t, uint8_t), and for a scale that is taken from
- * the values themselves, symmetric: OP_DYNAMIC (one task: an image of a small board is quantized
- * faster than a second thread wakes up). */
+ * the values themselves, symmetric: OP_DYNAMIC; OP_EVEN: halves to even codes, as ONNX rounds (one
+ * task: an image of a small board is quantized faster than a second thread wakes up). */
 #include "unary.h"
 
 typedef struct {
@@ -10,12 +10,20 @@ typedef struct {
     vi zero, low, high;
 } mapping;
 
-/* Nearest integer, halves away from zero; values beyond 32 bits stay that large. */
+/* Nearest integer; values beyond 32 bits stay that large. */
 EK_INLINE vi nearest(vf x) {
+#ifdef OP_EVEN
+    /* halves to even: adding 1.5 * 2^23 leaves no bits for a fraction; codes are far smaller */
+    const vf shift = vf_splat(12582912.0f);
+    x = vf_min(vf_max(x, vf_splat(-4e6f)), vf_splat(4e6f)) + shift;
+    return vcast(x - shift, vi);
+#else
+    /* halves away from zero */
     x = vf_min(vf_max(x, vf_splat(-2e9f)), vf_splat(2e9f));
     vi whole = vcast(x, vi);
     vf rest = x - vcast(whole, vf);
     return whole - EK_MASK(rest >= 0.5f) + EK_MASK(rest <= -0.5f);
+#endif
 }
 
 EK_INLINE vi code(const mapping *m, vf x) {

@@ -24,10 +24,14 @@ from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, 
 
 @dataclass(frozen=True)
 class Quantize(Operator):
-    """f32 or quantized → quantized, by the output tensor's scale and zero point."""
+    """f32 or quantized → quantized, by the output tensor's scale and zero point.
+
+    f32 values are rounded to the nearest code, halves away from zero, or `to_even` (ONNX).
+    """
 
     kind: ClassVar[str] = "quantize"
     to: DType = DType.I8
+    to_even: bool = False
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
@@ -44,7 +48,8 @@ class Quantize(Operator):
         low, high = code_range(out.dtype)
         zero = zero_point_of(out)
         if source.dtype is DType.F32:
-            scaled = round_half_away(values / np.float32(scale_of(out))) + np.float32(zero)
+            nearest = np.rint if self.to_even else round_half_away
+            scaled = nearest(values / np.float32(scale_of(out))) + np.float32(zero)
             return [np.clip(scaled, low, high).astype(out.dtype.numpy)]
         offset = values.astype(np.int64) - zero_point_of(source)
         codes = rescale_multiplier(source, out).apply(offset)

@@ -1,0 +1,214 @@
+"""ONNX's quantized operators: Q and DQ pairs, and products of integers.
+
+Integer products are exact: sums are made in s32, or in f32 over so few terms that it holds them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import Array, DType, Quant, ShapeError, Tensor
+from edgekit.host.importers.onnx_call import Call, need_rank
+from edgekit.host.importers.onnx_conv import Sliding, as_image, grouped, groups_of, sliding
+from edgekit.host.importers.onnx_product import product
+
+_EXACT = 1 << 24  # whole numbers below this are exact in f32
+_LARGEST_PRODUCT = 256 * 256
+
+
+def _scale_and_zero(call: Call, index: int) -> Quant:
+    """Inputs `index` (scales) and `index + 1` (zero points, absent: 0), both constant."""
+    scale = np.atleast_1d(call.value(index, "scale")).astype(np.float32)
+    zero = np.zeros(1, np.int64)
+    if call.maybe(index + 1) is not None:
+        zero = np.atleast_1d(call.value(index + 1, "zero point")).astype(np.int64)
+    if not (np.isfinite(scale).all() and (scale > 0).all()):
+        raise ShapeError(f"expected positive finite scales, found {float(scale.min())}")
+    if scale.ndim != 1 or zero.size not in (1, scale.size):
+        raise ShapeError(f"expected scales per tensor or axis, found {list(scale.shape)}")
+    return Quant(scale, np.broadcast_to(zero.reshape(-1), scale.shape).astype(np.int64))
+
+
+def _code_type(call: Call, index: int) -> DType:
+    """The type that the zero point has, or u8."""
+    zero = call.maybe(index)
+    kind = DType.U8 if zero is None else zero.dtype
+    if zero is None and call.integer("output_dtype", 0):
+        kind = call.dtype(call.integer("output_dtype"))
+    if not kind.is_quantized:
+        raise ShapeError(f"expected codes of type u8 or s8, found {kind.value}")
+    return kind
+
+
+def _along(values: Array, axis: int, rank: int) -> Array:
+    return values if values.size == 1 else values.reshape(-1, *(1,) * (rank - 1 - axis))
+
+
+def quantize_linear(call: Call) -> Tensor:
+    x, kind = call.x(0), _code_type(call, 2)
+    quant = _scale_and_zero(call, 1)
+    if x.dtype is not DType.F32:
+        x = call.convert(x, DType.F32)
+    if not quant.per_channel:
+        return call.emit(ops.Quantize(kind, True), x, quant=quant)
+    axis = call.axis(call.integer("axis", 1), len(x.shape))
+    _need_length(x, axis, quant)
+    scale = call.constant(_along(quant.scale, axis, len(x.shape)))
+    steps = call.emit(ops.RoundEven(), call.emit(ops.Div(), x, scale))
+    zero = _along(quant.zero_point.astype(np.float32), axis, len(x.shape))
+    low, high = (0.0, 255.0) if kind is DType.U8 else (-128.0, 127.0)
+    moved = call.emit(ops.Clip(low, high), call.emit(ops.Add(), steps, call.constant(zero)))
+    return call.convert(moved, kind)
+
+
+def _need_length(x: Tensor, axis: int, quant: Quant) -> None:
+    if x.shape[axis] != quant.scale.size:
+        raise ShapeError(
+            f"expected {x.shape[axis]} scales for axis {axis} of {list(x.shape)}, "
+            f"found {quant.scale.size}"
+        )
+
+
+def dequantize_linear(call: Call) -> Tensor:
+    x = call.x(0)
+    quant = _scale_and_zero(call, 1)
+    if x.quant is not None and _same(x.quant, quant):
+        return call.emit(ops.Cast(), x)
+    axis = 0
+    if quant.per_channel:
+        axis = call.axis(call.integer("axis", 1), len(x.shape))
+        _need_length(x, axis, quant)
+    wide = call.convert(x, DType.F32)
+    if x.data is not None and x.dtype is DType.I8:
+        # Stays known as codes with scales: a pass makes integer operators of them.
+        zero = _along(quant.zero_point.astype(np.float32), axis, len(x.shape))
+        real = (x.data - zero) * _along(quant.scale, axis, len(x.shape))
+        return call.quantized(real.astype(np.float32), Quant(quant.scale, quant.zero_point, axis))
+    if quant.zero_point.any():
+        zero = _along(-quant.zero_point.astype(np.float32), axis, len(x.shape))
+        wide = call.emit(ops.Add(), wide, call.constant(zero))
+    return call.emit(ops.Mul(), wide, call.constant(_along(quant.scale, axis, len(x.shape))))
+
+
+def _same(a: Quant, b: Quant) -> bool:
+    return (
+        a.scale.size == b.scale.size == 1
+        and a.scale[0] == b.scale[0]
+        and a.zero_point[0] == b.zero_point[0]
+    )
+
+
+def dynamic_quantize_linear(call: Call) -> list[Tensor]:
+    """[codes, scale, zero point] over the range of x, which includes 0; u8."""
+    x = call.x(0)
+    axes = tuple(range(len(x.shape)))
+    zero, most = call.builder.floats(0.0), call.builder.floats(255.0)
+    high = call.emit(ops.Maximum(), call.emit(ops.ReduceMax(axes), x), zero)
+    low = call.emit(ops.Minimum(), call.emit(ops.ReduceMin(axes), x), zero)
+    span = call.emit(ops.Sub(), high, low)
+    scale = call.emit(ops.Div(), span, most)
+    empty = call.emit(ops.Equal(), span, zero)
+    safe = call.emit(ops.Where(), empty, call.builder.floats(1.0), scale)
+    start = call.emit(ops.Div(), call.emit(ops.Neg(), low), safe)
+    point = call.emit(ops.Clip(0.0, 255.0), call.emit(ops.RoundEven(), start))
+    steps = call.emit(ops.RoundEven(), call.emit(ops.Div(), x, safe))
+    codes = call.emit(ops.Clip(0.0, 255.0), call.emit(ops.Add(), steps, point))
+    return [call.convert(codes, DType.U8), scale, call.convert(point, DType.U8)]
+
+
+def _without_zero(call: Call, x: Tensor, zero: Tensor | None, kind: DType, axis: int) -> Tensor:
+    """x − zero point in a wider type; zero points of several values lie along `axis`."""
+    wide = call.convert(x, kind)
+    if zero is None:
+        return wide
+    moved = call.convert(zero, kind)
+    if moved.elements > 1 and len(moved.shape) == 1:
+        moved = call.reshape(moved, (moved.elements, *(1,) * (len(x.shape) - 1 - axis)))
+    return call.emit(ops.Sub(), wide, moved)
+
+
+def matmul_integer(call: Call) -> Tensor:
+    a, b = call.x(0), call.x(1)
+    left = _without_zero(call, a, call.maybe(2), DType.I32, max(len(a.shape) - 2, 0))
+    right = _without_zero(call, b, call.maybe(3), DType.I32, len(b.shape) - 1)
+    return product(call, left, right)
+
+
+def conv_integer(call: Call) -> Tensor:
+    x = _without_zero(call, call.x(0), call.maybe(2), DType.F32, 0)
+    w = _without_zero(call, call.x(1), call.maybe(3), DType.F32, 0)
+    return _integer_sums(call, x, _fixed(w))
+
+
+def _fixed(w: Tensor) -> Array:
+    if w.data is None:
+        raise ShapeError("expected constant weights as input 1, found a computed tensor")
+    return w.data
+
+
+def _integer_sums(call: Call, x: Tensor, w: Array) -> Tensor:
+    """s32 sums of a convolution of whole numbers (in f32), NCHW."""
+    need_rank(x, 3, 4)
+    if w.ndim != len(x.shape):
+        raise ShapeError(f"expected weights of rank {len(x.shape)}, found {list(w.shape)}")
+    s = sliding(call, x.shape[2:], w.shape[2:], False)
+    kernel = w if w.ndim == 4 else w[:, :, None, :]
+    image = call.nhwc(as_image(call, x))
+    y = call.nchw(_summed(call, image, kernel, s))
+    return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
+
+
+def _summed(call: Call, image: Tensor, w: Array, s: Sliding) -> Tensor:
+    groups, taps = groups_of(call), int(w.shape[2] * w.shape[3])
+    step = max((_EXACT // _LARGEST_PRODUCT) // max(taps, 1), 1)
+    if taps * _LARGEST_PRODUCT > _EXACT or (groups > 1 and w.shape[1] > step):
+        raise ShapeError(f"expected fewer taps per channel, found {taps} in {groups} groups")
+    if groups > 1 or w.shape[1] <= step:
+        return call.convert(grouped(call, image, w, None, groups, s), DType.I32)
+    total: Tensor | None = None
+    for start in range(0, w.shape[1], step):
+        count = min(step, w.shape[1] - start)
+        begin, extent = (0, 0, 0, start), (*image.shape[:3], count)
+        part = call.emit(ops.StridedSlice(begin, (1,) * 4, extent, extent), image)
+        sums = grouped(call, part, w[:, start : start + count], None, 1, s)
+        sums = call.convert(sums, DType.I32)
+        total = sums if total is None else call.emit(ops.Add(), total, sums)
+    assert total is not None
+    return total
+
+
+def _requantized(call: Call, sums: Tensor, factor: Array, index: int) -> Tensor:
+    """s32 sums times `factor` as codes of the type of zero point `index`."""
+    kind = _code_type(call, index)
+    scaled = call.emit(ops.Mul(), call.convert(sums, DType.F32), call.constant(factor))
+    zero = np.asarray(call.value(index, "zero point"), np.float32)
+    low, high = (0.0, 255.0) if kind is DType.U8 else (-128.0, 127.0)
+    moved = call.emit(ops.Add(), call.emit(ops.RoundEven(), scaled), call.constant(zero))
+    return call.convert(call.emit(ops.Clip(low, high), moved), kind)
+
+
+def qlinear_matmul(call: Call) -> Tensor:
+    a, b = call.x(0), call.x(3)
+    left = _without_zero(call, a, call.x(2), DType.I32, max(len(a.shape) - 2, 0))
+    right = _without_zero(call, b, call.x(5), DType.I32, len(b.shape) - 1)
+    scales = [np.asarray(call.value(i, "scale"), np.float32) for i in (1, 4, 6)]
+    if scales[0].ndim == 1 and scales[0].size > 1:
+        scales[0] = scales[0][:, None]
+    factor = np.asarray(scales[0] * scales[1] / scales[2], np.float32)
+    return _requantized(call, product(call, left, right), factor, 7)
+
+
+def qlinear_conv(call: Call) -> Tensor:
+    x = _without_zero(call, call.x(0), call.x(2), DType.F32, 0)
+    w = _fixed(_without_zero(call, call.x(3), call.x(5), DType.F32, 0))
+    sums = _integer_sums(call, x, w)
+    if call.maybe(8) is not None:
+        shape = (-1, *(1,) * (len(sums.shape) - 2))
+        bias = call.value(8, "bias").astype(np.int32).reshape(shape)
+        sums = call.emit(ops.Add(), sums, call.constant(bias))
+    scales = [np.asarray(call.value(i, "scale"), np.float32) for i in (1, 4, 6)]
+    factor = np.asarray(scales[0] * scales[1] / scales[2], np.float32)
+    if factor.size > 1:
+        factor = factor.reshape(-1, *(1,) * (len(sums.shape) - 2))
+    return _requantized(call, sums, factor, 7)

@@ -1,0 +1,41 @@
+"""Small ONNX models, written node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from edgekit.host.graph.types import Array
+
+_TYPES = {"f32": TensorProto.FLOAT, "s64": TensorProto.INT64, "u8": TensorProto.UINT8}
+
+
+def value(name: str, shape: Sequence[int | str | None], dtype: str = "f32") -> Any:
+    return helper.make_tensor_value_info(name, _TYPES[dtype], shape)
+
+
+def model(
+    nodes: Sequence[Any],
+    inputs: Sequence[Any],
+    outputs: Sequence[str],
+    constants: Mapping[str, Array] | None = None,
+    opset: int = 17,
+) -> onnx.ModelProto:
+    """`outputs` are f32 of unknown shape; nothing is checked."""
+    made = [numpy_helper.from_array(v, n) for n, v in (constants or {}).items()]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
+    graph = helper.make_graph(list(nodes), "g", list(inputs), ends, made)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+
+
+def save(proto: onnx.ModelProto, folder: Path, name: str = "m.onnx") -> Path:
+    path = folder / name
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+node = helper.make_node
