@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import plain_graphs
+from op_cases import Case, Rng, constant, pick, quant, tensor
 
 from edgekit.host.build.golden import random_input
 from edgekit.host.graph import ops
@@ -18,39 +20,15 @@ from edgekit.host.graph.types import (
     DType,
     Graph,
     Node,
-    Operator,
     Padding,
     Quant,
     State,
     Tensor,
 )
 
-Rng = np.random.Generator
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 11, 15, 16, 17, 23, 31, 33)
 CHANNELS = (1, 2, 3, 4, 7, 8, 15, 16, 17, 24, 31, 32, 33, 47, 48, 49, 65, 97)
 _ACTIVATIONS = list(Activation)
-
-
-@dataclass(frozen=True, eq=False)
-class Case:
-    """One operator; tensors without data become inputs of the graph."""
-
-    op: Operator
-    ins: tuple[Tensor | None, ...]
-    quant: Quant | None = None
-
-
-def quant(scale: float | Array, zero: int = 0, axis: int = 0) -> Quant:
-    scales = np.atleast_1d(np.asarray(scale, np.float32))
-    return Quant(scales, np.full(scales.size, zero, np.int64), axis)
-
-
-def tensor(shape: Sequence[int], dtype: DType = DType.F32, q: Quant | None = None) -> Tensor:
-    return Tensor("", tuple(int(s) for s in shape), dtype, q)
-
-
-def constant(data: Array, dtype: DType = DType.F32, q: Quant | None = None) -> Tensor:
-    return Tensor("", data.shape, dtype, q, data.astype(dtype.numpy))
 
 
 def graph_of(cases: Sequence[Case]) -> Graph:
@@ -83,10 +61,6 @@ def inputs_of(graph: Graph, seed: int = 0) -> dict[str, Array]:
     return {name: random_input(graph.tensors[name], rng) for name in graph.inputs}
 
 
-def _pick(rng: Rng, values: Sequence[int]) -> int:
-    return int(values[rng.integers(len(values))])
-
-
 def _activation(rng: Rng) -> Activation:
     return _ACTIVATIONS[rng.integers(len(_ACTIVATIONS))]
 
@@ -106,8 +80,8 @@ def _geometry(rng: Rng, channels: int) -> _Geometry:
     span = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     stride = [(1, 1), (2, 2), (1, 2), (3, 1)][rng.integers(4)]
     pad = [int(rng.integers(0, s)) for s in (span[0], span[0], span[1], span[1])]
-    h = max(_pick(rng, SIZES), span[0] - pad[0] - pad[1], 1)
-    w = max(_pick(rng, SIZES), span[1] - pad[2] - pad[3], 1)
+    h = max(pick(rng, SIZES), span[0] - pad[0] - pad[1], 1)
+    w = max(pick(rng, SIZES), span[1] - pad[2] - pad[3], 1)
     n = 1 if rng.random() < 0.7 else 2
     return _Geometry((n, h, w, channels), kernel, stride, dilation, Padding(*pad))
 
@@ -117,7 +91,7 @@ def _normal(rng: Rng, *shape: int) -> Array:
 
 
 def conv_f32(rng: Rng) -> Case:
-    g, oc = _geometry(rng, _pick(rng, CHANNELS)), _pick(rng, CHANNELS)
+    g, oc = _geometry(rng, pick(rng, CHANNELS)), pick(rng, CHANNELS)
     op = ops.Conv2D(g.stride, g.dilation, g.padding, _activation(rng))
     x, w = tensor(g.x), constant(_normal(rng, oc, *g.kernel, g.x[3]))
     bias = constant(_normal(rng, oc)) if rng.random() < 0.8 else None
@@ -129,8 +103,8 @@ def conv_f32(rng: Rng) -> Case:
 
 def large_window(rng: Rng) -> Case:
     """More taps than the kernels' usual tables hold, dilated so that each needs a pointer."""
-    x = tensor((1, 19, 23, _pick(rng, (1, 5, 17))))
-    w = constant(_normal(rng, _pick(rng, CHANNELS), 9, 9, x.shape[3]))
+    x = tensor((1, 19, 23, pick(rng, (1, 5, 17))))
+    w = constant(_normal(rng, pick(rng, CHANNELS), 9, 9, x.shape[3]))
     padding = Padding(*(int(p) for p in rng.integers(0, 5, 4)))
     return Case(ops.Conv2D((2, 1), (2, 2), padding), (x, w, None))
 
@@ -158,7 +132,7 @@ def _io_quant(rng: Rng, dtype: DType, k: int) -> tuple[Quant, Quant]:
 
 
 def conv_8bit(rng: Rng, dtype: DType) -> Case:
-    g, oc = _geometry(rng, _pick(rng, CHANNELS)), _pick(rng, CHANNELS)
+    g, oc = _geometry(rng, pick(rng, CHANNELS)), pick(rng, CHANNELS)
     k = g.kernel[0] * g.kernel[1] * g.x[3]
     qx, qy = _io_quant(rng, dtype, k)
     w = _quantized_weights(rng, dtype, 0, oc, *g.kernel, g.x[3])
@@ -168,7 +142,7 @@ def conv_8bit(rng: Rng, dtype: DType) -> Case:
 
 
 def conv_hybrid(rng: Rng) -> Case:
-    g, oc = _geometry(rng, _pick(rng, CHANNELS)), _pick(rng, CHANNELS)
+    g, oc = _geometry(rng, pick(rng, CHANNELS)), pick(rng, CHANNELS)
     codes = np.maximum(_codes(rng, DType.I8, oc, *g.kernel, g.x[3]), -127)
     w = constant(codes, DType.I8, quant(0.01))
     op = ops.Conv2D(g.stride, g.dilation, g.padding, _activation(rng))
@@ -176,14 +150,14 @@ def conv_hybrid(rng: Rng) -> Case:
 
 
 def depthwise_f32(rng: Rng) -> Case:
-    g, times = _geometry(rng, _pick(rng, CHANNELS)), int(rng.choice([1, 1, 1, 2, 3]))
+    g, times = _geometry(rng, pick(rng, CHANNELS)), int(rng.choice([1, 1, 1, 2, 3]))
     op = ops.DepthwiseConv2D(g.stride, g.dilation, g.padding, times, _activation(rng))
     w = constant(_normal(rng, 1, *g.kernel, g.x[3] * times))
     return Case(op, (tensor(g.x), w, constant(_normal(rng, g.x[3] * times))))
 
 
 def depthwise_8bit(rng: Rng, dtype: DType) -> Case:
-    g, times = _geometry(rng, _pick(rng, CHANNELS)), int(rng.choice([1, 1, 1, 2]))
+    g, times = _geometry(rng, pick(rng, CHANNELS)), int(rng.choice([1, 1, 1, 2]))
     qx, qy = _io_quant(rng, dtype, g.kernel[0] * g.kernel[1])
     w = _quantized_weights(rng, dtype, 3, 1, *g.kernel, g.x[3] * times)
     bias = constant(rng.integers(-999, 999, g.x[3] * times), DType.I32)
@@ -192,13 +166,13 @@ def depthwise_8bit(rng: Rng, dtype: DType) -> Case:
 
 
 def dense_f32(rng: Rng) -> Case:
-    m, k, n = _pick(rng, (1, 1, 2, 7, 13)), _pick(rng, CHANNELS), _pick(rng, CHANNELS)
+    m, k, n = pick(rng, (1, 1, 2, 7, 13)), pick(rng, CHANNELS), pick(rng, CHANNELS)
     op = ops.FullyConnected(activation=_activation(rng))
     return Case(op, (tensor((m, k)), constant(_normal(rng, n, k)), constant(_normal(rng, n))))
 
 
 def dense_8bit(rng: Rng, dtype: DType) -> Case:
-    m, k, n = _pick(rng, (1, 1, 2, 7, 13)), _pick(rng, CHANNELS), _pick(rng, CHANNELS)
+    m, k, n = pick(rng, (1, 1, 2, 7, 13)), pick(rng, CHANNELS), pick(rng, CHANNELS)
     qx, qy = _io_quant(rng, dtype, k)
     w = _quantized_weights(rng, dtype, 0, n, k)
     op = ops.FullyConnected(activation=_activation(rng))
@@ -214,7 +188,7 @@ def _any_quant(rng: Rng, dtype: DType) -> Quant | None:
 
 
 def binary(rng: Rng, dtype: DType) -> Case:
-    shape = [_pick(rng, (1, 2, 3, 5, 17)) for _ in range(rng.integers(1, 5))]
+    shape = [pick(rng, (1, 2, 3, 5, 17)) for _ in range(rng.integers(1, 5))]
     other = list(shape[int(rng.integers(0, len(shape))) :] if rng.random() < 0.5 else shape)
     for i in range(len(other)):
         if rng.random() < 0.3:
@@ -227,7 +201,7 @@ def binary(rng: Rng, dtype: DType) -> Case:
 
 
 def pool(rng: Rng, dtype: DType) -> Case:
-    g = _geometry(rng, _pick(rng, CHANNELS))
+    g = _geometry(rng, pick(rng, CHANNELS))
     h, w = g.kernel
     n, ih, iw, c = g.x
     pad = Padding(*(int(rng.integers(0, k)) for k in (h, h, w, w)))
@@ -237,7 +211,7 @@ def pool(rng: Rng, dtype: DType) -> Case:
 
 
 def unary(rng: Rng, dtype: DType) -> Case:
-    x = tensor((_pick(rng, (1, 5, 4096, 4097, 9001)),), dtype, _any_quant(rng, dtype))
+    x = tensor((pick(rng, (1, 5, 4096, 4097, 9001)),), dtype, _any_quant(rng, dtype))
     quarter = quant(1 / 256, -128 if dtype is DType.I8 else 0)
     if rng.random() < 0.4:
         return Case(ops.Logistic(), (x,), quarter)
@@ -247,7 +221,7 @@ def unary(rng: Rng, dtype: DType) -> Case:
 
 
 def convert(rng: Rng, dtype: DType) -> Case:
-    x = tensor((_pick(rng, (1, 5, 4097)),), dtype, _any_quant(rng, dtype))
+    x = tensor((pick(rng, (1, 5, 4097)),), dtype, _any_quant(rng, dtype))
     if dtype.is_quantized and rng.random() < 0.5:
         return Case(ops.Cast(), (x,))
     to = DType.I8 if rng.random() < 0.5 else DType.U8
@@ -256,25 +230,25 @@ def convert(rng: Rng, dtype: DType) -> Case:
 
 def softmax(rng: Rng, dtype: DType) -> Case:
     q = quant(1 / 256, -128 if dtype is DType.I8 else 0)
-    x = tensor((_pick(rng, (1, 3)), _pick(rng, CHANNELS)), dtype, _any_quant(rng, dtype))
+    x = tensor((pick(rng, (1, 3)), pick(rng, CHANNELS)), dtype, _any_quant(rng, dtype))
     return Case(ops.Softmax(float(rng.choice([1.0, 0.5]))), (x,), q)
 
 
 def mean(rng: Rng, dtype: DType) -> Case:
-    x = tensor([_pick(rng, (1, 2, 7, 65)) for _ in range(4)], dtype, _any_quant(rng, dtype))
+    x = tensor([pick(rng, (1, 2, 7, 65)) for _ in range(4)], dtype, _any_quant(rng, dtype))
     return Case(ops.Mean((1, 2), bool(rng.random() < 0.5)), (x,), _any_quant(rng, dtype))
 
 
 def resize(rng: Rng) -> Case:
     mode = [(False, False), (True, False), (False, True)][rng.integers(3)]
-    size = (_pick(rng, SIZES), _pick(rng, SIZES))
-    x = tensor((2, _pick(rng, SIZES), _pick(rng, SIZES), _pick(rng, (1, 3, 17))))
+    size = (pick(rng, SIZES), pick(rng, SIZES))
+    x = tensor((2, pick(rng, SIZES), pick(rng, SIZES), pick(rng, (1, 3, 17))))
     return Case(ops.ResizeBilinear(size, *mode), (x,))
 
 
 def movement(rng: Rng, dtype: DType) -> Case:
     """Every operator that only moves data."""
-    n, h, w, c = (_pick(rng, (1, 2)), _pick(rng, (2, 4, 6)), _pick(rng, (2, 4, 6)), 4)
+    n, h, w, c = (pick(rng, (1, 2)), pick(rng, (2, 4, 6)), pick(rng, (2, 4, 6)), 4)
     q = _any_quant(rng, dtype)
     x = tensor((n, h, w, c), dtype, q)
     axis = int(rng.integers(4))
@@ -303,7 +277,7 @@ def movement(rng: Rng, dtype: DType) -> Case:
 
 def transpose_conv(rng: Rng) -> Case:
     kh, kw = int(rng.integers(1, 4)), int(rng.integers(1, 4))
-    h, w, ic, oc = (_pick(rng, s) for s in (SIZES, SIZES, CHANNELS, CHANNELS))
+    h, w, ic, oc = (pick(rng, s) for s in (SIZES, SIZES, CHANNELS, CHANNELS))
     op = ops.TransposeConv2D((kh, kw), Padding(), (h * kh, w * kw), _activation(rng))
     return Case(op, (tensor((1, h, w, ic)), constant(_normal(rng, oc, kh, kw, ic)), None))
 
@@ -327,6 +301,7 @@ FAMILIES: dict[str, tuple[Callable[..., Case], tuple[DType | None, ...]]] = {
     "resize": (resize, _F32),
     "movement": (movement, _ALL),
     "transpose_conv": (transpose_conv, _F32),
+    **plain_graphs.FAMILIES,
 }
 
 

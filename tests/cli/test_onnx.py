@@ -1,0 +1,68 @@
+"""ONNX models on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx_models import model, node, save, value
+
+
+@pytest.fixture
+def scaled(home: Path) -> Path:
+    """y = relu(x + x) with open batch and width."""
+    nodes = [node("Add", ["x", "x"], ["s"]), node("Relu", ["s"], ["y"])]
+    return save(model(nodes, [value("x", ["n", 2, "w"])], ["y"]), home)
+
+
+def test_open_shapes_are_given_on_the_command_line(edgekit: Any, home: Path, scaled: Path) -> None:
+    x = np.arange(-6, 6, dtype=np.float32).reshape(2, 2, 3)
+    np.savez(home / "x.npz", x=x)
+    done = edgekit(
+        "run", scaled, "--input-shape", "x=2,2,3", "--input", "x.npz", "--output", "y.npz"
+    )
+    assert done.code == 0, done.complaint
+    with np.load(home / "y.npz") as made:
+        np.testing.assert_array_equal(made["y"], np.maximum(2 * x, 0))
+
+
+def test_an_open_shape_is_asked_for(edgekit: Any, home: Path, scaled: Path) -> None:
+    done = edgekit("compile", scaled)
+    assert (done.code, done.out) == (2, "")
+    assert "--input-shape x=" in done.complaint
+    assert sorted(p.name for p in home.iterdir()) == ["m.onnx"]
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        (["x"], "expected NAME=1,3,224,224"),
+        (["x=1,0,3"], "expected NAME=1,3,224,224"),
+        (["x=1,2,3", "x=1,2,4"], "expected each input once"),
+        (["z=1,2,3"], "expected one of the inputs x"),
+        (["x=1,9,3"], "fits [n,2,w]"),
+    ],
+)
+def test_shapes_that_do_not_fit(
+    edgekit: Any, scaled: Path, given: list[str], complaint: str
+) -> None:
+    options = [part for text in given for part in ("--input-shape", text)]
+    done = edgekit("compile", scaled, *options)
+    assert done.code == 2
+    assert complaint in done.complaint
+
+
+def test_only_onnx_models_have_open_shapes(edgekit: Any, face_model: Path) -> None:
+    done = edgekit("compile", face_model, "--input-shape", "x=1,2")
+    assert done.code == 2
+    assert "ONNX model only" in done.complaint
+
+
+def test_what_is_not_supported_is_listed_and_nothing_written(edgekit: Any, home: Path) -> None:
+    nodes = [node("NonZero", ["x"], ["a"]), node("Unique", ["a"], ["y"])]
+    done = edgekit("compile", save(model(nodes, [value("x", [2])], ["y"]), home))
+    assert done.code == 2
+    assert "0 (NonZero a), 1 (Unique y)" in done.complaint
+    assert sorted(p.name for p in home.iterdir()) == ["m.onnx"]

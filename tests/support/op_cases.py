@@ -1,0 +1,38 @@
+"""One operator with its operands, and the pieces of which cases are made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.host.graph.types import Array, DType, Operator, Quant, Tensor
+
+Rng = np.random.Generator
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One operator; tensors without data become inputs of the graph."""
+
+    op: Operator
+    ins: tuple[Tensor | None, ...]
+    quant: Quant | None = None
+
+
+def quant(scale: float | Array, zero: int = 0, axis: int = 0) -> Quant:
+    scales = np.atleast_1d(np.asarray(scale, np.float32))
+    return Quant(scales, np.full(scales.size, zero, np.int64), axis)
+
+
+def tensor(shape: Sequence[int], dtype: DType = DType.F32, q: Quant | None = None) -> Tensor:
+    return Tensor("", tuple(int(s) for s in shape), dtype, q)
+
+
+def constant(data: Array, dtype: DType = DType.F32, q: Quant | None = None) -> Tensor:
+    return Tensor("", data.shape, dtype, q, data.astype(dtype.numpy))
+
+
+def pick(rng: Rng, values: Sequence[int]) -> int:
+    return int(values[rng.integers(len(values))])

@@ -1,0 +1,124 @@
+"""Random operators on plain types, for `op_graphs`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from op_cases import Case, Rng, constant, pick, quant, tensor
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import DType, Operator
+
+_FUNCTIONS: tuple[Operator, ...] = (
+    ops.Abs(), ops.Ceil(), ops.Clip(-0.5, 0.25), ops.Cos(), ops.Elu(0.7, 1.1), ops.Erf(),
+    ops.Exp(), ops.Floor(), ops.Gelu(), ops.HardSigmoid(0.3, 0.4), ops.LeakyRelu(0.2), ops.Log(),
+    ops.Neg(), ops.Reciprocal(), ops.RoundEven(), ops.Sign(), ops.Sin(), ops.Softplus(),
+    ops.Sqrt(), ops.Tanh(),
+)  # fmt: skip
+_WHOLE_FUNCTIONS: tuple[Operator, ...] = (ops.Abs(), ops.Clip(3, 60), ops.Neg(), ops.Sign())
+_OPERANDS: tuple[Operator, ...] = (
+    ops.Div(), ops.Equal(), ops.Less(), ops.LessOrEqual(), ops.Maximum(), ops.Minimum(),
+    ops.Modulo(), ops.Modulo(True), ops.Sub(),
+)  # fmt: skip
+
+
+def _any(rng: Rng, options: tuple[Operator, ...]) -> Operator:
+    return options[int(rng.integers(len(options)))]
+
+
+def function(rng: Rng, dtype: DType) -> Case:
+    """f32 over six times the range of random inputs, as a constant; whole numbers as inputs."""
+    size = pick(rng, (1, 5, 4096, 4097, 9001))
+    if dtype is DType.F32 and rng.random() < 0.7:
+        op = _any(rng, _FUNCTIONS)
+        return Case(op, (constant(rng.uniform(-6, 6, size)),))
+    options = _FUNCTIONS if dtype is DType.F32 else _WHOLE_FUNCTIONS
+    return Case(_any(rng, options), (tensor((size,), dtype),))
+
+
+def _pair(rng: Rng) -> tuple[list[int], list[int]]:
+    """Two shapes that broadcast."""
+    shape = [pick(rng, (1, 2, 3, 5, 17)) for _ in range(int(rng.integers(1, 6)))]
+    other = list(shape[int(rng.integers(0, len(shape))) :] if rng.random() < 0.5 else shape)
+    for i in range(len(other)):
+        if rng.random() < 0.3:
+            other[i] = 1
+    return (shape, other) if rng.random() < 0.5 else (other, shape)
+
+
+def operands(rng: Rng, dtype: DType) -> Case:
+    a, b = (tensor(s, dtype) for s in _pair(rng))
+    if dtype is DType.F32 and rng.random() < 0.3:
+        return Case(ops.Pow() if rng.random() < 0.5 else ops.PRelu(), (a, b))
+    if dtype is not DType.F32 and rng.random() < 0.3:
+        return Case(ops.Add() if rng.random() < 0.5 else ops.Mul(), (a, b))
+    return Case(_any(rng, _OPERANDS), (a, b))
+
+
+def logic(rng: Rng) -> Case:
+    (a, b), kinds = _pair(rng), (DType.F32, DType.I32, DType.I64, DType.BOOL)
+    dtype, to = (kinds[int(i)] for i in rng.integers(0, 4, 2))
+    makers: tuple[Callable[[], Case], ...] = (
+        lambda: Case(
+            _any(rng, (ops.And(), ops.Or(), ops.Xor(), ops.Equal())),
+            (tensor(a, DType.BOOL), tensor(b, DType.BOOL)),
+        ),
+        lambda: Case(ops.Not(), (tensor(a, DType.BOOL),)),
+        lambda: Case(
+            ops.Where(), (tensor(a, DType.BOOL), tensor(b, dtype), tensor((b[-1],), dtype))
+        ),
+        lambda: Case(ops.Convert(to), (tensor(a, dtype),)),
+    )
+    return makers[int(rng.integers(len(makers)))]()
+
+
+def totals(rng: Rng, dtype: DType) -> Case:
+    shape = [pick(rng, (1, 2, 7, 65, 129)) for _ in range(3)]
+    axes = ((0,), (1,), (2,), (0, 1), (1, 2), (0, 1, 2), ())[int(rng.integers(7))]
+    keep, x = bool(rng.random() < 0.5), tensor(shape, dtype)
+    if rng.random() < 0.4:
+        smallest, last = bool(rng.random() < 0.5), bool(rng.random() < 0.5)
+        return Case(ops.ArgExtreme(int(rng.integers(3)), smallest, last), (x,))
+    if dtype is DType.F32 and rng.random() < 0.3:
+        return Case(ops.ReduceProduct((1,), keep), (tensor((3, 5, 4)),))
+    kind = (ops.ReduceSum, ops.ReduceMax, ops.ReduceMin)[int(rng.integers(3))]
+    return Case(kind(axes, keep), (x,))
+
+
+def picking(rng: Rng, dtype: DType) -> Case:
+    shape = tuple(pick(rng, (1, 2, 5, 17)) for _ in range(3))
+    axis = int(rng.integers(3))
+    if rng.random() < 0.3:
+        wide = (4, *(d * 3 if d == 1 else d for d in shape))
+        return Case(ops.BroadcastTo(wide), (tensor(shape, dtype),))
+    kind = DType.I32 if rng.random() < 0.5 else DType.I64
+    if rng.random() < 0.5:  # as an input: mostly outside of the axis
+        return Case(ops.Gather(axis), (tensor(shape, dtype), tensor((2, 3), kind)))
+    indices = constant(rng.integers(-shape[axis], shape[axis], (7,)), kind)
+    return Case(ops.Gather(axis), (tensor(shape, dtype), indices))
+
+
+def matmul(rng: Rng, dtype: DType) -> Case:
+    m, k, n = (pick(rng, (1, 2, 3, 7, 15, 16, 17, 33, 49, 65, 100)) for _ in range(3))
+    batch, other = [((), ()), ((3,), (3,)), ((2, 3), (3,)), ((2, 1), (1, 3))][rng.integers(4)]
+    return Case(ops.MatMul(), (tensor((*batch, m, k), dtype), tensor((*other, k, n), dtype)))
+
+
+def quantize_even(rng: Rng, dtype: DType) -> Case:
+    """Every other value lies half way between two codes."""
+    halves = np.arange(-300, 300, dtype=np.float32) * np.float32(0.25)
+    q = quant(0.5, int(rng.integers(0, 100)))
+    return Case(ops.Quantize(dtype, True), (constant(halves),), q)
+
+
+_NUMBERS = (DType.F32, DType.I32, DType.I64)
+FAMILIES = {
+    "function": (function, _NUMBERS),
+    "operands": (operands, _NUMBERS),
+    "logic": (logic, (None,)),
+    "totals": (totals, _NUMBERS),
+    "picking": (picking, (DType.F32, DType.U8, DType.I64)),
+    "matmul": (matmul, (DType.F32, DType.I32)),
+    "quantize_even": (quantize_even, (DType.I8, DType.U8)),
+}
