@@ -1,0 +1,44 @@
+"""edgekit bench outlier on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+_CONTENDERS = {"edgekit", "edgekit int8", "edgekit f32"}
+
+
+def test_json_has_cells_bars_and_the_reason(edgekit: Any, home: Path) -> None:
+    (home / "shapes.txt").write_text("3,64,40\n1,100,33\n")
+    done = edgekit("bench", "outlier", "--shapes", "shapes.txt", "--json")
+    assert done.code == 0
+    found = done.document
+    assert (found["schema"], found["threads"]) == ("edgekit.bench.outlier/1", 1)
+    assert [(cell["m"], cell["k"], cell["n"]) for cell in found["cells"]] == [
+        (3, 64, 40),
+        (1, 100, 33),
+    ]
+    for cell in found["cells"]:
+        assert set(cell["seconds"]) == set(cell["errors"]) == _CONTENDERS
+        assert all(seconds > 0 for seconds in cell["seconds"].values())
+        assert cell["errors"]["edgekit"] < 0.02 and cell["errors"]["edgekit f32"] < 1e-5
+        assert f"{cell['outliers']} of {cell['k']} channels" in cell["reason"]
+    assert {bar["name"] for bar in found["bars"]} == {"plain dynamic int8", "best f32 product"}
+    for bar in found["bars"]:
+        assert 0 < bar["worst"] <= bar["mean"] and bar["held"] == (bar["worst"] >= bar["least"])
+
+
+def test_peers_in_plain_text(edgekit: Any, home: Path) -> None:
+    (home / "shapes.txt").write_text("5,48,24\n")
+    done = edgekit("bench", "outlier", "--shapes", "shapes.txt", "--peers", "--threads", "2")
+    assert done.code == 0
+    assert "numpy operators ms" in done.out and "peer     numpy" in done.out
+    assert "x as fast as operators of NumPy (worst" in done.out
+    for name in ("torch", "bitsandbytes"):
+        assert f"peer     {name}" in done.out or f"missing  {name}" in done.out
+
+
+def test_a_bad_file_of_shapes_is_refused(edgekit: Any, home: Path) -> None:
+    (home / "shapes.txt").write_text("5,48\n")
+    done = edgekit("bench", "outlier", "--shapes", "shapes.txt")
+    assert done.code == 2 and "shapes.txt" in done.err and done.err.count("\n") == 1
