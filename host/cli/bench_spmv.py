@@ -150,19 +150,16 @@ def _tell_peers(results: Sequence[SpmvResult], spots: Sequence[Hotspots], as_jso
 
     mean = geometric_mean([result.best for result in results])
     if as_json:
-        emit(
-            {
-                "schema": "edgekit.bench.spmv/1",
-                "board": _HERE,
-                "machine": machine_summary(),
-                "matrices": [
-                    {**asdict(r), "share_of_triad": r.share, "best_ratio": _number(r.best)}
-                    for r in results
-                ],
-                "mean_ratio": _number(mean),
-                "hotspots": [asdict(each) for each in spots],
-            }
-        )
+        matrices = [{**asdict(r), "share_of_triad": r.share, "best_ratio": r.best} for r in results]
+        document = {
+            "schema": "edgekit.bench.spmv/1",
+            "board": _HERE,
+            "machine": machine_summary(),
+            "matrices": matrices,
+            "mean_ratio": mean,
+            "hotspots": [asdict(each) for each in spots],
+        }
+        emit(_without_nan(document))
         return
     names = [peer.name for peer in results[0].peers] if results else []
     rows = []
@@ -222,5 +219,10 @@ def _tell_hotspots(spots: Sequence[Hotspots]) -> None:
             print(f"  missing   {reason}")
 
 
-def _number(value: float) -> Any:
-    return None if math.isnan(value) else value
+def _without_nan(value: Any) -> Any:
+    """JSON has no NaN; what was not measured is null."""
+    if isinstance(value, dict):
+        return {key: _without_nan(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(each) for each in value]
+    return None if isinstance(value, float) and math.isnan(value) else value

@@ -26,11 +26,12 @@ def test_a_board_is_timed_beside_its_memory(edgekit: Any) -> None:
 
 
 def test_others_are_timed_or_named(edgekit: Any) -> None:
-    done = edgekit("bench", "spmv", *_SMALL, "--peers", "--json")
+    done = edgekit("bench", "spmv", *_SMALL, "--peers", "--dtype", "float16", "--json")
     assert done.code == 0
     (matrix,) = done.document["matrices"]
     assert [peer["name"] for peer in matrix["peers"]] == ["scipy", "torch", "mkl"]
     assert all(peer["missing"] or peer["ratio"] > 0 for peer in matrix["peers"])
+    assert "NaN" not in done.out
     shown = edgekit("bench", "spmv", *_SMALL, "--peers", "--threads", "2")
     assert shown.code == 0 and "scipy: has one thread" in shown.out
 
