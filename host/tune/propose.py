@@ -61,12 +61,20 @@ def neighbors(board: BoardProfile, product: Product, best: Method, counted: bool
     if counted:
         return []
     caches, size = caches_of(board), BYTES[product.dtype]
-    found = [*_other_blocks(best), *_other_packing(best, product)]
+    found = [_whole_depth(best, product, caches), *_other_blocks(best)]
+    found += _other_packing(best, product)
     if product.threads > 1:
         found.append(replace(best, split="n" if best.split == "m" else "m"))
     cut = (method.cut(product.shape) for method in found)
     kept = [m for m in cut if m != best and _fits(m, caches, size, product.shape.k)]
     return list(dict.fromkeys(kept))
+
+
+def _whole_depth(best: Method, product: Product, caches: Caches) -> Method:
+    """Sums in one go: good where few panels share a block, so that it need not stay in L1."""
+    k = product.shape.k
+    rows = caches.l2 // (k * BYTES[product.dtype]) // best.mr * best.mr
+    return replace(best, kc=k, mc=min(best.mc, max(rows, best.mr)))
 
 
 def _other_blocks(best: Method) -> Iterator[Method]:
