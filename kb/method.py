@@ -16,6 +16,7 @@ _K_STEP = 16  # kc is a multiple: whole groups of bytes, whole lines of floats
 _PIECES = 4  # per thread, so that one that is held up gives work to the others
 _WIDE = 8  # vectors of sums under way at the same time, to hide the time that one takes
 _TURNED_COLUMNS = 64  # from so many on turned tiles lost in every measurement on AVX-512
+_FEW_PANELS = 16  # that share a block: it need not stay in L1
 _PACK_ROWS = 64  # tiles of rows that must use a packed B before packing pays
 
 
@@ -99,9 +100,11 @@ def analytic_method(
     3. Otherwise the tile of least cost (`tile_cost`), the first of equals: the `COLUMNS` as they
        are, then, if a vector has more than one lane and n < 64, turned, one line lower if that
        is whole vectors.
-    4. kc: kc x (mr + nr) elements fill 7/8 of L1; mc: mc x kc fill half of L2; nc: kc x nc half of
-       L3 (Low et al., "Analytical Modeling Is Enough for High-Performance BLIS", TOMS 2016).
-       Each is rounded down to whole steps (16, mr, nr), and then to equal parts of the product.
+    4. kc: kc x (mr + nr) elements fill 7/8 of L1; if at most 16 panels of rows (turned: of
+       columns) share a panel of vectors, that panel, kc x nr (turned: mr), fills half of L2.
+       mc: mc x kc fill half of L2; nc: kc x nc half of L3 (Low et al., "Analytical Modeling Is
+       Enough for High-Performance BLIS", TOMS 2016). Each is rounded down to whole steps (16, mr,
+       nr), and then to equal parts of the product.
     5. A is read where it is. B is packed for bytes; for f32 if at least 64 tiles of rows use it
        and it is larger than L2.
     6. With threads > 1 they share the axis with more tiles, and its block is cut so that each
@@ -147,7 +150,7 @@ def method_of_tile(
     """Points 4 to 6 of the analytic rule, for a tile and a product without sizes of 0."""
     m, k, n = shape.m, shape.k, shape.n
     caches, size = caches_of(board), BYTES[dtype]
-    kc = _equal_parts(k, caches.l1 * 7 // 8 // ((mr + nr) * size), _K_STEP)
+    kc = _equal_parts(k, _depth(caches, board, mr, nr, (m, n), size), _K_STEP)
     mc = _equal_parts(m, caches.l2 // 2 // (kc * size), mr)
     nc = _equal_parts(n, caches.l3 // 2 // (kc * size), nr)
     split: Split = "n" if threads > 1 and _parts(n, nr) > _parts(m, mr) else "m"
@@ -176,6 +179,17 @@ def limits_of(method: Method, shape: GemmShape, board: BoardProfile, dtype: str)
         kc=max(method.kc, kc) if method.kc >= shape.k else method.kc,
         nc=max(method.nc, nc) if method.nc >= shape.n else method.nc,
     )
+
+
+def _depth(
+    caches: Caches, board: BoardProfile, mr: int, nr: int, extents: tuple[int, int], size: int
+) -> int:
+    """The most kc: a vector panel that many others share stays in L1, else half of L2 will do."""
+    turned = nr % TILES[board.simd].vl != 0
+    sharing = _parts(extents[1], nr) if turned else _parts(extents[0], mr)
+    if sharing <= _FEW_PANELS:
+        return caches.l2 // 2 // ((mr if turned else nr) * size)
+    return caches.l1 * 7 // 8 // ((mr + nr) * size)
 
 
 def _whole_tile(

@@ -6,7 +6,7 @@
 #include "../kernel.h"
 #include "gemm.h"
 
-enum { K_STEP = 16, PIECES = 4, PACK_ROWS = 64, WIDE = 8, TURNED_COLUMNS = 64 };
+enum { K_STEP = 16, PIECES = 4, FEW_PANELS = 16, PACK_ROWS = 64, WIDE = 8, TURNED_COLUMNS = 64 };
 static const int64_t LARGEST = 1 << 28;
 
 typedef struct {
@@ -82,7 +82,11 @@ static shape cheapest(const tile *tiles, size_t count, product p) {
 static ek_gemm_method blocks(int f32, int threads, int64_t mr, int64_t nr, int64_t m, int64_t n,
                              int64_t k) {
     int64_t size = f32 ? 4 : 1;
-    int64_t kc = equal_parts(k, (int64_t)EK_L1_BYTES * 7 / 8 / ((mr + nr) * size), K_STEP);
+    int turned = nr % EK_VECTOR_LANES != 0;
+    int64_t sharing = turned ? parts(n, nr) : parts(m, mr), width = turned ? mr : nr;
+    int64_t depth = sharing <= FEW_PANELS ? (int64_t)EK_L2_BYTES / 2 / (width * size)
+                                          : (int64_t)EK_L1_BYTES * 7 / 8 / ((mr + nr) * size);
+    int64_t kc = equal_parts(k, depth, K_STEP);
     int64_t mc = equal_parts(m, EK_L2_BYTES / 2 / (kc * size), mr);
     int64_t nc = equal_parts(n, EK_L3_BYTES / 2 / (kc * size), nr);
     int split = threads > 1 && parts(n, nr) > parts(m, mr);
