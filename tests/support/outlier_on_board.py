@@ -1,0 +1,67 @@
+"""Runs on a board: the products of a file, and how many instructions standard ones take.
+
+    python3 outlier_on_board.py PACKAGE.zip LIBRARY CASES OUTPUT OUTPUT-BYTES
+
+LIBRARY is that of outlier_products.c. Prints one JSON document.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import json
+import sys
+from pathlib import Path
+
+package, path, cases, output, size = sys.argv[1:]
+sys.path.insert(0, package)
+
+from edgekit.device.count import count_calls, counter, fix_layout  # noqa: E402
+from edgekit.device.outlier_library import Options, OutlierLibrary, Rows  # noqa: E402
+
+M, K, N, OUTLIERS = 16, 384, 128, 4
+
+fix_layout()
+library = OutlierLibrary(Path(path).resolve())
+bare = ctypes.CDLL(str(Path(path).resolve()))
+given = Path(cases).read_bytes()
+made = ctypes.create_string_buffer(int(size))
+model = (ctypes.c_void_p * 5)()
+bare.ek_run(
+    model,
+    ctypes.byref(ctypes.c_char_p(given)),
+    ctypes.byref(ctypes.c_void_p(ctypes.addressof(made))),
+)
+Path(output).write_bytes(made.raw)
+
+x = array.array("f", (((i * 37) % 101 - 50) / 20 for i in range(M * K)))
+for channel in range(OUTLIERS):
+    x[3 * K + 90 * channel] = 30.0
+values = array.array("b", (i * 11 % 255 - 127 for i in range(K * N)))
+scale = array.array("f", [0.01] * N)
+y = array.array("f", [0.0] * (M * N))
+
+
+def address(values: array.array) -> int:
+    return values.buffer_info()[0]
+
+
+packed = library.pack(N, K, K, address(values), address(scale))
+one = library.pack(1, 1, 1, address(values), address(scale))
+
+
+def counted(path: str) -> int:
+    options = Options(6.0, path)
+    return min(
+        count_calls(
+            descriptor,
+            lambda: library.run(Rows(address(x), 1, 1, False), one, address(y), options, 1),
+            lambda: library.run(Rows(address(x), M, K, False), packed, address(y), options, 1),
+            3,
+        )
+    )
+
+
+with counter() as (descriptor, user_only):
+    found = {f"{path}_{M}x{K}x{N}": counted(path) for path in ("split", "int8", "float")}
+print(json.dumps({"user_only": user_only, "instructions": found}))
