@@ -37,7 +37,7 @@ from edgekit.host.graph.quantization import (
 from edgekit.host.graph.types import Activation, DType, Node, Tensor
 from edgekit.host.lower import plain
 from edgekit.host.lower.broadcast import collapse
-from edgekit.host.lower.context import Context
+from edgekit.host.lower.context import Context, UnsupportedFormError
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.window import C_TYPES, Window
 
@@ -69,7 +69,12 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
         raise ctx.unsupported(node, f"types {a.dtype.value} and {b.dtype.value}")
     kind = "ADD" if isinstance(op, Add) else "MUL"
     macros: dict[str, str | int] = {"TX": C_TYPES[y.dtype], f"OP_{kind}": 1}
-    form = collapse([a.shape, b.shape], y.shape, _BINARY_DIMS)
+    try:
+        form = collapse([a.shape, b.shape], y.shape, _BINARY_DIMS)
+    except UnsupportedFormError:
+        if y.dtype is DType.F32 and op.activation is Activation.NONE:
+            return plain.lower_binary(ctx, node)  # slower, for more dimensions
+        raise
     dims, (a_strides, b_strides) = form.dims, form.strides
     chunks = math.ceil(dims[-1] / _BINARY_CHUNK)
     fields: dict[str, Field] = {
