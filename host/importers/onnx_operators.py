@@ -7,6 +7,7 @@ from collections.abc import Callable
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Tensor
 from edgekit.host.importers import onnx_conv as conv
+from edgekit.host.importers import onnx_index as index
 from edgekit.host.importers import onnx_math as math
 from edgekit.host.importers import onnx_product as product
 from edgekit.host.importers import onnx_quant as quant
@@ -127,15 +128,17 @@ ROWS: dict[str, Row] = {
     "Expand": shape.expand,
     "EyeLike": shape.eye_like,
     "Flatten": shape.flatten,
-    "Gather": shape.gather,
-    "GatherElements": shape.gather_elements,
-    "GatherND": shape.gather_nd,
+    "Gather": index.gather,
+    "GatherElements": index.gather_elements,
+    "GatherND": index.gather_nd,
     "Identity": shape.identity,
-    "OneHot": shape.one_hot,
+    "OneHot": index.one_hot,
     "Pad": shape.pad,
     "Range": shape.arange,
     "Reshape": shape.reshape,
     "Resize": resize.resize,
+    "ScatterElements": index.scatter_elements,
+    "ScatterND": index.scatter_nd,
     "Shape": shape.shape_of,
     "Size": shape.size_of,
     "Slice": shape.slice_,
