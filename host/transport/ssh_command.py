@@ -25,10 +25,12 @@ _START = (
     'cd "$0" || exit 125; command -v "$1" >/dev/null || exit 127; umask 077; ' + _MARKS + ""
     'exec 3>&2 2>/dev/null; (exec "$@" 2>&3 3>&-); exit $?'
 )
+# A Python is known by its full name (/usr/bin/python3.11) or asked: starting one takes a while.
 _FIND_PYTHON = (
     'umask 077; mkdir -p "$0" && cd "$0" || exit 125; ' + _MARKS + ""
     "for p in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9; do "
-    'p=$(command -v "$p") && '
+    'p=$(command -v "$p") || continue; case $(readlink -f "$p") in '
+    '*/python3.9 | */python3.[1-9][0-9]) [ -x "$p" ] && echo "$p" && exit 0;; esac; '
     '"$p" -I -S -c "import sys; sys.exit(sys.version_info < (3, 9))" 2>/dev/null && '
     'echo "$p" && exit 0; done; exit 1'
 )
