@@ -7,10 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Array, DType, ShapeError, Tensor
+from edgekit.host.graph.types import Array, DType, Operator, ShapeError, Tensor
 from edgekit.host.importers.onnx_call import Call
 
 _DEPTH_LIMIT = 1 << 26
+_ROUNDS = 256  # updates of one position
+_JOINS: dict[str, Operator] = {
+    "add": ops.Add(),
+    "mul": ops.Mul(),
+    "max": ops.Maximum(),
+    "min": ops.Minimum(),
+}
 
 
 def gather(call: Call) -> Tensor:
@@ -103,17 +110,43 @@ def _picked(call: Call, x: Tensor, positions: Array) -> Tensor:
 
 
 def _placed(call: Call, x: Tensor, positions: Array) -> Tensor:
-    """x with the updates (input 2) at `positions`: each element is picked from one of both."""
-    updates = call.x(2)
-    if call.text("reduction", "none") != "none":
-        raise ShapeError(f"expected reduction none, found {call.text('reduction')}")
+    """x with the updates (input 2) at `positions`, or joined with what is there."""
+    updates, kind = call.x(2), call.text("reduction", "none")
     if updates.elements != positions.size:
         raise ShapeError(f"expected {positions.size} updates, found {updates.elements}")
+    flat, at = call.reshape(x, (x.elements,)), positions.reshape(-1)
+    new = call.reshape(updates, (updates.elements,))
+    if kind == "none":
+        return call.reshape(_put(call, flat, at, new), x.shape)
+    if kind not in _JOINS:
+        raise ShapeError(f"expected reduction none, {', '.join(_JOINS)}, found {kind}")
+    for once in _rounds(at):
+        part = call.emit(ops.Gather(0), new, call.constant(once))
+        there = call.emit(ops.Gather(0), flat, call.constant(at[once]))
+        flat = _put(call, flat, at[once], call.emit(_JOINS[kind], there, part))
+    return call.reshape(flat, x.shape)
+
+
+def _put(call: Call, x: Tensor, at: Array, new: Tensor) -> Tensor:
+    """Each element of the result is picked from one of both."""
     source = np.arange(x.elements)
-    source[positions.reshape(-1)] = x.elements + np.arange(positions.size)
-    parts = [call.reshape(t, (t.elements,)) for t in (x, updates)]
-    both = call.emit(ops.Concat(0), *parts)
-    return call.reshape(call.emit(ops.Gather(0), both, call.constant(source)), x.shape)
+    source[at] = x.elements + np.arange(at.size)
+    both = call.emit(ops.Concat(0), x, new)
+    return call.emit(ops.Gather(0), both, call.constant(source))
+
+
+def _rounds(at: Array) -> list[Array]:
+    """The numbers of the updates in groups that name each position once."""
+    seen: dict[int, int] = {}
+    rounds: list[list[int]] = []
+    for number, position in enumerate(at.tolist()):
+        turn = seen[position] = seen.get(position, -1) + 1
+        if turn == len(rounds):
+            rounds.append([])
+        rounds[turn].append(number)
+    if len(rounds) > _ROUNDS:
+        raise ShapeError(f"expected each position at most {_ROUNDS} times, found {len(rounds)}")
+    return [np.array(r, np.int64) for r in rounds]
 
 
 def one_hot(call: Call) -> Tensor:

@@ -11,6 +11,7 @@ from edgekit.host.importers import onnx_index as index
 from edgekit.host.importers import onnx_math as math
 from edgekit.host.importers import onnx_product as product
 from edgekit.host.importers import onnx_quant as quant
+from edgekit.host.importers import onnx_recurrent as recurrent
 from edgekit.host.importers import onnx_reduce as reduce
 from edgekit.host.importers import onnx_resize as resize
 from edgekit.host.importers import onnx_shape as shape
@@ -31,6 +32,9 @@ ROWS: dict[str, Row] = {
     "Einsum": product.einsum,
     "Gemm": product.gemm,
     "MatMul": product.matmul,
+    # Recurrent
+    "GRU": recurrent.gru,
+    "LSTM": recurrent.lstm,
     # Quantized
     "ConvInteger": quant.conv_integer,
     "DequantizeLinear": quant.dequantize_linear,
