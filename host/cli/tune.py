@@ -18,7 +18,9 @@ from edgekit.host.cli.options import Board, Json, Over, board_name, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
+    from edgekit.host.reach import Reached
     from edgekit.host.tune.products import Product
+    from edgekit.host.tune.session import Job
     from edgekit.host.tune.tuner import Outcome, Progress
     from edgekit.kb.board import BoardProfile
 
@@ -97,9 +99,9 @@ def tune_gemm(
     Stop it at any time: all is kept, and the same command goes on. A virtual board has no times;
     there instructions are counted, and it must be up with --counting.
     """
-    from edgekit.host.cli.output import emit, note
+    from edgekit.host.cli.output import emit
     from edgekit.host.reach import reach
-    from edgekit.host.tune.session import Job, tune
+    from edgekit.host.tune.session import Job
     from edgekit.kb.board import load_board, load_profile
 
     seconds = parse_budget(budget)
@@ -107,26 +109,39 @@ def tune_gemm(
     reached = reach(name, via)
     target = load_profile(profile) if profile else load_board(reached.profile)
     products = _products(model, shapes, _Kind(dtype, threads, packed, reached.emulated))
-    if reached.emulated and threads > 1:
+    if reached.emulated:
+        _say_emulated(name, threads)
+    outcome = _tuned(Job(name, target, products, seconds, _moment), reached)
+    if as_json:
+        emit(_document(name, target, reached.emulated, outcome))
+    else:
+        _summary(name, outcome)
+
+
+def _say_emulated(name: str, threads: int) -> None:
+    """Raises InputError for threads, of which no instructions are counted."""
+    from edgekit.host.cli.output import note
+
+    if threads > 1:
         raise InputError(
             f"board '{name}' is emulated: expected 1 thread to count instructions of, "
             f"found {threads}; leave out --threads"
         )
-    if reached.emulated:
-        note(f"board '{name}' is emulated: tuning by counted instructions, not by time")
-    job = Job(name, target, products, seconds, _moment)
+    note(f"board '{name}' is emulated: tuning by counted instructions, not by time")
+
+
+def _tuned(job: Job, reached: Reached) -> Outcome:
+    from edgekit.host.cli.output import note
+    from edgekit.host.tune.session import tune
+
     try:
-        with _showing(name) as show:
-            outcome = tune(job, reached.transport, reached.emulated, show)
+        with _showing(job.board) as show:
+            return tune(job, reached.transport, reached.emulated, show)
     except KeyboardInterrupt:
         note("stopped; what was measured is kept, and the same command goes on")
         raise
     finally:
         reached.transport.close()
-    if as_json:
-        emit(_document(name, target, reached.emulated, outcome))
-    else:
-        _summary(name, outcome)
 
 
 def parse_budget(text: str) -> float:
