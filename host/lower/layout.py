@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from edgekit.host.graph.ops import (
     BatchToSpace,
     Concat,
@@ -20,12 +22,14 @@ from edgekit.host.graph.ops import (
     Transpose,
     WriteState,
 )
+from edgekit.host.graph.ops.layout import concat_rescale
 from edgekit.host.graph.quantization import zero_point_of
 from edgekit.host.graph.types import Node, Shape, Tensor
 from edgekit.host.lower.context import Context, UnsupportedFormError
 from edgekit.host.lower.plan import Alias, Call, Field, Value
 
 _DIMS = 6  # EK_COPY_DIMS
+_UNARY_CHUNK = 4096  # EK_UNARY_CHUNK in elementwise/unary.h
 
 
 def strides_of(shape: Sequence[int], size: int) -> tuple[int, ...]:
@@ -167,6 +171,8 @@ def lower_concat(ctx: Context, node: Node) -> list[Call]:
     calls, offset = [], 0
     for name in node.inputs:
         x = ctx.tensor(name)
+        source, rescale = _in_units_of(ctx, node, x, y)
+        calls += rescale
         calls.append(
             strided_copy(
                 ctx,
@@ -174,12 +180,33 @@ def lower_concat(ctx: Context, node: Node) -> list[Call]:
                 strides_of(x.shape, size),
                 target,
                 size,
-                Value(x.name),
+                source,
                 Value(y.name, offset),
             )
         )
         offset += x.shape[node.op.axis] * target[node.op.axis]
     return calls
+
+
+def _in_units_of(ctx: Context, node: Node, x: Tensor, y: Tensor) -> tuple[Value, list[Call]]:
+    """Codes of x with the scale of y, and the look-up that makes them where they differ."""
+    if not x.dtype.is_quantized:
+        return Value(x.name), []
+    codes = np.arange(256, dtype=np.uint8).view(x.dtype.numpy)
+    table = concat_rescale(codes, x, y)
+    if np.array_equal(table, codes):
+        return Value(x.name), []
+    target = ctx.scratch(node, x.bytes)
+    kernel = ctx.kernel(
+        "table_8bit", "elementwise/unary.c", "elementwise/unary.h", "ek_unary_args", OP_TABLE=1
+    )
+    fields: dict[str, Field] = {
+        "n": x.elements,
+        "x": Value(x.name),
+        "y": target,
+        "table": ctx.weights.add(table.view(np.uint8)),
+    }
+    return target, [Call(kernel, fields, math.ceil(x.elements / _UNARY_CHUNK))]
 
 
 def lower_split(ctx: Context, node: Node) -> list[Call]:

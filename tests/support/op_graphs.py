@@ -258,6 +258,7 @@ def movement(rng: Rng, dtype: DType) -> Case:
     makers: list[Callable[[], Case]] = [
         lambda: Case(ops.Pad(tuple(ends[:4]), tuple(ends[4:])), (x,), q),
         lambda: Case(ops.Concat(axis), (x, tensor(other, dtype, q), x), q),
+        lambda: Case(ops.Concat(axis), (x, tensor(other, dtype, _any_quant(rng, dtype))), q),
         lambda: Case(ops.Transpose(tuple(int(i) for i in rng.permutation(4))), (x,), q),
         lambda: Case(ops.DepthToSpace(2), (x,), q),
         lambda: Case(ops.SpaceToBatch((2, 2), (1, 1, 0, 2)), (x,), q),
