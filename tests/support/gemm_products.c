@@ -1,10 +1,7 @@
 /* Runs products of the GEMM library that a file describes: a model whose one input is the cases of
  * gemm_cases.py and whose one output is the C of each, one after the other. Every operand stands
  * in a block of its own, just large enough, so that sanitizers see the first byte too far. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "ek.h"
+#include "cases_model.h"
 #include "gemm/gemm.h"
 
 enum { A, B, C, BIAS, SCALE, MULTIPLIER, LEFT, RIGHT, PARTS };
@@ -18,14 +15,6 @@ typedef struct {
     int64_t bytes[PARTS], start[PARTS]; /* bytes: -1 for NULL; where the first element stands */
     double low_f32, high_f32;
 } description;
-
-static void *block(size_t bytes) {
-    void *memory = NULL;
-    if (posix_memalign(&memory, 64, bytes ? bytes : 1))
-        abort();
-    memset(memory, 0xA5, bytes);
-    return memory;
-}
 
 static ek_gemm_args args_of(const description *d, void *const parts[PARTS]) {
     return (ek_gemm_args){
@@ -84,14 +73,6 @@ static void multiply(const description *d, void *const parts[PARTS], int threads
     ek_gemm_run(&args, &how, scratch, pool);
     free(scratch);
     free(packed);
-}
-
-const char *ek_describe(void) {
-    return "{}";
-}
-
-void ek_reset(const ek_model *m) {
-    (void)m;
 }
 
 int ek_run(const ek_model *m, const void *const *in, void *const *out) {

@@ -1,10 +1,7 @@
 /* Runs products of the outlier split that a file describes: a model whose one input is the cases
  * of outlier_cases.py. For each it writes what happened, the marks, all rows of W as floats, and
  * Y. Every array stands in a block of its own, just large enough, for the sanitizers. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "ek.h"
+#include "cases_model.h"
 #include "gemm/codes.h"
 #include "outlier/outlier.h"
 
@@ -17,14 +14,6 @@ typedef struct {
     int64_t bytes[PARTS];
     double threshold;
 } description;
-
-static void *block(size_t bytes) {
-    void *memory = NULL;
-    if (posix_memalign(&memory, 64, bytes ? bytes : 1))
-        abort();
-    memset(memory, 0xA5, bytes);
-    return memory;
-}
 
 static size_t padded(long n) {
     return (size_t)((n + EK_OUTLIER_PADDING - 1) / EK_OUTLIER_PADDING * EK_OUTLIER_PADDING);
@@ -104,14 +93,6 @@ static char *multiply(const description *d, const ek_outlier_weights *w, const v
     free(room);
     free(y);
     return to + y_bytes;
-}
-
-const char *ek_describe(void) {
-    return "{}";
-}
-
-void ek_reset(const ek_model *m) {
-    (void)m;
 }
 
 int ek_run(const ek_model *m, const void *const *in, void *const *out) {

@@ -2,10 +2,7 @@
  * sparse_cases.py and whose one output is, of each, A . x alone and on threads, A by rows again,
  * and A . X. Every array stands in a block of its own, so that sanitizers see the first byte too
  * far. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "ek.h"
+#include "cases_model.h"
 #include "sparse/sparse.h"
 
 #define THREADS 3
@@ -19,14 +16,6 @@ typedef struct {
     int64_t bytes[PARTS]; /* -1 for NULL */
     double low, high;
 } description;
-
-static void *block(size_t bytes) {
-    void *memory = NULL;
-    if (posix_memalign(&memory, 64, bytes ? bytes : 1))
-        abort();
-    memset(memory, 0xA5, bytes);
-    return memory;
-}
 
 static char *put(char *to, void *from, size_t bytes) {
     memcpy(to, from, bytes);
@@ -93,14 +82,6 @@ static char *by_matrix(const description *d, void *const parts[PARTS], ek_pool *
     };
     ek_spmm(&args, pool);
     return put(to, y, bytes);
-}
-
-const char *ek_describe(void) {
-    return "{}";
-}
-
-void ek_reset(const ek_model *m) {
-    (void)m;
 }
 
 int ek_run(const ek_model *m, const void *const *in, void *const *out) {
