@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,7 +73,7 @@ class History:
                 isolation_level=None,
                 check_same_thread=False,  # answers of a board may arrive in a transport's thread
             )
-            self._db.execute("PRAGMA journal_mode = WAL")
+            self._use_journal()
             self._db.execute("PRAGMA synchronous = FULL")
             self._migrate()
 
@@ -119,6 +120,19 @@ class History:
                 except (TypeError, ValueError):
                     skipped += 1
         return Read(found, skipped)
+
+    def _use_journal(self) -> None:
+        """Switches to write-ahead logging, once per file. SQLite does not wait for another program
+        that opens the new file at the same moment, so we do."""
+        ends = time.monotonic() + _WAIT_SECONDS
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > ends:
+                    raise
+                time.sleep(0.02)
 
     def _migrate(self) -> None:
         if self._version() == _VERSION:
