@@ -4,25 +4,20 @@ instructions it takes, which is recorded in nna_instructions.json (EDGEKIT_RECOR
 from __future__ import annotations
 
 import json
-import os
-import warnings
 from pathlib import Path
 
 import pytest
+from counted_on_board import compare, run_program
 from nna_cases import build, check, encoded, output_bytes, random_cases
 
 from edgekit.host import connect
 from edgekit.host.boards import BoardOptions, down, up
-from edgekit.host.build.toolchain import kernels_folder
-from edgekit.host.bundle.archive import archive_bytes
 from edgekit.kb.board import load_board
 
 pytestmark = [pytest.mark.boards, pytest.mark.long]
 
 _PROGRAM = Path(__file__).parents[1] / "support" / "nna_on_board.py"
 _RECORD = Path(__file__).with_name("nna_instructions.json")
-_SECONDS = 600.0
-_SHOWN_ABOVE = 0.01
 
 
 @pytest.mark.parametrize("name", ["a57", "rv64v"])
@@ -31,45 +26,11 @@ def test_products_are_those_of_this_machine_and_instructions_as_recorded(name, o
     up(name, options=BoardOptions(counting=True))
     try:
         device = connect(name)
-        board = device.transport
-        library = build(load_board(device.profile), tmp_path / "products.so")
-        files = {
-            "package.zip": _package(),
-            "products.so": library.read_bytes(),
-            "in.bin": encoded(cases),
-            "program.py": _PROGRAM.read_bytes(),
-        }
-        for file, data in files.items():
-            board.put(data, f"nna/{file}", deadline=_SECONDS)
-        words = [f"nna/{file}" for file in ("program.py", "package.zip", "products.so")]
-        words += ["nna/in.bin", "nna/out.bin", str(output_bytes(cases))]
-        done = board.run([board.python, *words], deadline=_SECONDS)
-        assert done.exit_code == 0, done.stderr.decode()
-        check(cases, board.get("nna/out.bin", deadline=_SECONDS))
+        library = build(load_board(device.profile), tmp_path / "products.so").read_bytes()
+        size = output_bytes(cases)
+        given = (_PROGRAM.read_bytes(), library, encoded(cases), size)
+        made, printed = run_program(device.transport, *given)
+        check(cases, made)
     finally:
         down(name)
-    _compare(name, json.loads(done.stdout)["instructions"])
-
-
-def _package() -> bytes:
-    """All modules of edgekit.device: the runtime that is sent with a release has only its own."""
-    modules = sorted(kernels_folder().parent.glob("*.py"))
-    entries = [("edgekit/", b""), ("edgekit/device/", b"")]
-    return archive_bytes(
-        [*entries, *((f"edgekit/device/{m.name}", m.read_bytes()) for m in modules)]
-    )
-
-
-def _compare(name: str, found: dict[str, int]) -> None:
-    record = json.loads(_RECORD.read_text()) if _RECORD.exists() else {}
-    if os.environ.get("EDGEKIT_RECORD") == "1":
-        record[name] = found
-        _RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
-    assert set(record[name]) == set(found)
-    for product, count in found.items():
-        change = count / record[name][product] - 1
-        if abs(change) > _SHOWN_ABOVE:
-            warnings.warn(
-                f"{product} on {name}: {count:,} instructions ({change:+.1%})", stacklevel=2
-            )
-        assert abs(change) < 0.5, "the record is of another program"
+    compare(_RECORD, name, json.loads(printed)["instructions"])

@@ -3,13 +3,11 @@ is recorded in spmv_instructions.json (EDGEKIT_RECORD=1 writes it)."""
 
 from __future__ import annotations
 
-import json
-import os
-import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+from counted_on_board import compare, run_program
 from sparse_cases import STORED, build, check, encoded, output_bytes, random_case
 
 from edgekit.host import connect
@@ -23,12 +21,10 @@ pytestmark = [pytest.mark.boards, pytest.mark.long]
 
 _RECORD = Path(__file__).with_name("spmv_instructions.json")
 _MATRICES = ("random:1000:0.05", "banded:5000:5", "power:2000:10", "dense:256:256:0.3")
-_SECONDS = 900.0
-_SHOWN_ABOVE = 0.01
 _PROGRAM = b"""
 import ctypes, sys
 from pathlib import Path
-path, given, made, size = sys.argv[1:]
+_, path, given, made, size = sys.argv[1:]
 library = ctypes.CDLL(str(Path(path).resolve()))
 library.ek_missing_feature.restype = ctypes.c_char_p
 library.ek_pool_create.restype = ctypes.c_void_p
@@ -50,18 +46,13 @@ def test_products_are_numpys_and_instructions_as_recorded(name, own_home, tmp_pa
         device = connect(name)
         board, profile = device.transport, load_board(device.profile)
         library = build(profile, tmp_path / "products.so").read_bytes()
-        files = {"products.so": library, "in.bin": encoded(cases), "program.py": _PROGRAM}
-        for file, data in files.items():
-            board.put(data, f"sparse/{file}", deadline=_SECONDS)
-        words = [f"sparse/{file}" for file in ("program.py", "products.so", "in.bin", "out.bin")]
-        done = board.run([board.python, *words, str(output_bytes(cases))], deadline=_SECONDS)
-        assert done.exit_code == 0, done.stderr.decode()
-        check(cases, board.get("sparse/out.bin", deadline=_SECONDS))
+        made, _ = run_program(board, _PROGRAM, library, encoded(cases), output_bytes(cases))
+        check(cases, made)
         measurer = SpmvMeasurer(board, profile, emulated=True)
         found = {matrix: _instructions(measurer, profile, matrix) for matrix in _MATRICES}
     finally:
         down(name)
-    _compare(name, found)
+    compare(_RECORD, name, found)
 
 
 def _instructions(measurer, profile, name):
@@ -70,18 +61,3 @@ def _instructions(measurer, profile, name):
     (form,) = measurer.measure([settings_for(profile, matrix).settings]).forms
     measurer.forget()
     return int(form.median)
-
-
-def _compare(name: str, found: dict[str, int]) -> None:
-    record = json.loads(_RECORD.read_text()) if _RECORD.exists() else {}
-    if os.environ.get("EDGEKIT_RECORD") == "1":
-        record[name] = found
-        _RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
-    assert set(record[name]) == set(found)
-    for product, count in found.items():
-        change = count / record[name][product] - 1
-        if abs(change) > _SHOWN_ABOVE:
-            warnings.warn(
-                f"{product} on {name}: {count:,} instructions ({change:+.1%})", stacklevel=2
-            )
-        assert abs(change) < 0.5, "the record is of another program"

@@ -74,6 +74,16 @@ class VirtualBoard:
         assert len(rows) == calls
         return [rows[f"f{i}"] for i in range(len(out_types))]
 
+    def run_cases(self, library: Path, cases: bytes, size: int, threads: int) -> bytes:
+        """The `size` bytes that a model of one input and one output makes of `cases`."""
+        given, made, nothing = (library.with_name(n) for n in ("in.bin", "out.bin", "weights.bin"))
+        given.write_bytes(cases)
+        nothing.write_bytes(b"")
+        files = (str(given), str(made), str(threads), str(len(cases)), str(size))
+        done = self.execute(str(library), str(nothing), "0", "0", "1", "1", *files)
+        assert done.returncode == 0, done.stderr + done.stdout
+        return made.read_bytes()
+
 
 def _row_type(tensor: dict[str, Any]) -> np.dtype[Any]:
     return np.dtype((BY_NAME[tensor["dtype"]].npy, tuple(tensor["shape"])))

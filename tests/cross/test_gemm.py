@@ -16,13 +16,5 @@ def test_products_are_numpys(board, virtual_board, tmp_path):
     rng = np.random.default_rng(len(board))
     products = [random_product(rng, dtype) for dtype in DTYPES for _ in range(120)]
     library = build(load_board(board), tmp_path / "products.so")
-    given, made, nothing = (tmp_path / name for name in ("in.bin", "out.bin", "weights.bin"))
-    given.write_bytes(encoded(products))
-    nothing.write_bytes(b"")
-    sizes = (str(given.stat().st_size), str(output_bytes(products)))
-    files = (str(given), str(made))
-    done = virtual_board(board).execute(
-        str(library), str(nothing), "0", "0", "1", "1", *files, "2", *sizes
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
-    check(products, made.read_bytes())
+    made = virtual_board(board).run_cases(library, encoded(products), output_bytes(products), 2)
+    check(products, made)

@@ -16,13 +16,5 @@ def test_products_and_rows_are_numpys(board, virtual_board, tmp_path):
     rng = np.random.default_rng(len(board))
     cases = [random_case(rng, stored) for stored in STORED for _ in range(30)]
     library = build(load_board(board), tmp_path / "products.so")
-    given, made, nothing = (tmp_path / name for name in ("in.bin", "out.bin", "weights.bin"))
-    given.write_bytes(encoded(cases))
-    nothing.write_bytes(b"")
-    sizes = (str(given.stat().st_size), str(output_bytes(cases)))
-    files = (str(given), str(made))
-    done = virtual_board(board).execute(
-        str(library), str(nothing), "0", "0", "1", "1", *files, "3", *sizes
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
-    check(cases, made.read_bytes())
+    made = virtual_board(board).run_cases(library, encoded(cases), output_bytes(cases), 3)
+    check(cases, made)

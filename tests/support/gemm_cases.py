@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from cases_model import run_cases
 from numpy.typing import NDArray
 
 from edgekit.host.build.kernels import kernel_units
@@ -238,21 +238,6 @@ def build(board: BoardProfile, path: Path) -> Path:
     return path
 
 
-class _Model(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_void_p) for name in ("weights", "arena", "state", "pool", "stamps")]
-
-
 def run_here(library: Path, products: Sequence[Product], threads: int = 1) -> bytes:
     """The C of each product, one after the other."""
-    lib = ctypes.CDLL(str(library))
-    lib.ek_pool_create.restype = ctypes.c_void_p
-    lib.ek_pool_destroy.argtypes = [ctypes.c_void_p]
-    pool = lib.ek_pool_create(threads) if threads > 1 else None
-    given = ctypes.create_string_buffer(encoded(products))
-    made = ctypes.create_string_buffer(max(output_bytes(products), 1))
-    inputs = (ctypes.c_void_p * 1)(ctypes.addressof(given))
-    outputs = (ctypes.c_void_p * 1)(ctypes.addressof(made))
-    assert lib.ek_run(ctypes.byref(_Model(pool=pool)), inputs, outputs) == 0
-    if pool:
-        lib.ek_pool_destroy(pool)
-    return made.raw[: output_bytes(products)]
+    return run_cases(library, encoded(products), output_bytes(products), threads)

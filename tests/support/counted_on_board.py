@@ -1,0 +1,62 @@
+"""What the tests of single kernels on counting boards share: sending, running, the record."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from pathlib import Path
+
+from edgekit.host.build.toolchain import kernels_folder
+from edgekit.host.bundle.archive import archive_bytes
+from edgekit.host.transport.base import Transport
+
+_SECONDS = 900.0
+_SHOWN_ABOVE = 0.01
+
+
+def run_program(
+    board: Transport, program: bytes, library: bytes, cases: bytes, size: int
+) -> tuple[bytes, bytes]:
+    """What `program` made of the cases (`size` bytes), and what it printed.
+
+    It is called with the modules of edgekit.device, the library, the cases, where to write what
+    was made, and its size.
+    """
+    files = {
+        "program.py": program,
+        "package.zip": _package(),
+        "products.so": library,
+        "in.bin": cases,
+    }
+    for name, data in files.items():
+        board.put(data, f"products/{name}", deadline=_SECONDS)
+    words = [f"products/{name}" for name in (*files, "out.bin")]
+    done = board.run([board.python, *words, str(size)], deadline=_SECONDS)
+    assert done.exit_code == 0, done.stderr.decode()
+    return board.get("products/out.bin", deadline=_SECONDS), done.stdout
+
+
+def compare(record_file: Path, board: str, found: dict[str, int]) -> None:
+    """Shows counts that are not as recorded; EDGEKIT_RECORD=1 records them instead."""
+    record = json.loads(record_file.read_text()) if record_file.exists() else {}
+    if os.environ.get("EDGEKIT_RECORD") == "1":
+        record[board] = found
+        record_file.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+    assert set(record[board]) == set(found)
+    for product, count in found.items():
+        change = count / record[board][product] - 1
+        if abs(change) > _SHOWN_ABOVE:
+            warnings.warn(
+                f"{product} on {board}: {count:,} instructions ({change:+.1%})", stacklevel=2
+            )
+        assert abs(change) < 0.5, "the record is of another program"
+
+
+def _package() -> bytes:
+    """All modules of edgekit.device: the runtime that is sent with a release has only its own."""
+    modules = sorted(kernels_folder().parent.glob("*.py"))
+    entries = [("edgekit/", b""), ("edgekit/device/", b"")]
+    return archive_bytes(
+        [*entries, *((f"edgekit/device/{m.name}", m.read_bytes()) for m in modules)]
+    )
