@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -27,12 +28,16 @@ def pytest_configure() -> None:
     """What must not depend on where the tests were started.
 
     A job started in the background may ignore Ctrl-C, and so would all that tests start. How long
-    one example takes says more of what else the machine does than of the code.
+    one example takes says more of what else the machine does than of the code. With EDGEKIT_SEARCH
+    set (scripts/test --long sets it), hypothesis looks for new examples.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     slow = [HealthCheck.too_slow]
-    settings.register_profile("edgekit", deadline=None, suppress_health_check=slow)
-    settings.load_profile("edgekit")
+    searching = settings(deadline=None, suppress_health_check=slow)
+    settings.register_profile("search", searching)
+    # The same examples in every run: a change is what makes a test fail, not the day.
+    settings.register_profile("repeat", searching, derandomize=True)
+    settings.load_profile("search" if "EDGEKIT_SEARCH" in os.environ else "repeat")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
