@@ -15,6 +15,7 @@ from edgekit.host import release
 from edgekit.host.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.errors import InputError
 from edgekit.host.inventory import BoardEntry
+from edgekit.host.options import CompileOptions
 from edgekit.host.reach import Reached, Via, profile_of, reach, reach_entry
 from edgekit.host.release import Benchmark, BoardStatus, DeployPlan, OnStep, Release, Timings
 from edgekit.host.transport import Beneath, Transport
@@ -41,7 +42,8 @@ def compile_model(
         profile = load_board(profile_of(board))
     except UnknownBoardError as error:
         raise InputError(str(error)) from None
-    artifact = compile_artifact(Path(model), profile, shapes=input_shapes)
+    options = CompileOptions(shapes=input_shapes or {})
+    artifact = compile_artifact(Path(model), profile, options=options)
     return sign_bundle(build_bundle(artifact, profile))
 
 

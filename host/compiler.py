@@ -15,6 +15,7 @@ from edgekit.host.explain import explain
 from edgekit.host.importers import Shapes, import_model
 from edgekit.host.lower.lower import lower
 from edgekit.host.lower.plan import Plan
+from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.passes.pipeline import run_passes
 from edgekit.host.passes.quantized import integer_form
 from edgekit.host.paths import cache_folder
@@ -23,16 +24,18 @@ from edgekit.kb.board import BoardProfile
 
 
 def compile_artifact(
-    model: Path, board: BoardProfile, cache: Path | None = None, shapes: Shapes | None = None
+    model: Path,
+    board: BoardProfile,
+    cache: Path | None = None,
+    options: CompileOptions = DEFAULT_OPTIONS,
 ) -> Artifact:
-    """Builds `model` for `board`; `cache` defaults to the user's cache folder, `shapes` are those
-    of inputs that an ONNX model leaves open.
+    """Builds `model` for `board`; `cache` defaults to the user's cache folder.
 
     Raises InputError for a model that cannot be read or does not fit the board, BuildError if the
     compiler fails.
     """
     cache = cache or cache_folder()
-    imported = integer_form(import_model(model, shapes))
+    imported = integer_form(import_model(model, options.shapes))
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
     graph, counts = run_passes(imported)
     plan = lower(graph, board, table_of(board))
@@ -44,12 +47,12 @@ def compile_artifact(
         library=library,
         weights=plan.lowered.weights,
         description=describe(plan),
-        golden=golden_of(imported, _golden_key(digest, shapes), cache / "golden"),
+        golden=golden_of(imported, _golden_key(digest, options.shapes), cache / "golden"),
         explain=explain(graph, plan, board, counts),
     )
 
 
-def _golden_key(digest: str, shapes: Shapes | None) -> str:
+def _golden_key(digest: str, shapes: Shapes) -> str:
     """What golden outputs are kept by: one model has others with other shapes of its inputs."""
     if not shapes:
         return digest

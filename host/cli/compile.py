@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +21,7 @@ from edgekit.host.cli.options import (
     model_file,
 )
 from edgekit.host.errors import InputError
+from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
 
 if TYPE_CHECKING:
     from edgekit.host.bundle import Bundle
@@ -87,7 +87,8 @@ def compile_command(
         check_writable(file)
         if file.exists() and file.samefile(path):
             raise InputError(f"{file}: expected a file to write, found the model; name another")
-    bundle = compile_bundle(path, name, counter or 0, explain, input_shapes(input_shape))
+    options = CompileOptions(shapes=input_shapes(input_shape))
+    bundle = compile_bundle(path, name, counter or 0, explain, options)
     bundle.write(target)
     _show(bundle, target, as_json)
 
@@ -123,7 +124,7 @@ def compile_bundle(
     board: str,
     counter: int = 0,
     explain: Path | None = None,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    options: CompileOptions = DEFAULT_OPTIONS,
 ) -> Bundle:
     """Compiles `model` for `board`, saying so; writes to `explain` what was chosen and why."""
     from edgekit.host.bundle import build_bundle, sign_bundle
@@ -135,7 +136,7 @@ def compile_bundle(
 
     profile = load_board(profile_of(board))
     with working(f"compiling {model.name} for {board}"):
-        artifact = compile_artifact(model, profile, shapes=shapes)
+        artifact = compile_artifact(model, profile, options=options)
     if explain is not None:
         write_whole(explain, json.dumps(artifact.explain, indent=1).encode() + b"\n")
     return sign_bundle(build_bundle(artifact, profile, counter))
@@ -145,14 +146,14 @@ def load_bundle(
     file: Path,
     board: str,
     counter: int | None = None,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    options: CompileOptions = DEFAULT_OPTIONS,
 ) -> Bundle:
     """The bundle in `file`, or the one that the model in it compiles to."""
     from edgekit.host.bundle import Bundle
 
     if file_kind(file) is not Kind.BUNDLE:
-        return compile_bundle(file, board, counter or 0, shapes=shapes)
-    if shapes:
+        return compile_bundle(file, board, counter or 0, options=options)
+    if not options.is_default:
         raise InputError(
             f"{file}: expected a model to give --input-shape to, found a bundle, whose shapes are "
             "fixed; leave the option out, or compile the model again"

@@ -23,6 +23,7 @@ from edgekit.host.cli.options import (
     input_shapes,
     model_file,
 )
+from edgekit.host.options import CompileOptions
 
 if TYPE_CHECKING:
     from edgekit.host.api import Device
@@ -74,7 +75,8 @@ def deploy(
     name = board_name(board)
     path = model_file(model, name)
     device = connect(name, via=via)
-    bundle = load_bundle(path, device.profile, counter, input_shapes(input_shape))
+    options = CompileOptions(shapes=input_shapes(input_shape))
+    bundle = load_bundle(path, device.profile, counter, options)
     if dry_run:
         plan = device.plan(bundle, allow_downgrade=allow_downgrade)
         if as_json:

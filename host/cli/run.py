@@ -21,6 +21,7 @@ from edgekit.host.cli.options import (
     model_file,
 )
 from edgekit.host.errors import InputError
+from edgekit.host.options import CompileOptions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -70,7 +71,8 @@ def run(
     inputs = read_arrays(input_file)
     check_writable(output_file)
     if path:
-        bundle = load_bundle(path, device.profile, shapes=input_shapes(input_shape))
+        options = CompileOptions(shapes=input_shapes(input_shape))
+        bundle = load_bundle(path, device.profile, options=options)
         put_into_service(device, bundle)
     outputs, timings = device.run(inputs, threads=threads)
     _write_arrays(output_file, outputs)
