@@ -19,6 +19,7 @@ from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.passes.pipeline import run_passes
 from edgekit.host.passes.quantized import integer_form
 from edgekit.host.paths import cache_folder
+from edgekit.host.schedule.schedule import schedule
 from edgekit.host.tune.tables import table_of
 from edgekit.kb.board import BoardProfile
 
@@ -38,7 +39,8 @@ def compile_artifact(
     imported = integer_form(import_model(model, options.shapes))
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
     graph, counts = run_passes(imported)
-    plan = lower(graph, board, table_of(board))
+    scheduled = schedule(graph, board, options)
+    plan = lower(scheduled.graph, board, table_of(board))
     _check_memory(plan, board)
     library = Toolchain(board, cache / "objects").build(units_of(plan, board))
     return Artifact(
@@ -48,7 +50,7 @@ def compile_artifact(
         weights=plan.lowered.weights,
         description=describe(plan),
         golden=golden_of(imported, _golden_key(digest, options.shapes), cache / "golden"),
-        explain=explain(graph, plan, board, counts),
+        explain=explain(scheduled, plan, board, counts),
     )
 
 

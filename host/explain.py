@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from edgekit.host.graph.types import Graph
 from edgekit.host.lower.plan import Plan
 from edgekit.host.passes.pipeline import PassCount
+from edgekit.host.schedule.types import Schedule
 from edgekit.kb.board import BoardProfile
 
 
 def explain(
-    graph: Graph, plan: Plan, board: BoardProfile, counts: Sequence[PassCount]
+    schedule: Schedule, plan: Plan, board: BoardProfile, counts: Sequence[PassCount]
 ) -> dict[str, Any]:
-    """JSON-able, schema edgekit.explain/1; `graph` is what was lowered."""
+    """JSON-able, schema edgekit.explain/1; the schedule is what was lowered."""
+    graph = schedule.graph
     tensors = graph.tensors
     steps = {s.name: s for s in plan.lowered.steps}
     operators = []
@@ -26,12 +27,13 @@ def explain(
             {
                 "name": node.name,
                 "op": node.op.kind,
-                "unit": "cpu",
+                "unit": schedule.units[node.name],
                 "kernel": step.kernel if step else None,
                 "method": asdict(step.answer.method) if step and step.answer else None,
                 "rule": step.answer.rule if step and step.answer else None,
                 "split_from": None,
                 "bytes": sum(tensors[t].bytes for t in names),
+                "cost_us": schedule.costs[node.name],
             }
         )
     producer = graph.producer()
@@ -47,7 +49,11 @@ def explain(
         "board": board.name,
         "operators": operators,
         "edges": edges,
+        "key_nodes": list(schedule.key_nodes),
+        "subgraphs": [asdict(part) for part in schedule.subgraphs],
         "order": [n.name for n in graph.nodes],
+        "objective": schedule.objective,
+        "random_seed": schedule.random_seed,
         "memory": {
             "arena_bytes": plan.memory.arena_bytes,
             "lower_bound_bytes": plan.memory.lower_bound,

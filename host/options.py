@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
+
+Order = Literal["search", "import", "memory"]
 
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """`shapes`: of inputs that an ONNX model leaves open, by name."""
+    """`shapes`: of inputs that an ONNX model leaves open, by name.
+
+    `order`: what the operators' order is searched for: time ("search") or peak memory ("memory");
+    "import" keeps the importer's. `random_seed` makes a search repeatable.
+    """
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    order: Order = "search"
+    random_seed: int = 0
 
     @property
     def is_default(self) -> bool:

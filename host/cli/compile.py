@@ -14,10 +14,12 @@ from edgekit.host.cli.options import (
     InputShapes,
     Json,
     Kind,
+    OrderOption,
+    RandomSeed,
     board_name,
+    compile_options,
     examples,
     file_kind,
-    input_shapes,
     model_file,
 )
 from edgekit.host.errors import InputError
@@ -67,6 +69,8 @@ def compile_command(
     ] = None,
     counter: Counter = None,
     input_shape: InputShapes = None,
+    order: OrderOption = None,
+    random_seed: RandomSeed = None,
     list_operators: Annotated[
         bool, typer.Option("--list-operators", help="List the operators models may use and exit.")
     ] = False,
@@ -87,7 +91,7 @@ def compile_command(
         check_writable(file)
         if file.exists() and file.samefile(path):
             raise InputError(f"{file}: expected a file to write, found the model; name another")
-    options = CompileOptions(shapes=input_shapes(input_shape))
+    options = compile_options(input_shape, order, random_seed)
     bundle = compile_bundle(path, name, counter or 0, explain, options)
     bundle.write(target)
     _show(bundle, target, as_json)
@@ -155,8 +159,8 @@ def load_bundle(
         return compile_bundle(file, board, counter or 0, options=options)
     if not options.is_default:
         raise InputError(
-            f"{file}: expected a model to give --input-shape to, found a bundle, whose shapes are "
-            "fixed; leave the option out, or compile the model again"
+            f"{file}: expected a model to give --input-shape, --order or --random-seed to, found a "
+            "bundle, which is compiled; leave the option out, or compile the model again"
         )
     if counter is not None:
         raise InputError(

@@ -16,14 +16,15 @@ from edgekit.host.cli.options import (
     InputShapes,
     Json,
     Model,
+    OrderOption,
     Over,
+    RandomSeed,
     Threads,
     board_name,
+    compile_options,
     examples,
-    input_shapes,
     model_file,
 )
-from edgekit.host.options import CompileOptions
 
 if TYPE_CHECKING:
     from edgekit.host.api import Device
@@ -56,6 +57,8 @@ def deploy(
     ] = False,
     counter: Counter = None,
     input_shape: InputShapes = None,
+    order: OrderOption = None,
+    random_seed: RandomSeed = None,
     allow_downgrade: Annotated[
         bool, typer.Option("--allow-downgrade", help="Take a lower counter than what runs.")
     ] = False,
@@ -75,7 +78,7 @@ def deploy(
     name = board_name(board)
     path = model_file(model, name)
     device = connect(name, via=via)
-    options = CompileOptions(shapes=input_shapes(input_shape))
+    options = compile_options(input_shape, order, random_seed)
     bundle = load_bundle(path, device.profile, counter, options)
     if dry_run:
         plan = device.plan(bundle, allow_downgrade=allow_downgrade)

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from edgekit.host.errors import InputError
+from edgekit.host.options import CompileOptions, Order
 
 Board = Annotated[
     str | None,
@@ -55,6 +56,21 @@ InputShapes = Annotated[
         help="Shape of an input that an ONNX model leaves open; may be given several times.",
     ),
 ]
+OrderOption = Annotated[
+    Order | None,
+    typer.Option(
+        "--order",
+        show_default=False,
+        help="Search the order of operators for time or for peak memory, or keep the model's. "
+        "Default: search.",
+    ),
+]
+RandomSeed = Annotated[
+    int | None,
+    typer.Option(
+        "--random-seed", metavar="N", min=0, show_default=False, help="Of that search. Default: 0."
+    ),
+]
 Packed = Annotated[
     Literal["none", "a", "b"],
     typer.Option("--packed", help="The operand that is packed beforehand, as weights are."),
@@ -81,6 +97,15 @@ class Kind(Enum):
 
     MODEL = "model"
     BUNDLE = "bundle"
+
+
+def compile_options(
+    input_shape: list[str] | None, order: Order | None, random_seed: int | None
+) -> CompileOptions:
+    """What the options that compile, deploy and run share ask for."""
+    return CompileOptions(
+        shapes=input_shapes(input_shape), order=order or "search", random_seed=random_seed or 0
+    )
 
 
 def input_shapes(given: list[str] | None) -> dict[str, tuple[int, ...]]:

@@ -13,15 +13,16 @@ from edgekit.host.cli.options import (
     Board,
     InputShapes,
     Json,
+    OrderOption,
     Over,
+    RandomSeed,
     Threads,
     board_name,
+    compile_options,
     examples,
-    input_shapes,
     model_file,
 )
 from edgekit.host.errors import InputError
-from edgekit.host.options import CompileOptions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,6 +59,8 @@ def run(
     ] = None,
     board: Board = None,
     input_shape: InputShapes = None,
+    order: OrderOption = None,
+    random_seed: RandomSeed = None,
     threads: Threads = None,
     via: Over = None,
     as_json: Json = False,
@@ -71,7 +74,7 @@ def run(
     inputs = read_arrays(input_file)
     check_writable(output_file)
     if path:
-        options = CompileOptions(shapes=input_shapes(input_shape))
+        options = compile_options(input_shape, order, random_seed)
         bundle = load_bundle(path, device.profile, options=options)
         put_into_service(device, bundle)
     outputs, timings = device.run(inputs, threads=threads)

@@ -65,6 +65,19 @@ def test_explain_holds_every_operator(edgekit: Any, home: Path) -> None:
     assert explained["schema"] == "edgekit.explain/1"
     with_kernel = [o for o in explained["operators"] if o["kernel"]]
     assert len(with_kernel) == done.document["operators"]
+    parts = [name for part in explained["subgraphs"] for name in part["operators"]]
+    names = [o["name"] for o in explained["operators"]]
+    assert explained["order"] == parts == names
+    assert set(explained["key_nodes"]) <= set(names)
+    assert (explained["objective"], explained["random_seed"]) == ("time", 0)
+    assert {o["unit"] for o in explained["operators"]} == {"cpu"}
+    assert all(o["cost_us"] >= 0 for o in explained["operators"])
+
+
+def test_the_order_of_a_bundle_is_chosen_already(edgekit: Any, small_bundle: Path) -> None:
+    done = edgekit("deploy", small_bundle, "--order", "memory", "--dry-run")
+    assert done.code == 2
+    assert "--order" in done.complaint and "compile the model again" in done.complaint
 
 
 def test_list_operators(edgekit: Any) -> None:

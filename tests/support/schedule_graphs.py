@@ -1,0 +1,46 @@
+"""Graphs whose shape is all that counts: nodes of additions over given edges."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from hypothesis import strategies as st
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import DType, Graph, Node, Tensor
+
+
+def graph_of(
+    size: int,
+    edges: Sequence[tuple[int, int]],
+    late_inputs: Collection[int] = (),
+    early_outputs: Collection[int] = (),
+    sizes: Sequence[int] | None = None,
+) -> Graph:
+    """Node i makes tensor t<i> of `sizes[i]` floats; what waits for nothing reads the input x.
+
+    `late_inputs` read it as well, `early_outputs` are outputs beside what nothing waits for.
+    """
+    counts = sizes or [1] * size
+    made = [Tensor(f"t{i}", (1, counts[i]), DType.F32) for i in range(size)]
+    tensors = {t.name: t for t in (Tensor("x", (1, 1), DType.F32), *made)}
+    nodes = []
+    for i in range(size):
+        before = sorted({f"t{a}" for a, b in edges if b == i})
+        reads = (*before, *(("x",) if not before or i in late_inputs else ()))
+        op = ops.Concat(1) if len(reads) > 1 else ops.Clamp()
+        nodes.append(Node(f"n{i}", op, reads, (f"t{i}",)))
+    waited = {a for a, _ in edges}
+    outputs = tuple(f"t{i}" for i in range(size) if i not in waited or i in early_outputs)
+    return Graph("made", tensors, tuple(nodes), ("x",), outputs)
+
+
+def random_edges(most: int) -> st.SearchStrategy[tuple[int, list[tuple[int, int]]]]:
+    """Numbers of nodes up to `most`, each with edges from lower to higher numbers."""
+
+    def edges(size: int) -> st.SearchStrategy[tuple[int, list[tuple[int, int]]]]:
+        pairs = [(a, b) for b in range(size) for a in range(b)]
+        chosen = st.lists(st.sampled_from(pairs), unique=True) if pairs else st.just([])
+        return st.tuples(st.just(size), chosen)
+
+    return st.integers(1, most).flatmap(edges)
