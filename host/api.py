@@ -29,10 +29,12 @@ def compile_model(
     board: str = "local",
     *,
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    memory_limit: int | None = None,
 ) -> Bundle:
     """The signed bundle of a .tflite or .onnx model for a board, or for a board profile.
 
-    `input_shapes` are those of inputs that an ONNX model leaves open.
+    `input_shapes` are those of inputs that an ONNX model leaves open; `memory_limit` the bytes
+    that an operator and the arena may take, by default what the board has.
 
     InputError if it cannot be compiled, or not signed for want of ssh-keygen.
     """
@@ -42,7 +44,7 @@ def compile_model(
         profile = load_board(profile_of(board))
     except UnknownBoardError as error:
         raise InputError(str(error)) from None
-    options = CompileOptions(shapes=input_shapes or {})
+    options = CompileOptions(shapes=input_shapes or {}, memory_limit=memory_limit)
     artifact = compile_artifact(Path(model), profile, options=options)
     return sign_bundle(build_bundle(artifact, profile))
 

@@ -20,6 +20,7 @@ from edgekit.host.passes.pipeline import run_passes
 from edgekit.host.passes.quantized import integer_form
 from edgekit.host.paths import cache_folder
 from edgekit.host.schedule.schedule import schedule
+from edgekit.host.split import memory_limit, split
 from edgekit.host.tune.tables import table_of
 from edgekit.kb.board import BoardProfile
 
@@ -39,9 +40,11 @@ def compile_artifact(
     imported = integer_form(import_model(model, options.shapes))
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
     graph, counts = run_passes(imported)
-    scheduled = schedule(graph, board, options)
+    limit = memory_limit(board, options)
+    divided = split(graph, limit)
+    scheduled = schedule(divided.graph, board, options)
     plan = lower(scheduled.graph, board, table_of(board))
-    _check_memory(plan, board)
+    _check_memory(plan, board, limit)
     library = Toolchain(board, cache / "objects").build(units_of(plan, board))
     return Artifact(
         model_name=model.stem,
@@ -50,7 +53,7 @@ def compile_artifact(
         weights=plan.lowered.weights,
         description=describe(plan),
         golden=golden_of(imported, _golden_key(digest, options.shapes), cache / "golden"),
-        explain=explain(scheduled, plan, board, counts),
+        explain=explain(scheduled, plan, board, counts, divided.origin, limit),
     )
 
 
@@ -75,10 +78,16 @@ def units_of(plan: Plan, board: BoardProfile) -> list[Unit]:
     return units
 
 
-def _check_memory(plan: Plan, board: BoardProfile) -> None:
-    need = plan.memory.arena_bytes + plan.state_bytes + len(plan.lowered.weights)
+def _check_memory(plan: Plan, board: BoardProfile, limit: int | None) -> None:
+    name, working = plan.lowered.name, plan.memory.arena_bytes + plan.state_bytes
+    if limit is not None and working > limit:
+        raise InputError(
+            f"{name}: expected an arena of at most {limit} bytes, found {working}; raise "
+            "--memory-limit, or choose a smaller model or a larger board"
+        )
+    need = working + len(plan.lowered.weights)
     if board.memory_bytes and need > board.memory_bytes:
         raise InputError(
-            f"{plan.lowered.name}: expected at most {board.memory_bytes} bytes of arena and "
+            f"{name}: expected at most {board.memory_bytes} bytes of arena and "
             f"weights on {board.name}, found {need}; choose a smaller model or a larger board"
         )

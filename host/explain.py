@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,9 +13,17 @@ from edgekit.kb.board import BoardProfile
 
 
 def explain(
-    schedule: Schedule, plan: Plan, board: BoardProfile, counts: Sequence[PassCount]
+    schedule: Schedule,
+    plan: Plan,
+    board: BoardProfile,
+    counts: Sequence[PassCount],
+    origin: Mapping[str, str],
+    limit: int | None,
 ) -> dict[str, Any]:
-    """JSON-able, schema edgekit.explain/1; the schedule is what was lowered."""
+    """JSON-able, schema edgekit.explain/1; the schedule is what was lowered.
+
+    `origin`: the operator that each part of a split one comes from; `limit`: bytes of memory.
+    """
     graph = schedule.graph
     tensors = graph.tensors
     steps = {s.name: s for s in plan.lowered.steps}
@@ -31,7 +39,7 @@ def explain(
                 "kernel": step.kernel if step else None,
                 "method": asdict(step.answer.method) if step and step.answer else None,
                 "rule": step.answer.rule if step and step.answer else None,
-                "split_from": None,
+                "split_from": origin.get(node.name),
                 "bytes": sum(tensors[t].bytes for t in names),
                 "cost_us": schedule.costs[node.name],
             }
@@ -58,7 +66,7 @@ def explain(
             "arena_bytes": plan.memory.arena_bytes,
             "lower_bound_bytes": plan.memory.lower_bound,
             "weights_bytes": len(plan.lowered.weights),
-            "limit_bytes": board.memory_bytes or None,
+            "limit_bytes": limit,
         },
         "passes": [asdict(c) for c in counts],
     }

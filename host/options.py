@@ -15,11 +15,14 @@ class CompileOptions:
 
     `order`: what the operators' order is searched for: time ("search") or peak memory ("memory");
     "import" keeps the importer's. `random_seed` makes a search repeatable.
+
+    `memory_limit`: bytes that an operator, and the arena, may take; None: what the board has.
     """
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     order: Order = "search"
     random_seed: int = 0
+    memory_limit: int | None = None
 
     @property
     def is_default(self) -> bool:

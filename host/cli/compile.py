@@ -14,6 +14,7 @@ from edgekit.host.cli.options import (
     InputShapes,
     Json,
     Kind,
+    MemoryLimit,
     OrderOption,
     RandomSeed,
     board_name,
@@ -69,6 +70,7 @@ def compile_command(
     ] = None,
     counter: Counter = None,
     input_shape: InputShapes = None,
+    memory_limit: MemoryLimit = None,
     order: OrderOption = None,
     random_seed: RandomSeed = None,
     list_operators: Annotated[
@@ -91,7 +93,7 @@ def compile_command(
         check_writable(file)
         if file.exists() and file.samefile(path):
             raise InputError(f"{file}: expected a file to write, found the model; name another")
-    options = compile_options(input_shape, order, random_seed)
+    options = compile_options(input_shape, order, random_seed, memory_limit)
     bundle = compile_bundle(path, name, counter or 0, explain, options)
     bundle.write(target)
     _show(bundle, target, as_json)
@@ -159,8 +161,9 @@ def load_bundle(
         return compile_bundle(file, board, counter or 0, options=options)
     if not options.is_default:
         raise InputError(
-            f"{file}: expected a model to give --input-shape, --order or --random-seed to, found a "
-            "bundle, which is compiled; leave the option out, or compile the model again"
+            f"{file}: expected a model to compile with --input-shape, --memory-limit, --order or "
+            "--random-seed, found a bundle, which is compiled; leave the option out, or compile "
+            "the model again"
         )
     if counter is not None:
         raise InputError(

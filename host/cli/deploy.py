@@ -15,6 +15,7 @@ from edgekit.host.cli.options import (
     Counter,
     InputShapes,
     Json,
+    MemoryLimit,
     Model,
     OrderOption,
     Over,
@@ -57,6 +58,7 @@ def deploy(
     ] = False,
     counter: Counter = None,
     input_shape: InputShapes = None,
+    memory_limit: MemoryLimit = None,
     order: OrderOption = None,
     random_seed: RandomSeed = None,
     allow_downgrade: Annotated[
@@ -78,7 +80,7 @@ def deploy(
     name = board_name(board)
     path = model_file(model, name)
     device = connect(name, via=via)
-    options = compile_options(input_shape, order, random_seed)
+    options = compile_options(input_shape, order, random_seed, memory_limit)
     bundle = load_bundle(path, device.profile, counter, options)
     if dry_run:
         plan = device.plan(bundle, allow_downgrade=allow_downgrade)

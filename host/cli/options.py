@@ -71,6 +71,15 @@ RandomSeed = Annotated[
         "--random-seed", metavar="N", min=0, show_default=False, help="Of that search. Default: 0."
     ),
 ]
+MemoryLimit = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-limit",
+        metavar="512KiB",
+        show_default=False,
+        help="Bytes that an operator, and the arena, may take. Default: what the board has.",
+    ),
+]
 Packed = Annotated[
     Literal["none", "a", "b"],
     typer.Option("--packed", help="The operand that is packed beforehand, as weights are."),
@@ -89,6 +98,7 @@ Model = Annotated[
 ]
 
 
+_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "B": 1}
 _MODELS = ".tflite or .onnx model"
 
 
@@ -100,11 +110,17 @@ class Kind(Enum):
 
 
 def compile_options(
-    input_shape: list[str] | None, order: Order | None, random_seed: int | None
+    input_shape: list[str] | None,
+    order: Order | None,
+    random_seed: int | None,
+    memory_limit: str | None,
 ) -> CompileOptions:
     """What the options that compile, deploy and run share ask for."""
     return CompileOptions(
-        shapes=input_shapes(input_shape), order=order or "search", random_seed=random_seed or 0
+        shapes=input_shapes(input_shape),
+        order=order or "search",
+        random_seed=random_seed or 0,
+        memory_limit=byte_count(memory_limit),
     )
 
 
@@ -122,6 +138,21 @@ def input_shapes(given: list[str] | None) -> dict[str, tuple[int, ...]]:
             raise InputError(f"--input-shape: expected each input once, found {name} again")
         shapes[name] = tuple(int(p) for p in parts)
     return shapes
+
+
+def byte_count(given: str | None) -> int | None:
+    """The bytes of --memory-limit: a number with B, KiB, MiB or GiB."""
+    if given is None:
+        return None
+    text = given.strip()
+    unit = next((u for u in _UNITS if text.endswith(u)), "")
+    number = text.removesuffix(unit).strip()
+    if not number.isdecimal() or int(number) < 1:
+        raise InputError(
+            f"--memory-limit: expected a number of at least 1 with B, KiB, MiB or GiB (512KiB), "
+            f"found {given}"
+        )
+    return int(number) * _UNITS.get(unit, 1)
 
 
 def examples(*lines: str) -> str:

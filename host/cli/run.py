@@ -13,6 +13,7 @@ from edgekit.host.cli.options import (
     Board,
     InputShapes,
     Json,
+    MemoryLimit,
     OrderOption,
     Over,
     RandomSeed,
@@ -59,6 +60,7 @@ def run(
     ] = None,
     board: Board = None,
     input_shape: InputShapes = None,
+    memory_limit: MemoryLimit = None,
     order: OrderOption = None,
     random_seed: RandomSeed = None,
     threads: Threads = None,
@@ -74,7 +76,7 @@ def run(
     inputs = read_arrays(input_file)
     check_writable(output_file)
     if path:
-        options = compile_options(input_shape, order, random_seed)
+        options = compile_options(input_shape, order, random_seed, memory_limit)
         bundle = load_bundle(path, device.profile, options=options)
         put_into_service(device, bundle)
     outputs, timings = device.run(inputs, threads=threads)

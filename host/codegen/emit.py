@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.host.graph.types import Tensor
-from edgekit.host.lower.lower import base_of
-from edgekit.host.lower.plan import Call, Field, Kernel, Plan, Step, Value, Weights
+from edgekit.host.lower.plan import Call, Field, Kernel, Plan, Step, Value, Weights, base_of
 
 
 def kernels_of(plan: Plan) -> list[Kernel]:

@@ -26,7 +26,7 @@ from edgekit.host.graph.ops.layout import concat_rescale
 from edgekit.host.graph.quantization import zero_point_of
 from edgekit.host.graph.types import Node, Shape, Tensor
 from edgekit.host.lower.context import Context, UnsupportedFormError
-from edgekit.host.lower.plan import Alias, Call, Field, Value
+from edgekit.host.lower.plan import Alias, Call, Field, Value, base_of
 
 _DIMS = 6  # EK_COPY_DIMS
 _UNARY_CHUNK = 4096  # EK_UNARY_CHUNK in elementwise/unary.h
@@ -169,8 +169,12 @@ def lower_concat(ctx: Context, node: Node) -> list[Call]:
     size = y.dtype.bytes
     target = strides_of(y.shape, size)
     calls, offset = [], 0
+    is_run = math.prod(y.shape[: node.op.axis]) == 1
     for name in node.inputs:
         x = ctx.tensor(name)
+        if is_run and _made_inside(ctx, x, y, offset):
+            offset += x.bytes
+            continue
         source, rescale = _in_units_of(ctx, node, x, y)
         calls += rescale
         calls.append(
@@ -186,6 +190,29 @@ def lower_concat(ctx: Context, node: Node) -> list[Call]:
         )
         offset += x.shape[node.op.axis] * target[node.op.axis]
     return calls
+
+
+def _made_inside(ctx: Context, x: Tensor, y: Tensor, offset: int) -> bool:
+    """Whether x can be made within y's memory to begin with; if so, it will be.
+
+    Not what is elsewhere already (inputs, outputs, constants, part of another tensor) or has other
+    codes.
+    """
+    graph, own = ctx.graph, base_of(ctx.aliases, x.name)
+    base = graph.tensors.get(own.base)
+    if base is None or base.data is not None or base.bytes != x.bytes:
+        return False
+    if base.name in {*graph.inputs, *graph.outputs}:
+        return False
+    if x.dtype.is_quantized and not _has_codes_of(x, y):
+        return False
+    ctx.aliases[base.name] = Alias(y.name, offset)
+    return True
+
+
+def _has_codes_of(x: Tensor, y: Tensor) -> bool:
+    codes = np.arange(256, dtype=np.uint8).view(x.dtype.numpy)
+    return bool(np.array_equal(concat_rescale(codes, x, y), codes))
 
 
 def _in_units_of(ctx: Context, node: Node, x: Tensor, y: Tensor) -> tuple[Value, list[Call]]:
@@ -215,8 +242,13 @@ def lower_split(ctx: Context, node: Node) -> list[Call]:
     size = x.dtype.bytes
     source = strides_of(x.shape, size)
     calls, offset = [], 0
+    is_run = math.prod(x.shape[: node.op.axis]) == 1
     for name in node.outputs:
         y = ctx.tensor(name)
+        if is_run:
+            ctx.aliases[name] = Alias(x.name, offset)
+            offset += y.bytes
+            continue
         calls.append(
             strided_copy(
                 ctx,
@@ -240,6 +272,9 @@ def lower_strided_slice(ctx: Context, node: Node) -> list[Call]:
     source = strides_of(x.shape, size)
     offset = sum(b * s for b, s in zip(op.begin, source, strict=True))
     steps = [st * s for st, s in zip(op.stride, source, strict=True)]
+    if op.is_run(x.shape):
+        ctx.aliases[y.name] = Alias(x.name, offset)
+        return []
     return [
         strided_copy(
             ctx,

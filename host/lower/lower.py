@@ -12,7 +12,6 @@ from edgekit.host.lower.context import ALIGN, Context, UnsupportedFormError, rou
 from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.memory import lifetimes, plan_memory
 from edgekit.host.lower.plan import (
-    Alias,
     Call,
     Lowered,
     MemoryPlan,
@@ -21,6 +20,7 @@ from edgekit.host.lower.plan import (
     Step,
     Value,
     Weights,
+    base_of,
 )
 from edgekit.host.lower.transpose_conv import lower_transpose_conv
 from edgekit.kb.board import BoardProfile
@@ -144,15 +144,6 @@ def _sizes(ctx: Context) -> dict[str, int]:
     return sizes | ctx.scratch_bytes
 
 
-def base_of(aliases: Mapping[str, Alias], name: str) -> Alias:
-    """The memory that really holds a tensor, through any chain of aliases."""
-    found = Alias(name)
-    while found.base in aliases:
-        step = aliases[found.base]
-        found = Alias(step.base, found.offset + step.offset)
-    return found
-
-
 def _outputs(ctx: Context, steps: tuple[Step, ...]) -> tuple[tuple[str, ...], list[Step]]:
     """The buffer each output is in, and the copies that fill those which need their own.
 
@@ -160,12 +151,13 @@ def _outputs(ctx: Context, steps: tuple[Step, ...]) -> tuple[tuple[str, ...], li
     input, a constant, or a view of memory that is another output already, is copied at the end.
     """
     buffers, copies = [], []
-    written = {w for s in steps for w in s.writes}
+    sizes = _sizes(ctx)
+    written = {base_of(ctx.aliases, w).base for s in steps for w in s.writes}
     taken = {name for name in ctx.graph.outputs if name in written}
     for name in ctx.graph.outputs:
         base = base_of(ctx.aliases, name)
-        is_free = base.base in written and base.offset == 0 and base.base not in taken
-        if name in written or is_free:
+        is_whole = base.offset == 0 and sizes.get(base.base) == sizes.get(name)
+        if name in written or (base.base in written and is_whole and base.base not in taken):
             taken.add(base.base)
             buffers.append(base.base)
             continue

@@ -76,6 +76,15 @@ class Alias:
     offset: int = 0
 
 
+def base_of(aliases: Mapping[str, Alias], name: str) -> Alias:
+    """The memory that really holds a tensor, through any chain of aliases."""
+    found = Alias(name)
+    while found.base in aliases:
+        step = aliases[found.base]
+        found = Alias(step.base, found.offset + step.offset)
+    return found
+
+
 @dataclass(frozen=True)
 class StateSlot:
     """Where a state lives in the state block, and where its initial value stands."""

@@ -166,6 +166,15 @@ class StridedSlice(Operator):
     extent: tuple[int, ...] = ()  # elements taken per dimension of x
     shape: Shape = ()
 
+    def is_run(self, source: Shape) -> bool:
+        """Whether what it takes of a tensor of shape `source` lies in one piece there."""
+        taken = 1
+        for size, stride, extent in zip(source, self.stride, self.extent, strict=True):
+            if (extent != size and taken != 1) or (stride != 1 and extent > 1):
+                return False
+            taken *= extent
+        return True
+
     def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
         x = operand(ins, 0, "input")
         if not len(self.begin) == len(self.stride) == len(self.extent) == len(x.shape):
@@ -336,7 +345,7 @@ class Pack(Operator):
 
 def concat_rescale(x: Array, x_tensor: Tensor, out: Tensor) -> Array:
     """x in the output's quantized units; TFLite does this step of a concat in f32."""
-    if not out.dtype.is_quantized:
+    if not out.dtype.is_quantized or x_tensor.quant is out.quant:
         return x
     same_scale = scale_of(x_tensor) == scale_of(out)
     if same_scale and zero_point_of(x_tensor) == zero_point_of(out):
