@@ -67,7 +67,7 @@ class OutlierWeights:
         self.group = k // len(scale) if len(scale) else 0
         with _ALONE:
             self._packed: Packed = _library(os.getpid()).pack(
-                n, k, self.group, values.ctypes.data, scale.ctypes.data
+                n, k, self.group, values.ctypes.data, scale.ctypes.data, bits == 4
             )
 
     @staticmethod

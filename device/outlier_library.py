@@ -34,6 +34,7 @@ class _Weights(ctypes.Structure):
         ("scale", ctypes.c_void_p),
         ("excess", ctypes.c_void_p),
         ("how", MethodInC),
+        ("four", ctypes.c_int32),
     )
 
 
@@ -139,27 +140,33 @@ class OutlierLibrary:
         self._pools: Dict[int, Optional[int]] = {}
         self._workspace = Block(0)
 
-    def pack(self, n: int, k: int, group: int, values: int, scale: int) -> Packed:
-        """W [k, n] of bytes at `values`, scale [k / group, n] of floats."""
+    def pack(
+        self, n: int, k: int, group: int, values: int, scale: int, four: bool = False
+    ) -> Packed:
+        """W [k, n] of bytes at `values`, scale [k / group, n] of floats. four: values of -8 to 7,
+        kept two per byte."""
         groups, padded = k // group if group else 0, -(-n // PADDING) * PADDING
         how = self._layout(n, group).in_c()
-        kind = DTYPES.index(self.dtype)
-        size = self._lib.ek_gemm_packed_bytes(kind, _B_SIDE, n, group, ctypes.byref(how))
-        size = -(-size // _ALIGN) * _ALIGN
+        operand = (DTYPES.index(self.dtype), _B_SIDE, n, group, ctypes.byref(how))
+        whole = self._lib.ek_gemm_packed_bytes(*operand)
+        halved = self._lib.ek_outlier_halved_bytes(n, group, ctypes.byref(how))
+        size = -(-(halved if four else whole) // _ALIGN) * _ALIGN
         b, scales, excess = (
             Block(groups * size),
             Block(4 * groups * padded),
             Block(4 * groups * padded),
         )
+        once = Block(whole) if four else b
         for i in range(groups):
-            source = values + i * group * n
-            self._lib.ek_gemm_pack(
-                kind, _B_SIDE, n, group, ctypes.byref(how), source, n, 1, b.address + i * size
-            )
+            source, to = values + i * group * n, b.address + i * size
+            self._lib.ek_gemm_pack(*operand, source, n, 1, once.address if four else to)
+            if four:
+                self._lib.ek_outlier_halve(n, group, ctypes.byref(how), once.address, to)
             row = 4 * i * padded
             ctypes.memmove(scales.address + row, scale + 4 * i * n, 4 * n)
             self._lib.ek_outlier_excess(source, n, group, excess.address + row)
-        c = _Weights(n, k, group, b.address, size, scales.address, excess.address, how)
+        addresses = (b.address, size, scales.address, excess.address)
+        c = _Weights(n, k, group, *addresses, how, int(four))
         if hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):  # kernels without; it is for speed alone
                 b.memory.madvise(mmap.MADV_HUGEPAGE)
@@ -257,6 +264,8 @@ def _bind(lib: ctypes.CDLL) -> None:
         ("ek_outlier_run", number, (args, address, ctypes.c_size_t, address, report)),
         ("ek_outlier_mark", size, (args, address, address, report)),
         ("ek_outlier_excess", None, (address, size, size, address)),
+        ("ek_outlier_halved_bytes", ctypes.c_size_t, (size, size, ctypes.POINTER(MethodInC))),
+        ("ek_outlier_halve", None, (size, size, ctypes.POINTER(MethodInC), address, address)),
         ("ek_outlier_rows", None, (ctypes.POINTER(_Weights), address, size, address)),
         ("ek_gemm_packed_bytes", ctypes.c_size_t, operand),
         ("ek_gemm_pack", None, (*operand, address, size, size, address)),

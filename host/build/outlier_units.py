@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgekit.host.build.toolchain import Unit, kernels_folder
 from edgekit.kb.board import BoardProfile
 
-_FILES = ("mark", "split", "merge", "outlier")
+_FILES = ("mark", "split", "merge", "four", "outlier")
 
 
 def outlier_units(board: BoardProfile) -> list[Unit]:

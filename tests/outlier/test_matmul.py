@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from outlier_cases import activations, marked, quantized, reference
 
@@ -36,6 +36,9 @@ def bits(marks: Array, k: int) -> Array:
 @given(
     _SIZE, _SIZE, _SIZE, st.integers(0, 80), st.booleans(), st.integers(1, 90), st.integers(1, 2)
 )
+@example(0, 7, 5, 0, False, 1, 1)  # no rows, no channels, no outputs
+@example(5, 0, 7, 0, False, 1, 1)
+@example(5, 7, 0, 2, False, 1, 1)
 @settings(max_examples=150)
 def test_products_are_numpys(m, k, n, outliers, absmax_row, rows_per_scale, threads):
     rng = np.random.default_rng(m * 7 + k * 5 + n)
@@ -53,6 +56,12 @@ def test_products_are_numpys(m, k, n, outliers, absmax_row, rows_per_scale, thre
         assert (y.shape, y.dtype) == ((m, n), np.float32)
         stacked = scale[None][: 1 if k else 0]
         agree(y, reference(x, values, stacked, 6.0, path, absmax_row, rows_per_scale))
+
+
+def test_a_value_on_the_threshold_is_no_outlier() -> None:
+    above = np.nextafter(np.float32(6), np.float32(7))
+    x = np.array([[6, -6, above, -above, 0]], np.float32)
+    assert bits(outlier_marks(x, 6.0), 5).tolist() == [False, False, True, True, False]
 
 
 def test_an_outlier_of_a_late_row_is_zero_in_all_rows_before() -> None:
@@ -153,6 +162,44 @@ def test_int4_has_a_scale_per_group(group):
     np.testing.assert_array_equal(w.dequantized([5, 90, 5]), whole[[5, 90, 5]])
     for path in ("split", "int8", "float"):
         agree(outlier_matmul(x, w, path=path), reference(x, values, scale, path=path))
+
+
+def four_bits(rng: np.random.Generator, k: int, n: int, group: int) -> OutlierWeights:
+    """Random weights of 4 bits."""
+    scale = (rng.random((k // group, n)) * 0.1 + 0.01).astype(np.float32)
+    return OutlierWeights.from_int4(rng.integers(0, 256, (k // 2, n)).astype(np.uint8), scale)
+
+
+@pytest.mark.parametrize("group", [128, 512])
+def test_int4_is_kept_two_per_byte(group):
+    """Beside the values, a scale and a correction of 4 bytes each per group and column."""
+    rng = np.random.default_rng(group)
+    k, n = 1024, 768
+    assert four_bits(rng, k, n, group).bytes <= 1.01 * (k * n / 2 + 8 * k // group * n)
+
+
+@pytest.mark.parametrize("path", ["split", "int8", "float"])
+@pytest.mark.parametrize(("m", "outliers"), [(1, 0), (130, 5), (3, 256)])
+def test_int4_is_the_same_for_any_number_of_threads(m, outliers, path):
+    rng = np.random.default_rng(m)
+    x, w = activations(rng, m, 256, outliers), four_bits(rng, 256, 520, 64)
+    one = outlier_matmul(x, w, path=path)
+    np.testing.assert_array_equal(outlier_matmul(x, w, path=path, threads=3), one)
+    exact = x.astype(np.float64) @ w.dequantized()
+    assert np.linalg.norm(one - exact) < (0.02 if path != "int8" else 0.3) * np.linalg.norm(exact)
+
+
+def test_int4_is_never_whole_in_working_memory() -> None:
+    """A tile of bytes per thread: some panels of one group, at most the columns of one panel."""
+    rng = np.random.default_rng(11)
+    m, k, n = 16, 1024, 2048
+    x = activations(rng, m, k, 4)
+    for group, tile in ((128, 24576), (1024, 1024 * 128)):
+        w = four_bits(rng, k, n, group)
+        for threads in (1, 2):
+            _, about = outlier_matmul(x, w, path="split", threads=threads, explain=True)
+            packed_rows = m * k * 2  # where rows of X1 are not read in place
+            assert about.report.tile <= threads * (tile + packed_rows) + 4 * (m + 4) + 1024
 
 
 def test_from_float_keeps_a_zero_column_and_the_largest_value() -> None:
@@ -260,6 +307,10 @@ _S = np.ones(3, np.float32)
             "expected scales [groups, n] for 4-bit weights, found [3]",
         ),
         (lambda: OutlierWeights.from_int4(_W, _S[None]), "expected w [k, n] of uint8, found int8"),
+        (
+            lambda: OutlierWeights.from_int8(np.ones(((1 << 17) + 1, 1), np.int8), _S[:1]),
+            "expected at most 131072 channels, found 131073",
+        ),
     ],
 )
 def test_bad_weights_are_refused(make, said):

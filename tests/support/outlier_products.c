@@ -10,6 +10,7 @@ enum { X, W, SCALE, PARTS };
 typedef struct {
     int64_t m, k, n, group, x_row, half;
     int64_t path, absmax_row, check_finite, rows_per_scale;
+    int64_t four;   /* W holds values of -8 to 7, kept two per byte */
     int64_t mr, nv; /* register tile, in rows and vectors */
     int64_t bytes[PARTS];
     double threshold;
@@ -25,19 +26,25 @@ static ek_outlier_weights packed(const description *d, const int8_t *w, const fl
     const int32_t nr = (int32_t)d->nv * ek_gemm_families[dtype]->operands->vl;
     const ek_gemm_method how = {64, 64, 64, (int32_t)d->mr, nr, 0, 0, 0};
     const long groups = d->group ? d->k / d->group : 0;
-    size_t size = ek_gemm_packed_bytes(dtype, 1, d->n, d->group, &how);
+    const size_t whole = ek_gemm_packed_bytes(dtype, 1, d->n, d->group, &how);
+    size_t size = d->four ? ek_outlier_halved_bytes(d->n, d->group, &how) : whole;
     size = (size + 63) / 64 * 64;
-    char *b = block((size_t)groups * size);
+    char *b = block((size_t)groups * size), *once = block(whole);
     float *scales = block((size_t)groups * padded(d->n) * sizeof *scales);
     int32_t *excess = block((size_t)groups * padded(d->n) * sizeof *excess);
     for (long i = 0; i < groups; i++) {
         const int8_t *from = w + i * d->group * d->n;
-        ek_gemm_pack(dtype, 1, d->n, d->group, &how, from, d->n, 1, b + (size_t)i * size);
+        char *to = b + (size_t)i * size;
+        ek_gemm_pack(dtype, 1, d->n, d->group, &how, from, d->n, 1, d->four ? once : to);
+        if (d->four)
+            ek_outlier_halve(d->n, d->group, &how, once, to);
         memset(scales + (size_t)i * padded(d->n), 0, padded(d->n) * sizeof *scales);
         memcpy(scales + (size_t)i * padded(d->n), scale + i * d->n, (size_t)d->n * sizeof *scales);
         ek_outlier_excess(from, d->n, d->group, excess + (size_t)i * padded(d->n));
     }
-    return (ek_outlier_weights){d->n, d->k, d->group, b, size, scales, excess, how};
+    free(once);
+    return (ek_outlier_weights){d->n,   d->k, d->group,        b, size, scales,
+                                excess, how,  (int32_t)d->four};
 }
 
 static char *write_rows(const ek_outlier_weights *w, char *to) {

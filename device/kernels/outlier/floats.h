@@ -29,7 +29,7 @@ EK_INLINE vf vf_from_half(const uint16_t *p) {
     const vi w = vcast(h, vi), magnitude = (w & 0x7fff) << 13;
     const vi special = EK_MASK(magnitude >= 0x0f800000) & 0x7f800000;
     const vi bits = vf_bits(vf_of_bits(magnitude) * 0x1p112f);
-    return vf_of_bits(bits | special | (w & 0x8000) << 16);
+    return vf_of_bits(bits | special | (vi)((vu)(w & 0x8000) << 16));
 }
 
 /* EK_VL values of a row from `at` on; or the first n of them, the rest zero. */

@@ -24,6 +24,7 @@
 #define DEQUANTIZE_COST 8.0
 #define GATHER_COST 8.0
 #define MERGE_COST 4.0
+#define UNPACK_COST 0.7 /* a value of 4 bits */
 
 /* Where everything lies in the workspace. */
 typedef struct {
@@ -41,7 +42,7 @@ static void costs_of(const ek_outlier_args *g, ek_outlier_report *report) {
     const double m = (double)g->m, n = (double)w->n, k = (double)w->k, o = (double)report->outliers;
     const double sums = m * n * (double)(w->group ? w->k / w->group : 0);
     report->split_cost = m * n * (k * BYTE_COST + o) + sums * MERGE_COST + m * k * QUANTIZE_COST +
-                         (m + n) * o * GATHER_COST;
+                         (m + n) * o * GATHER_COST + (w->four ? n * k * UNPACK_COST : 0);
     report->float_cost = m * n * k + n * k * DEQUANTIZE_COST;
 }
 
@@ -160,7 +161,8 @@ static layout plan(const ek_outlier_args *g, ek_pool *pool, ek_outlier_report *r
         return at;
     }
     const ek_gemm_args product = product_of(g, rows_at_once(g, pool));
-    take(&end, ek_gemm_scratch_bytes(&product, &g->how, threads));
+    take(&end, w->four ? ek_outlier_four_bytes(g, threads)
+                       : ek_gemm_scratch_bytes(&product, &g->how, threads));
     report->tile = end - report->marks;
     at.x1 = take(&end, (size_t)(g->m * w->k));
     at.x2 = take(&end, (size_t)(g->m * o) * sizeof(float));
@@ -194,11 +196,21 @@ static void run_bytes(const ek_outlier_args *g, const layout *at, char *room, ek
     uint8_t *x1 = (uint8_t *)(room + at->x1);
     int32_t *channels = (int32_t *)(room + at->channels);
     /* The tile of row 0 comes before all others of its columns, or is the only one. */
-    const int fill = ek_pool_threads(pool) == 1 || g->m <= g->how.mr;
+    const int fill = !w->four && (ek_pool_threads(pool) == 1 || g->m <= g->how.mr);
     ek_outlier_quantize(g, o ? (const uint32_t *)room : NULL, x1, scale, pool);
     if (o) {
         list_channels((const uint32_t *)room, w->k, channels);
         ek_outlier_split(g, channels, o, x2, fill ? NULL : w4, pool);
+    }
+    if (w->four) {
+        const ek_outlier_merge merge = {.weights = w,
+                                        .channel = channels,
+                                        .row_scale = scale,
+                                        .x2 = x2,
+                                        .w4 = w4,
+                                        .outliers = o};
+        ek_outlier_multiply_four(g, x1, &merge, room + at->tile, pool);
+        return;
     }
     const long step = rows_at_once(g, pool), groups = w->k / w->group;
     for (long row = 0; row < g->m; row += step) {

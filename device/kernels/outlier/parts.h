@@ -56,4 +56,10 @@ typedef struct {
     int add;  /* to what C holds: sums of the groups before */
 } ek_outlier_merge;
 void ek_outlier_take(const void *merge, const ek_gemm_sums *sums);
+
+/* X1 . W, merged, for weights of 4 bits, and the room for that. row_scale, x2, w4, channel and
+ * outliers of `merge` are those of all of X; the others are filled in here. */
+size_t ek_outlier_four_bytes(const ek_outlier_args *args, int threads);
+void ek_outlier_multiply_four(const ek_outlier_args *args, const uint8_t *x1,
+                              const ek_outlier_merge *merge, char *room, ek_pool *pool);
 #endif

@@ -3,13 +3,10 @@
  * W is read from the panels of the integer product, the only copy there is. Compile-time
  * parameter: EK_SIMD. */
 #include "floats.h"
-#define MR 1
-#define NV 1
-#define TYPES (EK_I8 == EK_I8_DOT4_US ? 2 : 1)
-#include "../gemm/i8_types.h"
+#include "panels.h"
 
 #define ROWS 16 /* of X2, in one piece of work */
-#define LINE 64
+#define LINE 64 /* of the cache */
 
 int ek_outlier_dtype(void) {
     return TYPES == 2 ? EK_GEMM_U8 : EK_GEMM_S8;
@@ -23,20 +20,13 @@ void ek_outlier_excess(const int8_t *w, long n, long group, int32_t *excess) {
             excess[j] = (int32_t)((uint32_t)excess[j] + (uint32_t)(w[p * n + j] * shift));
 }
 
-static ek_gemm_side side_of(const ek_outlier_weights *w) {
-    const ek_gemm_family *family = ek_gemm_families[ek_outlier_dtype()];
-    const ek_gemm_shape shape = ek_gemm_nearest(family, w->how.mr, w->how.nr);
-    const long vectors = ek_vectors(family->operands, w->n);
-    return (ek_gemm_side){family->operands, 1, ek_panels_of(vectors, shape.nv)};
-}
-
 ek_panels ek_outlier_panels(const ek_outlier_weights *w) {
-    return side_of(w).panels;
+    return stored_of(w).side.panels;
 }
 
-/* EK_VL values of row p of a panel, from column `at` on. */
-EK_INLINE vi panel_row(const i8_value *panel, long columns, long p, long at) {
-    const i8_value *from = panel + p / I8_GROUP * columns * I8_GROUP + at * I8_GROUP;
+/* EK_VL values of row p, from column `at` of the rows that lie together in a line. */
+EK_INLINE vi row_of(const i8_value *line, long p, long at) {
+    const i8_value *from = line + at * I8_GROUP;
 #if I8_GROUP == 4 && I8_BYTES
     const int down = (int)(p % 4) * 8; /* the group of four of a column is one lane */
     return i8_vector(from) << (24 - down) >> 24;
@@ -51,34 +41,45 @@ EK_INLINE vi panel_row(const i8_value *panel, long columns, long p, long at) {
 #endif
 }
 
-/* Where panel j of the group that holds a channel starts. */
-EK_INLINE const i8_value *panel_of(const ek_outlier_weights *w, const ek_gemm_side *side,
-                                   const ek_panel_sizes *sizes, long j, long channel) {
-    const size_t group = (size_t)(channel / w->group) * w->b_bytes;
-    return (const i8_value *)((const char *)w->b + group + ek_panels_bytes(side, sizes, 0, j));
+/* The I8_GROUP rows of W that lie together in panel j, a channel's among them; `room` holds those
+ * that must be unpacked. */
+EK_INLINE const i8_value *line_of(const stored *s, long j, long channel, i8_value *room) {
+    const ek_outlier_weights *w = s->weights;
+    const long width = ek_panel_width(&s->side.panels, j), values = width * EK_VL * I8_GROUP;
+    const void *panel = panel_at(s, j, channel / w->group);
+    const long at = channel % w->group / I8_GROUP * values;
+    if (!w->four)
+        return (const i8_value *)panel + at;
+    unpack(panel, (panel_values(width, w->group) + 1) / 2, at, values, room);
+    return room;
 }
 
-/* Row `channel` of W in the columns of one panel. */
-EK_INLINE void dequantize_row(const ek_outlier_weights *w, const ek_gemm_side *side,
-                              const ek_panel_sizes *sizes, long j, long channel, float *to) {
-    const long columns = ek_panel_width(&side->panels, j) * EK_VL;
-    const long first = ek_panel_start(&side->panels, j) * EK_VL;
-    const i8_value *panel = panel_of(w, side, sizes, j, channel);
+/* Row `channel` of W in the columns of panel j, from its line. */
+EK_INLINE void dequantize_row(const stored *s, long j, long channel, const i8_value *line,
+                              float *to) {
+    const ek_outlier_weights *w = s->weights;
+    const long columns = ek_panel_width(&s->side.panels, j) * EK_VL;
+    const long first = ek_panel_start(&s->side.panels, j) * EK_VL;
     const float *scale = w->scale + channel / w->group * ek_outlier_padded(w->n) + first;
     for (long at = 0; at < columns; at += EK_VL) {
-        const vi row = panel_row(panel, columns, channel % w->group, at);
+        const vi row = row_of(line, channel % w->group, at);
         vf_store(to + at, vcast(row, vf) * vf_load(scale + at));
     }
 }
 
 /* Asks for the rows of a panel all at once: one after the other, each would wait for memory. */
-static void prefetch_rows(const ek_outlier_weights *w, const ek_gemm_side *side,
-                          const ek_panel_sizes *sizes, long j, const int32_t *channel, long count) {
-    const long width = ek_panel_width(&side->panels, j) * EK_VL * I8_GROUP;
+static void prefetch_rows(const stored *s, long j, const int32_t *channel, long count) {
+    const ek_outlier_weights *w = s->weights;
+    const long width = ek_panel_width(&s->side.panels, j), values = width * EK_VL * I8_GROUP;
+    const long half = (panel_values(width, w->group) + 1) / 2;
     for (long p = 0; p < count; p++) {
-        const long row = channel[p] % w->group / I8_GROUP * width;
-        const char *from = (const char *)(panel_of(w, side, sizes, j, channel[p]) + row);
-        for (long at = 0; at < width * (long)sizeof(i8_value); at += LINE)
+        const char *from = panel_at(s, j, channel[p] / w->group);
+        long at = channel[p] % w->group / I8_GROUP * values, bytes = values;
+        if (w->four)
+            at -= at < half ? 0 : half;
+        else
+            at *= (long)sizeof(i8_value), bytes *= (long)sizeof(i8_value);
+        for (long end = at + bytes; at < end; at += LINE)
             __builtin_prefetch(from + at);
     }
 }
@@ -89,8 +90,7 @@ typedef struct {
     long outliers, row_pieces;
     float *x2, *w4;
     int by_panels; /* W4 is [panel][outliers][columns], as tiles read it; else [outliers][n] */
-    const ek_gemm_side *side;
-    const ek_panel_sizes *sizes;
+    const stored *weights;
 } gather;
 
 static void gather_rows(const gather *s, long row, long row_end) {
@@ -102,6 +102,14 @@ static void gather_rows(const gather *s, long row, long row_end) {
     }
 }
 
+/* Rows of W in the columns of panel j, `step` floats apart. */
+static void gather_panel(const stored *s, long j, const int32_t *channel, long count, long step,
+                         float *to) {
+    i8_value room[MOST_COLUMNS * I8_GROUP];
+    for (long p = 0; p < count; p++, to += step)
+        dequantize_row(s, j, channel[p], line_of(s, j, channel[p], room), to);
+}
+
 static void gather_pieces(const void *args, long begin, long end) {
     const gather *s = args;
     for (long piece = begin; piece < end; piece++) {
@@ -109,59 +117,61 @@ static void gather_pieces(const void *args, long begin, long end) {
             gather_rows(s, piece * ROWS, ek_min((piece + 1) * ROWS, s->args->m));
             continue;
         }
-        const ek_outlier_weights *w = s->args->weights;
+        const ek_panels *panels = &s->weights->side.panels;
         const long j = piece - s->row_pieces, o = s->outliers;
-        const long first = ek_panel_start(&s->side->panels, j) * EK_VL;
-        const long columns = ek_panel_width(&s->side->panels, j) * EK_VL;
-        const long row = s->by_panels ? columns : ek_outlier_padded(w->n);
+        const long first = ek_panel_start(panels, j) * EK_VL;
+        const long columns = ek_panel_width(panels, j) * EK_VL;
+        const long row = s->by_panels ? columns : ek_outlier_padded(s->args->weights->n);
         float *to = s->w4 + first * (s->by_panels ? o : 1);
-        if (j + 1 < s->side->panels.panels)
-            prefetch_rows(w, s->side, s->sizes, j + 1, s->channel, o);
-        for (long p = 0; p < o; p++, to += row)
-            dequantize_row(w, s->side, s->sizes, j, s->channel[p], to);
+        if (j + 1 < panels->panels)
+            prefetch_rows(s->weights, j + 1, s->channel, o);
+        gather_panel(s->weights, j, s->channel, o, row, to);
     }
 }
 
 static void launch(gather s, ek_pool *pool) {
-    const ek_gemm_side side = side_of(s.args->weights);
-    const ek_panel_sizes sizes = ek_panel_sizes_of(&side, s.args->weights->group);
-    s.side = &side, s.sizes = &sizes;
-    ek_parallel(pool, gather_pieces, &s, s.row_pieces + (s.w4 ? side.panels.panels : 0), 1);
+    const stored weights = stored_of(s.args->weights);
+    s.weights = &weights;
+    const long panels = s.w4 ? weights.side.panels.panels : 0;
+    ek_parallel(pool, gather_pieces, &s, s.row_pieces + panels, 1);
 }
 
 void ek_outlier_split(const ek_outlier_args *args, const int32_t *channel, long outliers, float *x2,
                       float *w4, ek_pool *pool) {
-    launch((gather){args, channel, outliers, ek_ceil(args->m, ROWS), x2, w4, 1, NULL, NULL}, pool);
+    launch((gather){args, channel, outliers, ek_ceil(args->m, ROWS), x2, w4, 1, NULL}, pool);
 }
 
 void ek_outlier_split_panel(const ek_outlier_weights *weights, const int32_t *channel,
                             long outliers, long column, float *w4) {
-    const ek_gemm_side side = side_of(weights);
-    const ek_panel_sizes sizes = ek_panel_sizes_of(&side, weights->group);
-    const ek_panels *panels = &side.panels;
+    const stored s = stored_of(weights);
+    const ek_panels *panels = &s.side.panels;
     const long vector = column / EK_VL, beyond = vector - panels->wider * (panels->width + 1);
     const long j =
         beyond < 0 ? vector / (panels->width + 1) : panels->wider + beyond / panels->width;
-    float *to = w4 + column * outliers;
-    for (long p = 0; p < outliers; p++, to += ek_panel_width(panels, j) * EK_VL)
-        dequantize_row(weights, &side, &sizes, j, channel[p], to);
+    gather_panel(&s, j, channel, outliers, ek_panel_width(panels, j) * EK_VL,
+                 w4 + column * outliers);
 }
 
 void ek_outlier_rows(const ek_outlier_weights *weights, const int32_t *channel, long count,
                      float *rows) {
     const ek_outlier_args nothing = {.weights = weights};
-    launch((gather){&nothing, channel, count, 0, NULL, rows, 0, NULL, NULL}, NULL);
+    launch((gather){&nothing, channel, count, 0, NULL, rows, 0, NULL}, NULL);
 }
 
 static void dequantize_piece(const void *args, long begin, long end) {
     const ek_outlier_block *block = args;
-    const ek_gemm_side side = side_of(block->weights);
-    const ek_panel_sizes sizes = ek_panel_sizes_of(&side, block->weights->group);
-    const long first = ek_panel_start(&side.panels, block->panel);
+    const stored s = stored_of(block->weights);
+    const long first = ek_panel_start(&s.side.panels, block->panel);
+    i8_value room[MOST_COLUMNS * I8_GROUP];
     for (long j = block->panel; j < block->panel_end; j++) {
-        float *to = block->to + (ek_panel_start(&side.panels, j) - first) * EK_VL;
-        for (long p = begin; p < end; p++)
-            dequantize_row(block->weights, &side, &sizes, j, block->row + p, to + p * block->width);
+        float *to = block->to + (ek_panel_start(&s.side.panels, j) - first) * EK_VL;
+        const i8_value *line = NULL;
+        for (long p = begin; p < end; p++) {
+            const long channel = block->row + p;
+            if (!line || channel % block->weights->group % I8_GROUP == 0)
+                line = line_of(&s, j, channel, room);
+            dequantize_row(&s, j, channel, line, to + p * block->width);
+        }
     }
 }
 

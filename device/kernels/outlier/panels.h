@@ -1,0 +1,60 @@
+/* W as it is kept: panels of the integer product, of bytes or, halved, of 4 bits.
+ *
+ * A halved panel of `count` values has value i in the low half of byte i, and that of
+ * i + ceil(count / 2) in the high half: either half of it unpacks without a shuffle. Compile-time
+ * parameter: EK_SIMD. */
+#ifndef EK_OUTLIER_PANELS_H
+#define EK_OUTLIER_PANELS_H
+#include "parts.h"
+#define MR 1
+#define NV 1
+#define TYPES (EK_I8 == EK_I8_DOT4_US ? 2 : 1)
+#include "../gemm/i8_types.h"
+
+#define MOST_COLUMNS (EK_GEMM_MAX_NV * EK_VL) /* of a panel */
+
+typedef struct {
+    const ek_outlier_weights *weights;
+    ek_gemm_side side;
+    ek_panel_sizes bytes, kept; /* of a panel of bytes; as it lies in memory */
+} stored;
+
+/* Values of a panel that is `width` vectors wide, those that pad its depth included. */
+EK_INLINE long panel_values(long width, long k) {
+    return width * EK_VL * i8_padded(k);
+}
+
+EK_INLINE size_t halved_bytes(long width, long k) {
+    const size_t half = (size_t)(panel_values(width, k) + 1) / 2;
+    return (half + EK_GEMM_ALIGN - 1) / EK_GEMM_ALIGN * EK_GEMM_ALIGN;
+}
+
+static inline stored stored_of(const ek_outlier_weights *w) {
+    const ek_gemm_family *family = ek_gemm_families[ek_outlier_dtype()];
+    const ek_gemm_shape shape = ek_gemm_nearest(family, w->how.mr, w->how.nr);
+    const long vectors = ek_vectors(family->operands, w->n);
+    stored s = {.weights = w, .side = {family->operands, 1, ek_panels_of(vectors, shape.nv)}};
+    const long width = s.side.panels.width;
+    s.kept = s.bytes = ek_panel_sizes_of(&s.side, w->group);
+    if (w->four) {
+        s.kept.bytes[0] = halved_bytes(width, w->group);
+        s.kept.bytes[1] = s.side.panels.wider ? halved_bytes(width + 1, w->group) : 0;
+    }
+    return s;
+}
+
+/* Panel j of a group, as it lies in memory. */
+EK_INLINE const void *panel_at(const stored *s, long j, long group) {
+    return (const char *)s->weights->b + (size_t)group * s->weights->b_bytes +
+           ek_panels_bytes(&s->side, &s->kept, 0, j);
+}
+
+/* Values [at, at + count) of a halved panel whose halves are `half` values. */
+EK_INLINE void unpack(const uint8_t *from, long half, long at, long count, i8_value *to) {
+    const long low = ek_max(ek_min(half - at, count), 0);
+    for (long i = 0; i < low; i++)
+        to[i] = (i8_value)(((from[at + i] & 15) ^ 8) - 8);
+    for (long i = low; i < count; i++)
+        to[i] = (i8_value)(((from[at + i - half] >> 4) ^ 8) - 8);
+}
+#endif
