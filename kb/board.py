@@ -9,12 +9,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from edgekit.kb.units import NnaUnit, parse_nna
+from edgekit.kb.tiles import TILES
+from edgekit.kb.units import ComputeUnit, NnaUnit, core_unit, parse_nna, parse_unit
 
 LOCAL = "local"  # the board that is this machine
 CPU = "cpu"  # the unit that every board has
 
 _FOLDER = Path(__file__).parent / "boards"
+_DOT_PRODUCTS = ("avx512vnni", "neondot")  # kernels that make four products of bytes a lane
 _X86_CLASSES = {"avx512vnni": "x86-64-v4", "avx2": "x86-64-v3", "sse2": "x86-64"}
 
 
@@ -25,7 +27,8 @@ class BoardProfile:
     `simd` names the header under device/kernels/simd that kernels are built with;
     `features` are the CPU features (names of /proc/cpuinfo) a bundle for this board needs;
     `vlen_bits` is the RVV register length that kernels were built for; `units` the compute units
-    that operators can run on, of which those that are not cores have values of their own: `nna`.
+    that operators can run on: those in `compute`, whose speed the profile tells, and an `nna` with
+    values of its own. "cpu" is always the first: a core, of the fastest cluster if there are more.
     """
 
     name: str
@@ -40,6 +43,7 @@ class BoardProfile:
     cores: int = 1
     units: tuple[str, ...] = (CPU,)
     nna: NnaUnit | None = None
+    compute: tuple[ComputeUnit, ...] = ()
     l1d_bytes: int = 32768
     l2_bytes: int = 0
     l3_bytes: int = 0
@@ -50,6 +54,14 @@ class BoardProfile:
     def platform(self) -> str:
         """What knowledge of it is filed under: the core, or the class of an x86 machine."""
         return self.core or _X86_CLASSES.get(self.simd, self.arch)
+
+    @property
+    def speeds(self) -> tuple[ComputeUnit, ...]:
+        """The units whose work is simulated, NNA aside; a core that nothing is told of is first."""
+        if self.compute and self.compute[0].name == CPU:
+            return self.compute
+        core = core_unit(CPU, TILES[self.simd].vl, self.simd in _DOT_PRODUCTS)
+        return (core, *self.compute)
 
 
 class UnknownBoardError(ValueError):
@@ -97,7 +109,7 @@ def _merged(name: str) -> dict[str, Any]:
 def load_profile(name: str) -> BoardProfile:
     """The profile in `name`.toml, also one that is only a base for others."""
     merged = _merged(name) | {"name": name}
-    known = {f.name for f in fields(BoardProfile)} - {"nna"}
+    known = {f.name for f in fields(BoardProfile)} - {"nna", "compute"}
     if unknown := sorted(set(merged) - known):
         raise UnknownBoardError(f"board profile '{name}': unknown keys {', '.join(unknown)}")
     if "features" in merged:
@@ -107,14 +119,14 @@ def load_profile(name: str) -> BoardProfile:
 
 def _units(where: str, tables: dict[str, Any]) -> dict[str, Any]:
     """The fields of BoardProfile that say what [units] holds."""
-    if unknown := sorted(set(tables) - {"nna"}):
-        raise UnknownBoardError(f"{where}: unknown units {', '.join(unknown)}; known is nna")
-    if "nna" not in tables:
-        return {"units": (CPU,)}
     try:
-        return {"units": (CPU, "nna"), "nna": parse_nna(where, tables["nna"])}
+        nna = parse_nna(where, tables["nna"]) if "nna" in tables else None
+        compute = tuple(parse_unit(where, n, t) for n, t in tables.items() if n != "nna")
     except ValueError as error:
         raise UnknownBoardError(str(error)) from None
+    compute = tuple(sorted(compute, key=lambda unit: unit.name != CPU))
+    others = [unit.name for unit in compute if unit.name != CPU]
+    return {"units": (CPU, *others, *(("nna",) if nna else ())), "nna": nna, "compute": compute}
 
 
 def _local() -> BoardProfile:

@@ -1,4 +1,4 @@
-"""Compute units of a board beside its cores: `[units.NAME]` tables of board profiles.
+"""Compute units of a board: `[units.NAME]` tables of board profiles.
 
 Every value says where it comes from: `{ value = 8, source = "..." }` is known, `{ value = 4,
 assumption = "..." }` is our guess, for whoever has the chip to correct.
@@ -6,7 +6,7 @@ assumption = "..." }` is our guess, for whoever has the chip to correct.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -34,20 +34,86 @@ class NnaUnit:
     origins: tuple[Origin, ...]
 
 
+UnitKind = Literal["cpu", "matrix", "vector", "memory"]
+_SPEEDS: Mapping[UnitKind, tuple[str, ...]] = {
+    "cpu": ("f32_per_cycle", "s8_per_cycle", "elements_per_cycle"),
+    "matrix": ("f32_per_cycle", "s8_per_cycle"),
+    "vector": ("elements_per_cycle",),
+    "memory": (),
+}
+_MOST = 1e9  # of any speed
+_COMMON = ("clock_mhz", "bytes_per_cycle", "start_us", "handover_us")
+
+
+@dataclass(frozen=True)
+class ComputeUnit:
+    """A unit that runs operators beside the others, one after the other: a core of a cluster, a
+    matrix or a vector unit; or, of kind "memory", one that loads constants for all of them.
+
+    What it does a cycle: multiply-adds of matrix products in f32 and in 8 bits, elements of all
+    else, bytes read or written. 0: it does no such work. `start_us` goes before each operator,
+    `handover_us` passes until another unit sees a result.
+    """
+
+    name: str
+    kind: UnitKind
+    clock_mhz: float
+    bytes_per_cycle: float
+    start_us: float
+    handover_us: float
+    f32_per_cycle: float = 0.0
+    s8_per_cycle: float = 0.0
+    elements_per_cycle: float = 0.0
+    origins: tuple[Origin, ...] = ()
+
+
+def parse_unit(where: str, name: str, table: Any) -> ComputeUnit:
+    """The unit of a `[units.NAME]` table with its `kind`; ValueError as from `parse_nna`."""
+    kind = next((k for k in _SPEEDS if isinstance(table, Mapping) and table.get("kind") == k), None)
+    if kind is None:
+        raise ValueError(
+            f"{where}: expected units.{name}.kind of {', '.join(_SPEEDS)}, found {table!r}"
+        )
+    names = (*_COMMON, *_SPEEDS[kind])
+    values = {key: entry for key, entry in table.items() if key != "kind"}
+    _check_names(where, name, values, names)
+    origins = tuple(_origin(where, name, key, values[key]) for key in names)
+    for key in names:
+        value = values[key]["value"]
+        positive = 0 < value < _MOST if type(value) in (int, float) else False
+        if not positive and not (key in ("start_us", "handover_us") and value == 0):
+            raise ValueError(
+                f"{where}: expected units.{name}.{key} to be a number above 0, found {value!r}"
+            )
+    numbers = {key: float(values[key]["value"]) for key in names}
+    return ComputeUnit(name=name, kind=kind, origins=origins, **numbers)
+
+
+def core_unit(name: str, lanes: int, dot_products: bool) -> ComputeUnit:
+    """The core of a profile that says nothing of its speed; `lanes` of 32 bits has its vector."""
+    text = "one vector operation a cycle at 1 GHz; calibrate it: edgekit tune cost"
+    return ComputeUnit(
+        name=name,
+        kind="cpu",
+        clock_mhz=1000.0,
+        bytes_per_cycle=8.0,
+        start_us=0.2,
+        handover_us=2.0,
+        f32_per_cycle=float(lanes),
+        s8_per_cycle=float(lanes * (4 if dot_products else 2)),
+        elements_per_cycle=lanes / 2,
+        origins=tuple(Origin(f, "assumption", text) for f in (*_COMMON, *_SPEEDS["cpu"])),
+    )
+
+
 def parse_nna(where: str, table: Any) -> NnaUnit:
     """The unit of a `[units.nna]` table; ValueError, in one line, if a value is missing, unknown,
     without origin, or does not fit the others. `where` names the profile."""
     names = [field.name for field in fields(NnaChip)]
     if not isinstance(table, Mapping):
         raise ValueError(f"{where}: expected a table [units.nna], found {table!r}")
-    if unknown := sorted(set(table) - set(names)):
-        raise ValueError(
-            f"{where}: unknown values {', '.join(unknown)} of [units.nna]; "
-            f"known are {', '.join(names)}"
-        )
-    if missing := [name for name in names if name not in table]:
-        raise ValueError(f"{where}: expected {', '.join(missing)} in [units.nna], found none")
-    origins = tuple(_origin(where, name, table[name]) for name in names)
+    _check_names(where, "nna", table, names)
+    origins = tuple(_origin(where, "nna", name, table[name]) for name in names)
     try:
         chip = NnaChip(**{name: table[name]["value"] for name in names})
     except InputError as error:
@@ -55,13 +121,23 @@ def parse_nna(where: str, table: Any) -> NnaUnit:
     return NnaUnit(chip, origins)
 
 
-def _origin(where: str, name: str, entry: Any) -> Origin:
+def _check_names(where: str, unit: str, table: Mapping[str, Any], names: Sequence[str]) -> None:
+    if unknown := sorted(set(table) - set(names)):
+        raise ValueError(
+            f"{where}: unknown values {', '.join(unknown)} of [units.{unit}]; "
+            f"known are {', '.join(names)}"
+        )
+    if missing := [name for name in names if name not in table]:
+        raise ValueError(f"{where}: expected {', '.join(missing)} in [units.{unit}], found none")
+
+
+def _origin(where: str, unit: str, name: str, entry: Any) -> Origin:
     if isinstance(entry, Mapping) and set(entry) in ({"value", kind} for kind in _ORIGINS):
         for kind in _ORIGINS:
             text = entry.get(kind)
             if isinstance(text, str) and text.strip():
                 return Origin(name, kind, text)
     raise ValueError(
-        f"{where}: expected units.nna.{name} = {{ value = ..., source = ... }} or "
+        f"{where}: expected units.{unit}.{name} = {{ value = ..., source = ... }} or "
         f"{{ value = ..., assumption = ... }}, found {entry!r}"
     )

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times every model against LiteRT and tflite-runtime and writes docs/performance.md.
+"""Times every model against other engines and writes docs/performance.md.
 
     scripts/model_table.py [--threads 1 2] [--runs 200] [--only NAME ...]
 
@@ -19,8 +19,8 @@ from pathlib import Path
 
 from edgekit.device.version import VERSION
 from edgekit.host.bench.machine import machine_summary
-from edgekit.host.bench.peers import PEERS, Latency, PeerResult, bench_peers
-from edgekit.host.bench.zoo import compile_release, open_zoo
+from edgekit.host.bench.peers import PEERS, PeerResult, bench_peers
+from edgekit.host.bench.zoo import compile_release, open_zoo, zoo_options
 from edgekit.host.errors import EdgekitError
 from edgekit.kb.board import load_board
 
@@ -30,19 +30,21 @@ _ROOT = Path(__file__).resolve().parents[1]
 _INTRODUCTION = """\
 # Performance
 
-How long one inference takes on this machine, beside LiteRT and tflite-runtime on the same machine.
-Made by `scripts/model_table.py`; for one model: `edgekit bench model MODEL --peers`.
+How long one inference takes on this machine, beside other engines on the same machine. Made by
+`scripts/model_table.py`; for one model: `edgekit bench model MODEL --peers`.
 
 Every contender runs in a process of its own, pinned to the same cores, with the same number of
 threads. They take turns in blocks (A B C, C B A, ...) over {rounds} rounds after a warm-up, so that
 whatever slows the machine down hits all alike. All are called from Python and timed there: ours
-around `ek_run` through ctypes, the peers around `invoke()` (XNNPACK kernels, their default), which
-adds about 0.5 µs to each.
+around `ek_run` through ctypes, the peers around their own call, which adds about 0.5 µs to each.
+LiteRT and tflite-runtime run their XNNPACK kernels, their default. OpenVINO is told to stay in f32:
+by itself it takes bfloat16 where the CPU has it, which no other engine here does. MNN and ncnn run
+what their own converters make of the model.
 
-A *ratio* is the peer's median over ours in the same round; the table has the median over the rounds
-and, in brackets, their 10th and 90th percentile. Above 1, edgekit is faster. A model whose ratio
-spreads by more than {steady} over the rounds is timed again, up to {tries} times, and the steadiest
-try stands. Milliseconds depend on the machine; compare ratios.
+A cell holds the peer's milliseconds and, in brackets, the *ratio*: its median over ours in the same
+round, as the median over the rounds; above 1, edgekit is faster. A dash: the engine does not run
+this model. A model whose ratios spread by more than {steady} over the rounds is timed again, up to
+{tries} times, and the steadiest try stands. Milliseconds depend on the machine; compare ratios.
 
 - machine: {machine}
 - kit: edgekit {version}; peers: {peers}
@@ -64,7 +66,8 @@ def main() -> int:
     sections = []
     every_row: list[Row] = []
     zoo = open_zoo(_ROOT / "models", _extra())
-    models = [m for m in zoo.models if not options.only or m.stem in options.only]
+    known = [*zoo.models, *zoo.onnx]
+    models = [m for m in known if not options.only or m.stem in options.only]
     with tempfile.TemporaryDirectory() as scratch:
         for threads in options.threads:
             rows = [_row(m, Path(scratch), threads, options.runs) for m in models]
@@ -81,7 +84,7 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, nargs="+", default=[1])
     parser.add_argument("--runs", type=int, default=200, help="timed inferences per contender")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="model names without .tflite")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="model names without suffix")
     parser.add_argument("--output", type=Path, default=_ROOT / "docs" / "performance.md")
     return parser.parse_args()
 
@@ -95,9 +98,10 @@ def _row(model: Path, scratch: Path, threads: int, runs: int) -> Row:
     print(f"{model.stem}, threads: {threads}", file=sys.stderr)
     try:
         release = compile_release(model, "local", scratch)
+        shapes = zoo_options(model).shapes
         tries: list[PeerResult] = []
         while not tries or (_unsteadiness(tries[-1]) > _STEADY and len(tries) < _MAX_TRIES):
-            tries.append(bench_peers(release, model, threads, runs))
+            tries.append(bench_peers(release, model, threads, runs, shapes=shapes))
         return Row(model.stem, min(tries, key=_unsteadiness))
     except EdgekitError as error:
         return Row(model.stem, None, str(error))
@@ -124,46 +128,62 @@ def _introduction(rows: Sequence[Row]) -> str:
 
 
 def _section(threads: int, rows: Sequence[Row]) -> str:
-    heads = ["model", "edgekit ms", *(h for p in PEERS for h in (f"{p} ms", "ratio"))]
+    heads = ["model", "edgekit ms", *PEERS, "best peer / edgekit"]
     lines = [
         f"## {threads} thread{'s' if threads > 1 else ''}",
         "",
         f"| {' | '.join(heads)} |",
         f"| --- |{' ---: |' * (len(heads) - 1)}",
         *(_line(row) for row in rows),
+        "",
+        *(_summary(name, _ratios(name, rows)) for name in PEERS),
+        _summary("best peer of each model", _best(rows)),
     ]
-    for index, name in enumerate(PEERS):
-        lines += ["", _summary(name, index, rows)]
     return "\n".join(lines) + "\n"
 
 
 def _line(row: Row) -> str:
     if row.result is None:
-        return f"| {row.name} | {row.failure} |{' |' * 2 * len(PEERS)}"
-    cells = [row.name, _milliseconds(row.result.ours)]
-    for peer in row.result.peers:
-        if peer.latency is None:
-            cells += ["–", "–"]
-        else:
-            ratio = f"{peer.ratio:.2f} ({peer.ratio_p10:.2f}–{peer.ratio_p90:.2f})"
-            cells += [_milliseconds(peer.latency), ratio]
+        return f"| {row.name} | {row.failure} |{' |' * (len(PEERS) + 1)}"
+    ours = row.result.ours
+    theirs = [
+        f"{peer.latency.median:.3g} ({peer.ratio:.2f})" if peer.latency else "–"
+        for peer in row.result.peers
+    ]
+    best = [f"{ratio:.2f}" for _, ratio in _best([row])] or ["–"]
+    cells = [row.name, f"{ours.median:.3g} ({ours.p10:.3g}–{ours.p90:.3g})", *theirs, *best]
     return f"| {' | '.join(cells)} |"
 
 
-def _milliseconds(latency: Latency) -> str:
-    return f"{latency.median:.3g} ({latency.p10:.3g}–{latency.p90:.3g})"
+def _ratios(name: str, rows: Sequence[Row]) -> list[tuple[str, float]]:
+    """(model, ratio) where that peer ran."""
+    return [
+        (row.name, peer.ratio)
+        for row in rows
+        if row.result
+        for peer in row.result.peers
+        if peer.name == name and peer.latency
+    ]
 
 
-def _summary(name: str, index: int, rows: Sequence[Row]) -> str:
-    timed = [(row.name, row.result.peers[index].ratio) for row in rows if row.result]
-    ratios = [(model, ratio) for model, ratio in timed if not math.isnan(ratio)]
+def _best(rows: Sequence[Row]) -> list[tuple[str, float]]:
+    """(model, ratio of the fastest peer) where any ran."""
+    found = []
+    for row in rows:
+        ratios = [p.ratio for p in row.result.peers if p.latency] if row.result else []
+        if ratios:
+            found.append((row.name, min(ratios)))
+    return found
+
+
+def _summary(name: str, ratios: Sequence[tuple[str, float]]) -> str:
     if not ratios:
-        return f"{name}: not measured here."
+        return f"- {name}: not measured here."
     mean = math.exp(sum(math.log(ratio) for _, ratio in ratios) / len(ratios))
     worst, low = min(ratios, key=lambda pair: pair[1])
     best, high = max(ratios, key=lambda pair: pair[1])
     return (
-        f"{name}: geometric mean of the ratios over {len(ratios)} models **{mean:.2f}**, "
+        f"- {name}: geometric mean of the ratios over {len(ratios)} models **{mean:.2f}**, "
         f"lowest {low:.2f} ({worst}), highest {high:.2f} ({best})."
     )
 

@@ -6,15 +6,16 @@ import contextlib
 import math
 import os
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from edgekit.host.bench.process import Worker
 from edgekit.host.errors import InputError
 
-PEERS = ("litert", "tflite-runtime")
+PEERS = ("litert", "tflite-runtime", "onnxruntime", "openvino", "mnn", "ncnn")
+_KINDS = {"litert": "litert:xnnpack", "tflite-runtime": "tflite-runtime:xnnpack"}
 _ROUNDS = 10
 _WARM_UP_S = 0.3
 _BLOCK_S = 0.005
@@ -64,25 +65,32 @@ class PeerResult:
 
 @dataclass(frozen=True)
 class ContenderSpec:
-    """Who runs what: kind as of process.Worker."""
+    """Who runs what: kind and shapes as of process.Worker."""
 
     name: str
     kind: str
     model: Path
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 def bench_peers(
-    release: Path, model: Path, threads: int = 1, runs: int = 200, peers: Sequence[str] = PEERS
+    release: Path,
+    model: Path,
+    threads: int = 1,
+    runs: int = 200,
+    peers: Sequence[str] = PEERS,
+    shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> PeerResult:
     """Times the compiled model in `release` against other engines on this machine.
 
     release: folder with model.so and weights.bin, compiled for this machine.
-    model: the .tflite file the peers run. threads: of every contender.
+    model: the .tflite or .onnx file the peers run; shapes: of its open inputs.
+    threads: of every contender.
     runs: timed inferences of each contender, at least; more if one takes microseconds.
     A peer that is not installed, or cannot run the model, is reported as missing.
     Raises InputError if our own library does not run or there are not `threads` cores.
     """
-    others = [ContenderSpec(name, f"{name}:xnnpack", model) for name in peers]
+    others = [ContenderSpec(name, _KINDS.get(name, name), model, shapes or {}) for name in peers]
     return compare_latency(ContenderSpec("edgekit", "edgekit", release), others, threads, runs)
 
 
@@ -98,7 +106,9 @@ def compare_latency(
         missing: dict[str, PeerTiming] = {}
         for spec in others:
             try:
-                worker = stack.enter_context(Worker(spec.kind, spec.model, threads, cpus))
+                worker = stack.enter_context(
+                    Worker(spec.kind, spec.model, threads, cpus, shapes=spec.shapes)
+                )
                 _warm_up(worker)
                 workers[spec.name] = worker
             except InputError as error:

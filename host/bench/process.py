@@ -97,9 +97,10 @@ class AnsweringProcess:
 class Worker:
     """One contender in its own process; use as a context manager.
 
-    kind: "edgekit", "litert:SET" or "tflite-runtime:SET" with SET one of
-    worker.KERNEL_SETS. model: the .tflite file, or for edgekit the folder with model.so and
-    weights.bin. cpus: the cores its threads are pinned to; empty for no pinning.
+    kind: "edgekit", "litert:SET" or "tflite-runtime:SET" with SET one of worker.KERNEL_SETS,
+    "onnxruntime", "openvino", "mnn" or "ncnn". model: the .tflite or .onnx file, or for edgekit
+    the folder with model.so and weights.bin. cpus: the cores its threads are pinned to; empty for
+    no pinning. shapes: of inputs that an ONNX model leaves open.
     Raises InputError if the engine is not installed or fails on the model.
     """
 
@@ -110,12 +111,14 @@ class Worker:
         threads: int = 1,
         cpus: tuple[int, ...] = (),
         deadline_s: float = 300.0,
+        shapes: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         self.kind = kind
         variable = _INTERPRETER_VARIABLE.get(kind.partition(":")[0], "")
         python = os.environ.get(variable) or sys.executable
         cpu_list = ",".join(str(c) for c in cpus)
-        command = [python, str(_SCRIPT), kind, str(model), str(threads), cpu_list]
+        sizes = json.dumps(shapes or {})
+        command = [python, str(_SCRIPT), kind, str(model), str(threads), cpu_list, sizes]
         self._process = AnsweringProcess(kind, command, deadline_s)
         hello = self._process.hello
         self.version = str(hello["version"])

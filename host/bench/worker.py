@@ -4,7 +4,10 @@ Run by path with the Python that has the contender's package, which may be an ol
 edgekit (tflite-runtime needs NumPy 1): so this file imports the standard library and NumPy, and
 the contender's own package where it is built.
 
-    worker.py KIND MODEL THREADS CPUS      KIND: edgekit, litert:SET or tflite-runtime:SET
+    worker.py KIND MODEL THREADS CPUS SHAPES
+        KIND: edgekit, litert:SET, tflite-runtime:SET, onnxruntime, openvino, mnn or ncnn
+        SHAPES: JSON, of inputs that an ONNX model leaves open: {"image": [1, 3, 224, 224]}
+
     {"do": "time", "count": n}                              -> {"ns": [...]}
     {"do": "run", "inputs": x, "outputs": y, "steps": s}    -> {"ok": true}
 
@@ -19,7 +22,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+Shapes = Mapping[str, Sequence[int]]
 
 KERNEL_SETS = {
     "reference": "BUILTIN_REF",
@@ -34,6 +38,10 @@ KERNEL_SETS = {
     "xnnpack": "AUTO",
 }
 _PACKAGES = {"litert": "ai_edge_litert", "tflite-runtime": "tflite_runtime"}
+
+
+class UnfitError(Exception):
+    """This engine cannot run this model, for a reason that its user should read as it is."""
 
 
 class Contender(Protocol):
@@ -134,10 +142,16 @@ def time_calls(call: Callable[[], object], count: int) -> list[int]:
     return times
 
 
-def open_contender(kind: str, model: Path, threads: int) -> Contender:
+def open_contender(kind: str, model: Path, threads: int, shapes: Shapes) -> Contender:
     engine, _, kernels = kind.partition(":")
     if engine == "edgekit":
         return EdgekitContender(model, threads)
+    if engine not in _PACKAGES:
+        from edgekit.host.bench.engines import ENGINES
+
+        return ENGINES[engine](model, threads, shapes)
+    if model.suffix == ".onnx":
+        raise UnfitError("runs .tflite models only")
     return TfliteContender(_PACKAGES[engine], kernels, model, threads)
 
 
@@ -162,7 +176,7 @@ def answer(contender: Contender, question: dict[str, Any]) -> dict[str, Any]:
     return {"ok": True}
 
 
-def main(kind: str, model: str, threads: str, cpus: str) -> None:
+def main(kind: str, model: str, threads: str, cpus: str, shapes: str) -> None:
     # Engines print to stdout as they like; the answers go where nothing else writes.
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -174,7 +188,7 @@ def main(kind: str, model: str, threads: str, cpus: str) -> None:
     try:
         if cpus:
             os.sched_setaffinity(0, {int(c) for c in cpus.split(",")})
-        contender = open_contender(kind, Path(model), int(threads))
+        contender = open_contender(kind, Path(model), int(threads), json.loads(shapes))
         rng = np.random.default_rng(0)
         contender.run([rng.random(s).astype(t) for s, t in contender.inputs])
         inputs = [{"shape": s, "dtype": t} for s, t in contender.inputs]
@@ -183,6 +197,8 @@ def main(kind: str, model: str, threads: str, cpus: str) -> None:
             reply(answer(contender, json.loads(line)))
     except ModuleNotFoundError as error:
         reply({"error": f"not installed ({error})"})
+    except UnfitError as error:
+        reply({"error": str(error)})
     # The other side turns every failure into its own error, whatever the engine raised.
     except Exception as error:
         reply({"error": f"{type(error).__name__}: {' '.join(str(error).split())}"})

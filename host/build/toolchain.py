@@ -1,7 +1,7 @@
 """The C cross compiler (ziglang) and the cache of what it made.
 
-Objects are kept by the hash of all that can change them: the source with every header under
-device/kernels, the flags, the compiler's version. The cache is shared by all models.
+Objects are kept by the hash of all that can change them: the source with the headers it includes,
+the flags, the compiler's version. The cache is shared by all models.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgekit.host.build.headers import headers_hash
 from edgekit.host.errors import EdgekitError
 from edgekit.kb.board import BoardProfile
 
@@ -45,15 +46,6 @@ def _zig() -> tuple[str, str]:
 
     path = Path(ziglang.__file__).parent / "zig"
     return str(path), importlib.metadata.version("ziglang")
-
-
-@functools.cache
-def _headers_hash() -> str:
-    digest = hashlib.sha256()
-    for path in sorted(kernels_folder().rglob("*.h")):
-        digest.update(path.name.encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -102,13 +94,16 @@ class Toolchain:
 
     def _object(self, unit: Unit) -> Path:
         flags = self._flags(unit)
-        digest = hashlib.sha256(repr((flags, _zig()[1], _headers_hash())).encode())
-        digest.update(unit.text())
+        text, kernels = unit.text(), kernels_folder()
+        folder = kernels if isinstance(unit.source, str) else unit.source.parent
+        digest = hashlib.sha256(repr((flags, _zig()[1])).encode())
+        digest.update(headers_hash(text, folder, unit.macros, kernels))
+        digest.update(text)
         target = self._cache / f"{digest.hexdigest()}.o"
         if target.is_file():
             return target
         self._cache.mkdir(parents=True, exist_ok=True)
-        include = f"-I{kernels_folder()}"
+        include = f"-I{kernels}"
         with tempfile.TemporaryDirectory(dir=self._cache) as work:
             if isinstance(unit.source, str):
                 source = Path(work) / f"{unit.name}.c"

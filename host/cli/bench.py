@@ -16,6 +16,7 @@ from edgekit.host.cli import bench_gemm, bench_nna, bench_outlier, bench_spmm, b
 from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.options import (
     Board,
+    InputShapes,
     Json,
     Kind,
     Over,
@@ -23,9 +24,11 @@ from edgekit.host.cli.options import (
     board_name,
     examples,
     file_kind,
+    input_shapes,
     model_file,
 )
 from edgekit.host.errors import EdgekitError, InputError
+from edgekit.host.options import CompileOptions
 
 if TYPE_CHECKING:
     from edgekit.host.api import Device
@@ -45,6 +48,7 @@ class _Wanted:
     threads: int | None
     runs: int
     peers: bool
+    options: CompileOptions
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,8 @@ def bench_model(
     peers: Annotated[
         bool, typer.Option("--peers", help="Time other engines too, in turns with ours.")
     ] = False,
-    every: Annotated[bool, typer.Option("--all", help="All .tflite models in ./models.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All models in ./models.")] = False,
+    input_shape: InputShapes = None,
     as_json: Json = False,
 ) -> int:
     """Time a model on a board: median, p10 and p90, and what each operator takes."""
@@ -113,16 +118,21 @@ def bench_model(
             f"expected the board {_HERE} for --peers, found {device.name}; "
             "other engines are timed on this machine only"
         )
-    wanted = _Wanted(device, threads, runs, peers)
-    if every:
-        return _bench_many(_all_models(), wanted, as_json)
-    files = [model_file(m) for m in models or ()]
-    if len(files) > 1:
+    options = CompileOptions(shapes=input_shapes(input_shape))
+    wanted = _Wanted(device, threads, runs, peers, options)
+    files = _all_models() if every else [model_file(m) for m in models or ()]
+    if len(files) > 1 and not options.is_default:
+        raise InputError(
+            f"expected one model with --input-shape, found {len(files)}; time them one by one"
+        )
+    if every or len(files) > 1:
         return _bench_many(files, wanted, as_json)
     if files:
         result = _bench_file(files[0], wanted)
     elif peers:
-        raise InputError("expected a model to time other engines with, found none; name a .tflite")
+        raise InputError(
+            "expected a model to time other engines with, found none; name a .tflite or .onnx"
+        )
     else:
         result = _Result(device.bench(threads=threads, count=runs), None)
     if as_json:
@@ -137,8 +147,9 @@ def _bench_file(file: Path, wanted: _Wanted) -> _Result:
     from edgekit.host.cli.progress import working
 
     if wanted.peers and file_kind(file) is Kind.BUNDLE:
-        raise InputError(f"{file}: other engines need the .tflite model, found a bundle")
-    bundle = load_bundle(file, wanted.device.profile)
+        raise InputError(f"{file}: other engines need the model itself, found a bundle")
+    options = _options_for(file, wanted.options)
+    bundle = load_bundle(file, wanted.device.profile, options=options)
     with wanted.device.aside() as device:
         device.deploy(bundle)
         with working(f"timing {file.name}"):
@@ -146,17 +157,32 @@ def _bench_file(file: Path, wanted: _Wanted) -> _Result:
     if not wanted.peers:
         return _Result(timing, None)
     with working(f"timing {file.name} beside other engines"):
-        return _Result(timing, _beside_peers(bundle, file, wanted))
+        return _Result(timing, _beside_peers(bundle, file, wanted, options))
 
 
-def _beside_peers(bundle: Bundle, model: Path, wanted: _Wanted) -> PeerResult:
+def _options_for(file: Path, asked: CompileOptions) -> CompileOptions:
+    """What was asked for, or what --all needs to know of the models it finds."""
+    from edgekit.host.bench.zoo import zoo_options
+
+    return zoo_options(file) if asked.is_default and file_kind(file) is Kind.MODEL else asked
+
+
+def _beside_peers(
+    bundle: Bundle, model: Path, wanted: _Wanted, options: CompileOptions
+) -> PeerResult:
     from edgekit.device.manifest import LIBRARY, WEIGHTS
     from edgekit.host.bench.peers import bench_peers
 
     with tempfile.TemporaryDirectory() as folder:
         for name in (LIBRARY, WEIGHTS):
             (Path(folder) / name).write_bytes(bundle.files[name])
-        return bench_peers(Path(folder), model, wanted.threads or 1, wanted.runs or _PEER_RUNS)
+        return bench_peers(
+            Path(folder),
+            model,
+            wanted.threads or 1,
+            wanted.runs or _PEER_RUNS,
+            shapes=options.shapes,
+        )
 
 
 def _bench_many(files: Sequence[Path], wanted: _Wanted, as_json: bool) -> int:
@@ -185,6 +211,7 @@ def _bench_many(files: Sequence[Path], wanted: _Wanted, as_json: bool) -> int:
                 ],
                 "failed": [{"model": str(f), "error": str(e)} for f, e in failed],
                 "mean_ratio": ratios,
+                "best_peer": _against_best(results),
             }
         )
     else:
@@ -196,10 +223,10 @@ def _all_models() -> list[Path]:
     from edgekit.host.bench.zoo import open_zoo
 
     extra = os.environ.get("EDGEKIT_EXTRA_DATA")
-    found = open_zoo(Path("models"), Path(extra) if extra else None).models
-    if not found:
-        raise InputError("expected .tflite models in ./models, found none; go where they are")
-    return list(found)
+    zoo = open_zoo(Path("models"), Path(extra) if extra else None)
+    if not (found := [*zoo.models, *zoo.onnx]):
+        raise InputError("expected models in ./models, found none; go where they are")
+    return found
 
 
 def _mean_ratios(results: Sequence[_Result]) -> dict[str, float]:
@@ -210,6 +237,21 @@ def _mean_ratios(results: Sequence[_Result]) -> dict[str, float]:
             if peer.latency:
                 logs.setdefault(peer.name, []).append(math.log(peer.ratio))
     return {name: math.exp(sum(values) / len(values)) for name, values in logs.items()}
+
+
+def _against_best(results: Sequence[_Result]) -> dict[str, Any]:
+    """Over the models that any peer ran: the geometric mean of the best peer's time over ours,
+    and the model where that is lowest."""
+    best = {
+        r.timing.model: min(p.ratio for p in r.peers.peers if p.latency)
+        for r in results
+        if r.peers and any(p.latency for p in r.peers.peers)
+    }
+    if not best:
+        return {}
+    worst = min(best, key=lambda name: best[name])
+    mean = math.exp(sum(math.log(ratio) for ratio in best.values()) / len(best))
+    return {"mean_ratio": mean, "lowest_ratio": best[worst], "lowest_model": worst}
 
 
 def _show(device: Device, result: _Result) -> None:
@@ -245,3 +287,8 @@ def _show_many(results: Sequence[_Result], ratios: dict[str, float], emulated: b
         table(headers, rows)
     for name, ratio in ratios.items():
         print(f"geometric mean: {name} takes {ratio:.2f} times as long as edgekit")
+    if best := _against_best(results):
+        print(
+            f"best engine of each model: {best['mean_ratio']:.2f} times as long as edgekit, "
+            f"{best['lowest_ratio']:.2f} at the least ({best['lowest_model']})"
+        )

@@ -45,6 +45,20 @@ def test_what_changes_the_code_changes_the_object(toolchain, tmp_path):
     assert len(_objects(tmp_path)) == 4
 
 
+def test_an_object_depends_on_the_headers_it_includes_and_on_no_others(toolchain, tmp_path):
+    source, outer, inner, other = (tmp_path / n for n in ("a.c", "outer.h", "inner.h", "other.h"))
+    source.write_text("#include CHOSEN\nint answer(void) { return ANSWER; }")
+    outer.write_text('# include "inner.h"\n')
+    unit = Unit("answer", source, (("CHOSEN", f'"{outer}"'),))
+    objects = []
+    for value, unrelated in ((42, 1), (42, 2), (43, 2)):
+        inner.write_text(f"#define ANSWER {value}")
+        other.write_text(f"#define OTHER {unrelated}")
+        toolchain.build([unit])
+        objects.append(len(_objects(tmp_path)))
+    assert objects == [1, 1, 2]
+
+
 def test_a_compiler_error_is_one_line(toolchain):
     with pytest.raises(BuildError) as error:
         toolchain.build([Unit("broken", "int answer(void) { return forty_two; }")])

@@ -10,7 +10,7 @@ import pytest
 from edgekit.device.nna_chip import NNA2
 from edgekit.kb import board as board_module
 from edgekit.kb.board import UnknownBoardError, load_board, load_profile
-from edgekit.kb.units import parse_nna
+from edgekit.kb.units import parse_nna, parse_unit
 
 GOOD: dict[str, Any] = {
     name: {"value": getattr(NNA2, name), "assumption": "a test"}
@@ -44,6 +44,56 @@ def test_a_board_without_units_has_its_cores():
 
 def test_profiles_with_units_can_be_compared_and_hashed():
     assert hash(load_board("nna2")) != hash(load_board("nna1"))
+
+
+def core(**values: Any) -> dict[str, Any]:
+    names = ("clock_mhz", "bytes_per_cycle", "start_us", "handover_us", "f32_per_cycle")
+    names = (*names, "s8_per_cycle", "elements_per_cycle")
+    table = {name: {"value": 2.5, "assumption": "a test"} for name in names}
+    return {k: v for k, v in ({"kind": "cpu"} | table | values).items() if v is not None}
+
+
+def test_clusters_are_units_beside_the_core():
+    board = load_board("rk3588")
+    assert board.units == ("cpu", "little") and [u.name for u in board.speeds] == ["cpu", "little"]
+    fast, slow = board.speeds
+    assert fast.f32_per_cycle * fast.clock_mhz > slow.f32_per_cycle * slow.clock_mhz > 0
+    assert {o.name: o.kind for o in fast.origins}["clock_mhz"] == "source"
+    assert hash(board) != hash(load_board("a55"))
+
+
+def test_a_core_that_nothing_is_told_of_is_assumed():
+    (unit,) = load_board("a57").speeds
+    assert (unit.name, unit.kind) == ("cpu", "cpu")
+    assert {origin.kind for origin in unit.origins} == {"assumption"}
+    assert [u.name for u in load_board("nna1").speeds] == ["cpu"]
+
+
+def test_speeds_are_read_as_they_stand():
+    unit = parse_unit("here", "little", core(start_us={"value": 0, "source": "s"}))
+    assert (unit.clock_mhz, unit.start_us, unit.elements_per_cycle) == (2.5, 0.0, 2.5)
+    matrix = core(kind="matrix", elements_per_cycle=None)
+    assert parse_unit("here", "mpu", matrix).elements_per_cycle == 0
+
+
+@pytest.mark.parametrize(
+    ("table", "found"),
+    [
+        (core(clock_mhz=None), "expected clock_mhz in [units.x], found none"),
+        (core(kind="gpu"), "units.x.kind of cpu, matrix, vector, memory"),
+        (core(kind="vector"), "unknown values f32_per_cycle, s8_per_cycle of [units.x]"),
+        (core(clock_mhz={"value": 0, "source": "s"}), "units.x.clock_mhz to be a number above 0"),
+        (core(clock_mhz={"value": float("nan"), "source": "s"}), "found nan"),
+        (core(clock_mhz={"value": True, "source": "s"}), "found True"),
+        (core(clock_mhz={"value": "fast", "source": "s"}), "found 'fast'"),
+        (core(clock_mhz=2400), "expected units.x.clock_mhz = { value"),
+        ("fast", "found 'fast'"),
+    ],
+)
+def test_a_unit_that_cannot_be_is_refused_in_one_line(table, found):
+    with pytest.raises(ValueError) as error:
+        parse_unit("here", "x", table)
+    assert found in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +137,7 @@ def test_a_profile_overrides_one_value_at_a_time(tmp_path, monkeypatch):
         assert (
             load_profile("mine").nna.chip.load_latency == load_profile("nna1").nna.chip.load_latency
         )
-        with pytest.raises(UnknownBoardError, match="unknown units gpu; known is nna"):
+        with pytest.raises(UnknownBoardError, match=r"expected units\.gpu\.kind of cpu, matrix"):
             load_profile("odd")
         with pytest.raises(UnknownBoardError, match="'small': unknown values mul_latency"):
             load_profile("small")

@@ -29,7 +29,11 @@ def model(
     made = [numpy_helper.from_array(v, n) for n, v in (constants or {}).items()]
     ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
     graph = helper.make_graph(list(nodes), "g", list(inputs), ends, made)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    opsets = [helper.make_opsetid("", opset)]
+    # Not the newest version of the format: engines read it later than the package writes it.
+    return helper.make_model(
+        graph, opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets, True)
+    )
 
 
 def save(proto: onnx.ModelProto, folder: Path, name: str = "m.onnx") -> Path:

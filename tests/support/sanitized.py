@@ -81,7 +81,12 @@ def run_cases(driver: Path, library: Path, cases: bytes, size: int, threads: int
 
 
 def _compile(arguments: Sequence[str]) -> None:
-    command = [_clang(), "-std=gnu11", "-O1", "-g", *_CHECKS, f"-I{kernels_folder()}", *arguments]
+    compile_with(_CHECKS, arguments)
+
+
+def compile_with(checks: Sequence[str], arguments: Sequence[str]) -> None:
+    """Calls clang with the kernels' headers in reach."""
+    command = [_clang(), "-std=gnu11", "-O1", "-g", *checks, f"-I{kernels_folder()}", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -81,6 +81,17 @@ typedef struct {
 typedef void (*ek_gemm_packer)(const void *from, long step, long k_step, long width, long vectors,
                                long k, void *to);
 
+/* Panels of B that follow each other: `count` of them, the first `wider` with a vector more than
+ * `vectors`, and their bytes: [1] of the wider ones. */
+typedef struct {
+    long count, vectors, wider;
+    size_t bytes[2];
+} ek_gemm_panels;
+
+/* Packs all of them from `width` columns of a B whose rows are contiguous. */
+typedef void (*ek_gemm_panels_packer)(const void *from, long k_step, long width,
+                                      const ek_gemm_panels *panels, long k, void *to);
+
 /* One row of A times `count` columns of B that are b_col apart, k contiguous in both. */
 typedef void (*ek_gemm_dot)(const ek_gemm_job *job, const void *a, const void *b, long b_col,
                             void *c, long count, long column);
@@ -95,6 +106,7 @@ typedef struct {
     size_t (*a_panel)(long rows, long k);
     size_t (*b_panel)(long vectors, long k);
     ek_gemm_packer pack_a, pack_b;
+    ek_gemm_panels_packer pack_b_side_by_side; /* for b_col = 1; NULL: one panel after the other */
     /* Can it be read in place: EK_GEMM_PANEL or EK_GEMM_ROWS for A, 0 for B; -1: must be packed. */
     int (*a_form)(const ek_gemm_args *args);
     int (*b_form)(const ek_gemm_args *args);

@@ -45,8 +45,31 @@ static void pack_b_panel(const block *x, long j, char *to) {
                      g->b_col, g->b_row, ek_min(vectors * vl, g->n - column), vectors, x->k, to);
 }
 
+/* Panels [begin, end), read along the rows of B. */
+static void pack_side_by_side(const block *x, long begin, long end, char *to) {
+    const ek_gemm_plan *p = x->plan;
+    const ek_gemm_args *g = p->args;
+    const ek_panels *all = &p->b.panels;
+    const long column = ek_panel_start(all, begin) * p->types->vl;
+    const ek_gemm_panels panels = {
+        .count = end - begin,
+        .vectors = all->width,
+        .wider = all->wider - begin,
+        .bytes = {x->b_sizes.bytes[0], x->b_sizes.bytes[1]},
+    };
+    p->types->pack_b_side_by_side(
+        in_place(g->b, x->k_from, g->b_row, column, g->b_col, p->types->b_bytes), g->b_row,
+        g->n - column, &panels, x->k, to);
+}
+
 static void pack_b_panels(const void *args, long begin, long end) {
     const block *x = args;
+    if (x->plan->types->pack_b_side_by_side && x->plan->args->b_col == 1) {
+        begin += x->column, end += x->column;
+        pack_side_by_side(x, begin, end,
+                          x->b + ek_panels_bytes(&x->plan->b, &x->b_sizes, x->b_first, begin));
+        return;
+    }
     for (long j = x->column + begin; j < x->column + end; j++)
         pack_b_panel(x, j, x->b + ek_panels_bytes(&x->plan->b, &x->b_sizes, x->b_first, j));
 }

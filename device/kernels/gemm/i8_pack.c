@@ -6,6 +6,14 @@
 #include "i8_types.h"
 #if EK_I8 != EK_I8_WIDE16
 #include "i8_across.h"
+#endif
+#ifdef EK_FOURS
+#include "i8_fours.h"
+#define SUMS_ON_THE_WAY 1
+#else
+#define SUMS_ON_THE_WAY 0
+#endif
+#if EK_I8 != EK_I8_WIDE16
 
 /* The value at p as products take it. */
 EK_INLINE i8_value value_at(const uint8_t *p, int is_unsigned, uint8_t flip) {
@@ -114,9 +122,65 @@ static void pack_a(const void *from, long step, long k_step, long width, long ve
 #endif
 }
 
+/* k rows of a panel of B, whose columns stand side by side; `to` is where the first belongs. */
+EK_INLINE void pack_rows_of_b(const void *from, long k_step, long width, long columns, long k,
+                              i8_value *to, int32_t *corrections) {
+#ifdef EK_FOURS
+    pack_fours(from, k_step, width, columns, k, to, B_FLIP ? FLIP_BYTE : 0, COLUMN_FACTOR,
+               corrections);
+#elif EK_I8 == EK_I8_WIDE16
+    const i8_b *values = from;
+    const long there = ek_min(width, columns);
+    (void)corrections;
+    for (long p = 0; p < k; p++, values += k_step, to += columns) {
+        for (long j = 0; j < there; j++)
+            to[j] = values[j];
+        memset(to + there, 0, (size_t)(columns - there) * sizeof *to);
+    }
+#else
+    (void)corrections;
+    pack_across(I8_GROUP, from, k_step, width, columns, k, to, B_UNSIGNED, B_FLIP ? FLIP_BYTE : 0);
+#endif
+}
+
+/* Every panel takes a few rows before the next rows follow: B is read along its rows, and lines
+ * that share a set of the cache do not drive each other out. */
+#define ROWS_AT_ONCE 16
+_Static_assert(ROWS_AT_ONCE % I8_STEP == 0, "slices are whole steps");
+
+static void pack_b_side_by_side(const void *from, long k_step, long width,
+                                const ek_gemm_panels *panels, long k, void *to) {
+    const long slice = panels->count > 1 ? ROWS_AT_ONCE : ek_max(k, 1);
+    for (long p = 0; p == 0 || p < k; p += slice) {
+        const i8_b *at = (const i8_b *)from + p * k_step;
+        const long rows = ek_min(slice, k - p);
+        char *panel = to;
+        long left = width;
+        for (long i = 0; i < panels->count; i++) {
+            const int wider = i < panels->wider;
+            const long columns = (panels->vectors + wider) * EK_VL;
+            const i8_panel parts = i8_panel_of_b(columns, k);
+            int32_t *corrections = (int32_t *)(panel + parts.corrections);
+            if (SUMS_ON_THE_WAY && COLUMN_FACTOR && p == 0)
+                memset(corrections, 0, (size_t)columns * sizeof *corrections);
+            pack_rows_of_b(at, k_step, left, columns, rows, (i8_value *)panel + p * columns,
+                           corrections);
+            if (p + slice >= k)
+                finish_panel(parts, columns, k, SUMS_ON_THE_WAY ? 0 : COLUMN_FACTOR, panel);
+            panel += panels->bytes[wider];
+            at += columns, left -= columns;
+        }
+    }
+}
+
 static void pack_b(const void *from, long step, long k_step, long width, long vectors, long k,
                    void *to) {
     const long columns = vectors * EK_VL;
+    if (step == 1) {
+        pack_b_side_by_side(from, k_step, width, &(ek_gemm_panels){.count = 1, .vectors = vectors},
+                            k, to);
+        return;
+    }
 #if EK_I8 == EK_I8_WIDE16
     const i8_b *values = from;
     i8_value *at = to;
@@ -127,13 +191,9 @@ static void pack_b(const void *from, long step, long k_step, long width, long ve
     }
 #else
     const uint8_t flip = B_FLIP ? FLIP_BYTE : 0;
-    if (step == 1 && k_step != 1)
-        pack_across(I8_GROUP, from, k_step, width, columns, k, to, B_UNSIGNED, flip);
-    else
-        for (long j = 0; j < columns; j++)
-            pack_line((const uint8_t *)from + j * step, k_step, j < width ? k : 0, k,
-                      (i8_value *)to + j * I8_GROUP, I8_GROUP, columns * I8_GROUP, B_UNSIGNED,
-                      flip);
+    for (long j = 0; j < columns; j++)
+        pack_line((const uint8_t *)from + j * step, k_step, j < width ? k : 0, k,
+                  (i8_value *)to + j * I8_GROUP, I8_GROUP, columns * I8_GROUP, B_UNSIGNED, flip);
 #endif
     finish_panel(i8_panel_of_b(columns, k), columns, k, COLUMN_FACTOR, to);
 }
@@ -169,5 +229,6 @@ const ek_gemm_operands I8_FAMILY() = {
     .pack_b = pack_b,
     .a_form = a_form,
     .b_form = b_form,
+    .pack_b_side_by_side = pack_b_side_by_side,
     .dot = I8_FAMILY(_dot),
 };

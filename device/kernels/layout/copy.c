@@ -1,6 +1,22 @@
 /* Strided copy (NAME) and fill (OP_FILL), on bytes: one kernel for every element type. */
 #include "copy.h"
 
+typedef uint32_t __attribute__((may_alias)) word;
+
+/* The innermost dimension. Every second element (a channel shuffle reads so) is a deinterleaving
+ * that compilers make of constant strides only. */
+EK_INLINE void line(const char *x, char *y, long n, long x_stride, long y_stride, const long run) {
+    if (run == 4 && x_stride == 8 && y_stride == 4)
+        for (long m = 0; m < n; m++)
+            ((word *)y)[m] = ((const word *)x)[2 * m];
+    else if (run == 1 && x_stride == 2 && y_stride == 1)
+        for (long m = 0; m < n; m++)
+            y[m] = x[2 * m];
+    else
+        for (long m = 0; m < n; m++)
+            memcpy(y + m * y_stride, x + m * x_stride, run);
+}
+
 /* Rows below the outermost dimension; `run` is a constant where that makes the copy a move. */
 EK_INLINE void rows(const ek_copy_args *a, const char *x, char *y, const long run) {
     const long *n = a->dim, *xs = a->x_stride, *ys = a->y_stride;
@@ -10,19 +26,37 @@ EK_INLINE void rows(const ek_copy_args *a, const char *x, char *y, const long ru
                 for (long l = 0; l < n[4]; l++) {
                     const char *from = x + i * xs[1] + j * xs[2] + k * xs[3] + l * xs[4];
                     char *to = y + i * ys[1] + j * ys[2] + k * ys[3] + l * ys[4];
-                    for (long m = 0; m < n[5]; m++)
 #ifdef OP_FILL
+                    (void)from;
+                    for (long m = 0; m < n[5]; m++)
                         memset(to + m * ys[5], a->fill_byte, run);
 #else
-                        memcpy(to + m * ys[5], from + m * xs[5], run);
+                    line(from, to, n[5], xs[5], ys[5], run);
 #endif
-                    (void)from;
                 }
 }
+
+#ifndef OP_FILL
+static void single(const ek_copy_args *a, const char *x, char *y, long n) {
+    if (a->run == 1)
+        line(x, y, n, a->x_stride[0], a->y_stride[0], 1);
+    else if (a->run == 4)
+        line(x, y, n, a->x_stride[0], a->y_stride[0], 4);
+    else
+        line(x, y, n, a->x_stride[0], a->y_stride[0], a->run);
+}
+#endif
 
 /* Tasks: the outermost dimension. */
 void NAME(const void *args, long begin, long end) {
     const ek_copy_args *a = args;
+#ifndef OP_FILL
+    if (a->dim[1] * a->dim[2] * a->dim[3] * a->dim[4] * a->dim[5] == 1) {
+        single(a, (const char *)a->x + begin * a->x_stride[0],
+               (char *)a->y + begin * a->y_stride[0], end - begin);
+        return;
+    }
+#endif
     for (long t = begin; t < end; t++) {
         const char *x = (const char *)a->x + t * a->x_stride[0];
         char *y = (char *)a->y + t * a->y_stride[0];

@@ -54,6 +54,11 @@ EK_INLINE void vi_fours(vi rows[4]) {
     rows[2] = (vi)_mm512_unpacklo_epi16(ab_high, cd_high);
     rows[3] = (vi)_mm512_unpackhi_epi16(ab_high, cd_high);
 }
+/* A row such that vi_fours leaves groups in order: its 4 x 4 quarters of a lane transposed. */
+EK_INLINE vi vi_before_fours(vi row) {
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return (vi)_mm512_permutexvar_epi32(order, (__m512i)row);
+}
 EK_INLINE void vi_sort_fours(vi v[4]) {
     const __m512i a = _mm512_shuffle_i32x4((__m512i)v[0], (__m512i)v[1], 0x44);
     const __m512i b = _mm512_shuffle_i32x4((__m512i)v[2], (__m512i)v[3], 0x44);

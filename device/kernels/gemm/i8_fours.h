@@ -1,0 +1,63 @@
+/* Packing columns that stand side by side in memory, 64 at a time: four rows of k become groups of
+ * four in registers, and their sums, for the corrections, are made on the way. After i8_types.h,
+ * with EK_FOURS. */
+#ifndef EK_GEMM_I8_FOURS_H
+#define EK_GEMM_I8_FOURS_H
+
+/* `count` rows of up to 64 bytes, of which `there` are in memory, as 4 * nv groups in order. */
+EK_INLINE void load_fours(const uint8_t *from, long k_step, long there, long count, uint8_t flip,
+                          vi groups[4]) {
+    EK_UNROLL
+    for (int i = 0; i < 4; i++) {
+        groups[i] = (vi){0};
+        if (i < count) {
+            groups[i] = vi_before_fours(vi_load_bytes(from + i * k_step, there));
+            if (flip)
+                groups[i] ^= vi_splat(FLIP_WORD);
+        }
+    }
+    vi_fours(groups);
+}
+
+/* nv vectors of a panel of `columns`; nv <= 4. Adds factor * sums over k to `corrections`. */
+EK_INLINE void pack_vectors(const int nv, const uint8_t *from, long k_step, long there,
+                            long columns, long k, i8_value *to, const uint8_t flip,
+                            const int factor, int32_t *corrections) {
+    const vi ones = vi_splat(0x01010101);
+    vi groups[4], sums[4] = {{0}, {0}, {0}, {0}};
+    for (long p = 0; p < k; p += 4, from += 4 * k_step, to += 4 * columns) {
+        if (k - p >= 4)
+            load_fours(from, k_step, there, 4, flip, groups);
+        else
+            load_fours(from, k_step, there, k - p, flip, groups);
+        EK_UNROLL
+        for (int j = 0; j < nv; j++) {
+            memcpy(to + j * EK_VL * 4, &groups[j], sizeof groups[j]);
+            if (factor)
+                sums[j] = vi_dot4(sums[j], ones, groups[j]);
+        }
+    }
+    EK_UNROLL
+    for (int j = 0; j < nv && factor; j++) {
+        int32_t *at = corrections + j * EK_VL;
+        vi_store(at, vi_load(at) + sums[j] * factor);
+    }
+}
+
+/* k rows of a panel of `columns`, of which `width` are in memory. */
+EK_INLINE void pack_fours(const uint8_t *from, long k_step, long width, long columns, long k,
+                          i8_value *to, const uint8_t flip, const int factor,
+                          int32_t *corrections) {
+    for (long j = 0; j < columns; j += 64, from += 64, to += 64 * 4, corrections += 64) {
+        const long left = columns - j, there = ek_min(width - j, 64);
+        if (left > 3 * EK_VL)
+            pack_vectors(4, from, k_step, there, columns, k, to, flip, factor, corrections);
+        else if (left > 2 * EK_VL)
+            pack_vectors(3, from, k_step, there, columns, k, to, flip, factor, corrections);
+        else if (left > EK_VL)
+            pack_vectors(2, from, k_step, there, columns, k, to, flip, factor, corrections);
+        else
+            pack_vectors(1, from, k_step, there, columns, k, to, flip, factor, corrections);
+    }
+}
+#endif

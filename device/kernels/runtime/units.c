@@ -1,0 +1,87 @@
+/* A queue belongs to whoever holds it: a thread prefers the queue of its own number, and takes
+ * another only while it cannot go on with that. So a unit whose thread never came, or lost its core
+ * before it began, holds nothing up; and one thread alone runs everything in a possible order. */
+#include "units.h"
+#include <sched.h>
+#include "clock.h"
+
+#define SPINS 2000 /* some tens of microseconds; then whoever we wait for may need the core */
+
+typedef struct {
+    _Alignas(64) atomic_int over; /* steps of this queue that are done */
+    atomic_flag held;
+} progress;
+
+typedef struct {
+    const ek_inference *inference;
+    const ek_queue *queues;
+    int units;
+    progress of[EK_UNITS];
+} timeline;
+
+static int is_ready(timeline *t, const ek_step *step) {
+    for (int u = 0; u < t->units; u++)
+        if (atomic_load_explicit(&t->of[u].over, memory_order_acquire) < step->after[u])
+            return 0;
+    return 1;
+}
+
+static void run_step(const timeline *t, const ek_step *step) {
+    uint64_t *stamps = t->inference->model->stamps, start = stamps ? ek_ticks() : 0;
+    step->run(t->inference, step->number);
+    if (stamps)
+        stamps[step->number + 1] = ek_ticks() - start;
+}
+
+/* Steps of queue u that can run now; 1 if there was one. */
+static int advance(timeline *t, int u) {
+    progress *mine = &t->of[u];
+    const ek_queue *queue = &t->queues[u];
+    if (atomic_load_explicit(&mine->over, memory_order_relaxed) == queue->count ||
+        atomic_flag_test_and_set_explicit(&mine->held, memory_order_acquire))
+        return 0;
+    int first = atomic_load_explicit(&mine->over, memory_order_relaxed), next = first;
+    while (next < queue->count && is_ready(t, &queue->steps[next])) {
+        run_step(t, &queue->steps[next]);
+        atomic_store_explicit(&mine->over, ++next, memory_order_release);
+    }
+    atomic_flag_clear_explicit(&mine->held, memory_order_release);
+    return next > first;
+}
+
+static int all_over(timeline *t) {
+    for (int u = 0; u < t->units; u++)
+        if (atomic_load_explicit(&t->of[u].over, memory_order_acquire) < t->queues[u].count)
+            return 0;
+    return 1;
+}
+
+/* Tasks: one per unit; whoever has none left helps the others to their end. */
+static void work(const void *args, long begin, long end) {
+    timeline *t = *(timeline *const *)args;
+    (void)end;
+    for (long spins = 0; !all_over(t); spins++) {
+        int did = advance(t, (int)begin);
+        for (int u = 0; u < t->units && !did; u++)
+            did = advance(t, u);
+        if (did)
+            spins = 0;
+        else if (spins > SPINS)
+            sched_yield();
+    }
+}
+
+void ek_run_units(const ek_inference *inference, const ek_queue *queues, int units) {
+    timeline t = {inference, queues, units, {{0}}};
+    timeline *shared = &t;
+    for (int u = 0; u < units; u++) {
+        atomic_init(&t.of[u].over, 0);
+        atomic_flag_clear(&t.of[u].held);
+    }
+    ek_parallel(inference->model->pool, work, &shared, units, 1);
+}
+
+void ek_stamps_add(uint64_t *stamps, int first, int last) {
+    for (int s = first; s < last; s++)
+        stamps[s + 1] += stamps[s];
+}

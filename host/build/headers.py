@@ -1,0 +1,48 @@
+"""Which headers a C file includes: an object is made anew when one of them changes, and only then.
+
+Conditional includes count as taken: that may compile too much, never too little.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
+
+
+def headers_hash(
+    text: bytes, folder: Path, macros: Sequence[tuple[str, str]], kernels: Path
+) -> bytes:
+    """Of all headers that `text`, a file in `folder`, includes in the end.
+
+    They are looked for beside the file that names them, then under `kernels`; a macro whose value
+    is a quoted name is one that some file includes.
+    """
+    named = [value.strip('"').encode() for _, value in macros if value.startswith('"')]
+    found: dict[Path, bytes] = {}
+    _collect([*_INCLUDE.findall(text), *named], folder, kernels, found)
+    digest = hashlib.sha256()
+    for path in sorted(found):
+        digest.update(hashlib.sha256(found[path]).digest())
+    return digest.digest()
+
+
+def _collect(names: Iterable[bytes], folder: Path, kernels: Path, found: dict[Path, bytes]) -> None:
+    for name in names:
+        for base in (folder, kernels):
+            path = (base / name.decode()).resolve()
+            if not path.is_file():
+                continue
+            if path not in found:
+                found[path] = path.read_bytes()
+                _collect(_includes(found[path]), path.parent, kernels, found)
+            break
+
+
+@functools.lru_cache(maxsize=512)
+def _includes(text: bytes) -> tuple[bytes, ...]:
+    return tuple(_INCLUDE.findall(text))

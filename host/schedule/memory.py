@@ -1,0 +1,121 @@
+"""How much memory an order keeps alive, told from the graph alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import DType, Graph, Node
+from edgekit.host.lower.context import ALIGN, round_up
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """Memory that the nodes of a part share; nodes are numbers, sets of them bit masks.
+
+    Buffer b of `sizes[b]` bytes is needed from the first to the last node of `users[b]`, from the
+    start of the part if it is `given[b]`, and to its end if it is `kept[b]`. Node i works on
+    `touched[i]` and needs `scratch[i]` bytes while it runs.
+    """
+
+    sizes: tuple[int, ...]
+    users: tuple[int, ...]
+    given: tuple[bool, ...]
+    kept: tuple[bool, ...]
+    touched: tuple[tuple[int, ...], ...]
+    scratch: tuple[int, ...]
+
+    @property
+    def at_start(self) -> int:
+        """Bytes alive before the first node."""
+        return sum(size for size, given in zip(self.sizes, self.given, strict=True) if given)
+
+    def made(self, node: int, done: int) -> int:
+        """Bytes that come alive when `node` starts after the nodes in `done`."""
+        return sum(
+            self.sizes[b]
+            for b in self.touched[node]
+            if not self.given[b] and not self.users[b] & done
+        )
+
+    def freed(self, node: int, done: int) -> int:
+        """Bytes that nobody needs once `node`, the last of `done`, has run."""
+        return sum(
+            self.sizes[b]
+            for b in self.touched[node]
+            if not self.kept[b] and not self.users[b] & ~done
+        )
+
+    def peak(self, order: Sequence[int]) -> int:
+        """The largest set of bytes alive at one node of an order."""
+        alive = peak = self.at_start
+        done = 0
+        for node in order:
+            alive += self.made(node, done)
+            peak = max(peak, alive + self.scratch[node])
+            done |= 1 << node
+            alive -= self.freed(node, done)
+        return peak
+
+
+def buffers_of(graph: Graph, first: int, end: int) -> Buffers:
+    """The buffers of the nodes from `first` to `end`, as the lowering will make them.
+
+    Inputs, outputs, constants and states are not in the arena; a reshaped tensor is another name
+    for the same bytes.
+    """
+    base = _bases(graph)
+    users: dict[str, list[int]] = {}
+    for i, node in enumerate(graph.nodes):
+        for name in dict.fromkeys(base[t] for t in (*node.inputs, *node.outputs) if t in base):
+            users.setdefault(name, []).append(i)
+    here = {n: u for n, u in users.items() if u[0] < end and u[-1] >= first}
+    place = {name: b for b, name in enumerate(here)}
+    touched: list[list[int]] = [[] for _ in range(end - first)]
+    for name, nodes in here.items():
+        for i in nodes:
+            if first <= i < end:
+                touched[i - first].append(place[name])
+    return Buffers(
+        sizes=tuple(round_up(graph.tensors[n].bytes, ALIGN) for n in here),
+        users=tuple(sum(1 << (i - first) for i in u if first <= i < end) for u in here.values()),
+        given=tuple(u[0] < first for u in here.values()),
+        kept=tuple(u[-1] >= end for u in here.values()),
+        touched=tuple(tuple(t) for t in touched),
+        scratch=tuple(_scratch(graph, graph.nodes[i]) for i in range(first, end)),
+    )
+
+
+def _bases(graph: Graph) -> dict[str, str]:
+    """The tensor in whose memory each tensor of the arena is."""
+    outside = {*graph.inputs, *graph.outputs}
+    base: dict[str, str] = {}
+    for node in graph.nodes:
+        for name in node.outputs:
+            source = node.inputs[0] if isinstance(node.op, ops.Reshape) else None
+            held = base.get(source) if source else name
+            if held is not None and name not in outside:
+                base[name] = held
+    # What an output is a view of is made in the caller's memory at once.
+    for node in reversed(graph.nodes):
+        if isinstance(node.op, ops.Reshape) and node.outputs[0] in outside:
+            shared = base.get(node.inputs[0] or "")
+            base = {name: held for name, held in base.items() if held != shared}
+    return base
+
+
+def _scratch(graph: Graph, node: Node) -> int:
+    """Bytes that the kernel of a node needs for itself."""
+    source = graph.tensors[node.inputs[0]] if node.inputs and node.inputs[0] else None
+    if source is None:
+        return 0
+    dynamic = len(node.inputs) > 1 and (name := node.inputs[1]) and graph.tensors[name].dtype
+    if isinstance(node.op, ops.Conv2D | ops.FullyConnected):
+        quantized = source.dtype is DType.F32 and dynamic is DType.I8
+        return round_up(source.elements // source.shape[0], ALIGN) + ALIGN if quantized else 0
+    if isinstance(node.op, ops.DepthwiseConv2D) and node.op.multiplier > 1:
+        return round_up(source.bytes * node.op.multiplier, ALIGN)
+    if isinstance(node.op, ops.TransposeConv2D):
+        return round_up(graph.tensors[node.outputs[0]].bytes, ALIGN)
+    return 0

@@ -1,0 +1,68 @@
+/* Random steps on random units: each step adds up what the steps it waits for have left in plain
+ * memory, so that one that starts too early gives another sum, and a race for ThreadSanitizer.
+ * Arguments: first seed, seeds, threads. */
+#include <stdio.h>
+#include <stdlib.h>
+#include "runtime/units.h"
+
+#define STEPS 60
+
+static int before[STEPS][STEPS]; /* before[s][d]: step s uses what step d made */
+static long value[STEPS];
+
+static void compute(int s) {
+    long sum = s + 1;
+    for (int d = 0; d < s; d++)
+        if (before[s][d])
+            sum += value[d] * (d + 3) % 1000003;
+    value[s] = sum;
+}
+
+static void run(const ek_inference *inference, int s) {
+    (void)inference;
+    compute(s);
+}
+
+static int wrong(unsigned seed, ek_pool *pool) {
+    srand(seed);
+    int units = 1 + rand() % EK_UNITS, steps = rand() % (STEPS + 1), density = 1 + rand() % 20;
+    int unit[STEPS], place[STEPS], count[EK_UNITS] = {0};
+    static ek_step step[EK_UNITS][STEPS];
+    uint64_t stamps[STEPS + 1] = {0};
+    for (int s = 0; s < steps; s++) {
+        unit[s] = rand() % units;
+        place[s] = count[unit[s]]++;
+        ek_step *made = &step[unit[s]][place[s]];
+        *made = (ek_step){run, s, {0}};
+        for (int d = 0; d < s; d++) {
+            before[s][d] = rand() % density == 0;
+            if (before[s][d] && made->after[unit[d]] < place[d] + 1)
+                made->after[unit[d]] = place[d] + 1;
+        }
+    }
+    long expected[STEPS];
+    for (int s = 0; s < steps; s++)
+        compute(s);
+    memcpy(expected, value, sizeof expected);
+    memset(value, 0, sizeof value);
+    ek_queue queues[EK_UNITS];
+    for (int u = 0; u < EK_UNITS; u++)
+        queues[u] = (ek_queue){step[u], count[u]};
+    ek_model model = {.pool = pool, .stamps = seed % 2 ? stamps : NULL};
+    ek_run_units(&(ek_inference){&model, NULL, NULL}, queues, units);
+    return memcmp(expected, value, (size_t)steps * sizeof *value) != 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 4)
+        return 2;
+    unsigned first = (unsigned)atoi(argv[1]), seeds = (unsigned)atoi(argv[2]);
+    ek_pool *pool = ek_pool_create(atoi(argv[3]));
+    for (unsigned seed = first; seed < first + seeds; seed++)
+        if (wrong(seed, pool)) {
+            fprintf(stderr, "seed %u\n", seed);
+            return 1;
+        }
+    ek_pool_destroy(pool);
+    return 0;
+}
