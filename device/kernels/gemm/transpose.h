@@ -30,9 +30,36 @@ static inline __attribute__((always_inline)) void ek_transpose4(const float *fro
         memcpy(to + i * width, &rows[i], sizeof rows[i]);
 }
 
+/* Few rows (planes of an image) become short ones (its pixels) that follow one another; `rows` is
+ * a constant, so that compilers make shuffles of it. */
+static inline __attribute__((always_inline)) void ek_interleave(const float *restrict from,
+                                                                long step, const long rows,
+                                                                long columns, float *restrict to) {
+    for (long j = 0; j < columns; j++)
+        for (long i = 0; i < rows; i++)
+            to[j * rows + i] = from[i * step + j];
+}
+
+/* The way back: `columns` is a constant, the width of a row. */
+static inline __attribute__((always_inline)) void ek_deinterleave(const float *restrict from,
+                                                                  long rows, const long columns,
+                                                                  float *restrict to, long width) {
+    for (long i = 0; i < rows; i++)
+        for (long j = 0; j < columns; j++)
+            to[j * width + i] = from[i * columns + j];
+}
+
 /* A whole matrix of `rows` x `columns`, whose rows are contiguous on both sides. */
 static inline void ek_transpose(const float *from, long step, long rows, long columns, float *to,
                                 long width) {
+    if (width == rows && rows == 2)
+        return ek_interleave(from, step, 2, columns, to);
+    if (width == rows && rows == 3)
+        return ek_interleave(from, step, 3, columns, to);
+    if (step == columns && columns == 2)
+        return ek_deinterleave(from, rows, 2, to, width);
+    if (step == columns && columns == 3)
+        return ek_deinterleave(from, rows, 3, to, width);
     if (rows < 4 || columns < 4) {
         for (long i = 0; i < rows; i++)
             for (long j = 0; j < columns; j++)
