@@ -89,8 +89,8 @@ static inline ek_gemm_shape ek_gemm_nearest(const ek_gemm_family *family, long m
 
 /* Tiles whose vectors stand along m: nr is not of whole vectors, but mr is (128 x 1 for a matrix
  * times a column vector, 48 x 7 for few columns). The product is then done as its transpose. */
-static inline int ek_gemm_is_turned(const ek_gemm_family *family, const ek_gemm_method *how) {
+static inline int ek_gemm_is_turned(const ek_gemm_family *family, long mr, long nr) {
     const int part = family->operands->vl - 1;
-    return (how->nr & part) && !(how->mr & part);
+    return (nr & part) && !(mr & part);
 }
 #endif

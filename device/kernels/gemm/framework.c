@@ -5,8 +5,8 @@
  *       for panels of B, for panels of A:              register tile
  *
  * Threads share the panels of a block, of its rows or its columns, through ek_parallel. */
+#include "direct.h"
 #include "plan.h"
-#include "transpose.h"
 
 /* One block on its way through packing and tiles; constant while threads work on it. */
 typedef struct {
@@ -74,55 +74,9 @@ static void pack_b_panels(const void *args, long begin, long end) {
         pack_b_panel(x, j, x->b + ek_panels_bytes(&x->plan->b, &x->b_sizes, x->b_first, j));
 }
 
-/* Where a tile stands in C, in elements; width is of whole vectors. */
-typedef struct {
-    long row, rows, column, columns, width;
-} place;
-
-/* What stands at `at` in C into `copy`, or back. */
-static void copy_tile(char *c, const ek_gemm_job *job, const place *at, long bytes, char *copy,
-                      int back) {
-    if (job->c_row == 1 && bytes == sizeof(float)) { /* column-major C */
-        if (back)
-            ek_transpose((float *)copy, at->width, at->rows, at->columns, (float *)c, job->c_col);
-        else
-            ek_transpose((float *)c, job->c_col, at->columns, at->rows, (float *)copy, at->width);
-        return;
-    }
-    if (job->c_col == 1) { /* part of a vector, where no store can be masked */
-        for (long i = 0; i < at->rows; i++) {
-            char *there = c + i * job->c_row * bytes, *here = copy + i * at->width * bytes;
-            memcpy(back ? there : here, back ? here : there, (size_t)(at->columns * bytes));
-        }
-        return;
-    }
-    for (long i = 0; i < at->rows; i++)
-        for (long j = 0; j < at->columns; j++) {
-            char *there = c + (i * job->c_row + j * job->c_col) * bytes;
-            char *here = copy + (i * at->width + j) * bytes;
-            if (bytes == sizeof(float))
-                memcpy(back ? there : here, back ? here : there, sizeof(float));
-            else
-                *(back ? there : here) = *(back ? here : there);
-        }
-}
-
-/* A tile that cannot be stored where it belongs. */
-static __attribute__((noinline)) void tile_apart(const ek_gemm_job *job, ek_gemm_tile code,
-                                                 const void *a, const void *b, char *c,
-                                                 const place *at, long bytes) {
-    char copy[EK_GEMM_MAX_TILE * sizeof(float)] __attribute__((aligned(64)));
-    ek_gemm_job apart = *job;
-    apart.c_row = at->width;
-    if (job->load)
-        copy_tile(c, job, at, bytes, copy, 0);
-    code(&apart, a, b, copy, at->row, at->column);
-    copy_tile(c, job, at, bytes, copy, 1);
-}
-
 /* The tiles of one panel of B: b, in the widths that `codes` are for. */
 static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *codes, const char *b,
-                        place at, long row, long row_end) {
+                        ek_gemm_place at, long row, long row_end) {
     const ek_gemm_plan *p = x->plan;
     const ek_gemm_args *g = p->args;
     const ek_panels *panels = &p->a.panels;
@@ -139,7 +93,7 @@ static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *co
         at.rows = panels->width + wider;
         job->a_col = packed ? at.rows : g->a_col;
         if (apart)
-            tile_apart(job, codes[at.rows], a, b, c, &at, p->c_bytes);
+            ek_gemm_tile_apart(job, codes[at.rows], a, b, c, &at, p->c_bytes);
         else
             codes[at.rows](job, a, b, c, at.row, at.column);
         a += packed ? (long)x->a_sizes.bytes[wider] : at.rows * a_step;
@@ -164,7 +118,7 @@ static void tiles(const block *x, long row, long row_end, long column, long colu
     };
     for (long j = column; j < column_end; j++) {
         const long nv = ek_panel_width(&p->b.panels, j);
-        place at = {.column = ek_panel_start(&p->b.panels, j) * vl, .width = nv * vl};
+        ek_gemm_place at = {.column = ek_panel_start(&p->b.panels, j) * vl, .width = nv * vl};
         at.columns = ek_min(at.width, g->n - at.column);
         job.left = at.columns - at.width + vl;
         const char *b;
@@ -265,11 +219,13 @@ void ek_gemm_run(const ek_gemm_args *args, const ek_gemm_method *how, void *scra
                  ek_pool *pool) {
     if (args->m <= 0 || args->n <= 0)
         return;
-    ek_gemm_plan plan;
     const int threads = ek_gemm_threads(args, ek_pool_threads(pool));
-    ek_gemm_make_plan(&plan, args, how, threads);
     if (threads < 2)
         pool = NULL;
+    if (ek_gemm_direct(args, how, pool))
+        return;
+    ek_gemm_plan plan;
+    ek_gemm_make_plan(&plan, args, how, threads);
     if (plan.dot) {
         ek_parallel(pool, dots, &plan, ek_ceil(plan.args->n, DOT_COLUMNS), 1);
         return;
