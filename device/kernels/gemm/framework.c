@@ -219,7 +219,7 @@ void ek_gemm_run(const ek_gemm_args *args, const ek_gemm_method *how, void *scra
                  ek_pool *pool) {
     if (args->m <= 0 || args->n <= 0)
         return;
-    const int threads = ek_gemm_threads(args, ek_pool_threads(pool));
+    const int threads = pool ? ek_gemm_threads(args, ek_pool_threads(pool)) : 1;
     if (threads < 2)
         pool = NULL;
     if (ek_gemm_direct(args, how, pool))
