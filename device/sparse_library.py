@@ -79,6 +79,16 @@ class _Settings(ctypes.Structure):
     )
 
 
+class _Plan(ctypes.Structure):
+    """ek_spmm_plan of sparse.h."""
+
+    _fields_ = (
+        ("panels", ctypes.c_int64),
+        ("pairs", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("pair", "columns", "values")),
+    )
+
+
 class _Weights(ctypes.Structure):
     """ek_spmm_weights of sparse.h."""
 
@@ -88,6 +98,7 @@ class _Weights(ctypes.Structure):
         ("rows", ctypes.c_int64),
         ("cols", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("start", "index", "values", "scale")),
+        ("plan", ctypes.POINTER(_Plan)),
     )
 
 
@@ -133,6 +144,20 @@ class Fault:
 
 
 @dataclass(frozen=True)
+class Plan:
+    """ek_spmm_plan: counts, and addresses of pairs, columns and values."""
+
+    panels: int
+    pairs: int
+    pair: int
+    columns: int
+    values: int
+
+    def in_c(self) -> _Plan:
+        return _Plan(self.panels, self.pairs, self.pair, self.columns, self.values)
+
+
+@dataclass(frozen=True)
 class SparseProduct:
     """Y[rows, pixels] = A · X[cols, pixels] as ek_spmm takes it; addresses, 0 for none."""
 
@@ -154,11 +179,13 @@ class SparseProduct:
     high: float = float("inf")
     vectors: int = 0
     copy: int = -1
+    plan: Optional[Plan] = None
 
     def in_c(self) -> _Product:
         weights = _Weights(
             *(STORED.index(self.dtype), self.index_bytes, self.rows, self.cols),
             *(self.start, self.index, self.values, self.scale or None),
+            ctypes.pointer(self.plan.in_c()) if self.plan else None,
         )
         return _Product(
             *(ctypes.pointer(weights), self.x, self.y, self.pixels, self.x_row, self.y_row),
@@ -201,6 +228,10 @@ class SparseLibrary:
     def height(self, dtype: str) -> int:
         """Rows of a strip: register bits over the bits of a sum."""
         return int(self._lib.ek_sparse_height(STORED.index(dtype)))
+
+    def panel(self) -> int:
+        """Columns of a panel of a Plan."""
+        return int(self._lib.ek_spmm_panel())
 
     def check(self, rows: Rows) -> Fault:
         """Offsets, columns and values; kind is good, start, index, finite or unsorted."""
@@ -303,6 +334,7 @@ def _bind(lib: ctypes.CDLL) -> None:
     place = ctypes.POINTER(wide)
     signatures: Tuple[Tuple[str, Any, Tuple[Any, ...]], ...] = (
         ("ek_sparse_height", number, (number,)),
+        ("ek_spmm_panel", number, ()),
         ("ek_rows_check", number, (rows, place, place)),
         ("ek_rows_measure", _Features, (rows,)),
         ("ek_coo_to_rows", wide, (rows, wide, *(address,) * 6)),

@@ -16,13 +16,16 @@ from edgekit.device.sparse_input import (
     library,
     numpy,
 )
-from edgekit.device.sparse_library import SparseProduct
+from edgekit.device.sparse_library import Plan, SparseProduct
+from edgekit.device.sparse_pairs import Pairs, pack_pairs
 
 OPERANDS = {"f32": "float32", "f64": "float64", "f16": "float32", "s8": "int8", "s8f": "float32"}
 SUMS = {"f32": "float32", "f64": "float64", "f16": "float32", "s8": "int32", "s8f": "float32"}
 _STORAGE = ("f32", "f16", "s8")
 _MOST = {"f16": 65504.0}
 _INT8 = 127
+_PLANNED = ("f32", "f16", "s8f")
+_PLANNED_COLS = 1 << 16
 
 
 class SparseWeights:
@@ -42,6 +45,8 @@ class SparseWeights:
         index = np.uint8 if cols <= 1 << 8 else np.uint16 if cols <= 1 << 16 else np.uint32
         self._start, self._values, self._scale = csr.indptr, csr.data, scale
         self._index = csr.indices.astype(index)
+        self._csr = csr
+        self._pairs: Optional[Pairs] = None
 
     @staticmethod
     def from_dense(weights: Any, storage: str = "f32") -> SparseWeights:
@@ -70,8 +75,10 @@ class SparseWeights:
 
     @property
     def bytes(self) -> int:
-        """Of all arrays."""
-        arrays = (self._start, self._index, self._values, self._scale)
+        """Of all arrays; those of pairs of rows are made by the first product that needs them."""
+        arrays = [self._start, self._index, self._values, self._scale]
+        if self._pairs:
+            arrays += [self._pairs.pair, self._pairs.columns, self._pairs.values]
         return sum(int(a.nbytes) for a in arrays if a is not None)
 
     @property
@@ -147,7 +154,17 @@ class SparseWeights:
             low=low,
             high=high,
             vectors=vectors,
+            plan=self._plan() if pixels > 1 else None,
         )
+
+    def _plan(self) -> Optional[Plan]:
+        if self.stored not in _PLANNED or self.shape[1] > _PLANNED_COLS:
+            return None
+        if not self._pairs:
+            self._pairs = pack_pairs(self._csr, library().panel())
+        p = self._pairs
+        arrays = (p.pair, p.columns, p.values)
+        return Plan(p.panels, p.pairs, *(int(a.ctypes.data) for a in arrays))
 
 
 def _as_half(np: Any, csr: Csr) -> Csr:

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 from cases_model import run_cases
 
+from edgekit.device.sparse_input import Csr
+from edgekit.device.sparse_pairs import Pairs, pack_pairs
 from edgekit.host.build.kernels import features_unit
 from edgekit.host.build.sparse_units import sparse_units
 from edgekit.host.build.toolchain import Toolchain, Unit, kernels_folder
@@ -22,6 +24,7 @@ STORED = ("f32", "f64", "f16", "s8", "s8f")  # the order of ek_sparse_dtype
 VALUES = dict(zip(STORED, ("f4", "f8", "f2", "i1", "i1"), strict=True))
 OPERANDS = dict(zip(STORED, ("f4", "f8", "f4", "i1", "f4"), strict=True))
 SUMS = dict(zip(STORED, ("f4", "f8", "f4", "i4", "f4"), strict=True))
+PAIRED = ("f32", "f16", "s8f")
 _SIZES = (0, 1, 2, 3, 5, 8, 15, 16, 17, 33, 64, 100, 257)
 Rng = np.random.Generator
 
@@ -29,7 +32,8 @@ Rng = np.random.Generator
 @dataclass(frozen=True)
 class Case:
     """A matrix, how it is stored, and what it is multiplied with. `how`: the fields of
-    ek_sparse_settings; `tile`: vectors and copy of ek_spmm_args."""
+    ek_sparse_settings; `tile`: vectors and copy of ek_spmm_args; `panel`: columns of ek_spmm_plan's
+    panels at most."""
 
     stored: str
     dense: Array
@@ -41,12 +45,19 @@ class Case:
     scale: Array | None
     tile: tuple[int, int]
     limits: tuple[float, float]
+    panel: int
 
     def rows(self) -> tuple[Array, Array, Array]:
         """Offsets, columns and values."""
         rows, cols = np.nonzero(self.pattern)
         start = np.concatenate([[0], np.cumsum(self.pattern.sum(axis=1))]).astype(np.int64)
         return start, cols.astype(np.int32), self.dense[rows, cols]
+
+    def pairs(self) -> Pairs | None:
+        """The plan; None for what has none."""
+        if self.stored not in PAIRED or self.dense.shape[1] > 1 << 16 or not len(self.dense):
+            return None
+        return pack_pairs(Csr(self.dense.shape, *self.rows()), self.panel)
 
     def product(self) -> Array:
         """A · X with all that follows."""
@@ -62,10 +73,13 @@ class Case:
         start, cols, values = self.rows()
         cols_count = self.dense.shape[1]
         narrow = 1 if cols_count <= 1 << 8 else 2 if cols_count <= 1 << 16 else 4
+        plan = self.pairs()
         parts = (start, cols, values, self.x, self.many, self.bias, self.scale,
                  cols.astype(f"u{narrow}"))  # fmt: skip
+        parts += (plan.pair, plan.columns, plan.values) if plan else (None, None, None)
         numbers = [STORED.index(self.stored), *self.dense.shape, self.many.shape[1]]
-        numbers += [np.dtype(SUMS[self.stored]).itemsize, *self.how, *self.tile, narrow]
+        counts = (plan.panels, plan.pairs) if plan else (0, 0)
+        numbers += [np.dtype(SUMS[self.stored]).itemsize, *self.how, *self.tile, *counts, narrow]
         numbers += [-1 if part is None else part.nbytes for part in parts]
         head = struct.pack(f"<{len(numbers)}q2d", *numbers, *self.limits)
         return head + b"".join(part.tobytes() for part in parts if part is not None)
@@ -73,11 +87,11 @@ class Case:
     def sizes(self) -> tuple[int, ...]:
         """Bytes of what is made, in order."""
         size = np.dtype(SUMS[self.stored]).itemsize
-        matrix = len(self.dense) * self.many.shape[1] * size
+        matrix = (len(self.dense) * self.many.shape[1] * size,) * (2 if self.pairs() else 1)
         if self.stored == "s8f":
-            return (matrix,)
+            return matrix
         vector = len(self.dense) * size
-        return (vector, vector, *(part.nbytes for part in self.rows()), matrix)
+        return (vector, vector, *(part.nbytes for part in self.rows()), *matrix)
 
     def check(self, made: bytes) -> None:
         parts, at = [], 0
@@ -86,7 +100,8 @@ class Case:
             at += size
         sums = np.dtype(SUMS[self.stored])
         wanted = self.product()
-        self._compare(np.frombuffer(parts[-1], sums).reshape(wanted.shape), wanted)
+        for part in parts[-2 if self.pairs() else -1 :]:
+            self._compare(np.frombuffer(part, sums).reshape(wanted.shape), wanted)
         if self.stored == "s8f":
             return
         for part in parts[:2]:
@@ -147,7 +162,7 @@ def _case(rng: Rng, stored: str, pattern: Array, cols: int) -> Case:
     dense = dense.astype(VALUES[stored])
     if rng.random() < 0.8 and stored != "s8f":
         pattern = dense != 0
-    pixels = int(rng.choice((1, 3, 4, 16, 40, 150))) if cols < 1000 else 1
+    pixels = int(rng.choice((1, 3, 4, 16, 36, 40, 150))) if cols < 1000 else 1
     sums = np.dtype(SUMS[stored])
     bias = (rng.standard_normal(rows) * 10).astype(sums) if rng.random() < 0.5 else None
     scale = rng.random(rows).astype(np.float32) if stored == "s8f" else None
@@ -157,7 +172,8 @@ def _case(rng: Rng, stored: str, pattern: Array, cols: int) -> Case:
     tile = (int(rng.choice((0, 1, 2, 4, 8))), int(rng.integers(-1, 2)))
     operand = OPERANDS[stored]
     x, many = _values(rng, operand, (cols,)), _values(rng, operand, (cols, pixels))
-    return Case(stored, dense, pattern, how, x, many, bias, scale, tile, limits)
+    panel = int(rng.choice((16, 96, 256)))
+    return Case(stored, dense, pattern, how, x, many, bias, scale, tile, limits, panel)
 
 
 def encoded(cases: Sequence[Case]) -> bytes:

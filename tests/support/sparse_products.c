@@ -7,12 +7,12 @@
 
 #define THREADS 3
 
-enum { START, INDEX, VALUES, X, MANY, BIAS, SCALE, NARROW, PARTS };
+enum { START, INDEX, VALUES, X, MANY, BIAS, SCALE, NARROW, PAIR, COLUMNS, PAIRED, PARTS };
 
 typedef struct {
     int64_t dtype, rows, cols, pixels, sum_bytes;
     int64_t width, window, wide_from, diagonal, windows, index_bytes;
-    int64_t vectors, copy, narrow_bytes;
+    int64_t vectors, copy, panels, pairs, narrow_bytes;
     int64_t bytes[PARTS]; /* -1 for NULL */
     double low, high;
 } description;
@@ -54,7 +54,8 @@ static char *by_vector(const description *d, const ek_rows *a, void *const parts
     return put(put(put(to, start, starts), columns, index), kept, values);
 }
 
-static char *by_matrix(const description *d, void *const parts[PARTS], ek_pool *pool, char *to) {
+static char *by_matrix(const description *d, void *const parts[PARTS], ek_pool *pool,
+                       const ek_spmm_plan *plan, char *to) {
     const ek_spmm_weights a = {
         .dtype = (int32_t)d->dtype,
         .index_bytes = (int32_t)d->narrow_bytes,
@@ -64,6 +65,7 @@ static char *by_matrix(const description *d, void *const parts[PARTS], ek_pool *
         .index = parts[NARROW],
         .values = parts[VALUES],
         .scale = parts[SCALE],
+        .plan = plan,
     };
     size_t bytes = (size_t)(d->rows * d->pixels * d->sum_bytes);
     void *y = block(bytes);
@@ -106,7 +108,10 @@ int ek_run(const ek_model *m, const void *const *in, void *const *out) {
                            parts[INDEX], parts[VALUES], (int32_t)d.dtype};
         if (d.dtype != EK_SPARSE_S8F)
             to = by_vector(&d, &a, parts, m->pool, to);
-        to = by_matrix(&d, parts, m->pool, to);
+        const ek_spmm_plan plan = {d.panels, d.pairs, parts[PAIR], parts[COLUMNS], parts[PAIRED]};
+        to = by_matrix(&d, parts, m->pool, NULL, to);
+        if (d.pairs)
+            to = by_matrix(&d, parts, m->pool, &plan, to);
         for (int p = 0; p < PARTS; p++)
             free(parts[p]);
     }

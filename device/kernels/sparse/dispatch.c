@@ -24,6 +24,10 @@ int ek_sparse_height(int dtype) {
     return dtype == EK_SPARSE_F64 && EK_VL > 1 ? lanes / 2 : lanes;
 }
 
+int ek_spmm_panel(void) {
+    return EK_VL == 16 ? 96 : 192;
+}
+
 int ek_sparse_window(int dtype) {
 #if defined __AVX512F__
     return dtype == EK_SPARSE_F32 ? 128 : 0;

@@ -135,13 +135,40 @@ uint64_t ek_spmv_time(const ek_sparse *a, const void *x, void *y, int threads, v
 
 /* Y[rows, pixels] = epilogue(A[rows, cols] . X[cols, pixels]), pixels next to each other: pruned
  * 1x1 convolutions on channel-major images, fully connected layers over many vectors. */
+typedef struct ek_spmm_plan ek_spmm_plan;
+
 typedef struct {
     int32_t dtype, index_bytes; /* bytes of a column index: 1, 2 or 4 */
     int64_t rows, cols;
     const int64_t *start; /* [rows + 1] */
     const void *index, *values;
-    const float *scale; /* [rows], S8F */
+    const float *scale;       /* [rows], S8F */
+    const ek_spmm_plan *plan; /* f32, f16, S8F: the weights once more, faster; NULL: none */
 } ek_spmm_weights;
+
+/* Two rows, in one panel of columns. Columns where both have weights come first, two to a word:
+ * low and high 16 bits, and four values: of the first column's rows, of the second's. Then a column
+ * of the first row and one of the second to a word, and two values. A row alone is row[0] and
+ * row[1]; the second half of its weights stands as the second row's. Columns count
+ * from the panel's first; padding: column 0, value 0. */
+typedef struct {
+    uint32_t row[2];
+    uint32_t word, value;  /* where its columns and its values begin */
+    uint16_t both, single; /* words */
+} ek_spmm_pair;
+
+/* Panel p holds columns cols * p / panels .. cols * (p + 1) / panels, at most EK_SPMM_PANEL. */
+struct ek_spmm_plan {
+    int64_t panels, pairs;    /* pairs in each panel, the same rows in all */
+    const ek_spmm_pair *pair; /* [panels][pairs] */
+    const uint32_t *columns;
+    const void *values; /* of the stored type; EK_SPMM_SPARE more may be read */
+};
+#define EK_SPMM_PANEL 256
+#define EK_SPMM_SPARE 16
+
+/* Columns of a panel that suit this library. */
+int ek_spmm_panel(void);
 
 typedef struct {
     const ek_spmm_weights *a;

@@ -5,14 +5,14 @@
  * channel, which stay in the L1 cache while all output channels pass. Two sets of sums, for even
  * and odd non-zeros, hide the latency of the multiply-add. */
 #include "types.h"
+#include "spmm.h"
+#if EK_STORED != 1 && EK_STORED != 3
+#include "spmm_pairs.h"
+#define HAS_PAIRS 1
+#endif
 
 #define TILE_BYTES 49152   /* of X: about the L1 cache, through which the weights stream */
 #define STACK_BYTES 131072 /* of X at most, brought together on the stack */
-#define LINE 64
-#define L1_SETS 64 /* of most cores: enough to foresee conflicts */
-#define L1_WAYS 8
-#define FEW_USES 4  /* of a vector of pixels: below, copying it costs more than it saves */
-#define MANY_USES 8 /* times the share of the pixels that find no room */
 
 /* Where the pixels of a tile are, and how many output channels of it to make. */
 typedef struct {
@@ -41,10 +41,6 @@ EK_INLINE sum finished(const ek_spmm_args *args, long row, sum value) {
     value = value > args->high ? (sum)args->high : value;
 #endif
     return value;
-}
-
-EK_INLINE vsum splat(sum value) {
-    return value - (vsum){0};
 }
 
 EK_INLINE void put(const ek_spmm_args *args, long row, vsum v, long pixel) {
@@ -178,30 +174,21 @@ static void task(const void *given, long begin, long end) {
     }
 }
 
-/* Whether to bring a tile's pixels together: loads that straddle lines of the cache cost twice, and
- * channels at like addresses drive each other out of it. */
-static int wants_copy(const ek_spmm_args *args, long nv) {
-    const ek_spmm_weights *a = args->a;
-    const long vector = HEIGHT * (long)sizeof(operand), row = args->x_row * (long)sizeof(operand);
-    long uses = (a->start[a->rows] - a->start[0]) / ek_max(a->cols, 1);
-    if ((uintptr_t)args->x % (uintptr_t)vector || row % vector)
-        return uses >= FEW_USES;
-    long apart = row / LINE, starts = L1_SETS; /* sets that channels begin in */
-    while (starts > 1 && apart % 2 == 0)
-        apart /= 2, starts /= 2;
-    long lines = (nv * vector + LINE - 1) / LINE;
-    long room = ek_min(starts * lines, L1_SETS) * L1_WAYS, need = a->cols * lines;
-    return need > room && uses * (need - room) >= MANY_USES * room;
-}
-
 void EK_NAME(const ek_spmm_args *args, ek_pool *pool) {
     const ek_spmm_weights *a = args->a;
+#ifdef HAS_PAIRS
+    if (a->plan) {
+        by_pairs(args, pool);
+        return;
+    }
+#endif
     job j = {.args = args, .nv = args->vectors};
     long line = a->cols * HEIGHT * (long)sizeof(operand);
     if (!j.nv)
         for (j.nv = 8; j.nv > 1 && (j.nv * line > TILE_BYTES || j.nv * HEIGHT > args->pixels);)
             j.nv /= 2;
-    j.copy = (args->copy < 0 ? wants_copy(args, j.nv) : args->copy) && j.nv * line <= STACK_BYTES;
+    j.copy = (args->copy < 0 ? wants_copy(args, a->cols, j.nv) : args->copy) &&
+             j.nv * line <= STACK_BYTES;
     j.tiles = ek_max(args->pixels / (j.nv * HEIGHT), 1);
     long wanted = 4L * ek_pool_threads(pool);
     j.groups = pool && j.tiles < wanted ? ek_min((wanted + j.tiles - 1) / j.tiles, a->rows) : 1;

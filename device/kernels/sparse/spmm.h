@@ -1,0 +1,31 @@
+/* What products of sparse weights with pixels share, with a plan and without. */
+#ifndef EK_SPARSE_SPMM_H
+#define EK_SPARSE_SPMM_H
+#include "types.h"
+
+#define LINE 64
+#define L1_SETS 64 /* of most cores: enough to foresee conflicts */
+#define L1_WAYS 8
+#define FEW_USES 4  /* of a vector of pixels: below, copying it costs more than it saves */
+#define MANY_USES 8 /* times the share of the pixels that find no room */
+
+EK_INLINE vsum splat(sum value) {
+    return value - (vsum){0};
+}
+
+/* Whether to bring a tile's pixels together: loads that straddle lines of the cache cost twice, and
+ * channels at like addresses drive each other out of it. */
+EK_INLINE int wants_copy(const ek_spmm_args *args, long cols, long nv) {
+    const ek_spmm_weights *a = args->a;
+    const long vector = HEIGHT * (long)sizeof(operand), row = args->x_row * (long)sizeof(operand);
+    long uses = (a->start[a->rows] - a->start[0]) / ek_max(a->cols, 1);
+    if ((uintptr_t)args->x % (uintptr_t)vector || row % vector)
+        return uses >= FEW_USES;
+    long apart = row / LINE, starts = L1_SETS; /* sets that channels begin in */
+    while (starts > 1 && apart % 2 == 0)
+        apart /= 2, starts /= 2;
+    long lines = (nv * vector + LINE - 1) / LINE;
+    long room = ek_min(starts * lines, L1_SETS) * L1_WAYS, need = cols * lines;
+    return need > room && uses * (need - room) >= MANY_USES * room;
+}
+#endif
