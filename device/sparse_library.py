@@ -115,6 +115,7 @@ class _Product(ctypes.Structure):
         ("high", ctypes.c_float),
         ("vectors", ctypes.c_int32),
         ("copy", ctypes.c_int32),
+        ("residual", ctypes.c_void_p),
     )
 
 

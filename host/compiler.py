@@ -9,7 +9,7 @@ from edgekit.host.build.artifact import Artifact
 from edgekit.host.build.golden import golden_of
 from edgekit.host.build.kernels import features_unit
 from edgekit.host.build.toolchain import Toolchain, Unit, kernels_folder
-from edgekit.host.codegen.emit import describe, emit, kernels_of
+from edgekit.host.codegen.emit import describe, emit, kernels_of, parts_of
 from edgekit.host.errors import InputError
 from edgekit.host.explain import explain
 from edgekit.host.importers import Shapes, import_model
@@ -71,7 +71,7 @@ def units_of(plan: Plan, board: BoardProfile) -> list[Unit]:
     units = [Unit("run", emit(plan))]
     units += [
         Unit(k.symbol, folder / k.source, (("NAME", k.symbol), simd, *k.macros))
-        for k in kernels_of(plan)
+        for k in (*kernels_of(plan), *parts_of(plan))
     ]
     units.append(features_unit(board))
     units += [Unit(name, folder / f"runtime/{name}.c") for name in ("bench", "pool")]

@@ -20,6 +20,12 @@ def kernels_of(plan: Plan) -> list[Kernel]:
     return [found[symbol] for symbol in sorted(found)]
 
 
+def parts_of(plan: Plan) -> list[Kernel]:
+    """What those kernels call in turn, once, by symbol."""
+    found = {part.symbol: part for kernel in kernels_of(plan) for part in kernel.parts}
+    return [found[symbol] for symbol in sorted(found)]
+
+
 def describe(plan: Plan) -> dict[str, Any]:
     """What ek_describe returns (see device/kernels/ek.h)."""
     lowered = plan.lowered
@@ -56,7 +62,11 @@ def emit(plan: Plan) -> str:
     headers = sorted({k.header for k in kernels} | {"kernel.h"})
     parts = [f'#include "{h}"' for h in headers]
     parts.append('#include <math.h>\n#include "runtime/clock.h"\n')
-    parts += [f"void {k.symbol}(const void *, long, long);" for k in kernels]
+    whole = {c.kernel.symbol for s in lowered.steps for c in s.calls if c.tasks is None}
+    parts += [
+        f"void {k.symbol}(const void *, {'ek_pool *' if k.symbol in whole else 'long, long'});"
+        for k in kernels
+    ]
     parts.append("void ek_stamps_finish(uint64_t *, int, uint64_t);\n")
     parts.append(f"static const char description[] = {_c_string(json.dumps(describe(plan)))};\n")
     parts.append("int ek_abi(void) { return EK_ABI; }")
@@ -113,11 +123,13 @@ def _call(call: Call, places: _Places) -> list[str]:
         fields + "};", 92, initial_indent=" " * 12, subsequent_indent=" " * 12,
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
+    symbol = call.kernel.symbol
+    shared = f"ek_parallel(pool, {symbol}, &c, {call.tasks}, {call.grain});"
     return [
         "        {",
         f"            const {call.kernel.args} c = {{",
         *wrapped,
-        f"            ek_parallel(pool, {call.kernel.symbol}, &c, {call.tasks}, {call.grain});",
+        f"            {f'{symbol}(&c, pool);' if call.tasks is None else shared}",
         "        }",
     ]
 

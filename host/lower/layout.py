@@ -27,6 +27,7 @@ from edgekit.host.graph.quantization import zero_point_of
 from edgekit.host.graph.types import Node, Shape, Tensor
 from edgekit.host.lower.context import Context, UnsupportedFormError
 from edgekit.host.lower.plan import Alias, Call, Field, Value, base_of
+from edgekit.host.lower.transpose import matrix_transpose
 
 _DIMS = 6  # EK_COPY_DIMS
 _UNARY_CHUNK = 4096  # EK_UNARY_CHUNK in elementwise/unary.h
@@ -131,6 +132,9 @@ def lower_reshape(ctx: Context, node: Node) -> list[Call]:
 
 def lower_transpose(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(node.op, Transpose)
+    whole = matrix_transpose(ctx, node)
+    if whole is not None:
+        return whole
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     size = x.dtype.bytes
     source = strides_of(x.shape, size)

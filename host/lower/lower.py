@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Graph, Node, Operator
-from edgekit.host.lower import conv, depthwise, elementwise, layout, plain
+from edgekit.host.lower import conv, depthwise, elementwise, layout, plain, planar
 from edgekit.host.lower.context import ALIGN, Context, UnsupportedFormError, round_up
 from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.memory import lifetimes, plan_memory
@@ -33,6 +33,8 @@ RULES: Mapping[type[Operator], Rule] = {
     ops.DepthwiseConv2D: depthwise.lower_depthwise,
     ops.FullyConnected: conv.lower_fully_connected,
     ops.TransposeConv2D: lower_transpose_conv,
+    ops.PlanarConv2D: planar.lower_planar_conv,
+    ops.PlanarDepthwiseConv2D: planar.lower_planar_depthwise,
     ops.Add: elementwise.lower_binary,
     ops.Mul: elementwise.lower_binary,
     ops.Clamp: elementwise.lower_unary,

@@ -14,7 +14,7 @@ class Kernel:
     """One instance of a kernel file: its compile-time parameters make it a symbol.
 
     `source` is relative to device/kernels; `args` is the C type of the arguments, declared in
-    `header`.
+    `header`. `parts` are further C files that it calls.
     """
 
     symbol: str
@@ -22,6 +22,7 @@ class Kernel:
     header: str
     args: str
     macros: tuple[tuple[str, str], ...] = ()
+    parts: tuple[Kernel, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,14 @@ Field = Scalar | Value | Weights | None | tuple["Field", ...] | Mapping[str, "Fi
 
 @dataclass(frozen=True)
 class Call:
-    """`kernel` over `tasks` independent tasks; at least `grain` of them go to one thread."""
+    """`kernel` over `tasks` independent tasks; at least `grain` of them go to one thread.
+
+    With `tasks` None the kernel is called once, with the pool, and hands out work itself.
+    """
 
     kernel: Kernel
     fields: Mapping[str, Field]
-    tasks: int
+    tasks: int | None
     grain: int = 1
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import plain_graphs
+import planar_graphs
 from op_cases import Case, Rng, constant, pick, quant, tensor
 
 from edgekit.host.build.golden import random_input
@@ -303,6 +304,7 @@ FAMILIES: dict[str, tuple[Callable[..., Case], tuple[DType | None, ...]]] = {
     "movement": (movement, _ALL),
     "transpose_conv": (transpose_conv, _F32),
     **plain_graphs.FAMILIES,
+    **planar_graphs.FAMILIES,
 }
 
 

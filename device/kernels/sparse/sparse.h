@@ -179,6 +179,7 @@ typedef struct {
     float low, high;           /* clamp of f32 results; -INFINITY, INFINITY: none */
     int32_t vectors;           /* of pixels at once: 1, 2, 4 or 8; 0: what suits the columns */
     int32_t copy; /* bring a tile's pixels together first: 1 yes, 0 no, -1 what suits */
+    const void *residual; /* f32 results: as y, added before the clamp; NULL: none */
 } ek_spmm_args;
 
 void ek_spmm(const ek_spmm_args *args, ek_pool *pool);

@@ -30,13 +30,15 @@ EK_INLINE size_t index_at(const void *index, int bytes, int64_t i) {
     return ((const uint32_t *)index)[i];
 }
 
-EK_INLINE sum finished(const ek_spmm_args *args, long row, sum value) {
+EK_INLINE sum finished(const ek_spmm_args *args, long row, long pixel, sum value) {
 #if EK_STORED == 4
     value *= args->a->scale[row];
 #endif
     if (args->bias)
         value += ((const sum *)args->bias)[row];
 #if EK_STORED != 3
+    if (args->residual)
+        value += ((const sum *)args->residual)[row * args->y_row + pixel];
     value = value < args->low ? (sum)args->low : value;
     value = value > args->high ? (sum)args->high : value;
 #endif
@@ -50,6 +52,11 @@ EK_INLINE void put(const ek_spmm_args *args, long row, vsum v, long pixel) {
     if (args->bias)
         v += splat(((const sum *)args->bias)[row]);
 #if EK_STORED != 3
+    if (args->residual) {
+        vsum other;
+        memcpy(&other, (const sum *)args->residual + row * args->y_row + pixel, sizeof other);
+        v += other;
+    }
     v = __builtin_elementwise_max(v, splat((sum)args->low));
     v = __builtin_elementwise_min(v, splat((sum)args->high));
 #endif
@@ -110,7 +117,7 @@ static void few_pixels(const ek_spmm_args *args, long begin, long end) {
                 operand x = ((const operand *)args->x)[from * args->x_row + p];
                 s += sum_from_value(values[q]) * (sum)x;
             }
-            ((sum *)args->y)[row * args->y_row + p] = finished(args, row, s);
+            ((sum *)args->y)[row * args->y_row + p] = finished(args, row, p, s);
         }
 }
 

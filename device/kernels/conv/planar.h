@@ -1,0 +1,19 @@
+/* Depthwise convolution of f32 images that lie channel by channel. */
+#ifndef EK_PLANAR_H
+#define EK_PLANAR_H
+#include "../kernel.h"
+
+typedef struct {
+    ek_window win;        /* c = oc; n * c planes */
+    const float *x;       /* [n][c][h][w] */
+    const float *weights; /* [c][kh * kw] */
+    const float *bias;    /* [c] */
+    float *y;             /* [n][c][oh][ow] */
+    float low, high;
+    int band, bands; /* output rows of a task; tasks of a plane */
+} ek_planar_args;
+
+/* Floats of an input row in scratch: `phases` rows of the columns that are as far apart as the
+ * stride, padding included. */
+#define EK_PLANAR_SCRATCH 12288
+#endif

@@ -1,0 +1,12 @@
+/* Many matrices of 4-byte values, each transposed: channel-major images and back. */
+#ifndef EK_LAYOUT_TRANSPOSE_H
+#define EK_LAYOUT_TRANSPOSE_H
+#include "../kernel.h"
+
+typedef struct {
+    long rows, columns; /* of a matrix of x */
+    const float *x;
+    float *y;
+    long blocks, block; /* tasks of a matrix, columns of x in each */
+} ek_transpose_args;
+#endif

@@ -1,0 +1,25 @@
+/* Compile-time parameter: NAME. */
+#include "layer.h"
+
+void ek_spmm_f32(const ek_spmm_args *args, ek_pool *pool);
+
+void NAME(const void *args, ek_pool *pool) {
+    const ek_sparse_layer_args *l = args;
+    const long in = (long)l->a.cols * l->pixels, out = (long)l->a.rows * l->pixels;
+    for (long i = 0; i < l->images; i++) {
+        ek_spmm_args product = {
+            .a = &l->a,
+            .x = l->x + i * in,
+            .y = l->y + i * out,
+            .pixels = l->pixels,
+            .x_row = l->pixels,
+            .y_row = l->pixels,
+            .bias = l->bias,
+            .low = l->low,
+            .high = l->high,
+            .copy = -1,
+            .residual = l->residual ? l->residual + i * out : NULL,
+        };
+        ek_spmm_f32(&product, pool);
+    }
+}

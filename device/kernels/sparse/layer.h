@@ -1,0 +1,16 @@
+/* A pruned 1x1 convolution of a model on channel-major images: Y = A . X for each image. */
+#ifndef EK_SPARSE_LAYER_H
+#define EK_SPARSE_LAYER_H
+#include "../kernel.h"
+#include "sparse.h"
+
+typedef struct {
+    ek_spmm_weights a;
+    long images, pixels;
+    const float *x;        /* [images][cols][pixels] */
+    float *y;              /* [images][rows][pixels] */
+    const float *bias;     /* [rows], or NULL */
+    const float *residual; /* as y, added before the clamp; or NULL */
+    float low, high;
+} ek_sparse_layer_args;
+#endif

@@ -1,0 +1,135 @@
+"""Operators on channel-major images."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from edgekit.host.graph.ops import PlanarConv2D, PlanarDepthwiseConv2D
+from edgekit.host.graph.types import Array, Node, Shape
+from edgekit.host.lower.context import Context
+from edgekit.host.lower.plan import Call, Field, Kernel, Value
+from edgekit.host.lower.product_f32 import bias_vector
+from edgekit.host.lower.window import Window
+
+_F32 = np.dtype(np.float32)
+_FIXED_WINDOWS = {(3, 3), (5, 5)}  # windows that have kernels of their own, at stride 1 and 2
+_SCRATCH = 12288  # floats: EK_PLANAR_SCRATCH in conv/planar.h
+_BAND = 8192  # floats of scratch to aim at: most L1 caches hold as much
+_MAX_TAPS = 1024
+_TASK = 4096  # outputs worth a thread's while
+
+
+def lower_planar_conv(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, PlanarConv2D)
+    x, residual = ctx.tensor(node.inputs[0]), ctx.optional(node, 3)
+    data = ctx.constant(node, 1, "weights")
+    rows, cols = data.shape[0], data.shape[3]
+    low, high = op.activation.bounds
+    fields: dict[str, Field] = {
+        "a": _compressed(ctx, data.reshape(rows, cols)),
+        "images": x.shape[0],
+        "pixels": math.prod(x.shape[2:]),
+        "x": Value(x.name),
+        "y": Value(node.outputs[0]),
+        "bias": ctx.weights.add(bias_vector(ctx.optional(node, 2), rows, _F32)),
+        "residual": None if residual is None else Value(residual.name),
+        "low": low,
+        "high": high,
+    }
+    macros = (("EK_STORED", "0"), ("EK_NAME", "ek_spmm_f32"))
+    part = Kernel("ek_spmm_f32", "sparse/spmm.c", "", "", macros)
+    kernel = Kernel(
+        "ek_sparse_layer", "sparse/layer.c", "sparse/layer.h", "ek_sparse_layer_args", (), (part,)
+    )
+    return [Call(kernel, fields, None)]
+
+
+def _compressed(ctx: Context, weights: Array) -> Field:
+    """ek_spmm_weights: rows of column indices and values, zeros left out."""
+    row, col = np.nonzero(weights)
+    size = 1 if weights.shape[1] <= 1 << 8 else 2 if weights.shape[1] <= 1 << 16 else 4
+    start = np.searchsorted(row, np.arange(weights.shape[0] + 1)).astype(np.int64)
+    return {
+        "dtype": 0,
+        "index_bytes": size,
+        "rows": weights.shape[0],
+        "cols": weights.shape[1],
+        "start": ctx.weights.add(start),
+        "index": ctx.weights.add(col.astype(f"u{size}")),
+        "values": ctx.weights.add(weights[row, col].astype(np.float32)),
+        "scale": None,
+    }
+
+
+def lower_planar_depthwise(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, PlanarDepthwiseConv2D)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    data = ctx.constant(node, 1, "weights")
+    window = planar_window(op, x.shape, data.shape, y.shape)
+    band = band_of(window, ctx.isa.vl)
+    if band == 0 or math.prod(window.kernel) > _MAX_TAPS:
+        raise ctx.unsupported(node, f"a window of {window.kernel[0]}x{window.kernel[1]}")
+    channels, rows, columns = x.shape[1], y.shape[2], y.shape[3]
+    bands = math.ceil(rows / band)
+    low, high = op.activation.bounds
+    fields: dict[str, Field] = {
+        "win": window.fields,
+        "x": Value(x.name),
+        "weights": ctx.weights.add(
+            np.ascontiguousarray(data.reshape(-1, channels).T.astype(np.float32))
+        ),
+        "bias": ctx.weights.add(bias_vector(ctx.optional(node, 2), channels, _F32)),
+        "y": Value(y.name),
+        "low": low,
+        "high": high,
+        "band": band,
+        "bands": bands,
+    }
+    name, macros = _kernel_name(window)
+    kernel = ctx.kernel(name, "conv/planar.c", "conv/planar.h", "ek_planar_args", **macros)
+    grain = max(1, _TASK // (band * columns))
+    return [Call(kernel, fields, x.shape[0] * channels * bands, grain)]
+
+
+def planar_window(op: PlanarDepthwiseConv2D, x: Shape, weights: Shape, y: Shape) -> Window:
+    n, c, h, w = x
+    size = (weights[1], weights[2])
+    return Window((n, h, w, c), (n, y[2], y[3], y[1]), size, op.stride, op.dilation, op.padding)
+
+
+def band_of(window: Window, vl: int) -> int:
+    """Output rows of one task, all of whose input rows lie in scratch; 0 if not even one fits.
+
+    As conv/planar.c lays its scratch out.
+    """
+    kh, kw = window.kernel
+    sh, sw = window.stride
+    dh, dw = window.dilation
+    reach = window.y[2] + (kw - 1) * dw // sw + 1
+    held = (window.padding.left + window.x[2] + sw - 1) // sw
+    line = sw * ((max(reach, held) + 2 * vl - 1) // vl * vl)
+
+    def rows(floats: int) -> int:
+        return min((floats // line - (kh - 1) * dh - 1) // sh + 1, window.y[1])
+
+    aimed = rows(_BAND)
+    if aimed < 1:
+        return max(min(rows(_SCRATCH), 1), 0)
+    return math.ceil(window.y[1] / math.ceil(window.y[1] / aimed))
+
+
+def _kernel_name(window: Window) -> tuple[str, dict[str, str | int]]:
+    stride = window.stride
+    fixed = (
+        window.kernel in _FIXED_WINDOWS
+        and window.dilation == (1, 1)
+        and stride[0] == stride[1] <= 2
+    )
+    if not fixed:
+        return "f32_planar", {"KH": 0}
+    kh, kw = window.kernel
+    return f"f32_planar_{kh}x{kw}s{stride[1]}", {"KH": kh, "KW": kw, "SW": stride[1]}

@@ -1,0 +1,55 @@
+"""Transposes that are whole matrices: channel-major images and back."""
+
+from __future__ import annotations
+
+import math
+
+from edgekit.host.graph.ops import Transpose
+from edgekit.host.graph.types import Node, Shape
+from edgekit.host.lower.context import Context
+from edgekit.host.lower.plan import Call, Field, Value
+
+_BLOCK = 64  # columns of a task
+_TASK = 4096  # values worth a thread's while
+
+
+def matrix_transpose(ctx: Context, node: Node) -> list[Call] | None:
+    """The call for a transpose that swaps two neighboring blocks of axes of 4-byte values below
+    what it leaves alone; None for any other."""
+    op = node.op
+    assert isinstance(op, Transpose)
+    x = ctx.tensor(node.inputs[0])
+    found = _as_matrices(x.shape, op.permutation)
+    if x.dtype.bytes != 4 or found is None:
+        return None
+    matrices, rows, columns = found
+    blocks = math.ceil(columns / _BLOCK)
+    fields: dict[str, Field] = {
+        "rows": rows,
+        "columns": columns,
+        "x": Value(x.name),
+        "y": Value(node.outputs[0]),
+        "blocks": blocks,
+        "block": _BLOCK,
+    }
+    folder = "layout/transpose"
+    kernel = ctx.kernel("transpose4", f"{folder}.c", f"{folder}.h", "ek_transpose_args")
+    grain = max(1, _TASK // (rows * _BLOCK))
+    return [Call(kernel, fields, matrices * blocks, grain)]
+
+
+def _as_matrices(shape: Shape, permutation: tuple[int, ...]) -> tuple[int, int, int] | None:
+    """(matrices, rows, columns) of x where y is every matrix transposed."""
+    long = [p for p in permutation if shape[p] != 1]
+    kept = 0
+    order = sorted(long)
+    while kept < len(long) and long[kept] == order[kept]:
+        kept += 1
+    moved, still = long[kept:], order[kept:]
+    if not moved:
+        return None
+    cut = still.index(moved[0])
+    if moved != still[cut:] + still[:cut]:
+        return None
+    sizes = [math.prod(shape[a] for a in axes) for axes in (long[:kept], still[:cut], still[cut:])]
+    return sizes[0], sizes[1], sizes[2]

@@ -1,0 +1,61 @@
+"""Random operators on channel-major images, for `op_graphs`."""
+
+from __future__ import annotations
+
+import numpy as np
+from op_cases import Case, Rng, constant, pick, tensor
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import Activation, Array, Padding
+
+_ACTIVATIONS = list(Activation)
+_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 15, 16, 17, 24, 31, 33, 96)
+_CHANNELS = (1, 2, 3, 7, 8, 16, 17, 33, 65)
+
+
+def _activation(rng: Rng) -> Activation:
+    return _ACTIVATIONS[rng.integers(len(_ACTIVATIONS))]
+
+
+def _normal(rng: Rng, *shape: int) -> Array:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def conv(rng: Rng) -> Case:
+    """Weights of any density, empty rows among them; more channels than a byte counts at times."""
+    n, h, w, oc = (pick(rng, v) for v in ((1, 1, 2), _SIZES, _SIZES, _CHANNELS))
+    ic = pick(rng, (*_CHANNELS, 300))
+    weights = _normal(rng, oc, 1, 1, ic)
+    weights[rng.random(weights.shape) >= rng.random()] = 0
+    op = ops.PlanarConv2D(_activation(rng))
+    x, bias = tensor((n, ic, h, w)), constant(_normal(rng, oc)) if rng.random() < 0.7 else None
+    if rng.random() < 0.4:
+        return Case(op, (x, constant(weights), bias, tensor((n, oc, h, w))))
+    return Case(op, (x, constant(weights), bias))
+
+
+def depthwise(rng: Rng) -> Case:
+    kernel = [(3, 3), (3, 3), (5, 5), (1, 3), (4, 7)][rng.integers(5)]
+    stride = [(1, 1), (2, 2), (1, 2), (3, 3)][rng.integers(4)]
+    dilation = (1, 1) if rng.random() < 0.8 else (2, 3)
+    span = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    pad = [int(rng.integers(0, s)) for s in (span[0], span[0], span[1], span[1])]
+    h = max(pick(rng, _SIZES), span[0] - pad[0] - pad[1], 1)
+    w = max(pick(rng, _SIZES), span[1] - pad[2] - pad[3], 1)
+    n, c = pick(rng, (1, 1, 2)), pick(rng, (1, 2, 3, 8))
+    op = ops.PlanarDepthwiseConv2D(stride, dilation, Padding(*pad), _activation(rng))
+    bias = constant(_normal(rng, c)) if rng.random() < 0.7 else None
+    return Case(op, (tensor((n, c, h, w)), constant(_normal(rng, 1, *kernel, c)), bias))
+
+
+def transpose(rng: Rng) -> Case:
+    shape = tuple(pick(rng, (1, 2, 3, 4, 5, 9, 16, 70, 130)) for _ in range(3))
+    orders = [(0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
+    return Case(ops.Transpose(orders[rng.integers(5)]), (tensor(shape),))
+
+
+FAMILIES = {
+    "planar_conv": (conv, (None,)),
+    "planar_depthwise": (depthwise, (None,)),
+    "transpose": (transpose, (None,)),
+}
