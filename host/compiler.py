@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgekit.host.build.artifact import Artifact
@@ -12,15 +14,19 @@ from edgekit.host.build.toolchain import Toolchain, Unit, kernels_folder
 from edgekit.host.codegen.emit import describe, emit, kernels_of, parts_of
 from edgekit.host.errors import InputError
 from edgekit.host.explain import explain
+from edgekit.host.graph.types import Graph
 from edgekit.host.importers import Shapes, import_model
+from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.lower import lower
 from edgekit.host.lower.plan import Plan
+from edgekit.host.lower.regions import choose_planes
 from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
-from edgekit.host.passes.pipeline import run_passes
+from edgekit.host.passes.pipeline import PassCount, run_passes
 from edgekit.host.passes.quantized import integer_form
 from edgekit.host.paths import cache_folder
 from edgekit.host.schedule.schedule import schedule
 from edgekit.host.split import memory_limit, split
+from edgekit.host.tune.layout_tables import layout_table_of
 from edgekit.host.tune.tables import table_of
 from edgekit.kb.board import BoardProfile
 
@@ -36,24 +42,51 @@ def compile_artifact(
     Raises InputError for a model that cannot be read or does not fit the board, BuildError if the
     compiler fails.
     """
-    cache = cache or cache_folder()
     imported = integer_form(import_model(model, options.shapes))
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
     graph, counts = run_passes(imported)
     limit = memory_limit(board, options)
     divided = split(graph, limit)
-    scheduled = schedule(divided.graph, board, options)
+    planes = choose_planes(divided.graph, layout_table_of(board), ISAS[board.simd].vl)
+    counts.append(PassCount("choose_planes", len(divided.graph.nodes), len(planes.nodes)))
+    made = Made(planes, tuple(counts), divided.origin, limit)
+    return build_graph(imported, made, digest, board, cache, options)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A graph ready for scheduling, and how it came about: operator counts of the passes, the
+    operators that parts were split from, and the limit of memory that asked for that."""
+
+    graph: Graph
+    counts: tuple[PassCount, ...] = ()
+    origin: Mapping[str, str] = field(default_factory=dict)
+    limit: int | None = None
+
+
+def build_graph(
+    imported: Graph,
+    made: Made,
+    digest: str,
+    board: BoardProfile,
+    cache: Path | None = None,
+    options: CompileOptions = DEFAULT_OPTIONS,
+) -> Artifact:
+    """The library of what passes made of `imported`, of whose model `digest` is the SHA-256;
+    golden outputs are those of `imported`."""
+    cache = cache or cache_folder()
+    scheduled = schedule(made.graph, board, options)
     plan = lower(scheduled.graph, board, table_of(board))
-    _check_memory(plan, board, limit)
+    _check_memory(plan, board, made.limit)
     library = Toolchain(board, cache / "objects").build(units_of(plan, board))
     return Artifact(
-        model_name=model.stem,
+        model_name=imported.name,
         model_sha256=digest,
         library=library,
         weights=plan.lowered.weights,
         description=describe(plan),
         golden=golden_of(imported, _golden_key(digest, options.shapes), cache / "golden"),
-        explain=explain(scheduled, plan, board, counts, divided.origin, limit),
+        explain=explain(scheduled, plan, board, made.counts, made.origin, made.limit),
     )
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from edgekit.host.graph.ops import PlanarConv2D, PlanarDepthwiseConv2D
-from edgekit.host.graph.types import Array, Node, Shape
+from edgekit.host.graph.types import Activation, Array, Node, Shape
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.product_f32 import bias_vector
@@ -89,7 +89,7 @@ def lower_planar_depthwise(ctx: Context, node: Node) -> list[Call]:
         "band": band,
         "bands": bands,
     }
-    name, macros = _kernel_name(window)
+    name, macros = _kernel_name(window, op.activation is not Activation.NONE)
     kernel = ctx.kernel(name, "conv/planar.c", "conv/planar.h", "ek_planar_args", **macros)
     grain = max(1, _TASK // (band * columns))
     return [Call(kernel, fields, x.shape[0] * channels * bands, grain)]
@@ -122,7 +122,7 @@ def band_of(window: Window, vl: int) -> int:
     return math.ceil(window.y[1] / math.ceil(window.y[1] / aimed))
 
 
-def _kernel_name(window: Window) -> tuple[str, dict[str, str | int]]:
+def _kernel_name(window: Window, clamp: bool) -> tuple[str, dict[str, str | int]]:
     stride = window.stride
     fixed = (
         window.kernel in _FIXED_WINDOWS
@@ -130,6 +130,7 @@ def _kernel_name(window: Window) -> tuple[str, dict[str, str | int]]:
         and stride[0] == stride[1] <= 2
     )
     if not fixed:
-        return "f32_planar", {"KH": 0}
+        return "f32_planar", {"KH": 0, "CLAMP": 1}
     kh, kw = window.kernel
-    return f"f32_planar_{kh}x{kw}s{stride[1]}", {"KH": kh, "KW": kw, "SW": stride[1]}
+    name = f"f32_planar_{kh}x{kw}s{stride[1]}{'_clamp' if clamp else ''}"
+    return name, {"KH": kh, "KW": kw, "SW": stride[1], "CLAMP": int(clamp)}

@@ -1,0 +1,270 @@
+"""Which operators run on channel-major images, where weights are sparse enough for that to pay.
+
+Every operator that has a kernel for both layouts gets a cost for each, every image between two of
+them the cost of its transpose; the cheapest choice for the whole graph is a minimum cut. So a
+region of neighbors converts only what crosses its border, and only where that pays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.ops.planar import TO_PIXELS, TO_PLANES
+from edgekit.host.graph.types import Array, DType, Graph, Node, Operator, Shape, Tensor
+from edgekit.host.lower.planar import band_of, planar_window
+from edgekit.host.passes.cut import TwoLabels
+from edgekit.kb.layout_table import LayoutTable
+
+# The kernels of an operator on pixels and on planes, as the table names them.
+_KERNELS: dict[type[Operator], tuple[str, str]] = {
+    ops.Conv2D: ("dense", "sparse"),
+    ops.DepthwiseConv2D: ("depthwise", "planar_depthwise"),
+}
+_ANYWHERE = (ops.Add, ops.Binary, ops.Clamp, ops.Function, ops.HardSwish, ops.Logistic, ops.Mul)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Of one kernel: products and values of the output, in whole vectors, and pieces that are
+    started one by one."""
+
+    products: int
+    values: int
+    pieces: int = 1
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Of one operator on either layout, in the table's unit."""
+
+    pixels: float
+    planes: float
+
+
+def choose_planes(graph: Graph, table: LayoutTable | None, vl: int) -> Graph:
+    """`graph` with the operators that are cheaper so on channel-major images, and transposes at
+    the borders. `vl`: floats of a vector. Without a table the graph stays as it is."""
+    if table is None or not any(_is_sparse(graph, n) for n in graph.nodes):
+        return graph
+    chosen = _cheapest(graph, table, vl)
+    return _Rewrite(graph, chosen).run() if chosen else graph
+
+
+def _is_sparse(graph: Graph, node: Node) -> bool:
+    """A pointwise convolution of which some weights are zero."""
+    if not isinstance(node.op, ops.Conv2D) or planar_form(graph, node, 1) is None:
+        return False
+    data = graph.tensors[node.inputs[1] or ""].data
+    return data is not None and int(np.count_nonzero(data)) < data.size
+
+
+def _cheapest(graph: Graph, table: LayoutTable, vl: int) -> set[str]:
+    """Names of the nodes that are to run on planes."""
+    labels = TwoLabels()
+    at: dict[str, int] = {}
+    outside = labels.thing(0, math.inf)
+    for node in graph.nodes:
+        found = costs(graph, node, table, vl)
+        at[node.name] = labels.thing(found.pixels, found.planes) if found else outside
+    producer, consumers = graph.producer(), graph.consumers()
+    for name, tensor in graph.tensors.items():
+        if len(tensor.shape) != 4 or tensor.data is not None:
+            continue
+        made = at[producer[name].name] if name in producer else outside
+        users = {at[n.name] for n in consumers[name]}
+        users |= {outside} if name in graph.outputs else set()
+        if users - {made}:
+            _add_border(labels, made, users, _transpose_cost(tensor, table))
+    second = labels.second_label()
+    return {name for name, number in at.items() if second[number]}
+
+
+def _add_border(labels: TwoLabels, made: int, users: set[int], cost: float) -> None:
+    """A tensor is converted once, however many of its users want it so."""
+    to_planes, to_pixels = labels.thing(0, 0), labels.thing(0, 0)
+    labels.differ(made, to_planes, cost)
+    labels.differ(to_pixels, made, cost)
+    for user in users:
+        labels.differ(to_planes, user, math.inf)
+        labels.differ(user, to_pixels, math.inf)
+
+
+def _transpose_cost(tensor: Tensor, table: LayoutTable) -> float:
+    moves = tensor.shape[3] > 1 and math.prod(tensor.shape[1:3]) > 1
+    return table.rates["transpose"].cost(0, tensor.elements) if moves else 0.0
+
+
+def costs(graph: Graph, node: Node, table: LayoutTable, vl: int) -> Costs | None:
+    """None for an operator that runs on pixels alone."""
+    form = planar_form(graph, node, vl)
+    if form is None:
+        return None
+    names = _KERNELS.get(type(node.op))
+    if names is None:
+        return Costs(0.0, 0.0)
+    y = graph.tensors[node.outputs[0]].shape
+    data = graph.tensors[node.inputs[1] or ""].data
+    assert data is not None
+    works = (_on_pixels(node.op, data, y, vl), _on_planes(form, data, y, vl))
+    pixels, planes = (
+        table.rates[name].cost(work.products, work.values, work.pieces)
+        for name, work in zip(names, works, strict=True)
+    )
+    return Costs(pixels, planes)
+
+
+def work_of(graph: Graph, node: Node, vl: int) -> Work:
+    """What a convolution, on either layout, or a transpose has to do."""
+    y = graph.tensors[node.outputs[0]].shape
+    if isinstance(node.op, ops.Transpose):
+        return Work(0, math.prod(y))
+    data = graph.tensors[node.inputs[1] or ""].data
+    assert data is not None
+    if isinstance(node.op, ops.Planar):
+        return _on_planes(node.op, data, tuple(y[p] for p in TO_PIXELS), vl)
+    return _on_pixels(node.op, data, y, vl)
+
+
+def _on_pixels(op: Operator, weights: Array, y: Shape, vl: int) -> Work:
+    """Whole vectors of channels."""
+    values = math.prod(y[:3]) * _whole(y[3], vl)
+    taps = weights.shape[1] * weights.shape[2]
+    return Work(values * taps * (weights.shape[3] if isinstance(op, ops.Conv2D) else 1), values)
+
+
+def _on_planes(op: Operator, weights: Array, y: Shape, vl: int) -> Work:
+    """Whole vectors of pixels, for a window those of a row; only weights that are not zero."""
+    n, h, w, c = y
+    if isinstance(op, ops.PlanarConv2D):
+        pixels = n * _whole(h * w, vl)
+        return Work(int(np.count_nonzero(weights)) * pixels, c * pixels)
+    values = n * c * h * _whole(w, vl)
+    return Work(values * weights.shape[1] * weights.shape[2], values, n * c * h)
+
+
+def _whole(length: int, vl: int) -> int:
+    return -(-length // vl) * vl
+
+
+def planar_form(graph: Graph, node: Node, vl: int) -> Operator | None:
+    """The operator on channel-major images; None where there is no kernel for it."""
+    op = node.op
+    named = [None if t is None else graph.tensors[t] for t in node.inputs]
+    y = graph.tensors[node.outputs[0]] if node.outputs else None
+    if y is None or len(y.shape) != 4 or y.dtype is not DType.F32 or not named or not named[0]:
+        return None
+    if named[0].dtype is not DType.F32:
+        return None
+    if isinstance(op, ops.Conv2D | ops.DepthwiseConv2D):
+        w = named[1]
+        if w is None or w.data is None or w.dtype is not DType.F32:
+            return None
+        if isinstance(op, ops.Conv2D):
+            plain = op.stride == (1, 1) and not op.padding.any and w.shape[1:3] == (1, 1)
+            return ops.PlanarConv2D(op.activation) if plain else None
+        return _depthwise_form(op, named[0], w, y, vl)
+    if any(t is None or t.dtype is not DType.F32 or t.data is not None for t in named):
+        return None
+    return _moving_form(op, [t.shape for t in named if t is not None], y.shape)
+
+
+def _depthwise_form(
+    op: ops.DepthwiseConv2D, x: Tensor, w: Tensor, y: Tensor, vl: int
+) -> Operator | None:
+    if op.multiplier != 1 or x.shape[3] == 1:
+        return None
+    form = ops.PlanarDepthwiseConv2D(op.stride, op.dilation, op.padding, op.activation)
+    planes = [tuple(t.shape[p] for p in TO_PLANES) for t in (x, y)]
+    window = planar_window(form, planes[0], w.shape, planes[1])
+    return form if band_of(window, vl) else None
+
+
+def _moving_form(
+    op: Operator, shapes: list[tuple[int, ...]], y: tuple[int, ...]
+) -> Operator | None:
+    """Of operators whose kernels do not care which axis is which."""
+    if isinstance(op, _ANYWHERE):
+        return op if all(shape == y for shape in shapes) else None
+    if isinstance(op, ops.Concat):
+        return ops.Concat(TO_PLANES.index(op.axis))
+    if isinstance(op, ops.Pad):
+        before, after = ([v[p] for p in TO_PLANES] for v in (op.before, op.after))
+        return ops.Pad(tuple(before), tuple(after))
+    return None
+
+
+class _Rewrite:
+    """Builds the graph anew; a tensor may stand in it as pixels, as planes, or as both."""
+
+    def __init__(self, graph: Graph, chosen: set[str]) -> None:
+        self._graph, self._chosen = graph, chosen
+        self._tensors = {
+            n: t for n, t in graph.tensors.items() if t.data is not None or n in graph.inputs
+        }
+        self._planes: dict[str, str] = {}
+        self._names = set(graph.tensors) | {n.name for n in graph.nodes}
+        self._nodes: list[Node] = []
+
+    def run(self) -> Graph:
+        for node in self._graph.nodes:
+            if node.name in self._chosen:
+                self._on_planes(node)
+            else:
+                for name in node.inputs:
+                    self._as_pixels(name)
+                self._tensors |= {name: self._graph.tensors[name] for name in node.outputs}
+                self._nodes.append(node)
+        for name in self._graph.outputs:
+            self._as_pixels(name)
+        return dataclasses.replace(self._graph, tensors=self._tensors, nodes=tuple(self._nodes))
+
+    def _on_planes(self, node: Node) -> None:
+        op = planar_form(self._graph, node, 1)
+        assert op is not None
+        images = op.images if isinstance(op, ops.Planar) else range(len(node.inputs))
+        inputs = tuple(
+            self._as_planes(name) if i in images and name is not None else name
+            for i, name in enumerate(node.inputs)
+        )
+        self._nodes.append(Node(node.name, op, inputs, (self._new_planes(node.outputs[0]),)))
+
+    def _new_planes(self, name: str) -> str:
+        """The channel-major form of a tensor, not yet made."""
+        old, own = self._graph.tensors[name], self._fresh(f"{name}.planes")
+        shape = tuple(old.shape[p] for p in TO_PLANES)
+        self._tensors[own] = Tensor(own, shape, old.dtype)
+        self._planes[name] = own
+        return own
+
+    def _as_planes(self, name: str) -> str:
+        if name not in self._planes:
+            own = self._new_planes(name)
+            self._move(self._tensors[name], TO_PLANES, own)
+        return self._planes[name]
+
+    def _as_pixels(self, name: str | None) -> None:
+        if name is None or name in self._tensors:
+            return
+        self._tensors[name] = self._graph.tensors[name]
+        self._move(self._tensors[self._planes[name]], TO_PIXELS, name)
+
+    def _move(self, x: Tensor, permutation: tuple[int, ...], name: str) -> None:
+        long = [p for p in permutation if x.shape[p] != 1]
+        shape = tuple(x.shape[p] for p in permutation)
+        still = long == sorted(long)
+        op = ops.Reshape(shape) if still else ops.Transpose(permutation)
+        node = self._fresh(f"{name}.moved")
+        self._nodes.append(Node(node, op, (x.name,), (name,)))
+
+    def _fresh(self, stem: str) -> str:
+        name, number = stem, 1
+        while name in self._names:
+            number += 1
+            name = f"{stem}_{number}"
+        self._names.add(name)
+        return name

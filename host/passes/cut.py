@@ -1,0 +1,102 @@
+"""The cheapest way to give each of many things one of two labels: a minimum cut (Dinic)."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+_SCALE = 1e6  # capacities are whole numbers, so that no rounding error keeps a path open
+_ENDLESS = 10**18
+
+
+class TwoLabels:
+    """Things are numbered from 0. Costs are at least 0; infinite where a label is impossible."""
+
+    def __init__(self) -> None:
+        self._edges: list[list[int]] = [[], []]  # source: label 0, sink: label 1
+        self._to: list[int] = []
+        self._room: list[int] = []
+
+    def thing(self, first: float, second: float) -> int:
+        """Adds one; what either label costs."""
+        self._edges.append([])
+        number = len(self._edges) - 3
+        self._edge(0, number + 2, second)
+        self._edge(number + 2, 1, first)
+        return number
+
+    def differ(self, first: int, second: int, cost: float) -> None:
+        """What it costs if thing `first` has label 0 and thing `second` label 1."""
+        self._edge(first + 2, second + 2, cost)
+
+    def second_label(self) -> list[bool]:
+        """Whether each thing has label 1 where the sum is least; label 0 in case of doubt."""
+        while (levels := self._levels())[1] >= 0:
+            self._block(levels)
+        reaches = self._reaching()
+        return [reaches[node] for node in range(2, len(self._edges))]
+
+    def _edge(self, start: int, end: int, cost: float) -> None:
+        room = _ENDLESS if math.isinf(cost) else round(cost * _SCALE)
+        for node, to, free in ((start, end, room), (end, start, 0)):
+            self._edges[node].append(len(self._to))
+            self._to.append(to)
+            self._room.append(free)
+
+    def _levels(self) -> list[int]:
+        """Steps from the source over edges with room; -1 where there is no way."""
+        levels = [-1] * len(self._edges)
+        levels[0] = 0
+        waiting = deque([0])
+        while waiting:
+            node = waiting.popleft()
+            for edge in self._edges[node]:
+                to = self._to[edge]
+                if self._room[edge] and levels[to] < 0:
+                    levels[to] = levels[node] + 1
+                    waiting.append(to)
+        return levels
+
+    def _block(self, levels: list[int]) -> None:
+        """Fills paths of least steps until none is left."""
+        at = [0] * len(self._edges)
+        path: list[int] = []
+        node = 0
+        while True:
+            if node == 1:
+                least = min(self._room[e] for e in path)
+                for e in path:
+                    self._room[e] -= least
+                    self._room[e ^ 1] += least
+                path, node = [], 0
+                continue
+            edges = self._edges[node]
+            while at[node] < len(edges):
+                edge = edges[at[node]]
+                to = self._to[edge]
+                if self._room[edge] and levels[to] == levels[node] + 1:
+                    break
+                at[node] += 1
+            else:
+                if not path:
+                    return
+                back = path.pop()
+                node = self._to[back ^ 1]
+                at[node] += 1
+                continue
+            path.append(edge)
+            node = to
+
+    def _reaching(self) -> list[bool]:
+        """Who still has a way to the sink."""
+        reaches = [False] * len(self._edges)
+        reaches[1] = True
+        waiting = deque([1])
+        while waiting:
+            node = waiting.popleft()
+            for edge in self._edges[node]:
+                start = self._to[edge]
+                if self._room[edge ^ 1] and not reaches[start]:
+                    reaches[start] = True
+                    waiting.append(start)
+        return reaches

@@ -1,0 +1,113 @@
+"""Regions of channel-major operators: where they end, and that they change nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernel_runs import build, run_here
+
+from edgekit.host.build.golden import random_input
+from edgekit.host.errors import InputError
+from edgekit.host.graph import ops
+from edgekit.host.graph.evaluate import evaluate
+from edgekit.host.graph.types import Activation, DType, Graph, Node, Padding, Tensor
+from edgekit.host.lower.regions import choose_planes
+from edgekit.host.tune.layout_tables import layout_table_of, user_layout_table
+from edgekit.kb.board import load_board
+from edgekit.kb.layout_table import KERNELS, LayoutTable, Rate
+
+_SIDE, _C = 12, 32
+
+
+def _table(transpose: float = 1.0, depthwise: float = 0.9) -> LayoutTable:
+    """A product costs 1, of a window on planes less; a transposed value `transpose`."""
+    rates = {name: Rate(1.0, 0.0, 0.0) for name in KERNELS}
+    rates["transpose"] = Rate(0.0, transpose, 0.0)
+    rates["planar_depthwise"] = Rate(depthwise, 0.0, 0.0)
+    return LayoutTable("test", "nanoseconds", 1, 0.0, rates)
+
+
+def _graph(density: float) -> Graph:
+    """Two blocks of depthwise and 1x1 convolutions, a sum, and a resize that has one layout."""
+    rng = np.random.default_rng(1)
+    image = (1, _SIDE, _SIDE, _C)
+    tensors = {n: Tensor(n, image, DType.F32) for n in ("x", "a", "b", "c", "d", "sum")}
+    tensors["y"] = Tensor("y", (1, 2 * _SIDE, 2 * _SIDE, _C), DType.F32)
+
+    def constant(name: str, *shape: int, share: float = 1.0) -> None:
+        data = rng.standard_normal(shape).astype(np.float32)
+        data[rng.random(shape) >= share] = 0
+        tensors[name] = Tensor(name, shape, DType.F32, None, data)
+
+    for name in ("wa", "wc"):
+        constant(name, 1, 3, 3, _C)
+    for name in ("wb", "wd"):
+        constant(name, _C, 1, 1, _C, share=density)
+    constant("bias", _C)
+    window = ops.DepthwiseConv2D(padding=Padding(1, 1, 1, 1))
+    point = ops.Conv2D(activation=Activation.RELU)
+    nodes = (
+        Node("depth_a", window, ("x", "wa", "bias"), ("a",)),
+        Node("point_b", point, ("a", "wb", "bias"), ("b",)),
+        Node("depth_c", window, ("b", "wc", None), ("c",)),
+        Node("point_d", point, ("c", "wd", "bias", "b"), ("d",)),
+        Node("add", ops.Add(), ("d", "b"), ("sum",)),
+        Node("resize", ops.ResizeBilinear((2 * _SIDE, 2 * _SIDE)), ("sum",), ("y",)),
+    )
+    return Graph("blocks", tensors, nodes, ("x",), ("y",))
+
+
+def _kinds(graph: Graph) -> list[str]:
+    return [n.op.kind for n in graph.nodes]
+
+
+def test_a_region_converts_at_its_borders_only():
+    after = choose_planes(_graph(0.3), _table(), 4)
+    assert _kinds(after) == [
+        "transpose", "planar_depthwise_conv2d", "planar_conv2d", "planar_depthwise_conv2d",
+        "planar_conv2d", "add", "transpose", "resize_bilinear",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("table", [None, _table(transpose=1e6)])
+def test_what_does_not_pay_stays(table):
+    graph = _graph(0.3)
+    assert choose_planes(graph, table, 4) is graph
+
+
+def test_dense_weights_stay():
+    graph = _graph(1.0)
+    assert choose_planes(graph, _table(), 4) is graph
+
+
+def test_a_slow_kernel_is_left_out_of_the_region():
+    after = choose_planes(_graph(0.3), _table(depthwise=100.0), 4)
+    assert "planar_conv2d" in _kinds(after)
+    assert "planar_depthwise_conv2d" not in _kinds(after)
+
+
+def test_the_outputs_stay(tmp_path):
+    graph = _graph(0.3)
+    inputs = {"x": random_input(graph.tensors["x"], np.random.default_rng(0))}
+    expected = evaluate(graph, inputs).outputs
+    board = load_board("local")
+    after = choose_planes(graph, _table(), 16)
+    made = run_here(build(after, board, tmp_path), inputs)
+    for found in (evaluate(after, inputs).outputs, made):
+        for name, array in expected.items():
+            np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-4)
+
+
+def test_a_broken_table_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
+    board = load_board("local")
+    path = user_layout_table(board)
+    path.parent.mkdir(parents=True)
+    path.write_text(_table().text())
+    assert layout_table_of(board) == _table()
+    path.write_text(_table().text().replace("sparse", "spares"))
+    with pytest.raises(InputError, match=r"edgekit tune layouts"):
+        layout_table_of(board)
+    path.write_text("{")
+    with pytest.raises(InputError, match="expected a table of layouts"):
+        layout_table_of(board)
