@@ -47,7 +47,10 @@ def compile_artifact(
     graph, counts = run_passes(imported)
     limit = memory_limit(board, options)
     divided = split(graph, limit)
-    planes = choose_planes(divided.graph, layout_table_of(board), ISAS[board.simd].vl)
+    # Transposes at borders take memory that where it is scarce is not there.
+    scarce = divided.origin or options.memory_limit is not None
+    table = None if scarce else layout_table_of(board)
+    planes = choose_planes(divided.graph, table, ISAS[board.simd].vl)
     counts.append(PassCount("choose_planes", len(divided.graph.nodes), len(planes.nodes)))
     made = Made(planes, tuple(counts), divided.origin, limit)
     return build_graph(imported, made, digest, board, cache, options)

@@ -178,7 +178,7 @@ typedef struct {
     const void *bias;          /* [rows] of the sums' type, f32 for S8F; NULL: none */
     float low, high;           /* clamp of f32 results; -INFINITY, INFINITY: none */
     int32_t vectors;           /* of pixels at once: 1, 2, 4 or 8; 0: what suits the columns */
-    int32_t copy; /* bring a tile's pixels together first: 1 yes, 0 no, -1 what suits */
+    int32_t copy;         /* bring a tile's pixels together first: 1 yes, 0 no, -1 what suits */
     const void *residual; /* f32 results: as y, added before the clamp; NULL: none */
 } ek_spmm_args;
 
