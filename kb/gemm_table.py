@@ -25,7 +25,8 @@ class Row:
 
     `method` is None where none was found that beats the analytic one: that is made for the product
     that is asked for, which fits it better than a neighbor's. So it is too by a relaxed look-up of
-    a row that does not relax: its method was good for its own products only.
+    a row that does not relax, since its method was good for its own products only, or whose tile
+    stands the other way; and by any of a tile for vectors where the product is with none.
 
     `ratio` is its time over the default method's in the same run (below 1 is faster), `gflops` its
     rate, both None where only instructions were counted or nothing was measured. `source` says
@@ -122,12 +123,14 @@ class KnowledgeBase:
         key = self.key(platform, shape, dtype, threads, packed)
         row = self._by_key.get(key)
         if row is not None:
-            return _answer(key, row, default, "exact", "all index values are equal")
+            taken = _fits(row, shape)
+            return _answer(key, row, taken, default, "exact", "all index values are equal")
         for name in self.priority:
             if found := self._by_feature.get(_shared(key, name)):
                 best = min(found, key=lambda r: _preference(r, key, shape))
                 why = f"no exact row; {len(found)} share {name}={getattr(key, name)}"
-                return _answer(key, best, default, f"relaxed:{name}", why)
+                taken = _fits(best, shape) and _relaxes(best, default)
+                return _answer(key, best, taken, default, f"relaxed:{name}", why)
         known = platform in self.platforms
         why = "no row shares a feature" if known else f"no rows for the platform {platform}"
         return Answer(key, default, "analytic", f"{why}; from the board's caches", 0)
@@ -155,10 +158,22 @@ class KnowledgeBase:
         return replace(self, rows=tuple(sorted(rows, key=lambda r: r.key)))
 
 
-def _answer(key: GemmKey, row: Row, default: Method, rule: str, why: str) -> Answer:
-    if row.method is None or (rule != "exact" and not row.relaxes):
+def _answer(key: GemmKey, row: Row, taken: bool, default: Method, rule: str, why: str) -> Answer:
+    if row.method is None or not taken:
         return Answer(key, default, rule, f"{why}; the analytic method", row.history_rows)
     return Answer(key, row.method, rule, why, row.history_rows)
+
+
+def _fits(row: Row, shape: GemmShape) -> bool:
+    """Equal index values do not make one column of four: a tile of one row or column is for
+    products with a vector only."""
+    return row.method is None or row.method.is_with_vector <= (1 in (shape.m, shape.n))
+
+
+def _relaxes(row: Row, default: Method) -> bool:
+    """A neighbor's tile that stands the other way than the analytic one would is for few columns
+    where there are many, or the reverse."""
+    return row.relaxes and (row.method is None or row.method.stands * default.stands >= 0)
 
 
 _Shared = tuple[Feature, int, int, str, Packed]

@@ -45,6 +45,16 @@ class Method:
                 raise ValueError(f"expected {name} of 1 or more, found {getattr(self, name)}")
         split_of(self.split)
 
+    @property
+    def is_with_vector(self) -> bool:
+        """Whether it is for products with one row or column."""
+        return 1 in (self.mr, self.nr)
+
+    @property
+    def stands(self) -> int:
+        """1 if its tile has more rows than columns, -1 if fewer, 0 if it is square."""
+        return (self.mr > self.nr) - (self.mr < self.nr)
+
     def cut(self, shape: GemmShape) -> Method:
         """What of the method is left on a product: blocks no larger than it, in whole tiles."""
         return Method(

@@ -105,7 +105,8 @@ def tables(draw: st.DrawFn) -> KnowledgeBase:
         shape = draw(st.sampled_from([GemmShape(8, 8, 8), GemmShape(9, 7, 8)]) | _SHAPES)
         rate = draw(st.sampled_from([None, 1.0, 2.5]))
         mc = draw(st.integers(1, 2**31 - 1))
-        method = Method(mc, 3, 4, draw(st.booleans()), draw(st.booleans()), 5, 6, split="n")
+        tile = draw(st.sampled_from([(5, 6), (6, 5), (64, 1), (1, 64)]))
+        method = Method(mc, 3, 4, draw(st.booleans()), draw(st.booleans()), *tile, split="n")
         kept = None if draw(st.integers(0, 3)) == 0 else method
         relaxes = draw(st.booleans())
         rows[key] = Row(key, kept, shape, "tuner", 1, 0.5, rate, relaxes)

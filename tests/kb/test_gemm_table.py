@@ -138,3 +138,22 @@ def test_a_row_that_does_not_relax_answers_for_its_own_key_only():
     assert kb.lookup("cortex-a57", shape, _DEFAULT).method == method(256)
     found = kb.lookup("cortex-a57", GemmShape(50, 7, 11), _DEFAULT)
     assert found.rule.startswith("relaxed:") and found.method == _DEFAULT
+
+
+def test_a_neighbors_tile_that_stands_the_other_way_does_not_answer():
+    kb = table(row(GemmShape(500, 1600, 30), 256))  # a tile of 8 x 4
+    question = GemmShape(50, 7, 11)
+    for default, wanted in (((4, 8), "default"), ((8, 8), "row"), ((9, 2), "row")):
+        own = dataclasses.replace(_DEFAULT, mr=default[0], nr=default[1])
+        found = kb.lookup("cortex-a57", question, own)
+        assert found.rule.startswith("relaxed:")
+        assert found.method == (own if wanted == "default" else method(256))
+
+
+def test_a_tile_of_one_column_answers_for_one_column_only():
+    vector, columns = GemmShape(1000, 1000, 1), GemmShape(4000, 4000, 4)  # of one key
+    how = Method(64, 64, 1, False, False, 128, 1)
+    kb = table(Row(key_of(vector, 0, Sequences()), how, vector, "tuner"))
+    assert kb.lookup("cortex-a57", vector, _DEFAULT).method == how
+    found = kb.lookup("cortex-a57", columns, _DEFAULT)
+    assert (found.rule, found.method) == ("exact", _DEFAULT)

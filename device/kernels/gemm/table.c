@@ -276,6 +276,17 @@ static const row *relaxed(const ek_gemm_table *t, const key *k, const question *
     return best;
 }
 
+/* A tile of one row or column is for products with a vector only. */
+static int fits(const ek_gemm_method *how, const question *q) {
+    const int with_vector = how->mr == 1 || how->nr == 1;
+    return !with_vector || q->m == 1 || q->n == 1;
+}
+
+/* 1: more rows than columns, -1: fewer. */
+static int stands(const ek_gemm_method *how) {
+    return (how->mr > how->nr) - (how->mr < how->nr);
+}
+
 static ek_gemm_method find(const ek_gemm_table *t, const question *q, int *rule) {
     key k = key_of(t, q);
     const row *found = exact(t, &k);
@@ -285,11 +296,14 @@ static ek_gemm_method find(const ek_gemm_table *t, const question *q, int *rule)
         found = relaxed(t, &k, q, feature);
         *rule = EK_GEMM_RELAXED + feature;
     }
+    const ek_gemm_method analytic = ek_gemm_default(q->dtype, q->threads, q->m, q->n, q->k);
     if (!found)
         *rule = EK_GEMM_ANALYTIC;
-    else if (found->how.mr && (*rule == EK_GEMM_EXACT || found->relaxes))
+    else if (found->how.mr && fits(&found->how, q) &&
+             (*rule == EK_GEMM_EXACT ||
+              (found->relaxes && stands(&found->how) * stands(&analytic) >= 0)))
         return found->how;
-    return ek_gemm_default(q->dtype, q->threads, q->m, q->n, q->k);
+    return analytic;
 }
 
 static int same_question(const question *a, const question *b) {
