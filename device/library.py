@@ -322,7 +322,8 @@ def _check_array(spec: TensorSpec, array: Array) -> None:
 def _block(size: int) -> mmap.mmap:
     """Zeroed memory, aligned to a page, given back when the object goes."""
     try:
-        return mmap.mmap(-1, max(size, 1))
+        # Private: by default Python asks for memory to share, which comes a page at a time.
+        return mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError, ValueError):
         raise IncompatibleError(
             f"expected {size} bytes of memory, found that the system refuses; "

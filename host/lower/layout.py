@@ -25,6 +25,7 @@ from edgekit.host.graph.ops import (
 from edgekit.host.graph.ops.layout import concat_rescale
 from edgekit.host.graph.quantization import zero_point_of
 from edgekit.host.graph.types import Node, Shape, Tensor
+from edgekit.host.graph.views import can_be_made_inside, joins_runs, view_sources
 from edgekit.host.lower.context import Context, UnsupportedFormError
 from edgekit.host.lower.plan import Alias, Call, Field, Value, base_of
 from edgekit.host.lower.transpose import matrix_transpose
@@ -173,7 +174,7 @@ def lower_concat(ctx: Context, node: Node) -> list[Call]:
     size = y.dtype.bytes
     target = strides_of(y.shape, size)
     calls, offset = [], 0
-    is_run = math.prod(y.shape[: node.op.axis]) == 1
+    is_run = joins_runs(node, y)
     for name in node.inputs:
         x = ctx.tensor(name)
         if is_run and _made_inside(ctx, x, y, offset):
@@ -197,26 +198,12 @@ def lower_concat(ctx: Context, node: Node) -> list[Call]:
 
 
 def _made_inside(ctx: Context, x: Tensor, y: Tensor, offset: int) -> bool:
-    """Whether x can be made within y's memory to begin with; if so, it will be.
-
-    Not what is elsewhere already (inputs, outputs, constants, part of another tensor) or has other
-    codes.
-    """
-    graph, own = ctx.graph, base_of(ctx.aliases, x.name)
-    base = graph.tensors.get(own.base)
-    if base is None or base.data is not None or base.bytes != x.bytes:
+    """Makes x a part of y's memory, if it can be."""
+    base = base_of(ctx.aliases, x.name).base
+    if not can_be_made_inside(ctx.graph, base, x, y):
         return False
-    if base.name in {*graph.inputs, *graph.outputs}:
-        return False
-    if x.dtype.is_quantized and not _has_codes_of(x, y):
-        return False
-    ctx.aliases[base.name] = Alias(y.name, offset)
+    ctx.aliases[base] = Alias(y.name, offset)
     return True
-
-
-def _has_codes_of(x: Tensor, y: Tensor) -> bool:
-    codes = np.arange(256, dtype=np.uint8).view(x.dtype.numpy)
-    return bool(np.array_equal(concat_rescale(codes, x, y), codes))
 
 
 def _in_units_of(ctx: Context, node: Node, x: Tensor, y: Tensor) -> tuple[Value, list[Call]]:
@@ -246,10 +233,10 @@ def lower_split(ctx: Context, node: Node) -> list[Call]:
     size = x.dtype.bytes
     source = strides_of(x.shape, size)
     calls, offset = [], 0
-    is_run = math.prod(x.shape[: node.op.axis]) == 1
+    views = view_sources(ctx.graph.tensors, node)
     for name in node.outputs:
         y = ctx.tensor(name)
-        if is_run:
+        if name in views:
             ctx.aliases[name] = Alias(x.name, offset)
             offset += y.bytes
             continue
@@ -276,7 +263,7 @@ def lower_strided_slice(ctx: Context, node: Node) -> list[Call]:
     source = strides_of(x.shape, size)
     offset = sum(b * s for b, s in zip(op.begin, source, strict=True))
     steps = [st * s for st, s in zip(op.stride, source, strict=True)]
-    if op.is_run(x.shape):
+    if view_sources(ctx.graph.tensors, node):
         ctx.aliases[y.name] = Alias(x.name, offset)
         return []
     return [

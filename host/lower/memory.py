@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgekit.host.lower.context import ALIGN, round_up
 from edgekit.host.lower.plan import MemoryPlan
+
+_LOOKS = 400_000  # at other buffers: how long the search goes on, the same on every machine
+_SHUFFLE = 0.1  # of the places in an order that a try may change at random
 
 
 @dataclass(frozen=True)
@@ -36,38 +40,93 @@ def lifetimes(
 
 
 def plan_memory(buffers: Sequence[Lifetime], steps: int) -> MemoryPlan:
-    """Offsets such that buffers alive together do not overlap.
+    """Offsets such that buffers alive together do not overlap, in as small an arena as is found.
 
-    Largest first, each at the lowest free offset; a second try places in order of start, and
-    the smaller arena wins. Both are deterministic.
+    Buffers are placed one after the other, each at the lowest free offset. Some orders are tried as
+    they are; while none gives the lower bound, those that end above it are placed earlier, for a
+    set number of tries. The result depends on nothing but the arguments.
     """
     alive = [0] * max(steps, 1)
     for b in buffers:
         for step in range(b.first, b.last + 1):
             alive[step] += b.bytes
-    orders = (
-        sorted(buffers, key=lambda b: (-b.bytes, b.first, b.name)),
-        sorted(buffers, key=lambda b: (b.first, -b.bytes, b.name)),
-        sorted(buffers, key=lambda b: (b.first - b.last, -b.bytes, b.name)),
+    bound = max(alive)
+    placer = _Placer(buffers)
+    best = placer.place(range(len(buffers)))
+    keys: tuple[Callable[[Lifetime], tuple[int, ...]], ...] = (
+        lambda b: (-b.bytes, b.first),
+        lambda b: (b.first, -b.bytes),
+        lambda b: (b.first - b.last, -b.bytes),
+        lambda b: (-max(alive[b.first : b.last + 1]), -b.bytes, b.first),
+        lambda b: (-b.bytes * (b.last - b.first + 1), b.first),
+        lambda b: (-b.last, -b.bytes),
     )
-    plans = [_place(order) for order in orders]
-    offsets, size = min(plans, key=lambda plan: plan[1])
-    return MemoryPlan(offsets, size, max(alive))
+    order: Sequence[int] = range(len(buffers))
+    for key in keys:
+        if best.bytes <= bound:
+            break
+        tried = sorted(range(len(buffers)), key=lambda i: (key(buffers[i]), buffers[i].name))
+        found = placer.place(tried)
+        if found.bytes < best.bytes:
+            best, order = found, tried
+    if best.bytes > bound:
+        best = _search(placer, order, best, bound)
+    names = [b.name for b in buffers]
+    return MemoryPlan(dict(zip(names, best.offsets, strict=True)), best.bytes, bound)
 
 
-def _place(order: Sequence[Lifetime]) -> tuple[dict[str, int], int]:
-    placed: list[tuple[int, Lifetime]] = []
-    size = 0
-    for b in order:
-        offset = 0
-        # `placed` is sorted by offset: walk the gaps between neighbors that live at that time.
-        for start, other in placed:
-            if other.last < b.first or b.last < other.first:
-                continue
-            if start >= offset + b.bytes:
+@dataclass(frozen=True)
+class _Placed:
+    offsets: tuple[int, ...]
+    bytes: int
+
+
+class _Placer:
+    """Places buffers in any order; knows which ones are alive together."""
+
+    def __init__(self, buffers: Sequence[Lifetime]) -> None:
+        self.sizes = [b.bytes for b in buffers]
+        self._beside: list[list[int]] = [
+            [j for j, o in enumerate(buffers) if j != i and o.first <= b.last and b.first <= o.last]
+            for i, b in enumerate(buffers)
+        ]
+        self.looks = sum(map(len, self._beside)) + len(buffers)
+
+    def place(self, order: Iterable[int]) -> _Placed:
+        sizes = self.sizes
+        offsets = [-1] * len(sizes)
+        top = 0
+        for i in order:
+            taken = sorted(
+                (offsets[j], offsets[j] + sizes[j]) for j in self._beside[i] if offsets[j] >= 0
+            )
+            at, size = 0, sizes[i]
+            for start, end in taken:
+                if start >= at + size:
+                    break
+                at = max(at, end)
+            offsets[i] = at
+            top = max(top, at + size)
+        return _Placed(tuple(offsets), top)
+
+
+def _search(placer: _Placer, order: Sequence[int], best: _Placed, bound: int) -> _Placed:
+    """What ended above the bound moves towards the front, some of the rest at random."""
+    chance = random.Random(0)
+    count = len(order)
+    rank = {i: float(place) for place, i in enumerate(order)}
+    found = best
+    for _ in range(_LOOKS // placer.looks + 1):
+        for i, at in enumerate(found.offsets):
+            if at + placer.sizes[i] > bound:
+                rank[i] -= chance.uniform(0, count)
+            elif chance.random() < _SHUFFLE:
+                rank[i] += chance.uniform(-count, count) * _SHUFFLE
+        order = sorted(rank, key=lambda i: rank[i])
+        rank = {i: float(place) for place, i in enumerate(order)}
+        found = placer.place(order)
+        if found.bytes < best.bytes:
+            best = found
+            if best.bytes <= bound:
                 break
-            offset = max(offset, start + other.bytes)
-        placed.append((offset, b))
-        placed.sort(key=lambda entry: entry[0])
-        size = max(size, offset + b.bytes)
-    return {b.name: offset for offset, b in placed}, size
+    return best

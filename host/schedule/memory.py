@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, Node
+from edgekit.host.graph.views import memory_bases
 from edgekit.host.lower.context import ALIGN, round_up
 
 
@@ -62,8 +63,8 @@ class Buffers:
 def buffers_of(graph: Graph, first: int, end: int) -> Buffers:
     """The buffers of the nodes from `first` to `end`, as the lowering will make them.
 
-    Inputs, outputs, constants and states are not in the arena; a reshaped tensor is another name
-    for the same bytes.
+    Inputs, outputs, constants and states are not in the arena; views of a tensor are
+    other names for the same bytes.
     """
     base = _bases(graph)
     users: dict[str, list[int]] = {}
@@ -89,20 +90,15 @@ def buffers_of(graph: Graph, first: int, end: int) -> Buffers:
 
 def _bases(graph: Graph) -> dict[str, str]:
     """The tensor in whose memory each tensor of the arena is."""
+    found = memory_bases(graph)
+    # What an output is all of is made in the caller's memory at once.
     outside = {*graph.inputs, *graph.outputs}
-    base: dict[str, str] = {}
-    for node in graph.nodes:
-        for name in node.outputs:
-            source = node.inputs[0] if isinstance(node.op, ops.Reshape) else None
-            held = base.get(source) if source else name
-            if held is not None and name not in outside:
-                base[name] = held
-    # What an output is a view of is made in the caller's memory at once.
-    for node in reversed(graph.nodes):
-        if isinstance(node.op, ops.Reshape) and node.outputs[0] in outside:
-            shared = base.get(node.inputs[0] or "")
-            base = {name: held for name, held in base.items() if held != shared}
-    return base
+    outside |= {
+        found[name]
+        for name in graph.outputs
+        if graph.tensors[found[name]].bytes == graph.tensors[name].bytes
+    }
+    return {name: base for name, base in found.items() if base not in outside}
 
 
 def _scratch(graph: Graph, node: Node) -> int:

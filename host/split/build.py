@@ -13,14 +13,23 @@ from edgekit.host.split.cut import Cut, Part, Site
 
 
 class Builder:
-    """A graph in the making. Equal pieces of a tensor are cut out once."""
+    """A graph in the making. A piece that is there already is not cut out again."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.tensors: dict[str, Tensor] = dict(graph.tensors)
         self.nodes: list[Node] = []
         self.origin: dict[str, str] = {}
-        self.taken = {n.name for n in graph.nodes}
+        self._taken = {n.name for n in graph.nodes}
+        self._cuts: dict[str, tuple[str, Cut]] = {}  # of every piece: its tensor and where
+        self._pieces: dict[tuple[str, Cut], str] = {}  # those that this builder has placed
+
+    def draft(self) -> Builder:
+        """A builder for nodes that will be placed here later, all or changed."""
+        other = Builder(self.graph)
+        other.tensors, other._taken, other._cuts = self.tensors, self._taken, self._cuts
+        other._pieces = dict(self._pieces)
+        return other
 
     def finish(self) -> Graph:
         used = {t for n in self.nodes for t in (*n.inputs, *n.outputs) if t is not None}
@@ -30,6 +39,9 @@ class Builder:
 
     def add(self, node: Node, origin: str | None = None) -> Node:
         self.nodes.append(node)
+        for name in node.outputs:
+            if name in self._cuts:
+                self._pieces[self._cuts[name]] = name
         if origin is not None:
             self.origin[node.name] = origin
         return node
@@ -39,23 +51,26 @@ class Builder:
         pairs = zip(site.ins, part.inputs, strict=True)
         inputs = tuple(self.piece(t, c, origin) for t, c in pairs)
         outputs = tuple(self._output(t, cut, label) for t in site.outs)
-        name = self.fresh_node(f"{site.node.name}/{label}")
+        name = self._fresh_node(f"{site.node.name}/{label}")
         return self.add(Node(name, part.op, inputs, outputs), origin)
 
     def piece(self, tensor: Tensor | None, cut: Cut | None, origin: str) -> str | None:
         """The name of a piece of `tensor`, which is made here unless it is there already."""
         if tensor is None or cut is None or cut.size == tensor.shape[cut.axis]:
             return None if tensor is None else tensor.name
-        name = f"{tensor.name}[{cut.axis}:{cut.begin}:{cut.end}]"
-        if name in self.tensors:
-            return name
+        known = self._pieces.get((tensor.name, cut))
+        if known is not None:
+            return known
+        name = self._fresh_tensor(f"{tensor.name}[{cut.axis}:{cut.begin}:{cut.end}]")
         self.tensors[name] = piece = _piece(tensor, cut, name)
-        if piece.data is None:
-            begin = [0] * len(tensor.shape)
-            begin[cut.axis] = cut.begin
-            stride = (1,) * len(begin)
-            op = StridedSlice(tuple(begin), stride, piece.shape, piece.shape)
-            self.add(Node(self.fresh_node(name), op, (tensor.name,), (name,)), origin)
+        self._cuts[name] = (tensor.name, cut)
+        if piece.data is not None:
+            self._pieces[tensor.name, cut] = name
+            return name
+        begin = [0] * len(tensor.shape)
+        begin[cut.axis] = cut.begin
+        op = StridedSlice(tuple(begin), (1,) * len(begin), piece.shape, piece.shape)
+        self.add(Node(self._fresh_node(name), op, (tensor.name,), (name,)), origin)
         return name
 
     def join(
@@ -64,24 +79,27 @@ class Builder:
         """One Concat per output of the parts."""
         joins = []
         for i, out in enumerate(outs):
-            name = self.fresh_node(f"{origin}/join{i or ''}")
+            name = self._fresh_node(f"{origin}/join{i or ''}")
             inputs = tuple(p.outputs[i] for p in parts)
             joins.append(self.add(Node(name, Concat(axis), inputs, (out.name,)), origin))
         return joins
 
     def _output(self, tensor: Tensor, cut: Cut, label: str) -> str:
-        name = f"{tensor.name}/{label}"
-        while name in self.tensors:
-            name += "'"
+        name = self._fresh_tensor(f"{tensor.name}/{label}")
         self.tensors[name] = dataclasses.replace(
             tensor, name=name, shape=cut_shape(tensor.shape, cut)
         )
         return name
 
-    def fresh_node(self, name: str) -> str:
-        while name in self.taken:
+    def _fresh_node(self, name: str) -> str:
+        while name in self._taken:
             name += "'"
-        self.taken.add(name)
+        self._taken.add(name)
+        return name
+
+    def _fresh_tensor(self, name: str) -> str:
+        while name in self.tensors:
+            name += "'"
         return name
 
 

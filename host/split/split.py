@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgekit.host.errors import InputError
-from edgekit.host.graph.ops import Concat, Reshape, StridedSlice
-from edgekit.host.graph.types import Graph, Node
+from edgekit.host.graph.ops import Concat, StridedSlice
+from edgekit.host.graph.types import Graph, Node, Tensor
+from edgekit.host.graph.views import joins_runs, view_sources
 from edgekit.host.split.axes import preferred_axes
+from edgekit.host.split.bands import in_bands
 from edgekit.host.split.build import Builder, even_cuts
 from edgekit.host.split.cut import Cut, Site, lies_together, part_bytes, site_of
 from edgekit.host.split.cutters import cut_node
@@ -35,34 +37,34 @@ class _Choice:
 
 
 def split(graph: Graph, limit: int | None) -> SplitGraph:
-    """Every operator needs at most `limit` bytes afterwards; None: as it is.
+    """Every operator needs at most `limit` bytes afterwards; None: as it is. Where more than that
+    is alive at once, chains of operators run in bands of rows.
 
     Results are the same: no reduction is split. Raises InputError naming the operator, its bytes
     and the limit where no axis makes it fit.
     """
     if limit is None:
         return SplitGraph(graph, {})
-    builder = Builder(graph)
-    for node in graph.nodes:
+    banded, bands = in_bands(graph, limit)
+    builder = Builder(banded)
+    for node in banded.nodes:
         _Splitter(builder, limit, node).place(node)
-    return SplitGraph(builder.finish() if builder.origin else graph, builder.origin)
+    origin = bands | {name: bands.get(of, of) for name, of in builder.origin.items()}
+    origin = {n.name: origin[n.name] for n in builder.nodes if n.name in origin}
+    return SplitGraph(builder.finish() if origin else graph, origin)
 
 
-def needed_bytes(graph: Graph, node: Node) -> int:
-    """Bytes of inputs, parameters and outputs that have to be at hand for an operator to run."""
-    return _needs(site_of(graph.tensors, node))
+def needed_bytes(tensors: Mapping[str, Tensor], node: Node) -> int:
+    """Bytes of inputs, parameters and outputs that have to be at hand for an operator to run.
 
-
-def _needs(site: Site) -> int:
-    """Nothing for another view of the same bytes; of a tensor that a piece is copied from, only
-    that piece."""
-    op = site.node.op
-    if isinstance(op, Reshape):
+    Nothing for another view of the same bytes; of a tensor that a piece is copied from, only that
+    piece.
+    """
+    site = site_of(tensors, node)
+    if view_sources(tensors, node) or (site.outs and joins_runs(node, site.outs[0])):
         return 0
-    if isinstance(op, StridedSlice):
-        return 0 if op.is_run(site.operand(0).shape) else 2 * site.outs[0].bytes
-    if isinstance(op, Concat) and lies_together(site.outs[0].shape, op.axis):
-        return 0
+    if isinstance(node.op, StridedSlice):
+        return 2 * site.outs[0].bytes
     return site.bytes
 
 
@@ -73,12 +75,12 @@ class _Splitter:
         self._builder = builder
         self._limit = limit
         self._origin = node.name
-        self._bytes = _needs(site_of(builder.tensors, node))
+        self._bytes = needed_bytes(builder.tensors, node)
 
     def place(self, node: Node) -> None:
         """Adds the node, or the parts it becomes."""
         site = site_of(self._builder.tensors, node)
-        if _needs(site) <= self._limit:
+        if needed_bytes(self._builder.tensors, node) <= self._limit:
             is_new = node.name != self._origin
             self._builder.add(node, self._origin if is_new else None)
             return
@@ -93,15 +95,14 @@ class _Splitter:
         self._split(site, choice)
 
     def _split(self, site: Site, choice: _Choice) -> None:
-        scratch = Builder(self._builder.graph)
-        scratch.tensors, scratch.taken = self._builder.tensors, self._builder.taken
+        draft = self._builder.draft()
         parts = []
         for index, cut in enumerate(choice.cuts):
             part = cut_node(site, cut)
             assert part is not None
-            parts.append(scratch.part(site, part, cut, str(index), self._origin))
-        scratch.join(parts, choice.cuts[0].axis, site.outs, self._origin)
-        for node in scratch.nodes:
+            parts.append(draft.part(site, part, cut, str(index), self._origin))
+        draft.join(parts, choice.cuts[0].axis, site.outs, self._origin)
+        for node in draft.nodes:
             self.place(node)
 
     def _choose(self, site: Site) -> _Choice | None:
@@ -118,7 +119,7 @@ class _Splitter:
                 if found is not None and found.bytes <= self._limit:
                     return found
             half = self._measure(site, even_cuts(axis, size, -(-size // 2)))
-            if half is not None and half.bytes < _needs(site):
+            if half is not None and half.bytes < needed_bytes(self._builder.tensors, site.node):
                 halves.append(half)
         return min(halves, key=lambda c: c.bytes) if halves else None
 

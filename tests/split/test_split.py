@@ -20,7 +20,7 @@ from edgekit.kb.board import load_board
 
 
 def _needs(graph: Graph) -> int:
-    return max(needed_bytes(graph, node) for node in graph.nodes)
+    return max(needed_bytes(graph.tensors, node) for node in graph.nodes)
 
 
 def _same_values(before: Graph, after: Graph) -> None:
