@@ -43,8 +43,9 @@ BARS = (
 
 @dataclass(frozen=True)
 class Cell:
-    """One product. seconds and errors (relative, Frobenius) by contender; ratios: by bar, the time
-    of its fastest over ours, the median over rounds. bytes: working memory of ours."""
+    """One product. seconds and errors (relative, Frobenius) by contender, seconds also of the
+    product of bytes alone; ratios: by bar, the time of its fastest over ours, the median over
+    rounds. bytes: working memory of ours."""
 
     shape: GemmShape
     path: str

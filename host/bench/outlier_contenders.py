@@ -3,6 +3,7 @@ written as the operators of frameworks, plain dynamic int8, floats, and bitsandb
 
 from __future__ import annotations
 
+import functools
 import importlib
 import time
 from collections.abc import Callable
@@ -13,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgekit.device.arrays import gemm
+from edgekit.device.gemm_find import find_library
+from edgekit.device.gemm_library import GemmLibrary, Operand, Product
 from edgekit.device.outlier import THRESHOLD, OutlierWeights, outlier_matmul
 from edgekit.host.bench.gemm_contenders import Runner, UnavailableError
 
@@ -22,6 +25,7 @@ INT8 = ("edgekit int8", "torch int8")
 FLOATS = ("edgekit f32", "torch f32")
 OPERATORS = ("torch operators", "numpy operators")
 BITSANDBYTES = "bitsandbytes"
+BYTES_ALONE = "bytes alone"
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,27 @@ def runner_of(call: Callable[[], Array]) -> Runner:
 def _split(layer: Layer, threads: int, path: str) -> Callable[[], Array]:
     weights = OutlierWeights.from_int8(layer.values, layer.scale)
     return lambda: outlier_matmul(layer.x, weights, threads=threads, path=path)
+
+
+@functools.cache
+def _gemm_library() -> GemmLibrary:
+    return GemmLibrary(*find_library())
+
+
+def bytes_alone(layer: Layer, threads: int) -> Runner:
+    """The product of bytes with nothing around it, by our library: what no split can be below."""
+    (m, k), n = layer.x.shape, layer.values.shape[1]
+    library = _gemm_library()
+    how, _ = library.lookup("u8", m, n, k, threads, "b")
+    values = Operand(layer.values.ctypes.data, n, 1)
+    packed = library.pack("u8", "b", n, k, how, values)
+    codes = np.random.default_rng(0).integers(0, 256, (m, k), dtype=np.uint8)
+    sums = np.empty((m, n), np.int32)
+    product = Product(
+        *("u8", m, n, k, Operand(codes.ctypes.data, k, 1)),
+        *(Operand(packed.address, n, 1, packed=True), Operand(sums.ctypes.data, n, 1)),
+    )
+    return library.timer(product, how, threads, keep=(codes, packed, sums))
 
 
 def _our_floats(layer: Layer, threads: int) -> Callable[[], Array]:

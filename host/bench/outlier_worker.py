@@ -20,9 +20,11 @@ from edgekit.device.outlier import OutlierWeights, outlier_matmul
 from edgekit.host.bench.gemm_contenders import UnavailableError
 from edgekit.host.bench.gemm_worker import in_turns
 from edgekit.host.bench.outlier_contenders import (
+    BYTES_ALONE,
     Layer,
     Peers,
     Prepare,
+    bytes_alone,
     our_contenders,
     peer_contenders,
     runner_of,
@@ -45,7 +47,8 @@ def layer_of(m: int, k: int, n: int) -> Layer:
 
 
 def time_layer(layer: Layer, contenders: dict[str, Prepare], threads: int) -> dict[str, Any]:
-    """Times one product with everybody who can make it, after a look at its result."""
+    """Times one product with everybody who can make it, after a look at its result; and the
+    product of bytes in it alone."""
     exact = layer.x.astype(np.float64) @ layer.weights.astype(np.float64)
     runners, errors, missing = {}, {}, {}
     for name, prepare in contenders.items():
@@ -59,6 +62,7 @@ def time_layer(layer: Layer, contenders: dict[str, Prepare], threads: int) -> di
             missing[name] = f"a result that is off by {error:.0%}"
             continue
         runners[name], errors[name] = runner_of(call), float(error)
+    runners[BYTES_ALONE] = bytes_alone(layer, threads)
     weights = OutlierWeights.from_int8(layer.values, layer.scale)
     _, about = outlier_matmul(layer.x, weights, threads=threads, explain=True)
     return {

@@ -17,9 +17,9 @@ package, path, cases, output, size = sys.argv[1:]
 sys.path.insert(0, package)
 
 from edgekit.device.count import count_calls, counter, fix_layout  # noqa: E402
-from edgekit.device.outlier_library import Options, OutlierLibrary, Rows  # noqa: E402
+from edgekit.device.outlier_library import Options, OutlierLibrary, Packed, Rows  # noqa: E402
 
-M, K, N, OUTLIERS = 16, 384, 128, 4
+M, K, N, OUTLIERS, GROUP = 16, 384, 128, 4, 128
 
 fix_layout()
 library = OutlierLibrary(Path(path).resolve())
@@ -38,7 +38,8 @@ x = array.array("f", (((i * 37) % 101 - 50) / 20 for i in range(M * K)))
 for channel in range(OUTLIERS):
     x[3 * K + 90 * channel] = 30.0
 values = array.array("b", (i * 11 % 255 - 127 for i in range(K * N)))
-scale = array.array("f", [0.01] * N)
+fours = array.array("b", (value >> 4 for value in values))
+scale = array.array("f", [0.01] * N * (K // GROUP))
 y = array.array("f", [0.0] * (M * N))
 
 
@@ -47,16 +48,17 @@ def address(values: array.array) -> int:
 
 
 packed = library.pack(N, K, K, address(values), address(scale))
+in_fours = library.pack(N, K, GROUP, address(fours), address(scale), True)
 one = library.pack(1, 1, 1, address(values), address(scale))
 
 
-def counted(path: str) -> int:
+def counted(path: str, weights: Packed = packed) -> int:
     options = Options(6.0, path)
     return min(
         count_calls(
             descriptor,
             lambda: library.run(Rows(address(x), 1, 1, False), one, address(y), options, 1),
-            lambda: library.run(Rows(address(x), M, K, False), packed, address(y), options, 1),
+            lambda: library.run(Rows(address(x), M, K, False), weights, address(y), options, 1),
             3,
         )
     )
@@ -64,4 +66,5 @@ def counted(path: str) -> int:
 
 with counter() as (descriptor, user_only):
     found = {f"{path}_{M}x{K}x{N}": counted(path) for path in ("split", "int8", "float")}
+    found[f"split_int4_{M}x{K}x{N}"] = counted("split", in_fours)
 print(json.dumps({"user_only": user_only, "instructions": found}))
