@@ -91,6 +91,10 @@ def _product(shape: str | None, conv: str | None, stride: int) -> Product:
             f"expected --shape or --conv, found {'none' if shape is None else 'both'}; name one"
         )
     if shape is not None:
+        if stride != 1:
+            raise InputError(
+                f"expected --stride {stride} beside --conv, found it beside --shape; leave it out"
+            )
         return Matmul(*_numbers("--shape", shape, "M,K,N"))
     height, width, inputs, outputs = _numbers("--conv", conv or "", "H,W,IC,OC")
     return Conv(height, width, inputs, outputs, stride)

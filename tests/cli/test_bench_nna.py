@@ -57,6 +57,7 @@ def test_a_trace_is_written_for_viewers(edgekit: Any, home: Path) -> None:
         (["--shape", "1,2,3", "--board", "nosuch"], "expected a board profile"),
         (["--shape", "1,2,3", "--trace", "nosuch/t.json"], "nosuch/t.json: expected its folder"),
         (["--conv", "9,9,9,9", "--stride", "3"], "--stride"),
+        (["--shape", "1,2,3", "--stride", "2"], "expected --stride 2 beside --conv"),
     ],
 )
 def test_bad_input_is_one_line(edgekit: Any, words: list[str], said: str) -> None:
