@@ -22,7 +22,7 @@ void ek_outlier_halve(long n, long k, const ek_gemm_method *how, const void *fro
         uint8_t *halved = (uint8_t *)to + ek_panels_bytes(&s.side, &s.kept, 0, j);
         for (long i = 0; i < half; i++) {
             const int high = half + i < count ? values[half + i] : 0;
-            halved[i] = (uint8_t)((values[i] & 15) | (high & 15) << 4);
+            halved[i] = (uint8_t)((values[i] + 8) | (high + 8) << 4);
         }
     }
 }

@@ -1,6 +1,6 @@
 /* W as it is kept: panels of the integer product, of bytes or, halved, of 4 bits.
  *
- * A halved panel of `count` values has value i in the low half of byte i, and that of
+ * A halved panel of `count` values has value i, plus 8, in the low half of byte i, and that of
  * i + ceil(count / 2) in the high half: either half of it unpacks without a shuffle. Compile-time
  * parameter: EK_SIMD. */
 #ifndef EK_OUTLIER_PANELS_H
@@ -53,8 +53,8 @@ EK_INLINE const void *panel_at(const stored *s, long j, long group) {
 EK_INLINE void unpack(const uint8_t *from, long half, long at, long count, i8_value *to) {
     const long low = ek_max(ek_min(half - at, count), 0);
     for (long i = 0; i < low; i++)
-        to[i] = (i8_value)(((from[at + i] & 15) ^ 8) - 8);
+        to[i] = (i8_value)((from[at + i] & 15) - 8);
     for (long i = low; i < count; i++)
-        to[i] = (i8_value)(((from[at + i - half] >> 4) ^ 8) - 8);
+        to[i] = (i8_value)((from[at + i - half] >> 4) - 8);
 }
 #endif
