@@ -14,7 +14,7 @@
 /* What a tile is told once per block. All strides are in elements. */
 typedef struct {
     long k;            /* depth of this block */
-    long a_row, a_col; /* of A as this tile reads it; a_col is the width of a packed panel */
+    long a_row, a_col; /* of A as this tile reads it; a_col is the rows of a packed panel */
     long b_row;        /* of B; nv * vl for a packed panel */
     long c_row, c_col; /* c_col is 1 for tiles; the dot code takes any */
     long left;         /* columns in the last vector, 1 .. vl */
@@ -92,6 +92,12 @@ typedef struct {
 typedef void (*ek_gemm_panels_packer)(const void *from, long k_step, long width,
                                       const ek_gemm_panels *panels, long k, void *to);
 
+/* Packs `width` rows of an A whose columns are contiguous as `vectors` vectors of the one panel of
+ * a whole block, of `rows` rows: whole vectors, those of EK_GEMM_WHOLE_VECTORS at a time. */
+typedef void (*ek_gemm_whole_packer)(const void *from, long k_step, long width, long vectors,
+                                     long rows, long k, void *to);
+enum { EK_GEMM_WHOLE_VECTORS = 4 };
+
 /* One row of A times `count` columns of B that are b_col apart, k contiguous in both. */
 typedef void (*ek_gemm_dot)(const ek_gemm_job *job, const void *a, const void *b, long b_col,
                             void *c, long count, long column);
@@ -107,6 +113,8 @@ typedef struct {
     size_t (*b_panel)(long vectors, long k);
     ek_gemm_packer pack_a, pack_b;
     ek_gemm_panels_packer pack_b_side_by_side; /* for b_col = 1; NULL: one panel after the other */
+    ek_gemm_whole_packer pack_a_whole;         /* for a_row = 1; NULL: a panel for each tile */
+    int a_row_bytes;                           /* from row to row of such a panel */
     /* Can it be read in place: EK_GEMM_PANEL or EK_GEMM_ROWS for A, 0 for B; -1: must be packed. */
     int (*a_form)(const ek_gemm_args *args);
     int (*b_form)(const ek_gemm_args *args);

@@ -15,6 +15,7 @@ typedef struct {
     long a_first, b_first;
     ek_panel_sizes a_sizes, b_sizes;
     long row, row_end, column, column_end; /* panels */
+    long a_rows;                           /* of the one panel of a block of A */
     long k_from, k;
     int load, finish;
 } block;
@@ -33,6 +34,23 @@ static void pack_a_panels(const void *args, long begin, long end) {
         p->types->pack_a(in_place(g->a, row, g->a_row, x->k_from, g->a_col, p->types->a_bytes),
                          g->a_row, g->a_col, width, width, x->k,
                          x->a + ek_panels_bytes(&p->a, &x->a_sizes, x->a_first, i));
+    }
+}
+
+/* Rows of the block, a few vectors of them at a time. */
+static void pack_a_whole(const void *args, long begin, long end) {
+    const block *x = args;
+    const ek_gemm_plan *p = x->plan;
+    const ek_gemm_args *g = p->args;
+    const long step = EK_GEMM_WHOLE_VECTORS * p->types->vl;
+    const long first = ek_panel_start(&p->a.panels, x->row);
+    const long rows = ek_panel_start(&p->a.panels, x->row_end) - first;
+    for (long i = begin; i < end; i++) {
+        const long width = ek_min(rows - i * step, step);
+        p->types->pack_a_whole(
+            in_place(g->a, first + i * step, g->a_row, x->k_from, g->a_col, p->types->a_bytes),
+            g->a_col, width, ek_vectors(p->types, width), x->a_rows, x->k,
+            x->a + i * step * p->types->a_row_bytes);
     }
 }
 
@@ -82,21 +100,26 @@ static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *co
     const ek_panels *panels = &p->a.panels;
     const int packed = p->a_form < 0;
     const int apart = g->c_col != 1 || (!p->types->masked && at.columns < at.width);
-    const long a_step = g->a_row * p->types->a_bytes, c_step = g->c_row * p->c_bytes;
+    const long a_step = p->a_whole ? p->types->a_row_bytes : g->a_row * p->types->a_bytes;
+    const long c_step = g->c_row * p->c_bytes;
     at.row = ek_panel_start(panels, row);
-    const char *a = packed
-                        ? x->a + ek_panels_bytes(&p->a, &x->a_sizes, x->a_first, row)
-                        : in_place(g->a, at.row, g->a_row, x->k_from, g->a_col, p->types->a_bytes);
+    const char *a;
+    if (p->a_whole)
+        a = x->a + (at.row - ek_panel_start(panels, x->a_first)) * p->types->a_row_bytes;
+    else if (packed)
+        a = x->a + ek_panels_bytes(&p->a, &x->a_sizes, x->a_first, row);
+    else
+        a = in_place(g->a, at.row, g->a_row, x->k_from, g->a_col, p->types->a_bytes);
     char *c = (char *)g->c + at.column * g->c_col * p->c_bytes + at.row * c_step;
     for (; row < row_end; row++) {
         const int wider = row < panels->wider;
         at.rows = panels->width + wider;
-        job->a_col = packed ? at.rows : g->a_col;
+        job->a_col = p->a_whole ? x->a_rows : packed ? at.rows : g->a_col;
         if (apart)
             ek_gemm_tile_apart(job, codes[at.rows], a, b, c, &at, p->c_bytes);
         else
             codes[at.rows](job, a, b, c, at.row, at.column);
-        a += packed ? (long)x->a_sizes.bytes[wider] : at.rows * a_step;
+        a += packed && !p->a_whole ? (long)x->a_sizes.bytes[wider] : at.rows * a_step;
         c += at.rows * c_step;
         at.row += at.rows;
     }
@@ -149,6 +172,19 @@ static void tiles_by_column(const void *args, long begin, long end) {
     tiles(x, x->row, x->row_end, x->column + begin, x->column + end);
 }
 
+static void pack_a_block(block *x, ek_pool *pool) {
+    const ek_gemm_plan *p = x->plan;
+    const ek_panels *all = &p->a.panels;
+    if (!p->a_whole) {
+        ek_parallel(pool, pack_a_panels, x, x->row_end - x->row, 1);
+        return;
+    }
+    const long rows = ek_panel_start(all, x->row_end) - ek_panel_start(all, x->row);
+    const long vectors = ek_vectors(p->types, rows);
+    x->a_rows = vectors * p->types->vl;
+    ek_parallel(pool, pack_a_whole, x, ek_ceil(vectors, EK_GEMM_WHOLE_VECTORS), 1);
+}
+
 /* All rows of a block of columns and of k. */
 static void row_blocks(block *x, ek_pool *pool) {
     const ek_gemm_plan *p = x->plan;
@@ -157,7 +193,7 @@ static void row_blocks(block *x, ek_pool *pool) {
         x->row_end = ek_min(x->row + p->rows_per_block, panels);
         if (p->pack_a) {
             x->a_first = x->row;
-            ek_parallel(pool, pack_a_panels, x, x->row_end - x->row, 1);
+            pack_a_block(x, pool);
         }
         if (p->by_columns)
             ek_parallel(pool, tiles_by_column, x, x->column_end - x->column, 1);

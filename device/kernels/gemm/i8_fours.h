@@ -1,6 +1,6 @@
-/* Packing columns that stand side by side in memory, 64 at a time: four rows of k become groups of
- * four in registers, and their sums, for the corrections, are made on the way. After i8_types.h,
- * with EK_FOURS. */
+/* Packing lines (columns of B, rows of A) that stand side by side in memory, 64 at a time: four
+ * values of k of each become groups in registers, and their sums, for the corrections, are made on
+ * the way. After i8_types.h, with EK_FOURS. */
 #ifndef EK_GEMM_I8_FOURS_H
 #define EK_GEMM_I8_FOURS_H
 
@@ -19,13 +19,13 @@ EK_INLINE void load_fours(const uint8_t *from, long k_step, long there, long cou
     vi_fours(groups);
 }
 
-/* nv vectors of a panel of `columns`; nv <= 4. Adds factor * sums over k to `corrections`. */
-EK_INLINE void pack_vectors(const int nv, const uint8_t *from, long k_step, long there,
-                            long columns, long k, i8_value *to, const uint8_t flip,
-                            const int factor, int32_t *corrections) {
+/* nv vectors of a panel of `lines`; nv <= 4. Adds factor * sums over k to `corrections`. */
+EK_INLINE void pack_vectors(const int nv, const uint8_t *from, long k_step, long there, long lines,
+                            long k, i8_value *to, const uint8_t flip, const int factor,
+                            int32_t *corrections) {
     const vi ones = vi_splat(0x01010101);
     vi groups[4], sums[4] = {{0}, {0}, {0}, {0}};
-    for (long p = 0; p < k; p += 4, from += 4 * k_step, to += 4 * columns) {
+    for (long p = 0; p < k; p += 4, from += 4 * k_step, to += 4 * lines) {
         if (k - p >= 4)
             load_fours(from, k_step, there, 4, flip, groups);
         else
@@ -44,20 +44,20 @@ EK_INLINE void pack_vectors(const int nv, const uint8_t *from, long k_step, long
     }
 }
 
-/* k rows of a panel of `columns`, of which `width` are in memory. */
-EK_INLINE void pack_fours(const uint8_t *from, long k_step, long width, long columns, long k,
-                          i8_value *to, const uint8_t flip, const int factor,
+/* k rows of `count` lines of a panel of `lines`; `width` lines are in memory. */
+EK_INLINE void pack_fours(const uint8_t *from, long k_step, long width, long count, long lines,
+                          long k, i8_value *to, const uint8_t flip, const int factor,
                           int32_t *corrections) {
-    for (long j = 0; j < columns; j += 64, from += 64, to += 64 * 4, corrections += 64) {
-        const long left = columns - j, there = ek_min(width - j, 64);
+    for (long j = 0; j < count; j += 64, from += 64, to += 64 * 4, corrections += 64) {
+        const long left = count - j, there = ek_min(width - j, 64);
         if (left > 3 * EK_VL)
-            pack_vectors(4, from, k_step, there, columns, k, to, flip, factor, corrections);
+            pack_vectors(4, from, k_step, there, lines, k, to, flip, factor, corrections);
         else if (left > 2 * EK_VL)
-            pack_vectors(3, from, k_step, there, columns, k, to, flip, factor, corrections);
+            pack_vectors(3, from, k_step, there, lines, k, to, flip, factor, corrections);
         else if (left > EK_VL)
-            pack_vectors(2, from, k_step, there, columns, k, to, flip, factor, corrections);
+            pack_vectors(2, from, k_step, there, lines, k, to, flip, factor, corrections);
         else
-            pack_vectors(1, from, k_step, there, columns, k, to, flip, factor, corrections);
+            pack_vectors(1, from, k_step, there, lines, k, to, flip, factor, corrections);
     }
 }
 #endif

@@ -126,7 +126,7 @@ static void pack_a(const void *from, long step, long k_step, long width, long ve
 EK_INLINE void pack_rows_of_b(const void *from, long k_step, long width, long columns, long k,
                               i8_value *to, int32_t *corrections) {
 #ifdef EK_FOURS
-    pack_fours(from, k_step, width, columns, k, to, B_FLIP ? FLIP_BYTE : 0, COLUMN_FACTOR,
+    pack_fours(from, k_step, width, columns, columns, k, to, B_FLIP ? FLIP_BYTE : 0, COLUMN_FACTOR,
                corrections);
 #elif EK_I8 == EK_I8_WIDE16
     const i8_b *values = from;
@@ -198,6 +198,13 @@ static void pack_b(const void *from, long step, long k_step, long width, long ve
     finish_panel(i8_panel_of_b(columns, k), columns, k, COLUMN_FACTOR, to);
 }
 
+#ifdef EK_FOURS
+static void pack_a_whole(const void *from, long k_step, long width, long vectors, long rows, long k,
+                         void *to) {
+    pack_fours(from, k_step, width, vectors * EK_VL, rows, k, to, A_FLIP ? FLIP_BYTE : 0, 0, NULL);
+}
+#endif
+
 static size_t a_panel(long rows, long k) {
     return i8_panel_of_a(rows, k).bytes;
 }
@@ -230,5 +237,9 @@ const ek_gemm_operands I8_FAMILY() = {
     .a_form = a_form,
     .b_form = b_form,
     .pack_b_side_by_side = pack_b_side_by_side,
+#ifdef EK_FOURS
+    .pack_a_whole = pack_a_whole,
+#endif
+    .a_row_bytes = I8_STEP * sizeof(i8_row),
     .dot = I8_FAMILY(_dot),
 };

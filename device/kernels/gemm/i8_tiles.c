@@ -36,7 +36,7 @@ EK_INLINE void multiply(const int mr, const int form, const int narrow, const ek
         EK_UNROLL
         for (int i = 0; i < mr; i++)
             row[i] = a + i * I8_STEP;
-        const i8_rows packed = {row, mr * I8_STEP, 0, narrow};
+        const i8_rows packed = {row, job->a_col * I8_STEP, 0, narrow};
         i8_accumulate(mr, NV, sums, packed, i8_padded(job->k), b);
         return;
     }

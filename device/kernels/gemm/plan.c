@@ -34,6 +34,7 @@ void ek_gemm_make_plan(ek_gemm_plan *p, const ek_gemm_args *args, const ek_gemm_
         p->rows_per_block = p->a.panels.panels;
 
     p->pack_a = !g->a_packed && p->a_form < 0;
+    p->a_whole = p->pack_a && types->pack_a_whole && g->a_row == 1 && g->m > 1;
     p->pack_b = !g->b_packed && (o.pack_b || types->b_form(g) < 0);
     p->pack_tail = !g->b_packed && !p->pack_b && !types->masked && g->n & (types->vl - 1);
     p->dot = types->dot && g->m == 1 && !g->a_packed && !g->b_packed && g->a_col == 1 &&
@@ -51,12 +52,18 @@ static size_t at_most(const ek_gemm_side *side, long panels, long k) {
            (sizes.bytes[1] > sizes.bytes[0] ? sizes.bytes[1] : sizes.bytes[0]);
 }
 
+/* A block of rows as one panel, which B's panels of as many vectors are a measure of. */
+static size_t whole_bytes(const ek_gemm_plan *p, long k) {
+    const long rows = ek_min(p->rows_per_block * (p->a.panels.width + 1), p->args->m);
+    return p->types->b_panel(ek_vectors(p->types, rows), k);
+}
+
 ek_gemm_room ek_gemm_room_of(const ek_gemm_plan *p) {
     const long k = p->depths.depth;
     ek_gemm_room room = {0};
     if (p->dot)
         return room;
-    room.a = p->pack_a ? at_most(&p->a, p->rows_per_block, k) : 0;
+    room.a = p->a_whole ? whole_bytes(p, k) : p->pack_a ? at_most(&p->a, p->rows_per_block, k) : 0;
     room.b = p->pack_b ? at_most(&p->b, p->columns_per_block, k) : 0;
     room.tail = p->pack_tail ? at_most(&p->b, 1, k) : 0;
     return room;

@@ -13,6 +13,7 @@ typedef struct {
     long rows_per_block, columns_per_block; /* panels */
     int a_form;                             /* in place; -1: panels packed here or before */
     int pack_a, pack_b;                     /* on the way */
+    int a_whole;                            /* a block of A becomes one panel */
     int pack_tail;                          /* only the last panel of B, which is not whole */
     int by_columns;                         /* threads share columns */
     int dot;                                /* one row, B contiguous along k */
