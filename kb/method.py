@@ -18,6 +18,9 @@ _WIDE = 8  # vectors of sums under way at the same time, to hide the time that o
 _TURNED_COLUMNS = 64  # from so many on turned tiles lost in every measurement on AVX-512
 _FEW_PANELS = 16  # that share a block: it need not stay in L1
 _PACK_ROWS = 64  # tiles of rows that must use a packed B before packing pays
+_GROUP = 4  # bytes of k that one product of a lane takes
+_TURNED_AT_ONCE = 4  # vectors of columns whose rows of k become groups of bytes in registers
+_SEGMENT = 8  # of a row of a tile of C: the start of a run of stores
 
 
 @dataclass(frozen=True, order=True)
@@ -106,14 +109,16 @@ def analytic_method(
 
     1. m, k, n: at least 1, at most 2^28.
     2. n = 1: tile w x 1; else m = 1: tile 1 x w, w being eight vectors. Blocks are the product,
-       nothing is packed, threads split m if n = 1, else n.
-    3. Otherwise the tile of least cost (`tile_cost`), the first of equals: the `COLUMNS` as they
-       are, then, if a vector has more than one lane and n < 64, turned, one line lower if that
-       is whole vectors.
+       nothing is packed, threads split m if n = 1, else n. Not for a B of bytes with n = 1 that
+       was packed beforehand: its one column is a panel.
+    3. Otherwise the tile of least cost (`tile_cost`), the first of equals: the
+       `COLUMNS` as they are, then, if a vector has more than one lane and n < 64, turned, one line
+       lower if that is whole vectors; of bytes only if A was packed beforehand.
     4. kc: kc x (mr + nr) elements fill 7/8 of L1; if at most 16 panels of rows (turned: of
        columns) share a panel of vectors, that panel, kc x nr (turned: mr), fills half of L2.
        mc: mc x kc fill half of L2; nc: kc x nc half of L3 (Low et al., "Analytical Modeling Is
-       Enough for High-Performance BLIS", TOMS 2016). Each is rounded down to whole steps (16, mr,
+       Enough for High-Performance BLIS", TOMS 2016), of bytes half of L2: what was packed on the
+       way is used at once. Each is rounded down to whole steps (16, mr,
        nr), and then to equal parts of the product.
     5. A is read where it is. B is packed for bytes; for f32 if at least 64 tiles of rows use it
        and it is larger than L2.
@@ -122,24 +127,37 @@ def analytic_method(
     """
     m, k, n = (min(max(size, 1), _LARGEST) for size in (shape.m, shape.k, shape.n))
     vl, heights = TILES[board.simd].vl, COLUMNS[board.simd].of(dtype)
-    if n == 1:
+    if n == 1 and (dtype == "f32" or packed != "b"):
         return Method(m, k, n, pack_a=False, pack_b=False, mr=_WIDE * vl, nr=1, split="m")
     if m == 1:
         return Method(m, k, n, pack_a=False, pack_b=False, mr=1, nr=_WIDE * vl, split="n")
     choices = [(height, nv * vl) for nv, height in enumerate(heights, 1)]
-    if vl > 1 and n < _TURNED_COLUMNS:
+    if vl > 1 and n < _TURNED_COLUMNS and (dtype == "f32" or packed == "a"):
         choices += [(nv * vl, height - (height % vl == 0)) for nv, height in enumerate(heights, 1)]
     whole = GemmShape(m, k, n)
-    mr, nr = min(choices, key=lambda each: tile_cost(each[0], each[1], vl, whole, packed))
+    mr, nr = min(choices, key=lambda each: tile_cost(board, each[0], each[1], whole, dtype, packed))
     return method_of_tile(board, mr, nr, whole, dtype, threads)
 
 
-def tile_cost(mr: int, nr: int, vl: int, shape: GemmShape, packed: Packed = "none") -> int:
-    """What a tile of mr x nr takes per k of a product, in halves of a vector multiply-add.
+def tile_cost(
+    board: BoardProfile,
+    mr: int,
+    nr: int,
+    shape: GemmShape,
+    dtype: str = "f32",
+    packed: Packed = "none",
+) -> int:
+    """What a tile of mr x nr takes of a product without sizes of 0: in halves of a vector
+    multiply-add, per k of f32 and per four of k of bytes."""
+    vl = TILES[board.simd].vl
+    if dtype == "f32":
+        return _float_cost(mr, nr, vl, shape, packed)
+    return _byte_cost(mr, nr, vl, shape, packed, caches_of(board).l1)
 
-    The products, the loads of operands, and for a turned tile the packing of A on the way and
-    the storing of C against its rows: 3 per element, once.
-    """
+
+def _float_cost(mr: int, nr: int, vl: int, shape: GemmShape, packed: Packed) -> int:
+    """The tiles, and for a turned one the packing of A on the way and the storing of C against its
+    rows: 3 per element, once."""
     if nr % vl:
         packing = 0 if packed == "a" else 4 * shape.m
         storing = 3 * shape.m * shape.n // max(shape.k, 1)
@@ -147,11 +165,31 @@ def tile_cost(mr: int, nr: int, vl: int, shape: GemmShape, packed: Packed = "non
     return _panels_cost(mr, nr // vl, shape.m, _parts(shape.n, vl))
 
 
-def _panels_cost(height: int, nv: int, lines: int, vectors: int) -> int:
+def _byte_cost(mr: int, nr: int, vl: int, shape: GemmShape, packed: Packed, l1: int) -> int:
+    """The tiles; unless B is packed, turning rows of k into groups: 4 per vector of columns, and 12
+    for each four of a panel; and the stores: 8 for each row of a tile, of a turned one 3 per
+    element. A panel of vectors that is more than half of L1, and shared, is loaded at twice the
+    cost."""
+    m, k, n = shape.m, shape.k, shape.n
+    groups, vectors = _parts(k, _GROUP), _parts(n, vl)
+    turned = nr % vl != 0
+    loading = 2 if k * (mr if turned else nr) > l1 // 2 else 1
+    if turned:
+        tiles = _panels_cost(nr, mr // vl, n, _parts(m, vl), loading) + 3 * m * n // groups
+        fours = _parts(vectors, _TURNED_AT_ONCE)
+    else:
+        panels = _parts(n, nr)
+        tiles = _panels_cost(mr, nr // vl, m, vectors, loading) + _SEGMENT * m * panels // groups
+        fours = panels * _parts(nr // vl, _TURNED_AT_ONCE)
+    return tiles + (0 if packed == "b" else 4 * vectors + 12 * fours)
+
+
+def _panels_cost(height: int, nv: int, lines: int, vectors: int, loading: int = 1) -> int:
     """Panels are of equal width, so that none is thin; a tile takes at least as long as the
-    products that are under way at the same time."""
+    products that are under way at the same time. `loading`: of a vector that is shared."""
     rows, columns = _parts(lines, height), _parts(vectors, nv)
-    return 2 * max(lines * vectors, _WIDE * rows * columns) + columns * lines + rows * vectors
+    products = 2 * max(lines * vectors, _WIDE * rows * columns)
+    return products + columns * lines + rows * vectors * (loading if rows > 1 else 1)
 
 
 def method_of_tile(
@@ -162,7 +200,8 @@ def method_of_tile(
     caches, size = caches_of(board), BYTES[dtype]
     kc = _equal_parts(k, _depth(caches, board, mr, nr, (m, n), size), _K_STEP)
     mc = _equal_parts(m, caches.l2 // 2 // (kc * size), mr)
-    nc = _equal_parts(n, caches.l3 // 2 // (kc * size), nr)
+    room = caches.l3 if dtype == "f32" else caches.l2
+    nc = _equal_parts(n, room // 2 // (kc * size), nr)
     split: Split = "n" if threads > 1 and _parts(n, nr) > _parts(m, mr) else "m"
     if threads > 1 and split == "m":
         mc = min(mc, _round_up(_parts(m, _PIECES * threads), mr))
@@ -180,7 +219,7 @@ def limits_of(method: Method, shape: GemmShape, board: BoardProfile, dtype: str)
     product happened to have.
     """
     mr, nr = _whole_tile(method, shape, board, dtype)
-    kc, mc, nc = _room(caches_of(board), mr, nr, BYTES[dtype])
+    kc, mc, nc = _room(caches_of(board), mr, nr, dtype)
     return replace(
         method,
         mr=mr,
@@ -219,13 +258,14 @@ def _whole_tile(
     return mr, nr
 
 
-def _room(caches: Caches, mr: int, nr: int, size: int) -> tuple[int, int, int]:
+def _room(caches: Caches, mr: int, nr: int, dtype: str) -> tuple[int, int, int]:
     """kc, mc, nc that fill their caches; products with a vector have no use for blocks."""
     if 1 in (mr, nr):
         return _LARGEST, _LARGEST, _LARGEST
+    size, room = BYTES[dtype], caches.l3 if dtype == "f32" else caches.l2
     kc = max(caches.l1 * 7 // 8 // ((mr + nr) * size) // _K_STEP * _K_STEP, _K_STEP)
     mc = max(caches.l2 // 2 // (kc * size) // mr * mr, mr)
-    nc = max(caches.l3 // 2 // (kc * size) // nr * nr, nr)
+    nc = max(room // 2 // (kc * size) // nr * nr, nr)
     return kc, mc, nc
 
 

@@ -49,7 +49,8 @@ def _tiles(board: BoardProfile, product: Product) -> Iterator[tuple[int, int]]:
             found.add((min(height, m), nv * vl))
         if m > 1 and (nv == 1 or (nv - 1) * vl < m) and min(height, n) % vl:
             found.add((nv * vl, min(height, n)))
-    costs = sorted((tile_cost(*each, vl, product.shape, product.packed), each) for each in found)
+    p = product
+    costs = sorted((tile_cost(board, *each, p.shape, p.dtype, p.packed), each) for each in found)
     return (each for cost, each in costs[:_MOST_TILES] if cost <= _WORTH * costs[0][0])
 
 

@@ -6,6 +6,7 @@
 #include "../kernel.h"
 #include "gemm.h"
 
+enum { GROUP = 4, TURNED_AT_ONCE = 4, SEGMENT = 8 }; /* of bytes */
 enum { K_STEP = 16, PIECES = 4, FEW_PANELS = 16, PACK_ROWS = 64, WIDE = 8, TURNED_COLUMNS = 64 };
 static const int64_t LARGEST = 1 << 28;
 
@@ -41,23 +42,47 @@ static int64_t most(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-static int64_t panels_cost(int64_t height, int64_t nv, int64_t lines, int64_t vectors) {
+static int64_t panels_cost(int64_t height, int64_t nv, int64_t lines, int64_t vectors,
+                           int64_t loading) {
     int64_t rows = parts(lines, height), columns = parts(vectors, nv);
-    return 2 * most(lines * vectors, WIDE * rows * columns) + columns * lines + rows * vectors;
+    return 2 * most(lines * vectors, WIDE * rows * columns) + columns * lines +
+           rows * vectors * (rows > 1 ? loading : 1);
 }
 
 typedef struct {
     int64_t m, n, k;
-    int a_packed;
+    int f32, a_packed, b_packed;
 } product;
 
 /* Per k, in halves of a vector multiply-add; a turned tile needs A packed, and stores C against
  * its rows. */
-static int64_t tile_cost(shape s, product p) {
+static int64_t float_cost(shape s, product p) {
     if (s.nr % EK_VECTOR_LANES)
-        return panels_cost(s.nr, s.mr / EK_VECTOR_LANES, p.n, parts(p.m, EK_VECTOR_LANES)) +
+        return panels_cost(s.nr, s.mr / EK_VECTOR_LANES, p.n, parts(p.m, EK_VECTOR_LANES), 1) +
                (p.a_packed ? 0 : 4 * p.m) + 3 * p.m * p.n / p.k;
-    return panels_cost(s.mr, s.nr / EK_VECTOR_LANES, p.m, parts(p.n, EK_VECTOR_LANES));
+    return panels_cost(s.mr, s.nr / EK_VECTOR_LANES, p.m, parts(p.n, EK_VECTOR_LANES), 1);
+}
+
+/* Per four of k: turning rows of k into groups is on the way, and the stores of C. */
+static int64_t byte_cost(shape s, product p) {
+    int turned = s.nr % EK_VECTOR_LANES != 0;
+    int64_t groups = parts(p.k, GROUP), vectors = parts(p.n, EK_VECTOR_LANES), cost, fours;
+    int64_t loading = p.k * (turned ? s.mr : s.nr) > EK_L1_BYTES / 2 ? 2 : 1;
+    if (turned) {
+        int64_t of_m = parts(p.m, EK_VECTOR_LANES);
+        cost = panels_cost(s.nr, s.mr / EK_VECTOR_LANES, p.n, of_m, loading);
+        cost += 3 * p.m * p.n / groups;
+        fours = parts(vectors, TURNED_AT_ONCE);
+    } else {
+        int64_t panels = parts(p.n, s.nr), nv = s.nr / EK_VECTOR_LANES;
+        cost = panels_cost(s.mr, nv, p.m, vectors, loading) + SEGMENT * p.m * panels / groups;
+        fours = panels * parts(nv, TURNED_AT_ONCE);
+    }
+    return cost + (p.b_packed ? 0 : 4 * vectors + 12 * fours);
+}
+
+static int64_t tile_cost(shape s, product p) {
+    return p.f32 ? float_cost(s, p) : byte_cost(s, p);
 }
 
 /* Number i of the tiles as they are, then of the tiles turned. */
@@ -70,7 +95,7 @@ static shape shape_of(const tile *tiles, size_t count, size_t i) {
 
 static shape cheapest(const tile *tiles, size_t count, product p) {
     shape best = shape_of(tiles, count, 0);
-    int turned = EK_VECTOR_LANES > 1 && p.n < TURNED_COLUMNS;
+    int turned = EK_VECTOR_LANES > 1 && p.n < TURNED_COLUMNS && (p.f32 || p.a_packed);
     for (size_t i = 1; i < count * (turned ? 2 : 1); i++) {
         shape other = shape_of(tiles, count, i);
         if (tile_cost(other, p) < tile_cost(best, p))
@@ -88,7 +113,7 @@ static ek_gemm_method blocks(int f32, int threads, int64_t mr, int64_t nr, int64
                                           : (int64_t)EK_L1_BYTES * 7 / 8 / ((mr + nr) * size);
     int64_t kc = equal_parts(k, depth, K_STEP);
     int64_t mc = equal_parts(m, EK_L2_BYTES / 2 / (kc * size), mr);
-    int64_t nc = equal_parts(n, EK_L3_BYTES / 2 / (kc * size), nr);
+    int64_t nc = equal_parts(n, (f32 ? EK_L3_BYTES : EK_L2_BYTES) / 2 / (kc * size), nr);
     int split = threads > 1 && parts(n, nr) > parts(m, mr);
     int64_t pieces = (int64_t)PIECES * threads;
     if (threads > 1 && !split)
@@ -107,13 +132,13 @@ static ek_gemm_method blocks(int f32, int threads, int64_t mr, int64_t nr, int64
 }
 
 ek_gemm_method ek_gemm_default(int dtype, int threads, long m, long n, long k) {
-    int a_packed = (dtype & EK_GEMM_A_PACKED) != 0;
+    int a_packed = (dtype & EK_GEMM_A_PACKED) != 0, b_packed = (dtype & EK_GEMM_B_PACKED) != 0;
     int f32 = (dtype & ~(EK_GEMM_A_PACKED | EK_GEMM_B_PACKED)) == EK_GEMM_F32;
     const tile *tiles = f32 ? f32_tiles : i8_tiles;
     size_t count = f32 ? sizeof f32_tiles / sizeof *tiles : sizeof i8_tiles / sizeof *tiles;
     int64_t rows = limited(m), columns = limited(n), depth = limited(k);
     ek_gemm_method whole = {(int32_t)rows, (int32_t)depth, (int32_t)columns, 1, 1, 0, 0, 0};
-    if (columns == 1) {
+    if (columns == 1 && (f32 || !b_packed)) {
         whole.mr = WIDE * EK_VECTOR_LANES;
         return whole;
     }
@@ -122,6 +147,6 @@ ek_gemm_method ek_gemm_default(int dtype, int threads, long m, long n, long k) {
         whole.split = 1;
         return whole;
     }
-    shape best = cheapest(tiles, count, (product){rows, columns, depth, a_packed});
+    shape best = cheapest(tiles, count, (product){rows, columns, depth, f32, a_packed, b_packed});
     return blocks(f32, threads, best.mr, best.nr, rows, columns, depth);
 }

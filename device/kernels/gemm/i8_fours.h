@@ -48,16 +48,17 @@ EK_INLINE void pack_vectors(const int nv, const uint8_t *from, long k_step, long
 EK_INLINE void pack_fours(const uint8_t *from, long k_step, long width, long count, long lines,
                           long k, i8_value *to, const uint8_t flip, const int factor,
                           int32_t *corrections) {
-    for (long j = 0; j < count; j += 64, from += 64, to += 64 * 4, corrections += 64) {
+    for (long j = 0; j < count; j += 64, from += 64, to += 64 * 4) {
         const long left = count - j, there = ek_min(width - j, 64);
+        int32_t *sums = factor ? corrections + j : NULL;
         if (left > 3 * EK_VL)
-            pack_vectors(4, from, k_step, there, lines, k, to, flip, factor, corrections);
+            pack_vectors(4, from, k_step, there, lines, k, to, flip, factor, sums);
         else if (left > 2 * EK_VL)
-            pack_vectors(3, from, k_step, there, lines, k, to, flip, factor, corrections);
+            pack_vectors(3, from, k_step, there, lines, k, to, flip, factor, sums);
         else if (left > EK_VL)
-            pack_vectors(2, from, k_step, there, lines, k, to, flip, factor, corrections);
+            pack_vectors(2, from, k_step, there, lines, k, to, flip, factor, sums);
         else
-            pack_vectors(1, from, k_step, there, lines, k, to, flip, factor, corrections);
+            pack_vectors(1, from, k_step, there, lines, k, to, flip, factor, sums);
     }
 }
 #endif

@@ -11,8 +11,12 @@ static ek_gemm_side side_of(const ek_gemm_operands *types, int side, long extent
     return (ek_gemm_side){types, side, panels};
 }
 
-/* Panels of a block of `size` elements. */
-static long panels_in(long size, long extent, long panel, const ek_panels *all) {
+/* Panels of a block of `size` lines, kc deep. Where k is never cut, a block that is deeper has as
+ * many elements. */
+static long panels_in(const ek_gemm_plan *p, long size, long kc, long extent, long panel,
+                      const ek_panels *all) {
+    if (p->types->whole_k && p->args->k > kc)
+        size = (long)((int64_t)size * kc / p->args->k);
     return size >= extent ? ek_max(all->panels, 1) : ek_max(size / panel, 1);
 }
 
@@ -27,8 +31,8 @@ void ek_gemm_make_plan(ek_gemm_plan *p, const ek_gemm_args *args, const ek_gemm_
     p->a = side_of(types, 0, g->m, shape);
     p->b = side_of(types, 1, g->n, shape);
     p->depths = ek_depths_of(types, g->k, o.kc);
-    p->rows_per_block = panels_in(o.mc, g->m, shape.mr, &p->a.panels);
-    p->columns_per_block = panels_in(o.nc, g->n, shape.nv * types->vl, &p->b.panels);
+    p->rows_per_block = panels_in(p, o.mc, o.kc, g->m, shape.mr, &p->a.panels);
+    p->columns_per_block = panels_in(p, o.nc, o.kc, g->n, shape.nv * types->vl, &p->b.panels);
     p->by_columns = o.by_columns;
     if (threads > 1) /* every thread needs all of the other operand: larger blocks, fewer waits */
         p->rows_per_block = p->a.panels.panels;
