@@ -1,29 +1,129 @@
-"""The cost model: how long an operator keeps a unit, without a board."""
+"""The cost model: how long an operator keeps a unit, without a board.
+
+Load time and compute time of what an operator has to do (`work.py`), each amount at its own speed.
+The speeds come from the board's profile, or were measured on a board (`calibration.py`).
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
 from edgekit.host.graph.types import Graph, Node
 from edgekit.host.lower.isa import ISAS
-from edgekit.host.schedule.work import work_of
+from edgekit.host.schedule.calibration import Calibration, calibration_of
+from edgekit.host.schedule.work import AMOUNTS, Work, work_of
 from edgekit.kb.board import CPU, BoardProfile
+from edgekit.kb.units import ComputeUnit
 
-_MEGAHERTZ = 1000.0  # of a core whose profile says nothing: 1 GHz
-_BYTES_PER_CYCLE = 4.0
-_START_US = 0.5
-# Operations a cycle per 32-bit lane of the vector unit, by kind of work.
-_PER_LANE = {"matrix": 1.0, "window": 0.5, "function": 0.05, "simple": 0.25, "move": 0.25}
+NNA = "nna"
+_RUN_CYCLES = 8.0  # to go to another run of memory
+_TILE_CYCLES = 16.0  # around the products of a register tile
+_CURVE_STEPS = 16.0  # elements of plain work that one of a function is worth
+_NNA_SHARE = 0.25  # of its multiply-adds that are useful: every second point, and edges
+_LOADED = AMOUNTS.index("loaded")
 
 
 def operator_cost(graph: Graph, node: Node, board: BoardProfile, unit: str = CPU) -> float:
-    """Microseconds that `node` keeps a unit of a board: load time and compute time."""
-    work = work_of(graph, node)
-    if work.kind == "none":
-        return 0.0
-    if board.nna and unit == "nna" and work.kind == "matrix":
-        per_cycle = float(board.nna.chip.macs_per_cycle)
+    """Microseconds that `node` keeps a unit of a board, by its profile alone; infinite if the
+    unit does no such work."""
+    return CostModel(board).cost(graph, node, unit)
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """The costs of operators on one board; `measured` replaces what its profile assumes."""
+
+    board: BoardProfile
+    measured: Calibration | None = None
+    _speeds: dict[tuple[str, str], tuple[float, ...] | None] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    @staticmethod
+    def of(board: BoardProfile) -> CostModel:
+        """With what this host measured on such boards, if it did."""
+        return CostModel(board, calibration_of(board))
+
+    @property
+    def units(self) -> Mapping[str, ComputeUnit]:
+        """Units that run operators, NNA aside."""
+        return {u.name: u for u in self.board.speeds if u.kind != "memory"}
+
+    @property
+    def memory(self) -> ComputeUnit | None:
+        """The unit that loads constants for the others, if there is one."""
+        return next((u for u in self.board.speeds if u.kind == "memory"), None)
+
+    def work(self, graph: Graph, node: Node) -> Work:
+        return work_of(graph, node, ISAS[self.board.simd].vl)
+
+    def cost(self, graph: Graph, node: Node, unit: str = CPU) -> float:
+        """Microseconds that `node` keeps `unit`; infinite if it does no such work."""
+        work = self.work(graph, node)
+        if work.kind == "none":
+            return 0.0
+        if unit == NNA and self.board.nna:
+            return self._nna_cost(work)
+        speeds = self._speeds_of(work, unit)
+        if speeds is None:
+            return math.inf
+        return sum(a * s for a, s in zip(work.amounts.values(), speeds, strict=True))
+
+    def load(self, graph: Graph, node: Node) -> float:
+        """Microseconds that the memory unit loads constants for `node`; 0 without such a unit."""
+        loaded = self.work(graph, node).amounts.loaded
+        if self.memory is None or not loaded:
+            return 0.0
+        rate = self.memory.bytes_per_cycle * self.memory.clock_mhz
+        return self.memory.start_us + loaded / rate
+
+    def _nna_cost(self, work: Work) -> float:
+        assert self.board.nna is not None
+        if work.kind != "matrix" or work.dtype not in ("s8", "u8"):
+            return math.inf
+        core = self.board.speeds[0]
+        steps = work.amounts.steps / (self.board.nna.chip.macs_per_cycle * _NNA_SHARE)
+        moved = (work.amounts.moved + work.amounts.loaded) / core.bytes_per_cycle
+        return core.start_us + (steps + moved) / core.clock_mhz
+
+    def _speeds_of(self, work: Work, name: str) -> tuple[float, ...] | None:
+        """Microseconds of each amount of a family on a unit; None if it does no such work."""
+        key = (work.family, name)
+        if key not in self._speeds:
+            self._speeds[key] = self._new_speeds(work, self.units[name])
+        return self._speeds[key]
+
+    def _new_speeds(self, work: Work, unit: ComputeUnit) -> tuple[float, ...] | None:
+        assumed = _assumed(work, unit)
+        if assumed is None:
+            return None
+        if self.memory is not None:
+            assumed = (*assumed[:_LOADED], 0.0)
+        if self.measured is None:
+            return assumed
+        first = _assumed(work, self.board.speeds[0])
+        known = self.measured.families.get(work.family)
+        if known is None or first is None:
+            return tuple(self.measured.scale * speed for speed in assumed)
+        # What was measured on the first unit, in the proportion that the profile tells.
+        return tuple(
+            k * (a / f if f else 1.0) for k, a, f in zip(known, assumed, first, strict=True)
+        )
+
+
+def _assumed(work: Work, unit: ComputeUnit) -> tuple[float, ...] | None:
+    """Microseconds of each amount by the unit's profile; None if it does no such work."""
+    if work.kind == "matrix":
+        rate = unit.s8_per_cycle if work.dtype in ("s8", "u8") else unit.f32_per_cycle
+    elif work.kind == "function":
+        rate = unit.elements_per_cycle / _CURVE_STEPS
     else:
-        lanes = ISAS[board.simd].vl * (2 if work.dtype in ("s8", "u8") else 1)
-        per_cycle = lanes * _PER_LANE[work.kind]
-    compute = work.operations / per_cycle
-    load = (work.loaded + work.moved) / _BYTES_PER_CYCLE
-    return _START_US + (compute + load) / _MEGAHERTZ
+        rate = unit.elements_per_cycle
+    if rate == 0:
+        return None
+    steps = 0.0 if work.kind == "move" else 1.0 / rate
+    per_byte = 1.0 / unit.bytes_per_cycle
+    cycles = (steps, _RUN_CYCLES, _TILE_CYCLES, per_byte, per_byte)
+    return (unit.start_us, *(c / unit.clock_mhz for c in cycles))

@@ -9,17 +9,18 @@ holds more ways than `width`.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from edgekit.host.schedule.bounds import only_unit, tails
 from edgekit.host.schedule.orders import bits, first_ready, masks, ready_after
 from edgekit.host.schedule.timeline import Problem
 
-_MOST_WAYS = 24  # to have done one set of nodes
 _ROUNDING = 1e-6  # microseconds: far below what a cost is rounded to
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Way:
     """A way to have done a set of nodes. `free` when each unit is, `memory` when the loads of the
     memory unit are done and its two buffers used up; `arrivals` of results that are still read,
@@ -35,6 +36,7 @@ class _Way:
     parent: _Way | None = None
     node: int = -1
     unit: int = -1
+    bound: float = 0.0
 
     def times(self) -> tuple[float, ...]:
         """All that later nodes may have to wait for, and the peak: less is never worse."""
@@ -46,17 +48,18 @@ class _Way:
 
 @dataclass(frozen=True)
 class Best:
-    """The order, the unit of each node (by node), and whether no other is better."""
+    """The order, empty if there is none, the unit of each node (by node), and whether no other
+    is better."""
 
     order: list[int]
     units: list[int]
     proved: bool
 
 
-def least_time(problem: Problem, width: int, known: float, most_memory: float) -> Best | None:
+def least_time(problem: Problem, width: int, known: float, most_memory: float) -> Best:
     """The least makespan, and of such orders the least peak memory.
 
-    None if nothing within `most_memory` bytes takes at most `known` microseconds.
+    Only what takes at most `known` microseconds and `most_memory` bytes is looked for.
     """
     search = _Search(problem)
     known += _ROUNDING
@@ -66,29 +69,28 @@ def least_time(problem: Problem, width: int, known: float, most_memory: float) -
         fronts: dict[int, list[tuple[tuple[float, ...], _Way]]] = {}
         for way in level:
             for each in search.steps(way):
-                if each.peak <= most_memory and search.bound(each) <= known:
-                    proved &= _keep(fronts.setdefault(each.done, []), each)
+                if each.peak > most_memory:
+                    continue
+                each.bound = search.bound(each)
+                if each.bound <= known:
+                    _keep(fronts.setdefault(each.done, []), each)
         level = [way for front in fronts.values() for _, way in front]
         if len(level) > width:
             proved = False
-            level = sorted(level, key=lambda w: (search.bound(w), sum(w.free), w.peak))[:width]
+            level = sorted(level, key=lambda w: (w.bound, sum(w.free), w.peak))[:width]
     if not level:
-        return None
+        return Best([], [], proved)
     return _result(min(level, key=lambda w: (max(w.free), w.peak)), problem.dag.size, proved)
 
 
-def _keep(front: list[tuple[tuple[float, ...], _Way]], way: _Way) -> bool:
-    """Adds a way to those of the same nodes unless one is as good; False if one got lost."""
+def _keep(front: list[tuple[tuple[float, ...], _Way]], way: _Way) -> None:
+    """Adds a way to those of the same nodes unless one is as good."""
     times = way.times()
     for other, _ in front:
         if all(a <= b for a, b in zip(other, times, strict=True)):
-            return True
+            return
     front[:] = [f for f in front if not all(a <= b for a, b in zip(times, f[0], strict=True))]
     front.append((times, way))
-    if len(front) <= _MOST_WAYS:
-        return True
-    front.remove(max(front, key=lambda f: (max(f[1].free), sum(f[1].free))))
-    return False
 
 
 def _result(last: _Way, size: int, proved: bool) -> Best:
@@ -109,13 +111,10 @@ class _Search:
         self._needs = masks(problem.dag)
         self._afters = [sum(1 << a for a in after) for after in problem.dag.after]
         least = [min(costs) for costs in problem.costs]
-        self._tails = [0.0] * problem.dag.size
-        for i in reversed(range(problem.dag.size)):
-            later = max((self._tails[a] for a in problem.dag.after[i]), default=0.0)
-            self._tails[i] = least[i] + later
-        self._bound_to = [
-            [c.index(cost) if sum(x < math.inf for x in c) == 1 else -1, cost]
-            for c, cost in zip(problem.costs, least, strict=True)
+        self._work = [(only_unit(problem, i), cost) for i, cost in enumerate(least)]
+        tail = tails(problem)
+        self._longest = [
+            sorted(((tail[a], 1 << a) for a in after), reverse=True) for after in problem.dag.after
         ]
         self._left: dict[int, tuple[tuple[float, ...], float]] = {}
 
@@ -167,13 +166,13 @@ class _Search:
     def bound(self, way: _Way) -> float:
         """No way of going on from here takes less."""
         fixed, total = self._remaining(way.done)
-        least = max(map(sum, zip(way.free, fixed, strict=True)))
-        least = max(least, (sum(way.free) + total) / len(way.free), *way.free)
+        free, done = way.free, way.done
+        least = max((sum(free) + total) / len(free), *map(operator.add, free, fixed))
         for node, arrivals in way.arrivals.items():
-            there = min(map(max, arrivals, way.free))
-            longest = max(self._tails[a] for a in bits(self._afters[node] & ~way.done))
+            longest = next(tail for tail, after in self._longest[node] if not after & done)
+            there = min(map(max, arrivals, free))
             least = max(least, there + longest)
-        return least
+        return float(least)
 
     def _remaining(self, done: int) -> tuple[tuple[float, ...], float]:
         """Work left for each unit that has to do it, and all work left."""
@@ -181,10 +180,10 @@ class _Search:
         if found is None:
             fixed = [0.0] * self._problem.units
             total = 0.0
-            for node, (unit, cost) in enumerate(self._bound_to):
+            for node, (unit, cost) in enumerate(self._work):
                 if not done >> node & 1:
                     total += cost
-                    if unit >= 0:
-                        fixed[int(unit)] += cost
+                    if unit is not None:
+                        fixed[unit] += cost
             found = self._left[done] = (tuple(fixed), total)
         return found

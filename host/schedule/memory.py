@@ -110,7 +110,8 @@ def _scratch(graph: Graph, node: Node) -> int:
     if isinstance(node.op, ops.Conv2D | ops.FullyConnected):
         quantized = source.dtype is DType.F32 and dynamic is DType.I8
         return round_up(source.elements // source.shape[0], ALIGN) + ALIGN if quantized else 0
-    if isinstance(node.op, ops.DepthwiseConv2D) and node.op.multiplier > 1:
+    several = source.shape[-1:] != (1,)  # of one channel it is an ordinary convolution
+    if isinstance(node.op, ops.DepthwiseConv2D) and node.op.multiplier > 1 and several:
         return round_up(source.bytes * node.op.multiplier, ALIGN)
     if isinstance(node.op, ops.TransposeConv2D):
         return round_up(graph.tensors[node.outputs[0]].bytes, ALIGN)

@@ -1,17 +1,25 @@
-"""Graph → the order it will run in."""
+"""Graph → the order it will run in, and the unit of each operator."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from random import Random
 
 from edgekit.host.graph.types import Graph
 from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
-from edgekit.host.schedule.cost import operator_cost
-from edgekit.host.schedule.dag import dag_of
+from edgekit.host.schedule.cost import NNA, CostModel
+from edgekit.host.schedule.dag import Dag, dag_of
+from edgekit.host.schedule.memory import buffers_of
 from edgekit.host.schedule.parts import key_positions, subgraph_ends
+from edgekit.host.schedule.search import USUAL, Effort, Found, Objective, find_order, keep_order
+from edgekit.host.schedule.timeline import Problem
 from edgekit.host.schedule.types import Schedule, Subgraph
 from edgekit.kb.board import CPU, BoardProfile
+
+_GRID = 1024.0  # parts of a microsecond: sums of such costs are exact, so that ties are ties
 
 
 def schedule(
@@ -19,26 +27,94 @@ def schedule(
     board: BoardProfile,
     options: CompileOptions = DEFAULT_OPTIONS,
     units: Mapping[str, str] | None = None,
+    model: CostModel | None = None,
+    effort: Effort = USUAL,
 ) -> Schedule:
-    """The order of a graph on a board, by subgraphs; `units` says where nodes run, else the CPU."""
-    units = {n.name: CPU for n in graph.nodes} | dict(units or {})
+    """The order of a graph on a board, subgraph by subgraph.
+
+    `units` says which nodes run on another unit than the cores, by name; all others may run on
+    any unit of the board that the cost model knows for them. `model` defaults to the board's.
+    """
+    model = model or CostModel.of(board)
+    names = (*model.units, *((NNA,) if board.nna else ()))
+    costs = _costs(graph, model, names, units or {})
     dag = dag_of(graph)
     keys = key_positions(graph, dag)
-    names = [n.name for n in graph.nodes]
-    costs = {n.name: operator_cost(graph, n, board, units[n.name]) for n in graph.nodes}
-    parts, start = [], 0
-    for end in subgraph_ends(len(names), keys):
-        part = tuple(names[start:end])
-        cost = sum(costs[name] for name in part)
-        parts.append(Subgraph(part, None, 1, False, cost, cost))
-        start = end
-    objective = "memory" if options.order == "memory" else "time"
+    objective: Objective = "memory" if options.order == "memory" else "time"
+    order: list[int] = []
+    chosen: list[int] = []
+    parts = []
+    ends = subgraph_ends(dag.size, keys)
+    for start, end in itertools.pairwise((0, *ends)):
+        entry = chosen[-1] if chosen else None
+        problem = _problem(graph, dag, (start, end), costs, model, entry)
+        if options.order == "import":
+            found = keep_order(problem)
+        else:
+            random = Random(f"{options.random_seed} {start}")
+            found = find_order(problem, objective, random, effort)
+        order += [start + i for i in found.order]
+        chosen += [found.units[i] for i in found.order]
+        parts.append(_subgraph(graph, start, found))
+    nodes = tuple(graph.nodes[i] for i in order)
     return Schedule(
-        graph=replace(graph, nodes=graph.nodes),
-        key_nodes=tuple(names[k] for k in keys),
+        graph=replace(graph, nodes=nodes),
+        key_nodes=tuple(graph.nodes[k].name for k in keys),
         subgraphs=tuple(parts),
-        units=units,
+        units={node.name: names[u] for node, u in zip(nodes, chosen, strict=True)},
         objective=objective,
         random_seed=options.random_seed,
-        costs=costs,
+        costs={graph.nodes[i].name: costs[i][u] for i, u in zip(order, chosen, strict=True)},
+    )
+
+
+def _costs(
+    graph: Graph, model: CostModel, names: Sequence[str], units: Mapping[str, str]
+) -> list[tuple[float, ...]]:
+    """Microseconds of each node on each unit, infinite where it may not run."""
+    found = []
+    for node in graph.nodes:
+        wanted = units.get(node.name, CPU)
+        allowed = [name == wanted or (wanted == CPU and name in model.units) for name in names]
+        row = [
+            _rounded(model.cost(graph, node, name)) if may else math.inf
+            for name, may in zip(names, allowed, strict=True)
+        ]
+        if min(row) == math.inf:  # placed there by who knows better than the model
+            row[names.index(wanted)] = _rounded(model.cost(graph, node))
+        found.append(tuple(row))
+    return found
+
+
+def _rounded(cost: float) -> float:
+    return cost if cost == math.inf else round(cost * _GRID) / _GRID
+
+
+def _problem(
+    graph: Graph,
+    dag: Dag,
+    part: tuple[int, int],
+    costs: Sequence[tuple[float, ...]],
+    model: CostModel,
+    entry: int | None,
+) -> Problem:
+    nodes = range(*part)
+    return Problem(
+        dag=dag.part(nodes),
+        costs=tuple(costs[i] for i in nodes),
+        loads=tuple(_rounded(model.load(graph, graph.nodes[i])) for i in nodes),
+        handover=_rounded(max(unit.handover_us for unit in model.units.values())),
+        entry=entry,
+        arena=buffers_of(graph, *part),
+    )
+
+
+def _subgraph(graph: Graph, start: int, found: Found) -> Subgraph:
+    return Subgraph(
+        operators=tuple(graph.nodes[start + i].name for i in found.order),
+        orders_total=found.total,
+        orders_tried=found.tried,
+        exhaustive=found.proved,
+        import_cost_us=found.import_makespan,
+        chosen_cost_us=found.makespan,
     )

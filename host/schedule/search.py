@@ -8,29 +8,39 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from edgekit.host.schedule.anneal import Score, anneal
+from edgekit.host.schedule.anneal import Score, Way, anneal
+from edgekit.host.schedule.bounds import (
+    by_longest_path,
+    least_makespan,
+    least_peak,
+    longest_path_first,
+)
 from edgekit.host.schedule.least_memory import least_memory
 from edgekit.host.schedule.least_time import least_time
 from edgekit.host.schedule.orders import OrderCount, count_orders, shuffled
-from edgekit.host.schedule.timeline import Problem, Timeline, simulate
+from edgekit.host.schedule.timeline import ANY, Problem, Timeline, simulate
 
 Objective = Literal["time", "memory"]
+_TRIES_PER_NODE = 25  # moves: more do not help small parts
 _STEPS_PER_NODE = 30  # of the chain that makes a random order, where orders cannot be counted
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much may be tried for one graph: numbers, not seconds, so that a result is repeatable.
+    """How much may be tried for one part: numbers, not seconds, so that a result is repeatable.
 
-    `sets` may be visited to count orders; `ways` to have done a set of nodes are kept at most,
-    over all of its levels; `samples` orders are drawn at random and the best are improved, by
-    looking at no more than `nodes` nodes, where the search cannot prove its result.
+    `sets` of done nodes may be visited to count orders and to find the least memory, `ways` to
+    have done them kept to find the least time. Where that proves nothing, `samples` orders are
+    drawn at random, and the best is improved by moves that cost looking at `nodes` nodes.
     """
 
-    sets: int = 20_000
-    ways: int = 6_000
-    samples: int = 40
-    nodes: int = 20_000
+    sets: int = 6_000
+    ways: int = 600
+    samples: int = 20
+    nodes: int = 150_000
+
+
+USUAL = Effort()
 
 
 @dataclass(frozen=True)
@@ -59,13 +69,13 @@ class _Candidate:
 
 
 def keep_order(problem: Problem) -> Found:
-    """The importer's order as it is."""
+    """The importer's order as it is, each node where it is done first."""
     given = _candidate(problem, range(problem.dag.size))
     return _found(given, given, None, 1, False)
 
 
 def find_order(
-    problem: Problem, objective: Objective, random: Random, effort: Effort = Effort()
+    problem: Problem, objective: Objective, random: Random, effort: Effort = USUAL
 ) -> Found:
     """The order that is best by the objective, and of several the better by the other one.
 
@@ -73,38 +83,85 @@ def find_order(
     """
     given = _candidate(problem, range(problem.dag.size))
     count = count_orders(problem.dag, effort.sets)
-    if count is not None and count.total == 1 and _time_is_the_same(problem):
-        return _found(given, given, 1, 1, True)
-    width = max(effort.ways // problem.dag.size, 4)
-    exact, proved = _exact(problem, objective, given, width)
-    best = min([given, exact], key=lambda c: c.score(objective))
-    if proved:
-        total = count.total if count else None
-        return _found(best, given, total, total or 2, True)
-    best, tried = _improve(problem, objective, best, count, random, effort)
-    return _found(best, given, count.total if count else None, tried + 2, False)
-
-
-def _exact(
-    problem: Problem, objective: Objective, given: _Candidate, width: int
-) -> tuple[_Candidate, bool]:
-    """The best order by sets of done nodes, and whether it is proved to be the best."""
-    if _time_is_the_same(problem):
-        order, proved = least_memory(problem, width)
-        return _candidate(problem, order), proved
-    most, proved = math.inf, True
-    known = given.timeline.makespan
-    leanest = given
+    total = count.total if count else None
+    least = (least_makespan(problem), float(least_peak(problem)))
     if objective == "memory":
-        order, proved = least_memory(problem, width)
-        leanest = _candidate(problem, order)
-        most, known = leanest.peak, leanest.timeline.makespan
-    best = least_time(problem, width, known, most)
-    if best is None:
-        return leanest, proved
-    timeline = simulate(problem, best.order, best.units)
-    peak = problem.arena.peak(best.order)
-    return _Candidate(tuple(best.order), timeline, peak), proved and best.proved
+        least = (least[1], least[0])
+    search = _Search(problem, objective, random, effort, least)
+    best, tried, proved = search.run(given, count)
+    if proved:
+        tried = total or tried
+    return _found(best, given, total, tried, proved)
+
+
+@dataclass(frozen=True)
+class _Search:
+    """One search; nothing can score less than `least`."""
+
+    problem: Problem
+    objective: Objective
+    random: Random
+    effort: Effort
+    least: Score
+
+    def run(self, given: _Candidate, count: OrderCount | None) -> tuple[_Candidate, int, bool]:
+        """The best, how many orders were looked at, and whether no other is better."""
+        if self._score(given) == self.least:
+            return given, 1, True
+        width = max(self.effort.sets // self.problem.dag.size, 4)
+        order, proved = least_memory(self.problem, width)
+        lean = _candidate(self.problem, order)
+        best = min(given, lean, key=self._score)
+        if _time_is_the_same(self.problem):
+            if proved or best.peak == least_peak(self.problem):
+                return best, 2, True
+            best, tried = self._sampled(best, count)
+            return best, tried + 2, False
+        urgent = by_longest_path(self.problem)
+        for units in (None, longest_path_first(self.problem)):
+            best = min(best, _candidate(self.problem, urgent, units), key=self._score)
+        if self._score(best) == self.least:
+            return best, 4, True
+        best, tried = self._sampled(best, count)
+        best, exact = self._exact(best)
+        # The least memory is proved before the least time within it.
+        if self.objective == "memory":
+            exact &= proved or best.peak == self.least[0]
+        return best, tried + 5, exact or self._score(best)[0] == self.least[0]
+
+    def _score(self, candidate: _Candidate) -> Score:
+        return candidate.score(self.objective)
+
+    def _sampled(self, best: _Candidate, count: OrderCount | None) -> tuple[_Candidate, int]:
+        """Random orders, then moves from the best known: the better result, and all tries."""
+        dag = self.problem.dag
+        draw = _sampler(self.problem, count, self.random)
+        samples = [_candidate(self.problem, draw()) for _ in range(self.effort.samples)]
+        best = min([best, *samples], key=self._score)
+
+        def score(way: Way) -> Score:
+            time = simulate(self.problem, way.order, way.units).makespan
+            if self.objective == "time":
+                return time, 0.0  # of equal times, the sets of done nodes find the least memory
+            return self.problem.arena.peak(way.order), time
+
+        tries = min(self.effort.nodes // dag.size, _TRIES_PER_NODE * dag.size)
+        start = Way(best.order, (ANY,) * dag.size)
+        way = anneal(self.problem, start, score, tries, self.random)
+        moved = _candidate(self.problem, way.order, way.units)
+        return min(best, moved, key=self._score), len(samples) + tries
+
+    def _exact(self, best: _Candidate) -> tuple[_Candidate, bool]:
+        """By sets of done nodes, what beats the best known, and whether nothing beats that."""
+        width = max(self.effort.ways // self.problem.dag.size, 8)
+        known = best.timeline.makespan
+        most = best.peak if self.objective == "memory" else math.inf
+        found = least_time(self.problem, width, known, most)
+        if found.order:
+            timeline = simulate(self.problem, found.order, found.units)
+            exact = _Candidate(tuple(found.order), timeline, self.problem.arena.peak(found.order))
+            best = min(best, exact, key=self._score)
+        return best, found.proved
 
 
 def _time_is_the_same(problem: Problem) -> bool:
@@ -113,30 +170,6 @@ def _time_is_the_same(problem: Problem) -> bool:
         return False
     places = {tuple(c < math.inf for c in costs) for costs in problem.costs}
     return len(places) == 1 and sum(places.pop()) == 1
-
-
-def _improve(
-    problem: Problem,
-    objective: Objective,
-    best: _Candidate,
-    count: OrderCount | None,
-    random: Random,
-    effort: Effort,
-) -> tuple[_Candidate, int]:
-    """Random orders, then local search from the best known: the better result, and all tries."""
-    dag = problem.dag
-    draw = _sampler(problem, count, random)
-    samples = [_candidate(problem, draw()) for _ in range(effort.samples)]
-    best = min([best, *samples], key=lambda c: c.score(objective))
-
-    def score(order: Sequence[int]) -> Score:
-        return _candidate(problem, order).score(objective)
-
-    tries = effort.nodes // dag.size
-    order, found = anneal(dag, best.order, score, tries, random)
-    if found < best.score(objective):
-        best = _candidate(problem, order)
-    return best, len(samples) + tries
 
 
 def _sampler(
@@ -149,8 +182,10 @@ def _sampler(
     return lambda: shuffled(problem.dag, range(size), random, size * _STEPS_PER_NODE)
 
 
-def _candidate(problem: Problem, order: Sequence[int]) -> _Candidate:
-    return _Candidate(tuple(order), simulate(problem, order), problem.arena.peak(order))
+def _candidate(
+    problem: Problem, order: Sequence[int], units: Sequence[int] | None = None
+) -> _Candidate:
+    return _Candidate(tuple(order), simulate(problem, order, units), problem.arena.peak(order))
 
 
 def _found(

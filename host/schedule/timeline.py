@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from edgekit.host.schedule.dag import Dag
 from edgekit.host.schedule.memory import Buffers
 
+ANY = -1  # a unit that is not chosen yet
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -54,57 +56,38 @@ class Timeline:
         return max(self.ends, default=0.0)
 
 
-class Queues:
-    """The units while they are filled: the one definition of who waits for whom."""
-
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
-        self._free = [0.0] * problem.units
-        self._loaded = 0.0
-        self._buffers = (0.0, 0.0)  # when the constants of the last two that had some are used up
-        self._arrivals: list[list[float]] = [[] for _ in problem.costs]
-
-    def best(self, node: int) -> tuple[float, float, int]:
-        """End, start and unit of `node`, put where it is done first."""
-        return min(
-            (*self.span(node, unit)[::-1], unit)
-            for unit, cost in enumerate(self._problem.costs[node])
-            if cost < math.inf
-        )
-
-    def span(self, node: int, unit: int) -> tuple[float, float]:
-        """When `node` would start and end on `unit`."""
-        problem = self._problem
-        start = max(self._free[unit], problem.entry_at(unit) if not problem.dag.before[node] else 0)
-        for p in problem.dag.before[node]:
-            start = max(start, self._arrivals[p][unit])
-        if problem.loads[node]:
-            start = max(start, max(self._loaded, self._buffers[0]) + problem.loads[node])
-        return start, start + problem.costs[node][unit]
-
-    def put(self, node: int, unit: int, end: float) -> None:
-        """Lets `node` run on `unit` until `end`."""
-        problem = self._problem
-        if problem.loads[node]:
-            self._loaded = max(self._loaded, self._buffers[0]) + problem.loads[node]
-            self._buffers = (self._buffers[1], end)
-        self._free[unit] = end
-        self._arrivals[node] = [
-            end + (0.0 if u == unit else problem.handover) for u in range(problem.units)
-        ]
-
-
 def simulate(
     problem: Problem, order: Sequence[int], units: Sequence[int] | None = None
 ) -> Timeline:
-    """The timeline of an order; without `units`, each node goes where it is done first."""
-    queues = Queues(problem)
-    chosen, starts, ends = [0] * len(order), [0.0] * len(order), [0.0] * len(order)
+    """The timeline of an order; a node whose unit is ANY, or without `units` every one, goes
+    where it is done first."""
+    size = len(order)
+    chosen, starts, ends = [ANY] * size, [0.0] * size, [0.0] * size
+    free = [0.0] * problem.units
+    entry = [problem.entry_at(unit) for unit in range(problem.units)]
+    loaded, buffers = 0.0, (0.0, 0.0)  # when the last two loads are used up
+    before, handover = problem.dag.before, problem.handover
     for node in order:
-        if units is None:
-            ends[node], starts[node], chosen[node] = queues.best(node)
-        else:
-            chosen[node] = units[node]
-            starts[node], ends[node] = queues.span(node, units[node])
-        queues.put(node, chosen[node], ends[node])
+        if problem.loads[node]:
+            loaded = max(loaded, buffers[0]) + problem.loads[node]
+        wanted = ANY if units is None else units[node]
+        best = math.inf
+        for unit, cost in enumerate(problem.costs[node]):
+            if cost == math.inf or wanted not in (ANY, unit):
+                continue
+            start = free[unit]
+            if problem.loads[node] and loaded > start:
+                start = loaded
+            if not before[node] and entry[unit] > start:
+                start = entry[unit]
+            for p in before[node]:
+                there = ends[p] if chosen[p] == unit else ends[p] + handover
+                if there > start:
+                    start = there
+            if start + cost < best:
+                best = ends[node] = start + cost
+                starts[node], chosen[node] = start, unit
+        free[chosen[node]] = best
+        if problem.loads[node]:
+            buffers = (buffers[1], best)
     return Timeline(tuple(chosen), tuple(starts), tuple(ends))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from edgekit.host.graph.types import Graph
+from edgekit.host.schedule.dag import Dag, dag_of
 
 
 @dataclass(frozen=True)
@@ -40,3 +41,41 @@ class Schedule:
     objective: str
     random_seed: int
     costs: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def makespan_us(self) -> float:
+        """How long the whole takes by the cost model: subgraphs run one after the other."""
+        return sum(part.chosen_cost_us for part in self.subgraphs)
+
+    def queues(self) -> dict[str, tuple[str, ...]]:
+        """What each unit that has work runs, in order."""
+        found: dict[str, list[str]] = {}
+        for node in self.graph.nodes:
+            found.setdefault(self.units[node.name], []).append(node.name)
+        return {unit: tuple(names) for unit, names in found.items()}
+
+    def waits(self) -> dict[str, tuple[str, ...]]:
+        """By node, those of other units that must be over before it starts.
+
+        Of each other unit only the last one is named: the queue holds all before it. What an
+        earlier node of the same queue has waited for already is left out.
+        """
+        return waits_of(dag_of(self.graph), self.graph, self.units)
+
+
+def waits_of(dag: Dag, graph: Graph, units: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """As `Schedule.waits`, for nodes in running order and the unit of each."""
+    waited: dict[str, dict[str, int]] = {}  # by unit: how far it has seen each other one
+    found = {}
+    for i, node in enumerate(graph.nodes):
+        unit = units[node.name]
+        last: dict[str, int] = {}
+        for p in dag.before[i]:
+            other = units[graph.nodes[p].name]
+            if other != unit:
+                last[other] = max(last.get(other, -1), p)
+        seen = waited.setdefault(unit, {})
+        new = {other: p for other, p in last.items() if p > seen.get(other, -1)}
+        seen.update(new)
+        found[node.name] = tuple(graph.nodes[p].name for p in sorted(new.values()))
+    return found

@@ -3,79 +3,134 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Literal
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import DType, Graph, Node
+from edgekit.host.graph.types import DType, Graph, Node, Operator, Shape
 
 Kind = Literal["matrix", "window", "function", "simple", "move", "none"]
 
-_MATRIX = (ops.Conv2D, ops.FullyConnected, ops.TransposeConv2D, ops.MatMul)
-_WINDOW = (ops.DepthwiseConv2D, ops.AveragePool2D, ops.MaxPool2D, ops.ResizeBilinear)
-_CURVES = (ops.Function, ops.Logistic, ops.HardSwish, ops.Softmax, ops.Pow, ops.Div)
-_MOVES = (
-    ops.Transpose, ops.Pad, ops.Concat, ops.Split, ops.StridedSlice, ops.DepthToSpace,
-    ops.SpaceToBatch, ops.BatchToSpace, ops.Gather, ops.BroadcastTo, ops.ReadState, ops.WriteState,
+_KINDS: tuple[tuple[tuple[type[Operator], ...], Kind], ...] = (
+    ((ops.Conv2D, ops.FullyConnected, ops.TransposeConv2D, ops.MatMul), "matrix"),
+    ((ops.DepthwiseConv2D, ops.AveragePool2D, ops.MaxPool2D, ops.ResizeBilinear), "window"),
+    ((ops.Function, ops.Logistic, ops.HardSwish, ops.Softmax, ops.Pow, ops.Div), "function"),
+    (
+        (
+            ops.Transpose, ops.Pad, ops.Concat, ops.Split, ops.StridedSlice, ops.DepthToSpace,
+            ops.SpaceToBatch, ops.BatchToSpace, ops.Gather, ops.BroadcastTo,
+            ops.ReadState, ops.WriteState,
+        ),
+        "move",
+    ),
+    ((ops.Reshape,), "none"),
 )  # fmt: skip
 _BILINEAR_TAPS = 4
+_TILE_ROWS = 8  # rows of a register tile, about
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """What takes time in an operator, each at a speed of its own: the call itself; multiply-adds
+    or elements; runs of memory that a kernel goes to; register tiles or rows of windows; bytes of
+    computed tensors; bytes of constants."""
+
+    calls: float = 0.0
+    steps: float = 0.0
+    runs: float = 0.0
+    tiles: float = 0.0
+    moved: float = 0.0
+    loaded: float = 0.0
+
+    def values(self) -> tuple[float, ...]:
+        return astuple(self)
+
+
+AMOUNTS = tuple(Amounts.__dataclass_fields__)
 
 
 @dataclass(frozen=True)
 class Work:
-    """Of one operator: `operations` (multiply-adds, or elements) of a kind in a type, and bytes.
-
-    `loaded` are the bytes of constants, which no other operator has to make first; `moved` those
-    of computed tensors, read and written.
-    """
+    """Of one operator; `family` names those whose amounts cost the same: operator and type."""
 
     kind: Kind
+    op: str
     dtype: str
-    operations: int
-    loaded: int
-    moved: int
+    amounts: Amounts
+
+    @property
+    def family(self) -> str:
+        return f"{self.op}/{self.dtype}"
 
 
-def work_of(graph: Graph, node: Node) -> Work:
-    """What `node` has to do; nothing for one that only renames its input."""
+def work_of(graph: Graph, node: Node, lanes: int) -> Work:
+    """What `node` has to do on vectors of `lanes` 32-bit values; nothing if it only renames."""
     tensors = graph.tensors
+    kind = _kind(node.op)
+    # Weights of 8 bits make a product one of 8 bits, whatever its other operand comes in.
+    dtypes = [tensors[t].dtype for t in node.inputs if t is not None] or [DType.F32]
+    dtype = min(dtypes[:2], key=lambda d: d.bytes) if kind == "matrix" else dtypes[0]
+    if kind == "none":
+        return Work(kind, node.op.kind, dtype.value, Amounts())
     named = [tensors[t] for t in dict.fromkeys((*node.inputs, *node.outputs)) if t is not None]
     loaded = sum(t.bytes for t in named if t.data is not None)
     moved = sum(t.bytes for t in named if t.data is None)
-    kind = _kind(node)
-    dtypes = [tensors[t].dtype for t in node.inputs if t is not None] or [DType.F32]
-    # Weights of 8 bits make a product one of 8 bits, whatever its other operand comes in.
-    dtype = min(dtypes[:2], key=lambda d: d.bytes) if kind == "matrix" else dtypes[0]
-    if kind == "none":
-        return Work(kind, dtype.value, 0, 0, 0)
-    return Work(kind, dtype.value, _operations(graph, node), loaded, moved)
+    steps, runs, tiles = _counts(graph, node, lanes)
+    amounts = Amounts(1.0, float(steps), float(runs), float(tiles), float(moved), float(loaded))
+    return Work(kind, node.op.kind, dtype.value, amounts)
 
 
-def _kind(node: Node) -> Kind:
-    for types, kind in (
-        (_MATRIX, "matrix"), (_WINDOW, "window"), (_CURVES, "function"), (_MOVES, "move"),
-    ):  # fmt: skip
-        if isinstance(node.op, types):
-            return kind  # type: ignore[return-value]
-    return "none" if isinstance(node.op, ops.Reshape) else "simple"
+def _kind(op: Operator) -> Kind:
+    inner = getattr(op, "inner", op)
+    for types, kind in _KINDS:
+        if isinstance(inner, types):
+            return kind
+    return "simple"
 
 
-def _operations(graph: Graph, node: Node) -> int:
-    out = max((graph.tensors[t].elements for t in node.outputs), default=0)
+def _counts(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
+    """Steps, runs and tiles."""
+    op = getattr(node.op, "inner", node.op)
     shapes = [graph.tensors[t].shape if t is not None else () for t in node.inputs]
-    op = node.op
-    if isinstance(op, ops.TransposeConv2D):
-        return math.prod(shapes[0]) * math.prod(shapes[1][:3])
-    if isinstance(op, ops.Conv2D):
-        return out * math.prod(shapes[1][1:])
+    outs = [graph.tensors[t] for t in node.outputs]
+    out = max((t.elements for t in outs), default=0)
+    if isinstance(op, ops.Conv2D | ops.TransposeConv2D):
+        return _product_counts(op, shapes, out, lanes)
     if isinstance(op, ops.FullyConnected):
-        return out * shapes[1][1]
+        n, k = shapes[1]
+        rows = out // n
+        return rows * k * _up(n, lanes), rows, -(-rows // _TILE_ROWS) * -(-n // lanes)
     if isinstance(op, ops.MatMul):
-        return out * shapes[0][-1]
+        return out * shapes[0][-1], out // outs[0].shape[-1], -(-out // lanes)
     if isinstance(op, ops.DepthwiseConv2D):
-        return out * math.prod(shapes[1][1:3])
+        kh, kw = shapes[1][1:3]
+        pixels = out // shapes[1][3]
+        return pixels * kh * kw * _up(shapes[1][3], lanes), pixels, outs[0].shape[1] * kh
     if isinstance(op, ops.AveragePool2D | ops.MaxPool2D):
-        return out * math.prod(op.window)
+        channels = outs[0].shape[-1]
+        return out * math.prod(op.window), out // channels, 0
     if isinstance(op, ops.ResizeBilinear):
-        return out * _BILINEAR_TAPS
-    return max([out, *(math.prod(shape) for shape in shapes)])
+        return out * _BILINEAR_TAPS, out // outs[0].shape[-1], 0
+    widest = max([out, *(math.prod(shape) for shape in shapes)])
+    return widest, _runs(shapes, [t.shape for t in outs]), 0
+
+
+def _product_counts(
+    op: ops.Conv2D | ops.TransposeConv2D, shapes: list[Shape], out: int, lanes: int
+) -> tuple[int, int, int]:
+    oc, kh, kw, ic = shapes[1]
+    if isinstance(op, ops.TransposeConv2D):
+        pixels, width, taps = math.prod(shapes[0][:3]), oc * kh * kw, 1
+    else:
+        pixels, width, taps = out // oc, oc, kh * kw
+    steps = pixels * taps * ic * _up(width, lanes)
+    return steps, pixels * taps, -(-pixels // _TILE_ROWS) * -(-width // lanes)
+
+
+def _runs(ins: list[Shape], outs: list[Shape]) -> int:
+    """Rows of the shapes: what lies together, at least, in every tensor."""
+    return max((math.prod(shape[:-1]) for shape in (*ins, *outs) if shape), default=0)
+
+
+def _up(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple
