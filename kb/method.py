@@ -17,6 +17,9 @@ _PIECES = 4  # per thread, so that one that is held up gives work to the others
 _WIDE = 8  # vectors of sums under way at the same time, to hide the time that one takes
 _TURNED_COLUMNS = 64  # from so many on turned tiles lost in every measurement on AVX-512
 _FEW_PANELS = 16  # that share a block: it need not stay in L1
+_FEW_PASSES = 4  # over a B in place, each of which counts: the core has not learned its way yet
+_PASS_DEPTH = 32  # from this k on reading B is more work than writing C
+_WIDE_VECTORS = 8  # lanes from which this was measured
 _PACK_ROWS = 64  # tiles of rows that must use a packed B before packing pays
 _GROUP = 4  # bytes of k that one product of a lane takes
 _TURNED_AT_ONCE = 4  # vectors of columns whose rows of k become groups of bytes in registers
@@ -151,18 +154,23 @@ def tile_cost(
     multiply-add, per k of f32 and per four of k of bytes."""
     vl = TILES[board.simd].vl
     if dtype == "f32":
-        return _float_cost(mr, nr, vl, shape, packed)
+        return _float_cost(mr, nr, vl, shape, packed, caches_of(board).l3)
     return _byte_cost(mr, nr, vl, shape, packed, caches_of(board).l1)
 
 
-def _float_cost(mr: int, nr: int, vl: int, shape: GemmShape, packed: Packed) -> int:
+def _float_cost(mr: int, nr: int, vl: int, shape: GemmShape, packed: Packed, l3: int) -> int:
     """The tiles, and for a turned one the packing of A on the way and the storing of C against its
-    rows: 3 per element, once."""
+    rows: 3 per element, once. The first 4 passes over a B in place are loaded at 3/2 of the cost,
+    if vectors have 8 lanes or more, k >= 32, n >= 64, and B fits L3."""
+    m, k, n = shape.m, shape.k, shape.n
     if nr % vl:
-        packing = 0 if packed == "a" else 4 * shape.m
-        storing = 3 * shape.m * shape.n // max(shape.k, 1)
-        return _panels_cost(nr, mr // vl, shape.n, _parts(shape.m, vl)) + packing + storing
-    return _panels_cost(mr, nr // vl, shape.m, _parts(shape.n, vl))
+        packing = 0 if packed == "a" else 4 * m
+        return _panels_cost(nr, mr // vl, n, _parts(m, vl)) + packing + 3 * m * n // k
+    tiles = _panels_cost(mr, nr // vl, m, _parts(n, vl))
+    in_place = packed != "b" and vl >= _WIDE_VECTORS and k * n * BYTES["f32"] <= l3
+    if in_place and k >= _PASS_DEPTH and n >= _TURNED_COLUMNS:
+        tiles += min(_parts(m, mr), _FEW_PASSES) * _parts(n, vl) // 2
+    return tiles
 
 
 def _byte_cost(mr: int, nr: int, vl: int, shape: GemmShape, packed: Packed, l1: int) -> int:

@@ -8,6 +8,7 @@
 
 enum { GROUP = 4, TURNED_AT_ONCE = 4, SEGMENT = 8 }; /* of bytes */
 enum { K_STEP = 16, PIECES = 4, FEW_PANELS = 16, PACK_ROWS = 64, WIDE = 8, TURNED_COLUMNS = 64 };
+enum { FEW_PASSES = 4, PASS_DEPTH = 32, WIDE_VECTORS = 8 }; /* over an f32 B in place */
 static const int64_t LARGEST = 1 << 28;
 
 typedef struct {
@@ -55,12 +56,17 @@ typedef struct {
 } product;
 
 /* Per k, in halves of a vector multiply-add; a turned tile needs A packed, and stores C against
- * its rows. */
+ * its rows; the first passes over a B in place take longer than their loads alone. */
 static int64_t float_cost(shape s, product p) {
     if (s.nr % EK_VECTOR_LANES)
         return panels_cost(s.nr, s.mr / EK_VECTOR_LANES, p.n, parts(p.m, EK_VECTOR_LANES), 1) +
                (p.a_packed ? 0 : 4 * p.m) + 3 * p.m * p.n / p.k;
-    return panels_cost(s.mr, s.nr / EK_VECTOR_LANES, p.m, parts(p.n, EK_VECTOR_LANES), 1);
+    int64_t vectors = parts(p.n, EK_VECTOR_LANES);
+    int64_t cost = panels_cost(s.mr, s.nr / EK_VECTOR_LANES, p.m, vectors, 1);
+    int in_place = !p.b_packed && EK_VECTOR_LANES >= WIDE_VECTORS && 4 * p.k * p.n <= EK_L3_BYTES;
+    if (in_place && p.k >= PASS_DEPTH && p.n >= TURNED_COLUMNS)
+        cost += least(parts(p.m, s.mr), FEW_PASSES) * vectors / 2;
+    return cost;
 }
 
 /* Per four of k: turning rows of k into groups is on the way, and the stores of C. */
