@@ -12,6 +12,7 @@ from edgekit.host.build.golden import golden_of
 from edgekit.host.build.kernels import features_unit
 from edgekit.host.build.toolchain import Toolchain, Unit, kernels_folder
 from edgekit.host.codegen.emit import describe, emit, kernels_of, parts_of
+from edgekit.host.codegen.section import section_code
 from edgekit.host.errors import InputError
 from edgekit.host.explain import explain
 from edgekit.host.graph.types import Graph
@@ -79,7 +80,8 @@ def build_graph(
     golden outputs are those of `imported`."""
     cache = cache or cache_folder()
     scheduled = schedule(made.graph, board, options)
-    plan = lower(scheduled.graph, board, table_of(board))
+    subgraphs = [part.operators for part in scheduled.subgraphs]
+    plan = lower(scheduled.graph, board, table_of(board), subgraphs, scheduled.units)
     _check_memory(plan, board, made.limit)
     library = Toolchain(board, cache / "objects").build(units_of(plan, board))
     return Artifact(
@@ -101,16 +103,22 @@ def _golden_key(digest: str, shapes: Shapes) -> str:
 
 
 def units_of(plan: Plan, board: BoardProfile) -> list[Unit]:
-    """Every C file of the model's library: its run(), its kernels, the runtime."""
+    """Every C file of the model's library: run(), its sections, its kernels, the runtime."""
     folder = kernels_folder()
     simd = ("EK_SIMD", f'"simd/{board.simd}.h"')
-    units = [Unit("run", emit(plan))]
+    code = [section_code(plan, section) for section in plan.sections]
+    units = [Unit("run", emit(plan, code))]
+    texts = {made.symbol: made.text for made in code}
+    units += [Unit(symbol, text, (("NAME", symbol),)) for symbol, text in texts.items()]
     units += [
         Unit(k.symbol, folder / k.source, (("NAME", k.symbol), simd, *k.macros))
         for k in (*kernels_of(plan), *parts_of(plan))
     ]
     units.append(features_unit(board))
-    units += [Unit(name, folder / f"runtime/{name}.c") for name in ("bench", "pool")]
+    runtime = ["bench", "pool"]
+    if any(section.queues for section in plan.sections):
+        runtime.append("units")
+    units += [Unit(name, folder / f"runtime/{name}.c") for name in runtime]
     return units
 
 

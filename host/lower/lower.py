@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
@@ -22,9 +24,12 @@ from edgekit.host.lower.plan import (
     Weights,
     base_of,
 )
+from edgekit.host.lower.sections import Span, sections_of, spans_of
 from edgekit.host.lower.transpose_conv import lower_transpose_conv
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.gemm_table import KnowledgeBase
+
+NO_UNITS: Mapping[str, str] = MappingProxyType({})
 
 Rule = Callable[[Context, Node], list[Call]]
 
@@ -70,10 +75,18 @@ RULES: Mapping[type[Operator], Rule] = {
 }
 
 
-def lower(graph: Graph, board: BoardProfile, table: KnowledgeBase | None = None) -> Plan:
+def lower(
+    graph: Graph,
+    board: BoardProfile,
+    table: KnowledgeBase | None = None,
+    subgraphs: Sequence[Sequence[str]] = (),
+    units: Mapping[str, str] = NO_UNITS,
+) -> Plan:
     """Chooses a kernel for every node, packs its weights, and places every tensor.
 
-    `table` is the knowledge base to ask for methods, by default the one the kit ships.
+    `table` is the knowledge base to ask for methods, by default the one the kit ships. Nodes are
+    named in `subgraphs`, which become sections of the program (by default it is one), and in
+    `units`, where they run elsewhere than on the cores.
     Raises InputError naming the operator where no kernel fits.
     """
     table = KnowledgeBase.for_board(board) if table is None else table
@@ -97,7 +110,9 @@ def lower(graph: Graph, board: BoardProfile, table: KnowledgeBase | None = None)
         weights=ctx.weights.bytes(),
     )
     state_bytes = sum(round_up(s.bytes, ALIGN) for s in lowered.states.values())
-    return Plan(lowered, _memory(lowered), state_bytes)
+    spans = spans_of(lowered, subgraphs, units)
+    memory = _memory(lowered, spans)
+    return Plan(lowered, memory, state_bytes, sections_of(lowered, memory, spans))
 
 
 def _steps(ctx: Context) -> list[Step]:
@@ -186,8 +201,11 @@ def _constants(ctx: Context, steps: Iterable[Step]) -> dict[str, Weights]:
     return found
 
 
-def _memory(lowered: Lowered) -> MemoryPlan:
-    """Places all that is neither an input, an output, a constant nor a state."""
+def _memory(lowered: Lowered, spans: Sequence[Span]) -> MemoryPlan:
+    """Places all that is neither an input, an output, a constant nor a state.
+
+    What units do at the same time must not share memory by turns, or they would do it in turns.
+    """
     elsewhere = {t.name for t in lowered.inputs} | set(lowered.constants) | set(lowered.states)
     elsewhere |= set(lowered.output_buffers)
     uses = []
@@ -195,4 +213,8 @@ def _memory(lowered: Lowered) -> MemoryPlan:
         names = (*step.reads, *step.writes, *step.scratch)
         bases = dict.fromkeys(base_of(lowered.aliases, n).base for n in names)
         uses.append([b for b in bases if b not in elsewhere])
+    for span in spans:
+        if span.is_shared:
+            together = list(dict.fromkeys(itertools.chain(*uses[span.first : span.last])))
+            uses[span.first : span.last] = [together] * (span.last - span.first)
     return plan_memory(lifetimes(lowered.sizes, uses), len(uses))

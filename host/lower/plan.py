@@ -128,9 +128,29 @@ class MemoryPlan:
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """A step of a section (counted from its first), and how many steps of each of the section's
+    queues must be over before it starts."""
+
+    step: int
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """Steps [first, last), compiled together. `queues` has one per compute unit that shares the
+    work, and none where a single one does it all."""
+
+    first: int
+    last: int
+    queues: tuple[tuple[Waiting, ...], ...] = ()
+
+
+@dataclass(frozen=True)
 class Plan:
     """A lowered graph with every byte placed: all that code generation needs."""
 
     lowered: Lowered
     memory: MemoryPlan
     state_bytes: int
+    sections: tuple[Section, ...]

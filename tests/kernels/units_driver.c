@@ -49,7 +49,7 @@ static int wrong(unsigned seed, ek_pool *pool) {
     for (int u = 0; u < EK_UNITS; u++)
         queues[u] = (ek_queue){step[u], count[u]};
     ek_model model = {.pool = pool, .stamps = seed % 2 ? stamps : NULL};
-    ek_run_units(&(ek_inference){&model, NULL, NULL}, queues, units);
+    ek_run_units(&(ek_inference){.model = &model}, queues, units);
     return memcmp(expected, value, (size_t)steps * sizeof *value) != 0;
 }
 

@@ -30,7 +30,7 @@ static void run_step(const timeline *t, const ek_step *step) {
     uint64_t *stamps = t->inference->model->stamps, start = stamps ? ek_ticks() : 0;
     step->run(t->inference, step->number);
     if (stamps)
-        stamps[step->number + 1] = ek_ticks() - start;
+        stamps[t->inference->first + step->number + 1] = ek_ticks() - start;
 }
 
 /* Steps of queue u that can run now; 1 if there was one. */
@@ -81,7 +81,7 @@ void ek_run_units(const ek_inference *inference, const ek_queue *queues, int uni
     ek_parallel(inference->model->pool, work, &shared, units, 1);
 }
 
-void ek_stamps_add(uint64_t *stamps, int first, int last) {
-    for (int s = first; s < last; s++)
+void ek_stamps_add(uint64_t *stamps, int steps) {
+    for (int s = 0; s < steps; s++)
         stamps[s + 1] += stamps[s];
 }

@@ -6,15 +6,18 @@
 
 #define EK_UNITS 4
 
+/* What code of one section of a model works on. */
 typedef struct {
     const ek_model *model;
     const void *const *in;
     void *const *out;
+    const size_t *at; /* where in the arena, the weights and the states its operands are */
+    int first;        /* steps of the sections before */
 } ek_inference;
 
 typedef struct {
     void (*run)(const ek_inference *, int number);
-    int number; /* in the whole model: given to run, and whose time stamp it is */
+    int number; /* in this section: given to run, and whose time stamp it is */
     /* How many steps of each queue must be over before this one starts. */
     int after[EK_UNITS];
 } ek_step;
@@ -26,9 +29,9 @@ typedef struct {
 
 /* Runs all queues, on as many threads of the pool as there are queues; also on one thread alone,
  * as long as the steps are in some order in which each follows all that it waits for. Returns when
- * every step is over. With stamps, stamps[s + 1] is what step number s took; see ek_stamps_add. */
+ * every step is over. With stamps, stamps[first + s + 1] is what step s took: see ek_stamps_add. */
 void ek_run_units(const ek_inference *inference, const ek_queue *queues, int units);
 
-/* What steps of [first, last) took becomes time stamps, one after the other from `start` on. */
-void ek_stamps_add(uint64_t *stamps, int first, int last);
+/* What `steps` steps took becomes time stamps after stamps[0], as if they had run in turns. */
+void ek_stamps_add(uint64_t *stamps, int steps);
 #endif
