@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from edgekit.host.codegen.emit import describe
 from edgekit.host.compiler import units_of
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Array, Graph, Node
-from edgekit.host.lower.lower import lower
+from edgekit.host.lower.lower import NO_UNITS, lower
 from edgekit.host.paths import cache_folder
 from edgekit.kb.board import BoardProfile, cpu_flags, load_board, load_profile
 
@@ -31,9 +32,15 @@ def x86_boards() -> list[BoardProfile]:
     return plain + found
 
 
-def build(graph: Graph, board: BoardProfile, folder: Path) -> Path:
+def build(
+    graph: Graph,
+    board: BoardProfile,
+    folder: Path,
+    subgraphs: Sequence[Sequence[str]] = (),
+    units: Mapping[str, str] = NO_UNITS,
+) -> Path:
     """Writes model.so and weights.bin into `folder`; returns it."""
-    plan = lower(graph, board)
+    plan = lower(graph, board, None, subgraphs, units)
     library = Toolchain(board, cache_folder() / "objects").build(units_of(plan, board))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.so").write_bytes(library)

@@ -24,7 +24,8 @@ _ARCH = {
     "avx2": ["-march=x86-64-v3"],
     "avx512vnni": ["-march=x86-64-v4", "-mavx512vnni"],
 }
-_CHECKS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+BOUNDS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+RACES = ["-fsanitize=thread"]
 BOARDS = {board.simd: board for board in x86_boards()}
 
 
@@ -33,13 +34,15 @@ def usable(simd: str) -> str:
     return simd if simd in BOARDS else "sse2"
 
 
-def build_driver(path: Path) -> Path:
-    """The program that loads a library and calls it once."""
-    _compile([str(_DRIVER), "-o", str(path), "-ldl", "-lpthread"])
+def build_driver(path: Path, checks: Sequence[str] = BOUNDS) -> Path:
+    """The program that loads a library and calls it."""
+    compile_with(checks, [str(_DRIVER), "-o", str(path), "-ldl", "-lpthread"])
     return path
 
 
-def build_library(units: Sequence[Unit], simd: str, folder: Path) -> Path:
+def build_library(
+    units: Sequence[Unit], simd: str, folder: Path, checks: Sequence[str] = BOUNDS
+) -> Path:
     """All units as one library."""
 
     def compiled(unit: Unit) -> str:
@@ -50,13 +53,13 @@ def build_library(units: Sequence[Unit], simd: str, folder: Path) -> Path:
         target = str(folder / f"{unit.name}.o")
         macros = [f"-D{key}={value}" for key, value in unit.macros]
         arch = [] if unit.plain else _ARCH[simd]
-        _compile([*arch, *macros, "-fPIC", "-c", str(source), "-o", target])
+        compile_with(checks, [*arch, *macros, "-fPIC", "-c", str(source), "-o", target])
         return target
 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as threads:
         objects = list(threads.map(compiled, units))
     library = folder / "model.so"
-    _compile(["-shared", "-o", str(library), *objects, "-lm", "-lpthread"])
+    compile_with(checks, ["-shared", "-o", str(library), *objects, "-lm", "-lpthread"])
     return library
 
 
@@ -78,10 +81,6 @@ def run_cases(driver: Path, library: Path, cases: bytes, size: int, threads: int
     files = (str(given), str(made), str(threads), str(len(cases)), str(size))
     run(str(driver), str(library), str(nothing), "0", "0", "1", "1", *files)
     return made.read_bytes()
-
-
-def _compile(arguments: Sequence[str]) -> None:
-    compile_with(_CHECKS, arguments)
 
 
 def compile_with(checks: Sequence[str], arguments: Sequence[str]) -> None:
