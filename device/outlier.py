@@ -51,7 +51,8 @@ class Explanation:
 
 
 class OutlierWeights:
-    """W [k, n] of bytes, laid out for the integer product when made, by one of the `from_`.
+    """W [k, n] of bytes, or of 4 bits two per byte, laid out for the integer product when made,
+    by one of the `from_`.
 
     There is no other copy: `dequantized` and the outlier rows of a product read the same memory.
     Never changes once made. shape: (k, n). group: so many values of k share a scale per column.
