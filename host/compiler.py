@@ -26,10 +26,13 @@ from edgekit.host.passes.pipeline import PassCount, run_passes
 from edgekit.host.passes.quantized import integer_form
 from edgekit.host.paths import cache_folder
 from edgekit.host.schedule.schedule import schedule
-from edgekit.host.split import memory_limit, split
+from edgekit.host.schedule.types import Schedule
+from edgekit.host.split import SplitGraph, memory_limit, split
 from edgekit.host.tune.layout_tables import layout_table_of
 from edgekit.host.tune.tables import table_of
 from edgekit.kb.board import BoardProfile
+
+_SHARES = (1, 0.9, 0.8, 0.65, 0.5)  # of a limit: what is tried to be alive at most
 
 
 def compile_artifact(
@@ -43,18 +46,48 @@ def compile_artifact(
     Raises InputError for a model that cannot be read or does not fit the board, BuildError if the
     compiler fails.
     """
-    imported = integer_form(import_model(model, options.shapes))
+    imported, made = prepare(model, board, options)
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
+    return build_graph(imported, made, digest, board, cache, options)
+
+
+def prepare(
+    model: Path, board: BoardProfile, options: CompileOptions = DEFAULT_OPTIONS
+) -> tuple[Graph, Made]:
+    """The graph as it was imported, and what passes made of it, ready for scheduling."""
+    imported = integer_form(import_model(model, options.shapes))
     graph, counts = run_passes(imported)
     limit = memory_limit(board, options)
-    divided = split(graph, limit)
+    divided = _divided(graph, limit, board, options)
     # Transposes at borders take memory that where it is scarce is not there.
     scarce = divided.origin or options.memory_limit is not None
     table = None if scarce else layout_table_of(board)
     planes = choose_planes(divided.graph, table, ISAS[board.simd].vl)
     counts.append(PassCount("choose_planes", len(divided.graph.nodes), len(planes.nodes)))
-    made = Made(planes, tuple(counts), divided.origin, limit)
-    return build_graph(imported, made, digest, board, cache, options)
+    return imported, Made(planes, tuple(counts), divided.origin, limit)
+
+
+def _divided(
+    graph: Graph, limit: int | None, board: BoardProfile, options: CompileOptions
+) -> SplitGraph:
+    """Split to the limit; and to less where scratch memory or gaps make the arena too large."""
+    first = split(graph, limit)
+    if limit is None or not first.origin:
+        return first
+    for share in _SHARES:
+        divided = first if share == 1 else split(graph, limit, int(limit * share))
+        _, plan = plan_of(divided.graph, board, options)
+        if plan.memory.arena_bytes + plan.state_bytes <= limit:
+            return divided
+    return first
+
+
+def plan_of(graph: Graph, board: BoardProfile, options: CompileOptions) -> tuple[Schedule, Plan]:
+    """The order a graph will run in, and all that code generation needs of it."""
+    scheduled = schedule(graph, board, options)
+    subgraphs = [part.operators for part in scheduled.subgraphs]
+    plan = lower(scheduled.graph, board, table_of(board), subgraphs, scheduled.units)
+    return scheduled, plan
 
 
 @dataclass(frozen=True)
@@ -79,9 +112,7 @@ def build_graph(
     """The library of what passes made of `imported`, of whose model `digest` is the SHA-256;
     golden outputs are those of `imported`."""
     cache = cache or cache_folder()
-    scheduled = schedule(made.graph, board, options)
-    subgraphs = [part.operators for part in scheduled.subgraphs]
-    plan = lower(scheduled.graph, board, table_of(board), subgraphs, scheduled.units)
+    scheduled, plan = plan_of(made.graph, board, options)
     _check_memory(plan, board, made.limit)
     library = Toolchain(board, cache / "objects").build(units_of(plan, board))
     return Artifact(

@@ -36,16 +36,16 @@ class _Choice:
     bytes: int
 
 
-def split(graph: Graph, limit: int | None) -> SplitGraph:
-    """Every operator needs at most `limit` bytes afterwards; None: as it is. Where more than that
-    is alive at once, chains of operators run in bands of rows.
+def split(graph: Graph, limit: int | None, alive: int | None = None) -> SplitGraph:
+    """Every operator needs at most `limit` bytes afterwards; None: as it is. Where more than
+    `alive` bytes (by default the limit) are at once, chains of operators run in bands of rows.
 
     Results are the same: no reduction is split. Raises InputError naming the operator, its bytes
     and the limit where no axis makes it fit.
     """
     if limit is None:
         return SplitGraph(graph, {})
-    banded, bands = in_bands(graph, limit)
+    banded, bands = in_bands(graph, limit if alive is None else alive)
     builder = Builder(banded)
     for node in banded.nodes:
         _Splitter(builder, limit, node).place(node)

@@ -1,0 +1,31 @@
+"""Every model's arena is near what is alive at once, in the order it really runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from edgekit.host.compiler import plan_of, prepare
+from edgekit.host.options import CompileOptions
+from edgekit.kb.board import load_board
+
+_EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
+_FOLDERS = [Path(__file__).parents[2] / "models", *([Path(_EXTRA) / "models"] if _EXTRA else [])]
+_MODELS = {
+    p.stem: p for f in _FOLDERS for p in sorted(f.rglob("*")) if p.suffix in (".tflite", ".onnx")
+}
+_OPEN_SHAPES = {"ch_ppocr_mobile_v2.0_cls_infer": {"x": (1, 3, 48, 192)}}
+_ABOVE = 1.05
+
+
+@pytest.mark.parametrize("name", sorted(_MODELS))
+def test_the_arena_is_within_a_twentieth_of_its_lower_bound(name):
+    options = CompileOptions(_OPEN_SHAPES.get(name, {}))
+    board = load_board("local")
+    _, made = prepare(_MODELS[name], board, options)
+    memory = plan_of(made.graph, board, options)[1].memory
+    assert memory.lower_bound <= memory.arena_bytes <= _ABOVE * memory.lower_bound
+    again = plan_of(made.graph, board, options)[1].memory
+    assert again.offsets == memory.offsets
