@@ -7,6 +7,7 @@ import contextlib
 import errno
 import json
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NoReturn, Optional, Tuple
@@ -213,12 +214,17 @@ def _bench(options: argparse.Namespace) -> Document:
     manifest, folder = current_release(Store(options.root))
     inputs = read_npz(options.input) if options.input else golden_inputs(folder, manifest)
     before = conditions()
+    start = time.perf_counter_ns()
     model = open_model(folder, manifest, options.threads)
+    model.set_inputs(inputs)
+    model.bench(1)
+    load_ms = (time.perf_counter_ns() - start) / 1e6
     found = bench(model, inputs, BenchPlan(options.count, options.warmup, options.seconds))
     return {
         "schema": "edgekit.bench.model/1",
         "release": manifest.id,
         "model": manifest.model.name,
+        "load_ms": load_ms,
         **found,
         "arena_bytes": manifest.memory.arena_bytes,
         "weights_bytes": manifest.memory.weights_bytes,

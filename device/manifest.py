@@ -6,7 +6,6 @@ together and a wrong id are refused, because everything after it trusts these va
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass, replace
@@ -152,6 +151,8 @@ class Manifest:
 def content_id(document: Mapping[str, Any]) -> str:
     """First 16 hex digits of the SHA-256 of the canonical manifest without its id."""
     content = {key: value for key, value in document.items() if key != "id"}
+    import hashlib  # whoever only runs a model does without OpenSSL
+
     return hashlib.sha256(_canonical(content)).hexdigest()[:16]
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import io
 import re
 import struct
-import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Dict, List, Mapping, Tuple
 
 from edgekit.device.dtypes import BY_NAME, BY_NPY, count
 from edgekit.device.errors import InputError
+
+if TYPE_CHECKING:
+    import zipfile
 
 _MAGIC = b"\x93NUMPY"
 _HEADER = re.compile(
@@ -20,7 +22,6 @@ _HEADER = re.compile(
     r"\s*'shape':\s*\(([\d, ]*)\),?\s*\}\s*"
 )
 _DAMAGED = (
-    zipfile.BadZipFile,
     OSError,
     EOFError,
     NotImplementedError,
@@ -66,17 +67,21 @@ def read_npz(path: Path) -> Dict[str, Array]:
 
 def parse_npz(file: BinaryIO, name: str) -> Dict[str, Array]:
     """As read_npz, from an open file; `name` is for messages."""
+    import zipfile  # not every program that has arrays has archives
+
     try:
         with zipfile.ZipFile(file) as archive:
             return {_member_name(i): _read_member(archive, i) for i in archive.infolist()}
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    except _DAMAGED as error:
+    except (zipfile.BadZipFile, *_DAMAGED) as error:
         raise InputError(f"{name}: expected an .npz archive, found {error}") from None
 
 
 def npz_bytes(arrays: Mapping[str, Array]) -> bytes:
     """An uncompressed archive that numpy.load reads; the same arrays give the same bytes."""
+    import zipfile
+
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 import time
 from dataclasses import dataclass
@@ -56,6 +55,8 @@ class Conditions:
 
 def probe(root: Path) -> Probe:
     """Reads this board; `root` (or its nearest existing parent) says which disk counts."""
+    import shutil  # whoever only runs a model does without
+
     memory = features.memory_bytes()
     paranoid = _number(_PARANOID)
     folder = next(p for p in (root.absolute(), *root.absolute().parents) if p.exists())

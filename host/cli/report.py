@@ -42,6 +42,7 @@ def bench_document(
             "p90": timing.p90_ms,
             "n": timing.runs,
         },
+        "emulated_load_ms" if emulated else "load_ms": timing.load_ms,
         "operators": [asdict(operator) for operator in timing.operators],
         "arena_bytes": timing.arena_bytes,
         "weights_bytes": timing.weights_bytes,
@@ -57,6 +58,8 @@ def show_times(timing: Benchmark, emulated: bool) -> None:
         f"{time_label(emulated)} {timing.median_ms:.3f} ms median, "
         f"{timing.p10_ms:.3f} p10, {timing.p90_ms:.3f} p90, {timing.runs} runs, {threads}"
     )
+    if timing.load_ms is not None:
+        print(f"load     {timing.load_ms:.1f} ms from opening the release to its first result")
     clock = timing.after
     known = []
     if clock.governor:

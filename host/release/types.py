@@ -142,7 +142,11 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Latency over `runs` inferences after a warm-up, and each operator's part in it."""
+    """Latency over `runs` inferences after a warm-up, and each operator's part in it.
+
+    `load_ms`: from opening the release to the end of the first inference, Python's start left out;
+    None if the board's runtime does not say.
+    """
 
     release: str
     model: str
@@ -156,3 +160,4 @@ class Benchmark:
     weights_bytes: int
     before: Conditions
     after: Conditions
+    load_ms: float | None = None

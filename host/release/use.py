@@ -154,4 +154,5 @@ def _benchmark(document: Document) -> Benchmark:
         weights_bytes=document["weights_bytes"],
         before=Conditions(**conditions["before"]),
         after=Conditions(**conditions["after"]),
+        load_ms=document.get("load_ms"),
     )

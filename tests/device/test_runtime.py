@@ -100,6 +100,7 @@ def test_bench_document(root: Path) -> None:
     assert (found["model"], found["threads"], found["arena_bytes"]) == ("tiny", 2, 64)
     latency = found["latency_ms"]
     assert latency["n"] == 7
+    assert found["load_ms"] > latency["median"]
     assert 0 <= latency["p10"] <= latency["median"] <= latency["p90"]
     assert [o["kernel"] for o in found["operators"]] == ["f32-mul", "f32-add"]
     assert sum(o["share"] for o in found["operators"]) == pytest.approx(1)
