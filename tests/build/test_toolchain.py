@@ -13,6 +13,7 @@ from edgekit.host.paths import cache_folder
 from edgekit.kb.board import load_board
 
 _MODEL = Path(__file__).parents[2] / "models" / "face_detection_short_range.tflite"
+_VIEWS = ("reshape", "concat", "split", "strided_slice")  # may be no more than other names
 _SOURCE = "int answer(void) { return 42; }"
 
 
@@ -77,7 +78,7 @@ def test_the_explanation_names_a_kernel_for_every_operator_that_computes():
     explain = compile_artifact(_MODEL, load_board("local")).explain
     assert explain["schema"] == "edgekit.explain/1"
     for operator in explain["operators"]:
-        assert operator["kernel"] or operator["op"] == "reshape", operator
+        assert operator["kernel"] or operator["op"] in _VIEWS, operator
         is_product = operator["op"] in ("conv2d", "fully_connected")
         assert (operator["method"] is not None) == is_product, operator
         assert (operator["rule"] is not None) == is_product, operator
