@@ -155,14 +155,14 @@ def units_of(plan: Plan, board: BoardProfile) -> list[Unit]:
 
 def _check_memory(plan: Plan, board: BoardProfile, limit: int | None) -> None:
     name, working = plan.lowered.name, plan.memory.arena_bytes + plan.state_bytes
-    if limit is not None and working > limit:
-        raise InputError(
-            f"{name}: expected an arena of at most {limit} bytes, found {working}; raise "
-            "--memory-limit, or choose a smaller model or a larger board"
-        )
     need = working + len(plan.lowered.weights)
     if board.memory_bytes and need > board.memory_bytes:
         raise InputError(
             f"{name}: expected at most {board.memory_bytes} bytes of arena and "
             f"weights on {board.name}, found {need}; choose a smaller model or a larger board"
+        )
+    if limit is not None and working > limit:
+        raise InputError(
+            f"{name}: expected an arena of at most {limit} bytes, found {working}; raise "
+            "--memory-limit, or choose a smaller model or a larger board"
         )
