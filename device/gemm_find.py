@@ -17,6 +17,7 @@ LIBRARY_VARIABLE = "EDGEKIT_KERNELS"
 TABLE_VARIABLE = "EDGEKIT_GEMM_TABLE"
 SPMV_TABLE_VARIABLE = "EDGEKIT_SPMV_TABLE"
 _BUILD_SECONDS = 600.0  # also the compiler's first run, which builds its own C library
+_TOLD = "compiling the kernels library for this machine, once; this takes about half a minute"
 _SOURCES = ("device/kernels", "host/build", "kb")
 _ROOT = Path(__file__).resolve().parent.parent
 
@@ -80,6 +81,8 @@ def _fingerprint() -> str:
 
 
 def _build(path: Path) -> None:
+    if sys.stderr.isatty():
+        print(f"edgekit: {_TOLD}", file=sys.stderr)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", "edgekit.host.build.kernels", str(path)]
     try:

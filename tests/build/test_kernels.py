@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -58,6 +59,23 @@ def test_the_library_of_this_machine_is_built_once_and_found_again():
         wanted = {f"{t.mr}x{t.nv * TILES[simd].vl}" for t in TILES[simd].of(dtype)}
         heights = {tile.partition("x")[2]: int(tile.partition("x")[0]) for tile in found}
         assert all(int(t.partition("x")[0]) <= heights[t.partition("x")[2]] for t in wanted)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_someone_who_waits_for_the_library_is_told_why(monkeypatch, tmp_path, terminal):
+    def built(command, **_):
+        Path(command[-1]).parent.mkdir(parents=True)
+        Path(command[-1]).touch()
+        return subprocess.CompletedProcess(command, 0, b"", b"")
+
+    told = io.StringIO()
+    monkeypatch.setattr(told, "isatty", lambda: terminal)
+    monkeypatch.setattr(sys, "stderr", told)
+    monkeypatch.setattr(subprocess, "run", built)
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
+    find_library()
+    assert told.getvalue().count("\n") == terminal
+    assert not terminal or "compiling the kernels library" in told.getvalue()
 
 
 def test_the_command_prints_where_it_built(tmp_path):
