@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+from edgekit.device.sparse_input import Csr
+from edgekit.device.sparse_pairs import pack_pairs
 from edgekit.host.graph.ops import PlanarConv2D, PlanarDepthwiseConv2D
 from edgekit.host.graph.types import Activation, Array, Node, Shape
 from edgekit.host.lower.context import Context
@@ -18,6 +20,8 @@ _FIXED_WINDOWS = {(3, 3), (5, 5)}  # windows that have kernels of their own, at 
 _SCRATCH = 12288  # floats: EK_PLANAR_SCRATCH in conv/planar.h
 _BAND = 8192  # floats of scratch to aim at: most L1 caches hold as much
 _MAX_TAPS = 1024
+_PLANNED_COLUMNS = 1 << 16
+_WIDE, _WIDE_PANEL, _PANEL = 16, 96, 192  # ek_spmm_panel of sparse/dispatch.c
 _TASK = 4096  # outputs worth a thread's while
 
 
@@ -29,7 +33,7 @@ def lower_planar_conv(ctx: Context, node: Node) -> list[Call]:
     rows, cols = data.shape[0], data.shape[3]
     low, high = op.activation.bounds
     fields: dict[str, Field] = {
-        "a": _compressed(ctx, data.reshape(rows, cols)),
+        **_compressed(ctx, data.reshape(rows, cols), math.prod(x.shape[2:])),
         "images": x.shape[0],
         "pixels": math.prod(x.shape[2:]),
         "x": Value(x.name),
@@ -47,21 +51,36 @@ def lower_planar_conv(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, None)]
 
 
-def _compressed(ctx: Context, weights: Array) -> Field:
-    """ek_spmm_weights: rows of column indices and values, zeros left out."""
+def _compressed(ctx: Context, weights: Array, pixels: int) -> dict[str, Field]:
+    """`a` and `plan` of ek_sparse_layer_args: zeros left out."""
     row, col = np.nonzero(weights)
-    size = 1 if weights.shape[1] <= 1 << 8 else 2 if weights.shape[1] <= 1 << 16 else 4
     start = np.searchsorted(row, np.arange(weights.shape[0] + 1)).astype(np.int64)
-    return {
+    values = weights[row, col].astype(np.float32)
+    size = 1 if weights.shape[1] <= 1 << 8 else 2 if weights.shape[1] <= 1 << 16 else 4
+    # With a plan only the row offsets are read.
+    planned = pixels > 1 and weights.shape[1] <= _PLANNED_COLUMNS
+    entries: dict[str, Field] = {
         "dtype": 0,
         "index_bytes": size,
         "rows": weights.shape[0],
         "cols": weights.shape[1],
         "start": ctx.weights.add(start),
-        "index": ctx.weights.add(col.astype(f"u{size}")),
-        "values": ctx.weights.add(weights[row, col].astype(np.float32)),
+        "index": None if planned else ctx.weights.add(col.astype(f"u{size}")),
+        "values": None if planned else ctx.weights.add(values),
         "scale": None,
     }
+    if not planned:
+        return {"a": entries, "plan": {"pairs": 0}}
+    csr = Csr(weights.shape, start, col.astype(np.int32), values)
+    pairs = pack_pairs(csr, _WIDE_PANEL if ctx.isa.vl == _WIDE else _PANEL)
+    plan: dict[str, Field] = {
+        "panels": pairs.panels,
+        "pairs": pairs.pairs,
+        "pair": ctx.weights.add(pairs.pair),
+        "columns": ctx.weights.add(pairs.columns),
+        "values": ctx.weights.add(pairs.values),
+    }
+    return {"a": entries, "plan": plan}
 
 
 def lower_planar_depthwise(ctx: Context, node: Node) -> list[Call]:

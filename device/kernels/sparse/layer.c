@@ -5,10 +5,12 @@ void ek_spmm_f32(const ek_spmm_args *args, ek_pool *pool);
 
 void NAME(const void *args, ek_pool *pool) {
     const ek_sparse_layer_args *l = args;
-    const long in = (long)l->a.cols * l->pixels, out = (long)l->a.rows * l->pixels;
+    ek_spmm_weights a = l->a;
+    a.plan = l->plan.pairs ? &l->plan : NULL;
+    const long in = (long)a.cols * l->pixels, out = (long)a.rows * l->pixels;
     for (long i = 0; i < l->images; i++) {
         ek_spmm_args product = {
-            .a = &l->a,
+            .a = &a,
             .x = l->x + i * in,
             .y = l->y + i * out,
             .pixels = l->pixels,

@@ -6,6 +6,7 @@
 
 typedef struct {
     ek_spmm_weights a;
+    ek_spmm_plan plan; /* of the same weights; pairs 0: none */
     long images, pixels;
     const float *x;        /* [images][cols][pixels] */
     float *y;              /* [images][rows][pixels] */

@@ -87,6 +87,15 @@ EK_INLINE void end_row(const ek_spmm_args *args, pixel_tile t, const vsum *sums,
     const vsum low = splat(args->low), high = splat(args->high);
     const int done = t.panel + 1 == args->a->plan->panels;
     float *y = t.y + row * args->y_row;
+    const float *other = (const float *)args->residual;
+    if (done && other) {
+        other += y - (const float *)args->y;
+        EK_UNROLL for (int v = 0; v < nv; v++) {
+            vsum s = sums[v] + load_sums(other + AT(v, t.y_last), t.lanes, narrow);
+            store_sums(y + AT(v, t.y_last), clamped(s, low, high), t.lanes, narrow);
+        }
+        return;
+    }
     EK_UNROLL for (int v = 0; v < nv; v++) {
         vsum s = done ? clamped(sums[v], low, high) : sums[v];
         store_sums(y + AT(v, t.y_last), s, t.lanes, narrow);
