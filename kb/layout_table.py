@@ -1,75 +1,139 @@
 """What kernels on either layout of images cost on a board: measured, kept by core type.
 
-A table is JSON: for each kernel the nanoseconds (or instructions, on an emulator) of a product, of
-a value of the output, and of a piece, fitted to operators that a board ran one by one.
+A table is JSON: operators that a board ran one by one, with what they had to do and how many
+nanoseconds (or instructions, on an emulator) they took. A cost is a sum of rates that fits all
+operators of a kernel, times what the most similar ones deviate from it: so small layers, and those
+that wait for memory, are as they were measured.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from edgekit.device.errors import InputError
 
 SCHEMA = "edgekit.kb.layouts/1"
 KERNELS = ("dense", "sparse", "depthwise", "planar_depthwise", "transpose")
+_NEAR = 0.05  # of squared logarithms: closer cases count alike
 
 
 @dataclass(frozen=True)
-class Rate:
-    """Costs of a kernel: of each product, each value of the output, and each piece of work that
-    is started for itself (a row of a plane, else the whole)."""
+class Work:
+    """Of one kernel: products and values of the output, in whole vectors, and pieces that are
+    started one by one."""
 
-    product: float
-    value: float
-    piece: float
+    products: int
+    values: int
+    pieces: int = 1
 
-    def cost(self, products: float, values: float, pieces: float = 1) -> float:
-        return self.product * products + self.value * values + self.piece * pieces
+    @property
+    def sizes(self) -> tuple[float, float, float]:
+        return float(self.products), float(self.values), float(self.pieces)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operator that was measured; `kernel` is one of KERNELS."""
+
+    kernel: str
+    work: Work
+    cost: float
 
 
 @dataclass(frozen=True)
 class LayoutTable:
-    """Rates by kernel (KERNELS), in `unit`. `error`: the median of |fitted / measured - 1|;
-    `cases`: how many operators were measured."""
+    """`unit`: of all costs, nanoseconds or instructions."""
 
     platform: str
     unit: str
-    cases: int
-    error: float
-    rates: Mapping[str, Rate]
+    cases: tuple[Case, ...]
+
+    def cost(self, kernel: str, work: Work) -> float:
+        """Of an operator that was perhaps never measured."""
+        cases = self._of(kernel)
+        plain = _total(self._rates[kernel], work)
+        weights = np.array([_likeness(work, case.work) for case in cases])
+        return plain * math.exp(float(weights @ self._deviations[kernel]) / float(weights.sum()))
+
+    @property
+    def error(self) -> float:
+        """Median of |fitted / measured - 1|, each case estimated from the others."""
+        errors = []
+        for kernel in KERNELS:
+            cases = self._of(kernel)
+            for i, case in enumerate(cases):
+                others = LayoutTable(self.platform, self.unit, cases[:i] + cases[i + 1 :])
+                errors.append(abs(others.cost(kernel, case.work) / case.cost - 1))
+        return float(np.median(errors))
 
     def text(self) -> str:
-        """As a file."""
-        document = {
-            "schema": SCHEMA,
-            "platform": self.platform,
-            "unit": self.unit,
-            "cases": self.cases,
-            "error": round(self.error, 3),
-            "rates": {
-                name: {
-                    "product": _short(rate.product),
-                    "value": _short(rate.value),
-                    "piece": _short(rate.piece),
-                }
-                for name, rate in self.rates.items()
-            },
+        """As a file: a line per case."""
+        lines = [
+            json_line([c.kernel, c.work.products, c.work.values, c.work.pieces, round(c.cost)])
+            for c in self.cases
+        ]
+        head = f'"schema": "{SCHEMA}",\n "platform": "{self.platform}",\n "unit": "{self.unit}"'
+        return f'{{{head},\n "cases": [\n  ' + ",\n  ".join(lines) + "\n ]}\n"
+
+    def _of(self, kernel: str) -> tuple[Case, ...]:
+        return tuple(case for case in self.cases if case.kernel == kernel)
+
+    @functools.cached_property
+    def _rates(self) -> dict[str, tuple[float, ...]]:
+        kernels = {case.kernel for case in self.cases}
+        return {kernel: _fitted(self._of(kernel)) for kernel in kernels}
+
+    @functools.cached_property
+    def _deviations(self) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]:
+        return {
+            kernel: np.array(
+                [math.log(c.cost / _total(rates, c.work)) for c in self._of(kernel)], np.float64
+            )
+            for kernel, rates in self._rates.items()
         }
-        return msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n"
+
+
+def json_line(values: Sequence[str | int]) -> str:
+    return msgspec.json.encode(values).decode()
+
+
+def _total(rates: tuple[float, ...], work: Work) -> float:
+    return max(sum(r * s for r, s in zip(rates, work.sizes, strict=True)), 1e-9)
+
+
+def _likeness(a: Work, b: Work) -> float:
+    pairs = zip(a.sizes, b.sizes, strict=True)
+    distance = sum(math.log((x + 1) / (y + 1)) ** 2 for x, y in pairs)
+    return 1 / (distance + _NEAR) ** 2
+
+
+def _fitted(cases: Sequence[Case]) -> tuple[float, ...]:
+    """Rates per product, value and piece of at least 0 with the least relative errors, of all
+    ways to leave some out."""
+    found, least = (0.0, 0.0, 0.0), float("inf")
+    for kept in (k for n in (1, 2, 3) for k in itertools.combinations(range(3), n)):
+        a = np.array([[c.work.sizes[i] / c.cost for i in kept] for c in cases])
+        solved = np.linalg.lstsq(a, np.ones(len(cases)), rcond=None)[0]
+        error = float(np.square(a @ solved - 1).sum())
+        if (solved >= 0).all() and error < least:
+            values = dict(zip(kept, solved.tolist(), strict=True))
+            found, least = (values.get(0, 0.0), values.get(1, 0.0), values.get(2, 0.0)), error
+    return found
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     schema: str
     platform: str
     unit: str
-    cases: int
-    error: float
-    rates: dict[str, Rate]
+    cases: list[tuple[str, int, int, int, int]]
 
 
 def read_layouts(path: Path) -> LayoutTable:
@@ -78,18 +142,11 @@ def read_layouts(path: Path) -> LayoutTable:
         file = msgspec.json.decode(path.read_bytes(), type=_File)
     except (OSError, msgspec.DecodeError) as error:
         raise InputError(f"{path}: expected a table of layouts, found: {error}") from None
-    values = [v for r in file.rates.values() for v in (r.product, r.value, r.piece)]
-    if file.schema != SCHEMA or set(file.rates) != set(KERNELS) or min(values) < 0:
+    cases = tuple(Case(kernel, Work(*work), float(cost)) for kernel, *work, cost in file.cases)
+    named = {case.kernel for case in cases}
+    if file.schema != SCHEMA or named != set(KERNELS) or min(c.cost for c in cases) <= 0:
         raise InputError(
             f"{path}: expected {SCHEMA} with costs of {', '.join(KERNELS)}, found "
-            f"{file.schema} with {', '.join(sorted(file.rates))}; measure it anew: "
-            "edgekit tune layouts"
+            f"{file.schema} with {', '.join(sorted(named))}; measure it anew: edgekit tune layouts"
         )
-    return LayoutTable(file.platform, file.unit, file.cases, file.error, file.rates)
-
-
-def _short(value: float) -> float:
-    """Four digits."""
-    if value == 0:
-        return 0.0
-    return round(value, 3 - math.floor(math.log10(abs(value))))
+    return LayoutTable(file.platform, file.unit, cases)

@@ -37,20 +37,19 @@ def tune_layouts(
     device = connect(board_name(board), via=via)
     path = output or user_layout_table(load_board(device.profile))
     found = tune(device, path)
-    rates = {name: [r.product, r.value, r.piece] for name, r in found.rates.items()}
+    cases = [[c.kernel, *c.work.sizes, c.cost] for c in found.cases]
     if as_json:
         emit(
             {
                 "schema": "edgekit.tune.layouts/1",
                 "table": str(path),
                 "unit": found.unit,
-                "cases": found.cases,
                 "error": found.error,
-                "rates": rates,
+                "cases": cases,
             }
         )
         return
-    rows = [[name, *(f"{v:.4g}" for v in values)] for name, values in rates.items()]
-    table(["kernel", "product", "value", "piece"], rows)
-    print(f"{found.unit}; {found.cases} operators measured, median error {found.error:.1%}")
+    rows = [[str(name), *(f"{v:,.0f}" for v in values)] for name, *values in cases]
+    table(["kernel", "products", "values", "pieces", found.unit], rows)
+    print(f"median error of a cost estimated from the others: {found.error:.1%}")
     print(f"kept in {path}")

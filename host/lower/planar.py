@@ -17,8 +17,8 @@ from edgekit.host.lower.window import Window
 
 _F32 = np.dtype(np.float32)
 _FIXED_WINDOWS = {(3, 3), (5, 5)}  # windows that have kernels of their own, at stride 1 and 2
-_SCRATCH = 12288  # floats: EK_PLANAR_SCRATCH in conv/planar.h
-_BAND = 8192  # floats of scratch to aim at: most L1 caches hold as much
+_SCRATCH = 8192  # floats: EK_PLANAR_SCRATCH in conv/planar.h
+_BAND = 6144  # floats of scratch to aim at: two fit in most L1 caches
 _MAX_TAPS = 1024
 _PLANNED_COLUMNS = 1 << 16
 _WIDE, _WIDE_PANEL, _PANEL = 16, 96, 192  # ek_spmm_panel of sparse/dispatch.c

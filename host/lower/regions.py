@@ -18,7 +18,7 @@ from edgekit.host.graph.ops.planar import TO_PIXELS, TO_PLANES
 from edgekit.host.graph.types import Array, DType, Graph, Node, Operator, Shape, Tensor
 from edgekit.host.lower.planar import band_of, planar_window
 from edgekit.host.passes.cut import TwoLabels
-from edgekit.kb.layout_table import LayoutTable
+from edgekit.kb.layout_table import LayoutTable, Work
 
 # The kernels of an operator on pixels and on planes, as the table names them.
 _KERNELS: dict[type[Operator], tuple[str, str]] = {
@@ -26,16 +26,6 @@ _KERNELS: dict[type[Operator], tuple[str, str]] = {
     ops.DepthwiseConv2D: ("depthwise", "planar_depthwise"),
 }
 _ANYWHERE = (ops.Add, ops.Binary, ops.Clamp, ops.Function, ops.HardSwish, ops.Logistic, ops.Mul)
-
-
-@dataclass(frozen=True)
-class Work:
-    """Of one kernel: products and values of the output, in whole vectors, and pieces that are
-    started one by one."""
-
-    products: int
-    values: int
-    pieces: int = 1
 
 
 @dataclass(frozen=True)
@@ -96,7 +86,7 @@ def _add_border(labels: TwoLabels, made: int, users: set[int], cost: float) -> N
 
 def _transpose_cost(tensor: Tensor, table: LayoutTable) -> float:
     moves = tensor.shape[3] > 1 and math.prod(tensor.shape[1:3]) > 1
-    return table.rates["transpose"].cost(0, tensor.elements) if moves else 0.0
+    return table.cost("transpose", Work(0, tensor.elements)) if moves else 0.0
 
 
 def costs(graph: Graph, node: Node, table: LayoutTable, vl: int) -> Costs | None:
@@ -111,10 +101,7 @@ def costs(graph: Graph, node: Node, table: LayoutTable, vl: int) -> Costs | None
     data = graph.tensors[node.inputs[1] or ""].data
     assert data is not None
     works = (_on_pixels(node.op, data, y, vl), _on_planes(form, data, y, vl))
-    pixels, planes = (
-        table.rates[name].cost(work.products, work.values, work.pieces)
-        for name, work in zip(names, works, strict=True)
-    )
+    pixels, planes = (table.cost(name, work) for name, work in zip(names, works, strict=True))
     return Costs(pixels, planes)
 
 

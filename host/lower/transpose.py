@@ -9,7 +9,8 @@ from edgekit.host.graph.types import Node, Shape
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.plan import Call, Field, Value
 
-_BLOCK = 64  # columns of a task
+_TILE = 256  # EK_TRANSPOSE_TILE in layout/transpose.h
+_FEW = 4  # rows or columns: less are one task
 _TASK = 4096  # values worth a thread's while
 
 
@@ -23,19 +24,20 @@ def matrix_transpose(ctx: Context, node: Node) -> list[Call] | None:
     if x.dtype.bytes != 4 or found is None:
         return None
     matrices, rows, columns = found
-    blocks = math.ceil(columns / _BLOCK)
+    thin = min(rows, columns) < _FEW
+    down, across = (1 if thin else math.ceil(size / _TILE) for size in (rows, columns))
     fields: dict[str, Field] = {
         "rows": rows,
         "columns": columns,
         "x": Value(x.name),
         "y": Value(node.outputs[0]),
-        "blocks": blocks,
-        "block": _BLOCK,
+        "down": down,
+        "across": across,
     }
     folder = "layout/transpose"
     kernel = ctx.kernel("transpose4", f"{folder}.c", f"{folder}.h", "ek_transpose_args")
-    grain = max(1, _TASK // (rows * _BLOCK))
-    return [Call(kernel, fields, matrices * blocks, grain)]
+    grain = max(1, _TASK * down * across // (rows * columns))
+    return [Call(kernel, fields, matrices * down * across, grain)]
 
 
 def _as_matrices(shape: Shape, permutation: tuple[int, ...]) -> tuple[int, int, int] | None:

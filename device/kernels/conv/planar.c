@@ -28,22 +28,28 @@ static long pitch_of(const ek_window *g) {
     return (ek_max(reach, held) + 2 * EK_VL - 1) / EK_VL * EK_VL;
 }
 
-/* n floats; at least a vector of them goes vector by vector, the last one overlapping. */
-EK_INLINE void copy_floats(float *to, const float *from, long n) {
-    if (n < EK_VL) {
-        for (long i = 0; i < n; i++)
-            to[i] = from[i];
-        return;
+/* `count` lines of `width` floats, `pitch` apart in scratch; what follows a line is padding and
+ * may be overwritten with zeros. */
+EK_INLINE void copy_lines(float *to, long pitch, const float *from, long width, long count) {
+    for (; count > 0; count--, to += pitch, from += width) {
+        if (width < EK_VL) {
+#ifdef EK_OWN_PARTIAL
+            vf_store(to, vf_load_n(from, width));
+#else
+            ek_copy_short(to, from, width * (long)sizeof *to);
+#endif
+            continue;
+        }
+        long i = 0;
+        for (; i + 2 * EK_VL <= width; i += 2 * EK_VL) {
+            vf a = vf_load(from + i), b = vf_load(from + i + EK_VL);
+            vf_store(to + i, a), vf_store(to + i + EK_VL, b);
+        }
+        if (i + EK_VL <= width)
+            vf_store(to + i, vf_load(from + i)), i += EK_VL;
+        if (i < width) /* the last vector overlaps the one before */
+            vf_store(to + width - EK_VL, vf_load(from + width - EK_VL));
     }
-    long i = 0;
-    for (; i + 2 * EK_VL <= n; i += 2 * EK_VL) {
-        vf a = vf_load(from + i), b = vf_load(from + i + EK_VL);
-        vf_store(to + i, a), vf_store(to + i + EK_VL, b);
-    }
-    if (i + EK_VL <= n)
-        vf_store(to + i, vf_load(from + i));
-    if (n % EK_VL)
-        vf_store(to + n - EK_VL, vf_load(from + n - EK_VL));
 }
 
 #if EK_VL == 4
@@ -76,22 +82,18 @@ EK_INLINE void sort_columns(const plane *p, float *to, const float *line) {
         vf_store(odd + i / 2, __builtin_shufflevector(a, b, ODD));
     }
 #endif
+    typedef float four __attribute__((vector_size(16)));
+    for (; i + 8 <= g->w; i += 8) {
+        four a, b;
+        memcpy(&a, line + i, sizeof a), memcpy(&b, line + i + 4, sizeof b);
+        four first = __builtin_shufflevector(a, b, 0, 2, 4, 6);
+        four second = __builtin_shufflevector(a, b, 1, 3, 5, 7);
+        memcpy(even + i / 2, &first, sizeof first), memcpy(odd + i / 2, &second, sizeof second);
+    }
     for (; i + 2 <= g->w; i += 2)
         even[i / 2] = line[i], odd[i / 2] = line[i + 1];
     if (i < g->w)
         even[i / 2] = line[i];
-}
-
-/* Input row iy into scratch, where its padding is zero already: planes of a call have it at the
- * same places. */
-EK_INLINE void copy_line(const plane *p, float *to, const float *image, long iy) {
-    const ek_window *g = &p->a->win;
-    if (iy < 0 || iy >= g->h)
-        memset(to, 0, (size_t)(p->phases * p->pitch) * sizeof *to);
-    else if (p->phases == 1)
-        copy_floats(to + g->left, image + iy * g->w, g->w);
-    else
-        sort_columns(p, to, image + iy * g->w);
 }
 
 EK_INLINE vf clamped(const plane *p, vf sum) {
@@ -100,6 +102,17 @@ EK_INLINE vf clamped(const plane *p, vf sum) {
 #else
     (void)p;
     return sum;
+#endif
+}
+
+/* Less than a vector. */
+EK_INLINE void store_part(float *y, vf v, long n) {
+#ifdef EK_OWN_PARTIAL
+    vf_store_n(y, v, n);
+#else
+    float whole[EK_VL];
+    vf_store(whole, v);
+    ek_copy_short(y, whole, n * (long)sizeof *y);
 #endif
 }
 
@@ -118,34 +131,43 @@ EK_INLINE void some_vectors(const vf *w, const float *lines, long line, long pit
     }
 }
 
-EK_INLINE void some_rows(const plane *p, const float *lines, float *restrict y, const int rows) {
+EK_INLINE void some_rows(const plane *p, const vf *w, vf bias, const float *lines,
+                         float *restrict y, const int rows) {
     const long width = p->a->win.ow, pitch = p->pitch, line = SW * pitch;
-    const plane own = *p; /* what stores to y cannot change */
-    const vf bias = vf_splat(p->bias);
-    vf w[KH * KW], sum[ROWS];
-    EK_UNROLL for (int t = 0; t < KH * KW; t++) w[t] = vf_splat(p->weights[t]);
+    vf sum[ROWS];
     if (width < EK_VL) {
-        float whole[EK_VL];
         EK_UNROLL for (int o = 0; o < rows; o++) sum[o] = bias;
         some_vectors(w, lines, line, pitch, sum, rows);
-        EK_UNROLL for (int o = 0; o < rows; o++) {
-            vf_store(whole, clamped(&own, sum[o]));
-            ek_copy_short(y + o * width, whole, width * (long)sizeof *y);
-        }
+        EK_UNROLL for (int o = 0; o < rows; o++)
+            store_part(y + o * width, clamped(p, sum[o]), width);
         return;
     }
     long x = 0;
     for (; x + EK_VL <= width; x += EK_VL) {
         EK_UNROLL for (int o = 0; o < rows; o++) sum[o] = bias;
         some_vectors(w, lines + x, line, pitch, sum, rows);
-        EK_UNROLL for (int o = 0; o < rows; o++) vf_store(y + o * width + x, clamped(&own, sum[o]));
+        EK_UNROLL for (int o = 0; o < rows; o++) vf_store(y + o * width + x, clamped(p, sum[o]));
     }
     if (x < width) { /* the last vector overlaps the one before it */
         x = width - EK_VL;
         EK_UNROLL for (int o = 0; o < rows; o++) sum[o] = bias;
         some_vectors(w, lines + x, line, pitch, sum, rows);
-        EK_UNROLL for (int o = 0; o < rows; o++) vf_store(y + o * width + x, clamped(&own, sum[o]));
+        EK_UNROLL for (int o = 0; o < rows; o++) vf_store(y + o * width + x, clamped(p, sum[o]));
     }
+}
+
+EK_INLINE void make_rows(const plane *p, const float *from, float *y, long rows) {
+    const plane own = *p; /* what stores to y cannot change */
+    const long width = p->a->win.ow, line = SW * p->pitch;
+    const vf bias = vf_splat(p->bias);
+    vf w[KH * KW];
+    EK_UNROLL for (int t = 0; t < KH * KW; t++) w[t] = vf_splat(p->weights[t]);
+    for (; rows >= ROWS; rows -= ROWS, from += ROWS * SW * line, y += ROWS * width)
+        some_rows(&own, w, bias, from, y, ROWS);
+    for (; rows >= 2; rows -= 2, from += 2 * SW * line, y += 2 * width)
+        some_rows(&own, w, bias, from, y, 2);
+    if (rows)
+        some_rows(&own, w, bias, from, y, 1);
 }
 #else
 /* Where the vector after the one at x starts; the last one overlaps the one before it. */
@@ -172,34 +194,75 @@ static void one_row(const plane *p, const float *lines, float *y) {
             vf_store_n(y + x, sum, g->ow);
     }
 }
+
+EK_INLINE void make_rows(const plane *p, const float *from, float *y, long rows) {
+    const ek_window *g = &p->a->win;
+    for (; rows > 0; rows--, from += g->sh * p->phases * p->pitch, y += g->ow)
+        one_row(p, from, y);
+}
 #endif
 
-/* Tasks: bands of planes. */
+/* Where a task's band is: which plane, channel, and rows of outputs. */
+typedef struct {
+    long plane, channel, first, last;
+} band;
+
+EK_INLINE band band_at(const ek_planar_args *a, long task) {
+    long first = task % a->bands * a->band, plane = task / a->bands;
+    return (band){plane, plane % a->win.c, first, ek_min(first + a->band, a->win.oh)};
+}
+
+EK_INLINE band next_band(const ek_planar_args *a, band b) {
+    if (b.last < a->win.oh)
+        return (band){b.plane, b.channel, b.last, ek_min(b.last + a->band, a->win.oh)};
+    return (band){b.plane + 1, b.channel + 1 < a->win.c ? b.channel + 1 : 0, 0,
+                  ek_min(a->band, a->win.oh)};
+}
+
+/* The input rows of a band into scratch, where padding is zero already: planes of a call have it at
+ * the same places, but for rows above and below if a plane has several bands. */
+EK_INLINE void copy_band(const plane *p, band b, float *to) {
+    const ek_window *g = &p->a->win;
+    const long line = p->phases * p->pitch, top = b.first * g->sh - g->top;
+    const long lines = (b.last - b.first - 1) * g->sh + (long)(g->kh - 1) * g->dh + 1;
+    const long begin = ek_min(ek_max(-top, 0), lines),
+               end = ek_max(ek_min(g->h - top, lines), begin);
+    const float *from = p->a->x + (b.plane * g->h + top + begin) * g->w;
+    if (p->a->bands > 1 && begin > 0)
+        memset(to, 0, (size_t)(begin * line) * sizeof *to);
+    if (p->a->bands > 1 && end < lines)
+        memset(to + end * line, 0, (size_t)((lines - end) * line) * sizeof *to);
+    if (p->phases == 1)
+        copy_lines(to + begin * line + g->left, line, from, g->w, end - begin);
+    else
+        for (long i = begin; i < end; i++, from += g->w)
+            sort_columns(p, to + i * line, from);
+}
+
+EK_INLINE void make_band(plane *p, band b, const float *from) {
+    const ek_window *g = &p->a->win;
+    p->weights = p->a->weights + b.channel * g->kh * g->kw, p->bias = p->a->bias[b.channel];
+    make_rows(p, from, p->a->y + (b.plane * g->oh + b.first) * g->ow, b.last - b.first);
+}
+
+/* Tasks: bands of planes. Each is copied while the one before is made, so that its stores are in
+ * the cache when they are read at other offsets. */
 void NAME(const void *args, long begin, long end) {
     const ek_planar_args *a = args;
     const ek_window *g = &a->win;
-    _Alignas(64) float scratch[EK_PLANAR_SCRATCH];
+    _Alignas(64) float scratch[2][EK_PLANAR_SCRATCH];
     plane p = {.a = a, .phases = PHASES, .pitch = pitch_of(g)};
-    const long line = p.phases * p.pitch, below = (long)(g->kh - 1) * g->dh + 1;
-    const long size = (long)g->h * g->w, taps = (long)g->kh * g->kw;
-    memset(scratch, 0, (size_t)(((a->band - 1) * g->sh + below) * line) * sizeof *scratch);
+    const long below = (long)(g->kh - 1) * g->dh + 1;
+    const size_t used = (size_t)(((a->band - 1) * g->sh + below) * p.phases * p.pitch);
+    for (int i = 0; i < 2 && i < end - begin; i++)
+        memset(scratch[i], 0, used * sizeof **scratch);
+    band now = band_at(a, begin);
+    copy_band(&p, now, scratch[0]);
     for (long t = begin; t < end; t++) {
-        long at = t / a->bands, first = t % a->bands * a->band;
-        long last = ek_min(first + a->band, g->oh), lines = (last - first - 1) * g->sh + below;
-        const float *image = a->x + at * size, *from = scratch;
-        float *y = a->y + (at * g->oh + first) * g->ow;
-        p.weights = a->weights + at % g->c * taps, p.bias = a->bias[at % g->c];
-        for (long i = 0; i < lines; i++)
-            copy_line(&p, scratch + i * line, image, first * g->sh - g->top + i);
-        long oy = first;
-#if KH
-        for (; oy + ROWS <= last; oy += ROWS, from += ROWS * SW * line, y += ROWS * g->ow)
-            some_rows(&p, from, y, ROWS);
-        for (; oy < last; oy++, from += SW * line, y += g->ow)
-            some_rows(&p, from, y, 1);
-#else
-        for (; oy < last; oy++, from += g->sh * line, y += g->ow)
-            one_row(&p, from, y);
-#endif
+        band next = next_band(a, now);
+        if (t + 1 < end)
+            copy_band(&p, next, scratch[(t + 1 - begin) % 2]);
+        make_band(&p, now, scratch[(t - begin) % 2]);
+        now = next;
     }
 }

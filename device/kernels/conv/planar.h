@@ -13,7 +13,6 @@ typedef struct {
     int band, bands; /* output rows of a task; tasks of a plane */
 } ek_planar_args;
 
-/* Floats of an input row in scratch: `phases` rows of the columns that are as far apart as the
- * stride, padding included. */
-#define EK_PLANAR_SCRATCH 12288
+/* Floats of scratch for the input rows of a band, padding included; there are two of it. */
+#define EK_PLANAR_SCRATCH 8192
 #endif

@@ -1,13 +1,44 @@
-/* Tasks: blocks of columns, which become rows of y. Compile-time parameter: NAME. */
+/* Compile-time parameter: NAME.
+ *
+ * Channels are often whole pages apart, so that lines of many of them have one place in the cache.
+ * Pixels to channels: a few channels at a time, each a good way along; channels to pixels: a line
+ * of some channels, which becomes one of each pixel. */
 #include "transpose.h"
 #include "../gemm/transpose.h"
 
+#define LINE 16 /* values of a line of the cache */
+#define FEW 4   /* what a block has of rows and of columns */
+
+static void tile(const ek_transpose_args *a, const float *x, float *y, long rows, long columns) {
+    const long step = a->columns, width = a->rows;
+    const long along = a->rows > a->columns ? EK_TRANSPOSE_TILE : LINE;
+    for (long first = 0; first < rows; first += along) {
+        const long end = ek_min(first + along, rows);
+        for (long j = 0; j < columns; j += FEW) {
+            const long few = ek_min(FEW, columns - j);
+            long i = first;
+            if (few == FEW)
+                for (; i + FEW <= end; i += FEW)
+                    ek_transpose4(x + i * step + j, step, y + j * width + i, width);
+            if (i < end)
+                ek_transpose(x + i * step + j, step, end - i, few, y + j * width + i, width);
+        }
+    }
+}
+
+/* Tasks: tiles. */
 void NAME(const void *args, long begin, long end) {
     const ek_transpose_args *a = args;
     for (long t = begin; t < end; t++) {
-        long matrix = t / a->blocks * a->rows * a->columns, first = t % a->blocks * a->block;
-        long columns = ek_min(a->block, a->columns - first);
-        ek_transpose(a->x + matrix + first, a->columns, a->rows, columns,
-                     a->y + matrix + first * a->rows, a->rows);
+        long at = t / a->across, matrix = at / a->down * a->rows * a->columns;
+        long row = at % a->down * EK_TRANSPOSE_TILE, column = t % a->across * EK_TRANSPOSE_TILE;
+        if (a->rows < FEW || a->columns < FEW) { /* one tile */
+            ek_transpose(a->x + matrix, a->columns, a->rows, a->columns, a->y + matrix, a->rows);
+            continue;
+        }
+        long rows = ek_min(EK_TRANSPOSE_TILE, a->rows - row);
+        long columns = ek_min(EK_TRANSPOSE_TILE, a->columns - column);
+        tile(a, a->x + matrix + row * a->columns + column, a->y + matrix + column * a->rows + row,
+             rows, columns);
     }
 }

@@ -3,10 +3,12 @@
 #define EK_LAYOUT_TRANSPOSE_H
 #include "../kernel.h"
 
+#define EK_TRANSPOSE_TILE 256 /* rows and columns of a task */
+
 typedef struct {
     long rows, columns; /* of a matrix of x */
     const float *x;
     float *y;
-    long blocks, block; /* tasks of a matrix, columns of x in each */
+    long down, across; /* tiles of a matrix */
 } ek_transpose_args;
 #endif
