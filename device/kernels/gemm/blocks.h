@@ -35,6 +35,8 @@ typedef struct {
     long count, depth; /* the last may be less deep */
 } ek_depths;
 
+#define EK_GEMM_STRIP_BYTES 24576 /* of panels of B that stay in a core's first cache */
+
 #define EK_GEMM_DEPTH_STEP 16 /* blocks start at multiples, so that no vector along k is cut */
 
 static inline ek_depths ek_depths_of(const ek_gemm_operands *types, long k, long kc) {

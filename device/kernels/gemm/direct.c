@@ -5,8 +5,6 @@
 #include "direct.h"
 #include "orient.h"
 
-#define STRIP_BYTES 24576 /* of panels of B that stay in a core's first cache */
-
 /* Bytes from one panel to the next, [1]: of the wider ones, which come first. */
 typedef struct {
     ek_panels panels;
@@ -150,7 +148,7 @@ int ek_gemm_direct(const ek_gemm_args *args, const ek_gemm_method *how, ek_pool 
     set_steps(&x.rows, types, 0, g->k, g->a_packed, g->a_row * types->a_bytes);
     set_steps(&x.columns, types, 1, g->k, g->b_packed, types->vl * types->b_bytes);
     const long panel = x.columns.panels.width * types->vl * types->b_bytes * g->k;
-    x.strip = ek_max(STRIP_BYTES / ek_max(panel, 1), 1);
+    x.strip = ek_max(EK_GEMM_STRIP_BYTES / ek_max(panel, 1), 1);
     x.job = &job;
     if (!pool) /* copying the job just written takes longer than a small product */
         tiles(&x, &job, 0, x.rows.panels.panels, 0, x.columns.panels.panels);

@@ -125,11 +125,38 @@ static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *co
     }
 }
 
-static void tiles(const block *x, long row, long row_end, long column, long column_end) {
+/* Those of panel j of B. */
+static void panel_of_tiles(const block *x, ek_gemm_job *job, long j, long row, long row_end) {
     const ek_gemm_plan *p = x->plan;
     const ek_gemm_args *g = p->args;
     const long vl = p->types->vl;
-    const int b_packed = g->b_packed || p->pack_b;
+    const long nv = ek_panel_width(&p->b.panels, j);
+    ek_gemm_place at = {.column = ek_panel_start(&p->b.panels, j) * vl, .width = nv * vl};
+    at.columns = ek_min(at.width, g->n - at.column);
+    job->left = at.columns - at.width + vl;
+    const char *b;
+    int form = p->a_form < 0 ? EK_GEMM_PANEL : p->a_form;
+    job->b_row = at.width;
+    job->b_in_place = 0;
+    if (g->b_packed || p->pack_b) {
+        b = x->b + ek_panels_bytes(&p->b, &x->b_sizes, x->b_first, j);
+    } else if (p->pack_tail && j == p->b.panels.panels - 1) {
+        b = x->tail;
+    } else {
+        b = in_place(g->b, x->k_from, g->b_row, at.column, g->b_col, p->types->b_bytes);
+        job->b_row = g->b_row;
+        job->b_in_place = 1;
+        form |= job->left < vl ? EK_GEMM_MASKED : 0;
+    }
+    tile_column(x, job, p->family->column[nv - 1]->codes[form], b, at, row, row_end);
+}
+
+#define ROWS_OF_STRIP 8 /* panels of A before the next panel of B */
+
+/* Where panels of B are small, C is written along its rows, for as many as stay in the cache. */
+static void tiles(const block *x, long row, long row_end, long column, long column_end) {
+    const ek_gemm_plan *p = x->plan;
+    const ek_gemm_args *g = p->args;
     ek_gemm_job job = {
         .k = x->k,
         .a_row = g->a_row,
@@ -139,26 +166,14 @@ static void tiles(const block *x, long row, long row_end, long column, long colu
         .finish = x->finish,
         .epilogue = &g->epilogue,
     };
-    for (long j = column; j < column_end; j++) {
-        const long nv = ek_panel_width(&p->b.panels, j);
-        ek_gemm_place at = {.column = ek_panel_start(&p->b.panels, j) * vl, .width = nv * vl};
-        at.columns = ek_min(at.width, g->n - at.column);
-        job.left = at.columns - at.width + vl;
-        const char *b;
-        int form = p->a_form < 0 ? EK_GEMM_PANEL : p->a_form;
-        job.b_row = at.width;
-        job.b_in_place = 0;
-        if (b_packed) {
-            b = x->b + ek_panels_bytes(&p->b, &x->b_sizes, x->b_first, j);
-        } else if (p->pack_tail && j == p->b.panels.panels - 1) {
-            b = x->tail;
-        } else {
-            b = in_place(g->b, x->k_from, g->b_row, at.column, g->b_col, p->types->b_bytes);
-            job.b_row = g->b_row;
-            job.b_in_place = 1;
-            form |= job.left < vl ? EK_GEMM_MASKED : 0;
-        }
-        tile_column(x, &job, p->family->column[nv - 1]->codes[form], b, at, row, row_end);
+    const long width = ek_max(p->b.panels.width, 1) * p->types->vl;
+    const long strip = EK_GEMM_STRIP_BYTES / (ek_max(x->k, 1) * width * p->types->b_bytes);
+    const long rows = strip > 1 ? ROWS_OF_STRIP : row_end - row;
+    for (long from = column, until; from < column_end; from = until) {
+        until = ek_min(from + ek_max(strip, 1), column_end);
+        for (long i = row; i < row_end; i += rows)
+            for (long j = from; j < until; j++)
+                panel_of_tiles(x, &job, j, i, ek_min(i + rows, row_end));
     }
 }
 
