@@ -23,7 +23,7 @@ _WIDE_VECTORS = 8  # lanes from which this was measured
 _PACK_ROWS = 64  # tiles of rows that must use a packed B before packing pays
 _GROUP = 4  # bytes of k that one product of a lane takes
 _TURNED_AT_ONCE = 4  # vectors of columns whose rows of k become groups of bytes in registers
-_SEGMENT = 8  # of a row of a tile of C: the start of a run of stores
+_SEGMENT = 4  # of a row of a tile of C: the start of a run of stores
 
 
 @dataclass(frozen=True, order=True)
@@ -175,7 +175,7 @@ def _float_cost(mr: int, nr: int, vl: int, shape: GemmShape, packed: Packed, l3:
 
 def _byte_cost(mr: int, nr: int, vl: int, shape: GemmShape, packed: Packed, l1: int) -> int:
     """The tiles; unless B is packed, turning rows of k into groups: 4 per vector of columns, and 12
-    for each four of a panel; and the stores: 8 for each row of a tile, of a turned one 3 per
+    for each four of a panel; and the stores: 4 for each row of a tile, of a turned one 3 per
     element. A panel of vectors that is more than half of L1, and shared, is loaded at twice the
     cost."""
     m, k, n = shape.m, shape.k, shape.n

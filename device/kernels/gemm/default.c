@@ -6,7 +6,7 @@
 #include "../kernel.h"
 #include "gemm.h"
 
-enum { GROUP = 4, TURNED_AT_ONCE = 4, SEGMENT = 8 }; /* of bytes */
+enum { GROUP = 4, TURNED_AT_ONCE = 4, SEGMENT = 4 }; /* of bytes */
 enum { K_STEP = 16, PIECES = 4, FEW_PANELS = 16, PACK_ROWS = 64, WIDE = 8, TURNED_COLUMNS = 64 };
 enum { FEW_PASSES = 4, PASS_DEPTH = 32, WIDE_VECTORS = 8 }; /* over an f32 B in place */
 static const int64_t LARGEST = 1 << 28;
