@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from edgekit.host.cli import tune_layouts, tune_spmv
+from edgekit.host.cli import tune_cost, tune_layouts, tune_spmv
 from edgekit.host.cli.options import Board, Json, Over, board_name, examples
 from edgekit.host.errors import InputError
 
@@ -48,6 +48,7 @@ def register(app: typer.Typer) -> None:
     )(tune_gemm)
     tune_spmv.register(group)
     tune_layouts.register(group)
+    tune_cost.register(group)
     app.add_typer(group, name="tune")
 
 

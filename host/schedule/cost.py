@@ -61,7 +61,10 @@ class CostModel:
 
     def cost(self, graph: Graph, node: Node, unit: str = CPU) -> float:
         """Microseconds that `node` keeps `unit`; infinite if it does no such work."""
-        work = self.work(graph, node)
+        return self.cost_of(self.work(graph, node), unit)
+
+    def cost_of(self, work: Work, unit: str = CPU) -> float:
+        """As `cost`, of what an operator has to do."""
         if work.kind == "none":
             return 0.0
         if unit == NNA and self.board.nna:

@@ -1,0 +1,230 @@
+"""`edgekit tune cost` and `edgekit tune order`: the cost model's constants, and orders that ran."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgekit.host.cli.options import (
+    Board,
+    InputShapes,
+    Json,
+    Kind,
+    Model,
+    Over,
+    RandomSeed,
+    board_name,
+    examples,
+    file_kind,
+    input_shapes,
+    model_file,
+)
+from edgekit.host.errors import InputError
+from edgekit.host.options import CompileOptions
+
+if TYPE_CHECKING:
+    from edgekit.host.tune.cost import Accuracy
+    from edgekit.host.tune.orders import Timed
+
+_PERCENT = 100.0
+Seconds = Annotated[
+    int, typer.Option("--seconds", metavar="S", min=1, max=60, help="Of each timing.")
+]
+Rounds = Annotated[int, typer.Option("--rounds", metavar="N", min=1, max=100)]
+
+
+def register(group: typer.Typer) -> None:
+    """Adds the commands to the group `tune`."""
+    group.command(
+        "cost",
+        epilog=examples(
+            "edgekit tune cost --board local",
+            "edgekit tune cost --board a57 --model models/face_detection_short_range.tflite",
+        ),
+    )(tune_cost)
+    group.command(
+        "order",
+        epilog=examples("edgekit tune order models/okay_nabu.tflite -o best.ekb"),
+    )(tune_order)
+
+
+def tune_cost(
+    board: Board = None,
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--model",
+            metavar="FILE",
+            show_default=False,
+            help="Time its operators; may be given several times. Default: all in ./models.",
+        ),
+    ] = None,
+    rounds: Rounds = 2,
+    seconds: Seconds = 1,
+    via: Over = None,
+    as_json: Json = False,
+) -> None:
+    """Measure operators on a board, and calibrate the cost model that chooses orders and units.
+
+    What was measured is used by every later compile for such boards. On a virtual board the times
+    are the emulator's, or counted instructions if it is up with --counting.
+    """
+    from edgekit.host.api import connect
+    from edgekit.host.cli.output import emit, note
+    from edgekit.host.cli.progress import stages
+    from edgekit.host.schedule.calibration import save_calibration
+    from edgekit.host.schedule.cost import CostModel
+    from edgekit.host.tune.cost import accuracy, accuracy_elsewhere, calibrate
+    from edgekit.host.tune.cost_board import measure
+    from edgekit.kb.board import load_board
+
+    device = connect(board_name(board), via=via)
+    if device.emulated:
+        note(f"board '{device.name}' is emulated: times are the emulator's, or instructions")
+    with stages(f"measuring {device.name}") as tell:
+        samples = measure(device, model or _models(), rounds, seconds, tell)
+    profile = load_board(device.profile)
+    if not samples:
+        raise InputError("expected operators with times, found none; name another --model")
+    found = calibrate(samples, profile, device.emulated)
+    before, after = (
+        accuracy(samples, CostModel(profile)),
+        accuracy(samples, CostModel(profile, found)),
+    )
+    elsewhere = accuracy_elsewhere(samples, profile, device.emulated)
+    path = save_calibration(profile, found)
+    if as_json:
+        emit(
+            {
+                "schema": "edgekit.tune.cost/1",
+                "board": device.name,
+                "platform": profile.platform,
+                "emulated": device.emulated,
+                "models": len({s.model for s in samples}),
+                "families": len(found.families),
+                "before": asdict(before),
+                "after": asdict(after),
+                "left_out": asdict(elsewhere) if elsewhere else None,
+                "file": str(path),
+            }
+        )
+        return
+    print(f"measured  {len(samples)} operators of {len({s.model for s in samples})} models")
+    _show("profile", before)
+    _show("fitted", after)
+    if elsewhere:
+        _show("unseen", elsewhere)
+    print(f"kept in   {path}")
+
+
+def _show(label: str, found: Accuracy) -> None:
+    print(
+        f"{label:9} median |error| {found.median_error * _PERCENT:.1f} %, "
+        f"p90 {found.p90_error * _PERCENT:.1f} %, rank correlation {found.rank_correlation:.3f}"
+    )
+
+
+def _models() -> list[Path]:
+    """All models in ./models, else the project's."""
+    folder = Path("models")
+    found = sorted(p for p in folder.glob("*") if p.suffix in (".tflite", ".onnx"))
+    return found or [model_file(None)]
+
+
+def tune_order(
+    model: Model = None,
+    board: Board = None,
+    count: Annotated[
+        int, typer.Option("--candidates", metavar="N", min=1, max=100, help="Orders to run.")
+    ] = 6,
+    rounds: Rounds = 3,
+    seconds: Seconds = 1,
+    random_seed: RandomSeed = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", metavar="FILE.ekb", show_default=False, help="Write the best one."),
+    ] = None,
+    input_shape: InputShapes = None,
+    via: Over = None,
+    as_json: Json = False,
+) -> None:
+    """Run different orders of a model's operators on a board, in turns, and keep the best.
+
+    The importer's order, those of least time and least memory by the cost model, and random ones.
+    """
+    from edgekit.host.api import connect
+    from edgekit.host.cli.output import check_writable
+    from edgekit.host.cli.progress import stages
+    from edgekit.host.compiler import prepare
+    from edgekit.host.schedule.cost import CostModel
+    from edgekit.host.tune.orders import candidates, time_orders
+    from edgekit.kb.board import load_board
+
+    path = model_file(model, board_name(board))
+    if file_kind(path) is Kind.BUNDLE:
+        raise InputError(f"{path}: expected a model, found a bundle, whose order is fixed")
+    if output is not None:
+        check_writable(output)
+    device = connect(board_name(board), via=via)
+    profile = load_board(device.profile)
+    asked = CompileOptions(shapes=input_shapes(input_shape))
+    graph = prepare(path, profile, asked)[1].graph
+    costs = CostModel.of(profile)
+    found = candidates(graph, profile, costs, count, random_seed or 0)
+    with stages(f"running {path.name}") as tell:
+        timed = time_orders(device, path, profile, asked, found, rounds, seconds, tell)
+    if output is not None:
+        timed[0].bundle.write(output)
+    _show_orders(timed, device.name, device.emulated, as_json)
+
+
+def _show_orders(timed: list[Timed], board: str, emulated: bool, as_json: bool) -> None:
+    from edgekit.host.cli.output import byte_size, emit, table
+    from edgekit.host.tune.cost import rank_correlation
+
+    ranks = rank_correlation(
+        [t.candidate.simulated_us for t in timed], [t.measured_us for t in timed]
+    )
+    if as_json:
+        orders = [
+            {
+                "origin": t.candidate.origin,
+                "simulated_us": t.candidate.simulated_us,
+                "measured_us": t.measured_us,
+                "arena_bytes": t.arena_bytes,
+                "order": [n.name for n in t.candidate.graph.nodes],
+            }
+            for t in timed
+        ]
+        emit(
+            {
+                "schema": "edgekit.tune.order/1",
+                "board": board,
+                "emulated": emulated,
+                "rank_correlation": ranks,
+                "orders": orders,
+            }
+        )
+        return
+    rows = [
+        (
+            t.candidate.origin,
+            f"{t.candidate.simulated_us:.1f}",
+            f"{t.measured_us:.1f}",
+            byte_size(t.arena_bytes),
+        )
+        for t in timed
+    ]
+    measured = "emulated µs" if emulated else "measured µs"
+    table(("order", "simulated µs", measured, "arena"), rows, left=1)
+    slowest, fastest = timed[-1].measured_us, timed[0].measured_us
+    print(
+        f"spread   {(slowest / fastest - 1) * _PERCENT:.1f} % between the slowest and the fastest"
+    )
+    if len({t.candidate.simulated_us for t in timed}) == 1:
+        print("model    gives all of them the same time: one unit does all the work")
+    else:
+        print(f"model    rank correlation {ranks:.3f} with what was measured")
