@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from op_cases import quant
 from op_graphs import inputs_of
 
+import edgekit
 from edgekit.device.library import Model
 from edgekit.host.compiler import compile_artifact
 from edgekit.host.errors import InputError
@@ -29,6 +30,7 @@ from edgekit.host.split.live import Live
 from edgekit.kb.board import load_board
 
 _MODELS = Path(__file__).parents[2] / "models"
+_LIMITED = Path(__file__).parents[1] / "support" / "limited_memory.py"
 _FACE = _MODELS / "face_detection_short_range.tflite"
 
 
@@ -156,33 +158,13 @@ def test_a_model_in_bands_computes_what_the_whole_model_does(releases):
     model.close()
 
 
-_UNDER_A_LIMIT = """
-import json, resource, sys
-from pathlib import Path
-from edgekit.device.errors import DeviceError
-from edgekit.device.library import Model
-folder, allowed = Path(sys.argv[1]), int(sys.argv[2])
-Model(folder / "small").close()  # what Python and the libraries take comes before
-status = dict(line.split(":", 1) for line in open("/proc/self/status"))
-used = int(status["VmData"].split()[0]) * 1024
-resource.setrlimit(resource.RLIMIT_DATA, (used + allowed, used + allowed))
-try:
-    Model(folder / "model").close()
-    print(json.dumps("runs"))
-except DeviceError as error:
-    print(json.dumps(str(error)))
-"""
-
-
-def test_only_the_split_model_runs_where_memory_is_really_limited(releases, tmp_path):
-    """The system refuses this process more private memory than the limit, 256 KiB for arrays."""
+def test_only_the_split_model_runs_where_memory_is_really_limited(releases):
+    """The system refuses the process more private memory than the limit, and 256 KiB beside."""
+    modules = next(iter(edgekit.__path__))
     said = {}
     for limit, (folder, _) in releases.items():
-        here = tmp_path / str(limit)
-        here.mkdir()
-        (here / "small").symlink_to(releases[640 << 10][0])
-        (here / "model").symlink_to(folder)
-        command = [sys.executable, "-c", _UNDER_A_LIMIT, str(here), str((640 + 256) << 10)]
+        words = [str(Path(modules).parent), str(releases[640 << 10][0]), str(folder)]
+        command = [sys.executable, str(_LIMITED), *words, str((640 + 256) << 10)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
         said[limit] = json.loads(done.stdout)
     assert said[640 << 10] == "runs"

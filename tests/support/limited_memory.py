@@ -1,0 +1,35 @@
+"""Opens a compiled model where the system gives no more memory, and says what happened.
+
+python3 limited_memory.py MODULES SMALL FOLDER BYTES: opens the model in SMALL first, so that what
+Python and the libraries need is there, then FOLDER with at most BYTES of private memory more.
+"""
+
+import json
+import resource
+import sys
+from pathlib import Path
+
+sys.path.insert(0, sys.argv[1])
+
+from edgekit.device.errors import DeviceError
+from edgekit.device.library import Model
+from edgekit.device.npz import Array
+
+
+def _once(folder: Path) -> None:
+    model = Model(folder)
+    specs = model.description.inputs
+    model.run({s.name: Array(s.dtype, s.shape, bytes(s.bytes)) for s in specs})
+    model.close()
+
+
+_once(Path(sys.argv[2]))
+with Path("/proc/self/status").open(encoding="ascii") as status:
+    used = next(int(line.split()[1]) << 10 for line in status if line.startswith("VmData"))
+most = used + int(sys.argv[4])
+resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+try:
+    _once(Path(sys.argv[3]))
+    print(json.dumps("runs"))
+except DeviceError as error:
+    print(json.dumps(str(error)))
