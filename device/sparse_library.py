@@ -315,6 +315,11 @@ class SparseLibrary:
         pool, time = self._pool(threads), self._lib.ek_triad_time
         return lambda count: int(time(*(b.address for b in blocks), floats, pool, count))
 
+    def gather_timer(self, x: int, index: int, count: int, threads: int) -> Callable[[int], int]:
+        """As spmv_timer, of reading x (float32) at so many int32 indices and nothing else."""
+        pool, time = self._pool(threads), self._lib.ek_gather_time
+        return lambda times: int(time(x, index, count, pool, times))
+
     def _prepare(self, stored: Stored, threads: int) -> Tuple[Any, Block, Optional[int]]:
         matrix = ctypes.byref(stored.c)
         scratch = Block(self._lib.ek_spmv_scratch_bytes(matrix, threads))
@@ -346,6 +351,7 @@ def _bind(lib: ctypes.CDLL) -> None:
         ("ek_spmv", number, product),
         ("ek_spmv_time", time, (*product, size)),
         ("ek_triad_time", time, (address, address, address, size, address, size)),
+        ("ek_gather_time", time, (address, address, size, address, size)),
         ("ek_spmm", None, (ctypes.POINTER(_Product), address)),
         ("ek_spmm_time", time, (ctypes.POINTER(_Product), address, size)),
     )

@@ -46,7 +46,8 @@ class Contender:
 @dataclass(frozen=True)
 class SpmvResult:
     """One matrix. moved: bytes that the product must move in our form: stored values and indices,
-    x and y once. triad: bytes per second that the memory gives."""
+    x and y once. triad: bytes per second that the memory gives. gathers: seconds of reading x
+    (float32, else NaN) at the columns of all non-zeros and nothing else."""
 
     name: str
     shape: tuple[int, int]
@@ -57,6 +58,7 @@ class SpmvResult:
     ours: Contender
     peers: tuple[Contender, ...]
     triad: float
+    gathers: float
 
     @property
     def share(self) -> float:
@@ -96,13 +98,21 @@ def bench_matrix(
             calls.append(made)
     calls.append(lambda: mine.matvec(x, threads))
     with pinned(threads):
-        *times, own = take_turns([call_timer(call) for call in calls], seconds, hopeless=math.inf)
+        timers = [call_timer(call) for call in calls]
+        timers.insert(0, library().gather_timer(x.ctypes.data, *_columns(matrix, x), threads))
+        gathers, *times, own = take_turns(timers, seconds, hopeless=math.inf)
     theirs = iter(times)
     timed = [c if c.missing else _timed(c, next(theirs), own) for c in found]
     ours = _timed(Contender("edgekit"), own, own)
     moved = mine.form.bytes + x.nbytes + expected.nbytes
     sizes = (matrix.shape, mine.nnz, mine.form.padding, moved, threads)
-    return SpmvResult(name, *sizes, ours, tuple(timed), triad)
+    alone = summary(gathers)["median_us"] * 1e-6 if x.dtype == np.float32 else math.nan
+    return SpmvResult(name, *sizes, ours, tuple(timed), triad, alone)
+
+
+def _columns(matrix: Csr, x: Any) -> tuple[int, int]:
+    """Address and count of the columns of a matrix; none where x is not of float32."""
+    return matrix.indices.ctypes.data, len(matrix.indices) if x.dtype == np.float32 else 0
 
 
 def geometric_mean(values: Sequence[float]) -> float:

@@ -66,7 +66,8 @@ def bench_spmv(
     """Time products of sparse matrices with a vector; on an emulated board, count instructions.
 
     GB/s counts what the product must move: stored values and indices, both vectors once; the share
-    is of STREAM's triad, measured in the same run.
+    is of STREAM's triad, measured in the same run. With --peers, gathers is the time of reading the
+    vector at the columns of all non-zeros and nothing else.
     """
     from edgekit.host.bench.spmv_matrices import STANDARD, open_matrix
 
@@ -166,8 +167,9 @@ def _tell_peers(results: Sequence[SpmvResult], spots: Sequence[Hotspots], as_jso
     for r in results:
         row = [r.name, str(r.nonzeros), f"{r.padding:.2f}", f"{r.ours.median * 1e6:.1f}"]
         row += [f"{r.moved / r.ours.median / 1e9:.1f}", f"{r.share:.0%}"]
+        row.append("-" if math.isnan(r.gathers) else f"{r.gathers * 1e6:.1f}")
         rows.append(row + ["-" if p.missing else f"{p.ratio:.2f}" for p in r.peers])
-    table(["matrix", "non-zeros", "padding", "us", "GB/s", "of triad", *names], rows)
+    table(["matrix", "non-zeros", "padding", "us", "GB/s", "of triad", "gathers us", *names], rows)
     for name, why in {(p.name, p.missing) for r in results for p in r.peers if p.missing}:
         print(f"{name}: {why}")
     if not math.isnan(mean):

@@ -187,4 +187,8 @@ uint64_t ek_spmm_time(const ek_spmm_args *args, ek_pool *pool, long count);
 
 /* Nanoseconds of `count` times a = b + 3 c over n floats: 12 n bytes of traffic each. */
 uint64_t ek_triad_time(float *a, const float *b, const float *c, long n, ek_pool *pool, long count);
+
+/* Nanoseconds of `count` times reading x at n indices and nothing else: what no product of a matrix
+ * with these columns, element by element, goes below. */
+uint64_t ek_gather_time(const float *x, const int32_t *index, long n, ek_pool *pool, long count);
 #endif
