@@ -30,12 +30,29 @@ class Pairs:
 
 
 def pack_pairs(csr: Csr, panel: int) -> Pairs:
-    """The rows of a matrix of at most 65536 columns, in panels of at most `panel` columns."""
+    """Weights for float sums, of fewer than 65536 columns, in panels of at most `panel` columns."""
     np = numpy()
     cols = csr.shape[1]
     panels = max(-(-cols // min(panel, MOST_PANEL)), 1)
-    bounds = [cols * p // panels for p in range(panels + 1)]
-    partners = _partners(np, csr)
+    return _packed(np, csr, _partners(np, csr), [cols * p // panels for p in range(panels + 1)])
+
+
+def pack_rows(csr: Csr) -> Pairs:
+    """int8 weights for integer sums, of fewer than 65536 columns: every row alone, and no word of
+    two weights whose products with bytes do not fit in 16 bits together."""
+    np = numpy()
+    lowest = csr.data == -128  # becomes two of half of it
+    times = np.where(lowest, 2, 1)
+    data = np.repeat(np.where(lowest, -64, csr.data).astype(np.int8), times)
+    indptr = np.concatenate([[0], np.cumsum(times)])[csr.indptr]
+    halved = Csr(csr.shape, indptr, np.repeat(csr.indices, times), data)
+    alone = [(row, row) for row in range(csr.shape[0])]
+    return _packed(np, halved, alone, [0, csr.shape[1]])
+
+
+def _packed(np: Any, csr: Csr, partners: List[Tuple[int, int]], bounds: List[int]) -> Pairs:
+    """Partners in each panel of columns; bounds: where the panels begin, and the end."""
+    panels = len(bounds) - 1
     pair = np.zeros((panels, len(partners)), np.dtype(list(_PAIR)))
     words: List[Any] = []
     values: List[Any] = []

@@ -17,15 +17,15 @@ from edgekit.device.sparse_input import (
     numpy,
 )
 from edgekit.device.sparse_library import Plan, SparseProduct
-from edgekit.device.sparse_pairs import Pairs, pack_pairs
+from edgekit.device.sparse_pairs import Pairs, pack_pairs, pack_rows
 
 OPERANDS = {"f32": "float32", "f64": "float64", "f16": "float32", "s8": "int8", "s8f": "float32"}
 SUMS = {"f32": "float32", "f64": "float64", "f16": "float32", "s8": "int32", "s8f": "float32"}
 _STORAGE = ("f32", "f16", "s8")
 _MOST = {"f16": 65504.0}
 _INT8 = 127
-_PLANNED = ("f32", "f16", "s8f")
-_PLANNED_COLS = 1 << 16
+_PLANNED = ("f32", "f16", "s8", "s8f")
+_PLANNED_COLS = (1 << 16) - 1
 
 
 class SparseWeights:
@@ -161,7 +161,10 @@ class SparseWeights:
         if self.stored not in _PLANNED or self.shape[1] > _PLANNED_COLS:
             return None
         if not self._pairs:
-            self._pairs = pack_pairs(self._csr, library().panel())
+            whole = self.stored == "s8"
+            self._pairs = (
+                pack_rows(self._csr) if whole else pack_pairs(self._csr, library().panel())
+            )
         p = self._pairs
         arrays = (p.pair, p.columns, p.values)
         return Plan(p.panels, p.pairs, *(int(a.ctypes.data) for a in arrays))

@@ -79,14 +79,17 @@ def layers_of(path: Path | None) -> list[Layer]:
     return list(layers.values())
 
 
-def bench_layer(layer: Layer, pixels: int, threads: int, seconds: float) -> SpmmResult:
-    """Times the sparse product and the dense one in turns; the dense weights are packed
+def bench_layer(
+    layer: Layer, pixels: int, threads: int, seconds: float, storage: str = "f32"
+) -> SpmmResult:
+    """Times the sparse product and the dense one of float32 in turns; the dense weights are packed
     beforehand or not, whichever is faster."""
-    weights = SparseWeights.from_dense(layer.weights)
+    weights = SparseWeights.from_dense(layer.weights, storage)
+    kept = weights.matmul(np.eye(layer.weights.shape[1], dtype=np.float32))
     outputs, inputs = layer.weights.shape
     x, y = (_aligned((rows, pixels)) for rows in (inputs, outputs))
     x[:] = np.random.default_rng(1).standard_normal(x.shape)
-    if not np.allclose(weights.matmul(x), gemm(layer.weights, x), rtol=_AGREE, atol=_AGREE):
+    if not np.allclose(weights.matmul(x), gemm(kept, x), rtol=_AGREE, atol=_AGREE):
         raise InputError(f"{layer.name}: expected equal products, found others; report this")
     timers: list[Timer] = [weights.timer(x, y, threads)]
     timers += [_dense_timer(layer.weights, x, y, threads, side) for side in (None, "a")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -37,6 +37,10 @@ def bench_spmm(
     seconds: Annotated[
         float, typer.Option("--seconds", metavar="S", min=0.05, max=600.0, help="Per layer.")
     ] = 0.5,
+    storage: Annotated[
+        Literal["f32", "f16", "s8"],
+        typer.Option("--storage", help="Of the weights; sums are float32."),
+    ] = "f32",
     as_json: Json = False,
 ) -> None:
     """Time pruned 1x1 convolutions on this machine, in turns with our own dense product.
@@ -51,7 +55,7 @@ def bench_spmm(
     results = []
     for layer in layers_of(weights):
         with working(f"timing {layer.name}"):
-            results.append(bench_layer(layer, pixels, threads, seconds))
+            results.append(bench_layer(layer, pixels, threads, seconds, storage))
     mean = mean_ratio(results)
     if as_json:
         emit(
@@ -59,6 +63,7 @@ def bench_spmm(
                 "schema": "edgekit.bench.spmm/1",
                 "machine": machine_summary(),
                 "threads": threads,
+                "storage": storage,
                 "layers": [{**asdict(r), "effective_gflops": r.effective} for r in results],
                 "mean_ratio": mean,
             }

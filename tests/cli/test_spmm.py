@@ -20,7 +20,8 @@ def test_layers_of_a_file_are_timed(edgekit: Any, home: Path) -> None:
     (layer,) = done.document["layers"]
     assert (layer["name"], layer["outputs"], layer["inputs"]) == ("first", 16, 24)
     assert 0.2 < layer["density"] < 0.4 and layer["ratio"] > 0 and layer["effective_gflops"] > 0
-    shown = edgekit("bench", "spmm", "--weights", "w.npz", "--seconds", "0.05", "--threads", "2")
+    shown = edgekit("bench", "spmm", "--weights", "w.npz", "--seconds", "0.05", "--threads", "2",
+                    "--storage", "f16")  # fmt: skip
     assert shown.code == 0 and "geometric mean" in shown.out
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from cases_model import run_cases
 
 from edgekit.device.sparse_input import Csr
-from edgekit.device.sparse_pairs import Pairs, pack_pairs
+from edgekit.device.sparse_pairs import Pairs, pack_pairs, pack_rows
 from edgekit.host.build.kernels import features_unit
 from edgekit.host.build.sparse_units import sparse_units
 from edgekit.host.build.toolchain import Toolchain, Unit, kernels_folder
@@ -24,7 +24,7 @@ STORED = ("f32", "f64", "f16", "s8", "s8f")  # the order of ek_sparse_dtype
 VALUES = dict(zip(STORED, ("f4", "f8", "f2", "i1", "i1"), strict=True))
 OPERANDS = dict(zip(STORED, ("f4", "f8", "f4", "i1", "f4"), strict=True))
 SUMS = dict(zip(STORED, ("f4", "f8", "f4", "i4", "f4"), strict=True))
-PAIRED = ("f32", "f16", "s8f")
+PAIRED = ("f32", "f16", "s8", "s8f")
 _SIZES = (0, 1, 2, 3, 5, 8, 15, 16, 17, 33, 64, 100, 257)
 Rng = np.random.Generator
 
@@ -57,7 +57,8 @@ class Case:
         """The plan; None for what has none."""
         if self.stored not in PAIRED or self.dense.shape[1] > 1 << 16 or not len(self.dense):
             return None
-        return pack_pairs(Csr(self.dense.shape, *self.rows()), self.panel)
+        csr = Csr(self.dense.shape, *self.rows())
+        return pack_rows(csr) if self.stored == "s8" else pack_pairs(csr, self.panel)
 
     def product(self) -> Array:
         """A · X with all that follows."""

@@ -143,14 +143,17 @@ typedef struct {
     const int64_t *start; /* [rows + 1] */
     const void *index, *values;
     const float *scale;       /* [rows], S8F */
-    const ek_spmm_plan *plan; /* f32, f16, S8F: the weights once more, faster; NULL: none */
+    const ek_spmm_plan *plan; /* f32, f16, s8, S8F: the weights once more, faster; NULL: none */
 } ek_spmm_weights;
 
 /* Two rows, in one panel of columns. Columns where both have weights come first, two to a word:
  * low and high 16 bits, and four values: of the first column's rows, of the second's. Then a column
  * of the first row and one of the second to a word, and two values. A row alone is row[0] and
  * row[1]; the second half of its weights stands as the second row's. Columns count
- * from the panel's first; padding: column 0, value 0. */
+ * from the panel's first; padding: column 0, value 0.
+ *
+ * For s8 all rows stand alone in one panel, and -128 as -64 twice, so that two products fit in 16
+ * bits together. */
 typedef struct {
     uint32_t row[2];
     uint32_t word, value;  /* where its columns and its values begin */

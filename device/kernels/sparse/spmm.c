@@ -6,9 +6,10 @@
  * and odd non-zeros, hide the latency of the multiply-add. */
 #include "types.h"
 #include "spmm.h"
-#if EK_STORED != 1 && EK_STORED != 3
+#if EK_STORED == 3
+#include "spmm_s8.h"
+#elif EK_STORED != 1
 #include "spmm_pairs.h"
-#define HAS_PAIRS 1
 #endif
 
 #define TILE_BYTES 49152   /* of X: about the L1 cache, through which the weights stream */
@@ -183,7 +184,12 @@ static void task(const void *given, long begin, long end) {
 
 void EK_NAME(const ek_spmm_args *args, ek_pool *pool) {
     const ek_spmm_weights *a = args->a;
-#ifdef HAS_PAIRS
+#if EK_STORED == 3
+    if (a->plan && args->pixels >= UNIT) {
+        s8_by_plan(args, pool);
+        return;
+    }
+#elif EK_STORED != 1
     if (a->plan) {
         by_pairs(args, pool);
         return;
