@@ -42,6 +42,7 @@ class Case:
     x: Array
     many: Array
     bias: Array | None
+    residual: Array | None
     scale: Array | None
     tile: tuple[int, int]
     limits: tuple[float, float]
@@ -67,6 +68,8 @@ class Case:
             wide *= self.scale[:, None]
         if self.bias is not None:
             wide += self.bias[:, None]
+        if self.residual is not None:
+            wide += self.residual
         return wide if self.stored == "s8" else np.clip(wide, *self.limits)
 
     def encoded(self) -> bytes:
@@ -78,6 +81,7 @@ class Case:
         parts = (start, cols, values, self.x, self.many, self.bias, self.scale,
                  cols.astype(f"u{narrow}"))  # fmt: skip
         parts += (plan.pair, plan.columns, plan.values) if plan else (None, None, None)
+        parts += (self.residual,)
         numbers = [STORED.index(self.stored), *self.dense.shape, self.many.shape[1]]
         counts = (plan.panels, plan.pairs) if plan else (0, 0)
         numbers += [np.dtype(SUMS[self.stored]).itemsize, *self.how, *self.tile, *counts, narrow]
@@ -166,6 +170,9 @@ def _case(rng: Rng, stored: str, pattern: Array, cols: int) -> Case:
     pixels = int(rng.choice((1, 3, 4, 16, 36, 40, 150))) if cols < 1000 else 1
     sums = np.dtype(SUMS[stored])
     bias = (rng.standard_normal(rows) * 10).astype(sums) if rng.random() < 0.5 else None
+    residual = None
+    if rng.random() < 0.5 and stored != "s8":
+        residual = rng.standard_normal((rows, pixels)).astype(sums)
     scale = rng.random(rows).astype(np.float32) if stored == "s8f" else None
     limits = (-np.inf, np.inf) if rng.random() < 0.5 else (0.0, 6.0)
     numbers = [(1, 4, 10, 64), (0, 32, 4096), (0, 1, 20), (0, 1), (0, 1), (0, 2, 4)]
@@ -174,7 +181,7 @@ def _case(rng: Rng, stored: str, pattern: Array, cols: int) -> Case:
     operand = OPERANDS[stored]
     x, many = _values(rng, operand, (cols,)), _values(rng, operand, (cols, pixels))
     panel = int(rng.choice((16, 96, 256)))
-    return Case(stored, dense, pattern, how, x, many, bias, scale, tile, limits, panel)
+    return Case(stored, dense, pattern, how, x, many, bias, residual, scale, tile, limits, panel)
 
 
 def encoded(cases: Sequence[Case]) -> bytes:

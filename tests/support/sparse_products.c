@@ -7,7 +7,7 @@
 
 #define THREADS 3
 
-enum { START, INDEX, VALUES, X, MANY, BIAS, SCALE, NARROW, PAIR, COLUMNS, PAIRED, PARTS };
+enum { START, INDEX, VALUES, X, MANY, BIAS, SCALE, NARROW, PAIR, COLUMNS, PAIRED, RESIDUAL, PARTS };
 
 typedef struct {
     int64_t dtype, rows, cols, pixels, sum_bytes;
@@ -77,6 +77,7 @@ static char *by_matrix(const description *d, void *const parts[PARTS], ek_pool *
         .x_row = d->pixels,
         .y_row = d->pixels,
         .bias = parts[BIAS],
+        .residual = parts[RESIDUAL],
         .low = (float)d->low,
         .high = (float)d->high,
         .vectors = (int32_t)d->vectors,
