@@ -6,8 +6,18 @@
 #define LINE 64
 #define L1_SETS 64 /* of most cores: enough to foresee conflicts */
 #define L1_WAYS 8
-#define FEW_USES 4  /* of a vector of pixels: below, copying it costs more than it saves */
-#define MANY_USES 8 /* times the share of the pixels that find no room */
+#define FEW_USES 4          /* of a vector of pixels: below, copying it costs more than it saves */
+#define MANY_USES 8         /* times the share of the pixels that find no room */
+#define THREADED (1L << 15) /* multiply-adds of vectors that are worth a thread's waking */
+
+/* The pool, if a product from a plan on so many vectors of pixels is worth it. */
+EK_INLINE ek_pool *worthwhile(const ek_spmm_plan *plan, long vectors, ek_pool *pool) {
+    if (!pool || !plan->pairs)
+        return NULL;
+    const ek_spmm_pair *last = plan->pair + plan->panels * plan->pairs - 1;
+    long values = (long)last->value + 4L * last->both + 2L * last->single;
+    return values * vectors >= THREADED ? pool : NULL;
+}
 
 EK_INLINE vsum splat(sum value) {
     return value - (vsum){0};

@@ -231,6 +231,7 @@ EK_INLINE void by_pairs(const ek_spmm_args *args, ek_pool *pool) {
     j.tiles = (j.vectors + most - 1) / most;
     long fits = panel * most * HEIGHT * (long)sizeof(float) <= PANEL_BYTES;
     j.copy = (args->copy < 0 ? wants_copy(args, panel, most) : args->copy) && fits;
+    pool = worthwhile(args->a->plan, j.vectors, pool);
     long wanted = 4L * ek_pool_threads(pool);
     j.groups = pool && j.tiles < wanted ? (wanted + j.tiles - 1) / j.tiles : 1;
     j.groups = ek_max(ek_min(j.groups, (long)plan->pairs), 1);

@@ -97,6 +97,7 @@ EK_INLINE void s8_by_plan(const ek_spmm_args *args, ek_pool *pool) {
     long most = args->vectors ? ek_max(ek_min(args->vectors, MOST_UNITS), 2) : MOST_UNITS;
     s8_job j = {.args = args, .units = (args->pixels + UNIT - 1) / UNIT};
     j.tiles = (j.units + most - 1) / most;
+    pool = worthwhile(args->a->plan, j.units, pool);
     long wanted = 4L * ek_pool_threads(pool), rows = (long)args->a->plan->pairs;
     j.groups = pool && j.tiles < wanted ? (wanted + j.tiles - 1) / j.tiles : 1;
     j.groups = ek_max(ek_min(j.groups, rows), 1);
