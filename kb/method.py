@@ -24,6 +24,7 @@ _PACK_ROWS = 64  # tiles of rows that must use a packed B before packing pays
 _GROUP = 4  # bytes of k that one product of a lane takes
 _TURNED_AT_ONCE = 4  # vectors of columns whose rows of k become groups of bytes in registers
 _SEGMENT = 4  # of a row of a tile of C: the start of a run of stores
+_PARTIAL = 6  # of a row of C that ends in part of a vector
 
 
 @dataclass(frozen=True, order=True)
@@ -187,7 +188,8 @@ def _byte_cost(mr: int, nr: int, vl: int, shape: GemmShape, packed: Packed, l1: 
         fours = _parts(vectors, _TURNED_AT_ONCE)
     else:
         panels = _parts(n, nr)
-        tiles = _panels_cost(mr, nr // vl, m, vectors, loading) + _SEGMENT * m * panels // groups
+        stores = m * (_SEGMENT * panels + (_PARTIAL if n % vl else 0))
+        tiles = _panels_cost(mr, nr // vl, m, vectors, loading) + stores // groups
         fours = panels * _parts(nr // vl, _TURNED_AT_ONCE)
     return tiles + (0 if packed == "b" else 4 * vectors + 12 * fours)
 

@@ -6,7 +6,7 @@
 #include "../kernel.h"
 #include "gemm.h"
 
-enum { GROUP = 4, TURNED_AT_ONCE = 4, SEGMENT = 4 }; /* of bytes */
+enum { GROUP = 4, TURNED_AT_ONCE = 4, SEGMENT = 4, PARTIAL = 6 }; /* of bytes */
 enum { K_STEP = 16, PIECES = 4, FEW_PANELS = 16, PACK_ROWS = 64, WIDE = 8, TURNED_COLUMNS = 64 };
 enum { FEW_PASSES = 4, PASS_DEPTH = 32, WIDE_VECTORS = 8 }; /* over an f32 B in place */
 static const int64_t LARGEST = 1 << 28;
@@ -81,7 +81,8 @@ static int64_t byte_cost(shape s, product p) {
         fours = parts(vectors, TURNED_AT_ONCE);
     } else {
         int64_t panels = parts(p.n, s.nr), nv = s.nr / EK_VECTOR_LANES;
-        cost = panels_cost(s.mr, nv, p.m, vectors, loading) + SEGMENT * p.m * panels / groups;
+        int64_t stores = p.m * (SEGMENT * panels + (p.n % EK_VECTOR_LANES ? PARTIAL : 0));
+        cost = panels_cost(s.mr, nv, p.m, vectors, loading) + stores / groups;
         fours = panels * parts(nv, TURNED_AT_ONCE);
     }
     return cost + (p.b_packed ? 0 : 4 * vectors + 12 * fours);
