@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gemm_cases import Product, build, check, laid_out, run_here
+from gemm_cases import Epilogue, Layout, Product, build, check, laid_out, run_here
 from kernel_runs import x86_boards
 
 from edgekit.kb.board import BoardProfile
@@ -62,6 +62,26 @@ def test_blocks_of_k_are_added_up(library):
         for packed in (-1, 0, 1)
     ]
     check(products, run_here(library, products))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_row_times_a_large_matrix(library, threads):
+    """More than a MiB of B in place is read by its rows, also where C has few columns or many."""
+    rng = np.random.default_rng(6)
+    products = []
+    for n, k in [(517, 521), (1024, 263), (90_001, 3), (65, 4099), (2049, 129)]:
+        for accumulate in (False, True):
+            values = [rng.standard_normal(size).astype(np.float32) for size in ((1, k), (k, n + 3))]
+            a = Layout(values[0].ravel(), 0, k, 1, (1, k))
+            b = Layout(values[1].ravel(), 0, n + 3, 1, (k, n))
+            c = Layout(np.ones(n + 5, np.float32), 2, n, 1, (1, n))
+            bias = rng.standard_normal(n).astype(np.float32)
+            epilogue = Epilogue(bias=bias, limits_f32=(-9.0, 9.0)) if n % 2 else Epilogue()
+            method = (_WHOLE, 64, _WHOLE, 1, 48, 0, 0, n % 2)
+            products.append(
+                Product("f32", a, b, c, method, accumulate=accumulate, epilogue=epilogue)
+            )
+    check(products, run_here(library, products, threads))
 
 
 @pytest.mark.parametrize("shape", [(5, 40, 9), (1, 40, 33), (40, 1, 33)])

@@ -102,6 +102,11 @@ enum { EK_GEMM_WHOLE_VECTORS = 4 };
 typedef void (*ek_gemm_dot)(const ek_gemm_job *job, const void *a, const void *b, long b_col,
                             void *c, long count, long column);
 
+/* One row of A times `count` columns of a B too large for the cache, whose rows are contiguous, as
+ * those of A and C are. */
+typedef void (*ek_gemm_row)(const ek_gemm_job *job, const void *a, const void *b, void *c,
+                            long count, long column);
+
 /* How a pair of operand types is packed and read; one constant per pair, in f32_pack.c etc. */
 typedef struct {
     int a_bytes, b_bytes; /* of an element */
@@ -119,6 +124,7 @@ typedef struct {
     int (*a_form)(const ek_gemm_args *args);
     int (*b_form)(const ek_gemm_args *args);
     ek_gemm_dot dot; /* NULL: none; a single row then packs a B that is contiguous along k */
+    ek_gemm_row row; /* NULL: none; tiles do it */
 } ek_gemm_operands;
 
 typedef struct {

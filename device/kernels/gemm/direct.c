@@ -5,6 +5,9 @@
 #include "direct.h"
 #include "orient.h"
 
+#define LARGE_B 1048576 /* bytes from which a B is read row by row for one row of A */
+#define PIECE 512       /* columns of such a B that a thread takes at a time */
+
 /* Bytes from one panel to the next, [1]: of the wider ones, which come first. */
 typedef struct {
     ek_panels panels;
@@ -100,6 +103,22 @@ static void set_steps(track *t, const ek_gemm_operands *types, int side, long k,
     }
 }
 
+/* Columns [begin, end) of a row, in pieces. */
+static void by_pieces(const void *args, long begin, long end) {
+    const product *x = args;
+    const long column = begin * PIECE, until = ek_min(end * PIECE, x->n);
+    const ek_gemm_operands *types = x->family->operands;
+    types->row(x->job, x->a, x->b + column * types->b_bytes, x->c + column * x->c_bytes,
+               until - column, column);
+}
+
+static int is_long_row(const ek_gemm_oriented *o) {
+    const ek_gemm_args *g = o->args;
+    const ek_gemm_operands *types = o->family->operands;
+    return g->m == 1 && types->row && !g->b_packed && g->b_col == 1 && g->c_col == 1 &&
+           (g->a_packed || g->a_col == 1) && g->k * g->n >= LARGE_B / types->b_bytes;
+}
+
 /* Whether it is one: o is how the product is made. */
 static int is_direct(const ek_gemm_oriented *o) {
     const ek_gemm_args *g = o->args;
@@ -113,7 +132,8 @@ static int is_direct(const ek_gemm_oriented *o) {
 int ek_gemm_direct(const ek_gemm_args *args, const ek_gemm_method *how, ek_pool *pool) {
     ek_gemm_args own;
     const ek_gemm_oriented o = ek_gemm_orient(args, how, &own);
-    if (!is_direct(&o))
+    const int long_row = is_long_row(&o);
+    if (!long_row && !is_direct(&o))
         return 0;
     const ek_gemm_args *const g = o.args;
     const ek_gemm_operands *const types = o.family->operands;
@@ -136,6 +156,11 @@ int ek_gemm_direct(const ek_gemm_args *args, const ek_gemm_method *how, ek_pool 
     x.n = g->n;
     x.c_bytes = g->epilogue.output == EK_GEMM_QUANTIZE ? 1 : 4;
     x.form = o.a_form < 0 ? EK_GEMM_PANEL : o.a_form;
+    x.job = &job;
+    if (long_row) {
+        ek_parallel(pool, by_pieces, &x, ek_ceil(g->n, PIECE), 1);
+        return 1;
+    }
     if (g->m <= o.tile.mr && vectors <= o.tile.nv) {
         ek_gemm_place at = {.rows = g->m, .width = vectors * types->vl};
         job.a_col = g->a_packed ? g->m : g->a_col;

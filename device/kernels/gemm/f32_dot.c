@@ -1,5 +1,6 @@
 /* A row times columns that are contiguous along k: dot products, AT columns at a time so that each
- * load of A serves them all and their sums do not wait for each other.
+ * load of A serves them all and their sums do not wait for each other. And a row times a B of
+ * contiguous rows: those come from memory, AT at a time, each read in one go.
  *
  * Compile-time parameter: EK_SIMD. */
 #include "codes.h"
@@ -72,5 +73,52 @@ void ek_gemm_f32_dot(const ek_gemm_job *job, const void *a, const void *b, long 
     for (; count > 0; count--, column++, from += b_col, to += job->c_col) {
         dots(1, a, from, b_col, job->k, sums);
         finish(job, sums, to, 1, column);
+    }
+}
+
+/* c[0, count) (+)= the sum over `rows` of a[i] times row i of B. */
+EK_INLINE void add_rows(const int rows, const int load, const float *a, const float *b, long b_row,
+                        float *c, long count) {
+    for (long j = 0; j < count; j += EK_VL) {
+        const long left = ek_min(count - j, EK_VL);
+        const int whole = left == EK_VL;
+        vf sum[2] = {vf_splat(0), vf_splat(0)};
+        if (load)
+            sum[0] = whole ? vf_load(c + j) : vf_load_n(c + j, left);
+        EK_UNROLL
+        for (int i = 0; i < rows; i++) {
+            const float *at = b + i * b_row + j;
+            sum[i % 2] =
+                vf_fma(vf_splat(a[i]), whole ? vf_load(at) : vf_load_n(at, left), sum[i % 2]);
+        }
+        if (whole)
+            vf_store(c + j, sum[0] + sum[1]);
+        else
+            vf_store_n(c + j, sum[0] + sum[1], left);
+    }
+}
+
+#define ROW_COLUMNS 2048 /* of C, which stay in a core's first cache */
+
+void ek_gemm_f32_row(const ek_gemm_job *job, const void *a, const void *b, void *c, long count,
+                     long column) {
+    ek_gemm_job sums = *job;
+    sums.load = 0;
+    for (long from = 0; from < count; from += ROW_COLUMNS) {
+        const long width = ek_min(count - from, ROW_COLUMNS);
+        const float *x = a, *at = (const float *)b + from;
+        float *to = (float *)c + from;
+        long p = 0;
+        if (!job->load && job->k >= AT) {
+            add_rows(AT, 0, x, at, job->b_row, to, width);
+            p = AT;
+        } else if (!job->load) {
+            memset(to, 0, (size_t)width * sizeof *to);
+        }
+        for (; p + AT <= job->k; p += AT)
+            add_rows(AT, 1, x + p, at + p * job->b_row, job->b_row, to, width);
+        for (; p < job->k; p++)
+            add_rows(1, 1, x + p, at + p * job->b_row, job->b_row, to, width);
+        finish(&sums, to, to, width, column + from);
     }
 }

@@ -63,6 +63,9 @@ static int b_form(const ek_gemm_args *args) {
 void ek_gemm_f32_dot(const ek_gemm_job *job, const void *a, const void *b, long b_col, void *c,
                      long count, long column);
 
+void ek_gemm_f32_row(const ek_gemm_job *job, const void *a, const void *b, void *c, long count,
+                     long column);
+
 const ek_gemm_operands ek_gemm_f32 = {
     .a_bytes = sizeof(float),
     .b_bytes = sizeof(float),
@@ -77,4 +80,5 @@ const ek_gemm_operands ek_gemm_f32 = {
     .a_form = a_form,
     .b_form = b_form,
     .dot = ek_gemm_f32_dot,
+    .row = ek_gemm_f32_row,
 };
