@@ -49,6 +49,8 @@ this model. A model whose ratios spread by more than {steady} over the rounds is
 - machine: {machine}
 - kit: edgekit {version}; peers: {peers}
 - board profile: local ({simd})
+
+What the order of operators gains where a board has two units: [figures](schedule.md#figures).
 """
 
 
