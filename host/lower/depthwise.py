@@ -18,7 +18,7 @@ from edgekit.host.lower.context import Context, padded, round_up
 from edgekit.host.lower.conv import product
 from edgekit.host.lower.layout import strided_copy
 from edgekit.host.lower.plan import Call, Field, Value
-from edgekit.host.lower.product_i8 import requantize_fields, wrap_i32
+from edgekit.host.lower.product_i8 import requantize_fields, shifts_right_only, wrap_i32
 from edgekit.host.lower.window import C_TYPES, Window, window_of
 
 _FIXED_WINDOWS = {(3, 3), (5, 5)}  # windows that have kernels of their own, at stride 1 and 2
@@ -68,7 +68,17 @@ def _repeat_channels(ctx: Context, node: Node, x: Tensor, times: int) -> tuple[V
     return target, copy
 
 
-def _kernel_name(window: Window, dtype: DType) -> tuple[str, dict[str, str | int]]:
+def _block(ctx: Context, dtype: DType) -> int:
+    """BLOCK of conv/dwconv_values.h: the channels of one vector of sums."""
+    return 8 if dtype is not DType.F32 and ctx.isa.widens_eight else ctx.isa.vl
+
+
+def _rows(ctx: Context, window: Window) -> int:
+    """Rows of the output that are made at once: two share inputs where registers hold both."""
+    return 2 if window.stride[0] == 1 and window.y[1] > 1 and ctx.isa.registers > 16 else 1
+
+
+def _kernel_name(ctx: Context, window: Window, dtype: DType) -> tuple[str, dict[str, str | int]]:
     kh, kw = window.kernel
     stride = window.stride
     fixed = (
@@ -82,36 +92,47 @@ def _kernel_name(window: Window, dtype: DType) -> tuple[str, dict[str, str | int
         macros["FLOAT_X"] = 1
     if not fixed:
         return f"{dtype.value}_dwconv", macros
-    macros |= {"KH": kh, "KW": kw, "SW": stride[1]}
-    return f"{dtype.value}_dwconv_{kh}x{kw}s{stride[1]}", macros
+    rows = _rows(ctx, window)
+    macros |= {"KH": kh, "KW": kw, "SW": stride[1], "ROWS": rows}
+    return f"{dtype.value}_dwconv_{kh}x{kw}s{stride[1]}_{rows}", macros
 
 
 def _fields(
     ctx: Context, node: Node, window: Window, source: Value, weights: Array, border: Array
 ) -> dict[str, Field]:
-    pitch = round_up(window.x[3], ctx.isa.vl)
-    taps = weights.reshape(-1, weights.shape[3])
-    wide = np.zeros((taps.shape[0], pitch), taps.dtype)
-    wide[:, : taps.shape[1]] = taps
+    block = _block(ctx, ctx.tensor(node.outputs[0]).dtype)
     return {
         "win": window.fields,
-        "c_padded": pitch,
         "x": source,
-        "weights": ctx.weights.add(wide),
+        "weights": ctx.weights.add(_pack(weights.reshape(-1, weights.shape[3]), block)),
         "border": ctx.weights.add(border),
         "y": Value(node.outputs[0]),
     }
 
 
-def _call(ctx: Context, window: Window, dtype: DType, fields: dict[str, Field]) -> Call:
-    name, macros = _kernel_name(window, dtype)
+def _pack(taps: Array, block: int) -> Array:
+    """[tap][channel] → [block][tap][block's channels]; the last block overlaps the one before."""
+    channels = taps.shape[1]
+    if channels < block:
+        return np.pad(taps, ((0, 0), (0, block - channels)))
+    starts = [*range(0, channels - block, block), channels - block]
+    return np.concatenate([taps[:, at : at + block] for at in starts])
+
+
+def _call(
+    ctx: Context, window: Window, dtype: DType, fields: dict[str, Field], right_only: bool = False
+) -> Call:
+    name, macros = _kernel_name(ctx, window, dtype)
+    if right_only:
+        name, macros = f"{name}_right", macros | {"RIGHT_ONLY": 1}
     kernel = ctx.kernel(name, "conv/dwconv.c", "conv/dwconv.h", "ek_dwconv_args", **macros)
-    return Call(kernel, fields, window.y[0] * window.y[1])
+    groups = math.ceil(window.y[1] / int(macros.get("ROWS", 1)))
+    return Call(kernel, fields, window.y[0] * groups)
 
 
 def _f32(ctx: Context, node: Node, window: Window, data: Array, source: Value) -> Call:
     assert isinstance(node.op, DepthwiseConv2D)
-    border = np.zeros(window.x[3], np.float32)
+    border = np.zeros(window.x[2] * window.x[3], np.float32)
     fields = _fields(ctx, node, window, source, data.astype(np.float32), border)
     low, high = node.op.activation.bounds
     bias = ctx.optional(node, 2)
@@ -131,20 +152,23 @@ def _i8(ctx: Context, node: Node, window: Window, data: Array, source: Value) ->
     y = ctx.tensor(node.outputs[0])
     x_zero = zero_point_of(x)
     shifted = data.astype(np.int16) - np.int16(zero_point_of(w))
-    border = np.full(window.x[3], x_zero, x.dtype.numpy)
+    border = np.full(window.x[2] * window.x[3], x_zero, x.dtype.numpy)
     fields = _fields(ctx, node, window, source, shifted, border)
-    width = round_up(window.x[3], ctx.isa.vl)
+    width = round_up(window.x[3], _block(ctx, x.dtype))
     bias = ctx.optional(node, 2)
     sums = np.zeros(1, np.int64) if bias is None or bias.data is None else bias.data
     total = padded(sums, width, np.dtype(np.int64))
     taps = shifted.reshape(-1, shifted.shape[3]).sum(axis=0, dtype=np.int64)
     total -= padded(x_zero * taps, width, np.dtype(np.int64))
     low, high = activation_range(node.op.activation, y)
-    fields |= requantize_fields(ctx, convolution_multiplier(x, w, y), width)
+    factor = convolution_multiplier(x, w, y)
+    fields |= requantize_fields(ctx, factor, width)
+    sizes = np.abs(shifted.astype(np.int64)).reshape(-1, shifted.shape[3]).sum(axis=0)
+    right_only = shifts_right_only(factor, sizes * 255 + np.abs(total[: sizes.size]))
     fields |= {
         "bias": ctx.weights.add(wrap_i32(total)),
         "y_zero": zero_point_of(y),
         "low": low,
         "high": high,
     }
-    return _call(ctx, window, x.dtype, fields)
+    return _call(ctx, window, x.dtype, fields, right_only)

@@ -53,11 +53,22 @@ class Isa:
     i8_tiles: tuple[Tile, ...]
 
     @property
+    def registers(self) -> int:
+        """Vectors that a core holds, at least."""
+        return 32 if self.simd in ("avx512vnni", "neon", "neondot") else 16
+
+    @property
+    def widens_eight(self) -> bool:
+        """EK_CODES8: 16-bit products are added eight at a time, whatever the vector's length."""
+        return self.simd in _WITH_LANES
+
+    @property
     def k_step(self) -> int:
         """The packed k of 8-bit kernels is a multiple of this."""
         return self.i8.group * (self.vl if self.i8 is ByteProduct.DOT4_SS else 1)
 
 
+_WITH_LANES = ("neon", "neondot", "neon32")
 _BYTE_PRODUCTS = {
     "scalar": ByteProduct.WIDE16,
     "sse2": ByteProduct.PAIR16,
@@ -68,7 +79,6 @@ _BYTE_PRODUCTS = {
     "neon32": ByteProduct.MULL16,
     "rvv128": ByteProduct.WIDE16,
 }
-_WITH_LANES = ("neon", "neondot", "neon32")
 ISAS = {
     simd: Isa(simd, TILES[simd].vl, simd in _WITH_LANES, product, TILES[simd].f32, TILES[simd].i8)
     for simd, product in _BYTE_PRODUCTS.items()

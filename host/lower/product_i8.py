@@ -199,6 +199,11 @@ def wrap_i32(values: Array) -> Array:
     return (values & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
 
 
+def shifts_right_only(factor: Multiplier, largest_sum: Array) -> bool:
+    """Whether vi_requantize_right serves all channels, whose sums are at most `largest_sum`."""
+    return bool(np.all(factor.shift < 0) and largest_sum.max(initial=0) < 1 << 30)
+
+
 def requantize_fields(
     ctx: Context, factor: Multiplier, width: int, rounds_once: bool = False
 ) -> dict[str, Field]:

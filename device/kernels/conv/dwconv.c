@@ -1,152 +1,216 @@
 /* Depthwise convolution, NHWC, vectors along channels.
  *
  * Compile-time parameters: NAME, EK_SIMD, TX (float, int8_t or uint8_t), KH, KW, SW (0: any
- * window, taken from the arguments). With a window known at compile time, TW output pixels are
- * made at once inside the image, so that each pixel and each weight is loaded once for several
- * products. Pixels near the border go through a table of pointers, one per tap. */
+ * window, taken from the arguments), ROWS, and those of dwconv_values.h. With a window known at
+ * compile time, ROWS x TW output pixels are made at once, so that each pixel is loaded once for
+ * all its products, and few weights stay in registers along the row. Other windows go through a
+ * table of pointers, one per tap. */
 #include "dwconv.h"
-
-#define MAX_TAPS 1024 /* the host refuses larger windows */
-
-#ifdef FLOAT_X
-typedef vf sum_t;
-typedef float weight_t;
-EK_INLINE sum_t weight_at(const float *p) {
-    return vf_load(p);
-}
-EK_INLINE sum_t bias_at(const ek_dwconv_args *a, long c) {
-    return vf_load((const float *)a->bias + c);
-}
-EK_INLINE sum_t x_at(const TX *p) {
-    return vf_load(p);
-}
-EK_INLINE sum_t x_at_n(const TX *p, long n) {
-    return vf_load_n(p, n);
-}
-EK_INLINE sum_t multiply_add(sum_t acc, sum_t x, sum_t w) {
-    return vf_fma(x, w, acc);
-}
-#else
-typedef vi sum_t;
-typedef int16_t weight_t;
-EK_INLINE sum_t weight_at(const int16_t *p) {
-    vs v;
-    memcpy(&v, p, sizeof v);
-    return vcast(v, vi);
-}
-EK_INLINE sum_t bias_at(const ek_dwconv_args *a, long c) {
-    return vi_load((const int32_t *)a->bias + c);
-}
-EK_INLINE sum_t x_at(const TX *p) {
-    return (TX)-1 > 0 ? vi_from_u8((const uint8_t *)p) : vi_from_s8((const int8_t *)p);
-}
-EK_INLINE sum_t x_at_n(const TX *p, long n) {
-    return (TX)-1 > 0 ? vi_from_u8_n((const uint8_t *)p, n) : vi_from_s8_n((const int8_t *)p, n);
-}
-EK_INLINE sum_t multiply_add(sum_t acc, sum_t x, sum_t w) {
-    return acc + x * w;
-}
-#endif
-
-/* y[0 .. n) = clamp(sum), requantized for 8-bit types; n >= EK_VL stores a whole vector. */
-#ifdef FLOAT_X
-typedef int output; /* nothing depends on the channel */
-EK_INLINE output output_at(const ek_dwconv_args *a, long c) {
-    (void)a, (void)c;
-    return 0;
-}
-EK_INLINE void finish(const ek_dwconv_args *a, const output *o, sum_t sum, TX *y, long n) {
-    (void)o;
-    vf v = vf_min(vf_max(sum, vf_splat(a->low_f32)), vf_splat(a->high_f32));
-    if (EK_VL == 1 || n >= EK_VL)
-        vf_store(y, v);
-    else
-        vf_store_n(y, v, n);
-}
-#else
-typedef vi_factor output;
-EK_INLINE output output_at(const ek_dwconv_args *a, long c) {
-    return vi_factor_at(a->multiplier, a->left, a->right, c);
-}
-EK_INLINE void finish(const ek_dwconv_args *a, const output *o, sum_t sum, TX *y, long n) {
-    vi v = vi_requantize(sum, *o) + a->y_zero;
-    v = vi_min(vi_max(v, vi_splat(a->low)), vi_splat(a->high));
-    if (EK_VL == 1 || n >= EK_VL)
-        vi_to_bytes(y, v);
-    else
-        vi_to_bytes_n(y, v, n);
-}
-#endif
+#include "dwconv_values.h"
 
 /* Where the block after the one at c starts. The last block of many channels overlaps the one
- * before it instead of being partial; fewer channels than a vector are one partial block. */
+ * before it instead of being partial; fewer channels than a block are one partial block. */
 EK_INLINE long next_block(long c, long channels) {
-    return c + EK_VL < channels ? ek_max(ek_min(c + EK_VL, channels - EK_VL), 0) : channels;
-}
-
-/* One output pixel from the pointers of its taps. */
-static void pixel(const ek_dwconv_args *a, const TX *const *tap, int taps, TX *y) {
-    long channels = a->win.c;
-#if KH
-    taps = KH * KW; /* what it is, but known to the compiler */
-#endif
-    for (long c = 0; c < channels; c = next_block(c, channels)) {
-        const weight_t *w = (const weight_t *)a->weights + c;
-        sum_t acc = bias_at(a, c);
-        if (EK_VL == 1 || channels >= EK_VL)
-            for (int t = 0; t < taps; t++)
-                acc = multiply_add(acc, x_at(tap[t] + c), weight_at(w + t * a->c_padded));
-        else
-            for (int t = 0; t < taps; t++)
-                acc = multiply_add(acc, x_at_n(tap[t], channels), weight_at(w + t * a->c_padded));
-        const output o = output_at(a, c);
-        finish(a, &o, acc, y + c, channels);
-    }
+    return c + BLOCK < channels ? ek_max(ek_min(c + BLOCK, channels - BLOCK), 0) : channels;
 }
 
 #if KH
 #define TW 4
-#define SPAN ((TW - 1) * SW + KW)
+#define KEEP_WEIGHTS (KH * KW <= 9)
+#define LINES(rows) (((rows) - 1) * SW + KH) /* of x that make so many rows of y */
 
-EK_INLINE void tile_at(const ek_dwconv_args *a, const TX *const *line, const long *pitch, TX *y,
-                       long c, const int whole) {
-    const long n = a->win.c;
-    const weight_t *w = (const weight_t *)a->weights + c;
-    sum_t acc[TW];
+/* What the tiles of one block of channels share. Copies of the arguments, because y, which is
+ * bytes to the compiler, might otherwise be them. */
+typedef struct {
+    const weight_t *weights; /* [tap][BLOCK] */
+    weight_v w[KH][KW];      /* the same in registers, if they fit */
+    sum_t bias;
+    output out;
+    long c, width, pitch;            /* channels, columns of x, elements of a row of y */
+    long column[(TW - 1) * SW + KW]; /* where the columns of a tile are: s * c */
+    const TX *border;
+} block_t;
+
+/* Where a tile reads and writes, from its block's first channel on. */
+typedef struct {
+    const TX *line[LINES(ROWS)]; /* at the first column of the first window */
+    TX *y;
+    long ix; /* that column */
+} place_t;
+
+EK_INLINE void load_weights(int ky, weight_v w[KW], const weight_t *from) {
     EK_UNROLL
-    for (int o = 0; o < TW; o++)
-        acc[o] = bias_at(a, c);
+    for (int kx = 0; kx < KW; kx++)
+        w[kx] = weight_at(from + (ky * KW + kx) * BLOCK);
+}
+
+/* One column of `rows` output pixels whose window may lie outside the image. */
+EK_INLINE void edge(const int rows, const int whole, const block_t *b, const place_t *at) {
+    sum_t acc[ROWS];
     EK_UNROLL
-    for (int ky = 0; ky < KH; ky++) {
-        sum_t wv[KW];
+    for (int i = 0; i < rows; i++)
+        acc[i] = b->bias;
+    EK_UNROLL
+    for (int s = 0; s < KW; s++) {
+        const int outside = at->ix + s < 0 || at->ix + s >= b->width;
+        if (outside && PADS_WITH_ZERO)
+            continue;
         EK_UNROLL
-        for (int kx = 0; kx < KW; kx++)
-            wv[kx] = weight_at(w + (ky * KW + kx) * a->c_padded);
-        EK_UNROLL
-        for (int s = 0; s < SPAN; s++) {
-            const TX *p = line[ky] + s * pitch[ky] + c;
-            sum_t x = whole ? x_at(p) : x_at_n(p, n);
+        for (int r = 0; r < LINES(rows); r++) {
+            const TX *p = outside ? b->border : at->line[r] + b->column[s];
+            const x_v x = whole ? x_at(p) : x_at_n(p, b->c);
             EK_UNROLL
-            for (int o = 0; o < TW; o++)
-                if (s - o * SW >= 0 && s - o * SW < KW)
-                    acc[o] = multiply_add(acc[o], x, wv[s - o * SW]);
+            for (int i = 0; i < rows; i++) {
+                const int ky = r - i * SW;
+                if (ky >= 0 && ky < KH)
+                    acc[i] = multiply_add(
+                        acc[i], x,
+                        KEEP_WEIGHTS ? b->w[ky][s] : weight_at(b->weights + (ky * KW + s) * BLOCK));
+            }
         }
     }
-    const output out = output_at(a, c);
     EK_UNROLL
-    for (int o = 0; o < TW; o++)
-        finish(a, &out, acc[o], y + o * n + c, whole ? EK_VL : n);
+    for (int i = 0; i < rows; i++)
+        finish(&b->out, acc[i], at->y + i * b->pitch, whole ? BLOCK : b->c);
 }
 
-/* TW output pixels whose columns all lie inside the image; pitch 0 repeats a border row. */
-static void tile(const ek_dwconv_args *a, const TX *const *line, const long *pitch, TX *y) {
-    if (EK_VL > 1 && a->win.c < EK_VL)
-        tile_at(a, line, pitch, y, 0, 0);
-    else
-        for (long c = 0; c < a->win.c; c = next_block(c, a->win.c))
-            tile_at(a, line, pitch, y, c, 1);
+/* rows x tw output pixels whose windows have all their columns in the image. */
+EK_INLINE void tile(const int rows, const int tw, const int whole, const block_t *b,
+                    const place_t *at) {
+    sum_t acc[ROWS][TW];
+    weight_v w[KH][KW];
+    if (KEEP_WEIGHTS)
+        memcpy(w, b->w, sizeof w);
+    EK_UNROLL
+    for (int i = 0; i < rows; i++) {
+        EK_UNROLL
+        for (int o = 0; o < tw; o++)
+            acc[i][o] = b->bias;
+    }
+    EK_UNROLL
+    for (int r = 0; r < LINES(rows); r++) {
+        EK_IN_ORDER_HERE;
+        if (!KEEP_WEIGHTS && r < KH)
+            load_weights(r, w[r], b->weights);
+        EK_UNROLL
+        for (int s = 0; s < (tw - 1) * SW + KW; s++) {
+            const TX *p = at->line[r] + b->column[s];
+            const x_v x = whole ? x_at(p) : x_at_n(p, b->c);
+            EK_UNROLL
+            for (int i = 0; i < rows; i++) {
+                EK_UNROLL
+                for (int o = 0; o < tw; o++) {
+                    const int ky = r - i * SW, kx = s - o * SW;
+                    if (ky >= 0 && ky < KH && kx >= 0 && kx < KW)
+                        acc[i][o] = multiply_add(acc[i][o], x, w[ky][kx]);
+                }
+            }
+        }
+    }
+    EK_UNROLL
+    for (int i = 0; i < rows; i++) {
+        EK_UNROLL
+        for (int o = 0; o < tw; o++)
+            finish(&b->out, acc[i][o], at->y + i * b->pitch + o * b->c, whole ? BLOCK : b->c);
+    }
 }
-#endif
+
+EK_INLINE void move(const int rows, const block_t *b, place_t *at, long columns) {
+    EK_UNROLL
+    for (int r = 0; r < LINES(rows); r++) {
+        at->line[r] += columns * SW * b->c;
+        EK_OPAQUE_INDEX(at->line[r]);
+    }
+    at->y += columns * b->c;
+    at->ix += columns * SW;
+}
+
+/* `rows` rows of y from row oy of an image on. */
+EK_INLINE void rows_at(const int rows, const int whole, const ek_dwconv_args *a, const TX *image,
+                       long oy, TX *y) {
+    const ek_window g = a->win;
+    /* output columns whose windows lie inside: [first, last) */
+    const long first = ek_min((g.left + SW - 1) / SW, g.ow), fit = g.w + g.left - KW;
+    const long last = fit < 0 ? first : ek_max(first, ek_min(fit / SW + 1, g.ow));
+    const weight_t *weights = a->weights;
+    for (long c = 0; c < g.c; c = next_block(c, g.c), weights += KH * KW * BLOCK) {
+        block_t b = {.bias = bias_at(a, c), .out = output_at(a, c), .c = g.c, .width = g.w};
+        b.weights = weights;
+        EK_UNROLL
+        for (int ky = 0; KEEP_WEIGHTS && ky < KH; ky++)
+            load_weights(ky, b.w[ky], weights);
+        EK_UNROLL
+        for (int s = 0; s < (TW - 1) * SW + KW; s++) {
+            b.column[s] = s * b.c;
+            EK_OPAQUE_INDEX(b.column[s]);
+        }
+        b.border = (const TX *)a->border + c;
+        b.pitch = (long)g.ow * g.c;
+        place_t at = {.y = y + c, .ix = -g.left};
+        EK_UNROLL
+        for (int r = 0; r < LINES(rows); r++) {
+            const long iy = oy * SW - g.top + r;
+            const int inside = iy >= 0 && iy < g.h;
+            at.line[r] = (inside ? image + iy * g.w * g.c + c : b.border) - g.left * g.c;
+        }
+        long ox = 0;
+        for (; ox < first; ox++, move(rows, &b, &at, 1))
+            edge(rows, whole, &b, &at);
+        for (; ox + TW <= last; ox += TW, move(rows, &b, &at, TW))
+            tile(rows, TW, whole, &b, &at);
+        if (ox < last && last - first >= TW) {
+            move(rows, &b, &at, last - TW - ox);
+            tile(rows, TW, whole, &b, &at);
+            move(rows, &b, &at, TW);
+            ox = last;
+        }
+        for (; ox < g.ow; ox++, move(rows, &b, &at, 1))
+            edge(rows, whole, &b, &at);
+    }
+}
+
+/* Tasks: groups of ROWS rows of the output. */
+void NAME(const void *args, long begin, long end) {
+    const ek_dwconv_args *a = args;
+    const ek_window *g = &a->win;
+    const long groups = (g->oh + ROWS - 1) / ROWS;
+    for (long t = begin; t < end; t++) {
+        const TX *image = (const TX *)a->x + t / groups * g->h * g->w * g->c;
+        long oy = t % groups * ROWS;
+        const long until = ek_min(oy + ROWS, g->oh);
+        const int whole = BLOCK == 1 || g->c >= BLOCK;
+        TX *y = (TX *)a->y + (t / groups * g->oh + oy) * g->ow * g->c;
+        if (whole && until - oy == ROWS) {
+            rows_at(ROWS, 1, a, image, oy, y);
+            continue;
+        }
+        for (; oy < until; oy++, y += (long)g->ow * g->c) {
+            if (whole)
+                rows_at(1, 1, a, image, oy, y);
+            else
+                rows_at(1, 0, a, image, oy, y);
+        }
+    }
+}
+#else
+#define MAX_TAPS 1024 /* the host refuses larger windows */
+
+/* One output pixel from the pointers of its taps. */
+static void pixel(const ek_dwconv_args *a, const TX *const *tap, int taps, TX *y) {
+    const long channels = a->win.c;
+    const weight_t *w = a->weights;
+    for (long c = 0; c < channels; c = next_block(c, channels), w += taps * BLOCK) {
+        sum_t acc = bias_at(a, c);
+        if (BLOCK == 1 || channels >= BLOCK)
+            for (int t = 0; t < taps; t++)
+                acc = multiply_add(acc, x_at(tap[t] + c), weight_at(w + t * BLOCK));
+        else
+            for (int t = 0; t < taps; t++)
+                acc = multiply_add(acc, x_at_n(tap[t], channels), weight_at(w + t * BLOCK));
+        const output o = output_at(a, c);
+        finish(&o, acc, y + c, channels);
+    }
+}
 
 /* Tasks: rows of the output. */
 void NAME(const void *args, long begin, long end) {
@@ -156,23 +220,9 @@ void NAME(const void *args, long begin, long end) {
     for (long t = begin; t < end; t++) {
         const TX *image = (const TX *)a->x + t / g->oh * g->h * g->w * g->c;
         TX *y = (TX *)a->y + t * g->ow * g->c;
-        long iy = t % g->oh * g->sh - g->top;
-        for (long ox = 0; ox < g->ow;) {
-            long ix = ox * g->sw - g->left;
-#if KH
-            if (ix >= 0 && ox + TW <= g->ow && ix + SPAN <= g->w) {
-                const TX *line[KH];
-                long pitch[KH];
-                for (int ky = 0; ky < KH; ky++) {
-                    int inside = iy + ky >= 0 && iy + ky < g->h;
-                    line[ky] = inside ? image + ((iy + ky) * g->w + ix) * g->c : border;
-                    pitch[ky] = inside ? g->c : 0;
-                }
-                tile(a, line, pitch, y + ox * g->c);
-                ox += TW;
-                continue;
-            }
-#endif
+        const long iy = t % g->oh * g->sh - g->top;
+        for (long ox = 0; ox < g->ow; ox++, y += g->c) {
+            const long ix = ox * g->sw - g->left;
             int taps = 0;
             for (int ky = 0; ky < g->kh; ky++)
                 for (int kx = 0; kx < g->kw; kx++) {
@@ -180,8 +230,8 @@ void NAME(const void *args, long begin, long end) {
                     int inside = yy >= 0 && yy < g->h && xx >= 0 && xx < g->w;
                     tap[taps++] = inside ? image + (yy * g->w + xx) * g->c : border;
                 }
-            pixel(a, tap, taps, y + ox * g->c);
-            ox++;
+            pixel(a, tap, taps, y);
         }
     }
 }
+#endif

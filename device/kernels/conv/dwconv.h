@@ -5,11 +5,11 @@
 
 typedef struct {
     ek_window win; /* c = oc */
-    long c_padded; /* channels rounded up to whole vectors: pitch of weights */
     const void *x;
-    const void *weights; /* [tap][c_padded]: f32, or s16 with the zero point subtracted */
-    const void *bias;    /* [c_padded]: f32, or s32 with x's zero point folded in */
-    const void *border;  /* c elements with the value of padding */
+    const void *weights; /* [block][tap][BLOCK]: f32, or s16 with the zero point subtracted; the
+                            last block of many ends with the last channel */
+    const void *bias;    /* f32, or s32 with x's zero point folded in */
+    const void *border;  /* a row of x (w * c) with the value of padding */
     void *y;
     float low_f32, high_f32;
     const int32_t *multiplier, *left, *right; /* 8-bit: requantization, see ek_i8_conv_args */

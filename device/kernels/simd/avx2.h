@@ -4,6 +4,7 @@
 #define EK_LANES 0
 #define EK_OWN_MAX /* the generic form also tests for NaN */
 #define EK_I8 EK_I8_PAIR16
+#define EK_PAIRS
 #define EK_OWN_PARTIAL
 #define EK_OWN_MULHI
 #include <immintrin.h>

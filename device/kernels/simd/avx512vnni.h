@@ -4,6 +4,7 @@
 #define EK_LANES 0
 #define EK_OWN_MAX /* the generic form also tests for NaN */
 #define EK_I8 EK_I8_DOT4_US
+#define EK_PAIRS
 #define EK_OWN_PARTIAL
 #define EK_OWN_PARTIAL_BYTES
 #define EK_OPAQUE(v) __asm__("" : "+v"(v))
@@ -37,6 +38,9 @@ EK_INLINE void vi_store_n(int32_t *p, vi v, long n) {
 }
 EK_INLINE vi vi_dot4(vi acc, vi a, vi b) {
     return (vi)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)a, (__m512i)b);
+}
+EK_INLINE vi vi_pair16(vi acc, vi a, vi b) {
+    return (vi)_mm512_dpwssd_epi32((__m512i)acc, (__m512i)a, (__m512i)b);
 }
 #define EK_FOURS 1
 /* The first n bytes (0 < n <= 64), then zeros. */

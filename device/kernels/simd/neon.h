@@ -7,6 +7,11 @@
 #define EK_LANES 1
 #define EK_OWN_MULHI
 #define EK_OWN_ROUNDING_SHIFT
+#define EK_OWN_SHIFT_RIGHT
+#define EK_CODES8
+#ifdef __aarch64__
+#define EK_OPAQUE_INDEX(i) __asm__("" : "+r"(i))
+#endif
 #include <arm_neon.h>
 #include <stdint.h>
 typedef int32_t ek_neon_vi __attribute__((vector_size(16)));
@@ -20,7 +25,44 @@ static inline __attribute__((always_inline, unused)) ek_neon_vi vi_rounding_shif
     const int32x4_t nudge = vshrq_n_s32(vandq_s32(v, right), 31);
     return (ek_neon_vi)vrshlq_s32(vqaddq_s32(v, nudge), right);
 }
+static inline __attribute__((always_inline, unused)) ek_neon_vi vi_shift_right(ek_neon_vi x,
+                                                                               ek_neon_vi n) {
+    const int32x4_t v = vsraq_n_s32((int32x4_t)x, (int32x4_t)x, 31);
+    return (ek_neon_vi)vrshlq_s32(v, vnegq_s32((int32x4_t)n));
+}
 #include "vector.h"
+
+/* acc + products of the lower (upper) four of eight 16-bit values. */
+typedef int16_t ek_neon_vs8 __attribute__((vector_size(16)));
+EK_INLINE vi vi_multiply_low(vi acc, ek_neon_vs8 a, ek_neon_vs8 b) {
+    return (vi)vmlal_s16((int32x4_t)acc, vget_low_s16((int16x8_t)a), vget_low_s16((int16x8_t)b));
+}
+EK_INLINE vi vi_multiply_high(vi acc, ek_neon_vs8 a, ek_neon_vs8 b) {
+#ifdef __aarch64__
+    return (vi)vmlal_high_s16((int32x4_t)acc, (int16x8_t)a, (int16x8_t)b);
+#else
+    return (vi)vmlal_s16((int32x4_t)acc, vget_high_s16((int16x8_t)a), vget_high_s16((int16x8_t)b));
+#endif
+}
+
+/* Eight codes: value + zero within [low, high], bounds of s8 or u8. What saturates on the way lies
+ * outside the bounds anyhow. */
+typedef struct {
+    int16x8_t zero;
+    uint8x8_t low, high;
+} vi_codes;
+EK_INLINE vi_codes vi_codes_of(int zero, int low, int high) {
+    return (vi_codes){vdupq_n_s16((int16_t)zero), vdup_n_u8((uint8_t)low),
+                      vdup_n_u8((uint8_t)high)};
+}
+EK_INLINE int64_t vi_codes8(vi a, vi b, const vi_codes *c, const int is_unsigned) {
+    const int16x8_t v = vcombine_s16(vqmovn_s32((int32x4_t)a), vqmovn_s32((int32x4_t)b));
+    const int16x8_t moved = vqaddq_s16(v, c->zero);
+    if (is_unsigned)
+        return (int64_t)vmin_u8(vmax_u8(vqmovun_s16(moved), c->low), c->high);
+    const int8x8_t least = vmax_s8(vqmovn_s16(moved), (int8x8_t)c->low);
+    return (int64_t)vmin_s8(least, (int8x8_t)c->high);
+}
 
 /* Sixteen products of bytes in four lanes. `narrow` adds two products in 16 bits before widening,
  * which is exact unless both factors of both can be -128. */

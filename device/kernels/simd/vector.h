@@ -6,6 +6,8 @@
  *   EK_FMA        the core has fused multiply-add
  *   EK_LANES      multiply by a lane of a vector that was loaded along k (ARM), instead of
  *                 broadcasting one element from memory (x86, RVV)
+ *   EK_PAIRS      vi_pair16(acc, a, b): acc + the products of both 16-bit halves of each lane
+ *   EK_CODES8     vi_multiply_low and _high, vi_codes8: sums of eight 16-bit products (ARM)
  *   EK_I8         how 8-bit products are made: EK_I8_DOT4_US, EK_I8_DOT4_SS, EK_I8_PAIR16,
  *                 EK_I8_WIDE16 or EK_I8_MULL16 (see gemm/i8_tile.h)
  */
@@ -50,6 +52,13 @@ typedef uint8_t vub;
 
 #ifndef EK_OPAQUE
 #define EK_OPAQUE(v) /* hides from the optimizer that all lanes of v are equal */
+#endif
+
+#ifndef EK_IN_ORDER_HERE
+#define EK_IN_ORDER_HERE __asm__ volatile("" ::: "memory")
+#endif
+#ifndef EK_OPAQUE_INDEX
+#define EK_OPAQUE_INDEX(i) /* keeps i in a register instead of adding it up anew */
 #endif
 
 EK_INLINE vf vf_load(const float *p) {
@@ -221,6 +230,18 @@ EK_INLINE vi_factor vi_factor_at(const int32_t *multiplier, const int32_t *left,
 /* TFLite's MultiplyByQuantizedMultiplier, which rounds twice. */
 EK_INLINE vi vi_requantize(vi x, vi_factor f) {
     return vi_rounding_shift(vi_mulhi(x * (vi_splat(1) << f.left), f.multiplier), f.right);
+}
+
+#ifndef EK_OWN_SHIFT_RIGHT
+/* vi_rounding_shift where 1 <= n and |x| + 2^(n - 1) < 2^31. */
+EK_INLINE vi vi_shift_right(vi x, vi n) {
+    return (x + (vi_splat(1) << (n - 1)) + (x >> 31)) >> n;
+}
+#endif
+
+/* vi_requantize where left = 0, right >= 1 and |x| < 2^30. */
+EK_INLINE vi vi_requantize_right(vi x, vi_factor f) {
+    return vi_shift_right(vi_mulhi(x, f.multiplier), f.right);
 }
 
 /* The same factor rounded once, halves up, as TFLite's fully connected layers do: x * m * 2^-n. */

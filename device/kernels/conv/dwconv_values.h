@@ -1,0 +1,149 @@
+/* The values of a depthwise convolution, f32 or 8-bit: BLOCK channels in a vector of sums, and how
+ * inputs, weights and outputs get there. After dwconv.h, with TX (and FLOAT_X for floats) and, for
+ * 8-bit types, RIGHT_ONLY: what vi_requantize_right asks for holds for all channels. */
+#ifndef EK_DWCONV_VALUES_H
+#define EK_DWCONV_VALUES_H
+
+#ifdef FLOAT_X
+#define BLOCK EK_VL
+#define PADS_WITH_ZERO 1
+typedef vf sum_t, x_v, weight_v;
+typedef float weight_t;
+EK_INLINE weight_v weight_at(const float *p) {
+    return vf_load(p);
+}
+EK_INLINE sum_t bias_at(const ek_dwconv_args *a, long c) {
+    return vf_load((const float *)a->bias + c);
+}
+EK_INLINE x_v x_at(const TX *p) {
+    return vf_load(p);
+}
+EK_INLINE x_v x_at_n(const TX *p, long n) {
+    return vf_load_n(p, n);
+}
+EK_INLINE sum_t multiply_add(sum_t acc, x_v x, weight_v w) {
+    return vf_fma(x, w, acc);
+}
+typedef struct {
+    vf low, high;
+} output;
+EK_INLINE output output_at(const ek_dwconv_args *a, long c) {
+    (void)c;
+    return (output){vf_splat(a->low_f32), vf_splat(a->high_f32)};
+}
+/* y[0 .. n) = clamp(sum), requantized for 8-bit types; n >= BLOCK stores a whole vector. */
+EK_INLINE void finish(const output *o, sum_t sum, TX *y, long n) {
+    vf v = vf_min(vf_max(sum, o->low), o->high);
+    if (EK_VL == 1 || n >= EK_VL)
+        vf_store(y, v);
+    else
+        vf_store_n(y, v, n);
+}
+#else
+#define PADS_WITH_ZERO 0
+#define X_IS_UNSIGNED ((TX) - 1 > 0)
+typedef int16_t weight_t;
+
+EK_INLINE vi scaled(vi sum, const vi_factor *f) {
+#if RIGHT_ONLY
+    return vi_requantize_right(sum, *f);
+#else
+    return vi_requantize(sum, *f);
+#endif
+}
+
+#ifdef EK_CODES8
+/* ARM widens as it multiplies, eight values of 16 bits at a time. */
+#define BLOCK 8
+typedef int16_t x_v __attribute__((vector_size(16)));
+typedef x_v weight_v;
+typedef int8_t bytes_v __attribute__((vector_size(8)));
+typedef uint8_t unsigned_v __attribute__((vector_size(8)));
+typedef struct {
+    vi low, high;
+} sum_t;
+EK_INLINE weight_v weight_at(const int16_t *p) {
+    weight_v v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+EK_INLINE sum_t bias_at(const ek_dwconv_args *a, long c) {
+    const int32_t *p = (const int32_t *)a->bias + c;
+    return (sum_t){vi_load(p), vi_load(p + 4)};
+}
+EK_INLINE x_v x_at(const TX *p) {
+    bytes_v v;
+    memcpy(&v, p, sizeof v);
+    return X_IS_UNSIGNED ? vcast((unsigned_v)v, x_v) : vcast(v, x_v);
+}
+EK_INLINE x_v x_at_n(const TX *p, long n) {
+    TX t[BLOCK] = {0};
+    ek_copy_short(t, p, n);
+    return x_at(t);
+}
+EK_INLINE sum_t multiply_add(sum_t acc, x_v x, weight_v w) {
+    return (sum_t){vi_multiply_low(acc.low, x, w), vi_multiply_high(acc.high, x, w)};
+}
+typedef struct {
+    vi_factor low, high;
+    vi_codes codes;
+} output;
+EK_INLINE output output_at(const ek_dwconv_args *a, long c) {
+    return (output){vi_factor_at(a->multiplier, a->left, a->right, c),
+                    vi_factor_at(a->multiplier, a->left, a->right, c + 4),
+                    vi_codes_of(a->y_zero, a->low, a->high)};
+}
+EK_INLINE void finish(const output *o, sum_t sum, TX *y, long n) {
+    const int64_t codes =
+        vi_codes8(scaled(sum.low, &o->low), scaled(sum.high, &o->high), &o->codes, X_IS_UNSIGNED);
+    if (n >= BLOCK)
+        memcpy(y, &codes, BLOCK);
+    else
+        ek_copy_short(y, &codes, n);
+}
+#else
+#define BLOCK EK_VL
+typedef vi sum_t, x_v, weight_v;
+EK_INLINE weight_v weight_at(const int16_t *p) {
+    vs v;
+    memcpy(&v, p, sizeof v);
+#ifdef EK_PAIRS
+    return vcast(v, vi) & 0xFFFF; /* the upper half of x, its sign, counts nothing */
+#else
+    return vcast(v, vi);
+#endif
+}
+EK_INLINE sum_t bias_at(const ek_dwconv_args *a, long c) {
+    return vi_load((const int32_t *)a->bias + c);
+}
+EK_INLINE x_v x_at(const TX *p) {
+    return X_IS_UNSIGNED ? vi_from_u8((const uint8_t *)p) : vi_from_s8((const int8_t *)p);
+}
+EK_INLINE x_v x_at_n(const TX *p, long n) {
+    return X_IS_UNSIGNED ? vi_from_u8_n((const uint8_t *)p, n) : vi_from_s8_n((const int8_t *)p, n);
+}
+EK_INLINE sum_t multiply_add(sum_t acc, x_v x, weight_v w) {
+#ifdef EK_PAIRS
+    return vi_pair16(acc, x, w);
+#else
+    return acc + x * w;
+#endif
+}
+typedef struct {
+    vi_factor factor;
+    int zero, low, high;
+} output;
+EK_INLINE output output_at(const ek_dwconv_args *a, long c) {
+    return (output){vi_factor_at(a->multiplier, a->left, a->right, c), a->y_zero, a->low, a->high};
+}
+EK_INLINE void finish(const output *o, sum_t sum, TX *y, long n) {
+    vi v = scaled(sum, &o->factor) + o->zero;
+    v = vi_min(vi_max(v, vi_splat(o->low)), vi_splat(o->high));
+    if (EK_VL == 1 || n >= EK_VL)
+        vi_to_bytes(y, v);
+    else
+        vi_to_bytes_n(y, v, n);
+}
+#endif
+#endif
+#endif
