@@ -53,7 +53,7 @@ def _depth_of(ctx: Context, window: Window, w_zero: int) -> _Depth:
     segment = round_up(max(row, 1), step)
     in_place = (
         ctx.isa.i8.reads_bytes
-        and (w_zero == 0 or ctx.isa.i8.wide_weights)
+        and (w_zero == 0 or ctx.isa.i8.wide_weights or window.pointwise)
         and window.dilation[1] == 1
         and window.kernel[0] <= _SEGMENTS
         and window.kernel[0] * segment <= _SEGMENT_WASTE * whole
@@ -162,8 +162,16 @@ def i8_product(
     packed = _pack_bytes(ctx, window, weights, x, (x_zero, w_zero), tile, depth)
     dense = isinstance(node.op, FullyConnected)
     kind = "dense" if dense else "conv"
+    factor = dense_multiplier(x, w, y) if dense else convolution_multiplier(x, w, y)
+    width = round_up(weights.shape[0], vl)
+    bias = bias_vector(ctx.optional(node, 2), width, _I32).astype(np.int64)
+    bias += padded(packed.correction, width, np.dtype(np.int64))
+    rounding = {}
+    if dense:
+        rounding["ROUND_ONCE"] = 1
+    elif shifts_right_only(factor, np.abs(bias) + _largest_product(weights, w_zero)):
+        kind, rounding["RIGHT_ONLY"] = "conv_right", 1
     name = f"{x.dtype.value}_{kind}_{tile.mr}x{tile.nv * vl}{packed.suffix}"
-    rounding = {"ROUND_ONCE": 1} if dense else {}
     kernel = ctx.kernel(
         name,
         "conv/i8_conv.c",
@@ -176,11 +184,7 @@ def i8_product(
         **packed.macros,
         **rounding,
     )
-    factor = dense_multiplier(x, w, y) if dense else convolution_multiplier(x, w, y)
     low, high = activation_range(activation, y)
-    width = round_up(weights.shape[0], vl)
-    bias = bias_vector(ctx.optional(node, 2), width, _I32).astype(np.int64)
-    bias += padded(packed.correction, width, np.dtype(np.int64))
     fields = _i8_fields(ctx, window, packed, tile, depth, x_zero)
     fields |= requantize_fields(ctx, factor, width, rounds_once=dense)
     fields |= {
@@ -197,6 +201,12 @@ def i8_product(
 def wrap_i32(values: Array) -> Array:
     """int64 sums as the int32 the kernels add modulo 2^32."""
     return (values & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+
+
+def _largest_product(weights: Array, w_zero: int) -> int:
+    """What the sum of products of any 8-bit x with a row of weights cannot exceed."""
+    sizes = np.abs(weights.astype(np.int64) - w_zero).sum(axis=1)
+    return int(sizes.max(initial=0)) * 256
 
 
 def shifts_right_only(factor: Multiplier, largest_sum: Array) -> bool:

@@ -4,6 +4,7 @@
  * The A operand is never copied: a tile reads each pixel's window through pointers, one per row
  * of the window (or per tap); rows that cross the image border come from a zero-filled scratch. */
 #include "f32_conv.h"
+#include <math.h>
 #include "../gemm/f32_tile.h"
 
 #ifndef SEGMENTS
@@ -17,6 +18,33 @@ typedef float elem, weight;
 typedef ek_f32_conv_args conv_args;
 #define DEPTH(a) ((long)(a)->win.kh * (a)->win.kw * (a)->win.c)
 #include "rows.h"
+
+/* mr x nv vectors of y from `at` on; the last is cut to `left` channels unless `whole`. */
+EK_INLINE void finish(const int mr, const int nv, const int whole, const int adds, const int clamps,
+                      const ek_f32_conv_args *a, vf acc[MR][NV], long at, long left) {
+    const vf low = vf_splat(a->low), high = vf_splat(a->high);
+    const long oc = a->win.oc;
+    float *y = a->y + at;
+    const float *residual = adds ? a->residual + at : NULL;
+    EK_UNROLL
+    for (int i = 0; i < mr; i++, y += oc) {
+        EK_UNROLL
+        for (int j = 0; j < nv; j++) {
+            const int fits = whole || j < nv - 1;
+            vf v = acc[i][j];
+            if (adds)
+                v += fits ? vf_load(residual + j * EK_VL) : vf_load_n(residual + j * EK_VL, left);
+            if (clamps)
+                v = vf_min(vf_max(v, low), high);
+            if (fits)
+                vf_store(y + j * EK_VL, v);
+            else
+                vf_store_n(y + j * EK_VL, v, left);
+        }
+        if (adds)
+            residual += oc;
+    }
+}
 
 /* Rows row0 .. row0 + mr of the tile, nv vectors of channels from `channel` on. */
 EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const rows_t *rows,
@@ -36,26 +64,21 @@ EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const
             x[i] = rows->ptr[s * MR + i];
         w = f32_rows(mr, nv, 0, acc, x, (f32_columns){w, nv * EK_VL, EK_VL}, rows->length);
     }
-
-    vf low = vf_splat(a->low), high = vf_splat(a->high);
-    long oc = a->win.oc;
-    EK_UNROLL
-    for (int i = 0; i < mr; i++) {
-        long at = (pixel + i) * oc + channel;
-        EK_UNROLL
-        for (int j = 0; j < nv; j++, at += EK_VL) {
-            long left = oc - channel - j * EK_VL;
-            int whole = EK_VL == 1 || left >= EK_VL;
-            vf v = acc[i][j];
-            if (a->residual)
-                v += whole ? vf_load(a->residual + at) : vf_load_n(a->residual + at, left);
-            v = vf_min(vf_max(v, low), high);
-            if (whole)
-                vf_store(a->y + at, v);
-            else
-                vf_store_n(a->y + at, v, left);
-        }
-    }
+    const long at = pixel * a->win.oc + channel, left = a->win.oc - channel - (nv - 1) * EK_VL;
+    const int whole = EK_VL == 1 || left >= EK_VL, adds = a->residual != NULL;
+    const int clamps = a->low > -INFINITY || a->high < INFINITY;
+    if (whole && clamps && !adds)
+        finish(mr, nv, 1, 0, 1, a, acc, at, left);
+    else if (whole && clamps)
+        finish(mr, nv, 1, 1, 1, a, acc, at, left);
+    else if (whole && !adds)
+        finish(mr, nv, 1, 0, 0, a, acc, at, left);
+    else if (whole)
+        finish(mr, nv, 1, 1, 0, a, acc, at, left);
+    else if (!adds)
+        finish(mr, nv, 0, 0, 1, a, acc, at, left);
+    else
+        finish(mr, nv, 0, 1, 1, a, acc, at, left);
 }
 
 /* Windows too large for scratch, or dilated: a pointer per tap, padding reads `zeros`. */
@@ -83,8 +106,10 @@ static void find_rows(const ek_f32_conv_args *a, rows_t *rows, float *scratch, l
     if (a->pointwise) {
         rows->count = 1;
         rows->length = a->win.c;
-        for (int i = 0; i < count; i++)
-            rows->ptr[i] = a->x + (pixel + i) * a->win.c;
+        const float *at = a->x + pixel * a->win.c;
+        EK_UNROLL
+        for (int i = 0; i < MR; i++, at += a->win.c)
+            rows->ptr[i] = at;
     } else if (a->row_segments) {
         find_segments(&a->win, a->x, rows, scratch, pixel, count, (long)a->win.kw * a->win.c, 0);
     } else {

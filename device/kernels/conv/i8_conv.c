@@ -1,7 +1,8 @@
 /* 8-bit convolution, NHWC: an MR x (NV * EK_VL) tile of exact 32-bit sums.
  *
  * Compile-time parameters: NAME, MR, NV, EK_SIMD, TX (type of x), TY (type of y), ROW_SUMS, and
- * optionally NARROW, ROUND_ONCE (fully connected layers) or FLOAT_OUTPUT.
+ * optionally NARROW, RIGHT_ONLY (what vi_requantize_right asks for holds), ROUND_ONCE (fully
+ * connected layers) or FLOAT_OUTPUT.
  * Products are made as gemm/i8_tile.h says. Where rows are bytes (I8_IN_PLACE), the zero point of x
  * is folded into the bias by the host; where they are 16-bit values, it is subtracted here. That of
  * the weights is subtracted already from 16-bit weights; from bytes it is not, and with ROW_SUMS it
@@ -12,8 +13,8 @@
 #define ROW_TYPE TX
 #include "../gemm/i8_tile.h"
 
-#define SEGMENTS 16    /* rows of a window that may be read in place; more are packed */
-#define SCRATCH 163840 /* bytes; the host picks MR so that a tile's windows fit */
+#define SEGMENTS 16           /* rows of a window that may be read in place; more are packed */
+#define SCRATCH (163840 + 64) /* bytes; the host picks MR so that a tile's windows fit */
 
 #ifndef NARROW
 #define NARROW 0 /* 1: no weight is -128 */
@@ -61,7 +62,11 @@ EK_INLINE output output_at(const ek_i8_conv_args *a, long channel) {
     return vi_factor_at(a->multiplier, a->left, a->right, channel);
 }
 EK_INLINE vi scaled(const output *o, vi sum) {
+#ifdef RIGHT_ONLY
+    return vi_requantize_right(sum, *o);
+#else
     return vi_requantize(sum, *o);
+#endif
 }
 #endif
 EK_INLINE void finish(const ek_i8_conv_args *a, const output *o, vi sum, TY *y, long left) {
@@ -73,6 +78,46 @@ EK_INLINE void finish(const ek_i8_conv_args *a, const output *o, vi sum, TY *y, 
 }
 #endif
 
+EK_INLINE vi sum_at(const int nv, const ek_i8_conv_args *a, const rows_t *rows, const i8_sums *sums,
+                    int i, int j, vi bias) {
+    vi sum = i8_sum(nv, sums, i, j) + bias;
+#if ROW_SUMS
+    sum -= a->w_zero * rows->sum[i];
+#endif
+    (void)a, (void)rows;
+    return sum;
+}
+
+#if defined EK_CODES8 && !defined FLOAT_OUTPUT
+/* Whole vectors of codes, two at a time: of two rows where there is one vector of channels. */
+EK_INLINE void finish_whole(const int mr, const int nv, const ek_i8_conv_args *a,
+                            const rows_t *rows, const i8_sums *sums, TY *y, long channel) {
+    const vi_codes codes = vi_codes_of(a->y_zero, a->low, a->high);
+    const long oc = a->win.oc;
+    output o[NV];
+    vi bias[NV];
+    EK_UNROLL
+    for (int j = 0; j < nv; j++) {
+        o[j] = output_at(a, channel + j * EK_VL);
+        bias[j] = vi_load(a->bias + channel + j * EK_VL);
+    }
+    EK_UNROLL
+    for (int p = 0; p < mr * nv; p += 2) {
+        const int q = p + 1 < mr * nv ? p + 1 : p;
+        const vi first = sum_at(nv, a, rows, sums, p / nv, p % nv, bias[p % nv]);
+        const vi second = sum_at(nv, a, rows, sums, q / nv, q % nv, bias[q % nv]);
+        const int64_t both =
+            vi_codes8(scaled(&o[p % nv], first), scaled(&o[q % nv], second), &codes, (TY)-1 > 0);
+        memcpy(y + p / nv * oc + p % nv * EK_VL, &both, EK_VL);
+        if (q > p)
+            memcpy(y + q / nv * oc + q % nv * EK_VL, (const char *)&both + EK_VL, EK_VL);
+    }
+}
+#define FINISHES_WHOLE 1
+#else
+#define FINISHES_WHOLE 0
+#endif
+
 EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const rows_t *rows,
                     const i8_value *w, long pixel, long channel) {
     i8_sums sums;
@@ -81,6 +126,12 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
         const i8_rows from = {rows->ptr + s * MR, I8_STEP, FLIP, NARROW};
         w = i8_accumulate(mr, nv, &sums, from, rows->length, w);
     }
+#if FINISHES_WHOLE
+    if (channel + nv * EK_VL <= a->win.oc) {
+        finish_whole(mr, nv, a, rows, &sums, (TY *)a->y + pixel * a->win.oc + channel, channel);
+        return;
+    }
+#endif
     EK_UNROLL
     for (int j = 0; j < nv; j++) {
         long c = channel + j * EK_VL;
@@ -88,28 +139,30 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
         const vi bias = vi_load(a->bias + c);
         TY *y = (TY *)a->y + pixel * a->win.oc + c;
         EK_UNROLL
-        for (int i = 0; i < mr; i++, y += a->win.oc) {
-            vi sum = i8_sum(nv, &sums, i, j) + bias;
-#if ROW_SUMS
-            sum -= a->w_zero * rows->sum[i];
-#endif
-            finish(a, &o, sum, y, a->win.oc - c);
-        }
+        for (int i = 0; i < mr; i++, y += a->win.oc)
+            finish(a, &o, sum_at(nv, a, rows, &sums, i, j, bias), y, a->win.oc - c);
     }
 }
 
-/* Appends `count` elements of x (or padding, where x is NULL) to a packed row. */
-EK_INLINE elem *append(elem *to, const TX *x, long count, int zero) {
+/* Appends `count` elements of x (or padding, where x is NULL) to a packed row. Bytes are copied
+ * sixteen at a time where x does not end before: what comes after them is written later. */
+EK_INLINE elem *append(elem *to, const TX *x, long count, int zero, const TX *end) {
 #if I8_IN_PLACE
     if (!x) {
         memset(to, zero, count);
         return to + count;
     }
     long i = 0;
+    if (count + 15 <= end - x) {
+        for (; i < count; i += 16)
+            memcpy(to + i, x + i, 16);
+        return to + count;
+    }
     for (; i + 64 <= count; i += 64)
         memcpy(to + i, x + i, 64);
     ek_copy_short(to + i, x + i, count - i);
 #else
+    (void)end;
     if (!x)
         memset(to, 0, count * sizeof *to);
     else
@@ -119,11 +172,34 @@ EK_INLINE elem *append(elem *to, const TX *x, long count, int zero) {
     return to + count;
 }
 
-/* Copies (or widens) whole windows into scratch. */
+#if ROW_SUMS && I8_BYTES
+/* The sum of a row of k bytes as the products see them. */
+static int32_t sum_of(const elem *row, long k) {
+    const vi ones = vi_splat(0x01010101), flips = vi_splat(FLIP);
+    vi sums = {0};
+    long p = 0;
+    for (; p + 4 * EK_VL <= k; p += 4 * EK_VL) {
+        const vi v = i8_vector(row + p) ^ flips;
+#if EK_I8 == EK_I8_MULL16
+        sums = vi_mull16(sums, v, ones, 1);
+#else
+        sums = vi_dot4(sums, v, ones);
+#endif
+    }
+    int32_t sum = __builtin_reduce_add(sums);
+    for (; p < k; p++)
+        sum += (TX)row[p] + (FLIP ? (X_IS_UNSIGNED ? -128 : 128) : 0);
+    return sum;
+}
+#endif
+
+/* Copies (or widens) whole windows into scratch. What follows a window of bytes meets weights that
+ * are zero. */
 static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, long pixel,
                          int count) {
     const ek_window *g = &a->win;
-    long k = (long)g->kh * g->kw * g->c;
+    const long k = (long)g->kh * g->kw * g->c;
+    const TX *end = (const TX *)a->x + (long)g->n * g->h * g->w * g->c;
     int ox = (int)pixel % g->ow, oy = (int)pixel / g->ow % g->oh, n = (int)pixel / g->ow / g->oh;
     rows->count = 1;
     rows->length = a->k_padded;
@@ -136,22 +212,21 @@ static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, 
             const TX *line = (const TX *)a->x + (n * g->h + yy) * g->w * g->c;
             int row_inside = yy >= 0 && yy < g->h;
             if (inside && row_inside) {
-                to = append(to, line + ix * g->c, (long)g->kw * g->c, a->x_zero);
+                to = append(to, line + ix * g->c, (long)g->kw * g->c, a->x_zero, end);
                 continue;
             }
             for (int kx = 0; kx < g->kw; kx++) {
                 long xx = ix + kx * g->dw;
                 int in = row_inside && xx >= 0 && xx < g->w;
-                to = append(to, in ? line + xx * g->c : NULL, g->c, a->x_zero);
+                to = append(to, in ? line + xx * g->c : NULL, g->c, a->x_zero, end);
             }
         }
+#if !I8_IN_PLACE
         memset(to, 0, (a->k_padded - k) * sizeof *to);
+#endif
         rows->ptr[i] = start;
 #if ROW_SUMS && I8_BYTES
-        int32_t sum = 0;
-        for (long q = 0; q < k; q++)
-            sum += (TX)start[q] + (FLIP ? (X_IS_UNSIGNED ? -128 : 128) : 0);
-        rows->sum[i] = sum;
+        rows->sum[i] = sum_of(start, k);
 #endif
         if (++ox == g->ow) {
             ox = 0;
@@ -163,19 +238,37 @@ static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, 
     }
 }
 
+#if I8_IN_PLACE
+/* Rows of a 1x1 convolution as they lie in x, 0 where x ends too soon: more than a row is read. */
+static int find_pixels(const ek_i8_conv_args *a, rows_t *rows, long pixel, int count) {
+    const ek_window *g = &a->win;
+    const elem *x = (const elem *)a->x, *at = x + pixel * g->c;
+    if (at + (count - 1) * g->c + a->k_padded > x + (long)g->n * g->h * g->w * g->c)
+        return 0;
+    rows->count = 1;
+    rows->length = a->k_padded;
+    EK_UNROLL
+    for (int i = 0; i < MR; i++, at += g->c)
+        rows->ptr[i] = at;
+#if ROW_SUMS && I8_BYTES
+    for (int i = 0; i < count; i++)
+        rows->sum[i] = sum_of(rows->ptr[i], g->c);
+#endif
+    return 1;
+}
+#endif
+
 static void find_rows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, long pixel,
                       int count) {
-    const elem *x = (const elem *)a->x;
-    if (!a->segments) {
+#if I8_IN_PLACE
+    if (a->pointwise && a->segments && find_pixels(a, rows, pixel, count))
+        return;
+#endif
+    if (!a->segments || a->pointwise)
         pack_windows(a, rows, scratch, pixel, count);
-    } else if (a->pointwise && a->segment_length == a->win.c) {
-        rows->count = 1;
-        rows->length = a->win.c;
-        for (int i = 0; i < count; i++)
-            rows->ptr[i] = x + (pixel + i) * a->win.c;
-    } else {
-        find_segments(&a->win, x, rows, scratch, pixel, count, a->segment_length, a->x_zero);
-    }
+    else
+        find_segments(&a->win, (const elem *)a->x, rows, scratch, pixel, count, a->segment_length,
+                      a->x_zero);
 }
 
 #include "panels.h"

@@ -28,11 +28,28 @@ EK_INLINE void tile_nv(const int mr, int nv, const conv_args *a, const rows_t *r
 #endif
 }
 
+/* The tile of mr pixels from `pixel` on times panels [panel, until). */
+EK_INLINE void tile_panels(const int mr, const conv_args *a, const rows_t *rows, long pixel,
+                           long panel, long until) {
+    const long oc = a->win.oc, depth = DEPTH(a);
+    long channel = panel * NV * EK_VL;
+    const weight *w = (const weight *)a->weights + channel * depth;
+    for (; panel < until && channel + (NV - 1) * EK_VL < oc; panel++) {
+        tile(mr, NV, a, rows, w, pixel, channel);
+        channel += NV * EK_VL;
+        w += NV * EK_VL * depth;
+    }
+    if (panel < until)
+        tile_nv(mr, (int)((oc - channel + EK_VL - 1) / EK_VL), a, rows, w, pixel, channel);
+}
+
 /* A tile of fewer than MR pixels, in powers of two. */
 static void __attribute__((noinline)) edge(const conv_args *a, const rows_t *rows, int count,
-                                           int nv, const weight *w, long pixel, long channel) {
-    rows_t part = *rows;
-    for (int done = 0, mr; done < count; done += mr) {
+                                           long pixel, long panel, long until) {
+    rows_t part;
+    part.count = rows->count;
+    part.length = rows->length;
+    for (int done = 0, mr; done < count; done += mr, pixel += mr) {
         int left = count - done;
         mr = MR > 8 && left >= 8 ? 8 : MR > 4 && left >= 4 ? 4 : MR > 2 && left >= 2 ? 2 : 1;
         for (int i = 0; i < mr; i++) {
@@ -43,21 +60,21 @@ static void __attribute__((noinline)) edge(const conv_args *a, const rows_t *row
         switch (mr) {
 #if MR > 8
         case 8:
-            tile_nv(8, nv, a, &part, w, pixel + done, channel);
+            tile_panels(8, a, &part, pixel, panel, until);
             break;
 #endif
 #if MR > 4
         case 4:
-            tile_nv(4, nv, a, &part, w, pixel + done, channel);
+            tile_panels(4, a, &part, pixel, panel, until);
             break;
 #endif
 #if MR > 2
         case 2:
-            tile_nv(2, nv, a, &part, w, pixel + done, channel);
+            tile_panels(2, a, &part, pixel, panel, until);
             break;
 #endif
         default:
-            tile_nv(1, nv, a, &part, w, pixel + done, channel);
+            tile_panels(1, a, &part, pixel, panel, until);
         }
     }
 }
@@ -66,23 +83,20 @@ static void __attribute__((noinline)) edge(const conv_args *a, const rows_t *row
 void NAME(const void *args, long begin, long end) {
     const conv_args *a = args;
     const ek_window *g = &a->win;
-    long pixels = (long)g->n * g->oh * g->ow, tiles = (pixels + MR - 1) / MR, ready = -1;
+    const long pixels = (long)g->n * g->oh * g->ow, tiles = (pixels + MR - 1) / MR;
+    const long inner = a->panel_outer ? tiles : a->panels;
     rows_t rows;
     elem scratch[SCRATCH / sizeof(elem)] __attribute__((aligned(64)));
-    for (long t = begin; t < end; t++) {
-        long at = a->panel_outer ? t % tiles : t / a->panels;
-        long panel = a->panel_outer ? t / tiles : t % a->panels;
-        long pixel = at * MR, channel = panel * NV * EK_VL;
-        int count = (int)ek_min(MR, pixels - pixel);
-        int nv = (int)ek_min(NV, (g->oc - channel + EK_VL - 1) / EK_VL);
-        if (at != ready)
-            find_rows(a, &rows, scratch, pixel, count);
-        ready = at;
-        const weight *w = (const weight *)a->weights + channel * DEPTH(a);
+    for (long t = begin, now; t < end; t += now) {
+        const long outer = t / inner, step = t % inner;
+        const long at = a->panel_outer ? step : outer, panel = a->panel_outer ? outer : step;
+        now = a->panel_outer ? 1 : ek_min(a->panels - panel, end - t);
+        const int count = (int)ek_min(MR, pixels - at * MR);
+        find_rows(a, &rows, scratch, at * MR, count);
         if (count == MR)
-            tile_nv(MR, nv, a, &rows, w, pixel, channel);
+            tile_panels(MR, a, &rows, at * MR, panel, panel + now);
         else
-            edge(a, &rows, count, nv, w, pixel, channel);
+            edge(a, &rows, count, at * MR, panel, panel + now);
     }
 }
 #endif

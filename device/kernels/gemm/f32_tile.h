@@ -156,27 +156,37 @@ EK_INLINE const float *f32_rows(const int mr, const int nv, const int masked, vf
                                 const float *const a[MR], f32_columns b, long k) {
     const int sets = F32_SETS(mr, nv), step = F32_LANES ? EK_VL : sets;
     vf sum[4][MR][NV] = {0};
-    long p = 0;
-    for (; step > 1 && p + step <= k; p += step) {
-        vf av[MR];
-        EK_UNROLL
-        for (int i = 0; F32_LANES && i < mr; i++)
-            av[i] = vf_load(a[i] + p);
-        EK_UNROLL
-        for (int l = 0; l < step; l++, b.at += b.row) {
-            vf bv[NV];
-            f32_load_b(nv, masked, bv, &b);
+    const float *x[MR];
+    EK_UNROLL
+    for (int i = 0; i < mr; i++)
+        x[i] = a[i];
+    /* Counted by one number and read by pointers that move: nothing else is added up. */
+    unsigned long left = step > 1 ? (unsigned long)k / (unsigned)step : 0;
+    long p = (long)left * step;
+    if (left)
+        do {
+            vf av[MR];
             EK_UNROLL
-            for (int j = 0; j < nv; j++) {
+            for (int i = 0; F32_LANES && i < mr; i++)
+                av[i] = vf_load(x[i]);
+            EK_UNROLL
+            for (int l = 0; l < step; l++, b.at += b.row) {
+                vf bv[NV];
+                f32_load_b(nv, masked, bv, &b);
                 EK_UNROLL
-                for (int i = 0; i < mr; i++) {
-                    vf x = vf_splat(F32_LANES ? vlane(av[i], l % EK_VL) : a[i][p + l]);
-                    vf *to = sets > 1 ? &sum[l % sets][i][j] : &acc[i][j];
-                    *to = vf_fma(x, bv[j], *to);
+                for (int j = 0; j < nv; j++) {
+                    EK_UNROLL
+                    for (int i = 0; i < mr; i++) {
+                        vf v = vf_splat(F32_LANES ? vlane(av[i], l % EK_VL) : x[i][l]);
+                        vf *to = sets > 1 ? &sum[l % sets][i][j] : &acc[i][j];
+                        *to = vf_fma(v, bv[j], *to);
+                    }
                 }
             }
-        }
-    }
+            EK_UNROLL
+            for (int i = 0; i < mr; i++)
+                x[i] += step;
+        } while (--left);
     if (sets > 1)
         f32_add_sets(mr, nv, acc, sum);
     for (; p < k; p++, b.at += b.row) {
