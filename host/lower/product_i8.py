@@ -29,7 +29,7 @@ from edgekit.kb.tiles import Tile
 
 _SCRATCH = 163840  # bytes: SCRATCH in conv/i8_conv.c
 _SEGMENTS = 16  # SEGMENTS in conv/i8_conv.c
-_SEGMENT_WASTE = 1.5  # rounding rows up may cost this much more products than packing windows
+_SEGMENT_WASTE = 1.3  # rounding rows up may cost this much more products than packing windows
 _I32, _F32 = np.dtype(np.int32), np.dtype(np.float32)
 
 

@@ -19,6 +19,8 @@
 #ifndef NARROW
 #define NARROW 0 /* 1: no weight is -128 */
 #endif
+/* 1: the first step of k stands before the loop, so that its sums need not be set to zero. */
+#define STARTS_APART (EK_I8 == EK_I8_MULL16)
 #define X_IS_UNSIGNED ((TX) - 1 > 0)
 #define FLIP I8_FLIP(X_IS_UNSIGNED)
 
@@ -27,6 +29,8 @@ typedef i8_value weight;
 typedef ek_i8_conv_args conv_args;
 #define DEPTH(a) ((a)->k_padded)
 #include "rows.h"
+
+#include "i8_windows.h"
 
 /* What turns the sums of one vector of channels into outputs. */
 #ifdef FLOAT_OUTPUT
@@ -122,9 +126,28 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
                     const i8_value *w, long pixel, long channel) {
     i8_sums sums;
     i8_clear(&sums);
-    for (long s = 0; s < rows->count; s++) {
-        const i8_rows from = {rows->ptr + s * MR, I8_STEP, FLIP, NARROW};
-        w = i8_accumulate(mr, nv, &sums, from, rows->length, w);
+    const i8_row *row[MR];
+    long length = rows->length;
+    EK_UNROLL
+    for (int i = 0; i < mr; i++)
+        row[i] = rows->ptr[i];
+    if (STARTS_APART) {
+        const i8_rows from = {row, I8_STEP, FLIP, NARROW};
+        w = i8_accumulate(mr, nv, &sums, from, I8_STEP, w);
+        length -= I8_STEP;
+        EK_UNROLL
+        for (int i = 0; i < mr; i++)
+            row[i] += I8_STEP;
+    }
+    for (long s = 1;; s++) {
+        const i8_rows from = {row, I8_STEP, FLIP, NARROW};
+        w = i8_accumulate(mr, nv, &sums, from, length, w);
+        if (s == rows->count)
+            break;
+        length = rows->length;
+        EK_UNROLL
+        for (int i = 0; i < mr; i++)
+            row[i] = rows->ptr[s * MR + i];
     }
 #if FINISHES_WHOLE
     if (channel + nv * EK_VL <= a->win.oc) {
@@ -141,100 +164,6 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
         EK_UNROLL
         for (int i = 0; i < mr; i++, y += a->win.oc)
             finish(a, &o, sum_at(nv, a, rows, &sums, i, j, bias), y, a->win.oc - c);
-    }
-}
-
-/* Appends `count` elements of x (or padding, where x is NULL) to a packed row. Bytes are copied
- * sixteen at a time where x does not end before: what comes after them is written later. */
-EK_INLINE elem *append(elem *to, const TX *x, long count, int zero, const TX *end) {
-#if I8_IN_PLACE
-    if (!x) {
-        memset(to, zero, count);
-        return to + count;
-    }
-    long i = 0;
-    if (count + 15 <= end - x) {
-        for (; i < count; i += 16)
-            memcpy(to + i, x + i, 16);
-        return to + count;
-    }
-    for (; i + 64 <= count; i += 64)
-        memcpy(to + i, x + i, 64);
-    ek_copy_short(to + i, x + i, count - i);
-#else
-    (void)end;
-    if (!x)
-        memset(to, 0, count * sizeof *to);
-    else
-        for (long i = 0; i < count; i++)
-            to[i] = (elem)(x[i] - zero);
-#endif
-    return to + count;
-}
-
-#if ROW_SUMS && I8_BYTES
-/* The sum of a row of k bytes as the products see them. */
-static int32_t sum_of(const elem *row, long k) {
-    const vi ones = vi_splat(0x01010101), flips = vi_splat(FLIP);
-    vi sums = {0};
-    long p = 0;
-    for (; p + 4 * EK_VL <= k; p += 4 * EK_VL) {
-        const vi v = i8_vector(row + p) ^ flips;
-#if EK_I8 == EK_I8_MULL16
-        sums = vi_mull16(sums, v, ones, 1);
-#else
-        sums = vi_dot4(sums, v, ones);
-#endif
-    }
-    int32_t sum = __builtin_reduce_add(sums);
-    for (; p < k; p++)
-        sum += (TX)row[p] + (FLIP ? (X_IS_UNSIGNED ? -128 : 128) : 0);
-    return sum;
-}
-#endif
-
-/* Copies (or widens) whole windows into scratch. What follows a window of bytes meets weights that
- * are zero. */
-static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, long pixel,
-                         int count) {
-    const ek_window *g = &a->win;
-    const long k = (long)g->kh * g->kw * g->c;
-    const TX *end = (const TX *)a->x + (long)g->n * g->h * g->w * g->c;
-    int ox = (int)pixel % g->ow, oy = (int)pixel / g->ow % g->oh, n = (int)pixel / g->ow / g->oh;
-    rows->count = 1;
-    rows->length = a->k_padded;
-    for (int i = 0; i < count; i++) {
-        elem *start = scratch + i * a->k_padded, *to = start;
-        long ix = (long)ox * g->sw - g->left;
-        int inside = g->dw == 1 && ix >= 0 && ix + g->kw <= g->w;
-        for (int ky = 0; ky < g->kh; ky++) {
-            long yy = (long)oy * g->sh - g->top + ky * g->dh;
-            const TX *line = (const TX *)a->x + (n * g->h + yy) * g->w * g->c;
-            int row_inside = yy >= 0 && yy < g->h;
-            if (inside && row_inside) {
-                to = append(to, line + ix * g->c, (long)g->kw * g->c, a->x_zero, end);
-                continue;
-            }
-            for (int kx = 0; kx < g->kw; kx++) {
-                long xx = ix + kx * g->dw;
-                int in = row_inside && xx >= 0 && xx < g->w;
-                to = append(to, in ? line + xx * g->c : NULL, g->c, a->x_zero, end);
-            }
-        }
-#if !I8_IN_PLACE
-        memset(to, 0, (a->k_padded - k) * sizeof *to);
-#endif
-        rows->ptr[i] = start;
-#if ROW_SUMS && I8_BYTES
-        rows->sum[i] = sum_of(start, k);
-#endif
-        if (++ox == g->ow) {
-            ox = 0;
-            if (++oy == g->oh) {
-                oy = 0;
-                n++;
-            }
-        }
     }
 }
 

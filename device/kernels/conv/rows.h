@@ -35,6 +35,20 @@ static void find_segments(const ek_window *g, const elem *x, rows_t *rows, elem 
         int part = (int)ek_min(count - done, g->ow - ox);
         long ix = (long)ox * g->sw - g->left, last = ix + (long)(part - 1) * g->sw + g->kw;
         int inside = ix >= 0 && last <= g->w;
+        const long top = (long)oy * g->sh - g->top, bottom = top + (g->kh - 1) * g->dh;
+        const elem *first = x + ((long)n * g->h + top) * pitch + ix * g->c;
+        if (part == MR && inside && top >= 0 && bottom < g->h &&
+            first + (bottom - top) * pitch + (MR - 1) * step <= end) {
+            /* All inside: nothing to ask for row by row. */
+            const elem **to = rows->ptr;
+            for (int ky = 0; ky < g->kh; ky++, to += MR, first += g->dh * pitch) {
+                const elem *at = first;
+                EK_UNROLL
+                for (int i = 0; i < MR; i++, at += step)
+                    to[i] = at;
+            }
+            return;
+        }
         for (int ky = 0; ky < g->kh; ky++) {
             const elem **to = rows->ptr + ky * MR + done;
             long iy = (long)oy * g->sh - g->top + ky * g->dh;
