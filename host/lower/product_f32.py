@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.host.graph.types import Activation, Array, Node, Tensor
-from edgekit.host.lower.context import Context, padded, round_up
+from edgekit.host.graph.types import Activation, Array, Node
+from edgekit.host.lower.context import Context, round_up
 from edgekit.host.lower.methods import choose_tile
 from edgekit.host.lower.packing import pack_panels
 from edgekit.host.lower.plan import Call, Field, Value
-from edgekit.host.lower.window import Window, count_tasks, panel_outer
+from edgekit.host.lower.window import Window, bias_vector, count_tasks, panel_outer
+from edgekit.host.lower.winograd import lower_winograd, pays
 
 _SCRATCH = 16384  # floats: SCRATCH / 4 in conv/f32_conv.c
 _SEGMENTS = 64  # SEGMENTS in conv/f32_conv.c
@@ -19,6 +20,8 @@ _F32 = np.dtype(np.float32)
 def f32_product(
     ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
 ) -> Call:
+    if pays(ctx, window):
+        return lower_winograd(ctx, node, window, weights, activation)
     vl = ctx.isa.vl
     tile = choose_tile(ctx, node, window, ctx.isa.f32_tiles, "f32")
     n, k = weights.shape
@@ -55,11 +58,3 @@ def f32_product(
         "high": high,
     }
     return Call(kernel, fields, tasks)
-
-
-def bias_vector(bias: Tensor | None, width: int, dtype: np.dtype[np.generic]) -> Array:
-    """The bias in whole vectors; zeros where there is none."""
-    if bias is None:
-        return np.zeros(width, dtype)
-    assert bias.data is not None
-    return padded(bias.data, width, dtype)

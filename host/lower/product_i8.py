@@ -23,8 +23,7 @@ from edgekit.host.lower.isa import ByteProduct
 from edgekit.host.lower.methods import choose_tile
 from edgekit.host.lower.packing import pack_panels
 from edgekit.host.lower.plan import Call, Field, Value
-from edgekit.host.lower.product_f32 import bias_vector
-from edgekit.host.lower.window import C_TYPES, Window, count_tasks, panel_outer
+from edgekit.host.lower.window import C_TYPES, Window, bias_vector, count_tasks, panel_outer
 from edgekit.kb.tiles import Tile
 
 _SCRATCH = 163840  # bytes: SCRATCH in conv/i8_conv.c

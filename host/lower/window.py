@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from edgekit.host.graph.ops import Conv2D, DepthwiseConv2D
-from edgekit.host.graph.types import DType, Padding, Tensor
-from edgekit.host.lower.context import Context
+from edgekit.host.graph.types import Array, DType, Padding, Tensor
+from edgekit.host.lower.context import Context, padded
 from edgekit.host.lower.plan import Field
 from edgekit.kb.tiles import Tile
 
@@ -73,3 +75,11 @@ def count_tasks(window: Window, tile: Tile, vl: int) -> tuple[int, int]:
     """(tasks of a kernel, panels of output channels)."""
     panels = math.ceil(window.y[3] / (tile.nv * vl))
     return math.ceil(window.pixels / tile.mr) * panels, panels
+
+
+def bias_vector(bias: Tensor | None, width: int, dtype: np.dtype[np.generic]) -> Array:
+    """The bias in whole vectors; zeros where there is none."""
+    if bias is None:
+        return np.zeros(width, dtype)
+    assert bias.data is not None
+    return padded(bias.data, width, dtype)

@@ -91,8 +91,18 @@ def _normal(rng: Rng, *shape: int) -> Array:
     return rng.standard_normal(shape).astype(np.float32)
 
 
+def _winograd_geometry(rng: Rng, channels: int) -> _Geometry:
+    """Windows that some boards take by Winograd's transform."""
+    pad = [int(rng.integers(0, 3)) for _ in range(4)]
+    h, w = (int(rng.integers(3, 20)) for _ in range(2))
+    return _Geometry((1, h, w, channels), (3, 3), (1, 1), (1, 1), Padding(*pad))
+
+
 def conv_f32(rng: Rng) -> Case:
-    g, oc = _geometry(rng, pick(rng, CHANNELS)), pick(rng, CHANNELS)
+    if rng.random() < 0.3:
+        g, oc = _winograd_geometry(rng, pick(rng, (16, 24, 32, 64))), pick(rng, (12, 16, 28, 64))
+    else:
+        g, oc = _geometry(rng, pick(rng, CHANNELS)), pick(rng, CHANNELS)
     op = ops.Conv2D(g.stride, g.dilation, g.padding, _activation(rng))
     x, w = tensor(g.x), constant(_normal(rng, oc, *g.kernel, g.x[3]))
     bias = constant(_normal(rng, oc)) if rng.random() < 0.8 else None

@@ -1,0 +1,187 @@
+/* f32 convolution of 3x3 windows, stride 1, NHWC: 36 products per channel make 4x4 output pixels
+ * (Winograd F(4x4, 3x3)), where a direct convolution takes 144.
+ *
+ * Compile-time parameters: NAME, MR (tiles of 4x4 pixels), NV (vectors of output channels),
+ * EK_SIMD. MR tiles of x are transformed, then multiplied by one panel of transformed weights
+ * after the other. The polynomials are taken at 0, +-sqrt(1/2), +-sqrt(2) and infinity, whose
+ * rounding errors are smaller than those of whole numbers. */
+#include "f32_winograd.h"
+#include "../gemm/f32_tile.h"
+
+#define SIDE 6
+#define POINTS (SIDE * SIDE)
+#define CHANNELS 128 /* at most: WINOGRAD_CHANNELS of the host */
+#define NEAR 0.70710678f
+#define FAR 1.41421356f
+
+/* One column or row of an input tile; `step` vectors lie between its values. */
+EK_INLINE void transform_in(const int step, vf d[POINTS]) {
+    const vf d0 = d[0], d1 = d[step], d2 = d[2 * step], d3 = d[3 * step], d4 = d[4 * step];
+    const vf even_near = vf_fma(d2, vf_splat(-2), d4), odd_near = vf_fma(d1, vf_splat(-2), d3);
+    const vf even_far = vf_fma(d2, vf_splat(-0.5f), d4), odd_far = vf_fma(d1, vf_splat(-0.5f), d3);
+    d[0] = vf_fma(d2, vf_splat(-2.5f), d0 + d4);
+    d[step] = vf_fma(odd_near, vf_splat(NEAR), even_near);
+    d[2 * step] = vf_fma(odd_near, vf_splat(-NEAR), even_near);
+    d[3 * step] = vf_fma(odd_far, vf_splat(FAR), even_far);
+    d[4 * step] = vf_fma(odd_far, vf_splat(-FAR), even_far);
+    d[5 * step] = vf_fma(d3, vf_splat(-2.5f), d1 + d[5 * step]);
+}
+
+/* Six sums of products become four outputs. */
+EK_INLINE void transform_out(const int step, vf m[POINTS]) {
+    const vf sum_near = m[step] + m[2 * step], less_near = m[step] - m[2 * step];
+    const vf sum_far = m[3 * step] + m[4 * step], less_far = m[3 * step] - m[4 * step];
+    m[0] = m[0] + sum_near + sum_far;
+    m[3 * step] =
+        vf_fma(less_near, vf_splat(NEAR / 2), vf_fma(less_far, vf_splat(FAR * 2), m[5 * step]));
+    m[step] = vf_fma(less_near, vf_splat(NEAR), less_far * vf_splat(FAR));
+    m[2 * step] = vf_fma(sum_near, vf_splat(0.5f), sum_far * vf_splat(2));
+}
+
+/* A tile of x at `from` to v: [point][MR][c], for the row of v that `v` is in. */
+static void __attribute__((noinline)) tile_in(const float *from, long pitch, long c, float *v) {
+    for (long at = 0; at < c; at += EK_VL) {
+        vf d[POINTS];
+        EK_UNROLL
+        for (int i = 0; i < SIDE; i++) {
+            EK_UNROLL
+            for (int j = 0; j < SIDE; j++)
+                d[i * SIDE + j] = vf_load(from + i * pitch + j * c + at);
+            transform_in(1, d + i * SIDE);
+        }
+        EK_UNROLL
+        for (int j = 0; j < SIDE; j++) {
+            transform_in(SIDE, d + j);
+            EK_UNROLL
+            for (int i = 0; i < SIDE; i++)
+                vf_store(v + (i * SIDE + j) * MR * c + at, d[i * SIDE + j]);
+        }
+    }
+}
+
+/* What is in the image of the 6x6 pixels from (iy, ix) on; the rest is zero. */
+static void __attribute__((noinline)) border_tile(const ek_window *g, const float *image, long iy,
+                                                  long ix, float *to) {
+    const size_t pixel = (size_t)g->c * sizeof *to;
+    const long first = ek_max(-ix, 0), until = ek_max(ek_min(g->w - ix, SIDE), first);
+    memset(to, 0, POINTS * pixel);
+    for (long i = ek_max(-iy, 0); i < SIDE && iy + i < g->h; i++)
+        memcpy(to + (i * SIDE + first) * g->c, image + ((iy + i) * g->w + ix + first) * g->c,
+               (size_t)(until - first) * pixel);
+}
+
+/* m: [point][MR][NV vectors] of tile i to its pixels, `rows` x `columns` of which exist. */
+EK_INLINE void tile_out(const int nv, const ek_f32_winograd_args *a, const float *m, int i,
+                        float *y, const float *residual, int rows, int columns, long channel) {
+    const vf low = vf_splat(a->low), high = vf_splat(a->high);
+    const long oc = a->win.oc, pitch = a->win.ow * oc;
+    for (int j = 0; j < nv; j++) {
+        vf d[POINTS];
+        const vf bias = vf_load(a->bias + channel + j * EK_VL);
+        EK_UNROLL
+        for (int s = 0; s < SIDE; s++) {
+            EK_UNROLL
+            for (int t = 0; t < SIDE; t++)
+                d[s * SIDE + t] = vf_load(m + (((s * SIDE + t) * MR + i) * nv + j) * EK_VL);
+            transform_out(1, d + s * SIDE);
+        }
+        EK_UNROLL
+        for (int t = 0; t < 4; t++)
+            transform_out(SIDE, d + t);
+        const long at = channel + j * EK_VL;
+        EK_UNROLL
+        for (int s = 0; s < 4; s++) {
+            EK_UNROLL
+            for (int t = 0; t < 4; t++) {
+                if (s >= rows || t >= columns)
+                    continue;
+                vf v = d[s * SIDE + t] + bias;
+                if (residual)
+                    v += vf_load(residual + s * pitch + t * oc + at);
+                vf_store(y + s * pitch + t * oc + at, vf_min(vf_max(v, low), high));
+            }
+        }
+    }
+}
+
+EK_INLINE void multiply(const int mr, const int nv, const float *v, const float *w, long c,
+                        float *m) {
+    for (int p = 0; p < POINTS; p++, v += MR * c, m += MR * nv * EK_VL) {
+        vf acc[MR][NV];
+        const float *rows[MR];
+        EK_UNROLL
+        for (int i = 0; i < mr; i++) {
+            rows[i] = v + i * c;
+            EK_UNROLL
+            for (int j = 0; j < nv; j++)
+                acc[i][j] = (vf){0};
+        }
+        w = f32_rows(mr, nv, 0, acc, rows, (f32_columns){w, nv * EK_VL, EK_VL}, c);
+        EK_UNROLL
+        for (int i = 0; i < mr; i++) {
+            EK_UNROLL
+            for (int j = 0; j < nv; j++)
+                vf_store(m + (i * nv + j) * EK_VL, acc[i][j]);
+        }
+    }
+}
+
+/* One panel of nv vectors of channels for `count` tiles from tile `first` on. */
+EK_INLINE void panel(const int nv, const ek_f32_winograd_args *a, const float *v, long first,
+                     int count, long channel) {
+    const ek_window *g = &a->win;
+    const int across = (g->ow + 3) / 4, down = (g->oh + 3) / 4;
+    const float *w = a->weights + channel * POINTS * g->c;
+    float m[POINTS * MR * NV * EK_VL] __attribute__((aligned(64)));
+    if (count > MR / 2)
+        multiply(MR, nv, v, w, g->c, m);
+    else if (count > MR / 4)
+        multiply(MR / 2, nv, v, w, g->c, m);
+    else
+        multiply(MR / 4, nv, v, w, g->c, m);
+    for (int i = 0; i < count; i++) {
+        const long t = first + i, ox = t % across * 4, oy = t / across % down * 4;
+        const long at = ((t / across / down * g->oh + oy) * g->ow + ox) * g->oc;
+        tile_out(nv, a, m, i, a->y + at, a->residual ? a->residual + at : NULL,
+                 (int)ek_min(4, g->oh - oy), (int)ek_min(4, g->ow - ox), channel);
+    }
+}
+
+/* Tasks: groups of MR tiles. */
+void NAME(const void *args, long begin, long end) {
+    const ek_f32_winograd_args *a = args;
+    const ek_window *g = &a->win;
+    const int across = (g->ow + 3) / 4, down = (g->oh + 3) / 4;
+    const long tiles = (long)g->n * across * down, pitch = (long)g->w * g->c;
+    float v[POINTS * MR * CHANNELS] __attribute__((aligned(64)));
+    float border[POINTS * CHANNELS] __attribute__((aligned(64)));
+    for (long group = begin; group < end; group++) {
+        const long first = group * MR;
+        const int count = (int)ek_min(MR, tiles - first);
+        for (int i = 0; i < MR; i++) {
+            /* Beyond the last tile it is transformed again: its products are thrown away. */
+            const long t = ek_min(first + i, tiles - 1);
+            const long ix = t % across * 4 - g->left, iy = t / across % down * 4 - g->top;
+            const float *image = a->x + t / across / down * g->h * pitch;
+            if (i >= count && i >= (count > MR / 2 ? MR : count > MR / 4 ? MR / 2 : MR / 4))
+                break;
+            if (ix >= 0 && iy >= 0 && ix + SIDE <= g->w && iy + SIDE <= g->h) {
+                tile_in(image + iy * pitch + ix * g->c, pitch, g->c, v + i * g->c);
+            } else {
+                border_tile(g, image, iy, ix, border);
+                tile_in(border, SIDE * g->c, g->c, v + i * g->c);
+            }
+        }
+        for (long channel = 0; channel < g->oc; channel += NV * EK_VL) {
+            const long left = (g->oc - channel) / EK_VL;
+            if (left >= NV)
+                panel(NV, a, v, first, count, channel);
+            else if (left == 1)
+                panel(1, a, v, first, count, channel);
+            else if (left == 2)
+                panel(2, a, v, first, count, channel);
+            else
+                panel(3, a, v, first, count, channel);
+        }
+    }
+}

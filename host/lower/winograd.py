@@ -1,0 +1,107 @@
+"""f32 convolutions of 3x3 windows by Winograd's transform: conv/f32_winograd.c, and when it pays.
+
+Tiles of 4x4 outputs are made of 36 products per channel instead of 144; the transforms around them
+cost additions that many channels share.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from edgekit.host.graph.types import Activation, Array, Node
+from edgekit.host.lower.context import Context
+from edgekit.host.lower.packing import pack_panels
+from edgekit.host.lower.plan import Call, Field, Value
+from edgekit.host.lower.window import Window, bias_vector
+from edgekit.kb.tiles import Tile
+
+_CHANNELS = 128  # CHANNELS in conv/f32_winograd.c
+_NEAR, _FAR = math.sqrt(0.5), math.sqrt(2.0)
+# Weights at the points 0, +-near, +-far and infinity, over what the input's transform left out.
+_WEIGHTS = np.array(
+    [
+        [1, 0, 0],
+        *([[1, p, p * p] / np.float64(-1.5) for p in (_NEAR, -_NEAR)]),
+        *([[1, p, p * p] / np.float64(6) for p in (_FAR, -_FAR)]),
+        [0, 0, 1],
+    ]
+)
+_GAIN = (
+    0.85  # fewer instructions than this share of the direct convolution's, or it is not worth it
+)
+_FEW_TILES = 4
+
+
+def pays(ctx: Context, window: Window) -> bool:
+    """Whether Winograd's transform needs clearly fewer instructions, and its kernel fits.
+
+    Counted in vectors on 64-bit ARM, where it was measured; elsewhere a direct convolution runs
+    at the core's peak and reads less.
+    """
+    c, oc, vl = window.x[3], window.y[3], ctx.isa.vl
+    if not (ctx.isa.lanes and ctx.isa.registers >= 32 and c <= _CHANNELS):
+        return False
+    if c % vl or oc % vl or (window.kernel, window.stride, window.dilation) != (
+        (3, 3), (1, 1), (1, 1),
+    ):  # fmt: skip
+        return False
+    direct = window.pixels * window.k * oc / vl * 1.25
+    tiles = _tiles(window)
+    whole = math.ceil(tiles / _tile(window).mr) * _tile(window).mr
+    transforms = 300 * c / vl + 270 * oc / vl
+    return tiles * transforms + whole * 36 * (c * oc / vl * 1.3 + oc) < _GAIN * direct
+
+
+def lower_winograd(
+    ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
+) -> Call:
+    """`weights` [oc, 3 * 3 * c]."""
+    vl, tile = ctx.isa.vl, _tile(window)
+    kernel = ctx.kernel(
+        f"f32_winograd_{tile.mr}x{tile.nv * vl}",
+        "conv/f32_winograd.c",
+        "conv/f32_winograd.h",
+        "ek_f32_winograd_args",
+        MR=tile.mr,
+        NV=tile.nv,
+    )
+    residual = ctx.optional(node, 3)
+    low, high = activation.bounds
+    fields: dict[str, Field] = {
+        "win": window.fields,
+        "panels": math.ceil(window.y[3] / (tile.nv * vl)),
+        "x": Value(str(node.inputs[0])),
+        "weights": ctx.weights.add(_pack(weights, window.x[3], tile.nv * vl, vl)),
+        "bias": ctx.weights.add(
+            bias_vector(ctx.optional(node, 2), window.y[3], np.dtype(np.float32))
+        ),
+        "residual": None if residual is None else Value(residual.name),
+        "y": Value(node.outputs[0]),
+        "low": low,
+        "high": high,
+    }
+    return Call(kernel, fields, math.ceil(_tiles(window) / tile.mr))
+
+
+def _tiles(window: Window) -> int:
+    n, h, w, _ = window.y
+    return n * math.ceil(h / 4) * math.ceil(w / 4)
+
+
+def _tile(window: Window) -> Tile:
+    """Rows are tiles of 4x4 pixels: an image of few has more channels at once instead."""
+    return Tile(4, 4) if _tiles(window) <= _FEW_TILES else Tile(8, 2)
+
+
+def _pack(weights: Array, c: int, nr: int, vl: int) -> Array:
+    """[oc, 3 * 3 * c] → panels [36][c][nr] of transformed weights, one after the other."""
+    oc = weights.shape[0]
+    taps = weights.reshape(oc, 3, 3, c).astype(np.float64)
+    points = np.einsum("ij,ojkc,lk->ilco", _WEIGHTS, taps, _WEIGHTS).reshape(36, c, oc)
+    panels = [
+        pack_panels(points[:, :, at : at + nr].reshape(36 * c, -1).T, nr, vl)
+        for at in range(0, oc, nr)
+    ]
+    return np.concatenate(panels).astype(np.float32)
