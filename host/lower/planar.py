@@ -12,8 +12,7 @@ from edgekit.host.graph.ops import PlanarConv2D, PlanarDepthwiseConv2D
 from edgekit.host.graph.types import Activation, Array, Node, Shape
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
-from edgekit.host.lower.product_f32 import bias_vector
-from edgekit.host.lower.window import Window
+from edgekit.host.lower.window import Window, bias_vector
 
 _F32 = np.dtype(np.float32)
 _FIXED_WINDOWS = {(3, 3), (5, 5)}  # windows that have kernels of their own, at stride 1 and 2

@@ -19,14 +19,15 @@ from edgekit.kb.tiles import Tile
 
 _CHANNELS = 128  # CHANNELS in conv/f32_winograd.c
 _NEAR, _FAR = math.sqrt(0.5), math.sqrt(2.0)
+_POINTS = ((_NEAR, -1.5), (-_NEAR, -1.5), (_FAR, 6.0), (-_FAR, 6.0))
 # Weights at the points 0, +-near, +-far and infinity, over what the input's transform left out.
 _WEIGHTS = np.array(
     [
-        [1, 0, 0],
-        *([[1, p, p * p] / np.float64(-1.5) for p in (_NEAR, -_NEAR)]),
-        *([[1, p, p * p] / np.float64(6) for p in (_FAR, -_FAR)]),
-        [0, 0, 1],
-    ]
+        (1, 0, 0),
+        *((1 / over, p / over, p * p / over) for p, over in _POINTS),
+        (0, 0, 1),
+    ],
+    np.float64,
 )
 _GAIN = (
     0.85  # fewer instructions than this share of the direct convolution's, or it is not worth it
