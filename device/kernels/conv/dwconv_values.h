@@ -76,7 +76,7 @@ EK_INLINE x_v x_at(const TX *p) {
     memcpy(&v, p, sizeof v);
     return X_IS_UNSIGNED ? vcast((unsigned_v)v, x_v) : vcast(v, x_v);
 }
-EK_INLINE x_v x_at_n(const TX *p, long n) {
+static __attribute__((noinline, unused)) x_v x_at_n(const TX *p, long n) {
     TX t[BLOCK] = {0};
     ek_copy_short(t, p, n);
     return x_at(t);

@@ -159,17 +159,17 @@ EK_INLINE void vi_to_bytes(void *p, vi v) {
     memcpy(p, &b, sizeof b);
 }
 #ifndef EK_OWN_PARTIAL_BYTES
-EK_INLINE vi vi_from_s8_n(const int8_t *p, long n) {
+static __attribute__((noinline, unused)) vi vi_from_s8_n(const int8_t *p, long n) {
     int8_t t[EK_VL] = {0};
     ek_copy_short(t, p, n);
     return vi_from_s8(t);
 }
-EK_INLINE vi vi_from_u8_n(const uint8_t *p, long n) {
+static __attribute__((noinline, unused)) vi vi_from_u8_n(const uint8_t *p, long n) {
     uint8_t t[EK_VL] = {0};
     ek_copy_short(t, p, n);
     return vi_from_u8(t);
 }
-EK_INLINE void vi_to_bytes_n(void *p, vi v, long n) {
+static __attribute__((noinline, unused)) void vi_to_bytes_n(void *p, vi v, long n) {
     vb b = vcast(v, vb);
     ek_copy_short(p, &b, n);
 }
