@@ -140,7 +140,10 @@ def _i8_fields(
 
 def _i8_tile(ctx: Context, node: Node, window: Window, depth: _Depth) -> Tile:
     size = depth.total * (1 if ctx.isa.i8.reads_bytes else 2)
-    fitting = [t for t in ctx.isa.i8_tiles if t.mr * size <= _SCRATCH]
+    tiles = ctx.isa.i8_tiles
+    if window.pixels == 1 and ctx.isa.lanes:
+        tiles = (Tile(1, 4),)  # a single row: the wider, the less often it is read
+    fitting = [t for t in tiles if t.mr * size <= _SCRATCH]
     if not fitting and size <= _SCRATCH:
         fitting = [Tile(1, ctx.isa.i8_tiles[0].nv)]
     if not fitting:

@@ -21,10 +21,25 @@ EK_INLINE void border_row(const ek_window *g, const elem *line, long ix, elem *t
         memcpy(to + (from - ix) * g->c, line + from * g->c, (until - from) * g->c * sizeof *to);
 }
 
+/* The table of a tile whose windows lie inside, one `step` after the other: nothing to ask for row
+ * by row. */
+static void __attribute__((noinline)) inside_segments(rows_t *rows, const elem *first, long count,
+                                                      long pitch, long step) {
+    const elem **to = rows->ptr;
+    for (; count > 0; count--, to += MR, first += pitch) {
+        const elem *at = first;
+        EK_UNROLL
+        for (int i = 0; i < MR; i++, at += step)
+            to[i] = at;
+        EK_IN_ORDER_HERE; /* or rows are taken two at a time, which costs more than it saves */
+    }
+}
+
 /* Whole rows of the window (dilation 1 along x): segments of kw * c elements, read up to `length`
  * (what is read beyond a row meets zero weights, but must lie inside x). */
-static void find_segments(const ek_window *g, const elem *x, rows_t *rows, elem *scratch,
-                          long pixel, int count, long length, int pad_byte) {
+static void __attribute__((noinline)) find_segments(const ek_window *g, const elem *x, rows_t *rows,
+                                                    elem *scratch, long pixel, int count,
+                                                    long length, int pad_byte) {
     const elem *end = x + (long)g->n * g->h * g->w * g->c - length;
     int ox = (int)pixel % g->ow, oy = (int)pixel / g->ow % g->oh, n = (int)pixel / g->ow / g->oh;
     const long step = (long)g->sw * g->c, pitch = (long)g->w * g->c;
@@ -39,14 +54,7 @@ static void find_segments(const ek_window *g, const elem *x, rows_t *rows, elem 
         const elem *first = x + ((long)n * g->h + top) * pitch + ix * g->c;
         if (part == MR && inside && top >= 0 && bottom < g->h &&
             first + (bottom - top) * pitch + (MR - 1) * step <= end) {
-            /* All inside: nothing to ask for row by row. */
-            const elem **to = rows->ptr;
-            for (int ky = 0; ky < g->kh; ky++, to += MR, first += g->dh * pitch) {
-                const elem *at = first;
-                EK_UNROLL
-                for (int i = 0; i < MR; i++, at += step)
-                    to[i] = at;
-            }
+            inside_segments(rows, first, g->kh, g->dh * pitch, step);
             return;
         }
         for (int ky = 0; ky < g->kh; ky++) {
