@@ -92,6 +92,9 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
     else:
         fields |= _quantized_binary(a, b, y, op)
     name = f"{y.dtype.value}_{kind.lower()}"
+    if kind == "ADD" and y.dtype is not DType.F32:
+        name, rights = _rights(name, fields)
+        macros |= rights
     kernel = ctx.kernel(
         name, "elementwise/binary.c", "elementwise/binary.h", "ek_binary_args", **macros
     )
@@ -116,6 +119,15 @@ def _quantized_binary(a: Tensor, b: Tensor, y: Tensor, op: Add | Mul) -> dict[st
     factors = add_multipliers(a, b, y)
     fields["shift"] = ADD_LEFT_SHIFT
     return fields | _scalar(factors.a, "a") | _scalar(factors.b, "b") | _scalar(factors.output, "y")
+
+
+def _rights(name: str, fields: dict[str, Field]) -> tuple[str, dict[str, int]]:
+    """A_RIGHT and B_RIGHT of elementwise/binary.c and the kernel's name, where no factor shifts
+    left and the sum's shifts right."""
+    if any(fields[f"{side}_left"] for side in "aby") or not fields["y_right"]:
+        return name, {}
+    rights = {f"{side.upper()}_RIGHT": int(fields[f"{side}_right"] != 0) for side in "ab"}
+    return f"{name}_{rights['A_RIGHT']}{rights['B_RIGHT']}", rights
 
 
 def _unary(

@@ -1,6 +1,8 @@
 /* Element-wise addition and multiplication, f32 and 8-bit.
  *
- * Compile-time parameters: NAME, EK_SIMD, TX (float, int8_t, uint8_t), and OP_ADD or OP_MUL. */
+ * Compile-time parameters: NAME, EK_SIMD, TX (float, int8_t, uint8_t), and OP_ADD or OP_MUL; for
+ * sums of 8-bit values whose factors are all at most 1/2, A_RIGHT and B_RIGHT: 0 if a's (b's) right
+ * shift is 0. */
 #include "binary.h"
 
 #ifdef FLOAT_X
@@ -39,14 +41,25 @@ EK_INLINE vi scale(vi x, int32_t multiplier, int left, int right) {
 EK_INLINE vi combine(const ek_binary_args *g, vi a, vi b) {
     a -= g->a_zero;
     b -= g->b_zero;
+#ifdef A_RIGHT
+    /* 9 bits and the shift's 20 leave room for all that rounding adds */
+    a = vi_mulhi(a * (1 << g->shift), vi_splat(g->a_multiplier));
+    b = vi_mulhi(b * (1 << g->shift), vi_splat(g->b_multiplier));
+    a = A_RIGHT ? vi_shift_right(a, vi_splat(g->a_right)) : a;
+    b = B_RIGHT ? vi_shift_right(b, vi_splat(g->b_right)) : b;
+    return vi_shift_right(vi_mulhi(a + b, vi_splat(g->y_multiplier)), vi_splat(g->y_right));
+#else
 #ifdef OP_ADD
     vi raw = scale(a * (1 << g->shift), g->a_multiplier, g->a_left, g->a_right) +
              scale(b * (1 << g->shift), g->b_multiplier, g->b_left, g->b_right);
 #else
     vi raw = a * b;
 #endif
-    vi v = scale(raw, g->y_multiplier, g->y_left, g->y_right) + g->y_zero;
-    return vi_min(vi_max(v, vi_splat(g->low)), vi_splat(g->high));
+    return scale(raw, g->y_multiplier, g->y_left, g->y_right);
+#endif
+}
+EK_INLINE vi code(const ek_binary_args *g, vi v) {
+    return vi_min(vi_max(v + g->y_zero, vi_splat(g->low)), vi_splat(g->high));
 }
 EK_INLINE vi load(const TX *p) {
     return (TX)-1 > 0 ? vi_from_u8((const uint8_t *)p) : vi_from_s8((const int8_t *)p);
@@ -61,14 +74,23 @@ static void run(const ek_binary_args *args, const TX *a, long a_step, const TX *
                 TX *y, long n) {
     const ek_binary_args g = *args; /* a copy, so that stores to y cannot change it */
     long i = 0;
+#ifdef EK_CODES8
+    const vi_codes codes = vi_codes_of(g.y_zero, g.low, g.high);
+    for (; a_step && b_step && i + 8 <= n; i += 8) {
+        const int64_t both =
+            vi_codes8(combine(&g, load(a + i), load(b + i)),
+                      combine(&g, load(a + i + 4), load(b + i + 4)), &codes, (TX)-1 > 0);
+        memcpy(y + i, &both, 8);
+    }
+#endif
     for (; i + EK_VL <= n; i += EK_VL) {
         vi va = a_step ? load(a + i) : vi_splat(a[0]), z = b_step ? load(b + i) : vi_splat(b[0]);
-        vi_to_bytes(y + i, combine(&g, va, z));
+        vi_to_bytes(y + i, code(&g, combine(&g, va, z)));
     }
     if (i < n) {
         vi va = a_step ? load_n(a + i, n - i) : vi_splat(a[0]);
         vi z = b_step ? load_n(b + i, n - i) : vi_splat(b[0]);
-        vi_to_bytes_n(y + i, combine(&g, va, z), n - i);
+        vi_to_bytes_n(y + i, code(&g, combine(&g, va, z)), n - i);
     }
 }
 #endif
