@@ -28,6 +28,7 @@ from edgekit.host.paths import cache_folder
 from edgekit.host.schedule.schedule import schedule
 from edgekit.host.schedule.types import Schedule
 from edgekit.host.split import SplitGraph, memory_limit, split
+from edgekit.host.split.live import Live
 from edgekit.host.tune.layout_tables import layout_table_of
 from edgekit.host.tune.tables import table_of
 from edgekit.kb.board import BoardProfile
@@ -70,16 +71,29 @@ def prepare(
 def _divided(
     graph: Graph, limit: int | None, board: BoardProfile, options: CompileOptions
 ) -> SplitGraph:
-    """Split to the limit; and to less where scratch memory or gaps make the arena too large."""
+    """Split to the limit; and to less where scratch memory or gaps make the arena too large.
+
+    Raises InputError naming the operator at which most is alive where no split makes it fit.
+    """
     first = split(graph, limit)
-    if limit is None or not first.origin:
+    if limit is None or not (first.origin or options.memory_limit):
         return first
+    least = None
     for share in _SHARES:
         divided = first if share == 1 else split(graph, limit, int(limit * share))
         _, plan = plan_of(divided.graph, board, options)
-        if plan.memory.arena_bytes + plan.state_bytes <= limit:
+        need = plan.memory.arena_bytes + plan.state_bytes
+        if need <= limit:
             return divided
-    return first
+        least = min(least or need, need)
+        if Live(divided.graph).peak > limit * share:
+            break  # to ask for less does not give less
+    where = divided.graph.nodes[Live(divided.graph).worst].name
+    raise InputError(
+        f"{graph.name}: operator {divided.origin.get(where, where)}: expected an arena of at most "
+        f"{limit} bytes, found {least}, and no way to split what is alive there; raise "
+        "--memory-limit, or choose a smaller model or a larger board"
+    )
 
 
 def plan_of(graph: Graph, board: BoardProfile, options: CompileOptions) -> tuple[Schedule, Plan]:

@@ -15,7 +15,8 @@ from edgekit.host.split.live import Live
 
 _LONGEST = 24  # operators of one chain
 _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # bands of one chain
-_ROUNDS = 16
+_ROUNDS = 32
+_CALL = 50_000.0  # multiplications that take as long as starting an operator
 
 
 @dataclass(frozen=True)
@@ -29,35 +30,49 @@ class _Step:
 
 @dataclass(frozen=True)
 class _Plan:
-    """Nodes `first` to `end` (excluded) in bands; `peak` bytes alive, `extra` of its work twice."""
+    """Nodes `first` to `end` (excluded) in bands of the last one's rows: at most `peak` bytes are
+    alive there, and `cost` in multiplications comes on top of the work."""
 
     first: int
     end: int
-    bands: tuple[tuple[_Step, ...], ...]
+    cuts: tuple[Cut, ...]
     peak: int
-    extra: float
+    cost: float
 
 
 def in_bands(graph: Graph, limit: int) -> tuple[Graph, dict[str, str]]:
     """Chains where more than `limit` bytes are alive become bands, where that helps.
 
-    Returns the graph and the origin of its new nodes.
+    Returns the graph and the origin of its new nodes. Short chains, each only for its own peak,
+    take less double work; where they do not reach the limit, chains that lower the peak of the
+    whole graph are tried, and the lower result stays.
     """
+    best, origin = _in_bands(graph, limit, False)
+    if (peak := Live(best).peak) <= limit:
+        return best, origin
+    other, other_origin = _in_bands(graph, limit, True)
+    return (other, other_origin) if Live(other).peak < peak else (best, origin)
+
+
+def _in_bands(graph: Graph, limit: int, whole: bool) -> tuple[Graph, dict[str, str]]:
     origin: dict[str, str] = {}
     for _ in range(_ROUNDS):
         live = Live(graph)
         if live.peak <= limit:
             break
-        plans = list(_plans(graph, live, origin))
-        better = [p for p in plans if p.peak < live.peak]
-        if not better:
+        better: list[tuple[tuple[int, float, float], int, int, _Plan]] = []
+        for plan in _plans(graph, live, origin):
+            peak = max(plan.peak, live.peak_outside(plan.first, plan.end) if whole else 0)
+            if peak < live.peak:
+                # Less work if it fits, else less memory.
+                cost = (0, plan.cost, float(peak)) if peak <= limit else (1, float(peak), plan.cost)
+                better.append((cost, plan.first, plan.end, plan))
+        better.sort(key=lambda found: found[:3])
+        made = (_apply(graph, found[3], origin) for found in better)
+        after = next((m for m in made if m is not None), None)
+        if after is None:
             break
-        fitting = [p for p in better if p.peak <= limit]
-        best = min(
-            fitting or better,
-            key=lambda p: (p.extra if fitting else p.peak, p.peak, p.extra, p.first, p.end),
-        )
-        graph = _apply(graph, best, origin)
+        graph = after
     return graph, origin
 
 
@@ -95,24 +110,28 @@ def _is_chain(graph: Graph, live: Live, first: int, end: int) -> bool:
 
 
 def _plan(graph: Graph, live: Live, first: int, end: int, count: int) -> _Plan | None:
+    """Told from the first, the middle and the last band; those between are like the middle one."""
     chain = graph.nodes[first:end]
     height = graph.tensors[chain[-1].outputs[0]].shape[H]
-    bands = []
-    for cut in even_cuts(H, height, -(-height // count)):
+    around = live.beside(first, end, {n.outputs[0] for n in chain[:-1]})
+    if around >= live.peak:
+        return None
+    cuts = even_cuts(H, height, -(-height // count))
+    peak, rows, calls = 0, dict.fromkeys((n.name for n in chain), 0), 0
+    for cut, times in ((cuts[0], 1), (cuts[len(cuts) // 2], len(cuts) - 2), (cuts[-1], 1)):
         steps = _band(graph, chain, cut)
         if steps is None:
             return None
-        bands.append(steps)
-    rows: dict[str, int] = {}
-    for step in (s for steps in bands for s in steps):
-        rows[step.node.name] = rows.get(step.node.name, 0) + step.rows.size
-    work = {n.name: _work(graph, n) for n in chain}
-    heights = {n.name: graph.tensors[n.outputs[0]].shape[H] for n in chain}
-    extra = sum(work[n] * max(rows[n] / heights[n] - 1, 0) for n in rows)
-    inside = {n.outputs[0] for n in chain[:-1]}
-    around = live.beside(first, end, inside)
-    peak = around + max(_band_peak(graph, steps) for steps in bands)
-    return _Plan(first, end, tuple(bands), max(peak, live.peak_outside(first, end)), extra)
+        peak = max(peak, _band_peak(graph, steps))
+        calls += len(steps) * times
+        for step in steps:
+            rows[step.node.name] += step.rows.size * times
+    extra = sum(_work(graph, n) * max(rows[n.name] / _height(graph, n) - 1, 0) for n in chain)
+    return _Plan(first, end, tuple(cuts), around + peak, extra + _CALL * calls)
+
+
+def _height(graph: Graph, node: Node) -> int:
+    return graph.tensors[node.outputs[0]].shape[H]
 
 
 def _band(graph: Graph, chain: Sequence[Node], rows: Cut) -> tuple[_Step, ...] | None:
@@ -165,12 +184,16 @@ def _work(graph: Graph, node: Node) -> float:
     return float(out.elements) * weights.elements / out.shape[3]
 
 
-def _apply(graph: Graph, plan: _Plan, origin: dict[str, str]) -> Graph:
-    builder = Builder(graph)
+def _apply(graph: Graph, plan: _Plan, origin: dict[str, str]) -> Graph | None:
+    """None if a band cannot be made after all."""
     chain = graph.nodes[plan.first : plan.end]
+    bands = [_band(graph, chain, cut) for cut in plan.cuts]
+    if None in bands:
+        return None
+    builder = Builder(graph)
     for node in graph.nodes[: plan.first]:
         builder.add(node)
-    parts = [_add_band(builder, steps, str(i)) for i, steps in enumerate(plan.bands)]
+    parts = [_add_band(builder, steps, str(i)) for i, steps in enumerate(bands) if steps]
     out = graph.tensors[chain[-1].outputs[0]]
     builder.join(parts, H, [out], chain[-1].name)
     for node in graph.nodes[plan.end :]:

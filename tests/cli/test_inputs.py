@@ -89,3 +89,21 @@ def test_output_that_is_a_device(edgekit: Any, face_model: Path, command: list[s
     assert (done.code, done.out) == (2, "")
     assert "/dev/null: expected a file to write" in done.complaint
     assert Path("/dev/null").is_char_device()
+
+
+@pytest.mark.parametrize("size", ["", "4K", "-1MiB", "0", "1.5MiB", "many", "12 parsecs"])
+def test_memory_limit_that_is_no_size(edgekit: Any, face_model: Path, size: str) -> None:
+    done = edgekit("compile", face_model, f"--memory-limit={size}")
+    assert (done.code, done.out) == (2, "")
+    assert "--memory-limit: expected a number" in done.complaint and size in done.complaint
+
+
+@pytest.mark.parametrize(("size", "what"), [("1KiB", "parameters"), ("100KiB", "arena")])
+def test_memory_limit_that_cannot_be_met(
+    edgekit: Any, face_model: Path, size: str, what: str
+) -> None:
+    done = edgekit("compile", face_model, "--memory-limit", size)
+    assert (done.code, done.out) == (2, "")
+    limit = int(size[:-3]) << 10
+    assert "operator " in done.complaint and what in done.complaint
+    assert f"at most {limit} bytes" in done.complaint
