@@ -16,6 +16,7 @@ from edgekit.host.split.live import Live
 _LONGEST = 24  # operators of one chain
 _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # bands of one chain
 _ROUNDS = 32
+_LOWER = (0.9, 0.8, 0.7)  # of a limit that was not reached
 _CALL = 50_000.0  # multiplications that take as long as starting an operator
 
 
@@ -40,22 +41,35 @@ class _Plan:
     cost: float
 
 
+@dataclass(frozen=True, eq=False)
+class _Banded:
+    """A graph with bands, the origin of its new nodes, the bytes alive, and what the bands cost."""
+
+    graph: Graph
+    origin: dict[str, str]
+    peak: int
+    cost: float
+
+
 def in_bands(graph: Graph, limit: int) -> tuple[Graph, dict[str, str]]:
     """Chains where more than `limit` bytes are alive become bands, where that helps.
 
-    Returns the graph and the origin of its new nodes. Short chains, each only for its own peak,
-    take less double work; where they do not reach the limit, chains that lower the peak of the
-    whole graph are tried, and the lower result stays.
+    Returns the graph and the origin of its new nodes. One peak after the other is lowered by the
+    cheapest chain around it. Where that does not reach the limit, lower goals are tried, which
+    take longer chains, and chains that lower the peak of the whole graph.
     """
-    best, origin = _in_bands(graph, limit, False)
-    if (peak := Live(best).peak) <= limit:
-        return best, origin
-    other, other_origin = _in_bands(graph, limit, True)
-    return (other, other_origin) if Live(other).peak < peak else (best, origin)
+    best = _in_bands(graph, limit, False)
+    if best.peak > limit:
+        others = [_in_bands(graph, int(limit * share), False) for share in _LOWER]
+        others.append(_in_bands(graph, limit, True))
+        best = min([best, *others], key=lambda b: (max(b.peak, limit), b.cost))
+    return best.graph, best.origin
 
 
-def _in_bands(graph: Graph, limit: int, whole: bool) -> tuple[Graph, dict[str, str]]:
+def _in_bands(graph: Graph, limit: int, whole: bool) -> _Banded:
+    """`whole`: only chains that lower the peak of the graph, not only their own."""
     origin: dict[str, str] = {}
+    total = 0.0
     for _ in range(_ROUNDS):
         live = Live(graph)
         if live.peak <= limit:
@@ -65,15 +79,17 @@ def _in_bands(graph: Graph, limit: int, whole: bool) -> tuple[Graph, dict[str, s
             peak = max(plan.peak, live.peak_outside(plan.first, plan.end) if whole else 0)
             if peak < live.peak:
                 # Less work if it fits, else less memory.
-                cost = (0, plan.cost, float(peak)) if peak <= limit else (1, float(peak), plan.cost)
+                fits = peak <= limit
+                cost = (0, plan.cost, float(peak)) if fits else (1, float(peak), plan.cost)
                 better.append((cost, plan.first, plan.end, plan))
         better.sort(key=lambda found: found[:3])
-        made = (_apply(graph, found[3], origin) for found in better)
-        after = next((m for m in made if m is not None), None)
+        made = ((_apply(graph, found[3], origin), found[3].cost) for found in better)
+        after, cost_of = next(((m, c) for m, c in made if m is not None), (None, 0.0))
         if after is None:
             break
         graph = after
-    return graph, origin
+        total += cost_of
+    return _Banded(graph, origin, Live(graph).peak, total)
 
 
 def _plans(graph: Graph, live: Live, origin: Iterable[str]) -> Iterator[_Plan]:
