@@ -15,7 +15,7 @@ from edgekit.host import release
 from edgekit.host.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.errors import InputError
 from edgekit.host.inventory import BoardEntry
-from edgekit.host.options import CompileOptions
+from edgekit.host.options import Activations, CompileOptions, WeightBits
 from edgekit.host.reach import Reached, Via, profile_of, reach, reach_entry
 from edgekit.host.release import Benchmark, BoardStatus, DeployPlan, OnStep, Release, Timings
 from edgekit.host.transport import Beneath, Transport
@@ -30,11 +30,14 @@ def compile_model(
     *,
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
     memory_limit: int | None = None,
+    weights: WeightBits | None = None,
+    activations: Activations | None = None,
 ) -> Bundle:
     """The signed bundle of a .tflite or .onnx model for a board, or for a board profile.
 
     `input_shapes` are those of inputs that an ONNX model leaves open; `memory_limit` the bytes
-    that an operator and the arena may take, by default what the board has.
+    that an operator and the arena may take, by default what the board has. `weights` and
+    `activations` are those of `edgekit compile`.
 
     InputError if it cannot be compiled, or not signed for want of ssh-keygen.
     """
@@ -44,7 +47,12 @@ def compile_model(
         profile = load_board(profile_of(board))
     except UnknownBoardError as error:
         raise InputError(str(error)) from None
-    options = CompileOptions(shapes=input_shapes or {}, memory_limit=memory_limit)
+    options = CompileOptions(
+        shapes=input_shapes or {},
+        memory_limit=memory_limit,
+        weights=weights,
+        activations=activations,
+    )
     artifact = compile_artifact(Path(model), profile, options=options)
     return sign_bundle(build_bundle(artifact, profile))
 

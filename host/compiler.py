@@ -16,12 +16,13 @@ from edgekit.host.codegen.section import section_code
 from edgekit.host.errors import InputError
 from edgekit.host.explain import explain
 from edgekit.host.graph.types import Graph
-from edgekit.host.importers import Shapes, import_model
+from edgekit.host.importers import import_model
 from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.lower import lower
 from edgekit.host.lower.plan import Plan
 from edgekit.host.lower.regions import choose_planes
 from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
+from edgekit.host.passes.compress import compress_weights
 from edgekit.host.passes.pipeline import PassCount, run_passes
 from edgekit.host.passes.quantized import integer_form
 from edgekit.host.paths import cache_folder
@@ -58,6 +59,10 @@ def prepare(
     """The graph as it was imported, and what passes made of it, ready for scheduling."""
     imported = integer_form(import_model(model, options.shapes))
     graph, counts = run_passes(imported)
+    if options.weights is not None:
+        # Golden outputs are those of the compressed weights.
+        graph = imported = compress_weights(graph, options.weights)
+        counts.append(PassCount("compress_weights", len(graph.nodes), len(graph.nodes)))
     limit = memory_limit(board, options)
     divided = _divided(graph, limit, board, options)
     # Transposes at borders take memory that where it is scarce is not there.
@@ -135,16 +140,16 @@ def build_graph(
         library=library,
         weights=plan.lowered.weights,
         description=describe(plan),
-        golden=golden_of(imported, _golden_key(digest, options.shapes), cache / "golden"),
+        golden=golden_of(imported, _golden_key(digest, options), cache / "golden"),
         explain=explain(scheduled, plan, board, made.counts, made.origin, made.limit),
     )
 
 
-def _golden_key(digest: str, shapes: Shapes) -> str:
-    """What golden outputs are kept by: one model has others with other shapes of its inputs."""
-    if not shapes:
-        return digest
-    return hashlib.sha256(f"{digest} {sorted(shapes.items())}".encode()).hexdigest()
+def _golden_key(digest: str, options: CompileOptions) -> str:
+    """What golden outputs are kept by: other shapes of inputs, or weights, have others."""
+    asked = [digest, *([str(sorted(options.shapes.items()))] if options.shapes else [])]
+    asked += [options.weights] if options.weights else []
+    return digest if len(asked) == 1 else hashlib.sha256(" ".join(asked).encode()).hexdigest()
 
 
 def units_of(plan: Plan, board: BoardProfile) -> list[Unit]:

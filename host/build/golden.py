@@ -10,7 +10,7 @@ import numpy as np
 from edgekit.host.build.artifact import Golden
 from edgekit.host.files import writing_whole
 from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.graph.ops import Conv2D
+from edgekit.host.graph.ops import Conv2D, OutlierFullyConnected
 from edgekit.host.graph.types import Array, DType, Graph, Tensor
 
 _SEED = 20240501
@@ -50,11 +50,14 @@ def golden_of(graph: Graph, model_sha256: str, cache: Path) -> Golden:
 
 
 def _is_hybrid(graph: Graph) -> bool:
-    """Some convolution quantizes its f32 input as it runs."""
+    """Some operator quantizes its f32 input as it runs."""
     return any(
-        isinstance(n.op, Conv2D)
-        and graph.tensors[n.inputs[0] or ""].dtype is DType.F32
-        and graph.tensors[n.inputs[1] or ""].dtype is DType.I8
+        isinstance(n.op, OutlierFullyConnected)
+        or (
+            isinstance(n.op, Conv2D)
+            and graph.tensors[n.inputs[0] or ""].dtype is DType.F32
+            and graph.tensors[n.inputs[1] or ""].dtype is DType.I8
+        )
         for n in graph.nodes
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgekit.host.cli.options import (
+    ActivationsOption,
     Board,
     Counter,
     InputShapes,
@@ -17,6 +18,7 @@ from edgekit.host.cli.options import (
     MemoryLimit,
     OrderOption,
     RandomSeed,
+    WeightsOption,
     board_name,
     compile_options,
     examples,
@@ -73,6 +75,8 @@ def compile_command(
     memory_limit: MemoryLimit = None,
     order: OrderOption = None,
     random_seed: RandomSeed = None,
+    weights: WeightsOption = None,
+    activations: ActivationsOption = None,
     list_operators: Annotated[
         bool, typer.Option("--list-operators", help="List the operators models may use and exit.")
     ] = False,
@@ -93,7 +97,7 @@ def compile_command(
         check_writable(file)
         if file.exists() and file.samefile(path):
             raise InputError(f"{file}: expected a file to write, found the model; name another")
-    options = compile_options(input_shape, order, random_seed, memory_limit)
+    options = compile_options(input_shape, order, random_seed, memory_limit, weights, activations)
     bundle = compile_bundle(path, name, counter or 0, explain, options)
     bundle.write(target)
     _show(bundle, target, as_json)
@@ -161,9 +165,9 @@ def load_bundle(
         return compile_bundle(file, board, counter or 0, options=options)
     if not options.is_default:
         raise InputError(
-            f"{file}: expected a model to compile with --input-shape, --memory-limit, --order or "
-            "--random-seed, found a bundle, which is compiled; leave the option out, or compile "
-            "the model again"
+            f"{file}: expected a model to compile with --input-shape, --memory-limit, --order, "
+            "--random-seed, --weights or --activations, found a bundle, which is compiled; "
+            "leave the option out, or compile the model again"
         )
     if counter is not None:
         raise InputError(

@@ -11,6 +11,7 @@ import typer
 
 from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.options import (
+    ActivationsOption,
     Board,
     Counter,
     InputShapes,
@@ -21,6 +22,7 @@ from edgekit.host.cli.options import (
     Over,
     RandomSeed,
     Threads,
+    WeightsOption,
     board_name,
     compile_options,
     examples,
@@ -61,6 +63,8 @@ def deploy(
     memory_limit: MemoryLimit = None,
     order: OrderOption = None,
     random_seed: RandomSeed = None,
+    weights: WeightsOption = None,
+    activations: ActivationsOption = None,
     allow_downgrade: Annotated[
         bool, typer.Option("--allow-downgrade", help="Take a lower counter than what runs.")
     ] = False,
@@ -80,7 +84,7 @@ def deploy(
     name = board_name(board)
     path = model_file(model, name)
     device = connect(name, via=via)
-    options = compile_options(input_shape, order, random_seed, memory_limit)
+    options = compile_options(input_shape, order, random_seed, memory_limit, weights, activations)
     bundle = load_bundle(path, device.profile, counter, options)
     if dry_run:
         plan = device.plan(bundle, allow_downgrade=allow_downgrade)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from edgekit.host.errors import InputError
-from edgekit.host.options import CompileOptions, Order
+from edgekit.host.options import Activations, CompileOptions, Order, WeightBits
 
 Board = Annotated[
     str | None,
@@ -80,6 +80,22 @@ MemoryLimit = Annotated[
         help="Bytes that an operator, and the arena, may take. Default: what the board has.",
     ),
 ]
+WeightsOption = Annotated[
+    WeightBits | None,
+    typer.Option(
+        "--weights",
+        show_default=False,
+        help="Keep constant matrices of floats in 8 or 4 bits; with --activations.",
+    ),
+]
+ActivationsOption = Annotated[
+    Activations | None,
+    typer.Option(
+        "--activations",
+        show_default=False,
+        help="Quantize what meets such weights as it comes, outlier channels apart.",
+    ),
+]
 Packed = Annotated[
     Literal["none", "a", "b"],
     typer.Option("--packed", help="The operand that is packed beforehand, as weights are."),
@@ -114,6 +130,8 @@ def compile_options(
     order: Order | None,
     random_seed: int | None,
     memory_limit: str | None,
+    weights: WeightBits | None,
+    activations: Activations | None,
 ) -> CompileOptions:
     """What the options that compile, deploy and run share ask for."""
     return CompileOptions(
@@ -121,6 +139,8 @@ def compile_options(
         order=order or "search",
         random_seed=random_seed or 0,
         memory_limit=byte_count(memory_limit),
+        weights=weights,
+        activations=activations,
     )
 
 

@@ -10,6 +10,7 @@ import typer
 from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.deploy import put_into_service
 from edgekit.host.cli.options import (
+    ActivationsOption,
     Board,
     InputShapes,
     Json,
@@ -18,6 +19,7 @@ from edgekit.host.cli.options import (
     Over,
     RandomSeed,
     Threads,
+    WeightsOption,
     board_name,
     compile_options,
     examples,
@@ -63,6 +65,8 @@ def run(
     memory_limit: MemoryLimit = None,
     order: OrderOption = None,
     random_seed: RandomSeed = None,
+    weights: WeightsOption = None,
+    activations: ActivationsOption = None,
     threads: Threads = None,
     via: Over = None,
     as_json: Json = False,
@@ -76,7 +80,9 @@ def run(
     inputs = read_arrays(input_file)
     check_writable(output_file)
     if path:
-        options = compile_options(input_shape, order, random_seed, memory_limit)
+        options = compile_options(
+            input_shape, order, random_seed, memory_limit, weights, activations
+        )
         bundle = load_bundle(path, device.profile, options=options)
         put_into_service(device, bundle)
     outputs, timings = device.run(inputs, threads=threads)

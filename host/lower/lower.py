@@ -13,6 +13,7 @@ from edgekit.host.lower import conv, depthwise, elementwise, layout, plain, plan
 from edgekit.host.lower.context import ALIGN, Context, UnsupportedFormError, round_up
 from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.memory import lifetimes, plan_memory
+from edgekit.host.lower.outlier import lower_outlier
 from edgekit.host.lower.plan import (
     Call,
     Lowered,
@@ -38,6 +39,7 @@ RULES: Mapping[type[Operator], Rule] = {
     ops.DepthwiseConv2D: depthwise.lower_depthwise,
     ops.FullyConnected: conv.lower_fully_connected,
     ops.TransposeConv2D: lower_transpose_conv,
+    ops.OutlierFullyConnected: lower_outlier,
     ops.PlanarConv2D: planar.lower_planar_conv,
     ops.PlanarDepthwiseConv2D: planar.lower_planar_depthwise,
     ops.Add: elementwise.lower_binary,

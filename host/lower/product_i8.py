@@ -22,7 +22,7 @@ from edgekit.host.lower.context import Context, padded, round_up
 from edgekit.host.lower.isa import ByteProduct
 from edgekit.host.lower.methods import choose_tile
 from edgekit.host.lower.packing import pack_panels
-from edgekit.host.lower.plan import Call, Field, Value
+from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.window import C_TYPES, Window, bias_vector, count_tasks, panel_outer
 from edgekit.kb.tiles import Tile
 
@@ -297,3 +297,44 @@ def hybrid_product(
         }
         calls.append(Call(multiply, fields, count_tasks(one, tile, vl)[0]))
     return calls
+
+
+@dataclass(frozen=True, eq=False)
+class BytesProduct:
+    """A product of bytes with f32 results: its kernel and what does not depend on the operands'
+    places. `weights` are packed, `depth` deep and in panels of `columns`."""
+
+    kernel: Kernel
+    fields: dict[str, Field]
+    tasks: int
+    weights: Array
+    depth: int
+    columns: int
+
+
+def float_product(
+    ctx: Context, node: Node, window: Window, weights: Array, x: Tensor, x_zero: int
+) -> BytesProduct:
+    """x [pixels, k] of bytes times weights s8 [n, k]; scales and bias are the caller's."""
+    depth = _depth_of(ctx, window, 0)
+    tile = _i8_tile(ctx, node, window, depth)
+    packed = _pack_bytes(ctx, window, weights, x, (x_zero, 0), tile, depth)
+    columns = tile.nv * ctx.isa.vl
+    kernel = ctx.kernel(
+        f"{x.dtype.value}_conv_f32_{tile.mr}x{columns}{packed.suffix}",
+        "conv/i8_conv.c",
+        "conv/i8_conv.h",
+        "ek_i8_conv_args",
+        MR=tile.mr,
+        NV=tile.nv,
+        TX=C_TYPES[x.dtype],
+        TY="float",
+        FLOAT_OUTPUT=1,
+        **packed.macros,
+    )
+    width = round_up(weights.shape[0], ctx.isa.vl)
+    correction = padded(packed.correction, width, np.dtype(np.int64))
+    fields = _i8_fields(ctx, window, packed, tile, depth, x_zero)
+    fields["bias"] = ctx.weights.add(wrap_i32(correction))
+    tasks = count_tasks(window, tile, ctx.isa.vl)[0]
+    return BytesProduct(kernel, fields, tasks, packed.weights, depth.total, columns)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import outlier_graphs
 import plain_graphs
 import planar_graphs
 from op_cases import Case, Rng, constant, pick, quant, tensor
@@ -315,6 +316,7 @@ FAMILIES: dict[str, tuple[Callable[..., Case], tuple[DType | None, ...]]] = {
     "transpose_conv": (transpose_conv, _F32),
     **plain_graphs.FAMILIES,
     **planar_graphs.FAMILIES,
+    **outlier_graphs.FAMILIES,
 }
 
 

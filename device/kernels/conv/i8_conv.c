@@ -38,11 +38,13 @@ typedef struct {
     vf scale, bias;
 } output;
 EK_INLINE output output_at(const ek_i8_conv_args *a, long channel) {
-    return (output){vf_load(a->scale + channel) * vf_splat(*a->x_scale),
-                    vf_load(a->bias_f32 + channel)};
+    return (output){vf_load(a->scale + channel), vf_load(a->bias_f32 + channel)};
 }
-EK_INLINE void finish(const ek_i8_conv_args *a, const output *o, vi sum, float *y, long left) {
-    vf v = vcast(sum, vf) * o->scale + o->bias;
+EK_INLINE void finish(const ek_i8_conv_args *a, const output *o, vi sum, float *y, long left,
+                      long pixel) {
+    vf v = vcast(sum, vf) * (o->scale * vf_splat(a->x_scale[pixel * a->x_scale_step])) + o->bias;
+    if (a->add && *a->add)
+        v += EK_VL == 1 || left >= EK_VL ? vf_load(y) : vf_load_n(y, left);
     v = vf_min(vf_max(v, vf_splat(a->low_f32)), vf_splat(a->high_f32));
     if (EK_VL == 1 || left >= EK_VL)
         vf_store(y, v);
@@ -73,7 +75,9 @@ EK_INLINE vi scaled(const output *o, vi sum) {
 #endif
 }
 #endif
-EK_INLINE void finish(const ek_i8_conv_args *a, const output *o, vi sum, TY *y, long left) {
+EK_INLINE void finish(const ek_i8_conv_args *a, const output *o, vi sum, TY *y, long left,
+                      long pixel) {
+    (void)pixel;
     vi v = vi_min(vi_max(scaled(o, sum) + a->y_zero, vi_splat(a->low)), vi_splat(a->high));
     if (EK_VL == 1 || left >= EK_VL)
         vi_to_bytes(y, v);
@@ -163,7 +167,7 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
         TY *y = (TY *)a->y + pixel * a->win.oc + c;
         EK_UNROLL
         for (int i = 0; i < mr; i++, y += a->win.oc)
-            finish(a, &o, sum_at(nv, a, rows, &sums, i, j, bias), y, a->win.oc - c);
+            finish(a, &o, sum_at(nv, a, rows, &sums, i, j, bias), y, a->win.oc - c, pixel + i);
     }
 }
 

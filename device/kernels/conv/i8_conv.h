@@ -20,8 +20,11 @@ typedef struct {
     /* integer output: y = clamp(requantize(sum, multiplier, left, right) + y_zero) */
     const int32_t *multiplier, *left, *right;
     int y_zero, low, high;
-    /* float output: y = clamp(sum * scale * x_scale + bias_f32) */
+    /* float output: y = clamp(sum * scale * x_scale + bias_f32), plus what y holds if `add` is not
+     * NULL and not 0 there; x_scale_step 0: all pixels have the first scale, 1: each its own */
     const float *scale, *x_scale, *bias_f32;
+    const int32_t *add;
+    int x_scale_step;
     float low_f32, high_f32;
     void *y;
 } ek_i8_conv_args;

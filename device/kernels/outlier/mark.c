@@ -196,6 +196,10 @@ static void quantize_piece(const void *args, long begin, long end) {
     }
 }
 
+int ek_outlier_dtype(void) {
+    return EK_I8 == EK_I8_DOT4_US ? EK_GEMM_U8 : EK_GEMM_S8;
+}
+
 void ek_outlier_quantize(const ek_outlier_args *args, const uint32_t *marks, uint8_t *x1,
                          float *scale, ek_pool *pool) {
     const quantizer q = {args, marks, x1, scale, ek_outlier_dtype() == EK_GEMM_U8 ? 0x80 : 0};

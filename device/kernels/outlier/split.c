@@ -8,10 +8,6 @@
 #define ROWS 16 /* of X2, in one piece of work */
 #define LINE 64 /* of the cache */
 
-int ek_outlier_dtype(void) {
-    return TYPES == 2 ? EK_GEMM_U8 : EK_GEMM_S8;
-}
-
 void ek_outlier_excess(const int8_t *w, long n, long group, int32_t *excess) {
     const int32_t shift = TYPES == 2 ? 128 : 0;
     memset(excess, 0, (size_t)ek_outlier_padded(n) * sizeof *excess);

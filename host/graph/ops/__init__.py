@@ -63,6 +63,7 @@ from edgekit.host.graph.ops.operands import (
     Where,
     Xor,
 )
+from edgekit.host.graph.ops.outlier import OutlierFullyConnected
 from edgekit.host.graph.ops.planar import Planar, PlanarConv2D, PlanarDepthwiseConv2D
 from edgekit.host.graph.ops.pool import AveragePool2D, MaxPool2D
 from edgekit.host.graph.ops.quantize import Cast, Quantize
@@ -84,8 +85,8 @@ __all__ = [
     "DepthwiseConv2D", "Div", "Elu", "Equal", "Erf", "Exp", "Floor", "FullyConnected", "Function",
     "Gather", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Less", "LessOrEqual", "Log",
     "Logistic", "MatMul", "MaxPool2D", "Maximum", "Mean", "Minimum", "Modulo", "Mul", "Neg",
-    "Not", "Or", "PRelu", "Pack", "Pad", "Planar", "PlanarConv2D", "PlanarDepthwiseConv2D", "Pow",
-    "Quantize", "ReadState", "Reciprocal",
+    "Not", "Or", "OutlierFullyConnected", "PRelu", "Pack", "Pad", "Planar", "PlanarConv2D",
+    "PlanarDepthwiseConv2D", "Pow", "Quantize", "ReadState", "Reciprocal",
     "ReduceMax", "ReduceMin", "ReduceProduct", "ReduceSum", "Reshape", "ResizeBilinear",
     "RoundEven", "ShapeOf", "Sign", "Sin", "Softmax", "Softplus", "SpaceToBatch", "Split", "Sqrt",
     "StridedSlice", "Sub", "Tanh", "Total", "Transpose", "TransposeConv2D", "Where", "WriteState",

@@ -1,0 +1,75 @@
+"""Matrix products of float activations and 8- or 4-bit weights, outlier channels apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgekit.host.graph import sums
+from edgekit.host.graph.checks import need_dtype, need_positive, need_rank, need_shape, operand
+from edgekit.host.graph.checks import optional as optional_operand
+from edgekit.host.graph.types import Activation, Array, DType, Operator, Shape, ShapeError, Tensor
+
+_MOST_FACTOR = np.float32(5e37)
+
+
+@dataclass(frozen=True)
+class OutlierFullyConnected(Operator):
+    """ins: x f32 [..., k], weights s8 [n,k], scale f32 [k / slice, n], bias f32 [n] or None.
+
+    A channel of x with a magnitude above `threshold` in any row is an outlier: multiplied as
+    floats by the dequantized weights. All others are quantized row by row, symmetric, by the row's
+    largest inlier. `slice` values of k share a scale per output. Shapes as FullyConnected's.
+    """
+
+    kind: ClassVar[str] = "outlier_fully_connected"
+    threshold: float = 6.0
+    keep_dims: bool = False
+    activation: Activation = Activation.NONE
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x, w = operand(ins, 0, "input"), operand(ins, 1, "weights")
+        scale, bias = operand(ins, 2, "scales"), optional_operand(ins, 3)
+        need_dtype(x, (DType.F32,), "input")
+        need_dtype(w, (DType.I8,), "weights")
+        need_dtype(scale, (DType.F32,), "scales")
+        need_rank(w, 2, "weights")
+        need_rank(scale, 2, "scales")
+        need_positive((*x.shape, *w.shape, *scale.shape), "input, weights and scales")
+        n, k = w.shape
+        need_shape(scale, (scale.shape[0], n), "scales")
+        if k % scale.shape[0]:
+            raise ShapeError(f"expected slices that divide {k}, found {scale.shape[0]}")
+        if x.elements % k or (self.keep_dims and x.shape[-1:] != (k,)):
+            raise ShapeError(f"expected rows of {k} values, found input {list(x.shape)}")
+        if bias is not None:
+            need_shape(bias, (n,), "bias")
+            need_dtype(bias, (DType.F32,), "bias")
+        shape = (*x.shape[:-1], n) if self.keep_dims else (x.elements // k, n)
+        return [(shape, DType.F32)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        weights, scale = sums.required(x, 1), sums.required(x, 2)
+        rows = sums.required(x, 0).reshape(-1, weights.shape[1])
+        inlier: Array = np.all(np.abs(rows) <= self.threshold, axis=0, keepdims=True)[0]
+        inside = np.where(inlier, rows, np.float32(0))
+        largest = np.abs(inside).max(axis=1, keepdims=True, initial=0)
+        # Next to zero the inverse would be no float.
+        factor = np.float32(127) / np.maximum(largest, np.float32(127 / _MOST_FACTOR))
+        step = np.where(factor < _MOST_FACTOR, largest / np.float32(127), 1 / _MOST_FACTOR)
+        codes = np.rint(inside * factor.astype(np.float32)).astype(np.float64)
+        total = np.zeros((len(rows), weights.shape[0]))
+        depth = weights.shape[1] // len(scale)
+        for i, part in enumerate(scale.astype(np.float64)):
+            at = slice(i * depth, (i + 1) * depth)
+            wide = weights[:, at].T.astype(np.float64) * part
+            total += codes[:, at] @ wide * step.astype(np.float64)
+            total += np.where(inlier[at], 0, rows[:, at]).astype(np.float64) @ wide
+        bias = sums.optional(x, 3)
+        y = (total if bias is None else total + bias).astype(np.float32)
+        return [sums.clamp_float(y, self.activation).reshape(outs[0].shape)]

@@ -1,0 +1,29 @@
+"""Random layers with outliers in their activations, for `op_graphs`."""
+
+from __future__ import annotations
+
+import numpy as np
+from op_cases import Case, Rng, constant, pick, tensor
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import Activation, DType
+
+_CHANNELS = (1, 2, 7, 16, 17, 33, 64, 96, 130, 200)
+
+
+def layer(rng: Rng) -> Case:
+    """Inputs are of [-1, 1]: thresholds below split them, more or fewer; those above do not."""
+    slices = pick(rng, (1, 1, 1, 2, 3))
+    m, n = pick(rng, (1, 2, 5, 13, 33)), pick(rng, _CHANNELS)
+    k = pick(rng, _CHANNELS) * slices
+    weights = constant(rng.integers(-127, 128, (n, k)), DType.I8)
+    scale = constant(rng.uniform(0.5, 1.5, (slices, n)).astype(np.float32) / 100)
+    bias = constant(rng.standard_normal(n)) if rng.random() < 0.7 else None
+    threshold = float(rng.choice([0.3, 0.9, 0.99, 6.0]))
+    keep = bool(rng.random() < 0.5)
+    activation = list(Activation)[rng.integers(4)]
+    op = ops.OutlierFullyConnected(threshold, keep, activation)
+    return Case(op, (tensor((1, m, k) if keep else (m, k)), weights, scale, bias))
+
+
+FAMILIES = {"outlier_layer": (layer, (None,))}
