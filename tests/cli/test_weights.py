@@ -1,0 +1,75 @@
+"""--weights and --activations on a small transformer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx_models import model, node, save, value
+
+_ROWS, _WIDTH = 12, 64
+
+
+@pytest.fixture
+def transformer(home: Path) -> Path:
+    """A block of attention and a feed-forward of four times the width, without a mask."""
+    rng = np.random.default_rng(0)
+
+    def matrix(rows: int, columns: int) -> np.ndarray[Any, Any]:
+        return (rng.standard_normal((rows, columns)) / rows**0.5).astype(np.float32)
+
+    constants = {f"w{name}": matrix(_WIDTH, _WIDTH) for name in "qkvo"}
+    constants |= {"w1": matrix(_WIDTH, 4 * _WIDTH), "w2": matrix(4 * _WIDTH, _WIDTH)}
+    constants |= {"b1": rng.standard_normal(4 * _WIDTH).astype(np.float32)}
+    constants |= {"g": np.ones(_WIDTH, np.float32), "z": np.zeros(_WIDTH, np.float32)}
+    nodes = [node("MatMul", ["x", f"w{name}"], [name]) for name in "qkv"]
+    nodes += [
+        node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
+        node("MatMul", ["q", "kt"], ["scores"]),
+        node("Softmax", ["scores"], ["p"], axis=-1),
+        node("MatMul", ["p", "v"], ["mixed"]),
+        node("MatMul", ["mixed", "wo"], ["o"]),
+        node("Add", ["x", "o"], ["r"]),
+        node("LayerNormalization", ["r", "g", "z"], ["n"], axis=-1),
+        node("MatMul", ["n", "w1"], ["h"]),
+        node("Add", ["h", "b1"], ["hb"]),
+        node("Relu", ["hb"], ["act"]),
+        node("MatMul", ["act", "w2"], ["f"]),
+        node("Add", ["n", "f"], ["y"]),
+    ]
+    made = model(nodes, [value("x", [1, _ROWS, _WIDTH])], ["y"], constants, opset=17)
+    return save(made, home)
+
+
+def _run(edgekit: Any, file: Path, *options: str) -> np.ndarray[Any, Any]:
+    done = edgekit("run", file, *options, "--input", "x.npz", "--output", "y.npz")
+    assert done.code == 0, done.err
+    with np.load("y.npz") as made:
+        return np.array(made["y"])
+
+
+@pytest.mark.parametrize(("bits", "error"), [("int8", 0.03), ("int4", 0.25)])
+def test_a_transformer_runs_with_fewer_bits(
+    edgekit: Any, home: Path, transformer: Path, bits: str, error: float
+) -> None:
+    x = np.random.default_rng(1).standard_normal((1, _ROWS, _WIDTH)).astype(np.float32)
+    x[..., 5] *= 30  # an outlier channel
+    np.savez(home / "x.npz", x=x)
+    options = ("--weights", bits, "--activations", "dynamic-outlier")
+    exact, made = _run(edgekit, transformer), _run(edgekit, transformer, *options)
+    assert np.linalg.norm(made - exact) < error * np.linalg.norm(exact)
+    done = edgekit("compile", transformer, *options, "--explain", "e.json")
+    assert done.code == 0
+    explained = json.loads((home / "e.json").read_text())
+    kinds = [o["op"] for o in explained["operators"]]
+    assert kinds.count("outlier_fully_connected") == 6
+    assert "compress_weights" in [p["name"] for p in explained["passes"]]
+
+
+def test_both_options_are_needed(edgekit: Any, transformer: Path) -> None:
+    done = edgekit("compile", transformer, "--weights", "int8")
+    assert done.code == 2
+    assert "found --weights alone; give both" in done.complaint

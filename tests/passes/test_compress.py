@@ -1,0 +1,117 @@
+"""Weights of few bits: how far a transformer's layers move, and what is left alone."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kernel_runs import build, run_here
+
+from edgekit.host.errors import InputError
+from edgekit.host.graph import ops
+from edgekit.host.graph.evaluate import evaluate
+from edgekit.host.graph.types import Array, DType, Graph, Node, Tensor
+from edgekit.host.options import CompileOptions
+from edgekit.host.passes.compress import compress_weights
+from edgekit.kb.board import load_board
+
+_MEDIAN, _WORST = 0.010, 0.016  # relative errors on real layers that 8 bits a row allow
+
+
+def _layer(w: Array, shape: tuple[int, ...], matmul: bool = False) -> Graph:
+    """y = x . w.T"""
+    held = np.ascontiguousarray(w.T) if matmul else w
+    tensors = {
+        "x": Tensor("x", shape, DType.F32),
+        "w": Tensor("w", held.shape, DType.F32, None, held),
+        "y": Tensor("y", (*shape[:-1], len(w)), DType.F32),
+    }
+    op = ops.MatMul() if matmul else ops.FullyConnected(keep_dims=True)
+    return Graph("layer", tensors, (Node("dense", op, ("x", "w"), ("y",)),), ("x",), ("y",))
+
+
+def _relative(found: Array, exact: Array) -> float:
+    return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
+
+
+def _activations(rows: int, k: int) -> Array:
+    """As of a transformer: two channels far beyond the others."""
+    x = np.random.default_rng(1).standard_normal((rows, k)).astype(np.float32)
+    x[:, [3, k - 1]] *= 40
+    return x
+
+
+@pytest.mark.parametrize(("bits", "error"), [("int8", 0.02), ("int4", 0.2)])
+@pytest.mark.parametrize("matmul", [False, True])
+def test_products_stay_close(bits, error, matmul):
+    w = np.random.default_rng(0).standard_normal((48, 96)).astype(np.float32)
+    x = _activations(9, 96)
+    graph = _layer(w, (1, 9, 96), matmul)
+    after = compress_weights(graph, bits)
+    assert isinstance(after.nodes[0].op, ops.OutlierFullyConnected)
+    inputs = {"x": x[None]}
+    made = evaluate(after, inputs).outputs["y"]
+    assert _relative(made, evaluate(graph, inputs).outputs["y"]) < error
+    stored = after.tensors[after.nodes[0].inputs[1]]
+    assert stored.dtype is DType.I8 and stored.data.max() <= (127 if bits == "int8" else 7)
+
+
+def test_without_outliers_it_is_plain_int8():
+    w = np.eye(32, dtype=np.float32)
+    x = np.random.default_rng(2).uniform(-5, 5, (4, 32)).astype(np.float32)
+    made = evaluate(compress_weights(_layer(w, x.shape), "int8"), {"x": x}).outputs["y"]
+    scale = np.abs(x).max(axis=1, keepdims=True) / 127
+    np.testing.assert_allclose(made, np.rint(x / scale) * scale, rtol=1e-5, atol=1e-6)
+
+
+def test_computed_matrices_and_vectors_stay():
+    x = Tensor("x", (4, 4), DType.F32)
+    y = Tensor("y", (4, 4), DType.F32)
+    node = Node("square", ops.MatMul(), ("x", "x"), ("y",))
+    graph = Graph("square", {"x": x, "y": y}, (node,), ("x",), ("y",))
+    assert compress_weights(graph, "int8").nodes == graph.nodes
+
+
+@pytest.mark.parametrize("given", [{"weights": "int8"}, {"activations": "dynamic-outlier"}])
+def test_one_is_not_without_the_other(given):
+    with pytest.raises(InputError, match="give both"):
+        CompileOptions(**given)
+
+
+def _files() -> list[Path]:
+    """Activations act_X [rows, k] and weights w_X [n, k]; float16."""
+    folder = os.environ.get("EDGEKIT_EXTRA_DATA")
+    return sorted(Path(folder).glob("**/outliers/*linear_layers.npz")) if folder else []
+
+
+@pytest.mark.parametrize("path", _files(), ids=lambda path: path.stem)
+def test_real_layers_are_as_close_as_8_bits_allow(path, tmp_path):
+    errors = []
+    with np.load(path) as layers:
+        names = [key[4:] for key in layers if key.startswith("act_")]
+        pairs = [(layers[f"act_{n}"].astype(np.float32), layers[f"w_{n}"]) for n in names]
+    tensors: dict[str, Tensor] = {}
+    nodes: list[Node] = []
+    for i, (x, w) in enumerate(pairs):
+        part = compress_weights(_layer(w.astype(np.float32), x.shape), "int8")
+        names_of = {t: f"{t}_{i}" for t in part.tensors}
+        tensors |= {
+            names_of[n]: Tensor(names_of[n], t.shape, t.dtype, t.quant, t.data)
+            for n, t in part.tensors.items()
+        }
+        node = part.nodes[0]
+        ins = tuple(None if t is None else names_of[t] for t in node.inputs)
+        nodes.append(Node(f"dense_{i}", node.op, ins, (names_of["y"],)))
+    xs = tuple(f"x_{i}" for i in range(len(pairs)))
+    ys = tuple(f"y_{i}" for i in range(len(pairs)))
+    graph = Graph("layers", tensors, tuple(nodes), xs, ys)
+    inputs = {f"x_{i}": np.ascontiguousarray(x) for i, (x, _) in enumerate(pairs)}
+    made = run_here(build(graph, load_board("local"), tmp_path), inputs)
+    for i, (x, _) in enumerate(pairs):
+        codes, scale = (graph.tensors[f"{t}_{i}"].data for t in ("w.int8", "w.int8.scale"))
+        exact = x.astype(np.float64) @ (codes.astype(np.float64) * scale.T).T
+        errors.append(_relative(made[f"y_{i}"], exact))
+    assert statistics.median(errors) <= _MEDIAN and max(errors) <= _WORST
