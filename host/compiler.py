@@ -21,11 +21,13 @@ from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.lower import lower
 from edgekit.host.lower.plan import Plan
 from edgekit.host.lower.regions import choose_planes
+from edgekit.host.lower.units import assign_units
 from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.passes.compress import compress_weights
 from edgekit.host.passes.pipeline import PassCount, run_passes
 from edgekit.host.passes.quantized import integer_form
 from edgekit.host.paths import cache_folder
+from edgekit.host.schedule.cost import CostModel
 from edgekit.host.schedule.schedule import schedule
 from edgekit.host.schedule.types import Schedule
 from edgekit.host.split import SplitGraph, memory_limit, split
@@ -103,7 +105,9 @@ def _divided(
 
 def plan_of(graph: Graph, board: BoardProfile, options: CompileOptions) -> tuple[Schedule, Plan]:
     """The order a graph will run in, and all that code generation needs of it."""
-    scheduled = schedule(graph, board, options)
+    model = CostModel.of(board)
+    units = assign_units(graph, board, model.cost)
+    scheduled = schedule(graph, board, options, units, model)
     subgraphs = [part.operators for part in scheduled.subgraphs]
     plan = lower(scheduled.graph, board, table_of(board), subgraphs, scheduled.units)
     return scheduled, plan

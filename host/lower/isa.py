@@ -83,3 +83,7 @@ ISAS = {
     simd: Isa(simd, TILES[simd].vl, simd in _WITH_LANES, product, TILES[simd].f32, TILES[simd].i8)
     for simd, product in _BYTE_PRODUCTS.items()
 }
+
+# Vectors of output channels that the emulated NNA makes at once: what fits into registers beside
+# four points; 2 where not named.
+NNA_VECTORS = {"neon": 1, "neon32": 1, "sse2": 1, "neondot": 4}

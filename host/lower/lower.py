@@ -13,6 +13,7 @@ from edgekit.host.lower import conv, depthwise, elementwise, layout, plain, plan
 from edgekit.host.lower.context import ALIGN, Context, UnsupportedFormError, round_up
 from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.memory import lifetimes, plan_memory
+from edgekit.host.lower.nna import lower_nna
 from edgekit.host.lower.outlier import lower_outlier
 from edgekit.host.lower.plan import (
     Call,
@@ -27,6 +28,7 @@ from edgekit.host.lower.plan import (
 )
 from edgekit.host.lower.sections import Span, sections_of, spans_of
 from edgekit.host.lower.transpose_conv import lower_transpose_conv
+from edgekit.host.lower.units import NNA
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.gemm_table import KnowledgeBase
 
@@ -94,7 +96,7 @@ def lower(
     table = KnowledgeBase.for_board(board) if table is None else table
     ctx = Context(graph, ISAS[board.simd], board, table)
     _place_states(ctx)
-    computed = tuple(_steps(ctx))
+    computed = tuple(_steps(ctx, units))
     buffers, copies = _outputs(ctx, computed)
     steps = (*computed, *copies)
     constants = _constants(ctx, steps)
@@ -117,10 +119,12 @@ def lower(
     return Plan(lowered, memory, state_bytes, sections_of(lowered, memory, spans))
 
 
-def _steps(ctx: Context) -> list[Step]:
+def _steps(ctx: Context, units: Mapping[str, str]) -> list[Step]:
     steps = []
     for node in ctx.graph.nodes:
         rule = next((RULES[t] for t in type(node.op).__mro__ if t in RULES), None)
+        if units.get(node.name) == NNA:
+            rule = lower_nna
         if rule is None:
             raise InputError(
                 f"{ctx.graph.name}: operator {node.name} ({node.op.kind}) has no kernel; "
