@@ -19,9 +19,8 @@ from edgekit.host.graph.types import Array, DType, Graph, Node
 from edgekit.host.lower.context import Context, padded
 from edgekit.host.lower.isa import NNA_VECTORS
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
-from edgekit.host.lower.product_f32 import bias_vector
 from edgekit.host.lower.product_i8 import requantize_fields, wrap_i32
-from edgekit.host.lower.window import Window, window_of
+from edgekit.host.lower.window import Window, bias_vector, window_of
 
 _SIDE = 3  # of the NNA's windows
 _CHIP = (

@@ -10,9 +10,8 @@ from edgekit.host.graph.types import Array, DType, Node, Tensor
 from edgekit.host.lower.context import Context, padded, round_up
 from edgekit.host.lower.isa import ByteProduct
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
-from edgekit.host.lower.product_f32 import bias_vector
 from edgekit.host.lower.product_i8 import BytesProduct, float_product
-from edgekit.host.lower.window import Window
+from edgekit.host.lower.window import Window, bias_vector
 
 _F32 = np.dtype(np.float32)
 _MARK_BITS = 32
