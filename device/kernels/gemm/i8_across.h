@@ -15,10 +15,31 @@ typedef uint8_t bytes16 __attribute__((vector_size(16)));
 #define PAIRS_HIGH(a, b)                                                                           \
     __builtin_shufflevector(a, b, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31)
 
+/* n bytes, 0 < n < 16, then zeros: by loads that overlap, none beyond the end. */
+EK_INLINE bytes16 load_short(const uint8_t *p, long n) {
+    uint64_t words[2] = {0, 0};
+    if (n > 8) {
+        memcpy(&words[0], p, 8);
+        memcpy(&words[1], p + n - 8, 8);
+        words[1] >>= 8 * (16 - n);
+    } else if (n >= 4) {
+        uint32_t first, last;
+        memcpy(&first, p, 4);
+        memcpy(&last, p + n - 4, 4);
+        words[0] = first | (uint64_t)last << 8 * (n - 4);
+    } else {
+        words[0] = p[0] | (uint64_t)p[n / 2] << 8 * (n / 2) | (uint64_t)p[n - 1] << 8 * (n - 1);
+    }
+    bytes16 v;
+    memcpy(&v, words, sizeof v);
+    return v;
+}
+
 /* `depth` rows of k of `lines` lines, of which `there` are in memory; beyond them, and beyond k,
  * there is zero. */
 EK_INLINE void load_block(const int depth, const int lines, bytes16 rows[depth],
                           const uint8_t *from, long k_step, long there, long k, uint8_t flip) {
+    const bytes16 flips = (bytes16){0} + flip;
     EK_UNROLL
     for (int p = 0; p < depth; p++) {
         rows[p] = (bytes16){0};
@@ -27,11 +48,10 @@ EK_INLINE void load_block(const int depth, const int lines, bytes16 rows[depth],
         if (there >= lines) {
             memcpy(&rows[p], from + p * k_step, (size_t)lines);
             rows[p] ^= flip;
-        } else {
-            uint8_t row[16] = {0};
-            for (long j = 0; j < there; j++)
-                row[j] = from[p * k_step + j] ^ flip;
-            memcpy(&rows[p], row, 16);
+        } else if (there > 0) {
+            rows[p] = load_short(from + p * k_step, there);
+            if (flip)
+                rows[p] ^= load_short((const uint8_t *)&flips, there);
         }
     }
 }
@@ -97,11 +117,12 @@ EK_INLINE void pack_block(const int group, const int lines, const uint8_t *from,
     }
 }
 
-/* A panel of `padded` lines in groups of `group`. */
+/* `count` lines of a panel of `padded` in groups of `group`. */
 EK_INLINE void pack_across(const int group, const uint8_t *from, long k_step, long width,
-                           long padded, long k, i8_value *to, int is_unsigned, uint8_t flip) {
-    for (long j = 0, lines; j < padded; j += lines, from += lines, to += lines * group) {
-        const long left = padded - j, there = width - j;
+                           long count, long padded, long k, i8_value *to, int is_unsigned,
+                           uint8_t flip) {
+    for (long j = 0, lines; j < count; j += lines, from += lines, to += lines * group) {
+        const long left = count - j, there = width - j;
         lines = left >= 16 ? 16 : left >= 8 ? 8 : left >= 4 ? 4 : 1;
         if (lines == 16)
             pack_block(group, 16, from, k_step, there, padded, k, to, is_unsigned, flip);

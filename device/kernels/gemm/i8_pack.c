@@ -113,7 +113,7 @@ static void pack_a(const void *from, long step, long k_step, long width, long ve
 #else
     const uint8_t flip = A_FLIP ? FLIP_BYTE : 0;
     if (step == 1 && k_step != 1)
-        pack_across(I8_STEP, from, k_step, width, width, k, to, A_UNSIGNED, flip);
+        pack_across(I8_STEP, from, k_step, width, width, width, k, to, A_UNSIGNED, flip);
     else
         for (long i = 0; i < width; i++)
             pack_line((const uint8_t *)from + i * step, k_step, k, k, (i8_value *)to + i * I8_STEP,
@@ -139,7 +139,8 @@ EK_INLINE void pack_rows_of_b(const void *from, long k_step, long width, long co
     }
 #else
     (void)corrections;
-    pack_across(I8_GROUP, from, k_step, width, columns, k, to, B_UNSIGNED, B_FLIP ? FLIP_BYTE : 0);
+    pack_across(I8_GROUP, from, k_step, width, columns, columns, k, to, B_UNSIGNED,
+                B_FLIP ? FLIP_BYTE : 0);
 #endif
 }
 
@@ -198,10 +199,17 @@ static void pack_b(const void *from, long step, long k_step, long width, long ve
     finish_panel(i8_panel_of_b(columns, k), columns, k, COLUMN_FACTOR, to);
 }
 
-#ifdef EK_FOURS
+/* Panels of A with something after their values hold the rows of one tile. */
+#define A_WHOLE (EK_I8 != EK_I8_WIDE16 && !ROW_FACTOR && !HAS_WIDE)
+#if A_WHOLE
 static void pack_a_whole(const void *from, long k_step, long width, long vectors, long rows, long k,
                          void *to) {
-    pack_fours(from, k_step, width, vectors * EK_VL, rows, k, to, A_FLIP ? FLIP_BYTE : 0, 0, NULL);
+    const uint8_t flip = A_FLIP ? FLIP_BYTE : 0;
+#ifdef EK_FOURS
+    pack_fours(from, k_step, width, vectors * EK_VL, rows, k, to, flip, 0, NULL);
+#else
+    pack_across(I8_STEP, from, k_step, width, vectors * EK_VL, rows, k, to, A_UNSIGNED, flip);
+#endif
 }
 #endif
 
@@ -237,7 +245,7 @@ const ek_gemm_operands I8_FAMILY() = {
     .a_form = a_form,
     .b_form = b_form,
     .pack_b_side_by_side = pack_b_side_by_side,
-#ifdef EK_FOURS
+#if A_WHOLE
     .pack_a_whole = pack_a_whole,
 #endif
     .a_row_bytes = I8_STEP * sizeof(i8_row),
