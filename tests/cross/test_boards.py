@@ -11,6 +11,8 @@ import pytest
 from edgekit.host.bench.cases import make_cases
 from edgekit.host.bench.process import Worker
 from edgekit.host.bench.zoo import compile_release, open_zoo
+from edgekit.host.compiler import compile_artifact
+from edgekit.kb.board import load_board
 
 pytestmark = pytest.mark.cross
 
@@ -22,14 +24,14 @@ _QUICK = ["okay_nabu", "face_detection_short_range"]
 _FLOAT_TOLERANCE = 1e-4
 
 
-def _outputs_agree(model, board, virtual_board, tmp_path, calls, threads=1):
+def _outputs_agree(model, board, virtual_board, tmp_path, calls, threads=1, cpu=None):
     local = compile_release(model, "local", tmp_path)
     with Worker("edgekit", local) as worker:
         cases = make_cases(worker.inputs, calls, _ZOO.samples(), steps=40 if worker.stateful else 1)
         cases.save(tmp_path / "in.npz")
         worker.run(tmp_path / "in.npz", tmp_path / "out.npz", cases.steps)
     remote = compile_release(model, board, tmp_path)
-    found = virtual_board(board).run(remote, cases, tmp_path, threads)
+    found = virtual_board(board, cpu).run(remote, cases, tmp_path, threads)
     with np.load(tmp_path / "out.npz", allow_pickle=False) as stored:
         expected = [stored[f"out{i}"] for i in range(len(stored.files))]
     assert len(found) == len(expected)
@@ -48,6 +50,20 @@ def _outputs_agree(model, board, virtual_board, tmp_path, calls, threads=1):
 def test_small_models_compute_the_same_as_here(name, board, virtual_board, tmp_path):
     model = _MODELS / f"{name}.tflite"
     _outputs_agree(model, board, virtual_board, tmp_path, calls=2)
+
+
+def _on_nna(path: Path) -> bool:
+    """8-bit models with convolutions that the NNA takes."""
+    return path.stem in ("okay_nabu", "kws_ref_model", "pretrainedResnet_quant")
+
+
+@pytest.mark.parametrize("model", list(filter(_on_nna, _ZOO.models)), ids=lambda path: path.stem)
+def test_layers_on_the_nna_compute_the_same_as_the_cores_here(model, virtual_board, tmp_path):
+    artifact = compile_artifact(model, load_board("nna2"))
+    units = {o["name"]: o["unit"] for o in artifact.explain["operators"]}
+    there = [o["name"] for o in artifact.description["operators"] if "nna" in o["kernel"]]
+    assert there and there == [name for name, unit in units.items() if unit == "nna"]
+    _outputs_agree(model, "nna2", virtual_board, tmp_path, calls=2, cpu="cortex-a53")
 
 
 @pytest.mark.long
