@@ -17,7 +17,7 @@ from edgekit.host.lower.window import Window, bias_vector
 _F32 = np.dtype(np.float32)
 _FIXED_WINDOWS = {(3, 3), (5, 5)}  # windows that have kernels of their own, at stride 1 and 2
 _SCRATCH = 8192  # floats: EK_PLANAR_SCRATCH in conv/planar.h
-_BAND = 6144  # floats of scratch to aim at: two fit in most L1 caches
+_BAND = 2560  # floats of scratch to aim at: two fit in any L1 cache beside what streams by
 _MAX_TAPS = 1024
 _PLANNED_COLUMNS = 1 << 16
 _WIDE, _WIDE_PANEL, _PANEL = 16, 96, 192  # ek_spmm_panel of sparse/dispatch.c
