@@ -26,7 +26,7 @@ from edgekit.host.lower.plan import (
     Weights,
     base_of,
 )
-from edgekit.host.lower.sections import Span, sections_of, spans_of
+from edgekit.host.lower.sections import Span, sections_of, side_by_side, spans_of
 from edgekit.host.lower.transpose_conv import lower_transpose_conv
 from edgekit.host.lower.units import NNA
 from edgekit.kb.board import BoardProfile
@@ -210,7 +210,7 @@ def _constants(ctx: Context, steps: Iterable[Step]) -> dict[str, Weights]:
 def _memory(lowered: Lowered, spans: Sequence[Span]) -> MemoryPlan:
     """Places all that is neither an input, an output, a constant nor a state.
 
-    What units do at the same time must not share memory by turns, or they would do it in turns.
+    What units may do at the same time must not share memory by turns, or they would do it in turns.
     """
     elsewhere = {t.name for t in lowered.inputs} | set(lowered.constants) | set(lowered.states)
     elsewhere |= set(lowered.output_buffers)
@@ -221,6 +221,8 @@ def _memory(lowered: Lowered, spans: Sequence[Span]) -> MemoryPlan:
         uses.append([b for b in bases if b not in elsewhere])
     for span in spans:
         if span.is_shared:
-            together = list(dict.fromkeys(itertools.chain(*uses[span.first : span.last])))
-            uses[span.first : span.last] = [together] * (span.last - span.first)
+            mine = uses[span.first : span.last]
+            for at, others in enumerate(side_by_side(lowered, span), span.first):
+                together = itertools.chain(*(mine[other] for other in others))
+                uses[at] = list(dict.fromkeys(together))
     return plan_memory(lifetimes(lowered.sizes, uses), len(uses))

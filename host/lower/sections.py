@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from edgekit.host.lower.plan import Lowered, MemoryPlan, Section, Step, Value, Waiting, base_of
 from edgekit.kb.board import CPU
 
+_AHEAD = 6  # steps that a unit may be ahead of the others, in the order of the schedule
+
 Units = Mapping[str, str]  # by node; CPU where a node is not named
 
 
@@ -41,46 +43,68 @@ def spans_of(lowered: Lowered, subgraphs: Sequence[Sequence[str]], units: Units)
     spans, first = [], 0
     for _, group in itertools.groupby(marks):
         last = first + len(list(group))
-        steps = lowered.steps[first:last]
-        # The order of reads and writes of a state is that of the model.
-        alone = any(_touches_state(lowered, step) for step in steps)
-        names = tuple(CPU if alone else units.get(step.name, CPU) for step in steps)
+        names = tuple(units.get(step.name, CPU) for step in lowered.steps[first:last])
         spans.append(Span(first, last, names))
         first = last
     return spans
 
 
-def _touches_state(lowered: Lowered, step: Step) -> bool:
-    values = [v for call in step.calls for v in call.fields.values() if isinstance(v, Value)]
-    return any(base_of(lowered.aliases, v.tensor).base in lowered.states for v in values)
-
-
 def sections_of(lowered: Lowered, memory: MemoryPlan, spans: Sequence[Span]) -> tuple[Section, ...]:
     """Queues for every span; see the module's text."""
-    return tuple(
-        Section(
-            span.first,
-            span.last,
-            _queues(lowered, memory, span) if span.is_shared else (),
-        )
-        for span in spans
-    )
+    return tuple(_section(lowered, memory, span) for span in spans)
 
 
-def _queues(lowered: Lowered, memory: MemoryPlan, span: Span) -> tuple[tuple[Waiting, ...], ...]:
+def side_by_side(lowered: Lowered, span: Span) -> list[tuple[int, ...]]:
+    """By step of a span (counted from its first): itself, and those that may run when it does."""
+    count = span.last - span.first
+    waits = _waits(span, _touched(lowered, {}, span))
+    before: list[set[int]] = []  # all that is over when a step starts
+    for step in range(count):
+        direct = {e for e in range(step) if span.units[e] == span.units[step]} | waits[step]
+        before.append(direct.union(*(before[d] for d in direct)))
+    return [
+        tuple(o for o in range(count) if o not in before[step] and step not in before[o])
+        for step in range(count)
+    ]
+
+
+def _section(lowered: Lowered, memory: MemoryPlan, span: Span) -> Section:
+    if not span.is_shared:
+        return Section(span.first, span.last)
     names = sorted(set(span.units), key=span.units.index)
-    touched = [_Touched.of(lowered, memory, s) for s in lowered.steps[span.first : span.last]]
+    waits = _waits(span, _touched(lowered, memory.offsets, span))
     queues: list[list[Waiting]] = [[] for _ in names]
     place: list[tuple[int, int]] = []  # (queue, how many steps of it are over after this one)
     for step, unit in enumerate(span.units):
-        mine = names.index(unit)
         after = [0] * len(names)
-        for earlier, (queue, over) in enumerate(place):
-            if queue != mine and touched[step].needs(touched[earlier]):
-                after[queue] = max(after[queue], over)
+        for earlier in waits[step]:
+            queue, over = place[earlier]
+            after[queue] = max(after[queue], over)
+        mine = names.index(unit)
         queues[mine].append(Waiting(step, tuple(after)))
         place.append((mine, len(queues[mine])))
-    return tuple(tuple(queue) for queue in queues)
+    return Section(span.first, span.last, tuple(tuple(queue) for queue in queues))
+
+
+def _waits(span: Span, touched: Sequence[_Touched]) -> list[set[int]]:
+    """By step, those of other queues that must be over before it starts.
+
+    That they are near bounds how far one unit runs ahead, and with it the memory: it must hold at
+    once what is made by steps that may run at the same time.
+    """
+    return [
+        {
+            earlier
+            for earlier in range(step)
+            if span.units[earlier] != span.units[step]
+            and (earlier <= step - _AHEAD or touched[step].needs(touched[earlier]))
+        }
+        for step in range(len(touched))
+    ]
+
+
+def _touched(lowered: Lowered, offsets: Mapping[str, int], span: Span) -> list[_Touched]:
+    return [_Touched.of(lowered, offsets, step) for step in lowered.steps[span.first : span.last]]
 
 
 _Region = tuple[str, int, int]  # memory, first byte, byte after the last
@@ -94,11 +118,15 @@ class _Touched:
     writes: tuple[_Region, ...]
 
     @classmethod
-    def of(cls, lowered: Lowered, memory: MemoryPlan, step: Step) -> _Touched:
+    def of(cls, lowered: Lowered, offsets: Mapping[str, int], step: Step) -> _Touched:
         def regions(names: Sequence[str]) -> tuple[_Region, ...]:
-            return tuple(_region(lowered, memory, name) for name in names)
+            return tuple(_region(lowered, offsets, name) for name in names)
 
-        return cls(regions(step.reads), regions((*step.writes, *step.scratch)))
+        values = [v for call in step.calls for v in call.fields.values() if isinstance(v, Value)]
+        named = [base_of(lowered.aliases, value.tensor).base for value in values]
+        # Reads and writes of a state stay in the order of the model.
+        states = [name for name in named if name in lowered.states]
+        return cls(regions(step.reads), regions((*step.writes, *step.scratch, *states)))
 
     def needs(self, earlier: _Touched) -> bool:
         """Whether this step must not start before `earlier` is over."""
@@ -109,11 +137,14 @@ class _Touched:
         )
 
 
-def _region(lowered: Lowered, memory: MemoryPlan, name: str) -> _Region:
+def _region(lowered: Lowered, offsets: Mapping[str, int], name: str) -> _Region:
+    """Buffers that have no offset yet are memory of their own."""
     alias = base_of(lowered.aliases, name)
+    if alias.base in lowered.states:
+        return (alias.base, 0, lowered.states[alias.base].bytes)
     size = lowered.sizes.get(name, lowered.sizes.get(alias.base, 0))
-    if alias.base in memory.offsets:
-        start = memory.offsets[alias.base] + alias.offset
+    if alias.base in offsets:
+        start = offsets[alias.base] + alias.offset
         return ("arena", start, start + size)
     return (alias.base, alias.offset, alias.offset + size)
 

@@ -61,7 +61,7 @@ def test_a_shared_subgraph_keeps_what_its_units_need_apart():
     graph = branchy_graph(40, 2)
     names = [node.name for node in graph.nodes]
     board = load_board("local")
-    units = dict.fromkeys(names[::2], "nna")
+    units = dict.fromkeys(names[::2], "little")
     together = lower(graph, board, None, [names], units)
     assert together.memory.arena_bytes > lower(graph, board).memory.arena_bytes
     (section,) = together.sections

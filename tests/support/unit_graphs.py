@@ -47,5 +47,5 @@ def random_units(graph: Graph, seed: int) -> tuple[list[list[str]], dict[str, st
     cuts = sorted(rng.choice(len(names), size=rng.integers(3), replace=False))
     bounds = [0, *map(int, cuts), len(names)]
     subgraphs = [names[a:b] for a, b in itertools.pairwise(bounds) if a < b]
-    kinds = ["cpu", "nna", "little"][: int(rng.integers(2, 4))]
+    kinds = ["cpu", "little", "least"][: int(rng.integers(2, 4))]
     return subgraphs, {name: str(rng.choice(kinds)) for name in names}
