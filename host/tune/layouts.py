@@ -33,8 +33,11 @@ _POINTWISE = (
     (12, 48, 192), (12, 96, 48), (6, 384, 96), (6, 96, 384),
 )  # fmt: skip
 _DENSITIES = (0.1, 0.3, 0.6)
-_WINDOWS = ((96, 8), (96, 32), (48, 16), (48, 64), (24, 32), (24, 128), (12, 64), (6, 192))
-_PAD = Padding(1, 1, 1, 1)
+# Image sides, channels, sides of the window.
+_WINDOWS = (
+    (96, 8, 3), (96, 32, 3), (48, 16, 3), (48, 64, 3), (24, 32, 3), (24, 128, 3), (12, 64, 3),
+    (6, 192, 3), (48, 32, 5), (24, 128, 5), (12, 64, 5), (7, 192, 5),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -121,11 +124,11 @@ def _operators(vl: int) -> tuple[Graph, list[_Operator]]:
         for density in _DENSITIES:
             w = made.constant(oc, 1, 1, ic, density=density)
             measure("sparse", ops.PlanarConv2D(), made.image(*planes), w)
-    for (side, c), stride in itertools.product(_WINDOWS, ((1, 1), (2, 2))):
+    for (side, c, window), stride in itertools.product(_WINDOWS, ((1, 1), (2, 2))):
         pixels, planes = (1, side, side, c), (1, c, side, side)
-        w = made.constant(1, 3, 3, c)
-        measure("depthwise", ops.DepthwiseConv2D(stride, padding=_PAD), made.image(*pixels), w)
-        planar = ops.PlanarDepthwiseConv2D(stride, padding=_PAD)
+        w, pad = made.constant(1, window, window, c), Padding(*(window // 2,) * 4)
+        measure("depthwise", ops.DepthwiseConv2D(stride, padding=pad), made.image(*pixels), w)
+        planar = ops.PlanarDepthwiseConv2D(stride, padding=pad)
         measure("planar_depthwise", planar, made.image(*planes), w)
     graph = made.graph()
     return graph, [_Operator(k, n, work_of(graph, n, vl)) for k, n in named]
