@@ -51,6 +51,7 @@ this model. A model whose ratios spread by more than {steady} over the rounds is
 - board profile: local ({simd})
 
 What the order of operators gains where a board has two units: [figures](schedule.md#figures).
+Instructions on emulated boards beside peers, and where they go: [instructions](instructions.md).
 """
 
 
