@@ -9,6 +9,7 @@ import pytest
 
 from edgekit.host.build.toolchain import BuildError, Toolchain, Unit
 from edgekit.host.compiler import compile_artifact
+from edgekit.host.errors import InputError
 from edgekit.host.paths import cache_folder
 from edgekit.kb.board import load_board
 
@@ -89,7 +90,14 @@ def test_the_explanation_names_a_kernel_for_every_operator_that_computes():
     assert memory["lower_bound_bytes"] <= memory["arena_bytes"]
 
 
-def test_a_board_too_small_for_the_model_is_refused():
-    small = dataclasses.replace(load_board("a7"), memory_bytes=100_000)
-    with pytest.raises(Exception, match="expected at most 100000 bytes"):
+@pytest.mark.parametrize(
+    ("memory", "found"),
+    [
+        (100_000, "expected an arena of at most 87500 bytes"),
+        (1_550_000, "expected at most 1550000 bytes of arena and weights on a7"),
+    ],
+)
+def test_a_board_too_small_for_the_model_is_refused(memory, found):
+    small = dataclasses.replace(load_board("a7"), memory_bytes=memory)
+    with pytest.raises(InputError, match=found):
         compile_artifact(_MODEL, small)
