@@ -13,6 +13,7 @@ import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import run_node
+from edgekit.host.graph.names import fresh_name
 from edgekit.host.graph.types import (
     Array,
     DType,
@@ -70,7 +71,8 @@ class Builder:
     def constant(self, value: Array, dtype: DType | None = None) -> Tensor:
         data = np.ascontiguousarray(value).reshape(value.shape)
         kind = dtype_of(data) if dtype is None else dtype
-        return self._keep(Tensor(self._fresh(f"{self._label}.const"), data.shape, kind, None, data))
+        name = fresh_name(f"{self._label}.const", self._taken)
+        return self._keep(Tensor(name, data.shape, kind, None, data))
 
     def floats(self, *values: float) -> Tensor:
         """A scalar, or a vector of several values, f32."""
@@ -79,7 +81,7 @@ class Builder:
 
     def with_quant(self, x: Tensor, quant: Quant) -> Tensor:
         """The constant `x` with a scale."""
-        return self._keep(replace(x, name=self._fresh(f"{x.name}.q"), quant=quant))
+        return self._keep(replace(x, name=fresh_name(f"{x.name}.q", self._taken), quant=quant))
 
     def emit(self, op: Operator, *ins: Tensor | None, quant: Quant | None = None) -> Tensor:
         """The only output of `op`."""
@@ -92,10 +94,10 @@ class Builder:
         inferred = op.infer(ins)
         outs = []
         for shape, dtype in inferred:
-            name = self._fresh(f"{self._label}.{op.kind}")
+            name = fresh_name(f"{self._label}.{op.kind}", self._taken)
             outs.append(Tensor(name, shape, dtype, self._quant(dtype, quant)))
             self._taken.add(name)
-        name = self._node_name(f"{self._label}.{op.kind}")
+        name = fresh_name(f"{self._label}.{op.kind}", self._node_names)
         node = Node(
             name, op, tuple(None if t is None else t.name for t in ins), tuple(t.name for t in outs)
         )
@@ -135,7 +137,7 @@ class Builder:
         """A node without effect; the passes remove it where it is not needed."""
         op = ops.Reshape(tensor.shape)
         out = Tensor(wanted, tensor.shape, tensor.dtype, tensor.quant)
-        name = self._node_name(wanted if len(wanted) <= 40 else "output")
+        name = fresh_name(wanted if len(wanted) <= 40 else "output", self._node_names)
         self._nodes.append(Node(name, op, (tensor.name,), (wanted,)))
         self._tensors[wanted] = out
 
@@ -146,7 +148,7 @@ class Builder:
             if x.name in node.outputs or x.name in node.inputs:
                 own = node.name
                 if x.name in node.outputs and len(name) <= 40 and name not in self._node_names:
-                    own = self._node_name(name)
+                    own = fresh_name(name, self._node_names)
                 self._nodes[i] = Node(
                     own,
                     node.op,
@@ -182,21 +184,6 @@ class Builder:
 
     def _quant(self, dtype: DType, quant: Quant | None) -> Quant | None:
         return quant if dtype.is_quantized or dtype is DType.I32 else None
-
-    def _fresh(self, stem: str) -> str:
-        name, number = stem, 1
-        while name in self._taken:
-            number += 1
-            name = f"{stem}_{number}"
-        return name
-
-    def _node_name(self, stem: str) -> str:
-        name, number = stem, 1
-        while name in self._node_names:
-            number += 1
-            name = f"{stem}_{number}"
-        self._node_names.add(name)
-        return name
 
     def _charge(self, shape: Shape, dtype: DType) -> None:
         if any(d < 1 for d in shape):

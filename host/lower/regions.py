@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.host.graph import ops
+from edgekit.host.graph.names import fresh_name
 from edgekit.host.graph.ops.planar import TO_PIXELS, TO_PLANES
 from edgekit.host.graph.types import Array, DType, Graph, Node, Operator, Shape, Tensor
 from edgekit.host.lower.planar import band_of, planar_window
@@ -222,7 +223,7 @@ class _Rewrite:
 
     def _new_planes(self, name: str) -> str:
         """The channel-major form of a tensor, not yet made."""
-        old, own = self._graph.tensors[name], self._fresh(f"{name}.planes")
+        old, own = self._graph.tensors[name], fresh_name(f"{name}.planes", self._names)
         shape = tuple(old.shape[p] for p in TO_PLANES)
         self._tensors[own] = Tensor(own, shape, old.dtype)
         self._planes[name] = own
@@ -245,13 +246,5 @@ class _Rewrite:
         shape = tuple(x.shape[p] for p in permutation)
         still = long == sorted(long)
         op = ops.Reshape(shape) if still else ops.Transpose(permutation)
-        node = self._fresh(f"{name}.moved")
+        node = fresh_name(f"{name}.moved", self._names)
         self._nodes.append(Node(node, op, (x.name,), (name,)))
-
-    def _fresh(self, stem: str) -> str:
-        name, number = stem, 1
-        while name in self._names:
-            number += 1
-            name = f"{stem}_{number}"
-        self._names.add(name)
-        return name

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgekit.host.graph import ops
+from edgekit.host.graph.names import fresh_name
 from edgekit.host.graph.types import Graph, Node, Operator, Shape, Tensor
 from edgekit.host.passes.regroup import regroup
 
@@ -116,12 +117,14 @@ class _Push:
 
     def _transposed(self, t: Tensor, permutation: Order) -> Tensor:
         shape = tuple(t.shape[p] for p in permutation)
-        name = self._fresh(f"{t.name}.{''.join(str(p) for p in permutation)}")
+        name = fresh_name(f"{t.name}.{''.join(str(p) for p in permutation)}", self._names)
         if t.data is not None:
             data = np.ascontiguousarray(t.data.transpose(permutation))
             return self._keep(Tensor(name, shape, t.dtype, t.quant, data, t.sparse))
         made = self._keep(Tensor(name, shape, t.dtype, t.quant))
-        self._nodes.append(Node(self._node_name(name), _moving(t, permutation), (t.name,), (name,)))
+        self._nodes.append(
+            Node(fresh_name(name, self._node_names), _moving(t, permutation), (t.name,), (name,))
+        )
         return made
 
     def emit(
@@ -135,7 +138,11 @@ class _Push:
         ):
             old = self._graph.tensors[name]
             moved = order != _identity(len(order))
-            own = self._fresh(f"{name}.inner") if moved and name in self._outputs else name
+            own = (
+                fresh_name(f"{name}.inner", self._names)
+                if moved and name in self._outputs
+                else name
+            )
             made = self._keep(Tensor(own, shape, dtype, old.quant))
             self._views[name] = View(made, order)
             outs.append(own)
@@ -153,7 +160,7 @@ class _Push:
     def constant(self, t: Tensor, shape: Shape) -> View:
         """The constant `t` in another shape."""
         assert t.data is not None
-        name = self._fresh(f"{t.name}.shaped")
+        name = fresh_name(f"{t.name}.shaped", self._names)
         data = t.data.reshape(shape)
         made = self._keep(Tensor(name, shape, t.dtype, t.quant, data, t.sparse))
         return View(made, _identity(len(shape)))
@@ -162,9 +169,9 @@ class _Push:
         """`t`, as it lies, in another shape."""
         if t.data is not None:
             return self.constant(t, shape)
-        name = self._fresh(f"{t.name}.shaped")
+        name = fresh_name(f"{t.name}.shaped", self._names)
         made = self._keep(Tensor(name, shape, t.dtype, t.quant))
-        node = Node(self._node_name(name), ops.Reshape(shape), (t.name,), (name,))
+        node = Node(fresh_name(name, self._node_names), ops.Reshape(shape), (t.name,), (name,))
         self._nodes.append(node)
         return View(made, _identity(len(shape)))
 
@@ -177,28 +184,14 @@ class _Push:
         permutation = view.order
         self._keep(replace(old, data=None))
         op = _moving(view.tensor, permutation)
-        self._nodes.append(Node(self._node_name(name), op, (view.tensor.name,), (name,)))
+        self._nodes.append(
+            Node(fresh_name(name, self._node_names), op, (view.tensor.name,), (name,))
+        )
 
     def _keep(self, t: Tensor) -> Tensor:
         self._tensors[t.name] = t
         self._names.add(t.name)
         return t
-
-    def _fresh(self, stem: str) -> str:
-        name, number = stem, 1
-        while name in self._names:
-            number += 1
-            name = f"{stem}_{number}"
-        self._names.add(name)
-        return name
-
-    def _node_name(self, stem: str) -> str:
-        name, number = stem, 1
-        while name in self._node_names:
-            number += 1
-            name = f"{stem}_{number}"
-        self._node_names.add(name)
-        return name
 
 
 def _moving(t: Tensor, permutation: Order) -> Operator:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+from edgekit.host.graph.names import fresh_name
 from edgekit.host.graph.types import Array, Graph, Node, Tensor
 
 
@@ -15,14 +16,12 @@ class Users:
         self.graph = graph
         self.producer = graph.producer()
         self.made: dict[str, Tensor] = {}
+        self._names = set(graph.tensors)
         self._consumers = graph.consumers()
 
     def constant(self, stem: str, like: Tensor, data: Array) -> str:
         """Adds a constant to the graph; returns its name."""
-        name, number = stem, 1
-        while name in self.graph.tensors or name in self.made:
-            number += 1
-            name = f"{stem}_{number}"
+        name = fresh_name(stem, self._names)
         self.made[name] = Tensor(name, data.shape, like.dtype, None, data, like.sparse)
         return name
 
