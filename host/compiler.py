@@ -20,6 +20,7 @@ from edgekit.host.importers import import_model
 from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.lower import lower
 from edgekit.host.lower.plan import Plan
+from edgekit.host.lower.pruned import choose_pruned
 from edgekit.host.lower.regions import choose_planes
 from edgekit.host.lower.units import assign_units
 from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
@@ -33,6 +34,7 @@ from edgekit.host.schedule.types import Schedule
 from edgekit.host.split import SplitGraph, memory_limit, split
 from edgekit.host.split.live import Live
 from edgekit.host.tune.layout_tables import layout_table_of
+from edgekit.host.tune.spmv_tables import spmv_table_of
 from edgekit.host.tune.tables import table_of
 from edgekit.kb.board import BoardProfile
 
@@ -72,7 +74,8 @@ def prepare(
     table = None if scarce else layout_table_of(board)
     planes = choose_planes(divided.graph, table, ISAS[board.simd].vl)
     counts.append(PassCount("choose_planes", len(divided.graph.nodes), len(planes.nodes)))
-    return imported, Made(planes, tuple(counts), divided.origin, limit)
+    pruned = choose_pruned(planes, board, table, spmv_table_of(board))
+    return imported, Made(pruned, tuple(counts), divided.origin, limit)
 
 
 def _divided(

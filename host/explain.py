@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from edgekit.host.lower.plan import Plan
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import Node
+from edgekit.host.lower.plan import Plan, Step
 from edgekit.host.passes.pipeline import PassCount
 from edgekit.host.schedule.types import Schedule
 from edgekit.kb.board import BoardProfile
@@ -37,8 +39,7 @@ def explain(
                 "op": node.op.kind,
                 "unit": schedule.units[node.name],
                 "kernel": step.kernel if step else None,
-                "method": asdict(step.answer.method) if step and step.answer else None,
-                "rule": step.answer.rule if step and step.answer else None,
+                **_method(node, step),
                 "split_from": origin.get(node.name),
                 "bytes": sum(tensors[t].bytes for t in names),
                 "cost_us": schedule.costs[node.name],
@@ -70,3 +71,12 @@ def explain(
         },
         "passes": [asdict(c) for c in counts],
     }
+
+
+def _method(node: Node, step: Step | None) -> dict[str, Any]:
+    """How a product is made, and the rule of the knowledge base that said so."""
+    if isinstance(node.op, ops.PrunedFullyConnected):
+        return {"method": asdict(node.op.how), "rule": node.op.rule}
+    if step is None or step.answer is None:
+        return {"method": None, "rule": None}
+    return {"method": asdict(step.answer.method), "rule": step.answer.rule}

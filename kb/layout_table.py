@@ -21,7 +21,9 @@ import numpy as np
 from edgekit.device.errors import InputError
 
 SCHEMA = "edgekit.kb.layouts/1"
-KERNELS = ("dense", "sparse", "depthwise", "planar_depthwise", "transpose")
+KERNELS = (
+    "dense", "sparse", "depthwise", "planar_depthwise", "transpose", "dense_row", "sparse_row",
+)  # fmt: skip
 _NEAR = 0.05  # of squared logarithms: closer cases count alike
 
 

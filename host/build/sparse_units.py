@@ -12,7 +12,7 @@ def sparse_units(board: BoardProfile) -> list[Unit]:
     """Building and multiplying sparse matrices, for one board."""
     folder = kernels_folder() / "sparse"
     simd = ("EK_SIMD", f'"simd/{board.simd}.h"')
-    plain = ("rows", "build", "fill", "stream")
+    plain = ("rows", "build", "fill", "pieces", "stream")
     units = [Unit(f"sparse_{name}", folder / f"{name}.c") for name in plain]
     units.append(Unit("sparse_dispatch", folder / "dispatch.c", (simd,)))
     for number, name in enumerate(_STORED):

@@ -26,6 +26,7 @@ from edgekit.host.lower.plan import (
     Weights,
     base_of,
 )
+from edgekit.host.lower.pruned import lower_pruned
 from edgekit.host.lower.sections import Span, sections_of, side_by_side, spans_of
 from edgekit.host.lower.transpose_conv import lower_transpose_conv
 from edgekit.host.lower.units import NNA
@@ -40,6 +41,7 @@ RULES: Mapping[type[Operator], Rule] = {
     ops.Conv2D: conv.lower_conv2d,
     ops.DepthwiseConv2D: depthwise.lower_depthwise,
     ops.FullyConnected: conv.lower_fully_connected,
+    ops.PrunedFullyConnected: lower_pruned,
     ops.TransposeConv2D: lower_transpose_conv,
     ops.OutlierFullyConnected: lower_outlier,
     ops.PlanarConv2D: planar.lower_planar_conv,

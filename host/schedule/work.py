@@ -6,6 +6,8 @@ import math
 from dataclasses import astuple, dataclass
 from typing import Literal
 
+import numpy as np
+
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, Node, Operator, Shape
 
@@ -26,6 +28,7 @@ _KINDS: tuple[tuple[tuple[type[Operator], ...], Kind], ...] = (
     ((ops.Reshape,), "none"),
 )  # fmt: skip
 _BILINEAR_TAPS = 4
+_COLUMN_BYTES = 2  # of a weight that is not zero, as a rule
 _TILE_ROWS = 8  # rows of a register tile, about
 
 
@@ -76,8 +79,18 @@ def work_of(graph: Graph, node: Node, lanes: int) -> Work:
     loaded = sum(t.bytes for t in named if t.data is not None)
     moved = sum(t.bytes for t in named if t.data is None)
     steps, runs, tiles = _counts(graph, node, lanes)
+    if isinstance(node.op, ops.PrunedFullyConnected):
+        steps, loaded = _pruned(graph, node, loaded)
     amounts = Amounts(1.0, float(steps), float(runs), float(tiles), float(moved), float(loaded))
     return Work(kind, node.op.kind, dtype.value, amounts)
+
+
+def _pruned(graph: Graph, node: Node, loaded: int) -> tuple[int, int]:
+    """Multiply-adds and bytes of what is not zero, a column of two bytes beside each weight."""
+    weights = graph.tensors[node.inputs[1] or ""]
+    held = 0 if weights.data is None else int(np.count_nonzero(weights.data))
+    rows = graph.tensors[node.outputs[0]].elements // weights.shape[0]
+    return held * rows, loaded - weights.bytes + held * (weights.dtype.bytes + _COLUMN_BYTES)
 
 
 def _kind(op: Operator) -> Kind:

@@ -22,9 +22,11 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.ops.planar import TO_PIXELS, TO_PLANES
 from edgekit.host.graph.types import Activation, DType, Graph, Node, Operator, Padding, Tensor
 from edgekit.host.lower.isa import ISAS
+from edgekit.host.lower.pruned import pruned_form, row_work
 from edgekit.host.lower.regions import work_of
 from edgekit.host.options import CompileOptions
-from edgekit.kb.board import load_board
+from edgekit.host.tune.spmv_tables import spmv_table_of
+from edgekit.kb.board import BoardProfile, load_board
 from edgekit.kb.layout_table import Case, LayoutTable, Work
 
 # Image sides, channels in and out: as in detectors and classifiers of a few megabytes.
@@ -38,6 +40,10 @@ _WINDOWS = (
     (96, 8, 3), (96, 32, 3), (48, 16, 3), (48, 64, 3), (24, 32, 3), (24, 128, 3), (12, 64, 3),
     (6, 192, 3), (48, 32, 5), (24, 128, 5), (12, 64, 5), (7, 192, 5),
 )  # fmt: skip
+# Outputs and inputs of fully connected layers: from those of small classifiers to more than an L2
+# cache holds.
+_LAYERS = ((10, 256), (64, 256), (256, 256), (256, 1024), (1024, 256), (1024, 1024), (4096, 1024))
+_LAYER_DENSITIES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7)
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class _Operator:
 def tune_layouts(device: Device, path: Path, seconds: int = 2) -> LayoutTable:
     """Measures on `device`, and writes the table to `path`."""
     profile = load_board(device.profile)
-    graph, cases = _operators(ISAS[profile.simd].vl)
+    graph, cases = _operators(profile)
     artifact = build_graph(
         graph, Made(graph), _digest(graph), profile, options=CompileOptions(order="import")
     )
@@ -110,8 +116,8 @@ class _Builder:
         return t
 
 
-def _operators(vl: int) -> tuple[Graph, list[_Operator]]:
-    made, named = _Builder(), []
+def _operators(profile: BoardProfile) -> tuple[Graph, list[_Operator]]:
+    made, named, vl = _Builder(), [], ISAS[profile.simd].vl
 
     def measure(kernel: str, op: Operator, image: Tensor, *weights: Tensor) -> None:
         named.append((kernel, made.node(op, image, *weights)))
@@ -130,5 +136,22 @@ def _operators(vl: int) -> tuple[Graph, list[_Operator]]:
         measure("depthwise", ops.DepthwiseConv2D(stride, padding=pad), made.image(*pixels), w)
         planar = ops.PlanarDepthwiseConv2D(stride, padding=pad)
         measure("planar_depthwise", planar, made.image(*planes), w)
+    strips = spmv_table_of(profile)
+    for (n, k), density in itertools.product(_LAYERS, (1.0, *_LAYER_DENSITIES)):
+        w, op = made.constant(n, k, density=density), ops.FullyConnected()
+        if density == 1.0:
+            measure("dense_row", op, made.image(1, k), w)
+        else:
+            assert w.data is not None
+            form = pruned_form(op, w.data, profile, strips)
+            measure("sparse_row", form, made.image(1, k), w)
     graph = made.graph()
-    return graph, [_Operator(k, n, work_of(graph, n, vl)) for k, n in named]
+    return graph, [_Operator(k, n, _work_of(graph, n, vl)) for k, n in named]
+
+
+def _work_of(graph: Graph, node: Node, vl: int) -> Work:
+    if isinstance(node.op, ops.FullyConnected):
+        weights = graph.tensors[node.inputs[1] or ""].data
+        assert weights is not None
+        return row_work(weights, isinstance(node.op, ops.PrunedFullyConnected), vl)
+    return work_of(graph, node, vl)

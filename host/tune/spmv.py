@@ -10,17 +10,16 @@ from edgekit.device.sparse_blocks import BlockSettings, default_settings
 from edgekit.device.sparse_input import Csr, library
 from edgekit.device.sparse_library import VALUE_BYTES
 from edgekit.device.sparse_table import Answer, Row, key_of
+from edgekit.host.lower.strips import strip_height
 from edgekit.host.tune.spmv_board import BoardResult, SpmvMeasurer
 from edgekit.host.tune.spmv_tables import spmv_table_of
 from edgekit.kb.board import BoardProfile
-from edgekit.kb.tiles import TILES
 
 _WINDOWS = (0, 512, 4096, 65536)
 _WIDE = (0, 1, 64)
 _WIDTHS = (8, 64)
 _BETTER = 0.97  # of the time so far: less is noise
 _DIGITS = 4
-_SCALAR_LANES = 4  # SCALAR_LANES of sparse/types.h
 
 
 @dataclass(frozen=True)
@@ -31,18 +30,10 @@ class TunedMatrix:
     tried: int
 
 
-def strip_height(board: BoardProfile, stored: str) -> int:
-    """Rows of a strip on a board: register bits over the bits of a sum."""
-    lanes = TILES[board.simd].vl
-    if lanes == 1:
-        return _SCALAR_LANES
-    return lanes // 2 if stored == "f64" else lanes
-
-
 def settings_for(board: BoardProfile, matrix: Csr) -> Answer:
     """What the board's table says of a matrix, else the patent's rule."""
     found = library().features(matrix.rows())
-    height = strip_height(board, found.stored)
+    height = strip_height(board.simd, found.stored)
     rule = default_settings(found.mean, height, VALUE_BYTES[found.stored])
     return spmv_table_of(board).lookup(found, rule)
 
@@ -61,7 +52,7 @@ def tune_matrix(
     measurer.send(matrix)
     try:
         found = library().features(matrix.rows())
-        height = strip_height(board, found.stored)
+        height = strip_height(board.simd, found.stored)
         rule = best = default_settings(found.mean, height, VALUE_BYTES[found.stored])
         tried = 0
         for step in _steps(rule, measurer.unit):

@@ -25,7 +25,8 @@ def _table(transpose: float = 1.0, depthwise: float = 0.9) -> LayoutTable:
     works = [Work(1 << n, 1 << n - 4) for n in (12, 15, 18)]
     cases = [
         Case(kernel, work, rates.get(kernel, 1.0) * work.products)
-        for kernel in KERNELS[:-1]
+        for kernel in KERNELS
+        if kernel != "transpose"
         for work in works
     ]
     cases += [Case("transpose", Work(0, w.values), transpose * w.values) for w in works]

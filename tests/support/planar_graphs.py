@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from op_cases import Case, Rng, constant, pick, tensor
 
+from edgekit.device.sparse_blocks import BlockSettings
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, Array, Padding
 
@@ -54,8 +55,23 @@ def transpose(rng: Rng) -> Case:
     return Case(ops.Transpose(orders[rng.integers(5)]), (tensor(shape),))
 
 
+def pruned(rng: Rng) -> Case:
+    """Layers of any density and form of strips; more columns than a byte counts at times."""
+    m, n = pick(rng, (1, 1, 2)), pick(rng, (*_CHANNELS, 200))
+    k = pick(rng, (*_CHANNELS, 300, 900))
+    weights = _normal(rng, n, k)
+    weights[rng.random(weights.shape) >= rng.random()] = 0
+    width, window = pick(rng, (1, 4, 64)), pick(rng, (0, 32, 4096))
+    flags = [bool(rng.integers(2)) for _ in range(2)]
+    how = BlockSettings(width, window, pick(rng, (0, 20)), flags[0], flags[1], pick(rng, (0, 2, 4)))
+    op = ops.PrunedFullyConnected(False, _activation(rng), how)
+    bias = constant(_normal(rng, n)) if rng.random() < 0.7 else None
+    return Case(op, (tensor((m, k)), constant(weights), bias))
+
+
 FAMILIES = {
     "planar_conv": (conv, (None,)),
     "planar_depthwise": (depthwise, (None,)),
     "transpose": (transpose, (None,)),
+    "pruned": (pruned, (None,)),
 }

@@ -4,7 +4,7 @@ Adding an operator: its class here, its importer row, its lowering, its kernel, 
 """
 
 from edgekit.host.graph.ops.conv import Conv2D, DepthwiseConv2D, TransposeConv2D
-from edgekit.host.graph.ops.dense import FullyConnected
+from edgekit.host.graph.ops.dense import FullyConnected, PrunedFullyConnected
 from edgekit.host.graph.ops.elementwise import Add, Clamp, HardSwish, Logistic, Mul
 from edgekit.host.graph.ops.functions import (
     Abs,
@@ -86,7 +86,7 @@ __all__ = [
     "Gather", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Less", "LessOrEqual", "Log",
     "Logistic", "MatMul", "MaxPool2D", "Maximum", "Mean", "Minimum", "Modulo", "Mul", "Neg",
     "Not", "Or", "OutlierFullyConnected", "PRelu", "Pack", "Pad", "Planar", "PlanarConv2D",
-    "PlanarDepthwiseConv2D", "Pow", "Quantize", "ReadState", "Reciprocal",
+    "PlanarDepthwiseConv2D", "Pow", "PrunedFullyConnected", "Quantize", "ReadState", "Reciprocal",
     "ReduceMax", "ReduceMin", "ReduceProduct", "ReduceSum", "Reshape", "ResizeBilinear",
     "RoundEven", "ShapeOf", "Sign", "Sin", "Softmax", "Softplus", "SpaceToBatch", "Split", "Sqrt",
     "StridedSlice", "Sub", "Tanh", "Total", "Transpose", "TransposeConv2D", "Where", "WriteState",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from edgekit.device.sparse_blocks import BlockSettings
 from edgekit.host.graph import sums
 from edgekit.host.graph.checks import (
     ARITHMETIC,
@@ -19,6 +20,8 @@ from edgekit.host.graph.checks import (
 )
 from edgekit.host.graph.quantization import dense_multiplier
 from edgekit.host.graph.types import Activation, Array, DType, Operator, Shape, ShapeError, Tensor
+
+_STRIPS = BlockSettings(16)
 
 
 @dataclass(frozen=True)
@@ -65,3 +68,18 @@ class FullyConnected(Operator):
             rescale = factor.apply_rounding_once
             y = sums.finish_quantized(total, bias, rescale, out, self.activation)
         return [y.reshape(out.shape)]
+
+
+@dataclass(frozen=True)
+class PrunedFullyConnected(FullyConnected):
+    """FullyConnected, all of f32, by the weights that are not zero; `how` they are stored, and the
+    `rule` that chose this."""
+
+    kind: ClassVar[str] = "pruned_fully_connected"
+    how: BlockSettings = _STRIPS
+    rule: str = ""
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        need_dtype(operand(ins, 0, "input"), (DType.F32,), "input")
+        need_dtype(operand(ins, 1, "weights"), (DType.F32,), "weights")
+        return super().infer(ins)

@@ -1,0 +1,38 @@
+/* Compile-time parameter: NAME. How many pieces there are does not depend on the threads, so that a
+ * model computes the same bits on any number of them. */
+#include "spmv_layer.h"
+
+int ek_spmv_f32(const ek_spmv_call *call, ek_pool *pool);
+
+static void finish(const ek_spmv_layer_args *l, float *y) {
+    if (l->bias)
+        for (int64_t i = 0; i < l->rows; i++)
+            y[i] += l->bias[i];
+    if (l->low > -__builtin_inff() || l->high < __builtin_inff())
+        for (int64_t i = 0; i < l->rows; i++) {
+            float v = y[i] < l->low ? l->low : y[i];
+            y[i] = v > l->high ? l->high : v;
+        }
+}
+
+void NAME(const void *args, ek_pool *pool) {
+    const ek_spmv_layer_args *l = args;
+    const ek_sparse a = {
+        .dtype = EK_SPARSE_F32,
+        .width = l->width,
+        .rows = l->rows,
+        .cols = l->cols,
+        .strips = l->strips,
+        .slots = l->slots,
+        .strip = (ek_strip *)l->strip,
+        .values = (float *)l->values,
+        .index = (uint8_t *)l->index,
+        .order = (uint32_t *)l->order,
+    };
+    for (long i = 0; i < l->images; i++) {
+        float *y = l->y + i * l->rows;
+        const ek_spmv_call call = {&a, l->x + i * l->cols, y, l->pieces, l->scratch};
+        ek_spmv_f32(&call, pool);
+        finish(l, y);
+    }
+}

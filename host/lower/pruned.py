@@ -1,0 +1,132 @@
+"""Fully connected layers by the weights that are not zero, where that was measured to be cheaper.
+
+One row of x is a product of a sparse matrix with a vector. Several rows are the pixels of an image:
+then the layer is a pointwise convolution, and `regions` decides.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from edgekit.device.sparse_blocks import default_settings
+from edgekit.device.sparse_table import SpmvTable
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import Array, DType, Graph, Node, Operator
+from edgekit.host.lower.context import Context, round_up
+from edgekit.host.lower.isa import ISAS
+from edgekit.host.lower.plan import Call, Field, Kernel, Value
+from edgekit.host.lower.strips import Sparse, build_strips, strip_height
+from edgekit.host.lower.window import bias_vector
+from edgekit.kb.board import BoardProfile
+from edgekit.kb.layout_table import LayoutTable, Work
+
+_F32 = np.dtype(np.float32)
+_PIECE = 1 << 14  # multiply-adds worth a thread's waking
+_MOST_PIECES = 32
+_PARTIAL_BYTES = 192  # EK_PARTIAL_BYTES
+
+
+def choose_pruned(
+    graph: Graph, board: BoardProfile, table: LayoutTable | None, strips: SpmvTable
+) -> Graph:
+    """`graph` with the layers of one row that are cheaper so as PrunedFullyConnected. Without a
+    table of costs it stays as it is; `strips` says how weights are stored."""
+    if table is None:
+        return graph
+    nodes = tuple(_chosen(graph, node, board, table, strips) for node in graph.nodes)
+    return graph if nodes == graph.nodes else dataclasses.replace(graph, nodes=nodes)
+
+
+def _chosen(
+    graph: Graph, node: Node, board: BoardProfile, table: LayoutTable, strips: SpmvTable
+) -> Node:
+    weights = pruned_weights(graph, node)
+    if weights is None or graph.tensors[node.inputs[0] or ""].elements != weights.shape[1]:
+        return node
+    dense, sparse = (
+        table.cost(name, row_work(weights, name == "sparse_row", ISAS[board.simd].vl))
+        for name in ("dense_row", "sparse_row")
+    )
+    if sparse >= dense:
+        return node
+    op = pruned_form(node.op, weights, board, strips)
+    costs = f"{sparse:.0f} {table.unit} measured on {table.platform}, {dense:.0f} dense"
+    return dataclasses.replace(node, op=dataclasses.replace(op, rule=f"{costs}; {op.rule}"))
+
+
+def pruned_weights(graph: Graph, node: Node) -> Array | None:
+    """The weights [n, k] of a layer of f32, if they are constant and some are zero."""
+    if type(node.op) is not ops.FullyConnected:
+        return None
+    x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
+    if {x.dtype, w.dtype} != {DType.F32} or w.data is None or x.data is not None:
+        return None
+    return w.data if int(np.count_nonzero(w.data)) < w.data.size else None
+
+
+def pruned_form(
+    op: Operator, weights: Array, board: BoardProfile, strips: SpmvTable
+) -> ops.PrunedFullyConnected:
+    """The layer with the strips that suit its weights; `rule` says who found them."""
+    assert isinstance(op, ops.FullyConnected)
+    found = Sparse.of(weights).features()
+    rule = default_settings(found.mean, strip_height(board.simd, "f32"), _F32.itemsize)
+    answer = strips.lookup(found, rule)
+    text = f"strips: {answer.rule}, {answer.why}"
+    return ops.PrunedFullyConnected(op.keep_dims, op.activation, answer.settings, text)
+
+
+def row_work(weights: Array, sparse: bool, vl: int) -> Work:
+    """What a product with one row has to do: dense ones whole vectors of outputs, sparse ones what
+    is not zero; the density shows in the size of the matrix beside it."""
+    n, k = weights.shape
+    if sparse:
+        return Work(int(np.count_nonzero(weights)), n * k, -(-n // vl))
+    return Work(k * round_up(n, vl), round_up(n, vl))
+
+
+def lower_pruned(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, ops.PrunedFullyConnected)
+    x = ctx.tensor(node.inputs[0])
+    data = ctx.constant(node, 1, "weights")
+    n, k = data.shape
+    strips = build_strips(Sparse.of(data), op.how, ctx.isa.simd)
+    pieces = min(max(strips.values.size // _PIECE, 1), _MOST_PIECES)
+    bias = ctx.optional(node, 2)
+    low, high = op.activation.bounds
+    fields: dict[str, Field] = {
+        "rows": n,
+        "cols": k,
+        "strips": len(strips.strip),
+        "slots": strips.slots,
+        "width": op.how.width,
+        "images": x.elements // k,
+        "pieces": pieces,
+        "strip": ctx.weights.add(strips.strip),
+        "values": ctx.weights.add(strips.values),
+        "index": ctx.weights.add(strips.index),
+        "order": ctx.weights.add(strips.order),
+        "x": Value(x.name),
+        "y": Value(node.outputs[0]),
+        "bias": None if bias is None else ctx.weights.add(bias_vector(bias, n, _F32)),
+        "low": low,
+        "high": high,
+        "scratch": ctx.scratch(node, _PARTIAL_BYTES * pieces),
+    }
+    macros = (("EK_STORED", "0"), ("EK_NAME", "ek_spmv_f32"))
+    parts = (
+        Kernel("ek_spmv_f32", "sparse/spmv.c", "", "", macros),
+        Kernel("ek_spmv_pieces", "sparse/pieces.c", "", ""),
+    )
+    kernel = Kernel(
+        "ek_spmv_layer",
+        "sparse/spmv_layer.c",
+        "sparse/spmv_layer.h",
+        "ek_spmv_layer_args",
+        (),
+        parts,
+    )
+    return [Call(kernel, fields, None)]

@@ -1,0 +1,92 @@
+"""Fully connected layers by their non-zeros: where that is chosen, and that it changes nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernel_runs import build, check, run_here
+from onnx_models import model, node, save, value
+from op_graphs import Case, constant, graph_of, inputs_of, tensor
+
+from edgekit.device.sparse_table import SpmvTable
+from edgekit.host.compiler import compile_artifact
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import Activation, Graph
+from edgekit.host.lower.pruned import choose_pruned
+from edgekit.host.tune.layout_tables import layout_table_of
+from edgekit.kb.board import load_board, load_profile
+from edgekit.kb.layout_table import KERNELS, LayoutTable, Work
+from edgekit.kb.layout_table import Case as Measured
+
+_LOCAL = load_board("local")
+
+
+def _table(sparse: float) -> LayoutTable:
+    """A product with a weight costs 1 where all are multiplied, else `sparse`."""
+    works = [Work(1 << n, 1 << n + 1, 1 << n - 8) for n in (10, 14, 18)]
+    rates = {"sparse_row": sparse}
+    cases = [Measured(k, w, rates.get(k, 1.0) * w.products) for k in KERNELS for w in works]
+    return LayoutTable("test", "nanoseconds", tuple(cases))
+
+
+def _layer(density: float, rows: int = 1) -> Graph:
+    rng = np.random.default_rng(4)
+    weights = rng.standard_normal((96, 300)).astype(np.float32)
+    weights[rng.random(weights.shape) >= density] = 0
+    bias = constant(rng.standard_normal(96).astype(np.float32))
+    op = ops.FullyConnected(activation=Activation.RELU6)
+    return graph_of([Case(op, (tensor((rows, 300)), constant(weights), bias))])
+
+
+def _kinds(graph: Graph) -> list[str]:
+    return [node.op.kind for node in graph.nodes]
+
+
+def test_the_measured_costs_decide():
+    graph = _layer(0.25)
+    cheap = choose_pruned(graph, _LOCAL, _table(3.0), SpmvTable())
+    assert _kinds(cheap) == ["pruned_fully_connected"]
+    op = cheap.nodes[0].op
+    assert isinstance(op, ops.PrunedFullyConnected)
+    assert "measured on test" in op.rule and "patent" in op.rule
+    assert choose_pruned(graph, _LOCAL, _table(8.0), SpmvTable()) is graph
+
+
+@pytest.mark.parametrize("graph", [_layer(1.0), _layer(0.1, rows=2)], ids=["dense", "rows"])
+def test_others_stay(graph):
+    assert choose_pruned(graph, _LOCAL, _table(0.1), SpmvTable()) is graph
+
+
+def test_without_measured_costs_nothing_changes():
+    graph = _layer(0.1)
+    assert choose_pruned(graph, _LOCAL, None, SpmvTable()) is graph
+
+
+@pytest.mark.parametrize("name", ["x86-64-v4", "a57"])
+def test_the_kit_knows_where_it_pays(name):
+    board = load_profile(name)
+    table = layout_table_of(board)
+    few, most = (choose_pruned(_layer(d), board, table, SpmvTable()) for d in (0.03, 0.95))
+    assert _kinds(few) == ["pruned_fully_connected"] and _kinds(most) == ["fully_connected"]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_outputs_stay_and_do_not_depend_on_threads(tmp_path, threads):
+    graph = _layer(0.25)
+    inputs = inputs_of(graph)
+    after = choose_pruned(graph, _LOCAL, _table(0.1), SpmvTable())
+    made = run_here(build(after, _LOCAL, tmp_path), inputs, threads)
+    check(graph, made, inputs)
+    alone = run_here(build(after, _LOCAL, tmp_path / "alone"), inputs, 1)
+    assert all((made[name] == alone[name]).all() for name in alone)
+
+
+def test_a_pruned_gemm_of_a_file_says_why(tmp_path):
+    rng = np.random.default_rng(1)
+    weights = rng.standard_normal((600, 256)).astype(np.float32)
+    weights[rng.random(weights.shape) >= 0.03] = 0
+    nodes = [node("Gemm", ["x", "w"], ["h"]), node("Relu", ["h"], ["y"])]
+    path = save(model(nodes, [value("x", [1, 600])], ["y"], {"w": weights}), tmp_path)
+    found = compile_artifact(path, load_profile("x86-64-v4")).explain["operators"][0]
+    assert (found["op"], found["kernel"]) == ("pruned_fully_connected", "ek_spmv_layer")
+    assert "measured on x86-64-v4" in found["rule"] and found["method"]["width"] >= 1
