@@ -58,6 +58,11 @@ class Isa:
         return 32 if self.simd in ("avx512vnni", "neon", "neondot") else 16
 
     @property
+    def masks_loads(self) -> bool:
+        """vf_load_masked: a load that leaves lanes out."""
+        return self.simd == "avx512vnni"
+
+    @property
     def widens_eight(self) -> bool:
         """EK_CODES8: 16-bit products are added eight at a time, whatever the vector's length."""
         return self.simd in _WITH_LANES

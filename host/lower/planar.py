@@ -11,6 +11,7 @@ from edgekit.device.sparse_pairs import pack_pairs
 from edgekit.host.graph.ops import PlanarConv2D, PlanarDepthwiseConv2D
 from edgekit.host.graph.types import Activation, Array, Node, Shape
 from edgekit.host.lower.context import Context
+from edgekit.host.lower.isa import Isa
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.window import Window, bias_vector
 
@@ -18,6 +19,8 @@ _F32 = np.dtype(np.float32)
 _FIXED_WINDOWS = {(3, 3), (5, 5)}  # windows that have kernels of their own, at stride 1 and 2
 _SCRATCH = 8192  # floats: EK_PLANAR_SCRATCH in conv/planar.h
 _BAND = 2560  # floats of scratch to aim at: two fit in any L1 cache beside what streams by
+_DIRECT_BAND = 4096  # floats of x of a task that reads them where they are
+_DIRECT_ROWS = 6  # ROWS of conv/planar_direct.c
 _MAX_TAPS = 1024
 _PLANNED_COLUMNS = 1 << 16
 _WIDE, _WIDE_PANEL, _PANEL = 16, 96, 192  # ek_spmm_panel of sparse/dispatch.c
@@ -88,7 +91,8 @@ def lower_planar_depthwise(ctx: Context, node: Node) -> list[Call]:
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     data = ctx.constant(node, 1, "weights")
     window = planar_window(op, x.shape, data.shape, y.shape)
-    band = band_of(window, ctx.isa.vl)
+    direct = _is_direct(window, ctx.isa)
+    band = _direct_band(window) if direct else band_of(window, ctx.isa.vl)
     if band == 0 or math.prod(window.kernel) > _MAX_TAPS:
         raise ctx.unsupported(node, f"a window of {window.kernel[0]}x{window.kernel[1]}")
     channels, rows, columns = x.shape[1], y.shape[2], y.shape[3]
@@ -107,8 +111,12 @@ def lower_planar_depthwise(ctx: Context, node: Node) -> list[Call]:
         "band": band,
         "bands": bands,
     }
-    name, macros = _kernel_name(window, op.activation is not Activation.NONE)
-    kernel = ctx.kernel(name, "conv/planar.c", "conv/planar.h", "ek_planar_args", **macros)
+    clamp = op.activation is not Activation.NONE
+    if direct:
+        kernel = _direct_kernel(ctx, window, clamp)
+    else:
+        name, macros = _kernel_name(window, clamp)
+        kernel = ctx.kernel(name, "conv/planar.c", "conv/planar.h", "ek_planar_args", **macros)
     grain = max(1, _TASK // (band * columns))
     return [Call(kernel, fields, x.shape[0] * channels * bands, grain)]
 
@@ -140,15 +148,39 @@ def band_of(window: Window, vl: int) -> int:
     return math.ceil(window.y[1] / math.ceil(window.y[1] / aimed))
 
 
-def _kernel_name(window: Window, clamp: bool) -> tuple[str, dict[str, str | int]]:
-    stride = window.stride
-    fixed = (
-        window.kernel in _FIXED_WINDOWS
-        and window.dilation == (1, 1)
-        and stride[0] == stride[1] <= 2
+def _is_direct(window: Window, isa: Isa) -> bool:
+    """Whether conv/planar_direct.c has a kernel for it: 3 x 3, all taps within a vector's reach."""
+    if not isa.masks_loads or not _is_fixed(window) or window.kernel != (3, 3):
+        return False
+    left, stride = window.padding.left, window.stride[1]
+    return 2 - stride <= left <= 1 and (window.y[2] - 1) * stride < window.x[2]
+
+
+def _direct_band(window: Window) -> int:
+    """Output rows of a task of conv/planar_direct.c; their input stays in the cache."""
+    groups = max(_DIRECT_BAND // (window.stride[0] * window.x[2] * _DIRECT_ROWS), 1)
+    return min(groups * _DIRECT_ROWS, window.y[1])
+
+
+def _direct_kernel(ctx: Context, window: Window, clamp: bool) -> Kernel:
+    stride, left = window.stride[1], window.padding.left
+    name = f"f32_planar_direct_s{stride}_{left}{'_clamp' if clamp else ''}"
+    source, header = "conv/planar_direct.c", "conv/planar.h"
+    return ctx.kernel(
+        name, source, header, "ek_planar_args", SW=stride, LEFT=left, CLAMP=int(clamp)
     )
-    if not fixed:
+
+
+def _is_fixed(window: Window) -> bool:
+    """Whether there is a kernel for just this window."""
+    stride = window.stride
+    same = stride[0] == stride[1] <= 2 and window.dilation == (1, 1)
+    return same and window.kernel in _FIXED_WINDOWS
+
+
+def _kernel_name(window: Window, clamp: bool) -> tuple[str, dict[str, str | int]]:
+    if not _is_fixed(window):
         return "f32_planar", {"KH": 0, "CLAMP": 1}
-    kh, kw = window.kernel
-    name = f"f32_planar_{kh}x{kw}s{stride[1]}{'_clamp' if clamp else ''}"
-    return name, {"KH": kh, "KW": kw, "SW": stride[1], "CLAMP": int(clamp)}
+    (kh, kw), stride = window.kernel, window.stride[1]
+    name = f"f32_planar_{kh}x{kw}s{stride}{'_clamp' if clamp else ''}"
+    return name, {"KH": kh, "KW": kw, "SW": stride, "CLAMP": int(clamp)}

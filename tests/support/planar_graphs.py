@@ -10,7 +10,7 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, Array, Padding
 
 _ACTIVATIONS = list(Activation)
-_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 15, 16, 17, 24, 31, 33, 96)
+_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 15, 16, 17, 24, 31, 32, 33, 50, 96)
 _CHANNELS = (1, 2, 3, 7, 8, 16, 17, 33, 65)
 
 
@@ -41,6 +41,8 @@ def depthwise(rng: Rng) -> Case:
     dilation = (1, 1) if rng.random() < 0.8 else (2, 3)
     span = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     pad = [int(rng.integers(0, s)) for s in (span[0], span[0], span[1], span[1])]
+    if rng.random() < 0.5:  # the output as large as the stride says
+        pad = [(s - 1) // 2 for s in (span[0], span[0], span[1], span[1])]
     h = max(pick(rng, _SIZES), span[0] - pad[0] - pad[1], 1)
     w = max(pick(rng, _SIZES), span[1] - pad[2] - pad[3], 1)
     n, c = pick(rng, (1, 1, 2)), pick(rng, (1, 2, 3, 8))

@@ -6,10 +6,12 @@
 #include "transpose.h"
 #include "../gemm/transpose.h"
 
-#define LINE 16 /* values of a line of the cache */
-#define FEW 4   /* what a block has of rows and of columns */
+#define LINE 16   /* values of a line of the cache */
+#define PAGE 1024 /* values; as far apart, lines have one place in most L1 caches */
+#define FEW 4     /* what a block has of rows and of columns */
 
-static void tile(const ek_transpose_args *a, const float *x, float *y, long rows, long columns) {
+static void small_blocks(const ek_transpose_args *a, const float *x, float *y, long rows,
+                         long columns) {
     const long step = a->columns, width = a->rows;
     const long along = a->rows > a->columns ? EK_TRANSPOSE_TILE : LINE;
     for (long first = 0; first < rows; first += along) {
@@ -25,6 +27,45 @@ static void tile(const ek_transpose_args *a, const float *x, float *y, long rows
         }
     }
 }
+
+#ifdef EK_TRANSPOSES
+/* Whole vectors of y, four lines of it at a time: where all have one place in the cache. */
+EK_INLINE void long_lines(const ek_transpose_args *a, const float *x, float *y, long rows,
+                          long columns) {
+    for (long j = 0; j < columns; j += FEW)
+        for (long i = 0; i < rows; i += EK_VL) {
+            vf v[FEW];
+            vf_transpose_fours(x + i * a->columns + j, a->columns, v);
+            EK_UNROLL for (int r = 0; r < FEW; r++) vf_store(y + (j + r) * a->rows + i, v[r]);
+        }
+}
+
+/* Whole vectors of x and of y. */
+EK_INLINE void squares(const ek_transpose_args *a, const float *x, float *y, long rows,
+                       long columns) {
+    for (long j = 0; j < columns; j += EK_VL)
+        for (long i = 0; i < rows; i += EK_VL) {
+            vf v[EK_VL];
+            EK_UNROLL for (int r = 0; r < EK_VL; r++) v[r] = vf_load(x + (i + r) * a->columns + j);
+            vf_transpose(v);
+            EK_UNROLL for (int r = 0; r < EK_VL; r++) vf_store(y + (j + r) * a->rows + i, v[r]);
+        }
+}
+
+static void tile(const ek_transpose_args *a, const float *x, float *y, long rows, long columns) {
+    const int crowded = a->rows % PAGE == 0 || columns < EK_VL;
+    const long wide = crowded ? FEW : EK_VL;
+    const long down = rows / EK_VL * EK_VL, across = columns / wide * wide;
+    if (crowded)
+        long_lines(a, x, y, down, across);
+    else
+        squares(a, x, y, down, across);
+    small_blocks(a, x + across, y + across * a->rows, down, columns - across);
+    small_blocks(a, x + down * a->columns, y + down, rows - down, columns);
+}
+#else
+#define tile small_blocks
+#endif
 
 /* Tasks: tiles. */
 void NAME(const void *args, long begin, long end) {

@@ -30,6 +30,23 @@ EK_INLINE vf vf_load_n(const float *p, long n) {
 EK_INLINE void vf_store_n(float *p, vf v, long n) {
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v);
 }
+/* Lanes whose bit is not set are zero, or left alone. */
+EK_INLINE vf vf_load_masked(const float *p, uint16_t mask) {
+    return _mm512_maskz_loadu_ps(mask, p);
+}
+/* All lanes one later, the first from the end of `before`; or one earlier, the last from `after`.
+ * Of intrinsics compilers make a slower shuffle. */
+EK_INLINE vf vf_later(vf before, vf v) {
+    __asm__("valignd $15, %1, %2, %0" : "=v"(v) : "v"(before), "v"(v));
+    return v;
+}
+EK_INLINE vf vf_earlier(vf v, vf after) {
+    __asm__("valignd $1, %1, %2, %0" : "=v"(v) : "v"(v), "v"(after));
+    return v;
+}
+EK_INLINE void vf_store_masked(float *p, vf v, uint16_t mask) {
+    _mm512_mask_storeu_ps(p, mask, v);
+}
 EK_INLINE vi vi_load_n(const int32_t *p, long n) {
     return (vi)_mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), p);
 }
@@ -72,6 +89,39 @@ EK_INLINE void vi_sort_fours(vi v[4]) {
     v[1] = (vi)_mm512_shuffle_i32x4(a, b, 0xDD);
     v[2] = (vi)_mm512_shuffle_i32x4(c, d, 0x88);
     v[3] = (vi)_mm512_shuffle_i32x4(c, d, 0xDD);
+}
+#define EK_TRANSPOSES
+/* Each 4 x 4 square of a quarter of four vectors, transposed. */
+EK_INLINE void vf_transpose_quarters(vf v[4]) {
+    const __m512d a = (__m512d)_mm512_unpacklo_ps(v[0], v[1]);
+    const __m512d b = (__m512d)_mm512_unpackhi_ps(v[0], v[1]);
+    const __m512d c = (__m512d)_mm512_unpacklo_ps(v[2], v[3]);
+    const __m512d d = (__m512d)_mm512_unpackhi_ps(v[2], v[3]);
+    v[0] = (vf)_mm512_unpacklo_pd(a, c), v[1] = (vf)_mm512_unpackhi_pd(a, c);
+    v[2] = (vf)_mm512_unpacklo_pd(b, d), v[3] = (vf)_mm512_unpackhi_pd(b, d);
+}
+/* 16 rows become the columns of the same square. */
+EK_INLINE void vf_transpose(vf v[16]) {
+    vf_transpose_quarters(v), vf_transpose_quarters(v + 4);
+    vf_transpose_quarters(v + 8), vf_transpose_quarters(v + 12);
+    EK_UNROLL for (int i = 0; i < 4; i++) {
+        const vf a = _mm512_shuffle_f32x4(v[i], v[i + 4], 0x44);
+        const vf b = _mm512_shuffle_f32x4(v[i + 8], v[i + 12], 0x44);
+        const vf c = _mm512_shuffle_f32x4(v[i], v[i + 4], 0xEE);
+        const vf d = _mm512_shuffle_f32x4(v[i + 8], v[i + 12], 0xEE);
+        v[i] = _mm512_shuffle_f32x4(a, b, 0x88), v[i + 4] = _mm512_shuffle_f32x4(a, b, 0xDD);
+        v[i + 8] = _mm512_shuffle_f32x4(c, d, 0x88), v[i + 12] = _mm512_shuffle_f32x4(c, d, 0xDD);
+    }
+}
+/* 16 rows of 4 values, `step` apart, become 4 rows. */
+EK_INLINE void vf_transpose_fours(const float *p, long step, vf v[4]) {
+    EK_UNROLL for (int i = 0; i < 4; i++, p += step) {
+        vf row = _mm512_castps128_ps512(_mm_loadu_ps(p));
+        row = _mm512_insertf32x4(row, _mm_loadu_ps(p + 4 * step), 1);
+        row = _mm512_insertf32x4(row, _mm_loadu_ps(p + 8 * step), 2);
+        v[i] = _mm512_insertf32x4(row, _mm_loadu_ps(p + 12 * step), 3);
+    }
+    vf_transpose_quarters(v);
 }
 EK_INLINE vf vf_max(vf a, vf b) {
     return _mm512_max_ps(a, b);
