@@ -37,8 +37,8 @@ _POINTWISE = (
 _DENSITIES = (0.1, 0.3, 0.6)
 # Image sides, channels, sides of the window.
 _WINDOWS = (
-    (96, 8, 3), (96, 32, 3), (48, 16, 3), (48, 64, 3), (24, 32, 3), (24, 128, 3), (12, 64, 3),
-    (6, 192, 3), (48, 32, 5), (24, 128, 5), (12, 64, 5), (7, 192, 5),
+    (96, 8, 3), (96, 32, 3), (48, 16, 3), (48, 64, 3), (24, 32, 3), (24, 128, 3), (12, 48, 3),
+    (12, 64, 3), (12, 192, 3), (6, 192, 3), (48, 32, 5), (24, 128, 5), (12, 64, 5), (7, 192, 5),
 )  # fmt: skip
 # Outputs and inputs of fully connected layers: from those of small classifiers to more than an L2
 # cache holds.
