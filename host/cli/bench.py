@@ -147,7 +147,7 @@ def _bench_file(file: Path, wanted: _Wanted) -> _Result:
     from edgekit.host.cli.progress import working
 
     if wanted.peers and file_kind(file) is Kind.BUNDLE:
-        raise InputError(f"{file}: other engines need the model itself, found a bundle")
+        raise InputError(f"{file}: other engines need the .tflite or .onnx file, found a bundle")
     options = _options_for(file, wanted.options)
     bundle = load_bundle(file, wanted.device.profile, options=options)
     with wanted.device.aside() as device:

@@ -57,7 +57,10 @@ def test_commands_are_those_of_the_specification() -> None:
         "rollback",
         "run",
         "status",
+        "tune cost",
         "tune gemm",
+        "tune layouts",
+        "tune order",
         "tune spmv",
     ]
 
