@@ -20,8 +20,8 @@ from edgekit.host.importers import import_model
 from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.lower import lower
 from edgekit.host.lower.plan import Plan
+from edgekit.host.lower.points import choose_layouts
 from edgekit.host.lower.pruned import choose_pruned
-from edgekit.host.lower.regions import choose_planes
 from edgekit.host.lower.units import assign_units
 from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.passes.compress import compress_weights
@@ -72,7 +72,7 @@ def prepare(
     # Transposes at borders take memory that where it is scarce is not there.
     scarce = divided.origin or options.memory_limit is not None
     table = None if scarce else layout_table_of(board)
-    planes = choose_planes(divided.graph, table, ISAS[board.simd].vl)
+    planes = choose_layouts(divided.graph, table, ISAS[board.simd].vl)
     counts.append(PassCount("choose_planes", len(divided.graph.nodes), len(planes.nodes)))
     pruned = choose_pruned(planes, board, table, spmv_table_of(board))
     return imported, Made(pruned, tuple(counts), divided.origin, limit)

@@ -23,6 +23,7 @@ from edgekit.device.errors import InputError
 SCHEMA = "edgekit.kb.layouts/1"
 KERNELS = (
     "dense", "sparse", "depthwise", "planar_depthwise", "transpose", "dense_row", "sparse_row",
+    "dense_rows", "sparse_rows",
 )  # fmt: skip
 _NEAR = 0.05  # of squared logarithms: closer cases count alike
 

@@ -26,7 +26,8 @@ _KERNELS: dict[type[Operator], tuple[str, str]] = {
     ops.Conv2D: ("dense", "sparse"),
     ops.DepthwiseConv2D: ("depthwise", "planar_depthwise"),
 }
-_ANYWHERE = (ops.Add, ops.Binary, ops.Clamp, ops.Function, ops.HardSwish, ops.Logistic, ops.Mul)
+_ROWS = ("dense_rows", "sparse_rows")  # of images that are one row of points: layers, as a rule
+ANYWHERE = (ops.Add, ops.Binary, ops.Clamp, ops.Function, ops.HardSwish, ops.Logistic, ops.Mul)
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,8 @@ def costs(graph: Graph, node: Node, table: LayoutTable, vl: int) -> Costs | None
     if names is None:
         return Costs(0.0, 0.0)
     y = graph.tensors[node.outputs[0]].shape
+    if isinstance(node.op, ops.Conv2D) and y[1] == 1:
+        names = _ROWS
     data = graph.tensors[node.inputs[1] or ""].data
     assert data is not None
     works = (_on_pixels(node.op, data, y, vl), _on_planes(form, data, y, vl))
@@ -176,7 +179,7 @@ def _moving_form(
     op: Operator, shapes: list[tuple[int, ...]], y: tuple[int, ...]
 ) -> Operator | None:
     """Of operators whose kernels do not care which axis is which."""
-    if isinstance(op, _ANYWHERE):
+    if isinstance(op, ANYWHERE):
         return op if all(shape == y for shape in shapes) else None
     if isinstance(op, ops.Concat):
         return ops.Concat(TO_PLANES.index(op.axis))

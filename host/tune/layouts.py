@@ -43,6 +43,9 @@ _WINDOWS = (
 # Outputs and inputs of fully connected layers: from those of small classifiers to more than an L2
 # cache holds.
 _LAYERS = ((10, 256), (64, 256), (256, 256), (256, 1024), (1024, 256), (1024, 1024), (4096, 1024))
+_SEVERAL_ROWS = tuple(
+    itertools.product((4, 16, 64), ((256, 256), (1024, 1024), (1024, 4096), (4096, 1024)))
+)
 _LAYER_DENSITIES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7)
 
 
@@ -136,6 +139,11 @@ def _operators(profile: BoardProfile) -> tuple[Graph, list[_Operator]]:
         measure("depthwise", ops.DepthwiseConv2D(stride, padding=pad), made.image(*pixels), w)
         planar = ops.PlanarDepthwiseConv2D(stride, padding=pad)
         measure("planar_depthwise", planar, made.image(*planes), w)
+    for rows, (n, k) in _SEVERAL_ROWS:
+        measure("dense_rows", ops.Conv2D(), made.image(1, 1, rows, k), made.constant(n, 1, 1, k))
+        for density in _DENSITIES:
+            w = made.constant(n, 1, 1, k, density=density)
+            measure("sparse_rows", ops.PlanarConv2D(), made.image(1, k, 1, rows), w)
     strips = spmv_table_of(profile)
     for (n, k), density in itertools.product(_LAYERS, (1.0, *_LAYER_DENSITIES)):
         w, op = made.constant(n, k, density=density), ops.FullyConnected()

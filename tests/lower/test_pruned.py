@@ -11,7 +11,9 @@ from op_graphs import Case, constant, graph_of, inputs_of, tensor
 from edgekit.device.sparse_table import SpmvTable
 from edgekit.host.compiler import compile_artifact
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Activation, Graph
+from edgekit.host.graph.evaluate import evaluate
+from edgekit.host.graph.types import Activation, DType, Graph, Node, Tensor
+from edgekit.host.lower.points import choose_layouts
 from edgekit.host.lower.pruned import choose_pruned
 from edgekit.host.tune.layout_tables import layout_table_of
 from edgekit.kb.board import load_board, load_profile
@@ -90,3 +92,39 @@ def test_a_pruned_gemm_of_a_file_says_why(tmp_path):
     found = compile_artifact(path, load_profile("x86-64-v4")).explain["operators"][0]
     assert (found["op"], found["kernel"]) == ("pruned_fully_connected", "ek_spmv_layer")
     assert "measured on x86-64-v4" in found["rule"] and found["method"]["width"] >= 1
+
+
+def _network(rows: int) -> Graph:
+    """Two pruned layers with a function between them and a dense one behind."""
+    rng = np.random.default_rng(6)
+    tensors = {n: Tensor(n, (rows, c), DType.F32) for n, c in
+               (("x", 200), ("a", 128), ("b", 128), ("c", 160), ("y", 24))}  # fmt: skip
+    for name, n, k, density in (("wa", 128, 200, 0.1), ("wc", 160, 128, 0.1), ("wy", 24, 160, 1)):
+        data = rng.standard_normal((n, k)).astype(np.float32)
+        data[rng.random((n, k)) >= density] = 0
+        tensors[name] = Tensor(name, (n, k), DType.F32, None, data)
+    nodes = (
+        Node("first", ops.FullyConnected(True), ("x", "wa", None), ("a",)),
+        Node("tanh", ops.Tanh(), ("a",), ("b",)),
+        Node("second", ops.FullyConnected(activation=Activation.RELU), ("b", "wc", None), ("c",)),
+        Node("third", ops.FullyConnected(), ("c", "wy", None), ("y",)),
+    )
+    return Graph("network", tensors, nodes, ("x",), ("y",))
+
+
+def test_layers_over_many_rows_share_a_channel_major_region(tmp_path):
+    graph = _network(64)
+    after = choose_layouts(graph, layout_table_of(load_profile("x86-64-v4")), 16)
+    kinds = [kind for kind in _kinds(after) if kind != "reshape"]
+    assert kinds == ["transpose", "planar_conv2d", "tanh", "planar_conv2d", "transpose",
+                     "fully_connected"]  # fmt: skip
+    inputs = inputs_of(graph)
+    expected = evaluate(graph, inputs).outputs["y"]
+    np.testing.assert_allclose(evaluate(after, inputs).outputs["y"], expected, atol=1e-4)
+    made = run_here(build(after, _LOCAL, tmp_path), inputs)["y"]
+    np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_layers_with_few_zeros_stay():
+    graph = _layer(0.95, rows=64)
+    assert choose_layouts(graph, layout_table_of(load_profile("x86-64-v4")), 16) is graph

@@ -40,6 +40,22 @@ GATHER(1, uint8_t)
 GATHER(2, uint16_t)
 GATHER(4, uint32_t)
 
+/* Columns of 2 bytes that are all below NEAR: then the second of two in a word, times the size of
+ * an element, is one shift away, which an address takes along. */
+#if defined __aarch64__ && (EK_STORED == 0 || EK_STORED == 2)
+#define NEAR (1 << 14)
+EK_INLINE vsum gather_near(const operand *x, const uint8_t *ix) {
+    vsum v;
+    EK_UNROLL for (int l = 0; l < HEIGHT; l += 2) {
+        uint32_t two;
+        memcpy(&two, ix + 2 * l, sizeof two);
+        v[l] = x[(uint16_t)two];
+        v[l + 1] = *(const operand *)((const char *)x + ((size_t)two >> 14));
+    }
+    return v;
+}
+#endif
+
 /* From an x that does not fit in the L2 cache: the gather instructions keep more misses going than
  * single loads do, whose values wait in the scheduler. Columns are below 2^31. */
 #if defined __AVX512F__ && (EK_STORED == 0 || EK_STORED == 2)

@@ -17,12 +17,21 @@ typedef struct {
 } partial;
 _Static_assert(sizeof(partial) <= EK_PARTIAL_BYTES, "scratch of a piece");
 
+#define SLOT_BYTES (HEIGHT * (int)sizeof(value))
+#define PER_LINE (SLOT_BYTES < 64 ? 64 / SLOT_BYTES : 1) /* slots of a line of the cache */
+
 /* Slots from .. to of a strip, added to acc. */
+#define ONE_SLOT(BYTES, GATHERED)                                                                  \
+    acc = vsum_fma(vsum_from_values(v + s * HEIGHT), GATHERED(base, ix + s * HEIGHT * BYTES), acc);
 #define LANES_LOOP(BYTES, GATHERED)                                                                \
-    for (long s = from; s < to; s++) {                                                             \
-        __builtin_prefetch((const char *)(v + s * HEIGHT) + AHEAD);                                \
-        vsum x = GATHERED(base, ix + s * HEIGHT * BYTES);                                          \
-        acc = vsum_fma(vsum_from_values(v + s * HEIGHT), x, acc);                                  \
+    {                                                                                              \
+        long s = from;                                                                             \
+        while (s + PER_LINE <= to) {                                                               \
+            __builtin_prefetch((const char *)(v + s * HEIGHT) + AHEAD);                            \
+            EK_UNROLL for (int i = 0; i < PER_LINE; i++, s++) ONE_SLOT(BYTES, GATHERED)            \
+        }                                                                                          \
+        for (; s < to; s++)                                                                        \
+            ONE_SLOT(BYTES, GATHERED)                                                              \
     }
 
 EK_INLINE vsum add_slots(const ek_sparse *a, const ek_strip *strip, const operand *x, long from,
@@ -42,6 +51,10 @@ EK_INLINE vsum add_slots(const ek_sparse *a, const ek_strip *strip, const operan
 #endif
     } else if (strip->index_bytes == 1) {
         LANES_LOOP(1, gather_1)
+#ifdef NEAR
+    } else if (strip->index_bytes == 2 && a->cols - strip->base <= NEAR) {
+        LANES_LOOP(2, gather_near)
+#endif
     } else if (strip->index_bytes == 2) {
         LANES_LOOP(2, gather_2)
     } else if ((size_t)a->cols * sizeof *x > FAR_BYTES) {
