@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 
 from edgekit.host.graph import ops
+from edgekit.host.graph.names import fresh_name
 from edgekit.host.graph.types import Graph, Node, Operator, Shape, Tensor
 from edgekit.host.lower.pruned import pruned_weights
 from edgekit.host.lower.regions import ANYWHERE, choose_planes
@@ -25,8 +26,7 @@ def choose_layouts(graph: Graph, table: LayoutTable | None, vl: int) -> Graph:
 
 def _is_pruned(graph: Graph, node: Node) -> bool:
     weights = pruned_weights(graph, node)
-    x = node.inputs[0]
-    return weights is not None and graph.tensors[x or ""].elements > weights.shape[1]
+    return weights is not None and graph.tensors[node.inputs[0] or ""].elements > weights.shape[1]
 
 
 class _Points:
@@ -65,9 +65,9 @@ class _Points:
         n, k = w.shape
         rows = x.elements // k
         if x.name not in self._images:
-            self._images[x.name] = image = self._fresh(f"{x.name}.points")
+            self._images[x.name] = image = fresh_name(f"{x.name}.points", self._names)
             self._reshaped(x.name, (1, 1, rows, k), image)
-        name = self._fresh(f"{w.name}.points")
+        name = fresh_name(f"{w.name}.points", self._names)
         self._tensors[name] = Tensor(name, (n, 1, 1, k), w.dtype, None, w.data.reshape(n, 1, 1, k))
         op = ops.Conv2D(activation=node.op.activation)
         self._made(node, op, (self._images[x.name], name, *node.inputs[2:]), (1, 1, rows, n))
@@ -75,7 +75,7 @@ class _Points:
     def _made(self, node: Node, op: Operator, inputs: tuple[str | None, ...], shape: Shape) -> None:
         """`node` on images; its own output is another shape of what it makes."""
         out = self._graph.tensors[node.outputs[0]]
-        name = self._fresh(f"{out.name}.points")
+        name = fresh_name(f"{out.name}.points", self._names)
         self._tensors[name] = Tensor(name, shape, out.dtype)
         self._images[out.name] = name
         self._nodes.append(Node(node.name, op, inputs, (name,)))
@@ -83,12 +83,5 @@ class _Points:
 
     def _reshaped(self, name: str, shape: Shape, to: str) -> None:
         self._tensors[to] = Tensor(to, shape, self._tensors[name].dtype)
-        self._nodes.append(Node(self._fresh(f"{to}.shaped"), ops.Reshape(shape), (name,), (to,)))
-
-    def _fresh(self, stem: str) -> str:
-        name, number = stem, 1
-        while name in self._names:
-            number += 1
-            name = f"{stem}_{number}"
-        self._names.add(name)
-        return name
+        node = fresh_name(f"{to}.shaped", self._names)
+        self._nodes.append(Node(node, ops.Reshape(shape), (name,), (to,)))
