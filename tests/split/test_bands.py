@@ -159,12 +159,12 @@ def test_a_model_in_bands_computes_what_the_whole_model_does(releases):
 
 
 def test_only_the_split_model_runs_where_memory_is_really_limited(releases):
-    """The system refuses the process more private memory than the limit, and 256 KiB beside."""
+    """The system refuses the process more private memory than the limit, and 512 KiB beside."""
     modules = next(iter(edgekit.__path__))
     said = {}
     for limit, (folder, _) in releases.items():
         words = [str(Path(modules).parent), str(releases[640 << 10][0]), str(folder)]
-        command = [sys.executable, str(_LIMITED), *words, str((640 + 256) << 10)]
+        command = [sys.executable, str(_LIMITED), *words, str((640 + 512) << 10)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
         said[limit] = json.loads(done.stdout)
     assert said[640 << 10] == "runs"
