@@ -6,7 +6,7 @@
 Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too; models whose
 order gains nothing on any of the boards are counted only. With --best-known every part is
 searched fifty times as long with several random seeds, and the last column is how far the usual
-search is from the best that was found.
+search is from the best that was found. What really ran: scripts/order_runs.py.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pathlib import Path
 
 from edgekit.host.bench.zoo import open_zoo, zoo_options
 from edgekit.host.compiler import prepare
-from edgekit.host.graph.types import Graph
+from edgekit.host.lower.units import assign_units
 from edgekit.host.options import CompileOptions
-from edgekit.host.schedule.cost import NNA, CostModel
+from edgekit.host.schedule.cost import CostModel
 from edgekit.host.schedule.schedule import schedule
 from edgekit.host.schedule.search import USUAL, Effort
 from edgekit.kb.board import CPU, load_board
@@ -79,7 +79,7 @@ def _row(model: Path, name: str, best_known: bool) -> Row:
     board = load_board(name)
     costs = CostModel(board)
     graph = prepare(model, board, zoo_options(model))[1].graph
-    units = _units(graph, costs)
+    units = assign_units(graph, board, costs.cost)
     chosen = schedule(graph, board, CompileOptions(), units, costs)
     kept = schedule(graph, board, CompileOptions(order="import"), units, costs)
     best = chosen.makespan_us
@@ -95,17 +95,6 @@ def _row(model: Path, name: str, best_known: bool) -> Row:
         best=best,
         proved=all(part.exhaustive for part in chosen.subgraphs),
     )
-
-
-def _units(graph: Graph, costs: CostModel) -> dict[str, str]:
-    """What the NNA does faster than the core goes there."""
-    if not costs.board.nna:
-        return {}
-    return {
-        node.name: NNA
-        for node in graph.nodes
-        if costs.cost(graph, node, NNA) < costs.cost(graph, node, CPU)
-    }
 
 
 def _text(row: Row, best_known: bool) -> str:

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 
 from edgekit.host.graph.types import Graph, Node
 from edgekit.host.lower.isa import ISAS
+from edgekit.host.lower.nna import fits_nna
 from edgekit.host.schedule.calibration import Calibration, calibration_of
+from edgekit.host.schedule.nna_cost import nna_cycles
 from edgekit.host.schedule.work import AMOUNTS, Work, work_of
 from edgekit.kb.board import CPU, BoardProfile
 from edgekit.kb.units import ComputeUnit
@@ -21,7 +23,6 @@ NNA = "nna"
 _RUN_CYCLES = 8.0  # to go to another run of memory
 _TILE_CYCLES = 16.0  # around the products of a register tile
 _CURVE_STEPS = 16.0  # elements of plain work that one of a function is worth
-_NNA_SHARE = 0.25  # of its multiply-adds that are useful: every second point, and edges
 _LOADED = AMOUNTS.index("loaded")
 
 
@@ -61,14 +62,14 @@ class CostModel:
 
     def cost(self, graph: Graph, node: Node, unit: str = CPU) -> float:
         """Microseconds that `node` keeps `unit`; infinite if it does no such work."""
+        if unit == NNA and self.board.nna:
+            return self._nna_cost(graph, node)
         return self.cost_of(self.work(graph, node), unit)
 
     def cost_of(self, work: Work, unit: str = CPU) -> float:
-        """As `cost`, of what an operator has to do."""
+        """As `cost`, of what an operator has to do; NNA aside."""
         if work.kind == "none":
             return 0.0
-        if unit == NNA and self.board.nna:
-            return self._nna_cost(work)
         speeds = self._speeds_of(work, unit)
         if speeds is None:
             return math.inf
@@ -82,14 +83,17 @@ class CostModel:
         rate = self.memory.bytes_per_cycle * self.memory.clock_mhz
         return self.memory.start_us + loaded / rate
 
-    def _nna_cost(self, work: Work) -> float:
+    def _nna_cost(self, graph: Graph, node: Node) -> float:
+        """Of the NNA, and of the core before it (bytes into groups of channels) and after it
+        (sums into bytes)."""
         assert self.board.nna is not None
-        if work.kind != "matrix" or work.dtype not in ("s8", "u8"):
+        if not fits_nna(graph, node):
             return math.inf
-        core = self.board.speeds[0]
-        steps = work.amounts.steps / (self.board.nna.chip.macs_per_cycle * _NNA_SHARE)
-        moved = (work.amounts.moved + work.amounts.loaded) / core.bytes_per_cycle
-        return core.start_us + (steps + moved) / core.clock_mhz
+        core, amounts = self.board.speeds[0], self.work(graph, node).amounts
+        out = graph.tensors[node.outputs[0]].elements
+        cycles = nna_cycles(self.board.nna.chip, graph, node)
+        around = amounts.moved / core.bytes_per_cycle + out / core.elements_per_cycle
+        return core.start_us + (cycles + around) / core.clock_mhz
 
     def _speeds_of(self, work: Work, name: str) -> tuple[float, ...] | None:
         """Microseconds of each amount of a family on a unit; None if it does no such work."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from edgekit.device.manifest import LIBRARY, WEIGHTS
 from edgekit.host.bench.cases import make_cases
 from edgekit.host.bench.process import Worker
 from edgekit.host.bench.zoo import compile_release, open_zoo
@@ -24,13 +26,13 @@ _QUICK = ["okay_nabu", "face_detection_short_range"]
 _FLOAT_TOLERANCE = 1e-4
 
 
-def _outputs_agree(model, board, virtual_board, tmp_path, calls, threads=1, cpu=None):
+def _outputs_agree(model, board, virtual_board, tmp_path, calls, threads=1, cpu=None, remote=None):
     local = compile_release(model, "local", tmp_path)
     with Worker("edgekit", local) as worker:
         cases = make_cases(worker.inputs, calls, _ZOO.samples(), steps=40 if worker.stateful else 1)
         cases.save(tmp_path / "in.npz")
         worker.run(tmp_path / "in.npz", tmp_path / "out.npz", cases.steps)
-    remote = compile_release(model, board, tmp_path)
+    remote = remote or compile_release(model, board, tmp_path)
     found = virtual_board(board, cpu).run(remote, cases, tmp_path, threads)
     with np.load(tmp_path / "out.npz", allow_pickle=False) as stored:
         expected = [stored[f"out{i}"] for i in range(len(stored.files))]
@@ -59,11 +61,27 @@ def _on_nna(path: Path) -> bool:
 
 @pytest.mark.parametrize("model", list(filter(_on_nna, _ZOO.models)), ids=lambda path: path.stem)
 def test_layers_on_the_nna_compute_the_same_as_the_cores_here(model, virtual_board, tmp_path):
-    artifact = compile_artifact(model, load_board("nna2"))
+    nna2 = load_board("nna2")
+    slow = replace(nna2.speeds[0], s8_per_cycle=0.01)  # all that fits the NNA goes there
+    artifact = compile_artifact(model, replace(nna2, compute=(slow,)))
     units = {o["name"]: o["unit"] for o in artifact.explain["operators"]}
     there = [o["name"] for o in artifact.description["operators"] if "nna" in o["kernel"]]
     assert there and there == [name for name, unit in units.items() if unit == "nna"]
-    _outputs_agree(model, "nna2", virtual_board, tmp_path, calls=2, cpu="cortex-a53")
+    remote = tmp_path / "nna"
+    remote.mkdir()
+    (remote / LIBRARY).write_bytes(artifact.library)
+    (remote / WEIGHTS).write_bytes(artifact.weights)
+    _outputs_agree(model, "nna2", virtual_board, tmp_path, 2, cpu="cortex-a53", remote=remote)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", _QUICK)
+def test_two_clusters_compute_the_same_as_one_core_here(name, threads, virtual_board, tmp_path):
+    model = _MODELS / f"{name}.tflite"
+    explained = compile_artifact(model, load_board("rk3588")).explain
+    units = {o["name"]: o["unit"] for o in explained["operators"]}
+    assert {"cpu", "little"} in [{units[n] for n in s["operators"]} for s in explained["subgraphs"]]
+    _outputs_agree(model, "rk3588", virtual_board, tmp_path, 2, threads, cpu="cortex-a76")
 
 
 @pytest.mark.long

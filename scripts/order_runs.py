@@ -1,0 +1,373 @@
+#!/usr/bin/env python3
+"""Runs what the order search promises: two threads of this machine stand for two units.
+
+    scripts/order_runs.py [--only NAME ...] [--blocks N] [--seconds S]
+    scripts/order_runs.py --random 8 --only FastestDet
+    scripts/order_runs.py --handover
+
+Each model is built four times for a board with two cores like this machine's: in the importer's
+order and in the chosen one, run as the cost model simulates them (an operator on one unit, every
+unit a thread); in the chosen order as `edgekit compile` builds it (where one unit does all the work
+of a subgraph, both threads share each operator); and for one unit, whose operators both threads
+share. They take turns in bursts of short blocks, a thread on each core; a block counts if no thread
+waited for its core meanwhile. A gain is the ratio of the medians, with its 90 % interval.
+
+With --random, so many random orders run beside the first two, and how the model ranks them is
+printed. --handover: what it takes to hand a result to the other core, by its size. On a busy
+machine, as root: setsid -w scripts/order_runs.py --nice -12. Calibrate first: edgekit tune cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from edgekit.device import features
+from edgekit.device.dtypes import BY_NAME
+from edgekit.device.library import Model
+from edgekit.device.manifest import LIBRARY, WEIGHTS
+from edgekit.device.turns import pinned
+from edgekit.host.bench.zoo import open_zoo, zoo_options
+from edgekit.host.build.toolchain import Toolchain
+from edgekit.host.compiler import prepare, units_of
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import DType, Graph, Node, Tensor
+from edgekit.host.lower.lower import lower
+from edgekit.host.lower.plan import Plan, Section, Waiting
+from edgekit.host.options import CompileOptions
+from edgekit.host.paths import cache_folder
+from edgekit.host.schedule.cost import CostModel
+from edgekit.host.schedule.dag import dag_of
+from edgekit.host.schedule.orders import shuffled
+from edgekit.host.schedule.schedule import schedule
+from edgekit.host.schedule.types import Schedule
+from edgekit.host.tune.cost import rank_correlation
+from edgekit.host.tune.tables import table_of
+from edgekit.kb.board import CPU, BoardProfile, load_board
+
+_ROOT = Path(__file__).resolve().parents[1]
+_OTHER = "second"
+_THREADS = 2
+_BLOCK_SECONDS = 0.0005  # short: where others are at work, cores are ours for moments
+_PAUSE_SECONDS = 0.015  # before a block, so that the system owes us time
+_DRAWS = 500  # of the bootstrap
+_FEW = 5  # blocks: no median
+_TRIES = 25  # to learn how long an inference takes
+_BURST = 10  # blocks
+_DISTURBED_SECONDS = 20e-6  # of waiting for a core: it changes a block
+_TASKS = Path("/proc/self/task")
+_LEAST_GAIN = 1.001  # simulated: smaller ones are not worth a run
+_STEPS = 32  # of a chain
+_STEPS_PER_NODE = 100  # of the chain that draws a random order
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """A moment, and how long this process's threads were ready without a core until then, in
+    seconds: the calling thread, and the others."""
+
+    time: float
+    caller: float
+    others: float
+
+    @property
+    def waited(self) -> float:
+        return self.caller + self.others
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="of models")
+    parser.add_argument("--blocks", type=int, default=100, help="undisturbed ones of each")
+    parser.add_argument("--seconds", type=float, default=30, help="at most, of one model")
+    parser.add_argument("--random", type=int, default=0, metavar="N", help="orders to rank")
+    parser.add_argument("--handover", action="store_true", help="instead of models")
+    parser.add_argument("--nice", type=int, default=0, help="of this session while blocks run")
+    wanted = parser.parse_args()
+    board = two_cores(load_board("local"))
+    if wanted.handover:
+        with tempfile.TemporaryDirectory() as folder:
+            _handover(board, Path(folder), wanted)
+        return
+    extra = os.environ.get("EDGEKIT_EXTRA_DATA")
+    zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
+    paths = [
+        path
+        for path in (*zoo.models, *zoo.onnx)
+        if not wanted.only or any(name in path.name for name in wanted.only)
+    ]
+    if not wanted.random:
+        print(
+            "| model | simulated: importer's | chosen | gain | measured: importer's | chosen",
+            end="",
+        )
+        print(" | gain | same sign | as compiled | one unit, both threads |")
+        print("| --- |" + " ---: |" * 6 + " --- | ---: | ---: |")
+    with tempfile.TemporaryDirectory() as folder:
+        for path in paths:
+            show = _rank if wanted.random else _row
+            show(path, board, Path(folder), wanted)
+
+
+def two_cores(board: BoardProfile) -> BoardProfile:
+    """The board with its core twice."""
+    core = board.speeds[0]
+    return replace(board, units=(CPU, _OTHER), compute=(core, replace(core, name=_OTHER)))
+
+
+def _row(path: Path, board: BoardProfile, folder: Path, wanted: argparse.Namespace) -> None:
+    costs = CostModel.of(board)
+    graph = prepare(path, board, zoo_options(path))[1].graph
+    kept, chosen = (
+        schedule(graph, board, CompileOptions(order=order), model=costs)
+        for order in ("import", "search")
+    )
+    gain = kept.makespan_us / chosen.makespan_us
+    if gain < _LEAST_GAIN:
+        return
+    one = load_board("local")
+    place = folder / path.stem
+    built = [
+        build(_plan(kept, board, True), board, place / "import"),
+        build(_plan(chosen, board, True), board, place / "chosen"),
+        build(_plan(chosen, board, False), board, place / "compiled"),
+        build(
+            lower(schedule(graph, one, model=CostModel.of(one)).graph, one, table_of(one)),
+            one,
+            place / "one",
+        ),
+    ]
+    found = in_turns(built, wanted)
+    for model in built:
+        model.close()
+    if _too_few(path.stem, found):
+        return
+    low, middle, high = _ratio(found[0], found[1])
+    times = [_text(statistics.median(t)) for t in found]
+    same = "yes" if (middle > 1) == (gain > 1) else "no"
+    print(
+        f"| {path.stem} | {_text(kept.makespan_us)} | {_text(chosen.makespan_us)} | {gain:.3f} "
+        f"| {times[0]} | {times[1]} | {middle:.3f} ({low:.3f}–{high:.3f}) | {same} "
+        f"| {times[2]} | {times[3]} |",
+        flush=True,
+    )
+
+
+def _text(microseconds: float) -> str:
+    return f"{microseconds:,.0f}" if microseconds >= 100 else f"{microseconds:.2f}"
+
+
+def _too_few(what: str, found: Sequence[Sequence[float]]) -> bool:
+    few = min(map(len, found)) < _FEW
+    if few:
+        print(f"{what}: the machine is too busy, found {list(map(len, found))} blocks")
+    return few
+
+
+def _ratio(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float]:
+    """Of the medians, between the ends of its 90 % interval (by bootstrap)."""
+    random = Random(0)
+    drawn = sorted(
+        statistics.median(random.choices(first, k=len(first)))
+        / statistics.median(random.choices(second, k=len(second)))
+        for _ in range(_DRAWS)
+    )
+    low, high = drawn[int(0.05 * _DRAWS)], drawn[int(0.95 * _DRAWS)]
+    return low, statistics.median(first) / statistics.median(second), high
+
+
+def _rank(path: Path, board: BoardProfile, folder: Path, wanted: argparse.Namespace) -> None:
+    """How the cost model ranks the importer's order, the chosen one, and random ones."""
+    costs = CostModel.of(board)
+    graph = prepare(path, board, zoo_options(path))[1].graph
+    found = [
+        schedule(graph, board, CompileOptions(order=order), model=costs)
+        for order in ("import", "search")
+    ]
+    dag, random = dag_of(graph), Random(0)
+    for _ in range(wanted.random):
+        order = shuffled(dag, range(dag.size), random, _STEPS_PER_NODE * dag.size)
+        mixed = replace(graph, nodes=tuple(graph.nodes[i] for i in order))
+        found.append(schedule(mixed, board, CompileOptions(order="import"), model=costs))
+    built = [
+        build(_plan(each, board, True), board, folder / path.stem / str(i))
+        for i, each in enumerate(found)
+    ]
+    blocks = in_turns(built, wanted)
+    for model in built:
+        model.close()
+    if _too_few(path.stem, blocks):
+        return
+    times = [statistics.median(t) for t in blocks]
+    for name, each, measured in zip(
+        ("importer's", "chosen", *(f"random {i}" for i in range(wanted.random))),
+        found,
+        times,
+        strict=True,
+    ):
+        print(f"{path.stem} {name}: simulated {each.makespan_us:,.0f} µs, measured {measured:,.0f}")
+    ranks = rank_correlation([each.makespan_us for each in found], times)
+    print(f"{path.stem}: rank correlation {ranks:.3f} over {len(found)} orders", flush=True)
+
+
+def _handover(board: BoardProfile, folder: Path, wanted: argparse.Namespace) -> None:
+    """Two chains on two cores; crossed, each step reads what the other core has just made."""
+    for elements in (256, 1024, 4096, 16384):
+        built = []
+        for crossed in (False, True):
+            graph = _chains(elements, crossed)
+            names = [node.name for node in graph.nodes]
+            for other in (CPU, _OTHER):
+                units = {name: other if name[0] == "b" else CPU for name in names}
+                plan = lower(graph, board, table_of(board), [names], units)
+                plan = replace(plan, sections=tuple(map(_on_one_thread, plan.sections)))
+                built.append(build(plan, board, folder / f"{elements}{crossed}{other}"))
+        found = in_turns(built, wanted)
+        for model in built:
+            model.close()
+        if _too_few(f"{4 * elements} bytes", found):
+            continue
+        one, two, one_crossed, two_crossed = map(statistics.median, found)
+        step = (two_crossed - two) / _STEPS - (one_crossed - one) / (2 * _STEPS)
+        print(
+            f"{4 * elements} bytes: handover {step:.2f} µs, two units start in {two - one / 2:.2f}"
+        )
+
+
+def _chains(elements: int, crossed: bool) -> Graph:
+    tensors = {"x": Tensor("x", (1, elements), DType.F32)}
+    nodes, a, b = [], "x", "x"
+    for i in range(_STEPS):
+        for name, mine, other in ((f"a{i}", a, b), (f"b{i}", b, a)):
+            tensors[name] = Tensor(name, (1, elements), DType.F32)
+            nodes.append(Node(name, ops.Div(), (mine, other if crossed else mine), (name,)))
+        a, b = f"a{i}", f"b{i}"
+    return Graph("chains", tensors, tuple(nodes), ("x",), (a, b))
+
+
+def _plan(found: Schedule, board: BoardProfile, as_simulated: bool) -> Plan:
+    subgraphs = [part.operators for part in found.subgraphs]
+    plan = lower(found.graph, board, table_of(board), subgraphs, found.units)
+    if not as_simulated:
+        return plan
+    return replace(plan, sections=tuple(map(_on_one_thread, plan.sections)))
+
+
+def _on_one_thread(section: Section) -> Section:
+    """A section of one unit as a queue of its own, so that its operators are not shared."""
+    if section.queues:
+        return section
+    count = section.last - section.first
+    return replace(section, queues=(tuple(Waiting(i, (0,)) for i in range(count)),))
+
+
+def build(plan: Plan, board: BoardProfile, folder: Path) -> Model:
+    """Compiles a plan into a new folder and loads it, with random inputs."""
+    folder.mkdir(parents=True)
+    library = Toolchain(board, cache_folder() / "objects").build(units_of(plan, board))
+    (folder / LIBRARY).write_bytes(library)
+    (folder / WEIGHTS).write_bytes(plan.lowered.weights)
+    known = set(_TASKS.iterdir())
+    model = Model(folder, _THREADS)
+    for task in set(_TASKS.iterdir()) - known:  # else all may stay on one core for long
+        os.sched_setaffinity(int(task.name), {features.cores()[-_THREADS]})
+    random = np.random.default_rng(0)
+    inputs = {}
+    for spec in model.description.inputs:
+        dtype = np.dtype(BY_NAME[spec.dtype].npy)
+        drawn = random.uniform(-1, 1, spec.shape) * (1 if dtype.kind == "f" else 100)
+        inputs[spec.name] = drawn.astype(dtype)
+    model.set_inputs(inputs)
+    return model
+
+
+def in_turns(models: Sequence[Model], wanted: argparse.Namespace) -> list[list[float]]:
+    """Microseconds of one inference of each model, in at least so many undisturbed blocks, as long
+    as that takes no more seconds. Bursts of blocks take turns, every second round backwards."""
+    counts = [_block(model) for model in models]
+    found: list[list[float]] = [[] for _ in models]
+    turns, end = list(range(len(models))), time.monotonic() + wanted.seconds
+    with _nice(wanted.nice), pinned(1):  # the last core; workers have the one before
+        while min(map(len, found)) < wanted.blocks and time.monotonic() < end:
+            for i in turns:
+                found[i] += [1e6 * t / counts[i] for t in _burst(models[i].bare_calls(counts[i]))]
+            turns.reverse()
+    return found
+
+
+@contextlib.contextmanager
+def _nice(nice: int) -> Iterator[None]:
+    """For this session, by the scheduler's groups."""
+    file = Path("/proc/self/autogroup")
+    if nice:
+        file.write_text(str(nice))
+    yield
+    if nice:
+        file.write_text("0")
+
+
+def _block(model: Model) -> int:
+    """How many inferences make a block."""
+    once = model.bare_calls(1)
+    least = min(_seconds(once) for _ in range(_TRIES))
+    return max(int(_BLOCK_SECONDS / least), 1)
+
+
+def _burst(block: Callable[[], int]) -> list[float]:
+    """Seconds of those of some blocks in a row in which no thread waited for a core."""
+    _rest()
+    block()
+    marks = [_mark()]
+    for _ in range(_BURST):
+        block()
+        marks.append(_mark())
+    _rest()
+    last = _mark()
+    marks.append(replace(last, caller=marks[-1].caller))  # it waited in its pause, too
+    # That a thread waits is told when it has its core again, perhaps many blocks later.
+    disturbed = [
+        (a.time - (b.waited - a.waited), b.time)
+        for a, b in itertools.pairwise(marks)
+        if b.waited - a.waited > _DISTURBED_SECONDS
+    ]
+    return [
+        b.time - a.time
+        for a, b in itertools.pairwise(marks[:-1])
+        if not any(first < b.time and a.time < end for first, end in disturbed)
+    ]
+
+
+def _mark() -> _Mark:
+    waits = {t.name: int((t / "schedstat").read_text().split()[1]) / 1e9 for t in _TASKS.iterdir()}
+    caller = waits.pop(str(os.getpid()))
+    return _Mark(time.perf_counter(), caller, sum(waits.values()))
+
+
+def _rest() -> None:
+    """A pause, so that the system owes us time, until all other threads of this process sleep."""
+    states = {"R"}
+    while "R" in states:
+        time.sleep(_PAUSE_SECONDS)
+        stats = [task / "stat" for task in _TASKS.iterdir() if task.name != str(os.getpid())]
+        states = {stat.read_text().rpartition(")")[2].split()[0] for stat in stats}
+
+
+def _seconds(call: Callable[[], int]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    main()
