@@ -19,7 +19,7 @@ from pathlib import Path
 
 from edgekit.host import compile_model
 from edgekit.host.api import Device
-from edgekit.host.bench.zoo import open_zoo
+from edgekit.host.bench.zoo import open_zoo, zoo_options
 from edgekit.host.boards import BoardOptions, down, up
 from edgekit.host.errors import EdgekitError
 from edgekit.host.reach import reach
@@ -33,7 +33,8 @@ def main() -> int:
     options = _parse()
     extra = os.environ.get("EDGEKIT_EXTRA_DATA")
     zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
-    models = [m for m in zoo.models if not options.only or m.stem in options.only]
+    known_models = [*zoo.models, *zoo.onnx]
+    models = [m for m in known_models if not options.only or m.stem in options.only]
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     changes = []
     for board in options.boards:
@@ -57,7 +58,8 @@ def count(board: str, model: Path) -> int:
     """Instructions of one inference of `model` on the running counting board `board`."""
     found = reach(board)
     device = Device(found.transport, profile=found.profile, own=found.own, emulated=found.emulated)
-    device.deploy(compile_model(model, board=found.profile))
+    shapes = zoo_options(model).shapes
+    device.deploy(compile_model(model, board=found.profile, input_shapes=shapes))
     return count_instructions(found.transport, repeats=2).per_inference
 
 

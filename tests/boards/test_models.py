@@ -11,7 +11,7 @@ import pytest
 
 from edgekit.host import compile_model, connect
 from edgekit.host.api import Device
-from edgekit.host.bench.zoo import open_zoo
+from edgekit.host.bench.zoo import open_zoo, zoo_options
 from edgekit.host.boards import down, up
 from edgekit.host.build.golden import random_input
 from edgekit.host.graph.evaluate import evaluate
@@ -38,11 +38,12 @@ def device(request: pytest.FixtureRequest, shared_home: Path) -> Iterator[Device
 
 
 def _check(device: Device, model: Path) -> None:
-    graph = import_model(model)
+    shapes = zoo_options(model).shapes
+    graph = import_model(model, shapes)
     rng = np.random.default_rng(1)
     inputs = {name: random_input(graph.tensors[name], rng) for name in graph.inputs}
     expected = evaluate(graph, inputs).outputs
-    bundle = compile_model(model, board=device.profile)
+    bundle = compile_model(model, board=device.profile, input_shapes=shapes)
     outputs, timings = device.deploy(bundle).run(inputs)
     assert set(outputs) == set(expected)
     for name, want in expected.items():
@@ -63,6 +64,6 @@ def test_a_small_model_computes_the_same_as_here(device):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("model", _ZOO.models, ids=lambda path: path.stem)
+@pytest.mark.parametrize("model", [*_ZOO.models, *_ZOO.onnx], ids=lambda path: path.stem)
 def test_all_models_compute_the_same_as_here(device, model):
     _check(device, model)
