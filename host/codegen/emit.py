@@ -94,7 +94,7 @@ def _run(plan: Plan, code: Sequence[SectionCode]) -> str:
             "        static const size_t at[] = {",
             *(f"            {line}" for line in offsets),
             "        };",
-            f"        {made.symbol}(&(ek_inference){{m, in, out, at, {section.first}}});",
+            f"        {made.symbol}(&(ek_inference){{m, in, out, at, {section.first}, m->pool}});",
             "    }",
         ]
     body += [

@@ -59,7 +59,7 @@ def _in_order(steps: tuple[Step, ...], places: _Places) -> list[str]:
     body = [
         "void NAME(const ek_inference *i) {",
         _BASES,
-        "    ek_pool *const pool = m->pool;",
+        "    ek_pool *const pool = i->pool;",
         "    uint64_t *const stamps = m->stamps ? m->stamps + i->first : NULL;",
         "    (void)pool;",
     ]
@@ -69,13 +69,13 @@ def _in_order(steps: tuple[Step, ...], places: _Places) -> list[str]:
 
 
 def _side_by_side(steps: tuple[Step, ...], section: Section, places: _Places) -> list[str]:
-    """A function per step, each on one thread, in a queue per unit."""
+    """A function per step, in a queue per unit."""
     body = []
     for index, step in enumerate(steps):
         body += [
             f"static void step_{index}(const ek_inference *i, int number) {{",
             _BASES,
-            "    ek_pool *const pool = NULL;",
+            "    ek_pool *const pool = i->pool;",
             "    (void)pool, (void)number;",
             *_step(step, places),
             "}\n",

@@ -71,14 +71,40 @@ static void work(const void *args, long begin, long end) {
     }
 }
 
+/* Step after step by number, each on the whole pool. */
+static void run_in_order(timeline *t) {
+    for (;;) {
+        const ek_step *next = NULL;
+        int unit = 0;
+        for (int u = 0; u < t->units; u++) {
+            int over = atomic_load_explicit(&t->of[u].over, memory_order_relaxed);
+            const ek_step *step = t->queues[u].steps + over;
+            if (over < t->queues[u].count && (!next || step->number < next->number)) {
+                next = step;
+                unit = u;
+            }
+        }
+        if (!next)
+            return;
+        run_step(t, next);
+        atomic_fetch_add_explicit(&t->of[unit].over, 1, memory_order_relaxed);
+    }
+}
+
 void ek_run_units(const ek_inference *inference, const ek_queue *queues, int units) {
-    timeline t = {inference, queues, units, {{0}}};
+    ek_inference each = *inference;
+    int whole = ek_pool_threads(inference->model->pool) > units;
+    each.pool = whole ? inference->model->pool : NULL;
+    timeline t = {&each, queues, units, {{0}}};
     timeline *shared = &t;
     for (int u = 0; u < units; u++) {
         atomic_init(&t.of[u].over, 0);
         atomic_flag_clear(&t.of[u].held);
     }
-    ek_parallel(inference->model->pool, work, &shared, units, 1);
+    if (whole)
+        run_in_order(&t);
+    else
+        ek_parallel(inference->model->pool, work, &shared, units, 1);
 }
 
 void ek_stamps_add(uint64_t *stamps, int steps) {

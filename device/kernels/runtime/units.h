@@ -13,6 +13,7 @@ typedef struct {
     void *const *out;
     const size_t *at; /* where in the arena, the weights and the states its operands are */
     int first;        /* steps of the sections before */
+    ek_pool *pool;    /* for the work within a step; NULL: one thread */
 } ek_inference;
 
 typedef struct {
@@ -27,9 +28,11 @@ typedef struct {
     int count;
 } ek_queue;
 
-/* Runs all queues, on as many threads of the pool as there are queues; also on one thread alone,
- * as long as the steps are in some order in which each follows all that it waits for. Returns when
- * every step is over. With stamps, stamps[first + s + 1] is what step s took: see ek_stamps_add. */
+/* Runs all queues, each step on one thread, on as many threads as there are queues; also on one
+ * thread alone, as long as the steps are in some order in which each follows all that it waits for.
+ * A pool of more threads than queues does more when all of them share each step: then steps run in
+ * the order of their numbers. Returns when every step is over. With stamps, stamps[first + s + 1]
+ * is what step s took: see ek_stamps_add. */
 void ek_run_units(const ek_inference *inference, const ek_queue *queues, int units);
 
 /* What `steps` steps took becomes time stamps after stamps[0], as if they had run in turns. */
