@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
+_SYSTEM = re.compile(rb"^#include <([^>\n]+)>", re.MULTILINE)
 
 
 def headers_hash(
@@ -22,13 +23,24 @@ def headers_hash(
     They are looked for beside the file that names them, then under `kernels`; a macro whose value
     is a quoted name is one that some file includes.
     """
-    named = [value.strip('"').encode() for _, value in macros if value.startswith('"')]
     found: dict[Path, bytes] = {}
-    _collect([*_INCLUDE.findall(text), *named], folder, kernels, found)
+    _collect([*_INCLUDE.findall(text), *_named(macros)], folder, kernels, found)
     digest = hashlib.sha256()
     for path in sorted(found):
         digest.update(hashlib.sha256(found[path]).digest())
     return digest.digest()
+
+
+def system_headers(macros: Sequence[tuple[str, str]], kernels: Path) -> tuple[str, ...]:
+    """The compiler's and C library's own that the headers named by macros include in the end."""
+    found: dict[Path, bytes] = {}
+    _collect(_named(macros), kernels, kernels, found)
+    names = [name.decode() for text in found.values() for name in _SYSTEM.findall(text)]
+    return tuple(dict.fromkeys(names))
+
+
+def _named(macros: Sequence[tuple[str, str]]) -> list[bytes]:
+    return [value.strip('"').encode() for _, value in macros if value.startswith('"')]
 
 
 def _collect(names: Iterable[bytes], folder: Path, kernels: Path, found: dict[Path, bytes]) -> None:

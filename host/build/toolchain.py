@@ -2,6 +2,9 @@
 
 Objects are kept by the hash of all that can change them: the source with the headers it includes,
 the flags, the compiler's version. The cache is shared by all models.
+
+To read the headers of intrinsics takes longer than to compile most kernels, so they are kept
+precompiled, once per target. That changes no object.
 """
 
 from __future__ import annotations
@@ -12,16 +15,20 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.host.build.headers import headers_hash
+from edgekit.host.build.headers import headers_hash, system_headers
 from edgekit.host.errors import EdgekitError
+from edgekit.host.files import write_whole
 from edgekit.kb.board import BoardProfile
 
 _FLAGS = ("-std=gnu11", "-O3", "-g0", "-fPIC", "-fno-sanitize=undefined", "-Wall", "-Wextra")
+# Without times in it, what was precompiled holds for a compiler that was installed anew.
+_PRECOMPILE = ("-Xclang", "-fno-pch-timestamp", "-x", "c-header")
 _TIMEOUT = 300  # seconds; the first link for a new target builds its C library
 
 
@@ -71,6 +78,7 @@ class Toolchain:
         self._board = board
         self._cache = cache
         self._extra = tuple(extra_flags)
+        self._precompiling = threading.Lock()
 
     def build(self, units: Sequence[Unit]) -> bytes:
         """One shared library of all units; compiles in parallel what is not cached."""
@@ -89,11 +97,29 @@ class Toolchain:
 
     def _flags(self, unit: Unit) -> tuple[str, ...]:
         target = ("-target", self._board.target) if unit.plain else self._target()
-        macros = tuple(f"-D{k}={v}" for k, v in unit.macros)
-        return (*target, *_FLAGS, *self._extra, *macros)
+        return (*target, *_FLAGS, *self._extra)
+
+    def _precompiled(self, unit: Unit) -> tuple[str, ...]:
+        """The options that take the system headers of `unit` from the cache."""
+        names, flags = system_headers(unit.macros, kernels_folder()), self._flags(unit)
+        if not names:
+            return ()
+        # What is precompiled names the headers that it was made of: it holds where it was made.
+        cache = self._cache.resolve()
+        key = hashlib.sha256(repr((flags, names, _zig(), str(cache))).encode()).hexdigest()
+        source, target = (cache / f"{key}{suffix}" for suffix in (".h", ".pch"))
+        with self._precompiling:
+            if not target.is_file():
+                write_whole(source, "".join(f"#include <{name}>\n" for name in names).encode())
+                with tempfile.TemporaryDirectory(dir=cache) as work:
+                    made = Path(work) / "out.pch"
+                    arguments = [*flags, *_PRECOMPILE, str(source), "-o", str(made)]
+                    self._zig_cc(arguments, "system headers")
+                    made.replace(target)
+        return ("-Xclang", "-include-pch", "-Xclang", str(target))
 
     def _object(self, unit: Unit) -> Path:
-        flags = self._flags(unit)
+        flags = (*self._flags(unit), *(f"-D{k}={v}" for k, v in unit.macros))
         text, kernels = unit.text(), kernels_folder()
         folder = kernels if isinstance(unit.source, str) else unit.source.parent
         digest = hashlib.sha256(repr((flags, _zig()[1])).encode())
@@ -111,7 +137,10 @@ class Toolchain:
             else:
                 source = unit.source
             made = Path(work) / "out.o"
-            self._zig_cc([*flags, include, "-c", str(source), "-o", str(made)], unit.name)
+            precompiled = self._precompiled(unit)
+            self._zig_cc(
+                [*flags, *precompiled, include, "-c", str(source), "-o", str(made)], unit.name
+            )
             made.replace(target)
         return target
 

@@ -22,14 +22,19 @@ def _objects(cache: Path) -> dict[Path, int]:
     return {p: p.stat().st_mtime_ns for p in cache.glob("*.o")}
 
 
-@pytest.fixture
-def toolchain(tmp_path: Path) -> Toolchain:
+def _new_cache(folder: Path) -> Path:
     """A new cache for objects that shares the compiler's own cache, which takes long to fill."""
+    folder.mkdir(exist_ok=True)
     shared = cache_folder() / "objects"
     for name in ("zig", "zig-local"):
         (shared / name).mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).symlink_to(shared / name)
-    return Toolchain(load_board("local"), tmp_path)
+        (folder / name).symlink_to(shared / name)
+    return folder
+
+
+@pytest.fixture
+def toolchain(tmp_path: Path) -> Toolchain:
+    return Toolchain(load_board("local"), _new_cache(tmp_path))
 
 
 def test_the_second_build_compiles_nothing(toolchain, tmp_path):
@@ -59,6 +64,37 @@ def test_an_object_depends_on_the_headers_it_includes_and_on_no_others(toolchain
         toolchain.build([unit])
         objects.append(len(_objects(tmp_path)))
     assert objects == [1, 1, 2]
+
+
+_DOUBLED = "void doubled(float *x) { vf_store(x, 2 * vf_load(x)); }"
+
+
+@pytest.mark.parametrize("name", ["local", "a57", "a7", "rv64gcv"])
+def test_precompiled_headers_change_no_byte(name, toolchain, tmp_path):
+    board = load_board(name)
+    simd = f'"simd/{board.simd}.h"'
+    texts = {"EK_SIMD": (("EK_SIMD", simd),), simd: ()}
+    first, second = (
+        Toolchain(board, tmp_path).build(
+            [Unit("doubled", f"#include {header}\n{_DOUBLED}", macros)]
+        )
+        for header, macros in texts.items()
+    )
+    assert first == second
+    assert len(list(tmp_path.glob("*.pch"))) == 1
+
+
+def test_headers_are_precompiled_once_and_where_the_cache_is(tmp_path):
+    macros = (("EK_SIMD", '"simd/vector.h"'), ("EK_VL", "1"), ("EK_I8", "EK_I8_WIDE16"))
+    units = [Unit(f"u{i}", f"#include EK_SIMD\nint u{i};", macros) for i in range(4)]
+    first, last = _new_cache(tmp_path / "first"), tmp_path / "last"
+    Toolchain(load_board("local"), first).build(units[:2])
+    (made,) = first.glob("*.pch")
+    written = made.stat().st_mtime_ns
+    Toolchain(load_board("local"), first).build(units[:3])
+    assert [p.stat().st_mtime_ns for p in first.glob("*.pch")] == [written]
+    first.rename(last)
+    Toolchain(load_board("local"), last).build(units)
 
 
 def test_a_compiler_error_is_one_line(toolchain):
