@@ -142,7 +142,7 @@ def _python(code: str, **environment: str) -> str:
         env={"PYTHONPATH": str(root), "PATH": "", **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=True,
     )
     return done.stdout.strip()

@@ -97,7 +97,7 @@ def test_a_requests_file_that_is_not_there(runtime, library, tmp_path):
     done = subprocess.run(
         [*command, "--requests", str(tmp_path / "no"), "--library", str(library)],
         capture_output=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 2

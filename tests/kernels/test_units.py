@@ -120,6 +120,6 @@ def test_a_changed_layer_compiles_one_subgraph_anew(tmp_path, monkeypatch):
     other = dataclasses.replace(node, op=ops.Clamp(Activation.RELU_N1_TO_1))
     nodes = tuple(other if n is node else n for n in graph.nodes)
     again = build_it(dataclasses.replace(graph, nodes=nodes))
-    # run.c names the new subgraph; the clamp's kernel is there.
-    assert [re.sub("_[0-9a-f]{16}", "", what) for what in again] == ["run", "ek_subgraph"]
+    # run.c names the new subgraph; the clamp's kernel is there. Two compile at once.
+    assert sorted(re.sub("_[0-9a-f]{16}", "", what) for what in again) == ["ek_subgraph", "run"]
     assert build_it(graph) == []
