@@ -89,7 +89,7 @@ def kernel_units(board: BoardProfile) -> list[Unit]:
         in_order = (("EK_IN_ORDER", "1"),) if board.core in _IN_ORDER else ()
         units += [_tile_unit(family, tile, macros + in_order) for tile in columns_of(board, family)]
     common = (path for path in sorted(folder.glob("gemm/*.c")) if _is_common(path))
-    units += [Unit(path.stem, path) for path in common]
+    units += [Unit(path.stem, path, (simd,)) for path in common]
     units += nna_units(board)
     units += sparse_units(board)
     units += outlier_units(board)

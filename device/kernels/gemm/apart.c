@@ -1,11 +1,23 @@
-/* Tiles that cannot be stored where they belong: see direct.h. */
+/* Tiles that cannot be stored where they belong: see direct.h.
+ *
+ * Compile-time parameter: EK_SIMD. */
 #include "direct.h"
 #include "transpose.h"
+#ifdef EK_TRANSPOSES
+#include "turn.h"
+#define TURNED_ROWS 8 /* up to which squares of 4 x 4 are as fast */
+#endif
 
 /* What stands at `at` in C into `copy`, or back. */
 static void copy_tile(char *c, const ek_gemm_job *job, const ek_gemm_place *at, long bytes,
                       char *copy, int back) {
     if (job->c_row == 1 && bytes == sizeof(float)) { /* column-major C */
+#ifdef EK_TRANSPOSES
+        if (back && at->rows > TURNED_ROWS) {
+            turn((float *)copy, at->width, at->rows, at->columns, (float *)c, job->c_col);
+            return;
+        }
+#endif
         if (back)
             ek_transpose((float *)copy, at->width, at->rows, at->columns, (float *)c, job->c_col);
         else
@@ -30,13 +42,14 @@ static void copy_tile(char *c, const ek_gemm_job *job, const ek_gemm_place *at, 
         }
 }
 
-void ek_gemm_tile_apart(const ek_gemm_job *job, ek_gemm_tile code, const void *a, const void *b,
-                        char *c, const ek_gemm_place *at, long bytes) {
+void ek_gemm_tile_apart(ek_gemm_job *job, ek_gemm_tile code, const void *a, const void *b, char *c,
+                        const ek_gemm_place *at, long bytes) {
     char copy[EK_GEMM_MAX_TILE * sizeof(float)] __attribute__((aligned(64)));
-    ek_gemm_job apart = *job;
-    apart.c_row = at->width;
+    const long c_row = job->c_row;
     if (job->load)
         copy_tile(c, job, at, bytes, copy, 0);
-    code(&apart, a, b, copy, at->row, at->column);
+    job->c_row = at->width;
+    code(job, a, b, copy, at->row, at->column);
+    job->c_row = c_row;
     copy_tile(c, job, at, bytes, copy, 1);
 }
