@@ -41,6 +41,13 @@ EK_INLINE void f32_load_b(const int nv, const int masked, vf b[NV], const f32_co
 #define F32_REGISTERS 16
 #endif
 
+/* Part of a vector is loaded as fast as a whole one. */
+#if defined __AVX2__ && !F32_LANES
+#define F32_MASKED_LOADS 1
+#else
+#define F32_MASKED_LOADS 0
+#endif
+
 #if F32_LANES
 #define F32_A_VECTORS(mr) (((mr) + EK_VL - 1) / EK_VL)
 #define F32_ROWS_FIT(mr, nv) ((mr) * (nv) + (mr) + 1 <= F32_REGISTERS)
@@ -149,6 +156,25 @@ EK_INLINE void f32_panel(const int mr, const int nv, const int masked, vf acc[MR
         f32_load_b(nv, masked, bv, &b);
         f32_step(mr, nv, acc, a, bv);
     }
+}
+
+/* One column more than nv vectors, as the images of odd sides have (7 x 7 = 3 * 16 + 1): its sums
+ * lie side by side along the rows of a panel of A, a vector for all instead of one for each row. */
+#define F32_NARROW(mr, nv)                                                                         \
+    (F32_MASKED_LOADS && (mr) <= EK_VL && (mr) * (nv) >= 8 &&                                      \
+     (mr) * (nv) + (nv) + 4 <= F32_REGISTERS)
+
+EK_INLINE vf f32_panel_narrow(const int mr, const int nv, vf acc[MR][NV], const float *a,
+                              long a_col, f32_columns b, long k) {
+    vf last = vf_splat(0);
+    for (long p = 0; p < k; p++, a += a_col, b.at += b.row) {
+        vf bv[NV];
+        f32_load_b(nv, 0, bv, &b);
+        last =
+            vf_fma(mr == EK_VL ? vf_load(a) : vf_load_n(a, mr), vf_splat(b.at[nv * EK_VL]), last);
+        f32_step(mr, nv, acc, a, bv);
+    }
+    return last;
 }
 
 /* A as rows: a[i] points at mr runs of k floats. Returns where B goes on. */

@@ -83,6 +83,24 @@ EK_INLINE void prefetch(const int mr, const float *c, long c_row) {
     }
 }
 
+/* The last vector of C holds one column. */
+EK_INLINE void narrow_panel(const int mr, const ek_gemm_job *job, vf acc[MR][NV], const float *a,
+                            f32_columns columns) {
+    float last[EK_VL];
+    vf whole[MR][NV];
+    EK_UNROLL
+    for (int i = 0; i < mr * NV; i++)
+        whole[i / NV][i % NV] = (vf){0};
+    vf_store(last, f32_panel_narrow(mr, NV - 1, whole, a, job->a_col, columns, job->k));
+    EK_UNROLL
+    for (int i = 0; i < mr; i++) {
+        EK_UNROLL
+        for (int j = 0; j < NV - 1; j++)
+            acc[i][j] = whole[i][j];
+        acc[i][NV - 1] = vf_splat(last[i]);
+    }
+}
+
 EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const float *a,
                     const float *b, float *c, long row, long column) {
     const int masked = form & EK_GEMM_MASKED;
@@ -99,6 +117,8 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
         for (int i = 0; i < mr; i++)
             rows[i] = a + i * job->a_row;
         f32_rows(mr, NV, masked, acc, rows, columns, job->k);
+    } else if (NV > 1 && F32_NARROW(mr, NV - 1) && job->left == 1) {
+        narrow_panel(mr, job, acc, a, columns);
     } else {
         f32_panel(mr, NV, masked, acc, a, job->a_col, columns, job->k);
     }

@@ -37,6 +37,14 @@ EK_INLINE void multiply(const int mr, const int form, const int narrow, const ek
         for (int i = 0; i < mr; i++)
             row[i] = a + i * I8_STEP;
         const i8_rows packed = {row, job->a_col * I8_STEP, 0, narrow};
+        if (NV > 1 && I8_NARROW(mr, NV - 1) && job->left == 1) {
+            int32_t last[EK_VL];
+            vi_store(last, i8_accumulate_narrow(mr, NV - 1, sums, packed, i8_padded(job->k), b));
+            EK_UNROLL
+            for (int i = 0; i < mr; i++)
+                sums->of[i][NV - 1] = vi_splat(last[i]);
+            return;
+        }
         i8_accumulate(mr, NV, sums, packed, i8_padded(job->k), b);
         return;
     }
