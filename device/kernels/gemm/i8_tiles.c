@@ -80,6 +80,22 @@ EK_INLINE vf part_load_f32(const float *p, long columns) {
     return columns == EK_VL ? vf_load(p) : vf_load_n(p, columns);
 }
 
+/* One vector of sums in their own type, with bias and what C held. */
+EK_INLINE void add(const ek_gemm_job *job, vi sum, int32_t *c, long row, long column,
+                   long columns) {
+    const ek_gemm_epilogue *e = job->epilogue;
+    const int32_t *bias = e->bias;
+    if (bias)
+        sum =
+            vi_wrap_add(sum, e->per_row ? vi_splat(bias[row]) : part_load(bias + column, columns));
+    if (job->load)
+        sum = vi_wrap_add(sum, part_load(c, columns));
+    if (columns == EK_VL)
+        vi_store(c, sum);
+    else
+        vi_store_n(c, sum, columns);
+}
+
 /* One vector of C in another type than the sums. */
 EK_INLINE void convert(const ek_gemm_epilogue *e, vi sum, char *c, long row, long column,
                        long columns) {
@@ -114,9 +130,9 @@ EK_INLINE void convert(const ek_gemm_epilogue *e, vi sum, char *c, long row, lon
 }
 
 /* Sums that do not leave as they are; out of line, so that a tile stays small. */
-static __attribute__((noinline)) void convert_tile(const ek_gemm_job *job, long rows,
-                                                   const int32_t *sums, char *c, long row,
-                                                   long column) {
+static __attribute__((noinline)) void finish_tile(const ek_gemm_job *job, long rows,
+                                                  const int32_t *sums, char *c, long row,
+                                                  long column) {
     const ek_gemm_epilogue *e = job->epilogue;
     if (e->output == EK_GEMM_HANDED) {
         const long columns = (NV - 1) * EK_VL + job->left;
@@ -124,11 +140,15 @@ static __attribute__((noinline)) void convert_tile(const ek_gemm_job *job, long 
                 &(ek_gemm_sums){sums, row, rows, column, columns, NV * EK_VL, job->c_row, c});
         return;
     }
-    const long bytes = e->output == EK_GEMM_FLOAT ? sizeof(float) : 1;
+    const long bytes = e->output == EK_GEMM_QUANTIZE ? 1 : 4;
     for (long i = 0; i < rows; i++, row++, c += job->c_row * bytes)
         for (int j = 0; j < NV; j++, sums += EK_VL) {
             const long at = column + j * EK_VL, columns = columns_in(j, job->left);
             vi sum = vi_load(sums);
+            if (e->output == EK_GEMM_PLAIN) {
+                add(job, sum, (int32_t *)c + j * EK_VL, row, at, columns);
+                continue;
+            }
             if (e->bias && e->output == EK_GEMM_QUANTIZE) {
                 const int32_t *bias = e->bias;
                 sum = vi_wrap_add(sum,
@@ -170,29 +190,18 @@ EK_INLINE void products(const int mr, const int form, const ek_gemm_job *job, co
     }
 }
 
-/* Sums in their own type, with bias and what C held. */
-EK_INLINE void store_sums(const int mr, const ek_gemm_job *job, vi out[MR][NV], int32_t *to,
-                          long row, long column) {
-    const ek_gemm_epilogue *e = job->epilogue;
-    const int32_t *bias = e->bias;
+/* Sums that leave as they are. */
+EK_INLINE void store_sums(const int mr, const ek_gemm_job *job, vi out[MR][NV], int32_t *to) {
+    const int whole = job->left == EK_VL;
     EK_UNROLL
-    for (int j = 0; j < NV; j++) {
-        const long columns = columns_in(j, job->left);
-        const vi along_n =
-            bias && !e->per_row ? part_load(bias + column + j * EK_VL, columns) : (vi){0};
+    for (int i = 0; i < mr; i++, to += job->c_row) {
         EK_UNROLL
-        for (int i = 0; i < mr; i++) {
-            int32_t *at = to + i * job->c_row + j * EK_VL;
-            vi v = vi_wrap_add(out[i][j], along_n);
-            if (bias && e->per_row)
-                v = vi_wrap_add(v, vi_splat(bias[row + i]));
-            if (job->load)
-                v = vi_wrap_add(v, part_load(at, columns));
-            if (columns == EK_VL)
-                vi_store(at, v);
-            else
-                vi_store_n(at, v, columns);
-        }
+        for (int j = 0; j < NV - 1; j++)
+            vi_store(to + j * EK_VL, out[i][j]);
+        if (whole)
+            vi_store(to + (NV - 1) * EK_VL, out[i][NV - 1]);
+        else
+            vi_store_n(to + (NV - 1) * EK_VL, out[i][NV - 1], job->left);
     }
 }
 
@@ -207,10 +216,15 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
     } else
 #endif
         products(mr, form, job, a, b, out);
-    if (job->epilogue->output != EK_GEMM_PLAIN)
-        convert_tile(job, mr, (const int32_t *)out, c, row, column);
-    else
-        store_sums(mr, job, out, (int32_t *)c, row, column);
+    if (job->epilogue->output == EK_GEMM_PLAIN && !job->epilogue->bias && !job->load) {
+        store_sums(mr, job, out, (int32_t *)c);
+        return;
+    }
+    int32_t sums[MR * NV * EK_VL];
+    EK_UNROLL
+    for (int i = 0; i < mr * NV; i++)
+        vi_store(sums + i * EK_VL, out[i / NV][i % NV]);
+    finish_tile(job, mr, sums, c, row, column);
 }
 
 #define CODE(name, mr, form)                                                                       \
