@@ -6,7 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gemm_cases import DTYPES, Epilogue, Product, build, check, laid_out, random_product, run_here
+from gemm_cases import (
+    DTYPES,
+    Epilogue,
+    Product,
+    build,
+    check,
+    laid_out,
+    random_product,
+    run_here,
+    weights_by_few,
+)
 from kernel_runs import x86_boards
 
 from edgekit.kb.board import BoardProfile
@@ -24,6 +34,12 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_products_are_numpys(library, dtype):
     rng = np.random.default_rng(len(dtype))
     products = [random_product(rng, dtype) for _ in range(_COUNT)]
+    check(products, run_here(library, products))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_weights_by_few_columns_are_numpys(library, dtype):
+    products = weights_by_few(np.random.default_rng(3), dtype)
     check(products, run_here(library, products))
 
 

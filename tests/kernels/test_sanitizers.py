@@ -8,7 +8,7 @@ from pathlib import Path
 import nna_cases
 import numpy as np
 import pytest
-from gemm_cases import DTYPES, encoded, output_bytes, random_product, units
+from gemm_cases import DTYPES, encoded, output_bytes, random_product, units, weights_by_few
 from gemm_cases import check as check_products
 from kernel_runs import check
 from op_graphs import FAMILIES, inputs_of, random_graph
@@ -65,6 +65,7 @@ def test_products_stay_in_bounds(simd, driver, tmp_path, monkeypatch):
     monkeypatch.setitem(COLUMNS, simd, few)
     rng = np.random.default_rng(len(simd))
     products = [random_product(rng, dtype) for dtype in DTYPES for _ in range(200)]
+    products += [each for dtype in DTYPES for each in weights_by_few(rng, dtype)]
     library = build_library(units(BOARDS[simd]), simd, tmp_path)
     made = run_cases(driver, library, encoded(products), output_bytes(products), threads=2)
     check_products(products, made)

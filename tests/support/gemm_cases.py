@@ -199,6 +199,22 @@ def random_product(rng: Rng, dtype: str) -> Product:
     return Product(dtype, a, b, c, method, int(rng.integers(-1, 2)), accumulate, epilogue)
 
 
+def weights_by_few(rng: Rng, dtype: str) -> list[Product]:
+    """Weights packed at the left by dense matrices of few columns, or of one more than vectors."""
+    found = []
+    for n in (2, 4, 8, 12, 16, 17, 33, 49):
+        for k in (1, 3, 16, 50):
+            m = int(rng.choice(_SIZES[2:]))
+            a, b = _values(rng, dtype, m, k), _values(rng, "f32" if dtype == "f32" else "s8", k, n)
+            epilogue, kind = _epilogue(rng, dtype, m, n)
+            dense = [
+                Layout(x.ravel(), 0, x.shape[1], 1, x.shape) for x in (a, b, np.zeros((m, n), kind))
+            ]
+            method = (m, 64, n, *_TILES[int(rng.integers(len(_TILES)))], 0, 1, 0)
+            found.append(Product(dtype, *dense, method, 0, epilogue=epilogue))
+    return found
+
+
 def encoded(products: Sequence[Product]) -> bytes:
     """The input of gemm_products.c."""
     return struct.pack("<q", len(products)) + b"".join(p.encoded() for p in products)

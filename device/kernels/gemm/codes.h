@@ -98,6 +98,10 @@ typedef void (*ek_gemm_whole_packer)(const void *from, long k_step, long width, 
                                      long rows, long k, void *to);
 enum { EK_GEMM_WHOLE_VECTORS = 4 };
 
+/* Packs all of a column-major A of `rows` rows without a gap as such a panel of just so many rows,
+ * or returns 0: not of so many. */
+typedef int (*ek_gemm_thin_packer)(const void *from, long rows, long k, void *to);
+
 /* One row of A times `count` columns of B that are b_col apart, k contiguous in both. */
 typedef void (*ek_gemm_dot)(const ek_gemm_job *job, const void *a, const void *b, long b_col,
                             void *c, long count, long column);
@@ -119,6 +123,7 @@ typedef struct {
     ek_gemm_packer pack_a, pack_b;
     ek_gemm_panels_packer pack_b_side_by_side; /* for b_col = 1; NULL: one panel after the other */
     ek_gemm_whole_packer pack_a_whole;         /* for a_row = 1; NULL: a panel for each tile */
+    ek_gemm_thin_packer pack_a_thin;           /* NULL: none */
     int a_row_bytes;                           /* from row to row of such a panel */
     /* Can it be read in place: EK_GEMM_PANEL or EK_GEMM_ROWS for A, 0 for B; -1: must be packed. */
     int (*a_form)(const ek_gemm_args *args);

@@ -195,6 +195,12 @@ static void pack_a_block(block *x, ek_pool *pool) {
         return;
     }
     const long rows = ek_panel_start(all, x->row_end) - ek_panel_start(all, x->row);
+    const ek_gemm_args *g = p->args;
+    if (p->types->pack_a_thin && rows == g->m && g->a_col == rows &&
+        p->types->pack_a_thin(g->a, rows, x->k, x->a)) {
+        x->a_rows = rows;
+        return;
+    }
     const long vectors = ek_vectors(p->types, rows);
     x->a_rows = vectors * p->types->vl;
     ek_parallel(pool, pack_a_whole, x, ek_ceil(vectors, EK_GEMM_WHOLE_VECTORS), 1);

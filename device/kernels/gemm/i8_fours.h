@@ -61,4 +61,30 @@ EK_INLINE void pack_fours(const uint8_t *from, long k_step, long width, long cou
             pack_vectors(1, from, k_step, there, lines, k, to, flip, factor, sums);
     }
 }
+
+/* A matrix of k short rows that follow each other, `width` bytes each: a vector of them becomes a
+ * vector of groups. 0: not of this width. Writes whole vectors, the last beyond its groups. */
+EK_INLINE int pack_thin(const uint8_t *from, long width, long k, i8_value *to, const uint8_t flip) {
+    /* Words of four rows of 1, 2, 3 or 4 words, those of a column of words together. */
+    static const int8_t words[5][16] = {
+        {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+        {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+        {0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15},
+        {0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11, 12, 13, 14, 15},
+        {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15},
+    };
+    static const uint8_t pairs[16] = {0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15};
+    static const uint8_t fours[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+    if (width != 2 && (width % 4 || width > 16))
+        return 0;
+    const long step = width == 12 ? 48 : 64, bytes = k * width;
+    const vi order = vi_from_s8(words[width / 4]), flips = vi_splat(flip ? FLIP_WORD : 0);
+    const uint8_t *const quarters = width == 2 ? pairs : fours;
+    for (long p = 0; p < bytes; p += step, to += step) {
+        const vi v = vi_load_bytes(from + p, ek_min(bytes - p, 64));
+        const vi groups = vi_order_bytes(vi_order(v, order), quarters) ^ flips;
+        memcpy(to, &groups, sizeof groups);
+    }
+    return 1;
+}
 #endif

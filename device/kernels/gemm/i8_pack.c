@@ -213,6 +213,12 @@ static void pack_a_whole(const void *from, long k_step, long width, long vectors
 }
 #endif
 
+#ifdef EK_FOURS
+static int pack_a_thin(const void *from, long rows, long k, void *to) {
+    return pack_thin(from, rows, k, to, A_FLIP ? FLIP_BYTE : 0);
+}
+#endif
+
 static size_t a_panel(long rows, long k) {
     return i8_panel_of_a(rows, k).bytes;
 }
@@ -247,6 +253,9 @@ const ek_gemm_operands I8_FAMILY() = {
     .pack_b_side_by_side = pack_b_side_by_side,
 #if A_WHOLE
     .pack_a_whole = pack_a_whole,
+#ifdef EK_FOURS
+    .pack_a_thin = pack_a_thin,
+#endif
 #endif
     .a_row_bytes = I8_STEP * sizeof(i8_row),
     .dot = I8_FAMILY(_dot),

@@ -80,6 +80,14 @@ EK_INLINE vi vi_before_fours(vi row) {
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     return (vi)_mm512_permutexvar_epi32(order, (__m512i)row);
 }
+/* Lanes by a vector of their numbers; bytes of each quarter by numbers that are the same in all. */
+EK_INLINE vi vi_order(vi v, vi order) {
+    return (vi)_mm512_permutexvar_epi32((__m512i)order, (__m512i)v);
+}
+EK_INLINE vi vi_order_bytes(vi v, const uint8_t order[16]) {
+    const __m128i each = _mm_loadu_si128((const __m128i *)order);
+    return (vi)_mm512_shuffle_epi8((__m512i)v, _mm512_broadcast_i32x4(each));
+}
 EK_INLINE void vi_sort_fours(vi v[4]) {
     const __m512i a = _mm512_shuffle_i32x4((__m512i)v[0], (__m512i)v[1], 0x44);
     const __m512i b = _mm512_shuffle_i32x4((__m512i)v[2], (__m512i)v[3], 0x44);
