@@ -8,6 +8,7 @@
  * the tile therefore has its own code. */
 #ifndef EK_GEMM_CODES_H
 #define EK_GEMM_CODES_H
+#include <limits.h>
 #include "../kernel.h"
 #include "gemm.h"
 
@@ -46,6 +47,25 @@ typedef struct {
     int mr, nv;
     ek_gemm_tile codes[EK_GEMM_FORMS][EK_GEMM_MAX_MR + 1];
 } ek_gemm_column;
+
+/* Rows of C so many elements apart are lines that the core does not fetch by itself, and that are
+ * not in its first cache: a tile asks for them before its products. Measured on x86 alone. */
+#ifdef __x86_64__
+#define EK_GEMM_FAR_ROWS 512
+#else
+#define EK_GEMM_FAR_ROWS LONG_MAX
+#endif
+#define EK_GEMM_LINE 16 /* elements of 4 bytes in a cache line */
+
+/* `rows` of them, `columns` wide. */
+static inline __attribute__((always_inline)) void
+ek_gemm_prefetch(const int rows, const int columns, const void *c, long c_row) {
+    const int32_t *at = c;
+    _Pragma("clang loop unroll(full)") for (int i = 0; i < rows; i++, at += c_row) {
+        _Pragma("clang loop unroll(full)") for (int j = 0; j < columns; j += EK_GEMM_LINE)
+            __builtin_prefetch(at + j, 1);
+    }
+}
 
 /* X(1) X(2) ... X(mr), for the codes of a column. */
 #define EK_GEMM_UP_TO(mr, X) EK_GEMM_JOIN(EK_GEMM_TO_, mr)(X)

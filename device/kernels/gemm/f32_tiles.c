@@ -71,17 +71,7 @@ EK_INLINE void finish(const int mr, const ek_gemm_epilogue *e, vf acc[MR][NV], l
     }
 }
 
-#define LINE 16        /* floats of a cache line */
 #define PREFETCH_K 128 /* products that hide the way of C from memory */
-
-EK_INLINE void prefetch(const int mr, const float *c, long c_row) {
-    EK_UNROLL
-    for (int i = 0; i < mr; i++) {
-        EK_UNROLL
-        for (int j = 0; j < NV * EK_VL; j += LINE)
-            __builtin_prefetch(c + i * c_row + j, 1);
-    }
-}
 
 /* The last vector of C holds one column. */
 EK_INLINE void narrow_panel(const int mr, const ek_gemm_job *job, vf acc[MR][NV], const float *a,
@@ -104,8 +94,8 @@ EK_INLINE void narrow_panel(const int mr, const ek_gemm_job *job, vf acc[MR][NV]
 EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const float *a,
                     const float *b, float *c, long row, long column) {
     const int masked = form & EK_GEMM_MASKED;
-    if (job->k >= PREFETCH_K)
-        prefetch(mr, c, job->c_row);
+    if (job->k >= PREFETCH_K || job->c_row >= EK_GEMM_FAR_ROWS)
+        ek_gemm_prefetch(mr, NV * EK_VL, c, job->c_row);
     const f32_columns columns = {b, job->b_row, job->left};
     vf acc[MR][NV];
     EK_UNROLL

@@ -208,6 +208,8 @@ EK_INLINE void store_sums(const int mr, const ek_gemm_job *job, vi out[MR][NV], 
 EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const i8_row *a,
                     const i8_value *b, char *c, long row, long column) {
     vi out[MR][NV];
+    if (job->c_row >= EK_GEMM_FAR_ROWS && job->epilogue->output == EK_GEMM_PLAIN)
+        ek_gemm_prefetch(mr, NV * EK_VL, c, job->c_row);
 #if ROW_IN_PLACE
     if (mr == 1 && job->b_in_place) {
         vi sums[ROW_BLOCKS * 4];
