@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include "../kernel.h"
+#include "relax.h"
 
 #define PIECES_PER_THREAD 8
 #define SPINS 4000          /* some tens of microseconds */
@@ -28,14 +29,6 @@ struct ek_pool {
     const void *args;
     long tasks, grain;
 };
-
-static inline void relax(void) {
-#if defined __x86_64__
-    __builtin_ia32_pause();
-#elif defined __aarch64__ || defined __arm__
-    __asm__ volatile("yield");
-#endif
-}
 
 static void take_pieces(ek_pool *p) {
     for (;;) {
@@ -67,7 +60,7 @@ static void *worker(void *arg) {
         for (int i = 0; i < SPINS; i++) {
             if (join_job(p, &seen))
                 i = 0;
-            relax();
+            ek_relax();
         }
         pthread_mutex_lock(&p->lock);
         p->sleepers++;
@@ -106,7 +99,7 @@ void ek_parallel(ek_pool *p, ek_task task, const void *args, long tasks, long gr
     for (long spins = 0; (s & (OPEN - 1)) != 0; spins++) {
         if (spins > SPINS)
             sched_yield(); /* the worker we wait for may need this very core */
-        relax();
+        ek_relax();
         s = atomic_load_explicit(&p->state, memory_order_acquire);
     }
 }

@@ -4,12 +4,13 @@
 #include "units.h"
 #include <sched.h>
 #include "clock.h"
+#include "relax.h"
 
 #define SPINS 2000 /* some tens of microseconds; then whoever we wait for may need the core */
 
 typedef struct {
     _Alignas(64) atomic_int over; /* steps of this queue that are done */
-    atomic_flag held;
+    atomic_int held;
 } progress;
 
 typedef struct {
@@ -33,19 +34,27 @@ static void run_step(const timeline *t, const ek_step *step) {
         stamps[t->inference->first + step->number + 1] = ek_ticks() - start;
 }
 
+/* Whether queue u has a step that can run now and nobody has taken it. Only reads: a thread that
+ * waits must not take away the line that the one at work is about to write. */
+static int may_advance(timeline *t, int u) {
+    int over = atomic_load_explicit(&t->of[u].over, memory_order_relaxed);
+    return over < t->queues[u].count &&
+           !atomic_load_explicit(&t->of[u].held, memory_order_relaxed) &&
+           is_ready(t, &t->queues[u].steps[over]);
+}
+
 /* Steps of queue u that can run now; 1 if there was one. */
 static int advance(timeline *t, int u) {
     progress *mine = &t->of[u];
     const ek_queue *queue = &t->queues[u];
-    if (atomic_load_explicit(&mine->over, memory_order_relaxed) == queue->count ||
-        atomic_flag_test_and_set_explicit(&mine->held, memory_order_acquire))
+    if (!may_advance(t, u) || atomic_exchange_explicit(&mine->held, 1, memory_order_acquire))
         return 0;
     int first = atomic_load_explicit(&mine->over, memory_order_relaxed), next = first;
     while (next < queue->count && is_ready(t, &queue->steps[next])) {
         run_step(t, &queue->steps[next]);
         atomic_store_explicit(&mine->over, ++next, memory_order_release);
     }
-    atomic_flag_clear_explicit(&mine->held, memory_order_release);
+    atomic_store_explicit(&mine->held, 0, memory_order_release);
     return next > first;
 }
 
@@ -68,6 +77,7 @@ static void work(const void *args, long begin, long end) {
             spins = 0;
         else if (spins > SPINS)
             sched_yield();
+        ek_relax();
     }
 }
 
@@ -99,7 +109,7 @@ void ek_run_units(const ek_inference *inference, const ek_queue *queues, int uni
     timeline *shared = &t;
     for (int u = 0; u < units; u++) {
         atomic_init(&t.of[u].over, 0);
-        atomic_flag_clear(&t.of[u].held);
+        atomic_init(&t.of[u].held, 0);
     }
     if (whole)
         run_in_order(&t);
