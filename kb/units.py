@@ -42,7 +42,8 @@ _SPEEDS: Mapping[UnitKind, tuple[str, ...]] = {
     "memory": (),
 }
 _MOST = 1e9  # of any speed
-_COMMON = ("clock_mhz", "bytes_per_cycle", "start_us", "handover_us")
+_MAY_BE_0 = ("start_us", "handover_us", "handover_kib_us", "wake_us")
+_COMMON = ("clock_mhz", "bytes_per_cycle", *_MAY_BE_0)
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,9 @@ class ComputeUnit:
     matrix or a vector unit; or, of kind "memory", one that loads constants for all of them.
 
     What it does a cycle: multiply-adds of matrix products in f32 and in 8 bits, elements of all
-    else, bytes read or written. 0: it does no such work. `start_us` goes before each operator,
-    `handover_us` passes until another unit sees a result.
+    else, bytes read or written. 0: it does no such work. `start_us` goes before each operator.
+    `handover_us` passes until another unit sees a result, of which it then fetches each KiB in
+    `handover_kib_us`; `wake_us` passes until it begins where another unit goes ahead.
     """
 
     name: str
@@ -61,6 +63,8 @@ class ComputeUnit:
     bytes_per_cycle: float
     start_us: float
     handover_us: float
+    handover_kib_us: float = 0.0
+    wake_us: float = 0.0
     f32_per_cycle: float = 0.0
     s8_per_cycle: float = 0.0
     elements_per_cycle: float = 0.0
@@ -81,7 +85,7 @@ def parse_unit(where: str, name: str, table: Any) -> ComputeUnit:
     for key in names:
         value = values[key]["value"]
         positive = 0 < value < _MOST if type(value) in (int, float) else False
-        if not positive and not (key in ("start_us", "handover_us") and value == 0):
+        if not positive and not (key in _MAY_BE_0 and value == 0):
             raise ValueError(
                 f"{where}: expected units.{name}.{key} to be a number above 0, found {value!r}"
             )
@@ -98,7 +102,9 @@ def core_unit(name: str, lanes: int, dot_products: bool) -> ComputeUnit:
         clock_mhz=1000.0,
         bytes_per_cycle=8.0,
         start_us=0.2,
-        handover_us=2.0,
+        handover_us=0.2,
+        handover_kib_us=0.05,
+        wake_us=3.0,
         f32_per_cycle=float(lanes),
         s8_per_cycle=float(lanes * (4 if dot_products else 2)),
         elements_per_cycle=lanes / 2,

@@ -30,7 +30,8 @@ def least_makespan(problem: Problem) -> float:
         unit = only_unit(problem, node)
         if unit is not None:
             alone[unit] += costs[unit]
-    return max([*tails(problem), *alone, sum(problem.loads)], default=0.0)
+    begun = [late + work if work else 0.0 for late, work in zip(problem.late, alone, strict=True)]
+    return max([*tails(problem), *begun, sum(problem.loads)], default=0.0)
 
 
 def least_peak(problem: Problem) -> int:

@@ -24,13 +24,15 @@ _ROUNDING = 1e-6  # microseconds: far below what a cost is rounded to
 class _Way:
     """A way to have done a set of nodes. `free` when each unit is, `memory` when the loads of the
     memory unit are done and its two buffers used up; `arrivals` of results that are still read,
-    by node, on each unit."""
+    by node, on each unit, and `holders`, the units that need not fetch them, as bits (of those
+    that take time to fetch)."""
 
     done: int
     ready: int
     free: tuple[float, ...]
     memory: tuple[float, float, float]
     arrivals: dict[int, tuple[float, ...]]
+    holders: dict[int, int]
     alive: int
     peak: int
     parent: _Way | None = None
@@ -43,6 +45,8 @@ class _Way:
         found = [*self.free, *self.memory, float(self.peak)]
         for node in sorted(self.arrivals):
             found += map(max, self.arrivals[node], self.free)
+        for node in sorted(self.holders):
+            found += [float(~self.holders[node] >> unit & 1) for unit in range(len(self.free))]
         return tuple(found)
 
 
@@ -122,7 +126,7 @@ class _Search:
         problem = self._problem
         arena = problem.arena.at_start
         free = (0.0,) * problem.units
-        return _Way(0, first_ready(problem.dag), free, (0.0, 0.0, 0.0), {}, arena, arena)
+        return _Way(0, first_ready(problem.dag), free, (0.0, 0.0, 0.0), {}, {}, arena, arena)
 
     def steps(self, way: _Way) -> Iterator[_Way]:
         """Every node that may come next, on every unit that can run it."""
@@ -136,8 +140,9 @@ class _Search:
             for unit, cost in enumerate(self._problem.costs[node]):
                 if cost < math.inf:
                     free, memory, arrivals = self._run(way, node, unit, done)
+                    holders = self._holders(way, node, unit, done)
                     yield _Way(
-                        done, ready, free, memory, arrivals, alive, peak, way, node, unit
+                        done, ready, free, memory, arrivals, holders, alive, peak, way, node, unit
                     )  # fmt: skip
 
     def _run(
@@ -145,16 +150,18 @@ class _Search:
     ) -> tuple[tuple[float, ...], tuple[float, float, float], dict[int, tuple[float, ...]]]:
         """When all is free and there after `node` ran on `unit`, as in timeline.Queues."""
         problem = self._problem
-        start = way.free[unit]
-        if not problem.dag.before[node]:
-            start = max(start, problem.entry_at(unit))
+        # `free` is 0 for a unit that did nothing: one that never begins holds up nothing.
+        start = max(way.free[unit], problem.late[unit])
+        cost = problem.costs[node][unit]
         for p in problem.dag.before[node]:
             start = max(start, way.arrivals[p][unit])
+            if p in way.holders and not way.holders[p] >> unit & 1:
+                cost += problem.moves[p]
         loaded, older, newer = way.memory
         if problem.loads[node]:
             loaded = max(loaded, older) + problem.loads[node]
             start = max(start, loaded)
-        end = start + problem.costs[node][unit]
+        end = start + cost
         memory = (loaded, newer, end) if problem.loads[node] else way.memory
         arrivals = {n: t for n, t in way.arrivals.items() if self._afters[n] & ~done}
         if self._afters[node]:
@@ -162,6 +169,19 @@ class _Search:
             arrivals[node] = tuple(end if u == unit else late for u in range(problem.units))
         free = (*way.free[:unit], end, *way.free[unit + 1 :])
         return free, memory, arrivals
+
+    def _holders(self, way: _Way, node: int, unit: int, done: int) -> dict[int, int]:
+        """Who holds what is still read after `node` ran on `unit`."""
+        problem = self._problem
+        read = problem.dag.before[node]
+        found = {
+            n: units | (n in read) << unit
+            for n, units in way.holders.items()
+            if self._afters[n] & ~done
+        }
+        if self._afters[node] and problem.moves[node]:
+            found[node] = 1 << unit
+        return found
 
     def bound(self, way: _Way) -> float:
         """No way of going on from here takes less."""

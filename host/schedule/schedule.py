@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
-from edgekit.host.graph.types import Graph
+from edgekit.host.graph.types import Graph, Node
 from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.schedule.cost import NNA, CostModel
 from edgekit.host.schedule.dag import Dag, dag_of
@@ -46,7 +46,7 @@ def schedule(
     parts = []
     ends = subgraph_ends(dag.size, keys)
     for start, end in itertools.pairwise((0, *ends)):
-        entry = chosen[-1] if chosen else None
+        entry = chosen[-1] if chosen else 0
         problem = _problem(graph, dag, (start, end), costs, model, entry)
         if options.order == "import":
             found = keep_order(problem)
@@ -96,17 +96,37 @@ def _problem(
     part: tuple[int, int],
     costs: Sequence[tuple[float, ...]],
     model: CostModel,
-    entry: int | None,
+    entry: int,
 ) -> Problem:
+    """One part: unit `entry` goes on, others join in when they are awake and have what it reads."""
     nodes = range(*part)
+    speeds = model.units.values()
+    handover, wake = (max(getattr(u, k) for u in speeds) for k in ("handover_us", "wake_us"))
+    per_byte = max(unit.handover_kib_us for unit in speeds) / 1024
+    joined = wake + handover + per_byte * _entry_bytes(graph, part)
     return Problem(
         dag=dag.part(nodes),
         costs=tuple(costs[i] for i in nodes),
         loads=tuple(_rounded(model.load(graph, graph.nodes[i])) for i in nodes),
-        handover=_rounded(max(unit.handover_us for unit in model.units.values())),
-        entry=entry,
+        handover=_rounded(handover),
+        moves=tuple(_rounded(per_byte * _result_bytes(graph, graph.nodes[i])) for i in nodes),
+        late=tuple(
+            0.0 if unit == entry else _rounded(joined) for unit in range(len(costs[part[0]]))
+        ),
         arena=buffers_of(graph, *part),
     )
+
+
+def _result_bytes(graph: Graph, node: Node) -> int:
+    return sum(graph.tensors[t].bytes for t in node.outputs)
+
+
+def _entry_bytes(graph: Graph, part: tuple[int, int]) -> int:
+    """Bytes of computed tensors that a part reads and does not make."""
+    nodes = graph.nodes[slice(*part)]
+    made = {t for node in nodes for t in node.outputs}
+    read = {t for node in nodes for t in node.inputs if t is not None} - made
+    return sum(graph.tensors[t].bytes for t in read if graph.tensors[t].data is None)
 
 
 def _subgraph(graph: Graph, start: int, found: Found) -> Subgraph:

@@ -1,7 +1,8 @@
 """What a board's units do when: the queues of an order, simulated.
 
 Every unit takes its operators in the order's order. One starts when its unit is free, what it
-reads is made (a little later if another unit made it), and its constants are loaded. A board with
+reads is made (a little later if another unit made it), and its constants are loaded. What another
+unit made it fetches first, once for all operators of its unit that read it. A board with
 a unit for memory loads them ahead, into two buffers: the next load waits until the constants of
 the operator before the last are used up.
 """
@@ -23,24 +24,22 @@ class Problem:
     """A part to be ordered. Times in microseconds.
 
     `costs[i][u]` is how long node i keeps unit u, infinite if it cannot run there; `loads[i]` how
-    long the memory unit loads for it. A result reaches another unit `handover` later, and what the
-    part reads was made by unit `entry`, at 0. `arena` is for the peak of memory.
+    long the memory unit loads for it. Another unit sees a result `handover` later, and is kept
+    `moves[i]` longer by the first node that reads it. Unit u begins at `late[u]`: whoever has to
+    join in first. `arena` is for the peak of memory.
     """
 
     dag: Dag
     costs: tuple[tuple[float, ...], ...]
     loads: tuple[float, ...]
     handover: float
-    entry: int | None
+    moves: tuple[float, ...]
+    late: tuple[float, ...]
     arena: Buffers
 
     @property
     def units(self) -> int:
         return len(self.costs[0]) if self.costs else 1
-
-    def entry_at(self, unit: int) -> float:
-        """When `unit` has what the part reads."""
-        return 0.0 if self.entry in (None, unit) else self.handover
 
 
 @dataclass(frozen=True)
@@ -63,10 +62,10 @@ def simulate(
     where it is done first."""
     size = len(order)
     chosen, starts, ends = [ANY] * size, [0.0] * size, [0.0] * size
-    free = [0.0] * problem.units
-    entry = [problem.entry_at(unit) for unit in range(problem.units)]
+    free = list(problem.late)
+    holders = [0] * size  # units that have a node's result, as bits
     loaded, buffers = 0.0, (0.0, 0.0)  # when the last two loads are used up
-    before, handover = problem.dag.before, problem.handover
+    before, handover, moves = problem.dag.before, problem.handover, problem.moves
     for node in order:
         if problem.loads[node]:
             loaded = max(loaded, buffers[0]) + problem.loads[node]
@@ -78,16 +77,20 @@ def simulate(
             start = free[unit]
             if problem.loads[node] and loaded > start:
                 start = loaded
-            if not before[node] and entry[unit] > start:
-                start = entry[unit]
             for p in before[node]:
-                there = ends[p] if chosen[p] == unit else ends[p] + handover
+                there = ends[p]
+                if not holders[p] >> unit & 1:
+                    there += handover
+                    cost += moves[p]
                 if there > start:
                     start = there
             if start + cost < best:
                 best = ends[node] = start + cost
                 starts[node], chosen[node] = start, unit
         free[chosen[node]] = best
+        holders[node] = mine = 1 << chosen[node]
+        for p in before[node]:
+            holders[p] |= mine
         if problem.loads[node]:
             buffers = (buffers[1], best)
     return Timeline(tuple(chosen), tuple(starts), tuple(ends))

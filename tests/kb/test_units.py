@@ -47,8 +47,8 @@ def test_profiles_with_units_can_be_compared_and_hashed():
 
 
 def core(**values: Any) -> dict[str, Any]:
-    names = ("clock_mhz", "bytes_per_cycle", "start_us", "handover_us", "f32_per_cycle")
-    names = (*names, "s8_per_cycle", "elements_per_cycle")
+    names = ("clock_mhz", "bytes_per_cycle", "start_us", "handover_us", "handover_kib_us")
+    names = (*names, "wake_us", "f32_per_cycle", "s8_per_cycle", "elements_per_cycle")
     table = {name: {"value": 2.5, "assumption": "a test"} for name in names}
     return {k: v for k, v in ({"kind": "cpu"} | table | values).items() if v is not None}
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from schedule_graphs import graph_of, random_edges
 
 from edgekit.host.bench.zoo import open_zoo
+from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Graph
 from edgekit.host.importers import import_model
@@ -74,10 +75,12 @@ def test_peaks_told_from_the_graph_are_those_of_the_plan(path):
     assert peaks["memory"] <= peaks["import"]
 
 
-def _diamond() -> Schedule:
-    """Two branches of equal work between a first and a last node."""
-    graph = graph_of(6, [(0, 1), (0, 2), (1, 3), (2, 4), (3, 5), (4, 5)], sizes=[2**20] * 6)
-    return schedule(graph, load_board("rk3588"))
+def _diamond(elements: int = 2**20) -> Schedule:
+    """Branches of one and of five curves between a first and a last node."""
+    edges = [(0, 1), (0, 2), (2, 3), (3, 4), (4, 5), (5, 6), (1, 7), (6, 7)]
+    graph = graph_of(8, edges, sizes=[elements] * 8)
+    nodes = [replace(n, op=ops.Logistic()) if len(n.inputs) == 1 else n for n in graph.nodes]
+    return schedule(replace(graph, nodes=tuple(nodes)), load_board("rk3588"))
 
 
 def test_branches_run_beside_each_other_on_two_clusters():
@@ -87,6 +90,13 @@ def test_branches_run_beside_each_other_on_two_clusters():
     (part,) = found.subgraphs
     assert (part.orders_total, part.exhaustive) == (6, True)
     assert part.chosen_cost_us <= part.import_cost_us
+
+
+def test_what_takes_less_than_starting_a_second_unit_stays_on_one():
+    """A branch of a microsecond, where the other cluster joins in after five."""
+    found = _diamond(elements=256)
+    assert set(found.units.values()) == {"cpu"}
+    assert found.makespan_us == sum(found.costs.values()) < 10
 
 
 def test_queues_hold_every_node_once_and_waits_are_of_other_queues():

@@ -34,7 +34,8 @@ def problems(draw, most=6, units=2):
         costs=tuple(tuple(c) for c in costs),
         loads=tuple(loads),
         handover=draw(st.sampled_from([0.0, 1.0])),
-        entry=draw(st.sampled_from([None, 0])),
+        moves=tuple(draw(st.lists(st.sampled_from([0.0, 2.0]), min_size=size, max_size=size))),
+        late=(0.0, *draw(st.lists(st.sampled_from([0.0, 3.0]), min_size=1, max_size=1))),
         arena=buffers_of(graph, 0, size),
     )
 
@@ -68,6 +69,17 @@ def test_a_result_is_what_the_timeline_says_of_it(problem):
     assert simulate(problem, found.order, found.units).makespan == found.makespan
     assert problem.arena.peak(found.order) == found.peak
     assert found.makespan <= found.import_makespan
+
+
+def test_a_result_is_fetched_once_by_the_unit_that_reads_it_twice():
+    dag = Dag.of_edges(4, [(0, 1), (0, 2), (1, 3), (2, 3)])
+    graph = graph_of(4, [(0, 1), (0, 2), (1, 3), (2, 3)])
+    costs = ((1.0, math.inf), *[(math.inf, 1.0)] * 3)
+    moves = (10.0, 0.0, 0.0, 0.0)
+    problem = Problem(dag, costs, (0.0,) * 4, 0.5, moves, (0.0, 0.0), buffers_of(graph, 0, 4))
+    found = simulate(problem, range(4))
+    assert found.starts == (0.0, 1.5, 12.5, 13.5)
+    assert found.makespan == 14.5
 
 
 @given(random_edges(7))
@@ -112,7 +124,8 @@ def _wide_problem(size: int = 40, width: int = 6) -> Problem:
     graph = graph_of(size, edges, sizes=[random.randrange(1, 999) for _ in range(size)])
     costs = tuple((float(random.randrange(1, 99)), float(random.randrange(1, 99))) for _ in edges)
     costs = costs[:size]
-    return Problem(dag_of(graph), costs, (0.0,) * size, 1.0, None, buffers_of(graph, 0, size))
+    nothing, arena = (0.0,) * size, buffers_of(graph, 0, size)
+    return Problem(dag_of(graph), costs, nothing, 1.0, nothing, (0.0, 0.0), arena)
 
 
 def test_a_search_that_proves_nothing_says_so_and_repeats():
