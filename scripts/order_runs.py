@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """Runs what the order search promises: two threads of this machine stand for two units.
 
-    scripts/order_runs.py [--only NAME ...] [--blocks N] [--seconds S]
+    scripts/order_runs.py [--second matrix] [--only NAME ...] [--blocks N] [--seconds S]
     scripts/order_runs.py --random 8 --only FastestDet
     scripts/order_runs.py --handover
 
-Each model is built four times for a board with two cores like this machine's: in the importer's
-order and in the chosen one, run as the cost model simulates them (an operator on one unit, every
-unit a thread); in the chosen order as `edgekit compile` builds it (where one unit does all the work
-of a subgraph, both threads share each operator); and for one unit, whose operators both threads
-share. They take turns in bursts of short blocks, a thread on each core; a block counts if no thread
-waited for its core meanwhile. A gain is the ratio of the medians, with its 90 % interval.
+Each model is built for a board with this machine's core and a second unit beside it, as fast as the
+core at what its kind does (--second: everything, matrix products, or all but these): in the
+importer's order and in the chosen one, each run as the cost model simulates it, an operator on one
+unit, every unit a thread. Beside them it runs on the core alone, and with both threads on each
+operator. They take turns in bursts of short blocks, a thread on each core; a block counts if no
+thread waited for its core meanwhile. A gain is the ratio of the medians, with its 90 % interval.
 
 With --random, so many random orders run beside the first two, and how the model ranks them is
 printed. --handover: what it takes to hand a result to the other core, by its size. On a busy
@@ -44,7 +44,7 @@ from edgekit.host.compiler import prepare, units_of
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, Node, Tensor
 from edgekit.host.lower.lower import lower
-from edgekit.host.lower.plan import Plan, Section, Waiting
+from edgekit.host.lower.plan import Plan
 from edgekit.host.options import CompileOptions
 from edgekit.host.paths import cache_folder
 from edgekit.host.schedule.cost import CostModel
@@ -55,10 +55,12 @@ from edgekit.host.schedule.types import Schedule
 from edgekit.host.tune.cost import rank_correlation
 from edgekit.host.tune.tables import table_of
 from edgekit.kb.board import CPU, BoardProfile, load_board
+from edgekit.kb.units import UnitKind
 
 _ROOT = Path(__file__).resolve().parents[1]
 _OTHER = "second"
 _THREADS = 2
+_KINDS: tuple[UnitKind, ...] = ("cpu", "matrix", "vector")
 _BLOCK_SECONDS = 0.0005  # short: where others are at work, cores are ours for moments
 _PAUSE_SECONDS = 0.015  # before a block, so that the system owes us time
 _DRAWS = 500  # of the bootstrap
@@ -91,11 +93,12 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="of models")
     parser.add_argument("--blocks", type=int, default=100, help="undisturbed ones of each")
     parser.add_argument("--seconds", type=float, default=30, help="at most, of one model")
+    parser.add_argument("--second", choices=_KINDS, default="cpu", help="kind of the second unit")
     parser.add_argument("--random", type=int, default=0, metavar="N", help="orders to rank")
     parser.add_argument("--handover", action="store_true", help="instead of models")
     parser.add_argument("--nice", type=int, default=0, help="of this session while blocks run")
     wanted = parser.parse_args()
-    board = two_cores(load_board("local"))
+    board = with_second(load_board("local"), wanted.second)
     if wanted.handover:
         with tempfile.TemporaryDirectory() as folder:
             _handover(board, Path(folder), wanted)
@@ -112,7 +115,7 @@ def main() -> None:
             "| model | simulated: importer's | chosen | gain | measured: importer's | chosen",
             end="",
         )
-        print(" | gain | same sign | as compiled | one unit, both threads |")
+        print(" | gain | same sign | core alone | both threads on each operator |")
         print("| --- |" + " ---: |" * 6 + " --- | ---: | ---: |")
     with tempfile.TemporaryDirectory() as folder:
         for path in paths:
@@ -120,10 +123,13 @@ def main() -> None:
             show(path, board, Path(folder), wanted)
 
 
-def two_cores(board: BoardProfile) -> BoardProfile:
-    """The board with its core twice."""
+def with_second(board: BoardProfile, kind: UnitKind) -> BoardProfile:
+    """The board with a second unit beside its core, as fast as that at what its kind does."""
     core = board.speeds[0]
-    return replace(board, units=(CPU, _OTHER), compute=(core, replace(core, name=_OTHER)))
+    none = {"matrix": ("elements_per_cycle",), "vector": ("f32_per_cycle", "s8_per_cycle")}
+    lacks = dict.fromkeys(none.get(kind, ()), 0.0)
+    second = replace(core, name=_OTHER, kind=kind, **lacks)
+    return replace(board, units=(CPU, _OTHER), compute=(core, second))
 
 
 def _row(path: Path, board: BoardProfile, folder: Path, wanted: argparse.Namespace) -> None:
@@ -137,16 +143,13 @@ def _row(path: Path, board: BoardProfile, folder: Path, wanted: argparse.Namespa
     if gain < _LEAST_GAIN:
         return
     one = load_board("local")
+    alone = lower(schedule(graph, one, model=CostModel.of(one)).graph, one, table_of(one))
     place = folder / path.stem
     built = [
-        build(_plan(kept, board, True), board, place / "import"),
-        build(_plan(chosen, board, True), board, place / "chosen"),
-        build(_plan(chosen, board, False), board, place / "compiled"),
-        build(
-            lower(schedule(graph, one, model=CostModel.of(one)).graph, one, table_of(one)),
-            one,
-            place / "one",
-        ),
+        build(_plan(kept, board), board, place / "import"),
+        build(_plan(chosen, board), board, place / "chosen"),
+        build(alone, one, place / "alone"),
+        build(alone, one, place / "both", _THREADS),
     ]
     found = in_turns(built, wanted)
     for model in built:
@@ -155,7 +158,7 @@ def _row(path: Path, board: BoardProfile, folder: Path, wanted: argparse.Namespa
         return
     low, middle, high = _ratio(found[0], found[1])
     times = [_text(statistics.median(t)) for t in found]
-    same = "yes" if (middle > 1) == (gain > 1) else "no"
+    same = "yes" if low > 1 else "no" if high < 1 else "undecided"
     print(
         f"| {path.stem} | {_text(kept.makespan_us)} | {_text(chosen.makespan_us)} | {gain:.3f} "
         f"| {times[0]} | {times[1]} | {middle:.3f} ({low:.3f}–{high:.3f}) | {same} "
@@ -201,7 +204,7 @@ def _rank(path: Path, board: BoardProfile, folder: Path, wanted: argparse.Namesp
         mixed = replace(graph, nodes=tuple(graph.nodes[i] for i in order))
         found.append(schedule(mixed, board, CompileOptions(order="import"), model=costs))
     built = [
-        build(_plan(each, board, True), board, folder / path.stem / str(i))
+        build(_plan(each, board), board, folder / path.stem / str(i))
         for i, each in enumerate(found)
     ]
     blocks = in_turns(built, wanted)
@@ -231,7 +234,6 @@ def _handover(board: BoardProfile, folder: Path, wanted: argparse.Namespace) -> 
             for other in (CPU, _OTHER):
                 units = {name: other if name[0] == "b" else CPU for name in names}
                 plan = lower(graph, board, table_of(board), [names], units)
-                plan = replace(plan, sections=tuple(map(_on_one_thread, plan.sections)))
                 built.append(build(plan, board, folder / f"{elements}{crossed}{other}"))
         found = in_turns(built, wanted)
         for model in built:
@@ -256,30 +258,22 @@ def _chains(elements: int, crossed: bool) -> Graph:
     return Graph("chains", tensors, tuple(nodes), ("x",), (a, b))
 
 
-def _plan(found: Schedule, board: BoardProfile, as_simulated: bool) -> Plan:
-    subgraphs = [part.operators for part in found.subgraphs]
-    plan = lower(found.graph, board, table_of(board), subgraphs, found.units)
-    if not as_simulated:
-        return plan
-    return replace(plan, sections=tuple(map(_on_one_thread, plan.sections)))
+def _plan(found: Schedule, board: BoardProfile) -> Plan:
+    """One section, so that a unit runs on until it has to wait for the other."""
+    names = [node.name for node in found.graph.nodes]
+    return lower(found.graph, board, table_of(board), [names], found.units)
 
 
-def _on_one_thread(section: Section) -> Section:
-    """A section of one unit as a queue of its own, so that its operators are not shared."""
-    if section.queues:
-        return section
-    count = section.last - section.first
-    return replace(section, queues=(tuple(Waiting(i, (0,)) for i in range(count)),))
-
-
-def build(plan: Plan, board: BoardProfile, folder: Path) -> Model:
-    """Compiles a plan into a new folder and loads it, with random inputs."""
+def build(plan: Plan, board: BoardProfile, folder: Path, threads: int = 0) -> Model:
+    """Compiles a plan into a new folder and loads it, with random inputs; by default on a thread
+    for each of its queues."""
+    threads = threads or max(1, *(len(section.queues) for section in plan.sections))
     folder.mkdir(parents=True)
     library = Toolchain(board, cache_folder() / "objects").build(units_of(plan, board))
     (folder / LIBRARY).write_bytes(library)
     (folder / WEIGHTS).write_bytes(plan.lowered.weights)
     known = set(_TASKS.iterdir())
-    model = Model(folder, _THREADS)
+    model = Model(folder, threads)
     for task in set(_TASKS.iterdir()) - known:  # else all may stay on one core for long
         os.sched_setaffinity(int(task.name), {features.cores()[-_THREADS]})
     random = np.random.default_rng(0)
