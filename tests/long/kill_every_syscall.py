@@ -1,6 +1,6 @@
 """Kills a deploy's apply step at each of its system calls, and fails each with ENOSPC and EIO.
 
-    python tests/long/kill_every_syscall.py [--fault kill|enospc|eio] [--jobs 2] [--call NAME]
+    python tests/long/kill_every_syscall.py [--fault kill|enospc|eio] [--jobs 2] [--call NAME ...]
 
 After each fault what runs must be wholly the old or the new release, and the next deploy must
 end with the new one. Needs strace, ssh-keygen and edgekit's compiler. Exit code 1 if any is torn.
@@ -27,11 +27,11 @@ from edgekit.host.bundle import signing_key
 _FAULTS = {"kill": KILL, "enospc": ENOSPC, "eio": EIO}
 
 
-def run(folder: Path, faults: list[str], call: str | None, jobs: int) -> int:
+def run(folder: Path, faults: list[str], calls: list[str] | None, jobs: int) -> int:
     key = signing_key(folder / "keys")
     old, new = (tiny_bundle(folder, key, f'TINY_NAME="{name}"') for name in ("old", "new"))
     scene = Scene.build(folder, old, new, key)
-    names = frozenset([call]) if call else None
+    names = frozenset(calls) if calls else None
     todo = list(chain.from_iterable(cases(scene, _FAULTS[f], names) for f in faults))
     print(f"{len(todo)} cases", flush=True)
     left: Counter[str] = Counter()
@@ -56,7 +56,7 @@ def run(folder: Path, faults: list[str], call: str | None, jobs: int) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fault", choices=sorted(_FAULTS), action="append")
-    parser.add_argument("--call", help="only this system call")
+    parser.add_argument("--call", action="append", help="only this system call; may be repeated")
     parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()
     memory = Path("/dev/shm")  # thousands of fsync are slow on a disk

@@ -1,7 +1,8 @@
 """The long suites beside this file, as long as `docs/releases.md` promises.
 
 Each is a program of its own, to be run by hand with other counts and seeds; `--help` says which.
-The line that says what it did begins with a number, and is printed when all tests have ended.
+The line that says what it did begins with a number, and is printed with the seconds it took when
+all tests have ended.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,6 +40,7 @@ def test_suite(
 ) -> None:
     name, *arguments = suite
     command = [sys.executable, str(_FOLDER / f"{name}.py"), *arguments]
+    begin = time.monotonic()
     with home_over_the_cache(tmp_path):
         done = subprocess.run(
             command,
@@ -49,6 +52,7 @@ def test_suite(
         )
     counts = _COUNT.findall(done.stdout)
     if counts:
-        record_property("count", f"{name}: {counts[-1]}")
+        seconds = time.monotonic() - begin
+        record_property("count", f"{name}: {counts[-1]} ({seconds:.0f} s)")
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
     assert counts

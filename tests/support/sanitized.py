@@ -2,20 +2,28 @@
 
 Inputs, outputs and weights are separate heap blocks, so a read or write past any of them ends the
 run. Needs clang with its runtime (Debian: clang-19 libclang-rt-19-dev).
+
+Objects are kept beside the toolchain's own, by the same rule: a hash of all that can change them.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from kernel_runs import x86_boards
 
+from edgekit.host.build.headers import headers_hash, system_headers
 from edgekit.host.build.toolchain import Unit, kernels_folder
+from edgekit.host.files import write_whole
+from edgekit.host.paths import cache_folder
 
 _DRIVER = Path(__file__).parents[1] / "cross" / "driver.c"
 _ARCH = {
@@ -25,6 +33,7 @@ _ARCH = {
     "avx512vnni": ["-march=x86-64-v4", "-mavx512vnni"],
 }
 BOUNDS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+_PRECOMPILE = ["-fPIC", "-Xclang", "-fno-pch-timestamp", "-x", "c-header"]
 RACES = ["-fsanitize=thread"]
 BOARDS = {board.simd: board for board in x86_boards()}
 
@@ -44,23 +53,58 @@ def build_library(
     units: Sequence[Unit], simd: str, folder: Path, checks: Sequence[str] = BOUNDS
 ) -> Path:
     """All units as one library."""
-
-    def compiled(unit: Unit) -> str:
-        source = unit.source
-        if isinstance(source, str):
-            source = folder / f"{unit.name}.c"
-            source.write_text(unit.text().decode())
-        target = str(folder / f"{unit.name}.o")
-        macros = [f"-D{key}={value}" for key, value in unit.macros]
-        arch = [] if unit.plain else _ARCH[simd]
-        compile_with(checks, [*arch, *macros, "-fPIC", "-c", str(source), "-o", target])
-        return target
-
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as threads:
-        objects = list(threads.map(compiled, units))
+        made = list(threads.map(lambda unit: _object(unit, simd, checks), units))
+    objects = [str(path) for path in made]
     library = folder / "model.so"
     compile_with(checks, ["-shared", "-o", str(library), *objects, "-lm", "-lpthread"])
     return library
+
+
+def _object(unit: Unit, simd: str, checks: Sequence[str]) -> Path:
+    text, kernels = unit.text(), kernels_folder()
+    written = isinstance(unit.source, str)
+    folder = kernels if written else Path(unit.source).parent
+    flags = [*checks, *([] if unit.plain else _ARCH[simd])]
+    macros = [f"-D{key}={value}" for key, value in unit.macros]
+    digest = hashlib.sha256(repr((_clang(), _version(), flags, macros)).encode())
+    digest.update(headers_hash(text, folder, unit.macros, kernels))
+    digest.update(text)
+    target = _cache() / f"{digest.hexdigest()}.o"
+    if not target.is_file():
+        source = target.with_suffix(".c") if written else Path(unit.source)
+        if written:
+            write_whole(source, text)
+        names = system_headers(unit.macros, kernels)
+        precompiled = ["-include-pch", str(_precompiled(names, tuple(flags)))] if names else []
+        _compile_whole([*flags, *precompiled, *macros, "-fPIC", "-c", str(source)], target)
+    return target
+
+
+@functools.cache
+def _precompiled(names: tuple[str, ...], flags: tuple[str, ...]) -> Path:
+    """System headers, which take longer to read than most kernels to compile."""
+    key = repr((_clang(), _version(), flags, names, str(_cache())))
+    target = _cache() / f"{hashlib.sha256(key.encode()).hexdigest()}.pch"
+    if not target.is_file():
+        source = target.with_suffix(".h")
+        write_whole(source, "".join(f"#include <{name}>\n" for name in names).encode())
+        _compile_whole([*flags, *_PRECOMPILE, str(source)], target)
+    return target
+
+
+def _cache() -> Path:
+    folder = cache_folder().resolve() / "sanitized"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _compile_whole(arguments: Sequence[str], target: Path) -> None:
+    """Workers that make the same file at once do not see each other's halves."""
+    with tempfile.TemporaryDirectory(dir=target.parent) as work:
+        made = Path(work) / target.name
+        compile_with([], [*arguments, "-o", str(made)])
+        made.replace(target)
 
 
 def run(*command: str) -> None:
@@ -90,6 +134,14 @@ def compile_with(checks: Sequence[str], arguments: Sequence[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@functools.cache
+def _version() -> str:
+    return subprocess.run(
+        [_clang(), "--version"], capture_output=True, text=True, check=True
+    ).stdout
+
+
+@functools.cache
 def _clang() -> str:
     names = [
         os.environ.get("EDGEKIT_CLANG", ""),
