@@ -31,7 +31,7 @@ class Strip(ctypes.Structure):
     _fields_ = (
         ("slot", ctypes.c_int64),
         ("index", ctypes.c_int64),
-        *((name, ctypes.c_uint32) for name in ("slots", "base", "at", "windows", "row")),
+        *((name, ctypes.c_uint32) for name in ("slots", "base", "at", "steps", "row")),
         *((name, ctypes.c_uint8) for name in ("kind", "index_bytes", "rows", "in_order")),
     )
 

@@ -14,14 +14,13 @@ from edgekit.kb.tiles import TILES
 
 _STRIP = np.dtype(
     [("slot", "<i8"), ("index", "<i8"), ("slots", "<u4"), ("base", "<u4"), ("at", "<u4"),
-     ("windows", "<u4"), ("row", "<u4"), ("kind", "u1"), ("index_bytes", "u1"), ("rows", "u1"),
+     ("steps", "<u4"), ("row", "<u4"), ("kind", "u1"), ("index_bytes", "u1"), ("rows", "u1"),
      ("in_order", "u1")]
 )  # fmt: skip
 _LANES, _WIDE, _DIAGONAL, _WINDOWS = range(4)  # ek_strip_kind
 _SCALAR_LANES = 4  # SCALAR_LANES of sparse/types.h
 _COLUMNS = {"avx512vnni": 128}  # ek_sparse_window, where it is not 0
 _PADDING = 0x80  # EK_WINDOW_PADDING
-_IN_CACHE = 4 << 20
 _FEW = 4  # a strip spans at most so many columns for each non-zero of all its rows
 
 
@@ -93,13 +92,13 @@ class _Builder:
 
     def add(
         self, kind: int, rows: Array, values: Array, index: Array, base: int, size: int,
-        windows: int = 0,
+        steps: int = 0,
     ) -> None:  # fmt: skip
         """One strip; `values` are its slots, `index` its bytes, `size` those of a column."""
         slots = values.size // self.height
         in_order = bool((rows == rows[0] + np.arange(len(rows))).all())
         self.strip.append(
-            (self.slots, self.index_bytes, slots, base, self.at, windows, int(rows[0]), kind, size,
+            (self.slots, self.index_bytes, slots, base, self.at, steps, int(rows[0]), kind, size,
              len(rows), in_order)
         )  # fmt: skip
         self.values.append(values.reshape(-1))
@@ -228,32 +227,43 @@ def _add_windows(b: _Builder, rows: Array) -> bool:
     base, high = (int(together.min()), int(together.max())) if count else (0, 0)
     if count * _FEW < high - base:
         return False
-    windows = (high - base) // columns + 1
-    # How many of each lane are in each window, and which of them each is.
+    half = columns // 2
     lane = np.repeat(np.arange(len(rows)), [each.stop - each.start for each in held])
-    window = (together - base) // columns
-    inside = np.bincount(window * b.height + lane, minlength=windows * b.height)
-    inside = inside.reshape(windows, b.height)
-    most = inside.max(axis=1)
-    slots = int(most.sum())
-    limit = 12 if len(a.value) > _IN_CACHE else 16  # beyond the caches the bytes decide
-    if slots * b.height * 10 > count * limit:
+    steps = (high - base) // half + 1
+    inside = np.bincount((together - base) // half * b.height + lane, minlength=steps * b.height)
+    due, done = _window_steps(inside.reshape(steps, b.height))
+    slots = int(due.sum())
+    if slots * b.height * 10 > count * 13:
         return False
-    before = (np.cumsum(inside, axis=0) - inside)[window, lane]
-    nth = np.arange(count) - np.repeat(
-        np.cumsum([0, *(inside.sum(axis=0)[:-1])]), inside.sum(axis=0)
-    )
-    slot = (np.cumsum(most) - most)[window] + nth - before
+    nth = [np.arange(each.stop - each.start) for each in held]
+    step = [np.searchsorted(done[1:, i], each, "right") for i, each in enumerate(nth)]
+    first = np.cumsum(due) - due
+    numbered = enumerate(zip(step, nth, strict=True))
+    slot = np.concatenate([first[s] + n - done[s, i] for i, (s, n) in numbered])
     values = np.zeros((slots, b.height), np.float32)
     values[slot, lane] = np.concatenate([a.value[each] for each in held])
     index = np.full((slots, b.height), _PADDING, np.uint8)
     index[slot, lane] = (together - base) % columns
-    head = np.zeros((4 + windows + 7) // 8 * 8, np.uint8)
-    head[:4] = _bytes(np.array([windows]), 4)
-    head[4 : 4 + windows] = most
+    head = np.zeros((4 + steps + 7) // 8 * 8, np.uint8)
+    head[:4] = _bytes(np.array([steps]), 4)
+    head[4 : 4 + steps] = due
     whole = np.concatenate([head, index.reshape(-1)])
-    b.add(_WINDOWS, rows, values, whole, base, 1, int(windows))
+    b.add(_WINDOWS, rows, values, whole, base, 1, int(steps))
     return True
+
+
+def _window_steps(inside: Array) -> tuple[Array, Array]:
+    """Slots of each step of a window that moves by half of itself, and how many non-zeros of each
+    lane are done before it [steps + 1, lanes]; inside [steps, lanes]: how many each half has."""
+    seen = np.cumsum(inside, axis=0)
+    due = np.zeros(len(inside), np.int64)
+    done = np.zeros((len(inside) + 1, inside.shape[1]), np.int64)
+    for step, held in enumerate(seen):
+        ends = step + 1 == len(seen)
+        wanted = held if ends else seen[step - 1] if step else done[0]
+        due[step] = (wanted - done[step]).max()
+        done[step + 1] = np.minimum(done[step] + due[step], held)
+    return due, done
 
 
 def _base(b: _Builder, columns: list[Array]) -> tuple[int, int]:

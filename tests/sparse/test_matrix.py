@@ -118,6 +118,12 @@ def test_banded_matrices_store_diagonals_and_power_laws_pad_little():
     assert law.form.strips["wide"] > 0 and law.form.padding <= 1.3
 
 
+@pytest.mark.parametrize("density", [0.03, 0.06, 0.1, 0.3, 0.6])
+def test_pruned_layers_pad_little(density):
+    dense = _dense(np.random.default_rng(2), 512, 1024, density, "float32")
+    assert SparseMatrix.from_dense(dense).form.padding <= 1.3
+
+
 def test_one_dense_row_is_shared_by_threads():
     rng = np.random.default_rng(1)
     a = _dense(rng, 300, 70_000, 0.003, "float32")

@@ -4,9 +4,10 @@
 #include "strips.h"
 
 #define LINE 64
-#define IN_CACHE (4 << 20) /* non-zeros that a last-level cache holds */
 /* A strip is worth another kind where it holds less than 4/5 non-zeros. */
 #define MUCH(slots, height, held) ((slots) * (height) * 4 > (held) * 5)
+/* WINDOWS may hold 1.3 values for each non-zero: slots take less time, but values more bytes. */
+#define PADDED(slots, height, held) ((slots) * (height) * 10 > (held) * 13)
 
 typedef struct {
     const ek_rows *a;
@@ -40,7 +41,7 @@ static int add_strip(builder *b, ek_strip s) {
     m->strip[m->strips++] = s;
     m->slots += s.slots;
     int64_t per_slot = s.kind == EK_STRIP_DIAGONAL ? 1 : m->height;
-    int64_t head = s.kind == EK_STRIP_WINDOWS ? window_head(s.windows) : 0;
+    int64_t head = s.kind == EK_STRIP_WINDOWS ? window_head(s.steps) : 0;
     m->index_bytes += head + ((s.slots * per_slot * s.index_bytes + 7) & ~7);
     return 1;
 }
@@ -52,20 +53,15 @@ static void give_positions(builder *b, const uint32_t *rows, int64_t n) {
     }
 }
 
-/* Slots that n rows need in windows of columns from `base` on. */
-static int64_t window_slots(const ek_rows *a, const uint32_t *rows, int64_t n, int64_t base,
-                            int64_t windows, int width) {
-    int64_t at[MAX_HEIGHT], slots = 0;
-    for (int64_t i = 0; i < n; i++)
-        at[i] = a->start[rows[i]];
-    for (int64_t w = 0; w < windows; w++) {
-        int64_t most = 0;
-        for (int64_t i = 0; i < n; i++) {
-            int64_t here = before_column(a, rows[i], at[i], base + (w + 1) * width);
-            at[i] += here;
-            most = ek_max(most, here);
-        }
-        slots += most;
+/* Slots that the rows of a strip need in a window that moves over them. */
+static int64_t window_slots(const ek_rows *a, const uint32_t *rows, const ek_strip *s, int half) {
+    moving_window w = begin_window(a, s, rows, half);
+    int64_t slots = 0;
+    for (uint32_t i = 0; i < s->steps; i++, w.first += half) {
+        int64_t due = slots_due(a, s, rows, &w, half, i + 1 == s->steps);
+        for (int l = 0; l < s->rows; l++)
+            w.at[l] += ek_min(due, before_column(a, rows[l], w.at[l], w.first + 2 * half));
+        slots += due;
     }
     return slots;
 }
@@ -73,22 +69,21 @@ static int64_t window_slots(const ek_rows *a, const uint32_t *rows, int64_t n, i
 /* Turns a LANES strip into WINDOWS where that pads little: a slot of them costs a third. */
 static void try_windows(const builder *b, const uint32_t *rows, ek_strip *s, int64_t high) {
     const ek_rows *a = b->a;
-    int width = ek_sparse_window(a->dtype), height = b->to->height;
+    int half = ek_sparse_window(a->dtype) / 2, height = b->to->height;
     int64_t held = 0;
     for (int64_t i = 0; i < s->rows; i++)
         held += length_of(a, rows[i]);
-    if (!width || !b->how->windows || s->rows < height || held * 4 < high - s->base)
+    if (!half || !b->how->windows || s->rows < height || held * 4 < high - s->base)
         return;
-    int64_t windows = (high - s->base) / width + 1;
-    int64_t slots = window_slots(a, rows, s->rows, s->base, windows, width);
-    /* Beyond the caches the bytes decide, and padding is bytes. */
-    int64_t most = a->start[a->rows] > IN_CACHE ? 12 : 16;
-    if (slots * height * 10 > held * most)
+    ek_strip made = *s;
+    made.kind = EK_STRIP_WINDOWS;
+    made.index_bytes = 1;
+    made.steps = (uint32_t)((high - s->base) / half + 1);
+    int64_t slots = window_slots(a, rows, &made, half);
+    if (PADDED(slots, height, held))
         return;
-    s->kind = EK_STRIP_WINDOWS;
-    s->index_bytes = 1;
-    s->slots = (uint32_t)slots;
-    s->windows = (uint32_t)windows;
+    made.slots = (uint32_t)slots;
+    *s = made;
 }
 
 /* One strip of n rows: LANES, or WIDE for a single row that is to have all lanes. */

@@ -46,29 +46,27 @@ static void fill_row(const ek_rows *a, ek_sparse *m, const ek_strip *s, int lane
     }
 }
 
-/* Columns within their window; padding stays where memory was zeroed but for its mark. */
+/* Columns modulo the window; padding stays where memory was zeroed but for its mark. */
 static void fill_windows(const ek_rows *a, ek_sparse *m, const ek_strip *s) {
-    int64_t at[MAX_HEIGHT], slot = 0;
-    int width = ek_sparse_window(m->dtype), bytes = ek_sparse_value_bytes(m->dtype);
+    int half = ek_sparse_window(m->dtype) / 2, bytes = ek_sparse_value_bytes(m->dtype);
     const uint32_t *rows = m->order + s->at;
-    uint8_t *head = m->index + s->index, *columns = head + window_head(s->windows);
-    memcpy(head, &s->windows, 4);
+    uint8_t *head = m->index + s->index, *columns = head + window_head(s->steps);
+    moving_window w = begin_window(a, s, rows, half);
+    memcpy(head, &s->steps, 4);
     memset(columns, EK_WINDOW_PADDING, (size_t)s->slots * (size_t)m->height);
-    for (int l = 0; l < s->rows; l++)
-        at[l] = a->start[rows[l]];
-    for (uint32_t w = 0; w < s->windows; w++) {
-        int64_t first = s->base + (int64_t)w * width, most = 0;
+    int64_t slot = 0;
+    for (uint32_t step = 0; step < s->steps; step++, w.first += half) {
+        int64_t due = slots_due(a, s, rows, &w, half, step + 1 == s->steps);
         for (int l = 0; l < s->rows; l++) {
-            int64_t n = before_column(a, rows[l], at[l], first + width);
-            for (int64_t i = 0; i < n; i++, at[l]++) {
+            int64_t n = ek_min(due, before_column(a, rows[l], w.at[l], w.first + 2 * half));
+            for (int64_t i = 0; i < n; i++, w.at[l]++) {
                 int64_t cell = (slot + i) * m->height + l;
-                columns[cell] = (uint8_t)(a->index[at[l]] - first);
-                copy_value(bytes, m->values, s->slot * m->height + cell, a->values, at[l]);
+                columns[cell] = (uint8_t)((a->index[w.at[l]] - s->base) % (2 * half));
+                copy_value(bytes, m->values, s->slot * m->height + cell, a->values, w.at[l]);
             }
-            most = ek_max(most, n);
         }
-        head[4 + w] = (uint8_t)most;
-        slot += most;
+        head[4 + step] = (uint8_t)due;
+        slot += due;
     }
 }
 
@@ -122,15 +120,18 @@ static void restore_diagonal(const ek_sparse *m, const ek_strip *s, int lane, in
 
 static void restore_windows(const ek_sparse *m, const ek_strip *s, int lane, int64_t to,
                             int32_t *index, void *values) {
-    int width = ek_sparse_window(m->dtype), bytes = ek_sparse_value_bytes(m->dtype);
-    const uint8_t *head = m->index + s->index, *columns = head + window_head(s->windows);
+    int half = ek_sparse_window(m->dtype) / 2, bytes = ek_sparse_value_bytes(m->dtype);
+    const uint8_t *head = m->index + s->index, *columns = head + window_head(s->steps);
     int64_t slot = 0;
-    for (uint32_t w = 0; w < s->windows; w++)
-        for (int i = 0; i < head[4 + w]; i++, slot++) {
+    for (uint32_t step = 0; step < s->steps; step++)
+        for (int i = 0; i < head[4 + step]; i++, slot++) {
             int64_t cell = slot * m->height + lane;
             if (columns[cell] == EK_WINDOW_PADDING)
                 continue;
-            index[to] = (int32_t)(s->base + (int64_t)w * width + columns[cell]);
+            /* What is not in the half that came with this step came with the one before. */
+            uint32_t before = (uint32_t)(columns[cell] / half) ^ (step & 1);
+            uint32_t first = s->base + (step - before) * (uint32_t)half;
+            index[to] = (int32_t)(first + (uint32_t)(columns[cell] % half));
             copy_value(bytes, values, to++, m->values, s->slot * m->height + cell);
         }
 }

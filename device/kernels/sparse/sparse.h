@@ -7,9 +7,12 @@
  *   LANES     a row per lane; rows may come from anywhere in a window, sorted by length
  *   WIDE      one long row over all lanes
  *   DIAGONAL  consecutive rows; a slot is a diagonal and stores one column, not `height`
- *   WINDOWS   as LANES, but slot by slot within windows of columns that fit into registers, where
- *             x is picked by permutations; for rows that are dense enough, on cores that have them.
- *             Indices: u32 windows, their slots (u8 each) up to a multiple of 8 bytes, u8 columns
+ *   WINDOWS   as LANES, but a window of columns moves over the matrix by half of itself at a time;
+ *             what of x is in it is in registers, where permutations pick; for rows that are dense
+ *             enough, on cores that have them. A row has what is in the first half done before
+ *             that is left, and of the second what finds room, so that rows even out.
+ *             Indices: u32 steps, slots of each (u8) up to a multiple of 8 bytes, u8 columns modulo
+ *             the window
  *
  * Column indices are stored per strip in the least width that holds their distance from the
  * strip's first column. */
@@ -35,14 +38,14 @@ typedef enum {
 } ek_strip_kind;
 
 typedef struct {
-    int64_t slot;     /* of all slots before: values are at slot * height */
-    int64_t index;    /* byte position of the strip's indices */
-    uint32_t slots;   /* this strip's own */
-    uint32_t base;    /* its first column */
-    uint32_t at;      /* its first position in the order of rows */
-    uint32_t windows; /* of a WINDOWS strip */
-    uint32_t row;     /* its first row; read if the rows are consecutive */
-    uint8_t kind;     /* ek_strip_kind */
+    int64_t slot;   /* of all slots before: values are at slot * height */
+    int64_t index;  /* byte position of the strip's indices */
+    uint32_t slots; /* this strip's own */
+    uint32_t base;  /* its first column */
+    uint32_t at;    /* its first position in the order of rows */
+    uint32_t steps; /* of the window of a WINDOWS strip */
+    uint32_t row;   /* its first row; read if the rows are consecutive */
+    uint8_t kind;   /* ek_strip_kind */
     uint8_t index_bytes;
     uint8_t rows;     /* 1 .. height */
     uint8_t in_order; /* rows are row, row + 1, ... */

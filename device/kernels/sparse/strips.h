@@ -14,8 +14,8 @@ static inline int64_t length_of(const ek_rows *a, int64_t row) {
 }
 
 /* Bytes before the columns of a WINDOWS strip. */
-static inline int64_t window_head(int64_t windows) {
-    return (4 + windows + 7) & ~7;
+static inline int64_t window_head(int64_t steps) {
+    return (4 + steps + 7) & ~7;
 }
 
 /* Next diagonal, as the column of lane 0, over `height` rows from `row`: the least one that no
@@ -36,5 +36,28 @@ static inline int64_t before_column(const ek_rows *a, int64_t row, int64_t at, i
     while (at + n < a->start[row + 1] && a->index[at + n] < column)
         n++;
     return n;
+}
+
+/* Where a window stands: the rows' next non-zeros and its first column. */
+typedef struct {
+    int64_t at[MAX_HEIGHT];
+    int64_t first;
+} moving_window;
+
+static inline moving_window begin_window(const ek_rows *a, const ek_strip *s, const uint32_t *rows,
+                                         int half) {
+    moving_window w = {.first = (int64_t)s->base - half};
+    for (int l = 0; l < s->rows; l++)
+        w.at[l] = a->start[rows[l]];
+    return w;
+}
+
+/* Slots that the rows need before the window moves on: of its first half, of all in the end. */
+static inline int64_t slots_due(const ek_rows *a, const ek_strip *s, const uint32_t *rows,
+                                const moving_window *w, int half, int last) {
+    int64_t most = 0;
+    for (int l = 0; l < s->rows; l++)
+        most = ek_max(most, before_column(a, rows[l], w->at[l], w->first + half * (1 + last)));
+    return most;
 }
 #endif

@@ -6,21 +6,18 @@
 #if defined __AVX512F__ && EK_STORED == 0
 #define REGISTERS 8
 #define WINDOW (REGISTERS * HEIGHT)
+#define HALF (WINDOW / 2)
 
 typedef struct {
     vsum x[REGISTERS];
 } window;
 
-/* The last window may reach beyond x. */
-EK_INLINE window load_window(const operand *x, long left) {
-    window w;
-    operand tail[WINDOW] = {0};
-    if (left < WINDOW) {
-        memcpy(tail, x, (size_t)left * sizeof *x);
-        x = tail;
+/* The half from x on; `left` elements are in x, zeros behind them. */
+EK_INLINE void load_half(vsum *to, const operand *x, long left) {
+    EK_UNROLL for (int r = 0; r < REGISTERS / 2; r++, left -= HEIGHT) {
+        uint32_t in = left >= HEIGHT ? 0xffff : (1u << ek_max(left, 0)) - 1;
+        to[r] = _mm512_maskz_loadu_ps((__mmask16)in, x + r * HEIGHT);
     }
-    EK_UNROLL for (int r = 0; r < REGISTERS; r++) w.x[r] = vsum_from_x(x + r * HEIGHT);
-    return w;
 }
 
 EK_INLINE vsum pick(const window *w, const uint8_t *columns) {
@@ -39,23 +36,25 @@ EK_INLINE vsum pick(const window *w, const uint8_t *columns) {
 /* Slots from .. to of a strip; x begins at the strip's first column, `left` are in it. */
 EK_INLINE vsum add_windows(const value *v, const ek_strip *strip, const uint8_t *head,
                            const operand *x, long left, long from, long to, vsum acc) {
-    const uint8_t *slots = head + 4, *columns = head + ((4 + (long)strip->windows + 7) & ~7L);
+    const uint8_t *slots = head + 4, *columns = head + ((4 + (long)strip->steps + 7) & ~7L);
     vsum odd = {0};
-    long at = 0;
-    for (long i = 0; i < strip->windows; i++) {
-        long s = ek_max(from, at), end = ek_min(to, at + slots[i]);
-        at += slots[i];
-        if (s >= end)
-            continue;
-        window w = load_window(x + i * WINDOW, left - i * WINDOW);
-        for (; s + 1 < end; s += 2) {
-            const uint8_t *c = columns + s * HEIGHT;
-            acc = vsum_fma(vsum_from_values(v + s * HEIGHT), pick(&w, c), acc);
-            odd = vsum_fma(vsum_from_values(v + (s + 1) * HEIGHT), pick(&w, c + HEIGHT), odd);
+    window w = {0};
+    /* The slots of a last, odd step are followed by a zero. */
+    for (long at = 0, i = 0; i < strip->steps && at < to; i += 2)
+        EK_UNROLL for (int h = 0; h < 2; h++) {
+            long s = ek_max(from, at), end = ek_min(to, at + slots[i + h]);
+            at += slots[i + h];
+            load_half(w.x + h * REGISTERS / 2, x, left);
+            x += HALF, left -= HALF;
+            for (; s + 1 < end; s += 2) {
+                const uint8_t *c = columns + s * HEIGHT;
+                acc = vsum_fma(vsum_from_values(v + s * HEIGHT), pick(&w, c), acc);
+                odd = vsum_fma(vsum_from_values(v + (s + 1) * HEIGHT), pick(&w, c + HEIGHT), odd);
+            }
+            if (s < end)
+                acc =
+                    vsum_fma(vsum_from_values(v + s * HEIGHT), pick(&w, columns + s * HEIGHT), acc);
         }
-        if (s < end)
-            acc = vsum_fma(vsum_from_values(v + s * HEIGHT), pick(&w, columns + s * HEIGHT), acc);
-    }
     return acc + odd;
 }
 #endif
