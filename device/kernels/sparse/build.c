@@ -1,9 +1,11 @@
 /* From rows to strips: which rows share one, and of which kind. */
 #include <stdlib.h>
+#include <sys/mman.h>
 #include "../kernel.h"
 #include "strips.h"
 
 #define LINE 64
+#define HUGE_PAGE (2 << 20)
 /* A strip is worth another kind where it holds less than 4/5 non-zeros. */
 #define MUCH(slots, height, held) ((slots) * (height) * 4 > (held) * 5)
 /* WINDOWS may hold 1.3 values for each non-zero: slots take less time, but values more bytes. */
@@ -232,12 +234,18 @@ static int plan(builder *b, int64_t window) {
     return 1;
 }
 
-/* Zeroed memory on a line of the cache; never none for 0 bytes. */
+/* Zeroed memory on a line of the cache; never none for 0 bytes. What is large asks for huge pages:
+ * it is read once per product, a page after another, and x at random between. */
 static void *aligned_zeros(int64_t bytes) {
     void *made = NULL;
+    size_t align = bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : LINE;
     size_t size = ((size_t)bytes + LINE) & ~(size_t)(LINE - 1);
-    if (posix_memalign(&made, LINE, size))
+    if (posix_memalign(&made, align, size))
         return NULL;
+#ifdef MADV_HUGEPAGE
+    if (align == HUGE_PAGE)
+        madvise(made, size, MADV_HUGEPAGE); /* a wish; where it fails, pages are small */
+#endif
     return memset(made, 0, size);
 }
 
