@@ -24,11 +24,10 @@ def f32_product(
         return lower_winograd(ctx, node, window, weights, activation)
     vl = ctx.isa.vl
     tile = choose_tile(ctx, node, window, ctx.isa.f32_tiles, "f32")
-    n, k = weights.shape
+    n = weights.shape[0]
     kh, kw = window.kernel
-    segments = (
-        window.dilation[1] == 1 and tile.mr * k <= _SCRATCH and not window.pointwise
-    ) or kw == 1
+    fits = tile.mr * window.border <= _SCRATCH or not window.padding.any
+    segments = fits and (window.dilation[1] == 1 or kw == 1)
     count = kh if segments else kh * kw
     macros: dict[str, str | int] = {"MR": tile.mr, "NV": tile.nv}
     suffix = ""

@@ -139,7 +139,7 @@ def _i8_fields(
 
 
 def _i8_tile(ctx: Context, node: Node, window: Window, depth: _Depth) -> Tile:
-    size = depth.total * (1 if ctx.isa.i8.reads_bytes else 2)
+    size = max(depth.total, window.border) * (1 if ctx.isa.i8.reads_bytes else 2)
     tiles = ctx.isa.i8_tiles
     if window.pixels == 1 and ctx.isa.lanes:
         tiles = (Tile(1, 4),)  # a single row: the wider, the less often it is read

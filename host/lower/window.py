@@ -36,6 +36,11 @@ class Window:
         return self.kernel[0] * self.kernel[1] * self.x[3]
 
     @property
+    def border(self) -> int:
+        """Elements of x that border_rows of conv/rows.h copies, at most, per pixel of a tile."""
+        return self.kernel[0] * max(self.kernel[1], self.stride[1]) * self.x[3]
+
+    @property
     def pointwise(self) -> bool:
         """Rows of x are rows of the GEMM."""
         return (

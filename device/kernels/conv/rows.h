@@ -13,12 +13,30 @@ typedef struct {
     int32_t sum[MR];                /* 8-bit with row sums: of the window as the kernel sees it */
 } rows_t;
 
-/* One row of a window into scratch: pixels ix .. ix + kw of `line` (NULL: all padding). */
-EK_INLINE void border_row(const ek_window *g, const elem *line, long ix, elem *to, int pad_byte) {
-    long from = ek_max(ix, 0), until = ek_min(ix + g->kw, g->w);
-    memset(to, pad_byte, (size_t)g->kw * g->c * sizeof *to);
-    if (line && from < until)
-        memcpy(to + (from - ix) * g->c, line + from * g->c, (until - from) * g->c * sizeof *to);
+/* The windows of `part` pixels of one output row, from (iy, ix) of an image on, which cross its
+ * border: their rows side by side in scratch, with padding. Returns where the next may go. */
+static elem *__attribute__((noinline)) border_rows(const ek_window *g, const elem *image,
+                                                   const elem **to, elem *scratch, long iy, long ix,
+                                                   int part, int pad_byte) {
+    const long step = (long)g->sw * g->c, width = (long)(part - 1) * g->sw + g->kw;
+    const long left = ek_min(ek_max(-ix, 0), width), right = ek_max(ek_min(g->w - ix, width), left);
+    for (int ky = 0; ky < g->kh; ky++, to += MR, scratch += width * g->c) {
+        const long y = iy + ky * g->dh;
+        if (y < 0 || y >= g->h || left == right) {
+            memset(scratch, pad_byte, (size_t)(width * g->c) * sizeof *scratch);
+        } else {
+            if (left)
+                memset(scratch, pad_byte, (size_t)(left * g->c) * sizeof *scratch);
+            memcpy(scratch + left * g->c, image + (y * g->w + ix + left) * g->c,
+                   (size_t)((right - left) * g->c) * sizeof *scratch);
+            if (width > right)
+                memset(scratch + right * g->c, pad_byte,
+                       (size_t)((width - right) * g->c) * sizeof *scratch);
+        }
+        for (int i = 0; i < part; i++)
+            to[i] = scratch + i * step;
+    }
+    return scratch;
 }
 
 /* The table of a tile whose windows lie inside, one `step` after the other: nothing to ask for row
@@ -47,36 +65,20 @@ static void __attribute__((noinline)) find_segments(const ek_window *g, const el
     rows->length = length;
     for (int done = 0; done < count;) {
         /* the pixels of this tile that stand in one output row */
-        int part = (int)ek_min(count - done, g->ow - ox);
-        long ix = (long)ox * g->sw - g->left, last = ix + (long)(part - 1) * g->sw + g->kw;
-        int inside = ix >= 0 && last <= g->w;
-        const long top = (long)oy * g->sh - g->top, bottom = top + (g->kh - 1) * g->dh;
-        const elem *first = x + ((long)n * g->h + top) * pitch + ix * g->c;
-        if (part == MR && inside && top >= 0 && bottom < g->h &&
-            first + (bottom - top) * pitch + (MR - 1) * step <= end) {
+        const int part = (int)ek_min(count - done, g->ow - ox);
+        const long ix = (long)ox * g->sw - g->left, iy = (long)oy * g->sh - g->top;
+        const long below = (g->kh - 1) * g->dh, beside = (long)(part - 1) * g->sw;
+        const elem *image = x + (long)n * g->h * pitch, *first = image + iy * pitch + ix * g->c;
+        const elem **to = rows->ptr + done;
+        if (ix < 0 || iy < 0 || ix + beside + g->kw > g->w || iy + below >= g->h ||
+            first + below * pitch + beside * g->c > end) {
+            scratch = border_rows(g, image, to, scratch, iy, ix, part, pad_byte);
+        } else if (part == MR) {
             inside_segments(rows, first, g->kh, g->dh * pitch, step);
-            return;
-        }
-        for (int ky = 0; ky < g->kh; ky++) {
-            const elem **to = rows->ptr + ky * MR + done;
-            long iy = (long)oy * g->sh - g->top + ky * g->dh;
-            const elem *line = iy >= 0 && iy < g->h ? x + ((long)n * g->h + iy) * pitch : NULL;
-            if (line && inside && line + (last - g->kw) * g->c <= end) {
-                const elem *at = line + ix * g->c;
-                for (int i = 0; i < part; i++, at += step)
-                    to[i] = at;
-                continue;
-            }
-            for (int i = 0; i < part; i++) {
-                long xx = ix + (long)i * g->sw;
-                if (line && xx >= 0 && xx + g->kw <= g->w && line + xx * g->c <= end) {
-                    to[i] = line + xx * g->c;
-                } else {
-                    to[i] = scratch;
-                    border_row(g, line, xx, scratch, pad_byte);
-                    scratch += length;
-                }
-            }
+        } else {
+            for (int ky = 0; ky < g->kh; ky++, to += MR, first += g->dh * pitch)
+                for (int i = 0; i < part; i++)
+                    to[i] = first + i * step;
         }
         done += part;
         ox = 0;
