@@ -39,7 +39,7 @@ TILES = {
     "avx512vnni": Tiles(
         16,
         (Tile(8, 3), Tile(12, 2), Tile(14, 1)),
-        (Tile(4, 4), Tile(8, 3), Tile(8, 2)),
+        (Tile(4, 4), Tile(8, 3), Tile(8, 2), Tile(16, 1)),
     ),
     "neon": Tiles(4, (Tile(8, 2), Tile(6, 3)), (Tile(4, 1),)),
     "neondot": Tiles(4, (Tile(8, 2), Tile(6, 3)), (Tile(8, 2),)),

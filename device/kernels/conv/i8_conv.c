@@ -32,6 +32,17 @@ typedef ek_i8_conv_args conv_args;
 
 #include "i8_windows.h"
 
+/* Sums are made 2^31 too large by their bias, for vi_requantize_unsigned. */
+#if defined RIGHT_ONLY && defined EK_UNSIGNED_SUMS
+#define UNSIGNED_SUMS 1
+#else
+#define UNSIGNED_SUMS 0
+#endif
+EK_INLINE vi bias_at(const ek_i8_conv_args *a, long channel) {
+    const vi bias = vi_load(a->bias + channel);
+    return UNSIGNED_SUMS ? bias ^ INT32_MIN : bias;
+}
+
 /* What turns the sums of one vector of channels into outputs. */
 #ifdef FLOAT_OUTPUT
 typedef struct {
@@ -63,12 +74,23 @@ EK_INLINE vi scaled(const output *o, vi sum) {
     return vi_requantize_once(sum, o->multiplier, o->right);
 }
 #else
+#if UNSIGNED_SUMS
+typedef vi_unsigned_factor output;
+#else
 typedef vi_factor output;
+#endif
 EK_INLINE output output_at(const ek_i8_conv_args *a, long channel) {
-    return vi_factor_at(a->multiplier, a->left, a->right, channel);
+    const vi_factor factor = vi_factor_at(a->multiplier, a->left, a->right, channel);
+#if UNSIGNED_SUMS
+    return vi_unsigned_factor_of(factor);
+#else
+    return factor;
+#endif
 }
 EK_INLINE vi scaled(const output *o, vi sum) {
-#ifdef RIGHT_ONLY
+#if UNSIGNED_SUMS
+    return vi_requantize_unsigned(sum, *o);
+#elif defined RIGHT_ONLY
     return vi_requantize_right(sum, *o);
 #else
     return vi_requantize(sum, *o);
@@ -96,8 +118,24 @@ EK_INLINE vi sum_at(const int nv, const ek_i8_conv_args *a, const rows_t *rows, 
     return sum;
 }
 
-#if defined EK_CODES8 && !defined FLOAT_OUTPUT
-/* Whole vectors of codes, two at a time: of two rows where there is one vector of channels. */
+#if (defined EK_CODES8 || defined EK_CODES64) && !defined FLOAT_OUTPUT
+#ifdef EK_CODES64
+#define TOGETHER 4
+#else
+#define TOGETHER 2
+#endif
+EK_INLINE void store_codes(const vi v[TOGETHER], const vi_codes *codes, TY *const y[TOGETHER]) {
+#ifdef EK_CODES64
+    const vi all = vi_codes64(v, codes, (TY)-1 > 0);
+#else
+    const int64_t all = vi_codes8(v[0], v[1], codes, (TY)-1 > 0);
+#endif
+    EK_UNROLL
+    for (int q = 0; q < TOGETHER; q++)
+        memcpy(y[q], (const char *)&all + q * EK_VL, EK_VL);
+}
+/* Whole vectors of codes, some at a time: of several rows where there are few vectors of channels.
+ * What the last are too few is made twice. */
 EK_INLINE void finish_whole(const int mr, const int nv, const ek_i8_conv_args *a,
                             const rows_t *rows, const i8_sums *sums, TY *y, long channel) {
     const vi_codes codes = vi_codes_of(a->y_zero, a->low, a->high);
@@ -107,18 +145,19 @@ EK_INLINE void finish_whole(const int mr, const int nv, const ek_i8_conv_args *a
     EK_UNROLL
     for (int j = 0; j < nv; j++) {
         o[j] = output_at(a, channel + j * EK_VL);
-        bias[j] = vi_load(a->bias + channel + j * EK_VL);
+        bias[j] = bias_at(a, channel + j * EK_VL);
     }
     EK_UNROLL
-    for (int p = 0; p < mr * nv; p += 2) {
-        const int q = p + 1 < mr * nv ? p + 1 : p;
-        const vi first = sum_at(nv, a, rows, sums, p / nv, p % nv, bias[p % nv]);
-        const vi second = sum_at(nv, a, rows, sums, q / nv, q % nv, bias[q % nv]);
-        const int64_t both =
-            vi_codes8(scaled(&o[p % nv], first), scaled(&o[q % nv], second), &codes, (TY)-1 > 0);
-        memcpy(y + p / nv * oc + p % nv * EK_VL, &both, EK_VL);
-        if (q > p)
-            memcpy(y + q / nv * oc + q % nv * EK_VL, (const char *)&both + EK_VL, EK_VL);
+    for (int p = 0; p < mr * nv; p += TOGETHER) {
+        vi v[TOGETHER];
+        TY *to[TOGETHER];
+        EK_UNROLL
+        for (int q = 0; q < TOGETHER; q++) {
+            const int at = p + q < mr * nv ? p + q : mr * nv - 1, i = at / nv, j = at % nv;
+            v[q] = scaled(&o[j], sum_at(nv, a, rows, sums, i, j, bias[j]));
+            to[q] = y + i * oc + j * EK_VL;
+        }
+        store_codes(v, &codes, to);
     }
 }
 #define FINISHES_WHOLE 1
@@ -163,7 +202,7 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
     for (int j = 0; j < nv; j++) {
         long c = channel + j * EK_VL;
         const output o = output_at(a, c);
-        const vi bias = vi_load(a->bias + c);
+        const vi bias = bias_at(a, c);
         TY *y = (TY *)a->y + pixel * a->win.oc + c;
         EK_UNROLL
         for (int i = 0; i < mr; i++, y += a->win.oc)

@@ -59,6 +59,48 @@ EK_INLINE vi vi_dot4(vi acc, vi a, vi b) {
 EK_INLINE vi vi_pair16(vi acc, vi a, vi b) {
     return (vi)_mm512_dpwssd_epi32((__m512i)acc, (__m512i)a, (__m512i)b);
 }
+/* vi_requantize_right of sums that are 2^31 too large (modulo 2^32): the upper half of an unsigned
+ * product by twice the multiplier. All roundings are in what is added to it: of a negative sum half
+ * an ulp less, which is what `signs` is for. */
+#define EK_UNSIGNED_SUMS
+typedef struct {
+    vi even, odd, even_addend, odd_addend, right;
+} vi_unsigned_factor;
+EK_INLINE vi_unsigned_factor vi_unsigned_factor_of(vi_factor f) {
+    const __m512i twice = (__m512i)vi_wrap_add(f.multiplier, f.multiplier),
+                  half = _mm512_set1_epi64(1u << 31);
+    const __m512i addend = (__m512i)((vi_splat(1) << (f.right - 1)) - 1 - f.multiplier);
+    return (vi_unsigned_factor){(vi)twice, (vi)_mm512_srli_epi64(twice, 32),
+                                (vi)_mm512_or_si512(_mm512_slli_epi64(addend, 32), half),
+                                (vi)_mm512_mask_blend_epi32(0x5555, addend, half), f.right};
+}
+EK_INLINE vi vi_requantize_unsigned(vi x, vi_unsigned_factor f) {
+    const __m512i odds = _mm512_srli_epi64((__m512i)x, 32);
+    const __m512i even =
+        _mm512_add_epi64(_mm512_mul_epu32((__m512i)x, (__m512i)f.even), (__m512i)f.even_addend);
+    const __m512i odd =
+        _mm512_add_epi64(_mm512_mul_epu32(odds, (__m512i)f.odd), (__m512i)f.odd_addend);
+    const vi high = (vi)_mm512_mask_shuffle_epi32(odd, 0x5555, even, _MM_PERM_DDBB);
+    return (high - (x >> 31)) >> f.right; /* x >> 31 is 0 where the sum is negative, else -1 */
+}
+#define EK_CODES64
+/* Codes of four vectors without their zero point: 4 x 16 bytes between low and high. */
+typedef struct {
+    __m512i zero, low, high;
+} vi_codes;
+EK_INLINE vi_codes vi_codes_of(int zero, int low, int high) {
+    return (vi_codes){_mm512_set1_epi16((short)zero), _mm512_set1_epi8((char)low),
+                      _mm512_set1_epi8((char)high)};
+}
+EK_INLINE vi vi_codes64(const vi v[4], const vi_codes *c, const int is_unsigned) {
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i a = _mm512_adds_epi16(_mm512_packs_epi32((__m512i)v[0], (__m512i)v[1]), c->zero);
+    const __m512i b = _mm512_adds_epi16(_mm512_packs_epi32((__m512i)v[2], (__m512i)v[3]), c->zero);
+    __m512i codes = is_unsigned ? _mm512_packus_epi16(a, b) : _mm512_packs_epi16(a, b);
+    codes = is_unsigned ? _mm512_min_epu8(_mm512_max_epu8(codes, c->low), c->high)
+                        : _mm512_min_epi8(_mm512_max_epi8(codes, c->low), c->high);
+    return (vi)_mm512_permutexvar_epi32(order, codes);
+}
 #define EK_FOURS 1
 /* The first n bytes (0 < n <= 64), then zeros. */
 EK_INLINE vi vi_load_bytes(const void *p, long n) {
