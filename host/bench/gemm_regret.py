@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from edgekit.host.bench.gemm import Dtype, OnCase, measured
 from edgekit.host.bench.gemm_cases import Case, random_cases
 from edgekit.host.tune.products import Product
-from edgekit.host.tune.tuner import Measurer, Question
+from edgekit.host.tune.tuner import Measurer, Question, Timed
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.gemm_table import KnowledgeBase
 from edgekit.kb.method import Method, analytic_method, method_of_tile
@@ -25,6 +25,7 @@ REGRET_COUNT = 30
 _SEARCH_SECONDS = 0.3
 _FINAL_SECONDS = 0.2
 _FINALISTS = 4
+_BATCH = 6  # products of one trip to the board
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,11 @@ class Regret:
 
 
 def unseen_cases(
-    table: KnowledgeBase, platform: str, count: int, most_operations: int | None = None
+    table: KnowledgeBase,
+    platform: str,
+    count: int,
+    most_operations: int | None = None,
+    seed: int = REGRET_SEED,
 ) -> list[Case]:
     """Random products that the table has no row of, and that are not too large if that is said."""
     known = {
@@ -66,7 +71,7 @@ def unseen_cases(
     }
     fitting = (
         case
-        for case in random_cases(20 * count, REGRET_SEED)
+        for case in random_cases(20 * count, seed)
         if case.shape not in known
         and (most_operations is None or case.shape.operations <= most_operations)
     )
@@ -83,41 +88,67 @@ def measure_regret(
 ) -> Regret:
     """Searches every product on the board; one it has no memory for is left out."""
     found: list[Regretted] = []
-    for i, (case, dtype) in enumerate(cases):
-        found += _regretted(case, dtype, board, table, threads, measurer)
-        on_case(i + 1, len(cases))
+    for start in range(0, len(cases), _BATCH):
+        asked = [
+            _searched(case, dtype, board, table, threads)
+            for case, dtype in cases[start : start + _BATCH]
+        ]
+        found += _regretted(asked, measurer)
+        on_case(start + len(asked), len(cases))
     return Regret(tuple(found))
 
 
-def _regretted(
-    case: Case,
-    dtype: Dtype,
-    board: BoardProfile,
-    table: KnowledgeBase,
-    threads: int,
-    measurer: Measurer,
-) -> list[Regretted]:
+@dataclass(frozen=True)
+class _Searched:
+    """A product on its way: `question` asks for the choice, as its default, and all others."""
+
+    case: Case
+    dtype: Dtype
+    rule: str
+    question: Question
+
+
+def _searched(
+    case: Case, dtype: Dtype, board: BoardProfile, table: KnowledgeBase, threads: int
+) -> _Searched:
     answer = table.choose(board, case.shape, dtype, threads, case.weights)
     product = Product(case.shape, dtype, threads, case.weights)
     chosen = answer.method.cut(case.shape)
-    methods = [m for m in every_method(board, product) if m != chosen]
-    first = Question(product, chosen, tuple(methods), _SEARCH_SECONDS)
-    search = measured(measurer, [first], lambda _: None)
-    if 0 not in search:
-        return []
-    costs = sorted(zip(search[0].methods, methods, strict=True), key=lambda each: each[0].low)
-    finalists = tuple(method for _, method in costs[:_FINALISTS])
-    final = measured(
-        measurer, [Question(product, chosen, finalists, _FINAL_SECONDS)], lambda _: None
-    )
-    if 0 not in final:
-        return []
-    best, cost = chosen, final[0].default.low
-    for method, found in zip(finalists, final[0].methods, strict=True):
+    methods = tuple(m for m in every_method(board, product) if m != chosen)
+    return _Searched(case, dtype, answer.rule, Question(product, chosen, methods, _SEARCH_SECONDS))
+
+
+def _regretted(asked: Sequence[_Searched], measurer: Measurer) -> list[Regretted]:
+    search = measured(measurer, [each.question for each in asked], lambda _: None)
+    asked = [asked[i] for i in sorted(search)]
+    answers = [search[i] for i in sorted(search)]
+    last = [
+        replace(each.question, methods=_finalists(each.question, timed), seconds=_FINAL_SECONDS)
+        for each, timed in zip(asked, answers, strict=True)
+    ]
+    final = measured(measurer, last, lambda _: None)
+    return [_outcome(asked[i], last[i], final[i]) for i in sorted(final)]
+
+
+def _finalists(question: Question, timed: Timed) -> tuple[Method, ...]:
+    costs = sorted(zip(timed.methods, question.methods, strict=True), key=lambda each: each[0].low)
+    return tuple(method for _, method in costs[:_FINALISTS])
+
+
+def _outcome(asked: _Searched, final: Question, timed: Timed) -> Regretted:
+    best, cost = final.default, timed.default.low
+    for method, found in zip(final.methods, timed.methods, strict=True):
         if found.low < cost:
             best, cost = method, found.low
-    regret = final[0].default.low / cost - 1.0
-    return [Regretted(case, dtype, answer.rule, chosen, best, regret, len(methods) + 1)]
+    return Regretted(
+        asked.case,
+        asked.dtype,
+        asked.rule,
+        final.default,
+        best,
+        timed.default.low / cost - 1.0,
+        len(asked.question.methods) + 1,
+    )
 
 
 def every_method(board: BoardProfile, product: Product) -> list[Method]:

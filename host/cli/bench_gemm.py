@@ -29,6 +29,7 @@ def register(group: typer.Typer) -> None:
         epilog=examples(
             "edgekit bench gemm --peers",
             "edgekit bench gemm --shapes shapes.txt --dtype s8 --threads 2 --json",
+            "edgekit bench gemm --regret --seed 5          # other products than always",
             "edgekit bench gemm --board a57 --regret       # virtual boards count instructions",
         ),
     )(bench_gemm)
@@ -57,6 +58,16 @@ def bench_gemm(
         bool,
         typer.Option("--regret", help="Also what the choice loses to an exhaustive search."),
     ] = False,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed",
+            metavar="N",
+            min=0,
+            show_default=False,
+            help="Which random products --regret searches. Default: always the same.",
+        ),
+    ] = None,
     via: Over = None,
     as_json: Json = False,
 ) -> None:
@@ -77,9 +88,11 @@ def bench_gemm(
             "other libraries are timed on this machine only"
         )
     dtypes: tuple[Dtype, ...] = ("f32", "s8") if dtype == "all" else (dtype,)
+    if seed is not None and not regret:
+        raise InputError("expected --regret with --seed, found none; add it")
     reached = reach(name, via)
     try:
-        report = _measure(name, reached, cases, dtypes, threads, peers, regret)
+        report = _measure(name, reached, cases, dtypes, threads, peers, regret, seed)
     finally:
         reached.transport.close()
     if as_json:
@@ -103,11 +116,17 @@ def _measure(
     threads: int,
     peers: bool,
     regret: bool,
+    seed: int | None,
 ) -> GemmReport:
     from edgekit.device.gemm_find import find_library
     from edgekit.host.bench.gemm import beside_peers, measure_cases
     from edgekit.host.bench.gemm_lookup import lookup_speed
-    from edgekit.host.bench.gemm_regret import REGRET_COUNT, measure_regret, unseen_cases
+    from edgekit.host.bench.gemm_regret import (
+        REGRET_COUNT,
+        REGRET_SEED,
+        measure_regret,
+        unseen_cases,
+    )
     from edgekit.host.bench.gemm_report import GemmReport
     from edgekit.host.bench.machine import machine_summary
     from edgekit.host.cli.progress import counting
@@ -131,7 +150,8 @@ def _measure(
     if regret:
         count = _EMULATED_REGRET if reached.emulated else REGRET_COUNT
         small = limit and limit // _SEARCHED
-        unseen = unseen_cases(table, profile.platform, count, small)
+        wanted_seed = REGRET_SEED if seed is None else seed
+        unseen = unseen_cases(table, profile.platform, count, small, wanted_seed)
         pairs = [(case, each) for each in dtypes for case in unseen]
         with counting("products searched") as tell:
             searched = measure_regret(pairs, profile, table, threads, measurer, tell)

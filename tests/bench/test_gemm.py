@@ -148,6 +148,28 @@ def test_regret_is_the_choice_beside_the_best_of_all_methods():
     assert found.mean <= found.worst
 
 
+def test_regret_leaves_out_what_the_board_refuses():
+    cases = unseen_cases(_EMPTY, "x86-64-v4", 15)
+    refused = cases[4].shape
+    board = FakeBoard(lambda *_: 1.0, refuses=lambda product: product.shape == refused)
+    told: list[int] = []
+    found = measure_regret(
+        [(case, "f32") for case in cases],
+        _BOARD,
+        _EMPTY,
+        1,
+        board,
+        lambda done, total: told.append(done),
+    )
+    assert [p.case for p in found.products] == [c for c in cases if c.shape != refused]
+    assert told[-1] == 15 and told == sorted(set(told))
+
+
+def test_another_seed_searches_other_products():
+    first, again, other = (unseen_cases(_EMPTY, "x86-64-v4", 10, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+
+
 def test_products_of_the_table_are_not_unseen():
     (first, *_) = unseen_cases(_EMPTY, "x86-64-v4", 5)
     how = Method(8, 8, 8, False, True, 8, 48)

@@ -101,3 +101,8 @@ def test_peers_are_for_this_machine(edgekit: Any, shapes: str) -> None:
 def test_options_out_of_range(edgekit: Any, option: list[str]) -> None:
     done = edgekit("bench", "gemm", *option)
     assert done.code == 2 and option[0] in done.complaint
+
+
+def test_a_seed_is_for_the_regret(edgekit: Any, shapes: str) -> None:
+    done = edgekit("bench", "gemm", "--shapes", shapes, "--seed", "5")
+    assert done.code == 2 and "expected --regret with --seed" in done.complaint
