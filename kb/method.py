@@ -23,8 +23,33 @@ _WIDE_VECTORS = 8  # lanes from which this was measured
 _PACK_ROWS = 64  # tiles of rows that must use a packed B before packing pays
 _GROUP = 4  # bytes of k that one product of a lane takes
 _TURNED_AT_ONCE = 4  # vectors of columns whose rows of k become groups of bytes in registers
-_SEGMENT = 4  # of a row of a tile of C: the start of a run of stores
-_PARTIAL = 6  # of a row of C that ends in part of a vector
+_PAGE = 4096  # bytes; rows this far apart share one set of L1
+_WAYS = 8  # of such a set, at least
+_POINTED = 14  # rows in place whose pointers stay in registers
+
+
+@dataclass(frozen=True)
+class _Prices:
+    """In halves of a vector multiply-add. `packing`: an element of A, for a turned f32 tile;
+    `storing`: an element of its C, against the rows; of bytes, `segment`: a row of a tile of C,
+    `partial`: one more where that row ends in part of a vector. `in_place`: rows that share sets
+    of L1, or have their pointers in memory, cost more; `deep`: panels may stay in L2."""
+
+    packing: int
+    storing: int
+    segment: int
+    partial: int
+    in_place: bool
+    deep: bool
+
+
+_SHORT = _Prices(packing=4, storing=3, segment=4, partial=6, in_place=False, deep=False)
+_LONG = _Prices(packing=2, storing=1, segment=1, partial=0, in_place=True, deep=True)
+_LONG_VECTORS = 16  # lanes from which the latter were measured
+
+
+def _prices(vl: int) -> _Prices:
+    return _LONG if vl >= _LONG_VECTORS else _SHORT
 
 
 @dataclass(frozen=True, order=True)
@@ -119,7 +144,8 @@ def analytic_method(
        `COLUMNS` as they are, then, if a vector has more than one lane and n < 64, turned, one line
        lower if that is whole vectors; of bytes only if A was packed beforehand.
     4. kc: kc x (mr + nr) elements fill 7/8 of L1; if at most 16 panels of rows (turned: of
-       columns) share a panel of vectors, that panel, kc x nr (turned: mr), fills half of L2.
+       columns) share a panel of vectors, or vectors have 16 lanes or more, that panel, kc x nr
+       (turned: mr), fills half of L2.
        mc: mc x kc fill half of L2; nc: kc x nc half of L3 (Low et al., "Analytical Modeling Is
        Enough for High-Performance BLIS", TOMS 2016), of bytes half of L2: what was packed on the
        way is used at once. Each is rounded down to whole steps (16, mr,
@@ -161,13 +187,18 @@ def tile_cost(
 
 def _float_cost(mr: int, nr: int, vl: int, shape: GemmShape, packed: Packed, l3: int) -> int:
     """The tiles, and for a turned one the packing of A on the way and the storing of C against its
-    rows: 3 per element, once. The first 4 passes over a B in place are loaded at 3/2 of the cost,
-    if vectors have 8 lanes or more, k >= 32, n >= 64, and B fits L3."""
+    rows (`_Prices`); else what A in place costs more (`_rows_in_place`). The first 4 passes over a
+    B in place are loaded at 3/2 of the cost, if vectors have 8 lanes or more, k >= 32, n >= 64,
+    and B fits L3."""
     m, k, n = shape.m, shape.k, shape.n
+    prices = _prices(vl)
     if nr % vl:
-        packing = 0 if packed == "a" else 4 * m
-        return _panels_cost(nr, mr // vl, n, _parts(m, vl)) + packing + 3 * m * n // k
+        packing = 0 if packed == "a" else prices.packing * m
+        stores = prices.storing * m * n // k
+        return _panels_cost(nr, mr // vl, n, _parts(m, vl)) + packing + stores
     tiles = _panels_cost(mr, nr // vl, m, _parts(n, vl))
+    if packed != "a" and prices.in_place:
+        tiles += _sharing_sets(mr, m, k * BYTES["f32"]) * _parts(n, nr) // 2
     in_place = packed != "b" and vl >= _WIDE_VECTORS and k * n * BYTES["f32"] <= l3
     if in_place and k >= _PASS_DEPTH and n >= _TURNED_COLUMNS:
         tiles += min(_parts(m, mr), _FEW_PASSES) * _parts(n, vl) // 2
@@ -176,10 +207,11 @@ def _float_cost(mr: int, nr: int, vl: int, shape: GemmShape, packed: Packed, l3:
 
 def _byte_cost(mr: int, nr: int, vl: int, shape: GemmShape, packed: Packed, l1: int) -> int:
     """The tiles; unless B is packed, turning rows of k into groups: 4 per vector of columns, and 12
-    for each four of a panel; and the stores: 4 for each row of a tile, of a turned one 3 per
-    element. A panel of vectors that is more than half of L1, and shared, is loaded at twice the
-    cost."""
+    for each four of a panel; and the stores: of each row of a tile (`_Prices`), of a turned one 3
+    per element. A panel of vectors that is more than half of L1, and shared, is loaded at twice the
+    cost. A in place: as of floats, and rows whose pointers are in memory at 3/2 of the cost."""
     m, k, n = shape.m, shape.k, shape.n
+    prices = _prices(vl)
     groups, vectors = _parts(k, _GROUP), _parts(n, vl)
     turned = nr % vl != 0
     loading = 2 if k * (mr if turned else nr) > l1 // 2 else 1
@@ -188,8 +220,11 @@ def _byte_cost(mr: int, nr: int, vl: int, shape: GemmShape, packed: Packed, l1: 
         fours = _parts(vectors, _TURNED_AT_ONCE)
     else:
         panels = _parts(n, nr)
-        stores = m * (_SEGMENT * panels + (_PARTIAL if n % vl else 0))
+        stores = m * (prices.segment * panels + (prices.partial if n % vl else 0))
         tiles = _panels_cost(mr, nr // vl, m, vectors, loading) + stores // groups
+        if packed != "a" and prices.in_place:
+            pointers = m if min(mr, m) > _POINTED else 0
+            tiles += (_sharing_sets(mr, m, k) + pointers) * panels // 2
         fours = panels * _parts(nr // vl, _TURNED_AT_ONCE)
     return tiles + (0 if packed == "b" else 4 * vectors + 12 * fours)
 
@@ -200,6 +235,13 @@ def _panels_cost(height: int, nv: int, lines: int, vectors: int, loading: int = 
     rows, columns = _parts(lines, height), _parts(vectors, nv)
     products = 2 * max(lines * vectors, _WIDE * rows * columns)
     return products + columns * lines + rows * vectors * (loading if rows > 1 else 1)
+
+
+def _sharing_sets(mr: int, m: int, distance: int) -> int:
+    """Of rows in place that are so many bytes apart: how many of a tile share a set of L1 beyond
+    its ways, times all rows. Each of these is read from L2 at every step of k."""
+    apart = min(distance & -distance, _PAGE)
+    return max(_parts(min(mr, m) * apart, _PAGE) - _WAYS, 0) * m
 
 
 def method_of_tile(
@@ -243,10 +285,12 @@ def limits_of(method: Method, shape: GemmShape, board: BoardProfile, dtype: str)
 def _depth(
     caches: Caches, board: BoardProfile, mr: int, nr: int, extents: tuple[int, int], size: int
 ) -> int:
-    """The most kc: a vector panel that many others share stays in L1, else half of L2 will do."""
+    """The most kc: a vector panel that many others share stays in L1, else half of L2 will do. So
+    it does with long vectors: a panel is read at a vector for several products, which L2 keeps up
+    with, and every cut of k loads and stores C once more."""
     turned = nr % TILES[board.simd].vl != 0
     sharing = _parts(extents[1], nr) if turned else _parts(extents[0], mr)
-    if sharing <= _FEW_PANELS:
+    if sharing <= _FEW_PANELS or _prices(TILES[board.simd].vl).deep:
         return caches.l2 // 2 // ((mr if turned else nr) * size)
     return caches.l1 * 7 // 8 // ((mr + nr) * size)
 

@@ -6,7 +6,11 @@
 #include "../kernel.h"
 #include "gemm.h"
 
-enum { GROUP = 4, TURNED_AT_ONCE = 4, SEGMENT = 4, PARTIAL = 6 }; /* of bytes */
+enum { LONG = EK_VECTOR_LANES >= 16 }; /* vectors of which the prices were measured apart */
+enum { PACKING = LONG ? 2 : 4, STORING = LONG ? 1 : 3 }; /* of a turned f32 tile, per element */
+enum { SEGMENT = LONG ? 1 : 4, PARTIAL = LONG ? 0 : 6 }; /* of bytes: rows of a tile of C */
+enum { GROUP = 4, TURNED_AT_ONCE = 4 };                  /* of bytes */
+enum { PAGE = 4096, WAYS = 8, POINTED = 14 };            /* rows of A in place */
 enum { K_STEP = 16, PIECES = 4, FEW_PANELS = 16, PACK_ROWS = 64, WIDE = 8, TURNED_COLUMNS = 64 };
 enum { FEW_PASSES = 4, PASS_DEPTH = 32, WIDE_VECTORS = 8 }; /* over an f32 B in place */
 static const int64_t LARGEST = 1 << 28;
@@ -55,14 +59,22 @@ typedef struct {
     int f32, a_packed, b_packed;
 } product;
 
+/* Rows in place that a tile reads from one set of L1, beyond its ways. */
+static int64_t sharing_sets(int64_t mr, int64_t m, int64_t distance) {
+    int64_t apart = least(distance & -distance, PAGE);
+    return most(parts(least(mr, m) * apart, PAGE) - WAYS, 0) * m;
+}
+
 /* Per k, in halves of a vector multiply-add; a turned tile needs A packed, and stores C against
  * its rows; the first passes over a B in place take longer than their loads alone. */
 static int64_t float_cost(shape s, product p) {
     if (s.nr % EK_VECTOR_LANES)
         return panels_cost(s.nr, s.mr / EK_VECTOR_LANES, p.n, parts(p.m, EK_VECTOR_LANES), 1) +
-               (p.a_packed ? 0 : 4 * p.m) + 3 * p.m * p.n / p.k;
+               (p.a_packed ? 0 : PACKING * p.m) + STORING * p.m * p.n / p.k;
     int64_t vectors = parts(p.n, EK_VECTOR_LANES);
     int64_t cost = panels_cost(s.mr, s.nr / EK_VECTOR_LANES, p.m, vectors, 1);
+    if (LONG && !p.a_packed)
+        cost += sharing_sets(s.mr, p.m, 4 * p.k) * parts(p.n, s.nr) / 2;
     int in_place = !p.b_packed && EK_VECTOR_LANES >= WIDE_VECTORS && 4 * p.k * p.n <= EK_L3_BYTES;
     if (in_place && p.k >= PASS_DEPTH && p.n >= TURNED_COLUMNS)
         cost += least(parts(p.m, s.mr), FEW_PASSES) * vectors / 2;
@@ -83,6 +95,10 @@ static int64_t byte_cost(shape s, product p) {
         int64_t panels = parts(p.n, s.nr), nv = s.nr / EK_VECTOR_LANES;
         int64_t stores = p.m * (SEGMENT * panels + (p.n % EK_VECTOR_LANES ? PARTIAL : 0));
         cost = panels_cost(s.mr, nv, p.m, vectors, loading) + stores / groups;
+        if (LONG && !p.a_packed) {
+            int64_t pointers = least(s.mr, p.m) > POINTED ? p.m : 0;
+            cost += (sharing_sets(s.mr, p.m, p.k) + pointers) * panels / 2;
+        }
         fours = panels * parts(nv, TURNED_AT_ONCE);
     }
     return cost + (p.b_packed ? 0 : 4 * vectors + 12 * fours);
@@ -116,8 +132,9 @@ static ek_gemm_method blocks(int f32, int threads, int64_t mr, int64_t nr, int64
     int64_t size = f32 ? 4 : 1;
     int turned = nr % EK_VECTOR_LANES != 0;
     int64_t sharing = turned ? parts(n, nr) : parts(m, mr), width = turned ? mr : nr;
-    int64_t depth = sharing <= FEW_PANELS ? (int64_t)EK_L2_BYTES / 2 / (width * size)
-                                          : (int64_t)EK_L1_BYTES * 7 / 8 / ((mr + nr) * size);
+    int64_t depth = LONG || sharing <= FEW_PANELS
+                        ? (int64_t)EK_L2_BYTES / 2 / (width * size)
+                        : (int64_t)EK_L1_BYTES * 7 / 8 / ((mr + nr) * size);
     int64_t kc = equal_parts(k, depth, K_STEP);
     int64_t mc = equal_parts(m, EK_L2_BYTES / 2 / (kc * size), mr);
     int64_t nc = equal_parts(n, (f32 ? EK_L3_BYTES : EK_L2_BYTES) / 2 / (kc * size), nr);
