@@ -157,6 +157,18 @@ def memory_bytes() -> MemoryBytes:
     return MemoryBytes(total and total * 1024, available and available * 1024)
 
 
+def cpu_model() -> str:
+    """Vendor, family and model of an x86 CPU, whose name a virtual machine may hide; "" of others,
+    whose cores have names."""
+    known: Dict[str, str] = {}
+    for line in cpuinfo().splitlines():
+        key, _, value = line.partition(":")
+        known.setdefault(key.strip(), value.strip())
+    if "vendor_id" not in known or "cpu family" not in known or "model" not in known:
+        return ""
+    return f"{known['vendor_id']} family {known['cpu family']} model {known['model']}"
+
+
 def cores() -> List[int]:
     """Numbers of the cores this process may run on."""
     return sorted(os.sched_getaffinity(0))

@@ -88,6 +88,7 @@ class Experience:
             _rounded(ratio),
             None if rate is None else _rounded(rate),
             kept is None or self.relaxes(kept, best.shape),
+            "; ".join(sorted({m.cpu for m in chosen if m.cpu})),
         )
 
     def _kept(self, method: Method, ratio: float, best: Measurement) -> Method | None:
@@ -101,10 +102,15 @@ class Experience:
         return limits_of(method, best.shape, self._board, best.dtype)
 
     def relaxes(self, method: Method, shape: GemmShape, without: GemmShape | None = None) -> bool:
-        """Whether the nearest products would be better off with a method than with the default."""
+        """Whether the nearest products would be better off with a method than with the default, by
+        those on which its tile was tried."""
         near = [s for s in self.nearest(shape) if s != without][:_NEIGHBORS]
-        gains = [math.log(self.ratio(method, s) / self.ratio(self.default(s), s)) for s in near]
-        return not gains or statistics.fmean(gains) < math.log(_WORTH)
+        tried = [s for s in near if self._has_tile(method.cut(s), s)]
+        gains = [math.log(self.ratio(method, s) / self.ratio(self.default(s), s)) for s in tried]
+        return not near or (bool(gains) and statistics.fmean(gains) < math.log(_WORTH))
+
+    def _has_tile(self, method: Method, shape: GemmShape) -> bool:
+        return any((k.mr, k.nr) == (method.mr, method.nr) for k in self._known[shape])
 
     def nearest(self, shape: GemmShape) -> list[GemmShape]:
         """The nearest of the other products, one more than are needed."""
@@ -145,11 +151,12 @@ def _choose(measurements: Sequence[Measurement]) -> tuple[Method, float]:
 
 
 def _robust_ratio(measurements: Sequence[Measurement]) -> float:
-    """Of one method: the median over products of the median on each, so that each counts once."""
-    by_shape: dict[GemmShape, list[float]] = defaultdict(list)
+    """Of one method: the median over products and CPUs of the median on each, so that each counts
+    once, however often it was measured."""
+    by_place: dict[tuple[GemmShape, str], list[float]] = defaultdict(list)
     for m in measurements:
-        by_shape[m.shape].append(m.ratio)
-    return statistics.median(statistics.median(ratios) for ratios in by_shape.values())
+        by_place[m.shape, m.cpu].append(m.ratio)
+    return statistics.median(statistics.median(ratios) for ratios in by_place.values())
 
 
 def _ratios(measurements: Sequence[Measurement]) -> Mapping[Method, float]:

@@ -67,6 +67,7 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True):
     ratio: float | None
     gflops: float | None
     relaxes: bool
+    cpu: str = ""
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -155,6 +156,7 @@ def _row(text: msgspec.Raw, platforms: int) -> Row:
         raw.ratio,
         raw.gflops,
         raw.relaxes,
+        raw.cpu,
     )
 
 
@@ -182,4 +184,5 @@ def _fields(row: Row) -> dict[str, Any]:
         "ratio": row.ratio,
         "gflops": row.gflops,
         "relaxes": row.relaxes,
+        **({"cpu": row.cpu} if row.cpu else {}),
     }

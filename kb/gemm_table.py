@@ -30,7 +30,8 @@ class Row:
 
     `ratio` is its time over the default method's in the same run (below 1 is faster), `gflops` its
     rate, both None where only instructions were counted or nothing was measured. `source` says
-    where the row comes from: tuner, benchmark, profile, import, instructions or analytic.
+    where the row comes from: tuner, benchmark, profile, import, instructions or analytic; `cpu` on
+    which CPUs of an x86 class that was, "" elsewhere.
     """
 
     key: GemmKey
@@ -41,6 +42,7 @@ class Row:
     ratio: float | None = None
     gflops: float | None = None
     relaxes: bool = True
+    cpu: str = ""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ class Measurement:
     the median of an import. `default_cost` is that of the default method in the same run, so that
     noise and different days cancel. An emulated board has no times: its products are counted in
     instructions. `spread` is (p90 - p10) / median.
-    What was `packed` beforehand is not in the cost.
+    What was `packed` beforehand is not in the cost. `cpu` says which x86 CPU it was, since their
+    platform is a class of several; "" elsewhere.
     """
 
     board: str
@@ -36,6 +37,7 @@ class Measurement:
     source: str
     unit: str = "seconds"
     packed: Packed = "none"
+    cpu: str = ""
 
     def __post_init__(self) -> None:
         for name in ("cost", "default_cost"):

@@ -96,7 +96,7 @@ def import_csv(
     """Take past experience from a CSV file into the history: all of its rows, or none.
 
     Columns: board, platform, dtype, threads, m, k, n, mc, kc, nc, pack_a, pack_b, mr, nr, seconds,
-    default_seconds; optional: split, packed, spread, when.
+    default_seconds; optional: split, packed, spread, when, cpu.
     """
     from edgekit.device.version import VERSION
     from edgekit.host.cli.output import emit, note

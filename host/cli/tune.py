@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from edgekit.host.tune.session import Job
     from edgekit.host.tune.tuner import Outcome, Progress
     from edgekit.kb.board import BoardProfile
+    from edgekit.kb.method import Method
 
 _LINE_SECONDS = 5.0  # between two plain lines of progress
 _SPREAD = 150  # products beside those of networks, if none are named
@@ -44,6 +45,7 @@ def register(app: typer.Typer) -> None:
             "edgekit tune gemm --board local --budget 10m",
             "edgekit tune gemm --board a57 --model models/face_detection_short_range.tflite",
             "edgekit tune gemm --shapes shapes.txt --dtype s8 --threads 2",
+            "edgekit tune gemm --rows      # after the kernels or the machine changed",
         ),
     )(tune_gemm)
     tune_spmv.register(group)
@@ -64,6 +66,14 @@ def tune_gemm(
             "--shapes", metavar="FILE", show_default=False, help="Tune these: lines of m,k,n."
         ),
     ] = None,
+    rows: Annotated[
+        bool,
+        typer.Option(
+            "--rows",
+            help="Measure the rows of the table again: those no better than today's default lose "
+            "their method when it is built.",
+        ),
+    ] = False,
     budget: Annotated[
         str, typer.Option("--budget", metavar="TIME", help="When to stop: 90s, 10m, 2h.")
     ] = "10m",
@@ -110,10 +120,12 @@ def tune_gemm(
     name = board_name(board)
     reached = reach(name, via)
     target = load_profile(profile) if profile else load_board(reached.profile)
-    products = _products(model, shapes, _Kind(dtype, threads, packed, reached.emulated))
+    kind = _Kind(dtype, threads, packed, reached.emulated)
+    given = _rows(model, shapes, target, kind) if rows else {}
+    products = tuple(given) or _products(model, shapes, kind)
     if reached.emulated:
         _say_emulated(name, threads)
-    outcome = _tuned(Job(name, target, products, seconds, _moment), reached)
+    outcome = _tuned(Job(name, target, products, seconds, _moment, given), reached)
     if as_json:
         emit(_document(name, target, reached.emulated, outcome))
     else:
@@ -198,6 +210,22 @@ def _products(model: Path | None, shapes: Path | None, kind: _Kind) -> tuple[Pro
             f"{model}: expected products of {kind.dtype}, found none; leave out --dtype"
         )
     return tuple(of_model)
+
+
+def _rows(
+    model: Path | None, shapes: Path | None, profile: BoardProfile, kind: _Kind
+) -> dict[Product, Method]:
+    from edgekit.host.tune.tables import methods_of_rows, table_of
+
+    if model or shapes:
+        raise InputError("expected --rows or products of your own, found both; name one")
+    table, platform = table_of(profile), profile.platform
+    found = methods_of_rows(table, platform, kind.dtype, kind.threads, kind.packed)
+    if not found:
+        raise InputError(
+            f"expected rows of {platform} with methods in the table, found none; leave out --rows"
+        )
+    return found
 
 
 @contextmanager

@@ -29,7 +29,8 @@ class Imported:
 
 
 def read_csv(path: Path, kit_version: str, when: str) -> Imported:
-    """Reads a CSV with the columns `REQUIRED` (and optionally `split`, `packed`, `spread`, `when`).
+    """Reads a CSV with the columns `REQUIRED` (and optionally `split`, `packed`, `spread`, `when`,
+    `cpu`).
 
     Raises InputError if the file or its header cannot be used; rows that cannot are listed in
     `refused`, and it is the caller's choice to go on without them.
@@ -102,4 +103,5 @@ def _measurement(row: Mapping[str, str], kit_version: str, when: str) -> Measure
         kit_version=kit_version,
         source="import",
         packed=packed_of(row.get("packed") or "none"),
+        cpu=row.get("cpu") or "",
     )

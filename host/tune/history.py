@@ -43,12 +43,13 @@ _MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE gemm RENAME COLUMN default_seconds TO default_cost;
     UPDATE gemm SET unit = 'instructions', source = 'tuner' WHERE source = 'instructions';
     """,
+    "ALTER TABLE gemm ADD COLUMN cpu TEXT NOT NULL DEFAULT '';",
 )
 _VERSION = len(_MIGRATIONS)
 _COLUMNS = (
     "board", "platform", "dtype", "threads", "m", "k", "n", "mc", "kc", "nc", "pack_a", "pack_b",
     "mr", "nr", "split", "cost", "default_cost", "spread", "when", "kit_version", "source", "unit",
-    "packed",
+    "packed", "cpu",
 )  # fmt: skip
 
 
@@ -183,7 +184,7 @@ def _row(m: Measurement) -> tuple[object, ...]:
     return (
         m.board, m.platform, m.dtype, m.threads, s.m, s.k, s.n, w.mc, w.kc, w.nc,
         int(w.pack_a), int(w.pack_b), w.mr, w.nr, w.split, m.cost, m.default_cost, m.spread,
-        m.when, m.kit_version, m.source, m.unit, m.packed,
+        m.when, m.kit_version, m.source, m.unit, m.packed, m.cpu,
     )  # fmt: skip
 
 
@@ -221,4 +222,5 @@ def _measurement(row: tuple[object, ...]) -> Measurement:
         source=str(v["source"]),
         unit=str(v["unit"]),
         packed=packed_of(str(v["packed"])),
+        cpu=str(v["cpu"]),
     )

@@ -92,7 +92,8 @@ class BoardMeasurer:
             return None
         if self._emulated:
             return Timed(_count(answer["default"]), tuple(map(_count, answer["instructions"])))
-        return Timed(_time(answer["default"]), tuple(map(_time, answer["times"])))
+        times = tuple(map(_time, answer["times"]))
+        return Timed(_time(answer["default"]), times, answer["cpu"])
 
     def _deadline(self, questions: Sequence[Question]) -> float:
         if not self._emulated:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from edgekit.device.version import VERSION
 from edgekit.host.errors import UnreachableError
@@ -16,17 +16,19 @@ from edgekit.host.tune.measure import BoardMeasurer
 from edgekit.host.tune.products import Product
 from edgekit.host.tune.tuner import Outcome, Plan, Progress, Tuner
 from edgekit.kb.board import BoardProfile
+from edgekit.kb.method import Method
 
 
 @dataclass(frozen=True)
 class Job:
-    """What to tune; `now` gives the time of day as text."""
+    """What to tune; `now` gives the time of day as text. `given`: see `Plan`."""
 
     board: str
     profile: BoardProfile
     products: tuple[Product, ...]
     seconds: float
     now: Callable[[], str]
+    given: Mapping[Product, Method] = field(default_factory=dict)
 
 
 def tune(
@@ -38,7 +40,7 @@ def tune(
     """
     holder = f"{owner()}, since {job.now()}"
     with tuning_alone(job.board, holder), History() as history:
-        plan = Plan(job.board, job.profile, job.products, job.seconds, VERSION)
+        plan = Plan(job.board, job.profile, job.products, job.seconds, VERSION, job.given)
         try:
             measurer = BoardMeasurer(transport, job.profile, emulated)
             return Tuner(plan, measurer, history, time.monotonic, job.now).run(on_progress)

@@ -9,11 +9,14 @@ from edgekit.host.errors import InputError
 from edgekit.host.files import write_whole
 from edgekit.host.paths import data_folder
 from edgekit.host.tune.history import History
+from edgekit.host.tune.products import Product
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.build import build_table
+from edgekit.kb.features import Packed
 from edgekit.kb.gemm_file import FOLDER, KnowledgeBaseError, load_table, table_name, table_text
 from edgekit.kb.gemm_table import KnowledgeBase
-from edgekit.kb.learn import Regret, learn_sequences
+from edgekit.kb.learn import Regret, learn_sequences, regret_of
+from edgekit.kb.method import Method
 
 
 def user_table(board: BoardProfile) -> Path:
@@ -42,6 +45,22 @@ def read_table(path: Path) -> KnowledgeBase:
         raise InputError(str(error)) from None
 
 
+def methods_of_rows(
+    table: KnowledgeBase, platform: str, dtype: str | None, threads: int, packed: Packed | None
+) -> dict[Product, Method]:
+    """What the rows of a platform claim, cut to the products they were measured on; of one dtype
+    and `packed`, if they are named."""
+    found: dict[Product, Method] = {}
+    for row in table.rows:
+        key = row.key
+        wanted = (dtype or key.dtype, threads, packed or key.packed)
+        same = (key.dtype, key.threads, key.packed) == wanted
+        if row.method and same and table.platforms[key.platform] == platform:
+            product = Product(row.shape, key.dtype, key.threads, key.packed)
+            found[product] = row.method.cut(row.shape)
+    return found
+
+
 @dataclass(frozen=True)
 class Built:
     """A table made from the history; `skipped` measurements cannot be true."""
@@ -55,7 +74,8 @@ class Built:
 def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
     """Builds the table of a board and writes it to `path`; raises InputError, OSError.
 
-    Products that were not measured keep the rows of the kit's own table, unless `alone`.
+    Products that were not measured keep the rows of the kit's own table, unless `alone`; and with
+    them its sequences, under which these rows were built. Only a table of its own learns others.
     """
     with History() as history:
         read = history.read(board.platform)
@@ -66,7 +86,10 @@ def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
             f"expected measurements of {board.platform} in the history, found none; "
             f"make some: edgekit tune gemm --board {board.name}"
         )
-    sequences, regret = learn_sequences(read.measurements, board)
+    if base is None:
+        sequences, regret = learn_sequences(read.measurements, board)
+    else:
+        sequences, regret = base.sequences, regret_of(base.sequences, read.measurements, board)
     table = build_table(read.measurements, (board.platform,), sequences, base, board)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, table_text(table).encode())

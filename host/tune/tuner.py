@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from edgekit.host.tune.history import History
@@ -54,10 +54,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Timed:
-    """The answer: the default, and the methods in their order."""
+    """The answer: the default, the methods in their order, and which x86 CPU it was."""
 
     default: Cost
     methods: tuple[Cost, ...]
+    cpu: str = ""
 
 
 class Measurer(Protocol):
@@ -74,13 +75,15 @@ class Measurer(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """What to tune: `board` is its name, `profile` what it is; `seconds` of budget."""
+    """What to tune: `board` is its name, `profile` what it is; `seconds` of budget. Products that
+    are `given` a method get that one measured, and no search."""
 
     board: str
     profile: BoardProfile
     products: tuple[Product, ...]
     seconds: float
     kit_version: str
+    given: Mapping[Product, Method] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,8 @@ class Tuner:
                 return self._outcome(finished=False)
             if step > 0:
                 going_on = [q.product for q in asked]
-            going_on = [p for p in going_on if p not in self._refused]
+            done = self._refused | self._plan.given.keys()
+            going_on = [p for p in going_on if p not in done]
             step += 1
         again = [q for p in self._plan.products if (q := self._confirm(p))]
         return self._outcome(self._measure(again, step, on_progress))
@@ -157,7 +161,9 @@ class Tuner:
     def _ask(self, product: Product, step: int) -> Question | None:
         """What one step wants to know of a product, if it is not known."""
         known, profile = self._known[product], self._plan.profile
-        if step == 0:
+        if product in self._plan.given:
+            wanted = [default_method(profile, product), self._plan.given[product]]
+        elif step == 0:
             wanted = first_methods(profile, product, self._counting)
         else:
             wanted = neighbors(profile, product, _center(known), self._counting)
@@ -209,7 +215,7 @@ class Tuner:
             return
         pairs = [(question.default, timed.default)]
         pairs += zip(question.methods, timed.methods, strict=True)
-        rows = [self._row(product, method, cost, timed.default) for method, cost in pairs]
+        rows = [self._row(product, method, cost, timed) for method, cost in pairs]
         self._history.add(rows)
         self._measured += len(rows)
         for row in rows:
@@ -219,7 +225,7 @@ class Tuner:
     def _counting(self) -> bool:
         return self._measurer.unit == "instructions"
 
-    def _row(self, product: Product, method: Method, cost: Cost, default: Cost) -> Measurement:
+    def _row(self, product: Product, method: Method, cost: Cost, timed: Timed) -> Measurement:
         return Measurement(
             board=self._plan.board,
             platform=self._plan.profile.platform,
@@ -228,13 +234,14 @@ class Tuner:
             shape=product.shape,
             method=method,
             cost=cost.low,
-            default_cost=default.low,
+            default_cost=timed.default.low,
             spread=cost.spread,
             when=self._now(),
             kit_version=self._plan.kit_version,
             source="tuner",
             unit=self._measurer.unit,
             packed=product.packed,
+            cpu=timed.cpu,
         )
 
     def _read_back(self) -> dict[Product, Known]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from edgekit.device.features import cpu_model
 from edgekit.device.version import VERSION
 from edgekit.host.errors import UnreachableError
 from edgekit.host.paths import data_folder
@@ -20,8 +21,12 @@ from edgekit.host.tune.history import History
 from edgekit.host.tune.lock import tuning_alone
 from edgekit.host.tune.products import Product
 from edgekit.host.tune.session import Job, tune
+from edgekit.host.tune.tables import shipped_table, user_table
 from edgekit.kb.board import load_board
 from edgekit.kb.features import GemmShape
+from edgekit.kb.gemm_file import load_table, table_text
+from edgekit.kb.gemm_table import KnowledgeBase, Row
+from edgekit.kb.method import Method
 
 ROOT = Path(__file__).parents[2]
 _SHAPES = [(m, 32, 16) for m in range(8, 16)]
@@ -53,9 +58,42 @@ def test_what_was_measured_is_kept_and_built(edgekit: Any, tmp_path: Path) -> No
     assert answer["rule"] == "exact" and answer["history_rows"] >= found["measured"]
 
 
+def test_rows_are_measured_again_and_lose_their_method(edgekit: Any) -> None:
+    """A tile of one row is bad for a square: a row that claims the contrary does not stay."""
+    board = load_board("local")
+    shape, bad = GemmShape(48, 48, 48), Method(48, 16, 48, True, True, 1, 16)
+    key = KnowledgeBase((board.platform,)).key(board.platform, shape)
+    table = KnowledgeBase((board.platform,), rows=(Row(key, bad, shape, "tuner", ratio=0.5),))
+    user_table(board).parent.mkdir(parents=True)
+    user_table(board).write_text(table_text(table))
+    done = edgekit("tune", "gemm", "--rows", "--json")
+    assert done.code == 0 and done.document["finished"], done.err
+    with History() as history:
+        measured = history.read().measurements
+    assert {m.shape for m in measured} == {shape} and bad in {m.method for m in measured}
+    assert {m.cpu for m in measured} == {cpu_model()}
+    assert edgekit("kb", "build", "--alone").code == 0
+    (row,) = load_table(user_table(board)).rows
+    assert row.method is None and row.cpu == cpu_model()
+    none = edgekit("tune", "gemm", "--rows", "--dtype", "u8")
+    assert none.code == 2 and "expected rows of" in none.complaint
+
+
+def test_a_table_over_the_kits_keeps_its_sequences(edgekit: Any, shapes: Path) -> None:
+    board = load_board("local")
+    shipped = load_table(shipped_table(board))
+    done = edgekit("tune", "gemm", "--shapes", shapes, "--packed", "b", "--budget", "20s")
+    assert done.code == 0, done.err
+    assert edgekit("kb", "build").code == 0
+    built = load_table(user_table(board))
+    assert built.sequences == shipped.sequences
+    assert {row.key for row in shipped.rows} <= {row.key for row in built.rows}
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        (("--rows", "--shapes", "a.txt"), "found both"),
         (("--budget", "ten minutes"), "--budget: expected a time"),
         (("--budget", "0m"), "--budget: expected a time"),
         (("--shapes", "nowhere.txt"), "nowhere.txt"),

@@ -44,3 +44,11 @@ def test_vector_length_is_asked_with_the_right_instructions(tmp_path: Path) -> N
     environment = {"ZIG_GLOBAL_CACHE_DIR": str(tmp_path), "ZIG_LOCAL_CACHE_DIR": str(tmp_path)}
     subprocess.run(command, check=True, env={**os.environ, **environment})
     assert struct.pack("<II", *features.READ_VLENB) in target.read_bytes()
+
+
+def test_the_model_of_an_x86_cpu(monkeypatch):
+    text = "vendor_id : AuthenticAMD\ncpu family : 25\nmodel : 17\nmodel name : AMD EPYC\n\n"
+    monkeypatch.setattr(features, "cpuinfo", lambda: text + text.replace("17", "18"))
+    assert features.cpu_model() == "AuthenticAMD family 25 model 17"
+    monkeypatch.setattr(features, "cpuinfo", lambda: "CPU part : 0xd07\nmodel : 3\n")
+    assert features.cpu_model() == ""

@@ -55,6 +55,29 @@ def test_the_best_robust_ratio_wins():
     assert table.lookup("cortex-a57", _SHAPE, _FAST, threads=2).method == _SLOW
 
 
+def test_each_cpu_of_a_class_counts_once():
+    old, new = "AuthenticAMD family 26 model 2", "AuthenticAMD family 25 model 17"
+    history = [
+        *(measured(_FAST, 0.6, _SHAPE, cpu=old, when=f"{i}") for i in range(5)),
+        measured(_FAST, 1.1, _SHAPE, cpu=new),
+        *(measured(_SLOW, 0.8, _SHAPE, cpu=cpu) for cpu in (old, new)),
+    ]
+    (row,) = build_table(history).rows
+    assert (row.method, row.cpu, row.ratio) == (_SLOW, f"{new}; {old}", 0.8)
+    (row,) = build_table(history[:5]).rows
+    assert (row.method, row.cpu) == (_FAST, old)
+
+
+def test_a_row_says_which_cpu_of_a_class_it_comes_from(tmp_path):
+    path = tmp_path / "table.json"
+    table = build_table([measured(_FAST, 0.6, _SHAPE, cpu="AuthenticAMD family 25 model 17")])
+    path.write_text(table_text(table))
+    assert load_table(path) == table
+    (row,) = json.loads(path.read_text())["rows"]
+    assert row["cpu"] == "AuthenticAMD family 25 model 17"
+    assert "cpu" not in table_text(build_table(_HISTORY))
+
+
 def test_the_order_of_the_history_changes_no_byte():
     first = table_text(build_table(_HISTORY))
     for seed in range(5):

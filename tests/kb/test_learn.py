@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,7 @@ def test_a_shipped_table_says_where_each_row_comes_from(name: str):
     for row in table.rows:
         assert row.source == ("tuner" if measured_here else "instructions")
         assert (row.gflops is not None) == measured_here and row.history_rows > 0
+        assert bool(row.cpu) == measured_here
 
 
 def test_the_first_folder_with_a_table_is_used(tmp_path: Path):
@@ -115,6 +117,14 @@ def test_a_method_that_its_neighbors_do_without_does_not_relax():
     history = [*lone, *(measured(m, _LARGE, 1.0) for m in others)]
     dense = Sequences(m=tuple(others))
     rows = {row.shape.m: row for row in build_table(history, sequences=dense).rows}
+    assert rows[odd].method == _SMALL and not rows[odd].relaxes
+    alike = replace(_SMALL, mr=_SMALL.mr + 1)
+    untried = [
+        measured(odd, _SMALL, 0.5),
+        *(measured(m, alike, 0.5) for m in others if m != odd),
+        *(measured(m, _LARGE, 1.0) for m in others),
+    ]
+    rows = {row.shape.m: row for row in build_table(untried, sequences=dense).rows}
     assert rows[odd].method == _SMALL and not rows[odd].relaxes
     together = [
         *(measured(m, _SMALL, 0.5) for m in others),

@@ -31,9 +31,10 @@ def measured(m: int = 64, platform: str = "cortex-a57") -> Measurement:
 def test_what_was_added_is_read(tmp_path: Path):
     path = tmp_path / "history.sqlite"
     with History(path) as history:
-        assert history.add([measured(1), measured(2, "u74")]) == 2
+        x86 = replace(measured(3), cpu="AuthenticAMD family 25 model 17")
+        assert history.add([measured(1), measured(2, "u74"), x86]) == 3
     with History(path) as again:
-        assert again.read().measurements == [measured(1), measured(2, "u74")]
+        assert again.read().measurements == [measured(1), measured(2, "u74"), x86]
         assert again.read("u74").measurements == [measured(2, "u74")]
 
 

@@ -108,6 +108,17 @@ def test_the_search_finds_what_is_better_than_the_default(tmp_path: Path):
     assert gain_of(outcome) > 1.2
 
 
+def test_a_given_method_is_measured_twice_and_nothing_else(tmp_path: Path):
+    product, given = _PRODUCTS[0], Method(64, 64, 784, False, False, 8, 8)
+    plan = Plan("a57", _BOARD, (product,), 1e6, "0.1.0", {product: given})
+    with History(tmp_path / "h.sqlite") as history:
+        outcome = Tuner(plan, Model(), history, lambda: 0.0, lambda: "now").run(id)
+        methods = [m.method for m in history.read().measurements]
+    default = default_method(_BOARD, product)
+    assert set(methods) == {given, default} and methods.count(given) == 2
+    assert outcome.finished and outcome.best[0].method == given
+
+
 def test_a_second_run_measures_nothing(tmp_path: Path):
     with History(tmp_path / "h.sqlite") as history:
         first = tune(history, Model())
