@@ -38,6 +38,7 @@ from edgekit.host.graph.types import Activation, DType, Node, Tensor
 from edgekit.host.lower import plain
 from edgekit.host.lower.broadcast import collapse
 from edgekit.host.lower.context import Context, UnsupportedFormError
+from edgekit.host.lower.linear_sum import lower_linear_sum
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.window import C_TYPES, Window
 
@@ -67,6 +68,8 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
         return plain.lower_binary(ctx, node)
     if len(types) != 1 or y.dtype not in C_TYPES:
         raise ctx.unsupported(node, f"types {a.dtype.value} and {b.dtype.value}")
+    if isinstance(op, Add) and y.dtype is not DType.F32 and (calls := lower_linear_sum(ctx, node)):
+        return calls
     kind = "ADD" if isinstance(op, Add) else "MUL"
     macros: dict[str, str | int] = {"TX": C_TYPES[y.dtype], f"OP_{kind}": 1}
     try:

@@ -63,6 +63,11 @@ class Isa:
         return self.simd == "avx512vnni"
 
     @property
+    def multiplies_pairs(self) -> bool:
+        """EK_PAIRS: vi_pair16, the sum of two 16-bit products in each lane."""
+        return self.simd in ("sse2", "avx2", "avx512vnni")
+
+    @property
     def widens_eight(self) -> bool:
         """EK_CODES8: 16-bit products are added eight at a time, whatever the vector's length."""
         return self.simd in _WITH_LANES

@@ -54,3 +54,4 @@ def test_the_table_of_instruction_sets_matches_the_headers():
         assert re.search(r"#define EK_LANES (\d)", text).group(1) == str(int(isa.lanes))
         assert re.search(r"#define EK_I8 (\w+)", text).group(1) == isa.i8.value
         assert ("vf_load_masked" in text) == isa.masks_loads
+        assert ("#define EK_PAIRS" in text) == isa.multiplies_pairs

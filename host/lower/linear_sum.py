@@ -1,0 +1,98 @@
+"""Sums of 8-bit values as one linear form in 16-bit products, where that is exact.
+
+TFLite's addition rounds four times (graph/ops/elementwise.py). Rounding once instead gives the same
+code for nearly all pairs of codes; there are only 65536, so all are tried, and the form is taken if
+none differs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.host.graph.ops import Add
+from edgekit.host.graph.quantization import activation_range, scale_of, zero_point_of
+from edgekit.host.graph.types import Array, Node, Tensor
+from edgekit.host.lower.context import Context
+from edgekit.host.lower.plan import Call, Field, Value
+from edgekit.host.lower.window import C_TYPES
+
+_CHUNK = 4096  # EK_LINEAR_SUM_CHUNK in elementwise/linear_sum.h
+_LOW_BITS = 15  # EK_LINEAR_SUM_BITS in elementwise/linear_sum.h
+_MOST_SHIFT = 22  # of the upper part: leaves 8 bits for a code, one for the sum and a sign
+_MOST = (1 << 15 + _LOW_BITS) - 1  # of a factor: its upper part is an s16
+# What is added to a half, in bits after the point: it decides sums next to the middle of two codes.
+_NUDGES = (24, 22, 20, 19, 18, 17)
+
+
+@dataclass(frozen=True)
+class LinearSum:
+    """code = (a * a_factor + b * b_factor + addend) >> shift, then clamped."""
+
+    a_factor: int
+    b_factor: int
+    addend: int
+    shift: int
+
+    def codes(self, a: Array, b: Array, low: int, high: int) -> Array:
+        """Of int64 codes."""
+        total = a * self.a_factor + b * self.b_factor + self.addend
+        codes: Array = np.clip(total >> self.shift, low, high)
+        return codes
+
+
+def linear_sum(op: Add, a: Tensor, b: Tensor, y: Tensor, low: int, high: int) -> LinearSum | None:
+    """The form that equals `op` for all codes of its type between low and high, if there is one."""
+    info = np.iinfo(y.dtype.numpy)
+    every = np.arange(info.min, info.max + 1, dtype=y.dtype.numpy)
+    pairs = [np.repeat(every, every.size), np.tile(every, every.size)]
+    expected = op.reference(pairs, [a, b], [y])[0]
+    a_codes, b_codes = (pair.astype(np.int64) for pair in pairs)
+    reals = (scale_of(a) / scale_of(y), scale_of(b) / scale_of(y))
+    shift = min(math.floor(math.log2(_MOST / max(reals))), _LOW_BITS + _MOST_SHIFT)
+    if shift <= _LOW_BITS:
+        return None
+    a_factor, b_factor = (round(math.ldexp(real, shift)) for real in reals)
+    zeros = zero_point_of(a) * a_factor + zero_point_of(b) * b_factor
+    addend = (zero_point_of(y) << shift) + (1 << shift - 1) - zeros
+    sizes = [1 << max(shift - bits, 0) for bits in _NUDGES]
+    for nudge in (0, *(sign * size for size in sizes for sign in (1, -1))):
+        form = LinearSum(a_factor, b_factor, addend + nudge, shift)
+        if np.array_equal(form.codes(a_codes, b_codes, low, high), expected):
+            return form
+    return None
+
+
+def lower_linear_sum(ctx: Context, node: Node) -> list[Call] | None:
+    """The call for an addition of bytes of one shape; None where another form must do."""
+    a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    y, op = ctx.tensor(node.outputs[0]), node.op
+    assert isinstance(op, Add)
+    if (
+        not ctx.isa.multiplies_pairs
+        or a.shape != b.shape
+        or a.data is not None
+        or b.data is not None
+    ):
+        return None
+    low, high = activation_range(op.activation, y)
+    form = linear_sum(op, a, b, y, low, high)
+    if form is None:
+        return None
+    kernel = ctx.kernel(
+        f"{y.dtype.value}_linear_sum",
+        "elementwise/linear_sum.c",
+        "elementwise/linear_sum.h",
+        "ek_linear_sum_args",
+        TX=C_TYPES[y.dtype],
+    )
+    below = (1 << _LOW_BITS) - 1
+    fields: dict[str, Field] = {"n": y.elements, "low": low, "high": high}
+    fields |= {"a": Value(a.name), "b": Value(b.name), "y": Value(y.name)}
+    parts = {"a": form.a_factor, "b": form.b_factor, "addend": form.addend}
+    for name, value in parts.items():
+        fields |= {f"{name}_high": value >> _LOW_BITS, f"{name}_low": value & below}
+    fields["shift"] = form.shift - _LOW_BITS
+    return [Call(kernel, fields, math.ceil(y.elements / _CHUNK))]
