@@ -8,24 +8,54 @@
 
 _Static_assert(MR <= EK_GEMM_MAX_MR && NV <= EK_GEMM_MAX_NV, "the tables hold no larger tile");
 
-/* The last k % I8_STEP values of a row, which ends at `end`, and what counts as zero. */
-EK_INLINE void tail_of(i8_row *to, const i8_row *end, long k) {
-    const long left = k % I8_STEP;
+/* sums += the last k % I8_STEP values of rows in place by the end of a panel. */
 #if EK_I8 == EK_I8_DOT4_US
-    uint32_t last = 0;
-    if (k >= 4) {
-        memcpy(&last, end - 4, 4);
-        last >>= 8 * (4 - left);
-    } else {
-        for (long p = 1; p <= left; p++)
-            last = last << 8 | (uint8_t)end[-p];
+static __attribute__((noinline, unused)) void short_rows(i8_row (*to)[4], const i8_row *a,
+                                                         long a_row, long rows, long k) {
+    const uint8_t *from = (const uint8_t *)a;
+    const int middle = 8 * (int)(k / 2), last = 8 * (int)(k - 1);
+    for (long i = 0; i < rows; i++, from += a_row) {
+        const uint32_t group =
+            from[0] | (uint32_t)from[k / 2] << middle | (uint32_t)from[k - 1] << last;
+        memcpy(to[i], &group, sizeof group);
     }
-    memcpy(to, &last, 4);
-#else
-    memset(to, 0, I8_STEP * sizeof *to);
-    ek_copy_short(to, end - left, left * (long)sizeof *to);
-#endif
 }
+
+/* The last four values, shifted until those that count already are gone. */
+EK_INLINE void multiply_tail(const int mr, const ek_gemm_job *job, i8_rows a, const i8_row *row[MR],
+                             const i8_value *b, i8_sums *sums) {
+    i8_row copies[MR][4];
+    const int is_short = job->k < 4;
+    if (is_short)
+        short_rows(copies, row[0], job->a_row, mr, job->k);
+    vi counted = vi_splat(is_short ? 0 : 32 - 8 * (int32_t)(job->k % 4)), flips = vi_splat(a.flip);
+    EK_OPAQUE(counted); /* or the compiler shifts scalars, which costs a transfer each */
+    EK_UNROLL
+    for (int i = 0; i < mr; i++) {
+        int32_t group;
+        memcpy(&group, is_short ? copies[i] : row[i] + job->k - 4, sizeof group);
+        const vi x = (vi)((vu)vi_splat(group) >> (vu)counted) ^ flips;
+        EK_UNROLL
+        for (int j = 0; j < NV; j++) {
+            const vi of_b = i8_vector(b + j * EK_VL * I8_GROUP), sum = sums->of[i][j];
+            sums->of[i][j] = B_UNSIGNED ? vi_dot4(sum, of_b, x) : vi_dot4(sum, x, of_b);
+        }
+    }
+}
+#else
+EK_INLINE void multiply_tail(const int mr, const ek_gemm_job *job, i8_rows a, const i8_row *row[MR],
+                             const i8_value *b, i8_sums *sums) {
+    const long left = job->k % I8_STEP;
+    i8_row tail[MR][I8_STEP];
+    EK_UNROLL
+    for (int i = 0; i < mr; i++) {
+        memset(tail[i], 0, sizeof tail[i]);
+        ek_copy_short(tail[i], row[i] + job->k - left, left * (long)sizeof(i8_row));
+        row[i] = tail[i];
+    }
+    i8_accumulate(mr, NV, sums, a, I8_STEP, b);
+}
+#endif
 
 /* sums = A . B of the tile, as the products see them. */
 EK_INLINE void multiply(const int mr, const int form, const int narrow, const ek_gemm_job *job,
@@ -58,15 +88,8 @@ EK_INLINE void multiply(const int mr, const int form, const int narrow, const ek
     i8_rows in_place = {row, I8_STEP, A_FLIP ? FLIP_WORD : 0, narrow};
     const long whole = job->k / I8_STEP * I8_STEP;
     b = i8_accumulate(mr, NV, sums, in_place, whole, b);
-    if (whole < job->k) {
-        i8_row tail[MR][I8_STEP];
-        EK_UNROLL
-        for (int i = 0; i < mr; i++) {
-            tail_of(tail[i], row[i] + job->k, job->k);
-            row[i] = tail[i];
-        }
-        i8_accumulate(mr, NV, sums, in_place, I8_STEP, b);
-    }
+    if (whole < job->k)
+        multiply_tail(mr, job, in_place, row, b, sums);
 }
 
 /* How many columns of vector j of the tile there are. */
