@@ -18,7 +18,11 @@ typedef struct {
 _Static_assert(sizeof(partial) <= EK_PARTIAL_BYTES, "scratch of a piece");
 
 #define SLOT_BYTES (HEIGHT * (int)sizeof(value))
+#ifdef __riscv /* has no prefetch to share */
+#define PER_LINE 1
+#else
 #define PER_LINE (SLOT_BYTES < 64 ? 64 / SLOT_BYTES : 1) /* slots of a line of the cache */
+#endif
 
 /* Slots from .. to of a strip, added to acc. */
 #define ONE_SLOT(BYTES, GATHERED)                                                                  \
