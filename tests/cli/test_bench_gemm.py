@@ -42,6 +42,7 @@ def test_the_document_without_peers(edgekit: Any, shapes: str) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_with_peers_each_is_timed_or_named(edgekit: Any, shapes: str) -> None:
     done = edgekit("bench", "gemm", "--shapes", shapes, "--peers", "--dtype", "f32", "--json")
     assert done.code == 0

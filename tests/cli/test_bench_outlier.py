@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 _CONTENDERS = {"edgekit", "edgekit int8", "edgekit f32"}
 
 
@@ -29,6 +31,7 @@ def test_json_has_cells_bars_and_the_reason(edgekit: Any, home: Path) -> None:
         assert 0 < bar["worst"] <= bar["mean"] and bar["held"] == (bar["worst"] >= bar["least"])
 
 
+@pytest.mark.slow
 def test_peers_in_plain_text(edgekit: Any, home: Path) -> None:
     (home / "shapes.txt").write_text("5,48,24\n")
     done = edgekit("bench", "outlier", "--shapes", "shapes.txt", "--peers", "--threads", "2")

@@ -25,6 +25,7 @@ def test_a_board_is_timed_beside_its_memory(edgekit: Any) -> None:
         assert 0 < form["p10"] <= form["median"] <= form["p90"] and 1 <= form["padding"] <= 1.6
 
 
+@pytest.mark.slow
 def test_others_are_timed_or_named(edgekit: Any) -> None:
     done = edgekit("bench", "spmv", *_SMALL, "--peers", "--dtype", "float16", "--json")
     assert done.code == 0

@@ -142,6 +142,7 @@ def test_a_lost_board_loses_nothing_and_the_same_job_goes_on() -> None:
     assert outcome.finished and outcome.known > 0 and len(outcome.best) == len(_SHAPES)
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_it_goes_on(shapes: Path, edgekit: Any) -> None:
     program = "from edgekit.host.cli.main import run; run()"
     command = [sys.executable, "-c", program, "tune", "gemm", "--shapes", str(shapes)]
