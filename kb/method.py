@@ -197,7 +197,9 @@ def _float_cost(mr: int, nr: int, vl: int, shape: GemmShape, packed: Packed, l3:
         stores = prices.storing * m * n // k
         return _panels_cost(nr, mr // vl, n, _parts(m, vl)) + packing + stores
     tiles = _panels_cost(mr, nr // vl, m, _parts(n, vl))
-    if packed != "a" and prices.in_place:
+    if packed == "a":
+        tiles -= _saved_by_one_column(mr, nr // vl, vl, m, n)
+    elif prices.in_place:
         tiles += _sharing_sets(mr, m, k * BYTES["f32"]) * _parts(n, nr) // 2
     in_place = packed != "b" and vl >= _WIDE_VECTORS and k * n * BYTES["f32"] <= l3
     if in_place and k >= _PASS_DEPTH and n >= _TURNED_COLUMNS:
@@ -222,7 +224,9 @@ def _byte_cost(mr: int, nr: int, vl: int, shape: GemmShape, packed: Packed, l1: 
         panels = _parts(n, nr)
         stores = m * (prices.segment * panels + (prices.partial if n % vl else 0))
         tiles = _panels_cost(mr, nr // vl, m, vectors, loading) + stores // groups
-        if packed != "a" and prices.in_place:
+        if packed == "a":
+            tiles -= _saved_by_one_column(mr, nr // vl, vl, m, n)
+        elif prices.in_place:
             pointers = m if min(mr, m) > _POINTED else 0
             tiles += (_sharing_sets(mr, m, k) + pointers) * panels // 2
         fours = panels * _parts(nr // vl, _TURNED_AT_ONCE)
@@ -235,6 +239,15 @@ def _panels_cost(height: int, nv: int, lines: int, vectors: int, loading: int = 
     rows, columns = _parts(lines, height), _parts(vectors, nv)
     products = 2 * max(lines * vectors, _WIDE * rows * columns)
     return products + columns * lines + rows * vectors * (loading if rows > 1 else 1)
+
+
+def _saved_by_one_column(mr: int, nv: int, vl: int, m: int, n: int) -> int:
+    """Of the products of the tiles: a panel's last vector, where it holds one column and has a
+    neighbor in its panel, takes one product for all rows of packed A instead of one for each."""
+    vectors = _parts(n, vl)
+    if vl < _WIDE_VECTORS or n % vl != 1 or vectors <= _parts(vectors, nv):
+        return 0
+    return 2 * (m - _parts(m, mr))
 
 
 def _sharing_sets(mr: int, m: int, distance: int) -> int:

@@ -65,6 +65,15 @@ static int64_t sharing_sets(int64_t mr, int64_t m, int64_t distance) {
     return most(parts(least(mr, m) * apart, PAGE) - WAYS, 0) * m;
 }
 
+/* A panel's last vector that holds one column, beside others, takes one product for all rows. */
+static int64_t saved_by_one_column(shape s, int64_t m, int64_t n) {
+    int64_t vectors = parts(n, EK_VECTOR_LANES);
+    if (EK_VECTOR_LANES < WIDE_VECTORS || n % EK_VECTOR_LANES != 1 ||
+        vectors <= parts(vectors, s.nr / EK_VECTOR_LANES))
+        return 0;
+    return 2 * (m - parts(m, s.mr));
+}
+
 /* Per k, in halves of a vector multiply-add; a turned tile needs A packed, and stores C against
  * its rows; the first passes over a B in place take longer than their loads alone. */
 static int64_t float_cost(shape s, product p) {
@@ -73,7 +82,9 @@ static int64_t float_cost(shape s, product p) {
                (p.a_packed ? 0 : PACKING * p.m) + STORING * p.m * p.n / p.k;
     int64_t vectors = parts(p.n, EK_VECTOR_LANES);
     int64_t cost = panels_cost(s.mr, s.nr / EK_VECTOR_LANES, p.m, vectors, 1);
-    if (LONG && !p.a_packed)
+    if (p.a_packed)
+        cost -= saved_by_one_column(s, p.m, p.n);
+    else if (LONG)
         cost += sharing_sets(s.mr, p.m, 4 * p.k) * parts(p.n, s.nr) / 2;
     int in_place = !p.b_packed && EK_VECTOR_LANES >= WIDE_VECTORS && 4 * p.k * p.n <= EK_L3_BYTES;
     if (in_place && p.k >= PASS_DEPTH && p.n >= TURNED_COLUMNS)
@@ -95,7 +106,9 @@ static int64_t byte_cost(shape s, product p) {
         int64_t panels = parts(p.n, s.nr), nv = s.nr / EK_VECTOR_LANES;
         int64_t stores = p.m * (SEGMENT * panels + (p.n % EK_VECTOR_LANES ? PARTIAL : 0));
         cost = panels_cost(s.mr, nv, p.m, vectors, loading) + stores / groups;
-        if (LONG && !p.a_packed) {
+        if (p.a_packed) {
+            cost -= saved_by_one_column(s, p.m, p.n);
+        } else if (LONG) {
             int64_t pointers = least(s.mr, p.m) > POINTED ? p.m : 0;
             cost += (sharing_sets(s.mr, p.m, p.k) + pointers) * panels / 2;
         }
