@@ -143,7 +143,9 @@ def read_layouts(path: Path) -> LayoutTable:
     """Raises InputError for a file that is none."""
     try:
         file = msgspec.json.decode(path.read_bytes(), type=_File)
-    except (OSError, msgspec.DecodeError) as error:
+    except OSError as error:
+        raise InputError(f"{path}: expected a table of layouts, found: {error.strerror}") from None
+    except msgspec.DecodeError as error:
         raise InputError(f"{path}: expected a table of layouts, found: {error}") from None
     cases = tuple(Case(kernel, Work(*work), float(cost)) for kernel, *work, cost in file.cases)
     named = {case.kernel for case in cases}

@@ -67,7 +67,10 @@ def layers_of(path: Path | None) -> list[Layer]:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except OSError as error:
+        found = error.strerror or error
+        raise InputError(f"{path}: expected an .npz of weights, found: {found}") from None
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise InputError(f"{path}: expected an .npz of weights, found: {error}") from None
     layers: dict[tuple[int, ...], Layer] = {}
     for name, array in arrays.items():

@@ -45,7 +45,9 @@ def read_csv(path: Path, kit_version: str, when: str) -> Imported:
                     f"{', '.join(missing)}; add them to the first line"
                 )
             return _rows(reader, kit_version, when)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except OSError as error:
+        raise InputError(f"{path}: expected a CSV file, found: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: expected a CSV file, found: {error}") from None
 
 

@@ -62,7 +62,9 @@ def shapes_of_file(path: Path) -> list[GemmShape]:
     """One m,k,n per line; empty lines and what follows # are left out. Raises InputError."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise InputError(f"{path}: expected lines of m,k,n, found: {error.strerror}") from None
+    except UnicodeDecodeError as error:
         raise InputError(f"{path}: expected lines of m,k,n, found: {error}") from None
     texts = [(number, line.partition("#")[0].strip()) for number, line in enumerate(lines, 1)]
     found = [parse_shape(text, f"{path}: line {number}") for number, text in texts if text]

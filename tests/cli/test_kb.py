@@ -148,6 +148,16 @@ def test_import_is_all_or_nothing(edgekit: Any, tmp_path: Path) -> None:
         assert [m.source for m in history.read().measurements] == ["import"]
 
 
+@pytest.mark.parametrize("content", [None, b"\xff\xfe", b"", b"m,k,n\n1,2,3\n"])
+def test_import_of_what_is_no_csv_file(edgekit: Any, tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "past.csv"
+    if content is not None:
+        file.write_bytes(content)
+    done = edgekit("kb", "import", file)
+    assert done.code == 2 and "past.csv: expected" in done.complaint
+    assert "Errno" not in done.complaint
+
+
 def test_boards_says_how_many_rows_there_are(edgekit: Any) -> None:
     before = {
         b["name"]: b["knowledge_base_rows"] for b in edgekit("boards", "--json").document["boards"]
