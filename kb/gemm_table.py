@@ -14,6 +14,7 @@ from typing import Literal
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.features import GemmKey, GemmShape, Packed, Sequences, key_of
 from edgekit.kb.method import Method, analytic_method
+from edgekit.kb.tiles import TILES
 
 Feature = Literal["scale", "m", "n", "k"]
 FEATURES: tuple[Feature, ...] = ("scale", "m", "n", "k")
@@ -26,7 +27,8 @@ class Row:
     `method` is None where none was found that beats the analytic one: that is made for the product
     that is asked for, which fits it better than a neighbor's. So it is too by a relaxed look-up of
     a row that does not relax, since its method was good for its own products only, or whose tile
-    stands the other way; and by any of a tile for vectors where the product is with none.
+    is turned where the analytic one is not, or the reverse; and by any of a tile for vectors where
+    the product is with none.
 
     `ratio` is its time over the default method's in the same run (below 1 is faster), `gflops` its
     rate, both None where only instructions were counted or nothing was measured. `source` says
@@ -117,8 +119,10 @@ class KnowledgeBase:
         dtype: str = "f32",
         threads: int = 1,
         packed: Packed = "none",
+        vl: int = 1,
     ) -> Answer:
-        """The method for a product; `default` is the board's analytic one.
+        """The method for a product; `default` is the board's analytic one, `vl` the lanes of its
+        vectors.
 
         The exact path is one hash look-up. The result depends on nothing but the arguments.
         """
@@ -131,7 +135,7 @@ class KnowledgeBase:
             if found := self._by_feature.get(_shared(key, name)):
                 best = min(found, key=lambda r: _preference(r, key, shape))
                 why = f"no exact row; {len(found)} share {name}={getattr(key, name)}"
-                taken = _fits(best, shape) and _relaxes(best, default)
+                taken = _fits(best, shape) and _relaxes(best, default, vl)
                 return _answer(key, best, taken, default, f"relaxed:{name}", why)
         known = platform in self.platforms
         why = "no row shares a feature" if known else f"no rows for the platform {platform}"
@@ -147,7 +151,8 @@ class KnowledgeBase:
     ) -> Answer:
         """The method for a product on a board, from this table or from the board's caches."""
         default = analytic_method(board, shape, dtype, threads, packed)
-        return self.lookup(board.platform, shape, default, dtype, threads, packed)
+        vl = TILES[board.simd].vl
+        return self.lookup(board.platform, shape, default, dtype, threads, packed, vl)
 
     def knowing(self, platform: str) -> KnowledgeBase:
         """The same table with an index for `platform`."""
@@ -172,10 +177,12 @@ def _fits(row: Row, shape: GemmShape) -> bool:
     return row.method is None or row.method.is_with_vector <= (1 in (shape.m, shape.n))
 
 
-def _relaxes(row: Row, default: Method) -> bool:
-    """A neighbor's tile that stands the other way than the analytic one would is for few columns
-    where there are many, or the reverse."""
-    return row.relaxes and (row.method is None or row.method.stands * default.stands >= 0)
+def _relaxes(row: Row, default: Method, vl: int) -> bool:
+    """A neighbor's turned tile where the analytic one is upright is for few columns where there
+    are many, or the reverse."""
+    if row.method is None:
+        return row.relaxes
+    return row.relaxes and row.method.is_turned(vl) == default.is_turned(vl)
 
 
 _Shared = tuple[Feature, int, int, str, Packed]

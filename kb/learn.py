@@ -84,7 +84,13 @@ def _regrets(sequences: Sequences, kind: Kind, known: Experience) -> Iterable[fl
             rest = _without(shape, key, shapes, rows, known)
             table = KnowledgeBase((kind.platform,), sequences, rows=rest)
             answer = table.lookup(
-                kind.platform, shape, known.default(shape), kind.dtype, kind.threads, packed
+                kind.platform,
+                shape,
+                known.default(shape),
+                kind.dtype,
+                kind.threads,
+                packed,
+                known.vl,
             )
             yield known.ratio(answer.method, shape) / known.least(shape) - 1.0
 

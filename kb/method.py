@@ -82,10 +82,9 @@ class Method:
         """Whether it is for products with one row or column."""
         return 1 in (self.mr, self.nr)
 
-    @property
-    def stands(self) -> int:
-        """1 if its tile has more rows than columns, -1 if fewer, 0 if it is square."""
-        return (self.mr > self.nr) - (self.mr < self.nr)
+    def is_turned(self, vl: int) -> bool:
+        """Whether the vectors of its tile, of `vl` lanes, stand along m."""
+        return self.nr % vl != 0 and self.mr % vl == 0
 
     def cut(self, shape: GemmShape) -> Method:
         """What of the method is left on a product: blocks no larger than it, in whole tiles."""

@@ -22,6 +22,7 @@ from edgekit.kb.features import DEFAULT_SHAPE_SEQUENCE, GemmKey, Sequences
 from edgekit.kb.gemm_blob import table_blob
 from edgekit.kb.gemm_table import FEATURES, Row
 from edgekit.kb.method import Method, analytic_method
+from edgekit.kb.tiles import TILES
 
 OpenLibrary = Callable[[BoardProfile], GemmLibrary]
 _HERE = "here"
@@ -105,7 +106,7 @@ def tables(draw: st.DrawFn) -> KnowledgeBase:
         shape = draw(st.sampled_from([GemmShape(8, 8, 8), GemmShape(9, 7, 8)]) | _SHAPES)
         rate = draw(st.sampled_from([None, 1.0, 2.5]))
         mc = draw(st.integers(1, 2**31 - 1))
-        tile = draw(st.sampled_from([(5, 6), (6, 5), (64, 1), (1, 64)]))
+        tile = draw(st.sampled_from([(5, 6), (16, 5), (5, 16), (64, 1), (1, 64)]))
         method = Method(mc, 3, 4, draw(st.booleans()), draw(st.booleans()), *tile, split="n")
         kept = None if draw(st.integers(0, 3)) == 0 else method
         relaxes = draw(st.booleans())
@@ -121,9 +122,10 @@ def test_the_table_in_c_answers_as_the_one_in_python(here, tmp_path_factory, tab
     file.write_bytes(table_blob(table, "second"))
     library = GemmLibrary(here, file)
     board = load_board("local")
+    vl = TILES[board.simd].vl
     for shape, dtype, threads, packed in questions * 2:  # the second time from what is kept
         default = analytic_method(board, shape, dtype, threads, packed)
-        wanted = table.lookup("second", shape, default, dtype, threads, packed)
+        wanted = table.lookup("second", shape, default, dtype, threads, packed, vl)
         how, rule = library.lookup(dtype, shape.m, shape.n, shape.k, threads, side(packed))
         assert (in_python(how), rule) == (wanted.method, wanted.rule)
     library.close()

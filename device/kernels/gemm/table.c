@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include "blocks.h"
 
 /* Fused, distances would differ from the host's in the last bit, and ties with them. */
 #pragma STDC FP_CONTRACT OFF
@@ -282,9 +283,8 @@ static int fits(const ek_gemm_method *how, const question *q) {
     return !with_vector || q->m == 1 || q->n == 1;
 }
 
-/* 1: more rows than columns, -1: fewer. */
-static int stands(const ek_gemm_method *how) {
-    return (how->mr > how->nr) - (how->mr < how->nr);
+static int is_turned(const ek_gemm_method *how) {
+    return ek_gemm_is_turned(ek_gemm_families[EK_GEMM_F32], how->mr, how->nr);
 }
 
 static ek_gemm_method find(const ek_gemm_table *t, const question *q, int *rule) {
@@ -301,7 +301,7 @@ static ek_gemm_method find(const ek_gemm_table *t, const question *q, int *rule)
         *rule = EK_GEMM_ANALYTIC;
     else if (found->how.mr && fits(&found->how, q) &&
              (*rule == EK_GEMM_EXACT ||
-              (found->relaxes && stands(&found->how) * stands(&analytic) >= 0)))
+              (found->relaxes && is_turned(&found->how) == is_turned(&analytic))))
         return found->how;
     return analytic;
 }
