@@ -25,6 +25,53 @@ if TYPE_CHECKING:
     from edgekit.kb.board import BoardProfile
     from edgekit.kb.method import Method
 
+ModelFile = Annotated[
+    Path | None,
+    typer.Option("--model", metavar="FILE", show_default=False, help="Tune its products."),
+]
+ShapesFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--shapes", metavar="FILE", show_default=False, help="Tune these: lines of m,k,n."
+    ),
+]
+Rows = Annotated[
+    bool,
+    typer.Option(
+        "--rows",
+        help="Measure the rows of the table again: those no better than today's default lose "
+        "their method when it is built.",
+    ),
+]
+Budget = Annotated[
+    str, typer.Option("--budget", metavar="TIME", help="When to stop: 90s, 10m, 2h.")
+]
+OfA = Annotated[
+    Literal["f32", "s8", "u8"] | None,
+    typer.Option(
+        "--dtype",
+        show_default=False,
+        help="Of A; B is f32 for f32, else s8. Default: what the model has, else f32.",
+    ),
+]
+Packed = Annotated[
+    Literal["none", "a", "b"] | None,
+    typer.Option(
+        "--packed",
+        show_default=False,
+        help="The operand that is packed beforehand. Default: a model's weights, b; else none.",
+    ),
+]
+SimplerProfile = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        show_default=False,
+        help="Tune the kernels of a simpler profile, if the board can run them.",
+    ),
+]
+
 _LINE_SECONDS = 5.0  # between two plain lines of progress
 _SPREAD = 150  # products beside those of networks, if none are named
 _COUNTED_SPREAD = 60  # likewise on an emulated board
@@ -56,53 +103,14 @@ def register(app: typer.Typer) -> None:
 
 def tune_gemm(
     board: Board = None,
-    model: Annotated[
-        Path | None,
-        typer.Option("--model", metavar="FILE", show_default=False, help="Tune its products."),
-    ] = None,
-    shapes: Annotated[
-        Path | None,
-        typer.Option(
-            "--shapes", metavar="FILE", show_default=False, help="Tune these: lines of m,k,n."
-        ),
-    ] = None,
-    rows: Annotated[
-        bool,
-        typer.Option(
-            "--rows",
-            help="Measure the rows of the table again: those no better than today's default lose "
-            "their method when it is built.",
-        ),
-    ] = False,
-    budget: Annotated[
-        str, typer.Option("--budget", metavar="TIME", help="When to stop: 90s, 10m, 2h.")
-    ] = "10m",
+    model: ModelFile = None,
+    shapes: ShapesFile = None,
+    rows: Rows = False,
+    budget: Budget = "10m",
     threads: Annotated[int, typer.Option("--threads", metavar="N", min=1)] = 1,
-    dtype: Annotated[
-        Literal["f32", "s8", "u8"] | None,
-        typer.Option(
-            "--dtype",
-            show_default=False,
-            help="Of A; B is f32 for f32, else s8. Default: what the model has, else f32.",
-        ),
-    ] = None,
-    packed: Annotated[
-        Literal["none", "a", "b"] | None,
-        typer.Option(
-            "--packed",
-            show_default=False,
-            help="The operand that is packed beforehand. Default: a model's weights, b; else none.",
-        ),
-    ] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            "--profile",
-            metavar="NAME",
-            show_default=False,
-            help="Tune the kernels of a simpler profile, if the board can run them.",
-        ),
-    ] = None,
+    dtype: OfA = None,
+    packed: Packed = None,
+    profile: SimplerProfile = None,
     via: Over = None,
     as_json: Json = False,
 ) -> None:
