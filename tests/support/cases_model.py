@@ -1,9 +1,12 @@
-"""Runs the libraries that *_products.c are part of on this machine."""
+"""Runs the libraries that *_products.c are part of on this machine, and describes their cases."""
 
 from __future__ import annotations
 
 import ctypes
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+
+import numpy as np
 
 
 class _Model(ctypes.Structure):
@@ -24,3 +27,14 @@ def run_cases(library: Path, cases: bytes, size: int, threads: int) -> bytes:
     if pool:
         lib.ek_pool_destroy(pool)
     return made.raw[:size]
+
+
+def described(case: object) -> str:
+    """The fields of a case. Of arrays type and shape: to write numbers takes longer than to check
+    them, and a message is written for every case that is right, too."""
+    if isinstance(case, np.ndarray):
+        return f"{case.dtype}{list(case.shape)}"
+    if is_dataclass(case):
+        named = (f"{field.name}={described(getattr(case, field.name))}" for field in fields(case))
+        return f"{type(case).__name__}({', '.join(named)})"
+    return repr(case)

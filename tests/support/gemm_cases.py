@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from cases_model import run_cases
+from cases_model import described, run_cases
 from numpy.typing import NDArray
 
 from edgekit.host.build.kernels import kernel_units
@@ -224,19 +224,19 @@ def check(products: Sequence[Product], made: bytes) -> None:
     """Integers equal; floats within 1e-5 of the sums' size; nothing written beside C."""
     at = 0
     for product in products:
-        c = product.c
+        c, about = product.c, described(product)
         after = np.frombuffer(made, c.block.dtype, c.block.size, at)
         at += after.nbytes
         found, wanted = c.view(after.copy()), product.expected()
         if found.dtype == np.float32:
             limit = 1e-5 * (np.abs(wanted).max(initial=1) + product.a.shape[1])
-            np.testing.assert_allclose(found, wanted, rtol=0, atol=limit, err_msg=repr(product))
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=limit, err_msg=about)
         else:
-            np.testing.assert_array_equal(found, wanted, err_msg=repr(product))
+            np.testing.assert_array_equal(found, wanted, err_msg=about)
         rest = np.ones(c.block.size, bool)
         if found.size:
             c.view(rest)[...] = False
-        np.testing.assert_array_equal(after[rest], c.block[rest], err_msg=repr(product))
+        np.testing.assert_array_equal(after[rest], c.block[rest], err_msg=about)
     assert at == len(made)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from cases_model import run_cases
+from cases_model import described, run_cases
 from numpy.typing import NDArray
 
 from edgekit.host.build.kernels import kernel_units
@@ -132,7 +132,7 @@ class Case:
         rows = np.frombuffer(made, np.float32, k * n, at).reshape(k, n)
         y = np.frombuffer(made, np.float32, m * n, at + rows.nbytes).reshape(m, n)
         whole = np.repeat(self.scale, self.group, axis=0) * self.w.astype(np.float32)
-        np.testing.assert_array_equal(rows, whole.reshape(k, n), err_msg=repr(self))
+        np.testing.assert_array_equal(rows, whole.reshape(k, n), err_msg=described(self))
         bad = np.argwhere(~np.isfinite(self.x))
         if len(bad) and self.check_finite:
             assert (status, [row, channel]) == (2, list(bad[0])), self
@@ -141,7 +141,7 @@ class Case:
         if self.path in ("auto", "split"):
             wanted = marked(self.x, self.threshold)
             found = np.unpackbits(marks, count=k, bitorder="little").astype(bool)
-            np.testing.assert_array_equal(found, wanted, err_msg=repr(self))
+            np.testing.assert_array_equal(found, wanted, err_msg=described(self))
             assert outliers == wanted.sum()
         taken = PATHS[path]
         assert self.path in ("auto", taken) and taken != "auto"
@@ -157,7 +157,7 @@ class Case:
         whole = np.repeat(self.scale.astype(np.float64), self.group, axis=0) * self.w
         size = np.abs(self.x).astype(np.float64) @ np.abs(whole)
         limit = 2e-6 * (size.max(initial=0) + np.abs(wanted).max(initial=0)) + 1e-30
-        np.testing.assert_allclose(y, wanted, rtol=0, atol=limit, err_msg=repr(self))
+        np.testing.assert_allclose(y, wanted, rtol=0, atol=limit, err_msg=described(self))
 
 
 def activations(rng: Rng, m: int, k: int, outliers: int) -> NDArray[np.float32]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from cases_model import run_cases
+from cases_model import described, run_cases
 
 from edgekit.device.sparse_input import Csr
 from edgekit.device.sparse_pairs import Pairs, pack_pairs, pack_rows
@@ -48,17 +49,19 @@ class Case:
     limits: tuple[float, float]
     panel: int
 
+    @functools.cached_property
     def rows(self) -> tuple[Array, Array, Array]:
         """Offsets, columns and values."""
         rows, cols = np.nonzero(self.pattern)
         start = np.concatenate([[0], np.cumsum(self.pattern.sum(axis=1))]).astype(np.int64)
         return start, cols.astype(np.int32), self.dense[rows, cols]
 
+    @functools.cached_property
     def pairs(self) -> Pairs | None:
         """The plan; None for what has none."""
         if self.stored not in PAIRED or self.dense.shape[1] > 1 << 16 or not len(self.dense):
             return None
-        csr = Csr(self.dense.shape, *self.rows())
+        csr = Csr(self.dense.shape, *self.rows)
         return pack_rows(csr) if self.stored == "s8" else pack_pairs(csr, self.panel)
 
     def product(self) -> Array:
@@ -74,10 +77,10 @@ class Case:
 
     def encoded(self) -> bytes:
         """The `description` of sparse_products.c and its parts."""
-        start, cols, values = self.rows()
+        start, cols, values = self.rows
         cols_count = self.dense.shape[1]
         narrow = 1 if cols_count <= 1 << 8 else 2 if cols_count <= 1 << 16 else 4
-        plan = self.pairs()
+        plan = self.pairs
         parts = (start, cols, values, self.x, self.many, self.bias, self.scale,
                  cols.astype(f"u{narrow}"))  # fmt: skip
         parts += (plan.pair, plan.columns, plan.values) if plan else (None, None, None)
@@ -92,11 +95,11 @@ class Case:
     def sizes(self) -> tuple[int, ...]:
         """Bytes of what is made, in order."""
         size = np.dtype(SUMS[self.stored]).itemsize
-        matrix = (len(self.dense) * self.many.shape[1] * size,) * (2 if self.pairs() else 1)
+        matrix = (len(self.dense) * self.many.shape[1] * size,) * (2 if self.pairs else 1)
         if self.stored == "s8f":
             return matrix
         vector = len(self.dense) * size
-        return (vector, vector, *(part.nbytes for part in self.rows()), *matrix)
+        return (vector, vector, *(part.nbytes for part in self.rows), *matrix)
 
     def check(self, made: bytes) -> None:
         parts, at = [], 0
@@ -105,23 +108,23 @@ class Case:
             at += size
         sums = np.dtype(SUMS[self.stored])
         wanted = self.product()
-        for part in parts[-2 if self.pairs() else -1 :]:
+        for part in parts[-2 if self.pairs else -1 :]:
             self._compare(np.frombuffer(part, sums).reshape(wanted.shape), wanted)
         if self.stored == "s8f":
             return
         for part in parts[:2]:
             found = np.frombuffer(part, sums)
             self._compare(found, self.dense.astype(np.float64) @ self.x.astype(np.float64))
-        for part, wanted in zip(parts[2:5], self.rows(), strict=True):
+        for part, wanted in zip(parts[2:5], self.rows, strict=True):
             np.testing.assert_array_equal(np.frombuffer(part, wanted.dtype), wanted)
 
     def _compare(self, found: Array, wanted: Array) -> None:
         if self.stored == "s8":
-            np.testing.assert_array_equal(found, wanted, err_msg=repr(self))
+            np.testing.assert_array_equal(found, wanted, err_msg=described(self))
             return
         small = 1e-14 if self.stored == "f64" else 1e-6
         limit = small * (np.abs(wanted).max(initial=1) + self.dense.shape[1]) * 10
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=limit, err_msg=repr(self))
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=limit, err_msg=described(self))
 
 
 def _pattern(rng: Rng, rows: int, cols: int) -> Array:
