@@ -22,3 +22,19 @@ def pack_panels(w: Array, nr: int, vl: int, group: int = 1, k_padded: int | None
         panel = wide[start : start + nr]
         panels.append(panel.reshape(panel.shape[0], -1, group).transpose(1, 0, 2).reshape(-1))
     return np.concatenate(panels) if panels else np.zeros(0, w.dtype)
+
+
+def halve_panels(packed: Array, panel: int) -> Array:
+    """Values of -8 to 7, two per byte: panels of `panel` values, the last one perhaps of fewer.
+
+    Value i of a panel, plus 8, is in the low half of its byte i, and value i + ceil(size / 2) in
+    the high half (device/kernels/gemm/halves.h).
+    """
+    halves = []
+    for start in range(0, packed.size, panel):
+        values = (packed[start : start + panel] + 8).astype(np.uint8)
+        half = -(-values.size // 2)
+        high = np.zeros(half, np.uint8)
+        high[: values.size - half] = values[half:]
+        halves.append(values[:half] | high << 4)
+    return np.concatenate(halves)

@@ -21,13 +21,14 @@ from edgekit.host.graph.types import Activation, Array, DType, Node, Tensor
 from edgekit.host.lower.context import Context, padded, round_up
 from edgekit.host.lower.isa import ByteProduct
 from edgekit.host.lower.methods import choose_tile
-from edgekit.host.lower.packing import pack_panels
+from edgekit.host.lower.packing import halve_panels, pack_panels
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.window import C_TYPES, Window, bias_vector, count_tasks, panel_outer
 from edgekit.kb.tiles import Tile
 
 _SCRATCH = 163840  # bytes: SCRATCH in conv/i8_conv.c
 _SEGMENTS = 16  # SEGMENTS in conv/i8_conv.c
+_UNPACKED = 32768  # bytes: of UNPACKED in conv/i8_conv.c
 _SEGMENT_WASTE = 1.3  # rounding rows up may cost this much more products than packing windows
 _I32, _F32 = np.dtype(np.int32), np.dtype(np.float32)
 
@@ -134,7 +135,6 @@ def _i8_fields(
         "k_padded": depth.total,
         "x_zero": x_zero,
         "w_zero": packed.w_zero,
-        "weights": ctx.weights.add(packed.weights),
     }
 
 
@@ -191,6 +191,7 @@ def i8_product(
     fields |= requantize_fields(ctx, factor, width, rounds_once=dense)
     fields |= {
         "x": Value(x.name),
+        "weights": ctx.weights.add(packed.weights),
         "bias": ctx.weights.add(wrap_i32(bias)),
         "y_zero": zero_point_of(y),
         "low": low,
@@ -287,6 +288,7 @@ def hybrid_product(
         fields = _i8_fields(ctx, one, packed, tile, depth, 0)
         fields |= {
             "x": codes,
+            "weights": ctx.weights.add(packed.weights),
             "bias": ctx.weights.add(wrap_i32(correction)),
             "scale": ctx.weights.add(padded(w.quant.scale, width, _F32)),
             "x_scale": scale,
@@ -302,26 +304,37 @@ def hybrid_product(
 @dataclass(frozen=True, eq=False)
 class BytesProduct:
     """A product of bytes with f32 results: its kernel and what does not depend on the operands'
-    places. `weights` are packed, `depth` deep and in panels of `columns`."""
+    places. `weights` are packed, in values of `bits`, `depth` deep and in panels of `columns`; the
+    caller stores them."""
 
     kernel: Kernel
     fields: dict[str, Field]
     tasks: int
     weights: Array
+    bits: int
     depth: int
     columns: int
 
 
 def float_product(
-    ctx: Context, node: Node, window: Window, weights: Array, x: Tensor, x_zero: int
+    ctx: Context, node: Node, window: Window, weights: Array, x: Tensor, x_zero: int, halve: bool
 ) -> BytesProduct:
-    """x [pixels, k] of bytes times weights s8 [n, k]; scales and bias are the caller's."""
+    """x [pixels, k] of bytes times weights s8 [n, k]; scales and bias are the caller's.
+
+    `halve`: weights are of -8 to 7 and stored two per byte, if a panel is not too large for that.
+    """
     depth = _depth_of(ctx, window, 0)
     tile = _i8_tile(ctx, node, window, depth)
     packed = _pack_bytes(ctx, window, weights, x, (x_zero, 0), tile, depth)
     columns = tile.nv * ctx.isa.vl
+    stored = packed.weights
+    bits, macros = 8 * stored.itemsize, dict(packed.macros)
+    if halve and columns * depth.total * stored.itemsize <= _UNPACKED:
+        stored = halve_panels(stored, columns * depth.total)
+        bits, macros["FOUR"] = 4, 1
+    suffix = packed.suffix + ("_four" if bits == 4 else "")
     kernel = ctx.kernel(
-        f"{x.dtype.value}_conv_f32_{tile.mr}x{columns}{packed.suffix}",
+        f"{x.dtype.value}_conv_f32_{tile.mr}x{columns}{suffix}",
         "conv/i8_conv.c",
         "conv/i8_conv.h",
         "ek_i8_conv_args",
@@ -330,11 +343,13 @@ def float_product(
         TX=C_TYPES[x.dtype],
         TY="float",
         FLOAT_OUTPUT=1,
-        **packed.macros,
+        **macros,
     )
     width = round_up(weights.shape[0], ctx.isa.vl)
     correction = padded(packed.correction, width, np.dtype(np.int64))
     fields = _i8_fields(ctx, window, packed, tile, depth, x_zero)
     fields["bias"] = ctx.weights.add(wrap_i32(correction))
+    if bits == 4:
+        fields["panel_outer"] = 1  # a panel is unpacked once for all pixels
     tasks = count_tasks(window, tile, ctx.isa.vl)[0]
-    return BytesProduct(kernel, fields, tasks, packed.weights, depth.total, columns)
+    return BytesProduct(kernel, fields, tasks, stored, bits, depth.total, columns)

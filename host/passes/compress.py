@@ -12,11 +12,13 @@ from edgekit.host.options import WeightBits
 
 THRESHOLD = 6.0
 _SLICES = (128, 64, 32)  # values of k that share a scale of 4-bit weights: the first that divides k
+_LEAST_CHANNELS = 64  # of an image: with fewer, its codes cost as much as products of bytes save
 _MOST_CHANNELS = 1 << 17  # sums of more products of bytes would not fit 32 bits
 
 
 def compress_weights(graph: Graph, bits: WeightBits) -> Graph:
-    """Every product of computed floats with a constant matrix of floats gets weights of `bits`.
+    """Every product of computed floats with a constant matrix of floats gets weights of `bits`, and
+    so do 1x1 convolutions of 64 channels and more.
 
     8-bit weights have a scale per output, 4-bit ones (-8 to 7) one per slice of k and output.
     """
@@ -38,24 +40,33 @@ def _compressed(graph: Graph, node: Node, bits: WeightBits, made: dict[str, Tens
     stored = Tensor(f"{name}.{bits}{layout}", values.shape, DType.I8, None, values)
     scales = Tensor(f"{stored.name}.scale", scale.shape, DType.F32, None, scale)
     made |= {stored.name: stored, scales.name: scales}
-    dense = isinstance(op, ops.FullyConnected)
     outlier = ops.OutlierFullyConnected(
         THRESHOLD,
         keep_dims=op.keep_dims if isinstance(op, ops.FullyConnected) else True,
-        activation=op.activation if isinstance(op, ops.FullyConnected) else Activation.NONE,
+        activation=(
+            op.activation if isinstance(op, ops.FullyConnected | ops.Conv2D) else Activation.NONE
+        ),
     )
-    bias = node.inputs[2] if dense and len(node.inputs) > 2 else None
-    return Node(node.name, outlier, (node.inputs[0], stored.name, scales.name, bias), node.outputs)
+    extra = node.inputs[2:]  # bias and residual
+    return Node(
+        node.name, outlier, (node.inputs[0], stored.name, scales.name, *extra), node.outputs
+    )
 
 
 def _matrix(graph: Graph, node: Node) -> Array | None:
     """Weights [n, k] of a product that can be compressed."""
-    if not isinstance(node.op, ops.FullyConnected | ops.MatMul):
+    if not isinstance(node.op, ops.FullyConnected | ops.MatMul | ops.Conv2D):
         return None
     x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
     if x.data is not None or x.dtype is not DType.F32 or len(x.shape) < 2:
         return None
-    if w.data is None or w.dtype is not DType.F32 or len(w.shape) != 2:
+    if w.data is None or w.dtype is not DType.F32:
+        return None
+    if isinstance(node.op, ops.Conv2D):
+        rows_are_pixels = w.shape[1:3] == node.op.stride == (1, 1) and not node.op.padding.any
+        pays = rows_are_pixels and w.shape[3] >= _LEAST_CHANNELS
+        return w.data.reshape(w.shape[0], -1) if pays else None
+    if len(w.shape) != 2:
         return None
     return w.data if isinstance(node.op, ops.FullyConnected) else np.ascontiguousarray(w.data.T)
 

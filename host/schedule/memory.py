@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import DType, Graph, Node
+from edgekit.host.graph.types import DType, Graph, Node, Tensor
 from edgekit.host.graph.views import memory_bases
 from edgekit.host.lower.context import ALIGN, round_up
 
@@ -110,9 +110,19 @@ def _scratch(graph: Graph, node: Node) -> int:
     if isinstance(node.op, ops.Conv2D | ops.FullyConnected):
         quantized = source.dtype is DType.F32 and dynamic is DType.I8
         return round_up(source.elements // source.shape[0], ALIGN) + ALIGN if quantized else 0
+    if isinstance(node.op, ops.OutlierFullyConnected):
+        weights, scales = (graph.tensors[name or ""] for name in node.inputs[1:3])
+        return _outlier_scratch(source, scales.shape[0], weights)
     several = source.shape[-1:] != (1,)  # of one channel it is an ordinary convolution
     if isinstance(node.op, ops.DepthwiseConv2D) and node.op.multiplier > 1 and several:
         return round_up(source.bytes * node.op.multiplier, ALIGN)
     if isinstance(node.op, ops.TransposeConv2D):
         return round_up(graph.tensors[node.outputs[0]].bytes, ALIGN)
     return 0
+
+
+def _outlier_scratch(x: Tensor, slices: int, weights: Tensor) -> int:
+    """Codes (twice where they are cut into slices), scales of rows, and lists of channels."""
+    channels = weights.shape[1]
+    parts = (4 * (x.elements // channels), 4, channels // 8 + 4, 4 * channels)
+    return min(slices, 2) * round_up(x.elements, ALIGN) + sum(round_up(p, ALIGN) for p in parts)

@@ -14,7 +14,13 @@ from edgekit.host.graph.types import DType, Graph, Node, Operator, Shape
 Kind = Literal["matrix", "window", "function", "simple", "move", "none"]
 
 _KINDS: tuple[tuple[tuple[type[Operator], ...], Kind], ...] = (
-    ((ops.Conv2D, ops.FullyConnected, ops.TransposeConv2D, ops.MatMul), "matrix"),
+    (
+        (
+            ops.Conv2D, ops.FullyConnected, ops.OutlierFullyConnected, ops.TransposeConv2D,
+            ops.MatMul,
+        ),
+        "matrix",
+    ),
     ((ops.DepthwiseConv2D, ops.AveragePool2D, ops.MaxPool2D, ops.ResizeBilinear), "window"),
     ((ops.Function, ops.Logistic, ops.HardSwish, ops.Softmax, ops.Pow, ops.Div), "function"),
     (
@@ -109,7 +115,7 @@ def _counts(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
     out = max((t.elements for t in outs), default=0)
     if isinstance(op, ops.Conv2D | ops.TransposeConv2D):
         return _product_counts(op, shapes, out, lanes)
-    if isinstance(op, ops.FullyConnected):
+    if isinstance(op, ops.FullyConnected | ops.OutlierFullyConnected):
         n, k = shapes[1]
         rows = out // n
         return rows * k * _up(n, lanes), rows, -(-rows // _TILE_ROWS) * -(-n // lanes)

@@ -106,6 +106,18 @@ def cut_fully_connected(site: Site, cut: Cut) -> Part | None:
     return Part(site.node.op, (cut, *(None,) * (len(site.ins) - 1)))
 
 
+def cut_outlier(site: Site, cut: Cut) -> Part | None:
+    """Output channels: which channels of the input hold outliers depends on all of its rows."""
+    if cut.axis != len(site.outs[0].shape) - 1:
+        return None
+    channels = Cut(0, cut.begin, cut.end)
+    rest = (channels, cut)  # bias, residual
+    held = [
+        c if site.ins[3 + i] is not None else None for i, c in enumerate(rest[: len(site.ins) - 3])
+    ]
+    return Part(site.node.op, (None, channels, Cut(1, cut.begin, cut.end), *held))
+
+
 def cut_pool(site: Site, cut: Cut) -> Part | None:
     """Images and channels; rows only with the whole of each window's rows."""
     op = site.node.op
@@ -235,6 +247,7 @@ CUTTERS: Mapping[type[Operator], Cutter] = {
     ops.DepthwiseConv2D: cut_depthwise,
     ops.TransposeConv2D: cut_transpose_conv,
     ops.FullyConnected: cut_fully_connected,
+    ops.OutlierFullyConnected: cut_outlier,
     ops.AveragePool2D: cut_pool,
     ops.MaxPool2D: cut_pool,
     ops.ResizeBilinear: cut_resize,

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 from onnx_models import model, node, save, value
 
+from edgekit.host.compiler import prepare
+from edgekit.host.graph.evaluate import evaluate
+from edgekit.host.options import CompileOptions
+from edgekit.kb.board import load_board
+
 _ROWS, _WIDTH = 12, 64
+_SPLIT: Any = "dynamic-outlier"
 
 
 @pytest.fixture
@@ -67,6 +73,36 @@ def test_a_transformer_runs_with_fewer_bits(
     kinds = [o["op"] for o in explained["operators"]]
     assert kinds.count("outlier_fully_connected") == 6
     assert "compress_weights" in [p["name"] for p in explained["passes"]]
+
+
+@pytest.mark.parametrize("bits", ["int8", "int4"])
+def test_a_detector_computes_what_numpy_says(
+    edgekit: Any, home: Path, face_model: Path, bits: Any
+) -> None:
+    board, options = load_board("local"), CompileOptions(weights=bits, activations=_SPLIT)
+    graph, _ = prepare(face_model, board, options)
+    shape = graph.tensors[graph.inputs[0]].shape
+    x = np.random.default_rng(2).uniform(-1, 1, shape).astype(np.float32)
+    np.savez(home / "x.npz", **{graph.inputs[0]: x})
+    asked = ("--weights", bits, "--activations", _SPLIT)
+    run = edgekit("run", face_model, *asked, "--input", "x.npz", "--output", "y.npz")
+    assert run.code == 0, run.err
+    expected = evaluate(graph, {graph.inputs[0]: x}).outputs
+    with np.load("y.npz") as made:
+        for name, y in expected.items():
+            assert np.linalg.norm(made[name] - y) < 5e-3 * np.linalg.norm(y)
+
+
+def test_fewer_bits_make_smaller_weights(edgekit: Any, home: Path, face_model: Path) -> None:
+    sizes = []
+    for bits in (None, "int8", "int4"):
+        asked = ("--weights", bits, "--activations", _SPLIT) if bits else ()
+        assert edgekit("compile", face_model, *asked, "--explain", "e.json").code == 0
+        explained = json.loads((home / "e.json").read_text())
+        kinds = [o["op"] for o in explained["operators"]]
+        assert ("outlier_fully_connected" in kinds) == bool(bits)
+        sizes.append(explained["memory"]["weights_bytes"])
+    assert sizes[0] > 1.5 * sizes[1] > 1.5 * sizes[2]
 
 
 def test_both_options_are_needed(edgekit: Any, transformer: Path) -> None:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_runs import build, run_here
+from kernel_runs import build, run_here, x86_boards
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.graph.types import Array, DType, Graph, Node, Tensor
+from edgekit.host.graph.types import Activation, Array, DType, Graph, Node, Tensor
+from edgekit.host.lower.lower import lower
 from edgekit.host.options import CompileOptions
 from edgekit.host.passes.compress import compress_weights
 from edgekit.kb.board import load_board
@@ -73,6 +74,52 @@ def test_computed_matrices_and_vectors_stay():
     node = Node("square", ops.MatMul(), ("x", "x"), ("y",))
     graph = Graph("square", {"x": x, "y": y}, (node,), ("x",), ("y",))
     assert compress_weights(graph, "int8").nodes == graph.nodes
+
+
+def _convolution(ic: int, size: int = 1, stride: int = 1) -> Graph:
+    """A convolution of 12 channels with everything that can be fused into it."""
+    rng = np.random.default_rng(3)
+    w = rng.standard_normal((12, size, size, ic)).astype(np.float32)
+    side = (8 - size) // stride + 1
+    tensors = {
+        "x": Tensor("x", (2, 8, 8, ic), DType.F32),
+        "w": Tensor("w", w.shape, DType.F32, None, w),
+        "b": Tensor("b", (12,), DType.F32, None, rng.standard_normal(12).astype(np.float32)),
+        "r": Tensor("r", (2, side, side, 12), DType.F32),
+        "y": Tensor("y", (2, side, side, 12), DType.F32),
+    }
+    op = ops.Conv2D((stride, stride), activation=Activation.RELU)
+    node = Node("conv", op, ("x", "w", "b", "r"), ("y",))
+    return Graph("conv", tensors, (node,), ("x", "r"), ("y",))
+
+
+@pytest.mark.parametrize(("bits", "error"), [("int8", 0.02), ("int4", 0.2)])
+def test_convolutions_of_pixels_are_products(bits, error, tmp_path):
+    graph = _convolution(64)
+    after = compress_weights(graph, bits)
+    assert isinstance(after.nodes[0].op, ops.OutlierFullyConnected)
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((2, 8, 8, 64)).astype(np.float32)
+    x[..., 7] *= 30
+    inputs = {"x": x, "r": rng.standard_normal((2, 8, 8, 12)).astype(np.float32)}
+    expected = evaluate(after, inputs).outputs["y"]
+    assert _relative(expected, evaluate(graph, inputs).outputs["y"]) < error
+    for board in x86_boards():
+        made = run_here(build(after, board, tmp_path / board.simd), inputs)["y"]
+        assert _relative(made, expected) < 1e-5
+
+
+@pytest.mark.parametrize("graph", [_convolution(63), _convolution(64, 3), _convolution(64, 1, 2)])
+def test_other_convolutions_stay(graph):
+    assert compress_weights(graph, "int8").nodes == graph.nodes
+
+
+@pytest.mark.parametrize("board", x86_boards(), ids=lambda b: b.simd)
+def test_four_bits_take_half_a_byte(board):
+    w = np.random.default_rng(5).standard_normal((96, 3 * 128)).astype(np.float32)
+    graph = compress_weights(_layer(w, (9, 384)), "int4")
+    held = len(lower(graph, board).lowered.weights)
+    assert w.size // 2 <= held < 0.7 * w.size
 
 
 @pytest.mark.parametrize("given", [{"weights": "int8"}, {"activations": "dynamic-outlier"}])

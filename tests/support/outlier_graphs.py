@@ -16,14 +16,17 @@ def layer(rng: Rng) -> Case:
     slices = pick(rng, (1, 1, 1, 2, 3))
     m, n = pick(rng, (1, 2, 5, 13, 33)), pick(rng, _CHANNELS)
     k = pick(rng, _CHANNELS) * slices
-    weights = constant(rng.integers(-127, 128, (n, k)), DType.I8)
+    most = pick(rng, (7, 127))  # the smaller ones are stored two per byte
+    weights = constant(rng.integers(-most, most + 1, (n, k)), DType.I8)
     scale = constant(rng.uniform(0.5, 1.5, (slices, n)).astype(np.float32) / 100)
     bias = constant(rng.standard_normal(n)) if rng.random() < 0.7 else None
     threshold = float(rng.choice([0.3, 0.9, 0.99, 6.0]))
     keep = bool(rng.random() < 0.5)
     activation = list(Activation)[rng.integers(4)]
     op = ops.OutlierFullyConnected(threshold, keep, activation)
-    return Case(op, (tensor((1, m, k) if keep else (m, k)), weights, scale, bias))
+    lead = (1, m) if keep else (m,)
+    residual = tensor((*lead, n)) if rng.random() < 0.3 else None
+    return Case(op, (tensor((*lead, k)), weights, scale, bias, residual))
 
 
 FAMILIES = {"outlier_layer": (layer, (None,))}

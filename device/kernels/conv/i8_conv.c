@@ -2,7 +2,8 @@
  *
  * Compile-time parameters: NAME, MR, NV, EK_SIMD, TX (type of x), TY (type of y), ROW_SUMS, and
  * optionally NARROW, RIGHT_ONLY (what vi_requantize_right asks for holds), ROUND_ONCE (fully
- * connected layers) or FLOAT_OUTPUT.
+ * connected layers), FLOAT_OUTPUT or FOUR (panels of weights are halved, halves.h, and walked once
+ * with the pixels inside).
  * Products are made as gemm/i8_tile.h says. Where rows are bytes (I8_IN_PLACE), the zero point of x
  * is folded into the bias by the host; where they are 16-bit values, it is subtracted here. That of
  * the weights is subtracted already from 16-bit weights; from bytes it is not, and with ROW_SUMS it
@@ -243,4 +244,15 @@ static void find_rows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, lon
                       a->x_zero);
 }
 
+#ifdef FOUR
+#include "../gemm/halves.h"
+#define UNPACKED (32768 / sizeof(weight)) /* the host leaves larger panels in bytes */
+static void unpack_panel(const ek_i8_conv_args *a, long panel, weight *to) {
+    const long full = NV * EK_VL * a->k_padded, first = panel * NV * EK_VL;
+    const long vectors = ek_min(NV, (a->win.oc - first + EK_VL - 1) / EK_VL);
+    const long count = vectors * EK_VL * a->k_padded;
+    const uint8_t *from = (const uint8_t *)a->weights + panel * ((full + 1) / 2);
+    unpack(from, (count + 1) / 2, 0, count, to);
+}
+#endif
 #include "panels.h"

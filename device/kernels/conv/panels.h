@@ -3,7 +3,9 @@
  * Before inclusion: MR, NV, SCRATCH (bytes), the types conv_args, elem (of rows) and weight (of
  * packed weights), DEPTH(a) (weights per channel), and two functions:
  *   tile(mr, nv, a, rows, w, pixel, channel)   with constants mr and nv
- *   find_rows(a, rows, scratch, pixel, count)  */
+ *   find_rows(a, rows, scratch, pixel, count)
+ * and where panels are not stored as tiles read them, UNPACKED (weights that any of them has) and
+ *   unpack_panel(a, panel, to) */
 #ifndef EK_CONV_PANELS_H
 #define EK_CONV_PANELS_H
 #include "rows.h"
@@ -28,12 +30,11 @@ EK_INLINE void tile_nv(const int mr, int nv, const conv_args *a, const rows_t *r
 #endif
 }
 
-/* The tile of mr pixels from `pixel` on times panels [panel, until). */
-EK_INLINE void tile_panels(const int mr, const conv_args *a, const rows_t *rows, long pixel,
-                           long panel, long until) {
+/* The tile of mr pixels from `pixel` on times panels [panel, until), whose weights start at w. */
+EK_INLINE void tile_panels(const int mr, const conv_args *a, const rows_t *rows, const weight *w,
+                           long pixel, long panel, long until) {
     const long oc = a->win.oc, depth = DEPTH(a);
     long channel = panel * NV * EK_VL;
-    const weight *w = (const weight *)a->weights + channel * depth;
     for (; panel < until && channel + (NV - 1) * EK_VL < oc; panel++) {
         tile(mr, NV, a, rows, w, pixel, channel);
         channel += NV * EK_VL;
@@ -44,8 +45,8 @@ EK_INLINE void tile_panels(const int mr, const conv_args *a, const rows_t *rows,
 }
 
 /* A tile of fewer than MR pixels, in powers of two. */
-static void __attribute__((noinline)) edge(const conv_args *a, const rows_t *rows, int count,
-                                           long pixel, long panel, long until) {
+static void __attribute__((noinline)) edge(const conv_args *a, const rows_t *rows, const weight *w,
+                                           int count, long pixel, long panel, long until) {
     rows_t part;
     part.count = rows->count;
     part.length = rows->length;
@@ -60,21 +61,21 @@ static void __attribute__((noinline)) edge(const conv_args *a, const rows_t *row
         switch (mr) {
 #if MR > 8
         case 8:
-            tile_panels(8, a, &part, pixel, panel, until);
+            tile_panels(8, a, &part, w, pixel, panel, until);
             break;
 #endif
 #if MR > 4
         case 4:
-            tile_panels(4, a, &part, pixel, panel, until);
+            tile_panels(4, a, &part, w, pixel, panel, until);
             break;
 #endif
 #if MR > 2
         case 2:
-            tile_panels(2, a, &part, pixel, panel, until);
+            tile_panels(2, a, &part, w, pixel, panel, until);
             break;
 #endif
         default:
-            tile_panels(1, a, &part, pixel, panel, until);
+            tile_panels(1, a, &part, w, pixel, panel, until);
         }
     }
 }
@@ -87,16 +88,28 @@ void NAME(const void *args, long begin, long end) {
     const long inner = a->panel_outer ? tiles : a->panels;
     rows_t rows;
     elem scratch[SCRATCH / sizeof(elem)] __attribute__((aligned(64)));
+#ifdef UNPACKED
+    weight unpacked[UNPACKED] __attribute__((aligned(64)));
+    long held = -1;
+#endif
     for (long t = begin, now; t < end; t += now) {
         const long outer = t / inner, step = t % inner;
         const long at = a->panel_outer ? step : outer, panel = a->panel_outer ? outer : step;
         now = a->panel_outer ? 1 : ek_min(a->panels - panel, end - t);
         const int count = (int)ek_min(MR, pixels - at * MR);
+#ifdef UNPACKED
+        now = 1;
+        if (panel != held)
+            unpack_panel(a, held = panel, unpacked);
+        const weight *w = unpacked;
+#else
+        const weight *w = (const weight *)a->weights + panel * NV * EK_VL * DEPTH(a);
+#endif
         find_rows(a, &rows, scratch, at * MR, count);
         if (count == MR)
-            tile_panels(MR, a, &rows, at * MR, panel, panel + now);
+            tile_panels(MR, a, &rows, w, at * MR, panel, panel + now);
         else
-            edge(a, &rows, count, at * MR, panel, panel + now);
+            edge(a, &rows, w, count, at * MR, panel, panel + now);
     }
 }
 #endif

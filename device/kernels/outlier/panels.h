@@ -1,8 +1,6 @@
 /* W as it is kept: panels of the integer product, of bytes or, halved, of 4 bits.
  *
- * A halved panel of `count` values has value i, plus 8, in the low half of byte i, and that of
- * i + ceil(count / 2) in the high half: either half of it unpacks without a shuffle. Compile-time
- * parameter: EK_SIMD. */
+ * Compile-time parameter: EK_SIMD. */
 #ifndef EK_OUTLIER_PANELS_H
 #define EK_OUTLIER_PANELS_H
 #include "parts.h"
@@ -10,6 +8,7 @@
 #define NV 1
 #define TYPES (EK_I8 == EK_I8_DOT4_US ? 2 : 1)
 #include "../gemm/i8_types.h"
+#include "../gemm/halves.h"
 
 #define MOST_COLUMNS (EK_GEMM_MAX_NV * EK_VL) /* of a panel */
 
@@ -47,14 +46,5 @@ static inline stored stored_of(const ek_outlier_weights *w) {
 EK_INLINE const void *panel_at(const stored *s, long j, long group) {
     return (const char *)s->weights->b + (size_t)group * s->weights->b_bytes +
            ek_panels_bytes(&s->side, &s->kept, 0, j);
-}
-
-/* Values [at, at + count) of a halved panel whose halves are `half` values. */
-EK_INLINE void unpack(const uint8_t *from, long half, long at, long count, i8_value *to) {
-    const long low = ek_max(ek_min(half - at, count), 0);
-    for (long i = 0; i < low; i++)
-        to[i] = (i8_value)((from[at + i] & 15) - 8);
-    for (long i = low; i < count; i++)
-        to[i] = (i8_value)((from[at + i - half] >> 4) - 8);
 }
 #endif

@@ -18,11 +18,13 @@ _MOST_FACTOR = np.float32(5e37)
 
 @dataclass(frozen=True)
 class OutlierFullyConnected(Operator):
-    """ins: x f32 [..., k], weights s8 [n,k], scale f32 [k / slice, n], bias f32 [n] or None.
+    """ins: x f32 [..., k], weights s8 [n,k], scale f32 [k / slice, n], bias f32 [n] or None,
+    residual f32 of the output's shape or absent, which is added before the activation.
 
     A channel of x with a magnitude above `threshold` in any row is an outlier: multiplied as
     floats by the dequantized weights. All others are quantized row by row, symmetric, by the row's
-    largest inlier. `slice` values of k share a scale per output. Shapes as FullyConnected's.
+    largest inlier. `slice` values of k share a scale per output. Shapes as FullyConnected's; with
+    `keep_dims` it is also a 1x1 convolution of images [n,h,w,k].
     """
 
     kind: ClassVar[str] = "outlier_fully_connected"
@@ -49,6 +51,10 @@ class OutlierFullyConnected(Operator):
             need_shape(bias, (n,), "bias")
             need_dtype(bias, (DType.F32,), "bias")
         shape = (*x.shape[:-1], n) if self.keep_dims else (x.elements // k, n)
+        residual = optional_operand(ins, 4)
+        if residual is not None:
+            need_shape(residual, shape, "residual")
+            need_dtype(residual, (DType.F32,), "residual")
         return [(shape, DType.F32)]
 
     def reference(
@@ -70,6 +76,8 @@ class OutlierFullyConnected(Operator):
             wide = weights[:, at].T.astype(np.float64) * part
             total += codes[:, at] @ wide * step.astype(np.float64)
             total += np.where(inlier[at], 0, rows[:, at]).astype(np.float64) @ wide
-        bias = sums.optional(x, 3)
-        y = (total if bias is None else total + bias).astype(np.float32)
+        for extra in (sums.optional(x, 3), sums.optional(x, 4)):
+            if extra is not None:
+                total += extra.reshape(-1, weights.shape[0])
+        y = total.astype(np.float32)
         return [sums.clamp_float(y, self.activation).reshape(outs[0].shape)]
