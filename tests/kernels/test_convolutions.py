@@ -5,15 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_runs import build, check, run_here, x86_boards
+from kernel_runs import build, check, run_here, x86_params
 from op_cases import Case, constant, quant, tensor
 from op_graphs import graph_of, inputs_of
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, DType, Padding
 from edgekit.kb.board import load_board
-
-_BOARDS = x86_boards()
 
 
 def _halves(bits: int, activation: Activation, y_zero: int) -> Case:
@@ -25,7 +23,7 @@ def _halves(bits: int, activation: Activation, y_zero: int) -> Case:
     return Case(ops.Conv2D(activation=activation), (x, w, bias), quant(1.0, y_zero))
 
 
-@pytest.mark.parametrize("board", _BOARDS, ids=lambda b: b.simd)
+@pytest.mark.parametrize("board", x86_params())
 def test_sums_halfway_between_codes_round_as_in_the_reference(board, tmp_path):
     graph = graph_of(
         [

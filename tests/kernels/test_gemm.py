@@ -17,14 +17,14 @@ from gemm_cases import (
     run_here,
     weights_by_few,
 )
-from kernel_runs import x86_boards
+from kernel_runs import x86_params
 
 from edgekit.kb.board import BoardProfile
 
 _COUNT = 300
 
 
-@pytest.fixture(scope="module", params=x86_boards(), ids=lambda board: board.simd)
+@pytest.fixture(scope="module", params=x86_params())
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     board: BoardProfile = request.param
     return build(board, tmp_path_factory.mktemp(board.simd) / "products.so")

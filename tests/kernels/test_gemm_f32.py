@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gemm_cases import Epilogue, Layout, Product, build, check, laid_out, run_here
-from kernel_runs import x86_boards
+from kernel_runs import x86_params
 
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.tiles import COLUMNS, TILES
@@ -15,7 +15,7 @@ from edgekit.kb.tiles import COLUMNS, TILES
 _WHOLE = 1 << 20  # a block that nothing exceeds
 
 
-@pytest.fixture(scope="module", params=x86_boards(), ids=lambda board: board.simd)
+@pytest.fixture(scope="module", params=x86_params())
 def board(request: pytest.FixtureRequest) -> BoardProfile:
     found: BoardProfile = request.param
     return found

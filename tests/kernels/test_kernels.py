@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_runs import build, check, run_here, x86_boards
+from kernel_runs import build, check, run_here, x86_params
 from op_graphs import FAMILIES, inputs_of, random_graph, stateful_graph
 
 from edgekit.host.graph.evaluate import evaluate
@@ -15,11 +15,10 @@ from edgekit.host.lower.isa import ISAS
 from edgekit.kb.board import load_board
 
 _SIMD = Path(__file__).parents[2] / "device" / "kernels" / "simd"
-_BOARDS = x86_boards()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("board", _BOARDS, ids=lambda b: b.simd)
+@pytest.mark.parametrize("board", x86_params())
 def test_kernels_equal_the_reference(board, family, tmp_path):
     graph = random_graph(family, 24, seed=len(family))
     inputs = inputs_of(graph)

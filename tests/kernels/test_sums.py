@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_runs import build, check, run_here, x86_boards
+from kernel_runs import build, check, run_here, x86_params
 from op_cases import Case, quant, tensor
 from op_graphs import graph_of, inputs_of
 
@@ -34,7 +34,7 @@ def _graph(shape: Shape) -> Graph:
     return graph_of(cases)
 
 
-@pytest.mark.parametrize("board", x86_boards(), ids=lambda b: b.simd)
+@pytest.mark.parametrize("board", x86_params())
 def test_every_pair_of_codes_has_the_sum_of_the_reference(board, tmp_path):
     graph = _graph((256, 256))
     inputs = {}
@@ -46,7 +46,7 @@ def test_every_pair_of_codes_has_the_sum_of_the_reference(board, tmp_path):
     check(graph, run_here(build(graph, board, tmp_path), inputs), inputs)
 
 
-@pytest.mark.parametrize("board", x86_boards(), ids=lambda b: b.simd)
+@pytest.mark.parametrize("board", x86_params())
 def test_sums_of_odd_sizes(board, tmp_path):
     graph = _graph((3, 37, 41))
     inputs = inputs_of(graph)

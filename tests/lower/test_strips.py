@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_runs import x86_boards
+from kernel_runs import x86_params
 from sparse_cases import build, random_case
 
 from edgekit.device.sparse_blocks import BlockSettings
@@ -20,7 +20,7 @@ from edgekit.kb.board import BoardProfile
 _FIELDS = ("strip", "values", "index", "order")
 
 
-@pytest.fixture(scope="module", params=x86_boards(), ids=lambda board: board.simd)
+@pytest.fixture(scope="module", params=x86_params())
 def board(request: pytest.FixtureRequest) -> BoardProfile:
     return request.param
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 
 import pytest
-from kernel_runs import x86_boards
+from kernel_runs import x86_params
 from nna_cases import build, check, encoded, output_bytes, random_cases
 
 
-@pytest.mark.parametrize("board", x86_boards(), ids=lambda b: b.simd)
+@pytest.mark.parametrize("board", x86_params())
 def test_products_and_accounts_are_pythons(board, tmp_path):
     cases = random_cases()
     library = ctypes.CDLL(str(build(board, tmp_path / f"{board.name}.so")))

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_runs import x86_boards
+from kernel_runs import x86_params
 from outlier_cases import build, check, random_case, run_here, without_sizes
 
 
-@pytest.fixture(scope="module", params=x86_boards(), ids=lambda board: board.simd)
+@pytest.fixture(scope="module", params=x86_params())
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(request.param, tmp_path_factory.mktemp(request.param.simd) / "products.so")
 

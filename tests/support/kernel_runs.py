@@ -6,8 +6,10 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 from edgekit.device.dtypes import BY_NAME
 from edgekit.device.library import Model
@@ -30,6 +32,19 @@ def x86_boards() -> list[BoardProfile]:
             found.append(board)
     plain = [dataclasses.replace(b, name="plain-c", simd="scalar") for b in found[:1]]
     return plain + found
+
+
+def x86_params() -> list[Any]:
+    """x86_boards() as parameters of tests.
+
+    What lies between plain C and the widest is marked slow: it has little that neither end has.
+    """
+    boards = x86_boards()
+    ends = (boards[0], boards[-1])
+    return [
+        pytest.param(board, id=board.simd, marks=() if board in ends else pytest.mark.slow)
+        for board in boards
+    ]
 
 
 def build(
