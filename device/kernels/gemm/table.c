@@ -1,17 +1,14 @@
 /* See table.h; kb/gemm_table.py has the rules, kb/gemm_blob.py the layout of the bytes. */
 #include "table.h"
 #include <math.h>
-#include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
+#include "kept.h"
 #include "blocks.h"
 
 /* Fused, distances would differ from the host's in the last bit, and ties with them. */
 #pragma STDC FP_CONTRACT OFF
 
 enum { SCALE, M, N, K, FEATURES }; /* the numbers of a priority */
-enum { KEPT = 1024, PROBES = 4 };  /* answers kept; places tried for one */
-enum { FREE, FILLING, READY };     /* states of a kept answer */
 enum { MOST_ROWS = 1 << 24, DTYPES = 3, KINDS = 12 };
 static const int64_t LARGEST = (int64_t)1 << 60; /* of an entry: differences stay in range */
 static const char MAGIC[8] = "EKGEMMT2";
@@ -40,17 +37,7 @@ typedef struct {
     double m, k, n;
 } logs;
 
-typedef struct {
-    long m, n, k;
-    int32_t dtype, threads;
-} question;
-
-typedef struct {
-    atomic_int state;
-    int rule;
-    question asked;
-    ek_gemm_method how;
-} answer;
+typedef ek_gemm_question question;
 
 struct ek_gemm_table {
     header head;
@@ -59,7 +46,7 @@ struct ek_gemm_table {
     logs *log;      /* of each row's product */
     uint32_t *slot; /* row + 1 by hash; 0: free */
     uint32_t mask;
-    answer kept[KEPT] __attribute__((aligned(64)));
+    ek_gemm_kept kept;
     uint64_t copy[]; /* the bytes of the table */
 };
 
@@ -306,11 +293,6 @@ static ek_gemm_method find(const ek_gemm_table *t, const question *q, int *rule)
     return analytic;
 }
 
-static int same_question(const question *a, const question *b) {
-    return a->m == b->m && a->n == b->n && a->k == b->k && a->dtype == b->dtype &&
-           a->threads == b->threads;
-}
-
 ek_gemm_method ek_gemm_lookup(ek_gemm_table *t, int dtype, int threads, long m, long n, long k,
                               int *rule) {
     question q = {m, n, k, dtype, threads};
@@ -322,22 +304,10 @@ ek_gemm_method ek_gemm_lookup(ek_gemm_table *t, int dtype, int threads, long m, 
     }
     uint64_t h = mixed((uint64_t)m << 40 ^ (uint64_t)n << 20 ^ (uint64_t)k);
     h = mixed(h ^ (uint64_t)dtype << 32 ^ (uint64_t)threads);
-    for (int p = 0; p < PROBES; p++) {
-        answer *a = &t->kept[(h + (uint64_t)p) % KEPT];
-        int state = atomic_load_explicit(&a->state, memory_order_acquire);
-        if (state == READY && same_question(&a->asked, &q)) {
-            *rule = a->rule;
-            return a->how;
-        }
-        /* Written once and never again: who reads needs no lock. */
-        if (state == FREE && atomic_compare_exchange_strong(&a->state, &state, FILLING)) {
-            a->asked = q;
-            a->how = find(t, &q, &a->rule);
-            *rule = a->rule;
-            ek_gemm_method how = a->how;
-            atomic_store_explicit(&a->state, READY, memory_order_release);
-            return how;
-        }
-    }
-    return find(t, &q, rule);
+    ek_gemm_answer answer = {.asked = q};
+    if (ek_gemm_kept_find(&t->kept, h, &q, &answer.how, rule))
+        return answer.how;
+    answer.how = find(t, &q, rule);
+    ek_gemm_kept_add(&t->kept, h, &answer, *rule);
+    return answer.how;
 }

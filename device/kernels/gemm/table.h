@@ -1,7 +1,7 @@
 /* The GEMM knowledge base of one platform on the board: kb/gemm_table.py's rules in C.
  *
- * Exact, else relaxed by the priority of the features, else ek_gemm_default. An answer is kept, so
- * that the same question costs one hash look-up however it was found. */
+ * Exact, else relaxed by the priority of the features, else ek_gemm_default. The newest answers are
+ * kept, so that the same question costs one hash look-up however it was found. */
 #ifndef EK_GEMM_TABLE_H
 #define EK_GEMM_TABLE_H
 #include "gemm.h"
