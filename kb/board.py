@@ -156,3 +156,18 @@ def cpu_flags() -> frozenset[str]:
         if key.strip() in ("flags", "Features"):
             return frozenset(value.split())
     return frozenset()
+
+
+@dataclass(frozen=True)
+class Caches:
+    """Bytes of the data caches that a core may count on, never 0."""
+
+    l1: int
+    l2: int
+    l3: int
+
+
+def caches_of(board: BoardProfile) -> Caches:
+    """The caches of a profile; what it does not say is guessed from the level below."""
+    l2 = board.l2_bytes or 8 * board.l1d_bytes
+    return Caches(board.l1d_bytes, l2, board.l3_bytes or 4 * l2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from edgekit.host.build.nna_units import nna_units
@@ -18,8 +18,8 @@ from edgekit.host.build.sparse_units import sparse_units
 from edgekit.host.build.toolchain import Toolchain, Unit, kernels_folder
 from edgekit.host.files import write_whole
 from edgekit.host.paths import cache_folder
-from edgekit.kb.board import BoardProfile, load_board
-from edgekit.kb.method import caches_of
+from edgekit.kb.board import BoardProfile, caches_of, load_board
+from edgekit.kb.tile_cost import prices_of
 from edgekit.kb.tiles import COLUMNS, TILES, Tile
 
 _IN_ORDER = ("cortex-a7", "cortex-a53", "cortex-a55", "sifive-u74", "spacemit-x60")
@@ -113,11 +113,15 @@ def features_unit(board: BoardProfile) -> Unit:
 
 
 def default_unit(board: BoardProfile) -> Unit:
-    """ek_gemm_default with the caches and tiles of a board."""
+    """ek_gemm_default with the caches, tiles and prices of a board."""
     caches, columns = caches_of(board), COLUMNS[board.simd]
 
     def listed(heights: tuple[int, ...]) -> str:
         return ",".join(f"{{{height},{nv}}}" for nv, height in enumerate(heights, 1))
+
+    def priced(dtype: str) -> str:
+        kinds = (prices_of(board, dtype, turned) for turned in (False, True))
+        return ",".join(f"{{{','.join(map(str, astuple(prices)))}}}" for prices in kinds)
 
     macros = (
         ("EK_L1_BYTES", str(caches.l1)),
@@ -126,6 +130,8 @@ def default_unit(board: BoardProfile) -> Unit:
         ("EK_VECTOR_LANES", str(TILES[board.simd].vl)),
         ("EK_F32_TILES", listed(columns.f32)),
         ("EK_I8_TILES", listed(columns.i8)),
+        ("EK_F32_PRICES", priced("f32")),
+        ("EK_I8_PRICES", priced("s8")),
     )
     return Unit("default", kernels_folder() / "gemm/default.c", macros)
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from edgekit.host.tune.products import Product
-from edgekit.kb.board import BoardProfile
-from edgekit.kb.method import Caches, Method, analytic_method, caches_of, method_of_tile, tile_cost
+from edgekit.kb.board import BoardProfile, Caches, caches_of
+from edgekit.kb.method import Method, analytic_method, method_of_tile
+from edgekit.kb.tile_cost import tile_cost
 from edgekit.kb.tiles import BYTES, COLUMNS, TILES
 
 _SLACK = 2  # blocks may be this much larger than the caches they are made for

@@ -1,16 +1,16 @@
 /* ek_gemm_default: a method from the shape, the register tiles and the cache sizes alone.
  *
  * The rule is the docstring of analytic_method in kb/method.py, which a test holds this against.
- * Compile-time parameters: EK_L1_BYTES, EK_L2_BYTES, EK_L3_BYTES (none is 0), EK_VECTOR_LANES, and
- * EK_F32_TILES and EK_I8_TILES: {height, vectors}, ... for 1, 2, ... vectors. */
+ * Compile-time parameters: EK_L1_BYTES, EK_L2_BYTES, EK_L3_BYTES (none is 0), EK_VECTOR_LANES,
+ * EK_F32_TILES and EK_I8_TILES: {height, vectors}, ... for 1, 2, ... vectors; EK_F32_PRICES and
+ * EK_I8_PRICES: {...}, {...} of upright and turned tiles. */
 #include "../kernel.h"
 #include "gemm.h"
 
-enum { LONG = EK_VECTOR_LANES >= 16 }; /* vectors of which the prices were measured apart */
-enum { PACKING = LONG ? 2 : 4, STORING = LONG ? 1 : 3 }; /* of a turned f32 tile, per element */
-enum { SEGMENT = LONG ? 1 : 4, PARTIAL = LONG ? 0 : 6 }; /* of bytes: rows of a tile of C */
-enum { GROUP = 4, TURNED_AT_ONCE = 4 };                  /* of bytes */
-enum { PAGE = 4096, WAYS = 8, POINTED = 14 };            /* rows of A in place */
+enum { LONG = EK_VECTOR_LANES >= 16 };  /* vectors of which the prices were measured apart */
+enum { GROUP = 4, TURNED_AT_ONCE = 4 }; /* of bytes */
+enum { PAGE = 4096, LINE = 64, WAYS = 8, REGISTERS = 32, SUM_BYTES = 4 };
+enum { POINTED = 14 }; /* rows of A in place */
 enum { K_STEP = 16, PIECES = 4, FEW_PANELS = 16, PACK_ROWS = 64, WIDE = 8, TURNED_COLUMNS = 64 };
 enum { FEW_PASSES = 4, PASS_DEPTH = 32, WIDE_VECTORS = 8 }; /* over an f32 B in place */
 static const int64_t LARGEST = 1 << 28;
@@ -47,12 +47,13 @@ static int64_t most(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-static int64_t panels_cost(int64_t height, int64_t nv, int64_t lines, int64_t vectors,
-                           int64_t loading) {
-    int64_t rows = parts(lines, height), columns = parts(vectors, nv);
-    return 2 * most(lines * vectors, WIDE * rows * columns) + columns * lines +
-           rows * vectors * (rows > 1 ? loading : 1);
-}
+/* As _Prices of kb/method.py says. */
+typedef struct {
+    int64_t product, wide, line, vector, far, group, panel, crossing, passing, packing, tile,
+        spilled, segment, paged, stored, partial, element;
+} prices;
+
+static const prices price_of[2][2] = {{EK_F32_PRICES}, {EK_I8_PRICES}}; /* upright, turned */
 
 typedef struct {
     int64_t m, n, k;
@@ -71,54 +72,61 @@ static int64_t saved_by_one_column(shape s, int64_t m, int64_t n) {
     if (EK_VECTOR_LANES < WIDE_VECTORS || n % EK_VECTOR_LANES != 1 ||
         vectors <= parts(vectors, s.nr / EK_VECTOR_LANES))
         return 0;
-    return 2 * (m - parts(m, s.mr));
+    return m - parts(m, s.mr);
 }
 
-/* Per k, in halves of a vector multiply-add; a turned tile needs A packed, and stores C against
- * its rows; the first passes over a B in place take longer than their loads alone. */
-static int64_t float_cost(shape s, product p) {
-    if (s.nr % EK_VECTOR_LANES)
-        return panels_cost(s.nr, s.mr / EK_VECTOR_LANES, p.n, parts(p.m, EK_VECTOR_LANES), 1) +
-               (p.a_packed ? 0 : PACKING * p.m) + STORING * p.m * p.n / p.k;
-    int64_t vectors = parts(p.n, EK_VECTOR_LANES);
-    int64_t cost = panels_cost(s.mr, s.nr / EK_VECTOR_LANES, p.m, vectors, 1);
-    if (p.a_packed)
-        cost -= saved_by_one_column(s, p.m, p.n);
-    else if (LONG)
-        cost += sharing_sets(s.mr, p.m, 4 * p.k) * parts(p.n, s.nr) / 2;
-    int in_place = !p.b_packed && EK_VECTOR_LANES >= WIDE_VECTORS && 4 * p.k * p.n <= EK_L3_BYTES;
-    if (in_place && p.k >= PASS_DEPTH && p.n >= TURNED_COLUMNS)
-        cost += least(parts(p.m, s.mr), FEW_PASSES) * vectors / 2;
-    return cost;
-}
-
-/* Per four of k: turning rows of k into groups is on the way, and the stores of C. */
-static int64_t byte_cost(shape s, product p) {
+/* What a B takes that was not packed beforehand. */
+static int64_t cost_of_b(const prices *price, shape s, product p) {
     int turned = s.nr % EK_VECTOR_LANES != 0;
-    int64_t groups = parts(p.k, GROUP), vectors = parts(p.n, EK_VECTOR_LANES), cost, fours;
-    int64_t loading = p.k * (turned ? s.mr : s.nr) > EK_L1_BYTES / 2 ? 2 : 1;
-    if (turned) {
-        int64_t of_m = parts(p.m, EK_VECTOR_LANES);
-        cost = panels_cost(s.nr, s.mr / EK_VECTOR_LANES, p.n, of_m, loading);
-        cost += 3 * p.m * p.n / groups;
-        fours = parts(vectors, TURNED_AT_ONCE);
-    } else {
-        int64_t panels = parts(p.n, s.nr), nv = s.nr / EK_VECTOR_LANES;
-        int64_t stores = p.m * (SEGMENT * panels + (p.n % EK_VECTOR_LANES ? PARTIAL : 0));
-        cost = panels_cost(s.mr, nv, p.m, vectors, loading) + stores / groups;
-        if (p.a_packed) {
-            cost -= saved_by_one_column(s, p.m, p.n);
-        } else if (LONG) {
-            int64_t pointers = least(s.mr, p.m) > POINTED ? p.m : 0;
-            cost += (sharing_sets(s.mr, p.m, p.k) + pointers) * panels / 2;
-        }
-        fours = panels * parts(nv, TURNED_AT_ONCE);
+    int64_t vectors = parts(p.n, EK_VECTOR_LANES);
+    if (p.f32) {
+        if (turned || EK_VECTOR_LANES < WIDE_VECTORS || 4 * p.k * p.n > EK_L3_BYTES ||
+            p.k < PASS_DEPTH || p.n < TURNED_COLUMNS)
+            return 0;
+        return price->passing * least(parts(p.m, s.mr), FEW_PASSES) * vectors;
     }
-    return cost + (p.b_packed ? 0 : 4 * vectors + 12 * fours);
+    if (turned)
+        return price->group * vectors + price->panel * parts(vectors, TURNED_AT_ONCE);
+    int64_t panels = parts(p.n, s.nr), nv = parts(vectors, panels);
+    int64_t crossing = panels > 1 && nv * EK_VECTOR_LANES % LINE ? price->crossing : 0;
+    return price->group * vectors + (price->panel * parts(nv, TURNED_AT_ONCE) + crossing) * panels;
 }
 
+static int64_t cost_of_a(const prices *price, shape s, product p) {
+    if (s.nr % EK_VECTOR_LANES)
+        return price->packing * round_up(p.m, EK_VECTOR_LANES);
+    if (!LONG)
+        return 0;
+    int64_t pointers = !p.f32 && least(s.mr, p.m) > POINTED ? p.m : 0;
+    int64_t slow = sharing_sets(s.mr, p.m, (p.f32 ? 4 : 1) * p.k) + pointers;
+    return 4 * slow * parts(p.n, s.nr);
+}
+
+/* Per k, of bytes per four of k. */
 static int64_t tile_cost(shape s, product p) {
-    return p.f32 ? float_cost(s, p) : byte_cost(s, p);
+    int turned = s.nr % EK_VECTOR_LANES != 0;
+    const prices *price = &price_of[!p.f32][turned];
+    int64_t depth = p.f32 ? p.k : parts(p.k, GROUP);
+    int64_t lines = turned ? p.n : p.m, across = turned ? p.m : p.n;
+    int64_t height = turned ? s.nr : s.mr, width = turned ? s.mr : s.nr;
+    int64_t vectors = parts(across, EK_VECTOR_LANES);
+    int64_t rows = parts(lines, height), panels = parts(vectors, width / EK_VECTOR_LANES);
+    int64_t products = most(lines * vectors, price->wide * rows * panels);
+    if (p.a_packed && !turned)
+        products -= saved_by_one_column(s, p.m, p.n);
+    int is_far = rows > 1 && p.k * width * (p.f32 ? 4 : 1) > EK_L1_BYTES / 2;
+    int64_t vector = price->vector + (is_far ? price->far : 0);
+    int is_spilled = (parts(lines, rows) + 1) * parts(vectors, panels) >= REGISTERS;
+    int64_t tile = price->tile + (is_spilled ? price->spilled : 0);
+    int is_paged = !turned && p.n * SUM_BYTES % PAGE == 0;
+    int64_t segment = price->segment + (is_paged ? price->paged : 0);
+    int64_t stores = tile * rows * panels + segment * panels * lines +
+                     price->stored * lines * vectors + price->element * lines * across +
+                     (across % EK_VECTOR_LANES ? price->partial * lines : 0);
+    int64_t cost = price->product * products + price->line * panels * lines +
+                   vector * rows * vectors + stores / depth;
+    return cost + (p.b_packed ? 0 : cost_of_b(price, s, p)) +
+           (p.a_packed ? 0 : cost_of_a(price, s, p));
 }
 
 /* Number i of the tiles as they are, then of the tiles turned. */

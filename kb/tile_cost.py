@@ -1,0 +1,195 @@
+"""What a register tile takes of a product: the cost by which the analytic rule chooses one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgekit.kb.board import BoardProfile, caches_of
+from edgekit.kb.features import GemmShape, Packed
+from edgekit.kb.tiles import BYTES, TILES
+
+TURNED_COLUMNS = 64  # from so many on turned tiles lost in every measurement on AVX-512
+_FEW_PASSES = 4  # over a B in place, each of which counts: the core has not learned its way yet
+_PASS_DEPTH = 32  # from this k on reading B is more work than writing C
+_WIDE_VECTORS = 8  # lanes from which this was measured
+_GROUP = 4  # bytes of k that one product of a lane takes
+_TURNED_AT_ONCE = 4  # vectors of columns whose rows of k become groups of bytes in registers
+_PAGE = 4096  # bytes; rows this far apart share one set of L1
+_WAYS = 8  # of such a set, at least
+_POINTED = 14  # rows in place whose pointers stay in registers
+_LINE = 64  # bytes of the cache
+_REGISTERS = 32  # vectors, where that was measured
+_SUM_BYTES = 4  # of C
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What goes into a tile, in sixteenths of a vector multiply-add; those of long vectors are
+    fitted to times of 1500 products by all tiles on a Zen 4.
+
+    For each k (of bytes: each four of k): `product`, of a vector by one line, a tile having no
+    fewer than `wide`; `line` and `vector`, loads of the two operands; `far`, one more of a vector
+    in a panel beyond half of L1 that is read again. Of a B of bytes: `group`, a vector that becomes
+    groups; `panel`, the same for each four vectors of a panel; `crossing`, a panel beside others
+    that is not of whole cache lines. `passing`: a vector of floats, the first times that a B in
+    place is read; `packing`: a row of A, in whole vectors, packed on the way.
+
+    For C, all of k together: `tile`; `spilled`, one more where sums and vectors of B take all
+    registers; `segment`, a line of a tile; `paged`, one more where lines are pages apart;
+    `stored`, a vector; `partial`, a line that ends in part of one; `element`, of C against its
+    rows.
+    """
+
+    product: int
+    wide: int
+    line: int
+    vector: int
+    far: int = 0
+    group: int = 0
+    panel: int = 0
+    crossing: int = 0
+    passing: int = 0
+    packing: int = 0
+    tile: int = 0
+    spilled: int = 0
+    segment: int = 0
+    paged: int = 0
+    stored: int = 0
+    partial: int = 0
+    element: int = 0
+
+
+_Kind = tuple[bool, bool]  # bytes, turned
+LONG_VECTORS = 16  # lanes from which the latter were measured
+_SHORT: dict[_Kind, Prices] = {
+    (False, False): Prices(16, 8, 8, 8, passing=4),
+    (False, True): Prices(16, 8, 8, 8, packing=32, element=24),
+    (True, False): Prices(16, 8, 8, 8, far=8, group=32, panel=96, segment=32, partial=48),
+    (True, True): Prices(16, 8, 8, 8, far=8, group=32, panel=96, element=24),
+}
+_LONG: dict[_Kind, Prices] = {
+    (False, False): Prices(16, 4, 2, 2, passing=49, tile=5, segment=4, stored=24, partial=24),
+    (False, True): Prices(15, 2, 4, 11, far=1, packing=11, tile=32, segment=18, element=9),
+    (True, False): Prices(
+        product=14,
+        wide=16,
+        line=2,
+        vector=2,
+        group=71,
+        panel=55,
+        crossing=50,
+        tile=2,
+        spilled=677,
+        segment=26,
+        paged=23,
+        stored=33,
+        partial=12,
+    ),
+    (True, True): Prices(13, 9, 2, 24, group=60, tile=67, segment=59, element=7),
+}
+
+
+def tile_cost(
+    board: BoardProfile,
+    mr: int,
+    nr: int,
+    shape: GemmShape,
+    dtype: str = "f32",
+    packed: Packed = "none",
+) -> int:
+    """What a tile of mr x nr takes of a product without sizes of 0, by `Prices`: per k of f32 and
+    per four of k of bytes. Panels are of equal width, so that none is thin."""
+    vl, size = TILES[board.simd].vl, BYTES[dtype]
+    turned = nr % vl != 0
+    prices = prices_of(board, dtype, turned)
+    depth = shape.k if dtype == "f32" else parts(shape.k, _GROUP)
+    lines, across = (shape.n, shape.m) if turned else (shape.m, shape.n)
+    height, width = (nr, mr) if turned else (mr, nr)
+    vectors = parts(across, vl)
+    rows, panels = parts(lines, height), parts(vectors, width // vl)
+    products = max(lines * vectors, prices.wide * rows * panels)
+    if packed == "a" and not turned:
+        products -= _saved_by_one_column(mr, nr // vl, vl, shape.m, shape.n)
+    far = rows > 1 and shape.k * width * size > board.l1d_bytes // 2
+    loads = prices.line * panels * lines + (prices.vector + prices.far * far) * rows * vectors
+    nv = parts(vectors, panels)
+    spilled = (parts(lines, rows) + 1) * nv >= _REGISTERS
+    stores = (prices.tile + prices.spilled * spilled) * rows * panels
+    paged = not turned and shape.n * _SUM_BYTES % _PAGE == 0
+    stores += (prices.segment + prices.paged * paged) * panels * lines
+    stores += prices.stored * lines * vectors + prices.element * lines * across
+    stores += prices.partial * lines if across % vl else 0
+    cost = prices.product * products + loads + stores // depth
+    if packed != "b":
+        cost += _cost_of_b(board, mr, nr, shape, dtype)
+    return cost if packed == "a" else cost + _cost_of_a(board, mr, nr, shape, dtype)
+
+
+def _cost_of_b(board: BoardProfile, mr: int, nr: int, shape: GemmShape, dtype: str) -> int:
+    """What a B takes that was not packed beforehand: turning bytes into groups, or the first 4
+    passes over floats in place, if vectors have 8 lanes or more, k >= 32, n >= 64, and B fits L3.
+    """
+    vl = TILES[board.simd].vl
+    turned = nr % vl != 0
+    prices, vectors = prices_of(board, dtype, turned), parts(shape.n, vl)
+    if dtype == "f32":
+        size = shape.k * shape.n * BYTES[dtype]
+        if turned or vl < _WIDE_VECTORS or size > caches_of(board).l3:
+            return 0
+        passes = min(parts(shape.m, mr), _FEW_PASSES)
+        return prices.passing * passes * vectors if _passes_count(shape) else 0
+    if turned:
+        return prices.group * vectors + prices.panel * parts(vectors, _TURNED_AT_ONCE)
+    panels = parts(shape.n, nr)
+    nv = parts(vectors, panels)
+    crossing = prices.crossing if panels > 1 and nv * vl % _LINE else 0
+    of_panel = prices.panel * parts(nv, _TURNED_AT_ONCE) + crossing
+    return prices.group * vectors + of_panel * panels
+
+
+def _passes_count(shape: GemmShape) -> bool:
+    return shape.k >= _PASS_DEPTH and shape.n >= TURNED_COLUMNS
+
+
+def _cost_of_a(board: BoardProfile, mr: int, nr: int, shape: GemmShape, dtype: str) -> int:
+    """What an A takes that was not packed beforehand: packing it for a turned tile; else, with long
+    vectors, rows in place that share a set of L1, and pointers of rows of bytes in memory."""
+    vl = TILES[board.simd].vl
+    if nr % vl:
+        return prices_of(board, dtype, turned=True).packing * round_up(shape.m, vl)
+    if vl < LONG_VECTORS:
+        return 0
+    slow = _sharing_sets(mr, shape.m, shape.k * BYTES[dtype])
+    if dtype != "f32" and min(mr, shape.m) > _POINTED:
+        slow += shape.m
+    return 4 * slow * parts(shape.n, nr)
+
+
+def prices_of(board: BoardProfile, dtype: str, turned: bool) -> Prices:
+    """What goes into upright or turned tiles on a board."""
+    prices = _LONG if TILES[board.simd].vl >= LONG_VECTORS else _SHORT
+    return prices[dtype != "f32", turned]
+
+
+def _saved_by_one_column(mr: int, nv: int, vl: int, m: int, n: int) -> int:
+    """Of the products of the tiles: a panel's last vector, where it holds one column and has a
+    neighbor in its panel, takes one product for all rows of packed A instead of one for each."""
+    vectors = parts(n, vl)
+    if vl < _WIDE_VECTORS or n % vl != 1 or vectors <= parts(vectors, nv):
+        return 0
+    return m - parts(m, mr)
+
+
+def _sharing_sets(mr: int, m: int, distance: int) -> int:
+    """Of rows in place that are so many bytes apart: how many of a tile share a set of L1 beyond
+    its ways, times all rows. Each of these is read from L2 at every step of k."""
+    apart = min(distance & -distance, _PAGE)
+    return max(parts(min(mr, m) * apart, _PAGE) - _WAYS, 0) * m
+
+
+def parts(extent: int, part: int) -> int:
+    return -(-extent // part)
+
+
+def round_up(value: int, step: int) -> int:
+    return parts(value, step) * step
