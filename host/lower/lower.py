@@ -14,6 +14,7 @@ from edgekit.host.lower.context import ALIGN, Context, UnsupportedFormError, rou
 from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.memory import lifetimes, plan_memory
 from edgekit.host.lower.nna import lower_nna
+from edgekit.host.lower.normalize import lower_layer_norm
 from edgekit.host.lower.outlier import lower_outlier
 from edgekit.host.lower.plan import (
     Call,
@@ -57,6 +58,7 @@ RULES: Mapping[type[Operator], Rule] = {
     ops.MaxPool2D: elementwise.lower_pool,
     ops.Mean: elementwise.lower_mean,
     ops.Softmax: elementwise.lower_softmax,
+    ops.LayerNorm: lower_layer_norm,
     ops.ResizeBilinear: elementwise.lower_resize,
     ops.Reshape: layout.lower_reshape,
     ops.Transpose: layout.lower_transpose,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from edgekit.host.graph.ops import Add, Clamp, HardSigmoid, HardSwish, Mul
-from edgekit.host.graph.types import Activation, DType, Graph, Node
+from edgekit.host.graph.types import Activation, Graph, Node
 from edgekit.host.passes.rewrite import Users, until_stable
 
 
@@ -13,11 +13,11 @@ def fuse_hard_swish(graph: Graph) -> Graph:
     """x · hard_sigmoid(x), and (x · relu6(x + 3)) · (1 / 6)."""
 
     def match(users: Users, node: Node) -> dict[str, Node | None] | None:
-        if not _is_plain(users, node, Mul):
+        if not users.is_plain(node, Mul):
             return None
         a, b = node.inputs
         for x, gate in ((a, b), (b, a)):
-            inside = _single(users, gate)
+            inside = users.single(gate)
             if inside is None or x is None:
                 continue
             if _is_sixth_gate(inside, x):
@@ -33,29 +33,9 @@ def fuse_hard_swish(graph: Graph) -> Graph:
     return until_stable(graph, match)
 
 
-def _is_plain(users: Users, node: Node, kind: type[Add] | type[Mul]) -> bool:
-    return (
-        isinstance(node.op, Add | Mul)
-        and isinstance(node.op, kind)
-        and node.op.activation is Activation.NONE
-        and users.graph.tensors[node.outputs[0]].dtype is DType.F32
-    )
-
-
-def _single(users: Users, name: str | None) -> Node | None:
-    """The node that makes `name` for one reader only."""
-    if name is None or users.only_consumer(name) is None:
-        return None
-    return users.producer.get(name)
-
-
 def _is_scalar(users: Users, name: str, value: float) -> bool:
-    tensor = users.graph.tensors[name]
-    return (
-        tensor.data is not None
-        and tensor.elements == 1
-        and math.isclose(float(tensor.data.reshape(-1)[0]), value, rel_tol=1e-6)
-    )
+    found = users.scalar(name)
+    return found is not None and math.isclose(found, value, rel_tol=1e-6)
 
 
 def _is_sixth_gate(node: Node, x: str) -> bool:
@@ -70,17 +50,17 @@ def _is_sixth_gate(node: Node, x: str) -> bool:
 
 def _clamped(users: Users, product: Node) -> tuple[str, list[str]] | None:
     """x and the nodes of x · relu6(x + 3), if `product` is that."""
-    if not _is_plain(users, product, Mul):
+    if not users.is_plain(product, Mul):
         return None
     a, b = product.inputs
     for x, gate in ((a, b), (b, a)):
-        clamp = _single(users, gate)
+        clamp = users.single(gate)
         if x is None or clamp is None or not isinstance(clamp.op, Clamp):
             continue
-        add = _single(users, clamp.inputs[0])
+        add = users.single(clamp.inputs[0])
         if clamp.op.activation is not Activation.RELU6 or add is None:
             continue
-        if not _is_plain(users, add, Add) or x not in add.inputs:
+        if not users.is_plain(add, Add) or x not in add.inputs:
             continue
         other = next((n for n in add.inputs if n != x), None)
         if other is not None and _is_scalar(users, other, 3.0):

@@ -307,9 +307,13 @@ def _reduce(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
 
 
 def _last_axis(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
-    """Softmax and fully connected layers work on the last axis, and keep the others."""
+    """Softmax, fully connected layers and such work on the last axis, and keep the others."""
     view = views[0]
-    keeps = isinstance(op, ops.Softmax) or (isinstance(op, ops.FullyConnected) and op.keep_dims)
+    keeps = (
+        isinstance(op, ops.Softmax)
+        or (isinstance(op, ops.FullyConnected) and op.keep_dims)
+        or (isinstance(op, ops.LayerNorm) and op.axes == 1)
+    )
     if not keeps or view.order[-1] != len(view.order) - 1:
         return False
     push.emit(node, op, views, [view.order])
@@ -335,6 +339,6 @@ _RULES: tuple[tuple[type | tuple[type, ...], _Rule], ...] = (
     (ops.StridedSlice, _slice),
     (ops.Reshape, _reshape),
     ((ops.Mean, ops.Total), _reduce),
-    ((ops.Softmax, ops.FullyConnected), _last_axis),
+    ((ops.Softmax, ops.FullyConnected, ops.LayerNorm), _last_axis),
     (ops.Gather, _gather),
 )

@@ -10,11 +10,15 @@ from edgekit.host.passes.affine import fuse_affine
 from edgekit.host.passes.dead import dead
 from edgekit.host.passes.fold import fold
 from edgekit.host.passes.fuse import fuse_activation, fuse_pad, fuse_residual
+from edgekit.host.passes.gelu import fuse_gelu
 from edgekit.host.passes.hard_swish import fuse_hard_swish
 from edgekit.host.passes.layout import push_transposes
+from edgekit.host.passes.normalize import fuse_layer_norm
 
 PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("fold", fold),
+    ("fuse_layer_norm", fuse_layer_norm),
+    ("fuse_gelu", fuse_gelu),
     ("push_transposes", push_transposes),
     ("fuse_hard_swish", fuse_hard_swish),
     ("fuse_affine", fuse_affine),

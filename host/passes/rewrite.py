@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from edgekit.host.graph.names import fresh_name
-from edgekit.host.graph.types import Array, Graph, Node, Tensor
+from edgekit.host.graph.ops import Add, Mul
+from edgekit.host.graph.types import Activation, Array, DType, Graph, Node, Tensor
 
 
 class Users:
@@ -31,6 +32,34 @@ class Users:
         if len(users) != 1 or tensor in self.graph.outputs:
             return None
         return users[0]
+
+    def single(self, tensor: str | None) -> Node | None:
+        """The node that makes `tensor` for one reader only."""
+        if tensor is None or self.only_consumer(tensor) is None:
+            return None
+        return self.producer.get(tensor)
+
+    def only_for(self, tensor: str, nodes: Iterable[Node]) -> bool:
+        """Whether nothing else reads `tensor`."""
+        readers = {n.name for n in self._consumers[tensor]}
+        return readers <= {n.name for n in nodes} and tensor not in self.graph.outputs
+
+    def scalar(self, tensor: str | None) -> float | None:
+        """The value of a constant f32 of one element."""
+        found = self.graph.tensors[tensor] if tensor is not None else None
+        if found is None or found.data is None or found.elements != 1 or found.dtype != DType.F32:
+            return None
+        return float(found.data.reshape(-1)[0])
+
+    def is_plain(self, node: Node, kind: type[Add] | type[Mul]) -> bool:
+        """Whether it is that operator on floats, with no activation fused into it."""
+        op = node.op
+        return (
+            isinstance(op, Add | Mul)
+            and isinstance(op, kind)
+            and op.activation is Activation.NONE
+            and self.graph.tensors[node.outputs[0]].dtype is DType.F32
+        )
 
 
 Match = Callable[[Users, Node], dict[str, Node | None] | None]

@@ -212,6 +212,14 @@ def cut_softmax(site: Site, cut: Cut) -> Part | None:
     return None if cut.axis == last else Part(site.node.op, (cut,))
 
 
+def cut_layer_norm(site: Site, cut: Cut) -> Part | None:
+    """Rows; factor and shift are whole."""
+    op, rank = site.node.op, len(site.outs[0].shape)
+    assert isinstance(op, ops.LayerNorm)
+    rest = (None,) * (len(site.ins) - 1)
+    return Part(op, (cut, *rest)) if cut.axis < rank - op.axes else None
+
+
 def cut_gather(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
     assert isinstance(op, ops.Gather)
@@ -271,6 +279,7 @@ CUTTERS: Mapping[type[Operator], Cutter] = {
     ops.Total: cut_reduction,
     ops.ArgExtreme: cut_arg_extreme,
     ops.Softmax: cut_softmax,
+    ops.LayerNorm: cut_layer_norm,
     ops.Gather: cut_gather,
     ops.BroadcastTo: cut_broadcast,
     ops.MatMul: cut_matmul,

@@ -105,6 +105,14 @@ def matmul(rng: Rng, dtype: DType) -> Case:
     return Case(ops.MatMul(), (tensor((*batch, m, k), dtype), tensor((*other, k, n), dtype)))
 
 
+def layer_norm(rng: Rng, dtype: DType) -> Case:
+    axes = pick(rng, (1, 1, 2))
+    shape = [pick(rng, (1, 3, 7)), pick(rng, (1, 2, 5)), pick(rng, (1, 5, 16, 33, 64, 100, 300))]
+    row = shape[3 - axes :]
+    terms = [constant(rng.standard_normal(row)) if rng.random() < 0.7 else None for _ in range(2)]
+    return Case(ops.LayerNorm(axes, 10.0 ** -pick(rng, (1, 3, 5))), (tensor(shape, dtype), *terms))
+
+
 def quantize_even(rng: Rng, dtype: DType) -> Case:
     """Every other value of the constants lies half way between two codes."""
     halves = np.arange(-300, 300, dtype=np.float32) * np.float32(0.25)
@@ -121,5 +129,6 @@ FAMILIES = {
     "totals": (totals, _NUMBERS),
     "picking": (picking, (DType.F32, DType.U8, DType.I64)),
     "matmul": (matmul, (DType.F32, DType.I32)),
+    "layer_norm": (layer_norm, (DType.F32,)),
     "quantize_even": (quantize_even, (DType.I8, DType.U8)),
 }

@@ -45,6 +45,7 @@ from edgekit.host.graph.ops.layout import (
     Transpose,
 )
 from edgekit.host.graph.ops.matmul import MatMul
+from edgekit.host.graph.ops.normalize import LayerNorm
 from edgekit.host.graph.ops.operands import (
     And,
     Binary,
@@ -83,8 +84,8 @@ __all__ = [
     "Abs", "Add", "And", "ArgExtreme", "AveragePool2D", "BatchToSpace", "Binary", "BroadcastTo",
     "Cast", "Ceil", "Clamp", "Clip", "Concat", "Conv2D", "Convert", "Cos", "DepthToSpace",
     "DepthwiseConv2D", "Div", "Elu", "Equal", "Erf", "Exp", "Floor", "FullyConnected", "Function",
-    "Gather", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Less", "LessOrEqual", "Log",
-    "Logistic", "MatMul", "MaxPool2D", "Maximum", "Mean", "Minimum", "Modulo", "Mul", "Neg",
+    "Gather", "Gelu", "HardSigmoid", "HardSwish", "LayerNorm", "LeakyRelu", "Less", "LessOrEqual",
+    "Log", "Logistic", "MatMul", "MaxPool2D", "Maximum", "Mean", "Minimum", "Modulo", "Mul", "Neg",
     "Not", "Or", "OutlierFullyConnected", "PRelu", "Pack", "Pad", "Planar", "PlanarConv2D",
     "PlanarDepthwiseConv2D", "Pow", "PrunedFullyConnected", "Quantize", "ReadState", "Reciprocal",
     "ReduceMax", "ReduceMin", "ReduceProduct", "ReduceSum", "Reshape", "ResizeBilinear",

@@ -1,0 +1,64 @@
+"""Normalization by mean and variance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgekit.host.graph.checks import need_dtype, need_positive, operand, optional
+from edgekit.host.graph.sums import required
+from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
+
+
+@dataclass(frozen=True)
+class LayerNorm(Operator):
+    """ins: x f32, factor f32 or None, shift f32 or None, of as many values as a row has.
+
+    Over the last `axes` axes, a row: (x - mean) / sqrt(variance + epsilon) * factor + shift.
+    """
+
+    kind: ClassVar[str] = "layer_norm"
+    axes: int = 1
+    epsilon: float = 1e-5
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "input")
+        need_dtype(x, (DType.F32,), "input")
+        need_positive(x.shape, "input shape")
+        if not 0 < self.axes <= len(x.shape) or not self.epsilon >= 0:
+            raise ShapeError(
+                f"expected 1 to {len(x.shape)} axes and an epsilon of at least 0, found "
+                f"{self.axes} and {self.epsilon}"
+            )
+        for index, what in ((1, "factor"), (2, "shift")):
+            term = optional(ins, index)
+            if term is None:
+                continue
+            need_dtype(term, (DType.F32,), what)
+            if term.elements != self.row(x.shape):
+                raise ShapeError(
+                    f"expected a {what} of {self.row(x.shape)} values, found {list(term.shape)}"
+                )
+        return [(x.shape, DType.F32)]
+
+    def row(self, shape: Shape) -> int:
+        """Values that are normalized together."""
+        return math.prod(shape[-self.axes :])
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values = required(x, 0)
+        rows = values.reshape(-1, self.row(values.shape)).astype(np.float64)
+        centered = rows - rows.mean(axis=1, keepdims=True)
+        variance = np.square(centered).mean(axis=1, keepdims=True)
+        y = centered / np.sqrt(variance + self.epsilon)
+        for i, term in enumerate(x[1:3]):
+            if term is not None:
+                wide = term.reshape(-1).astype(np.float64)
+                y = y * wide if i == 0 else y + wide
+        return [y.astype(np.float32).reshape(values.shape)]

@@ -1,0 +1,37 @@
+"""Layer normalization: reduce/layer_norm.c."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.host.graph.ops import LayerNorm
+from edgekit.host.graph.types import Node, Tensor
+from edgekit.host.lower.context import Context
+from edgekit.host.lower.plan import Call, Field, Value
+
+_TASK = 4096  # values: fewer are not worth handing to another thread
+
+
+def lower_layer_norm(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, LayerNorm)
+    x = ctx.tensor(node.inputs[0])
+    n = op.row(x.shape)
+    fields: dict[str, Field] = {
+        "n": n,
+        "x": Value(x.name),
+        "factor": _term(ctx, ctx.optional(node, 1), n, 1.0),
+        "shift": _term(ctx, ctx.optional(node, 2), n, 0.0),
+        "epsilon": op.epsilon,
+        "y": Value(node.outputs[0]),
+    }
+    kernel = ctx.kernel(
+        "f32_layer_norm", "reduce/layer_norm.c", "reduce/layer_norm.h", "ek_layer_norm_args"
+    )
+    return [Call(kernel, fields, x.elements // n, max(1, _TASK // n))]
+
+
+def _term(ctx: Context, term: Tensor | None, n: int, default: float) -> Field:
+    if term is None:
+        return ctx.weights.add(np.full(n, default, np.float32))
+    return Value(term.name) if term.data is None else ctx.weights.add(term.data)
