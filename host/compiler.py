@@ -15,30 +15,17 @@ from edgekit.host.codegen.emit import describe, emit, kernels_of, parts_of
 from edgekit.host.codegen.section import section_code
 from edgekit.host.errors import InputError
 from edgekit.host.explain import explain
+from edgekit.host.fit import fit, plan_of
 from edgekit.host.graph.types import Graph
 from edgekit.host.importers import import_model
-from edgekit.host.lower.isa import ISAS
-from edgekit.host.lower.lower import lower
 from edgekit.host.lower.plan import Plan
-from edgekit.host.lower.points import choose_layouts
-from edgekit.host.lower.pruned import choose_pruned
-from edgekit.host.lower.units import assign_units
 from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.passes.compress import compress_weights
 from edgekit.host.passes.pipeline import PassCount, run_passes
 from edgekit.host.passes.quantized import integer_form
 from edgekit.host.paths import cache_folder
-from edgekit.host.schedule.cost import CostModel
-from edgekit.host.schedule.schedule import schedule
-from edgekit.host.schedule.types import Schedule
-from edgekit.host.split import SplitGraph, memory_limit, split
-from edgekit.host.split.live import Live
-from edgekit.host.tune.layout_tables import layout_table_of
-from edgekit.host.tune.spmv_tables import spmv_table_of
-from edgekit.host.tune.tables import table_of
+from edgekit.host.split import memory_limit
 from edgekit.kb.board import BoardProfile
-
-_SHARES = (1, 0.9, 0.8, 0.65, 0.5)  # of a limit: what is tried to be alive at most
 
 
 def compile_artifact(
@@ -68,52 +55,9 @@ def prepare(
         graph = imported = compress_weights(graph, options.weights)
         counts.append(PassCount("compress_weights", len(graph.nodes), len(graph.nodes)))
     limit = memory_limit(board, options)
-    divided = _divided(graph, limit, board, options)
-    # Transposes at borders take memory that where it is scarce is not there.
-    scarce = divided.origin or options.memory_limit is not None
-    table = None if scarce else layout_table_of(board)
-    planes = choose_layouts(divided.graph, table, ISAS[board.simd].vl)
-    counts.append(PassCount("choose_planes", len(divided.graph.nodes), len(planes.nodes)))
-    pruned = choose_pruned(planes, board, table, spmv_table_of(board))
-    return imported, Made(pruned, tuple(counts), divided.origin, limit)
-
-
-def _divided(
-    graph: Graph, limit: int | None, board: BoardProfile, options: CompileOptions
-) -> SplitGraph:
-    """Split to the limit; and to less where scratch memory or gaps make the arena too large.
-
-    Raises InputError naming the operator at which most is alive where no split makes it fit.
-    """
-    first = split(graph, limit)
-    if limit is None or not (first.origin or options.memory_limit):
-        return first
-    least = None
-    for share in _SHARES:
-        divided = first if share == 1 else split(graph, limit, int(limit * share))
-        _, plan = plan_of(divided.graph, board, options)
-        need = plan.memory.arena_bytes + plan.state_bytes
-        if need <= limit:
-            return divided
-        least = min(least or need, need)
-        if Live(divided.graph).peak > limit * share:
-            break  # to ask for less does not give less
-    where = divided.graph.nodes[Live(divided.graph).worst].name
-    raise InputError(
-        f"{graph.name}: operator {divided.origin.get(where, where)}: expected an arena of at most "
-        f"{limit} bytes, found {least}, and no way to split what is alive there; raise "
-        "--memory-limit, or choose a smaller model or a larger board"
-    )
-
-
-def plan_of(graph: Graph, board: BoardProfile, options: CompileOptions) -> tuple[Schedule, Plan]:
-    """The order a graph will run in, and all that code generation needs of it."""
-    model = CostModel.of(board)
-    units = assign_units(graph, board, model.cost)
-    scheduled = schedule(graph, board, options, units, model)
-    subgraphs = [part.operators for part in scheduled.subgraphs]
-    plan = lower(scheduled.graph, board, table_of(board), subgraphs, scheduled.units)
-    return scheduled, plan
+    fitted = fit(graph, limit, board, options)
+    counts.append(PassCount("choose_planes", fitted.operators_before, len(fitted.graph.nodes)))
+    return imported, Made(fitted.graph, tuple(counts), fitted.origin, limit)
 
 
 @dataclass(frozen=True)

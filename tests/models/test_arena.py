@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.host.compiler import plan_of, prepare
+from edgekit.host.compiler import prepare
+from edgekit.host.fit import plan_of
 from edgekit.host.options import CompileOptions
 from edgekit.kb.board import load_board
 

@@ -1,0 +1,103 @@
+"""The graph that a board's memory has room for: split where it has to be, and channel-major where
+that is faster and fits too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from edgekit.host.errors import InputError
+from edgekit.host.graph.types import Graph
+from edgekit.host.lower.isa import ISAS
+from edgekit.host.lower.lower import lower
+from edgekit.host.lower.plan import Plan
+from edgekit.host.lower.points import choose_layouts
+from edgekit.host.lower.pruned import choose_pruned
+from edgekit.host.lower.units import assign_units
+from edgekit.host.options import CompileOptions
+from edgekit.host.schedule.cost import CostModel
+from edgekit.host.schedule.schedule import schedule
+from edgekit.host.schedule.types import Schedule
+from edgekit.host.split import SplitGraph, split
+from edgekit.host.split.live import Live
+from edgekit.host.tune.layout_tables import layout_table_of
+from edgekit.host.tune.spmv_tables import spmv_table_of
+from edgekit.host.tune.tables import table_of
+from edgekit.kb.board import BoardProfile
+from edgekit.kb.layout_table import LayoutTable
+
+_SHARES = (1, 0.9, 0.8, 0.65, 0.5)  # of a limit: what is tried to be alive at most
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A graph in its layouts; `origin` as of `SplitGraph`; how many operators it had before
+    layouts were chosen."""
+
+    graph: Graph
+    origin: Mapping[str, str]
+    operators_before: int
+
+
+def fit(graph: Graph, limit: int | None, board: BoardProfile, options: CompileOptions) -> Fitted:
+    """Split to the limit; and to less where scratch memory or gaps make the arena too large.
+
+    Channel-major regions have transposes at their borders, which take memory: if no split leaves
+    room for them, images stay as they are. Raises InputError naming the operator at which most is
+    alive where no split makes it fit.
+    """
+    first = split(graph, limit)
+    if limit is None or not (first.origin or options.memory_limit):
+        return _in_planes(first, board, layout_table_of(board))
+    plain: SplitGraph | None = None
+    least = None
+    for divided in _divisions(graph, first, limit):
+        if plain is None:
+            need = _working_bytes(divided.graph, board, options)
+            least = min(least or need, need)
+            if need > limit:
+                continue
+            plain = divided
+        planes = _in_planes(divided, board, layout_table_of(board))
+        if planes.graph.nodes == divided.graph.nodes:
+            break
+        if _working_bytes(planes.graph, board, options) <= limit:
+            return planes
+    if plain is not None:
+        return _in_planes(plain, board, None)
+    where = divided.graph.nodes[Live(divided.graph).worst].name
+    raise InputError(
+        f"{graph.name}: operator {divided.origin.get(where, where)}: expected an arena of at most "
+        f"{limit} bytes, found {least}, and no way to split what is alive there; raise "
+        "--memory-limit, or choose a smaller model or a larger board"
+    )
+
+
+def _divisions(graph: Graph, first: SplitGraph, limit: int) -> Iterator[SplitGraph]:
+    for share in _SHARES:
+        divided = first if share == 1 else split(graph, limit, int(limit * share))
+        yield divided
+        if Live(divided.graph).peak > limit * share:
+            return  # to ask for less does not give less
+
+
+def _in_planes(divided: SplitGraph, board: BoardProfile, table: LayoutTable | None) -> Fitted:
+    """Channel-major, and sparse, where `table` says that this is faster; None: nowhere."""
+    planes = choose_layouts(divided.graph, table, ISAS[board.simd].vl)
+    chosen = choose_pruned(planes, board, table, spmv_table_of(board))
+    return Fitted(chosen, divided.origin, len(divided.graph.nodes))
+
+
+def _working_bytes(graph: Graph, board: BoardProfile, options: CompileOptions) -> int:
+    _, plan = plan_of(graph, board, options)
+    return plan.memory.arena_bytes + plan.state_bytes
+
+
+def plan_of(graph: Graph, board: BoardProfile, options: CompileOptions) -> tuple[Schedule, Plan]:
+    """The order a graph will run in, and all that code generation needs of it."""
+    model = CostModel.of(board)
+    units = assign_units(graph, board, model.cost)
+    scheduled = schedule(graph, board, options, units, model)
+    subgraphs = [part.operators for part in scheduled.subgraphs]
+    plan = lower(scheduled.graph, board, table_of(board), subgraphs, scheduled.units)
+    return scheduled, plan
