@@ -58,6 +58,15 @@ EK_INLINE void pixel(const ek_pool2d_args *a, const TX *image, long y0, long y1,
         to[i] = finish(a, sum[i], count);
 }
 
+/* All channels of one pixel, where there are `block` of them at least; the last ones overlap. */
+EK_INLINE void overlapping(const ek_pool2d_args *a, const TX *image, long y0, long y1, long x0,
+                           long x1, TX *y, const long block) {
+    const long last = a->win.c - block;
+    for (long c = 0; c < last; c += block)
+        pixel(a, image + c, y0, y1, x0, x1, y + c, block);
+    pixel(a, image + last, y0, y1, x0, x1, y + last, block);
+}
+
 /* Tasks: rows of the output. */
 void NAME(const void *task, long begin, long end) {
     const ek_pool2d_args *args = task;
@@ -77,11 +86,14 @@ void NAME(const void *task, long begin, long end) {
                 pixel(&a, image + c, y0, y1, x0, x1, y + c, EK_VL);
             if (c == g->c)
                 continue;
-            /* the rest overlaps what was done before, if there was anything */
             if (g->c >= EK_VL)
                 pixel(&a, image + g->c - EK_VL, y0, y1, x0, x1, y + g->c - EK_VL, EK_VL);
+            else if (g->c >= 8)
+                overlapping(&a, image, y0, y1, x0, x1, y, 8);
+            else if (g->c >= 4)
+                overlapping(&a, image, y0, y1, x0, x1, y, 4);
             else
-                pixel(&a, image, y0, y1, x0, x1, y, g->c);
+                overlapping(&a, image, y0, y1, x0, x1, y, 1);
         }
     }
 }
