@@ -21,7 +21,7 @@ from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.product_i8 import requantize_fields, shifts_right_only, wrap_i32
 from edgekit.host.lower.window import C_TYPES, Window, window_of
 
-_FIXED_WINDOWS = {(3, 3), (5, 5)}  # windows that have kernels of their own, at stride 1 and 2
+_FIXED_WINDOWS = {(3, 3), (5, 5)}  # windows that have kernels of their own, at strides 1 and 2
 _MAX_TAPS = 1024  # MAX_TAPS in conv/dwconv.c
 
 
@@ -81,20 +81,16 @@ def _rows(ctx: Context, window: Window) -> int:
 def _kernel_name(ctx: Context, window: Window, dtype: DType) -> tuple[str, dict[str, str | int]]:
     kh, kw = window.kernel
     stride = window.stride
-    fixed = (
-        window.kernel in _FIXED_WINDOWS
-        and window.dilation == (1, 1)
-        and stride[0] == stride[1]
-        and stride[0] <= 2
-    )
+    fixed = window.kernel in _FIXED_WINDOWS and window.dilation == (1, 1) and max(stride) <= 2
     macros: dict[str, str | int] = {"TX": C_TYPES[dtype], "KH": 0}
     if dtype is DType.F32:
         macros["FLOAT_X"] = 1
     if not fixed:
         return f"{dtype.value}_dwconv", macros
     rows = _rows(ctx, window)
-    macros |= {"KH": kh, "KW": kw, "SW": stride[1], "ROWS": rows}
-    return f"{dtype.value}_dwconv_{kh}x{kw}s{stride[1]}_{rows}", macros
+    macros |= {"KH": kh, "KW": kw, "SH": stride[0], "SW": stride[1], "ROWS": rows}
+    strides = f"{stride[0]}" if stride[0] == stride[1] else f"{stride[0]}x{stride[1]}"
+    return f"{dtype.value}_dwconv_{kh}x{kw}s{strides}_{rows}", macros
 
 
 def _fields(

@@ -80,7 +80,7 @@ def _geometry(rng: Rng, channels: int) -> _Geometry:
     kernel = [(1, 1), (3, 3), (5, 5), (1, 3), (2, 1), (4, 7)][rng.integers(6)]
     dilation = (1, 1) if rng.random() < 0.7 else (2, 2)
     span = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
-    stride = [(1, 1), (2, 2), (1, 2), (3, 1)][rng.integers(4)]
+    stride = [(1, 1), (2, 2), (1, 2), (2, 1), (3, 1)][rng.integers(5)]
     pad = [int(rng.integers(0, s)) for s in (span[0], span[0], span[1], span[1])]
     h = max(pick(rng, SIZES), span[0] - pad[0] - pad[1], 1)
     w = max(pick(rng, SIZES), span[1] - pad[2] - pad[3], 1)

@@ -1,6 +1,6 @@
 /* Depthwise convolution, NHWC, vectors along channels.
  *
- * Compile-time parameters: NAME, EK_SIMD, TX (float, int8_t or uint8_t), KH, KW, SW (0: any
+ * Compile-time parameters: NAME, EK_SIMD, TX (float, int8_t or uint8_t), KH, KW, SH, SW (KH 0: any
  * window, taken from the arguments), ROWS, and those of dwconv_values.h. With a window known at
  * compile time, ROWS x TW output pixels are made at once, so that each pixel is loaded once for
  * all its products, and few weights stay in registers along the row. Other windows go through a
@@ -17,7 +17,7 @@ EK_INLINE long next_block(long c, long channels) {
 #if KH
 #define TW 4
 #define KEEP_WEIGHTS (KH * KW <= 9)
-#define LINES(rows) (((rows) - 1) * SW + KH) /* of x that make so many rows of y */
+#define LINES(rows) (((rows) - 1) * SH + KH) /* of x that make so many rows of y */
 
 /* What the tiles of one block of channels share. Copies of the arguments, because y, which is
  * bytes to the compiler, might otherwise be them. */
@@ -61,7 +61,7 @@ EK_INLINE void edge(const int rows, const int whole, const block_t *b, const pla
             const x_v x = whole ? x_at(p) : x_at_n(p, b->c);
             EK_UNROLL
             for (int i = 0; i < rows; i++) {
-                const int ky = r - i * SW;
+                const int ky = r - i * SH;
                 if (ky >= 0 && ky < KH)
                     acc[i] = multiply_add(
                         acc[i], x,
@@ -100,7 +100,7 @@ EK_INLINE void tile(const int rows, const int tw, const int whole, const block_t
             for (int i = 0; i < rows; i++) {
                 EK_UNROLL
                 for (int o = 0; o < tw; o++) {
-                    const int ky = r - i * SW, kx = s - o * SW;
+                    const int ky = r - i * SH, kx = s - o * SW;
                     if (ky >= 0 && ky < KH && kx >= 0 && kx < KW)
                         acc[i][o] = multiply_add(acc[i][o], x, w[ky][kx]);
                 }
@@ -149,7 +149,7 @@ EK_INLINE void rows_at(const int rows, const int whole, const ek_dwconv_args *a,
         place_t at = {.y = y + c, .ix = -g.left};
         EK_UNROLL
         for (int r = 0; r < LINES(rows); r++) {
-            const long iy = oy * SW - g.top + r;
+            const long iy = oy * SH - g.top + r;
             const int inside = iy >= 0 && iy < g.h;
             at.line[r] = (inside ? image + iy * g.w * g.c + c : b.border) - g.left * g.c;
         }
