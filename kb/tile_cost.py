@@ -25,7 +25,7 @@ _SUM_BYTES = 4  # of C
 @dataclass(frozen=True)
 class Prices:
     """What goes into a tile, in sixteenths of a vector multiply-add; those of long vectors are
-    fitted to times of 1500 products by all tiles on a Zen 4.
+    fitted to times of 1500 products by all tiles on a Zen 4 (scripts/fit_prices.py).
 
     For each k (of bytes: each four of k): `product`, of a vector by one line, a tile having no
     fewer than `wide`; `line` and `vector`, loads of the two operands; `far`, one more of a vector
@@ -97,11 +97,23 @@ def tile_cost(
     dtype: str = "f32",
     packed: Packed = "none",
 ) -> int:
-    """What a tile of mr x nr takes of a product without sizes of 0, by `Prices`: per k of f32 and
-    per four of k of bytes. Panels are of equal width, so that none is thin."""
-    vl, size = TILES[board.simd].vl, BYTES[dtype]
+    """What a tile of mr x nr takes of a product without sizes of 0, by the prices of the board: per
+    k of f32 and per four of k of bytes."""
+    prices = prices_of(board, dtype, nr % TILES[board.simd].vl != 0)
+    return cost_by(prices, board, (mr, nr), shape, dtype, packed)
+
+
+def cost_by(
+    prices: Prices,
+    board: BoardProfile,
+    tile: tuple[int, int],
+    shape: GemmShape,
+    dtype: str,
+    packed: Packed,
+) -> int:
+    """`tile_cost` by any prices. Panels are of equal width, so that none is thin."""
+    vl, size, (mr, nr) = TILES[board.simd].vl, BYTES[dtype], tile
     turned = nr % vl != 0
-    prices = prices_of(board, dtype, turned)
     depth = shape.k if dtype == "f32" else parts(shape.k, _GROUP)
     lines, across = (shape.n, shape.m) if turned else (shape.m, shape.n)
     height, width = (nr, mr) if turned else (mr, nr)
@@ -121,17 +133,18 @@ def tile_cost(
     stores += prices.partial * lines if across % vl else 0
     cost = prices.product * products + loads + stores // depth
     if packed != "b":
-        cost += _cost_of_b(board, mr, nr, shape, dtype)
-    return cost if packed == "a" else cost + _cost_of_a(board, mr, nr, shape, dtype)
+        cost += _cost_of_b(prices, board, tile, shape, dtype)
+    return cost if packed == "a" else cost + _cost_of_a(prices, vl, tile, shape, dtype)
 
 
-def _cost_of_b(board: BoardProfile, mr: int, nr: int, shape: GemmShape, dtype: str) -> int:
+def _cost_of_b(
+    prices: Prices, board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str
+) -> int:
     """What a B takes that was not packed beforehand: turning bytes into groups, or the first 4
     passes over floats in place, if vectors have 8 lanes or more, k >= 32, n >= 64, and B fits L3.
     """
-    vl = TILES[board.simd].vl
-    turned = nr % vl != 0
-    prices, vectors = prices_of(board, dtype, turned), parts(shape.n, vl)
+    vl, (mr, nr) = TILES[board.simd].vl, tile
+    turned, vectors = nr % vl != 0, parts(shape.n, vl)
     if dtype == "f32":
         size = shape.k * shape.n * BYTES[dtype]
         if turned or vl < _WIDE_VECTORS or size > caches_of(board).l3:
@@ -151,12 +164,12 @@ def _passes_count(shape: GemmShape) -> bool:
     return shape.k >= _PASS_DEPTH and shape.n >= TURNED_COLUMNS
 
 
-def _cost_of_a(board: BoardProfile, mr: int, nr: int, shape: GemmShape, dtype: str) -> int:
+def _cost_of_a(prices: Prices, vl: int, tile: tuple[int, int], shape: GemmShape, dtype: str) -> int:
     """What an A takes that was not packed beforehand: packing it for a turned tile; else, with long
     vectors, rows in place that share a set of L1, and pointers of rows of bytes in memory."""
-    vl = TILES[board.simd].vl
+    mr, nr = tile
     if nr % vl:
-        return prices_of(board, dtype, turned=True).packing * round_up(shape.m, vl)
+        return prices.packing * round_up(shape.m, vl)
     if vl < LONG_VECTORS:
         return 0
     slow = _sharing_sets(mr, shape.m, shape.k * BYTES[dtype])

@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Measures register tiles on this machine, and fits the prices of kb/tile_cost.py to their times.
+
+    scripts/fit_prices.py measure FILE [--seed 1] [--count 300] [--dtype s8] [--packed a]
+    scripts/fit_prices.py fit FILE ... [--dtype s8] [--steps 1500] [--seed 1]
+
+`measure` adds random products of inference to FILE, a JSON line each: the times of every tile that
+the analytic rule may choose, and of lower ones. `fit` changes prices at random and keeps what
+lowers the regret of the choice (its mean, and more what is above a tenth); it prints the prices
+and what they lose at most. Nothing else should run on the machine meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from edgekit.host.bench.gemm import measured
+from edgekit.host.bench.gemm_cases import random_cases
+from edgekit.host.reach import reach
+from edgekit.host.tune.measure import BoardMeasurer
+from edgekit.host.tune.products import Product
+from edgekit.host.tune.tuner import Question
+from edgekit.kb.board import BoardProfile, load_board
+from edgekit.kb.features import GemmShape, Packed, packed_of
+from edgekit.kb.method import method_of_tile
+from edgekit.kb.tile_cost import TURNED_COLUMNS, Prices, cost_by, parts, prices_of
+from edgekit.kb.tiles import COLUMNS, TILES
+
+_SECONDS = 0.007  # of one tile
+_BATCH = 8  # products of one trip to the runtime
+_FACTORS = (0.5, 0.7, 0.85, 1.15, 1.4, 2.0)
+_ABOVE = 0.1  # regret that counts more
+Tile = tuple[int, int]
+
+
+def _tiles(board: BoardProfile, shape: GemmShape, dtype: str, packed: str) -> Iterator[Tile]:
+    """What the analytic rule chooses from."""
+    vl, heights = TILES[board.simd].vl, COLUMNS[board.simd].of(dtype)
+    for nv, height in enumerate(heights, 1):
+        yield height, nv * vl
+        if shape.n < TURNED_COLUMNS and (dtype == "f32" or packed == "a"):
+            yield nv * vl, height - (height % vl == 0)
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Adds products to a file."""
+    reached = reach("local", None)
+    board = load_board(reached.profile)
+    packed = packed_of(args.packed)
+    questions = []
+    for case in random_cases(args.count, args.seed):
+        shape = case.shape
+        if 1 in (shape.m, shape.n):
+            continue
+        tiles = {*_tiles(board, shape, args.dtype, packed)}
+        tiles |= {(max(mr * 2 // 3, 1), nr) for mr, nr in tiles if nr % TILES[board.simd].vl == 0}
+        made = (method_of_tile(board, *tile, shape, args.dtype) for tile in sorted(tiles))
+        first, *others = dict.fromkeys(method.cut(shape) for method in made)
+        product = Product(shape, args.dtype, 1, packed)
+        seconds = _SECONDS * (len(others) + 1)
+        questions.append(Question(product, first, tuple(others), seconds))
+    measurer = BoardMeasurer(reached.transport, board, False)
+    with args.file[0].open("a") as file:
+        for start in range(0, len(questions), _BATCH):
+            asked = questions[start : start + _BATCH]
+            for i, timed in measured(measurer, asked, lambda _: None).items():
+                q = asked[i]
+                methods = zip((q.default, *q.methods), (timed.default, *timed.methods), strict=True)
+                times = [[method.mr, method.nr, cost.low] for method, cost in methods]
+                head = {**asdict(q.product.shape), "dtype": q.product.dtype, "packed": packed}
+                file.write(json.dumps({**head, "times": times}) + "\n")
+    reached.transport.close()
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A product, and the regret of each tile that may be chosen for it."""
+
+    shape: GemmShape
+    packed: Packed
+    regret: dict[Tile, float]
+
+
+def _panels(tile: Tile, shape: GemmShape, vl: int) -> tuple[bool, int, int]:
+    """Tiles that cut a product alike take the same time."""
+    mr, nr = tile
+    if nr % vl:
+        return True, parts(parts(shape.m, vl), mr // vl), parts(shape.n, nr)
+    return False, parts(shape.m, mr), parts(parts(shape.n, vl), nr // vl)
+
+
+def _read(files: list[Path], dtype: str, board: BoardProfile) -> Iterator[_Known]:
+    vl = TILES[board.simd].vl
+    for line in (line for file in files for line in file.read_text().splitlines()):
+        found = json.loads(line)
+        if found["dtype"] != dtype:
+            continue
+        shape = GemmShape(found["m"], found["k"], found["n"])
+        times: dict[tuple[bool, int, int], float] = {}
+        for mr, nr, cost in found["times"]:
+            at = _panels((mr, nr), shape, vl)
+            times[at] = min(cost, times.get(at, cost))
+        best = min(times.values())
+        tiles = ((t, _panels(t, shape, vl)) for t in _tiles(board, shape, dtype, found["packed"]))
+        regret = {tile: times[at] / best - 1.0 for tile, at in tiles if at in times}
+        yield _Known(shape, packed_of(found["packed"]), regret)
+
+
+def _regrets(
+    known: list[_Known], prices: dict[bool, Prices], board: BoardProfile, dtype: str
+) -> list[float]:
+    vl = TILES[board.simd].vl
+
+    def cost(tile: Tile, of: _Known) -> int:
+        return cost_by(prices[tile[1] % vl != 0], board, tile, of.shape, dtype, of.packed)
+
+    return [each.regret[min(each.regret, key=lambda t: cost(t, each))] for each in known]
+
+
+def _loss(regrets: list[float]) -> float:
+    return statistics.fmean(regret + 2 * max(regret - _ABOVE, 0.0) for regret in regrets)
+
+
+def fit(args: argparse.Namespace) -> None:
+    """Searches for prices, from today's on."""
+    board = load_board("local")
+    known = list(_read(args.file, args.dtype, board))
+    prices = {turned: prices_of(board, args.dtype, turned) for turned in (False, True)}
+    source, found = random.Random(args.seed), _regrets(known, prices, board, args.dtype)
+    print(f"today {statistics.fmean(found):.4f} in the mean, {max(found):.3f} at worst")
+    for _ in range(args.steps):
+        tried = dict(prices)
+        for _ in range(source.choice((1, 1, 2, 3))):
+            turned = source.random() < 0.5
+            paid = [name for name, value in asdict(tried[turned]).items() if value]
+            name = source.choice(paid)
+            value = getattr(tried[turned], name) * source.choice(_FACTORS)
+            changed = max(round(value) + source.choice((-1, 0, 1)), 1)
+            tried[turned] = replace(tried[turned], **{name: changed})
+        other = _regrets(known, tried, board, args.dtype)
+        if _loss(other) < _loss(found):
+            prices, found = tried, other
+    print(f"now   {statistics.fmean(found):.4f} in the mean, {max(found):.3f} at worst")
+    print(f"{len(known)} products\nupright {prices[False]}\nturned  {prices[True]}")
+
+
+def main() -> None:
+    """Reads the command line."""
+    assert __doc__
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("action", choices=("measure", "fit"))
+    parser.add_argument("file", type=Path, nargs="+")
+    parser.add_argument("--dtype", choices=("f32", "s8"), default="f32")
+    parser.add_argument("--packed", choices=("none", "a", "b"), default="a")
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    (measure if args.action == "measure" else fit)(args)
+
+
+if __name__ == "__main__":
+    main()
