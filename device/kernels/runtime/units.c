@@ -1,22 +1,29 @@
-/* A queue belongs to whoever holds it: a thread prefers the queue of its own number, and takes
- * another only while it cannot go on with that. So a unit whose thread never came, or lost its core
- * before it began, holds nothing up; and one thread alone runs everything in a possible order. */
+/* Every thread has a queue of its own: the caller the first one, the same in every run, since what
+ * a unit works on lies in the caches of its core. Of another queue it runs a step where that would
+ * wait for a thread that never came, or lost its core; so such a unit holds nothing up, and one
+ * thread alone runs everything in a possible order. */
 #include "units.h"
+#include <pthread.h>
 #include <sched.h>
 #include "clock.h"
 #include "relax.h"
 
 #define SPINS 2000 /* some tens of microseconds; then whoever we wait for may need the core */
+#define PATIENCE                                                                                   \
+    100 /* looks at a step that can run, about a microsecond, until its thread is gone */
 
 typedef struct {
     _Alignas(64) atomic_int over; /* steps of this queue that are done */
     atomic_int held;
+    atomic_int present; /* its own thread has come */
 } progress;
 
 typedef struct {
     const ek_inference *inference;
     const ek_queue *queues;
     int units;
+    pthread_t caller;
+    atomic_int others; /* threads that came beside the caller */
     progress of[EK_UNITS];
 } timeline;
 
@@ -43,14 +50,15 @@ static int may_advance(timeline *t, int u) {
            is_ready(t, &t->queues[u].steps[over]);
 }
 
-/* Steps of queue u that can run now; 1 if there was one. */
-static int advance(timeline *t, int u) {
+/* At most `most` steps of queue u that can run now; 1 if there was one. */
+static int advance(timeline *t, int u, int most) {
     progress *mine = &t->of[u];
     const ek_queue *queue = &t->queues[u];
     if (!may_advance(t, u) || atomic_exchange_explicit(&mine->held, 1, memory_order_acquire))
         return 0;
     int first = atomic_load_explicit(&mine->over, memory_order_relaxed), next = first;
-    while (next < queue->count && is_ready(t, &queue->steps[next])) {
+    int end = ek_min(queue->count, first + most);
+    while (next < end && is_ready(t, &queue->steps[next])) {
         run_step(t, &queue->steps[next]);
         atomic_store_explicit(&mine->over, ++next, memory_order_release);
     }
@@ -65,16 +73,34 @@ static int all_over(timeline *t) {
     return 1;
 }
 
-/* Tasks: one per unit; whoever has none left helps the others to their end. */
+/* One step of a queue whose own thread is not there, or let it wait for `looks` looks. */
+static int help(timeline *t, int own, int *looks) {
+    int waiting = 0;
+    for (int u = 0; u < t->units; u++) {
+        if (u == own || !may_advance(t, u))
+            continue;
+        int present = atomic_load_explicit(&t->of[u].present, memory_order_relaxed);
+        if ((!present || *looks > PATIENCE) && advance(t, u, 1))
+            return 1;
+        waiting = 1;
+    }
+    *looks = waiting ? *looks + 1 : 0;
+    return 0;
+}
+
+/* Tasks: one per unit, whichever a thread is given. */
 static void work(const void *args, long begin, long end) {
     timeline *t = *(timeline *const *)args;
-    (void)end;
+    (void)begin, (void)end;
+    if (all_over(t))
+        return;
+    int own = 0, looks = 0;
+    if (!pthread_equal(pthread_self(), t->caller))
+        own = 1 + atomic_fetch_add_explicit(&t->others, 1, memory_order_relaxed);
+    atomic_store_explicit(&t->of[own].present, 1, memory_order_relaxed);
     for (long spins = 0; !all_over(t); spins++) {
-        int did = advance(t, (int)begin);
-        for (int u = 0; u < t->units && !did; u++)
-            did = advance(t, u);
-        if (did)
-            spins = 0;
+        if (advance(t, own, t->queues[own].count) || help(t, own, &looks))
+            spins = looks = 0;
         else if (spins > SPINS)
             sched_yield();
         ek_relax();
@@ -105,11 +131,13 @@ void ek_run_units(const ek_inference *inference, const ek_queue *queues, int uni
     ek_inference each = *inference;
     int whole = ek_pool_threads(inference->model->pool) > units;
     each.pool = whole ? inference->model->pool : NULL;
-    timeline t = {&each, queues, units, {{0}}};
+    timeline t = {.inference = &each, .queues = queues, .units = units, .caller = pthread_self()};
     timeline *shared = &t;
+    atomic_init(&t.others, 0);
     for (int u = 0; u < units; u++) {
         atomic_init(&t.of[u].over, 0);
         atomic_init(&t.of[u].held, 0);
+        atomic_init(&t.of[u].present, u == 0); /* the caller is sure to come */
     }
     if (whole)
         run_in_order(&t);
