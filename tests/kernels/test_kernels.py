@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kernel_runs import build, check, run_here, x86_params
-from op_graphs import FAMILIES, inputs_of, random_graph, stateful_graph
+from op_cases import Case, tensor
+from op_graphs import FAMILIES, graph_of, inputs_of, random_graph, stateful_graph
 
+from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.lower.isa import ISAS
 from edgekit.kb.board import load_board
@@ -41,6 +43,13 @@ def test_states_live_between_runs(tmp_path):
     inputs = inputs_of(graph)
     after = evaluate(graph, inputs)
     np.testing.assert_array_equal(run_here(folder, inputs)["y"], after.outputs["y"])
+
+
+def test_a_wrong_output_beside_an_infinity_is_seen():
+    graph = graph_of([Case(ops.Abs(), (tensor((3,)),))])
+    inputs = {graph.inputs[0]: np.array([-np.inf, 1, 2], np.float32)}
+    with pytest.raises(AssertionError):
+        check(graph, {graph.outputs[0]: np.array([np.inf, 1, 3], np.float32)}, inputs)
 
 
 def test_the_table_of_instruction_sets_matches_the_headers():
