@@ -18,6 +18,7 @@ from edgekit.host.explain import explain
 from edgekit.host.fit import fit, plan_of
 from edgekit.host.graph.types import Graph
 from edgekit.host.importers import import_model
+from edgekit.host.lower.gates import fuse_gates
 from edgekit.host.lower.plan import Plan
 from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.passes.compress import compress_weights
@@ -57,7 +58,9 @@ def prepare(
     limit = memory_limit(board, options)
     fitted = fit(graph, limit, board, options)
     counts.append(PassCount("choose_planes", fitted.operators_before, len(fitted.graph.nodes)))
-    return imported, Made(fitted.graph, tuple(counts), fitted.origin, limit)
+    gated = fuse_gates(fitted.graph)
+    counts.append(PassCount("fuse_gates", len(fitted.graph.nodes), len(gated.nodes)))
+    return imported, Made(gated, tuple(counts), fitted.origin, limit)
 
 
 @dataclass(frozen=True)

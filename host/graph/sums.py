@@ -129,6 +129,13 @@ def clamp_float(y: F32, activation: Activation) -> F32:
     return y if activation is Activation.NONE else np.clip(y, np.float32(low), np.float32(high))
 
 
+def hard_swish(x: F32) -> F32:
+    """x · relu6(x + 3) / 6"""
+    gate = np.clip(x + np.float32(3), np.float32(0), np.float32(6))
+    y: F32 = (x * gate / np.float32(6)).astype(np.float32)
+    return y
+
+
 def finish_quantized(
     total: F64, bias: Array | None, rescale: Rescale, out: Tensor, activation: Activation
 ) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from edgekit.host.graph.quantization import (
 from edgekit.host.graph.types import Array, DType, Node, Tensor
 from edgekit.host.lower.context import Context, padded, round_up
 from edgekit.host.lower.conv import product
+from edgekit.host.lower.gates import gate_of
 from edgekit.host.lower.layout import strided_copy
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.product_i8 import requantize_fields, shifts_right_only, wrap_i32
@@ -116,11 +118,15 @@ def _pack(taps: Array, block: int) -> Array:
 
 
 def _call(
-    ctx: Context, window: Window, dtype: DType, fields: dict[str, Field], right_only: bool = False
+    ctx: Context,
+    window: Window,
+    dtype: DType,
+    fields: dict[str, Field],
+    extra: Mapping[str, int],
+    suffix: str,
 ) -> Call:
     name, macros = _kernel_name(ctx, window, dtype)
-    if right_only:
-        name, macros = f"{name}_right", macros | {"RIGHT_ONLY": 1}
+    name, macros = name + suffix, {**macros, **extra}
     kernel = ctx.kernel(name, "conv/dwconv.c", "conv/dwconv.h", "ek_dwconv_args", **macros)
     groups = math.ceil(window.y[1] / int(macros.get("ROWS", 1)))
     return Call(kernel, fields, window.y[0] * groups)
@@ -139,7 +145,7 @@ def _f32(ctx: Context, node: Node, window: Window, data: Array, source: Value) -
         "low_f32": low,
         "high_f32": high,
     }
-    return _call(ctx, window, DType.F32, fields)
+    return _call(ctx, window, DType.F32, fields, *gate_of(node))
 
 
 def _i8(ctx: Context, node: Node, window: Window, data: Array, source: Value) -> Call:
@@ -167,4 +173,5 @@ def _i8(ctx: Context, node: Node, window: Window, data: Array, source: Value) ->
         "low": low,
         "high": high,
     }
-    return _call(ctx, window, x.dtype, fields, right_only)
+    right = ({"RIGHT_ONLY": 1}, "_right") if right_only else ({}, "")
+    return _call(ctx, window, x.dtype, fields, *right)

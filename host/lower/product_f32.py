@@ -6,6 +6,7 @@ import numpy as np
 
 from edgekit.host.graph.types import Activation, Array, Node
 from edgekit.host.lower.context import Context, round_up
+from edgekit.host.lower.gates import gate_of
 from edgekit.host.lower.methods import choose_tile
 from edgekit.host.lower.packing import pack_panels
 from edgekit.host.lower.plan import Call, Field, Value
@@ -34,7 +35,9 @@ def f32_product(
     if count > _SEGMENTS:
         macros["SEGMENTS"] = round_up(count, _SEGMENTS)
         suffix = f"_s{macros['SEGMENTS']}"
-    name = f"f32_conv_{tile.mr}x{tile.nv * vl}{suffix}"
+    gate, gated = gate_of(node)
+    macros |= gate
+    name = f"f32_conv_{tile.mr}x{tile.nv * vl}{suffix}{gated}"
     kernel = ctx.kernel(name, "conv/f32_conv.c", "conv/f32_conv.h", "ek_f32_conv_args", **macros)
     tasks, panels = count_tasks(window, tile, vl)
     bias = ctx.optional(node, 2)

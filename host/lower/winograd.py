@@ -12,6 +12,7 @@ import numpy as np
 
 from edgekit.host.graph.types import Activation, Array, Node
 from edgekit.host.lower.context import Context
+from edgekit.host.lower.gates import gate_of
 from edgekit.host.lower.packing import pack_panels
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.window import Window, bias_vector
@@ -60,13 +61,15 @@ def lower_winograd(
 ) -> Call:
     """`weights` [oc, 3 * 3 * c]."""
     vl, tile = ctx.isa.vl, _tile(window)
+    gate, gated = gate_of(node)
     kernel = ctx.kernel(
-        f"f32_winograd_{tile.mr}x{tile.nv * vl}",
+        f"f32_winograd_{tile.mr}x{tile.nv * vl}{gated}",
         "conv/f32_winograd.c",
         "conv/f32_winograd.h",
         "ek_f32_winograd_args",
         MR=tile.mr,
         NV=tile.nv,
+        **gate,
     )
     residual = ctx.optional(node, 3)
     low, high = activation.bounds

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import outlier_graphs
@@ -99,12 +100,16 @@ def _winograd_geometry(rng: Rng, channels: int) -> _Geometry:
     return _Geometry((1, h, w, channels), (3, 3), (1, 1), (1, 1), Padding(*pad))
 
 
+def _gate_or_activation(rng: Rng) -> dict[str, Any]:
+    return {"hard_swish": True} if rng.random() < 0.2 else {"activation": _activation(rng)}
+
+
 def conv_f32(rng: Rng) -> Case:
     if rng.random() < 0.3:
         g, oc = _winograd_geometry(rng, pick(rng, (16, 24, 32, 64))), pick(rng, (12, 16, 28, 64))
     else:
         g, oc = _geometry(rng, pick(rng, CHANNELS)), pick(rng, CHANNELS)
-    op = ops.Conv2D(g.stride, g.dilation, g.padding, _activation(rng))
+    op = ops.Conv2D(g.stride, g.dilation, g.padding, **_gate_or_activation(rng))
     x, w = tensor(g.x), constant(_normal(rng, oc, *g.kernel, g.x[3]))
     bias = constant(_normal(rng, oc)) if rng.random() < 0.8 else None
     if rng.random() < 0.3:
@@ -163,7 +168,7 @@ def conv_hybrid(rng: Rng) -> Case:
 
 def depthwise_f32(rng: Rng) -> Case:
     g, times = _geometry(rng, pick(rng, CHANNELS)), int(rng.choice([1, 1, 1, 2, 3]))
-    op = ops.DepthwiseConv2D(g.stride, g.dilation, g.padding, times, _activation(rng))
+    op = ops.DepthwiseConv2D(g.stride, g.dilation, g.padding, times, **_gate_or_activation(rng))
     w = constant(_normal(rng, 1, *g.kernel, g.x[3] * times))
     return Case(op, (tensor(g.x), w, constant(_normal(rng, g.x[3] * times))))
 

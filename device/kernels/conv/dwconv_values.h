@@ -1,10 +1,12 @@
 /* The values of a depthwise convolution, f32 or 8-bit: BLOCK channels in a vector of sums, and how
- * inputs, weights and outputs get there. After dwconv.h, with TX (and FLOAT_X for floats) and, for
- * 8-bit types, RIGHT_ONLY: what vi_requantize_right asks for holds for all channels. */
+ * inputs, weights and outputs get there. After dwconv.h, with TX (and FLOAT_X for floats, and what
+ * gate.h knows) and, for 8-bit types, RIGHT_ONLY: what vi_requantize_right asks for holds for all
+ * channels. */
 #ifndef EK_DWCONV_VALUES_H
 #define EK_DWCONV_VALUES_H
 
 #ifdef FLOAT_X
+#include "gate.h"
 #define BLOCK EK_VL
 #define PADS_WITH_ZERO 1
 typedef vf sum_t, x_v, weight_v;
@@ -33,7 +35,7 @@ EK_INLINE output output_at(const ek_dwconv_args *a, long c) {
 }
 /* y[0 .. n) = clamp(sum), requantized for 8-bit types; n >= BLOCK stores a whole vector. */
 EK_INLINE void finish(const output *o, sum_t sum, TX *y, long n) {
-    vf v = vf_min(vf_max(sum, o->low), o->high);
+    vf v = vf_min(vf_max(gated(sum), o->low), o->high);
     if (EK_VL == 1 || n >= EK_VL)
         vf_store(y, v);
     else

@@ -1,11 +1,13 @@
 /* f32 convolution, NHWC: an MR x (NV * EK_VL) register tile over pixels x output channels.
  *
- * Compile-time parameters: NAME, MR (pixels), NV (vectors of output channels), EK_SIMD.
+ * Compile-time parameters: NAME, MR (pixels), NV (vectors of output channels), EK_SIMD, and those
+ * of gate.h.
  * The A operand is never copied: a tile reads each pixel's window through pointers, one per row
  * of the window (or per tap); rows that cross the image border come from a zero-filled scratch. */
 #include "f32_conv.h"
 #include <math.h>
 #include "../gemm/f32_tile.h"
+#include "gate.h"
 
 #ifndef SEGMENTS
 #define SEGMENTS                                                                                   \
@@ -34,6 +36,7 @@ EK_INLINE void finish(const int mr, const int nv, const int whole, const int add
             vf v = acc[i][j];
             if (adds)
                 v += fits ? vf_load(residual + j * EK_VL) : vf_load_n(residual + j * EK_VL, left);
+            v = gated(v);
             if (clamps)
                 v = vf_min(vf_max(v, low), high);
             if (fits)

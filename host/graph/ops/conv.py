@@ -48,6 +48,7 @@ class Conv2D(Operator):
     f32 x with s8 weights (dynamic-range): x is quantized per image to s8, symmetric if the
     weights have one scale, asymmetric if they have one per channel.
     `residual` (f32 only, made by a pass) is added after the bias, before the activation.
+    `hard_swish` (likewise): what comes out becomes the operand of HardSwish.
     """
 
     kind: ClassVar[str] = "conv2d"
@@ -55,6 +56,7 @@ class Conv2D(Operator):
     dilation: tuple[int, int] = (1, 1)
     padding: Padding = Padding()
     activation: Activation = Activation.NONE
+    hard_swish: bool = False
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x, w = _image_and_weights(ins)
@@ -79,12 +81,16 @@ class Conv2D(Operator):
         window = image_size(pair.weights.shape)
         rows = patches(padded, window, self.stride, self.dilation, image_size(shape))
         total = (rows @ pair.weights.reshape(shape[3], -1).T).reshape(shape)
-        return [_finish(total, pair, x, ins, outs[0], self.activation)]
+        y = _finish(total, pair, x, ins, outs[0], self.activation)
+        return [sums.hard_swish(y) if self.hard_swish else y]
 
 
 @dataclass(frozen=True)
 class DepthwiseConv2D(Operator):
-    """ins: x [n,h,w,c], weights [1,kh,kw,c·multiplier], bias [c·multiplier] or None."""
+    """ins: x [n,h,w,c], weights [1,kh,kw,c·multiplier], bias [c·multiplier] or None.
+
+    `hard_swish` as Conv2D's.
+    """
 
     kind: ClassVar[str] = "depthwise_conv2d"
     stride: tuple[int, int] = (1, 1)
@@ -92,6 +98,7 @@ class DepthwiseConv2D(Operator):
     padding: Padding = Padding()
     multiplier: int = 1
     activation: Activation = Activation.NONE
+    hard_swish: bool = False
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x, w = _image_and_weights(ins)
@@ -118,7 +125,8 @@ class DepthwiseConv2D(Operator):
         for i, j in np.ndindex(*image_size(pair.weights.shape)):
             offset = (i * self.dilation[0], j * self.dilation[1])
             total += tap(padded, offset, image_size(shape), self.stride) * pair.weights[0, i, j]
-        return [_finish(total, pair, x, ins, outs[0], self.activation)]
+        y = _finish(total, pair, x, ins, outs[0], self.activation)
+        return [sums.hard_swish(y) if self.hard_swish else y]
 
 
 @dataclass(frozen=True)

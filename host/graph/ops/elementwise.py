@@ -19,7 +19,7 @@ from edgekit.host.graph.quantization import (
     saturate,
     zero_point_of,
 )
-from edgekit.host.graph.sums import clamp_float, required
+from edgekit.host.graph.sums import clamp_float, hard_swish, required
 from edgekit.host.graph.types import Activation, Array, DType, Operator, Shape, ShapeError, Tensor
 
 
@@ -124,9 +124,7 @@ class HardSwish(Operator):
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
-        values = required(x, 0)
-        gate = np.clip(values + np.float32(3), np.float32(0), np.float32(6))
-        return [(values * gate / np.float32(6)).astype(np.float32)]
+        return [hard_swish(required(x, 0))]
 
 
 def _infer_unary(ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
