@@ -14,7 +14,6 @@ Split = Literal["m", "n"]
 
 _LARGEST = 1 << 28  # sizes above are taken for this: costs then fit 64 bits in C
 _K_STEP = 16  # kc is a multiple: whole groups of bytes, whole lines of floats
-_PIECES = 4  # per thread, so that one that is held up gives work to the others
 _WIDE = 8  # vectors of sums under way at the same time, to hide the time that one takes
 _FEW_PANELS = 16  # that share a block: it need not stay in L1
 _PACK_ROWS = 64  # tiles of rows that must use a packed B before packing pays
@@ -104,8 +103,10 @@ def analytic_method(
        nr), and then to equal parts of the product.
     5. A is read where it is. B is packed for bytes; for f32 if at least 64 tiles of rows use it
        and it is larger than L2.
-    6. With threads > 1 they share the axis with more tiles, and its block is cut so that each
-       thread gets 4.
+    6. With threads > 1 they share the rows, or the columns of upright tiles of bytes: each thread
+       then packs some of B. They share the other axis if the busiest one then has less than 3/4 of
+       the work. Blocks are not cut for threads, and nc is as for f32: they wait for each other
+       twice in each block.
     """
     m, k, n = (min(max(size, 1), _LARGEST) for size in (shape.m, shape.k, shape.n))
     vl, heights = TILES[board.simd].vl, COLUMNS[board.simd].of(dtype)
@@ -129,15 +130,23 @@ def method_of_tile(
     caches, size = caches_of(board), BYTES[dtype]
     kc = _equal_parts(k, _depth(caches, board, mr, nr, (m, n), size), _K_STEP)
     mc = _equal_parts(m, caches.l2 // 2 // (kc * size), mr)
-    room = caches.l3 if dtype == "f32" else caches.l2
+    room = caches.l3 if dtype == "f32" or threads > 1 else caches.l2
     nc = _equal_parts(n, room // 2 // (kc * size), nr)
-    split: Split = "n" if threads > 1 and parts(n, nr) > parts(m, mr) else "m"
-    if threads > 1 and split == "m":
-        mc = min(mc, round_up(parts(m, _PIECES * threads), mr))
-    if threads > 1 and split == "n":
-        nc = min(nc, round_up(parts(n, _PIECES * threads), nr))
+    packs = dtype != "f32" and nr % TILES[board.simd].vl == 0
+    split = _split(parts(m, mr), parts(n, nr), threads, "n" if packs else "m")
     pack_b = dtype != "f32" or (parts(m, mr) >= _PACK_ROWS and k * n * size > caches.l2)
     return Method(mc, kc, nc, pack_a=False, pack_b=pack_b, mr=mr, nr=nr, split=split)
+
+
+def _split(rows: int, panels: int, threads: int, first: Split) -> Split:
+    """The axis that is better shared, as `first` unless the busiest thread has less than 3/4 of
+    the work by the other."""
+    if threads == 1:
+        return "m"
+    by_rows, by_panels = parts(rows, threads) * panels, parts(panels, threads) * rows
+    if first == "m":
+        return "n" if 4 * by_panels < 3 * by_rows else "m"
+    return "m" if 4 * by_rows < 3 * by_panels else "n"
 
 
 def limits_of(method: Method, shape: GemmShape, board: BoardProfile, dtype: str) -> Method:

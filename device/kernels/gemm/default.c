@@ -11,7 +11,7 @@ enum { LONG = EK_VECTOR_LANES >= 16 };  /* vectors of which the prices were meas
 enum { GROUP = 4, TURNED_AT_ONCE = 4 }; /* of bytes */
 enum { PAGE = 4096, LINE = 64, WAYS = 8, REGISTERS = 32, SUM_BYTES = 4 };
 enum { POINTED = 14 }; /* rows of A in place */
-enum { K_STEP = 16, PIECES = 4, FEW_PANELS = 16, PACK_ROWS = 64, WIDE = 8, TURNED_COLUMNS = 64 };
+enum { K_STEP = 16, FEW_PANELS = 16, PACK_ROWS = 64, WIDE = 8, TURNED_COLUMNS = 64 };
 enum { FEW_PASSES = 4, PASS_DEPTH = 32, WIDE_VECTORS = 8 }; /* over an f32 B in place */
 static const int64_t LARGEST = 1 << 28;
 
@@ -148,6 +148,14 @@ static shape cheapest(const tile *tiles, size_t count, product p) {
     return best;
 }
 
+/* 1: threads share columns, as is wished unless the busiest has less than 3/4 by the other axis. */
+static int split_of(int64_t rows, int64_t panels, int threads, int wished) {
+    if (threads < 2)
+        return 0;
+    int64_t by_rows = parts(rows, threads) * panels, by_panels = parts(panels, threads) * rows;
+    return wished ? 4 * by_rows >= 3 * by_panels : 4 * by_panels < 3 * by_rows;
+}
+
 static ek_gemm_method blocks(int f32, int threads, int64_t mr, int64_t nr, int64_t m, int64_t n,
                              int64_t k) {
     int64_t size = f32 ? 4 : 1;
@@ -158,13 +166,9 @@ static ek_gemm_method blocks(int f32, int threads, int64_t mr, int64_t nr, int64
                         : (int64_t)EK_L1_BYTES * 7 / 8 / ((mr + nr) * size);
     int64_t kc = equal_parts(k, depth, K_STEP);
     int64_t mc = equal_parts(m, EK_L2_BYTES / 2 / (kc * size), mr);
-    int64_t nc = equal_parts(n, (f32 ? EK_L3_BYTES : EK_L2_BYTES) / 2 / (kc * size), nr);
-    int split = threads > 1 && parts(n, nr) > parts(m, mr);
-    int64_t pieces = (int64_t)PIECES * threads;
-    if (threads > 1 && !split)
-        mc = least(mc, round_up(parts(m, pieces), mr));
-    if (split)
-        nc = least(nc, round_up(parts(n, pieces), nr));
+    int64_t room = f32 || threads > 1 ? EK_L3_BYTES : EK_L2_BYTES;
+    int64_t nc = equal_parts(n, room / 2 / (kc * size), nr);
+    int split = split_of(parts(m, mr), parts(n, nr), threads, !f32 && !turned);
     return (ek_gemm_method){
         .mc = (int32_t)mc,
         .kc = (int32_t)kc,
