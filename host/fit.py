@@ -99,5 +99,6 @@ def plan_of(graph: Graph, board: BoardProfile, options: CompileOptions) -> tuple
     units = assign_units(graph, board, model.cost)
     scheduled = schedule(graph, board, options, units, model)
     subgraphs = [part.operators for part in scheduled.subgraphs]
-    plan = lower(scheduled.graph, board, table_of(board), subgraphs, scheduled.units)
+    roomy = options.order != "memory" and options.memory_limit is None
+    plan = lower(scheduled.graph, board, table_of(board), subgraphs, scheduled.units, roomy)
     return scheduled, plan

@@ -13,9 +13,13 @@ operator. They take turns in bursts of short blocks, a thread on each core; a bl
 thread waited for its core meanwhile. A gain is the ratio of the lowest deciles, with its 90 %
 interval.
 
+What it takes to hand a result to the other core is measured first, by its size, and the orders are
+chosen and simulated with that: it differs between machines, and on a virtual one from hour to hour,
+as the cores that it is given are near to each other or not. --handover: only that.
+
 With --random, so many random orders run beside the first two, and how the model ranks them is
-printed. --handover: what it takes to hand a result to the other core, by its size. On a busy
-machine, as root: setsid -w scripts/order_runs.py --nice -12. Calibrate first: edgekit tune cost.
+printed. On a busy machine, as root: setsid -w scripts/order_runs.py --nice -12. Calibrate first:
+edgekit tune cost.
 """
 
 from __future__ import annotations
@@ -71,6 +75,8 @@ _DISTURBED_SECONDS = 20e-6  # of waiting for a core: it changes a block
 _TASKS = Path("/proc/self/task")
 _LEAST_GAIN = 1.001  # simulated: smaller ones are not worth a run
 _STEPS = 32  # of a chain
+_ELEMENTS = (256, 1024, 4096, 16384)  # of a result that is handed over
+_LEAST_STEP = 0.05  # microseconds: smaller ones count for as much
 _STEPS_PER_NODE = 100  # of the chain that draws a random order
 
 
@@ -99,9 +105,9 @@ def main() -> None:
     parser.add_argument("--nice", type=int, default=0, help="of this session while blocks run")
     wanted = parser.parse_args()
     board = with_second(load_board("local"), wanted.second)
+    with tempfile.TemporaryDirectory() as folder:
+        board = _handed_over(board, Path(folder), wanted)
     if wanted.handover:
-        with tempfile.TemporaryDirectory() as folder:
-            _handover(board, Path(folder), wanted)
         return
     extra = os.environ.get("EDGEKIT_EXTRA_DATA")
     zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
@@ -230,9 +236,11 @@ def _rank(path: Path, board: BoardProfile, folder: Path, wanted: argparse.Namesp
     print(f"{path.stem}: rank correlation {ranks:.3f} over {len(found)} orders", flush=True)
 
 
-def _handover(board: BoardProfile, folder: Path, wanted: argparse.Namespace) -> None:
-    """Two chains on two cores; crossed, each step reads what the other core has just made."""
-    for elements in (256, 1024, 4096, 16384):
+def _handed_over(board: BoardProfile, folder: Path, wanted: argparse.Namespace) -> BoardProfile:
+    """The board with units that hand over as this machine's cores do now: two chains on two cores;
+    crossed, each step reads what the other core has just made. As it was if the machine is busy."""
+    steps, starts = {}, []
+    for elements in _ELEMENTS:
         built = []
         for crossed in (False, True):
             graph = _chains(elements, crossed)
@@ -245,12 +253,21 @@ def _handover(board: BoardProfile, folder: Path, wanted: argparse.Namespace) -> 
         for model in built:
             model.close()
         if _too_few(f"{4 * elements} bytes", found):
-            continue
+            return board
         one, two, one_crossed, two_crossed = map(_undisturbed, found)
         step = (two_crossed - two) / _STEPS - (one_crossed - one) / (2 * _STEPS)
-        print(
-            f"{4 * elements} bytes: handover {step:.2f} µs, two units start in {two - one / 2:.2f}"
-        )
+        steps[elements / 256] = max(step, 0.0)
+        starts.append(max(two - one / 2, 0.0))
+        print(f"{4 * elements} bytes: handover {step:.2f} µs, two units start in {starts[-1]:.2f}")
+    sizes, times = np.array(list(steps)), np.array(list(steps.values()))
+    per_kib, least = np.polyfit(sizes, times, 1, w=1 / np.maximum(times, _LEAST_STEP))
+    costs = {
+        "handover_us": max(float(least), 0.0),
+        "handover_kib_us": max(float(per_kib), 0.0),
+        "wake_us": float(np.median(starts)),
+    }
+    print(", ".join(f"{name} {value:.3f}" for name, value in costs.items()), end="\n\n")
+    return replace(board, compute=tuple(replace(unit, **costs) for unit in board.compute))
 
 
 def _chains(elements: int, crossed: bool) -> Graph:
@@ -267,7 +284,7 @@ def _chains(elements: int, crossed: bool) -> Graph:
 def _plan(found: Schedule, board: BoardProfile) -> Plan:
     """One section, so that a unit runs on until it has to wait for the other."""
     names = [node.name for node in found.graph.nodes]
-    return lower(found.graph, board, table_of(board), [names], found.units)
+    return lower(found.graph, board, table_of(board), [names], found.units, apart=True)
 
 
 def build(plan: Plan, board: BoardProfile, folder: Path, threads: int = 0) -> Model:

@@ -12,7 +12,7 @@ from edgekit.host.graph.types import Graph, Node, Operator
 from edgekit.host.lower import conv, depthwise, elementwise, layout, plain, planar
 from edgekit.host.lower.context import ALIGN, Context, UnsupportedFormError, round_up
 from edgekit.host.lower.isa import ISAS
-from edgekit.host.lower.memory import lifetimes, plan_memory
+from edgekit.host.lower.memory import lifetimes, plan_apart
 from edgekit.host.lower.nna import lower_nna
 from edgekit.host.lower.normalize import lower_layer_norm
 from edgekit.host.lower.outlier import lower_outlier
@@ -89,12 +89,14 @@ def lower(
     table: KnowledgeBase | None = None,
     subgraphs: Sequence[Sequence[str]] = (),
     units: Mapping[str, str] = NO_UNITS,
+    apart: bool = False,
 ) -> Plan:
     """Chooses a kernel for every node, packs its weights, and places every tensor.
 
     `table` is the knowledge base to ask for methods, by default the one the kit ships. Nodes are
     named in `subgraphs`, which become sections of the program (by default it is one), and in
-    `units`, where they run elsewhere than on the cores.
+    `units`, where they run elsewhere than on the cores. `apart`: what cores hand over to each other
+    has memory of its own, which makes the arena larger.
     Raises InputError naming the operator where no kernel fits.
     """
     table = KnowledgeBase.for_board(board) if table is None else table
@@ -119,7 +121,7 @@ def lower(
     )
     state_bytes = sum(round_up(s.bytes, ALIGN) for s in lowered.states.values())
     spans = spans_of(lowered, subgraphs, units)
-    memory = _memory(lowered, spans)
+    memory = _memory(lowered, spans, apart)
     return Plan(lowered, memory, state_bytes, sections_of(lowered, memory, spans))
 
 
@@ -211,7 +213,7 @@ def _constants(ctx: Context, steps: Iterable[Step]) -> dict[str, Weights]:
     return found
 
 
-def _memory(lowered: Lowered, spans: Sequence[Span]) -> MemoryPlan:
+def _memory(lowered: Lowered, spans: Sequence[Span], apart: bool) -> MemoryPlan:
     """Places all that is neither an input, an output, a constant nor a state.
 
     What units may do at the same time must not share memory by turns, or they would do it in turns.
@@ -223,10 +225,25 @@ def _memory(lowered: Lowered, spans: Sequence[Span]) -> MemoryPlan:
         names = (*step.reads, *step.writes, *step.scratch)
         bases = dict.fromkeys(base_of(lowered.aliases, n).base for n in names)
         uses.append([b for b in bases if b not in elsewhere])
+    shared = _handed_over(uses, spans) if apart else set()
     for span in spans:
         if span.is_shared:
             mine = uses[span.first : span.last]
             for at, others in enumerate(side_by_side(lowered, span), span.first):
                 together = itertools.chain(*(mine[other] for other in others))
                 uses[at] = list(dict.fromkeys(together))
-    return plan_memory(lifetimes(lowered.sizes, uses), len(uses))
+    return plan_apart(lifetimes(lowered.sizes, uses), shared, len(uses))
+
+
+def _handed_over(uses: Sequence[Sequence[str]], spans: Sequence[Span]) -> set[str]:
+    """Buffers that several kinds of cores touch.
+
+    A core that writes what another one has read waits for that core's cache: on Zen 4 5 to 20 times
+    as long as for its own. In memory by turns, that would be half of all tensors.
+    """
+    touched: dict[str, set[str]] = {}
+    for span in spans:
+        for at, unit in enumerate(span.units, span.first):
+            for name in uses[at] if unit != NNA else ():
+                touched.setdefault(name, set()).add(unit)
+    return {name for name, units in touched.items() if len(units) > 1}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgekit.host.lower.context import ALIGN, round_up
@@ -46,10 +46,7 @@ def plan_memory(buffers: Sequence[Lifetime], steps: int) -> MemoryPlan:
     they are; while none gives the lower bound, those that end above it are placed earlier, for a
     set number of tries. The result depends on nothing but the arguments.
     """
-    alive = [0] * max(steps, 1)
-    for b in buffers:
-        for step in range(b.first, b.last + 1):
-            alive[step] += b.bytes
+    alive = _alive(buffers, steps)
     bound = max(alive)
     placer = _Placer(buffers)
     best = placer.place(range(len(buffers)))
@@ -73,6 +70,24 @@ def plan_memory(buffers: Sequence[Lifetime], steps: int) -> MemoryPlan:
         best = _search(placer, order, best, bound)
     names = [b.name for b in buffers]
     return MemoryPlan(dict(zip(names, best.offsets, strict=True)), best.bytes, bound)
+
+
+def plan_apart(buffers: Sequence[Lifetime], shared: Collection[str], steps: int) -> MemoryPlan:
+    """As `plan_memory`, with memory of their own for the `shared` ones, behind all others."""
+    own = plan_memory([b for b in buffers if b.name not in shared], steps)
+    others = plan_memory([b for b in buffers if b.name in shared], steps)
+    behind = {name: own.arena_bytes + at for name, at in others.offsets.items()}
+    size = own.arena_bytes + others.arena_bytes
+    return MemoryPlan({**own.offsets, **behind}, size, max(_alive(buffers, steps)))
+
+
+def _alive(buffers: Sequence[Lifetime], steps: int) -> list[int]:
+    """Bytes alive at each step."""
+    found = [0] * max(steps, 1)
+    for b in buffers:
+        for step in range(b.first, b.last + 1):
+            found[step] += b.bytes
+    return found
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from edgekit.host.compiler import units_of
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation
 from edgekit.host.lower.lower import lower
+from edgekit.host.lower.plan import base_of
 from edgekit.kb.board import load_board
 
 _DRIVER = Path(__file__).with_name("units_driver.c")
@@ -68,6 +69,24 @@ def test_a_shared_subgraph_keeps_what_its_units_need_apart():
     assert [len(queue) for queue in section.queues] == [20, 20]
     waits = [w for queue in section.queues for w in queue if any(w.after)]
     assert 0 < len(waits) < 40
+
+
+def test_what_units_hand_over_has_memory_of_its_own():
+    """No other buffer lies where one core reads what another one wrote."""
+    graph = branchy_graph(40, 2)
+    names = [node.name for node in graph.nodes]
+    units = dict.fromkeys(names[::2], "little")
+    plan = lower(graph, load_board("local"), None, [names], units, apart=True)
+    touched: dict[str, set[str]] = {}
+    for step in plan.lowered.steps:
+        for name in (*step.reads, *step.writes, *step.scratch):
+            base = base_of(plan.lowered.aliases, name).base
+            touched.setdefault(base, set()).add(units.get(step.name, "cpu"))
+    places = [(at, at + plan.lowered.sizes[n], n) for n, at in plan.memory.offsets.items()]
+    handed = [place for place in places if len(touched[place[2]]) > 1]
+    kept = [place for place in places if len(touched[place[2]]) == 1]
+    assert handed and kept
+    assert max(end for _, end, _ in kept) <= min(start for start, _, _ in handed)
 
 
 @pytest.mark.sanitizers
