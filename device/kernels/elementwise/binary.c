@@ -99,17 +99,26 @@ static void run(const ek_binary_args *args, const TX *a, long a_step, const TX *
 void NAME(const void *args, long begin, long end) {
     const ek_binary_args *g = args;
     const int last = EK_BINARY_DIMS - 1;
-    for (long t = begin; t < end; t++) {
+    for (long t = begin, rows; t < end; t += rows) {
         long row = t / g->chunks, from = t % g->chunks * EK_BINARY_CHUNK;
         long a_at = from * g->a_stride[last], b_at = from * g->b_stride[last];
-        long y_at = row * g->dim[last] + from;
+        long y_at = row * g->dim[last] + from, outer = row;
         for (int d = last - 1; d >= 0; d--) {
-            long i = row % g->dim[d];
-            row /= g->dim[d];
+            long i = outer % g->dim[d];
+            outer /= g->dim[d];
             a_at += i * g->a_stride[d];
             b_at += i * g->b_stride[d];
         }
-        run(g, (const TX *)g->a + a_at, g->a_stride[last], (const TX *)g->b + b_at,
-            g->b_stride[last], (TX *)g->y + y_at, ek_min(EK_BINARY_CHUNK, g->dim[last] - from));
+        /* Rows of the dimension before the last follow each other: short ones are not worth
+         * finding one by one. */
+        const long n = ek_min(EK_BINARY_CHUNK, g->dim[last] - from);
+        rows = g->chunks > 1 ? 1 : ek_min(end - t, g->dim[last - 1] - row % g->dim[last - 1]);
+        const TX *a = (const TX *)g->a + a_at, *b = (const TX *)g->b + b_at;
+        TX *y = (TX *)g->y + y_at;
+        for (long r = 0; r < rows; r++, y += n) {
+            run(g, a, g->a_stride[last], b, g->b_stride[last], y, n);
+            a += g->a_stride[last - 1];
+            b += g->b_stride[last - 1];
+        }
     }
 }

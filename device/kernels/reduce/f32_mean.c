@@ -3,6 +3,18 @@
 
 #define BLOCK 64 /* sums kept at once */
 
+/* Means of n columns, `inner` apart from row to row. */
+EK_INLINE void columns(const float *x, float *y, long reduced, long inner, const long n) {
+    float sum[BLOCK];
+    for (long i = 0; i < n; i++)
+        sum[i] = 0.0f;
+    for (long r = 0; r < reduced; r++, x += inner)
+        for (long i = 0; i < n; i++)
+            sum[i] += x[i];
+    for (long i = 0; i < n; i++)
+        y[i] = sum[i] / (float)reduced;
+}
+
 /* Tasks: outer x blocks of inner. */
 void NAME(const void *args, long begin, long end) {
     const ek_mean_args *a = args;
@@ -10,11 +22,17 @@ void NAME(const void *args, long begin, long end) {
     for (long t = begin; t < end; t++) {
         long from = t % blocks * BLOCK, n = ek_min(BLOCK, a->inner - from);
         const float *x = (const float *)a->x + t / blocks * a->reduced * a->inner + from;
-        float *y = (float *)a->y + t / blocks * a->inner + from, sum[BLOCK] = {0};
-        for (long r = 0; r < a->reduced; r++)
-            for (long i = 0; i < n; i++)
-                sum[i] += x[r * a->inner + i];
-        for (long i = 0; i < n; i++)
-            y[i] = sum[i] / (float)a->reduced;
+        float *y = (float *)a->y + t / blocks * a->inner + from;
+        long at = 0;
+        if (n == BLOCK)
+            columns(x, y, a->reduced, a->inner, BLOCK), at = BLOCK;
+        if (n - at >= 32)
+            columns(x + at, y + at, a->reduced, a->inner, 32), at += 32;
+        if (n - at >= 16)
+            columns(x + at, y + at, a->reduced, a->inner, 16), at += 16;
+        if (n - at >= 8)
+            columns(x + at, y + at, a->reduced, a->inner, 8), at += 8;
+        if (n > at)
+            columns(x + at, y + at, a->reduced, a->inner, n - at);
     }
 }
