@@ -61,7 +61,7 @@ def test_kernels_stay_in_bounds(family, simd, driver, tmp_path):
 def test_products_stay_in_bounds(simd, driver, tmp_path, monkeypatch):
     simd = usable(simd)
     # Low tiles: the tall ones take minutes to compile with these checks, and differ in nothing.
-    few = Columns(f32=(3, 2), i8=(3, 2))
+    few = Columns(f32=(8, 2), i8=(3, 2))
     monkeypatch.setitem(COLUMNS, simd, few)
     rng = np.random.default_rng(len(simd))
     products = [random_product(rng, dtype) for dtype in DTYPES for _ in range(200)]

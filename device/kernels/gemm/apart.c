@@ -13,7 +13,7 @@ static void copy_tile(char *c, const ek_gemm_job *job, const ek_gemm_place *at, 
                       char *copy, int back) {
     if (job->c_row == 1 && bytes == sizeof(float)) { /* column-major C */
 #ifdef EK_TRANSPOSES
-        if (back && at->rows > TURNED_ROWS) {
+        if (back && (at->rows > TURNED_ROWS || (at->rows == job->c_col && at->rows % 4 == 0))) {
             turn((float *)copy, at->width, at->rows, at->columns, (float *)c, job->c_col);
             return;
         }

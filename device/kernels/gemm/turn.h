@@ -18,8 +18,46 @@ EK_INLINE void turn_block(const float *from, long width, const long rows, long c
             vf_store_masked(to + j * step, v[j], there);
 }
 
+/* Quarters of four vectors as runs of 16: those of all first quarters, then of the second ones; of
+ * them `count` values are stored. */
+EK_INLINE void store_quarters(const vf a, const vf b, const vf c, const vf d, float *to, long step,
+                              long count) {
+    vi v[4] = {(vi)a, (vi)b, (vi)c, (vi)d};
+    vi_sort_fours(v);
+    EK_UNROLL
+    for (int q = 0; q < 4; q++) {
+        const long left = count - q * step;
+        if (left >= 16)
+            vf_store(to + q * step, (vf)v[q]);
+        else if (left > 0)
+            vf_store_n(to + q * step, (vf)v[q], left);
+    }
+}
+
+/* 4 or 8 rows become runs of so many that follow each other. */
+EK_INLINE void turn_thin(const float *from, long step, const long rows, long columns, float *to) {
+    for (long j = 0; j < columns; j += 16, to += 16 * rows) {
+        vf v[8];
+        EK_UNROLL
+        for (int i = 0; i < rows; i++)
+            v[i] = vf_load(from + i * step + j);
+        vf_transpose_quarters(v);
+        if (rows == 4) {
+            store_quarters(v[0], v[1], v[2], v[3], to, 16, (columns - j) * 4);
+            continue;
+        }
+        vf_transpose_quarters(v + 4);
+        store_quarters(v[0], v[4], v[1], v[5], to, 32, (columns - j) * 8);
+        store_quarters(v[2], v[6], v[3], v[7], to + 16, 32, (columns - j) * 8 - 16);
+    }
+}
+
 /* As ek_transpose, from rows of whole vectors. */
 static void turn(const float *from, long step, long rows, long columns, float *to, long width) {
+    if (rows == width && rows == 4)
+        return turn_thin(from, step, 4, columns, to);
+    if (rows == width && rows == 8)
+        return turn_thin(from, step, 8, columns, to);
     for (long j = 0; j < columns; j += 16)
         for (long i = 0; i < rows; i += 16)
             turn_block(from + i * step + j, step, ek_min(rows - i, 16), ek_min(columns - j, 16),
