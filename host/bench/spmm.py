@@ -19,6 +19,10 @@ from edgekit.device.gemm_library import Block, GemmLibrary, Operand, Product
 from edgekit.device.sparse_weights import SparseWeights
 from edgekit.device.turns import Timer, pinned, summary, take_turns
 from edgekit.host.errors import InputError
+from edgekit.host.graph.ops import Conv2D
+from edgekit.host.graph.types import DType
+from edgekit.host.importers import import_model
+from edgekit.host.passes.pipeline import run_passes
 
 _STANDARD = ((32, 32), (64, 32), (64, 64), (128, 128), (384, 96), (96, 384))
 _DENSITY = 0.3
@@ -27,10 +31,11 @@ _AGREE = 1e-3
 
 @dataclass(frozen=True)
 class Layer:
-    """Weights [outputs, inputs] of a 1x1 convolution."""
+    """Weights [outputs, inputs] of a 1x1 convolution; `pixels` where a model says how many."""
 
     name: str
     weights: np.ndarray[Any, Any]
+    pixels: int | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,8 @@ class SpmmResult:
 
 
 def layers_of(path: Path | None) -> list[Layer]:
-    """The arrays of an .npz as layers, equal shapes once; without, standard ones at density 0.3.
+    """The pruned 1x1 convolutions of a model, or the arrays of an .npz as layers, equal shapes
+    once; without, standard ones at density 0.3.
 
     Raises InputError for a file that holds no weights.
     """
@@ -64,6 +70,8 @@ def layers_of(path: Path | None) -> list[Layer]:
             values = rng.standard_normal(shape).astype(np.float32)
             made.append(Layer(f"{shape[0]} x {shape[1]}", _pruned(rng, values)))
         return made
+    if path.suffix.lower() != ".npz":
+        return _of_model(path)
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -79,6 +87,25 @@ def layers_of(path: Path | None) -> list[Layer]:
             layers.setdefault(flat.shape, Layer(name, flat))
     if not layers:
         raise InputError(f"{path}: expected weights of 2 dimensions or more, found none")
+    return list(layers.values())
+
+
+def _of_model(path: Path) -> list[Layer]:
+    """Layers with zeros, equal shapes on as many pixels once."""
+    graph, _ = run_passes(import_model(path))
+    layers: dict[tuple[int, ...], Layer] = {}
+    for node in graph.nodes:
+        if not isinstance(node.op, Conv2D):
+            continue
+        w, y = (graph.tensors[str(name)] for name in (node.inputs[1], node.outputs[0]))
+        if w.data is None or w.shape[1:3] != (1, 1) or w.dtype is not DType.F32:
+            continue
+        flat = w.data.reshape(w.shape[0], -1)
+        pixels = y.elements // y.shape[3]
+        if np.count_nonzero(flat) < flat.size:
+            layers.setdefault((*flat.shape, pixels), Layer(node.name, flat, pixels))
+    if not layers:
+        raise InputError(f"{path}: expected pruned 1x1 convolutions of f32, found none")
     return list(layers.values())
 
 

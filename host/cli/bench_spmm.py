@@ -10,6 +10,8 @@ import typer
 
 from edgekit.host.cli.options import Json, examples
 
+_PIXELS = 2304
+
 
 def register(group: typer.Typer) -> None:
     """Adds the command to the group `bench`."""
@@ -17,6 +19,7 @@ def register(group: typer.Typer) -> None:
         "spmm",
         epilog=examples(
             "edgekit bench spmm",
+            "edgekit bench spmm --weights models/face_detection_full_range_sparse.tflite",
             "edgekit bench spmm --weights pruned.npz --pixels 2304 --threads 2 --json",
         ),
     )(bench_spmm)
@@ -29,10 +32,19 @@ def bench_spmm(
             "--weights",
             metavar="FILE",
             show_default=False,
-            help="An .npz of pruned weights [outputs, inputs]. Default: layers at density 0.3.",
+            help="A model, or an .npz of [outputs, inputs]. Default: layers at density 0.3.",
         ),
     ] = None,
-    pixels: Annotated[int, typer.Option("--pixels", metavar="N", min=1)] = 2304,
+    pixels: Annotated[
+        int | None,
+        typer.Option(
+            "--pixels",
+            metavar="N",
+            min=1,
+            show_default=False,
+            help=f"Default: as the model has them; {_PIXELS} for other weights.",
+        ),
+    ] = None,
     threads: Annotated[int, typer.Option("--threads", metavar="N", min=1)] = 1,
     seconds: Annotated[
         float, typer.Option("--seconds", metavar="S", min=0.05, max=600.0, help="Per layer.")
@@ -55,7 +67,9 @@ def bench_spmm(
     results = []
     for layer in layers_of(weights):
         with working(f"timing {layer.name}"):
-            results.append(bench_layer(layer, pixels, threads, seconds, storage))
+            results.append(
+                bench_layer(layer, pixels or layer.pixels or _PIXELS, threads, seconds, storage)
+            )
     mean = mean_ratio(results)
     if as_json:
         emit(

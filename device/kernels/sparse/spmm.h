@@ -23,19 +23,31 @@ EK_INLINE vsum splat(sum value) {
     return value - (vsum){0};
 }
 
+/* Lines of the L1 cache that `cols` channels can hold `lines` next to each other in: channels at
+ * like addresses drive each other out of it. */
+EK_INLINE long room_of(const ek_spmm_args *args, long lines) {
+    long apart = args->x_row * (long)sizeof(operand) / LINE;
+    long starts = L1_SETS; /* sets that channels begin in */
+    while (starts > 1 && apart % 2 == 0)
+        apart /= 2, starts /= 2;
+    return ek_min(starts * lines, L1_SETS) * L1_WAYS;
+}
+
 /* Whether to bring a tile's pixels together: loads that straddle lines of the cache cost twice, and
- * channels at like addresses drive each other out of it. */
+ * so do those that find their line driven out. */
 EK_INLINE int wants_copy(const ek_spmm_args *args, long cols, long nv) {
     const ek_spmm_weights *a = args->a;
     const long vector = HEIGHT * (long)sizeof(operand), row = args->x_row * (long)sizeof(operand);
     long uses = (a->start[a->rows] - a->start[0]) / ek_max(a->cols, 1);
     if ((uintptr_t)args->x % (uintptr_t)vector || row % vector)
         return uses >= FEW_USES;
-    long apart = row / LINE, starts = L1_SETS; /* sets that channels begin in */
-    while (starts > 1 && apart % 2 == 0)
-        apart /= 2, starts /= 2;
     long lines = (nv * vector + LINE - 1) / LINE;
-    long room = ek_min(starts * lines, L1_SETS) * L1_WAYS, need = cols * lines;
+    long room = room_of(args, lines), need = cols * lines;
     return need > room && uses * (need - room) >= MANY_USES * room;
+}
+
+/* Whether all channels begin in the same sets: then no tile stays in the cache where it is. */
+EK_INLINE int all_alike(const ek_spmm_args *args) {
+    return room_of(args, 1) == L1_WAYS;
 }
 #endif

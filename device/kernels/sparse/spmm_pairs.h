@@ -13,6 +13,7 @@
 #define MOST_VECTORS 4
 #endif
 #define PANEL_BYTES 36864 /* of X in the L1 cache */
+#define STRIPS 8 /* to a tile that does not stay there: pages are read on, not left at once */
 #define VALUES (4 * EK_SPMM_PANEL)
 
 /* Where the pixels of a tile are, and which pairs to make. The last vector may overlap the one
@@ -25,13 +26,17 @@ typedef struct {
     long lanes;          /* of y, below HEIGHT */
     long begin, end;     /* pairs */
     long panel;
+    int done;  /* it is the last */
+    long wide; /* pixels: strips of as many vectors beside each other */
+    const ek_spmm_args *limits;
 } pixel_tile;
 
 /* The values of a pair as floats; rows alternate. */
-EK_INLINE const float *decoded(const ek_spmm_args *args, const ek_spmm_pair *pair, float *to) {
-    const value *from = (const value *)args->a->plan->values + pair->value;
+EK_INLINE const float *decoded(const ek_spmm_args *args, const ek_spmm_plan *plan,
+                               const ek_spmm_pair *pair, float *to) {
+    const value *from = (const value *)plan->values + pair->value;
 #if EK_STORED == 0
-    (void)to;
+    (void)args, (void)to;
     return from;
 #else
     long count = 4L * pair->both + 2L * pair->single;
@@ -84,11 +89,10 @@ EK_INLINE void begin_row(const ek_spmm_args *args, pixel_tile t, vsum *sums, lon
 
 EK_INLINE void end_row(const ek_spmm_args *args, pixel_tile t, const vsum *sums, long row,
                        const int nv, const int narrow) {
-    const vsum low = splat(args->low), high = splat(args->high);
-    const int done = t.panel + 1 == args->a->plan->panels;
+    const vsum low = splat(t.limits->low), high = splat(t.limits->high);
     float *y = t.y + row * args->y_row;
     const float *other = (const float *)args->residual;
-    if (done && other) {
+    if (t.done && other) {
         other += y - (const float *)args->y;
         EK_UNROLL for (int v = 0; v < nv; v++) {
             vsum s = sums[v] + load_sums(other + AT(v, t.y_last), t.lanes, narrow);
@@ -97,7 +101,7 @@ EK_INLINE void end_row(const ek_spmm_args *args, pixel_tile t, const vsum *sums,
         return;
     }
     EK_UNROLL for (int v = 0; v < nv; v++) {
-        vsum s = done ? clamped(sums[v], low, high) : sums[v];
+        vsum s = t.done ? clamped(sums[v], low, high) : sums[v];
         store_sums(y + AT(v, t.y_last), s, t.lanes, narrow);
     }
 }
@@ -134,25 +138,37 @@ EK_INLINE void add_products(const ek_spmm_plan *plan, const ek_spmm_pair *pair, 
     }
 }
 
-/* nv vectors of pixels of some pairs of rows. */
-EK_INLINE void pairs(const ek_spmm_args *args, pixel_tile t, const int nv, const int narrow) {
-    const ek_spmm_plan *plan = args->a->plan;
+/* nv vectors of pixels of a pair of rows, whose weights are w. */
+EK_INLINE void one_pair(const ek_spmm_args *args, const ek_spmm_plan *plan,
+                        const ek_spmm_pair *pair, pixel_tile t, long at, const float *w,
+                        const int nv, const int narrow) {
+    t.x += at, t.y += at;
+    vsum a[MOST_VECTORS], b[MOST_VECTORS];
+    begin_row(args, t, a, pair->row[0], nv, narrow);
+    if (pair->row[1] == pair->row[0])
+        EK_UNROLL for (int v = 0; v < nv; v++) b[v] = (vsum){0};
+    else
+        begin_row(args, t, b, pair->row[1], nv, narrow);
+    add_products(plan, pair, t, w, a, b, nv);
+    if (pair->row[1] == pair->row[0])
+        EK_UNROLL for (int v = 0; v < nv; v++) a[v] += b[v];
+    else
+        end_row(args, t, b, pair->row[1], nv, narrow);
+    end_row(args, t, a, pair->row[0], nv, narrow);
+}
+
+/* nv vectors of pixels of some pairs of rows. What is given is copied: stores of pixels could
+ * change it, as far as a compiler knows. */
+EK_INLINE void pairs(const ek_spmm_args *given, pixel_tile t, const int nv, const int narrow) {
+    const ek_spmm_args args = *given;
+    const ek_spmm_plan plan = *args.a->plan;
+    t.limits = given; /* but the limits: as vectors they would take registers of the sums */
     float own[EK_STORED ? VALUES + HEIGHT : 1];
-    for (long i = t.begin; i < t.end; i++) {
-        const ek_spmm_pair *pair = plan->pair + t.panel * plan->pairs + i;
-        const float *w = decoded(args, pair, own);
-        vsum a[MOST_VECTORS], b[MOST_VECTORS];
-        begin_row(args, t, a, pair->row[0], nv, narrow);
-        if (pair->row[1] == pair->row[0])
-            EK_UNROLL for (int v = 0; v < nv; v++) b[v] = (vsum){0};
-        else
-            begin_row(args, t, b, pair->row[1], nv, narrow);
-        add_products(plan, pair, t, w, a, b, nv);
-        if (pair->row[1] == pair->row[0])
-            EK_UNROLL for (int v = 0; v < nv; v++) a[v] += b[v];
-        else
-            end_row(args, t, b, pair->row[1], nv, narrow);
-        end_row(args, t, a, pair->row[0], nv, narrow);
+    const ek_spmm_pair *pair = plan.pair + t.panel * plan.pairs + t.begin;
+    for (long i = t.begin; i < t.end; i++, pair++) {
+        const float *w = decoded(&args, &plan, pair, own);
+        for (long at = 0; at < t.wide; at += nv * HEIGHT)
+            one_pair(&args, &plan, pair, t, at, w, nv, narrow);
     }
 }
 
@@ -185,29 +201,60 @@ static void (*const by_vectors[])(const ek_spmm_args *, pixel_tile) = {
 typedef struct {
     const ek_spmm_args *args;
     long vectors, tiles, groups; /* tiles of pixels x groups of pairs */
+    long most;                   /* vectors at once */
     int copy;
 } pairs_job;
 
-/* The next tile of all panels: `nv` vectors from pixel `first`; 0: the rest of the pixels, fewer
- * than one has. */
-static void run_pairs(const pairs_job *j, pixel_tile t, long first, long nv) {
+/* `held` pixels of some channels, each channel's vectors on lines of their own; the last vector
+ * ends with the last pixel. */
+static void bring_together(const float *x, long x_row, long channels, long nv, long held,
+                           float *to) {
+    if (!nv) {
+        for (long c = 0; c < channels; c++, x += x_row, to += HEIGHT)
+            memcpy(to, x, (size_t)held * sizeof *x);
+        return;
+    }
+    const long last = held - HEIGHT;
+    for (long c = 0; c < channels; c++, x += x_row) {
+        for (long v = 0; v < nv; v++, to += HEIGHT) {
+            vsum pixels = vsum_from_x(x + AT(v, last));
+            memcpy(to, &pixels, sizeof pixels);
+        }
+    }
+}
+
+/* Strips of `nv` vectors from pixel `first`, all panels; 0: the rest of the pixels, fewer than one
+ * vector has. */
+static void run_pairs(const pairs_job *j, pixel_tile t, long first, long nv, long strips) {
     _Alignas(LINE) float together[PANEL_BYTES / sizeof(float)];
     const ek_spmm_args *args = j->args;
     const ek_spmm_plan *plan = args->a->plan;
     const long cols = (long)args->a->cols, width = ek_max(nv, 1) * HEIGHT;
     const long held = ek_min(width, args->pixels - first);
     t.y = (float *)args->y + first, t.y_last = ek_max(held - HEIGHT, 0), t.lanes = held;
+    t.wide = strips * width;
     for (t.panel = 0; t.panel < plan->panels; t.panel++) {
         long from = cols * t.panel / plan->panels, to = cols * (t.panel + 1) / plan->panels;
         const float *x = (const float *)args->x + from * args->x_row + first;
         t.x = x, t.step = args->x_row, t.x_last = t.y_last;
         if (j->copy || !nv) {
-            for (long c = 0; c < to - from; c++)
-                memcpy(together + c * width, x + c * args->x_row, (size_t)held * sizeof *x);
-            t.x = together, t.step = width;
+            bring_together(x, args->x_row, to - from, nv, held, together);
+            t.x = together, t.step = width, t.x_last = width - HEIGHT;
         }
+        t.done = t.panel + 1 == plan->panels;
         by_vectors[nv](args, t);
     }
+}
+
+/* Vectors `first` to `next`. The last may not be whole: it overlaps the one before, or is alone. */
+static void run_tile_of_pairs(const pairs_job *j, pixel_tile t, long first, long next) {
+    const int ragged = next * HEIGHT > j->args->pixels;
+    const long strips = (next - first - ragged) / j->most;
+    if (strips)
+        run_pairs(j, t, first * HEIGHT, j->most, strips);
+    first += strips * j->most;
+    if (first < next)
+        run_pairs(j, t, first * HEIGHT, ragged && next - first == 1 ? 0 : next - first, 1);
 }
 
 static void pairs_task(const void *given, long begin, long end) {
@@ -216,9 +263,7 @@ static void pairs_task(const void *given, long begin, long end) {
     for (long i = begin; i < end; i++) {
         long group = i % j->groups, at = i / j->groups;
         pixel_tile t = {.begin = count * group / j->groups, .end = count * (group + 1) / j->groups};
-        long first = j->vectors * at / j->tiles, next = j->vectors * (at + 1) / j->tiles;
-        int narrow = next - first == 1 && next * HEIGHT > j->args->pixels;
-        run_pairs(j, t, first * HEIGHT, narrow ? 0 : next - first);
+        run_tile_of_pairs(j, t, j->vectors * at / j->tiles, j->vectors * (at + 1) / j->tiles);
     }
 }
 
@@ -227,10 +272,11 @@ EK_INLINE void by_pairs(const ek_spmm_args *args, ek_pool *pool) {
     long panel = (long)((args->a->cols + plan->panels - 1) / plan->panels);
     long most = PANEL_BYTES / (HEIGHT * (long)sizeof(float)) / ek_max(panel, 1);
     most = ek_max(ek_min(args->vectors ? args->vectors : most, MOST_VECTORS), 1);
-    pairs_job j = {.args = args, .vectors = (args->pixels + HEIGHT - 1) / HEIGHT};
-    j.tiles = (j.vectors + most - 1) / most;
+    pairs_job j = {.args = args, .vectors = (args->pixels + HEIGHT - 1) / HEIGHT, .most = most};
     long fits = panel * most * HEIGHT * (long)sizeof(float) <= PANEL_BYTES;
     j.copy = (args->copy < 0 ? wants_copy(args, panel, most) : args->copy) && fits;
+    long tile = most * (!j.copy && all_alike(args) ? STRIPS : 1);
+    j.tiles = (j.vectors + tile - 1) / tile;
     pool = worthwhile(args->a->plan, j.vectors, pool);
     long wanted = 4L * ek_pool_threads(pool);
     j.groups = pool && j.tiles < wanted ? (wanted + j.tiles - 1) / j.tiles : 1;
