@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+_MODEL = Path(__file__).parents[2] / "models" / "face_detection_full_range_sparse.tflite"
+
 
 def test_layers_of_a_file_are_timed(edgekit: Any, home: Path) -> None:
     rng = np.random.default_rng(0)
@@ -39,3 +41,14 @@ def test_what_is_no_weights_is_refused(
         path.write_bytes(data)
     done = edgekit("bench", "spmm", "--weights", "w.npz")
     assert done.code == 2 and complaint in done.err and done.err.count("\n") == 1
+
+
+def test_layers_of_a_model_have_as_many_pixels_as_there(edgekit: Any) -> None:
+    done = edgekit("bench", "spmm", "--weights", str(_MODEL), "--seconds", "0.05", "--json")
+    assert done.code == 0
+    found = {(layer["outputs"], layer["inputs"], layer["pixels"])
+             for layer in done.document["layers"]}  # fmt: skip
+    assert {(8, 32, 9216), (96, 384, 36)} < found and len(found) == 24
+    dense = _MODEL.with_name("okay_nabu.tflite")
+    refused = edgekit("bench", "spmm", "--weights", str(dense))
+    assert refused.code == 2 and "expected pruned 1x1 convolutions of f32" in refused.err
