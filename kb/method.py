@@ -91,7 +91,8 @@ def analytic_method(
     2. n = 1: tile w x 1; else m = 1: tile 1 x w, w being eight vectors. Blocks are the product,
        nothing is packed, threads split m if n = 1, else n. Not for a B of bytes with n = 1 that
        was packed beforehand: its one column is a panel.
-    3. Otherwise the tile of least cost (`tile_cost`), the first of equals: the
+    3. Otherwise the tile of least cost (`tile_cost`; with threads > 1 the busiest one's share of
+       it), the first of equals: the
        `COLUMNS` as they are, then, if a vector has more than one lane and n < 64, turned, one line
        lower if that is whole vectors; of bytes only if A was packed beforehand.
     4. kc: kc x (mr + nr) elements fill 7/8 of L1; if at most 16 panels of rows (turned: of
@@ -118,7 +119,16 @@ def analytic_method(
     if vl > 1 and n < TURNED_COLUMNS and (dtype == "f32" or packed == "a"):
         choices += [(nv * vl, height - (height % vl == 0)) for nv, height in enumerate(heights, 1)]
     whole = GemmShape(m, k, n)
-    mr, nr = min(choices, key=lambda each: tile_cost(board, each[0], each[1], whole, dtype, packed))
+
+    def cost(tile: tuple[int, int]) -> int:
+        alone = tile_cost(board, *tile, whole, dtype, packed)
+        if threads == 1:
+            return alone
+        rows, panels = parts(m, tile[0]), parts(n, tile[1])
+        tiles = rows if _split(board, tile, whole, dtype, threads) == "m" else panels
+        return alone // tiles * parts(tiles, threads)
+
+    mr, nr = min(choices, key=cost)
     return method_of_tile(board, mr, nr, whole, dtype, threads)
 
 
@@ -132,19 +142,20 @@ def method_of_tile(
     mc = _equal_parts(m, caches.l2 // 2 // (kc * size), mr)
     room = caches.l3 if dtype == "f32" or threads > 1 else caches.l2
     nc = _equal_parts(n, room // 2 // (kc * size), nr)
-    packs = dtype != "f32" and nr % TILES[board.simd].vl == 0
-    split = _split(parts(m, mr), parts(n, nr), threads, "n" if packs else "m")
+    split = _split(board, (mr, nr), shape, dtype, threads)
     pack_b = dtype != "f32" or (parts(m, mr) >= _PACK_ROWS and k * n * size > caches.l2)
     return Method(mc, kc, nc, pack_a=False, pack_b=pack_b, mr=mr, nr=nr, split=split)
 
 
-def _split(rows: int, panels: int, threads: int, first: Split) -> Split:
-    """The axis that is better shared, as `first` unless the busiest thread has less than 3/4 of
-    the work by the other."""
+def _split(
+    board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, threads: int
+) -> Split:
+    """Point 6 of the analytic rule."""
     if threads == 1:
         return "m"
+    rows, panels = parts(shape.m, tile[0]), parts(shape.n, tile[1])
     by_rows, by_panels = parts(rows, threads) * panels, parts(panels, threads) * rows
-    if first == "m":
+    if dtype == "f32" or tile[1] % TILES[board.simd].vl:
         return "n" if 4 * by_panels < 3 * by_rows else "m"
     return "m" if 4 * by_rows < 3 * by_panels else "n"
 

@@ -129,6 +129,27 @@ static int64_t tile_cost(shape s, product p) {
            (p.a_packed ? 0 : cost_of_a(price, s, p));
 }
 
+/* 1: threads share columns: of upright tiles of bytes unless the busiest has less than 3/4 of the
+ * work by rows, else only if it has less by columns. */
+static int split_of(shape s, int64_t m, int64_t n, int f32, int threads) {
+    if (threads < 2)
+        return 0;
+    int64_t rows = parts(m, s.mr), panels = parts(n, s.nr);
+    int64_t by_rows = parts(rows, threads) * panels, by_panels = parts(panels, threads) * rows;
+    if (f32 || s.nr % EK_VECTOR_LANES)
+        return 4 * by_panels < 3 * by_rows;
+    return 4 * by_rows >= 3 * by_panels;
+}
+
+/* Of the busiest thread. */
+static int64_t shared_cost(shape s, product p, int threads) {
+    int64_t alone = tile_cost(s, p);
+    if (threads < 2)
+        return alone;
+    int64_t tiles = split_of(s, p.m, p.n, p.f32, threads) ? parts(p.n, s.nr) : parts(p.m, s.mr);
+    return alone / tiles * parts(tiles, threads);
+}
+
 /* Number i of the tiles as they are, then of the tiles turned. */
 static shape shape_of(const tile *tiles, size_t count, size_t i) {
     if (i < count)
@@ -137,23 +158,15 @@ static shape shape_of(const tile *tiles, size_t count, size_t i) {
     return (shape){t.nv * EK_VECTOR_LANES, t.mr - (t.mr % EK_VECTOR_LANES == 0)};
 }
 
-static shape cheapest(const tile *tiles, size_t count, product p) {
+static shape cheapest(const tile *tiles, size_t count, product p, int threads) {
     shape best = shape_of(tiles, count, 0);
     int turned = EK_VECTOR_LANES > 1 && p.n < TURNED_COLUMNS && (p.f32 || p.a_packed);
     for (size_t i = 1; i < count * (turned ? 2 : 1); i++) {
         shape other = shape_of(tiles, count, i);
-        if (tile_cost(other, p) < tile_cost(best, p))
+        if (shared_cost(other, p, threads) < shared_cost(best, p, threads))
             best = other;
     }
     return best;
-}
-
-/* 1: threads share columns, as is wished unless the busiest has less than 3/4 by the other axis. */
-static int split_of(int64_t rows, int64_t panels, int threads, int wished) {
-    if (threads < 2)
-        return 0;
-    int64_t by_rows = parts(rows, threads) * panels, by_panels = parts(panels, threads) * rows;
-    return wished ? 4 * by_rows >= 3 * by_panels : 4 * by_panels < 3 * by_rows;
 }
 
 static ek_gemm_method blocks(int f32, int threads, int64_t mr, int64_t nr, int64_t m, int64_t n,
@@ -168,7 +181,7 @@ static ek_gemm_method blocks(int f32, int threads, int64_t mr, int64_t nr, int64
     int64_t mc = equal_parts(m, EK_L2_BYTES / 2 / (kc * size), mr);
     int64_t room = f32 || threads > 1 ? EK_L3_BYTES : EK_L2_BYTES;
     int64_t nc = equal_parts(n, room / 2 / (kc * size), nr);
-    int split = split_of(parts(m, mr), parts(n, nr), threads, !f32 && !turned);
+    int split = split_of((shape){mr, nr}, m, n, f32, threads);
     return (ek_gemm_method){
         .mc = (int32_t)mc,
         .kc = (int32_t)kc,
@@ -196,6 +209,7 @@ ek_gemm_method ek_gemm_default(int dtype, int threads, long m, long n, long k) {
         whole.split = 1;
         return whole;
     }
-    shape best = cheapest(tiles, count, (product){rows, columns, depth, f32, a_packed, b_packed});
+    shape best =
+        cheapest(tiles, count, (product){rows, columns, depth, f32, a_packed, b_packed}, threads);
     return blocks(f32, threads, best.mr, best.nr, rows, columns, depth);
 }
