@@ -100,5 +100,6 @@ def plan_of(graph: Graph, board: BoardProfile, options: CompileOptions) -> tuple
     scheduled = schedule(graph, board, options, units, model)
     subgraphs = [part.operators for part in scheduled.subgraphs]
     roomy = options.order != "memory" and options.memory_limit is None
-    plan = lower(scheduled.graph, board, table_of(board), subgraphs, scheduled.units, roomy)
+    costs = {n.name: model.cost(scheduled.graph, n) for n in scheduled.graph.nodes}
+    plan = lower(scheduled.graph, board, table_of(board), subgraphs, scheduled.units, roomy, costs)
     return scheduled, plan

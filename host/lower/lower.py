@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -35,6 +37,8 @@ from edgekit.kb.board import BoardProfile
 from edgekit.kb.gemm_table import KnowledgeBase
 
 NO_UNITS: Mapping[str, str] = MappingProxyType({})
+NO_COSTS: Mapping[str, float] = MappingProxyType({})
+_PIECE_US = 0.5  # less work than this costs as much to hand to another core as to do
 
 Rule = Callable[[Context, Node], list[Call]]
 
@@ -90,19 +94,21 @@ def lower(
     subgraphs: Sequence[Sequence[str]] = (),
     units: Mapping[str, str] = NO_UNITS,
     apart: bool = False,
+    costs: Mapping[str, float] = NO_COSTS,
 ) -> Plan:
     """Chooses a kernel for every node, packs its weights, and places every tensor.
 
     `table` is the knowledge base to ask for methods, by default the one the kit ships. Nodes are
     named in `subgraphs`, which become sections of the program (by default it is one), and in
     `units`, where they run elsewhere than on the cores. `apart`: what cores hand over to each other
-    has memory of its own, which makes the arena larger.
+    has memory of its own, which makes the arena larger. `costs`: microseconds that nodes take one
+    core, about, so that threads are not handed pieces which are not worth it.
     Raises InputError naming the operator where no kernel fits.
     """
     table = KnowledgeBase.for_board(board) if table is None else table
     ctx = Context(graph, ISAS[board.simd], board, table)
     _place_states(ctx)
-    computed = tuple(_steps(ctx, units))
+    computed = tuple(_steps(ctx, units, costs))
     buffers, copies = _outputs(ctx, computed)
     steps = (*computed, *copies)
     constants = _constants(ctx, steps)
@@ -125,7 +131,7 @@ def lower(
     return Plan(lowered, memory, state_bytes, sections_of(lowered, memory, spans))
 
 
-def _steps(ctx: Context, units: Mapping[str, str]) -> list[Step]:
+def _steps(ctx: Context, units: Mapping[str, str], costs: Mapping[str, float]) -> list[Step]:
     steps = []
     for node in ctx.graph.nodes:
         rule = next((RULES[t] for t in type(node.op).__mro__ if t in RULES), None)
@@ -141,6 +147,7 @@ def _steps(ctx: Context, units: Mapping[str, str]) -> list[Step]:
             calls = rule(ctx, node)
         except UnsupportedFormError as error:
             raise ctx.unsupported(node, str(error)) from None
+        calls = [_in_pieces(call, costs.get(node.name)) for call in calls]
         scratch = tuple(ctx.scratch_bytes)[before:]
         if not calls:
             continue
@@ -156,6 +163,16 @@ def _steps(ctx: Context, units: Mapping[str, str]) -> list[Step]:
             )
         )  # fmt: skip
     return steps
+
+
+def _in_pieces(call: Call, cost: float | None) -> Call:
+    """`call` of an operator that takes `cost` microseconds, in pieces that are worth a thread's
+    while; whole if there would not be two of them."""
+    if cost is None or call.tasks is None:
+        return call
+    pieces = int(min(cost / _PIECE_US, call.tasks))
+    grain = math.ceil(call.tasks / pieces) if pieces > 1 else call.tasks
+    return dataclasses.replace(call, grain=max(call.grain, grain))
 
 
 def _place_states(ctx: Context) -> None:

@@ -89,3 +89,11 @@ def test_weights_stored_twice_are_kept_once():
     twice = lower(graph_of([case, case]), _LOCAL).lowered.weights
     assert len(once) == len(twice)
     assert inputs_of(graph_of([case]))["n0_in0"].shape == (1, 8, 8, 8)
+
+
+@pytest.mark.parametrize(("cost", "pieces"), [(None, 24), (0.1, 1), (0.9, 1), (2.0, 4), (1e3, 24)])
+def test_threads_get_pieces_that_are_worth_it(cost, pieces):
+    graph = graph_of([Case(ops.Mean((1,)), (tensor((24, 6, 64)),))])
+    costs = {} if cost is None else {graph.nodes[0].name: cost}
+    (call,) = lower(graph, _LOCAL, costs=costs).lowered.steps[0].calls
+    assert call.tasks == 24 and -(-call.tasks // call.grain) == pieces
