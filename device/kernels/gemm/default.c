@@ -47,7 +47,7 @@ static int64_t most(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-/* As _Prices of kb/method.py says. */
+/* As Prices of kb/tile_cost.py says. */
 typedef struct {
     int64_t product, wide, line, vector, far, group, panel, crossing, passing, packing, tile,
         spilled, segment, paged, stored, partial, element;
