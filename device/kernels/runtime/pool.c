@@ -3,7 +3,11 @@
  * Work is handed out in small pieces from a shared counter, so a thread that loses its core costs
  * one piece, not a share; and a worker that did not wake in time is not waited for: the caller
  * closes the job when the pieces are gone and waits only for those who joined. Workers spin for a
- * while after a job, since the next operator follows within microseconds, then sleep. */
+ * while after a job, since the next operator follows within microseconds, then sleep.
+ *
+ * Linux may wake a thread on the core of whoever wakes it though another one is idle, and leave it
+ * there for milliseconds. So workers that slept are kept off the caller's core. */
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -22,13 +26,29 @@ struct ek_pool {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     int stop;
-    int sleepers; /* under lock */
+    int sleepers;      /* under lock */
+    cpu_set_t allowed; /* cores of whoever made the pool; empty: not known */
+    int avoided;       /* core that workers are kept off, or -1 */
     _Atomic uint64_t state;
     atomic_long next; /* first task nobody took yet */
     ek_task task;     /* the job; constant while it is open or has workers inside */
     const void *args;
     long tasks, grain;
 };
+
+/* Costs one look at the caller's core unless that has moved since. */
+static void keep_off_this_core(ek_pool *p) {
+    int core = sched_getcpu();
+    if (core == p->avoided || core < 0 || core >= CPU_SETSIZE)
+        return;
+    cpu_set_t others = p->allowed;
+    CPU_CLR(core, &others);
+    if (!CPU_COUNT(&others))
+        return;
+    p->avoided = core;
+    for (int i = 1; i < p->threads; i++)
+        pthread_setaffinity_np(p->workers[i], sizeof others, &others);
+}
 
 static void take_pieces(ek_pool *p) {
     for (;;) {
@@ -90,8 +110,10 @@ void ek_parallel(ek_pool *p, ek_task task, const void *args, long tasks, long gr
     generation = generation & 0xffffffffu ? generation & 0xffffffffu : 1;
     atomic_store(&p->state, generation << 32 | OPEN);
     pthread_mutex_lock(&p->lock);
-    if (p->sleepers)
+    if (p->sleepers) {
+        keep_off_this_core(p);
         pthread_cond_broadcast(&p->wake);
+    }
     pthread_mutex_unlock(&p->lock);
 
     take_pieces(p);
@@ -109,6 +131,9 @@ ek_pool *ek_pool_create(int threads) {
     if (!p)
         return NULL;
     p->threads = threads < 1 ? 1 : threads;
+    p->avoided = -1;
+    if (sched_getaffinity(0, sizeof p->allowed, &p->allowed))
+        CPU_ZERO(&p->allowed);
     p->workers = calloc((size_t)p->threads, sizeof *p->workers);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
@@ -125,6 +150,7 @@ ek_pool *ek_pool_create(int threads) {
         ek_pool_destroy(p);
         return NULL;
     }
+    keep_off_this_core(p);
     return p;
 }
 
