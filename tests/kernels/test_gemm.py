@@ -47,7 +47,7 @@ def test_weights_by_few_columns_are_numpys(library, dtype):
 def test_threads_change_nothing(library, dtype):
     rng = np.random.default_rng(7)
     products = [random_product(rng, dtype) for _ in range(_COUNT // 2)]
-    products += [_large(rng, dtype, split) for split in (0, 1)]
+    products += [_large(rng, dtype, split, packed) for split in (0, 1) for packed in (-1, 0, 1)]
     assert run_here(library, products) == run_here(library, products, threads=3)
 
 
@@ -70,10 +70,11 @@ def _plain(rng: np.random.Generator, dtype: str, a: np.ndarray, b: np.ndarray) -
     return Product(dtype, *layouts, method, epilogue=Epilogue())
 
 
-def _large(rng: np.random.Generator, dtype: str, split: int) -> Product:
+def _large(rng: np.random.Generator, dtype: str, split: int, packed: int) -> Product:
     kinds = {"f32": ("f4", "f4"), "s8": ("i1", "i1"), "u8": ("u1", "i1")}[dtype]
     a, b = (rng.integers(0, 100, shape).astype(kind) for shape, kind in
             zip(((150, 90), (90, 130)), kinds, strict=True))  # fmt: skip
     c = np.zeros((150, 130), np.float32 if dtype == "f32" else np.int32)
     layouts = (laid_out(rng, x) for x in (a, b, c))
-    return Product(dtype, *layouts, (32, 64, 48, 8, 32, 1, 1, split))
+    method = (32, 64, 48, 8, 32, packed != 0, packed != 1, split)
+    return Product(dtype, *layouts, method, packed)

@@ -187,6 +187,14 @@ static void tiles_by_column(const void *args, long begin, long end) {
     tiles(x, x->row, x->row_end, x->column + begin, x->column + end);
 }
 
+/* Panels of B are multiplied by the thread that packs them: they are in its cache, not in
+ * another's. */
+static void pack_and_tile(const void *args, long begin, long end) {
+    const block *x = args;
+    pack_b_panels(x, begin, end);
+    tiles(x, 0, x->plan->a.panels.panels, x->column + begin, x->column + end);
+}
+
 static void pack_a_block(block *x, ek_pool *pool) {
     const ek_gemm_plan *p = x->plan;
     const ek_panels *all = &p->a.panels;
@@ -245,12 +253,17 @@ static void depth_blocks(block *x, ek_pool *pool) {
             x->b = (char *)g->b + b_done;
             b_done += ek_panels_bytes(&p->b, &x->b_sizes, 0, p->b.panels.panels);
         }
-        if (p->pack_b) {
+        if (p->pack_b)
             x->b_first = x->column;
-            ek_parallel(pool, pack_b_panels, x, x->column_end - x->column, 1);
-        } else if (p->pack_tail && x->column_end == p->b.panels.panels) {
-            pack_b_panel(x, x->column_end - 1, x->tail);
+        if (pool && p->pack_b && !p->pack_a && p->by_columns &&
+            p->rows_per_block >= p->a.panels.panels) {
+            ek_parallel(pool, pack_and_tile, x, x->column_end - x->column, 1);
+            continue;
         }
+        if (p->pack_b)
+            ek_parallel(pool, pack_b_panels, x, x->column_end - x->column, 1);
+        else if (p->pack_tail && x->column_end == p->b.panels.panels)
+            pack_b_panel(x, x->column_end - 1, x->tail);
         row_blocks(x, pool);
     }
 }

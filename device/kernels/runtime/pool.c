@@ -1,12 +1,14 @@
 /* Worker threads of one model.
  *
- * Work is handed out in small pieces from a shared counter, so a thread that loses its core costs
- * one piece, not a share; and a worker that did not wake in time is not waited for: the caller
- * closes the job when the pieces are gone and waits only for those who joined. Workers spin for a
- * while after a job, since the next operator follows within microseconds, then sleep.
+ * Every thread has a share of the tasks, the same part of the range in every job: what it wrote for
+ * one operator lies in its core's cache for the next. It takes its share in small pieces, then what
+ * is left of the others', so a thread that loses its core costs one piece; and a worker that did
+ * not wake in time is not waited for: the caller closes the job when the pieces are gone and waits
+ * only for those who joined. Workers spin for a while after a job, since the next operator follows
+ * within microseconds, then sleep.
  *
- * Linux may wake a thread on the core of whoever wakes it though another one is idle, and leave it
- * there for milliseconds. So workers that slept are kept off the caller's core. */
+ * Linux may run a worker on the core of the caller though another one is idle, and leave it there
+ * for milliseconds. So workers that slept or are late are kept off the caller's core. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -20,9 +22,21 @@
 #define STACK_BYTES 1048576 /* kernels keep up to 256 KiB of scratch on the stack */
 #define OPEN 0x10000u       /* state: generation << 32 | OPEN | workers inside */
 
+typedef struct {
+    _Alignas(64) atomic_long next; /* first task nobody took yet */
+    long end;
+} share;
+
+typedef struct {
+    pthread_t thread;
+    ek_pool *pool;
+    int number; /* of its share; the caller's is 0 */
+} ek_worker;
+
 struct ek_pool {
     int threads;
-    pthread_t *workers;
+    ek_worker *workers;
+    share *shares;
     pthread_mutex_t lock;
     pthread_cond_t wake;
     int stop;
@@ -30,10 +44,9 @@ struct ek_pool {
     cpu_set_t allowed; /* cores of whoever made the pool; empty: not known */
     int avoided;       /* core that workers are kept off, or -1 */
     _Atomic uint64_t state;
-    atomic_long next; /* first task nobody took yet */
-    ek_task task;     /* the job; constant while it is open or has workers inside */
+    ek_task task; /* the job; constant while it is open or has workers inside */
     const void *args;
-    long tasks, grain;
+    long grain;
 };
 
 /* Costs one look at the caller's core unless that has moved since. */
@@ -47,26 +60,43 @@ static void keep_off_this_core(ek_pool *p) {
         return;
     p->avoided = core;
     for (int i = 1; i < p->threads; i++)
-        pthread_setaffinity_np(p->workers[i], sizeof others, &others);
+        pthread_setaffinity_np(p->workers[i].thread, sizeof others, &others);
 }
 
-static void take_pieces(ek_pool *p) {
-    for (;;) {
-        long from = atomic_fetch_add_explicit(&p->next, p->grain, memory_order_relaxed);
-        if (from >= p->tasks)
-            return;
-        p->task(p->args, from, ek_min(from + p->grain, p->tasks));
+/* 1: some were another thread's. */
+static int take_pieces(ek_pool *p, int own) {
+    int helped = 0;
+    for (int i = 0; i < p->threads; i++) {
+        share *s = &p->shares[(own + i) % p->threads];
+        for (;;) {
+            long from = atomic_fetch_add_explicit(&s->next, p->grain, memory_order_relaxed);
+            if (from >= s->end)
+                break;
+            p->task(p->args, from, ek_min(from + p->grain, s->end));
+            helped |= i > 0;
+        }
     }
+    return helped;
+}
+
+static void share_out(ek_pool *p, long tasks, long grain) {
+    const long pieces = (tasks + grain - 1) / grain;
+    for (int i = 0; i < p->threads; i++) {
+        atomic_store_explicit(&p->shares[i].next, pieces * i / p->threads * grain,
+                              memory_order_relaxed);
+        p->shares[i].end = ek_min(pieces * (i + 1) / p->threads * grain, tasks);
+    }
+    p->grain = grain;
 }
 
 /* 1: took part in a job later than `seen`, which is updated. */
-static int join_job(ek_pool *p, uint32_t *seen) {
+static int join_job(ek_pool *p, int own, uint32_t *seen) {
     uint64_t s = atomic_load_explicit(&p->state, memory_order_acquire);
     while ((s & OPEN) && (uint32_t)(s >> 32) != *seen)
         if (atomic_compare_exchange_weak_explicit(&p->state, &s, s + 1, memory_order_acquire,
                                                   memory_order_acquire)) {
             *seen = (uint32_t)(s >> 32);
-            take_pieces(p);
+            take_pieces(p, own);
             atomic_fetch_sub_explicit(&p->state, 1, memory_order_release);
             return 1;
         }
@@ -74,11 +104,12 @@ static int join_job(ek_pool *p, uint32_t *seen) {
 }
 
 static void *worker(void *arg) {
-    ek_pool *p = arg;
+    const ek_worker *self = arg;
+    ek_pool *p = self->pool;
     uint32_t seen = 0;
     for (;;) {
         for (int i = 0; i < SPINS; i++) {
-            if (join_job(p, &seen))
+            if (join_job(p, self->number, &seen))
                 i = 0;
             ek_relax();
         }
@@ -103,9 +134,7 @@ void ek_parallel(ek_pool *p, ek_task task, const void *args, long tasks, long gr
     }
     p->task = task;
     p->args = args;
-    p->tasks = tasks;
-    p->grain = ek_max(grain, tasks / (p->threads * PIECES_PER_THREAD));
-    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+    share_out(p, tasks, ek_max(grain, tasks / (p->threads * PIECES_PER_THREAD)));
     uint64_t generation = (atomic_load_explicit(&p->state, memory_order_relaxed) >> 32) + 1;
     generation = generation & 0xffffffffu ? generation & 0xffffffffu : 1;
     atomic_store(&p->state, generation << 32 | OPEN);
@@ -116,7 +145,8 @@ void ek_parallel(ek_pool *p, ek_task task, const void *args, long tasks, long gr
     }
     pthread_mutex_unlock(&p->lock);
 
-    take_pieces(p);
+    if (take_pieces(p, 0))
+        keep_off_this_core(p); /* a thread was late: is it here? */
     uint64_t s = atomic_fetch_and_explicit(&p->state, ~(uint64_t)OPEN, memory_order_acquire);
     for (long spins = 0; (s & (OPEN - 1)) != 0; spins++) {
         if (spins > SPINS)
@@ -135,15 +165,18 @@ ek_pool *ek_pool_create(int threads) {
     if (sched_getaffinity(0, sizeof p->allowed, &p->allowed))
         CPU_ZERO(&p->allowed);
     p->workers = calloc((size_t)p->threads, sizeof *p->workers);
+    p->shares = aligned_alloc(_Alignof(share), (size_t)p->threads * sizeof *p->shares);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
     pthread_attr_t attr;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK_BYTES);
     int started = 1;
-    while (p->workers && started < p->threads &&
-           pthread_create(&p->workers[started], &attr, worker, p) == 0)
-        started++;
+    for (; p->workers && p->shares && started < p->threads; started++) {
+        p->workers[started] = (ek_worker){.pool = p, .number = started};
+        if (pthread_create(&p->workers[started].thread, &attr, worker, &p->workers[started]))
+            break;
+    }
     pthread_attr_destroy(&attr);
     if (started < p->threads) {
         p->threads = started;
@@ -166,9 +199,10 @@ void ek_pool_destroy(ek_pool *p) {
     pthread_cond_broadcast(&p->wake);
     pthread_mutex_unlock(&p->lock);
     for (int i = 1; i < p->threads; i++)
-        pthread_join(p->workers[i], NULL);
+        pthread_join(p->workers[i].thread, NULL);
     pthread_cond_destroy(&p->wake);
     pthread_mutex_destroy(&p->lock);
+    free(p->shares);
     free(p->workers);
     free(p);
 }
