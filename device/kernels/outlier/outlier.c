@@ -90,8 +90,10 @@ static ek_gemm_args float_product(const ek_outlier_args *g, long columns, long d
     };
 }
 
+/* The tile of one thread for any number of them, or sums would come in another order. */
 static ek_gemm_method float_method(const ek_gemm_args *g, int threads) {
-    ek_gemm_method how = ek_gemm_default(g->dtype, threads, g->m, g->n, g->k);
+    ek_gemm_method how = ek_gemm_default(g->dtype, 1, g->m, g->n, g->k);
+    how.split = ek_gemm_default(g->dtype, threads, g->m, g->n, g->k).split;
     how.pack_a = how.pack_b = 0;
     return how;
 }
