@@ -253,17 +253,17 @@ static void depth_blocks(block *x, ek_pool *pool) {
             x->b = (char *)g->b + b_done;
             b_done += ek_panels_bytes(&p->b, &x->b_sizes, 0, p->b.panels.panels);
         }
-        if (p->pack_b)
+        if (p->pack_b) {
+            const int at_once =
+                pool && !p->pack_a && p->by_columns && p->rows_per_block >= p->a.panels.panels;
             x->b_first = x->column;
-        if (pool && p->pack_b && !p->pack_a && p->by_columns &&
-            p->rows_per_block >= p->a.panels.panels) {
-            ek_parallel(pool, pack_and_tile, x, x->column_end - x->column, 1);
-            continue;
-        }
-        if (p->pack_b)
-            ek_parallel(pool, pack_b_panels, x, x->column_end - x->column, 1);
-        else if (p->pack_tail && x->column_end == p->b.panels.panels)
+            ek_parallel(pool, at_once ? pack_and_tile : pack_b_panels, x, x->column_end - x->column,
+                        1);
+            if (at_once)
+                continue;
+        } else if (p->pack_tail && x->column_end == p->b.panels.panels) {
             pack_b_panel(x, x->column_end - 1, x->tail);
+        }
         row_blocks(x, pool);
     }
 }

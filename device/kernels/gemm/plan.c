@@ -3,7 +3,7 @@
 #include "orient.h"
 
 /* Multiply-adds that are not worth waking a thread for. Bytes: measured on AVX-512, where they take
- * a quarter of the time, and what one thread packs the other must fetch. */
+ * a quarter of the time. */
 #define SMALL 131072
 #ifdef __AVX512VNNI__
 #define SMALL_OF_BYTES 1048576
