@@ -75,11 +75,15 @@ def _endless(source: random.Random) -> Iterator[Case]:
 
 
 def given_cases(shapes: list[GemmShape]) -> list[Case]:
-    """Cases of a file's shapes. Raises InputError for one that no benchmark has memory for."""
+    """Cases of a file's shapes: of the standard ones as they are there, so that a part of them can
+    be measured alone. Raises InputError for one that no benchmark has memory for."""
+    standard = {case.shape: case for case in reversed(standard_cases())}
     for shape in shapes:
         if max(shape.m * shape.k, shape.k * shape.n, shape.m * shape.n) > _MOST_ELEMENTS:
             raise InputError(
                 f"expected matrices of at most {_MOST_ELEMENTS} elements, found "
                 f"m={shape.m} k={shape.k} n={shape.n}; leave it out"
             )
-    return [Case(shape, "file", "a" if shape.n == 1 else "b") for shape in shapes]
+    return [
+        standard.get(shape) or Case(shape, "file", "a" if shape.n == 1 else "b") for shape in shapes
+    ]

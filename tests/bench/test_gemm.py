@@ -96,6 +96,13 @@ def test_a_file_may_not_ask_for_all_memory():
         given_cases([GemmShape(1 << 20, 8, 1 << 20)])
 
 
+def test_a_file_may_ask_for_some_of_the_standard_products_alone():
+    cases = standard_cases()
+    assert given_cases([cases[0].shape, cases[30].shape]) == [cases[0], cases[30]]
+    (other,) = given_cases([GemmShape(3, 4, 5)])
+    assert (other.group, other.weights) == ("file", "b")
+
+
 def test_the_choice_is_compared_with_the_fixed_method():
     shape = GemmShape(64, 64, 3136)
     case = Case(shape, "irregular", "a")
