@@ -7,7 +7,15 @@ from typing import Literal
 
 from edgekit.kb.board import BoardProfile, Caches, caches_of
 from edgekit.kb.features import GemmShape, Packed
-from edgekit.kb.tile_cost import LONG_VECTORS, TURNED_COLUMNS, parts, round_up, tile_cost
+from edgekit.kb.tile_cost import (
+    LONG_VECTORS,
+    TURNED_COLUMNS,
+    copies_panels,
+    parts,
+    reads_rows,
+    round_up,
+    tile_cost,
+)
 from edgekit.kb.tiles import BYTES, COLUMNS, TILES
 
 Split = Literal["m", "n"]
@@ -17,6 +25,8 @@ _K_STEP = 16  # kc is a multiple: whole groups of bytes, whole lines of floats
 _WIDE = 8  # vectors of sums under way at the same time, to hide the time that one takes
 _FEW_PANELS = 16  # that share a block: it need not stay in L1
 _PACK_ROWS = 64  # tiles of rows that must use a packed B before packing pays
+_ROWS_DEPTH = 256  # of k, where panels are read from rows of B that are apart
+_PANELS_EACH = 4  # of B that a thread copies and multiplies before it waits for the others
 
 
 @dataclass(frozen=True, order=True)
@@ -103,8 +113,11 @@ def analytic_method(
        way is used at once. Each is rounded down to whole steps (16, mr,
        nr), and then to equal parts of the product.
     5. A is read where it is. B is packed for bytes; for f32 if at least 64 tiles of rows use it
-       and it is larger than L2.
-    6. With threads > 1 they share the rows, or the columns of upright tiles of bytes: each thread
+       and it is larger than L2. Panels of f32 that are read from rows apart (`reads_rows`) are no
+       deeper than 256; with 24 rows of A or more each is packed just before it is multiplied:
+       nc is one panel, or four for each of several threads.
+    6. With threads > 1 they share the rows, or the columns if a thread packs what it multiplies
+       (upright tiles of bytes, and those of point 5): each thread
        then packs some of B. They share the other axis if the busiest one then has less than 3/4 of
        the work. Blocks are not cut for threads, and nc is as for f32: they wait for each other
        twice in each block.
@@ -125,37 +138,56 @@ def analytic_method(
         if threads == 1:
             return alone
         rows, panels = parts(m, tile[0]), parts(n, tile[1])
-        tiles = rows if _split(board, tile, whole, dtype, threads) == "m" else panels
+        tiles = rows if _split(board, tile, whole, dtype, threads, packed) == "m" else panels
         return alone // tiles * parts(tiles, threads)
 
     mr, nr = min(choices, key=cost)
-    return method_of_tile(board, mr, nr, whole, dtype, threads)
+    return method_of_tile(board, mr, nr, whole, dtype, threads, packed)
 
 
 def method_of_tile(
-    board: BoardProfile, mr: int, nr: int, shape: GemmShape, dtype: str = "f32", threads: int = 1
+    board: BoardProfile,
+    mr: int,
+    nr: int,
+    shape: GemmShape,
+    dtype: str = "f32",
+    threads: int = 1,
+    packed: Packed = "none",
 ) -> Method:
     """Points 4 to 6 of the analytic rule, for a tile and a product without sizes of 0."""
     m, k, n = shape.m, shape.k, shape.n
     caches, size = caches_of(board), BYTES[dtype]
-    kc = _equal_parts(k, _depth(caches, board, mr, nr, (m, n), size), _K_STEP)
+    depth = _depth(caches, board, mr, nr, (m, n), size)
+    if reads_rows(board, (mr, nr), shape, dtype, packed):
+        depth = min(depth, _ROWS_DEPTH)
+    kc = _equal_parts(k, depth, _K_STEP)
     mc = _equal_parts(m, caches.l2 // 2 // (kc * size), mr)
     room = caches.l3 if dtype == "f32" or threads > 1 else caches.l2
     nc = _equal_parts(n, room // 2 // (kc * size), nr)
-    split = _split(board, (mr, nr), shape, dtype, threads)
+    split = _split(board, (mr, nr), shape, dtype, threads, packed)
     pack_b = dtype != "f32" or (parts(m, mr) >= _PACK_ROWS and k * n * size > caches.l2)
+    if copies_panels(board, (mr, nr), shape, dtype, packed):
+        pack_b = True
+        nc = _equal_parts(n, nr if threads == 1 else _PANELS_EACH * threads * nr, nr)
     return Method(mc, kc, nc, pack_a=False, pack_b=pack_b, mr=mr, nr=nr, split=split)
 
 
 def _split(
-    board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, threads: int
+    board: BoardProfile,
+    tile: tuple[int, int],
+    shape: GemmShape,
+    dtype: str,
+    threads: int,
+    packed: Packed,
 ) -> Split:
     """Point 6 of the analytic rule."""
     if threads == 1:
         return "m"
     rows, panels = parts(shape.m, tile[0]), parts(shape.n, tile[1])
     by_rows, by_panels = parts(rows, threads) * panels, parts(panels, threads) * rows
-    if dtype == "f32" or tile[1] % TILES[board.simd].vl:
+    turned = tile[1] % TILES[board.simd].vl != 0
+    packs = dtype != "f32" or copies_panels(board, tile, shape, dtype, packed)
+    if turned or not packs:
         return "n" if 4 * by_panels < 3 * by_rows else "m"
     return "m" if 4 * by_rows < 3 * by_panels else "n"
 

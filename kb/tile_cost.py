@@ -11,6 +11,7 @@ from edgekit.kb.tiles import BYTES, TILES
 TURNED_COLUMNS = 64  # from so many on turned tiles lost in every measurement on AVX-512
 _FEW_PASSES = 4  # over a B in place, each of which counts: the core has not learned its way yet
 _PASS_DEPTH = 32  # from this k on reading B is more work than writing C
+_COPIED_ROWS = 24  # of A from which a copy of each panel of B is worth it
 _WIDE_VECTORS = 8  # lanes from which this was measured
 _GROUP = 4  # bytes of k that one product of a lane takes
 _TURNED_AT_ONCE = 4  # vectors of columns whose rows of k become groups of bytes in registers
@@ -142,12 +143,15 @@ def _cost_of_b(
 ) -> int:
     """What a B takes that was not packed beforehand: turning bytes into groups, or the first 4
     passes over floats in place, if vectors have 8 lanes or more, k >= 32, n >= 64, and B fits L3.
+    Panels that are copied on the way are so once, whatever the tile.
     """
     vl, (mr, nr) = TILES[board.simd].vl, tile
     turned, vectors = nr % vl != 0, parts(shape.n, vl)
     if dtype == "f32":
         size = shape.k * shape.n * BYTES[dtype]
         if turned or vl < _WIDE_VECTORS or size > caches_of(board).l3:
+            return 0
+        if copies_panels(board, tile, shape, dtype, packed="none"):
             return 0
         passes = min(parts(shape.m, mr), _FEW_PASSES)
         return prices.passing * passes * vectors if _passes_count(shape) else 0
@@ -162,6 +166,28 @@ def _cost_of_b(
 
 def _passes_count(shape: GemmShape) -> bool:
     return shape.k >= _PASS_DEPTH and shape.n >= TURNED_COLUMNS
+
+
+def reads_rows(
+    board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, packed: Packed
+) -> bool:
+    """Whether panels of floats are read from rows of B that are apart, each in its own page and
+    perhaps all in the same sets of a cache: with long vectors, k >= 32 and n >= 64."""
+    vl = TILES[board.simd].vl
+    return (
+        dtype == "f32"
+        and packed != "b"
+        and tile[1] % vl == 0
+        and vl >= LONG_VECTORS
+        and _passes_count(shape)
+    )
+
+
+def copies_panels(
+    board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, packed: Packed
+) -> bool:
+    """Whether such a panel is copied just before it is multiplied: with 24 rows of A or more."""
+    return shape.m >= _COPIED_ROWS and reads_rows(board, tile, shape, dtype, packed)
 
 
 def _cost_of_a(prices: Prices, vl: int, tile: tuple[int, int], shape: GemmShape, dtype: str) -> int:

@@ -60,7 +60,9 @@ def measure(args: argparse.Namespace) -> None:
             continue
         tiles = {*_tiles(board, shape, args.dtype, packed)}
         tiles |= {(max(mr * 2 // 3, 1), nr) for mr, nr in tiles if nr % TILES[board.simd].vl == 0}
-        made = (method_of_tile(board, *tile, shape, args.dtype) for tile in sorted(tiles))
+        made = (
+            method_of_tile(board, *tile, shape, args.dtype, packed=packed) for tile in sorted(tiles)
+        )
         first, *others = dict.fromkeys(method.cut(shape) for method in made)
         product = Product(shape, args.dtype, 1, packed)
         seconds = _SECONDS * (len(others) + 1)

@@ -157,7 +157,7 @@ def every_method(board: BoardProfile, product: Product) -> list[Method]:
     shape, dtype, threads = product.shape, product.dtype, product.threads
     found = [analytic_method(board, shape, dtype, threads, product.packed)]
     for mr, nr in _tiles(board, product):
-        made = method_of_tile(board, mr, nr, shape, dtype, threads)
+        made = method_of_tile(board, mr, nr, shape, dtype, threads, product.packed)
         depths = {made.kc, shape.k} | ({max(made.kc // 2, 16)} if dtype == "f32" else set())
         packs_a = (False,) if product.packed == "a" else (False, True)
         packs_b = (made.pack_b,) if product.packed == "b" or dtype != "f32" else (False, True)

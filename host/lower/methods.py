@@ -30,7 +30,8 @@ def choose_tile(
         tile = min(tiles, key=lambda each: _cost(each, ctx.isa.vl, shape))
     if answer.rule == "analytic":
         whole = GemmShape(*(max(size, 1) for size in (shape.m, shape.k, shape.n)))
-        method = method_of_tile(ctx.board, tile.mr, tile.nv * ctx.isa.vl, whole, dtype)
+        width = tile.nv * ctx.isa.vl
+        method = method_of_tile(ctx.board, tile.mr, width, whole, dtype, packed="b")
         answer = dataclasses.replace(answer, method=method)
     ctx.answers[node.name] = answer
     return tile

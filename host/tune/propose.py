@@ -32,7 +32,7 @@ def first_methods(board: BoardProfile, product: Product, counted: bool) -> list[
     p = product
     found = [default_method(board, p)]
     for mr, nr in _tiles(board, p):
-        made = method_of_tile(board, mr, nr, p.shape, p.dtype, p.threads)
+        made = method_of_tile(board, mr, nr, p.shape, p.dtype, p.threads, p.packed)
         found.append(made.cut(p.shape))
         if p.dtype == "f32" and p.packed != "b" and not counted and 1 not in (mr, nr):
             found.append(replace(made, pack_b=not made.pack_b).cut(p.shape))

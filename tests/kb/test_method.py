@@ -113,6 +113,18 @@ def test_long_vectors_cut_k_for_l2_only():
     assert deep.kc * deep.nr * 4 <= 1048576 // 2
 
 
+def test_panels_of_rows_apart_are_copied_one_at_a_time_by_enough_rows():
+    board = load_profile("x86-64-v4")
+    copied = analytic_method(board, GemmShape(64, 600, 1024), packed="a")
+    assert copied.pack_b and copied.nc == copied.nr and copied.kc <= 256
+    few = analytic_method(board, GemmShape(8, 1008, 4096), packed="a")
+    assert not few.pack_b and few.kc <= 256
+    assert analytic_method(board, GemmShape(64, 600, 1024), packed="b").kc == 600
+    assert not analytic_method(board, GemmShape(64, 16, 1024)).pack_b  # C is most of the work
+    two = analytic_method(board, GemmShape(64, 600, 4096), threads=2, packed="a")
+    assert two.split == "n" and two.nc > two.nr
+
+
 def test_threads_share_rows_of_floats_and_columns_of_bytes_where_there_are_enough():
     """Measured on a Zen 4: f32 128 x 3 x 6400 took 4.2 times as long by columns, 8 x 80 x 3136
     1.8 times as long by rows; s8 40 x 1728 x 256 1.6 times as long by rows."""

@@ -13,6 +13,7 @@ enum { PAGE = 4096, LINE = 64, WAYS = 8, REGISTERS = 32, SUM_BYTES = 4 };
 enum { POINTED = 14 }; /* rows of A in place */
 enum { K_STEP = 16, FEW_PANELS = 16, PACK_ROWS = 64, WIDE = 8, TURNED_COLUMNS = 64 };
 enum { FEW_PASSES = 4, PASS_DEPTH = 32, WIDE_VECTORS = 8 }; /* over an f32 B in place */
+enum { COPIED_ROWS = 24, ROWS_DEPTH = 256, PANELS_EACH = 4 };
 static const int64_t LARGEST = 1 << 28;
 
 typedef struct {
@@ -75,13 +76,28 @@ static int64_t saved_by_one_column(shape s, int64_t m, int64_t n) {
     return m - parts(m, s.mr);
 }
 
+static int is_turned(shape s) {
+    return s.nr % EK_VECTOR_LANES != 0;
+}
+
+/* Panels of floats are read from rows of B that are apart. */
+static int reads_rows(shape s, product p) {
+    return p.f32 && !p.b_packed && !is_turned(s) && LONG && p.k >= PASS_DEPTH &&
+           p.n >= TURNED_COLUMNS;
+}
+
+/* Each of them is copied just before it is multiplied. */
+static int copies_panels(shape s, product p) {
+    return p.m >= COPIED_ROWS && reads_rows(s, p);
+}
+
 /* What a B takes that was not packed beforehand. */
 static int64_t cost_of_b(const prices *price, shape s, product p) {
-    int turned = s.nr % EK_VECTOR_LANES != 0;
+    int turned = is_turned(s);
     int64_t vectors = parts(p.n, EK_VECTOR_LANES);
     if (p.f32) {
         if (turned || EK_VECTOR_LANES < WIDE_VECTORS || 4 * p.k * p.n > EK_L3_BYTES ||
-            p.k < PASS_DEPTH || p.n < TURNED_COLUMNS)
+            p.k < PASS_DEPTH || p.n < TURNED_COLUMNS || copies_panels(s, p))
             return 0;
         return price->passing * least(parts(p.m, s.mr), FEW_PASSES) * vectors;
     }
@@ -93,7 +109,7 @@ static int64_t cost_of_b(const prices *price, shape s, product p) {
 }
 
 static int64_t cost_of_a(const prices *price, shape s, product p) {
-    if (s.nr % EK_VECTOR_LANES)
+    if (is_turned(s))
         return price->packing * round_up(p.m, EK_VECTOR_LANES);
     if (!LONG)
         return 0;
@@ -104,7 +120,7 @@ static int64_t cost_of_a(const prices *price, shape s, product p) {
 
 /* Per k, of bytes per four of k. */
 static int64_t tile_cost(shape s, product p) {
-    int turned = s.nr % EK_VECTOR_LANES != 0;
+    int turned = is_turned(s);
     const prices *price = &price_of[!p.f32][turned];
     int64_t depth = p.f32 ? p.k : parts(p.k, GROUP);
     int64_t lines = turned ? p.n : p.m, across = turned ? p.m : p.n;
@@ -129,14 +145,14 @@ static int64_t tile_cost(shape s, product p) {
            (p.a_packed ? 0 : cost_of_a(price, s, p));
 }
 
-/* 1: threads share columns: of upright tiles of bytes unless the busiest has less than 3/4 of the
- * work by rows, else only if it has less by columns. */
-static int split_of(shape s, int64_t m, int64_t n, int f32, int threads) {
+/* 1: threads share columns: of upright tiles whose panels they pack unless the busiest has less
+ * than 3/4 of the work by rows, else only if it has less by columns. */
+static int split_of(shape s, product p, int threads) {
     if (threads < 2)
         return 0;
-    int64_t rows = parts(m, s.mr), panels = parts(n, s.nr);
+    int64_t rows = parts(p.m, s.mr), panels = parts(p.n, s.nr);
     int64_t by_rows = parts(rows, threads) * panels, by_panels = parts(panels, threads) * rows;
-    if (f32 || s.nr % EK_VECTOR_LANES)
+    if (is_turned(s) || (p.f32 && !copies_panels(s, p)))
         return 4 * by_panels < 3 * by_rows;
     return 4 * by_rows >= 3 * by_panels;
 }
@@ -146,7 +162,7 @@ static int64_t shared_cost(shape s, product p, int threads) {
     int64_t alone = tile_cost(s, p);
     if (threads < 2)
         return alone;
-    int64_t tiles = split_of(s, p.m, p.n, p.f32, threads) ? parts(p.n, s.nr) : parts(p.m, s.mr);
+    int64_t tiles = split_of(s, p, threads) ? parts(p.n, s.nr) : parts(p.m, s.mr);
     return alone / tiles * parts(tiles, threads);
 }
 
@@ -169,27 +185,30 @@ static shape cheapest(const tile *tiles, size_t count, product p, int threads) {
     return best;
 }
 
-static ek_gemm_method blocks(int f32, int threads, int64_t mr, int64_t nr, int64_t m, int64_t n,
-                             int64_t k) {
-    int64_t size = f32 ? 4 : 1;
-    int turned = nr % EK_VECTOR_LANES != 0;
-    int64_t sharing = turned ? parts(n, nr) : parts(m, mr), width = turned ? mr : nr;
+static ek_gemm_method blocks(shape s, product p, int threads) {
+    int64_t size = p.f32 ? 4 : 1, m = p.m, n = p.n, k = p.k;
+    int64_t sharing = is_turned(s) ? parts(n, s.nr) : parts(m, s.mr);
+    int64_t width = is_turned(s) ? s.mr : s.nr;
     int64_t depth = LONG || sharing <= FEW_PANELS
                         ? (int64_t)EK_L2_BYTES / 2 / (width * size)
-                        : (int64_t)EK_L1_BYTES * 7 / 8 / ((mr + nr) * size);
-    int64_t kc = equal_parts(k, depth, K_STEP);
-    int64_t mc = equal_parts(m, EK_L2_BYTES / 2 / (kc * size), mr);
-    int64_t room = f32 || threads > 1 ? EK_L3_BYTES : EK_L2_BYTES;
-    int64_t nc = equal_parts(n, room / 2 / (kc * size), nr);
-    int split = split_of((shape){mr, nr}, m, n, f32, threads);
+                        : (int64_t)EK_L1_BYTES * 7 / 8 / ((s.mr + s.nr) * size);
+    int64_t kc = equal_parts(k, reads_rows(s, p) ? least(depth, ROWS_DEPTH) : depth, K_STEP);
+    int64_t mc = equal_parts(m, EK_L2_BYTES / 2 / (kc * size), s.mr);
+    int64_t room = p.f32 || threads > 1 ? EK_L3_BYTES : EK_L2_BYTES;
+    int64_t most_columns = room / 2 / (kc * size);
+    int copies = copies_panels(s, p);
+    if (copies)
+        most_columns = threads < 2 ? s.nr : PANELS_EACH * threads * s.nr;
+    int64_t nc = equal_parts(n, most_columns, s.nr);
+    int packs = !p.f32 || copies || (parts(m, s.mr) >= PACK_ROWS && k * n * size > EK_L2_BYTES);
     return (ek_gemm_method){
         .mc = (int32_t)mc,
         .kc = (int32_t)kc,
         .nc = (int32_t)nc,
-        .mr = (int32_t)mr,
-        .nr = (int32_t)nr,
-        .pack_b = !f32 || (parts(m, mr) >= PACK_ROWS && k * n * size > EK_L2_BYTES),
-        .split = (uint8_t)split,
+        .mr = (int32_t)s.mr,
+        .nr = (int32_t)s.nr,
+        .pack_b = (uint8_t)packs,
+        .split = (uint8_t)split_of(s, p, threads),
     };
 }
 
@@ -209,7 +228,6 @@ ek_gemm_method ek_gemm_default(int dtype, int threads, long m, long n, long k) {
         whole.split = 1;
         return whole;
     }
-    shape best =
-        cheapest(tiles, count, (product){rows, columns, depth, f32, a_packed, b_packed}, threads);
-    return blocks(f32, threads, best.mr, best.nr, rows, columns, depth);
+    const product p = {rows, columns, depth, f32, a_packed, b_packed};
+    return blocks(cheapest(tiles, count, p, threads), p, threads);
 }
