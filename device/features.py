@@ -54,6 +54,8 @@ _ARM = {
     "asimddp": 24,
     "i8mm": 27,
 }
+_AMX = frozenset(("amx_tile", "amx_int8", "amx_bf16", "amx_fp16", "amx_complex"))
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18  # of x86-64
 
 
 def machine() -> str:
@@ -76,7 +78,13 @@ def features() -> FrozenSet[str]:
         bits = _auxv(_AT_HWCAP)
         letters = (chr(ord("a") + i) for i in range(26) if bits >> i & 1)
         return frozenset(letters) | parse_riscv_isa(cpuinfo())
-    return parse_flags(cpuinfo())
+    found = parse_flags(cpuinfo())
+    return found if "amx_tile" not in found or _may_use_tiles() else found - _AMX
+
+
+def _may_use_tiles() -> bool:
+    """Asks Linux to save the tile registers of AMX, which it does for whom it has allowed them."""
+    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0)
 
 
 def parse_flags(cpuinfo: str) -> FrozenSet[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from edgekit.device import features
 from edgekit.kb.tiles import TILES
 from edgekit.kb.units import ComputeUnit, NnaUnit, core_unit, parse_nna, parse_unit
 
@@ -16,8 +17,15 @@ LOCAL = "local"  # the board that is this machine
 CPU = "cpu"  # the unit that every board has
 
 _FOLDER = Path(__file__).parent / "boards"
-_DOT_PRODUCTS = ("avx512vnni", "neondot")  # kernels that make four products of bytes a lane
-_X86_CLASSES = {"avx512vnni": "x86-64-v4", "avx2": "x86-64-v3", "sse2": "x86-64"}
+# Kernels that make four products of bytes a lane.
+_DOT_PRODUCTS = ("avx512vnni", "avx512amx", "neondot")
+_AMX = "avx512amx"
+_X86_CLASSES = {
+    _AMX: "x86-64-v4",
+    "avx512vnni": "x86-64-v4",
+    "avx2": "x86-64-v3",
+    "sse2": "x86-64",
+}
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,15 @@ class BoardProfile:
     def platform(self) -> str:
         """What knowledge of it is filed under: the core, or the class of an x86 machine."""
         return self.core or _X86_CLASSES.get(self.simd, self.arch)
+
+    def platform_of(self, dtype: str) -> str:
+        """What knowledge of products of `dtype` is filed under: of bytes with AMX apart."""
+        return f"{self.platform}-amx" if self.simd == _AMX and dtype != "f32" else self.platform
+
+    @property
+    def platforms(self) -> tuple[str, ...]:
+        """All that knowledge of products is filed under."""
+        return tuple(dict.fromkeys(map(self.platform_of, ("f32", "s8"))))
 
     @property
     def speeds(self) -> tuple[ComputeUnit, ...]:
@@ -134,7 +151,7 @@ def _local() -> BoardProfile:
     machine = platform.machine()
     flags = cpu_flags()
     candidates = {
-        "x86_64": ("x86-64-v4", "x86-64-v3", "x86-64"),
+        "x86_64": ("x86-64-v4-amx", "x86-64-v4", "x86-64-v3", "x86-64"),
         "aarch64": ("a76", "generic-aarch64"),
         "armv7l": ("generic-armv7",),
         "riscv64": ("rv64gc",),
@@ -148,14 +165,9 @@ def _local() -> BoardProfile:
     raise UnknownBoardError(f"this machine's CPU has none of {', '.join(candidates)}")
 
 
-@functools.cache
 def cpu_flags() -> frozenset[str]:
-    """Feature names of this machine's first CPU, as the kernel prints them."""
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() in ("flags", "Features"):
-            return frozenset(value.split())
-    return frozenset()
+    """Feature names of this machine's CPUs, as the kernel prints them."""
+    return features.features()
 
 
 @dataclass(frozen=True)

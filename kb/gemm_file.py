@@ -79,7 +79,10 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def table_name(board: BoardProfile) -> str:
-    """The file of a board; this machine uses that of the profile that is most like it."""
+    """The file of a board; this machine uses that of the profile that is most like it, and classes
+    of x86 machines have one each."""
+    if board.platform in profile_names():
+        return f"{board.platform}.json"
     if board.name != LOCAL:
         return f"{board.name}.json"
     same = (name for name in profile_names() if load_profile(name).platform == board.platform)

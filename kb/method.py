@@ -104,7 +104,8 @@ def analytic_method(
     3. Otherwise the tile of least cost (`tile_cost`; with threads > 1 the busiest one's share of
        it), the first of equals: the
        `COLUMNS` as they are, then, if a vector has more than one lane and n < 64, turned, one line
-       lower if that is whole vectors; of bytes only if A was packed beforehand.
+       lower if that is whole vectors and none that uses AMX; of bytes only if A was packed
+       beforehand.
     4. kc: kc x (mr + nr) elements fill 7/8 of L1; if at most 16 panels of rows (turned: of
        columns) share a panel of vectors, or vectors have 16 lanes or more, that panel, kc x nr
        (turned: mr), fills half of L2.
@@ -130,7 +131,9 @@ def analytic_method(
         return Method(m, k, n, pack_a=False, pack_b=False, mr=1, nr=_WIDE * vl, split="n")
     choices = [(height, nv * vl) for nv, height in enumerate(heights, 1)]
     if vl > 1 and n < TURNED_COLUMNS and (dtype == "f32" or packed == "a"):
-        choices += [(nv * vl, height - (height % vl == 0)) for nv, height in enumerate(heights, 1)]
+        most = COLUMNS[board.simd].vector_rows(dtype) or max(heights)
+        lower = (min(height, most) for height in heights)
+        choices += [(nv * vl, height - (height % vl == 0)) for nv, height in enumerate(lower, 1)]
     whole = GemmShape(m, k, n)
 
     def cost(tile: tuple[int, int]) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from edgekit.kb.board import BoardProfile, caches_of
 from edgekit.kb.features import GemmShape, Packed
-from edgekit.kb.tiles import BYTES, TILES
+from edgekit.kb.tiles import BYTES, COLUMNS, TILES
 
 TURNED_COLUMNS = 64  # from so many on turned tiles lost in every measurement on AVX-512
 _FEW_PASSES = 4  # over a B in place, each of which counts: the core has not learned its way yet
@@ -21,6 +22,7 @@ _POINTED = 14  # rows in place whose pointers stay in registers
 _LINE = 64  # bytes of the cache
 _REGISTERS = 32  # vectors, where that was measured
 _SUM_BYTES = 4  # of C
+_REGISTER_ROWS, _REGISTER_GROUPS = 16, 16  # of a tile register of AMX
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,9 @@ class Prices:
     For C, all of k together: `tile`; `spilled`, one more where sums and vectors of B take all
     registers; `segment`, a line of a tile; `paged`, one more where lines are pages apart;
     `stored`, a vector; `partial`, a line that ends in part of one; `element`, of C against its
-    rows.
+    rows; `start`, the whole product.
+
+    Of "tall" tiles, which use AMX, lines count as whole registers, and k as whole steps.
     """
 
     product: int
@@ -58,20 +62,21 @@ class Prices:
     stored: int = 0
     partial: int = 0
     element: int = 0
+    start: int = 0
 
 
-_Kind = tuple[bool, bool]  # bytes, turned
+Kind = Literal["upright", "turned", "tall"]
 LONG_VECTORS = 16  # lanes from which the latter were measured
-_SHORT: dict[_Kind, Prices] = {
-    (False, False): Prices(16, 8, 8, 8, passing=4),
-    (False, True): Prices(16, 8, 8, 8, packing=32, element=24),
-    (True, False): Prices(16, 8, 8, 8, far=8, group=32, panel=96, segment=32, partial=48),
-    (True, True): Prices(16, 8, 8, 8, far=8, group=32, panel=96, element=24),
+_SHORT: dict[tuple[bool, Kind], Prices] = {
+    (False, "upright"): Prices(16, 8, 8, 8, passing=4),
+    (False, "turned"): Prices(16, 8, 8, 8, packing=32, element=24),
+    (True, "upright"): Prices(16, 8, 8, 8, far=8, group=32, panel=96, segment=32, partial=48),
+    (True, "turned"): Prices(16, 8, 8, 8, far=8, group=32, panel=96, element=24),
 }
-_LONG: dict[_Kind, Prices] = {
-    (False, False): Prices(16, 4, 2, 2, passing=49, tile=5, segment=4, stored=24, partial=24),
-    (False, True): Prices(15, 2, 4, 11, far=1, packing=11, tile=32, segment=18, element=9),
-    (True, False): Prices(
+_LONG: dict[tuple[bool, Kind], Prices] = {
+    (False, "upright"): Prices(16, 4, 2, 2, passing=49, tile=5, segment=4, stored=24, partial=24),
+    (False, "turned"): Prices(15, 2, 4, 11, far=1, packing=11, tile=32, segment=18, element=9),
+    (True, "upright"): Prices(
         product=14,
         wide=16,
         line=2,
@@ -86,7 +91,22 @@ _LONG: dict[_Kind, Prices] = {
         stored=33,
         partial=12,
     ),
-    (True, True): Prices(13, 9, 2, 24, group=60, tile=67, segment=59, element=7),
+    (True, "turned"): Prices(13, 9, 2, 24, group=60, tile=67, segment=59, element=7),
+    (True, "tall"): Prices(
+        product=2,
+        wide=0,
+        line=0,
+        vector=0,
+        group=71,
+        panel=55,
+        crossing=50,
+        tile=2000,
+        segment=26,
+        paged=23,
+        stored=33,
+        partial=12,
+        start=15000,
+    ),
 }
 
 
@@ -100,7 +120,7 @@ def tile_cost(
 ) -> int:
     """What a tile of mr x nr takes of a product without sizes of 0, by the prices of the board: per
     k of f32 and per four of k of bytes."""
-    prices = prices_of(board, dtype, nr % TILES[board.simd].vl != 0)
+    prices = prices_of(board, dtype, kind_of(board, (mr, nr), shape, dtype))
     return cost_by(prices, board, (mr, nr), shape, dtype, packed)
 
 
@@ -121,7 +141,11 @@ def cost_by(
     vectors = parts(across, vl)
     rows, panels = parts(lines, height), parts(vectors, width // vl)
     products = max(lines * vectors, prices.wide * rows * panels)
-    if packed == "a" and not turned:
+    tall = kind_of(board, tile, shape, dtype) == "tall"
+    if tall:
+        in_registers = rows * round_up(parts(lines, rows), _REGISTER_ROWS) * vectors
+        products = in_registers * round_up(depth, _REGISTER_GROUPS) // depth
+    elif packed == "a" and not turned:
         products -= _saved_by_one_column(mr, nr // vl, vl, shape.m, shape.n)
     far = rows > 1 and shape.k * width * size > board.l1d_bytes // 2
     loads = prices.line * panels * lines + (prices.vector + prices.far * far) * rows * vectors
@@ -130,12 +154,12 @@ def cost_by(
     stores = (prices.tile + prices.spilled * spilled) * rows * panels
     paged = not turned and shape.n * _SUM_BYTES % _PAGE == 0
     stores += (prices.segment + prices.paged * paged) * panels * lines
-    stores += prices.stored * lines * vectors + prices.element * lines * across
+    stores += prices.stored * lines * vectors + prices.element * lines * across + prices.start
     stores += prices.partial * lines if across % vl else 0
     cost = prices.product * products + loads + stores // depth
     if packed != "b":
         cost += _cost_of_b(prices, board, tile, shape, dtype)
-    return cost if packed == "a" else cost + _cost_of_a(prices, vl, tile, shape, dtype)
+    return cost if tall or packed == "a" else cost + _cost_of_a(prices, vl, tile, shape, dtype)
 
 
 def _cost_of_b(
@@ -204,10 +228,26 @@ def _cost_of_a(prices: Prices, vl: int, tile: tuple[int, int], shape: GemmShape,
     return 4 * slow * parts(shape.n, nr)
 
 
-def prices_of(board: BoardProfile, dtype: str, turned: bool) -> Prices:
-    """What goes into upright or turned tiles on a board."""
+def prices_of(board: BoardProfile, dtype: str, kind: Kind) -> Prices:
+    """What goes into tiles of a kind on a board."""
     prices = _LONG if TILES[board.simd].vl >= LONG_VECTORS else _SHORT
-    return prices[dtype != "f32", turned]
+    return prices[dtype != "f32", kind]
+
+
+def kinds_of(board: BoardProfile, dtype: str) -> tuple[Kind, ...]:
+    """The kinds of tiles that a board has."""
+    tall: tuple[Kind, ...] = ("tall",) if COLUMNS[board.simd].vector_rows(dtype) else ()
+    return ("upright", "turned", *tall)
+
+
+def kind_of(board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str) -> Kind:
+    """What a tile is on a product: tall is one whose panels of rows, shared out evenly, are higher
+    than those of vectors."""
+    mr, nr = tile
+    if nr % TILES[board.simd].vl:
+        return "turned"
+    most = COLUMNS[board.simd].vector_rows(dtype)
+    return "tall" if most and parts(shape.m, parts(shape.m, mr)) > most else "upright"
 
 
 def _saved_by_one_column(mr: int, nv: int, vl: int, m: int, n: int) -> int:

@@ -32,15 +32,17 @@ class Tiles:
         return self.f32 if dtype == "f32" else self.i8
 
 
+_AVX512 = Tiles(
+    16,
+    (Tile(8, 3), Tile(12, 2), Tile(14, 1)),
+    (Tile(4, 4), Tile(8, 3), Tile(8, 2), Tile(16, 1)),
+)
 TILES = {
     "scalar": Tiles(1, (Tile(4, 4),), (Tile(4, 4),)),
     "sse2": Tiles(4, (Tile(4, 2),), (Tile(4, 2),)),
     "avx2": Tiles(8, (Tile(6, 2), Tile(8, 1)), (Tile(4, 2),)),
-    "avx512vnni": Tiles(
-        16,
-        (Tile(8, 3), Tile(12, 2), Tile(14, 1)),
-        (Tile(4, 4), Tile(8, 3), Tile(8, 2), Tile(16, 1)),
-    ),
+    "avx512vnni": _AVX512,
+    "avx512amx": _AVX512,
     "neon": Tiles(4, (Tile(8, 2), Tile(6, 3)), (Tile(4, 1),)),
     "neondot": Tiles(4, (Tile(8, 2), Tile(6, 3)), (Tile(8, 2),)),
     "neon32": Tiles(4, (Tile(4, 2),), (Tile(2, 1),)),
@@ -57,18 +59,25 @@ class Columns:
 
     f32: tuple[int, ...]
     i8: tuple[int, ...]
+    i8_vectors: int = 0  # rows up to which tiles of bytes use vectors; higher ones: AMX. 0: all
 
     def of(self, dtype: str) -> tuple[int, ...]:
         """The heights for products of `dtype` (f32, s8 or u8)."""
         return self.f32 if dtype == "f32" else self.i8
 
+    def vector_rows(self, dtype: str) -> int:
+        """The rows above which tiles use AMX; 0: none do."""
+        return 0 if dtype == "f32" else self.i8_vectors
 
+
+_AVX512_F32 = (24, 14, 9, 6, 5, 4, 3, 3)
 _NEON_F32 = (24, 12, 8, 5, 4, 4, 3, 3)
 COLUMNS = {
     "scalar": Columns((8, 6, 5, 4), (8, 6, 5, 4)),
     "sse2": Columns((8, 4, 3, 2), (8, 4, 2, 2)),
     "avx2": Columns((12, 6, 3, 2, 2, 1, 1, 1), (8, 4, 2, 2)),
-    "avx512vnni": Columns((24, 14, 9, 6, 5, 4, 3, 3), (24, 12, 8, 6, 4, 4, 3, 3)),
+    "avx512vnni": Columns(_AVX512_F32, (24, 12, 8, 6, 4, 4, 3, 3)),
+    "avx512amx": Columns(_AVX512_F32, (32, 32, 8, 6, 4, 4, 3, 3), i8_vectors=12),
     "neon": Columns(_NEON_F32, (4, 2, 2, 1)),
     "neondot": Columns(_NEON_F32, (12, 8, 7, 5)),
     "neon32": Columns((10, 6, 3, 2), (2, 1)),

@@ -29,7 +29,16 @@ from edgekit.host.tune.tuner import Question
 from edgekit.kb.board import BoardProfile, load_board
 from edgekit.kb.features import GemmShape, Packed, packed_of
 from edgekit.kb.method import method_of_tile
-from edgekit.kb.tile_cost import TURNED_COLUMNS, Prices, cost_by, parts, prices_of
+from edgekit.kb.tile_cost import (
+    TURNED_COLUMNS,
+    Kind,
+    Prices,
+    cost_by,
+    kind_of,
+    kinds_of,
+    parts,
+    prices_of,
+)
 from edgekit.kb.tiles import COLUMNS, TILES
 
 _SECONDS = 0.007  # of one tile
@@ -115,12 +124,11 @@ def _read(files: list[Path], dtype: str, board: BoardProfile) -> Iterator[_Known
 
 
 def _regrets(
-    known: list[_Known], prices: dict[bool, Prices], board: BoardProfile, dtype: str
+    known: list[_Known], prices: dict[Kind, Prices], board: BoardProfile, dtype: str
 ) -> list[float]:
-    vl = TILES[board.simd].vl
-
     def cost(tile: Tile, of: _Known) -> int:
-        return cost_by(prices[tile[1] % vl != 0], board, tile, of.shape, dtype, of.packed)
+        kind = kind_of(board, tile, of.shape, dtype)
+        return cost_by(prices[kind], board, tile, of.shape, dtype, of.packed)
 
     return [each.regret[min(each.regret, key=lambda t: cost(t, each))] for each in known]
 
@@ -133,23 +141,25 @@ def fit(args: argparse.Namespace) -> None:
     """Searches for prices, from today's on."""
     board = load_board("local")
     known = list(_read(args.file, args.dtype, board))
-    prices = {turned: prices_of(board, args.dtype, turned) for turned in (False, True)}
+    prices = {kind: prices_of(board, args.dtype, kind) for kind in kinds_of(board, args.dtype)}
     source, found = random.Random(args.seed), _regrets(known, prices, board, args.dtype)
     print(f"today {statistics.fmean(found):.4f} in the mean, {max(found):.3f} at worst")
     for _ in range(args.steps):
         tried = dict(prices)
         for _ in range(source.choice((1, 1, 2, 3))):
-            turned = source.random() < 0.5
-            paid = [name for name, value in asdict(tried[turned]).items() if value]
+            kind = source.choice(list(tried))
+            paid = [name for name, value in asdict(tried[kind]).items() if value]
             name = source.choice(paid)
-            value = getattr(tried[turned], name) * source.choice(_FACTORS)
+            value = getattr(tried[kind], name) * source.choice(_FACTORS)
             changed = max(round(value) + source.choice((-1, 0, 1)), 1)
-            tried[turned] = replace(tried[turned], **{name: changed})
+            tried[kind] = replace(tried[kind], **{name: changed})
         other = _regrets(known, tried, board, args.dtype)
         if _loss(other) < _loss(found):
             prices, found = tried, other
     print(f"now   {statistics.fmean(found):.4f} in the mean, {max(found):.3f} at worst")
-    print(f"{len(known)} products\nupright {prices[False]}\nturned  {prices[True]}")
+    print(f"{len(known)} products")
+    for kind, found_prices in prices.items():
+        print(f"{kind:7} {found_prices}")
 
 
 def main() -> None:

@@ -19,8 +19,8 @@ from edgekit.host.build.toolchain import Toolchain, Unit, kernels_folder
 from edgekit.host.files import write_whole
 from edgekit.host.paths import cache_folder
 from edgekit.kb.board import BoardProfile, caches_of, load_board
-from edgekit.kb.tile_cost import prices_of
-from edgekit.kb.tiles import COLUMNS, TILES, Tile
+from edgekit.kb.tile_cost import kinds_of, prices_of
+from edgekit.kb.tiles import COLUMNS, TILES, Columns, Tile
 
 _IN_ORDER = ("cortex-a7", "cortex-a53", "cortex-a55", "sifive-u74", "spacemit-x60")
 
@@ -62,7 +62,7 @@ def build_table(board: BoardProfile) -> bytes:
     from edgekit.host.tune.tables import table_of
     from edgekit.kb.gemm_blob import table_blob
 
-    return table_blob(table_of(board), board.platform)
+    return table_blob(table_of(board), board.platform, board.platform_of("s8"))
 
 
 def write_kernels(path: Path, board: BoardProfile) -> None:
@@ -81,13 +81,15 @@ def kernel_units(board: BoardProfile) -> list[Unit]:
     simd = ("EK_SIMD", f'"simd/{board.simd}.h"')
     units = [Unit("tables", tables(board)), default_unit(board)]
     for family in _FAMILIES:
-        macros = (simd, *((("TYPES", family.types),) if family.types else ()))
+        macros = (simd, *_macros_of(family, COLUMNS[board.simd]))
         units += [
             Unit(f"{family.name}_{part}", folder / f"gemm/{family.source}_{part}.c", macros)
             for part in ("pack", "dot")
         ]
         in_order = (("EK_IN_ORDER", "1"),) if board.core in _IN_ORDER else ()
-        units += [_tile_unit(family, tile, macros + in_order) for tile in columns_of(board, family)]
+        most = COLUMNS[board.simd].i8_vectors if family.types else 0
+        for tile in columns_of(board, family):
+            units.append(_tile_unit(family, tile, most, macros + in_order))
     common = (path for path in sorted(folder.glob("gemm/*.c")) if _is_common(path))
     units += [Unit(path.stem, path, (simd,)) for path in common]
     units += nna_units(board)
@@ -96,6 +98,13 @@ def kernel_units(board: BoardProfile) -> list[Unit]:
     units.append(features_unit(board))
     units.append(Unit("pool", folder / "runtime/pool.c"))
     return units
+
+
+def _macros_of(family: _Family, columns: Columns) -> Iterator[tuple[str, str]]:
+    if family.types:
+        yield "TYPES", family.types
+        if columns.i8_vectors:
+            yield "AMX_LEAST", str(columns.i8_vectors + 1)
 
 
 def _is_common(path: Path) -> bool:
@@ -120,8 +129,8 @@ def default_unit(board: BoardProfile) -> Unit:
         return ",".join(f"{{{height},{nv}}}" for nv, height in enumerate(heights, 1))
 
     def priced(dtype: str) -> str:
-        kinds = (prices_of(board, dtype, turned) for turned in (False, True))
-        return ",".join(f"{{{','.join(map(str, astuple(prices)))}}}" for prices in kinds)
+        prices = (prices_of(board, dtype, kind) for kind in kinds_of(board, dtype))
+        return ",".join(f"{{{','.join(map(str, astuple(each)))}}}" for each in prices)
 
     macros = (
         ("EK_L1_BYTES", str(caches.l1)),
@@ -130,6 +139,7 @@ def default_unit(board: BoardProfile) -> Unit:
         ("EK_VECTOR_LANES", str(TILES[board.simd].vl)),
         ("EK_F32_TILES", listed(columns.f32)),
         ("EK_I8_TILES", listed(columns.i8)),
+        ("EK_I8_VECTORS", str(columns.i8_vectors)),
         ("EK_F32_PRICES", priced("f32")),
         ("EK_I8_PRICES", priced("s8")),
     )
@@ -168,9 +178,11 @@ def _family_table(board: BoardProfile, family: _Family) -> Iterator[str]:
     )
 
 
-def _tile_unit(family: _Family, tile: Tile, macros: tuple[tuple[str, str], ...]) -> Unit:
-    symbol = _symbol(family, tile)
-    own = (("NAME", symbol), ("MR", str(tile.mr)), ("NV", str(tile.nv)))
+def _tile_unit(family: _Family, tile: Tile, most: int, macros: tuple[tuple[str, str], ...]) -> Unit:
+    symbol, is_tall = _symbol(family, tile), 0 < most < tile.mr
+    tall = (("TALL", str(tile.mr)),) if is_tall else ()
+    mr = most if is_tall else tile.mr
+    own = (("NAME", symbol), ("MR", str(mr)), ("NV", str(tile.nv)), *tall)
     return Unit(symbol, kernels_folder() / f"gemm/{family.source}_tiles.c", (*own, *macros))
 
 

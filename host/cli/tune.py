@@ -227,11 +227,11 @@ def _rows(
 
     if model or shapes:
         raise InputError("expected --rows or products of your own, found both; name one")
-    table, platform = table_of(profile), profile.platform
-    found = methods_of_rows(table, platform, kind.dtype, kind.threads, kind.packed)
+    found = methods_of_rows(table_of(profile), profile, kind.dtype, kind.threads, kind.packed)
     if not found:
         raise InputError(
-            f"expected rows of {platform} with methods in the table, found none; leave out --rows"
+            f"expected rows of {profile.platform} with methods in the table, found none; "
+            "leave out --rows"
         )
     return found
 

@@ -55,17 +55,17 @@ class Isa:
     @property
     def registers(self) -> int:
         """Vectors that a core holds, at least."""
-        return 32 if self.simd in ("avx512vnni", "neon", "neondot") else 16
+        return 32 if self.simd in (*_AVX512, "neon", "neondot") else 16
 
     @property
     def masks_loads(self) -> bool:
         """vf_load_masked: a load that leaves lanes out."""
-        return self.simd == "avx512vnni"
+        return self.simd in _AVX512
 
     @property
     def multiplies_pairs(self) -> bool:
         """EK_PAIRS: vi_pair16, the sum of two 16-bit products in each lane."""
-        return self.simd in ("sse2", "avx2", "avx512vnni")
+        return self.simd in ("sse2", "avx2", *_AVX512)
 
     @property
     def widens_eight(self) -> bool:
@@ -78,12 +78,14 @@ class Isa:
         return self.i8.group * (self.vl if self.i8 is ByteProduct.DOT4_SS else 1)
 
 
+_AVX512 = ("avx512vnni", "avx512amx")
 _WITH_LANES = ("neon", "neondot", "neon32")
 _BYTE_PRODUCTS = {
     "scalar": ByteProduct.WIDE16,
     "sse2": ByteProduct.PAIR16,
     "avx2": ByteProduct.PAIR16,
     "avx512vnni": ByteProduct.DOT4_US,
+    "avx512amx": ByteProduct.DOT4_US,
     "neon": ByteProduct.MULL16,
     "neondot": ByteProduct.DOT4_SS,
     "neon32": ByteProduct.MULL16,

@@ -19,7 +19,7 @@ _STRIP = np.dtype(
 )  # fmt: skip
 _LANES, _WIDE, _DIAGONAL, _WINDOWS = range(4)  # ek_strip_kind
 _SCALAR_LANES = 4  # SCALAR_LANES of sparse/types.h
-_COLUMNS = {"avx512vnni": 128}  # ek_sparse_window, where it is not 0
+_COLUMNS = {"avx512vnni": 128, "avx512amx": 128}  # ek_sparse_window, where it is not 0
 _PADDING = 0x80  # EK_WINDOW_PADDING
 _FEW = 4  # a strip spans at most so many columns for each non-zero of all its rows
 

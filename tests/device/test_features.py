@@ -46,6 +46,16 @@ def test_vector_length_is_asked_with_the_right_instructions(tmp_path: Path) -> N
     assert struct.pack("<II", *features.READ_VLENB) in target.read_bytes()
 
 
+def test_tile_registers_that_linux_does_not_give_are_none(monkeypatch):
+    monkeypatch.setattr(features, "machine", lambda: "x86_64")
+    monkeypatch.setattr(features, "cpuinfo", lambda: "flags : avx512f amx_tile amx_int8\n")
+    found = {}
+    for allowed in (True, False):
+        monkeypatch.setattr(features, "_may_use_tiles", lambda value=allowed: value)
+        found[allowed] = features.features.__wrapped__()
+    assert found == {True: {"avx512f", "amx_tile", "amx_int8"}, False: {"avx512f"}}
+
+
 def test_the_model_of_an_x86_cpu(monkeypatch):
     text = "vendor_id : AuthenticAMD\ncpu family : 25\nmodel : 17\nmodel name : AMD EPYC\n\n"
     monkeypatch.setattr(features, "cpuinfo", lambda: text + text.replace("17", "18"))

@@ -17,7 +17,7 @@ from edgekit.host.build.kernels import default_unit, kernel_units
 from edgekit.host.build.toolchain import Toolchain
 from edgekit.host.paths import cache_folder
 from edgekit.kb import GemmShape, KnowledgeBase
-from edgekit.kb.board import BoardProfile, board_names, load_board
+from edgekit.kb.board import BoardProfile, board_names, load_board, load_profile
 from edgekit.kb.features import DEFAULT_SHAPE_SEQUENCE, GemmKey, Sequences
 from edgekit.kb.gemm_blob import table_blob
 from edgekit.kb.gemm_table import FEATURES, Row
@@ -67,9 +67,9 @@ def in_python(how: GemmMethod) -> Method:
     return Method(how.mc, how.kc, how.nc, *packs, how.mr, how.nr, split=split)
 
 
-@pytest.mark.parametrize("name", board_names())
+@pytest.mark.parametrize("name", [*board_names(), "x86-64-v4", "x86-64-v4-amx"])
 def test_the_default_is_the_same_on_every_board(name, library_file):
-    board = load_board(name)
+    board = load_board(name) if name == "local" else load_profile(name)
     library = GemmLibrary(library_file(board))
 
     @_SLOW

@@ -17,14 +17,14 @@ from gemm_cases import (
     run_here,
     weights_by_few,
 )
-from kernel_runs import x86_params
+from kernel_runs import product_params
 
 from edgekit.kb.board import BoardProfile
 
 _COUNT = 300
 
 
-@pytest.fixture(scope="module", params=x86_params())
+@pytest.fixture(scope="module", params=product_params())
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     board: BoardProfile = request.param
     return build(board, tmp_path_factory.mktemp(board.simd) / "products.so")

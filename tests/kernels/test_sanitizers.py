@@ -21,6 +21,7 @@ from edgekit.host.lower.lower import lower
 from edgekit.kb.tiles import COLUMNS, Columns
 
 pytestmark = pytest.mark.sanitizers
+_AMX = pytest.mark.skipif("avx512amx" not in BOARDS, reason="this machine has no AMX")
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +57,18 @@ def test_kernels_stay_in_bounds(family, simd, driver, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "simd", ["avx512vnni", *(pytest.param(s, marks=pytest.mark.long) for s in ("scalar", "avx2"))]
+    "simd",
+    [
+        *("avx512vnni", pytest.param("avx512amx", marks=_AMX)),
+        *(pytest.param(s, marks=pytest.mark.long) for s in ("scalar", "avx2")),
+    ],
 )
 def test_products_stay_in_bounds(simd, driver, tmp_path, monkeypatch):
     simd = usable(simd)
     # Low tiles: the tall ones take minutes to compile with these checks, and differ in nothing.
     few = Columns(f32=(8, 2), i8=(3, 2))
+    if simd == "avx512amx":
+        few = Columns(f32=(8, 2), i8=(32, 32), i8_vectors=3)
     monkeypatch.setitem(COLUMNS, simd, few)
     rng = np.random.default_rng(len(simd))
     products = [random_product(rng, dtype) for dtype in DTYPES for _ in range(200)]

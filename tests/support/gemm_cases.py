@@ -22,7 +22,11 @@ PRODUCTS = Path(__file__).with_name("gemm_products.c")
 DTYPES = ("f32", "s8", "u8")  # the order of ek_gemm_dtype
 OUTPUTS = ("plain", "float", "quantize")  # of ek_gemm_output
 _SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 65, 97)
-_TILES = ((8, 48), (12, 32), (24, 16), (1, 128), (128, 1), (1, 1), (4, 4), (5, 17), (48, 7))
+_DEPTHS = (*_SIZES, 127, 128, 130, 195)
+_TILES = (
+    *((8, 48), (12, 32), (24, 16), (1, 128), (128, 1), (1, 1), (4, 4), (5, 17), (48, 7)),
+    *((32, 32), (32, 16), (32, 31)),
+)
 Rng = np.random.Generator
 
 
@@ -184,8 +188,9 @@ def _epilogue(rng: Rng, dtype: str, m: int, n: int) -> tuple[Epilogue, np.dtype[
 
 
 def random_product(rng: Rng, dtype: str) -> Product:
-    """Any shape up to 97, any strides, any method, either operand packed or none."""
-    m, n, k = (int(x) for x in rng.choice(_SIZES, 3))
+    """m and n up to 97, k up to 195, any strides, any method, either operand packed or none."""
+    m, n = (int(x) for x in rng.choice(_SIZES, 2))
+    k = int(rng.choice(_DEPTHS))
     m, n = (1 if rng.random() < 0.15 else x for x in (m, n))
     a = laid_out(rng, _values(rng, dtype, m, k))
     b = laid_out(rng, _values(rng, "f32" if dtype == "f32" else "s8", k, n))

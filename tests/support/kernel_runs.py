@@ -34,6 +34,18 @@ def x86_boards() -> list[BoardProfile]:
     return plain + found
 
 
+def amx_boards() -> list[BoardProfile]:
+    """The board with AMX, where this machine is one: of all kernels, GEMM's alone know it."""
+    board = load_profile("x86-64-v4-amx")
+    usable = board.arch == load_board("local").arch and set(board.features) <= cpu_flags()
+    return [board] if usable else []
+
+
+def product_params() -> list[Any]:
+    """x86_params() and amx_boards()."""
+    return x86_params() + [pytest.param(board, id=board.simd) for board in amx_boards()]
+
+
 def x86_params() -> list[Any]:
     """x86_boards() as parameters of tests.
 

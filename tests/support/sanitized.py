@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from kernel_runs import x86_boards
+from kernel_runs import amx_boards, x86_boards
 
 from edgekit.host.build.headers import headers_hash, system_headers
 from edgekit.host.build.toolchain import Unit, kernels_folder
@@ -31,13 +31,14 @@ _ARCH = {
     "sse2": [],
     "avx2": ["-march=x86-64-v3"],
     "avx512vnni": ["-march=x86-64-v4", "-mavx512vnni"],
+    "avx512amx": ["-march=x86-64-v4", "-mavx512vnni", "-mamx-tile", "-mamx-int8"],
 }
 BOUNDS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
 # Reports name lines; to know variables, too, took a fifth of the time of compiling.
 _FLAGS = ["-std=gnu11", "-O1", "-gline-tables-only"]
 _PRECOMPILE = ["-fPIC", "-Xclang", "-fno-pch-timestamp", "-x", "c-header"]
 RACES = ["-fsanitize=thread"]
-BOARDS = {board.simd: board for board in x86_boards()}
+BOARDS = {board.simd: board for board in (*x86_boards(), *amx_boards())}
 
 
 def usable(simd: str) -> str:

@@ -23,7 +23,26 @@ typedef struct {
     int load;          /* C holds earlier sums */
     int finish;        /* this is the last block of k: bias, clamp, requantization */
     const ek_gemm_epilogue *epilogue;
+#ifdef EK_AMX
+    long rows;       /* of the tile */
+    long *registers; /* of AMX: what this task has set them up for; 0: nothing yet */
+#endif
 } ek_gemm_job;
+
+/* Around the tiles of a task: their registers cost much to set up, and are left as they were. */
+#ifdef EK_AMX
+#define EK_GEMM_BEGIN(job)                                                                         \
+    long registers = 0;                                                                            \
+    (job)->registers = &registers
+#define EK_GEMM_END()                                                                              \
+    if (registers)                                                                                 \
+    _tile_release()
+#define EK_GEMM_ROWS_OF_TILE(job, count) (job)->rows = (count)
+#else
+#define EK_GEMM_BEGIN(job)
+#define EK_GEMM_END()
+#define EK_GEMM_ROWS_OF_TILE(job, count)
+#endif
 
 /* Register tile: C[rows, vectors] (+)= A . B for the widths it was made for. row and column say
  * where c stands in C, for the vectors of the epilogue. */
@@ -37,7 +56,7 @@ enum {
     EK_GEMM_ROWS = 1,   /* A in place, rows a_row apart */
     EK_GEMM_MASKED = 2, /* or-ed in: B in place, and only `left` columns of its last vector */
     EK_GEMM_FORMS = 4,
-    EK_GEMM_MAX_MR = 24,
+    EK_GEMM_MAX_MR = 32,
     EK_GEMM_MAX_NV = 16,
     EK_GEMM_MAX_TILE = 1024, /* elements of C: mr * nv * vl */
 };
@@ -148,6 +167,8 @@ typedef struct {
     /* Can it be read in place: EK_GEMM_PANEL or EK_GEMM_ROWS for A, 0 for B; -1: must be packed. */
     int (*a_form)(const ek_gemm_args *args);
     int (*b_form)(const ek_gemm_args *args);
+    /* From so many rows on, panels of A are laid out for the tile registers of AMX; 0: none are. */
+    long tall;
     ek_gemm_dot dot; /* NULL: none; a single row then packs a B that is contiguous along k */
     ek_gemm_row row; /* NULL: none; tiles do it */
 } ek_gemm_operands;

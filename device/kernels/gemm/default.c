@@ -2,13 +2,15 @@
  *
  * The rule is the docstring of analytic_method in kb/method.py, which a test holds this against.
  * Compile-time parameters: EK_L1_BYTES, EK_L2_BYTES, EK_L3_BYTES (none is 0), EK_VECTOR_LANES,
- * EK_F32_TILES and EK_I8_TILES: {height, vectors}, ... for 1, 2, ... vectors; EK_F32_PRICES and
- * EK_I8_PRICES: {...}, {...} of upright and turned tiles. */
+ * EK_F32_TILES and EK_I8_TILES: {height, vectors}, ... for 1, 2, ... vectors; EK_I8_VECTORS: the
+ * rows above which tiles of bytes use AMX, 0: none do; EK_F32_PRICES and EK_I8_PRICES: {...}, ...
+ * of upright, turned and, with AMX, tall tiles. */
 #include "../kernel.h"
 #include "gemm.h"
 
 enum { LONG = EK_VECTOR_LANES >= 16 };  /* vectors of which the prices were measured apart */
 enum { GROUP = 4, TURNED_AT_ONCE = 4 }; /* of bytes */
+enum { REGISTER_ROWS = 16, REGISTER_GROUPS = 16 }; /* of AMX */
 enum { PAGE = 4096, LINE = 64, WAYS = 8, REGISTERS = 32, SUM_BYTES = 4 };
 enum { POINTED = 14 }; /* rows of A in place */
 enum { K_STEP = 16, FEW_PANELS = 16, PACK_ROWS = 64, WIDE = 8, TURNED_COLUMNS = 64 };
@@ -51,10 +53,11 @@ static int64_t most(int64_t a, int64_t b) {
 /* As Prices of kb/tile_cost.py says. */
 typedef struct {
     int64_t product, wide, line, vector, far, group, panel, crossing, passing, packing, tile,
-        spilled, segment, paged, stored, partial, element;
+        spilled, segment, paged, stored, partial, element, start;
 } prices;
 
-static const prices price_of[2][2] = {{EK_F32_PRICES}, {EK_I8_PRICES}}; /* upright, turned */
+enum { UPRIGHT, TURNED, TALL, KINDS };
+static const prices price_of[2][KINDS] = {{EK_F32_PRICES}, {EK_I8_PRICES}};
 
 typedef struct {
     int64_t m, n, k;
@@ -118,17 +121,27 @@ static int64_t cost_of_a(const prices *price, shape s, product p) {
     return 4 * slow * parts(p.n, s.nr);
 }
 
+/* A tall tile's panels of rows, shared out evenly, are higher than those of vectors. */
+static int kind_of(shape s, product p) {
+    if (is_turned(s))
+        return TURNED;
+    return !p.f32 && EK_I8_VECTORS && parts(p.m, parts(p.m, s.mr)) > EK_I8_VECTORS ? TALL : UPRIGHT;
+}
+
 /* Per k, of bytes per four of k. */
 static int64_t tile_cost(shape s, product p) {
-    int turned = is_turned(s);
-    const prices *price = &price_of[!p.f32][turned];
+    int kind = kind_of(s, p), turned = kind == TURNED;
+    const prices *price = &price_of[!p.f32][kind];
     int64_t depth = p.f32 ? p.k : parts(p.k, GROUP);
     int64_t lines = turned ? p.n : p.m, across = turned ? p.m : p.n;
     int64_t height = turned ? s.nr : s.mr, width = turned ? s.mr : s.nr;
     int64_t vectors = parts(across, EK_VECTOR_LANES);
     int64_t rows = parts(lines, height), panels = parts(vectors, width / EK_VECTOR_LANES);
     int64_t products = most(lines * vectors, price->wide * rows * panels);
-    if (p.a_packed && !turned)
+    if (kind == TALL)
+        products = rows * round_up(parts(lines, rows), REGISTER_ROWS) * vectors *
+                   round_up(depth, REGISTER_GROUPS) / depth;
+    else if (p.a_packed && !turned)
         products -= saved_by_one_column(s, p.m, p.n);
     int is_far = rows > 1 && p.k * width * (p.f32 ? 4 : 1) > EK_L1_BYTES / 2;
     int64_t vector = price->vector + (is_far ? price->far : 0);
@@ -138,11 +151,11 @@ static int64_t tile_cost(shape s, product p) {
     int64_t segment = price->segment + (is_paged ? price->paged : 0);
     int64_t stores = tile * rows * panels + segment * panels * lines +
                      price->stored * lines * vectors + price->element * lines * across +
-                     (across % EK_VECTOR_LANES ? price->partial * lines : 0);
+                     price->start + (across % EK_VECTOR_LANES ? price->partial * lines : 0);
     int64_t cost = price->product * products + price->line * panels * lines +
                    vector * rows * vectors + stores / depth;
     return cost + (p.b_packed ? 0 : cost_of_b(price, s, p)) +
-           (p.a_packed ? 0 : cost_of_a(price, s, p));
+           (p.a_packed || kind == TALL ? 0 : cost_of_a(price, s, p));
 }
 
 /* 1: threads share columns: of upright tiles whose panels they pack unless the busiest has less
@@ -166,11 +179,13 @@ static int64_t shared_cost(shape s, product p, int threads) {
     return alone / tiles * parts(tiles, threads);
 }
 
-/* Number i of the tiles as they are, then of the tiles turned. */
+/* Number i of the tiles as they are, then of the tiles turned, which never use AMX. */
 static shape shape_of(const tile *tiles, size_t count, size_t i) {
     if (i < count)
         return (shape){tiles[i].mr, tiles[i].nv * EK_VECTOR_LANES};
     tile t = tiles[i - count];
+    if (tiles == i8_tiles && EK_I8_VECTORS)
+        t.mr = least(t.mr, EK_I8_VECTORS);
     return (shape){t.nv * EK_VECTOR_LANES, t.mr - (t.mr % EK_VECTOR_LANES == 0)};
 }
 

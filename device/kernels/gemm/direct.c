@@ -41,6 +41,7 @@ tile(const product *x, ek_gemm_job *job, ek_gemm_place *at, long nv, const char 
         job->b_row = at->width;
     else if (job->left < types->vl)
         form |= EK_GEMM_MASKED;
+    EK_GEMM_ROWS_OF_TILE(job, at->rows);
     const ek_gemm_tile code = x->family->column[nv - 1]->codes[form][at->rows];
     char *c = x->c + (at->row * job->c_row + at->column * job->c_col) * x->c_bytes;
     if (job->c_col != 1 || (at->columns < at->width && !types->masked))
@@ -72,11 +73,13 @@ static void row_of_tiles(const product *x, ek_gemm_job *job, long i, long column
 
 static void tiles(const product *x, ek_gemm_job *job, long row, long row_end, long column,
                   long column_end) {
+    EK_GEMM_BEGIN(job);
     for (long from = column, until; from < column_end; from = until) {
         until = ek_min(from + x->strip, column_end);
         for (long i = row; i < row_end; i++)
             row_of_tiles(x, job, i, from, until);
     }
+    EK_GEMM_END();
 }
 
 static void by_rows(const void *args, long begin, long end) {
@@ -164,7 +167,9 @@ int ek_gemm_direct(const ek_gemm_args *args, const ek_gemm_method *how, ek_pool 
     if (g->m <= o.tile.mr && vectors <= o.tile.nv) {
         ek_gemm_place at = {.rows = g->m, .width = vectors * types->vl};
         job.a_col = g->a_packed ? g->m : g->a_col;
+        EK_GEMM_BEGIN(&job);
         tile(&x, &job, &at, vectors, x.a, x.b);
+        EK_GEMM_END();
         return 1;
     }
     x.a_packed = g->a_packed;

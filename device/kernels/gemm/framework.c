@@ -115,6 +115,7 @@ static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *co
         const int wider = row < panels->wider;
         at.rows = panels->width + wider;
         job->a_col = p->a_whole ? x->a_rows : packed ? at.rows : g->a_col;
+        EK_GEMM_ROWS_OF_TILE(job, at.rows);
         if (apart)
             ek_gemm_tile_apart(job, codes[at.rows], a, b, c, &at, p->c_bytes);
         else
@@ -151,7 +152,7 @@ static void panel_of_tiles(const block *x, ek_gemm_job *job, long j, long row, l
     tile_column(x, job, p->family->column[nv - 1]->codes[form], b, at, row, row_end);
 }
 
-#define ROWS_OF_STRIP 8 /* panels of A before the next panel of B */
+#define ROWS_OF_STRIP 8 /* panels of A before the next panel of B; of tall ones, 1 */
 
 /* Where panels of B are small, C is written along its rows, for as many as stay in the cache. */
 static void tiles(const block *x, long row, long row_end, long column, long column_end) {
@@ -166,15 +167,17 @@ static void tiles(const block *x, long row, long row_end, long column, long colu
         .finish = x->finish,
         .epilogue = &g->epilogue,
     };
+    EK_GEMM_BEGIN(&job);
     const long width = ek_max(p->b.panels.width, 1) * p->types->vl;
     const long strip = EK_GEMM_STRIP_BYTES / (ek_max(x->k, 1) * width * p->types->b_bytes);
-    const long rows = strip > 1 ? ROWS_OF_STRIP : row_end - row;
+    const long rows = strip <= 1 ? row_end - row : p->tall ? 1 : ROWS_OF_STRIP;
     for (long from = column, until; from < column_end; from = until) {
         until = ek_min(from + ek_max(strip, 1), column_end);
         for (long i = row; i < row_end; i += rows)
             for (long j = from; j < until; j++)
                 panel_of_tiles(x, &job, j, i, ek_min(i + rows, row_end));
     }
+    EK_GEMM_END();
 }
 
 static void tiles_by_row(const void *args, long begin, long end) {

@@ -1,6 +1,6 @@
 /* How 8-bit operands become panels (i8_types.h).
  *
- * Compile-time parameters: EK_SIMD, TYPES. */
+ * Compile-time parameters: EK_SIMD, TYPES, AMX_LEAST. */
 #define MR 1
 #define NV 1
 #include "i8_types.h"
@@ -101,9 +101,38 @@ EK_INLINE void finish_panel(i8_panel panel, long extent, long k, int factor, voi
 #endif
 }
 
+#ifdef AMX_LEAST
+/* A panel for tile registers (i8_types.h). */
+static void pack_tall(const uint8_t *from, long step, long k_step, long width, long k,
+                      uint8_t *to) {
+    const amx_depth d = amx_depth_of(k);
+    const long bytes = 4 * d.groups;
+    memset(to, 0, i8_panel_of_a(width, k).bytes);
+    for (long s = 0; s < d.steps; s++, to += (ek_max(width, AMX_ROWS) - width) * bytes) {
+        const int is_last = s == d.steps - 1;
+        const long first = is_last ? 4 * d.last : s * bytes;
+        const uint64_t wanted = is_last ? amx_last_values(d, k) : ~(uint64_t)0;
+        for (long i = 0; i < width; i++, to += bytes) {
+            const uint8_t *at = from + i * step + first * k_step;
+            if (k_step == 1)
+                _mm512_mask_storeu_epi8(to, wanted, _mm512_maskz_loadu_epi8(wanted, at));
+            else
+                for (long p = 0; p < bytes; p++)
+                    to[p] = wanted >> p & 1 ? at[p * k_step] : 0;
+        }
+    }
+}
+#endif
+
 static void pack_a(const void *from, long step, long k_step, long width, long vectors, long k,
                    void *to) {
     (void)vectors;
+#ifdef AMX_LEAST
+    if (width >= AMX_LEAST) {
+        pack_tall(from, step, k_step, width, k, to);
+        return;
+    }
+#endif
 #if EK_I8 == EK_I8_WIDE16
     const i8_row *rows = from;
     i8_row *at = to;
@@ -258,5 +287,8 @@ const ek_gemm_operands I8_FAMILY() = {
 #endif
 #endif
     .a_row_bytes = I8_STEP * sizeof(i8_row),
+#ifdef AMX_LEAST
+    .tall = AMX_LEAST,
+#endif
     .dot = I8_FAMILY(_dot),
 };

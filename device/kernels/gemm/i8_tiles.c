@@ -1,6 +1,7 @@
 /* The register tiles of 8-bit products that are NV vectors wide, for 1 .. MR rows.
  *
- * Compile-time parameters: NAME (of the table), MR, NV, EK_SIMD, TYPES (see i8_types.h). */
+ * Compile-time parameters: NAME (of the table), MR, NV, EK_SIMD, TYPES and AMX_LEAST (see
+ * i8_types.h); TALL: the most rows of tiles that use tile registers, if there are any. */
 #include "i8_types.h"
 #if ROW_IN_PLACE
 #include "i8_row.h"
@@ -252,11 +253,12 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
     finish_tile(job, mr, sums, c, row, column);
 }
 
-#define CODE(name, mr, form)                                                                       \
+#define CODE_OF(name, call)                                                                        \
     static void name(const ek_gemm_job *job, const void *a, const void *b, void *c, long row,      \
                      long column) {                                                                \
-        tile(mr, form, job, a, b, c, row, column);                                                 \
+        call;                                                                                      \
     }
+#define CODE(name, mr, form) CODE_OF(name, tile(mr, form, job, a, b, c, row, column))
 /* Rows are read in place unless they need a correction. */
 #if I8_IN_PLACE && !ROW_FACTOR
 #define CODES(mr) CODE(panel_##mr, mr, EK_GEMM_PANEL) CODE(rows_##mr, mr, EK_GEMM_ROWS)
@@ -265,15 +267,24 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
 #endif
 EK_GEMM_UP_TO(MR, CODES)
 
+#ifdef TALL
+#include "i8_amx.h"
+#define ROWS TALL
+#define TALL_CODES(code) [AMX_LEAST... TALL] = (code),
+#else
+#define ROWS MR
+#define TALL_CODES(code)
+#endif
+
 #define ENTRY_panel(mr) [mr] = panel_##mr,
 #define ENTRY_rows(mr) [mr] = rows_##mr,
 const ek_gemm_column NAME = {
-    MR,
+    ROWS,
     NV,
     {
-        [EK_GEMM_PANEL] = {EK_GEMM_UP_TO(MR, ENTRY_panel)},
+        [EK_GEMM_PANEL] = {EK_GEMM_UP_TO(MR, ENTRY_panel) TALL_CODES(amx_panel)},
 #if I8_IN_PLACE && !ROW_FACTOR
-        [EK_GEMM_ROWS] = {EK_GEMM_UP_TO(MR, ENTRY_rows)},
+        [EK_GEMM_ROWS] = {EK_GEMM_UP_TO(MR, ENTRY_rows) TALL_CODES(amx_rows)},
 #endif
 #if ROW_IN_PLACE
         [EK_GEMM_PANEL | EK_GEMM_MASKED] = {[1] = panel_1},

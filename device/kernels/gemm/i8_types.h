@@ -1,7 +1,8 @@
 /* The 8-bit operands of one family: how each is turned into what the products take (i8_tile.h),
  * what that costs in corrections, and what a packed panel holds.
  *
- * Before inclusion: EK_SIMD, MR, NV and TYPES: 1 s8 . s8, 2 u8 . s8, 3 s8 . u8.
+ * Before inclusion: EK_SIMD, MR, NV and TYPES: 1 s8 . s8, 2 u8 . s8, 3 s8 . u8; AMX_LEAST with
+ * EK_AMX: the rows from which a tile uses tile registers.
  *
  *   A panel   [k / I8_STEP][rows][I8_STEP], then the rows' corrections, then `wide`
  *   B panel   as in i8_tile.h, then the columns' corrections, then `wide`
@@ -77,7 +78,37 @@ EK_INLINE i8_panel i8_panel_of(long extent, long k, int factor, size_t value_byt
     p.bytes = p.wide + (HAS_WIDE ? sizeof(int32_t) : 0);
     return p;
 }
+#ifdef AMX_LEAST
+/* Panels of A of AMX_LEAST rows or more are for tile registers of AMX_ROWS rows, each of 64 bytes
+ * along k or, if k is less, of as many whole groups: [steps][rows, at least AMX_ROWS][bytes of a
+ * row]. The last step ends with the last group, so that none of B is read beyond it; what the step
+ * before it has counted already is zero there, as is what lies beyond k. Nothing is flipped. */
+#define AMX_ROWS 16
+#define AMX_GROUPS 16
+typedef struct {
+    long steps, groups, last; /* groups of a step, and the first one of the last step */
+} amx_depth;
+
+EK_INLINE amx_depth amx_depth_of(long k) {
+    const long all = (k + 3) / 4, groups = ek_max(ek_min(all, AMX_GROUPS), 1);
+    return (amx_depth){(all + groups - 1) / groups, groups, all - groups};
+}
+
+/* The bits of the values that the last step counts. */
+EK_INLINE uint64_t amx_last_values(amx_depth d, long k) {
+    const long from = 4 * ((d.steps - 1) * d.groups - d.last), until = k - 4 * d.last;
+    return ~(uint64_t)0 << from & ~(uint64_t)0 >> (64 - until);
+}
+#endif
+
 EK_INLINE i8_panel i8_panel_of_a(long rows, long k) {
+#ifdef AMX_LEAST
+    if (rows >= AMX_LEAST) {
+        const amx_depth d = amx_depth_of(k);
+        const size_t bytes = (size_t)(d.steps * ek_max(rows, AMX_ROWS) * d.groups * 4);
+        return (i8_panel){bytes, bytes, bytes};
+    }
+#endif
     return i8_panel_of(rows, k, ROW_FACTOR, sizeof(i8_row));
 }
 EK_INLINE i8_panel i8_panel_of_b(long columns, long k) {

@@ -45,7 +45,8 @@ void ek_gemm_make_plan(ek_gemm_plan *p, const ek_gemm_args *args, const ek_gemm_
         p->rows_per_block = p->a.panels.panels;
 
     p->pack_a = !g->a_packed && p->a_form < 0;
-    p->a_whole = p->pack_a && types->pack_a_whole && g->a_row == 1 && g->m > 1;
+    p->tall = types->tall && p->a.panels.width + (p->a.panels.wider > 0) >= types->tall;
+    p->a_whole = p->pack_a && types->pack_a_whole && g->a_row == 1 && g->m > 1 && !p->tall;
     p->pack_b = !g->b_packed && (o.pack_b || types->b_form(g) < 0);
     p->pack_tail = !g->b_packed && !p->pack_b && !types->masked && g->n & (types->vl - 1);
     p->dot = types->dot && g->m == 1 && !g->a_packed && !g->b_packed && g->a_col == 1 &&

@@ -13,12 +13,21 @@ typedef struct {
 
 #if defined __x86_64__
 #include <cpuid.h>
-/* words: cpuid 1 ecx, 7.0 ebx, 7.0 ecx, and what the operating system saves (xgetbv) */
+#include <sys/syscall.h>
+#include <unistd.h>
+/* words: cpuid 1 ecx, 7.0 ebx, 7.0 ecx, 7.0 edx, without what is not saved (xgetbv) */
 static const feature known[] = {
     {"fma", 0, 12},      {"f16c", 0, 29},     {"bmi1", 1, 3},         {"avx2", 1, 5},
     {"bmi2", 1, 8},      {"avx512f", 1, 16},  {"avx512dq", 1, 17},    {"avx512cd", 1, 28},
-    {"avx512bw", 1, 30}, {"avx512vl", 1, 31}, {"avx512_vnni", 2, 11},
+    {"avx512bw", 1, 30}, {"avx512vl", 1, 31}, {"avx512_vnni", 2, 11}, {"amx_tile", 3, 24},
+    {"amx_int8", 3, 25},
 };
+/* Linux saves the tile registers of processes that ask for them, if it has a word for that. */
+#define REQUEST_PERMISSION 0x1023
+#define TILE_DATA 18
+static int may_use_tiles(void) {
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
 static void read_words(uint64_t *w) {
     unsigned a, b, c, d, low, high;
     if (__get_cpuid(1, &a, &b, &c, &d))
@@ -26,19 +35,21 @@ static void read_words(uint64_t *w) {
     if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
         w[1] = b;
         w[2] = c;
+        w[3] = d;
     }
     if (!(w[0] >> 27 & 1)) { /* no xgetbv: no wide registers are saved */
-        w[1] = w[2] = 0;
+        w[1] = w[2] = w[3] = 0;
         w[0] &= ~(1u << 12);
         return;
     }
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     if ((low & 0x6) != 0x6)
-        w[0] = w[1] = w[2] = 0;
+        w[0] = w[1] = w[2] = w[3] = 0;
     else if ((low & 0xe6) != 0xe6) {
         w[1] &= 0xffff;
-        w[2] = 0;
-    }
+        w[2] = w[3] = 0;
+    } else if ((low & 0x60000) != 0x60000 || !strstr(EK_FEATURES, "amx_tile") || !may_use_tiles())
+        w[3] = 0;
 }
 #else
 #include <sys/auxv.h>

@@ -1,0 +1,156 @@
+/* Tiles of AMX_LEAST .. TALL rows and NV vectors of columns, one or two, in the tile registers of
+ * AMX: two of rows of A and NV of columns of B give up to four of sums. Panels of B are those of
+ * the other tiles, and what A is flipped by there is made good by the product's own signedness.
+ *
+ * Registers are set up for whole ones, as that takes as long as a small tile: of two of A, the
+ * second ends with the last row, and rows of both are made twice. After i8_types.h, finish_tile. */
+#ifndef EK_GEMM_I8_AMX_H
+#define EK_GEMM_I8_AMX_H
+
+_Static_assert(TALL <= 2 * AMX_ROWS && NV <= 2 && EK_VL == 16, "four registers of sums");
+
+#if A_UNSIGNED
+#define AMX_MULTIPLY _tile_dpbusd
+#elif B_UNSIGNED
+#define AMX_MULTIPLY _tile_dpbsud
+#else
+#define AMX_MULTIPLY _tile_dpbssd
+#endif
+
+/* Sets registers up for steps of so many groups, unless this task has. */
+EK_INLINE void amx_set_up(const ek_gemm_job *job, long groups) {
+    struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } how = {.palette = 1};
+    if (*job->registers == groups)
+        return;
+    for (int i = 0; i < 8; i++) {
+        how.row_bytes[i] = i == 4 || i == 5 ? (uint16_t)(4 * groups) : 64;
+        how.rows[i] = i < 6 ? AMX_ROWS : (uint8_t)groups;
+    }
+    _tile_loadconfig(&how);
+    *job->registers = groups;
+}
+
+/* One step: rows of A from `a` on and, of the second register, from `lower` on. */
+EK_INLINE void amx_step(const uint8_t *a, const uint8_t *lower, long a_row, const i8_value *b) {
+    _tile_loadd(6, b, NV * 64);
+    _tile_loadd(4, a, a_row);
+    AMX_MULTIPLY(0, 4, 6);
+#if NV == 2
+    _tile_loadd(7, b + 64, NV * 64);
+    AMX_MULTIPLY(1, 4, 7);
+#endif
+    if (lower) {
+        _tile_loadd(5, lower, a_row);
+        AMX_MULTIPLY(2, 5, 6);
+#if NV == 2
+        AMX_MULTIPLY(3, 5, 7);
+#endif
+    }
+}
+
+/* The wanted values of 64 of each row, others zero. */
+EK_INLINE void amx_copy(uint8_t *to, const uint8_t *from, long a_row, long rows, uint64_t wanted) {
+    for (long i = 0; i < rows; i++, from += a_row, to += 64)
+        _mm512_store_si512(to, _mm512_maskz_loadu_epi8(wanted, from));
+}
+
+/* Rows where they stand. Too few of them for a register are copied, as are those of a step that is
+ * not whole: first, so that they have arrived when they are read. */
+EK_INLINE void amx_rows_in_place(const ek_gemm_job *job, amx_depth d, const uint8_t *a,
+                                 const i8_value *b) {
+    uint8_t copies[2 * AMX_ROWS * 64] __attribute__((aligned(64)));
+    const long step = 4 * d.groups, a_row = job->a_row, rows = job->rows, second = rows - AMX_ROWS;
+    const int few = second < 0, part = few || job->k % step;
+    const uint64_t wanted = amx_last_values(d, job->k);
+    if (few)
+        memset(copies, 0, sizeof copies / 2);
+    else if (part)
+        amx_copy(copies, a + 4 * d.last, a_row, rows, wanted);
+    for (long s = 0; s < d.steps - (part != 0); s++) {
+        const uint8_t *at = a + s * step;
+        if (few) {
+            amx_copy(copies, at, a_row, rows, ~(uint64_t)0);
+            amx_step(copies, NULL, 64, b + s * step * NV * EK_VL);
+        } else {
+            amx_step(at, second ? at + second * a_row : NULL, a_row, b + s * step * NV * EK_VL);
+        }
+    }
+    if (!part)
+        return;
+    if (few)
+        amx_copy(copies, a + 4 * d.last, a_row, rows, wanted);
+    amx_step(copies, second > 0 ? copies + second * 64 : NULL, 64, b + 4 * d.last * NV * EK_VL);
+}
+
+EK_INLINE void amx_panel_of_rows(const ek_gemm_job *job, amx_depth d, const uint8_t *a,
+                                 const i8_value *b) {
+    const long step = 4 * d.groups, second = job->rows - AMX_ROWS;
+    const long bytes = ek_max(job->rows, AMX_ROWS) * step;
+    for (long s = 0; s < d.steps; s++, a += bytes) {
+        const long from = s == d.steps - 1 ? 4 * d.last : s * step;
+        amx_step(a, second > 0 ? a + second * step : NULL, step, b + from * NV * EK_VL);
+    }
+}
+
+/* Sums of vector j where its first row belongs, `row_bytes` from row to row. */
+EK_INLINE void amx_store(const int j, char *to, long second, long row_bytes) {
+    if (j)
+        _tile_stored(1, to, row_bytes);
+    else
+        _tile_stored(0, to, row_bytes);
+    if (second <= 0)
+        return;
+    to += second * row_bytes;
+    if (j)
+        _tile_stored(3, to, row_bytes);
+    else
+        _tile_stored(2, to, row_bytes);
+}
+
+/* Sums that leave as they are. */
+EK_INLINE void amx_store_sums(const ek_gemm_job *job, int32_t *c) {
+    const long second = job->rows - AMX_ROWS, columns = job->left;
+    for (int j = 0; j < NV - (columns < EK_VL); j++)
+        amx_store(j, (char *)(c + j * EK_VL), second, job->c_row * 4);
+    if (columns == EK_VL)
+        return;
+    int32_t part[TALL * EK_VL] __attribute__((aligned(64)));
+    amx_store(NV - 1, (char *)part, second, EK_VL * 4);
+    c += (NV - 1) * EK_VL;
+    for (long i = 0; i < job->rows; i++, c += job->c_row)
+        vi_store_n(c, vi_load(part + i * EK_VL), columns);
+}
+
+EK_INLINE void amx_tile(const int form, const ek_gemm_job *job, const void *a, const i8_value *b,
+                        char *c, long row, long column) {
+    const amx_depth d = amx_depth_of(job->k);
+    const int plain = job->epilogue->output == EK_GEMM_PLAIN;
+    if (job->c_row >= EK_GEMM_FAR_ROWS && plain)
+        for (long i = 0; i < job->rows; i++)
+            ek_gemm_prefetch(1, NV * EK_VL, (int32_t *)c + i * job->c_row, 0);
+    amx_set_up(job, d.groups);
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    if (form == EK_GEMM_PANEL)
+        amx_panel_of_rows(job, d, a, b);
+    else if (d.steps)
+        amx_rows_in_place(job, d, a, b);
+    if (plain && !job->epilogue->bias && !job->load && job->rows >= AMX_ROWS) {
+        amx_store_sums(job, (int32_t *)c);
+        return;
+    }
+    int32_t sums[TALL * NV * EK_VL] __attribute__((aligned(64)));
+    for (int j = 0; j < NV; j++)
+        amx_store(j, (char *)(sums + j * EK_VL), job->rows - AMX_ROWS, NV * EK_VL * 4);
+    finish_tile(job, job->rows, sums, c, row, column);
+}
+
+CODE_OF(amx_panel, amx_tile(EK_GEMM_PANEL, job, a, b, c, row, column))
+CODE_OF(amx_rows, amx_tile(EK_GEMM_ROWS, job, a, b, c, row, column))
+#endif
