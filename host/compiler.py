@@ -18,6 +18,7 @@ from edgekit.host.explain import explain
 from edgekit.host.fit import fit, plan_of
 from edgekit.host.graph.types import Graph
 from edgekit.host.importers import import_model
+from edgekit.host.lower.chains import chain_for_time
 from edgekit.host.lower.gates import fuse_gates
 from edgekit.host.lower.plan import Plan
 from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
@@ -26,6 +27,7 @@ from edgekit.host.passes.pipeline import PassCount, run_passes
 from edgekit.host.passes.quantized import integer_form
 from edgekit.host.paths import cache_folder
 from edgekit.host.split import memory_limit
+from edgekit.host.tune.tables import table_of
 from edgekit.kb.board import BoardProfile
 
 
@@ -60,7 +62,9 @@ def prepare(
     counts.append(PassCount("choose_planes", fitted.operators_before, len(fitted.graph.nodes)))
     gated = fuse_gates(fitted.graph)
     counts.append(PassCount("fuse_gates", len(fitted.graph.nodes), len(gated.nodes)))
-    return imported, Made(gated, tuple(counts), fitted.origin, limit)
+    chained = chain_for_time(gated, board, table_of(board))
+    counts.append(PassCount("chain_convolutions", len(gated.nodes), len(chained.nodes)))
+    return imported, Made(chained, tuple(counts), fitted.origin, limit)
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ def explain(
                 "kernel": step.kernel if step else None,
                 **_method(node, step),
                 "split_from": origin.get(node.name),
+                "chain_of": list(node.op.names) if isinstance(node.op, ops.RowChain) else None,
                 "bytes": sum(tensors[t].bytes for t in names),
                 "cost_us": schedule.costs[node.name],
             }

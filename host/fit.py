@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph.types import Graph
+from edgekit.host.lower.chains import chain_for_memory
 from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.lower import lower
 from edgekit.host.lower.plan import Plan
@@ -40,12 +41,17 @@ class Fitted:
 
 
 def fit(graph: Graph, limit: int | None, board: BoardProfile, options: CompileOptions) -> Fitted:
-    """Split to the limit; and to less where scratch memory or gaps make the arena too large.
+    """Convolutions in chains where these bring the arena below the limit: they compute nothing
+    twice. Else split to the limit; and to less where scratch memory or gaps make the arena too
+    large.
 
     Channel-major regions have transposes at their borders, which take memory: if no split leaves
     room for them, images stay as they are. Raises InputError naming the operator at which most is
     alive where no split makes it fit.
     """
+    chained = _in_chains(graph, limit, board, options)
+    if chained is not None:
+        return chained
     first = split(graph, limit)
     if limit is None or not (first.origin or options.memory_limit):
         return _in_planes(first, board, layout_table_of(board))
@@ -71,6 +77,27 @@ def fit(graph: Graph, limit: int | None, board: BoardProfile, options: CompileOp
         f"{limit} bytes, found {least}, and no way to split what is alive there; raise "
         "--memory-limit, or choose a smaller model or a larger board"
     )
+
+
+def _in_chains(
+    graph: Graph, limit: int | None, board: BoardProfile, options: CompileOptions
+) -> Fitted | None:
+    """In chains where too much is alive, and then split as little as has to be; None if that does
+    not fit, or chains do not help."""
+    if limit is None or Live(graph).peak <= limit:
+        return None
+    chained = chain_for_memory(graph, board, table_of(board), limit)
+    if Live(chained).peak > limit:
+        return None
+    try:
+        divided = split(chained, limit)
+    except InputError:
+        return None
+    for layouts in (layout_table_of(board), None):
+        fitted = _in_planes(divided, board, layouts)
+        if _working_bytes(fitted.graph, board, options) <= limit:
+            return fitted
+    return None
 
 
 def _divisions(graph: Graph, first: SplitGraph, limit: int) -> Iterator[SplitGraph]:

@@ -19,9 +19,10 @@ def kernels_of(plan: Plan) -> list[Kernel]:
 
 
 def parts_of(plan: Plan) -> list[Kernel]:
-    """What those kernels call in turn, once, by symbol."""
-    found = {part.symbol: part for kernel in kernels_of(plan) for part in kernel.parts}
-    return [found[symbol] for symbol in sorted(found)]
+    """What those kernels call in turn and the plan does not, once, by symbol."""
+    called = kernels_of(plan)
+    found = {part.symbol: part for kernel in called for part in kernel.parts}
+    return [found[symbol] for symbol in sorted(found.keys() - {k.symbol for k in called})]
 
 
 def describe(plan: Plan) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def _block(ctx: Context, dtype: DType) -> int:
     return 8 if dtype is not DType.F32 and ctx.isa.widens_eight else ctx.isa.vl
 
 
-def _rows(ctx: Context, window: Window) -> int:
+def rows_at_once(ctx: Context, window: Window) -> int:
     """Rows of the output that are made at once: two share inputs where registers hold both."""
     return 2 if window.stride[0] == 1 and window.y[1] > 1 and ctx.isa.registers > 16 else 1
 
@@ -89,7 +89,7 @@ def _kernel_name(ctx: Context, window: Window, dtype: DType) -> tuple[str, dict[
         macros["FLOAT_X"] = 1
     if not fixed:
         return f"{dtype.value}_dwconv", macros
-    rows = _rows(ctx, window)
+    rows = rows_at_once(ctx, window)
     macros |= {"KH": kh, "KW": kw, "SH": stride[0], "SW": stride[1], "ROWS": rows}
     strides = f"{stride[0]}" if stride[0] == stride[1] else f"{stride[0]}x{stride[1]}"
     return f"{dtype.value}_dwconv_{kh}x{kw}s{strides}_{rows}", macros

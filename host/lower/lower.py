@@ -28,8 +28,10 @@ from edgekit.host.lower.plan import (
     Value,
     Weights,
     base_of,
+    values_of,
 )
 from edgekit.host.lower.pruned import lower_pruned
+from edgekit.host.lower.row_chain import lower_row_chain
 from edgekit.host.lower.sections import Span, sections_of, side_by_side, spans_of
 from edgekit.host.lower.transpose_conv import lower_transpose_conv
 from edgekit.host.lower.units import NNA
@@ -45,6 +47,7 @@ Rule = Callable[[Context, Node], list[Call]]
 RULES: Mapping[type[Operator], Rule] = {
     ops.Conv2D: conv.lower_conv2d,
     ops.DepthwiseConv2D: depthwise.lower_depthwise,
+    ops.RowChain: lower_row_chain,
     ops.FullyConnected: conv.lower_fully_connected,
     ops.PrunedFullyConnected: lower_pruned,
     ops.TransposeConv2D: lower_transpose_conv,
@@ -221,12 +224,11 @@ def _constants(ctx: Context, steps: Iterable[Step]) -> dict[str, Weights]:
     found: dict[str, Weights] = {}
     for step in steps:
         for call in step.calls:
-            for value in call.fields.values():
-                if isinstance(value, Value):
-                    base = base_of(ctx.aliases, value.tensor).base
-                    tensor = ctx.graph.tensors.get(base)
-                    if tensor is not None and tensor.data is not None:
-                        found[base] = ctx.weights.add(tensor.data)
+            for value in values_of(call.fields):
+                base = base_of(ctx.aliases, value.tensor).base
+                tensor = ctx.graph.tensors.get(base)
+                if tensor is not None and tensor.data is not None:
+                    found[base] = ctx.weights.add(tensor.data)
     return found
 
 

@@ -44,6 +44,15 @@ Scalar = int | float
 Field = Scalar | Value | Weights | None | tuple["Field", ...] | Mapping[str, "Field"]
 
 
+def values_of(field: Field) -> list[Value]:
+    """The tensors that a field of arguments names, at any depth."""
+    if isinstance(field, Value):
+        return [field]
+    if isinstance(field, Mapping):
+        field = tuple(field.values())
+    return [v for each in field for v in values_of(each)] if isinstance(field, tuple) else []
+
+
 @dataclass(frozen=True)
 class Call:
     """`kernel` over `tasks` independent tasks; at least `grain` of them go to one thread.

@@ -48,7 +48,7 @@ def f32_product(
         "win": window.fields,
         "pointwise": int(window.pointwise),
         "row_segments": int(segments),
-        "panel_outer": panel_outer(ctx, weights.nbytes),
+        "panel_outer": panel_outer(ctx.board, weights.nbytes),
         "panels": panels,
         "x": Value(str(node.inputs[0])),
         "weights": ctx.weights.add(pack_panels(weights.astype(np.float32), tile.nv * vl, vl)),

@@ -130,12 +130,18 @@ def _i8_fields(
         "pointwise": int(window.pointwise),
         "segments": int(depth.segments),
         "segment_length": depth.segment,
-        "panel_outer": panel_outer(ctx, packed.weights.nbytes),
+        "panel_outer": panel_outer(ctx.board, packed.weights.nbytes),
         "panels": count_tasks(window, tile, ctx.isa.vl)[1],
         "k_padded": depth.total,
         "x_zero": x_zero,
         "w_zero": packed.w_zero,
     }
+
+
+def i8_tile(ctx: Context, node: Node, window: Window, weights: Array) -> Tile:
+    """The register tile of a product of bytes; weights [n, k]."""
+    w_zero = zero_point_of(ctx.tensor(node.inputs[1]))
+    return _i8_tile(ctx, node, window, _depth_of(ctx, window, _signed(weights, w_zero)[1]))
 
 
 def _i8_tile(ctx: Context, node: Node, window: Window, depth: _Depth) -> Tile:

@@ -9,8 +9,9 @@ import numpy as np
 
 from edgekit.host.graph.ops import Conv2D, DepthwiseConv2D
 from edgekit.host.graph.types import Array, DType, Padding, Tensor
-from edgekit.host.lower.context import Context, padded
+from edgekit.host.lower.context import padded
 from edgekit.host.lower.plan import Field
+from edgekit.kb.board import BoardProfile
 from edgekit.kb.tiles import Tile
 
 C_TYPES = {DType.F32: "float", DType.I8: "int8_t", DType.U8: "uint8_t"}
@@ -71,9 +72,9 @@ def _four(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     return n, h, w, c
 
 
-def panel_outer(ctx: Context, weight_bytes: int) -> int:
+def panel_outer(board: BoardProfile, weight_bytes: int) -> int:
     """Weights that do not stay in the cache are walked once, with the pixels inside."""
-    return int(weight_bytes > (ctx.board.l2_bytes or 262144) // 2)
+    return int(weight_bytes > (board.l2_bytes or 262144) // 2)
 
 
 def count_tasks(window: Window, tile: Tile, vl: int) -> tuple[int, int]:

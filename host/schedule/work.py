@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from edgekit.host.graph import ops
+from edgekit.host.graph.chains import members_of
 from edgekit.host.graph.types import DType, Graph, Node, Operator, Shape
 
 Kind = Literal["matrix", "window", "function", "simple", "move", "none"]
@@ -17,7 +18,7 @@ _KINDS: tuple[tuple[tuple[type[Operator], ...], Kind], ...] = (
     (
         (
             ops.Conv2D, ops.FullyConnected, ops.OutlierFullyConnected, ops.TransposeConv2D,
-            ops.MatMul,
+            ops.MatMul, ops.RowChain,
         ),
         "matrix",
     ),
@@ -110,6 +111,11 @@ def _kind(op: Operator) -> Kind:
 def _counts(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
     """Steps, runs and tiles."""
     op = getattr(node.op, "inner", node.op)
+    if isinstance(op, ops.RowChain):
+        whole, members = members_of(graph, node)
+        counts = [_counts(whole, member, lanes) for member in members]
+        steps, runs, tiles = (sum(each) for each in zip(*counts, strict=True))
+        return steps, runs, tiles
     shapes = [graph.tensors[t].shape if t is not None else () for t in node.inputs]
     outs = [graph.tensors[t] for t in node.outputs]
     out = max((t.elements for t in outs), default=0)

@@ -39,6 +39,11 @@ class Live:
         return max(self._at, default=0)
 
     @property
+    def summit(self) -> tuple[int, int]:
+        """The peak, and at how many nodes that much is alive."""
+        return self.peak, self._at.count(self.peak)
+
+    @property
     def worst(self) -> int:
         """The first node at which most is alive."""
         return self._at.index(self.peak) if self._at else 0

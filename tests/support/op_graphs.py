@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import chain_graphs
 import numpy as np
 import outlier_graphs
 import plain_graphs
@@ -322,6 +323,7 @@ FAMILIES: dict[str, tuple[Callable[..., Case], tuple[DType | None, ...]]] = {
     **plain_graphs.FAMILIES,
     **planar_graphs.FAMILIES,
     **outlier_graphs.FAMILIES,
+    **chain_graphs.FAMILIES,
 }
 
 

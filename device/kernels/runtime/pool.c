@@ -19,7 +19,7 @@
 
 #define PIECES_PER_THREAD 8
 #define SPINS 4000          /* some tens of microseconds */
-#define STACK_BYTES 1048576 /* kernels keep up to 256 KiB of scratch on the stack */
+#define STACK_BYTES 1048576 /* kernels keep up to 384 KiB of scratch on the stack */
 #define OPEN 0x10000u       /* state: generation << 32 | OPEN | workers inside */
 
 typedef struct {

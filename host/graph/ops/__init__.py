@@ -3,6 +3,7 @@
 Adding an operator: its class here, its importer row, its lowering, its kernel, its test.
 """
 
+from edgekit.host.graph.ops.chain import RowChain
 from edgekit.host.graph.ops.conv import Conv2D, DepthwiseConv2D, TransposeConv2D
 from edgekit.host.graph.ops.dense import FullyConnected, PrunedFullyConnected
 from edgekit.host.graph.ops.elementwise import Add, Clamp, HardSwish, Logistic, Mul
@@ -89,7 +90,7 @@ __all__ = [
     "Not", "Or", "OutlierFullyConnected", "PRelu", "Pack", "Pad", "Planar", "PlanarConv2D",
     "PlanarDepthwiseConv2D", "Pow", "PrunedFullyConnected", "Quantize", "ReadState", "Reciprocal",
     "ReduceMax", "ReduceMin", "ReduceProduct", "ReduceSum", "Reshape", "ResizeBilinear",
-    "RoundEven", "ShapeOf", "Sign", "Sin", "Softmax", "Softplus", "SpaceToBatch", "Split", "Sqrt",
-    "StridedSlice", "Sub", "Tanh", "Total", "Transpose", "TransposeConv2D", "Where", "WriteState",
-    "Xor",
+    "RoundEven", "RowChain", "ShapeOf", "Sign", "Sin", "Softmax", "Softplus", "SpaceToBatch",
+    "Split", "Sqrt", "StridedSlice", "Sub", "Tanh", "Total", "Transpose", "TransposeConv2D",
+    "Where", "WriteState", "Xor",
 ]  # fmt: skip

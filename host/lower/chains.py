@@ -1,0 +1,170 @@
+"""Which convolutions run as a chain (ops.RowChain): where an image between them would leave the
+core's cache, or does not fit the memory that there is.
+
+Measured (docs/performance.md): chains gain where two operators touch more than a core's L2 holds,
+and lose some percent where all of that stays there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import DType, Graph, Node, Tensor
+from edgekit.host.lower.context import Context
+from edgekit.host.lower.isa import ISAS
+from edgekit.host.lower.row_chain import strips_of
+from edgekit.host.lower.window import panel_outer
+from edgekit.host.passes.rewrite import Users
+from edgekit.host.split.live import Live
+from edgekit.kb.board import BoardProfile, caches_of
+from edgekit.kb.gemm_table import KnowledgeBase
+
+_TIMED = ("x86_64",)
+_MUCH = 2  # times L2, of which a profile knows the least that such cores have
+_SHARE = 0.25  # of what is touched, for rows that windows share to be worth their copies
+NO_CHAINS: Mapping[str, tuple[Node, ...]] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class _Link:
+    """Two convolutions with an image between them that nothing else reads."""
+
+    image: Tensor
+    before: Node
+    after: Node
+    touched: int  # bytes of the images that the two read and write
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it is the depthwise convolution's result: no row of it is needed twice."""
+        return isinstance(self.before.op, ops.DepthwiseConv2D)
+
+
+def chain_for_time(graph: Graph, board: BoardProfile, table: KnowledgeBase) -> Graph:
+    """`graph` with chains where two convolutions touch much more than the core's own cache holds,
+    and no more has to be alive than before: what a chain reads and makes is alive at once. As it
+    is for boards where that was never timed."""
+    if board.arch not in _TIMED:
+        return graph
+    large = [k for k in _links(graph, board) if k.touched > _MUCH * caches_of(board).l2]
+    large = [k for k in large if k.is_behind or k.image.bytes >= k.touched * _SHARE]
+    made = _Chains(graph, Context(graph, ISAS[board.simd], board, table))
+    for link in sorted(large, key=lambda k: -k.image.bytes):
+        more = made.joined(link)
+        if more is not None and Live(more.graph).peak <= Live(graph).peak:
+            made = more
+    return made.graph
+
+
+def chain_for_memory(graph: Graph, board: BoardProfile, table: KnowledgeBase, limit: int) -> Graph:
+    """`graph` with chains where more than `limit` bytes are alive, as far as they help."""
+    links = _links(graph, board)
+    made = _Chains(graph, Context(graph, ISAS[board.simd], board, table))
+    while (live := Live(made.graph)).peak > limit:
+        alive = _images_across(made.graph, live.worst)
+        tried = (made.joined(k) for k in links if k.image.name in alive)
+        better = [m for m in tried if m is not None]
+        least = min(better, key=lambda m: Live(m.graph).summit, default=made)
+        if Live(least.graph).summit >= live.summit:
+            break
+        made = least
+    return made.graph
+
+
+def _images_across(graph: Graph, at: int) -> set[str]:
+    """What is made at or before node `at`, and read there or behind it."""
+    made = {t for node in graph.nodes[: at + 1] for t in node.outputs}
+    return made & {t for node in graph.nodes[at:] for t in node.inputs if t is not None}
+
+
+def _links(graph: Graph, board: BoardProfile) -> list[_Link]:
+    """None on boards with units of their own for products: an operator runs on one unit."""
+    if board.nna is not None or any(u.kind in ("matrix", "vector") for u in board.speeds):
+        return []
+    users = Users(graph)
+    found = []
+    for node in graph.nodes:
+        after = users.only_consumer(node.outputs[0]) if node.outputs else None
+        if after is None or list(after.inputs).count(node.outputs[0]) != 1:
+            continue
+        if after.inputs[0] != node.outputs[0] or not _are_linked(graph, board, node, after):
+            continue
+        images = [graph.tensors[t or ""] for t in (node.inputs[0], *node.outputs, *after.outputs)]
+        found.append(_Link(images[1], node, after, sum(t.bytes for t in images)))
+    return found
+
+
+def _are_linked(graph: Graph, board: BoardProfile, before: Node, after: Node) -> bool:
+    kinds = (type(before.op), type(after.op))
+    if kinds not in ((ops.Conv2D, ops.DepthwiseConv2D), (ops.DepthwiseConv2D, ops.Conv2D)):
+        return False
+    return all(_may_be_member(graph, board, node) for node in (before, after))
+
+
+def _may_be_member(graph: Graph, board: BoardProfile, node: Node) -> bool:
+    """One image, constant operands of one type, and one kernel that reads weights at every tile."""
+    x, w, *rest = (None if t is None else graph.tensors[t] for t in node.inputs)
+    y = graph.tensors[node.outputs[0]]
+    if x is None or w is None or w.data is None or x.shape[0] != 1 or x.data is not None:
+        return False
+    if len({x.dtype, w.dtype, y.dtype}) != 1 or not (x.dtype is DType.F32 or x.dtype.is_quantized):
+        return False
+    if rest and rest[0] is not None and rest[0].data is None:
+        return False
+    op = node.op
+    if isinstance(op, ops.DepthwiseConv2D):
+        return op.multiplier == 1 and x.shape[3] > 1
+    assert isinstance(op, ops.Conv2D)
+    plain = w.shape[1:3] == (1, 1) and op.stride == (1, 1) and not op.padding.any
+    return plain and not panel_outer(board, w.bytes)
+
+
+class _Chains:
+    """A graph with the chains that some links make of it, each where its last member was."""
+
+    def __init__(
+        self, plain: Graph, context: Context, chain: Mapping[str, tuple[Node, ...]] = NO_CHAINS
+    ) -> None:
+        self._plain, self._context = plain, context
+        self._chain = chain  # by the name of each member
+        self.graph = _with_chains(plain, chain) if chain else plain
+
+    def joined(self, link: _Link) -> _Chains | None:
+        """With one more link; None if the chain would not be of one depthwise convolution, or its
+        rows do not fit."""
+        before = self._chain.get(link.before.name, (link.before,))
+        after = self._chain.get(link.after.name, (link.after,))
+        both = (*before, *after)
+        if before is after or sum(isinstance(n.op, ops.DepthwiseConv2D) for n in both) != 1:
+            return None
+        if strips_of(self._context, both) is None:
+            return None
+        return _Chains(self._plain, self._context, {**self._chain, **{n.name: both for n in both}})
+
+
+def _with_chains(graph: Graph, chain: Mapping[str, tuple[Node, ...]]) -> Graph:
+    nodes, gone = [], set()
+    for node in graph.nodes:
+        members = chain.get(node.name)
+        if members is None:
+            nodes.append(node)
+        elif node is members[-1]:
+            nodes.append(_as_one(graph, members))
+        else:
+            gone |= set(node.outputs)
+    tensors = {n: t for n, t in graph.tensors.items() if n not in gone}
+    return dataclasses.replace(graph, nodes=tuple(nodes), tensors=tensors)
+
+
+def _as_one(graph: Graph, members: tuple[Node, ...]) -> Node:
+    inputs: list[str | None] = [members[0].inputs[0]]
+    for node in members:
+        own = node.inputs[1:4]
+        inputs += [*own, *[None] * (3 - len(own))]
+    between = tuple(graph.tensors[n.outputs[0]].quant for n in members[:-1])
+    op = ops.RowChain(tuple(n.op for n in members), between, tuple(n.name for n in members))
+    return Node(members[-1].name, op, tuple(inputs), members[-1].outputs)
