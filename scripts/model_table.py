@@ -2,20 +2,28 @@
 """Times every model against other engines and writes docs/performance.md.
 
     scripts/model_table.py [--threads 1 2] [--runs 200] [--only NAME ...]
+    scripts/model_table.py --threads 1 2 --rows FILE --seconds 90    # again until it says "done"
 
-Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too.
+Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too. With --rows, what
+was measured is kept in FILE and not measured again, so that the table can be made in pieces; it is
+written when no row is left.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 import math
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from edgekit.device.version import VERSION
 from edgekit.host.bench.machine import machine_summary
@@ -60,27 +68,27 @@ class Row:
     """One model; `result` is None if ours failed, and `failure` says why."""
 
     name: str
+    threads: int
     result: PeerResult | None
     failure: str = ""
 
 
 def main() -> int:
     options = _parse()
-    sections = []
-    every_row: list[Row] = []
     zoo = open_zoo(_ROOT / "models", _extra())
     known = [*zoo.models, *zoo.onnx]
     models = [m for m in known if not options.only or m.stem in options.only]
-    with tempfile.TemporaryDirectory() as scratch:
-        for threads in options.threads:
-            rows = [_row(m, Path(scratch), threads, options.runs) for m in models]
-            sections.append(_section(threads, rows))
-            every_row += rows
-    text = "\n".join([_introduction(every_row), *sections])
+    rows = _measure(models, options)
+    if rows is None:
+        print("rows are left: run it again", file=sys.stderr)
+        return 2
+    print("done", file=sys.stderr)
+    sections = [_section(n, [r for r in rows if r.threads == n]) for n in options.threads]
+    text = "\n".join([_introduction(rows), *sections])
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(text, encoding="utf-8")
     print("\n".join(sections))
-    return 0 if all(row.result for row in every_row) else 1
+    return 0 if all(row.result for row in rows) else 1
 
 
 def _parse() -> argparse.Namespace:
@@ -88,6 +96,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, nargs="+", default=[1])
     parser.add_argument("--runs", type=int, default=200, help="timed inferences per contender")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="model names without suffix")
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="keeps what was measured")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no row after that")
     parser.add_argument("--output", type=Path, default=_ROOT / "docs" / "performance.md")
     return parser.parse_args()
 
@@ -95,6 +105,32 @@ def _parse() -> argparse.Namespace:
 def _extra() -> Path | None:
     folder = os.environ.get("EDGEKIT_EXTRA_DATA")
     return Path(folder) if folder else None
+
+
+def _measure(models: Sequence[Path], options: argparse.Namespace) -> list[Row] | None:
+    """All rows, those of the file of rows first; None if time ran out before the last."""
+    end = time.monotonic() + options.seconds
+    known = _read(options.rows) if options.rows else {}
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for threads in options.threads:
+            for model in models:
+                row = known.get((model.stem, threads))
+                if row is None:
+                    if time.monotonic() > end:
+                        return None
+                    row = _row(model, Path(scratch), threads, options.runs)
+                    if options.rows and row.result:
+                        with options.rows.open("a", encoding="utf-8") as file:
+                            file.write(json.dumps(dataclasses.asdict(row)) + "\n")
+                rows.append(row)
+    return rows
+
+
+def _read(path: Path) -> dict[tuple[str, int], Row]:
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    rows = [msgspec.convert(json.loads(line), Row) for line in lines]
+    return {(row.name, row.threads): row for row in rows}
 
 
 def _row(model: Path, scratch: Path, threads: int, runs: int) -> Row:
@@ -105,9 +141,9 @@ def _row(model: Path, scratch: Path, threads: int, runs: int) -> Row:
         tries: list[PeerResult] = []
         while not tries or (_unsteadiness(tries[-1]) > _STEADY and len(tries) < _MAX_TRIES):
             tries.append(bench_peers(release, model, threads, runs, shapes=shapes))
-        return Row(model.stem, min(tries, key=_unsteadiness))
+        return Row(model.stem, threads, min(tries, key=_unsteadiness))
     except EdgekitError as error:
-        return Row(model.stem, None, str(error))
+        return Row(model.stem, threads, None, str(error))
 
 
 def _unsteadiness(result: PeerResult) -> float:
