@@ -24,7 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
+from edgekit.device.bench import BenchPlan, bench
+from edgekit.device.dtypes import BY_NAME
+from edgekit.device.library import Model
 from edgekit.device.version import VERSION
 from edgekit.host.bench.machine import machine_summary
 from edgekit.host.bench.peers import PEERS, PeerResult, bench_peers
@@ -34,6 +38,7 @@ from edgekit.kb.board import load_board
 
 _STEADY = 1.25
 _MAX_TRIES = 4
+_SHOWN_SHARE = 0.05
 _ROOT = Path(__file__).resolve().parents[1]
 _INTRODUCTION = """\
 # Performance
@@ -65,12 +70,16 @@ Instructions on emulated boards beside peers, and where they go: [instructions](
 
 @dataclass(frozen=True)
 class Row:
-    """One model; `result` is None if ours failed, and `failure` says why."""
+    """One model; `result` is None if ours failed, and `failure` says why.
+
+    shares: of our time by kind of operator, the largest first.
+    """
 
     name: str
     threads: int
     result: PeerResult | None
     failure: str = ""
+    shares: tuple[tuple[str, float], ...] = ()
 
 
 def main() -> int:
@@ -84,6 +93,7 @@ def main() -> int:
         return 2
     print("done", file=sys.stderr)
     sections = [_section(n, [r for r in rows if r.threads == n]) for n in options.threads]
+    sections.append(_where([r for r in rows if r.threads == options.threads[0]]))
     text = "\n".join([_introduction(rows), *sections])
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(text, encoding="utf-8")
@@ -141,9 +151,24 @@ def _row(model: Path, scratch: Path, threads: int, runs: int) -> Row:
         tries: list[PeerResult] = []
         while not tries or (_unsteadiness(tries[-1]) > _STEADY and len(tries) < _MAX_TRIES):
             tries.append(bench_peers(release, model, threads, runs, shapes=shapes))
-        return Row(model.stem, threads, min(tries, key=_unsteadiness))
+        steadiest = min(tries, key=_unsteadiness)
+        return Row(model.stem, threads, steadiest, shares=_shares(release, threads))
     except EdgekitError as error:
         return Row(model.stem, threads, None, str(error))
+
+
+def _shares(release: Path, threads: int) -> tuple[tuple[str, float], ...]:
+    model = Model(release, threads)
+    try:
+        tensors = model.description.inputs
+        inputs = {t.name: np.zeros(t.shape, BY_NAME[t.dtype].npy) for t in tensors}
+        operators = bench(model, inputs, BenchPlan(seconds=0.5))["operators"]
+    finally:
+        model.close()
+    totals: dict[str, float] = {}
+    for operator in operators:
+        totals[operator["op"]] = totals.get(operator["op"], 0.0) + operator["share"]
+    return tuple(sorted(totals.items(), key=lambda pair: -pair[1]))
 
 
 def _unsteadiness(result: PeerResult) -> float:
@@ -192,6 +217,23 @@ def _line(row: Row) -> str:
     best = [f"{ratio:.2f}" for _, ratio in _best([row])] or ["–"]
     cells = [row.name, f"{ours.median:.3g} ({ours.p10:.3g}–{ours.p90:.3g})", *theirs, *best]
     return f"| {' | '.join(cells)} |"
+
+
+def _where(rows: Sequence[Row]) -> str:
+    """Which kinds of operators take our time."""
+    lines = [
+        "## Where the time goes",
+        "",
+        "Shares of one inference by kind of operator, from the time stamps of the run, on the "
+        f"first table's threads; those below {_SHOWN_SHARE:.0%} are left out.",
+        "",
+        "| model | percent of the time |",
+        "| --- | --- |",
+    ]
+    for row in rows:
+        shown = [f"{kind} {share:.0%}" for kind, share in row.shares if share >= _SHOWN_SHARE]
+        lines.append(f"| {row.name} | {', '.join(shown) or '–'} |")
+    return "\n".join(lines) + "\n"
 
 
 def _ratios(name: str, rows: Sequence[Row]) -> list[tuple[str, float]]:
