@@ -35,7 +35,8 @@ class BlockForm:
     """How a matrix is stored.
 
     height: rows of a strip; width: slots of a block; strips of each kind; blocks and slots of all
-    strips; padding: stored values over non-zeros (1 is none); bytes of all arrays.
+    strips; parts of the columns; padding: stored values over non-zeros (1 is none); bytes of all
+    arrays.
     """
 
     height: int
@@ -43,6 +44,7 @@ class BlockForm:
     strips: Dict[str, int]
     blocks: int
     slots: int
+    parts: int
     padding: float
     bytes: int
 
@@ -148,7 +150,7 @@ class SparseMatrix:
                 blocks += -(-strip.slots // c.width)
             padding = c.slots * c.height / self.nnz if self.nnz else 1.0
             self._form = BlockForm(
-                c.height, c.width, counts, blocks, c.slots, padding, self._stored.bytes
+                c.height, c.width, counts, blocks, c.slots, c.parts, padding, self._stored.bytes
             )
         return self._form
 

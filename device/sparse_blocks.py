@@ -23,7 +23,9 @@ class BlockSettings:
     length, 0: rows stay in order. wide_from: rows of so many non-zeros lie over all lanes, 0: where
     padding says so. diagonal: strips of few diagonals store one column per slot. windows: rows that
     are dense enough are cut into windows of columns, where the core has permutations for them.
-    index_bytes: the least width of column indices: 0 (what holds them), 1, 2 or 4.
+    index_bytes: the least width of column indices: 0 (what holds them), 1, 2 or 4. columns: of a
+    part of the matrix, 0: of all; each part has strips of its own, so that its share of x stays in
+    the L2 cache; fewer parts where rows have less than two non-zeros in each.
     """
 
     width: int
@@ -32,9 +34,10 @@ class BlockSettings:
     diagonal: bool = True
     windows: bool = True
     index_bytes: int = 0
+    columns: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("width", 1), ("window", 0), ("wide_from", 0)):
+        for name, least in (("width", 1), ("window", 0), ("wide_from", 0), ("columns", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or not least <= value <= _LARGEST:
                 raise InputError(

@@ -43,8 +43,9 @@ class _Sparse(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("dtype", "height", "width")),
         *(
             (name, ctypes.c_int64)
-            for name in ("rows", "cols", "nonzeros", "strips", "slots", "index_bytes")
+            for name in ("rows", "cols", "nonzeros", "strips", "slots", "index_bytes", "parts")
         ),
+        ("part", ctypes.c_void_p),
         ("strip", ctypes.POINTER(Strip)),
         *((name, ctypes.c_void_p) for name in ("values", "index", "order", "length")),
     )
@@ -75,7 +76,15 @@ class _Settings(ctypes.Structure):
 
     _fields_ = tuple(
         (name, ctypes.c_int32)
-        for name in ("width", "window", "wide_from", "diagonal", "windows", "index_bytes")
+        for name in (
+            "width",
+            "window",
+            "wide_from",
+            "diagonal",
+            "windows",
+            "index_bytes",
+            "columns",
+        )
     )
 
 
@@ -208,7 +217,7 @@ class Stored:
         """Of all arrays."""
         m = self.c
         cells = m.slots * m.height * VALUE_BYTES[STORED[m.dtype]]
-        return int(cells + m.index_bytes + m.strips * ctypes.sizeof(Strip) + m.rows * 8)
+        return int(cells + m.index_bytes + m.strips * ctypes.sizeof(Strip) + m.parts * m.rows * 8)
 
     def strips(self) -> Tuple[Strip, ...]:
         """Copies of all strips."""
@@ -274,7 +283,7 @@ class SparseLibrary:
         sparse = _Sparse()
         settings = _Settings(
             *(how.width, how.window, how.wide_from),
-            *(int(how.diagonal), int(how.windows), how.index_bytes),
+            *(int(how.diagonal), int(how.windows), how.index_bytes, how.columns),
         )
         c = rows.in_c()
         if self._lib.ek_sparse_build(ctypes.byref(c), ctypes.byref(settings), ctypes.byref(sparse)):

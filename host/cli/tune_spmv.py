@@ -87,4 +87,5 @@ def settings_text(how: BlockSettings) -> str:
         f"indices of {how.index_bytes} bytes or more" if how.index_bytes > 1 else "least indices"
     )
     diagonals = ", diagonals" if how.diagonal else ""
-    return f"width {how.width}, {order}, {wide}, {index}{diagonals}"
+    parts = f", parts of {how.columns} columns" if how.columns else ""
+    return f"width {how.width}, {order}, {wide}, {index}{diagonals}{parts}"

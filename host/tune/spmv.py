@@ -18,6 +18,7 @@ from edgekit.kb.board import BoardProfile
 _WINDOWS = (0, 512, 4096, 65536)
 _WIDE = (0, 1, 64)
 _WIDTHS = (8, 64)
+_COLUMNS = (0, 1 << 17, 1 << 18)  # of a part: half of common L2 caches, and all
 _BETTER = 0.97  # of the time so far: less is noise
 _DIGITS = 4
 
@@ -55,7 +56,7 @@ def tune_matrix(
         height = strip_height(board.simd, found.stored)
         rule = best = default_settings(found.mean, height, VALUE_BYTES[found.stored])
         tried = 0
-        for step in _steps(rule, measurer.unit):
+        for step in _steps(rule, measurer.unit, found.cols):
             candidates = [how for how in (step(best, value) for value in step.values)
                           if how != best]  # fmt: skip
             best = _choose(measurer.measure([*candidates, best], threads, seconds), best)
@@ -84,12 +85,13 @@ class _Step:
         return replace(how, **given)
 
 
-def _steps(rule: BlockSettings, unit: str) -> Iterator[_Step]:
+def _steps(rule: BlockSettings, unit: str, cols: int) -> Iterator[_Step]:
     yield _Step("diagonal", (0, 1))
     yield _Step("windows", (0, 1))
     yield _Step("window", _WINDOWS)
     yield _Step("wide_from", _WIDE)
-    if unit == "seconds":  # instructions do not tell of bytes
+    if unit == "seconds":  # instructions do not tell of bytes and caches
+        yield _Step("columns", tuple(n for n in _COLUMNS if n < cols))
         yield _Step("index_bytes", (0, 2, 4))
     yield _Step("width", (rule.width, *_WIDTHS))
 

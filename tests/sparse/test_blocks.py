@@ -38,7 +38,7 @@ def test_the_width_repeats_and_is_positive(mean, lanes, size):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"width": 0}, {"window": -1}, {"wide_from": 1.5}, {"index_bytes": 3}]
+    "wrong", [{"width": 0}, {"window": -1}, {"wide_from": 1.5}, {"columns": -1}, {"index_bytes": 3}]
 )
 def test_settings_out_of_range_are_refused(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):

@@ -118,6 +118,33 @@ def test_banded_matrices_store_diagonals_and_power_laws_pad_little():
     assert law.form.strips["wide"] > 0 and law.form.padding <= 1.3
 
 
+@pytest.mark.parametrize("dtype", _DTYPES)
+def test_parts_of_the_columns_change_nothing_but_the_order_of_sums(dtype, tmp_path):
+    rng = np.random.default_rng(3)
+    a = _dense(rng, 500, 900, 0.3, dtype)
+    a[7], a[:, 450:600] = 0, 0  # a row without entries; a part without any
+    m = SparseMatrix.from_dense(a, BlockSettings(8, columns=150))
+    assert m.form.parts == 6
+    x = _x(rng, dtype, 900)
+    for threads in (1, 2, 3):
+        first = m.matvec(x, threads)
+        _close(first, a.astype("f8") @ x.astype("f8"))
+        assert all(np.array_equal(m.matvec(x, threads), first) for _ in range(5))
+    m.save(tmp_path / "m.npz")
+    np.testing.assert_array_equal(SparseMatrix.load(tmp_path / "m.npz").to_dense(), a)
+    if dtype != "int8":
+        x[0] = np.inf
+        with pytest.raises(InputError, match=r"finite x, found inf at \[0\]"):
+            m.matvec(x)
+
+
+def test_rows_too_short_for_parts_have_fewer():
+    eye = SparseMatrix.from_dense(np.eye(60), BlockSettings(8, columns=4))
+    assert eye.form.parts == 1
+    band = SparseMatrix.from_dense(np.tri(60), BlockSettings(8, columns=4))
+    assert band.form.parts == 15
+
+
 @pytest.mark.parametrize("density", [0.03, 0.06, 0.1, 0.3, 0.6])
 def test_pruned_layers_pad_little(density):
     dense = _dense(np.random.default_rng(2), 512, 1024, density, "float32")

@@ -178,7 +178,7 @@ def _case(rng: Rng, stored: str, pattern: Array, cols: int) -> Case:
         residual = rng.standard_normal((rows, pixels)).astype(sums)
     scale = rng.random(rows).astype(np.float32) if stored == "s8f" else None
     limits = (-np.inf, np.inf) if rng.random() < 0.5 else (0.0, 6.0)
-    numbers = [(1, 4, 10, 64), (0, 32, 4096), (0, 1, 20), (0, 1), (0, 1), (0, 2, 4)]
+    numbers = [(1, 4, 10, 64), (0, 32, 4096), (0, 1, 20), (0, 1), (0, 1), (0, 2, 4), (0, 7, 50)]
     how = tuple(int(rng.choice(choices)) for choices in numbers)
     tile = (int(rng.choice((0, 1, 2, 4, 8))), int(rng.integers(-1, 2)))
     operand = OPERANDS[stored]

@@ -11,7 +11,7 @@ enum { START, INDEX, VALUES, X, MANY, BIAS, SCALE, NARROW, PAIR, COLUMNS, PAIRED
 
 typedef struct {
     int64_t dtype, rows, cols, pixels, sum_bytes;
-    int64_t width, window, wide_from, diagonal, windows, index_bytes;
+    int64_t width, window, wide_from, diagonal, windows, index_bytes, columns;
     int64_t vectors, copy, panels, pairs, narrow_bytes;
     int64_t bytes[PARTS]; /* -1 for NULL */
     double low, high;
@@ -32,6 +32,7 @@ static char *by_vector(const description *d, const ek_rows *a, void *const parts
         .diagonal = (int32_t)d->diagonal,
         .windows = (int32_t)d->windows,
         .index_bytes = (int32_t)d->index_bytes,
+        .columns = (int32_t)d->columns,
     };
     ek_sparse m;
     int64_t row, at;

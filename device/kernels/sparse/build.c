@@ -12,14 +12,14 @@
 #define PADDED(slots, height, held) ((slots) * (height) * 10 > (held) * 13)
 
 typedef struct {
-    const ek_rows *a;
+    const part_rows *a;
     const ek_sparse_settings *how;
     ek_sparse *to;
     int64_t room; /* for strips */
     int64_t at;   /* positions given out */
     uint32_t *pending, *sorted;
     int64_t *count; /* of lengths, for sorting */
-    int64_t longest;
+    int64_t longest, window;
 } builder;
 
 static int least_bytes(int64_t span, int wanted) {
@@ -56,7 +56,7 @@ static void give_positions(builder *b, const uint32_t *rows, int64_t n) {
 }
 
 /* Slots that the rows of a strip need in a window that moves over them. */
-static int64_t window_slots(const ek_rows *a, const uint32_t *rows, const ek_strip *s, int half) {
+static int64_t window_slots(const part_rows *a, const uint32_t *rows, const ek_strip *s, int half) {
     moving_window w = begin_window(a, s, rows, half);
     int64_t slots = 0;
     for (uint32_t i = 0; i < s->steps; i++, w.first += half) {
@@ -70,7 +70,7 @@ static int64_t window_slots(const ek_rows *a, const uint32_t *rows, const ek_str
 
 /* Turns a LANES strip into WINDOWS where that pads little: a slot of them costs a third. */
 static void try_windows(const builder *b, const uint32_t *rows, ek_strip *s, int64_t high) {
-    const ek_rows *a = b->a;
+    const part_rows *a = b->a;
     int half = ek_sparse_window(a->dtype) / 2, height = b->to->height;
     int64_t held = 0;
     for (int64_t i = 0; i < s->rows; i++)
@@ -90,10 +90,10 @@ static void try_windows(const builder *b, const uint32_t *rows, ek_strip *s, int
 
 /* One strip of n rows: LANES, or WIDE for a single row that is to have all lanes. */
 static int add_rows(builder *b, const uint32_t *rows, int64_t n, int kind) {
-    const ek_rows *a = b->a;
+    const part_rows *a = b->a;
     int64_t low = a->cols, high = 0, longest = 0, in_order = 1;
     for (int64_t i = 0; i < n; i++) {
-        int64_t from = a->start[rows[i]], to = a->start[rows[i] + 1];
+        int64_t from = a->from[rows[i]], to = a->to[rows[i]];
         in_order &= rows[i] == rows[0] + i;
         longest = ek_max(longest, to - from);
         if (from < to) {
@@ -119,7 +119,7 @@ static int add_rows(builder *b, const uint32_t *rows, int64_t n, int kind) {
     return 1;
 }
 
-static int is_zero(const ek_rows *a, int64_t i) {
+static int is_zero(const part_rows *a, int64_t i) {
     switch (a->dtype) {
     case EK_SPARSE_F32:
         return ((const float *)a->values)[i] == 0;
@@ -134,12 +134,15 @@ static int is_zero(const ek_rows *a, int64_t i) {
 
 /* How many diagonals hold the rows; 0 if they are too many, leave the matrix, or hold a stored
  * zero, which could not be told from padding. */
-static int64_t count_diagonals(const ek_rows *a, int64_t row, int height) {
-    int64_t held = a->start[row + height] - a->start[row], count = 0, head[MAX_HEIGHT];
-    for (int64_t i = a->start[row]; i < a->start[row + height]; i++)
-        if (is_zero(a, i))
-            return 0;
-    memcpy(head, a->start + row, (size_t)height * sizeof *head);
+static int64_t count_diagonals(const part_rows *a, int64_t row, int height) {
+    int64_t held = 0, count = 0, head[MAX_HEIGHT];
+    for (int64_t r = row; r < row + height; r++) {
+        held += length_of(a, r);
+        for (int64_t i = a->from[r]; i < a->to[r]; i++)
+            if (is_zero(a, i))
+                return 0;
+    }
+    memcpy(head, a->from + row, (size_t)height * sizeof *head);
     for (int64_t d; (d = next_diagonal(a, row, height, head)) != INT64_MAX;)
         if (d < 0 || d + height > a->cols || MUCH(++count, height, held))
             return 0;
@@ -169,7 +172,7 @@ static int add_diagonal(builder *b, int64_t row) {
 
 /* Longest first, equals in their order; keeps the order of all where that pads little. */
 static void sort_pending(builder *b, int64_t n) {
-    const ek_rows *a = b->a;
+    const part_rows *a = b->a;
     int height = b->to->height;
     int64_t held = 0, slots = 0, longest = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -227,10 +230,17 @@ static int add_window(builder *b, int64_t from, int64_t to) {
     return 1;
 }
 
-static int plan(builder *b, int64_t window) {
-    for (int64_t from = 0; from < b->a->rows; from += window)
-        if (!add_window(b, from, ek_min(from + window, b->a->rows)))
-            return 0;
+static int plan(builder *b, const ek_rows *a, int64_t *cut) {
+    ek_sparse *m = b->to;
+    for (int64_t p = 0; p < m->parts; p++) {
+        const part_rows part = part_of(a, m->parts, p, cut);
+        b->a = &part;
+        m->part[p] = m->strips;
+        for (int64_t from = 0; from < a->rows; from += b->window)
+            if (!add_window(b, from, ek_min(from + b->window, a->rows)))
+                return 0;
+    }
+    m->part[m->parts] = m->strips;
     return 1;
 }
 
@@ -249,14 +259,43 @@ static void *aligned_zeros(int64_t bytes) {
     return memset(made, 0, size);
 }
 
-static int allocate_and_fill(builder *b) {
-    ek_sparse *m = b->to;
+static int allocate_and_fill(const ek_rows *a, int64_t *cut, ek_sparse *m) {
     m->values = aligned_zeros(m->slots * m->height * ek_sparse_value_bytes(m->dtype));
     m->index = aligned_zeros(m->index_bytes);
     if (!m->values || !m->index)
         return 0;
-    ek_sparse_fill(b->a, m);
+    for (int64_t p = 0; p < m->parts; p++) {
+        part_rows part = part_of(a, m->parts, p, cut);
+        ek_sparse_fill(&part, m, p);
+    }
     return 1;
+}
+
+/* Of the columns, as many as the settings ask for and the rows are long enough for. */
+static int64_t parts_for(const ek_rows *a, int64_t columns) {
+    if (!a->rows || !a->cols || columns <= 0)
+        return 1;
+    int64_t parts =
+        ek_min((a->cols + columns - 1) / columns, a->start[a->rows] / (EK_PART_MEAN * a->rows));
+    return ek_max(ek_min(parts, UINT32_MAX / a->rows), 1); /* positions are 32 bits wide */
+}
+
+static int build(builder *b, const ek_rows *a) {
+    ek_sparse *m = b->to;
+    m->order = aligned_zeros(m->parts * a->rows * 4);
+    m->length = aligned_zeros(m->parts * a->rows * 4);
+    m->part = malloc((size_t)(m->parts + 1) * sizeof *m->part);
+    b->pending = malloc((size_t)b->window * sizeof *b->pending);
+    b->sorted = malloc((size_t)b->window * sizeof *b->sorted);
+    b->count = malloc((size_t)(b->longest + 1) * sizeof *b->count);
+    int64_t *cut = malloc((size_t)(2 * a->rows + 1) * sizeof *cut);
+    int made = m->order && m->length && m->part && b->pending && b->sorted && b->count && cut &&
+               plan(b, a, cut) && allocate_and_fill(a, cut, m);
+    free(b->pending);
+    free(b->sorted);
+    free(b->count);
+    free(cut);
+    return made;
 }
 
 int ek_sparse_build(const ek_rows *a, const ek_sparse_settings *how, ek_sparse *to) {
@@ -266,22 +305,14 @@ int ek_sparse_build(const ek_rows *a, const ek_sparse_settings *how, ek_sparse *
                       .width = (int32_t)ek_max(how->width, 1),
                       .rows = a->rows,
                       .cols = a->cols,
-                      .nonzeros = a->rows ? a->start[a->rows] : 0};
+                      .nonzeros = a->rows ? a->start[a->rows] : 0,
+                      .parts = parts_for(a, how->columns)};
     int64_t window = (ek_max(how->window, height) + height - 1) / height * height;
     window = ek_min(window, (a->rows + height - 1) / height * height + height);
-    builder b = {.a = a, .how = how, .to = to};
+    builder b = {.how = how, .to = to, .window = window};
     for (int64_t r = 0; r < a->rows; r++)
-        b.longest = ek_max(b.longest, length_of(a, r));
-    to->order = aligned_zeros(a->rows * 4);
-    to->length = aligned_zeros(a->rows * 4);
-    b.pending = malloc((size_t)window * sizeof *b.pending);
-    b.sorted = malloc((size_t)window * sizeof *b.sorted);
-    b.count = malloc((size_t)(b.longest + 1) * sizeof *b.count);
-    int built = to->order && to->length && b.pending && b.sorted && b.count && plan(&b, window);
-    free(b.pending);
-    free(b.sorted);
-    free(b.count);
-    if (built && allocate_and_fill(&b))
+        b.longest = ek_max(b.longest, a->start[r + 1] - a->start[r]);
+    if (build(&b, a))
         return 0;
     ek_sparse_free(to);
     return -1;
@@ -289,6 +320,7 @@ int ek_sparse_build(const ek_rows *a, const ek_sparse_settings *how, ek_sparse *
 
 void ek_sparse_free(ek_sparse *a) {
     free(a->strip);
+    free(a->part);
     free(a->values);
     free(a->index);
     free(a->order);

@@ -46,7 +46,7 @@ size_t ek_spmv_scratch_bytes(const ek_sparse *a, int threads) {
 }
 
 int ek_spmv(const ek_sparse *a, const void *x, void *y, int threads, void *scratch, ek_pool *pool) {
-    ek_spmv_call call = {a, x, y, pieces_for(threads), scratch};
+    ek_spmv_call call = {a, x, y, pieces_for(threads), scratch, 0};
     return kernels[a->dtype](&call, pool);
 }
 

@@ -16,10 +16,10 @@ static void copy_value(int bytes, void *to, int64_t i, const void *from, int64_t
 }
 
 /* Values of a DIAGONAL strip stand where their diagonal and lane meet. */
-static void fill_diagonal(const ek_rows *a, ek_sparse *m, const ek_strip *s) {
+static void fill_diagonal(const part_rows *a, ek_sparse *m, const ek_strip *s) {
     int64_t head[MAX_HEIGHT], before[MAX_HEIGHT];
     int bytes = ek_sparse_value_bytes(m->dtype);
-    memcpy(head, a->start + s->row, (size_t)m->height * sizeof *head);
+    memcpy(head, a->from + s->row, (size_t)m->height * sizeof *head);
     for (int64_t slot = 0; slot < s->slots; slot++) {
         memcpy(before, head, sizeof before);
         int64_t d = next_diagonal(a, s->row, m->height, head);
@@ -32,8 +32,8 @@ static void fill_diagonal(const ek_rows *a, ek_sparse *m, const ek_strip *s) {
 }
 
 /* Padding repeats the last column of its row: memory that the row reads anyway. */
-static void fill_row(const ek_rows *a, ek_sparse *m, const ek_strip *s, int lane) {
-    int64_t row = m->order[s->at + (uint32_t)lane], from = a->start[row], n = length_of(a, row);
+static void fill_row(const part_rows *a, ek_sparse *m, const ek_strip *s, int lane) {
+    int64_t row = m->order[s->at + (uint32_t)lane], from = a->from[row], n = length_of(a, row);
     int64_t step = s->kind == EK_STRIP_WIDE ? 1 : m->height;
     int64_t cells = s->kind == EK_STRIP_WIDE ? (int64_t)s->slots * m->height : s->slots;
     int bytes = ek_sparse_value_bytes(m->dtype);
@@ -47,7 +47,7 @@ static void fill_row(const ek_rows *a, ek_sparse *m, const ek_strip *s, int lane
 }
 
 /* Columns modulo the window; padding stays where memory was zeroed but for its mark. */
-static void fill_windows(const ek_rows *a, ek_sparse *m, const ek_strip *s) {
+static void fill_windows(const part_rows *a, ek_sparse *m, const ek_strip *s) {
     int half = ek_sparse_window(m->dtype) / 2, bytes = ek_sparse_value_bytes(m->dtype);
     const uint32_t *rows = m->order + s->at;
     uint8_t *head = m->index + s->index, *columns = head + window_head(s->steps);
@@ -70,8 +70,8 @@ static void fill_windows(const ek_rows *a, ek_sparse *m, const ek_strip *s) {
     }
 }
 
-void ek_sparse_fill(const ek_rows *a, ek_sparse *m) {
-    for (int64_t i = 0; i < m->strips; i++) {
+void ek_sparse_fill(const part_rows *a, ek_sparse *m, int64_t part) {
+    for (int64_t i = m->part[part]; i < m->part[part + 1]; i++) {
         const ek_strip *s = m->strip + i;
         if (s->kind == EK_STRIP_DIAGONAL)
             fill_diagonal(a, m, s);
@@ -137,15 +137,17 @@ static void restore_windows(const ek_sparse *m, const ek_strip *s, int lane, int
 }
 
 void ek_sparse_to_rows(const ek_sparse *a, int64_t *start, int32_t *index, void *values) {
-    start[0] = 0;
-    for (int64_t i = 0; i < a->rows; i++)
-        start[a->order[i] + 1] = a->length[i];
+    memset(start, 0, (size_t)(a->rows + 1) * sizeof *start);
+    for (int64_t i = 0; i < a->parts * a->rows; i++)
+        start[a->order[i] + 1] += a->length[i];
     for (int64_t r = 0; r < a->rows; r++)
         start[r + 1] += start[r];
+    /* Until the end, where a row's next part goes. */
     for (int64_t i = 0; i < a->strips; i++) {
         const ek_strip *s = a->strip + i;
         for (int l = 0; l < s->rows; l++) {
-            int64_t to = start[a->order[s->at + (uint32_t)l]];
+            int64_t *next = start + a->order[s->at + l], to = *next;
+            *next += a->length[s->at + l];
             if (s->kind == EK_STRIP_DIAGONAL)
                 restore_diagonal(a, s, l, to, index, values);
             else if (s->kind == EK_STRIP_WINDOWS)
@@ -154,4 +156,6 @@ void ek_sparse_to_rows(const ek_sparse *a, int64_t *start, int32_t *index, void 
                 restore_row(a, s, l, to, index, values);
         }
     }
+    memmove(start + 1, start, (size_t)a->rows * sizeof *start);
+    start[0] = 0;
 }

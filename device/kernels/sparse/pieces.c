@@ -1,13 +1,21 @@
 /* Where the pieces of a product begin. */
 #include "pieces.h"
 
-ek_cut ek_spmv_cut(const ek_sparse *a, long piece, long pieces) {
+/* Slots before a strip. */
+static int64_t slots_before(const ek_sparse *a, int64_t strip) {
+    return strip < a->strips ? a->strip[strip].slot : a->slots;
+}
+
+ek_cut ek_spmv_cut(const ek_spmv_call *call, long piece) {
+    const ek_sparse *a = call->a;
+    const int64_t first = a->part[call->part], last = a->part[call->part + 1];
     if (piece == 0)
-        return (ek_cut){0, 0};
-    if (piece == pieces)
-        return (ek_cut){a->strips, 0};
-    int64_t at = a->slots / pieces * piece + a->slots % pieces * piece / pieces;
-    int64_t low = 0, high = a->strips; /* the first strip that ends behind `at` */
+        return (ek_cut){first, 0};
+    if (piece == call->pieces)
+        return (ek_cut){last, 0};
+    int64_t at = slots_before(a, first), slots = slots_before(a, last) - at;
+    at += slots / call->pieces * piece + slots % call->pieces * piece / call->pieces;
+    int64_t low = first, high = last; /* the first strip that ends behind `at` */
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
         if (a->strip[middle].slot + a->strip[middle].slots > at)
@@ -15,7 +23,7 @@ ek_cut ek_spmv_cut(const ek_sparse *a, long piece, long pieces) {
         else
             low = middle + 1;
     }
-    if (low == a->strips)
+    if (low == last)
         return (ek_cut){low, 0};
     int64_t slot = at - a->strip[low].slot;
     return (ek_cut){low, (long)(slot - slot % a->width)};

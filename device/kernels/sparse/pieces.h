@@ -12,13 +12,15 @@ typedef struct {
     void *y;
     long pieces;
     void *scratch; /* [pieces] partial sums */
+    int64_t part;  /* of the columns; its sums are added to those of the parts before */
 } ek_spmv_call;
 
-/* Where a piece begins: at a block of a strip; the end of the last is {strips, 0}. */
+/* Where a piece begins: at a block of a strip; the end of the last is {the part's end, 0}. */
 typedef struct {
     int64_t strip;
     long slot;
 } ek_cut;
 
-ek_cut ek_spmv_cut(const ek_sparse *a, long piece, long pieces);
+/* In the call's part. */
+ek_cut ek_spmv_cut(const ek_spmv_call *call, long piece);
 #endif

@@ -15,7 +15,10 @@
  *             the window
  *
  * Column indices are stored per strip in the least width that holds their distance from the
- * strip's first column. */
+ * strip's first column.
+ *
+ * An x that does not fit in the L2 cache may be cut into parts that do: every part of the columns
+ * has strips of its own over all rows, and y is added up over the parts. */
 #ifndef EK_SPARSE_H
 #define EK_SPARSE_H
 #include <stddef.h>
@@ -53,12 +56,13 @@ typedef struct {
 
 typedef struct {
     int32_t dtype, height, width;
-    int64_t rows, cols, nonzeros, strips, slots, index_bytes;
+    int64_t rows, cols, nonzeros, strips, slots, index_bytes, parts;
+    int64_t *part; /* [parts + 1] the first strip of each part */
     ek_strip *strip;
     void *values;
     uint8_t *index;
-    uint32_t *order;  /* [rows] the row at each position */
-    uint32_t *length; /* [rows] non-zeros of the row at each position */
+    uint32_t *order;  /* [parts * rows] the row at each position */
+    uint32_t *length; /* [parts * rows] non-zeros of the row at each position */
 } ek_sparse;
 
 /* Rows by offsets: row r has indices and values start[r] .. start[r + 1]. */
@@ -78,7 +82,11 @@ typedef struct {
     int32_t diagonal;    /* store strips of few diagonals as DIAGONAL */
     int32_t windows;     /* store rows that are dense enough as WINDOWS, where the core has them */
     int32_t index_bytes; /* 0: the least that holds; else at least 1, 2 or 4 */
+    int32_t columns;     /* of a part at most, while a part has EK_PART_MEAN of a row; 0: all */
 } ek_sparse_settings;
+
+/* A row has at least so many non-zeros in a part, in the mean: each part reads and writes y. */
+#define EK_PART_MEAN 2
 
 /* Lanes of a strip in this library for a dtype: register bits / bits of a sum. */
 int ek_sparse_height(int dtype);

@@ -8,6 +8,7 @@
 #include "windows.h"
 
 #define AHEAD 1024           /* bytes of values that are asked for early */
+#define DIAGONAL_AHEAD 3072  /* of those whose products take no time */
 #define FAR_BYTES (1L << 20) /* of x: more than the L2 caches of most cores */
 
 typedef struct {
@@ -17,11 +18,12 @@ typedef struct {
 } partial;
 _Static_assert(sizeof(partial) <= EK_PARTIAL_BYTES, "scratch of a piece");
 
+#define LINE 64
 #define SLOT_BYTES (HEIGHT * (int)sizeof(value))
 #ifdef __riscv /* has no prefetch to share */
 #define PER_LINE 1
 #else
-#define PER_LINE (SLOT_BYTES < 64 ? 64 / SLOT_BYTES : 1) /* slots of a line of the cache */
+#define PER_LINE (SLOT_BYTES < LINE ? LINE / SLOT_BYTES : 1) /* slots of a line of the cache */
 #endif
 
 /* Slots from .. to of a strip, added to acc. */
@@ -32,6 +34,8 @@ _Static_assert(sizeof(partial) <= EK_PARTIAL_BYTES, "scratch of a piece");
         long s = from;                                                                             \
         while (s + PER_LINE <= to) {                                                               \
             __builtin_prefetch((const char *)(v + s * HEIGHT) + AHEAD);                            \
+            if (HEIGHT * BYTES >= LINE) /* such indices are as many bytes as the values */         \
+                __builtin_prefetch((const char *)(ix + s * HEIGHT * BYTES) + AHEAD);               \
             EK_UNROLL for (int i = 0; i < PER_LINE; i++, s++) ONE_SLOT(BYTES, GATHERED)            \
         }                                                                                          \
         for (; s < to; s++)                                                                        \
@@ -45,6 +49,8 @@ EK_INLINE vsum add_slots(const ek_sparse *a, const ek_strip *strip, const operan
     const operand *base = x + strip->base;
     if (strip->kind == EK_STRIP_DIAGONAL) {
         for (long s = from; s < to; s++) {
+            if (SLOT_BYTES >= LINE)
+                __builtin_prefetch((const char *)(v + s * HEIGHT) + DIAGONAL_AHEAD);
             uint32_t col;
             memcpy(&col, ix + s * 4, 4);
             acc = vsum_fma(vsum_from_values(v + s * HEIGHT), vsum_from_x(x + col), acc);
@@ -79,12 +85,27 @@ EK_INLINE sum total(vsum v) {
     return t[0];
 }
 
-/* Writes the finished sums of a strip; 0 in all lanes, or NaN in one that is not finite. */
-EK_INLINE vsum finish(const ek_sparse *a, const ek_strip *strip, vsum acc, sum *y) {
+/* Adds to what the parts before left; as finish. */
+EK_INLINE vsum add_to_rows(const uint32_t *order, int rows, vsum acc, sum *y) {
+    sum own[HEIGHT];
+    memcpy(own, &acc, sizeof own);
+    if (rows == HEIGHT)
+        EK_UNROLL for (int l = 0; l < HEIGHT; l++) y[order[l]] += own[l];
+    else
+        for (int l = 0; l < rows; l++)
+            y[order[l]] += own[l];
+    return acc - acc;
+}
+
+/* Writes the finished sums of a strip, or adds them; 0 in all lanes, or NaN in one that is not
+ * finite. */
+EK_INLINE vsum finish(const ek_sparse *a, const ek_strip *strip, vsum acc, sum *y, int first) {
     if (strip->kind == EK_STRIP_WIDE) {
-        y[strip->row] = total(acc);
+        y[strip->row] = first ? total(acc) : y[strip->row] + total(acc);
         return acc - acc;
     }
+    if (!first)
+        return add_to_rows(a->order + strip->at, strip->rows, acc, y);
     if (strip->in_order && strip->rows == HEIGHT) {
         memcpy(y + strip->row, &acc, sizeof acc);
         return acc - acc;
@@ -108,6 +129,7 @@ static void one_piece(const ek_spmv_call *call, ek_cut from, ek_cut to, partial 
     sum *y = call->y;
     vsum bad = {0};
     own->begun = own->ended = -1;
+    const int first = !call->part;
     int64_t i = from.strip;
     if (from.slot) {
         long end = i == to.strip ? to.slot : a->strip[i].slots;
@@ -117,7 +139,9 @@ static void one_piece(const ek_spmv_call *call, ek_cut from, ek_cut to, partial 
     }
     for (; i < to.strip; i++) {
         const ek_strip *s = a->strip + i;
-        bad += finish(a, s, add_slots(a, s, x, 0, s->slots, (vsum){0}), y);
+        if (!first && !s->slots)
+            continue;
+        bad += finish(a, s, add_slots(a, s, x, 0, s->slots, (vsum){0}), y, first);
     }
     if (i == to.strip && to.slot) {
         vsum acc = add_slots(a, a->strip + i, x, 0, to.slot, (vsum){0});
@@ -134,8 +158,8 @@ void TASK(EK_NAME)(const void *args, long begin, long end);
 void TASK(EK_NAME)(const void *args, long begin, long end) {
     const ek_spmv_call *call = args;
     for (long t = begin; t < end; t++)
-        one_piece(call, ek_spmv_cut(call->a, t, call->pieces),
-                  ek_spmv_cut(call->a, t + 1, call->pieces), (partial *)call->scratch + t);
+        one_piece(call, ek_spmv_cut(call, t), ek_spmv_cut(call, t + 1),
+                  (partial *)call->scratch + t);
 }
 
 /* Adds what the pieces left of strips they shared. */
@@ -152,7 +176,7 @@ static int combine(const ek_spmv_call *call) {
             acc += part;
         }
         if (open >= 0 && (t + 1 == call->pieces || own[0].begun != own[1].begun)) {
-            bad += finish(call->a, call->a->strip + open, acc, call->y);
+            bad += finish(call->a, call->a->strip + open, acc, call->y, !call->part);
             open = -1;
         }
         if (own->ended >= 0) {
@@ -163,7 +187,12 @@ static int combine(const ek_spmv_call *call) {
     return not_finite | any_set(bad);
 }
 
-int EK_NAME(const ek_spmv_call *call, ek_pool *pool) {
-    ek_parallel(pool, TASK(EK_NAME), call, call->pieces, 1);
-    return combine(call);
+int EK_NAME(const ek_spmv_call *given, ek_pool *pool) {
+    ek_spmv_call call = *given;
+    int not_finite = 0;
+    for (call.part = 0; call.part < call.a->parts; call.part++) {
+        ek_parallel(pool, TASK(EK_NAME), &call, call.pieces, 1);
+        not_finite |= combine(&call);
+    }
+    return not_finite;
 }

@@ -22,6 +22,8 @@ void NAME(const void *args, ek_pool *pool) {
         .width = l->width,
         .rows = l->rows,
         .cols = l->cols,
+        .parts = 1,
+        .part = (int64_t[]){0, l->strips},
         .strips = l->strips,
         .slots = l->slots,
         .strip = (ek_strip *)l->strip,
@@ -31,7 +33,7 @@ void NAME(const void *args, ek_pool *pool) {
     };
     for (long i = 0; i < l->images; i++) {
         float *y = l->y + i * l->rows;
-        const ek_spmv_call call = {&a, l->x + i * l->cols, y, l->pieces, l->scratch};
+        const ek_spmv_call call = {&a, l->x + i * l->cols, y, l->pieces, l->scratch, 0};
         ek_spmv_f32(&call, pool);
         finish(l, y);
     }
