@@ -21,7 +21,7 @@ STORED = ("f32", "f64", "f16", "s8", "s8f")  # positions are ek_sparse_dtype
 VALUE_BYTES = {"f32": 4, "f64": 8, "f16": 2, "s8": 1, "s8f": 1}
 SUM_BYTES = {"f32": 4, "f64": 8, "f16": 4, "s8": 4, "s8f": 4}
 OPERAND_BYTES = {"f32": 4, "f64": 8, "f16": 4, "s8": 1, "s8f": 4}
-KINDS = ("lanes", "wide", "diagonal", "windows")  # positions are ek_strip_kind
+KINDS = ("lanes", "wide", "diagonal", "windows", "packed")  # positions are ek_strip_kind
 _FAULTS = ("good", "start", "index", "finite", "unsorted")
 
 

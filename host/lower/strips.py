@@ -17,7 +17,7 @@ _STRIP = np.dtype(
      ("steps", "<u4"), ("row", "<u4"), ("kind", "u1"), ("index_bytes", "u1"), ("rows", "u1"),
      ("in_order", "u1")]
 )  # fmt: skip
-_LANES, _WIDE, _DIAGONAL, _WINDOWS = range(4)  # ek_strip_kind
+_LANES, _WIDE, _DIAGONAL, _WINDOWS, _PACKED = range(5)  # ek_strip_kind
 _SCALAR_LANES = 4  # SCALAR_LANES of sparse/types.h
 _COLUMNS = {"avx512vnni": 128, "avx512amx": 128}  # ek_sparse_window, where it is not 0
 _PADDING = 0x80  # EK_WINDOW_PADDING
@@ -145,7 +145,7 @@ def _add_window(b: _Builder, start: int, end: int) -> None:
             rows = rows[:1]
             _add_wide(b, int(rows[0]))
         elif not _add_windows(b, rows):
-            _add_lanes(b, rows)
+            _add_short(b, rows)
         at += len(rows)
 
 
@@ -164,12 +164,22 @@ def _is_much(slots: int, height: int, held: int) -> bool:
     return slots * height * 4 > held * 5
 
 
+def _wide_slots(b: _Builder) -> int:
+    """Of a row that may have all lanes."""
+    return 2 * b.height
+
+
+def _is_padded(slots: int, height: int, held: int) -> bool:
+    """More than 1.3 values are stored for each non-zero."""
+    return slots * height * 10 > held * 13
+
+
 def _is_wide(b: _Builder, rows: Array) -> bool:
     lengths = b.a.lengths[rows]
     first = int(lengths[0])
     if b.how.wide_from and first >= b.how.wide_from:
         return True
-    return first >= 2 * b.height and _is_much(first, b.height, int(lengths.sum()))
+    return first >= _wide_slots(b) and _is_much(first, b.height, int(lengths.sum()))
 
 
 def _add_diagonal(b: _Builder, rows: Array) -> bool:
@@ -198,6 +208,25 @@ def _add_wide(b: _Builder, row: int) -> None:
     base, size = _base(b, [column])
     padded = np.concatenate([column, np.repeat(column[-1:], cells - len(column))])
     b.add(_WIDE, np.array([row]), values, _bytes(padded - base, size), base, size)
+
+
+def _add_short(b: _Builder, rows: Array) -> None:
+    """A row per lane, or short ones packed where that pads much."""
+    lengths = b.a.lengths[rows]
+    slots, count = int(lengths.max()), int(lengths.sum())
+    if slots >= _wide_slots(b) or not _is_padded(slots, b.height, count):
+        return _add_lanes(b, rows)
+    held = [b.a.row(int(row)) for row in rows]
+    columns = [b.a.column[each] for each in held]
+    base, size = _base(b, columns)
+    cells = -(-count // b.height) * b.height
+    values, index = np.zeros(cells, np.float32), np.zeros(cells, np.int64)
+    values[:count] = np.concatenate([b.a.value[each] for each in held])
+    index[:count] = np.concatenate(columns) - base
+    ends = np.zeros((len(rows) + 3) // 4 * 4, np.int64)
+    ends[: len(rows)] = np.cumsum(lengths)
+    packed = np.concatenate([_bytes(ends, 2), _bytes(index, size)])
+    return b.add(_PACKED, rows, values, packed, base, size)
 
 
 def _add_lanes(b: _Builder, rows: Array) -> None:
@@ -233,7 +262,7 @@ def _add_windows(b: _Builder, rows: Array) -> bool:
     inside = np.bincount((together - base) // half * b.height + lane, minlength=steps * b.height)
     due, done = _window_steps(inside.reshape(steps, b.height))
     slots = int(due.sum())
-    if slots * b.height * 10 > count * 13:
+    if _is_padded(slots, b.height, count):
         return False
     nth = [np.arange(each.stop - each.start) for each in held]
     step = [np.searchsorted(done[1:, i], each, "right") for i, each in enumerate(nth)]

@@ -145,6 +145,22 @@ def test_rows_too_short_for_parts_have_fewer():
     assert band.form.parts == 15
 
 
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=40), st.sampled_from(_DTYPES))
+@_SLOW
+def test_few_rows_pad_little_too(lengths, dtype):
+    rng = np.random.default_rng(len(lengths))
+    a = np.zeros((len(lengths), 40), dtype)
+    for row, count in enumerate(lengths):
+        a[row, rng.choice(40, count, replace=False)] = rng.integers(1, 9, count)
+    m = SparseMatrix.from_dense(a)
+    form = m.form
+    rest = (form.height - 1) * sum(form.strips.values())  # of last slots
+    assert form.slots * form.height <= 1.3 * m.nnz + rest
+    np.testing.assert_array_equal(m.to_dense(), a)
+    x = _x(rng, dtype, 40)
+    _close(m.matvec(x), a.astype("f8") @ x.astype("f8"))
+
+
 @pytest.mark.parametrize("density", [0.03, 0.06, 0.1, 0.3, 0.6])
 def test_pruned_layers_pad_little(density):
     dense = _dense(np.random.default_rng(2), 512, 1024, density, "float32")

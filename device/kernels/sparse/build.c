@@ -6,9 +6,11 @@
 
 #define LINE 64
 #define HUGE_PAGE (2 << 20)
+#define WIDE_SLOTS(height) (2 * (height)) /* of a row that may have all lanes */
 /* A strip is worth another kind where it holds less than 4/5 non-zeros. */
 #define MUCH(slots, height, held) ((slots) * (height) * 4 > (held) * 5)
-/* WINDOWS may hold 1.3 values for each non-zero: slots take less time, but values more bytes. */
+/* A strip may hold 1.3 values for each non-zero: WINDOWS, whose slots take less time, but values
+ * more bytes; LANES, whose rows are otherwise PACKED. */
 #define PADDED(slots, height, held) ((slots) * (height) * 10 > (held) * 13)
 
 typedef struct {
@@ -43,7 +45,9 @@ static int add_strip(builder *b, ek_strip s) {
     m->strip[m->strips++] = s;
     m->slots += s.slots;
     int64_t per_slot = s.kind == EK_STRIP_DIAGONAL ? 1 : m->height;
-    int64_t head = s.kind == EK_STRIP_WINDOWS ? window_head(s.steps) : 0;
+    int64_t head = s.kind == EK_STRIP_WINDOWS  ? window_head(s.steps)
+                   : s.kind == EK_STRIP_PACKED ? packed_head(s.rows)
+                                               : 0;
     m->index_bytes += head + ((s.slots * per_slot * s.index_bytes + 7) & ~7);
     return 1;
 }
@@ -69,12 +73,10 @@ static int64_t window_slots(const part_rows *a, const uint32_t *rows, const ek_s
 }
 
 /* Turns a LANES strip into WINDOWS where that pads little: a slot of them costs a third. */
-static void try_windows(const builder *b, const uint32_t *rows, ek_strip *s, int64_t high) {
+static void try_windows(const builder *b, const uint32_t *rows, ek_strip *s, int64_t high,
+                        int64_t held) {
     const part_rows *a = b->a;
     int half = ek_sparse_window(a->dtype) / 2, height = b->to->height;
-    int64_t held = 0;
-    for (int64_t i = 0; i < s->rows; i++)
-        held += length_of(a, rows[i]);
     if (!half || !b->how->windows || s->rows < height || held * 4 < high - s->base)
         return;
     ek_strip made = *s;
@@ -88,14 +90,26 @@ static void try_windows(const builder *b, const uint32_t *rows, ek_strip *s, int
     *s = made;
 }
 
+/* Turns a LANES strip of short rows into PACKED where it pads much: such a one goes through its
+ * non-zeros singly, which takes no longer than many lanes of nothing. */
+static void try_packed(ek_strip *s, int height, int64_t held) {
+    if (s->kind != EK_STRIP_LANES || s->slots >= WIDE_SLOTS(height))
+        return;
+    if (!PADDED(s->slots, height, held))
+        return;
+    s->kind = EK_STRIP_PACKED;
+    s->slots = (uint32_t)((held + height - 1) / height);
+}
+
 /* One strip of n rows: LANES, or WIDE for a single row that is to have all lanes. */
 static int add_rows(builder *b, const uint32_t *rows, int64_t n, int kind) {
     const part_rows *a = b->a;
-    int64_t low = a->cols, high = 0, longest = 0, in_order = 1;
+    int64_t low = a->cols, high = 0, longest = 0, held = 0, in_order = 1;
     for (int64_t i = 0; i < n; i++) {
         int64_t from = a->from[rows[i]], to = a->to[rows[i]];
         in_order &= rows[i] == rows[0] + i;
         longest = ek_max(longest, to - from);
+        held += to - from;
         if (from < to) {
             low = ek_min(low, a->index[from]);
             high = ek_max(high, a->index[to - 1]);
@@ -112,7 +126,8 @@ static int add_rows(builder *b, const uint32_t *rows, int64_t n, int kind) {
         .in_order = (uint8_t)in_order,
     };
     if (kind == EK_STRIP_LANES)
-        try_windows(b, rows, &s, high);
+        try_windows(b, rows, &s, high, held);
+    try_packed(&s, height, held);
     if (!add_strip(b, s))
         return 0;
     give_positions(b, rows, n);
@@ -204,7 +219,7 @@ static int is_wide(const builder *b, int64_t i, int64_t rows) {
         return 1;
     for (int64_t k = 0; k < rows; k++)
         held += length_of(b->a, b->pending[i + k]);
-    return length >= 2 * height && MUCH(length, height, held);
+    return length >= WIDE_SLOTS(height) && MUCH(length, height, held);
 }
 
 static int add_window(builder *b, int64_t from, int64_t to) {

@@ -46,6 +46,21 @@ static void fill_row(const part_rows *a, ek_sparse *m, const ek_strip *s, int la
     }
 }
 
+/* Behind the last row stays what memory was zeroed to. */
+static void fill_packed(const part_rows *a, ek_sparse *m, const ek_strip *s) {
+    const uint32_t *rows = m->order + s->at;
+    int bytes = ek_sparse_value_bytes(m->dtype);
+    uint8_t *head = m->index + s->index, *columns = head + packed_head(s->rows);
+    int64_t cell = 0;
+    for (int l = 0; l < s->rows; l++) {
+        for (int64_t i = a->from[rows[l]]; i < a->to[rows[l]]; i++, cell++) {
+            put_index(columns, cell, s->index_bytes, (uint32_t)a->index[i] - s->base);
+            copy_value(bytes, m->values, s->slot * m->height + cell, a->values, i);
+        }
+        put_index(head, l, 2, (uint32_t)cell);
+    }
+}
+
 /* Columns modulo the window; padding stays where memory was zeroed but for its mark. */
 static void fill_windows(const part_rows *a, ek_sparse *m, const ek_strip *s) {
     int half = ek_sparse_window(m->dtype) / 2, bytes = ek_sparse_value_bytes(m->dtype);
@@ -77,14 +92,18 @@ void ek_sparse_fill(const part_rows *a, ek_sparse *m, int64_t part) {
             fill_diagonal(a, m, s);
         else if (s->kind == EK_STRIP_WINDOWS)
             fill_windows(a, m, s);
+        else if (s->kind == EK_STRIP_PACKED)
+            fill_packed(a, m, s);
         else
             for (int l = 0; l < s->rows; l++)
                 fill_row(a, m, s, l);
     }
 }
 
-/* The n-th non-zero of lane `lane` of a strip that is not DIAGONAL. */
+/* The n-th non-zero of lane `lane` of a strip that is LANES, WIDE or PACKED. */
 static int64_t cell_of(const ek_sparse *m, const ek_strip *s, int lane, int64_t n) {
+    if (s->kind == EK_STRIP_PACKED)
+        return n + (lane ? get_index(m->index + s->index, lane - 1, 2) : 0);
     return s->kind == EK_STRIP_WIDE ? n : n * m->height + lane;
 }
 
@@ -92,9 +111,11 @@ static void restore_row(const ek_sparse *m, const ek_strip *s, int lane, int64_t
                         void *values) {
     int bytes = ek_sparse_value_bytes(m->dtype);
     uint32_t n = m->length[s->at + (uint32_t)lane];
+    const uint8_t *columns = m->index + s->index;
+    columns += s->kind == EK_STRIP_PACKED ? packed_head(s->rows) : 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t cell = cell_of(m, s, lane, i);
-        uint32_t col = s->base + get_index(m->index + s->index, cell, s->index_bytes);
+        uint32_t col = s->base + get_index(columns, cell, s->index_bytes);
         index[to + i] = (int32_t)col;
         copy_value(bytes, values, to + i, m->values, s->slot * m->height + cell);
     }

@@ -14,6 +14,9 @@
  *             Indices: u32 steps, slots of each (u8) up to a multiple of 8 bytes, u8 columns modulo
  *             the window
  *
+ *   PACKED    few rows of unlike length, one after another without padding between
+ *             Indices: u16 ends of the rows up to a multiple of 8 bytes, columns
+ *
  * Column indices are stored per strip in the least width that holds their distance from the
  * strip's first column.
  *
@@ -37,7 +40,8 @@ typedef enum {
     EK_STRIP_LANES = 0,
     EK_STRIP_WIDE = 1,
     EK_STRIP_DIAGONAL = 2,
-    EK_STRIP_WINDOWS = 3
+    EK_STRIP_WINDOWS = 3,
+    EK_STRIP_PACKED = 4
 } ek_strip_kind;
 
 typedef struct {

@@ -4,6 +4,7 @@
  * scratch as partial sums, which are added in the order of the pieces when all are done. */
 #include "types.h"
 #include "gather.h"
+#include "packed.h"
 #include "pieces.h"
 #include "windows.h"
 
@@ -59,6 +60,8 @@ EK_INLINE vsum add_slots(const ek_sparse *a, const ek_strip *strip, const operan
     } else if (strip->kind == EK_STRIP_WINDOWS) {
         acc = add_windows(v, strip, ix, base, a->cols - strip->base, from, to, acc);
 #endif
+    } else if (strip->kind == EK_STRIP_PACKED) {
+        acc = add_packed(v, strip, ix, base, from, to, acc);
     } else if (strip->index_bytes == 1) {
         LANES_LOOP(1, gather_1)
 #ifdef NEAR
@@ -99,7 +102,8 @@ EK_INLINE vsum add_to_rows(const uint32_t *order, int rows, vsum acc, sum *y) {
 
 /* Writes the finished sums of a strip, or adds them; 0 in all lanes, or NaN in one that is not
  * finite. */
-EK_INLINE vsum finish(const ek_sparse *a, const ek_strip *strip, vsum acc, sum *y, int first) {
+EK_INLINE vsum finish(const ek_sparse *a, const ek_strip *strip, vsum acc, sum *y,
+                      const int first) {
     if (strip->kind == EK_STRIP_WIDE) {
         y[strip->row] = first ? total(acc) : y[strip->row] + total(acc);
         return acc - acc;
@@ -123,13 +127,13 @@ static int any_set(vsum bad) {
     return 0;
 }
 
-static void one_piece(const ek_spmv_call *call, ek_cut from, ek_cut to, partial *own) {
+EK_INLINE void one_piece(const ek_spmv_call *call, ek_cut from, ek_cut to, partial *own,
+                         const int first) {
     const ek_sparse *a = call->a;
     const operand *x = call->x;
     sum *y = call->y;
     vsum bad = {0};
     own->begun = own->ended = -1;
-    const int first = !call->part;
     int64_t i = from.strip;
     if (from.slot) {
         long end = i == to.strip ? to.slot : a->strip[i].slots;
@@ -157,9 +161,14 @@ static void one_piece(const ek_spmv_call *call, ek_cut from, ek_cut to, partial 
 void TASK(EK_NAME)(const void *args, long begin, long end);
 void TASK(EK_NAME)(const void *args, long begin, long end) {
     const ek_spmv_call *call = args;
-    for (long t = begin; t < end; t++)
-        one_piece(call, ek_spmv_cut(call, t), ek_spmv_cut(call, t + 1),
-                  (partial *)call->scratch + t);
+    for (long t = begin; t < end; t++) {
+        ek_cut from = ek_spmv_cut(call, t), to = ek_spmv_cut(call, t + 1);
+        partial *own = (partial *)call->scratch + t;
+        if (call->part)
+            one_piece(call, from, to, own, 0);
+        else
+            one_piece(call, from, to, own, 1);
+    }
 }
 
 /* Adds what the pieces left of strips they shared. */

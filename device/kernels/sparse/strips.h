@@ -43,6 +43,11 @@ static inline int64_t window_head(int64_t steps) {
     return (4 + steps + 7) & ~7;
 }
 
+/* Bytes before the columns of a PACKED strip. */
+static inline int64_t packed_head(int64_t rows) {
+    return (2 * rows + 7) & ~7;
+}
+
 /* Next diagonal, as the column of lane 0, over `height` rows from `row`: the least one that no
  * row has passed; moves the rows that are on it on. INT64_MAX: no more. */
 static inline int64_t next_diagonal(const part_rows *a, int64_t row, int height, int64_t *head) {
