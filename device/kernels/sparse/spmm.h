@@ -33,12 +33,16 @@ EK_INLINE long room_of(const ek_spmm_args *args, long lines) {
     return ek_min(starts * lines, L1_SETS) * L1_WAYS;
 }
 
+/* Of an element of X: weights of its column, in the mean. */
+EK_INLINE long uses_of(const ek_spmm_weights *a) {
+    return (a->start[a->rows] - a->start[0]) / ek_max(a->cols, 1);
+}
+
 /* Whether to bring a tile's pixels together: loads that straddle lines of the cache cost twice, and
  * so do those that find their line driven out. */
 EK_INLINE int wants_copy(const ek_spmm_args *args, long cols, long nv) {
-    const ek_spmm_weights *a = args->a;
     const long vector = HEIGHT * (long)sizeof(operand), row = args->x_row * (long)sizeof(operand);
-    long uses = (a->start[a->rows] - a->start[0]) / ek_max(a->cols, 1);
+    long uses = uses_of(args->a);
     if ((uintptr_t)args->x % (uintptr_t)vector || row % vector)
         return uses >= FEW_USES;
     long lines = (nv * vector + LINE - 1) / LINE;

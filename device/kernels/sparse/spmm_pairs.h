@@ -14,6 +14,7 @@
 #endif
 #define PANEL_BYTES 36864 /* of X in the L1 cache */
 #define STRIPS 8 /* to a tile that does not stay there: pages are read on, not left at once */
+#define GROUPED_USES 64 /* of a pixel that threads bring to their own rows */
 #define VALUES (4 * EK_SPMM_PANEL)
 
 /* Where the pixels of a tile are, and which pairs to make. The last vector may overlap the one
@@ -278,7 +279,10 @@ EK_INLINE void by_pairs(const ek_spmm_args *args, ek_pool *pool) {
     long tile = most * (!j.copy && all_alike(args) ? STRIPS : 1);
     j.tiles = (j.vectors + tile - 1) / tile;
     pool = worthwhile(args->a->plan, j.vectors, pool);
-    long wanted = 4L * ek_pool_threads(pool);
+    /* Each group of pairs would bring the same pixels together. */
+    if (j.copy && j.tiles < ek_pool_threads(pool) && uses_of(args->a) < GROUPED_USES)
+        pool = NULL;
+    long wanted = (j.copy ? 1L : 4L) * ek_pool_threads(pool);
     j.groups = pool && j.tiles < wanted ? (wanted + j.tiles - 1) / j.tiles : 1;
     j.groups = ek_max(ek_min(j.groups, (long)plan->pairs), 1);
     ek_parallel(pool, pairs_task, &j, j.tiles * j.groups, 1);
