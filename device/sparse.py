@@ -36,7 +36,7 @@ class BlockForm:
 
     height: rows of a strip; width: slots of a block; strips of each kind; blocks and slots of all
     strips; parts of the columns; padding: stored values over non-zeros (1 is none); bytes of all
-    arrays.
+    arrays; streamed: bytes of values and indices.
     """
 
     height: int
@@ -47,6 +47,7 @@ class BlockForm:
     parts: int
     padding: float
     bytes: int
+    streamed: int
 
 
 class SparseMatrix:
@@ -150,7 +151,8 @@ class SparseMatrix:
                 blocks += -(-strip.slots // c.width)
             padding = c.slots * c.height / self.nnz if self.nnz else 1.0
             self._form = BlockForm(
-                c.height, c.width, counts, blocks, c.slots, c.parts, padding, self._stored.bytes
+                *(c.height, c.width, counts, blocks, c.slots, c.parts, padding),
+                *(self._stored.bytes, self._stored.streamed),
             )
         return self._form
 

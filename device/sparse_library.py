@@ -213,11 +213,16 @@ class Stored:
         self._release = weakref.finalize(self, lib.ek_sparse_free, ctypes.byref(sparse))
 
     @property
+    def streamed(self) -> int:
+        """Bytes of values and indices, which every product reads."""
+        m = self.c
+        return int(m.slots * m.height * VALUE_BYTES[STORED[m.dtype]] + m.index_bytes)
+
+    @property
     def bytes(self) -> int:
         """Of all arrays."""
         m = self.c
-        cells = m.slots * m.height * VALUE_BYTES[STORED[m.dtype]]
-        return int(cells + m.index_bytes + m.strips * ctypes.sizeof(Strip) + m.parts * m.rows * 8)
+        return int(self.streamed + m.strips * ctypes.sizeof(Strip) + m.parts * m.rows * 8)
 
     def strips(self) -> Tuple[Strip, ...]:
         """Copies of all strips."""

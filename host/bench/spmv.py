@@ -104,7 +104,7 @@ def bench_matrix(
     theirs = iter(times)
     timed = [c if c.missing else _timed(c, next(theirs), own) for c in found]
     ours = _timed(Contender("edgekit"), own, own)
-    moved = mine.form.bytes + x.nbytes + expected.nbytes
+    moved = mine.form.streamed + x.nbytes + expected.nbytes
     sizes = (matrix.shape, mine.nnz, mine.form.padding, moved, threads)
     alone = summary(gathers)["median_us"] * 1e-6 if x.dtype == np.float32 else math.nan
     return SpmvResult(name, *sizes, ours, tuple(timed), triad, alone)
