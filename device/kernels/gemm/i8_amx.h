@@ -52,6 +52,23 @@ EK_INLINE void amx_step(const uint8_t *a, const uint8_t *lower, long a_row, cons
     }
 }
 
+/* The lines of C that come from afar, some at each step, or loads of the operands wait for them. */
+typedef struct {
+    const int32_t *at;
+    long row, left, rows; /* from row to row; how many are left; of a step */
+} amx_lines;
+
+EK_INLINE amx_lines amx_lines_of(const ek_gemm_job *job, long steps, const void *c) {
+    const int far = job->c_row >= EK_GEMM_FAR_ROWS && job->epilogue->output == EK_GEMM_PLAIN;
+    return (amx_lines){c, job->c_row, far ? job->rows : 0, (job->rows + steps - 1) / steps};
+}
+
+EK_INLINE void amx_fetch(amx_lines *lines) {
+    for (long i = ek_min(lines->rows, lines->left); i; i--, lines->at += lines->row)
+        ek_gemm_prefetch(1, NV * EK_VL, lines->at, 0);
+    lines->left -= ek_min(lines->rows, lines->left);
+}
+
 /* The wanted values of 64 of each row, others zero. */
 EK_INLINE void amx_copy(uint8_t *to, const uint8_t *from, long a_row, long rows, uint64_t wanted) {
     for (long i = 0; i < rows; i++, from += a_row, to += 64)
@@ -61,7 +78,7 @@ EK_INLINE void amx_copy(uint8_t *to, const uint8_t *from, long a_row, long rows,
 /* Rows where they stand. Too few of them for a register are copied, as are those of a step that is
  * not whole: first, so that they have arrived when they are read. */
 EK_INLINE void amx_rows_in_place(const ek_gemm_job *job, amx_depth d, const uint8_t *a,
-                                 const i8_value *b) {
+                                 const i8_value *b, amx_lines lines) {
     uint8_t copies[2 * AMX_ROWS * 64] __attribute__((aligned(64)));
     const long step = 4 * d.groups, a_row = job->a_row, rows = job->rows, second = rows - AMX_ROWS;
     const int few = second < 0, part = few || job->k % step;
@@ -72,6 +89,7 @@ EK_INLINE void amx_rows_in_place(const ek_gemm_job *job, amx_depth d, const uint
         amx_copy(copies, a + 4 * d.last, a_row, rows, wanted);
     for (long s = 0; s < d.steps - (part != 0); s++) {
         const uint8_t *at = a + s * step;
+        amx_fetch(&lines);
         if (few) {
             amx_copy(copies, at, a_row, rows, ~(uint64_t)0);
             amx_step(copies, NULL, 64, b + s * step * NV * EK_VL);
@@ -81,17 +99,19 @@ EK_INLINE void amx_rows_in_place(const ek_gemm_job *job, amx_depth d, const uint
     }
     if (!part)
         return;
+    amx_fetch(&lines);
     if (few)
         amx_copy(copies, a + 4 * d.last, a_row, rows, wanted);
     amx_step(copies, second > 0 ? copies + second * 64 : NULL, 64, b + 4 * d.last * NV * EK_VL);
 }
 
 EK_INLINE void amx_panel_of_rows(const ek_gemm_job *job, amx_depth d, const uint8_t *a,
-                                 const i8_value *b) {
+                                 const i8_value *b, amx_lines lines) {
     const long step = 4 * d.groups, second = job->rows - AMX_ROWS;
     const long bytes = ek_max(job->rows, AMX_ROWS) * step;
     for (long s = 0; s < d.steps; s++, a += bytes) {
         const long from = s == d.steps - 1 ? 4 * d.last : s * step;
+        amx_fetch(&lines);
         amx_step(a, second > 0 ? a + second * step : NULL, step, b + from * NV * EK_VL);
     }
 }
@@ -128,19 +148,17 @@ EK_INLINE void amx_store_sums(const ek_gemm_job *job, int32_t *c) {
 EK_INLINE void amx_tile(const int form, const ek_gemm_job *job, const void *a, const i8_value *b,
                         char *c, long row, long column) {
     const amx_depth d = amx_depth_of(job->k);
+    const amx_lines lines = amx_lines_of(job, ek_max(d.steps, 1), c);
     const int plain = job->epilogue->output == EK_GEMM_PLAIN;
-    if (job->c_row >= EK_GEMM_FAR_ROWS && plain)
-        for (long i = 0; i < job->rows; i++)
-            ek_gemm_prefetch(1, NV * EK_VL, (int32_t *)c + i * job->c_row, 0);
     amx_set_up(job, d.groups);
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
     if (form == EK_GEMM_PANEL)
-        amx_panel_of_rows(job, d, a, b);
+        amx_panel_of_rows(job, d, a, b, lines);
     else if (d.steps)
-        amx_rows_in_place(job, d, a, b);
+        amx_rows_in_place(job, d, a, b, lines);
     if (plain && !job->epilogue->bias && !job->load && job->rows >= AMX_ROWS) {
         amx_store_sums(job, (int32_t *)c);
         return;
