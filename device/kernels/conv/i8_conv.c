@@ -49,13 +49,17 @@ EK_INLINE vi bias_at(const ek_i8_conv_args *a, long channel) {
 typedef struct {
     vf scale, bias;
 } output;
-EK_INLINE output output_at(const ek_i8_conv_args *a, long channel) {
-    return (output){vf_load(a->scale + channel), vf_load(a->bias_f32 + channel)};
+/* plain: all pixels have one scale, and nothing is added to y. The scales of a vector of channels
+ * are multiplied once then, and nothing is asked for each vector that is stored. */
+EK_INLINE output output_at(const int plain, const ek_i8_conv_args *a, long channel) {
+    const vf scale = vf_load(a->scale + channel);
+    return (output){plain ? scale * vf_splat(*a->x_scale) : scale, vf_load(a->bias_f32 + channel)};
 }
-EK_INLINE void finish(const ek_i8_conv_args *a, const output *o, vi sum, float *y, long left,
-                      long pixel) {
-    vf v = vcast(sum, vf) * (o->scale * vf_splat(a->x_scale[pixel * a->x_scale_step])) + o->bias;
-    if (a->add && *a->add)
+EK_INLINE void finish(const int plain, const ek_i8_conv_args *a, const output *o, vi sum, float *y,
+                      long left, long pixel) {
+    const vf scale = plain ? o->scale : o->scale * vf_splat(a->x_scale[pixel * a->x_scale_step]);
+    vf v = vcast(sum, vf) * scale + o->bias;
+    if (!plain && a->add && *a->add)
         v += EK_VL == 1 || left >= EK_VL ? vf_load(y) : vf_load_n(y, left);
     v = vf_min(vf_max(v, vf_splat(a->low_f32)), vf_splat(a->high_f32));
     if (EK_VL == 1 || left >= EK_VL)
@@ -68,7 +72,8 @@ EK_INLINE void finish(const ek_i8_conv_args *a, const output *o, vi sum, float *
 typedef struct {
     vi multiplier, right;
 } output;
-EK_INLINE output output_at(const ek_i8_conv_args *a, long channel) {
+EK_INLINE output output_at(const int plain, const ek_i8_conv_args *a, long channel) {
+    (void)plain;
     return (output){vi_load(a->multiplier + channel), vi_load(a->right + channel)};
 }
 EK_INLINE vi scaled(const output *o, vi sum) {
@@ -80,7 +85,8 @@ typedef vi_unsigned_factor output;
 #else
 typedef vi_factor output;
 #endif
-EK_INLINE output output_at(const ek_i8_conv_args *a, long channel) {
+EK_INLINE output output_at(const int plain, const ek_i8_conv_args *a, long channel) {
+    (void)plain;
     const vi_factor factor = vi_factor_at(a->multiplier, a->left, a->right, channel);
 #if UNSIGNED_SUMS
     return vi_unsigned_factor_of(factor);
@@ -98,9 +104,9 @@ EK_INLINE vi scaled(const output *o, vi sum) {
 #endif
 }
 #endif
-EK_INLINE void finish(const ek_i8_conv_args *a, const output *o, vi sum, TY *y, long left,
-                      long pixel) {
-    (void)pixel;
+EK_INLINE void finish(const int plain, const ek_i8_conv_args *a, const output *o, vi sum, TY *y,
+                      long left, long pixel) {
+    (void)plain, (void)pixel;
     vi v = vi_min(vi_max(scaled(o, sum) + a->y_zero, vi_splat(a->low)), vi_splat(a->high));
     if (EK_VL == 1 || left >= EK_VL)
         vi_to_bytes(y, v);
@@ -145,7 +151,7 @@ EK_INLINE void finish_whole(const int mr, const int nv, const ek_i8_conv_args *a
     vi bias[NV];
     EK_UNROLL
     for (int j = 0; j < nv; j++) {
-        o[j] = output_at(a, channel + j * EK_VL);
+        o[j] = output_at(0, a, channel + j * EK_VL);
         bias[j] = bias_at(a, channel + j * EK_VL);
     }
     EK_UNROLL
@@ -165,6 +171,21 @@ EK_INLINE void finish_whole(const int mr, const int nv, const ek_i8_conv_args *a
 #else
 #define FINISHES_WHOLE 0
 #endif
+
+EK_INLINE void finish_tile(const int plain, const int mr, const int nv, const ek_i8_conv_args *a,
+                           const rows_t *rows, const i8_sums *sums, long pixel, long channel) {
+    EK_UNROLL
+    for (int j = 0; j < nv; j++) {
+        long c = channel + j * EK_VL;
+        const output o = output_at(plain, a, c);
+        const vi bias = bias_at(a, c);
+        TY *y = (TY *)a->y + pixel * a->win.oc + c;
+        EK_UNROLL
+        for (int i = 0; i < mr; i++, y += a->win.oc)
+            finish(plain, a, &o, sum_at(nv, a, rows, sums, i, j, bias), y, a->win.oc - c,
+                   pixel + i);
+    }
+}
 
 EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const rows_t *rows,
                     const i8_value *w, long pixel, long channel) {
@@ -199,16 +220,13 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
         return;
     }
 #endif
-    EK_UNROLL
-    for (int j = 0; j < nv; j++) {
-        long c = channel + j * EK_VL;
-        const output o = output_at(a, c);
-        const vi bias = bias_at(a, c);
-        TY *y = (TY *)a->y + pixel * a->win.oc + c;
-        EK_UNROLL
-        for (int i = 0; i < mr; i++, y += a->win.oc)
-            finish(a, &o, sum_at(nv, a, rows, &sums, i, j, bias), y, a->win.oc - c, pixel + i);
+#ifdef FLOAT_OUTPUT
+    if (!a->x_scale_step && !(a->add && *a->add)) {
+        finish_tile(1, mr, nv, a, rows, &sums, pixel, channel);
+        return;
     }
+#endif
+    finish_tile(0, mr, nv, a, rows, &sums, pixel, channel);
 }
 
 #if I8_IN_PLACE
