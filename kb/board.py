@@ -63,14 +63,10 @@ class BoardProfile:
         """What knowledge of it is filed under: the core, or the class of an x86 machine."""
         return self.core or _X86_CLASSES.get(self.simd, self.arch)
 
-    def platform_of(self, dtype: str) -> str:
-        """What knowledge of products of `dtype` is filed under: of bytes with AMX apart."""
-        return f"{self.platform}-amx" if self.simd == _AMX and dtype != "f32" else self.platform
-
     @property
-    def platforms(self) -> tuple[str, ...]:
-        """All that knowledge of products is filed under."""
-        return tuple(dict.fromkeys(map(self.platform_of, ("f32", "s8"))))
+    def gemm_platform(self) -> str:
+        """What knowledge of products is filed under: as all other, but x86 with AMX apart."""
+        return f"{self.platform}-amx" if self.simd == _AMX else self.platform
 
     @property
     def speeds(self) -> tuple[ComputeUnit, ...]:

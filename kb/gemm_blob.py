@@ -18,17 +18,15 @@ _ROW = struct.Struct("<4i2i 5i3Bx 3qd2i")
 _LARGEST = (1 << 31) - 1
 
 
-def table_blob(table: KnowledgeBase, platform: str, of_bytes: str = "") -> bytes:
-    """The rows of `platform`, those of bytes of another if one is named; a platform the table does
-    not know has none.
+def table_blob(table: KnowledgeBase, platform: str) -> bytes:
+    """The rows of `platform`; a platform the table does not know has none.
 
     Rows of element types that the C library does not have, and rows with blocks beyond 31 bits,
     are left out.
     """
     sequences = [getattr(table.sequences, name) for name in FEATURES]
-    floats, others = (_index(table, name) for name in (platform, of_bytes or platform))
-    fitting = (r for r in table.rows if _fits(r, floats if r.key.dtype == "f32" else others))
-    rows = [_row(r) for r in sorted(fitting, key=lambda r: r.key)]
+    index = table.platforms.index(platform) if platform in table.platforms else -1
+    rows = [_row(r) for r in sorted(table.rows, key=lambda r: r.key) if _fits(r, index)]
     header = _HEADER.pack(
         _MAGIC,
         len(rows),
@@ -39,10 +37,6 @@ def table_blob(table: KnowledgeBase, platform: str, of_bytes: str = "") -> bytes
     )
     values = [value for sequence in sequences for value in sequence]
     return b"".join((header, struct.pack(f"<{len(values)}q", *values), *rows))
-
-
-def _index(table: KnowledgeBase, platform: str) -> int:
-    return table.platforms.index(platform) if platform in table.platforms else -1
 
 
 def _fits(row: Row, platform: int) -> bool:

@@ -114,9 +114,9 @@ def analytic_method(
        way is used at once. Each is rounded down to whole steps (16, mr,
        nr), and then to equal parts of the product.
     5. A is read where it is. B is packed for bytes; for f32 if at least 64 tiles of rows use it
-       and it is larger than L2. Panels of f32 that are read from rows apart (`reads_rows`) are no
-       deeper than 256; with 24 rows of A or more each is packed just before it is multiplied:
-       nc is one panel, or four for each of several threads.
+       and it is larger than L2. Where a core is slow at reading panels of f32 from rows that are
+       apart (`reads_rows`) they are no deeper than 256; with 24 rows of A or more each is packed
+       just before it is multiplied: nc is one panel, or four for each of several threads.
     6. With threads > 1 they share the rows, or the columns if a thread packs what it multiplies
        (upright tiles of bytes, and those of point 5): each thread
        then packs some of B. They share the other axis if the busiest one then has less than 3/4 of

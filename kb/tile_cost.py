@@ -196,13 +196,12 @@ def reads_rows(
     board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, packed: Packed
 ) -> bool:
     """Whether panels of floats are read from rows of B that are apart, each in its own page and
-    perhaps all in the same sets of a cache: with long vectors, k >= 32 and n >= 64."""
-    vl = TILES[board.simd].vl
+    perhaps all in the same sets of a cache, on a core where that is slow: k >= 32 and n >= 64."""
     return (
-        dtype == "f32"
+        COLUMNS[board.simd].copies_f32
+        and dtype == "f32"
         and packed != "b"
-        and tile[1] % vl == 0
-        and vl >= LONG_VECTORS
+        and tile[1] % TILES[board.simd].vl == 0
         and _passes_count(shape)
     )
 

@@ -62,7 +62,7 @@ def build_table(board: BoardProfile) -> bytes:
     from edgekit.host.tune.tables import table_of
     from edgekit.kb.gemm_blob import table_blob
 
-    return table_blob(table_of(board), board.platform, board.platform_of("s8"))
+    return table_blob(table_of(board), board.gemm_platform)
 
 
 def write_kernels(path: Path, board: BoardProfile) -> None:
@@ -140,6 +140,7 @@ def default_unit(board: BoardProfile) -> Unit:
         ("EK_F32_TILES", listed(columns.f32)),
         ("EK_I8_TILES", listed(columns.i8)),
         ("EK_I8_VECTORS", str(columns.i8_vectors)),
+        ("EK_F32_COPIES", str(int(columns.copies_f32))),
         ("EK_F32_PRICES", priced("f32")),
         ("EK_I8_PRICES", priced("s8")),
     )

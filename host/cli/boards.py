@@ -57,10 +57,7 @@ def _rows(profile: BoardProfile) -> int:
     from edgekit.host.tune.tables import table_of
 
     table = table_of(profile)
-    return sum(
-        table.platforms[row.key.platform] == profile.platform_of(row.key.dtype)
-        for row in table.rows
-    )
+    return sum(table.platforms[row.key.platform] == profile.gemm_platform for row in table.rows)
 
 
 def _entry(profile: BoardProfile) -> dict[str, Any]:

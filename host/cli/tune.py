@@ -227,10 +227,12 @@ def _rows(
 
     if model or shapes:
         raise InputError("expected --rows or products of your own, found both; name one")
-    found = methods_of_rows(table_of(profile), profile, kind.dtype, kind.threads, kind.packed)
+    found = methods_of_rows(
+        table_of(profile), profile.gemm_platform, kind.dtype, kind.threads, kind.packed
+    )
     if not found:
         raise InputError(
-            f"expected rows of {profile.platform} with methods in the table, found none; "
+            f"expected rows of {profile.gemm_platform} with methods in the table, found none; "
             "leave out --rows"
         )
     return found
@@ -295,7 +297,7 @@ def _document(
     return {
         "schema": "edgekit.tune.gemm/1",
         "board": board,
-        "platform": profile.platform,
+        "platform": profile.gemm_platform,
         "unit": "instructions" if emulated else "seconds",
         "measured": outcome.measured,
         "known": outcome.known,

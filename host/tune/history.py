@@ -107,14 +107,14 @@ class History:
         marks = ", ".join("?" * len(_COLUMNS))
         self._db.executemany(f"INSERT INTO gemm ({names}) VALUES ({marks})", rows)
 
-    def read(self, *platforms: str) -> Read:
-        """All measurements, or those of some platforms, in the order they came."""
+    def read(self, platform: str | None = None) -> Read:
+        """All measurements, or those of one platform, in the order they came."""
         names = ", ".join(f'"{c}"' for c in _COLUMNS)
-        where = f"WHERE platform IN ({', '.join('?' * len(platforms))})" if platforms else ""
+        where, values = ("WHERE platform = ?", (platform,)) if platform else ("", ())
         found: list[Measurement] = []
         skipped = 0
         with self._errors():
-            rows = self._db.execute(f"SELECT {names} FROM gemm {where} ORDER BY id", platforms)
+            rows = self._db.execute(f"SELECT {names} FROM gemm {where} ORDER BY id", values)
             for row in rows:
                 try:
                     found.append(_measurement(row))

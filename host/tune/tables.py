@@ -46,20 +46,16 @@ def read_table(path: Path) -> KnowledgeBase:
 
 
 def methods_of_rows(
-    table: KnowledgeBase,
-    board: BoardProfile,
-    dtype: str | None,
-    threads: int,
-    packed: Packed | None,
+    table: KnowledgeBase, platform: str, dtype: str | None, threads: int, packed: Packed | None
 ) -> dict[Product, Method]:
-    """What the rows of a board claim, cut to the products they were measured on; of one dtype
+    """What the rows of a platform claim, cut to the products they were measured on; of one dtype
     and `packed`, if they are named."""
     found: dict[Product, Method] = {}
     for row in table.rows:
         key = row.key
         wanted = (dtype or key.dtype, threads, packed or key.packed)
         same = (key.dtype, key.threads, key.packed) == wanted
-        if row.method and same and table.platforms[key.platform] == board.platform_of(key.dtype):
+        if row.method and same and table.platforms[key.platform] == platform:
             product = Product(row.shape, key.dtype, key.threads, key.packed)
             found[product] = row.method.cut(row.shape)
     return found
@@ -82,19 +78,19 @@ def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
     them its sequences, under which these rows were built. Only a table of its own learns others.
     """
     with History() as history:
-        read = history.read(*board.platforms)
+        read = history.read(board.gemm_platform)
     shipped = shipped_table(board)
     base = read_table(shipped) if shipped.exists() and not alone else None
     if not read.measurements:
         raise InputError(
-            f"expected measurements of {board.platform} in the history, found none; "
+            f"expected measurements of {board.gemm_platform} in the history, found none; "
             f"make some: edgekit tune gemm --board {board.name}"
         )
     if base is None:
         sequences, regret = learn_sequences(read.measurements, board)
     else:
         sequences, regret = base.sequences, regret_of(base.sequences, read.measurements, board)
-    table = build_table(read.measurements, board.platforms, sequences, base, board)
+    table = build_table(read.measurements, (board.gemm_platform,), sequences, base, board)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, table_text(table).encode())
     return Built(table, len(read.measurements), read.skipped, regret)

@@ -114,7 +114,7 @@ def test_long_vectors_cut_k_for_l2_only():
 
 
 def test_panels_of_rows_apart_are_copied_one_at_a_time_by_enough_rows():
-    board = load_profile("x86-64-v4")
+    board, zen = load_profile("x86-64-v4-amx"), load_profile("x86-64-v4")
     copied = analytic_method(board, GemmShape(64, 600, 1024), packed="a")
     assert copied.pack_b and copied.nc == copied.nr and copied.kc <= 256
     few = analytic_method(board, GemmShape(8, 1008, 4096), packed="a")
@@ -123,6 +123,7 @@ def test_panels_of_rows_apart_are_copied_one_at_a_time_by_enough_rows():
     assert not analytic_method(board, GemmShape(64, 16, 1024)).pack_b  # C is most of the work
     two = analytic_method(board, GemmShape(64, 600, 4096), threads=2, packed="a")
     assert two.split == "n" and two.nc > two.nr
+    assert not analytic_method(zen, GemmShape(64, 600, 1024), packed="a").pack_b
 
 
 def test_threads_share_rows_of_floats_and_columns_of_bytes_where_there_are_enough():

@@ -3,7 +3,8 @@
  * The rule is the docstring of analytic_method in kb/method.py, which a test holds this against.
  * Compile-time parameters: EK_L1_BYTES, EK_L2_BYTES, EK_L3_BYTES (none is 0), EK_VECTOR_LANES,
  * EK_F32_TILES and EK_I8_TILES: {height, vectors}, ... for 1, 2, ... vectors; EK_I8_VECTORS: the
- * rows above which tiles of bytes use AMX, 0: none do; EK_F32_PRICES and EK_I8_PRICES: {...}, ...
+ * rows above which tiles of bytes use AMX, 0: none do; EK_F32_COPIES: whether panels of floats are
+ * better copied than read from rows apart; EK_F32_PRICES and EK_I8_PRICES: {...}, ...
  * of upright, turned and, with AMX, tall tiles. */
 #include "../kernel.h"
 #include "gemm.h"
@@ -83,9 +84,9 @@ static int is_turned(shape s) {
     return s.nr % EK_VECTOR_LANES != 0;
 }
 
-/* Panels of floats are read from rows of B that are apart. */
+/* Panels of floats are read from rows of B that are apart, on a core where that is slow. */
 static int reads_rows(shape s, product p) {
-    return p.f32 && !p.b_packed && !is_turned(s) && LONG && p.k >= PASS_DEPTH &&
+    return EK_F32_COPIES && p.f32 && !p.b_packed && !is_turned(s) && p.k >= PASS_DEPTH &&
            p.n >= TURNED_COLUMNS;
 }
 
