@@ -19,9 +19,8 @@ CPU = "cpu"  # the unit that every board has
 _FOLDER = Path(__file__).parent / "boards"
 # Kernels that make four products of bytes a lane.
 _DOT_PRODUCTS = ("avx512vnni", "avx512amx", "neondot")
-_AMX = "avx512amx"
 _X86_CLASSES = {
-    _AMX: "x86-64-v4",
+    "avx512amx": "x86-64-v4-amx",  # Intel's, whose caches are not AMD's either
     "avx512vnni": "x86-64-v4",
     "avx2": "x86-64-v3",
     "sse2": "x86-64",
@@ -62,11 +61,6 @@ class BoardProfile:
     def platform(self) -> str:
         """What knowledge of it is filed under: the core, or the class of an x86 machine."""
         return self.core or _X86_CLASSES.get(self.simd, self.arch)
-
-    @property
-    def gemm_platform(self) -> str:
-        """What knowledge of products is filed under: as all other, but x86 with AMX apart."""
-        return f"{self.platform}-amx" if self.simd == _AMX else self.platform
 
     @property
     def speeds(self) -> tuple[ComputeUnit, ...]:

@@ -79,15 +79,11 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def table_name(board: BoardProfile) -> str:
-    """The file of a board; this machine uses that of the profile that is most like it, and classes
-    of x86 machines have one each."""
-    platform = board.gemm_platform
-    if platform in profile_names():
-        return f"{platform}.json"
+    """The file of a board; this machine uses that of the profile that is most like it."""
     if board.name != LOCAL:
         return f"{board.name}.json"
-    same = (name for name in profile_names() if load_profile(name).gemm_platform == platform)
-    return f"{next(same, platform)}.json"
+    same = (name for name in profile_names() if load_profile(name).platform == board.platform)
+    return f"{next(same, board.platform)}.json"
 
 
 def board_table(board: BoardProfile, *folders: Path) -> KnowledgeBase:
@@ -99,8 +95,8 @@ def board_table(board: BoardProfile, *folders: Path) -> KnowledgeBase:
     for folder in (*folders, FOLDER):
         path = folder / table_name(board)
         if path.exists():
-            return load_table(path).knowing(board.gemm_platform)
-    return KnowledgeBase((board.gemm_platform,))
+            return load_table(path).knowing(board.platform)
+    return KnowledgeBase((board.platform,))
 
 
 def load_table(path: Path) -> KnowledgeBase:

@@ -152,7 +152,7 @@ class KnowledgeBase:
         """The method for a product on a board, from this table or from the board's caches."""
         default = analytic_method(board, shape, dtype, threads, packed)
         vl = TILES[board.simd].vl
-        return self.lookup(board.gemm_platform, shape, default, dtype, threads, packed, vl)
+        return self.lookup(board.platform, shape, default, dtype, threads, packed, vl)
 
     def knowing(self, platform: str) -> KnowledgeBase:
         """The same table with an index for `platform`."""

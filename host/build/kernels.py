@@ -62,7 +62,7 @@ def build_table(board: BoardProfile) -> bytes:
     from edgekit.host.tune.tables import table_of
     from edgekit.kb.gemm_blob import table_blob
 
-    return table_blob(table_of(board), board.gemm_platform)
+    return table_blob(table_of(board), board.platform)
 
 
 def write_kernels(path: Path, board: BoardProfile) -> None:

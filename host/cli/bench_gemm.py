@@ -151,14 +151,14 @@ def _measure(
         count = _EMULATED_REGRET if reached.emulated else REGRET_COUNT
         small = limit and limit // _SEARCHED
         wanted_seed = REGRET_SEED if seed is None else seed
-        unseen = unseen_cases(table, profile.gemm_platform, count, small, wanted_seed)
+        unseen = unseen_cases(table, profile.platform, count, small, wanted_seed)
         pairs = [(case, each) for each in dtypes for case in unseen]
         with counting("products searched") as tell:
             searched = measure_regret(pairs, profile, table, threads, measurer, tell)
     library, blob = find_library() if name == _HERE else (None, None)
     return GemmReport(
         board=name,
-        platform=profile.gemm_platform,
+        platform=profile.platform,
         machine=machine_summary() if name == _HERE else name,
         threads=threads,
         emulated=reached.emulated,

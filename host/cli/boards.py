@@ -57,7 +57,8 @@ def _rows(profile: BoardProfile) -> int:
     from edgekit.host.tune.tables import table_of
 
     table = table_of(profile)
-    return sum(table.platforms[row.key.platform] == profile.gemm_platform for row in table.rows)
+    platform = table.platforms.index(profile.platform)
+    return sum(row.key.platform == platform for row in table.rows)
 
 
 def _entry(profile: BoardProfile) -> dict[str, Any]:

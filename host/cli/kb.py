@@ -207,7 +207,7 @@ def _pair(files: list[Path], board: str | None) -> tuple[KnowledgeBase, Knowledg
         )
     wanted = profile(board)
     paths = (shipped_table(wanted), user_table(wanted))
-    empty = KnowledgeBase((wanted.gemm_platform,))
+    empty = KnowledgeBase((wanted.platform,))
     old, new = (read_table(path) if path.exists() else empty for path in paths)
     return old, new
 
@@ -216,7 +216,7 @@ def _table(board: BoardProfile, file: Path | None) -> KnowledgeBase:
     from edgekit.host.cli.output import note
     from edgekit.host.tune.tables import read_table, table_of
 
-    found = read_table(file).knowing(board.gemm_platform) if file else table_of(board)
+    found = read_table(file).knowing(board.platform) if file else table_of(board)
     if found.skipped:
         note(f"{found.skipped} rows of the table mean nothing to this kit and were skipped")
     return found

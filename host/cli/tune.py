@@ -227,13 +227,11 @@ def _rows(
 
     if model or shapes:
         raise InputError("expected --rows or products of your own, found both; name one")
-    found = methods_of_rows(
-        table_of(profile), profile.gemm_platform, kind.dtype, kind.threads, kind.packed
-    )
+    table, platform = table_of(profile), profile.platform
+    found = methods_of_rows(table, platform, kind.dtype, kind.threads, kind.packed)
     if not found:
         raise InputError(
-            f"expected rows of {profile.gemm_platform} with methods in the table, found none; "
-            "leave out --rows"
+            f"expected rows of {platform} with methods in the table, found none; leave out --rows"
         )
     return found
 
@@ -297,7 +295,7 @@ def _document(
     return {
         "schema": "edgekit.tune.gemm/1",
         "board": board,
-        "platform": profile.gemm_platform,
+        "platform": profile.platform,
         "unit": "instructions" if emulated else "seconds",
         "measured": outcome.measured,
         "known": outcome.known,

@@ -78,19 +78,19 @@ def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
     them its sequences, under which these rows were built. Only a table of its own learns others.
     """
     with History() as history:
-        read = history.read(board.gemm_platform)
+        read = history.read(board.platform)
     shipped = shipped_table(board)
     base = read_table(shipped) if shipped.exists() and not alone else None
     if not read.measurements:
         raise InputError(
-            f"expected measurements of {board.gemm_platform} in the history, found none; "
+            f"expected measurements of {board.platform} in the history, found none; "
             f"make some: edgekit tune gemm --board {board.name}"
         )
     if base is None:
         sequences, regret = learn_sequences(read.measurements, board)
     else:
         sequences, regret = base.sequences, regret_of(base.sequences, read.measurements, board)
-    table = build_table(read.measurements, (board.gemm_platform,), sequences, base, board)
+    table = build_table(read.measurements, (board.platform,), sequences, base, board)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, table_text(table).encode())
     return Built(table, len(read.measurements), read.skipped, regret)

@@ -228,7 +228,7 @@ class Tuner:
     def _row(self, product: Product, method: Method, cost: Cost, timed: Timed) -> Measurement:
         return Measurement(
             board=self._plan.board,
-            platform=self._plan.profile.gemm_platform,
+            platform=self._plan.profile.platform,
             dtype=product.dtype,
             threads=product.threads,
             shape=product.shape,
@@ -247,7 +247,7 @@ class Tuner:
     def _read_back(self) -> dict[Product, Known]:
         """What the history holds of these products, from this board and this kit."""
         known: dict[Product, Known] = {product: {} for product in self._plan.products}
-        for m in self._history.read(self._plan.profile.gemm_platform).measurements:
+        for m in self._history.read(self._plan.profile.platform).measurements:
             product = Product(m.shape, m.dtype, m.threads, m.packed)
             same = (m.board, m.kit_version, m.unit) == (
                 self._plan.board,
