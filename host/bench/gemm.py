@@ -10,12 +10,12 @@ import math
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from edgekit.host.bench.gemm_cases import GROUPS, Case, Group
+from edgekit.host.bench.gemm_cases import GROUPS, TURNED, Case, Group
 from edgekit.host.bench.gemm_contenders import OPENBLAS_LOOP, Edgekit
 from edgekit.host.bench.peers import usable_cores
 from edgekit.host.bench.process import AnsweringProcess
@@ -43,16 +43,19 @@ _LARGE = 512  # of a square: from here on bytes should show what they can
 
 @dataclass(frozen=True)
 class Peer:
-    """One library's time of a product, and how much longer it takes than ours, per round."""
+    """One library's time of a product in its better form, and how much longer it takes than ours
+    in our better one, per round. `turned`: that form is the transposed product."""
 
     seconds: float
     ratio: float
+    turned: bool = False
 
 
 @dataclass(frozen=True)
 class CaseResult:
     """One product. `cost` of the knowledge base's choice, in seconds or instructions; `gain`: the
-    cost of the fixed method over it. `peers` by name; `cost` is then from the same run as theirs.
+    cost of the fixed method over it. `peers` by name; `cost` is then from the same run as theirs,
+    and `turned`, that of the transposed product, where weights stand at the left.
     """
 
     case: Case
@@ -62,6 +65,12 @@ class CaseResult:
     spread: float
     gain: float
     peers: dict[str, Peer] = field(default_factory=dict)
+    turned: float | None = None
+
+    @property
+    def best(self) -> float:
+        """The cost of the better form."""
+        return self.cost if self.turned is None else min(self.cost, self.turned)
 
     @property
     def best_peer(self) -> str | None:
@@ -69,7 +78,7 @@ class CaseResult:
 
     @property
     def ratio(self) -> float | None:
-        """The best peer's time over ours: above 1 we are faster."""
+        """The best peer's time over ours, each in its better form: above 1 we are faster."""
         return self.peers[self.best_peer].ratio if self.best_peer else None
 
 
@@ -188,7 +197,7 @@ def beside_peers(
             hello = process.hello
             found = []
             for i, result in enumerate(results):
-                found.append(_with_peers(result, process.ask(_question(result))))
+                found.append(with_peers(result, process.ask(_question(result))))
                 on_case(i + 1, len(results))
         finally:
             process.close()
@@ -223,28 +232,35 @@ def _question(result: CaseResult) -> dict[str, Any]:
     return {**shape, "weights": result.case.weights, "dtype": result.dtype}
 
 
-def _with_peers(result: CaseResult, answer: dict[str, Any]) -> CaseResult:
+def with_peers(result: CaseResult, answer: dict[str, Any]) -> CaseResult:
+    """A result with what the worker answered. Raises InputError if ours made no right product."""
     times: dict[str, list[float]] = answer["times"]
-    ours = times.pop(Edgekit.name, None)
-    if ours is None:
+    if Edgekit.name not in times:
         raise InputError(answer["missing"][Edgekit.name])
-    median = statistics.median(ours)
+    given, other = times[Edgekit.name], times.get(Edgekit.name + TURNED)
+    best = {name: _better_form(name, times) for name in {n.removesuffix(TURNED) for n in times}}
+    ours = times[best.pop(Edgekit.name)]
     peers = {
         name: Peer(
-            statistics.median(theirs) * 1e-9,
-            statistics.median(their / own for their, own in zip(theirs, ours, strict=True)),
+            statistics.median(times[form]) * 1e-9,
+            statistics.median(their / own for their, own in zip(times[form], ours, strict=True)),
+            form.endswith(TURNED),
         )
-        for name, theirs in times.items()
+        for name, form in best.items()
     }
-    return CaseResult(
-        result.case,
-        result.dtype,
-        result.answer,
-        median * 1e-9,
-        (max(ours) - min(ours)) / median,
-        result.gain,
-        peers,
+    median = statistics.median(given)
+    return replace(
+        result,
+        cost=median * 1e-9,
+        spread=(max(given) - min(given)) / median,
+        peers=peers,
+        turned=None if other is None else statistics.median(other) * 1e-9,
     )
+
+
+def _better_form(name: str, times: Mapping[str, Sequence[float]]) -> str:
+    forms = [form for form in (name, name + TURNED) if form in times]
+    return min(forms, key=lambda form: statistics.median(times[form]))
 
 
 def summarize(results: Sequence[CaseResult]) -> list[Summary]:

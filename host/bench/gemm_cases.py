@@ -41,6 +41,16 @@ class Case:
     weights: Side
 
 
+TURNED = " turned"  # after the name of who makes a product as `turned` has it
+
+
+def turned(case: Case) -> Case | None:
+    """The same product with activations as rows and weights as columns, which is how images with
+    channels last have it; None for one that stands so already."""
+    shape = GemmShape(m=case.shape.n, k=case.shape.k, n=case.shape.m)
+    return Case(shape, case.group, "b") if case.weights == "a" else None
+
+
 def standard_cases(random_count: int = RANDOM_COUNT, seed: int = RANDOM_SEED) -> list[Case]:
     """The squares, the irregular ones, and `random_count` that are the same for a seed."""
     squares = [Case(GemmShape(n, n, n), "square", "b") for n in _SQUARES]

@@ -1,8 +1,8 @@
 """Who makes a matrix product in a comparison: ours, and the libraries that users have.
 
 Each gets the product in the form it is best at: weights packed beforehand where it can, products
-with a vector through its own function for them, and for those that want activations in rows and
-weights in columns the transposed product if the weights stand at the left.
+with a vector through its own function for them. If the weights stand at the left, those that take
+them only as columns get the transposed product alone, the others both (`gemm_worker`).
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ class UnavailableError(Exception):
 
 
 class Contender(Protocol):
-    """A library. `name` as in the results, `version` as it calls itself."""
+    """A library. `name` as in the results, `version` as it calls itself; `left`: it takes weights
+    at the left too."""
 
     name: str
     version: str
+    left: bool
 
     def prepare(self, case: Case, a: Array, b: Array) -> Runner:
         """Readies a product of a [m, k] and b [k, n], both float32 or both int8.
@@ -63,6 +65,7 @@ class Edgekit:
     """Our library: weights packed, the table asked at every product."""
 
     name = "edgekit"
+    left = True
 
     def __init__(self, library: Path, table: Path, threads: int) -> None:
         from edgekit.device.version import VERSION
@@ -93,6 +96,7 @@ class OpenBlas:
     """The OpenBLAS that NumPy brings along, called by pointer from a loop in C."""
 
     name = "openblas"
+    left = True
 
     def __init__(self, loop: Path, threads: int) -> None:
         folder = Path(np.__file__).parent.parent / "numpy.libs"
@@ -168,6 +172,7 @@ class Torch:
     """torch.mm, and torch._int_mm for bytes (oneDNN), into a result that is there."""
 
     name = "torch"
+    left = True
 
     def __init__(self, threads: int) -> None:
         self._torch = _import("torch")
@@ -192,6 +197,7 @@ class OneDnn:
     """oneDNN's inner product with packed weights, through PyTorch's operator for it."""
 
     name = "onednn"
+    left = False
 
     def __init__(self, threads: int) -> None:
         self._torch = _import("torch")
@@ -202,15 +208,16 @@ class OneDnn:
         self.version = f"in torch {self._torch.__version__}"
 
     def prepare(self, case: Case, a: Array, b: Array) -> Runner:
+        del case  # weights are b
         if a.dtype != np.float32:
             raise UnavailableError("float32 only")
         torch = self._torch
-        x, w = _rows_by_weights(case, a, b)  # its weights are [outputs, k]
-        rows, weights = torch.from_numpy(x), torch.from_numpy(np.ascontiguousarray(w.T))
-        packed = torch.ops.mkldnn._reorder_linear_weight(weights, x.shape[0])
+        rows = torch.from_numpy(a)
+        weights = torch.from_numpy(np.ascontiguousarray(b.T))  # its are [outputs, k]
+        packed = torch.ops.mkldnn._reorder_linear_weight(weights, a.shape[0])
         call = torch.ops.mkldnn._linear_pointwise
         found = call(rows, packed, None, "none", [], "").numpy()
-        check(self.name, found, x, w)
+        check(self.name, found, a, b)
         return _timed(lambda: call(rows, packed, None, "none", [], ""))
 
 
@@ -222,6 +229,7 @@ class OnnxRuntime:
     """
 
     name = "onnxruntime"
+    left = False
     _MOST_NODES = 64
     _WEIGHT_BYTES = 1 << 18  # of all nodes: each has a copy, which must stay in the cache
 
@@ -236,13 +244,13 @@ class OnnxRuntime:
         self._overhead = min(_timed(nothing)(1) for _ in range(_OVERHEAD_RUNS))
 
     def prepare(self, case: Case, a: Array, b: Array) -> Runner:
-        x, w = _rows_by_weights(case, a, b)
-        if x.dtype == np.int8:
-            x = x.view(np.uint8)  # its fast form; other values, the same work
-        nodes = min(max(self._WEIGHT_BYTES // max(w.nbytes, 1), 1), self._MOST_NODES)
-        run, output = self._session(x, w, nodes)
+        del case  # weights are b
+        if a.dtype == np.int8:
+            a = a.view(np.uint8)  # its fast form; other values, the same work
+        nodes = min(max(self._WEIGHT_BYTES // max(b.nbytes, 1), 1), self._MOST_NODES)
+        run, output = self._session(a, b, nodes)
         run()
-        check(self.name, output(), x, w)
+        check(self.name, output(), a, b)
         return lambda count: self._time(run, count, nodes)
 
     def _time(self, run: Callable[[], object], count: int, nodes: int) -> float:
@@ -294,13 +302,6 @@ class OnnxRuntime:
         )
         version = helper.make_opsetid("", 13)
         return helper.make_model(graph, opset_imports=[version], ir_version=8)
-
-
-def _rows_by_weights(case: Case, a: Array, b: Array) -> tuple[Array, Array]:
-    """The product as activations in rows by weights: turned if the weights are a."""
-    if case.weights == "b":
-        return a, b
-    return np.ascontiguousarray(b.T), np.ascontiguousarray(a.T)
 
 
 def _timed(call: Callable[[], object]) -> Runner:

@@ -34,7 +34,9 @@ class GemmReport:
         return "instructions" if self.emulated else "seconds"
 
     def to_json(self) -> dict[str, Any]:
-        """Costs are per product, in `unit`; rates only where there are times."""
+        """Costs are per product, in `unit`; rates only where there are times. `turned`: ours with
+        activations as rows where weights stand at the left; whether that is a peer's better form.
+        Ratios are of the better forms."""
         return {
             "schema": SCHEMA,
             "board": self.board,
@@ -67,9 +69,11 @@ class GemmReport:
             "spread": result.spread,
             "gflops": self.rate(result, result.cost),
             "gain": result.gain,
+            "turned": result.turned,
             "peers": {
                 name: {
                     "cost": peer.seconds,
+                    "turned": peer.turned,
                     "gflops": self.rate(result, peer.seconds),
                     "ratio": peer.ratio,
                 }
@@ -115,13 +119,14 @@ def _regret(regret: Regret | None) -> dict[str, Any] | None:
 
 
 def rows(report: GemmReport, peers: Sequence[str]) -> list[list[str]]:
-    """Cells of the table for people: one row per product that is no random one."""
+    """Cells of the table for people: one row per product that is no random one. Rates are those
+    of the better forms."""
     found = []
     for result in report.results:
         if result.case.group == "random":
             continue
         shape = result.case.shape
-        rate = report.rate(result, result.cost)
+        rate = report.rate(result, result.best)
         cells = [f"{shape.m},{shape.k},{shape.n}", result.dtype, result.answer.rule]
         cells.append(f"{result.cost:.0f}" if rate is None else f"{rate:.1f}")
         cells.append(f"{result.gain:.2f}")

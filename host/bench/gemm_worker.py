@@ -3,7 +3,9 @@
     python -m edgekit.host.bench.gemm_worker SETTINGS      SETTINGS: the fields of Settings as JSON
 
 Says {"versions": {...}, "missing": {...}}, then answers each line {"m", "k", "n", "weights",
-"dtype"} with {"times": {name: [nanoseconds of one product, per round]}, "missing": {...}}. One
+"dtype"} with {"times": {name: [nanoseconds of one product, per round]}, "missing": {...}}. With
+weights at the left, names with " turned" behind them are those of the transposed product: networks
+have images with channels first or last, and nobody is held to the order that suits him less. One
 process, so that all see the same cores, caches and clock; rounds run forth and back through the
 contenders, so that drift hits all alike.
 """
@@ -21,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.host.bench.gemm_cases import Case
+from edgekit.host.bench.gemm_cases import TURNED, Case, turned
 from edgekit.host.bench.gemm_contenders import (
     Array,
     Contender,
@@ -78,13 +80,20 @@ def open_contenders(settings: Settings) -> tuple[list[Contender], dict[str, str]
 def time_case(contenders: list[Contender], case: Case, dtype: str, settle: bool) -> dict[str, Any]:
     """Times one product with everybody who can make it."""
     a, b = _operands(case.shape, dtype)
+    forms: list[tuple[str, Case, Array, Array]] = [("", case, a, b)]
+    if (other := turned(case)) is not None:
+        columns, rows = (np.ascontiguousarray(operand.T) for operand in (a, b))
+        forms.append((TURNED, other, rows, columns))
     runners: dict[str, Runner] = {}
     missing: dict[str, str] = {}
     for contender in contenders:
-        try:
-            runners[contender.name] = contender.prepare(case, a, b)
-        except (UnavailableError, WrongResultError) as error:
-            missing[contender.name] = str(error)
+        for suffix, form, left, right in forms:
+            if form.weights == "a" and not contender.left:
+                continue
+            try:
+                runners[contender.name + suffix] = contender.prepare(form, left, right)
+            except (UnavailableError, WrongResultError) as error:
+                missing[contender.name + suffix] = str(error)
     return {"times": in_turns(runners, settle), "missing": missing}
 
 

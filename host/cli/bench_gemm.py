@@ -74,7 +74,8 @@ def bench_gemm(
     """Time matrix products on a board with weights packed beforehand, as models have them.
 
     The method that the knowledge base chooses runs in turns with one fixed method for all, and
-    with --peers beside other libraries. A virtual board has no times: there instructions are
+    with --peers beside other libraries: there everybody may have activations as rows or as
+    columns, and the better of both counts. A virtual board has no times: there instructions are
     counted, and it must be up with --counting.
     """
     from edgekit.host.cli.output import emit

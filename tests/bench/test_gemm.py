@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,9 @@ from edgekit.host.bench.gemm import (
     geometric_mean,
     measure_cases,
     summarize,
+    with_peers,
 )
-from edgekit.host.bench.gemm_cases import Case, given_cases, random_cases, standard_cases
+from edgekit.host.bench.gemm_cases import TURNED, Case, given_cases, random_cases, standard_cases
 from edgekit.host.bench.gemm_contenders import (
     OPENBLAS_LOOP,
     Contender,
@@ -35,6 +37,7 @@ from edgekit.host.bench.gemm_contenders import (
 )
 from edgekit.host.bench.gemm_lookup import lookup_speed
 from edgekit.host.bench.gemm_regret import every_method, measure_regret, unseen_cases
+from edgekit.host.bench.gemm_worker import time_case
 from edgekit.host.build.toolchain import Toolchain, Unit
 from edgekit.host.errors import InputError
 from edgekit.host.paths import cache_folder
@@ -228,12 +231,36 @@ def test_every_contender_makes_the_right_product(contenders, weights, sizes, dty
     b = (rng.standard_normal((k, n)) * 50).astype(dtype)
     case = Case(GemmShape(m, k, n), "file", weights)
     for contender in contenders:
+        if weights == "a" and not contender.left:
+            continue
         try:
             run = contender.prepare(case, a, b)
         except UnavailableError as error:
             assert dtype == np.int8 and "float32 only" in str(error)
             continue
         assert math.isfinite(run(2))
+
+
+def test_weights_at_the_left_are_timed_in_both_orders_by_all_who_take_them(contenders):
+    case = Case(GemmShape(8, 30, 70), "random", "a")
+    times = time_case(contenders, case, "f32", settle=False)["times"]
+    either = {c.name for c in contenders if c.left}
+    names = {c.name + TURNED for c in contenders} | either
+    assert set(times) == names and "edgekit" in either
+    plain = time_case(contenders, replace(case, weights="b"), "f32", settle=False)["times"]
+    assert set(plain) == {c.name for c in contenders}
+
+
+def test_each_is_compared_in_its_better_order():
+    ours, theirs = [30.0, 30.0, 60.0], [20.0, 20.0, 20.0]
+    times = {"edgekit": [40.0] * 3, "edgekit turned": ours, "p": [50.0] * 3, "p turned": theirs}
+    found = with_peers(result(4, 5, 6, cost=1.0), {"times": times})
+    assert (found.cost, found.turned, found.best) == pytest.approx((4e-8, 3e-8, 3e-8))
+    assert found.peers == {"p": Peer(pytest.approx(2e-8), 20 / 30, turned=True)}
+    with pytest.raises(InputError, match="edgekit: wrong result"):
+        with_peers(
+            result(4, 5, 6, 1.0), {"times": {}, "missing": {"edgekit": "edgekit: wrong result"}}
+        )
 
 
 def test_a_wrong_product_is_never_timed():

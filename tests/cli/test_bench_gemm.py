@@ -11,7 +11,7 @@ _PEERS = {"openblas", "onnxruntime", "onednn", "torch"}
 _METHOD = {"mc", "kc", "nc", "pack_a", "pack_b", "mr", "nr", "split"}
 _PRODUCT = {
     "m", "k", "n", "group", "weights", "dtype", "rule", "method", "cost", "spread", "gflops",
-    "gain", "peers", "best_peer", "ratio",
+    "gain", "turned", "peers", "best_peer", "ratio",
 }  # fmt: skip
 
 
