@@ -40,6 +40,8 @@ from edgekit.kb.features import GemmShape
 
 _ROUNDS = 15
 _BLOCK_NS = 500_000
+_LEAST_BLOCK = 4  # products
+_WARM = 2  # and so many before
 _WARM_UP_NS = 3_000_000
 _CASE_NS = 3_000_000_000  # a slow product gets fewer rounds
 _LEAST_ROUNDS = 5
@@ -99,7 +101,10 @@ def time_case(contenders: list[Contender], case: Case, dtype: str, settle: bool)
 
 def in_turns(runners: Mapping[str, Runner], settle: bool = False) -> dict[str, list[float]]:
     """Nanoseconds of one product, per round and contender; in blocks that are long enough to time,
-    forth and back through the contenders. settle: let the threads of the one before sleep first."""
+    forth and back through the contenders. Each makes the product before its block too, and blocks
+    are never shorter than _LEAST_BLOCK: of a large product, what others have left in the caches
+    would decide else, and some share operands. settle: let threads of the one before sleep first.
+    """
     counts = {name: _block(runner) for name, runner in runners.items()}
     times: dict[str, list[float]] = {name: [] for name in runners}
     order = list(runners)
@@ -110,7 +115,7 @@ def in_turns(runners: Mapping[str, Runner], settle: bool = False) -> dict[str, l
         for name in order:
             if settle:
                 time.sleep(_SETTLE_S)
-                runners[name](1)
+            runners[name](_WARM)
             times[name].append(runners[name](counts[name]) / counts[name])
         order.reverse()
     return times
@@ -124,7 +129,7 @@ def _block(runner: Runner) -> int:
         count = max(count, min(int(_BLOCK_NS * count / max(spent, 1)), count * 8))
         spent = runner(count)
         total += max(spent, 1)
-    return max(int(_BLOCK_NS * count / max(spent, 1)), 1)
+    return max(int(_BLOCK_NS * count / max(spent, 1)), _LEAST_BLOCK)
 
 
 def _operands(shape: GemmShape, dtype: str) -> tuple[Array, Array]:
