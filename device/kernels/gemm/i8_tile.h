@@ -176,6 +176,41 @@ EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *
 }
 #endif
 
+/* A product waits four or five cycles for the one before that it is added to; where a tile has few
+ * sums, each is made in so many parts, which do not wait for each other. */
+#if EK_I8 == EK_I8_DOT4_US
+#define I8_PARTS(mr, nv) ((mr) * (nv) <= 2 ? 4 : (mr) * (nv) <= 4 ? 2 : 1)
+#define I8_MOST_PARTS 4
+EK_INLINE long i8_in_parts(const int mr, const int nv, i8_sums *sums, const i8_row *const row[MR],
+                           const i8_rows a, long end, const i8_value **panel, vi flips) {
+    const i8_value *w = *panel;
+    const int parts = I8_PARTS(mr, nv);
+    const long values = nv * EK_VL * I8_STEP;
+    i8_sums part[I8_MOST_PARTS];
+    long p = 0;
+    if (end < 2 * parts * a.step)
+        return p;
+    EK_UNROLL
+    for (int c = 1; c < parts; c++)
+        i8_clear(&part[c]);
+    for (; p + parts * a.step <= end; p += parts * a.step, w += parts * values) {
+        i8_step(mr, nv, sums, row, p, w, flips, a.narrow);
+        EK_UNROLL
+        for (int c = 1; c < parts; c++)
+            i8_step(mr, nv, &part[c], row, p + c * a.step, w + c * values, flips, a.narrow);
+    }
+    EK_UNROLL
+    for (int c = 1; c < parts; c++) {
+        EK_UNROLL
+        for (int i = 0; i < mr * nv; i++)
+            sums->of[i / nv][i % nv] =
+                vi_wrap_add(sums->of[i / nv][i % nv], part[c].of[i / nv][i % nv]);
+    }
+    *panel = w;
+    return p;
+}
+#endif
+
 /* sums += rows by a panel, over `length` values of k, a multiple of I8_STEP; returns the end of
  * the panel. `a` is a constant but for its pointers. */
 EK_INLINE const i8_value *i8_accumulate(const int mr, const int nv, i8_sums *sums, const i8_rows a,
@@ -196,6 +231,9 @@ EK_INLINE const i8_value *i8_accumulate(const int mr, const int nv, i8_sums *sum
         for (int u = 0; u < 4; u++, w += nv * EK_VL)
             i8_step(mr, nv, sums, row, p + u * a.step, w, flips, a.narrow);
     }
+#elif EK_I8 == EK_I8_DOT4_US
+    if (I8_PARTS(mr, nv) > 1)
+        p = i8_in_parts(mr, nv, sums, row, a, end, &w, flips);
 #endif
     for (; p < end; p += a.step, w += nv * EK_VL * I8_STEP)
         i8_step(mr, nv, sums, row, p, w, flips, a.narrow);
