@@ -14,6 +14,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from edgekit.device.address import address_of
 from edgekit.device.errors import IncompatibleError, InputError
 from edgekit.device.outlier_library import (
     PADDING,
@@ -150,7 +151,7 @@ class OutlierWeights:
         with _ALONE:
             library = _library(os.getpid())
             try:
-                found = library.run(rows, self._packed, _address(y), options, threads)
+                found = library.run(rows, self._packed, address_of(y), options, threads)
             except NotFinite as bad:
                 raise _not_finite(x, bad) from None
             if not explain:
@@ -271,13 +272,7 @@ def _numpy() -> Any:
 
 
 def _rows(x: Any) -> Rows:
-    return Rows(_address(x), len(x), x.strides[0] // x.itemsize, x.itemsize == 2)
-
-
-def _address(array: Any) -> int:
-    """As array.ctypes.data, in a third of the time."""
-    address: int = array.__array_interface__["data"][0]
-    return address
+    return Rows(address_of(x), len(x), x.strides[0] // x.itemsize, x.itemsize == 2)
 
 
 def _checked_x(x: Any) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import numbers
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Optional, Tuple, Union
 
+from edgekit.device.address import address_of
 from edgekit.device.errors import InputError
 from edgekit.device.sparse_blocks import BlockSettings
 from edgekit.device.sparse_input import (
@@ -27,7 +27,6 @@ from edgekit.device.sparse_library import KINDS, Stored
 from edgekit.device.sparse_weights import OPERANDS, SUMS, SparseWeights
 
 _WORTH_THREADS = 65536  # non-zeros: fewer are multiplied before another thread has woken
-_addressof, _as_buffer = ctypes.addressof, ctypes.c_char.from_buffer
 
 
 @dataclass(frozen=True)
@@ -189,7 +188,7 @@ class SparseMatrix:
             y = out
         if threads != 1 and checked_threads(threads) and self.nnz < _WORTH_THREADS:
             threads = 1
-        at_x, at_y = _address(x), _address(y)
+        at_x, at_y = address_of(x), address_of(y)
         with ALONE:
             finite = library().spmv(self._stored, at_x, at_y, threads)
         if not finite:
@@ -287,14 +286,6 @@ class SparseMatrix:
         parts = ((_row_of_each(np, m), m.indices, m.data) for m in (a, b))
         rows, cols, values = (np.concatenate(pair) for pair in zip(*parts))
         return SparseMatrix.from_coo(rows, cols, values, self.shape, self._settings)
-
-
-def _address(array: Any) -> int:
-    """A product of a small matrix takes less time than array.ctypes.data."""
-    try:
-        return _addressof(_as_buffer(array))
-    except (TypeError, ValueError):  # read-only, or empty
-        return int(array.ctypes.data)
 
 
 def _row_of_each(np: Any, csr: Csr) -> Any:
