@@ -59,7 +59,7 @@ EK_INLINE void merge_rows(const ek_outlier_merge *g, const ek_gemm_sums *s, long
 void ek_outlier_take(const void *args, const ek_gemm_sums *s) {
     const ek_outlier_merge *g = args;
     if (g->fill && s->row == 0)
-        ek_outlier_split_panel(g->weights, g->channel, g->outliers, s->column, g->w4);
+        ek_outlier_split_panel(g->stored, g->channel, g->outliers, s->column, g->w4);
     long i = 0;
     for (; i + 4 <= s->rows; i += 4)
         merge_rows(g, s, i, 4);

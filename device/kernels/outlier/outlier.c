@@ -123,7 +123,7 @@ static float_columns columns_from(const ek_outlier_weights *w, const ek_panels *
 /* What the products of all blocks need; they differ in size, and so in method. */
 static size_t float_scratch(const ek_outlier_args *g, int threads) {
     const ek_outlier_weights *w = g->weights;
-    const ek_panels panels = ek_outlier_panels(w);
+    const ek_panels panels = ek_outlier_stored_of(w).side.panels;
     const long depths[] = {ek_min(w->k, FLOAT_DEPTH), (w->k - 1) % FLOAT_DEPTH + 1};
     size_t most = 0;
     for (long j = 0; j < panels.panels;) {
@@ -205,22 +205,18 @@ static void run_bytes(const ek_outlier_args *g, const layout *at, char *room, ek
         ek_outlier_split(g, channels, o, x2, fill ? NULL : w4, pool);
     }
     if (w->four) {
-        const ek_outlier_merge merge = {.weights = w,
-                                        .channel = channels,
-                                        .row_scale = scale,
-                                        .x2 = x2,
-                                        .w4 = w4,
-                                        .outliers = o};
+        const ek_outlier_merge merge = {.row_scale = scale, .x2 = x2, .w4 = w4, .outliers = o};
         ek_outlier_multiply_four(g, x1, &merge, room + at->tile, pool);
         return;
     }
+    const ek_outlier_stored stored = ek_outlier_stored_of(w);
     const long step = rows_at_once(g, pool), groups = w->k / w->group;
     for (long row = 0; row < g->m; row += step) {
         ek_gemm_args product = product_of(g, ek_min(step, g->m - row));
         product.c = g->y + row * g->y_row;
         for (long group = 0; group < groups; group++) {
             const ek_outlier_merge merge = {
-                .weights = w,
+                .stored = &stored,
                 .channel = channels,
                 .row_scale = scale + row,
                 .column_scale = w->scale + group * ek_outlier_padded(w->n),
@@ -262,7 +258,7 @@ static void run_float_block(const ek_outlier_args *g, const layout *at, char *ro
 
 static void run_floats(const ek_outlier_args *g, const layout *at, char *room, ek_pool *pool) {
     const long k = g->weights->k;
-    const ek_panels panels = ek_outlier_panels(g->weights);
+    const ek_panels panels = ek_outlier_stored_of(g->weights).side.panels;
     for (long j = 0; j < panels.panels;) {
         const float_columns of = columns_from(g->weights, &panels, j);
         for (long row = 0; row < k; row += FLOAT_DEPTH)

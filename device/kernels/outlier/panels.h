@@ -12,11 +12,7 @@
 
 #define MOST_COLUMNS (EK_GEMM_MAX_NV * EK_VL) /* of a panel */
 
-typedef struct {
-    const ek_outlier_weights *weights;
-    ek_gemm_side side;
-    ek_panel_sizes bytes, kept; /* of a panel of bytes; as it lies in memory */
-} stored;
+typedef ek_outlier_stored stored;
 
 /* Values of a panel that is `width` vectors wide, those that pad its depth included. */
 EK_INLINE long panel_values(long width, long k) {

@@ -10,6 +10,14 @@ static inline long ek_outlier_padded(long n) {
     return (n + EK_OUTLIER_PADDING - 1) / EK_OUTLIER_PADDING * EK_OUTLIER_PADDING;
 }
 
+/* W's panels, and the bytes of one: if of bytes; as it lies in memory. */
+typedef struct {
+    const ek_outlier_weights *weights;
+    ek_gemm_side side;
+    ek_panel_sizes bytes, kept;
+} ek_outlier_stored;
+ek_outlier_stored ek_outlier_stored_of(const ek_outlier_weights *weights);
+
 /* Sets the bit of every channel that holds a magnitude above `limit` (bits of a float). Returns
  * whether some value is not finite, if the limit is not above that. */
 int ek_outlier_scan(const ek_outlier_args *args, int32_t limit, uint32_t *marks, ek_pool *pool);
@@ -27,8 +35,8 @@ void ek_outlier_split(const ek_outlier_args *args, const int32_t *channel, long 
                       float *w4, ek_pool *pool);
 
 /* The part of W4 for the panel that starts at a column. */
-void ek_outlier_split_panel(const ek_outlier_weights *weights, const int32_t *channel,
-                            long outliers, long column, float *w4);
+void ek_outlier_split_panel(const ek_outlier_stored *stored, const int32_t *channel, long outliers,
+                            long column, float *w4);
 
 /* columns [from, until) of panels of W, rows [row, row + rows) of k, as floats `width` apart. */
 typedef struct {
@@ -38,14 +46,13 @@ typedef struct {
     float *to;
 } ek_outlier_block;
 void ek_outlier_dequantize(const ek_outlier_block *block, ek_pool *pool);
-ek_panels ek_outlier_panels(const ek_outlier_weights *weights);
 
 /* X [rows from `row` on][count from `from` on], f16, as floats. */
 void ek_outlier_widen(const ek_outlier_args *args, long from, long count, float *to);
 
 /* What a tile of sums becomes: the `taker` of EK_GEMM_HANDED. Pointers of rows are to row 0. */
 typedef struct {
-    const ek_outlier_weights *weights;
+    const ek_outlier_stored *stored; /* where W4 is made here */
     const int32_t *channel;
     const float *row_scale, *column_scale;
     const int32_t *excess;
@@ -57,8 +64,8 @@ typedef struct {
 } ek_outlier_merge;
 void ek_outlier_take(const void *merge, const ek_gemm_sums *sums);
 
-/* X1 . W, merged, for weights of 4 bits, and the room for that. row_scale, x2, w4, channel and
- * outliers of `merge` are those of all of X; the others are filled in here. */
+/* X1 . W, merged, for weights of 4 bits, and the room for that. row_scale, x2, w4 and outliers of
+ * `merge` are those of all of X; the others are filled in here. */
 size_t ek_outlier_four_bytes(const ek_outlier_args *args, int threads);
 void ek_outlier_multiply_four(const ek_outlier_args *args, const uint8_t *x1,
                               const ek_outlier_merge *merge, char *room, ek_pool *pool);

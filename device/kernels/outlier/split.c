@@ -16,8 +16,8 @@ void ek_outlier_excess(const int8_t *w, long n, long group, int32_t *excess) {
             excess[j] = (int32_t)((uint32_t)excess[j] + (uint32_t)(w[p * n + j] * shift));
 }
 
-ek_panels ek_outlier_panels(const ek_outlier_weights *w) {
-    return stored_of(w).side.panels;
+ek_outlier_stored ek_outlier_stored_of(const ek_outlier_weights *weights) {
+    return stored_of(weights);
 }
 
 /* EK_VL values of row p, from column `at` of the rows that lie together in a line. */
@@ -37,13 +37,23 @@ EK_INLINE vi row_of(const i8_value *line, long p, long at) {
 #endif
 }
 
+/* Where a channel is: its group, and its row in that. Most weights are one group. */
+typedef struct {
+    long group, row;
+} place;
+EK_INLINE place place_of(const ek_outlier_weights *w, long channel) {
+    const long group = channel < w->group ? 0 : channel / w->group;
+    return (place){group, channel - group * w->group};
+}
+
 /* The I8_GROUP rows of W that lie together in panel j, a channel's among them; `room` holds those
  * that must be unpacked. */
 EK_INLINE const i8_value *line_of(const stored *s, long j, long channel, i8_value *room) {
     const ek_outlier_weights *w = s->weights;
     const long width = ek_panel_width(&s->side.panels, j), values = width * EK_VL * I8_GROUP;
-    const void *panel = panel_at(s, j, channel / w->group);
-    const long at = channel % w->group / I8_GROUP * values;
+    const place in = place_of(w, channel);
+    const void *panel = panel_at(s, j, in.group);
+    const long at = in.row / I8_GROUP * values;
     if (!w->four)
         return (const i8_value *)panel + at;
     unpack(panel, (panel_values(width, w->group) + 1) / 2, at, values, room);
@@ -56,9 +66,10 @@ EK_INLINE void dequantize_row(const stored *s, long j, long channel, const i8_va
     const ek_outlier_weights *w = s->weights;
     const long columns = ek_panel_width(&s->side.panels, j) * EK_VL;
     const long first = ek_panel_start(&s->side.panels, j) * EK_VL;
-    const float *scale = w->scale + channel / w->group * ek_outlier_padded(w->n) + first;
+    const place in = place_of(w, channel);
+    const float *scale = w->scale + in.group * ek_outlier_padded(w->n) + first;
     for (long at = 0; at < columns; at += EK_VL) {
-        const vi row = row_of(line, channel % w->group, at);
+        const vi row = row_of(line, in.row, at);
         vf_store(to + at, vcast(row, vf) * vf_load(scale + at));
     }
 }
@@ -69,8 +80,9 @@ static void prefetch_rows(const stored *s, long j, const int32_t *channel, long 
     const long width = ek_panel_width(&s->side.panels, j), values = width * EK_VL * I8_GROUP;
     const long half = (panel_values(width, w->group) + 1) / 2;
     for (long p = 0; p < count; p++) {
-        const char *from = panel_at(s, j, channel[p] / w->group);
-        long at = channel[p] % w->group / I8_GROUP * values, bytes = values;
+        const place in = place_of(w, channel[p]);
+        const char *from = panel_at(s, j, in.group);
+        long at = in.row / I8_GROUP * values, bytes = values;
         if (w->four)
             at -= at < half ? 0 : half;
         else
@@ -137,14 +149,13 @@ void ek_outlier_split(const ek_outlier_args *args, const int32_t *channel, long 
     launch((gather){args, channel, outliers, ek_ceil(args->m, ROWS), x2, w4, 1, NULL}, pool);
 }
 
-void ek_outlier_split_panel(const ek_outlier_weights *weights, const int32_t *channel,
-                            long outliers, long column, float *w4) {
-    const stored s = stored_of(weights);
-    const ek_panels *panels = &s.side.panels;
+void ek_outlier_split_panel(const stored *s, const int32_t *channel, long outliers, long column,
+                            float *w4) {
+    const ek_panels *panels = &s->side.panels;
     const long vector = column / EK_VL, beyond = vector - panels->wider * (panels->width + 1);
     const long j =
         beyond < 0 ? vector / (panels->width + 1) : panels->wider + beyond / panels->width;
-    gather_panel(&s, j, channel, outliers, ek_panel_width(panels, j) * EK_VL,
+    gather_panel(s, j, channel, outliers, ek_panel_width(panels, j) * EK_VL,
                  w4 + column * outliers);
 }
 
@@ -164,7 +175,7 @@ static void dequantize_piece(const void *args, long begin, long end) {
         const i8_value *line = NULL;
         for (long p = begin; p < end; p++) {
             const long channel = block->row + p;
-            if (!line || channel % block->weights->group % I8_GROUP == 0)
+            if (!line || place_of(block->weights, channel).row % I8_GROUP == 0)
                 line = line_of(&s, j, channel, room);
             dequantize_row(&s, j, channel, line, to + p * block->width);
         }
