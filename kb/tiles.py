@@ -80,7 +80,7 @@ COLUMNS = {
     "sse2": Columns((8, 4, 3, 2), (8, 4, 2, 2)),
     "avx2": Columns((12, 6, 3, 2, 2, 1, 1, 1), (8, 4, 2, 2)),
     "avx512vnni": Columns(_AVX512_F32, (24, 12, 8, 6, 4, 4, 3, 3)),
-    "avx512amx": Columns(_AVX512_F32, (32, 32, 8, 6, 4, 4, 3, 3), i8_vectors=12, copies_f32=True),
+    "avx512amx": Columns(_AVX512_F32, (32, 32, 16, 16, 4, 4, 3, 3), i8_vectors=4, copies_f32=True),
     "neon": Columns(_NEON_F32, (4, 2, 2, 1)),
     "neondot": Columns(_NEON_F32, (12, 8, 7, 5)),
     "neon32": Columns((10, 6, 3, 2), (2, 1)),

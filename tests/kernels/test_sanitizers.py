@@ -68,7 +68,7 @@ def test_products_stay_in_bounds(simd, driver, tmp_path, monkeypatch):
     # Low tiles: the tall ones take minutes to compile with these checks, and differ in nothing.
     few = Columns(f32=(8, 2), i8=(3, 2))
     if simd == "avx512amx":
-        few = Columns(f32=(8, 2), i8=(32, 32), i8_vectors=3)
+        few = Columns(f32=(8, 2), i8=(32, 32, 16, 16), i8_vectors=3)
     monkeypatch.setitem(COLUMNS, simd, few)
     rng = np.random.default_rng(len(simd))
     products = [random_product(rng, dtype) for dtype in DTYPES for _ in range(200)]

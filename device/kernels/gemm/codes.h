@@ -121,10 +121,12 @@ typedef void (*ek_gemm_packer)(const void *from, long step, long k_step, long wi
                                long k, void *to);
 
 /* Panels of B that follow each other: `count` of them, the first `wider` with a vector more than
- * `vectors`, and their bytes: [1] of the wider ones. */
+ * `vectors`, and their bytes: [1] of the wider ones. `bare`: all tiles use tile registers, and need
+ * nothing of a panel but its values. */
 typedef struct {
     long count, vectors, wider;
     size_t bytes[2];
+    int bare;
 } ek_gemm_panels;
 
 /* Packs all of them from `width` columns of a B whose rows are contiguous. */

@@ -17,6 +17,7 @@ enum { POINTED = 14 }; /* rows of A in place */
 enum { K_STEP = 16, FEW_PANELS = 16, PACK_ROWS = 64, WIDE = 8, TURNED_COLUMNS = 64 };
 enum { FEW_PASSES = 4, PASS_DEPTH = 32, WIDE_VECTORS = 8 }; /* over an f32 B in place */
 enum { COPIED_ROWS = 24, ROWS_DEPTH = 256, PANELS_EACH = 4 };
+enum { STRIP_COLUMNS = 128 }; /* of a B of bytes that is packed on the way for AMX */
 static const int64_t LARGEST = 1 << 28;
 
 typedef struct {
@@ -139,8 +140,9 @@ static int64_t tile_cost(shape s, product p) {
     int64_t vectors = parts(across, EK_VECTOR_LANES);
     int64_t rows = parts(lines, height), panels = parts(vectors, width / EK_VECTOR_LANES);
     int64_t products = most(lines * vectors, price->wide * rows * panels);
+    int64_t rows_each = parts(lines, rows);
     if (kind == TALL)
-        products = rows * round_up(parts(lines, rows), REGISTER_ROWS) * vectors *
+        products = rows * (rows_each > REGISTER_ROWS ? 2 * REGISTER_ROWS : rows_each) * vectors *
                    round_up(depth, REGISTER_GROUPS) / depth;
     else if (p.a_packed && !turned)
         products -= saved_by_one_column(s, p.m, p.n);
@@ -215,6 +217,8 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
     int copies = copies_panels(s, p);
     if (copies)
         most_columns = threads < 2 ? s.nr : PANELS_EACH * threads * s.nr;
+    if (!p.f32 && EK_I8_VECTORS && threads < 2 && !p.b_packed && k * n > EK_L2_BYTES / 4)
+        most_columns = most(EK_L2_BYTES / 16 / k, STRIP_COLUMNS);
     int64_t nc = equal_parts(n, most_columns, s.nr);
     int packs = !p.f32 || copies || (parts(m, s.mr) >= PACK_ROWS && k * n * size > EK_L2_BYTES);
     return (ek_gemm_method){

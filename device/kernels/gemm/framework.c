@@ -74,6 +74,7 @@ static void pack_side_by_side(const block *x, long begin, long end, char *to) {
         .vectors = all->width,
         .wider = all->wider - begin,
         .bytes = {x->b_sizes.bytes[0], x->b_sizes.bytes[1]},
+        .bare = p->types->tall && p->a.panels.width >= p->types->tall,
     };
     p->types->pack_b_side_by_side(
         in_place(g->b, x->k_from, g->b_row, column, g->b_col, p->types->b_bytes), g->b_row,

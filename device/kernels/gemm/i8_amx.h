@@ -1,13 +1,16 @@
-/* Tiles of AMX_LEAST .. TALL rows and NV vectors of columns, one or two, in the tile registers of
- * AMX: two of rows of A and NV of columns of B give up to four of sums. Panels of B are those of
- * the other tiles, and what A is flipped by there is made good by the product's own signedness.
+/* Tiles of AMX_LEAST .. TALL rows and NV vectors of columns in the tile registers of AMX: two of
+ * rows of A and one or two of columns of B, or one by three or four, give up to four of sums, as
+ * many as hide the time that one takes. Panels of B are those of the other tiles, and what A is
+ * flipped by there is made good by the product's own signedness.
  *
- * Registers are set up for whole ones, as that takes as long as a small tile: of two of A, the
- * second ends with the last row, and rows of both are made twice. After i8_types.h, finish_tile. */
+ * To set registers up takes as long as a small tile, so that tiles of more than AMX_ROWS rows share
+ * whole ones: of two of A, the second ends with the last row, and rows of both are made twice.
+ * Those of lower tiles have just their rows. After i8_types.h, finish_tile. */
 #ifndef EK_GEMM_I8_AMX_H
 #define EK_GEMM_I8_AMX_H
 
-_Static_assert(TALL <= 2 * AMX_ROWS && NV <= 2 && EK_VL == 16, "four registers of sums");
+#define REGISTERS_OF_A (NV <= 2 ? 2 : 1)
+_Static_assert(TALL <= REGISTERS_OF_A * AMX_ROWS && NV <= 4 && EK_VL == 16, "of sums: four");
 
 #if A_UNSIGNED
 #define AMX_MULTIPLY _tile_dpbusd
@@ -17,21 +20,22 @@ _Static_assert(TALL <= 2 * AMX_ROWS && NV <= 2 && EK_VL == 16, "four registers o
 #define AMX_MULTIPLY _tile_dpbssd
 #endif
 
-/* Sets registers up for steps of so many groups, unless this task has. */
+/* Sets registers up for the rows of the tile and steps of so many groups, unless this task has. */
 EK_INLINE void amx_set_up(const ek_gemm_job *job, long groups) {
     struct {
         uint8_t palette, start_row, reserved[14];
         uint16_t row_bytes[16];
         uint8_t rows[16];
     } how = {.palette = 1};
-    if (*job->registers == groups)
+    const long rows = ek_min(job->rows, AMX_ROWS), wanted = AMX_ROWS * groups + rows;
+    if (*job->registers == wanted)
         return;
     for (int i = 0; i < 8; i++) {
         how.row_bytes[i] = i == 4 || i == 5 ? (uint16_t)(4 * groups) : 64;
-        how.rows[i] = i < 6 ? AMX_ROWS : (uint8_t)groups;
+        how.rows[i] = (uint8_t)(i < 6 ? rows : groups);
     }
     _tile_loadconfig(&how);
-    *job->registers = groups;
+    *job->registers = wanted;
 }
 
 /* One step: rows of A from `a` on and, of the second register, from `lower` on. */
@@ -39,10 +43,19 @@ EK_INLINE void amx_step(const uint8_t *a, const uint8_t *lower, long a_row, cons
     _tile_loadd(6, b, NV * 64);
     _tile_loadd(4, a, a_row);
     AMX_MULTIPLY(0, 4, 6);
-#if NV == 2
+#if NV >= 2
     _tile_loadd(7, b + 64, NV * 64);
     AMX_MULTIPLY(1, 4, 7);
 #endif
+#if NV >= 3
+    (void)lower;
+    _tile_loadd(6, b + 128, NV * 64);
+    AMX_MULTIPLY(2, 4, 6);
+#if NV == 4
+    _tile_loadd(7, b + 192, NV * 64);
+    AMX_MULTIPLY(3, 4, 7);
+#endif
+#else
     if (lower) {
         _tile_loadd(5, lower, a_row);
         AMX_MULTIPLY(2, 5, 6);
@@ -50,31 +63,23 @@ EK_INLINE void amx_step(const uint8_t *a, const uint8_t *lower, long a_row, cons
         AMX_MULTIPLY(3, 5, 7);
 #endif
     }
+#endif
 }
 
-/* The lines of C that come from afar, some at each step, or loads of the operands wait for them.
- * Sums that are handed on need them later, and other lines before: they go to the second cache. */
+/* The lines of C that come from afar, some at each step, or loads of the operands wait for them. */
 typedef struct {
     const int32_t *at;
     long row, left, rows; /* from row to row; how many are left; of a step */
-    int handed;
 } amx_lines;
 
 EK_INLINE amx_lines amx_lines_of(const ek_gemm_job *job, long steps, const void *c) {
-    const int output = job->epilogue->output, handed = output == EK_GEMM_HANDED;
-    const int far = job->c_row >= EK_GEMM_FAR_ROWS && (output == EK_GEMM_PLAIN || handed);
-    const long rows = (job->rows + steps - 1) / steps;
-    return (amx_lines){c, job->c_row, far ? job->rows : 0, rows, handed};
+    const int far = job->c_row >= EK_GEMM_FAR_ROWS && job->epilogue->output == EK_GEMM_PLAIN;
+    return (amx_lines){c, job->c_row, far ? job->rows : 0, (job->rows + steps - 1) / steps};
 }
 
 EK_INLINE void amx_fetch(amx_lines *lines) {
-    for (long i = ek_min(lines->rows, lines->left); i; i--, lines->at += lines->row) {
-        if (lines->handed)
-            for (int j = 0; j < NV; j++)
-                __builtin_prefetch(lines->at + j * EK_VL, 1, 2);
-        else
-            ek_gemm_prefetch(1, NV * EK_VL, lines->at, 0);
-    }
+    for (long i = ek_min(lines->rows, lines->left); i; i--, lines->at += lines->row)
+        ek_gemm_prefetch(1, NV * EK_VL, lines->at, 0);
     lines->left -= ek_min(lines->rows, lines->left);
 }
 
@@ -84,41 +89,30 @@ EK_INLINE void amx_copy(uint8_t *to, const uint8_t *from, long a_row, long rows,
         _mm512_store_si512(to, _mm512_maskz_loadu_epi8(wanted, from));
 }
 
-/* Rows where they stand. Too few of them for a register are copied, as are those of a step that is
- * not whole: first, so that they have arrived when they are read. */
+/* Rows where they stand. Those of a step that is not whole are copied: first, so that they have
+ * arrived when they are read. */
 EK_INLINE void amx_rows_in_place(const ek_gemm_job *job, amx_depth d, const uint8_t *a,
                                  const i8_value *b, amx_lines lines) {
-    uint8_t copies[2 * AMX_ROWS * 64] __attribute__((aligned(64)));
+    uint8_t copies[TALL * 64] __attribute__((aligned(64)));
     const long step = 4 * d.groups, a_row = job->a_row, rows = job->rows, second = rows - AMX_ROWS;
-    const int few = second < 0, part = few || job->k % step;
-    const uint64_t wanted = amx_last_values(d, job->k);
-    if (few)
-        memset(copies, 0, sizeof copies / 2);
-    else if (part)
-        amx_copy(copies, a + 4 * d.last, a_row, rows, wanted);
-    for (long s = 0; s < d.steps - (part != 0); s++) {
+    const int part = job->k % step != 0;
+    if (part)
+        amx_copy(copies, a + 4 * d.last, a_row, rows, amx_last_values(d, job->k));
+    for (long s = 0; s < d.steps - part; s++) {
         const uint8_t *at = a + s * step;
         amx_fetch(&lines);
-        if (few) {
-            amx_copy(copies, at, a_row, rows, ~(uint64_t)0);
-            amx_step(copies, NULL, 64, b + s * step * NV * EK_VL);
-        } else {
-            amx_step(at, second ? at + second * a_row : NULL, a_row, b + s * step * NV * EK_VL);
-        }
+        amx_step(at, second > 0 ? at + second * a_row : NULL, a_row, b + s * step * NV * EK_VL);
     }
     if (!part)
         return;
     amx_fetch(&lines);
-    if (few)
-        amx_copy(copies, a + 4 * d.last, a_row, rows, wanted);
     amx_step(copies, second > 0 ? copies + second * 64 : NULL, 64, b + 4 * d.last * NV * EK_VL);
 }
 
 EK_INLINE void amx_panel_of_rows(const ek_gemm_job *job, amx_depth d, const uint8_t *a,
                                  const i8_value *b, amx_lines lines) {
     const long step = 4 * d.groups, second = job->rows - AMX_ROWS;
-    const long bytes = ek_max(job->rows, AMX_ROWS) * step;
-    for (long s = 0; s < d.steps; s++, a += bytes) {
+    for (long s = 0; s < d.steps; s++, a += job->rows * step) {
         const long from = s == d.steps - 1 ? 4 * d.last : s * step;
         amx_fetch(&lines);
         amx_step(a, second > 0 ? a + second * step : NULL, step, b + from * NV * EK_VL);
@@ -127,11 +121,15 @@ EK_INLINE void amx_panel_of_rows(const ek_gemm_job *job, amx_depth d, const uint
 
 /* Sums of vector j where its first row belongs, `row_bytes` from row to row. */
 EK_INLINE void amx_store(const int j, char *to, long second, long row_bytes) {
-    if (j)
-        _tile_stored(1, to, row_bytes);
-    else
+    if (j == 0)
         _tile_stored(0, to, row_bytes);
-    if (second <= 0)
+    else if (j == 1)
+        _tile_stored(1, to, row_bytes);
+    else if (j == 2)
+        _tile_stored(2, to, row_bytes);
+    else
+        _tile_stored(3, to, row_bytes);
+    if (REGISTERS_OF_A < 2 || second <= 0)
         return;
     to += second * row_bytes;
     if (j)
@@ -143,8 +141,12 @@ EK_INLINE void amx_store(const int j, char *to, long second, long row_bytes) {
 /* Sums that leave as they are. */
 EK_INLINE void amx_store_sums(const ek_gemm_job *job, int32_t *c) {
     const long second = job->rows - AMX_ROWS, columns = job->left;
-    for (int j = 0; j < NV - (columns < EK_VL); j++)
+    EK_UNROLL
+    for (int j = 0; j < NV; j++) {
+        if (j == NV - 1 && columns < EK_VL)
+            break;
         amx_store(j, (char *)(c + j * EK_VL), second, job->c_row * 4);
+    }
     if (columns == EK_VL)
         return;
     int32_t part[TALL * EK_VL] __attribute__((aligned(64)));
@@ -168,11 +170,12 @@ EK_INLINE void amx_tile(const int form, const ek_gemm_job *job, const void *a, c
         amx_panel_of_rows(job, d, a, b, lines);
     else if (d.steps)
         amx_rows_in_place(job, d, a, b, lines);
-    if (plain && !job->epilogue->bias && !job->load && job->rows >= AMX_ROWS) {
+    if (plain && !job->epilogue->bias && !job->load) {
         amx_store_sums(job, (int32_t *)c);
         return;
     }
     int32_t sums[TALL * NV * EK_VL] __attribute__((aligned(64)));
+    EK_UNROLL
     for (int j = 0; j < NV; j++)
         amx_store(j, (char *)(sums + j * EK_VL), job->rows - AMX_ROWS, NV * EK_VL * 4);
     finish_tile(job, job->rows, sums, c, row, column);

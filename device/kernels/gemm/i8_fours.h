@@ -62,6 +62,91 @@ EK_INLINE void pack_fours(const uint8_t *from, long k_step, long width, long cou
     }
 }
 
+#ifdef AMX_LEAST
+/* Vectors of panels of B that stand side by side, where each begins and how far its groups are
+ * apart: four of them are made at a time, whatever panels they belong to. */
+enum { STRIP = 64 };
+typedef struct {
+    long vectors, step[STRIP];
+    i8_value *to[STRIP];
+    int32_t *corrections[STRIP];
+} i8_strip;
+
+EK_INLINE void add_to_strip(i8_strip *s, void *panel, long vectors, long k) {
+    const i8_panel parts = i8_panel_of_b(vectors * EK_VL, k);
+    for (long j = 0; j < vectors; j++, s->vectors++) {
+        s->to[s->vectors] = (i8_value *)panel + j * EK_VL * 4;
+        s->step[s->vectors] = vectors * EK_VL * 4;
+        s->corrections[s->vectors] = (int32_t *)((char *)panel + parts.corrections) + j * EK_VL;
+    }
+}
+
+/* Rows [p, p + rows) of `nv` vectors from j on, `there` columns of which are in memory; adds to the
+ * `sums` of each, if there is a factor. */
+EK_INLINE void pack_vectors_of_strip(const int nv, const i8_strip *s, long j, const uint8_t *from,
+                                     long k_step, long there, long p, long rows, const int factor,
+                                     vi *sums) {
+    const vi ones = vi_splat(0x01010101);
+    i8_value *to[4];
+    long step[4];
+    vi groups[4], added[4] = {{0}, {0}, {0}, {0}};
+    EK_UNROLL
+    for (int i = 0; i < nv; i++) {
+        step[i] = s->step[j + i];
+        to[i] = s->to[j + i] + p / 4 * step[i];
+    }
+    for (from += j * EK_VL; rows > 0; rows -= 4, from += 4 * k_step) {
+        if (rows >= 4)
+            load_fours(from, k_step, there, 4, 0, groups);
+        else
+            load_fours(from, k_step, there, rows, 0, groups);
+        EK_UNROLL
+        for (int i = 0; i < nv; i++) {
+            memcpy(to[i], &groups[i], sizeof groups[i]);
+            to[i] += step[i];
+            if (factor)
+                added[i] = vi_dot4(added[i], ones, groups[i]);
+        }
+    }
+    EK_UNROLL
+    for (int i = 0; i < nv && factor; i++)
+        sums[j + i] += added[i];
+}
+
+/* k rows of a strip, of which `width` columns are in memory. */
+EK_INLINE void pack_strip_by(const int factor, const i8_strip *s, const uint8_t *from, long k_step,
+                             long width, long k) {
+    vi sums[STRIP];
+    if (factor)
+        memset(sums, 0, (size_t)s->vectors * sizeof *sums);
+    for (long p = 0; p < k; p += ROWS_AT_ONCE, from += ROWS_AT_ONCE * k_step) {
+        const long rows = ek_min(ROWS_AT_ONCE, k - p);
+        long j = 0;
+        for (; j + 4 <= s->vectors && (j + 4) * EK_VL <= width; j += 4)
+            pack_vectors_of_strip(4, s, j, from, k_step, 64, p, rows, factor, sums);
+        const long left = s->vectors - j, there = ek_min(width - j * EK_VL, 64);
+        if (left == 4)
+            pack_vectors_of_strip(4, s, j, from, k_step, there, p, rows, factor, sums);
+        else if (left == 3)
+            pack_vectors_of_strip(3, s, j, from, k_step, there, p, rows, factor, sums);
+        else if (left == 2)
+            pack_vectors_of_strip(2, s, j, from, k_step, there, p, rows, factor, sums);
+        else if (left)
+            pack_vectors_of_strip(1, s, j, from, k_step, there, p, rows, factor, sums);
+    }
+    for (long j = 0; j < s->vectors && factor; j++)
+        vi_store(s->corrections[j], sums[j] * factor);
+}
+
+static void pack_strip(const i8_strip *s, const void *from, long k_step, long width, long k,
+                       int factor) {
+    if (factor)
+        pack_strip_by(COLUMN_FACTOR, s, from, k_step, width, k);
+    else
+        pack_strip_by(0, s, from, k_step, width, k);
+}
+#endif
+
 /* A matrix of k short rows that follow each other, `width` bytes each: a vector of them becomes a
  * vector of groups. 0: not of this width. Writes whole vectors, the last beyond its groups. */
 EK_INLINE int pack_thin(const uint8_t *from, long width, long k, i8_value *to, const uint8_t flip) {

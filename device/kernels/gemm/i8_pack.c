@@ -7,6 +7,10 @@
 #if EK_I8 != EK_I8_WIDE16
 #include "i8_across.h"
 #endif
+/* Every panel takes a few rows before the next rows follow: B is read along its rows, and lines
+ * that share a set of the cache do not drive each other out. */
+#define ROWS_AT_ONCE 16
+_Static_assert(ROWS_AT_ONCE % I8_STEP == 0, "slices are whole steps");
 #ifdef EK_FOURS
 #include "i8_fours.h"
 #define SUMS_ON_THE_WAY 1
@@ -108,7 +112,7 @@ static void pack_tall(const uint8_t *from, long step, long k_step, long width, l
     const amx_depth d = amx_depth_of(k);
     const long bytes = 4 * d.groups;
     memset(to, 0, i8_panel_of_a(width, k).bytes);
-    for (long s = 0; s < d.steps; s++, to += (ek_max(width, AMX_ROWS) - width) * bytes) {
+    for (long s = 0; s < d.steps; s++) {
         const int is_last = s == d.steps - 1;
         const long first = is_last ? 4 * d.last : s * bytes;
         const uint64_t wanted = is_last ? amx_last_values(d, k) : ~(uint64_t)0;
@@ -173,11 +177,26 @@ EK_INLINE void pack_rows_of_b(const void *from, long k_step, long width, long co
 #endif
 }
 
-/* Every panel takes a few rows before the next rows follow: B is read along its rows, and lines
- * that share a set of the cache do not drive each other out. */
-#define ROWS_AT_ONCE 16
-_Static_assert(ROWS_AT_ONCE % I8_STEP == 0, "slices are whole steps");
-
+#ifdef AMX_LEAST
+static void pack_b_side_by_side(const void *from, long k_step, long width,
+                                const ek_gemm_panels *panels, long k, void *to) {
+    const i8_b *at = from;
+    char *panel = to;
+    for (long i = 0; i < panels->count;) {
+        i8_strip strip;
+        for (strip.vectors = 0; i < panels->count; i++) {
+            const int wider = i < panels->wider;
+            const long vectors = panels->vectors + wider;
+            if (strip.vectors + vectors > STRIP)
+                break;
+            add_to_strip(&strip, panel, vectors, k);
+            panel += panels->bytes[wider];
+        }
+        pack_strip(&strip, at, k_step, width, k, panels->bare ? 0 : COLUMN_FACTOR);
+        at += strip.vectors * EK_VL, width -= strip.vectors * EK_VL;
+    }
+}
+#else
 static void pack_b_side_by_side(const void *from, long k_step, long width,
                                 const ek_gemm_panels *panels, long k, void *to) {
     const long slice = panels->count > 1 ? ROWS_AT_ONCE : ek_max(k, 1);
@@ -202,6 +221,7 @@ static void pack_b_side_by_side(const void *from, long k_step, long width,
         }
     }
 }
+#endif
 
 static void pack_b(const void *from, long step, long k_step, long width, long vectors, long k,
                    void *to) {

@@ -79,10 +79,10 @@ EK_INLINE i8_panel i8_panel_of(long extent, long k, int factor, size_t value_byt
     return p;
 }
 #ifdef AMX_LEAST
-/* Panels of A of AMX_LEAST rows or more are for tile registers of AMX_ROWS rows, each of 64 bytes
- * along k or, if k is less, of as many whole groups: [steps][rows, at least AMX_ROWS][bytes of a
- * row]. The last step ends with the last group, so that none of B is read beyond it; what the step
- * before it has counted already is zero there, as is what lies beyond k. Nothing is flipped. */
+/* Panels of A of AMX_LEAST rows or more are for tile registers of up to AMX_ROWS rows, each of 64
+ * bytes along k or, if k is less, of as many whole groups: [steps][rows][bytes of a row]. The last
+ * step ends with the last group, so that none of B is read beyond it; what the step before it has
+ * counted already is zero there, as is what lies beyond k. Nothing is flipped. */
 #define AMX_ROWS 16
 #define AMX_GROUPS 16
 typedef struct {
@@ -105,7 +105,7 @@ EK_INLINE i8_panel i8_panel_of_a(long rows, long k) {
 #ifdef AMX_LEAST
     if (rows >= AMX_LEAST) {
         const amx_depth d = amx_depth_of(k);
-        const size_t bytes = (size_t)(d.steps * ek_max(rows, AMX_ROWS) * d.groups * 4);
+        const size_t bytes = (size_t)(d.steps * rows * d.groups * 4);
         return (i8_panel){bytes, bytes, bytes};
     }
 #endif
