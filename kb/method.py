@@ -27,6 +27,7 @@ _FEW_PANELS = 16  # that share a block: it need not stay in L1
 _PACK_ROWS = 64  # tiles of rows that must use a packed B before packing pays
 _ROWS_DEPTH = 256  # of k, where panels are read from rows of B that are apart
 _PANELS_EACH = 4  # of B that a thread copies and multiplies before it waits for the others
+_STRIP_COLUMNS = 128  # of B: two lines of the cache of each row, or memory is read at half its rate
 
 
 @dataclass(frozen=True, order=True)
@@ -111,8 +112,9 @@ def analytic_method(
        (turned: mr), fills half of L2.
        mc: mc x kc fill half of L2; nc: kc x nc half of L3 (Low et al., "Analytical Modeling Is
        Enough for High-Performance BLIS", TOMS 2016), of bytes half of L2: what was packed on the
-       way is used at once. Each is rounded down to whole steps (16, mr,
-       nr), and then to equal parts of the product.
+       way is used at once. Of a core with AMX one thread packs strips of a B that is larger than a
+       quarter of L2: a sixteenth of it, but 128 columns at least. Each is rounded down to whole
+       steps (16, mr, nr), and then to equal parts of the product.
     5. A is read where it is. B is packed for bytes; for f32 if at least 64 tiles of rows use it
        and it is larger than L2. Where a core is slow at reading panels of f32 from rows that are
        apart (`reads_rows`) they are no deeper than 256; with 24 rows of A or more each is packed
@@ -167,6 +169,8 @@ def method_of_tile(
     mc = _equal_parts(m, caches.l2 // 2 // (kc * size), mr)
     room = caches.l3 if dtype == "f32" or threads > 1 else caches.l2
     nc = _equal_parts(n, room // 2 // (kc * size), nr)
+    if _packs_strips(board, shape, dtype, threads, packed):
+        nc = _equal_parts(n, max(caches.l2 // 16 // k, _STRIP_COLUMNS), nr)
     split = _split(board, (mr, nr), shape, dtype, threads, packed)
     pack_b = dtype != "f32" or (parts(m, mr) >= _PACK_ROWS and k * n * size > caches.l2)
     if copies_panels(board, (mr, nr), shape, dtype, packed):
@@ -193,6 +197,14 @@ def _split(
     if turned or not packs:
         return "n" if 4 * by_panels < 3 * by_rows else "m"
     return "m" if 4 * by_rows < 3 * by_panels else "n"
+
+
+def _packs_strips(
+    board: BoardProfile, shape: GemmShape, dtype: str, threads: int, packed: Packed
+) -> bool:
+    """Whether blocks of columns are what stays near of a B of bytes that is packed on the way."""
+    large = shape.k * shape.n > caches_of(board).l2 // 4
+    return COLUMNS[board.simd].vector_rows(dtype) > 0 and large and threads == 1 and packed != "b"
 
 
 def limits_of(method: Method, shape: GemmShape, board: BoardProfile, dtype: str) -> Method:

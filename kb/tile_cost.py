@@ -28,7 +28,8 @@ _REGISTER_ROWS, _REGISTER_GROUPS = 16, 16  # of a tile register of AMX
 @dataclass(frozen=True)
 class Prices:
     """What goes into a tile, in sixteenths of a vector multiply-add; those of long vectors are
-    fitted to times of 1500 products by all tiles on a Zen 4 (scripts/fit_prices.py).
+    fitted to times of 1500 products by all tiles on a Zen 4 (scripts/fit_prices.py). Of bytes on
+    cores with AMX: in smaller parts, fitted to those of 351 products on an Intel.
 
     For each k (of bytes: each four of k): `product`, of a vector by one line, a tile having no
     fewer than `wide`; `line` and `vector`, loads of the two operands; `far`, one more of a vector
@@ -42,7 +43,8 @@ class Prices:
     `stored`, a vector; `partial`, a line that ends in part of one; `element`, of C against its
     rows; `start`, the whole product.
 
-    Of "tall" tiles, which use AMX, lines count as whole registers, and k as whole steps.
+    Of "tall" tiles, which use AMX, more lines than one register's count as two registers, and k
+    as whole steps.
     """
 
     product: int
@@ -92,20 +94,38 @@ _LONG: dict[tuple[bool, Kind], Prices] = {
         partial=12,
     ),
     (True, "turned"): Prices(13, 9, 2, 24, group=60, tile=67, segment=59, element=7),
-    (True, "tall"): Prices(
-        product=2,
-        wide=0,
-        line=0,
+}
+_AMX: dict[Kind, Prices] = {  # of bytes
+    "upright": Prices(
+        product=56,
+        wide=8,
+        line=6,
         vector=0,
-        group=71,
-        panel=55,
-        crossing=50,
-        tile=2000,
-        segment=26,
-        paged=23,
-        stored=33,
-        partial=12,
-        start=15000,
+        group=556,
+        panel=103,
+        crossing=232,
+        tile=8,
+        spilled=3793,
+        segment=122,
+        paged=100,
+        stored=45,
+        partial=100,
+    ),
+    "turned": Prices(28, 4, 16, 40, group=240, tile=188, segment=272, element=48),
+    "tall": Prices(
+        product=8,
+        wide=0,
+        line=4,
+        vector=29,
+        far=47,
+        group=239,
+        crossing=7,
+        tile=6991,
+        segment=14,
+        paged=975,
+        stored=68,
+        partial=39,
+        start=4802,
     ),
 }
 
@@ -143,7 +163,8 @@ def cost_by(
     products = max(lines * vectors, prices.wide * rows * panels)
     tall = kind_of(board, tile, shape, dtype) == "tall"
     if tall:
-        in_registers = rows * round_up(parts(lines, rows), _REGISTER_ROWS) * vectors
+        each = parts(lines, rows)
+        in_registers = rows * vectors * (2 * _REGISTER_ROWS if each > _REGISTER_ROWS else each)
         products = in_registers * round_up(depth, _REGISTER_GROUPS) // depth
     elif packed == "a" and not turned:
         products -= _saved_by_one_column(mr, nr // vl, vl, shape.m, shape.n)
@@ -229,6 +250,8 @@ def _cost_of_a(prices: Prices, vl: int, tile: tuple[int, int], shape: GemmShape,
 
 def prices_of(board: BoardProfile, dtype: str, kind: Kind) -> Prices:
     """What goes into tiles of a kind on a board."""
+    if COLUMNS[board.simd].vector_rows(dtype):
+        return _AMX[kind]
     prices = _LONG if TILES[board.simd].vl >= LONG_VECTORS else _SHORT
     return prices[dtype != "f32", kind]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit.kb.board import board_names, caches_of, load_board, load_profile
-from edgekit.kb.features import GemmShape
+from edgekit.kb.features import GemmShape, Packed
 from edgekit.kb.method import Method, analytic_method, limits_of
 from edgekit.kb.tiles import BYTES, COLUMNS, TILES
 
@@ -124,6 +124,22 @@ def test_panels_of_rows_apart_are_copied_one_at_a_time_by_enough_rows():
     two = analytic_method(board, GemmShape(64, 600, 4096), threads=2, packed="a")
     assert two.split == "n" and two.nc > two.nr
     assert not analytic_method(zen, GemmShape(64, 600, 1024), packed="a").pack_b
+
+
+def test_amx_packs_strips_of_large_bytes_that_stay_near():
+    board = load_profile("x86-64-v4-amx")
+    l2 = caches_of(board).l2
+
+    def strip(m: int, k: int, n: int, threads: int = 1, packed: Packed = "a") -> int:
+        return analytic_method(board, GemmShape(m, k, n), "s8", threads, packed).nc
+
+    assert strip(16, 480, 6400) * 480 <= l2 // 16 + 64 * 480
+    assert strip(16, 4000, 784) == 128  # two lines of the cache, however deep
+    assert strip(16, 27, 12544) >= 12544  # small enough as it is
+    assert strip(16, 480, 6400, threads=2) > 1024  # which share what they wait for
+    assert strip(16, 480, 6400, packed="b") > 1024
+    zen = load_profile("x86-64-v4")
+    assert analytic_method(zen, GemmShape(16, 480, 6400), "s8", packed="a").nc > 1024
 
 
 def test_threads_share_rows_of_floats_and_columns_of_bytes_where_there_are_enough():
