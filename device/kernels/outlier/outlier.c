@@ -298,6 +298,20 @@ long ek_outlier_mark(const ek_outlier_args *args, uint32_t *marks, ek_pool *pool
     return look(args, marks, pool, report) == EK_OUTLIER_DONE ? report->outliers : -1;
 }
 
+/* The pool, or none for a product that is not worth waking its threads: on cores with AMX, where
+ * two were measured to lose below this. A value of X takes as long as so many multiply-adds. */
+#define VALUE 400
+#define SMALL_OF_TALL 4e7
+#define SMALL_OF_FEW 2.5e6
+static ek_pool *pool_for(const ek_outlier_args *g, ek_pool *pool) {
+    const ek_outlier_weights *w = g->weights;
+    const long tall = ek_gemm_families[ek_outlier_dtype()]->operands->tall;
+    if (!tall || w->four)
+        return pool;
+    const double work = (double)g->m * (double)w->k * (double)(w->n + VALUE);
+    return work < (g->m >= tall ? SMALL_OF_TALL : SMALL_OF_FEW) ? NULL : pool;
+}
+
 int ek_outlier_run(const ek_outlier_args *args, void *workspace, size_t bytes, ek_pool *pool,
                    ek_outlier_report *report) {
     const ek_outlier_args *g = args;
@@ -305,10 +319,13 @@ int ek_outlier_run(const ek_outlier_args *args, void *workspace, size_t bytes, e
     *report = (ek_outlier_report){.bytes = marks};
     if (bytes < marks)
         return EK_OUTLIER_MEMORY;
-    if (look(g, workspace, pool, report))
+    ek_pool *const worth = pool_for(g, pool);
+    if (look(g, workspace, worth, report))
         return EK_OUTLIER_NOT_FINITE;
     costs_of(g, report);
     report->path = path_of(g, report);
+    if (report->path != EK_OUTLIER_FLOAT)
+        pool = worth;
     if (g->weights->k == 0) {
         for (long row = 0; row < g->m; row++)
             memset(g->y + row * g->y_row, 0, (size_t)g->weights->n * sizeof *g->y);
