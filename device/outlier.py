@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import numbers
 import os
 import threading
 from dataclasses import dataclass
@@ -77,7 +78,9 @@ class OutlierWeights:
         """From floats [k, n], finite: bytes with a scale per output channel (column), whose
         largest value becomes 127. InputError otherwise."""
         np = _numpy()
-        w = _matrix(np, "w", w, ("float16", "float32", "float64")).astype(np.float32)
+        w = _matrix(np, "w", w, ("float16", "float32", "float64"))
+        with np.errstate(over="ignore"):  # infinity is refused below
+            w = w.astype(np.float32)
         if not np.isfinite(w).all():
             row, column = (int(at) for at in np.argwhere(~np.isfinite(w))[0])
             raise InputError(
@@ -105,7 +108,7 @@ class OutlierWeights:
         """
         np = _numpy()
         w = _matrix(np, "w", w, ("uint8",))
-        scale = np.asarray(scale)
+        scale = _as_scales(np, scale)
         if scale.ndim != 2 or (not len(scale) and len(w)):
             raise InputError(
                 "outlier weights: expected scales [groups, n] for 4-bit weights, "
@@ -197,7 +200,7 @@ def outlier_matmul(
         )
     try:
         options = _options(threshold, absmax, rows_per_scale, bool(check_finite), path)
-        _known_threads(threads)
+        threads = _known_threads(threads)
     except TypeError:
         raise InputError(
             "outlier_matmul: expected options as numbers and words, found a list or the like"
@@ -211,13 +214,13 @@ def _options(
 ) -> Options:
     _one_of("absmax", absmax, _ABSMAX)
     _one_of("path", path, PATHS)
-    _whole("rows_per_scale", rows_per_scale, 1, (1 << 31) - 1)
-    return Options(_threshold(threshold), path, absmax == "row", check_finite, rows_per_scale)
+    rows = _whole("rows_per_scale", rows_per_scale, 1, (1 << 31) - 1)
+    return Options(_threshold(threshold), path, absmax == "row", check_finite, rows)
 
 
 @functools.lru_cache(maxsize=16, typed=True)
-def _known_threads(threads: Any) -> None:
-    _whole("threads", threads, 1, _MOST_THREADS)
+def _known_threads(threads: Any) -> int:
+    return _whole("threads", threads, 1, _MOST_THREADS)
 
 
 def outlier_marks(x: Any, threshold: float = THRESHOLD, *, check_finite: bool = True) -> Any:
@@ -290,10 +293,13 @@ def _checked_x(x: Any) -> Any:
 
 
 def _threshold(value: Any) -> float:
-    good = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not good or not value > 0 or math.isnan(value):
+    good = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not good or not value > 0:
         raise InputError(f"outlier_matmul: expected a threshold above 0, found {value!r}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:  # a whole number beyond all floats
+        return math.inf
 
 
 def _one_of(name: str, value: Any, known: Any) -> None:
@@ -303,9 +309,11 @@ def _one_of(name: str, value: Any, known: Any) -> None:
         )
 
 
-def _whole(name: str, value: Any, least: int, most: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+def _whole(name: str, value: Any, least: int, most: int) -> int:
+    good = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not good or not least <= value <= most:
         raise InputError(f"outlier_matmul: expected {name} of {least} to {most}, found {value!r}")
+    return int(value)
 
 
 def _matrix(np: Any, name: str, value: Any, types: Any) -> Any:
@@ -324,15 +332,26 @@ def _matrix(np: Any, name: str, value: Any, types: Any) -> Any:
     return value
 
 
+def _as_scales(np: Any, scale: Any) -> Any:
+    try:
+        return np.asarray(scale)
+    except (TypeError, ValueError):
+        raise InputError(
+            "outlier weights: expected scales as an array of floats, "
+            f"found a {type(scale).__name__} that is none"
+        ) from None
+
+
 def _scales(np: Any, scale: Any, shape: Any) -> Any:
     """Scales of a shape as float32; InputError unless all are above 0 and finite."""
-    scale = np.asarray(scale)
+    scale = _as_scales(np, scale)
     if scale.shape != shape or scale.dtype.kind != "f":
         raise InputError(
             f"outlier weights: expected scales {_shape(shape)} of floats, "
             f"found {scale.dtype} {_shape(scale.shape)}"
         )
-    scale = np.ascontiguousarray(scale, np.float32)
+    with np.errstate(over="ignore"):  # infinity is refused below
+        scale = np.ascontiguousarray(scale, np.float32)
     bad = ~(np.isfinite(scale) & (scale > 0))
     if bad.any():
         at = tuple(int(i) for i in np.argwhere(bad)[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -291,6 +292,16 @@ _S = np.ones(3, np.float32)
         (lambda: OutlierWeights.from_int8(_W, -_S), "expected scales above 0, found -1.0"),
         (lambda: OutlierWeights.from_int8(_W, _S * np.nan), "expected scales above 0, found nan"),
         (lambda: OutlierWeights.from_int8(_W, _S[:2]), "expected scales [3] of floats"),
+        (
+            lambda: OutlierWeights.from_int8(_W, np.full(3, 1e300)),
+            "expected scales above 0, found inf",
+        ),
+        (lambda: OutlierWeights.from_int8(_W, [1.0, [1.0], 1.0]), "found a list that is none"),
+        (
+            lambda: OutlierWeights.from_int4(_W[:2].view(np.uint8), [[1.0], [1.0, 2.0]]),
+            "expected scales as an array of floats",
+        ),
+        (lambda: OutlierWeights.from_float(np.full((4, 3), 1e300)), "found inf at channel 0"),
         (lambda: OutlierWeights.from_int8(_W.astype(np.int16), _S), "expected w [k, n] of int8"),
         (lambda: OutlierWeights.from_int8(_W[0], _S), "found int8 [3]"),
         (lambda: OutlierWeights.from_float(_W), "expected w [k, n] of float16 or float32"),
@@ -314,9 +325,10 @@ _S = np.ones(3, np.float32)
     ],
 )
 def test_bad_weights_are_refused(make, said):
-    with pytest.raises(InputError) as error:
+    with warnings.catch_warnings(), pytest.raises(InputError) as error:
+        warnings.simplefilter("error")  # NumPy's of a cast would be a second line
         make()
-    assert said in str(error.value)
+    assert said in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -342,6 +354,15 @@ def test_bad_products_are_refused(x, options, said):
     with pytest.raises(InputError) as error:
         outlier_matmul(x, OutlierWeights.from_int8(_W, _S), **options)
     assert said in str(error.value)
+
+
+def test_numbers_may_be_numpys() -> None:
+    w = OutlierWeights.from_int8(_W, _S)
+    y = outlier_matmul(
+        _X, w, threshold=np.float32(6), rows_per_scale=np.int32(1), threads=np.int64(2)
+    )
+    np.testing.assert_array_equal(y, outlier_matmul(_X, w, threads=2))
+    np.testing.assert_array_equal(y, outlier_matmul(_X, w, threshold=10**400))
 
 
 def test_weights_must_be_made_first() -> None:
