@@ -170,7 +170,7 @@ def _case(rng: Rng, stored: str, pattern: Array, cols: int) -> Case:
     dense = dense.astype(VALUES[stored])
     if rng.random() < 0.8 and stored != "s8f":
         pattern = dense != 0
-    pixels = int(rng.choice((1, 3, 4, 16, 36, 40, 150, 1030))) if cols < 1000 else 1
+    pixels = int(rng.choice((1, 3, 4, 16, 17, 36, 40, 100, 150, 1030))) if cols < 1000 else 1
     sums = np.dtype(SUMS[stored])
     bias = (rng.standard_normal(rows) * 10).astype(sums) if rng.random() < 0.5 else None
     residual = None

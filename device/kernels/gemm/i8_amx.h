@@ -66,20 +66,29 @@ EK_INLINE void amx_step(const uint8_t *a, const uint8_t *lower, long a_row, cons
 #endif
 }
 
-/* The lines of C that come from afar, some at each step, or loads of the operands wait for them. */
+/* The lines of C that come from afar, some at each step, or loads of the operands wait for them.
+ * Sums that are handed on need them later, and other lines before: they go to the second cache. */
 typedef struct {
     const int32_t *at;
     long row, left, rows; /* from row to row; how many are left; of a step */
+    int handed;
 } amx_lines;
 
 EK_INLINE amx_lines amx_lines_of(const ek_gemm_job *job, long steps, const void *c) {
-    const int far = job->c_row >= EK_GEMM_FAR_ROWS && job->epilogue->output == EK_GEMM_PLAIN;
-    return (amx_lines){c, job->c_row, far ? job->rows : 0, (job->rows + steps - 1) / steps};
+    const int output = job->epilogue->output, handed = output == EK_GEMM_HANDED;
+    const int far = job->c_row >= EK_GEMM_FAR_ROWS && (output == EK_GEMM_PLAIN || handed);
+    const long rows = (job->rows + steps - 1) / steps;
+    return (amx_lines){c, job->c_row, far ? job->rows : 0, rows, handed};
 }
 
 EK_INLINE void amx_fetch(amx_lines *lines) {
-    for (long i = ek_min(lines->rows, lines->left); i; i--, lines->at += lines->row)
-        ek_gemm_prefetch(1, NV * EK_VL, lines->at, 0);
+    for (long i = ek_min(lines->rows, lines->left); i; i--, lines->at += lines->row) {
+        if (lines->handed)
+            for (int j = 0; j < NV; j++)
+                __builtin_prefetch(lines->at + j * EK_VL, 1, 2);
+        else
+            ek_gemm_prefetch(1, NV * EK_VL, lines->at, 0);
+    }
     lines->left -= ek_min(lines->rows, lines->left);
 }
 

@@ -6,7 +6,8 @@
 
 #define VECTORS 4 /* under way at the same time */
 #define STRIP (VECTORS * EK_VL)
-#define ROWS 32 /* of a piece of the scan; its channels: */
+#define AHEAD 1024 /* values of X that are asked for before they are read */
+#define ROWS 32    /* of a piece of the scan; its channels: */
 #define CHANNELS 1024
 
 typedef struct {
@@ -129,6 +130,7 @@ EK_INLINE int32_t largest_of(const void *x, const uint32_t *marks, long k, const
         EK_UNROLL
         for (int j = 0; j < VECTORS; j++) {
             const long here = at + j * EK_VL;
+            x_ask(x, here + AHEAD, half);
             most[j] = vi_max(most[j], magnitudes_at(marks, x_load(x, here, half), here));
         }
     }
@@ -153,6 +155,13 @@ EK_INLINE void quantize_row(const void *x, const uint32_t *marks, long k, float 
     const vf f = vf_splat(factor);
     const vi s = vi_splat(shift);
     long at = 0;
+    for (; at + STRIP <= k; at += STRIP) {
+        EK_UNROLL
+        for (int j = 0; j < VECTORS; j++) {
+            const long here = at + j * EK_VL;
+            vi_to_bytes(to + here, codes_of(x_load(x, here, half), f, marks, here, s));
+        }
+    }
     for (; at + EK_VL <= k; at += EK_VL)
         vi_to_bytes(to + at, codes_of(x_load(x, at, half), f, marks, at, s));
     if (at < k)

@@ -8,6 +8,7 @@
 #define EK_OWN_PARTIAL
 #define EK_OWN_PARTIAL_BYTES
 #define EK_OPAQUE(v) __asm__("" : "+v"(v))
+#define EK_OPAQUE_ADDRESS(p) __asm__("" : "+r"(p))
 #define EK_OWN_MULHI
 #include <immintrin.h>
 #include <stdint.h>

@@ -57,6 +57,9 @@ typedef uint8_t vub;
 #ifndef EK_IN_ORDER_HERE
 #define EK_IN_ORDER_HERE __asm__ volatile("" ::: "memory")
 #endif
+#ifndef EK_OPAQUE_ADDRESS
+#define EK_OPAQUE_ADDRESS(p) /* adds an address up once instead of in every load from it */
+#endif
 #ifndef EK_OPAQUE_INDEX
 #define EK_OPAQUE_INDEX(i) /* keeps i in a register instead of adding it up anew */
 #endif

@@ -17,15 +17,32 @@
 #define GROUPED_USES 64 /* of a pixel that threads bring to their own rows */
 #define VALUES (4 * EK_SPMM_PANEL)
 
-/* Where the pixels of a tile are, and which pairs to make. The last vector may overlap the one
- * before. */
+/* At most so many pixels behind whole vectors are a tail, a narrow vector of its own: 6x6 pixels
+ * are 2 vectors and 4 lanes, and take 0.8 times as long as in 3 vectors. */
+#if EK_VL == 16
+#define TAIL 4
+#else
+#define TAIL 0
+#endif
+typedef float tail_sums __attribute__((vector_size(16)));
+
+typedef struct {
+    vsum v[MOST_VECTORS];
+    tail_sums tail;
+} row_sums;
+
+/* How the vectors of a tile end: with a whole one, which may overlap the one before; with one of
+ * fewer pixels, which is alone; with a tail, which may overlap what is before. */
+enum ending { WHOLE, NARROW, TAILED };
+
+/* Where the pixels of a tile are, and which pairs to make. */
 typedef struct {
     const float *x;
     float *y;
-    long step;           /* of x, between channels */
-    long x_last, y_last; /* the last vector */
-    long lanes;          /* of y, below HEIGHT */
-    long begin, end;     /* pairs */
+    long step;       /* of x, between channels */
+    long y_last;     /* the last vector, or the tail */
+    long lanes;      /* of y, below HEIGHT */
+    long begin, end; /* pairs */
     long panel;
     int done;  /* it is the last */
     long wide; /* pixels: strips of as many vectors beside each other */
@@ -54,14 +71,48 @@ EK_INLINE const float *decoded(const ek_spmm_args *args, const ek_spmm_plan *pla
 #endif
 }
 
-EK_INLINE vsum load_sums(const float *y, long lanes, const int narrow) {
+EK_INLINE vsum load_sums(const float *y, long lanes, enum ending end) {
     vsum v = {0};
-    memcpy(&v, y, narrow ? (size_t)lanes * sizeof *y : sizeof v);
+    memcpy(&v, y, end == NARROW ? (size_t)lanes * sizeof *y : sizeof v);
     return v;
 }
 
-EK_INLINE void store_sums(float *y, vsum v, long lanes, const int narrow) {
-    memcpy(y, &v, narrow ? (size_t)lanes * sizeof *y : sizeof v);
+EK_INLINE void store_sums(float *y, vsum v, long lanes, enum ending end) {
+    memcpy(y, &v, end == NARROW ? (size_t)lanes * sizeof *y : sizeof v);
+}
+
+EK_INLINE tail_sums load_tail(const float *p) {
+    tail_sums v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+EK_INLINE tail_sums tail_of(vsum v) {
+    tail_sums low;
+    memcpy(&low, &v, sizeof low);
+    return low;
+}
+
+EK_INLINE vsum from_tail(tail_sums low) {
+    vsum v = {0};
+    memcpy(&v, &low, sizeof low);
+    return v;
+}
+
+/* A weight in all lanes. */
+EK_INLINE vsum weight(float w, enum ending end) {
+    vsum v = splat(w);
+    if (end == TAILED)
+        EK_OPAQUE(v); /* or the compiler fills a narrow register, and a wide one from that */
+    return v;
+}
+
+EK_INLINE tail_sums tail_fma(vsum w, const float *x, tail_sums sum) {
+#if EK_FMA
+    return __builtin_elementwise_fma(tail_of(w), load_tail(x), sum);
+#else
+    return tail_of(w) * load_tail(x) + sum;
+#endif
 }
 
 /* NaN stays NaN. */
@@ -77,125 +128,171 @@ EK_INLINE vsum clamped(vsum v, vsum low, vsum high) {
 #endif
 }
 
-/* Where vector v is. */
-#define AT(v, last) ((v) == nv - 1 ? (last) : (v) * HEIGHT)
+/* Where vector v of y is. */
+#define AT(v) ((v) == nv - 1 && end != TAILED ? t.y_last : (v) * HEIGHT)
 
-EK_INLINE void begin_row(const ek_spmm_args *args, pixel_tile t, vsum *sums, long row, const int nv,
-                         const int narrow) {
-    const float *bias = args->bias, *y = t.y + row * args->y_row;
-    vsum first = splat(bias ? bias[row] : 0);
-    EK_UNROLL for (int v = 0; v < nv; v++) sums[v] =
-        t.panel ? load_sums(y + AT(v, t.y_last), t.lanes, narrow) : first;
+EK_INLINE void fill_row(row_sums *sums, vsum v, const int nv) {
+    EK_UNROLL for (int i = 0; i < nv; i++) sums->v[i] = v;
+    sums->tail = tail_of(v);
 }
 
-EK_INLINE void end_row(const ek_spmm_args *args, pixel_tile t, const vsum *sums, long row,
-                       const int nv, const int narrow) {
-    const vsum low = splat(t.limits->low), high = splat(t.limits->high);
-    float *y = t.y + row * args->y_row;
-    const float *other = (const float *)args->residual;
-    if (t.done && other) {
-        other += y - (const float *)args->y;
-        EK_UNROLL for (int v = 0; v < nv; v++) {
-            vsum s = sums[v] + load_sums(other + AT(v, t.y_last), t.lanes, narrow);
-            store_sums(y + AT(v, t.y_last), clamped(s, low, high), t.lanes, narrow);
-        }
-        return;
-    }
+EK_INLINE void load_row(pixel_tile t, const float *y, row_sums *sums, const int nv,
+                        enum ending end) {
+    EK_UNROLL for (int v = 0; v < nv; v++) sums->v[v] = load_sums(y + AT(v), t.lanes, end);
+    if (end == TAILED)
+        sums->tail = load_tail(y + t.y_last);
+}
+
+EK_INLINE void store_row(pixel_tile t, float *y, const row_sums *sums, const int nv,
+                         enum ending end) {
+    EK_UNROLL for (int v = 0; v < nv; v++) store_sums(y + AT(v), sums->v[v], t.lanes, end);
+    if (end == TAILED)
+        memcpy(y + t.y_last, &sums->tail, sizeof sums->tail);
+}
+
+EK_INLINE void add_row(row_sums *sums, const row_sums *other, const int nv) {
+    EK_UNROLL for (int v = 0; v < nv; v++) sums->v[v] += other->v[v];
+    sums->tail += other->tail;
+}
+
+EK_INLINE void clamp_row(row_sums *sums, const ek_spmm_args *limits, const int nv) {
+    const vsum low = splat(limits->low), high = splat(limits->high);
+    EK_UNROLL for (int v = 0; v < nv; v++) sums->v[v] = clamped(sums->v[v], low, high);
+    sums->tail = tail_of(clamped(from_tail(sums->tail), low, high));
+}
+
+/* The pixels of a column. */
+EK_INLINE const float *column_of(pixel_tile t, uint32_t column) {
+    const float *x = t.x + column * (size_t)t.step;
+    EK_OPAQUE_ADDRESS(x);
+    return x;
+}
+
+EK_INLINE void add_column(const float *x, vsum w, row_sums *sums, const int nv, enum ending end) {
+    EK_UNROLL for (int v = 0; v < nv; v++) sums->v[v] =
+        vsum_fma(w, vsum_from_x(x + v * HEIGHT), sums->v[v]);
+    if (end == TAILED)
+        sums->tail = tail_fma(w, x + nv * HEIGHT, sums->tail);
+}
+
+EK_INLINE void add_to_both(const float *x, vsum wa, vsum wb, row_sums *a, row_sums *b, const int nv,
+                           enum ending end) {
     EK_UNROLL for (int v = 0; v < nv; v++) {
-        vsum s = t.done ? clamped(sums[v], low, high) : sums[v];
-        store_sums(y + AT(v, t.y_last), s, t.lanes, narrow);
+        vsum both = vsum_from_x(x + v * HEIGHT);
+        a->v[v] = vsum_fma(wa, both, a->v[v]);
+        b->v[v] = vsum_fma(wb, both, b->v[v]);
+    }
+    if (end == TAILED) {
+        a->tail = tail_fma(wa, x + nv * HEIGHT, a->tail);
+        b->tail = tail_fma(wb, x + nv * HEIGHT, b->tail);
     }
 }
 
 /* Adds a pair's products to the sums of its rows. */
 EK_INLINE void add_products(const ek_spmm_plan *plan, const ek_spmm_pair *pair, pixel_tile t,
-                            const float *w, vsum *a, vsum *b, const int nv) {
-    const uint32_t *word = plan->columns + pair->word, *end = word + pair->both;
-    const char *x = (const char *)t.x;
-    const size_t step = (size_t)t.step * sizeof *t.x;
-    for (; word < end; word++, w += 4) {
-        const float *x0 = (const float *)(x + (*word & 0xffff) * step);
-        const float *x1 = (const float *)(x + (*word >> 16) * step);
-        vsum w0 = splat(w[0]), w1 = splat(w[1]), w2 = splat(w[2]), w3 = splat(w[3]);
-        EK_UNROLL for (int v = 0; v < nv; v++) {
-            vsum both = vsum_from_x(x0 + AT(v, t.x_last));
-            a[v] = vsum_fma(w0, both, a[v]);
-            b[v] = vsum_fma(w1, both, b[v]);
-        }
-        EK_UNROLL for (int v = 0; v < nv; v++) {
-            vsum both = vsum_from_x(x1 + AT(v, t.x_last));
-            a[v] = vsum_fma(w2, both, a[v]);
-            b[v] = vsum_fma(w3, both, b[v]);
-        }
+                            const float *w, row_sums *a, row_sums *b, const int nv,
+                            enum ending end) {
+    const uint32_t *word = plan->columns + pair->word, *last = word + pair->both;
+    for (; word < last; word++, w += 4) {
+        vsum w0 = weight(w[0], end), w1 = weight(w[1], end), w2 = weight(w[2], end),
+             w3 = weight(w[3], end);
+        add_to_both(column_of(t, *word & 0xffff), w0, w1, a, b, nv, end);
+        add_to_both(column_of(t, *word >> 16), w2, w3, a, b, nv, end);
     }
-    for (end = word + pair->single; word < end; word++, w += 2) {
-        const float *x0 = (const float *)(x + (*word & 0xffff) * step);
-        const float *x1 = (const float *)(x + (*word >> 16) * step);
-        vsum w0 = splat(w[0]), w1 = splat(w[1]);
-        EK_UNROLL for (int v = 0; v < nv; v++) a[v] =
-            vsum_fma(w0, vsum_from_x(x0 + AT(v, t.x_last)), a[v]);
-        EK_UNROLL for (int v = 0; v < nv; v++) b[v] =
-            vsum_fma(w1, vsum_from_x(x1 + AT(v, t.x_last)), b[v]);
+    for (last = word + pair->single; word < last; word++, w += 2) {
+        vsum w0 = weight(w[0], end), w1 = weight(w[1], end);
+        add_column(column_of(t, *word & 0xffff), w0, a, nv, end);
+        add_column(column_of(t, *word >> 16), w1, b, nv, end);
     }
 }
 
 /* nv vectors of pixels of a pair of rows, whose weights are w. */
 EK_INLINE void one_pair(const ek_spmm_args *args, const ek_spmm_plan *plan,
                         const ek_spmm_pair *pair, pixel_tile t, long at, const float *w,
-                        const int nv, const int narrow) {
+                        const int nv, enum ending end) {
     t.x += at, t.y += at;
-    vsum a[MOST_VECTORS], b[MOST_VECTORS];
-    begin_row(args, t, a, pair->row[0], nv, narrow);
-    if (pair->row[1] == pair->row[0])
-        EK_UNROLL for (int v = 0; v < nv; v++) b[v] = (vsum){0};
-    else
-        begin_row(args, t, b, pair->row[1], nv, narrow);
-    add_products(plan, pair, t, w, a, b, nv);
-    if (pair->row[1] == pair->row[0])
-        EK_UNROLL for (int v = 0; v < nv; v++) a[v] += b[v];
-    else
-        end_row(args, t, b, pair->row[1], nv, narrow);
-    end_row(args, t, a, pair->row[0], nv, narrow);
+    const uint32_t *row = pair->row;
+    const int alone = row[1] == row[0];
+    const float *bias = args->bias;
+    float *ya = t.y + row[0] * args->y_row, *yb = t.y + row[1] * args->y_row;
+    row_sums a, b;
+    if (t.panel) {
+        load_row(t, ya, &a, nv, end);
+        load_row(t, yb, &b, nv, end);
+    } else {
+        fill_row(&a, splat(bias ? bias[row[0]] : 0), nv);
+        fill_row(&b, splat(bias ? bias[row[1]] : 0), nv);
+    }
+    if (alone)
+        fill_row(&b, splat(0), nv);
+    add_products(plan, pair, t, w, &a, &b, nv, end);
+    if (alone)
+        add_row(&a, &b, nv);
+    if (t.done) {
+        const float *residual = args->residual;
+        if (residual) {
+            row_sums other;
+            load_row(t, residual + (ya - (float *)args->y), &other, nv, end);
+            add_row(&a, &other, nv);
+            load_row(t, residual + (yb - (float *)args->y), &other, nv, end);
+            add_row(&b, &other, nv);
+        }
+        clamp_row(&a, t.limits, nv);
+        clamp_row(&b, t.limits, nv);
+    }
+    if (!alone)
+        store_row(t, yb, &b, nv, end);
+    store_row(t, ya, &a, nv, end);
 }
 
 /* nv vectors of pixels of some pairs of rows. What is given is copied: stores of pixels could
  * change it, as far as a compiler knows. */
-EK_INLINE void pairs(const ek_spmm_args *given, pixel_tile t, const int nv, const int narrow) {
+EK_INLINE void pairs(const ek_spmm_args *given, pixel_tile t, const int nv, enum ending end) {
     const ek_spmm_args args = *given;
     const ek_spmm_plan plan = *args.a->plan;
     t.limits = given; /* but the limits: as vectors they would take registers of the sums */
-    float own[EK_STORED ? VALUES + HEIGHT : 1];
+    _Alignas(LINE) float own[EK_STORED ? VALUES + HEIGHT : 1];
     const ek_spmm_pair *pair = plan.pair + t.panel * plan.pairs + t.begin;
     for (long i = t.begin; i < t.end; i++, pair++) {
         const float *w = decoded(&args, &plan, pair, own);
         for (long at = 0; at < t.wide; at += nv * HEIGHT)
-            one_pair(&args, &plan, pair, t, at, w, nv, narrow);
+            one_pair(&args, &plan, pair, t, at, w, nv, end);
     }
 }
 
-#define PAIRS(nv)                                                                                  \
-    static void pairs_##nv(const ek_spmm_args *args, pixel_tile t) {                               \
-        pairs(args, t, nv, 0);                                                                     \
+#define PAIRS(name, nv, end)                                                                       \
+    static void name(const ek_spmm_args *args, pixel_tile t) {                                     \
+        pairs(args, t, nv, end);                                                                   \
     }
-PAIRS(1)
-PAIRS(2)
-PAIRS(3)
-PAIRS(4)
+PAIRS(narrow_pairs, 1, NARROW)
+PAIRS(pairs_1, 1, WHOLE)
+PAIRS(pairs_2, 2, WHOLE)
+PAIRS(pairs_3, 3, WHOLE)
+PAIRS(pairs_4, 4, WHOLE)
 #if MOST_VECTORS == 8
-PAIRS(5)
-PAIRS(6)
-PAIRS(7)
-PAIRS(8)
+PAIRS(pairs_5, 5, WHOLE)
+PAIRS(pairs_6, 6, WHOLE)
+PAIRS(pairs_7, 7, WHOLE)
+PAIRS(pairs_8, 8, WHOLE)
+#endif
+#if TAIL
+PAIRS(tailed_1, 1, TAILED)
+PAIRS(tailed_2, 2, TAILED)
+PAIRS(tailed_3, 3, TAILED)
+PAIRS(tailed_4, 4, TAILED)
+PAIRS(tailed_5, 5, TAILED)
+PAIRS(tailed_6, 6, TAILED)
+PAIRS(tailed_7, 7, TAILED)
 #endif
 
-static void narrow_pairs(const ek_spmm_args *args, pixel_tile t) {
-    pairs(args, t, 1, 1);
-}
-
-static void (*const by_vectors[])(const ek_spmm_args *, pixel_tile) = {
-    narrow_pairs, pairs_1, pairs_2, pairs_3, pairs_4,
+typedef void (*pairs_kernel)(const ek_spmm_args *, pixel_tile);
+static const pairs_kernel by_vectors[] = {
+    narrow_pairs, pairs_1,  pairs_2,  pairs_3,  pairs_4,
 #if MOST_VECTORS == 8
-    pairs_5,      pairs_6, pairs_7, pairs_8,
+    pairs_5,      pairs_6,  pairs_7,  pairs_8,
+#endif
+#if TAIL
+    tailed_1,     tailed_2, tailed_3, tailed_4, tailed_5, tailed_6, tailed_7,
 #endif
 };
 
@@ -207,55 +304,67 @@ typedef struct {
 } pairs_job;
 
 /* `held` pixels of some channels, each channel's vectors on lines of their own; the last vector
- * ends with the last pixel. */
-static void bring_together(const float *x, long x_row, long channels, long nv, long held,
-                           float *to) {
+ * ends with the last pixel, and so does the tail. */
+static void bring_together(const float *x, long x_row, long channels, long nv, int tailed,
+                           long held, float *to) {
     if (!nv) {
         for (long c = 0; c < channels; c++, x += x_row, to += HEIGHT)
             memcpy(to, x, (size_t)held * sizeof *x);
         return;
     }
-    const long last = held - HEIGHT;
     for (long c = 0; c < channels; c++, x += x_row) {
         for (long v = 0; v < nv; v++, to += HEIGHT) {
-            vsum pixels = vsum_from_x(x + AT(v, last));
+            vsum pixels = vsum_from_x(x + (v == nv - 1 && !tailed ? held - HEIGHT : v * HEIGHT));
             memcpy(to, &pixels, sizeof pixels);
+        }
+        if (tailed) {
+            memcpy(to, x + held - TAIL, TAIL * sizeof *x);
+            to += HEIGHT;
         }
     }
 }
 
 /* Strips of `nv` vectors from pixel `first`, all panels; 0: the rest of the pixels, fewer than one
- * vector has. */
-static void run_pairs(const pairs_job *j, pixel_tile t, long first, long nv, long strips) {
+ * vector has. tailed: and a tail. */
+static void run_pairs(const pairs_job *j, pixel_tile t, long first, long nv, int tailed,
+                      long strips) {
     _Alignas(LINE) float together[PANEL_BYTES / sizeof(float)];
     const ek_spmm_args *args = j->args;
     const ek_spmm_plan *plan = args->a->plan;
-    const long cols = (long)args->a->cols, width = ek_max(nv, 1) * HEIGHT;
+    const long cols = (long)args->a->cols, width = ek_max(nv + tailed, 1) * HEIGHT;
     const long held = ek_min(width, args->pixels - first);
-    t.y = (float *)args->y + first, t.y_last = ek_max(held - HEIGHT, 0), t.lanes = held;
-    t.wide = strips * width;
+    t.y = (float *)args->y + first, t.y_last = ek_max(held - (tailed ? TAIL : HEIGHT), 0);
+    t.lanes = held, t.wide = strips * ek_max(nv, 1) * HEIGHT;
     for (t.panel = 0; t.panel < plan->panels; t.panel++) {
         long from = cols * t.panel / plan->panels, to = cols * (t.panel + 1) / plan->panels;
         const float *x = (const float *)args->x + from * args->x_row + first;
-        t.x = x, t.step = args->x_row, t.x_last = t.y_last;
-        if (j->copy || !nv) {
-            bring_together(x, args->x_row, to - from, nv, held, together);
-            t.x = together, t.step = width, t.x_last = width - HEIGHT;
+        t.x = x, t.step = args->x_row;
+        if (j->copy || held < width) {
+            bring_together(x, args->x_row, to - from, nv, tailed, held, together);
+            t.x = together, t.step = width;
         }
         t.done = t.panel + 1 == plan->panels;
-        by_vectors[nv](args, t);
+        by_vectors[tailed ? MOST_VECTORS + nv : nv](args, t);
     }
 }
 
-/* Vectors `first` to `next`. The last may not be whole: it overlaps the one before, or is alone. */
+/* Vectors `first` to `next`. The last may not be whole: it becomes a tail, overlaps the one before,
+ * or is alone. */
 static void run_tile_of_pairs(const pairs_job *j, pixel_tile t, long first, long next) {
-    const int ragged = next * HEIGHT > j->args->pixels;
+    const long missing = next * HEIGHT - j->args->pixels; /* pixels of the last vector */
+    const int ragged = missing > 0;
     const long strips = (next - first - ragged) / j->most;
     if (strips)
-        run_pairs(j, t, first * HEIGHT, j->most, strips);
+        run_pairs(j, t, first * HEIGHT, j->most, 0, strips);
     first += strips * j->most;
-    if (first < next)
-        run_pairs(j, t, first * HEIGHT, ragged && next - first == 1 ? 0 : next - first, 1);
+    if (first == next)
+        return;
+    if (ragged && next - first == 1)
+        run_pairs(j, t, first * HEIGHT, 0, 0, 1);
+    else if (ragged && missing >= HEIGHT - TAIL)
+        run_pairs(j, t, first * HEIGHT, next - first - 1, 1, 1);
+    else
+        run_pairs(j, t, first * HEIGHT, next - first, 0, 1);
 }
 
 static void pairs_task(const void *given, long begin, long end) {
@@ -272,11 +381,11 @@ EK_INLINE void by_pairs(const ek_spmm_args *args, ek_pool *pool) {
     const ek_spmm_plan *plan = args->a->plan;
     long panel = (long)((args->a->cols + plan->panels - 1) / plan->panels);
     long most = PANEL_BYTES / (HEIGHT * (long)sizeof(float)) / ek_max(panel, 1);
-    most = ek_max(ek_min(args->vectors ? args->vectors : most, MOST_VECTORS), 1);
-    pairs_job j = {.args = args, .vectors = (args->pixels + HEIGHT - 1) / HEIGHT, .most = most};
-    long fits = panel * most * HEIGHT * (long)sizeof(float) <= PANEL_BYTES;
-    j.copy = (args->copy < 0 ? wants_copy(args, panel, most) : args->copy) && fits;
-    long tile = most * (!j.copy && all_alike(args) ? STRIPS : 1);
+    most = ek_min(most, args->vectors ? args->vectors : MOST_VECTORS);
+    pairs_job j = {.args = args, .vectors = (args->pixels + HEIGHT - 1) / HEIGHT};
+    j.most = ek_max(ek_min(most, MOST_VECTORS), 1);
+    j.copy = args->copy < 0 ? wants_copy(args, panel, j.most) : args->copy;
+    long tile = j.most * (!j.copy && all_alike(args) ? STRIPS : 1);
     j.tiles = (j.vectors + tile - 1) / tile;
     pool = worthwhile(args->a->plan, j.vectors, pool);
     /* Each group of pairs would bring the same pixels together. */

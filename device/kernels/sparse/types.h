@@ -39,7 +39,14 @@ EK_INLINE vsum vsum_fma(vsum a, vsum b, vsum c) {
 #endif
 }
 
-#if EK_STORED == 2
+#if EK_STORED == 2 && defined __F16C__
+EK_INLINE vsum vsum_from_values(const value *p) {
+    typedef _Float16 halves __attribute__((vector_size(2 * HEIGHT)));
+    halves h;
+    memcpy(&h, p, sizeof h);
+    return __builtin_convertvector(h, vsum);
+}
+#elif EK_STORED == 2
 /* Shifted into place, a half's exponent is 112 too small; exact for subnormals too. */
 EK_INLINE vsum vsum_from_values(const value *p) {
     typedef uint16_t halves __attribute__((vector_size(2 * HEIGHT)));
