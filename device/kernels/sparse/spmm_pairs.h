@@ -5,49 +5,17 @@
  * a panel of X that fits in the L1 cache serves all rows. */
 #ifndef EK_SPARSE_SPMM_PAIRS_H
 #define EK_SPARSE_SPMM_PAIRS_H
-#include "spmm.h"
+#include "spmm_sums.h"
 
-#if EK_VL == 16 || defined __aarch64__ || defined __riscv_v
-#define MOST_VECTORS 8 /* vectors at once: of 32 registers, 16 hold sums */
-#else
-#define MOST_VECTORS 4
-#endif
 #define PANEL_BYTES 36864 /* of X in the L1 cache */
 #define STRIPS 8 /* to a tile that does not stay there: pages are read on, not left at once */
 #define GROUPED_USES 64 /* of a pixel that threads bring to their own rows */
 #define VALUES (4 * EK_SPMM_PANEL)
-
-/* At most so many pixels behind whole vectors are a tail, a narrow vector of its own: 6x6 pixels
- * are 2 vectors and 4 lanes, and take 0.8 times as long as in 3 vectors. */
-#if EK_VL == 16
-#define TAIL 4
+#if EK_VL == 16 /* a few turns, of which an unrolled loop leaves some over */
+#define ROLLED _Pragma("clang loop unroll(disable)")
 #else
-#define TAIL 0
+#define ROLLED
 #endif
-typedef float tail_sums __attribute__((vector_size(16)));
-
-typedef struct {
-    vsum v[MOST_VECTORS];
-    tail_sums tail;
-} row_sums;
-
-/* How the vectors of a tile end: with a whole one, which may overlap the one before; with one of
- * fewer pixels, which is alone; with a tail, which may overlap what is before. */
-enum ending { WHOLE, NARROW, TAILED };
-
-/* Where the pixels of a tile are, and which pairs to make. */
-typedef struct {
-    const float *x;
-    float *y;
-    long step;       /* of x, between channels */
-    long y_last;     /* the last vector, or the tail */
-    long lanes;      /* of y, below HEIGHT */
-    long begin, end; /* pairs */
-    long panel;
-    int done;  /* it is the last */
-    long wide; /* pixels: strips of as many vectors beside each other */
-    const ek_spmm_args *limits;
-} pixel_tile;
 
 /* The values of a pair as floats; rows alternate. */
 EK_INLINE const float *decoded(const ek_spmm_args *args, const ek_spmm_plan *plan,
@@ -63,102 +31,12 @@ EK_INLINE const float *decoded(const ek_spmm_args *args, const ek_spmm_plan *pla
     for (int l = 0; l < HEIGHT; l++)
         scale[l] = args->a->scale[pair->row[l % 2]];
 #endif
-    for (long i = 0; i < count; i += HEIGHT) {
+    ROLLED for (long i = 0; i < count; i += HEIGHT) {
         vsum v = vsum_from_values(from + i) * scale;
         memcpy(to + i, &v, sizeof v);
     }
     return to;
 #endif
-}
-
-EK_INLINE vsum load_sums(const float *y, long lanes, enum ending end) {
-    vsum v = {0};
-    memcpy(&v, y, end == NARROW ? (size_t)lanes * sizeof *y : sizeof v);
-    return v;
-}
-
-EK_INLINE void store_sums(float *y, vsum v, long lanes, enum ending end) {
-    memcpy(y, &v, end == NARROW ? (size_t)lanes * sizeof *y : sizeof v);
-}
-
-EK_INLINE tail_sums load_tail(const float *p) {
-    tail_sums v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-EK_INLINE tail_sums tail_of(vsum v) {
-    tail_sums low;
-    memcpy(&low, &v, sizeof low);
-    return low;
-}
-
-EK_INLINE vsum from_tail(tail_sums low) {
-    vsum v = {0};
-    memcpy(&v, &low, sizeof low);
-    return v;
-}
-
-/* A weight in all lanes. */
-EK_INLINE vsum weight(float w, enum ending end) {
-    vsum v = splat(w);
-    if (end == TAILED)
-        EK_OPAQUE(v); /* or the compiler fills a narrow register, and a wide one from that */
-    return v;
-}
-
-EK_INLINE tail_sums tail_fma(vsum w, const float *x, tail_sums sum) {
-#if EK_FMA
-    return __builtin_elementwise_fma(tail_of(w), load_tail(x), sum);
-#else
-    return tail_of(w) * load_tail(x) + sum;
-#endif
-}
-
-/* NaN stays NaN. */
-EK_INLINE vsum clamped(vsum v, vsum low, vsum high) {
-#if EK_VL > 1
-    return vf_min(high, vf_max(low, v));
-#else
-    for (int l = 0; l < HEIGHT; l++) {
-        v[l] = v[l] < low[l] ? low[l] : v[l];
-        v[l] = v[l] > high[l] ? high[l] : v[l];
-    }
-    return v;
-#endif
-}
-
-/* Where vector v of y is. */
-#define AT(v) ((v) == nv - 1 && end != TAILED ? t.y_last : (v) * HEIGHT)
-
-EK_INLINE void fill_row(row_sums *sums, vsum v, const int nv) {
-    EK_UNROLL for (int i = 0; i < nv; i++) sums->v[i] = v;
-    sums->tail = tail_of(v);
-}
-
-EK_INLINE void load_row(pixel_tile t, const float *y, row_sums *sums, const int nv,
-                        enum ending end) {
-    EK_UNROLL for (int v = 0; v < nv; v++) sums->v[v] = load_sums(y + AT(v), t.lanes, end);
-    if (end == TAILED)
-        sums->tail = load_tail(y + t.y_last);
-}
-
-EK_INLINE void store_row(pixel_tile t, float *y, const row_sums *sums, const int nv,
-                         enum ending end) {
-    EK_UNROLL for (int v = 0; v < nv; v++) store_sums(y + AT(v), sums->v[v], t.lanes, end);
-    if (end == TAILED)
-        memcpy(y + t.y_last, &sums->tail, sizeof sums->tail);
-}
-
-EK_INLINE void add_row(row_sums *sums, const row_sums *other, const int nv) {
-    EK_UNROLL for (int v = 0; v < nv; v++) sums->v[v] += other->v[v];
-    sums->tail += other->tail;
-}
-
-EK_INLINE void clamp_row(row_sums *sums, const ek_spmm_args *limits, const int nv) {
-    const vsum low = splat(limits->low), high = splat(limits->high);
-    EK_UNROLL for (int v = 0; v < nv; v++) sums->v[v] = clamped(sums->v[v], low, high);
-    sums->tail = tail_of(clamped(from_tail(sums->tail), low, high));
 }
 
 /* The pixels of a column. */
@@ -225,6 +103,8 @@ EK_INLINE void one_pair(const ek_spmm_args *args, const ek_spmm_plan *plan,
     }
     if (alone)
         fill_row(&b, splat(0), nv);
+    if (FETCHES_SUMS && nv == MOST_VECTORS && t.fetch)
+        fetch_row(ya, nv), fetch_row(yb, nv);
     add_products(plan, pair, t, w, &a, &b, nv, end);
     if (alone)
         add_row(&a, &b, nv);
@@ -237,8 +117,10 @@ EK_INLINE void one_pair(const ek_spmm_args *args, const ek_spmm_plan *plan,
             load_row(t, residual + (yb - (float *)args->y), &other, nv, end);
             add_row(&b, &other, nv);
         }
-        clamp_row(&a, t.limits, nv);
-        clamp_row(&b, t.limits, nv);
+        if (t.clamp) {
+            clamp_row(&a, t.limits, nv);
+            clamp_row(&b, t.limits, nv);
+        }
     }
     if (!alone)
         store_row(t, yb, &b, nv, end);
@@ -335,6 +217,8 @@ static void run_pairs(const pairs_job *j, pixel_tile t, long first, long nv, int
     const long held = ek_min(width, args->pixels - first);
     t.y = (float *)args->y + first, t.y_last = ek_max(held - (tailed ? TAIL : HEIGHT), 0);
     t.lanes = held, t.wide = strips * ek_max(nv, 1) * HEIGHT;
+    t.fetch = strips > 1 && args->a->rows > args->a->cols;
+    t.clamp = args->low > -INFINITY || args->high < INFINITY;
     for (t.panel = 0; t.panel < plan->panels; t.panel++) {
         long from = cols * t.panel / plan->panels, to = cols * (t.panel + 1) / plan->panels;
         const float *x = (const float *)args->x + from * args->x_row + first;
