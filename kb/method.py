@@ -117,8 +117,9 @@ def analytic_method(
        steps (16, mr, nr), and then to equal parts of the product.
     5. A is read where it is. B is packed for bytes; for f32 if at least 64 tiles of rows use it
        and it is larger than L2. Where a core is slow at reading panels of f32 from rows that are
-       apart (`reads_rows`) they are no deeper than 256; with 24 rows of A or more each is packed
-       just before it is multiplied: nc is one panel, or four for each of several threads.
+       apart (`reads_rows`) they are no deeper than 256 if B is larger than L2; where B is and A has
+       rows enough (`copies_panels`), each is packed just before it is multiplied: nc is one panel,
+       or four for each of several threads.
     6. With threads > 1 they share the rows, or the columns if a thread packs what it multiplies
        (upright tiles of bytes, and those of point 5): each thread
        then packs some of B. They share the other axis if the busiest one then has less than 3/4 of
@@ -163,7 +164,7 @@ def method_of_tile(
     m, k, n = shape.m, shape.k, shape.n
     caches, size = caches_of(board), BYTES[dtype]
     depth = _depth(caches, board, mr, nr, (m, n), size)
-    if reads_rows(board, (mr, nr), shape, dtype, packed):
+    if k * n * size > caches.l2 and reads_rows(board, (mr, nr), shape, dtype, packed):
         depth = min(depth, _ROWS_DEPTH)
     kc = _equal_parts(k, depth, _K_STEP)
     mc = _equal_parts(m, caches.l2 // 2 // (kc * size), mr)

@@ -12,7 +12,8 @@ from edgekit.kb.tiles import BYTES, COLUMNS, TILES
 TURNED_COLUMNS = 64  # from so many on turned tiles lost in every measurement on AVX-512
 _FEW_PASSES = 4  # over a B in place, each of which counts: the core has not learned its way yet
 _PASS_DEPTH = 32  # from this k on reading B is more work than writing C
-_COPIED_ROWS = 24  # of A from which a copy of each panel of B is worth it
+# Rows of A from which a copy of each panel of B is worth it, of a B beyond a part of L2.
+_COPIED_ROWS = ((160, 8), (48, 2))
 _WIDE_VECTORS = 8  # lanes from which this was measured
 _GROUP = 4  # bytes of k that one product of a lane takes
 _TURNED_AT_ONCE = 4  # vectors of columns whose rows of k become groups of bytes in registers
@@ -28,8 +29,8 @@ _REGISTER_ROWS, _REGISTER_GROUPS = 16, 16  # of a tile register of AMX
 @dataclass(frozen=True)
 class Prices:
     """What goes into a tile, in sixteenths of a vector multiply-add; those of long vectors are
-    fitted to times of 1500 products by all tiles on a Zen 4 (scripts/fit_prices.py). Of bytes on
-    cores with AMX: in smaller parts, fitted to those of 351 products on an Intel.
+    fitted to times of 1500 products by all tiles on a Zen 4 (scripts/fit_prices.py). On cores
+    with AMX, those of an Intel: 900 products of floats; 351 of bytes, in smaller parts.
 
     For each k (of bytes: each four of k): `product`, of a vector by one line, a tile having no
     fewer than `wide`; `line` and `vector`, loads of the two operands; `far`, one more of a vector
@@ -95,8 +96,13 @@ _LONG: dict[tuple[bool, Kind], Prices] = {
     ),
     (True, "turned"): Prices(13, 9, 2, 24, group=60, tile=67, segment=59, element=7),
 }
-_AMX: dict[Kind, Prices] = {  # of bytes
-    "upright": Prices(
+# Cores with AMX.
+_AMX: dict[tuple[bool, Kind], Prices] = {
+    (False, "upright"): Prices(
+        16, 9, 2, 3, far=2, spilled=2, segment=1, paged=2, partial=9, element=1
+    ),
+    (False, "turned"): Prices(15, 1, 4, 10, far=2, packing=27, tile=26, segment=9, element=10),
+    (True, "upright"): Prices(
         product=56,
         wide=8,
         line=6,
@@ -111,8 +117,8 @@ _AMX: dict[Kind, Prices] = {  # of bytes
         stored=45,
         partial=100,
     ),
-    "turned": Prices(28, 4, 16, 40, group=240, tile=188, segment=272, element=48),
-    "tall": Prices(
+    (True, "turned"): Prices(28, 4, 16, 40, group=240, tile=188, segment=272, element=48),
+    (True, "tall"): Prices(
         product=8,
         wide=0,
         line=4,
@@ -230,8 +236,11 @@ def reads_rows(
 def copies_panels(
     board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, packed: Packed
 ) -> bool:
-    """Whether such a panel is copied just before it is multiplied: with 24 rows of A or more."""
-    return shape.m >= _COPIED_ROWS and reads_rows(board, tile, shape, dtype, packed)
+    """Whether such a panel is copied just before it is multiplied: with 48 rows of A or more of a B
+    beyond half of L2, with 160 beyond an eighth."""
+    size, l2 = shape.k * shape.n * BYTES[dtype], caches_of(board).l2
+    often = any(shape.m >= rows and size > l2 // part for rows, part in _COPIED_ROWS)
+    return often and reads_rows(board, tile, shape, dtype, packed)
 
 
 def _cost_of_a(prices: Prices, vl: int, tile: tuple[int, int], shape: GemmShape, dtype: str) -> int:
@@ -250,9 +259,8 @@ def _cost_of_a(prices: Prices, vl: int, tile: tuple[int, int], shape: GemmShape,
 
 def prices_of(board: BoardProfile, dtype: str, kind: Kind) -> Prices:
     """What goes into tiles of a kind on a board."""
-    if COLUMNS[board.simd].vector_rows(dtype):
-        return _AMX[kind]
-    prices = _LONG if TILES[board.simd].vl >= LONG_VECTORS else _SHORT
+    long = TILES[board.simd].vl >= LONG_VECTORS
+    prices = _AMX if COLUMNS[board.simd].i8_vectors else _LONG if long else _SHORT
     return prices[dtype != "f32", kind]
 
 

@@ -16,7 +16,7 @@ enum { PAGE = 4096, LINE = 64, WAYS = 8, REGISTERS = 32, SUM_BYTES = 4 };
 enum { POINTED = 14 }; /* rows of A in place */
 enum { K_STEP = 16, FEW_PANELS = 16, PACK_ROWS = 64, WIDE = 8, TURNED_COLUMNS = 64 };
 enum { FEW_PASSES = 4, PASS_DEPTH = 32, WIDE_VECTORS = 8 }; /* over an f32 B in place */
-enum { COPIED_ROWS = 24, ROWS_DEPTH = 256, PANELS_EACH = 4 };
+enum { COPIED_ROWS = 48, MANY_ROWS = 160, ROWS_DEPTH = 256, PANELS_EACH = 4 };
 enum { STRIP_COLUMNS = 128 }; /* of a B of bytes that is packed on the way for AMX */
 static const int64_t LARGEST = 1 << 28;
 
@@ -93,7 +93,8 @@ static int reads_rows(shape s, product p) {
 
 /* Each of them is copied just before it is multiplied. */
 static int copies_panels(shape s, product p) {
-    return p.m >= COPIED_ROWS && reads_rows(s, p);
+    int64_t size = 4 * p.k * p.n, least_size = EK_L2_BYTES / (p.m >= MANY_ROWS ? 8 : 2);
+    return p.m >= COPIED_ROWS && size > least_size && reads_rows(s, p);
 }
 
 /* What a B takes that was not packed beforehand. */
@@ -210,7 +211,8 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
     int64_t depth = LONG || sharing <= FEW_PANELS
                         ? (int64_t)EK_L2_BYTES / 2 / (width * size)
                         : (int64_t)EK_L1_BYTES * 7 / 8 / ((s.mr + s.nr) * size);
-    int64_t kc = equal_parts(k, reads_rows(s, p) ? least(depth, ROWS_DEPTH) : depth, K_STEP);
+    int far = k * n * size > EK_L2_BYTES && reads_rows(s, p);
+    int64_t kc = equal_parts(k, far ? least(depth, ROWS_DEPTH) : depth, K_STEP);
     int64_t mc = equal_parts(m, EK_L2_BYTES / 2 / (kc * size), s.mr);
     int64_t room = p.f32 || threads > 1 ? EK_L3_BYTES : EK_L2_BYTES;
     int64_t most_columns = room / 2 / (kc * size);
