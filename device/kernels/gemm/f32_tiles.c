@@ -8,21 +8,28 @@
 _Static_assert(MR <= EK_GEMM_MAX_MR && NV <= EK_GEMM_MAX_NV, "the tables hold no larger tile");
 _Static_assert(MR *NV *EK_VL <= EK_GEMM_MAX_TILE, "the framework copies no larger tile");
 
-/* On AVX-512 a mask costs nothing: the masked codes do for all, which halves the library. */
+/* On AVX-512 a mask costs nothing where C is stored, and on AMD's cores nothing where B is loaded:
+ * there the masked codes do for all, which halves the library. Intel's, known by their AMX, make
+ * a masked load of two operations, one of them in a port of the multiply-adds. */
 #ifdef __AVX512F__
-#define ALWAYS_MASKED 1
+#define MASKED_C 1
 #else
-#define ALWAYS_MASKED 0
+#define MASKED_C 0
+#endif
+#if MASKED_C && !defined __AMX_TILE__
+#define MASKED_B 1
+#else
+#define MASKED_B 0
 #endif
 
 /* The last vector of C or of the bias, of which `left` columns are there. Without masked accesses
  * the framework gives a whole vector of C, and only the bias needs care. */
 #ifdef EK_OWN_PARTIAL
 EK_INLINE vf load_last(const float *p, long left) {
-    return ALWAYS_MASKED || left < EK_VL ? vf_load_n(p, left) : vf_load(p);
+    return MASKED_C || left < EK_VL ? vf_load_n(p, left) : vf_load(p);
 }
 EK_INLINE void store_last(float *p, vf v, long left) {
-    if (ALWAYS_MASKED || left < EK_VL)
+    if (MASKED_C || left < EK_VL)
         vf_store_n(p, v, left);
     else
         vf_store(p, v);
@@ -145,7 +152,7 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
 #define MASKED_PANEL(mr) [mr] = masked_panel_##mr,
 #define MASKED_ROWS(mr) [mr] = masked_rows_##mr,
 
-#if !ALWAYS_MASKED
+#if !MASKED_B
 EK_GEMM_UP_TO(MR, PANEL_CODE)
 EK_GEMM_UP_TO(MR, ROWS_CODE)
 #endif
@@ -158,7 +165,7 @@ const ek_gemm_column NAME = {
     MR,
     NV,
     {
-#if ALWAYS_MASKED
+#if MASKED_B
         [EK_GEMM_PANEL] = {EK_GEMM_UP_TO(MR, MASKED_PANEL)},
         [EK_GEMM_ROWS] = {EK_GEMM_UP_TO(MR, MASKED_ROWS)},
 #else
