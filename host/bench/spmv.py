@@ -24,7 +24,7 @@ from edgekit.device.turns import Timer, pinned, summary, take_turns
 
 PEERS = ("scipy", "torch", "mkl")
 _PACKAGES = {"scipy": "scipy", "torch": "torch", "mkl": "sparse-dot-mkl"}
-_TRIAD_FLOATS = 1 << 25  # three arrays of 128 MiB: beyond any cache
+_TRIAD_FLOATS = 1 << 26  # three arrays of 256 MiB: beyond any cache
 _AGREE = 1e-3
 Call = Callable[[], Any]
 
@@ -46,8 +46,10 @@ class Contender:
 @dataclass(frozen=True)
 class SpmvResult:
     """One matrix. moved: bytes that the product must move in our form: stored values and indices,
-    x and y once. triad: bytes per second that the memory gives. gathers: seconds of reading x
-    (float32, else NaN) at the columns of all non-zeros and nothing else."""
+    x and y once. triad: bytes per second that the memory gives. product: seconds of ours into a y
+    that is there, as the triad's is; `ours` and the peers make a new one, whose pages the kernel
+    must clear where y is large. gathers: seconds of reading x (float32, else NaN) at the columns of
+    all non-zeros and nothing else."""
 
     name: str
     shape: tuple[int, int]
@@ -58,12 +60,13 @@ class SpmvResult:
     ours: Contender
     peers: tuple[Contender, ...]
     triad: float
+    product: float
     gathers: float
 
     @property
     def share(self) -> float:
         """Of the triad's rate."""
-        return self.moved / self.ours.median / self.triad
+        return self.moved / self.product / self.triad
 
     @property
     def best(self) -> float:
@@ -96,18 +99,21 @@ def bench_matrix(
         else:
             found.append(Contender(peer, _version(peer)))
             calls.append(made)
-    calls.append(lambda: mine.matvec(x, threads))
+    y = np.empty_like(expected)
+    calls += [lambda: mine.matvec(x, threads, out=y), lambda: mine.matvec(x, threads)]
     with pinned(threads):
         timers = [call_timer(call) for call in calls]
         timers.insert(0, library().gather_timer(x.ctypes.data, *_columns(matrix, x), threads))
-        gathers, *times, own = take_turns(timers, seconds, hopeless=math.inf)
+        gathers, *times, product, own = take_turns(timers, seconds, hopeless=math.inf)
     theirs = iter(times)
     timed = [c if c.missing else _timed(c, next(theirs), own) for c in found]
     ours = _timed(Contender("edgekit"), own, own)
     moved = mine.form.streamed + x.nbytes + expected.nbytes
     sizes = (matrix.shape, mine.nnz, mine.form.padding, moved, threads)
-    alone = summary(gathers)["median_us"] * 1e-6 if x.dtype == np.float32 else math.nan
-    return SpmvResult(name, *sizes, ours, tuple(timed), triad, alone)
+    medians = [summary(times)["median_us"] * 1e-6 for times in (product, gathers)]
+    if x.dtype != np.float32:
+        medians[1] = math.nan
+    return SpmvResult(name, *sizes, ours, tuple(timed), triad, *medians)
 
 
 def _columns(matrix: Csr, x: Any) -> tuple[int, int]:

@@ -166,7 +166,7 @@ def _tell_peers(results: Sequence[SpmvResult], spots: Sequence[Hotspots], as_jso
     rows = []
     for r in results:
         row = [r.name, str(r.nonzeros), f"{r.padding:.2f}", f"{r.ours.median * 1e6:.1f}"]
-        row += [f"{r.moved / r.ours.median / 1e9:.1f}", f"{r.share:.0%}"]
+        row += [f"{r.moved / r.product / 1e9:.1f}", f"{r.share:.0%}"]
         row.append("-" if math.isnan(r.gathers) else f"{r.gathers * 1e6:.1f}")
         rows.append(row + ["-" if p.missing else f"{p.ratio:.2f}" for p in r.peers])
     table(["matrix", "non-zeros", "padding", "us", "GB/s", "of triad", "gathers us", *names], rows)
