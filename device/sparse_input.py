@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ class Csr:
         return Rows(DTYPES[self.data.dtype.name], *self.shape, *(a.ctypes.data for a in arrays))
 
 
+@functools.lru_cache(maxsize=None)  # small products take about as long as an import statement
 def numpy() -> Any:
     """NumPy, or IncompatibleError."""
     try:
