@@ -3,9 +3,11 @@
 #include "orient.h"
 
 /* Multiply-adds that are not worth waking a thread for. Bytes: measured on AVX-512, where they take
- * a quarter of the time. */
+ * a quarter of the time, and with AMX: 128 x 128 x 128 on one thread 2.7 us, on two 19. */
 #define SMALL 131072
-#ifdef __AVX512VNNI__
+#ifdef EK_AMX
+#define SMALL_OF_BYTES 8388608
+#elif defined __AVX512VNNI__
 #define SMALL_OF_BYTES 1048576
 #else
 #define SMALL_OF_BYTES SMALL
