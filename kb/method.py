@@ -25,7 +25,9 @@ _K_STEP = 16  # kc is a multiple: whole groups of bytes, whole lines of floats
 _WIDE = 8  # vectors of sums under way at the same time, to hide the time that one takes
 _FEW_PANELS = 16  # that share a block: it need not stay in L1
 _PACK_ROWS = 64  # tiles of rows that must use a packed B before packing pays
-_ROWS_DEPTH = 256  # of k, where panels are read from rows of B that are apart
+# kc where rows of B are apart: of copied panels, of those in place, of those few tiles share.
+_COPIED_DEPTH, _ROWS_DEPTH, _STREAMS = 256, 128, 32
+_FEW_TILES = 3
 _PANELS_EACH = 4  # of B that a thread copies and multiplies before it waits for the others
 _STRIP_COLUMNS = 128  # of B: two lines of the cache of each row, or memory is read at half its rate
 
@@ -117,9 +119,10 @@ def analytic_method(
        steps (16, mr, nr), and then to equal parts of the product.
     5. A is read where it is. B is packed for bytes; for f32 if at least 64 tiles of rows use it
        and it is larger than L2. Where a core is slow at reading panels of f32 from rows that are
-       apart (`reads_rows`) they are no deeper than 256 if B is larger than L2; where B is and A has
-       rows enough (`copies_panels`), each is packed just before it is multiplied: nc is one panel,
-       or four for each of several threads.
+       apart (`reads_rows`) and B is larger than half of L2, they are no deeper than 128; than 32,
+       which is as many rows as the core follows, if at most 3 tiles share them and B is larger than
+       L2. Where B is large and A has rows enough (`copies_panels`), each is packed just before it
+       is multiplied, 256 deep: nc is one panel, or four for each of several threads.
     6. With threads > 1 they share the rows, or the columns if a thread packs what it multiplies
        (upright tiles of bytes, and those of point 5): each thread
        then packs some of B. They share the other axis if the busiest one then has less than 3/4 of
@@ -164,8 +167,11 @@ def method_of_tile(
     m, k, n = shape.m, shape.k, shape.n
     caches, size = caches_of(board), BYTES[dtype]
     depth = _depth(caches, board, mr, nr, (m, n), size)
-    if k * n * size > caches.l2 and reads_rows(board, (mr, nr), shape, dtype, packed):
-        depth = min(depth, _ROWS_DEPTH)
+    if k * n * size > caches.l2 // 2 and reads_rows(board, (mr, nr), shape, dtype, packed):
+        streamed = parts(m, mr) <= _FEW_TILES and k * n * size > caches.l2
+        copied = copies_panels(board, (mr, nr), shape, dtype, packed)
+        most = _STREAMS if streamed else _COPIED_DEPTH if copied else _ROWS_DEPTH
+        depth = min(depth, most)
     kc = _equal_parts(k, depth, _K_STEP)
     mc = _equal_parts(m, caches.l2 // 2 // (kc * size), mr)
     room = caches.l3 if dtype == "f32" or threads > 1 else caches.l2

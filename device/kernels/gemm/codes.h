@@ -20,8 +20,9 @@ typedef struct {
     long c_row, c_col; /* c_col is 1 for tiles; the dot code takes any */
     long left;         /* columns in the last vector, 1 .. vl */
     int b_in_place;    /* b is B itself, not a panel */
-    int load;          /* C holds earlier sums */
-    int finish;        /* this is the last block of k: bias, clamp, requantization */
+    long ahead; /* elements from such a panel that is read for the first time to the next; else 0 */
+    int load;   /* C holds earlier sums */
+    int finish; /* this is the last block of k: bias, clamp, requantization */
     const ek_gemm_epilogue *epilogue;
 #ifdef EK_AMX
     long rows;       /* of the tile */

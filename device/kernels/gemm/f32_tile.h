@@ -24,8 +24,22 @@
 typedef struct {
     const float *at;
     long row;
-    long left; /* columns in the last vector, if masked */
+    long left;  /* columns in the last vector, if masked */
+    long ahead; /* F32_ASKS: floats to the lines that are read soon, asked for; 0: nothing is */
 } f32_columns;
+
+/* Intel's cores with AMX follow fewer rows of B at once than k is deep. */
+#ifdef __AMX_TILE__
+#define F32_ASKS 1
+#else
+#define F32_ASKS 0
+#endif
+
+EK_INLINE void f32_ask(const int nv, const f32_columns *b) {
+    EK_UNROLL
+    for (int j = 0; F32_ASKS && j < nv; j++)
+        __builtin_prefetch(b->at + b->ahead + j * EK_VL);
+}
 
 EK_INLINE void f32_load_b(const int nv, const int masked, vf b[NV], const f32_columns *from) {
     EK_UNROLL
@@ -151,6 +165,13 @@ EK_INLINE void f32_panel(const int mr, const int nv, const int masked, vf acc[MR
         return;
     }
 #endif
+    if (F32_ASKS && b.ahead)
+        for (; p < k; p++, a += a_col, b.at += b.row) {
+            vf bv[NV];
+            f32_ask(nv, &b);
+            f32_load_b(nv, masked, bv, &b);
+            f32_step(mr, nv, acc, a, bv);
+        }
     for (; p < k; p++, a += a_col, b.at += b.row) {
         vf bv[NV];
         f32_load_b(nv, masked, bv, &b);

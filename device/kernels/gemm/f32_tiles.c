@@ -80,6 +80,9 @@ EK_INLINE void finish(const int mr, const ek_gemm_epilogue *e, vf acc[MR][NV], l
 
 #define PREFETCH_K 128 /* products that hide the way of C from memory */
 
+/* Rows of B that share sets of the second cache drive each other out before they are read. */
+#define ASKED_BYTES (1 << 20)
+
 /* The last vector of C holds one column. */
 EK_INLINE void narrow_panel(const int mr, const ek_gemm_job *job, vf acc[MR][NV], const float *a,
                             f32_columns columns) {
@@ -103,7 +106,9 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
     const int masked = form & EK_GEMM_MASKED;
     if (job->k >= PREFETCH_K || job->c_row >= EK_GEMM_FAR_ROWS)
         ek_gemm_prefetch(mr, NV * EK_VL, c, job->c_row);
-    const f32_columns columns = {b, job->b_row, job->left};
+    const long apart = job->b_row * (long)sizeof(float);
+    const int stays = job->k * (apart & -apart) <= ASKED_BYTES;
+    const f32_columns columns = {b, job->b_row, job->left, stays ? job->ahead : 0};
     vf acc[MR][NV];
     EK_UNROLL
     for (int i = 0; i < mr * NV; i++)
