@@ -25,9 +25,8 @@ _K_STEP = 16  # kc is a multiple: whole groups of bytes, whole lines of floats
 _WIDE = 8  # vectors of sums under way at the same time, to hide the time that one takes
 _FEW_PANELS = 16  # that share a block: it need not stay in L1
 _PACK_ROWS = 64  # tiles of rows that must use a packed B before packing pays
-# kc where rows of B are apart: of copied panels, of those in place, of those few tiles share.
-_COPIED_DEPTH, _ROWS_DEPTH, _STREAMS = 256, 128, 32
-_FEW_TILES = 3
+# kc where panels are read from rows of B that are apart; where few tiles share them.
+_ROWS_DEPTH, _STREAMS, _FEW_TILES = 128, 32, 3
 _PANELS_EACH = 4  # of B that a thread copies and multiplies before it waits for the others
 _STRIP_COLUMNS = 128  # of B: two lines of the cache of each row, or memory is read at half its rate
 
@@ -122,7 +121,7 @@ def analytic_method(
        apart (`reads_rows`) and B is larger than half of L2, they are no deeper than 128; than 32,
        which is as many rows as the core follows, if at most 3 tiles share them and B is larger than
        L2. Where B is large and A has rows enough (`copies_panels`), each is packed just before it
-       is multiplied, 256 deep: nc is one panel, or four for each of several threads.
+       is multiplied, and fills 3/4 of L1: nc is one panel, or four for each of several threads.
     6. With threads > 1 they share the rows, or the columns if a thread packs what it multiplies
        (upright tiles of bytes, and those of point 5): each thread
        then packs some of B. They share the other axis if the busiest one then has less than 3/4 of
@@ -170,7 +169,8 @@ def method_of_tile(
     if k * n * size > caches.l2 // 2 and reads_rows(board, (mr, nr), shape, dtype, packed):
         streamed = parts(m, mr) <= _FEW_TILES and k * n * size > caches.l2
         copied = copies_panels(board, (mr, nr), shape, dtype, packed)
-        most = _STREAMS if streamed else _COPIED_DEPTH if copied else _ROWS_DEPTH
+        in_l1 = caches.l1 * 3 // 4 // (nr * size)
+        most = _STREAMS if streamed else in_l1 if copied else _ROWS_DEPTH
         depth = min(depth, most)
     kc = _equal_parts(k, depth, _K_STEP)
     mc = _equal_parts(m, caches.l2 // 2 // (kc * size), mr)

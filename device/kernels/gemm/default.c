@@ -17,7 +17,7 @@ enum { POINTED = 14 }; /* rows of A in place */
 enum { K_STEP = 16, FEW_PANELS = 16, PACK_ROWS = 64, WIDE = 8, TURNED_COLUMNS = 64 };
 enum { FEW_PASSES = 4, PASS_DEPTH = 32, WIDE_VECTORS = 8 }; /* over an f32 B in place */
 enum { COPIED_ROWS = 48, MANY_ROWS = 160, PANELS_EACH = 4 };
-enum { COPIED_DEPTH = 256, ROWS_DEPTH = 128, STREAMS = 32, FEW_TILES = 3 };
+enum { ROWS_DEPTH = 128, STREAMS = 32, FEW_TILES = 3 };
 enum { STRIP_COLUMNS = 128 }; /* of a B of bytes that is packed on the way for AMX */
 static const int64_t LARGEST = 1 << 28;
 
@@ -213,10 +213,10 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
                         ? (int64_t)EK_L2_BYTES / 2 / (width * size)
                         : (int64_t)EK_L1_BYTES * 7 / 8 / ((s.mr + s.nr) * size);
     int copies = copies_panels(s, p);
-    int64_t bytes = k * n * size;
+    int64_t bytes = k * n * size, in_l1 = (int64_t)EK_L1_BYTES * 3 / 4 / (s.nr * size);
     int streamed = parts(m, s.mr) <= FEW_TILES && bytes > EK_L2_BYTES;
     if (bytes > EK_L2_BYTES / 2 && reads_rows(s, p))
-        depth = least(depth, streamed ? STREAMS : copies ? COPIED_DEPTH : ROWS_DEPTH);
+        depth = least(depth, streamed ? STREAMS : copies ? in_l1 : ROWS_DEPTH);
     int64_t kc = equal_parts(k, depth, K_STEP);
     int64_t mc = equal_parts(m, EK_L2_BYTES / 2 / (kc * size), s.mr);
     int64_t room = p.f32 || threads > 1 ? EK_L3_BYTES : EK_L2_BYTES;
