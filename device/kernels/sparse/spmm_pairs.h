@@ -39,11 +39,15 @@ EK_INLINE const float *decoded(const ek_spmm_args *args, const ek_spmm_plan *pla
 #endif
 }
 
-/* The pixels of a column. */
+/* The pixels of a column. ARM adds a product of bytes up in one instruction, x86-64 scales. */
 EK_INLINE const float *column_of(pixel_tile t, uint32_t column) {
+#ifdef __x86_64__
     const float *x = t.x + column * (size_t)t.step;
     EK_OPAQUE_ADDRESS(x);
     return x;
+#else
+    return (const float *)((const char *)t.x + column * ((size_t)t.step * sizeof *t.x));
+#endif
 }
 
 EK_INLINE void add_column(const float *x, vsum w, row_sums *sums, const int nv, enum ending end) {
@@ -75,6 +79,9 @@ EK_INLINE void add_products(const ek_spmm_plan *plan, const ek_spmm_pair *pair, 
         vsum w0 = weight(w[0], end), w1 = weight(w[1], end), w2 = weight(w[2], end),
              w3 = weight(w[3], end);
         add_to_both(column_of(t, *word & 0xffff), w0, w1, a, b, nv, end);
+#ifdef __riscv_v
+        EK_IN_ORDER_HERE; /* or loads of both columns come first, and sums leave the registers */
+#endif
         add_to_both(column_of(t, *word >> 16), w2, w3, a, b, nv, end);
     }
     for (last = word + pair->single; word < last; word++, w += 2) {
@@ -224,7 +231,8 @@ static void run_pairs(const pairs_job *j, pixel_tile t, long first, long nv, int
         const float *x = (const float *)args->x + from * args->x_row + first;
         t.x = x, t.step = args->x_row;
         if (j->copy || held < width) {
-            bring_together(x, args->x_row, to - from, nv, tailed, held, together);
+            const int ends = ASKS_FOR_TAIL ? tailed : 0;
+            bring_together(x, args->x_row, to - from, nv, ends, held, together);
             t.x = together, t.step = width;
         }
         t.done = t.panel + 1 == plan->panels;
