@@ -9,8 +9,8 @@ from edgekit.kb.board import BoardProfile, Caches, caches_of
 from edgekit.kb.features import GemmShape, Packed
 from edgekit.kb.tile_cost import (
     LONG_VECTORS,
-    TURNED_COLUMNS,
     copies_panels,
+    may_be_turned,
     parts,
     reads_rows,
     round_up,
@@ -104,10 +104,9 @@ def analytic_method(
        nothing is packed, threads split m if n = 1, else n. Not for a B of bytes with n = 1 that
        was packed beforehand: its one column is a panel.
     3. Otherwise the tile of least cost (`tile_cost`; with threads > 1 the busiest one's share of
-       it), the first of equals: the
-       `COLUMNS` as they are, then, if a vector has more than one lane and n < 64, turned, one line
-       lower if that is whole vectors and none that uses AMX; of bytes only if A was packed
-       beforehand.
+       it), the first of equals: the `COLUMNS` as they are, then, if a vector has more than one lane
+       and n is small (`may_be_turned`), turned, one line lower if that is whole vectors and none
+       that uses AMX.
     4. kc: kc x (mr + nr) elements fill 7/8 of L1; if at most 16 panels of rows (turned: of
        columns) share a panel of vectors, or vectors have 16 lanes or more, that panel, kc x nr
        (turned: mr), fills half of L2.
@@ -135,11 +134,11 @@ def analytic_method(
     if m == 1:
         return Method(m, k, n, pack_a=False, pack_b=False, mr=1, nr=_WIDE * vl, split="n")
     choices = [(height, nv * vl) for nv, height in enumerate(heights, 1)]
-    if vl > 1 and n < TURNED_COLUMNS and (dtype == "f32" or packed == "a"):
+    whole = GemmShape(m, k, n)
+    if may_be_turned(board, whole, dtype, packed):
         most = COLUMNS[board.simd].vector_rows(dtype) or max(heights)
         lower = (min(height, most) for height in heights)
         choices += [(nv * vl, height - (height % vl == 0)) for nv, height in enumerate(lower, 1)]
-    whole = GemmShape(m, k, n)
 
     def cost(tile: tuple[int, int]) -> int:
         alone = tile_cost(board, *tile, whole, dtype, packed)

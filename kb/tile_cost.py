@@ -9,7 +9,8 @@ from edgekit.kb.board import BoardProfile, caches_of
 from edgekit.kb.features import GemmShape, Packed
 from edgekit.kb.tiles import BYTES, COLUMNS, TILES
 
-TURNED_COLUMNS = 64  # from so many on turned tiles lost in every measurement on AVX-512
+# From so many columns on turned tiles lost in every measurement on AVX-512; of floats on Intel's.
+TURNED_COLUMNS, _TURNED_FLOATS = 64, 256
 _FEW_PASSES = 4  # over a B in place, each of which counts: the core has not learned its way yet
 _PASS_DEPTH = 32  # from this k on reading B is more work than writing C
 # Rows of A from which a copy of each panel of B is worth it, of a B beyond a part of L2.
@@ -213,6 +214,17 @@ def _cost_of_b(
     crossing = prices.crossing if panels > 1 and nv * vl % _LINE else 0
     of_panel = prices.panel * parts(nv, _TURNED_AT_ONCE) + crossing
     return prices.group * vectors + of_panel * panels
+
+
+def may_be_turned(board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed) -> bool:
+    """Whether turned tiles are among those to choose from: below 64 columns; of floats below 256 on
+    Intel cores with AMX if half of L2 holds B. Of bytes only if A was packed beforehand."""
+    few = TURNED_COLUMNS
+    if dtype == "f32" and COLUMNS[board.simd].copies_f32:
+        near = shape.k * shape.n * BYTES[dtype] <= caches_of(board).l2 // 2
+        few = _TURNED_FLOATS if near else few
+    vectors = TILES[board.simd].vl > 1
+    return vectors and shape.n < few and (dtype == "f32" or packed == "a")
 
 
 def _passes_count(shape: GemmShape) -> bool:

@@ -30,12 +30,12 @@ from edgekit.kb.board import BoardProfile, load_board
 from edgekit.kb.features import GemmShape, Packed, packed_of
 from edgekit.kb.method import method_of_tile
 from edgekit.kb.tile_cost import (
-    TURNED_COLUMNS,
     Kind,
     Prices,
     cost_by,
     kind_of,
     kinds_of,
+    may_be_turned,
     parts,
     prices_of,
 )
@@ -48,12 +48,12 @@ _ABOVE = 0.1  # regret that counts more
 Tile = tuple[int, int]
 
 
-def _tiles(board: BoardProfile, shape: GemmShape, dtype: str, packed: str) -> Iterator[Tile]:
+def _tiles(board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed) -> Iterator[Tile]:
     """What the analytic rule chooses from."""
     vl, heights = TILES[board.simd].vl, COLUMNS[board.simd].of(dtype)
     for nv, height in enumerate(heights, 1):
         yield height, nv * vl
-        if shape.n < TURNED_COLUMNS and (dtype == "f32" or packed == "a"):
+        if may_be_turned(board, shape, dtype, packed):
             yield nv * vl, height - (height % vl == 0)
 
 

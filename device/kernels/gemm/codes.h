@@ -20,13 +20,13 @@ typedef struct {
     long c_row, c_col; /* c_col is 1 for tiles; the dot code takes any */
     long left;         /* columns in the last vector, 1 .. vl */
     int b_in_place;    /* b is B itself, not a panel */
-    long ahead; /* elements from such a panel that is read for the first time to the next; else 0 */
-    int load;   /* C holds earlier sums */
-    int finish; /* this is the last block of k: bias, clamp, requantization */
+    int load;          /* C holds earlier sums */
+    int finish;        /* this is the last block of k: bias, clamp, requantization */
     const ek_gemm_epilogue *epilogue;
 #ifdef EK_AMX
     long rows;       /* of the tile */
     long *registers; /* of AMX: what this task has set them up for; 0: nothing yet */
+    long ahead;      /* elements to the next panel of B in place, if this is its first tile; or 0 */
 #endif
 } ek_gemm_job;
 
@@ -39,10 +39,12 @@ typedef struct {
     if (registers)                                                                                 \
     _tile_release()
 #define EK_GEMM_ROWS_OF_TILE(job, count) (job)->rows = (count)
+#define EK_GEMM_AHEAD(job, count) (job)->ahead = (count)
 #else
 #define EK_GEMM_BEGIN(job)
 #define EK_GEMM_END()
 #define EK_GEMM_ROWS_OF_TILE(job, count)
+#define EK_GEMM_AHEAD(job, count)
 #endif
 
 /* Register tile: C[rows, vectors] (+)= A . B for the widths it was made for. row and column say

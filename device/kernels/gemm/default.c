@@ -15,6 +15,7 @@ enum { REGISTER_ROWS = 16, REGISTER_GROUPS = 16 }; /* of AMX */
 enum { PAGE = 4096, LINE = 64, WAYS = 8, REGISTERS = 32, SUM_BYTES = 4 };
 enum { POINTED = 14 }; /* rows of A in place */
 enum { K_STEP = 16, FEW_PANELS = 16, PACK_ROWS = 64, WIDE = 8, TURNED_COLUMNS = 64 };
+enum { TURNED_FLOATS = 256 }; /* of the cores that EK_F32_COPIES is true of */
 enum { FEW_PASSES = 4, PASS_DEPTH = 32, WIDE_VECTORS = 8 }; /* over an f32 B in place */
 enum { COPIED_ROWS = 48, MANY_ROWS = 160, PANELS_EACH = 4 };
 enum { ROWS_DEPTH = 128, STREAMS = 32, FEW_TILES = 3 };
@@ -196,7 +197,9 @@ static shape shape_of(const tile *tiles, size_t count, size_t i) {
 
 static shape cheapest(const tile *tiles, size_t count, product p, int threads) {
     shape best = shape_of(tiles, count, 0);
-    int turned = EK_VECTOR_LANES > 1 && p.n < TURNED_COLUMNS && (p.f32 || p.a_packed);
+    int near = EK_F32_COPIES && p.f32 && 4 * p.k * p.n <= EK_L2_BYTES / 2;
+    int64_t columns = near ? TURNED_FLOATS : TURNED_COLUMNS;
+    int turned = EK_VECTOR_LANES > 1 && p.n < columns && (p.f32 || p.a_packed);
     for (size_t i = 1; i < count * (turned ? 2 : 1); i++) {
         shape other = shape_of(tiles, count, i);
         if (shared_cost(other, p, threads) < shared_cost(best, p, threads))

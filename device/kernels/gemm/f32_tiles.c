@@ -106,9 +106,12 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
     const int masked = form & EK_GEMM_MASKED;
     if (job->k >= PREFETCH_K || job->c_row >= EK_GEMM_FAR_ROWS)
         ek_gemm_prefetch(mr, NV * EK_VL, c, job->c_row);
+    f32_columns columns = {b, job->b_row, job->left, 0};
+#if F32_ASKS
     const long apart = job->b_row * (long)sizeof(float);
-    const int stays = job->k * (apart & -apart) <= ASKED_BYTES;
-    const f32_columns columns = {b, job->b_row, job->left, stays ? job->ahead : 0};
+    if (job->k * (apart & -apart) <= ASKED_BYTES)
+        columns.ahead = job->ahead;
+#endif
     vf acc[MR][NV];
     EK_UNROLL
     for (int i = 0; i < mr * NV; i++)

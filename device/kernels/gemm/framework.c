@@ -121,7 +121,7 @@ static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *co
             ek_gemm_tile_apart(job, codes[at.rows], a, b, c, &at, p->c_bytes);
         else
             codes[at.rows](job, a, b, c, at.row, at.column);
-        job->ahead = 0;
+        EK_GEMM_AHEAD(job, 0);
         a += packed && !p->a_whole ? (long)x->a_sizes.bytes[wider] : at.rows * a_step;
         c += at.rows * c_step;
         at.row += at.rows;
@@ -141,7 +141,7 @@ static void panel_of_tiles(const block *x, ek_gemm_job *job, long j, long row, l
     int form = p->a_form < 0 ? EK_GEMM_PANEL : p->a_form;
     job->b_row = at.width;
     job->b_in_place = 0;
-    job->ahead = 0;
+    EK_GEMM_AHEAD(job, 0);
     if (g->b_packed || p->pack_b) {
         b = x->b + ek_panels_bytes(&p->b, &x->b_sizes, x->b_first, j);
     } else if (p->pack_tail && j == p->b.panels.panels - 1) {
@@ -150,7 +150,7 @@ static void panel_of_tiles(const block *x, ek_gemm_job *job, long j, long row, l
         b = in_place(g->b, x->k_from, g->b_row, at.column, g->b_col, p->types->b_bytes);
         job->b_row = g->b_row;
         job->b_in_place = 1;
-        job->ahead = row == x->row ? at.width : 0;
+        EK_GEMM_AHEAD(job, row == x->row ? at.width : 0);
         form |= job->left < vl ? EK_GEMM_MASKED : 0;
     }
     tile_column(x, job, p->family->column[nv - 1]->codes[form], b, at, row, row_end);
