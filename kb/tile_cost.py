@@ -17,6 +17,7 @@ _PASS_DEPTH = 32  # from this k on reading B is more work than writing C
 _COPIED_ROWS = ((160, 8), (48, 2))
 _WIDE_VECTORS = 8  # lanes from which this was measured
 _GROUP = 4  # bytes of k that one product of a lane takes
+_ALONE = 3  # vectors of a B of bytes as which a single one counts: AMX packs four at once
 _TURNED_AT_ONCE = 4  # vectors of columns whose rows of k become groups of bytes in registers
 _PAGE = 4096  # bytes; rows this far apart share one set of L1
 _WAYS = 8  # of such a set, at least
@@ -213,7 +214,8 @@ def _cost_of_b(
     nv = parts(vectors, panels)
     crossing = prices.crossing if panels > 1 and nv * vl % _LINE else 0
     of_panel = prices.panel * parts(nv, _TURNED_AT_ONCE) + crossing
-    return prices.group * vectors + of_panel * panels
+    alone = vectors == 1 and COLUMNS[board.simd].vector_rows(dtype) > 0
+    return prices.group * (_ALONE if alone else vectors) + of_panel * panels
 
 
 def may_be_turned(board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed) -> bool:

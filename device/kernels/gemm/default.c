@@ -19,7 +19,7 @@ enum { TURNED_FLOATS = 256 }; /* of the cores that EK_F32_COPIES is true of */
 enum { FEW_PASSES = 4, PASS_DEPTH = 32, WIDE_VECTORS = 8 }; /* over an f32 B in place */
 enum { COPIED_ROWS = 48, MANY_ROWS = 160, PANELS_EACH = 4 };
 enum { ROWS_DEPTH = 128, STREAMS = 32, FEW_TILES = 3 };
-enum { STRIP_COLUMNS = 128 }; /* of a B of bytes that is packed on the way for AMX */
+enum { ALONE = 3, STRIP_COLUMNS = 128 }; /* of a B of bytes that is packed on the way for AMX */
 static const int64_t LARGEST = 1 << 28;
 
 typedef struct {
@@ -113,7 +113,8 @@ static int64_t cost_of_b(const prices *price, shape s, product p) {
         return price->group * vectors + price->panel * parts(vectors, TURNED_AT_ONCE);
     int64_t panels = parts(p.n, s.nr), nv = parts(vectors, panels);
     int64_t crossing = panels > 1 && nv * EK_VECTOR_LANES % LINE ? price->crossing : 0;
-    return price->group * vectors + (price->panel * parts(nv, TURNED_AT_ONCE) + crossing) * panels;
+    int64_t groups = EK_I8_VECTORS && vectors == 1 ? ALONE : vectors;
+    return price->group * groups + (price->panel * parts(nv, TURNED_AT_ONCE) + crossing) * panels;
 }
 
 static int64_t cost_of_a(const prices *price, shape s, product p) {
