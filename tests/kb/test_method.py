@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.kb.board import board_names, caches_of, load_board, load_profile
+from edgekit.kb.board import BoardProfile, board_names, caches_of, load_board, load_profile
 from edgekit.kb.features import GemmShape, Packed
 from edgekit.kb.method import Method, analytic_method, limits_of
 from edgekit.kb.tiles import BYTES, COLUMNS, TILES
@@ -168,6 +168,33 @@ def test_blocks_are_not_cut_for_threads():
     board = load_profile("x86-64-v4")
     found = analytic_method(board, GemmShape(96, 32, 784), "s8", threads=2, packed="a")
     assert found.nc >= 784
+
+
+def test_amx_turns_bytes_of_few_columns_and_floats_of_more():
+    board, zen = load_profile("x86-64-v4-amx"), load_profile("x86-64-v4")
+
+    def turned(profile: BoardProfile, shape: GemmShape, dtype: str) -> bool:
+        return analytic_method(profile, shape, dtype, packed="a").nr % 16 != 0
+
+    # One vector of B was taken for nothing to pack: 14 times as long as turned.
+    assert turned(board, GemmShape(10, 2048, 2), "s8")
+    assert turned(board, GemmShape(12, 2048, 4), "s8")
+    assert not turned(board, GemmShape(16, 2048, 16), "s8")
+    assert turned(board, GemmShape(256, 576, 100), "f32")
+    assert not turned(zen, GemmShape(256, 576, 100), "f32")
+
+
+def test_floats_in_rows_apart_are_as_deep_as_an_intel_follows():
+    board = load_profile("x86-64-v4-amx")
+
+    def method(m: int, k: int, n: int) -> Method:
+        return analytic_method(board, GemmShape(m, k, n), packed="a")
+
+    few, several, many = method(8, 864, 6400), method(40, 1008, 400), method(128, 1152, 784)
+    assert (few.kc, few.pack_b) == (32, False)
+    assert several.kc <= 128 and not several.pack_b
+    assert many.pack_b and many.kc * many.nr * 4 <= caches_of(board).l1 * 3 // 4
+    assert method(24, 256, 400).kc == 256  # near enough to be read as deep as it is
 
 
 def test_a_method_is_cut_to_a_product():

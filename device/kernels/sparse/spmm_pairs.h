@@ -8,6 +8,7 @@
 #include "spmm_sums.h"
 
 #define PANEL_BYTES 36864 /* of X in the L1 cache */
+_Static_assert(EK_SPMM_PANEL *HEIGHT * sizeof(float) <= PANEL_BYTES, "a vector of a panel fits");
 #define STRIPS 8 /* to a tile that does not stay there: pages are read on, not left at once */
 #define GROUPED_USES 64 /* of a pixel that threads bring to their own rows */
 #define VALUES (4 * EK_SPMM_PANEL)
