@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from edgekit.device.gemm_library import GemmLibrary, Operand, Product
 from edgekit.host.bench.gemm_cases import Case
+from edgekit.host.bench.operands import empty
 
 Array = NDArray[Any]
 _OVERHEAD_RUNS = 1000
@@ -84,7 +85,7 @@ class Edgekit:
         block = self._library.pack(dtype, case.weights, extent, k, how, source)
         packed = Operand(block.address, source.row, source.col, packed=True)
         left, right = (packed, right) if case.weights == "a" else (left, packed)
-        c = np.empty((m, n), np.float32 if dtype == "f32" else np.int32)
+        c = empty((m, n), np.float32 if dtype == "f32" else np.int32)
         product = Product(dtype, m, n, k, left, right, Operand(c.ctypes.data, n, 1))
         timer = self._library.timer(product, how, self._threads, ask=True, keep=(a, b, c, block))
         timer(1)
@@ -126,7 +127,7 @@ class OpenBlas:
     def prepare(self, case: Case, a: Array, b: Array) -> Runner:
         if a.dtype != np.float32:
             raise UnavailableError("float32 only")
-        c = np.empty((a.shape[0], b.shape[1]), np.float32)
+        c = empty((a.shape[0], b.shape[1]), np.float32)
         sizes = (case.shape.m, case.shape.n, case.shape.k)
         keep = (a, b, c)
 

@@ -36,6 +36,7 @@ from edgekit.host.bench.gemm_contenders import (
     UnavailableError,
     WrongResultError,
 )
+from edgekit.host.bench.operands import aligned
 from edgekit.kb.features import GemmShape
 
 _ROUNDS = 15
@@ -84,7 +85,7 @@ def time_case(contenders: list[Contender], case: Case, dtype: str, settle: bool)
     a, b = _operands(case.shape, dtype)
     forms: list[tuple[str, Case, Array, Array]] = [("", case, a, b)]
     if (other := turned(case)) is not None:
-        columns, rows = (np.ascontiguousarray(operand.T) for operand in (a, b))
+        columns, rows = (aligned(operand.T) for operand in (a, b))
         forms.append((TURNED, other, rows, columns))
     runners: dict[str, Runner] = {}
     missing: dict[str, str] = {}
@@ -137,9 +138,9 @@ def _operands(shape: GemmShape, dtype: str) -> tuple[Array, Array]:
     sizes = (shape.m, shape.k), (shape.k, shape.n)
     if dtype == "f32":
         floats = [rng.standard_normal(size, dtype=np.float32) for size in sizes]
-        return floats[0], floats[1]
+        return aligned(floats[0]), aligned(floats[1])
     small = [rng.integers(-128, 128, size, dtype=np.int8) for size in sizes]
-    return small[0], small[1]
+    return aligned(small[0]), aligned(small[1])
 
 
 def main(text: str) -> None:

@@ -15,9 +15,10 @@ import numpy as np
 
 from edgekit.device.arrays import gemm
 from edgekit.device.gemm_find import find_library
-from edgekit.device.gemm_library import Block, GemmLibrary, Operand, Product
+from edgekit.device.gemm_library import GemmLibrary, Operand, Product
 from edgekit.device.sparse_weights import SparseWeights
 from edgekit.device.turns import Timer, pinned, summary, take_turns
+from edgekit.host.bench.operands import empty
 from edgekit.host.errors import InputError
 from edgekit.host.graph.ops import Conv2D
 from edgekit.host.graph.types import DType
@@ -117,7 +118,7 @@ def bench_layer(
     weights = SparseWeights.from_dense(layer.weights, storage)
     kept = weights.matmul(np.eye(layer.weights.shape[1], dtype=np.float32))
     outputs, inputs = layer.weights.shape
-    x, y = (_aligned((rows, pixels)) for rows in (inputs, outputs))
+    x, y = (empty((rows, pixels), np.float32) for rows in (inputs, outputs))
     x[:] = np.random.default_rng(1).standard_normal(x.shape)
     if not np.allclose(weights.matmul(x), gemm(kept, x), rtol=_AGREE, atol=_AGREE):
         raise InputError(f"{layer.name}: expected equal products, found others; report this")
@@ -130,12 +131,6 @@ def bench_layer(
     ours, theirs = (summary(found)["median_us"] for found in (sparse, dense))
     sizes = (outputs, inputs, pixels)
     return SpmmResult(layer.name, *sizes, weights.density, ours, theirs, ratio)
-
-
-def _aligned(shape: tuple[int, int]) -> np.ndarray[Any, Any]:
-    """As tensors stand in a model's arena."""
-    block = Block(4 * shape[0] * shape[1])
-    return np.frombuffer(block.memory, np.float32, shape[0] * shape[1]).reshape(shape)
 
 
 @functools.cache

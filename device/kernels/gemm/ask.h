@@ -1,0 +1,45 @@
+/* Asking for the panel of B that comes next, while this one is multiplied. Measured on Intel's
+ * cores with AMX, which do not see it coming: B in place is a line or two of many rows, more than
+ * they follow at once, and a packed B comes from the third cache at half the speed of the second.
+ * Other cores ask for nothing. */
+#ifndef EK_GEMM_ASK_H
+#define EK_GEMM_ASK_H
+#include "codes.h"
+
+#define EK_GEMM_ASKED_B 1048576 /* bytes of a B of which not all stays in the second cache */
+#define EK_GEMM_LINE_BYTES 64
+
+/* Rows of the next panel, `step` bytes apart; NULL: nothing is asked for. */
+typedef struct {
+    const char *rows;
+    long step;
+} ek_gemm_next;
+
+/* Whether it pays for B. Rows in place that share sets of the second cache would drive each other
+ * out before they are read. */
+static inline int ek_gemm_asks(const ek_gemm_args *g, const ek_gemm_operands *types) {
+#ifdef EK_AMX
+    const long apart = g->b_row * types->b_bytes;
+    if (g->k * g->n < EK_GEMM_ASKED_B / types->b_bytes)
+        return 0;
+    return g->b_packed || (g->b_col == 1 && g->k * (apart & -apart) <= EK_GEMM_ASKED_B);
+#else
+    (void)g, (void)types;
+    return 0;
+#endif
+}
+
+/* What tile `at` of `tiles` of a panel asks for: one line of every row, which leaves as much time
+ * as there is, or the first tile for all if there are fewer tiles than lines in a row. */
+static inline void ek_gemm_ask(ek_gemm_job *job, const ek_gemm_next *next, long at, long tiles,
+                               long lines) {
+#ifdef EK_AMX
+    const int all = tiles < lines;
+    const int any = next->rows && at < (all ? 1 : lines);
+    job->ask = any ? next->rows + at * EK_GEMM_LINE_BYTES : NULL;
+    job->ask_step = next->step, job->ask_all = all;
+#else
+    (void)job, (void)next, (void)at, (void)tiles, (void)lines;
+#endif
+}
+#endif
