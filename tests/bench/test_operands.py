@@ -8,7 +8,7 @@ import pytest
 from edgekit.host.bench.operands import aligned, empty
 
 
-@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (3, 5), (17, 1000)])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (17, 1000)])
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int8])
 def test_begins_at_a_line(shape: tuple[int, int], dtype: type[np.generic]) -> None:
     held = [empty(shape, dtype) for _ in range(4)]
