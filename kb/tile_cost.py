@@ -13,8 +13,9 @@ from edgekit.kb.tiles import BYTES, COLUMNS, TILES
 TURNED_COLUMNS, _TURNED_FLOATS = 64, 256
 _FEW_PASSES = 4  # over a B in place, each of which counts: the core has not learned its way yet
 _PASS_DEPTH = 32  # from this k on reading B is more work than writing C
-# Rows of A from which a copy of each panel of B is worth it, of a B beyond a part of L2.
-_COPIED_ROWS = ((160, 8), (48, 2))
+# Rows of A from which a copy of each panel of B is worth it, of a B beyond half of L2; and where
+# rows of B are pages apart.
+_COPIED_ROWS, _COPIED_PAGES = 128, 48
 _WIDE_VECTORS = 8  # lanes from which this was measured
 _GROUP = 4  # bytes of k that one product of a lane takes
 _ALONE = 3  # vectors of a B of bytes as which a single one counts: AMX packs four at once
@@ -32,7 +33,7 @@ _REGISTER_ROWS, _REGISTER_GROUPS = 16, 16  # of a tile register of AMX
 class Prices:
     """What goes into a tile, in sixteenths of a vector multiply-add; those of long vectors are
     fitted to times of 1500 products by all tiles on a Zen 4 (scripts/fit_prices.py). On cores
-    with AMX, those of an Intel: 900 products of floats; 351 of bytes, in smaller parts.
+    with AMX, those of an Intel: 943 products of floats; 351 of bytes, in smaller parts.
 
     For each k (of bytes: each four of k): `product`, of a vector by one line, a tile having no
     fewer than `wide`; `line` and `vector`, loads of the two operands; `far`, one more of a vector
@@ -100,10 +101,8 @@ _LONG: dict[tuple[bool, Kind], Prices] = {
 }
 # Cores with AMX.
 _AMX: dict[tuple[bool, Kind], Prices] = {
-    (False, "upright"): Prices(
-        16, 9, 2, 3, far=2, spilled=2, segment=1, paged=2, partial=9, element=1
-    ),
-    (False, "turned"): Prices(15, 1, 4, 10, far=2, packing=27, tile=26, segment=9, element=10),
+    (False, "upright"): Prices(16, 12, 2, 4, far=1, spilled=3, paged=9, partial=4),
+    (False, "turned"): Prices(15, 1, 3, 11, far=1, packing=31, tile=26, segment=5, element=6),
     (True, "upright"): Prices(
         product=56,
         wide=8,
@@ -250,11 +249,12 @@ def reads_rows(
 def copies_panels(
     board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, packed: Packed
 ) -> bool:
-    """Whether such a panel is copied just before it is multiplied: with 48 rows of A or more of a B
-    beyond half of L2, with 160 beyond an eighth."""
-    size, l2 = shape.k * shape.n * BYTES[dtype], caches_of(board).l2
-    often = any(shape.m >= rows and size > l2 // part for rows, part in _COPIED_ROWS)
-    return often and reads_rows(board, tile, shape, dtype, packed)
+    """Whether such a panel is copied just before it is multiplied, of a B beyond half of L2: with
+    128 rows of A or more; with 48 if rows of B are whole pages apart."""
+    size = BYTES[dtype]
+    rows = _COPIED_ROWS if shape.n * size % _PAGE else _COPIED_PAGES
+    large = shape.m >= rows and shape.k * shape.n * size > caches_of(board).l2 // 2
+    return large and reads_rows(board, tile, shape, dtype, packed)
 
 
 def _cost_of_a(prices: Prices, vl: int, tile: tuple[int, int], shape: GemmShape, dtype: str) -> int:

@@ -15,27 +15,28 @@ typedef struct {
     long step;
 } ek_gemm_next;
 
-/* Whether it pays for B. Rows in place that share sets of the second cache would drive each other
- * out before they are read. */
-static inline int ek_gemm_asks(const ek_gemm_args *g, const ek_gemm_operands *types) {
+/* Whether it pays for B in blocks of depth k. Rows in place that share sets of the second cache
+ * would drive each other out before they are read. */
+static inline int ek_gemm_asks(const ek_gemm_args *g, const ek_gemm_operands *types, long k) {
 #ifdef EK_AMX
     const long apart = g->b_row * types->b_bytes;
     if (g->k * g->n < EK_GEMM_ASKED_B / types->b_bytes)
         return 0;
-    return g->b_packed || (g->b_col == 1 && g->k * (apart & -apart) <= EK_GEMM_ASKED_B);
+    return g->b_packed || (g->b_col == 1 && k * (apart & -apart) <= EK_GEMM_ASKED_B);
 #else
-    (void)g, (void)types;
+    (void)g, (void)types, (void)k;
     return 0;
 #endif
 }
 
 /* What tile `at` of `tiles` of a panel asks for: one line of every row, which leaves as much time
- * as there is, or the first tile for all if there are fewer tiles than lines in a row. */
+ * as there is. With fewer tiles than lines, the first asks for all where rows are apart; a packed
+ * panel, which is one run of lines, the core then finds for itself. */
 static inline void ek_gemm_ask(ek_gemm_job *job, const ek_gemm_next *next, long at, long tiles,
                                long lines) {
 #ifdef EK_AMX
     const int all = tiles < lines;
-    const int any = next->rows && at < (all ? 1 : lines);
+    const int any = next->rows && at < (!all ? lines : job->b_in_place ? 1 : 0);
     job->ask = any ? next->rows + at * EK_GEMM_LINE_BYTES : NULL;
     job->ask_step = next->step, job->ask_all = all;
 #else

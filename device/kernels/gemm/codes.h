@@ -26,7 +26,9 @@ typedef struct {
 #ifdef EK_AMX
     long rows;       /* of the tile */
     long *registers; /* of AMX: what this task has set them up for; 0: nothing yet */
-    long ahead;      /* elements to the next panel of B in place, if this is its first tile; or 0 */
+    const char *ask; /* what is read soon: a line for each step of k, or NULL (ask.h) */
+    long ask_step;   /* bytes to the next */
+    int ask_all;     /* all lines of the panel's row */
 #endif
 } ek_gemm_job;
 
@@ -39,12 +41,10 @@ typedef struct {
     if (registers)                                                                                 \
     _tile_release()
 #define EK_GEMM_ROWS_OF_TILE(job, count) (job)->rows = (count)
-#define EK_GEMM_AHEAD(job, count) (job)->ahead = (count)
 #else
 #define EK_GEMM_BEGIN(job)
 #define EK_GEMM_END()
 #define EK_GEMM_ROWS_OF_TILE(job, count)
-#define EK_GEMM_AHEAD(job, count)
 #endif
 
 /* Register tile: C[rows, vectors] (+)= A . B for the widths it was made for. row and column say

@@ -17,7 +17,7 @@ enum { POINTED = 14 }; /* rows of A in place */
 enum { K_STEP = 16, FEW_PANELS = 16, PACK_ROWS = 64, WIDE = 8, TURNED_COLUMNS = 64 };
 enum { TURNED_FLOATS = 256 }; /* of the cores that EK_F32_COPIES is true of */
 enum { FEW_PASSES = 4, PASS_DEPTH = 32, WIDE_VECTORS = 8 }; /* over an f32 B in place */
-enum { COPIED_ROWS = 48, MANY_ROWS = 160, PANELS_EACH = 4 };
+enum { COPIED_ROWS = 128, COPIED_PAGES = 48, PANELS_EACH = 4 };
 enum { ROWS_DEPTH = 128, STREAMS = 32, FEW_TILES = 3 };
 enum { ALONE = 3, STRIP_COLUMNS = 128 }; /* of a B of bytes that is packed on the way for AMX */
 static const int64_t LARGEST = 1 << 28;
@@ -95,8 +95,8 @@ static int reads_rows(shape s, product p) {
 
 /* Each of them is copied just before it is multiplied. */
 static int copies_panels(shape s, product p) {
-    int64_t size = 4 * p.k * p.n, least_size = EK_L2_BYTES / (p.m >= MANY_ROWS ? 8 : 2);
-    return p.m >= COPIED_ROWS && size > least_size && reads_rows(s, p);
+    int64_t rows = 4 * p.n % PAGE ? COPIED_ROWS : COPIED_PAGES;
+    return p.m >= rows && 4 * p.k * p.n > EK_L2_BYTES / 2 && reads_rows(s, p);
 }
 
 /* What a B takes that was not packed beforehand. */

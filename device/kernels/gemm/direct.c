@@ -3,10 +3,21 @@
  * most of the work is to write C: it then goes along rows, for as many panels of B as stay in the
  * cache. */
 #include "direct.h"
+#include "ask.h"
 #include "orient.h"
 
 #define LARGE_B 1048576 /* bytes from which a B is read row by row for one row of A */
 #define PIECE 512       /* columns of such a B that a thread takes at a time */
+
+/* Of a C that does not stay in the second cache beside B, long runs are written: the core fetches
+ * lines of its own accord along them. Panels of B come from that cache then. Measured on Intel's
+ * cores with AMX, where it has 2 MiB. */
+#ifdef EK_AMX
+#define NEAR_BYTES 2097152
+#else
+#define NEAR_BYTES LONG_MAX
+#endif
+#define LONG_STRIP 524288
 
 /* Bytes from one panel to the next, [1]: of the wider ones, which come first. */
 typedef struct {
@@ -21,7 +32,8 @@ typedef struct {
     long n, c_bytes;
     int form, a_packed;
     track rows, columns;
-    long strip;
+    long strip;             /* panels of columns, which all rows are multiplied by in turn */
+    int asks;               /* for the panel that comes a strip later */
     const ek_gemm_job *job; /* what all tiles are told */
 } product;
 
@@ -65,6 +77,12 @@ static void row_of_tiles(const product *x, ek_gemm_job *job, long i, long column
         const int wider = j < x->columns.panels.wider;
         const long nv = x->columns.panels.width + wider;
         at.width = nv * vl;
+        const int more = x->asks && j + x->strip < x->columns.panels.panels;
+        const ek_gemm_next next = {
+            more ? b + x->strip * x->columns.step[wider] : NULL,
+            (job->b_in_place ? job->b_row : at.width) * x->family->operands->b_bytes,
+        };
+        ek_gemm_ask(job, &next, i, x->rows.panels.panels, nv);
         tile(x, job, &at, nv, a, b);
         b += x->columns.step[wider];
         at.column += at.width;
@@ -178,7 +196,9 @@ int ek_gemm_direct(const ek_gemm_args *args, const ek_gemm_method *how, ek_pool 
     set_steps(&x.rows, types, 0, g->k, g->a_packed, g->a_row * types->a_bytes);
     set_steps(&x.columns, types, 1, g->k, g->b_packed, types->vl * types->b_bytes);
     const long panel = x.columns.panels.width * types->vl * types->b_bytes * g->k;
-    x.strip = ek_max(EK_GEMM_STRIP_BYTES / ek_max(panel, 1), 1);
+    x.asks = ek_gemm_asks(g, types, g->k);
+    const int wide = (g->m * x.c_bytes + g->k * types->b_bytes) * g->n > NEAR_BYTES && !x.asks;
+    x.strip = ek_max((wide ? LONG_STRIP : EK_GEMM_STRIP_BYTES) / ek_max(panel, 1), 1);
     x.job = &job;
     if (!pool) /* copying the job just written takes longer than a small product */
         tiles(&x, &job, 0, x.rows.panels.panels, 0, x.columns.panels.panels);

@@ -24,8 +24,10 @@
 typedef struct {
     const float *at;
     long row;
-    long left;  /* columns in the last vector, if masked */
-    long ahead; /* F32_ASKS: floats to the lines that are read soon, asked for; 0: nothing is */
+    long left;        /* columns in the last vector, if masked */
+    const float *ask; /* F32_ASKS: what is read soon: a line for each step, or NULL */
+    long ask_row;     /* floats to the next */
+    int ask_all;      /* all lines of a row */
 } f32_columns;
 
 /* Intel's cores with AMX follow fewer rows of B at once than k is deep. */
@@ -35,10 +37,13 @@ typedef struct {
 #define F32_ASKS 0
 #endif
 
-EK_INLINE void f32_ask(const int nv, const f32_columns *b) {
+EK_INLINE void f32_ask(const int lines, f32_columns *b) {
+    if (!lines)
+        return;
     EK_UNROLL
-    for (int j = 0; F32_ASKS && j < nv; j++)
-        __builtin_prefetch(b->at + b->ahead + j * EK_VL);
+    for (int j = 0; j < lines; j++)
+        __builtin_prefetch(b->ask + j * EK_VL);
+    b->ask += b->ask_row;
 }
 
 EK_INLINE void f32_load_b(const int nv, const int masked, vf b[NV], const f32_columns *from) {
@@ -142,6 +147,17 @@ EK_INLINE void f32_add_sets(const int mr, const int nv, vf acc[MR][NV], vf sum[4
     }
 }
 
+/* The steps of a panel; each asks for so many lines. */
+EK_INLINE void f32_steps(const int mr, const int nv, const int masked, const int asks,
+                         vf acc[MR][NV], const float *a, long a_col, f32_columns b, long k) {
+    for (long p = 0; p < k; p++, a += a_col, b.at += b.row) {
+        vf bv[NV];
+        f32_ask(asks, &b);
+        f32_load_b(nv, masked, bv, &b);
+        f32_step(mr, nv, acc, a, bv);
+    }
+}
+
 /* A as a panel: mr floats side by side for each k, a_col apart. */
 EK_INLINE void f32_panel(const int mr, const int nv, const int masked, vf acc[MR][NV],
                          const float *a, long a_col, f32_columns b, long k) {
@@ -165,18 +181,12 @@ EK_INLINE void f32_panel(const int mr, const int nv, const int masked, vf acc[MR
         return;
     }
 #endif
-    if (F32_ASKS && b.ahead)
-        for (; p < k; p++, a += a_col, b.at += b.row) {
-            vf bv[NV];
-            f32_ask(nv, &b);
-            f32_load_b(nv, masked, bv, &b);
-            f32_step(mr, nv, acc, a, bv);
-        }
-    for (; p < k; p++, a += a_col, b.at += b.row) {
-        vf bv[NV];
-        f32_load_b(nv, masked, bv, &b);
-        f32_step(mr, nv, acc, a, bv);
-    }
+    if (F32_ASKS && b.ask && b.ask_all)
+        f32_steps(mr, nv, masked, nv, acc, a, a_col, b, k - p);
+    else if (F32_ASKS && b.ask)
+        f32_steps(mr, nv, masked, 1, acc, a, a_col, b, k - p);
+    else
+        f32_steps(mr, nv, masked, 0, acc, a, a_col, b, k - p);
 }
 
 /* One column more than nv vectors, as the images of odd sides have (7 x 7 = 3 * 16 + 1): its sums
@@ -198,9 +208,10 @@ EK_INLINE vf f32_panel_narrow(const int mr, const int nv, vf acc[MR][NV], const 
     return last;
 }
 
-/* A as rows: a[i] points at mr runs of k floats. Returns where B goes on. */
-EK_INLINE const float *f32_rows(const int mr, const int nv, const int masked, vf acc[MR][NV],
-                                const float *const a[MR], f32_columns b, long k) {
+/* As f32_rows, with so many lines asked for per step. */
+EK_INLINE const float *f32_rows_asking(const int mr, const int nv, const int masked, const int asks,
+                                       vf acc[MR][NV], const float *const a[MR], f32_columns b,
+                                       long k) {
     const int sets = F32_SETS(mr, nv), step = F32_LANES ? EK_VL : sets;
     vf sum[4][MR][NV] = {0};
     const float *x[MR];
@@ -219,6 +230,7 @@ EK_INLINE const float *f32_rows(const int mr, const int nv, const int masked, vf
             EK_UNROLL
             for (int l = 0; l < step; l++, b.at += b.row) {
                 vf bv[NV];
+                f32_ask(asks, &b);
                 f32_load_b(nv, masked, bv, &b);
                 EK_UNROLL
                 for (int j = 0; j < nv; j++) {
@@ -238,6 +250,7 @@ EK_INLINE const float *f32_rows(const int mr, const int nv, const int masked, vf
         f32_add_sets(mr, nv, acc, sum);
     for (; p < k; p++, b.at += b.row) {
         vf bv[NV];
+        f32_ask(asks, &b);
         f32_load_b(nv, masked, bv, &b);
         EK_UNROLL
         for (int i = 0; i < mr; i++) {
@@ -248,5 +261,14 @@ EK_INLINE const float *f32_rows(const int mr, const int nv, const int masked, vf
         }
     }
     return b.at;
+}
+/* A as rows: a[i] points at mr runs of k floats. Returns where B goes on. */
+EK_INLINE const float *f32_rows(const int mr, const int nv, const int masked, vf acc[MR][NV],
+                                const float *const a[MR], f32_columns b, long k) {
+    if (F32_ASKS && b.ask && b.ask_all)
+        return f32_rows_asking(mr, nv, masked, nv, acc, a, b, k);
+    if (F32_ASKS && b.ask)
+        return f32_rows_asking(mr, nv, masked, 1, acc, a, b, k);
+    return f32_rows_asking(mr, nv, masked, 0, acc, a, b, k);
 }
 #endif

@@ -80,9 +80,6 @@ EK_INLINE void finish(const int mr, const ek_gemm_epilogue *e, vf acc[MR][NV], l
 
 #define PREFETCH_K 128 /* products that hide the way of C from memory */
 
-/* Rows of B that share sets of the second cache drive each other out before they are read. */
-#define ASKED_BYTES (1 << 20)
-
 /* The last vector of C holds one column. */
 EK_INLINE void narrow_panel(const int mr, const ek_gemm_job *job, vf acc[MR][NV], const float *a,
                             f32_columns columns) {
@@ -104,13 +101,12 @@ EK_INLINE void narrow_panel(const int mr, const ek_gemm_job *job, vf acc[MR][NV]
 EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const float *a,
                     const float *b, float *c, long row, long column) {
     const int masked = form & EK_GEMM_MASKED;
-    if (job->k >= PREFETCH_K || job->c_row >= EK_GEMM_FAR_ROWS)
+    if (!F32_ASKS && (job->k >= PREFETCH_K || job->c_row >= EK_GEMM_FAR_ROWS))
         ek_gemm_prefetch(mr, NV * EK_VL, c, job->c_row);
-    f32_columns columns = {b, job->b_row, job->left, 0};
+    f32_columns columns = {b, job->b_row, job->left, NULL, 0, 0};
 #if F32_ASKS
-    const long apart = job->b_row * (long)sizeof(float);
-    if (job->k * (apart & -apart) <= ASKED_BYTES)
-        columns.ahead = job->ahead;
+    columns.ask = (const float *)job->ask, columns.ask_all = job->ask_all;
+    columns.ask_row = job->ask_step / (long)sizeof(float);
 #endif
     vf acc[MR][NV];
     EK_UNROLL

@@ -5,6 +5,7 @@
  *       for panels of B, for panels of A:              register tile
  *
  * Threads share the panels of a block, of its rows or its columns, through ek_parallel. */
+#include "ask.h"
 #include "direct.h"
 #include "plan.h"
 
@@ -95,11 +96,12 @@ static void pack_b_panels(const void *args, long begin, long end) {
 
 /* The tiles of one panel of B: b, in the widths that `codes` are for. */
 static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *codes, const char *b,
-                        ek_gemm_place at, long row, long row_end) {
+                        ek_gemm_place at, const ek_gemm_next *next, long row, long row_end) {
     const ek_gemm_plan *p = x->plan;
     const ek_gemm_args *g = p->args;
     const ek_panels *panels = &p->a.panels;
     const int packed = p->a_form < 0;
+    const long first = row, lines = at.width * p->types->b_bytes / EK_GEMM_LINE_BYTES;
     const int apart = g->c_col != 1 || (!p->types->masked && at.columns < at.width);
     const long a_step = p->a_whole ? p->types->a_row_bytes : g->a_row * p->types->a_bytes;
     const long c_step = g->c_row * p->c_bytes;
@@ -117,15 +119,33 @@ static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *co
         at.rows = panels->width + wider;
         job->a_col = p->a_whole ? x->a_rows : packed ? at.rows : g->a_col;
         EK_GEMM_ROWS_OF_TILE(job, at.rows);
+        ek_gemm_ask(job, next, row - first, row_end - first, lines);
         if (apart)
             ek_gemm_tile_apart(job, codes[at.rows], a, b, c, &at, p->c_bytes);
         else
             codes[at.rows](job, a, b, c, at.row, at.column);
-        EK_GEMM_AHEAD(job, 0);
         a += packed && !p->a_whole ? (long)x->a_sizes.bytes[wider] : at.rows * a_step;
         c += at.rows * c_step;
         at.row += at.rows;
     }
+}
+
+/* What follows panel j of B, which is at b and `width` columns wide: its neighbor, or where panels
+ * are copied one at a time, what is copied next. */
+static ek_gemm_next next_panel(const block *x, long j, const char *b, long column, long width) {
+    const ek_gemm_plan *p = x->plan;
+    const ek_gemm_args *g = p->args;
+    const int bytes = p->types->b_bytes;
+    if (!p->asks || (p->pack_b && p->columns_per_block > 1))
+        return (ek_gemm_next){NULL, 0};
+    if (g->b_packed)
+        return (ek_gemm_next){b + ek_panels_bytes(&p->b, &x->b_sizes, j, j + 1), width * bytes};
+    const long deeper = x->k_from + x->k;
+    const char *rows = b + width * bytes;
+    if (p->pack_b)
+        rows = deeper < g->k ? in_place(g->b, deeper, g->b_row, column, 1, bytes)
+                             : in_place(g->b, 0, g->b_row, column + width, 1, bytes);
+    return (ek_gemm_next){rows, g->b_row * bytes};
 }
 
 /* Those of panel j of B. */
@@ -141,7 +161,6 @@ static void panel_of_tiles(const block *x, ek_gemm_job *job, long j, long row, l
     int form = p->a_form < 0 ? EK_GEMM_PANEL : p->a_form;
     job->b_row = at.width;
     job->b_in_place = 0;
-    EK_GEMM_AHEAD(job, 0);
     if (g->b_packed || p->pack_b) {
         b = x->b + ek_panels_bytes(&p->b, &x->b_sizes, x->b_first, j);
     } else if (p->pack_tail && j == p->b.panels.panels - 1) {
@@ -150,10 +169,10 @@ static void panel_of_tiles(const block *x, ek_gemm_job *job, long j, long row, l
         b = in_place(g->b, x->k_from, g->b_row, at.column, g->b_col, p->types->b_bytes);
         job->b_row = g->b_row;
         job->b_in_place = 1;
-        EK_GEMM_AHEAD(job, row == x->row ? at.width : 0);
         form |= job->left < vl ? EK_GEMM_MASKED : 0;
     }
-    tile_column(x, job, p->family->column[nv - 1]->codes[form], b, at, row, row_end);
+    const ek_gemm_next next = next_panel(x, j, b, at.column, at.width);
+    tile_column(x, job, p->family->column[nv - 1]->codes[form], b, at, &next, row, row_end);
 }
 
 #define ROWS_OF_STRIP 8 /* panels of A before the next panel of B; of tall ones, 1 */

@@ -1,5 +1,6 @@
 /* From a product and a method to a plan: which operands are swapped, packed or read in place. */
 #include "plan.h"
+#include "ask.h"
 #include "orient.h"
 
 /* Multiply-adds that are not worth waking a thread for. Bytes: measured on AVX-512, where they take
@@ -53,6 +54,7 @@ void ek_gemm_make_plan(ek_gemm_plan *p, const ek_gemm_args *args, const ek_gemm_
     p->pack_tail = !g->b_packed && !p->pack_b && !types->masked && g->n & (types->vl - 1);
     p->dot = types->dot && g->m == 1 && !g->a_packed && !g->b_packed && g->a_col == 1 &&
              g->b_row == 1 && g->b_col != 1;
+    p->asks = ek_gemm_asks(g, types, p->depths.depth);
     p->c_bytes = g->epilogue.output == EK_GEMM_QUANTIZE ? 1 : 4;
 }
 

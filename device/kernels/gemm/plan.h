@@ -18,6 +18,7 @@ typedef struct {
     int pack_tail;                          /* only the last panel of B, which is not whole */
     int by_columns;                         /* threads share columns */
     int dot;                                /* one row, B contiguous along k */
+    int asks;                               /* for the panel of B that comes next */
     int c_bytes;
 } ek_gemm_plan;
 
