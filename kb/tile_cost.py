@@ -26,6 +26,7 @@ _POINTED = 14  # rows in place whose pointers stay in registers
 _LINE = 64  # bytes of the cache
 _REGISTERS = 32  # vectors, where that was measured
 _SUM_BYTES = 4  # of C
+_THIN_K, _THIN_ROWS = 4, 32  # the most k, and rows of A in place that are made at once
 _REGISTER_ROWS, _REGISTER_GROUPS = 16, 16  # of a tile register of AMX
 
 
@@ -165,6 +166,8 @@ def cost_by(
     depth = shape.k if dtype == "f32" else parts(shape.k, _GROUP)
     lines, across = (shape.n, shape.m) if turned else (shape.m, shape.n)
     height, width = (nr, mr) if turned else (mr, nr)
+    if _is_thin(board, tile, shape, dtype, packed):
+        height = _THIN_ROWS
     vectors = parts(across, vl)
     rows, panels = parts(lines, height), parts(vectors, width // vl)
     products = max(lines * vectors, prices.wide * rows * panels)
@@ -255,6 +258,16 @@ def copies_panels(
     rows = _COPIED_ROWS if shape.n * size % _PAGE else _COPIED_PAGES
     large = shape.m >= rows and shape.k * shape.n * size > caches_of(board).l2 // 2
     return large and reads_rows(board, tile, shape, dtype, packed)
+
+
+def _is_thin(
+    board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, packed: Packed
+) -> bool:
+    """Whether a panel of B stays in registers beside a row of sums, for any number of rows of an A
+    in place: k <= 4 of floats in long vectors (device/kernels/gemm/f32_thin.h)."""
+    vl, (_, nr) = TILES[board.simd].vl, tile
+    floats = dtype == "f32" and vl >= LONG_VECTORS and packed != "a" and nr % vl == 0
+    return floats and shape.k <= _THIN_K and (shape.k + 1) * (nr // vl) + 1 <= _REGISTERS
 
 
 def _cost_of_a(prices: Prices, vl: int, tile: tuple[int, int], shape: GemmShape, dtype: str) -> int:

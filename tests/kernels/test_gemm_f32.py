@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -96,3 +97,47 @@ def test_infinity_and_nan_come_through(library, shape, packed):
     with np.errstate(invalid="ignore"):
         expected = product.expected().astype(np.float32)
     np.testing.assert_allclose(product.c.view(made), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("k", [0, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("packed", [-1, 0, 1])
+def test_thin_products(board, library, k, packed):
+    """Those of k up to 4 keep B in registers: every width, rows beyond the tile's and the 32 that
+    are made at once, biases, clamps, and sums that are there."""
+    rng = np.random.default_rng(k)
+    vl = TILES[board.simd].vl
+    products = []
+    for nv, tallest in enumerate(COLUMNS[board.simd].f32, 1):
+        for m in (1, tallest + 1, 33, 70):
+            for n in (nv * vl, max(2 * nv * vl - 3, 2), 1):
+                along_n, along_m = (rng.standard_normal(size).astype(np.float32) for size in (n, m))
+                which = int(rng.integers(3))
+                epilogue = Epilogue(
+                    bias=(None, along_n, along_m)[which],
+                    per_row=which == 2,
+                    limits_f32=(-0.5, 0.75) if rng.integers(2) else (-np.inf, np.inf),
+                )
+                made = _product(rng, (m, n, k), (tallest, nv * vl), packed)
+                more = bool(rng.integers(2))
+                products.append(replace(made, epilogue=epilogue, accumulate=more))
+    check(products, run_here(library, products))
+
+
+@pytest.mark.parametrize("packed", [-1, 0, 1])
+def test_large_operands(library, packed):
+    """More than a MiB of B, whose next panel is asked for, in place, copied and packed; more than
+    two of C, which is written in long runs."""
+    rng = np.random.default_rng(9)
+    shapes = [(41, 3700, 72), (8, 2049, 130), (200, 3136, 16), (130, 1024, 260), (33, 9216, 1)]
+    products = []
+    for m, n, k in shapes:
+        a, b = (rng.standard_normal(size).astype(np.float32) for size in ((m, k), (k, n)))
+        layouts = [
+            Layout(x.ravel(), 0, x.shape[1], 1, x.shape) for x in (a, b, np.zeros((m, n), "f4"))
+        ]
+        products += [
+            Product("f32", *layouts, (*blocks, 9, 48, 0, pack_b, 0), packed)
+            for blocks in [(_WHOLE, _WHOLE, _WHOLE), (64, 96, 48), (_WHOLE, 32, _WHOLE)]
+            for pack_b in (0, 1)
+        ]
+    check(products, run_here(library, products))

@@ -64,10 +64,23 @@ enum {
     EK_GEMM_MAX_TILE = 1024, /* elements of C: mr * nv * vl */
 };
 
-/* All codes that are nv vectors wide, by form and rows: up to mr, and none for 0. */
+/* Rows of C that a thin code makes. */
+typedef struct {
+    long first, count;
+} ek_gemm_rows;
+
+/* As a tile, for any number of rows and one k; the job's a_row and a_col are what they are, and
+ * nothing is loaded from C. */
+typedef void (*ek_gemm_thin)(const ek_gemm_job *job, const void *a, const void *b, void *c,
+                             ek_gemm_rows rows, long column);
+#define EK_GEMM_THIN_MOST 4 /* k */
+
+/* All codes that are nv vectors wide, by form and rows: up to mr, and none for 0; thin ones by k,
+ * NULL: there is none. */
 typedef struct {
     int mr, nv;
     ek_gemm_tile codes[EK_GEMM_FORMS][EK_GEMM_MAX_MR + 1];
+    ek_gemm_thin thin[EK_GEMM_THIN_MOST + 1];
 } ek_gemm_column;
 
 /* Rows of C so many elements apart are lines that the core does not fetch by itself, and that are

@@ -14,6 +14,7 @@ enum { GROUP = 4, TURNED_AT_ONCE = 4 }; /* of bytes */
 enum { REGISTER_ROWS = 16, REGISTER_GROUPS = 16 }; /* of AMX */
 enum { PAGE = 4096, LINE = 64, WAYS = 8, REGISTERS = 32, SUM_BYTES = 4 };
 enum { POINTED = 14 }; /* rows of A in place */
+enum { THIN_K = 4, THIN_ROWS = 32 };
 enum { K_STEP = 16, FEW_PANELS = 16, PACK_ROWS = 64, WIDE = 8, TURNED_COLUMNS = 64 };
 enum { TURNED_FLOATS = 256 }; /* of the cores that EK_F32_COPIES is true of */
 enum { FEW_PASSES = 4, PASS_DEPTH = 32, WIDE_VECTORS = 8 }; /* over an f32 B in place */
@@ -134,13 +135,20 @@ static int kind_of(shape s, product p) {
     return !p.f32 && EK_I8_VECTORS && parts(p.m, parts(p.m, s.mr)) > EK_I8_VECTORS ? TALL : UPRIGHT;
 }
 
+/* A panel of B stays in registers, for any number of rows of an A in place. */
+static int is_thin(shape s, product p) {
+    return LONG && p.f32 && !p.a_packed && !is_turned(s) && p.k <= THIN_K &&
+           (p.k + 1) * (s.nr / EK_VECTOR_LANES) + 1 <= REGISTERS;
+}
+
 /* Per k, of bytes per four of k. */
 static int64_t tile_cost(shape s, product p) {
     int kind = kind_of(s, p), turned = kind == TURNED;
     const prices *price = &price_of[!p.f32][kind];
     int64_t depth = p.f32 ? p.k : parts(p.k, GROUP);
     int64_t lines = turned ? p.n : p.m, across = turned ? p.m : p.n;
-    int64_t height = turned ? s.nr : s.mr, width = turned ? s.mr : s.nr;
+    int64_t height = turned ? s.nr : is_thin(s, p) ? THIN_ROWS : s.mr;
+    int64_t width = turned ? s.mr : s.nr;
     int64_t vectors = parts(across, EK_VECTOR_LANES);
     int64_t rows = parts(lines, height), panels = parts(vectors, width / EK_VECTOR_LANES);
     int64_t products = most(lines * vectors, price->wide * rows * panels);

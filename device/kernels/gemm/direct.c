@@ -7,6 +7,7 @@
 #include "orient.h"
 
 #define LARGE_B 1048576 /* bytes from which a B is read row by row for one row of A */
+#define THIN_ROWS 32    /* that a thin code makes before the next panel of B, of an A in place */
 #define PIECE 512       /* columns of such a B that a thread takes at a time */
 
 /* Of a C that does not stay in the second cache beside B, long runs are written: the core fetches
@@ -34,6 +35,7 @@ typedef struct {
     track rows, columns;
     long strip;             /* panels of columns, which all rows are multiplied by in turn */
     int asks;               /* for the panel that comes a strip later */
+    int thin;               /* k is small enough for codes that keep B in registers */
     const ek_gemm_job *job; /* what all tiles are told */
 } product;
 
@@ -54,9 +56,12 @@ tile(const product *x, ek_gemm_job *job, ek_gemm_place *at, long nv, const char 
     else if (job->left < types->vl)
         form |= EK_GEMM_MASKED;
     EK_GEMM_ROWS_OF_TILE(job, at->rows);
-    const ek_gemm_tile code = x->family->column[nv - 1]->codes[form][at->rows];
+    const ek_gemm_column *codes = x->family->column[nv - 1];
+    const ek_gemm_tile code = codes->codes[form][at->rows];
     char *c = x->c + (at->row * job->c_row + at->column * job->c_col) * x->c_bytes;
-    if (job->c_col != 1 || (at->columns < at->width && !types->masked))
+    if (x->thin)
+        codes->thin[job->k](job, a, b, c, (ek_gemm_rows){at->row, at->rows}, at->column);
+    else if (job->c_col != 1 || (at->columns < at->width && !types->masked))
         ek_gemm_tile_apart(job, code, a, b, c, at, x->c_bytes);
     else
         code(job, a, b, c, at->row, at->column);
@@ -150,9 +155,15 @@ static int is_direct(const ek_gemm_oriented *o) {
     return g->b_packed || (!o->pack_b && types->b_form(g) >= 0 && whole);
 }
 
+static int is_thin(const ek_gemm_oriented *o) {
+    const ek_gemm_args *g = o->args;
+    return g->k > 0 && g->k <= EK_GEMM_THIN_MOST && g->c_col == 1 && !g->accumulate &&
+           o->family->column[o->tile.nv - 1]->thin[g->k];
+}
+
 int ek_gemm_direct(const ek_gemm_args *args, const ek_gemm_method *how, ek_pool *pool) {
     ek_gemm_args own;
-    const ek_gemm_oriented o = ek_gemm_orient(args, how, &own);
+    ek_gemm_oriented o = ek_gemm_orient(args, how, &own);
     const int long_row = is_long_row(&o);
     if (!long_row && !is_direct(&o))
         return 0;
@@ -182,6 +193,11 @@ int ek_gemm_direct(const ek_gemm_args *args, const ek_gemm_method *how, ek_pool 
         ek_parallel(pool, by_pieces, &x, ek_ceil(g->n, PIECE), 1);
         return 1;
     }
+    x.thin = is_thin(&o);
+    if (x.thin && g->a_packed)
+        job.a_row = 1;
+    else if (x.thin)
+        o.tile.mr = THIN_ROWS;
     if (g->m <= o.tile.mr && vectors <= o.tile.nv) {
         ek_gemm_place at = {.rows = g->m, .width = vectors * types->vl};
         job.a_col = g->a_packed ? g->m : g->a_col;

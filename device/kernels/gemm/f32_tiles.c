@@ -142,6 +142,8 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
     }
 }
 
+#include "f32_thin.h"
+
 #define CODE(name, mr, form)                                                                       \
     static void name(const ek_gemm_job *job, const void *a, const void *b, void *c, long row,      \
                      long column) {                                                                \
@@ -181,4 +183,7 @@ const ek_gemm_column NAME = {
         [EK_GEMM_ROWS | EK_GEMM_MASKED] = {EK_GEMM_UP_TO(MR, MASKED_ROWS)},
 #endif
     },
+#if THIN_MOST
+    {EK_GEMM_UP_TO(THIN_MOST, THIN)},
+#endif
 };
