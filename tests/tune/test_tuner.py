@@ -26,7 +26,7 @@ from edgekit.host.tune.tuner import (
     Tuner,
     gain_of,
 )
-from edgekit.kb.board import board_names, load_board
+from edgekit.kb.board import board_names, caches_of, load_board
 from edgekit.kb.features import GemmShape
 from edgekit.kb.method import Method
 
@@ -86,10 +86,21 @@ def test_proposals_are_few_and_each_is_what_runs(shape, name, dtype, packed, cou
     board = load_board(name)
     product = Product(shape, dtype, 1, packed)
     first = first_methods(board, product, counted)
-    assert first[0] == default_method(board, product) and len(set(first)) == len(first) <= 17
+    assert first[0] == default_method(board, product) and len(set(first)) == len(first) <= 25
     more = neighbors(board, product, first[0], counted)
     assert first[0] not in more and len(more) <= 10
     assert all(method == method.cut(shape) for method in (*first, *more))
+
+
+def test_large_rows_are_tried_in_packed_blocks():
+    board = load_board("x86-64-v4-amx")
+    for size, wanted in ((256, False), (1024, True)):
+        product = Product(GemmShape(size, size, size), "f32", 1, "b")
+        near = [method for method in first_methods(board, product, False) if method.pack_a]
+        assert bool(near) == wanted
+        for method in near:
+            panel, block = (4 * method.kc * extent for extent in (method.nr, method.mc))
+            assert panel <= caches_of(board).l1 * 3 // 4 and block <= caches_of(board).l2 // 4
 
 
 def test_counted_instructions_propose_no_packing_and_no_blocks():

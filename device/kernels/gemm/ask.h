@@ -9,10 +9,10 @@
 #define EK_GEMM_ASKED_B 1048576 /* bytes of a B of which not all stays in the second cache */
 #define EK_GEMM_LINE_BYTES 64
 
-/* Rows of the next panel, `step` bytes apart; NULL: nothing is asked for. */
+/* Rows of the next panel, `row` elements apart; NULL: nothing is asked for. */
 typedef struct {
     const char *rows;
-    long step;
+    long row;
 } ek_gemm_next;
 
 /* Whether it pays for B in blocks of depth k. Rows in place that share sets of the second cache
@@ -38,7 +38,7 @@ static inline void ek_gemm_ask(ek_gemm_job *job, const ek_gemm_next *next, long 
     const int all = tiles < lines;
     const int any = next->rows && at < (!all ? lines : job->b_in_place ? 1 : 0);
     job->ask = any ? next->rows + at * EK_GEMM_LINE_BYTES : NULL;
-    job->ask_step = next->step, job->ask_all = all;
+    job->ask_row = next->row, job->ask_all = all;
 #else
     (void)job, (void)next, (void)at, (void)tiles, (void)lines;
 #endif

@@ -9,6 +9,7 @@
 #ifndef EK_GEMM_CODES_H
 #define EK_GEMM_CODES_H
 #include <limits.h>
+#include <math.h>
 #include "../kernel.h"
 #include "gemm.h"
 
@@ -21,16 +22,21 @@ typedef struct {
     long left;         /* columns in the last vector, 1 .. vl */
     int b_in_place;    /* b is B itself, not a panel */
     int load;          /* C holds earlier sums */
-    int finish;        /* this is the last block of k: bias, clamp, requantization */
+    int finish;        /* floats: sums are whole now, and get a bias or are clamped */
     const ek_gemm_epilogue *epilogue;
 #ifdef EK_AMX
     long rows;       /* of the tile */
     long *registers; /* of AMX: what this task has set them up for; 0: nothing yet */
     const char *ask; /* what is read soon: a line for each step of k, or NULL (ask.h) */
-    long ask_step;   /* bytes to the next */
+    long ask_row;    /* to the next */
     int ask_all;     /* all lines of the panel's row */
 #endif
 } ek_gemm_job;
+
+/* Whether sums of floats that are whole become anything else. */
+static inline int ek_gemm_finishes(const ek_gemm_epilogue *e) {
+    return e->bias || e->low_f32 != -INFINITY || e->high_f32 != INFINITY;
+}
 
 /* Around the tiles of a task: their registers cost much to set up, and are left as they were. */
 #ifdef EK_AMX

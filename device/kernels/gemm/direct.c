@@ -67,6 +67,17 @@ tile(const product *x, ek_gemm_job *job, ek_gemm_place *at, long nv, const char 
         code(job, a, b, c, at->row, at->column);
 }
 
+/* For the panel of columns that comes a strip after panel j, which is at b. */
+static void ask(const product *x, ek_gemm_job *job, long i, long j, const char *b) {
+    const ek_panels *columns = &x->columns.panels;
+    const long nv = ek_panel_width(columns, j);
+    const ek_gemm_next next = {
+        j + x->strip < columns->panels ? b + x->strip * x->columns.step[j < columns->wider] : NULL,
+        job->b_in_place ? job->b_row : nv * x->family->operands->vl,
+    };
+    ek_gemm_ask(job, &next, i, x->rows.panels.panels, nv);
+}
+
 /* One panel of rows times panels [column, until) of columns. */
 static void row_of_tiles(const product *x, ek_gemm_job *job, long i, long column, long until) {
     const long vl = x->family->operands->vl;
@@ -82,12 +93,8 @@ static void row_of_tiles(const product *x, ek_gemm_job *job, long i, long column
         const int wider = j < x->columns.panels.wider;
         const long nv = x->columns.panels.width + wider;
         at.width = nv * vl;
-        const int more = x->asks && j + x->strip < x->columns.panels.panels;
-        const ek_gemm_next next = {
-            more ? b + x->strip * x->columns.step[wider] : NULL,
-            (job->b_in_place ? job->b_row : at.width) * x->family->operands->b_bytes,
-        };
-        ek_gemm_ask(job, &next, i, x->rows.panels.panels, nv);
+        if (x->asks)
+            ask(x, job, i, j, b);
         tile(x, job, &at, nv, a, b);
         b += x->columns.step[wider];
         at.column += at.width;
@@ -179,7 +186,7 @@ int ek_gemm_direct(const ek_gemm_args *args, const ek_gemm_method *how, ek_pool 
         .c_col = g->c_col,
         .b_in_place = !g->b_packed,
         .load = g->accumulate,
-        .finish = 1,
+        .finish = ek_gemm_finishes(&g->epilogue),
         .epilogue = &g->epilogue,
     };
     product x;

@@ -143,7 +143,9 @@ EK_INLINE void f32_add_sets(const int mr, const int nv, vf acc[MR][NV], vf sum[4
     for (int i = 0; i < mr; i++) {
         EK_UNROLL
         for (int j = 0; j < nv; j++)
-            acc[i][j] += (sum[0][i][j] + sum[1][i][j]) + (sum[2][i][j] + sum[3][i][j]);
+            acc[i][j] += F32_SETS(mr, nv) == 2
+                             ? sum[0][i][j] + sum[1][i][j]
+                             : (sum[0][i][j] + sum[1][i][j]) + (sum[2][i][j] + sum[3][i][j]);
     }
 }
 

@@ -1,7 +1,6 @@
 /* The register tiles of f32 products that are NV vectors wide, for 1 .. MR rows.
  *
  * Compile-time parameters: NAME (of the table), MR, NV, EK_SIMD. */
-#include <math.h>
 #include "codes.h"
 #include "f32_tile.h"
 
@@ -57,14 +56,22 @@ EK_INLINE vf load_bias(const float *p, long left) {
 EK_INLINE void finish(const int mr, const ek_gemm_epilogue *e, vf acc[MR][NV], long row,
                       long column, long left) {
     const float *bias = e->bias;
-    if (bias) {
+    if (bias && e->per_row) {
+        EK_UNROLL
+        for (int i = 0; i < mr; i++) {
+            const vf of_row = vf_splat(bias[row + i]);
+            EK_UNROLL
+            for (int j = 0; j < NV; j++)
+                acc[i][j] += of_row;
+        }
+    } else if (bias) {
         EK_UNROLL
         for (int j = 0; j < NV; j++) {
             const float *at = bias + column + j * EK_VL;
-            vf along_n = e->per_row ? vf_splat(0) : j < NV - 1 ? vf_load(at) : load_bias(at, left);
+            const vf along_n = j < NV - 1 ? vf_load(at) : load_bias(at, left);
             EK_UNROLL
             for (int i = 0; i < mr; i++)
-                acc[i][j] += e->per_row ? vf_splat(bias[row + i]) : along_n;
+                acc[i][j] += along_n;
         }
     }
     if (e->low_f32 == -INFINITY && e->high_f32 == INFINITY)
@@ -106,7 +113,7 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
     f32_columns columns = {b, job->b_row, job->left, NULL, 0, 0};
 #if F32_ASKS
     columns.ask = (const float *)job->ask, columns.ask_all = job->ask_all;
-    columns.ask_row = job->ask_step / (long)sizeof(float);
+    columns.ask_row = job->ask_row;
 #endif
     vf acc[MR][NV];
     EK_UNROLL

@@ -139,13 +139,13 @@ static ek_gemm_next next_panel(const block *x, long j, const char *b, long colum
     if (!p->asks || (p->pack_b && p->columns_per_block > 1))
         return (ek_gemm_next){NULL, 0};
     if (g->b_packed)
-        return (ek_gemm_next){b + ek_panels_bytes(&p->b, &x->b_sizes, j, j + 1), width * bytes};
+        return (ek_gemm_next){b + ek_panels_bytes(&p->b, &x->b_sizes, j, j + 1), width};
     const long deeper = x->k_from + x->k;
     const char *rows = b + width * bytes;
     if (p->pack_b)
         rows = deeper < g->k ? in_place(g->b, deeper, g->b_row, column, 1, bytes)
                              : in_place(g->b, 0, g->b_row, column + width, 1, bytes);
-    return (ek_gemm_next){rows, g->b_row * bytes};
+    return (ek_gemm_next){rows, g->b_row};
 }
 
 /* Those of panel j of B. */
@@ -266,7 +266,7 @@ static void depth_blocks(block *x, ek_pool *pool) {
         x->k_from = d * p->depths.depth;
         x->k = ek_depth_at(&p->depths, g->k, d);
         x->load = d > 0 || g->accumulate;
-        x->finish = d == p->depths.count - 1;
+        x->finish = d == p->depths.count - 1 && ek_gemm_finishes(&g->epilogue);
         if (p->a_form < 0)
             x->a_sizes = ek_panel_sizes_of(&p->a, x->k);
         if (g->b_packed || p->pack_b)
@@ -304,7 +304,7 @@ static void dots(const void *args, long begin, long end) {
         .k = g->k,
         .c_col = g->c_col,
         .load = g->accumulate,
-        .finish = 1,
+        .finish = ek_gemm_finishes(&g->epilogue),
         .epilogue = &g->epilogue,
     };
     p->types->dot(&job, g->a, in_place(g->b, 0, 0, column, g->b_col, p->types->b_bytes), g->b_col,
