@@ -93,14 +93,13 @@ def test_proposals_are_few_and_each_is_what_runs(shape, name, dtype, packed, cou
 
 
 def test_large_rows_are_tried_in_packed_blocks():
-    board = load_board("x86-64-v4-amx")
     for size, wanted in ((256, False), (1024, True)):
         product = Product(GemmShape(size, size, size), "f32", 1, "b")
-        near = [method for method in first_methods(board, product, False) if method.pack_a]
+        near = [method for method in first_methods(_BOARD, product, False) if method.pack_a]
         assert bool(near) == wanted
         for method in near:
             panel, block = (4 * method.kc * extent for extent in (method.nr, method.mc))
-            assert panel <= caches_of(board).l1 * 3 // 4 and block <= caches_of(board).l2 // 4
+            assert panel <= caches_of(_BOARD).l1 * 3 // 4 and block <= caches_of(_BOARD).l2 // 4
 
 
 def test_counted_instructions_propose_no_packing_and_no_blocks():
