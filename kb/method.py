@@ -122,10 +122,10 @@ def analytic_method(
        L2. Where B is large and A has rows enough (`copies_panels`), each is packed just before it
        is multiplied, and fills 3/4 of L1: nc is one panel, or four for each of several threads.
     6. With threads > 1 they share the rows, or the columns if a thread packs what it multiplies
-       (upright tiles of bytes, and those of point 5): each thread
-       then packs some of B. They share the other axis if the busiest one then has less than 3/4 of
-       the work. Blocks are not cut for threads, and nc is as for f32: they wait for each other
-       twice in each block.
+       (upright tiles of bytes, and those of point 5): each thread then packs some of B. Where all
+       of it was packed beforehand and AMX multiplies it, rows were better. They share the other
+       axis if the busiest one then has less than 3/4 of the work. Blocks are not cut for threads,
+       and nc is as for f32: they wait for each other twice in each block.
     """
     m, k, n = (min(max(size, 1), _LARGEST) for size in (shape.m, shape.k, shape.n))
     vl, heights = TILES[board.simd].vl, COLUMNS[board.simd].of(dtype)
@@ -199,7 +199,9 @@ def _split(
     rows, panels = parts(shape.m, tile[0]), parts(shape.n, tile[1])
     by_rows, by_panels = parts(rows, threads) * panels, parts(panels, threads) * rows
     turned = tile[1] % TILES[board.simd].vl != 0
-    packs = dtype != "f32" or copies_panels(board, tile, shape, dtype, packed)
+    amx = COLUMNS[board.simd].vector_rows(dtype) > 0
+    packs = dtype != "f32" and not (amx and packed == "b")
+    packs |= copies_panels(board, tile, shape, dtype, packed)
     if turned or not packs:
         return "n" if 4 * by_panels < 3 * by_rows else "m"
     return "m" if 4 * by_rows < 3 * by_panels else "n"

@@ -180,7 +180,8 @@ static int split_of(shape s, product p, int threads) {
         return 0;
     int64_t rows = parts(p.m, s.mr), panels = parts(p.n, s.nr);
     int64_t by_rows = parts(rows, threads) * panels, by_panels = parts(panels, threads) * rows;
-    if (is_turned(s) || (p.f32 && !copies_panels(s, p)))
+    int packs = p.f32 ? copies_panels(s, p) : !(EK_I8_VECTORS && p.b_packed);
+    if (is_turned(s) || !packs)
         return 4 * by_panels < 3 * by_rows;
     return 4 * by_rows >= 3 * by_panels;
 }
