@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ _WARM = 2  # and so many before
 _WARM_UP_NS = 3_000_000
 _CASE_NS = 3_000_000_000  # a slow product gets fewer rounds
 _LEAST_ROUNDS = 5
-_SETTLE_S = 0.005  # threads of the one before spin this long at most
+_SETTLE_S = 0.5  # threads of OpenBLAS yield to nobody for 0.1 s after a product
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def in_turns(runners: Mapping[str, Runner], settle: bool = False) -> dict[str, l
     """Nanoseconds of one product, per round and contender; in blocks that are long enough to time,
     forth and back through the contenders. Each makes the product before its block too, and blocks
     are never shorter than _LEAST_BLOCK: of a large product, what others have left in the caches
-    would decide else, and some share operands. settle: let threads of the one before sleep first.
+    would decide else, and some share operands. settle: threads of the one before go to sleep first.
     """
     counts = {name: _block(runner) for name, runner in runners.items()}
     times: dict[str, list[float]] = {name: [] for name in runners}
@@ -115,11 +116,32 @@ def in_turns(runners: Mapping[str, Runner], settle: bool = False) -> dict[str, l
             break
         for name in order:
             if settle:
-                time.sleep(_SETTLE_S)
+                wait_for_others()
             runners[name](_WARM)
             times[name].append(runners[name](counts[name]) / counts[name])
         order.reverse()
     return times
+
+
+def wait_for_others(seconds: float = _SETTLE_S) -> bool:
+    """Waits until this thread alone of the process is at work, at most so long; True if it is.
+
+    Libraries keep their threads awake for a while, and a neighbor that spins takes half a core."""
+    deadline = time.perf_counter() + seconds
+    own = f"/proc/self/task/{threading.get_native_id()}"
+    tasks = Path("/proc/self/task")
+    while any(_runs(task) for task in tasks.iterdir() if str(task) != own):
+        if time.perf_counter() > deadline:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def _runs(task: Path) -> bool:
+    try:
+        return (task / "stat").read_text().rpartition(")")[2].split()[0] == "R"
+    except OSError:  # it has ended meanwhile
+        return False
 
 
 def _block(runner: Runner) -> int:

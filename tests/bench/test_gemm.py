@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +39,7 @@ from edgekit.host.bench.gemm_contenders import (
 )
 from edgekit.host.bench.gemm_lookup import lookup_speed
 from edgekit.host.bench.gemm_regret import every_method, measure_regret, unseen_cases
-from edgekit.host.bench.gemm_worker import time_case
+from edgekit.host.bench.gemm_worker import time_case, wait_for_others
 from edgekit.host.build.toolchain import Toolchain, Unit
 from edgekit.host.errors import InputError
 from edgekit.host.paths import cache_folder
@@ -285,3 +287,22 @@ def test_look_ups_are_measured(tmp_path: Path):
     assert table is not None
     found = lookup_speed(library, table)
     assert found.repeated > 0 and (found.exact is None or found.exact > 0)
+
+
+def test_a_turn_begins_when_threads_of_the_one_before_sleep():
+    """Libraries let theirs spin for a while, and a neighbor that spins takes half a core."""
+    stop = threading.Event()
+    data = bytes(1 << 24)
+
+    def spin() -> None:
+        while not stop.is_set():
+            hashlib.sha256(data)  # gives the interpreter up, as a library's own threads do
+
+    spinning = threading.Thread(target=spin)
+    spinning.start()
+    try:
+        assert not wait_for_others(0.05)
+    finally:
+        stop.set()
+        spinning.join()
+    assert wait_for_others(10.0)
