@@ -26,6 +26,7 @@ _POINTED = 14  # rows in place whose pointers stay in registers
 _LINE = 64  # bytes of the cache
 _REGISTERS = 32  # vectors, where that was measured
 _SUM_BYTES = 4  # of C
+_LONELY = range(48, 161)  # groups of k with which a single tile of AMX was slow
 _THIN_K, _THIN_ROWS = 4, 32  # the most k, and rows of A in place that are made at once
 _REGISTER_ROWS, _REGISTER_GROUPS = 16, 16  # of a tile register of AMX
 
@@ -49,7 +50,8 @@ class Prices:
     rows; `start`, the whole product.
 
     Of "tall" tiles, which use AMX, more lines than one register's count as two registers, and k
-    as whole steps.
+    as whole steps; `lonely`, a product of a single one whose B, of two vectors or more, is packed
+    on the way, with k of 192 to 640: up to twice the time of two, for a reason that was not found.
     """
 
     product: int
@@ -70,6 +72,7 @@ class Prices:
     partial: int = 0
     element: int = 0
     start: int = 0
+    lonely: int = 0
 
 
 Kind = Literal["upright", "turned", "tall"]
@@ -134,6 +137,7 @@ _AMX: dict[tuple[bool, Kind], Prices] = {
         stored=68,
         partial=39,
         start=4802,
+        lonely=90000,
     ),
 }
 
@@ -187,6 +191,8 @@ def cost_by(
     stores += (prices.segment + prices.paged * paged) * panels * lines
     stores += prices.stored * lines * vectors + prices.element * lines * across + prices.start
     stores += prices.partial * lines if across % vl else 0
+    if rows * panels == 1 and vectors > 1 and packed != "b" and depth in _LONELY:
+        stores += prices.lonely
     cost = prices.product * products + loads + stores // depth
     if packed != "b":
         cost += _cost_of_b(prices, board, tile, shape, dtype)

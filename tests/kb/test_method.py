@@ -195,6 +195,23 @@ def test_floats_in_rows_apart_are_as_deep_as_an_intel_follows():
     assert several.kc <= 128 and not several.pack_b
     assert many.pack_b and many.kc * many.nr * 4 <= caches_of(board).l1 * 3 // 4
     assert method(24, 256, 400).kc == 256  # near enough to be read as deep as it is
+    assert not method(64, 288, 6400).pack_b and method(64, 288, 9216).pack_b  # rows pages apart
+
+
+@pytest.mark.parametrize("name", ["x86-64-v4-amx", "x86-64-v4"])
+def test_thin_floats_take_as_wide_a_panel_as_stays_in_registers(name):
+    board = load_profile(name)
+    assert analytic_method(board, GemmShape(25, 3, 112), packed="b").nr == 112
+    assert analytic_method(board, GemmShape(25, 4, 112), packed="b").nr < 112  # does not fit
+
+
+def test_no_product_of_bytes_is_a_single_tile_of_amx_beside_packing():
+    """24 x 288 x 25 took 951 ns as one, 482 as two."""
+    board = load_profile("x86-64-v4-amx")
+    method = analytic_method(board, GemmShape(24, 288, 25), "s8", packed="a")
+    assert method.mr < 24 or method.nr < 25
+    beforehand = analytic_method(board, GemmShape(24, 288, 25), "s8", packed="b")
+    assert beforehand.mr >= 24 and beforehand.nr >= 25
 
 
 def test_a_method_is_cut_to_a_product():
