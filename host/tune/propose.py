@@ -24,8 +24,8 @@ def default_method(board: BoardProfile, product: Product) -> Method:
 
 
 def first_methods(board: BoardProfile, product: Product, counted: bool) -> list[Method]:
-    """The default method, then each register tile with its own blocks, packing B or not, and with
-    packed blocks of an A that does not stay in L2.
+    """The default method, then each register tile with its own blocks, packing B or not. Where B
+    was packed beforehand, also with packed blocks of an A that is larger than half of L2.
 
     Where instructions are `counted`, packing that the default does without is left out: what it
     saves is cache misses, which a count does not show.
@@ -37,7 +37,7 @@ def first_methods(board: BoardProfile, product: Product, counted: bool) -> list[
         found.append(made.cut(p.shape))
         if p.dtype == "f32" and p.packed != "b" and not counted and 1 not in (mr, nr):
             found.append(replace(made, pack_b=not made.pack_b).cut(p.shape))
-        if p.dtype == "f32" and p.packed != "a" and not counted and _is_large(board, product):
+        if p.dtype == "f32" and p.packed == "b" and not counted and _is_large(board, product):
             found.append(_both_near(board, made).cut(p.shape))
     return list(dict.fromkeys(found))
 

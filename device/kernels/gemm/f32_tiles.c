@@ -85,7 +85,9 @@ EK_INLINE void finish(const int mr, const ek_gemm_epilogue *e, vf acc[MR][NV], l
     }
 }
 
-#define PREFETCH_K 128 /* products that hide the way of C from memory */
+/* Products that hide the way of C from memory. Not on cores that ask for B, where it was slower: so
+ * many lines at once hold up the loads, and stores wait for nobody. */
+#define PREFETCH_K 128
 
 /* The last vector of C holds one column. */
 EK_INLINE void narrow_panel(const int mr, const ek_gemm_job *job, vf acc[MR][NV], const float *a,
