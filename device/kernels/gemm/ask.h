@@ -20,7 +20,7 @@ typedef struct {
 static inline int ek_gemm_asks(const ek_gemm_args *g, const ek_gemm_operands *types, long k) {
 #ifdef EK_AMX
     const long apart = g->b_row * types->b_bytes;
-    if (g->k * g->n < EK_GEMM_ASKED_B / types->b_bytes)
+    if (g->k * g->n * types->b_bytes < EK_GEMM_ASKED_B)
         return 0;
     return g->b_packed || (g->b_col == 1 && k * (apart & -apart) <= EK_GEMM_ASKED_B);
 #else

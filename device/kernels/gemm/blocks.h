@@ -20,6 +20,8 @@ typedef struct {
 static inline ek_panels ek_panels_of(long extent, long most) {
     if (extent <= most)
         return (ek_panels){extent > 0, extent, 0};
+    if (extent <= 2 * most) /* divisions take as long as a tile of a tiny product */
+        return (ek_panels){2, extent >> 1, extent & 1};
     long panels = ek_ceil(extent, most);
     return (ek_panels){panels, extent / panels, extent % panels};
 }

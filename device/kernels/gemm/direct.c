@@ -78,8 +78,10 @@ static void ask(const product *x, ek_gemm_job *job, long i, long j, const char *
     ek_gemm_ask(job, &next, i, x->rows.panels.panels, nv);
 }
 
-/* One panel of rows times panels [column, until) of columns. */
-static void row_of_tiles(const product *x, ek_gemm_job *job, long i, long column, long until) {
+/* One panel of rows times panels [column, until) of columns. Inlined: of a product of two tiles, to
+ * hand over what it is told takes a tenth of the time. */
+static inline __attribute__((always_inline)) void row_of_tiles(const product *x, ek_gemm_job *job,
+                                                               long i, long column, long until) {
     const long vl = x->family->operands->vl;
     const char *a = x->a + start_of(&x->rows, i), *b = x->b + start_of(&x->columns, column);
     ek_gemm_place at = {
@@ -149,7 +151,7 @@ static int is_long_row(const ek_gemm_oriented *o) {
     const ek_gemm_args *g = o->args;
     const ek_gemm_operands *types = o->family->operands;
     return g->m == 1 && types->row && !g->b_packed && g->b_col == 1 && g->c_col == 1 &&
-           (g->a_packed || g->a_col == 1) && g->k * g->n >= LARGE_B / types->b_bytes;
+           (g->a_packed || g->a_col == 1) && g->k * g->n * types->b_bytes >= LARGE_B;
 }
 
 /* Whether it is one: o is how the product is made. */
@@ -214,12 +216,19 @@ int ek_gemm_direct(const ek_gemm_args *args, const ek_gemm_method *how, ek_pool 
         return 1;
     }
     x.a_packed = g->a_packed;
-    x.rows.panels = ek_panels_of(g->m, o.tile.mr);
     x.columns.panels = ek_panels_of(vectors, o.tile.nv);
-    set_steps(&x.rows, types, 0, g->k, g->a_packed, g->a_row * types->a_bytes);
     set_steps(&x.columns, types, 1, g->k, g->b_packed, types->vl * types->b_bytes);
-    const long panel = x.columns.panels.width * types->vl * types->b_bytes * g->k;
     x.asks = ek_gemm_asks(g, types, g->k);
+    if (g->m <= o.tile.mr && !pool && !x.asks) { /* one row of tiles: nothing else to plan */
+        x.rows = (track){{1, g->m, 0}, {0}};
+        EK_GEMM_BEGIN(&job);
+        row_of_tiles(&x, &job, 0, 0, x.columns.panels.panels);
+        EK_GEMM_END();
+        return 1;
+    }
+    x.rows.panels = ek_panels_of(g->m, o.tile.mr);
+    set_steps(&x.rows, types, 0, g->k, g->a_packed, g->a_row * types->a_bytes);
+    const long panel = x.columns.panels.width * types->vl * types->b_bytes * g->k;
     const int wide = (g->m * x.c_bytes + g->k * types->b_bytes) * g->n > NEAR_BYTES && !x.asks;
     x.strip = ek_max((wide ? LONG_STRIP : EK_GEMM_STRIP_BYTES) / ek_max(panel, 1), 1);
     x.job = &job;
