@@ -15,12 +15,12 @@ typedef struct {
     long row;
 } ek_gemm_next;
 
-/* Whether it pays for B in blocks of depth k. Rows in place that share sets of the second cache
- * would drive each other out before they are read. */
+/* Whether it pays for B in blocks of depth k; tiles of bytes never ask. Rows in place that share
+ * sets of the second cache would drive each other out before they are read. */
 static inline int ek_gemm_asks(const ek_gemm_args *g, const ek_gemm_operands *types, long k) {
 #ifdef EK_AMX
     const long apart = g->b_row * types->b_bytes;
-    if (g->k * g->n * types->b_bytes < EK_GEMM_ASKED_B)
+    if (g->dtype != EK_GEMM_F32 || g->k * g->n * types->b_bytes < EK_GEMM_ASKED_B)
         return 0;
     return g->b_packed || (g->b_col == 1 && k * (apart & -apart) <= EK_GEMM_ASKED_B);
 #else

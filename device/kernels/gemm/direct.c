@@ -19,6 +19,7 @@
 #define NEAR_BYTES LONG_MAX
 #endif
 #define LONG_STRIP 524288
+#define LONG_STRIP_OF_BYTES 1048576
 
 /* Bytes from one panel to the next, [1]: of the wider ones, which come first. */
 typedef struct {
@@ -230,7 +231,8 @@ int ek_gemm_direct(const ek_gemm_args *args, const ek_gemm_method *how, ek_pool 
     set_steps(&x.rows, types, 0, g->k, g->a_packed, g->a_row * types->a_bytes);
     const long panel = x.columns.panels.width * types->vl * types->b_bytes * g->k;
     const int wide = (g->m * x.c_bytes + g->k * types->b_bytes) * g->n > NEAR_BYTES && !x.asks;
-    x.strip = ek_max((wide ? LONG_STRIP : EK_GEMM_STRIP_BYTES) / ek_max(panel, 1), 1);
+    const long most = types->b_bytes == 1 ? LONG_STRIP_OF_BYTES : LONG_STRIP;
+    x.strip = ek_max((wide ? most : EK_GEMM_STRIP_BYTES) / ek_max(panel, 1), 1);
     x.job = &job;
     if (!pool) /* copying the job just written takes longer than a small product */
         tiles(&x, &job, 0, x.rows.panels.panels, 0, x.columns.panels.panels);
