@@ -38,18 +38,21 @@ static inline int ek_gemm_finishes(const ek_gemm_epilogue *e) {
     return e->bias || e->low_f32 != -INFINITY || e->high_f32 != INFINITY;
 }
 
-/* Around the tiles of a task: their registers cost much to set up, and are left as they were. */
+/* Around the tiles of a task: their registers cost much to set up, and are left as they were. They
+ * may be `given` to the task, by a caller who has packed with them. */
 #ifdef EK_AMX
-#define EK_GEMM_BEGIN(job)                                                                         \
-    long registers = 0;                                                                            \
-    (job)->registers = &registers
-#define EK_GEMM_END()                                                                              \
+#define EK_GEMM_BEGIN(job, given)                                                                  \
+    long own = 0;                                                                                  \
+    (job)->registers = (given) ? (given) : &own
+#define EK_GEMM_END() EK_GEMM_RELEASE(own)
+#define EK_GEMM_RELEASE(registers)                                                                 \
     if (registers)                                                                                 \
     _tile_release()
 #define EK_GEMM_ROWS_OF_TILE(job, count) (job)->rows = (count)
 #else
-#define EK_GEMM_BEGIN(job)
+#define EK_GEMM_BEGIN(job, given)
 #define EK_GEMM_END()
+#define EK_GEMM_RELEASE(registers)
 #define EK_GEMM_ROWS_OF_TILE(job, count)
 #endif
 
@@ -144,11 +147,13 @@ typedef void (*ek_gemm_packer)(const void *from, long step, long k_step, long wi
 
 /* Panels of B that follow each other: `count` of them, the first `wider` with a vector more than
  * `vectors`, and their bytes: [1] of the wider ones. `bare`: all tiles use tile registers, and need
- * nothing of a panel but its values. */
+ * nothing of a panel but its values. `registers`: set up for the tiles that follow, of `rows`,
+ * since AMX is kept awake (i8_fours.h); NULL: it is not. */
 typedef struct {
     long count, vectors, wider;
     size_t bytes[2];
     int bare;
+    long *registers, rows;
 } ek_gemm_panels;
 
 /* Packs all of them from `width` columns of a B whose rows are contiguous. */

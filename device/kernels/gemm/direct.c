@@ -106,7 +106,7 @@ static inline __attribute__((always_inline)) void row_of_tiles(const product *x,
 
 static void tiles(const product *x, ek_gemm_job *job, long row, long row_end, long column,
                   long column_end) {
-    EK_GEMM_BEGIN(job);
+    EK_GEMM_BEGIN(job, NULL);
     for (long from = column, until; from < column_end; from = until) {
         until = ek_min(from + x->strip, column_end);
         for (long i = row; i < row_end; i++)
@@ -211,7 +211,7 @@ int ek_gemm_direct(const ek_gemm_args *args, const ek_gemm_method *how, ek_pool 
     if (g->m <= o.tile.mr && vectors <= o.tile.nv) {
         ek_gemm_place at = {.rows = g->m, .width = vectors * types->vl};
         job.a_col = g->a_packed ? g->m : g->a_col;
-        EK_GEMM_BEGIN(&job);
+        EK_GEMM_BEGIN(&job, NULL);
         tile(&x, &job, &at, vectors, x.a, x.b);
         EK_GEMM_END();
         return 1;
@@ -222,7 +222,7 @@ int ek_gemm_direct(const ek_gemm_args *args, const ek_gemm_method *how, ek_pool 
     x.asks = ek_gemm_asks(g, types, g->k);
     if (g->m <= o.tile.mr && !pool && !x.asks) { /* one row of tiles: nothing else to plan */
         x.rows = (track){{1, g->m, 0}, {0}};
-        EK_GEMM_BEGIN(&job);
+        EK_GEMM_BEGIN(&job, NULL);
         row_of_tiles(&x, &job, 0, 0, x.columns.panels.panels);
         EK_GEMM_END();
         return 1;

@@ -19,6 +19,7 @@ typedef struct {
     long a_rows;                           /* of the one panel of a block of A */
     long k_from, k;
     int load, finish;
+    long *registers; /* of AMX, that packing and tiles share; NULL: each task has its own */
 } block;
 
 static const char *in_place(const void *base, long row, long row_step, long column,
@@ -76,6 +77,8 @@ static void pack_side_by_side(const block *x, long begin, long end, char *to) {
         .wider = all->wider - begin,
         .bytes = {x->b_sizes.bytes[0], x->b_sizes.bytes[1]},
         .bare = p->types->tall && p->a.panels.width >= p->types->tall,
+        .registers = x->registers,
+        .rows = p->a.panels.width + (p->a.panels.wider > 0),
     };
     p->types->pack_b_side_by_side(
         in_place(g->b, x->k_from, g->b_row, column, g->b_col, p->types->b_bytes), g->b_row,
@@ -190,7 +193,7 @@ static void tiles(const block *x, long row, long row_end, long column, long colu
         .finish = x->finish,
         .epilogue = &g->epilogue,
     };
-    EK_GEMM_BEGIN(&job);
+    EK_GEMM_BEGIN(&job, x->registers);
     const long width = ek_max(p->b.panels.width, 1) * p->types->vl;
     const long strip = EK_GEMM_STRIP_BYTES / (ek_max(x->k, 1) * width * p->types->b_bytes);
     const long rows = strip <= 1 ? row_end - row : p->tall ? 1 : ROWS_OF_STRIP;
@@ -327,7 +330,8 @@ void ek_gemm_run(const ek_gemm_args *args, const ek_gemm_method *how, void *scra
         return;
     }
     const ek_gemm_room room = ek_gemm_room_of(&plan);
-    block x = {.plan = &plan, .b = scratch};
+    long registers = 0;
+    block x = {.plan = &plan, .b = scratch, .registers = pool || !plan.tall ? NULL : &registers};
     x.a = x.b + room.b;
     x.tail = x.a + room.a;
     const long panels = plan.b.panels.panels;
@@ -335,4 +339,5 @@ void ek_gemm_run(const ek_gemm_args *args, const ek_gemm_method *how, void *scra
         x.column_end = ek_min(x.column + plan.columns_per_block, panels);
         depth_blocks(&x, pool);
     }
+    EK_GEMM_RELEASE(registers);
 }

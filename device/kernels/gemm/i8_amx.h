@@ -8,6 +8,7 @@
  * Those of lower tiles have just their rows. After i8_types.h, finish_tile. */
 #ifndef EK_GEMM_I8_AMX_H
 #define EK_GEMM_I8_AMX_H
+#include "i8_awake.h"
 
 #define REGISTERS_OF_A (NV <= 2 ? 2 : 1)
 _Static_assert(TALL <= REGISTERS_OF_A * AMX_ROWS && NV <= 4 && EK_VL == 16, "of sums: four");
@@ -19,24 +20,6 @@ _Static_assert(TALL <= REGISTERS_OF_A * AMX_ROWS && NV <= 4 && EK_VL == 16, "of 
 #else
 #define AMX_MULTIPLY _tile_dpbssd
 #endif
-
-/* Sets registers up for the rows of the tile and steps of so many groups, unless this task has. */
-EK_INLINE void amx_set_up(const ek_gemm_job *job, long groups) {
-    struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } how = {.palette = 1};
-    const long rows = ek_min(job->rows, AMX_ROWS), wanted = AMX_ROWS * groups + rows;
-    if (*job->registers == wanted)
-        return;
-    for (int i = 0; i < 8; i++) {
-        how.row_bytes[i] = i == 4 || i == 5 ? (uint16_t)(4 * groups) : 64;
-        how.rows[i] = (uint8_t)(i < 6 ? rows : groups);
-    }
-    _tile_loadconfig(&how);
-    *job->registers = wanted;
-}
 
 /* One step: rows of A from `a` on and, of the second register, from `lower` on. */
 EK_INLINE void amx_step(const uint8_t *a, const uint8_t *lower, long a_row, const i8_value *b) {
@@ -173,7 +156,7 @@ EK_INLINE void amx_tile(const int form, const ek_gemm_job *job, const void *a, c
     const amx_depth d = amx_depth_of(job->k);
     const amx_lines lines = amx_lines_of(job, ek_max(d.steps, 1), c);
     const int plain = job->epilogue->output == EK_GEMM_PLAIN;
-    amx_set_up(job, d.groups);
+    amx_set_up(job->registers, job->rows, d.groups);
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);

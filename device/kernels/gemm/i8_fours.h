@@ -3,6 +3,7 @@
  * the way. After i8_types.h, with EK_FOURS. */
 #ifndef EK_GEMM_I8_FOURS_H
 #define EK_GEMM_I8_FOURS_H
+#include "i8_awake.h"
 
 /* `count` rows of up to 64 bytes, of which `there` are in memory, as 4 * nv groups in order. */
 EK_INLINE void load_fours(const uint8_t *from, long k_step, long there, long count, uint8_t flip,
@@ -114,17 +115,23 @@ EK_INLINE void pack_vectors_of_strip(const int nv, const i8_strip *s, long j, co
 }
 
 /* k rows of a strip, of which `width` columns are in memory. */
-EK_INLINE void pack_strip_by(const int factor, const i8_strip *s, const uint8_t *from, long k_step,
-                             long width, long k) {
+EK_INLINE void pack_strip_by(const int factor, const int awake, const i8_strip *s,
+                             const uint8_t *from, long k_step, long width, long k) {
     vi sums[STRIP];
+    long slice = 0;
     if (factor)
         memset(sums, 0, (size_t)s->vectors * sizeof *sums);
     for (long p = 0; p < k; p += ROWS_AT_ONCE, from += ROWS_AT_ONCE * k_step) {
         const long rows = ek_min(ROWS_AT_ONCE, k - p);
         long j = 0;
-        for (; j + 4 <= s->vectors && (j + 4) * EK_VL <= width; j += 4)
+        for (; j + 4 <= s->vectors && (j + 4) * EK_VL <= width; j += 4) {
+            if (awake)
+                amx_stay_awake(slice++, s->vectors);
             pack_vectors_of_strip(4, s, j, from, k_step, 64, p, rows, factor, sums);
+        }
         const long left = s->vectors - j, there = ek_min(width - j * EK_VL, 64);
+        if (awake && left)
+            amx_stay_awake(slice++, s->vectors);
         if (left == 4)
             pack_vectors_of_strip(4, s, j, from, k_step, there, p, rows, factor, sums);
         else if (left == 3)
@@ -139,11 +146,15 @@ EK_INLINE void pack_strip_by(const int factor, const i8_strip *s, const uint8_t 
 }
 
 static void pack_strip(const i8_strip *s, const void *from, long k_step, long width, long k,
-                       int factor) {
-    if (factor)
-        pack_strip_by(COLUMN_FACTOR, s, from, k_step, width, k);
+                       int factor, int awake) {
+    if (factor && awake)
+        pack_strip_by(COLUMN_FACTOR, 1, s, from, k_step, width, k);
+    else if (factor)
+        pack_strip_by(COLUMN_FACTOR, 0, s, from, k_step, width, k);
+    else if (awake)
+        pack_strip_by(0, 1, s, from, k_step, width, k);
     else
-        pack_strip_by(0, s, from, k_step, width, k);
+        pack_strip_by(0, 0, s, from, k_step, width, k);
 }
 #endif
 

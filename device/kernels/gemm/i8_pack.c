@@ -178,10 +178,15 @@ EK_INLINE void pack_rows_of_b(const void *from, long k_step, long width, long co
 }
 
 #ifdef AMX_LEAST
+#define AWAKE_VALUES 4096 /* of a B that takes so long to pack */
+
 static void pack_b_side_by_side(const void *from, long k_step, long width,
                                 const ek_gemm_panels *panels, long k, void *to) {
     const i8_b *at = from;
     char *panel = to;
+    const int awake = panels->registers && k * width >= AWAKE_VALUES;
+    if (awake)
+        amx_set_up(panels->registers, panels->rows, amx_depth_of(k).groups);
     for (long i = 0; i < panels->count;) {
         i8_strip strip;
         for (strip.vectors = 0; i < panels->count; i++) {
@@ -192,7 +197,7 @@ static void pack_b_side_by_side(const void *from, long k_step, long width,
             add_to_strip(&strip, panel, vectors, k);
             panel += panels->bytes[wider];
         }
-        pack_strip(&strip, at, k_step, width, k, panels->bare ? 0 : COLUMN_FACTOR);
+        pack_strip(&strip, at, k_step, width, k, panels->bare ? 0 : COLUMN_FACTOR, awake);
         at += strip.vectors * EK_VL, width -= strip.vectors * EK_VL;
     }
 }
