@@ -25,7 +25,7 @@ def default_method(board: BoardProfile, product: Product) -> Method:
 
 def first_methods(board: BoardProfile, product: Product, counted: bool) -> list[Method]:
     """The default method, then each register tile with its own blocks, packing B or not. Where B
-    was packed beforehand, also with packed blocks of an A that is larger than half of L2.
+    was packed beforehand, also with packed blocks of an A of half of L2 or more.
 
     Where instructions are `counted`, packing that the default does without is left out: what it
     saves is cache misses, which a count does not show.
@@ -38,22 +38,25 @@ def first_methods(board: BoardProfile, product: Product, counted: bool) -> list[
         if p.dtype == "f32" and p.packed != "b" and not counted and 1 not in (mr, nr):
             found.append(replace(made, pack_b=not made.pack_b).cut(p.shape))
         if p.dtype == "f32" and p.packed == "b" and not counted and _is_large(board, product):
-            found.append(_both_near(board, made).cut(p.shape))
+            found.append(_a_near(board, made).cut(p.shape))
     return list(dict.fromkeys(found))
 
 
 def _is_large(board: BoardProfile, product: Product) -> bool:
     m, k = product.shape.m, product.shape.k
-    return 1 not in (m, product.shape.n) and m * k * BYTES[product.dtype] > caches_of(board).l2 // 2
+    return (
+        1 not in (m, product.shape.n) and m * k * BYTES[product.dtype] >= caches_of(board).l2 // 2
+    )
 
 
-def _both_near(board: BoardProfile, made: Method) -> Method:
-    """A panel of B in 3/4 of L1, and a packed block of A in an eighth of L2: each panel is read by
-    many tiles, and what a panel of tiles reads fits beside it (Goto and van de Geijn, "Anatomy of
-    High-Performance Matrix Multiplication", TOMS 2008)."""
+def _a_near(board: BoardProfile, made: Method) -> Method:
+    """Panels of A in 3/4 of L1, in a packed block of a quarter of L2: each is read by all tiles of
+    a row, while panels of B come from L2 one after the other (Goto and van de Geijn, "Anatomy of
+    High-Performance Matrix Multiplication", TOMS 2008, with A and B in each other's place)."""
     caches, size = caches_of(board), BYTES["f32"]
-    kc = max(caches.l1 * 3 // 4 // (made.nr * size) // _LEAST_K * _LEAST_K, _LEAST_K)
-    mc = max(caches.l2 // 8 // (kc * size) // made.mr * made.mr, made.mr)
+    rows = min(made.mr, made.nr)
+    kc = max(caches.l1 * 3 // 4 // (rows * size) // _LEAST_K * _LEAST_K, _LEAST_K)
+    mc = max(caches.l2 // 4 // (kc * size) // made.mr * made.mr, made.mr)
     return replace(made, kc=kc, mc=mc, pack_a=True)
 
 

@@ -14,6 +14,7 @@ from edgekit.host.tune.history import History
 from edgekit.host.tune.lock import tuning_alone
 from edgekit.host.tune.measure import BoardMeasurer
 from edgekit.host.tune.products import Product
+from edgekit.host.tune.tables import table_of
 from edgekit.host.tune.tuner import Outcome, Plan, Progress, Tuner
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.method import Method
@@ -40,7 +41,10 @@ def tune(
     """
     holder = f"{owner()}, since {job.now()}"
     with tuning_alone(job.board, holder), History() as history:
-        plan = Plan(job.board, job.profile, job.products, job.seconds, VERSION, job.given)
+        sequences = table_of(job.profile).sequences
+        plan = Plan(
+            job.board, job.profile, job.products, job.seconds, VERSION, job.given, sequences
+        )
         try:
             measurer = BoardMeasurer(transport, job.profile, emulated)
             return Tuner(plan, measurer, history, time.monotonic, job.now).run(on_progress)

@@ -16,8 +16,9 @@ from edgekit.host.tune.history import History
 from edgekit.host.tune.products import Product
 from edgekit.host.tune.propose import default_method, first_methods, neighbors
 from edgekit.kb.board import BoardProfile
+from edgekit.kb.features import GemmKey, Sequences, key_of
 from edgekit.kb.measurement import Measurement
-from edgekit.kb.method import Method
+from edgekit.kb.method import Method, limits_of
 
 _METHOD_SECONDS = 0.03  # on the board, per method of a product
 _BATCH_SECONDS = 8.0  # of one trip to the board
@@ -76,7 +77,8 @@ class Measurer(Protocol):
 @dataclass(frozen=True)
 class Plan:
     """What to tune: `board` is its name, `profile` what it is; `seconds` of budget. Products that
-    are `given` a method get that one measured, and no search."""
+    are `given` a method get that one measured, and no search. `sequences` are those of the table,
+    which say what products share a row."""
 
     board: str
     profile: BoardProfile
@@ -84,6 +86,7 @@ class Plan:
     seconds: float
     kit_version: str
     given: Mapping[Product, Method] = field(default_factory=dict)
+    sequences: Sequences = field(default_factory=Sequences)
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,8 @@ class Tuner:
         """Searches until the budget is used or nothing is left to try.
 
         First every product gets the analytic candidates, then every one a step of local search,
-        and so on: whenever it is stopped, no product was forgotten.
+        and so on: whenever it is stopped, no product was forgotten. In the end products that share
+        a row of the table get each other's best methods, for one has to do for all.
         """
         going_on, step = list(self._plan.products), 0
         while going_on:
@@ -155,8 +159,11 @@ class Tuner:
             done = self._refused | self._plan.given.keys()
             going_on = [p for p in going_on if p not in done]
             step += 1
-        again = [q for p in self._plan.products if (q := self._confirm(p))]
-        return self._outcome(self._measure(again, step, on_progress))
+        for ask in (self._ask_of_others, self._confirm):
+            asked = [q for p in self._plan.products if (q := ask(p))]
+            if not self._measure(asked, step, on_progress):
+                return self._outcome(finished=False)
+        return self._outcome(finished=True)
 
     def _ask(self, product: Product, step: int) -> Question | None:
         """What one step wants to know of a product, if it is not known."""
@@ -167,8 +174,25 @@ class Tuner:
             wanted = first_methods(profile, product, self._counting)
         else:
             wanted = neighbors(profile, product, _center(known), self._counting)
-        missing = [m for m in wanted if m not in known]
-        return self._question(product, missing[: max(_MOST_METHODS - len(known), 0)])
+        return self._question_new(product, wanted)
+
+    def _ask_of_others(self, product: Product) -> Question | None:
+        """The best methods of the products that share a row with this one."""
+        if self._counting or not self._may_share(product):
+            return None
+        key, profile = self._key(product), self._plan.profile
+        mates = [p for p in self._plan.products if self._may_share(p) and self._key(p) == key]
+        best = ((_best(self._known[mate]), mate) for mate in mates if mate != product)
+        made = (limits_of(method, mate.shape, profile, mate.dtype) for method, mate in best)
+        return self._question_new(product, [method.cut(product.shape) for method in made])
+
+    def _may_share(self, product: Product) -> bool:
+        done = product in self._refused or product in self._plan.given
+        return not done and bool(self._known[product])
+
+    def _key(self, product: Product) -> GemmKey:
+        p = product
+        return key_of(p.shape, 0, self._plan.sequences, p.dtype, p.threads, p.packed)
 
     def _confirm(self, product: Product) -> Question | None:
         """The best methods once more; counts repeat anyway."""
@@ -177,6 +201,12 @@ class Tuner:
         known = self._known[product]
         best = sorted(known, key=lambda m: (statistics.median(known[m]), m))[:_CONFIRMED]
         return self._question(product, [m for m in best if len(known[m]) == 1])
+
+    def _question_new(self, product: Product, wanted: Iterable[Method]) -> Question | None:
+        """Those of the methods that are not known, unless too many are."""
+        known = self._known[product]
+        missing = [m for m in dict.fromkeys(wanted) if m not in known]
+        return self._question(product, missing[: max(_MOST_METHODS - len(known), 0)])
 
     def _question(self, product: Product, methods: list[Method]) -> Question | None:
         if not methods:

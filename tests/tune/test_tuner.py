@@ -28,7 +28,7 @@ from edgekit.host.tune.tuner import (
 )
 from edgekit.kb.board import board_names, caches_of, load_board
 from edgekit.kb.features import GemmShape
-from edgekit.kb.method import Method
+from edgekit.kb.method import Method, limits_of
 
 _BOARD = load_board("a57")
 _PRODUCTS = (
@@ -98,7 +98,9 @@ def test_large_rows_are_tried_in_packed_blocks():
         near = [method for method in first_methods(_BOARD, product, False) if method.pack_a]
         assert bool(near) == wanted
         for method in near:
-            panel, block = (4 * method.kc * extent for extent in (method.nr, method.mc))
+            panel, block = (
+                4 * method.kc * extent for extent in (min(method.mr, method.nr), method.mc)
+            )
             assert panel <= caches_of(_BOARD).l1 * 3 // 4 and block <= caches_of(_BOARD).l2 // 4
 
 
@@ -116,6 +118,39 @@ def test_the_search_finds_what_is_better_than_the_default(tmp_path: Path):
     assert outcome.finished and len(outcome.best) == len(_PRODUCTS)
     assert outcome.best[0].method.kc in (48, 64, 72, 80)
     assert gain_of(outcome) > 1.2
+
+
+class Sized(Model):
+    """Measures by the size of the product too: the larger it is, the deeper blocks should be."""
+
+    def measure(
+        self, questions: Sequence[Question], on_answer: Callable[[int, Timed | None], None]
+    ) -> None:
+        for index, question in enumerate(questions):
+            self.asked.append(question)
+            best = question.product.shape.m / 2
+            methods = (question.default, *question.methods)
+            depths = [1 + abs(math.log2(method.kc / best)) for method in methods]
+            costs = [Cost(2.0, 0.01, 1e-3 * depth) for depth in depths]
+            on_answer(index, Timed(costs[0], tuple(costs[1:])))
+
+
+def test_products_of_a_row_get_each_others_best(tmp_path: Path):
+    small, large, other = (Product(GemmShape(*s)) for s in ((96,) * 3, (400,) * 3, (64, 576, 784)))
+    plan = Plan("a57", _BOARD, (small, large, other), 1e6, "0.1.0")
+    with History(tmp_path / "h.sqlite") as history:
+        outcome = Tuner(plan, Sized(), history, lambda: 0.0, lambda: "now").run(id)
+        tried = {
+            p: {m.method for m in history.read().measurements if m.shape == p.shape}
+            for p in plan.products
+        }
+    best = {b.product: b.method for b in outcome.best}
+    assert best[small].kc < best[large].kc
+    for mine, mate in ((small, large), (large, small)):
+        wanted = limits_of(best[mate], mate.shape, _BOARD, "f32").cut(mine.shape)
+        assert wanted in tried[mine]
+    foreign = limits_of(best[other], other.shape, _BOARD, "f32").cut(large.shape)
+    assert foreign not in tried[large]
 
 
 def test_a_given_method_is_measured_twice_and_nothing_else(tmp_path: Path):
