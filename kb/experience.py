@@ -19,6 +19,9 @@ from edgekit.kb.tiles import TILES
 
 _WORTH = 0.98  # of the default's cost: what is no better leaves the product to the analytic rule
 _NEIGHBORS = 6  # nearest products that a method is tried on in thought
+_HARMED = 1.05  # of the default's cost: a neighbor would be much worse off
+_NEAR = 0.3  # squared distance of logarithms; farther off, rows of an Intel lost 6 to 17 %
+_BEST = 4  # methods of each product of a key that may answer for all of it
 _DIGITS = 4  # of ratios and rates in the table: the rest is noise
 
 
@@ -76,15 +79,17 @@ class Experience:
         return TILES[self._board.simd].vl if self._board else 1
 
     def row(self, key: GemmKey, shapes: Sequence[GemmShape]) -> Row:
-        """The row of a key from the products of it that are named: the method with the least
-        median of ratios over them; see `Row` for what has no method."""
+        """The row of a key from the products of it that are named: the method with the least mean
+        of ratios over them; see `Row` for what has no method."""
         used = list(itertools.chain.from_iterable(self.products[shape] for shape in shapes))
-        method, ratio = _choose(used)
-        chosen = [m for m in used if m.method == method]
+        ratio, origin, method = self._choose(shapes)
+        made = self._adapted(method, origin)
+        chosen = [m for m in used if m.method in (method, made.cut(m.shape))]
         best = min(chosen, key=lambda m: m.ratio)
         timed = best.unit == "seconds"
         rate = max(m.shape.operations / m.cost / 1e9 for m in chosen) if timed else None
-        kept = self._kept(method, ratio, best)
+        kept = made if self._is_worth_it(method, origin, shapes) else None
+        relaxes = kept is None or self.relaxes(kept, best.shape)
         return Row(
             key,
             kept,
@@ -93,27 +98,60 @@ class Experience:
             len(used),
             _rounded(ratio),
             None if rate is None else _rounded(rate),
-            kept is None or self.relaxes(kept, best.shape),
+            relaxes,
             "; ".join(sorted({m.cpu for m in chosen if m.cpu})),
+            None if relaxes or self._board is None else _reach(best.shape, shapes),
         )
 
-    def _kept(self, method: Method, ratio: float, best: Measurement) -> Method | None:
-        """What a row says: nothing if the analytic method, as it is today, is as good."""
+    def _choose(self, shapes: Sequence[GemmShape]) -> tuple[float, GemmShape, Method]:
+        """The method with the least geometric mean of ratios over the products of a key, the
+        product it was measured on, and that mean. One that is best on a single product must not
+        answer for others on which it would be slow."""
+        scores = []
+        for origin in shapes:
+            known = self._known[origin]
+            for method in sorted(known, key=lambda each: (known[each], each))[:_BEST]:
+                ratios = [self._expected(method, origin, shape) for shape in shapes]
+                mean = math.exp(statistics.fmean(math.log(ratio) for ratio in ratios))
+                scores.append((mean, origin, method))
+        return min(scores)
+
+    def _expected(self, method: Method, origin: GemmShape, shape: GemmShape) -> float:
+        """The ratio on a product of a method that was measured on `origin`; of a tile that was not
+        tried on the product, since it promised nothing, the worst that was."""
+        if shape == origin:
+            return self._known[origin][method]
+        made = self._adapted(method, origin)
+        if self._has_tile(made.cut(shape), shape):
+            return self.ratio(made, shape)
+        return max(self._known[shape].values())
+
+    def _adapted(self, method: Method, shape: GemmShape) -> Method:
+        """What a method that was measured on a product says of others."""
         if self._board is None:
-            return method if ratio < _WORTH else None
-        analytic = self.default(best.shape)
-        known = self._known[best.shape].get(analytic)
-        if known is not None and ratio >= _WORTH * known:
-            return None
-        return limits_of(method, best.shape, self._board, best.dtype)
+            return method
+        return limits_of(method, shape, self._board, self.products[shape][0].dtype)
+
+    def _is_worth_it(self, method: Method, origin: GemmShape, shapes: Sequence[GemmShape]) -> bool:
+        """Whether a method is better than the analytic one, as it is today, on the products of a
+        key on which that was measured; true if it was on none."""
+        gains = []
+        for shape in shapes:
+            known = self._known[shape].get(self.default(shape)) if self._board else 1.0
+            if known is not None:
+                gains.append(math.log(self._expected(method, origin, shape) / known))
+        return not gains or statistics.fmean(gains) < math.log(_WORTH)
 
     def relaxes(self, method: Method, shape: GemmShape, without: GemmShape | None = None) -> bool:
-        """Whether the nearest products would be better off with a method than with the default, by
-        those on which its tile was tried."""
+        """Whether the nearest products would be better off with a method than with the default, and
+        none of them much worse, by those on which its tile was tried: half of them or more, since
+        where it was not it promised nothing."""
         near = [s for s in self.nearest(shape) if s != without][:_NEIGHBORS]
         tried = [s for s in near if self._has_tile(method.cut(s), s)]
         gains = [math.log(self.ratio(method, s) / self.ratio(self.default(s), s)) for s in tried]
-        return not near or (bool(gains) and statistics.fmean(gains) < math.log(_WORTH))
+        if 2 * len(gains) < len(near) or not near:
+            return not near
+        return statistics.fmean(gains) < math.log(_WORTH) and max(gains) < math.log(_HARMED)
 
     def _has_tile(self, method: Method, shape: GemmShape) -> bool:
         return any((k.mr, k.nr) == (method.mr, method.nr) for k in self._known[shape])
@@ -147,30 +185,23 @@ class Experience:
         return min(self._known[shape].values())
 
 
-def _choose(measurements: Sequence[Measurement]) -> tuple[Method, float]:
-    by_method: dict[Method, list[Measurement]] = defaultdict(list)
-    for m in measurements:
-        by_method[m.method].append(m)
-    scores = ((_robust_ratio(found), method) for method, found in by_method.items())
-    ratio, method = min(scores)
-    return method, ratio
-
-
-def _robust_ratio(measurements: Sequence[Measurement]) -> float:
-    """Of one method: the median over products and CPUs of the median on each, so that each counts
-    once, however often it was measured."""
-    by_place: dict[tuple[GemmShape, str], list[float]] = defaultdict(list)
-    for m in measurements:
-        by_place[m.shape, m.cpu].append(m.ratio)
-    return statistics.median(statistics.median(ratios) for ratios in by_place.values())
+def _reach(best: GemmShape, shapes: Sequence[GemmShape]) -> int:
+    """How far from the product it was best for a row holds: as far as it was measured, and what is
+    near."""
+    measured = max(best.log_distance(shape) for shape in shapes)
+    return math.ceil(100.0 * (math.sqrt(measured) + math.sqrt(_NEAR)) ** 2)
 
 
 def _ratios(measurements: Sequence[Measurement]) -> Mapping[Method, float]:
-    """The ratio of each method on one product."""
-    by_method: dict[Method, list[float]] = defaultdict(list)
+    """The ratio of each method on one product: the median over CPUs of the median on each, so that
+    each counts once, however often it was measured."""
+    by_method: dict[Method, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for m in measurements:
-        by_method[m.method].append(m.ratio)
-    return {method: statistics.median(ratios) for method, ratios in by_method.items()}
+        by_method[m.method][m.cpu].append(m.ratio)
+    return {
+        method: statistics.median(statistics.median(ratios) for ratios in by_cpu.values())
+        for method, by_cpu in by_method.items()
+    }
 
 
 def _difference(a: Method, b: Method) -> float:

@@ -68,6 +68,7 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True):
     gflops: float | None
     relaxes: bool
     cpu: str = ""
+    reach: int | None = None
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -157,6 +158,7 @@ def _row(text: msgspec.Raw, platforms: int) -> Row:
         raw.gflops,
         raw.relaxes,
         raw.cpu,
+        raw.reach,
     )
 
 
@@ -185,4 +187,5 @@ def _fields(row: Row) -> dict[str, Any]:
         "gflops": row.gflops,
         "relaxes": row.relaxes,
         **({"cpu": row.cpu} if row.cpu else {}),
+        **({} if row.reach is None else {"reach": row.reach}),
     }

@@ -33,7 +33,10 @@ class Row:
     `ratio` is its time over the default method's in the same run (below 1 is faster), `gflops` its
     rate, both None where only instructions were counted or nothing was measured. `source` says
     where the row comes from: tuner, benchmark, profile, import, instructions or analytic; `cpu` on
-    which CPUs of an x86 class that was, "" elsewhere.
+    which CPUs of an x86 class that was, "" elsewhere. `reach`: hundredths of the squared distance
+    of logarithms (`GemmShape.log_distance`) from `shape` within which the method holds, since equal
+    index values leave products 30 times as large; beyond, the analytic one is made. None: in all
+    of its key.
     """
 
     key: GemmKey
@@ -45,6 +48,7 @@ class Row:
     gflops: float | None = None
     relaxes: bool = True
     cpu: str = ""
+    reach: int | None = None
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ class KnowledgeBase:
         key = self.key(platform, shape, dtype, threads, packed)
         row = self._by_key.get(key)
         if row is not None:
-            taken = _fits(row, shape)
+            taken = _fits(row, shape) and _reaches(row, shape)
             return _answer(key, row, taken, default, "exact", "all index values are equal")
         for name in self.priority:
             if found := self._by_feature.get(_shared(key, name)):
@@ -175,6 +179,10 @@ def _fits(row: Row, shape: GemmShape) -> bool:
     """Equal index values do not make one column of four: a tile of one row or column is for
     products with a vector only."""
     return row.method is None or row.method.is_with_vector <= (1 in (shape.m, shape.n))
+
+
+def _reaches(row: Row, shape: GemmShape) -> bool:
+    return row.reach is None or 100.0 * shape.log_distance(row.shape) <= row.reach
 
 
 def _relaxes(row: Row, default: Method, vl: int) -> bool:

@@ -15,6 +15,7 @@ from edgekit.kb.gemm_file import KnowledgeBaseError, load_table, table_text
 from edgekit.kb.measurement import Measurement
 from edgekit.kb.method import Method, analytic_method, limits_of
 
+_OTHER = Method(64, 256, 512, True, True, 4, 16)
 _FAST, _SLOW = Method(64, 256, 512, True, True, 8, 8), Method(64, 256, 512, False, True, 8, 8)
 
 
@@ -53,6 +54,45 @@ def test_the_best_robust_ratio_wins():
     answer = table.lookup("cortex-a57", _SHAPE, _SLOW)
     assert (answer.method, answer.rule, answer.history_rows) == (_FAST, "exact", 4)
     assert table.lookup("cortex-a57", _SHAPE, _FAST, threads=2).method == _SLOW
+
+
+def test_a_method_that_is_best_on_one_product_does_not_answer_for_all_of_its_key():
+    small, large = GemmShape(96, 96, 96), GemmShape(400, 400, 400)
+    alike = dataclasses.replace(_FAST, kc=128)  # of the same tile, and tried on the other product
+    history = [
+        measured(_FAST, 0.5, small),
+        measured(_SLOW, 0.8, small),
+        measured(alike, 3.0, large),
+        measured(_SLOW, 0.8, large),
+    ]
+    (row,) = build_table(history).rows
+    assert (row.method, row.history_rows, row.ratio) == (_SLOW, 4, 0.8)
+    untried = [dataclasses.replace(m, method=_OTHER) if m.method == _FAST else m for m in history]
+    (row,) = build_table(untried).rows
+    assert row.method == _SLOW
+    (row,) = build_table(history[:2]).rows
+    assert row.method == _FAST
+
+
+def test_a_row_reaches_as_far_as_it_was_measured():
+    board = load_board("a57")
+    shapes = [GemmShape(side, side, side) for side in (96, 400)]
+    defaults = {shape: analytic_method(board, shape).cut(shape) for shape in shapes}
+    history = [
+        measured(method, ratio, shape, platform=board.platform)
+        for shape in shapes
+        for method, ratio in ((_FAST, 0.5), (defaults[shape], 1.0))
+    ]
+    away = [
+        measured(method, ratio, GemmShape(97, 101, m), platform=board.platform)
+        for m in range(80, 90)
+        for method, ratio in ((_FAST, 2.0), (_SLOW, 0.9))
+    ]
+    (one,) = (r for r in build_table(history[:2] + away, board=board).rows if r.key.scale == 2)
+    assert not one.relaxes and one.reach == 30
+    (both,) = (r for r in build_table(history + away, board=board).rows if r.key.scale == 2)
+    assert not both.relaxes and both.reach is not None
+    assert both.reach > 100 * shapes[0].log_distance(shapes[1])
 
 
 def test_each_cpu_of_a_class_counts_once():
@@ -97,6 +137,9 @@ def test_a_table_survives_its_file(tmp_path):
     path.write_text(table_text(table))
     again = load_table(path)
     assert again == table and table_text(again) == path.read_text() and again.skipped == 0
+    near = table.with_rows(dataclasses.replace(row, reach=30) for row in table.rows)
+    path.write_text(table_text(near))
+    assert load_table(path) == near != table
 
 
 def test_rows_of_another_kit_are_skipped_and_counted(tmp_path):

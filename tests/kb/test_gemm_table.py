@@ -140,6 +140,17 @@ def test_a_row_that_does_not_relax_answers_for_its_own_key_only():
     assert found.rule.startswith("relaxed:") and found.method == _DEFAULT
 
 
+def test_a_row_holds_within_its_reach():
+    """Products of one key may be 30 times as large: a row of 8 x 8 of C answered for 40 x 40."""
+    shape, near, far = (GemmShape(s, s, s) for s in (100, 110, 400))
+    everywhere = row(shape, 256)
+    for reach, answers in ((None, (True, True, True)), (30, (True, True, False))):
+        kb = table(dataclasses.replace(everywhere, reach=reach))
+        found = [kb.lookup("cortex-a57", asked, _DEFAULT) for asked in (shape, near, far)]
+        assert all(answer.rule == "exact" for answer in found)
+        assert tuple(answer.method == method(256) for answer in found) == answers
+
+
 def test_a_neighbors_turned_tile_does_not_answer_for_an_upright_one():
     """Whether a tile is taller than wide says nothing: upright 24 x 16 of AVX-512 took twice as
     long as turned 96 x 4 on 256 x 256 x 8."""

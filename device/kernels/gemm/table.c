@@ -30,7 +30,7 @@ typedef struct {
     int64_t m, k, n;    /* the measured product */
     double gflops;
     int32_t relaxes; /* good for neighbors too */
-    int32_t zero;
+    int32_t reach;   /* hundredths of the squared distance within which it is good; 0: any */
 } row;
 
 typedef struct {
@@ -234,13 +234,22 @@ static const row *exact(const ek_gemm_table *t, const key *k) {
     return NULL;
 }
 
+static double distance_of(const logs *known, const logs *asked) {
+    double dm = known->m - asked->m, dk = known->k - asked->k, dn = known->n - asked->n;
+    return dm * dm + dk * dk + dn * dn;
+}
+
+static logs logs_of(const question *q) {
+    return (logs){log1p((double)q->m), log1p((double)q->k), log1p((double)q->n)};
+}
+
 /* Of the rows with the same feature: most equal others, nearest product, highest rate, and the
  * first, since rows are in the order of their keys. */
 static const row *relaxed(const ek_gemm_table *t, const key *k, const question *q, int feature) {
     const row *best = NULL;
     int best_different = 0;
     double best_distance = 0;
-    logs asked = {log1p((double)q->m), log1p((double)q->k), log1p((double)q->n)};
+    const logs asked = logs_of(q);
     for (uint32_t i = 0; i < t->head.rows; i++) {
         const row *r = &t->rows[i];
         if (r->key.dtype != k->dtype || r->key.feature[feature] != k->feature[feature])
@@ -248,9 +257,7 @@ static const row *relaxed(const ek_gemm_table *t, const key *k, const question *
         int different = r->key.threads != k->threads;
         for (int f = 0; f < FEATURES; f++)
             different += r->key.feature[f] != k->feature[f];
-        double dm = t->log[i].m - asked.m, dk = t->log[i].k - asked.k;
-        double dn = t->log[i].n - asked.n;
-        double distance = dm * dm + dk * dk + dn * dn;
+        double distance = distance_of(&t->log[i], &asked);
         int better = !best                         ? 1
                      : different != best_different ? different < best_different
                      : distance != best_distance   ? distance < best_distance
@@ -274,6 +281,11 @@ static int is_turned(const ek_gemm_method *how) {
     return ek_gemm_is_turned(ek_gemm_families[EK_GEMM_F32], how->mr, how->nr);
 }
 
+static int reaches(const ek_gemm_table *t, const row *r, const question *q) {
+    const logs asked = logs_of(q);
+    return !r->reach || 100.0 * distance_of(&t->log[r - t->rows], &asked) <= r->reach;
+}
+
 static ek_gemm_method find(const ek_gemm_table *t, const question *q, int *rule) {
     key k = key_of(t, q);
     const row *found = exact(t, &k);
@@ -287,8 +299,9 @@ static ek_gemm_method find(const ek_gemm_table *t, const question *q, int *rule)
     if (!found)
         *rule = EK_GEMM_ANALYTIC;
     else if (found->how.mr && fits(&found->how, q) &&
-             (*rule == EK_GEMM_EXACT ||
-              (found->relaxes && is_turned(&found->how) == is_turned(&analytic))))
+             (*rule == EK_GEMM_EXACT
+                  ? reaches(t, found, q)
+                  : found->relaxes && is_turned(&found->how) == is_turned(&analytic)))
         return found->how;
     return analytic;
 }
