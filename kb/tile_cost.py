@@ -26,7 +26,6 @@ _POINTED = 14  # rows in place whose pointers stay in registers
 _LINE = 64  # bytes of the cache
 _REGISTERS = 32  # vectors, where that was measured
 _SUM_BYTES = 4  # of C
-_LONELY = range(48, 161)  # groups of k with which a single tile of AMX was slow
 _THIN_K, _THIN_ROWS = 4, 32  # the most k, and rows of A in place that are made at once
 _REGISTER_ROWS, _REGISTER_GROUPS = 16, 16  # of a tile register of AMX
 
@@ -35,7 +34,7 @@ _REGISTER_ROWS, _REGISTER_GROUPS = 16, 16  # of a tile register of AMX
 class Prices:
     """What goes into a tile, in sixteenths of a vector multiply-add; those of long vectors are
     fitted to times of 1500 products by all tiles on a Zen 4 (scripts/fit_prices.py). On cores
-    with AMX, those of an Intel: 943 products of floats; 351 of bytes, in smaller parts.
+    with AMX, those of an Intel: 943 products of floats; 792 of bytes, in smaller parts.
 
     For each k (of bytes: each four of k): `product`, of a vector by one line, a tile having no
     fewer than `wide`; `line` and `vector`, loads of the two operands; `far`, one more of a vector
@@ -50,8 +49,7 @@ class Prices:
     rows; `start`, the whole product.
 
     Of "tall" tiles, which use AMX, more lines than one register's count as two registers, and k
-    as whole steps; `lonely`, a product of a single one whose B, of two vectors or more, is packed
-    on the way, with k of 192 to 640: up to twice the time of two, for a reason that was not found.
+    as whole steps.
     """
 
     product: int
@@ -72,7 +70,6 @@ class Prices:
     partial: int = 0
     element: int = 0
     start: int = 0
-    lonely: int = 0
 
 
 Kind = Literal["upright", "turned", "tall"]
@@ -109,35 +106,33 @@ _AMX: dict[tuple[bool, Kind], Prices] = {
     (False, "turned"): Prices(15, 1, 3, 11, far=1, packing=31, tile=26, segment=5, element=6),
     (True, "upright"): Prices(
         product=56,
-        wide=8,
-        line=6,
+        wide=19,
+        line=9,
         vector=0,
-        group=556,
-        panel=103,
-        crossing=232,
-        tile=8,
-        spilled=3793,
-        segment=122,
-        paged=100,
-        stored=45,
-        partial=100,
+        group=174,
+        panel=106,
+        crossing=512,
+        tile=16,
+        spilled=4171,
+        segment=341,
+        paged=62,
+        stored=53,
+        partial=144,
     ),
     (True, "turned"): Prices(28, 4, 16, 40, group=240, tile=188, segment=272, element=48),
     (True, "tall"): Prices(
         product=8,
         wide=0,
-        line=4,
-        vector=29,
-        far=47,
+        line=6,
+        vector=39,
+        far=70,
         group=239,
-        crossing=7,
         tile=6991,
-        segment=14,
-        paged=975,
-        stored=68,
-        partial=39,
-        start=4802,
-        lonely=90000,
+        segment=6,
+        paged=1500,
+        stored=103,
+        partial=91,
+        start=10563,
     ),
 }
 
@@ -191,8 +186,6 @@ def cost_by(
     stores += (prices.segment + prices.paged * paged) * panels * lines
     stores += prices.stored * lines * vectors + prices.element * lines * across + prices.start
     stores += prices.partial * lines if across % vl else 0
-    if rows * panels == 1 and vectors > 1 and packed != "b" and depth in _LONELY:
-        stores += prices.lonely
     cost = prices.product * products + loads + stores // depth
     if packed != "b":
         cost += _cost_of_b(prices, board, tile, shape, dtype)

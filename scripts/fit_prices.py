@@ -51,10 +51,12 @@ Tile = tuple[int, int]
 def _tiles(board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed) -> Iterator[Tile]:
     """What the analytic rule chooses from."""
     vl, heights = TILES[board.simd].vl, COLUMNS[board.simd].of(dtype)
+    lines = COLUMNS[board.simd].vector_rows(dtype) or max(heights)
     for nv, height in enumerate(heights, 1):
         yield height, nv * vl
         if may_be_turned(board, shape, dtype, packed):
-            yield nv * vl, height - (height % vl == 0)
+            lower = min(height, lines)
+            yield nv * vl, lower - (lower % vl == 0)
 
 
 def measure(args: argparse.Namespace) -> None:

@@ -205,15 +205,6 @@ def test_thin_floats_take_as_wide_a_panel_as_stays_in_registers(name):
     assert analytic_method(board, GemmShape(25, 4, 112), packed="b").nr < 112  # does not fit
 
 
-def test_no_product_of_bytes_is_a_single_tile_of_amx_beside_packing():
-    """24 x 288 x 25 took 951 ns as one, 482 as two."""
-    board = load_profile("x86-64-v4-amx")
-    method = analytic_method(board, GemmShape(24, 288, 25), "s8", packed="a")
-    assert method.mr < 24 or method.nr < 25
-    beforehand = analytic_method(board, GemmShape(24, 288, 25), "s8", packed="b")
-    assert beforehand.mr >= 24 and beforehand.nr >= 25
-
-
 def test_a_method_is_cut_to_a_product():
     method = Method(512, 256, 4096, False, True, 8, 12)
     cut = method.cut(GemmShape(20, 30, 40))

@@ -15,7 +15,6 @@ enum { REGISTER_ROWS = 16, REGISTER_GROUPS = 16 }; /* of AMX */
 enum { PAGE = 4096, LINE = 64, WAYS = 8, REGISTERS = 32, SUM_BYTES = 4 };
 enum { POINTED = 14 }; /* rows of A in place */
 enum { THIN_K = 4, THIN_ROWS = 32 };
-enum { LONELY_FROM = 48, LONELY_TO = 160 }; /* groups of k of a single tile of AMX */
 enum { K_STEP = 16, FEW_PANELS = 16, PACK_ROWS = 64, WIDE = 8, TURNED_COLUMNS = 64 };
 enum { TURNED_FLOATS = 256 }; /* of the cores that EK_F32_COPIES is true of */
 enum { FEW_PASSES = 4, PASS_DEPTH = 32, WIDE_VECTORS = 8 }; /* over an f32 B in place */
@@ -59,7 +58,7 @@ static int64_t most(int64_t a, int64_t b) {
 /* As Prices of kb/tile_cost.py says. */
 typedef struct {
     int64_t product, wide, line, vector, far, group, panel, crossing, passing, packing, tile,
-        spilled, segment, paged, stored, partial, element, start, lonely;
+        spilled, segment, paged, stored, partial, element, start;
 } prices;
 
 enum { UPRIGHT, TURNED, TALL, KINDS };
@@ -168,9 +167,6 @@ static int64_t tile_cost(shape s, product p) {
     int64_t stores = tile * rows * panels + segment * panels * lines +
                      price->stored * lines * vectors + price->element * lines * across +
                      price->start + (across % EK_VECTOR_LANES ? price->partial * lines : 0);
-    int lonely = rows * panels == 1 && vectors > 1 && depth >= LONELY_FROM && depth <= LONELY_TO;
-    if (lonely && !p.b_packed)
-        stores += price->lonely;
     int64_t cost = price->product * products + price->line * panels * lines +
                    vector * rows * vectors + stores / depth;
     return cost + (p.b_packed ? 0 : cost_of_b(price, s, p)) +
