@@ -14,9 +14,10 @@ from edgekit.host.tune.history import History
 from edgekit.host.tune.lock import tuning_alone
 from edgekit.host.tune.measure import BoardMeasurer
 from edgekit.host.tune.products import Product
-from edgekit.host.tune.tables import table_of
+from edgekit.host.tune.tables import kit_table
 from edgekit.host.tune.tuner import Outcome, Plan, Progress, Tuner
 from edgekit.kb.board import BoardProfile
+from edgekit.kb.features import Sequences
 from edgekit.kb.method import Method
 
 
@@ -41,7 +42,8 @@ def tune(
     """
     holder = f"{owner()}, since {job.now()}"
     with tuning_alone(job.board, holder), History() as history:
-        sequences = table_of(job.profile).sequences
+        base = kit_table(job.profile)
+        sequences = base.sequences if base else Sequences()
         plan = Plan(
             job.board, job.profile, job.products, job.seconds, VERSION, job.given, sequences
         )

@@ -29,6 +29,13 @@ def shipped_table(board: BoardProfile) -> Path:
     return FOLDER / table_name(board)
 
 
+def kit_table(board: BoardProfile) -> KnowledgeBase | None:
+    """The kit's own table of a board, if there is one: new rows come under its sequences, whatever
+    state the user's table is in. Raises InputError for one that cannot be read."""
+    path = shipped_table(board)
+    return read_table(path) if path.exists() else None
+
+
 def table_of(board: BoardProfile) -> KnowledgeBase:
     """The table that is used for a board. Raises InputError for one that cannot be read."""
     try:
@@ -79,8 +86,7 @@ def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
     """
     with History() as history:
         read = history.read(board.platform)
-    shipped = shipped_table(board)
-    base = read_table(shipped) if shipped.exists() and not alone else None
+    base = None if alone else kit_table(board)
     if not read.measurements:
         raise InputError(
             f"expected measurements of {board.platform} in the history, found none; "

@@ -90,6 +90,19 @@ def test_a_table_over_the_kits_keeps_its_sequences(edgekit: Any, shapes: Path) -
     assert {row.key for row in shipped.rows} <= {row.key for row in built.rows}
 
 
+def test_a_damaged_table_is_tuned_and_built_anew(edgekit: Any, tmp_path: Path) -> None:
+    """Its complaint says to build it; that takes measurements, which must not need the table."""
+    damaged, shapes = user_table(load_board("local")), tmp_path / "one.txt"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text('{"schema": ')
+    shapes.write_text("9,32,16\n")
+    lookup = edgekit("kb", "lookup", "--gemm", "9,32,16")
+    assert lookup.code == 2 and "edgekit kb build" in lookup.complaint
+    assert edgekit("tune", "gemm", "--shapes", shapes, "--budget", "20s").code == 0
+    assert edgekit("kb", "build").code == 0
+    assert edgekit("kb", "lookup", "--gemm", "9,32,16").code == 0
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

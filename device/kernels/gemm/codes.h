@@ -42,9 +42,9 @@ static inline int ek_gemm_finishes(const ek_gemm_epilogue *e) {
  * may be `given` to the task, by a caller who has packed with them. */
 #ifdef EK_AMX
 #define EK_GEMM_BEGIN(job, given)                                                                  \
-    long own = 0;                                                                                  \
-    (job)->registers = (given) ? (given) : &own
-#define EK_GEMM_END() EK_GEMM_RELEASE(own)
+    long own_registers = 0;                                                                        \
+    (job)->registers = (given) ? (given) : &own_registers
+#define EK_GEMM_END() EK_GEMM_RELEASE(own_registers)
 #define EK_GEMM_RELEASE(registers)                                                                 \
     if (registers)                                                                                 \
     _tile_release()
@@ -148,7 +148,7 @@ typedef void (*ek_gemm_packer)(const void *from, long step, long k_step, long wi
 /* Panels of B that follow each other: `count` of them, the first `wider` with a vector more than
  * `vectors`, and their bytes: [1] of the wider ones. `bare`: all tiles use tile registers, and need
  * nothing of a panel but its values. `registers`: set up for the tiles that follow, of `rows`,
- * since AMX is kept awake (i8_fours.h); NULL: it is not. */
+ * since AMX is kept awake (i8_awake.h); NULL: it is not. */
 typedef struct {
     long count, vectors, wider;
     size_t bytes[2];
