@@ -133,8 +133,12 @@ class KnowledgeBase:
         key = self.key(platform, shape, dtype, threads, packed)
         row = self._by_key.get(key)
         if row is not None:
-            taken = _fits(row, shape) and _reaches(row, shape)
-            return _answer(key, row, taken, default, "exact", "all index values are equal")
+            near = _reaches(row, shape)
+            why = "all index values are equal"
+            if not near:
+                s = row.shape
+                why += f", but {s.m} x {s.k} x {s.n}, which was measured, is too far"
+            return _answer(key, row, near and _fits(row, shape), default, "exact", why)
         for name in self.priority:
             if found := self._by_feature.get(_shared(key, name)):
                 best = min(found, key=lambda r: _preference(r, key, shape))

@@ -149,6 +149,7 @@ def test_a_row_holds_within_its_reach():
         found = [kb.lookup("cortex-a57", asked, _DEFAULT) for asked in (shape, near, far)]
         assert all(answer.rule == "exact" for answer in found)
         assert tuple(answer.method == method(256) for answer in found) == answers
+        assert tuple("100 x 100 x 100" not in answer.why for answer in found) == answers
 
 
 def test_a_neighbors_turned_tile_does_not_answer_for_an_upright_one():
