@@ -148,6 +148,8 @@ def _row(text: msgspec.Raw, platforms: int) -> Row:
     raw = msgspec.json.decode(text, type=_Row)
     if not 0 <= raw.key.platform < platforms:
         raise ValueError(f"unknown platform {raw.key.platform}")
+    if raw.reach is not None and not 1 <= raw.reach < 1 << 31:
+        raise ValueError(f"reach {raw.reach}")
     return Row(
         GemmKey(**msgspec.structs.asdict(raw.key)),
         None if raw.method is None else Method(**msgspec.structs.asdict(raw.method)),

@@ -152,6 +152,18 @@ def test_rows_of_another_kit_are_skipped_and_counted(tmp_path):
     assert table.skipped == 2 and len(table.rows) == len(content["rows"]) - 2
 
 
+@pytest.mark.parametrize("reach", [0, -30, 1 << 31])
+def test_a_row_whose_reach_cannot_be_is_skipped(reach, tmp_path):
+    """0 was any distance on the board and none on the host; what is larger than its word was a
+    traceback when the board's table was made."""
+    content = json.loads(table_text(build_table(_HISTORY)))
+    content["rows"][0]["reach"] = reach
+    path = tmp_path / "odd.json"
+    path.write_text(json.dumps(content))
+    table = load_table(path)
+    assert table.skipped == 1 and len(table.rows) == len(content["rows"]) - 1
+
+
 @pytest.mark.parametrize(
     "damage",
     [
