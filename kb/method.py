@@ -128,17 +128,13 @@ def analytic_method(
        and nc is as for f32: they wait for each other twice in each block.
     """
     m, k, n = (min(max(size, 1), _LARGEST) for size in (shape.m, shape.k, shape.n))
-    vl, heights = TILES[board.simd].vl, COLUMNS[board.simd].of(dtype)
+    vl = TILES[board.simd].vl
     if n == 1 and (dtype == "f32" or packed != "b"):
         return Method(m, k, n, pack_a=False, pack_b=False, mr=_WIDE * vl, nr=1, split="m")
     if m == 1:
         return Method(m, k, n, pack_a=False, pack_b=False, mr=1, nr=_WIDE * vl, split="n")
-    choices = [(height, nv * vl) for nv, height in enumerate(heights, 1)]
     whole = GemmShape(m, k, n)
-    if may_be_turned(board, whole, dtype, packed):
-        most = COLUMNS[board.simd].vector_rows(dtype) or max(heights)
-        lower = (min(height, most) for height in heights)
-        choices += [(nv * vl, height - (height % vl == 0)) for nv, height in enumerate(lower, 1)]
+    choices = choices_of(board, whole, dtype, packed)
 
     def cost(tile: tuple[int, int]) -> int:
         alone = tile_cost(board, *tile, whole, dtype, packed)
@@ -150,6 +146,20 @@ def analytic_method(
 
     mr, nr = min(choices, key=cost)
     return method_of_tile(board, mr, nr, whole, dtype, threads, packed)
+
+
+def choices_of(
+    board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed
+) -> list[tuple[int, int]]:
+    """Point 3 of the analytic rule: the tiles, mr x nr, it chooses from."""
+    vl, columns = TILES[board.simd].vl, COLUMNS[board.simd]
+    heights = columns.of(dtype)
+    choices = [(height, nv * vl) for nv, height in enumerate(heights, 1)]
+    if may_be_turned(board, shape, dtype, packed):
+        most = columns.vector_rows(dtype) or max(heights)
+        lower = (min(height, most) for height in heights)
+        choices += [(nv * vl, height - (height % vl == 0)) for nv, height in enumerate(lower, 1)]
+    return choices
 
 
 def method_of_tile(

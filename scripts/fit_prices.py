@@ -28,35 +28,23 @@ from edgekit.host.tune.products import Product
 from edgekit.host.tune.tuner import Question
 from edgekit.kb.board import BoardProfile, load_board
 from edgekit.kb.features import GemmShape, Packed, packed_of
-from edgekit.kb.method import method_of_tile
+from edgekit.kb.method import choices_of, method_of_tile
 from edgekit.kb.tile_cost import (
     Kind,
     Prices,
     cost_by,
     kind_of,
     kinds_of,
-    may_be_turned,
     parts,
     prices_of,
 )
-from edgekit.kb.tiles import COLUMNS, TILES
+from edgekit.kb.tiles import TILES
 
 _SECONDS = 0.007  # of one tile
 _BATCH = 8  # products of one trip to the runtime
 _FACTORS = (0.5, 0.7, 0.85, 1.15, 1.4, 2.0)
 _ABOVE = 0.1  # regret that counts more
 Tile = tuple[int, int]
-
-
-def _tiles(board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed) -> Iterator[Tile]:
-    """What the analytic rule chooses from."""
-    vl, heights = TILES[board.simd].vl, COLUMNS[board.simd].of(dtype)
-    lines = COLUMNS[board.simd].vector_rows(dtype) or max(heights)
-    for nv, height in enumerate(heights, 1):
-        yield height, nv * vl
-        if may_be_turned(board, shape, dtype, packed):
-            lower = min(height, lines)
-            yield nv * vl, lower - (lower % vl == 0)
 
 
 def measure(args: argparse.Namespace) -> None:
@@ -69,7 +57,7 @@ def measure(args: argparse.Namespace) -> None:
         shape = ((turned(case) if args.turned else None) or case).shape
         if 1 in (shape.m, shape.n):
             continue
-        tiles = {*_tiles(board, shape, args.dtype, packed)}
+        tiles = {*choices_of(board, shape, args.dtype, packed)}
         tiles |= {(max(mr * 2 // 3, 1), nr) for mr, nr in tiles if nr % TILES[board.simd].vl == 0}
         made = (
             method_of_tile(board, *tile, shape, args.dtype, packed=packed) for tile in sorted(tiles)
@@ -120,7 +108,8 @@ def _read(files: list[Path], dtype: str, board: BoardProfile) -> Iterator[_Known
             at = _panels((mr, nr), shape, vl)
             times[at] = min(cost, times.get(at, cost))
         best = min(times.values())
-        tiles = ((t, _panels(t, shape, vl)) for t in _tiles(board, shape, dtype, found["packed"]))
+        choices = choices_of(board, shape, dtype, packed_of(found["packed"]))
+        tiles = ((tile, _panels(tile, shape, vl)) for tile in choices)
         regret = {tile: times[at] / best - 1.0 for tile, at in tiles if at in times}
         yield _Known(shape, packed_of(found["packed"]), regret)
 

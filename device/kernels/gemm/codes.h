@@ -99,7 +99,8 @@ typedef struct {
 #else
 #define EK_GEMM_FAR_ROWS LONG_MAX
 #endif
-#define EK_GEMM_LINE 16 /* elements of 4 bytes in a cache line */
+#define EK_GEMM_PAGE 4096 /* bytes: rows whole pages apart share a set of the first cache */
+#define EK_GEMM_LINE 16   /* elements of 4 bytes in a cache line */
 
 /* `rows` of them, `columns` wide. */
 static inline __attribute__((always_inline)) void

@@ -182,7 +182,6 @@ static void panel_of_tiles(const block *x, ek_gemm_job *job, long j, long row, l
  * set of the first cache: fewer of them are written at a time. */
 #define ROWS_OF_STRIP 8
 #define ROWS_OF_STRIP_PAGED 2
-#define PAGE 4096
 
 /* Where panels of B are small, C is written along its rows, for as many as stay in the cache. */
 static void tiles(const block *x, long row, long row_end, long column, long column_end) {
@@ -200,7 +199,7 @@ static void tiles(const block *x, long row, long row_end, long column, long colu
     EK_GEMM_BEGIN(&job, x->registers);
     const long width = ek_max(p->b.panels.width, 1) * p->types->vl;
     const long strip = EK_GEMM_STRIP_BYTES / (ek_max(x->k, 1) * width * p->types->b_bytes);
-    const int few = g->c_row * p->c_bytes % PAGE ? ROWS_OF_STRIP : ROWS_OF_STRIP_PAGED;
+    const int few = g->c_row * p->c_bytes % EK_GEMM_PAGE ? ROWS_OF_STRIP : ROWS_OF_STRIP_PAGED;
     const long rows = strip <= 1 ? row_end - row : p->tall ? 1 : few;
     for (long from = column, until; from < column_end; from = until) {
         until = ek_min(from + ek_max(strip, 1), column_end);

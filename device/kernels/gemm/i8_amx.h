@@ -52,7 +52,6 @@ EK_INLINE void amx_step(const uint8_t *a, const uint8_t *lower, long a_row, cons
 /* The lines of C that come from afar, some at each step, or loads of the operands wait for them.
  * Not of rows that are pages apart, of which more share a set of the first cache than it has ways.
  * Sums that are handed on need them later, and other lines before: they go to the second cache. */
-#define AMX_PAGE 1024 /* elements */
 typedef struct {
     const int32_t *at;
     long row, left, rows; /* from row to row; how many are left; of a step */
@@ -61,7 +60,7 @@ typedef struct {
 
 EK_INLINE amx_lines amx_lines_of(const ek_gemm_job *job, long steps, const void *c) {
     const int output = job->epilogue->output, handed = output == EK_GEMM_HANDED;
-    const int paged = job->c_row % AMX_PAGE == 0;
+    const int paged = job->c_row * 4 % EK_GEMM_PAGE == 0;
     const int far = job->c_row >= EK_GEMM_FAR_ROWS && (output == EK_GEMM_PLAIN ? !paged : handed);
     const long rows = (job->rows + steps - 1) / steps;
     return (amx_lines){c, job->c_row, far ? job->rows : 0, rows, handed};
