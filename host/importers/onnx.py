@@ -1,6 +1,6 @@
 """ONNX files → `Graph`.
 
-    file ─ onnx_file ─► records ─ this file ─► rows of onnx_operators ─ onnx_builder ─► Graph
+    file ─ onnx_file ─► records ─ this file ─► rows of onnx_operators ─ builder ─► Graph
 
 Tensors keep ONNX's layout (NCHW) and names; convolutions get transposes around them, which the
 layout pass removes. All shapes are static: open dimensions of inputs come from `shapes`.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph.types import DType, Graph, Shape, ShapeError, Tensor
-from edgekit.host.importers.onnx_builder import Builder
+from edgekit.host.importers.builder import Builder
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_file import (
     FileInput,

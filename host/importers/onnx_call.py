@@ -10,7 +10,7 @@ import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Array, DType, Operator, Quant, Shape, ShapeError, Tensor
-from edgekit.host.importers.onnx_builder import Builder
+from edgekit.host.importers.builder import Builder
 from edgekit.host.importers.onnx_file import FileNode
 
 _SMALL = 4096  # elements of shapes, axes and other operands that the importer reads

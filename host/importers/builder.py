@@ -1,4 +1,4 @@
-"""Builds the graph of an ONNX model: nodes whose inputs are all constant are computed at once.
+"""Builds the graph of a model of any format: what follows from constants is computed at once.
 
 So what exporters compute from shapes (Shape → Gather → Concat → Reshape) never becomes a node.
 """
