@@ -24,6 +24,7 @@ from edgekit.host.importers.onnx_file import (
     shown_name,
 )
 from edgekit.host.importers.onnx_operators import ROWS
+from edgekit.host.importers.refusal import refuse, unsupported
 
 Shapes = Mapping[str, Shape]
 
@@ -36,7 +37,6 @@ _INPUT_TYPES = {
     "BOOL": DType.BOOL,
 }
 _RANK_LIMIT = 8
-_LISTED = 40  # unsupported operators that a message lists one by one
 
 
 def import_onnx(path: Path, shapes: Shapes | None = None) -> Graph:
@@ -53,7 +53,7 @@ def import_onnx(path: Path, shapes: Shapes | None = None) -> Graph:
 
 def graph_from_onnx(model: FileModel, name: str, shapes: Shapes) -> Graph:
     """`import_onnx` of a file's records; messages do not name the file."""
-    _refuse_unsupported(model)
+    refuse(unsupported(((str(n.index), n.op) for n in model.nodes), ROWS))
     if not model.outputs:
         raise InputError("expected a model with outputs, found none")
     ends = [*(i.name for i in model.inputs), *model.outputs]
@@ -66,21 +66,6 @@ def graph_from_onnx(model: FileModel, name: str, shapes: Shapes) -> Graph:
             f"expected printable names of inputs and outputs, found {unnamed[0]!r:.40}"
         )
     return _Import(model, shapes).run(name)
-
-
-def _refuse_unsupported(model: FileModel) -> None:
-    missing = [f"{n.shown}" for n in model.nodes if n.op not in ROWS]
-    if not missing:
-        return
-    listed = ", ".join(missing[:_LISTED])
-    if len(missing) > _LISTED:
-        kinds = sorted({shown_name(n.op) for n in model.nodes if n.op not in ROWS})
-        listed += f" and {len(missing) - _LISTED} more (all kinds: {', '.join(kinds[:_LISTED])})"
-    noun, verb = ("operator", "is") if len(missing) == 1 else ("operators", "are")
-    raise InputError(
-        f"{noun} {listed} {verb} not supported; "
-        "supported operators: edgekit compile --list-operators"
-    )
 
 
 class _Import:
