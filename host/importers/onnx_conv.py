@@ -12,7 +12,8 @@ import numpy as np
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Array, DType, Padding, Quant, ShapeError, Tensor
 from edgekit.host.graph.windows import Pair
-from edgekit.host.importers.onnx_call import Call, need_rank
+from edgekit.host.importers.emitter import Emitter, need_rank
+from edgekit.host.importers.onnx_call import Call
 
 _TAPS = 1024  # of a window that is made of slices
 
@@ -59,7 +60,7 @@ def sliding(call: Call, size: Sequence[int], window: tuple[int, ...], ceil: bool
     return Sliding(window, stride, dilation, tuple(before), tuple(after))
 
 
-def as_image(call: Call, x: Tensor) -> Tensor:
+def as_image(call: Emitter, x: Tensor) -> Tensor:
     """[n, c, w] → [n, c, 1, w]; images stay."""
     return x if len(x.shape) == 4 else call.reshape(x, (*x.shape[:2], 1, x.shape[2]))
 
@@ -68,7 +69,7 @@ def _pair(values: tuple[int, ...], filler: int) -> Pair:
     return (values[0], values[1]) if len(values) == 2 else (filler, values[0])
 
 
-def _padding(s: Sliding) -> Padding:
+def padding_of(s: Sliding) -> Padding:
     (top, left), (bottom, right) = _pair(s.before, 0), _pair(s.after, 0)
     return Padding(top, bottom, left, right)
 
@@ -103,7 +104,7 @@ def groups_of(call: Call) -> int:
 
 
 def grouped(
-    call: Call,
+    call: Emitter,
     x: Tensor,
     w: Array,
     bias: Array | None,
@@ -121,9 +122,9 @@ def grouped(
         )
     if groups > 1 and depth == 1:
         data = call.quantized(w.transpose(1, 2, 3, 0), _of_channels(quant, slice(None), 3))
-        op = ops.DepthwiseConv2D(stride, dilation, _padding(s), oc // groups)
+        op = ops.DepthwiseConv2D(stride, dilation, padding_of(s), oc // groups)
         return call.emit(op, x, data, None if bias is None else call.constant(bias))
-    conv_op = ops.Conv2D(stride, dilation, _padding(s))
+    conv_op = ops.Conv2D(stride, dilation, padding_of(s))
     parts = [x]
     if groups > 1:
         split = ops.Split(3, (depth,) * groups)
@@ -145,8 +146,6 @@ def _of_channels(quant: Quant | None, own: slice, axis: int) -> Quant | None:
 
 
 def conv_transpose(call: Call) -> Tensor:
-    """Windows that lie side by side become one product; others a convolution of an image with
-    zeros between its pixels."""
     x = call.x(0)
     need_rank(x, 3, 4)
     w = _weights(call, 1, "weights")  # [ic, oc/groups, kh, kw]
@@ -156,16 +155,23 @@ def conv_transpose(call: Call) -> Tensor:
     s = _transposed(call, x.shape[2:], w.shape[4 - rank :])
     bias = None if call.maybe(2) is None else call.value(2, "bias").reshape(-1)
     image = call.nhwc(as_image(call, x))
+    y = call.nchw(transposed(call, image, w, bias, groups, s))
+    return y if rank == 2 else call.reshape(y, (*y.shape[:2], y.shape[3]))
+
+
+def transposed(
+    call: Emitter, x: Tensor, w: Array, bias: Array | None, groups: int, s: Sliding
+) -> Tensor:
+    """A transposed convolution of an NHWC image with weights [ic, oc/groups, kh, kw]; `s` holds
+    what is cut from the full result. Windows that lie side by side become one product; others a
+    convolution of an image with zeros between its pixels."""
     kernel, stride = (w.shape[2], w.shape[3]), _pair(s.stride, 1)
     if kernel == stride and groups == 1 and not any((*s.before, *s.after)):
-        size = (image.shape[1] * stride[0], image.shape[2] * stride[1])
+        size = (x.shape[1] * stride[0], x.shape[2] * stride[1])
         data = call.constant(w.transpose(1, 2, 3, 0))
         b = None if bias is None else call.constant(bias)
-        y = call.emit(ops.TransposeConv2D(stride, Padding(), size), image, data, b)
-    else:
-        y = _spread(call, image, w, bias, groups, s)
-    y = call.nchw(y)
-    return y if rank == 2 else call.reshape(y, (*y.shape[:2], y.shape[3]))
+        return call.emit(ops.TransposeConv2D(stride, Padding(), size), x, data, b)
+    return _spread(call, x, w, bias, groups, s)
 
 
 def _transposed(call: Call, size: Sequence[int], window: tuple[int, ...]) -> Sliding:
@@ -199,7 +205,9 @@ def _transposed(call: Call, size: Sequence[int], window: tuple[int, ...]) -> Sli
     return Sliding(window, stride, dilation, tuple(before), tuple(after))
 
 
-def _spread(call: Call, x: Tensor, w: Array, bias: Array | None, groups: int, s: Sliding) -> Tensor:
+def _spread(
+    call: Emitter, x: Tensor, w: Array, bias: Array | None, groups: int, s: Sliding
+) -> Tensor:
     n, h, width, c = x.shape
     sh, sw = _pair(s.stride, 1)
     spaced = call.reshape(x, (n, h, 1, width, 1, c))
@@ -222,7 +230,7 @@ def _spread(call: Call, x: Tensor, w: Array, bias: Array | None, groups: int, s:
     return grouped(call, padded, data, bias, groups, plain)
 
 
-def crop(call: Call, x: Tensor, before: Sequence[int], after: Sequence[int]) -> Tensor:
+def crop(call: Emitter, x: Tensor, before: Sequence[int], after: Sequence[int]) -> Tensor:
     """`x` without `before` and `after` elements at the ends of each axis."""
     if not any((*before, *after)):
         return x
@@ -239,7 +247,7 @@ def max_pool(call: Call) -> Tensor:
     simple = len(x.shape) < 5 and set(s.dilation) == {1} and x.dtype is DType.F32
     if simple and all(p < w for p, w in zip((*s.before, *s.after), s.window * 2, strict=True)):
         image = call.nhwc(as_image(call, x))
-        op = ops.MaxPool2D(_pair(s.window, 1), _pair(s.stride, 1), _padding(s))
+        op = ops.MaxPool2D(_pair(s.window, 1), _pair(s.stride, 1), padding_of(s))
         y = call.nchw(call.emit(op, image))
         return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
     return _by_slices(call, x, s, -math.inf, lambda a, b: call.emit(ops.Maximum(), a, b))
@@ -255,7 +263,7 @@ def average_pool(call: Call) -> Tensor:
     inside = all(p < w for p, w in zip((*s.before, *s.after), s.window * 2, strict=True))
     if len(x.shape) < 5 and set(s.dilation) == {1} and inside and not (whole and padded):
         image = call.nhwc(as_image(call, x))
-        op = ops.AveragePool2D(_pair(s.window, 1), _pair(s.stride, 1), _padding(s))
+        op = ops.AveragePool2D(_pair(s.window, 1), _pair(s.stride, 1), padding_of(s))
         y = call.nchw(call.emit(op, image))
         return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
     total = _by_slices(call, x, s, 0.0, lambda a, b: call.emit(ops.Add(), a, b))
@@ -301,7 +309,7 @@ def _by_slices(
 
 
 def surround(
-    call: Call, x: Tensor, before: Sequence[int], after: Sequence[int], value: float
+    call: Emitter, x: Tensor, before: Sequence[int], after: Sequence[int], value: float
 ) -> Tensor:
     """`x` padded with any value: zeros by `Pad`, others by constants at its sides."""
     if not any((*before, *after)):

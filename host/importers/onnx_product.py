@@ -8,7 +8,8 @@ import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, ShapeError, Tensor
-from edgekit.host.importers.onnx_call import Call, need_rank
+from edgekit.host.importers.emitter import need_rank
+from edgekit.host.importers.onnx_call import Call
 
 
 def matmul(call: Call) -> Tensor:

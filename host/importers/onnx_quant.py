@@ -9,7 +9,8 @@ import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Array, DType, Quant, ShapeError, Tensor
-from edgekit.host.importers.onnx_call import Call, need_rank
+from edgekit.host.importers.emitter import need_rank
+from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_conv import Sliding, as_image, grouped, groups_of, sliding
 from edgekit.host.importers.onnx_product import product
 

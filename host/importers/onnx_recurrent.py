@@ -9,7 +9,8 @@ import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Array, Operator, ShapeError, Tensor
-from edgekit.host.importers.onnx_call import Call, need_rank
+from edgekit.host.importers.emitter import need_rank
+from edgekit.host.importers.onnx_call import Call
 
 _STEPS = 512  # time steps that are unrolled
 _BACKWARDS = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}

@@ -9,6 +9,7 @@ import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Operator, ShapeError, Tensor
+from edgekit.host.importers.emitter import Emitter
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_math import Row
 
@@ -49,7 +50,7 @@ def _one_at_largest(call: Call, x: Tensor, axis: int) -> Tensor:
     return call.convert(call.emit(ops.Equal(), positions, where_largest), x.dtype)
 
 
-def _normalized(call: Call, x: Tensor, axes: Sequence[int], epsilon: float) -> list[Tensor]:
+def normalized(call: Emitter, x: Tensor, axes: Sequence[int], epsilon: float) -> list[Tensor]:
     """[(x − mean) / √(variance + epsilon), mean, 1 / √(variance + epsilon)]"""
     mean = average(call, x, tuple(axes), True)
     centered = call.emit(ops.Sub(), x, mean)
@@ -63,7 +64,7 @@ def layer_normalization(call: Call) -> list[Tensor]:
     x = call.x(0)
     axis = call.axis(call.integer("axis", -1), len(x.shape))
     axes = range(axis, len(x.shape))
-    y, mean, inverse = _normalized(call, x, axes, call.number("epsilon", 1e-5))
+    y, mean, inverse = normalized(call, x, axes, call.number("epsilon", 1e-5))
     y = call.emit(ops.Mul(), y, call.x(1))
     bias = call.maybe(2)
     y = y if bias is None else call.emit(ops.Add(), y, bias)
@@ -82,7 +83,7 @@ def rms_normalization(call: Call) -> Tensor:
 def instance_normalization(call: Call) -> Tensor:
     x = call.x(0)
     axes = range(2, len(x.shape))
-    y = _normalized(call, x, axes, call.number("epsilon", 1e-5))[0]
+    y = normalized(call, x, axes, call.number("epsilon", 1e-5))[0]
     return _per_channel(call, y, call.x(1), call.x(2))
 
 
@@ -91,7 +92,7 @@ def group_normalization(call: Call) -> Tensor:
     if groups < 1 or x.shape[1] % groups:
         raise ShapeError(f"expected groups that divide {x.shape[1]} channels, found {groups}")
     grouped = call.reshape(x, (x.shape[0], groups, -(-x.elements // (x.shape[0] * groups))))
-    y = _normalized(call, grouped, (2,), call.number("epsilon", 1e-5))[0]
+    y = normalized(call, grouped, (2,), call.number("epsilon", 1e-5))[0]
     scale, bias = call.x(1), call.x(2)
     if scale.shape[0] != x.shape[1]:  # one per group, before opset 21
         times = call.constant(np.repeat(np.arange(groups), x.shape[1] // groups))
@@ -108,7 +109,7 @@ def _per_channel(call: Call, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
 def mean_variance_normalization(call: Call) -> Tensor:
     x = call.x(0)
     axes = tuple(call.axis(a, len(x.shape)) for a in call.list("axes", (0, 2, 3)))
-    return _normalized(call, x, sorted(axes), 1e-9)[0]
+    return normalized(call, x, sorted(axes), 1e-9)[0]
 
 
 def lp_normalization(call: Call) -> Tensor:
@@ -125,8 +126,16 @@ def lp_normalization(call: Call) -> Tensor:
 
 
 def lrn(call: Call) -> Tensor:
+    alpha, beta = call.number("alpha", 1e-4), call.number("beta", 0.75)
+    return across_channels(
+        call, call.x(0), call.integer("size"), alpha, beta, call.number("bias", 1.0)
+    )
+
+
+def across_channels(
+    call: Emitter, x: Tensor, size: int, alpha: float, beta: float, bias: float
+) -> Tensor:
     """x / (bias + alpha / size · Σ x²)^beta, the sum over neighboring channels."""
-    x, size = call.x(0), call.integer("size")
     if not 1 <= size <= 1024:
         raise ShapeError(f"expected a size from 1 to 1024, found {size}")
     before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
@@ -139,18 +148,16 @@ def lrn(call: Call) -> Tensor:
         part = call.emit(op, padded)
         sums = part if sums is None else call.emit(ops.Add(), sums, part)
     assert sums is not None
-    scale = call.builder.floats(call.number("alpha", 1e-4) / size)
-    bias = call.builder.floats(call.number("bias", 1.0))
-    base = call.emit(ops.Add(), call.emit(ops.Mul(), sums, scale), bias)
-    exponent = call.builder.floats(call.number("beta", 0.75))
-    return call.emit(ops.Div(), x, call.emit(ops.Pow(), base, exponent))
+    scaled = call.emit(ops.Mul(), sums, call.builder.floats(alpha / size))
+    base = call.emit(ops.Add(), scaled, call.builder.floats(bias))
+    return call.emit(ops.Div(), x, call.emit(ops.Pow(), base, call.builder.floats(beta)))
 
 
 # Reductions
 
 
 def total(
-    call: Call, kind: type[ops.Total], x: Tensor, axes: tuple[int, ...], keep: bool
+    call: Emitter, kind: type[ops.Total], x: Tensor, axes: tuple[int, ...], keep: bool
 ) -> Tensor:
     """One reduction per run of neighboring axes: kernels reduce these."""
     order = sorted(axes)
@@ -165,7 +172,7 @@ def total(
     return call.reshape(y, tuple(d for i, d in enumerate(x.shape) if i not in axes))
 
 
-def average(call: Call, x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
+def average(call: Emitter, x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
     if not axes:
         return x
     if x.dtype is not DType.F32:

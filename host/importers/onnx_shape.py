@@ -9,7 +9,8 @@ import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Array, Shape, ShapeError, Tensor
-from edgekit.host.importers.onnx_call import Call, need_rank
+from edgekit.host.importers.emitter import need_rank
+from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_conv import crop, surround
 
 _LIMIT = 1 << 26  # elements that a constant made here may have

@@ -1,0 +1,67 @@
+"""What rows of every format emit graph operators with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import Array, DType, Operator, Quant, Shape, ShapeError, Tensor
+from edgekit.host.importers.builder import Builder
+
+
+class Emitter:
+    """Short words for what rows emit most; `Call` of each format adds what its file says."""
+
+    builder: Builder
+
+    def emit(self, op: Operator, *ins: Tensor | None, quant: Quant | None = None) -> Tensor:
+        return self.builder.emit(op, *ins, quant=quant)
+
+    def constant(self, value: Array) -> Tensor:
+        return self.builder.constant(value)
+
+    def quantized(self, value: Array, quant: Quant | None) -> Tensor:
+        """An f32 constant whose values are those of codes with these scales."""
+        made = self.builder.constant(value)
+        return made if quant is None else self.builder.with_quant(made, quant)
+
+    def scalar(self, value: float, like: Tensor) -> Tensor:
+        """A constant of rank 0 of the type of `like`."""
+        return self.builder.constant(np.array(value, like.dtype.numpy))
+
+    def reshape(self, x: Tensor, shape: Shape) -> Tensor:
+        return x if x.shape == tuple(shape) else self.emit(ops.Reshape(tuple(shape)), x)
+
+    def transpose(self, x: Tensor, order: Sequence[int]) -> Tensor:
+        if list(order) == list(range(len(x.shape))):
+            return x
+        return self.emit(ops.Transpose(tuple(order)), x)
+
+    def last(self, x: Tensor, axis: int) -> Tensor:
+        """`x` with `axis` moved to the end."""
+        order = [i for i in range(len(x.shape)) if i != axis]
+        return self.transpose(x, [*order, axis])
+
+    def back(self, x: Tensor, axis: int) -> Tensor:
+        """The inverse of `last`."""
+        rank = len(x.shape)
+        order = list(range(rank - 1))
+        order.insert(axis, rank - 1)
+        return self.transpose(x, order)
+
+    def convert(self, x: Tensor, to: DType) -> Tensor:
+        return x if x.dtype is to else self.emit(ops.Convert(to), x)
+
+    def nhwc(self, x: Tensor) -> Tensor:
+        return self.transpose(x, (0, 2, 3, 1))
+
+    def nchw(self, x: Tensor) -> Tensor:
+        return self.transpose(x, (0, 3, 1, 2))
+
+
+def need_rank(x: Tensor, *ranks: int) -> None:
+    if len(x.shape) not in ranks:
+        wanted = " or ".join(str(r) for r in ranks)
+        raise ShapeError(f"expected a tensor of rank {wanted}, found shape {list(x.shape)}")
