@@ -51,7 +51,8 @@ def prepare(
     model: Path, board: BoardProfile, options: CompileOptions = DEFAULT_OPTIONS
 ) -> tuple[Graph, Made]:
     """The graph as it was imported, and what passes made of it, ready for scheduling."""
-    imported = integer_form(import_model(model, options.shapes))
+    source = import_model(model, options.shapes)
+    imported = integer_form(source)
     graph, counts = run_passes(imported)
     if options.weights is not None:
         # Golden outputs are those of the compressed weights.
@@ -64,18 +65,20 @@ def prepare(
     counts.append(PassCount("fuse_gates", len(fitted.graph.nodes), len(gated.nodes)))
     chained = chain_for_time(gated, board, table_of(board))
     counts.append(PassCount("chain_convolutions", len(gated.nodes), len(chained.nodes)))
-    return imported, Made(chained, tuple(counts), fitted.origin, limit)
+    return imported, Made(chained, tuple(counts), fitted.origin, limit, source.notes)
 
 
 @dataclass(frozen=True)
 class Made:
     """A graph ready for scheduling, and how it came about: operator counts of the passes, the
-    operators that parts were split from, and the limit of memory that asked for that."""
+    operators that parts were split from, the limit of memory that asked for that, and what the
+    importer has to say."""
 
     graph: Graph
     counts: tuple[PassCount, ...] = ()
     origin: Mapping[str, str] = field(default_factory=dict)
     limit: int | None = None
+    notes: tuple[str, ...] = ()
 
 
 def build_graph(
@@ -100,6 +103,7 @@ def build_graph(
         description=describe(plan),
         golden=golden_of(imported, _golden_key(digest, options), cache / "golden"),
         explain=explain(scheduled, plan, board, made.counts, made.origin, made.limit),
+        notes=made.notes,
     )
 
 

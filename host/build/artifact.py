@@ -24,7 +24,8 @@ class Golden:
 @dataclass(frozen=True, eq=False)
 class Artifact:
     """A compiled model before it is bundled. `description` is ek_describe's JSON, parsed;
-    `explain` is what `compile --explain` writes (schema edgekit.explain/1)."""
+    `explain` is what `compile --explain` writes (schema edgekit.explain/1), `notes` what the
+    importer decided and a user may want otherwise."""
 
     model_name: str
     model_sha256: str
@@ -33,3 +34,4 @@ class Artifact:
     description: Mapping[str, Any]
     golden: Golden
     explain: Mapping[str, Any]
+    notes: tuple[str, ...] = ()

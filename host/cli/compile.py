@@ -138,6 +138,7 @@ def compile_bundle(
 ) -> Bundle:
     """Compiles `model` for `board`, saying so; writes to `explain` what was chosen and why."""
     from edgekit.host.bundle import build_bundle, sign_bundle
+    from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import working
     from edgekit.host.compiler import compile_artifact
     from edgekit.host.files import write_whole
@@ -147,6 +148,8 @@ def compile_bundle(
     profile = load_board(profile_of(board))
     with working(f"compiling {model.name} for {board}"):
         artifact = compile_artifact(model, profile, options=options)
+    for text in artifact.notes:
+        note(f"{model.name}: {text}")
     if explain is not None:
         write_whole(explain, json.dumps(artifact.explain, indent=1).encode() + b"\n")
     return sign_bundle(build_bundle(artifact, profile, counter))

@@ -174,7 +174,10 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Nodes in a valid order; reads and writes of a state keep the order of this tuple."""
+    """Nodes in a valid order; reads and writes of a state keep the order of this tuple.
+
+    `notes`: what the importer decided and a user may want otherwise, a sentence each.
+    """
 
     name: str
     tensors: Mapping[str, Tensor]
@@ -182,6 +185,7 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     states: Mapping[str, State] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def producer(self) -> dict[str, Node]:
         """The node that writes each tensor."""

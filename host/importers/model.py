@@ -7,7 +7,8 @@ from pathlib import Path
 from edgekit.host.errors import InputError
 from edgekit.host.graph.types import Graph
 from edgekit.host.importers.files import read_start
-from edgekit.host.importers.onnx import Shapes, import_onnx
+from edgekit.host.importers.onnx import import_onnx
+from edgekit.host.importers.open_shapes import Shapes
 from edgekit.host.importers.tflite import import_tflite
 from edgekit.host.importers.tflite_schema import is_tflite
 

@@ -8,11 +8,11 @@ layout pass removes. All shapes are static: open dimensions of inputs come from 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from edgekit.host.errors import InputError
-from edgekit.host.graph.types import DType, Graph, Shape, ShapeError, Tensor
+from edgekit.host.graph.types import DType, Graph, ShapeError, Tensor
 from edgekit.host.importers.builder import Builder
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_file import (
@@ -24,9 +24,8 @@ from edgekit.host.importers.onnx_file import (
     shown_name,
 )
 from edgekit.host.importers.onnx_operators import ROWS
+from edgekit.host.importers.open_shapes import FixedShapes, OpenInput, Shapes, fix_shapes
 from edgekit.host.importers.refusal import refuse, unsupported
-
-Shapes = Mapping[str, Shape]
 
 _INPUT_TYPES = {
     "FLOAT": DType.F32,
@@ -46,13 +45,13 @@ def import_onnx(path: Path, shapes: Shapes | None = None) -> Graph:
     """
     try:
         model = read_onnx(path)
-        return graph_from_onnx(model, path.stem, shapes or {})
+        return graph_from_onnx(model, str(path), shapes or {})
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from error
 
 
-def graph_from_onnx(model: FileModel, name: str, shapes: Shapes) -> Graph:
-    """`import_onnx` of a file's records; messages do not name the file."""
+def graph_from_onnx(model: FileModel, file: str, shapes: Shapes) -> Graph:
+    """`import_onnx` of the records of `file`; messages do not begin with its name."""
     refuse(unsupported(((str(n.index), n.op) for n in model.nodes), ROWS))
     if not model.outputs:
         raise InputError("expected a model with outputs, found none")
@@ -65,7 +64,7 @@ def graph_from_onnx(model: FileModel, name: str, shapes: Shapes) -> Graph:
         raise InputError(
             f"expected printable names of inputs and outputs, found {unnamed[0]!r:.40}"
         )
-    return _Import(model, shapes).run(name)
+    return _Import(model, shapes).run(Path(file).stem, file)
 
 
 class _Import:
@@ -77,14 +76,14 @@ class _Import:
         self._builder = Builder()
         self._values: dict[str, Tensor] = {}
 
-    def run(self, name: str) -> Graph:
+    def run(self, name: str, file: str) -> Graph:
         model, builder = self._model, self._builder
         builder.reserve([*(i.name for i in model.inputs), *model.outputs])
-        self._check_shapes()
+        fixed = self._fixed(file)
         inputs = []
         for item in model.inputs:
             try:
-                tensor = builder.input(item.name, self._shape(item), self._dtype(item))
+                tensor = builder.input(item.name, fixed.shapes[item.name], self._dtype(item))
             except ShapeError as error:
                 raise InputError(f"input {shown_name(item.name)}: {error}") from error
             inputs.append(tensor)
@@ -96,46 +95,19 @@ class _Import:
             except (ShapeError, InputError) as error:
                 raise InputError(f"operator {node.shown}: {error}") from error
         outputs = {name: self._get(name) for name in model.outputs}
-        return builder.finish(name, inputs, outputs)
+        return replace(builder.finish(name, inputs, outputs), notes=fixed.notes)
 
-    def _check_shapes(self) -> None:
-        names = [i.name for i in self._model.inputs]
-        for name in self._shapes:
-            if name not in names:
+    def _fixed(self, file: str) -> FixedShapes:
+        """The shapes of all inputs, none larger than a graph takes."""
+        inputs = [OpenInput(i.name, self._dtype(i), i.shape) for i in self._model.inputs]
+        fixed = fix_shapes(inputs, self._shapes, file)
+        for name, shape in fixed.shapes.items():
+            if len(shape) > _RANK_LIMIT:
                 raise InputError(
-                    f"--input-shape: expected one of the inputs {', '.join(names)}, "
-                    f"found {shown_name(name)}"
+                    f"input {shown_name(name)}: expected at most {_RANK_LIMIT} dimensions, "
+                    f"found {len(shape)}"
                 )
-
-    def _shape(self, item: FileInput) -> Shape:
-        given = self._shapes.get(item.name)
-        known = tuple(d for d in item.shape if isinstance(d, int) and d > 0)
-        if given is None:
-            if len(known) != len(item.shape):
-                found = ",".join("?" if d is None else str(d) for d in item.shape)
-                raise InputError(
-                    f"input {shown_name(item.name)}: expected a fixed shape, "
-                    f"found [{shown_name(found)}]; give one: --input-shape "
-                    f"{shown_name(item.name)}=1,3,224,224"
-                )
-            given = known
-        elif item.shape != (None,) and (
-            len(given) != len(item.shape)
-            or any(
-                isinstance(d, int) and 0 < d != g for d, g in zip(item.shape, given, strict=True)
-            )
-        ):
-            found = ",".join("?" if d is None else str(d) for d in item.shape)
-            raise InputError(
-                f"--input-shape {shown_name(item.name)}: expected a shape that fits "
-                f"[{shown_name(found)}], found {list(given)}"
-            )
-        if len(given) > _RANK_LIMIT:
-            raise InputError(
-                f"input {shown_name(item.name)}: expected at most {_RANK_LIMIT} dimensions, "
-                f"found {len(given)}"
-            )
-        return given
+        return fixed
 
     def _dtype(self, item: FileInput) -> DType:
         if item.dtype not in _INPUT_TYPES:

@@ -39,11 +39,11 @@ class FileNode:
 
 @dataclass(frozen=True)
 class FileInput:
-    """`shape` holds None (or a name) where the file leaves a dimension open."""
+    """`shape` holds None (or a name) where the file leaves a dimension open; None: of any rank."""
 
     name: str
     dtype: str
-    shape: tuple[int | str | None, ...]
+    shape: tuple[int | str | None, ...] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +125,7 @@ class _Reader:
             )
         tensor = value.type.tensor_type
         if not tensor.HasField("shape"):
-            return FileInput(name, self._type_name(tensor.elem_type), (None,))
+            return FileInput(name, self._type_name(tensor.elem_type), None)
         dims: list[int | str | None] = []
         for dim in tensor.shape.dim:
             known = dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0

@@ -31,8 +31,19 @@ def test_open_shapes_are_given_on_the_command_line(edgekit: Any, home: Path, sca
 def test_an_open_shape_is_asked_for(edgekit: Any, home: Path, scaled: Path) -> None:
     done = edgekit("compile", scaled)
     assert (done.code, done.out) == (2, "")
-    assert "--input-shape x=" in done.complaint
+    assert "input x [1,2,w]: expected fixed shapes, found open ones" in done.complaint
+    assert done.complaint.endswith(f"edgekit compile {scaled} --input-shape x=1,2,100")
     assert sorted(p.name for p in home.iterdir()) == ["m.onnx"]
+
+
+def test_an_open_batch_is_one_and_that_is_said(edgekit: Any, home: Path) -> None:
+    path = save(model([node("Relu", ["x"], ["y"])], [value("x", ["N", 3])], ["y"]), home)
+    done = edgekit("compile", path, "--json")
+    assert done.code == 0
+    assert done.document["schema"] == "edgekit.compile/1"
+    assert "m.onnx: the batch of input x is open and becomes 1" in done.err
+    assert "--input-shape x=8,3" in done.err
+    assert "becomes" not in edgekit("compile", path, "--input-shape", "x=2,3").err
 
 
 @pytest.mark.parametrize(

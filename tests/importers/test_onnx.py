@@ -118,15 +118,6 @@ def _refused(path, match, shapes=None):
     assert "\n" not in str(error.value) and str(error.value).startswith(path.name)
 
 
-def test_open_shapes_need_a_value(tmp_path):
-    path = save(model([node("Relu", ["x"], ["y"])], [value("x", ["n", 3])], ["y"]), tmp_path)
-    _refused(path, r"input x: .*\[n,3\].*--input-shape x=")
-    _refused(path, r"expected a shape that fits \[n,3\]", {"x": (1, 4)})
-    _refused(path, r"expected a shape that fits \[n,3\]", {"x": (1,)})
-    _refused(path, "expected one of the inputs x, found z", {"x": (1, 3), "z": (1,)})
-    assert import_model(path, {"x": (5, 3)}).tensors["y"].shape == (5, 3)
-
-
 def test_all_unsupported_operators_are_listed(tmp_path):
     nodes = [
         node("NonZero", ["x"], ["a"], name="first"),
