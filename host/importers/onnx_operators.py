@@ -9,6 +9,7 @@ from edgekit.host.graph.types import Tensor
 from edgekit.host.importers import onnx_conv as conv
 from edgekit.host.importers import onnx_index as index
 from edgekit.host.importers import onnx_math as math
+from edgekit.host.importers import onnx_order as order
 from edgekit.host.importers import onnx_product as product
 from edgekit.host.importers import onnx_quant as quant
 from edgekit.host.importers import onnx_recurrent as recurrent
@@ -110,6 +111,7 @@ ROWS: dict[str, Row] = {
     "ArgMax": reduce.arg_extreme(False),
     "ArgMin": reduce.arg_extreme(True),
     "CumSum": reduce.cum_sum,
+    "TopK": order.top_k,
     "ReduceL1": reduce.reduce_by(ops.ReduceSum, "abs"),
     "ReduceL2": reduce.reduce_by(ops.ReduceSum, "square", "sqrt"),
     "ReduceLogSum": reduce.reduce_by(ops.ReduceSum, after="log"),

@@ -17,6 +17,7 @@ from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.memory import lifetimes, plan_apart
 from edgekit.host.lower.nna import lower_nna
 from edgekit.host.lower.normalize import lower_layer_norm
+from edgekit.host.lower.order import lower_top_k
 from edgekit.host.lower.outlier import lower_outlier
 from edgekit.host.lower.plan import (
     Call,
@@ -83,6 +84,7 @@ RULES: Mapping[type[Operator], Rule] = {
     ops.Convert: plain.lower_convert,
     ops.ArgExtreme: plain.lower_arg_extreme,
     ops.Gather: plain.lower_gather,
+    ops.TopK: lower_top_k,
     ops.BroadcastTo: plain.lower_broadcast_to,
     ops.MatMul: plain.lower_matmul,
     ops.ReadState: layout.lower_read_state,

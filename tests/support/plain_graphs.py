@@ -86,6 +86,18 @@ def totals(rng: Rng, dtype: DType) -> Case:
     return Case(kind(axes, keep), (x,))
 
 
+def top_k(rng: Rng, dtype: DType) -> Case:
+    """Constants hold many equal values."""
+    rows, n = pick(rng, (1, 3)), pick(rng, (1, 2, 7, 65, 300, 1001))
+    k = min(n, pick(rng, (1, 2, 5, 64, 1001)))
+    index = DType.I32 if rng.random() < 0.5 else DType.I64
+    op = ops.TopK(k, bool(rng.random() < 0.5), index)
+    codes = quant(0.5) if dtype.is_quantized else None
+    if rng.random() < 0.5:
+        return Case(op, (constant(rng.integers(-9, 9, (rows, n)), dtype, codes),), codes)
+    return Case(op, (tensor((2, rows, n), dtype, codes),), codes)
+
+
 def picking(rng: Rng, dtype: DType) -> Case:
     shape = tuple(pick(rng, (1, 2, 5, 17)) for _ in range(3))
     axis = int(rng.integers(3))
@@ -127,6 +139,7 @@ FAMILIES = {
     "operands": (operands, _NUMBERS),
     "logic": (logic, (None,)),
     "totals": (totals, _NUMBERS),
+    "top_k": (top_k, (*_NUMBERS, DType.I8, DType.U8)),
     "picking": (picking, (DType.F32, DType.U8, DType.I64)),
     "matmul": (matmul, (DType.F32, DType.I32)),
     "layer_norm": (layer_norm, (DType.F32,)),

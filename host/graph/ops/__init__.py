@@ -65,6 +65,7 @@ from edgekit.host.graph.ops.operands import (
     Where,
     Xor,
 )
+from edgekit.host.graph.ops.order import TopK
 from edgekit.host.graph.ops.outlier import OutlierFullyConnected
 from edgekit.host.graph.ops.planar import Planar, PlanarConv2D, PlanarDepthwiseConv2D
 from edgekit.host.graph.ops.pool import AveragePool2D, MaxPool2D
@@ -91,6 +92,6 @@ __all__ = [
     "PlanarDepthwiseConv2D", "Pow", "PrunedFullyConnected", "Quantize", "ReadState", "Reciprocal",
     "ReduceMax", "ReduceMin", "ReduceProduct", "ReduceSum", "Reshape", "ResizeBilinear",
     "RoundEven", "RowChain", "ShapeOf", "Sign", "Sin", "Softmax", "Softplus", "SpaceToBatch",
-    "Split", "Sqrt", "StridedSlice", "Sub", "Tanh", "Total", "Transpose", "TransposeConv2D",
+    "Split", "Sqrt", "StridedSlice", "Sub", "Tanh", "TopK", "Total", "Transpose", "TransposeConv2D",
     "Where", "WriteState", "Xor",
 ]  # fmt: skip
