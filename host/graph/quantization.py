@@ -35,6 +35,10 @@ class Multiplier:
     multiplier: NDArray[np.int32]
     shift: NDArray[np.int32]
 
+    @property
+    def negative(self) -> Multiplier:
+        return Multiplier(-self.multiplier, self.shift)
+
     def apply(self, x: Array) -> I64:
         """x (integers that fit int32) times the factor, rounded twice."""
         left = np.maximum(self.shift, 0).astype(np.int64)
@@ -198,10 +202,12 @@ def mean_multiplier(x: Tensor, y: Tensor, count: int) -> Multiplier:
 
 
 def lookup_table(op: Operator, x: Tensor, y: Tensor) -> Array:
-    """The 256 results of a unary 8-bit operator; the index is the stored byte of x, unsigned."""
-    codes = np.arange(256, dtype=np.uint8).view(x.dtype.numpy)
-    probe = Tensor(x.name, (256,), x.dtype, x.quant)
-    return op.reference([codes], [probe], [Tensor(y.name, (256,), y.dtype, y.quant)])[0]
+    """All results of a unary operator on codes; the index is the stored code of x, unsigned."""
+    count = 1 << 8 * x.dtype.bytes
+    unsigned = np.uint8 if x.dtype.bytes == 1 else np.uint16
+    codes = np.arange(count).astype(unsigned).view(x.dtype.numpy)
+    probe = Tensor(x.name, (count,), x.dtype, x.quant)
+    return op.reference([codes], [probe], [Tensor(y.name, (count,), y.dtype, y.quant)])[0]
 
 
 def dequantize(x: Array, quant: Quant) -> NDArray[np.float32]:

@@ -123,6 +123,12 @@ class Tensor:
     def bytes(self) -> int:
         return self.elements * self.dtype.bytes
 
+    @property
+    def is_coded(self) -> bool:
+        """Stored values of 8 or 16 bits stand for real ones, by one scale."""
+        small = self.dtype in (DType.I8, DType.U8, DType.I16)
+        return small and self.quant is not None and not self.quant.per_channel
+
 
 @dataclass(frozen=True)
 class Operator(abc.ABC):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from edgekit.host.graph.ops import (
     Quantize,
     ResizeBilinear,
     Softmax,
+    Sub,
 )
 from edgekit.host.graph.quantization import (
     ADD_LEFT_SHIFT,
@@ -27,7 +29,6 @@ from edgekit.host.graph.quantization import (
     activation_range,
     add_multipliers,
     code_range,
-    lookup_table,
     mean_multiplier,
     mul_multiplier,
     rounding_shift,
@@ -40,6 +41,7 @@ from edgekit.host.lower.broadcast import collapse
 from edgekit.host.lower.context import Context, UnsupportedFormError
 from edgekit.host.lower.linear_sum import lower_linear_sum
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
+from edgekit.host.lower.tables import lower_single, lower_table
 from edgekit.host.lower.window import C_TYPES, Window
 
 _BINARY_DIMS, _BINARY_CHUNK = 4, 4096  # elementwise/binary.h
@@ -60,22 +62,27 @@ def _scalar(factor: Multiplier, name: str) -> dict[str, Field]:
 
 def lower_binary(ctx: Context, node: Node) -> list[Call]:
     op = node.op
-    assert isinstance(op, Add | Mul)
+    assert isinstance(op, Add | Mul | Sub)
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y = ctx.tensor(node.outputs[0])
     types = {a.dtype, b.dtype, y.dtype}
-    if types <= {DType.I32, DType.I64} and op.activation is Activation.NONE:
+    if isinstance(op, Sub):
+        if not y.is_coded:
+            return plain.lower_binary(ctx, node)
+        if calls := lower_single(ctx, node):
+            return calls
+    elif types <= {DType.I32, DType.I64} and op.activation is Activation.NONE:
         return plain.lower_binary(ctx, node)
     if len(types) != 1 or y.dtype not in C_TYPES:
         raise ctx.unsupported(node, f"types {a.dtype.value} and {b.dtype.value}")
     if isinstance(op, Add) and y.dtype is not DType.F32 and (calls := lower_linear_sum(ctx, node)):
         return calls
-    kind = "ADD" if isinstance(op, Add) else "MUL"
+    kind = "MUL" if isinstance(op, Mul) else "ADD"
     macros: dict[str, str | int] = {"TX": C_TYPES[y.dtype], f"OP_{kind}": 1}
     try:
         form = collapse([a.shape, b.shape], y.shape, _BINARY_DIMS)
     except UnsupportedFormError:
-        if y.dtype is DType.F32 and op.activation is Activation.NONE:
+        if isinstance(op, Sub) or (y.dtype is DType.F32 and op.activation is Activation.NONE):
             return plain.lower_binary(ctx, node)  # slower, for more dimensions
         raise
     dims, (a_strides, b_strides) = form.dims, form.strides
@@ -90,6 +97,7 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
         "y": Value(y.name),
     }
     if y.dtype is DType.F32:
+        assert not isinstance(op, Sub)
         macros["FLOAT_X"] = 1
         fields["low_f32"], fields["high_f32"] = op.activation.bounds
     else:
@@ -108,8 +116,10 @@ def _operand(ctx: Context, t: Tensor) -> Field:
     return Value(t.name) if t.data is None else ctx.weights.add(t.data)
 
 
-def _quantized_binary(a: Tensor, b: Tensor, y: Tensor, op: Add | Mul) -> dict[str, Field]:
-    low, high = activation_range(op.activation, y)
+def _quantized_binary(a: Tensor, b: Tensor, y: Tensor, op: Add | Mul | Sub) -> dict[str, Field]:
+    low, high = code_range(y.dtype)
+    if not isinstance(op, Sub):
+        low, high = activation_range(op.activation, y)
     fields: dict[str, Field] = {
         "a_zero": zero_point_of(a),
         "b_zero": zero_point_of(b),
@@ -120,6 +130,8 @@ def _quantized_binary(a: Tensor, b: Tensor, y: Tensor, op: Add | Mul) -> dict[st
     if isinstance(op, Mul):
         return fields | _scalar(mul_multiplier(a, b, y), "y")
     factors = add_multipliers(a, b, y)
+    if isinstance(op, Sub):
+        factors = replace(factors, b=factors.b.negative)
     fields["shift"] = ADD_LEFT_SHIFT
     return fields | _scalar(factors.a, "a") | _scalar(factors.b, "b") | _scalar(factors.output, "y")
 
@@ -149,9 +161,8 @@ def lower_unary(ctx: Context, node: Node) -> list[Call]:
     """Clamp, logistic, hard-swish; every 8-bit one is a look-up in 256 results."""
     op = node.op
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
-    if x.dtype.is_quantized and y.dtype.is_quantized:
-        table = ctx.weights.add(lookup_table(op, x, y))
-        return _unary(ctx, node, "table_8bit", {"table": table}, OP_TABLE=1)
+    if x.is_coded and y.is_coded:
+        return lower_table(ctx, node)
     if x.dtype is not DType.F32 or y.dtype is not DType.F32:
         raise ctx.unsupported(node, f"types {x.dtype.value} and {y.dtype.value}")
     if isinstance(op, Clamp):
@@ -167,8 +178,8 @@ def lower_convert(ctx: Context, node: Node) -> list[Call]:
     """Quantize, requantize (a table) and dequantize."""
     assert isinstance(node.op, Quantize | Cast)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
-    if x.dtype.is_quantized and y.dtype.is_quantized:
-        return lower_unary(ctx, node)
+    if x.is_coded and y.is_coded:
+        return lower_table(ctx, node)
     if x.dtype is DType.F32 and y.dtype.is_quantized:
         low, high = code_range(y.dtype)
         fields: dict[str, Field] = {

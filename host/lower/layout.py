@@ -28,10 +28,10 @@ from edgekit.host.graph.types import Node, Shape, Tensor
 from edgekit.host.graph.views import can_be_made_inside, joins_runs, view_sources
 from edgekit.host.lower.context import Context, UnsupportedFormError
 from edgekit.host.lower.plan import Alias, Call, Field, Value, base_of
+from edgekit.host.lower.tables import look_up
 from edgekit.host.lower.transpose import matrix_transpose
 
 _DIMS = 6  # EK_COPY_DIMS
-_UNARY_CHUNK = 4096  # EK_UNARY_CHUNK in elementwise/unary.h
 
 
 def strides_of(shape: Sequence[int], size: int) -> tuple[int, ...]:
@@ -215,16 +215,7 @@ def _in_units_of(ctx: Context, node: Node, x: Tensor, y: Tensor) -> tuple[Value,
     if np.array_equal(table, codes):
         return Value(x.name), []
     target = ctx.scratch(node, x.bytes)
-    kernel = ctx.kernel(
-        "table_8bit", "elementwise/unary.c", "elementwise/unary.h", "ek_unary_args", OP_TABLE=1
-    )
-    fields: dict[str, Field] = {
-        "n": x.elements,
-        "x": Value(x.name),
-        "y": target,
-        "table": ctx.weights.add(table.view(np.uint8)),
-    }
-    return target, [Call(kernel, fields, math.ceil(x.elements / _UNARY_CHUNK))]
+    return target, [look_up(ctx, table, x.elements, Value(x.name), target)]
 
 
 def lower_split(ctx: Context, node: Node) -> list[Call]:

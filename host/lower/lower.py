@@ -57,6 +57,7 @@ RULES: Mapping[type[Operator], Rule] = {
     ops.PlanarDepthwiseConv2D: planar.lower_planar_depthwise,
     ops.Add: elementwise.lower_binary,
     ops.Mul: elementwise.lower_binary,
+    ops.Sub: elementwise.lower_binary,
     ops.Clamp: elementwise.lower_unary,
     ops.Logistic: elementwise.lower_unary,
     ops.HardSwish: elementwise.lower_unary,

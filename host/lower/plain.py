@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import DType, Node, Tensor
+from edgekit.host.graph.types import Array, DType, Node, Tensor
 from edgekit.host.lower.broadcast import collapse
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.layout import strided_copy, strides_of
 from edgekit.host.lower.plan import Call, Field, Value
+from edgekit.host.lower.tables import lower_single, lower_table, table_of_pairs
 
 _MAP_DIMS, _MAP_CHUNK = 6, 4096  # elementwise/map.h
 _TOTAL_BLOCK = 64  # BLOCK in reduce/total.c
@@ -51,9 +52,10 @@ def _map(
     name: str,
     operands: Sequence[Tensor],
     parameters: tuple[float, float] = (0.0, 0.0),
+    table: Array | None = None,
     **macros: str | int,
 ) -> list[Call]:
-    """y = f(operands) by elementwise/map.c; the macros say which f."""
+    """y = f(operands) by elementwise/map.c; the macros say which f, `table` its results."""
     y = ctx.tensor(node.outputs[0])
     shapes = [t.shape for t in operands]
     # Operands that the function does not have: strides of y, so that their step is 1.
@@ -66,6 +68,9 @@ def _map(
     for letter, stride, value in zip("abc", form.strides, values, strict=True):
         fields[f"{letter}_stride"] = stride
         fields[letter] = value
+    if table is not None:
+        fields["c"] = ctx.weights.add(table)
+        fields["c_stride"] = (0,) * _MAP_DIMS
     fields |= {"y": Value(y.name), "p": parameters[0], "q": parameters[1]}
     kernel = ctx.kernel(
         name,
@@ -84,6 +89,8 @@ def _map(
 def lower_function(ctx: Context, node: Node) -> list[Call]:
     op, x = node.op, ctx.tensor(node.inputs[0])
     assert isinstance(op, ops.Function)
+    if x.is_coded:
+        return lower_table(ctx, node)
     values = [float(v) for v in dataclasses.astuple(op)]
     if isinstance(op, ops.Clip) and x.dtype is not DType.F32:
         limit = 2.0 ** (31 if x.dtype is DType.I32 else 63) * (1 - 2.0**-24)
@@ -96,13 +103,28 @@ def lower_function(ctx: Context, node: Node) -> list[Call]:
 def lower_binary(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    if isinstance(op, ops.Binary) and op.of_codes and a.is_coded and b.is_coded:
+        return _of_codes(ctx, node, op)
     kind = op.kind
+    if isinstance(op, ops.FloorDiv) and a.dtype is DType.F32:
+        kind = "floor_div_float"
     if isinstance(op, ops.Modulo):
         kind = "modulo_truncated" if op.truncated else "modulo"
         if a.dtype is DType.F32:
             kind = "fmod" if op.truncated else "fmod_floored"
     macros: dict[str, Any] = {f"OP_{kind.upper()}": 1}
     return _map(ctx, node, f"{a.dtype.value}_{kind}", [a, b], **macros)
+
+
+def _of_codes(ctx: Context, node: Node, op: ops.Binary) -> list[Call]:
+    """By a look-up in the results of all pairs."""
+    a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    if calls := lower_single(ctx, node):
+        return calls
+    if a.dtype.bytes != 1:
+        raise ctx.unsupported(node, f"type {a.dtype.value}")
+    table = table_of_pairs(op, a, b, ctx.tensor(node.outputs[0]))
+    return _map(ctx, node, f"{table.itemsize}_of_pairs", [a, b], table=table, OP_PAIRS=1)
 
 
 def lower_where(ctx: Context, node: Node) -> list[Call]:

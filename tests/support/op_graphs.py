@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import chain_graphs
+import coded_graphs
 import numpy as np
 import outlier_graphs
 import plain_graphs
@@ -53,7 +54,7 @@ def graph_of(cases: Sequence[Case]) -> Graph:
         made = [None if n is None else tensors[n] for n in names]
         outs = []
         for j, (shape, dtype) in enumerate(case.op.infer(made)):
-            q = case.quant if dtype.is_quantized else None
+            q = case.quant if dtype.is_quantized or dtype is DType.I16 else None
             outs.append(add(tensor(shape, dtype, q), f"n{i}_out{j}"))
         outputs += outs
         nodes.append(Node(f"n{i}", case.op, tuple(names), tuple(outs)))
@@ -321,6 +322,7 @@ FAMILIES: dict[str, tuple[Callable[..., Case], tuple[DType | None, ...]]] = {
     "movement": (movement, _ALL),
     "transpose_conv": (transpose_conv, _F32),
     **plain_graphs.FAMILIES,
+    **coded_graphs.FAMILIES,
     **planar_graphs.FAMILIES,
     **outlier_graphs.FAMILIES,
     **chain_graphs.FAMILIES,

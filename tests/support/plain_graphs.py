@@ -13,13 +13,13 @@ from edgekit.host.graph.types import DType, Operator
 _FUNCTIONS: tuple[Operator, ...] = (
     ops.Abs(), ops.Ceil(), ops.Clip(-0.5, 0.25), ops.Cos(), ops.Elu(0.7, 1.1), ops.Erf(),
     ops.Exp(), ops.Floor(), ops.Gelu(), ops.HardSigmoid(0.3, 0.4), ops.LeakyRelu(0.2), ops.Log(),
-    ops.Neg(), ops.Reciprocal(), ops.RoundEven(), ops.Sign(), ops.Sin(), ops.Softplus(),
-    ops.Sqrt(), ops.Tanh(),
+    ops.Neg(), ops.Reciprocal(), ops.RoundEven(), ops.Rsqrt(), ops.Sign(), ops.Sin(),
+    ops.Softplus(), ops.Sqrt(), ops.Square(), ops.Tanh(),
 )  # fmt: skip
 _WHOLE_FUNCTIONS: tuple[Operator, ...] = (ops.Abs(), ops.Clip(3, 60), ops.Neg(), ops.Sign())
 _OPERANDS: tuple[Operator, ...] = (
     ops.Div(), ops.Equal(), ops.Less(), ops.LessOrEqual(), ops.Maximum(), ops.Minimum(),
-    ops.Modulo(), ops.Modulo(True), ops.Sub(),
+    ops.Modulo(), ops.Modulo(True), ops.SquaredDifference(), ops.Sub(),
 )  # fmt: skip
 
 

@@ -55,6 +55,11 @@ static inline __attribute__((unused)) float ek_fmod_floored(float a, float b) {
         (void)p, (void)q;                                                                          \
         return (TY)(expression);                                                                   \
     }
+/* a / b for whole a and b, and for floats, cut off towards minus infinity. */
+#define FLOORED(a, b)                                                                              \
+    ((b) == 0          ? 0                                                                         \
+     : (b) == (TA) - 1 ? (TA)0 - (a)                                                               \
+                       : (a) / (b) - ((a) % (b) != 0 && ((a) < 0) != ((b) < 0)))
 /* Of integers: defined for every pair, so that no input can stop the program. */
 #define IS_FLOAT ((TA)0.5f != 0)
 #define WHOLE(b, divided) ((b) == 0 ? 0 : (b) == (TA) - 1 ? (TA)0 - (a) : (divided))
@@ -65,6 +70,10 @@ UNARY(ek_expf(a))
 UNARY(logf(a))
 #elif defined OP_SQRT
 UNARY(sqrtf(a))
+#elif defined OP_RSQRT
+UNARY(1.0f / sqrtf(a))
+#elif defined OP_SQUARE
+UNARY(a *a)
 #elif defined OP_RECIPROCAL
 UNARY(1.0f / a)
 #elif defined OP_SIN
@@ -124,6 +133,16 @@ BINARY(a *b)
 BINARY(a - b)
 #elif defined OP_DIV
 BINARY(IS_FLOAT ? a / b : WHOLE(b, a / b))
+#elif defined OP_FLOOR_DIV
+BINARY(FLOORED(a, b))
+#elif defined OP_FLOOR_DIV_FLOAT
+BINARY(floorf(a / b))
+#elif defined OP_SQUARED_DIFFERENCE
+BINARY((a - b) * (a - b))
+#elif defined OP_BITWISE_XOR
+BINARY(a ^ b)
+#elif defined OP_RIGHT_SHIFT
+BINARY(a >> (b < 0 ? 0 : b >= (TA)(8 * sizeof(TA)) ? (TA)(8 * sizeof(TA) - 1) : b))
 #elif defined OP_MODULO
 BINARY(b == 0 || b == (TA)-1 ? 0 : (a % b != 0 && (a % b < 0) != (b < 0)) ? a % b + b : a % b)
 #elif defined OP_MODULO_TRUNCATED

@@ -1,14 +1,17 @@
 /* Element-wise functions of one to three operands, any plain type.
  *
  * Compile-time parameters: NAME, EK_SIMD, ARITY (1, 2, 3), TA (operands), TY, and one OP_* of
- * functions.h. ARITY 3 is WHERE: a is the condition (bytes), b and c are of type TY. */
+ * functions.h. ARITY 3 is WHERE: a is the condition (bytes), b and c are of type TY. OP_PAIRS: a
+ * and b are codes of 8 bits, c is the table of the results of all pairs. */
 #include "map.h"
 
-#if ARITY < 3
+#if ARITY < 3 && !defined OP_PAIRS
 #include "functions.h"
 #endif
 
-#if ARITY == 1
+#if defined OP_PAIRS
+#define AT(i, j, k) ((const TY *)g.c)[(uint8_t)a[i] << 8 | (uint8_t)b[j]]
+#elif ARITY == 1
 #define AT(i, j, k) f(a[i], g.p, g.q)
 #elif ARITY == 2
 #define AT(i, j, k) f(a[i], b[j], g.p, g.q)
@@ -29,6 +32,9 @@ static void run(const ek_map_args *args, const first *restrict a, long as, const
                 long bs, const second *restrict c, long cs, TY *restrict y, long n) {
     const ek_map_args g = *args; /* a copy, so that stores to y cannot change it */
     (void)b, (void)c, (void)g;
+#ifdef OP_PAIRS
+    cs = 1; /* c is a table: it does not move, and no step of it matters */
+#endif
     if (as && bs && cs)
         for (long i = 0; i < n; i++)
             y[i] = AT(i, i, i);

@@ -1,7 +1,7 @@
 /* Element-wise functions of one operand.
  *
  * Compile-time parameters: NAME, EK_SIMD and one OP_*: CLAMP, LOGISTIC, HARD_SWISH (f32 -> f32),
- * TABLE (8-bit -> 8-bit through 256 entries), DEQUANTIZE (TQ -> f32). */
+ * TABLE (codes TX -> TY, through an entry for each code), DEQUANTIZE (TQ -> f32). */
 #include <math.h>
 #include "unary.h"
 
@@ -31,10 +31,8 @@ EK_INLINE float apply(const ek_unary_args *g, float x) {
     return x < g->high ? x : g->high;
 }
 #elif defined OP_TABLE
-#define TX uint8_t
-#define TY uint8_t
-EK_INLINE uint8_t apply(const ek_unary_args *g, uint8_t x) {
-    return g->table[x];
+EK_INLINE TY apply(const ek_unary_args *g, TX x) {
+    return ((const TY *)g->table)[x];
 }
 #elif defined OP_DEQUANTIZE
 #define TX TQ

@@ -12,7 +12,7 @@ typedef struct {
     float low, high; /* clamp */
     float scale;     /* quantize, dequantize: real = scale * (stored - zero) */
     int zero, qlow, qhigh;
-    const uint8_t *table; /* 8-bit: y for each stored byte of x */
-    float *x_scale;       /* quantize_dynamic: where the scale goes */
+    const void *table; /* y for each code of x */
+    float *x_scale;    /* quantize_dynamic: where the scale goes */
 } ek_unary_args;
 #endif

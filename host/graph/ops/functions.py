@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from edgekit.host.graph import coded
 from edgekit.host.graph.checks import need_dtype, operand
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, Tensor
@@ -18,22 +19,31 @@ _SIGNED = (DType.F32, DType.I32, DType.I64)
 
 @dataclass(frozen=True)
 class Function(Operator):
-    """y = formula(x); f32 is computed in f64 and rounded once. Attributes are parameters."""
+    """y = formula(x); f32 is computed in f64 and rounded once. Attributes are parameters.
+
+    What takes f32 takes codes of 8 and 16 bits as well: `codes` gives those of the result.
+    """
 
     dtypes: ClassVar[tuple[DType, ...]] = (DType.F32,)
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
-        need_dtype(x, self.dtypes, "input")
+        if not (x.is_coded and DType.F32 in self.dtypes):
+            need_dtype(x, self.dtypes, "input")
         return [(x.shape, x.dtype)]
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
-        values = required(x, 0)
+        values, source = required(x, 0), operand(ins, 0, "input")
+        if source.is_coded:
+            return [self.codes(values, source, outs[0])]
         wide = values.astype(np.float64) if values.dtype == np.float32 else values
         with np.errstate(all="ignore"):
             return [np.asarray(self.formula(wide)).astype(outs[0].dtype.numpy)]
+
+    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        return coded.by_real(self.formula, x, source, out)
 
     def formula(self, x: Array) -> Array:
         raise TypeError(f"{self.kind} has no formula")
@@ -61,6 +71,28 @@ class Sqrt(Function):
 
     def formula(self, x: Array) -> Array:
         return np.sqrt(x)
+
+    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        return coded.by_real(self.formula, x, source, out, np.trunc)
+
+
+@dataclass(frozen=True)
+class Rsqrt(Function):
+    """1 / √x"""
+
+    kind: ClassVar[str] = "rsqrt"
+
+    def formula(self, x: Array) -> Array:
+        return 1.0 / np.sqrt(x)
+
+
+@dataclass(frozen=True)
+class Square(Function):
+    kind: ClassVar[str] = "square"
+    dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
+
+    def formula(self, x: Array) -> Array:
+        return x * x
 
 
 @dataclass(frozen=True)
@@ -129,6 +161,9 @@ class Abs(Function):
     def formula(self, x: Array) -> Array:
         return np.abs(x)
 
+    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        return coded.absolute(x, source, out)
+
 
 @dataclass(frozen=True)
 class Neg(Function):
@@ -137,6 +172,10 @@ class Neg(Function):
 
     def formula(self, x: Array) -> Array:
         return np.negative(x)
+
+    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        """Of the codes themselves, as LiteRT does."""
+        return np.asarray(np.negative(x))
 
 
 @dataclass(frozen=True)
@@ -203,6 +242,9 @@ class LeakyRelu(Function):
 
     def formula(self, x: Array) -> Array:
         return np.where(x < 0, np.float32(self.alpha).astype(np.float64) * x, x)
+
+    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        return coded.leaky_relu(self.alpha, x, source, out)
 
 
 @dataclass(frozen=True)

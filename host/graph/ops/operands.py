@@ -1,4 +1,4 @@
-"""Element-wise operators of several operands, on plain (not quantized) types, broadcast."""
+"""Element-wise operators of several operands, broadcast; some on codes of 8 and 16 bits as well."""
 
 from __future__ import annotations
 
@@ -8,44 +8,90 @@ from typing import ClassVar
 
 import numpy as np
 
+from edgekit.host.graph import coded
 from edgekit.host.graph.checks import need_dtype, operand
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 NUMBERS = (DType.F32, DType.I32, DType.I64)
-_ANY = (*NUMBERS, DType.BOOL, DType.U8, DType.I8)
+_ORDERED = (*NUMBERS, DType.I8, DType.U8, DType.I16)
+_SIGNED = (*NUMBERS, DType.I8, DType.I16)
+_WHOLE = (DType.I8, DType.U8, DType.I16, DType.I32, DType.I64)
+_ANY = (*_ORDERED, DType.BOOL)
 
 
 @dataclass(frozen=True)
 class Binary(Operator):
-    """y = formula(a, b) of two operands of one type; comparisons give bool."""
+    """y = formula(a, b) of two operands of one type; comparisons give bool.
+
+    Operators with `of_codes` take operands with scales too, of 8 bits: `codes` gives the result's.
+    """
 
     dtypes: ClassVar[tuple[DType, ...]] = NUMBERS
+    of_codes: ClassVar[bool] = False
     gives: ClassVar[DType | None] = None  # None: the type of the operands
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         a, b = operand(ins, 0, "first operand"), operand(ins, 1, "second operand")
-        need_dtype(a, self.dtypes, "first operand")
+        if not (self.of_codes and a.is_coded and b.is_coded):
+            need_dtype(a, self.dtypes, "first operand")
         need_dtype(b, (a.dtype,), "second operand")
         return [(broadcast(a.shape, b.shape), self.gives or a.dtype)]
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
+        a, b, out = required(x, 0), required(x, 1), outs[0]
+        left, right = operand(ins, 0, "first operand"), operand(ins, 1, "second operand")
+        if self.of_codes and left.is_coded and right.is_coded:
+            return [self.codes(a, b, left, right, out)]
         with np.errstate(all="ignore"):
-            y = self.formula(required(x, 0), required(x, 1))
-        return [np.asarray(y).astype(outs[0].dtype.numpy)]
+            y = self.formula(a, b)
+        return [np.asarray(y).astype(out.dtype.numpy)]
 
     def formula(self, a: Array, b: Array) -> Array:
         raise TypeError(f"{self.kind} has no formula")
+
+    def codes(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
+        raise TypeError(f"{self.kind} takes no codes")
+
+
+@dataclass(frozen=True)
+class Comparison(Binary):
+    """Codes are compared in a unit that both operands share."""
+
+    dtypes: ClassVar[tuple[DType, ...]] = _ORDERED
+    of_codes: ClassVar[bool] = True
+    gives: ClassVar[DType | None] = DType.BOOL
+
+    def codes(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
+        return self.formula(coded.comparable(a, left), coded.comparable(b, right))
 
 
 @dataclass(frozen=True)
 class Sub(Binary):
     kind: ClassVar[str] = "sub"
+    of_codes: ClassVar[bool] = True
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.subtract(a, b)
+
+    def codes(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
+        return coded.subtract(a, b, left, right, out)
+
+
+@dataclass(frozen=True)
+class SquaredDifference(Binary):
+    """(a - b)²"""
+
+    kind: ClassVar[str] = "squared_difference"
+    of_codes: ClassVar[bool] = True
+
+    def formula(self, a: Array, b: Array) -> Array:
+        return np.square(np.subtract(a, b))
+
+    def codes(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
+        return coded.squared_difference(a, b, left, right, out)
 
 
 @dataclass(frozen=True)
@@ -53,6 +99,7 @@ class Div(Binary):
     """Integers: cut off towards zero; by zero gives 0."""
 
     kind: ClassVar[str] = "div"
+    of_codes: ClassVar[bool] = True
 
     def formula(self, a: Array, b: Array) -> Array:
         if a.dtype == np.float32:
@@ -61,12 +108,29 @@ class Div(Binary):
         quotient = np.abs(a) // np.abs(safe) * np.sign(a) * np.sign(safe)
         return np.where(b == 0, 0, quotient)
 
+    def codes(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
+        return coded.divide(a, b, left, right, out)
+
+
+@dataclass(frozen=True)
+class FloorDiv(Binary):
+    """Cut off towards minus infinity; whole numbers by zero give 0."""
+
+    kind: ClassVar[str] = "floor_div"
+    dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
+
+    def formula(self, a: Array, b: Array) -> Array:
+        if a.dtype == np.float32:
+            return np.floor(np.divide(a, b))
+        return np.where(b == 0, 0, np.floor_divide(a, np.where(b == 0, 1, b)))
+
 
 @dataclass(frozen=True)
 class Modulo(Binary):
     """`truncated`: the sign of a (C's fmod), else of b; by zero gives 0 for integers."""
 
     kind: ClassVar[str] = "modulo"
+    dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
     truncated: bool = False
 
     def formula(self, a: Array, b: Array) -> Array:
@@ -89,6 +153,7 @@ class Pow(Binary):
 @dataclass(frozen=True)
 class Maximum(Binary):
     kind: ClassVar[str] = "maximum"
+    dtypes: ClassVar[tuple[DType, ...]] = _ORDERED
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.maximum(a, b)
@@ -97,6 +162,7 @@ class Maximum(Binary):
 @dataclass(frozen=True)
 class Minimum(Binary):
     kind: ClassVar[str] = "minimum"
+    dtypes: ClassVar[tuple[DType, ...]] = _ORDERED
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.minimum(a, b)
@@ -108,34 +174,35 @@ class PRelu(Binary):
 
     kind: ClassVar[str] = "prelu"
     dtypes: ClassVar[tuple[DType, ...]] = (DType.F32,)
+    of_codes: ClassVar[bool] = True
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.where(a < 0, a * b, a)
 
+    def codes(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
+        return coded.prelu(a, b, left, right, out)
+
 
 @dataclass(frozen=True)
-class Equal(Binary):
+class Equal(Comparison):
     kind: ClassVar[str] = "equal"
-    dtypes: ClassVar[tuple[DType, ...]] = (*NUMBERS, DType.BOOL)
-    gives: ClassVar[DType | None] = DType.BOOL
+    dtypes: ClassVar[tuple[DType, ...]] = _ANY
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.equal(a, b)
 
 
 @dataclass(frozen=True)
-class Less(Binary):
+class Less(Comparison):
     kind: ClassVar[str] = "less"
-    gives: ClassVar[DType | None] = DType.BOOL
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.less(a, b)
 
 
 @dataclass(frozen=True)
-class LessOrEqual(Binary):
+class LessOrEqual(Comparison):
     kind: ClassVar[str] = "less_or_equal"
-    gives: ClassVar[DType | None] = DType.BOOL
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.less_equal(a, b)
@@ -157,6 +224,27 @@ class Or(Binary):
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.logical_or(a, b)
+
+
+@dataclass(frozen=True)
+class BitwiseXor(Binary):
+    kind: ClassVar[str] = "bitwise_xor"
+    dtypes: ClassVar[tuple[DType, ...]] = _WHOLE
+
+    def formula(self, a: Array, b: Array) -> Array:
+        return np.bitwise_xor(a, b)
+
+
+@dataclass(frozen=True)
+class RightShift(Binary):
+    """a / 2^b, cut off towards minus infinity; b below 0 counts as 0, from the width of the type on
+    as one less than that width."""
+
+    kind: ClassVar[str] = "right_shift"
+    dtypes: ClassVar[tuple[DType, ...]] = _WHOLE
+
+    def formula(self, a: Array, b: Array) -> Array:
+        return np.asarray(np.right_shift(a, np.clip(b, 0, 8 * a.dtype.itemsize - 1)))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,151 @@
+"""Element-wise operators on codes (8 and 16 bits), as LiteRT's reference kernels compute them.
+
+Each function takes stored values and the tensors that say their scales, and gives stored values.
+Kernels of the functions of one operand are tables of all their results, those of two operands of
+8 bits as well, so these formulas are what runs on the board, to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from edgekit.host.graph.fixed_point import one_over_one_plus
+from edgekit.host.graph.quantization import (
+    ADD_LEFT_SHIFT,
+    I64,
+    Multiplier,
+    add_multipliers,
+    code_range,
+    doubling_high_multiply,
+    multiplier_of,
+    round_half_away,
+    rounding_shift,
+    saturate,
+    scale_of,
+    zero_point_of,
+)
+from edgekit.host.graph.types import Array, Tensor
+
+_COMPARED_SHIFT = 8  # headroom that a comparison gives both operands before it rescales them
+_DIFFERENCE_SHIFT = 7  # the same of a squared difference
+_I32_MAX = 2**31 - 1
+
+
+def offset(x: Array, tensor: Tensor) -> I64:
+    """Stored values with their zero point taken off."""
+    return x.astype(np.int64) - zero_point_of(tensor)
+
+
+def stored(x: I64, out: Tensor) -> Array:
+    """Values in units of `out`, as its codes."""
+    low, high = code_range(out.dtype)
+    return saturate(x, zero_point_of(out), low, high, out.dtype)
+
+
+def ratio32(over: Tensor, under: Tensor, factor: float = 1.0) -> Multiplier:
+    """over's scale · factor / under's scale, in f32."""
+    product = np.float32(scale_of(over)) * np.float32(factor)
+    return multiplier_of(float(product / np.float32(scale_of(under))))
+
+
+def by_real(
+    formula: Callable[[Array], Array],
+    x: Array,
+    source: Tensor,
+    out: Tensor,
+    whole: Callable[[Array], Array] = round_half_away,
+) -> Array:
+    """Codes of formula(real value), in f32; `whole` says how they are rounded."""
+    step = np.float32(1) / np.float32(scale_of(out))
+    real = np.float32(scale_of(source)) * offset(x, source).astype(np.float32)
+    with np.errstate(all="ignore"):
+        y = np.asarray(formula(real.astype(np.float64))).astype(np.float32)
+        codes = whole(y * step) + np.float32(zero_point_of(out))
+    low, high = code_range(out.dtype)
+    codes = np.where(np.isnan(codes), low, codes)
+    return np.clip(codes, low, high).astype(out.dtype.numpy)
+
+
+def leaky_relu(alpha: float, x: Array, source: Tensor, out: Tensor) -> Array:
+    value = offset(x, source)
+    below = ratio32(source, out, alpha).apply(value)
+    return stored(np.where(value >= 0, ratio32(source, out).apply(value), below), out)
+
+
+def absolute(x: Array, source: Tensor, out: Tensor) -> Array:
+    value = np.abs(offset(x, source))
+    if scale_of(source) != scale_of(out):
+        value = ratio32(source, out).apply(value)
+    return stored(value, out)
+
+
+def inverse_square_root(x: I64) -> tuple[I64, I64]:
+    """(multiplier, right shift) of 1/√x of whole x ≥ 1: multiplier · 2^(−31 − shift)."""
+    value, shift = x.copy(), np.full(x.shape, 11, np.int64)
+    while (large := value >= 1 << 29).any():
+        value, shift = np.where(large, value // 4, value), shift + large
+    bits = np.array([int(v).bit_length() for v in value.flat], np.int64).reshape(x.shape)
+    pairs = (32 - bits - 1) // 2 - 1
+    shift, value = shift - pairs, value << (2 * pairs)
+    half_input = rounding_shift(value >> 1, 1)
+    root = np.full(x.shape, 1 << 28, np.int64)  # 1 in Q3
+    for _ in range(5):
+        cube = doubling_high_multiply(doubling_high_multiply(root, root), root)
+        cube = np.clip(cube << 6, -(2**31), _I32_MAX)
+        step = doubling_high_multiply(root, (1 << 28) + (1 << 27))
+        step = step - doubling_high_multiply(half_input, cube)
+        root = np.clip(step << 3, -(2**31), _I32_MAX)
+    root = doubling_high_multiply(root, 1518500250)  # √2 / 2 in Q0
+    left = np.maximum(-shift, 0)
+    one = x <= 1
+    return np.where(one, _I32_MAX, root << left), np.where(one, 0, np.maximum(shift, 0))
+
+
+def subtract(a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
+    """The addition of the negative: its rounding is not that of a difference."""
+    factors = add_multipliers(left, right, out)
+    wide = [offset(x, t) << ADD_LEFT_SHIFT for x, t in ((a, left), (b, right))]
+    total = factors.a.apply(wide[0]) + factors.b.negative.apply(wide[1])
+    return stored(factors.output.apply(total), out)
+
+
+def prelu(x: Array, alpha: Array, source: Tensor, slope: Tensor, out: Tensor) -> Array:
+    value = offset(x, source)
+    below = ratio32(source, out, scale_of(slope)).apply(value * offset(alpha, slope))
+    return stored(np.where(value >= 0, ratio32(source, out).apply(value), below), out)
+
+
+def squared_difference(a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
+    twice = 2.0 * max(scale_of(left), scale_of(right))
+    scaled = [
+        multiplier_of(scale_of(t) / twice).apply(offset(x, t) << _DIFFERENCE_SHIFT)
+        for x, t in ((a, left), (b, right))
+    ]
+    real = twice * twice / ((1 << 2 * _DIFFERENCE_SHIFT) * scale_of(out))
+    return stored(multiplier_of(real).apply((scaled[0] - scaled[1]) ** 2), out)
+
+
+def divide(a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
+    """By zero gives the zero of `out`."""
+    over, under = np.broadcast_arrays(offset(a, left), offset(b, right))
+    over, under = np.where(under < 0, -over, over), np.abs(under)
+    empty = under == 0
+    under = np.where(empty, 1, under)
+    bits = np.array([int(v).bit_length() for v in under.flat], np.int64).reshape(under.shape)
+    inverse = one_over_one_plus((under << (32 - bits)) - (1 << 31))
+    sizes = [int(v if v >= 0 else ~v).bit_length() for v in over.flat]
+    headroom = 31 - np.array(sizes, np.int64).reshape(over.shape)
+    quotient = doubling_high_multiply(over << headroom, inverse)
+    real = np.float32(scale_of(left)) / (np.float32(scale_of(right)) * np.float32(scale_of(out)))
+    factor = multiplier_of(float(real))
+    shift = int(factor.shift[0]) - (bits - 1) - headroom
+    product = doubling_high_multiply(quotient, int(factor.multiplier[0]))
+    scaled = rounding_shift(product, np.maximum(-shift, 0))
+    return stored(np.where(empty, 0, scaled), out)
+
+
+def comparable(x: Array, tensor: Tensor) -> I64:
+    """Codes brought to a unit that all tensors share."""
+    return multiplier_of(scale_of(tensor)).apply(offset(x, tensor) << _COMPARED_SHIFT)

@@ -1,0 +1,54 @@
+"""Random operators on codes of 8 and 16 bits, for `op_graphs`."""
+
+from __future__ import annotations
+
+import numpy as np
+from op_cases import Case, Rng, constant, pick, quant, tensor
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import DType, Operator, Quant
+
+_FUNCTIONS: tuple[Operator, ...] = (
+    ops.Abs(), ops.Elu(), ops.Exp(), ops.Gelu(), ops.LeakyRelu(0.2), ops.Log(), ops.Neg(),
+    ops.Rsqrt(), ops.Sqrt(), ops.Tanh(),
+)  # fmt: skip
+_OPERANDS: tuple[Operator, ...] = (
+    ops.Div(), ops.Equal(), ops.Less(), ops.LessOrEqual(), ops.Maximum(), ops.Minimum(),
+    ops.PRelu(), ops.SquaredDifference(), ops.Sub(),
+)  # fmt: skip
+
+
+def scale(rng: Rng, dtype: DType) -> Quant:
+    info = np.iinfo(dtype.numpy)
+    zero = 0 if dtype is DType.I16 else int(rng.integers(info.min, info.max + 1))
+    return quant(float(rng.uniform(0.01, 0.1)) * 255 / (info.max - info.min), zero)
+
+
+def function(rng: Rng, dtype: DType) -> Case:
+    op = _FUNCTIONS[int(rng.integers(len(_FUNCTIONS)))]
+    x = tensor((pick(rng, (1, 5, 4097)),), dtype, scale(rng, dtype))
+    return Case(op, (x,), scale(rng, dtype))
+
+
+def operands(rng: Rng, dtype: DType) -> Case:
+    """The second one may be a constant, of one value or of one per channel."""
+    op = _OPERANDS[int(rng.integers(len(_OPERANDS)))]
+    shape = [pick(rng, (1, 2, 3, 5, 17)) for _ in range(int(rng.integers(1, 6)))]
+    other = [1 if rng.random() < 0.4 else d for d in shape[int(rng.integers(len(shape))) :]]
+    if rng.random() < 0.5:
+        info = np.iinfo(dtype.numpy)
+        data = rng.integers(info.min, info.max + 1, other)
+        return Case(
+            op,
+            (tensor(shape, dtype, scale(rng, dtype)), constant(data, dtype, scale(rng, dtype))),
+            scale(rng, dtype),
+        )
+    pair = [tensor(s, dtype, scale(rng, dtype)) for s in (shape, other)]
+    return Case(op, tuple(pair), scale(rng, dtype))
+
+
+_8BIT = (DType.I8, DType.U8)
+FAMILIES = {
+    "coded_function": (function, (*_8BIT, DType.I16)),
+    "coded_operands": (operands, _8BIT),
+}
