@@ -8,12 +8,13 @@ import signal
 import struct
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Union
+from typing import Any, Dict, Iterator, List, Optional, Union
 
 from edgekit.device.errors import DeviceError
 from edgekit.device.library import open_model
-from edgekit.device.manifest import RUNTIME, Manifest, TensorSpec
+from edgekit.device.manifest import NOT_COMPARED, RUNTIME, Manifest, TensorSpec
 from edgekit.device.npz import Array
 from edgekit.device.release import UnhealthyError
 
@@ -42,15 +43,18 @@ def check_golden(folder: Path, manifest: Manifest) -> Dict[str, Any]:
     outputs, times = model.run(golden_inputs(folder, manifest))
     golden = manifest.golden
     differences: List[float] = []
-    for spec, path, allowed in zip(manifest.outputs, golden.outputs, golden.tolerances):
-        expected = (folder / path).read_bytes()
-        found = max_difference(spec, expected, outputs[spec.name].data)
-        if not found <= allowed:
+    for i, (spec, path) in enumerate(zip(manifest.outputs, golden.outputs)):
+        expected, found = (folder / path).read_bytes(), bytes(outputs[spec.name].data)
+        margin = golden.margin(i)
+        shares = None if margin is None else (folder / margin).read_bytes()
+        off = worst_difference(spec, expected, found, shares)
+        if not off.within(golden.tolerances[i]):
             raise DeviceError(
                 f"output '{spec.name}': expected a difference of at most "
-                f"{allowed:g} from the golden output, found {found:g}"
+                f"{math.ldexp(golden.tolerances[i], -off.share):g} from the golden output, "
+                f"found {off.largest:g}"
             )
-        differences.append(found)
+        differences.append(off.largest)
     return {"ms": times.total / 1e6, "max_difference": differences}
 
 
@@ -62,12 +66,40 @@ def golden_inputs(folder: Path, manifest: Manifest) -> Dict[str, Array]:
     }
 
 
-def max_difference(spec: TensorSpec, expected: bytes, found: bytes) -> float:
-    """Largest |expected - found|; infinite where only one of them is NaN or infinite."""
+@dataclass(frozen=True)
+class Difference:
+    """The largest |expected - found| for what its element is allowed: 2^-share of a tolerance."""
+
+    largest: float
+    share: int = 0
+
+    def within(self, tolerance: float) -> bool:
+        return self.largest <= math.ldexp(tolerance, -self.share)
+
+
+def worst_difference(
+    spec: TensorSpec, expected: bytes, found: bytes, shares: Optional[bytes] = None
+) -> Difference:
+    """Infinite where only one of both is NaN or infinite. `shares`: see GoldenFiles.margins."""
     if expected == found:
-        return 0.0
+        return Difference(0.0)
     pairs = zip(_numbers(spec.dtype, expected), _numbers(spec.dtype, found))
-    return max((_difference(a, b) for a, b in pairs), default=0.0)
+    if shares is None:
+        return Difference(max((_difference(a, b) for a, b in pairs), default=0.0))
+    most: Dict[int, float] = {}
+    for (a, b), share in zip(pairs, shares):
+        if a != b and share != NOT_COMPARED:
+            most[share] = max(most.get(share, 0.0), _difference(a, b))
+    worst = max(most, key=lambda share: _scaled(most[share], share), default=0)
+    return Difference(most.get(worst, 0.0), worst)
+
+
+def _scaled(distance: float, share: int) -> float:
+    """What the distance would be for an element that is allowed all of the tolerance."""
+    try:
+        return math.ldexp(distance, share)
+    except OverflowError:
+        return math.inf
 
 
 def _numbers(dtype: str, data: bytes) -> Iterator[Number]:

@@ -15,11 +15,14 @@ from edgekit.device.dtypes import BY_NAME, count
 from edgekit.device.errors import InputError
 
 SCHEMA = "edgekit.bundle/1"
+SCHEMA_MARGINS = "edgekit.bundle/2"  # the same with golden.margins
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.json.sig"
 LIBRARY = "model.so"
 WEIGHTS = "weights.bin"
 RUNTIME = "runtime.pyz"
+
+NOT_COMPARED = 255  # in a file of margins
 
 MAX_MANIFEST_BYTES = 4 << 20
 _MAX_BYTES = 1 << 40
@@ -107,11 +110,19 @@ class Description:
 
 @dataclass(frozen=True)
 class GoldenFiles:
-    """Raw little-endian arrays; tolerances[i] = allowed max |difference| of output i."""
+    """Raw little-endian arrays; tolerances[i] = allowed max |difference| of output i.
+
+    `margins` are empty, or per output None or a file of one byte per element: a code c allows it
+    2^-c of the tolerance, and NOT_COMPARED anything.
+    """
 
     inputs: Tuple[str, ...]
     outputs: Tuple[str, ...]
     tolerances: Tuple[float, ...]
+    margins: Tuple[Optional[str], ...] = ()
+
+    def margin(self, output: int) -> Optional[str]:
+        return self.margins[output] if self.margins else None
 
 
 @dataclass(frozen=True)
@@ -138,11 +149,18 @@ class Manifest:
 
     def to_json(self) -> bytes:
         """The canonical text: sorted keys, one line, the same bytes on every machine."""
-        return _canonical({"schema": SCHEMA, **asdict(self)})
+        return _canonical(self._document())
 
     def with_id(self) -> Manifest:
         """The same manifest carrying the id that its content asks for."""
-        return replace(self, id=content_id({"schema": SCHEMA, **asdict(self)}))
+        return replace(self, id=content_id(self._document()))
+
+    def _document(self) -> Dict[str, Any]:
+        """Without margins it is what runtimes that know of none can read."""
+        document = {"schema": SCHEMA_MARGINS if self.golden.margins else SCHEMA, **asdict(self)}
+        if not self.golden.margins:
+            del document["golden"]["margins"]
+        return document
 
     def file(self, path: str) -> FileEntry:
         return next(f for f in self.files if f.path == path)
@@ -197,8 +215,8 @@ def _parse(data: bytes) -> Manifest:
     except (ValueError, RecursionError) as error:
         raise _bad("document", "JSON", error) from None
     root = _keys(raw, "", ("schema", *Manifest.__dataclass_fields__))
-    if root["schema"] != SCHEMA:
-        raise _bad("schema", SCHEMA, root["schema"])
+    if root["schema"] not in (SCHEMA, SCHEMA_MARGINS):
+        raise _bad("schema", f"{SCHEMA} or {SCHEMA_MARGINS}", root["schema"])
     parsed = _manifest(root)
     _check_files(parsed)
     if (expected := content_id(root)) != parsed.id:
@@ -277,6 +295,10 @@ def _path(raw: object, where: str) -> str:
     return raw
 
 
+def _optional_path(raw: object, where: str) -> Optional[str]:
+    return None if raw is None else _path(raw, where)
+
+
 def _tensor(raw: object, where: str) -> TensorSpec:
     keys = _keys(raw, where, ("name", "dtype", "shape", "scale", "zero_point"))
     if not isinstance(keys["dtype"], str) or keys["dtype"] not in BY_NAME:
@@ -323,12 +345,16 @@ def _board(raw: object) -> BoardNeeds:
     )
 
 
-def _golden(raw: object) -> GoldenFiles:
-    keys = _keys(raw, "golden", tuple(GoldenFiles.__dataclass_fields__))
+def _golden(raw: object, schema: str) -> GoldenFiles:
+    names = list(GoldenFiles.__dataclass_fields__)
+    if schema == SCHEMA:
+        names.remove("margins")
+    keys = _keys(raw, "golden", tuple(names))
     return GoldenFiles(
         _each(keys["inputs"], "golden.inputs", _path),
         _each(keys["outputs"], "golden.outputs", _path),
         _each(keys["tolerances"], "golden.tolerances", _number),
+        _each(keys.get("margins", ()), "golden.margins", _optional_path),
     )
 
 
@@ -348,7 +374,7 @@ def _manifest(root: Dict[str, Any]) -> Manifest:
         outputs=_each(root["outputs"], "outputs", _tensor),
         operators=_each(root["operators"], "operators", _operator),
         simd=_text(root["simd"], "simd"),
-        golden=_golden(root["golden"]),
+        golden=_golden(root["golden"], root["schema"]),
         files=_each(root["files"], "files", _file),
     )
 
@@ -358,7 +384,8 @@ def _check_files(m: Manifest) -> None:
     sizes = {f.path: f.bytes for f in m.files}
     if len(sizes) != len(m.files):
         raise _bad("files", "every path once", "a path twice")
-    known = {LIBRARY, WEIGHTS, RUNTIME, *m.golden.inputs, *m.golden.outputs}
+    margins = [path for path in m.golden.margins if path is not None]
+    known = {LIBRARY, WEIGHTS, RUNTIME, *m.golden.inputs, *m.golden.outputs, *margins}
     if odd := sorted(known ^ set(sizes)):
         raise _bad("files", ", ".join(sorted(known)), f"'{odd[0]}' not in both")
     if sizes[WEIGHTS] != m.memory.weights_bytes:
@@ -369,3 +396,12 @@ def _check_files(m: Manifest) -> None:
         found = [sizes[path] for path in paths]
         if len(set(paths)) != len(paths) or found != [spec.bytes for spec in specs]:
             raise _bad("golden", "one file per tensor, of its size", f"sizes {found}")
+    _check_margins(m, sizes)
+
+
+def _check_margins(m: Manifest, sizes: Mapping[str, int]) -> None:
+    if len(m.golden.margins) not in (0, len(m.outputs)):
+        raise _bad("golden.margins", f"{len(m.outputs)} entries", len(m.golden.margins))
+    for path, spec in zip(m.golden.margins, m.outputs):
+        if path is not None and sizes[path] != count(spec.shape):
+            raise _bad(path, f"{count(spec.shape)} bytes", sizes[path])

@@ -101,17 +101,10 @@ def build_graph(
         library=library,
         weights=plan.lowered.weights,
         description=describe(plan),
-        golden=golden_of(imported, _golden_key(digest, options), cache / "golden"),
+        golden=golden_of(imported, cache / "golden"),
         explain=explain(scheduled, plan, board, made.counts, made.origin, made.limit),
         notes=made.notes,
     )
-
-
-def _golden_key(digest: str, options: CompileOptions) -> str:
-    """What golden outputs are kept by: other shapes of inputs, or weights, have others."""
-    asked = [digest, *([str(sorted(options.shapes.items()))] if options.shapes else [])]
-    asked += [options.weights] if options.weights else []
-    return digest if len(asked) == 1 else hashlib.sha256(" ".join(asked).encode()).hexdigest()
 
 
 def units_of(plan: Plan, board: BoardProfile) -> list[Unit]:

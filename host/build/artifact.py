@@ -13,12 +13,15 @@ from edgekit.host.graph.types import Array
 class Golden:
     """One input/output pair, computed by the NumPy reference on the imported graph.
 
-    `tolerances` hold the largest |difference| allowed per output: 0 for quantized ones.
+    `tolerances` hold the largest |difference| allowed per output: 0 where integers are exact.
+    `margins` are empty, or per output None or the shares of that tolerance (u8, of its shape):
+    2^-code of it, or NOT_COMPARED.
     """
 
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
     tolerances: tuple[float, ...]
+    margins: tuple[Array | None, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

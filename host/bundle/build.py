@@ -37,12 +37,18 @@ def build_bundle(artifact: Artifact, board: BoardProfile, counter: int = 0) -> B
     golden = artifact.golden
     inputs = _golden_files("in", golden.inputs)
     outputs = _golden_files("out", golden.outputs)
+    margins = [None if m is None else f"golden/margin{i}.bin" for i, m in enumerate(golden.margins)]
     files = {
         LIBRARY: artifact.library,
         WEIGHTS: artifact.weights,
         RUNTIME: runtime_pyz(),
         **inputs,
         **outputs,
+        **{
+            p: m.tobytes()
+            for p, m in zip(margins, golden.margins, strict=True)
+            if p and m is not None
+        },
     }
     about = parse_description(artifact.description)
     manifest = Manifest(
@@ -57,7 +63,10 @@ def build_bundle(artifact: Artifact, board: BoardProfile, counter: int = 0) -> B
         operators=about.operators,
         simd=about.simd,
         golden=GoldenFiles(
-            tuple(inputs), tuple(outputs), tuple(float(t) for t in golden.tolerances)
+            tuple(inputs),
+            tuple(outputs),
+            tuple(float(t) for t in golden.tolerances),
+            tuple(margins),
         ),
         files=tuple(
             FileEntry(path, len(data), hashlib.sha256(data).hexdigest())

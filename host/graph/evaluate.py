@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from edgekit.host.graph.ops.state import ReadState, WriteState
 from edgekit.host.graph.types import Array, Graph, Node, Tensor
+
+Runner = Callable[[Node, Mapping[str, Tensor], Mapping[str, Array]], list[Array]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,8 +25,12 @@ def evaluate(
     inputs: Mapping[str, Array],
     states: Mapping[str, Array] | None = None,
     keep_tensors: bool = False,
+    runner: Runner | None = None,
 ) -> Evaluation:
-    """One run; `states` defaults to the initial ones. Raises `ValueError` for a wrong input."""
+    """One run; `states` defaults to the initial ones, `runner` of each node to `run_node`.
+
+    Raises `ValueError` for a wrong input.
+    """
     values: dict[str, Array] = {
         name: t.data for name, t in graph.tensors.items() if t.data is not None
     }
@@ -33,7 +39,7 @@ def evaluate(
     memory = {name: s.initial for name, s in graph.states.items()} | dict(states or {})
     last_use = {} if keep_tensors else _last_use(graph)
     for index, node in enumerate(graph.nodes):
-        _run(graph, node, values, memory)
+        _run(graph, node, values, memory, runner or run_node)
         for name in last_use.get(index, ()):
             del values[name]
     outputs = {name: values[name] for name in graph.outputs}
@@ -49,7 +55,9 @@ def run_node(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Arr
     )
 
 
-def _run(graph: Graph, node: Node, values: dict[str, Array], memory: dict[str, Array]) -> None:
+def _run(
+    graph: Graph, node: Node, values: dict[str, Array], memory: dict[str, Array], runner: Runner
+) -> None:
     if isinstance(node.op, ReadState):
         values[node.outputs[0]] = memory[node.op.state]
     elif isinstance(node.op, WriteState):
@@ -57,7 +65,7 @@ def _run(graph: Graph, node: Node, values: dict[str, Array], memory: dict[str, A
         assert name is not None
         memory[node.op.state] = values[name]
     else:
-        values.update(zip(node.outputs, run_node(node, graph.tensors, values), strict=True))
+        values.update(zip(node.outputs, runner(node, graph.tensors, values), strict=True))
 
 
 def _checked(value: Array | None, tensor: Tensor) -> Array:

@@ -13,7 +13,7 @@ from edgekit.host import compile_model, connect
 from edgekit.host.api import Device
 from edgekit.host.bench.zoo import open_zoo, zoo_options
 from edgekit.host.boards import down, up
-from edgekit.host.build.golden import random_input
+from edgekit.host.build.inputs import random_input
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import import_model
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from edgekit.device.dtypes import BY_NAME, ElementType
 from edgekit.device.errors import DeviceError
-from edgekit.device.golden import check_golden, check_in_subprocess, max_difference
+from edgekit.device.golden import check_golden, check_in_subprocess, worst_difference
 from edgekit.device.manifest import TensorSpec
 from edgekit.device.release import UnhealthyError
 from edgekit.device.store import read_manifest
@@ -81,8 +81,8 @@ def test_runtime_that_is_none(unpack: Unpack) -> None:
 def test_difference_as_numpy_computes_it(element: ElementType, numbers: list[int]) -> None:
     one, two = np.array(numbers, element.npy), np.array(numbers[::-1], element.npy)
     expected = np.max(np.abs(one.astype(float) - two.astype(float)))
-    found = max_difference(spec(element.name, len(numbers)), one.tobytes(), two.tobytes())
-    assert found == expected
+    found = worst_difference(spec(element.name, len(numbers)), one.tobytes(), two.tobytes())
+    assert found.largest == expected
 
 
 @pytest.mark.parametrize(
@@ -96,14 +96,14 @@ def test_difference_as_numpy_computes_it(element: ElementType, numbers: list[int
 )
 def test_difference_of_special_numbers(a: float, b: float, expected: float) -> None:
     one, two = np.array([a, 1], "f4"), np.array([b, 1.0000001], "f4")
-    assert max_difference(spec("f32", 2), one.tobytes(), two.tobytes()) == pytest.approx(
+    assert worst_difference(spec("f32", 2), one.tobytes(), two.tobytes()).largest == pytest.approx(
         expected, abs=1e-6
     )
 
 
 def test_nan_is_never_within_a_tolerance() -> None:
     one, two = np.array([math.nan], "f4"), np.array([1], "f4")
-    assert max_difference(spec("f32", 1), one.tobytes(), two.tobytes()) == math.inf
+    assert worst_difference(spec("f32", 1), one.tobytes(), two.tobytes()).largest == math.inf
 
 
 def spec(dtype: str, count: int) -> TensorSpec:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from kernel_runs import build, run_here
 
-from edgekit.host.build.golden import random_input
+from edgekit.host.build.inputs import random_input
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate

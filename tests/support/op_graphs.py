@@ -17,7 +17,7 @@ import plain_graphs
 import planar_graphs
 from op_cases import Case, Rng, constant, pick, quant, tensor
 
-from edgekit.host.build.golden import random_input
+from edgekit.host.build.inputs import random_input
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import (
     Activation,

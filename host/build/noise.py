@@ -1,0 +1,114 @@
+"""The reference with noise in its arithmetic: how far outputs move when roundings fall otherwise.
+
+Kernels add in another order than the reference, in f32 where it adds in f64, and approximate
+functions within some units in the last place. So every float operator gets relative noise of a
+few such units on what it makes, and sums also on what they add, where terms cancel: more for long
+sums, whose roundings grow with the root of their length. What differs between such runs is what
+may differ between healthy kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.evaluate import run_node
+from edgekit.host.graph.types import Array, DType, Node, Operator, Tensor
+
+_UNITS = 8  # of 2^-24, f32's unit roundoff; kernels were seen to make less than one of these
+_HYBRID_STEPS = 1 / 16  # of a step between codes: moves one activation of 32 to the next code
+_CODES = 127
+_FLOATS = (DType.F32, DType.F16)
+
+_EXACT: tuple[type[Operator], ...] = (
+    ops.Reshape, ops.Transpose, ops.Pad, ops.Concat, ops.Split, ops.StridedSlice, ops.Pack,
+    ops.DepthToSpace, ops.SpaceToBatch, ops.BatchToSpace, ops.Gather, ops.BroadcastTo,
+    ops.Clamp, ops.Clip, ops.Abs, ops.Neg, ops.Sign, ops.Floor, ops.Ceil, ops.RoundEven,
+    ops.Maximum, ops.Minimum, ops.Where, ops.MaxPool2D, ops.ReduceMax, ops.ReduceMin,
+    ops.Quantize,
+)  # fmt: skip
+_PRODUCTS = (ops.Conv2D, ops.TransposeConv2D, ops.FullyConnected, ops.OutlierFullyConnected)
+_SUMS: tuple[type[Operator], ...] = (
+    *_PRODUCTS, ops.DepthwiseConv2D, ops.MatMul, ops.AveragePool2D, ops.Mean, ops.ReduceSum,
+    ops.LayerNorm, ops.ResizeBilinear,
+)  # fmt: skip
+
+
+class Noise:
+    """Runs nodes as `run_node` does, with noise; the same for the same `seed`."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def run_node(
+        self, node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]
+    ) -> list[Array]:
+        if isinstance(node.op, _EXACT) or not _is_float(node, tensors):
+            return run_node(node, tensors, values)
+        units = _UNITS * terms_of(node, tensors) ** 0.5
+        if isinstance(node.op, _SUMS):
+            values = {**values, **self._operands(node, tensors, values, units)}
+        return [self._rounded(y, units) for y in run_node(node, tensors, values)]
+
+    def _operands(
+        self, node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array], units: float
+    ) -> dict[str, Array]:
+        """The computed operands, each value off by itself."""
+        hybrid = _is_hybrid(node, tensors)
+        noisy = {}
+        for name in dict.fromkeys(node.inputs):
+            if name is None or name not in values or tensors[name].data is not None:
+                continue
+            x = values[name]
+            noisy[name] = self._between_codes(x) if hybrid else self._rounded(x, units)
+        return noisy
+
+    def _rounded(self, x: Array, units: float) -> Array:
+        """Whole numbers stay: sums and products of them are exact."""
+        if x.dtype not in (np.float32, np.float16) or not x.size:
+            return x
+        unit = np.finfo(x.dtype).eps / 2
+        with np.errstate(all="ignore"):
+            off = x * (self._uniform(x.shape) * np.float32(units * unit))
+            return np.where(x == np.rint(x), x, x + off).astype(x.dtype)
+
+    def _between_codes(self, x: Array) -> Array:
+        """What an operator is about to quantize: some values on the edge fall the other way."""
+        finite = np.abs(x[np.isfinite(x)])
+        step = float(finite.max(initial=0.0)) / _CODES
+        return x + self._uniform(x.shape) * np.float32(_HYBRID_STEPS * step)
+
+    def _uniform(self, shape: tuple[int, ...]) -> Array:
+        """In [-1, 1)."""
+        return self._rng.random(shape, np.float32) * np.float32(2) - np.float32(1)
+
+
+def _is_float(node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether all that the node makes is: noise before a comparison would part what is equal."""
+    return all(tensors[name].dtype in _FLOATS for name in node.outputs)
+
+
+def _is_hybrid(node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    """The operator quantizes its f32 input as it runs."""
+    if isinstance(node.op, ops.OutlierFullyConnected):
+        return True
+    dtypes = [None if name is None else tensors[name].dtype for name in node.inputs[:2]]
+    return dtypes == [DType.F32, DType.I8]
+
+
+def terms_of(node: Node, tensors: Mapping[str, Tensor]) -> int:
+    """How many values go into one that comes out of `node`, about."""
+    ins = [tensors[name] for name in node.inputs if name is not None]
+    if isinstance(node.op, ops.MatMul):
+        return ins[0].shape[-1]
+    if isinstance(node.op, _PRODUCTS):
+        return max(ins[1].elements // max(ins[1].shape[0], 1), 1)
+    if isinstance(node.op, ops.DepthwiseConv2D):
+        return max(ins[1].elements // max(ins[1].shape[-1], 1), 1)
+    if isinstance(node.op, ops.LayerNorm):
+        return ins[0].shape[-1]
+    largest = max((t.elements for t in ins), default=1)
+    made = max((tensors[name].elements for name in node.outputs), default=1)
+    return max(largest // max(made, 1), 1)
