@@ -33,11 +33,11 @@ def compile_model(
     weights: WeightBits | None = None,
     activations: Activations | None = None,
 ) -> Bundle:
-    """The signed bundle of a .tflite or .onnx model for a board, or for a board profile.
+    """The signed bundle of a .tflite, .onnx or .prototxt model for a board or a board profile.
 
-    `input_shapes` are those of inputs that an ONNX model leaves open; `memory_limit` the bytes
-    that an operator and the arena may take, by default what the board has. `weights` and
-    `activations` are those of `edgekit compile`.
+    `input_shapes` are those of inputs that an ONNX model leaves open, or for some of Caffe's;
+    `memory_limit` the bytes that an operator and the arena may take, by default what the board
+    has. `weights` and `activations` are those of `edgekit compile`.
 
     InputError if it cannot be compiled, or not signed for want of ssh-keygen.
     """

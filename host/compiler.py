@@ -17,7 +17,7 @@ from edgekit.host.errors import InputError
 from edgekit.host.explain import explain
 from edgekit.host.fit import fit, plan_of
 from edgekit.host.graph.types import Graph
-from edgekit.host.importers import import_model
+from edgekit.host.importers import import_model, model_content
 from edgekit.host.lower.chains import chain_for_time
 from edgekit.host.lower.gates import fuse_gates
 from edgekit.host.lower.plan import Plan
@@ -43,7 +43,7 @@ def compile_artifact(
     compiler fails.
     """
     imported, made = prepare(model, board, options)
-    digest = hashlib.sha256(model.read_bytes()).hexdigest()
+    digest = hashlib.sha256(model_content(model)).hexdigest()
     return build_graph(imported, made, digest, board, cache, options)
 
 

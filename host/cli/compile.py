@@ -40,6 +40,7 @@ def register(app: typer.Typer) -> None:
             "edgekit compile models/face_detection_short_range.tflite --board a57",
             "edgekit compile model.tflite -o model.ekb --explain why.json",
             "edgekit compile model.onnx --input-shape image=1,3,224,224",
+            "edgekit compile net.prototxt",
             "edgekit compile --list-operators",
         ),
     )(compile_command)
@@ -51,7 +52,7 @@ def compile_command(
         typer.Argument(
             metavar="MODEL",
             show_default=False,
-            help="A .tflite or .onnx model. Default: model in edgekit.toml.",
+            help="A .tflite, .onnx or .prototxt model. Default: model in edgekit.toml.",
         ),
     ] = None,
     board: Board = None,
@@ -182,13 +183,23 @@ def load_bundle(
 
 def _list_operators(as_json: bool) -> None:
     from edgekit.host.cli.output import emit
-    from edgekit.host.importers import onnx_operators, supported_operators
+    from edgekit.host.importers import caffe_operators, onnx_operators, supported_operators
 
     names, onnx_names = sorted(supported_operators()), sorted(onnx_operators())
+    caffe_names = sorted(caffe_operators())
     if as_json:
-        emit({"schema": "edgekit.operators/1", "operators": names, "onnx_operators": onnx_names})
+        emit(
+            {
+                "schema": "edgekit.operators/1",
+                "operators": names,
+                "onnx_operators": onnx_names,
+                "caffe_operators": caffe_names,
+            }
+        )
         return
     for name in names:
         print(name)
     for name in onnx_names:
         print(f"ONNX {name}")
+    for name in caffe_names:
+        print(f"Caffe {name}")

@@ -53,7 +53,8 @@ InputShapes = Annotated[
         "--input-shape",
         metavar="NAME=1,3,224,224",
         show_default=False,
-        help="Shape of an input that an ONNX model leaves open; may be given several times.",
+        help="Shape of an input that an ONNX model leaves open, or for one of Caffe's; may be "
+        "given several times.",
     ),
 ]
 OrderOption = Annotated[
@@ -109,13 +110,14 @@ Model = Annotated[
     typer.Argument(
         metavar="MODEL or BUNDLE",
         show_default=False,
-        help="A .tflite or .onnx model or an .ekb bundle. Default: model in edgekit.toml.",
+        help="A .tflite, .onnx or .prototxt model or an .ekb bundle. "
+        "Default: model in edgekit.toml.",
     ),
 ]
 
 
 _UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "B": 1}
-_MODELS = ".tflite or .onnx model"
+_MODELS = ".tflite, .onnx or .prototxt model"
 
 
 class Kind(Enum):

@@ -1,8 +1,16 @@
 """File formats → `Graph`. All distrust of input lives in this folder."""
 
-from edgekit.host.importers.model import import_model
+from edgekit.host.importers.caffe_operators import caffe_operators
+from edgekit.host.importers.model import import_model, model_content
 from edgekit.host.importers.onnx_operators import onnx_operators
 from edgekit.host.importers.open_shapes import Shapes
 from edgekit.host.importers.tflite_operators import supported_operators
 
-__all__ = ["Shapes", "import_model", "onnx_operators", "supported_operators"]
+__all__ = [
+    "Shapes",
+    "caffe_operators",
+    "import_model",
+    "model_content",
+    "onnx_operators",
+    "supported_operators",
+]

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph.types import Graph
-from edgekit.host.importers.files import read_start
+from edgekit.host.importers.caffe import import_caffe
+from edgekit.host.importers.caffe_file import caffe_files, is_caffe
+from edgekit.host.importers.files import read_model_file, read_start
 from edgekit.host.importers.onnx import import_onnx
 from edgekit.host.importers.open_shapes import Shapes
 from edgekit.host.importers.tflite import import_tflite
@@ -18,9 +20,12 @@ _ONNX_START = b"\x08"  # ir_version, the first field of an ONNX model
 def import_model(path: Path, shapes: Shapes | None = None) -> Graph:
     """Reads a model of any supported format. Raises `InputError` with one line.
 
-    `shapes`: of inputs that the file leaves open, by name; only ONNX has such.
+    `shapes`: of inputs that the file leaves open, by name; only ONNX has such. Caffe's inputs
+    have shapes that others may replace.
     """
     start = read_start(path)
+    if is_caffe(path):
+        return import_caffe(path, shapes)
     if is_tflite(start):
         if shapes:
             raise InputError(
@@ -31,6 +36,12 @@ def import_model(path: Path, shapes: Shapes | None = None) -> Graph:
     if path.suffix == ".onnx" or start.startswith(_ONNX_START):
         return import_onnx(path, shapes)
     raise InputError(
-        f"{path.name}: expected a .tflite model (TFL3 at byte 4) or an .onnx one, "
-        f"found {start[4:8]!r} at byte 4; give a TensorFlow Lite or ONNX file"
+        f"{path.name}: expected a .tflite model (TFL3 at byte 4), an .onnx one or Caffe's "
+        f".prototxt, found {start[4:8]!r} at byte 4; give a TensorFlow Lite, ONNX or Caffe file"
     )
+
+
+def model_content(path: Path) -> bytes:
+    """All bytes a model is made of: those of Caffe's weights after those of its text."""
+    files = caffe_files(path) if is_caffe(path) else (path,)
+    return b"".join(read_model_file(f) for f in files if f is not None)

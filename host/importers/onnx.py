@@ -14,14 +14,13 @@ from pathlib import Path
 from edgekit.host.errors import InputError
 from edgekit.host.graph.types import DType, Graph, ShapeError, Tensor
 from edgekit.host.importers.builder import Builder
+from edgekit.host.importers.names import duplicates, shown_name
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_file import (
     FileInput,
     FileModel,
     FileNode,
-    duplicates,
     read_onnx,
-    shown_name,
 )
 from edgekit.host.importers.onnx_operators import ROWS
 from edgekit.host.importers.open_shapes import FixedShapes, OpenInput, Shapes, fix_shapes

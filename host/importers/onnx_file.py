@@ -6,8 +6,7 @@ Nothing of the file is trusted: references between records are checked where the
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,13 @@ import numpy as np
 from edgekit.host.errors import InputError
 from edgekit.host.graph.types import Array
 from edgekit.host.importers.files import read_model_file
+from edgekit.host.importers.names import shown_name
 
 NEWEST_OPSET = 28
 _DOMAINS = ("", "ai.onnx")
 _BYTES_LIMIT = 1 << 30  # of all constants together
 _RANK_LIMIT = 8
-_SHOWN = 80
+_SHOWN = 80  # characters of another's message
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,14 +214,3 @@ class _Reader:
 def _text(value: str | bytes) -> str:
     """Protobuf gives text that is no UTF-8 as bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-
-
-def shown_name(name: str) -> str:
-    """A name of the file as messages show it: short and printable."""
-    readable = "".join(c if c.isprintable() else "?" for c in name[:_SHOWN])
-    return readable or "without a name"
-
-
-def duplicates(names: Sequence[str]) -> list[str]:
-    """Names that stand more than once."""
-    return [name for name, count in Counter(names).items() if count > 1]
