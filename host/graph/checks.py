@@ -55,9 +55,11 @@ def need_axis(axis: int, rank: int) -> None:
 
 
 def need_scale(t: Tensor, name: str) -> None:
-    """An 8-bit activation has one scale for the whole tensor."""
-    if t.dtype.is_quantized and (t.quant is None or t.quant.per_channel):
+    """An activation of 8 or 16 bits has one scale for the whole tensor."""
+    coded = t.dtype.is_quantized or t.dtype is DType.I16
+    if coded and (t.quant is None or t.quant.per_channel):
         raise ShapeError(f"expected one scale for {name}, which is {t.dtype.value}, found another")
 
 
 ARITHMETIC = (DType.F32, DType.I8, DType.U8)
+IMAGES = (*ARITHMETIC, DType.I16)

@@ -7,6 +7,7 @@ Kernels of the functions of one operand are tables of all their results, those o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -26,7 +27,7 @@ from edgekit.host.graph.quantization import (
     scale_of,
     zero_point_of,
 )
-from edgekit.host.graph.types import Array, Tensor
+from edgekit.host.graph.types import Array, DType, Tensor
 
 _COMPARED_SHIFT = 8  # headroom that a comparison gives both operands before it rescales them
 _DIFFERENCE_SHIFT = 7  # the same of a squared difference
@@ -144,6 +145,24 @@ def divide(a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Arra
     product = doubling_high_multiply(quotient, int(factor.multiplier[0]))
     scaled = rounding_shift(product, np.maximum(-shift, 0))
     return stored(np.where(empty, 0, scaled), out)
+
+
+def total(x: Array, axes: tuple[int, ...], source: Tensor, out: Tensor) -> Array:
+    """Sums over `axes`; u8 by an integer factor, the others in f32."""
+    if source.dtype is DType.U8:
+        factor = multiplier_of(scale_of(source) / scale_of(out))
+        y = factor.apply(offset(x, source).sum(axis=axes))
+    else:
+        step, bias = total_line(source, out, math.prod(x.shape[a] for a in axes))
+        sums = x.astype(np.int64).sum(axis=axes).astype(np.float32)
+        y = round_half_away(sums * step + bias).astype(np.int64)
+    return stored(y, out).reshape(out.shape)
+
+
+def total_line(source: Tensor, out: Tensor, count: int) -> tuple[np.float32, np.float32]:
+    """Slope and addend from sums of `count` codes to units of `out`."""
+    step = np.float32(scale_of(source)) / np.float32(scale_of(out))
+    return step, np.float32(-zero_point_of(source)) * step * np.float32(count)
 
 
 def comparable(x: Array, tensor: Tensor) -> I64:

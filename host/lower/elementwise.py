@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from edgekit.host.graph.coded import total_line
 from edgekit.host.graph.fixed_point import exp_negative, softmax_multiplier
 from edgekit.host.graph.ops import (
     Add,
@@ -19,7 +20,7 @@ from edgekit.host.graph.ops import (
     Mean,
     Mul,
     Quantize,
-    ResizeBilinear,
+    ReduceSum,
     Softmax,
     Sub,
 )
@@ -31,6 +32,7 @@ from edgekit.host.graph.quantization import (
     code_range,
     mean_multiplier,
     mul_multiplier,
+    multiplier_of,
     rounding_shift,
     scale_of,
     zero_point_of,
@@ -219,13 +221,20 @@ def lower_pool(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, n * y.shape[1])]
 
 
+def lower_sum(ctx: Context, node: Node) -> list[Call]:
+    """Of codes as a mean, else as other totals."""
+    if ctx.tensor(node.inputs[0]).is_coded:
+        return lower_mean(ctx, node)
+    return plain.lower_total(ctx, node)
+
+
 def lower_mean(ctx: Context, node: Node) -> list[Call]:
     op = node.op
-    assert isinstance(op, Mean)
+    assert isinstance(op, Mean | ReduceSum)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     axes = sorted(a for a in op.axes if x.shape[a] > 1)
     if axes and axes != list(range(axes[0], axes[-1] + 1)):
-        raise ctx.unsupported(node, f"a mean over the separate axes {axes}")
+        raise ctx.unsupported(node, f"a {op.kind} over the separate axes {axes}")
     first, last = (axes[0], axes[-1] + 1) if axes else (0, 0)
     outer, inner = math.prod(x.shape[:first]), math.prod(x.shape[last:])
     fields: dict[str, Field] = {
@@ -240,7 +249,9 @@ def lower_mean(ctx: Context, node: Node) -> list[Call]:
     if x.dtype is not DType.F32:
         low, high = code_range(y.dtype)
         count = math.prod(x.shape[first:last])
-        factor = _scalar(mean_multiplier(x, y, count), "y")
+        step, bias = total_line(x, y, count)
+        exact = multiplier_of(scale_of(x) / scale_of(y))
+        factor = _scalar(mean_multiplier(x, y, count) if isinstance(op, Mean) else exact, "y")
         fields |= {
             "x_zero": zero_point_of(x),
             "y_zero": zero_point_of(y),
@@ -249,9 +260,13 @@ def lower_mean(ctx: Context, node: Node) -> list[Call]:
             "multiplier": factor["y_multiplier"],
             "left": factor["y_left"],
             "right": factor["y_right"],
+            "step": float(step),
+            "bias": float(bias),
         }
         macros["TX"] = C_TYPES[x.dtype]
         name = f"{x.dtype.value}_mean"
+        if isinstance(op, ReduceSum) and x.dtype is not DType.U8:
+            name, macros["IN_FLOAT"] = f"{x.dtype.value}_total", 1
     source = "reduce/f32_mean.c" if x.dtype is DType.F32 else "reduce/i8_mean.c"
     kernel = ctx.kernel(name, source, "reduce/mean.h", "ek_mean_args", **macros)
     return [Call(kernel, fields, outer * math.ceil(inner / _MEAN_BLOCK))]
@@ -284,27 +299,3 @@ def lower_softmax(ctx: Context, node: Node) -> list[Call]:
 
 def _softmax_kernel(ctx: Context, name: str, source: str, **macros: str | int) -> Kernel:
     return ctx.kernel(name, source, "reduce/softmax.h", "ek_softmax_args", **macros)
-
-
-def lower_resize(ctx: Context, node: Node) -> list[Call]:
-    op = node.op
-    assert isinstance(op, ResizeBilinear)
-    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
-    if x.dtype is not DType.F32:
-        raise ctx.unsupported(node, f"type {x.dtype.value}")
-
-    def scale(source: int, target: int) -> float:
-        if op.align_corners and target > 1:
-            return float(np.float32(source - 1) / np.float32(target - 1))
-        return float(np.float32(source) / np.float32(target))
-
-    n, h, w, c = x.shape
-    fields: dict[str, Field] = {
-        "n": n, "h": h, "w": w, "c": c, "oh": op.size[0], "ow": op.size[1],
-        "y_scale": scale(h, op.size[0]), "x_scale": scale(w, op.size[1]),
-        "half_pixel": int(op.half_pixel_centers), "x": Value(x.name), "y": Value(y.name),
-    }  # fmt: skip
-    kernel = ctx.kernel(
-        "f32_resize_bilinear", "layout/resize.c", "layout/resize.h", "ek_resize_args"
-    )
-    return [Call(kernel, fields, n * op.size[0])]

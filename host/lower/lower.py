@@ -32,6 +32,7 @@ from edgekit.host.lower.plan import (
     values_of,
 )
 from edgekit.host.lower.pruned import lower_pruned
+from edgekit.host.lower.resize import lower_resize
 from edgekit.host.lower.row_chain import lower_row_chain
 from edgekit.host.lower.sections import Span, sections_of, side_by_side, spans_of
 from edgekit.host.lower.transpose_conv import lower_transpose_conv
@@ -66,9 +67,10 @@ RULES: Mapping[type[Operator], Rule] = {
     ops.AveragePool2D: elementwise.lower_pool,
     ops.MaxPool2D: elementwise.lower_pool,
     ops.Mean: elementwise.lower_mean,
+    ops.ReduceSum: elementwise.lower_sum,
     ops.Softmax: elementwise.lower_softmax,
     ops.LayerNorm: lower_layer_norm,
-    ops.ResizeBilinear: elementwise.lower_resize,
+    ops.ResizeBilinear: lower_resize,
     ops.Reshape: layout.lower_reshape,
     ops.Transpose: layout.lower_transpose,
     ops.Pad: layout.lower_pad,

@@ -14,7 +14,7 @@ from edgekit.host.lower.plan import Field
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.tiles import Tile
 
-C_TYPES = {DType.F32: "float", DType.I8: "int8_t", DType.U8: "uint8_t"}
+C_TYPES = {DType.F32: "float", DType.I8: "int8_t", DType.U8: "uint8_t", DType.I16: "int16_t"}
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,20 @@ def operands(rng: Rng, dtype: DType) -> Case:
     return Case(op, tuple(pair), scale(rng, dtype))
 
 
+def totals(rng: Rng, dtype: DType) -> Case:
+    x = tensor([pick(rng, (1, 2, 7, 65, 129)) for _ in range(3)], dtype, scale(rng, dtype))
+    axes = ((0,), (1,), (2,), (0, 1), (1, 2), (0, 1, 2))[int(rng.integers(6))]
+    if rng.random() < 0.3:
+        return Case(ops.ArgExtreme(axes[0], bool(rng.random() < 0.5)), (x,))
+    if rng.random() < 0.4:
+        return Case((ops.ReduceMax if rng.random() < 0.5 else ops.ReduceMin)(axes), (x,), x.quant)
+    q = quant(float(scale(rng, dtype).scale[0]) * 20, int(rng.integers(0, 9)))
+    return Case((ops.ReduceSum if rng.random() < 0.7 else ops.Mean)(axes), (x,), q)
+
+
 _8BIT = (DType.I8, DType.U8)
 FAMILIES = {
     "coded_function": (function, (*_8BIT, DType.I16)),
     "coded_operands": (operands, _8BIT),
+    "coded_totals": (totals, (*_8BIT, DType.I16)),
 }

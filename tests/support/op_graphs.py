@@ -200,7 +200,7 @@ def dense_8bit(rng: Rng, dtype: DType) -> Case:
 
 
 def _any_quant(rng: Rng, dtype: DType) -> Quant | None:
-    if not dtype.is_quantized:
+    if dtype is DType.F32:
         return None
     info = np.iinfo(dtype.numpy)
     return quant(float(rng.uniform(0.01, 0.1)), int(rng.integers(info.min, info.max + 1)))
@@ -258,11 +258,14 @@ def mean(rng: Rng, dtype: DType) -> Case:
     return Case(ops.Mean((1, 2), bool(rng.random() < 0.5)), (x,), _any_quant(rng, dtype))
 
 
-def resize(rng: Rng) -> Case:
+def resize(rng: Rng, dtype: DType) -> Case:
     mode = [(False, False), (True, False), (False, True)][rng.integers(3)]
     size = (pick(rng, SIZES), pick(rng, SIZES))
-    x = tensor((2, pick(rng, SIZES), pick(rng, SIZES), pick(rng, (1, 3, 17))))
-    return Case(ops.ResizeBilinear(size, *mode), (x,))
+    shape, q = (
+        (2, pick(rng, SIZES), pick(rng, SIZES), pick(rng, (1, 3, 17))),
+        _any_quant(rng, dtype),
+    )
+    return Case(ops.ResizeBilinear(size, *mode), (tensor(shape, dtype, q),), q)
 
 
 def movement(rng: Rng, dtype: DType) -> Case:
@@ -318,7 +321,7 @@ FAMILIES: dict[str, tuple[Callable[..., Case], tuple[DType | None, ...]]] = {
     "convert": (convert, _ALL),
     "softmax": (softmax, _ALL),
     "mean": (mean, _ALL),
-    "resize": (resize, _F32),
+    "resize": (resize, (*_ALL, DType.I16)),
     "movement": (movement, _ALL),
     "transpose_conv": (transpose_conv, _F32),
     **plain_graphs.FAMILIES,

@@ -1,34 +1,74 @@
-/* Bilinear resizing, f32. Compile-time parameters: NAME, EK_SIMD. */
+/* Bilinear resizing. Compile-time parameters: NAME, EK_SIMD, TX (float; uint8_t, whose values are
+ * interpolated as floats; int8_t and int16_t, whose weights are whole 1024ths, as LiteRT's). */
 #include <math.h>
 #include "resize.h"
 
+#ifdef WHOLE
+typedef int32_t weight;
+#define ONE (1 << EK_RESIZE_BITS)
+
 /* Where output index i falls: the two neighbors and the weight of the second. */
-EK_INLINE float locate(long i, float scale, int half_pixel, int size, long *low, long *high) {
-    float at = half_pixel ? ((float)i + 0.5f) * scale - 0.5f : (float)i * scale;
+EK_INLINE weight locate(long i, const ek_resize_axis *a, long *low, long *high) {
+    const long at = i * a->step + a->offset;
+    *low = ek_max(at >> EK_RESIZE_BITS, 0);
+    *high = ek_min((at + ONE - 1) >> EK_RESIZE_BITS, a->size - 1);
+    return (weight)(at - *low * ONE);
+}
+
+/* Halves away from zero. */
+EK_INLINE TX finish(WHOLE total) {
+    const WHOLE half = (WHOLE)1 << (2 * EK_RESIZE_BITS - 1);
+    return (TX)((total > 0 ? total + half : total - half) / (2 * half));
+}
+#else
+typedef float weight;
+#define ONE 1.0f
+
+EK_INLINE weight locate(long i, const ek_resize_axis *a, long *low, long *high) {
+    float at = a->half_pixel ? ((float)i + 0.5f) * a->scale - 0.5f : (float)i * a->scale;
     float down = floorf(at);
     *low = ek_max((long)down, 0);
-    *high = ek_min((long)ceilf(at), size - 1);
+    *high = ek_min((long)ceilf(at), a->size - 1);
     return at - (float)*low;
+}
+#endif
+
+/* The `n` channels of one pixel. */
+EK_INLINE void pixel(const TX *tl, const TX *tr, const TX *bl, const TX *br, weight dy, weight dx,
+                     TX *restrict y, long n) {
+#ifdef WHOLE
+    const WHOLE wtl = (WHOLE)(ONE - dy) * (ONE - dx), wbl = (WHOLE)dy * (ONE - dx);
+    const WHOLE wtr = (WHOLE)(ONE - dy) * dx, wbr = (WHOLE)dy * dx;
+    for (long c = 0; c < n; c++)
+        y[c] = finish(tl[c] * wtl + bl[c] * wbl + tr[c] * wtr + br[c] * wbr);
+#elif defined ROUNDED
+    /* In LiteRT's order, each product and sum rounded: what is half way decides the code. */
+#pragma STDC FP_CONTRACT OFF
+    for (long c = 0; c < n; c++) {
+        float left = (float)tl[c] * (1 - dy) * (1 - dx) + (float)bl[c] * dy * (1 - dx);
+        y[c] = (TX)(left + (float)tr[c] * (1 - dy) * dx + (float)br[c] * dy * dx + 0.5f);
+    }
+#else
+    const float wtl = (1 - dy) * (1 - dx), wbl = dy * (1 - dx), wtr = (1 - dy) * dx, wbr = dy * dx;
+    for (long c = 0; c < n; c++)
+        y[c] = tl[c] * wtl + bl[c] * wbl + tr[c] * wtr + br[c] * wbr;
+#endif
 }
 
 /* Tasks: rows of the output. */
 void NAME(const void *args, long begin, long end) {
     const ek_resize_args *a = args;
     for (long t = begin; t < end; t++) {
-        long y0, y1, row = (long)a->w * a->c;
-        float dy = locate(t % a->oh, a->y_scale, a->half_pixel, a->h, &y0, &y1);
-        const float *image = a->x + t / a->oh * a->h * row;
-        const float *top = image + y0 * row, *bottom = image + y1 * row;
-        float *restrict y = a->y + t * a->ow * a->c;
+        long y0, y1, row = a->columns.size * a->c;
+        weight dy = locate(t % a->oh, &a->rows, &y0, &y1);
+        const TX *image = (const TX *)a->x + t / a->oh * a->rows.size * row;
+        const TX *top = image + y0 * row, *bottom = image + y1 * row;
+        TX *y = (TX *)a->y + t * a->ow * a->c;
         for (long ox = 0; ox < a->ow; ox++, y += a->c) {
             long x0, x1;
-            float dx = locate(ox, a->x_scale, a->half_pixel, a->w, &x0, &x1);
-            const float *tl = top + x0 * a->c, *tr = top + x1 * a->c;
-            const float *bl = bottom + x0 * a->c, *br = bottom + x1 * a->c;
-            float wtl = (1 - dy) * (1 - dx), wbl = dy * (1 - dx), wtr = (1 - dy) * dx,
-                  wbr = dy * dx;
-            for (long c = 0; c < a->c; c++)
-                y[c] = tl[c] * wtl + bl[c] * wbl + tr[c] * wtr + br[c] * wbr;
+            weight dx = locate(ox, &a->columns, &x0, &x1);
+            pixel(top + x0 * a->c, top + x1 * a->c, bottom + x0 * a->c, bottom + x1 * a->c, dy, dx,
+                  y, a->c);
         }
     }
 }

@@ -3,11 +3,21 @@
 #define EK_RESIZE_H
 #include "../kernel.h"
 
+#define EK_RESIZE_BITS 10 /* after the point, of weights of s8 and s16 */
+
+/* How rows (columns) of the output fall on those of the input. */
 typedef struct {
-    int n, h, w, c, oh, ow;
-    float y_scale, x_scale; /* input pixels per output pixel */
-    int half_pixel;         /* pixel centers lie at halves */
-    const float *x;
-    float *y;
+    long size;      /* of the input */
+    float scale;    /* f32, u8: input pixels per output pixel */
+    int half_pixel; /* pixel centers lie at halves */
+    long step;      /* s8, s16: input pixels per output pixel, EK_RESIZE_BITS after the point */
+    long offset;    /* of output pixel 0 */
+} ek_resize_axis;
+
+typedef struct {
+    ek_resize_axis rows, columns;
+    long c, oh, ow;
+    const void *x;
+    void *y;
 } ek_resize_args;
 #endif

@@ -1,20 +1,29 @@
-/* Mean, 8-bit: exact sum, then one factor that rescales and divides, as TFLite does.
- * Compile-time parameters: NAME, EK_SIMD, TX (int8_t, uint8_t). */
+/* Mean of codes: exact sum, then one factor that rescales and divides, as TFLite does; for a sum
+ * the factor only rescales, or IN_FLOAT the sum is rescaled in f32.
+ * Compile-time parameters: NAME, EK_SIMD, TX (int8_t, uint8_t, int16_t). */
+#include <math.h>
 #include "mean.h"
 
 #define BLOCK 64 /* sums kept at once */
 
-static int32_t rescale(int32_t x, const ek_mean_args *a) {
+#ifdef IN_FLOAT
+static int32_t rescale(int32_t sum, const ek_mean_args *a) {
+#pragma STDC FP_CONTRACT OFF
+    return (int32_t)fminf(fmaxf(roundf((float)sum * a->step + a->bias), -2e9f), 2e9f);
+}
+#else
+static int32_t rescale(int32_t sum, const ek_mean_args *a) {
+    const int32_t x = sum - a->x_zero * (int32_t)a->reduced;
     int64_t wide = (int64_t)(x * (1 << a->left)) * a->multiplier + (1LL << 30);
     int32_t high = (int32_t)(wide >> 31), mask = (int32_t)((1u << a->right) - 1);
     return (high >> a->right) + ((high & mask) > (mask >> 1) + (high < 0));
 }
+#endif
 
 /* Tasks: outer x blocks of inner. */
 void NAME(const void *args, long begin, long end) {
     const ek_mean_args *a = args;
     long blocks = (a->inner + BLOCK - 1) / BLOCK;
-    int32_t count = (int32_t)a->reduced;
     for (long t = begin; t < end; t++) {
         long from = t % blocks * BLOCK, n = ek_min(BLOCK, a->inner - from);
         const TX *x = (const TX *)a->x + t / blocks * a->reduced * a->inner + from;
@@ -24,7 +33,7 @@ void NAME(const void *args, long begin, long end) {
             for (long i = 0; i < n; i++)
                 sum[i] += x[r * a->inner + i];
         for (long i = 0; i < n; i++) {
-            int32_t v = rescale(sum[i] - a->x_zero * count, a) + a->y_zero;
+            int32_t v = rescale(sum[i], a) + a->y_zero;
             y[i] = (TX)(v < a->low ? a->low : v > a->high ? a->high : v);
         }
     }

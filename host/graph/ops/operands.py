@@ -17,7 +17,7 @@ NUMBERS = (DType.F32, DType.I32, DType.I64)
 _ORDERED = (*NUMBERS, DType.I8, DType.U8, DType.I16)
 _SIGNED = (*NUMBERS, DType.I8, DType.I16)
 _WHOLE = (DType.I8, DType.U8, DType.I16, DType.I32, DType.I64)
-_ANY = (*_ORDERED, DType.BOOL)
+ANY = (*_ORDERED, DType.BOOL)
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class PRelu(Binary):
 @dataclass(frozen=True)
 class Equal(Comparison):
     kind: ClassVar[str] = "equal"
-    dtypes: ClassVar[tuple[DType, ...]] = _ANY
+    dtypes: ClassVar[tuple[DType, ...]] = ANY
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.equal(a, b)
@@ -266,7 +266,7 @@ class Where(Operator):
         condition = operand(ins, 0, "condition")
         a, b = operand(ins, 1, "first value"), operand(ins, 2, "second value")
         need_dtype(condition, (DType.BOOL,), "condition")
-        need_dtype(a, _ANY, "first value")
+        need_dtype(a, ANY, "first value")
         need_dtype(b, (a.dtype,), "second value")
         return [(broadcast(condition.shape, a.shape, b.shape), a.dtype)]
 

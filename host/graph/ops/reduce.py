@@ -11,6 +11,7 @@ import numpy as np
 
 from edgekit.host.graph.checks import (
     ARITHMETIC,
+    IMAGES,
     need_axis,
     need_dtype,
     need_positive,
@@ -49,7 +50,7 @@ class Mean(Operator):
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
-        need_dtype(x, ARITHMETIC, "input")
+        need_dtype(x, IMAGES, "input")
         need_scale(x, "input")
         need_positive(x.shape, "input shape")
         for axis in self.axes:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgekit.host.graph.checks import (
-    ARITHMETIC,
+    IMAGES,
     need_dtype,
     need_positive,
     need_rank,
@@ -34,7 +34,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class ResizeBilinear(Operator):
-    """f32 and u8 images are interpolated in f32 (u8: then rounded half up), s8 ones in Q10."""
+    """f32 and u8 images are interpolated in f32 (u8: then rounded half up), s8 and s16 in Q10."""
 
     kind: ClassVar[str] = "resize_bilinear"
     size: tuple[int, int] = (1, 1)
@@ -44,7 +44,7 @@ class ResizeBilinear(Operator):
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "image")
         need_rank(x, 4, "image")
-        need_dtype(x, ARITHMETIC, "image")
+        need_dtype(x, IMAGES, "image")
         need_scale(x, "image")
         need_positive((*x.shape, *self.size), "image and size")
         if self.align_corners and self.half_pixel_centers:
@@ -55,7 +55,7 @@ class ResizeBilinear(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         image = required(x, 0)
-        if outs[0].dtype is DType.I8:
+        if outs[0].dtype in (DType.I8, DType.I16):
             return [self._integer(image)]
         y = self._float(image.astype(np.float32))
         if outs[0].dtype is DType.U8:
@@ -76,10 +76,22 @@ class ResizeBilinear(Operator):
         )
         return y
 
-    def _samples(self, source: int, target: int) -> Samples:
-        scale = np.float32(source) / np.float32(target)
+    def step(self, source: int, target: int) -> np.float32:
+        """Input pixels per output pixel."""
         if self.align_corners and target > 1:
-            scale = np.float32(source - 1) / np.float32(target - 1)
+            return np.float32(source - 1) / np.float32(target - 1)
+        return np.float32(source) / np.float32(target)
+
+    def fixed_step(self, source: int, target: int) -> tuple[int, int]:
+        """The same and where output pixel 0 lies, in 1024ths."""
+        one = 1 << _FRACTION_BITS
+        step = (one * source + target // 2) // target
+        if self.align_corners and target > 1:
+            step = (one * (source - 1) + (target - 1) // 2) // (target - 1)
+        return step, (step // 2 - one // 2 if self.half_pixel_centers else 0)
+
+    def _samples(self, source: int, target: int) -> Samples:
+        scale = self.step(source, target)
         index = np.arange(target, dtype=np.float32)
         half = np.float32(0.5)
         position = (index + half) * scale - half if self.half_pixel_centers else index * scale
@@ -108,12 +120,8 @@ class ResizeBilinear(Operator):
 
     def _fixed_samples(self, source: int, target: int) -> Samples:
         one = 1 << _FRACTION_BITS
-        scale = (one * source + target // 2) // target
-        if self.align_corners and target > 1:
-            scale = (one * (source - 1) + (target - 1) // 2) // (target - 1)
-        position = np.arange(target, dtype=np.int64) * scale
-        if self.half_pixel_centers:
-            position += scale // 2 - one // 2
+        step, offset = self.fixed_step(source, target)
+        position = np.arange(target, dtype=np.int64) * step + offset
         low = np.maximum(position >> _FRACTION_BITS, 0)
         high = np.minimum((position + one - 1) >> _FRACTION_BITS, source - 1)
         return Samples(low, high, position - (low << _FRACTION_BITS))

@@ -1,4 +1,4 @@
-"""Sums, products and extremes over axes, and where extremes are; f32, s32 and s64."""
+"""Sums, products and extremes over axes, and where extremes are."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from edgekit.host.graph import coded
 from edgekit.host.graph.checks import need_axis, need_dtype, need_positive, operand
-from edgekit.host.graph.ops.operands import NUMBERS
+from edgekit.host.graph.ops.operands import ANY, NUMBERS
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
@@ -18,12 +19,15 @@ from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, 
 class Total(Operator):
     """One value per group of elements along `axes`; f32 is computed in f64."""
 
+    of_codes: ClassVar[bool] = False  # takes codes of 8 and 16 bits as real values
+    dtypes: ClassVar[tuple[DType, ...]] = NUMBERS
     axes: tuple[int, ...] = ()
     keep_dims: bool = False
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
-        need_dtype(x, NUMBERS, "input")
+        if not (x.is_coded and self.of_codes):
+            need_dtype(x, self.dtypes, "input")
         need_positive(x.shape, "input shape")
         for axis in self.axes:
             need_axis(axis, len(x.shape))
@@ -47,6 +51,15 @@ class Total(Operator):
 @dataclass(frozen=True)
 class ReduceSum(Total):
     kind: ClassVar[str] = "reduce_sum"
+    of_codes: ClassVar[bool] = True
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        source = operand(ins, 0, "input")
+        if source.is_coded:
+            return [coded.total(required(x, 0), self.axes, source, outs[0])]
+        return super().reference(x, ins, outs)
 
     def combine(self, x: Array) -> Array:
         return np.asarray(np.sum(x, axis=self.axes, dtype=x.dtype))
@@ -63,6 +76,7 @@ class ReduceProduct(Total):
 @dataclass(frozen=True)
 class ReduceMax(Total):
     kind: ClassVar[str] = "reduce_max"
+    dtypes: ClassVar[tuple[DType, ...]] = ANY
 
     def combine(self, x: Array) -> Array:
         return np.asarray(np.max(x, axis=self.axes))
@@ -71,6 +85,7 @@ class ReduceMax(Total):
 @dataclass(frozen=True)
 class ReduceMin(Total):
     kind: ClassVar[str] = "reduce_min"
+    dtypes: ClassVar[tuple[DType, ...]] = ANY
 
     def combine(self, x: Array) -> Array:
         return np.asarray(np.min(x, axis=self.axes))
@@ -88,7 +103,7 @@ class ArgExtreme(Operator):
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
-        need_dtype(x, NUMBERS, "input")
+        need_dtype(x, ANY, "input")
         need_positive(x.shape, "input shape")
         need_axis(self.axis, len(x.shape))
         return [(reduced_shape(x.shape, (self.axis,), True), DType.I64)]
