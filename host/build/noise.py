@@ -23,7 +23,6 @@ _CODES = 127
 _FLOATS = (DType.F32, DType.F16)
 
 _EXACT: tuple[type[Operator], ...] = (
-    ops.Reshape, ops.Transpose, ops.Pad, ops.Concat, ops.Split, ops.StridedSlice, ops.Pack,
     ops.DepthToSpace, ops.SpaceToBatch, ops.BatchToSpace, ops.Gather, ops.BroadcastTo,
     ops.Clamp, ops.Clip, ops.Abs, ops.Neg, ops.Sign, ops.Floor, ops.Ceil, ops.RoundEven,
     ops.Maximum, ops.Minimum, ops.Where, ops.MaxPool2D, ops.ReduceMax, ops.ReduceMin,

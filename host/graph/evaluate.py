@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from edgekit.host.graph import ops
 from edgekit.host.graph.ops.state import ReadState, WriteState
-from edgekit.host.graph.types import Array, Graph, Node, Tensor
+from edgekit.host.graph.types import Array, Graph, Node, Operator, Tensor
 
 Runner = Callable[[Node, Mapping[str, Tensor], Mapping[str, Array]], list[Array]]
 
@@ -53,6 +55,20 @@ def run_node(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Arr
         [None if name is None else tensors[name] for name in node.inputs],
         [tensors[name] for name in node.outputs],
     )
+
+
+def folding_work(op: Operator, ins: Sequence[Tensor], outs: Sequence[Tensor]) -> int:
+    """Multiply–adds (or copies) that `run_node` of constants costs."""
+    taps = 1
+    if isinstance(op, ops.AveragePool2D | ops.MaxPool2D):
+        taps = math.prod(op.window)
+    elif isinstance(op, ops.DepthwiseConv2D):
+        taps = math.prod(ins[1].shape[1:3])
+    elif isinstance(op, ops.Conv2D | ops.TransposeConv2D | ops.FullyConnected):
+        taps = math.prod(ins[1].shape[1:])
+    elif isinstance(op, ops.MatMul):
+        taps = ins[0].shape[-1]
+    return sum(t.elements for t in outs) * taps
 
 
 def _run(

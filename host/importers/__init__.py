@@ -4,7 +4,7 @@ from edgekit.host.importers.caffe_operators import caffe_operators
 from edgekit.host.importers.model import import_model, model_content
 from edgekit.host.importers.onnx_operators import onnx_operators
 from edgekit.host.importers.open_shapes import Shapes
-from edgekit.host.importers.tflite_operators import supported_operators
+from edgekit.host.importers.tflite import supported_operators
 
 __all__ = [
     "Shapes",

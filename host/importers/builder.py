@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.evaluate import run_node
+from edgekit.host.graph.evaluate import folding_work, run_node
 from edgekit.host.graph.names import fresh_name
 from edgekit.host.graph.types import (
     Array,
@@ -23,13 +23,16 @@ from edgekit.host.graph.types import (
     Quant,
     Shape,
     ShapeError,
+    State,
     Tensor,
 )
 
 _BYTES_LIMIT = 1 << 30  # of all computed tensors together
 _CONSTANT_LIMIT = 4 << 30  # of all constants together, those of the file counted again
-_FOLD_LIMIT = 1 << 26  # elements of a result that is computed while importing
+_FOLD_LIMIT = 1 << 26  # multiply-adds or copies that computing a node while importing may cost
 _NAME_LIMIT = 200
+_RANK_LIMIT = 8
+UNNAMED = "tensor_"  # how importers name tensors for which the file has no usable name
 _DTYPES = {d.numpy: d for d in DType}
 
 
@@ -59,14 +62,27 @@ class Builder:
         self._reserved.update(names)
         self._taken.update(names)
 
+    def take(self, name: str) -> str:
+        """`name`, or a like one if it is taken; nothing else gets it from now on."""
+        return fresh_name(name, self._taken)
+
     def begin(self, label: str) -> None:
         """Nodes from here on come from the file's node `label`."""
         self._mark = len(self._nodes)
         self._label = label
 
-    def input(self, name: str, shape: Shape, dtype: DType) -> Tensor:
+    @property
+    def size(self) -> int:
+        """Nodes so far."""
+        return len(self._nodes)
+
+    def input(self, name: str, shape: Shape, dtype: DType, quant: Quant | None = None) -> Tensor:
         self._charge(shape, dtype)
-        return self._keep(Tensor(name, shape, dtype))
+        return self._keep(Tensor(name, shape, dtype, quant))
+
+    def place(self, constant: Tensor) -> Tensor:
+        """A constant of the file, whose name the caller took."""
+        return self._keep(constant)
 
     def constant(self, value: Array, dtype: DType | None = None) -> Tensor:
         data = np.ascontiguousarray(value).reshape(value.shape)
@@ -88,21 +104,26 @@ class Builder:
         return self.emit_all(op, ins, quant)[0]
 
     def emit_all(
-        self, op: Operator, ins: Sequence[Tensor | None], quant: Quant | None = None
+        self,
+        op: Operator,
+        ins: Sequence[Tensor | None],
+        quant: Quant | Sequence[Quant | None] | None = None,
     ) -> list[Tensor]:
-        """All outputs of `op`; raises `ShapeError` where the inputs do not fit."""
+        """All outputs of `op`, with scales of their own if `quant` is a sequence.
+
+        Raises `ShapeError` where the inputs do not fit.
+        """
         inferred = op.infer(ins)
+        quants = [quant] * len(inferred) if quant is None or isinstance(quant, Quant) else quant
         outs = []
-        for shape, dtype in inferred:
+        for (shape, dtype), own in zip(inferred, quants, strict=True):
             name = fresh_name(f"{self._label}.{op.kind}", self._taken)
-            outs.append(Tensor(name, shape, dtype, self._quant(dtype, quant)))
-            self._taken.add(name)
+            outs.append(Tensor(name, shape, dtype, self._quant(dtype, own)))
         name = fresh_name(f"{self._label}.{op.kind}", self._node_names)
         node = Node(
             name, op, tuple(None if t is None else t.name for t in ins), tuple(t.name for t in outs)
         )
-        known = all(t is None or t.data is not None for t in ins)
-        if known and sum(t.elements for t in outs) <= _FOLD_LIMIT:
+        if _is_foldable(op, ins, outs):
             return [self._keep(t) for t in self._computed(node, ins, outs)]
         for t in outs:
             self._charge(t.shape, t.dtype)
@@ -118,11 +139,17 @@ class Builder:
             return x
         return self._replace(x, name)
 
-    def finish(self, name: str, inputs: Sequence[Tensor], outputs: Mapping[str, Tensor]) -> Graph:
-        """The graph; each output gets the file's name, by a copy where its tensor has one."""
+    def finish(
+        self,
+        name: str,
+        inputs: Sequence[Tensor],
+        outputs: Mapping[str, Tensor],
+        states: Mapping[str, State] | None = None,
+    ) -> Graph:
+        """The graph; each output gets the file's name, by a copy where its tensor has another."""
         self.begin("output")
         for wanted, tensor in outputs.items():
-            if wanted == tensor.name and tensor.name in {t.name for t in inputs}:
+            if wanted == tensor.name and tensor.data is None:
                 continue
             self._output(wanted, self._tensors.get(tensor.name, tensor))
         return Graph(
@@ -131,6 +158,7 @@ class Builder:
             tuple(self._nodes),
             tuple(t.name for t in inputs),
             tuple(outputs),
+            dict(states or {}),
         )
 
     def _output(self, wanted: str, tensor: Tensor) -> None:
@@ -147,7 +175,8 @@ class Builder:
             node = self._nodes[i]
             if x.name in node.outputs or x.name in node.inputs:
                 own = node.name
-                if x.name in node.outputs and len(name) <= 40 and name not in self._node_names:
+                told = len(name) <= 40 and not name.startswith(UNNAMED)
+                if x.name in node.outputs and told and name not in self._node_names:
                     own = fresh_name(name, self._node_names)
                 self._nodes[i] = Node(
                     own,
@@ -165,8 +194,10 @@ class Builder:
         values = {t.name: t.data for t in ins if t is not None and t.data is not None}
         with np.errstate(all="ignore"):
             results = run_node(node, tensors, values)
+        kept = isinstance(node.op, ops.Cast | ops.Convert)
+        sparse = kept and any(t.sparse for t in ins if t is not None)
         return [
-            replace(t, data=np.ascontiguousarray(v).reshape(t.shape))
+            replace(t, data=np.ascontiguousarray(v).reshape(t.shape), sparse=sparse)
             for t, v in zip(outs, results, strict=True)
         ]
 
@@ -186,10 +217,22 @@ class Builder:
         return quant if dtype.is_quantized or dtype is DType.I32 else None
 
     def _charge(self, shape: Shape, dtype: DType) -> None:
-        if any(d < 1 for d in shape):
-            raise ShapeError(f"expected dimensions of at least 1, found {list(shape)}")
+        if any(d < 1 for d in shape) or len(shape) > _RANK_LIMIT:
+            raise ShapeError(
+                f"expected at most {_RANK_LIMIT} dimensions of at least 1, found {list(shape)}"
+            )
         self._bytes += math.prod(shape) * dtype.bytes
         if self._bytes > _BYTES_LIMIT:
             raise ShapeError(
                 f"expected activations of at most {_BYTES_LIMIT >> 20} MiB in total, found more"
             )
+
+
+def _is_foldable(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[Tensor]) -> bool:
+    """Whether all inputs are known, and computing the outputs here takes no long time."""
+    if isinstance(op, ops.ReadState | ops.WriteState):
+        return False
+    present = [t for t in ins if t is not None]
+    return all(t.data is not None for t in present) and (
+        folding_work(op, present, outs) <= _FOLD_LIMIT
+    )

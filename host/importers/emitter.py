@@ -32,12 +32,14 @@ class Emitter:
         return self.builder.constant(np.array(value, like.dtype.numpy))
 
     def reshape(self, x: Tensor, shape: Shape) -> Tensor:
-        return x if x.shape == tuple(shape) else self.emit(ops.Reshape(tuple(shape)), x)
+        if x.shape == tuple(shape):
+            return x
+        return self.emit(ops.Reshape(tuple(shape)), x, quant=x.quant)
 
     def transpose(self, x: Tensor, order: Sequence[int]) -> Tensor:
         if list(order) == list(range(len(x.shape))):
             return x
-        return self.emit(ops.Transpose(tuple(order)), x)
+        return self.emit(ops.Transpose(tuple(order)), x, quant=x.quant)
 
     def last(self, x: Tensor, axis: int) -> Tensor:
         """`x` with `axis` moved to the end."""

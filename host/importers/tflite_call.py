@@ -1,4 +1,4 @@
-"""What a builder of `tflite_operators` sees of one operator of the file."""
+"""What a row of `tflite_operators` sees of one operator of the file, and how it emits nodes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.host.graph.types import Activation, Array, DType, Padding, ShapeError, Tensor
+from edgekit.host.graph.types import (
+    Activation,
+    Array,
+    DType,
+    Operator,
+    Padding,
+    Quant,
+    ShapeError,
+    Tensor,
+)
 from edgekit.host.graph.windows import Pair
+from edgekit.host.importers.builder import Builder
+from edgekit.host.importers.emitter import Emitter
+from edgekit.host.importers.tflite_checks import check_quantized
 from edgekit.host.importers.tflite_schema import FileOperator
 
 _ACTIVATIONS = {
@@ -23,28 +35,55 @@ _SAME, _VALID = 0, 1
 _SHAPE_OPERAND_LIMIT = 64
 
 
+@dataclass(frozen=True)
+class Output:
+    """What the file says of an output of the operator."""
+
+    dtype: DType
+    quant: Quant | None
+
+
 @dataclass(frozen=True, eq=False)
-class Call:
-    """One operator: its options, its input tensors, and the values of constant inputs.
+class Call(Emitter):
+    """One operator: its options, its input tensors, and the builder it emits with.
 
     All methods raise `ShapeError` where the file does not hold what the operator needs.
     """
 
     operator: FileOperator
     tensors: Sequence[Tensor | None]
-    values: Sequence[Array | None]
-    out_dtype: DType
+    outputs: Sequence[Output]
+    builder: Builder
+
+    # Inputs
 
     def tensor(self, index: int, name: str) -> Tensor:
-        found = self.tensors[index] if index < len(self.tensors) else None
+        found = self.maybe(index)
         if found is None:
             raise ShapeError(f"expected input {index} ({name}), found none")
         return found
 
+    def maybe(self, index: int) -> Tensor | None:
+        return self.tensors[index] if index < len(self.tensors) else None
+
+    def all(self) -> list[Tensor]:
+        if not self.tensors:
+            raise ShapeError("expected at least one input, found none")
+        return [self.tensor(i, "operand") for i in range(len(self.tensors))]
+
+    def value(self, index: int, name: str) -> Array:
+        """A constant input."""
+        data = self.tensor(index, name).data
+        if data is None:
+            raise ShapeError(
+                f"expected a constant as input {index} ({name}), found a computed tensor"
+            )
+        return data
+
     def integers(self, index: int, name: str) -> tuple[int, ...]:
         """A small constant integer input, flattened: axes, sizes, paddings."""
         tensor = self.tensor(index, name)
-        value = self.values[index]
+        value = tensor.data
         if value is None or tensor.dtype not in (DType.I32, DType.I64):
             raise ShapeError(f"expected constant integers as input {index} ({name})")
         if value.size > _SHAPE_OPERAND_LIMIT:
@@ -63,6 +102,8 @@ class Call:
         if len(values) != 1:
             raise ShapeError(f"expected one integer as input {index} ({name}), found {len(values)}")
         return values[0]
+
+    # Options
 
     def option(self, name: str) -> Any:
         return self.operator.option(name)
@@ -96,6 +137,37 @@ class Call:
         if not -rank <= axis < rank:
             raise ShapeError(f"expected an axis from {-rank} to {rank - 1}, found {axis}")
         return axis % rank
+
+    # Emitting
+
+    @property
+    def out_dtype(self) -> DType:
+        return self.outputs[0].dtype
+
+    def emit(self, op: Operator, *ins: Tensor | None, quant: Quant | None = None) -> Tensor:
+        """The only output of `op`, on the way to the file's output."""
+        return self._checked(op, ins, quant)[0]
+
+    def result(self, op: Operator, *ins: Tensor | None) -> Tensor:
+        """The only output of `op`, with the scale that the file gives the first output."""
+        return self._checked(op, ins, self.outputs[0].quant)[0]
+
+    def results(self, op: Operator, *ins: Tensor | None) -> list[Tensor]:
+        """All outputs of `op`, which are those of the file."""
+        made = op.infer(ins)
+        if len(made) != len(self.outputs):
+            raise ShapeError(f"expected {len(made)} outputs, found {len(self.outputs)}")
+        return self._checked(op, ins, [o.quant for o in self.outputs])
+
+    def _checked(
+        self,
+        op: Operator,
+        ins: Sequence[Tensor | None],
+        quant: Quant | Sequence[Quant | None] | None,
+    ) -> list[Tensor]:
+        outs = self.builder.emit_all(op, ins, quant)
+        check_quantized(op, ins, outs)
+        return outs
 
 
 def _positive(name: str, height: int, width: int) -> Pair:

@@ -1,21 +1,24 @@
-"""The tensors of one subgraph: which can be read yet, and what they take."""
+"""The tensors of one subgraph: which can be read yet, and their constants."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from edgekit.host.errors import InputError
-from edgekit.host.graph.types import Array, DType, Shape, Tensor
+from edgekit.host.graph.types import Array, DType, Quant, Tensor
+from edgekit.host.importers.builder import Builder
 from edgekit.host.importers.tflite_names import tensor_names
 from edgekit.host.importers.tflite_schema import FileSubgraph, FileTensor, printable
 from edgekit.host.importers.tflite_sparse import to_dense
 
-_BYTES_LIMIT = 1 << 30  # of all activations and all densified weights together
-_RANK_LIMIT = 8
+_DENSE_LIMIT = 1 << 30  # bytes of all densified weights together
 
 _DTYPES = {
     "FLOAT32": DType.F32,
     "FLOAT16": DType.F16,
+    "INT4": DType.I8,  # two a byte in the file, one in the graph
     "INT8": DType.I8,
     "UINT8": DType.U8,
     "INT16": DType.I16,
@@ -23,24 +26,31 @@ _DTYPES = {
     "INT64": DType.I64,
     "BOOL": DType.BOOL,
 }
-_SCALED = (DType.I8, DType.U8, DType.I16, DType.I32)
+_SCALED = (DType.I8, DType.U8, DType.I16, DType.I32, DType.I64)
 
 
 class TensorTable:
-    """Tensors by their number in the file; readable once constant, input or produced."""
+    """Tensors by their number in the file; readable once constant, input or produced.
 
-    def __init__(self, graph: FileSubgraph) -> None:
+    `constants` are shared by all runs of one subgraph; `prefix` keeps the names of a run apart.
+    """
+
+    def __init__(
+        self,
+        graph: FileSubgraph,
+        builder: Builder,
+        constants: dict[int, Tensor],
+        prefix: str = "",
+    ) -> None:
         self._file = graph.tensors
-        self._names = tensor_names(graph)
-        self._readable: dict[int, Tensor] = {}
-        self._fixed: set[int] = set()
-        self._bytes = 0
+        self._builder = builder
+        self._names = [builder.take(prefix + name) for name in tensor_names(graph)]
+        self._constants = constants
+        self._values: dict[int, Tensor] = {}
+        self._dense_bytes = 0
 
     def name(self, index: int) -> str:
         return self._names[index]
-
-    def readable(self) -> dict[str, Tensor]:
-        return {t.name: t for t in self._readable.values()}
 
     def source(self, index: int) -> FileTensor:
         if not 0 <= index < len(self._file):
@@ -57,74 +67,68 @@ class TensorTable:
             raise InputError(f"{self.shown(index)}: expected a supported type, found {name}")
         return _DTYPES[name]
 
-    def is_fixed(self, index: int) -> bool:
-        """Whether a tensor depends on constants only."""
-        return index in self._fixed
+    def quant(self, index: int) -> Quant | None:
+        """The scale that the file gives a computed tensor."""
+        dtype = self.dtype(index)
+        quant = self.source(index).quant if dtype in _SCALED else None
+        if dtype.is_quantized and quant is not None and quant.per_channel:
+            raise InputError(f"{self.shown(index)}: expected one scale, found {quant.scale.size}")
+        return quant
 
     def has_value(self, index: int) -> bool:
-        return index in self._readable or self.source(index).data is not None
+        return index in self._values or self.source(index).data is not None
 
     def get(self, index: int) -> Tensor:
         """A tensor that an operator reads; constants enter the graph when first used."""
-        source = self.source(index)
-        if index not in self._readable:
-            if source.data is None:
-                raise InputError(
-                    f"expected {self.shown(index)} to be a constant, an input or the output of "
-                    "an earlier operator, found none of these"
-                )
-            self._readable[index] = self._constant(index, source, source.data)
-            self._fixed.add(index)
-        return self._readable[index]
+        if index in self._values:
+            return self._values[index]
+        if index not in self._constants:
+            self._constants[index] = self._builder.place(self._constant(index))
+        return self._constants[index]
 
-    def add(self, index: int, shape: Shape, dtype: DType, fixed: bool = False) -> None:
-        """Makes an input or a result readable; `fixed` if it depends on constants only."""
-        if len(shape) > _RANK_LIMIT or any(d < 1 for d in shape):
-            raise InputError(
-                f"{self.shown(index)}: expected at most {_RANK_LIMIT} dimensions of at least 1, "
-                f"found {list(shape)}"
-            )
-        quant = self.source(index).quant if dtype in _SCALED else None
-        if dtype.is_quantized and (quant is None or quant.per_channel):
-            found = "none" if quant is None else f"{quant.scale.size}"
-            raise InputError(f"{self.shown(index)}: expected one scale, found {found}")
-        self._charge(math.prod(shape) * dtype.bytes)
-        self._readable[index] = Tensor(self._names[index], shape, dtype, quant)
-        if fixed:
-            self._fixed.add(index)
+    def set(self, index: int, tensor: Tensor) -> None:
+        """Makes an input or a result readable."""
+        self._values[index] = tensor
 
-    def alias(self, index: int, source: int) -> None:
-        """Makes `index` readable as another name of the constant `source` (DENSIFY)."""
-        tensor = self.get(source)
-        if tensor.data is None:
-            raise InputError(f"expected a constant, found {self.shown(source)}, which is computed")
-        self._readable[index] = Tensor(
-            self._names[index], tensor.shape, tensor.dtype, tensor.quant, tensor.data, tensor.sparse
-        )
-        self._fixed.add(index)
-
-    def _constant(self, index: int, source: FileTensor, raw: Array) -> Tensor:
-        dtype, shape, sparsity = self.dtype(index), source.shape, source.sparsity
+    def _constant(self, index: int) -> Tensor:
+        source, dtype = self.source(index), self.dtype(index)
+        shape, sparsity, raw = source.shape, source.sparsity, source.data
         if any(d < 0 for d in shape):
             raise InputError(f"{self.shown(index)}: expected sizes from 0, found {list(shape)}")
-        size = math.prod(shape) * dtype.bytes
-        if raw.size != size if sparsity is None else raw.size % dtype.bytes:
+        if raw is None and 0 in shape:
+            raw = np.zeros(0, np.uint8)  # how files store a shape of no dimensions
+        if raw is None:
             raise InputError(
-                f"{self.shown(index)}: expected {size} bytes for {dtype.value}{list(shape)}, "
-                f"found {raw.size}"
+                f"expected {self.shown(index)} to be a constant, an input or the output of "
+                "an earlier operator, found none of these"
             )
-        values = raw.view(dtype.numpy)
+        values = self._values_of(index, raw, math.prod(shape), sparsity is not None)
         if sparsity is not None:
-            self._charge(size)
+            self._charge(math.prod(shape) * dtype.bytes)
             values = to_dense(values, shape, sparsity)
         data = values.reshape(shape)
         data.flags.writeable = False
         quant = source.quant if dtype in _SCALED else None
         return Tensor(self._names[index], shape, dtype, quant, data, sparsity is not None)
 
-    def _charge(self, size: int) -> None:
-        self._bytes += size
-        if self._bytes > _BYTES_LIMIT:
+    def _values_of(self, index: int, raw: Array, count: int, sparse: bool) -> Array:
+        """The stored elements of a constant, `count` of them unless it is sparse."""
+        dtype, nibbles = self.dtype(index), self.source(index).type == "INT4"
+        size = -(-count // 2) if nibbles else count * dtype.bytes
+        if raw.size % dtype.bytes if sparse else raw.size != size:
             raise InputError(
-                f"expected activations of at most {_BYTES_LIMIT >> 20} MiB in total, found more"
+                f"{self.shown(index)}: expected {size} bytes for {dtype.value}"
+                f"{list(self.source(index).shape)}, found {raw.size}"
+            )
+        if not nibbles:
+            return raw.view(dtype.numpy)
+        pairs = raw.view(np.int8)
+        low, high = np.left_shift(pairs, 4) >> 4, pairs >> 4
+        return np.stack([low, high], axis=1).reshape(-1)[: None if sparse else count]
+
+    def _charge(self, size: int) -> None:
+        self._dense_bytes += size
+        if self._dense_bytes > _DENSE_LIMIT:
+            raise InputError(
+                f"expected sparse weights of at most {_DENSE_LIMIT >> 20} MiB, found more"
             )

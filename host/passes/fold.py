@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.evaluate import run_node
-from edgekit.host.graph.types import Array, Graph, Node, Operator, Tensor
+from edgekit.host.graph.evaluate import folding_work, run_node
+from edgekit.host.graph.types import Array, Graph, Node, Tensor
 
 _WORK_LIMIT = 1 << 26  # multiply–adds or copies that folding one node may cost
 
 
 def fold(graph: Graph) -> Graph:
-    """Evaluates nodes whose inputs are all constant, and shapes of any tensor.
+    """Evaluates nodes whose inputs are all constant.
 
     Leaves unused constants behind: `dead` removes them. A sparse constant stays marked so when
     it is only cast. Nodes that would be slow to evaluate here (a huge convolution of constants)
@@ -38,21 +37,8 @@ def fold(graph: Graph) -> Graph:
 def _is_foldable(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     if isinstance(node.op, ops.ReadState | ops.WriteState):
         return False
-    if isinstance(node.op, ops.ShapeOf):
-        return True
     ins = [tensors[n] for n in node.inputs if n is not None]
     outs = [tensors[n] for n in node.outputs]
     if any(t.data is None for t in ins):
         return False
-    return sum(t.elements for t in outs) * _taps(node.op, ins) <= _WORK_LIMIT
-
-
-def _taps(op: Operator, ins: list[Tensor]) -> int:
-    """Multiply–adds per element of the output."""
-    if isinstance(op, ops.AveragePool2D | ops.MaxPool2D):
-        return math.prod(op.window)
-    if isinstance(op, ops.DepthwiseConv2D):
-        return math.prod(ins[1].shape[1:3])
-    if isinstance(op, ops.Conv2D | ops.TransposeConv2D | ops.FullyConnected):
-        return math.prod(ins[1].shape[1:])
-    return 1
+    return folding_work(node.op, ins, outs) <= _WORK_LIMIT

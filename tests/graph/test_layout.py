@@ -11,10 +11,8 @@ from edgekit.host.graph.ops import (
     BatchToSpace,
     Concat,
     DepthToSpace,
-    Pack,
     Pad,
     Reshape,
-    ShapeOf,
     SpaceToBatch,
     Split,
     StridedSlice,
@@ -27,16 +25,12 @@ def counting(*shape):
     return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
 
 
-def test_reshape_transpose_and_pack(apply):
+def test_reshape_and_transpose(apply):
     x = counting(2, 3, 4)
     np.testing.assert_array_equal(apply(Reshape((4, 6)), x).reshape(-1), np.arange(24))
     y = apply(Transpose((2, 0, 1)), x)
     for i, j, k in np.ndindex(2, 3, 4):
         assert y[k, i, j] == x[i, j, k]
-    packed = apply(Pack(1), x, x + 100)
-    assert packed.shape == (2, 2, 3, 4)
-    np.testing.assert_array_equal(packed[:, 1], x + 100)
-    np.testing.assert_array_equal(apply(ShapeOf(), x), [2, 3, 4])
 
 
 def test_pad_uses_the_zero_point(apply, coded):
@@ -121,8 +115,6 @@ X = counting(2, 3, 4)
         (SpaceToBatch((0, 2)), (counting(1, 2, 2, 1),), "block"),
         (BatchToSpace((2, 2)), (counting(3, 2, 2, 1),), "divisible by 4"),
         (BatchToSpace((2, 2), (2, 2, 0, 0)), (counting(4, 2, 2, 1),), "cropped"),
-        (Pack(0), (X, X[0]), "one shape"),
-        (Pack(5), (X,), "axis"),
     ],
 )
 def test_misfits_are_refused(infer, op, operands, message):

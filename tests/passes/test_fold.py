@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.graph.ops import Add, Cast, Conv2D, Mul, ReadState, ShapeOf, Split, WriteState
+from edgekit.host.graph.ops import Add, Cast, Conv2D, Mul, ReadState, Split, WriteState
 from edgekit.host.graph.types import DType, Graph, Node, State, Tensor
 from edgekit.host.passes.dead import dead
 from edgekit.host.passes.fold import fold
@@ -40,13 +40,6 @@ def test_what_depends_on_constants_only_becomes_one():
     x = {"x": np.float32([5, 6])}
     np.testing.assert_array_equal(evaluate(after, x).outputs["y"], evaluate(before, x).outputs["y"])
     assert before.tensors["d"].data is None
-
-
-def test_a_shape_is_folded_though_its_input_is_not_constant():
-    tensors = [variable("x", 2, 3), variable("s", 2, dtype=DType.I32)]
-    after = fold(graph_of(tensors, [Node("s", ShapeOf(), ("x",), ("s",))], ("x",), ("s",)))
-    assert after.nodes == ()
-    np.testing.assert_array_equal(after.tensors["s"].data, [2, 3])
 
 
 def test_the_mark_of_sparse_weights_survives_a_cast_only():

@@ -302,47 +302,6 @@ class BatchToSpace(Operator):
         return [np.ascontiguousarray(whole[:, top : top + height, left : left + width])]
 
 
-@dataclass(frozen=True)
-class ShapeOf(Operator):
-    """The static shape of its input as an s32 vector; always folded."""
-
-    kind: ClassVar[str] = "shape_of"
-
-    def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
-        return [((len(operand(ins, 0, "input").shape),), DType.I32)]
-
-    def reference(
-        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
-    ) -> list[Array]:
-        return [np.array(operand(ins, 0, "input").shape, np.int32)]
-
-
-@dataclass(frozen=True)
-class Pack(Operator):
-    """Stacks tensors of one shape along a new axis; folded, or a concat of reshapes."""
-
-    kind: ClassVar[str] = "pack"
-    axis: int = 0
-
-    def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
-        tensors = present(ins)
-        first = tensors[0]
-        need_axis(self.axis, len(first.shape) + 1)
-        for t in tensors:
-            need_dtype(t, (first.dtype,), "operand")
-            if t.shape != first.shape:
-                raise ShapeError(
-                    f"expected operands of one shape, found {list(first.shape)} and {list(t.shape)}"
-                )
-        shape = (*first.shape[: self.axis], len(tensors), *first.shape[self.axis :])
-        return [(shape, first.dtype)]
-
-    def reference(
-        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
-    ) -> list[Array]:
-        return [np.stack([required(x, i) for i in range(len(x))], axis=self.axis)]
-
-
 def concat_rescale(x: Array, x_tensor: Tensor, out: Tensor) -> Array:
     """x in the output's quantized units; TFLite does this step of a concat in f32."""
     if not out.dtype.is_quantized or x_tensor.quant is out.quant:

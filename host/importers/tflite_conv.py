@@ -1,0 +1,138 @@
+"""TensorFlow Lite's convolutions, fully connected layers and pools."""
+
+from __future__ import annotations
+
+import struct
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.checks import need_rank
+from edgekit.host.graph.types import Activation, DType, Operator, Padding, ShapeError, Tensor
+from edgekit.host.graph.windows import Pair, span
+from edgekit.host.importers.tflite_call import Call
+
+_CUSTOM_SAME, _CUSTOM_VALID = 1, 2
+
+
+def _image(call: Call, index: int) -> Pair:
+    shape = call.tensor(index, "image").shape
+    if len(shape) != 4:
+        raise ShapeError(f"expected an image of rank 4, found shape {list(shape)}")
+    return shape[1], shape[2]
+
+
+def _window(call: Call) -> Pair:
+    shape = call.tensor(1, "weights").shape
+    if len(shape) != 4:
+        raise ShapeError(f"expected weights of rank 4, found shape {list(shape)}")
+    return shape[1], shape[2]
+
+
+def conv_2d(call: Call) -> Tensor:
+    stride, dilation = call.stride(), call.dilation()
+    padding = call.padding(_image(call, 0), span(_window(call), dilation), stride)
+    return _weighted(call, ops.Conv2D(stride, dilation, padding, call.activation()))
+
+
+def depthwise_conv_2d(call: Call) -> Tensor:
+    stride, dilation = call.stride(), call.dilation()
+    padding = call.padding(_image(call, 0), span(_window(call), dilation), stride)
+    channels = call.tensor(0, "image").shape[3]
+    # The option of the same name is redundant, and wrong in some files: TFLite ignores it.
+    multiplier = call.tensor(1, "weights").shape[3] // max(channels, 1)
+    op = ops.DepthwiseConv2D(stride, dilation, padding, multiplier, call.activation())
+    return _weighted(call, op)
+
+
+def transpose_conv(call: Call) -> Tensor:
+    size = call.integers(0, "output shape")
+    if len(size) != 4:
+        raise ShapeError(f"expected an output shape of 4 dimensions, found {list(size)}")
+    stride = call.stride()
+    padding = call.padding((size[1], size[2]), _window(call), stride)
+    op = ops.TransposeConv2D(stride, padding, (size[1], size[2]), call.activation())
+    return _weighted(call, op, (2, 1, 3))
+
+
+def transpose_conv_bias(call: Call) -> Tensor:
+    """MediaPipe's operator; its options are three s32: padding (1 SAME, 2 VALID) and strides."""
+    if len(call.operator.custom_options) != 12:
+        raise ShapeError(f"expected 12 bytes of options, found {len(call.operator.custom_options)}")
+    kind, height, width = struct.unpack("<3i", call.operator.custom_options)
+    if height < 1 or width < 1:
+        raise ShapeError(f"expected a stride of at least 1, found {height}x{width}")
+    if kind not in (_CUSTOM_SAME, _CUSTOM_VALID):
+        raise ShapeError(f"expected padding SAME or VALID, found number {kind}")
+    stride, size, window = (height, width), _image(call, 0), _window(call)
+    borders: list[int] = []
+    out: list[int] = []
+    for pixels, taps, step in zip(size, window, stride, strict=True):
+        # MediaPipe's own rule for SAME: not the one of TRANSPOSE_CONV for odd images.
+        cut = max(taps - (pixels - 1) % step - 1, 0) if kind == _CUSTOM_SAME else 0
+        borders += [cut // 2, cut - cut // 2]
+        out.append((pixels - 1) * step + taps - cut)
+    return _weighted(call, ops.TransposeConv2D(stride, Padding(*borders), (out[0], out[1])))
+
+
+def fully_connected(call: Call) -> Tensor:
+    if call.option("WeightsFormat") != 0:
+        raise ShapeError("expected weights in the default format, found shuffled ones")
+    x, weights = call.tensor(0, "input"), call.tensor(1, "weights")
+    keep = bool(call.option("KeepNumDims"))
+    if weights.data is None:
+        return _computed_weights(call, x, weights, keep)
+    if (
+        call.option("AsymmetricQuantizeInputs")
+        and weights.dtype is DType.I8
+        and x.dtype is DType.F32
+    ):
+        # In f32 instead of rows quantized around a zero point: closer to the float model.
+        weights = call.emit(ops.Cast(), weights)
+    op = ops.FullyConnected(keep, call.activation())
+    return call.result(op, x, weights, call.maybe(2))
+
+
+def _computed_weights(call: Call, x: Tensor, weights: Tensor, keep: bool) -> Tensor:
+    """x · weightsᵀ of two computed f32 tensors."""
+    need_rank(weights, 2, "weights")
+    n, k = weights.shape
+    if x.dtype is not DType.F32 or weights.dtype is not DType.F32 or k < 1 or x.elements % k:
+        raise ShapeError(
+            f"expected constant weights, or computed f32 ones that fit, found "
+            f"{weights.dtype.value}{list(weights.shape)} for {x.dtype.value}{list(x.shape)}"
+        )
+    rows = call.reshape(x, (x.elements // k, k))
+    y = call.emit(ops.MatMul(), rows, call.transpose(weights, (1, 0)))
+    if (bias := call.maybe(2)) is not None:
+        y = call.emit(ops.Add(), y, bias)
+    if (activation := call.activation()) is not Activation.NONE:
+        y = call.emit(ops.Clamp(activation), y)
+    return call.reshape(y, (*x.shape[:-1], n) if keep else y.shape)
+
+
+def _weighted(call: Call, op: Operator, order: tuple[int, ...] = (0, 1, 2)) -> Tensor:
+    """`op` of the image, weights and bias, which are the inputs of these numbers."""
+    x, weights, bias = (call.maybe(i) for i in order)
+    if any(t is not None and t.data is None for t in (weights, bias)):
+        raise ShapeError("expected constant weights and bias, found computed ones")
+    return call.result(op, x, weights, bias)
+
+
+def average_pool(call: Call) -> Tensor:
+    window, stride = _pool_window(call), call.stride()
+    padding = call.padding(_image(call, 0), window, stride)
+    op = ops.AveragePool2D(window, stride, padding, call.activation())
+    return call.result(op, call.tensor(0, "image"))
+
+
+def max_pool(call: Call) -> Tensor:
+    window, stride = _pool_window(call), call.stride()
+    padding = call.padding(_image(call, 0), window, stride)
+    op = ops.MaxPool2D(window, stride, padding, call.activation())
+    return call.result(op, call.tensor(0, "image"))
+
+
+def _pool_window(call: Call) -> Pair:
+    height, width = call.option("FilterHeight"), call.option("FilterWidth")
+    if height < 1 or width < 1:
+        raise ShapeError(f"expected a window of at least 1, found {height}x{width}")
+    return height, width

@@ -1,0 +1,119 @@
+"""TensorFlow Lite's element-wise operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import Activation, DType, Operator, ShapeError, Tensor
+from edgekit.host.importers.tflite_call import Call
+
+Build = Callable[[Call], Tensor]
+
+
+def unary(op: Operator) -> Build:
+    """One operand, no options."""
+    return lambda call: call.result(op, call.tensor(0, "input"))
+
+
+def binary(op: Operator, swapped: bool = False) -> Build:
+    """Two operands; `swapped`: the graph's operator takes them the other way round."""
+
+    def build(call: Call) -> Tensor:
+        a, b = call.tensor(0, "first operand"), call.tensor(1, "second operand")
+        return call.result(op, *((b, a) if swapped else (a, b)))
+
+    return build
+
+
+def add(call: Call) -> Tensor:
+    return binary(ops.Add(call.activation()))(call)
+
+
+def mul(call: Call) -> Tensor:
+    return binary(ops.Mul(call.activation()))(call)
+
+
+def activated(op: Operator) -> Build:
+    """An operator of two f32 operands whose activation is a node of its own."""
+
+    def build(call: Call) -> Tensor:
+        activation = call.activation()
+        y = binary(op)(call)
+        return y if activation is Activation.NONE else call.result(ops.Clamp(activation), y)
+
+    return build
+
+
+def negated(op: Operator) -> Build:
+    def build(call: Call) -> Tensor:
+        return call.emit(ops.Not(), binary(op)(call))
+
+    return build
+
+
+def add_n(call: Call) -> Tensor:
+    total, *rest = call.all()
+    for x in rest:
+        total = call.result(ops.Add(), total, x)
+    return total
+
+
+def squared_difference(call: Call) -> Tensor:
+    difference = binary(ops.Sub())(call)
+    return call.result(ops.Mul(), difference, difference)
+
+
+def square(call: Call) -> Tensor:
+    x = call.tensor(0, "input")
+    return call.result(ops.Mul(), x, x)
+
+
+def rsqrt(call: Call) -> Tensor:
+    root = call.emit(ops.Sqrt(), call.tensor(0, "input"))
+    return call.result(ops.Reciprocal(), root)
+
+
+def floor_div(call: Call) -> Tensor:
+    a, b = call.tensor(0, "first operand"), call.tensor(1, "second operand")
+    if a.dtype is DType.F32:
+        return call.emit(ops.Floor(), call.emit(ops.Div(), a, b))
+    rest = call.emit(ops.Modulo(), a, b)
+    return call.emit(ops.Div(), call.emit(ops.Sub(), a, rest), b)
+
+
+def leaky_relu(call: Call) -> Tensor:
+    return call.result(ops.LeakyRelu(float(call.option("Alpha"))), call.tensor(0, "input"))
+
+
+def prelu(call: Call) -> Tensor:
+    return call.result(ops.PRelu(), call.tensor(0, "input"), call.tensor(1, "slope"))
+
+
+def select(call: Call) -> Tensor:
+    """The condition of SELECT may be a vector for the first axis of the values."""
+    condition, a, b = (call.tensor(i, "operand") for i in range(3))
+    if len(condition.shape) == 1 and len(a.shape) > 1 and call.operator.name == "SELECT":
+        condition = call.reshape(condition, (*condition.shape, *(1,) * (len(a.shape) - 1)))
+    return call.result(ops.Where(), condition, a, b)
+
+
+def gelu(call: Call) -> Tensor:
+    if call.option("Approximate"):
+        raise ShapeError("expected the exact GELU, found the one by tanh")
+    return call.result(ops.Gelu(), call.tensor(0, "input"))
+
+
+def cast(call: Call) -> Tensor:
+    return call.convert(call.tensor(0, "input"), call.out_dtype)
+
+
+def dequantize(call: Call) -> Tensor:
+    source = call.tensor(0, "input")
+    if source.dtype is not DType.F16 and source.quant is None:
+        raise ShapeError(f"expected f16 or a quantized input, found {source.dtype.value}")
+    return call.result(ops.Cast(call.out_dtype), source)
+
+
+def quantize(call: Call) -> Tensor:
+    return call.result(ops.Quantize(call.out_dtype), call.tensor(0, "input"))
