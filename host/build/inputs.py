@@ -40,7 +40,7 @@ def random_input(tensor: Tensor, rng: np.random.Generator, values: Range = RANGE
     """By default all codes of a quantized input, [-1, 1] of a float one, small numbers of whole
     ones, which are mostly indices."""
     kind = tensor.dtype.numpy
-    if tensor.dtype in (DType.F32, DType.F16):
+    if tensor.dtype.is_float:
         if values.smooth:
             return (values.low + (values.high - values.low) * _smooth(tensor, rng)).astype(kind)
         return rng.uniform(values.low, values.high, tensor.shape).astype(kind)

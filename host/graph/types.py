@@ -24,11 +24,15 @@ class DType(enum.Enum):
 
     F32 = "f32"
     F16 = "f16"
+    F64 = "f64"
     I8 = "s8"
     U8 = "u8"
     I16 = "s16"
+    U16 = "u16"
     I32 = "s32"
+    U32 = "u32"
     I64 = "s64"
+    U64 = "u64"
     BOOL = "bool"
 
     @property
@@ -40,6 +44,10 @@ class DType(enum.Enum):
         return self.numpy.itemsize
 
     @property
+    def is_float(self) -> bool:
+        return self in (DType.F32, DType.F16, DType.F64)
+
+    @property
     def is_quantized(self) -> bool:
         return self in (DType.I8, DType.U8)
 
@@ -47,11 +55,15 @@ class DType(enum.Enum):
 _NUMPY = {
     DType.F32: np.float32,
     DType.F16: np.float16,
+    DType.F64: np.float64,
     DType.I8: np.int8,
     DType.U8: np.uint8,
     DType.I16: np.int16,
+    DType.U16: np.uint16,
     DType.I32: np.int32,
+    DType.U32: np.uint32,
     DType.I64: np.int64,
+    DType.U64: np.uint64,
     DType.BOOL: np.bool_,
 }
 

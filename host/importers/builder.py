@@ -84,6 +84,12 @@ class Builder:
         """A constant of the file, whose name the caller took."""
         return self._keep(constant)
 
+    def _known(self, x: Tensor) -> Tensor:
+        """`x`, or the constant that it is if it has no elements."""
+        if x.elements or x.data is not None:
+            return x
+        return self.constant(np.zeros(x.shape, x.dtype.numpy), x.dtype)
+
     def constant(self, value: Array, dtype: DType | None = None) -> Tensor:
         data = np.ascontiguousarray(value).reshape(value.shape)
         kind = dtype_of(data) if dtype is None else dtype
@@ -113,6 +119,7 @@ class Builder:
 
         Raises `ShapeError` where the inputs do not fit.
         """
+        ins = [None if t is None else self._known(t) for t in ins]
         inferred = op.infer(ins)
         quants = [quant] * len(inferred) if quant is None or isinstance(quant, Quant) else quant
         outs = []
@@ -125,6 +132,8 @@ class Builder:
         )
         if _is_foldable(op, ins, outs):
             return [self._keep(t) for t in self._computed(node, ins, outs)]
+        if outs and all(t.elements == 0 for t in outs):
+            return [self._known(t) for t in outs]
         for t in outs:
             self._charge(t.shape, t.dtype)
         self._nodes.append(node)
@@ -217,9 +226,9 @@ class Builder:
         return quant if dtype.is_quantized or dtype is DType.I32 else None
 
     def _charge(self, shape: Shape, dtype: DType) -> None:
-        if any(d < 1 for d in shape) or len(shape) > _RANK_LIMIT:
+        if any(d < 0 for d in shape) or len(shape) > _RANK_LIMIT:
             raise ShapeError(
-                f"expected at most {_RANK_LIMIT} dimensions of at least 1, found {list(shape)}"
+                f"expected at most {_RANK_LIMIT} dimensions of at least 0, found {list(shape)}"
             )
         self._bytes += math.prod(shape) * dtype.bytes
         if self._bytes > _BYTES_LIMIT:

@@ -23,17 +23,10 @@ from edgekit.host.importers.onnx_file import (
     read_onnx,
 )
 from edgekit.host.importers.onnx_operators import ROWS
+from edgekit.host.importers.onnx_types import INPUT_TYPES, Floats
 from edgekit.host.importers.open_shapes import FixedShapes, OpenInput, Shapes, fix_shapes
 from edgekit.host.importers.refusal import refuse, unsupported
 
-_INPUT_TYPES = {
-    "FLOAT": DType.F32,
-    "UINT8": DType.U8,
-    "INT8": DType.I8,
-    "INT32": DType.I32,
-    "INT64": DType.I64,
-    "BOOL": DType.BOOL,
-}
 _RANK_LIMIT = 8
 
 
@@ -73,6 +66,7 @@ class _Import:
         self._model = model
         self._shapes = shapes
         self._builder = Builder()
+        self._floats = Floats(self._builder)
         self._values: dict[str, Tensor] = {}
 
     def run(self, name: str, file: str) -> Graph:
@@ -109,12 +103,12 @@ class _Import:
         return fixed
 
     def _dtype(self, item: FileInput) -> DType:
-        if item.dtype not in _INPUT_TYPES:
+        if item.dtype not in INPUT_TYPES:
             raise InputError(
                 f"input {shown_name(item.name)}: expected one of the types "
-                f"{', '.join(_INPUT_TYPES)}, found {item.dtype}"
+                f"{', '.join(INPUT_TYPES)}, found {item.dtype}"
             )
-        return _INPUT_TYPES[item.dtype]
+        return INPUT_TYPES[item.dtype]
 
     def _get(self, name: str) -> Tensor:
         if name not in self._values:
@@ -130,15 +124,16 @@ class _Import:
         builder = self._builder
         builder.begin(_label(node))
         tensors = [self._get(n) if n else None for n in node.inputs]
-        call = Call(node, tensors, self._model.opset, builder)
-        made = ROWS[node.op](call)
-        made = made if isinstance(made, list) else [made]
+        seen = self._floats.operands(node.op, tensors)
+        wide = ROWS[node.op](Call(node, seen, self._model.opset, builder))
+        wide = wide if isinstance(wide, list) else [wide]
+        made = self._floats.results(node.op, tensors, seen, wide)
         wanted = list(node.outputs)
         while wanted and not wanted[-1]:
             wanted.pop()
         if len(wanted) > len(made):
             raise ShapeError(f"expected at most {len(made)} outputs, found {len(wanted)}")
-        for name, tensor in zip(wanted, made, strict=False):
+        for name, tensor, source in zip(wanted, made, wide, strict=False):
             if not name:
                 continue
             if name in self._values or name in self._model.constants:
@@ -146,6 +141,8 @@ class _Import:
                     f"expected to write each tensor once, found {shown_name(name)} written before"
                 )
             self._values[name] = builder.rename(tensor, name)
+            if source is not tensor:
+                self._floats.remember(self._values[name], source)
 
 
 def _label(node: FileNode) -> str:

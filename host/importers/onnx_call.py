@@ -10,20 +10,9 @@ from edgekit.host.graph.types import Array, DType, Quant, ShapeError, Tensor
 from edgekit.host.importers.builder import Builder
 from edgekit.host.importers.emitter import Emitter
 from edgekit.host.importers.onnx_file import FileNode
+from edgekit.host.importers.onnx_types import DTYPES
 
 _SMALL = 4096  # elements of shapes, axes and other operands that the importer reads
-# What ONNX numbers element types.
-DTYPES = {
-    1: DType.F32,
-    2: DType.U8,
-    3: DType.I8,
-    5: DType.I16,
-    6: DType.I32,
-    7: DType.I64,
-    9: DType.BOOL,
-    10: DType.F16,
-    11: DType.F32,  # f64 is computed in f32
-}
 
 
 @dataclass(frozen=True, eq=False)

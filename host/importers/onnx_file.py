@@ -137,7 +137,7 @@ class _Reader:
         return str(names.Name(number)) if number in names.values() else f"number {number}"
 
     def array(self, tensor: Any) -> Array:
-        """The value of a constant, f64 narrowed to f32."""
+        """The value of a constant."""
         name = shown_name(_text(tensor.name))
         if len(tensor.dims) > _RANK_LIMIT or any(d < 0 for d in tensor.dims):
             raise InputError(f"tensor {name}: expected a shape, found {list(tensor.dims)[:9]}")
@@ -155,9 +155,6 @@ class _Reader:
                 f"tensor {name}: expected {count} values of "
                 f"{self._type_name(tensor.data_type)}, found damaged data ({reason})"
             ) from None
-        if value.dtype == np.float64:
-            with np.errstate(over="ignore"):
-                value = value.astype(np.float32)
         if value.size != count:
             raise InputError(f"tensor {name}: expected {count} values, found {value.size}")
         return np.ascontiguousarray(value).reshape(tuple(tensor.dims))

@@ -100,13 +100,13 @@ def clip(call: Call) -> Tensor:
     x = call.x(0)
     low = call.number("min", -math.inf) if call.opset < 11 else _bound(call, 1, -math.inf)
     high = call.number("max", math.inf) if call.opset < 11 else _bound(call, 2, math.inf)
-    if low is None or high is None:
+    if low is None or high is None or x.dtype is not DType.F32:
         for i, op in ((1, ops.Maximum()), (2, ops.Minimum())):
             bound = call.maybe(i)
             x = x if bound is None else call.emit(op, x, bound)
         return x
     for activation in (Activation.RELU, Activation.RELU6, Activation.RELU_N1_TO_1):
-        if activation.bounds == (low, high) and x.dtype is DType.F32:
+        if activation.bounds == (low, high):
             return call.emit(ops.Clamp(activation), x)
     if high < low:
         low = high  # as ONNX defines it

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Tensor
 from edgekit.host.importers import onnx_conv as conv
+from edgekit.host.importers import onnx_einsum as einsum
 from edgekit.host.importers import onnx_index as index
 from edgekit.host.importers import onnx_math as math
 from edgekit.host.importers import onnx_order as order
@@ -30,7 +31,7 @@ ROWS: dict[str, Row] = {
     "GlobalMaxPool": conv.global_max_pool,
     "MaxPool": conv.max_pool,
     # Products
-    "Einsum": product.einsum,
+    "Einsum": einsum.einsum,
     "Gemm": product.gemm,
     "MatMul": product.matmul,
     # Recurrent

@@ -66,37 +66,3 @@ def gemm(call: Call) -> Tensor:
         bias = call.constant(np.broadcast_to(c.data.reshape(-1), (b.shape[1],)))
     y = call.emit(ops.FullyConnected(), a, _turned(call, b), bias)
     return y if bias is not None or c is None else call.emit(ops.Add(), y, c)
-
-
-def einsum(call: Call) -> Tensor:
-    """Two operands: both become stacks of matrices [batch, m, k] and [batch, k, n]."""
-    equation = call.text("equation").replace(" ", "")
-    left, arrow, out = equation.partition("->")
-    terms = left.split(",")
-    if not arrow or len(terms) != 2 or len(call.tensors) != 2 or "." in equation:
-        raise ShapeError(f"expected an equation of two operands, found {equation:.40}")
-    a, b = call.x(0), call.x(1)
-    for term, t in ((terms[0], a), (terms[1], b)):
-        if len(set(term)) != len(term) or len(term) != len(t.shape):
-            raise ShapeError(f"expected one letter per axis of {list(t.shape)}, found {term}")
-    sizes = dict(zip(terms[0], a.shape, strict=True)) | dict(zip(terms[1], b.shape, strict=True))
-    batch = [s for s in out if s in terms[0] and s in terms[1]]
-    inner = [s for s in terms[0] if s in terms[1] and s not in out]
-    rows = [s for s in terms[0] if s not in terms[1]]
-    columns = [s for s in terms[1] if s not in terms[0]]
-    if sorted(out) != sorted([*batch, *rows, *columns]):
-        raise ShapeError(f"expected sums over shared letters only, found {equation:.40}")
-
-    def stack(t: Tensor, term: str, *groups: list[str]) -> Tensor:
-        order = [term.index(s) for g in groups for s in g]
-        shape = tuple(int(np.prod([sizes[s] for s in g], dtype=np.int64)) for g in groups)
-        return call.reshape(call.transpose(t, order), shape)
-
-    y = call.emit(
-        ops.MatMul(),
-        stack(a, terms[0], batch, rows, inner),
-        stack(b, terms[1], batch, inner, columns),
-    )
-    letters = [*batch, *rows, *columns]
-    y = call.reshape(y, tuple(sizes[s] for s in letters))
-    return call.transpose(y, [letters.index(s) for s in out])

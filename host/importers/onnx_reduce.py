@@ -199,7 +199,7 @@ def reduce_by(kind: type[ops.Total], before: str = "", after: str = "") -> Row:
         x = call.x(0)
         axes, keep = _axes(call, x), bool(call.integer("keepdims", 1))
         if x.dtype is DType.BOOL:
-            found = total(call, kind, call.convert(x, DType.I32), axes, keep)
+            found = total(call, kind, call.convert(x, DType.U8), axes, keep)
             return call.convert(found, DType.BOOL)
         y = call.emit(ops.Mul(), x, x) if before == "square" else x
         y = call.emit(steps[before], y) if before in steps else y

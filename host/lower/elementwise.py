@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from edgekit.host.graph.checks import WHOLE
 from edgekit.host.graph.coded import total_line
 from edgekit.host.graph.fixed_point import exp_negative, softmax_multiplier
 from edgekit.host.graph.ops import (
@@ -73,7 +74,9 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
             return plain.lower_binary(ctx, node)
         if calls := lower_single(ctx, node):
             return calls
-    elif types <= {DType.I32, DType.I64} and op.activation is Activation.NONE:
+    elif (
+        op.activation is Activation.NONE and len(types) == 1 and y.dtype in WHOLE and not y.is_coded
+    ):
         return plain.lower_binary(ctx, node)
     if len(types) != 1 or y.dtype not in C_TYPES:
         raise ctx.unsupported(node, f"types {a.dtype.value} and {b.dtype.value}")

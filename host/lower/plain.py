@@ -21,11 +21,16 @@ _MATMUL_DIMS = 4  # EK_MATMUL_DIMS
 
 C_NAMES = {
     DType.F32: "float",
+    DType.F16: "uint16_t",
+    DType.F64: "double",
     DType.I8: "int8_t",
     DType.U8: "uint8_t",
     DType.I16: "int16_t",
+    DType.U16: "uint16_t",
     DType.I32: "int32_t",
+    DType.U32: "uint32_t",
     DType.I64: "int64_t",
+    DType.U64: "uint64_t",
     DType.BOOL: "uint8_t",
 }
 _TOTALS: dict[type, str] = {
@@ -93,8 +98,8 @@ def lower_function(ctx: Context, node: Node) -> list[Call]:
         return lower_table(ctx, node)
     values = [float(v) for v in dataclasses.astuple(op)]
     if isinstance(op, ops.Clip) and x.dtype is not DType.F32:
-        limit = 2.0 ** (31 if x.dtype is DType.I32 else 63) * (1 - 2.0**-24)
-        values = [max(values[0], -limit), min(values[1], limit)]
+        limit = 2.0 ** (8 * x.dtype.bytes - 1)
+        values = [max(values[0], -limit), min(values[1], limit * (1 - 2.0**-24))]
     first, second = (*values, 0.0, 0.0)[:2]
     macro: dict[str, Any] = {f"OP_{op.kind.upper()}": 1}
     return _map(ctx, node, f"{x.dtype.value}_{op.kind}", [x], (first, second), **macro)
@@ -137,6 +142,10 @@ def lower_convert(ctx: Context, node: Node) -> list[Call]:
     x, to = ctx.tensor(node.inputs[0]), node.op.to
     macro = "OP_CONVERT_BOOL" if to is DType.BOOL else "OP_CONVERT"
     macros: dict[str, Any] = {macro: 1}
+    if x.dtype is DType.F16:
+        macros["FROM_F16"] = 1
+    if to is DType.F16:
+        macros["TO_F16"] = 1
     return _map(ctx, node, f"{x.dtype.value}_to_{to.value}", [x], **macros)
 
 

@@ -56,9 +56,23 @@ def operands(rng: Rng, dtype: DType) -> Case:
     return Case(_any(rng, _OPERANDS), (a, b))
 
 
+def halves(rng: Rng) -> Case:
+    """f16 from f32 of every size and back from all patterns of bits."""
+    if rng.random() < 0.5:
+        patterns = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+        return Case(ops.Convert(DType.F32), (constant(patterns, DType.F16),))
+    sizes = np.exp2(rng.uniform(-28, 18, 5000)) * rng.choice([-1, 1], 5000)
+    ends = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
+    between = (ends[:-1] + ends[1:]) / 2  # ties, which go to the even one
+    beyond = [np.inf, -np.inf, np.nan, 65519.0, 65520.0, 1e30]
+    with np.errstate(over="ignore"):
+        return Case(ops.Convert(DType.F16), (constant(np.concatenate([sizes, between, beyond])),))
+
+
 def logic(rng: Rng) -> Case:
     (a, b), kinds = _pair(rng), (DType.F32, DType.I32, DType.I64, DType.BOOL)
-    dtype, to = (kinds[int(i)] for i in rng.integers(0, 4, 2))
+    kinds += (DType.F16, DType.F64, DType.I16, DType.U16, DType.U32, DType.U64)
+    dtype, to = (kinds[int(i)] for i in rng.integers(0, len(kinds), 2))
     makers: tuple[Callable[[], Case], ...] = (
         lambda: Case(
             _any(rng, (ops.And(), ops.Or(), ops.Xor(), ops.Equal())),
@@ -134,11 +148,13 @@ def quantize_even(rng: Rng, dtype: DType) -> Case:
 
 
 _NUMBERS = (DType.F32, DType.I32, DType.I64)
+_WHOLE = (DType.U32, DType.U8, DType.I16, DType.U64, DType.U16, DType.I8)
 FAMILIES = {
     "function": (function, _NUMBERS),
-    "operands": (operands, _NUMBERS),
+    "operands": (operands, (*_NUMBERS, *_WHOLE)),
     "logic": (logic, (None,)),
-    "totals": (totals, _NUMBERS),
+    "halves": (halves, (None,)),
+    "totals": (totals, (*_NUMBERS, *_WHOLE)),
     "top_k": (top_k, (*_NUMBERS, DType.I8, DType.U8)),
     "picking": (picking, (DType.F32, DType.U8, DType.I64)),
     "matmul": (matmul, (DType.F32, DType.I32)),

@@ -3,6 +3,7 @@
 #define EK_FUNCTIONS_H
 #include <math.h>
 #include "exp.h"
+#include "half.h"
 
 /* erf in f32: x P(x^2) inside [-1, 1] (Cephes' erff, S. L. Moshier), outside 1 - e^(-x^2) Q(t)
  * with t = 1 / (1 + 0.3275911 x) (Abramowitz and Stegun 7.1.26: off by 1.5e-7 at most). */
@@ -57,12 +58,24 @@ static inline __attribute__((unused)) float ek_fmod_floored(float a, float b) {
     }
 /* a / b for whole a and b, and for floats, cut off towards minus infinity. */
 #define FLOORED(a, b)                                                                              \
-    ((b) == 0          ? 0                                                                         \
-     : (b) == (TA) - 1 ? (TA)0 - (a)                                                               \
-                       : (a) / (b) - ((a) % (b) != 0 && ((a) < 0) != ((b) < 0)))
+    ((b) == 0        ? 0                                                                           \
+     : IS_MINUS_1(b) ? (TA)0 - (a)                                                                 \
+                     : (a) / (b) - ((a) % (b) != 0 && ((a) < 0) != ((b) < 0)))
+/* What an element stands for, and back: f16 is a pattern of bits. */
+#ifdef FROM_F16
+#define READ(v) ek_float_of_half(v)
+#else
+#define READ(v) (v)
+#endif
+#ifdef TO_F16
+#define WRITE(v) ek_half_of_float((float)(v))
+#else
+#define WRITE(v) (v)
+#endif
 /* Of integers: defined for every pair, so that no input can stop the program. */
 #define IS_FLOAT ((TA)0.5f != 0)
-#define WHOLE(b, divided) ((b) == 0 ? 0 : (b) == (TA) - 1 ? (TA)0 - (a) : (divided))
+#define IS_MINUS_1(b) ((TA) - 1 < 0 && (b) == (TA) - 1)
+#define WHOLE(b, divided) ((b) == 0 ? 0 : IS_MINUS_1(b) ? (TA)0 - (a) : (divided))
 
 #if defined OP_EXP
 UNARY(ek_expf(a))
@@ -115,20 +128,20 @@ EK_INLINE TY f(TA a, float p, float q) {
     (void)p, (void)q;
 #ifdef __riscv_vector
     /* QEMU 7.2 stops at an assertion in RVV's conversion of f32 to s64: that one stays scalar. */
-    if (sizeof(TY) == 8) {
-        int64_t y = (int64_t)a;
+    if (sizeof(TY) == 8 && (TY)0.5f == 0) {
+        int64_t y = (int64_t)READ(a);
         __asm__ volatile("" : "+r"(y));
         return (TY)y;
     }
 #endif
-    return (TY)a;
+    return (TY)WRITE(READ(a));
 }
 #elif defined OP_CONVERT_BOOL
-UNARY(a != 0)
+UNARY(READ(a) != 0)
 #elif defined OP_ADD
 BINARY(a + b)
 #elif defined OP_MUL
-BINARY(a *b)
+BINARY(a * (1u * b)) /* no product of two 16-bit numbers is too large for its type */
 #elif defined OP_SUB
 BINARY(a - b)
 #elif defined OP_DIV
@@ -138,15 +151,15 @@ BINARY(FLOORED(a, b))
 #elif defined OP_FLOOR_DIV_FLOAT
 BINARY(floorf(a / b))
 #elif defined OP_SQUARED_DIFFERENCE
-BINARY((a - b) * (a - b))
+BINARY((a - b) * (1u * (a - b)))
 #elif defined OP_BITWISE_XOR
 BINARY(a ^ b)
 #elif defined OP_RIGHT_SHIFT
 BINARY(a >> (b < 0 ? 0 : b >= (TA)(8 * sizeof(TA)) ? (TA)(8 * sizeof(TA) - 1) : b))
 #elif defined OP_MODULO
-BINARY(b == 0 || b == (TA)-1 ? 0 : (a % b != 0 && (a % b < 0) != (b < 0)) ? a % b + b : a % b)
+BINARY(b == 0 || IS_MINUS_1(b) ? 0 : (a % b != 0 && (a % b < 0) != (b < 0)) ? a % b + b : a % b)
 #elif defined OP_MODULO_TRUNCATED
-BINARY(b == 0 || b == (TA)-1 ? 0 : a % b)
+BINARY(b == 0 || IS_MINUS_1(b) ? 0 : a % b)
 #elif defined OP_FMOD
 BINARY(fmodf(a, b))
 #elif defined OP_FMOD_FLOORED

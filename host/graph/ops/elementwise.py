@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgekit.host.graph.checks import ARITHMETIC, need_dtype, need_scale, operand
+from edgekit.host.graph.checks import ARITHMETIC, WHOLE, need_dtype, need_scale, operand
 from edgekit.host.graph.fixed_point import logistic_s8
 from edgekit.host.graph.quantization import (
     ADD_LEFT_SHIFT,
@@ -25,6 +25,8 @@ from edgekit.host.graph.types import Activation, Array, DType, Operator, Shape, 
 
 @dataclass(frozen=True)
 class Add(Operator):
+    """8-bit operands with scales are rescaled; without, they are plain whole numbers."""
+
     kind: ClassVar[str] = "add"
     activation: Activation = Activation.NONE
 
@@ -35,7 +37,7 @@ class Add(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         a, b, out = required(x, 0), required(x, 1), outs[0]
-        if not out.dtype.is_quantized:
+        if out.quant is None:
             return [_clamp_plain(a + b, self.activation)]
         a_tensor, b_tensor = operand(ins, 0, "a"), operand(ins, 1, "b")
         factors = add_multipliers(a_tensor, b_tensor, out)
@@ -48,6 +50,8 @@ class Add(Operator):
 
 @dataclass(frozen=True)
 class Mul(Operator):
+    """8-bit operands with scales are rescaled; without, they are plain whole numbers."""
+
     kind: ClassVar[str] = "mul"
     activation: Activation = Activation.NONE
 
@@ -58,7 +62,7 @@ class Mul(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         a, b, out = required(x, 0), required(x, 1), outs[0]
-        if not out.dtype.is_quantized:
+        if out.quant is None:
             return [_clamp_plain(a * b, self.activation)]
         a_tensor, b_tensor = operand(ins, 0, "a"), operand(ins, 1, "b")
         product = (a.astype(np.int64) - zero_point_of(a_tensor)) * (
@@ -136,10 +140,11 @@ def _infer_unary(ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
 
 def _infer_binary(ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
     a, b = operand(ins, 0, "first operand"), operand(ins, 1, "second operand")
-    need_dtype(a, (*ARITHMETIC, DType.I32, DType.I64), "first operand")
+    need_dtype(a, (DType.F32, *WHOLE), "first operand")
     need_dtype(b, (a.dtype,), "second operand")
-    need_scale(a, "first operand")
-    need_scale(b, "second operand")
+    if a.quant is not None or b.quant is not None:
+        need_scale(a, "first operand")
+        need_scale(b, "second operand")
     try:
         shape = np.broadcast_shapes(a.shape, b.shape)
     except ValueError:

@@ -10,11 +10,11 @@ from typing import ClassVar
 import numpy as np
 
 from edgekit.host.graph import coded
-from edgekit.host.graph.checks import need_dtype, operand
+from edgekit.host.graph.checks import SIGNED, need_dtype, operand
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, Tensor
 
-_SIGNED = (DType.F32, DType.I32, DType.I64)
+_SIGNED = (DType.F32, *SIGNED)
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,12 @@ from typing import ClassVar
 import numpy as np
 
 from edgekit.host.graph import coded
-from edgekit.host.graph.checks import need_dtype, operand
+from edgekit.host.graph.checks import WHOLE, need_dtype, operand
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
-NUMBERS = (DType.F32, DType.I32, DType.I64)
-_ORDERED = (*NUMBERS, DType.I8, DType.U8, DType.I16)
-_SIGNED = (*NUMBERS, DType.I8, DType.I16)
-_WHOLE = (DType.I8, DType.U8, DType.I16, DType.I32, DType.I64)
-ANY = (*_ORDERED, DType.BOOL)
+NUMBERS = (DType.F32, *WHOLE)
+ANY = (*NUMBERS, DType.BOOL)
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ class Binary(Operator):
 class Comparison(Binary):
     """Codes are compared in a unit that both operands share."""
 
-    dtypes: ClassVar[tuple[DType, ...]] = _ORDERED
+    dtypes: ClassVar[tuple[DType, ...]] = NUMBERS
     of_codes: ClassVar[bool] = True
     gives: ClassVar[DType | None] = DType.BOOL
 
@@ -117,7 +114,6 @@ class FloorDiv(Binary):
     """Cut off towards minus infinity; whole numbers by zero give 0."""
 
     kind: ClassVar[str] = "floor_div"
-    dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
 
     def formula(self, a: Array, b: Array) -> Array:
         if a.dtype == np.float32:
@@ -130,7 +126,6 @@ class Modulo(Binary):
     """`truncated`: the sign of a (C's fmod), else of b; by zero gives 0 for integers."""
 
     kind: ClassVar[str] = "modulo"
-    dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
     truncated: bool = False
 
     def formula(self, a: Array, b: Array) -> Array:
@@ -153,7 +148,7 @@ class Pow(Binary):
 @dataclass(frozen=True)
 class Maximum(Binary):
     kind: ClassVar[str] = "maximum"
-    dtypes: ClassVar[tuple[DType, ...]] = _ORDERED
+    dtypes: ClassVar[tuple[DType, ...]] = NUMBERS
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.maximum(a, b)
@@ -162,7 +157,7 @@ class Maximum(Binary):
 @dataclass(frozen=True)
 class Minimum(Binary):
     kind: ClassVar[str] = "minimum"
-    dtypes: ClassVar[tuple[DType, ...]] = _ORDERED
+    dtypes: ClassVar[tuple[DType, ...]] = NUMBERS
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.minimum(a, b)
@@ -229,7 +224,7 @@ class Or(Binary):
 @dataclass(frozen=True)
 class BitwiseXor(Binary):
     kind: ClassVar[str] = "bitwise_xor"
-    dtypes: ClassVar[tuple[DType, ...]] = _WHOLE
+    dtypes: ClassVar[tuple[DType, ...]] = WHOLE
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.bitwise_xor(a, b)
@@ -241,7 +236,7 @@ class RightShift(Binary):
     as one less than that width."""
 
     kind: ClassVar[str] = "right_shift"
-    dtypes: ClassVar[tuple[DType, ...]] = _WHOLE
+    dtypes: ClassVar[tuple[DType, ...]] = WHOLE
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.asarray(np.right_shift(a, np.clip(b, 0, 8 * a.dtype.itemsize - 1)))
@@ -266,7 +261,7 @@ class Where(Operator):
         condition = operand(ins, 0, "condition")
         a, b = operand(ins, 1, "first value"), operand(ins, 2, "second value")
         need_dtype(condition, (DType.BOOL,), "condition")
-        need_dtype(a, ANY, "first value")
+        need_dtype(a, (*ANY, DType.F16, DType.F64), "first value")
         need_dtype(b, (a.dtype,), "second value")
         return [(broadcast(condition.shape, a.shape, b.shape), a.dtype)]
 

@@ -28,7 +28,6 @@ class Total(Operator):
         x = operand(ins, 0, "input")
         if not (x.is_coded and self.of_codes):
             need_dtype(x, self.dtypes, "input")
-        need_positive(x.shape, "input shape")
         for axis in self.axes:
             need_axis(axis, len(x.shape))
         if len(set(self.axes)) != len(self.axes):
@@ -73,13 +72,21 @@ class ReduceProduct(Total):
         return np.asarray(np.prod(x, axis=self.axes, dtype=x.dtype))
 
 
+def _ends(x: Array) -> tuple[float, float]:
+    """The least and the largest value of the type of `x`."""
+    if x.dtype.kind in "fb":
+        return (-np.inf, np.inf) if x.dtype.kind == "f" else (False, True)
+    info = np.iinfo(x.dtype)
+    return info.min, info.max
+
+
 @dataclass(frozen=True)
 class ReduceMax(Total):
     kind: ClassVar[str] = "reduce_max"
     dtypes: ClassVar[tuple[DType, ...]] = ANY
 
     def combine(self, x: Array) -> Array:
-        return np.asarray(np.max(x, axis=self.axes))
+        return np.asarray(np.max(x, axis=self.axes, initial=_ends(x)[0]))
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,7 @@ class ReduceMin(Total):
     dtypes: ClassVar[tuple[DType, ...]] = ANY
 
     def combine(self, x: Array) -> Array:
-        return np.asarray(np.min(x, axis=self.axes))
+        return np.asarray(np.min(x, axis=self.axes, initial=_ends(x)[1]))
 
 
 @dataclass(frozen=True)

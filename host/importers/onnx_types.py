@@ -1,0 +1,109 @@
+"""Element types of ONNX files: those of the graph, and floats that are computed in f32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import DType, Tensor
+from edgekit.host.importers.builder import Builder
+
+# What ONNX numbers element types.
+DTYPES = {
+    1: DType.F32,
+    2: DType.U8,
+    3: DType.I8,
+    4: DType.U16,
+    5: DType.I16,
+    6: DType.I32,
+    7: DType.I64,
+    9: DType.BOOL,
+    10: DType.F16,
+    11: DType.F64,
+    12: DType.U32,
+    13: DType.U64,
+}
+# Those that inputs may have, as files name them.
+INPUT_TYPES = {
+    "FLOAT": DType.F32,
+    "FLOAT16": DType.F16,
+    "DOUBLE": DType.F64,
+    "UINT8": DType.U8,
+    "INT8": DType.I8,
+    "UINT16": DType.U16,
+    "INT16": DType.I16,
+    "UINT32": DType.U32,
+    "INT32": DType.I32,
+    "UINT64": DType.U64,
+    "INT64": DType.I64,
+    "BOOL": DType.BOOL,
+}
+_STORED = (DType.F16, DType.F64)
+_CASTS = ("Cast", "CastLike")
+# Operators that read no values, or whose body is a graph of its own.
+_UNTOUCHED = {"EyeLike", "If", "Loop", "Scan", "Shape", "Size"}
+# Operators that move elements without a look at them: as they are stored, if nothing else is known.
+_MOVES = {
+    "Compress", "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather",
+    "GatherElements", "GatherND", "Identity", "OneHot", "Pad", "Range", "Reshape",
+    "ReverseSequence", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Trilu",
+    "Unsqueeze", "Where",
+}  # fmt: skip
+_TYPED_BY = {"RMSNormalization": 1}  # the input whose type the output has; others: the first float
+_ALWAYS_F32 = {("LayerNormalization", 1), ("LayerNormalization", 2)}  # operator, output
+
+
+class Floats:
+    """f16 and f64 are how values are stored: rows of operators see them as f32.
+
+    What a row returns is converted to the file's type. A later operator takes the f32 value that
+    was converted, and `dead` removes the conversions that nothing reads.
+    """
+
+    def __init__(self, builder: Builder) -> None:
+        self._builder = builder
+        self._wide: dict[str, Tensor] = {}  # by name of the stored value
+        self._stored: dict[str, Tensor] = {}  # by name of the f32 value
+
+    def operands(self, op: str, given: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """What the row of `op` gets for the operands `given`."""
+        known = any(t is not None and t.name in self._wide for t in given)
+        if op in _CASTS:
+            return [self._widened(given[0]) if known else given[0], *given[1:]]
+        if op in _UNTOUCHED or (op in _MOVES and not known):
+            return list(given)
+        return [self._widened(t) for t in given]
+
+    def _widened(self, t: Tensor | None) -> Tensor | None:
+        if t is None or t.dtype not in _STORED:
+            return t
+        if t.name not in self._wide:
+            self.remember(t, self._builder.emit(ops.Convert(DType.F32), t))
+        return self._wide[t.name]
+
+    def remember(self, stored: Tensor, wide: Tensor) -> None:
+        """`wide` is the f32 value that `stored` was made of, or is made of it."""
+        self._wide[stored.name] = wide
+        self._stored[wide.name] = stored
+
+    def results(
+        self, op: str, given: Sequence[Tensor | None], seen: Sequence[Tensor | None],
+        made: Sequence[Tensor],
+    ) -> list[Tensor]:  # fmt: skip
+        """What the row of `op` made of the operands `seen`, in the types of the file."""
+        floats = [t for t in given if t is not None and t.dtype.is_float]
+        if op in _TYPED_BY and len(given) > _TYPED_BY[op]:
+            floats = [t for t in [given[_TYPED_BY[op]]] if t is not None]
+        if op in _CASTS or list(given) == list(seen) or not floats:
+            return list(made)
+        kind = floats[0].dtype
+        return [
+            self._converted(t, kind) if t.dtype is DType.F32 and (op, i) not in _ALWAYS_F32 else t
+            for i, t in enumerate(made)
+        ]
+
+    def _converted(self, t: Tensor, kind: DType) -> Tensor:
+        if kind not in _STORED:
+            return t
+        before = self._stored.get(t.name)
+        return before if before is not None else self._builder.emit(ops.Convert(kind), t)
