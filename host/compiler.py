@@ -51,7 +51,13 @@ def prepare(
     model: Path, board: BoardProfile, options: CompileOptions = DEFAULT_OPTIONS
 ) -> tuple[Graph, Made]:
     """The graph as it was imported, and what passes made of it, ready for scheduling."""
-    source = import_model(model, options.shapes)
+    return prepare_graph(import_model(model, options.shapes), board, options)
+
+
+def prepare_graph(
+    source: Graph, board: BoardProfile, options: CompileOptions = DEFAULT_OPTIONS
+) -> tuple[Graph, Made]:
+    """`prepare` of what an importer made."""
     imported = integer_form(source)
     graph, counts = run_passes(imported)
     if options.weights is not None:
@@ -93,7 +99,7 @@ def build_graph(
     golden outputs are those of `imported`."""
     cache = cache or cache_folder()
     scheduled, plan = plan_of(made.graph, board, options)
-    _check_memory(plan, board, made.limit)
+    check_memory(plan, board, made.limit)
     library = Toolchain(board, cache / "objects").build(units_of(plan, board))
     return Artifact(
         model_name=imported.name,
@@ -127,7 +133,8 @@ def units_of(plan: Plan, board: BoardProfile) -> list[Unit]:
     return units
 
 
-def _check_memory(plan: Plan, board: BoardProfile, limit: int | None) -> None:
+def check_memory(plan: Plan, board: BoardProfile, limit: int | None) -> None:
+    """Raises `InputError` where the board, or `limit`, has no room for the model."""
     name, working = plan.lowered.name, plan.memory.arena_bytes + plan.state_bytes
     need = working + len(plan.lowered.weights)
     if board.memory_bytes and need > board.memory_bytes:

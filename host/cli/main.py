@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from edgekit.host.cli import bench, board, boards, compile, console, deploy, doctor, kb, release
+from edgekit.host.cli import inspect as inspect_command
 from edgekit.host.cli import run as run_command
 from edgekit.host.cli import tune as tune_command
 from edgekit.host.cli.options import examples
@@ -72,6 +73,7 @@ for module in (
     board,
     boards,
     doctor,
+    inspect_command,
     compile,
     deploy,
     run_command,

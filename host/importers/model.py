@@ -1,17 +1,22 @@
-"""Finds the importer for a model file by its content."""
+"""Finds the reader for a model file by its content."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph.types import Graph
 from edgekit.host.importers.caffe import import_caffe
 from edgekit.host.importers.caffe_file import caffe_files, is_caffe
+from edgekit.host.importers.caffe_outline import outline_caffe
 from edgekit.host.importers.files import read_model_file, read_start
 from edgekit.host.importers.onnx import import_onnx
+from edgekit.host.importers.onnx_outline import outline_onnx
 from edgekit.host.importers.open_shapes import Shapes
+from edgekit.host.importers.outline import Outline
 from edgekit.host.importers.tflite import import_tflite
+from edgekit.host.importers.tflite_outline import outline_tflite
 from edgekit.host.importers.tflite_schema import is_tflite
 
 _ONNX_START = b"\x08"  # ir_version, the first field of an ONNX model
@@ -23,18 +28,37 @@ def import_model(path: Path, shapes: Shapes | None = None) -> Graph:
     `shapes`: of inputs that the file leaves open, by name; only ONNX has such. Caffe's inputs
     have shapes that others may replace.
     """
+    kind = _format_of(path, shapes)
+    if kind == "tflite":
+        return import_tflite(path)
+    return import_onnx(path, shapes) if kind == "onnx" else import_caffe(path, shapes)
+
+
+def outline_model(path: Path, shapes: Shapes | None = None) -> Outline:
+    """What a model file says of itself. Raises `InputError` only where it cannot be read."""
+    kind = _format_of(path, shapes)
+    try:
+        if kind == "tflite":
+            return outline_tflite(path)
+        return (outline_onnx if kind == "onnx" else outline_caffe)(path, shapes or {})
+    except InputError as error:
+        raise InputError(f"{path.name}: {error}") from error
+
+
+def _format_of(path: Path, shapes: Shapes | None) -> Literal["tflite", "onnx", "caffe"]:
+    """By content, but for Caffe's text; refuses shapes for a format that has its own."""
     start = read_start(path)
     if is_caffe(path):
-        return import_caffe(path, shapes)
+        return "caffe"
     if is_tflite(start):
         if shapes:
             raise InputError(
                 f"{path.name}: expected --input-shape with an ONNX model only, found a TensorFlow "
                 "Lite file, whose shapes are fixed; leave the option out"
             )
-        return import_tflite(path)
+        return "tflite"
     if path.suffix == ".onnx" or start.startswith(_ONNX_START):
-        return import_onnx(path, shapes)
+        return "onnx"
     raise InputError(
         f"{path.name}: expected a .tflite model (TFL3 at byte 4), an .onnx one or Caffe's "
         f".prototxt, found {start[4:8]!r} at byte 4; give a TensorFlow Lite, ONNX or Caffe file"

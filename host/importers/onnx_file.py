@@ -39,7 +39,8 @@ class FileNode:
 
 @dataclass(frozen=True)
 class FileInput:
-    """`shape` holds None (or a name) where the file leaves a dimension open; None: of any rank."""
+    """`shape` holds None (or a name) where the file leaves a dimension open; None: of any rank.
+    `dtype` is ONNX's name, or says what there is in place of a tensor."""
 
     name: str
     dtype: str
@@ -53,6 +54,7 @@ class FileModel:
     outputs: tuple[str, ...]
     constants: Mapping[str, Array]
     nodes: tuple[FileNode, ...]
+    values: tuple[FileInput, ...] = ()  # what the file says of outputs and of tensors between
 
 
 def read_onnx(path: Path) -> FileModel:
@@ -103,6 +105,7 @@ class _Reader:
             tuple(_text(o.name) for o in graph.output),
             constants,
             tuple(self._node(n, i) for i, n in enumerate(graph.node)),
+            tuple(self._input(v) for v in (*graph.value_info, *graph.output)),
         )
 
     def _opset(self, proto: Any) -> int:
@@ -120,9 +123,7 @@ class _Reader:
     def _input(self, value: Any) -> FileInput:
         name, kind = _text(value.name), value.type.WhichOneof("value")
         if kind != "tensor_type":
-            raise InputError(
-                f"input {shown_name(name)}: expected a tensor, found {kind or 'no type'}"
-            )
+            return FileInput(name, kind or "no type", ())
         tensor = value.type.tensor_type
         if not tensor.HasField("shape"):
             return FileInput(name, self._type_name(tensor.elem_type), None)

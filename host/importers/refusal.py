@@ -6,10 +6,10 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from edgekit.host.errors import InputError
+from edgekit.host.importers.names import shown_name
 
 _KINDS_LISTED = 40
 _PLACES_LISTED = 3
-_SHOWN = 80
 
 _TEXT = "give the model numbers: the application looks text up and back"
 _RANDOM = "draw the random numbers in the application and give them to the model as an input"
@@ -76,7 +76,7 @@ def unsupported(
     for place, kind in operators:
         if kind not in known:
             places.setdefault(kind, []).append(place)
-    return tuple(Unsupported(_printable(kind), tuple(found)) for kind, found in places.items())
+    return tuple(Unsupported(shown_name(kind), tuple(found)) for kind, found in places.items())
 
 
 def refuse(found: Sequence[Unsupported]) -> None:
@@ -91,7 +91,8 @@ def refuse(found: Sequence[Unsupported]) -> None:
         what = f"operators {listed}" + (f" and {more} more kinds" if more > 0 else "")
         verb = "are"
     raise InputError(
-        f"{what} {verb} not supported; supported operators: edgekit compile --list-operators"
+        f"{what} {verb} not supported; what to do instead: edgekit inspect MODEL; "
+        "supported operators: edgekit compile --list-operators"
     )
 
 
@@ -99,7 +100,3 @@ def advice(kind: str) -> str:
     """What comes nearest to an operator that is not supported."""
     plain = kind.lower().replace("_", "")
     return next((what for start, what in _ADVICE if plain.startswith(start)), _OTHER)
-
-
-def _printable(kind: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in kind[:_SHOWN])

@@ -49,6 +49,7 @@ def test_commands_are_those_of_the_specification() -> None:
         "console",
         "deploy",
         "doctor",
+        "inspect",
         "kb build",
         "kb diff",
         "kb import",

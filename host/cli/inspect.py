@@ -1,0 +1,163 @@
+"""`edgekit inspect`: what a model is, what of it is not supported, what it takes on a board."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgekit.host.cli.options import (
+    Board,
+    InputShapes,
+    Json,
+    Kind,
+    board_name,
+    examples,
+    file_kind,
+    input_shapes,
+    model_file,
+)
+from edgekit.host.errors import InputError
+
+if TYPE_CHECKING:
+    from edgekit.host.importers.outline import Slot
+    from edgekit.host.inspect import Inspection, Memory
+
+_ROWS = 40  # of each list; --json has all
+_NAME = 60
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to the application."""
+    app.command(
+        "inspect",
+        epilog=examples(
+            "edgekit inspect models/face_detection_short_range.tflite",
+            "edgekit inspect model.onnx --board a57 --input-shape image=1,3,224,224",
+            "edgekit inspect model.onnx --json",
+        ),
+    )(inspect)
+
+
+def inspect(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL",
+            show_default=False,
+            help="A .tflite, .onnx or .prototxt model. Default: model in edgekit.toml.",
+        ),
+    ] = None,
+    board: Board = None,
+    input_shape: InputShapes = None,
+    as_json: Json = False,
+) -> None:
+    """Say what a model is, what of it is not supported, and what it takes on a board."""
+    from edgekit.host.cli.output import emit
+    from edgekit.host.cli.progress import working
+    from edgekit.host.inspect import inspect_model
+    from edgekit.host.reach import profile_of
+    from edgekit.kb.board import load_board
+
+    path = model_file(model)
+    if file_kind(path) is Kind.BUNDLE:
+        raise InputError(f"{path}: expected a model, found a bundle; give the model it was made of")
+    name = board_name(board)
+    profile, shapes = load_board(profile_of(name)), input_shapes(input_shape)
+    with working(f"inspecting {path.name}"):
+        found = inspect_model(path, profile, shapes)
+    if as_json:
+        emit(_document(found, name))
+    else:
+        _show(found, name)
+
+
+def _document(found: Inspection, board: str) -> dict[str, Any]:
+    """The document edgekit.inspect/1."""
+    return {
+        "schema": "edgekit.inspect/1",
+        "model": found.model,
+        "format": found.format,
+        "board": board,
+        "compiles": found.reason is None,
+        "reason": found.reason,
+        "inputs": [asdict(slot) for slot in found.inputs],
+        "outputs": [asdict(slot) for slot in found.outputs],
+        "states": [asdict(slot) for slot in found.states],
+        "operators": [asdict(entry) for entry in found.operators],
+        "unsupported": [
+            {
+                "kind": entry.operators.kind,
+                "count": len(entry.operators.places),
+                "places": list(entry.operators.places),
+                "instead": entry.instead,
+            }
+            for entry in found.missing
+        ],
+        "multiply_adds": found.multiply_adds,
+        "parameters": {"count": found.parameters, "bytes": found.parameter_bytes},
+        "memory": asdict(found.memory),
+        "notes": list(found.notes),
+    }
+
+
+def _show(found: Inspection, board: str) -> None:
+    from edgekit.host.cli.output import byte_size, table
+
+    print(f"model          {_text(found.model)}, {found.format}")
+    verdict = "compiles" if found.reason is None else f"does not compile: {found.reason}"
+    print(f"verdict        {_one_line(verdict)}")
+    for word, slots in (
+        ("input", found.inputs),
+        ("output", found.outputs),
+        ("state", found.states),
+    ):
+        for slot in slots[:_ROWS]:
+            print(f"{word:<14} {_slot(slot)}")
+        if len(slots) > _ROWS:
+            print(f"{word:<14} and {len(slots) - _ROWS} more")
+    adds = "unknown: the file leaves shapes open" if found.multiply_adds is None else None
+    print(f"multiply-adds  {adds or f'{found.multiply_adds:,}'}")
+    print(f"parameters     {found.parameters:,}, {byte_size(found.parameter_bytes)}")
+    print(f"memory         {_memory(found.memory)} on {board}")
+    for line in found.notes:
+        print(f"note           {_one_line(line)}")
+    for entry in found.missing[:_ROWS]:
+        print(f"unsupported    {entry.operators}: {entry.instead}")
+    rows = [
+        (_text(entry.kind), str(entry.count), "" if entry.supported else "not supported")
+        for entry in found.operators[:_ROWS]
+    ]
+    if len(found.operators) > _ROWS:
+        rows.append((f"and {len(found.operators) - _ROWS} more kinds", "", ""))
+    print()
+    table(("operator", "count", ""), rows)
+
+
+def _memory(memory: Memory) -> str:
+    from edgekit.host.cli.output import byte_size
+
+    arena = "unknown" if memory.arena_bytes is None else byte_size(memory.arena_bytes)
+    parts = [f"arena {arena}", f"weights {byte_size(memory.weights_bytes)}"]
+    if memory.state_bytes:
+        parts.append(f"states {byte_size(memory.state_bytes)}")
+    guessed = " (estimated from the file)" if memory.source == "file" else ""
+    return f"{', '.join(parts)}{guessed}"
+
+
+def _slot(slot: Slot) -> str:
+    dims = ("any shape",) if slot.shape is None else slot.shape
+    sizes = ", ".join("?" if d is None else _text(str(d)) for d in dims)
+    quant = "" if slot.scale is None else f", scale {slot.scale:g}, zero point {slot.zero_point}"
+    return f"{_text(slot.name)}: {slot.dtype} [{sizes}]{quant}"
+
+
+def _text(name: str) -> str:
+    """A name of the file: short, and nothing that a terminal would act on."""
+    cut = name if len(name) <= _NAME else f"{name[:_NAME]}…"
+    return "".join(c if c.isprintable() else "?" for c in cut)
+
+
+def _one_line(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)

@@ -1,0 +1,100 @@
+"""What a .tflite file says of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgekit.host.importers.files import read_model_file
+from edgekit.host.importers.outline import (
+    Outline,
+    Sized,
+    Slot,
+    Step,
+    count_multiply_adds,
+    peak_bytes,
+)
+from edgekit.host.importers.tflite_operators import READ, VAR_HANDLE, supported_operators
+from edgekit.host.importers.tflite_schema import FileModel, FileSubgraph, FileTensor, read_model
+
+# Bytes of an element, and how the kit names the type; other names are the schema's.
+_TYPES = {
+    "FLOAT32": (4, "f32"),
+    "FLOAT16": (2, "f16"),
+    "INT8": (1, "s8"),
+    "UINT8": (1, "u8"),
+    "INT16": (2, "s16"),
+    "INT32": (4, "s32"),
+    "INT64": (8, "s64"),
+    "BOOL": (1, "bool"),
+    "FLOAT64": (8, "f64"),
+    "UINT16": (2, "u16"),
+    "UINT32": (4, "u32"),
+    "UINT64": (8, "u64"),
+    "INT4": (1, "s4"),
+}
+
+
+def outline_tflite(path: Path) -> Outline:
+    """Raises `InputError` for a file that cannot be read."""
+    model = read_model(read_model_file(path))
+    main = model.subgraphs[0]
+    tensors: dict[object, Sized] = {i: _sized(t) for i, t in enumerate(main.tensors)}
+    steps = [Step(o.name, o.inputs, o.outputs) for o in main.operators]
+    constants = {
+        id(t.data): t for g in model.subgraphs for t in g.tensors if t.data is not None
+    }.values()
+    return Outline(
+        "TensorFlow Lite",
+        tuple(_slot(main, i) for i in main.inputs),
+        tuple(_slot(main, i) for i in main.outputs),
+        _states(main),
+        _operators(model),
+        frozenset(supported_operators()),
+        sum(_sized(t).elements or 0 for t in constants),
+        sum(t.data.nbytes for t in constants if t.data is not None),
+        count_multiply_adds(steps, tensors),
+        peak_bytes(steps, tensors, main.outputs),
+    )
+
+
+def _operators(model: FileModel) -> tuple[tuple[str, str], ...]:
+    """Those of another subgraph than the first have its number before their own."""
+    return tuple(
+        (str(o.index) if number == 0 else f"{number}/{o.index}", o.name)
+        for number, graph in enumerate(model.subgraphs)
+        for o in graph.operators
+    )
+
+
+def _states(graph: FileSubgraph) -> tuple[Slot, ...]:
+    """Variables, as they are read."""
+    names = {
+        o.outputs[0]: o.option_text("SharedName") or f"state_{o.outputs[0]}"
+        for o in graph.operators
+        if o.name == VAR_HANDLE and o.outputs
+    }
+    found: dict[str, Slot] = {}
+    for operator in graph.operators:
+        if operator.name == READ and operator.inputs and operator.outputs:
+            name = names.get(operator.inputs[0])
+            if name is not None:
+                slot = _slot(graph, operator.outputs[0])
+                found[name] = Slot(name, slot.dtype, slot.shape)
+    return tuple(found.values())
+
+
+def _sized(tensor: FileTensor) -> Sized:
+    shape = tuple(tensor.shape) if all(d >= 0 for d in tensor.shape) else None
+    return Sized(shape, _TYPES.get(tensor.type, (1, ""))[0], tensor.data is not None)
+
+
+def _slot(graph: FileSubgraph, index: int) -> Slot:
+    if not 0 <= index < len(graph.tensors):
+        return Slot(f"tensor {index}, which is not there", "", ())
+    tensor = graph.tensors[index]
+    dtype = _TYPES.get(tensor.type, (0, tensor.type.lower()))[1]
+    quant = tensor.quant
+    if quant is None or quant.per_channel:
+        return Slot(tensor.name, dtype, tuple(tensor.shape))
+    scale, zero = float(quant.scale[0]), int(quant.zero_point[0])
+    return Slot(tensor.name, dtype, tuple(tensor.shape), scale, zero)

@@ -1,0 +1,124 @@
+"""`edgekit inspect` says what a model is, also one that cannot be compiled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx_models import model, node, save, value
+
+from edgekit.host.inspect import inspect_model
+from edgekit.kb.board import load_board
+
+
+@pytest.fixture
+def convolution(home: Path) -> Path:
+    """Two convolutions of 8 x 8 images with 3 x 3 windows, of which one goes by no known name."""
+    nodes = [
+        node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        node("Fancy", ["a"], ["b"], domain="com.example"),
+        node("Fancy", ["b"], ["c"], domain="com.example"),
+        node("StringNormalizer", ["c"], ["y"]),
+    ]
+    proto = model(
+        nodes,
+        [value("x", ["batch", 3, 8, 8])],
+        ["y"],
+        {"w": np.ones((4, 3, 3, 3), np.float32)},
+    )
+    proto.graph.value_info.extend([value("a", [1, 4, 8, 8]), value("b", [1]), value("c", [1])])
+    proto.graph.output[0].CopyFrom(value("y", [1]))
+    return save(proto, home)
+
+
+def test_a_model_that_compiles(edgekit: Any, face_model: Path) -> None:
+    done = edgekit("inspect", face_model, "--board", "a57", "--json")
+    assert done.code == 0, done.err
+    found = done.document
+    assert found["schema"] == "edgekit.inspect/1"
+    assert (found["compiles"], found["reason"], found["unsupported"]) == (True, None, [])
+    assert found["inputs"] == [
+        {"name": "input", "dtype": "f32", "shape": [1, 128, 128, 3], "scale": None,
+         "zero_point": None}
+    ]  # fmt: skip
+    assert [o["name"] for o in found["outputs"]] == ["regressors", "classificators"]
+    counts = {o["kind"]: o["count"] for o in found["operators"]}
+    assert counts["CONV_2D"] == 21 and counts["DEPTHWISE_CONV_2D"] == 16
+    assert found["multiply_adds"] == 30_760_960
+    assert found["memory"]["source"] == "plan"
+    compiled = edgekit("compile", face_model, "--board", "a57", "--json").document
+    assert found["memory"]["arena_bytes"] == compiled["arena_bytes"]
+    assert found["memory"]["weights_bytes"] == compiled["weights_bytes"]
+
+
+def test_a_model_with_states(edgekit: Any, face_model: Path) -> None:
+    done = edgekit("inspect", face_model.parent / "okay_nabu.tflite")
+    assert done.code == 0, done.err
+    assert "verdict        compiles\n" in done.out
+    assert "state          stream_9/states: s8 [1, 12, 1, 64]\n" in done.out
+    assert "s8 [1, 3, 40], scale 0.101961, zero point -128" in done.out
+
+
+def test_a_model_that_does_not_compile(edgekit: Any, convolution: Path) -> None:
+    done = edgekit("inspect", convolution, "--input-shape", "x=1,3,8,8")
+    assert done.code == 0, done.err
+    assert (
+        "verdict        does not compile: m.onnx: operators com.example:Fancy × 2 (1, 2)"
+        in done.out
+    )
+    assert "unsupported    com.example:Fancy × 2 (1, 2): end the model before it" in done.out
+    assert "unsupported    StringNormalizer (3): give the model numbers" in done.out
+    assert f"multiply-adds  {8 * 8 * 4 * 27:,}\n" in done.out
+    assert "parameters     108, 432 B\n" in done.out
+    assert "arena 1.75 KiB" in done.out and "(estimated from the file)" in done.out
+
+
+def test_an_open_shape_is_no_obstacle(edgekit: Any, convolution: Path) -> None:
+    found = edgekit("inspect", convolution, "--json").document
+    assert found["inputs"][0]["shape"] == ["batch", 3, 8, 8]
+    assert found["compiles"] is False and found["memory"]["arena_bytes"] is None
+    assert [(u["kind"], u["places"]) for u in found["unsupported"]] == [
+        ("com.example:Fancy", ["1", "2"]),
+        ("StringNormalizer", ["3"]),
+    ]
+
+
+def test_a_caffe_network(edgekit: Any, home: Path) -> None:
+    (home / "net.prototxt").write_text(
+        'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 dim: 2 } } }\n'
+        'layer { name: "y" type: "ReLU" bottom: "x" top: "y" }\n'
+        'layer { name: "z" type: "Own" bottom: "y" top: "z" }\n'
+    )
+    found = edgekit("inspect", "net.prototxt", "--json").document
+    assert found["format"] == "Caffe" and found["inputs"][0]["shape"] == [1, 2]
+    assert [o["name"] for o in found["outputs"]] == ["z"]
+    assert [(u["kind"], u["places"]) for u in found["unsupported"]] == [("Own", ["z"])]
+
+
+def test_a_model_that_is_too_large_for_the_board(face_model: Path) -> None:
+    small = replace(load_board("a57"), memory_bytes=500_000)
+    found = inspect_model(face_model, small)
+    assert found.reason is not None and "expected" in found.reason
+    assert found.multiply_adds == 30_760_960
+
+
+def test_names_of_the_file_reach_no_terminal(edgekit: Any, home: Path) -> None:
+    name = "\x1b[31m" + "n" * 10_000
+    nodes = [node("Fancy\x1b]0;title\x07", [name], ["y\n\x00"])]
+    path = save(model(nodes, [value(name, [2])], ["y\n\x00"]), home)
+    done = edgekit("inspect", path)
+    assert done.code == 0, done.err
+    assert not any(c in done.out for c in "\x1b\x07\x00") and len(done.out) < 3000
+    found = edgekit("inspect", path, "--json").document
+    assert found["inputs"][0]["name"] == name
+
+
+def test_what_cannot_be_read_is_one_line(edgekit: Any, home: Path) -> None:
+    for name, content in (("a.tflite", b"\x1c\0\0\0TFL3"), ("b.onnx", b"\x08\xff"), ("c", b"hi")):
+        (home / name).write_bytes(content)
+        done = edgekit("inspect", home / name)
+        assert (done.code, done.out) == (2, "")
+        assert name in done.complaint
