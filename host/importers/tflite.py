@@ -30,7 +30,7 @@ from edgekit.host.importers.tflite_schema import (
 )
 from edgekit.host.importers.tflite_tensors import TensorTable
 
-__all__ = ["graph_from_tflite", "import_tflite", "supported_operators"]
+__all__ = ["graph_from_tflite", "import_tflite", "operators_of", "supported_operators"]
 
 _NODE_NAME_LIMIT = 40
 _DEPTH_LIMIT = 32  # of subgraphs that call each other
@@ -54,17 +54,17 @@ def import_tflite(path: Path) -> Graph:
 def graph_from_tflite(content: bytes, name: str) -> Graph:
     """`import_tflite` of a file's bytes; messages do not name the file."""
     model = read_model(content)
-    _refuse_unsupported(model)
+    refuse(unsupported(operators_of(model), {*ROWS, *FLOW}))
     return Importer(model).run(name)
 
 
-def _refuse_unsupported(model: FileModel) -> None:
-    operators = [
+def operators_of(model: FileModel) -> tuple[tuple[str, str], ...]:
+    """Number and kind of each operator; in subgraphs the number of that comes first."""
+    return tuple(
         (f"{number}:{o.index}" if number else f"{o.index}", o.name)
         for number in subgraphs_of(model)
         for o in model.subgraphs[number].operators
-    ]
-    refuse(unsupported(operators, {*ROWS, *FLOW}))
+    )
 
 
 class Importer:

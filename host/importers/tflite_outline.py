@@ -13,8 +13,8 @@ from edgekit.host.importers.outline import (
     count_multiply_adds,
     peak_bytes,
 )
-from edgekit.host.importers.tflite_operators import READ, VAR_HANDLE, supported_operators
-from edgekit.host.importers.tflite_schema import FileModel, FileSubgraph, FileTensor, read_model
+from edgekit.host.importers.tflite import operators_of, supported_operators
+from edgekit.host.importers.tflite_schema import FileSubgraph, FileTensor, read_model
 
 # Bytes of an element, and how the kit names the type; other names are the schema's.
 _TYPES = {
@@ -48,7 +48,7 @@ def outline_tflite(path: Path) -> Outline:
         tuple(_slot(main, i) for i in main.inputs),
         tuple(_slot(main, i) for i in main.outputs),
         _states(main),
-        _operators(model),
+        operators_of(model),
         frozenset(supported_operators()),
         sum(_sized(t).elements or 0 for t in constants),
         sum(t.data.nbytes for t in constants if t.data is not None),
@@ -57,25 +57,16 @@ def outline_tflite(path: Path) -> Outline:
     )
 
 
-def _operators(model: FileModel) -> tuple[tuple[str, str], ...]:
-    """Those of another subgraph than the first have its number before their own."""
-    return tuple(
-        (str(o.index) if number == 0 else f"{number}/{o.index}", o.name)
-        for number, graph in enumerate(model.subgraphs)
-        for o in graph.operators
-    )
-
-
 def _states(graph: FileSubgraph) -> tuple[Slot, ...]:
     """Variables, as they are read."""
     names = {
         o.outputs[0]: o.option_text("SharedName") or f"state_{o.outputs[0]}"
         for o in graph.operators
-        if o.name == VAR_HANDLE and o.outputs
+        if o.name == "VAR_HANDLE" and o.outputs
     }
     found: dict[str, Slot] = {}
     for operator in graph.operators:
-        if operator.name == READ and operator.inputs and operator.outputs:
+        if operator.name == "READ_VARIABLE" and operator.inputs and operator.outputs:
             name = names.get(operator.inputs[0])
             if name is not None:
                 slot = _slot(graph, operator.outputs[0])

@@ -186,7 +186,7 @@ def test_all_unsupported_operators_are_listed_in_one_line(files):
     ]
     content = files.model(files.graph(tensors, ops, ["a"], ["d"]))
     expected = (
-        "operators HASHTABLE_FIND (0), CUSTOM:Evil?Name (2) are not supported; "
+        "operators HASHTABLE_FIND (0), CUSTOM:Evil?Name (2) are not supported; what to do "
         "supported operators: edgekit compile --list-operators"
     )
     with pytest.raises(InputError, match=re.escape(expected)):
