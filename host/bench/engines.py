@@ -104,7 +104,9 @@ class MnnContender:
     def __init__(self, model: Path, threads: int, shapes: Shapes) -> None:
         mnn: Any = importlib.import_module("MNN")
         self.version = str(mnn.version())
-        kind = "ONNX" if model.suffix == ".onnx" else "TFLITE"
+        kind = {".onnx": "ONNX", ".tflite": "TFLITE"}.get(model.suffix)
+        if kind is None:
+            raise UnfitError("runs .tflite and .onnx models only")
         with tempfile.TemporaryDirectory() as folder:
             made = Path(folder) / "model.mnn"
             files = ["--modelFile", model, "--MNNModel", made]

@@ -101,13 +101,13 @@ def _pool_window(call: Call, x: Tensor) -> Sliding:
     ceil = call.flag("ceil_mode") and call.choice("round_mode") == "CEIL"
     after = []
     for size, k, step, p in zip(x.shape[2:], kernel, stride, pad, strict=True):
-        if p >= k or k > size + 2 * p:
+        room = size + 2 * p - k
+        last = -(-room // step) if ceil else room // step
+        if p >= k or last < 0:
             raise ShapeError(
                 f"expected a kernel larger than its padding and no larger than the image, "
                 f"found {k}, padding {p} and {size}"
             )
-        room = size + 2 * p - k
-        last = -(-room // step) if ceil else room // step
         if p and last * step >= size + p:
             last -= 1
         if last * step - p >= size:

@@ -5,8 +5,9 @@ Nothing of the files is trusted: references between records are checked where th
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,8 @@ def _partner(path: Path, stem: str, endings: tuple[str, ...]) -> Path | None:
 def read_caffe(path: Path) -> FileNet:
     """Raises `InputError` with one line for anything that is no readable Caffe network."""
     text, weights = caffe_files(path)
-    net = _read_text(text)
+    with _named(text, path):
+        net = _read_text(text)
     wanted = _included(net)
     inputs = _legacy_inputs(net)
     layers = []
@@ -123,44 +125,49 @@ def read_caffe(path: Path) -> FileNet:
         layers.append(
             FileLayer(layer.name, kind, shown, tuple(layer.bottom), tuple(layer.top), parameters)
         )
-    blobs = {} if weights is None else _read_weights(weights)
+    with _named(weights or text, path):
+        blobs = {} if weights is None else _read_weights(weights)
     shown = text.with_suffix(_WEIGHTS).name if weights is None else weights.name
     return FileNet(tuple(inputs), tuple(layers), blobs, shown)
+
+
+@contextlib.contextmanager
+def _named(file: Path, given: Path) -> Iterator[None]:
+    """Errors name `file` where it is not the one that was given, which they begin with."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{file.name}: {error}" if file != given else str(error)) from error
 
 
 def _read_text(path: Path) -> Any:
     content = read_model_file(path)
     if len(content) > _TEXT_LIMIT:
-        raise InputError(f"{path.name}: expected at most {_TEXT_LIMIT >> 20} MiB of text")
+        raise InputError(f"expected at most {_TEXT_LIMIT >> 20} MiB of text, found more")
     library, net = protobuf(), text_net()()
     try:
         text = content.decode()
         # What concerns training only, or other layers, is not in the schema.
         library.text_format.Parse(text, net, allow_unknown_field=True)
     except (UnicodeDecodeError, RecursionError):
-        raise InputError(
-            f"{path.name}: expected the text of a Caffe network, found other bytes"
-        ) from None
+        raise InputError("expected the text of a Caffe network, found other bytes") from None
     except library.text_format.ParseError as error:
-        raise InputError(
-            f"{path.name}: expected the text of a Caffe network, found at line {_line(error)}"
-        ) from None
+        raise InputError(f"expected the text of a Caffe network, found {_shown(error)}") from None
     if len(net.layer) + len(net.layers) > _LAYER_LIMIT:
-        raise InputError(f"{path.name}: expected at most {_LAYER_LIMIT} layers, found more")
+        raise InputError(f"expected at most {_LAYER_LIMIT} layers, found more")
     if net.layer and net.layers:
-        raise InputError(f"{path.name}: expected layers of one form, found `layer` and `layers`")
+        raise InputError("expected layers of one form, found `layer` and `layers`")
     if not net.layer and not net.layers:
         raise InputError(
-            f"{path.name}: expected a network with layers, found none; "
-            "a solver's or another text is no network"
+            "expected a network with layers, found none; a solver's or another text is no network"
         )
     return net
 
 
-def _line(error: Exception) -> str:
-    """What the parser says, as one short line."""
-    words = "".join(c if c.isprintable() else " " for c in str(error))
-    return words[:_SHOWN].strip()
+def _shown(error: Any) -> str:
+    """What the parser says, without the line it says it of."""
+    reason = "".join(c if c.isprintable() else " " for c in str(error)).rpartition("': ")[2]
+    return f"{reason[:_SHOWN].strip().rstrip('.')} (line {error.GetLine() or 'unknown'})"
 
 
 def _included(net: Any) -> list[Any]:
@@ -234,19 +241,18 @@ def _read_weights(path: Path) -> dict[str, tuple[Array, ...]]:
         net.ParseFromString(read_model_file(path))
     except protobuf().message.DecodeError as error:
         raise InputError(
-            f"{path.name}: expected the weights of a Caffe network, found bytes that cannot be "
+            f"expected the weights of a Caffe network, found bytes that cannot be "
             f"decoded ({type(error).__name__}); fetch the file again"
         ) from None
     found: dict[str, tuple[Array, ...]] = {}
     for layer in (*net.layer, *net.layers):
         if len(layer.blobs):
-            shown = f"{path.name}: layer {shown_name(layer.name)}, blob"
+            shown = f"layer {shown_name(layer.name)}, blob"
             blobs = (_blob(b, f"{shown} {i}") for i, b in enumerate(layer.blobs))
             found[layer.name] = tuple(blobs)
     if not net.layer and not net.layers:
         raise InputError(
-            f"{path.name}: expected the weights of a Caffe network, found none; "
-            "fetch the file again"
+            "expected the weights of a Caffe network, found none; fetch the file again"
         )
     return found
 
