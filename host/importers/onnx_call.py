@@ -90,6 +90,13 @@ class Call(Emitter):
             raise ShapeError(f"expected integers as attribute {name}, found {values!r:.40}")
         return tuple(values)
 
+    def floats(self, name: str) -> tuple[float, ...]:
+        """An attribute that is a list of numbers; empty where there is none."""
+        return tuple(float(v) for v in self._attribute(name, (tuple,), ()))
+
+    def texts(self, name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
+        return tuple(str(v) for v in self._attribute(name, (tuple,), default))
+
     def axis(self, value: int, rank: int) -> int:
         """Counted from the front; negative ones count from the back."""
         if not -rank <= value < rank:

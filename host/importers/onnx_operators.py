@@ -8,7 +8,9 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.types import Tensor
 from edgekit.host.importers import onnx_conv as conv
 from edgekit.host.importers import onnx_einsum as einsum
+from edgekit.host.importers import onnx_functions as functions
 from edgekit.host.importers import onnx_index as index
+from edgekit.host.importers import onnx_loss as loss
 from edgekit.host.importers import onnx_math as math
 from edgekit.host.importers import onnx_order as order
 from edgekit.host.importers import onnx_product as product
@@ -47,10 +49,18 @@ ROWS: dict[str, Row] = {
     "QuantizeLinear": quant.quantize_linear,
     # Functions of one operand
     "Abs": math.function(ops.Abs()),
+    "Acos": math.function(ops.Acos()),
+    "Acosh": math.function(ops.Acosh()),
+    "Asin": math.function(ops.Asin()),
+    "Asinh": math.function(ops.Asinh()),
+    "Atan": math.function(ops.Atan()),
+    "Atanh": math.function(ops.Atanh()),
+    "BitwiseNot": math.function(ops.BitwiseNot()),
     "Ceil": math.function(ops.Ceil()),
     "Celu": math.celu,
     "Clip": math.clip,
     "Cos": math.function(ops.Cos()),
+    "Cosh": math.function(ops.Cosh()),
     "Elu": math.elu,
     "Erf": math.function(ops.Erf()),
     "Exp": math.function(ops.Exp()),
@@ -58,6 +68,8 @@ ROWS: dict[str, Row] = {
     "Gelu": math.gelu,
     "HardSigmoid": math.hard_sigmoid,
     "HardSwish": math.hard_swish,
+    "IsInf": functions.is_inf,
+    "IsNaN": functions.is_nan,
     "LeakyRelu": math.leaky_relu,
     "Log": math.function(ops.Log()),
     "Mish": math.mish,
@@ -67,18 +79,25 @@ ROWS: dict[str, Row] = {
     "Relu": math.relu,
     "Round": math.function(ops.RoundEven()),
     "Selu": math.selu,
+    "Shrink": functions.shrink,
     "Sigmoid": math.function(ops.Logistic()),
     "Sign": math.function(ops.Sign()),
     "Sin": math.function(ops.Sin()),
+    "Sinh": math.function(ops.Sinh()),
     "Softplus": math.function(ops.Softplus()),
     "Softsign": math.softsign,
     "Sqrt": math.function(ops.Sqrt()),
     "Swish": math.swish,
+    "Tan": math.function(ops.Tan()),
     "Tanh": math.function(ops.Tanh()),
     "ThresholdedRelu": math.thresholded_relu,
     # Of several operands
     "Add": math.binary(ops.Add()),
     "And": math.binary(ops.And()),
+    "BitShift": functions.bit_shift,
+    "BitwiseAnd": math.binary(ops.BitwiseAnd()),
+    "BitwiseOr": math.binary(ops.BitwiseOr()),
+    "BitwiseXor": math.binary(ops.BitwiseXor()),
     "Div": math.div,
     "Equal": math.binary(ops.Equal()),
     "Greater": math.binary(ops.Less(), swapped=True),
@@ -108,6 +127,9 @@ ROWS: dict[str, Row] = {
     "MeanVarianceNormalization": reduce.mean_variance_normalization,
     "RMSNormalization": reduce.rms_normalization,
     "Softmax": reduce.softmax,
+    # Losses
+    "NegativeLogLikelihoodLoss": loss.negative_log_likelihood_loss,
+    "SoftmaxCrossEntropyLoss": loss.softmax_cross_entropy_loss,
     # Reductions
     "ArgMax": reduce.arg_extreme(False),
     "ArgMin": reduce.arg_extreme(True),

@@ -24,10 +24,14 @@ def softmax(call: Call) -> Tensor:
 
 
 def log_softmax(call: Call) -> Tensor:
-    """x − max − log Σ e^(x − max): the logarithm of a softmax would lose small values."""
     x = call.x(0)
     axis = call.axis(call.integer("axis", 1 if call.opset < 13 else -1), max(len(x.shape), 1))
     axes = tuple(range(axis, len(x.shape))) if call.opset < 13 else (axis,)
+    return log_of_softmax(call, x, axes)
+
+
+def log_of_softmax(call: Call, x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """x − max − log Σ e^(x − max): the logarithm of a softmax would lose small values."""
     shifted = call.emit(ops.Sub(), x, total(call, ops.ReduceMax, x, axes, True))
     powers = total(call, ops.ReduceSum, call.emit(ops.Exp(), shifted), axes, True)
     return call.emit(ops.Sub(), shifted, call.emit(ops.Log(), powers))

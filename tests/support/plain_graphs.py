@@ -14,13 +14,17 @@ _FUNCTIONS: tuple[Operator, ...] = (
     ops.Abs(), ops.Ceil(), ops.Clip(-0.5, 0.25), ops.Cos(), ops.Elu(0.7, 1.1), ops.Erf(),
     ops.Exp(), ops.Floor(), ops.Gelu(), ops.HardSigmoid(0.3, 0.4), ops.LeakyRelu(0.2), ops.Log(),
     ops.Neg(), ops.Reciprocal(), ops.RoundEven(), ops.Rsqrt(), ops.Sign(), ops.Sin(),
-    ops.Softplus(), ops.Sqrt(), ops.Square(), ops.Tanh(),
+    ops.Softplus(), ops.Sqrt(), ops.Square(), ops.Tanh(), ops.Tan(), ops.Asin(), ops.Acos(),
+    ops.Atan(), ops.Sinh(), ops.Cosh(), ops.Asinh(), ops.Acosh(), ops.Atanh(),
 )  # fmt: skip
-_WHOLE_FUNCTIONS: tuple[Operator, ...] = (ops.Abs(), ops.Clip(3, 60), ops.Neg(), ops.Sign())
+_WHOLE_FUNCTIONS: tuple[Operator, ...] = (ops.Abs(), ops.Clip(3, 60), ops.Neg(), ops.Sign(),
+    ops.BitwiseNot(),
+)  # fmt: skip
 _OPERANDS: tuple[Operator, ...] = (
     ops.Div(), ops.Equal(), ops.Less(), ops.LessOrEqual(), ops.Maximum(), ops.Minimum(),
     ops.Modulo(), ops.Modulo(True), ops.SquaredDifference(), ops.Sub(),
 )  # fmt: skip
+_BITS: tuple[Operator, ...] = (ops.BitwiseAnd(), ops.BitwiseOr(), ops.LeftShift())
 
 
 def _any(rng: Rng, options: tuple[Operator, ...]) -> Operator:
@@ -53,6 +57,8 @@ def operands(rng: Rng, dtype: DType) -> Case:
         return Case(ops.Pow() if rng.random() < 0.5 else ops.PRelu(), (a, b))
     if dtype is not DType.F32 and rng.random() < 0.3:
         return Case(ops.Add() if rng.random() < 0.5 else ops.Mul(), (a, b))
+    if dtype is not DType.F32 and rng.random() < 0.3:
+        return Case(_any(rng, _BITS), (a, b))
     return Case(_any(rng, _OPERANDS), (a, b))
 
 

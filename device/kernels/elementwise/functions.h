@@ -93,6 +93,24 @@ UNARY(1.0f / a)
 UNARY(sinf(a))
 #elif defined OP_COS
 UNARY(cosf(a))
+#elif defined OP_TAN
+UNARY(tanf(a))
+#elif defined OP_ASIN
+UNARY(asinf(a))
+#elif defined OP_ACOS
+UNARY(acosf(a))
+#elif defined OP_ATAN
+UNARY(atanf(a))
+#elif defined OP_SINH
+UNARY(sinhf(a))
+#elif defined OP_COSH
+UNARY(coshf(a))
+#elif defined OP_ASINH
+UNARY(asinhf(a))
+#elif defined OP_ACOSH
+UNARY(acoshf(a))
+#elif defined OP_ATANH
+UNARY(atanhf(a))
 #elif defined OP_TANH
 UNARY(ek_tanhf(a))
 #elif defined OP_ERF
@@ -152,6 +170,14 @@ BINARY(FLOORED(a, b))
 BINARY(floorf(a / b))
 #elif defined OP_SQUARED_DIFFERENCE
 BINARY((a - b) * (1u * (a - b)))
+#elif defined OP_BITWISE_NOT
+UNARY(~a)
+#elif defined OP_BITWISE_AND
+BINARY(a &b)
+#elif defined OP_BITWISE_OR
+BINARY(a | b)
+#elif defined OP_LEFT_SHIFT
+BINARY(b < 0 || b >= (TA)(8 * sizeof(TA)) ? 0 : (1u * a) << b)
 #elif defined OP_BITWISE_XOR
 BINARY(a ^ b)
 #elif defined OP_RIGHT_SHIFT
