@@ -187,10 +187,12 @@ def _run(options: argparse.Namespace) -> Document:
     from edgekit.device.npz import npz_bytes, read_npz
     from edgekit.device.release import current_release
     from edgekit.device.store import Store
+    from edgekit.device.variants import variant_for
 
     manifest, folder = current_release(Store(options.root))
     inputs = read_npz(options.input)
-    model = open_model(folder, manifest, options.threads)
+    variant = variant_for(manifest.every_variant(), inputs)
+    model = open_model(folder, manifest, options.threads, variant)
     outputs, times = model.run(inputs)
     options.output.write_bytes(npz_bytes(outputs))
     return {
@@ -198,7 +200,7 @@ def _run(options: argparse.Namespace) -> Document:
         "release": manifest.id,
         "model": manifest.model.name,
         "threads": model.threads,
-        **run_times(manifest.operators, times),
+        **run_times(variant.operators, times),
     }
 
 
@@ -210,12 +212,17 @@ def _bench(options: argparse.Namespace) -> Document:
     from edgekit.device.probe import conditions
     from edgekit.device.release import current_release
     from edgekit.device.store import Store
+    from edgekit.device.variants import numbered, variant_for
 
     manifest, folder = current_release(Store(options.root))
-    inputs = read_npz(options.input) if options.input else golden_inputs(folder, manifest)
+    variants = manifest.every_variant()
+    given = read_npz(options.input) if options.input else None
+    number = options.variant
+    variant = numbered(variants, number) if given is None else variant_for(variants, given)
+    inputs = golden_inputs(folder, variant) if given is None else given
     before = conditions()
     start = time.perf_counter_ns()
-    model = open_model(folder, manifest, options.threads)
+    model = open_model(folder, manifest, options.threads, variant)
     model.set_inputs(inputs)
     model.bench(1)
     load_ms = (time.perf_counter_ns() - start) / 1e6
@@ -226,8 +233,9 @@ def _bench(options: argparse.Namespace) -> Document:
         "model": manifest.model.name,
         "load_ms": load_ms,
         **found,
-        "arena_bytes": manifest.memory.arena_bytes,
-        "weights_bytes": manifest.memory.weights_bytes,
+        "shapes": variant.shapes,
+        "arena_bytes": variant.memory.arena_bytes,
+        "weights_bytes": variant.memory.weights_bytes,
         "conditions": {"before": asdict(before), "after": asdict(conditions())},
     }
 
@@ -241,7 +249,8 @@ def _count(options: argparse.Namespace) -> Document:
 
     fix_layout()
     manifest, folder = current_release(Store(options.root))
-    found = count(open_model(folder, manifest), golden_inputs(folder, manifest), options.repeats)
+    inputs = golden_inputs(folder, manifest.every_variant()[0])
+    found = count(open_model(folder, manifest), inputs, options.repeats)
     return {
         "schema": "edgekit.count/1",
         "release": manifest.id,
@@ -363,6 +372,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--threads", type=_threads, default=1)
     sub = command("bench", _bench, "latency of the current release")
     sub.add_argument("--input", type=Path, help=".npz; the golden input if left out")
+    sub.add_argument("--variant", type=int, default=0, help="of the golden inputs, from 0")
     sub.add_argument("--threads", type=_threads, default=1)
     sub.add_argument("--count", type=_positive, default=0, help="runs; by time if left out")
     sub.add_argument("--warmup", type=_positive, default=3)

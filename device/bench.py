@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Sequence
 
 from edgekit.device.library import Model, RunTimes
-from edgekit.device.manifest import OperatorSpec
+from edgekit.device.specs import OperatorSpec
 
 _MIN_COUNT = 10
 _MAX_COUNT = 1000

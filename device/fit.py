@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import FrozenSet, Optional
 
 from edgekit.device.errors import IncompatibleError
-from edgekit.device.manifest import BoardNeeds, Memory
+from edgekit.device.manifest import BoardNeeds
+from edgekit.device.specs import Memory
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,15 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Union
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 from edgekit.device.errors import DeviceError
 from edgekit.device.library import open_model
-from edgekit.device.manifest import NOT_COMPARED, RUNTIME, Manifest, TensorSpec
+from edgekit.device.manifest import RUNTIME, Manifest, Variant
 from edgekit.device.npz import Array
 from edgekit.device.release import UnhealthyError
+from edgekit.device.specs import NOT_COMPARED, TensorSpec
+from edgekit.device.variants import shapes_text
 
 _LOG_BYTES = 4096
 _CODES = {
@@ -38,31 +40,43 @@ Number = Union[int, float]
 
 
 def check_golden(folder: Path, manifest: Manifest) -> Dict[str, Any]:
-    """Runs the golden input in this process; DeviceError says how far off the outputs are."""
-    model = open_model(folder, manifest)
-    outputs, times = model.run(golden_inputs(folder, manifest))
-    golden = manifest.golden
+    """Runs the golden input of every variant in this process; the milliseconds of the slowest and
+    the largest difference of each output. DeviceError says how far off the outputs are."""
+    found = [_check_variant(folder, manifest, v) for v in manifest.every_variant()]
+    return {
+        "ms": max(ms for ms, _ in found),
+        "max_difference": [max(each) for each in zip(*(differences for _, differences in found))],
+    }
+
+
+def _check_variant(folder: Path, manifest: Manifest, variant: Variant) -> Tuple[float, List[float]]:
+    """Milliseconds, and the largest difference of each output."""
+    model = open_model(folder, manifest, variant=variant)
+    outputs, times = model.run(golden_inputs(folder, variant))
+    model.close()
+    golden = variant.golden
     differences: List[float] = []
-    for i, (spec, path) in enumerate(zip(manifest.outputs, golden.outputs)):
+    where = f"with {shapes_text(variant.shapes)}: " if manifest.variants else ""
+    for i, (spec, path) in enumerate(zip(variant.outputs, golden.outputs)):
         expected, found = (folder / path).read_bytes(), bytes(outputs[spec.name].data)
         margin = golden.margin(i)
         shares = None if margin is None else (folder / margin).read_bytes()
         off = worst_difference(spec, expected, found, shares)
         if not off.within(golden.tolerances[i]):
             raise DeviceError(
-                f"output '{spec.name}': expected a difference of at most "
+                f"{where}output '{spec.name}': expected a difference of at most "
                 f"{math.ldexp(golden.tolerances[i], -off.share):g} from the golden output, "
                 f"found {off.largest:g}"
             )
         differences.append(off.largest)
-    return {"ms": times.total / 1e6, "max_difference": differences}
+    return times.total / 1e6, differences
 
 
-def golden_inputs(folder: Path, manifest: Manifest) -> Dict[str, Array]:
+def golden_inputs(folder: Path, variant: Variant) -> Dict[str, Array]:
     """The golden input arrays by name."""
     return {
         spec.name: Array(spec.dtype, spec.shape, (folder / path).read_bytes())
-        for spec, path in zip(manifest.inputs, manifest.golden.inputs)
+        for spec, path in zip(variant.inputs, variant.golden.inputs)
     }
 
 

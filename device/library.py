@@ -21,11 +21,12 @@ from edgekit.device.manifest import (
     WEIGHTS,
     Description,
     Manifest,
-    TensorSpec,
+    Variant,
     parse_description,
 )
 from edgekit.device.npz import Array
 from edgekit.device.probe import board_facts
+from edgekit.device.specs import TensorSpec
 
 ABI = 1
 _MACHINES = {3: "i686", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
@@ -59,18 +60,22 @@ class BenchTimes:
     operators: Tuple[Sequence[int], ...]
 
 
-def open_model(folder: Path, manifest: Manifest, threads: int = 1) -> Model:
-    """The model of a release, checked against the board first and its manifest afterwards."""
-    check_fit(manifest.board, manifest.memory, board_facts())
-    model = Model(folder, threads)
+def open_model(
+    folder: Path, manifest: Manifest, threads: int = 1, variant: Optional[Variant] = None
+) -> Model:
+    """The model of a release (its first variant unless told), checked against the board first and
+    its manifest afterwards."""
+    wanted = variant or manifest.every_variant()[0]
+    check_fit(manifest.board, wanted.memory, board_facts())
+    model = Model(folder, threads, wanted.library)
     found = model.description
     if (found.inputs, found.outputs, found.memory) != (
-        manifest.inputs,
-        manifest.outputs,
-        manifest.memory,
+        wanted.inputs,
+        wanted.outputs,
+        wanted.memory,
     ):
         raise TransferError(
-            f"{LIBRARY}: expected the tensors and sizes of the manifest, found "
+            f"{wanted.library}: expected the tensors and sizes of the manifest, found "
             "others; compile the bundle again"
         )
     return model
@@ -83,12 +88,12 @@ class Model:
     process for good; memory for arena, state and weights goes with the object.
     """
 
-    def __init__(self, folder: Path, threads: int = 1) -> None:
-        """Loads model.so and weights.bin of `folder`; IncompatibleError if this CPU lacks a
+    def __init__(self, folder: Path, threads: int = 1, library: str = LIBRARY) -> None:
+        """Loads `library` and weights.bin of `folder`; IncompatibleError if this CPU lacks a
         feature they need, TransferError if they are damaged."""
-        self._lib = open_library(folder / LIBRARY)
+        self._lib = open_library(folder / library)
         _bind(self._lib)
-        self.description = _describe(self._lib, folder / LIBRARY)
+        self.description = _describe(self._lib, folder / library)
         memory = self.description.memory
         self._weights = _Mapping(folder / WEIGHTS, memory.weights_bytes)
         self._blocks = [_block(memory.arena_bytes), _block(memory.state_bytes)]
@@ -191,7 +196,8 @@ class Model:
 
 
 class _Mapping:
-    """A file mapped read-only, for its address: Python's own mmap gives none for such a map."""
+    """The first `size` bytes of a file mapped read-only, for their address: Python's own mmap gives
+    none for such a map. Variants of a release read one file, some of them less of it."""
 
     def __init__(self, path: Path, size: int) -> None:
         self.address: Optional[int] = None
@@ -200,7 +206,7 @@ class _Mapping:
         try:
             with path.open("rb") as file:
                 found = os.fstat(file.fileno()).st_size
-                if found != size:
+                if found < size:
                     raise TransferError(
                         f"{path.name}: expected {size} bytes, found {found}; deploy again"
                     )

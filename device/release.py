@@ -83,6 +83,7 @@ class ReleaseInfo:
     kit_version: str
     counter: int
     bytes: int
+    shapes: Tuple[Dict[str, Tuple[int, ...]], ...]  # of the inputs, for each variant
 
 
 @dataclass(frozen=True)
@@ -363,7 +364,7 @@ def _incoming_manifest(store: Store, release: str) -> Manifest:
 
 
 def _check_fit(store: Store, manifest: Manifest, allow_downgrade: bool) -> None:
-    check_fit(manifest.board, manifest.memory, board_facts())
+    check_fit(manifest.board, manifest.most_memory(), board_facts())
     if allow_downgrade:
         return
     links = store.links()
@@ -395,4 +396,5 @@ def _info(store: Store, release: Optional[str]) -> Optional[ReleaseInfo]:
         m.kit_version,
         m.counter,
         sum(f.bytes for f in m.files),
+        tuple(v.shapes for v in m.every_variant()),
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from numpy.typing import NDArray
 
@@ -15,7 +15,7 @@ from edgekit.host import release
 from edgekit.host.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.errors import InputError
 from edgekit.host.inventory import BoardEntry
-from edgekit.host.options import Activations, CompileOptions, WeightBits
+from edgekit.host.options import Activations, CompileOptions, WeightBits, variants_of
 from edgekit.host.reach import Reached, Via, profile_of, reach, reach_entry
 from edgekit.host.release import Benchmark, BoardStatus, DeployPlan, OnStep, Release, Timings
 from edgekit.host.transport import Beneath, Transport
@@ -28,33 +28,45 @@ def compile_model(
     model: str | Path,
     board: str = "local",
     *,
-    input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    input_shapes: Mapping[str, tuple[int, ...] | Sequence[tuple[int, ...]]] | None = None,
     memory_limit: int | None = None,
     weights: WeightBits | None = None,
     activations: Activations | None = None,
 ) -> Bundle:
     """The signed bundle of a .tflite, .onnx or .prototxt model for a board or a board profile.
 
-    `input_shapes` are those of inputs that an ONNX model leaves open, or for some of Caffe's;
-    `memory_limit` the bytes that an operator and the arena may take, by default what the board
+    `input_shapes` are those of inputs that a model leaves open, or others for Caffe's: one shape,
+    or a list of shapes, all of which go into one release and are chosen by the arrays that come in.
+    `memory_limit` are the bytes that an operator and the arena may take, by default what the board
     has. `weights` and `activations` are those of `edgekit compile`.
 
     InputError if it cannot be compiled, or not signed for want of ssh-keygen.
     """
-    from edgekit.host.compiler import compile_artifact
+    from edgekit.host.compiler import compile_variants
 
     try:
         profile = load_board(profile_of(board))
     except UnknownBoardError as error:
         raise InputError(str(error)) from None
+    shapes, *more = variants_of({n: _several(s) for n, s in (input_shapes or {}).items()})
     options = CompileOptions(
-        shapes=input_shapes or {},
+        shapes=shapes,
+        more_shapes=tuple(more),
         memory_limit=memory_limit,
         weights=weights,
         activations=activations,
     )
-    artifact = compile_artifact(Path(model), profile, options=options)
-    return sign_bundle(build_bundle(artifact, profile))
+    first, *others = compile_variants(Path(model), profile, options=options)
+    return sign_bundle(build_bundle(first, profile, others=others))
+
+
+def _several(
+    shapes: tuple[int, ...] | Sequence[tuple[int, ...]],
+) -> tuple[tuple[int, ...], ...]:
+    """One shape, or several, as several."""
+    if all(isinstance(size, int) for size in shapes):
+        return (cast(tuple[int, ...], tuple(shapes)),)
+    return tuple(tuple(shape) for shape in cast(Sequence[tuple[int, ...]], shapes))
 
 
 def connect(board: str = "local", *, via: Via | None = None) -> Device:
@@ -159,6 +171,7 @@ class Device:
         count: int = 0,
         warmup: int = 3,
         seconds: int = 2,
+        variant: int = 0,
     ) -> Benchmark:
         """Latency of what is deployed; see edgekit.host.release.bench."""
         return release.bench(
@@ -168,6 +181,7 @@ class Device:
             count=count,
             warmup=warmup,
             seconds=seconds,
+            variant=variant,
         )
 
     def status(self) -> BoardStatus:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from edgekit.host.build.artifact import Artifact
@@ -19,6 +19,7 @@ from edgekit.host.fit import fit, plan_of
 from edgekit.host.graph.types import Graph
 from edgekit.host.importers import import_model, model_content
 from edgekit.host.lower.chains import chain_for_time
+from edgekit.host.lower.context import WeightsFile
 from edgekit.host.lower.gates import fuse_gates
 from edgekit.host.lower.plan import Plan
 from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
@@ -42,9 +43,25 @@ def compile_artifact(
     Raises InputError for a model that cannot be read or does not fit the board, BuildError if the
     compiler fails.
     """
-    imported, made = prepare(model, board, options)
+    return compile_variants(model, board, cache, replace(options, more_shapes=()))[0]
+
+
+def compile_variants(
+    model: Path,
+    board: BoardProfile,
+    cache: Path | None = None,
+    options: CompileOptions = DEFAULT_OPTIONS,
+) -> tuple[Artifact, ...]:
+    """As `compile_artifact`, for all shapes that `options` ask for.
+
+    Constants that variants share stand once: the weights of each begin with those before.
+    """
     digest = hashlib.sha256(model_content(model)).hexdigest()
-    return build_graph(imported, made, digest, board, cache, options)
+    weights, made = WeightsFile(), []
+    for each in options.each_variant():
+        graph, passed = prepare(model, board, each)
+        made.append(build_graph(graph, passed, digest, board, cache, each, weights))
+    return tuple(made)
 
 
 def prepare(
@@ -94,11 +111,12 @@ def build_graph(
     board: BoardProfile,
     cache: Path | None = None,
     options: CompileOptions = DEFAULT_OPTIONS,
+    weights: WeightsFile | None = None,
 ) -> Artifact:
     """The library of what passes made of `imported`, of whose model `digest` is the SHA-256;
-    golden outputs are those of `imported`."""
+    golden outputs are those of `imported`. Constants go to the end of `weights`, if given."""
     cache = cache or cache_folder()
-    scheduled, plan = plan_of(made.graph, board, options)
+    scheduled, plan = plan_of(made.graph, board, options, weights)
     check_memory(plan, board, made.limit)
     library = Toolchain(board, cache / "objects").build(units_of(plan, board))
     return Artifact(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from edgekit.host.errors import InputError
 from edgekit.host.graph.types import Graph
 from edgekit.host.lower.chains import chain_for_memory
+from edgekit.host.lower.context import WeightsFile
 from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.lower import lower
 from edgekit.host.lower.plan import Plan
@@ -120,13 +121,28 @@ def _working_bytes(graph: Graph, board: BoardProfile, options: CompileOptions) -
     return plan.memory.arena_bytes + plan.state_bytes
 
 
-def plan_of(graph: Graph, board: BoardProfile, options: CompileOptions) -> tuple[Schedule, Plan]:
-    """The order a graph will run in, and all that code generation needs of it."""
+def plan_of(
+    graph: Graph,
+    board: BoardProfile,
+    options: CompileOptions,
+    weights: WeightsFile | None = None,
+) -> tuple[Schedule, Plan]:
+    """The order a graph will run in, and all that code generation needs of it; its constants go to
+    the end of `weights`, if given."""
     model = CostModel.of(board)
     units = assign_units(graph, board, model.cost)
     scheduled = schedule(graph, board, options, units, model)
     subgraphs = [part.operators for part in scheduled.subgraphs]
     roomy = options.order != "memory" and options.memory_limit is None
     costs = {n.name: model.cost(scheduled.graph, n) for n in scheduled.graph.nodes}
-    plan = lower(scheduled.graph, board, table_of(board), subgraphs, scheduled.units, roomy, costs)
+    plan = lower(
+        scheduled.graph,
+        board,
+        table_of(board),
+        subgraphs,
+        scheduled.units,
+        roomy,
+        costs,
+        weights,
+    )
     return scheduled, plan

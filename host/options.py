@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from edgekit.device.variants import shapes_text
 from edgekit.host.errors import InputError
 
 Order = Literal["search", "import", "memory"]
 WeightBits = Literal["int8", "int4"]
 Activations = Literal["dynamic-outlier"]
+Shapes = Mapping[str, tuple[int, ...]]
+
+_MOST_VARIANTS = 32  # each is compiled, sent and checked
 
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """`shapes`: of inputs that an ONNX model leaves open, by name.
+    """`shapes`: of inputs that a model leaves open, by name; `more_shapes`: those of further
+    variants, which go into the same release.
 
     `order`: what the operators' order is searched for: time ("search") or peak memory ("memory");
     "import" keeps the importer's. `random_seed` makes a search repeatable.
@@ -26,12 +31,13 @@ class CompileOptions:
     it comes. One is not without the other.
     """
 
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Shapes = field(default_factory=dict)
     order: Order = "search"
     random_seed: int = 0
     memory_limit: int | None = None
     weights: WeightBits | None = None
     activations: Activations | None = None
+    more_shapes: tuple[Shapes, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.weights is None) != (self.activations is None):
@@ -41,6 +47,11 @@ class CompileOptions:
                 f"found {found} alone; give both"
             )
 
+    def each_variant(self) -> tuple[CompileOptions, ...]:
+        """The same for one set of shapes after the other."""
+        every = (self.shapes, *self.more_shapes)
+        return tuple(replace(self, shapes=shapes, more_shapes=()) for shapes in every)
+
     @property
     def is_default(self) -> bool:
         """Whether nothing was asked for."""
@@ -48,3 +59,31 @@ class CompileOptions:
 
 
 DEFAULT_OPTIONS = CompileOptions()
+
+
+def variants_of(shapes: Mapping[str, Sequence[tuple[int, ...]]]) -> tuple[Shapes, ...]:
+    """One mapping per variant: its n-th has the n-th shape of each input, or the only one.
+
+    InputError if inputs have several shapes and not as many as each other, or one twice.
+    """
+    counts = {len(several) for several in shapes.values()} - {1}
+    if len(counts) > 1:
+        found = ", ".join(f"{len(several)} of {name}" for name, several in shapes.items())
+        raise InputError(
+            "--input-shape: expected as many shapes of one input as of the other, or one for all, "
+            f"found {found}"
+        )
+    count = counts.pop() if counts else 1
+    if count > _MOST_VARIANTS:
+        raise InputError(
+            f"--input-shape: expected at most {_MOST_VARIANTS} shapes of an input, found {count}"
+        )
+    made = [
+        {name: tuple(several[i % len(several)]) for name, several in shapes.items()}
+        for i in range(count)
+    ]
+    if again := next((m for i, m in enumerate(made) if m in made[:i]), None):
+        raise InputError(
+            f"--input-shape: expected different shapes, found {shapes_text(again)} again"
+        )
+    return tuple(made)

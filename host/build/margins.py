@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.device.manifest import NOT_COMPARED
+from edgekit.device.specs import NOT_COMPARED
 from edgekit.host.graph.types import Array
 
 F64 = NDArray[np.float64]

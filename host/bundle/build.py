@@ -14,13 +14,15 @@ from edgekit.device.manifest import (
     RUNTIME,
     WEIGHTS,
     BoardNeeds,
+    Description,
     FileEntry,
-    GoldenFiles,
     Manifest,
     ModelRef,
+    Variant,
     parse_description,
     parse_manifest,
 )
+from edgekit.device.specs import GoldenFiles
 from edgekit.device.version import VERSION
 from edgekit.host.build.artifact import Artifact
 from edgekit.host.bundle.bundle import Bundle
@@ -28,29 +30,23 @@ from edgekit.host.bundle.pyz import runtime_pyz
 from edgekit.kb.board import BoardProfile
 
 
-def build_bundle(artifact: Artifact, board: BoardProfile, counter: int = 0) -> Bundle:
+def build_bundle(
+    artifact: Artifact, board: BoardProfile, counter: int = 0, others: Sequence[Artifact] = ()
+) -> Bundle:
     """The bundle of `artifact` for `board`; the same bytes for the same arguments.
 
-    `counter` only grows: a board refuses a lower one of the same model. Raises
-    edgekit.device.errors.InputError if the artifact does not fit together (a bug of the compiler).
+    `others` are the same model for further input shapes, compiled after it so that the weights of
+    the last hold those of all (`compile_variants`). `counter` only grows: a board refuses a lower
+    one of the same model. Raises edgekit.device.errors.InputError if the artifacts do not fit
+    together (a bug of the compiler).
     """
-    golden = artifact.golden
-    inputs = _golden_files("in", golden.inputs)
-    outputs = _golden_files("out", golden.outputs)
-    margins = [None if m is None else f"golden/margin{i}.bin" for i, m in enumerate(golden.margins)]
-    files = {
-        LIBRARY: artifact.library,
-        WEIGHTS: artifact.weights,
-        RUNTIME: runtime_pyz(),
-        **inputs,
-        **outputs,
-        **{
-            p: m.tobytes()
-            for p, m in zip(margins, golden.margins, strict=True)
-            if p and m is not None
-        },
-    }
+    files = {WEIGHTS: (artifact, *others)[-1].weights, RUNTIME: runtime_pyz()}
     about = parse_description(artifact.description)
+    first = _variant(artifact, about, LIBRARY, "golden", files)
+    variants = tuple(
+        _variant(other, parse_description(other.description), f"{folder}/{LIBRARY}", folder, files)
+        for folder, other in ((f"shape{i}", other) for i, other in enumerate(others, 2))
+    )
     manifest = Manifest(
         id="",
         kit_version=VERSION,
@@ -62,23 +58,45 @@ def build_bundle(artifact: Artifact, board: BoardProfile, counter: int = 0) -> B
         outputs=about.outputs,
         operators=about.operators,
         simd=about.simd,
-        golden=GoldenFiles(
-            tuple(inputs),
-            tuple(outputs),
-            tuple(float(t) for t in golden.tolerances),
-            tuple(margins),
-        ),
+        golden=first.golden,
         files=tuple(
             FileEntry(path, len(data), hashlib.sha256(data).hexdigest())
             for path, data in sorted(files.items())
         ),
+        variants=variants,
     ).with_id()
     return Bundle(parse_manifest(manifest.to_json()), files)
 
 
-def _golden_files(kind: str, arrays: Sequence[NDArray[Any]]) -> dict[str, bytes]:
+def _variant(
+    artifact: Artifact, about: Description, library: str, folder: str, files: dict[str, bytes]
+) -> Variant:
+    """`artifact` as the manifest has it; `files` get its library, and golden files in `folder`."""
+    golden = artifact.golden
+    inputs = _golden_files(f"{folder}/in", golden.inputs)
+    outputs = _golden_files(f"{folder}/out", golden.outputs)
+    margins = tuple(
+        None if codes is None else f"{folder}/margin{i}.bin"
+        for i, codes in enumerate(golden.margins)
+    )
+    files.update({library: artifact.library, **inputs, **outputs})
+    for path, codes in zip(margins, golden.margins, strict=True):
+        if path is not None and codes is not None:
+            files[path] = codes.tobytes()
+    tolerances = tuple(float(t) for t in golden.tolerances)
+    return Variant(
+        library,
+        about.memory,
+        about.inputs,
+        about.outputs,
+        about.operators,
+        GoldenFiles(tuple(inputs), tuple(outputs), tolerances, margins),
+    )
+
+
+def _golden_files(stem: str, arrays: Sequence[NDArray[Any]]) -> dict[str, bytes]:
     """Raw little-endian bytes by path, in the order of the tensors."""
     return {
-        f"golden/{kind}{i}.bin": array.astype(array.dtype.newbyteorder("<"), order="C").tobytes()
+        f"{stem}{i}.bin": array.astype(array.dtype.newbyteorder("<"), order="C").tobytes()
         for i, array in enumerate(map(np.asarray, arrays))
     }

@@ -53,8 +53,11 @@ class _Wanted:
 
 @dataclass(frozen=True)
 class _Result:
+    """`more`: the times of further shapes of the model."""
+
     timing: Benchmark
     peers: PeerResult | None
+    more: tuple[Benchmark, ...] = ()
 
 
 def register(app: typer.Typer) -> None:
@@ -110,7 +113,6 @@ def bench_model(
     """Time a model on a board: median, p10 and p90, and what each operator takes."""
     from edgekit.host.api import connect
     from edgekit.host.cli.output import emit
-    from edgekit.host.cli.report import bench_document
 
     device = connect(board_name(board), via=via)
     if peers and device.name != _HERE:
@@ -118,7 +120,8 @@ def bench_model(
             f"expected the board {_HERE} for --peers, found {device.name}; "
             "other engines are timed on this machine only"
         )
-    options = CompileOptions(shapes=input_shapes(input_shape))
+    shapes, *more = input_shapes(input_shape)
+    options = CompileOptions(shapes=shapes, more_shapes=tuple(more))
     wanted = _Wanted(device, threads, runs, peers, options)
     files = _all_models() if every else [model_file(m) for m in models or ()]
     if len(files) > 1 and not options.is_default:
@@ -136,7 +139,7 @@ def bench_model(
     else:
         result = _Result(device.bench(threads=threads, count=runs), None)
     if as_json:
-        emit(bench_document(device.name, result.timing, device.emulated, result.peers))
+        emit(_document(device, result))
     else:
         _show(device, result)
     return 0
@@ -153,11 +156,23 @@ def _bench_file(file: Path, wanted: _Wanted) -> _Result:
     with wanted.device.aside() as device:
         device.deploy(bundle)
         with working(f"timing {file.name}"):
-            timing = device.bench(threads=wanted.threads, count=wanted.runs)
+            timing, *more = (
+                device.bench(threads=wanted.threads, count=wanted.runs, variant=i)
+                for i in range(len(bundle.manifest.every_variant()))
+            )
     if not wanted.peers:
-        return _Result(timing, None)
+        return _Result(timing, None, tuple(more))
     with working(f"timing {file.name} beside other engines"):
-        return _Result(timing, _beside_peers(bundle, file, wanted, options))
+        return _Result(timing, _beside_peers(bundle, file, wanted, options), tuple(more))
+
+
+def _document(device: Device, result: _Result) -> dict[str, Any]:
+    """edgekit.bench.model/1 of the first shapes, with those of the others in it."""
+    from edgekit.host.cli.report import bench_document
+
+    more = [bench_document(device.name, timing, device.emulated) for timing in result.more]
+    first = bench_document(device.name, result.timing, device.emulated, result.peers)
+    return {**first, **({"variants": more} if more else {})}
 
 
 def _options_for(file: Path, asked: CompileOptions) -> CompileOptions:
@@ -188,7 +203,6 @@ def _beside_peers(
 def _bench_many(files: Sequence[Path], wanted: _Wanted, as_json: bool) -> int:
     """Times each model; one that fails is told and does not stop the others."""
     from edgekit.host.cli.output import emit, note
-    from edgekit.host.cli.report import bench_document
 
     device = wanted.device
     results: list[_Result] = []
@@ -206,9 +220,7 @@ def _bench_many(files: Sequence[Path], wanted: _Wanted, as_json: bool) -> int:
                 "schema": "edgekit.bench.models/1",
                 "board": device.name,
                 "emulated": device.emulated,
-                "models": [
-                    bench_document(device.name, r.timing, device.emulated, r.peers) for r in results
-                ],
+                "models": [_document(device, r) for r in results],
                 "failed": [{"model": str(f), "error": str(e)} for f, e in failed],
                 "mean_ratio": ratios,
                 "best_peer": _against_best(results),
@@ -255,16 +267,22 @@ def _against_best(results: Sequence[_Result]) -> dict[str, Any]:
 
 
 def _show(device: Device, result: _Result) -> None:
+    from edgekit.device.variants import shapes_text
     from edgekit.host.cli.output import byte_size
     from edgekit.host.cli.report import show_peers, show_slowest, show_times
 
     timing = result.timing
     memory = f"arena {byte_size(timing.arena_bytes)}, weights {byte_size(timing.weights_bytes)}"
     print(f"model    {timing.model} on {device.name}, {memory}")
+    if result.more:
+        print(f"shapes   {shapes_text(timing.shapes)}")
     show_times(timing, device.emulated)
     show_slowest(timing, device.emulated)
     if result.peers:
         show_peers(result.peers)
+    for other in result.more:
+        print(f"shapes   {shapes_text(other.shapes)}")
+        show_times(other, device.emulated)
 
 
 def _show_many(results: Sequence[_Result], ratios: dict[str, float], emulated: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,6 +29,9 @@ from edgekit.host.errors import InputError
 from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edgekit.host.build.artifact import Artifact
     from edgekit.host.bundle import Bundle
 
 
@@ -40,6 +43,7 @@ def register(app: typer.Typer) -> None:
             "edgekit compile models/face_detection_short_range.tflite --board a57",
             "edgekit compile model.tflite -o model.ekb --explain why.json",
             "edgekit compile model.onnx --input-shape image=1,3,224,224",
+            "edgekit compile ocr.onnx --input-shape x=1,3,48,320 --input-shape x=1,3,48,640",
             "edgekit compile net.prototxt",
             "edgekit compile --list-operators",
         ),
@@ -105,7 +109,7 @@ def compile_command(
 
 
 def _show(bundle: Bundle, target: Path, as_json: bool) -> None:
-    from edgekit.host.cli.output import byte_size, emit
+    from edgekit.host.cli.output import byte_size, emit, show_shapes
 
     manifest = bundle.manifest
     size = target.stat().st_size
@@ -121,6 +125,7 @@ def _show(bundle: Bundle, target: Path, as_json: bool) -> None:
                 "arena_bytes": manifest.memory.arena_bytes,
                 "weights_bytes": manifest.memory.weights_bytes,
                 "operators": len(manifest.operators),
+                "shapes": [variant.shapes for variant in manifest.every_variant()],
             }
         )
         return
@@ -128,6 +133,7 @@ def _show(bundle: Bundle, target: Path, as_json: bool) -> None:
         f"{target}: release {manifest.id}, {byte_size(size)}, "
         f"{len(manifest.operators)} operators, arena {byte_size(manifest.memory.arena_bytes)}"
     )
+    show_shapes([variant.shapes for variant in manifest.every_variant()])
 
 
 def compile_bundle(
@@ -141,19 +147,25 @@ def compile_bundle(
     from edgekit.host.bundle import build_bundle, sign_bundle
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import working
-    from edgekit.host.compiler import compile_artifact
+    from edgekit.host.compiler import compile_variants
     from edgekit.host.files import write_whole
     from edgekit.host.reach import profile_of
     from edgekit.kb.board import load_board
 
     profile = load_board(profile_of(board))
     with working(f"compiling {model.name} for {board}"):
-        artifact = compile_artifact(model, profile, options=options)
-    for text in artifact.notes:
+        first, *others = compile_variants(model, profile, options=options)
+    for text in first.notes:
         note(f"{model.name}: {text}")
     if explain is not None:
-        write_whole(explain, json.dumps(artifact.explain, indent=1).encode() + b"\n")
-    return sign_bundle(build_bundle(artifact, profile, counter))
+        write_whole(explain, json.dumps(_explained(first, others), indent=1).encode() + b"\n")
+    return sign_bundle(build_bundle(first, profile, counter, others))
+
+
+def _explained(first: Artifact, others: Sequence[Artifact]) -> dict[str, Any]:
+    """What --explain writes: of the first variant, and in it of the others if there are any."""
+    variants = [dict(other.explain) for other in others]
+    return {**first.explain, **({"variants": variants} if variants else {})}
 
 
 def load_bundle(

@@ -15,8 +15,8 @@ from edgekit.host.cli.options import (
     board_name,
     examples,
     file_kind,
-    input_shapes,
     model_file,
+    one_input_shape,
 )
 from edgekit.host.errors import InputError
 
@@ -64,7 +64,7 @@ def inspect(
     if file_kind(path) is Kind.BUNDLE:
         raise InputError(f"{path}: expected a model, found a bundle; give the model it was made of")
     name = board_name(board)
-    profile, shapes = load_board(profile_of(name)), input_shapes(input_shape)
+    profile, shapes = load_board(profile_of(name)), one_input_shape(input_shape)
     with working(f"inspecting {path.name}"):
         found = inspect_model(path, profile, shapes)
     if as_json:

@@ -9,7 +9,14 @@ from typing import Annotated, Literal
 import typer
 
 from edgekit.host.errors import InputError
-from edgekit.host.options import Activations, CompileOptions, Order, WeightBits
+from edgekit.host.options import (
+    Activations,
+    CompileOptions,
+    Order,
+    Shapes,
+    WeightBits,
+    variants_of,
+)
 
 Board = Annotated[
     str | None,
@@ -53,8 +60,8 @@ InputShapes = Annotated[
         "--input-shape",
         metavar="NAME=1,3,224,224",
         show_default=False,
-        help="Shape of an input that an ONNX model leaves open, or for one of Caffe's; may be "
-        "given several times.",
+        help="Shape of an input that the model leaves open, or for one of Caffe's; once per "
+        "input, or several times for several shapes in one release.",
     ),
 ]
 OrderOption = Annotated[
@@ -136,8 +143,10 @@ def compile_options(
     activations: Activations | None,
 ) -> CompileOptions:
     """What the options that compile, deploy and run share ask for."""
+    shapes, *more = input_shapes(input_shape)
     return CompileOptions(
-        shapes=input_shapes(input_shape),
+        shapes=shapes,
+        more_shapes=tuple(more),
         order=order or "search",
         random_seed=random_seed or 0,
         memory_limit=byte_count(memory_limit),
@@ -146,9 +155,9 @@ def compile_options(
     )
 
 
-def input_shapes(given: list[str] | None) -> dict[str, tuple[int, ...]]:
-    """The values of --input-shape by input."""
-    shapes: dict[str, tuple[int, ...]] = {}
+def input_shapes(given: list[str] | None) -> tuple[Shapes, ...]:
+    """The values of --input-shape by input, for one variant after the other."""
+    shapes: dict[str, list[tuple[int, ...]]] = {}
     for text in given or ():
         name, _, sizes = text.rpartition("=")
         parts = sizes.split(",")
@@ -156,10 +165,19 @@ def input_shapes(given: list[str] | None) -> dict[str, tuple[int, ...]]:
             raise InputError(
                 f"--input-shape: expected NAME=1,3,224,224 with sizes of at least 1, found {text}"
             )
-        if name in shapes:
-            raise InputError(f"--input-shape: expected each input once, found {name} again")
-        shapes[name] = tuple(int(p) for p in parts)
-    return shapes
+        shapes.setdefault(name, []).append(tuple(int(p) for p in parts))
+    return variants_of(shapes)
+
+
+def one_input_shape(given: list[str] | None) -> Shapes:
+    """The values of --input-shape where a command takes one per input."""
+    first, *more = input_shapes(given)
+    if more:
+        raise InputError(
+            f"--input-shape: expected each input once, found {len(more) + 1} shapes of one; "
+            "give one at a time"
+        )
+    return first
 
 
 def byte_count(given: str | None) -> int | None:

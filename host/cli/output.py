@@ -64,6 +64,14 @@ def byte_size(count: int) -> str:
     return f"{value:.4g} GiB"
 
 
+def show_shapes(variants: Sequence[Mapping[str, tuple[int, ...]]]) -> None:
+    """One line per set of input shapes, where a release has several."""
+    from edgekit.device.variants import shapes_text
+
+    for shapes in variants if len(variants) > 1 else ():
+        print(f"shapes    {shapes_text(shapes)}")
+
+
 def check_writable(file: Path) -> None:
     """Finds out before minutes of work that `file` cannot be written; raises InputError."""
     if file.is_dir():

@@ -40,13 +40,14 @@ def rollback(board: Board = None, via: Over = None, as_json: Json = False) -> No
 
 
 def _show(board: str, found: BoardStatus, schema: str, as_json: bool) -> None:
-    from edgekit.host.cli.output import emit
+    from edgekit.host.cli.output import emit, show_shapes
 
     if as_json:
         emit({"schema": schema, "board": board, **asdict(found)})
         return
     print(f"board     {board}")
     print(f"current   {_line(found.current)}")
+    show_shapes(found.current.shapes if found.current else ())
     print(f"previous  {_line(found.previous)}")
     if found.interrupted:
         print("note      a deploy was interrupted; run it again")

@@ -44,6 +44,7 @@ def bench_document(
         },
         "emulated_load_ms" if emulated else "load_ms": timing.load_ms,
         "operators": [asdict(operator) for operator in timing.operators],
+        "shapes": dict(timing.shapes),
         "arena_bytes": timing.arena_bytes,
         "weights_bytes": timing.weights_bytes,
         "conditions": {"before": asdict(timing.before), "after": asdict(timing.after)},

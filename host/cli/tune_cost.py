@@ -19,8 +19,8 @@ from edgekit.host.cli.options import (
     board_name,
     examples,
     file_kind,
-    input_shapes,
     model_file,
+    one_input_shape,
 )
 from edgekit.host.errors import InputError
 from edgekit.host.options import CompileOptions
@@ -170,7 +170,7 @@ def tune_order(
         check_writable(output)
     device = connect(board_name(board), via=via)
     profile = load_board(device.profile)
-    asked = CompileOptions(shapes=input_shapes(input_shape))
+    asked = CompileOptions(shapes=one_input_shape(input_shape))
     graph = prepare(path, profile, asked)[1].graph
     costs = CostModel.of(profile)
     found = candidates(graph, profile, costs, count, random_seed or 0)

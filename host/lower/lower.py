@@ -12,7 +12,7 @@ from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Graph, Node, Operator
 from edgekit.host.lower import conv, depthwise, elementwise, layout, plain, planar
-from edgekit.host.lower.context import ALIGN, Context, UnsupportedFormError, round_up
+from edgekit.host.lower.context import ALIGN, Context, UnsupportedFormError, WeightsFile, round_up
 from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.memory import lifetimes, plan_apart
 from edgekit.host.lower.nna import lower_nna
@@ -103,6 +103,7 @@ def lower(
     units: Mapping[str, str] = NO_UNITS,
     apart: bool = False,
     costs: Mapping[str, float] = NO_COSTS,
+    weights: WeightsFile | None = None,
 ) -> Plan:
     """Chooses a kernel for every node, packs its weights, and places every tensor.
 
@@ -110,11 +111,12 @@ def lower(
     named in `subgraphs`, which become sections of the program (by default it is one), and in
     `units`, where they run elsewhere than on the cores. `apart`: what cores hand over to each other
     has memory of its own, which makes the arena larger. `costs`: microseconds that nodes take one
-    core, about, so that threads are not handed pieces which are not worth it.
+    core, about, so that threads are not handed pieces which are not worth it. `weights`: what
+    constants are added to, where several programs share a file.
     Raises InputError naming the operator where no kernel fits.
     """
     table = KnowledgeBase.for_board(board) if table is None else table
-    ctx = Context(graph, ISAS[board.simd], board, table)
+    ctx = Context(graph, ISAS[board.simd], board, table, weights or WeightsFile())
     _place_states(ctx)
     computed = tuple(_steps(ctx, units, costs))
     buffers, copies = _outputs(ctx, computed)

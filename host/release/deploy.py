@@ -271,7 +271,7 @@ def _plan(answer: Document, manifest: Manifest) -> DeployPlan:
         files=tuple(PlannedFile(f.path, f.bytes, f.path in send) for f in manifest.files),
         disk_needed_bytes=found["disk_needed_bytes"],
         disk_free_bytes=board["disk_free_bytes"],
-        memory_needed_bytes=manifest.memory.total,
+        memory_needed_bytes=manifest.most_memory().total,
         memory_available_bytes=board["available_bytes"],
     )
 
@@ -284,6 +284,6 @@ def _check_probe(board: str, probe: Document, manifest: Manifest) -> None:
         probe["available_bytes"],
     )
     try:
-        check_fit(manifest.board, manifest.memory, facts)
+        check_fit(manifest.board, manifest.most_memory(), facts)
     except DeviceIncompatibleError as error:
         raise IncompatibleError(f"board '{board}': {error}") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -85,7 +85,7 @@ class Release:
 
 @dataclass(frozen=True)
 class ReleaseInfo:
-    """An installed release, as the board describes it."""
+    """An installed release, as the board describes it; `shapes` of its inputs, for each variant."""
 
     id: str
     model: str
@@ -94,6 +94,7 @@ class ReleaseInfo:
     kit_version: str
     counter: int
     bytes: int
+    shapes: tuple[Mapping[str, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ class Benchmark:
     """Latency over `runs` inferences after a warm-up, and each operator's part in it.
 
     `load_ms`: from opening the release to the end of the first inference, Python's start left out;
-    None if the board's runtime does not say.
+    None if the board's runtime does not say. `shapes` of the inputs; empty if it does not say.
     """
 
     release: str
@@ -161,3 +162,4 @@ class Benchmark:
     before: Conditions
     after: Conditions
     load_ms: float | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

@@ -59,12 +59,15 @@ def bench(
     count: int = 0,
     warmup: int = 3,
     seconds: int = 2,
+    variant: int = 0,
 ) -> Benchmark:
     """Latency of what is deployed over `count` runs (0: as many as fit into `seconds`).
 
-    Without inputs the bundle's golden input is used.
+    Without inputs the bundle's golden input is used, of its `variant` where it has several.
     """
     options = ["--threads", str(threads), "--warmup", str(warmup), "--seconds", str(seconds)]
+    if variant:
+        options += ["--variant", str(variant)]
     if count:
         options += ["--count", str(count)]
     folder = f"io/{secrets.token_hex(8)}"
@@ -122,7 +125,14 @@ def _from_npz(data: bytes) -> dict[str, NDArray[Any]]:
 
 
 def _info(found: Document | None) -> ReleaseInfo | None:
-    return None if found is None else ReleaseInfo(**found)
+    if found is None:
+        return None
+    shapes = tuple(_shapes(variant) for variant in found["shapes"])
+    return ReleaseInfo(**{**found, "shapes": shapes})
+
+
+def _shapes(found: Document) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(shape) for name, shape in found.items()}
 
 
 def _timings(document: Document) -> Timings:
@@ -155,4 +165,5 @@ def _benchmark(document: Document) -> Benchmark:
         before=Conditions(**conditions["before"]),
         after=Conditions(**conditions["after"]),
         load_ms=document.get("load_ms"),
+        shapes=_shapes(document.get("shapes", {})),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +47,38 @@ def test_an_open_batch_is_one_and_that_is_said(edgekit: Any, home: Path) -> None
     assert "becomes" not in edgekit("compile", path, "--input-shape", "x=2,3").err
 
 
+def test_several_shapes_in_one_release(edgekit: Any, home: Path, scaled: Path) -> None:
+    shapes = ["--input-shape", "x=1,2,3", "--input-shape", "x=1,2,5"]
+    done = edgekit("compile", scaled, *shapes, "-o", "m.ekb", "--explain", "why.json")
+    assert done.code == 0, done.err
+    assert done.out.endswith("shapes    x=1,2,3\nshapes    x=1,2,5\n")
+    assert len(json.loads((home / "why.json").read_text())["variants"]) == 1
+    for width in (5, 3):
+        x = np.arange(-width, width, dtype=np.float32).reshape(1, 2, width)
+        np.savez(home / "x.npz", x=x)
+        done = edgekit("run", "m.ekb", "--input", "x.npz", "--output", "y.npz")
+        assert done.code == 0, done.err
+        with np.load(home / "y.npz") as made:
+            np.testing.assert_array_equal(made["y"], np.maximum(2 * x, 0))
+    assert "shapes    x=1,2,3\nshapes    x=1,2,5\n" in edgekit("status").out
+    document = edgekit("status", "--json").document
+    assert document["current"]["shapes"] == [{"x": [1, 2, 3]}, {"x": [1, 2, 5]}]
+    timed = edgekit("bench", "model", "m.ekb", "--runs", "2", "--json").document
+    assert [timed["shapes"], timed["variants"][0]["shapes"]] == document["current"]["shapes"]
+    np.savez(home / "x.npz", x=np.zeros((1, 2, 4), np.float32))
+    done = edgekit("run", "--input", "x.npz", "--output", "y.npz")
+    assert done.code == 2
+    assert "expected inputs of shapes x=1,2,3 or x=1,2,5, found x=1,2,4" in done.complaint
+
+
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
         (["x"], "expected NAME=1,3,224,224"),
         (["x=1,0,3"], "expected NAME=1,3,224,224"),
-        (["x=1,2,3", "x=1,2,4"], "expected each input once"),
+        (["x=1,2,3", "x=1,2,3"], "expected different shapes, found x=1,2,3 again"),
+        (["x=1,2,3", "x=1,2,4", *["y=1,2,3"] * 3], "found 2 of x, 3 of y"),
+        ([f"x=1,2,{n}" for n in range(1, 40)], "expected at most 32 shapes of an input, found 39"),
         (["z=1,2,3"], "expected one of the inputs x"),
         (["x=1,9,3"], "fits [n,2,w]"),
     ],

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit.device.bench import latency, operator_shares, percentile
-from edgekit.device.manifest import OperatorSpec
 from edgekit.device.probe import conditions
+from edgekit.device.specs import OperatorSpec
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1), st.integers(0, 100))

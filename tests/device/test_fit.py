@@ -8,7 +8,8 @@ import pytest
 
 from edgekit.device.errors import IncompatibleError
 from edgekit.device.fit import BoardFacts, check_fit
-from edgekit.device.manifest import BoardNeeds, Memory
+from edgekit.device.manifest import BoardNeeds
+from edgekit.device.specs import Memory
 
 NEEDS = BoardNeeds("rv64gcv", "riscv64", ("v", "zba"), 256)
 MEMORY = Memory(600, 300, 100)

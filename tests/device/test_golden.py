@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from edgekit.device.dtypes import BY_NAME, ElementType
 from edgekit.device.errors import DeviceError
 from edgekit.device.golden import check_golden, check_in_subprocess, worst_difference
-from edgekit.device.manifest import TensorSpec
 from edgekit.device.release import UnhealthyError
+from edgekit.device.specs import TensorSpec
 from edgekit.device.store import read_manifest
 from edgekit.host.bundle import Bundle
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from onnx_models import model, node, save, value
 
-from edgekit.host.cli.options import input_shapes
+from edgekit.host.cli.options import one_input_shape
 from edgekit.host.errors import InputError
 from edgekit.host.graph.types import DType
 from edgekit.host.importers import import_model
@@ -30,7 +30,7 @@ def _proposed(inputs: list[OpenInput], given: Any = None, file: str = "m.onnx") 
     assert "\n" not in message
     command = shlex.split(message[message.index("edgekit compile") :])
     assert command[:3] == ["edgekit", "compile", file] and set(command[3::2]) == {"--input-shape"}
-    shapes = input_shapes(command[4::2])
+    shapes = one_input_shape(command[4::2])
     assert all(d > 0 for s in fix_shapes(inputs, shapes, file).shapes.values() for d in s)
     return shapes
 
