@@ -34,6 +34,7 @@ from edgekit.host.lower.plan import (
 from edgekit.host.lower.pruned import lower_pruned
 from edgekit.host.lower.resize import lower_resize
 from edgekit.host.lower.row_chain import lower_row_chain
+from edgekit.host.lower.scatter import lower_scatter
 from edgekit.host.lower.sections import Span, sections_of, side_by_side, spans_of
 from edgekit.host.lower.transpose_conv import lower_transpose_conv
 from edgekit.host.lower.units import NNA
@@ -87,6 +88,7 @@ RULES: Mapping[type[Operator], Rule] = {
     ops.Convert: plain.lower_convert,
     ops.ArgExtreme: plain.lower_arg_extreme,
     ops.Gather: plain.lower_gather,
+    ops.Scatter: lower_scatter,
     ops.TopK: lower_top_k,
     ops.BroadcastTo: plain.lower_broadcast_to,
     ops.MatMul: plain.lower_matmul,

@@ -27,7 +27,7 @@ _KINDS: tuple[tuple[tuple[type[Operator], ...], Kind], ...] = (
     (
         (
             ops.Transpose, ops.Pad, ops.Concat, ops.Split, ops.StridedSlice, ops.DepthToSpace,
-            ops.SpaceToBatch, ops.BatchToSpace, ops.Gather, ops.BroadcastTo,
+            ops.SpaceToBatch, ops.BatchToSpace, ops.Gather, ops.Scatter, ops.BroadcastTo,
             ops.ReadState, ops.WriteState,
         ),
         "move",

@@ -131,6 +131,17 @@ def picking(rng: Rng, dtype: DType) -> Case:
     return Case(ops.Gather(axis), (tensor(shape, dtype), indices))
 
 
+def scatter(rng: Rng, dtype: DType) -> Case:
+    """Rows named more than once, and outside."""
+    n, m, run = pick(rng, (1, 2, 17, 70)), pick(rng, (1, 3, 40)), pick(rng, (1, 3, 33))
+    join = ("none", "add", "mul", "max", "min")[int(rng.integers(5))]
+    kind = DType.I32 if rng.random() < 0.5 else DType.I64
+    at = constant(rng.integers(-n - 2, n + 2, (m,)), kind)
+    x = constant(rng.integers(0, 9, (n, run)), dtype)
+    updates = constant(rng.integers(0, 2 if join == "mul" else 9, (m, run)), dtype)
+    return Case(ops.Scatter(join), (x, at, updates))
+
+
 def matmul(rng: Rng, dtype: DType) -> Case:
     m, k, n = (pick(rng, (1, 2, 3, 7, 15, 16, 17, 33, 49, 65, 100)) for _ in range(3))
     batch, other = [((), ()), ((3,), (3,)), ((2, 3), (3,)), ((2, 1), (1, 3))][rng.integers(4)]
@@ -163,6 +174,7 @@ FAMILIES = {
     "totals": (totals, (*_NUMBERS, *_WHOLE)),
     "top_k": (top_k, (*_NUMBERS, DType.I8, DType.U8)),
     "picking": (picking, (DType.F32, DType.U8, DType.I64)),
+    "scatter": (scatter, (*_NUMBERS, *_WHOLE)),
     "matmul": (matmul, (DType.F32, DType.I32)),
     "layer_norm": (layer_norm, (DType.F32,)),
     "quantize_even": (quantize_even, (DType.I8, DType.U8)),

@@ -1,4 +1,4 @@
-"""Operators that pick or repeat elements."""
+"""Operators that pick, place or repeat elements."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import numpy as np
 from edgekit.host.graph.checks import need_axis, need_dtype, need_positive, operand
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
+
+_JOINS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,49 @@ class Gather(Operator):
         size = values.shape[self.axis]
         picks = np.clip(np.where(indices < 0, indices + size, indices), 0, size - 1)
         return [np.take(values, picks, axis=self.axis)]
+
+
+@dataclass(frozen=True)
+class Scatter(Operator):
+    """ins: x [n, ...], indices [m] (s32 or s64, negative ones count from the end) and updates
+    [m, ...].
+
+    Output: x with updates in the rows that the indices name, in their order, in place of what is
+    there (`join` none) or joined with it: add, mul, max, min. Indices outside of x do nothing.
+    """
+
+    kind: ClassVar[str] = "scatter"
+    join: str = "none"
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x, indices = operand(ins, 0, "input"), operand(ins, 1, "indices")
+        updates = operand(ins, 2, "updates")
+        need_dtype(indices, (DType.I32, DType.I64), "indices")
+        need_dtype(updates, (x.dtype,), "updates")
+        if self.join not in ("none", *_JOINS):
+            raise ShapeError(f"expected to join by none, {', '.join(_JOINS)}, found {self.join}")
+        if self.join != "none" and x.dtype in (DType.BOOL, DType.F16):
+            raise ShapeError(f"expected numbers to join, found {x.dtype.value}")
+        if len(indices.shape) != 1 or not x.shape or updates.shape != indices.shape + x.shape[1:]:
+            raise ShapeError(
+                f"expected a vector of indices and as many rows of updates for {list(x.shape)}, "
+                f"found {list(indices.shape)} and {list(updates.shape)}"
+            )
+        return [(x.shape, x.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        y, indices = required(x, 0).copy(), required(x, 1).astype(np.int64)
+        rows = np.where(indices < 0, indices + len(y), indices)
+        inside = (rows >= 0) & (rows < len(y))
+        rows, updates = rows[inside], required(x, 2)[inside]
+        with np.errstate(all="ignore"):
+            if self.join == "none":
+                y[rows] = updates
+            else:
+                _JOINS[self.join].at(y, rows, updates)
+        return [y]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,46 @@
+"""Lowering of rows that are put where indices say."""
+
+from __future__ import annotations
+
+import math
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import Node, Tensor
+from edgekit.host.lower.context import Context
+from edgekit.host.lower.plain import C_NAMES
+from edgekit.host.lower.plan import Call, Field, Value
+
+_TASK_BYTES, _TASKS = 1 << 16, 16  # every task reads all indices: a few tasks only
+
+
+def lower_scatter(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, ops.Scatter)
+    x, indices, updates = (ctx.tensor(name) for name in node.inputs)
+
+    def operand(t: Tensor) -> Field:
+        return Value(t.name) if t.data is None else ctx.weights.add(t.data)
+
+    rows = x.shape[0]
+    tasks = min(_TASKS, rows, math.ceil(x.bytes / _TASK_BYTES))
+    step = math.ceil(rows / max(tasks, 1))
+    fields: dict[str, Field] = {
+        "rows": rows,
+        "step": step,
+        "count": indices.elements,
+        "run": math.prod(x.shape[1:]),
+        "x": operand(x),
+        "indices": operand(indices),
+        "updates": operand(updates),
+        "y": Value(node.outputs[0]),
+    }
+    kernel = ctx.kernel(
+        f"{x.dtype.value}_scatter_{op.join}_{indices.dtype.value}",
+        "layout/scatter.c",
+        "layout/scatter.h",
+        "ek_scatter_args",
+        T=C_NAMES[x.dtype],
+        TI=C_NAMES[indices.dtype],
+        **{f"JOIN_{op.join.upper()}": 1},
+    )
+    return [Call(kernel, fields, math.ceil(rows / step))]
