@@ -61,7 +61,7 @@ def test_the_model_that_is_changed_below_is_sound(files):
 
 
 TENSORS = {
-    "negative size of an input": ("x", {"shape": [1, -5, 5, 3]}, "at least 1"),
+    "negative size of an input": ("x", {"shape": [1, -5, 5, 3]}, "at least 0"),
     "empty input": ("x", {"shape": [1, 0, 5, 3]}, "at least 1"),
     "huge input": ("x", {"shape": [1, 40000, 40000, 3]}, "1024 MiB"),
     "product of sizes that overflows": ("x", {"shape": [2**31 - 1] * 4}, "1024 MiB"),
@@ -186,8 +186,8 @@ def test_all_unsupported_operators_are_listed_in_one_line(files):
     ]
     content = files.model(files.graph(tensors, ops, ["a"], ["d"]))
     expected = (
-        "operators HASHTABLE_FIND (0), CUSTOM:Evil?Name (2) are not supported; what to do "
-        "supported operators: edgekit compile --list-operators"
+        "operators HASHTABLE_FIND (0), CUSTOM:Evil?Name (2) are not supported; what to do instead: "
+        "edgekit inspect MODEL; supported operators: edgekit compile --list-operators"
     )
     with pytest.raises(InputError, match=re.escape(expected)):
         graph_from_tflite(content, "m")
