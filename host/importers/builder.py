@@ -158,7 +158,7 @@ class Builder:
         """The graph; each output gets the file's name, by a copy where its tensor has another."""
         self.begin("output")
         for wanted, tensor in outputs.items():
-            if wanted == tensor.name and tensor.data is None:
+            if wanted == tensor.name:
                 continue
             self._output(wanted, self._tensors.get(tensor.name, tensor))
         return Graph(

@@ -164,8 +164,9 @@ class _Reader:
         entries = {_text(e.key): _text(e.value) for e in tensor.external_data}
         location = entries.get("location", "")
         folder = self._folder.resolve()
-        target = (folder / location).resolve()
-        if not location or "\0" in location or not target.is_relative_to(folder):
+        inside = location and "\0" not in location
+        target = (folder / location).resolve() if inside else folder
+        if not inside or not target.is_relative_to(folder):
             raise InputError(
                 f"tensor {name}: expected external data inside the model's folder, "
                 f"found {shown_name(location)}"

@@ -273,7 +273,10 @@ def space_to_depth(call: Call) -> Tensor:
 def trilu(call: Call) -> Tensor:
     x = call.x(0)
     k = 0 if call.maybe(1) is None else call.integers(1, "diagonal")[0]
+    if len(x.shape) < 2:
+        raise ShapeError(f"expected matrices, found a tensor of shape {list(x.shape)}")
     rows, columns = x.shape[-2:]
+    k = min(max(k, -rows - 1), columns + 1)  # beyond, all is zero or all stays
     if call.integer("upper", 1):
         mask = ~np.tri(rows, columns, k - 1, dtype=np.bool_)
     else:

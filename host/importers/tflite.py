@@ -35,6 +35,7 @@ __all__ = ["graph_from_tflite", "import_tflite", "operators_of", "supported_oper
 _NODE_NAME_LIMIT = 40
 _DEPTH_LIMIT = 32  # of subgraphs that call each other
 _NODE_LIMIT = 1 << 17  # that unrolled loops may make
+_WORK_LIMIT = 1 << 18  # tensors and operators of all runs of subgraphs
 
 
 def supported_operators() -> list[str]:
@@ -77,6 +78,7 @@ class Importer:
         self.initializing = False  # while a CALL_ONCE gives variables their first values
         self._constants: dict[int, dict[int, Tensor]] = {}
         self._depth = 0
+        self._work = 0
 
     def run(self, name: str) -> Graph:
         graph = self.model.subgraphs[0]
@@ -121,6 +123,12 @@ class Importer:
         for ends, word in ((graph.inputs, "inputs"), (graph.outputs, "outputs")):
             if number == 0 and len(set(ends)) != len(ends):
                 raise InputError(f"expected distinct {word}, found a tensor listed twice")
+        self._work += len(graph.tensors) + len(graph.operators)
+        if self._work > _WORK_LIMIT:
+            raise InputError(
+                f"expected at most {_WORK_LIMIT} tensors and operators in all runs of subgraphs, "
+                "found more; export the model with smaller loops"
+            )
         constants = self._constants.setdefault(number, {})
         return Scope(self, graph, TensorTable(graph, self.builder, constants, prefix))
 

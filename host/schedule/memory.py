@@ -96,7 +96,8 @@ def _bases(graph: Graph) -> dict[str, str]:
     outside |= {
         found[name]
         for name in graph.outputs
-        if graph.tensors[found[name]].bytes == graph.tensors[name].bytes
+        if name in found  # constants are not
+        and graph.tensors[found[name]].bytes == graph.tensors[name].bytes
     }
     return {name: base for name, base in found.items() if base not in outside}
 

@@ -44,7 +44,7 @@ def schedule(
     order: list[int] = []
     chosen: list[int] = []
     parts = []
-    ends = subgraph_ends(dag.size, keys)
+    ends = subgraph_ends(dag.size, keys) if dag.size else []  # all outputs may be constants
     for start, end in itertools.pairwise((0, *ends)):
         entry = chosen[-1] if chosen else 0
         problem = _problem(graph, dag, (start, end), costs, model, entry)

@@ -172,7 +172,7 @@ def test_external_data_stays_beside_the_model(tmp_path):
         return save(proto, tmp_path)
 
     _refused(place("weights.bin"), "expected its data in weights.bin beside the model")
-    for escape in ("../weights.bin", "/etc/passwd", ""):
+    for escape in ("../weights.bin", "/etc/passwd", "", "a\0b"):
         _refused(place(escape), "expected external data inside the model's folder")
     path = place("weights.bin")
     (tmp_path / "weights.bin").write_bytes(data[:8])
