@@ -1,0 +1,170 @@
+"""One model of the zoo, alone in its process: the last line of stdout is JSON with its verdict."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.host import compile_model, connect
+from edgekit.host.build.golden import random_input
+from edgekit.host.errors import EdgekitError, InputError, RolledBackError
+from edgekit.host.importers import import_model
+
+_MEMORY = 10 << 30
+_SEEDS = (1, 2)
+_NUDGE = 4 * 2.0**-24  # relative: some roundings of f32
+_MARGIN = 64  # an output may differ by as many times what the peer's moves by the nudge
+_FLOOR = 2e-4  # of the largest magnitude: sums in another order
+_CODES = 1  # that 8-bit outputs may differ by where the model computes some layers in floats
+
+Arrays = dict[str, Any]
+Peer = Callable[[Mapping[str, Any]], list[Any]]
+
+
+def main() -> int:
+    model = Path(sys.argv[1]).resolve()
+    warnings.simplefilter("ignore")
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    try:
+        verdict, detail = judged(model)
+    except RolledBackError as error:
+        verdict, detail = "rolled back", str(error)
+    except InputError as error:
+        verdict, detail = "refused", str(error)
+    except EdgekitError as error:
+        verdict, detail = "crashed", str(error)
+    if verdict == "refused" and not peer_runs(model):
+        verdict = "unfit"
+    print(json.dumps({"verdict": verdict, "detail": detail[:400]}))
+    return 0
+
+
+def judged(model: Path) -> tuple[str, str]:
+    shapes = proposed_shapes(model)
+    graph = import_model(model, shapes)
+    bundle = compile_model(model, board="local", input_shapes=shapes)
+    with connect("local").aside() as device:
+        deployed = device.deploy(bundle)
+        try:
+            peer = peer_of(model)
+        except Exception as error:
+            return "no peer", f"{type(error).__name__}: {error}".replace("\n", " ")[:100]
+        worst = 0.0
+        for seed in _SEEDS:
+            rng = np.random.default_rng(seed)
+            inputs = {n: random_input(graph.tensors[n], rng) for n in graph.inputs}
+            found, _ = deployed.run(inputs)
+            outputs = [found[n] for n in graph.outputs]
+            try:
+                worst = max(worst, distance(outputs, inputs, peer, rng))
+            except WrongError as error:
+                return "wrong", str(error)
+    return "right", f"at most {worst:.2f} of what is allowed"
+
+
+def proposed_shapes(model: Path) -> dict[str, tuple[int, ...]]:
+    """What the refusal of a model with open shapes says that its user may give."""
+    try:
+        import_model(model)
+    except InputError as error:
+        found = re.findall(r"--input-shape '?([^=\s]+)=([\d,]+)", str(error))
+        return {name: tuple(int(d) for d in sizes.split(",")) for name, sizes in found}
+    return {}
+
+
+class WrongError(Exception):
+    """An output that is not the peer's."""
+
+
+def distance(outputs: list[Any], inputs: Arrays, peer: Peer, rng: np.random.Generator) -> float:
+    """The largest difference of an output over what it may be. Raises `WrongError` above 1."""
+    expected = peer(inputs)
+    moved = [peer(nudged(inputs, rng)) for _ in range(2)]
+    worst = 0.0
+    for number, (y, wanted) in enumerate(zip(outputs, expected, strict=True)):
+        if y.size != wanted.size:
+            raise WrongError(f"output {number}: {list(y.shape)}, the peer's {list(wanted.shape)}")
+        if not y.size:
+            continue
+        spread = max(apart(m[number], wanted) for m in moved)
+        floor = _FLOOR * float(np.abs(wanted.astype(np.float64)).max())
+        allowed = _MARGIN * spread + (floor if wanted.dtype.kind == "f" else _CODES)
+        ratio = apart(y, wanted) / max(allowed, 1e-7)
+        if not ratio <= 1:
+            raise WrongError(f"output {number}: {ratio:.3g} times what it may differ")
+        worst = max(worst, ratio)
+    return worst
+
+
+def apart(a: Any, b: Any) -> float:
+    wide_a, wide_b = (np.nan_to_num(t.reshape(-1).astype(np.float64)) for t in (a, b))
+    return float(np.abs(wide_a - wide_b).max()) if wide_a.size == wide_b.size else 0.0
+
+
+def nudged(inputs: Arrays, rng: np.random.Generator) -> Arrays:
+    return {
+        name: x * (1 + rng.uniform(-_NUDGE, _NUDGE, x.shape)).astype(np.float32)
+        if x.dtype == np.float32
+        else x
+        for name, x in inputs.items()
+    }
+
+
+def peer_runs(model: Path) -> bool:
+    try:
+        peer_of(model)
+    except Exception:
+        return False
+    return True
+
+
+def peer_of(model: Path) -> Peer:
+    return onnx_peer(model) if model.suffix == ".onnx" else litert_peer(model)
+
+
+def onnx_peer(model: Path) -> Peer:
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(4)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    return lambda inputs: session.run(None, dict(inputs))
+
+
+def litert_peer(model: Path) -> Peer:
+    """A new interpreter for each run: variables start anew, as after a deploy."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    content = model.read_bytes()
+
+    def load() -> Any:
+        made = Interpreter(
+            model_content=content,
+            experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+        )
+        made.allocate_tensors()
+        return made
+
+    load()
+
+    def run(inputs: Mapping[str, Any]) -> list[Any]:
+        interpreter = load()
+        for detail, value in zip(interpreter.get_input_details(), inputs.values(), strict=True):
+            interpreter.set_tensor(detail["index"], value)
+        interpreter.invoke()
+        return [interpreter.get_tensor(d["index"]) for d in interpreter.get_output_details()]
+
+    return run
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
