@@ -16,11 +16,13 @@ import numpy as np
 from edgekit.host import compile_model, connect
 from edgekit.host.build.golden import random_input
 from edgekit.host.errors import EdgekitError, InputError, RolledBackError
+from edgekit.host.graph.types import Graph
 from edgekit.host.importers import import_model
 
 _MEMORY = 10 << 30
 _SEEDS = (1, 2)
 _NUDGE = 4 * 2.0**-24  # relative: some roundings of f32
+_NUDGE_CODES = 1 / 512  # of the largest: half a code of a quantized model with inputs of f32
 _MARGIN = 64  # an output may differ by as many times what the peer's moves by the nudge
 _FLOOR = 2e-4  # of the largest magnitude: sums in another order
 _CODES = 1  # that 8-bit outputs may differ by where the model computes some layers in floats
@@ -60,11 +62,12 @@ def judged(model: Path) -> tuple[str, str]:
         worst = 0.0
         for seed in _SEEDS:
             rng = np.random.default_rng(seed)
+            nudge = _NUDGE_CODES if has_codes(graph) else _NUDGE
             inputs = {n: random_input(graph.tensors[n], rng) for n in graph.inputs}
             found, _ = deployed.run(inputs)
             outputs = [found[n] for n in graph.outputs]
             try:
-                worst = max(worst, distance(outputs, inputs, peer, rng))
+                worst = max(worst, distance(outputs, inputs, peer, rng, nudge))
             except WrongError as error:
                 return "wrong", str(error)
     return "right", f"at most {worst:.2f} of what is allowed"
@@ -84,10 +87,17 @@ class WrongError(Exception):
     """An output that is not the peer's."""
 
 
-def distance(outputs: list[Any], inputs: Arrays, peer: Peer, rng: np.random.Generator) -> float:
+def has_codes(graph: Graph) -> bool:
+    """Whether some layers compute with 8-bit codes: rounding decides between two of them."""
+    return any(t.quant is not None and t.dtype.bytes == 1 for t in graph.tensors.values())
+
+
+def distance(
+    outputs: list[Any], inputs: Arrays, peer: Peer, rng: np.random.Generator, nudge: float
+) -> float:
     """The largest difference of an output over what it may be. Raises `WrongError` above 1."""
     expected = peer(inputs)
-    moved = [peer(nudged(inputs, rng)) for _ in range(2)]
+    moved = [peer(nudged(inputs, rng, nudge)) for _ in range(2)]
     worst = 0.0
     for number, (y, wanted) in enumerate(zip(outputs, expected, strict=True)):
         if y.size != wanted.size:
@@ -109,9 +119,9 @@ def apart(a: Any, b: Any) -> float:
     return float(np.abs(wide_a - wide_b).max()) if wide_a.size == wide_b.size else 0.0
 
 
-def nudged(inputs: Arrays, rng: np.random.Generator) -> Arrays:
+def nudged(inputs: Arrays, rng: np.random.Generator, nudge: float) -> Arrays:
     return {
-        name: x * (1 + rng.uniform(-_NUDGE, _NUDGE, x.shape)).astype(np.float32)
+        name: x * (1 + rng.uniform(-nudge, nudge, x.shape)).astype(np.float32)
         if x.dtype == np.float32
         else x
         for name, x in inputs.items()
