@@ -91,7 +91,7 @@ def _is_float(node: Node, tensors: Mapping[str, Tensor]) -> bool:
 
 def _is_hybrid(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     """The operator quantizes its f32 input as it runs."""
-    if isinstance(node.op, ops.OutlierFullyConnected):
+    if isinstance(node.op, ops.OutlierFullyConnected | ops.FakeQuantize):
         return True
     dtypes = [None if name is None else tensors[name].dtype for name in node.inputs[:2]]
     return dtypes == [DType.F32, DType.I8]

@@ -51,17 +51,13 @@ def is_hybrid(x: Tensor, weights: Tensor) -> bool:
     return x.dtype is DType.F32 and weights.dtype is DType.I8
 
 
-def operands(
-    values: Sequence[Array | None], ins: Sequence[Tensor | None], asymmetric: bool = False
-) -> Operands:
-    """`asymmetric`: how a hybrid operator quantizes x."""
+def operands(values: Sequence[Array | None], ins: Sequence[Tensor | None]) -> Operands:
     x, w = required(values, 0), required(values, 1)
     x_tensor, w_tensor = ins[0], ins[1]
     assert x_tensor is not None and w_tensor is not None
     if is_hybrid(x_tensor, w_tensor):
         assert w_tensor.quant is not None
-        quantize = quantize_asymmetric if asymmetric else quantize_symmetric
-        rows = quantize(x)
+        rows = quantize_symmetric(x)
         channel = w_tensor.quant.scale.reshape(-1)
         factor = rows.scale[:, None] * channel[None, :]
         scale = factor if w_tensor.quant.per_channel else factor[:, 0]

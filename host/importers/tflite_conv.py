@@ -80,12 +80,9 @@ def fully_connected(call: Call) -> Tensor:
     keep = bool(call.option("KeepNumDims"))
     if weights.data is None:
         return _computed_weights(call, x, weights, keep)
-    if (
-        call.option("AsymmetricQuantizeInputs")
-        and weights.dtype is DType.I8
-        and x.dtype is DType.F32
-    ):
-        # In f32 instead of rows quantized around a zero point: closer to the float model.
+    if call.option("AsymmetricQuantizeInputs") and _is_hybrid(x, weights):
+        k = weights.shape[-1]
+        x = _at_codes(call, x, (x.elements // max(k, 1), k))
         weights = call.emit(ops.Cast(), weights)
     op = ops.FullyConnected(keep, call.activation())
     return call.result(op, x, weights, call.maybe(2))
@@ -109,11 +106,25 @@ def _computed_weights(call: Call, x: Tensor, weights: Tensor, keep: bool) -> Ten
     return call.reshape(y, (*x.shape[:-1], n) if keep else y.shape)
 
 
+def _is_hybrid(x: Tensor, weights: Tensor) -> bool:
+    return x.dtype is DType.F32 and weights.dtype is DType.I8
+
+
+def _at_codes(call: Call, x: Tensor, rows: tuple[int, int]) -> Tensor:
+    """x where it would be had its rows been quantized around zero points of their own."""
+    return call.reshape(call.emit(ops.FakeQuantize(), call.reshape(x, rows)), x.shape)
+
+
 def _weighted(call: Call, op: Operator, order: tuple[int, ...] = (0, 1, 2)) -> Tensor:
     """`op` of the image, weights and bias, which are the inputs of these numbers."""
     x, weights, bias = (call.maybe(i) for i in order)
     if any(t is not None and t.data is None for t in (weights, bias)):
         raise ShapeError("expected constant weights and bias, found computed ones")
+    if x is not None and weights is not None and _is_hybrid(x, weights):
+        per_channel = weights.quant is not None and weights.quant.per_channel
+        if per_channel:  # then, and only then, TFLite quantizes each image around a zero point
+            x = _at_codes(call, x, (x.shape[0], x.elements // max(x.shape[0], 1)))
+            weights = call.emit(ops.Cast(), weights)
     return call.result(op, x, weights, bias)
 
 

@@ -65,6 +65,7 @@ RULES: Mapping[type[Operator], Rule] = {
     ops.HardSwish: elementwise.lower_unary,
     ops.Quantize: elementwise.lower_convert,
     ops.Cast: elementwise.lower_convert,
+    ops.FakeQuantize: elementwise.lower_fake_quantize,
     ops.AveragePool2D: elementwise.lower_pool,
     ops.MaxPool2D: elementwise.lower_pool,
     ops.Mean: elementwise.lower_mean,

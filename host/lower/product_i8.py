@@ -243,9 +243,6 @@ def hybrid_product(
     x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y = ctx.tensor(node.outputs[0])
     assert w.quant is not None
-    if w.quant.per_channel:
-        # TFLite quantizes x asymmetrically here, which needs row sums and a zero point per image.
-        raise ctx.unsupported(node, "a dynamic-range convolution with per-channel weights")
     vl = ctx.isa.vl
     depth = _depth_of(ctx, window, 0)
     tile = _i8_tile(ctx, node, window, depth)

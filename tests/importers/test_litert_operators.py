@@ -121,11 +121,12 @@ def transpose_conv(case: Case, padding=0, stride=2, size=(9, 8)):
     return case.file("TRANSPOSE_CONV", ["s", "w", "x", "b"], "TransposeConvOptions", fields)
 
 
-def dense(case: Case, activation=0, keep=False, per_channel=False):
+def dense(case: Case, activation=0, keep=False, per_channel=False, asymmetric=False):
     x = case.activation("x", [2, 3, 17])
     case.weights([11, 17], 0, x, per_channel)
     case.activation("y", [2, 3, 11] if keep else [6, 11], 0.7)
     fields = {"FusedActivationFunction": activation, "KeepNumDims": keep}
+    fields["AsymmetricQuantizeInputs"] = asymmetric
     return case.file("FULLY_CONNECTED", ["x", "w", "b"], "FullyConnectedOptions", fields)
 
 
@@ -242,6 +243,7 @@ ROWS = [
     Row("conv-hybrid-per-channel", lambda c: conv(c, hybrid_channels=True), ("HYBRID",)),
     Row("depthwise-hybrid", lambda c: depthwise(c, hybrid_channels=True), ("HYBRID",)),
     Row("dense-hybrid", dense, ("HYBRID",)),
+    Row("dense-hybrid-asymmetric", lambda c: dense(c, asymmetric=True), ("HYBRID",)),
     Row("dense-hybrid-per-channel", lambda c: dense(c, per_channel=True), ("HYBRID",)),
     Row("dense-per-channel", lambda c: dense(c, per_channel=True), ("INT8",)),
     Row("add", lambda c: binary(c, "ADD", (2, 3, 4, 5))),

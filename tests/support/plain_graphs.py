@@ -164,6 +164,10 @@ def quantize_even(rng: Rng, dtype: DType) -> Case:
     return Case(ops.Quantize(dtype, True), (x,), q)
 
 
+def fake_quantize(rng: Rng, dtype: DType) -> Case:
+    return Case(ops.FakeQuantize(), (tensor((3, pick(rng, (1, 5, 16, 33, 300))), dtype),))
+
+
 _NUMBERS = (DType.F32, DType.I32, DType.I64)
 _WHOLE = (DType.U32, DType.U8, DType.I16, DType.U64, DType.U16, DType.I8)
 FAMILIES = {
@@ -175,6 +179,7 @@ FAMILIES = {
     "top_k": (top_k, (*_NUMBERS, DType.I8, DType.U8)),
     "picking": (picking, (DType.F32, DType.U8, DType.I64)),
     "scatter": (scatter, (*_NUMBERS, *_WHOLE)),
+    "fake_quantize": (fake_quantize, (DType.F32,)),
     "matmul": (matmul, (DType.F32, DType.I32)),
     "layer_norm": (layer_norm, (DType.F32,)),
     "quantize_even": (quantize_even, (DType.I8, DType.U8)),

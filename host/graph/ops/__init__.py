@@ -74,7 +74,7 @@ from edgekit.host.graph.ops.order import TopK
 from edgekit.host.graph.ops.outlier import OutlierFullyConnected
 from edgekit.host.graph.ops.planar import Planar, PlanarConv2D, PlanarDepthwiseConv2D
 from edgekit.host.graph.ops.pool import AveragePool2D, MaxPool2D
-from edgekit.host.graph.ops.quantize import Cast, Quantize
+from edgekit.host.graph.ops.quantize import Cast, FakeQuantize, Quantize
 from edgekit.host.graph.ops.reduce import Mean, Softmax
 from edgekit.host.graph.ops.resize import ResizeBilinear
 from edgekit.host.graph.ops.state import ReadState, WriteState
@@ -133,6 +133,7 @@ __all__ = [
     "Equal",
     "Erf",
     "Exp",
+    "FakeQuantize",
     "Floor",
     "FloorDiv",
     "FullyConnected",

@@ -45,8 +45,7 @@ from edgekit.host.graph.windows import (
 class Conv2D(Operator):
     """ins: x [n,h,w,ic], weights [oc,kh,kw,ic], bias [oc] or None, residual [n,oh,ow,oc] or absent.
 
-    f32 x with s8 weights (dynamic-range): x is quantized per image to s8, symmetric if the
-    weights have one scale, asymmetric if they have one per channel.
+    f32 x with s8 weights of one scale (dynamic-range): x is quantized per image to s8, symmetric.
     `residual` (f32 only, made by a pass) is added after the bias, before the activation.
     `hard_swish` (likewise): what comes out becomes the operand of HardSwish.
     """
@@ -75,7 +74,7 @@ class Conv2D(Operator):
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
-        pair = _operands(x, ins)
+        pair = sums.operands(x, ins)
         shape = outs[0].shape
         padded = pad_image(pair.x, self.padding)
         window = image_size(pair.weights.shape)
@@ -113,7 +112,7 @@ class DepthwiseConv2D(Operator):
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
-        pair = _operands(x, ins)
+        pair = sums.operands(x, ins)
         shape = outs[0].shape
         if operand(ins, 1, "weights").dtype is DType.F32:
             # Few products per sum: adding them in f32, in this order, gives TFLite's very bits,
@@ -158,7 +157,7 @@ class TransposeConv2D(Operator):
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
-        pair = _operands(x, ins)
+        pair = sums.operands(x, ins)
         n, height, width, oc = outs[0].shape
         canvas = np.zeros((n, *self._canvas(), oc), np.float64)
         for i, j in np.ndindex(*image_size(pair.weights.shape)):
@@ -190,11 +189,6 @@ def _need_bias(ins: Sequence[Tensor | None], channels: int) -> None:
         need_shape(bias, (channels,), "bias")
         quantized = operand(ins, 0, "image").dtype.is_quantized
         need_dtype(bias, (DType.I32 if quantized else DType.F32,), "bias")
-
-
-def _operands(x: Sequence[Array | None], ins: Sequence[Tensor | None]) -> sums.Operands:
-    quant = operand(ins, 1, "weights").quant
-    return sums.operands(x, ins, asymmetric=quant is not None and quant.per_channel)
 
 
 def _finish(

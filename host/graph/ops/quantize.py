@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgekit.host.graph.checks import ARITHMETIC, need_dtype, need_scale, operand
+from edgekit.host.graph.checks import ARITHMETIC, need_dtype, need_rank, need_scale, operand
 from edgekit.host.graph.quantization import (
     code_range,
     dequantize,
@@ -18,7 +18,7 @@ from edgekit.host.graph.quantization import (
     scale_of,
     zero_point_of,
 )
-from edgekit.host.graph.sums import required
+from edgekit.host.graph.sums import quantize_asymmetric, required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 
@@ -76,3 +76,26 @@ class Cast(Operator):
         if source.quant is not None:
             return [dequantize(values, source.quant)]
         return [values.astype(self.to.numpy)]
+
+
+@dataclass(frozen=True)
+class FakeQuantize(Operator):
+    """x [m, k] of f32: each row at the values of s8 codes of its own range, which includes 0.
+
+    Products with weights that were dequantized are those of TFLite's dynamic range with
+    asymmetric inputs, but for the rounding of sums.
+    """
+
+    kind: ClassVar[str] = "fake_quantize"
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "input")
+        need_dtype(x, (DType.F32,), "input")
+        need_rank(x, 2, "input")
+        return [(x.shape, DType.F32)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        rows = quantize_asymmetric(required(x, 0))
+        return [rows.values.astype(np.float32) * rows.scale[:, None]]

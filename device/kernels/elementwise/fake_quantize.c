@@ -1,0 +1,68 @@
+/* y = scale * (code - zero) of codes s8 whose scale and zero point follow from the row's range,
+ * which includes 0, as TFLite quantizes the input of a dynamic-range product asymmetrically.
+ *
+ * Compile-time parameters: NAME, EK_SIMD. Tasks: rows. */
+#include "fake_quantize.h"
+
+/* std::round: halves away from zero */
+static double rounded(double x) {
+    return x < 0 ? -(double)(long)(0.5 - x) : (double)(long)(x + 0.5);
+}
+
+static void range_of(const float *x, long n, float *low, float *high) {
+    vf least = vf_splat(0.0f), most = vf_splat(0.0f);
+    float lows[EK_VL], highs[EK_VL];
+    long i = 0;
+    for (; i + EK_VL <= n; i += EK_VL) {
+        const vf v = vf_load(x + i);
+        least = vf_min(least, v);
+        most = vf_max(most, v);
+    }
+    vf_store(lows, least);
+    vf_store(highs, most);
+    *low = *high = 0.0f;
+    for (int l = 0; l < EK_VL; l++) {
+        *low = lows[l] < *low ? lows[l] : *low;
+        *high = highs[l] > *high ? highs[l] : *high;
+    }
+    for (; i < n; i++) {
+        *low = x[i] < *low ? x[i] : *low;
+        *high = x[i] > *high ? x[i] : *high;
+    }
+}
+
+EK_INLINE vf fake(vf x, vf scale, vf zero) {
+    vf code = zero + x / scale;
+    code = vf_min(vf_max(code, vf_splat(-256.0f)), vf_splat(256.0f));
+    vi whole = vcast(code, vi);
+    const vf rest = code - vcast(whole, vf);
+    whole = whole - EK_MASK(rest >= 0.5f) + EK_MASK(rest <= -0.5f);
+    whole = vi_min(vi_max(whole, vi_splat(-128)), vi_splat(127));
+    return (vcast(whole, vf) - zero) * scale;
+}
+
+static void row(const float *x, float *y, long n) {
+    float low, high;
+    range_of(x, n, &low, &high);
+    if (low == high) {
+        memset(y, 0, (size_t)n * sizeof *y);
+        return;
+    }
+    const double step = ((double)high - (double)low) / 255.0;
+    const double below = low / step, above = high / step;
+    const double from = 128.0 - below < 127.0 + above ? -128.0 - below : 127.0 - above;
+    double nearest = rounded(from);
+    nearest = nearest < -128.0 ? -128.0 : nearest > 127.0 ? 127.0 : nearest;
+    const vf scale = vf_splat((float)step), zero = vf_splat((float)nearest);
+    long i = 0;
+    for (; i + EK_VL <= n; i += EK_VL)
+        vf_store(y + i, fake(vf_load(x + i), scale, zero));
+    if (i < n)
+        vf_store_n(y + i, fake(vf_load_n(x + i, n - i), scale, zero), n - i);
+}
+
+void NAME(const void *args, long begin, long end) {
+    const ek_fake_quantize_args *g = args;
+    for (long r = begin; r < end; r++)
+        row(g->x + r * g->n, g->y + r * g->n, g->n);
+}
