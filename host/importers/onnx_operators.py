@@ -39,6 +39,7 @@ ROWS: dict[str, Row] = {
     # Recurrent
     "GRU": recurrent.gru,
     "LSTM": recurrent.lstm,
+    "RNN": recurrent.rnn,
     # Quantized
     "ConvInteger": quant.conv_integer,
     "DequantizeLinear": quant.dequantize_linear,

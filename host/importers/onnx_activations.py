@@ -1,0 +1,92 @@
+"""The activation functions that ONNX's recurrent operators name in attributes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import Activation, Operator, ShapeError, Tensor
+from edgekit.host.importers.onnx_call import Call
+
+Activate = Callable[[Tensor], Tensor]
+# Functions without parameters.
+_PLAIN: dict[str, Operator] = {
+    "relu": ops.Clamp(Activation.RELU),
+    "sigmoid": ops.Logistic(),
+    "softplus": ops.Softplus(),
+    "tanh": ops.Tanh(),
+}
+# The defaults of alpha and beta, as far as a function has them.
+_DEFAULTS: dict[str, tuple[float, ...]] = {
+    "affine": (1.0, 0.0),
+    "elu": (1.0,),
+    "hardsigmoid": (0.2, 0.5),
+    "leakyrelu": (0.01,),
+    "scaledtanh": (1.0, 1.0),
+    "thresholdedrelu": (1.0,),
+}
+
+
+def activations(call: Call, default: Sequence[str], ways: int) -> list[list[Activate]]:
+    """By direction, its functions in order; `clip` bounds what each of them gets, but for the third
+    of an LSTM, which takes the cell's state as it is (as in ONNX Runtime)."""
+    names = call.texts("activations", (*default,) * ways)
+    if len(names) != len(default) * ways:
+        raise ShapeError(f"expected {len(default) * ways} activations, found {len(names)}")
+    alphas, betas = iter(call.floats("activation_alpha")), iter(call.floats("activation_beta"))
+    found = [_activation(call, name.lower(), alphas, betas) for name in names]
+    if call.has("clip"):
+        limit = call.number("clip")
+        if not 0 < limit < math.inf:
+            raise ShapeError(f"expected a positive clip, found {limit}")
+        found = [
+            apply if i % len(default) == 2 else _clipped(call, apply, limit)
+            for i, apply in enumerate(found)
+        ]
+    return [found[i * len(default) : (i + 1) * len(default)] for i in range(ways)]
+
+
+def _activation(call: Call, name: str, alphas: Iterator[float], betas: Iterator[float]) -> Activate:
+    """Functions take alphas and betas from the attributes in turn, those that have any."""
+    values = [
+        next(given, default)
+        for given, default in zip((alphas, betas), _DEFAULTS.get(name, ()), strict=False)
+    ]
+    return _function(call, name, values)
+
+
+def _clipped(call: Call, apply: Activate, limit: float) -> Activate:
+    return lambda x: apply(call.emit(ops.Clip(-limit, limit), x))
+
+
+def _function(call: Call, name: str, values: Sequence[float]) -> Activate:
+    def scaled(x: Tensor, factor: float) -> Tensor:
+        return call.emit(ops.Mul(), x, call.builder.floats(factor))
+
+    def softsign(x: Tensor) -> Tensor:
+        below = call.emit(ops.Add(), call.emit(ops.Abs(), x), call.builder.floats(1.0))
+        return call.emit(ops.Div(), x, below)
+
+    def thresholded(x: Tensor) -> Tensor:
+        above = call.emit(ops.Less(), call.builder.floats(values[0]), x)
+        return call.emit(ops.Where(), above, x, call.builder.floats(0.0))
+
+    composed: dict[str, Activate] = {
+        "affine": lambda x: call.emit(
+            ops.Add(), scaled(x, values[0]), call.builder.floats(values[1])
+        ),
+        "elu": lambda x: call.emit(ops.Elu(values[0]), x),
+        "hardsigmoid": lambda x: call.emit(ops.HardSigmoid(*values), x),
+        "leakyrelu": lambda x: call.emit(ops.LeakyRelu(values[0]), x),
+        "scaledtanh": lambda x: scaled(call.emit(ops.Tanh(), scaled(x, values[1])), values[0]),
+        "softsign": softsign,
+        "thresholdedrelu": thresholded,
+    }
+    if name in _PLAIN:
+        return lambda x: call.emit(_PLAIN[name], x)
+    if name not in composed:
+        raise ShapeError(
+            f"expected activations of {', '.join(sorted({*_PLAIN, *composed}))}, found {name:.40}"
+        )
+    return composed[name]

@@ -1,0 +1,101 @@
+"""LSTM, GRU and RNN with their attributes, against ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+from edgekit.host.errors import InputError  # noqa: E402
+from edgekit.host.graph.evaluate import evaluate  # noqa: E402
+from edgekit.host.importers import import_model  # noqa: E402
+from edgekit.host.passes.pipeline import run_passes  # noqa: E402
+
+_TIME, _BATCH, _SIZE, _HIDDEN = 5, 3, 4, 6
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+_CHOSEN = {"LSTM": 3, "GRU": 2, "RNN": 1}  # activations of a direction
+_VARIANTS = ("plain", "clip", "activations", "own")
+_OWN = {"LSTM": {"input_forget": 1}, "GRU": {"linear_before_reset": 1}, "RNN": {"clip": 0.1}}
+
+
+def _attributes(kind: str, variant: str, ways: int) -> dict[str, object]:
+    if variant == "clip":
+        return {"clip": 0.3}
+    if variant == "activations":
+        names = ["Relu", "Softsign", "HardSigmoid"][-_CHOSEN[kind] :]
+        alpha, beta = [0.3] * ways, [0.4] * ways
+        return {
+            "activations": names * ways,
+            "activation_alpha": alpha,
+            "activation_beta": beta,
+        }
+    return dict(_OWN[kind]) if variant == "own" else {}
+
+
+def _model(kind: str, direction: str, lengths: list[int] | None, variant: str) -> bytes:
+    rng = np.random.default_rng(len(kind) + len(variant))
+    ways, gates = (2 if direction == "bidirectional" else 1), _GATES[kind]
+    shapes = {
+        "w": (ways, gates * _HIDDEN, _SIZE),
+        "r": (ways, gates * _HIDDEN, _HIDDEN),
+        "b": (ways, 2 * gates * _HIDDEN),
+        "l": (_BATCH,),
+        "h": (ways, _BATCH, _HIDDEN),
+        "c": (ways, _BATCH, _HIDDEN),
+        "p": (ways, 3 * _HIDDEN),
+    }
+    ins = ["x", "w", "r", "b", "l" if lengths else "", "h"]
+    ins += ["c", "p"] if kind == "LSTM" else []
+    outs = ["y", "yh", "yc"] if kind == "LSTM" else ["y", "yh"]
+    values = {n: rng.normal(0, 0.4, shapes[n]).astype(np.float32) for n in ins if n in shapes}
+    if lengths:
+        values["l"] = np.array(lengths, np.int32)
+    more = _attributes(kind, variant, ways)
+    node = helper.make_node(kind, ins, outs, hidden_size=_HIDDEN, direction=direction, **more)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [_TIME, _BATCH, _SIZE])
+    results = [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in outs]
+    constants = [numpy_helper.from_array(v, n) for n, v in values.items()]
+    graph = helper.make_graph([node], "g", [x], results, constants)
+    opsets = [helper.make_opsetid("", 14)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+
+
+@pytest.mark.parametrize("variant", _VARIANTS)
+@pytest.mark.parametrize("lengths", [None, [5, 2, 3]], ids=["whole", "lengths"])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("kind", _GATES)
+def test_attributes_are_what_onnx_runtime_makes_of_them(
+    kind, direction, lengths, variant, tmp_path
+):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(_model(kind, direction, lengths, variant))
+    x = np.random.default_rng(5).normal(size=(_TIME, _BATCH, _SIZE)).astype(np.float32)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [o.name for o in session.get_outputs()]
+    wanted = dict(zip(names, session.run(names, {"x": x}), strict=True))
+    graph, _ = run_passes(import_model(path))
+    found = evaluate(graph, {"x": x}).outputs
+    for name, want in wanted.items():
+        np.testing.assert_allclose(found[name], want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"activations": ["Tanh"]}, "expected 3 activations, found 1"),
+        ({"activations": ["Tanh", "Sine", "Tanh"]}, "found sine"),
+        ({"clip": -1.0}, "expected a positive clip"),
+    ],
+)
+def test_attributes_that_cannot_be_are_refused(change, message, tmp_path):
+    model = onnx.load_from_string(_model("LSTM", "forward", None, "plain"))
+    for name, value in change.items():
+        model.graph.node[0].attribute.append(helper.make_attribute(name, value))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(InputError, match=message):
+        import_model(path)
