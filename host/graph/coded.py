@@ -13,11 +13,12 @@ from collections.abc import Callable
 import numpy as np
 
 from edgekit.host.graph.fixed_point import one_over_one_plus
+from edgekit.host.graph.interpolated import by_lines
 from edgekit.host.graph.quantization import (
-    ADD_LEFT_SHIFT,
     I64,
     Multiplier,
     add_multipliers,
+    add_shift,
     code_range,
     doubling_high_multiply,
     multiplier_of,
@@ -58,7 +59,9 @@ def by_real(
     out: Tensor,
     whole: Callable[[Array], Array] = round_half_away,
 ) -> Array:
-    """Codes of formula(real value), in f32; `whole` says how they are rounded."""
+    """Codes of formula(real value), in f32; `whole` says how those of 8 bits are rounded."""
+    if out.dtype is DType.I16:
+        return by_lines(formula, x, source, out)
     step = np.float32(1) / np.float32(scale_of(out))
     real = np.float32(scale_of(source)) * offset(x, source).astype(np.float32)
     with np.errstate(all="ignore"):
@@ -107,7 +110,7 @@ def inverse_square_root(x: I64) -> tuple[I64, I64]:
 def subtract(a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
     """The addition of the negative: its rounding is not that of a difference."""
     factors = add_multipliers(left, right, out)
-    wide = [offset(x, t) << ADD_LEFT_SHIFT for x, t in ((a, left), (b, right))]
+    wide = [offset(x, t) << add_shift(out) for x, t in ((a, left), (b, right))]
     total = factors.a.apply(wide[0]) + factors.b.negative.apply(wide[1])
     return stored(factors.output.apply(total), out)
 
@@ -168,3 +171,50 @@ def total_line(source: Tensor, out: Tensor, count: int) -> tuple[np.float32, np.
 def comparable(x: Array, tensor: Tensor) -> I64:
     """Codes brought to a unit that all tensors share."""
     return multiplier_of(scale_of(tensor)).apply(offset(x, tensor) << _COMPARED_SHIFT)
+
+
+def hard_swish(x: Array, source: Tensor, out: Tensor) -> Array:
+    """x · relu6(x + 3) / 6 in 16-bit fixed point, the input with 7 bits after the point."""
+    fine = np.float32(scale_of(source)) * np.float32(1 / 128)
+    output = multiplier_of(float(fine / np.float32(scale_of(out))))
+    gate = multiplier_of(float(fine / (np.float32(3) / np.float32(32768))))
+    wide = offset(x, source) << 7
+    rise = int(gate.shift[0])
+    reluish = _saturated16(wide << max(rise - 1, 0))
+    reluish = _high_multiply16(reluish, _narrowed(gate))
+    reluish = _saturated16(reluish << min(max(rise, 0), 1))
+    reluish = rounding_shift(reluish, max(-rise, 0))
+    reluish = (reluish + (1 << 15)) >> 1
+    scaled = _high_multiply16(wide, _narrowed(output))
+    product = reluish * scaled
+    # Not rounded: C divides towards zero.
+    high = _saturated16(np.sign(product) * (np.abs(product) >> 15))
+    return stored(rounding_shift(high, max(-int(output.shift[0]), 0)), out)
+
+
+def _saturated16(x: I64) -> I64:
+    y: I64 = np.clip(x, -(2**15), 2**15 - 1)
+    return y
+
+
+def _high_multiply16(x: I64, factor: int) -> I64:
+    """x · factor / 2^15, rounded."""
+    return _saturated16((x * factor + (1 << 14)) >> 15)
+
+
+def _narrowed(factor: Multiplier) -> int:
+    """A 31-bit multiplier as one of 15 bits."""
+    return min((int(factor.multiplier[0]) + (1 << 15)) >> 16, 2**15 - 1)
+
+
+def unit_length(x: Array, source: Tensor, out: Tensor) -> Array:
+    """Rows divided by their length; the output's codes count 128ths from the middle one."""
+    value = offset(x, source)
+    multiplier, right = inverse_square_root((value * value).sum(axis=-1, keepdims=True))
+    # 128ths of s8 join the factor's own shift; those of u8 are taken before it.
+    shift = 7 - right if source.dtype is DType.I8 else np.full_like(right, 7)
+    after = np.maximum(-shift, 0) if source.dtype is DType.I8 else right
+    wide = value << np.maximum(shift, 0)
+    scaled = rounding_shift(doubling_high_multiply(wide, multiplier), after)
+    low, high = code_range(out.dtype)
+    return saturate(scaled, (low + high + 1) // 2, low, high, out.dtype)

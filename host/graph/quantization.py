@@ -25,7 +25,6 @@ _CODES = {
     DType.I16: (-32768, 32767),
     DType.I32: (_I32_MIN, _I32_MAX),
 }
-ADD_LEFT_SHIFT = 20  # headroom that an 8-bit addition gives both operands before it rescales them
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,11 +165,16 @@ def dense_multiplier(x: Tensor, weights: Tensor, y: Tensor) -> Multiplier:
 
 @dataclass(frozen=True, eq=False)
 class AddMultipliers:
-    """y = output((a−za)·2^20 scaled by `a` + (b−zb)·2^20 scaled by `b`) + zy."""
+    """y = output((a−za)·2^s scaled by `a` + (b−zb)·2^s scaled by `b`) + zy, s = `add_shift`."""
 
     a: Multiplier
     b: Multiplier
     output: Multiplier
+
+
+def add_shift(y: Tensor) -> int:
+    """Headroom that an addition gives both operands before it rescales them."""
+    return 15 if y.dtype is DType.I16 else 20
 
 
 def add_multipliers(a: Tensor, b: Tensor, y: Tensor) -> AddMultipliers:
@@ -178,7 +182,7 @@ def add_multipliers(a: Tensor, b: Tensor, y: Tensor) -> AddMultipliers:
     return AddMultipliers(
         multiplier_of(scale_of(a) / twice_max),
         multiplier_of(scale_of(b) / twice_max),
-        multiplier_of(twice_max / ((1 << ADD_LEFT_SHIFT) * scale_of(y))),
+        multiplier_of(twice_max / ((1 << add_shift(y)) * scale_of(y))),
     )
 
 

@@ -76,14 +76,19 @@ class Activation(enum.Enum):
     RELU = "relu"
     RELU6 = "relu6"
     RELU_N1_TO_1 = "relu_n1_to_1"
+    RELU_0_TO_1 = "relu_0_to_1"
 
     @property
     def bounds(self) -> tuple[float, float]:
         """Lower and upper bound in real (dequantized) units."""
         inf = float("inf")
-        return {"none": (-inf, inf), "relu": (0.0, inf), "relu6": (0.0, 6.0)}.get(
-            self.value, (-1.0, 1.0)
-        )
+        return {
+            Activation.NONE: (-inf, inf),
+            Activation.RELU: (0.0, inf),
+            Activation.RELU6: (0.0, 6.0),
+            Activation.RELU_N1_TO_1: (-1.0, 1.0),
+            Activation.RELU_0_TO_1: (0.0, 1.0),
+        }[self]
 
 
 @dataclass(frozen=True)

@@ -223,7 +223,7 @@ class Builder:
         return t
 
     def _quant(self, dtype: DType, quant: Quant | None) -> Quant | None:
-        return quant if dtype.is_quantized or dtype is DType.I32 else None
+        return quant if dtype.is_quantized or dtype in (DType.I16, DType.I32) else None
 
     def _charge(self, shape: Shape, dtype: DType) -> None:
         if any(d < 0 for d in shape) or len(shape) > _RANK_LIMIT:

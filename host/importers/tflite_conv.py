@@ -142,6 +142,16 @@ def max_pool(call: Call) -> Tensor:
     return call.result(op, call.tensor(0, "image"))
 
 
+def l2_pool(call: Call) -> Tensor:
+    """The root of the average of squares."""
+    x, window, stride = call.tensor(0, "image"), _pool_window(call), call.stride()
+    padding = call.padding(_image(call, 0), window, stride)
+    average = call.emit(ops.AveragePool2D(window, stride, padding), call.emit(ops.Mul(), x, x))
+    root = call.emit(ops.Sqrt(), average)
+    activation = call.activation()
+    return root if activation is Activation.NONE else call.emit(ops.Clamp(activation), root)
+
+
 def _pool_window(call: Call) -> Pair:
     height, width = call.option("FilterHeight"), call.option("FilterWidth")
     if height < 1 or width < 1:

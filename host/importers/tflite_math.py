@@ -34,8 +34,20 @@ def mul(call: Call) -> Tensor:
     return binary(ops.Mul(call.activation()))(call)
 
 
+def comparison(op: ops.Comparison, swapped: bool = False) -> Build:
+    """s16 operands are compared as they are stored; so does LiteRT, unless for equality."""
+
+    def build(call: Call) -> Tensor:
+        a, b = call.tensor(0, "first operand"), call.tensor(1, "second operand")
+        if a.dtype is DType.I16 and not isinstance(op, ops.Equal):
+            a, b = (call.convert(t, DType.I32) for t in (a, b))
+        return call.result(op, *((b, a) if swapped else (a, b)))
+
+    return build
+
+
 def activated(op: Operator) -> Build:
-    """An operator of two f32 operands whose activation is a node of its own."""
+    """An operator of two operands whose activation is a node of its own."""
 
     def build(call: Call) -> Tensor:
         activation = call.activation()
@@ -60,6 +72,9 @@ def add_n(call: Call) -> Tensor:
 
 
 def squared_difference(call: Call) -> Tensor:
+    """f32 in two steps, which the passes know as a part of normalizations."""
+    if call.tensor(0, "first operand").dtype is not DType.F32:
+        return binary(ops.SquaredDifference())(call)
     difference = binary(ops.Sub())(call)
     return call.result(ops.Mul(), difference, difference)
 
@@ -70,16 +85,12 @@ def square(call: Call) -> Tensor:
 
 
 def rsqrt(call: Call) -> Tensor:
-    root = call.emit(ops.Sqrt(), call.tensor(0, "input"))
+    """f32 in two steps, which the passes know as a part of normalizations."""
+    x = call.tensor(0, "input")
+    if x.dtype is not DType.F32:
+        return call.result(ops.Rsqrt(), x)
+    root = call.emit(ops.Sqrt(), x)
     return call.result(ops.Reciprocal(), root)
-
-
-def floor_div(call: Call) -> Tensor:
-    a, b = call.tensor(0, "first operand"), call.tensor(1, "second operand")
-    if a.dtype is DType.F32:
-        return call.emit(ops.Floor(), call.emit(ops.Div(), a, b))
-    rest = call.emit(ops.Modulo(), a, b)
-    return call.emit(ops.Div(), call.emit(ops.Sub(), a, rest), b)
 
 
 def leaky_relu(call: Call) -> Tensor:
@@ -99,9 +110,9 @@ def select(call: Call) -> Tensor:
 
 
 def gelu(call: Call) -> Tensor:
-    if call.option("Approximate"):
-        raise ShapeError("expected the exact GELU, found the one by tanh")
-    return call.result(ops.Gelu(), call.tensor(0, "input"))
+    return call.result(
+        ops.GeluTanh() if call.option("Approximate") else ops.Gelu(), call.tensor(0, "input")
+    )
 
 
 def cast(call: Call) -> Tensor:

@@ -3,29 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import DType, ShapeError, Tensor
+from edgekit.host.graph.types import DType, Operator, ShapeError, Tensor
 from edgekit.host.importers.tflite_call import Call
 
 _TINY = 1e-12  # below which TFLite's L2 normalization divides by this instead of the square sum
 
 
 def mean(call: Call) -> Tensor:
+    """Of whole numbers cut off towards zero."""
     x = call.tensor(0, "input")
-    return call.result(ops.Mean(_axes(call, x), bool(call.option("KeepDims"))), x)
+    axes = _axes(call, x)
+    if x.dtype in (DType.I32, DType.I64):
+        count = prod(x.shape[a] for a in axes)
+        return call.emit(ops.Div(), total(ops.ReduceSum)(call), call.scalar(count, x))
+    return _of_neighbors(call, lambda near: ops.Mean(near))
+
+
+def sum_(call: Call) -> Tensor:
+    """Of codes rounded once, so that all axes are summed at once."""
+    if call.tensor(0, "input").is_coded:
+        return _of_neighbors(call, lambda near: ops.ReduceSum(near))
+    return total(ops.ReduceSum)(call)
 
 
 def total(op: type[ops.Total]) -> Callable[[Call], Tensor]:
-    """A reduction of plain values over constant axes."""
+    """A reduction, by one node per run of neighboring axes: kernels reduce these."""
 
     def build(call: Call) -> Tensor:
         x = call.tensor(0, "input")
-        return call.result(op(_axes(call, x), bool(call.option("KeepDims"))), x)
+        rest, y = list(_axes(call, x)), x
+        while rest:
+            run = [rest.pop()]
+            while rest and rest[-1] == run[0] - 1:
+                run.insert(0, rest.pop())
+            y = call.result(op(tuple(run), True), y)
+        return _kept(call, x, y)
 
     return build
+
+
+def _of_neighbors(call: Call, op: Callable[[tuple[int, ...]], Operator]) -> Tensor:
+    """`op` of axes that are neighbors: where they are not, the others go to the front."""
+    x = call.tensor(0, "input")
+    axes = _axes(call, x)
+    inside = range(axes[0], axes[-1] + 1) if axes else range(0)
+    if all(i in axes or x.shape[i] == 1 for i in inside):
+        return _kept(call, x, call.result(op(axes), x))
+    order = [*(i for i in range(len(x.shape)) if i not in axes), *axes]
+    moved = call.emit(ops.Transpose(tuple(order)), x, quant=x.quant)
+    return _kept(call, x, call.result(op(tuple(range(len(order) - len(axes), len(order)))), moved))
+
+
+def _kept(call: Call, x: Tensor, y: Tensor) -> Tensor:
+    """`y`, which has lost the axes or kept them, as the operator says."""
+    axes, keep = _axes(call, x), call.option("KeepDims")
+    shape = [1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes]
+    if y.shape == tuple(shape):
+        return y
+    return call.emit(ops.Reshape(tuple(shape)), y, quant=y.quant)
 
 
 def _axes(call: Call, x: Tensor) -> tuple[int, ...]:
@@ -60,6 +100,8 @@ def log_softmax(call: Call) -> Tensor:
 
 def l2_normalization(call: Call) -> Tensor:
     x = call.tensor(0, "input")
+    if x.is_coded:
+        return call.result(ops.UnitLength(), x)
     if x.dtype is not DType.F32:
         raise ShapeError(f"expected an input of type f32, found {x.dtype.value}")
     last = (len(x.shape) - 1,)
@@ -68,14 +110,30 @@ def l2_normalization(call: Call) -> Tensor:
     return call.emit(ops.Div(), x, norm)
 
 
+def across_channels(call: Call) -> Tensor:
+    """x / (bias + alpha · Σ x²)^beta, the sum over neighboring channels."""
+    x, radius = call.tensor(0, "image"), call.option("Radius")
+    alpha, beta, bias = (float(call.option(name)) for name in ("Alpha", "Beta", "Bias"))
+    channels = x.shape[-1]
+    if x.dtype is not DType.F32 or len(x.shape) != 4 or radius < 0:
+        raise ShapeError(f"expected an f32 image, found {x.dtype.value}{list(x.shape)}")
+    at = np.arange(channels)
+    near = np.abs(at[:, None] - at[None, :]) <= radius
+    squares = call.reshape(call.emit(ops.Mul(), x, x), (x.elements // channels, channels))
+    band = call.constant(near.astype(np.float32) * np.float32(alpha))
+    sums = call.reshape(call.emit(ops.MatMul(), squares, band), x.shape)
+    base = call.emit(ops.Add(), sums, call.scalar(bias, x))
+    return call.emit(ops.Mul(), x, call.emit(ops.Pow(), base, call.scalar(-beta, x)))
+
+
 def cumsum(call: Call) -> Tensor:
-    """By a product with a triangle of ones."""
+    """By a product with a triangle of ones; s64 has no product."""
     x = call.tensor(0, "input")
-    if x.dtype is not DType.F32:
-        raise ShapeError(f"expected an input of type f32, found {x.dtype.value}")
+    if x.dtype not in (DType.F32, DType.I32):
+        raise ShapeError(f"expected an input of type f32 or s32, found {x.dtype.value}")
     axis = call.axis(call.integer(1, "axis"), len(x.shape))
     size = x.shape[axis]
-    ones = np.tri(size, size, -1 if call.option("Exclusive") else 0, dtype=np.float32)
+    ones = np.tri(size, size, -1 if call.option("Exclusive") else 0, dtype=x.dtype.numpy)
     rows = call.last(x, axis)
     shape = rows.shape
     flat = call.reshape(rows, (x.elements // size, size))

@@ -21,10 +21,9 @@ def _moved(call: Call, op: Operator) -> Tensor:
 
 
 def concatenation(call: Call) -> Tensor:
-    if call.activation() is not Activation.NONE:
-        raise ShapeError("expected no fused activation, found one")
-    rank = len(call.tensor(0, "operand").shape)
-    return call.result(ops.Concat(call.axis(call.option("Axis"), rank)), *call.all())
+    activation, rank = call.activation(), len(call.tensor(0, "operand").shape)
+    y = call.result(ops.Concat(call.axis(call.option("Axis"), rank)), *call.all())
+    return y if activation is Activation.NONE else call.result(ops.Clamp(activation), y)
 
 
 def pack(call: Call) -> Tensor:
@@ -105,6 +104,27 @@ def transpose(call: Call) -> Tensor:
 def pad(call: Call) -> Tensor:
     rows = call.rows(1, "paddings", len(call.tensor(0, "input").shape))
     return _moved(call, ops.Pad(tuple(rows[:, 0].tolist()), tuple(rows[:, 1].tolist())))
+
+
+def pad_v2(call: Call) -> Tensor:
+    """Padding by a value: joined with constants on both sides of each axis."""
+    x, value = call.tensor(0, "input"), call.value(2, "value")
+    if value.size != 1:
+        raise ShapeError(f"expected one value to pad with, found {value.size}")
+    for axis, sizes in enumerate(call.rows(1, "paddings", len(x.shape)).tolist()):
+        if not all(0 <= s <= _SIZE_LIMIT for s in sizes):
+            raise ShapeError(f"expected paddings from 0 to {_SIZE_LIMIT}, found {sizes}")
+        parts = [x]
+        for at, size in zip((0, 2), sizes, strict=True):
+            if size:
+                shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
+                part = call.constant(np.full(shape, value.reshape(()), x.dtype.numpy))
+                parts.insert(
+                    at, part if x.quant is None else call.builder.with_quant(part, x.quant)
+                )
+        if len(parts) > 1:
+            x = call.result(ops.Concat(axis), *parts)
+    return x
 
 
 def strided_slice(call: Call) -> Tensor:

@@ -26,10 +26,10 @@ from edgekit.host.graph.ops import (
     Sub,
 )
 from edgekit.host.graph.quantization import (
-    ADD_LEFT_SHIFT,
     Multiplier,
     activation_range,
     add_multipliers,
+    add_shift,
     code_range,
     mean_multiplier,
     mul_multiplier,
@@ -80,7 +80,7 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
         return plain.lower_binary(ctx, node)
     if len(types) != 1 or y.dtype not in C_TYPES:
         raise ctx.unsupported(node, f"types {a.dtype.value} and {b.dtype.value}")
-    if isinstance(op, Add) and y.dtype is not DType.F32 and (calls := lower_linear_sum(ctx, node)):
+    if isinstance(op, Add) and y.dtype.is_quantized and (calls := lower_linear_sum(ctx, node)):
         return calls
     kind = "MUL" if isinstance(op, Mul) else "ADD"
     macros: dict[str, str | int] = {"TX": C_TYPES[y.dtype], f"OP_{kind}": 1}
@@ -106,6 +106,8 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
         macros["FLOAT_X"] = 1
         fields["low_f32"], fields["high_f32"] = op.activation.bounds
     else:
+        if y.dtype is DType.I16:
+            macros["WIDE"] = 1
         fields |= _quantized_binary(a, b, y, op)
     name = f"{y.dtype.value}_{kind.lower()}"
     if kind == "ADD" and y.dtype is not DType.F32:
@@ -137,7 +139,7 @@ def _quantized_binary(a: Tensor, b: Tensor, y: Tensor, op: Add | Mul | Sub) -> d
     factors = add_multipliers(a, b, y)
     if isinstance(op, Sub):
         factors = replace(factors, b=factors.b.negative)
-    fields["shift"] = ADD_LEFT_SHIFT
+    fields["shift"] = add_shift(y)
     return fields | _scalar(factors.a, "a") | _scalar(factors.b, "b") | _scalar(factors.output, "y")
 
 
@@ -185,7 +187,7 @@ def lower_convert(ctx: Context, node: Node) -> list[Call]:
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     if x.is_coded and y.is_coded:
         return lower_table(ctx, node)
-    if x.dtype is DType.F32 and y.dtype.is_quantized:
+    if x.dtype is DType.F32 and y.is_coded:
         low, high = code_range(y.dtype)
         fields: dict[str, Field] = {
             "scale": scale_of(y),
@@ -193,11 +195,14 @@ def lower_convert(ctx: Context, node: Node) -> list[Call]:
             "qlow": low,
             "qhigh": high,
         }
-        name, macros = f"quantize_{y.dtype.value}", {}
+        name = f"quantize_{y.dtype.value}"
+        macros: dict[str, str | int] = {}
         if isinstance(node.op, Quantize) and node.op.to_even:
-            name, macros = f"{name}_even", {"OP_EVEN": 1}
+            name, macros["OP_EVEN"] = f"{name}_even", 1
+        if y.dtype is DType.I16:
+            macros["WIDE"] = 1
         return _unary(ctx, node, name, fields, TQ=C_TYPES[y.dtype], **macros)
-    if x.dtype.is_quantized and x.quant is not None and not x.quant.per_channel:
+    if x.is_coded:
         fields = {"scale": scale_of(x), "zero": zero_point_of(x)}
         name = f"dequantize_{x.dtype.value}"
         return _unary(ctx, node, name, fields, OP_DEQUANTIZE=1, TQ=C_TYPES[x.dtype])

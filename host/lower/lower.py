@@ -16,7 +16,7 @@ from edgekit.host.lower.context import ALIGN, Context, UnsupportedFormError, Wei
 from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.memory import lifetimes, plan_apart
 from edgekit.host.lower.nna import lower_nna
-from edgekit.host.lower.normalize import lower_layer_norm
+from edgekit.host.lower.normalize import lower_layer_norm, lower_unit_length
 from edgekit.host.lower.order import lower_top_k
 from edgekit.host.lower.outlier import lower_outlier
 from edgekit.host.lower.plan import (
@@ -72,6 +72,7 @@ RULES: Mapping[type[Operator], Rule] = {
     ops.ReduceSum: elementwise.lower_sum,
     ops.Softmax: elementwise.lower_softmax,
     ops.LayerNorm: lower_layer_norm,
+    ops.UnitLength: lower_unit_length,
     ops.ResizeBilinear: lower_resize,
     ops.Reshape: layout.lower_reshape,
     ops.Transpose: layout.lower_transpose,

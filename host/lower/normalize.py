@@ -1,13 +1,15 @@
-"""Layer normalization: reduce/layer_norm.c."""
+"""Normalizations: reduce/layer_norm.c, reduce/unit_length.c."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from edgekit.host.graph.ops import LayerNorm
+from edgekit.host.graph.quantization import code_range, zero_point_of
 from edgekit.host.graph.types import Node, Tensor
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.plan import Call, Field, Value
+from edgekit.host.lower.window import C_TYPES
 
 _TASK = 4096  # values: fewer are not worth handing to another thread
 
@@ -27,6 +29,28 @@ def lower_layer_norm(ctx: Context, node: Node) -> list[Call]:
     }
     kernel = ctx.kernel(
         "f32_layer_norm", "reduce/layer_norm.c", "reduce/layer_norm.h", "ek_layer_norm_args"
+    )
+    return [Call(kernel, fields, x.elements // n, max(1, _TASK // n))]
+
+
+def lower_unit_length(ctx: Context, node: Node) -> list[Call]:
+    x = ctx.tensor(node.inputs[0])
+    n, (low, high) = x.shape[-1], code_range(x.dtype)
+    fields: dict[str, Field] = {
+        "n": n,
+        "x_zero": zero_point_of(x),
+        "x": Value(x.name),
+        "y": Value(node.outputs[0]),
+    }
+    kernel = ctx.kernel(
+        f"{x.dtype.value}_unit_length",
+        "reduce/unit_length.c",
+        "reduce/unit_length.h",
+        "ek_unit_length_args",
+        TX=C_TYPES[x.dtype],
+        Y_ZERO=(low + high + 1) // 2,
+        LOW=low,
+        HIGH=high,
     )
     return [Call(kernel, fields, x.elements // n, max(1, _TASK // n))]
 

@@ -58,9 +58,35 @@ def totals(rng: Rng, dtype: DType) -> Case:
     return Case((ops.ReduceSum if rng.random() < 0.7 else ops.Mean)(axes), (x,), q)
 
 
+def unit_length(rng: Rng, dtype: DType) -> Case:
+    x = tensor((pick(rng, (1, 3, 9)), pick(rng, (1, 4, 33, 300))), dtype, scale(rng, dtype))
+    return Case(ops.UnitLength(), (x,), quant(1 / 128, 0 if dtype is DType.I8 else 128))
+
+
+def wide(rng: Rng, dtype: DType) -> Case:
+    """What has a kernel of 16 bits."""
+    shape = tuple(pick(rng, (1, 2, 5, 17)) for _ in range(3))
+    x, q = tensor(shape, dtype, scale(rng, dtype)), scale(rng, dtype)
+    other = tensor(shape[-1:] if rng.random() < 0.5 else shape, dtype, scale(rng, dtype))
+    cases = (
+        Case(ops.Add(), (x, other), q),
+        Case(ops.Sub(), (x, other), q),
+        Case(ops.Mul(), (x, other), q),
+        Case(ops.Quantize(dtype), (tensor(shape),), q),
+        Case(ops.Cast(), (x,)),
+        Case(ops.Logistic(), (x,), quant(1 / 32768)),
+        Case(ops.Clamp(), (x,), q),
+        Case(ops.MaxPool2D((2, 1)), (tensor((1, 4, *shape[1:]), dtype, x.quant),), x.quant),
+        Case(ops.AveragePool2D((2, 1)), (tensor((1, 4, *shape[1:]), dtype, x.quant),), x.quant),
+    )
+    return cases[int(rng.integers(len(cases)))]
+
+
 _8BIT = (DType.I8, DType.U8)
 FAMILIES = {
     "coded_function": (function, (*_8BIT, DType.I16)),
     "coded_operands": (operands, _8BIT),
+    "unit_length": (unit_length, _8BIT),
+    "wide": (wide, (DType.I16,)),
     "coded_totals": (totals, (*_8BIT, DType.I16)),
 }

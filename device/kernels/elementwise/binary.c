@@ -1,8 +1,8 @@
-/* Element-wise addition and multiplication, f32 and 8-bit.
+/* Element-wise addition and multiplication, of f32 and of codes.
  *
- * Compile-time parameters: NAME, EK_SIMD, TX (float, int8_t, uint8_t), and OP_ADD or OP_MUL; for
- * sums of 8-bit values whose factors are all at most 1/2, A_RIGHT and B_RIGHT: 0 if a's (b's) right
- * shift is 0. */
+ * Compile-time parameters: NAME, EK_SIMD, TX (float, int8_t, uint8_t, int16_t), and OP_ADD or
+ * OP_MUL; for sums of codes whose factors are all at most 1/2, A_RIGHT and B_RIGHT: 0 if a's (b's)
+ * right shift is 0. */
 #include "binary.h"
 
 #ifdef FLOAT_X
@@ -42,7 +42,7 @@ EK_INLINE vi combine(const ek_binary_args *g, vi a, vi b) {
     a -= g->a_zero;
     b -= g->b_zero;
 #ifdef A_RIGHT
-    /* 9 bits and the shift's 20 leave room for all that rounding adds */
+    /* 9 bits and the shift's 20, or 16 and 15, leave room for all that rounding adds */
     a = vi_mulhi(a * (1 << g->shift), vi_splat(g->a_multiplier));
     b = vi_mulhi(b * (1 << g->shift), vi_splat(g->b_multiplier));
     a = A_RIGHT ? vi_shift_right(a, vi_splat(g->a_right)) : a;
@@ -61,6 +61,20 @@ EK_INLINE vi combine(const ek_binary_args *g, vi a, vi b) {
 EK_INLINE vi code(const ek_binary_args *g, vi v) {
     return vi_min(vi_max(v + g->y_zero, vi_splat(g->low)), vi_splat(g->high));
 }
+#ifdef WIDE
+EK_INLINE vi load(const TX *p) {
+    return vi_from_s16(p);
+}
+EK_INLINE vi load_n(const TX *p, long n) {
+    return vi_from_s16_n(p, n);
+}
+EK_INLINE void store(TX *p, vi v) {
+    vi_to_s16(p, v);
+}
+EK_INLINE void store_n(TX *p, vi v, long n) {
+    vi_to_s16_n(p, v, n);
+}
+#else
 EK_INLINE vi load(const TX *p) {
     return (TX)-1 > 0 ? vi_from_u8((const uint8_t *)p) : vi_from_s8((const int8_t *)p);
 }
@@ -68,13 +82,20 @@ EK_INLINE vi load(const TX *p) {
 EK_INLINE vi load_n(const TX *p, long n) {
     return (TX)-1 > 0 ? vi_from_u8_n((const uint8_t *)p, n) : vi_from_s8_n((const int8_t *)p, n);
 }
+EK_INLINE void store(TX *p, vi v) {
+    vi_to_bytes(p, v);
+}
+EK_INLINE void store_n(TX *p, vi v, long n) {
+    vi_to_bytes_n(p, v, n);
+}
+#endif
 
 /* One run of y; a step of 0 repeats the operand. */
 static void run(const ek_binary_args *args, const TX *a, long a_step, const TX *b, long b_step,
                 TX *y, long n) {
     const ek_binary_args g = *args; /* a copy, so that stores to y cannot change it */
     long i = 0;
-#ifdef EK_CODES8
+#if defined EK_CODES8 && !defined WIDE
     const vi_codes codes = vi_codes_of(g.y_zero, g.low, g.high);
     for (; a_step && b_step && i + 8 <= n; i += 8) {
         const int64_t both =
@@ -85,12 +106,12 @@ static void run(const ek_binary_args *args, const TX *a, long a_step, const TX *
 #endif
     for (; i + EK_VL <= n; i += EK_VL) {
         vi va = a_step ? load(a + i) : vi_splat(a[0]), z = b_step ? load(b + i) : vi_splat(b[0]);
-        vi_to_bytes(y + i, code(&g, combine(&g, va, z)));
+        store(y + i, code(&g, combine(&g, va, z)));
     }
     if (i < n) {
         vi va = a_step ? load_n(a + i, n - i) : vi_splat(a[0]);
         vi z = b_step ? load_n(b + i, n - i) : vi_splat(b[0]);
-        vi_to_bytes_n(y + i, code(&g, combine(&g, va, z)), n - i);
+        store_n(y + i, code(&g, combine(&g, va, z)), n - i);
     }
 }
 #endif

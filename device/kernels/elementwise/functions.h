@@ -117,6 +117,8 @@ UNARY(ek_tanhf(a))
 UNARY(ek_erff(a))
 #elif defined OP_GELU
 UNARY(0.5f * a * (1.0f + ek_erff(a * 0.70710678f)))
+#elif defined OP_GELU_TANH
+UNARY(0.5f * a * (1.0f + ek_tanhf(0.7978845608f * (a + 0.044715f * a * a * a))))
 #elif defined OP_SOFTPLUS
 UNARY((a > 0 ? a : 0.0f) + log1pf(ek_expf(a > 0 ? -a : a)))
 #elif defined OP_ABS

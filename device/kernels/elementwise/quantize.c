@@ -1,8 +1,9 @@
-/* f32 -> 8-bit codes.
+/* f32 -> codes.
  *
- * Compile-time parameters: NAME, EK_SIMD, TQ (int8_t, uint8_t), and for a scale that is taken from
- * the values themselves, symmetric: OP_DYNAMIC; OP_EVEN: halves to even codes, as ONNX rounds (one
- * task: an image of a small board is quantized faster than a second thread wakes up). */
+ * Compile-time parameters: NAME, EK_SIMD, TQ (int8_t, uint8_t; int16_t with WIDE), and for a scale
+ * that is taken from the values themselves, symmetric: OP_DYNAMIC; OP_EVEN: halves to even codes,
+ * as ONNX rounds (one task: an image of a small board is quantized faster than a second thread
+ * wakes up). */
 #include "unary.h"
 
 typedef struct {
@@ -35,12 +36,27 @@ EK_INLINE vi code(const mapping *m, vf x) {
     return vi_min(vi_max(nearest(x) + m->zero, m->low), m->high);
 }
 
+EK_INLINE void store(TQ *y, vi v) {
+#ifdef WIDE
+    vi_to_s16(y, v);
+#else
+    vi_to_bytes(y, v);
+#endif
+}
+EK_INLINE void store_n(TQ *y, vi v, long n) {
+#ifdef WIDE
+    vi_to_s16_n(y, v, n);
+#else
+    vi_to_bytes_n(y, v, n);
+#endif
+}
+
 static void quantize(const mapping *m, const float *x, TQ *y, long n) {
     long i = 0;
     for (; i + EK_VL <= n; i += EK_VL)
-        vi_to_bytes(y + i, code(m, vf_load(x + i)));
+        store(y + i, code(m, vf_load(x + i)));
     if (i < n)
-        vi_to_bytes_n(y + i, code(m, vf_load_n(x + i, n - i)), n - i);
+        store_n(y + i, code(m, vf_load_n(x + i, n - i)), n - i);
 }
 
 #ifdef OP_DYNAMIC

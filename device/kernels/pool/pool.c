@@ -1,7 +1,7 @@
 /* Average and maximum pooling.
  *
- * Compile-time parameters: NAME, EK_SIMD, TX (float, int8_t, uint8_t), OP_AVERAGE or OP_MAX.
- * 8-bit averages round halves away from zero, as TFLite does. */
+ * Compile-time parameters: NAME, EK_SIMD, TX (float, int8_t, uint8_t, int16_t), OP_AVERAGE or
+ * OP_MAX. 8-bit averages round halves away from zero, as TFLite does. */
 #include "pool.h"
 
 #define BLOCK 64 /* channels summed at once: they stay in registers or the first cache */
@@ -15,7 +15,7 @@ typedef int32_t sum_t;
 #ifdef FLOAT_X
 #define START (-3.402823466e+38f)
 #else
-#define START (-128)
+#define START (-32768)
 #endif
 #define TAKE(s, v) ((s) > (v) ? (s) : (v))
 #else

@@ -178,6 +178,26 @@ static __attribute__((noinline, unused)) void vi_to_bytes_n(void *p, vi v, long 
 }
 #endif
 
+/* The same of 16-bit values. */
+EK_INLINE vi vi_from_s16(const int16_t *p) {
+    vs v;
+    memcpy(&v, p, sizeof v);
+    return vcast(v, vi);
+}
+EK_INLINE void vi_to_s16(int16_t *p, vi v) {
+    const vs narrow = vcast(v, vs);
+    memcpy(p, &narrow, sizeof narrow);
+}
+static __attribute__((noinline, unused)) vi vi_from_s16_n(const int16_t *p, long n) {
+    int16_t t[EK_VL] = {0};
+    ek_copy_short(t, p, 2 * n);
+    return vi_from_s16(t);
+}
+static __attribute__((noinline, unused)) void vi_to_s16_n(int16_t *p, vi v, long n) {
+    const vs narrow = vcast(v, vs);
+    ek_copy_short(p, &narrow, 2 * n);
+}
+
 EK_INLINE vf vf_fma(vf a, vf b, vf c) {
 #if EK_FMA
     return __builtin_elementwise_fma(a, b, c);

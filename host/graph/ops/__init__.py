@@ -19,6 +19,7 @@ from edgekit.host.graph.ops.functions import (
     Floor,
     Function,
     Gelu,
+    GeluTanh,
     HardSigmoid,
     LeakyRelu,
     Log,
@@ -47,11 +48,12 @@ from edgekit.host.graph.ops.layout import (
     Transpose,
 )
 from edgekit.host.graph.ops.matmul import MatMul
-from edgekit.host.graph.ops.normalize import LayerNorm
+from edgekit.host.graph.ops.normalize import LayerNorm, UnitLength
 from edgekit.host.graph.ops.operands import (
     And,
     Binary,
     BitwiseXor,
+    Comparison,
     Convert,
     Div,
     Equal,
@@ -121,6 +123,7 @@ __all__ = [
     "Ceil",
     "Clamp",
     "Clip",
+    "Comparison",
     "Concat",
     "Conv2D",
     "Convert",
@@ -140,6 +143,7 @@ __all__ = [
     "Function",
     "Gather",
     "Gelu",
+    "GeluTanh",
     "HardSigmoid",
     "HardSwish",
     "LayerNorm",
@@ -199,6 +203,7 @@ __all__ = [
     "Total",
     "Transpose",
     "TransposeConv2D",
+    "UnitLength",
     "Where",
     "WriteState",
     "Xor",

@@ -8,12 +8,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgekit.host.graph.checks import ARITHMETIC, WHOLE, need_dtype, need_scale, operand
+from edgekit.host.graph import coded
+from edgekit.host.graph.checks import ARITHMETIC, IMAGES, WHOLE, need_dtype, need_scale, operand
 from edgekit.host.graph.fixed_point import logistic_s8
+from edgekit.host.graph.interpolated import sigmoid
 from edgekit.host.graph.quantization import (
-    ADD_LEFT_SHIFT,
     activation_range,
     add_multipliers,
+    add_shift,
     mul_multiplier,
     rescale_multiplier,
     saturate,
@@ -37,12 +39,12 @@ class Add(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         a, b, out = required(x, 0), required(x, 1), outs[0]
-        if out.quant is None:
+        if not out.is_coded:
             return [_clamp_plain(a + b, self.activation)]
         a_tensor, b_tensor = operand(ins, 0, "a"), operand(ins, 1, "b")
-        factors = add_multipliers(a_tensor, b_tensor, out)
-        a_wide = (a.astype(np.int64) - zero_point_of(a_tensor)) << ADD_LEFT_SHIFT
-        b_wide = (b.astype(np.int64) - zero_point_of(b_tensor)) << ADD_LEFT_SHIFT
+        factors, shift = add_multipliers(a_tensor, b_tensor, out), add_shift(out)
+        a_wide = (a.astype(np.int64) - zero_point_of(a_tensor)) << shift
+        b_wide = (b.astype(np.int64) - zero_point_of(b_tensor)) << shift
         total = factors.a.apply(a_wide) + factors.b.apply(b_wide)
         low, high = activation_range(self.activation, out)
         return [saturate(factors.output.apply(total), zero_point_of(out), low, high, out.dtype)]
@@ -62,7 +64,7 @@ class Mul(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         a, b, out = required(x, 0), required(x, 1), outs[0]
-        if out.quant is None:
+        if not out.is_coded:
             return [_clamp_plain(a * b, self.activation)]
         a_tensor, b_tensor = operand(ins, 0, "a"), operand(ins, 1, "b")
         product = (a.astype(np.int64) - zero_point_of(a_tensor)) * (
@@ -87,7 +89,7 @@ class Clamp(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         values, out = required(x, 0), outs[0]
-        if not out.dtype.is_quantized:
+        if not out.is_coded:
             return [_clamp_plain(values, self.activation)]
         x_tensor = operand(ins, 0, "input")
         low, high = activation_range(self.activation, out)
@@ -107,11 +109,13 @@ class Logistic(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         values, out = required(x, 0), outs[0]
-        if not out.dtype.is_quantized:
+        if not out.is_coded:
             real = values.astype(np.float64)
             magnitude = np.exp(-np.abs(real))
             y = np.where(real >= 0, 1.0, magnitude) / (1.0 + magnitude)
             return [y.astype(values.dtype)]
+        if out.dtype is DType.I16:
+            return [sigmoid(values, operand(ins, 0, "input"))]
         return [logistic_s8(values, operand(ins, 0, "input"), out)]
 
 
@@ -122,18 +126,20 @@ class HardSwish(Operator):
     kind: ClassVar[str] = "hard_swish"
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
-        need_dtype(operand(ins, 0, "input"), (DType.F32,), "input")
+        need_dtype(operand(ins, 0, "input"), ARITHMETIC, "input")
         return _infer_unary(ins)
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
+        if outs[0].is_coded:
+            return [coded.hard_swish(required(x, 0), operand(ins, 0, "input"), outs[0])]
         return [hard_swish(required(x, 0))]
 
 
 def _infer_unary(ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
     x = operand(ins, 0, "input")
-    need_dtype(x, ARITHMETIC, "input")
+    need_dtype(x, IMAGES, "input")
     need_scale(x, "input")
     return [(x.shape, x.dtype)]
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgekit.host.graph import coded
+from edgekit.host.graph import coded, interpolated
 from edgekit.host.graph.checks import SIGNED, need_dtype, operand
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, Tensor
@@ -126,6 +126,11 @@ class Tanh(Function):
     def formula(self, x: Array) -> Array:
         return np.tanh(x)
 
+    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        if out.dtype is DType.I16:
+            return interpolated.tanh(x, source)
+        return coded.by_real(self.formula, x, source, out)
+
 
 @dataclass(frozen=True)
 class Erf(Function):
@@ -143,6 +148,16 @@ class Gelu(Function):
 
     def formula(self, x: Array) -> Array:
         return 0.5 * x * (1.0 + _erf(x / math.sqrt(2.0)))
+
+
+@dataclass(frozen=True)
+class GeluTanh(Function):
+    """The approximation of `Gelu` by tanh."""
+
+    kind: ClassVar[str] = "gelu_tanh"
+
+    def formula(self, x: Array) -> Array:
+        return 0.5 * x * (1.0 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
 @dataclass(frozen=True)

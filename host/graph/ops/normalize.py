@@ -1,4 +1,4 @@
-"""Normalization by mean and variance."""
+"""Normalization by mean and variance, or by length."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgekit.host.graph.checks import need_dtype, need_positive, operand, optional
+from edgekit.host.graph import coded
+from edgekit.host.graph.checks import need_dtype, need_positive, need_scale, operand, optional
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
+
+_UNIT_LIMIT = 1 << 15  # squares of more codes might not fit s32
 
 
 @dataclass(frozen=True)
@@ -62,3 +65,25 @@ class LayerNorm(Operator):
                 wide = term.reshape(-1).astype(np.float64)
                 y = y * wide if i == 0 else y + wide
         return [y.astype(np.float32).reshape(values.shape)]
+
+
+@dataclass(frozen=True)
+class UnitLength(Operator):
+    """8-bit rows (the last axis), each divided by its length; out: scale 1/128 around the middle
+    code."""
+
+    kind: ClassVar[str] = "unit_length"
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "input")
+        need_dtype(x, (DType.I8, DType.U8), "input")
+        need_scale(x, "input")
+        need_positive((*x.shape, len(x.shape)), "input shape")
+        if x.shape[-1] > _UNIT_LIMIT:
+            raise ShapeError(f"expected rows of at most {_UNIT_LIMIT}, found {x.shape[-1]}")
+        return [(x.shape, x.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        return [coded.unit_length(required(x, 0), operand(ins, 0, "input"), outs[0])]

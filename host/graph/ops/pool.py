@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgekit.host.graph.checks import ARITHMETIC, need_dtype, need_positive, need_rank, need_scale
+from edgekit.host.graph.checks import IMAGES, need_dtype, need_positive, need_rank, need_scale
 from edgekit.host.graph.checks import operand as input_of
 from edgekit.host.graph.quantization import activation_range, code_range
 from edgekit.host.graph.sums import clamp_float, required
@@ -93,7 +93,7 @@ def _infer_pool(
 ) -> list[tuple[Shape, DType]]:
     x = input_of(ins, 0, "image")
     need_rank(x, 4, "image")
-    need_dtype(x, ARITHMETIC, "image")
+    need_dtype(x, IMAGES, "image")
     need_scale(x, "image")
     need_positive((*x.shape, *window, *stride), "image, window and stride")
     if window[0] * window[1] > _WINDOW_LIMIT:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgekit.host.graph.checks import ARITHMETIC, need_dtype, need_rank, need_scale, operand
+from edgekit.host.graph.checks import IMAGES, need_dtype, need_rank, need_scale, operand
 from edgekit.host.graph.quantization import (
     code_range,
     dequantize,
@@ -35,10 +35,10 @@ class Quantize(Operator):
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
-        need_dtype(x, ARITHMETIC, "input")
+        need_dtype(x, IMAGES, "input")
         need_scale(x, "input")
-        if not self.to.is_quantized:
-            raise ShapeError(f"expected an output of type s8 or u8, found {self.to.value}")
+        if self.to not in IMAGES[1:]:
+            raise ShapeError(f"expected an output of type s8, u8 or s16, found {self.to.value}")
         return [(x.shape, self.to)]
 
     def reference(
