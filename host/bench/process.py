@@ -100,7 +100,7 @@ class Worker:
     kind: "edgekit", "litert:SET" or "tflite-runtime:SET" with SET one of worker.KERNEL_SETS,
     "onnxruntime", "openvino", "mnn" or "ncnn". model: the .tflite or .onnx file, or for edgekit
     the folder with model.so and weights.bin. cpus: the cores its threads are pinned to; empty for
-    no pinning. shapes: of inputs that an ONNX model leaves open.
+    no pinning. shapes: of inputs that the model leaves open.
     Raises InputError if the engine is not installed or fails on the model.
     """
 

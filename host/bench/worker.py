@@ -99,7 +99,10 @@ class EdgekitContender:
 class TfliteContender:
     """LiteRT or tflite-runtime, with one of their kernel sets."""
 
-    def __init__(self, package: str, kernels: str, model: Path, threads: int) -> None:
+    def __init__(
+        self, package: str, kernels: str, model: Path, threads: int, shapes: Shapes
+    ) -> None:
+        self._shapes = shapes
         self._module: Any = importlib.import_module(f"{package}.interpreter")
         self._options = {
             "model_path": str(model),
@@ -118,6 +121,10 @@ class TfliteContender:
     def reset(self) -> None:
         """A new interpreter: resource variables have no other way back."""
         self._interpreter = self._module.Interpreter(**self._options)
+        for detail in self._interpreter.get_input_details():
+            if detail["name"] in self._shapes:
+                shape = list(self._shapes[detail["name"]])
+                self._interpreter.resize_tensor_input(detail["index"], shape)
         self._interpreter.allocate_tensors()
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
@@ -152,7 +159,7 @@ def open_contender(kind: str, model: Path, threads: int, shapes: Shapes) -> Cont
         return ENGINES[engine](model, threads, shapes)
     if model.suffix in (".onnx", ".prototxt", ".caffemodel"):
         raise UnfitError("runs .tflite models only")
-    return TfliteContender(_PACKAGES[engine], kernels, model, threads)
+    return TfliteContender(_PACKAGES[engine], kernels, model, threads, shapes)
 
 
 def run_file(contender: Contender, inputs: Path, outputs: Path, steps: int) -> None:

@@ -60,8 +60,9 @@ InputShapes = Annotated[
         "--input-shape",
         metavar="NAME=1,3,224,224",
         show_default=False,
-        help="Shape of an input that the model leaves open, or for one of Caffe's; once per "
-        "input, or several times for several shapes in one release.",
+        help="Shape of an input that the model leaves open, or another one for an input of "
+        "a .tflite or Caffe model; once per input, or several times for several shapes in one "
+        "release.",
     ),
 ]
 OrderOption = Annotated[

@@ -25,37 +25,32 @@ _ONNX_START = b"\x08"  # ir_version, the first field of an ONNX model
 def import_model(path: Path, shapes: Shapes | None = None) -> Graph:
     """Reads a model of any supported format. Raises `InputError` with one line.
 
-    `shapes`: of inputs that the file leaves open, by name; only ONNX has such. Caffe's inputs
+    `shapes`: of inputs that an ONNX file leaves open, by name; those of TensorFlow Lite and Caffe
     have shapes that others may replace.
     """
-    kind = _format_of(path, shapes)
+    kind = _format_of(path)
     if kind == "tflite":
-        return import_tflite(path)
+        return import_tflite(path, shapes)
     return import_onnx(path, shapes) if kind == "onnx" else import_caffe(path, shapes)
 
 
 def outline_model(path: Path, shapes: Shapes | None = None) -> Outline:
     """What a model file says of itself. Raises `InputError` only where it cannot be read."""
-    kind = _format_of(path, shapes)
+    kind = _format_of(path)
     try:
         if kind == "tflite":
-            return outline_tflite(path)
+            return outline_tflite(path, shapes or {})
         return (outline_onnx if kind == "onnx" else outline_caffe)(path, shapes or {})
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from error
 
 
-def _format_of(path: Path, shapes: Shapes | None) -> Literal["tflite", "onnx", "caffe"]:
-    """By content, but for Caffe's text; refuses shapes for a format that has its own."""
+def _format_of(path: Path) -> Literal["tflite", "onnx", "caffe"]:
+    """By content, but for Caffe's text."""
     start = read_start(path)
     if is_caffe(path):
         return "caffe"
     if is_tflite(start):
-        if shapes:
-            raise InputError(
-                f"{path.name}: expected --input-shape with an ONNX model only, found a TensorFlow "
-                "Lite file, whose shapes are fixed; leave the option out"
-            )
         return "tflite"
     if path.suffix == ".onnx" or start.startswith(_ONNX_START):
         return "onnx"

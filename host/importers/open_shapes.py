@@ -35,11 +35,24 @@ class OpenInput:
 
 
 @dataclass(frozen=True)
+class StoredInput:
+    """An input that runs with the shape `stored` unless another is given; `open`: which of its
+    dimensions the file calls open."""
+
+    name: str
+    dtype: DType
+    stored: Shape
+    open: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
 class FixedShapes:
-    """One shape for each input; `notes` say what nobody asked for."""
+    """One shape for each input; `notes` say what nobody asked for, `hints` those of them that may
+    be why operators do not fit."""
 
     shapes: Shapes
     notes: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
 
 
 def fix_shapes(inputs: Sequence[OpenInput], given: Shapes, file: str) -> FixedShapes:
@@ -67,6 +80,33 @@ def fix_shapes(inputs: Sequence[OpenInput], given: Shapes, file: str) -> FixedSh
     return FixedShapes({i.name: shapes[i.name] for i in inputs}, _notes(batches, shapes))
 
 
+def resize(inputs: Sequence[StoredInput], given: Shapes, file: str) -> FixedShapes:
+    """The shapes of `inputs`, each the one given, if there is one, or the one stored.
+
+    Any input may be given any shape: what does not fit its operators fails there.
+    """
+    _check_names([i.name for i in inputs], given)
+    left = [i for i in inputs if i.name not in given and any(i.open)]
+    stored = {i.name: i.stored for i in inputs}
+    batches = [i.name for i in left if not any(i.open[1:]) and i.stored[0] == 1]
+    hints = tuple(_sentence(i, file) for i in left if i.name not in batches)
+    return FixedShapes({**stored, **given}, (*_notes(batches, stored), *hints), hints)
+
+
+def _sentence(item: StoredInput, file: str) -> str:
+    """What an open shape becomes, and an option for a more plausible one."""
+    batch = item.open[0] and len(item.open) > 1 and item.stored[0] == 1
+    dims = tuple(
+        None if is_open and not (batch and i == 0) else size
+        for i, (size, is_open) in enumerate(zip(item.stored, item.open, strict=True))
+    )
+    other = f"{item.name}={_joined(propose(item.name, item.dtype, dims, file))}"
+    return (
+        f"the shape of input {_shown(item.name)} [{_shown_dims(dims)}] is open and becomes "
+        f"[{_joined(item.stored)}]; for another one: {shlex.join(['--input-shape', other])}"
+    )
+
+
 def _dims(item: OpenInput) -> Dims | None:
     """None where a dimension is open and has no name that says which it is."""
     if item.shape is None:
@@ -81,12 +121,8 @@ def _dims(item: OpenInput) -> Dims | None:
 
 def _check_given(inputs: Sequence[OpenInput], given: Shapes) -> None:
     stated = {i.name: _dims(i) for i in inputs}
+    _check_names([*stated], given)
     for name, shape in given.items():
-        if name not in stated:
-            listed = ", ".join(_shown(n) for n in [*stated][:_LISTED])
-            raise InputError(
-                f"--input-shape: expected one of the inputs {listed}, found {_shown(name)}"
-            )
         dims = stated[name]
         if dims is not None and (
             len(shape) != len(dims)
@@ -95,6 +131,15 @@ def _check_given(inputs: Sequence[OpenInput], given: Shapes) -> None:
             raise InputError(
                 f"--input-shape {_shown(name)}: expected a shape that fits "
                 f"[{_shown_dims(dims)}], found {list(shape)}"
+            )
+
+
+def _check_names(names: Sequence[str], given: Shapes) -> None:
+    for name in given:
+        if name not in names:
+            listed = ", ".join(_shown(n) for n in names[:_LISTED])
+            raise InputError(
+                f"--input-shape: expected one of the inputs {listed}, found {_shown(name)}"
             )
 
 

@@ -12,12 +12,14 @@ computed at once, variables become `Graph.states`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph.types import Graph, ShapeError, State, Tensor
 from edgekit.host.importers.builder import UNNAMED, Builder
 from edgekit.host.importers.files import read_model_file
+from edgekit.host.importers.open_shapes import Shapes, StoredInput, resize
 from edgekit.host.importers.refusal import refuse, unsupported
 from edgekit.host.importers.tflite_call import Call, Output
 from edgekit.host.importers.tflite_flow import FLOW, run_flow, subgraphs_of
@@ -43,20 +45,23 @@ def supported_operators() -> list[str]:
     return sorted((*ROWS, *FLOW))
 
 
-def import_tflite(path: Path) -> Graph:
-    """Reads a .tflite file. Raises `InputError` with one line that names file and operator."""
+def import_tflite(path: Path, shapes: Shapes | None = None) -> Graph:
+    """Reads a .tflite file; `shapes` replace those of inputs, by name.
+
+    Raises `InputError` with one line that names file and operator.
+    """
     content = read_model_file(path)
     try:
-        return graph_from_tflite(content, path.stem)
+        return graph_from_tflite(content, path.stem, shapes)
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from error
 
 
-def graph_from_tflite(content: bytes, name: str) -> Graph:
+def graph_from_tflite(content: bytes, name: str, shapes: Shapes | None = None) -> Graph:
     """`import_tflite` of a file's bytes; messages do not name the file."""
     model = read_model(content)
     refuse(unsupported(operators_of(model), {*ROWS, *FLOW}))
-    return Importer(model).run(name)
+    return Importer(model).run(name, shapes or {})
 
 
 def operators_of(model: FileModel) -> tuple[tuple[str, str], ...]:
@@ -66,6 +71,15 @@ def operators_of(model: FileModel) -> tuple[tuple[str, str], ...]:
         for number in subgraphs_of(model)
         for o in model.subgraphs[number].operators
     )
+
+
+def _stored(tensors: TensorTable, index: int) -> StoredInput:
+    source = tensors.source(index)
+    signature = source.signature or source.shape
+    is_open = tuple(s < 0 or d < 1 for s, d in zip(signature, source.shape, strict=True))
+    no_batch = len(is_open) > 1 and source.shape[0] < 1
+    shape = (1, *source.shape[1:]) if no_batch else source.shape
+    return StoredInput(tensors.name(index), tensors.dtype(index), shape, is_open)
 
 
 class Importer:
@@ -80,7 +94,7 @@ class Importer:
         self._depth = 0
         self._work = 0
 
-    def run(self, name: str) -> Graph:
+    def run(self, name: str, shapes: Shapes) -> Graph:
         graph = self.model.subgraphs[0]
         if not graph.outputs:
             raise InputError("expected a model with outputs, found none")
@@ -89,11 +103,17 @@ class Importer:
         for index in graph.inputs:
             if tensors.has_value(index):
                 raise InputError(f"input {tensors.shown(index)}: expected no value, found one")
-            tensors.set(index, self._input(tensors, index))
-            inputs.append(tensors.get(index))
-        self._walk(scope)
+        fixed = resize([_stored(tensors, i) for i in graph.inputs], shapes, name)
+        try:
+            for index in graph.inputs:
+                tensors.set(index, self._input(tensors, index, fixed.shapes))
+                inputs.append(tensors.get(index))
+            self._walk(scope)
+        except InputError as error:
+            raise InputError("; ".join((str(error), *fixed.hints))) from error
         outputs = {tensors.name(i): tensors.get(i) for i in graph.outputs}
-        return self.builder.finish(name, inputs, outputs, self.states)
+        made = self.builder.finish(name, inputs, outputs, self.states)
+        return replace(made, notes=fixed.notes)
 
     def call(self, number: int, args: Sequence[Tensor], label: str) -> list[Tensor]:
         """The outputs of subgraph `number`, whose operators join the graph."""
@@ -132,10 +152,10 @@ class Importer:
         constants = self._constants.setdefault(number, {})
         return Scope(self, graph, TensorTable(graph, self.builder, constants, prefix))
 
-    def _input(self, tensors: TensorTable, index: int) -> Tensor:
-        shape, dtype = tensors.source(index).shape, tensors.dtype(index)
+    def _input(self, tensors: TensorTable, index: int, shapes: Shapes) -> Tensor:
+        name, dtype = tensors.name(index), tensors.dtype(index)
         try:
-            return self.builder.input(tensors.name(index), shape, dtype, tensors.quant(index))
+            return self.builder.input(name, shapes[name], dtype, tensors.quant(index))
         except ShapeError as error:
             raise InputError(f"input {tensors.shown(index)}: {error}") from error
 

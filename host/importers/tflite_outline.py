@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from edgekit.host.graph.types import Shape
 from edgekit.host.importers.files import read_model_file
 from edgekit.host.importers.outline import (
     Outline,
@@ -34,18 +37,22 @@ _TYPES = {
 }
 
 
-def outline_tflite(path: Path) -> Outline:
-    """Raises `InputError` for a file that cannot be read."""
+def outline_tflite(path: Path, shapes: Mapping[str, Shape]) -> Outline:
+    """`shapes`: of inputs, instead of the file's. Raises `InputError` for damaged files."""
     model = read_model(read_model_file(path))
     main = model.subgraphs[0]
-    tensors: dict[object, Sized] = {i: _sized(t) for i, t in enumerate(main.tensors)}
+    tensors: dict[object, Sized] = {
+        # What is computed from inputs of other shapes has shapes that the file does not know.
+        i: replace(_sized(t), shape=shapes.get(t.name)) if shapes and t.data is None else _sized(t)
+        for i, t in enumerate(main.tensors)
+    }
     steps = [Step(o.name, o.inputs, o.outputs) for o in main.operators]
     constants = {
         id(t.data): t for g in model.subgraphs for t in g.tensors if t.data is not None
     }.values()
     return Outline(
         "TensorFlow Lite",
-        tuple(_slot(main, i) for i in main.inputs),
+        tuple(_resized(_slot(main, i), shapes) for i in main.inputs),
         tuple(_slot(main, i) for i in main.outputs),
         _states(main),
         operators_of(model),
@@ -55,6 +62,10 @@ def outline_tflite(path: Path) -> Outline:
         count_multiply_adds(steps, tensors),
         peak_bytes(steps, tensors, main.outputs),
     )
+
+
+def _resized(slot: Slot, shapes: Mapping[str, Shape]) -> Slot:
+    return replace(slot, shape=shapes.get(slot.name, slot.shape))
 
 
 def _states(graph: FileSubgraph) -> tuple[Slot, ...]:

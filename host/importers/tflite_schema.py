@@ -59,7 +59,11 @@ class FileSparsity:
 
 @dataclass(frozen=True, eq=False)
 class FileTensor:
-    """`type` is the schema's name (FLOAT32, INT8, …); `data` the raw bytes of a constant."""
+    """`type` is the schema's name (FLOAT32, INT8, …); `data` the raw bytes of a constant.
+
+    `signature` is the shape with -1 where it is open, `shape` what runs unless it is resized;
+    empty: nothing is open.
+    """
 
     name: str
     shape: Shape
@@ -67,6 +71,7 @@ class FileTensor:
     quant: Quant | None
     data: Array | None
     sparsity: FileSparsity | None
+    signature: Shape = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,6 +245,8 @@ class _Reader:
         if rank > _RANK_LIMIT:
             raise InputError(f"{shown}: expected at most {_RANK_LIMIT} dimensions, found {rank}")
         shape = _small_vector(tensor.ShapeAsNumpy, rank)
+        signed = tensor.ShapeSignatureLength() == rank  # other lengths say nothing of the shape
+        signature = _small_vector(tensor.ShapeSignatureAsNumpy, rank) if signed else ()
         buffer, quant, sparsity = tensor.Buffer(), tensor.Quantization(), tensor.Sparsity()
         if buffer >= len(self.buffers):
             raise InputError(
@@ -252,6 +259,7 @@ class _Reader:
             None if quant is None else self._quant(quant, shape, shown),
             self.buffers[buffer],
             None if sparsity is None else self._sparsity(sparsity),
+            signature,
         )
 
     def _quant(self, quant: Any, shape: Shape, shown: str) -> Quant | None:

@@ -92,10 +92,13 @@ def test_shapes_that_do_not_fit(
     assert complaint in done.complaint
 
 
-def test_only_onnx_models_have_open_shapes(edgekit: Any, face_model: Path) -> None:
+def test_inputs_of_tflite_models_are_resized_by_name(edgekit: Any, face_model: Path) -> None:
     done = edgekit("compile", face_model, "--input-shape", "x=1,2")
     assert done.code == 2
-    assert "ONNX model only" in done.complaint
+    assert "expected one of the inputs input, found x" in done.complaint
+    done = edgekit("compile", face_model, "--input-shape", "input=1,96,128,3", "--json")
+    assert done.code == 0, done.err
+    assert done.document["shapes"] == [{"input": [1, 96, 128, 3]}]
 
 
 def test_what_is_not_supported_is_listed_and_nothing_written(edgekit: Any, home: Path) -> None:

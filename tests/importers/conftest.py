@@ -27,6 +27,7 @@ class FileTensor:
     zero: Sequence[int] = ()
     axis: int = 0
     buffer: int | None = None
+    signature: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ class Writer:
     def _tensor(self, tensor: FileTensor) -> int:
         b = self._builder
         name, shape = b.CreateString(tensor.name), self._ints(tensor.shape)
+        signature = self._ints(tensor.signature) if len(tensor.signature) else 0
         quant = self._quant(tensor)
         number = tensor.buffer
         if number is None:
@@ -118,6 +120,8 @@ class Writer:
         tflite.TensorAddShape(b, shape)
         tflite.TensorAddType(b, getattr(tflite.TensorType, tensor.type))
         tflite.TensorAddBuffer(b, number)
+        if signature:
+            tflite.TensorAddShapeSignature(b, signature)
         if quant:
             tflite.TensorAddQuantization(b, quant)
         return tflite.TensorEnd(b)
@@ -212,6 +216,7 @@ def litert_session() -> Callable[..., Callable[[Mapping[str, Any]], Arrays]]:
     """content → a function from inputs to outputs, by name, with LiteRT's reference kernels.
 
     `fast`: with those it uses itself, for operators that have no other, or a wrong one.
+    Inputs of other shapes than the file's resize it.
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
@@ -221,6 +226,11 @@ def litert_session() -> Callable[..., Callable[[Mapping[str, Any]], Arrays]]:
         interpreter.allocate_tensors()
 
         def run(inputs: Mapping[str, Any]) -> Arrays:
+            for detail in interpreter.get_input_details():
+                if tuple(detail["shape"]) != inputs[detail["name"]].shape:
+                    shape = list(inputs[detail["name"]].shape)
+                    interpreter.resize_tensor_input(detail["index"], shape)
+                    interpreter.allocate_tensors()
             for detail in interpreter.get_input_details():
                 interpreter.set_tensor(detail["index"], inputs[detail["name"]])
             interpreter.invoke()

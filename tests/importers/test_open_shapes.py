@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from onnx_models import model, node, save, value
 
 from edgekit.host.cli.options import one_input_shape
 from edgekit.host.errors import InputError
+from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import DType
 from edgekit.host.importers import import_model
 from edgekit.host.importers.open_shapes import OpenInput, fix_shapes
+from edgekit.host.importers.tflite import graph_from_tflite
 
 F32, I64, U8 = DType.F32, DType.I64, DType.U8
 
@@ -117,6 +121,71 @@ def test_an_input_of_any_rank_is_asked_for() -> None:
 def test_shapes_that_do_not_fit(given: Any, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         fix_shapes([_input("n", 3)], given, "m")
+
+
+def _resizable(files: Any, shape: Sequence[int], signature: Sequence[int]) -> bytes:
+    """A convolution, its mean over rows and columns, and a product with a constant."""
+    rng = np.random.default_rng(1)
+    w = rng.standard_normal((4, 3, 3, 3)).astype(np.float32)
+    tensors = [
+        files.tensor("x", shape, signature=signature),
+        files.tensor("w", w.shape, data=w),
+        files.tensor("b", [4], data=np.arange(4, dtype=np.float32)),
+        files.tensor("axes", [2], "INT32", data=np.array([1, 2], np.int32)),
+        files.tensor("v", [4], data=rng.standard_normal(4).astype(np.float32)),
+        *(files.tensor(n, [1, 1, 1, 4]) for n in ("c", "m", "y")),
+    ]
+    fields = {"StrideH": 1, "StrideW": 1, "DilationHFactor": 1, "DilationWFactor": 1, "Padding": 0}
+    chain = [
+        files.op("CONV_2D", ["x", "w", "b"], ["c"], "Conv2DOptions", fields),
+        files.op("MEAN", ["c", "axes"], ["m"], "ReducerOptions", {"KeepDims": True}),
+        files.op("MUL", ["m", "v"], ["y"], "MulOptions"),
+    ]
+    return bytes(files.model(files.graph(tensors, chain, ["x"], ["c", "y"])))
+
+
+@pytest.mark.parametrize("shape", [None, (1, 9, 5, 3), (3, 4, 4, 3)])
+def test_a_tflite_file_is_resized_as_litert_resizes_it(files: Any, litert: Any, shape: Any) -> None:
+    content = _resizable(files, (1, 4, 4, 3), (-1, -1, -1, 3))
+    graph = graph_from_tflite(content, "yolo", None if shape is None else {"x": shape})
+    x = np.random.default_rng(2).standard_normal(shape or (1, 4, 4, 3)).astype(np.float32)
+    expected = litert(content, {"x": x})
+    for name, found in evaluate(graph, {"x": x}).outputs.items():
+        np.testing.assert_allclose(found, expected[name], rtol=1e-5, atol=1e-5)
+    hint = (
+        "the shape of input x [1,?,?,3] is open and becomes [1,4,4,3]; "
+        "for another one: --input-shape x=1,640,640,3"
+    )
+    assert graph.notes == ((hint,) if shape is None else ())
+
+
+def test_what_a_tflite_file_stores_is_the_default(files: Any) -> None:
+    batch = graph_from_tflite(_resizable(files, (1, 8, 8, 3), (-1, 8, 8, 3)), "m")
+    (note,) = batch.notes
+    assert note.startswith("the batch of input x is open and becomes 1")
+    none = graph_from_tflite(_resizable(files, (-1, 8, 8, 3), ()), "m")
+    assert none.notes == batch.notes and none.tensors["x"].shape == (1, 8, 8, 3)
+    fixed = _resizable(files, (1, 8, 8, 3), ())
+    assert not graph_from_tflite(fixed, "m").notes
+    # As in LiteRT, an input that the file calls fixed may be resized as well.
+    assert graph_from_tflite(fixed, "m", {"x": (2, 6, 6, 3)}).tensors["y"].shape == (2, 1, 1, 4)
+
+
+@pytest.mark.parametrize(
+    ("content", "shapes", "complaint"),
+    [
+        (((1, 4, 4, 3), ()), {"z": (1,)}, "expected one of the inputs x, found z"),
+        (((1, 4, 4, 3), ()), {"x": (1, 4, 4)}, r"operator 0 \(CONV_2D\)"),
+        (((1, 0, 1, 3), (-1, -1, -1, 3)), {}, "the shape of .* --input-shape x=1,224,224,3$"),
+        (((1, -1, 4, 3), ()), {}, "the shape of input x .1,.,4,3. is open"),
+        (((1, 4, 4, 3), ()), {"x": (1,) * 9}, "at most 8 dimensions|CONV_2D"),
+        (((1, 4, 4, 3), ()), {"x": (1 << 20, 1 << 20, 1 << 20, 3)}, "input tensor 0"),
+    ],
+)
+def test_resizes_that_fail(files: Any, content: Any, shapes: Any, complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint) as error:
+        graph_from_tflite(_resizable(files, *content), "m", shapes)
+    assert "\n" not in str(error.value)
 
 
 def test_an_onnx_file_says_what_is_open(tmp_path: Path) -> None:
