@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from edgekit.host.graph.types import Array, DType, Quant, ShapeError, Tensor
 from edgekit.host.importers.builder import Builder
 from edgekit.host.importers.emitter import Emitter
-from edgekit.host.importers.onnx_file import FileNode
-from edgekit.host.importers.onnx_types import DTYPES
+from edgekit.host.importers.onnx_file import FileGraph, FileNode
+from edgekit.host.importers.onnx_types import DTYPES, TensorList, Value
 
 _SMALL = 4096  # elements of shapes, axes and other operands that the importer reads
 
 
+Run = Callable[[FileGraph, Sequence[Value | None]], Sequence[Value | None]]
+
+
 @dataclass(frozen=True, eq=False)
 class Call(Emitter):
-    """All methods raise `ShapeError` where the file does not hold what the operator needs."""
+    """All methods raise `ShapeError` where the file does not hold what the operator needs.
+
+    `run` emits the nodes of a graph that is an attribute, for given inputs.
+    """
 
     node: FileNode
-    tensors: Sequence[Tensor | None]
+    attributes: Mapping[str, Any]
+    values: Sequence[Value | None]
     opset: int
     builder: Builder
+    run: Run
 
     # Inputs
 
@@ -33,12 +41,21 @@ class Call(Emitter):
         return found
 
     def maybe(self, index: int) -> Tensor | None:
-        return self.tensors[index] if index < len(self.tensors) else None
+        found = self.values[index] if index < len(self.values) else None
+        if isinstance(found, TensorList):
+            raise ShapeError(f"expected a tensor as input {index}, found a sequence")
+        return found
 
     def all(self) -> list[Tensor]:
-        if not self.tensors:
+        if not self.values:
             raise ShapeError("expected at least one input, found none")
-        return [self.x(i) for i in range(len(self.tensors))]
+        return [self.x(i) for i in range(len(self.values))]
+
+    def sequence(self, index: int) -> tuple[Tensor, ...]:
+        found = self.values[index] if index < len(self.values) else None
+        if not isinstance(found, TensorList):
+            raise ShapeError(f"expected a sequence as input {index}, found another value")
+        return found.items
 
     def value(self, index: int, what: str) -> Array:
         """A constant input."""
@@ -63,7 +80,7 @@ class Call(Emitter):
     # Attributes
 
     def _attribute(self, name: str, kinds: tuple[type, ...], default: Any) -> Any:
-        found = self.node.attributes.get(name)
+        found = self.attributes.get(name)
         if found is None:
             if default is None:
                 raise ShapeError(f"expected attribute {name}, found none")
@@ -73,7 +90,7 @@ class Call(Emitter):
         return found
 
     def has(self, name: str) -> bool:
-        return self.node.attributes.get(name) is not None
+        return self.attributes.get(name) is not None
 
     def integer(self, name: str, default: int | None = None) -> int:
         return int(self._attribute(name, (int,), default))
@@ -96,6 +113,12 @@ class Call(Emitter):
 
     def texts(self, name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
         return tuple(str(v) for v in self._attribute(name, (tuple,), default))
+
+    def graph(self, name: str) -> FileGraph:
+        """An attribute that is a graph."""
+        found = self._attribute(name, (FileGraph,), None)
+        assert isinstance(found, FileGraph)
+        return found
 
     def axis(self, value: int, rank: int) -> int:
         """Counted from the front; negative ones count from the back."""

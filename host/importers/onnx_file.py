@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,32 @@ class FileInput:
 
 
 @dataclass(frozen=True, eq=False)
+class FileGraph:
+    """A graph that is an attribute of a node, or the body of a function."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: Mapping[str, Array]
+    nodes: tuple[FileNode, ...]
+
+
+@dataclass(frozen=True)
+class AttributeOf:
+    """Stands for attribute `name` of the function that a node is in."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class FileFunction:
+    """An operator that the file defines; `attributes` are defaults, `opset` 0 is the model's."""
+
+    graph: FileGraph
+    attributes: Mapping[str, Any]
+    opset: int
+
+
+@dataclass(frozen=True, eq=False)
 class FileModel:
     opset: int
     inputs: tuple[FileInput, ...]
@@ -55,6 +81,7 @@ class FileModel:
     constants: Mapping[str, Array]
     nodes: tuple[FileNode, ...]
     values: tuple[FileInput, ...] = ()  # what the file says of outputs and of tensors between
+    functions: Mapping[str, FileFunction] = field(default_factory=dict)
 
 
 def read_onnx(path: Path) -> FileModel:
@@ -93,20 +120,42 @@ class _Reader:
         graph = proto.graph
         if not graph.node and not graph.output:
             raise InputError("expected an ONNX model with a graph, found none; fetch it again")
-        constants = {_text(t.name): self.array(t) for t in graph.initializer}
-        for sparse in graph.sparse_initializer:
-            raise InputError(
-                f"expected dense initializers, found sparse {shown_name(_text(sparse.values.name))}"
-            )
+        constants = self._constants(graph)
         inputs = tuple(self._input(i) for i in graph.input if _text(i.name) not in constants)
         return FileModel(
             self._opset(proto),
             inputs,
             tuple(_text(o.name) for o in graph.output),
             constants,
-            tuple(self._node(n, i) for i, n in enumerate(graph.node)),
+            self._nodes(graph),
             tuple(self._input(v) for v in (*graph.value_info, *graph.output)),
+            {_operator(f.domain, f.name): self._function(f) for f in proto.functions},
         )
+
+    def _constants(self, graph: Any) -> dict[str, Array]:
+        for sparse in graph.sparse_initializer:
+            raise InputError(
+                f"expected dense initializers, found sparse {shown_name(_text(sparse.values.name))}"
+            )
+        return {_text(t.name): self.array(t) for t in graph.initializer}
+
+    def _nodes(self, graph: Any) -> tuple[FileNode, ...]:
+        return tuple(self._node(n, i) for i, n in enumerate(graph.node))
+
+    def _graph(self, graph: Any) -> FileGraph:
+        return FileGraph(
+            tuple(_text(i.name) for i in graph.input),
+            tuple(_text(o.name) for o in graph.output),
+            self._constants(graph),
+            self._nodes(graph),
+        )
+
+    def _function(self, function: Any) -> FileFunction:
+        ends = [tuple(_text(n) for n in names) for names in (function.input, function.output)]
+        defaults = {_text(a.name): self._attribute(a) for a in function.attribute_proto}
+        opsets = [o.version for o in function.opset_import if o.domain in _DOMAINS]
+        graph = FileGraph(ends[0], ends[1], {}, self._nodes(function))
+        return FileFunction(graph, defaults, int(opsets[0]) if opsets else 0)
 
     def _opset(self, proto: Any) -> int:
         versions = [o.version for o in proto.opset_import if o.domain in _DOMAINS]
@@ -178,8 +227,7 @@ class _Reader:
             )
 
     def _node(self, node: Any, index: int) -> FileNode:
-        domain, kind = _text(node.domain), _text(node.op_type)
-        op = kind if domain in _DOMAINS else f"{domain}:{kind}"
+        op = _operator(node.domain, node.op_type)
         shown = shown_name(_text(node.name or (node.output[0] if node.output else "")))
         return FileNode(
             index,
@@ -191,8 +239,13 @@ class _Reader:
         )
 
     def _attribute(self, attribute: Any) -> Any:
-        """Numbers, text (bytes decoded), lists of these, or an array; others stay unread."""
+        """Numbers, text (bytes decoded), lists of these, an array, or a graph; others stay
+        unread."""
         kinds = self._onnx.AttributeProto
+        if attribute.ref_attr_name:
+            return AttributeOf(_text(attribute.ref_attr_name))
+        if attribute.type == kinds.GRAPH:
+            return self._graph(attribute.g)
         if attribute.type == kinds.TENSOR:
             return self.array(attribute.t)
         if attribute.type == kinds.STRING:
@@ -208,6 +261,12 @@ class _Reader:
         if attribute.type == kinds.STRINGS:
             return tuple(s.decode("utf-8", "replace") for s in attribute.strings)
         return None
+
+
+def _operator(domain: str | bytes, kind: str | bytes) -> str:
+    """How operators are called: those of other domains than ONNX's own with their domain."""
+    named = _text(domain)
+    return _text(kind) if named in _DOMAINS else f"{named}:{_text(kind)}"
 
 
 def _text(value: str | bytes) -> str:

@@ -17,11 +17,11 @@ def gather(call: Call) -> Tensor:
     axis = call.axis(call.integer("axis", 0), len(x.shape))
     if indices.data is not None and indices.data.ndim == 0 and x.data is None:
         indexing.check_indices(indices, (x.shape[axis],))
-        return _one(call, x, axis, int(indices.data) % x.shape[axis])
+        return one_of(call, x, axis, int(indices.data) % x.shape[axis])
     return indexing.gather(call, x, indices, axis)
 
 
-def _one(call: Call, x: Tensor, axis: int, index: int) -> Tensor:
+def one_of(call: Call, x: Tensor, axis: int, index: int) -> Tensor:
     """x[..., index, ...] as a slice, which passes can push around."""
     begin, extent = [0] * len(x.shape), list(x.shape)
     begin[axis], extent[axis] = index, 1

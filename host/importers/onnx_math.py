@@ -51,7 +51,7 @@ def variadic(op: Operator) -> Row:
 def mean_of(call: Call) -> Tensor:
     total = variadic(ops.Add())(call)
     assert isinstance(total, Tensor)
-    return call.emit(ops.Mul(), total, call.builder.floats(1 / len(call.tensors)))
+    return call.emit(ops.Mul(), total, call.builder.floats(1 / len(call.values)))
 
 
 def negated(row: Row) -> Row:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Tensor
+from edgekit.host.importers import onnx_control as control
 from edgekit.host.importers import onnx_conv as conv
 from edgekit.host.importers import onnx_einsum as einsum
 from edgekit.host.importers import onnx_functions as functions
@@ -18,10 +18,12 @@ from edgekit.host.importers import onnx_quant as quant
 from edgekit.host.importers import onnx_recurrent as recurrent
 from edgekit.host.importers import onnx_reduce as reduce
 from edgekit.host.importers import onnx_resize as resize
+from edgekit.host.importers import onnx_sequence as sequence
 from edgekit.host.importers import onnx_shape as shape
 from edgekit.host.importers.onnx_call import Call
+from edgekit.host.importers.onnx_types import TensorList, Value
 
-Row = Callable[[Call], Tensor | list[Tensor]]
+Row = Callable[[Call], Value | Sequence[Value | None] | None]
 
 ROWS: dict[str, Row] = {
     # Convolutions and pools
@@ -36,6 +38,22 @@ ROWS: dict[str, Row] = {
     "Einsum": einsum.einsum,
     "Gemm": product.gemm,
     "MatMul": product.matmul,
+    # Control flow, sequences
+    "ConcatFromSequence": sequence.concat,
+    "If": control.if_,
+    "Loop": control.loop,
+    "Optional": sequence.optional,
+    "OptionalGetElement": sequence.get_element,
+    "OptionalHasElement": sequence.has_element,
+    "Scan": control.scan,
+    "SequenceAt": sequence.at,
+    "SequenceConstruct": sequence.construct,
+    "SequenceEmpty": lambda _: TensorList(()),
+    "SequenceErase": sequence.erase,
+    "SequenceInsert": sequence.insert,
+    "SequenceLength": sequence.length,
+    "SequenceMap": sequence.sequence_map,
+    "SplitToSequence": sequence.split,
     # Recurrent
     "GRU": recurrent.gru,
     "LSTM": recurrent.lstm,

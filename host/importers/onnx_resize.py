@@ -24,7 +24,7 @@ _NEAREST: dict[str, Callable[[F64], F64]] = {
 
 
 def upsample(call: Call) -> Tensor:
-    scales = call.numbers(1, "scales") if call.opset >= 9 else call.node.attributes.get("scales")
+    scales = call.numbers(1, "scales") if call.opset >= 9 else call.attributes.get("scales")
     x = call.x(0)
     if not isinstance(scales, tuple) or len(scales) != len(x.shape):
         raise ShapeError(f"expected a scale per axis of {list(x.shape)}, found others")

@@ -19,7 +19,7 @@ _LIMIT = 1 << 26  # elements that a constant made here may have
 def constant(call: Call) -> Tensor:
     for name in ("value", "value_float", "value_int", "value_floats", "value_ints"):
         if call.has(name):
-            found = call.node.attributes[name]
+            found = call.attributes[name]
             kind = {"f": np.float32, "i": np.int64}
             if isinstance(found, np.ndarray):
                 return call.constant(found)
@@ -29,7 +29,7 @@ def constant(call: Call) -> Tensor:
 
 def constant_of_shape(call: Call) -> Tensor:
     shape = _shape(call.integers(0, "shape"))
-    filler = call.node.attributes.get("value")
+    filler = call.attributes.get("value")
     value = np.zeros(1, np.float32) if filler is None else np.asarray(filler).reshape(-1)
     return call.constant(np.full(shape, value[0], value.dtype))
 

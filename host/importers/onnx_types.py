@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Tensor
@@ -38,10 +39,25 @@ INPUT_TYPES = {
     "INT64": DType.I64,
     "BOOL": DType.BOOL,
 }
+
+
+@dataclass(frozen=True, eq=False)
+class TensorList:
+    """A sequence, whose length is known while importing."""
+
+    items: tuple[Tensor, ...]
+
+
+Value = Tensor | TensorList
+
 _STORED = (DType.F16, DType.F64)
 _CASTS = ("Cast", "CastLike")
 # Operators that read no values, or whose body is a graph of its own.
-_UNTOUCHED = {"EyeLike", "If", "Loop", "Scan", "Shape", "Size"}
+_UNTOUCHED = {
+    "ConcatFromSequence", "EyeLike", "If", "Loop", "Optional", "OptionalGetElement",
+    "OptionalHasElement", "Scan", "SequenceAt", "SequenceConstruct", "SequenceErase",
+    "SequenceInsert", "SequenceLength", "SequenceMap", "Shape", "Size", "SplitToSequence",
+}  # fmt: skip
 # Operators that move elements without a look at them: as they are stored, if nothing else is known.
 _MOVES = {
     "Compress", "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather",
@@ -65,17 +81,17 @@ class Floats:
         self._wide: dict[str, Tensor] = {}  # by name of the stored value
         self._stored: dict[str, Tensor] = {}  # by name of the f32 value
 
-    def operands(self, op: str, given: Sequence[Tensor | None]) -> list[Tensor | None]:
+    def operands(self, op: str, given: Sequence[Value | None]) -> list[Value | None]:
         """What the row of `op` gets for the operands `given`."""
-        known = any(t is not None and t.name in self._wide for t in given)
-        if op in _CASTS:
+        known = any(isinstance(t, Tensor) and t.name in self._wide for t in given)
+        if op in _CASTS and given:
             return [self._widened(given[0]) if known else given[0], *given[1:]]
         if op in _UNTOUCHED or (op in _MOVES and not known):
             return list(given)
         return [self._widened(t) for t in given]
 
-    def _widened(self, t: Tensor | None) -> Tensor | None:
-        if t is None or t.dtype not in _STORED:
+    def _widened(self, t: Value | None) -> Value | None:
+        if not isinstance(t, Tensor) or t.dtype not in _STORED:
             return t
         if t.name not in self._wide:
             self.remember(t, self._builder.emit(ops.Convert(DType.F32), t))
@@ -87,18 +103,19 @@ class Floats:
         self._stored[wide.name] = stored
 
     def results(
-        self, op: str, given: Sequence[Tensor | None], seen: Sequence[Tensor | None],
-        made: Sequence[Tensor],
-    ) -> list[Tensor]:  # fmt: skip
+        self, op: str, given: Sequence[Value | None], seen: Sequence[Value | None],
+        made: Sequence[Value | None],
+    ) -> list[Value | None]:  # fmt: skip
         """What the row of `op` made of the operands `seen`, in the types of the file."""
-        floats = [t for t in given if t is not None and t.dtype.is_float]
-        if op in _TYPED_BY and len(given) > _TYPED_BY[op]:
-            floats = [t for t in [given[_TYPED_BY[op]]] if t is not None]
+        typed = given[_TYPED_BY[op] :][:1] if op in _TYPED_BY else given
+        floats = [t for t in typed if isinstance(t, Tensor) and t.dtype.is_float]
         if op in _CASTS or list(given) == list(seen) or not floats:
             return list(made)
         kind = floats[0].dtype
         return [
-            self._converted(t, kind) if t.dtype is DType.F32 and (op, i) not in _ALWAYS_F32 else t
+            self._converted(t, kind)
+            if isinstance(t, Tensor) and t.dtype is DType.F32 and (op, i) not in _ALWAYS_F32
+            else t
             for i, t in enumerate(made)
         ]
 

@@ -1,0 +1,172 @@
+"""ONNX's control flow: branches are decided or both computed, loops are unrolled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import DType, ShapeError, Tensor
+from edgekit.host.importers.onnx_call import Call
+from edgekit.host.importers.onnx_index import one_of
+from edgekit.host.importers.onnx_types import TensorList, Value
+
+_STEPS = 512  # steps of one loop that are unrolled
+
+
+def if_(call: Call) -> list[Value | None]:
+    """The branch that a constant condition names, or each output picked from both branches."""
+    condition = _one(call, call.x(0))
+    branches = [call.graph("then_branch"), call.graph("else_branch")]
+    if condition.data is not None:
+        return list(call.run(branches[not condition.data], []))
+    made = [call.run(branch, []) for branch in branches]
+    if len(made[0]) != len(made[1]):
+        raise ShapeError(f"expected as many outputs of both branches as {len(made[0])}")
+    return [_picked(call, condition, a, b) for a, b in zip(*made, strict=True)]
+
+
+def _one(call: Call, x: Tensor) -> Tensor:
+    if x.elements != 1 or x.dtype is not DType.BOOL:
+        raise ShapeError(f"expected one bool as condition, found {x.dtype.value}{list(x.shape)}")
+    return call.reshape(x, ())
+
+
+def _picked(call: Call, condition: Tensor, a: Value | None, b: Value | None) -> Value | None:
+    """a where the condition, which is computed, is true."""
+    if a is b:
+        return a
+    if isinstance(a, TensorList) and isinstance(b, TensorList) and len(a.items) == len(b.items):
+        pairs = zip(a.items, b.items, strict=True)
+        return TensorList(tuple(_where(call, condition, x, y) for x, y in pairs))
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+        raise ShapeError("expected values of one kind from both branches, found others")
+    return _where(call, condition, a, b)
+
+
+def _where(call: Call, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    if a.shape != b.shape or a.dtype is not b.dtype:
+        raise ShapeError(
+            "expected a constant condition, or one shape and type from both branches, found "
+            f"{a.dtype.value}{list(a.shape)} and {b.dtype.value}{list(b.shape)}"
+        )
+    return call.emit(ops.Where(), condition, a, b)
+
+
+@dataclass(eq=False)
+class _Loop:
+    """What a loop has made so far; `active`: whether it still runs, None while that is sure."""
+
+    states: list[Value | None]
+    rows: list[list[Tensor]] = field(default_factory=list)  # of each step
+    active: Tensor | None = None
+
+
+def loop(call: Call) -> list[Value | None]:
+    """Unrolled. One that ends by a computed condition runs all its steps, without effect then."""
+    body, limit = call.graph("body"), _trip_count(call)
+    made = _Loop(list(call.values[2:]))
+    going = None if call.maybe(1) is None else _one(call, call.x(1))
+    for step in range(min(limit, _STEPS + 1)):
+        if going is not None and not _goes_on(call, made, going):
+            break
+        if step == _STEPS or (made.active is not None and limit > _STEPS):
+            raise ShapeError(f"expected a loop of at most {_STEPS} steps, found one without bound")
+        number = call.constant(np.array(step, np.int64))
+        sure = call.constant(np.array(True))
+        outs = call.run(body, [number, sure if made.active is None else made.active, *made.states])
+        going = _advance(call, made, outs)
+    count = len(body.outputs) - 1 - len(made.states)
+    return [*made.states, *(_stacked(call, made.rows, i, 0, False) for i in range(count))]
+
+
+def _trip_count(call: Call) -> int:
+    """A bound far above what is unrolled where there is none."""
+    if call.maybe(0) is None:
+        return 1 << 62
+    return max(call.integers(0, "trip count")[0], 0)
+
+
+def _goes_on(call: Call, made: _Loop, going: Tensor) -> bool:
+    if going.data is not None:
+        return bool(going.data)
+    made.active = going if made.active is None else call.emit(ops.And(), made.active, going)
+    return True
+
+
+def _advance(call: Call, made: _Loop, outs: Sequence[Value | None]) -> Tensor:
+    """Takes over what one step of the body made; returns whether the loop goes on."""
+    count = len(made.states)
+    if len(outs) <= count or not isinstance(outs[0], Tensor):
+        raise ShapeError(f"expected a body with at least {count + 1} outputs, found {len(outs)}")
+    rows = [v for v in outs[count + 1 :] if isinstance(v, Tensor)]
+    if rows and made.active is not None:
+        raise ShapeError("expected a loop whose number of steps is known, for outputs of each step")
+    if made.active is not None:
+        pairs = zip(outs[1:], made.states, strict=False)
+        made.states = [_picked(call, made.active, new, old) for new, old in pairs]
+    else:
+        made.states = list(outs[1 : count + 1])
+    made.rows.append(rows)
+    return _one(call, outs[0])
+
+
+def _stacked(
+    call: Call, rows: Sequence[Sequence[Tensor]], index: int, axis: int, reverse: bool
+) -> Tensor:
+    """Output `index` of all steps along a new axis."""
+    if not rows or any(index >= len(row) for row in rows):
+        raise ShapeError("expected a tensor of each step, of at least one step, found none")
+    parts = []
+    for row in reversed(rows) if reverse else rows:
+        x = row[index]
+        at = call.axis(axis, len(x.shape) + 1)
+        parts.append(call.reshape(x, (*x.shape[:at], 1, *x.shape[at:])))
+    return parts[0] if len(parts) == 1 else call.emit(ops.Concat(at), *parts)
+
+
+def scan(call: Call) -> list[Value | None]:
+    """Unrolled. Before opset 9 everything has a batch in front, which is done one by one."""
+    count = call.integer("num_scan_inputs")
+    if call.opset >= 9:
+        xs = call.all()
+        return _scan(call, xs[: len(xs) - count], xs[len(xs) - count :])
+    if call.maybe(0) is not None:
+        raise ShapeError("expected no lengths of sequences, found some")
+    xs = [call.x(i) for i in range(1, len(call.values))]
+    made = []
+    for b in range(xs[0].shape[0]):
+        own = [one_of(call, x, 0, b) for x in xs]
+        made.append([v for v in _scan(call, own[:-count], own[-count:]) if isinstance(v, Tensor)])
+    return [_stacked(call, made, i, 0, False) for i in range(len(made[0]))]
+
+
+def _scan(call: Call, states: Sequence[Value | None], xs: Sequence[Tensor]) -> list[Value | None]:
+    body = call.graph("body")
+    axes = call.list("scan_input_axes", (0,) * len(xs))
+    ways = call.list("scan_input_directions" if call.opset >= 9 else "directions", (0,) * len(xs))
+    if not xs or len(axes) != len(xs) or len(ways) != len(xs):
+        raise ShapeError(f"expected an axis and a direction of {len(xs)} inputs, found others")
+    at = [call.axis(a, len(x.shape)) for a, x in zip(axes, xs, strict=True)]
+    lengths = {x.shape[a] for a, x in zip(at, xs, strict=True)}
+    steps = min(lengths)
+    if len(lengths) != 1 or not 1 <= steps <= _STEPS:
+        raise ShapeError(f"expected 1 to {_STEPS} steps of all inputs, found {sorted(lengths)}")
+    made = _Loop(list(states))
+    for step in range(steps):
+        parts = [
+            one_of(call, x, a, steps - 1 - step if way else step)
+            for x, a, way in zip(xs, at, ways, strict=True)
+        ]
+        outs = call.run(body, [*made.states, *parts])
+        made.states = list(outs[: len(states)])
+        made.rows.append([v for v in outs[len(states) :] if isinstance(v, Tensor)])
+    count = len(body.outputs) - len(states)
+    along = call.list("scan_output_axes", (0,) * count)
+    back = call.list("scan_output_directions", (0,) * count)
+    if len(along) != count or len(back) != count:
+        raise ShapeError(f"expected an axis and a direction of {count} outputs, found others")
+    rows = [_stacked(call, made.rows, i, along[i], bool(back[i])) for i in range(count)]
+    return [*made.states, *rows]
