@@ -23,6 +23,7 @@ _CODES = {
     DType.I8: (-128, 127),
     DType.U8: (0, 255),
     DType.I16: (-32768, 32767),
+    DType.U16: (0, 65535),
     DType.I32: (_I32_MIN, _I32_MAX),
 }
 

@@ -14,6 +14,7 @@ from edgekit.host.graph.types import Array, DType, Padding, Quant, ShapeError, T
 from edgekit.host.graph.windows import Pair
 from edgekit.host.importers.emitter import Emitter, need_rank
 from edgekit.host.importers.onnx_call import Call
+from edgekit.host.importers.onnx_reduce import average
 
 _TAPS = 1024  # of a window that is made of slices
 
@@ -339,13 +340,32 @@ def global_max_pool(call: Call) -> Tensor:
     return call.emit(ops.ReduceMax(tuple(range(2, len(x.shape))), True), x)
 
 
-def batch_normalization(call: Call) -> Tensor:
-    """x · scale + shift per channel; fused into a convolution before it by a pass."""
+def batch_normalization(call: Call) -> Tensor | list[Tensor]:
+    """x · scale + shift per channel; fused into a convolution before it by a pass.
+
+    In training the mean and variance are those of x, and follow as running averages.
+    """
+    mean, variance = call.x(3), call.x(4)
+    if not call.integer("training_mode", 0):
+        return _scaled(call, mean, variance)
     x = call.x(0)
-    if call.integer("training_mode", 0):
-        raise ShapeError("expected inference, found training_mode 1")
+    axes = (0, *range(2, len(x.shape)))
+    own = average(call, x, axes, True)
+    centered = call.emit(ops.Sub(), x, own)
+    squares = average(call, call.emit(ops.Mul(), centered, centered), axes, True)
+    now = [call.reshape(t, mean.shape) for t in (own, squares)]
+    momentum = call.number("momentum", 0.9)
+    running = []
+    for before, new in zip((mean, variance), now, strict=True):
+        kept = call.emit(ops.Mul(), before, call.builder.floats(momentum))
+        added = call.emit(ops.Mul(), new, call.builder.floats(1 - momentum))
+        running.append(call.emit(ops.Add(), kept, added))
+    return [_scaled(call, *now), *running]
+
+
+def _scaled(call: Call, mean: Tensor, variance: Tensor) -> Tensor:
+    x, scale, bias = (call.x(i) for i in range(3))
     channels = (-1 if len(x.shape) > 1 else 1, *(1,) * (len(x.shape) - 2))
-    scale, bias, mean, variance = (call.x(i) for i in range(1, 5))
     epsilon = call.builder.floats(call.number("epsilon", 1e-5))
     root = call.emit(ops.Sqrt(), call.emit(ops.Add(), variance, epsilon))
     factor = call.emit(ops.Div(), scale, root)

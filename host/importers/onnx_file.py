@@ -22,6 +22,13 @@ NEWEST_OPSET = 28
 _DOMAINS = ("", "ai.onnx")
 _BYTES_LIMIT = 1 << 30  # of all constants together
 _RANK_LIMIT = 8
+# Types that NumPy has none of, and those that hold their values.
+_SMALL_TYPES = {
+    "int2": np.int8,
+    "uint2": np.uint8,
+    "int4": np.int8,
+    "uint4": np.uint8,
+}
 _SHOWN = 80  # characters of another's message
 
 
@@ -205,6 +212,8 @@ class _Reader:
                 f"tensor {name}: expected {count} values of "
                 f"{self._type_name(tensor.data_type)}, found damaged data ({reason})"
             ) from None
+        if value.dtype.name in _SMALL_TYPES:
+            value = value.astype(_SMALL_TYPES[value.dtype.name])
         if value.size != count:
             raise InputError(f"tensor {name}: expected {count} values, found {value.size}")
         return np.ascontiguousarray(value).reshape(tuple(tensor.dims))

@@ -8,12 +8,14 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.host.graph import ops
+from edgekit.host.graph.quantization import code_range
 from edgekit.host.graph.types import Array, DType, Quant, ShapeError, Tensor
 from edgekit.host.importers.emitter import need_rank
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_conv import Sliding, as_image, grouped, groups_of, sliding
 from edgekit.host.importers.onnx_product import product
 
+_CODES = (DType.U8, DType.I8, DType.U16, DType.I16)
 _EXACT = 1 << 24  # whole numbers below this are exact in f32
 _LARGEST_PRODUCT = 256 * 256
 
@@ -37,8 +39,8 @@ def _code_type(call: Call, index: int) -> DType:
     kind = DType.U8 if zero is None else zero.dtype
     if zero is None and call.integer("output_dtype", 0):
         kind = call.dtype(call.integer("output_dtype"))
-    if not kind.is_quantized:
-        raise ShapeError(f"expected codes of type u8 or s8, found {kind.value}")
+    if kind not in _CODES:
+        raise ShapeError(f"expected codes of 8 or 16 bits, found {kind.value}")
     return kind
 
 
@@ -47,20 +49,41 @@ def _along(values: Array, axis: int, rank: int) -> Array:
 
 
 def quantize_linear(call: Call) -> Tensor:
-    x, kind = call.x(0), _code_type(call, 2)
-    quant = _scale_and_zero(call, 1)
-    if x.dtype is not DType.F32:
-        x = call.convert(x, DType.F32)
-    if not quant.per_channel:
-        return call.emit(ops.Quantize(kind, True), x, quant=quant)
+    """Codes of 8 bits by one constant scale are one operator; the others are composed."""
+    x, kind = call.convert(call.x(0), DType.F32), _code_type(call, 2)
+    if _is_known(call) and call.x(1).elements == 1 and kind.is_quantized:
+        return call.emit(ops.Quantize(kind, True), x, quant=_scale_and_zero(call, 1))
+    steps = call.emit(ops.RoundEven(), call.emit(ops.Div(), x, _spread(call, call.x(1), x)))
+    if call.maybe(2) is not None:
+        zero = _spread(call, call.convert(call.x(2), DType.F32), x)
+        steps = call.emit(ops.Add(), steps, zero)
+    low, high = code_range(kind)
+    return call.convert(call.emit(ops.Clip(low, high), steps), kind)
+
+
+def _is_known(call: Call) -> bool:
+    """Whether scales and zero points are constant, and not those of blocks."""
+    constant = all(call.x(i).data is not None for i in (1, 2) if call.maybe(i) is not None)
+    return constant and len(call.x(1).shape) < 2
+
+
+def _spread(call: Call, t: Tensor, x: Tensor) -> Tensor:
+    """Scales or zero points in a shape that broadcasts to x: of all, along an axis, or of blocks of
+    it."""
+    if t.elements == 1:
+        return call.reshape(t, ())
     axis = call.axis(call.integer("axis", 1), len(x.shape))
-    _need_length(x, axis, quant)
-    scale = call.constant(_along(quant.scale, axis, len(x.shape)))
-    steps = call.emit(ops.RoundEven(), call.emit(ops.Div(), x, scale))
-    zero = _along(quant.zero_point.astype(np.float32), axis, len(x.shape))
-    low, high = (0.0, 255.0) if kind is DType.U8 else (-128.0, 127.0)
-    moved = call.emit(ops.Clip(low, high), call.emit(ops.Add(), steps, call.constant(zero)))
-    return call.convert(moved, kind)
+    if len(t.shape) == 1 and t.shape[0] == x.shape[axis]:
+        return call.reshape(t, (*t.shape, *(1,) * (len(x.shape) - 1 - axis)))
+    blocks = t.shape[axis] if len(t.shape) == len(x.shape) else 0
+    size = call.integer("block_size", 0) or -(-x.shape[axis] // max(blocks, 1))
+    wanted = (*x.shape[:axis], -(-x.shape[axis] // size), *x.shape[axis + 1 :])
+    if size < 1 or t.shape != wanted:
+        raise ShapeError(
+            f"expected scales for {list(x.shape)} along axis {axis}, found {list(t.shape)}"
+        )
+    block = np.arange(x.shape[axis], dtype=np.int64) // size
+    return call.emit(ops.Gather(axis), t, call.constant(block))
 
 
 def _need_length(x: Tensor, axis: int, quant: Quant) -> None:
@@ -73,23 +96,30 @@ def _need_length(x: Tensor, axis: int, quant: Quant) -> None:
 
 def dequantize_linear(call: Call) -> Tensor:
     x = call.x(0)
-    quant = _scale_and_zero(call, 1)
-    if x.quant is not None and _same(x.quant, quant):
-        return call.emit(ops.Cast(), x)
+    if _is_known(call):
+        quant = _scale_and_zero(call, 1)
+        if x.quant is not None and _same(x.quant, quant):
+            return call.emit(ops.Cast(), x)
+        if x.data is not None and x.dtype is DType.I8:
+            return _real(call, x, x.data, quant)
+    wide = call.convert(x, DType.F32)
+    zero = call.maybe(2)
+    if zero is not None and (zero.data is None or zero.data.any()):
+        moved = _spread(call, call.convert(zero, DType.F32), x)
+        wide = call.emit(ops.Add(), wide, call.emit(ops.Neg(), moved))
+    return call.emit(ops.Mul(), wide, _spread(call, call.x(1), x))
+
+
+def _real(call: Call, x: Tensor, codes: Array, quant: Quant) -> Tensor:
+    """What s8 constants stand for, still known as codes with scales: a pass makes integer operators
+    of them."""
     axis = 0
     if quant.per_channel:
         axis = call.axis(call.integer("axis", 1), len(x.shape))
         _need_length(x, axis, quant)
-    wide = call.convert(x, DType.F32)
-    if x.data is not None and x.dtype is DType.I8:
-        # Stays known as codes with scales: a pass makes integer operators of them.
-        zero = _along(quant.zero_point.astype(np.float32), axis, len(x.shape))
-        real = (x.data - zero) * _along(quant.scale, axis, len(x.shape))
-        return call.quantized(real.astype(np.float32), Quant(quant.scale, quant.zero_point, axis))
-    if quant.zero_point.any():
-        zero = _along(-quant.zero_point.astype(np.float32), axis, len(x.shape))
-        wide = call.emit(ops.Add(), wide, call.constant(zero))
-    return call.emit(ops.Mul(), wide, call.constant(_along(quant.scale, axis, len(x.shape))))
+    zero = _along(quant.zero_point.astype(np.float32), axis, len(x.shape))
+    real = (codes - zero) * _along(quant.scale, axis, len(x.shape))
+    return call.quantized(real.astype(np.float32), Quant(quant.scale, quant.zero_point, axis))
 
 
 def _same(a: Quant, b: Quant) -> bool:
@@ -184,7 +214,7 @@ def _requantized(call: Call, sums: Tensor, factor: Array, index: int) -> Tensor:
     kind = _code_type(call, index)
     scaled = call.emit(ops.Mul(), call.convert(sums, DType.F32), call.constant(factor))
     zero = np.asarray(call.value(index, "zero point"), np.float32)
-    low, high = (0.0, 255.0) if kind is DType.U8 else (-128.0, 127.0)
+    low, high = code_range(kind)
     moved = call.emit(ops.Add(), call.emit(ops.RoundEven(), scaled), call.constant(zero))
     return call.convert(call.emit(ops.Clip(low, high), moved), kind)
 

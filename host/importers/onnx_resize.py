@@ -4,7 +4,7 @@ interpolation weights along each axis, which hold every other form."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,35 +59,70 @@ def resize(call: Call) -> Tensor:
         "coordinate_transformation_mode", "half_pixel"
     )  # fmt: skip
     nearest = "floor" if call.opset < 11 else call.text("nearest_mode", "round_prefer_floor")
-    return _resized(call, x, sizes, scales, mode, call.text("mode", "nearest"), nearest)
+    kind = call.text("mode", "nearest")
+    if mode == "tf_crop_and_resize":
+        return _cropped(call, x, [call.axis(a, len(x.shape)) for a in axes], sizes, kind, nearest)
+    return _resized(call, x, sizes, scales, mode, kind, nearest)
+
+
+def _cropped(
+    call: Call, x: Tensor, axes: Sequence[int], sizes: list[int], kind: str, nearest: str
+) -> Tensor:
+    """The part of x that `roi` (input 1: starts, then ends, as fractions of the axes) says; what
+    lies outside of x is `extrapolation_value`."""
+    roi = call.numbers(1, "roi")
+    if len(roi) != 2 * len(axes) or not all(map(math.isfinite, roi)):
+        raise ShapeError(f"expected {2 * len(axes)} finite numbers as roi, found {len(roi)}")
+    y, outside = x, np.zeros((1,) * len(x.shape), np.bool_)
+    _check(sizes, [1.0] * len(sizes), kind)
+    for i, axis in enumerate(axes):
+        last, size, (start, end) = x.shape[axis] - 1, sizes[axis], (roi[i], roi[i + len(axes)])
+        steps = np.arange(size) / (size - 1) if size > 1 else np.full(1, 0.5)
+        position = (start + steps * (end - start)) * last
+        beyond = ((position < 0) | (position > last)).reshape(-1, *(1,) * (len(x.shape) - 1 - axis))
+        outside = outside | beyond
+        y = _along(call, y, axis, np.clip(position, 0, last), 1.0, kind, nearest)
+    if not outside.any():
+        return y
+    value = call.scalar(call.number("extrapolation_value", 0.0), y)
+    return call.emit(ops.Where(), call.constant(outside), value, y)
+
+
+def _check(sizes: Sequence[int], scales: Sequence[float], kind: str) -> None:
+    if any(not 1 <= s <= _SIZE_LIMIT for s in sizes) or not all(0 < s < 1e6 for s in scales):
+        raise ShapeError(f"expected sizes from 1 to {_SIZE_LIMIT}, found {list(sizes)}")
+    if kind not in ("nearest", "linear", "cubic"):
+        raise ShapeError(f"expected mode nearest, linear or cubic, found {kind}")
 
 
 def _resized(
     call: Call, x: Tensor, sizes: list[int], scales: list[float], mode: str, kind: str, nearest: str
 ) -> Tensor:
-    if any(not 1 <= s <= _SIZE_LIMIT for s in sizes) or not all(0 < s < 1e6 for s in scales):
-        raise ShapeError(f"expected sizes from 1 to {_SIZE_LIMIT}, found {sizes}")
-    if kind not in ("nearest", "linear", "cubic"):
-        raise ShapeError(f"expected mode nearest, linear or cubic, found {kind}")
+    _check(sizes, scales, kind)
     if kind == "linear" and _is_image(call, x, sizes, scales, mode):
         op = ops.ResizeBilinear((sizes[2], sizes[3]), mode == "align_corners", mode == "half_pixel")
         return call.nchw(call.emit(op, call.nhwc(x)))
     y = x
     for axis, size in enumerate(sizes):
         source, scale = x.shape[axis], scales[axis]
-        if size == source and scale == 1.0 and mode != "tf_crop_and_resize":
-            continue
-        position = _positions(mode, source, size, scale)
-        if kind == "nearest":
-            if nearest not in _NEAREST:
-                raise ShapeError(f"expected a known nearest_mode, found {nearest}")
-            index = np.clip(_NEAREST[nearest](position), 0, source - 1).astype(np.int64)
-            y = call.emit(ops.Gather(axis), y, call.constant(index))
-            continue
-        matrix = _weights(call, kind, position, source, scale)
-        moved = call.emit(ops.FullyConnected(True), call.last(y, axis), call.constant(matrix), None)
-        y = call.back(moved, axis)
+        if size != source or scale != 1.0:
+            y = _along(call, y, axis, _positions(mode, source, size, scale), scale, kind, nearest)
     return y
+
+
+def _along(
+    call: Call, x: Tensor, axis: int, position: F64, scale: float, kind: str, nearest: str
+) -> Tensor:
+    """x with the elements of `axis` at `position`, between which it interpolates."""
+    source = x.shape[axis]
+    if kind == "nearest":
+        if nearest not in _NEAREST:
+            raise ShapeError(f"expected a known nearest_mode, found {nearest}")
+        index = np.clip(_NEAREST[nearest](position), 0, source - 1).astype(np.int64)
+        return call.emit(ops.Gather(axis), x, call.constant(index))
+    matrix = _weights(call, kind, position, source, scale)
+    moved = call.emit(ops.FullyConnected(True), call.last(x, axis), call.constant(matrix), None)
+    return call.back(moved, axis)
 
 
 def _is_image(call: Call, x: Tensor, sizes: list[int], scales: list[float], mode: str) -> bool:

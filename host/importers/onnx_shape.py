@@ -59,7 +59,9 @@ def dropout(call: Call) -> list[Tensor]:
     x = call.x(0)
     training = call.maybe(2)
     if training is not None and (training.data is None or bool(np.any(training.data))):
-        raise ShapeError("expected inference, found training_mode that is not false")
+        dropped = 0.5 if call.maybe(1) is None else call.numbers(1, "ratio")[0]
+        if dropped or training.data is None:
+            raise ShapeError("expected inference, found training_mode that is not false")
     mask = call.constant(np.ones(x.shape, np.bool_)) if len(call.node.outputs) > 1 else x
     return [x, mask]
 
@@ -143,6 +145,8 @@ def split(call: Call) -> list[Tensor]:
         sizes = tuple(min(part, x.shape[axis] - i * part) for i in range(count))
     if len(sizes) == 1:
         return [x]
+    if not any(sizes):
+        return [x for _ in sizes]
     made = iter(call.builder.emit_all(ops.Split(axis, tuple(s for s in sizes if s)), [x]))
     empty = (*x.shape[:axis], 0, *x.shape[axis + 1 :])
     return [next(made) if s else call.constant(np.zeros(empty, x.dtype.numpy)) for s in sizes]
