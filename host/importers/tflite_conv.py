@@ -9,6 +9,7 @@ from edgekit.host.graph.checks import need_rank
 from edgekit.host.graph.types import Activation, DType, Operator, Padding, ShapeError, Tensor
 from edgekit.host.graph.windows import Pair, span
 from edgekit.host.importers.tflite_call import Call
+from edgekit.host.importers.tflite_transpose import overlapping, spread
 
 _CUSTOM_SAME, _CUSTOM_VALID = 1, 2
 
@@ -50,7 +51,7 @@ def transpose_conv(call: Call) -> Tensor:
     stride = call.stride()
     padding = call.padding((size[1], size[2]), _window(call), stride)
     op = ops.TransposeConv2D(stride, padding, (size[1], size[2]), call.activation())
-    return _weighted(call, op, (2, 1, 3))
+    return _transposed(call, op, (2, 1, 3))
 
 
 def transpose_conv_bias(call: Call) -> Tensor:
@@ -70,7 +71,17 @@ def transpose_conv_bias(call: Call) -> Tensor:
         cut = max(taps - (pixels - 1) % step - 1, 0) if kind == _CUSTOM_SAME else 0
         borders += [cut // 2, cut - cut // 2]
         out.append((pixels - 1) * step + taps - cut)
-    return _weighted(call, ops.TransposeConv2D(stride, Padding(*borders), (out[0], out[1])))
+    return _transposed(call, ops.TransposeConv2D(stride, Padding(*borders), (out[0], out[1])))
+
+
+def _transposed(call: Call, op: ops.TransposeConv2D, order: tuple[int, ...] = (0, 1, 2)) -> Tensor:
+    x, w, bias = (call.maybe(i) for i in order)
+    op.infer([x, w, bias])
+    if x is None or w is None or w.data is None or not overlapping(op, x, w):
+        return _weighted(call, op, order)
+    if bias is not None and bias.data is None:
+        raise ShapeError("expected a constant bias, found a computed one")
+    return spread(call, op, x, w, bias)
 
 
 def fully_connected(call: Call) -> Tensor:
