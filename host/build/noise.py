@@ -26,7 +26,7 @@ _EXACT: tuple[type[Operator], ...] = (
     ops.DepthToSpace, ops.SpaceToBatch, ops.BatchToSpace, ops.Gather, ops.BroadcastTo,
     ops.Clamp, ops.Clip, ops.Abs, ops.Neg, ops.Sign, ops.Floor, ops.Ceil, ops.RoundEven,
     ops.Scatter, ops.Maximum, ops.Minimum, ops.Where, ops.MaxPool2D, ops.ReduceMax, ops.ReduceMin,
-    ops.Quantize,
+    ops.Quantize, ops.DetectionOutput,
 )  # fmt: skip
 _PRODUCTS = (ops.Conv2D, ops.TransposeConv2D, ops.FullyConnected, ops.OutlierFullyConnected)
 _SUMS: tuple[type[Operator], ...] = (

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from edgekit.host.graph import ops
 from edgekit.host.graph.types import Array, ShapeError, Tensor
 from edgekit.host.importers.caffe_call import Call
 from edgekit.host.importers.emitter import need_rank
@@ -36,6 +37,78 @@ def prior_box(call: Call) -> Tensor:
     boxes = np.clip(corners, 0, 1) if call.flag("clip") else corners
     variances = np.broadcast_to(_variances(call), boxes.shape)
     return call.floats(np.stack([boxes.reshape(-1), variances.reshape(-1)])[None])
+
+
+def detection_output(call: Call) -> Tensor:
+    """[1, 1, images · rows, 7]; Caffe gives as many rows as it finds, here what is not found is
+    rows of -1 behind those of each image."""
+    locations, scores, priors = call.x(0), call.x(1), call.x(2)
+    encoded = call.flag("variance_encoded_in_target")
+    two_rows = priors.shape[:2] == (1, 2) or (encoded and priors.shape[:2] == (1, 1))
+    if len(priors.shape) != 3 or not two_rows or priors.shape[2] % 4:
+        raise ShapeError(f"expected boxes [1, 2, 4 · count], found {list(priors.shape)}")
+    n, classes, images = priors.shape[2] // 4, call.integer("num_classes", 1), scores.shape[0]
+    spread = 1 if call.flag("share_location") else classes
+    if locations.elements != images * n * spread * 4 or scores.elements != images * n * classes:
+        raise ShapeError(
+            f"expected {images} images of {n} boxes with {classes} scores each, "
+            f"found {list(locations.shape)} and {list(scores.shape)}"
+        )
+    boxes = _decoded(call, call.reshape(locations, (images, n, spread, 4)), priors)
+    rows = call.transpose(call.reshape(scores, (images, n, classes)), (0, 2, 1))
+    return call.emit(_selection(call, n, classes), boxes, rows)
+
+
+def _selection(call: Call, n: int, classes: int) -> ops.DetectionOutput:
+    nms = call.layer.parameters.nms_param
+    background = call.integer("background_label_id", -1)
+    if nms.eta != 1 or not nms.nms_threshold >= 0:
+        raise ShapeError(
+            f"expected an nms_threshold that is not negative and eta 1, "
+            f"found {nms.nms_threshold} and {nms.eta}"
+        )
+    top_k = int(nms.top_k) if nms.top_k > 0 else n
+    most = min(top_k, n) * max(classes - (0 <= background < classes), 1)
+    keep = call.integer("keep_top_k", -1)
+    lowest = float(np.finfo(np.float32).min)
+    threshold = call.number("confidence_threshold") if call.has("confidence_threshold") else lowest
+    return ops.DetectionOutput(
+        most if keep < 1 else min(keep, most),
+        min(top_k, n),
+        threshold,
+        float(nms.nms_threshold),
+        background if background < classes else -1,
+    )
+
+
+def _decoded(call: Call, x: Tensor, priors: Tensor) -> Tensor:
+    """Corners [images, n, ., 4] of what is located relative to `priors` (see prior_box)."""
+    n = x.shape[1]
+    rows = [priors]
+    if priors.shape[1] > 1:
+        rows = call.builder.emit_all(ops.Split(1, (1, 1)), [priors])
+    corners, *variances = (call.reshape(row, (1, n, 1, 4)) for row in rows)
+    if not call.flag("variance_encoded_in_target"):
+        x = call.emit(ops.Mul(), x, variances[0])
+    kind = call.choice("code_type")
+    if kind == "CORNER":
+        return call.emit(ops.Add(), x, corners)
+    low, high = _halves(call, corners)
+    size = call.emit(ops.Sub(), high, low)
+    if kind == "CORNER_SIZE":
+        both = call.emit(ops.Concat(3), size, size)
+        return call.emit(ops.Add(), corners, call.emit(ops.Mul(), x, both))
+    half = call.builder.floats(0.5)
+    center = call.emit(ops.Mul(), call.emit(ops.Add(), low, high), half)
+    shift, stretch = _halves(call, x)
+    middle = call.emit(ops.Add(), call.emit(ops.Mul(), shift, size), center)
+    reach = call.emit(ops.Mul(), call.emit(ops.Exp(), stretch), call.emit(ops.Mul(), size, half))
+    ends = call.emit(ops.Sub(), middle, reach), call.emit(ops.Add(), middle, reach)
+    return call.emit(ops.Concat(3), *ends)
+
+
+def _halves(call: Call, x: Tensor) -> list[Tensor]:
+    return call.builder.emit_all(ops.Split(3, (2, 2)), [x])
 
 
 def _both(

@@ -64,6 +64,7 @@ ROWS: dict[str, Row] = {
     "Tile": shape.tile,
     "Upsample": shape.upsample,
     # Detectors
+    "DetectionOutput": boxes.detection_output,
     "PriorBox": boxes.prior_box,
 }
 

@@ -13,6 +13,7 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.types import Graph, Node, Operator
 from edgekit.host.lower import conv, depthwise, elementwise, layout, plain, planar
 from edgekit.host.lower.context import ALIGN, Context, UnsupportedFormError, WeightsFile, round_up
+from edgekit.host.lower.detection import lower_detection_output
 from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.memory import lifetimes, plan_apart
 from edgekit.host.lower.nna import lower_nna
@@ -91,6 +92,7 @@ RULES: Mapping[type[Operator], Rule] = {
     ops.ArgExtreme: plain.lower_arg_extreme,
     ops.Gather: plain.lower_gather,
     ops.Scatter: lower_scatter,
+    ops.DetectionOutput: lower_detection_output,
     ops.TopK: lower_top_k,
     ops.BroadcastTo: plain.lower_broadcast_to,
     ops.MatMul: plain.lower_matmul,

@@ -152,6 +152,8 @@ _TEXTS = {
     "interp": (_one("Interp", f"interp_param {{ height: {1 << 20} width: 2 }}"), "size of at most"),
     "upsample": (_one("Upsample", f"upsample_param {{ scale: {1 << 20} }}"), "a size of at most"),
     "boxes": (_one("PriorBox", "prior_box_param { min_size: -1 }", "data data"), "positive min_"),
+    "no boxes": (_one("DetectionOutput", "detection_output_param { num_classes: 2 }", "data data "
+                      "data"), r"expected boxes \[1, 2, 4 · count\]"),
     "base": (_one("Exp", "exp_param { base: 0 }"), "expected a positive base"),
 }  # fmt: skip
 

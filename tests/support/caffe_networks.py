@@ -162,11 +162,11 @@ def resnet() -> Net:
     return net
 
 
-def ssd_head() -> Net:
-    """Two maps with boxes around their pixels, up to the sums that the detections come from."""
+def ssd() -> Net:
+    """Two maps with boxes around their pixels, and the detections."""
     net = Net(1, 3, 30, 30)
     net.relu(net.conv("f1", "data", 3, 8, 3, "pad: 1 stride: 4"))
-    net.blobs["norm"] = [net.positive(8) * 20]
+    net.blobs["norm"] = [net.positive(8)]
     net.add("norm", "Normalize", "f1",
             rest="norm_param { across_spatial: false channel_shared: false }")  # fmt: skip
     net.relu(net.conv("f2", "f1", 8, 8, 3, "pad: 1 stride: 2"))
@@ -187,10 +187,16 @@ def ssd_head() -> Net:
             rest="reshape_param { shape { dim: 0 dim: -1 dim: 3 } }")  # fmt: skip
     net.add("conf_soft", "Softmax", "conf_rows", rest="softmax_param { axis: 2 }")
     net.add("conf", "Flatten", "conf_soft")
+    rest = (
+        "num_classes: 3 share_location: true background_label_id: 0 keep_top_k: 20 "
+        "confidence_threshold: 0.4 code_type: CENTER_SIZE "
+        "nms_param { nms_threshold: 0.45 top_k: 50 }"
+    )
+    net.add("found", "DetectionOutput", "mbox_loc conf mbox_prior",
+            rest=f"detection_output_param {{ {rest} }}")  # fmt: skip
     return net
 
 
 NETWORKS: dict[str, Callable[[], Net]] = {
-    made.__name__: made
-    for made in (lenet, alexnet, inception, squeezenet, mobilenet, resnet, ssd_head)
+    made.__name__: made for made in (lenet, alexnet, inception, squeezenet, mobilenet, resnet, ssd)
 }

@@ -107,6 +107,23 @@ def totals(rng: Rng, dtype: DType) -> Case:
     return Case(kind(axes, keep), (x,))
 
 
+def detections(rng: Rng, dtype: DType) -> Case:
+    """Boxes as constants, or as inputs, many of which are the wrong way round and whose scores have
+    many equal ones."""
+    b, n, classes = pick(rng, (1, 2)), pick(rng, (1, 7, 70, 200)), pick(rng, (1, 2, 5))
+    corners = rng.uniform(0, 1, (b, n, pick(rng, (1, classes)), 2, 2)).astype(np.float32)
+    corners.sort(axis=3)
+    boxes = corners.reshape(*corners.shape[:3], 4)
+    scores = rng.integers(0, 12, (b, classes, n)).astype(np.float32) / 8
+    op = ops.DetectionOutput(
+        keep=pick(rng, (1, 5, 100)), top_k=pick(rng, (1, 9, 400)), threshold=0.25,
+        overlap=float(rng.uniform(0, 1)), background=pick(rng, (-1, 0)),
+    )  # fmt: skip
+    if rng.random() < 0.5:
+        return Case(op, (constant(boxes), tensor(scores.shape)))
+    return Case(op, (tensor(boxes.shape), constant(scores)))
+
+
 def top_k(rng: Rng, dtype: DType) -> Case:
     """Constants hold many equal values."""
     rows, n = pick(rng, (1, 3)), pick(rng, (1, 2, 7, 65, 300, 1001))
@@ -177,6 +194,7 @@ FAMILIES = {
     "logic": (logic, (None,)),
     "halves": (halves, (None,)),
     "totals": (totals, (*_NUMBERS, *_WHOLE)),
+    "detections": (detections, (DType.F32,)),
     "top_k": (top_k, (*_NUMBERS, DType.I8, DType.U8)),
     "picking": (picking, (DType.F32, DType.U8, DType.I64)),
     "scatter": (scatter, (*_NUMBERS, *_WHOLE)),

@@ -7,6 +7,7 @@ from edgekit.host.graph.ops.bits import BitwiseAnd, BitwiseNot, BitwiseOr, LeftS
 from edgekit.host.graph.ops.chain import RowChain
 from edgekit.host.graph.ops.conv import Conv2D, DepthwiseConv2D, TransposeConv2D
 from edgekit.host.graph.ops.dense import FullyConnected, PrunedFullyConnected
+from edgekit.host.graph.ops.detection import DetectionOutput
 from edgekit.host.graph.ops.elementwise import Add, Clamp, HardSwish, Logistic, Mul
 from edgekit.host.graph.ops.functions import (
     Abs,
@@ -131,6 +132,7 @@ __all__ = [
     "Cosh",
     "DepthToSpace",
     "DepthwiseConv2D",
+    "DetectionOutput",
     "Div",
     "Elu",
     "Equal",

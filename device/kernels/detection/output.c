@@ -1,0 +1,129 @@
+/* Detections of an image. Compile-time parameters: NAME, EK_SIMD.
+ *
+ * Classes one by one: scores above the threshold are collected, the best sorted, and of them stay
+ * those that share little with a better one. Then the best of all classes. */
+#include "output.h"
+
+#define FIELDS 7
+#define BLOCK 64
+
+static int better(ek_candidate a, ek_candidate b) {
+    if (a.score != b.score)
+        return a.score > b.score;
+    return a.label != b.label ? a.label < b.label : a.box < b.box;
+}
+
+static int by_label(ek_candidate a, ek_candidate b) {
+    return a.label != b.label ? a.label < b.label : better(a, b);
+}
+
+typedef int (*ek_order)(ek_candidate, ek_candidate);
+
+/* Puts v at p of a heap of n, or below, so that what goes last is above. */
+static void sift(ek_candidate *x, long n, long p, ek_candidate v, ek_order first) {
+    for (long child; (child = 2 * p + 1) < n; p = child) {
+        if (child + 1 < n && first(x[child], x[child + 1]))
+            child++;
+        if (!first(v, x[child]))
+            break;
+        x[p] = x[child];
+    }
+    x[p] = v;
+}
+
+static void sort(ek_candidate *x, long n, ek_order first) {
+    for (long p = n / 2 - 1; p >= 0; p--)
+        sift(x, n, p, x[p], first);
+    for (long last = n - 1; last > 0; last--) {
+        ek_candidate v = x[last];
+        x[last] = x[0];
+        sift(x, last, 0, v, first);
+    }
+}
+
+static int any_above(const float *x, long n, float threshold) {
+    int found = 0;
+    for (long i = 0; i < n; i++)
+        found |= x[i] > threshold;
+    return found;
+}
+
+static long collect(const float *scores, long n, int32_t label, float threshold, ek_candidate *to) {
+    long count = 0;
+    for (long from = 0; from < n; from += BLOCK) {
+        long end = ek_min(from + BLOCK, n);
+        if (!any_above(scores + from, end - from, threshold))
+            continue;
+        for (long i = from; i < end; i++)
+            if (scores[i] > threshold)
+                to[count++] = (ek_candidate){scores[i], label, (int32_t)i};
+    }
+    return count;
+}
+
+static inline float side(float low, float high) {
+    return high > low ? high - low : 0;
+}
+
+static inline float area(const float *box) {
+    return side(box[0], box[2]) * side(box[1], box[3]);
+}
+
+static int overlaps(const float *a, const float *b, float limit) {
+    float width = side(a[0] > b[0] ? a[0] : b[0], a[2] < b[2] ? a[2] : b[2]);
+    float height = side(a[1] > b[1] ? a[1] : b[1], a[3] < b[3] ? a[3] : b[3]);
+    float shared = width * height, sum = area(a) + area(b);
+    float both = sum - shared;
+    return shared > limit * both;
+}
+
+static const float *box_of(const ek_detection_args *a, const float *boxes, ek_candidate c) {
+    return boxes + ((long)c.box * a->locations + (a->locations > 1 ? c.label : 0)) * 4;
+}
+
+/* Of n sorted candidates of a class those that stay, in place. */
+static long suppress(const ek_detection_args *a, const float *boxes, ek_candidate *x, long n) {
+    long kept = 0;
+    for (long i = 0; i < n; i++) {
+        const float *own = box_of(a, boxes, x[i]);
+        long j = 0;
+        while (j < kept && !overlaps(own, box_of(a, boxes, x[j]), a->overlap))
+            j++;
+        if (j == kept)
+            x[kept++] = x[i];
+    }
+    return kept;
+}
+
+static void image(const ek_detection_args *a, long at) {
+    const float *boxes = (const float *)a->boxes + at * a->n * a->locations * 4;
+    const float *scores = (const float *)a->scores + at * a->classes * a->n;
+    float *y = (float *)a->y + at * a->keep * FIELDS;
+    ek_candidate *found = (ek_candidate *)a->candidates + at * a->entries;
+    long count = 0;
+    for (long c = 0; c < a->classes; c++) {
+        if (c == a->background)
+            continue;
+        ek_candidate *own = found + count;
+        long n = collect(scores + c * a->n, a->n, (int32_t)c, a->threshold, own);
+        sort(own, n, better);
+        count += suppress(a, boxes, own, ek_min(n, a->top_k));
+    }
+    if (count > a->keep) {
+        sort(found, count, better);
+        count = a->keep;
+        sort(found, count, by_label);
+    }
+    for (long i = 0; i < count; i++, y += FIELDS) {
+        y[0] = (float)at, y[1] = (float)found[i].label, y[2] = found[i].score;
+        memcpy(y + 3, box_of(a, boxes, found[i]), 4 * sizeof(float));
+    }
+    for (long i = 0; i < (a->keep - count) * FIELDS; i++)
+        y[i] = -1;
+}
+
+/* Tasks: images. */
+void NAME(const void *args, long begin, long end) {
+    for (long t = begin; t < end; t++)
+        image(args, t);
+}
