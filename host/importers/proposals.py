@@ -79,7 +79,7 @@ def _picture(name: str, file: str) -> tuple[int, int]:
 def _length(name: str, dtype: DType, dims: Dims, axis: int) -> int:
     """Of an axis of a sequence: tokens, samples of sound, frames, or things."""
     words = f"{dims[axis] or ''}".lower()
-    if re.search(r"batch|^n$", words):
+    if "batch" in words or (axis == 0 and words == "n"):
         return 1
     if re.search(r"num|count|box|point|roi", words):
         return _COUNT

@@ -25,6 +25,7 @@ _COUNT = re.compile(r"^\d+ .*", re.MULTILINE)
 _SUITES = [
     pytest.param(("fuzz_importer", "--count", "10000"), id="importer"),
     pytest.param(("onnx_nodes",), id="ONNX nodes"),
+    pytest.param(("zoo",), id="zoo", marks=(pytest.mark.peers, pytest.mark.engines)),
     pytest.param(("fuzz_bundle", "--minutes", "10"), id="bundles"),
     pytest.param(("flip_bytes", "--bits"), id="signatures"),
     pytest.param(("kill_every_syscall",), id="system calls", marks=pytest.mark.sshd),
