@@ -128,8 +128,8 @@ class Call(Emitter):
             return Padding()
         if kind != _SAME:
             raise ShapeError(f"expected padding SAME or VALID, found number {kind}")
-        top, bottom = _same(size[0], window[0], stride[0])
-        left, right = _same(size[1], window[1], stride[1])
+        top, bottom = same_padding(size[0], window[0], stride[0])
+        left, right = same_padding(size[1], window[1], stride[1])
         return Padding(top, bottom, left, right)
 
     def axis(self, axis: int, rank: int) -> int:
@@ -176,7 +176,7 @@ def _positive(name: str, height: int, width: int) -> Pair:
     return height, width
 
 
-def _same(size: int, window: int, stride: int) -> Pair:
+def same_padding(size: int, window: int, stride: int) -> Pair:
     """TFLite's SAME: the output has ⌈size/stride⌉ pixels, the odd padding comes last."""
     total = max((-(-size // stride) - 1) * stride + window - size, 0)
     return total // 2, total - total // 2

@@ -6,7 +6,7 @@ import struct
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.checks import need_rank
-from edgekit.host.graph.types import Activation, DType, Operator, Padding, ShapeError, Tensor
+from edgekit.host.graph.types import Activation, DType, Operator, Padding, Quant, ShapeError, Tensor
 from edgekit.host.graph.windows import Pair, span
 from edgekit.host.importers.tflite_call import Call
 from edgekit.host.importers.tflite_transpose import overlapping, spread
@@ -31,7 +31,37 @@ def _window(call: Call) -> Pair:
 def conv_2d(call: Call) -> Tensor:
     stride, dilation = call.stride(), call.dilation()
     padding = call.padding(_image(call, 0), span(_window(call), dilation), stride)
-    return _weighted(call, ops.Conv2D(stride, dilation, padding, call.activation()))
+    op = ops.Conv2D(stride, dilation, padding, call.activation())
+    depth, channels = call.tensor(1, "weights").shape[3], call.tensor(0, "image").shape[3]
+    if 0 < depth < channels and channels % depth == 0:
+        return _grouped(call, op, channels // depth)
+    return _weighted(call, op)
+
+
+def _grouped(call: Call, op: Operator, groups: int) -> Tensor:
+    """Each group of input channels gives its share of the output channels."""
+    x, w, bias = call.tensor(0, "image"), call.tensor(1, "weights"), call.maybe(2)
+    outputs, depth = w.shape[0], w.shape[3]
+    call.value(1, "weights")
+    if outputs % groups:
+        raise ShapeError(f"expected {groups} groups of output channels, found {outputs}")
+    split = ops.Split(3, (depth,) * groups)
+    parts, share = call.builder.emit_all(split, [x], x.quant), outputs // groups
+    made = []
+    for i, part in enumerate(parts):
+        own = slice(i * share, (i + 1) * share)
+        made.append(call.result(op, part, _rows(call, w, own), bias and _rows(call, bias, own)))
+    return call.result(ops.Concat(3), *made)
+
+
+def _rows(call: Call, t: Tensor, own: slice) -> Tensor:
+    """Some output channels of a constant, with their scales."""
+    if t.data is None:
+        raise ShapeError("expected constant weights and bias, found computed ones")
+    quant = t.quant
+    if quant is not None and quant.per_channel:
+        quant = Quant(quant.scale[own], quant.zero_point[own], 0)
+    return call.quantized(t.data[own], quant)
 
 
 def depthwise_conv_2d(call: Call) -> Tensor:

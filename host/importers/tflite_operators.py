@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, Tensor
 from edgekit.host.importers import tflite_conv as conv
+from edgekit.host.importers import tflite_index as index
 from edgekit.host.importers import tflite_math as math
+from edgekit.host.importers import tflite_product as product
 from edgekit.host.importers import tflite_reduce as reduce
 from edgekit.host.importers import tflite_shape as shape
+from edgekit.host.importers import tflite_volume as volume
 from edgekit.host.importers.tflite_call import Call
 
 
@@ -25,7 +28,10 @@ class Row:
 ROWS: dict[str, Row] = {
     # Convolutions, fully connected layers, pools
     "AVERAGE_POOL_2D": Row(conv.average_pool, "Pool2DOptions"),
+    "BATCH_MATMUL": Row(product.batch_matmul, "BatchMatMulOptions"),
     "CONV_2D": Row(conv.conv_2d, "Conv2DOptions"),
+    "CONV_3D": Row(volume.conv_3d, "Conv3DOptions"),
+    "CONV_3D_TRANSPOSE": Row(volume.conv_3d_transpose, "Conv3DOptions"),
     "CUSTOM:Convolution2DTransposeBias": Row(conv.transpose_conv_bias),
     "DEPTHWISE_CONV_2D": Row(conv.depthwise_conv_2d, "DepthwiseConv2DOptions"),
     "FULLY_CONNECTED": Row(conv.fully_connected, "FullyConnectedOptions"),
@@ -100,6 +106,25 @@ ROWS: dict[str, Row] = {
     "SOFTMAX": Row(reduce.softmax, "SoftmaxOptions"),
     "SUM": Row(reduce.sum_, "ReducerOptions"),
     "TOPK_V2": Row(reduce.top_k, "TopKV2Options"),
+    # Picking and placing by index
+    "BUCKETIZE": Row(index.bucketize, "BucketizeOptions"),
+    "DYNAMIC_UPDATE_SLICE": Row(index.dynamic_update_slice, "DynamicUpdateSliceOptions"),
+    "EMBEDDING_LOOKUP": Row(index.embedding_lookup),
+    "GATHER": Row(index.gather, "GatherOptions"),
+    "GATHER_ND": Row(index.gather_nd, "GatherNdOptions"),
+    "MATRIX_DIAG": Row(index.matrix_diag, "MatrixDiagOptions"),
+    "MATRIX_SET_DIAG": Row(index.matrix_set_diag, "MatrixSetDiagOptions"),
+    "ONE_HOT": Row(index.one_hot, "OneHotOptions"),
+    "REVERSE_SEQUENCE": Row(index.reverse_sequence, "ReverseSequenceOptions"),
+    "SCATTER_ND": Row(index.scatter_nd, "ScatterNdOptions"),
+    "SEGMENT_SUM": Row(index.segment_sum, "SegmentSumOptions"),
+    "SPARSE_TO_DENSE": Row(index.sparse_to_dense, "SparseToDenseOptions"),
+    "UNIQUE": Row(index.unique, "UniqueOptions"),
+    "UNSORTED_SEGMENT_MAX": Row(index.unsorted_segment("max"), "UnsortedSegmentMaxOptions"),
+    "UNSORTED_SEGMENT_MIN": Row(index.unsorted_segment("min"), "UnsortedSegmentMinOptions"),
+    "UNSORTED_SEGMENT_PROD": Row(index.unsorted_segment("mul"), "UnsortedSegmentProdOptions"),
+    "UNSORTED_SEGMENT_SUM": Row(index.unsorted_segment("add"), "UnsortedSegmentSumOptions"),
+    "WHERE": Row(index.where, "WhereOptions"),
     # Types
     "CAST": Row(math.cast, "CastOptions"),
     "DEQUANTIZE": Row(math.dequantize, "DequantizeOptions"),
@@ -112,7 +137,6 @@ ROWS: dict[str, Row] = {
     "DEPTH_TO_SPACE": Row(shape.depth_to_space, "DepthToSpaceOptions"),
     "EXPAND_DIMS": Row(shape.expand_dims, "ExpandDimsOptions"),
     "FILL": Row(shape.fill, "FillOptions"),
-    "GATHER": Row(shape.gather, "GatherOptions"),
     "MIRROR_PAD": Row(shape.mirror_pad, "MirrorPadOptions"),
     "PACK": Row(shape.pack, "PackOptions"),
     "PAD": Row(shape.pad, "PadOptions"),

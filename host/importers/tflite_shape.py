@@ -12,6 +12,7 @@ from edgekit.host.graph.windows import Pair
 from edgekit.host.importers.tflite_call import Call
 
 _RANGE_LIMIT = 1 << 24
+_NEW = -1  # an axis that the input does not have
 _SIZE_LIMIT = 1 << 16  # pixels of a side that images are resized to
 
 
@@ -128,35 +129,63 @@ def pad_v2(call: Call) -> Tensor:
 
 
 def strided_slice(call: Call) -> Tensor:
-    for name in ("EllipsisMask", "NewAxisMask"):
-        if call.option(name):
-            raise ShapeError(f"expected no {name}, found {call.option(name)}")
     shape = call.tensor(0, "input").shape
     begins, ends = call.integers(1, "begin"), call.integers(2, "end")
     strides = call.integers(3, "strides")
-    if not len(begins) == len(ends) == len(strides) == len(shape):
-        raise ShapeError(f"expected begin, end and strides for {len(shape)} dimensions")
-    begin_mask, end_mask = call.option("BeginMask"), call.option("EndMask")
-    shrink = call.option("ShrinkAxisMask")
-    begin, extent, out, steps = [], [], [], []
-    for i, size in enumerate(shape):
-        step = strides[i]
-        if step == 0:
-            raise ShapeError("expected strides other than 0, found 0")
-        first = None if begin_mask >> i & 1 else begins[i]
-        last = None if end_mask >> i & 1 else ends[i]
-        if shrink >> i & 1:
-            first = begins[i] + size if begins[i] < 0 else begins[i]
-            last, step = first + 1, 1
-        elif call.option("Offset") and first is not None and last is not None:
-            last += first
+    if not len(begins) == len(ends) == len(strides):
+        raise ShapeError(f"expected begin, end and strides of one length, found {len(begins)}")
+    begin: list[int] = []
+    extent: list[int] = []
+    steps: list[int] = []
+    out: list[int] = []
+    for i in _sliced(call, len(begins), len(shape)):
+        if i == _NEW:
+            out.append(1)
+            continue
+        size = shape[len(begin)]
+        first, last, step = (None, None, 1) if i is None else _bounds(call, i, size)
         picked = range(size)[slice(first, last, step)]
         begin.append(picked.start)
         steps.append(step)
         extent.append(len(picked))
-        if not shrink >> i & 1:
+        if i is None or not call.option("ShrinkAxisMask") >> i & 1:
             out.append(len(picked))
     return _moved(call, ops.StridedSlice(tuple(begin), tuple(steps), tuple(extent), tuple(out)))
+
+
+def _sliced(call: Call, count: int, rank: int) -> list[int | None]:
+    """For each axis of the input the number of its slice, or None if it is taken whole; `_NEW`
+    where the result has an axis more."""
+    ellipsis, new = call.option("EllipsisMask"), call.option("NewAxisMask")
+    if ellipsis & (ellipsis - 1):
+        raise ShapeError(f"expected one ellipsis at most, found mask {ellipsis}")
+    dots = [i for i in range(count) if ellipsis >> i & 1]
+    extra = [i for i in range(count) if new >> i & 1 and i not in dots]
+    missing = rank - (count - len(dots) - len(extra))
+    if missing < 0:
+        raise ShapeError(f"expected slices of at most {rank} dimensions, found {rank - missing}")
+    found: list[int | None] = []
+    for i in range(count):
+        if i in dots:
+            found += [None] * missing
+        else:
+            found.append(_NEW if i in extra else i)
+    return found if dots else found + [None] * missing
+
+
+def _bounds(call: Call, i: int, size: int) -> tuple[int | None, int | None, int]:
+    """First, last and step of slice `i` of an axis."""
+    begin, end, step = (call.integers(n, "slice")[i] for n in (1, 2, 3))
+    if step == 0:
+        raise ShapeError("expected strides other than 0, found 0")
+    if call.option("ShrinkAxisMask") >> i & 1:
+        first = begin + size if begin < 0 else begin
+        return first, first + 1, 1
+    start = None if call.option("BeginMask") >> i & 1 else begin
+    last = None if call.option("EndMask") >> i & 1 else end
+    if call.option("Offset") and start is not None and last is not None:
+        last += start
+    return start, last, step
 
 
 def slice_(call: Call) -> Tensor:
@@ -238,21 +267,6 @@ def tile(call: Call) -> Tensor:
             wide = call.emit(ops.BroadcastTo((*lead, count, *rest)), wide, quant=x.quant)
             x = call.reshape(wide, (*lead, count * rest[0], *rest[1:]))
     return x
-
-
-def gather(call: Call) -> Tensor:
-    x, indices = call.tensor(0, "input"), call.tensor(1, "indices")
-    axis = call.axis(call.option("Axis"), len(x.shape))
-    batch = call.option("BatchDims")
-    if batch and any(d != 1 for d in x.shape[:batch]):
-        raise ShapeError(f"expected batch dimensions of 1, found {list(x.shape[:batch])}")
-    if indices.data is not None and indices.data.size:
-        low, high, size = int(indices.data.min()), int(indices.data.max()), x.shape[axis]
-        if low < 0 or high >= size:
-            raise ShapeError(f"expected indices from 0 to {size - 1}, found {low} to {high}")
-    if batch:
-        indices = call.reshape(indices, indices.shape[batch:])
-    return call.result(ops.Gather(axis), x, indices)
 
 
 def space_to_depth(call: Call) -> Tensor:

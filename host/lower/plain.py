@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from edgekit.host.graph import ops
+from edgekit.host.graph.quantization import dense_multiplier, zero_point_of
 from edgekit.host.graph.types import Array, DType, Node, Tensor
 from edgekit.host.lower.broadcast import collapse
 from edgekit.host.lower.context import Context
@@ -241,6 +242,10 @@ def lower_matmul(ctx: Context, node: Node) -> list[Call]:
         tile = ctx.isa.f32_tiles[0]
         macros = {"MR": tile.mr, "NV": tile.nv}
         name = f"f32_matmul_{tile.mr}x{tile.nv * ctx.isa.vl}"
+    codes: dict[str, Field] = {}
+    if a.dtype is DType.I8:
+        macros, name = {"MR": 1, "OP_S8": 1}, "s8_matmul"
+        codes = _code_fields(a, b, y)
     blocks = math.ceil(m / int(macros["MR"]))
     fields: dict[str, Field] = {
         "m": m,
@@ -253,6 +258,20 @@ def lower_matmul(ctx: Context, node: Node) -> list[Call]:
         "a": _operand(ctx, a),
         "b": _operand(ctx, b),
         "y": Value(y.name),
+        **codes,
     }
     kernel = ctx.kernel(name, "product/matmul.c", "product/matmul.h", "ek_matmul_args", **macros)
     return [Call(kernel, fields, math.prod(form.dims) * blocks)]
+
+
+def _code_fields(a: Tensor, b: Tensor, y: Tensor) -> dict[str, Field]:
+    factor = dense_multiplier(a, b, y)
+    shift = int(factor.shift[0])
+    return {
+        "a_zero": zero_point_of(a),
+        "b_zero": zero_point_of(b),
+        "y_zero": zero_point_of(y),
+        "multiplier": int(factor.multiplier[0]),
+        "left": max(shift, 0),
+        "right": max(-shift, 0),
+    }

@@ -162,6 +162,8 @@ class Writer:
         for name, value in op.fields.items():
             if isinstance(value, str):
                 fields[name] = b.CreateString(value)
+            elif isinstance(value, np.ndarray):
+                fields[name] = b.CreateNumpyVector(value)
             else:
                 fields[name] = self._ints(value) if isinstance(value, list | tuple) else value
         getattr(tflite, f"{op.options}Start")(b)

@@ -163,7 +163,11 @@ def scatter(rng: Rng, dtype: DType) -> Case:
 def matmul(rng: Rng, dtype: DType) -> Case:
     m, k, n = (pick(rng, (1, 2, 3, 7, 15, 16, 17, 33, 49, 65, 100)) for _ in range(3))
     batch, other = [((), ()), ((3,), (3,)), ((2, 3), (3,)), ((2, 1), (1, 3))][rng.integers(4)]
-    return Case(ops.MatMul(), (tensor((*batch, m, k), dtype), tensor((*other, k, n), dtype)))
+    scales = [
+        quant(s, z) if dtype is DType.I8 else None for s, z in ((0.1, -3), (0.07, 5), (0.9, 4))
+    ]
+    a, b = tensor((*batch, m, k), dtype, scales[0]), tensor((*other, k, n), dtype, scales[1])
+    return Case(ops.MatMul(), (a, b), scales[2])
 
 
 def layer_norm(rng: Rng, dtype: DType) -> Case:
@@ -199,7 +203,7 @@ FAMILIES = {
     "picking": (picking, (DType.F32, DType.U8, DType.I64)),
     "scatter": (scatter, (*_NUMBERS, *_WHOLE)),
     "fake_quantize": (fake_quantize, (DType.F32,)),
-    "matmul": (matmul, (DType.F32, DType.I32)),
+    "matmul": (matmul, (DType.F32, DType.I32, DType.I8)),
     "layer_norm": (layer_norm, (DType.F32,)),
     "quantize_even": (quantize_even, (DType.I8, DType.U8)),
 }

@@ -1,7 +1,7 @@
 /* Products of two computed matrices; b is read where it lies.
  *
  * Compile-time parameters: NAME, EK_SIMD, MR (rows of a task), and for f32 NV (vectors of columns);
- * OP_S32: s32 matrices, sums modulo 2^32. */
+ * OP_S32: s32 matrices, sums modulo 2^32; OP_S8: s8 codes. */
 #include "matmul.h"
 
 #ifdef OP_S32
@@ -18,6 +18,36 @@ static void rows(const ek_matmul_args *g, const elem *a, const elem *b, elem *y,
             for (long j = 0; j < g->n; j++)
                 to[j] += x * row[j];
         }
+    }
+}
+#elif defined OP_S8
+typedef int8_t elem;
+#define COLUMNS 64 /* whose sums are kept at once: a multiple of EK_VL */
+
+static void some(const ek_matmul_args *g, const elem *a, const elem *b, elem *y, long n) {
+    int32_t acc[COLUMNS] = {0};
+    for (long p = 0; p < g->k; p++) {
+        const int32_t x = a[p] - g->a_zero;
+        const elem *restrict row = b + p * g->n;
+        for (long j = 0; j < n; j++)
+            acc[j] += x * (row[j] - g->b_zero);
+    }
+    const vi_factor f = {vi_splat(g->multiplier), vi_splat(g->left), vi_splat(g->right)};
+    for (long j = 0; j < n; j += EK_VL) {
+        vi v = vi_requantize(vi_load(acc + j), f) + vi_splat(g->y_zero);
+        vi_store(acc + j, vi_max(vi_min(v, vi_splat(127)), vi_splat(-128)));
+    }
+    for (long j = 0; j < n; j++)
+        y[j] = (elem)acc[j];
+}
+
+static void rows(const ek_matmul_args *g, const elem *a, const elem *b, elem *y, long m) {
+    for (long i = 0; i < m; i++) {
+        long j = 0;
+        for (; j + COLUMNS <= g->n; j += COLUMNS)
+            some(g, a + i * g->k, b + j, y + i * g->n + j, COLUMNS);
+        if (j < g->n)
+            some(g, a + i * g->k, b + j, y + i * g->n + j, g->n - j);
     }
 }
 #else

@@ -8,16 +8,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgekit.host.graph.checks import need_dtype, need_positive, operand
+from edgekit.host.graph import coded
+from edgekit.host.graph.checks import need_dtype, need_positive, need_scale, operand
 from edgekit.host.graph.ops.operands import broadcast
+from edgekit.host.graph.quantization import dense_multiplier
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 
 @dataclass(frozen=True)
 class MatMul(Operator):
-    """ins: a [..., m, k], b [..., k, n], f32 or s32; leading dimensions broadcast.
+    """ins: a [..., m, k], b [..., k, n], f32, s32 or s8 with scales; leading dimensions broadcast.
 
+    The codes of a product of s8 are scaled as LiteRT's reference does, rounded twice.
     Operands of rank below 2 are reshaped by the importer.
     """
 
@@ -25,8 +28,10 @@ class MatMul(Operator):
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         a, b = operand(ins, 0, "first matrix"), operand(ins, 1, "second matrix")
-        need_dtype(a, (DType.F32, DType.I32), "first matrix")
+        need_dtype(a, (DType.F32, DType.I32, DType.I8), "first matrix")
         need_dtype(b, (a.dtype,), "second matrix")
+        need_scale(a, "first matrix")
+        need_scale(b, "second matrix")
         need_positive((*a.shape, *b.shape), "sizes of matrices")
         if len(a.shape) < 2 or len(b.shape) < 2 or a.shape[-1] != b.shape[-2]:
             raise ShapeError(
@@ -42,5 +47,10 @@ class MatMul(Operator):
         a, b = required(x, 0), required(x, 1)
         if a.dtype == np.float32:
             return [(a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)]
+        if a.dtype == np.int8:
+            left, right = operand(ins, 0, "first matrix"), operand(ins, 1, "second matrix")
+            total = coded.offset(a, left) @ coded.offset(b, right)
+            scaled = dense_multiplier(left, right, outs[0]).apply(total)
+            return [coded.stored(scaled, outs[0])]
         wide = a.astype(np.int64) @ b.astype(np.int64)
         return [wide.astype(np.int32)]

@@ -1,0 +1,90 @@
+"""Files of one TensorFlow Lite operator, by the values of its operands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from edgekit.host.graph.evaluate import evaluate
+from edgekit.host.importers.tflite import graph_from_tflite
+
+TYPES = {
+    "float32": "FLOAT32", "float16": "FLOAT16", "float64": "FLOAT64", "int8": "INT8",
+    "uint8": "UINT8", "int16": "INT16", "int32": "INT32", "int64": "INT64", "bool": "BOOL",
+    "uint32": "UINT32", "complex64": "COMPLEX64",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """A value with the scale it has in the file; `constant`: stored there, not an input."""
+
+    value: Any
+    constant: bool = False
+    scale: Sequence[float] = ()
+    zero: Sequence[int] = ()
+    axis: int = 0
+
+
+def given(value: Any, scale: float = 0.0, zero: int = 0) -> Operand:
+    return Operand(np.asarray(value), False, [scale] if scale else (), [zero] if scale else ())
+
+
+def fixed(
+    value: Any, scale: float | Sequence[float] = (), zero: Sequence[int] = (), axis: int = 0
+) -> Operand:
+    scales = [scale] if isinstance(scale, float) else list(scale)
+    return Operand(np.asarray(value), True, scales, list(zero) or [0] * len(scales), axis)
+
+
+@dataclass(frozen=True, eq=False)
+class Single:
+    """`ins`: operands, None where the operator has none; `outs`: like the results, shapes free."""
+
+    code: str
+    ins: Sequence[Operand | None]
+    outs: Sequence[Operand]
+    options: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    custom: bytes = b""
+
+    def content(self, files: Any) -> bytes:
+        tensors, names = [], []
+        for i, operand in enumerate(self.ins):
+            names.append(-1 if operand is None else f"x{i}")
+            if operand is not None:
+                data = operand.value if operand.constant else None
+                tensors.append(_tensor(files, f"x{i}", operand, data))
+        outs = [f"y{i}" for i in range(len(self.outs))]
+        tensors += [_tensor(files, n, o, None) for n, o in zip(outs, self.outs, strict=True)]
+        op = files.op(self.code, names, outs, self.options, self.fields, self.custom)
+        return bytes(files.model(files.graph(tensors, [op], list(self.inputs()), outs)))
+
+    def inputs(self) -> dict[str, Any]:
+        given = {f"x{i}": o for i, o in enumerate(self.ins) if o is not None and not o.constant}
+        return {name: o.value for name, o in given.items()}
+
+
+def _tensor(files: Any, name: str, operand: Operand, data: Any) -> Any:
+    value = operand.value
+    kind = TYPES[value.dtype.name]
+    return files.tensor(name, value.shape, kind, data, operand.scale, operand.zero, operand.axis)
+
+
+def check(files: Any, litert: Any, single: Single, near: float = 1e-5) -> None:
+    """The reference against LiteRT: integers equal, floats within `near` of the largest."""
+    content, inputs = single.content(files), single.inputs()
+    expected = litert(content, inputs)
+    found = evaluate(graph_from_tflite(content, "case"), inputs).outputs
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert found[name].shape == value.shape
+        assert found[name].dtype == value.dtype
+        if value.dtype.kind == "f":
+            limit = near * max(np.abs(value).max(), 1e-9)
+            np.testing.assert_allclose(found[name], value, rtol=0, atol=limit)
+        else:
+            np.testing.assert_array_equal(found[name], value)
