@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from edgekit.device.variants import shapes_text
 from edgekit.host.build.artifact import Artifact
 from edgekit.host.build.golden import golden_of
 from edgekit.host.build.kernels import features_unit
@@ -22,7 +24,7 @@ from edgekit.host.lower.chains import chain_for_time
 from edgekit.host.lower.context import WeightsFile
 from edgekit.host.lower.gates import fuse_gates
 from edgekit.host.lower.plan import Plan
-from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
+from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions, Shapes
 from edgekit.host.passes.compress import compress_weights
 from edgekit.host.passes.pipeline import PassCount, run_passes
 from edgekit.host.passes.quantized import integer_form
@@ -59,9 +61,21 @@ def compile_variants(
     digest = hashlib.sha256(model_content(model)).hexdigest()
     weights, made = WeightsFile(), []
     for each in options.each_variant():
-        graph, passed = prepare(model, board, each)
-        made.append(build_graph(graph, passed, digest, board, cache, each, weights))
+        with _naming_shapes(each.shapes if options.more_shapes else {}):
+            graph, passed = prepare(model, board, each)
+            made.append(build_graph(graph, passed, digest, board, cache, each, weights))
     return tuple(made)
+
+
+@contextmanager
+def _naming_shapes(shapes: Shapes) -> Iterator[None]:
+    """Errors of one of several variants say which one it is."""
+    try:
+        yield
+    except InputError as error:
+        if not shapes:
+            raise
+        raise InputError(f"{error} (with {shapes_text(shapes)})") from error
 
 
 def prepare(

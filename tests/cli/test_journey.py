@@ -82,12 +82,15 @@ def test_the_order_of_a_bundle_is_chosen_already(edgekit: Any, small_bundle: Pat
 
 def test_list_operators(edgekit: Any) -> None:
     lines = edgekit("compile", "--list-operators").out.splitlines()
-    assert lines == sorted(lines, key=lambda line: (line.startswith("ONNX "), line))
+    formats = ("Caffe ", "ONNX ")
+    assert lines == sorted(lines, key=lambda line: (*map(line.startswith, formats), line))
     assert {"CONV_2D", "DEPTHWISE_CONV_2D", "VAR_HANDLE"} <= set(lines)
     document = edgekit("compile", "--list-operators", "--json").document
     assert document["schema"] == "edgekit.operators/1"
     of_onnx = [f"ONNX {name}" for name in document["onnx_operators"]]
-    assert document["operators"] + of_onnx == lines and "ONNX Conv" in lines
+    of_caffe = [f"Caffe {name}" for name in document["caffe_operators"]]
+    assert document["operators"] + of_onnx + of_caffe == lines
+    assert {"ONNX Conv", "Caffe Convolution"} <= set(lines)
 
 
 def test_a_bundle_is_not_compiled_again(edgekit: Any, small_bundle: Path) -> None:

@@ -122,6 +122,11 @@ def test_several_in_python(path: Path, artifacts: tuple[Artifact, ...]) -> None:
     assert b"variants" not in one.to_json()
 
 
+def test_the_variant_that_fails_is_named(path: Path) -> None:
+    with pytest.raises(InputError, match=r"fits .*, found \[1, 4, 8, 8\] \(with x=1,4,8,8\)$"):
+        compile_model(path, input_shapes={"x": [_SHAPES[0], (1, 4, 8, 8)]})
+
+
 def test_a_bundle_with_variants_is_read_back(bundle: Bundle, tmp_path: Path) -> None:
     bundle.write(tmp_path / "m.ekb")
     read = Bundle.read(tmp_path / "m.ekb")
