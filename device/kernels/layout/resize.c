@@ -46,7 +46,8 @@ EK_INLINE void pixel(const TX *tl, const TX *tr, const TX *bl, const TX *br, wei
 #pragma STDC FP_CONTRACT OFF
     for (long c = 0; c < n; c++) {
         float left = (float)tl[c] * (1 - dy) * (1 - dx) + (float)bl[c] * dy * (1 - dx);
-        y[c] = (TX)(left + (float)tr[c] * (1 - dy) * dx + (float)br[c] * dy * dx + 0.5f);
+        /* by way of s32: QEMU 7.2 stops at an assertion in RVV's narrowing conversion */
+        y[c] = (TX)(int32_t)(left + (float)tr[c] * (1 - dy) * dx + (float)br[c] * dy * dx + 0.5f);
     }
 #else
     const float wtl = (1 - dy) * (1 - dx), wbl = dy * (1 - dx), wtr = (1 - dy) * dx, wbr = dy * dx;
