@@ -53,14 +53,16 @@ def _activation(call: Call, name: str, alphas: Iterator[float], betas: Iterator[
         next(given, default)
         for given, default in zip((alphas, betas), _DEFAULTS.get(name, ()), strict=False)
     ]
-    return _function(call, name, values)
+    return activation(call, name, values)
 
 
 def _clipped(call: Call, apply: Activate, limit: float) -> Activate:
     return lambda x: apply(call.emit(ops.Clip(-limit, limit), x))
 
 
-def _function(call: Call, name: str, values: Sequence[float]) -> Activate:
+def activation(call: Call, name: str, values: Sequence[float]) -> Activate:
+    """The function of this name in lower case; `values` are its alpha and beta."""
+
     def scaled(x: Tensor, factor: float) -> Tensor:
         return call.emit(ops.Mul(), x, call.builder.floats(factor))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from edgekit.host.graph.types import Array, DType, Quant, ShapeError, Tensor
@@ -12,6 +12,7 @@ from edgekit.host.importers.emitter import Emitter
 from edgekit.host.importers.onnx_file import FileGraph, FileNode
 from edgekit.host.importers.onnx_types import DTYPES, TensorList, Value
 
+_FORMS = 18  # the opset in whose forms rows ask each other
 _SMALL = 4096  # elements of shapes, axes and other operands that the importer reads
 
 
@@ -31,6 +32,11 @@ class Call(Emitter):
     opset: int
     builder: Builder
     run: Run
+
+    def given(self, *values: Value | None, **attributes: Any) -> Call:
+        """The same node with other inputs and attributes, in the forms of opset 18: rows of fused
+        operators ask rows of plain ones."""
+        return replace(self, values=values, attributes=attributes, opset=_FORMS)
 
     # Inputs
 

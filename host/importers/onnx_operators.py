@@ -9,11 +9,13 @@ from edgekit.host.importers import onnx_control as control
 from edgekit.host.importers import onnx_conv as conv
 from edgekit.host.importers import onnx_einsum as einsum
 from edgekit.host.importers import onnx_functions as functions
+from edgekit.host.importers import onnx_fused as fused
 from edgekit.host.importers import onnx_index as index
 from edgekit.host.importers import onnx_loss as loss
 from edgekit.host.importers import onnx_math as math
 from edgekit.host.importers import onnx_order as order
 from edgekit.host.importers import onnx_product as product
+from edgekit.host.importers import onnx_qlinear as qlinear
 from edgekit.host.importers import onnx_quant as quant
 from edgekit.host.importers import onnx_recurrent as recurrent
 from edgekit.host.importers import onnx_reduce as reduce
@@ -198,6 +200,9 @@ ROWS: dict[str, Row] = {
     "Trilu": shape.trilu,
     "Unsqueeze": shape.unsqueeze,
     "Upsample": resize.upsample,
+    # ONNX Runtime's own
+    "SimplifiedLayerNormalization": fused.simplified_layer_norm,
+    **{f"com.microsoft:{kind}": row for kind, row in {**qlinear.QLINEAR, **fused.FUSED}.items()},
 }
 
 

@@ -5,6 +5,8 @@ Integer products are exact: sums are made in s32, or in f32 over so few terms th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from edgekit.host.graph import ops
@@ -130,25 +132,47 @@ def _same(a: Quant, b: Quant) -> bool:
     )
 
 
-def dynamic_quantize_linear(call: Call) -> list[Tensor]:
-    """[codes, scale, zero point] over the range of x, which includes 0; u8."""
-    x = call.x(0)
+@dataclass(frozen=True, eq=False)
+class _Dynamic:
+    """Codes and zero point of x, both in f32, and the scale: x ≈ (codes − point) · scale."""
+
+    codes: Tensor
+    scale: Tensor
+    point: Tensor
+
+
+def _dynamic(call: Call, x: Tensor) -> _Dynamic:
+    """x as codes of u8 over its own range, which includes 0."""
     axes = tuple(range(len(x.shape)))
     zero, most = call.builder.floats(0.0), call.builder.floats(255.0)
     high = call.emit(ops.Maximum(), call.emit(ops.ReduceMax(axes), x), zero)
     low = call.emit(ops.Minimum(), call.emit(ops.ReduceMin(axes), x), zero)
     span = call.emit(ops.Sub(), high, low)
-    scale = call.emit(ops.Div(), span, most)
     empty = call.emit(ops.Equal(), span, zero)
-    safe = call.emit(ops.Where(), empty, call.builder.floats(1.0), scale)
-    start = call.emit(ops.Div(), call.emit(ops.Neg(), low), safe)
+    # ONNX's definition has a scale of 0 where all values are, but ONNX Runtime divides by 1.
+    scale = call.emit(
+        ops.Where(), empty, call.builder.floats(1.0), call.emit(ops.Div(), span, most)
+    )
+    start = call.emit(ops.Div(), call.emit(ops.Neg(), low), scale)
     point = call.emit(ops.Clip(0.0, 255.0), call.emit(ops.RoundEven(), start))
-    steps = call.emit(ops.RoundEven(), call.emit(ops.Div(), x, safe))
+    steps = call.emit(ops.RoundEven(), call.emit(ops.Div(), x, scale))
     codes = call.emit(ops.Clip(0.0, 255.0), call.emit(ops.Add(), steps, point))
-    return [call.convert(codes, DType.U8), scale, call.convert(point, DType.U8)]
+    return _Dynamic(codes, scale, point)
 
 
-def _without_zero(call: Call, x: Tensor, zero: Tensor | None, kind: DType, axis: int) -> Tensor:
+def dynamic_quantize_linear(call: Call) -> list[Tensor]:
+    """[codes, scale, zero point]; u8."""
+    found = _dynamic(call, call.x(0))
+    return [call.convert(found.codes, DType.U8), found.scale, call.convert(found.point, DType.U8)]
+
+
+def rounded(call: Call, x: Tensor) -> Tensor:
+    """x as its codes of u8 say it, in f32: what products with quantized weights are made of."""
+    found = _dynamic(call, x)
+    return call.emit(ops.Mul(), call.emit(ops.Sub(), found.codes, found.point), found.scale)
+
+
+def without_zero(call: Call, x: Tensor, zero: Tensor | None, kind: DType, axis: int) -> Tensor:
     """x − zero point in a wider type; zero points of several values lie along `axis`."""
     wide = call.convert(x, kind)
     if zero is None:
@@ -161,14 +185,14 @@ def _without_zero(call: Call, x: Tensor, zero: Tensor | None, kind: DType, axis:
 
 def matmul_integer(call: Call) -> Tensor:
     a, b = call.x(0), call.x(1)
-    left = _without_zero(call, a, call.maybe(2), DType.I32, max(len(a.shape) - 2, 0))
-    right = _without_zero(call, b, call.maybe(3), DType.I32, len(b.shape) - 1)
+    left = without_zero(call, a, call.maybe(2), DType.I32, max(len(a.shape) - 2, 0))
+    right = without_zero(call, b, call.maybe(3), DType.I32, len(b.shape) - 1)
     return product(call, left, right)
 
 
 def conv_integer(call: Call) -> Tensor:
-    x = _without_zero(call, call.x(0), call.maybe(2), DType.F32, 0)
-    w = _without_zero(call, call.x(1), call.maybe(3), DType.F32, 0)
+    x = without_zero(call, call.x(0), call.maybe(2), DType.F32, 0)
+    w = without_zero(call, call.x(1), call.maybe(3), DType.F32, 0)
     return _integer_sums(call, x, _fixed(w))
 
 
@@ -221,8 +245,8 @@ def _requantized(call: Call, sums: Tensor, factor: Array, index: int) -> Tensor:
 
 def qlinear_matmul(call: Call) -> Tensor:
     a, b = call.x(0), call.x(3)
-    left = _without_zero(call, a, call.x(2), DType.I32, max(len(a.shape) - 2, 0))
-    right = _without_zero(call, b, call.x(5), DType.I32, len(b.shape) - 1)
+    left = without_zero(call, a, call.x(2), DType.I32, max(len(a.shape) - 2, 0))
+    right = without_zero(call, b, call.x(5), DType.I32, len(b.shape) - 1)
     scales = [np.asarray(call.value(i, "scale"), np.float32) for i in (1, 4, 6)]
     if scales[0].ndim == 1 and scales[0].size > 1:
         scales[0] = scales[0][:, None]
@@ -231,8 +255,8 @@ def qlinear_matmul(call: Call) -> Tensor:
 
 
 def qlinear_conv(call: Call) -> Tensor:
-    x = _without_zero(call, call.x(0), call.x(2), DType.F32, 0)
-    w = _fixed(_without_zero(call, call.x(3), call.x(5), DType.F32, 0))
+    x = without_zero(call, call.x(0), call.x(2), DType.F32, 0)
+    w = _fixed(without_zero(call, call.x(3), call.x(5), DType.F32, 0))
     sums = _integer_sums(call, x, w)
     if call.maybe(8) is not None:
         shape = (-1, *(1,) * (len(sums.shape) - 2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,7 +20,9 @@ _BACKWARDS = {"forward": [False], "reverse": [True], "bidirectional": [False, Tr
 @dataclass(frozen=True, eq=False)
 class _Cell:
     """One direction: weights [gates · hidden, size] and [gates · hidden, hidden], both biases,
-    the peepholes' weights [hidden] (of an LSTM: input, output, forget) and the functions."""
+    the peepholes' weights [hidden] (of an LSTM: input, output, forget) and the functions.
+
+    `before`: what inputs and states go through before they are multiplied with weights."""
 
     w: Tensor
     r: Tensor
@@ -28,6 +30,7 @@ class _Cell:
     hidden_bias: Tensor
     peepholes: tuple[Tensor, ...]
     functions: Sequence[Activate]
+    before: Activate
 
     @property
     def hidden(self) -> int:
@@ -38,9 +41,13 @@ class _Cell:
 _Step = Callable[[Call, Tensor, _Cell, list[Tensor]], list[Tensor]]
 
 
-def lstm(call: Call) -> list[Tensor]:
+def _as_it_is(x: Tensor) -> Tensor:
+    return x
+
+
+def lstm(call: Call, before: Activate = _as_it_is) -> list[Tensor]:
     """[Y, Y_h, Y_c]"""
-    return _recurrent(call, 4, 2, ("Sigmoid", "Tanh", "Tanh"), _lstm_step)
+    return _recurrent(call, 4, 2, ("Sigmoid", "Tanh", "Tanh"), _lstm_step, before)
 
 
 def gru(call: Call) -> list[Tensor]:
@@ -54,7 +61,12 @@ def rnn(call: Call) -> list[Tensor]:
 
 
 def _recurrent(
-    call: Call, gates: int, states: int, functions: tuple[str, ...], step: _Step
+    call: Call,
+    gates: int,
+    states: int,
+    functions: tuple[str, ...],
+    step: _Step,
+    before: Activate = _as_it_is,
 ) -> list[Tensor]:
     x, hidden = call.x(0), call.integer("hidden_size", 0) or call.x(2).shape[-1]
     need_rank(x, 3)
@@ -68,7 +80,8 @@ def _recurrent(
     acts = activations(call, functions, len(backwards))
     sequences, ends = [], []
     for way, back in enumerate(backwards):
-        cell = _cell(call, way, len(backwards), (gates * hidden, x.shape[2], hidden), acts[way])
+        sizes = (gates * hidden, x.shape[2], hidden)
+        cell = replace(_cell(call, way, len(backwards), sizes, acts[way]), before=before)
         start = [_initial(call, 5 + k, way, x.shape[1], hidden) for k in range(states)]
         made = _run(call, x, cell, start, back, step)
         sequences.append(made[0])
@@ -107,6 +120,7 @@ def _cell(
         _part(call, bias, way, rows, rows),
         peepholes,
         functions,
+        _as_it_is,
     )
 
 
@@ -144,7 +158,7 @@ def _run(
 ) -> tuple[Tensor, list[Tensor]]:
     """All steps' first states [time, batch, hidden], and the states at the end."""
     time, batch, _ = x.shape
-    whole = _dense(call, x, cell.w, cell.input_bias)
+    whole = _dense(call, cell.before(x), cell.w, cell.input_bias)
     width = cell.w.shape[0]
     made: list[Tensor] = []
     for t in reversed(range(time)) if backwards else range(time):
@@ -195,7 +209,7 @@ def _lstm_step(call: Call, x: Tensor, cell: _Cell, states: list[Tensor]) -> list
     """Gates in the order input, output, forget, cell."""
     hidden, inner = states
     gate, squash, last = cell.functions
-    gates = _sum(call, x, _dense(call, hidden, cell.r, cell.hidden_bias))
+    gates = _sum(call, x, _dense(call, cell.before(hidden), cell.r, cell.hidden_bias))
     i, o, f, c = call.builder.emit_all(ops.Split(1, (cell.hidden,) * 4), [gates])
     if cell.peepholes:
         i = _sum(call, i, _product(call, cell.peepholes[0], inner))

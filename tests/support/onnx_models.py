@@ -14,8 +14,10 @@ from edgekit.host.graph.types import Array
 _TYPES = {"f32": TensorProto.FLOAT, "s64": TensorProto.INT64, "u8": TensorProto.UINT8}
 
 
-def value(name: str, shape: Sequence[int | str | None], dtype: str = "f32") -> Any:
-    return helper.make_tensor_value_info(name, _TYPES[dtype], shape)
+def value(name: str, shape: Sequence[int | str | None], dtype: Any = "f32") -> Any:
+    """`dtype`: one of these names, or NumPy's."""
+    kind = _TYPES[dtype] if isinstance(dtype, str) else helper.np_dtype_to_tensor_dtype(dtype)
+    return helper.make_tensor_value_info(name, kind, shape)
 
 
 def model(
