@@ -15,7 +15,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from edgekit.host.errors import InputError
+from edgekit.host.graph import ops
 from edgekit.host.graph.types import Graph, ShapeError, State, Tensor
 from edgekit.host.importers.builder import UNNAMED, Builder
 from edgekit.host.importers.files import read_model_file
@@ -203,10 +206,27 @@ class Scope:
             raise InputError(f"expected {row.options}, found {operator.options_type}")
         if not operator.outputs:
             raise InputError("expected an output, found none")
-        tensors = [None if i == -1 else self.tensors.get(i) for i in operator.inputs]
+        tensors = [None if i == -1 else self._operand(i) for i in operator.inputs]
         outputs = [Output(self.tensors.dtype(i), self.tensors.quant(i)) for i in operator.outputs]
-        made = row.build(Call(operator, tensors, outputs, self.builder))
+        variables = {
+            place: self.tensors.name(i)
+            for place, i in enumerate(operator.inputs)
+            if i != -1 and self.tensors.is_variable(i)
+        }
+        made = row.build(Call(operator, tensors, outputs, self.builder, variables))
         return made if isinstance(made, list) else [made]
+
+    def _operand(self, index: int) -> Tensor:
+        """A tensor, or what a variable holds now; at first every value of it is 0."""
+        if not self.tensors.is_variable(index):
+            return self.tensors.get(index)
+        name, shape = self.tensors.name(index), self.tensors.source(index).shape
+        dtype, quant = self.tensors.dtype(index), self.tensors.quant(index)
+        if any(d < 1 for d in shape):
+            raise InputError(f"expected a variable of sizes from 1, found {list(shape)}")
+        if name not in self.importer.states:
+            self.importer.states[name] = State(name, np.zeros(shape, dtype.numpy))
+        return self.builder.emit(ops.ReadState(name, shape, dtype), quant=quant)
 
     def _name(self, index: int, tensor: Tensor) -> None:
         wanted = self.tensors.dtype(index)

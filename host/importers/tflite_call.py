@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from flatbuffers import flexbuffers
 from numpy.typing import NDArray
 
+from edgekit.host.graph import ops
 from edgekit.host.graph.types import (
     Activation,
     Array,
@@ -23,7 +25,7 @@ from edgekit.host.graph.windows import Pair
 from edgekit.host.importers.builder import Builder
 from edgekit.host.importers.emitter import Emitter
 from edgekit.host.importers.tflite_checks import check_quantized
-from edgekit.host.importers.tflite_schema import FileOperator
+from edgekit.host.importers.tflite_schema import FileOperator, corruption
 
 _ACTIVATIONS = {
     0: Activation.NONE,
@@ -54,6 +56,7 @@ class Call(Emitter):
     tensors: Sequence[Tensor | None]
     outputs: Sequence[Output]
     builder: Builder
+    variables: Mapping[int, str] = field(default_factory=dict)  # input → state
 
     # Inputs
 
@@ -108,6 +111,15 @@ class Call(Emitter):
     def option(self, name: str) -> Any:
         return self.operator.option(name)
 
+    def custom_map(self) -> Mapping[str, Any]:
+        """The options of a custom operator that are a flexbuffer of a map."""
+        content = self.operator.custom_options
+        with corruption(f"the options of operator {self.operator.index}"):
+            found = flexbuffers.Loads(content) if content else {}
+        if not isinstance(found, dict):
+            raise ShapeError(f"expected a map of options, found {type(found).__name__}")
+        return found
+
     def stride(self) -> Pair:
         return _positive("stride", self.option("StrideH"), self.option("StrideW"))
 
@@ -158,6 +170,17 @@ class Call(Emitter):
         if len(made) != len(self.outputs):
             raise ShapeError(f"expected {len(made)} outputs, found {len(self.outputs)}")
         return self._checked(op, ins, [o.quant for o in self.outputs])
+
+    def keep(self, index: int, value: Tensor) -> None:
+        """Input `index`, which is a variable, holds `value` from now on."""
+        if index not in self.variables:
+            raise ShapeError(f"expected a variable as input {index}, found another tensor")
+        if self.tensor(index, "variable").shape != value.shape:
+            raise ShapeError(
+                f"expected a variable of shape {list(value.shape)}, "
+                f"found {list(self.tensor(index, 'variable').shape)}"
+            )
+        self.builder.emit_all(ops.WriteState(self.variables[index]), [value])
 
     def _checked(
         self,

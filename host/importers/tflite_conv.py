@@ -123,7 +123,7 @@ def fully_connected(call: Call) -> Tensor:
         return _computed_weights(call, x, weights, keep)
     if call.option("AsymmetricQuantizeInputs") and _is_hybrid(x, weights):
         k = weights.shape[-1]
-        x = _at_codes(call, x, (x.elements // max(k, 1), k))
+        x = at_codes(call, x, (x.elements // max(k, 1), k))
         weights = call.emit(ops.Cast(), weights)
     op = ops.FullyConnected(keep, call.activation())
     return call.result(op, x, weights, call.maybe(2))
@@ -151,7 +151,7 @@ def _is_hybrid(x: Tensor, weights: Tensor) -> bool:
     return x.dtype is DType.F32 and weights.dtype is DType.I8
 
 
-def _at_codes(call: Call, x: Tensor, rows: tuple[int, int]) -> Tensor:
+def at_codes(call: Call, x: Tensor, rows: tuple[int, int]) -> Tensor:
     """x where it would be had its rows been quantized around zero points of their own."""
     return call.reshape(call.emit(ops.FakeQuantize(), call.reshape(x, rows)), x.shape)
 
@@ -164,7 +164,7 @@ def _weighted(call: Call, op: Operator, order: tuple[int, ...] = (0, 1, 2)) -> T
     if x is not None and weights is not None and _is_hybrid(x, weights):
         per_channel = weights.quant is not None and weights.quant.per_channel
         if per_channel:  # then, and only then, TFLite quantizes each image around a zero point
-            x = _at_codes(call, x, (x.shape[0], x.elements // max(x.shape[0], 1)))
+            x = at_codes(call, x, (x.shape[0], x.elements // max(x.shape[0], 1)))
             weights = call.emit(ops.Cast(), weights)
     return call.result(op, x, weights, bias)
 

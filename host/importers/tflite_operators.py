@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, Tensor
 from edgekit.host.importers import tflite_conv as conv
+from edgekit.host.importers import tflite_detection as detection
 from edgekit.host.importers import tflite_index as index
 from edgekit.host.importers import tflite_math as math
 from edgekit.host.importers import tflite_product as product
+from edgekit.host.importers import tflite_recurrent as recurrent
 from edgekit.host.importers import tflite_reduce as reduce
 from edgekit.host.importers import tflite_shape as shape
 from edgekit.host.importers import tflite_volume as volume
@@ -129,6 +131,22 @@ ROWS: dict[str, Row] = {
     "CAST": Row(math.cast, "CastOptions"),
     "DEQUANTIZE": Row(math.dequantize, "DequantizeOptions"),
     "QUANTIZE": Row(math.quantize, "QuantizeOptions"),
+    # Recurrent
+    "BIDIRECTIONAL_SEQUENCE_LSTM": Row(
+        recurrent.bidirectional_lstm, "BidirectionalSequenceLSTMOptions"
+    ),
+    "BIDIRECTIONAL_SEQUENCE_RNN": Row(
+        recurrent.bidirectional_rnn, "BidirectionalSequenceRNNOptions"
+    ),
+    "LSTM": Row(recurrent.lstm, "LSTMOptions"),
+    "RNN": Row(recurrent.rnn, "RNNOptions"),
+    "SVDF": Row(recurrent.svdf, "SVDFOptions"),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": Row(
+        recurrent.sequence_lstm, "UnidirectionalSequenceLSTMOptions"
+    ),
+    "UNIDIRECTIONAL_SEQUENCE_RNN": Row(recurrent.sequence_rnn, "SequenceRNNOptions"),
+    # Boxes
+    "CUSTOM:TFLite_Detection_PostProcess": Row(detection.detections),
     # Moving data
     "BATCH_TO_SPACE_ND": Row(shape.batch_to_space, "BatchToSpaceNDOptions"),
     "BROADCAST_ARGS": Row(shape.broadcast_args),

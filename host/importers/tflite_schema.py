@@ -62,7 +62,7 @@ class FileTensor:
     """`type` is the schema's name (FLOAT32, INT8, …); `data` the raw bytes of a constant.
 
     `signature` is the shape with -1 where it is open, `shape` what runs unless it is resized;
-    empty: nothing is open.
+    empty: nothing is open. A `variable` is changed by operators and lives between runs.
     """
 
     name: str
@@ -72,6 +72,7 @@ class FileTensor:
     data: Array | None
     sparsity: FileSparsity | None
     signature: Shape = ()
+    variable: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,6 +261,7 @@ class _Reader:
             self.buffers[buffer],
             None if sparsity is None else self._sparsity(sparsity),
             signature,
+            variable=bool(tensor.IsVariable()),
         )
 
     def _quant(self, quant: Any, shape: Shape, shown: str) -> Quant | None:

@@ -78,6 +78,9 @@ class TensorTable:
     def has_value(self, index: int) -> bool:
         return index in self._values or self.source(index).data is not None
 
+    def is_variable(self, index: int) -> bool:
+        return self.source(index).variable and not self.has_value(index)
+
     def get(self, index: int) -> Tensor:
         """A tensor that an operator reads; constants enter the graph when first used."""
         if index in self._values:

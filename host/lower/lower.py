@@ -18,7 +18,7 @@ from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.memory import lifetimes, plan_apart
 from edgekit.host.lower.nna import lower_nna
 from edgekit.host.lower.normalize import lower_layer_norm, lower_unit_length
-from edgekit.host.lower.order import lower_top_k
+from edgekit.host.lower.order import lower_select_boxes, lower_top_k
 from edgekit.host.lower.outlier import lower_outlier
 from edgekit.host.lower.plan import (
     Call,
@@ -93,6 +93,7 @@ RULES: Mapping[type[Operator], Rule] = {
     ops.Gather: plain.lower_gather,
     ops.Scatter: lower_scatter,
     ops.DetectionOutput: lower_detection_output,
+    ops.SelectBoxes: lower_select_boxes,
     ops.TopK: lower_top_k,
     ops.BroadcastTo: plain.lower_broadcast_to,
     ops.MatMul: plain.lower_matmul,

@@ -7,7 +7,7 @@ import math
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Node
 from edgekit.host.lower.context import Context
-from edgekit.host.lower.plain import C_NAMES
+from edgekit.host.lower.plain import C_NAMES, operand_of
 from edgekit.host.lower.plan import Call, Field, Value
 
 
@@ -34,3 +34,31 @@ def lower_top_k(ctx: Context, node: Node) -> list[Call]:
         **macros,
     )
     return [Call(kernel, fields, math.prod(x.shape[:-1]), max(1, 4096 // n))]
+
+
+def lower_select_boxes(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, ops.SelectBoxes)
+    boxes, order, scores = (ctx.tensor(name) for name in node.inputs)
+    batch, classes, n = order.shape
+    fields: dict[str, Field] = {
+        "n": n,
+        "classes": classes,
+        "limit": op.limit,
+        "overlap": op.overlap,
+        "least": op.least,
+        "boxes": operand_of(ctx, boxes),
+        "order": operand_of(ctx, order),
+        "scores": operand_of(ctx, scores),
+        "y": Value(node.outputs[0]),
+    }
+    macros: dict[str, str | int] = {"ABOVE": 1} if op.above else {}
+    kernel = ctx.kernel(
+        f"select_boxes_{'above_' if op.above else ''}{order.dtype.value}",
+        "reduce/select.c",
+        "reduce/select.h",
+        "ek_select_args",
+        TI=C_NAMES[order.dtype],
+        **macros,
+    )
+    return [Call(kernel, fields, batch * classes)]

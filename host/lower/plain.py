@@ -48,7 +48,7 @@ def _c_name(ctx: Context, node: Node, dtype: DType) -> str:
     return C_NAMES[dtype]
 
 
-def _operand(ctx: Context, t: Tensor) -> Field:
+def operand_of(ctx: Context, t: Tensor) -> Field:
     return Value(t.name) if t.data is None else ctx.weights.add(t.data)
 
 
@@ -68,7 +68,7 @@ def _map(
     shapes += [y.shape] * (3 - len(operands))
     form = collapse(shapes, y.shape, _MAP_DIMS)
     chunks = math.ceil(form.dims[-1] / _MAP_CHUNK)
-    values = [_operand(ctx, t) for t in operands]
+    values = [operand_of(ctx, t) for t in operands]
     values += values[:1] * (3 - len(values))
     fields: dict[str, Field] = {"dim": form.dims, "chunks": chunks}
     for letter, stride, value in zip("abc", form.strides, values, strict=True):
@@ -177,7 +177,7 @@ def _total(
     fields: dict[str, Field] = {
         "reduced": math.prod(x.shape[first:last]),
         "inner": inner,
-        "x": _operand(ctx, x),
+        "x": operand_of(ctx, x),
         "y": Value(y.name),
     }
     kernel = ctx.kernel(
@@ -202,8 +202,8 @@ def lower_gather(ctx: Context, node: Node) -> list[Call]:
         "size": x.shape[axis],
         "count": indices.elements,
         "run": run,
-        "x": _operand(ctx, x),
-        "indices": _operand(ctx, indices),
+        "x": operand_of(ctx, x),
+        "indices": operand_of(ctx, indices),
         "y": Value(y.name),
     }
     kernel = ctx.kernel(
@@ -255,8 +255,8 @@ def lower_matmul(ctx: Context, node: Node) -> list[Call]:
         "dim": form.dims,
         "a_stride": tuple(s * m * k for s in form.strides[0]),
         "b_stride": tuple(s * k * n for s in form.strides[1]),
-        "a": _operand(ctx, a),
-        "b": _operand(ctx, b),
+        "a": operand_of(ctx, a),
+        "b": operand_of(ctx, b),
         "y": Value(y.name),
         **codes,
     }

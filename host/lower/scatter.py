@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Node, Tensor
+from edgekit.host.graph.types import Node
 from edgekit.host.lower.context import Context
-from edgekit.host.lower.plain import C_NAMES
+from edgekit.host.lower.plain import C_NAMES, operand_of
 from edgekit.host.lower.plan import Call, Field, Value
 
 _TASK_BYTES, _TASKS = 1 << 16, 16  # every task reads all indices: a few tasks only
@@ -18,9 +18,6 @@ def lower_scatter(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(op, ops.Scatter)
     x, indices, updates = (ctx.tensor(name) for name in node.inputs)
 
-    def operand(t: Tensor) -> Field:
-        return Value(t.name) if t.data is None else ctx.weights.add(t.data)
-
     rows = x.shape[0]
     tasks = min(_TASKS, rows, math.ceil(x.bytes / _TASK_BYTES))
     step = math.ceil(rows / max(tasks, 1))
@@ -29,9 +26,9 @@ def lower_scatter(ctx: Context, node: Node) -> list[Call]:
         "step": step,
         "count": indices.elements,
         "run": math.prod(x.shape[1:]),
-        "x": operand(x),
-        "indices": operand(indices),
-        "updates": operand(updates),
+        "x": operand_of(ctx, x),
+        "indices": operand_of(ctx, indices),
+        "updates": operand_of(ctx, updates),
         "y": Value(node.outputs[0]),
     }
     kernel = ctx.kernel(

@@ -28,6 +28,7 @@ class FileTensor:
     axis: int = 0
     buffer: int | None = None
     signature: Sequence[int] = ()
+    variable: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,8 @@ class Writer:
         tflite.TensorAddBuffer(b, number)
         if signature:
             tflite.TensorAddShapeSignature(b, signature)
+        if tensor.variable:
+            tflite.TensorAddIsVariable(b, True)
         if quant:
             tflite.TensorAddQuantization(b, quant)
         return tflite.TensorEnd(b)

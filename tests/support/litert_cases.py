@@ -20,17 +20,24 @@ TYPES = {
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """A value with the scale it has in the file; `constant`: stored there, not an input."""
+    """A value with the scale it has in the file; `constant`: stored there, not an input; a
+    `variable` is neither."""
 
     value: Any
     constant: bool = False
     scale: Sequence[float] = ()
     zero: Sequence[int] = ()
     axis: int = 0
+    variable: bool = False
 
 
 def given(value: Any, scale: float = 0.0, zero: int = 0) -> Operand:
     return Operand(np.asarray(value), False, [scale] if scale else (), [zero] if scale else ())
+
+
+def variable(shape: Sequence[int], kind: str = "float32", scale: float = 0.0) -> Operand:
+    scales = [scale] if scale else []
+    return Operand(np.zeros(shape, kind), scale=scales, zero=[0] * len(scales), variable=True)
 
 
 def fixed(
@@ -64,14 +71,25 @@ class Single:
         return bytes(files.model(files.graph(tensors, [op], list(self.inputs()), outs)))
 
     def inputs(self) -> dict[str, Any]:
-        given = {f"x{i}": o for i, o in enumerate(self.ins) if o is not None and not o.constant}
-        return {name: o.value for name, o in given.items()}
+        return {
+            f"x{i}": o.value
+            for i, o in enumerate(self.ins)
+            if o is not None and not o.constant and not o.variable
+        }
 
 
 def _tensor(files: Any, name: str, operand: Operand, data: Any) -> Any:
     value = operand.value
-    kind = TYPES[value.dtype.name]
-    return files.tensor(name, value.shape, kind, data, operand.scale, operand.zero, operand.axis)
+    return files.tensor(
+        name,
+        value.shape,
+        TYPES[value.dtype.name],
+        data,
+        operand.scale,
+        operand.zero,
+        operand.axis,
+        variable=operand.variable,
+    )
 
 
 def check(files: Any, litert: Any, single: Single, near: float = 1e-5) -> None:

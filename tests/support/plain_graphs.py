@@ -160,6 +160,18 @@ def scatter(rng: Rng, dtype: DType) -> Case:
     return Case(ops.Scatter(join), (x, at, updates))
 
 
+def select_boxes(rng: Rng) -> Case:
+    """Boxes that overlap, some empty; scores with equal ones, in order."""
+    batch, classes, n = pick(rng, (1, 2)), pick(rng, (1, 3)), pick(rng, (1, 7, 65))
+    low = rng.integers(0, 8, (batch, n, 2)) / 8
+    boxes = np.concatenate([low, low + rng.integers(0, 5, (batch, n, 2)) / 8], 2)
+    scores = -np.sort(-rng.integers(0, 20, (batch, classes, n)) / 20)
+    order = np.argsort(rng.random((batch, classes, n)))
+    kind = DType.I32 if rng.random() < 0.5 else DType.I64
+    op = ops.SelectBoxes(pick(rng, (1, 5, 80)), 0.4, 0.25, bool(rng.random() < 0.5))
+    return Case(op, (constant(boxes), constant(order, kind), constant(scores)))
+
+
 def matmul(rng: Rng, dtype: DType) -> Case:
     m, k, n = (pick(rng, (1, 2, 3, 7, 15, 16, 17, 33, 49, 65, 100)) for _ in range(3))
     batch, other = [((), ()), ((3,), (3,)), ((2, 3), (3,)), ((2, 1), (1, 3))][rng.integers(4)]
@@ -203,6 +215,7 @@ FAMILIES = {
     "picking": (picking, (DType.F32, DType.U8, DType.I64)),
     "scatter": (scatter, (*_NUMBERS, *_WHOLE)),
     "fake_quantize": (fake_quantize, (DType.F32,)),
+    "select_boxes": (select_boxes, (None,)),
     "matmul": (matmul, (DType.F32, DType.I32, DType.I8)),
     "layer_norm": (layer_norm, (DType.F32,)),
     "quantize_even": (quantize_even, (DType.I8, DType.U8)),

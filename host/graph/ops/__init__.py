@@ -4,6 +4,7 @@ Adding an operator: its class here, its importer row, its lowering, its kernel, 
 """
 
 from edgekit.host.graph.ops.bits import BitwiseAnd, BitwiseNot, BitwiseOr, LeftShift
+from edgekit.host.graph.ops.boxes import SelectBoxes
 from edgekit.host.graph.ops.chain import RowChain
 from edgekit.host.graph.ops.conv import Conv2D, DepthwiseConv2D, TransposeConv2D
 from edgekit.host.graph.ops.dense import FullyConnected, PrunedFullyConnected
@@ -187,6 +188,7 @@ __all__ = [
     "RowChain",
     "Rsqrt",
     "Scatter",
+    "SelectBoxes",
     "Sign",
     "Sin",
     "Sinh",
