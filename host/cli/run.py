@@ -47,7 +47,12 @@ def register(app: typer.Typer) -> None:
 
 def run(
     input_file: Annotated[
-        Path, typer.Option("--input", metavar="X.npz", help="Arrays named as the model's inputs.")
+        Path,
+        typer.Option(
+            "--input",
+            metavar="X.npz",
+            help="Arrays named as the model's inputs; an .npy does for one input.",
+        ),
     ],
     output_file: Annotated[
         Path, typer.Option("--output", metavar="Y.npz", help="Where the model's outputs go.")
@@ -85,7 +90,7 @@ def run(
         )
         bundle = load_bundle(path, device.profile, options=options)
         put_into_service(device, bundle)
-    outputs, timings = device.run(inputs, threads=threads)
+    outputs, timings = device.run(_named(inputs, device, input_file), threads=threads)
     _write_arrays(output_file, outputs)
     _show(device, timings, outputs, output_file, as_json)
 
@@ -121,8 +126,24 @@ def _show(
     print(f"written  {file}")
 
 
-def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
-    """Arrays of an .npz file by name. Raises InputError for anything else."""
+def _named(
+    inputs: dict[str, NDArray[Any]] | NDArray[Any], device: Device, file: Path
+) -> dict[str, NDArray[Any]]:
+    """The arrays by name: one without a name is that of a model with one input."""
+    if isinstance(inputs, dict):
+        return inputs
+    current = device.status().current
+    names = list(current.shapes[0]) if current and current.shapes else []
+    if len(names) > 1:
+        raise InputError(
+            f"{file}: expected an .npz file with arrays {', '.join(names)}, found an .npy, which "
+            "does for a model with one input; write one with: numpy.savez(path, name=array)"
+        )
+    return dict.fromkeys(names, inputs)
+
+
+def read_arrays(file: Path) -> dict[str, NDArray[Any]] | NDArray[Any]:
+    """Arrays of an .npz file by name, or that of an .npy. Raises InputError for anything else."""
     import zipfile
 
     import numpy as np
@@ -131,11 +152,14 @@ def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
         found = "a folder" if file.is_dir() else "nothing there"
         raise InputError(f"{file}: expected an .npz file with the model's inputs, found {found}")
     try:
-        with np.load(file, allow_pickle=False) as archive:
+        loaded = np.load(file, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded as archive:
             return {name: archive[name] for name in archive.files}
     except (ValueError, zipfile.BadZipFile, EOFError, AttributeError, MemoryError):
         raise InputError(
-            f"{file}: expected an .npz file of plain arrays, found something else; "
+            f"{file}: expected an .npz or .npy file of plain arrays, found something else; "
             "write one with: numpy.savez(path, name=array)"
         ) from None
 

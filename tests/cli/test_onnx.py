@@ -107,3 +107,28 @@ def test_what_is_not_supported_is_listed_and_nothing_written(edgekit: Any, home:
     assert done.code == 2
     assert "NonZero (0), Unique (1)" in done.complaint
     assert sorted(p.name for p in home.iterdir()) == ["m.onnx"]
+
+
+def test_one_array_does_for_one_input(edgekit: Any, home: Path, scaled: Path) -> None:
+    x = np.arange(-6, 6, dtype=np.float32).reshape(2, 2, 3)
+    np.save(home / "x.npy", x)
+    shape = ("--input-shape", "x=2,2,3")
+    done = edgekit("run", scaled, *shape, "--input", "x.npy", "--output", "y.npz")
+    assert done.code == 0, done.complaint
+    with np.load(home / "y.npz") as made:
+        np.testing.assert_array_equal(made["y"], np.maximum(2 * x, 0))
+    np.save(home / "x.npy", x[:1])
+    done = edgekit("run", "--input", "x.npy", "--output", "y.npz")
+    assert done.code == 2 and "x" in done.complaint
+    np.save(home / "x.npy", np.array([object()]))
+    done = edgekit("run", "--input", "x.npy", "--output", "y.npz")
+    assert done.code == 2 and "plain arrays" in done.complaint
+
+
+def test_one_array_does_not_for_two_inputs(edgekit: Any, home: Path) -> None:
+    nodes = [node("Add", ["a", "b"], ["y"])]
+    path = save(model(nodes, [value("a", [2]), value("b", [2])], ["y"]), home)
+    np.save(home / "x.npy", np.ones(2, np.float32))
+    done = edgekit("run", path, "--input", "x.npy", "--output", "y.npz")
+    assert done.code == 2
+    assert "expected an .npz file with arrays a, b, found an .npy" in done.complaint
