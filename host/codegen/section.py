@@ -147,9 +147,13 @@ def _field(value: Field, places: _Places) -> str:
 
 
 def _c_float(value: float) -> str:
-    if math.isinf(value):
-        return "INFINITY" if value > 0 else "-INFINITY"
-    return float(np.float32(value)).hex() + "f"
+    with np.errstate(over="ignore"):
+        nearest = float(np.float32(value))
+    if math.isnan(nearest):
+        return "NAN"
+    if math.isinf(nearest):
+        return "INFINITY" if nearest > 0 else "-INFINITY"
+    return nearest.hex() + "f"
 
 
 class _Places:

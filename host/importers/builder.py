@@ -130,10 +130,12 @@ class Builder:
         node = Node(
             name, op, tuple(None if t is None else t.name for t in ins), tuple(t.name for t in outs)
         )
+        if outs and all(t.elements == 0 for t in outs):
+            for t in outs:
+                self._charge(t.shape, t.dtype)
+            return [self._known(t) for t in outs]
         if _is_foldable(op, ins, outs):
             return [self._keep(t) for t in self._computed(node, ins, outs)]
-        if outs and all(t.elements == 0 for t in outs):
-            return [self._known(t) for t in outs]
         for t in outs:
             self._charge(t.shape, t.dtype)
         self._nodes.append(node)

@@ -67,3 +67,8 @@ def need_rank(x: Tensor, *ranks: int) -> None:
     if len(x.shape) not in ranks:
         wanted = " or ".join(str(r) for r in ranks)
         raise ShapeError(f"expected a tensor of rank {wanted}, found shape {list(x.shape)}")
+
+
+def need_axes(x: Tensor, count: int) -> None:
+    if len(x.shape) < count:
+        raise ShapeError(f"expected a tensor of at least {count} axes, found shape {list(x.shape)}")

@@ -77,6 +77,13 @@ class Call(Emitter):
             raise ShapeError(f"expected a few integers as {what}, found {data.dtype}{data.shape}")
         return tuple(int(v) for v in data.reshape(-1))
 
+    def single(self, index: int, what: str) -> int:
+        """A constant input of one integer."""
+        found = self.integers(index, what)
+        if len(found) != 1:
+            raise ShapeError(f"expected one integer as {what}, found {len(found)}")
+        return found[0]
+
     def numbers(self, index: int, what: str) -> tuple[float, ...]:
         data = self.value(index, what)
         if data.size > _SMALL:

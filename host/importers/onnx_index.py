@@ -59,8 +59,10 @@ def _join(call: Call) -> str:
 
 def one_hot(call: Call) -> Tensor:
     """Indices below 0 count from the end."""
-    depth = int(call.numbers(1, "depth")[0])
-    values = call.value(2, "values").reshape(-1)
+    given, values = call.numbers(1, "depth"), call.value(2, "values").reshape(-1)
+    if len(given) != 1 or not given[0].is_integer() or len(values) != 2:
+        raise ShapeError(f"expected one depth and two values, found {given!r:.40}, {len(values)}")
+    depth = int(given[0])
     axis = call.axis(call.integer("axis", -1), len(call.x(0).shape) + 1)
     indices = call.convert(call.x(0), DType.I64)
     size = call.constant(np.array(depth, np.int64))

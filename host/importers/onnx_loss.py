@@ -6,6 +6,7 @@ import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, ShapeError, Tensor
+from edgekit.host.importers.emitter import need_axes
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_reduce import log_of_softmax, total
 
@@ -22,6 +23,7 @@ def softmax_cross_entropy_loss(call: Call) -> list[Tensor]:
 def _loss(call: Call, logs: Tensor) -> Tensor:
     """−weight · log at each target class (input 1), and their mean by weight, or their sum."""
     target, classes = call.x(1), logs.shape[1:2]
+    need_axes(logs, 2)
     if (logs.shape[0], *logs.shape[2:]) != target.shape or not classes:
         raise ShapeError(f"expected a class for each row of {list(logs.shape)}, found others")
     wide = call.convert(call.reshape(target, (target.shape[0], 1, *target.shape[1:])), DType.I64)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Activation, DType, Operator, Tensor
+from edgekit.host.graph.types import Activation, DType, Operator, ShapeError, Tensor
 from edgekit.host.importers.onnx_call import Call
 
 Row = Callable[[Call], Tensor | list[Tensor]]
@@ -118,6 +118,8 @@ def _bound(call: Call, index: int, default: float) -> float | None:
     bound = call.maybe(index)
     if bound is None:
         return default
+    if bound.elements != 1:
+        raise ShapeError(f"expected one number as bound, found {bound.elements}")
     return None if bound.data is None else float(bound.data.reshape(-1)[0])
 
 
@@ -150,6 +152,8 @@ def selu(call: Call) -> Tensor:
 
 def celu(call: Call) -> Tensor:
     alpha = call.number("alpha", 1.0)
+    if alpha == 0:
+        raise ShapeError("expected an alpha that is not 0, found 0")
     scaled = call.emit(ops.Mul(), call.x(0), call.builder.floats(1 / alpha))
     y = call.emit(ops.Elu(), scaled)
     positive = call.emit(ops.Clamp(Activation.RELU), call.x(0))

@@ -68,8 +68,10 @@ def _recurrent(
     step: _Step,
     before: Activate = _as_it_is,
 ) -> list[Tensor]:
-    x, hidden = call.x(0), call.integer("hidden_size", 0) or call.x(2).shape[-1]
+    x, recurrence = call.x(0), call.x(2)
     need_rank(x, 3)
+    need_rank(recurrence, 3)
+    hidden = call.integer("hidden_size", 0) or recurrence.shape[2]
     batch_first = bool(call.integer("layout", 0))
     x = call.transpose(x, (1, 0, 2)) if batch_first else x
     if not 1 <= hidden <= 1 << 16 or x.shape[0] > _STEPS:

@@ -9,14 +9,17 @@ import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Operator, ShapeError, Tensor
-from edgekit.host.importers.emitter import Emitter
+from edgekit.host.importers.emitter import Emitter, need_axes, need_rank
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_math import Row
+
+_SUMMED_LIMIT = 1 << 13  # the triangle takes the square of it
 
 
 def softmax(call: Call) -> Tensor:
     x = call.x(0)
-    axis = call.axis(call.integer("axis", 1 if call.opset < 13 else -1), max(len(x.shape), 1))
+    need_axes(x, 1)
+    axis = call.axis(call.integer("axis", 1 if call.opset < 13 else -1), len(x.shape))
     if call.opset < 13 and math.prod(x.shape[axis:]) != x.shape[axis]:
         rows = call.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
         return call.reshape(call.emit(ops.Softmax(), rows), x.shape)
@@ -93,6 +96,10 @@ def instance_normalization(call: Call) -> Tensor:
 
 def group_normalization(call: Call) -> Tensor:
     x, groups = call.x(0), call.integer("num_groups")
+    need_axes(x, 2)
+    need_rank(call.x(1), 1)
+    if not x.elements:
+        return x
     if groups < 1 or x.shape[1] % groups:
         raise ShapeError(f"expected groups that divide {x.shape[1]} channels, found {groups}")
     grouped = call.reshape(x, (x.shape[0], groups, -(-x.elements // (x.shape[0] * groups))))
@@ -143,6 +150,8 @@ def across_channels(
     if not 1 <= size <= 1024:
         raise ShapeError(f"expected a size from 1 to 1024, found {size}")
     before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
+    if len(x.shape) < 2 or x.dtype.is_quantized:
+        raise ShapeError(f"expected numbers with channels, found {x.dtype.value}{list(x.shape)}")
     rest = (0,) * (len(x.shape) - 2)
     square = call.emit(ops.Mul(), x, x)
     padded = call.emit(ops.Pad((0, before, *rest), (0, after, *rest)), square)
@@ -179,6 +188,8 @@ def total(
 def average(call: Emitter, x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
     if not axes:
         return x
+    if not x.elements:
+        raise ShapeError(f"expected elements to take the mean of, found {list(x.shape)}")
     if x.dtype is not DType.F32:
         return call.convert(average(call, call.convert(x, DType.F32), axes, keep), x.dtype)
     if sorted(axes) == [2, 3] and len(x.shape) == 4:
@@ -249,8 +260,10 @@ def arg_extreme(smallest: bool) -> Row:
 def cum_sum(call: Call) -> Tensor:
     """A product with a triangle of ones."""
     x = call.x(0)
-    axis = call.axis(call.integers(1, "axis")[0], len(x.shape))
+    axis = call.axis(call.single(1, "axis"), len(x.shape))
     n = x.shape[axis]
+    if n > _SUMMED_LIMIT:
+        raise ShapeError(f"expected at most {_SUMMED_LIMIT} elements to sum up, found {n}")
     ones = np.tri(n, n, -call.integer("exclusive", 0), dtype=np.float32)
     weights = call.constant(ones.T if call.integer("reverse", 0) else ones)
     moved = call.last(call.convert(x, DType.F32), axis)

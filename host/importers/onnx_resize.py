@@ -15,6 +15,7 @@ from edgekit.host.importers.onnx_call import Call
 
 F64 = NDArray[np.float64]
 _SIZE_LIMIT = 1 << 16
+_SCALE_LIMIT = 1e6
 _NEAREST: dict[str, Callable[[F64], F64]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
     "round_prefer_ceil": lambda x: np.floor(x + 0.5),
@@ -28,7 +29,7 @@ def upsample(call: Call) -> Tensor:
     x = call.x(0)
     if not isinstance(scales, tuple) or len(scales) != len(x.shape):
         raise ShapeError(f"expected a scale per axis of {list(x.shape)}, found others")
-    sizes = [math.floor(d * s) for d, s in zip(x.shape, scales, strict=True)]
+    sizes = [_size(d, s) for d, s in zip(x.shape, scales, strict=True)]
     return _resized(
         call, x, sizes, list(scales), "asymmetric", call.text("mode", "nearest"), "floor"
     )
@@ -41,8 +42,11 @@ def resize(call: Call) -> Tensor:
     sizes, scales = list(x.shape), [1.0] * len(x.shape)
     has_sizes = call.opset >= 11 and call.maybe(3) is not None
     given = call.integers(3, "sizes") if has_sizes else call.numbers(at, "scales")
-    if len(given) != len(axes):
+    if len(given) != len(axes) or not axes:
         raise ShapeError(f"expected {len(axes)} sizes or scales, found {len(given)}")
+    axes = tuple(call.axis(axis, len(x.shape)) for axis in axes)
+    if x.elements == 0:
+        raise ShapeError(f"expected sizes of at least 1 to resize, found {list(x.shape)}")
     if has_sizes and call.text("keep_aspect_ratio_policy", "stretch") != "stretch":
         ratios = [g / x.shape[a] for g, a in zip(given, axes, strict=True)]
         larger = call.text("keep_aspect_ratio_policy") == "not_larger"
@@ -52,8 +56,7 @@ def resize(call: Call) -> Tensor:
             sizes[axis], scales[axis] = int(whole), ratio
     else:
         for axis, value in zip(axes, given, strict=True):
-            axis = call.axis(axis, len(x.shape))
-            sizes[axis] = int(value) if has_sizes else math.floor(x.shape[axis] * value)
+            sizes[axis] = int(value) if has_sizes else _size(x.shape[axis], value)
             scales[axis] = value / x.shape[axis] if has_sizes else float(value)
     mode = "asymmetric" if call.opset < 11 else call.text(
         "coordinate_transformation_mode", "half_pixel"
@@ -89,10 +92,19 @@ def _cropped(
 
 
 def _check(sizes: Sequence[int], scales: Sequence[float], kind: str) -> None:
-    if any(not 1 <= s <= _SIZE_LIMIT for s in sizes) or not all(0 < s < 1e6 for s in scales):
+    if any(not 1 <= s <= _SIZE_LIMIT for s in sizes) or not all(
+        0 < s < _SCALE_LIMIT for s in scales
+    ):
         raise ShapeError(f"expected sizes from 1 to {_SIZE_LIMIT}, found {list(sizes)}")
     if kind not in ("nearest", "linear", "cubic"):
         raise ShapeError(f"expected mode nearest, linear or cubic, found {kind}")
+
+
+def _size(source: int, scale: float) -> int:
+    """What `source` elements become."""
+    if not 0 < scale < _SCALE_LIMIT:  # which is false of NaN
+        raise ShapeError(f"expected scales above 0 and below {_SCALE_LIMIT:g}, found {scale}")
+    return math.floor(source * scale)
 
 
 def _resized(

@@ -20,10 +20,15 @@ def constant(call: Call) -> Tensor:
     for name in ("value", "value_float", "value_int", "value_floats", "value_ints"):
         if call.has(name):
             found = call.attributes[name]
-            kind = {"f": np.float32, "i": np.int64}
-            if isinstance(found, np.ndarray):
+            if name == "value":
+                if not isinstance(found, np.ndarray):
+                    raise ShapeError(f"expected a tensor as value, found {found!r:.40}")
                 return call.constant(found)
-            return call.constant(np.array(found, kind[name.split("_")[1][0]]))
+            numbers = found if isinstance(found, tuple) else (found,)
+            wanted = (int, float) if "float" in name else (int,)
+            if not all(isinstance(v, wanted) for v in numbers):
+                raise ShapeError(f"expected numbers as {name}, found {found!r:.40}")
+            return call.constant(np.array(found, np.float32 if "float" in name else np.int64))
     raise ShapeError("expected a constant of numbers, found another kind")
 
 
@@ -35,7 +40,8 @@ def constant_of_shape(call: Call) -> Tensor:
 
 
 def _shape(values: Sequence[int]) -> Shape:
-    if any(v < 0 for v in values) or math.prod(values) > _LIMIT:
+    # Sizes beside one of 0 count as well: NumPy multiplies them too.
+    if any(v < 0 for v in values) or math.prod(max(v, 1) for v in values) > _LIMIT:
         raise ShapeError(f"expected a shape of at most {_LIMIT} elements, found {list(values)}")
     return tuple(values)
 
@@ -67,8 +73,13 @@ def dropout(call: Call) -> list[Tensor]:
 
 
 def arange(call: Call) -> Tensor:
-    start, limit, delta = (call.value(i, "bounds").reshape(-1)[0] for i in range(3))
-    if delta == 0 or abs(float(limit) - float(start)) / abs(float(delta)) > _LIMIT:
+    bounds = [call.value(i, "bounds").reshape(-1) for i in range(3)]
+    if any(bound.size != 1 for bound in bounds):
+        raise ShapeError(f"expected three scalars, found {[b.size for b in bounds]} values")
+    start, limit, delta = (bound[0] for bound in bounds)
+    # Said so that it is false of NaN.
+    ends = delta != 0 and abs(float(limit) - float(start)) <= _LIMIT * abs(float(delta))
+    if not ends or math.isinf(float(delta)):
         raise ShapeError(f"expected a range that ends, found {start} to {limit} by {delta}")
     return call.constant(np.arange(start, limit, delta, dtype=call.x(0).dtype.numpy))
 
@@ -223,7 +234,10 @@ def pad(call: Call) -> Tensor:
     if mode == "constant":
         value = call.number("value", 0.0) if call.opset < 11 else 0.0
         if call.opset >= 11 and call.maybe(2) is not None:
-            value = call.numbers(2, "value")[0]
+            given = call.numbers(2, "value")
+            if len(given) != 1:
+                raise ShapeError(f"expected one value to pad with, found {len(given)}")
+            value = given[0]
         return surround(call, x, before, after, value)
     if mode not in ("reflect", "edge", "wrap"):
         raise ShapeError(f"expected mode constant, reflect, edge or wrap, found {mode}")
@@ -276,7 +290,7 @@ def space_to_depth(call: Call) -> Tensor:
 
 def trilu(call: Call) -> Tensor:
     x = call.x(0)
-    k = 0 if call.maybe(1) is None else call.integers(1, "diagonal")[0]
+    k = 0 if call.maybe(1) is None else call.single(1, "diagonal")
     if len(x.shape) < 2:
         raise ShapeError(f"expected matrices, found a tensor of shape {list(x.shape)}")
     rows, columns = x.shape[-2:]

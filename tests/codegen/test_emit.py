@@ -11,7 +11,7 @@ import pytest
 from kernel_runs import build, run_here
 
 from edgekit.host.codegen.emit import emit
-from edgekit.host.codegen.section import section_code
+from edgekit.host.codegen.section import _field, section_code
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, Node, Tensor
 from edgekit.host.lower.lower import lower
@@ -65,3 +65,16 @@ def test_generated_code_is_as_reviewed():
     if os.environ.get("EDGEKIT_UPDATE_GOLDEN"):
         _GOLDEN.write_text(text)
     assert text == _GOLDEN.read_text()
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (float("nan"), "NAN"),
+        (float("inf"), "INFINITY"),
+        (-1e300, "-INFINITY"),  # what f32 makes of it
+        (0.5, "0x1.0000000000000p-1f"),
+    ],
+)
+def test_every_number_is_one_in_c(number, text):
+    assert _field(number, None) == text

@@ -24,6 +24,7 @@ _SECONDS_LIMIT = 2 * 3600
 _COUNT = re.compile(r"^\d+ .*", re.MULTILINE)
 _SUITES = [
     pytest.param(("fuzz_importer", "--count", "10000"), id="importer"),
+    pytest.param(("fuzz_operators", "--count", "20000"), id="operators"),
     pytest.param(("onnx_nodes",), id="ONNX nodes"),
     pytest.param(("zoo",), id="zoo", marks=(pytest.mark.peers, pytest.mark.engines)),
     pytest.param(("fuzz_bundle", "--minutes", "10"), id="bundles"),
