@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Array, DType, Padding, Quant, ShapeError, Tensor
+from edgekit.host.graph.types import Array, Padding, Quant, ShapeError, Tensor
 from edgekit.host.graph.windows import Pair
 from edgekit.host.importers.emitter import Emitter, need_rank
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_reduce import average
-
-_TAPS = 1024  # of a window that is made of slices
 
 
 @dataclass(frozen=True)
@@ -66,12 +62,12 @@ def as_image(call: Emitter, x: Tensor) -> Tensor:
     return x if len(x.shape) == 4 else call.reshape(x, (*x.shape[:2], 1, x.shape[2]))
 
 
-def _pair(values: tuple[int, ...], filler: int) -> Pair:
+def pair(values: tuple[int, ...], filler: int) -> Pair:
     return (values[0], values[1]) if len(values) == 2 else (filler, values[0])
 
 
 def padding_of(s: Sliding) -> Padding:
-    (top, left), (bottom, right) = _pair(s.before, 0), _pair(s.after, 0)
+    (top, left), (bottom, right) = pair(s.before, 0), pair(s.after, 0)
     return Padding(top, bottom, left, right)
 
 
@@ -114,7 +110,7 @@ def grouped(
     quant: Quant | None = None,
 ) -> Tensor:
     """Weights [oc, ic/groups, kh, kw] over an NHWC image; `quant`: their scales, if known."""
-    stride, dilation = _pair(s.stride, 1), _pair(s.dilation, 1)
+    stride, dilation = pair(s.stride, 1), pair(s.dilation, 1)
     oc, depth = w.shape[:2]
     if x.shape[3] != depth * groups or oc % groups or not oc:
         raise ShapeError(
@@ -166,7 +162,7 @@ def transposed(
     """A transposed convolution of an NHWC image with weights [ic, oc/groups, kh, kw]; `s` holds
     what is cut from the full result. Windows that lie side by side become one product; others a
     convolution of an image with zeros between its pixels."""
-    kernel, stride = (w.shape[2], w.shape[3]), _pair(s.stride, 1)
+    kernel, stride = (w.shape[2], w.shape[3]), pair(s.stride, 1)
     if kernel == stride and groups == 1 and not any((*s.before, *s.after)):
         size = (x.shape[1] * stride[0], x.shape[2] * stride[1])
         data = call.constant(w.transpose(1, 2, 3, 0))
@@ -210,12 +206,12 @@ def _spread(
     call: Emitter, x: Tensor, w: Array, bias: Array | None, groups: int, s: Sliding
 ) -> Tensor:
     n, h, width, c = x.shape
-    sh, sw = _pair(s.stride, 1)
+    sh, sw = pair(s.stride, 1)
     spaced = call.reshape(x, (n, h, 1, width, 1, c))
     spaced = call.emit(ops.Pad((0,) * 6, (0, 0, sh - 1, 0, sw - 1, 0)), spaced)
     spaced = call.reshape(spaced, (n, h * sh, width * sw, c))
-    kernel, dilation = (w.shape[2], w.shape[3]), _pair(s.dilation, 1)
-    low, high = _pair(s.before, 0), _pair(s.after, 0)
+    kernel, dilation = (w.shape[2], w.shape[3]), pair(s.dilation, 1)
+    low, high = pair(s.before, 0), pair(s.after, 0)
     reach = [(k - 1) * d for k, d in zip(kernel, dilation, strict=True)]
     before = [r - b for r, b in zip(reach, low, strict=True)]
     # Behind the last pixel of each row there are stride − 1 zeros already.
@@ -239,76 +235,6 @@ def crop(call: Emitter, x: Tensor, before: Sequence[int], after: Sequence[int]) 
     return call.emit(ops.StridedSlice(tuple(before), (1,) * len(extent), extent, extent), x)
 
 
-def max_pool(call: Call) -> Tensor:
-    x = call.x(0)
-    need_rank(x, 3, 4, 5)
-    if len(call.node.outputs) > 1:
-        raise ShapeError("expected one output, found a second one (indices)")
-    s = sliding(call, x.shape[2:], call.list("kernel_shape"), bool(call.integer("ceil_mode", 0)))
-    simple = len(x.shape) < 5 and set(s.dilation) == {1} and x.dtype is DType.F32
-    if simple and all(p < w for p, w in zip((*s.before, *s.after), s.window * 2, strict=True)):
-        image = call.nhwc(as_image(call, x))
-        op = ops.MaxPool2D(_pair(s.window, 1), _pair(s.stride, 1), padding_of(s))
-        y = call.nchw(call.emit(op, image))
-        return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
-    return _by_slices(call, x, s, -math.inf, lambda a, b: call.emit(ops.Maximum(), a, b))
-
-
-def average_pool(call: Call) -> Tensor:
-    x = call.x(0)
-    need_rank(x, 3, 4, 5)
-    ceil = bool(call.integer("ceil_mode", 0))
-    whole = bool(call.integer("count_include_pad", 0))
-    s = sliding(call, x.shape[2:], call.list("kernel_shape"), ceil)
-    padded = any((*s.before, *s.after))
-    inside = all(p < w for p, w in zip((*s.before, *s.after), s.window * 2, strict=True))
-    if len(x.shape) < 5 and set(s.dilation) == {1} and inside and not (whole and padded):
-        image = call.nhwc(as_image(call, x))
-        op = ops.AveragePool2D(_pair(s.window, 1), _pair(s.stride, 1), padding_of(s))
-        y = call.nchw(call.emit(op, image))
-        return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
-    total = _by_slices(call, x, s, 0.0, lambda a, b: call.emit(ops.Add(), a, b))
-    return call.emit(ops.Mul(), total, call.constant(1 / _counts(call, x, s, whole)))
-
-
-def _counts(call: Call, x: Tensor, s: Sliding, whole: bool) -> Array:
-    """How many elements each window's mean is over: [1, 1, ...]."""
-    counts = np.ones((), np.float32)
-    explicit = call.list("pads", (0,) * (2 * len(s.window)))[len(s.window) :]
-    for i, size in enumerate(x.shape[2:]):
-        # With count_include_pad the file's own padding counts, not what ceil_mode added.
-        low, high = (-s.before[i], size + min(explicit[i], s.after[i])) if whole else (0, size)
-        span = (s.window[i] - 1) * s.dilation[i] + 1
-        steps = (size + s.before[i] + s.after[i] - span) // s.stride[i] + 1
-        taps = np.arange(s.window[i]) * s.dilation[i]
-        at = np.arange(steps)[:, None] * s.stride[i] - s.before[i] + taps
-        inside = ((at >= low) & (at < high)).sum(axis=1).astype(np.float32)
-        counts = counts[..., None] * inside
-    return counts.reshape(1, 1, *counts.shape)
-
-
-def _by_slices(
-    call: Call, x: Tensor, s: Sliding, filler: float, join: Callable[[Tensor, Tensor], Tensor]
-) -> Tensor:
-    """A pool of any rank as joined slices, one per element of the window."""
-    if math.prod(s.window) > _TAPS:
-        raise ShapeError(f"expected a window of at most {_TAPS} elements, found {list(s.window)}")
-    padded = surround(call, x, (0, 0, *s.before), (0, 0, *s.after), filler)
-    sizes = [
-        (d - (w - 1) * di - 1) // st + 1
-        for d, w, di, st in zip(padded.shape[2:], s.window, s.dilation, s.stride, strict=True)
-    ]
-    extent = (*x.shape[:2], *sizes)
-    total: Tensor | None = None
-    for tap in itertools.product(*(range(w) for w in s.window)):
-        begin = (0, 0, *(t * d for t, d in zip(tap, s.dilation, strict=True)))
-        op = ops.StridedSlice(begin, (1, 1, *s.stride), extent, extent)
-        part = call.emit(op, padded)
-        total = part if total is None else join(total, part)
-    assert total is not None
-    return total
-
-
 def surround(
     call: Emitter, x: Tensor, before: Sequence[int], after: Sequence[int], value: float
 ) -> Tensor:
@@ -327,17 +253,6 @@ def surround(
         present = [p for p in parts if p is not None]
         x = present[0] if len(present) == 1 else call.emit(ops.Concat(axis), *present)
     return x
-
-
-def global_average_pool(call: Call) -> Tensor:
-    x = call.x(0)
-    axes = tuple(range(2, len(x.shape)))
-    return call.emit(ops.Mean(axes, True), x)
-
-
-def global_max_pool(call: Call) -> Tensor:
-    x = call.x(0)
-    return call.emit(ops.ReduceMax(tuple(range(2, len(x.shape))), True), x)
 
 
 def batch_normalization(call: Call) -> Tensor | list[Tensor]:

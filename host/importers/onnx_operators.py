@@ -14,6 +14,8 @@ from edgekit.host.importers import onnx_index as index
 from edgekit.host.importers import onnx_loss as loss
 from edgekit.host.importers import onnx_math as math
 from edgekit.host.importers import onnx_order as order
+from edgekit.host.importers import onnx_place as place
+from edgekit.host.importers import onnx_pool as pool
 from edgekit.host.importers import onnx_product as product
 from edgekit.host.importers import onnx_qlinear as qlinear
 from edgekit.host.importers import onnx_quant as quant
@@ -22,6 +24,7 @@ from edgekit.host.importers import onnx_reduce as reduce
 from edgekit.host.importers import onnx_resize as resize
 from edgekit.host.importers import onnx_sequence as sequence
 from edgekit.host.importers import onnx_shape as shape
+from edgekit.host.importers import onnx_signal as signal
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_types import TensorList, Value
 
@@ -29,13 +32,15 @@ Row = Callable[[Call], Value | Sequence[Value | None] | None]
 
 ROWS: dict[str, Row] = {
     # Convolutions and pools
-    "AveragePool": conv.average_pool,
+    "AveragePool": pool.average_pool,
     "BatchNormalization": conv.batch_normalization,
     "Conv": conv.conv,
     "ConvTranspose": conv.conv_transpose,
-    "GlobalAveragePool": conv.global_average_pool,
-    "GlobalMaxPool": conv.global_max_pool,
-    "MaxPool": conv.max_pool,
+    "GlobalAveragePool": pool.global_average_pool,
+    "GlobalLpPool": pool.global_lp_pool,
+    "GlobalMaxPool": pool.global_max_pool,
+    "LpPool": pool.lp_pool,
+    "MaxPool": pool.max_pool,
     # Products
     "Einsum": einsum.einsum,
     "Gemm": product.gemm,
@@ -166,10 +171,17 @@ ROWS: dict[str, Row] = {
     "ReduceProd": reduce.reduce_by(ops.ReduceProduct),
     "ReduceSum": reduce.reduce_by(ops.ReduceSum),
     "ReduceSumSquare": reduce.reduce_by(ops.ReduceSum, "square"),
+    # Constants
+    "BlackmanWindow": signal.blackman_window,
+    "HammingWindow": signal.hamming_window,
+    "HannWindow": signal.hann_window,
+    "MelWeightMatrix": signal.mel_weight_matrix,
     # Types
     "Cast": math.cast,
     "CastLike": math.cast_like,
     # Moving data
+    "CenterCropPad": place.center_crop_pad,
+    "Compress": place.compress,
     "Concat": shape.concat,
     "Constant": shape.constant,
     "ConstantOfShape": shape.constant_of_shape,
@@ -187,6 +199,7 @@ ROWS: dict[str, Row] = {
     "Range": shape.arange,
     "Reshape": shape.reshape,
     "Resize": resize.resize,
+    "ReverseSequence": place.reverse_sequence,
     "ScatterElements": index.scatter_elements,
     "ScatterND": index.scatter_nd,
     "Shape": shape.shape_of,

@@ -13,8 +13,8 @@ import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, ShapeError, Tensor
-from edgekit.host.importers import onnx_conv as conv
 from edgekit.host.importers import onnx_math as math
+from edgekit.host.importers import onnx_pool as pool
 from edgekit.host.importers import onnx_quant as quant
 from edgekit.host.importers import onnx_recurrent as recurrent
 from edgekit.host.importers import onnx_reduce as reduce
@@ -92,7 +92,7 @@ def where(call: Call) -> Tensor:
 
 def max_pool(call: Call) -> Value | list[Tensor]:
     """NhwcMaxPool: codes keep their order."""
-    made = conv.max_pool(replace(call, values=[channels_first(call, call.x(0))]))
+    made = pool.max_pool(replace(call, values=[channels_first(call, call.x(0))]))
     first = made[0] if isinstance(made, list) else made
     return channels_last(call, first)
 
@@ -184,10 +184,10 @@ QLINEAR: dict[str, Callable[[Call], Value | list[Tensor]]] = {
     "NhwcMaxPool": max_pool,
     "QGemm": gemm,
     "QLinearAdd": binary(ops.Add()),
-    "QLinearAveragePool": unary(conv.average_pool),
+    "QLinearAveragePool": unary(pool.average_pool),
     "QLinearConcat": concat,
     "QLinearConv": convolution,
-    "QLinearGlobalAveragePool": unary(conv.global_average_pool),
+    "QLinearGlobalAveragePool": unary(pool.global_average_pool),
     "QLinearLeakyRelu": unary(math.leaky_relu),
     "QLinearMul": binary(ops.Mul()),
     "QLinearSigmoid": unary(math.function(ops.Logistic())),

@@ -92,7 +92,7 @@ class Pad(Operator):
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
-        value = zero_point_of(outs[0]) if outs[0].dtype.is_quantized else 0
+        value = zero_point_of(outs[0]) if outs[0].quant is not None else 0
         widths = list(zip(self.before, self.after, strict=True))
         return [np.pad(required(x, 0), widths, constant_values=value)]
 
