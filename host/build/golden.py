@@ -63,7 +63,8 @@ class _Candidate:
             if y.dtype == np.float32:
                 largest = float(np.abs(y[np.isfinite(y)]).max(initial=1e-30))
                 for other in self.others:
-                    off = np.abs(other[name].astype(np.float64) - y)
+                    with np.errstate(invalid="ignore"):
+                        off = np.abs(other[name].astype(np.float64) - y)
                     moved = max(moved, float(off[np.isfinite(off)].max(initial=0.0)) / largest)
         return moved
 
@@ -112,11 +113,12 @@ def _steps(graph: Graph) -> int:
 def _candidate(graph: Graph, seed: int, values: Range) -> _Candidate:
     rng = np.random.default_rng(seed)
     inputs = {name: random_input(graph.tensors[name], rng, values) for name in graph.inputs}
-    outputs = evaluate(graph, inputs).outputs
-    others = [
-        evaluate(graph, inputs, runner=Noise(run).run_node).outputs
-        for run in range(_RUNS if _is_rounding(graph) else 0)
-    ]
+    runs = _RUNS if _is_rounding(graph) else 0
+    with np.errstate(all="ignore"):
+        outputs = evaluate(graph, inputs).outputs
+        others = [
+            evaluate(graph, inputs, runner=Noise(run).run_node).outputs for run in range(runs)
+        ]
     return _Candidate(inputs, outputs, tuple(others))
 
 

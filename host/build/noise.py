@@ -9,6 +9,7 @@ may differ between healthy kernels.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -27,11 +28,10 @@ _EXACT: tuple[type[Operator], ...] = (
     ops.Clamp, ops.Clip, ops.Abs, ops.Neg, ops.Sign, ops.Floor, ops.Ceil, ops.RoundEven,
     ops.Scatter, ops.Maximum, ops.Minimum, ops.Where, ops.MaxPool2D, ops.ReduceMax, ops.ReduceMin,
     ops.Quantize, ops.DetectionOutput,
-)  # fmt: skip
-_PRODUCTS = (ops.Conv2D, ops.TransposeConv2D, ops.FullyConnected, ops.OutlierFullyConnected)
-_SUMS: tuple[type[Operator], ...] = (
-    *_PRODUCTS, ops.DepthwiseConv2D, ops.MatMul, ops.AveragePool2D, ops.Mean, ops.ReduceSum,
-    ops.LayerNorm, ops.ResizeBilinear,
+)  # fmt: skip  # whatever is in neither list may add many terms
+_FUNCTIONS: tuple[type[Operator], ...] = (
+    ops.Function, ops.Binary, ops.Add, ops.Mul, ops.Logistic, ops.HardSwish, ops.Softmax, ops.Cast,
+    ops.Convert, ops.ReadState, ops.ReduceProduct,
 )  # fmt: skip
 
 
@@ -47,7 +47,7 @@ class Noise:
         if isinstance(node.op, _EXACT) or not _is_float(node, tensors):
             return run_node(node, tensors, values)
         units = _UNITS * terms_of(node, tensors) ** 0.5
-        if isinstance(node.op, _SUMS):
+        if not isinstance(node.op, _FUNCTIONS):
             values = {**values, **self._operands(node, tensors, values, units)}
         return [self._rounded(y, units) for y in run_node(node, tensors, values)]
 
@@ -100,14 +100,12 @@ def _is_hybrid(node: Node, tensors: Mapping[str, Tensor]) -> bool:
 def terms_of(node: Node, tensors: Mapping[str, Tensor]) -> int:
     """How many values go into one that comes out of `node`, about."""
     ins = [tensors[name] for name in node.inputs if name is not None]
-    if isinstance(node.op, ops.MatMul):
+    if isinstance(node.op, _FUNCTIONS):
+        return 1
+    if isinstance(node.op, ops.MatMul | ops.LayerNorm):
         return ins[0].shape[-1]
-    if isinstance(node.op, _PRODUCTS):
-        return max(ins[1].elements // max(ins[1].shape[0], 1), 1)
     if isinstance(node.op, ops.DepthwiseConv2D):
         return max(ins[1].elements // max(ins[1].shape[-1], 1), 1)
-    if isinstance(node.op, ops.LayerNorm):
-        return ins[0].shape[-1]
-    largest = max((t.elements for t in ins), default=1)
     made = max((tensors[name].elements for name in node.outputs), default=1)
-    return max(largest // max(made, 1), 1)
+    weights = max((math.prod(t.shape[1:]) for t in ins if t.data is not None), default=1)
+    return max(max((t.elements for t in ins), default=1) // max(made, 1), weights, 1)
