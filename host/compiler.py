@@ -33,6 +33,8 @@ from edgekit.host.split import memory_limit
 from edgekit.host.tune.tables import table_of
 from edgekit.kb.board import BoardProfile
 
+_FILES = 64  # of sections
+
 
 def compile_artifact(
     model: Path,
@@ -151,8 +153,7 @@ def units_of(plan: Plan, board: BoardProfile) -> list[Unit]:
     simd = ("EK_SIMD", f'"simd/{board.simd}.h"')
     code = [section_code(plan, section) for section in plan.sections]
     units = [Unit("run", emit(plan, code))]
-    texts = {made.symbol: made.text for made in code}
-    units += [Unit(symbol, text, (("NAME", symbol),)) for symbol, text in texts.items()]
+    units += _section_units({made.symbol: made.text for made in code})
     units += [
         Unit(k.symbol, folder / k.source, (("NAME", k.symbol), simd, *k.macros))
         for k in (*kernels_of(plan), *parts_of(plan))
@@ -179,3 +180,17 @@ def check_memory(plan: Plan, board: BoardProfile, limit: int | None) -> None:
             f"{name}: expected an arena of at most {limit} bytes, found {working}; raise "
             "--memory-limit, or choose a smaller model or a larger board"
         )
+
+
+def _section_units(texts: Mapping[str, str]) -> list[Unit]:
+    """A file for each section, so that what did not change is in the cache; of very many, several
+    in one, because to start a compiler takes longer than to compile a section."""
+    alone = {s: t for s, t in texts.items() if "\nstatic " in t or len(texts) <= _FILES}
+    together = [(s, t) for s, t in texts.items() if s not in alone]
+    units = [Unit(symbol, text, (("NAME", symbol),)) for symbol, text in alone.items()]
+    size = -(-len(texts) // _FILES)
+    for first in range(0, len(together), size):
+        some = together[first : first + size]
+        text = "".join(f"#define NAME {s}\n{t}#undef NAME\n" for s, t in some)
+        units.append(Unit(some[0][0], text))
+    return units

@@ -28,6 +28,7 @@ _RUNS = 3  # with noise
 _LIVELY = 0.25  # of the values that an output could have: enough to look no further
 _CALM = 1e-2  # movement, as a fraction of the largest value, that asks for no other input
 _STEPS = 1 << 32  # of the reference, multiply-adds about, that looking for an input may take
+_STEPS_OF_NODE = 1 << 18  # what calling NumPy takes, in such steps
 
 Values = Mapping[str, Array]
 
@@ -105,6 +106,7 @@ def _steps(graph: Graph) -> int:
     """Of all runs that a candidate takes."""
     of_nodes = (
         terms_of(n, graph.tensors) * sum(graph.tensors[name].elements for name in n.outputs)
+        + _STEPS_OF_NODE
         for n in graph.nodes
     )
     return (1 + _RUNS) * max(sum(of_nodes), 1)

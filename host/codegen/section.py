@@ -28,6 +28,9 @@ _BASES = """\
 """
 
 
+_MANY = 32  # calls; compilers take the square of a function's length
+
+
 @dataclass(frozen=True)
 class SectionCode:
     """A C file whose function `symbol` (the macro NAME) runs a section, given its `offsets`."""
@@ -56,6 +59,7 @@ def section_code(plan: Plan, section: Section) -> SectionCode:
 
 def _in_order(steps: tuple[Step, ...], places: _Places) -> list[str]:
     """One step after the other, each on the whole pool."""
+    parts: list[str] = []
     body = [
         "void NAME(const ek_inference *i) {",
         _BASES,
@@ -64,20 +68,26 @@ def _in_order(steps: tuple[Step, ...], places: _Places) -> list[str]:
         "    (void)pool;",
     ]
     for index, step in enumerate(steps, 1):
-        body += [*_step(step, places), f"    if (stamps)\n        stamps[{index}] = ek_ticks();"]
-    return [*body, "}"]
+        body += [
+            *_step(step, places, parts, index),
+            f"    if (stamps)\n        stamps[{index}] = ek_ticks();",
+        ]
+    return [*parts, *body, "}"]
 
 
 def _side_by_side(steps: tuple[Step, ...], section: Section, places: _Places) -> list[str]:
     """A function per step, in a queue per unit."""
-    body = []
+    body: list[str] = []
     for index, step in enumerate(steps):
+        parts: list[str] = []
+        lines = _step(step, places, parts, index)
         body += [
+            *parts,
             f"static void step_{index}(const ek_inference *i, int number) {{",
             _BASES,
             "    ek_pool *const pool = i->pool;",
             "    (void)pool, (void)number;",
-            *_step(step, places),
+            *lines,
             "}\n",
         ]
     for unit, queue in enumerate(section.queues):
@@ -98,8 +108,27 @@ def _side_by_side(steps: tuple[Step, ...], section: Section, places: _Places) ->
     ]
 
 
-def _step(step: Step, places: _Places) -> list[str]:
-    calls = [line for call in step.calls for line in _call(call, places)]
+def _step(step: Step, places: _Places, parts: list[str], index: int) -> list[str]:
+    """The calls of one step; of many, functions of some each are added to `parts`."""
+    if len(step.calls) > _MANY:
+        calls = []
+        for first in range(0, len(step.calls), _MANY):
+            name = f"part_{index}_{first}"
+            parts += [
+                f"static __attribute__((noinline)) void {name}(const ek_inference *i) {{",
+                _BASES,
+                "    ek_pool *const pool = i->pool;",
+                "    (void)pool;",
+                *(
+                    line
+                    for call in step.calls[first : first + _MANY]
+                    for line in _call(call, places)
+                ),
+                "}\n",
+            ]
+            calls.append(f"        {name}(i);")
+    else:
+        calls = [line for call in step.calls for line in _call(call, places)]
     return [f"    {{ /* {_comment(step.name)}: {step.op} */", *calls, "    }"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,11 +84,11 @@ def plan_apart(buffers: Sequence[Lifetime], shared: Collection[str], steps: int)
 
 def _alive(buffers: Sequence[Lifetime], steps: int) -> list[int]:
     """Bytes alive at each step."""
-    found = [0] * max(steps, 1)
+    change = [0] * (max(steps, 1) + 1)
     for b in buffers:
-        for step in range(b.first, b.last + 1):
-            found[step] += b.bytes
-    return found
+        change[b.first] += b.bytes
+        change[b.last + 1] -= b.bytes
+    return list(itertools.accumulate(change[:-1]))
 
 
 @dataclass(frozen=True)
@@ -101,10 +102,14 @@ class _Placer:
 
     def __init__(self, buffers: Sequence[Lifetime]) -> None:
         self.sizes = [b.bytes for b in buffers]
-        self._beside: list[list[int]] = [
-            [j for j, o in enumerate(buffers) if j != i and o.first <= b.last and b.first <= o.last]
-            for i, b in enumerate(buffers)
-        ]
+        self._beside: list[list[int]] = [[] for _ in buffers]
+        alive: list[int] = []
+        for i in sorted(range(len(buffers)), key=lambda i: buffers[i].first):
+            alive = [j for j in alive if buffers[j].last >= buffers[i].first]
+            for j in alive:
+                self._beside[i].append(j)
+                self._beside[j].append(i)
+            alive.append(i)
         self.looks = sum(map(len, self._beside)) + len(buffers)
 
     def place(self, order: Iterable[int]) -> _Placed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edgekit.host.graph import ops
@@ -60,8 +60,8 @@ class Buffers:
         return peak
 
 
-def buffers_of(graph: Graph, first: int, end: int) -> Buffers:
-    """The buffers of the nodes from `first` to `end`, as the lowering will make them.
+def users_of(graph: Graph) -> dict[str, list[int]]:
+    """The nodes that work on each buffer of the arena, by number.
 
     Inputs, outputs, constants and states are not in the arena; views of a tensor are
     other names for the same bytes.
@@ -71,6 +71,15 @@ def buffers_of(graph: Graph, first: int, end: int) -> Buffers:
     for i, node in enumerate(graph.nodes):
         for name in dict.fromkeys(base[t] for t in (*node.inputs, *node.outputs) if t in base):
             users.setdefault(name, []).append(i)
+    return users
+
+
+def buffers_of(
+    graph: Graph, first: int, end: int, users: Mapping[str, Sequence[int]] | None = None
+) -> Buffers:
+    """The buffers of the nodes from `first` to `end`, as the lowering will make them; `users` are
+    `users_of(graph)`, for who asks about many parts."""
+    users = users_of(graph) if users is None else users
     here = {n: u for n, u in users.items() if u[0] < end and u[-1] >= first}
     place = {name: b for b, name in enumerate(here)}
     touched: list[list[int]] = [[] for _ in range(end - first)]

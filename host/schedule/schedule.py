@@ -12,7 +12,7 @@ from edgekit.host.graph.types import Graph, Node
 from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.schedule.cost import NNA, CostModel
 from edgekit.host.schedule.dag import Dag, dag_of
-from edgekit.host.schedule.memory import buffers_of
+from edgekit.host.schedule.memory import buffers_of, users_of
 from edgekit.host.schedule.parts import key_positions, subgraph_ends
 from edgekit.host.schedule.search import USUAL, Effort, Found, Objective, find_order, keep_order
 from edgekit.host.schedule.timeline import Problem
@@ -45,9 +45,10 @@ def schedule(
     chosen: list[int] = []
     parts = []
     ends = subgraph_ends(dag.size, keys) if dag.size else []  # all outputs may be constants
+    users = users_of(graph)
     for start, end in itertools.pairwise((0, *ends)):
         entry = chosen[-1] if chosen else 0
-        problem = _problem(graph, dag, (start, end), costs, model, entry)
+        problem = _problem(graph, dag, (start, end), costs, model, entry, users)
         if options.order == "import":
             found = keep_order(problem)
         else:
@@ -97,6 +98,7 @@ def _problem(
     costs: Sequence[tuple[float, ...]],
     model: CostModel,
     entry: int,
+    users: Mapping[str, Sequence[int]],
 ) -> Problem:
     """One part: unit `entry` goes on, others join in when they are awake and have what it reads."""
     nodes = range(*part)
@@ -113,7 +115,7 @@ def _problem(
         late=tuple(
             0.0 if unit == entry else _rounded(joined) for unit in range(len(costs[part[0]]))
         ),
-        arena=buffers_of(graph, *part),
+        arena=buffers_of(graph, *part, users),
     )
 
 

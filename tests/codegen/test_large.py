@@ -1,0 +1,39 @@
+"""Graphs of very many operators, and operators of very many operands."""
+
+from __future__ import annotations
+
+import numpy as np
+from kernel_runs import build, check, run_here
+from op_graphs import inputs_of
+
+from edgekit.host.compiler import units_of
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import DType, Graph, Node, Tensor
+from edgekit.host.lower.lower import lower
+from edgekit.host.schedule.schedule import schedule
+from edgekit.kb.board import load_board
+
+
+def test_very_many_sections_share_files(tmp_path):
+    count, shape, board = 600, (1, 8), load_board("local")
+    tensors = {f"t{i}": Tensor(f"t{i}", shape, DType.F32) for i in range(count + 1)}
+    kinds = (ops.Tanh(), ops.Cos(), ops.Abs(), ops.Logistic())
+    nodes = tuple(Node(f"n{i}", kinds[i % 4], (f"t{i}",), (f"t{i + 1}",)) for i in range(count))
+    graph = Graph("chain", tensors, nodes, ("t0",), (f"t{count}",))
+    parts = [part.operators for part in schedule(graph, board).subgraphs]
+    plan = lower(graph, board, None, parts)
+    written = [u for u in units_of(plan, board) if isinstance(u.source, str)]
+    assert len(plan.sections) > len(written)
+    inputs = inputs_of(graph)
+    check(graph, run_here(build(graph, board, tmp_path, parts), inputs), inputs)
+
+
+def test_very_many_operands(tmp_path):
+    shapes = [(3, 1 + i % 5) for i in range(200)]
+    tensors = {f"x{i}": Tensor(f"x{i}", s, DType.F32) for i, s in enumerate(shapes)}
+    inputs = tuple(tensors)
+    tensors["y"] = Tensor("y", (3, sum(s[1] for s in shapes)), DType.F32)
+    graph = Graph("join", tensors, (Node("y", ops.Concat(1), inputs, ("y",)),), inputs, ("y",))
+    given = inputs_of(graph)
+    made = run_here(build(graph, load_board("local"), tmp_path), given)
+    np.testing.assert_array_equal(made["y"], np.concatenate(list(given.values()), 1))
