@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from edgekit.host.build.artifact import Golden
 from edgekit.host.build.inputs import RANGES, Range, random_input
-from edgekit.host.build.margins import margin_of, unstable
+from edgekit.host.build.margins import flips, margin_of, moved
 from edgekit.host.build.noise import Noise, terms_of
 from edgekit.host.files import writing_whole
 from edgekit.host.graph.evaluate import evaluate
@@ -35,17 +36,15 @@ Values = Mapping[str, Array]
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """An input, what the reference makes of it, and the same with noise."""
+    """An input, what the reference makes of it, and how far that moves with noise."""
 
     inputs: Values
     outputs: Values
-    others: tuple[Values, ...]
+    moved: Values
 
     @property
     def flips(self) -> int:
-        return sum(
-            unstable(y, [other[name] for other in self.others]) for name, y in self.outputs.items()
-        )
+        return sum(flips(y, self.moved[name]) for name, y in self.outputs.items())
 
     @property
     def broken(self) -> int:
@@ -59,22 +58,22 @@ class _Candidate:
 
     @property
     def movement(self) -> float:
-        moved = 0.0
+        """The largest of an output, as a fraction of its largest value."""
+        found = 0.0
         for name, y in self.outputs.items():
             if y.dtype == np.float32:
-                largest = float(np.abs(y[np.isfinite(y)]).max(initial=1e-30))
-                for other in self.others:
-                    with np.errstate(invalid="ignore"):
-                        off = np.abs(other[name].astype(np.float64) - y)
-                    moved = max(moved, float(off[np.isfinite(off)].max(initial=0.0)) / largest)
-        return moved
+                largest = float(np.max(np.abs(y), where=np.isfinite(y), initial=1e-30))
+                off = self.moved[name]
+                found = max(found, float(np.max(off, where=np.isfinite(off), initial=0)) / largest)
+        return found
 
+    @cached_property
     def rank(self) -> tuple[bool, bool, float, float]:
         """Smaller is better."""
         return self.broken > 0, self.flips > 0, -min(self.life, _LIVELY), self.movement
 
     def good(self) -> bool:
-        return self.rank() <= (False, False, -_LIVELY, _CALM)
+        return self.rank <= (False, False, -_LIVELY, _CALM)
 
 
 def golden_of(graph: Graph, cache: Path) -> Golden:
@@ -94,7 +93,7 @@ def _choose(graph: Graph) -> _Candidate:
     tries = min(max(_STEPS // _steps(graph), 2), len(RANGES))
     for index, values in enumerate(RANGES[:tries]):
         found = _candidate(graph, _SEED + index, values)
-        if best is None or found.rank() < best.rank():
+        if best is None or found.rank < best.rank:
             best = found
         if best.good():
             break
@@ -115,13 +114,14 @@ def _steps(graph: Graph) -> int:
 def _candidate(graph: Graph, seed: int, values: Range) -> _Candidate:
     rng = np.random.default_rng(seed)
     inputs = {name: random_input(graph.tensors[name], rng, values) for name in graph.inputs}
-    runs = _RUNS if _is_rounding(graph) else 0
     with np.errstate(all="ignore"):
         outputs = evaluate(graph, inputs).outputs
-        others = [
-            evaluate(graph, inputs, runner=Noise(run).run_node).outputs for run in range(runs)
-        ]
-    return _Candidate(inputs, outputs, tuple(others))
+        most = {name: moved(y, y) for name, y in outputs.items()}
+        for run in range(_RUNS if _is_rounding(graph) else 0):
+            others = evaluate(graph, inputs, runner=Noise(run).run_node).outputs
+            for name, y in outputs.items():
+                np.maximum(most[name], moved(y, others.pop(name)), out=most[name])
+    return _Candidate(inputs, outputs, most)
 
 
 def _is_rounding(graph: Graph) -> bool:
@@ -137,7 +137,7 @@ def _golden(graph: Graph, chosen: _Candidate) -> Golden:
     margins = [
         margin_of(
             chosen.outputs[name],
-            [other[name] for other in chosen.others],
+            chosen.moved[name],
             is_index=graph.tensors[name].quant is None,
         )
         for name in graph.outputs

@@ -6,7 +6,7 @@ scores), the elements have shares of it: a code c allows 2^-c of the bound.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from edgekit.device.specs import NOT_COMPARED
 from edgekit.host.graph.types import Array
 
-F64 = NDArray[np.float64]
-
 _SAFETY = 2.0  # times the largest movement, which has eight times a kernel's noise behind it
 _FLOOR = {np.dtype(np.float32): 2.0**-17, np.dtype(np.float16): 2.0**-9}
-_SMALLEST = 1e-30  # kernels may flush what is below
+_SMALLEST = 1e-25  # kernels may flush what is below
 _GROUP = 16  # elements whose movements tell enough of each other's
+_PIECE = 1 << 20  # elements
 _WORTH = 6  # codes from which shares are worth a byte per element
 
 
@@ -32,76 +31,94 @@ class Margin:
     codes: Array | None = None
 
 
-def margin_of(golden: Array, others: Sequence[Array], is_index: bool) -> Margin:
-    """What `golden` allows; `others` are the same output with other roundings.
+def moved(golden: Array, other: Array) -> Array:
+    """How far each element is from `golden`: infinite where only one of both is finite."""
+    exact = golden.dtype not in _FLOOR
+    distance = np.empty(golden.shape, np.float64 if exact else np.float32)
+    flat = distance.reshape(-1)
+    for part in _pieces(golden):
+        want, found = (v.reshape(-1)[part].astype(np.float64) for v in (golden, other))
+        with np.errstate(all="ignore"):
+            off = np.abs(found - want)
+        same = (found == want) | (np.isnan(found) & np.isnan(want))
+        flat[part] = np.where(same, 0.0, np.where(np.isnan(off), np.inf, off))
+    return distance
+
+
+def flips(golden: Array, movement: Array) -> int:
+    """How many elements change by more than a little: integers, and what is or is not finite."""
+    return int(np.count_nonzero(np.isinf(movement) if golden.dtype in _FLOOR else movement))
+
+
+def margin_of(golden: Array, movement: Array, is_index: bool) -> Margin:
+    """What `golden` allows, of which the elements move by at most `movement`.
 
     Integers that stayed are exact. Those that did not count as floats do, or are not compared if
     they are indices (`is_index`) or truths, of which the next one is as wrong as any.
     """
-    moved = _moved(golden, others)
     if golden.dtype not in _FLOOR and (is_index or golden.dtype == np.bool_):
-        return _exact_but(moved > 0)
-    allowed = _SAFETY * np.where(np.isfinite(moved), moved, 0.0)
+        changing = movement > 0
+        codes = np.where(changing, NOT_COMPARED, 0).astype(np.uint8)
+        return Margin(0.0, codes if changing.any() else None)
+    broken = np.isinf(movement)
+    allowed = np.where(broken, 0, movement) * movement.dtype.type(_SAFETY)
     if golden.dtype in _FLOOR:
-        finite = np.where(np.isfinite(golden), golden, 0).astype(np.float64)
-        allowed += _FLOOR[golden.dtype] * np.abs(finite)
-    return _shares(golden, allowed, np.isinf(moved))
+        finite = np.where(np.isfinite(golden), golden, 0).astype(np.float32)
+        allowed += np.float32(_FLOOR[golden.dtype]) * np.abs(finite)
+    return _shares(golden, allowed, broken)
 
 
-def unstable(golden: Array, others: Sequence[Array]) -> int:
-    """How many elements change by more than a little: flips of integers, of NaN and infinity."""
-    moved = _moved(golden, others)
-    return int(np.count_nonzero(np.isinf(moved) if golden.dtype in _FLOOR else moved))
-
-
-def _moved(golden: Array, others: Sequence[Array]) -> F64:
-    """The largest distance from `golden` per element; infinite where only one is finite."""
-    want, most = golden.astype(np.float64), np.zeros(golden.shape)
-    for other in others:
-        found = other.astype(np.float64)
-        with np.errstate(all="ignore"):
-            distance = np.abs(found - want)
-        same = (found == want) | (np.isnan(found) & np.isnan(want))
-        distance = np.where(same, 0.0, np.where(np.isnan(distance), np.inf, distance))
-        most = np.maximum(most, distance)
-    return most
-
-
-def _exact_but(changing: NDArray[np.bool_]) -> Margin:
-    if not changing.any():
-        return Margin(0.0)
-    return Margin(0.0, np.where(changing, NOT_COMPARED, 0).astype(np.uint8))
-
-
-def _shares(golden: Array, allowed: F64, broken: NDArray[np.bool_]) -> Margin:
+def _shares(golden: Array, allowed: Array, broken: NDArray[np.bool_]) -> Margin:
     """Each element is allowed what the tightest of its groups moves at most.
 
     Zeros are allowed what any element is: most are clamped, and few of those may move.
     """
-    bound = np.full(golden.shape, allowed.max(initial=0.0))
+    bound = np.full_like(allowed, allowed.max(initial=0.0))
     if golden.dtype in _FLOOR:
         for group in _groups(golden, allowed):
             np.minimum(bound, group, out=bound, where=golden != 0)
-        bound = np.maximum(bound, _SMALLEST)
+        np.maximum(bound, _SMALLEST, out=bound)
     tolerance = float(bound.max(initial=0.0))
-    with np.errstate(divide="ignore"):
-        codes = np.floor(np.log2(tolerance / bound)) if tolerance else np.zeros(bound.shape)
-    codes = np.clip(codes, 0, NOT_COMPARED - 1)
-    codes = np.where(broken, NOT_COMPARED, codes).astype(np.uint8)
+    codes = np.zeros(golden.shape, np.uint8)
+    for part in _pieces(golden) if tolerance else ():
+        with np.errstate(divide="ignore"):
+            shares = np.floor(np.log2(tolerance / bound.reshape(-1)[part]))
+        codes.reshape(-1)[part] = np.clip(shares, 0, NOT_COMPARED - 1)
+    codes[broken] = NOT_COMPARED
     return Margin(tolerance, codes if codes.max(initial=0) >= _WORTH else None)
 
 
-def _groups(golden: Array, allowed: F64) -> Iterator[F64]:
+def _groups(golden: Array, allowed: Array) -> Iterator[Array]:
     """The largest allowance of groups of elements that may move alike, at each element: with the
     same index along an axis, or of about the same magnitude."""
     for axis, size in enumerate(allowed.shape):
         if size > 1 and allowed.size // size >= _GROUP:
             others = tuple(i for i in range(allowed.ndim) if i != axis)
             yield np.broadcast_to(allowed.max(axis=others, keepdims=True), allowed.shape)
-    if allowed.size > _GROUP:
-        order = np.argsort(np.abs(golden), axis=None, kind="stable")
-        padded = np.pad(allowed.reshape(-1)[order], _GROUP // 2, mode="edge")
-        windows = np.lib.stride_tricks.sliding_window_view(padded, _GROUP + 1)
-        ranked = np.empty(allowed.size)
-        ranked[order] = windows.max(axis=1)
-        yield ranked.reshape(allowed.shape)
+    yield _of_magnitudes(golden, allowed)
+
+
+def _of_magnitudes(golden: Array, allowed: Array) -> Array:
+    """Groups of one binary exponent; small ones together with those below."""
+    exponent = np.frexp(golden.reshape(-1))[1].astype(np.int16)
+    order = np.argsort(exponent, kind="stable")  # of 16 bits: takes time in proportion
+    ranked, values = allowed.reshape(-1)[order], exponent[order]
+    ends = np.flatnonzero(np.diff(values)) + 1
+    starts = [0]
+    for end in ends.tolist():
+        if end - starts[-1] >= _GROUP:
+            starts.append(end)
+    if golden.size - starts[-1] < _GROUP and len(starts) > 1:
+        starts.pop()
+    if not golden.size:
+        return allowed
+    most = np.maximum.reduceat(ranked, starts)
+    found = np.empty_like(ranked)
+    found[order] = np.repeat(most, np.diff([*starts, golden.size]))
+    return found.reshape(allowed.shape)
+
+
+def _pieces(golden: Array) -> Iterator[slice]:
+    """Of the flattened array: what is computed in f64 takes little memory so."""
+    for first in range(0, golden.size, _PIECE):
+        yield slice(first, first + _PIECE)
