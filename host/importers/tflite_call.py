@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +28,7 @@ from edgekit.host.importers.emitter import Emitter
 from edgekit.host.importers.tflite_checks import check_quantized
 from edgekit.host.importers.tflite_schema import FileOperator, corruption
 
-_ACTIVATIONS = {
+ACTIVATIONS = {
     0: Activation.NONE,
     1: Activation.RELU,
     2: Activation.RELU_N1_TO_1,
@@ -120,6 +121,13 @@ class Call(Emitter):
             raise ShapeError(f"expected a map of options, found {type(found).__name__}")
         return found
 
+    def custom_number(self, name: str, default: float | None = None) -> float:
+        """A finite number of `custom_map`."""
+        value = self.custom_map().get(name, default)
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise ShapeError(f"expected a number as option {name}, found {value!r:.40}")
+        return value
+
     def stride(self) -> Pair:
         return _positive("stride", self.option("StrideH"), self.option("StrideW"))
 
@@ -129,9 +137,9 @@ class Call(Emitter):
 
     def activation(self) -> Activation:
         number = self.option("FusedActivationFunction")
-        if number not in _ACTIVATIONS:
+        if number not in ACTIVATIONS:
             raise ShapeError(f"expected no fused activation or RELU, RELU6, found number {number}")
-        return _ACTIVATIONS[number]
+        return ACTIVATIONS[number]
 
     def padding(self, size: Pair, window: Pair, stride: Pair) -> Padding:
         """Explicit padding of a (dilated) window over an image of `size`."""

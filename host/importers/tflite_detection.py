@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -59,17 +57,16 @@ def detections(call: Call) -> list[Tensor]:
 
 
 def _options(call: Call) -> _Options:
-    found = call.custom_map()
-    sizes = [_number(found, n, d) for n, d in (
+    sizes = [call.custom_number(n, d) for n, d in (
         ("max_detections", None), ("max_classes_per_detection", None), ("num_classes", None),
         ("detections_per_class", 100),
     )]  # fmt: skip
     if not all(1 <= s <= _LIMIT for s in sizes):
         raise ShapeError(f"expected options from 1 to {_LIMIT}, found {sizes}")
-    scales = np.array([_number(found, f"{s}_scale") for s in "yxhw"], np.float32)
+    scales = np.array([call.custom_number(f"{s}_scale") for s in "yxhw"], np.float32)
     if not (np.isfinite(scales).all() and (scales > 0).all()):
         raise ShapeError(f"expected positive scales, found {scales.tolist()}")
-    overlap = _number(found, "nms_iou_threshold")
+    overlap = call.custom_number("nms_iou_threshold")
     if not 0 < overlap <= 1:
         raise ShapeError(f"expected an nms_iou_threshold from 0 to 1, found {overlap}")
     detections, per_box, classes, per_class = (int(s) for s in sizes)
@@ -77,19 +74,12 @@ def _options(call: Call) -> _Options:
         detections,
         min(per_box, classes),
         min(per_class, detections),
-        bool(found.get("use_regular_nms", False)),
+        bool(call.custom_map().get("use_regular_nms", False)),
         classes,
-        _number(found, "nms_score_threshold"),
+        call.custom_number("nms_score_threshold"),
         overlap,
         scales,
     )
-
-
-def _number(found: Mapping[str, Any], name: str, default: float | None = None) -> float:
-    value = found.get(name, default)
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        raise ShapeError(f"expected a number as option {name}, found {value!r:.40}")
-    return value
 
 
 def _real(call: Call, x: Tensor) -> Tensor:

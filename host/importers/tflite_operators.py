@@ -11,6 +11,7 @@ from edgekit.host.importers import tflite_conv as conv
 from edgekit.host.importers import tflite_detection as detection
 from edgekit.host.importers import tflite_index as index
 from edgekit.host.importers import tflite_math as math
+from edgekit.host.importers import tflite_mediapipe as mediapipe
 from edgekit.host.importers import tflite_product as product
 from edgekit.host.importers import tflite_recurrent as recurrent
 from edgekit.host.importers import tflite_reduce as reduce
@@ -147,6 +148,12 @@ ROWS: dict[str, Row] = {
     "UNIDIRECTIONAL_SEQUENCE_RNN": Row(recurrent.sequence_rnn, "SequenceRNNOptions"),
     # Boxes
     "CUSTOM:TFLite_Detection_PostProcess": Row(detection.detections),
+    # MediaPipe's
+    "CUSTOM:Landmarks2TransformMatrix": Row(mediapipe.transform_matrix),
+    "CUSTOM:MaxPoolingWithArgmax2D": Row(mediapipe.max_pool_with_argmax),
+    "CUSTOM:MaxUnpooling2D": Row(mediapipe.max_unpool),
+    "CUSTOM:TransformLandmarks": Row(mediapipe.transform_landmarks),
+    "CUSTOM:TransformTensorBilinear": Row(mediapipe.transform_tensor),
     # Moving data
     "BATCH_TO_SPACE_ND": Row(shape.batch_to_space, "BatchToSpaceNDOptions"),
     "BROADCAST_ARGS": Row(shape.broadcast_args),
