@@ -19,12 +19,13 @@ import numpy as np
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Graph, ShapeError, State, Tensor
+from edgekit.host.graph.types import DType, Graph, ShapeError, State, Tensor
 from edgekit.host.importers.builder import UNNAMED, Builder
 from edgekit.host.importers.files import read_model_file
 from edgekit.host.importers.open_shapes import Shapes, StoredInput, resize
 from edgekit.host.importers.refusal import refuse, unsupported
 from edgekit.host.importers.tflite_call import Call, Output
+from edgekit.host.importers.tflite_complex import MOVES, Complex
 from edgekit.host.importers.tflite_flow import FLOW, run_flow, subgraphs_of
 from edgekit.host.importers.tflite_operators import ROWS
 from edgekit.host.importers.tflite_schema import (
@@ -183,31 +184,53 @@ class Scope:
         self.graph = graph
         self.tensors = tensors
         self.handles: dict[int, str] = {}  # resource tensor → state
+        self.complexes: dict[int, Complex] = {}
 
     def add(self, operator: FileOperator) -> None:
         outputs = operator.outputs
         for index in outputs:
-            if self.tensors.has_value(index) or index in self.handles or outputs.count(index) > 1:
+            known = index in self.handles or index in self.complexes
+            if self.tensors.has_value(index) or known or outputs.count(index) > 1:
                 raise InputError(
                     f"expected to write each tensor once, found {self.tensors.shown(index)}, "
                     "which already has a value"
                 )
         self.builder.begin(self._label(operator))
-        made = run_flow(self, operator) if operator.name in FLOW else self._row(operator)
-        tensors = [i for i in outputs if i not in self.handles]
+        if operator.name in FLOW:
+            made = run_flow(self, operator)
+        elif (
+            operator.name in MOVES and operator.inputs[:1] and operator.inputs[0] in self.complexes
+        ):
+            made = self._moved(operator)
+        else:
+            made = self._row(operator)
+        tensors = [i for i in outputs if i not in self.handles and i not in self.complexes]
         if len(made) != len(tensors):
             raise InputError(f"expected {len(made)} outputs, found {len(tensors)}")
         for index, tensor in zip(tensors, made, strict=True):
             self._name(index, tensor)
 
-    def _row(self, operator: FileOperator) -> list[Tensor]:
+    def _moved(self, operator: FileOperator) -> list[Tensor]:
+        """Both parts of a complex tensor, moved in the same way."""
+        parts = [self._row(operator, part) for part in self.complexes[operator.inputs[0]]]
+        self.complexes[operator.outputs[0]] = (parts[0][0], parts[1][0])
+        return []
+
+    def _row(self, operator: FileOperator, first: Tensor | None = None) -> list[Tensor]:
+        """What the operator's row makes, of another input 0 (f32) if one is given."""
         row = ROWS[operator.name]
         if row.options != "NONE" and operator.options_type not in ("NONE", row.options):
             raise InputError(f"expected {row.options}, found {operator.options_type}")
         if not operator.outputs:
             raise InputError("expected an output, found none")
-        tensors = [None if i == -1 else self._operand(i) for i in operator.inputs]
-        outputs = [Output(self.tensors.dtype(i), self.tensors.quant(i)) for i in operator.outputs]
+        rest = operator.inputs if first is None else operator.inputs[1:]
+        tensors = [None if i == -1 else self._operand(i) for i in rest]
+        if first is not None:
+            tensors.insert(0, first)
+            outputs = [Output(DType.F32, None)]
+        else:
+            kinds = [(self.tensors.dtype(i), self.tensors.quant(i)) for i in operator.outputs]
+            outputs = [Output(*kind) for kind in kinds]
         variables = {
             place: self.tensors.name(i)
             for place, i in enumerate(operator.inputs)

@@ -165,3 +165,40 @@ def _shown(call: Call, found: Tensor, x: Tensor, rows: int) -> Tensor:
 
 def _count(call: Call, found: Tensor) -> Tensor:
     return call.emit(ops.ReduceSum((0,), True), call.convert(found, DType.F32))
+
+
+def non_max_suppression_v4(call: Call) -> list[Tensor]:
+    """[chosen boxes, how many], then zeros."""
+    chosen, _, count = _suppressed(call)
+    return [chosen, count]
+
+
+def non_max_suppression_v5(call: Call) -> list[Tensor]:
+    """[chosen boxes, their scores, how many], then zeros; without soft scores."""
+    if float(call.value(5, "sigma").reshape(-1)[0]) != 0.0:
+        raise ShapeError("expected a sigma of 0, found soft suppression")
+    return list(_suppressed(call))
+
+
+def _suppressed(call: Call) -> tuple[Tensor, Tensor, Tensor]:
+    """Boxes [n, 4] (corners in any order) of scores [n] above a threshold."""
+    boxes, scores = call.tensor(0, "boxes"), call.tensor(1, "scores")
+    limit = call.integer(2, "number of boxes")
+    overlap, least = (float(call.value(i, "threshold").reshape(-1)[0]) for i in (3, 4))
+    count = boxes.shape[0] if boxes.shape else 0
+    if boxes.shape[1:] != (4,) or scores.shape != (count,) or not 1 <= limit <= _LIMIT:
+        raise ShapeError(
+            f"expected boxes [n, 4] and scores [n], found {list(boxes.shape)} and "
+            f"{list(scores.shape)}"
+        )
+    pair = call.builder.emit_all(ops.Split(1, (2, 2)), [boxes])
+    corners = [call.emit(op, *pair) for op in (ops.Minimum(), ops.Maximum())]
+    boxes = call.reshape(call.emit(ops.Concat(1), *corners), (1, count, 4))
+    ranked, order = _ranked(call, call.reshape(scores, (1, 1, count)))
+    size = min(limit, count)
+    chosen = call.emit(ops.SelectBoxes(size, overlap, least, above=True), boxes, order, ranked)
+    chosen = call.reshape(chosen, (size,))
+    found = call.emit(ops.LessOrEqual(), call.scalar(0, chosen), chosen)
+    kept = call.emit(ops.Gather(0), scores, chosen)
+    total = call.emit(ops.ReduceSum((0,)), call.convert(found, DType.I32))
+    return _shown(call, found, chosen, limit), _shown(call, found, kept, limit), total

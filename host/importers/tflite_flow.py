@@ -14,6 +14,7 @@ import numpy as np
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, State, Tensor
+from edgekit.host.importers import tflite_complex as fourier
 from edgekit.host.importers.tflite_schema import FileModel, FileOperator
 
 if TYPE_CHECKING:
@@ -198,9 +199,13 @@ FLOW: dict[str, Callable[[Scope, FileOperator], list[Tensor]]] = {
     "ASSIGN_VARIABLE": _assign,
     "CALL": _call,
     "CALL_ONCE": _call_once,
+    "COMPLEX_ABS": fourier.magnitude,
     "DENSIFY": _densify,
     "IF": _if,
+    "IMAG": fourier.imaginary,
     "READ_VARIABLE": _read,
+    "REAL": fourier.real,
+    "RFFT2D": fourier.rfft2d,
     "STABLEHLO_COMPOSITE": _call,
     "VAR_HANDLE": _var_handle,
     "WHILE": _while,

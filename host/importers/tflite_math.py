@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, DType, Operator, ShapeError, Tensor
 from edgekit.host.importers.tflite_call import Call
@@ -128,3 +130,21 @@ def dequantize(call: Call) -> Tensor:
 
 def quantize(call: Call) -> Tensor:
     return call.result(ops.Quantize(call.out_dtype), call.tensor(0, "input"))
+
+
+def fake_quant(call: Call) -> Tensor:
+    """x rounded to a grid of 2^bits values from about `Min` to `Max`, one of which is 0."""
+    x, bits = call.tensor(0, "input"), call.option("NumBits")
+    low, high = np.float32(call.option("Min")), np.float32(call.option("Max"))
+    if not 2 <= bits <= 16 or not low <= 0 <= high or low == high:
+        raise ShapeError(f"expected 2 to 16 bits from below to above 0, found {low} to {high}")
+    first, last = 1 if call.option("NarrowRange") else 0, (1 << bits) - 1
+    step = (high - low) / np.float32(last - first)
+    zero = np.clip(np.floor(first - low / step + np.float32(0.5)), first, last)
+    start, end = (np.float32(edge - zero) * step for edge in (first, last))
+    shifted = call.emit(ops.Clip(float(start), float(end)), x)
+    shifted = call.emit(ops.Sub(), shifted, call.scalar(float(start), x))
+    codes = call.emit(ops.Mul(), shifted, call.scalar(float(1 / step), x))
+    codes = call.emit(ops.Floor(), call.emit(ops.Add(), codes, call.scalar(0.5, x)))
+    grid = call.emit(ops.Mul(), codes, call.scalar(float(step), x))
+    return call.emit(ops.Add(), grid, call.scalar(float(start), x))

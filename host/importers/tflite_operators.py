@@ -130,6 +130,7 @@ ROWS: dict[str, Row] = {
     "WHERE": Row(index.where, "WhereOptions"),
     # Types
     "CAST": Row(math.cast, "CastOptions"),
+    "FAKE_QUANT": Row(math.fake_quant, "FakeQuantOptions"),
     "DEQUANTIZE": Row(math.dequantize, "DequantizeOptions"),
     "QUANTIZE": Row(math.quantize, "QuantizeOptions"),
     # Recurrent
@@ -147,6 +148,8 @@ ROWS: dict[str, Row] = {
     ),
     "UNIDIRECTIONAL_SEQUENCE_RNN": Row(recurrent.sequence_rnn, "SequenceRNNOptions"),
     # Boxes
+    "NON_MAX_SUPPRESSION_V4": Row(detection.non_max_suppression_v4, "NonMaxSuppressionV4Options"),
+    "NON_MAX_SUPPRESSION_V5": Row(detection.non_max_suppression_v5, "NonMaxSuppressionV5Options"),
     "CUSTOM:TFLite_Detection_PostProcess": Row(detection.detections),
     # MediaPipe's
     "CUSTOM:Landmarks2TransformMatrix": Row(mediapipe.transform_matrix),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from flatbuffers import flexbuffers
-from litert_cases import Single, fixed, given
+from litert_cases import Single, check, fixed, given
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph.evaluate import evaluate
@@ -84,3 +84,18 @@ def test_agrees_with_litert(files, litert, name, seed):
 def test_bad_options_are_refused(files, options, message):
     with pytest.raises(InputError, match=message):
         graph_from_tflite(_single(**options).content(files), "case")
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize(("count", "limit"), [(30, 5), (30, 40), (7, 20)])
+def test_suppression_agrees_with_litert(files, litert, version, count, limit):
+    rng = np.random.default_rng(count + limit)
+    boxes = rng.uniform(0, 1, (count, 4)).astype(np.float32)
+    scores = rng.permutation(np.linspace(0, 1, count)).astype(np.float32)
+    numbers = [np.array(limit, np.int32), np.float32(0.3), np.float32(0.2), np.float32(0)]
+    ins = [given(boxes), given(scores), *(fixed(v) for v in numbers[: version - 1])]
+    outs = [given(np.zeros(1, np.int32)), given(np.zeros((), np.int32))]
+    if version == 5:
+        outs.insert(1, given(np.zeros(1, np.float32)))
+    name = f"NON_MAX_SUPPRESSION_V{version}"
+    check(files, litert, Single(name, ins, outs, f"NonMaxSuppressionV{version}Options"))

@@ -1,0 +1,73 @@
+"""Spectra against LiteRT: RFFT2D, and what is made of complex tensors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from litert_cases import Single, check, given
+
+from edgekit.host.errors import InputError
+from edgekit.host.graph.evaluate import evaluate
+from edgekit.host.importers.tflite import graph_from_tflite
+
+pytestmark = pytest.mark.peers
+
+_RNG = np.random.default_rng(3)
+
+
+def _spectrum(files, shape, lengths, last, moved=False):
+    tensor = files.tensor
+    tensors = [
+        tensor("x", shape), tensor("n", [2], "INT32", np.array(lengths, np.int32)),
+        tensor("c", [1], "COMPLEX64"), tensor("y", [1]),
+    ]  # fmt: skip
+    chain, source = [files.op("RFFT2D", ["x", "n"], ["c"], "Rfft2dOptions")], "c"
+    if moved:
+        flat = np.array([-1, lengths[1] // 2 + 1], np.int32)
+        tensors += [tensor("s", [2], "INT32", flat), tensor("d", [1], "COMPLEX64")]
+        chain.append(files.op("RESHAPE", ["c", "s"], ["d"], "ReshapeOptions"))
+        source = "d"
+    options = {"REAL": "", "IMAG": "", "COMPLEX_ABS": ""}[last]
+    chain.append(files.op(last, [source], ["y"], options))
+    return files.model(files.graph(tensors, chain, ["x"], ["y"]))
+
+
+@pytest.mark.parametrize("last", ["REAL", "IMAG", "COMPLEX_ABS"])
+@pytest.mark.parametrize(
+    ("shape", "lengths"),
+    [((3, 1, 16), (1, 16)), ((3, 1, 12), (1, 16)), ((2, 8, 8), (8, 8)), ((2, 3, 5, 9), (4, 8))],
+)
+def test_agrees_with_litert(files, litert, shape, lengths, last):
+    content = _spectrum(files, shape, lengths, last)
+    x = {"x": _RNG.normal(0, 1, shape).astype(np.float32)}
+    found = evaluate(graph_from_tflite(content, "m"), x).outputs["y"]
+    expected = litert(content, x)["y"]
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_complex_tensors_are_reshaped(files, litert):
+    content = _spectrum(files, (4, 1, 8), (1, 8), "COMPLEX_ABS", moved=True)
+    x = {"x": _RNG.normal(0, 1, (4, 1, 8)).astype(np.float32)}
+    found = evaluate(graph_from_tflite(content, "m"), x).outputs["y"]
+    np.testing.assert_allclose(found, litert(content, x)["y"], rtol=0, atol=1e-5)
+
+
+def test_a_long_transform_is_refused(files):
+    with pytest.raises(InputError, match="transforms of 1 to"):
+        graph_from_tflite(_spectrum(files, (1, 1, 8), (1, 1 << 30), "REAL"), "m")
+
+
+def test_a_part_of_a_plain_tensor_is_refused(files):
+    tensors = [files.tensor("x", [3]), files.tensor("y", [3])]
+    graph = files.graph(tensors, [files.op("REAL", ["x"], ["y"])], ["x"], ["y"])
+    with pytest.raises(InputError, match="expected a complex tensor"):
+        graph_from_tflite(files.model(graph), "m")
+
+
+@pytest.mark.parametrize(("bits", "narrow"), [(8, False), (8, True), (4, False)])
+def test_fake_quantization(files, litert, bits, narrow):
+    fields = {"Min": -1.3, "Max": 2.9, "NumBits": bits, "NarrowRange": narrow}
+    x = _RNG.normal(0, 2, (3, 41)).astype(np.float32)
+    out = [given(np.zeros((3, 41), np.float32))]
+    check(files, litert, Single("FAKE_QUANT", [given(x)], out, "FakeQuantOptions", fields))
