@@ -138,10 +138,12 @@ def fake_quant(call: Call) -> Tensor:
     low, high = np.float32(call.option("Min")), np.float32(call.option("Max"))
     if not 2 <= bits <= 16 or not low <= 0 <= high or low == high:
         raise ShapeError(f"expected 2 to 16 bits from below to above 0, found {low} to {high}")
-    first, last = 1 if call.option("NarrowRange") else 0, (1 << bits) - 1
-    step = (high - low) / np.float32(last - first)
-    zero = np.clip(np.floor(first - low / step + np.float32(0.5)), first, last)
-    start, end = (np.float32(edge - zero) * step for edge in (first, last))
+    if call.option("NarrowRange"):
+        raise ShapeError("expected the full range of codes, found a narrow one")
+    last = (1 << bits) - 1
+    step = (high - low) / np.float32(last)
+    zero = np.clip(np.floor(np.float32(0.5) - low / step), 0, last)
+    start, end = (np.float32(edge - zero) * step for edge in (0, last))
     shifted = call.emit(ops.Clip(float(start), float(end)), x)
     shifted = call.emit(ops.Sub(), shifted, call.scalar(float(start), x))
     codes = call.emit(ops.Mul(), shifted, call.scalar(float(1 / step), x))
