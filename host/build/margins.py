@@ -65,7 +65,8 @@ def margin_of(golden: Array, movement: Array, is_index: bool) -> Margin:
     if golden.dtype in _FLOOR:
         finite = np.where(np.isfinite(golden), golden, 0).astype(np.float32)
         allowed += np.float32(_FLOOR[golden.dtype]) * np.abs(finite)
-    return _shares(golden, allowed, broken)
+    # Kernels take the minimum and maximum of NaN as their instructions do.
+    return _shares(golden, allowed, broken | np.isnan(golden))
 
 
 def _shares(golden: Array, allowed: Array, broken: NDArray[np.bool_]) -> Margin:

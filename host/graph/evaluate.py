@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from edgekit.host.graph import ops
 from edgekit.host.graph.ops.state import ReadState, WriteState
 from edgekit.host.graph.types import Array, Graph, Node, Operator, Tensor
@@ -50,11 +52,12 @@ def evaluate(
 
 def run_node(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]) -> list[Array]:
     """The outputs of one stateless node; an operator that reads only shapes needs no values."""
-    return node.op.reference(
-        [None if name is None else values.get(name) for name in node.inputs],
-        [None if name is None else tensors[name] for name in node.inputs],
-        [tensors[name] for name in node.outputs],
-    )
+    with np.errstate(all="ignore"):  # NaN and infinity are values like all others
+        return node.op.reference(
+            [None if name is None else values.get(name) for name in node.inputs],
+            [None if name is None else tensors[name] for name in node.inputs],
+            [tensors[name] for name in node.outputs],
+        )
 
 
 def folding_work(op: Operator, ins: Sequence[Tensor], outs: Sequence[Tensor]) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Array, Padding, Quant, ShapeError, Tensor
 from edgekit.host.graph.windows import Pair
-from edgekit.host.importers.emitter import Emitter, need_rank
+from edgekit.host.importers.emitter import Emitter, need_axes, need_rank
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_reduce import average
 
@@ -264,6 +264,7 @@ def batch_normalization(call: Call) -> Tensor | list[Tensor]:
     if not call.integer("training_mode", 0):
         return _scaled(call, mean, variance)
     x = call.x(0)
+    need_axes(x, 2)
     axes = (0, *range(2, len(x.shape)))
     own = average(call, x, axes, True)
     centered = call.emit(ops.Sub(), x, own)

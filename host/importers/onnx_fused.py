@@ -14,6 +14,7 @@ from edgekit.host.importers import onnx_conv as conv
 from edgekit.host.importers import onnx_math
 from edgekit.host.importers import onnx_product as product
 from edgekit.host.importers import onnx_reduce as reduce
+from edgekit.host.importers.emitter import need_rank
 from edgekit.host.importers.onnx_activations import activation
 from edgekit.host.importers.onnx_call import Call
 
@@ -116,6 +117,7 @@ def _normalized(call: Call, x: Tensor, gamma: int) -> list[Tensor]:
 def embed_layer_norm(call: Call) -> list[Tensor | None]:
     """[LayerNorm of the sum of embeddings, how many tokens each row has, the sum]"""
     ids = call.x(0)
+    need_rank(ids, 2)
     batch, length = ids.shape
     total = call.emit(ops.Gather(0), call.x(2), ids)
     positions = call.maybe(8)

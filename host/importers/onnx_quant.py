@@ -78,9 +78,9 @@ def _spread(call: Call, t: Tensor, x: Tensor) -> Tensor:
     if len(t.shape) == 1 and t.shape[0] == x.shape[axis]:
         return call.reshape(t, (*t.shape, *(1,) * (len(x.shape) - 1 - axis)))
     blocks = t.shape[axis] if len(t.shape) == len(x.shape) else 0
-    size = call.integer("block_size", 0) or -(-x.shape[axis] // max(blocks, 1))
+    size = max(call.integer("block_size", 0) or -(-x.shape[axis] // max(blocks, 1)), 1)
     wanted = (*x.shape[:axis], -(-x.shape[axis] // size), *x.shape[axis + 1 :])
-    if size < 1 or t.shape != wanted:
+    if t.shape != wanted:
         raise ShapeError(
             f"expected scales for {list(x.shape)} along axis {axis}, found {list(t.shape)}"
         )

@@ -65,7 +65,7 @@ def dropout(call: Call) -> list[Tensor]:
     x = call.x(0)
     training = call.maybe(2)
     if training is not None and (training.data is None or bool(np.any(training.data))):
-        dropped = 0.5 if call.maybe(1) is None else call.numbers(1, "ratio")[0]
+        dropped = call.maybe(1) is None or any(call.numbers(1, "ratio"))
         if dropped or training.data is None:
             raise ShapeError("expected inference, found training_mode that is not false")
     mask = call.constant(np.ones(x.shape, np.bool_)) if len(call.node.outputs) > 1 else x

@@ -132,3 +132,23 @@ def test_one_array_does_not_for_two_inputs(edgekit: Any, home: Path) -> None:
     done = edgekit("run", path, "--input", "x.npy", "--output", "y.npz")
     assert done.code == 2
     assert "expected an .npz file with arrays a, b, found an .npy" in done.complaint
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, 3e38])
+def test_weights_that_are_no_numbers_are_no_obstacle(edgekit: Any, home: Path, odd: float) -> None:
+    nodes = [
+        node("Conv", ["x", "w", "b"], ["c"]),
+        node("Relu", ["c"], ["r"]),
+        node("LeakyRelu", ["r"], ["l"], alpha=odd),
+        node("PRelu", ["l", "b2"], ["p"]),
+        node("Add", ["p", "b2"], ["y"]),
+    ]
+    constants = {
+        "w": np.array([odd, 1], np.float32).reshape(2, 1, 1, 1),
+        "b": np.array([1, odd], np.float32),
+        "b2": np.array([2, odd], np.float32).reshape(2, 1, 1),
+    }
+    path = save(model(nodes, [value("x", [1, 1, 3, 3])], ["y"], constants), home)
+    done = edgekit("deploy", path)
+    assert done.code == 0, done.err
+    assert "Warning" not in done.err
