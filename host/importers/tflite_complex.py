@@ -50,7 +50,7 @@ class _Pieces(Emitter):
         self.builder = scope.builder
 
 
-def _waves(points: int, length: int, shown: int) -> tuple[Array, Array]:
+def waves(points: int, length: int, shown: int) -> tuple[Array, Array]:
     """Cosines and sines [shown, length] of a transform of so many points, in f64."""
     turns = np.outer(np.arange(shown), np.arange(length)) % points
     angles = 2 * math.pi * turns / points
@@ -60,7 +60,7 @@ def _waves(points: int, length: int, shown: int) -> tuple[Array, Array]:
 def _rows(call: Emitter, x: Tensor, points: int) -> Complex:
     """Each row transformed, the first half of the frequencies."""
     shown = points // 2 + 1
-    cosine, sine = _waves(points, x.shape[-1], shown)
+    cosine, sine = waves(points, x.shape[-1], shown)
     weights = np.concatenate([cosine, -sine]).astype(np.float32)
     both = call.emit(ops.FullyConnected(True), x, call.constant(weights), None)
     split = ops.Split(len(x.shape) - 1, (shown, shown))
@@ -73,7 +73,7 @@ def _columns(call: Emitter, x: Complex, points: int) -> Complex:
     length, axis = x[0].shape[-2], len(x[0].shape) - 2
     if points == 1:
         return x
-    cosine, sine = _waves(points, length, points)
+    cosine, sine = waves(points, length, points)
     turn = np.block([[cosine, sine], [-sine, cosine]]).astype(np.float32)
     both = call.emit(ops.MatMul(), call.constant(turn), call.emit(ops.Concat(axis), *x))
     real, imaginary = call.builder.emit_all(ops.Split(axis, (points, points)), [both])

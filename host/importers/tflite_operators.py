@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, Tensor
+from edgekit.host.importers import tflite_audio as audio
 from edgekit.host.importers import tflite_conv as conv
 from edgekit.host.importers import tflite_detection as detection
 from edgekit.host.importers import tflite_index as index
@@ -151,6 +152,9 @@ ROWS: dict[str, Row] = {
     "NON_MAX_SUPPRESSION_V4": Row(detection.non_max_suppression_v4, "NonMaxSuppressionV4Options"),
     "NON_MAX_SUPPRESSION_V5": Row(detection.non_max_suppression_v5, "NonMaxSuppressionV5Options"),
     "CUSTOM:TFLite_Detection_PostProcess": Row(detection.detections),
+    # Speech front ends
+    "CUSTOM:AudioSpectrogram": Row(audio.audio_spectrogram),
+    "CUSTOM:Mfcc": Row(audio.mfcc),
     # MediaPipe's
     "CUSTOM:Landmarks2TransformMatrix": Row(mediapipe.transform_matrix),
     "CUSTOM:MaxPoolingWithArgmax2D": Row(mediapipe.max_pool_with_argmax),

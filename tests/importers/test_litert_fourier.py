@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from litert_cases import Single, check, given
+from flatbuffers import flexbuffers
+from litert_cases import Single, check, fixed, given
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph.evaluate import evaluate
@@ -71,3 +72,33 @@ def test_fake_quantization(files, litert, bits):
     x = _RNG.normal(0, 2, (3, 41)).astype(np.float32)
     out = [given(np.zeros((3, 41), np.float32))]
     check(files, litert, Single("FAKE_QUANT", [given(x)], out, "FakeQuantOptions", fields))
+
+
+def _audio(code, x, out, options, *more):
+    ins = [given(x), *more]
+    outs = [given(np.zeros(out, np.float32))]
+    return Single(code, ins, outs, custom=bytes(flexbuffers.Dumps(options)))
+
+
+@pytest.mark.parametrize(("window", "stride"), [(64, 32), (100, 37), (40, 50)])
+@pytest.mark.parametrize("squared", [False, True])
+def test_spectrograms_of_windows(files, litert, window, stride, squared):
+    x = _RNG.normal(0, 1, (333, 2)).astype(np.float32)
+    options = {"window_size": window, "stride": stride, "magnitude_squared": squared}
+    check(files, litert, _audio("CUSTOM:AudioSpectrogram", x, (1,), options))
+
+
+@pytest.mark.parametrize(("bands", "kept", "low", "high"), [(40, 13, 20, 4000), (20, 20, 0, 7999)])
+def test_cepstra(files, litert, bands, kept, low, high):
+    x = _RNG.uniform(0, 5, (2, 7, 257)).astype(np.float32)
+    options = {"filterbank_channel_count": bands, "dct_coefficient_count": kept}
+    options |= {"lower_frequency_limit": float(low), "upper_frequency_limit": float(high)}
+    rate = fixed(np.array([16000], np.int32))
+    check(files, litert, _audio("CUSTOM:Mfcc", x, (1,), options, rate), near=3e-5)
+
+
+def test_a_window_longer_than_the_samples_is_refused(files):
+    options = {"window_size": 400, "stride": 1, "magnitude_squared": True}
+    single = _audio("CUSTOM:AudioSpectrogram", np.zeros((333, 1), np.float32), (1,), options)
+    with pytest.raises(InputError, match="expected a window of 2 to 333"):
+        graph_from_tflite(single.content(files), "m")
