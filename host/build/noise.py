@@ -27,7 +27,7 @@ _EXACT: tuple[type[Operator], ...] = (
     ops.DepthToSpace, ops.SpaceToBatch, ops.BatchToSpace, ops.Gather, ops.BroadcastTo,
     ops.Clamp, ops.Clip, ops.Abs, ops.Neg, ops.Sign, ops.Floor, ops.Ceil, ops.RoundEven,
     ops.Scatter, ops.Maximum, ops.Minimum, ops.Where, ops.MaxPool2D, ops.ReduceMax, ops.ReduceMin,
-    ops.Quantize, ops.DetectionOutput,
+    ops.Quantize, ops.DetectionOutput, ops.TopK, ops.SelectBoxes,
 )  # fmt: skip  # whatever is in neither list may add many terms
 _FUNCTIONS: tuple[type[Operator], ...] = (
     ops.Function, ops.Binary, ops.Add, ops.Mul, ops.Logistic, ops.HardSwish, ops.Softmax, ops.Cast,

@@ -83,6 +83,8 @@ class _Import:
         scope = Scope(model.constants, model.opset, {t.name: t for t in inputs})
         walk.nodes(model.nodes, scope)
         outputs = {name: self._output(walk, scope, name) for name in model.outputs}
+        for of, length in walk.bounded.lengths(outputs).items():
+            outputs[builder.take(f"{of}_length")] = length
         return replace(builder.finish(name, inputs, outputs), notes=fixed.notes)
 
     def _fixed(self, file: str) -> FixedShapes:

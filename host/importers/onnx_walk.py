@@ -10,6 +10,7 @@ from edgekit.host.errors import InputError
 from edgekit.host.graph.types import Array, ShapeError, Tensor
 from edgekit.host.importers.builder import Builder
 from edgekit.host.importers.names import shown_name
+from edgekit.host.importers.onnx_bounded import Bounded
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_file import (
     AttributeOf,
@@ -45,6 +46,7 @@ class Walk:
         self._depth = 0
         self._steps = 0
         self._floats = Floats(builder)
+        self.bounded = Bounded(builder)
         self._known: dict[tuple[int, str], Tensor] = {}
 
     def nodes(self, nodes: Sequence[FileNode], scope: Scope) -> None:
@@ -100,6 +102,7 @@ class Walk:
                 if converted and isinstance(source, Tensor):
                     self._floats.remember(value, source)
             scope.values[name] = value
+        self.bounded.follow(node.op, ins, [*wide, *(scope.values[n] for n in wanted if n)])
 
     def _made(
         self, node: FileNode, ins: Sequence[Value | None], scope: Scope
