@@ -8,6 +8,7 @@ from edgekit.host.graph import ops
 from edgekit.host.importers import onnx_control as control
 from edgekit.host.importers import onnx_conv as conv
 from edgekit.host.importers import onnx_einsum as einsum
+from edgekit.host.importers import onnx_fourier as fourier
 from edgekit.host.importers import onnx_functions as functions
 from edgekit.host.importers import onnx_fused as fused
 from edgekit.host.importers import onnx_index as index
@@ -175,6 +176,8 @@ ROWS: dict[str, Row] = {
     "ReduceSum": reduce.reduce_by(ops.ReduceSum),
     "ReduceSumSquare": reduce.reduce_by(ops.ReduceSum, "square"),
     # Constants
+    "DFT": fourier.dft,
+    "STFT": fourier.stft,
     "BlackmanWindow": signal.blackman_window,
     "HammingWindow": signal.hamming_window,
     "HannWindow": signal.hann_window,

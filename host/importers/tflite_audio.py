@@ -9,8 +9,8 @@ import numpy as np
 from edgekit.host.graph import ops
 from edgekit.host.graph.checks import need_dtype, need_rank
 from edgekit.host.graph.types import Array, DType, ShapeError, Tensor
+from edgekit.host.importers.fourier import waves
 from edgekit.host.importers.tflite_call import Call
-from edgekit.host.importers.tflite_complex import waves
 
 _LONGEST = 4096  # samples of a window
 _MOST = 1024  # bands or coefficients

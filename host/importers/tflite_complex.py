@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Array, DType, Tensor
+from edgekit.host.graph.types import DType, Tensor
 from edgekit.host.importers.emitter import Emitter
+from edgekit.host.importers.fourier import LONGEST, waves
 from edgekit.host.importers.tflite_schema import FileOperator
 
 if TYPE_CHECKING:
     from edgekit.host.importers.tflite import Scope
 
-_LONGEST = 4096  # points of a transform, which is a product with a matrix of its sines
 # Rows that move both parts of a complex tensor (input 0) in the same way.
 MOVES = {
     "EXPAND_DIMS", "GATHER", "RESHAPE", "REVERSE_V2", "SLICE", "SQUEEZE", "STRIDED_SLICE",
@@ -34,8 +33,8 @@ def rfft2d(scope: Scope, operator: FileOperator) -> list[Tensor]:
     if lengths.data is None or lengths.elements != 2 or x.dtype is not DType.F32:
         raise InputError("expected an f32 input and two constant lengths, found others")
     rows, columns = (int(n) for n in lengths.data.reshape(-1))
-    if len(x.shape) < 2 or not (1 <= rows <= _LONGEST and 1 <= columns <= _LONGEST):
-        raise InputError(f"expected transforms of 1 to {_LONGEST} points, found {rows}x{columns}")
+    if len(x.shape) < 2 or not (1 <= rows <= LONGEST and 1 <= columns <= LONGEST):
+        raise InputError(f"expected transforms of 1 to {LONGEST} points, found {rows}x{columns}")
     call = _Pieces(scope)
     extent = (*x.shape[:-2], min(rows, x.shape[-2]), min(columns, x.shape[-1]))
     if extent != x.shape:
@@ -48,13 +47,6 @@ def rfft2d(scope: Scope, operator: FileOperator) -> list[Tensor]:
 class _Pieces(Emitter):
     def __init__(self, scope: Scope) -> None:
         self.builder = scope.builder
-
-
-def waves(points: int, length: int, shown: int) -> tuple[Array, Array]:
-    """Cosines and sines [shown, length] of a transform of so many points, in f64."""
-    turns = np.outer(np.arange(shown), np.arange(length)) % points
-    angles = 2 * math.pi * turns / points
-    return np.cos(angles), np.sin(angles)
 
 
 def _rows(call: Emitter, x: Tensor, points: int) -> Complex:
