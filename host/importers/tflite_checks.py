@@ -21,8 +21,9 @@ from edgekit.host.graph.quantization import (
 )
 from edgekit.host.graph.types import DType, Operator, ShapeError, Tensor
 
-_CONVOLUTIONS = ops.Conv2D | ops.DepthwiseConv2D | ops.TransposeConv2D
+_CONVOLUTIONS = ops.Conv2D | ops.DepthwiseConv2D | ops.TransposeConv2D | ops.WideConv2D
 _LARGEST_SHIFT = 16  # 8-bit values times 2^16 times 2^7 still fit int32
+_LARGEST_WIDE_SHIFT = 7  # what LiteRT allows for sums of s64
 
 
 def check_quantized(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[Tensor]) -> None:
@@ -30,6 +31,8 @@ def check_quantized(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[T
     tensors = [t for t in ins if t is not None]
     if isinstance(op, _CONVOLUTIONS | ops.FullyConnected):
         _check_weights(op, tensors[1])
+    if isinstance(op, ops.WideConv2D):
+        _check_wide(tensors, outs[0])
     if not (outs and tensors and outs[0].dtype.is_quantized and tensors[0].dtype.is_quantized):
         return
     if isinstance(op, ops.Logistic | ops.Softmax):
@@ -59,6 +62,17 @@ def _check_weights(op: Operator, weights: Tensor) -> None:
         raise ShapeError(
             f"expected {weights.dtype.value} weights with zero points from {low} to {high}, "
             "found others"
+        )
+
+
+def _check_wide(ins: list[Tensor], y: Tensor) -> None:
+    for t, what in ((ins[0], "input"), (y, "output")):
+        if not t.is_coded or zero_point_of(t) != 0:
+            raise ShapeError(f"expected an {what} of one scale around 0, found another")
+    shift = convolution_multiplier(ins[0], ins[1], y).shift.max()
+    if shift > _LARGEST_WIDE_SHIFT:
+        raise ShapeError(
+            f"expected a ratio of scales below 2^{_LARGEST_WIDE_SHIFT}, found about 2^{shift}"
         )
 
 

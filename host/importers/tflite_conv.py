@@ -8,6 +8,7 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.checks import need_rank
 from edgekit.host.graph.types import Activation, DType, Operator, Padding, Quant, ShapeError, Tensor
 from edgekit.host.graph.windows import Pair, span
+from edgekit.host.importers import tflite_wide as wide
 from edgekit.host.importers.tflite_call import Call
 from edgekit.host.importers.tflite_transpose import overlapping, spread
 
@@ -32,6 +33,8 @@ def conv_2d(call: Call) -> Tensor:
     stride, dilation = call.stride(), call.dilation()
     padding = call.padding(_image(call, 0), span(_window(call), dilation), stride)
     op = ops.Conv2D(stride, dilation, padding, call.activation())
+    if wide.is_wide(call.maybe(0)):
+        return wide.conv_2d(call, op)
     depth, channels = call.tensor(1, "weights").shape[3], call.tensor(0, "image").shape[3]
     if 0 < depth < channels and channels % depth == 0:
         return _grouped(call, op, channels // depth)
@@ -71,6 +74,8 @@ def depthwise_conv_2d(call: Call) -> Tensor:
     # The option of the same name is redundant, and wrong in some files: TFLite ignores it.
     multiplier = call.tensor(1, "weights").shape[3] // max(channels, 1)
     op = ops.DepthwiseConv2D(stride, dilation, padding, multiplier, call.activation())
+    if wide.is_wide(call.maybe(0)):
+        return wide.depthwise_conv_2d(call, op)
     return _weighted(call, op)
 
 
@@ -106,6 +111,8 @@ def transpose_conv_bias(call: Call) -> Tensor:
 
 def _transposed(call: Call, op: ops.TransposeConv2D, order: tuple[int, ...] = (0, 1, 2)) -> Tensor:
     x, w, bias = (call.maybe(i) for i in order)
+    if wide.is_wide(x):
+        return wide.transpose_conv(call, op, order)
     op.infer([x, w, bias])
     if x is None or w is None or w.data is None or not overlapping(op, x, w):
         return _weighted(call, op, order)
@@ -119,13 +126,15 @@ def fully_connected(call: Call) -> Tensor:
         raise ShapeError("expected weights in the default format, found shuffled ones")
     x, weights = call.tensor(0, "input"), call.tensor(1, "weights")
     keep = bool(call.option("KeepNumDims"))
+    op = ops.FullyConnected(keep, call.activation())
+    if wide.is_wide(x):
+        return wide.fully_connected(call, op)
     if weights.data is None:
         return _computed_weights(call, x, weights, keep)
     if call.option("AsymmetricQuantizeInputs") and _is_hybrid(x, weights):
         k = weights.shape[-1]
         x = at_codes(call, x, (x.elements // max(k, 1), k))
         weights = call.emit(ops.Cast(), weights)
-    op = ops.FullyConnected(keep, call.activation())
     return call.result(op, x, weights, call.maybe(2))
 
 

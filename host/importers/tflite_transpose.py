@@ -49,7 +49,8 @@ def spread(
     terms = None
     if bias is not None and bias.data is not None:
         terms = call.constant(np.tile(bias.data, sh * sw))
-    conv = ops.Conv2D((1, 1), (1, 1), padding, op.activation)
+    wide = x.dtype is DType.I16
+    conv = (ops.WideConv2D if wide else ops.Conv2D)(padding=padding, activation=op.activation)
     made = call.result(conv, x, weights, terms)
     n, height, width, _ = made.shape
     quant_out = made.quant

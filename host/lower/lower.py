@@ -39,6 +39,7 @@ from edgekit.host.lower.scatter import lower_scatter
 from edgekit.host.lower.sections import Span, sections_of, side_by_side, spans_of
 from edgekit.host.lower.transpose_conv import lower_transpose_conv
 from edgekit.host.lower.units import NNA
+from edgekit.host.lower.wide import lower_wide_conv
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.gemm_table import KnowledgeBase
 
@@ -55,6 +56,7 @@ RULES: Mapping[type[Operator], Rule] = {
     ops.FullyConnected: conv.lower_fully_connected,
     ops.PrunedFullyConnected: lower_pruned,
     ops.TransposeConv2D: lower_transpose_conv,
+    ops.WideConv2D: lower_wide_conv,
     ops.OutlierFullyConnected: lower_outlier,
     ops.PlanarConv2D: planar.lower_planar_conv,
     ops.PlanarDepthwiseConv2D: planar.lower_planar_depthwise,

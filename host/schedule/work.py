@@ -18,7 +18,7 @@ _KINDS: tuple[tuple[tuple[type[Operator], ...], Kind], ...] = (
     (
         (
             ops.Conv2D, ops.FullyConnected, ops.OutlierFullyConnected, ops.TransposeConv2D,
-            ops.MatMul, ops.RowChain,
+            ops.MatMul, ops.RowChain, ops.WideConv2D,
         ),
         "matrix",
     ),
@@ -119,7 +119,7 @@ def _counts(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
     shapes = [graph.tensors[t].shape if t is not None else () for t in node.inputs]
     outs = [graph.tensors[t] for t in node.outputs]
     out = max((t.elements for t in outs), default=0)
-    if isinstance(op, ops.Conv2D | ops.TransposeConv2D):
+    if isinstance(op, ops.Conv2D | ops.TransposeConv2D | ops.WideConv2D):
         return _product_counts(op, shapes, out, lanes)
     if isinstance(op, ops.FullyConnected | ops.OutlierFullyConnected):
         n, k = shapes[1]
@@ -141,7 +141,7 @@ def _counts(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
 
 
 def _product_counts(
-    op: ops.Conv2D | ops.TransposeConv2D, shapes: list[Shape], out: int, lanes: int
+    op: ops.Conv2D | ops.TransposeConv2D | ops.WideConv2D, shapes: list[Shape], out: int, lanes: int
 ) -> tuple[int, int, int]:
     oc, kh, kw, ic = shapes[1]
     if isinstance(op, ops.TransposeConv2D):

@@ -6,7 +6,7 @@ import numpy as np
 from op_cases import Case, Rng, constant, pick, quant, tensor
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import DType, Operator, Quant
+from edgekit.host.graph.types import Activation, DType, Operator, Padding, Quant
 
 _FUNCTIONS: tuple[Operator, ...] = (
     ops.Abs(), ops.Elu(), ops.Exp(), ops.Gelu(), ops.LeakyRelu(0.2), ops.Log(), ops.Neg(),
@@ -82,11 +82,33 @@ def wide(rng: Rng, dtype: DType) -> Case:
     return cases[int(rng.integers(len(cases)))]
 
 
+def wide_conv(rng: Rng) -> Case:
+    """s16 images and s8 weights: all groups, none, or each channel for itself."""
+    groups = pick(rng, (1, 1, 2, 19))
+    depth = 1 if groups == 19 else pick(rng, (1, 3, 300))
+    share, window = pick(rng, (1, 2, 17)), (pick(rng, (1, 3)), pick(rng, (1, 2)))
+    oc = groups * share
+    rounding = list(ops.Rounding)[int(rng.integers(3))]
+    bias = DType.I64 if rounding is ops.Rounding.SHORT else DType.I32
+    weights = constant(
+        rng.integers(-128, 128, (oc, *window, depth)), DType.I8,
+        quant(rng.uniform(0.001, 0.01, oc)),
+    )  # fmt: skip
+    op = ops.WideConv2D(
+        (1, pick(rng, (1, 2))), (pick(rng, (1, 2)), 1), Padding(1, 0, 0, 2), groups,
+        Activation.RELU if rng.random() < 0.3 else Activation.NONE, rounding,
+    )  # fmt: skip
+    x = tensor((1, 5, 4, groups * depth), DType.I16, quant(2e-4))
+    term = constant(rng.integers(-(2**20), 2**20, oc), bias) if rng.random() < 0.8 else None
+    return Case(op, (x, weights, term), quant(float(rng.uniform(1e-4, 1e-2))))
+
+
 _8BIT = (DType.I8, DType.U8)
 FAMILIES = {
     "coded_function": (function, (*_8BIT, DType.I16)),
     "coded_operands": (operands, _8BIT),
     "unit_length": (unit_length, _8BIT),
     "wide": (wide, (DType.I16,)),
+    "wide_conv": (wide_conv, (None,)),
     "coded_totals": (totals, (*_8BIT, DType.I16)),
 }

@@ -101,6 +101,7 @@ from edgekit.host.graph.ops.trigonometric import (
     Sinh,
     Tan,
 )
+from edgekit.host.graph.ops.wide import Rounding, WideConv2D
 
 __all__ = [
     "Abs",
@@ -185,6 +186,7 @@ __all__ = [
     "ResizeBilinear",
     "RightShift",
     "RoundEven",
+    "Rounding",
     "RowChain",
     "Rsqrt",
     "Scatter",
@@ -209,6 +211,7 @@ __all__ = [
     "TransposeConv2D",
     "UnitLength",
     "Where",
+    "WideConv2D",
     "WriteState",
     "Xor",
 ]

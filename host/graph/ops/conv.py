@@ -143,6 +143,12 @@ class TransposeConv2D(Operator):
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x, w = _image_and_weights(ins)
+        self.check_size(x, w)
+        _need_bias(ins, w.shape[0])
+        return [((x.shape[0], *self.out_size, w.shape[0]), x.dtype)]
+
+    def check_size(self, x: Tensor, w: Tensor) -> None:
+        """Raises `ShapeError` where image, weights and size of the output do not fit."""
         need_shape(w, (*w.shape[:3], x.shape[3]), "weights")
         need_positive((*self.stride, *self.out_size), "stride and output size")
         forward = window_positions(self.out_size, image_size(w.shape), self.stride, self.padding)
@@ -151,8 +157,6 @@ class TransposeConv2D(Operator):
                 f"expected an output size whose convolution gives {list(image_size(x.shape))}, "
                 f"found {list(self.out_size)}"
             )
-        _need_bias(ins, w.shape[0])
-        return [((x.shape[0], *self.out_size, w.shape[0]), x.dtype)]
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]

@@ -1,0 +1,19 @@
+/* Convolutions of s16 images with s8 weights. */
+#ifndef EK_WIDE_H
+#define EK_WIDE_H
+#include "../kernel.h"
+
+typedef struct {
+    ek_window win;
+    int groups;
+    int depth;  /* channels of x in each group */
+    int share;  /* channels of y in each group */
+    int blocks; /* of BLOCK channels of y, for each group, or (DEPTHWISE) for all of them */
+    const int16_t *x;
+    const int8_t *weights; /* [groups, blocks, kh, kw, depth, BLOCK]; DEPTHWISE: [kh, kw, oc] */
+    const int64_t *bias;   /* [oc] */
+    const int32_t *multiplier, *right; /* [oc]; `right` below 0: to the left */
+    int low, high;
+    int16_t *y;
+} ek_wide_args;
+#endif
