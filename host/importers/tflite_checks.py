@@ -19,10 +19,12 @@ from edgekit.host.graph.quantization import (
     scale_of,
     zero_point_of,
 )
+from edgekit.host.graph.softmax_16bit import difference_factor
 from edgekit.host.graph.types import DType, Operator, ShapeError, Tensor
 
 _CONVOLUTIONS = ops.Conv2D | ops.DepthwiseConv2D | ops.TransposeConv2D | ops.WideConv2D
 _LARGEST_SHIFT = 16  # 8-bit values times 2^16 times 2^7 still fit int32
+_LARGEST_DIFFERENCE_SHIFT = 15  # differences of 16-bit codes times 2^15 still fit int32
 _LARGEST_WIDE_SHIFT = 7  # what LiteRT allows for sums of s64
 
 
@@ -33,6 +35,8 @@ def check_quantized(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[T
         _check_weights(op, tensors[1])
     if isinstance(op, ops.WideConv2D):
         _check_wide(tensors, outs[0])
+    if isinstance(op, ops.Softmax) and outs and outs[0].dtype is DType.I16:
+        _check_fraction_16(op, tensors[0], outs[0])
     if not (outs and tensors and outs[0].dtype.is_quantized and tensors[0].dtype.is_quantized):
         return
     if isinstance(op, ops.Logistic | ops.Softmax):
@@ -76,13 +80,23 @@ def _check_wide(ins: list[Tensor], y: Tensor) -> None:
         )
 
 
+def _check_fraction_16(op: ops.Softmax, x: Tensor, y: Tensor) -> None:
+    _need_fraction(y, 1 / 32768, 0)
+    if difference_factor(x, op.beta).shift.max() > _LARGEST_DIFFERENCE_SHIFT:
+        raise ShapeError(f"expected an input scale below 5, found {scale_of(x)}")
+
+
+def _need_fraction(y: Tensor, scale: float, zero: int) -> None:
+    fits = y.is_coded and math.isclose(scale_of(y), scale, rel_tol=1e-3)
+    if not fits or zero_point_of(y) != zero:
+        raise ShapeError(
+            f"expected an output of scale 1/{round(1 / scale)} and zero point {zero}, found another"
+        )
+
+
 def _check_fraction(op: Operator, x: Tensor, y: Tensor) -> None:
     low, _ = code_range(y.dtype)
-    if not math.isclose(scale_of(y), FRACTION_SCALE, rel_tol=1e-3) or zero_point_of(y) != low:
-        raise ShapeError(
-            f"expected an output of scale 1/256 and zero point {low}, "
-            f"found {scale_of(y)} and {zero_point_of(y)}"
-        )
+    _need_fraction(y, FRACTION_SCALE, low)
     factor = softmax_factor(x, op.beta if isinstance(op, ops.Softmax) else 1.0)
     if not 1.0 < factor < 2.0**30:
         raise ShapeError(f"expected an input scale from 1e-7 to 8, found {scale_of(x)}")

@@ -38,6 +38,7 @@ from edgekit.host.graph.quantization import (
     scale_of,
     zero_point_of,
 )
+from edgekit.host.graph.softmax_16bit import exponentials, reciprocals
 from edgekit.host.graph.types import Activation, DType, Node, Tensor
 from edgekit.host.lower import plain
 from edgekit.host.lower.broadcast import collapse
@@ -297,6 +298,11 @@ def lower_softmax(ctx: Context, node: Node) -> list[Call]:
     if x.dtype is DType.F32:
         fields["beta"] = op.beta
         kernel = _softmax_kernel(ctx, "f32_softmax", "reduce/f32_softmax.c")
+        return [Call(kernel, fields, x.elements // n)]
+    if x.dtype is DType.I16:
+        fields["power_q15"] = ctx.weights.add(exponentials(x, op.beta).astype(np.int16))
+        fields["inverse"] = ctx.weights.add(reciprocals().astype(np.int16))
+        kernel = _softmax_kernel(ctx, "s16_softmax", "reduce/i16_softmax.c")
         return [Call(kernel, fields, x.elements // n)]
     factor = softmax_multiplier(x, op.beta)
     difference = -np.arange(256, dtype=np.int64)

@@ -85,6 +85,16 @@ def test_transpose_conv(files, litert, size, padding, bias):
     check(files, litert, Single("TRANSPOSE_CONV", operands, outs, "TransposeConvOptions", fields))
 
 
+@pytest.mark.parametrize("beta", [1.0, 0.3])
+@pytest.mark.parametrize("scale", [1e-5, 3e-4, 2e-3, 0.1])
+@pytest.mark.parametrize("size", [1, 2, 64, 3000])
+def test_softmax(files, litert, size, scale, beta):
+    x = np.random.default_rng(size).integers(-32768, 32768, (7, size)).astype(np.int16)
+    outs = [given(np.zeros((7, size), np.int16), 1 / 32768)]
+    fields = {"Beta": beta}
+    check(files, litert, Single("SOFTMAX", [given(x, scale)], outs, "SoftmaxOptions", fields))
+
+
 def _refused(code, options, bias, zero=0):
     axis, w = (3, (1, 2, 2, 4)) if code == "DEPTHWISE_CONV_2D" else (0, (4, 2, 2, 4))
     ins, outs = _layer(1, (1, 4, 4, 4), w, (1, 1, 1, 1), bias, axis)

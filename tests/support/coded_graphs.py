@@ -76,6 +76,7 @@ def wide(rng: Rng, dtype: DType) -> Case:
         Case(ops.Cast(), (x,)),
         Case(ops.Logistic(), (x,), quant(1 / 32768)),
         Case(ops.Clamp(), (x,), q),
+        Case(ops.Softmax(0.7), (x,), quant(1 / 32768)),
         Case(ops.MaxPool2D((2, 1)), (tensor((1, 4, *shape[1:]), dtype, x.quant),), x.quant),
         Case(ops.AveragePool2D((2, 1)), (tensor((1, 4, *shape[1:]), dtype, x.quant),), x.quant),
     )

@@ -11,5 +11,7 @@ typedef struct {
     const int32_t *power; /* 8-bit: e^-(scale * beta * d) in Q31 for each difference d, 0 where it
                              counts as nothing */
     const int32_t *term;  /* the same in Q19, as it is summed */
+    const int16_t *power_q15, *inverse; /* 16-bit: e^-(scale * beta * d) for each difference d, and
+                                           the ends of 512 lines of 1 / (1 + x) of x from 0 to 1 */
 } ek_softmax_args;
 #endif

@@ -10,7 +10,6 @@ from typing import ClassVar
 import numpy as np
 
 from edgekit.host.graph.checks import (
-    ARITHMETIC,
     IMAGES,
     need_axis,
     need_dtype,
@@ -20,26 +19,16 @@ from edgekit.host.graph.checks import (
 )
 from edgekit.host.graph.fixed_point import softmax_8bit
 from edgekit.host.graph.quantization import (
-    Multiplier,
     code_range,
-    quantize_multiplier,
+    mean_multiplier,
     saturate,
-    scale_of,
     zero_point_of,
 )
+from edgekit.host.graph.softmax_16bit import softmax_16bit
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
-
-def mean_multiplier(x: Tensor, y: Tensor, count: int) -> Multiplier:
-    """Factor from a sum of `count` stored units of `x` to their mean in stored units of `y`.
-
-    1/count is folded into the integer multiplier, cut off, as the reference kernel does.
-    """
-    multiplier, shift = quantize_multiplier(scale_of(x) / scale_of(y))
-    room = min(count.bit_length() - 1, 31 + shift)
-    folded = (multiplier << room) // count
-    return Multiplier(np.array([folded], np.int32), np.array([shift - room], np.int32))
+_ROW_LIMIT = 1 << 16  # numbers of Q15 whose sum fits 31 bits
 
 
 @dataclass(frozen=True)
@@ -84,10 +73,12 @@ class Softmax(Operator):
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
-        need_dtype(x, ARITHMETIC, "input")
+        need_dtype(x, IMAGES, "input")
         need_scale(x, "input")
         if not x.shape:
             raise ShapeError("expected an input of rank 1 or more, found a scalar")
+        if x.dtype is DType.I16 and x.shape[-1] > _ROW_LIMIT:
+            raise ShapeError(f"expected rows of at most {_ROW_LIMIT}, found {x.shape[-1]}")
         if not (math.isfinite(self.beta) and self.beta > 0):
             raise ShapeError(f"expected a positive beta, found {self.beta}")
         return [(x.shape, x.dtype)]
@@ -96,6 +87,8 @@ class Softmax(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         values = required(x, 0)
+        if outs[0].dtype is DType.I16:
+            return [softmax_16bit(values, operand(ins, 0, "input"), self.beta)]
         if outs[0].dtype is not DType.F32:
             return [softmax_8bit(values, operand(ins, 0, "input"), outs[0], self.beta)]
         real = values.astype(np.float64)
