@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from edgekit.device.features import memory_bytes
 from edgekit.device.variants import shapes_text
 from edgekit.host.build.artifact import Artifact
 from edgekit.host.build.golden import golden_of
@@ -167,12 +168,17 @@ def units_of(plan: Plan, board: BoardProfile) -> list[Unit]:
 
 
 def check_memory(plan: Plan, board: BoardProfile, limit: int | None) -> None:
-    """Raises `InputError` where the board, or `limit`, has no room for the model."""
+    """Raises `InputError` where the board, or `limit`, has no room for the model.
+
+    A board whose memory is not known has no more than the machine that compiles, which has to
+    compute the golden outputs.
+    """
     name, working = plan.lowered.name, plan.memory.arena_bytes + plan.state_bytes
     need = working + len(plan.lowered.weights)
-    if board.memory_bytes and need > board.memory_bytes:
+    have = board.memory_bytes or memory_bytes().total
+    if have and need > have:
         raise InputError(
-            f"{name}: expected at most {board.memory_bytes} bytes of arena and "
+            f"{name}: expected at most {have} bytes of arena and "
             f"weights on {board.name}, found {need}; choose a smaller model or a larger board"
         )
     if limit is not None and working > limit:

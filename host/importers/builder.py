@@ -27,7 +27,8 @@ from edgekit.host.graph.types import (
     Tensor,
 )
 
-_BYTES_LIMIT = 1 << 30  # of all computed tensors together
+_ELEMENTS_LIMIT = (1 << 31) - 1  # of one tensor: kernels count some loops in ints
+_BYTES_LIMIT = 1 << 40  # of all computed tensors together: what no board computes in a day
 _CONSTANT_LIMIT = 4 << 30  # of all constants together, those of the file counted again
 _FOLD_LIMIT = 1 << 26  # multiply-adds or copies that computing a node while importing may cost
 _NAME_LIMIT = 200
@@ -56,6 +57,7 @@ class Builder:
         self._constant_bytes = 0
         self._mark = 0
         self._label = ""
+        self._notes: dict[str, None] = {}
 
     def reserve(self, names: Sequence[str]) -> None:
         """Names that only inputs and outputs of the graph may have."""
@@ -70,6 +72,10 @@ class Builder:
         """Nodes from here on come from the file's node `label`."""
         self._mark = len(self._nodes)
         self._label = label
+
+    def note(self, text: str) -> None:
+        """Keeps for the user what the importer decided at the current node; a sentence, once."""
+        self._notes[text] = None
 
     @property
     def size(self) -> int:
@@ -170,6 +176,7 @@ class Builder:
             tuple(t.name for t in inputs),
             tuple(outputs),
             dict(states or {}),
+            tuple(self._notes),
         )
 
     def _output(self, wanted: str, tensor: Tensor) -> None:
@@ -232,10 +239,15 @@ class Builder:
             raise ShapeError(
                 f"expected at most {_RANK_LIMIT} dimensions of at least 0, found {list(shape)}"
             )
-        self._bytes += math.prod(shape) * dtype.bytes
+        elements = math.prod(shape)
+        if elements > _ELEMENTS_LIMIT:
+            raise ShapeError(
+                f"expected tensors of at most {_ELEMENTS_LIMIT} elements, found {list(shape)}"
+            )
+        self._bytes += elements * dtype.bytes
         if self._bytes > _BYTES_LIMIT:
             raise ShapeError(
-                f"expected activations of at most {_BYTES_LIMIT >> 20} MiB in total, found more"
+                f"expected activations of at most {_BYTES_LIMIT >> 30} GiB in total, found more"
             )
 
 

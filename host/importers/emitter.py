@@ -41,6 +41,17 @@ class Emitter:
             return x
         return self.emit(ops.Transpose(tuple(order)), x, quant=x.quant)
 
+    def split(self, x: Tensor, axis: int, sizes: Sequence[int]) -> list[Tensor]:
+        """Parts of `x` along `axis`, some of which may have no elements."""
+        filled = tuple(s for s in sizes if s)
+        if len(filled) < 2 and filled == x.shape[axis : axis + 1]:
+            made = iter([x])
+        else:
+            quants = [x.quant] * len(filled)
+            made = iter(self.builder.emit_all(ops.Split(axis, filled), [x], quants))
+        empty = np.zeros((*x.shape[:axis], 0, *x.shape[axis + 1 :]), x.dtype.numpy)
+        return [next(made) if s else self.quantized(empty, x.quant) for s in sizes]
+
     def last(self, x: Tensor, axis: int) -> Tensor:
         """`x` with `axis` moved to the end."""
         order = [i for i in range(len(x.shape)) if i != axis]

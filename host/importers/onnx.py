@@ -8,6 +8,7 @@ layout pass removes. All shapes are static: open dimensions of inputs come from 
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,10 +24,17 @@ from edgekit.host.importers.onnx_file import (
 from edgekit.host.importers.onnx_operators import ROWS
 from edgekit.host.importers.onnx_types import INPUT_TYPES
 from edgekit.host.importers.onnx_walk import Scope, Walk
-from edgekit.host.importers.open_shapes import FixedShapes, OpenInput, Shapes, fix_shapes
+from edgekit.host.importers.open_shapes import (
+    FixedShapes,
+    OpenInput,
+    OpenShapesError,
+    Shapes,
+    fix_shapes,
+)
 from edgekit.host.importers.refusal import refuse, unsupported
 
 _RANK_LIMIT = 8
+_TRIAL_SECONDS = 5  # for trying shapes, of which each takes as long as one import
 
 
 def import_onnx(path: Path, shapes: Shapes | None = None) -> Graph:
@@ -36,9 +44,26 @@ def import_onnx(path: Path, shapes: Shapes | None = None) -> Graph:
     """
     try:
         model = read_onnx(path)
-        return graph_from_onnx(model, str(path), shapes or {})
+        try:
+            return graph_from_onnx(model, str(path), shapes or {})
+        except OpenShapesError as error:
+            raise _first_that_fits(model, str(path), error) from error
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from error
+
+
+def _first_that_fits(model: FileModel, file: str, asked: OpenShapesError) -> InputError:
+    """Of all proposed shapes the first with which the operators fit each other, if one does."""
+    deadline = time.monotonic() + _TRIAL_SECONDS
+    for proposal in (asked, *asked.others()):
+        try:
+            graph_from_onnx(model, file, proposal.proposed)
+        except InputError:
+            if time.monotonic() > deadline:
+                break
+        else:
+            return proposal
+    return asked
 
 
 def graph_from_onnx(model: FileModel, file: str, shapes: Shapes) -> Graph:
@@ -85,7 +110,8 @@ class _Import:
         outputs = {name: self._output(walk, scope, name) for name in model.outputs}
         for of, length in walk.bounded.lengths(outputs).items():
             outputs[builder.take(f"{of}_length")] = length
-        return replace(builder.finish(name, inputs, outputs), notes=fixed.notes)
+        graph = builder.finish(name, inputs, outputs)
+        return replace(graph, notes=(*fixed.notes, *graph.notes))
 
     def _fixed(self, file: str) -> FixedShapes:
         """The shapes of all inputs, none larger than a graph takes."""

@@ -7,22 +7,45 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, ShapeError, Tensor
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_index import one_of
 from edgekit.host.importers.onnx_types import TensorList, Value
+from edgekit.host.importers.refusal import UnsupportedError
 
 _STEPS = 512  # steps of one loop that are unrolled
 
 
 def if_(call: Call) -> list[Value | None]:
-    """The branch that a constant condition names, or each output picked from both branches."""
+    """The branch that a constant condition names, or each output picked from both branches.
+
+    Of a computed condition a branch may not fit the shapes, as for another sampling rate: it could
+    not run with them at all, so it is left out and the user is told.
+    """
     condition = _one(call, call.x(0))
     branches = [call.graph("then_branch"), call.graph("else_branch")]
     if condition.data is not None:
         return list(call.run(branches[not condition.data], []))
-    made = [call.run(branch, []) for branch in branches]
+    fitting: list[Sequence[Value | None]] = []
+    refusals: list[InputError] = []
+    for branch in branches:
+        try:
+            fitting.append(call.run(branch, []))
+        except UnsupportedError:
+            raise
+        except InputError as error:
+            refusals.append(error)
+    if refusals:
+        if not fitting:
+            raise refusals[0]
+        call.builder.note(
+            f"{call.node.shown}: one of its branches does not fit the shapes of the inputs and is "
+            f"left out: {refusals[0]}"
+        )
+        return list(fitting[0])
+    made = fitting
     if len(made[0]) != len(made[1]):
         raise ShapeError(f"expected as many outputs of both branches as {len(made[0])}")
     return [_picked(call, condition, a, b) for a, b in zip(*made, strict=True)]

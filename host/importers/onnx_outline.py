@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from edgekit.host.graph.types import Array, Shape
-from edgekit.host.importers.onnx_file import FileInput, FileNode, read_onnx
+from edgekit.host.importers.onnx_file import FileGraph, FileInput, FileNode, read_onnx
 from edgekit.host.importers.onnx_operators import onnx_operators
 from edgekit.host.importers.outline import (
     Outline,
@@ -44,10 +44,13 @@ def outline_onnx(path: Path, shapes: Mapping[str, Shape]) -> Outline:
     tensors: dict[object, Sized] = {
         name: _sized(item, shapes.get(name)) for name, item in told.items()
     }
+    nodes = list(_all(model.nodes))
     constants = {
         **model.constants,
-        **{n.outputs[0]: v for n in model.nodes if n.outputs and (v := _value(n)) is not None},
+        **{n.outputs[0]: v for n in nodes if n.outputs and (v := _value(n)) is not None},
     }
+    for graph in _graphs(nodes):
+        constants |= graph.constants
     tensors |= {name: Sized(v.shape, v.itemsize, True) for name, v in constants.items()}
     steps = []
     for node in model.nodes:
@@ -61,13 +64,27 @@ def outline_onnx(path: Path, shapes: Mapping[str, Shape]) -> Outline:
         inputs,
         tuple(_slot(told.get(name, unknown), None, name) for name in model.outputs),
         (),
-        tuple((str(n.index), n.op) for n in model.nodes),
+        tuple((str(n.index), n.op) for n in nodes),
         onnx_operators(),
         sum(v.size for v in constants.values()),
         sum(v.nbytes for v in constants.values()),
         count_multiply_adds(steps, tensors),
         peak_bytes(steps, tensors, model.outputs),
     )
+
+
+def _graphs(nodes: Iterable[FileNode]) -> Iterator[FileGraph]:
+    """The graphs that are attributes of `nodes`: branches, and bodies of loops."""
+    for node in nodes:
+        yield from (v for v in node.attributes.values() if isinstance(v, FileGraph))
+
+
+def _all(nodes: Iterable[FileNode]) -> Iterator[FileNode]:
+    """`nodes` and what is inside of them."""
+    for node in nodes:
+        yield node
+        for graph in _graphs([node]):
+            yield from _all(graph.nodes)
 
 
 def _value(node: FileNode) -> Array | None:

@@ -13,7 +13,7 @@ from edgekit.host.importers.emitter import need_rank
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_conv import crop, surround
 
-_LIMIT = 1 << 26  # elements that a constant made here may have
+_LIMIT = 1 << 28  # elements that a constant made here may have
 
 
 def constant(call: Call) -> Tensor:
@@ -154,13 +154,7 @@ def split(call: Call) -> list[Tensor]:
             raise ShapeError(f"expected 1 to {x.shape[axis]} parts, found {count}")
         part = -(-x.shape[axis] // count)
         sizes = tuple(min(part, x.shape[axis] - i * part) for i in range(count))
-    if len(sizes) == 1:
-        return [x]
-    if not any(sizes):
-        return [x for _ in sizes]
-    made = iter(call.builder.emit_all(ops.Split(axis, tuple(s for s in sizes if s)), [x]))
-    empty = (*x.shape[:axis], 0, *x.shape[axis + 1 :])
-    return [next(made) if s else call.constant(np.zeros(empty, x.dtype.numpy)) for s in sizes]
+    return call.split(x, axis, sizes)
 
 
 def slice_(call: Call) -> Tensor:

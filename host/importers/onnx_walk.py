@@ -20,7 +20,7 @@ from edgekit.host.importers.onnx_file import (
 )
 from edgekit.host.importers.onnx_operators import ROWS
 from edgekit.host.importers.onnx_types import Floats, Value
-from edgekit.host.importers.refusal import refuse, unsupported
+from edgekit.host.importers.refusal import UnsupportedError, refuse, unsupported
 
 _DEPTH = 32  # of graphs and functions inside each other
 _STEPS = 100_000  # nodes that loops, branches and functions may come to
@@ -54,7 +54,8 @@ class Walk:
             try:
                 self._add(node, scope)
             except (ShapeError, InputError) as error:
-                raise InputError(f"operator {node.shown}: {error}") from error
+                kind = UnsupportedError if isinstance(error, UnsupportedError) else InputError
+                raise kind(f"operator {node.shown}: {error}") from error
 
     def value(self, name: str, scope: Scope) -> Value | None:
         """What `name` stands for; None is an optional value that is not there."""
@@ -139,8 +140,10 @@ class Walk:
         absent = [None] * (len(graph.inputs) - len(given))
         scope.values.update(zip(graph.inputs, [*given, *absent], strict=True))
         self._depth += 1
-        self.nodes(graph.nodes, scope)
-        self._depth -= 1
+        try:
+            self.nodes(graph.nodes, scope)
+        finally:
+            self._depth -= 1
         return [self.value(name, scope) for name in graph.outputs]
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph.types import DType, Shape
-from edgekit.host.importers.proposals import Dims, propose
+from edgekit.host.importers.proposals import PROPOSALS, Dims, propose
 
 Shapes = Mapping[str, Shape]
 
@@ -55,6 +55,24 @@ class FixedShapes:
     hints: tuple[str, ...] = ()
 
 
+class OpenShapesError(InputError):
+    """Asks for the shapes of the open inputs, with a command line that would do."""
+
+    def __init__(self, inputs: Sequence[OpenInput], given: Shapes, file: str, turn: int = 0):
+        self._asked = inputs, given, file
+        self.proposed, message = _request(inputs, given, file, turn)
+        super().__init__(message)
+
+    def others(self) -> Iterator[OpenShapesError]:
+        """The same with shapes that are less plausible, each once."""
+        seen = [self.proposed]
+        for turn in range(1, PROPOSALS):
+            other = OpenShapesError(*self._asked, turn)
+            if other.proposed not in seen:
+                seen.append(other.proposed)
+                yield other
+
+
 def fix_shapes(inputs: Sequence[OpenInput], given: Shapes, file: str) -> FixedShapes:
     """The shapes of `inputs` where `given` are those that the user names.
 
@@ -76,7 +94,7 @@ def fix_shapes(inputs: Sequence[OpenInput], given: Shapes, file: str) -> FixedSh
             open_ones.append(OpenInput(item.name, item.dtype, dims))
         shapes[item.name] = shape
     if open_ones:
-        raise InputError(_request(open_ones, given, file))
+        raise OpenShapesError(open_ones, given, file)
     return FixedShapes({i.name: shapes[i.name] for i in inputs}, _notes(batches, shapes))
 
 
@@ -198,15 +216,19 @@ def _filled(dims: Dims | None, sizes: Mapping[str, int]) -> Dims | None:
     return tuple(sizes.get(d, d) if isinstance(d, str) else d for d in dims)
 
 
-def _request(open_ones: Sequence[OpenInput], given: Shapes, file: str) -> str:
-    """What is open, and a command line that would do; a name is asked for once."""
+def _request(
+    open_ones: Sequence[OpenInput], given: Shapes, file: str, turn: int
+) -> tuple[Shapes, str]:
+    """Shapes for what is open, and a command line with them; a name is asked for once."""
     sizes: dict[str, int] = {}
+    shapes = dict(given)
     options = [f"{name}={_joined(shape)}" for name, shape in given.items()]
     for item in open_ones:
         dims = _filled(item.shape, sizes)
         if dims is not None and all(isinstance(d, int) for d in dims):
             continue  # an option before this one says it
-        shape = propose(item.name, item.dtype, dims, file)
+        shape = propose(item.name, item.dtype, dims, file, turn)
+        shapes[item.name] = shape
         sizes.update({d: s for d, s in zip(dims or (), shape, strict=False) if isinstance(d, str)})
         options.append(f"{item.name}={_joined(shape)}")
     listed = ", ".join(f"{_shown(i.name)} [{_shown_dims(i.shape)}]" for i in open_ones[:_LISTED])
@@ -214,7 +236,9 @@ def _request(open_ones: Sequence[OpenInput], given: Shapes, file: str) -> str:
     words = [word for option in options[:_LISTED] for word in ("--input-shape", option)]
     command = shlex.join(["edgekit", "compile", file, *words])
     noun = "input" if len(open_ones) == 1 else "inputs"
-    return f"{noun} {listed}{more}: expected fixed shapes, found open ones; give them: {command}"
+    return shapes, (
+        f"{noun} {listed}{more}: expected fixed shapes, found open ones; give them: {command}"
+    )
 
 
 def _notes(batches: Sequence[str], shapes: Shapes) -> tuple[str, ...]:

@@ -52,6 +52,10 @@ _ADVICE: tuple[tuple[str, str], ...] = (
 )
 
 
+class UnsupportedError(InputError):
+    """The model has operators that the importer does not know."""
+
+
 @dataclass(frozen=True)
 class Unsupported:
     """Operators of one kind; `places` are their numbers in the file, in its order."""
@@ -80,7 +84,7 @@ def unsupported(
 
 
 def refuse(found: Sequence[Unsupported]) -> None:
-    """Raises `InputError`, one line for all kinds, unless `found` is empty."""
+    """Raises `UnsupportedError`, one line for all kinds, unless `found` is empty."""
     if not found:
         return
     listed = ", ".join(str(group) for group in found[:_KINDS_LISTED])
@@ -90,7 +94,7 @@ def refuse(found: Sequence[Unsupported]) -> None:
         more = len(found) - _KINDS_LISTED
         what = f"operators {listed}" + (f" and {more} more kinds" if more > 0 else "")
         verb = "are"
-    raise InputError(
+    raise UnsupportedError(
         f"{what} {verb} not supported; what to do instead: edgekit inspect MODEL; "
         "supported operators: edgekit compile --list-operators"
     )

@@ -233,3 +233,18 @@ def test_operators_inside_a_branch_are_refused_by_name(tmp_path):
     proto.graph.initializer.append(numpy_helper.from_array(np.array(True), "c0"))
     with pytest.raises(InputError, match=r"operator 1 \(If y\): .*operator 0 \(Fancy\) is not"):
         import_model(save(proto, tmp_path))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_branch_for_other_shapes_is_left_out(sign, tmp_path):
+    computed = [
+        node("ReduceSum", ["x", "axes"], ["s"], keepdims=0),
+        node("Less", ["zero", "s"], ["c"]),
+    ]
+    proto = _branches(computed)
+    proto.graph.initializer.append(numpy_helper.from_array(np.array(0, np.float32), "zero"))
+    proto.graph.initializer.append(numpy_helper.from_array(np.zeros((5, 7), np.float32), "w"))
+    branch = proto.graph.node[-1].attribute[0 if sign > 0 else 1].g
+    branch.node[0].CopyFrom(node("MatMul", ["x", "w"], list(branch.node[0].output)))
+    graph = _agrees(proto, {"x": np.abs(_X) * np.float32(sign)}, tmp_path)
+    assert len(graph.notes) == 1 and "If y" in graph.notes[0] and "is left out" in graph.notes[0]

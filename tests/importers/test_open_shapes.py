@@ -199,3 +199,24 @@ def test_an_onnx_file_says_what_is_open(tmp_path: Path) -> None:
     )
     graph = import_model(path, {"x": (2, 3, 5, 4)})
     assert graph.tensors["z"].shape == (2, 3, 5, 4) and not graph.notes
+
+
+def test_what_is_proposed_goes_through_the_model(tmp_path: Path) -> None:
+    """Of lengths that are plausible for sound, those with which the operators fit each other."""
+    weights = {"w": np.ones((576, 4), np.float32)}
+    path = save(
+        model([node("MatMul", ["x", "w"], ["y"])], [value("x", ["batch", "n"])], ["y"], weights),
+        tmp_path,
+    )
+    with pytest.raises(InputError, match=r"--input-shape x=1,576$"):
+        import_model(path)
+
+
+def test_what_fits_no_proposal_gets_the_most_plausible(tmp_path: Path) -> None:
+    weights = {"w": np.ones((577, 4), np.float32)}
+    path = save(
+        model([node("MatMul", ["x", "w"], ["y"])], [value("x", ["batch", "n"])], ["y"], weights),
+        tmp_path,
+    )
+    with pytest.raises(InputError, match=r"--input-shape x=1,16000$"):
+        import_model(path)

@@ -213,3 +213,19 @@ def test_supported_operators_are_named_as_in_the_schema():
     names = supported_operators()
     assert names == sorted(names)
     assert {"CONV_2D", "DENSIFY", "CALL_ONCE", "CUSTOM:Convolution2DTransposeBias"} <= set(names)
+
+
+def test_a_part_without_elements_is_split_off(files):
+    """As converters of TensorFlow write for a slice that takes all."""
+    tensors = [
+        files.tensor("x", [2, 3]),
+        files.tensor("s", [3], "INT32", np.int32([1, 2, 0])),
+        files.tensor("a", [], "INT32", np.int32(1)),
+        *(files.tensor(n, [2, k]) for n, k in (("y", 1), ("z", 2), ("none", 0))),
+    ]
+    op = files.op("SPLIT_V", ["x", "s", "a"], ["y", "z", "none"], "SplitVOptions", {"NumSplits": 3})
+    graph = graph_from_tflite(files.model(files.graph(tensors, [op], ["x"], ["y", "z"])), "m")
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    found = evaluate(graph, {"x": x}).outputs
+    np.testing.assert_array_equal(found["y"], x[:, :1])
+    np.testing.assert_array_equal(found["z"], x[:, 1:])
