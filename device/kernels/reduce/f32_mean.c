@@ -2,15 +2,23 @@
 #include "mean.h"
 
 #define BLOCK 64 /* sums kept at once */
+#define RUN 256  /* rows summed apart: what is added to a large sum loses its last bits */
 
 /* Means of n columns, `inner` apart from row to row. */
 EK_INLINE void columns(const float *x, float *y, long reduced, long inner, const long n) {
     float sum[BLOCK];
     for (long i = 0; i < n; i++)
         sum[i] = 0.0f;
-    for (long r = 0; r < reduced; r++, x += inner)
+    for (long r = 0; r < reduced; r += RUN) {
+        float part[BLOCK];
         for (long i = 0; i < n; i++)
-            sum[i] += x[i];
+            part[i] = 0.0f;
+        for (long k = r; k < ek_min(r + RUN, reduced); k++, x += inner)
+            for (long i = 0; i < n; i++)
+                part[i] += x[i];
+        for (long i = 0; i < n; i++)
+            sum[i] += part[i];
+    }
     for (long i = 0; i < n; i++)
         y[i] = sum[i] / (float)reduced;
 }

@@ -5,6 +5,7 @@
 #include "total.h"
 
 #define BLOCK 64 /* results kept at once */
+#define RUN 256  /* rows summed apart: what is added to a large sum loses its last bits */
 
 #if defined OP_SUM
 #define TAKE(s, v) ((s) + (v))
@@ -48,16 +49,21 @@ void NAME(const void *args, long begin, long end) {
         const TX *x = (const TX *)a->x + t / blocks * a->reduced * a->inner + from;
         long y_at = t / blocks * a->inner + from;
 #ifdef TAKE
-        TX *y = (TX *)a->y + y_at, sum[BLOCK];
+        TX *y = (TX *)a->y + y_at, sum[BLOCK], part[BLOCK];
         if (a->inner == 1) {
             *y = along(x, a->reduced);
             continue;
         }
-        for (long i = 0; i < n; i++)
-            sum[i] = x[i];
-        for (long r = 1; r < a->reduced; r++)
+        for (long r = 0; r < a->reduced; r += RUN) {
+            const TX *rows = x + r * a->inner;
             for (long i = 0; i < n; i++)
-                sum[i] = TAKE(sum[i], x[r * a->inner + i]);
+                part[i] = rows[i];
+            for (long k = 1; k < ek_min(RUN, a->reduced - r); k++)
+                for (long i = 0; i < n; i++)
+                    part[i] = TAKE(part[i], rows[k * a->inner + i]);
+            for (long i = 0; i < n; i++)
+                sum[i] = r ? TAKE(sum[i], part[i]) : part[i];
+        }
         for (long i = 0; i < n; i++)
             y[i] = sum[i];
 #else
