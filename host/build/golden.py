@@ -27,6 +27,7 @@ from edgekit.host.graph.types import Array, DType, Graph
 _SEED = 20240501
 _RUNS = 3  # with noise
 _LIVELY = 0.25  # of the values that an output could have: enough to look no further
+_NOTHING = 2.0**-20  # of the largest value
 _CALM = 1e-2  # movement, as a fraction of the largest value, that asks for no other input
 _STEPS = 1 << 32  # of the reference, multiply-adds about, that looking for an input may take
 _STEPS_OF_NODE = 1 << 18  # what calling NumPy takes, in such steps
@@ -53,8 +54,9 @@ class _Candidate:
 
     @property
     def life(self) -> float:
-        """Of the output that says least."""
-        return min((_life(y) for y in self.outputs.values()), default=1.0)
+        """Of all outputs: one that is the same for every input must not hide the others."""
+        lives = [min(_life(y), _LIVELY) for y in self.outputs.values()]
+        return sum(lives) / len(lives) if lives else _LIVELY
 
     @property
     def movement(self) -> float:
@@ -70,7 +72,7 @@ class _Candidate:
     @cached_property
     def rank(self) -> tuple[bool, bool, float, float]:
         """Smaller is better."""
-        return self.broken > 0, self.flips > 0, -min(self.life, _LIVELY), self.movement
+        return self.broken > 0, self.flips > 0, -self.life, self.movement
 
     def good(self) -> bool:
         return self.rank <= (False, False, -_LIVELY, _CALM)
@@ -154,7 +156,8 @@ def _golden(graph: Graph, chosen: _Candidate) -> Golden:
 def _life(y: Array) -> float:
     """How many values there are among the elements, of those there could be.
 
-    What saturates says little: the ends of an integer's range, 0 and 1 of a float's.
+    What saturates says little: the ends of an integer's range, 0 and 1 of a float's, and what is
+    next to nothing beside the largest.
     """
     if not y.size or y.dtype == np.bool_:
         return 1.0
@@ -164,8 +167,12 @@ def _life(y: Array) -> float:
         info = np.iinfo(y.dtype)
         ends = (info.min, info.max) if info.bits <= 16 else ()
     sample = y.reshape(-1)[:: max(y.size >> 16, 1)]
-    found = np.unique(sample[np.isfinite(sample)])
-    return np.count_nonzero(~np.isin(found, ends)) / min(sample.size, 32)
+    sample = sample[np.isfinite(sample)]
+    if y.dtype.kind == "f":
+        sizes = np.abs(sample)
+        sample = np.where(sizes < sizes.max(initial=0) * _NOTHING, 0, sample)
+    found = np.unique(sample)
+    return np.count_nonzero(~np.isin(found, ends)) / min(max(sample.size, 1), 32)
 
 
 def _reference_hash() -> str:

@@ -3,8 +3,10 @@
 Kernels add in another order than the reference, in f32 where it adds in f64, and approximate
 functions within some units in the last place. So every float operator gets relative noise of a
 few such units on what it makes, and sums also on what they add, where terms cancel: more for long
-sums, whose roundings grow with the root of their length. What differs between such runs is what
-may differ between healthy kernels.
+sums, whose roundings grow with the root of their length. Part of the noise is the same for all
+elements, or for all of a channel: an approximation is off the same way wherever its argument is
+alike, and weights that a pass multiplied are rounded once for all pixels, which means do not
+average out. What differs between such runs is what may differ between healthy kernels.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ _CODES = 127
 _FLOATS = (DType.F32, DType.F16)
 
 _EXACT: tuple[type[Operator], ...] = (
+    ops.Reshape, ops.Transpose, ops.Pad, ops.Concat, ops.Split, ops.StridedSlice,
     ops.DepthToSpace, ops.SpaceToBatch, ops.BatchToSpace, ops.Gather, ops.BroadcastTo,
     ops.Clamp, ops.Clip, ops.Abs, ops.Neg, ops.Sign, ops.Floor, ops.Ceil, ops.RoundEven,
     ops.Scatter, ops.Maximum, ops.Minimum, ops.Where, ops.MaxPool2D, ops.ReduceMax, ops.ReduceMin,
@@ -33,6 +36,7 @@ _FUNCTIONS: tuple[type[Operator], ...] = (
     ops.Function, ops.Binary, ops.Add, ops.Mul, ops.Logistic, ops.HardSwish, ops.Softmax, ops.Cast,
     ops.Convert, ops.ReadState, ops.ReduceProduct,
 )  # fmt: skip
+_CANCELING = (ops.Gelu, ops.GeluTanh)  # x times 1 + f(x): to 8 units of x where f(x) is near -1
 
 
 class Noise:
@@ -49,19 +53,24 @@ class Noise:
         units = _UNITS * terms_of(node, tensors) ** 0.5
         if not isinstance(node.op, _FUNCTIONS):
             values = {**values, **self._operands(node, tensors, values, units)}
-        return [self._rounded(y, units) for y in run_node(node, tensors, values)]
+        made = [self._rounded(y, units) for y in run_node(node, tensors, values)]
+        if isinstance(node.op, _CANCELING):
+            x = next(values[name] for name in node.inputs if name is not None)
+            made = [y + (self._rounded(x, units) - x) for y in made]
+        return made
 
     def _operands(
         self, node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array], units: float
     ) -> dict[str, Array]:
-        """The computed operands, each value off by itself."""
+        """What sums are made of; weights too, which passes may have multiplied."""
         hybrid = _is_hybrid(node, tensors)
         noisy = {}
         for name in dict.fromkeys(node.inputs):
-            if name is None or name not in values or tensors[name].data is not None:
+            if name is None or name not in values:
                 continue
             x = values[name]
-            noisy[name] = self._between_codes(x) if hybrid else self._rounded(x, units)
+            codes = hybrid and x.dtype == np.float32 and tensors[name].data is None
+            noisy[name] = self._between_codes(x) if codes else self._rounded(x, units)
         return noisy
 
     def _rounded(self, x: Array, units: float) -> Array:
@@ -70,7 +79,7 @@ class Noise:
             return x
         unit = np.finfo(x.dtype).eps / 2
         with np.errstate(all="ignore"):
-            off = x * (self._uniform(x.shape) * np.float32(units * unit))
+            off = x * (self._noise(x.shape) * np.float32(units * unit))
             return np.where(x == np.rint(x), x, x + off).astype(x.dtype)
 
     def _between_codes(self, x: Array) -> Array:
@@ -79,9 +88,16 @@ class Noise:
         step = float(finite.max(initial=0.0)) / _CODES
         return x + self._uniform(x.shape) * np.float32(_HYBRID_STEPS * step)
 
+    def _noise(self, shape: tuple[int, ...]) -> Array:
+        """Of each element, of each index of the last axis, and of all: each part in [-1, 1)."""
+        total = self._uniform(shape)
+        total += self._uniform(shape[-1:])
+        total += self._uniform(())
+        return total
+
     def _uniform(self, shape: tuple[int, ...]) -> Array:
         """In [-1, 1)."""
-        return self._rng.random(shape, np.float32) * np.float32(2) - np.float32(1)
+        return np.asarray(self._rng.random(shape, np.float32) * np.float32(2) - np.float32(1))
 
 
 def _is_float(node: Node, tensors: Mapping[str, Tensor]) -> bool:

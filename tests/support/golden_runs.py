@@ -1,0 +1,120 @@
+"""The health check in this process: golden input, a library, and how far off its outputs are."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import op_graphs
+from kernel_runs import run_here
+from onnx import ModelProto
+from onnx_models import model, node, save, value
+
+from edgekit.device.golden import worst_difference
+from edgekit.device.manifest import TensorSpec
+from edgekit.host.build.artifact import Golden
+from edgekit.host.build.golden import golden_of
+from edgekit.host.compiler import prepare_graph
+from edgekit.host.fit import plan_of
+from edgekit.host.graph.types import Array, Graph
+from edgekit.host.importers import import_model
+from edgekit.host.lower.plan import Plan
+from edgekit.host.options import DEFAULT_OPTIONS
+from edgekit.host.passes.quantized import integer_form
+from edgekit.host.paths import cache_folder
+from edgekit.kb.board import BoardProfile
+
+ROOT = Path(__file__).parents[2]
+_CASES = 16  # operators of a family
+_OPEN_SHAPES = {"ch_ppocr_mobile_v2.0_cls_infer": {"x": (1, 3, 48, 192)}}
+
+
+def real_models() -> list[Path]:
+    """Those in models/, and in EDGEKIT_EXTRA_DATA."""
+    folders = [ROOT / "models"]
+    if "EDGEKIT_EXTRA_DATA" in os.environ:
+        folders.append(Path(os.environ["EDGEKIT_EXTRA_DATA"]) / "models")
+    found = [p for f in folders for p in f.rglob("*") if p.suffix in (".tflite", ".onnx")]
+    return sorted({p.name: p for p in reversed(found)}.values())
+
+
+def _values(*shape: int) -> Array:
+    return np.random.default_rng(math.prod(shape)).normal(0, 0.4, shape).astype(np.float32)
+
+
+def _lstm() -> ModelProto:
+    steps, inputs, cells = 6, 20, 24
+    return model(
+        [node("LSTM", ["x", "w", "r", "b"], ["y"], hidden_size=cells)],
+        [value("x", (steps, 1, inputs))],
+        ["y"],
+        {
+            "w": _values(1, 4 * cells, inputs),
+            "r": _values(1, 4 * cells, cells),
+            "b": _values(1, 8 * cells),
+        },
+    )
+
+
+def _attention() -> ModelProto:
+    """A head over 33 tokens of 24 values."""
+    nodes = [
+        *(node("MatMul", ["x", f"w{v}"], [v]) for v in "qkv"),
+        node("Transpose", ["k"], ["t"], perm=[0, 2, 1]),
+        node("MatMul", ["q", "t"], ["s"]),
+        node("Softmax", ["s"], ["p"]),
+        node("MatMul", ["p", "v"], ["y"]),
+    ]
+    constants = {f"w{v}": _values(24, 24 + i)[:, :24] for i, v in enumerate("qkv")}
+    return model(nodes, [value("x", (1, 33, 24))], ["y"], constants)
+
+
+def _curves() -> ModelProto:
+    """Approximated functions of what is up to 3 times the input."""
+    kinds = ("Tanh", "Erf", "Sigmoid", "Elu", "Softplus")
+    nodes = [node("Mul", ["x", "three"], ["t"]), *(node(k, ["t"], [k]) for k in kinds)]
+    return model(nodes, [value("x", (1, 500))], kinds, {"three": np.full(1, 3, np.float32)})
+
+
+_NETWORKS = {"lstm": _lstm, "attention": _attention, "curves": _curves}
+
+
+@functools.cache
+def with_golden(run: str) -> tuple[Graph, Golden]:
+    """A model's file, a small network, or random operators of a family, and the golden vectors."""
+    if run in _NETWORKS:
+        with tempfile.TemporaryDirectory() as folder:
+            graph = import_model(save(_NETWORKS[run](), Path(folder)))
+    elif "." in run:
+        path = Path(run) if "/" in run else ROOT / "models" / run
+        graph = integer_form(import_model(path, _OPEN_SHAPES.get(path.stem)))
+    else:
+        graph = op_graphs.random_graph(run, _CASES, 1)
+    return graph, golden_of(graph, cache_folder() / "golden")
+
+
+def planned(graph: Graph, board: BoardProfile) -> Plan:
+    """As the compiler plans it."""
+    return plan_of(prepare_graph(graph, board)[1].graph, board, DEFAULT_OPTIONS)[1]
+
+
+def error_by_tolerance(folder: Path, graph: Graph, golden: Golden) -> float:
+    """The largest over all outputs: above 1 a release is rolled back."""
+    made = run_here(folder, dict(zip(graph.inputs, golden.inputs, strict=True)))
+    worst = 0.0
+    for i, (name, want) in enumerate(zip(graph.outputs, golden.outputs, strict=True)):
+        shares = golden.margins[i] if golden.margins else None
+        off = worst_difference(
+            TensorSpec(name, graph.tensors[name].dtype.value, want.shape, None, None),
+            want.tobytes(),
+            np.ascontiguousarray(made[name]).tobytes(),
+            None if shares is None else shares.tobytes(),
+        )
+        allowed = float(np.ldexp(golden.tolerances[i], -off.share))
+        if off.largest:
+            worst = max(worst, off.largest / allowed if allowed else np.inf)
+    return worst

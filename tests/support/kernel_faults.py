@@ -1,0 +1,152 @@
+"""Faults to plant in kernels, by family: what a health check must see on a model that runs them.
+
+Each is a change of a kernel's text; where the text is no longer there, the test says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`old` becomes `new` in `file`; `run` is what golden_runs.with_golden takes."""
+
+    name: str
+    run: str
+    file: str
+    old: str
+    new: str
+
+
+_FACE, _SELFIE = "face_detection_short_range.tflite", "selfie_segmentation.tflite"
+_HAND, _SPARSE = "hand_landmark_lite.tflite", "face_detection_full_range_sparse.tflite"
+_POSE, _FULL = "pose_detection.tflite", "face_detection_full_range.tflite"
+
+_F32_CONV, _I8_CONV = "conv/f32_conv.c", "conv/i8_conv.c"
+_DEPTHWISE = "conv/dwconv.c"
+_BIAS = "vf b = vf_load(a->bias + channel + j * EK_VL);"
+_CLAMP = "v = vf_min(vf_max(v, low), high);"
+_TAPS = "if (ky >= 0 && ky < KH && kx >= 0 && kx < KW)"
+_LAST_COLUMNS = "for (; ox < g.ow; ox++, move(rows, &b, &at, 1))"
+_NEIGHBORS = "y[c] = tl[c] * wtl + bl[c] * wbl + tr[c] * wtr + br[c] * wbr;"
+_ROUND = "s = s > 0 ? (s + n / 2) / n : (s - n / 2) / n;"
+
+FAULTS = (
+    Fault("bias_of_channel_0", _FACE, _F32_CONV, _BIAS, "vf b = vf_splat(a->bias[0]);"),
+    Fault("no_lower_bound", _FACE, _F32_CONV, _CLAMP, "v = vf_min(v, high);"),
+    Fault("no_upper_bound", "conv_f32", _F32_CONV, _CLAMP, "v = vf_max(v, low);"),
+    Fault(
+        "window_row_dropped", _FACE, _F32_CONV,
+        "for (long s = 0; s < rows->count; s++) {\n        const float *x[MR];",
+        "for (long s = 0; s < rows->count - (rows->count > 1); s++) {\n        const float *x[MR];",
+    ),
+    Fault(
+        "last_channel_dropped", _FACE, _F32_CONV,
+        "vf_store_n(y + j * EK_VL, v, left);", "vf_store_n(y + j * EK_VL, v, left - 1);",
+    ),
+    Fault(
+        "one_product_of_the_border", _FACE, "conv/rows.h",
+        "to[i] = scratch + i * step;", "to[i] = scratch + (i > 0 ? i - 1 : 0) * step;",
+    ),
+    Fault(
+        "sums_not_biased", "conv_8bit", _I8_CONV,
+        "vi sum = i8_sum(nv, sums, i, j) + bias;", "vi sum = i8_sum(nv, sums, i, j);",
+    ),
+    Fault(
+        "codes_not_moved", "conv_8bit", _I8_CONV,
+        "scaled(o, sum) + a->y_zero", "scaled(o, sum)",
+    ),
+    Fault(
+        "hybrid_scale_of_first_row", "conv_hybrid", _I8_CONV,
+        "const vf scale = vf_load(a->scale + channel);",
+        "const vf scale = vf_splat(a->scale[0] * 1.05f);",
+    ),
+    Fault("tap_dropped", _FACE, _DEPTHWISE, _TAPS, _TAPS.replace("kx < KW)", "kx < KW - 1)")),
+    Fault(
+        "tap_dropped_8bit", "depthwise_8bit", _DEPTHWISE, _TAPS,
+        _TAPS.replace("ky < KH", "ky < KH - 1"),
+    ),
+    Fault("last_column_not_made", _FACE, _DEPTHWISE, _LAST_COLUMNS, _LAST_COLUMNS.replace(
+        "ox < g.ow;", "ox < g.ow - 1;")),
+    Fault("bias_dropped", "depthwise_f32", _DEPTHWISE, "sum_t acc = bias_at(a, c);",
+          "sum_t acc = bias_at(a, c) - bias_at(a, c);"),
+    Fault("pixel_of_pool", _FACE, "pool/pool.c", "ek_min(ix + g->kw, g->w)",
+          "ek_min(ix + g->kw - 1, g->w)"),
+    Fault("pool_rounds_down", "pool", "pool/pool.c", _ROUND, "s = s / n;"),
+    Fault("mean_of_one_less", _HAND, "reduce/f32_mean.c", "y[i] = sum[i] / (float)reduced;",
+          "y[i] = (sum[i] - x[i - inner]) / (float)reduced;"),
+    Fault("sum_without_tail", "softmax", "reduce/f32_softmax.c",
+          "for (; i < n; i++)\n        sum += x[i];",
+          "for (; i < n - 1; i++)\n        sum += x[i];"),
+    Fault("norm_without_epsilon", "layer_norm", "reduce/layer_norm.c",
+          "(float)n + a->epsilon)", "(float)(n - 1) + a->epsilon)"),
+    Fault("logistic_of_minus_x", _HAND, "elementwise/unary.c", "ek_expf(-x)", "ek_expf(x)"),
+    Fault("scale_of_product", _SELFIE, "elementwise/binary.c", "float v = a * b;",
+          "float v = a * b * 1.001f;"),
+    Fault("tail_not_added", _FULL, "elementwise/binary.c",
+          "for (long i = 0; i < n; i++)\n            y[i] = combine(&g, a[i], b[i]);",
+          "for (long i = 0; i < n - 1; i++)\n            y[i] = combine(&g, a[i], b[i]);"),
+    Fault("neighbors_swapped", _SELFIE, "layout/resize.c", _NEIGHBORS,
+          _NEIGHBORS.replace("bl[c] * wbl + tr[c] * wtr", "tr[c] * wbl + bl[c] * wtr")),
+    Fault("last_element_not_copied", _FACE, "layout/copy.c", "for (long m = 0; m < n; m++)\n"
+          "            memcpy(y + m * y_stride, x + m * x_stride, run);",
+          "for (long m = 0; m < n - (n > 1); m++)\n"
+          "            memcpy(y + m * y_stride, x + m * x_stride, run);"),
+    Fault("lines_swapped", "transpose", "layout/transpose.c",
+          "vf_store(y + (j + r) * a->rows + i, v[r]);",
+          "vf_store(y + (j + (r ^ 1)) * a->rows + i, v[r]);"),
+    Fault("product_shortened", "matmul", "product/matmul.c", "(f32_columns){b, g->n, left}, g->k);",
+          "(f32_columns){b, g->n, left}, g->k - 1);"),
+    Fault("non_zero_of_other_row", _SPARSE, "sparse/spmm_pairs.h",
+          "add_column(column_of(t, *word >> 16), w1, b, nv, end);",
+          "add_column(column_of(t, *word >> 16), w0, b, nv, end);"),
+    Fault("chain_reads_one_row_below", _HAND, "conv/chain.c",
+          "depthwise.win.top = (int)(g->top - oy * g->sh);",
+          "depthwise.win.top = (int)(g->top - (oy + (oy > 0)) * g->sh);"),
+    Fault("outlier_code_scale", "outlier_layer", _I8_CONV,
+          "vf v = vcast(sum, vf) * scale + o->bias;", "vf v = vcast(sum, vf) * scale;"),
+    Fault("index_of_neighbor", "picking", "layout/gather.c",
+          "(t / a->count * a->size + at)", "(t / a->count * a->size + ek_max(at - 1, 0))"),
+    Fault("total_without_tail", "totals", "reduce/total.c",
+          "k < ek_min(RUN, a->reduced - r);", "k < ek_min(RUN, a->reduced - r) - 1;"),
+    Fault("step_of_k_dropped", "dense_f32", _F32_CONV,
+          "{w, nv * EK_VL, EK_VL}, rows->length)", "{w, nv * EK_VL, EK_VL}, rows->length - 1)"),
+    Fault("residual_of_first_pixel", "conv_f32", _F32_CONV,
+          "residual += oc;", "residual += oc - oc;"),
+    Fault("top_padding_off_by_one", "conv_f32", "conv/rows.h",
+          "- g->top", "- g->top + (g->top > 0)"),
+    Fault("column_padding_off_by_one", "depthwise_f32", _DEPTHWISE,
+          "long ix = ox * g->sw - g->left;", "long ix = ox * g->sw - g->left + 1;"),
+    Fault("zero_point_ignored", "mean", "reduce/i8_mean.c", "a->x_zero * (int32_t)a->reduced", "0"),
+    Fault("term_of_exp", "softmax", "elementwise/exp.h", "4.1665795894e-2f", "4.2665795894e-2f"),
+    Fault("ln2_in_one_part", "softmax", "elementwise/exp.h", "-2.12194440e-4f", "0.0f"),
+    Fault("term_of_tanh", "curves", "elementwise/functions.h", "1.33314422036e-1f", "1.3431e-1f"),
+    Fault("term_of_erf", "curves", "elementwise/functions.h", "1.421413741f", "1.4215f"),
+    Fault("hard_swish_of_5", "unary", "elementwise/unary.c", "t < 6.0f ? t : 6.0f",
+          "t < 5.0f ? t : 5.0f"),
+    Fault("operands_swapped", "operands", "elementwise/functions.h", "BINARY(a - b)",
+          "BINARY(b - a)"),
+    Fault("zero_points_ignored", "binary", "elementwise/linear_sum.c",
+          "low + g->addend_high", "low"),
+    Fault("one_newton_step", "softmax", "reduce/i8_softmax.c", "i < 3; i++", "i < 1; i++"),
+    Fault("halves_cut_off", "convert", "elementwise/quantize.c",
+          "- EK_MASK(rest >= 0.5f) + EK_MASK(rest <= -0.5f)", ""),
+    Fault("scale_of_first_lanes", "conv_hybrid", "elementwise/quantize.c",
+          "l < EK_VL; l++", "l < EK_VL / 2; l++"),
+    Fault("variance_around_first", "layer_norm", "reduce/layer_norm.c",
+          "sum_of(x, n, mean, 1)", "sum_of(x, n, x[0], 1)"),
+    Fault("corners_for_centers", "resize", "layout/resize.c",
+          "((float)i + 0.5f) * a->scale - 0.5f", "(float)i * a->scale"),
+    Fault("overlap_of_sum", "detections", "detection/output.c",
+          "float both = sum - shared;", "float both = sum;"),
+    Fault("tail_of_gates", "lstm", "elementwise/map.c",
+          "if (as && bs && cs)\n        for (long i = 0; i < n; i++)",
+          "if (as && bs && cs)\n        for (long i = 0; i < n - 1; i++)"),
+    Fault("gate_slightly_wrong", "lstm", "elementwise/exp.h", "1.6666665459e-1f", "1.7e-1f"),
+    Fault("products_of_last_keys", "attention", "product/matmul.c",
+          "for (; j + EK_VL <= g->n; j += EK_VL)\n        tile(mr, 1, 0",
+          "for (; j + EK_VL < g->n - 1; j += EK_VL)\n        tile(mr, 1, 0"),
+    Fault("probabilities_not_normal", "attention", "reduce/f32_softmax.c",
+          "y[i] = y[i] / sum;", "y[i] = y[i] / (sum * 1.001f);"),
+)  # fmt: skip
