@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from edgekit.host.graph import ops
+from edgekit.host.importers import onnx_attention as attention
 from edgekit.host.importers import onnx_control as control
 from edgekit.host.importers import onnx_conv as conv
 from edgekit.host.importers import onnx_einsum as einsum
@@ -43,6 +44,7 @@ ROWS: dict[str, Row] = {
     "LpPool": pool.lp_pool,
     "MaxPool": pool.max_pool,
     # Products
+    "Attention": attention.attention,
     "Einsum": einsum.einsum,
     "Gemm": product.gemm,
     "MatMul": product.matmul,
