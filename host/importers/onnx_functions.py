@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from edgekit.host.graph import ops
 from edgekit.host.graph.checks import SIGNED
 from edgekit.host.graph.types import DType, ShapeError, Tensor
 from edgekit.host.importers.onnx_call import Call
+
+_MATRIX_LIMIT = 4  # rows of a matrix
 
 
 def bit_shift(call: Call) -> Tensor:
@@ -58,3 +62,69 @@ def shrink(call: Call) -> Tensor:
     lowered = call.emit(ops.Add(), x, call.builder.floats(-bias))
     inner = call.emit(ops.Where(), above, lowered, zero)
     return call.convert(call.emit(ops.Where(), below, raised, inner), result)
+
+
+def swiglu(call: Call) -> Tensor:
+    """a · sigmoid(alpha · a) · b"""
+    a, b = call.x(0), call.x(1)
+    gate = call.emit(ops.Mul(), a, call.builder.floats(call.number("alpha", 1.0)))
+    gated = call.emit(ops.Mul(), a, call.emit(ops.Logistic(), gate))
+    return call.emit(ops.Mul(), gated, b)
+
+
+def cum_prod(call: Call) -> Tensor:
+    """Each step multiplies by what stands twice as far before."""
+    x = call.x(0)
+    axis = call.axis(call.single(1, "axis"), len(x.shape))
+    n, reverse = x.shape[axis], bool(call.integer("reverse", 0))
+    if call.integer("exclusive", 0):
+        x = _behind_ones(call, x, axis, 1, reverse)
+    distance = 1
+    while distance < n:
+        x = call.emit(ops.Mul(), x, _behind_ones(call, x, axis, distance, reverse))
+        distance *= 2
+    return x
+
+
+def _behind_ones(call: Call, x: Tensor, axis: int, count: int, reverse: bool) -> Tensor:
+    """`x` moved along an axis, so that it begins (ends, in reverse) with so many ones."""
+    rank = len(x.shape)
+    count = min(count, x.shape[axis])
+    shape = tuple(count if i == axis else d for i, d in enumerate(x.shape))
+    ones = call.constant(np.ones(shape, x.dtype.numpy))
+    extent = tuple(d - count if i == axis else d for i, d in enumerate(x.shape))
+    if not extent[axis]:
+        return ones
+    begin = tuple(count if i == axis and reverse else 0 for i in range(rank))
+    rest = call.emit(ops.StridedSlice(begin, (1,) * rank, extent, extent), x)
+    return call.emit(ops.Concat(axis), *((rest, ones) if reverse else (ones, rest)))
+
+
+def determinant(call: Call) -> Tensor:
+    """Of small matrices: along the first row of each part that is left."""
+    x = call.x(0)
+    if len(x.shape) < 2 or x.shape[-1] != x.shape[-2] or not 1 <= x.shape[-1] <= _MATRIX_LIMIT:
+        raise ShapeError(
+            f"expected square matrices of at most {_MATRIX_LIMIT} rows, found {list(x.shape)}"
+        )
+    n, lead = x.shape[-1], len(x.shape) - 2
+
+    def element(row: int, column: int) -> Tensor:
+        begin, extent = (*(0,) * lead, row, column), (*x.shape[:-2], 1, 1)
+        op = ops.StridedSlice(begin, (1,) * (lead + 2), extent, x.shape[:-2])
+        return call.emit(op, x)
+
+    def of(columns: tuple[int, ...]) -> Tensor:
+        row = n - len(columns)
+        if len(columns) == 1:
+            return element(row, columns[0])
+        total: Tensor | None = None
+        for i, column in enumerate(columns):
+            minor = of(columns[:i] + columns[i + 1 :])
+            part = call.emit(ops.Mul(), element(row, column), minor)
+            sign = ops.Sub() if i % 2 else ops.Add()
+            total = part if total is None else call.emit(sign, total, part)
+        assert total is not None
+        return total
+
+    return of(tuple(range(n)))

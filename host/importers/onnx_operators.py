@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from edgekit.host.graph import ops
 from edgekit.host.importers import onnx_attention as attention
+from edgekit.host.importers import onnx_cache as cache
 from edgekit.host.importers import onnx_control as control
 from edgekit.host.importers import onnx_conv as conv
 from edgekit.host.importers import onnx_einsum as einsum
@@ -24,6 +25,7 @@ from edgekit.host.importers import onnx_quant as quant
 from edgekit.host.importers import onnx_recurrent as recurrent
 from edgekit.host.importers import onnx_reduce as reduce
 from edgekit.host.importers import onnx_resize as resize
+from edgekit.host.importers import onnx_sample as sample
 from edgekit.host.importers import onnx_sequence as sequence
 from edgekit.host.importers import onnx_shape as shape
 from edgekit.host.importers import onnx_signal as signal
@@ -38,13 +40,19 @@ ROWS: dict[str, Row] = {
     "BatchNormalization": conv.batch_normalization,
     "Conv": conv.conv,
     "ConvTranspose": conv.conv_transpose,
+    "DeformConv": sample.deform_conv,
     "GlobalAveragePool": pool.global_average_pool,
     "GlobalLpPool": pool.global_lp_pool,
     "GlobalMaxPool": pool.global_max_pool,
     "LpPool": pool.lp_pool,
     "MaxPool": pool.max_pool,
+    "MaxUnpool": pool.max_unpool,
     # Products
     "Attention": attention.attention,
+    "CausalConvWithState": cache.causal_conv_with_state,
+    "LinearAttention": cache.linear_attention,
+    "RotaryEmbedding": cache.rotary_embedding,
+    "TensorScatter": cache.tensor_scatter,
     "Einsum": einsum.einsum,
     "Gemm": product.gemm,
     "MatMul": product.matmul,
@@ -143,6 +151,7 @@ ROWS: dict[str, Row] = {
     "Pow": math.power,
     "Sub": math.sub,
     "Sum": math.variadic(ops.Add()),
+    "SwiGLU": functions.swiglu,
     "Where": math.where,
     "Xor": math.binary(ops.Xor()),
     # Softmax, normalizations
@@ -163,6 +172,8 @@ ROWS: dict[str, Row] = {
     "ArgMax": reduce.arg_extreme(False),
     "ArgMin": reduce.arg_extreme(True),
     "CumSum": reduce.cum_sum,
+    "CumProd": functions.cum_prod,
+    "Det": functions.determinant,
     "NonMaxSuppression": order.non_max_suppression,
     "NonZero": order.non_zero,
     "TopK": order.top_k,
@@ -188,6 +199,7 @@ ROWS: dict[str, Row] = {
     "Cast": math.cast,
     "CastLike": math.cast_like,
     # Moving data
+    "AffineGrid": sample.affine_grid,
     "CenterCropPad": place.center_crop_pad,
     "Compress": place.compress,
     "Concat": shape.concat,
@@ -201,6 +213,7 @@ ROWS: dict[str, Row] = {
     "Gather": index.gather,
     "GatherElements": index.gather_elements,
     "GatherND": index.gather_nd,
+    "GridSample": sample.grid_sample,
     "Identity": shape.identity,
     "OneHot": index.one_hot,
     "Pad": shape.pad,
@@ -208,6 +221,8 @@ ROWS: dict[str, Row] = {
     "Reshape": shape.reshape,
     "Resize": resize.resize,
     "ReverseSequence": place.reverse_sequence,
+    "RoiAlign": sample.roi_align,
+    "Scatter": index.scatter_elements,
     "ScatterElements": index.scatter_elements,
     "ScatterND": index.scatter_nd,
     "Shape": shape.shape_of,

@@ -10,11 +10,13 @@ import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Array, DType, ShapeError, Tensor
+from edgekit.host.importers import indexing
 from edgekit.host.importers.emitter import need_rank
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_conv import Sliding, as_image, padding_of, pair, sliding, surround
 
 _TAPS = 1024  # of a window that is made of slices
+_UNPOOLED_LIMIT = 1 << 26  # elements
 
 
 def max_pool(call: Call) -> Tensor | list[Tensor]:
@@ -167,3 +169,30 @@ def global_average_pool(call: Call) -> Tensor:
 def global_max_pool(call: Call) -> Tensor:
     x = call.x(0)
     return call.emit(ops.ReduceMax(tuple(range(2, len(x.shape))), True), x)
+
+
+def max_unpool(call: Call) -> Tensor:
+    """Values where their indices say, in an image as large as MaxPool's may have been, else 0."""
+    x, at = call.x(0), call.x(1)
+    window = call.list("kernel_shape")
+    stride = call.list("strides", (1,) * len(window))
+    pads = call.list("pads", (0,) * (2 * len(window)))
+    rank = len(x.shape) - 2
+    if not (rank == len(window) == len(stride) == len(pads) // 2) or at.shape != x.shape:
+        raise ShapeError(f"expected a window and indices for {list(x.shape)}, found others")
+    sizes = [
+        (d - 1) * st - before - after + w
+        for d, w, st, before, after in zip(
+            x.shape[2:], window, stride, pads[:rank], pads[rank:], strict=True
+        )
+    ]
+    if min(sizes, default=0) < 1 or math.prod((*x.shape[:2], *sizes)) > _UNPOOLED_LIMIT:
+        raise ShapeError(f"expected an image of a sensible size, found {sizes}")
+    shape = (*x.shape[:2], *sizes)
+    empty = call.constant(np.zeros(shape, x.dtype.numpy))
+    y = indexing.place(call, empty, indexing.whole(call, at), x, shape)
+    asked = call.integers(2, "output shape") if call.maybe(2) is not None else shape
+    if len(asked) != len(shape) or any(a < s for a, s in zip(asked, shape, strict=True)):
+        raise ShapeError(f"expected an output of at least {list(shape)}, found {list(asked)}")
+    after = tuple(a - s for a, s in zip(asked, shape, strict=True))
+    return surround(call, y, (0,) * len(shape), after, 0.0)
