@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.host.graph.types import Activation, Array, DType, Operator, Quant, Tensor
+from edgekit.host.graph.types import Activation, Array, DType, Operator, Quant, ShapeError, Tensor
 
 I64 = NDArray[np.int64]
 
@@ -123,7 +123,7 @@ def zero_point_of(t: Tensor) -> int:
 
 def _quant(t: Tensor) -> Quant:
     if t.quant is None:
-        raise ValueError(f"tensor {t.name} has no quantization")
+        raise ShapeError(f"expected {t.dtype.value} values with a scale, found plain ones")
     return t.quant
 
 

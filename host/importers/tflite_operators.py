@@ -17,6 +17,7 @@ from edgekit.host.importers import tflite_product as product
 from edgekit.host.importers import tflite_recurrent as recurrent
 from edgekit.host.importers import tflite_reduce as reduce
 from edgekit.host.importers import tflite_shape as shape
+from edgekit.host.importers import tflite_stablehlo as stablehlo
 from edgekit.host.importers import tflite_volume as volume
 from edgekit.host.importers.tflite_call import Call
 
@@ -70,6 +71,7 @@ ROWS: dict[str, Row] = {
     # Of several operands
     "ADD": Row(math.add, "AddOptions"),
     "ADD_N": Row(math.add_n, "AddNOptions"),
+    "ATAN2": Row(math.binary(ops.Atan2())),
     "BITWISE_XOR": Row(math.binary(ops.BitwiseXor()), "BitwiseXorOptions"),
     "DIV": Row(math.activated(ops.Div()), "DivOptions"),
     "EQUAL": Row(math.comparison(ops.Equal()), "EqualOptions"),
@@ -106,7 +108,7 @@ ROWS: dict[str, Row] = {
     "REDUCE_ANY": Row(reduce.total(ops.ReduceMax), "ReducerOptions"),
     "REDUCE_MAX": Row(reduce.total(ops.ReduceMax), "ReducerOptions"),
     "REDUCE_MIN": Row(reduce.total(ops.ReduceMin), "ReducerOptions"),
-    "REDUCE_PROD": Row(reduce.total(ops.ReduceProduct), "ReducerOptions"),
+    "REDUCE_PROD": Row(reduce.product, "ReducerOptions"),
     "SOFTMAX": Row(reduce.softmax, "SoftmaxOptions"),
     "SUM": Row(reduce.sum_, "ReducerOptions"),
     "TOPK_V2": Row(reduce.top_k, "TopKV2Options"),
@@ -129,6 +131,15 @@ ROWS: dict[str, Row] = {
     "UNSORTED_SEGMENT_PROD": Row(index.unsorted_segment("mul"), "UnsortedSegmentProdOptions"),
     "UNSORTED_SEGMENT_SUM": Row(index.unsorted_segment("add"), "UnsortedSegmentSumOptions"),
     "WHERE": Row(index.where, "WhereOptions"),
+    # StableHLO's
+    "DILATE": Row(stablehlo.dilate, "DilateOptions"),
+    "REDUCE_WINDOW": Row(stablehlo.reduce_window, "ReduceWindowOptions"),
+    "STABLEHLO_ADD": Row(math.binary(ops.Add())),
+    "STABLEHLO_MAXIMUM": Row(math.binary(ops.Maximum())),
+    "STABLEHLO_MINIMUM": Row(math.binary(ops.Minimum())),
+    "STABLEHLO_MULTIPLY": Row(math.binary(ops.Mul())),
+    "STABLEHLO_PAD": Row(stablehlo.pad, "StablehloPadOptions"),
+    "STABLEHLO_SHIFT_LEFT": Row(math.binary(ops.LeftShift()), "StablehloShiftLeftOptions"),
     # Types
     "CAST": Row(math.cast, "CastOptions"),
     "FAKE_QUANT": Row(math.fake_quant, "FakeQuantOptions"),

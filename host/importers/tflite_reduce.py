@@ -73,6 +73,14 @@ def _axes(call: Call, x: Tensor) -> tuple[int, ...]:
     return tuple(sorted({call.axis(a, rank) for a in call.integers(1, "axes")}))
 
 
+def product(call: Call) -> Tensor:
+    """Of plain numbers."""
+    x = call.tensor(0, "input")
+    if x.is_coded:
+        raise ShapeError(f"expected numbers without a scale, found {x.dtype.value} codes")
+    return total(ops.ReduceProduct)(call)
+
+
 def arg_extreme(smallest: bool) -> Callable[[Call], Tensor]:
     def build(call: Call) -> Tensor:
         x = call.tensor(0, "input")
@@ -127,10 +135,10 @@ def across_channels(call: Call) -> Tensor:
 
 
 def cumsum(call: Call) -> Tensor:
-    """By a product with a triangle of ones; s64 has no product."""
+    """By a product with a triangle of ones."""
     x = call.tensor(0, "input")
-    if x.dtype not in (DType.F32, DType.I32):
-        raise ShapeError(f"expected an input of type f32 or s32, found {x.dtype.value}")
+    if x.dtype not in (DType.F32, DType.I32, DType.I64):
+        raise ShapeError(f"expected an input of type f32, s32 or s64, found {x.dtype.value}")
     axis = call.axis(call.integer(1, "axis"), len(x.shape))
     size = x.shape[axis]
     ones = np.tri(size, size, -1 if call.option("Exclusive") else 0, dtype=x.dtype.numpy)

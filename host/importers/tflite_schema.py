@@ -29,6 +29,7 @@ _SHOWN_NAME = 200
 
 _BUILTINS = {v: k for k, v in vars(tflite.BuiltinOperator).items() if isinstance(v, int)}
 _OPTIONS = {v: k for k, v in vars(tflite.BuiltinOptions).items() if isinstance(v, int)}
+_OPTIONS_2 = {v: k for k, v in vars(tflite.BuiltinOptions2).items() if isinstance(v, int)}
 _TYPES = {v: k for k, v in vars(tflite.TensorType).items() if isinstance(v, int)}
 
 _INDEX_VECTORS = {
@@ -319,6 +320,9 @@ class _Reader:
             )
         options_type = _OPTIONS.get(operator.BuiltinOptionsType(), "unknown")
         options, union = None, operator.BuiltinOptions()
+        if options_type == "NONE":  # later operators have theirs in another field
+            options_type = _OPTIONS_2.get(operator.BuiltinOptions2Type(), "unknown")
+            union = operator.BuiltinOptions2()
         if union is not None and options_type not in ("NONE", "unknown"):
             options = getattr(tflite, options_type)()
             options.Init(union.Bytes, union.Pos)

@@ -114,6 +114,8 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
     kind = op.kind
     if isinstance(op, ops.FloorDiv) and a.dtype is DType.F32:
         kind = "floor_div_float"
+    if isinstance(op, ops.Pow) and a.dtype is not DType.F32:
+        kind = "whole_power"
     if isinstance(op, ops.Modulo):
         kind = "modulo_truncated" if op.truncated else "modulo"
         if a.dtype is DType.F32:
@@ -236,8 +238,9 @@ def lower_matmul(ctx: Context, node: Node) -> list[Call]:
     y = ctx.tensor(node.outputs[0])
     m, n, k = y.shape[-2], y.shape[-1], a.shape[-1]
     form = collapse([a.shape[:-2], b.shape[:-2]], y.shape[:-2], _MATMUL_DIMS)
-    macros: dict[str, str | int] = {"MR": 1, "OP_S32": 1}
-    name = "s32_matmul"
+    whole = f"uint{8 * a.dtype.bytes}_t"
+    macros: dict[str, str | int] = {"MR": 1, "OP_WHOLE": 1, "TU": whole}
+    name = f"{a.dtype.value}_matmul"
     if a.dtype is DType.F32:
         tile = ctx.isa.f32_tiles[0]
         macros = {"MR": tile.mr, "NV": tile.nv}

@@ -152,9 +152,13 @@ class Writer:
         tflite.OperatorAddOpcodeIndex(b, self._codes.index(op.code))
         tflite.OperatorAddInputs(b, inputs)
         tflite.OperatorAddOutputs(b, outputs)
-        if options:
-            tflite.OperatorAddBuiltinOptionsType(b, getattr(tflite.BuiltinOptions, op.options))
+        kind = getattr(tflite.BuiltinOptions, op.options, None) if options else None
+        if kind is not None:
+            tflite.OperatorAddBuiltinOptionsType(b, kind)
             tflite.OperatorAddBuiltinOptions(b, options)
+        elif options:  # of operators that came later
+            tflite.OperatorAddBuiltinOptions2Type(b, getattr(tflite.BuiltinOptions2, op.options))
+            tflite.OperatorAddBuiltinOptions2(b, options)
         if custom:
             tflite.OperatorAddCustomOptions(b, custom)
         return tflite.OperatorEnd(b)

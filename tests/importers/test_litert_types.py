@@ -33,7 +33,7 @@ class Row:
     """An operator of `operands` inputs of `shapes`, then constant `axes` or sizes.
 
     `scale`: the output's, where the operator asks for one; `zero` the zero point of the input;
-    `same`: the output has the input's.
+    `same`: the output has the input's; `plain`: nothing has one.
     """
 
     code: str
@@ -47,6 +47,7 @@ class Row:
     scale: Mapping[str, tuple[float, int]] = field(default_factory=dict)
     zero: int | None = None
     same: bool = False
+    plain: bool = False
     fast: bool = False
     name: str = ""
     scales: tuple[float, float] = (0.01, 0.1)
@@ -126,7 +127,12 @@ ROWS = [
     Row("MINIMUM", _EVERY, _PAIR, same=True),
     Row("SQUARED_DIFFERENCE", ("FLOAT32", "INT8", "INT32"), _PAIR),
     Row("PRELU", ("FLOAT32", *_8BIT), ((2, 3, 5, 7), (1, 1, 7))),
-    Row("POW", ("FLOAT32",), _PAIR, above=0.1),
+    Row("POW", ("FLOAT32", "INT32"), _PAIR, above=0.1),
+    Row("ATAN2", ("FLOAT32",), _PAIR),
+    *(Row(f"STABLEHLO_{code}", _PLAIN, _PAIR)
+      for code in ("ADD", "MAXIMUM", "MINIMUM", "MULTIPLY")),
+    Row("STABLEHLO_SHIFT_LEFT", ("INT8", "INT16", "INT32"), _PAIR, plain=True,
+        fast=True),
     Row("FLOOR_DIV", ("FLOAT32", "INT32"), _PAIR),
     Row("FLOOR_MOD", ("FLOAT32", "INT32", "INT64"), _PAIR),
     Row("BITWISE_XOR", ("INT32",), _PAIR),
@@ -154,7 +160,7 @@ ROWS = [
     *(Row(code, ("FLOAT32", *_8BIT, "INT32", "BOOL"), _CUBE, (2, 7, 5), options,
           {"OutputType": 2}, np.int32(2), "INT32")
       for code, options in (("ARG_MAX", "ArgMaxOptions"), ("ARG_MIN", "ArgMinOptions"))),
-    Row("CUMSUM", ("FLOAT32", "INT32"), _CUBE, None, "CumsumOptions", {"Exclusive": True},
+    Row("CUMSUM", _PLAIN, _CUBE, None, "CumsumOptions", {"Exclusive": True},
         np.int32(2)),
     _pool("AVERAGE_POOL_2D", ("FLOAT32", *_CODED)),
     _pool("MAX_POOL_2D", ("FLOAT32", *_CODED)),
@@ -192,7 +198,7 @@ def _file(files, row: Row, kind: str, rng) -> bytes:
         return (float(np.float32(scale)),), (zero if row.zero is None else row.zero,)
 
     for i, shape in enumerate(row.shapes):
-        scale, zero = drawn() if kind in _CODED else ((), ())
+        scale, zero = drawn() if kind in _CODED and not row.plain else ((), ())
         if row.same and first is not None:
             scale, zero = first
         first = first or (scale, zero)
@@ -203,7 +209,7 @@ def _file(files, row: Row, kind: str, rng) -> bytes:
         tensors.append(files.tensor("c", value.shape, "INT32", value))
     out = row.out or np.broadcast_shapes(*row.shapes)
     scale, zero = ((), ())
-    if kind in _CODED and row.out_type is None:
+    if kind in _CODED and row.out_type is None and not row.plain:
         scale, zero = first if row.same else drawn()
         if kind in row.scale:
             scale, zero = ((v,) for v in row.scale[kind])
@@ -225,14 +231,16 @@ def _inputs(row: Row, kind: str, rng) -> dict[str, Any]:
             drawn = drawn if row.above is None else np.abs(drawn) + row.above
         elif kind == "BOOL":
             drawn = rng.integers(0, 2, shape)
-        elif kind in _8BIT and int(np.prod(shape)) == 256:
+        elif kind in _8BIT and int(np.prod(shape)) == 256 and not row.plain:
             drawn = rng.permutation(256).reshape(shape) + info.min
-        elif kind in _CODED:
+        elif kind in _CODED and not row.plain:
             drawn = rng.integers(info.min, info.max + 1, shape)
         else:
             drawn = rng.integers(1, 20, shape) * rng.choice([-1, 1], shape)
-            if row.code == "RIGHT_SHIFT" and i == 1:
+            if row.code in ("RIGHT_SHIFT", "POW", "STABLEHLO_SHIFT_LEFT") and i == 1:
                 drawn = np.abs(drawn)
+            if row.code in ("POW", "STABLEHLO_SHIFT_LEFT"):
+                drawn = drawn % 7  # what is too large gives what the processor makes of it
         values[f"x{i}"] = np.asarray(drawn).astype(_NUMPY[kind])
     return values
 

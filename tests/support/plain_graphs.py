@@ -55,7 +55,9 @@ def _pair(rng: Rng) -> tuple[list[int], list[int]]:
 def operands(rng: Rng, dtype: DType) -> Case:
     a, b = (tensor(s, dtype) for s in _pair(rng))
     if dtype is DType.F32 and rng.random() < 0.3:
-        return Case(ops.Pow() if rng.random() < 0.5 else ops.PRelu(), (a, b))
+        return Case(_any(rng, (ops.Pow(), ops.PRelu(), ops.Atan2())), (a, b))
+    if dtype in (DType.I32, DType.I64) and rng.random() < 0.2:
+        return Case(ops.Pow(), (a, b))
     if dtype is not DType.F32 and rng.random() < 0.3:
         return Case(ops.Add() if rng.random() < 0.5 else ops.Mul(), (a, b))
     if dtype is not DType.F32 and rng.random() < 0.3:
@@ -216,7 +218,7 @@ FAMILIES = {
     "scatter": (scatter, (*_NUMBERS, *_WHOLE)),
     "fake_quantize": (fake_quantize, (DType.F32,)),
     "select_boxes": (select_boxes, (None,)),
-    "matmul": (matmul, (DType.F32, DType.I32, DType.I8)),
+    "matmul": (matmul, (DType.F32, DType.I32, DType.I64, DType.I8)),
     "layer_norm": (layer_norm, (DType.F32,)),
     "quantize_even": (quantize_even, (DType.I8, DType.U8)),
 }

@@ -46,6 +46,16 @@ static inline __attribute__((unused)) float ek_fmod_floored(float a, float b) {
     return rest != 0.0f && (rest < 0.0f) != (b < 0.0f) ? rest + b : rest;
 }
 
+/* a^b modulo 2^64; below b = 0 the quotient 1 / a^-b, cut off, which is 0 for a = 0 too. */
+static inline __attribute__((unused)) int64_t ek_whole_power(int64_t a, int64_t b) {
+    if (b < 0)
+        return a == 1 || (a == -1 && b % 2 == 0) ? 1 : a == -1 ? -1 : 0;
+    uint64_t power = 1, base = (uint64_t)a;
+    for (; b; b >>= 1, base *= base)
+        power *= b & 1 ? base : 1;
+    return (int64_t)power;
+}
+
 #define UNARY(expression)                                                                          \
     EK_INLINE TY f(TA a, float p, float q) {                                                       \
         (void)p, (void)q;                                                                          \
@@ -194,6 +204,10 @@ BINARY(fmodf(a, b))
 BINARY(ek_fmod_floored(a, b))
 #elif defined OP_POW
 BINARY(powf(a, b))
+#elif defined OP_WHOLE_POWER
+BINARY(ek_whole_power(a, b))
+#elif defined OP_ATAN2
+BINARY(atan2f(a, b))
 #elif defined OP_MAXIMUM
 BINARY(a > b || a != a ? a : b)
 #elif defined OP_MINIMUM

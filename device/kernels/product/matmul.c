@@ -1,20 +1,19 @@
 /* Products of two computed matrices; b is read where it lies.
  *
  * Compile-time parameters: NAME, EK_SIMD, MR (rows of a task), and for f32 NV (vectors of columns);
- * OP_S32: s32 matrices, sums modulo 2^32; OP_S8: s8 codes. */
+ * OP_WHOLE: whole numbers of TU's width, sums modulo 2^that; OP_S8: s8 codes. */
 #include "matmul.h"
 
-#ifdef OP_S32
-typedef int32_t elem;
+#ifdef OP_WHOLE
+typedef TU elem;
 
 static void rows(const ek_matmul_args *g, const elem *a, const elem *b, elem *y, long m) {
     for (long i = 0; i < m; i++) {
-        uint32_t *restrict to = (uint32_t *)y + i * g->n;
+        elem *restrict to = y + i * g->n;
         for (long j = 0; j < g->n; j++)
             to[j] = 0;
         for (long p = 0; p < g->k; p++) {
-            const uint32_t x = (uint32_t)a[i * g->k + p];
-            const uint32_t *restrict row = (const uint32_t *)b + p * g->n;
+            const elem x = a[i * g->k + p], *restrict row = b + p * g->n;
             for (long j = 0; j < g->n; j++)
                 to[j] += x * row[j];
         }

@@ -258,7 +258,7 @@ class SpaceToBatch(Operator):
     ) -> list[Array]:
         values = required(x, 0)
         top, bottom, left, right = self.padding
-        zero = zero_point_of(outs[0]) if outs[0].dtype.is_quantized else 0
+        zero = zero_point_of(outs[0]) if outs[0].is_coded else 0
         widths = ((0, 0), (top, bottom), (left, right), (0, 0))
         padded = np.pad(values, widths, constant_values=zero)
         _, h, w, c = outs[0].shape
@@ -304,7 +304,7 @@ class BatchToSpace(Operator):
 
 def concat_rescale(x: Array, x_tensor: Tensor, out: Tensor) -> Array:
     """x in the output's quantized units; TFLite does this step of a concat in f32."""
-    if not out.dtype.is_quantized or x_tensor.quant is out.quant:
+    if not out.dtype.is_quantized or x_tensor.quant is out.quant or out.quant is None:
         return x
     same_scale = scale_of(x_tensor) == scale_of(out)
     if same_scale and zero_point_of(x_tensor) == zero_point_of(out):

@@ -18,7 +18,7 @@ from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, 
 
 @dataclass(frozen=True)
 class MatMul(Operator):
-    """ins: a [..., m, k], b [..., k, n], f32, s32 or s8 with scales; leading dimensions broadcast.
+    """ins: a [..., m, k], b [..., k, n] of f32, s32, s64 or s8 with scales; leading axes broadcast.
 
     The codes of a product of s8 are scaled as LiteRT's reference does, rounded twice.
     Operands of rank below 2 are reshaped by the importer.
@@ -28,7 +28,7 @@ class MatMul(Operator):
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         a, b = operand(ins, 0, "first matrix"), operand(ins, 1, "second matrix")
-        need_dtype(a, (DType.F32, DType.I32, DType.I8), "first matrix")
+        need_dtype(a, (DType.F32, DType.I32, DType.I64, DType.I8), "first matrix")
         need_dtype(b, (a.dtype,), "second matrix")
         need_scale(a, "first matrix")
         need_scale(b, "second matrix")
@@ -53,4 +53,4 @@ class MatMul(Operator):
             scaled = dense_multiplier(left, right, outs[0]).apply(total)
             return [coded.stored(scaled, outs[0])]
         wide = a.astype(np.int64) @ b.astype(np.int64)
-        return [wide.astype(np.int32)]
+        return [wide.astype(a.dtype)]

@@ -138,10 +138,15 @@ class Modulo(Binary):
 
 @dataclass(frozen=True)
 class Pow(Binary):
+    """Of whole numbers modulo 2^bits; exponents below 0 give 1 / a^-b cut off, and 0 for a = 0."""
+
     kind: ClassVar[str] = "pow"
-    dtypes: ClassVar[tuple[DType, ...]] = (DType.F32,)
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.F32, DType.I32, DType.I64)
 
     def formula(self, a: Array, b: Array) -> Array:
+        if a.dtype != np.float32:
+            inverse = np.where(a == -1, 1 - 2 * (b & 1), a == 1)
+            return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0)))
         return np.power(a.astype(np.float64), b.astype(np.float64))
 
 

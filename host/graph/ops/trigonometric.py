@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from edgekit.host.graph.ops.functions import Function
-from edgekit.host.graph.types import Array
+from edgekit.host.graph.ops.operands import Binary
+from edgekit.host.graph.types import Array, DType
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,17 @@ class Atan(Function):
 
     def formula(self, x: Array) -> Array:
         return np.arctan(x)
+
+
+@dataclass(frozen=True)
+class Atan2(Binary):
+    """The angle of the point (b, a)."""
+
+    kind: ClassVar[str] = "atan2"
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.F32,)
+
+    def formula(self, a: Array, b: Array) -> Array:
+        return np.arctan2(a, b)
 
 
 @dataclass(frozen=True)
