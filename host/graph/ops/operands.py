@@ -102,8 +102,9 @@ class Div(Binary):
         if a.dtype == np.float32:
             return np.divide(a, b)
         safe = np.where(b == 0, 1, b)
-        quotient = np.abs(a) // np.abs(safe) * np.sign(a) * np.sign(safe)
-        return np.where(b == 0, 0, quotient)
+        below = np.floor_divide(a, safe)  # not by magnitudes: the least number has none
+        inexact = (below * safe != a) & ((a < 0) != (safe < 0))
+        return np.where(b == 0, 0, below + inexact)
 
     def codes(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
         return coded.divide(a, b, left, right, out)
