@@ -206,3 +206,14 @@ def test_an_8bit_image_without_a_scale_is_refused(infer):
 def test_the_shape_rule_gives_type_and_size(infer):
     op = Conv2D((2, 2), (1, 1), Padding(0, 1, 0, 1))
     assert infer(op, X, W) == [((1, 2, 2, 4), DType.F32)]
+
+
+@pytest.mark.parametrize("pieces", [1, 200])
+def test_a_large_image_is_done_in_pieces(apply, rng, pieces, monkeypatch):
+    x = rng.standard_normal((2, 11, 9, 3)).astype(np.float32)
+    w = rng.standard_normal((4, 3, 2, 3)).astype(np.float32)
+    residual = rng.standard_normal((2, 6, 9, 4)).astype(np.float32)
+    op = Conv2D((2, 1), (1, 1), Padding(1, 1, 1, 0), Activation.RELU)
+    whole = apply(op, x, w, None, residual)
+    monkeypatch.setattr("edgekit.host.graph.ops.conv._PATCHES", pieces)
+    np.testing.assert_allclose(apply(op, x, w, None, residual), whole, rtol=1e-6)

@@ -40,6 +40,8 @@ from edgekit.host.graph.windows import (
     window_positions,
 )
 
+_PATCHES = 1 << 23  # elements of patches that are made at a time
+
 
 @dataclass(frozen=True)
 class Conv2D(Operator):
@@ -77,10 +79,21 @@ class Conv2D(Operator):
         pair = sums.operands(x, ins)
         shape = outs[0].shape
         padded = pad_image(pair.x, self.padding)
+        weights = pair.weights.reshape(shape[3], -1).T
         window = image_size(pair.weights.shape)
-        rows = patches(padded, window, self.stride, self.dilation, image_size(shape))
-        total = (rows @ pair.weights.reshape(shape[3], -1).T).reshape(shape)
-        y = _finish(total, pair, x, ins, outs[0], self.activation)
+        reach = span(window, self.dilation)[0]
+        y = np.empty(shape, outs[0].dtype.numpy)
+        # Some rows of the image at a time: patches of a large one do not fit the memory.
+        height = max(_PATCHES // max(shape[0] * shape[2] * weights.shape[0], 1), 1)
+        for top in range(0, shape[1], height):
+            part = slice(top, min(top + height, shape[1]))
+            size = (part.stop - top, shape[2])
+            first = top * self.stride[0]
+            image = padded[:, first : first + (size[0] - 1) * self.stride[0] + reach]
+            rows = patches(image, window, self.stride, self.dilation, size)
+            total = (rows @ weights).reshape(shape[0], *size, shape[3])
+            terms = [*x[:3], *(None if t is None else t[:, part] for t in x[3:])]
+            y[:, part] = _finish(total, pair, terms, ins, outs[0], self.activation)
         return [sums.hard_swish(y) if self.hard_swish else y]
 
 
