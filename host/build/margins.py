@@ -16,6 +16,7 @@ from edgekit.device.specs import NOT_COMPARED
 from edgekit.host.graph.types import Array
 
 _SAFETY = 2.0  # times the largest movement, which has eight times a kernel's noise behind it
+_FEW = 2.0  # times that where there are fewer elements than a group: three runs tell less of them
 _FLOOR = {np.dtype(np.float32): 2.0**-17, np.dtype(np.float16): 2.0**-9}
 _SMALLEST = 1e-25  # kernels may flush what is below
 _GROUP = 16  # elements whose movements tell enough of each other's
@@ -61,7 +62,8 @@ def margin_of(golden: Array, movement: Array, is_index: bool) -> Margin:
         codes = np.where(changing, NOT_COMPARED, 0).astype(np.uint8)
         return Margin(0.0, codes if changing.any() else None)
     broken = np.isinf(movement)
-    allowed = np.where(broken, 0, movement) * movement.dtype.type(_SAFETY)
+    safety = _SAFETY * (_FEW if golden.size < _GROUP else 1.0)
+    allowed = np.where(broken, 0, movement) * movement.dtype.type(safety)
     if golden.dtype in _FLOOR:
         finite = np.where(np.isfinite(golden), golden, 0).astype(np.float32)
         allowed += np.float32(_FLOOR[golden.dtype]) * np.abs(finite)

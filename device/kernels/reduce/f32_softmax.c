@@ -5,6 +5,7 @@
 
 /* Sums and maxima in as many parts as a vector has lanes, or they would be one chain. */
 #define PARTS 16
+#define RUN 256 /* values summed apart: small ones beside a large sum lose their last bits */
 
 static inline float largest_of(const float *x, long n) {
     float part[PARTS], largest = x[0];
@@ -23,7 +24,7 @@ static inline float largest_of(const float *x, long n) {
     return largest;
 }
 
-static inline float sum_of(const float *x, long n) {
+static inline float sum_of_run(const float *x, long n) {
     float part[PARTS] = {0}, sum = 0.0f;
     long i = 0;
     for (; i + PARTS <= n; i += PARTS)
@@ -33,6 +34,13 @@ static inline float sum_of(const float *x, long n) {
         sum += part[p];
     for (; i < n; i++)
         sum += x[i];
+    return sum;
+}
+
+static inline float sum_of(const float *x, long n) {
+    float sum = 0.0f;
+    for (long i = 0; i < n; i += RUN)
+        sum += sum_of_run(x + i, ek_min(RUN, n - i));
     return sum;
 }
 

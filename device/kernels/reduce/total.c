@@ -38,6 +38,14 @@ static TX along(const TX *x, long n) {
             sum[j] = TAKE(sum[j], sum[width - 1 - j]);
     return sum[0];
 }
+
+static TX all(const TX *x, long n) {
+    const long most = RUN * BLOCK;
+    TX sum = along(x, ek_min(n, most));
+    for (long i = most; i < n; i += most)
+        sum = TAKE(sum, along(x + i, ek_min(n - i, most)));
+    return sum;
+}
 #endif
 
 /* Tasks: outer x blocks of inner. */
@@ -51,7 +59,7 @@ void NAME(const void *args, long begin, long end) {
 #ifdef TAKE
         TX *y = (TX *)a->y + y_at, sum[BLOCK], part[BLOCK];
         if (a->inner == 1) {
-            *y = along(x, a->reduced);
+            *y = all(x, a->reduced);
             continue;
         }
         for (long r = 0; r < a->reduced; r += RUN) {
