@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from edgekit.host.graph import ops
+from edgekit.host.graph.checks import WHOLE
 from edgekit.host.graph.types import Activation, DType, Operator, ShapeError, Tensor
 from edgekit.host.importers.tflite_call import Call
 
@@ -118,7 +119,11 @@ def gelu(call: Call) -> Tensor:
 
 
 def cast(call: Call) -> Tensor:
-    return call.convert(call.tensor(0, "input"), call.out_dtype)
+    """Floats beyond the ends of whole numbers become these."""
+    x, to = call.tensor(0, "input"), call.out_dtype
+    if x.dtype in (DType.F32, DType.F16) and to in WHOLE:
+        return call.emit(ops.Convert(to, saturate=True), x)
+    return call.convert(x, to)
 
 
 def dequantize(call: Call) -> Tensor:

@@ -22,8 +22,12 @@ _DTYPES = {
     "INT8": DType.I8,
     "UINT8": DType.U8,
     "INT16": DType.I16,
+    "UINT16": DType.U16,
     "INT32": DType.I32,
+    "UINT32": DType.U32,
     "INT64": DType.I64,
+    "UINT64": DType.U64,
+    "FLOAT64": DType.F64,
     "BOOL": DType.BOOL,
 }
 _SCALED = (DType.I8, DType.U8, DType.I16, DType.I32, DType.I64)

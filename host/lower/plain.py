@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from edgekit.host.graph import ops
+from edgekit.host.graph.checks import UNSIGNED
 from edgekit.host.graph.quantization import dense_multiplier, zero_point_of
 from edgekit.host.graph.types import Array, DType, Node, Tensor
 from edgekit.host.lower.broadcast import collapse
@@ -144,12 +145,17 @@ def lower_convert(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(node.op, ops.Convert)
     x, to = ctx.tensor(node.inputs[0]), node.op.to
     macro = "OP_CONVERT_BOOL" if to is DType.BOOL else "OP_CONVERT"
+    name, ends = f"{x.dtype.value}_to_{to.value}", (0.0, 0.0)
+    if node.op.saturate:
+        macro, name = "OP_SATURATE", f"{name}_saturated"
+        bits = 8 * to.bytes
+        ends = (0.0, 2.0**bits) if to in UNSIGNED else (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1))
     macros: dict[str, Any] = {macro: 1}
     if x.dtype is DType.F16:
         macros["FROM_F16"] = 1
     if to is DType.F16:
         macros["TO_F16"] = 1
-    return _map(ctx, node, f"{x.dtype.value}_to_{to.value}", [x], **macros)
+    return _map(ctx, node, name, [x], ends, **macros)
 
 
 def lower_total(ctx: Context, node: Node) -> list[Call]:

@@ -12,7 +12,13 @@ import pytest
 import tflite
 
 # Operators whose files say a version above 1 for what the tests hold.
-_VERSIONS = {"CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 3, "STRIDED_SLICE": 3}
+_VERSIONS = {
+    "CONV_2D": 3,
+    "DEPTHWISE_CONV_2D": 3,
+    "FULLY_CONNECTED": 3,
+    "STRIDED_SLICE": 3,
+    "BROADCAST_TO": 3,
+}
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ import numpy as np
 from op_cases import Case, Rng, constant, pick, quant, tensor
 
 from edgekit.host.graph import ops
+from edgekit.host.graph.checks import SIGNED, UNSIGNED
 from edgekit.host.graph.types import DType, Operator
 
 _FUNCTIONS: tuple[Operator, ...] = (
@@ -67,6 +68,8 @@ def operands(rng: Rng, dtype: DType) -> Case:
 
 def halves(rng: Rng) -> Case:
     """f16 from f32 of every size and back from all patterns of bits."""
+    if rng.random() < 0.3:
+        return Case(ops.Convert(DType.F16), (tensor((41,)),))
     if rng.random() < 0.5:
         patterns = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
         return Case(ops.Convert(DType.F32), (constant(patterns, DType.F16),))
@@ -76,6 +79,16 @@ def halves(rng: Rng) -> Case:
     beyond = [np.inf, -np.inf, np.nan, 65519.0, 65520.0, 1e30]
     with np.errstate(over="ignore"):
         return Case(ops.Convert(DType.F16), (constant(np.concatenate([sizes, between, beyond])),))
+
+
+def saturated(rng: Rng) -> Case:
+    """f32 of all sizes to whole numbers."""
+    sizes = np.exp2(rng.uniform(-3, 70, 500)) * rng.choice([-1, 1], 500)
+    ends = [2.0**bits for bits in (7, 8, 15, 16, 31, 32, 63, 64)]
+    values = np.concatenate([sizes, ends, np.negative(ends), [np.inf, -np.inf, np.nan, -0.7]])
+    kinds = (*SIGNED, *UNSIGNED)
+    x = constant(values) if rng.random() < 0.7 else tensor((41,))
+    return Case(ops.Convert(kinds[rng.integers(len(kinds))], True), (x,))
 
 
 def logic(rng: Rng) -> Case:
@@ -218,6 +231,7 @@ FAMILIES = {
     "scatter": (scatter, (*_NUMBERS, *_WHOLE)),
     "fake_quantize": (fake_quantize, (DType.F32,)),
     "select_boxes": (select_boxes, (None,)),
+    "saturated": (saturated, (None,)),
     "matmul": (matmul, (DType.F32, DType.I32, DType.I64, DType.I8)),
     "layer_norm": (layer_norm, (DType.F32,)),
     "quantize_even": (quantize_even, (DType.I8, DType.U8)),

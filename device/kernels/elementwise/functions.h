@@ -87,6 +87,21 @@ static inline __attribute__((unused)) int64_t ek_whole_power(int64_t a, int64_t 
 #define IS_MINUS_1(b) ((TA) - 1 < 0 && (b) == (TA) - 1)
 #define WHOLE(b, divided) ((b) == 0 ? 0 : IS_MINUS_1(b) ? (TA)0 - (a) : (divided))
 
+#if defined OP_CONVERT || defined OP_SATURATE
+EK_INLINE TY convert(TA a) {
+#if defined __riscv_vector && !defined TO_F16
+    /* QEMU 7.2 stops at an assertion in RVV's conversions of floats to whole numbers: these stay
+     * scalar. */
+    if ((READ((TA)0.5f) != 0 || sizeof(READ(a)) != sizeof a) && (TY)0.5f == 0) {
+        uint64_t y = (TY)-1 > 0 ? (uint64_t)READ(a) : (uint64_t)(int64_t)READ(a);
+        __asm__ volatile("" : "+r"(y));
+        return (TY)y;
+    }
+#endif
+    return (TY)WRITE(READ(a));
+}
+#endif
+
 #if defined OP_EXP
 UNARY(ek_expf(a))
 #elif defined OP_LOG
@@ -156,15 +171,15 @@ UNARY(p *a + q < 0.0f ? 0.0f : p * a + q > 1.0f ? 1.0f : p * a + q)
 #elif defined OP_CONVERT
 EK_INLINE TY f(TA a, float p, float q) {
     (void)p, (void)q;
-#ifdef __riscv_vector
-    /* QEMU 7.2 stops at an assertion in RVV's conversion of f32 to s64: that one stays scalar. */
-    if (sizeof(TY) == 8 && (TY)0.5f == 0) {
-        int64_t y = (int64_t)READ(a);
-        __asm__ volatile("" : "+r"(y));
-        return (TY)y;
-    }
-#endif
-    return (TY)WRITE(READ(a));
+    return convert(a);
+}
+#elif defined OP_SATURATE
+/* Of floats; p is the least number of type TY, q what follows the largest. */
+EK_INLINE TY f(TA a, float p, float q) {
+    const uint64_t half = 1ULL << (8 * sizeof(TY) - 1);
+    const TY largest = (TY)(p < 0.0f ? half - 1 : half * 2 - 1);
+    const float x = READ(a);
+    return x < p ? (TY)p : x < q ? convert(a) : largest;
 }
 #elif defined OP_CONVERT_BOOL
 UNARY(READ(a) != 0)

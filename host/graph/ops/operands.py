@@ -279,20 +279,35 @@ class Where(Operator):
 
 @dataclass(frozen=True)
 class Convert(Operator):
-    """Between plain types, as C converts: towards zero; to bool: whether it is not 0."""
+    """Between plain types, as C converts: towards zero; to bool: whether it is not 0.
+
+    `saturate` (floats to whole numbers): what is beyond them becomes the nearest one, NaN the
+    largest.
+    """
 
     kind: ClassVar[str] = "convert"
     to: DType = DType.F32
+    saturate: bool = False
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
+        if self.saturate and (x.dtype not in (DType.F32, DType.F16) or self.to not in WHOLE):
+            raise ShapeError(
+                f"expected f32 or f16 to whole numbers, found {x.dtype.value} to {self.to.value}"
+            )
         return [(x.shape, self.to)]
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
+        values = required(x, 0)
         with np.errstate(all="ignore"):
-            return [required(x, 0).astype(self.to.numpy)]
+            y = values.astype(self.to.numpy)
+        if self.saturate:
+            ends = np.iinfo(y.dtype)
+            low, beyond = float(ends.min), float(ends.max) + 1  # powers of two, or 0
+            y = np.where(values < beyond, np.where(values < low, ends.min, y), ends.max)
+        return [y.astype(self.to.numpy)]
 
 
 def broadcast(*shapes: Shape) -> Shape:
