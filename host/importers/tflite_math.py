@@ -37,6 +37,17 @@ def mul(call: Call) -> Tensor:
     return binary(ops.Mul(call.activation()))(call)
 
 
+def plain(op: Operator) -> Build:
+    """Two operands, whose scales LiteRT would not look at."""
+
+    def build(call: Call) -> Tensor:
+        if any(t.is_coded for t in call.all()):
+            raise ShapeError("expected numbers without a scale, found codes")
+        return binary(op)(call)
+
+    return build
+
+
 def comparison(op: ops.Comparison, swapped: bool = False) -> Build:
     """s16 operands are compared as they are stored; so does LiteRT, unless for equality."""
 

@@ -134,10 +134,10 @@ ROWS: dict[str, Row] = {
     # StableHLO's
     "DILATE": Row(stablehlo.dilate, "DilateOptions"),
     "REDUCE_WINDOW": Row(stablehlo.reduce_window, "ReduceWindowOptions"),
-    "STABLEHLO_ADD": Row(math.binary(ops.Add())),
-    "STABLEHLO_MAXIMUM": Row(math.binary(ops.Maximum())),
-    "STABLEHLO_MINIMUM": Row(math.binary(ops.Minimum())),
-    "STABLEHLO_MULTIPLY": Row(math.binary(ops.Mul())),
+    "STABLEHLO_ADD": Row(math.plain(ops.Add())),
+    "STABLEHLO_MAXIMUM": Row(math.plain(ops.Maximum())),
+    "STABLEHLO_MINIMUM": Row(math.plain(ops.Minimum())),
+    "STABLEHLO_MULTIPLY": Row(math.plain(ops.Mul())),
     "STABLEHLO_PAD": Row(stablehlo.pad, "StablehloPadOptions"),
     "STABLEHLO_SHIFT_LEFT": Row(math.binary(ops.LeftShift()), "StablehloShiftLeftOptions"),
     # Types

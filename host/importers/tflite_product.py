@@ -9,6 +9,7 @@ import numpy as np
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, ShapeError, Tensor
 from edgekit.host.importers.tflite_call import Call
+from edgekit.host.importers.tflite_conv import at_codes
 
 
 def batch_matmul(call: Call) -> Tensor:
@@ -26,8 +27,8 @@ def batch_matmul(call: Call) -> Tensor:
 
 
 def _constant(call: Call, a: Tensor, b: Tensor) -> Tensor:
-    """One matrix of constants for all stacks: a fully connected layer. Codes stay codes where each
-    row of a may be quantized around 0, and become f32 otherwise."""
+    """One matrix of constants for all stacks: a fully connected layer. With codes, rows of a are
+    quantized as they run, around 0 or where the options say so."""
     assert b.data is not None
     lead = (1,) * (len(b.shape) - len(a.shape)) + a.shape[:-1]
     data = b.data.reshape(b.shape[-2:])
@@ -37,6 +38,7 @@ def _constant(call: Call, a: Tensor, b: Tensor) -> Tensor:
             raise ShapeError("expected one scale for a constant matrix, found several")
         weights = call.builder.with_quant(weights, b.quant)
     if weights.dtype is DType.I8 and call.option("AsymmetricQuantizeInputs"):
+        a = at_codes(call, a, (a.elements // a.shape[-1], a.shape[-1]))
         weights = call.emit(ops.Cast(), weights)
     y = call.emit(ops.FullyConnected(True), a, weights, None)
     return call.reshape(y, (*lead, weights.shape[0]))

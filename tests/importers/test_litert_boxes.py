@@ -55,6 +55,12 @@ CASES = {
 }
 
 
+def contents(files) -> list[bytes]:
+    made = [_single(0, **CASES[name]) for name in CASES]
+    made += [_suppression(version, 30, 5) for version in (4, 5)]
+    return [single.content(files) for single in made]
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_litert(files, litert, name, seed):
@@ -86,9 +92,7 @@ def test_bad_options_are_refused(files, options, message):
         graph_from_tflite(_single(**options).content(files), "case")
 
 
-@pytest.mark.parametrize("version", [4, 5])
-@pytest.mark.parametrize(("count", "limit"), [(30, 5), (30, 40), (7, 20)])
-def test_suppression_agrees_with_litert(files, litert, version, count, limit):
+def _suppression(version, count, limit):
     rng = np.random.default_rng(count + limit)
     boxes = rng.uniform(0, 1, (count, 4)).astype(np.float32)
     scores = rng.permutation(np.linspace(0, 1, count)).astype(np.float32)
@@ -98,4 +102,10 @@ def test_suppression_agrees_with_litert(files, litert, version, count, limit):
     if version == 5:
         outs.insert(1, given(np.zeros(1, np.float32)))
     name = f"NON_MAX_SUPPRESSION_V{version}"
-    check(files, litert, Single(name, ins, outs, f"NonMaxSuppressionV{version}Options"))
+    return Single(name, ins, outs, f"NonMaxSuppressionV{version}Options")
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize(("count", "limit"), [(30, 5), (30, 40), (7, 20)])
+def test_suppression_agrees_with_litert(files, litert, version, count, limit):
+    check(files, litert, _suppression(version, count, limit))

@@ -66,12 +66,16 @@ def test_a_part_of_a_plain_tensor_is_refused(files):
         graph_from_tflite(files.model(graph), "m")
 
 
-@pytest.mark.parametrize("bits", [8, 4])
-def test_fake_quantization(files, litert, bits):
+def _fake_quantization(bits):
     fields = {"Min": -1.3, "Max": 2.9, "NumBits": bits}
     x = _RNG.normal(0, 2, (3, 41)).astype(np.float32)
     out = [given(np.zeros((3, 41), np.float32))]
-    check(files, litert, Single("FAKE_QUANT", [given(x)], out, "FakeQuantOptions", fields))
+    return Single("FAKE_QUANT", [given(x)], out, "FakeQuantOptions", fields)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_fake_quantization(files, litert, bits):
+    check(files, litert, _fake_quantization(bits))
 
 
 def _audio(code, x, out, options, *more):
@@ -86,6 +90,20 @@ def test_spectrograms_of_windows(files, litert, window, stride, squared):
     x = _RNG.normal(0, 1, (333, 2)).astype(np.float32)
     options = {"window_size": window, "stride": stride, "magnitude_squared": squared}
     check(files, litert, _audio("CUSTOM:AudioSpectrogram", x, (1,), options))
+
+
+def contents(files) -> list[bytes]:
+    parts = [
+        _spectrum(files, (3, 1, 16), (1, 16), part) for part in ("REAL", "IMAG", "COMPLEX_ABS")
+    ]
+    x = np.zeros((64, 1), np.float32)
+    rate = fixed(np.array([16000], np.int32))
+    singles = [
+        _fake_quantization(8),
+        _audio("CUSTOM:AudioSpectrogram", x, (1,), {"window_size": 16, "stride": 8}),
+        _audio("CUSTOM:Mfcc", x[None], (1,), {}, rate),
+    ]
+    return parts + [single.content(files) for single in singles]
 
 
 @pytest.mark.parametrize(("bands", "kept", "low", "high"), [(40, 13, 20, 4000), (20, 20, 0, 7999)])

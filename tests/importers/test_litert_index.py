@@ -72,6 +72,14 @@ def _codes_product(a, b, adj=(False, False), out=0.9, constant=False):
     return Single("BATCH_MATMUL", ins, [output], "BatchMatMulOptions", fields)
 
 
+def _hybrid_product(asymmetric):
+    codes = np.random.default_rng(4).integers(-127, 128, (9, 5)).astype(np.int8)
+    x = np.random.default_rng(5).normal(0, 3, (2, 4, 9)).astype(np.float32)
+    fields = {"AsymmetricQuantizeInputs": bool(asymmetric)}
+    ins = [given(x), fixed(codes, 0.013, [0])]
+    return Single("BATCH_MATMUL", ins, [_none()], "BatchMatMulOptions", fields)
+
+
 def _volume(stride=(1, 1, 1), same=True, activation=0, dilation=1):
     names = ("StrideD", "StrideH", "StrideW")
     fields = dict(zip(names, stride, strict=True)) | {"Padding": 0 if same else 1}
@@ -212,6 +220,7 @@ CASES = {
     "matmul-int8-adjoint": _codes_product((2, 9, 4), (2, 70, 9), (True, True)),
     "matmul-int8-coarse": _codes_product((1, 4, 9), (1, 9, 5), out=0.0004),
     "matmul-int8-constant": _codes_product((2, 4, 9), (1, 9, 5), constant=True),
+    **{f"matmul-hybrid-{asymmetric}": _hybrid_product(asymmetric) for asymmetric in (0, 1)},
     "conv-3d": _conv_3d(),
     "conv-3d-stride": _conv_3d(stride=(2, 1, 2), same=False, activation=1),
     "conv-3d-same-stride": _conv_3d(stride=(2, 3, 1)),
@@ -221,6 +230,10 @@ CASES = {
     "conv-grouped": _grouped("float32"),
     "conv-grouped-int8": _grouped("int8"),
 }  # fmt: skip
+
+
+def contents(files) -> list[bytes]:
+    return [case.content(files) for case in CASES.values()]
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())

@@ -303,6 +303,10 @@ CASES = {
 }
 
 
+def contents(files) -> list[bytes]:
+    return [build(kind).content(files) for build, kind in CASES.values()]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_litert(files, litert, name):
     build, kind = CASES[name]

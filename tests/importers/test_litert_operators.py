@@ -349,6 +349,10 @@ def _inputs(graph, seed: int):
     return values
 
 
+def contents(files) -> list[bytes]:
+    return [row.build(Case(files, 0, type)) for row in ROWS for type in row.types]
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     ("row", "type"), [pytest.param(r, t, id=f"{r.name}-{t}") for r in ROWS for t in r.types]

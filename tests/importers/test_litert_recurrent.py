@@ -147,6 +147,10 @@ CASES = {
 }
 
 
+def contents(files) -> list[bytes]:
+    return [case.content(files) for case in CASES.values()]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_litert_run_after_run(files, litert_session, name):
     single = CASES[name]

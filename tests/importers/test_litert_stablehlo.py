@@ -46,13 +46,17 @@ def test_padding(files, litert, kind, sizes):
     check(files, litert, _pad(kind, *sizes))
 
 
-@pytest.mark.parametrize("kind", _KINDS)
-@pytest.mark.parametrize("steps", [(1, 1), (2, 3), (4, 1)])
-def test_dilation(files, litert, kind, steps):
+def _dilation(kind, steps):
     sizes = fixed(np.array(steps, np.int32))
     ins = [given(_values(kind, 3, 4)), sizes, fixed(np.array(9, kind))]
     outs = [given(np.zeros((1, 1), kind))]
-    check(files, litert, Single("DILATE", ins, outs, "DilateOptions"))
+    return Single("DILATE", ins, outs, "DilateOptions")
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("steps", [(1, 1), (2, 3), (4, 1)])
+def test_dilation(files, litert, kind, steps):
+    check(files, litert, _dilation(kind, steps))
 
 
 def _window(function, kind, sizes, strides, dilations, initial):
@@ -65,18 +69,26 @@ def _window(function, kind, sizes, strides, dilations, initial):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("function", "kind", "initial"),
-    [
-        (1, "float32", 0), (1, "int32", 3), (2, "float32", 1), (3, "int64", 90),
-        (4, "float32", -99), (4, "int8", -128), (5, "bool", True), (6, "bool", False),
-    ],
-)  # fmt: skip
+_WINDOWS = [
+    (1, "float32", 0), (1, "int32", 3), (2, "float32", 1), (3, "int64", 90),
+    (4, "float32", -99), (4, "int8", -128), (5, "bool", True), (6, "bool", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "kind", "initial"), _WINDOWS)
 @pytest.mark.parametrize(
     "window", [((1, 3, 2), (1, 2, 1), (1, 1, 1)), ((2, 2, 3), (1, 3, 2), (1, 2, 2))]
 )
 def test_windows(files, litert, function, kind, initial, window):
     check(files, litert, _window(function, kind, *window, initial))
+
+
+def contents(files) -> list[bytes]:
+    made = [_pad(kind, (1, 0), (2, 3), (0, 1)) for kind in _KINDS]
+    made += [_dilation(kind, (2, 3)) for kind in _KINDS]
+    one = (1, 1, 1)
+    made += [_window(f, kind, (1, 3, 2), one, one, start) for f, kind, start in _WINDOWS]
+    return [*(single.content(files) for single in made), _composite(files, 1)]
 
 
 def _composite(files, number):

@@ -102,8 +102,8 @@ ROWS = [
     Row("LOGICAL_NOT", ("BOOL",)),
     Row("LOGISTIC", ("FLOAT32", *_CODED), scale=_THIRD),
     Row("NEG", ("FLOAT32", "INT8", "INT16", "INT32", "INT64")),
-    Row("RELU", ("FLOAT32", *_8BIT)),
-    Row("RELU6", ("FLOAT32", *_8BIT)),
+    Row("RELU", ("FLOAT32", *_CODED)),
+    Row("RELU6", ("FLOAT32", *_CODED)),
     Row("RELU_0_TO_1", ("FLOAT32", *_8BIT)),
     Row("RELU_N1_TO_1", ("FLOAT32", *_8BIT)),
     Row("ROUND", ("FLOAT32",), fast=True),
@@ -129,14 +129,17 @@ ROWS = [
     Row("PRELU", ("FLOAT32", *_8BIT), ((2, 3, 5, 7), (1, 1, 7))),
     Row("POW", ("FLOAT32", "INT32"), _PAIR, above=0.1),
     Row("ATAN2", ("FLOAT32",), _PAIR),
-    *(Row(f"STABLEHLO_{code}", _PLAIN, _PAIR)
-      for code in ("ADD", "MAXIMUM", "MINIMUM", "MULTIPLY")),
+    *(Row(f"STABLEHLO_{code}", (*_PLAIN, *_CODED), _PAIR, plain=True)
+      for code in ("MAXIMUM", "MINIMUM")),
+    *(Row(f"STABLEHLO_{code}", _PLAIN, _PAIR) for code in ("ADD", "MULTIPLY")),
     Row("STABLEHLO_SHIFT_LEFT", ("INT8", "INT16", "INT32"), _PAIR, plain=True,
         fast=True),
     Row("FLOOR_DIV", ("FLOAT32", "INT32"), _PAIR),
+    Row("FLOOR_DIV", ("INT16",), _PAIR, plain=True),
     Row("FLOOR_MOD", ("FLOAT32", "INT32", "INT64"), _PAIR),
-    Row("BITWISE_XOR", ("INT32",), _PAIR),
-    Row("RIGHT_SHIFT", ("INT32",), _PAIR),
+    Row("FLOOR_MOD", ("INT16",), _PAIR, plain=True),
+    Row("BITWISE_XOR", (*_CODED, "INT32"), _PAIR, plain=True),
+    Row("RIGHT_SHIFT", (*_CODED, "INT32"), _PAIR, plain=True),
     Row("LOGICAL_AND", ("BOOL",), _SPREAD),
     Row("LOGICAL_OR", ("BOOL",), _PAIR),
     *(
@@ -156,7 +159,7 @@ ROWS = [
     _reduction("REDUCE_MIN", (*_EVERY, "BOOL"), (1, 2), (2, 1, 1, 5), same=True),
     _reduction("REDUCE_ANY", ("BOOL",), (0, 2), (7, 5), False),
     _reduction("REDUCE_ALL", ("BOOL",), (3,), (2, 7, 6, 1)),
-    _reduction("REDUCE_PROD", ("FLOAT32", "INT32"), (2,), (2, 7, 1, 5)),
+    _reduction("REDUCE_PROD", _PLAIN, (2,), (2, 7, 1, 5)),
     *(Row(code, ("FLOAT32", *_8BIT, "INT32", "BOOL"), _CUBE, (2, 7, 5), options,
           {"OutputType": 2}, np.int32(2), "INT32")
       for code, options in (("ARG_MAX", "ArgMaxOptions"), ("ARG_MIN", "ArgMinOptions"))),
@@ -171,10 +174,10 @@ ROWS = [
     Row("LOCAL_RESPONSE_NORMALIZATION", ("FLOAT32",), _CUBE, None,
         "LocalResponseNormalizationOptions", {"Radius": 2, "Alpha": 0.3, "Beta": 0.6, "Bias": 1.5},
         fast=True),
-    *(Row("MIRROR_PAD", ("FLOAT32", *_CODED, "INT32"), ((3, 4),), (6, 9), "MirrorPadOptions",
+    *(Row("MIRROR_PAD", (*_EVERY, "BOOL"), ((3, 4),), (6, 9), "MirrorPadOptions",
           {"Mode": mode}, np.array([[1, 2], [3, 2]], np.int32), same=True, name=str(mode))
       for mode in (0, 1)),
-    Row("PAD", _EVERY, ((3, 4),), (6, 6), "PadOptions", {},
+    Row("PAD", (*_EVERY, "BOOL"), ((3, 4),), (6, 6), "PadOptions", {},
         np.array([[1, 2], [0, 2]], np.int32), same=True),
 ]  # fmt: skip
 
@@ -243,6 +246,11 @@ def _inputs(row: Row, kind: str, rng) -> dict[str, Any]:
                 drawn = drawn % 7  # what is too large gives what the processor makes of it
         values[f"x{i}"] = np.asarray(drawn).astype(_NUMPY[kind])
     return values
+
+
+def contents(files) -> list[bytes]:
+    rng = np.random.default_rng(0)
+    return [_file(files, row, kind, rng) for row in ROWS for kind in row.types]
 
 
 @pytest.mark.parametrize(("row", "kind"), _cases())

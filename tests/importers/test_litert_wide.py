@@ -95,6 +95,23 @@ def test_softmax(files, litert, size, scale, beta):
     check(files, litert, Single("SOFTMAX", [given(x, scale)], outs, "SoftmaxOptions", fields))
 
 
+def contents(files) -> list[bytes]:
+    """One file of each operator."""
+    fields = _WINDOW | {"DepthMultiplier": 1}
+    conv, image = _layer(1, (1, 4, 4, 4), (4, 2, 2, 4), (1, 1, 1, 1), np.int64)
+    rows, dense = _layer(1, (2, 4), (3, 4), (2, 3), np.int64)
+    apart, depth = _layer(1, (1, 4, 4, 4), (1, 2, 2, 4), (1, 1, 1, 1), np.int64, 3)
+    size = fixed(np.array([1, 5, 5, 4], np.int32))
+    singles = [
+        Single("CONV_2D", conv, image, "Conv2DOptions", _WINDOW),
+        Single("DEPTHWISE_CONV_2D", apart, depth, "DepthwiseConv2DOptions", fields),
+        Single("FULLY_CONNECTED", rows, dense, "FullyConnectedOptions"),
+        Single("SOFTMAX", [rows[0]], dense, "SoftmaxOptions"),
+        Single("TRANSPOSE_CONV", [size, conv[1], conv[0]], image, "TransposeConvOptions"),
+    ]
+    return [single.content(files) for single in singles]
+
+
 def _refused(code, options, bias, zero=0):
     axis, w = (3, (1, 2, 2, 4)) if code == "DEPTHWISE_CONV_2D" else (0, (4, 2, 2, 4))
     ins, outs = _layer(1, (1, 4, 4, 4), w, (1, 1, 1, 1), bias, axis)

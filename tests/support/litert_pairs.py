@@ -1,0 +1,41 @@
+"""Which operators a .tflite file of a test has, each with the type it works in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from edgekit.host.importers.tflite_schema import FileOperator, FileSubgraph, read_model
+
+_NAMES = {
+    "FLOAT16": "f16", "FLOAT32": "f32", "INT8": "s8", "UINT8": "u8", "INT16": "s16",
+    "INT32": "s32", "INT64": "s64", "BOOL": "bool", "COMPLEX64": "c64",
+}  # fmt: skip
+# Operators whose result has a type of its own: theirs is that of the first operand.
+_BY_OPERAND = {
+    "ARG_MAX", "ARG_MIN", "BUCKETIZE", "CAST", "COMPLEX_ABS", "CUSTOM:TFLite_Detection_PostProcess",
+    "DEQUANTIZE", "EQUAL", "GREATER", "GREATER_EQUAL", "IMAG", "LESS", "LESS_EQUAL",
+    "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", "NOT_EQUAL", "RANK", "REAL", "RFFT2D",
+    "SHAPE", "WHERE",
+}  # fmt: skip
+# Operators of weights: s8 ones of f32 activations are a type, "f32 (s8)".
+_WEIGHTED = {
+    "BATCH_MATMUL", "CONV_2D", "DEPTHWISE_CONV_2D", "EMBEDDING_LOOKUP", "FULLY_CONNECTED", "SVDF",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN",
+}  # fmt: skip
+
+
+def pairs(contents: Iterable[bytes]) -> set[tuple[str, str]]:
+    found = set()
+    for content in contents:
+        graph = read_model(content).subgraphs[0]
+        found |= {(operator.name, _type(graph, operator)) for operator in graph.operators}
+    return found
+
+
+def _type(graph: FileSubgraph, operator: FileOperator) -> str:
+    places = operator.inputs if operator.name in _BY_OPERAND else operator.outputs
+    name = _NAMES[graph.tensors[places[0]].type]
+    types = [graph.tensors[i].type for i in operator.inputs if i >= 0]
+    if operator.name in _WEIGHTED and name == "f32" and "INT8" in types:
+        return "f32 (s8)"
+    return name
