@@ -33,6 +33,7 @@ RANGES = (
     Range(0.0, 255.0, smooth=True),
     Range(-0.1, 0.1, 0.1, indices=1),
     Range(-30.0, 30.0),
+    Range(indices=10_000, smooth=True),  # lengths of sounds: of one frame features cancel out
 )  # what golden inputs are taken from, the usual first
 
 
