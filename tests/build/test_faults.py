@@ -19,7 +19,7 @@ from edgekit.host.lower.plan import Plan
 from edgekit.host.paths import cache_folder
 from edgekit.kb.board import BoardProfile, load_board
 
-_ROOM = 0.5  # of a tolerance that a healthy library may take
+_ROOM = 0.3  # of a tolerance that a healthy library may take
 _ENDS = (x86_boards()[0], x86_boards()[-1])
 
 
