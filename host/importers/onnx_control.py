@@ -70,6 +70,10 @@ def _picked(call: Call, condition: Tensor, a: Value | None, b: Value | None) -> 
 
 
 def _where(call: Call, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    if a.elements == b.elements == 1 and len(a.shape) < len(b.shape):
+        a = call.reshape(a, b.shape)
+    elif a.elements == b.elements == 1:
+        b = call.reshape(b, a.shape)
     if a.shape != b.shape or a.dtype is not b.dtype:
         raise ShapeError(
             "expected a constant condition, or one shape and type from both branches, found "

@@ -149,7 +149,7 @@ def conv_transpose(call: Call) -> Tensor:
     groups, rank = groups_of(call), len(x.shape) - 2
     if w.shape[0] != x.shape[1] or w.shape[0] % groups:
         raise ShapeError(f"expected weights of {x.shape[1]} channels, found {list(w.shape)}")
-    s = _transposed(call, x.shape[2:], w.shape[4 - rank :])
+    s = cut_of(call, x.shape[2:], w.shape[4 - rank :])
     bias = None if call.maybe(2) is None else call.value(2, "bias").reshape(-1)
     image = call.nhwc(as_image(call, x))
     y = call.nchw(transposed(call, image, w, bias, groups, s))
@@ -171,7 +171,7 @@ def transposed(
     return _spread(call, x, w, bias, groups, s)
 
 
-def _transposed(call: Call, size: Sequence[int], window: tuple[int, ...]) -> Sliding:
+def cut_of(call: Call, size: Sequence[int], window: tuple[int, ...]) -> Sliding:
     """`before` and `after` are what is cut from the full result; `after` may be negative."""
     rank = len(size)
     stride = call.list("strides", (1,) * rank)

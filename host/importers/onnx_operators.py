@@ -29,6 +29,7 @@ from edgekit.host.importers import onnx_sample as sample
 from edgekit.host.importers import onnx_sequence as sequence
 from edgekit.host.importers import onnx_shape as shape
 from edgekit.host.importers import onnx_signal as signal
+from edgekit.host.importers import onnx_volume as volume
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_types import TensorList, Value
 
@@ -38,8 +39,8 @@ ROWS: dict[str, Row] = {
     # Convolutions and pools
     "AveragePool": pool.average_pool,
     "BatchNormalization": conv.batch_normalization,
-    "Conv": conv.conv,
-    "ConvTranspose": conv.conv_transpose,
+    "Conv": volume.conv,
+    "ConvTranspose": volume.conv_transpose,
     "DeformConv": sample.deform_conv,
     "GlobalAveragePool": pool.global_average_pool,
     "GlobalLpPool": pool.global_lp_pool,

@@ -222,7 +222,8 @@ def roi_align(call: Call) -> Tensor:
         call, _rows(call, x), x.shape[2:], image, axes, ops.Maximum() if largest else ops.Add()
     )
     y = call.reshape(y, (count, high, samples, wide, samples, x.shape[1]))
-    y = call.emit(ops.ReduceMax((2, 4)) if largest else ops.Mean((2, 4), False), y)
+    for axis in (4, 2):
+        y = call.emit(ops.ReduceMax((axis,)) if largest else ops.Mean((axis,)), y)
     return _channels_first(call, y)
 
 
