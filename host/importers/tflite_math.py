@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgekit.host.graph import ops
+from edgekit.host.graph import coded, ops
 from edgekit.host.graph.checks import WHOLE
 from edgekit.host.graph.types import Activation, DType, Operator, ShapeError, Tensor
 from edgekit.host.importers.tflite_call import Call
@@ -53,11 +53,22 @@ def comparison(op: ops.Comparison, swapped: bool = False) -> Build:
 
     def build(call: Call) -> Tensor:
         a, b = call.tensor(0, "first operand"), call.tensor(1, "second operand")
-        if a.dtype is DType.I16 and not isinstance(op, ops.Equal):
-            a, b = (call.convert(t, DType.I32) for t in (a, b))
+        if a.dtype is b.dtype is DType.I16:
+            scaled = isinstance(op, ops.Equal) and a.is_coded and b.is_coded
+            a, b = (_comparable(call, t) if scaled else call.convert(t, DType.I32) for t in (a, b))
         return call.result(op, *((b, a) if swapped else (a, b)))
 
     return build
+
+
+def _comparable(call: Call, x: Tensor) -> Tensor:
+    """s16 codes in a unit that all tensors share, by a table."""
+    codes = np.arange(-(1 << 15), 1 << 15)
+    table = call.constant(coded.comparable(codes, x).astype(np.int32))
+    place = call.emit(
+        ops.Add(), call.convert(x, DType.I32), call.constant(np.array(1 << 15, np.int32))
+    )
+    return call.emit(ops.Gather(0), table, place)
 
 
 def activated(op: Operator) -> Build:
@@ -71,9 +82,9 @@ def activated(op: Operator) -> Build:
     return build
 
 
-def negated(op: Operator) -> Build:
+def negated(op: ops.Comparison) -> Build:
     def build(call: Call) -> Tensor:
-        return call.emit(ops.Not(), binary(op)(call))
+        return call.emit(ops.Not(), comparison(op)(call))
 
     return build
 

@@ -8,6 +8,7 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, ShapeError, Tensor
 from edgekit.host.graph.windows import span
 from edgekit.host.importers.tflite_call import Call, same_padding
+from edgekit.host.importers.tflite_transpose import overlapping, spread
 
 _SAME = 0
 
@@ -58,7 +59,11 @@ def conv_3d_transpose(call: Call) -> Tensor:
     stride, pixels = call.stride(), (size[2], size[3])
     op = ops.TransposeConv2D(stride, call.padding(pixels, (kh, kw), stride), pixels)
     weights = call.constant(w.transpose(0, 3, 1, 2, 4).reshape(kd * oc, kh, kw, ic))
-    taps = call.emit(op, call.reshape(x, (n * d, h, width, ic)), weights, None)
+    images = call.reshape(x, (n * d, h, width, ic))
+    if overlapping(op, images, weights):
+        taps = spread(call, op, images, weights, None)
+    else:
+        taps = call.emit(op, images, weights, None)
     taps = call.reshape(taps, (n * d, *pixels, kd, oc))
     taps = call.reshape(call.transpose(taps, (0, 3, 1, 2, 4)), (n * d * kd, *pixels, oc))
     at = np.arange(d)[:, None] * step + np.arange(kd) - front

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from edgekit.host.graph.ops import Conv2D, FullyConnected
-from edgekit.host.graph.types import Activation, Array, DType, Node
+import dataclasses
+import math
+
+import numpy as np
+
+from edgekit.host.graph.ops import Conv2D, FullyConnected, OutlierFullyConnected
+from edgekit.host.graph.types import Activation, Array, DType, Node, Tensor
 from edgekit.host.lower.context import Context
+from edgekit.host.lower.outlier import lower_outlier
 from edgekit.host.lower.plan import Call
 from edgekit.host.lower.product_f32 import f32_product
 from edgekit.host.lower.product_i8 import hybrid_product, i8_product
@@ -26,10 +32,27 @@ def lower_fully_connected(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(op, FullyConnected)
     x = ctx.tensor(node.inputs[0])
     data = ctx.constant(node, 1, "weights")
+    if x.dtype is DType.F32 and data.dtype == np.int8:
+        return _by_rows(ctx, node, op)
     n, k = data.shape
     m = x.elements // k if k else 0
     window = Window((1, 1, m, k), (1, 1, m, n), (1, 1))
     return product(ctx, node, window, data, op.activation)
+
+
+def _by_rows(ctx: Context, node: Node, op: FullyConnected) -> list[Call]:
+    """f32 rows, each quantized as it runs, times s8 weights: without channels apart."""
+    w = ctx.tensor(node.inputs[1])
+    assert w.quant is not None
+    scale = np.broadcast_to(w.quant.scale, w.shape[:1])[None]
+    scales = Tensor(f"{w.name}:scales", scale.shape, DType.F32, data=scale)
+    rows = OutlierFullyConnected(math.inf, op.keep_dims, op.activation)
+    inner = Node(
+        node.name, rows, (*node.inputs[:2], scales.name, *node.inputs[2:]), node.outputs
+    )  # fmt: skip
+    tensors = {**ctx.graph.tensors, scales.name: scales}
+    graph = dataclasses.replace(ctx.graph, tensors=tensors)
+    return lower_outlier(dataclasses.replace(ctx, graph=graph), inner)
 
 
 def product(

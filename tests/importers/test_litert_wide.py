@@ -102,12 +102,14 @@ def contents(files) -> list[bytes]:
     rows, dense = _layer(1, (2, 4), (3, 4), (2, 3), np.int64)
     apart, depth = _layer(1, (1, 4, 4, 4), (1, 2, 2, 4), (1, 1, 1, 1), np.int64, 3)
     size = fixed(np.array([1, 5, 5, 4], np.int32))
+    apart_by = {"StrideH": 1, "StrideW": 1, "Padding": 1}
+    soft = [given(np.zeros((2, 4), np.int16), 1 / 32768)]
     singles = [
         Single("CONV_2D", conv, image, "Conv2DOptions", _WINDOW),
         Single("DEPTHWISE_CONV_2D", apart, depth, "DepthwiseConv2DOptions", fields),
         Single("FULLY_CONNECTED", rows, dense, "FullyConnectedOptions"),
-        Single("SOFTMAX", [rows[0]], dense, "SoftmaxOptions"),
-        Single("TRANSPOSE_CONV", [size, conv[1], conv[0]], image, "TransposeConvOptions"),
+        Single("SOFTMAX", [given(rows[0].value, 1e-3)], soft, "SoftmaxOptions", {"Beta": 1.0}),
+        Single("TRANSPOSE_CONV", [size, conv[1], conv[0]], image, "TransposeConvOptions", apart_by),
     ]
     return [single.content(files) for single in singles]
 
