@@ -51,6 +51,10 @@ class Noise:
         if isinstance(node.op, _EXACT) or not _is_float(node, tensors):
             return run_node(node, tensors, values)
         units = _UNITS * terms_of(node, tensors) ** 0.5
+        if isinstance(node.op, ops.Recurrent):  # whose roundings go on to the next step
+            operands = {**values, **self._operands(node, tensors, values, units)}
+            ins = [None if name is None else operands[name] for name in node.inputs]
+            return node.op.computed(ins, lambda y: self._rounded(y, units))
         if not isinstance(node.op, _FUNCTIONS):
             values = {**values, **self._operands(node, tensors, values, units)}
         made = [self._rounded(y, units) for y in run_node(node, tensors, values)]
@@ -120,6 +124,8 @@ def terms_of(node: Node, tensors: Mapping[str, Tensor]) -> int:
         return 1
     if isinstance(node.op, ops.MatMul | ops.LayerNorm):
         return ins[0].shape[-1]
+    if isinstance(node.op, ops.Recurrent):
+        return ins[1].shape[1]
     if isinstance(node.op, ops.DepthwiseConv2D):
         return max(ins[1].elements // max(ins[1].shape[-1], 1), 1)
     made = max((tensors[name].elements for name in node.outputs), default=1)

@@ -71,6 +71,8 @@ def folding_work(op: Operator, ins: Sequence[Tensor], outs: Sequence[Tensor]) ->
         taps = math.prod(ins[1].shape[1:])
     elif isinstance(op, ops.MatMul):
         taps = ins[0].shape[-1]
+    elif isinstance(op, ops.Recurrent):
+        taps = ins[1].shape[0]
     return sum(t.elements for t in outs) * taps
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, Operator, ShapeError, Tensor
@@ -28,36 +29,52 @@ _DEFAULTS: dict[str, tuple[float, ...]] = {
 }
 
 
-def activations(call: Call, default: Sequence[str], ways: int) -> list[list[Activate]]:
+@dataclass(frozen=True)
+class Chosen:
+    """A function by its name in lower case, its alpha and beta, and what bounds its operand."""
+
+    name: str
+    values: tuple[float, ...]
+    clip: float
+
+    @property
+    def operator(self) -> Operator | None:
+        """Without the clip, if one operator does it."""
+        if self.name == "hardsigmoid":
+            return ops.HardSigmoid(*self.values)
+        if self.name == "affine" and self.values == (1.0, 0.0):
+            return ops.Clamp(Activation.NONE)
+        return _PLAIN.get(self.name)
+
+    def emit(self, call: Call, x: Tensor) -> Tensor:
+        if self.clip < math.inf:
+            x = call.emit(ops.Clip(-self.clip, self.clip), x)
+        return activation(call, self.name, self.values)(x)
+
+
+def chosen(call: Call, default: Sequence[str], ways: int) -> list[list[Chosen]]:
     """By direction, its functions in order; `clip` bounds what each of them gets, but for the third
     of an LSTM, which takes the cell's state as it is (as in ONNX Runtime)."""
     names = call.texts("activations", (*default,) * ways)
     if len(names) != len(default) * ways:
         raise ShapeError(f"expected {len(default) * ways} activations, found {len(names)}")
     alphas, betas = iter(call.floats("activation_alpha")), iter(call.floats("activation_beta"))
-    found = [_activation(call, name.lower(), alphas, betas) for name in names]
-    if call.has("clip"):
-        limit = call.number("clip")
-        if not 0 < limit < math.inf:
-            raise ShapeError(f"expected a positive clip, found {limit}")
-        found = [
-            apply if i % len(default) == 2 else _clipped(call, apply, limit)
-            for i, apply in enumerate(found)
-        ]
+    clip = call.number("clip") if call.has("clip") else math.inf
+    if call.has("clip") and not 0 < clip < math.inf:
+        raise ShapeError(f"expected a positive clip, found {clip}")
+    found = [
+        Chosen(name, _values(name, alphas, betas), clip if i % len(default) < 2 else math.inf)
+        for i, name in enumerate(map(str.lower, names))
+    ]
     return [found[i * len(default) : (i + 1) * len(default)] for i in range(ways)]
 
 
-def _activation(call: Call, name: str, alphas: Iterator[float], betas: Iterator[float]) -> Activate:
+def _values(name: str, alphas: Iterator[float], betas: Iterator[float]) -> tuple[float, ...]:
     """Functions take alphas and betas from the attributes in turn, those that have any."""
-    values = [
+    return tuple(
         next(given, default)
         for given, default in zip((alphas, betas), _DEFAULTS.get(name, ()), strict=False)
-    ]
-    return activation(call, name, values)
-
-
-def _clipped(call: Call, apply: Activate, limit: float) -> Activate:
-    return lambda x: apply(call.emit(ops.Clip(-limit, limit), x))
+    )
 
 
 def activation(call: Call, name: str, values: Sequence[float]) -> Activate:

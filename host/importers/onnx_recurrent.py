@@ -1,4 +1,8 @@
-"""ONNX's LSTM, GRU and RNN, unrolled: one set of nodes per time step."""
+"""ONNX's LSTM, GRU and RNN: one operator per direction (`graph/ops/recurrent.py`).
+
+A single step, and what that operator cannot do (functions it does not have, coupled gates, computed
+weights), is unrolled: one set of nodes per time step.
+"""
 
 from __future__ import annotations
 
@@ -8,66 +12,83 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import DType, ShapeError, Tensor
+from edgekit.host.graph.types import DType, Operator, ShapeError, Tensor
 from edgekit.host.importers.emitter import need_rank
-from edgekit.host.importers.onnx_activations import Activate, activations
+from edgekit.host.importers.onnx_activations import Chosen, chosen
 from edgekit.host.importers.onnx_call import Call
 
-_STEPS = 512  # time steps that are unrolled
+_STEPS = 1 << 16  # time steps
+_UNROLLED_STEPS = 512
 _BACKWARDS = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
+# What inputs and states go through before they are multiplied with weights.
+Before = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class _Cell:
     """One direction: weights [gates · hidden, size] and [gates · hidden, hidden], both biases,
-    the peepholes' weights [hidden] (of an LSTM: input, output, forget) and the functions.
-
-    `before`: what inputs and states go through before they are multiplied with weights."""
+    the peepholes' weights [hidden] (of an LSTM: input, output, forget) and the functions."""
 
     w: Tensor
     r: Tensor
     input_bias: Tensor
     hidden_bias: Tensor
     peepholes: tuple[Tensor, ...]
-    functions: Sequence[Activate]
-    before: Activate
+    functions: Sequence[Chosen]
+    before: Before | None
 
     @property
     def hidden(self) -> int:
         return self.r.shape[1]
+
+    def dense(self, call: Call, x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+        """x · wᵀ + bias; weights may be computed."""
+        x = x if self.before is None else self.before(x)
+        if w.data is not None and bias.data is not None:
+            return call.emit(ops.FullyConnected(True), x, w, bias)
+        y = call.emit(ops.MatMul(), x, call.transpose(w, (1, 0)))
+        return call.emit(ops.Add(), y, bias)
 
 
 # (call, gates of the input for this step [batch, gates · hidden], cell, states) → new states
 _Step = Callable[[Call, Tensor, _Cell, list[Tensor]], list[Tensor]]
 
 
-def _as_it_is(x: Tensor) -> Tensor:
-    return x
+@dataclass(frozen=True, eq=False)
+class _Whole:
+    """All steps as one operator, the bias of its gates, and its operand behind the states."""
+
+    op: ops.Recurrent
+    bias: Tensor
+    more: Tensor | None = None
 
 
-def lstm(call: Call, before: Activate = _as_it_is) -> list[Tensor]:
+@dataclass(frozen=True)
+class _Kind:
+    gates: int
+    states: int
+    functions: tuple[str, ...]
+    step: _Step
+    whole: Callable[[Call, Sequence[Operator], _Cell], _Whole]
+
+
+def lstm(call: Call, before: Before | None = None) -> list[Tensor]:
     """[Y, Y_h, Y_c]"""
-    return _recurrent(call, 4, 2, ("Sigmoid", "Tanh", "Tanh"), _lstm_step, before)
+    functions = ("Sigmoid", "Tanh", "Tanh")
+    return _recurrent(call, _Kind(4, 2, functions, _lstm_step, _whole_lstm), before)
 
 
 def gru(call: Call) -> list[Tensor]:
     """[Y, Y_h]"""
-    return _recurrent(call, 3, 1, ("Sigmoid", "Tanh"), _gru_step)
+    return _recurrent(call, _Kind(3, 1, ("Sigmoid", "Tanh"), _gru_step, _whole_gru))
 
 
 def rnn(call: Call) -> list[Tensor]:
     """[Y, Y_h]"""
-    return _recurrent(call, 1, 1, ("Tanh",), _rnn_step)
+    return _recurrent(call, _Kind(1, 1, ("Tanh",), _rnn_step, _whole_rnn))
 
 
-def _recurrent(
-    call: Call,
-    gates: int,
-    states: int,
-    functions: tuple[str, ...],
-    step: _Step,
-    before: Activate = _as_it_is,
-) -> list[Tensor]:
+def _recurrent(call: Call, kind: _Kind, before: Before | None = None) -> list[Tensor]:
     x, recurrence = call.x(0), call.x(2)
     need_rank(x, 3)
     need_rank(recurrence, 3)
@@ -79,19 +100,19 @@ def _recurrent(
     backwards = _BACKWARDS.get(call.text("direction", "forward"))
     if backwards is None:
         raise ShapeError(f"expected a known direction, found {call.text('direction')}")
-    acts = activations(call, functions, len(backwards))
+    acts = chosen(call, kind.functions, len(backwards))
     sequences, ends = [], []
     for way, back in enumerate(backwards):
-        sizes = (gates * hidden, x.shape[2], hidden)
+        sizes = (kind.gates * hidden, x.shape[2], hidden)
         cell = replace(_cell(call, way, len(backwards), sizes, acts[way]), before=before)
-        start = [_initial(call, 5 + k, way, x.shape[1], hidden) for k in range(states)]
-        made = _run(call, x, cell, start, back, step)
+        start = [_initial(call, 5 + k, way, x.shape[1], hidden) for k in range(kind.states)]
+        made = _layer(call, x, cell, start, back, kind)
         sequences.append(made[0])
         ends.append(made[1])
     directions = [call.reshape(s, (x.shape[0], 1, x.shape[1], hidden)) for s in sequences]
     y = _concat(call, 1, directions)
     last = []
-    for k in range(states):
+    for k in range(kind.states):
         parts = [call.reshape(end[k], (1, x.shape[1], hidden)) for end in ends]
         last.append(_concat(call, 0, parts))
     if batch_first:
@@ -100,7 +121,7 @@ def _recurrent(
 
 
 def _cell(
-    call: Call, way: int, ways: int, sizes: tuple[int, int, int], functions: Sequence[Activate]
+    call: Call, way: int, ways: int, sizes: tuple[int, int, int], functions: Sequence[Chosen]
 ) -> _Cell:
     rows, size, hidden = sizes
     zeros = np.zeros((ways, 2 * rows), np.float32)
@@ -122,7 +143,7 @@ def _cell(
         _part(call, bias, way, rows, rows),
         peepholes,
         functions,
-        _as_it_is,
+        None,
     )
 
 
@@ -147,20 +168,56 @@ def _initial(call: Call, index: int, way: int, batch: int, hidden: int) -> Tenso
     return call.emit(op, given)
 
 
-def _dense(call: Call, x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
-    """x · wᵀ + bias; weights may be computed."""
-    if w.data is not None and bias.data is not None:
-        return call.emit(ops.FullyConnected(True), x, w, bias)
-    y = call.emit(ops.MatMul(), x, call.transpose(w, (1, 0)))
-    return call.emit(ops.Add(), y, bias)
-
-
-def _run(
-    call: Call, x: Tensor, cell: _Cell, states: list[Tensor], backwards: bool, step: _Step
+def _layer(
+    call: Call, x: Tensor, cell: _Cell, states: list[Tensor], backwards: bool, kind: _Kind
 ) -> tuple[Tensor, list[Tensor]]:
     """All steps' first states [time, batch, hidden], and the states at the end."""
+    functions = [f.operator for f in cell.functions]
+    known = [f for f in functions if isinstance(f, ops.RECURRENT_FUNCTIONS)]
+    can = cell.r.data is not None and cell.before is None and not call.integer("input_forget", 0)
+    if x.shape[0] == 1 or len(known) < len(functions) or not can:
+        return _unrolled(call, x, cell, states, backwards, kind.step)
+    whole = kind.whole(call, known, cell)
+    gates = cell.dense(call, x, cell.w, whole.bias)
+    op = replace(whole.op, backwards=backwards, clip=cell.functions[0].clip)
+    lengths = _lengths(call, *x.shape[:2])
+    y, *ends = call.builder.emit_all(op, [gates, cell.r, lengths, *states, whole.more])
+    return y, ends
+
+
+def _whole_rnn(call: Call, functions: Sequence[Operator], cell: _Cell) -> _Whole:
+    return _Whole(ops.Rnn(squash=functions[0]), _sum(call, cell.input_bias, cell.hidden_bias))
+
+
+def _whole_lstm(call: Call, functions: Sequence[Operator], cell: _Cell) -> _Whole:
+    gate, squash, last = functions
+    rows = [call.reshape(p, (1, cell.hidden)) for p in cell.peepholes]
+    return _Whole(
+        ops.Lstm(gate=gate, squash=squash, last=last),
+        _sum(call, cell.input_bias, cell.hidden_bias),
+        _concat(call, 0, rows) if rows else None,
+    )
+
+
+def _whole_gru(call: Call, functions: Sequence[Operator], cell: _Cell) -> _Whole:
+    gate, squash = functions
+    linear = bool(call.integer("linear_before_reset", 0))
+    op = ops.Gru(gate=gate, squash=squash, linear_before_reset=linear)
+    added, size = cell.hidden_bias, cell.hidden
+    if not linear:
+        return _Whole(op, _sum(call, cell.input_bias, added))
+    first, inner = call.builder.emit_all(ops.Split(0, (2 * size, size)), [added])
+    zeros = call.constant(np.zeros(size, np.float32))
+    return _Whole(op, _sum(call, cell.input_bias, _concat(call, 0, [first, zeros])), inner)
+
+
+def _unrolled(
+    call: Call, x: Tensor, cell: _Cell, states: list[Tensor], backwards: bool, step: _Step
+) -> tuple[Tensor, list[Tensor]]:
     time, batch, _ = x.shape
-    whole = _dense(call, cell.before(x), cell.w, cell.input_bias)
+    if time > _UNROLLED_STEPS:
+        raise ShapeError(f"expected at most {_UNROLLED_STEPS} time steps, found {time}")
+    whole = cell.dense(call, x, cell.w, cell.input_bias)
     width = cell.w.shape[0]
     made: list[Tensor] = []
     for t in reversed(range(time)) if backwards else range(time):
@@ -179,14 +236,22 @@ def _run(
     return _concat(call, 0, made), states
 
 
-def _inside(call: Call, t: int, time: int, batch: int) -> Tensor | None:
-    """Which sequences of the batch have a step `t`, [batch, 1]; None: all have every step."""
+def _lengths(call: Call, time: int, batch: int) -> Tensor | None:
+    """Of each sequence, s32; None: all have every step."""
     lengths = call.maybe(4)
     if lengths is None or (lengths.data is not None and bool(np.all(lengths.data >= time))):
         return None
     if lengths.shape != (batch,):
         raise ShapeError(f"expected {batch} lengths of sequences, found {list(lengths.shape)}")
-    whole = call.reshape(call.convert(lengths, DType.I32), (batch, 1))
+    return call.convert(lengths, DType.I32)
+
+
+def _inside(call: Call, t: int, time: int, batch: int) -> Tensor | None:
+    """Which sequences of the batch have a step `t`, [batch, 1]; None: all have every step."""
+    lengths = _lengths(call, time, batch)
+    if lengths is None:
+        return None
+    whole = call.reshape(lengths, (batch, 1))
     return call.emit(ops.Less(), call.constant(np.array(t, np.int32)), whole)
 
 
@@ -203,26 +268,26 @@ def _product(call: Call, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _rnn_step(call: Call, x: Tensor, cell: _Cell, states: list[Tensor]) -> list[Tensor]:
-    inner = _sum(call, x, _dense(call, states[0], cell.r, cell.hidden_bias))
-    return [cell.functions[0](inner)]
+    inner = _sum(call, x, cell.dense(call, states[0], cell.r, cell.hidden_bias))
+    return [cell.functions[0].emit(call, inner)]
 
 
 def _lstm_step(call: Call, x: Tensor, cell: _Cell, states: list[Tensor]) -> list[Tensor]:
     """Gates in the order input, output, forget, cell."""
     hidden, inner = states
     gate, squash, last = cell.functions
-    gates = _sum(call, x, _dense(call, cell.before(hidden), cell.r, cell.hidden_bias))
+    gates = _sum(call, x, cell.dense(call, hidden, cell.r, cell.hidden_bias))
     i, o, f, c = call.builder.emit_all(ops.Split(1, (cell.hidden,) * 4), [gates])
     if cell.peepholes:
         i = _sum(call, i, _product(call, cell.peepholes[0], inner))
         f = _sum(call, f, _product(call, cell.peepholes[2], inner))
-    i, f = gate(i), gate(f)
+    i, f = gate.emit(call, i), gate.emit(call, f)
     if call.integer("input_forget", 0):
         f = call.emit(ops.Sub(), call.builder.floats(1.0), i)
-    inner = _sum(call, _product(call, f, inner), _product(call, i, squash(c)))
+    inner = _sum(call, _product(call, f, inner), _product(call, i, squash.emit(call, c)))
     if cell.peepholes:
         o = _sum(call, o, _product(call, cell.peepholes[1], inner))
-    return [_product(call, gate(o), last(inner)), inner]
+    return [_product(call, gate.emit(call, o), last.emit(call, inner)), inner]
 
 
 def _gru_step(call: Call, x: Tensor, cell: _Cell, states: list[Tensor]) -> list[Tensor]:
@@ -235,15 +300,15 @@ def _gru_step(call: Call, x: Tensor, cell: _Cell, states: list[Tensor]) -> list[
         begin, extent = (number * size, 0), (size, size)
         r = call.emit(ops.StridedSlice(begin, (1, 1), extent, extent), cell.r)
         own = ops.StridedSlice((number * size,), (1,), (size,), (size,))
-        return _dense(call, value, r, call.emit(own, cell.hidden_bias))
+        return cell.dense(call, value, r, call.emit(own, cell.hidden_bias))
 
-    update = gate(_sum(call, xz, recurrent(hidden, 0)))
-    reset = gate(_sum(call, xr, recurrent(hidden, 1)))
+    update = gate.emit(call, _sum(call, xz, recurrent(hidden, 0)))
+    reset = gate.emit(call, _sum(call, xr, recurrent(hidden, 1)))
     if call.integer("linear_before_reset", 0):
         inner = _product(call, reset, recurrent(hidden, 2))
     else:
         inner = recurrent(_product(call, reset, hidden), 2)
-    new = squash(_sum(call, xh, inner))
+    new = squash.emit(call, _sum(call, xh, inner))
     # (1 − z) · new + z · hidden, as new + z · (hidden − new)
     difference = call.emit(ops.Sub(), hidden, new)
     return [_sum(call, new, _product(call, update, difference))]

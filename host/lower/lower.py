@@ -33,6 +33,7 @@ from edgekit.host.lower.plan import (
     values_of,
 )
 from edgekit.host.lower.pruned import lower_pruned
+from edgekit.host.lower.recurrent import lower_recurrent
 from edgekit.host.lower.resize import lower_resize
 from edgekit.host.lower.row_chain import lower_row_chain
 from edgekit.host.lower.scatter import lower_scatter
@@ -76,6 +77,7 @@ RULES: Mapping[type[Operator], Rule] = {
     ops.Softmax: elementwise.lower_softmax,
     ops.LayerNorm: lower_layer_norm,
     ops.UnitLength: lower_unit_length,
+    ops.Recurrent: lower_recurrent,
     ops.ResizeBilinear: lower_resize,
     ops.Reshape: layout.lower_reshape,
     ops.Transpose: layout.lower_transpose,

@@ -18,7 +18,7 @@ _KINDS: tuple[tuple[tuple[type[Operator], ...], Kind], ...] = (
     (
         (
             ops.Conv2D, ops.FullyConnected, ops.OutlierFullyConnected, ops.TransposeConv2D,
-            ops.MatMul, ops.RowChain, ops.WideConv2D,
+            ops.MatMul, ops.RowChain, ops.WideConv2D, ops.Recurrent,
         ),
         "matrix",
     ),
@@ -125,6 +125,9 @@ def _counts(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
         n, k = shapes[1]
         rows = out // n
         return rows * k * _up(n, lanes), rows, -(-rows // _TILE_ROWS) * -(-n // lanes)
+    if isinstance(op, ops.Recurrent):
+        (time, batch, _), (n, k) = shapes[:2]
+        return time * batch * k * _up(n, lanes), time * batch, time * batch * -(-n // lanes)
     if isinstance(op, ops.MatMul):
         return out * shapes[0][-1], out // outs[0].shape[-1], -(-out // lanes)
     if isinstance(op, ops.DepthwiseConv2D):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -11,11 +13,14 @@ onnxruntime = pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from edgekit.host.errors import InputError  # noqa: E402
+from edgekit.host.graph import ops  # noqa: E402
 from edgekit.host.graph.evaluate import evaluate  # noqa: E402
+from edgekit.host.graph.types import Graph  # noqa: E402
 from edgekit.host.importers import import_model  # noqa: E402
 from edgekit.host.passes.pipeline import run_passes  # noqa: E402
 
-_TIME, _BATCH, _SIZE, _HIDDEN = 5, 3, 4, 6
+_SIZE = 4
+_SIZES = (5, 3, 6)  # time, batch, hidden
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _CHOSEN = {"LSTM": 3, "GRU": 2, "RNN": 1}  # activations of a direction
 _VARIANTS = ("plain", "clip", "activations", "own")
@@ -36,27 +41,35 @@ def _attributes(kind: str, variant: str, ways: int) -> dict[str, object]:
     return dict(_OWN[kind]) if variant == "own" else {}
 
 
-def _model(kind: str, direction: str, lengths: list[int] | None, variant: str) -> bytes:
+def _model(
+    kind: str,
+    direction: str,
+    lengths: list[int] | None,
+    variant: str,
+    sizes: tuple[int, int, int] = _SIZES,
+) -> bytes:
+    time, batch, hidden = sizes
     rng = np.random.default_rng(len(kind) + len(variant))
     ways, gates = (2 if direction == "bidirectional" else 1), _GATES[kind]
     shapes = {
-        "w": (ways, gates * _HIDDEN, _SIZE),
-        "r": (ways, gates * _HIDDEN, _HIDDEN),
-        "b": (ways, 2 * gates * _HIDDEN),
-        "l": (_BATCH,),
-        "h": (ways, _BATCH, _HIDDEN),
-        "c": (ways, _BATCH, _HIDDEN),
-        "p": (ways, 3 * _HIDDEN),
+        "w": (ways, gates * hidden, _SIZE),
+        "r": (ways, gates * hidden, hidden),
+        "b": (ways, 2 * gates * hidden),
+        "l": (batch,),
+        "h": (ways, batch, hidden),
+        "c": (ways, batch, hidden),
+        "p": (ways, 3 * hidden),
     }
     ins = ["x", "w", "r", "b", "l" if lengths else "", "h"]
     ins += ["c", "p"] if kind == "LSTM" else []
     outs = ["y", "yh", "yc"] if kind == "LSTM" else ["y", "yh"]
-    values = {n: rng.normal(0, 0.4, shapes[n]).astype(np.float32) for n in ins if n in shapes}
+    scale = min(0.4, hidden**-0.5)  # with more, states of many steps are chaos
+    values = {n: rng.normal(0, scale, shapes[n]).astype(np.float32) for n in ins if n in shapes}
     if lengths:
         values["l"] = np.array(lengths, np.int32)
     more = _attributes(kind, variant, ways)
-    node = helper.make_node(kind, ins, outs, hidden_size=_HIDDEN, direction=direction, **more)
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [_TIME, _BATCH, _SIZE])
+    node = helper.make_node(kind, ins, outs, hidden_size=hidden, direction=direction, **more)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [time, batch, _SIZE])
     results = [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in outs]
     constants = [numpy_helper.from_array(v, n) for n, v in values.items()]
     graph = helper.make_graph([node], "g", [x], results, constants)
@@ -71,9 +84,26 @@ def _model(kind: str, direction: str, lengths: list[int] | None, variant: str) -
 def test_attributes_are_what_onnx_runtime_makes_of_them(
     kind, direction, lengths, variant, tmp_path
 ):
-    path = tmp_path / "model.onnx"
-    path.write_bytes(_model(kind, direction, lengths, variant))
-    x = np.random.default_rng(5).normal(size=(_TIME, _BATCH, _SIZE)).astype(np.float32)
+    graph = _agrees(_model(kind, direction, lengths, variant), _SIZES, tmp_path)
+    unrolled = (kind != "RNN" and variant == "activations") or (kind == "LSTM" and variant == "own")
+    assert any(isinstance(n.op, ops.Recurrent) for n in graph.nodes) != unrolled
+
+
+@pytest.mark.parametrize("variant", ["plain", "own"])
+@pytest.mark.parametrize("sizes", [(1, 3, 16), (2, 1, 1), (37, 3, 33), (600, 1, 7)], ids=str)
+@pytest.mark.parametrize("kind", _GATES)
+def test_sizes_are_what_onnx_runtime_makes_of_them(kind, sizes, variant, tmp_path):
+    if sizes[0] > 512 and kind == "LSTM" and variant == "own":
+        pytest.skip("coupled gates are unrolled")
+    content = _model(kind, "bidirectional", [sizes[0]] * sizes[1], variant, sizes)
+    _agrees(content, sizes, tmp_path)
+
+
+def _agrees(content: bytes, sizes: tuple[int, int, int], folder: Path) -> Graph:
+    """The graph, whose reference computes what ONNX Runtime does."""
+    path = folder / "model.onnx"
+    path.write_bytes(content)
+    x = np.random.default_rng(5).normal(size=(*sizes[:2], _SIZE)).astype(np.float32)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     names = [o.name for o in session.get_outputs()]
     wanted = dict(zip(names, session.run(names, {"x": x}), strict=True))
@@ -81,6 +111,14 @@ def test_attributes_are_what_onnx_runtime_makes_of_them(
     found = evaluate(graph, {"x": x}).outputs
     for name, want in wanted.items():
         np.testing.assert_allclose(found[name], want, rtol=1e-4, atol=1e-5)
+    return graph
+
+
+def test_layers_that_must_be_unrolled_have_few_steps(tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(_model("LSTM", "forward", None, "own", (513, 1, 2)))
+    with pytest.raises(InputError, match="expected at most 512 time steps, found 513"):
+        import_model(path)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import numpy as np
 import outlier_graphs
 import plain_graphs
 import planar_graphs
+import recurrent_graphs
 from op_cases import Case, Rng, constant, pick, quant, tensor
 
 from edgekit.host.build.inputs import random_input
@@ -329,6 +330,7 @@ FAMILIES: dict[str, tuple[Callable[..., Case], tuple[DType | None, ...]]] = {
     **planar_graphs.FAMILIES,
     **outlier_graphs.FAMILIES,
     **chain_graphs.FAMILIES,
+    **recurrent_graphs.FAMILIES,
 }
 
 

@@ -79,6 +79,7 @@ from edgekit.host.graph.ops.outlier import OutlierFullyConnected
 from edgekit.host.graph.ops.planar import Planar, PlanarConv2D, PlanarDepthwiseConv2D
 from edgekit.host.graph.ops.pool import AveragePool2D, MaxPool2D
 from edgekit.host.graph.ops.quantize import Cast, FakeQuantize, Quantize
+from edgekit.host.graph.ops.recurrent import RECURRENT_FUNCTIONS, Gru, Lstm, Recurrent, Rnn
 from edgekit.host.graph.ops.reduce import Mean, Softmax
 from edgekit.host.graph.ops.resize import ResizeBilinear
 from edgekit.host.graph.ops.state import ReadState, WriteState
@@ -105,6 +106,7 @@ from edgekit.host.graph.ops.trigonometric import (
 from edgekit.host.graph.ops.wide import Rounding, WideConv2D
 
 __all__ = [
+    "RECURRENT_FUNCTIONS",
     "Abs",
     "Acos",
     "Acosh",
@@ -150,6 +152,7 @@ __all__ = [
     "Gather",
     "Gelu",
     "GeluTanh",
+    "Gru",
     "HardSigmoid",
     "HardSwish",
     "LayerNorm",
@@ -159,6 +162,7 @@ __all__ = [
     "LessOrEqual",
     "Log",
     "Logistic",
+    "Lstm",
     "MatMul",
     "MaxPool2D",
     "Maximum",
@@ -180,6 +184,7 @@ __all__ = [
     "Quantize",
     "ReadState",
     "Reciprocal",
+    "Recurrent",
     "ReduceMax",
     "ReduceMin",
     "ReduceProduct",
@@ -187,6 +192,7 @@ __all__ = [
     "Reshape",
     "ResizeBilinear",
     "RightShift",
+    "Rnn",
     "RoundEven",
     "Rounding",
     "RowChain",

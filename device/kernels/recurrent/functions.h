@@ -1,0 +1,20 @@
+/* Activations of recurrent layers by their names; a and b are parameters. */
+#ifndef EK_RECURRENT_FUNCTIONS_H
+#define EK_RECURRENT_FUNCTIONS_H
+#include "../elementwise/functions.h"
+
+EK_INLINE float apply_logistic(float x, float a, float b) {
+    (void)a, (void)b;
+    return 1.0f / (1.0f + ek_expf(-x));
+}
+EK_INLINE float apply_tanh(float x, float a, float b) {
+    (void)a, (void)b;
+    return ek_tanhf(x);
+}
+EK_INLINE float apply_clamp(float x, float low, float high) {
+    return x < low ? low : x > high ? high : x;
+}
+EK_INLINE float apply_hard_sigmoid(float x, float alpha, float beta) {
+    return apply_clamp(alpha * x + beta, 0.0f, 1.0f);
+}
+#endif
