@@ -27,7 +27,7 @@ _FLOATS = (DType.F32, DType.F16)
 
 _EXACT: tuple[type[Operator], ...] = (
     ops.Reshape, ops.Transpose, ops.Pad, ops.Concat, ops.Split, ops.StridedSlice,
-    ops.DepthToSpace, ops.SpaceToBatch, ops.BatchToSpace, ops.Gather, ops.BroadcastTo,
+    ops.DepthToSpace, ops.SpaceToBatch, ops.BatchToSpace, ops.Gather, ops.BroadcastTo, ops.BitCast,
     ops.Clamp, ops.Clip, ops.Abs, ops.Neg, ops.Sign, ops.Floor, ops.Ceil, ops.RoundEven,
     ops.Scatter, ops.Maximum, ops.Minimum, ops.Where, ops.MaxPool2D, ops.ReduceMax, ops.ReduceMin,
     ops.Quantize, ops.DetectionOutput, ops.TopK, ops.SelectBoxes,

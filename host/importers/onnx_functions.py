@@ -14,6 +14,10 @@ from edgekit.host.importers.onnx_call import Call
 _MATRIX_LIMIT = 4  # rows of a matrix
 
 
+def bit_cast(call: Call) -> Tensor:
+    return call.emit(ops.BitCast(call.dtype(call.integer("to"))), call.x(0))
+
+
 def bit_shift(call: Call) -> Tensor:
     way = call.text("direction")
     if way not in ("LEFT", "RIGHT"):

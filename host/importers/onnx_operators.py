@@ -13,6 +13,7 @@ from edgekit.host.importers import onnx_einsum as einsum
 from edgekit.host.importers import onnx_fourier as fourier
 from edgekit.host.importers import onnx_functions as functions
 from edgekit.host.importers import onnx_fused as fused
+from edgekit.host.importers import onnx_fused_attention as fused_attention
 from edgekit.host.importers import onnx_index as index
 from edgekit.host.importers import onnx_loss as loss
 from edgekit.host.importers import onnx_math as math
@@ -197,6 +198,7 @@ ROWS: dict[str, Row] = {
     "HannWindow": signal.hann_window,
     "MelWeightMatrix": signal.mel_weight_matrix,
     # Types
+    "BitCast": functions.bit_cast,
     "Cast": math.cast,
     "CastLike": math.cast_like,
     # Moving data
@@ -239,7 +241,9 @@ ROWS: dict[str, Row] = {
     "Upsample": resize.upsample,
     # ONNX Runtime's own
     "SimplifiedLayerNormalization": fused.simplified_layer_norm,
-    **{f"com.microsoft:{kind}": row for kind, row in {**qlinear.QLINEAR, **fused.FUSED}.items()},
+    **{f"com.microsoft:{kind}": row for kind, row in qlinear.QLINEAR.items()},
+    **{f"com.microsoft:{kind}": row for kind, row in fused.FUSED.items()},
+    **{f"com.microsoft:{kind}": row for kind, row in fused_attention.ATTENTION.items()},
 }
 
 

@@ -54,7 +54,7 @@ _STORED = (DType.F16, DType.F64)
 _CASTS = ("Cast", "CastLike")
 # Operators that read no values, or whose body is a graph of its own.
 _UNTOUCHED = {
-    "ConcatFromSequence", "EyeLike", "If", "Loop", "Optional", "OptionalGetElement",
+    "BitCast", "ConcatFromSequence", "EyeLike", "If", "Loop", "Optional", "OptionalGetElement",
     "OptionalHasElement", "Scan", "SequenceAt", "SequenceConstruct", "SequenceErase",
     "SequenceInsert", "SequenceLength", "SequenceMap", "Shape", "Size", "SplitToSequence",
 }  # fmt: skip

@@ -11,6 +11,7 @@ import numpy as np
 
 from edgekit.host.graph.ops import (
     BatchToSpace,
+    BitCast,
     Concat,
     DepthToSpace,
     Pad,
@@ -125,7 +126,7 @@ def _pad_byte(t: Tensor) -> int:
 
 def lower_reshape(ctx: Context, node: Node) -> list[Call]:
     """No code: the output is the input's memory."""
-    assert isinstance(node.op, Reshape)
+    assert isinstance(node.op, Reshape | BitCast)
     assert node.inputs[0] is not None
     ctx.aliases[node.outputs[0]] = Alias(node.inputs[0])
     return []

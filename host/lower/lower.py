@@ -80,6 +80,7 @@ RULES: Mapping[type[Operator], Rule] = {
     ops.Recurrent: lower_recurrent,
     ops.ResizeBilinear: lower_resize,
     ops.Reshape: layout.lower_reshape,
+    ops.BitCast: layout.lower_reshape,
     ops.Transpose: layout.lower_transpose,
     ops.Pad: layout.lower_pad,
     ops.Concat: layout.lower_concat,

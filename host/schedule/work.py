@@ -32,7 +32,7 @@ _KINDS: tuple[tuple[tuple[type[Operator], ...], Kind], ...] = (
         ),
         "move",
     ),
-    ((ops.Reshape,), "none"),
+    ((ops.Reshape, ops.BitCast), "none"),
 )  # fmt: skip
 _BILINEAR_TAPS = 4
 _COLUMN_BYTES = 2  # of a weight that is not zero, as a rule

@@ -39,6 +39,8 @@ _IMAGE = _u8(1, 6, 5, 4)
 _LSTM = [_s8(2, 5, 28), _s8(2, 7, 28), _f32(2, 56), None, None, None, None]
 _LSTM += [np.full(2, 0.01, np.float32), np.zeros(2, np.int8), np.full(2, 0.02, np.float32)]
 _ROWS = _f32(2, 3, 8)
+_TOKENS, _PROJECTED = _f32(2, 3, 8), [_f32(8, 24), _f32(24)]
+_KEPT = np.array([[1, 1, 0], [1, 1, 1]], np.int32)
 _CASES = [
     _case("QuantizeLinear", [_f32(3, 5)], _S, _Z),
     _case("DequantizeLinear", [_u8(3, 5)], _S, _Z),
@@ -103,6 +105,58 @@ _CASES = [
         hidden_size=7,
         direction="bidirectional",
     ),
+    _case("Attention", [_TOKENS], *_PROJECTED, num_heads=2),
+    _case("Attention", [_TOKENS], *_PROJECTED, num_heads=2, unidirectional=1),
+    _case("Attention", [_TOKENS], *_PROJECTED, _KEPT, num_heads=2, scale=0.3),
+    _case("Attention", [_TOKENS], *_PROJECTED, np.array([2, 3], np.int32), num_heads=2),
+    _case("Attention", [_TOKENS], *_PROJECTED, np.array([3, 3, 1, 0], np.int32), num_heads=2),
+    _case(
+        "Attention",
+        [_TOKENS, *_PROJECTED, None, _f32(2, 2, 2, 5, 4)],
+        outputs=2,
+        num_heads=2,
+        unidirectional=1,
+    ),
+    _case("Attention", [_TOKENS], *_PROJECTED, None, None, _f32(2, 2, 3, 3), num_heads=2),
+    _case("MultiHeadAttention", [_TOKENS, _f32(2, 5, 8), _f32(2, 5, 12)], num_heads=2),
+    _case(
+        "MultiHeadAttention",
+        [_TOKENS, _f32(2, 5, 8), _f32(2, 5, 8)],
+        _f32(24),
+        np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32),
+        _f32(1, 2, 3, 5),
+        num_heads=2,
+    ),
+    _case(
+        "MultiHeadAttention",
+        [_TOKENS, _TOKENS, _TOKENS, None, None, None, _f32(2, 2, 4, 4), _f32(2, 2, 4, 4)],
+        outputs=3,
+        num_heads=2,
+    ),
+    _case("MultiHeadAttention", [_TOKENS, _f32(2, 2, 5, 4), _f32(2, 2, 5, 4)], num_heads=2),
+    _case(
+        "QAttention",
+        [_u8(2, 3, 8)],
+        _s8(8, 24),
+        _f32(24),
+        _S,
+        _T,
+        _KEPT,
+        _Z,
+        np.int8(0),
+        num_heads=2,
+    ),
+    _case(
+        "RotaryEmbedding",
+        [_f32(2, 3, 8)],
+        np.array([[0, 1, 2], [4, 2, 1]]),
+        _f32(9, 2),
+        _f32(9, 2),
+        num_heads=2,
+    ),
+    _case("RotaryEmbedding", [_f32(2, 2, 3, 4)], np.array([3]), _f32(9, 2), _f32(9, 2)),
+    _case("GridSample", [_f32(1, 2, 4, 5), _f32(1, 3, 6, 2)], padding_mode="reflection"),
+    _case("GridSample", [_f32(1, 2, 4, 5), _f32(1, 3, 6, 2)], mode="bicubic", align_corners=1),
     _case("Gelu", [_f32(3, 5)]),
     _case("BiasGelu", [_f32(3, 5)], _f32(5)),
     _case("FastGelu", [_f32(3, 5)], _f32(5)),
@@ -194,7 +248,7 @@ def test_an_operator_is_what_onnx_runtime_computes(
 ):
     given = {f"x{i}": np.asarray(v) for i, v in enumerate((*computed, *constants)) if v is not None}
     names = [f"x{i}" if f"x{i}" in given else "" for i in range(len((*computed, *constants)))]
-    free = [n for n in names[: len(computed)] if given[n].ndim]
+    free = [n for n in names[: len(computed)] if n and given[n].ndim]
     outs = [f"y{i}" for i in range(count)]
     proto = model(
         [node(kind, names, outs, domain=domain, **attributes)],

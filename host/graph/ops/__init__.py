@@ -40,6 +40,7 @@ from edgekit.host.graph.ops.functions import (
 from edgekit.host.graph.ops.gather import BroadcastTo, Gather, Scatter
 from edgekit.host.graph.ops.layout import (
     BatchToSpace,
+    BitCast,
     Concat,
     DepthToSpace,
     Pad,
@@ -121,6 +122,7 @@ __all__ = [
     "AveragePool2D",
     "BatchToSpace",
     "Binary",
+    "BitCast",
     "BitwiseAnd",
     "BitwiseNot",
     "BitwiseOr",

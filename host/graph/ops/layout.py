@@ -48,6 +48,27 @@ class Reshape(Operator):
 
 
 @dataclass(frozen=True)
+class BitCast(Operator):
+    """The bits of each element as those of a plain type of the same size."""
+
+    kind: ClassVar[str] = "bit_cast"
+    to: DType = DType.I32
+
+    def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
+        x = operand(ins, 0, "input")
+        if self.to.bytes != x.dtype.bytes or self.to is DType.BOOL:
+            raise ShapeError(
+                f"expected a type of {x.dtype.bytes} bytes that is not bool, found {self.to.value}"
+            )
+        return [(x.shape, self.to)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        return [np.ascontiguousarray(required(x, 0)).view(self.to.numpy).reshape(outs[0].shape)]
+
+
+@dataclass(frozen=True)
 class Transpose(Operator):
     kind: ClassVar[str] = "transpose"
     permutation: tuple[int, ...] = ()
