@@ -93,7 +93,7 @@ def run_here(folder: Path, inputs: dict[str, Array], threads: int = 1) -> dict[s
 def _sum_size(graph: Graph, node: Node) -> float:
     """How large a sum of k products grows before a clamp hides it (weights have variance 1)."""
     weights = graph.tensors[node.inputs[1]] if len(node.inputs) > 1 and node.inputs[1] else None
-    if weights is None or weights.data is None:
+    if weights is None or weights.data is None or not weights.shape:
         return 1e-3
     return (weights.elements / max(weights.shape[0], 1)) ** 0.5
 

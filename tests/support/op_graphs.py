@@ -200,6 +200,14 @@ def dense_8bit(rng: Rng, dtype: DType) -> Case:
     return Case(op, (tensor((m, k), dtype, qx), w, bias), qy)
 
 
+def dense_hybrid(rng: Rng) -> Case:
+    m, k, n = pick(rng, (1, 1, 2, 7, 13)), pick(rng, CHANNELS), pick(rng, CHANNELS)
+    codes = np.maximum(_codes(rng, DType.I8, n, k), -127)
+    w = constant(codes, DType.I8, quant(rng.uniform(0.005, 0.02, n if rng.random() < 0.5 else 1)))
+    op = ops.FullyConnected(activation=_activation(rng))
+    return Case(op, (tensor((m, k)), w, constant(_normal(rng, n)) if rng.random() < 0.7 else None))
+
+
 def _any_quant(rng: Rng, dtype: DType) -> Quant | None:
     if dtype is DType.F32:
         return None
@@ -316,6 +324,7 @@ FAMILIES: dict[str, tuple[Callable[..., Case], tuple[DType | None, ...]]] = {
     "depthwise_8bit": (depthwise_8bit, _8BIT),
     "dense_f32": (dense_f32, _F32),
     "dense_8bit": (dense_8bit, _8BIT),
+    "dense_hybrid": (dense_hybrid, _F32),
     "binary": (binary, _ALL),
     "pool": (pool, _ALL),
     "unary": (unary, _ALL),
