@@ -40,8 +40,11 @@ def _cosines(call: Call, factors: Sequence[float]) -> Tensor:
 
 def mel_weight_matrix(call: Call) -> Tensor:
     """[spectrum bins, mel bands]: triangles between bands that lie evenly on the mel scale."""
-    bands, length, rate = (int(call.numbers(i, "sizes")[0]) for i in range(3))
-    low, high = (call.numbers(i, "edges")[0] for i in (3, 4))
+    sizes = [call.numbers(i, "sizes or edges") for i in range(5)]
+    if any(len(values) != 1 for values in sizes):
+        raise ShapeError("expected one number as each input, found others")
+    bands, length, rate = (int(values[0]) for values in sizes[:3])
+    low, high = (values[0] for values in sizes[3:])
     bins = length // 2 + 1
     if not (0 < bands <= 1 << 16 and 0 < bins <= 1 << 20 and rate > 0 and 0 <= low < high):
         raise ShapeError("expected positive sizes and growing edges of bands, found others")
