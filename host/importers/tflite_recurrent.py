@@ -1,10 +1,13 @@
-"""TensorFlow Lite's recurrent operators in f32, weights of 8 bits included: one set of nodes per
-time step. Variables of the file hold the states between runs."""
+"""TensorFlow Lite's recurrent operators in f32: layers of several steps as one operator
+(`graph/ops/recurrent.py`); a single step, and what that operator cannot do (weights of 8 bits,
+projections, coupled or normalized gates), as one set of nodes per time step. Variables of the file
+hold the states between runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -13,7 +16,8 @@ from edgekit.host.graph.types import Activation, DType, Operator, Quant, ShapeEr
 from edgekit.host.importers.tflite_call import Call
 from edgekit.host.importers.tflite_conv import at_codes
 
-_STEPS = 1024  # time steps that are unrolled
+_STEPS = 1 << 16  # time steps
+_UNROLLED_STEPS = 1024
 _EPSILON = 1e-8  # of the normalization of gates
 _FUNCTIONS: dict[int, Operator | None] = {
     0: None,
@@ -23,6 +27,8 @@ _FUNCTIONS: dict[int, Operator | None] = {
     4: ops.Tanh(),
     6: ops.Logistic(),
 }
+_IDENTITY = ops.Clamp(Activation.NONE)
+_GATES = (0, 3, 1, 2)  # of ops.Lstm: input, output, forget, cell
 
 
 @dataclass(frozen=True)
@@ -74,10 +80,16 @@ class _Lstm:
     def normalized(self) -> bool:
         return self.of_gate(self.at.norms, 3) is not None
 
+    @property
+    def plain(self) -> bool:
+        """ops.Lstm can do it."""
+        projected = self.call.maybe(self.at.projection) is not None
+        return not (self.coupled or self.normalized or projected) and self.r.dtype is DType.F32
+
 
 def sequence_lstm(call: Call) -> Tensor:
     x = _sequence(call, bool(call.option("TimeMajor")))
-    return _shaped(call, x, _lstm(call, Places(), x, False))
+    return _shaped(call, _lstm(call, Places(), x, False))
 
 
 def lstm(call: Call) -> list[Tensor] | Tensor:
@@ -87,22 +99,21 @@ def lstm(call: Call) -> list[Tensor] | Tensor:
     x = call.tensor(0, "input")
     if len(x.shape) != 2:
         raise ShapeError(f"expected an input [batch, size], found {list(x.shape)}")
-    steps = _lstm(call, Places(), call.reshape(x, (1, *x.shape)), False)
-    return steps[0]
+    y = _lstm(call, Places(), call.reshape(x, (1, *x.shape)), False)
+    return call.reshape(y, y.shape[1:])
 
 
 def bidirectional_lstm(call: Call) -> list[Tensor] | Tensor:
     _no_auxiliary(call, range(39, 48))
     x = _sequence(call, bool(call.option("TimeMajor")))
     made = [_lstm(call, places, x, back) for places, back in ((_FORWARD, False), (_BACKWARD, True))]
-    return _both(call, x, made)
+    return _both(call, made)
 
 
-def _both(call: Call, x: Tensor, made: list[list[Tensor]]) -> list[Tensor] | Tensor:
+def _both(call: Call, made: list[Tensor]) -> list[Tensor] | Tensor:
     if not call.option("MergeOutputs"):
-        return [_shaped(call, x, steps) for steps in made]
-    merged = [call.emit(ops.Concat(1), a, b) for a, b in zip(*made, strict=True)]
-    return _shaped(call, x, merged)
+        return [_shaped(call, y) for y in made]
+    return _shaped(call, call.emit(ops.Concat(2), *made))
 
 
 def _no_auxiliary(call: Call, inputs: Sequence[int]) -> None:
@@ -121,34 +132,69 @@ def _sequence(call: Call, time_first: bool) -> Tensor:
     return x
 
 
-def _shaped(call: Call, x: Tensor, steps: list[Tensor]) -> Tensor:
-    """Steps [batch, size] in the order of axes that the file has."""
-    time, batch, _ = x.shape
-    size = steps[0].shape[1]
-    rows = [call.reshape(step, (1, batch, size)) for step in steps]
-    y = rows[0] if time == 1 else call.emit(ops.Concat(0), *rows)
+def _shaped(call: Call, y: Tensor) -> Tensor:
+    """Steps [time, batch, size] in the order of axes that the file has."""
     return y if call.option("TimeMajor") else call.transpose(y, (1, 0, 2))
 
 
-def _lstm(call: Call, at: Places, x: Tensor, backwards: bool) -> list[Tensor]:
-    """The hidden state after each step of x [time, batch, size]; both states are kept."""
+def _lstm(call: Call, at: Places, x: Tensor, backwards: bool) -> Tensor:
+    """The hidden states after all steps [time, batch, size] of x; both states are kept."""
     first = 1 if call.maybe(at.weights) is None else 0
     w = _stacked(call, [call.tensor(at.weights + g, "weights") for g in range(first, 4)])
     recurrent = [call.tensor(at.recurrent + g, "recurrent weights") for g in range(first, 4)]
     cell = _Lstm(call, at, w, _stacked(call, recurrent))
     hidden, memory = call.tensor(at.hidden, "hidden state"), call.tensor(at.cell, "cell state")
-    bias = None if cell.normalized else _stacked(call, _biases(cell))
-    gates = dense(call, x, w, bias)
-    time, width = x.shape[0], w.shape[0]
-    made = []
-    for t in reversed(range(time)) if backwards else range(time):
-        op = ops.StridedSlice((t, 0, 0), (1, 1, 1), (1, x.shape[1], width), (x.shape[1], width))
-        now = call.emit(op, gates)
-        hidden, memory = _step(cell, now, hidden, memory)
-        made.append(hidden)
+    if x.shape[0] > 1 and cell.plain:
+        y, hidden, memory = _whole(cell, x, hidden, memory, backwards)
+    else:
+        bias = None if cell.normalized else _stacked(call, _biases(cell))
+        made = []
+        for now in _steps(call, dense(call, x, w, bias), backwards):
+            hidden, memory = _step(cell, now, hidden, memory)
+            made.append(hidden)
+        y = _joined(call, made, backwards)
     call.keep(at.hidden, hidden)
     call.keep(at.cell, memory)
-    return made[::-1] if backwards else made
+    return y
+
+
+def _whole(
+    cell: _Lstm, x: Tensor, hidden: Tensor, memory: Tensor, backwards: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """All steps as one operator: their hidden states, and both states at the end."""
+    call, at = cell.call, cell.at
+    w, r, bias = (
+        _stacked(call, [call.tensor(first + g, what) for g in _GATES])
+        for first, what in (
+            (at.weights, "weights"), (at.recurrent, "recurrent weights"), (at.biases, "bias"),
+        )
+    )  # fmt: skip
+    peepholes = None
+    if cell.peephole(0) is not None:
+        rows = [call.tensor(at.peepholes + i, "peephole weights") for i in (0, 2, 1)]
+        peepholes = _stacked(call, [call.reshape(_real(call, p), (1, *p.shape)) for p in rows])
+    function = _function(call) or _IDENTITY
+    clip = float(call.option("CellClip"))
+    op = ops.Lstm(backwards, squash=function, last=function, cell_clip=clip if clip > 0 else inf)
+    ins = [dense(call, x, w, bias), r, None, hidden, memory, peepholes]
+    y, hidden, memory = call.builder.emit_all(op, ins)
+    return y, hidden, memory
+
+
+def _steps(call: Call, gates: Tensor, backwards: bool) -> Iterator[Tensor]:
+    """What inputs add to the gates [batch, width] at each step, in their order."""
+    time, batch, width = gates.shape
+    if time > _UNROLLED_STEPS:
+        raise ShapeError(f"expected at most {_UNROLLED_STEPS} time steps, found {time}")
+    for t in reversed(range(time)) if backwards else range(time):
+        op = ops.StridedSlice((t, 0, 0), (1, 1, 1), (1, batch, width), (batch, width))
+        yield call.emit(op, gates)
+
+
+def _joined(call: Call, made: list[Tensor], backwards: bool) -> Tensor:
+    """States [batch, size] in the order of steps, as [time, batch, size]."""
+    rows = [call.reshape(y, (1, *y.shape)) for y in (reversed(made) if backwards else made)]
+    return rows[0] if len(rows) == 1 else call.emit(ops.Concat(0), *rows)
 
 
 def _biases(cell: _Lstm) -> list[Tensor]:
@@ -207,33 +253,38 @@ def _basic_lstm(call: Call) -> list[Tensor]:
 def rnn(call: Call) -> Tensor:
     """One time step."""
     x = call.tensor(0, "input")
-    return _rnn(call, 1, call.reshape(x, (1, *x.shape)), False)[0]
+    y = _rnn(call, 1, call.reshape(x, (1, *x.shape)), False)
+    return call.reshape(y, y.shape[1:])
 
 
 def sequence_rnn(call: Call) -> Tensor:
     x = _sequence(call, bool(call.option("TimeMajor")))
-    return _shaped(call, x, _rnn(call, 1, x, False))
+    return _shaped(call, _rnn(call, 1, x, False))
 
 
 def bidirectional_rnn(call: Call) -> list[Tensor] | Tensor:
     _no_auxiliary(call, range(9, 12))
     x = _sequence(call, bool(call.option("TimeMajor")))
-    return _both(call, x, [_rnn(call, 1, x, False), _rnn(call, 5, x, True)])
+    return _both(call, [_rnn(call, 1, x, False), _rnn(call, 5, x, True)])
 
 
-def _rnn(call: Call, first: int, x: Tensor, backwards: bool) -> list[Tensor]:
-    """Inputs from `first`: weights, recurrent weights, bias, state."""
+def _rnn(call: Call, first: int, x: Tensor, backwards: bool) -> Tensor:
+    """Hidden states of all steps; inputs from `first`: weights, recurrent weights, bias, state."""
     w, r = call.tensor(first, "weights"), call.tensor(first + 1, "recurrent weights")
     hidden, function = call.tensor(first + 3, "hidden state"), _function(call)
-    sums, made = dense(call, x, w, call.maybe(first + 2)), []
-    batch, width = x.shape[1], w.shape[0]
-    for t in reversed(range(x.shape[0])) if backwards else range(x.shape[0]):
-        op = ops.StridedSlice((t, 0, 0), (1, 1, 1), (1, batch, width), (batch, width))
-        total = call.emit(ops.Add(), call.emit(op, sums), dense(call, hidden, r, None))
-        hidden = apply(call, function, total)
-        made.append(hidden)
+    sums = dense(call, x, w, call.maybe(first + 2))
+    if x.shape[0] > 1 and r.dtype is DType.F32 and r.data is not None:
+        op = ops.Rnn(backwards, squash=function or _IDENTITY)
+        y, hidden = call.builder.emit_all(op, [sums, r, None, hidden])
+    else:
+        made = []
+        for now in _steps(call, sums, backwards):
+            total = call.emit(ops.Add(), now, dense(call, hidden, r, None))
+            hidden = apply(call, function, total)
+            made.append(hidden)
+        y = _joined(call, made, backwards)
     call.keep(first + 3, hidden)
-    return made[::-1] if backwards else made
+    return y
 
 
 def dense(call: Call, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:

@@ -49,10 +49,10 @@ def _lstm_inputs(coupled, peephole, project, norm, hybrid, cells=_CELLS):
 
 def _sequence_lstm(
     coupled=False, peephole=False, project=False, norm=False, hybrid=False, time_first=False,
-    clip=0.0, asymmetric=False,
+    clip=0.0, asymmetric=False, time=_TIME,
 ):  # fmt: skip
     ins, states, norms = _lstm_inputs(coupled, peephole, project, norm, hybrid)
-    shape = (_TIME, _BATCH, _SIZE) if time_first else (_BATCH, _TIME, _SIZE)
+    shape = (time, _BATCH, _SIZE) if time_first else (_BATCH, time, _SIZE)
     fields = {"FusedActivationFunction": 4, "CellClip": clip, "ProjClip": clip / 2}
     fields |= {"TimeMajor": time_first, "AsymmetricQuantizeInputs": asymmetric}
     code = "UNIDIRECTIONAL_SEQUENCE_LSTM"
@@ -125,6 +125,7 @@ _STEPS = (_BATCH, _TIME, _SIZE)
 CASES = {
     "lstm-sequence": _sequence_lstm(),
     "lstm-time-first": _sequence_lstm(time_first=True),
+    "lstm-long": _sequence_lstm(peephole=True, time=1100, clip=0.7),
     "lstm-coupled": _sequence_lstm(coupled=True, peephole=True),
     "lstm-peephole-projection": _sequence_lstm(peephole=True, project=True),
     "lstm-normalized": _sequence_lstm(norm=True, project=True, clip=0.5),
@@ -137,6 +138,7 @@ CASES = {
     "lstm-both-time-first": _bidirectional_lstm(False, True),
     "rnn": _rnn("RNN", "RNNOptions", (_BATCH, _SIZE)),
     "rnn-sequence": _rnn("UNIDIRECTIONAL_SEQUENCE_RNN", "SequenceRNNOptions", _STEPS),
+    "rnn-one-step": _rnn("UNIDIRECTIONAL_SEQUENCE_RNN", "SequenceRNNOptions", (_BATCH, 1, _SIZE)),
     "rnn-hybrid": _rnn("UNIDIRECTIONAL_SEQUENCE_RNN", "SequenceRNNOptions", _STEPS, True),
     "rnn-both": _bidirectional_rnn(False),
     "rnn-merged": _bidirectional_rnn(True),
