@@ -114,11 +114,11 @@ def _transposed(call: Call, op: ops.TransposeConv2D, order: tuple[int, ...] = (0
     if wide.is_wide(x):
         return wide.transpose_conv(call, op, order)
     op.infer([x, w, bias])
-    if x is None or w is None or w.data is None or not overlapping(op, x, w):
-        return _weighted(call, op, order)
-    if bias is not None and bias.data is None:
-        raise ShapeError("expected a constant bias, found a computed one")
-    return spread(call, op, x, w, bias)
+    if x is None or w is None or any(t is not None and t.data is None for t in (w, bias)):
+        raise ShapeError("expected constant weights and bias, found computed ones")
+    if _is_hybrid(x, w):  # TFLite quantizes each image around a zero point
+        x, w = _at_image_codes(call, x), call.emit(ops.Cast(), w)
+    return spread(call, op, x, w, bias) if overlapping(op, x, w) else call.result(op, x, w, bias)
 
 
 def fully_connected(call: Call) -> Tensor:
@@ -165,15 +165,19 @@ def at_codes(call: Call, x: Tensor, rows: tuple[int, int]) -> Tensor:
     return call.reshape(call.emit(ops.FakeQuantize(), call.reshape(x, rows)), x.shape)
 
 
-def _weighted(call: Call, op: Operator, order: tuple[int, ...] = (0, 1, 2)) -> Tensor:
-    """`op` of the image, weights and bias, which are the inputs of these numbers."""
-    x, weights, bias = (call.maybe(i) for i in order)
+def _at_image_codes(call: Call, x: Tensor) -> Tensor:
+    return at_codes(call, x, (x.shape[0], x.elements // max(x.shape[0], 1)))
+
+
+def _weighted(call: Call, op: Operator) -> Tensor:
+    """`op` of the image, weights and bias."""
+    x, weights, bias = (call.maybe(i) for i in range(3))
     if any(t is not None and t.data is None for t in (weights, bias)):
         raise ShapeError("expected constant weights and bias, found computed ones")
     if x is not None and weights is not None and _is_hybrid(x, weights):
         per_channel = weights.quant is not None and weights.quant.per_channel
         if per_channel:  # then, and only then, TFLite quantizes each image around a zero point
-            x = at_codes(call, x, (x.shape[0], x.elements // max(x.shape[0], 1)))
+            x = _at_image_codes(call, x)
             weights = call.emit(ops.Cast(), weights)
     return call.result(op, x, weights, bias)
 

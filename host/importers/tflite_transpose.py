@@ -16,8 +16,6 @@ from edgekit.host.importers.tflite_call import Call
 
 def overlapping(op: ops.TransposeConv2D, x: Tensor, w: Tensor) -> bool:
     """Whether the kernel of transposed convolutions, of f32 windows side by side, does not fit."""
-    if DType.F32 in (x.dtype, w.dtype) and x.dtype is not w.dtype:
-        return False  # quantized as it runs
     _, kh, kw, _ = w.shape
     apart = op.stride == (kh, kw) and not op.padding.any
     return not (

@@ -112,9 +112,9 @@ def depthwise(
     return case.file("DEPTHWISE_CONV_2D", ["x", "w", "b"], "DepthwiseConv2DOptions", fields)
 
 
-def transpose_conv(case: Case, padding=0, stride=2, size=(9, 8)):
+def transpose_conv(case: Case, padding=0, stride=2, size=(9, 8), channels=True):
     x = case.activation("x", [2, 5, 4, 3])
-    case.weights([4, 3, 2, 3], 0, x, case.type == "INT8")
+    case.weights([4, 3, 2, 3], 0, x, case.type in ("INT8", "HYBRID") and channels)
     case.constant("s", np.array([2, *size, 4], np.int32))
     case.activation("y", [2, *size, 4], 1.1)
     fields = {"Padding": padding, "StrideH": stride, "StrideW": stride}
@@ -236,6 +236,8 @@ ROWS = [
     Row("transpose-conv", lambda c: transpose_conv(c, 0, 2, (9, 8))),
     Row("transpose-conv-same", lambda c: transpose_conv(c, 0, 2, (10, 7))),
     Row("transpose-conv-valid", lambda c: transpose_conv(c, 1, 2, (11, 8))),
+    Row("transpose-conv-hybrid", lambda c: transpose_conv(c, 0, 2, (10, 7)), ("HYBRID",)),
+    Row("transpose-conv-hybrid-one", lambda c: transpose_conv(c, channels=False), ("HYBRID",)),
     Row("dense", dense),
     Row("dense-relu", lambda c: dense(c, 1)),
     Row("dense-keep", lambda c: dense(c, 3, keep=True)),
