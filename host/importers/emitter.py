@@ -44,7 +44,7 @@ class Emitter:
     def split(self, x: Tensor, axis: int, sizes: Sequence[int]) -> list[Tensor]:
         """Parts of `x` along `axis`, some of which may have no elements."""
         filled = tuple(s for s in sizes if s)
-        if len(filled) < 2 and filled == x.shape[axis : axis + 1]:
+        if len(filled) < 2 and min(sizes, default=0) >= 0 and sum(filled) == x.shape[axis]:
             made = iter([x])
         else:
             quants = [x.quant] * len(filled)
