@@ -23,7 +23,7 @@ from edgekit.host.graph.types import Graph
 from edgekit.host.importers import import_model, model_content
 from edgekit.host.lower.chains import chain_for_time
 from edgekit.host.lower.context import WeightsFile
-from edgekit.host.lower.gates import fuse_gates
+from edgekit.host.lower.epilogues import fuse_epilogues
 from edgekit.host.lower.plan import Plan
 from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions, Shapes
 from edgekit.host.passes.compress import compress_weights
@@ -101,10 +101,10 @@ def prepare_graph(
     limit = memory_limit(board, options)
     fitted = fit(graph, limit, board, options)
     counts.append(PassCount("choose_planes", fitted.operators_before, len(fitted.graph.nodes)))
-    gated = fuse_gates(fitted.graph)
-    counts.append(PassCount("fuse_gates", len(fitted.graph.nodes), len(gated.nodes)))
-    chained = chain_for_time(gated, board, table_of(board))
-    counts.append(PassCount("chain_convolutions", len(gated.nodes), len(chained.nodes)))
+    fused = fuse_epilogues(fitted.graph)
+    counts.append(PassCount("fuse_epilogues", len(fitted.graph.nodes), len(fused.nodes)))
+    chained = chain_for_time(fused, board, table_of(board))
+    counts.append(PassCount("chain_convolutions", len(fused.nodes), len(chained.nodes)))
     return imported, Made(chained, tuple(counts), fitted.origin, limit, source.notes)
 
 

@@ -36,4 +36,11 @@ typedef struct {
     int top, left;  /* padding before the image */
 } ek_window;
 
+/* What the function behind a convolution needs: its parameters, and where it has an operand for
+ * each channel, those, padded to whole vectors. */
+typedef struct {
+    float p, q;
+    const float *operand;
+} ek_epilogue;
+
 #endif

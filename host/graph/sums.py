@@ -20,7 +20,7 @@ from edgekit.host.graph.quantization import (
     saturate,
     zero_point_of,
 )
-from edgekit.host.graph.types import Activation, Array, DType, Tensor
+from edgekit.host.graph.types import Activation, Array, DType, Operator, Tensor
 
 F64 = NDArray[np.float64]
 F32 = NDArray[np.float32]
@@ -130,6 +130,25 @@ def hard_swish(x: F32) -> F32:
     gate = np.clip(x + np.float32(3), np.float32(0), np.float32(6))
     y: F32 = (x * gate / np.float32(6)).astype(np.float32)
     return y
+
+
+def is_per_channel(operand: Tensor, out: Tensor) -> bool:
+    """Whether an operand is of one value, or of one for each channel of `out`."""
+    fits = len(operand.shape) <= len(out.shape) and operand.elements in (1, out.shape[-1])
+    return fits and operand.shape[-1:] in ((), (operand.elements,))
+
+
+def apply_epilogue(
+    epilogue: Operator | None,
+    y: Array,
+    x: Sequence[Array | None],
+    ins: Sequence[Tensor | None],
+    out: Tensor,
+) -> Array:
+    """What the function behind a product makes of its result y; its operand is the fifth input."""
+    if epilogue is None:
+        return y
+    return epilogue.reference([y, *x[4:5]], [out, *ins[4:5]], [out])[0]
 
 
 def finish_quantized(

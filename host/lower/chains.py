@@ -172,8 +172,8 @@ def _with_chains(graph: Graph, chain: Mapping[str, tuple[Node, ...]]) -> Graph:
 def _as_one(graph: Graph, members: tuple[Node, ...]) -> Node:
     inputs: list[str | None] = [members[0].inputs[0]]
     for node in members:
-        own = node.inputs[1:4]
-        inputs += [*own, *[None] * (3 - len(own))]
+        own = node.inputs[1:5]
+        inputs += [*own, *[None] * (4 - len(own))]
     between = tuple(graph.tensors[n.outputs[0]].quant for n in members[:-1])
     op = ops.RowChain(tuple(n.op for n in members), between, tuple(n.name for n in members))
     return Node(members[-1].name, op, tuple(inputs), members[-1].outputs)

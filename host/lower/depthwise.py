@@ -17,7 +17,7 @@ from edgekit.host.graph.quantization import (
 from edgekit.host.graph.types import Array, DType, Node, Tensor
 from edgekit.host.lower.context import Context, padded, round_up
 from edgekit.host.lower.conv import product
-from edgekit.host.lower.gates import gate_of
+from edgekit.host.lower.epilogues import epilogue_of
 from edgekit.host.lower.layout import strided_copy
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.product_i8 import requantize_fields, shifts_right_only, wrap_i32
@@ -145,7 +145,8 @@ def _f32(ctx: Context, node: Node, window: Window, data: Array, source: Value) -
         "low_f32": low,
         "high_f32": high,
     }
-    return _call(ctx, window, DType.F32, fields, *gate_of(node))
+    function, called, epilogue = epilogue_of(ctx, node, window.x[3])
+    return _call(ctx, window, DType.F32, fields | epilogue, function, called)
 
 
 def _i8(ctx: Context, node: Node, window: Window, data: Array, source: Value) -> Call:

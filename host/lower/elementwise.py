@@ -15,8 +15,6 @@ from edgekit.host.graph.ops import (
     AveragePool2D,
     Cast,
     Clamp,
-    HardSwish,
-    Logistic,
     MaxPool2D,
     Mean,
     Mul,
@@ -166,7 +164,7 @@ def _unary(
 
 
 def lower_unary(ctx: Context, node: Node) -> list[Call]:
-    """Clamp, logistic, hard-swish; every 8-bit one is a look-up in 256 results."""
+    """Clamp, logistic, hard-swish; every one of codes is a look-up in their results."""
     op = node.op
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     if x.is_coded and y.is_coded:
@@ -176,10 +174,7 @@ def lower_unary(ctx: Context, node: Node) -> list[Call]:
     if isinstance(op, Clamp):
         low, high = op.activation.bounds
         return _unary(ctx, node, "f32_clamp", {"low": low, "high": high}, OP_CLAMP=1)
-    if isinstance(op, Logistic):
-        return _unary(ctx, node, "f32_logistic", {}, OP_LOGISTIC=1)
-    assert isinstance(op, HardSwish)
-    return _unary(ctx, node, "f32_hard_swish", {}, OP_HARD_SWISH=1)
+    return plain.lower_plain(ctx, node)
 
 
 def lower_convert(ctx: Context, node: Node) -> list[Call]:

@@ -10,7 +10,7 @@ from typing import Any
 from edgekit.host.graph import ops
 from edgekit.host.graph.checks import UNSIGNED
 from edgekit.host.graph.quantization import dense_multiplier, zero_point_of
-from edgekit.host.graph.types import Array, DType, Node, Tensor
+from edgekit.host.graph.types import Array, DType, Node, Operator, Tensor
 from edgekit.host.lower.broadcast import collapse
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.layout import strided_copy, strides_of
@@ -51,6 +51,12 @@ def _c_name(ctx: Context, node: Node, dtype: DType) -> str:
 
 def operand_of(ctx: Context, t: Tensor) -> Field:
     return Value(t.name) if t.data is None else ctx.weights.add(t.data)
+
+
+def parameters_of(op: Operator) -> tuple[float, float]:
+    """The attributes of a function, as its kernel takes them."""
+    first, second = (*(float(v) for v in dataclasses.astuple(op)), 0.0, 0.0)[:2]
+    return first, second
 
 
 def _map(
@@ -98,13 +104,20 @@ def lower_function(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(op, ops.Function)
     if x.is_coded:
         return lower_table(ctx, node)
-    values = [float(v) for v in dataclasses.astuple(op)]
+    first, second = parameters_of(op)
     if isinstance(op, ops.Clip) and x.dtype is not DType.F32:
         limit = 2.0 ** (8 * x.dtype.bytes - 1)
-        values = [max(values[0], -limit), min(values[1], limit * (1 - 2.0**-24))]
-    first, second = (*values, 0.0, 0.0)[:2]
-    macro: dict[str, Any] = {f"OP_{op.kind.upper()}": 1}
-    return _map(ctx, node, f"{x.dtype.value}_{op.kind}", [x], (first, second), **macro)
+        first, second = max(first, -limit), min(second, limit * (1 - 2.0**-24))
+    return lower_plain(ctx, node, (first, second))
+
+
+def lower_plain(
+    ctx: Context, node: Node, parameters: tuple[float, float] = (0.0, 0.0)
+) -> list[Call]:
+    """A function of one operand that is in elementwise/functions.h by its own name."""
+    x = ctx.tensor(node.inputs[0])
+    macro: dict[str, Any] = {f"OP_{node.op.kind.upper()}": 1}
+    return _map(ctx, node, f"{x.dtype.value}_{node.op.kind}", [x], parameters, **macro)
 
 
 def lower_binary(ctx: Context, node: Node) -> list[Call]:

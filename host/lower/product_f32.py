@@ -6,7 +6,7 @@ import numpy as np
 
 from edgekit.host.graph.types import Activation, Array, Node
 from edgekit.host.lower.context import Context, round_up
-from edgekit.host.lower.gates import gate_of
+from edgekit.host.lower.epilogues import epilogue_of
 from edgekit.host.lower.methods import choose_tile
 from edgekit.host.lower.packing import pack_panels
 from edgekit.host.lower.plan import Call, Field, Value
@@ -35,9 +35,9 @@ def f32_product(
     if count > _SEGMENTS:
         macros["SEGMENTS"] = round_up(count, _SEGMENTS)
         suffix = f"_s{macros['SEGMENTS']}"
-    gate, gated = gate_of(node)
-    macros |= gate
-    name = f"f32_conv_{tile.mr}x{tile.nv * vl}{suffix}{gated}"
+    function, called, epilogue = epilogue_of(ctx, node, n)
+    macros |= function
+    name = f"f32_conv_{tile.mr}x{tile.nv * vl}{suffix}{called}"
     kernel = ctx.kernel(name, "conv/f32_conv.c", "conv/f32_conv.h", "ek_f32_conv_args", **macros)
     tasks, panels = count_tasks(window, tile, vl)
     bias = ctx.optional(node, 2)
@@ -58,5 +58,6 @@ def f32_product(
         "y": Value(node.outputs[0]),
         "low": low,
         "high": high,
+        **epilogue,
     }
     return Call(kernel, fields, tasks)

@@ -75,7 +75,7 @@ def pruned_form(
     rule = default_settings(found.mean, strip_height(board.simd, "f32"), _F32.itemsize)
     answer = strips.lookup(found, rule)
     text = f"strips: {answer.rule}, {answer.why}"
-    return ops.PrunedFullyConnected(op.keep_dims, op.activation, answer.settings, text)
+    return ops.PrunedFullyConnected(op.keep_dims, op.activation, how=answer.settings, rule=text)
 
 
 def row_work(weights: Array, sparse: bool, vl: int) -> Work:

@@ -10,6 +10,7 @@ from edgekit.host.graph.ops import Conv2D, TransposeConv2D
 from edgekit.host.graph.types import DType, Node, Tensor
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.conv import product
+from edgekit.host.lower.epilogues import tiled_operand
 from edgekit.host.lower.layout import strided_copy, strides_of
 from edgekit.host.lower.plan import Call, Value
 from edgekit.host.lower.window import Window
@@ -33,14 +34,16 @@ def lower_transpose_conv(ctx: Context, node: Node) -> list[Call]:
     values = np.zeros(oc, np.float32) if bias is None or bias.data is None else bias.data
     tiled = Tensor(f"{node.name}:bias", (wide,), DType.F32, data=np.tile(values, kh * kw))
     rows = np.ascontiguousarray(data.transpose(1, 2, 0, 3)).reshape(wide, ic)
+    operand = tiled_operand(ctx, node, kh * kw)
     inner = Node(
         node.name,
-        Conv2D(activation=op.activation),
-        (x.name, node.inputs[1], tiled.name),
+        Conv2D(activation=op.activation, epilogue=op.epilogue),
+        (x.name, node.inputs[1], tiled.name, *([None, operand.name] if operand else [])),
         (target.tensor,),
     )
     tensors = dict(ctx.graph.tensors) | {
         tiled.name: tiled,
+        **({operand.name: operand} if operand else {}),
         target.tensor: Tensor(target.tensor, (n, h, w, wide), DType.F32),
     }
     nested = dataclasses.replace(ctx, graph=dataclasses.replace(ctx.graph, tensors=tensors))

@@ -12,7 +12,7 @@ import numpy as np
 
 from edgekit.host.graph.types import Activation, Array, Node
 from edgekit.host.lower.context import Context
-from edgekit.host.lower.gates import gate_of
+from edgekit.host.lower.epilogues import epilogue_of
 from edgekit.host.lower.packing import pack_panels
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.window import Window, bias_vector
@@ -61,15 +61,15 @@ def lower_winograd(
 ) -> Call:
     """`weights` [oc, 3 * 3 * c]."""
     vl, tile = ctx.isa.vl, _tile(window)
-    gate, gated = gate_of(node)
+    function, called, epilogue = epilogue_of(ctx, node, window.y[3])
     kernel = ctx.kernel(
-        f"f32_winograd_{tile.mr}x{tile.nv * vl}{gated}",
+        f"f32_winograd_{tile.mr}x{tile.nv * vl}{called}",
         "conv/f32_winograd.c",
         "conv/f32_winograd.h",
         "ek_f32_winograd_args",
         MR=tile.mr,
         NV=tile.nv,
-        **gate,
+        **function,
     )
     residual = ctx.optional(node, 3)
     low, high = activation.bounds
@@ -85,6 +85,7 @@ def lower_winograd(
         "y": Value(node.outputs[0]),
         "low": low,
         "high": high,
+        **epilogue,
     }
     return Call(kernel, fields, math.ceil(_tiles(window) / tile.mr))
 

@@ -14,6 +14,7 @@ from edgekit.host.passes.gelu import fuse_gelu
 from edgekit.host.passes.hard_swish import fuse_hard_swish
 from edgekit.host.passes.layout import push_transposes
 from edgekit.host.passes.normalize import fuse_layer_norm
+from edgekit.host.passes.silu import fuse_silu
 
 PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("fold", fold),
@@ -21,6 +22,7 @@ PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("fuse_gelu", fuse_gelu),
     ("push_transposes", push_transposes),
     ("fuse_hard_swish", fuse_hard_swish),
+    ("fuse_silu", fuse_silu),
     ("fuse_affine", fuse_affine),
     ("dead", dead),
     ("fuse_pad", fuse_pad),

@@ -81,6 +81,39 @@ def test_hard_swish_is_found(nodes, tmp_path):
     assert ops.HardSwish in _kinds(nodes, _NUMBERS, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [node("Sigmoid", ["x"], ["s"]), node("Mul", ["x", "s"], ["y"])],
+        [
+            node("Mul", ["three", "x"], ["t"]), node("Sigmoid", ["t"], ["s"]),
+            node("Mul", ["s", "x"], ["y"]),
+        ],
+    ],
+)  # fmt: skip
+def test_silu_is_found(nodes, tmp_path):
+    kinds = _kinds(nodes, _NUMBERS, tmp_path)
+    assert ops.Silu in kinds and not {ops.Mul, ops.Logistic} & {*kinds}
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [node("Sigmoid", ["three"], ["s"]), node("Mul", ["x", "s"], ["y"])],
+        [
+            node("Sigmoid", ["x"], ["s"]), node("Mul", ["x", "s"], ["m"]),
+            node("Add", ["m", "s"], ["y"]),
+        ],
+        [
+            node("Mul", ["x", "x"], ["t"]), node("Sigmoid", ["t"], ["s"]),
+            node("Mul", ["s", "x"], ["y"]),
+        ],
+    ],
+)  # fmt: skip
+def test_other_gates_are_no_silu(nodes, tmp_path):
+    assert ops.Silu not in _kinds(nodes, _NUMBERS, tmp_path)
+
+
 def test_another_slope_is_no_hard_swish(tmp_path):
     nodes = [node("HardSigmoid", ["x"], ["h"], alpha=0.2), node("Mul", ["x", "h"], ["y"])]
     assert ops.HardSwish not in _kinds(nodes, {}, tmp_path)

@@ -35,6 +35,10 @@ from edgekit.host.graph.types import (
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 11, 15, 16, 17, 23, 31, 33)
 CHANNELS = (1, 2, 3, 4, 7, 8, 15, 16, 17, 24, 31, 32, 33, 47, 48, 49, 65, 97)
 _ACTIVATIONS = list(Activation)
+_EPILOGUES = (
+    ops.HardSwish(), ops.LeakyRelu(0.2), ops.PRelu(), ops.HardSigmoid(0.3, 0.4), ops.Logistic(),
+    ops.Silu(), ops.Silu(1.7), ops.Tanh(), ops.Gelu(), ops.GeluTanh(),
+)  # fmt: skip
 
 
 def graph_of(cases: Sequence[Case]) -> Graph:
@@ -103,8 +107,20 @@ def _winograd_geometry(rng: Rng, channels: int) -> _Geometry:
     return _Geometry((1, h, w, channels), (3, 3), (1, 1), (1, 1), Padding(*pad))
 
 
-def _gate_or_activation(rng: Rng) -> dict[str, Any]:
-    return {"hard_swish": True} if rng.random() < 0.2 else {"activation": _activation(rng)}
+def _end(rng: Rng) -> dict[str, Any]:
+    """What follows a product's sums: a function as its epilogue, or an activation."""
+    if rng.random() < 0.4:
+        return {"epilogue": _EPILOGUES[rng.integers(len(_EPILOGUES))]}
+    return {"activation": _activation(rng)}
+
+
+def _product(rng: Rng, op: Any, *ins: Tensor | None) -> Case:
+    """The operand of an epilogue that has one is the fifth input."""
+    if not isinstance(op.epilogue, ops.Binary):
+        return Case(op, ins)
+    channels = op.infer(ins)[0][0][-1]
+    slope = constant(_normal(rng, channels if rng.random() < 0.7 else 1))
+    return Case(op, (*ins, *[None] * (4 - len(ins)), slope))
 
 
 def conv_f32(rng: Rng) -> Case:
@@ -112,13 +128,13 @@ def conv_f32(rng: Rng) -> Case:
         g, oc = _winograd_geometry(rng, pick(rng, (16, 24, 32, 64))), pick(rng, (12, 16, 28, 64))
     else:
         g, oc = _geometry(rng, pick(rng, CHANNELS)), pick(rng, CHANNELS)
-    op = ops.Conv2D(g.stride, g.dilation, g.padding, **_gate_or_activation(rng))
+    op = ops.Conv2D(g.stride, g.dilation, g.padding, **_end(rng))
     x, w = tensor(g.x), constant(_normal(rng, oc, *g.kernel, g.x[3]))
     bias = constant(_normal(rng, oc)) if rng.random() < 0.8 else None
     if rng.random() < 0.3:
         residual = tensor(op.infer([x, w, bias])[0][0])
-        return Case(op, (x, w, bias, residual))
-    return Case(op, (x, w, bias))
+        return _product(rng, op, x, w, bias, residual)
+    return _product(rng, op, x, w, bias)
 
 
 def large_window(rng: Rng) -> Case:
@@ -171,9 +187,9 @@ def conv_hybrid(rng: Rng) -> Case:
 
 def depthwise_f32(rng: Rng) -> Case:
     g, times = _geometry(rng, pick(rng, CHANNELS)), int(rng.choice([1, 1, 1, 2, 3]))
-    op = ops.DepthwiseConv2D(g.stride, g.dilation, g.padding, times, **_gate_or_activation(rng))
+    op = ops.DepthwiseConv2D(g.stride, g.dilation, g.padding, times, **_end(rng))
     w = constant(_normal(rng, 1, *g.kernel, g.x[3] * times))
-    return Case(op, (tensor(g.x), w, constant(_normal(rng, g.x[3] * times))))
+    return _product(rng, op, tensor(g.x), w, constant(_normal(rng, g.x[3] * times)))
 
 
 def depthwise_8bit(rng: Rng, dtype: DType) -> Case:
@@ -187,8 +203,10 @@ def depthwise_8bit(rng: Rng, dtype: DType) -> Case:
 
 def dense_f32(rng: Rng) -> Case:
     m, k, n = pick(rng, (1, 1, 2, 7, 13)), pick(rng, CHANNELS), pick(rng, CHANNELS)
-    op = ops.FullyConnected(activation=_activation(rng))
-    return Case(op, (tensor((m, k)), constant(_normal(rng, n, k)), constant(_normal(rng, n))))
+    op = ops.FullyConnected(**_end(rng))
+    return _product(
+        rng, op, tensor((m, k)), constant(_normal(rng, n, k)), constant(_normal(rng, n))
+    )
 
 
 def dense_8bit(rng: Rng, dtype: DType) -> Case:
@@ -310,8 +328,8 @@ def movement(rng: Rng, dtype: DType) -> Case:
 def transpose_conv(rng: Rng) -> Case:
     kh, kw = int(rng.integers(1, 4)), int(rng.integers(1, 4))
     h, w, ic, oc = (pick(rng, s) for s in (SIZES, SIZES, CHANNELS, CHANNELS))
-    op = ops.TransposeConv2D((kh, kw), Padding(), (h * kh, w * kw), _activation(rng))
-    return Case(op, (tensor((1, h, w, ic)), constant(_normal(rng, oc, kh, kw, ic)), None))
+    op = ops.TransposeConv2D((kh, kw), Padding(), (h * kh, w * kw), **_end(rng))
+    return _product(rng, op, tensor((1, h, w, ic)), constant(_normal(rng, oc, kh, kw, ic)), None)
 
 
 _ALL, _F32, _8BIT = (DType.F32, DType.I8, DType.U8), (None,), (DType.I8, DType.U8)

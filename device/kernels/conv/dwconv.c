@@ -167,6 +167,7 @@ EK_INLINE void rows_at(const int rows, const int whole, const ek_dwconv_args *a,
         for (; ox < g.ow; ox++, move(rows, &b, &at, 1))
             edge(rows, whole, &b, &at);
     }
+    finish_rows(a, y, (long)rows * g.ow);
 }
 
 /* Tasks: groups of ROWS rows of the output. */
@@ -232,6 +233,7 @@ void NAME(const void *args, long begin, long end) {
                 }
             pixel(a, tap, taps, y);
         }
+        finish_rows(a, y - (long)g->ow * g->c, g->ow);
     }
 }
 #endif

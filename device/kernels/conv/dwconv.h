@@ -12,6 +12,7 @@ typedef struct {
     const void *border;  /* a row of x (w * c) with the value of padding */
     void *y;
     float low_f32, high_f32;
+    ek_epilogue epilogue;                     /* f32 */
     const int32_t *multiplier, *left, *right; /* 8-bit: requantization, see ek_i8_conv_args */
     int y_zero, low, high;
 } ek_dwconv_args;

@@ -1,12 +1,12 @@
 /* The values of a depthwise convolution, f32 or 8-bit: BLOCK channels in a vector of sums, and how
  * inputs, weights and outputs get there. After dwconv.h, with TX (and FLOAT_X for floats, and what
- * gate.h knows) and, for 8-bit types, RIGHT_ONLY: what vi_requantize_right asks for holds for all
- * channels. */
+ * epilogue.h knows) and, for 8-bit types, RIGHT_ONLY: what vi_requantize_right asks for holds for
+ * all channels. */
 #ifndef EK_DWCONV_VALUES_H
 #define EK_DWCONV_VALUES_H
 
 #ifdef FLOAT_X
-#include "gate.h"
+#include "epilogue.h"
 #define BLOCK EK_VL
 #define PADS_WITH_ZERO 1
 typedef vf sum_t, x_v, weight_v;
@@ -28,20 +28,33 @@ EK_INLINE sum_t multiply_add(sum_t acc, x_v x, weight_v w) {
 }
 typedef struct {
     vf low, high;
+    const ek_epilogue *epilogue;
+    long channel;
 } output;
 EK_INLINE output output_at(const ek_dwconv_args *a, long c) {
-    (void)c;
-    return (output){vf_splat(a->low_f32), vf_splat(a->high_f32)};
+    return (output){vf_splat(a->low_f32), vf_splat(a->high_f32), &a->epilogue, c};
 }
 /* y[0 .. n) = clamp(sum), requantized for 8-bit types; n >= BLOCK stores a whole vector. */
 EK_INLINE void finish(const output *o, sum_t sum, TX *y, long n) {
-    vf v = vf_min(vf_max(gated(sum), o->low), o->high);
+    const vf made = epilogue(o->epilogue, sum, o->channel);
+    const vf v = vf_min(vf_max(made, o->low), o->high);
     if (EK_VL == 1 || n >= EK_VL)
         vf_store(y, v);
     else
         vf_store_n(y, v, n);
 }
+/* What is done to whole rows, of so many pixels, when they are made. */
+EK_INLINE void finish_rows(const ek_dwconv_args *a, float *y, long pixels) {
+#if defined EPILOGUE && EPILOGUE == 1
+    epilogue_rows(&a->epilogue, y, 0, 1, 0, pixels * a->win.c);
 #else
+    epilogue_rows(&a->epilogue, y, a->win.c, pixels, 0, a->win.c);
+#endif
+}
+#else
+EK_INLINE void finish_rows(const ek_dwconv_args *a, TX *y, long pixels) {
+    (void)a, (void)y, (void)pixels;
+}
 #define PADS_WITH_ZERO 0
 #define X_IS_UNSIGNED ((TX) - 1 > 0)
 typedef int16_t weight_t;

@@ -1,13 +1,13 @@
 /* f32 convolution, NHWC: an MR x (NV * EK_VL) register tile over pixels x output channels.
  *
  * Compile-time parameters: NAME, MR (pixels), NV (vectors of output channels), EK_SIMD, and those
- * of gate.h.
+ * of epilogue.h.
  * The A operand is never copied: a tile reads each pixel's window through pointers, one per row
  * of the window (or per tap); rows that cross the image border come from a zero-filled scratch. */
 #include "f32_conv.h"
 #include <math.h>
 #include "../gemm/f32_tile.h"
-#include "gate.h"
+#include "epilogue.h"
 
 #ifndef SEGMENTS
 #define SEGMENTS                                                                                   \
@@ -23,7 +23,7 @@ typedef ek_f32_conv_args conv_args;
 
 /* mr x nv vectors of y from `at` on; the last is cut to `left` channels unless `whole`. */
 EK_INLINE void finish(const int mr, const int nv, const int whole, const int adds, const int clamps,
-                      const ek_f32_conv_args *a, vf acc[MR][NV], long at, long left) {
+                      const ek_f32_conv_args *a, vf acc[MR][NV], long at, long channel, long left) {
     const vf low = vf_splat(a->low), high = vf_splat(a->high);
     const long oc = a->win.oc;
     float *y = a->y + at;
@@ -36,7 +36,7 @@ EK_INLINE void finish(const int mr, const int nv, const int whole, const int add
             vf v = acc[i][j];
             if (adds)
                 v += fits ? vf_load(residual + j * EK_VL) : vf_load_n(residual + j * EK_VL, left);
-            v = gated(v);
+            v = epilogue(&a->epilogue, v, channel + j * EK_VL);
             if (clamps)
                 v = vf_min(vf_max(v, low), high);
             if (fits)
@@ -71,17 +71,19 @@ EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const
     const int whole = EK_VL == 1 || left >= EK_VL, adds = a->residual != NULL;
     const int clamps = a->low > -INFINITY || a->high < INFINITY;
     if (whole && clamps && !adds)
-        finish(mr, nv, 1, 0, 1, a, acc, at, left);
+        finish(mr, nv, 1, 0, 1, a, acc, at, channel, left);
     else if (whole && clamps)
-        finish(mr, nv, 1, 1, 1, a, acc, at, left);
+        finish(mr, nv, 1, 1, 1, a, acc, at, channel, left);
     else if (whole && !adds)
-        finish(mr, nv, 1, 0, 0, a, acc, at, left);
+        finish(mr, nv, 1, 0, 0, a, acc, at, channel, left);
     else if (whole)
-        finish(mr, nv, 1, 1, 0, a, acc, at, left);
+        finish(mr, nv, 1, 1, 0, a, acc, at, channel, left);
     else if (!adds)
-        finish(mr, nv, 0, 0, 1, a, acc, at, left);
+        finish(mr, nv, 0, 0, 1, a, acc, at, channel, left);
     else
-        finish(mr, nv, 0, 1, 1, a, acc, at, left);
+        finish(mr, nv, 0, 1, 1, a, acc, at, channel, left);
+    epilogue_rows(&a->epilogue, a->y + at, a->win.oc, mr, channel,
+                  ek_min(nv * EK_VL, a->win.oc - channel));
 }
 
 /* Windows too large for scratch, or dilated: a pointer per tap, padding reads `zeros`. */

@@ -6,7 +6,7 @@
  * after the other. The polynomials are taken at 0, +-sqrt(1/2), +-sqrt(2) and infinity, whose
  * rounding errors are smaller than those of whole numbers. */
 #include "f32_winograd.h"
-#include "gate.h"
+#include "epilogue.h"
 #include "../gemm/f32_tile.h"
 
 #define SIDE 6
@@ -99,10 +99,13 @@ EK_INLINE void tile_out(const int nv, const ek_f32_winograd_args *a, const float
                 vf v = d[s * SIDE + t] + bias;
                 if (residual)
                     v += vf_load(residual + s * pitch + t * oc + at);
-                vf_store(y + s * pitch + t * oc + at, vf_min(vf_max(gated(v), low), high));
+                v = epilogue(&a->epilogue, v, at);
+                vf_store(y + s * pitch + t * oc + at, vf_min(vf_max(v, low), high));
             }
         }
     }
+    for (int s = 0; s < rows; s++)
+        epilogue_rows(&a->epilogue, y + s * pitch + channel, oc, columns, channel, nv * EK_VL);
 }
 
 EK_INLINE void multiply(const int mr, const int nv, const float *v, const float *w, long c,

@@ -13,5 +13,6 @@ typedef struct {
     const float *residual; /* like y, or NULL: added before the clamp */
     float *y;
     float low, high; /* clamp */
+    ek_epilogue epilogue;
 } ek_f32_winograd_args;
 #endif

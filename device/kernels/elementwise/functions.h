@@ -40,6 +40,12 @@ static inline __attribute__((unused)) float ek_tanhf(float x) {
     return m < 0.625f ? x + x * z * p : outside;
 }
 
+/* x, at least 0 and at most `high`. */
+static inline __attribute__((unused)) float ek_clamp(float x, float high) {
+    x = x > 0.0f ? x : 0.0f;
+    return x < high ? x : high;
+}
+
 /* The rest of a / b with the sign of b. */
 static inline __attribute__((unused)) float ek_fmod_floored(float a, float b) {
     const float rest = fmodf(a, b);
@@ -136,6 +142,12 @@ UNARY(asinhf(a))
 UNARY(acoshf(a))
 #elif defined OP_ATANH
 UNARY(atanhf(a))
+#elif defined OP_LOGISTIC
+UNARY(1.0f / (1.0f + ek_expf(-a)))
+#elif defined OP_SILU
+UNARY(a / (1.0f + ek_expf(-p * a)))
+#elif defined OP_HARD_SWISH
+UNARY(a *ek_clamp(a + 3.0f, 6.0f) / 6.0f)
 #elif defined OP_TANH
 UNARY(ek_tanhf(a))
 #elif defined OP_ERF

@@ -1,29 +1,11 @@
 /* Element-wise functions of one operand.
  *
- * Compile-time parameters: NAME, EK_SIMD and one OP_*: CLAMP, LOGISTIC, HARD_SWISH (f32 -> f32),
- * TABLE (codes TX -> TY, through an entry for each code), DEQUANTIZE (TQ -> f32). */
+ * Compile-time parameters: NAME, EK_SIMD and one OP_*: CLAMP (f32 -> f32), TABLE (codes TX -> TY,
+ * through an entry for each code), DEQUANTIZE (TQ -> f32). */
 #include <math.h>
 #include "unary.h"
 
-#if defined OP_LOGISTIC
-#include "exp.h"
-#define TX float
-#define TY float
-EK_INLINE float apply(const ek_unary_args *g, float x) {
-    (void)g;
-    return 1.0f / (1.0f + ek_expf(-x));
-}
-#elif defined OP_HARD_SWISH
-#define TX float
-#define TY float
-EK_INLINE float apply(const ek_unary_args *g, float x) {
-    (void)g;
-    float t = x + 3.0f;
-    t = t > 0.0f ? t : 0.0f;
-    t = t < 6.0f ? t : 6.0f;
-    return x * t / 6.0f;
-}
-#elif defined OP_CLAMP
+#if defined OP_CLAMP
 #define TX float
 #define TY float
 EK_INLINE float apply(const ek_unary_args *g, float x) {

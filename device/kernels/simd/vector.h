@@ -86,6 +86,14 @@ EK_INLINE void vi_store(int32_t *p, vi v) {
 EK_INLINE vi vi_splat(int32_t x) {
     return x - (vi){0};
 }
+/* a where the lanes of the mask have all bits set, b where none. */
+EK_INLINE vf vf_where(vi mask, vf a, vf b) {
+#if EK_VL > 1
+    return (vf)(((vi)a & mask) | ((vi)b & ~mask));
+#else
+    return mask ? a : b;
+#endif
+}
 /* a + b modulo 2^32. */
 EK_INLINE vi vi_wrap_add(vi a, vi b) {
     return (vi)((vu)a + (vu)b);

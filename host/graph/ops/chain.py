@@ -8,13 +8,14 @@ from typing import ClassVar
 
 from edgekit.host.graph.types import Array, DType, Operator, Quant, Shape, Tensor
 
-_OPERANDS = 3  # of a member, beside the image: weights, bias or None, residual or None
+_OPERANDS = 4  # of a member, beside the image, each perhaps None: see Conv2D
 
 
 @dataclass(frozen=True)
 class RowChain(Operator):
-    """ins: x, then weights, bias or None and residual or None of each member, which reads what the
-    one before it makes; out: what the last one makes. Made by the compiler: no file has it.
+    """ins: x, then weights, bias, residual and the epilogue's operand of each member, which reads
+    what the one before it makes; out: what the last one makes. Made by the compiler: no file has
+    it.
 
     `members` are one DepthwiseConv2D and the pointwise Conv2D before or after it, or both.
     `between`: the quantization of each image but the last. `names`: of the operators that it was

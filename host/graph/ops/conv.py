@@ -49,7 +49,8 @@ class Conv2D(Operator):
 
     f32 x with s8 weights of one scale (dynamic-range): x is quantized per image to s8, symmetric.
     `residual` (f32 only, made by a pass) is added after the bias, before the activation.
-    `hard_swish` (likewise): what comes out becomes the operand of HardSwish.
+    `epilogue` (likewise): what comes out becomes the operand of this function, whose second one, if
+    it has that, is a fifth input: a constant per channel.
     """
 
     kind: ClassVar[str] = "conv2d"
@@ -57,7 +58,7 @@ class Conv2D(Operator):
     dilation: tuple[int, int] = (1, 1)
     padding: Padding = Padding()
     activation: Activation = Activation.NONE
-    hard_swish: bool = False
+    epilogue: Operator | None = None
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x, w = _image_and_weights(ins)
@@ -92,16 +93,16 @@ class Conv2D(Operator):
             image = padded[:, first : first + (size[0] - 1) * self.stride[0] + reach]
             rows = patches(image, window, self.stride, self.dilation, size)
             total = (rows @ weights).reshape(shape[0], *size, shape[3])
-            terms = [*x[:3], *(None if t is None else t[:, part] for t in x[3:])]
+            terms = [*x[:3], *(None if t is None else t[:, part] for t in x[3:4])]
             y[:, part] = _finish(total, pair, terms, ins, outs[0], self.activation)
-        return [sums.hard_swish(y) if self.hard_swish else y]
+        return [sums.apply_epilogue(self.epilogue, y, x, ins, outs[0])]
 
 
 @dataclass(frozen=True)
 class DepthwiseConv2D(Operator):
     """ins: x [n,h,w,c], weights [1,kh,kw,c·multiplier], bias [c·multiplier] or None.
 
-    `hard_swish` as Conv2D's.
+    `epilogue` as Conv2D's, its operand the fifth input too.
     """
 
     kind: ClassVar[str] = "depthwise_conv2d"
@@ -110,7 +111,7 @@ class DepthwiseConv2D(Operator):
     padding: Padding = Padding()
     multiplier: int = 1
     activation: Activation = Activation.NONE
-    hard_swish: bool = False
+    epilogue: Operator | None = None
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x, w = _image_and_weights(ins)
@@ -137,8 +138,8 @@ class DepthwiseConv2D(Operator):
         for i, j in np.ndindex(*image_size(pair.weights.shape)):
             offset = (i * self.dilation[0], j * self.dilation[1])
             total += tap(padded, offset, image_size(shape), self.stride) * pair.weights[0, i, j]
-        y = _finish(total, pair, x, ins, outs[0], self.activation)
-        return [sums.hard_swish(y) if self.hard_swish else y]
+        y = _finish(total, pair, x[:4], ins, outs[0], self.activation)
+        return [sums.apply_epilogue(self.epilogue, y, x, ins, outs[0])]
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,7 @@ class TransposeConv2D(Operator):
     """ins: x [n,h,w,ic], weights [oc,kh,kw,ic], bias [oc] or None; out [n,*out_size,oc].
 
     `padding` is what the forward convolution would have had: it is cut from the result.
+    `epilogue` as Conv2D's, its operand the fifth input too.
     """
 
     kind: ClassVar[str] = "transpose_conv2d"
@@ -153,6 +155,7 @@ class TransposeConv2D(Operator):
     padding: Padding = Padding()
     out_size: tuple[int, int] = (0, 0)
     activation: Activation = Activation.NONE
+    epilogue: Operator | None = None
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x, w = _image_and_weights(ins)
@@ -182,7 +185,8 @@ class TransposeConv2D(Operator):
             meets += pair.x @ pair.weights[:, i, j].T
         top, left = self.padding.top, self.padding.left
         total = canvas[:, top : top + height, left : left + width]
-        return [_finish(total, pair, x, ins, outs[0], self.activation)]
+        y = _finish(total, pair, x[:4], ins, outs[0], self.activation)
+        return [sums.apply_epilogue(self.epilogue, y, x, ins, outs[0])]
 
     def _canvas(self) -> Pair:
         pad = self.padding

@@ -30,11 +30,13 @@ class FullyConnected(Operator):
 
     The output has shape [m,n], or x's leading dimensions and n with `keep_dims`.
     f32 x with s8 weights (dynamic-range): each row of x is quantized to s8, symmetric.
+    `epilogue` as Conv2D's, its operand the fifth input too.
     """
 
     kind: ClassVar[str] = "fully_connected"
     keep_dims: bool = False
     activation: Activation = Activation.NONE
+    epilogue: Operator | None = None
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x, w, bias = operand(ins, 0, "input"), operand(ins, 1, "weights"), optional(ins, 2)
@@ -67,7 +69,7 @@ class FullyConnected(Operator):
             bias = sums.optional(x, 2)
             rescale = factor.apply_rounding_once
             y = sums.finish_quantized(total, bias, rescale, out, self.activation)
-        return [y.reshape(out.shape)]
+        return [sums.apply_epilogue(self.epilogue, y.reshape(out.shape), x, ins, out)]
 
 
 @dataclass(frozen=True)

@@ -161,6 +161,17 @@ class GeluTanh(Function):
 
 
 @dataclass(frozen=True)
+class Silu(Function):
+    """x · σ(alpha · x); made by a pass."""
+
+    kind: ClassVar[str] = "silu"
+    alpha: float = 1.0
+
+    def formula(self, x: Array) -> Array:
+        return x / (1.0 + np.exp(-np.float64(np.float32(self.alpha)) * x))
+
+
+@dataclass(frozen=True)
 class Softplus(Function):
     kind: ClassVar[str] = "softplus"
 

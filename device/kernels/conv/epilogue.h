@@ -1,0 +1,71 @@
+/* The function that is part of an f32 convolution, after its sums and before its clamp: one OP_* of
+ * elementwise/functions.h with EPILOGUE 1, or EPILOGUE 2 with an operand for each channel. Without
+ * EPILOGUE there is none.
+ *
+ * What takes a few instructions (IN_REGISTERS) is done to sums before they are stored, all else to
+ * the rows of a tile behind that, while they are in the core's L1 cache. */
+#ifndef EK_CONV_EPILOGUE_H
+#define EK_CONV_EPILOGUE_H
+#include "../kernel.h"
+
+#if defined OP_HARD_SWISH || defined OP_LEAKY_RELU || defined OP_PRELU
+#define IN_REGISTERS 1
+#else
+#define IN_REGISTERS 0
+#endif
+
+/* Sums of the channels from `channel` on. */
+EK_INLINE vf epilogue(const ek_epilogue *e, vf x, long channel) {
+    (void)e, (void)channel;
+#if defined OP_HARD_SWISH
+    const vf gate = vf_min(vf_max(x + 3.0f, vf_splat(0.0f)), vf_splat(6.0f));
+    return x * (gate * (1.0f / 6.0f));
+#elif defined OP_LEAKY_RELU
+    return vf_where(EK_MASK(x < 0.0f), x * e->p, x);
+#elif defined OP_PRELU
+    return vf_where(EK_MASK(x < 0.0f), x * vf_load(e->operand + channel), x);
+#else
+    return x;
+#endif
+}
+
+#if defined EPILOGUE && !IN_REGISTERS
+#define TA float
+#define TY float
+#include "../elementwise/functions.h"
+
+EK_INLINE void epilogue_vector(const ek_epilogue *e, float *restrict y, const float *operand) {
+    (void)operand;
+#pragma clang loop vectorize_width(EK_VL) interleave_count(1) unroll(disable)
+    for (int i = 0; i < EK_VL; i++)
+#if EPILOGUE == 2
+        y[i] = f(y[i], operand[i], e->p, e->q);
+#else
+        y[i] = f(y[i], e->p, e->q);
+#endif
+}
+
+/* `rows` of n floats, `pitch` apart, that begin with the same channel. */
+static void __attribute__((noinline)) epilogue_rows(const ek_epilogue *args, float *y, long pitch,
+                                                    long rows, long channel, long n) {
+    const ek_epilogue e = *args; /* a copy, so that stores to y cannot change it */
+    const float *const operand = EPILOGUE == 2 ? e.operand + channel : NULL;
+    for (; rows > 0; rows--, y += pitch) {
+        long i = 0;
+        for (; i + EK_VL <= n; i += EK_VL)
+            epilogue_vector(&e, y + i, operand + i);
+        if (i < n) {
+            float last[EK_VL] = {0};
+            ek_copy_short(last, y + i, (n - i) * (long)sizeof *y);
+            epilogue_vector(&e, last, operand + i);
+            ek_copy_short(y + i, last, (n - i) * (long)sizeof *y);
+        }
+    }
+}
+#else
+EK_INLINE void epilogue_rows(const ek_epilogue *e, float *y, long pitch, long rows, long channel,
+                             long n) {
+    (void)e, (void)y, (void)pitch, (void)rows, (void)channel, (void)n;
+}
+#endif
+#endif
