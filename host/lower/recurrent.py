@@ -70,7 +70,7 @@ def lower_recurrent(ctx: Context, node: Node) -> list[Call]:
         "ek_recurrent_args",
         **macros,
     )
-    return [Call(kernel, fields, -(-batch // rows))]
+    return [Call(kernel, fields, None)]
 
 
 def _lstm(ctx: Context, node: Node, op: ops.Lstm) -> dict[str, Field]:

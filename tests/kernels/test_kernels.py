@@ -27,7 +27,10 @@ def test_kernels_equal_the_reference(board, family, tmp_path):
     check(graph, run_here(build(graph, board, tmp_path), inputs), inputs)
 
 
-@pytest.mark.parametrize("family", ["conv_f32", "conv_8bit", "depthwise_8bit", "pool", "binary"])
+_SHARED = ["conv_f32", "conv_8bit", "depthwise_8bit", "pool", "binary", "recurrent"]
+
+
+@pytest.mark.parametrize("family", _SHARED)
 def test_threads_change_nothing(family, tmp_path):
     graph = random_graph(family, 24, seed=5)
     inputs = inputs_of(graph)

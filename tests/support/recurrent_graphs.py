@@ -26,7 +26,7 @@ def _layer(rng: Rng, gates: int) -> tuple[list[Tensor | None], dict[str, Any], i
     """Operands that all kinds have, attributes of all kinds, and h. Weights are such that states
     neither grow nor vanish."""
     time, batch = pick(rng, (1, 2, 5, 37)), pick(rng, (1, 1, 2, 3, 4, 9))
-    hidden = pick(rng, (1, 3, 7, 16, 17, 33, 64, 65))
+    hidden = pick(rng, (1, 3, 7, 16, 17, 33, 64, 65, 149))
     weights = rng.uniform(-1, 1, (gates * hidden, hidden)) * (0.7 / hidden**0.5)
     lengths = constant(rng.integers(0, time + 2, (batch,)), DType.I32)
     ins: list[Tensor | None] = [

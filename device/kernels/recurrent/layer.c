@@ -7,39 +7,68 @@
 #include "../gemm/f32_tile.h"
 #include "functions.h"
 
-/* to[mr][nv vectors] = a[mr][k] . b; rows of `to` are `row` apart, those of b `b_row`. */
-EK_INLINE void tile(const int mr, const int nv, const float *const a[MR], const float *b,
-                    long b_row, long k, float *to, long row) {
+#define SHARED 65536 /* multiply-adds that are worth handing out at each step */
+
+/* to[mr][nv vectors] = a[mr][k] . b; rows of a and `to` are a_row and to_row apart, of b b_row. */
+EK_INLINE void tile(const int mr, const int nv, const float *a, long a_row, const float *b,
+                    long b_row, long k, float *to, long to_row) {
     vf acc[MR][NV] = {0};
-    f32_rows(mr, nv, 0, acc, a, (f32_columns){.at = b, .row = b_row}, k);
+    const float *x[MR];
+    EK_UNROLL
+    for (int i = 0; i < mr; i++)
+        x[i] = a + i * a_row;
+    f32_rows(mr, nv, 0, acc, x, (f32_columns){.at = b, .row = b_row}, k);
     EK_UNROLL
     for (int i = 0; i < mr; i++) {
         EK_UNROLL
         for (int j = 0; j < nv; j++)
-            vf_store(to + i * row + j * EK_VL, acc[i][j]);
+            vf_store(to + i * to_row + j * EK_VL, acc[i][j]);
     }
 }
 
-/* sums[mr][columns] = state[mr][hidden] . weights, in whole vectors. Weights lie in panels of NV
- * vectors of columns, the last one of fewer, hidden rows each. */
-EK_INLINE void product(const int mr, const ek_recurrent_args *g, const float *state, long state_row,
-                       const float *weights, long columns, float *sums) {
-    const long k = g->hidden, vectors = (columns + EK_VL - 1) / EK_VL;
-    const long whole = vectors / NV * NV, rest = vectors - whole;
-    const float *a[MR];
-    EK_UNROLL
-    for (int i = 0; i < mr; i++)
-        a[i] = state + i * state_row;
-    long j = 0;
-    for (; j < whole; j += NV, weights += NV * EK_VL * k)
-        tile(mr, NV, a, weights, NV * EK_VL, k, sums + j * EK_VL, g->row);
-    for (; j < vectors; j++, weights += EK_VL)
-        tile(mr, 1, a, weights, rest * EK_VL, k, sums + j * EK_VL, g->row);
+/* Columns of `weights` times rows of the state: to[count][columns] in whole vectors, of the args'
+ * `row`. Weights lie in panels of NV vectors of columns, the last one of fewer, hidden rows each.
+ */
+typedef struct {
+    const ek_recurrent_args *args;
+    const float *state;
+    long state_row, count;
+    const float *weights;
+    long vectors; /* of columns */
+    float *to;
+} product_args;
+
+/* Panel by panel of blocks of MR rows, so that a panel is read from the cache's nearest level. */
+static void products(const void *task, long begin, long end) {
+    const product_args *g = task;
+    const long k = g->args->hidden, row = g->args->row, blocks = (g->count + MR - 1) / MR;
+    for (long t = begin; t < end; t++) {
+        const long first = t / blocks * NV, from = t % blocks * MR;
+        const long wide = ek_min(NV, g->vectors - first), rows = ek_min(MR, g->count - from);
+        const float *panel = g->weights + first * EK_VL * k,
+                    *state = g->state + from * g->state_row;
+        float *to = g->to + from * row + first * EK_VL;
+        if (rows == MR && wide == NV) {
+            tile(MR, NV, state, g->state_row, panel, NV * EK_VL, k, to, row);
+            continue;
+        }
+        for (long i = 0; i < rows; i++, state += g->state_row, to += row) {
+            if (wide == NV)
+                tile(1, NV, state, 0, panel, NV * EK_VL, k, to, row);
+            for (long j = 0; wide < NV && j < wide; j++)
+                tile(1, 1, state, 0, panel + j * EK_VL, wide * EK_VL, k, to + j * EK_VL, row);
+        }
+    }
+}
+
+static void product(ek_pool *pool, const product_args *g) {
+    const long blocks = (g->count + MR - 1) / MR, panels = (g->vectors + NV - 1) / NV;
+    ek_parallel(pool, products, g, blocks * panels, 1);
 }
 
 #define BOUNDED(v, limit) apply_clamp(v, -(limit), limit)
 
-/* The gates of one sequence at one step: `sums` is what `product` made. */
+/* The gates of one sequence at one step: `sums` is what `sums_of` made. */
 #if defined OP_LSTM
 #define GATES 4
 EK_INLINE void gates(const ek_recurrent_args *args, const float *restrict x,
@@ -105,42 +134,50 @@ EK_INLINE void gates(const ek_recurrent_args *args, const float *restrict x,
 }
 #endif
 
-/* Step t of mr sequences from `from` on. */
-EK_INLINE void step(const int mr, const ek_recurrent_args *g, long from, long t) {
-    const long n = g->hidden, row = g->row;
-    const float *x = g->x + (t * g->batch + from) * GATES * n;
-    float *state = g->state + from * n, *sums = g->scratch + from * row;
-    float *y = g->y + (t * g->batch + from) * n;
-    int inside[MR], any = 0;
-    for (int i = 0; i < mr; i++)
-        any |= inside[i] = !g->lengths || t < g->lengths[from + i];
-    if (!any) {
-        memset(y, 0, sizeof(float) * (size_t)(mr * n));
-        return;
-    }
 #if defined OP_GRU && !defined LINEAR_BEFORE_RESET
-    const long first = (2 * n + EK_VL - 1) / EK_VL * EK_VL;
-    float *const inner = sums + first, *const after_reset = sums + row - n;
-    product(mr, g, state, n, g->weights, 2 * n, sums);
-    for (int i = 0; i < mr; i++)
-        reset(g, x + i * GATES * n, sums + i * row, state + i * n, after_reset + i * row);
-    product(mr, g, after_reset, row, g->inner, n, inner);
+#define AT_ONCE 2 /* gates of the first product */
 #else
-    product(mr, g, state, n, g->weights, GATES * n, sums);
+#define AT_ONCE GATES
 #endif
-    for (int i = 0; i < mr; i++, x += GATES * n, sums += row, state += n, y += n) {
-        if (!inside[i]) {
+#define VECTORS(columns) (((columns) + EK_VL - 1) / EK_VL)
+
+/* What the gates of `count` sequences from `from` on get from their states; x: see `step`. */
+static void sums_of(const ek_recurrent_args *g, ek_pool *pool, long from, long count,
+                    const float *x) {
+    const long n = g->hidden, row = g->row;
+    float *state = g->state + from * n, *sums = g->scratch + from * row;
+    product(pool, &(product_args){g, state, n, count, g->weights, VECTORS(AT_ONCE * n), sums});
+#if AT_ONCE < GATES
+    float *const inner = sums + VECTORS(2 * n) * EK_VL, *const after_reset = sums + row - n;
+    for (long i = 0; i < count; i++)
+        reset(g, x + i * GATES * n, sums + i * row, state + i * n, after_reset + i * row);
+    product(pool, &(product_args){g, after_reset, row, count, g->inner, VECTORS(n), inner});
+#else
+    (void)x;
+#endif
+}
+
+/* Step t of `count` sequences from `from` on. */
+static void step(const ek_recurrent_args *g, ek_pool *pool, long from, long count, long t) {
+    const long n = g->hidden;
+    const float *x = g->x + (t * g->batch + from) * GATES * n;
+    const float *sums = g->scratch + from * g->row;
+    const int32_t *lengths = g->lengths ? g->lengths + from : NULL;
+    float *state = g->state + from * n, *y = g->y + (t * g->batch + from) * n;
+    int any = !lengths;
+    for (long i = 0; i < count && !any; i++)
+        any = t < lengths[i];
+    if (any)
+        sums_of(g, pool, from, count, x);
+    for (long i = 0; i < count; i++, x += GATES * n, sums += g->row, state += n, y += n) {
+        if (lengths && t >= lengths[i]) {
             memset(y, 0, sizeof(float) * (size_t)n);
             continue;
         }
 #if defined OP_LSTM
         gates(g, x, sums, state, g->cell + (from + i) * n);
 #elif defined OP_GRU
-#ifdef LINEAR_BEFORE_RESET
-        gates(g, x, sums, sums + 2 * n, state);
-#else
-        gates(g, x, sums, inner + i * row, state);
-#endif
+        gates(g, x, sums, sums + (AT_ONCE < GATES ? VECTORS(2 * n) * EK_VL : 2 * n), state);
 #else
         gates(g, x, sums, state);
 #endif
@@ -148,27 +185,29 @@ EK_INLINE void step(const int mr, const ek_recurrent_args *g, long from, long t)
     }
 }
 
-static void layer(const ek_recurrent_args *g, long from, int all) {
-    const size_t bytes = sizeof(float) * (size_t)(g->hidden * (all ? MR : 1));
+static void layer(const ek_recurrent_args *g, ek_pool *pool, long from, long count) {
+    const size_t bytes = sizeof(float) * (size_t)(g->hidden * count);
     memcpy(g->state + from * g->hidden, g->hidden_before + from * g->hidden, bytes);
 #ifdef OP_LSTM
     memcpy(g->cell + from * g->hidden, g->cell_before + from * g->hidden, bytes);
 #endif
-    for (long s = 0; s < g->steps; s++) {
-        const long t = g->backwards ? g->steps - 1 - s : s;
-        if (all)
-            step(MR, g, from, t);
-        else
-            step(1, g, from, t);
-    }
+    for (long s = 0; s < g->steps; s++)
+        step(g, pool, from, count, g->backwards ? g->steps - 1 - s : s);
 }
 
-/* Tasks: MR sequences of the batch, the last one of those that are left, one by one. */
-void NAME(const void *args, long begin, long end) {
+/* Tasks: MR sequences of the batch. */
+static void sequences(const void *args, long begin, long end) {
     const ek_recurrent_args *g = args;
-    for (long from = begin * MR; from < ek_min(end * MR, g->batch);) {
-        const int all = from + MR <= g->batch;
-        layer(g, from, all);
-        from += all ? MR : 1;
-    }
+    for (long from = begin * MR; from < ek_min(end * MR, g->batch); from += MR)
+        layer(g, NULL, from, ek_min(MR, g->batch - from));
+}
+
+/* Threads share the sequences, or where these are few, the product of each step. */
+void NAME(const void *args, ek_pool *pool) {
+    const ek_recurrent_args *g = args;
+    const long blocks = (g->batch + MR - 1) / MR;
+    if (blocks < ek_pool_threads(pool) && g->hidden * g->hidden * GATES >= SHARED)
+        layer(g, pool, 0, g->batch);
+    else
+        ek_parallel(pool, sequences, g, blocks, 1);
 }
