@@ -20,6 +20,7 @@ def test_long_sums(board, tmp_path):
     graph = graph_of(
         [
             Case(ops.Mean((1, 2), True), (tensor((1, 300, 300, 3)),)),
+            Case(ops.AveragePool2D((250, 250)), (tensor((1, 250, 250, 3)),)),
             Case(ops.ReduceSum((0,), False), (tensor((_LONG, 5)),)),
             Case(ops.ReduceSum((1,), False), (tensor((2, _LONG)),)),
         ]

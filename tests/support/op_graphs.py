@@ -248,12 +248,12 @@ def binary(rng: Rng, dtype: DType) -> Case:
 
 def pool(rng: Rng, dtype: DType) -> Case:
     g = _geometry(rng, pick(rng, CHANNELS))
-    h, w = g.kernel
+    h, w = g.kernel if rng.random() < 0.9 else (31, 33)
     n, ih, iw, c = g.x
     pad = Padding(*(int(rng.integers(0, k)) for k in (h, h, w, w)))
     x = tensor((n, max(ih, h), max(iw, w), c), dtype, q := _any_quant(rng, dtype))
     kind = ops.MaxPool2D if rng.random() < 0.5 else ops.AveragePool2D
-    return Case(kind(g.kernel, g.stride, pad, _activation(rng)), (x,), q)
+    return Case(kind((h, w), g.stride, pad, _activation(rng)), (x,), q)
 
 
 def unary(rng: Rng, dtype: DType) -> Case:

@@ -5,6 +5,7 @@
 #include "pool.h"
 
 #define BLOCK 64 /* channels summed at once: they stay in registers or the first cache */
+#define RUN 256  /* in larger windows, rows are summed apart: large sums lose their last bits */
 
 #ifdef FLOAT_X
 typedef float sum_t;
@@ -41,10 +42,9 @@ EK_INLINE TX finish(const ek_pool2d_args *a, sum_t s, long count) {
 #endif
 }
 
-/* One pixel of y, `block` channels of the window [y0, y1) x [x0, x1). */
-EK_INLINE void pixel(const ek_pool2d_args *a, const TX *image, long y0, long y1, long x0, long x1,
-                     TX *restrict to, const long block) {
-    sum_t sum[BLOCK];
+/* `block` channels of the window [y0, y1) x [x0, x1). */
+EK_INLINE void take(const ek_pool2d_args *a, const TX *image, long y0, long y1, long x0, long x1,
+                    sum_t *restrict sum, const long block) {
     for (long i = 0; i < block; i++)
         sum[i] = START;
     for (long yy = y0; yy < y1; yy++)
@@ -53,7 +53,26 @@ EK_INLINE void pixel(const ek_pool2d_args *a, const TX *image, long y0, long y1,
             for (long i = 0; i < block; i++)
                 sum[i] = TAKE(sum[i], from[i]);
         }
-    long count = (y1 - y0) * (x1 - x0);
+}
+
+/* One pixel of y. */
+EK_INLINE void pixel(const ek_pool2d_args *a, const TX *image, long y0, long y1, long x0, long x1,
+                     TX *restrict to, const long block) {
+    sum_t sum[BLOCK];
+    const long count = (y1 - y0) * (x1 - x0);
+#if defined FLOAT_X && defined OP_AVERAGE
+    if (count > RUN) {
+        for (long i = 0; i < block; i++)
+            sum[i] = 0.0f;
+        for (long yy = y0; yy < y1; yy++) {
+            sum_t row[BLOCK];
+            take(a, image, yy, yy + 1, x0, x1, row, block);
+            for (long i = 0; i < block; i++)
+                sum[i] += row[i];
+        }
+    } else
+#endif
+        take(a, image, y0, y1, x0, x1, sum, block);
     for (long i = 0; i < block; i++)
         to[i] = finish(a, sum[i], count);
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -24,6 +25,7 @@ from edgekit.host.graph.types import (
 )
 from edgekit.host.graph.windows import Pair, image_size, pad_image, tap, window_positions
 
+_IN_ORDER = 256  # RUN in pool/pool.c
 _WINDOW_LIMIT = 1 << 16  # the reference makes one pass over the image per pixel of the window
 
 
@@ -44,7 +46,9 @@ class AveragePool2D(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         values, out = required(x, 0), outs[0]
-        wide = np.float32 if out.dtype is DType.F32 else np.int64
+        wide: type[np.generic] = np.int64
+        if out.dtype is DType.F32:  # of few pixels in TFLite's order: see graph/sums.py
+            wide = np.float32 if math.prod(self.window) <= _IN_ORDER else np.float64
         total = self._sums(values.astype(wide), out.shape)
         count = self._sums(np.ones((1, *values.shape[1:3], 1), wide), (1, *out.shape[1:3], 1))
         if out.dtype is DType.F32:
