@@ -28,7 +28,9 @@ _BASES = """\
 """
 
 
-_MANY = 32  # calls; compilers take the square of a function's length
+_MANY = 32  # calls, or steps; compilers take the square of a function's length
+_LONG = 128  # steps that are one function
+_APART = "static __attribute__((noinline)) void"
 
 
 @dataclass(frozen=True)
@@ -58,16 +60,29 @@ def section_code(plan: Plan, section: Section) -> SectionCode:
 
 
 def _in_order(steps: tuple[Step, ...], places: _Places) -> list[str]:
-    """One step after the other, each on the whole pool."""
+    """One step after the other, each on the whole pool; of many, functions of some each."""
+    if len(steps) <= _LONG:
+        return _function("void NAME", steps, 0, places)
+    lines, calls = [], []
+    for first in range(0, len(steps), _MANY):
+        some = steps[first : first + _MANY]
+        name = f"steps_{first}"
+        lines += _function(f"{_APART} {name}", some, first, places)
+        calls.append(f"    {name}(i);")
+    return [*lines, "void NAME(const ek_inference *i) {", *calls, "}"]
+
+
+def _function(head: str, steps: tuple[Step, ...], first: int, places: _Places) -> list[str]:
+    """A function that runs `steps`, the first of which is number `first` of the section."""
     parts: list[str] = []
     body = [
-        "void NAME(const ek_inference *i) {",
+        f"{head}(const ek_inference *i) {{",
         _BASES,
         "    ek_pool *const pool = i->pool;",
         "    uint64_t *const stamps = m->stamps ? m->stamps + i->first : NULL;",
         "    (void)pool;",
     ]
-    for index, step in enumerate(steps, 1):
+    for index, step in enumerate(steps, first + 1):
         body += [
             *_step(step, places, parts, index),
             f"    if (stamps)\n        stamps[{index}] = ek_ticks();",
@@ -115,7 +130,7 @@ def _step(step: Step, places: _Places, parts: list[str], index: int) -> list[str
         for first in range(0, len(step.calls), _MANY):
             name = f"part_{index}_{first}"
             parts += [
-                f"static __attribute__((noinline)) void {name}(const ek_inference *i) {{",
+                f"{_APART} {name}(const ek_inference *i) {{",
                 _BASES,
                 "    ek_pool *const pool = i->pool;",
                 "    (void)pool;",

@@ -31,13 +31,16 @@ class Effort:
 
     `sets` of done nodes may be visited to count orders and to find the least memory, `ways` to
     have done them kept to find the least time. Where that proves nothing, `samples` orders are
-    drawn at random, and the best is improved by moves that cost looking at `nodes` nodes.
+    drawn at random, and the best is improved by moves that cost looking at `nodes` nodes. A part
+    of more than `size` nodes, as loops have that were unrolled, keeps the importer's order: what
+    is tried takes the square of that.
     """
 
     sets: int = 6_000
     ways: int = 600
     samples: int = 20
     nodes: int = 150_000
+    size: int = 2_000
 
 
 USUAL = Effort()
@@ -81,6 +84,8 @@ def find_order(
 
     The importer's order stays if nothing is better.
     """
+    if problem.dag.size > effort.size:
+        return keep_order(problem)
     given = _candidate(problem, range(problem.dag.size))
     count = count_orders(problem.dag, effort.sets)
     total = count.total if count else None

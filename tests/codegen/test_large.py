@@ -6,6 +6,7 @@ import numpy as np
 from kernel_runs import build, check, run_here
 from op_graphs import inputs_of
 
+from edgekit.device.library import Model
 from edgekit.host.compiler import units_of
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, Node, Tensor
@@ -14,12 +15,24 @@ from edgekit.host.schedule.schedule import schedule
 from edgekit.kb.board import load_board
 
 
-def test_very_many_sections_share_files(tmp_path):
-    count, shape, board = 600, (1, 8), load_board("local")
-    tensors = {f"t{i}": Tensor(f"t{i}", shape, DType.F32) for i in range(count + 1)}
+def _chain(count: int) -> Graph:
+    tensors = {f"t{i}": Tensor(f"t{i}", (1, 8), DType.F32) for i in range(count + 1)}
     kinds = (ops.Tanh(), ops.Cos(), ops.Abs(), ops.Logistic())
     nodes = tuple(Node(f"n{i}", kinds[i % 4], (f"t{i}",), (f"t{i + 1}",)) for i in range(count))
-    graph = Graph("chain", tensors, nodes, ("t0",), (f"t{count}",))
+    return Graph("chain", tensors, nodes, ("t0",), (f"t{count}",))
+
+
+def test_a_long_section_is_functions_of_some_steps_each(tmp_path):
+    graph = _chain(300)
+    folder, inputs = build(graph, load_board("local"), tmp_path), inputs_of(graph)
+    check(graph, run_here(folder, inputs), inputs)
+    model = Model(folder)
+    assert all(0 < each < 1e9 for each in model.bench(1).operators[0])
+    model.close()
+
+
+def test_very_many_sections_share_files(tmp_path):
+    graph, board = _chain(600), load_board("local")
     parts = [part.operators for part in schedule(graph, board).subgraphs]
     plan = lower(graph, board, None, parts)
     written = [u for u in units_of(plan, board) if isinstance(u.source, str)]

@@ -71,6 +71,13 @@ def test_a_result_is_what_the_timeline_says_of_it(problem):
     assert found.makespan <= found.import_makespan
 
 
+@given(problems())
+@settings(max_examples=20)
+def test_large_parts_keep_the_order_of_the_importer(problem):
+    found = find_order(problem, "memory", Random(0), Effort(size=problem.dag.size - 1))
+    assert found.order == tuple(range(problem.dag.size)) and not found.proved
+
+
 def test_a_result_is_fetched_once_by_the_unit_that_reads_it_twice():
     dag = Dag.of_edges(4, [(0, 1), (0, 2), (1, 3), (2, 3)])
     graph = graph_of(4, [(0, 1), (0, 2), (1, 3), (2, 3)])
