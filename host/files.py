@@ -1,9 +1,10 @@
-"""Writing files so that they are there whole or not at all."""
+"""Writing files so that they are there whole or not at all, and by one process at a time."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
@@ -47,3 +48,15 @@ def write_whole(path: Path, data: bytes) -> None:
     """Replaces `path` by `data` at once; as `writing_whole`."""
     with writing_whole(path) as file:
         file.write(data)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds a file's lock, waiting for whoever has it; it ends with the process at the latest."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

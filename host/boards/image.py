@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +17,7 @@ from edgekit.host.boards.packages import PackageStore
 from edgekit.host.boards.qemu import Drive, Machine, prepare_image
 from edgekit.host.boards.tools import BoardToolError, find_tools, run_tool
 from edgekit.host.boards.types import OnStep
+from edgekit.host.files import locked
 from edgekit.host.paths import cache_folder
 
 _RECIPE = ("guest", "image.py", "initrd.py", "machines.py", "packages.py", "rootfs.py")
@@ -107,18 +105,6 @@ def recipe_hash() -> str:
             digest.update(f"{file.name}\0{file.stat().st_size}\0".encode())
             digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Holds a file's lock, waiting for whoever has it; it ends with the process at the latest."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _remove_leftovers(cache: Path, architecture: Architecture) -> None:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from edgekit.host.boards import process, records
 from edgekit.host.boards.control import run_as_root
-from edgekit.host.boards.image import boards_cache, ensure_image, locked, recipe_hash
+from edgekit.host.boards.image import boards_cache, ensure_image, recipe_hash
 from edgekit.host.boards.machines import virtual_board, virtual_board_names
 from edgekit.host.boards.qemu import find_qemu
 from edgekit.host.boards.qmp import Qmp, QmpError
 from edgekit.host.boards.start import start_board
 from edgekit.host.boards.types import BoardOptions, BoardState, OnStep, RunningBoard
 from edgekit.host.errors import InputError, UnreachableError
+from edgekit.host.files import locked
 
 _SYNC_SECONDS = 10
 _QUIT_SECONDS = 10

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from edgekit.host.build.headers import headers_hash, system_headers
 from edgekit.host.errors import EdgekitError
-from edgekit.host.files import write_whole
+from edgekit.host.files import locked, write_whole
 from edgekit.kb.board import BoardProfile
 
 _FLAGS = ("-std=gnu11", "-O3", "-g0", "-fPIC", "-fno-sanitize=undefined", "-Wall", "-Wextra")
@@ -129,7 +129,13 @@ class Toolchain:
         if target.is_file():
             return target
         self._cache.mkdir(parents=True, exist_ok=True)
-        include = f"-I{kernels}"
+        with locked(self._cache / "locks" / target.name[:2]):
+            if not target.is_file():
+                self._compile(unit, flags, target)
+        return target
+
+    def _compile(self, unit: Unit, flags: Sequence[str], target: Path) -> None:
+        include = f"-I{kernels_folder()}"
         with tempfile.TemporaryDirectory(dir=self._cache) as work:
             if isinstance(unit.source, str):
                 source = Path(work) / f"{unit.name}.c"
@@ -142,7 +148,6 @@ class Toolchain:
                 [*flags, *precompiled, include, "-c", str(source), "-o", str(made)], unit.name
             )
             made.replace(target)
-        return target
 
     def _link(self, objects: Sequence[Path], library: Path) -> None:
         flags = [*self._target(), *self._extra, "-O3", "-s", "-shared", "-fPIC"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import nna_cases
@@ -21,6 +22,17 @@ from edgekit.host.lower.lower import lower
 from edgekit.kb.tiles import COLUMNS, Columns
 
 pytestmark = pytest.mark.sanitizers
+# Of these clang takes minutes to compile what is unrolled for wide vectors.
+_SLOW = re.compile("conv|dense|depthwise|large_window|pruned|outlier")
+_RUNS = [
+    pytest.param(
+        family, simd, marks=[pytest.mark.long] * (simd == "avx2" or bool(_SLOW.search(family)))
+    )
+    if simd != "scalar"
+    else (family, simd)
+    for family in FAMILIES
+    for simd in ("scalar", "avx2", "avx512vnni")
+]
 _AMX = pytest.mark.skipif("avx512amx" not in BOARDS, reason="this machine has no AMX")
 
 
@@ -29,10 +41,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_driver(tmp_path_factory.mktemp("sanitized") / "driver")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(
-    "simd", ["scalar", "avx512vnni", pytest.param("avx2", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize(("family", "simd"), _RUNS)
 def test_kernels_stay_in_bounds(family, simd, driver, tmp_path):
     simd = usable(simd)
     graph = random_graph(family, 10, seed=len(family) + 2)

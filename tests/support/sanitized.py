@@ -22,7 +22,7 @@ from kernel_runs import amx_boards, x86_boards
 
 from edgekit.host.build.headers import headers_hash, system_headers
 from edgekit.host.build.toolchain import Unit, kernels_folder
-from edgekit.host.files import write_whole
+from edgekit.host.files import locked, write_whole
 from edgekit.host.paths import cache_folder
 
 _DRIVER = Path(__file__).parents[1] / "cross" / "driver.c"
@@ -103,7 +103,13 @@ def _cache() -> Path:
 
 
 def _compile_whole(arguments: Sequence[str], target: Path) -> None:
-    """Workers that make the same file at once do not see each other's halves."""
+    """Of workers that want the same file at once one makes it, and none sees its halves."""
+    with locked(target.parent / "locks" / target.name[:2]):
+        if not target.is_file():
+            _compile_to(arguments, target)
+
+
+def _compile_to(arguments: Sequence[str], target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as work:
         made = Path(work) / target.name
         compile_with([], [*arguments, "-o", str(made)])
