@@ -86,6 +86,8 @@ class Bounded:
 
     def _length(self, source: Tensor, axis: int) -> Tensor:
         count = source.shape[axis]
+        if not source.elements:
+            return self._builder.constant(np.zeros(1, np.int64))
         extent = tuple(count if i == axis else 1 for i in range(2))
         first = self._builder.emit(ops.StridedSlice((0, 0), (1, 1), extent, (count,)), source)
         zero = self._builder.constant(np.array(0, np.int64))

@@ -96,6 +96,8 @@ def quantized_attention(call: Call) -> list[Tensor]:
 def rotary(call: Call) -> Tensor:
     """Positions come second: of each row, or of the first one."""
     x, at, cosine = call.x(0), call.x(1), call.x(2)
+    need_rank(x, 3, 4)
+    need_rank(cosine, 2)
     attributes = dict(call.attributes)
     if call.integer("is_packed_batching", 0) or call.number("scale", 1.0) != 1:
         raise ShapeError("expected no packed batches and a scale of 1, found others")

@@ -53,7 +53,7 @@ class VirtualBoard:
         """Outputs of all calls on the model in `release`, one array [calls, ...] per output."""
         about = json.loads(self.execute(str(release / "model.so")).stdout)
         inputs, outputs = scratch / "in.bin", scratch / "out.bin"
-        calls = len(cases.inputs[0])
+        calls = len(cases.inputs[0]) if cases.inputs else 1
         with inputs.open("wb") as file:
             for call in range(calls):
                 for array in cases.inputs:
