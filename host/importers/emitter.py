@@ -29,7 +29,12 @@ class Emitter:
 
     def scalar(self, value: float, like: Tensor) -> Tensor:
         """A constant of rank 0 of the type of `like`."""
-        return self.builder.constant(np.array(value, like.dtype.numpy))
+        try:
+            return self.builder.constant(np.array(value, like.dtype.numpy))
+        except OverflowError as error:
+            raise ShapeError(
+                f"expected a number of type {like.dtype.value}, found {value}"
+            ) from error
 
     def reshape(self, x: Tensor, shape: Shape) -> Tensor:
         if x.shape == tuple(shape):

@@ -26,9 +26,10 @@ def blackman_window(call: Call) -> Tensor:
 
 def _cosines(call: Call, factors: Sequence[float]) -> Tensor:
     """Σ factor · cos(2π k i / n), k counting the factors from 0."""
-    size = call.integers(0, "size")[0]
-    if not 0 <= size <= _SIZE_LIMIT:
-        raise ShapeError(f"expected a size from 0 to {_SIZE_LIMIT}, found {size}")
+    sizes = call.integers(0, "size")
+    if len(sizes) != 1 or not 0 <= sizes[0] <= _SIZE_LIMIT:
+        raise ShapeError(f"expected a size from 0 to {_SIZE_LIMIT}, found {list(sizes)}")
+    size = sizes[0]
     period = max(size if call.integer("periodic", 1) else size - 1, 1)
     turns = 2 * np.pi * np.arange(size) / period
     kind = call.dtype(call.integer("output_datatype", 1))
