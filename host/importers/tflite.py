@@ -25,7 +25,7 @@ from edgekit.host.importers.files import read_model_file
 from edgekit.host.importers.open_shapes import Shapes, StoredInput, resize
 from edgekit.host.importers.refusal import refuse, unsupported
 from edgekit.host.importers.tflite_call import Call, Output
-from edgekit.host.importers.tflite_complex import MOVES, Complex
+from edgekit.host.importers.tflite_complex import MOVES, Complex, real
 from edgekit.host.importers.tflite_flow import FLOW, run_flow, subgraphs_of
 from edgekit.host.importers.tflite_operators import ROWS
 from edgekit.host.importers.tflite_schema import (
@@ -198,10 +198,8 @@ class Scope:
         self.builder.begin(self._label(operator))
         if operator.name in FLOW:
             made = run_flow(self, operator)
-        elif (
-            operator.name in MOVES and operator.inputs[:1] and operator.inputs[0] in self.complexes
-        ):
-            made = self._moved(operator)
+        elif operator.inputs and operator.inputs[0] in self.complexes:
+            made = self._of_complex(operator)
         else:
             made = self._row(operator)
         tensors = [i for i in outputs if i not in self.handles and i not in self.complexes]
@@ -210,8 +208,13 @@ class Scope:
         for index, tensor in zip(tensors, made, strict=True):
             self._name(index, tensor)
 
-    def _moved(self, operator: FileOperator) -> list[Tensor]:
-        """Both parts of a complex tensor, moved in the same way."""
+    def _of_complex(self, operator: FileOperator) -> list[Tensor]:
+        """Both parts of a complex tensor, moved in the same way, or what is made of one."""
+        if operator.name == "CAST":
+            return real(self, operator)
+        if operator.name not in MOVES:
+            shown = self.tensors.shown(operator.inputs[0])
+            raise InputError(f"expected a real tensor, found {shown}, which is complex")
         parts = [self._row(operator, part) for part in self.complexes[operator.inputs[0]]]
         self.complexes[operator.outputs[0]] = (parts[0][0], parts[1][0])
         return []

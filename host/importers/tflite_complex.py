@@ -73,6 +73,7 @@ def _columns(call: Emitter, x: Complex, points: int) -> Complex:
 
 
 def real(scope: Scope, operator: FileOperator) -> list[Tensor]:
+    """REAL, and CAST to f32, which drops the imaginary part."""
     return [_complex(scope, operator)[0]]
 
 

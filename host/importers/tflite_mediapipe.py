@@ -98,9 +98,10 @@ def _turn(call: Call, points: Tensor, ends: Sequence[int], target: float) -> _Tu
 
 def transform_landmarks(call: Call) -> Tensor:
     """x and y of each landmark by the first two rows of a matrix [4, 4]; z stays. In files of
-    version 1, whose landmarks have rank 4, translations have a scale of their own."""
+    version 1, whose landmarks have rank 4, translations have a scale of their own. Without
+    options a landmark has as many values as the last dimension."""
     x, matrix = call.tensor(0, "landmarks"), call.tensor(1, "matrix")
-    size = int(call.custom_number("dimensions"))
+    size = int(call.custom_number("dimensions", x.shape[-1] if x.shape else 0))
     scale = call.custom_number("scale", 1.0) if len(x.shape) == 4 else 1.0
     if size not in (2, 3) or not x.shape or x.shape[-1] % size or matrix.elements != 16:
         raise ShapeError(f"expected landmarks of {size} values, found {list(x.shape)}")

@@ -28,12 +28,11 @@ def _spectrum(files, shape, lengths, last, moved=False):
         tensors += [tensor("s", [2], "INT32", flat), tensor("d", [1], "COMPLEX64")]
         chain.append(files.op("RESHAPE", ["c", "s"], ["d"], "ReshapeOptions"))
         source = "d"
-    options = {"REAL": "", "IMAG": "", "COMPLEX_ABS": ""}[last]
-    chain.append(files.op(last, [source], ["y"], options))
+    chain.append(files.op(last, [source], ["y"], "CastOptions" if last == "CAST" else ""))
     return files.model(files.graph(tensors, chain, ["x"], ["y"]))
 
 
-@pytest.mark.parametrize("last", ["REAL", "IMAG", "COMPLEX_ABS"])
+@pytest.mark.parametrize("last", ["REAL", "IMAG", "COMPLEX_ABS", "CAST"])
 @pytest.mark.parametrize(
     ("shape", "lengths"),
     [((3, 1, 16), (1, 16)), ((3, 1, 12), (1, 16)), ((2, 8, 8), (8, 8)), ((2, 3, 5, 9), (4, 8))],

@@ -70,7 +70,7 @@ def test_landmarks_are_moved(files, size, old):
     shape = (1, 1, 1, 7 * size) if old else (1, 7, size)
     x = _RNG.normal(0, 9, shape).astype(np.float32)
     matrix = _RNG.normal(0, 1, (1, 4, 4)).astype(np.float32)
-    options = {"dimensions": size} | ({"scale": 3.0} if old else {})
+    options = {"dimensions": size, "scale": 3.0} if old else {}
     (y,) = _run(files, "TransformLandmarks", [x, matrix], options, rank=len(shape))
     wanted = x.reshape(-1, size).astype(np.float64)
     shift = matrix[0, :2, 3] * (3.0 if old else 1.0)
