@@ -6,7 +6,7 @@ So what exporters compute from shapes (Shape → Gather → Concat → Reshape) 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -58,6 +58,7 @@ class Builder:
         self._mark = 0
         self._label = ""
         self._notes: dict[str, None] = {}
+        self._once: dict[Hashable, list[Tensor]] = {}
 
     def reserve(self, names: Sequence[str]) -> None:
         """Names that only inputs and outputs of the graph may have."""
@@ -141,11 +142,19 @@ class Builder:
                 self._charge(t.shape, t.dtype)
             return [self._known(t) for t in outs]
         if _is_foldable(op, ins, outs):
-            return [self._keep(t) for t in self._computed(node, ins, outs)]
+            key = (op, node.inputs, tuple(t.quant for t in outs))
+            return self.once(key, lambda: [self._keep(t) for t in self._computed(node, ins, outs)])
         for t in outs:
             self._charge(t.shape, t.dtype)
         self._nodes.append(node)
         return [self._keep(t) for t in outs]
+
+    def once(self, key: Hashable, make: Callable[[], list[Tensor]]) -> list[Tensor]:
+        """The constants that `make` gives for `key`, which names all that they depend on. Steps of
+        an unrolled loop ask for the same again and again."""
+        if key not in self._once:
+            self._once[key] = make()
+        return self._once[key]
 
     def rename(self, x: Tensor, name: str) -> Tensor:
         """`x`, if made by the current file node, under the file's name for it."""

@@ -36,11 +36,11 @@ def product(call: Call, a: Tensor, b: Tensor) -> Tensor:
 
 def _turned(call: Call, b: Tensor) -> Tensor:
     """The constant [k, n] as weights [n, k], with its scales, if they are per column."""
-    assert b.data is not None
-    quant = b.quant
+    data, quant = b.data, b.quant
+    assert data is not None
     if quant is not None and quant.per_channel:
         quant = replace(quant, axis=0) if quant.axis == 1 else None
-    return call.quantized(b.data.T, quant)
+    return call.builder.once(("turned", b.name), lambda: [call.quantized(data.T, quant)])[0]
 
 
 def gemm(call: Call) -> Tensor:

@@ -10,6 +10,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx_models import model, node, save, value
 
 from edgekit.host.errors import InputError
+from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import import_model
 from edgekit.host.passes.pipeline import run_passes
@@ -98,6 +99,22 @@ def _looped(count, until=None):
 
 def test_a_loop_is_unrolled(tmp_path):
     _agrees(_looped(5), {"x": _X}, tmp_path)
+
+
+def test_steps_of_a_loop_share_their_constants(tmp_path):
+    nodes = [
+        node("Neg", ["w"], ["negated"]),
+        node("MatMul", ["old", "w"], ["a"]),
+        node("MatMul", ["a", "negated"], ["new"]),
+        node("Identity", ["going"], ["on"]),
+    ]
+    body = _body(nodes, [("i", _I), ("going", _B), ("old", _F)], [("on", _B), ("new", _F)])
+    constants = {"count": np.array(9), "go": np.array(True), "w": _X[:, :3] * 0.5}
+    loop = node("Loop", ["count", "go", "x"], ["y"], body=body)
+    proto = model([loop], [value("x", [4, 3])], ["y"], constants, opset=15)
+    graph = _agrees(proto, {"x": _X.T.copy()}, tmp_path)
+    weights = {n.inputs[1] for n in graph.nodes if isinstance(n.op, ops.FullyConnected)}
+    assert len(weights) == 2
 
 
 @pytest.mark.parametrize("until", [0.5, 3.0, 1e9])
