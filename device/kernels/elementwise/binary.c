@@ -20,18 +20,23 @@ EK_INLINE float combine(const ek_binary_args *g, float a, float b) {
 static void run(const ek_binary_args *args, const TX *restrict a, long a_step, const TX *restrict b,
                 long b_step, TX *restrict y, long n) {
     const ek_binary_args g = *args; /* a copy, so that stores to y cannot change it */
-    if (a_step && b_step)
+    if (a_step && b_step) {
+        EK_VECTOR_LOOP
         for (long i = 0; i < n; i++)
             y[i] = combine(&g, a[i], b[i]);
-    else if (a_step)
+    } else if (a_step) {
+        EK_VECTOR_LOOP
         for (long i = 0; i < n; i++)
             y[i] = combine(&g, a[i], b[0]);
-    else if (b_step)
+    } else if (b_step) {
+        EK_VECTOR_LOOP
         for (long i = 0; i < n; i++)
             y[i] = combine(&g, a[0], b[i]);
-    else
+    } else {
+        EK_VECTOR_LOOP
         for (long i = 0; i < n; i++)
             y[i] = combine(&g, a[0], b[0]);
+    }
 }
 #else
 EK_INLINE vi scale(vi x, int32_t multiplier, int left, int right) {

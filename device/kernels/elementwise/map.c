@@ -35,18 +35,23 @@ static void run(const ek_map_args *args, const first *restrict a, long as, const
 #ifdef OP_PAIRS
     cs = 1; /* c is a table: it does not move, and no step of it matters */
 #endif
-    if (as && bs && cs)
+    if (as && bs && cs) {
+        EK_VECTOR_LOOP
         for (long i = 0; i < n; i++)
             y[i] = AT(i, i, i);
-    else if (as && cs)
+    } else if (as && cs) {
+        EK_VECTOR_LOOP
         for (long i = 0; i < n; i++)
             y[i] = AT(i, 0, i);
-    else if (bs && cs)
+    } else if (bs && cs) {
+        EK_VECTOR_LOOP
         for (long i = 0; i < n; i++)
             y[i] = AT(0, i, i);
-    else
+    } else {
+        EK_VECTOR_LOOP
         for (long i = 0; i < n; i++)
             y[i] = AT(as ? i : 0, bs ? i : 0, cs ? i : 0);
+    }
 }
 
 /* Tasks: chunks of rows. */

@@ -30,6 +30,7 @@ void NAME(const void *task, long begin, long end) {
     const ek_unary_args g = *args; /* a copy, so that stores to y cannot change it */
     const TX *restrict x = (const TX *)g.x;
     TY *restrict y = (TY *)g.y;
+    EK_VECTOR_LOOP
     for (long i = begin * EK_UNARY_CHUNK; i < ek_min(end * EK_UNARY_CHUNK, g.n); i++)
         y[i] = apply(&g, x[i]);
 }

@@ -39,11 +39,13 @@ EK_INLINE void pixel(const TX *tl, const TX *tr, const TX *bl, const TX *br, wei
 #ifdef WHOLE
     const WHOLE wtl = (WHOLE)(ONE - dy) * (ONE - dx), wbl = (WHOLE)dy * (ONE - dx);
     const WHOLE wtr = (WHOLE)(ONE - dy) * dx, wbr = (WHOLE)dy * dx;
+    EK_VECTOR_LOOP
     for (long c = 0; c < n; c++)
         y[c] = finish(tl[c] * wtl + bl[c] * wbl + tr[c] * wtr + br[c] * wbr);
 #elif defined ROUNDED
     /* In LiteRT's order, each product and sum rounded: what is half way decides the code. */
 #pragma STDC FP_CONTRACT OFF
+    EK_VECTOR_LOOP
     for (long c = 0; c < n; c++) {
         float left = (float)tl[c] * (1 - dy) * (1 - dx) + (float)bl[c] * dy * (1 - dx);
         /* by way of s32: QEMU 7.2 stops at an assertion in RVV's narrowing conversion */
@@ -51,6 +53,7 @@ EK_INLINE void pixel(const TX *tl, const TX *tr, const TX *bl, const TX *br, wei
     }
 #else
     const float wtl = (1 - dy) * (1 - dx), wbl = dy * (1 - dx), wtr = (1 - dy) * dx, wbr = dy * dx;
+    EK_VECTOR_LOOP
     for (long c = 0; c < n; c++)
         y[c] = tl[c] * wtl + bl[c] * wbl + tr[c] * wtr + br[c] * wbr;
 #endif

@@ -27,6 +27,7 @@ void NAME(const void *args, long begin, long end) {
         if (at < first || at >= last)
             continue;
         const T *from = (const T *)a->updates + i * run;
+        EK_VECTOR_LOOP
         for (long k = 0; k < run; k++)
             y[at * run + k] = JOIN(y[at * run + k], from[k]);
     }

@@ -45,11 +45,13 @@ EK_INLINE TX finish(const ek_pool2d_args *a, sum_t s, long count) {
 /* `block` channels of the window [y0, y1) x [x0, x1). */
 EK_INLINE void take(const ek_pool2d_args *a, const TX *image, long y0, long y1, long x0, long x1,
                     sum_t *restrict sum, const long block) {
+    EK_VECTOR_LOOP
     for (long i = 0; i < block; i++)
         sum[i] = START;
     for (long yy = y0; yy < y1; yy++)
         for (long xx = x0; xx < x1; xx++) {
             const TX *from = image + (yy * a->win.w + xx) * a->win.c;
+            EK_VECTOR_LOOP
             for (long i = 0; i < block; i++)
                 sum[i] = TAKE(sum[i], from[i]);
         }
@@ -62,17 +64,20 @@ EK_INLINE void pixel(const ek_pool2d_args *a, const TX *image, long y0, long y1,
     const long count = (y1 - y0) * (x1 - x0);
 #if defined FLOAT_X && defined OP_AVERAGE
     if (count > RUN) {
+        EK_VECTOR_LOOP
         for (long i = 0; i < block; i++)
             sum[i] = 0.0f;
         for (long yy = y0; yy < y1; yy++) {
             sum_t row[BLOCK];
             take(a, image, yy, yy + 1, x0, x1, row, block);
+            EK_VECTOR_LOOP
             for (long i = 0; i < block; i++)
                 sum[i] += row[i];
         }
     } else
 #endif
         take(a, image, y0, y1, x0, x1, sum, block);
+    EK_VECTOR_LOOP
     for (long i = 0; i < block; i++)
         to[i] = finish(a, sum[i], count);
 }

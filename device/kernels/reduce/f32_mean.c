@@ -7,18 +7,23 @@
 /* Means of n columns, `inner` apart from row to row. */
 EK_INLINE void columns(const float *x, float *y, long reduced, long inner, const long n) {
     float sum[BLOCK];
+    EK_VECTOR_LOOP
     for (long i = 0; i < n; i++)
         sum[i] = 0.0f;
     for (long r = 0; r < reduced; r += RUN) {
         float part[BLOCK];
         for (long i = 0; i < n; i++)
             part[i] = 0.0f;
-        for (long k = r; k < ek_min(r + RUN, reduced); k++, x += inner)
+        for (long k = r; k < ek_min(r + RUN, reduced); k++, x += inner) {
+            EK_VECTOR_LOOP
             for (long i = 0; i < n; i++)
                 part[i] += x[i];
+        }
+        EK_VECTOR_LOOP
         for (long i = 0; i < n; i++)
             sum[i] += part[i];
     }
+    EK_VECTOR_LOOP
     for (long i = 0; i < n; i++)
         y[i] = sum[i] / (float)reduced;
 }

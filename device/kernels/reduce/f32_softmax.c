@@ -13,9 +13,11 @@ static inline float largest_of(const float *x, long n) {
     if (n >= PARTS) {
         for (int p = 0; p < PARTS; p++)
             part[p] = x[p];
-        for (i = PARTS; i + PARTS <= n; i += PARTS)
+        for (i = PARTS; i + PARTS <= n; i += PARTS) {
+            EK_VECTOR_LOOP
             for (int p = 0; p < PARTS; p++)
                 part[p] = x[i + p] > part[p] ? x[i + p] : part[p];
+        }
         for (int p = 0; p < PARTS; p++)
             largest = part[p] > largest ? part[p] : largest;
     }
@@ -27,9 +29,11 @@ static inline float largest_of(const float *x, long n) {
 static inline float sum_of_run(const float *x, long n) {
     float part[PARTS] = {0}, sum = 0.0f;
     long i = 0;
-    for (; i + PARTS <= n; i += PARTS)
+    for (; i + PARTS <= n; i += PARTS) {
+        EK_VECTOR_LOOP
         for (int p = 0; p < PARTS; p++)
             part[p] += x[i + p];
+    }
     for (int p = 0; p < PARTS && i; p++)
         sum += part[p];
     for (; i < n; i++)
@@ -51,9 +55,11 @@ void NAME(const void *args, long begin, long end) {
         const float *restrict x = (const float *)a->x + t * a->n;
         float *restrict y = (float *)a->y + t * a->n;
         float largest = largest_of(x, a->n);
+        EK_VECTOR_LOOP
         for (long i = 0; i < a->n; i++)
             y[i] = ek_expf((x[i] - largest) * a->beta);
         float sum = sum_of(y, a->n);
+        EK_VECTOR_LOOP
         for (long i = 0; i < a->n; i++)
             y[i] = y[i] / sum;
     }

@@ -28,9 +28,11 @@ static TX along(const TX *x, long n) {
     long width = ek_min(n, BLOCK), i = width;
     for (long j = 0; j < width; j++)
         sum[j] = x[j];
-    for (; i + BLOCK <= n; i += BLOCK)
+    for (; i + BLOCK <= n; i += BLOCK) {
+        EK_VECTOR_LOOP
         for (long j = 0; j < BLOCK; j++)
             sum[j] = TAKE(sum[j], x[i + j]);
+    }
     for (long j = 0; i < n; i++, j++)
         sum[j] = TAKE(sum[j], x[i]);
     for (; width > 1; width = (width + 1) / 2)
@@ -66,9 +68,12 @@ void NAME(const void *args, long begin, long end) {
             const TX *rows = x + r * a->inner;
             for (long i = 0; i < n; i++)
                 part[i] = rows[i];
-            for (long k = 1; k < ek_min(RUN, a->reduced - r); k++)
+            for (long k = 1; k < ek_min(RUN, a->reduced - r); k++) {
+                EK_VECTOR_LOOP
                 for (long i = 0; i < n; i++)
                     part[i] = TAKE(part[i], rows[k * a->inner + i]);
+            }
+            EK_VECTOR_LOOP
             for (long i = 0; i < n; i++)
                 sum[i] = r ? TAKE(sum[i], part[i]) : part[i];
         }

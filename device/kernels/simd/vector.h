@@ -23,6 +23,11 @@
 #define EK_I8_MULL16 5  /* s8 x s8 -> s16 products, added in pairs to s32 (NEON) */
 
 #define EK_INLINE static inline __attribute__((always_inline, unused))
+/* Before loops of floats that the compiler is to turn into vectors, without sums along the loop:
+ * some instruction sets have to say so. */
+#ifndef EK_VECTOR_LOOP
+#define EK_VECTOR_LOOP
+#endif
 /* Before every loop over an array that is meant to live in registers. */
 #define EK_UNROLL _Pragma("clang loop unroll(full)")
 
