@@ -34,12 +34,13 @@ EK_INLINE vf epilogue(const ek_epilogue *e, vf x, long channel) {
 #define TY float
 #include "../elementwise/functions.h"
 
-EK_INLINE void epilogue_vector(const ek_epilogue *e, float *restrict y, const float *operand) {
-    (void)operand;
+/* A vector of the channels from `channel` on. */
+EK_INLINE void epilogue_vector(const ek_epilogue *e, float *restrict y, long channel) {
+    (void)channel;
 #pragma clang loop vectorize_width(EK_VL) interleave_count(1) unroll(disable)
     for (int i = 0; i < EK_VL; i++)
 #if EPILOGUE == 2
-        y[i] = f(y[i], operand[i], e->p, e->q);
+        y[i] = f(y[i], e->operand[channel + i], e->p, e->q);
 #else
         y[i] = f(y[i], e->p, e->q);
 #endif
@@ -49,15 +50,14 @@ EK_INLINE void epilogue_vector(const ek_epilogue *e, float *restrict y, const fl
 static void __attribute__((noinline)) epilogue_rows(const ek_epilogue *args, float *y, long pitch,
                                                     long rows, long channel, long n) {
     const ek_epilogue e = *args; /* a copy, so that stores to y cannot change it */
-    const float *const operand = EPILOGUE == 2 ? e.operand + channel : NULL;
     for (; rows > 0; rows--, y += pitch) {
         long i = 0;
         for (; i + EK_VL <= n; i += EK_VL)
-            epilogue_vector(&e, y + i, operand + i);
+            epilogue_vector(&e, y + i, channel + i);
         if (i < n) {
             float last[EK_VL] = {0};
             ek_copy_short(last, y + i, (n - i) * (long)sizeof *y);
-            epilogue_vector(&e, last, operand + i);
+            epilogue_vector(&e, last, channel + i);
             ek_copy_short(y + i, last, (n - i) * (long)sizeof *y);
         }
     }
