@@ -239,11 +239,14 @@ class Scope:
             for place, i in enumerate(operator.inputs)
             if i != -1 and self.tensors.is_variable(i)
         }
-        made = row.build(Call(operator, tensors, outputs, self.builder, variables))
+        between = [
+            Output(self.tensors.dtype(i), self.tensors.quant(i)) for i in operator.intermediates
+        ]
+        made = row.build(Call(operator, tensors, outputs, self.builder, variables, between))
         return made if isinstance(made, list) else [made]
 
     def _operand(self, index: int) -> Tensor:
-        """A tensor, or what a variable holds now; at first every value of it is 0."""
+        """A tensor, or what a variable holds now: at first 0, and of s8 the code of 0."""
         if not self.tensors.is_variable(index):
             return self.tensors.get(index)
         name, shape = self.tensors.name(index), self.tensors.source(index).shape
@@ -251,7 +254,10 @@ class Scope:
         if any(d < 1 for d in shape):
             raise InputError(f"expected a variable of sizes from 1, found {list(shape)}")
         if name not in self.importer.states:
-            self.importer.states[name] = State(name, np.zeros(shape, dtype.numpy))
+            first = np.zeros((), dtype.numpy)
+            if dtype is DType.I8 and quant is not None:
+                first = quant.zero_point[0].astype(np.int8)
+            self.importer.states[name] = State(name, np.full(shape, first, dtype.numpy))
         return self.builder.emit(ops.ReadState(name, shape, dtype), quant=quant)
 
     def _name(self, index: int, tensor: Tensor) -> None:

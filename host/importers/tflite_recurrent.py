@@ -13,6 +13,7 @@ import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, DType, Operator, Quant, ShapeError, Tensor
+from edgekit.host.importers import tflite_coded_recurrent as coded
 from edgekit.host.importers.tflite_call import Call
 from edgekit.host.importers.tflite_conv import at_codes
 
@@ -89,7 +90,8 @@ class _Lstm:
 
 def sequence_lstm(call: Call) -> Tensor:
     x = _sequence(call, bool(call.option("TimeMajor")))
-    return _shaped(call, _lstm(call, Places(), x, False))
+    made = coded.lstm(call, x) if x.dtype is DType.I8 else _lstm(call, Places(), x, False)
+    return _shaped(call, made)
 
 
 def lstm(call: Call) -> list[Tensor] | Tensor:
@@ -339,6 +341,8 @@ def svdf(call: Call) -> Tensor:
     """Filters of rank `Rank` per unit: a weighted sum of each input frame, of which the last ones
     are kept [batch, filters, frames] and summed with weights over time."""
     x, features = call.tensor(0, "input"), call.tensor(1, "weights of features")
+    if x.dtype is DType.I8:
+        return coded.svdf(call, x)
     times, state, rank = call.tensor(2, "weights of time"), call.tensor(4, "state"), 0
     rank = int(call.option("Rank"))
     filters, frames = times.shape

@@ -87,6 +87,7 @@ class FileOperator:
     options_type: str
     options: Any
     custom_options: bytes
+    intermediates: tuple[int, ...] = ()
 
     def option(self, name: str) -> Any:
         """One scalar field; absent options have the schema's defaults."""
@@ -338,4 +339,5 @@ class _Reader:
             options_type,
             options,
             custom,
+            self._vector(operator.IntermediatesAsNumpy, operator.IntermediatesLength()),
         )

@@ -12,6 +12,7 @@ from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Graph, Node, Operator
 from edgekit.host.lower import conv, depthwise, elementwise, layout, plain, planar
+from edgekit.host.lower.coded_recurrent import lower_coded_lstm, lower_coded_svdf
 from edgekit.host.lower.context import ALIGN, Context, UnsupportedFormError, WeightsFile, round_up
 from edgekit.host.lower.detection import lower_detection_output
 from edgekit.host.lower.isa import ISAS
@@ -78,6 +79,8 @@ RULES: Mapping[type[Operator], Rule] = {
     ops.LayerNorm: lower_layer_norm,
     ops.UnitLength: lower_unit_length,
     ops.Recurrent: lower_recurrent,
+    ops.CodedLstm: lower_coded_lstm,
+    ops.CodedSvdf: lower_coded_svdf,
     ops.ResizeBilinear: lower_resize,
     ops.Reshape: layout.lower_reshape,
     ops.BitCast: layout.lower_reshape,

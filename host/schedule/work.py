@@ -128,6 +128,11 @@ def _counts(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
     if isinstance(op, ops.Recurrent):
         (time, batch, _), (n, k) = shapes[:2]
         return time * batch * k * _up(n, lanes), time * batch, time * batch * -(-n // lanes)
+    if isinstance(op, ops.CodedLstm):
+        (time, batch, size), (n, k) = shapes[0], shapes[2]
+        return time * batch * n * (size + k), time * batch, time * batch * n
+    if isinstance(op, ops.CodedSvdf):
+        return out * shapes[0][1] * op.rank, out * op.rank, 0
     if isinstance(op, ops.MatMul):
         return out * shapes[0][-1], out // outs[0].shape[-1], -(-out // lanes)
     if isinstance(op, ops.DepthwiseConv2D):

@@ -47,6 +47,7 @@ class FileOp:
     options: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
     custom: bytes = b""
+    intermediates: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,7 @@ class Writer:
         inputs, outputs = self._ints(op.inputs, numbers), self._ints(op.outputs, numbers)
         options = self._options(op) if op.options else 0
         custom = b.CreateByteVector(op.custom) if op.custom else 0
+        between = self._ints(op.intermediates, numbers) if op.intermediates else 0
         tflite.OperatorStart(b)
         tflite.OperatorAddOpcodeIndex(b, self._codes.index(op.code))
         tflite.OperatorAddInputs(b, inputs)
@@ -167,6 +169,8 @@ class Writer:
             tflite.OperatorAddBuiltinOptions2(b, options)
         if custom:
             tflite.OperatorAddCustomOptions(b, custom)
+        if between:
+            tflite.OperatorAddIntermediates(b, between)
         return tflite.OperatorEnd(b)
 
     def _options(self, op: FileOp) -> int:

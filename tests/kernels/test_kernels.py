@@ -27,7 +27,15 @@ def test_kernels_equal_the_reference(board, family, tmp_path):
     check(graph, run_here(build(graph, board, tmp_path), inputs), inputs)
 
 
-_SHARED = ["conv_f32", "conv_8bit", "depthwise_8bit", "pool", "binary", "recurrent"]
+_SHARED = [
+    "conv_f32",
+    "conv_8bit",
+    "depthwise_8bit",
+    "pool",
+    "binary",
+    "recurrent",
+    "recurrent_8bit",
+]
 
 
 @pytest.mark.parametrize("family", _SHARED)

@@ -35,9 +35,11 @@ def given(value: Any, scale: float = 0.0, zero: int = 0) -> Operand:
     return Operand(np.asarray(value), False, [scale] if scale else (), [zero] if scale else ())
 
 
-def variable(shape: Sequence[int], kind: str = "float32", scale: float = 0.0) -> Operand:
+def variable(
+    shape: Sequence[int], kind: str = "float32", scale: float = 0.0, zero: int = 0
+) -> Operand:
     scales = [scale] if scale else []
-    return Operand(np.zeros(shape, kind), scale=scales, zero=[0] * len(scales), variable=True)
+    return Operand(np.zeros(shape, kind), scale=scales, zero=[zero] * len(scales), variable=True)
 
 
 def fixed(
@@ -61,6 +63,7 @@ class Single:
     fields: Mapping[str, Any] = field(default_factory=dict)
     custom: bytes = b""
     fast: bool = False
+    between: Sequence[Operand] = ()  # intermediate tensors
 
     def content(self, files: Any) -> bytes:
         tensors, names = [], []
@@ -71,7 +74,9 @@ class Single:
                 tensors.append(_tensor(files, f"x{i}", operand, data))
         outs = [f"y{i}" for i in range(len(self.outs))]
         tensors += [_tensor(files, n, o, None) for n, o in zip(outs, self.outs, strict=True)]
-        op = files.op(self.code, names, outs, self.options, self.fields, self.custom)
+        between = [f"z{i}" for i in range(len(self.between))]
+        tensors += [_tensor(files, n, o, None) for n, o in zip(between, self.between, strict=True)]
+        op = files.op(self.code, names, outs, self.options, self.fields, self.custom, between)
         return bytes(files.model(files.graph(tensors, [op], list(self.inputs()), outs)))
 
     def inputs(self) -> dict[str, Any]:

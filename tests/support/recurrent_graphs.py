@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from op_cases import Case, Rng, constant, pick, tensor
+import numpy as np
+from op_cases import Case, Rng, constant, pick, quant, tensor
 
 from edgekit.host.graph import ops
+from edgekit.host.graph.quantization import quantize_multiplier
 from edgekit.host.graph.types import Activation, DType, Operator, Tensor
 
 _FUNCTIONS: tuple[dict[str, Operator], ...] = (
@@ -66,4 +68,72 @@ def recurrent(rng: Rng) -> Case:
     return (lstm, gru, rnn)[int(rng.integers(3))](rng)
 
 
-FAMILIES = {"recurrent": (recurrent, (None,))}
+def _factor(rng: Rng, products: int, largest: int) -> tuple[int, int]:
+    """From sums of products of 8-bit codes to about all values up to `largest`."""
+    return quantize_multiplier(largest * float(rng.uniform(0.5, 2)) / 5000 / products**0.5)
+
+
+def _codes(rng: Rng, *shape: int, dtype: DType = DType.I8) -> Tensor:
+    info = np.iinfo(dtype.numpy)
+    return constant(rng.integers(info.min, info.max + 1, shape), dtype)
+
+
+def _biases(rng: Rng, *shape: int) -> Tensor:
+    return constant(rng.integers(-9999, 9999, shape), DType.I32)
+
+
+def coded_lstm(rng: Rng) -> Case:
+    time, batch, size = pick(rng, (1, 2, 17)), pick(rng, (1, 1, 2, 5)), pick(rng, (1, 3, 40))
+    cells, gates = pick(rng, (1, 7, 16, 33, 149)), pick(rng, (3, 4))
+    out = pick(rng, (1, 5, 30)) if rng.random() < 0.4 else cells
+    projected, peepholes = out != cells, rng.random() < 0.4
+    zeros = (int(v) for v in rng.integers(-128, 128, 2))
+    op = ops.CodedLstm(
+        of_input=tuple(_factor(rng, size, 9000) for _ in range(gates)),
+        of_state=tuple(_factor(rng, out, 9000) for _ in range(gates)),
+        of_cell=tuple(quantize_multiplier(1e-5) for _ in range(gates - 1)) if peepholes else (),
+        to_hidden=quantize_multiplier(2.0**-22),
+        hidden_zero=next(zeros) // 4,
+        to_output=_factor(rng, cells, 60),
+        zero=next(zeros) // 4,
+        cell_bits=pick(rng, range(7)),
+        cell_clip=pick(rng, (0, 9000)),
+        clip=pick(rng, (0, 70)),
+    )
+    ins = (
+        tensor((time, batch, size), DType.I8, quant(0.02)),
+        _codes(rng, gates * cells, size),
+        _codes(rng, gates * cells, out),
+        _biases(rng, 2, gates * cells),
+        _codes(rng, batch, out),
+        _codes(rng, batch, cells, dtype=DType.I16),
+        _codes(rng, gates - 1, cells, dtype=DType.I16) if peepholes else None,
+        _codes(rng, out, cells) if projected else None,
+        _biases(rng, out) if projected else None,
+    )
+    return Case(op, ins, quant(0.01))
+
+
+def coded_svdf(rng: Rng) -> Case:
+    batch, size, units = pick(rng, (1, 3)), pick(rng, (1, 5, 77)), pick(rng, (1, 4, 35))
+    rank, frames = pick(rng, (1, 2, 3)), pick(rng, (1, 2, 11))
+    filters = units * rank
+    zero = int(rng.integers(-128, 128))
+    wide = quantize_multiplier(2.0**-22 / (rank * frames) ** 0.5)
+    op = ops.CodedSvdf(rank, _factor(rng, size, 9000), wide, zero)
+    ins = (
+        tensor((batch, size), DType.I8, quant(0.02)),
+        _codes(rng, filters, size),
+        _biases(rng, filters),
+        _codes(rng, filters, frames, dtype=DType.I16),
+        _biases(rng, units),
+        _codes(rng, batch, filters * frames, dtype=DType.I16),
+    )
+    return Case(op, ins, quant(0.01))
+
+
+def recurrent_8bit(rng: Rng) -> Case:
+    return (coded_lstm, coded_svdf)[int(rng.integers(2))](rng)
+
+
+FAMILIES = {"recurrent": (recurrent, (None,)), "recurrent_8bit": (recurrent_8bit, (None,))}

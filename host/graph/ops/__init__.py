@@ -6,6 +6,7 @@ Adding an operator: its class here, its importer row, its lowering, its kernel, 
 from edgekit.host.graph.ops.bits import BitwiseAnd, BitwiseNot, BitwiseOr, LeftShift
 from edgekit.host.graph.ops.boxes import SelectBoxes
 from edgekit.host.graph.ops.chain import RowChain
+from edgekit.host.graph.ops.coded_recurrent import CodedLstm, CodedSvdf
 from edgekit.host.graph.ops.conv import Conv2D, DepthwiseConv2D, TransposeConv2D
 from edgekit.host.graph.ops.dense import FullyConnected, PrunedFullyConnected
 from edgekit.host.graph.ops.detection import DetectionOutput
@@ -133,6 +134,8 @@ __all__ = [
     "Ceil",
     "Clamp",
     "Clip",
+    "CodedLstm",
+    "CodedSvdf",
     "Comparison",
     "Concat",
     "Conv2D",

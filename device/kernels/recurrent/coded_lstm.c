@@ -1,0 +1,110 @@
+/* LSTMs of 8-bit codes: at each time step products of input and state, then the gates.
+ *
+ * Compile-time parameters: NAME. */
+#include "coded_lstm.h"
+
+#define SHARED 65536 /* multiply-adds that are worth handing out at each step */
+#define ROWS 16      /* of weights that a task takes */
+
+EK_DOT(dot, int8_t)
+
+typedef struct {
+    const ek_coded_lstm_args *args;
+    long from, t; /* sequence and step */
+} now;
+
+/* Tasks: sequences from `from` on x gates x cells; writes what goes into the gates. */
+static void sums(const void *task, long begin, long end) {
+    const now *n = task;
+    const ek_coded_lstm_args *g = n->args;
+    const long width = g->gates * g->cells;
+    for (long i = begin; i < end; i++) {
+        const long b = n->from + i / width, row = i % width, gate = row / g->cells;
+        const int32_t of_input = dot(g->x + (n->t * g->batch + b) * g->size,
+                                     g->weights + row * g->size, g->size, g->bias[row]);
+        const int32_t of_state =
+            dot(g->hidden + b * g->out, g->recurrent + row * g->out, g->out, g->bias[width + row]);
+        const int32_t first = ek_short(ek_rescaled(of_input, g->of_input[gate]));
+        /* in 64 bits: the second is not bounded yet */
+        const int64_t both = (int64_t)first + ek_rescaled(of_state, g->of_state[gate]);
+        g->sums[b * width + row] = (int16_t)(both < INT16_MIN   ? INT16_MIN
+                                             : both > INT16_MAX ? INT16_MAX
+                                                                : both);
+    }
+}
+
+static int32_t seen(const ek_coded_lstm_args *g, int32_t gate, int number, long j, int32_t cell) {
+    if (!g->peepholes)
+        return gate;
+    const int32_t product = cell * g->peepholes[number * g->cells + j];
+    const int64_t both = (int64_t)gate + ek_rescaled(product, g->of_cell[number]);
+    return (int32_t)(both < INT16_MIN ? INT16_MIN : both > INT16_MAX ? INT16_MAX : both);
+}
+
+/* The cell's new state and the hidden values of one sequence. */
+static void gates(const ek_coded_lstm_args *args, const int16_t *restrict sums,
+                  int16_t *restrict cell, int8_t *restrict to) {
+    const ek_coded_lstm_args g = *args; /* a copy, so that stores cannot change it */
+    const long n = g.cells;
+    const int forget = g.gates - 3;
+    for (long j = 0; j < n; j++) {
+        const int32_t f = ek_logistic16(seen(&g, sums[forget * n + j], forget, j, cell[j]));
+        const int32_t new = ek_tanh16(sums[(forget + 1) * n + j], 3);
+        const int32_t taken =
+            forget ? ek_logistic16(seen(&g, sums[j], 0, j, cell[j])) : INT16_MAX - f;
+        const int32_t added = ek_short(ek_shifted(taken * new, 15 + g.cell_bits));
+        int32_t c = ek_short(ek_shifted(f * cell[j], 15) + added);
+        if (g.cell_clip)
+            c = ek_bounded(c, -g.cell_clip, g.cell_clip);
+        cell[j] = (int16_t)c;
+        const int32_t shown = ek_logistic16(seen(&g, sums[(forget + 2) * n + j], forget + 1, j, c));
+        const int32_t h = ek_rescaled(shown * ek_tanh16(c, g.cell_bits), g.to_hidden);
+        to[j] = (int8_t)ek_bounded(ek_short(h) + g.hidden_zero, INT8_MIN, INT8_MAX);
+    }
+}
+
+static void project(const ek_coded_lstm_args *g, const int8_t *from, int8_t *to) {
+    for (long o = 0; o < g->out; o++) {
+        const int8_t *weights = g->projection + o * g->cells;
+        const int32_t sum = dot(from, weights, g->cells, g->projection_bias[o]);
+        int32_t y = ek_short(ek_rescaled(sum, g->to_output)) + g->zero;
+        y = ek_bounded(y, INT8_MIN, INT8_MAX);
+        to[o] = (int8_t)(g->clip ? ek_bounded(y, -g->clip, g->clip) : y);
+    }
+}
+
+static void step(const ek_coded_lstm_args *g, ek_pool *pool, long from, long count, long t) {
+    ek_parallel(pool, sums, &(now){g, from, t}, count * g->gates * g->cells, ROWS);
+    for (long b = from; b < from + count; b++) {
+        const int16_t *sums_of = g->sums + b * g->gates * g->cells;
+        int8_t *hidden = g->hidden + b * g->out;
+        int8_t *inner = g->projection ? g->inner + b * g->cells : hidden;
+        gates(g, sums_of, g->cell + b * g->cells, inner);
+        if (g->projection)
+            project(g, inner, hidden);
+        memcpy(g->y + (t * g->batch + b) * g->out, hidden, (size_t)g->out);
+    }
+}
+
+static void layer(const ek_coded_lstm_args *g, ek_pool *pool, long from, long count) {
+    memcpy(g->hidden + from * g->out, g->hidden_before + from * g->out, (size_t)(count * g->out));
+    memcpy(g->cell + from * g->cells, g->cell_before + from * g->cells,
+           sizeof(int16_t) * (size_t)(count * g->cells));
+    for (long t = 0; t < g->steps; t++)
+        step(g, pool, from, count, t);
+}
+
+/* Tasks: sequences of the batch. */
+static void sequences(const void *args, long begin, long end) {
+    layer(args, NULL, begin, end - begin);
+}
+
+/* Threads share the sequences, or where these are few, the products of each step. */
+void NAME(const void *args, ek_pool *pool) {
+    const ek_coded_lstm_args *g = args;
+    if (g->batch < ek_pool_threads(pool) &&
+        g->batch * g->gates * g->cells * (g->size + g->out) >= SHARED)
+        layer(g, pool, 0, g->batch);
+    else
+        ek_parallel(pool, sequences, g, g->batch, 1);
+}

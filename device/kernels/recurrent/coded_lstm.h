@@ -1,0 +1,27 @@
+/* One LSTM of 8-bit codes, all time steps: graph/ops/coded_recurrent.py. */
+#ifndef EK_CODED_LSTM_H
+#define EK_CODED_LSTM_H
+#include "fixed16.h"
+
+typedef struct {
+    long steps, batch, size, cells, out;
+    int gates;                      /* [input,] forget, cell, output */
+    const int8_t *x;                /* [steps][batch][size] */
+    const int8_t *weights;          /* [gates][cells][size] */
+    const int8_t *recurrent;        /* [gates][cells][out] */
+    const int32_t *bias;            /* of x's sums, then the state's: [2][gates][cells] */
+    const int16_t *peepholes;       /* [gates - 1][cells], or NULL */
+    const int8_t *projection;       /* [out][cells], or NULL */
+    const int32_t *projection_bias; /* [out] */
+    const int8_t *hidden_before;    /* [batch][out] */
+    const int16_t *cell_before;     /* [batch][cells] */
+    int8_t *y;                      /* [steps][batch][out] */
+    int8_t *hidden;                 /* as before; after each step */
+    int16_t *cell;
+    int16_t *sums; /* scratch: [batch][gates][cells] */
+    int8_t *inner; /* scratch: [batch][cells], before the projection */
+    ek_factor of_input[4], of_state[4], of_cell[3], to_hidden, to_output;
+    int hidden_zero, zero, cell_bits;
+    int cell_clip, clip; /* 0: none */
+} ek_coded_lstm_args;
+#endif

@@ -1,0 +1,19 @@
+/* Filters over time of 8-bit codes: graph/ops/coded_recurrent.py. */
+#ifndef EK_CODED_SVDF_H
+#define EK_CODED_SVDF_H
+#include "fixed16.h"
+
+typedef struct {
+    long size, units, rank, frames;
+    const int8_t *x;       /* [batch][size] */
+    const int8_t *weights; /* [units][rank][size] */
+    const int32_t *offset; /* [units][rank] */
+    const int16_t *times;  /* [units][rank][frames] */
+    const int32_t *bias;   /* [units] */
+    const int16_t *before; /* [batch][units][rank][frames] */
+    int8_t *y;             /* [batch][units] */
+    int16_t *state;        /* as before */
+    ek_factor of_input, to_output;
+    int zero;
+} ek_coded_svdf_args;
+#endif
