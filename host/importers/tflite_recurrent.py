@@ -90,8 +90,11 @@ class _Lstm:
 
 def sequence_lstm(call: Call) -> Tensor:
     x = _sequence(call, bool(call.option("TimeMajor")))
-    made = coded.lstm(call, x) if x.dtype is DType.I8 else _lstm(call, Places(), x, False)
-    return _shaped(call, made)
+    return _shaped(call, _forward(call, x))
+
+
+def _forward(call: Call, x: Tensor) -> Tensor:
+    return coded.lstm(call, x) if x.dtype is DType.I8 else _lstm(call, Places(), x, False)
 
 
 def lstm(call: Call) -> list[Tensor] | Tensor:
@@ -101,7 +104,7 @@ def lstm(call: Call) -> list[Tensor] | Tensor:
     x = call.tensor(0, "input")
     if len(x.shape) != 2:
         raise ShapeError(f"expected an input [batch, size], found {list(x.shape)}")
-    y = _lstm(call, Places(), call.reshape(x, (1, *x.shape)), False)
+    y = _forward(call, call.reshape(x, (1, *x.shape)))
     return call.reshape(y, y.shape[1:])
 
 

@@ -26,6 +26,7 @@ _RANK_LIMIT = 8
 _COUNT_LIMIT = 1 << 16
 _TABLE_BYTES = 16  # a tensor or operator takes at least as much of the file
 _SHOWN_NAME = 200
+_BY_BLOCK = 2  # BlockwiseQuantization, which is younger than the generated code
 
 _BUILTINS = {v: k for k, v in vars(tflite.BuiltinOperator).items() if isinstance(v, int)}
 _OPTIONS = {v: k for k, v in vars(tflite.BuiltinOptions).items() if isinstance(v, int)}
@@ -74,6 +75,7 @@ class FileTensor:
     sparsity: FileSparsity | None
     signature: Shape = ()
     variable: bool = False
+    by_block: bool = False  # its scales are those of blocks, in another tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,6 +266,7 @@ class _Reader:
             None if sparsity is None else self._sparsity(sparsity),
             signature,
             variable=bool(tensor.IsVariable()),
+            by_block=quant is not None and quant.DetailsType() == _BY_BLOCK,
         )
 
     def _quant(self, quant: Any, shape: Shape, shown: str) -> Quant | None:

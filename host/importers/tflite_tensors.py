@@ -100,6 +100,11 @@ class TensorTable:
     def _constant(self, index: int) -> Tensor:
         source, dtype = self.source(index), self.dtype(index)
         shape, sparsity, raw = source.shape, source.sparsity, source.data
+        if source.by_block:
+            raise InputError(
+                f"{self.shown(index)}: weights with a scale per block are not supported; "
+                "quantize them with a scale per channel"
+            )
         if any(d < 0 for d in shape):
             raise InputError(f"{self.shown(index)}: expected sizes from 0, found {list(shape)}")
         if raw is None and 0 in shape:

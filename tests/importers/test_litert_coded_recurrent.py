@@ -74,6 +74,14 @@ def _svdf(seed, batch=2, size=5, units=4, rank=1, frames=4, bias=True, zero=3, o
     return Single("SVDF", ins, [out], "SVDFOptions", {"Rank": rank, "FusedActivationFunction": 1})
 
 
+def _one_step(seed, **fields):
+    whole = _lstm(seed, time=1, **fields)
+    x = given(whole.ins[0].value[:, 0], 0.02, 3)
+    options = {k: v for k, v in whole.fields.items() if k != "TimeMajor"}
+    out = given(np.zeros((1, 1), np.int8), 0.009, -4)
+    return Single("LSTM", [x, *whole.ins[1:]], [out], "LSTMOptions", options, between=whole.between)
+
+
 CASES = {
     "lstm": _lstm(1),
     "lstm-long": _lstm(2, batch=1, time=150, size=40, cells=33),
@@ -86,6 +94,8 @@ CASES = {
     "lstm-projection": _lstm(9, out=3, time=20, cells=17),
     "lstm-peephole": _lstm(10, peephole=True, time=20, cells=17),
     "lstm-all": _lstm(11, out=17, time=20, cells=17, coupled=True, peephole=True, clip=0.9),
+    "lstm-step": _one_step(12, batch=3),
+    "lstm-step-projection": _one_step(13, out=9, coupled=True),
     "svdf": _svdf(1),
     "svdf-rank-2": _svdf(2, rank=2, bias=False),
     "svdf-one-frame": _svdf(3, frames=1, zero=-128),
