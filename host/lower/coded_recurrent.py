@@ -25,7 +25,7 @@ def lower_coded_lstm(ctx: Context, node: Node) -> list[Call]:
         "sums": ctx.scratch(node, batch * op.gates * cells * cell.dtype.bytes),
         "of_input": op.of_input, "of_state": op.of_state, "of_cell": op.of_cell or ((0, 0),),
         "to_hidden": op.to_hidden, "to_output": op.to_output,
-        "hidden_zero": op.hidden_zero, "zero": op.zero, "cell_bits": op.cell_bits,
+        "hidden_zero": op.hidden_zero, "zero": op.zero,
         "cell_clip": op.cell_clip, "clip": op.clip,
     }  # fmt: skip
     for i, name in enumerate((
@@ -37,7 +37,10 @@ def lower_coded_lstm(ctx: Context, node: Node) -> list[Call]:
     projected = fields["projection"] is not None
     fields["inner"] = ctx.scratch(node, batch * cells) if projected else None
     source = "recurrent/coded_lstm"
-    kernel = ctx.kernel("s8_lstm", f"{source}.c", f"{source}.h", "ek_coded_lstm_args")
+    name = f"s8_lstm_q{op.cell_bits}"
+    kernel = ctx.kernel(
+        name, f"{source}.c", f"{source}.h", "ek_coded_lstm_args", CELL_BITS=op.cell_bits
+    )
     return [Call(kernel, fields, None)]
 
 

@@ -1,7 +1,8 @@
 /* LSTMs of 8-bit codes: at each time step products of input and state, then the gates.
  *
- * Compile-time parameters: NAME. */
+ * Compile-time parameters: NAME, CELL_BITS (integer bits of the cell). */
 #include "coded_lstm.h"
+#include "fixed16.h"
 
 #define SHARED 65536 /* multiply-adds that are worth handing out at each step */
 #define ROWS 16      /* of weights that a task takes */
@@ -33,34 +34,57 @@ static void sums(const void *task, long begin, long end) {
     }
 }
 
-static int32_t seen(const ek_coded_lstm_args *g, int32_t gate, int number, long j, int32_t cell) {
-    if (!g->peepholes)
-        return gate;
-    const int32_t product = cell * g->peepholes[number * g->cells + j];
-    const int64_t both = (int64_t)gate + ek_rescaled(product, g->of_cell[number]);
-    return (int32_t)(both < INT16_MIN ? INT16_MIN : both > INT16_MAX ? INT16_MAX : both);
+/* Peephole `number`, of the cell, joins a gate. */
+static void see(const ek_coded_lstm_args *g, int number, const int16_t *cell, int16_t *gate) {
+    const int16_t *weights = g->peepholes + number * g->cells;
+    for (long j = 0; j < g->cells; j++) {
+        const int64_t both =
+            (int64_t)gate[j] + ek_rescaled(cell[j] * weights[j], g->of_cell[number]);
+        gate[j] = (int16_t)(both < INT16_MIN ? INT16_MIN : both > INT16_MAX ? INT16_MAX : both);
+    }
+}
+
+static void logistic(int16_t *x, long n) {
+    for (long j = 0; j < n; j++)
+        x[j] = (int16_t)ek_logistic16(x[j]);
+}
+
+/* taken: NULL where it is 1 - forget. */
+static void update(int16_t *restrict cell, const int16_t *taken, const int16_t *forget,
+                   const int16_t *new, long n) {
+    for (long j = 0; j < n; j++) {
+        const int32_t i = taken ? taken[j] : INT16_MAX - forget[j];
+        const int32_t added = ek_shifted(i * ek_tanh16(new[j], 3), 15 + CELL_BITS);
+        cell[j] = (int16_t)ek_short(ek_shifted(forget[j] * cell[j], 15) + added);
+    }
+}
+
+static void show(const ek_coded_lstm_args *g, const int16_t *shown, const int16_t *cell,
+                 int8_t *restrict to) {
+    const ek_factor factor = g->to_hidden;
+    const long n = g->cells;
+    const int zero = g->hidden_zero;
+    for (long j = 0; j < n; j++) {
+        const int32_t h = ek_rescaled(shown[j] * ek_tanh16(cell[j], CELL_BITS), factor);
+        to[j] = (int8_t)ek_bounded(ek_short(h) + zero, INT8_MIN, INT8_MAX);
+    }
 }
 
 /* The cell's new state and the hidden values of one sequence. */
-static void gates(const ek_coded_lstm_args *args, const int16_t *restrict sums,
-                  int16_t *restrict cell, int8_t *restrict to) {
-    const ek_coded_lstm_args g = *args; /* a copy, so that stores cannot change it */
-    const long n = g.cells;
-    const int forget = g.gates - 3;
-    for (long j = 0; j < n; j++) {
-        const int32_t f = ek_logistic16(seen(&g, sums[forget * n + j], forget, j, cell[j]));
-        const int32_t new = ek_tanh16(sums[(forget + 1) * n + j], 3);
-        const int32_t taken =
-            forget ? ek_logistic16(seen(&g, sums[j], 0, j, cell[j])) : INT16_MAX - f;
-        const int32_t added = ek_short(ek_shifted(taken * new, 15 + g.cell_bits));
-        int32_t c = ek_short(ek_shifted(f * cell[j], 15) + added);
-        if (g.cell_clip)
-            c = ek_bounded(c, -g.cell_clip, g.cell_clip);
-        cell[j] = (int16_t)c;
-        const int32_t shown = ek_logistic16(seen(&g, sums[(forget + 2) * n + j], forget + 1, j, c));
-        const int32_t h = ek_rescaled(shown * ek_tanh16(c, g.cell_bits), g.to_hidden);
-        to[j] = (int8_t)ek_bounded(ek_short(h) + g.hidden_zero, INT8_MIN, INT8_MAX);
-    }
+static void gates(const ek_coded_lstm_args *g, int16_t *sums, int16_t *cell, int8_t *to) {
+    const long n = g->cells;
+    const int forget = g->gates - 3; /* 0 without an input gate */
+    int16_t *new = sums + (forget + 1) * n, *shown = new + n;
+    for (int i = 0; g->peepholes && i <= forget; i++)
+        see(g, i, cell, sums + i * n);
+    logistic(sums, (forget + 1) * n);
+    update(cell, forget ? sums : NULL, sums + forget * n, new, n);
+    for (long j = 0; g->cell_clip && j < n; j++)
+        cell[j] = (int16_t)ek_bounded(cell[j], -g->cell_clip, g->cell_clip);
+    if (g->peepholes)
+        see(g, forget + 1, cell, shown);
+    logistic(shown, n);
+    show(g, shown, cell, to);
 }
 
 static void project(const ek_coded_lstm_args *g, const int8_t *from, int8_t *to) {
@@ -76,7 +100,7 @@ static void project(const ek_coded_lstm_args *g, const int8_t *from, int8_t *to)
 static void step(const ek_coded_lstm_args *g, ek_pool *pool, long from, long count, long t) {
     ek_parallel(pool, sums, &(now){g, from, t}, count * g->gates * g->cells, ROWS);
     for (long b = from; b < from + count; b++) {
-        const int16_t *sums_of = g->sums + b * g->gates * g->cells;
+        int16_t *sums_of = g->sums + b * g->gates * g->cells;
         int8_t *hidden = g->hidden + b * g->out;
         int8_t *inner = g->projection ? g->inner + b * g->cells : hidden;
         gates(g, sums_of, g->cell + b * g->cells, inner);

@@ -1,7 +1,7 @@
 /* One LSTM of 8-bit codes, all time steps: graph/ops/coded_recurrent.py. */
 #ifndef EK_CODED_LSTM_H
 #define EK_CODED_LSTM_H
-#include "fixed16.h"
+#include "factor.h"
 
 typedef struct {
     long steps, batch, size, cells, out;
@@ -21,7 +21,7 @@ typedef struct {
     int16_t *sums; /* scratch: [batch][gates][cells] */
     int8_t *inner; /* scratch: [batch][cells], before the projection */
     ek_factor of_input[4], of_state[4], of_cell[3], to_hidden, to_output;
-    int hidden_zero, zero, cell_bits;
+    int hidden_zero, zero;
     int cell_clip, clip; /* 0: none */
 } ek_coded_lstm_args;
 #endif

@@ -1,5 +1,6 @@
 /* Filters over time of 8-bit codes. Compile-time parameters: NAME. */
 #include "coded_svdf.h"
+#include "fixed16.h"
 
 EK_DOT(dot, int8_t)
 EK_DOT(dot_of_times, int16_t)

@@ -1,7 +1,7 @@
 /* Filters over time of 8-bit codes: graph/ops/coded_recurrent.py. */
 #ifndef EK_CODED_SVDF_H
 #define EK_CODED_SVDF_H
-#include "fixed16.h"
+#include "factor.h"
 
 typedef struct {
     long size, units, rank, frames;

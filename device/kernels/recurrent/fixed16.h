@@ -2,11 +2,7 @@
  * Numbers of 16 bits are held in int32_t; Qk has k integer bits and 15 - k fraction bits. */
 #ifndef EK_FIXED16_H
 #define EK_FIXED16_H
-#include "../kernel.h"
-
-typedef struct {
-    int32_t multiplier, shift; /* multiplier * 2^(shift - 31) */
-} ek_factor;
+#include "factor.h"
 
 static inline int32_t ek_bounded(int32_t x, int32_t low, int32_t high) {
     return x < low ? low : x > high ? high : x;
@@ -42,7 +38,7 @@ static inline int32_t ek_multiply16(int32_t a, int32_t b) {
 }
 
 /* exp of a <= 0 in Q`bits`; the result is Q0. */
-static inline int32_t ek_exp16(int32_t a, int bits) {
+EK_INLINE int32_t ek_exp16(int32_t a, int bits) {
     /* exp(-2^k) for k = -2 .. 4 */
     static const int16_t powers[] = {25520, 19875, 12055, 4435, 600, 11, 0};
     const int fraction = 15 - bits;
@@ -53,15 +49,16 @@ static inline int32_t ek_exp16(int32_t a, int bits) {
     const int32_t x2 = ek_multiply16(x, x), x3 = ek_multiply16(x2, x), x4 = ek_multiply16(x2, x2);
     const int32_t cubic = ek_multiply16(ek_shifted(x4, 2) + x3, 10923);
     int32_t y = 28918 + ek_multiply16(28918, x + ek_shifted(cubic + x2, 1));
-    for (int i = 0; i < 7 && i - 2 < bits; i++)
-        y = rest >> (fraction + i - 2) & 1 ? ek_multiply16(y, powers[i]) : y;
+    EK_UNROLL
+    for (int i = 0; i < 7; i++)
+        y = i - 2 < bits && rest >> (fraction + i - 2) & 1 ? ek_multiply16(y, powers[i]) : y;
     if (bits > 5 && a < -(1 << (fraction + 5)))
         y = 0;
     return a == 0 ? INT16_MAX : y;
 }
 
 /* 1 / (1 + a) of a in Q0 by three steps of Newton's; in Q2. */
-static inline int32_t ek_reciprocal16(int32_t a) {
+EK_INLINE int32_t ek_reciprocal16(int32_t a) {
     const int32_t half = (a + INT16_MAX + 1) >> 1;
     int32_t x = 23130 + ek_multiply16(half, -15420);
     for (int i = 0; i < 3; i++)
@@ -70,11 +67,11 @@ static inline int32_t ek_reciprocal16(int32_t a) {
 }
 
 /* Of x in Q3, and in Q`bits`; the results are Q0. */
-static inline int32_t ek_logistic16(int32_t x) {
+EK_INLINE int32_t ek_logistic16(int32_t x) {
     const int32_t y = ek_short(ek_reciprocal16(ek_exp16(x < 0 ? x : -x, 3)) * 2);
     return x == 0 ? 1 << 14 : x > 0 ? y : INT16_MAX - y;
 }
-static inline int32_t ek_tanh16(int32_t x, int bits) {
+EK_INLINE int32_t ek_tanh16(int32_t x, int bits) {
     const int32_t y = ek_reciprocal16(ek_exp16(x < 0 ? x : -x, bits + 1)) - (1 << 13);
     const int32_t whole = ek_short(y * 4);
     return x == 0 ? 0 : x < 0 ? -whole : whole;

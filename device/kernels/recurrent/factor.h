@@ -1,0 +1,9 @@
+/* A real factor of codes, as arguments of kernels have it. */
+#ifndef EK_RECURRENT_FACTOR_H
+#define EK_RECURRENT_FACTOR_H
+#include "../kernel.h"
+
+typedef struct {
+    int32_t multiplier, shift; /* multiplier * 2^(shift - 31) */
+} ek_factor;
+#endif
