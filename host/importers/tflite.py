@@ -11,6 +11,7 @@ computed at once, variables become `Graph.states`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,7 @@ from edgekit.host.importers.tflite_tensors import TensorTable
 __all__ = ["graph_from_tflite", "import_tflite", "operators_of", "supported_operators"]
 
 _NODE_NAME_LIMIT = 40
+_VARIABLE_LIMIT = 1 << 30  # bytes
 _DEPTH_LIMIT = 32  # of subgraphs that call each other
 _NODE_LIMIT = 1 << 17  # that unrolled loops may make
 _WORK_LIMIT = 1 << 18  # tensors and operators of all runs of subgraphs
@@ -240,7 +242,7 @@ class Scope:
             if i != -1 and self.tensors.is_variable(i)
         }
         between = [
-            Output(self.tensors.dtype(i), self.tensors.quant(i)) for i in operator.intermediates
+            None if i == -1 else self.tensors.source(i).quant for i in operator.intermediates
         ]
         made = row.build(Call(operator, tensors, outputs, self.builder, variables, between))
         return made if isinstance(made, list) else [made]
@@ -253,6 +255,10 @@ class Scope:
         dtype, quant = self.tensors.dtype(index), self.tensors.quant(index)
         if any(d < 1 for d in shape):
             raise InputError(f"expected a variable of sizes from 1, found {list(shape)}")
+        if math.prod(shape) * dtype.bytes > _VARIABLE_LIMIT:
+            raise InputError(
+                f"expected a variable of at most {_VARIABLE_LIMIT >> 20} MiB, found {list(shape)}"
+            )
         if name not in self.importer.states:
             first = np.zeros((), dtype.numpy)
             if dtype is DType.I8 and quant is not None:

@@ -58,7 +58,7 @@ class Call(Emitter):
     outputs: Sequence[Output]
     builder: Builder
     variables: Mapping[int, str] = field(default_factory=dict)  # input → state
-    intermediates: Sequence[Output] = ()
+    intermediates: Sequence[Quant | None] = ()  # their scales
 
     # Inputs
 

@@ -31,9 +31,9 @@ def lstm(call: Call, x: Tensor) -> Tensor:
     _need(hidden, DType.I8, "hidden state")
     _need(cell, DType.I16, "cell state")
     between = call.intermediates[4]
-    if between.quant is None:
+    if between is None:
         raise ShapeError("expected a scale of the hidden values, found none")
-    inner, inner_zero = _single(between.quant)
+    inner, inner_zero = _single(between)
     w = [_weights(call, _FIRST_WEIGHTS + g, f"{_GATES[g]} weights") for g in gates]
     r = [_weights(call, _FIRST_RECURRENT + g, f"recurrent {_GATES[g]} weights") for g in gates]
     biases = [_bias(call, _FIRST_BIAS + g) for g in gates]

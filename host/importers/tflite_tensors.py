@@ -54,6 +54,7 @@ class TensorTable:
         self._dense_bytes = 0
 
     def name(self, index: int) -> str:
+        self.source(index)
         return self._names[index]
 
     def source(self, index: int) -> FileTensor:

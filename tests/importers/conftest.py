@@ -35,6 +35,7 @@ class FileTensor:
     buffer: int | None = None
     signature: Sequence[int] = ()
     variable: bool = False
+    details: int = 0  # kind of further quantization parameters
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class Writer:
         return tflite.TensorEnd(b)
 
     def _quant(self, tensor: FileTensor) -> int:
-        if not len(tensor.scale):
+        if not len(tensor.scale) and not tensor.details:
             return 0
         b = self._builder
         scale = b.CreateNumpyVector(np.array(tensor.scale, np.float32))
@@ -146,6 +147,7 @@ class Writer:
         tflite.QuantizationParametersAddScale(b, scale)
         tflite.QuantizationParametersAddZeroPoint(b, zero)
         tflite.QuantizationParametersAddQuantizedDimension(b, tensor.axis)
+        tflite.QuantizationParametersAddDetailsType(b, tensor.details)
         return tflite.QuantizationParametersEnd(b)
 
     def _op(self, op: FileOp, numbers: Mapping[str, int]) -> int:

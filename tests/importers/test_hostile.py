@@ -316,3 +316,23 @@ def test_another_schema_version_is_refused(files):
 def test_no_subgraph_is_refused(files):
     with pytest.raises(InputError, match="with a subgraph"):
         graph_from_tflite(files.model(), "m")
+
+
+def test_an_output_beyond_the_tensors_is_refused(files):
+    op = files.op("RELU", [0], [1])
+    graph = files.graph([files.tensor("x", [3]), files.tensor("y", [3])], [op], [0], [1, 77])
+    with pytest.raises(InputError, match="expected a tensor from 0 to 1, found 77"):
+        graph_from_tflite(files.model(graph), "m")
+
+
+def test_a_huge_variable_is_refused_before_it_is_made(files):
+    tensors = [
+        files.tensor("x", [1, 4]),
+        files.tensor("w", [2, 4], data=np.ones((2, 4), np.float32)),
+        files.tensor("t", [2, 3], data=np.ones((2, 3), np.float32)),
+        files.tensor("state", [1 << 30, 6], variable=True),
+        files.tensor("y", [1, 2]),
+    ]
+    op = files.op("SVDF", ["x", "w", "t", -1, "state"], ["y"], "SVDFOptions", {"Rank": 1})
+    with pytest.raises(InputError, match="expected a variable of at most 1024 MiB"):
+        graph_from_tflite(files.model(files.graph(tensors, [op], ["x"], ["y"])), "m")
