@@ -16,7 +16,7 @@ import numpy as np
 from edgekit.host import compile_model, connect
 from edgekit.host.build.golden import random_input
 from edgekit.host.errors import EdgekitError, InputError, RolledBackError
-from edgekit.host.graph.types import Graph
+from edgekit.host.graph.types import DType, Graph
 from edgekit.host.importers import import_model
 
 _MEMORY = 10 << 30
@@ -70,6 +70,8 @@ def judged(model: Path) -> tuple[str, str]:
                 worst = max(worst, distance(outputs, inputs, peer, rng, nudge))
             except WrongError as error:
                 return "wrong", str(error)
+            except Exception as error:
+                return "no peer", f"{type(error).__name__}: {error}".replace("\n", " ")[:100]
     return "right", f"at most {worst:.2f} of what is allowed"
 
 
@@ -88,8 +90,15 @@ class WrongError(Exception):
 
 
 def has_codes(graph: Graph) -> bool:
-    """Whether some layers compute with 8-bit codes: rounding decides between two of them."""
-    return any(t.quant is not None and t.dtype.bytes == 1 for t in graph.tensors.values())
+    """Whether some layers compute with 8-bit codes: rounding decides between two of them.
+
+    Codes of layers that quantize what comes in by its range have no scale in the graph.
+    """
+    made = {name for node in graph.nodes for name in node.outputs}
+    return any(
+        t.dtype.bytes == 1 and t.dtype is not DType.BOOL and (t.quant is not None or t.name in made)
+        for t in graph.tensors.values()
+    )
 
 
 def distance(
