@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kernel_runs import build, run_here
-from op_graphs import Case, constant, graph_of, inputs_of, quant, tensor
+from op_graphs import Case, constant, graph_of, inputs_of, tensor
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
@@ -69,10 +69,6 @@ def test_forms_without_a_kernel_are_named():
     overlapping = ops.TransposeConv2D((1, 1), Padding(), (4, 4))
     x, w = tensor((1, 2, 2, 3)), constant(np.ones((2, 3, 3, 3), np.float32))
     assert "overlapping" in _refused(Case(overlapping, (x, w, None)))
-
-    codes = tensor((1, 4, 4, 2), DType.I8, quant(0.1))
-    message = _refused(Case(ops.ResizeBilinear((8, 8)), (codes,), quant(0.1)))
-    assert "resize_bilinear" in message and "s8" in message
 
     computed = Case(ops.FullyConnected(), (tensor((1, 4)), tensor((2, 4)), None))
     assert "constant weights" in _refused(computed)
