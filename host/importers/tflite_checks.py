@@ -100,8 +100,9 @@ def _check_fraction(op: Operator, x: Tensor, y: Tensor) -> None:
     low, _ = code_range(y.dtype)
     _need_fraction(y, FRACTION_SCALE, low)
     factor = softmax_factor(x, op.beta if isinstance(op, ops.Softmax) else 1.0)
-    if not 1.0 < factor < 2.0**30:
-        raise ShapeError(f"expected an input scale from 1e-7 to 8, found {scale_of(x)}")
+    # Coarse inputs, as masks of -3e38 leave them, are right as well: factors stop at 2^30.
+    if not factor > 1.0:
+        raise ShapeError(f"expected an input scale of at least 1e-7, found {scale_of(x)}")
 
 
 def _factors(op: Operator, ins: list[Tensor], y: Tensor) -> list[Multiplier]:

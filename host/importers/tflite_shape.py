@@ -21,9 +21,21 @@ def _moved(call: Call, op: Operator) -> Tensor:
     return call.result(op, call.tensor(0, "input"))
 
 
+def _sliced_out(call: Call, op: ops.StridedSlice) -> Tensor:
+    """`op` of the first input; a slice of nothing, as loops take before their first element and
+    behind their last, is a constant."""
+    if min(op.extent, default=1) != 0:
+        return _moved(call, op)
+    x = call.tensor(0, "input")
+    if any(n < 0 for n in op.shape):
+        raise ShapeError(f"expected sizes of at least 0, found {list(op.extent)}")
+    return call.quantized(np.zeros(op.shape, x.dtype.numpy), x.quant)
+
+
 def concatenation(call: Call) -> Tensor:
     activation, rank = call.activation(), len(call.tensor(0, "operand").shape)
-    y = call.result(ops.Concat(call.axis(call.option("Axis"), rank)), *call.all())
+    parts = [t for t in call.all() if t.elements] or call.all()
+    y = call.result(ops.Concat(call.axis(call.option("Axis"), rank)), *parts)
     return y if activation is Activation.NONE else call.result(ops.Clamp(activation), y)
 
 
@@ -152,7 +164,9 @@ def strided_slice(call: Call) -> Tensor:
         extent.append(len(picked))
         if i is None or not call.option("ShrinkAxisMask") >> i & 1:
             out.append(len(picked))
-    return _moved(call, ops.StridedSlice(tuple(begin), tuple(steps), tuple(extent), tuple(out)))
+    return _sliced_out(
+        call, ops.StridedSlice(tuple(begin), tuple(steps), tuple(extent), tuple(out))
+    )
 
 
 def _sliced(call: Call, count: int, rank: int) -> list[int | None]:
@@ -196,7 +210,7 @@ def slice_(call: Call) -> Tensor:
     if not len(begin) == len(sizes) == len(shape):
         raise ShapeError(f"expected begin and size for {len(shape)} dimensions")
     extent = tuple(d - b if s == -1 else s for d, b, s in zip(shape, begin, sizes, strict=True))
-    return _moved(call, ops.StridedSlice(begin, (1,) * len(shape), extent, extent))
+    return _sliced_out(call, ops.StridedSlice(begin, (1,) * len(shape), extent, extent))
 
 
 def depth_to_space(call: Call) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.checks import UNSIGNED
+from edgekit.host.graph.ops.wide import short_factor
 from edgekit.host.graph.quantization import dense_multiplier, zero_point_of
 from edgekit.host.graph.types import Array, DType, Node, Operator, Tensor
 from edgekit.host.lower.broadcast import collapse
@@ -265,8 +266,9 @@ def lower_matmul(ctx: Context, node: Node) -> list[Call]:
         macros = {"MR": tile.mr, "NV": tile.nv}
         name = f"f32_matmul_{tile.mr}x{tile.nv * ctx.isa.vl}"
     codes: dict[str, Field] = {}
-    if a.dtype is DType.I8:
-        macros, name = {"MR": 1, "OP_S8": 1}, "s8_matmul"
+    if a.is_coded:
+        kind = a.dtype.value
+        macros, name = {"MR": 1, f"OP_{kind.upper()}": 1}, f"{kind}_matmul"
         codes = _code_fields(a, b, y)
     blocks = math.ceil(m / int(macros["MR"]))
     fields: dict[str, Field] = {
@@ -289,11 +291,15 @@ def lower_matmul(ctx: Context, node: Node) -> list[Call]:
 def _code_fields(a: Tensor, b: Tensor, y: Tensor) -> dict[str, Field]:
     factor = dense_multiplier(a, b, y)
     shift = int(factor.shift[0])
+    multiplier, left, right = int(factor.multiplier[0]), max(shift, 0), max(-shift, 0)
+    if a.dtype is DType.I16:
+        short, shifts = short_factor(factor)
+        multiplier, left, right = int(short[0]), 0, int(shifts[0])
     return {
         "a_zero": zero_point_of(a),
         "b_zero": zero_point_of(b),
         "y_zero": zero_point_of(y),
-        "multiplier": int(factor.multiplier[0]),
-        "left": max(shift, 0),
-        "right": max(-shift, 0),
+        "multiplier": multiplier,
+        "left": left,
+        "right": right,
     }

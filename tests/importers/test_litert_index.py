@@ -63,6 +63,13 @@ def _product(a, b, adj=(False, False), constant=False):
     return Single("BATCH_MATMUL", ins, [_none()], "BatchMatMulOptions", fields)
 
 
+def _wide_product(a, b, out):
+    codes = [_RNG.integers(-(1 << 15), 1 << 15, s).astype(np.int16) for s in (a, b)]
+    ins = [given(codes[0], 0.11, 0), given(codes[1], 0.013, 0)]
+    output = given(np.zeros(1, np.int16), out, 0)
+    return Single("BATCH_MATMUL", ins, [output], "BatchMatMulOptions", {"AdjY": True})
+
+
 def _codes_product(a, b, adj=(False, False), out=0.9, constant=False):
     codes = [_RNG.integers(-128, 128, s).astype(np.int8) for s in (a, b)]
     second = fixed(codes[1], 0.013, [0]) if constant else given(codes[1], 0.013, -7)
@@ -220,6 +227,8 @@ CASES = {
     "matmul-int8-adjoint": _codes_product((2, 9, 4), (2, 70, 9), (True, True)),
     "matmul-int8-coarse": _codes_product((1, 4, 9), (1, 9, 5), out=0.0004),
     "matmul-int8-constant": _codes_product((2, 4, 9), (1, 9, 5), constant=True),
+    "matmul-int16": _wide_product((2, 3, 4, 37), (2, 3, 70, 37), 190.0),
+    "matmul-int16-coarse": _wide_product((2, 4, 300), (1, 5, 300), 17.0),
     **{f"matmul-hybrid-{asymmetric}": _hybrid_product(asymmetric) for asymmetric in (0, 1)},
     "conv-3d": _conv_3d(),
     "conv-3d-stride": _conv_3d(stride=(2, 1, 2), same=False, activation=1),

@@ -222,6 +222,8 @@ class Row:
     types: tuple[str, ...] = ("FLOAT32", "INT8", "UINT8")
 
 
+_SOFTMAX = "SoftmaxOptions", {"Beta": 1.0}
+
 ALL = ("FLOAT32", "INT8", "UINT8")
 ROWS = [
     Row("conv", conv),
@@ -262,6 +264,10 @@ ROWS = [
     Row("softmax", lambda c: unit_output(c, "SOFTMAX", "SoftmaxOptions", {"Beta": 1.0})),
     Row("softmax-beta", lambda c: unit_output(c, "SOFTMAX", "SoftmaxOptions", {"Beta": 0.3})),
     Row("softmax-fine", lambda c: unit_output(c, "SOFTMAX", "SoftmaxOptions", {"Beta": 1.0}, 1e-3)),
+    *(
+        Row(f"softmax-{s:g}", lambda c, s=s: unit_output(c, "SOFTMAX", *_SOFTMAX, s))
+        for s in (9.0, 17.0, 40.0, 1e36)
+    ),
     Row("logistic", lambda c: unit_output(c, "LOGISTIC")),
     Row("logistic-fine", lambda c: unit_output(c, "LOGISTIC", scale=0.004)),
     Row("relu", lambda c: clamp(c, "RELU")),

@@ -106,3 +106,36 @@ def test_a_missing_subgraph_is_refused(files, number):
     content = files.model(files.graph(tensors, call, ["x"], ["y"]), twice(files, "f"))
     with pytest.raises(InputError, match="expected a subgraph from 1 to 1"):
         graph_from_tflite(content, "m")
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("row", [0, 1, 2])
+@pytest.mark.parametrize("strided", [False, True])
+def test_a_row_of_a_list_is_replaced(files, litert, row, strided):
+    """As the loops of recurrent layers do: nothing stands before the first row, nor behind the
+    last."""
+
+    def index(name, *values):
+        return files.tensor(name, [2], "INT32", np.array(values, np.int32))
+
+    def taken(begin, size, y):
+        if not strided:
+            return files.op("SLICE", ["x", begin, size], [y], "SliceOptions")
+        return files.op("STRIDED_SLICE", ["x", begin, size, "one"], [y], "StridedSliceOptions")
+
+    behind = (3, 4) if strided else (2 - row, 4)
+    tensors = [
+        *(files.tensor("x", [3, 4]), files.tensor("r", [1, 4]), files.tensor("y", [3, 4])),
+        *(index("one", 1, 1), index("start", 0, 0), index("size", row, 4)),
+        *(index("next", row + 1, 0), index("rest", *behind)),
+        *(files.tensor("before", [row, 4]), files.tensor("after", [2 - row, 4])),
+    ]
+    operators = [
+        taken("start", "size", "before"),
+        taken("next", "rest", "after"),
+        files.op("CONCATENATION", ["before", "r", "after"], ["y"], "ConcatenationOptions"),
+    ]
+    content = files.model(files.graph(tensors, operators, ["x", "r"], ["y"]))
+    inputs = {"x": np.arange(12, dtype=np.float32).reshape(3, 4), "r": -np.ones((1, 4), "f4")}
+    found = evaluate(graph_from_tflite(content, "m"), inputs).outputs["y"]
+    np.testing.assert_array_equal(found, litert(content, inputs)["y"])

@@ -191,7 +191,8 @@ def matmul(rng: Rng, dtype: DType) -> Case:
     m, k, n = (pick(rng, (1, 2, 3, 7, 15, 16, 17, 33, 49, 65, 100)) for _ in range(3))
     batch, other = [((), ()), ((3,), (3,)), ((2, 3), (3,)), ((2, 1), (1, 3))][rng.integers(4)]
     scales = [
-        quant(s, z) if dtype is DType.I8 else None for s, z in ((0.1, -3), (0.07, 5), (0.9, 4))
+        quant(s, 0 if dtype is DType.I16 else z) if dtype.bytes < 4 else None
+        for s, z in ((0.1, -3), (0.07, 5), (9 if dtype is DType.I16 else 0.9, 4))
     ]
     a, b = tensor((*batch, m, k), dtype, scales[0]), tensor((*other, k, n), dtype, scales[1])
     return Case(ops.MatMul(), (a, b), scales[2])
@@ -232,7 +233,7 @@ FAMILIES = {
     "fake_quantize": (fake_quantize, (DType.F32,)),
     "select_boxes": (select_boxes, (None,)),
     "saturated": (saturated, (None,)),
-    "matmul": (matmul, (DType.F32, DType.I32, DType.I64, DType.I8)),
+    "matmul": (matmul, (DType.F32, DType.I32, DType.I64, DType.I8, DType.I16)),
     "layer_norm": (layer_norm, (DType.F32,)),
     "quantize_even": (quantize_even, (DType.I8, DType.U8)),
 }

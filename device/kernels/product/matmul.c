@@ -1,7 +1,7 @@
 /* Products of two computed matrices; b is read where it lies.
  *
  * Compile-time parameters: NAME, EK_SIMD, MR (rows of a task), and for f32 NV (vectors of columns);
- * OP_WHOLE: whole numbers of TU's width, sums modulo 2^that; OP_S8: s8 codes. */
+ * OP_WHOLE: whole numbers of TU's width, sums modulo 2^that; OP_S8, OP_S16: codes. */
 #include "matmul.h"
 
 #ifdef OP_WHOLE
@@ -19,9 +19,29 @@ static void rows(const ek_matmul_args *g, const elem *a, const elem *b, elem *y,
         }
     }
 }
-#elif defined OP_S8
-typedef int8_t elem;
+#elif defined OP_S8 || defined OP_S16
 #define COLUMNS 64 /* whose sums are kept at once: a multiple of EK_VL */
+
+#ifdef OP_S16
+typedef int16_t elem;
+
+static void some(const ek_matmul_args *g, const elem *a, const elem *b, elem *y, long n) {
+    int64_t acc[COLUMNS] = {0};
+    for (long p = 0; p < g->k; p++) {
+        const int64_t x = a[p] - g->a_zero;
+        const elem *restrict row = b + p * g->n;
+        for (long j = 0; j < n; j++)
+            acc[j] += x * (row[j] - g->b_zero);
+    }
+    const uint64_t half = 1ULL << (g->right - 1);
+    for (long j = 0; j < n; j++) {
+        const uint64_t scaled = (uint64_t)acc[j] * (uint64_t)g->multiplier + half;
+        const int64_t v = ((int64_t)scaled >> g->right) + g->y_zero;
+        y[j] = (elem)(v < INT16_MIN ? INT16_MIN : v > INT16_MAX ? INT16_MAX : v);
+    }
+}
+#else
+typedef int8_t elem;
 
 static void some(const ek_matmul_args *g, const elem *a, const elem *b, elem *y, long n) {
     int32_t acc[COLUMNS] = {0};
@@ -39,6 +59,7 @@ static void some(const ek_matmul_args *g, const elem *a, const elem *b, elem *y,
     for (long j = 0; j < n; j++)
         y[j] = (elem)acc[j];
 }
+#endif
 
 static void rows(const ek_matmul_args *g, const elem *a, const elem *b, elem *y, long m) {
     for (long i = 0; i < m; i++) {

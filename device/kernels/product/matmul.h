@@ -11,7 +11,8 @@ typedef struct {
     long a_stride[EK_MATMUL_DIMS]; /* elements between matrices; 0 repeats */
     long b_stride[EK_MATMUL_DIMS];
     const void *a, *b;
-    /* s8: zero points, and the factor to units of y: multiplier * 2^(left - right - 31) */
+    /* codes: zero points, and the factor to units of y: multiplier * 2^(left - right - 31), of s16
+     * multiplier * 2^-right */
     int a_zero, b_zero, y_zero;
     int multiplier, left, right;
     void *y;

@@ -11,16 +11,21 @@ import numpy as np
 from edgekit.host.graph import coded
 from edgekit.host.graph.checks import need_dtype, need_positive, need_scale, operand
 from edgekit.host.graph.ops.operands import broadcast
+from edgekit.host.graph.ops.wide import shortened
 from edgekit.host.graph.quantization import dense_multiplier
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
+_TYPES = (DType.F32, DType.I32, DType.I64, DType.I8, DType.I16)
+
 
 @dataclass(frozen=True)
 class MatMul(Operator):
-    """ins: a [..., m, k], b [..., k, n] of f32, s32, s64 or s8 with scales; leading axes broadcast.
+    """ins: a [..., m, k], b [..., k, n] of f32, s32, s64, or s8 or s16 with scales;
+    leading axes broadcast.
 
-    The codes of a product of s8 are scaled as LiteRT's reference does, rounded twice.
+    The codes of a product of s8 are scaled as LiteRT's reference does, rounded twice; of s16
+    with a factor of 16 bits, rounded once.
     Operands of rank below 2 are reshaped by the importer.
     """
 
@@ -28,7 +33,7 @@ class MatMul(Operator):
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         a, b = operand(ins, 0, "first matrix"), operand(ins, 1, "second matrix")
-        need_dtype(a, (DType.F32, DType.I32, DType.I64, DType.I8), "first matrix")
+        need_dtype(a, _TYPES, "first matrix")
         need_dtype(b, (a.dtype,), "second matrix")
         need_scale(a, "first matrix")
         need_scale(b, "second matrix")
@@ -47,10 +52,11 @@ class MatMul(Operator):
         a, b = required(x, 0), required(x, 1)
         if a.dtype == np.float32:
             return [(a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)]
-        if a.dtype == np.int8:
+        if a.dtype in (np.int8, np.int16):
             left, right = operand(ins, 0, "first matrix"), operand(ins, 1, "second matrix")
             total = coded.offset(a, left) @ coded.offset(b, right)
-            scaled = dense_multiplier(left, right, outs[0]).apply(total)
+            factor = dense_multiplier(left, right, outs[0])
+            scaled = factor.apply(total) if a.dtype == np.int8 else shortened(total, factor)
             return [coded.stored(scaled, outs[0])]
         wide = a.astype(np.int64) @ b.astype(np.int64)
         return [wide.astype(a.dtype)]

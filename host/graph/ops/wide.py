@@ -103,7 +103,7 @@ class WideConv2D(Operator):
             return lambda total: factor.apply(total.astype(np.int32))
         if self.rounding is Rounding.ONCE:
             return factor.apply_rounding_once
-        return lambda total: _shortened(total, factor)
+        return lambda total: shortened(total, factor)
 
 
 def short_factor(factor: Multiplier) -> tuple[I64, I64]:
@@ -113,7 +113,8 @@ def short_factor(factor: Multiplier) -> tuple[I64, I64]:
     return short, 15 - factor.shift.astype(np.int64)
 
 
-def _shortened(total: Array, factor: Multiplier) -> I64:
+def shortened(total: Array, factor: Multiplier) -> I64:
+    """Sums of s64 times the factor of 16 bits."""
     multiplier, right = short_factor(factor)
     rounded: I64 = (total * multiplier + (np.int64(1) << (right - 1))) >> right
     return rounded
