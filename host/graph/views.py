@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.ops.layout import concat_rescale
-from edgekit.host.graph.types import Graph, Node, Tensor
+from edgekit.host.graph.types import DType, Graph, Node, Tensor
 
 
 def view_sources(tensors: Mapping[str, Tensor], node: Node) -> dict[str, str]:
@@ -47,6 +48,50 @@ def can_be_made_inside(graph: Graph, base: str, part: Tensor, whole: Tensor) -> 
     return not part.dtype.is_quantized or _same_codes(part, whole)
 
 
+@dataclass(frozen=True)
+class Part:
+    """A tensor whose rows of channels lie in those of a wider one: bytes from its first on, and
+    from row to row."""
+
+    whole: str
+    offset: int
+    pitch: int
+    bytes: int  # from the first to the last
+
+
+def parts_of_rows(graph: Graph) -> dict[str, Part]:
+    """The tensors that are made in their place in a join of channels, which alone reads them: by
+    operators whose kernels can leave room between rows."""
+    producer, consumers = graph.producer(), graph.consumers()
+    found: dict[str, Part] = {}
+    for node in graph.nodes:
+        if not isinstance(node.op, ops.Concat):
+            continue
+        whole = graph.tensors[node.outputs[0]]
+        if node.op.axis != len(whole.shape) - 1 or joins_runs(node, whole):
+            continue
+        pitch, offset = whole.shape[-1] * whole.dtype.bytes, 0
+        for name in node.inputs:
+            part = graph.tensors[name or ""]
+            run = part.shape[-1] * part.dtype.bytes
+            maker = producer.get(part.name)
+            alone = len(consumers[part.name]) == 1 and node.inputs.count(name) == 1
+            fits = can_be_made_inside(graph, part.name, part, whole)
+            if alone and fits and maker is not None and _leaves_room(graph, maker):
+                found[part.name] = Part(whole.name, offset, pitch, whole.bytes - pitch + run)
+            offset += run
+    return found
+
+
+def _leaves_room(graph: Graph, node: Node) -> bool:
+    if isinstance(node.op, ops.Gather):
+        image, picks = (graph.tensors[name or ""] for name in node.inputs)
+        return len(picks.shape) == 1 and node.op.axis == len(image.shape) - 2
+    if type(node.op) is ops.Conv2D:
+        return all(graph.tensors[name or ""].dtype is DType.F32 for name in node.inputs[:2])
+    return isinstance(node.op, ops.ResizeBilinear)
+
+
 def _same_codes(x: Tensor, y: Tensor) -> bool:
     codes = np.arange(256, dtype=np.uint8).view(x.dtype.numpy)
     return bool(np.array_equal(concat_rescale(codes, x, y), codes))
@@ -54,7 +99,7 @@ def _same_codes(x: Tensor, y: Tensor) -> bool:
 
 def memory_bases(graph: Graph) -> dict[str, str]:
     """For each tensor that is not a constant: the tensor whose memory it is in, often its own."""
-    found: dict[str, str] = {}
+    found = {name: part.whole for name, part in parts_of_rows(graph).items()}
 
     def base(name: str) -> str:
         while name in found:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph.types import Array, Graph, Node, Tensor
+from edgekit.host.graph.views import Part
 from edgekit.host.lower.isa import Isa
 from edgekit.host.lower.plan import Alias, Kernel, StateSlot, Value, Weights
 from edgekit.kb.board import BoardProfile
@@ -52,7 +53,8 @@ class WeightsFile:
 class Context:
     """State of one lowering; rules read the graph and add weights, scratch and aliases.
 
-    `table` is the board's knowledge base; `answers` what it said, by node.
+    `table` is the board's knowledge base; `answers` what it said, by node. `parts` are made in
+    their places in wider tensors.
     """
 
     graph: Graph
@@ -64,10 +66,18 @@ class Context:
     aliases: dict[str, Alias] = field(default_factory=dict)
     states: dict[str, StateSlot] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
+    parts: Mapping[str, Part] = field(default_factory=dict)
 
     def tensor(self, name: str | None) -> Tensor:
         assert name is not None
         return self.graph.tensors[name]
+
+    def pitch(self, name: str) -> int:
+        """Elements from one row of channels of a tensor to the next, where a kernel makes it."""
+        tensor = self.graph.tensors[name]
+        if name in self.parts:
+            return self.parts[name].pitch // tensor.dtype.bytes
+        return tensor.shape[-1]
 
     def optional(self, node: Node, index: int) -> Tensor | None:
         name = node.inputs[index] if index < len(node.inputs) else None

@@ -23,6 +23,8 @@ _FUNCTIONS = (
     ops.HardSwish, ops.LeakyRelu, ops.PRelu, ops.HardSigmoid, ops.Logistic, ops.Silu, ops.Tanh,
     ops.Gelu, ops.GeluTanh,
 )  # fmt: skip
+_IN_REGISTERS = (ops.HardSwish, ops.LeakyRelu, ops.PRelu)  # as conv/epilogue.h
+_FEW = 8  # channels: rows of fewer are stored in parts of vectors, and slow to read back
 _PRODUCTS = (ops.Conv2D, ops.DepthwiseConv2D, ops.TransposeConv2D, ops.FullyConnected)
 _OPERAND = 4  # of a product's inputs: behind bias and residual
 
@@ -59,6 +61,8 @@ def _is_epilogue(graph: Graph, node: Node, after: Node) -> bool:
     if not isinstance(after.op, _FUNCTIONS) or after.inputs[0] != node.outputs[0]:
         return False
     made = graph.tensors[node.outputs[0]]
+    if made.shape[-1] < _FEW and not isinstance(after.op, _IN_REGISTERS):
+        return False
     operands = [graph.tensors[name or ""] for name in after.inputs[1:]]
     return all(t.data is not None and is_per_channel(t, made) for t in operands)
 

@@ -178,8 +178,8 @@ def lower_concat(ctx: Context, node: Node) -> list[Call]:
     is_run = joins_runs(node, y)
     for name in node.inputs:
         x = ctx.tensor(name)
-        if is_run and _made_inside(ctx, x, y, offset):
-            offset += x.bytes
+        if name in ctx.parts or (is_run and _made_inside(ctx, x, y, offset)):
+            offset += x.bytes if is_run else x.shape[-1] * size
             continue
         source, rescale = _in_units_of(ctx, node, x, y)
         calls += rescale

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Graph, Node, Operator
+from edgekit.host.graph.views import parts_of_rows
 from edgekit.host.lower import conv, depthwise, elementwise, layout, plain, planar
 from edgekit.host.lower.coded_recurrent import lower_coded_lstm, lower_coded_svdf
 from edgekit.host.lower.context import ALIGN, Context, UnsupportedFormError, WeightsFile, round_up
@@ -22,6 +23,7 @@ from edgekit.host.lower.normalize import lower_layer_norm, lower_unit_length
 from edgekit.host.lower.order import lower_select_boxes, lower_top_k
 from edgekit.host.lower.outlier import lower_outlier
 from edgekit.host.lower.plan import (
+    Alias,
     Call,
     Lowered,
     MemoryPlan,
@@ -132,6 +134,7 @@ def lower(
     """
     table = KnowledgeBase.for_board(board) if table is None else table
     ctx = Context(graph, ISAS[board.simd], board, table, weights or WeightsFile())
+    _place_parts(ctx)
     _place_states(ctx)
     computed = tuple(_steps(ctx, units, costs))
     buffers, copies = _outputs(ctx, computed)
@@ -200,6 +203,11 @@ def _in_pieces(call: Call, cost: float | None) -> Call:
     return dataclasses.replace(call, grain=max(call.grain, grain))
 
 
+def _place_parts(ctx: Context) -> None:
+    ctx.parts = parts_of_rows(ctx.graph)
+    ctx.aliases.update((n, Alias(p.whole, p.offset)) for n, p in ctx.parts.items())
+
+
 def _place_states(ctx: Context) -> None:
     offset = 0
     for name, state in ctx.graph.states.items():
@@ -212,7 +220,7 @@ def _place_states(ctx: Context) -> None:
 
 def _sizes(ctx: Context) -> dict[str, int]:
     sizes = {t.name: t.bytes for t in ctx.graph.tensors.values() if t.data is None}
-    return sizes | ctx.scratch_bytes
+    return sizes | {n: p.bytes for n, p in ctx.parts.items()} | ctx.scratch_bytes
 
 
 def _outputs(ctx: Context, steps: tuple[Step, ...]) -> tuple[tuple[str, ...], list[Step]]:

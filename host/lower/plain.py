@@ -224,6 +224,7 @@ def lower_gather(ctx: Context, node: Node) -> list[Call]:
         "size": x.shape[axis],
         "count": indices.elements,
         "run": run,
+        "pitch": ctx.parts[y.name].pitch if y.name in ctx.parts else run,
         "x": operand_of(ctx, x),
         "indices": operand_of(ctx, indices),
         "y": Value(y.name),

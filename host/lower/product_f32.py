@@ -56,6 +56,7 @@ def f32_product(
         "zeros": ctx.weights.add(np.zeros(window.x[3], np.float32)),
         "residual": None if residual is None else Value(residual.name),
         "y": Value(node.outputs[0]),
+        "pitch": ctx.pitch(node.outputs[0]),
         "low": low,
         "high": high,
         **epilogue,

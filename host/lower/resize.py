@@ -28,6 +28,7 @@ def lower_resize(ctx: Context, node: Node) -> list[Call]:
         "c": c,
         "oh": op.size[0],
         "ow": op.size[1],
+        "pitch": ctx.pitch(y.name),
         "x": Value(x.name),
         "y": Value(y.name),
     }

@@ -83,6 +83,7 @@ def lower_winograd(
         ),
         "residual": None if residual is None else Value(residual.name),
         "y": Value(node.outputs[0]),
+        "pitch": ctx.pitch(node.outputs[0]),
         "low": low,
         "high": high,
         **epilogue,

@@ -45,11 +45,7 @@ EK_INLINE void finish(const output *o, sum_t sum, TX *y, long n) {
 }
 /* What is done to whole rows, of so many pixels, when they are made. */
 EK_INLINE void finish_rows(const ek_dwconv_args *a, float *y, long pixels) {
-#if defined EPILOGUE && EPILOGUE == 1
-    epilogue_rows(&a->epilogue, y, 0, 1, 0, pixels * a->win.c);
-#else
     epilogue_rows(&a->epilogue, y, a->win.c, pixels, 0, a->win.c);
-#endif
 }
 #else
 EK_INLINE void finish_rows(const ek_dwconv_args *a, TX *y, long pixels) {

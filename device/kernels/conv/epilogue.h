@@ -49,7 +49,9 @@ EK_INLINE void epilogue_vector(const ek_epilogue *e, float *restrict y, long cha
 /* `rows` of n floats, `pitch` apart, that begin with the same channel. */
 static void __attribute__((noinline)) epilogue_rows(const ek_epilogue *args, float *y, long pitch,
                                                     long rows, long channel, long n) {
-    const ek_epilogue e = *args; /* a copy, so that stores to y cannot change it */
+    const ek_epilogue e = *args;     /* a copy, so that stores to y cannot change it */
+    if (EPILOGUE == 1 && n == pitch) /* all channels: of few, several pixels fill a vector */
+        n *= rows, rows = 1;
     for (; rows > 0; rows--, y += pitch) {
         long i = 0;
         for (; i + EK_VL <= n; i += EK_VL)

@@ -23,13 +23,14 @@ typedef ek_f32_conv_args conv_args;
 
 /* mr x nv vectors of y from `at` on; the last is cut to `left` channels unless `whole`. */
 EK_INLINE void finish(const int mr, const int nv, const int whole, const int adds, const int clamps,
-                      const ek_f32_conv_args *a, vf acc[MR][NV], long at, long channel, long left) {
+                      const ek_f32_conv_args *a, vf acc[MR][NV], long pixel, long channel,
+                      long left) {
     const vf low = vf_splat(a->low), high = vf_splat(a->high);
     const long oc = a->win.oc;
-    float *y = a->y + at;
-    const float *residual = adds ? a->residual + at : NULL;
+    float *y = a->y + pixel * a->pitch + channel;
+    const float *residual = adds ? a->residual + pixel * oc + channel : NULL;
     EK_UNROLL
-    for (int i = 0; i < mr; i++, y += oc) {
+    for (int i = 0; i < mr; i++, y += a->pitch) {
         EK_UNROLL
         for (int j = 0; j < nv; j++) {
             const int fits = whole || j < nv - 1;
@@ -67,22 +68,22 @@ EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const
             x[i] = rows->ptr[s * MR + i];
         w = f32_rows(mr, nv, 0, acc, x, (f32_columns){w, nv * EK_VL, EK_VL}, rows->length);
     }
-    const long at = pixel * a->win.oc + channel, left = a->win.oc - channel - (nv - 1) * EK_VL;
+    const long left = a->win.oc - channel - (nv - 1) * EK_VL;
     const int whole = EK_VL == 1 || left >= EK_VL, adds = a->residual != NULL;
     const int clamps = a->low > -INFINITY || a->high < INFINITY;
     if (whole && clamps && !adds)
-        finish(mr, nv, 1, 0, 1, a, acc, at, channel, left);
+        finish(mr, nv, 1, 0, 1, a, acc, pixel, channel, left);
     else if (whole && clamps)
-        finish(mr, nv, 1, 1, 1, a, acc, at, channel, left);
+        finish(mr, nv, 1, 1, 1, a, acc, pixel, channel, left);
     else if (whole && !adds)
-        finish(mr, nv, 1, 0, 0, a, acc, at, channel, left);
+        finish(mr, nv, 1, 0, 0, a, acc, pixel, channel, left);
     else if (whole)
-        finish(mr, nv, 1, 1, 0, a, acc, at, channel, left);
+        finish(mr, nv, 1, 1, 0, a, acc, pixel, channel, left);
     else if (!adds)
-        finish(mr, nv, 0, 0, 1, a, acc, at, channel, left);
+        finish(mr, nv, 0, 0, 1, a, acc, pixel, channel, left);
     else
-        finish(mr, nv, 0, 1, 1, a, acc, at, channel, left);
-    epilogue_rows(&a->epilogue, a->y + at, a->win.oc, mr, channel,
+        finish(mr, nv, 0, 1, 1, a, acc, pixel, channel, left);
+    epilogue_rows(&a->epilogue, a->y + pixel * a->pitch + channel, a->pitch, mr, channel,
                   ek_min(nv * EK_VL, a->win.oc - channel));
 }
 

@@ -15,6 +15,7 @@ typedef struct {
     const float *zeros;    /* at least c zeros */
     const float *residual; /* like y, or NULL: added before the clamp */
     float *y;
+    long pitch;      /* floats from one pixel of y to the next: at least oc */
     float low, high; /* clamp */
     ek_epilogue epilogue;
 } ek_f32_conv_args;

@@ -75,7 +75,7 @@ static void __attribute__((noinline)) border_tile(const ek_window *g, const floa
 EK_INLINE void tile_out(const int nv, const ek_f32_winograd_args *a, const float *m, int i,
                         float *y, const float *residual, int rows, int columns, long channel) {
     const vf low = vf_splat(a->low), high = vf_splat(a->high);
-    const long oc = a->win.oc, pitch = a->win.ow * oc;
+    const long oc = a->win.oc, wide = a->win.ow * oc, step = a->pitch, line = a->win.ow * step;
     for (int j = 0; j < nv; j++) {
         vf d[POINTS];
         const vf bias = vf_load(a->bias + channel + j * EK_VL);
@@ -98,14 +98,14 @@ EK_INLINE void tile_out(const int nv, const ek_f32_winograd_args *a, const float
                     continue;
                 vf v = d[s * SIDE + t] + bias;
                 if (residual)
-                    v += vf_load(residual + s * pitch + t * oc + at);
+                    v += vf_load(residual + s * wide + t * oc + at);
                 v = epilogue(&a->epilogue, v, at);
-                vf_store(y + s * pitch + t * oc + at, vf_min(vf_max(v, low), high));
+                vf_store(y + s * line + t * step + at, vf_min(vf_max(v, low), high));
             }
         }
     }
     for (int s = 0; s < rows; s++)
-        epilogue_rows(&a->epilogue, y + s * pitch + channel, oc, columns, channel, nv * EK_VL);
+        epilogue_rows(&a->epilogue, y + s * line + channel, step, columns, channel, nv * EK_VL);
 }
 
 EK_INLINE void multiply(const int mr, const int nv, const float *v, const float *w, long c,
@@ -145,8 +145,8 @@ EK_INLINE void panel(const int nv, const ek_f32_winograd_args *a, const float *v
         multiply(MR / 4, nv, v, w, g->c, m);
     for (int i = 0; i < count; i++) {
         const long t = first + i, ox = t % across * 4, oy = t / across % down * 4;
-        const long at = ((t / across / down * g->oh + oy) * g->ow + ox) * g->oc;
-        tile_out(nv, a, m, i, a->y + at, a->residual ? a->residual + at : NULL,
+        const long at = (t / across / down * g->oh + oy) * g->ow + ox;
+        tile_out(nv, a, m, i, a->y + at * a->pitch, a->residual ? a->residual + at * g->oc : NULL,
                  (int)ek_min(4, g->oh - oy), (int)ek_min(4, g->ow - ox), channel);
     }
 }

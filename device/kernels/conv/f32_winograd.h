@@ -12,6 +12,7 @@ typedef struct {
     const float *bias;
     const float *residual; /* like y, or NULL: added before the clamp */
     float *y;
+    long pitch;      /* floats from one pixel of y to the next: at least oc */
     float low, high; /* clamp */
     ek_epilogue epilogue;
 } ek_f32_winograd_args;

@@ -8,7 +8,7 @@ void NAME(const void *args, long begin, long end) {
         long at = (long)((const TI *)a->indices)[t % a->count];
         at = ek_max(0, ek_min(at < 0 ? at + a->size : at, a->size - 1));
         const char *from = (const char *)a->x + (t / a->count * a->size + at) * a->run;
-        char *to = (char *)a->y + t * a->run;
+        char *to = (char *)a->y + t * a->pitch;
         if (a->run == 4)
             memcpy(to, from, 4);
         else

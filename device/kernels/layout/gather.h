@@ -7,6 +7,7 @@ typedef struct {
     long size;  /* of the gathered axis */
     long count; /* indices */
     long run;   /* bytes behind each index */
+    long pitch; /* bytes from one run of y to the next: at least run */
     const void *x, *indices;
     void *y;
 } ek_gather_args;

@@ -67,8 +67,8 @@ void NAME(const void *args, long begin, long end) {
         weight dy = locate(t % a->oh, &a->rows, &y0, &y1);
         const TX *image = (const TX *)a->x + t / a->oh * a->rows.size * row;
         const TX *top = image + y0 * row, *bottom = image + y1 * row;
-        TX *y = (TX *)a->y + t * a->ow * a->c;
-        for (long ox = 0; ox < a->ow; ox++, y += a->c) {
+        TX *y = (TX *)a->y + t * a->ow * a->pitch;
+        for (long ox = 0; ox < a->ow; ox++, y += a->pitch) {
             long x0, x1;
             weight dx = locate(ox, &a->columns, &x0, &x1);
             pixel(top + x0 * a->c, top + x1 * a->c, bottom + x0 * a->c, bottom + x1 * a->c, dy, dx,

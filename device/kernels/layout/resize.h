@@ -17,6 +17,7 @@ typedef struct {
 typedef struct {
     ek_resize_axis rows, columns;
     long c, oh, ow;
+    long pitch; /* elements from one pixel of y to the next: at least c */
     const void *x;
     void *y;
 } ek_resize_args;
