@@ -29,14 +29,11 @@ def cut_conv(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
     assert isinstance(op, ops.Conv2D)
     x, w = site.operand(0), site.operand(1)
-    rest: tuple[Cut | None, ...] = (None,) * (len(site.ins) - 2)
-    if len(site.ins) > 3 and site.ins[3] is not None:
-        rest = (*rest[:1], cut)
+    rest = _rest(site, cut)
     if cut.axis == N:
         return Part(op, (cut, None, *rest))
     if cut.axis == C:
-        channels = Cut(0, cut.begin, cut.end)
-        return Part(op, (None, channels, *_bias(site, channels), *rest[1:]))
+        return Part(op, (None, Cut(0, cut.begin, cut.end), *rest))
     if cut.axis != H or _quantizes_its_input(x, w):
         return None
     rows = _row_part(op.padding, cut, x, span((w.shape[1], w.shape[2]), op.dilation)[0], op.stride)
@@ -45,8 +42,22 @@ def cut_conv(site: Site, cut: Cut) -> Part | None:
     return Part(dataclasses.replace(op, padding=rows[1]), (rows[0], None, *rest))
 
 
-def _bias(site: Site, cut: Cut) -> tuple[Cut | None, ...]:
-    return (cut if site.ins[2] is not None else None,) if len(site.ins) > 2 else ()
+def _rest(site: Site, cut: Cut) -> tuple[Cut | None, ...]:
+    """Of a product's bias, residual and epilogue's operand."""
+    wide = cut.axis != len(site.outs[0].shape) - 1
+
+    def of_channels(values: Tensor | None) -> Cut | None:
+        if wide or values is None or values.elements == 1:
+            return None
+        return Cut(len(values.shape) - 1, cut.begin, cut.end)
+
+    bias, residual, operand = (*site.ins[2:5], None, None, None)[:3]
+    cuts = (
+        of_channels(bias),
+        cut if residual is not None else None,
+        of_channels(operand),
+    )
+    return cuts[: len(site.ins) - 2]
 
 
 def _quantizes_its_input(x: Tensor, w: Tensor) -> bool:
@@ -68,14 +79,14 @@ def cut_depthwise(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
     assert isinstance(op, ops.DepthwiseConv2D)
     x, w = site.operand(0), site.operand(1)
-    rest: tuple[Cut | None, ...] = (None,) * (len(site.ins) - 2)
+    rest = _rest(site, cut)
     if cut.axis == N:
         return Part(op, (cut, None, *rest))
     if cut.axis == C:
         if cut.begin % op.multiplier or cut.end % op.multiplier:
             return None
         source = Cut(C, cut.begin // op.multiplier, cut.end // op.multiplier)
-        return Part(op, (source, cut, *_bias(site, Cut(0, cut.begin, cut.end))))
+        return Part(op, (source, cut, *rest))
     if cut.axis != H or _quantizes_its_input(x, w):
         return None
     rows = _row_part(op.padding, cut, x, span((w.shape[1], w.shape[2]), op.dilation)[0], op.stride)
@@ -86,12 +97,11 @@ def cut_depthwise(site: Site, cut: Cut) -> Part | None:
 
 def cut_transpose_conv(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
-    rest: tuple[Cut | None, ...] = (None,) * (len(site.ins) - 2)
+    rest = _rest(site, cut)
     if cut.axis == N:
         return Part(op, (cut, None, *rest))
     if cut.axis == C:
-        channels = Cut(0, cut.begin, cut.end)
-        return Part(op, (None, channels, *_bias(site, channels)))
+        return Part(op, (None, Cut(0, cut.begin, cut.end), *rest))
     return None
 
 
@@ -99,11 +109,10 @@ def cut_fully_connected(site: Site, cut: Cut) -> Part | None:
     """Rows where the input has the output's leading dimensions; else channels."""
     x, out = site.operand(0), site.outs[0]
     if cut.axis == len(out.shape) - 1:
-        channels = Cut(0, cut.begin, cut.end)
-        return Part(site.node.op, (None, channels, *_bias(site, channels)))
+        return Part(site.node.op, (None, Cut(0, cut.begin, cut.end), *_rest(site, cut)))
     if x.shape[:-1] != out.shape[:-1]:
         return None
-    return Part(site.node.op, (cut, *(None,) * (len(site.ins) - 1)))
+    return Part(site.node.op, (cut, None, *_rest(site, cut)))
 
 
 def cut_outlier(site: Site, cut: Cut) -> Part | None:
