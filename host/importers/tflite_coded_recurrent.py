@@ -34,6 +34,8 @@ def lstm(call: Call, x: Tensor) -> Tensor:
     if between is None:
         raise ShapeError("expected a scale of the hidden values, found none")
     inner, inner_zero = _single(between)
+    if call.maybe(_PROJECTION) is not None:
+        inner_zero = -inner_zero  # as LiteRT does: seen where hidden values saturate
     w = [_weights(call, _FIRST_WEIGHTS + g, f"{_GATES[g]} weights") for g in gates]
     r = [_weights(call, _FIRST_RECURRENT + g, f"recurrent {_GATES[g]} weights") for g in gates]
     biases = [_bias(call, _FIRST_BIAS + g) for g in gates]

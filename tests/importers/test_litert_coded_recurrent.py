@@ -92,6 +92,8 @@ CASES = {
     "lstm-narrow-cell": _lstm(7, cell_scale=2.0**-15, time=30),
     "lstm-coupled": _lstm(8, coupled=True, time=20, cells=17),
     "lstm-projection": _lstm(9, out=3, time=20, cells=17),
+    "lstm-projection-saturated": _lstm(9, out=3, time=20, cells=17, hidden_zero=-128),
+    "lstm-hidden-saturated": _lstm(9, time=20, cells=17, hidden_zero=127),
     "lstm-peephole": _lstm(10, peephole=True, time=20, cells=17),
     "lstm-all": _lstm(11, out=17, time=20, cells=17, coupled=True, peephole=True, clip=0.9),
     "lstm-step": _one_step(12, batch=3),
