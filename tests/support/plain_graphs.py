@@ -170,7 +170,8 @@ def scatter(rng: Rng, dtype: DType) -> Case:
     join = ("none", "add", "mul", "max", "min")[int(rng.integers(5))]
     kind = DType.I32 if rng.random() < 0.5 else DType.I64
     at = constant(rng.integers(-n - 2, n + 2, (m,)), kind)
-    x = constant(rng.integers(0, 9, (n, run)), dtype)
+    replaced = join == "none"
+    x = tensor((n, run), dtype) if replaced else constant(rng.integers(0, 9, (n, run)), dtype)
     updates = constant(rng.integers(0, 2 if join == "mul" else 9, (m, run)), dtype)
     return Case(ops.Scatter(join), (x, at, updates))
 
