@@ -128,8 +128,6 @@ FAULTS = (
     Fault("slope_of_channel_0", "conv_f32", "conv/epilogue.h", "x * vf_load(e->operand + channel)",
           "x * vf_splat(*e->operand)"),
     Fault("epilogue_without_tail", "conv_f32", "conv/epilogue.h", "if (i < n) {", "if (0) {"),
-    Fault("epilogue_of_first_row", "conv_f32", "conv/epilogue.h", "rows > 0; rows--, y += pitch",
-          "rows > 0; rows = 0"),
     Fault("operands_swapped", "operands", "elementwise/functions.h", "BINARY(a - b)",
           "BINARY(b - a)"),
     Fault("zero_points_ignored", "binary", "elementwise/linear_sum.c",
