@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import os
@@ -20,7 +21,7 @@ from edgekit.host.build.artifact import Golden
 from edgekit.host.build.golden import golden_of
 from edgekit.host.compiler import prepare_graph
 from edgekit.host.fit import plan_of
-from edgekit.host.graph.types import Array, Graph
+from edgekit.host.graph.types import Array, Graph, Node
 from edgekit.host.importers import import_model
 from edgekit.host.lower.plan import Plan
 from edgekit.host.options import DEFAULT_OPTIONS
@@ -83,6 +84,24 @@ def _curves() -> ModelProto:
 _NETWORKS = {"lstm": _lstm, "attention": _attention, "curves": _curves}
 
 
+def _without_epilogues(graph: Graph) -> Graph:
+    """As an importer makes it: functions are nodes of their own until the compiler fuses them."""
+    tensors, nodes = dict(graph.tensors), []
+    for each in graph.nodes:
+        function = getattr(each.op, "epilogue", None)
+        if function is None:
+            nodes.append(each)
+            continue
+        made = each.outputs[0]
+        between = f"{made}.product"
+        tensors[between] = dataclasses.replace(tensors[made], name=between)
+        plain = dataclasses.replace(each.op, epilogue=None)
+        nodes.append(Node(each.name, plain, each.inputs[:4], (between,)))
+        operands = (between, *each.inputs[4:5])
+        nodes.append(Node(f"{each.name}.function", function, operands, (made,)))
+    return dataclasses.replace(graph, tensors=tensors, nodes=tuple(nodes))
+
+
 @functools.cache
 def with_golden(run: str) -> tuple[Graph, Golden]:
     """A model's file, a small network, or random operators of a family, and the golden vectors."""
@@ -93,7 +112,7 @@ def with_golden(run: str) -> tuple[Graph, Golden]:
         path = Path(run) if "/" in run else ROOT / "models" / run
         graph = integer_form(import_model(path, _OPEN_SHAPES.get(path.stem)))
     else:
-        graph = op_graphs.random_graph(run, _CASES, 1)
+        graph = _without_epilogues(op_graphs.random_graph(run, _CASES, 1))
     return graph, golden_of(graph, cache_folder() / "golden")
 
 

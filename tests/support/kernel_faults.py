@@ -127,7 +127,6 @@ FAULTS = (
           "ek_clamp(a + 3.0f, 5.0f)"),
     Fault("slope_of_channel_0", "conv_f32", "conv/epilogue.h", "x * vf_load(e->operand + channel)",
           "x * vf_splat(*e->operand)"),
-    Fault("epilogue_without_tail", "conv_f32", "conv/epilogue.h", "if (i < n) {", "if (0) {"),
     Fault("operands_swapped", "operands", "elementwise/functions.h", "BINARY(a - b)",
           "BINARY(b - a)"),
     Fault("zero_points_ignored", "binary", "elementwise/linear_sum.c",
