@@ -29,7 +29,10 @@ _RAISED = (
 def by_lines(formula: Callable[[Array], Array], x: Array, source: Tensor, out: Tensor) -> Array:
     """Codes of formula(real value), exact at every 128th code but for half the error between."""
     low, high = code_range(DType.I16)
-    zero, step_out = zero_point_of(out), np.float32(1) / np.float32(scale_of(out))
+    zero, scale = zero_point_of(out), np.float32(scale_of(out))
+    smallest = scale * np.float32(low - zero)
+    largest = scale * np.float32(high - zero)
+    step_out = np.float32(high - low + 1) / (largest - smallest)  # not quite 1 / scale
     first = np.float32(scale_of(source)) * np.float32(low - zero_point_of(source))
     last = np.float32(scale_of(source)) * np.float32(high - zero_point_of(source))
     step = (last - first) / np.float32(_STEPS)
@@ -37,6 +40,7 @@ def by_lines(formula: Callable[[Array], Array], x: Array, source: Tensor, out: T
     def made(at: Array) -> Array:
         with np.errstate(all="ignore"):
             y = np.asarray(formula(at.astype(np.float64))).astype(np.float32)
+        y = np.where(np.isnan(y) | np.isneginf(y), smallest, y)  # logarithms of 0 and below
         return y * step_out + np.float32(zero)
 
     at = first + np.arange(_STEPS, dtype=np.float32) * step
@@ -45,9 +49,9 @@ def by_lines(formula: Callable[[Array], Array], x: Array, source: Tensor, out: T
     middle = round_half_away((after + here) / np.float32(2))
     with np.errstate(all="ignore"):
         error = middle - round_half_away(made(at + step / np.float32(2)))
-        entries = here - round_half_away(error / np.float32(2))
+        entries = np.nan_to_num(here - round_half_away(error / np.float32(2)), posinf=high)
     table = np.append(entries, round_half_away(made(np.asarray([last]))))
-    table = np.clip(np.nan_to_num(table, nan=low), low, high).astype(np.int64)
+    table = np.clip(table, low, high).astype(np.int64)
     index, rest = (x.astype(np.int64) >> _BITS) + _STEPS // 2, x.astype(np.int64) & 127
     slope = (table[index + 1] - table[index]).astype(np.int16).astype(np.int64)
     codes: Array = (table[index] + ((slope * rest + 64) >> _BITS)).astype(np.int16)

@@ -204,6 +204,7 @@ ROWS: dict[str, Row] = {
     # Moving data
     "AffineGrid": sample.affine_grid,
     "CenterCropPad": place.center_crop_pad,
+    "Col2Im": place.columns_to_image,
     "Compress": place.compress,
     "Concat": shape.concat,
     "Constant": shape.constant,

@@ -148,6 +148,10 @@ def cast(call: Call) -> Tensor:
     return call.convert(x, to)
 
 
+def bit_cast(call: Call) -> Tensor:
+    return call.emit(ops.BitCast(call.out_dtype), call.tensor(0, "input"))
+
+
 def dequantize(call: Call) -> Tensor:
     source = call.tensor(0, "input")
     if source.dtype is not DType.F16 and source.quant is None:

@@ -45,6 +45,7 @@ ROWS: dict[str, Row] = {
     "TRANSPOSE_CONV": Row(conv.transpose_conv, "TransposeConvOptions"),
     # Functions of one operand
     "ABS": Row(math.unary(ops.Abs()), "AbsOptions"),
+    "BITCAST": Row(math.bit_cast, "BitcastOptions"),
     "CEIL": Row(math.unary(ops.Ceil())),
     "COS": Row(math.unary(ops.Cos()), "CosOptions"),
     "ELU": Row(math.unary(ops.Elu())),

@@ -97,13 +97,17 @@ def softmax(call: Call) -> Tensor:
 
 
 def log_softmax(call: Call) -> Tensor:
+    """Of codes in f32, as LiteRT's own kernels do."""
     x = call.tensor(0, "input")
+    if x.is_coded and x.dtype.bytes == 1:
+        x = call.emit(ops.Cast(), x)
     if x.dtype is not DType.F32:
         raise ShapeError(f"expected an input of type f32, found {x.dtype.value}")
     last = (len(x.shape) - 1,)
     offset = call.emit(ops.Sub(), x, call.emit(ops.ReduceMax(last, True), x))
     total = call.emit(ops.ReduceSum(last, True), call.emit(ops.Exp(), offset))
-    return call.emit(ops.Sub(), offset, call.emit(ops.Log(), total))
+    y = call.emit(ops.Sub(), offset, call.emit(ops.Log(), total))
+    return y if call.out_dtype is DType.F32 else call.result(ops.Quantize(call.out_dtype), y)
 
 
 def l2_normalization(call: Call) -> Tensor:
