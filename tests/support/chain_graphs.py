@@ -60,21 +60,21 @@ def chain(rng: Rng, dtype: DType) -> Case:
     form = int(rng.integers(3))  # first, last or both
     members: list[Operator] = [depthwise]
     operands: list[list[Tensor | None]] = [
-        [_weights(rng, dtype, 3, 1, *kernel, c), _bias(rng, dtype, c), None]
+        [_weights(rng, dtype, 3, 1, *kernel, c), _bias(rng, dtype, c), None, None]
     ]
     activation = _ACTIVATIONS[rng.integers(len(_ACTIVATIONS))]
     if form != 1:
         members.insert(0, ops.Conv2D(activation=activation))
-        operands.insert(0, [_weights(rng, dtype, 0, c, 1, 1, ic), _bias(rng, dtype, c), None])
+        operands.insert(0, [_weights(rng, dtype, 0, c, 1, 1, ic), _bias(rng, dtype, c), None, None])
     x = tensor((1, h, w, ic if form != 1 else c), dtype, _quant(rng, dtype, 1))
     if form != 0:
         members.append(ops.Conv2D(activation=activation))
-        operands.append([_weights(rng, dtype, 0, oc, 1, 1, c), _bias(rng, dtype, oc), None])
+        operands.append([_weights(rng, dtype, 0, oc, 1, 1, c), _bias(rng, dtype, oc), None, None])
     between = tuple(_quant(rng, dtype, 4) for _ in members[1:])
     op = ops.RowChain(tuple(members), between)
     ins = (x, *(t for own in operands for t in own))
     if form != 0 and dtype is DType.F32 and rng.random() < 0.4:
-        ins = (*ins[:-1], tensor(op.infer(ins)[0][0]))
+        ins = (*ins[:-2], tensor(op.infer(ins)[0][0]), None)
     return Case(op, ins, _quant(rng, dtype, 4))
 
 

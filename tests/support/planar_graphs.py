@@ -66,7 +66,7 @@ def pruned(rng: Rng) -> Case:
     width, window = pick(rng, (1, 4, 64)), pick(rng, (0, 32, 4096))
     flags = [bool(rng.integers(2)) for _ in range(2)]
     how = BlockSettings(width, window, pick(rng, (0, 20)), flags[0], flags[1], pick(rng, (0, 2, 4)))
-    op = ops.PrunedFullyConnected(False, _activation(rng), how)
+    op = ops.PrunedFullyConnected(False, _activation(rng), how=how)
     bias = constant(_normal(rng, n)) if rng.random() < 0.7 else None
     return Case(op, (tensor((m, k)), constant(weights), bias))
 
