@@ -41,7 +41,7 @@ def _halved(graph: Graph, share: float) -> Graph:
         try:
             after = split(graph, limit)
         except InputError:
-            limit = limit * 5 // 4
+            limit += max(limit // 4, 1)
             continue
         assert _needs(after.graph) <= limit
         assert set(after.origin) <= {n.name for n in after.graph.nodes}
