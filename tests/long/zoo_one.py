@@ -57,8 +57,8 @@ def judged(model: Path) -> tuple[str, str]:
         deployed = device.deploy(bundle)
         try:
             peer = peer_of(model)
-        except Exception as error:
-            return "no peer", f"{type(error).__name__}: {error}".replace("\n", " ")[:100]
+        except PeerError as error:
+            return "no peer", str(error)
         worst = 0.0
         for seed in _SEEDS:
             rng = np.random.default_rng(seed)
@@ -77,8 +77,8 @@ def judged(model: Path) -> tuple[str, str]:
                     worst = max(worst, distance(outputs, inputs, reference, rng, nudge))
                 except WrongError:
                     return "wrong", str(error)
-            except Exception as error:
-                return "no peer", f"{type(error).__name__}: {error}".replace("\n", " ")[:100]
+            except PeerError as error:
+                return "no peer", str(error)
     return "right", f"at most {worst:.2f} of what is allowed"
 
 
@@ -96,6 +96,13 @@ class WrongError(Exception):
     """An output that is not the peer's."""
 
 
+class PeerError(Exception):
+    """The peer cannot load or run the model: it says nothing of us."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"{type(error).__name__}: {error}".replace("\n", " ")[:100])
+
+
 def has_codes(graph: Graph) -> bool:
     """Whether some layers compute with 8-bit codes: rounding decides between two of them.
 
@@ -111,10 +118,18 @@ def has_codes(graph: Graph) -> bool:
 def distance(
     outputs: list[Any], inputs: Arrays, peer: Peer, rng: np.random.Generator, nudge: float
 ) -> float:
-    """The largest difference of an output over what it may be. Raises `WrongError` above 1."""
-    expected = peer(inputs)
-    moved = [peer(nudged(inputs, rng, nudge)) for _ in range(2)]
+    """The largest difference of an output over what it may be.
+
+    Raises `WrongError` above 1, `PeerError` where the peer does not take the inputs.
+    """
+    try:
+        expected = peer(inputs)
+        moved = [peer(nudged(inputs, rng, nudge)) for _ in range(2)]
+    except Exception as error:
+        raise PeerError(error) from None
     worst = 0.0
+    if len(outputs) < len(expected):
+        raise WrongError(f"{len(outputs)} outputs, the peer has {len(expected)}")
     lengths = len(outputs) - len(expected)  # of results that are as long as the data say
     for number, (y, wanted) in enumerate(zip(outputs, expected, strict=not lengths)):
         if lengths and y.ndim == wanted.ndim:
@@ -150,13 +165,17 @@ def nudged(inputs: Arrays, rng: np.random.Generator, nudge: float) -> Arrays:
 def peer_runs(model: Path) -> bool:
     try:
         peer_of(model)
-    except Exception:
+    except PeerError:
         return False
     return True
 
 
 def peer_of(model: Path) -> Peer:
-    return onnx_peer(model) if model.suffix == ".onnx" else litert_peer(model)
+    """Raises `PeerError` where the peer cannot load the model."""
+    try:
+        return onnx_peer(model) if model.suffix == ".onnx" else litert_peer(model)
+    except Exception as error:
+        raise PeerError(error) from None
 
 
 def onnx_peer(model: Path) -> Peer:
