@@ -178,6 +178,10 @@ class ShapeError(ValueError):
     """The inputs of an operator do not fit together; the importer adds which operator."""
 
 
+class MisfitError(ShapeError):
+    """They do not by the operator's own definition: no engine can run it with these shapes."""
+
+
 @dataclass(frozen=True)
 class Node:
     """`op` applied to named tensors; an absent optional input is None."""

@@ -79,10 +79,11 @@ class Emitter:
         return self.transpose(x, (0, 3, 1, 2))
 
 
-def need_rank(x: Tensor, *ranks: int) -> None:
+def need_rank(x: Tensor, *ranks: int, error: type[ShapeError] = ShapeError) -> None:
+    """`error`: MisfitError where the operator is defined for no other rank."""
     if len(x.shape) not in ranks:
         wanted = " or ".join(str(r) for r in ranks)
-        raise ShapeError(f"expected a tensor of rank {wanted}, found shape {list(x.shape)}")
+        raise error(f"expected a tensor of rank {wanted}, found shape {list(x.shape)}")
 
 
 def need_axes(x: Tensor, count: int) -> None:

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, ShapeError, Tensor
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_index import one_of
 from edgekit.host.importers.onnx_types import TensorList, Value
-from edgekit.host.importers.refusal import UnsupportedError
+from edgekit.host.importers.refusal import MisfitInputError
 
 _STEPS = 512  # steps of one loop that are unrolled
 
@@ -21,21 +20,19 @@ _STEPS = 512  # steps of one loop that are unrolled
 def if_(call: Call) -> list[Value | None]:
     """The branch that a constant condition names, or each output picked from both branches.
 
-    Of a computed condition a branch may not fit the shapes, as for another sampling rate: it could
-    not run with them at all, so it is left out and the user is told.
+    Of a computed condition a branch may not fit the shapes, as for another sampling rate: no engine
+    could run it with them, so it is left out and the user is told.
     """
     condition = _one(call, call.x(0))
     branches = [call.graph("then_branch"), call.graph("else_branch")]
     if condition.data is not None:
         return list(call.run(branches[not condition.data], []))
     fitting: list[Sequence[Value | None]] = []
-    refusals: list[InputError] = []
+    refusals: list[MisfitInputError] = []
     for branch in branches:
         try:
             fitting.append(call.run(branch, []))
-        except UnsupportedError:
-            raise
-        except InputError as error:
+        except MisfitInputError as error:
             refusals.append(error)
     if refusals:
         if not fitting:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Array, Padding, Quant, ShapeError, Tensor
+from edgekit.host.graph.types import Array, MisfitError, Padding, Quant, ShapeError, Tensor
 from edgekit.host.graph.windows import Pair
 from edgekit.host.importers.emitter import Emitter, need_axes, need_rank
 from edgekit.host.importers.onnx_call import Call
@@ -113,7 +113,7 @@ def grouped(
     stride, dilation = pair(s.stride, 1), pair(s.dilation, 1)
     oc, depth = w.shape[:2]
     if x.shape[3] != depth * groups or oc % groups or not oc:
-        raise ShapeError(
+        raise MisfitError(
             f"expected {groups} groups of {x.shape[3] // groups} channels, "
             f"found weights {list(w.shape)}"
         )
@@ -148,7 +148,7 @@ def conv_transpose(call: Call) -> Tensor:
     w = _weights(call, 1, "weights")  # [ic, oc/groups, kh, kw]
     groups, rank = groups_of(call), len(x.shape) - 2
     if w.shape[0] != x.shape[1] or w.shape[0] % groups:
-        raise ShapeError(f"expected weights of {x.shape[1]} channels, found {list(w.shape)}")
+        raise MisfitError(f"expected weights of {x.shape[1]} channels, found {list(w.shape)}")
     s = cut_of(call, x.shape[2:], w.shape[4 - rank :])
     bias = None if call.maybe(2) is None else call.value(2, "bias").reshape(-1)
     image = call.nhwc(as_image(call, x))

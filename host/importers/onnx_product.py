@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import DType, ShapeError, Tensor
+from edgekit.host.graph.types import DType, MisfitError, ShapeError, Tensor
 from edgekit.host.importers.emitter import need_rank
 from edgekit.host.importers.onnx_call import Call
 
@@ -24,7 +24,7 @@ def product(call: Call, a: Tensor, b: Tensor) -> Tensor:
     a = call.reshape(a, (1, *a.shape)) if row else a
     b = call.reshape(b, (*b.shape, 1)) if column else b
     if a.shape[-1] != b.shape[-2]:
-        raise ShapeError(f"expected inner sizes that agree, found {a.shape[-1]} and {b.shape[-2]}")
+        raise MisfitError(f"expected inner sizes that agree, found {a.shape[-1]} and {b.shape[-2]}")
     if b.data is not None and len(b.shape) == 2 and a.dtype is DType.F32:
         y = call.emit(ops.FullyConnected(True), a, _turned(call, b), None)
     else:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import DType, Operator, ShapeError, Tensor
+from edgekit.host.graph.types import DType, MisfitError, Operator, ShapeError, Tensor
 from edgekit.host.importers.emitter import need_rank
 from edgekit.host.importers.onnx_activations import Chosen, chosen
 from edgekit.host.importers.onnx_call import Call
@@ -90,8 +90,8 @@ def rnn(call: Call) -> list[Tensor]:
 
 def _recurrent(call: Call, kind: _Kind, before: Before | None = None) -> list[Tensor]:
     x, recurrence = call.x(0), call.x(2)
-    need_rank(x, 3)
-    need_rank(recurrence, 3)
+    need_rank(x, 3, error=MisfitError)
+    need_rank(recurrence, 3, error=MisfitError)
     hidden = call.integer("hidden_size", 0) or recurrence.shape[2]
     batch_first = bool(call.integer("layout", 0))
     x = call.transpose(x, (1, 0, 2)) if batch_first else x

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Array, Shape, ShapeError, Tensor
+from edgekit.host.graph.types import Array, MisfitError, Shape, ShapeError, Tensor
 from edgekit.host.importers.emitter import need_rank
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_conv import crop, surround
@@ -113,7 +113,7 @@ def squeeze(call: Call) -> Tensor:
     if axes is None:
         axes = tuple(i for i, d in enumerate(x.shape) if d == 1)
     if any(x.shape[a] != 1 for a in axes):
-        raise ShapeError(f"expected axes of size 1, found {list(axes)} of {list(x.shape)}")
+        raise MisfitError(f"expected axes of size 1, found {list(axes)} of {list(x.shape)}")
     return call.reshape(x, tuple(d for i, d in enumerate(x.shape) if i not in axes))
 
 
@@ -192,7 +192,7 @@ def expand(call: Call) -> Tensor:
     try:
         shape = np.broadcast_shapes(x.shape, _shape(asked))
     except ValueError:
-        raise ShapeError(f"expected a shape for {list(x.shape)}, found {list(asked)}") from None
+        raise MisfitError(f"expected a shape for {list(x.shape)}, found {list(asked)}") from None
     return x if shape == x.shape else call.emit(ops.BroadcastTo(shape), x)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgekit.host.errors import InputError
-from edgekit.host.graph.types import Array, ShapeError, Tensor
+from edgekit.host.graph.types import Array, MisfitError, ShapeError, Tensor
 from edgekit.host.importers.builder import Builder
 from edgekit.host.importers.names import shown_name
 from edgekit.host.importers.onnx_bounded import Bounded
@@ -20,7 +20,12 @@ from edgekit.host.importers.onnx_file import (
 )
 from edgekit.host.importers.onnx_operators import ROWS
 from edgekit.host.importers.onnx_types import Floats, Value
-from edgekit.host.importers.refusal import UnsupportedError, refuse, unsupported
+from edgekit.host.importers.refusal import (
+    MisfitInputError,
+    UnsupportedError,
+    refuse,
+    unsupported,
+)
 
 _DEPTH = 32  # of graphs and functions inside each other
 _STEPS = 100_000  # nodes that loops, branches and functions may come to
@@ -54,8 +59,7 @@ class Walk:
             try:
                 self._add(node, scope)
             except (ShapeError, InputError) as error:
-                kind = UnsupportedError if isinstance(error, UnsupportedError) else InputError
-                raise kind(f"operator {node.shown}: {error}") from error
+                raise _kind(error)(f"operator {node.shown}: {error}") from error
 
     def value(self, name: str, scope: Scope) -> Value | None:
         """What `name` stands for; None is an optional value that is not there."""
@@ -145,6 +149,13 @@ class Walk:
         finally:
             self._depth -= 1
         return [self.value(name, scope) for name in graph.outputs]
+
+
+def _kind(error: ShapeError | InputError) -> type[InputError]:
+    """What an error inside of a graph is to the node that the graph belongs to."""
+    if isinstance(error, UnsupportedError | MisfitInputError):
+        return type(error)
+    return MisfitInputError if isinstance(error, MisfitError) else InputError
 
 
 def _resolved(value: Any, scope: Scope) -> Any:

@@ -56,6 +56,10 @@ class UnsupportedError(InputError):
     """The model has operators that the importer does not know."""
 
 
+class MisfitInputError(InputError):
+    """Shapes do not fit an operator by its own definition (`MisfitError`), inside of a graph."""
+
+
 @dataclass(frozen=True)
 class Unsupported:
     """Operators of one kind; `places` are their numbers in the file, in its order."""

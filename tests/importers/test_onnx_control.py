@@ -265,3 +265,19 @@ def test_a_branch_for_other_shapes_is_left_out(sign, tmp_path):
     branch.node[0].CopyFrom(node("MatMul", ["x", "w"], list(branch.node[0].output)))
     graph = _agrees(proto, {"x": np.abs(_X) * np.float32(sign)}, tmp_path)
     assert len(graph.notes) == 1 and "If y" in graph.notes[0] and "is left out" in graph.notes[0]
+
+
+def test_a_branch_that_only_this_kit_cannot_compile_is_not_left_out(tmp_path):
+    computed = [
+        node("ReduceSum", ["x", "axes"], ["s"], keepdims=0),
+        node("Less", ["zero", "s"], ["c"]),
+    ]
+    proto = _branches(computed)
+    proto.graph.initializer.append(numpy_helper.from_array(np.array(0, np.float32), "zero"))
+    body = _body([node("Identity", ["go"], ["on"]), node("Relu", ["old"], ["new"])],
+                 [("i", _I), ("go", _B), ("old", _F)], [("on", _B), ("new", _F)])  # fmt: skip
+    branch = proto.graph.node[-1].attribute[0].g
+    endless = node("Loop", ["", "", "x"], list(branch.node[0].output), body=body)
+    branch.node[0].CopyFrom(endless)
+    with pytest.raises(InputError, match="loop of at most 512 steps"):
+        import_model(save(proto, tmp_path))

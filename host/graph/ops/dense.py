@@ -19,7 +19,15 @@ from edgekit.host.graph.checks import (
     optional,
 )
 from edgekit.host.graph.quantization import dense_multiplier
-from edgekit.host.graph.types import Activation, Array, DType, Operator, Shape, ShapeError, Tensor
+from edgekit.host.graph.types import (
+    Activation,
+    Array,
+    DType,
+    MisfitError,
+    Operator,
+    Shape,
+    Tensor,
+)
 
 _STRIPS = BlockSettings(16)
 
@@ -47,7 +55,7 @@ class FullyConnected(Operator):
         need_positive((*x.shape, *w.shape), "input and weights")
         n, k = w.shape
         if x.elements % k or (self.keep_dims and x.shape[-1:] != (k,)):
-            raise ShapeError(f"expected rows of {k} values, found input {list(x.shape)}")
+            raise MisfitError(f"expected rows of {k} values, found input {list(x.shape)}")
         if bias is not None:
             need_shape(bias, (n,), "bias")
             need_dtype(bias, (DType.I32 if x.dtype.is_quantized else DType.F32,), "bias")

@@ -19,7 +19,7 @@ from edgekit.host.graph.checks import (
 )
 from edgekit.host.graph.quantization import code_range, round_half_away, scale_of, zero_point_of
 from edgekit.host.graph.sums import required
-from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
+from edgekit.host.graph.types import Array, DType, MisfitError, Operator, Shape, ShapeError, Tensor
 
 Inferred = list[tuple[Shape, DType]]
 _PAD_LIMIT = 1 << 24
@@ -35,7 +35,7 @@ class Reshape(Operator):
     def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
         x = operand(ins, 0, "input")
         if min(self.shape, default=1) < 0 or math.prod(self.shape) != math.prod(x.shape):
-            raise ShapeError(
+            raise MisfitError(
                 f"expected a shape of {math.prod(x.shape)} elements for input {list(x.shape)}, "
                 f"found {list(self.shape)}"
             )
@@ -133,7 +133,7 @@ class Concat(Operator):
             need_dtype(t, (first.dtype,), "operand")
             need_rank(t, len(first.shape), "operand")
             if _without(t.shape, self.axis) != _without(first.shape, self.axis):
-                raise ShapeError(
+                raise MisfitError(
                     f"expected operands equal but for axis {self.axis}, "
                     f"found {list(first.shape)} and {list(t.shape)}"
                 )

@@ -14,7 +14,7 @@ from edgekit.host.graph.ops.operands import broadcast
 from edgekit.host.graph.ops.wide import shortened
 from edgekit.host.graph.quantization import dense_multiplier
 from edgekit.host.graph.sums import required
-from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
+from edgekit.host.graph.types import Array, DType, MisfitError, Operator, Shape, Tensor
 
 _TYPES = (DType.F32, DType.I32, DType.I64, DType.I8, DType.I16)
 
@@ -39,7 +39,7 @@ class MatMul(Operator):
         need_scale(b, "second matrix")
         need_positive((*a.shape, *b.shape), "sizes of matrices")
         if len(a.shape) < 2 or len(b.shape) < 2 or a.shape[-1] != b.shape[-2]:
-            raise ShapeError(
+            raise MisfitError(
                 f"expected matrices that can be multiplied, "
                 f"found {list(a.shape)} and {list(b.shape)}"
             )

@@ -11,7 +11,7 @@ import numpy as np
 from edgekit.host.graph import coded
 from edgekit.host.graph.checks import WHOLE, need_dtype, operand
 from edgekit.host.graph.sums import required
-from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
+from edgekit.host.graph.types import Array, DType, MisfitError, Operator, Shape, ShapeError, Tensor
 
 NUMBERS = (DType.F32, *WHOLE)
 ANY = (*NUMBERS, DType.BOOL)
@@ -315,4 +315,4 @@ def broadcast(*shapes: Shape) -> Shape:
         return np.broadcast_shapes(*shapes)
     except ValueError:
         listed = " and ".join(str(list(s)) for s in shapes)
-        raise ShapeError(f"expected operands that broadcast, found {listed}") from None
+        raise MisfitError(f"expected operands that broadcast, found {listed}") from None
