@@ -244,7 +244,12 @@ class Scope:
         between = [
             None if i == -1 else self.tensors.source(i).quant for i in operator.intermediates
         ]
-        made = row.build(Call(operator, tensors, outputs, self.builder, variables, between))
+        codes = {
+            place: self.tensors.source(i).type
+            for place, i in enumerate(operator.inputs)
+            if i != -1 and self.tensors.source(i).blocks is not None
+        }
+        made = row.build(Call(operator, tensors, outputs, self.builder, variables, between, codes))
         return made if isinstance(made, list) else [made]
 
     def _operand(self, index: int) -> Tensor:

@@ -59,6 +59,7 @@ class Call(Emitter):
     builder: Builder
     variables: Mapping[int, str] = field(default_factory=dict)  # input → state
     intermediates: Sequence[Quant | None] = ()  # their scales
+    by_block: Mapping[int, str] = field(default_factory=dict)  # f32 input → type of its codes
 
     # Inputs
 

@@ -131,10 +131,11 @@ def fully_connected(call: Call) -> Tensor:
         return wide.fully_connected(call, op)
     if weights.data is None:
         return _computed_weights(call, x, weights, keep)
-    if call.option("AsymmetricQuantizeInputs") and _is_hybrid(x, weights):
+    asymmetric = call.option("AsymmetricQuantizeInputs") and _is_hybrid(x, weights)
+    if asymmetric or (call.by_block.get(1) == "INT4" and x.dtype is DType.F32):
         k = weights.shape[-1]
         x = at_codes(call, x, (x.elements // max(k, 1), k))
-        weights = call.emit(ops.Cast(), weights)
+        weights = call.emit(ops.Cast(), weights) if asymmetric else weights
     return call.result(op, x, weights, call.maybe(2))
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import flatbuffers
 import numpy as np
 import tflite
 from numpy.typing import NDArray
@@ -26,7 +27,9 @@ _RANK_LIMIT = 8
 _COUNT_LIMIT = 1 << 16
 _TABLE_BYTES = 16  # a tensor or operator takes at least as much of the file
 _SHOWN_NAME = 200
-_BY_BLOCK = 2  # BlockwiseQuantization, which is younger than the generated code
+# Kinds of quantization; the last, BlockwiseQuantization, is younger than the generated code.
+_NONE, _CUSTOM, _BY_BLOCK = 0, 1, 2
+_BLOCK_FIELDS = (4, 6, 8)  # of its table: scales, zero points, block size
 
 _BUILTINS = {v: k for k, v in vars(tflite.BuiltinOperator).items() if isinstance(v, int)}
 _OPTIONS = {v: k for k, v in vars(tflite.BuiltinOptions).items() if isinstance(v, int)}
@@ -59,6 +62,15 @@ class FileSparsity:
     dimensions: tuple[FileDimension, ...]
 
 
+@dataclass(frozen=True)
+class FileBlocks:
+    """Scales of blocks of `size` values: the tensors with these and with zero points (-1: none)."""
+
+    scales: int
+    zeros: int
+    size: int
+
+
 @dataclass(frozen=True, eq=False)
 class FileTensor:
     """`type` is the schema's name (FLOAT32, INT8, …); `data` the raw bytes of a constant.
@@ -75,7 +87,7 @@ class FileTensor:
     sparsity: FileSparsity | None
     signature: Shape = ()
     variable: bool = False
-    by_block: bool = False  # its scales are those of blocks, in another tensor
+    blocks: FileBlocks | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,6 +206,19 @@ def _tables(length: Callable[[], int], get: Callable[[int], Any]) -> Iterator[An
         yield get(index)
 
 
+def _blocks(quant: Any, shown: str) -> FileBlocks | None:
+    """Zero points in tensor 0 are none: 0 is what a file without the field says."""
+    table = quant.Details()
+    if quant.DetailsType() in (_NONE, _CUSTOM):
+        return None
+    if quant.DetailsType() != _BY_BLOCK or table is None:
+        raise InputError(f"{shown}: expected scales of channels or of blocks, found neither")
+    places = [table.Offset(field) for field in _BLOCK_FIELDS]
+    get, kind = table.Get, flatbuffers.number_types.Int32Flags
+    scales, zeros, size = (get(kind, place + table.Pos) if place else 0 for place in places)
+    return FileBlocks(scales, zeros or -1, size)
+
+
 def _small_vector(get: Callable[[], Array], length: int) -> tuple[int, ...]:
     return tuple(get().tolist()) if _count(length) else ()
 
@@ -266,7 +291,7 @@ class _Reader:
             None if sparsity is None else self._sparsity(sparsity),
             signature,
             variable=bool(tensor.IsVariable()),
-            by_block=quant is not None and quant.DetailsType() == _BY_BLOCK,
+            blocks=None if quant is None else _blocks(quant, shown),
         )
 
     def _quant(self, quant: Any, shape: Shape, shown: str) -> Quant | None:

@@ -9,8 +9,14 @@ import numpy as np
 from edgekit.host.errors import InputError
 from edgekit.host.graph.types import Array, DType, Quant, Tensor
 from edgekit.host.importers.builder import Builder
+from edgekit.host.importers.tflite_blocks import decoded
 from edgekit.host.importers.tflite_names import tensor_names
-from edgekit.host.importers.tflite_schema import FileSubgraph, FileTensor, printable
+from edgekit.host.importers.tflite_schema import (
+    FileBlocks,
+    FileSubgraph,
+    FileTensor,
+    printable,
+)
 from edgekit.host.importers.tflite_sparse import to_dense
 
 _DENSE_LIMIT = 1 << 30  # bytes of all densified weights together
@@ -30,6 +36,8 @@ _DTYPES = {
     "FLOAT64": DType.F64,
     "BOOL": DType.BOOL,
 }
+_BLOCK_SCALES = ("FLOAT16", "FLOAT32")
+_BLOCK_ZEROS = ("INT4", "INT8", "INT16", "INT32", "INT64")
 _SCALED = (DType.I8, DType.U8, DType.I16, DType.I32, DType.I64)
 
 
@@ -101,11 +109,6 @@ class TensorTable:
     def _constant(self, index: int) -> Tensor:
         source, dtype = self.source(index), self.dtype(index)
         shape, sparsity, raw = source.shape, source.sparsity, source.data
-        if source.by_block:
-            raise InputError(
-                f"{self.shown(index)}: weights with a scale per block are not supported; "
-                "quantize them with a scale per channel"
-            )
         if any(d < 0 for d in shape):
             raise InputError(f"{self.shown(index)}: expected sizes from 0, found {list(shape)}")
         if raw is None and 0 in shape:
@@ -119,6 +122,8 @@ class TensorTable:
         if sparsity is not None:
             self._charge(math.prod(shape) * dtype.bytes)
             values = to_dense(values, shape, sparsity)
+        if source.blocks is not None:
+            dtype, values = DType.F32, self._decoded(index, source.blocks, values)
         data = values.reshape(shape)
         data.flags.writeable = False
         quant = source.quant if dtype in _SCALED else None
@@ -138,6 +143,25 @@ class TensorTable:
         pairs = raw.view(np.int8)
         low, high = np.left_shift(pairs, 4) >> 4, pairs >> 4
         return np.stack([low, high], axis=1).reshape(-1)[: None if sparse else count]
+
+    def _decoded(self, index: int, blocks: FileBlocks, codes: Array) -> Array:
+        """f32 weights of codes with a scale per block."""
+        try:
+            scales = self._of_blocks(blocks.scales, _BLOCK_SCALES)
+            zeros = None if blocks.zeros < 0 else self._of_blocks(blocks.zeros, _BLOCK_ZEROS)
+            return decoded(codes, self.source(index).shape, blocks.size, scales, zeros)
+        except InputError as error:
+            raise InputError(f"{self.shown(index)}: {error}") from error
+
+    def _of_blocks(self, index: int, types: tuple[str, ...]) -> Array:
+        """A constant with a value per block."""
+        source = self.source(index)
+        if source.data is None or source.type not in types or source.sparsity is not None:
+            raise InputError(
+                f"expected a dense constant of {' or '.join(types)} with the scales or zero points "
+                f"of blocks, found {self.shown(index)}"
+            )
+        return self._values_of(index, source.data, math.prod(source.shape), False)
 
     def _charge(self, size: int) -> None:
         self._dense_bytes += size

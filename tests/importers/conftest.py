@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import tflite
 
+_BY_BLOCK = 2  # BlockwiseQuantization
+
 # Operators whose files say a version above 1 for what the tests hold.
 _VERSIONS = {
     "CONV_2D": 3,
@@ -36,6 +38,7 @@ class FileTensor:
     signature: Sequence[int] = ()
     variable: bool = False
     details: int = 0  # kind of further quantization parameters
+    blocks: tuple[Any, Any, int] | None = None  # tensors of scales, of zero points, size
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ class Writer:
         b = self._builder
         numbers = {t.name: i for i, t in enumerate(graph.tensors)}
         tensors = self._tables(
-            tflite.SubGraphStartTensorsVector, [self._tensor(t) for t in graph.tensors]
+            tflite.SubGraphStartTensorsVector, [self._tensor(t, numbers) for t in graph.tensors]
         )
         ops = self._tables(
             tflite.SubGraphStartOperatorsVector, [self._op(o, numbers) for o in graph.ops]
@@ -112,11 +115,11 @@ class Writer:
         ints = [(numbers or {}).get(v, v) for v in values]
         return self._builder.CreateNumpyVector(np.array(ints, np.int32))
 
-    def _tensor(self, tensor: FileTensor) -> int:
+    def _tensor(self, tensor: FileTensor, numbers: Mapping[str, int]) -> int:
         b = self._builder
         name, shape = b.CreateString(tensor.name), self._ints(tensor.shape)
         signature = self._ints(tensor.signature) if len(tensor.signature) else 0
-        quant = self._quant(tensor)
+        quant = self._by_block(tensor, numbers) if tensor.blocks else self._quant(tensor)
         number = tensor.buffer
         if number is None:
             number = 0
@@ -149,6 +152,20 @@ class Writer:
         tflite.QuantizationParametersAddQuantizedDimension(b, tensor.axis)
         tflite.QuantizationParametersAddDetailsType(b, tensor.details)
         return tflite.QuantizationParametersEnd(b)
+
+    def _by_block(self, tensor: FileTensor, numbers: Mapping[str, int]) -> int:
+        """BlockwiseQuantization, which the generated code does not have."""
+        b = self._builder
+        assert tensor.blocks is not None
+        b.StartObject(3)
+        for slot, value in enumerate(tensor.blocks):
+            b.PrependInt32Slot(slot, numbers.get(value, value), 0)
+        blocks = b.EndObject()
+        tflite.QuantizationParametersStart(b)
+        tflite.QuantizationParametersAddQuantizedDimension(b, tensor.axis)
+        tflite.QuantizationParametersAddDetailsType(b, tensor.details or _BY_BLOCK)
+        tflite.QuantizationParametersAddDetails(b, blocks)
+        return int(tflite.QuantizationParametersEnd(b))
 
     def _op(self, op: FileOp, numbers: Mapping[str, int]) -> int:
         b = self._builder

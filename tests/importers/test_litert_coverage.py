@@ -14,6 +14,7 @@ from litert_pairs import pairs
 from edgekit.host.importers import supported_operators
 
 _TABLES = (
+    "blocks",
     "boxes",
     "coded_recurrent",
     "fourier",

@@ -7,7 +7,6 @@ import struct
 import numpy as np
 import pytest
 
-from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Activation, DType, Padding
@@ -230,17 +229,3 @@ def test_a_part_without_elements_is_split_off(files):
     found = evaluate(graph, {"x": x}).outputs
     np.testing.assert_array_equal(found["y"], x[:, :1])
     np.testing.assert_array_equal(found["z"], x[:, 1:])
-
-
-def test_scales_of_blocks_are_refused_by_name(files):
-    w = np.ones((2, 32), np.int8)
-    tensors = [
-        files.tensor("x", [1, 32]),
-        files.tensor("w", w.shape, "INT8", w, details=2),
-        files.tensor("y", [1, 2]),
-    ]
-    op = files.op("FULLY_CONNECTED", ["x", "w"], ["y"], "FullyConnectedOptions")
-    with pytest.raises(
-        InputError, match=r"\(w\): weights with a scale per block are not supported"
-    ):
-        graph_from_tflite(files.model(files.graph(tensors, [op], ["x"], ["y"])), "m")

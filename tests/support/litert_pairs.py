@@ -17,11 +17,12 @@ _BY_OPERAND = {
     "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", "NOT_EQUAL", "RANK", "REAL", "RFFT2D",
     "SHAPE", "WHERE",
 }  # fmt: skip
-# Operators of weights: s8 ones of f32 activations are a type, "f32 (s8)".
+# Operators of weights: codes of f32 activations are a type, "f32 (s8)".
 _WEIGHTED = {
     "BATCH_MATMUL", "CONV_2D", "DEPTHWISE_CONV_2D", "EMBEDDING_LOOKUP", "FULLY_CONNECTED", "SVDF",
     "TRANSPOSE_CONV", "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN",
 }  # fmt: skip
+_CODES = {"INT4": "s4", "INT8": "s8"}
 
 
 def pairs(contents: Iterable[bytes]) -> set[tuple[str, str]]:
@@ -36,6 +37,6 @@ def _type(graph: FileSubgraph, operator: FileOperator) -> str:
     places = operator.inputs if operator.name in _BY_OPERAND else operator.outputs
     name = _NAMES[graph.tensors[places[0]].type]
     types = [graph.tensors[i].type for i in operator.inputs if i >= 0]
-    if operator.name in _WEIGHTED and name == "f32" and "INT8" in types:
-        return "f32 (s8)"
+    if operator.name in _WEIGHTED and name == "f32":
+        return next((f"f32 ({k})" for t, k in _CODES.items() if t in types), name)
     return name
