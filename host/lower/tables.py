@@ -19,14 +19,15 @@ _CODES = {1: "uint8_t", 2: "uint16_t"}  # by bytes
 def look_up(ctx: Context, table: Array, n: int, x: Value, y: Value) -> Call:
     """y = table[x] of `n` codes; the index is the code's bits as an unsigned number."""
     bits, made = (8 if table.size == 256 else 16), 8 * table.itemsize
+    macros: dict[str, str | int] = {"OP_BYTE_TABLE": 1}
+    if (bits, made) != (8, 8):
+        macros = {"OP_TABLE": 1, "TX": _CODES[bits // 8], "TY": _CODES[table.itemsize]}
     kernel = ctx.kernel(
         f"table_{bits}bit" + ("" if bits == made else f"_to_{made}bit"),
         "elementwise/unary.c",
         "elementwise/unary.h",
         "ek_unary_args",
-        OP_TABLE=1,
-        TX=_CODES[bits // 8],
-        TY=_CODES[table.itemsize],
+        **macros,
     )
     return Call(
         kernel, {"n": n, "x": x, "y": y, "table": ctx.weights.add(table)}, math.ceil(n / _CHUNK)

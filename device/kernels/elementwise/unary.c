@@ -1,11 +1,13 @@
 /* Element-wise functions of one operand.
  *
  * Compile-time parameters: NAME, EK_SIMD and one OP_*: CLAMP (f32 -> f32), TABLE (codes TX -> TY,
- * through an entry for each code), DEQUANTIZE (TQ -> f32). */
+ * through an entry for each code), BYTE_TABLE (the same of bytes), DEQUANTIZE (TQ -> f32). */
 #include <math.h>
 #include "unary.h"
 
-#if defined OP_CLAMP
+#if defined OP_BYTE_TABLE
+#include "look_up.h"
+#elif defined OP_CLAMP
 #define TX float
 #define TY float
 EK_INLINE float apply(const ek_unary_args *g, float x) {
@@ -27,10 +29,16 @@ EK_INLINE float apply(const ek_unary_args *g, TQ x) {
 /* Tasks: chunks of EK_UNARY_CHUNK elements. */
 void NAME(const void *task, long begin, long end) {
     const ek_unary_args *args = task;
+#ifdef OP_BYTE_TABLE
+    const long from = begin * EK_UNARY_CHUNK;
+    ek_look_up((const uint8_t *)args->table, (const uint8_t *)args->x + from,
+               (uint8_t *)args->y + from, ek_min(end * EK_UNARY_CHUNK, args->n) - from);
+#else
     const ek_unary_args g = *args; /* a copy, so that stores to y cannot change it */
     const TX *restrict x = (const TX *)g.x;
     TY *restrict y = (TY *)g.y;
     EK_VECTOR_LOOP
     for (long i = begin * EK_UNARY_CHUNK; i < ek_min(end * EK_UNARY_CHUNK, g.n); i++)
         y[i] = apply(&g, x[i]);
+#endif
 }
