@@ -83,6 +83,13 @@ class Builder:
         """Nodes so far."""
         return len(self._nodes)
 
+    def tensor(self, name: str) -> Tensor:
+        return self._tensors[name]
+
+    def producer(self, name: str) -> Node | None:
+        """The node that makes a tensor, none for inputs and constants."""
+        return next((n for n in reversed(self._nodes) if name in n.outputs), None)
+
     def input(self, name: str, shape: Shape, dtype: DType, quant: Quant | None = None) -> Tensor:
         self._charge(shape, dtype)
         return self._keep(Tensor(name, shape, dtype, quant))

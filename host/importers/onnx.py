@@ -108,8 +108,8 @@ class _Import:
         scope = Scope(model.constants, model.opset, {t.name: t for t in inputs})
         walk.nodes(model.nodes, scope)
         outputs = {name: self._output(walk, scope, name) for name in model.outputs}
-        for of, length in walk.bounded.lengths(outputs).items():
-            outputs[builder.take(f"{of}_length")] = length
+        for wanted, tensor in walk.bounded.finish(outputs).items():
+            outputs[wanted if wanted in outputs else builder.take(wanted)] = tensor
         graph = builder.finish(name, inputs, outputs)
         return replace(graph, notes=(*fixed.notes, *graph.notes))
 

@@ -17,13 +17,15 @@ _SMALL = 4096  # elements of shapes, axes and other operands that the importer r
 
 
 Run = Callable[[FileGraph, Sequence[Value | None]], Sequence[Value | None]]
+Counted = Callable[[Tensor, Tensor, int], None]
 
 
 @dataclass(frozen=True, eq=False)
 class Call(Emitter):
     """All methods raise `ShapeError` where the file does not hold what the operator needs.
 
-    `run` emits the nodes of a graph that is an attribute, for given inputs.
+    `run` emits the nodes of a graph that is an attribute, for given inputs. `note_rows` takes a
+    result, how many of its rows count, and how many it has.
     """
 
     node: FileNode
@@ -32,6 +34,12 @@ class Call(Emitter):
     opset: int
     builder: Builder
     run: Run
+    note_rows: Counted
+
+    def counted(self, x: Tensor, length: Tensor, axis: int = 0) -> Tensor:
+        """A result of which `length` rows along an axis count, [1] s64."""
+        self.note_rows(x, length, x.shape[axis])
+        return x
 
     def given(self, *values: Value | None, **attributes: Any) -> Call:
         """The same node with other inputs and attributes, in the forms of opset 18: rows of fused

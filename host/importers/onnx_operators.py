@@ -15,6 +15,7 @@ from edgekit.host.importers import onnx_functions as functions
 from edgekit.host.importers import onnx_fused as fused
 from edgekit.host.importers import onnx_fused_attention as fused_attention
 from edgekit.host.importers import onnx_index as index
+from edgekit.host.importers import onnx_lengths as lengths
 from edgekit.host.importers import onnx_loss as loss
 from edgekit.host.importers import onnx_math as math
 from edgekit.host.importers import onnx_order as order
@@ -176,10 +177,10 @@ ROWS: dict[str, Row] = {
     "CumSum": reduce.cum_sum,
     "CumProd": functions.cum_prod,
     "Det": functions.determinant,
-    "NonMaxSuppression": order.non_max_suppression,
-    "NonZero": order.non_zero,
+    "NonMaxSuppression": lengths.non_max_suppression,
+    "NonZero": lengths.non_zero,
     "TopK": order.top_k,
-    "Unique": order.unique,
+    "Unique": lengths.unique,
     "ReduceL1": reduce.reduce_by(ops.ReduceSum, "abs"),
     "ReduceL2": reduce.reduce_by(ops.ReduceSum, "square", "sqrt"),
     "ReduceLogSum": reduce.reduce_by(ops.ReduceSum, after="log"),
@@ -205,7 +206,7 @@ ROWS: dict[str, Row] = {
     "AffineGrid": sample.affine_grid,
     "CenterCropPad": place.center_crop_pad,
     "Col2Im": place.columns_to_image,
-    "Compress": place.compress,
+    "Compress": lengths.compress,
     "Concat": shape.concat,
     "Constant": shape.constant,
     "ConstantOfShape": shape.constant_of_shape,
@@ -221,7 +222,7 @@ ROWS: dict[str, Row] = {
     "Identity": shape.identity,
     "OneHot": index.one_hot,
     "Pad": shape.pad,
-    "Range": shape.arange,
+    "Range": lengths.arange,
     "Reshape": shape.reshape,
     "Resize": resize.resize,
     "ReverseSequence": place.reverse_sequence,

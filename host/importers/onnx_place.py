@@ -74,18 +74,6 @@ def _along(rank: int, axis: int) -> tuple[int, ...]:
     return tuple(-1 if i == axis else 1 for i in range(rank))
 
 
-def compress(call: Call) -> Tensor:
-    """The elements along an axis, or of x laid out flat, that a constant condition picks."""
-    x = call.x(0)
-    condition = call.value(1, "condition").reshape(-1)
-    axis = call.axis(call.integer("axis"), len(x.shape)) if call.has("axis") else 0
-    x = x if call.has("axis") else call.reshape(x, (x.elements,))
-    if condition.size > x.shape[axis]:
-        raise ShapeError(f"expected at most {x.shape[axis]} conditions, found {condition.size}")
-    picked = np.flatnonzero(condition).astype(np.int64)
-    return call.emit(ops.Gather(axis), x, call.constant(picked))
-
-
 def reverse_sequence(call: Call) -> Tensor:
     """The first elements of each sequence in reverse, as many as a constant says."""
     x, lengths = call.x(0), call.integers(1, "lengths")

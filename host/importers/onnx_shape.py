@@ -72,18 +72,6 @@ def dropout(call: Call) -> list[Tensor]:
     return [x, mask]
 
 
-def arange(call: Call) -> Tensor:
-    bounds = [call.value(i, "bounds").reshape(-1) for i in range(3)]
-    if any(bound.size != 1 for bound in bounds):
-        raise ShapeError(f"expected three scalars, found {[b.size for b in bounds]} values")
-    start, limit, delta = (bound[0] for bound in bounds)
-    # Said so that it is false of NaN.
-    ends = delta != 0 and abs(float(limit) - float(start)) <= _LIMIT * abs(float(delta))
-    if not ends or math.isinf(float(delta)):
-        raise ShapeError(f"expected a range that ends, found {start} to {limit} by {delta}")
-    return call.constant(np.arange(start, limit, delta, dtype=call.x(0).dtype.numpy))
-
-
 def reshape(call: Call) -> Tensor:
     x = call.x(0)
     asked = call.integers(1, "shape") if call.opset >= 5 else call.list("shape")

@@ -85,7 +85,7 @@ class Walk:
         label = _label(node)
         self._builder.begin(label)
         ins = [self.value(n, scope) if n else None for n in node.inputs]
-        wide, made = self._made(node, ins, scope)
+        wide, made = self._made(node, self.bounded.operands(node.op, ins), scope)
         wanted = list(node.outputs)
         while wanted and not wanted[-1]:
             wanted.pop()
@@ -107,7 +107,11 @@ class Walk:
                 if converted and isinstance(source, Tensor):
                     self._floats.remember(value, source)
             scope.values[name] = value
-        self.bounded.follow(node.op, ins, [*wide, *(scope.values[n] for n in wanted if n)])
+        names = [scope.values[n] if n else None for n in wanted]
+        names += made[len(names) :]
+        self.bounded.follow(
+            node.op, ins, zip(wide, names, strict=True), lambda x: self._made(node, x, scope)[1]
+        )
 
     def _made(
         self, node: FileNode, ins: Sequence[Value | None], scope: Scope
@@ -125,7 +129,8 @@ class Walk:
             return self._inside(graph, given, inner)
 
         seen = self._floats.operands(node.op, ins)
-        made = ROWS[node.op](Call(node, own, seen, scope.opset, self._builder, run))
+        call = Call(node, own, seen, scope.opset, self._builder, run, self.bounded.add)
+        made = ROWS[node.op](call)
         wide = made if isinstance(made, Sequence) else [made]
         return wide, self._floats.results(node.op, ins, seen, wide)
 

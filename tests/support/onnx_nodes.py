@@ -20,7 +20,8 @@ from edgekit.host.errors import InputError
 from edgekit.host.graph.types import Array, Graph
 from edgekit.host.importers import import_model, onnx_operators
 
-_BOUNDED = {"NonMaxSuppression", "NonZero"}  # results are buffers of their bound, then -1
+# Results are buffers of their bound, then filler.
+_BOUNDED = {"Compress": 0, "NonMaxSuppression": -1, "NonZero": -1, "Unique": 0}
 _CHANCE = {"Bernoulli", "Multinomial", "RandomNormalLike", "RandomUniformLike"}
 
 
@@ -105,12 +106,14 @@ def disagreement(case: NodeCase, outputs: dict[str, Array]) -> str | None:
     names = [o.name for o in case.model.graph.output]
     for name, want in zip(names, case.outputs, strict=True):
         got = outputs[name]
-        if _operators(case) & _BOUNDED and got.shape != want.shape and got.ndim == want.ndim:
+        bounded = _operators(case) & _BOUNDED.keys()
+        if bounded and got.shape != want.shape and got.ndim == want.ndim:
+            filler = _BOUNDED[bounded.pop()]
             inside = tuple(slice(d) for d in want.shape)
             filled = got.copy()
-            filled[inside] = -1
-            if np.any(filled != -1):
-                return f"{name}: rows behind the last that are not -1"
+            filled[inside] = filler
+            if np.any(filled != filler):
+                return f"{name}: rows behind the last that are not {filler}"
             got = got[inside]
         if got.shape != want.shape or got.dtype != want.dtype:
             return f"{name}: {got.dtype}{got.shape} for {want.dtype}{want.shape}"

@@ -1,0 +1,120 @@
+"""Between which numbers a computed tensor lies, where its operators say so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import DType, Node, Tensor
+from edgekit.host.importers.builder import Builder
+
+Extent = tuple[float, float]  # the least and the largest number; infinite ones are no bound
+
+_ANY: Extent = (-math.inf, math.inf)
+_DEPTH = 32  # operators that are looked back through
+# What passes numbers on as they are, or picks some of them.
+_PICKS = (
+    ops.Reshape, ops.Transpose, ops.StridedSlice, ops.Split, ops.BroadcastTo, ops.Gather,
+    ops.ReduceMax, ops.ReduceMin, ops.TopK,
+)  # fmt: skip
+
+
+def extent(builder: Builder, x: Tensor, depth: int = _DEPTH) -> Extent:
+    """The numbers in `x`: of a constant, of what its operators allow, or of its type."""
+    if x.data is not None:
+        return _of_constant(x)
+    low, high = _of_type(x.dtype)
+    node = builder.producer(x.name)
+    if node is None or depth == 0:
+        return low, high
+    given = [builder.tensor(name) for name in node.inputs if name is not None]
+    found = _made(builder, node, x, given, depth - 1)
+    return max(low, found[0]), min(high, found[1])
+
+
+def _of_constant(x: Tensor) -> Extent:
+    assert x.data is not None
+    if not x.elements or not bool(np.all(np.isfinite(x.data))):
+        return _ANY
+    return _python(x.data.min()), _python(x.data.max())
+
+
+def _python(value: np.generic) -> float:
+    """Whole numbers stay whole, however large."""
+    number: float = value.item()
+    return number
+
+
+def _of_type(dtype: DType) -> Extent:
+    if dtype is DType.BOOL:
+        return 0, 1
+    if dtype.is_float or dtype.bytes > 2:
+        return _ANY
+    info = np.iinfo(dtype.numpy)
+    return int(info.min), int(info.max)
+
+
+def _made(builder: Builder, node: Node, x: Tensor, given: Sequence[Tensor], depth: int) -> Extent:
+    op = node.op
+    if isinstance(op, ops.ArgExtreme):
+        return 0, max(given[0].elements - 1, 0)
+    if isinstance(op, ops.TopK) and node.outputs[1] == x.name:
+        return 0, given[0].shape[-1] - 1
+    if isinstance(op, ops.Gather):
+        given = given[:1]
+    parts = [extent(builder, t, depth) for t in given]
+    low, high = parts[0] if parts else _ANY
+    if isinstance(op, _PICKS):
+        return low, high
+    if isinstance(op, ops.Convert | ops.Cast):
+        whole = given[0].dtype.is_float and not x.dtype.is_float
+        return (_down(low), _up(high)) if whole else (low, high)
+    if isinstance(op, ops.Floor | ops.Ceil | ops.RoundEven):
+        return _down(low), _up(high)
+    if isinstance(op, ops.ReduceSum):
+        count = given[0].elements // max(x.elements, 1)
+        return min(low * count, low), max(high * count, high)
+    if isinstance(op, ops.Clip):
+        return max(low, op.low), min(high, op.high)
+    if isinstance(op, ops.Clamp):
+        least, most = op.activation.bounds
+        return max(low, least), min(high, most)
+    if isinstance(op, ops.Concat):
+        return min(p[0] for p in parts), max(p[1] for p in parts)
+    return _of_two(op, parts[-2:])
+
+
+def _of_two(op: object, parts: Sequence[Extent]) -> Extent:
+    if len(parts) != 2:
+        return _ANY
+    (a, b), (c, d) = parts
+    if isinstance(op, ops.Minimum):
+        return min(a, c), min(b, d)
+    if isinstance(op, ops.Maximum):
+        return max(a, c), max(b, d)
+    if isinstance(op, ops.Where):
+        return min(a, c), max(b, d)
+    if isinstance(op, ops.Add):
+        return a + c, b + d
+    if isinstance(op, ops.Sub):
+        return a - d, b - c
+    if isinstance(op, ops.Modulo):
+        most = max(abs(c), abs(d))
+        return (-most if c < 0 or (op.truncated and a < 0) else 0), most
+    if isinstance(op, ops.Mul) and all(map(math.isfinite, (a, b, c, d))):
+        corners = (a * c, a * d, b * c, b * d)
+        return min(corners), max(corners)
+    if isinstance(op, ops.Div | ops.FloorDiv) and c >= 1:
+        return min(_down(a), 0), max(b, 0)
+    return _ANY
+
+
+def _down(value: float) -> float:
+    return math.floor(value) if math.isfinite(value) else value
+
+
+def _up(value: float) -> float:
+    return math.ceil(value) if math.isfinite(value) else value
