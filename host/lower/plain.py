@@ -202,9 +202,10 @@ def _total(
         "x": operand_of(ctx, x),
         "y": Value(y.name),
     }
+    source = "arg_extreme" if isinstance(node.op, ops.ArgExtreme) else "total"
     kernel = ctx.kernel(
         f"{x.dtype.value}_{kind}",
-        "reduce/total.c",
+        f"reduce/{source}.c",
         "reduce/total.h",
         "ek_total_args",
         TX=_c_name(ctx, node, x.dtype),

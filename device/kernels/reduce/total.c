@@ -1,7 +1,6 @@
-/* Sums, products and extremes, and where extremes are.
+/* Sums, products and extremes.
  *
- * Compile-time parameters: NAME, EK_SIMD, TX, and OP_SUM, OP_PRODUCT, OP_MAX or OP_MIN;
- * or OP_ARGMAX, OP_ARGMIN (y: int64_t; with LAST the last of equal values). */
+ * Compile-time parameters: NAME, EK_SIMD, TX, and OP_SUM, OP_PRODUCT, OP_MAX or OP_MIN. */
 #include "total.h"
 
 #define BLOCK 64 /* results kept at once */
@@ -13,15 +12,10 @@
 #define TAKE(s, v) ((s) * (v))
 #elif defined OP_MAX
 #define TAKE(s, v) ((s) > (v) || (s) != (s) ? (s) : (v))
-#elif defined OP_MIN
-#define TAKE(s, v) ((s) < (v) || (s) != (s) ? (s) : (v))
-#elif defined OP_ARGMAX
-#define BETTER(v, s) ((v) > (s))
 #else
-#define BETTER(v, s) ((v) < (s))
+#define TAKE(s, v) ((s) < (v) || (s) != (s) ? (s) : (v))
 #endif
 
-#ifdef TAKE
 /* Values that lie together: BLOCK sums run side by side. */
 static TX along(const TX *x, long n) {
     TX sum[BLOCK];
@@ -48,7 +42,6 @@ static TX all(const TX *x, long n) {
         sum = TAKE(sum, along(x + i, ek_min(n - i, most)));
     return sum;
 }
-#endif
 
 /* Tasks: outer x blocks of inner. */
 void NAME(const void *args, long begin, long end) {
@@ -58,7 +51,6 @@ void NAME(const void *args, long begin, long end) {
         long from = t % blocks * BLOCK, n = ek_min(BLOCK, a->inner - from);
         const TX *x = (const TX *)a->x + t / blocks * a->reduced * a->inner + from;
         long y_at = t / blocks * a->inner + from;
-#ifdef TAKE
         TX *y = (TX *)a->y + y_at, sum[BLOCK], part[BLOCK];
         if (a->inner == 1) {
             *y = all(x, a->reduced);
@@ -79,20 +71,5 @@ void NAME(const void *args, long begin, long end) {
         }
         for (long i = 0; i < n; i++)
             y[i] = sum[i];
-#else
-        int64_t *y = (int64_t *)a->y + y_at;
-        for (long i = 0; i < n; i++) {
-            long best = 0;
-            for (long r = 1; r < a->reduced; r++) {
-                TX v = x[r * a->inner + i], s = x[best * a->inner + i];
-#ifdef LAST
-                best = BETTER(s, v) ? best : r;
-#else
-                best = BETTER(v, s) ? r : best;
-#endif
-            }
-            y[i] = best;
-        }
-#endif
     }
 }
