@@ -1,6 +1,6 @@
 """ONNX operators whose results are as long as the data say: buffers of the most there can be.
 
-What is found stands in front, in order; `Bounded` (onnx_bounded.py) learns how much of it counts.
+What is found stands in front, in order; `Bounded` (bounded.py) learns how much of it counts.
 """
 
 from __future__ import annotations
@@ -14,33 +14,12 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Shape, ShapeError, Tensor
 from edgekit.host.importers.emitter import need_rank
 from edgekit.host.importers.extent import extent
+from edgekit.host.importers.lengths import ROWS_LIMIT, check_rows, length_of, packed, places
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_order import signed
 
-_ROWS_LIMIT = 1 << 22
 _COLUMNS_LIMIT = 256  # of rows that are told apart: each is sorted by
 _RANGE_LIMIT = 1 << 28  # elements of a constant range
-
-
-def check_rows(count: int) -> None:
-    if not 0 < count <= _ROWS_LIMIT:
-        raise ShapeError(f"expected from 1 to {_ROWS_LIMIT} rows that may stay, found {count}")
-
-
-def length_of(call: Call, there: Tensor) -> Tensor:
-    """How many of `there`, bool of any shape, are true, [1] s64."""
-    numbers = call.convert(call.reshape(there, (there.elements,)), DType.I64)
-    return call.emit(ops.ReduceSum((0,), True), numbers)
-
-
-def packed(call: Call, rows: Tensor, there: Tensor, filler: int) -> Tensor:
-    """Those of `rows` [n, ...] that are `there` (n of bool), in their order, then `filler`."""
-    count = rows.shape[0]
-    flat = call.reshape(there, (count,))
-    _, order = _sorted(call, call.convert(flat, DType.U8), smallest=False)
-    along = call.reshape(there, (count, *(1,) * (len(rows.shape) - 1)))
-    known = call.emit(ops.Where(), along, rows, call.scalar(filler, rows))
-    return call.emit(ops.Gather(0), known, order)
 
 
 def _none(call: Call, shape: Shape, kind: np.dtype[Any]) -> Tensor:
@@ -51,14 +30,9 @@ def _none(call: Call, shape: Shape, kind: np.dtype[Any]) -> Tensor:
 def non_zero(call: Call) -> Tensor:
     """The places of elements that are not 0, one a column; columns behind the last are -1."""
     x = call.x(0)
-    shape = x.shape or (1,)
-    check_rows(x.elements)
-    if x.data is not None:
-        return call.constant(np.stack(np.nonzero(x.data.reshape(shape))).astype(np.int64))
-    places = np.indices(shape).reshape(len(shape), -1).T.astype(np.int64)
-    there = call.convert(x, DType.BOOL)
-    rows = packed(call, call.constant(places), there, -1)
-    return call.counted(call.transpose(rows, (1, 0)), length_of(call, there), 1)
+    rows, length = places(call, call.reshape(x, x.shape or (1,)))
+    columns = call.transpose(rows, (1, 0))
+    return columns if length is None else call.counted(columns, length, 1)
 
 
 def non_max_suppression(call: Call) -> Tensor:
@@ -76,8 +50,8 @@ def non_max_suppression(call: Call) -> Tensor:
     ranked, order = call.builder.emit_all(ops.TopK(n, index=DType.I32), [scores])
     op = ops.SelectBoxes(limit, overlap, threshold, above=True)
     chosen = call.emit(op, _corners(call, boxes), order, ranked)
-    places = np.indices(chosen.shape).reshape(3, -1, 1)
-    rows = [call.constant(part.astype(np.int64)) for part in places[:2]]
+    numbers = np.indices(chosen.shape).reshape(3, -1, 1)
+    rows = [call.constant(part.astype(np.int64)) for part in numbers[:2]]
     rows.append(call.convert(call.reshape(chosen, (chosen.elements, 1)), DType.I64))
     there = call.emit(ops.LessOrEqual(), call.scalar(0, rows[2]), rows[2])
     kept = packed(call, call.emit(ops.Concat(1), *rows), there, -1)
@@ -165,9 +139,9 @@ def _most_steps(call: Call, start: Tensor, limit: Tensor, delta: Tensor) -> int:
         steps = low / most
     else:
         steps = math.inf
-    if not steps <= _ROWS_LIMIT:
+    if not steps <= ROWS_LIMIT:
         raise ShapeError(
-            f"expected bounds that are constants, or computed ones that are at most {_ROWS_LIMIT} "
+            f"expected bounds that are constants, or computed ones that are at most {ROWS_LIMIT} "
             "apart whatever the data are, found others; put Min(limit, LARGEST) before it"
         )
     return max(math.ceil(steps), 0)

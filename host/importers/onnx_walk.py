@@ -8,9 +8,10 @@ from typing import Any
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph.types import Array, MisfitError, ShapeError, Tensor
+from edgekit.host.importers.bounded import Bounded
 from edgekit.host.importers.builder import Builder
 from edgekit.host.importers.names import shown_name
-from edgekit.host.importers.onnx_bounded import Bounded
+from edgekit.host.importers.onnx_bounded import RULES
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_file import (
     AttributeOf,
@@ -51,7 +52,7 @@ class Walk:
         self._depth = 0
         self._steps = 0
         self._floats = Floats(builder)
-        self.bounded = Bounded(builder)
+        self.bounded = Bounded(builder, RULES)
         self._known: dict[tuple[int, str], Tensor] = {}
 
     def nodes(self, nodes: Sequence[FileNode], scope: Scope) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +22,12 @@ import numpy as np
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, ShapeError, State, Tensor
+from edgekit.host.importers.bounded import Bounded
 from edgekit.host.importers.builder import UNNAMED, Builder
 from edgekit.host.importers.files import read_model_file
 from edgekit.host.importers.open_shapes import Shapes, StoredInput, resize
 from edgekit.host.importers.refusal import refuse, unsupported
+from edgekit.host.importers.tflite_bounded import RULES
 from edgekit.host.importers.tflite_call import Call, Output
 from edgekit.host.importers.tflite_complex import MOVES, Complex, real
 from edgekit.host.importers.tflite_flow import FLOW, run_flow, subgraphs_of
@@ -94,6 +97,7 @@ class Importer:
     def __init__(self, model: FileModel) -> None:
         self.model = model
         self.builder = Builder()
+        self.bounded = Bounded(self.builder, RULES)
         self.states: dict[str, State] = {}
         self.initializing = False  # while a CALL_ONCE gives variables their first values
         self._constants: dict[int, dict[int, Tensor]] = {}
@@ -118,6 +122,8 @@ class Importer:
         except InputError as error:
             raise InputError("; ".join((str(error), *fixed.hints))) from error
         outputs = {tensors.name(i): tensors.get(i) for i in graph.outputs}
+        for wanted, tensor in self.bounded.finish(outputs).items():
+            outputs[wanted if wanted in outputs else self.builder.take(wanted)] = tensor
         made = self.builder.finish(name, inputs, outputs, self.states)
         return replace(made, notes=fixed.notes)
 
@@ -203,12 +209,16 @@ class Scope:
         elif operator.inputs and operator.inputs[0] in self.complexes:
             made = self._of_complex(operator)
         else:
-            made = self._row(operator)
+            ins = [None if i == -1 else self._operand(i) for i in operator.inputs]
+            made = self._row(operator, self.importer.bounded.operands(operator.name, ins))
         tensors = [i for i in outputs if i not in self.handles and i not in self.complexes]
         if len(made) != len(tensors):
             raise InputError(f"expected {len(made)} outputs, found {len(tensors)}")
         for index, tensor in zip(tensors, made, strict=True):
             self._name(index, tensor)
+        pairs = zip(made, [self.tensors.get(i) for i in tensors], strict=True)
+        ins = [self.tensors.known(i) for i in operator.inputs]
+        self.importer.bounded.follow(operator.name, ins, pairs, partial(self._row, operator))
 
     def _of_complex(self, operator: FileOperator) -> list[Tensor]:
         """Both parts of a complex tensor, moved in the same way, or what is made of one."""
@@ -217,23 +227,28 @@ class Scope:
         if operator.name not in MOVES:
             shown = self.tensors.shown(operator.inputs[0])
             raise InputError(f"expected a real tensor, found {shown}, which is complex")
-        parts = [self._row(operator, part) for part in self.complexes[operator.inputs[0]]]
+        rest = [None if i == -1 else self._operand(i) for i in operator.inputs[1:]]
+        outputs = [Output(DType.F32, None)]
+        parts = [
+            self._row(operator, [part, *rest], outputs)
+            for part in self.complexes[operator.inputs[0]]
+        ]
         self.complexes[operator.outputs[0]] = (parts[0][0], parts[1][0])
         return []
 
-    def _row(self, operator: FileOperator, first: Tensor | None = None) -> list[Tensor]:
-        """What the operator's row makes, of another input 0 (f32) if one is given."""
+    def _row(
+        self,
+        operator: FileOperator,
+        tensors: Sequence[Tensor | None],
+        outputs: Sequence[Output] | None = None,
+    ) -> list[Tensor]:
+        """What the operator's row makes of `tensors`; `outputs` if not those of the file."""
         row = ROWS[operator.name]
         if row.options != "NONE" and operator.options_type not in ("NONE", row.options):
             raise InputError(f"expected {row.options}, found {operator.options_type}")
         if not operator.outputs:
             raise InputError("expected an output, found none")
-        rest = operator.inputs if first is None else operator.inputs[1:]
-        tensors = [None if i == -1 else self._operand(i) for i in rest]
-        if first is not None:
-            tensors.insert(0, first)
-            outputs = [Output(DType.F32, None)]
-        else:
+        if outputs is None:
             kinds = [(self.tensors.dtype(i), self.tensors.quant(i)) for i in operator.outputs]
             outputs = [Output(*kind) for kind in kinds]
         variables = {
@@ -249,7 +264,10 @@ class Scope:
             for place, i in enumerate(operator.inputs)
             if i != -1 and self.tensors.source(i).blocks is not None
         }
-        made = row.build(Call(operator, tensors, outputs, self.builder, variables, between, codes))
+        note = self.importer.bounded.add
+        made = row.build(
+            Call(operator, tensors, outputs, self.builder, note, variables, between, codes)
+        )
         return made if isinstance(made, list) else [made]
 
     def _operand(self, index: int) -> Tensor:

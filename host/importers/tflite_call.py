@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,16 +50,23 @@ class Output:
 class Call(Emitter):
     """One operator: its options, its input tensors, and the builder it emits with.
 
-    All methods raise `ShapeError` where the file does not hold what the operator needs.
+    All methods raise `ShapeError` where the file does not hold what the operator needs. `note_rows`
+    takes a result, how many of its rows count, and how many it has.
     """
 
     operator: FileOperator
     tensors: Sequence[Tensor | None]
     outputs: Sequence[Output]
     builder: Builder
+    note_rows: Callable[[Tensor, Tensor, int], None]
     variables: Mapping[int, str] = field(default_factory=dict)  # input → state
     intermediates: Sequence[Quant | None] = ()  # their scales
     by_block: Mapping[int, str] = field(default_factory=dict)  # f32 input → type of its codes
+
+    def counted(self, x: Tensor, length: Tensor) -> Tensor:
+        """A result of which the first `length` rows count, [1] s64."""
+        self.note_rows(x, length, x.shape[0])
+        return x
 
     # Inputs
 

@@ -51,7 +51,8 @@ def run_flow(scope: Scope, operator: FileOperator) -> list[Tensor]:
 def _inputs(scope: Scope, operator: FileOperator) -> list[Tensor]:
     if any(i in scope.handles for i in operator.inputs):
         raise InputError("expected tensors as inputs of a subgraph, found a variable")
-    return [scope.tensors.get(i) for i in operator.inputs]
+    found = [scope.tensors.get(i) for i in operator.inputs]
+    return scope.importer.bounded.operands(operator.name, found)
 
 
 def _call(scope: Scope, operator: FileOperator) -> list[Tensor]:
@@ -78,6 +79,7 @@ def _if(scope: Scope, operator: FileOperator) -> list[Tensor]:
         shaped = (
             condition if condition.shape == () else scope.builder.emit(ops.Reshape(()), condition)
         )
+        importer.bounded.follow("IF", [condition, a, b], (), list)
         chosen.append(scope.builder.emit(ops.Where(), shaped, a, b, quant=a.quant))
     return chosen
 
@@ -102,7 +104,7 @@ def _while(scope: Scope, operator: FileOperator) -> list[Tensor]:
         found = importer.call(condition, values, f"{label}.cond")
         if len(found) != 1 or found[0].elements != 1:
             raise InputError("expected a condition of one bool, found another")
-        going = found[0]
+        (going,) = importer.bounded.operands("WHILE", found)
         if going.data is None:
             raise InputError(
                 "expected a loop whose number of turns follows from constants, found one that "

@@ -10,6 +10,7 @@ import numpy as np
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Shape, ShapeError, Tensor
 from edgekit.host.importers import indexing
+from edgekit.host.importers.lengths import places
 from edgekit.host.importers.tflite_call import Call
 
 _SIZE_LIMIT = 1 << 26  # elements that a file's shape may ask for
@@ -186,13 +187,12 @@ def bucketize(call: Call) -> Tensor:
 
 
 def where(call: Call) -> Tensor:
-    """Where a constant is not 0."""
-    if call.tensor(0, "condition").data is None:
-        raise ShapeError(
-            "expected a constant condition, as shapes are static, found a computed one; "
-            "export the model with a mask in its place"
-        )
-    return call.constant(np.argwhere(call.value(0, "condition")).astype(np.int64))
+    """Where the condition is not 0; if it is computed, rows behind the last are -1."""
+    condition = call.tensor(0, "condition")
+    if condition.data is None and not condition.shape:
+        raise ShapeError("expected a condition of at least one axis, found a number")
+    rows, length = places(call, condition)
+    return rows if length is None else call.counted(rows, length)
 
 
 def unique(call: Call) -> list[Tensor]:

@@ -102,6 +102,10 @@ class TensorTable:
             self._constants[index] = self._builder.place(self._constant(index))
         return self._constants[index]
 
+    def known(self, index: int) -> Tensor | None:
+        """A tensor that was read, set or made before."""
+        return self._values.get(index, self._constants.get(index))
+
     def set(self, index: int, tensor: Tensor) -> None:
         """Makes an input or a result readable."""
         self._values[index] = tensor

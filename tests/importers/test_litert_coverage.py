@@ -15,6 +15,7 @@ from edgekit.host.importers import supported_operators
 
 _TABLES = (
     "blocks",
+    "bounded",
     "boxes",
     "coded_recurrent",
     "fourier",

@@ -211,6 +211,7 @@ _F, _I = TensorProto.FLOAT, TensorProto.INT64
         ([("Gather", ["shape", "zero"], ["r"]), ("Cast", ["r"], ["f"]), ("Add", ["x", "f"], ["y"])],
          _F),
         ([("Size", ["at"], ["y"])], _I),
+        ([("Slice", ["shape", "ones", "twos"], ["y"])], _I),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("found", [0, 1, 4, 7])
