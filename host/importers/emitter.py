@@ -57,6 +57,15 @@ class Emitter:
         empty = np.zeros((*x.shape[:axis], 0, *x.shape[axis + 1 :]), x.dtype.numpy)
         return [next(made) if s else self.quantized(empty, x.quant) for s in sizes]
 
+    def part(self, x: Tensor, axis: int, begin: int, count: int) -> Tensor:
+        """`count` elements of `axis`."""
+        extent = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+        if extent == x.shape:
+            return x
+        first = tuple(begin if i == axis else 0 for i in range(len(extent)))
+        op = ops.StridedSlice(first, (1,) * len(extent), extent, extent)
+        return self.emit(op, x, quant=x.quant)
+
     def last(self, x: Tensor, axis: int) -> Tensor:
         """`x` with `axis` moved to the end."""
         order = [i for i in range(len(x.shape)) if i != axis]

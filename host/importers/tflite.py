@@ -264,9 +264,21 @@ class Scope:
             for place, i in enumerate(operator.inputs)
             if i != -1 and self.tensors.source(i).blocks is not None
         }
-        note = self.importer.bounded.add
+        note, states = self.importer.bounded.add, self.importer.states
+        here = f"operator {self.importer.model.subgraphs.index(self.graph)}:{operator.index}"
         made = row.build(
-            Call(operator, tensors, outputs, self.builder, note, variables, between, codes)
+            Call(
+                operator,
+                tensors,
+                outputs,
+                self.builder,
+                note,
+                variables,
+                between,
+                codes,
+                states,
+                here,
+            )
         )
         return made if isinstance(made, list) else [made]
 

@@ -26,8 +26,8 @@ def audio_spectrogram(call: Call) -> Tensor:
     x = call.tensor(0, "samples")
     need_rank(x, 2, "samples")
     need_dtype(x, (DType.F32,), "samples")
-    window = _whole(call, "window_size", _LONGEST)
-    stride = _whole(call, "stride", 1 << 30)
+    window = call.custom_whole("window_size", 1, _LONGEST)
+    stride = call.custom_whole("stride", 1, 1 << 30)
     samples, channels = x.shape
     if not 2 <= window <= samples:
         raise ShapeError(f"expected a window of 2 to {samples} samples, found {window}")
@@ -50,8 +50,8 @@ def mfcc(call: Call) -> Tensor:
     x, rate = call.tensor(0, "spectrogram"), call.integer(1, "sample rate")
     need_rank(x, 3, "spectrogram")
     need_dtype(x, (DType.F32,), "spectrogram")
-    count = _whole(call, "filterbank_channel_count", _MOST, 40)
-    kept = _whole(call, "dct_coefficient_count", count, 13)
+    count = call.custom_whole("filterbank_channel_count", 1, _MOST, 40)
+    kept = call.custom_whole("dct_coefficient_count", 1, count, 13)
     low = call.custom_number("lower_frequency_limit", 20)
     high = call.custom_number("upper_frequency_limit", 4000)
     if x.shape[2] < 2 or not (0 <= low < high <= rate / 2 and rate < 1 << 24):
@@ -83,10 +83,3 @@ def _mel_bands(points: int, rate: int, count: int, low: float, high: float) -> A
 
 def _mel(hertz: float) -> float:
     return 1127 * math.log1p(hertz / 700)
-
-
-def _whole(call: Call, name: str, largest: int, default: int | None = None) -> int:
-    value = call.custom_number(name, default)
-    if value != int(value) or not 1 <= value <= largest:
-        raise ShapeError(f"expected a {name} of 1 to {largest}, found {value}")
-    return int(value)

@@ -12,6 +12,7 @@ from flatbuffers import flexbuffers
 from numpy.typing import NDArray
 
 from edgekit.host.graph import ops
+from edgekit.host.graph.checks import need_dtype
 from edgekit.host.graph.types import (
     Activation,
     Array,
@@ -20,6 +21,7 @@ from edgekit.host.graph.types import (
     Padding,
     Quant,
     ShapeError,
+    State,
     Tensor,
 )
 from edgekit.host.graph.windows import Pair
@@ -62,6 +64,8 @@ class Call(Emitter):
     variables: Mapping[int, str] = field(default_factory=dict)  # input → state
     intermediates: Sequence[Quant | None] = ()  # their scales
     by_block: Mapping[int, str] = field(default_factory=dict)  # f32 input → type of its codes
+    states: dict[str, State] = field(default_factory=dict)  # of the graph
+    place: str = "operator"  # names what the operator remembers
 
     def counted(self, x: Tensor, length: Tensor) -> Tensor:
         """A result of which the first `length` rows count, [1] s64."""
@@ -137,6 +141,13 @@ class Call(Emitter):
             raise ShapeError(f"expected a number as option {name}, found {value!r:.40}")
         return value
 
+    def custom_whole(self, name: str, least: int, most: int, default: int | None = None) -> int:
+        """A whole number of `custom_map`, from `least` to `most`."""
+        value = self.custom_number(name, default)
+        if value != int(value) or not least <= value <= most:
+            raise ShapeError(f"expected a {name} of {least} to {most}, found {value}")
+        return int(value)
+
     def stride(self) -> Pair:
         return _positive("stride", self.option("StrideH"), self.option("StrideW"))
 
@@ -198,6 +209,29 @@ class Call(Emitter):
                 f"found {list(self.tensor(index, 'variable').shape)}"
             )
         self.builder.emit_all(ops.WriteState(self.variables[index]), [value])
+
+    def plain(self, index: int, *dtypes: DType) -> Tensor:
+        """An input as the numbers that are stored, whatever scale the file gives them."""
+        x = self.tensor(index, "operand")
+        need_dtype(x, dtypes, f"input {index}")
+        return x if x.quant is None else self.emit(ops.BitCast(x.dtype), x)
+
+    def made(self, y: Tensor, index: int = 0) -> Tensor:
+        """An output of such numbers, with the scale that the file gives it."""
+        quant = self.outputs[index].quant
+        return y if quant is None else self.emit(ops.BitCast(y.dtype), y, quant=quant)
+
+    def remembered(self, name: str, initial: Array) -> Tensor:
+        """What an earlier run left under `name`, at first `initial`."""
+        state = f"{self.place}.{name}"
+        known = self.states.setdefault(state, State(state, initial)).initial
+        if (known.shape, known.dtype) != (initial.shape, initial.dtype):
+            raise ShapeError(f"expected one use of the variable {state}, found another")
+        dtype = next(d for d in DType if d.numpy == initial.dtype)
+        return self.emit(ops.ReadState(state, initial.shape, dtype))
+
+    def remember(self, name: str, value: Tensor) -> None:
+        self.builder.emit_all(ops.WriteState(f"{self.place}.{name}"), [value])
 
     def _checked(
         self,

@@ -16,11 +16,13 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, State, Tensor
 from edgekit.host.importers import tflite_complex as fourier
 from edgekit.host.importers.tflite_schema import FileModel, FileOperator
+from edgekit.host.importers.tflite_stream import STATEFUL
 
 if TYPE_CHECKING:
     from edgekit.host.importers.tflite import Scope
 
 _ITERATION_LIMIT = 1024
+_WRITES = {"ASSIGN_VARIABLE", *STATEFUL}
 # Options that name the subgraphs which an operator runs.
 _CALLED = {
     "CALL": ("Subgraph",),
@@ -88,11 +90,11 @@ def _refuse_writes(scope: Scope, branches: list[int]) -> None:
     model = scope.importer.model
     for number in branches:
         if 0 < number < len(model.subgraphs) and any(
-            o.name == "ASSIGN_VARIABLE" for o in model.subgraphs[number].operators
+            (found := o.name) in _WRITES for o in model.subgraphs[number].operators
         ):
             raise InputError(
                 "expected branches that leave variables alone where the condition is computed, "
-                f"found an ASSIGN_VARIABLE in subgraph {number}"
+                f"found {found} in subgraph {number}"
             )
 
 

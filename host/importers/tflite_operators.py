@@ -17,7 +17,9 @@ from edgekit.host.importers import tflite_product as product
 from edgekit.host.importers import tflite_recurrent as recurrent
 from edgekit.host.importers import tflite_reduce as reduce
 from edgekit.host.importers import tflite_shape as shape
+from edgekit.host.importers import tflite_signal as signal
 from edgekit.host.importers import tflite_stablehlo as stablehlo
+from edgekit.host.importers import tflite_stream as stream
 from edgekit.host.importers import tflite_volume as volume
 from edgekit.host.importers.tflite_call import Call
 
@@ -167,6 +169,20 @@ ROWS: dict[str, Row] = {
     # Speech front ends
     "CUSTOM:AudioSpectrogram": Row(audio.audio_spectrogram),
     "CUSTOM:Mfcc": Row(audio.mfcc),
+    "CUSTOM:SignalDelay": Row(stream.delay),
+    "CUSTOM:SignalEnergy": Row(signal.energy),
+    "CUSTOM:SignalFftAutoScale": Row(signal.auto_scale),
+    "CUSTOM:SignalFilterBank": Row(signal.filter_bank),
+    "CUSTOM:SignalFilterBankLog": Row(signal.logarithm),
+    "CUSTOM:SignalFilterBankSpectralSubtraction": Row(stream.spectral_subtraction),
+    "CUSTOM:SignalFilterBankSquareRoot": Row(signal.square_root),
+    "CUSTOM:SignalFramer": Row(stream.framer),
+    "CUSTOM:SignalIrfft": Row(signal.fourier(True)),
+    "CUSTOM:SignalOverlapAdd": Row(stream.overlap_add),
+    "CUSTOM:SignalPCAN": Row(signal.automatic_gain),
+    "CUSTOM:SignalRfft": Row(signal.fourier(False)),
+    "CUSTOM:SignalStacker": Row(stream.stacker),
+    "CUSTOM:SignalWindow": Row(signal.window),
     # MediaPipe's
     "CUSTOM:Landmarks2TransformMatrix": Row(mediapipe.transform_matrix),
     "CUSTOM:MaxPoolingWithArgmax2D": Row(mediapipe.max_pool_with_argmax),

@@ -41,6 +41,12 @@ from edgekit.host.lower.resize import lower_resize
 from edgekit.host.lower.row_chain import lower_row_chain
 from edgekit.host.lower.scatter import lower_scatter
 from edgekit.host.lower.sections import Span, sections_of, side_by_side, spans_of
+from edgekit.host.lower.signal import (
+    lower_auto_scale,
+    lower_automatic_gain,
+    lower_fixed_fourier,
+    lower_fixed_log,
+)
 from edgekit.host.lower.transpose_conv import lower_transpose_conv
 from edgekit.host.lower.units import NNA
 from edgekit.host.lower.wide import lower_wide_conv
@@ -103,6 +109,10 @@ RULES: Mapping[type[Operator], Rule] = {
     ops.Gather: plain.lower_gather,
     ops.Scatter: lower_scatter,
     ops.DetectionOutput: lower_detection_output,
+    ops.AutoScale: lower_auto_scale,
+    ops.AutomaticGain: lower_automatic_gain,
+    ops.FixedFourier: lower_fixed_fourier,
+    ops.FixedLog: lower_fixed_log,
     ops.SelectBoxes: lower_select_boxes,
     ops.TopK: lower_top_k,
     ops.BroadcastTo: plain.lower_broadcast_to,

@@ -22,8 +22,8 @@ from edgekit.kb.board import load_board
 pytestmark = pytest.mark.slow
 
 _TABLES = (
-    "blocks", "bounded", "boxes", "coded_recurrent", "fourier", "index", "moves", "operators",
-    "recurrent", "stablehlo", "types", "wide",
+    "blocks", "bounded", "boxes", "coded_recurrent", "fourier", "index", "micro", "moves",
+    "operators", "recurrent", "stablehlo", "types", "wide",
 )  # fmt: skip
 
 

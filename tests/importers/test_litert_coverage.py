@@ -20,6 +20,7 @@ _TABLES = (
     "coded_recurrent",
     "fourier",
     "index",
+    "micro",
     "moves",
     "operators",
     "recurrent",

@@ -77,15 +77,24 @@ def build(
 
 
 def run_here(folder: Path, inputs: dict[str, Array], threads: int = 1) -> dict[str, Array]:
+    return runs_here(folder, [inputs], threads)[0]
+
+
+def runs_here(
+    folder: Path, runs: Sequence[Mapping[str, Array]], threads: int = 1
+) -> list[dict[str, Array]]:
+    """The outputs of one run after the other, whose states go on."""
     model = Model(folder, threads)
     try:
-        outputs, _ = model.run(inputs)
-        return {
-            spec.name: np.frombuffer(outputs[spec.name].data, BY_NAME[spec.dtype].npy).reshape(
-                spec.shape
-            )
-            for spec in model.description.outputs
-        }
+        return [
+            {
+                spec.name: np.frombuffer(outputs[spec.name].data, BY_NAME[spec.dtype].npy).reshape(
+                    spec.shape
+                )
+                for spec in model.description.outputs
+            }
+            for outputs, _ in map(model.run, runs)
+        ]
     finally:
         model.close()
 

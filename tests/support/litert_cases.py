@@ -14,7 +14,7 @@ from edgekit.host.importers.tflite import graph_from_tflite
 TYPES = {
     "float32": "FLOAT32", "float16": "FLOAT16", "float64": "FLOAT64", "int8": "INT8",
     "uint8": "UINT8", "int16": "INT16", "int32": "INT32", "int64": "INT64", "bool": "BOOL",
-    "uint32": "UINT32", "complex64": "COMPLEX64",
+    "uint32": "UINT32", "uint64": "UINT64", "complex64": "COMPLEX64",
 }  # fmt: skip
 
 

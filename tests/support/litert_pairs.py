@@ -8,7 +8,8 @@ from edgekit.host.importers.tflite_schema import FileOperator, FileSubgraph, rea
 
 _NAMES = {
     "FLOAT16": "f16", "FLOAT32": "f32", "INT8": "s8", "UINT8": "u8", "INT16": "s16",
-    "INT32": "s32", "INT64": "s64", "BOOL": "bool", "COMPLEX64": "c64",
+    "INT32": "s32", "INT64": "s64", "BOOL": "bool", "COMPLEX64": "c64", "UINT32": "u32",
+    "UINT64": "u64",
 }  # fmt: skip
 # Operators whose result has a type of its own: theirs is that of the first operand.
 _BY_OPERAND = {

@@ -16,6 +16,7 @@ import outlier_graphs
 import plain_graphs
 import planar_graphs
 import recurrent_graphs
+import signal_graphs
 from op_cases import Case, Rng, constant, pick, quant, tensor
 
 from edgekit.host.build.inputs import random_input
@@ -358,6 +359,7 @@ FAMILIES: dict[str, tuple[Callable[..., Case], tuple[DType | None, ...]]] = {
     **outlier_graphs.FAMILIES,
     **chain_graphs.FAMILIES,
     **recurrent_graphs.FAMILIES,
+    **signal_graphs.FAMILIES,
 }
 
 

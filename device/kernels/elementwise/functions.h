@@ -62,6 +62,18 @@ static inline __attribute__((unused)) int64_t ek_whole_power(int64_t a, int64_t 
     return (int64_t)power;
 }
 
+/* The root of x to the nearest whole number, digit by digit; 2^16 - 1 and 2^32 - 1 stay. */
+static inline __attribute__((unused)) uint64_t ek_whole_sqrt(uint64_t x) {
+    uint64_t root = 0;
+    for (uint64_t bit = 1ULL << 62; bit; bit >>= 2) {
+        const uint64_t sum = root + bit;
+        const int fits = x >= sum;
+        x -= fits ? sum : 0;
+        root = (root >> 1) + (fits ? bit : 0);
+    }
+    return root + (x > root && root != UINT16_MAX && root != UINT32_MAX);
+}
+
 #define UNARY(expression)                                                                          \
     EK_INLINE TY f(TA a, float p, float q) {                                                       \
         (void)p, (void)q;                                                                          \
@@ -114,6 +126,8 @@ UNARY(ek_expf(a))
 UNARY(logf(a))
 #elif defined OP_SQRT
 UNARY(sqrtf(a))
+#elif defined OP_WHOLE_SQRT
+UNARY(ek_whole_sqrt(a))
 #elif defined OP_RSQRT
 UNARY(1.0f / sqrtf(a))
 #elif defined OP_SQUARE

@@ -3,7 +3,7 @@
 Adding an operator: its class here, its importer row, its lowering, its kernel, its test.
 """
 
-from edgekit.host.graph.ops.bits import BitwiseAnd, BitwiseNot, BitwiseOr, LeftShift
+from edgekit.host.graph.ops.bits import BitwiseAnd, BitwiseNot, BitwiseOr, LeftShift, WholeSqrt
 from edgekit.host.graph.ops.boxes import SelectBoxes
 from edgekit.host.graph.ops.chain import RowChain
 from edgekit.host.graph.ops.coded_recurrent import CodedLstm, CodedSvdf
@@ -85,6 +85,7 @@ from edgekit.host.graph.ops.quantize import Cast, FakeQuantize, Quantize
 from edgekit.host.graph.ops.recurrent import RECURRENT_FUNCTIONS, Gru, Lstm, Recurrent, Rnn
 from edgekit.host.graph.ops.reduce import Mean, Softmax
 from edgekit.host.graph.ops.resize import ResizeBilinear
+from edgekit.host.graph.ops.signal import AutomaticGain, AutoScale, FixedFourier, FixedLog
 from edgekit.host.graph.ops.state import ReadState, WriteState
 from edgekit.host.graph.ops.totals import (
     ArgExtreme,
@@ -121,6 +122,8 @@ __all__ = [
     "Atan",
     "Atan2",
     "Atanh",
+    "AutoScale",
+    "AutomaticGain",
     "AveragePool2D",
     "BatchToSpace",
     "Binary",
@@ -151,6 +154,8 @@ __all__ = [
     "Erf",
     "Exp",
     "FakeQuantize",
+    "FixedFourier",
+    "FixedLog",
     "Floor",
     "FloorDiv",
     "FullyConnected",
@@ -226,6 +231,7 @@ __all__ = [
     "TransposeConv2D",
     "UnitLength",
     "Where",
+    "WholeSqrt",
     "WideConv2D",
     "WriteState",
     "Xor",

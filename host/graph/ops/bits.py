@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -51,3 +52,20 @@ class LeftShift(Binary):
         width = 8 * a.dtype.itemsize
         inside = (b >= 0) & (b < width)
         return np.where(inside, np.left_shift(a, np.where(inside, b, 0)), 0)
+
+
+@dataclass(frozen=True)
+class WholeSqrt(Function):
+    """√x to the nearest whole number, as TensorFlow Lite Micro's front ends have it: below 2^32 at
+    most 2^16 - 1, else at most 2^32 - 1."""
+
+    kind: ClassVar[str] = "whole_sqrt"
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.U64,)
+
+    def formula(self, x: Array) -> Array:
+        return np.array([_nearest_root(int(v)) for v in x.reshape(-1)], np.uint64).reshape(x.shape)
+
+
+def _nearest_root(x: int) -> int:
+    root = math.isqrt(x)
+    return root + (x - root * root > root and root not in ((1 << 16) - 1, (1 << 32) - 1))

@@ -1,0 +1,61 @@
+"""Random operators of microphone front ends, for `op_graphs`: constants hold numbers of all sizes,
+which inputs do not."""
+
+from __future__ import annotations
+
+import numpy as np
+from op_cases import Case, Rng, constant, pick, tensor
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import Array, DType, Tensor
+
+
+def _sizes(rng: Rng, dtype: DType, count: int) -> Array:
+    """Of every length in bits, half of them negative where the type has such."""
+    ends = np.iinfo(dtype.numpy)
+    bits = rng.integers(0, 8 * dtype.bytes + 1, count)
+    values = [int(rng.integers(0, 1 << 62)) % (1 << int(b)) for b in bits]
+    signs = rng.choice([-1, 1] if ends.min < 0 else [1], count)
+    made = [min(max(v * int(s), ends.min), ends.max) for v, s in zip(values, signs, strict=True)]
+    return np.array([ends.min, ends.max, 0, 1, *made], dtype.numpy)[:count]
+
+
+def _of(rng: Rng, dtype: DType, *shape: int) -> Tensor:
+    if rng.random() < 0.3:
+        return tensor(shape, dtype)
+    return constant(_sizes(rng, dtype, int(np.prod(shape))).reshape(shape), dtype)
+
+
+def fourier(rng: Rng, dtype: DType) -> Case:
+    points, rows = pick(rng, (4, 8, 16, 32, 64, 128, 512)), pick(rng, (1, 3))
+    if rng.random() < 0.4:
+        return Case(ops.FixedFourier(points, True), (_of(rng, dtype, rows, points + 2),))
+    length = pick(rng, (points, points - 1, 1))
+    return Case(ops.FixedFourier(points), (_of(rng, dtype, rows, length),))
+
+
+def auto_scale(rng: Rng) -> Case:
+    count = pick(rng, (1, 7, 64, 481))
+    if rng.random() < 0.3:
+        return Case(ops.AutoScale(), (tensor((count,), DType.I16),))
+    x = _sizes(rng, DType.I16, count) >> pick(rng, (0, 0, 3, 15))
+    return Case(ops.AutoScale(), (constant(rng.permutation(x), DType.I16),))
+
+
+def channels(rng: Rng) -> Case:
+    count = pick(rng, (1, 5, 40, 2500))
+    x, noise = _of(rng, DType.U32, count), _of(rng, DType.U32, count)
+    if rng.random() < 0.3:
+        return Case(ops.WholeSqrt(), (_of(rng, DType.U64, count),))
+    if rng.random() < 0.5:
+        scale = pick(rng, (1, 64, 1600, 60000))
+        return Case(ops.FixedLog(scale, pick(rng, (0, 3, 31))), (x,))
+    table = constant(rng.integers(-(1 << 15), 1 << 15, ops.AutomaticGain.ENTRIES), DType.I16)
+    return Case(ops.AutomaticGain(pick(rng, (0, 6, 20, 63))), (x, noise, table))
+
+
+FAMILIES = {
+    "fixed_fourier": (fourier, (DType.I16, DType.I32)),
+    "auto_scale": (auto_scale, (None,)),
+    "channels": (channels, (None,)),
+}
