@@ -18,6 +18,7 @@ _GATES = ("input", "forget", "cell", "output")
 _FIRST_WEIGHTS, _FIRST_RECURRENT, _FIRST_PEEPHOLE, _FIRST_BIAS = 1, 5, 9, 12
 _PROJECTION, _PROJECTION_BIAS, _HIDDEN, _CELL, _FIRST_NORM = 16, 17, 18, 19, 20
 _INTERMEDIATES = 5
+_NORM_SHIFT, _SHIFT_LIMIT = 12, 28
 _LOW, _HIGH = code_range(DType.I8)
 
 
@@ -39,8 +40,10 @@ def lstm(call: Call, x: Tensor) -> Tensor:
     w = [_weights(call, _FIRST_WEIGHTS + g, f"{_GATES[g]} weights") for g in gates]
     r = [_weights(call, _FIRST_RECURRENT + g, f"recurrent {_GATES[g]} weights") for g in gates]
     biases = [_bias(call, _FIRST_BIAS + g) for g in gates]
+    scales, norms = _gate_scales(call, first), _norms(call, first, len(biases[0]))
+    added_to = [np.zeros_like(b) for b in biases] if norms else biases  # then behind the norm
     bias = np.stack([
-        np.concatenate([b + _offset(x, t) for b, t in zip(biases, w, strict=True)]),
+        np.concatenate([b + _offset(x, t) for b, t in zip(added_to, w, strict=True)]),
         np.concatenate([_offset(hidden, t) for t in r]),
     ])  # fmt: skip
     cell_scale = _power_of_two(cell)
@@ -56,11 +59,11 @@ def lstm(call: Call, x: Tensor) -> Tensor:
         to_output = _factor(_scale(projection), inner, over=_scale(hidden))
     made = call.builder.emit_all(
         ops.CodedLstm(
-            of_input=tuple(_factor(_scale(x), _scale(t), over=_GATE_SCALE) for t in w),
-            of_state=tuple(_factor(_scale(hidden), _scale(t), over=_GATE_SCALE) for t in r),
-            of_cell=tuple(
-                _factor(_scale(cell), _scale(t), over=_GATE_SCALE) for t in peepholes
-            ),
+            of_input=_factors(_scale(x), w, scales),
+            of_state=_factors(_scale(hidden), r, scales),
+            of_cell=_factors(_scale(cell), peepholes, [*scales[:-2], scales[-1]]),
+            of_norm=tuple(_of_norm(t) for t in norms),
+            guards=tuple(max(1, int(np.float32(10000) * _scale(t))) for t in norms),
             to_hidden=_factor(_FRACTION, over=inner, then=_FRACTION),
             hidden_zero=inner_zero,
             to_output=to_output,
@@ -72,6 +75,8 @@ def lstm(call: Call, x: Tensor) -> Tensor:
         [
             x, _stacked(call, w), _stacked(call, r), _sums(call, bias), hidden, cell,
             _stacked(call, peepholes, True) if peepholes else None, projection, added,
+            _stacked(call, norms, True) if norms else None,
+            _sums(call, np.stack(biases)) if norms else None,
         ],
         [call.outputs[0].quant, hidden.quant, cell.quant],
     )  # fmt: skip
@@ -81,8 +86,6 @@ def lstm(call: Call, x: Tensor) -> Tensor:
 
 
 def _need_plain(call: Call) -> None:
-    if call.maybe(_FIRST_NORM + 3) is not None:
-        raise ShapeError("an LSTM of 8-bit codes with layer normalization is not supported")
     if len(call.intermediates) != _INTERMEDIATES:
         raise ShapeError(
             f"expected an LSTM of 8-bit codes with {_INTERMEDIATES} intermediate tensors, "
@@ -99,6 +102,47 @@ def _peepholes(call: Call, first: int) -> list[Tensor]:
     return [
         _weights(call, _FIRST_PEEPHOLE + i, "peephole weights", DType.I16) for i in range(first, 3)
     ]
+
+
+def _gate_scales(call: Call, first: int) -> list[np.float32]:
+    """Of what goes into the gates' functions, or into their normalization."""
+    if not _is_normalized(call):
+        return [_GATE_SCALE] * (4 - first)
+    found = [q for q in call.intermediates[first:4] if q is not None]
+    if len(found) != 4 - first:
+        raise ShapeError("expected scales of the gates before they are normalized, found none")
+    return [_single(quant)[0] for quant in found]
+
+
+def _is_normalized(call: Call) -> bool:
+    return call.maybe(_FIRST_NORM + 3) is not None
+
+
+def _norms(call: Call, first: int, cells: int) -> list[Tensor]:
+    """Weights of normalized gates."""
+    if not _is_normalized(call):
+        return []
+    found = [
+        _weights(call, _FIRST_NORM + g, f"{_GATES[g]} normalization", DType.I16)
+        for g in range(first, 4)
+    ]
+    if any(t.shape != (cells,) for t in found):
+        raise ShapeError(f"expected normalizations of {cells} gates, found others")
+    return found
+
+
+def _of_norm(weights: Tensor) -> tuple[int, int]:
+    """From normalized gates to what goes into their functions, which is Q3."""
+    multiplier, shift = quantize_multiplier(float(_scale(weights)))
+    if shift + _NORM_SHIFT > _SHIFT_LIMIT:
+        raise ShapeError(f"expected a small scale of a normalization, found {_scale(weights)}")
+    return multiplier, shift + _NORM_SHIFT
+
+
+def _factors(
+    x: np.float32, weights: Sequence[Tensor], over: Sequence[np.float32]
+) -> tuple[tuple[int, int], ...]:
+    return tuple(_factor(x, _scale(t), over=s) for t, s in zip(weights, over, strict=False))
 
 
 def _projection(call: Call, zero: int) -> tuple[Tensor | None, Tensor | None]:

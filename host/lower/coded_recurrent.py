@@ -24,13 +24,14 @@ def lower_coded_lstm(ctx: Context, node: Node) -> list[Call]:
         "cell": Value(node.outputs[2]),
         "sums": ctx.scratch(node, batch * op.gates * cells * cell.dtype.bytes),
         "of_input": op.of_input, "of_state": op.of_state, "of_cell": op.of_cell or ((0, 0),),
+        "of_norm": op.of_norm or ((0, 0),), "guards": op.guards or (0,),
         "to_hidden": op.to_hidden, "to_output": op.to_output,
         "hidden_zero": op.hidden_zero, "zero": op.zero,
         "cell_clip": op.cell_clip, "clip": op.clip,
     }  # fmt: skip
     for i, name in enumerate((
         "x", "weights", "recurrent", "bias", "hidden_before", "cell_before", "peepholes",
-        "projection", "projection_bias",
+        "projection", "projection_bias", "norms", "norm_bias",
     )):  # fmt: skip
         given = ctx.optional(node, i)
         fields[name] = None if given is None else operand_of(ctx, given)

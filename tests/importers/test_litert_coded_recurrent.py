@@ -26,13 +26,20 @@ def _weights(rng, *shape, kind=np.int8):
     return fixed(rng.integers(-most, most + 1, shape).astype(kind), scale, [0])
 
 
-def _bias(rng, count):
-    return fixed(rng.integers(-5000, 5000, count).astype(np.int32), 1e-4, [0])
+def _bias(rng, count, most=5000):
+    return fixed(rng.integers(-most, most, count).astype(np.int32), 1e-4, [0])
+
+
+def _norm(rng, cells, scale):
+    """Weights of about 1 in units of `scale` / 2^15."""
+    values = rng.integers(-32767, 32768, cells).astype(np.int16)
+    return fixed(values, float(scale) / 2**15, [0])
 
 
 def _lstm(
     seed, batch=2, time=4, size=5, cells=6, out=None, coupled=False, peephole=False,
-    time_first=False, clip=0.0, cell_scale=2.0**-11, zero=3, hidden_zero=-7, norm=False,
+    time_first=False, clip=0.0, cell_scale=2.0**-11, zero=3, hidden_zero=-7, norm=0.0,
+    gate_scale=2.0**-12, most=5000,
 ):  # fmt: skip
     rng = np.random.default_rng(seed)
     width = out or cells
@@ -44,14 +51,14 @@ def _lstm(
     ins = each(lambda: _weights(rng, cells, size)) + each(lambda: _weights(rng, cells, width))
     peepholes = each(lambda: _weights(rng, cells, kind=np.int16), gates if peephole else [])
     ins += [peepholes[0], peepholes[1], peepholes[3]]
-    ins += each(lambda: _bias(rng, cells))
+    ins += each(lambda: _bias(rng, cells, most))
     ins += [_weights(rng, out, cells), _bias(rng, out)] if out else [None, None]
     ins += [variable((batch, width), "int8", 0.009, -4)]
     ins += [variable((batch, cells), "int16", cell_scale)]
-    ins += each(lambda: fixed(np.ones(cells, np.int16), 1e-4, [0]), gates if norm else [])
+    ins += each(lambda: _norm(rng, cells, norm), gates if norm else [])
     shape = (time, batch, size) if time_first else (batch, time, size)
     hidden = given(np.zeros((1, 1), np.int8), 0.0081, hidden_zero)
-    between = [given(np.zeros(1, np.int16), 2.0**-12)] * 4 + [hidden]
+    between = [given(np.zeros(1, np.int16), gate_scale)] * 4 + [hidden]
     fields = {"FusedActivationFunction": 4, "TimeMajor": time_first}
     fields |= {"CellClip": clip, "ProjClip": clip / 2}
     return Single(
@@ -96,6 +103,18 @@ CASES = {
     "lstm-hidden-saturated": _lstm(9, time=20, cells=17, hidden_zero=127),
     "lstm-peephole": _lstm(10, peephole=True, time=20, cells=17),
     "lstm-all": _lstm(11, out=17, time=20, cells=17, coupled=True, peephole=True, clip=0.9),
+    "lstm-norm": _lstm(14, norm=1.0, time=20, cells=16, most=1 << 24),
+    "lstm-norm-odd": _lstm(15, norm=2.5, time=20, cells=17, size=9, gate_scale=0.001),
+    "lstm-norm-coupled": _lstm(17, norm=0.3, coupled=True, time=20, cells=33),
+    "lstm-norm-peephole": _lstm(19, norm=4.0, peephole=True, time=20, cells=12),
+    "lstm-norm-projection": _lstm(21, norm=1.0, out=5, time=20, cells=17, most=1 << 27),
+    "lstm-norm-wide": _lstm(20, norm=1.0, cells=300, time=3, gate_scale=2.0**-15),
+    "lstm-norm-of-nothing": _lstm(22, norm=1.0, cells=9, gate_scale=9.0, most=1 << 26),
+    "lstm-norm-overflow": _lstm(23, norm=0.1, cells=90, most=(1 << 31) - 1),
+    "lstm-norm-all": _lstm(
+        18, norm=1.5, out=17, time=20, cells=17, coupled=True, peephole=True, clip=0.9
+    ),
+    "lstm-step-norm": _one_step(24, norm=1.0, cells=20),
     "lstm-step": _one_step(12, batch=3),
     "lstm-step-projection": _one_step(13, out=9, coupled=True),
     "svdf": _svdf(1),
@@ -128,7 +147,7 @@ def test_equals_litert_run_after_run(files, litert_session, name):
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"norm": True}, "layer normalization is not supported"),
+        ({"norm": 1e10}, "a small scale of a normalization"),
         ({"peephole": True, "out": 3}, "peepholes and a projection to another size"),
         ({"cell_scale": 0.001}, "expected a power of 2 as the cell's scale"),
         ({"cell_scale": 2.0**-8}, "0 to 6 integer bits"),

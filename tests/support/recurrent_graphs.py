@@ -86,12 +86,14 @@ def coded_lstm(rng: Rng) -> Case:
     time, batch, size = pick(rng, (1, 2, 17)), pick(rng, (1, 1, 2, 5)), pick(rng, (1, 3, 40))
     cells, gates = pick(rng, (1, 7, 16, 33, 149)), pick(rng, (3, 4))
     out = pick(rng, (1, 5, 30)) if rng.random() < 0.4 else cells
-    projected, peepholes = out != cells, rng.random() < 0.4
+    projected, peepholes, norms = out != cells, rng.random() < 0.4, rng.random() < 0.4
     zeros = (int(v) for v in rng.integers(-128, 128, 2))
     op = ops.CodedLstm(
         of_input=tuple(_factor(rng, size, 9000) for _ in range(gates)),
         of_state=tuple(_factor(rng, out, 9000) for _ in range(gates)),
         of_cell=tuple(quantize_multiplier(1e-5) for _ in range(gates - 1)) if peepholes else (),
+        of_norm=tuple(quantize_multiplier(2.0**-5) for _ in range(gates)) if norms else (),
+        guards=tuple(int(v) for v in rng.integers(1, 99, gates)) if norms else (),
         to_hidden=quantize_multiplier(2.0**-22),
         hidden_zero=next(zeros) // 4,
         to_output=_factor(rng, cells, 60),
@@ -110,6 +112,8 @@ def coded_lstm(rng: Rng) -> Case:
         _codes(rng, gates - 1, cells, dtype=DType.I16) if peepholes else None,
         _codes(rng, out, cells) if projected else None,
         _biases(rng, out) if projected else None,
+        _codes(rng, gates, cells, dtype=DType.I16) if norms else None,
+        _biases(rng, gates, cells) if norms else None,
     )
     return Case(op, ins, quant(0.01))
 

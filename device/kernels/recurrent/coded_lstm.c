@@ -2,6 +2,7 @@
  *
  * Compile-time parameters: NAME, CELL_BITS (integer bits of the cell). */
 #include "coded_lstm.h"
+#include "../reduce/inverse_root.h"
 #include "fixed16.h"
 
 #define SHARED 65536 /* multiply-adds that are worth handing out at each step */
@@ -44,6 +45,29 @@ static void see(const ek_coded_lstm_args *g, int number, const int16_t *cell, in
     }
 }
 
+/* Gate `number` around its mean over its deviation, in 1024ths until it is scaled. */
+static void normalize(const ek_coded_lstm_args *g, int number, int16_t *gate) {
+    const long n = g->cells;
+    const int16_t *weights = g->norms + number * n;
+    const int32_t *bias = g->norm_bias + number * n;
+    int64_t total = 0, squares = 0;
+    for (long j = 0; j < n; j++) {
+        total += gate[j];
+        squares += gate[j] * gate[j];
+    }
+    const int32_t mean = (int32_t)(total * 1024 / n);
+    const int64_t variance = (squares * ((1 << 20) / n) - (int64_t)mean * mean) / (1 << 20);
+    int shift;
+    const int32_t root =
+        ek_inverse_root(variance < 1 ? g->guards[number] : (int32_t)variance, &shift);
+    for (long j = 0; j < n; j++) {
+        const int32_t x = ek_rescaled(1024 * gate[j] - mean, (ek_factor){root, -shift});
+        const int64_t sum = (int64_t)x * weights[j] + bias[j];
+        const int32_t y = (int32_t)((sum + (sum > 0 ? 512 : -512)) / 1024);
+        gate[j] = (int16_t)ek_short(ek_rescaled(y, g->of_norm[number]));
+    }
+}
+
 static void logistic(int16_t *x, long n) {
     for (long j = 0; j < n; j++)
         x[j] = (int16_t)ek_logistic16(x[j]);
@@ -77,12 +101,16 @@ static void gates(const ek_coded_lstm_args *g, int16_t *sums, int16_t *cell, int
     int16_t *new = sums + (forget + 1) * n, *shown = new + n;
     for (int i = 0; g->peepholes && i <= forget; i++)
         see(g, i, cell, sums + i * n);
+    for (int i = 0; g->norms && i <= forget + 1; i++)
+        normalize(g, i, sums + i * n);
     logistic(sums, (forget + 1) * n);
     update(cell, forget ? sums : NULL, sums + forget * n, new, n);
     for (long j = 0; g->cell_clip && j < n; j++)
         cell[j] = (int16_t)ek_bounded(cell[j], -g->cell_clip, g->cell_clip);
     if (g->peepholes)
         see(g, forget + 1, cell, shown);
+    if (g->norms)
+        normalize(g, forget + 2, shown);
     logistic(shown, n);
     show(g, shown, cell, to);
 }

@@ -13,6 +13,8 @@ typedef struct {
     const int16_t *peepholes;       /* [gates - 1][cells], or NULL */
     const int8_t *projection;       /* [out][cells], or NULL */
     const int32_t *projection_bias; /* [out] */
+    const int16_t *norms;           /* weights of normalized gates [gates][cells], or NULL */
+    const int32_t *norm_bias;       /* [gates][cells] */
     const int8_t *hidden_before;    /* [batch][out] */
     const int16_t *cell_before;     /* [batch][cells] */
     int8_t *y;                      /* [steps][batch][out] */
@@ -20,7 +22,8 @@ typedef struct {
     int16_t *cell;
     int16_t *sums; /* scratch: [batch][gates][cells] */
     int8_t *inner; /* scratch: [batch][cells], before the projection */
-    ek_factor of_input[4], of_state[4], of_cell[3], to_hidden, to_output;
+    ek_factor of_input[4], of_state[4], of_cell[3], of_norm[4], to_hidden, to_output;
+    int32_t guards[4]; /* of normalized gates: variances instead of 0 */
     int hidden_zero, zero;
     int cell_clip, clip; /* 0: none */
 } ek_coded_lstm_args;

@@ -12,8 +12,14 @@ import numpy as np
 
 from edgekit.host.graph.checks import need_dtype, need_positive, need_rank, need_shape, operand
 from edgekit.host.graph.checks import optional as maybe
+from edgekit.host.graph.coded import inverse_square_root
 from edgekit.host.graph.fixed_point_16bit import logistic_16bit, tanh_16bit
-from edgekit.host.graph.quantization import I64, Multiplier, rounding_shift
+from edgekit.host.graph.quantization import (
+    I64,
+    Multiplier,
+    doubling_high_multiply,
+    rounding_shift,
+)
 from edgekit.host.graph.sums import optional, required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
@@ -32,17 +38,21 @@ class CodedLstm(Operator):
     [gates · h, out], what is added to the sums of both s32 [2, gates · h] (zero points are in it),
     the hidden state before s8 [n, out] and the cell's s16 [n, h]; then or None: peepholes s16
     [gates − 1, h] (of c for input and forget gate, of c' for the output gate), a projection s8
-    [out, h] and what is added to its sums s32 [out].
+    [out, h] and what is added to its sums s32 [out], weights s16 [gates, h] and a bias s32
+    [gates, h] of normalized gates.
     Outputs: hidden states of all steps s8 [t, n, out], then both states at the end.
 
     `of_input`, `of_state`, `of_cell`: from sums to gates, Q3 of 16 bits, by gate (of_cell: by
-    peephole). The cell has `cell_bits` integer bits; clips of 0 are none.
+    peephole); `of_norm`: from normalized gates, whose variance is `guards` where it is 0. The cell
+    has `cell_bits` integer bits; clips of 0 are none.
     """
 
     kind: ClassVar[str] = "coded_lstm"
     of_input: tuple[Factor, ...] = ()
     of_state: tuple[Factor, ...] = ()
     of_cell: tuple[Factor, ...] = ()
+    of_norm: tuple[Factor, ...] = ()
+    guards: tuple[int, ...] = ()
     to_hidden: Factor = (0, 0)
     hidden_zero: int = 0
     to_output: Factor = (0, 0)  # of the projection
@@ -64,6 +74,7 @@ class CodedLstm(Operator):
         time, batch, size = x.shape
         cells, out = r.shape[0] // self.gates, r.shape[1]
         peepholes, projection, added = maybe(ins, 6), maybe(ins, 7), maybe(ins, 8)
+        norms = (self.gates, cells)
         width = self.gates * cells
         wanted: list[tuple[Tensor | None, Shape, DType, str]] = [
             (x, x.shape, DType.I8, "input"),
@@ -75,6 +86,8 @@ class CodedLstm(Operator):
             (peepholes, (self.gates - 1, cells), DType.I16, "peepholes"),
             (projection, (out, cells), DType.I8, "projection"),
             (added, (out,), DType.I32, "bias of the projection"),
+            (maybe(ins, 9), norms, DType.I16, "weights of normalized gates"),
+            (maybe(ins, 10), norms, DType.I32, "bias of normalized gates"),
         ]
         for t, shape, dtype, what in wanted:
             if t is not None:
@@ -103,30 +116,49 @@ class CodedLstm(Operator):
         for t, now in enumerate(required(x, 0)):
             gates = _short(of_inputs.apply(_sums(now, w, bias[0])))
             gates = _short(gates + of_states.apply(_sums(hidden, r, bias[1])))
-            cell, shown = self._cell(np.split(gates, self.gates, axis=1), cell, optional(x, 6))
+            cell, shown = self._cell(np.split(gates, self.gates, axis=1), cell, x)
             made = _one(self.to_hidden).apply(shown * tanh_16bit(cell, self.cell_bits))
             hidden = np.clip(made + self.hidden_zero, -128, 127).astype(np.int8)
             hidden = self._projected(hidden, optional(x, 7), optional(x, 8))
             y[t] = hidden
         return [y, hidden, cell.astype(np.int16)]
 
-    def _cell(self, gates: list[I64], cell: I64, peepholes: Array | None) -> tuple[I64, I64]:
+    def _cell(self, gates: list[I64], cell: I64, x: Sequence[Array | None]) -> tuple[I64, I64]:
         """The cell's new state, and the output gate."""
+        peepholes = optional(x, 6)
 
-        def seen(gate: I64, number: int, state: I64) -> I64:
-            if peepholes is None:
-                return gate
-            product = state * peepholes[number].astype(np.int64)
-            return _short(gate + _one(self.of_cell[number]).apply(product))
+        def opened(number: int, peephole: int, state: I64) -> I64:
+            gate = gates[number]
+            if peepholes is not None:
+                product = state * peepholes[peephole].astype(np.int64)
+                gate = _short(gate + _one(self.of_cell[peephole]).apply(product))
+            return logistic_16bit(self._normalized(gate, number, x))
 
-        *first, forget, new, shown = gates
-        forget = logistic_16bit(seen(forget, len(first), cell))
-        taken = logistic_16bit(seen(first[0], 0, cell)) if first else 32767 - forget
-        added = rounding_shift(taken * tanh_16bit(new, _GATE_BITS), 15 + self.cell_bits)
-        cell = _short(rounding_shift(forget * cell, 15) + _short(added))
+        forget = self.gates - 3
+        kept = opened(forget, forget, cell)
+        taken = opened(0, 0, cell) if forget else 32767 - kept
+        new = tanh_16bit(self._normalized(gates[forget + 1], forget + 1, x), _GATE_BITS)
+        added = rounding_shift(taken * new, 15 + self.cell_bits)
+        cell = _short(rounding_shift(kept * cell, 15) + _short(added))
         if self.cell_clip:
             cell = np.clip(cell, -self.cell_clip, self.cell_clip)
-        return cell, logistic_16bit(seen(shown, len(first) + 1, cell))
+        return cell, opened(forget + 2, forget + 1, cell)
+
+    def _normalized(self, gate: I64, number: int, x: Sequence[Array | None]) -> I64:
+        """Rows around their mean over their deviation, in 1024ths until they are scaled."""
+        weights, bias = optional(x, 9), optional(x, 10)
+        if weights is None or bias is None:
+            return gate
+        count = gate.shape[1]
+        mean = _cut(gate.sum(axis=1, keepdims=True) * 1024, count)
+        squares = (gate * gate).sum(axis=1, keepdims=True)
+        variance = _cut(squares * ((1 << 20) // count) - mean * mean, 1 << 20)
+        variance = np.where(variance < 1, self.guards[number], variance)
+        factor, right = inverse_square_root(variance)
+        high = doubling_high_multiply(1024 * gate - mean, factor)
+        sums = rounding_shift(high, right) * weights[number] + bias[number]
+        thousandths = _cut(sums + np.where(sums > 0, 512, -512), 1024).astype(np.int32)
+        return _short(_one(self.of_norm[number]).apply(thousandths))
 
     def _projected(self, hidden: Array, weights: Array | None, bias: Array | None) -> Array:
         if weights is None or bias is None:
@@ -195,6 +227,12 @@ def _one(factor: Factor) -> Multiplier:
 def _each(factors: Sequence[Factor]) -> Multiplier:
     pairs = np.array(factors, np.int32)
     return Multiplier(pairs[:, 0], pairs[:, 1])
+
+
+def _cut(x: I64, by: int) -> I64:
+    """x / by, cut off towards 0."""
+    quotient: I64 = np.sign(x) * (np.abs(x) // by)
+    return quotient
 
 
 def _short(x: I64) -> I64:
