@@ -6,6 +6,7 @@ They run in worker.py's process. All compute in f32 what is f32 in the model.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import subprocess
 import sys
 import tempfile
@@ -174,10 +175,7 @@ class NcnnContender:
             copy.write_bytes(model.read_bytes())
             sizes = ",".join(str(list(shape)).replace(" ", "") for shape, _ in self.inputs)
             weights = copy.with_name("model.ncnn.bin")
-            program = Path(sys.executable).with_name("pnnx")
-            if not program.is_file():
-                raise ModuleNotFoundError(f"no program pnnx beside {sys.executable}")
-            _convert("pnnx", [program, copy, f"inputshape={sizes}", "fp16=0"], weights)
+            _convert("pnnx", [_pnnx(), copy, f"inputshape={sizes}", "fp16=0"], weights)
             self._net.load_param(str(weights.with_suffix(".param")))
             self._net.load_model(str(weights))
         self._outputs = list(self._net.output_names())
@@ -198,6 +196,15 @@ class NcnnContender:
 
     def time(self, count: int) -> list[int]:
         return time_calls(self._infer, count)
+
+
+def _pnnx() -> Path:
+    """The program in pnnx's wheel; to import the package would take PyTorch."""
+    found = importlib.util.find_spec("pnnx")
+    for folder in (found and found.submodule_search_locations) or ():
+        if (program := Path(folder) / "pnnx").is_file():
+            return program
+    raise ModuleNotFoundError("No module named 'pnnx'")
 
 
 def _convert(name: str, command: Sequence[object], made: Path) -> None:
