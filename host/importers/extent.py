@@ -14,6 +14,7 @@ from edgekit.host.importers.builder import Builder
 Extent = tuple[float, float]  # the least and the largest number; infinite ones are no bound
 
 _ANY: Extent = (-math.inf, math.inf)
+_EXACT = 1 << 24  # floats hold whole numbers below
 _DEPTH = 32  # operators that are looked back through
 # What passes numbers on as they are, or picks some of them.
 _PICKS = (
@@ -118,3 +119,58 @@ def _down(value: float) -> float:
 
 def _up(value: float) -> float:
     return math.ceil(value) if math.isfinite(value) else value
+
+
+def distance(builder: Builder, a: Tensor, b: Tensor) -> int | None:
+    """b − a where that is known though both, of one element, are computed."""
+    (root, first), (other, last) = _steps_from(builder, a), _steps_from(builder, b)
+    return last - first if root == other else None
+
+
+def _steps_from(builder: Builder, x: Tensor) -> tuple[str, int]:
+    """The tensor that `x` is a whole number more than, and that number."""
+    total = 0
+    for _ in range(_DEPTH):
+        node = builder.producer(x.name)
+        if node is None:
+            break
+        given = [builder.tensor(name) for name in node.inputs if name is not None]
+        found = _beneath(builder, node, x, given)
+        if found is None:
+            break
+        x, total = found[0], total + found[1]
+    if x.data is not None and x.elements == 1:
+        return "", total + int(x.data.reshape(-1)[0])
+    return x.name, total
+
+
+def _beneath(
+    builder: Builder, node: Node, x: Tensor, given: Sequence[Tensor]
+) -> tuple[Tensor, int] | None:
+    """What `node` adds a whole number to, and that number."""
+    op = node.op
+    if isinstance(op, ops.Reshape) or (
+        isinstance(op, ops.Convert) and _is_exact(builder, given[0])
+    ):
+        return given[0], 0
+    if len(given) != 2 or any(t.elements != 1 for t in given):
+        return None
+    value, known = given if given[1].data is not None else given[::-1]
+    if known.data is None:
+        return None
+    number = known.data.reshape(-1)[0]
+    low, high = extent(builder, value)
+    least = isinstance(op, ops.Minimum) and high <= number
+    if least or (isinstance(op, ops.Maximum) and low >= number):
+        return value, 0
+    swapped = isinstance(op, ops.Sub) and known is given[0]
+    if isinstance(op, ops.Add | ops.Sub) and not swapped and number == int(number):
+        added = int(number) if isinstance(op, ops.Add) else -int(number)
+        return (value, added) if _is_exact(builder, x) else None
+    return None
+
+
+def _is_exact(builder: Builder, x: Tensor) -> bool:
+    """Whether every number that `x` may be is a whole one that all its types hold."""
+    low, high = extent(builder, x)
+    return not x.dtype.is_float or max(abs(low), abs(high)) < _EXACT

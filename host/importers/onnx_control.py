@@ -11,6 +11,7 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, ShapeError, Tensor
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_index import one_of
+from edgekit.host.importers.onnx_lengths import length_of
 from edgekit.host.importers.onnx_types import TensorList, Value
 from edgekit.host.importers.refusal import MisfitInputError
 
@@ -81,29 +82,37 @@ def _where(call: Call, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 @dataclass(eq=False)
 class _Loop:
-    """What a loop has made so far; `active`: whether it still runs, None while that is sure."""
+    """What a loop has made so far: its states before each step and now, and rows of each step.
 
-    states: list[Value | None]
-    rows: list[list[Tensor]] = field(default_factory=list)  # of each step
-    active: Tensor | None = None
+    `sure` steps are done whatever is computed; then each of `flags` says whether one more is.
+    """
+
+    states: list[list[Value | None]]
+    rows: list[list[Tensor]] = field(default_factory=list)
+    sure: int = 0
+    flags: list[Tensor] = field(default_factory=list)
 
 
 def loop(call: Call) -> list[Value | None]:
-    """Unrolled. One that ends by a computed condition runs all its steps, without effect then."""
+    """Unrolled. One that ends by a computed condition runs all its steps, without effect then.
+
+    The body is given what the steps before made, whether they counted or not: so what it counts
+    with is known, and a condition on that ends the loop here.
+    """
     body, limit = call.graph("body"), _trip_count(call)
-    made = _Loop(list(call.values[2:]))
+    made = _Loop([list(call.values[2:])])
     going = None if call.maybe(1) is None else _one(call, call.x(1))
     for step in range(min(limit, _STEPS + 1)):
         if going is not None and not _goes_on(call, made, going):
             break
-        if step == _STEPS or (made.active is not None and limit > _STEPS):
+        if step == _STEPS:
             raise ShapeError(f"expected a loop of at most {_STEPS} steps, found one without bound")
         number = call.constant(np.array(step, np.int64))
-        sure = call.constant(np.array(True))
-        outs = call.run(body, [number, sure if made.active is None else made.active, *made.states])
-        going = _advance(call, made, outs)
-    count = len(body.outputs) - 1 - len(made.states)
-    return [*made.states, *(_stacked(call, made.rows, i, 0, False) for i in range(count))]
+        active = made.flags[-1] if made.flags else call.constant(np.array(True))
+        going = _advance(call, made, call.run(body, [number, active, *made.states[-1]]))
+    count = len(body.outputs) - 1 - len(made.states[0])
+    rows = [_stacked(call, made.rows, i, 0, False) for i in range(count)]
+    return [*_ends(call, made), *(_that_count(call, made, t) for t in rows)]
 
 
 def _trip_count(call: Call) -> int:
@@ -115,26 +124,71 @@ def _trip_count(call: Call) -> int:
 
 def _goes_on(call: Call, made: _Loop, going: Tensor) -> bool:
     if going.data is not None:
+        made.sure += not made.flags
+        if made.flags and going.data:
+            made.flags.append(made.flags[-1])
         return bool(going.data)
-    made.active = going if made.active is None else call.emit(ops.And(), made.active, going)
+    made.flags.append(call.emit(ops.And(), made.flags[-1], going) if made.flags else going)
     return True
 
 
 def _advance(call: Call, made: _Loop, outs: Sequence[Value | None]) -> Tensor:
     """Takes over what one step of the body made; returns whether the loop goes on."""
-    count = len(made.states)
+    count = len(made.states[0])
     if len(outs) <= count or not isinstance(outs[0], Tensor):
         raise ShapeError(f"expected a body with at least {count + 1} outputs, found {len(outs)}")
-    rows = [v for v in outs[count + 1 :] if isinstance(v, Tensor)]
-    if rows and made.active is not None:
-        raise ShapeError("expected a loop whose number of steps is known, for outputs of each step")
-    if made.active is not None:
-        pairs = zip(outs[1:], made.states, strict=False)
-        made.states = [_picked(call, made.active, new, old) for new, old in pairs]
-    else:
-        made.states = list(outs[1 : count + 1])
-    made.rows.append(rows)
+    made.states.append(list(outs[1 : count + 1]))
+    made.rows.append([v for v in outs[count + 1 :] if isinstance(v, Tensor)])
     return _one(call, outs[0])
+
+
+def _ends(call: Call, made: _Loop) -> list[Value | None]:
+    """The states after the last step that counts."""
+    first = len(made.states) - 1 - len(made.flags)
+    ends: list[Value | None] = []
+    for history in zip(*made.states[first:], strict=True):
+        end: Value | None = _known_end(call, history, made.flags) if made.flags else None
+        if end is None:
+            end = history[0]
+            for active, new in zip(made.flags, history[1:], strict=True):
+                end = _picked(call, active, new, end)
+        ends.append(end)
+    return ends
+
+
+def _known_end(
+    call: Call, history: Sequence[Value | None], flags: Sequence[Tensor]
+) -> Tensor | None:
+    """Of a state whose values are all known, as of a counter: that after as many steps."""
+    values = [v.data for v in history if isinstance(v, Tensor) and v.data is not None]
+    if len(values) < len(history) or len({(v.shape, v.dtype) for v in values}) > 1:
+        return None
+    if values[0].size > 1:
+        return None
+    count = call.reshape(_count(call, flags), ())
+    return call.emit(ops.Gather(0), call.constant(np.stack(values)), count)
+
+
+def _count(call: Call, flags: Sequence[Tensor]) -> Tensor:
+    """How many of the flags are set, [1] s64."""
+    return length_of(call, _joined(call, flags))
+
+
+def _joined(call: Call, flags: Sequence[Tensor]) -> Tensor:
+    parts = [call.reshape(f, (1,)) for f in flags]
+    return parts[0] if len(parts) == 1 else call.emit(ops.Concat(0), *parts)
+
+
+def _that_count(call: Call, made: _Loop, rows: Tensor) -> Tensor:
+    """`rows`, one of each step: behind the last step that counts zeros."""
+    if not made.flags:
+        return rows
+    sure = call.constant(np.ones(rows.shape[0] - len(made.flags), np.bool_))
+    there = _joined(call, made.flags)
+    there = call.emit(ops.Concat(0), sure, there) if sure.elements else there
+    along = call.reshape(there, (rows.shape[0], *(1,) * (len(rows.shape) - 1)))
+    kept = call.emit(ops.Where(), along, rows, call.scalar(0, rows))
+    return call.counted(kept, length_of(call, there))
 
 
 def _stacked(
@@ -178,14 +232,14 @@ def _scan(call: Call, states: Sequence[Value | None], xs: Sequence[Tensor]) -> l
     steps = min(lengths)
     if len(lengths) != 1 or not 1 <= steps <= _STEPS:
         raise ShapeError(f"expected 1 to {_STEPS} steps of all inputs, found {sorted(lengths)}")
-    made = _Loop(list(states))
+    made = _Loop([list(states)])
     for step in range(steps):
         parts = [
             one_of(call, x, a, steps - 1 - step if way else step)
             for x, a, way in zip(xs, at, ways, strict=True)
         ]
-        outs = call.run(body, [*made.states, *parts])
-        made.states = list(outs[: len(states)])
+        outs = call.run(body, [*made.states[-1], *parts])
+        made.states.append(list(outs[: len(states)]))
         made.rows.append([v for v in outs[len(states) :] if isinstance(v, Tensor)])
     count = len(body.outputs) - len(states)
     along = call.list("scan_output_axes", (0,) * count)
@@ -193,4 +247,4 @@ def _scan(call: Call, states: Sequence[Value | None], xs: Sequence[Tensor]) -> l
     if len(along) != count or len(back) != count:
         raise ShapeError(f"expected an axis and a direction of {count} outputs, found others")
     rows = [_stacked(call, made.rows, i, along[i], bool(back[i])) for i in range(count)]
-    return [*made.states, *rows]
+    return [*made.states[-1], *rows]

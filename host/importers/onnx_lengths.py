@@ -12,8 +12,9 @@ import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Shape, ShapeError, Tensor
+from edgekit.host.importers import onnx_shape as shape
 from edgekit.host.importers.emitter import need_rank
-from edgekit.host.importers.extent import extent
+from edgekit.host.importers.extent import distance, extent
 from edgekit.host.importers.lengths import ROWS_LIMIT, check_rows, length_of, packed, places
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_order import signed
@@ -113,6 +114,8 @@ def arange(call: Call) -> Tensor:
         if extent(call.builder, delta)[0] < 0:
             up = call.emit(ops.Less(), call.scalar(0, delta), delta)
             there = call.emit(ops.Where(), up, there, call.emit(ops.Less(), limit, values))
+    if distance(call.builder, start, limit) is not None and delta.data is not None:
+        return call.convert(values, kind)
     found = call.emit(ops.Where(), there, values, call.scalar(0, values))
     return call.counted(call.convert(found, kind), length_of(call, there))
 
@@ -149,6 +152,9 @@ def _most_steps(call: Call, start: Tensor, limit: Tensor, delta: Tensor) -> int:
 
 def _span(call: Call, start: Tensor, limit: Tensor) -> tuple[float, float]:
     """limit − start; where the limit is start + n, that is n."""
+    known = distance(call.builder, start, limit)
+    if known is not None:
+        return known, known
     node = call.builder.producer(limit.name)
     if node is not None and isinstance(node.op, ops.Add) and start.name in node.inputs:
         other = node.inputs[1 - node.inputs.index(start.name)]
@@ -156,6 +162,48 @@ def _span(call: Call, start: Tensor, limit: Tensor) -> tuple[float, float]:
         return extent(call.builder, call.builder.tensor(other))
     (a, b), (c, d) = extent(call.builder, start), extent(call.builder, limit)
     return c - b, d - a
+
+
+def slice_(call: Call) -> Tensor:
+    """By constants, or along one axis from a computed start or to a computed end, or both."""
+    if call.opset < 10 or all(call.x(i).data is not None for i in (1, 2)):
+        return shape.slice_(call)
+    x, start, end = call.all()[:3]
+    axes = call.integers(3, "axes") if call.maybe(3) is not None else (0,)
+    steps = call.integers(4, "steps") if call.maybe(4) is not None else (1,)
+    if not start.elements == end.elements == len(axes) == 1 or steps != (1,):
+        raise ShapeError(
+            "expected constants, or a computed start and end of one axis in steps of 1"
+        )
+    axis = call.axis(axes[0], len(x.shape))
+    size = x.shape[axis]
+    start, end = (call.reshape(call.convert(t, DType.I64), ()) for t in (start, end))
+    (low, _), (_, high) = (extent(call.builder, t) for t in (start, end))
+    most = distance(call.builder, start, end)
+    inside = low >= 0 and high <= size
+    if not inside:
+        start, end = _within(call, start, size), _within(call, end, size)
+    if most is None or not inside:
+        most = max(min(most or size, size, math.ceil(min(_span(call, start, end)[1], size))), 1)
+    count = call.emit(ops.Sub(), end, start)
+    numbers = call.constant(np.arange(most))
+    found = call.emit(ops.Gather(axis), x, call.emit(ops.Add(), start, numbers))
+    if inside and distance(call.builder, start, end) == most:
+        return found
+    there = call.emit(ops.Less(), numbers, count)
+    along = call.reshape(there, (most, *(1,) * (len(x.shape) - 1 - axis)))
+    kept = call.emit(ops.Where(), along, found, call.scalar(0, found))
+    return call.counted(kept, length_of(call, there), axis)
+
+
+def _within(call: Call, place: Tensor, size: int) -> Tensor:
+    """A place on an axis, negative ones counted from its end, as one from 0 to its size."""
+    if extent(call.builder, place)[0] < 0:
+        back = call.emit(ops.Add(), place, call.scalar(size, place))
+        negative = call.emit(ops.Less(), place, call.scalar(0, place))
+        place = call.emit(ops.Where(), negative, back, place)
+    at_least = call.emit(ops.Maximum(), place, call.scalar(0, place))
+    return call.emit(ops.Minimum(), at_least, call.scalar(size, place))
 
 
 def unique(call: Call) -> list[Tensor]:

@@ -29,6 +29,23 @@ def binary(op: Operator, swapped: bool = False) -> Row:
     return build
 
 
+def logical(op: Operator, decisive: bool) -> Row:
+    """And, Or: an operand that is `decisive` everywhere, or nowhere, decides while importing."""
+
+    def build(call: Call) -> Tensor:
+        made = call.emit(op, *_legacy_broadcast(call))
+        for known, other in (call.all(), reversed(call.all())):
+            if known.data is None or made.data is not None or not known.elements:
+                continue
+            if np.all(known.data == decisive):
+                return call.constant(np.full(made.shape, decisive))
+            if other.shape == made.shape and np.all(known.data != decisive):
+                return other
+        return made
+
+    return build
+
+
 def _legacy_broadcast(call: Call) -> tuple[Tensor, Tensor]:
     """Before opset 7 the second operand lines up with `axis` of the first."""
     a, b = call.x(0), call.x(1)

@@ -147,7 +147,6 @@ def split(call: Call) -> list[Tensor]:
 
 def slice_(call: Call) -> Tensor:
     x = call.x(0)
-    rank = len(x.shape)
     if call.opset < 10:
         starts, ends = call.list("starts"), call.list("ends")
         axes = call.list("axes", tuple(range(len(starts))))
@@ -157,6 +156,14 @@ def slice_(call: Call) -> Tensor:
         given = call.maybe(3)
         axes = tuple(range(len(starts))) if given is None else call.integers(3, "axes")
         steps = (1,) * len(starts) if call.maybe(4) is None else call.integers(4, "steps")
+    return slice_by(call, x, starts, ends, axes, steps)
+
+
+def slice_by(
+    call: Call, x: Tensor, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int],
+    steps: Sequence[int],
+) -> Tensor:  # fmt: skip
+    rank = len(x.shape)
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise ShapeError("expected one start, end and step (not 0) per axis, found others")
     begin, stride, extent = [0] * rank, [1] * rank, list(x.shape)

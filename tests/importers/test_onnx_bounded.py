@@ -241,3 +241,33 @@ def test_the_bound_is_not_taken_for_the_length(nodes, tmp_path):
     path = _model(tmp_path, made, {"x": [2]}, {nodes[-1][2][0]: _I}, constants)
     with pytest.raises(InputError, match="the data say"):
         import_model(path)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(("start", "end"), [(0, 3), (2, 4), (-3, 9), (3, 1), (1, -1), (-9, 2)])
+def test_a_slice_with_computed_ends(start, end, axis, tmp_path):
+    x = {
+        "x": np.random.default_rng(2).random((5, 6)).astype(np.float32),
+        "start": np.array([start]), "end": np.array([end]),
+    }  # fmt: skip
+    nodes = [helper.make_node("Slice", ["x", "start", "end", "axis"], ["y"])]
+    _, found = _agrees(_typed(nodes, x, {"y": _F}, {"axis": [axis]}, tmp_path), x)
+    wanted = range(*slice(start, end).indices((5, 6)[axis]))
+    assert found["y_length"].tolist() == [len(wanted)]
+
+
+def test_a_slice_of_a_known_size_has_no_length(tmp_path):
+    nodes = [
+        helper.make_node("Max", ["at", "zero"], ["low"]),
+        helper.make_node("Min", ["low", "most"], ["start"]),
+        helper.make_node("Cast", ["start"], ["f"], to=1),
+        helper.make_node("Add", ["f", "two"], ["g"]),
+        helper.make_node("Cast", ["g"], ["k"], to=7),
+        helper.make_node("Min", ["k", "size"], ["end"]),
+        helper.make_node("Slice", ["x", "start", "end", "axis"], ["y"]),
+    ]
+    constants = {"zero": [0], "most": [4], "two": np.float32(2), "size": [6], "axis": [1]}
+    x = {"x": np.random.default_rng(2).random((5, 6)).astype(np.float32), "at": np.array([3])}
+    graph, _ = _agrees(_typed(nodes, x, {"y": _F}, constants, tmp_path), x)
+    assert graph.outputs == ("y",)
+    assert graph.tensors["y"].shape == (5, 2)

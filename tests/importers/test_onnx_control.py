@@ -122,6 +122,36 @@ def test_a_loop_may_end_by_what_it_computes(until, tmp_path):
     _agrees(_looped(6, until), {"x": np.abs(_X)}, tmp_path)
 
 
+@pytest.mark.parametrize("until", [0.5, 4.0, 1e9])
+def test_a_loop_may_end_by_a_counter_and_by_what_it_computes(until, tmp_path):
+    """`while i < 5 and max < until`, without a trip count, as decoders are exported."""
+    nodes = [
+        node("Add", ["k", "one"], ["next"]),
+        node("Gather", ["table", "k"], ["part"]),
+        node("Add", ["old", "part"], ["new"]),
+        node("ReduceMax", ["new"], ["most"], keepdims=0),
+        node("Less", ["most", "until"], ["small"]),
+        node("Less", ["next", "five"], ["more"]),
+        node("And", ["more", "small"], ["on"]),
+        node("Range", ["k", "next", "one"], ["row"]),
+    ]
+    ends = [("i", _I), ("going", _B), ("k", _I), ("old", _F)]
+    body = _body(nodes, ends, [("on", _B), ("next", _I), ("new", _F), ("row", _I)])
+    constants = {
+        "go": np.array(True), "zero": np.array(0), "one": np.array(1), "five": np.array(5),
+        "until": np.array(until, np.float32),
+        "table": np.arange(24, dtype=np.float32).reshape(6, 4) / 10,
+    }  # fmt: skip
+    loop = node("Loop", ["", "go", "zero", "x"], ["count", "y", "rows"], body=body)
+    proto = model([loop], [value("x", [3, 4])], ["count", "y", "rows"], constants, opset=15)
+    count, y, rows = ReferenceEvaluator(proto).run(None, {"x": _X})
+    graph = import_model(save(proto, tmp_path))
+    made = evaluate(run_passes(graph)[0], {"x": _X}).outputs
+    assert made["count"] == count and made["rows_length"].tolist() == [len(rows)]
+    np.testing.assert_array_equal(made["rows"][: len(rows)], rows)
+    np.testing.assert_allclose(made["y"], y, rtol=1e-6)
+
+
 @pytest.mark.parametrize("proto", [_looped(513), _looped(0), _looped(0, 3.0), _looped(10**6, 3.0)])
 def test_a_loop_without_bound_is_refused(proto, tmp_path):
     with pytest.raises(InputError, match="expected a loop of at most 512 steps"):
