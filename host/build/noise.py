@@ -48,6 +48,9 @@ class Noise:
     def run_node(
         self, node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]
     ) -> list[Array]:
+        if isinstance(node.op, ops.Repeat):
+            ins = [None if name is None else values[name] for name in node.inputs]
+            return node.op.computed(ins, self.run_node)
         if isinstance(node.op, _EXACT) or not _is_float(node, tensors):
             return run_node(node, tensors, values)
         units = _UNITS * terms_of(node, tensors) ** 0.5

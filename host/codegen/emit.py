@@ -9,12 +9,12 @@ from typing import Any
 
 from edgekit.host.codegen.section import SectionCode
 from edgekit.host.graph.types import Tensor
-from edgekit.host.lower.plan import Kernel, Plan
+from edgekit.host.lower.plan import Kernel, Plan, calls_of
 
 
 def kernels_of(plan: Plan) -> list[Kernel]:
     """Every kernel instance the plan calls, once, by symbol."""
-    found = {c.kernel.symbol: c.kernel for s in plan.lowered.steps for c in s.calls}
+    found = {c.kernel.symbol: c.kernel for s in plan.lowered.steps for c in calls_of(s.calls)}
     return [found[symbol] for symbol in sorted(found)]
 
 

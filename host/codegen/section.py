@@ -10,12 +10,24 @@ from __future__ import annotations
 import hashlib
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from edgekit.host.lower.plan import Call, Field, Plan, Section, Step, Value, Weights, base_of
+from edgekit.host.lower.plan import (
+    Call,
+    Field,
+    Loop,
+    Move,
+    Plan,
+    Section,
+    Step,
+    Value,
+    Weights,
+    base_of,
+    calls_of,
+)
 
 _BASES = """\
     const ek_model *const m = i->model;
@@ -46,7 +58,7 @@ def section_code(plan: Plan, section: Section) -> SectionCode:
     """The code of one section, and the table it finds its memory by."""
     places = _Places(plan)
     steps = plan.lowered.steps[section.first : section.last]
-    calls = [call for step in steps for call in step.calls]
+    calls = [call for step in steps for call in calls_of(step.calls)]
     headers = {call.kernel.header for call in calls} | {"kernel.h"}
     lines = [f'#include "{h}"' for h in sorted(headers)]
     lines.append('#include <math.h>\n#include "runtime/clock.h"\n#include "runtime/units.h"\n')
@@ -125,26 +137,69 @@ def _side_by_side(steps: tuple[Step, ...], section: Section, places: _Places) ->
 
 def _step(step: Step, places: _Places, parts: list[str], index: int) -> list[str]:
     """The calls of one step; of many, functions of some each are added to `parts`."""
-    if len(step.calls) > _MANY:
-        calls = []
-        for first in range(0, len(step.calls), _MANY):
-            name = f"part_{index}_{first}"
-            parts += [
-                f"{_APART} {name}(const ek_inference *i) {{",
-                _BASES,
-                "    ek_pool *const pool = i->pool;",
-                "    (void)pool;",
-                *(
-                    line
-                    for call in step.calls[first : first + _MANY]
-                    for line in _call(call, places)
-                ),
-                "}\n",
-            ]
-            calls.append(f"        {name}(i);")
-    else:
-        calls = [line for call in step.calls for line in _call(call, places)]
+    calls = _calls(step.calls, places, parts, f"part_{index}")
     return [f"    {{ /* {_comment(step.name)}: {step.op} */", *calls, "    }"]
+
+
+def _calls(calls: Sequence[Call | Loop], places: _Places, parts: list[str], name: str) -> list[str]:
+    """Calls and loops in turn. `name` is where those of functions added to `parts` begin."""
+    if len(calls) <= _MANY:
+        return [
+            line
+            for i, call in enumerate(calls)
+            for line in (
+                _loop(call, places, parts, f"{name}_{i}")
+                if isinstance(call, Loop)
+                else _call(call, places)
+            )
+        ]
+    lines = []
+    for first in range(0, len(calls), _MANY):
+        own = f"{name}_{first}"
+        body = _calls(calls[first : first + _MANY], places, parts, own)
+        parts += [
+            f"{_APART} {own}(const ek_inference *i) {{",
+            _BASES,
+            "    ek_pool *const pool = i->pool;",
+            "    (void)pool;",
+            *body,
+            "}\n",
+        ]
+        lines.append(f"        {own}(i);")
+    return lines
+
+
+def _loop(loop: Loop, places: _Places, parts: list[str], name: str) -> list[str]:
+    """A C loop; all that depends on its step are moves."""
+    going = ""
+    if loop.going is not None:
+        going = f" && *(const unsigned char *){places.address(loop.going)}"
+    lines = [
+        "        {",
+        *(_move(m, places) for m in loop.begin),
+        "        long t = 0;",
+        f"        for (; t < {loop.steps}{going}; t++) {{",
+        *(_move(m, places) for m in loop.before),
+        *_calls(loop.calls, places, parts, name),
+        *(_move(m, places) for m in loop.after),
+        "        }",
+    ]
+    for value, size in loop.cleared:
+        target = f"(char *){places.address(value)} + t * {size}L"
+        lines.append(f"        memset({target}, 0, ({loop.steps} - t) * {size}L);")
+    if loop.count is not None:
+        lines.append(f"        *(int64_t *){places.address(loop.count)} = t;")
+    return [*lines, "        }"]
+
+
+def _move(move: Move, places: _Places) -> str:
+    target = f"(char *){places.address(move.target)}"
+    source = f"(const char *){_field(move.source, places)}"
+    if move.target_pitch:
+        target += f" + t * {move.target_pitch}L"
+    if move.source_pitch:
+        source += f" + t * {move.source_pitch}L"
+    return f"        memcpy({target}, {source}, {move.bytes});"
 
 
 def _comment(text: str) -> str:

@@ -62,6 +62,8 @@ def run_node(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Arr
 
 def folding_work(op: Operator, ins: Sequence[Tensor], outs: Sequence[Tensor]) -> int:
     """Multiply–adds (or copies) that `run_node` of constants costs."""
+    if isinstance(op, ops.Repeat):
+        return op.steps * sum(_work_inside(op.body, node) for node in op.body.nodes)
     taps = 1
     if isinstance(op, ops.AveragePool2D | ops.MaxPool2D):
         taps = math.prod(op.window)
@@ -74,6 +76,11 @@ def folding_work(op: Operator, ins: Sequence[Tensor], outs: Sequence[Tensor]) ->
     elif isinstance(op, ops.Recurrent):
         taps = ins[1].shape[0]
     return sum(t.elements for t in outs) * taps
+
+
+def _work_inside(body: Graph, node: Node) -> int:
+    ins = [body.tensors[n] for n in node.inputs if n is not None]
+    return folding_work(node.op, ins, [body.tensors[n] for n in node.outputs])
 
 
 def _run(

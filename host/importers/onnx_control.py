@@ -9,9 +9,9 @@ import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, ShapeError, Tensor
+from edgekit.host.importers.lengths import length_of
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_index import one_of
-from edgekit.host.importers.onnx_lengths import length_of
 from edgekit.host.importers.onnx_types import TensorList, Value
 from edgekit.host.importers.refusal import MisfitInputError
 

@@ -34,7 +34,8 @@ def logical(op: Operator, decisive: bool) -> Row:
 
     def build(call: Call) -> Tensor:
         made = call.emit(op, *_legacy_broadcast(call))
-        for known, other in (call.all(), reversed(call.all())):
+        a, b = call.x(0), call.x(1)
+        for known, other in ((a, b), (b, a)):
             if known.data is None or made.data is not None or not known.elements:
                 continue
             if np.all(known.data == decisive):

@@ -25,6 +25,7 @@ from edgekit.host.lower.outlier import lower_outlier
 from edgekit.host.lower.plan import (
     Alias,
     Call,
+    Loop,
     Lowered,
     MemoryPlan,
     Plan,
@@ -33,10 +34,11 @@ from edgekit.host.lower.plan import (
     Value,
     Weights,
     base_of,
-    values_of,
+    tensors_of,
 )
 from edgekit.host.lower.pruned import lower_pruned
 from edgekit.host.lower.recurrent import lower_recurrent
+from edgekit.host.lower.repeat import lower_repeat
 from edgekit.host.lower.resize import lower_resize
 from edgekit.host.lower.row_chain import lower_row_chain
 from edgekit.host.lower.scatter import lower_scatter
@@ -57,7 +59,7 @@ NO_UNITS: Mapping[str, str] = MappingProxyType({})
 NO_COSTS: Mapping[str, float] = MappingProxyType({})
 _PIECE_US = 0.5  # less work than this costs as much to hand to another core as to do
 
-Rule = Callable[[Context, Node], list[Call]]
+Rule = Callable[[Context, Node], list[Call] | list[Call | Loop]]
 
 RULES: Mapping[type[Operator], Rule] = {
     ops.Conv2D: conv.lower_conv2d,
@@ -87,6 +89,7 @@ RULES: Mapping[type[Operator], Rule] = {
     ops.LayerNorm: lower_layer_norm,
     ops.UnitLength: lower_unit_length,
     ops.Recurrent: lower_recurrent,
+    ops.Repeat: lambda ctx, node: lower_repeat(ctx, node, _body_steps),
     ops.CodedLstm: lower_coded_lstm,
     ops.CodedSvdf: lower_coded_svdf,
     ops.ResizeBilinear: lower_resize,
@@ -182,31 +185,42 @@ def _steps(ctx: Context, units: Mapping[str, str], costs: Mapping[str, float]) -
             )
         before = len(ctx.scratch_bytes)
         try:
-            calls = rule(ctx, node)
+            found = rule(ctx, node)
         except UnsupportedFormError as error:
             raise ctx.unsupported(node, str(error)) from None
-        calls = [_in_pieces(call, costs.get(node.name)) for call in calls]
+        calls = [_in_pieces(call, costs.get(node.name)) for call in found]
         scratch = tuple(ctx.scratch_bytes)[before:]
         if not calls:
             continue
-        # A convolution with helpers (a fill, a copy) is known by its own kernel.
-        main = max(calls, key=lambda c: c.kernel.source.startswith("conv/"))
         reads = tuple(
             dict.fromkeys(i for i in node.inputs if i and ctx.graph.tensors[i].data is None)
         )
         steps.append(
             Step(
-                node.name, node.op.kind, main.kernel.symbol, tuple(calls), reads, node.outputs,
+                node.name, node.op.kind, _told(calls), tuple(calls), reads, node.outputs,
                 scratch, ctx.answers.get(node.name),
             )
         )  # fmt: skip
     return steps
 
 
-def _in_pieces(call: Call, cost: float | None) -> Call:
+def _body_steps(ctx: Context) -> list[Step]:
+    """Of the body of a loop, in whose steps pieces are too small to know what they cost."""
+    return _steps(ctx, NO_UNITS, NO_COSTS)
+
+
+def _told(calls: Sequence[Call | Loop]) -> str:
+    """What a step is known by: a convolution with helpers (a fill, a copy) by its own kernel."""
+    kernels = [c.kernel for c in calls if isinstance(c, Call)]
+    if len(kernels) < len(calls):
+        return "loop"
+    return max(kernels, key=lambda k: k.source.startswith("conv/")).symbol
+
+
+def _in_pieces(call: Call | Loop, cost: float | None) -> Call | Loop:
     """`call` of an operator that takes `cost` microseconds, in pieces that are worth a thread's
     while; whole if there would not be two of them."""
-    if cost is None or call.tasks is None:
+    if isinstance(call, Loop) or cost is None or call.tasks is None:
         return call
     pieces = int(min(cost / _PIECE_US, call.tasks))
     grain = math.ceil(call.tasks / pieces) if pieces > 1 else call.tasks
@@ -263,12 +277,11 @@ def _constants(ctx: Context, steps: Iterable[Step]) -> dict[str, Weights]:
     """Constants that kernels read as ordinary operands."""
     found: dict[str, Weights] = {}
     for step in steps:
-        for call in step.calls:
-            for value in values_of(call.fields):
-                base = base_of(ctx.aliases, value.tensor).base
-                tensor = ctx.graph.tensors.get(base)
-                if tensor is not None and tensor.data is not None:
-                    found[base] = ctx.weights.add(tensor.data)
+        for value in tensors_of(step.calls):
+            base = base_of(ctx.aliases, value.tensor).base
+            tensor = ctx.graph.tensors.get(base)
+            if tensor is not None and tensor.data is not None:
+                found[base] = ctx.weights.add(tensor.data)
     return found
 
 

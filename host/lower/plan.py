@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from edgekit.host.graph.types import Tensor
@@ -53,6 +53,15 @@ def values_of(field: Field) -> list[Value]:
     return [v for each in field for v in values_of(each)] if isinstance(field, tuple) else []
 
 
+def replaced_values(field: Field, place: Callable[[Value], Field]) -> Field:
+    """`field` with what `place` says for each tensor that it names."""
+    if isinstance(field, Value):
+        return place(field)
+    if isinstance(field, Mapping):
+        return {k: replaced_values(v, place) for k, v in field.items()}
+    return tuple(replaced_values(v, place) for v in field) if isinstance(field, tuple) else field
+
+
 @dataclass(frozen=True)
 class Call:
     """`kernel` over `tasks` independent tasks; at least `grain` of them go to one thread.
@@ -67,6 +76,58 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Move:
+    """`bytes` from source to target; in step t of a loop from and to t times a pitch further on."""
+
+    source: Value | Weights
+    target: Value
+    bytes: int
+    source_pitch: int = 0
+    target_pitch: int = 0
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`calls`, `steps` times, or as long as the byte `going` is not 0; `begin` before the first
+    step, `before` and `after` in each. `count` gets how many steps were done (s64); of `cleared`,
+    tensors with a row of so many bytes per step, the rows behind the last become 0."""
+
+    steps: int
+    calls: tuple[Call | Loop, ...]
+    begin: tuple[Move, ...]
+    before: tuple[Move, ...]
+    after: tuple[Move, ...]
+    going: Value | None = None
+    count: Value | None = None
+    cleared: tuple[tuple[Value, int], ...] = ()
+
+    def values(self) -> list[Value]:
+        """The tensors that it names itself."""
+        moves = (*self.begin, *self.before, *self.after)
+        ends = [v for m in moves for v in (m.source, m.target)]
+        more = [self.going, self.count, *(v for v, _ in self.cleared)]
+        return [v for v in (*ends, *more) if isinstance(v, Value)]
+
+
+def calls_of(calls: Iterable[Call | Loop]) -> list[Call]:
+    """All calls, those inside of loops too."""
+    return [
+        c for each in calls for c in (calls_of(each.calls) if isinstance(each, Loop) else [each])
+    ]
+
+
+def tensors_of(calls: Iterable[Call | Loop]) -> list[Value]:
+    """The tensors that calls and loops name."""
+    found: list[Value] = []
+    for each in calls:
+        if isinstance(each, Loop):
+            found += [*each.values(), *tensors_of(each.calls)]
+        else:
+            found += [v for field in each.fields.values() for v in values_of(field)]
+    return found
+
+
+@dataclass(frozen=True)
 class Step:
     """One operator as it runs: what a time stamp covers. `kernel` names it in reports, `answer` is
     what the knowledge base said of its product, if it is one."""
@@ -74,7 +135,7 @@ class Step:
     name: str
     op: str
     kernel: str
-    calls: tuple[Call, ...]
+    calls: tuple[Call | Loop, ...]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     scratch: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from edgekit.host.lower.plan import Lowered, MemoryPlan, Section, Step, Waiting, base_of, values_of
+from edgekit.host.lower.plan import Lowered, MemoryPlan, Section, Step, Waiting, base_of, tensors_of
 from edgekit.kb.board import CPU
 
 # Steps that a unit may be ahead of the others, in the order of the schedule. With 6, units of
@@ -124,7 +124,7 @@ class _Touched:
         def regions(names: Sequence[str]) -> tuple[_Region, ...]:
             return tuple(_region(lowered, offsets, name) for name in names)
 
-        values = [v for call in step.calls for v in values_of(call.fields)]
+        values = tensors_of(step.calls)
         named = [base_of(lowered.aliases, value.tensor).base for value in values]
         # Reads and writes of a state stay in the order of the model.
         states = [name for name in named if name in lowered.states]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from edgekit.host.graph import ops
 from edgekit.host.graph.types import Graph
 from edgekit.host.passes.affine import fuse_affine
 from edgekit.host.passes.dead import dead
@@ -47,4 +48,17 @@ def run_passes(graph: Graph) -> tuple[Graph, list[PassCount]]:
         after = apply(graph)
         counts.append(PassCount(name, len(graph.nodes), len(after.nodes)))
         graph = after
-    return graph, counts
+    return _with_bodies(graph), counts
+
+
+def _with_bodies(graph: Graph) -> Graph:
+    """The same inside of loops."""
+    if not any(isinstance(node.op, ops.Repeat) for node in graph.nodes):
+        return graph
+    nodes = [
+        replace(node, op=replace(node.op, body=run_passes(node.op.body)[0]))
+        if isinstance(node.op, ops.Repeat)
+        else node
+        for node in graph.nodes
+    ]
+    return replace(graph, nodes=tuple(nodes))

@@ -116,6 +116,10 @@ def _counts(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
         counts = [_counts(whole, member, lanes) for member in members]
         steps, runs, tiles = (sum(each) for each in zip(*counts, strict=True))
         return steps, runs, tiles
+    if isinstance(op, ops.Repeat):
+        counts = [_counts(op.body, member, lanes) for member in op.body.nodes]
+        steps, runs, tiles = (op.steps * sum(each) for each in zip((0, 0, 0), *counts, strict=True))
+        return steps, runs, tiles
     shapes = [graph.tensors[t].shape if t is not None else () for t in node.inputs]
     outs = [graph.tensors[t] for t in node.outputs]
     out = max((t.elements for t in outs), default=0)

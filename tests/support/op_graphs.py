@@ -16,6 +16,7 @@ import outlier_graphs
 import plain_graphs
 import planar_graphs
 import recurrent_graphs
+import repeat_graphs
 import signal_graphs
 from op_cases import Case, Rng, constant, pick, quant, tensor
 
@@ -360,6 +361,7 @@ FAMILIES: dict[str, tuple[Callable[..., Case], tuple[DType | None, ...]]] = {
     **chain_graphs.FAMILIES,
     **recurrent_graphs.FAMILIES,
     **signal_graphs.FAMILIES,
+    **repeat_graphs.FAMILIES,
 }
 
 

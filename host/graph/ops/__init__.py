@@ -84,6 +84,7 @@ from edgekit.host.graph.ops.pool import AveragePool2D, MaxPool2D
 from edgekit.host.graph.ops.quantize import Cast, FakeQuantize, Quantize
 from edgekit.host.graph.ops.recurrent import RECURRENT_FUNCTIONS, Gru, Lstm, Recurrent, Rnn
 from edgekit.host.graph.ops.reduce import Mean, Softmax
+from edgekit.host.graph.ops.repeat import Repeat
 from edgekit.host.graph.ops.resize import ResizeBilinear
 from edgekit.host.graph.ops.signal import AutomaticGain, AutoScale, FixedFourier, FixedLog
 from edgekit.host.graph.ops.state import ReadState, WriteState
@@ -200,6 +201,7 @@ __all__ = [
     "ReduceMin",
     "ReduceProduct",
     "ReduceSum",
+    "Repeat",
     "Reshape",
     "ResizeBilinear",
     "RightShift",
