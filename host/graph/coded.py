@@ -26,6 +26,7 @@ from edgekit.host.graph.quantization import (
     rounding_shift,
     saturate,
     scale_of,
+    shortened,
     zero_point_of,
 )
 from edgekit.host.graph.types import Array, DType, Tensor
@@ -160,6 +161,24 @@ def total(x: Array, axes: tuple[int, ...], source: Tensor, out: Tensor) -> Array
         sums = x.astype(np.int64).sum(axis=axes).astype(np.float32)
         y = round_half_away(sums * step + bias).astype(np.int64)
     return stored(y, out).reshape(out.shape)
+
+
+def product(x: Array, axes: tuple[int, ...], source: Tensor, out: Tensor) -> Array:
+    """Products over `axes`, each step scaled by the factor that all of them make the output's;
+    what leaves 32 bits on the way wraps."""
+    rest = [i for i in range(x.ndim) if i not in axes]
+    steps = offset(x, source).transpose(*rest, *axes)
+    steps = steps.reshape(math.prod(x.shape[i] for i in rest), -1).T
+    factor = product_multiplier(source, out, len(steps))
+    y = steps[0]
+    for step in steps[1:]:
+        y = shortened(y * step, factor).astype(np.int32).astype(np.int64)
+    y = shortened(y, factor).astype(np.int32).astype(np.int64)
+    return stored(y, out).reshape(out.shape)
+
+
+def product_multiplier(source: Tensor, out: Tensor, count: int) -> Multiplier:
+    return multiplier_of(scale_of(source) / scale_of(out) ** (1 / count))
 
 
 def total_line(source: Tensor, out: Tensor, count: int) -> tuple[np.float32, np.float32]:

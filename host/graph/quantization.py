@@ -78,6 +78,20 @@ def multiplier_of(reals: Array | float) -> Multiplier:
     )
 
 
+def short_factor(factor: Multiplier) -> tuple[I64, I64]:
+    """(multiplier of 16 bits, right shift), which say about the same."""
+    wide = factor.multiplier.astype(np.int64)
+    short = np.where(wide < 0x7FFF0000, (wide + (1 << 15)) >> 16, 0x7FFF)
+    return short, 15 - factor.shift.astype(np.int64)
+
+
+def shortened(total: Array, factor: Multiplier) -> I64:
+    """Sums of s64 times the factor of 16 bits."""
+    multiplier, right = short_factor(factor)
+    rounded: I64 = (total * multiplier + (np.int64(1) << (right - 1))) >> right
+    return rounded
+
+
 def doubling_high_multiply(a: Array, b: Array | int) -> I64:
     """(2·a·b) >> 32 of int32 values, rounded to nearest, halves away from zero for a·b > 0."""
     product = a.astype(np.int64) * np.asarray(b, np.int64)

@@ -11,6 +11,7 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Operator, ShapeError, Tensor
 from edgekit.host.importers.tflite_call import Call
 
+_LARGEST_STEP = 128  # to which LiteRT multiplies codes
 _TINY = 1e-12  # below which TFLite's L2 normalization divides by this instead of the square sum
 
 
@@ -74,11 +75,18 @@ def _axes(call: Call, x: Tensor) -> tuple[int, ...]:
 
 
 def product(call: Call) -> Tensor:
-    """Of plain numbers."""
-    x = call.tensor(0, "input")
-    if x.is_coded:
-        raise ShapeError(f"expected numbers without a scale, found {x.dtype.value} codes")
-    return total(ops.ReduceProduct)(call)
+    """Of codes scaled step by step, so that all axes are taken at once."""
+    x, quant = call.tensor(0, "input"), call.outputs[0].quant
+    if not x.is_coded:
+        return total(ops.ReduceProduct)(call)
+    if quant is not None and quant.scale.size == 1 and x.quant is not None:
+        count = prod(x.shape[a] for a in _axes(call, x))
+        largest = float(x.quant.scale.flat[0]) / float(quant.scale[0]) ** (1 / max(count, 1))
+        if largest > _LARGEST_STEP:
+            raise ShapeError(
+                f"expected steps of a product that grow by at most {_LARGEST_STEP}, found {largest}"
+            )
+    return _of_neighbors(call, lambda near: ops.ReduceProduct(near))
 
 
 def arg_extreme(smallest: bool) -> Callable[[Call], Tensor]:

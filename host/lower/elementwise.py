@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from edgekit.host.graph.checks import WHOLE
-from edgekit.host.graph.coded import total_line
+from edgekit.host.graph.coded import product_multiplier, total_line
 from edgekit.host.graph.fixed_point import exp_negative, softmax_multiplier
 from edgekit.host.graph.ops import (
     Add,
@@ -19,6 +20,7 @@ from edgekit.host.graph.ops import (
     Mean,
     Mul,
     Quantize,
+    ReduceProduct,
     ReduceSum,
     Softmax,
     Sub,
@@ -34,6 +36,7 @@ from edgekit.host.graph.quantization import (
     multiplier_of,
     rounding_shift,
     scale_of,
+    short_factor,
     zero_point_of,
 )
 from edgekit.host.graph.softmax_16bit import exponentials, reciprocals
@@ -240,18 +243,45 @@ def lower_sum(ctx: Context, node: Node) -> list[Call]:
     return plain.lower_total(ctx, node)
 
 
+def _around(ctx: Context, node: Node, axes: Sequence[int]) -> tuple[int, int, int]:
+    """Elements before the reduced axes, along them, and behind them."""
+    shape = ctx.tensor(node.inputs[0]).shape
+    real = sorted(a for a in axes if shape[a] > 1)
+    if real and real != list(range(real[0], real[-1] + 1)):
+        raise ctx.unsupported(node, f"a {node.op.kind} over the separate axes {real}")
+    first, last = (real[0], real[-1] + 1) if real else (0, 0)
+    return math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:])
+
+
+def lower_product(ctx: Context, node: Node) -> list[Call]:
+    """Of codes step by step, else as other totals."""
+    op, x, y = node.op, ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    assert isinstance(op, ReduceProduct)
+    if not x.is_coded:
+        return plain.lower_total(ctx, node)
+    outer, count, inner = _around(ctx, node, op.axes)
+    multiplier, right = short_factor(product_multiplier(x, y, count))
+    low, high = code_range(y.dtype)
+    fields: dict[str, Field] = {
+        "outer": outer, "reduced": count, "inner": inner, "x": Value(x.name), "y": Value(y.name),
+        "x_zero": zero_point_of(x), "y_zero": zero_point_of(y), "low": low, "high": high,
+        "multiplier": int(multiplier[0]), "right": int(right[0]),
+    }  # fmt: skip
+    kernel = ctx.kernel(
+        f"{x.dtype.value}_product", "reduce/coded_product.c", "reduce/mean.h", "ek_mean_args",
+        TX=C_TYPES[x.dtype],
+    )  # fmt: skip
+    return [Call(kernel, fields, outer * math.ceil(inner / _MEAN_BLOCK))]
+
+
 def lower_mean(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, Mean | ReduceSum)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
-    axes = sorted(a for a in op.axes if x.shape[a] > 1)
-    if axes and axes != list(range(axes[0], axes[-1] + 1)):
-        raise ctx.unsupported(node, f"a {op.kind} over the separate axes {axes}")
-    first, last = (axes[0], axes[-1] + 1) if axes else (0, 0)
-    outer, inner = math.prod(x.shape[:first]), math.prod(x.shape[last:])
+    outer, count, inner = _around(ctx, node, op.axes)
     fields: dict[str, Field] = {
         "outer": outer,
-        "reduced": math.prod(x.shape[first:last]),
+        "reduced": count,
         "inner": inner,
         "x": Value(x.name),
         "y": Value(y.name),
@@ -260,7 +290,6 @@ def lower_mean(ctx: Context, node: Node) -> list[Call]:
     name = "f32_mean"
     if x.dtype is not DType.F32:
         low, high = code_range(y.dtype)
-        count = math.prod(x.shape[first:last])
         step, bias = total_line(x, y, count)
         exact = multiplier_of(scale_of(x) / scale_of(y))
         factor = _scalar(mean_multiplier(x, y, count) if isinstance(op, Mean) else exact, "y")

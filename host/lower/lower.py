@@ -84,6 +84,7 @@ RULES: Mapping[type[Operator], Rule] = {
     ops.AveragePool2D: elementwise.lower_pool,
     ops.MaxPool2D: elementwise.lower_pool,
     ops.Mean: elementwise.lower_mean,
+    ops.ReduceProduct: elementwise.lower_product,
     ops.ReduceSum: elementwise.lower_sum,
     ops.Softmax: elementwise.lower_softmax,
     ops.LayerNorm: lower_layer_norm,

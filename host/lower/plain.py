@@ -9,8 +9,7 @@ from typing import Any
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.checks import UNSIGNED
-from edgekit.host.graph.ops.wide import short_factor
-from edgekit.host.graph.quantization import dense_multiplier, zero_point_of
+from edgekit.host.graph.quantization import dense_multiplier, short_factor, zero_point_of
 from edgekit.host.graph.types import Array, DType, Node, Operator, Tensor
 from edgekit.host.lower.broadcast import collapse
 from edgekit.host.lower.context import Context

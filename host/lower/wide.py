@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.host.graph.ops import Rounding, WideConv2D
-from edgekit.host.graph.ops.wide import short_factor
-from edgekit.host.graph.quantization import activation_range, convolution_multiplier
+from edgekit.host.graph.quantization import activation_range, convolution_multiplier, short_factor
 from edgekit.host.graph.types import Array, Node
 from edgekit.host.lower.context import Context, padded, round_up
 from edgekit.host.lower.plan import Call, Field, Value

@@ -161,7 +161,9 @@ ROWS = [
     _reduction("REDUCE_MIN", (*_EVERY, "BOOL"), (1, 2), (2, 1, 1, 5), same=True),
     _reduction("REDUCE_ANY", ("BOOL",), (0, 2), (7, 5), False),
     _reduction("REDUCE_ALL", ("BOOL",), (3,), (2, 7, 6, 1)),
-    _reduction("REDUCE_PROD", _PLAIN, (2,), (2, 7, 1, 5)),
+    _reduction("REDUCE_PROD", (*_PLAIN, "INT8", "INT16"), (2,), (2, 7, 1, 5)),
+    _reduction("REDUCE_PROD", ("INT8", "INT16"), (0, 3), (1, 7, 6, 1)),
+    _reduction("REDUCE_PROD", ("INT8",), (1, 2), (2, 5), False, scales=(0.08, 0.4)),
     *(Row(code, ("FLOAT32", *_8BIT, "INT32", "BOOL"), _CUBE, (2, 7, 5), options,
           {"OutputType": 2}, np.int32(2), "INT32")
       for code, options in (("ARG_MAX", "ArgMaxOptions"), ("ARG_MIN", "ArgMinOptions"))),

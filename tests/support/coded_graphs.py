@@ -58,6 +58,8 @@ def totals(rng: Rng, dtype: DType) -> Case:
     if rng.random() < 0.4:
         return Case((ops.ReduceMax if rng.random() < 0.5 else ops.ReduceMin)(axes), (x,), x.quant)
     q = quant(float(scale(rng, dtype).scale[0]) * 20, int(rng.integers(0, 9)))
+    if rng.random() < 0.3:
+        return Case(ops.ReduceProduct(axes), (x,), quant(0.5, int(rng.integers(0, 9))))
     return Case((ops.ReduceSum if rng.random() < 0.7 else ops.Mean)(axes), (x,), q)
 
 

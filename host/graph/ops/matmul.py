@@ -11,8 +11,7 @@ import numpy as np
 from edgekit.host.graph import coded
 from edgekit.host.graph.checks import need_dtype, need_positive, need_scale, operand
 from edgekit.host.graph.ops.operands import broadcast
-from edgekit.host.graph.ops.wide import shortened
-from edgekit.host.graph.quantization import dense_multiplier
+from edgekit.host.graph.quantization import dense_multiplier, shortened
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, MisfitError, Operator, Shape, Tensor
 

@@ -67,6 +67,21 @@ class ReduceSum(Total):
 @dataclass(frozen=True)
 class ReduceProduct(Total):
     kind: ClassVar[str] = "reduce_product"
+    of_codes: ClassVar[bool] = True
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "input")
+        if x.is_coded:
+            need_positive(x.shape, "input shape")
+        return super().infer(ins)
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        source = operand(ins, 0, "input")
+        if source.is_coded:
+            return [coded.product(required(x, 0), self.axes, source, outs[0])]
+        return super().reference(x, ins, outs)
 
     def combine(self, x: Array) -> Array:
         return np.asarray(np.prod(x, axis=self.axes, dtype=x.dtype))

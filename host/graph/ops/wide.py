@@ -19,7 +19,7 @@ from edgekit.host.graph.checks import (
     operand,
     optional,
 )
-from edgekit.host.graph.quantization import I64, Multiplier, convolution_multiplier
+from edgekit.host.graph.quantization import Multiplier, convolution_multiplier, shortened
 from edgekit.host.graph.types import (
     Activation,
     Array,
@@ -104,17 +104,3 @@ class WideConv2D(Operator):
         if self.rounding is Rounding.ONCE:
             return factor.apply_rounding_once
         return lambda total: shortened(total, factor)
-
-
-def short_factor(factor: Multiplier) -> tuple[I64, I64]:
-    """(multiplier of 16 bits, right shift), which say about the same."""
-    wide = factor.multiplier.astype(np.int64)
-    short = np.where(wide < 0x7FFF0000, (wide + (1 << 15)) >> 16, 0x7FFF)
-    return short, 15 - factor.shift.astype(np.int64)
-
-
-def shortened(total: Array, factor: Multiplier) -> I64:
-    """Sums of s64 times the factor of 16 bits."""
-    multiplier, right = short_factor(factor)
-    rounded: I64 = (total * multiplier + (np.int64(1) << (right - 1))) >> right
-    return rounded
