@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ from edgekit.host.errors import InputError
 from edgekit.host.explain import explain
 from edgekit.host.fit import fit, plan_of
 from edgekit.host.graph.types import Graph
-from edgekit.host.importers import import_model, model_content
+from edgekit.host.importers import import_model, model_hash
 from edgekit.host.lower.chains import chain_for_time
 from edgekit.host.lower.context import WeightsFile
 from edgekit.host.lower.epilogues import fuse_epilogues
@@ -61,7 +60,7 @@ def compile_variants(
 
     Constants that variants share stand once: the weights of each begin with those before.
     """
-    digest = hashlib.sha256(model_content(model)).hexdigest()
+    digest = model_hash(model)
     weights, made = WeightsFile(), []
     for each in options.each_variant():
         with _naming_shapes(each.shapes if options.more_shapes else {}):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +13,7 @@ from edgekit.host.importers.caffe_file import caffe_files, is_caffe
 from edgekit.host.importers.caffe_outline import outline_caffe
 from edgekit.host.importers.files import read_model_file, read_start
 from edgekit.host.importers.onnx import import_onnx
+from edgekit.host.importers.onnx_file import external_files
 from edgekit.host.importers.onnx_outline import outline_onnx
 from edgekit.host.importers.open_shapes import Shapes
 from edgekit.host.importers.outline import Outline
@@ -60,7 +62,17 @@ def _format_of(path: Path) -> Literal["tflite", "onnx", "caffe"]:
     )
 
 
-def model_content(path: Path) -> bytes:
-    """All bytes a model is made of: those of Caffe's weights after those of its text."""
-    files = caffe_files(path) if is_caffe(path) else (path,)
-    return b"".join(read_model_file(f) for f in files if f is not None)
+def model_hash(path: Path) -> str:
+    """The SHA-256 of all files a model is made of, one after the other: with its text the weights
+    of Caffe's, with an ONNX file the data it keeps beside it. Raises `InputError`."""
+    digest = hashlib.sha256()
+    for file in _files(path):
+        digest.update(read_model_file(file))
+    return digest.hexdigest()
+
+
+def _files(path: Path) -> tuple[Path, ...]:
+    kind = _format_of(path)
+    if kind == "caffe":
+        return tuple(file for file in caffe_files(path) if file is not None)
+    return (path, *external_files(path)) if kind == "onnx" else (path,)

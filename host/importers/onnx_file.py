@@ -6,7 +6,7 @@ Nothing of the file is trusted: references between records are checked where the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ _SMALL_TYPES = {
     "int4": np.int8,
     "uint4": np.uint8,
 }
+_LOCATION = "location"  # the key of external data that names its file
 _SHOWN = 80  # characters of another's message
 
 
@@ -94,15 +95,45 @@ class FileModel:
 def read_onnx(path: Path) -> FileModel:
     """Raises `InputError` with one line for anything that is no readable ONNX model."""
     onnx = _package()
+    return _Reader(onnx, path.parent).model(_decoded(onnx, read_model_file(path)))
+
+
+def external_files(path: Path) -> tuple[Path, ...]:
+    """The files beside an ONNX model that hold values of its constants, in order of their names.
+
+    Raises `InputError` as `read_onnx` does.
+    """
     content = read_model_file(path)
+    if _LOCATION.encode() not in content:  # which spares decoding most models twice
+        return ()
+    onnx = _package()
+    reader, proto = _Reader(onnx, path.parent), _decoded(onnx, content)
+    return tuple(sorted({reader.external(t) for t in _tensors(proto, onnx) if _is_external(t)}))
+
+
+def _decoded(onnx: Any, content: bytes) -> Any:
     try:
-        proto = onnx.load_model_from_string(content)
+        return onnx.load_model_from_string(content)
     except Exception as error:  # whatever the protobuf runtime raises for damaged bytes
         raise InputError(
             f"expected an ONNX model, found bytes that cannot be decoded "
             f"({type(error).__name__}); fetch the file again"
         ) from None
-    return _Reader(onnx, path.parent).model(proto)
+
+
+def _tensors(message: Any, onnx: Any) -> Iterator[Any]:
+    """All tensors in a message, however deep: protobuf's own limit of depth has been passed."""
+    if isinstance(message, onnx.TensorProto):
+        yield message
+        return
+    for field_, value in message.ListFields():
+        if field_.message_type is not None:
+            for item in [value] if hasattr(value, "ListFields") else value:
+                yield from _tensors(item, onnx)
+
+
+def _is_external(tensor: Any) -> bool:
+    return bool(tensor.data_location == type(tensor).EXTERNAL)
 
 
 def _package() -> Any:
@@ -202,8 +233,8 @@ class _Reader:
         self._bytes += count * 8
         if self._bytes > 8 * _BYTES_LIMIT or count > _BYTES_LIMIT:
             raise InputError(f"tensor {name}: expected constants of at most 1 GiB, found more")
-        if tensor.data_location == self._onnx.TensorProto.EXTERNAL:
-            self._check_external(tensor, name)
+        if _is_external(tensor):
+            self.external(tensor)
         try:
             value = self._onnx.numpy_helper.to_array(tensor, str(self._folder))
         except Exception as error:  # onnx raises many types for data that does not fit
@@ -218,9 +249,11 @@ class _Reader:
             raise InputError(f"tensor {name}: expected {count} values, found {value.size}")
         return np.ascontiguousarray(value).reshape(tuple(tensor.dims))
 
-    def _check_external(self, tensor: Any, name: str) -> None:
+    def external(self, tensor: Any) -> Path:
+        """Where the values of a tensor are; InputError where they may not be or are not."""
+        name = shown_name(_text(tensor.name))
         entries = {_text(e.key): _text(e.value) for e in tensor.external_data}
-        location = entries.get("location", "")
+        location = entries.get(_LOCATION, "")
         folder = self._folder.resolve()
         inside = location and "\0" not in location
         target = (folder / location).resolve() if inside else folder
@@ -234,6 +267,7 @@ class _Reader:
                 f"tensor {name}: expected its data in {shown_name(location)} beside the model, "
                 "found no such file; fetch it as well"
             )
+        return target
 
     def _node(self, node: Any, index: int) -> FileNode:
         op = _operator(node.domain, node.op_type)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from edgekit.host.bench.zoo import zoo_options
 from edgekit.host.bundle import build_bundle, sign_bundle
 from edgekit.host.compiler import build_graph, prepare
 from edgekit.host.errors import InputError
+from edgekit.host.importers import model_hash
 from edgekit.host.schedule.cost import CostModel
 from edgekit.host.tune.cost import Sample, samples_of
 from edgekit.kb.board import load_board
@@ -34,7 +34,7 @@ def measure(
             tell(f"round {r + 1} of {rounds}, {model.name}")
             try:
                 if r == 0:
-                    digest = hashlib.sha256(model.read_bytes()).hexdigest()
+                    digest = model_hash(model)
                     ready[model] = (*prepare(model, board, zoo_options(model)), digest)
                 if model not in ready:
                     continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import statistics
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -14,6 +13,7 @@ from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.compiler import build_graph, prepare
 from edgekit.host.graph.types import Graph
+from edgekit.host.importers import model_hash
 from edgekit.host.options import CompileOptions, Order
 from edgekit.host.schedule.cost import CostModel
 from edgekit.host.schedule.dag import dag_of
@@ -91,7 +91,7 @@ def time_orders(
 ) -> list[Timed]:
     """Every candidate of a model on the board, in turns, `rounds` times; the best first."""
     imported, made = prepare(model, board, asked)
-    digest = hashlib.sha256(model.read_bytes()).hexdigest()
+    digest = model_hash(model)
     options = replace(asked, order="import")
     bundles = []
     for each in found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 
 import numpy as np
@@ -10,10 +11,11 @@ import pytest
 from onnx import TensorProto
 from onnx_models import model, node, save, value
 
+from edgekit.host.build.golden import golden_of
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.importers import import_model
+from edgekit.host.importers import import_model, model_hash
 from edgekit.host.passes.pipeline import run_passes
 
 _RNG = np.random.default_rng(5)
@@ -179,6 +181,27 @@ def test_external_data_stays_beside_the_model(tmp_path):
     _refused(path, "tensor w: expected")
     (tmp_path / "weights.bin").write_bytes(data)
     assert import_model(path).tensors["y"].shape == (1, 6, 5, 7)
+
+
+def test_data_beside_a_model_is_part_of_its_hash_and_of_its_golden_outputs(tmp_path):
+    proto, constants = _convolution()
+    path = save(proto, tmp_path)
+    assert model_hash(path) == hashlib.sha256(path.read_bytes()).hexdigest()
+    weights = proto.graph.initializer[0]
+    weights.ClearField("raw_data")
+    weights.data_location = TensorProto.EXTERNAL
+    weights.external_data.add(key="location", value="weights.bin")
+    path, data = save(proto, tmp_path), tmp_path / "weights.bin"
+    seen = []
+    for w in (constants["w"], -constants["w"]):
+        data.write_bytes(w.tobytes())
+        golden = golden_of(import_model(path), tmp_path / "golden")
+        seen.append((model_hash(path), golden.outputs[0].tobytes()))
+    assert seen[0][0] != seen[1][0] and seen[0][1] != seen[1][1]
+    assert seen[1][0] == hashlib.sha256(path.read_bytes() + data.read_bytes()).hexdigest()
+    data.unlink()
+    with pytest.raises(InputError, match=r"expected its data in weights.bin beside the model"):
+        model_hash(path)
 
 
 @pytest.mark.parametrize(
