@@ -49,12 +49,22 @@ class WeightsFile:
         return b"".join(self._parts)
 
 
+@dataclass(frozen=True, eq=False)
+class LookUp:
+    """A function of codes that is part of the product before it: the function's node, its result,
+    and tables of its results: one [1, 256], or one for each channel [channels, 256]."""
+
+    node: str
+    out: str
+    tables: Array
+
+
 @dataclass
 class Context:
     """State of one lowering; rules read the graph and add weights, scratch and aliases.
 
     `table` is the board's knowledge base; `answers` what it said, by node. `parts` are made in
-    their places in wider tensors.
+    their places in wider tensors; `look_ups` are functions behind products, by these.
     """
 
     graph: Graph
@@ -67,6 +77,7 @@ class Context:
     states: dict[str, StateSlot] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
     parts: Mapping[str, Part] = field(default_factory=dict)
+    look_ups: Mapping[str, LookUp] = field(default_factory=dict)
 
     def tensor(self, name: str | None) -> Tensor:
         assert name is not None

@@ -21,6 +21,7 @@ from edgekit.host.lower.epilogues import epilogue_of
 from edgekit.host.lower.layout import strided_copy
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.product_i8 import requantize_fields, shifts_right_only, wrap_i32
+from edgekit.host.lower.tables import look_up_of
 from edgekit.host.lower.window import C_TYPES, Window, window_of
 
 _FIXED_WINDOWS = {(3, 3), (5, 5)}  # windows that have kernels of their own, at strides 1 and 2
@@ -174,5 +175,6 @@ def _i8(ctx: Context, node: Node, window: Window, data: Array, source: Value) ->
         "low": low,
         "high": high,
     }
-    right = ({"RIGHT_ONLY": 1}, "_right") if right_only else ({}, "")
-    return _call(ctx, window, x.dtype, fields, *right)
+    after, called, table = look_up_of(ctx, node)
+    right, suffix = ({"RIGHT_ONLY": 1}, "_right") if right_only else ({}, "")
+    return _call(ctx, window, x.dtype, fields | table, right | after, suffix + called)

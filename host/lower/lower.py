@@ -13,6 +13,7 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.types import Graph, Node, Operator
 from edgekit.host.graph.views import parts_of_rows
 from edgekit.host.lower import conv, depthwise, elementwise, layout, plain, planar
+from edgekit.host.lower.code_epilogues import look_ups_of, place_look_ups
 from edgekit.host.lower.coded_recurrent import lower_coded_lstm, lower_coded_svdf
 from edgekit.host.lower.context import ALIGN, Context, UnsupportedFormError, WeightsFile, round_up
 from edgekit.host.lower.detection import lower_detection_output
@@ -149,6 +150,8 @@ def lower(
     table = KnowledgeBase.for_board(board) if table is None else table
     ctx = Context(graph, ISAS[board.simd], board, table, weights or WeightsFile())
     _place_parts(ctx)
+    ctx.look_ups = look_ups_of(graph, units)
+    place_look_ups(ctx)
     _place_states(ctx)
     computed = tuple(_steps(ctx, units, costs))
     buffers, copies = _outputs(ctx, computed)
@@ -175,7 +178,10 @@ def lower(
 
 def _steps(ctx: Context, units: Mapping[str, str], costs: Mapping[str, float]) -> list[Step]:
     steps = []
+    inside = {found.node for found in ctx.look_ups.values()}
     for node in ctx.graph.nodes:
+        if node.name in inside:
+            continue
         rule = next((RULES[t] for t in type(node.op).__mro__ if t in RULES), None)
         if units.get(node.name) == NNA:
             rule = lower_nna

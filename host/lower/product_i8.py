@@ -23,6 +23,7 @@ from edgekit.host.lower.isa import ByteProduct
 from edgekit.host.lower.methods import choose_tile
 from edgekit.host.lower.packing import halve_panels, pack_panels
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
+from edgekit.host.lower.tables import look_up_of
 from edgekit.host.lower.window import C_TYPES, Window, bias_vector, count_tasks, panel_outer
 from edgekit.kb.tiles import Tile
 
@@ -179,7 +180,8 @@ def i8_product(
         rounding["ROUND_ONCE"] = 1
     elif shifts_right_only(factor, np.abs(bias) + _largest_product(weights, w_zero)):
         kind, rounding["RIGHT_ONLY"] = "conv_right", 1
-    name = f"{x.dtype.value}_{kind}_{tile.mr}x{tile.nv * vl}{packed.suffix}"
+    after, called, table = look_up_of(ctx, node)
+    name = f"{x.dtype.value}_{kind}_{tile.mr}x{tile.nv * vl}{packed.suffix}{called}"
     kernel = ctx.kernel(
         name,
         "conv/i8_conv.c",
@@ -191,6 +193,7 @@ def i8_product(
         TY=C_TYPES[y.dtype],
         **packed.macros,
         **rounding,
+        **after,
     )
     low, high = activation_range(activation, y)
     fields = _i8_fields(ctx, window, packed, tile, depth, x_zero)
@@ -203,6 +206,7 @@ def i8_product(
         "low": low,
         "high": high,
         "y": Value(y.name),
+        **table,
     }
     return Call(kernel, fields, count_tasks(window, tile, vl)[0])
 

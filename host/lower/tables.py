@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 
-from edgekit.host.graph.ops import Binary
+from edgekit.host.graph.ops import Binary, Clamp, Function, HardSwish, Logistic, Quantize
 from edgekit.host.graph.quantization import lookup_table
-from edgekit.host.graph.types import Array, Node, Tensor
+from edgekit.host.graph.sums import is_per_channel
+from edgekit.host.graph.types import Array, Graph, Node, Tensor
 from edgekit.host.lower.context import Context
-from edgekit.host.lower.plan import Call, Value
+from edgekit.host.lower.plan import Call, Field, Value
 
 _CHUNK = 4096  # EK_UNARY_CHUNK in elementwise/unary.h
 _CODES = {1: "uint8_t", 2: "uint16_t"}  # by bytes
@@ -48,12 +49,45 @@ def lower_single(ctx: Context, node: Node) -> list[Call] | None:
     for x, other in ((a, b), (b, a)):
         if other.data is None or other.elements != 1 or x.elements != y.elements:
             continue
-        codes = _every(x)
-        repeated = np.broadcast_to(other.data.reshape(1), codes.shape)
-        pair = [codes, repeated] if x is a else [repeated, codes]
-        table = node.op.reference(pair, [a, b], [y])[0]
+        table = _with_constant(ctx.graph, node, x, other.data)[0]
         return [look_up(ctx, table, x.elements, Value(x.name), Value(y.name))]
     return None
+
+
+def _with_constant(graph: Graph, node: Node, x: Tensor, other: Array) -> Array:
+    """Results for each value of the constant operand (rows) and each code of x (columns)."""
+    a, b, y = (graph.tensors[name or ""] for name in (*node.inputs, *node.outputs))
+    codes, repeated = np.broadcast_arrays(_every(x), other.reshape(-1, 1))
+    pair = [codes, repeated] if x.name == a.name else [repeated, codes]
+    return node.op.reference(pair, [a, b], [y])[0]
+
+
+def tables_of(graph: Graph, node: Node, x: Tensor) -> Array | None:
+    """What `node` makes of each code of x, of 8 bits, if it is a function of that alone [1, 256] or
+    of that and the channel [channels, 256]."""
+    if x.dtype.bytes != 1 or not x.is_coded or len(node.outputs) != 1:
+        return None
+    y = graph.tensors[node.outputs[0]]
+    if isinstance(node.op, (Function, Clamp, HardSwish, Logistic, Quantize)):
+        return lookup_table(node.op, x, y)[None] if y.is_coded else None
+    if not isinstance(node.op, Binary) or not node.op.of_codes or y.shape != x.shape:
+        return None
+    others = [graph.tensors[name or ""] for name in node.inputs if name != x.name]
+    if len(others) != 1 or others[0].data is None or not others[0].is_coded:
+        return None
+    by_channel = is_per_channel(others[0], y)
+    return _with_constant(graph, node, x, others[0].data) if by_channel else None
+
+
+def look_up_of(ctx: Context, node: Node) -> tuple[dict[str, int], str, dict[str, Field]]:
+    """The macros of a kernel with the function behind `node`, what sets its name apart, and the
+    field `table` of its arguments."""
+    found = ctx.look_ups.get(node.name)
+    if found is None:
+        return {}, "", {}
+    by_channel = len(found.tables) > 1
+    fields: dict[str, Field] = {"table": ctx.weights.add(found.tables)}
+    return {"LOOK_UP": 1 + by_channel}, "_tables" if by_channel else "_table", fields
 
 
 def table_of_pairs(op: Binary, a: Tensor, b: Tensor, y: Tensor) -> Array:

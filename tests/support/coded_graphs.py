@@ -47,6 +47,20 @@ def operands(rng: Rng, dtype: DType) -> Case:
     return Case(op, tuple(pair), scale(rng, dtype))
 
 
+def behind(rng: Rng, dtype: DType, channels: int) -> Case | None:
+    """What may be part of a product: a function, or one with a constant for each channel."""
+    if rng.random() < 0.5:
+        return None
+    q = scale(rng, dtype)
+    if rng.random() < 0.5:
+        functions = (*_FUNCTIONS, ops.HardSwish(), ops.Logistic(), ops.Quantize(DType.I8))
+        return Case(functions[int(rng.integers(len(functions)))], (), q)
+    info = np.iinfo(dtype.numpy)
+    data = rng.integers(info.min, info.max + 1, pick(rng, (1, channels)))
+    op = _OPERANDS[int(rng.integers(len(_OPERANDS)))]
+    return Case(op, (constant(data, dtype, scale(rng, dtype)),), q)
+
+
 def totals(rng: Rng, dtype: DType) -> Case:
     x = tensor([pick(rng, (1, 2, 7, 65, 129)) for _ in range(3)], dtype, scale(rng, dtype))
     axes = ((0,), (1,), (2,), (0, 1), (1, 2), (0, 1, 2))[int(rng.integers(6))]

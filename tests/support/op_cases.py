@@ -14,11 +14,13 @@ Rng = np.random.Generator
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One operator; tensors without data become inputs of the graph."""
+    """One operator; tensors without data become inputs of the graph. `after` reads its result,
+    besides operands of its own."""
 
     op: Operator
     ins: tuple[Tensor | None, ...]
     quant: Quant | None = None
+    after: Case | None = None
 
 
 def quant(scale: float | Array, zero: int = 0, axis: int = 0) -> Quant:

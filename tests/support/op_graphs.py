@@ -53,18 +53,23 @@ def graph_of(cases: Sequence[Case]) -> Graph:
         return name
 
     for i, case in enumerate(cases):
-        names: list[str | None] = []
-        for j, t in enumerate(case.ins):
-            names.append(None if t is None else add(t, f"n{i}_in{j}"))
-            if t is not None and t.data is None:
-                inputs.append(f"n{i}_in{j}")
-        made = [None if n is None else tensors[n] for n in names]
-        outs = []
-        for j, (shape, dtype) in enumerate(case.op.infer(made)):
-            q = case.quant if dtype.is_quantized or dtype is DType.I16 else None
-            outs.append(add(tensor(shape, dtype, q), f"n{i}_out{j}"))
+        step: Case | None = case
+        outs: list[str] = []
+        while step is not None:
+            node = f"n{i}_after" if outs else f"n{i}"
+            names: list[str | None] = [*outs]
+            for j, t in enumerate(step.ins):
+                names.append(None if t is None else add(t, f"{node}_in{j}"))
+                if t is not None and t.data is None:
+                    inputs.append(f"{node}_in{j}")
+            made = [None if n is None else tensors[n] for n in names]
+            outs = []
+            for j, (shape, dtype) in enumerate(step.op.infer(made)):
+                q = step.quant if dtype.is_quantized or dtype is DType.I16 else None
+                outs.append(add(tensor(shape, dtype, q), f"{node}_out{j}"))
+            nodes.append(Node(node, step.op, tuple(names), tuple(outs)))
+            step = step.after
         outputs += outs
-        nodes.append(Node(f"n{i}", case.op, tuple(names), tuple(outs)))
     return Graph("kernels", tensors, tuple(nodes), tuple(inputs), tuple(outputs))
 
 
@@ -176,7 +181,7 @@ def conv_8bit(rng: Rng, dtype: DType) -> Case:
     w = _quantized_weights(rng, dtype, 0, oc, *g.kernel, g.x[3])
     bias = constant(rng.integers(-9999, 9999, oc), DType.I32)
     op = ops.Conv2D(g.stride, g.dilation, g.padding, _activation(rng))
-    return Case(op, (tensor(g.x, dtype, qx), w, bias), qy)
+    return Case(op, (tensor(g.x, dtype, qx), w, bias), qy, coded_graphs.behind(rng, dtype, oc))
 
 
 def conv_hybrid(rng: Rng) -> Case:
@@ -200,7 +205,9 @@ def depthwise_8bit(rng: Rng, dtype: DType) -> Case:
     w = _quantized_weights(rng, dtype, 3, 1, *g.kernel, g.x[3] * times)
     bias = constant(rng.integers(-999, 999, g.x[3] * times), DType.I32)
     op = ops.DepthwiseConv2D(g.stride, g.dilation, g.padding, times, _activation(rng))
-    return Case(op, (tensor(g.x, dtype, qx), w, bias), qy)
+    return Case(
+        op, (tensor(g.x, dtype, qx), w, bias), qy, coded_graphs.behind(rng, dtype, g.x[3] * times)
+    )
 
 
 def dense_f32(rng: Rng) -> Case:
@@ -217,7 +224,7 @@ def dense_8bit(rng: Rng, dtype: DType) -> Case:
     w = _quantized_weights(rng, dtype, 0, n, k)
     op = ops.FullyConnected(activation=_activation(rng))
     bias = constant(rng.integers(-9999, 9999, n), DType.I32)
-    return Case(op, (tensor((m, k), dtype, qx), w, bias), qy)
+    return Case(op, (tensor((m, k), dtype, qx), w, bias), qy, coded_graphs.behind(rng, dtype, n))
 
 
 def dense_hybrid(rng: Rng) -> Case:

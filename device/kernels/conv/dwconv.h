@@ -15,5 +15,6 @@ typedef struct {
     ek_epilogue epilogue;                     /* f32 */
     const int32_t *multiplier, *left, *right; /* 8-bit: requantization, see ek_i8_conv_args */
     int y_zero, low, high;
+    const uint8_t *table; /* 8-bit with LOOK_UP */
 } ek_dwconv_args;
 #endif

@@ -1,7 +1,7 @@
 /* The values of a depthwise convolution, f32 or 8-bit: BLOCK channels in a vector of sums, and how
  * inputs, weights and outputs get there. After dwconv.h, with TX (and FLOAT_X for floats, and what
- * epilogue.h knows) and, for 8-bit types, RIGHT_ONLY: what vi_requantize_right asks for holds for
- * all channels. */
+ * epilogue.h knows) and, for 8-bit types, LOOK_UP (look_up_rows.h) and RIGHT_ONLY: what
+ * vi_requantize_right asks for holds for all channels. */
 #ifndef EK_DWCONV_VALUES_H
 #define EK_DWCONV_VALUES_H
 
@@ -48,8 +48,9 @@ EK_INLINE void finish_rows(const ek_dwconv_args *a, float *y, long pixels) {
     epilogue_rows(&a->epilogue, y, a->win.c, pixels, 0, a->win.c);
 }
 #else
+#include "look_up_rows.h"
 EK_INLINE void finish_rows(const ek_dwconv_args *a, TX *y, long pixels) {
-    (void)a, (void)y, (void)pixels;
+    look_up_rows(a->table, y, a->win.c, pixels, 0, a->win.c);
 }
 #define PADS_WITH_ZERO 0
 #define X_IS_UNSIGNED ((TX) - 1 > 0)

@@ -2,13 +2,13 @@
  *
  * Compile-time parameters: NAME, MR, NV, EK_SIMD, TX (type of x), TY (type of y), ROW_SUMS, and
  * optionally NARROW, RIGHT_ONLY (what vi_requantize_right asks for holds), ROUND_ONCE (fully
- * connected layers), FLOAT_OUTPUT or FOUR (panels of weights are halved, halves.h, and walked once
- * with the pixels inside).
- * Products are made as gemm/i8_tile.h says. Where rows are bytes (I8_IN_PLACE), the zero point of x
- * is folded into the bias by the host; where they are 16-bit values, it is subtracted here. That of
- * the weights is subtracted already from 16-bit weights; from bytes it is not, and with ROW_SUMS it
- * is taken off times the sum of the row.
- * Windows of bytes are read in place, row by row, except on the border; others are packed once
+ * connected layers), LOOK_UP (look_up_rows.h), FLOAT_OUTPUT or FOUR (panels of weights are halved,
+ * halves.h, and walked once with the pixels inside).
+ * Products are made as gemm/i8_tile.h says.
+ * Where rows are bytes (I8_IN_PLACE), the zero point of x is folded into the bias by the host;
+ * where they are 16-bit values, it is subtracted here. That of the weights is subtracted already
+ * from 16-bit weights; from bytes it is not, and with ROW_SUMS it is taken off times the sum of the
+ * row. Windows of bytes are read in place, row by row, except on the border; others are packed once
  * into scratch and serve all panels of output channels. */
 #include "i8_conv.h"
 #define ROW_TYPE TX
@@ -273,4 +273,12 @@ static void unpack_panel(const ek_i8_conv_args *a, long panel, weight *to) {
     unpack(from, (count + 1) / 2, 0, count, to);
 }
 #endif
+#include "look_up_rows.h"
+/* A tile of `count` pixels, all of whose sums are done, in channels [channel, until). */
+EK_INLINE void finish_panels(const ek_i8_conv_args *a, long pixel, long count, long channel,
+                             long until) {
+    TY *y = (TY *)a->y + pixel * a->win.oc + channel;
+    look_up_rows(a->table, y, a->win.oc, count, channel, until - channel);
+}
+#define FINISH_PANELS 1
 #include "panels.h"

@@ -5,7 +5,9 @@
  *   tile(mr, nv, a, rows, w, pixel, channel)   with constants mr and nv
  *   find_rows(a, rows, scratch, pixel, count)
  * and where panels are not stored as tiles read them, UNPACKED (weights that any of them has) and
- *   unpack_panel(a, panel, to) */
+ *   unpack_panel(a, panel, to)
+ * and where a tile's outputs go through something when they are there, FINISH_PANELS and
+ *   finish_panels(a, pixel, count, channel, until) */
 #ifndef EK_CONV_PANELS_H
 #define EK_CONV_PANELS_H
 #include "rows.h"
@@ -110,6 +112,10 @@ void NAME(const void *args, long begin, long end) {
             tile_panels(MR, a, &rows, w, at * MR, panel, panel + now);
         else
             edge(a, &rows, w, count, at * MR, panel, panel + now);
+#ifdef FINISH_PANELS
+        finish_panels(a, at * MR, count, panel * NV * EK_VL,
+                      ek_min((panel + now) * NV * EK_VL, g->oc));
+#endif
     }
 }
 #endif

@@ -1,0 +1,31 @@
+/* The function of codes behind an 8-bit convolution, as a table of its results: LOOK_UP 1: of 256
+ * codes, LOOK_UP 2: of so many for each channel. Without LOOK_UP there is none. */
+#ifndef EK_LOOK_UP_ROWS_H
+#define EK_LOOK_UP_ROWS_H
+#ifdef LOOK_UP
+#include "../elementwise/look_up.h"
+
+/* `rows` of n codes, `pitch` apart, that begin with the same channel. */
+static void __attribute__((noinline)) look_up_rows(const uint8_t *table, void *codes, long pitch,
+                                                   long rows, long channel, long n) {
+    uint8_t *y = codes;
+#if LOOK_UP == 1
+    (void)channel;
+    if (n == pitch)
+        n *= rows, rows = 1;
+    for (; rows > 0; rows--, y += pitch)
+        ek_look_up(table, y, y, n);
+#else
+    table += channel * 256;
+    for (; rows > 0; rows--, y += pitch)
+        for (long i = 0; i < n; i++)
+            y[i] = table[i * 256 + y[i]];
+#endif
+}
+#else
+EK_INLINE void look_up_rows(const uint8_t *table, void *codes, long pitch, long rows, long channel,
+                            long n) {
+    (void)table, (void)codes, (void)pitch, (void)rows, (void)channel, (void)n;
+}
+#endif
+#endif
