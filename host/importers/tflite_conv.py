@@ -9,8 +9,9 @@ from edgekit.host.graph.checks import need_rank
 from edgekit.host.graph.types import Activation, DType, Operator, Padding, Quant, ShapeError, Tensor
 from edgekit.host.graph.windows import Pair, span
 from edgekit.host.importers import tflite_wide as wide
+from edgekit.host.importers.computed_weights import Convolution, convolved, need_f32
 from edgekit.host.importers.tflite_call import Call
-from edgekit.host.importers.tflite_transpose import overlapping, spread
+from edgekit.host.importers.tflite_transpose import computed, overlapping, spread
 
 _CUSTOM_SAME, _CUSTOM_VALID = 1, 2
 
@@ -114,8 +115,11 @@ def _transposed(call: Call, op: ops.TransposeConv2D, order: tuple[int, ...] = (0
     if wide.is_wide(x):
         return wide.transpose_conv(call, op, order)
     op.infer([x, w, bias])
-    if x is None or w is None or any(t is not None and t.data is None for t in (w, bias)):
-        raise ShapeError("expected constant weights and bias, found computed ones")
+    if x is None or w is None:
+        raise ShapeError("expected an image and weights, found none")
+    if any(t is not None and t.data is None for t in (w, bias)):
+        need_f32(x, w, bias)
+        return computed(call, op, x, w, bias)
     if _is_hybrid(x, w):  # TFLite quantizes each image around a zero point
         x, w = _at_image_codes(call, x), call.emit(ops.Cast(), w)
     return spread(call, op, x, w, bias) if overlapping(op, x, w) else call.result(op, x, w, bias)
@@ -170,11 +174,11 @@ def _at_image_codes(call: Call, x: Tensor) -> Tensor:
     return at_codes(call, x, (x.shape[0], x.elements // max(x.shape[0], 1)))
 
 
-def _weighted(call: Call, op: Operator) -> Tensor:
+def _weighted(call: Call, op: Convolution) -> Tensor:
     """`op` of the image, weights and bias."""
     x, weights, bias = (call.maybe(i) for i in range(3))
     if any(t is not None and t.data is None for t in (weights, bias)):
-        raise ShapeError("expected constant weights and bias, found computed ones")
+        return convolved(call, op, call.tensor(0, "image"), call.tensor(1, "weights"), bias)
     if x is not None and weights is not None and _is_hybrid(x, weights):
         per_channel = weights.quant is not None and weights.quant.per_channel
         if per_channel:  # then, and only then, TFLite quantizes each image around a zero point

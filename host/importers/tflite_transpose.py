@@ -10,7 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Array, DType, Padding, Quant, ShapeError, Tensor
+from edgekit.host.graph.types import Activation, Array, DType, Padding, Quant, ShapeError, Tensor
+from edgekit.host.graph.windows import Pair
+from edgekit.host.importers.computed_weights import convolved
 from edgekit.host.importers.tflite_call import Call
 
 
@@ -28,15 +30,8 @@ def spread(
 ) -> Tensor:
     """`op` as a convolution of all steps; its shapes and types have been found right."""
     assert w.data is not None
-    (sh, sw), (kh, kw), oc = op.stride, w.shape[1:3], w.shape[0]
-    top, left = op.padding.top, op.padding.left
-    taps = (-(-kh // sh), -(-kw // sw))
-    if sh * sw * taps[0] * taps[1] > 4 * kh * kw + 16:
-        raise ShapeError(f"expected a stride near the window {kh}x{kw} or below, found {sh}x{sw}")
-    rows, columns = -(-(op.out_size[0] + top) // sh), -(-(op.out_size[1] + left) // sw)
-    padding = Padding(
-        taps[0] - 1, max(rows - x.shape[1], 0), taps[1] - 1, max(columns - x.shape[2], 0)
-    )
+    (sh, sw), oc = op.stride, w.shape[0]
+    taps, padding = _steps(op, x, w)
     weights = call.builder.constant(_by_step(w, op.stride, taps), w.dtype)
     if w.quant is not None:
         quant = w.quant
@@ -49,7 +44,45 @@ def spread(
         terms = call.constant(np.tile(bias.data, sh * sw))
     wide = x.dtype is DType.I16
     conv = (ops.WideConv2D if wide else ops.Conv2D)(padding=padding, activation=op.activation)
-    made = call.result(conv, x, weights, terms)
+    return _side_by_side(call, op, call.result(conv, x, weights, terms), oc)
+
+
+def computed(
+    call: Call, op: ops.TransposeConv2D, x: Tensor, w: Tensor, bias: Tensor | None
+) -> Tensor:
+    """The same of f32, of which weights or bias or both are computed."""
+    (sh, sw), (oc, kh, kw, ic) = op.stride, w.shape
+    taps, padding = _steps(op, x, w)
+    more = (0, taps[0] * sh - kh, taps[1] * sw - kw, 0)
+    wide = call.emit(ops.Pad((0,) * 4, more), w) if any(more) else w
+    split = (oc, taps[0], sh, taps[1], sw, ic)
+    back = ops.StridedSlice(
+        (0, taps[0] - 1, 0, taps[1] - 1, 0, 0), (1, -1, 1, -1, 1, 1), split, split
+    )
+    steps = call.transpose(call.emit(back, call.reshape(wide, split)), (2, 4, 0, 1, 3, 5))
+    weights = call.reshape(steps, (sh * sw * oc, *taps, ic))
+    y = _side_by_side(call, op, convolved(call, ops.Conv2D(padding=padding), x, weights, None), oc)
+    if bias is not None:
+        y = call.emit(ops.Add(), y, bias)
+    return y if op.activation is Activation.NONE else call.emit(ops.Clamp(op.activation), y)
+
+
+def _steps(op: ops.TransposeConv2D, x: Tensor, w: Tensor) -> tuple[Pair, Padding]:
+    """Taps of each step of the stride, and the padding of their convolution."""
+    (sh, sw), (kh, kw) = op.stride, w.shape[1:3]
+    taps = (-(-kh // sh), -(-kw // sw))
+    if sh * sw * taps[0] * taps[1] > 4 * kh * kw + 16:
+        raise ShapeError(f"expected a stride near the window {kh}x{kw} or below, found {sh}x{sw}")
+    top, left = op.padding.top, op.padding.left
+    rows, columns = -(-(op.out_size[0] + top) // sh), -(-(op.out_size[1] + left) // sw)
+    return taps, Padding(
+        taps[0] - 1, max(rows - x.shape[1], 0), taps[1] - 1, max(columns - x.shape[2], 0)
+    )
+
+
+def _side_by_side(call: Call, op: ops.TransposeConv2D, made: Tensor, oc: int) -> Tensor:
+    """The channels of all steps as pixels, without the borders."""
+    (sh, sw), top, left = op.stride, op.padding.top, op.padding.left
     n, height, width, _ = made.shape
     quant_out = made.quant
     steps = call.emit(ops.Reshape((n, height, width, sh, sw, oc)), made, quant=quant_out)

@@ -7,16 +7,17 @@ import numpy as np
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, ShapeError, Tensor
 from edgekit.host.graph.windows import span
+from edgekit.host.importers.computed_weights import convolved, need_f32
 from edgekit.host.importers.tflite_call import Call, same_padding
-from edgekit.host.importers.tflite_transpose import overlapping, spread
+from edgekit.host.importers.tflite_transpose import computed, overlapping, spread
 
 _SAME = 0
 
 
 def conv_3d(call: Call) -> Tensor:
     """Slices of all taps in depth become channels of one image; weights [kd, kh, kw, ic, oc]."""
-    x, w = _volume(call.tensor(0, "volume")), call.value(1, "weights")
-    kd, kh, kw, ic, oc = _volume(call.tensor(1, "weights")).shape
+    x, w = _volume(call.tensor(0, "volume")), _volume(call.tensor(1, "weights"))
+    kd, kh, kw, ic, oc = w.shape
     n, d, h, width, channels = x.shape
     if channels != ic:
         raise ShapeError(f"expected weights of {channels} input channels, found {ic}")
@@ -38,8 +39,12 @@ def conv_3d(call: Call) -> Tensor:
     image = parts[0] if kd == 1 else call.emit(ops.Concat(3), *parts)
     padding = call.padding((h, width), span((kh, kw), dilation), stride)
     op_2d = ops.Conv2D(stride, dilation, padding, call.activation())
-    weights = w.transpose(4, 1, 2, 0, 3).reshape(oc, kh, kw, kd * ic)
-    y = call.emit(op_2d, image, call.constant(weights), call.maybe(2))
+    weights = call.reshape(call.transpose(w, (4, 1, 2, 0, 3)), (oc, kh, kw, kd * ic))
+    bias = call.maybe(2)
+    if all(t is None or t.data is not None for t in (w, bias)):
+        y = call.emit(op_2d, image, weights, bias)
+    else:
+        y = convolved(call, op_2d, image, weights, bias)
     return call.reshape(y, (n, depth, *y.shape[1:]))
 
 
@@ -47,8 +52,8 @@ def conv_3d_transpose(call: Call) -> Tensor:
     """One transposed convolution of all slices gives all taps in depth [kd, kh, kw, oc, ic], which
     are added where they belong."""
     size = call.integers(0, "output shape")
-    x, w = _volume(call.tensor(2, "volume")), call.value(1, "weights")
-    kd, kh, kw, oc, ic = _volume(call.tensor(1, "weights")).shape
+    x, w = _volume(call.tensor(2, "volume")), _volume(call.tensor(1, "weights"))
+    kd, kh, kw, oc, ic = w.shape
     n, d, h, width, channels = x.shape
     if len(size) != 5 or min(size) < 1 or channels != ic or size[0] != n or size[4] != oc:
         raise ShapeError(f"expected an output of {oc} channels for {ic}, found {list(size)}")
@@ -58,9 +63,12 @@ def conv_3d_transpose(call: Call) -> Tensor:
     front = same_padding(depth, kd, step)[0] if call.option("Padding") == _SAME else 0
     stride, pixels = call.stride(), (size[2], size[3])
     op = ops.TransposeConv2D(stride, call.padding(pixels, (kh, kw), stride), pixels)
-    weights = call.constant(w.transpose(0, 3, 1, 2, 4).reshape(kd * oc, kh, kw, ic))
+    weights = call.reshape(call.transpose(w, (0, 3, 1, 2, 4)), (kd * oc, kh, kw, ic))
     images = call.reshape(x, (n * d, h, width, ic))
-    if overlapping(op, images, weights):
+    if weights.data is None:
+        need_f32(images, weights)
+        taps = computed(call, op, images, weights, None)
+    elif overlapping(op, images, weights):
         taps = spread(call, op, images, weights, None)
     else:
         taps = call.emit(op, images, weights, None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from litert_cases import Single, check, fixed, given
@@ -104,6 +106,28 @@ def _conv_3d_transpose(size, **how):
     ins = [fixed(_index(size)), fixed(_values(3, 2, 3, 4, 3)), given(_values(2, 3, 4, 5, 3))]
     ins.append(fixed(_values(4)))
     return Single("CONV_3D_TRANSPOSE", ins, [_none(rank=5)], "Conv3DOptions", _volume(**how))
+
+
+def _given_weights(single):
+    """The same with weights and bias that are inputs."""
+    floats = [o if o.value.dtype != np.float32 else given(o.value) for o in single.ins]
+    return dataclasses.replace(single, ins=floats)
+
+
+def _image_conv(code, w, out=4, **fields):
+    x = fixed(_values(2, 7, 6, 3))
+    fields = {"StrideH": 1, "StrideW": 1, "DilationHFactor": 1, "DilationWFactor": 1} | fields
+    options = f"{'Conv2D' if code == 'CONV_2D' else 'DepthwiseConv2D'}Options"
+    return Single(
+        code, [x, fixed(_values(*w)), fixed(_values(out))], [_none(rank=4)], options, fields
+    )
+
+
+def _transposed(size, bias=True, **fields):
+    ins = [fixed(_index((2, *size, 4))), fixed(_values(4, 3, 2, 3)), fixed(_values(2, 4, 5, 3))]
+    ins += [fixed(_values(4))] if bias else []
+    fields = {"StrideH": 2, "StrideW": 2} | fields
+    return Single("TRANSPOSE_CONV", ins, [_none(rank=4)], "TransposeConvOptions", fields)
 
 
 def _grouped(kind):
@@ -236,6 +260,22 @@ CASES = {
     "conv-3d-transpose": _conv_3d_transpose((2, 3, 4, 5, 4)),
     "conv-3d-transpose-stride": _conv_3d_transpose((2, 6, 8, 5, 4), stride=(2, 2, 1)),
     "conv-3d-transpose-valid": _conv_3d_transpose((2, 7, 5, 7, 4), stride=(2, 1, 1), same=False),
+    **{f"computed-{name}": _given_weights(single) for name, single in (
+        ("conv", _image_conv("CONV_2D", (4, 3, 2, 3), FusedActivationFunction=1)),
+        ("conv-valid", _image_conv("CONV_2D", (4, 3, 2, 3), Padding=1, StrideH=2)),
+        ("conv-dilated", _image_conv("CONV_2D", (4, 2, 2, 3), DilationHFactor=2)),
+        ("conv-point", _image_conv("CONV_2D", (4, 1, 1, 3))),
+        ("depthwise", _image_conv("DEPTHWISE_CONV_2D", (1, 3, 3, 3), 3, DepthMultiplier=1)),
+        ("depthwise-two", _image_conv("DEPTHWISE_CONV_2D", (1, 3, 2, 6), 6, DepthMultiplier=2,
+                                      StrideW=2, FusedActivationFunction=3)),
+        ("conv-3d", _conv_3d()),
+        ("conv-3d-stride", _conv_3d(stride=(2, 1, 2), same=False, activation=1)),
+        ("conv-3d-transpose", _conv_3d_transpose((2, 6, 8, 5, 4), stride=(2, 2, 1))),
+        ("transpose", _transposed((8, 10))),
+        ("transpose-odd", _transposed((7, 9), bias=False)),
+        ("transpose-valid", _transposed((9, 10), Padding=1)),
+        ("transpose-flat", _transposed((4, 5), StrideH=1, StrideW=1)),
+    )},
     "conv-grouped": _grouped("float32"),
     "conv-grouped-int8": _grouped("int8"),
 }  # fmt: skip
