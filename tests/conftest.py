@@ -31,6 +31,7 @@ def pytest_configure() -> None:
     one example takes says more of what else the machine does than of the code. With EDGEKIT_SEARCH
     set (scripts/test --long sets it), hypothesis looks for new examples.
     """
+    os.environ.setdefault("EDGEKIT_NO_FETCH", "1")  # the network is for the scripts
     signal.signal(signal.SIGINT, signal.default_int_handler)
     slow = [HealthCheck.too_slow]
     searching = settings(deadline=None, suppress_health_check=slow)

@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,7 @@ def bench_peers(
     runs: int = 200,
     peers: Sequence[str] = PEERS,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> PeerResult:
     """Times the compiled model in `release` against other engines on this machine.
 
@@ -87,15 +88,21 @@ def bench_peers(
     model: the .tflite or .onnx file the peers run; shapes: of its open inputs.
     threads: of every contender.
     runs: timed inferences of each contender, at least; more if one takes microseconds.
-    A peer that is not installed, or cannot run the model, is reported as missing.
+    tell: hears of a peer that is fetched, as one that is not installed is where it can be had.
+    A peer that cannot be had, or cannot run the model, is reported as missing, with the reason.
     Raises InputError if our own library does not run or there are not `threads` cores.
     """
     others = [ContenderSpec(name, _KINDS.get(name, name), model, shapes or {}) for name in peers]
-    return compare_latency(ContenderSpec("edgekit", "edgekit", release), others, threads, runs)
+    ours = ContenderSpec("edgekit", "edgekit", release)
+    return compare_latency(ours, others, threads, runs, tell)
 
 
 def compare_latency(
-    ours: ContenderSpec, others: Sequence[ContenderSpec], threads: int, runs: int
+    ours: ContenderSpec,
+    others: Sequence[ContenderSpec],
+    threads: int,
+    runs: int,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> PeerResult:
     """Times `ours` and `others` interleaved on the same cores; see bench_peers."""
     cpus = usable_cores(threads)
@@ -107,7 +114,7 @@ def compare_latency(
         for spec in others:
             try:
                 worker = stack.enter_context(
-                    Worker(spec.kind, spec.model, threads, cpus, shapes=spec.shapes)
+                    Worker(spec.kind, spec.model, threads, cpus, shapes=spec.shapes, tell=tell)
                 )
                 _warm_up(worker)
                 workers[spec.name] = worker

@@ -8,18 +8,17 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from edgekit.host.bench.cases import InputSpec
+from edgekit.host.bench.environments import interpreter
 from edgekit.host.errors import InputError
 
 _SCRIPT = Path(__file__).parent / "worker.py"
 # These slow NumPy's own BLAS down on some machines and would tilt a comparison.
 _HARMFUL = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
-# A peer that needs an older Python or NumPy than edgekit's lives in an environment of its own.
-_INTERPRETER_VARIABLE = {"tflite-runtime": "EDGEKIT_TFLITE_RUNTIME_PYTHON"}
 
 
 class AnsweringProcess:
@@ -100,8 +99,8 @@ class Worker:
     kind: "edgekit", "litert:SET" or "tflite-runtime:SET" with SET one of worker.KERNEL_SETS,
     "onnxruntime", "openvino", "mnn" or "ncnn". model: the .tflite or .onnx file, or for edgekit
     the folder with model.so and weights.bin. cpus: the cores its threads are pinned to; empty for
-    no pinning. shapes: of inputs that the model leaves open.
-    Raises InputError if the engine is not installed or fails on the model.
+    no pinning. shapes: of inputs that the model leaves open. tell: hears that an engine is fetched.
+    Raises InputError if the engine cannot be had or fails on the model.
     """
 
     def __init__(
@@ -112,14 +111,14 @@ class Worker:
         cpus: tuple[int, ...] = (),
         deadline_s: float = 300.0,
         shapes: Mapping[str, Sequence[int]] | None = None,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.kind = kind
-        variable = _INTERPRETER_VARIABLE.get(kind.partition(":")[0], "")
-        python = os.environ.get(variable) or sys.executable
         cpu_list = ",".join(str(c) for c in cpus)
         sizes = json.dumps(shapes or {})
-        command = [python, str(_SCRIPT), kind, str(model), str(threads), cpu_list, sizes]
-        self._process = AnsweringProcess(kind, command, deadline_s)
+        python = interpreter(kind, tell)
+        command = [python, str(_SCRIPT), kind, str(model.resolve()), str(threads), cpu_list, sizes]
+        self._process = AnsweringProcess(kind, command, deadline_s, _variables(python))
         hello = self._process.hello
         self.version = str(hello["version"])
         self.stateful = bool(hello["stateful"])
@@ -146,3 +145,12 @@ class Worker:
 
     def close(self) -> None:
         self._process.close()
+
+
+def _variables(python: str) -> dict[str, str]:
+    """In another environment worker.py finds edgekit itself where this process has it."""
+    if python == sys.executable:
+        return {}
+    import edgekit
+
+    return {"EDGEKIT_SOURCES": os.pathsep.join(str(Path(p).parent) for p in edgekit.__path__)}

@@ -154,6 +154,9 @@ def open_contender(kind: str, model: Path, threads: int, shapes: Shapes) -> Cont
     if engine == "edgekit":
         return EdgekitContender(model, threads)
     if engine not in _PACKAGES:
+        sys.path += os.environ.get("EDGEKIT_SOURCES", "").split(os.pathsep)
+        # They import this file by name: its classes must be those that `main` knows.
+        sys.modules.setdefault("edgekit.host.bench.worker", sys.modules[__name__])
         from edgekit.host.bench.engines import ENGINES
 
         return ENGINES[engine](model, threads, shapes)

@@ -187,6 +187,7 @@ def _beside_peers(
 ) -> PeerResult:
     from edgekit.device.manifest import LIBRARY, WEIGHTS
     from edgekit.host.bench.peers import bench_peers
+    from edgekit.host.cli.output import note
 
     with tempfile.TemporaryDirectory() as folder:
         for name in (LIBRARY, WEIGHTS):
@@ -197,6 +198,7 @@ def _beside_peers(
             wanted.threads or 1,
             wanted.runs or _PEER_RUNS,
             shapes=options.shapes,
+            tell=note,
         )
 
 

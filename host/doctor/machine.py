@@ -122,8 +122,8 @@ def _peers() -> Finding:
     ):
         if importlib.util.find_spec(module):
             return Finding("peers", Verdict.OK, f"{package} {_version_of(package)}")
-    found = "no LiteRT; only 'bench model --peers' and some tests need it"
-    return Finding("peers", Verdict.INFO, found, "pip install 'edgekit[peers]'")
+    found = "no LiteRT; 'bench model --peers' fetches it, some tests need it"
+    return Finding("peers", Verdict.INFO, found, "scripts/setup --peers")
 
 
 def _version_of(package: str) -> str:

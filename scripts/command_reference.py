@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Writes docs/commands.md from the command line itself: every command with its options.
+
+    scripts/command_reference.py [--check]
+
+--check writes nothing and says whether the page is up to date.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from edgekit.host.cli.main import app
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
+_HEAD = """# Commands
+
+Written by `scripts/command_reference.py` from the command line itself. Each has `--help`; \
+what the exit codes mean stands in the [README](../README.md).
+"""
+
+
+def page() -> str:
+    """The whole page: one section per command, in the order of `edgekit --help`."""
+    root = typer.main.get_command(app)
+    sections = [_HEAD, *(_section(path, command) for path, command in _commands("edgekit", root))]
+    return "\n".join(sections)
+
+
+def _commands(path: str, command: Any) -> Iterator[tuple[str, Any]]:
+    inner = getattr(command, "commands", None)
+    if not inner or command.invoke_without_command:
+        yield path, command
+    for name, each in (inner or {}).items():
+        yield from _commands(f"{path} {name}", each)
+
+
+def _section(path: str, command: Any) -> str:
+    context = command.make_context(path, [], resilient_parsing=True)
+    usage = " ".join(command.collect_usage_pieces(context))
+    lines = [f"## {path}\n", f"{_text(command.help)}\n", "```", f"{path} {usage}".rstrip(), "```\n"]
+    rows = [record for p in command.params if (record := p.get_help_record(context))]
+    if rows:
+        lines += ["| | |", "| --- | --- |"]
+        lines += [f"| `{_cell(name)}` | {_cell(text)} |" for name, text in rows]
+        lines.append("")
+    if command.epilog:
+        lines += ["```console", *(x.strip() for x in _examples(command.epilog)), "```", ""]
+    return "\n".join(lines)
+
+
+def _examples(epilog: str) -> list[str]:
+    return [line for line in epilog.splitlines() if line.strip().startswith("edgekit")]
+
+
+def _text(help_text: str | None) -> str:
+    return "\n\n".join(" ".join(p.split()) for p in (help_text or "").split("\n\n"))
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def main() -> int:
+    wanted = page()
+    if "--check" in sys.argv[1:]:
+        if PAGE.is_file() and PAGE.read_text() == wanted:
+            return 0
+        print("docs/commands.md is not what the commands say; run scripts/command_reference.py")
+        return 1
+    PAGE.write_text(wanted)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
