@@ -42,6 +42,11 @@ class Rules:
     computing: frozenset[str]
     cuts: frozenset[str]
     unrelated: frozenset[str] = frozenset()
+    # Of those across rows: what looks along one axis, makes one of each row of an axis, or
+    # multiplies rows by a matrix: rows on another axis may be any number.
+    along: frozenset[str] = frozenset()
+    reductions: frozenset[str] = frozenset()
+    products: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +81,10 @@ class Bounded:
         """`x` has `length` rows that count, [1] s64, of the `bound` that it stands with."""
         self._rows[x.name] = _Rows(x.name, length, bound)
 
+    def holds(self, x: Any) -> bool:
+        """Whether `x` has rows behind its last one, or depends on how many there are."""
+        return isinstance(x, Tensor) and (x.name in self._rows or x.name in self._numbers)
+
     def operands(self, op: str, ins: Sequence[Any]) -> list[Any]:
         """What a node computes with: true numbers, unless all it gets is known."""
         rules = self._rules
@@ -86,9 +95,10 @@ class Bounded:
 
     def follow(
         self, op: str, ins: Sequence[Any], outs: Iterable[tuple[Any, ...]],
-        run: Run,
+        run: Run, axis: int = -1,
     ) -> None:  # fmt: skip
-        """After each node. `outs`: each output under its names; `run` emits the node once more."""
+        """After each node. `outs`: each output under its names; `run` emits the node once more;
+        `axis`: the first that the operator looks along."""
         pairs = [tuple(t for t in names if isinstance(t, Tensor)) for names in outs]
         made = [t for names in pairs for t in names]
         given = [t for t in ins if isinstance(t, Tensor)]
@@ -112,7 +122,8 @@ class Bounded:
             sized = self._sized(op, ins, numbers)
             rows[sized.root] = sized
         computed = any(t.data is None for t in given)
-        if len(rows) > 1 or (rows and computed and op in rules.across_rows):
+        across = op in rules.across_rows and not self._is_beside(op, given, made, axis)
+        if len(rows) > 1 or (rows and computed and across):
             raise InputError(
                 "expected only operators that work row by row on boxes or indices whose number "
                 f"the data say, found {op}; end the model before it, the application goes on"
@@ -120,6 +131,22 @@ class Bounded:
         for each in rows.values():
             kept = self._cut(ins, made, each) if op in rules.cuts else each
             self._rows.update((t.name, kept) for t in made if t.name not in fresh)
+
+    def _is_beside(
+        self, op: str, given: Sequence[Tensor], made: Sequence[Tensor], axis: int
+    ) -> bool:
+        """Whether the operator works along other axes than that of the rows of its operand."""
+        rows = self._rows.get(given[0].name) if given else None
+        if rows is None or given[0].shape.count(rows.bound) != 1:
+            return False
+        if any(t.name in self._rows for t in given[1:]):
+            return False
+        at, rank = given[0].shape.index(rows.bound), len(given[0].shape)
+        if op in self._rules.along:
+            return -rank <= axis < rank and axis % rank > at
+        if op in self._rules.products:
+            return at < rank - 1
+        return op in self._rules.reductions and made[0].shape.count(rows.bound) == 1
 
     def finish(self, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The outputs with true numbers, and the lengths [1] of their rows by the first that has

@@ -59,6 +59,8 @@ class Builder:
         self._label = ""
         self._notes: dict[str, None] = {}
         self._once: dict[Hashable, list[Tensor]] = {}
+        self._bodies: list[int] = []  # steps of those that are open
+        self.limits: dict[str, tuple[float, float]] = {}
 
     def reserve(self, names: Sequence[str]) -> None:
         """Names that only inputs and outputs of the graph may have."""
@@ -73,6 +75,14 @@ class Builder:
         """Nodes from here on come from the file's node `label`."""
         self._mark = len(self._nodes)
         self._label = label
+
+    @property
+    def begun(self) -> tuple[int, str]:
+        """For `resume`, behind nodes of graphs inside of the file's node."""
+        return self._mark, self._label
+
+    def resume(self, begun: tuple[int, str]) -> None:
+        self._mark, self._label = begun
 
     def note(self, text: str) -> None:
         """Keeps for the user what the importer decided at the current node; a sentence, once."""
@@ -89,6 +99,61 @@ class Builder:
     def producer(self, name: str) -> Node | None:
         """The node that makes a tensor, none for inputs and constants."""
         return next((n for n in reversed(self._nodes) if name in n.outputs), None)
+
+    def limit(self, x: Tensor, low: float, high: float) -> None:
+        """`x` is known to lie between two numbers."""
+        self.limits[x.name] = low, high
+
+    @property
+    def repeats(self) -> int:
+        """How often nodes are run that are made now, inside of loops."""
+        return math.prod(self._bodies)
+
+    def open_body(self, steps: int) -> int:
+        """Nodes from here on belong to the body of a loop; returns where that begins."""
+        self._bodies.append(steps)
+        return len(self._nodes)
+
+    def close_body(
+        self, first: int, ins: Sequence[Tensor], outs: Sequence[Tensor]
+    ) -> tuple[Graph, list[Tensor]]:
+        """The nodes since `first` that depend on `ins` as a graph, and what else it reads, which
+        are its inputs too. All others are the same in each step and stay where they are."""
+        nodes = [*self._taken_out(first, ins)]
+        names = []
+        for t in outs:
+            names.append(fresh_name("kept", self._taken))
+            own = fresh_name(names[-1], self._node_names)
+            nodes.append(Node(own, ops.Reshape(t.shape), (t.name,), (names[-1],)))
+            self._tensors[names[-1]] = replace(t, name=names[-1], data=None)
+        made = {*(t.name for t in ins), *(n for node in nodes for n in node.outputs)}
+        read = dict.fromkeys(n for node in nodes for n in node.inputs if n is not None)
+        more = [self._tensors[n] for n in read if n not in made]
+        captured = [t for t in more if t.data is None]
+        tensors = {n: self._tensors[n] for n in (*made, *read)}
+        for name in made:
+            del self._tensors[name]
+        inputs = tuple(t.name for t in (*ins, *captured))
+        return Graph("body", tensors, tuple(nodes), inputs, tuple(names)), captured
+
+    def drop_body(self, first: int, ins: Sequence[Tensor]) -> None:
+        """Forgets the body that was begun."""
+        for node in self._taken_out(first, ins):
+            for name in node.outputs:
+                self._tensors.pop(name, None)
+
+    def _taken_out(self, first: int, ins: Sequence[Tensor]) -> list[Node]:
+        inside, outside = list[Node](), list[Node]()
+        known = {t.name for t in ins}
+        for node in self._nodes[first:]:
+            if known.intersection(n for n in node.inputs if n is not None):
+                inside.append(node)
+                known.update(node.outputs)
+            else:
+                outside.append(node)
+        self._nodes[first:] = outside
+        self._bodies.pop()
+        return inside
 
     def input(self, name: str, shape: Shape, dtype: DType, quant: Quant | None = None) -> Tensor:
         self._charge(shape, dtype)

@@ -30,7 +30,7 @@ def extent(builder: Builder, x: Tensor, depth: int = _DEPTH) -> Extent:
     low, high = _of_type(x.dtype)
     node = builder.producer(x.name)
     if node is None or depth == 0:
-        return low, high
+        return builder.limits.get(x.name, (low, high))
     given = [builder.tensor(name) for name in node.inputs if name is not None]
     found = _made(builder, node, x, given, depth - 1)
     return max(low, found[0]), min(high, found[1])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from edgekit.host.importers.bounded import Rules
 
 RULES = Rules(
@@ -24,4 +27,23 @@ RULES = Rules(
     }),
     computing=frozenset({"If", "Loop", "Range", "Scan"}),
     cuts=frozenset({"Slice"}),
+    along=frozenset({
+        "ArgMax", "ArgMin", "Hardmax", "LayerNormalization", "LogSoftmax", "LpNormalization",
+        "RMSNormalization", "Softmax", "TopK",
+    }),
+    reductions=frozenset({
+        "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
+        "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
+    }),
+    products=frozenset({"MatMul"}),
 )  # fmt: skip
+
+
+def axis_of(op: str, attributes: Mapping[str, Any], opset: int) -> int:
+    """The first axis that an operator looks along."""
+    given = attributes.get("axis")
+    if isinstance(given, int):
+        return given
+    if op in ("ArgMax", "ArgMin"):
+        return 0
+    return 1 if opset < 13 and op in ("Hardmax", "LogSoftmax", "Softmax") else -1

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from edgekit.host.graph.types import Array, DType, Quant, ShapeError, Tensor
+from edgekit.host.importers.bounded import Bounded
 from edgekit.host.importers.builder import Builder
 from edgekit.host.importers.emitter import Emitter
 from edgekit.host.importers.onnx_file import FileGraph, FileNode
@@ -17,15 +18,15 @@ _SMALL = 4096  # elements of shapes, axes and other operands that the importer r
 
 
 Run = Callable[[FileGraph, Sequence[Value | None]], Sequence[Value | None]]
-Counted = Callable[[Tensor, Tensor, int], None]
+Find = Callable[[str], Value | None]
 
 
 @dataclass(frozen=True, eq=False)
 class Call(Emitter):
     """All methods raise `ShapeError` where the file does not hold what the operator needs.
 
-    `run` emits the nodes of a graph that is an attribute, for given inputs. `note_rows` takes a
-    result, how many of its rows count, and how many it has.
+    `run` emits the nodes of a graph that is an attribute, for given inputs; `outer` finds
+    what a name stands for around it.
     """
 
     node: FileNode
@@ -34,11 +35,12 @@ class Call(Emitter):
     opset: int
     builder: Builder
     run: Run
-    note_rows: Counted
+    bounded: Bounded
+    outer: Find
 
     def counted(self, x: Tensor, length: Tensor, axis: int = 0) -> Tensor:
         """A result of which `length` rows along an axis count, [1] s64."""
-        self.note_rows(x, length, x.shape[axis])
+        self.bounded.add(x, length, x.shape[axis])
         return x
 
     def given(self, *values: Value | None, **attributes: Any) -> Call:

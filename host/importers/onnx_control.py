@@ -7,15 +7,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, ShapeError, Tensor
 from edgekit.host.importers.lengths import length_of
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_index import one_of
+from edgekit.host.importers.onnx_repeat import STEPS, EndlessError, Operand, counted, repeat
 from edgekit.host.importers.onnx_types import TensorList, Value
 from edgekit.host.importers.refusal import MisfitInputError
 
 _STEPS = 512  # steps of one loop that are unrolled
+_FEW = 16  # steps that are unrolled always
 
 
 def if_(call: Call) -> list[Value | None]:
@@ -94,19 +97,99 @@ class _Loop:
 
 
 def loop(call: Call) -> list[Value | None]:
-    """Unrolled. One that ends by a computed condition runs all its steps, without effect then.
+    """One operator where the body is the same in each step, unrolled where it is short or not."""
+    limit = _trip_count(call)
+    failed: ShapeError | InputError | None = None
+    if limit > _FEW:
+        begun = call.builder.begun
+        try:
+            made = _as_operator(call, limit)
+            call.builder.resume(begun)
+            return made
+        except (ShapeError, InputError) as error:
+            failed = error
+    return _unrolled(call, limit, failed)
+
+
+def _as_operator(call: Call, limit: int) -> list[Value | None]:
+    """The first step is done by itself where states only then have the shape that they keep."""
+    going = None if call.maybe(1) is None else _one(call, call.x(1))
+    if going is not None and going.data is not None:
+        if not going.data:
+            raise ShapeError("expected a loop of some steps, found one of none")
+        going = None
+    states = list(call.values[2:])
+    try:
+        return _repeated(call, states, 0, limit, going, [])
+    except (ShapeError, InputError) as error:
+        if going is not None or isinstance(error, EndlessError):
+            raise
+        body, number = call.graph("body"), call.constant(np.array(0, np.int64))
+        outs = call.run(body, [number, call.constant(np.array(True)), *states])
+        again = _one(call, outs[0]) if isinstance(outs[0], Tensor) else None
+        if again is None or (again.data is not None and not again.data):
+            raise
+        again = None if again.data is not None else again
+        rows = [v for v in outs[len(states) + 1 :] if isinstance(v, Tensor)]
+        return _repeated(call, list(outs[1 : len(states) + 1]), 1, limit - 1, again, rows)
+
+
+def _repeated(
+    call: Call, states: Sequence[Value | None], first: int, limit: int, going: Tensor | None,
+    rows: Sequence[Tensor],
+) -> list[Value | None]:  # fmt: skip
+    """`rows`: what steps before the first one left."""
+    body = call.graph("body")
+    known = counted(call, body, states, first, limit)
+    sure = call.constant(np.array(True))
+    if going is None and not known.decided:
+        going = sure
+    numbers = call.constant(np.arange(first, first + known.steps, dtype=np.int64))
+    operands = [Operand("row", numbers), Operand("same", sure)]
+    for i, state in enumerate(states):
+        if i in known.tables:
+            operands.append(Operand("row", call.constant(known.tables[i][:-1])))
+        else:
+            operands.append(Operand("same" if i in known.same else "state", state))
+    changing = [i for i, o in enumerate(operands[2:]) if o.kind == "state"]
+    if not changing and len(body.outputs) == len(states) + 1:
+        raise ShapeError("expected a loop that computes something, found none")
+    outputs = [1 + i for i in changing]
+    made = repeat(call, body, operands, known.steps, outputs, 1 + len(states), going)
+    ends = dict(zip(changing, made.states, strict=True))
+    at = (
+        call.constant(np.array(known.steps)) if made.count is None else call.reshape(made.count, ())
+    )
+    for i, table in known.tables.items():
+        ends[i] = call.emit(ops.Gather(0), call.constant(table), at)
+    kept: list[Value | None] = []
+    for i, whole in enumerate(made.rows):
+        if rows:
+            one = call.reshape(rows[i], (1, *rows[i].shape))
+            whole = call.emit(ops.Concat(0), one, whole)
+        if made.count is not None:
+            done = call.emit(ops.Add(), made.count, call.constant(np.array([len(rows[:1])])))
+            whole = call.counted(whole, done)
+        kept.append(whole)
+    return [*(ends.get(i, state) for i, state in enumerate(states)), *kept]
+
+
+def _unrolled(call: Call, limit: int, failed: ShapeError | InputError | None) -> list[Value | None]:
+    """`failed`: why it cannot be one operator.
+
+    One that ends by a computed condition runs all its steps, without effect then.
 
     The body is given what the steps before made, whether they counted or not: so what it counts
     with is known, and a condition on that ends the loop here.
     """
-    body, limit = call.graph("body"), _trip_count(call)
+    body = call.graph("body")
     made = _Loop([list(call.values[2:])])
     going = None if call.maybe(1) is None else _one(call, call.x(1))
     for step in range(min(limit, _STEPS + 1)):
         if going is not None and not _goes_on(call, made, going):
             break
         if step == _STEPS:
-            raise ShapeError(f"expected a loop of at most {_STEPS} steps, found one without bound")
+            raise failed or ShapeError(f"expected a loop of at most {_STEPS} steps, found more")
         number = call.constant(np.array(step, np.int64))
         active = made.flags[-1] if made.flags else call.constant(np.array(True))
         going = _advance(call, made, call.run(body, [number, active, *made.states[-1]]))
@@ -230,21 +313,65 @@ def _scan(call: Call, states: Sequence[Value | None], xs: Sequence[Tensor]) -> l
     at = [call.axis(a, len(x.shape)) for a, x in zip(axes, xs, strict=True)]
     lengths = {x.shape[a] for a, x in zip(at, xs, strict=True)}
     steps = min(lengths)
-    if len(lengths) != 1 or not 1 <= steps <= _STEPS:
-        raise ShapeError(f"expected 1 to {_STEPS} steps of all inputs, found {sorted(lengths)}")
-    made = _Loop([list(states)])
-    for step in range(steps):
-        parts = [
-            one_of(call, x, a, steps - 1 - step if way else step)
-            for x, a, way in zip(xs, at, ways, strict=True)
-        ]
-        outs = call.run(body, [*made.states[-1], *parts])
-        made.states.append(list(outs[: len(states)]))
-        made.rows.append([v for v in outs[len(states) :] if isinstance(v, Tensor)])
+    if len(lengths) != 1 or not 1 <= steps <= STEPS:
+        raise ShapeError(f"expected 1 to {STEPS} steps of all inputs, found {sorted(lengths)}")
+    backwards = [bool(w) for w in ways]
+    ends, made = _steps_of_scan(call, states, xs, at, backwards)
     count = len(body.outputs) - len(states)
     along = call.list("scan_output_axes", (0,) * count)
     back = call.list("scan_output_directions", (0,) * count)
     if len(along) != count or len(back) != count:
         raise ShapeError(f"expected an axis and a direction of {count} outputs, found others")
-    rows = [_stacked(call, made.rows, i, along[i], bool(back[i])) for i in range(count)]
-    return [*made.states[-1], *rows]
+    rows = [_turned(call, t, along[i], bool(back[i])) for i, t in enumerate(made)]
+    return [*ends, *rows]
+
+
+def _steps_of_scan(
+    call: Call, states: Sequence[Value | None], xs: Sequence[Tensor], at: Sequence[int],
+    backwards: Sequence[bool],
+) -> tuple[list[Value | None], list[Tensor]]:  # fmt: skip
+    """The states at the end, and what is kept of each step, [steps, ...]."""
+    body, steps, count = call.graph("body"), xs[0].shape[at[0]], len(states)
+    failed: ShapeError | InputError | None = None
+    if steps > _FEW:
+        rows = [
+            _reversed(call, call.transpose(x, [a, *(i for i in range(len(x.shape)) if i != a)]), b)
+            for x, a, b in zip(xs, at, backwards, strict=True)
+        ]
+        operands = [Operand("state", s) for s in states] + [Operand("row", r) for r in rows]
+        begun = call.builder.begun
+        try:
+            found = repeat(call, body, operands, steps, range(count), count, None)
+            call.builder.resume(begun)
+            return list(found.states), found.rows
+        except (ShapeError, InputError) as error:
+            failed = error
+    if steps > _STEPS:
+        raise failed or ShapeError(f"expected at most {_STEPS} steps, found {steps}")
+    made = _Loop([list(states)])
+    for step in range(steps):
+        parts = [
+            one_of(call, x, a, steps - 1 - step if back else step)
+            for x, a, back in zip(xs, at, backwards, strict=True)
+        ]
+        outs = call.run(body, [*made.states[-1], *parts])
+        made.states.append(list(outs[:count]))
+        made.rows.append([v for v in outs[count:] if isinstance(v, Tensor)])
+    kept = range(len(body.outputs) - count)
+    return made.states[-1], [_stacked(call, made.rows, i, 0, False) for i in kept]
+
+
+def _turned(call: Call, rows: Tensor, axis: int, back: bool) -> Tensor:
+    """`rows` [steps, ...] with the steps along `axis`, from the last to the first if `back`."""
+    rank = len(rows.shape)
+    order = [*range(1, rank)]
+    order.insert(call.axis(axis, rank), 0)
+    return call.transpose(_reversed(call, rows, back), order)
+
+
+def _reversed(call: Call, x: Tensor, back: bool) -> Tensor:
+    if not back or x.shape[0] == 1:
+        return x
+    rest = len(x.shape) - 1
+    begin, stride = (x.shape[0] - 1, *(0,) * rest), (-1, *(1,) * rest)
+    return call.emit(ops.StridedSlice(begin, stride, x.shape, x.shape), x)

@@ -11,7 +11,7 @@ from edgekit.host.graph.types import Array, MisfitError, ShapeError, Tensor
 from edgekit.host.importers.bounded import Bounded
 from edgekit.host.importers.builder import Builder
 from edgekit.host.importers.names import shown_name
-from edgekit.host.importers.onnx_bounded import RULES
+from edgekit.host.importers.onnx_bounded import RULES, axis_of
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_file import (
     AttributeOf,
@@ -111,8 +111,9 @@ class Walk:
         names = [scope.values[n] if n else None for n in wanted]
         names += made[len(names) :]
         self.bounded.follow(
-            node.op, ins, zip(wide, names, strict=True), lambda x: self._made(node, x, scope)[1]
-        )
+            node.op, ins, zip(wide, names, strict=True), lambda x: self._made(node, x, scope)[1],
+            axis_of(node.op, node.attributes, scope.opset),
+        )  # fmt: skip
 
     def _made(
         self, node: FileNode, ins: Sequence[Value | None], scope: Scope
@@ -130,7 +131,10 @@ class Walk:
             return self._inside(graph, given, inner)
 
         seen = self._floats.operands(node.op, ins)
-        call = Call(node, own, seen, scope.opset, self._builder, run, self.bounded.add)
+        call = Call(
+            node, own, seen, scope.opset, self._builder, run, self.bounded,
+            lambda name: self.value(name, scope),
+        )  # fmt: skip
         made = ROWS[node.op](call)
         wide = made if isinstance(made, Sequence) else [made]
         return wide, self._floats.results(node.op, ins, seen, wide)
