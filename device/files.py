@@ -10,8 +10,17 @@ from typing import Dict, List, Optional, Tuple
 
 from edgekit.device.errors import DeviceError, IncompatibleError, TransferError
 from edgekit.device.manifest import MANIFEST, RUNTIME, SIGNATURE, FileEntry, Manifest
-from edgekit.device.store import Store, copy_synced, sha256_file, sync_file, sync_folder
+from edgekit.device.store import (
+    Store,
+    copy_synced,
+    manifest_bytes,
+    sha256_file,
+    sync_file,
+    sync_folder,
+)
 
+# One damaged block must not take every program with it that could mend a release.
+_COPIED = (RUNTIME,)
 SPARE_BYTES = 1 << 20  # folders, notes, links, and the file system's own needs
 
 
@@ -84,6 +93,13 @@ def refuse_strangers(folder: Path, manifest: Manifest) -> None:
             )
 
 
+def clear_unfinished(folder: Path) -> None:
+    """Removes what transports wrote and were killed over: hidden files, which no manifest lists."""
+    for path in folder.rglob(".*"):
+        if path.is_file() and not path.is_symlink():
+            path.unlink()
+
+
 class Install:
     """The directory releases/<id>, written whole or mended file by file."""
 
@@ -97,7 +113,7 @@ class Install:
     def intact(self) -> bool:
         """Whether every file is there with its hash."""
         try:
-            same = self._store.manifest(self._manifest.id) == self._manifest
+            same = manifest_bytes(self.folder) == self._manifest.to_json()
         except DeviceError:
             return False
         return same and all(_is_whole(self.folder / f.path, f) for f in self._manifest.files)
@@ -111,7 +127,7 @@ class Install:
         temporary.mkdir(mode=0o700)
         try:
             for path, source in self._all_sources().items():
-                _place(source, temporary / path)
+                _place(source, temporary / path, path not in _COPIED)
             for folder in {p.parent for p in temporary.rglob("*")}:
                 sync_folder(folder)
             temporary.rename(self.folder)
@@ -128,7 +144,7 @@ class Install:
                 continue
             temporary = target.with_name("." + target.name)
             temporary.unlink(missing_ok=True)
-            _place(source, temporary)
+            _place(source, temporary, path not in _COPIED)
             temporary.replace(target)
             sync_folder(target.parent)
 
@@ -138,15 +154,18 @@ class Install:
         return {**self.sources, **{n: p for n, p in extra.items() if p.is_file()}}
 
 
-def _place(source: Path, target: Path) -> None:
-    """A hard link, or a copy where the file system has none; on disk when this returns."""
+def _place(source: Path, target: Path, link: bool) -> None:
+    """A hard link, or a copy where it must be or the file system has none; on disk when this
+    returns."""
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        os.link(source, target)
-        sync_file(target)
-    except OSError:
-        target.unlink(missing_ok=True)
-        copy_synced(source, target)
+    if link:
+        try:
+            os.link(source, target)
+            sync_file(target)
+            return
+        except OSError:
+            target.unlink(missing_ok=True)
+    copy_synced(source, target)
 
 
 def _installed_by_hash(store: Store) -> Dict[Tuple[str, int], List[Path]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _LOCKS = Path("/proc/locks")
+_MOUNTS = Path("/proc/self/mountinfo")
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,25 @@ class Process:
 def is_locked(path: Path) -> bool:
     """Whether a process holds a flock on `path`; asking never takes it, not for a moment."""
     try:
-        inode = f":{path.stat().st_ino}"
-        return any(line.split()[5].endswith(inode) for line in _LOCKS.read_text().splitlines())
-    except (OSError, IndexError):
+        with path.open("rb") as file:
+            name = f"{_device(file.fileno())}:{os.fstat(file.fileno()).st_ino}"
+        return any(line.split()[5] == name for line in _LOCKS.read_text().splitlines())
+    except (OSError, IndexError, ValueError):
         return False
+
+
+def _device(descriptor: int) -> str:
+    """The file system as the kernel's list of locks names it; of Btrfs and overlays stat says
+    another number than that list, but the list of mounts the same."""
+    about = Path(f"/proc/self/fdinfo/{descriptor}").read_text()
+    mount = next((line.split()[1] for line in about.splitlines() if line[:7] == "mnt_id:"), "")
+    for line in _MOUNTS.read_text(errors="replace").splitlines():
+        number, _, device = line.split(maxsplit=3)[:3]
+        if number == mount:
+            major, _, minor = device.partition(":")
+            return f"{int(major):02x}:{int(minor):02x}"
+    own = os.fstat(descriptor).st_dev
+    return f"{os.major(own):02x}:{os.minor(own):02x}"
 
 
 def _started(pid: int) -> int:

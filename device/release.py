@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from edgekit.device import states
+from edgekit.device.counters import highest_counter, keep_counters
 from edgekit.device.errors import (
     BusyError,
     DeviceError,
@@ -29,6 +30,7 @@ from edgekit.device.files import (
     FilePlan,
     Install,
     check_disk,
+    clear_unfinished,
     locate,
     plan_files,
     refuse_strangers,
@@ -160,9 +162,7 @@ def activate(store: Store, release: str, check: HealthCheck, on_state: OnState) 
         if store.links().current == release:
             return Outcome(states.UNCHANGED, release, store.links().previous)
         if not Install(store, manifest).intact():
-            raise TransferError(
-                f"release {release}: expected whole files, found damaged ones; deploy it again"
-            )
+            raise _damaged(release)
         return _Switch(store, manifest, check, on_state, True).run("activate")
 
 
@@ -173,6 +173,9 @@ def rollback(store: Store) -> Outcome:
         links = store.links()
         if links.previous is None or links.previous not in store.installed():
             raise InputError("expected a previous release, found none; deploy one first")
+        if not Install(store, store.manifest(links.previous)).intact():
+            raise _damaged(links.previous)
+        keep_counters(store)
         store.write_note(store.pending, asdict(links))
         store.set_links(Links(links.previous, links.current))
         store.remove_note(store.pending)
@@ -260,7 +263,9 @@ class _Switch:
 
     def _verify(self) -> None:
         _check_fit(self.store, self.manifest, self.allow_downgrade)
-        refuse_strangers(self.store.incoming / self.manifest.id, self.manifest)
+        sent = self.store.incoming / self.manifest.id
+        clear_unfinished(sent)
+        refuse_strangers(sent, self.manifest)
         self.install.sources = locate(self.store, self.manifest, must=True)
         check_disk(self.store, SPARE_BYTES)
 
@@ -268,6 +273,7 @@ class _Switch:
         self.install.write()
 
     def _activate(self) -> None:
+        keep_counters(self.store)
         self.store.write_note(self.store.pending, asdict(self.before))
         again = self.before.current == self.manifest.id
         previous = self.before.previous if again else self.before.current
@@ -281,6 +287,7 @@ class _Switch:
         # Committed from here on: what is left is tidying, which the next deploy can do as well.
         with contextlib.suppress(OSError):
             self.store.failure.unlink(missing_ok=True)
+            keep_counters(self.store)
             prune(self.store, self.manifest.id)
 
     def _fail(self, row: states.State, error: Exception) -> None:
@@ -341,6 +348,12 @@ def prune(store: Store, release: str) -> None:
         store.write_note(store.leftovers, {"names": left})
 
 
+def _damaged(release: str) -> TransferError:
+    return TransferError(
+        f"release {release}: expected whole files, found damaged ones; deploy it again"
+    )
+
+
 def _why(error: Exception) -> str:
     if isinstance(error, OSError):
         return str(error.strerror or error)
@@ -365,21 +378,10 @@ def _incoming_manifest(store: Store, release: str) -> Manifest:
 
 def _check_fit(store: Store, manifest: Manifest, allow_downgrade: bool) -> None:
     check_fit(manifest.board, manifest.most_memory(), board_facts())
-    if allow_downgrade:
-        return
-    links = store.links()
-    for release in filter(None, (links.current, links.previous)):
-        try:
-            newest = store.manifest(release)
-        except DeviceError:
-            continue  # damaged: nothing to compare with, and a deploy is what mends it
-        if newest.model.name == manifest.model.name:
-            break
-    else:
-        return
-    if manifest.counter < newest.counter:
+    highest = highest_counter(store, manifest.model.name)
+    if manifest.counter < highest and not allow_downgrade:
         raise IncompatibleError(
-            f"expected counter {newest.counter} or more, found {manifest.counter}; "
+            f"expected counter {highest} or more, found {manifest.counter}; "
             "allow it with --allow-downgrade"
         )
 

@@ -8,6 +8,7 @@ releases/<id>/           whole, verified releases
 current -> releases/..   what runs; swapped by rename
 previous -> releases/..  what ran before
 failure.json             why the last release was rolled back
+counters.json            the highest counter of each model; see counters.py
 leftovers.json           files of hosts that may be gone; removed if still there next time
 trusted_keys, unsigned   whose releases are taken; see signing.py
 """
@@ -58,6 +59,7 @@ class Store:
         self.lock_file = root / "lock"
         self.pending = root / "pending.json"
         self.failure = root / "failure.json"
+        self.counters = root / "counters.json"
         self.leftovers = root / "leftovers.json"
         # A folder for trying models aside trusts whom the board trusts.
         outer = root.absolute().parent

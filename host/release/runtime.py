@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
+import zlib
 from typing import Any
 
 from edgekit.host.bundle.pyz import runtime_pyz
@@ -23,6 +24,14 @@ Document = dict[str, Any]
 QUICK_SECONDS = 60.0
 SLOWEST_BYTES_PER_SECOND = 4000  # a serial console of 57600 baud
 _CURRENT = "current/runtime.pyz"
+# Python runs a damaged zip as far as it can read it, so the bytes are checked before. This leaves
+# with exit code 1 and no answer, as Python does when the file is missing.
+_CHECKED = (
+    "import sys,zlib,zipimport;p,s=sys.argv[1:3];d=open(p,'rb').read();"
+    "'%d.%d'%(len(d),zlib.crc32(d))==s or sys.exit('expected the runtime, found it damaged');"
+    "del d,sys.argv[0],sys.argv[1];sys.path.insert(0,p);"
+    "exec(zipimport.zipimporter(p).get_code('__main__'))"
+)
 _ERRORS: dict[str, type[EdgekitError]] = {
     "input": InputError,
     "incompatible": IncompatibleError,
@@ -43,21 +52,23 @@ class BoardRuntime:
         self._transport = transport
         self._pyz = runtime_pyz()
         self._path = f"runtime/{hashlib.sha256(self._pyz).hexdigest()[:16]}.pyz"
+        self._sum = f"{len(self._pyz)}.{zlib.crc32(self._pyz)}"
 
     def call(
         self, *arguments: str, deadline: float = QUICK_SECONDS, on_line: OnLine | None = None
     ) -> Document:
         """One command of this kit's runtime. Raises the error that the board reports."""
-        done = self._run(self._path, arguments, deadline, on_line)
-        if _is_missing(done) or _is_broken(done):
+        start = ("-c", _CHECKED, self._path, self._sum)
+        done = self._run(start, arguments, deadline, on_line)
+        if _is_broken(done):
             seconds = QUICK_SECONDS + len(self._pyz) / SLOWEST_BYTES_PER_SECOND
             self._transport.put(self._pyz, self._path, deadline=seconds)
-            done = self._run(self._path, arguments, deadline, on_line)
+            done = self._run(start, arguments, deadline, on_line)
         return self._document(arguments[0], done)
 
     def call_release(self, *arguments: str, deadline: float) -> Document:
         """One command of the current release's own runtime; InputError if there is none."""
-        done = self._run(_CURRENT, arguments, deadline, None)
+        done = self._run((_CURRENT,), arguments, deadline, None)
         if _is_missing(done):
             board = self._transport.board
             raise InputError(
@@ -67,10 +78,14 @@ class BoardRuntime:
         return self._document(arguments[0], done)
 
     def _run(
-        self, pyz: str, arguments: tuple[str, ...], deadline: float, on_line: OnLine | None
+        self,
+        start: tuple[str, ...],
+        arguments: tuple[str, ...],
+        deadline: float,
+        on_line: OnLine | None,
     ) -> Completed:
         # -I -S: nothing of the board's own Python set-up; it also starts faster.
-        command = [self._transport.python, "-I", "-S", pyz, "--root", ".", *arguments]
+        command = [self._transport.python, "-I", "-S", *start, "--root", ".", *arguments]
         return self._transport.run(command, deadline=deadline, on_line=on_line)
 
     def _document(self, name: str, done: Completed) -> Document:
@@ -99,7 +114,7 @@ def _is_missing(done: Completed) -> bool:
 
 
 def _is_broken(done: Completed) -> bool:
-    """Python cannot make sense of the file, or of a module in it: a power cut tore it."""
+    """The file is missing or damaged, and so has nothing to say."""
     return done.exit_code == 1 and not done.stdout
 
 

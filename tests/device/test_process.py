@@ -1,0 +1,45 @@
+"""Whether a file is locked is read from the kernel's list, which names files by numbers."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from edgekit.device import process
+
+
+def test_lock_is_seen_and_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with path.open("w") as file:
+        assert not process.is_locked(path)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert process.is_locked(path)
+    assert not process.is_locked(path)
+
+
+def test_same_number_on_another_file_system_is_not_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "lock"
+    path.touch()
+    locks = tmp_path / "locks"
+    locks.write_text(f"1: FLOCK  ADVISORY  WRITE 1 ff:7f:{path.stat().st_ino} 0 EOF\n")
+    monkeypatch.setattr(process, "_LOCKS", locks)
+    assert not process.is_locked(path)
+
+
+def test_lock_is_seen_in_memory_too() -> None:
+    """Another file system than the tests' folder, most often."""
+    path = Path(f"/dev/shm/edgekit-test-{os.getpid()}")
+    if not path.parent.is_dir():
+        pytest.skip("no /dev/shm here")
+    try:
+        with path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            assert process.is_locked(path)
+        assert not process.is_locked(path)
+    finally:
+        path.unlink()
