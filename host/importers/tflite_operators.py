@@ -22,6 +22,7 @@ from edgekit.host.importers import tflite_stablehlo as stablehlo
 from edgekit.host.importers import tflite_stream as stream
 from edgekit.host.importers import tflite_volume as volume
 from edgekit.host.importers.tflite_call import Call
+from edgekit.host.importers.tflite_poses import poses
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,7 @@ ROWS: dict[str, Row] = {
     # Boxes
     "NON_MAX_SUPPRESSION_V4": Row(detection.non_max_suppression_v4, "NonMaxSuppressionV4Options"),
     "NON_MAX_SUPPRESSION_V5": Row(detection.non_max_suppression_v5, "NonMaxSuppressionV5Options"),
+    "CUSTOM:PosenetDecoderOp": Row(poses),
     "CUSTOM:TFLite_Detection_PostProcess": Row(detection.detections),
     # Speech front ends
     "CUSTOM:AudioSpectrogram": Row(audio.audio_spectrogram),

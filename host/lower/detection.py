@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from edgekit.host.graph import ops
+from edgekit.host.graph.ops.poses import KEYPOINTS
 from edgekit.host.graph.types import Node
 from edgekit.host.lower.context import Context
+from edgekit.host.lower.plain import operand_of
 from edgekit.host.lower.plan import Call, Field, Value
 
 _CANDIDATE_BYTES = 12  # ek_candidate
+_ROOT_BYTES, _POSE_BYTES = 8, 4 * (3 * KEYPOINTS + 2)  # ek_root, ek_pose
 
 
 def lower_detection_output(ctx: Context, node: Node) -> list[Call]:
@@ -35,3 +40,31 @@ def lower_detection_output(ctx: Context, node: Node) -> list[Call]:
         "f32_detections", "detection/output.c", "detection/output.h", "ek_detection_args"
     )
     return [Call(kernel, fields, images)]
+
+
+def lower_decode_poses(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, ops.DecodePoses)
+    heat, short, mid = (ctx.tensor(name) for name in node.inputs)
+    _, h, w, _ = heat.shape
+    fields: dict[str, Field] = {
+        "h": h,
+        "w": w,
+        "keep": op.keep,
+        "least": op.least,
+        "logit": op.logit,
+        "near": float(np.float32(op.radius) * np.float32(op.radius)),
+        "cell": 1 / op.stride,
+        "stride": float(op.stride),
+        "heat": operand_of(ctx, heat),
+        "near_offsets": operand_of(ctx, short),
+        "edge_offsets": operand_of(ctx, mid),
+        "y": Value(node.outputs[0]),
+        "scores": Value(node.outputs[1]),
+        "means": Value(node.outputs[2]),
+        "count": Value(node.outputs[3]),
+        "roots": ctx.scratch(node, heat.elements * _ROOT_BYTES),
+        "poses": ctx.scratch(node, op.keep * _POSE_BYTES),
+    }
+    kernel = ctx.kernel("f32_poses", "detection/poses.c", "detection/poses.h", "ek_poses_args")
+    return [Call(kernel, fields, 1)]

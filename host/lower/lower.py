@@ -16,7 +16,7 @@ from edgekit.host.lower import conv, depthwise, elementwise, layout, plain, plan
 from edgekit.host.lower.code_epilogues import look_ups_of, place_look_ups
 from edgekit.host.lower.coded_recurrent import lower_coded_lstm, lower_coded_svdf
 from edgekit.host.lower.context import ALIGN, Context, UnsupportedFormError, WeightsFile, round_up
-from edgekit.host.lower.detection import lower_detection_output
+from edgekit.host.lower.detection import lower_decode_poses, lower_detection_output
 from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.memory import lifetimes, plan_apart
 from edgekit.host.lower.nna import lower_nna
@@ -114,6 +114,7 @@ RULES: Mapping[type[Operator], Rule] = {
     ops.Gather: plain.lower_gather,
     ops.Scatter: lower_scatter,
     ops.DetectionOutput: lower_detection_output,
+    ops.DecodePoses: lower_decode_poses,
     ops.AutoScale: lower_auto_scale,
     ops.AutomaticGain: lower_automatic_gain,
     ops.FixedFourier: lower_fixed_fourier,

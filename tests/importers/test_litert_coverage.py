@@ -29,13 +29,14 @@ _TABLES = (
     "wide",
 )
 # Tested by what they do to whole graphs, or (MediaPipe's, SEGMENT_SUM) against plain definitions:
-# see test_tflite.py, test_tflite_flow.py, test_mediapipe_customs.py, test_litert_index.py.
+# see test_tflite.py, test_tflite_flow.py, test_mediapipe_customs.py, test_litert_index.py,
+# test_poses.py.
 _ELSEWHERE = {
     "ASSIGN_VARIABLE", "CALL", "CALL_ONCE", "DENSIFY", "IF", "READ_VARIABLE", "SEGMENT_SUM",
     "VAR_HANDLE", "WHILE",
     "CUSTOM:Convolution2DTransposeBias", "CUSTOM:Landmarks2TransformMatrix",
-    "CUSTOM:MaxPoolingWithArgmax2D", "CUSTOM:MaxUnpooling2D", "CUSTOM:TransformLandmarks",
-    "CUSTOM:TransformTensorBilinear",
+    "CUSTOM:MaxPoolingWithArgmax2D", "CUSTOM:MaxUnpooling2D", "CUSTOM:PosenetDecoderOp",
+    "CUSTOM:TransformLandmarks", "CUSTOM:TransformTensorBilinear",
 }  # fmt: skip
 _PAGE = Path(__file__).parents[2] / "docs" / "tflite.md"
 

@@ -142,6 +142,17 @@ def detections(rng: Rng, dtype: DType) -> Case:
     return Case(op, (tensor(boxes.shape), constant(scores)))
 
 
+def poses(rng: Rng) -> Case:
+    """Heatmaps with many equal values, as of codes, and offsets that lead out of the image, both of
+    which inputs do not have."""
+    h, w, keep = pick(rng, (1, 2, 9)), pick(rng, (1, 5, 12)), pick(rng, (1, 4, 20))
+    heat = rng.integers(-9, 3, (1, h, w, 17)) / 2
+    short, mid = (rng.uniform(-30, 30, (1, h, w, n)) for n in (34, 64))
+    op = ops.DecodePoses(keep, 0.25, -1.0, float(rng.uniform(0, 2)), pick(rng, (8, 16, 10)))
+    ins = tuple(tensor(x.shape) if rng.random() < 0.3 else constant(x) for x in (heat, short, mid))
+    return Case(op, ins)
+
+
 def top_k(rng: Rng, dtype: DType) -> Case:
     """Constants hold many equal values."""
     rows, n = pick(rng, (1, 3)), pick(rng, (1, 2, 7, 65, 300, 1001))
@@ -231,6 +242,7 @@ FAMILIES = {
     "halves": (halves, (None,)),
     "totals": (totals, (*_NUMBERS, *_WHOLE)),
     "detections": (detections, (DType.F32,)),
+    "poses": (poses, (None,)),
     "top_k": (top_k, (*_NUMBERS, DType.I8, DType.U8)),
     "picking": (picking, (DType.F32, DType.U8, DType.I64)),
     "scatter": (scatter, (*_NUMBERS, *_WHOLE)),

@@ -81,6 +81,7 @@ from edgekit.host.graph.ops.order import TopK
 from edgekit.host.graph.ops.outlier import OutlierFullyConnected
 from edgekit.host.graph.ops.planar import Planar, PlanarConv2D, PlanarDepthwiseConv2D
 from edgekit.host.graph.ops.pool import AveragePool2D, MaxPool2D
+from edgekit.host.graph.ops.poses import DecodePoses
 from edgekit.host.graph.ops.quantize import Cast, FakeQuantize, Quantize
 from edgekit.host.graph.ops.recurrent import RECURRENT_FUNCTIONS, Gru, Lstm, Recurrent, Rnn
 from edgekit.host.graph.ops.reduce import Mean, Softmax
@@ -146,6 +147,7 @@ __all__ = [
     "Convert",
     "Cos",
     "Cosh",
+    "DecodePoses",
     "DepthToSpace",
     "DepthwiseConv2D",
     "DetectionOutput",

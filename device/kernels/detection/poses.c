@@ -1,0 +1,222 @@
+/* Poses of an image from heatmaps and offsets. Compile-time parameters: NAME, EK_SIMD.
+ *
+ * Local maxima are roots, taken from the best on; from each the skeleton is followed along offsets.
+ * Positions are clamped so that no number, NaN neither, leads out of the image. Offsets are
+ * followed several times, which makes much of a rounding where they are steep: products and sums
+ * are rounded each, as in the reference. */
+#include <math.h>
+#include "poses.h"
+#include "../elementwise/exp.h"
+
+#pragma STDC FP_CONTRACT OFF
+
+#define STEPS 5 /* that short offsets are followed */
+
+static const uint8_t EDGES[EK_EDGES][2] = {
+    {0, 1},   {1, 3},   {0, 2}, {2, 4}, {0, 5},  {5, 7},  {7, 9},   {5, 11},
+    {11, 13}, {13, 15}, {0, 6}, {6, 8}, {8, 10}, {6, 12}, {12, 14}, {14, 16},
+};
+
+typedef struct {
+    float y, x;
+} point;
+
+static void rise(ek_root *x, long gap, ek_root v) {
+    for (long above; gap && x[above = (gap - 1) / 2].score < v.score; gap = above)
+        x[gap] = x[above];
+    x[gap] = v;
+}
+
+/* Takes the largest of n out of a heap: the gap sinks to a leaf along the larger of two below it
+ * (the second of equal ones), and the last one rises from there. */
+static ek_root take(ek_root *x, long n) {
+    const ek_root top = x[0], last = x[--n];
+    long gap = 0, below = 2;
+    for (; below < n; gap = below, below = 2 * below + 2) {
+        below -= x[below].score < x[below - 1].score;
+        x[gap] = x[below];
+    }
+    if (n && below == n) {
+        x[gap] = x[below - 1];
+        gap = below - 1;
+    }
+    if (n)
+        rise(x, gap, last);
+    return top;
+}
+
+static int is_largest(const ek_poses_args *g, const float *heat, long y, long x) {
+    const float own = *heat;
+    for (long dy = y > 0 ? -1 : 0; dy <= (y + 1 < g->h); dy++)
+        for (long dx = x > 0 ? -1 : 0; dx <= (x + 1 < g->w); dx++)
+            if (heat[(dy * g->w + dx) * EK_KEYPOINTS] > own)
+                return 0;
+    return 1;
+}
+
+static long find_roots(const ek_poses_args *g, ek_root *to) {
+    const float *heat = g->heat;
+    long count = 0, place = 0;
+    for (long y = 0; y < g->h; y++)
+        for (long x = 0; x < g->w; x++)
+            for (long k = 0; k < EK_KEYPOINTS; k++, place++)
+                if (heat[place] >= g->logit && is_largest(g, heat + place, y, x)) {
+                    rise(to, count, (ek_root){heat[place], (int32_t)place});
+                    count++;
+                }
+    return count;
+}
+
+static float inside(float v, long size) {
+    const float end = (float)(size - 1);
+    return v >= 0 ? (v < end ? v : end) : 0;
+}
+
+static point moved(const ek_poses_args *g, point at, float dy, float dx) {
+    return (point){inside(at.y + dy, g->h), inside(at.x + dx, g->w)};
+}
+
+/* Bilinear, of values times `factor`. */
+static float sample(const ek_poses_args *g, const float *v, long channels, point at, float factor) {
+    const long top = (long)at.y, left = (long)at.x;
+    const float fy = at.y - (float)top, fx = at.x - (float)left;
+    const float *a = v + (top * g->w + left) * channels, *b = a + (fx > 0 ? channels : 0);
+    const long down = fy > 0 ? g->w * channels : 0;
+    const float above = (1 - fx) * (*a * factor) + fx * (*b * factor);
+    const float below = (1 - fx) * (a[down] * factor) + fx * (b[down] * factor);
+    return (1 - fy) * above + fy * below;
+}
+
+/* From a keypoint along offsets of an edge to another keypoint. */
+static point displaced(const ek_poses_args *g, point at, long edge, long keypoint) {
+    const float *v = (const float *)g->edge_offsets + edge;
+    const float *w = (const float *)g->near_offsets + keypoint;
+    float dy = sample(g, v, 4 * EK_EDGES, at, g->cell);
+    float dx = sample(g, v + EK_EDGES, 4 * EK_EDGES, at, g->cell);
+    at = moved(g, at, dy, dx);
+    for (int i = 0; i < STEPS; i++) {
+        dy = sample(g, w, 2 * EK_KEYPOINTS, at, g->cell);
+        dx = sample(g, w + EK_KEYPOINTS, 2 * EK_KEYPOINTS, at, g->cell);
+        at = moved(g, at, dy, dx);
+    }
+    return at;
+}
+
+static int is_near(const ek_poses_args *g, const ek_pose *pose, long k, point at) {
+    const float dy = pose->y[k] - at.y, dx = pose->x[k] - at.x;
+    return dy * dy + dx * dx <= g->near;
+}
+
+/* The mean of all scores, hidden ones as 0, added from the largest on. */
+static float mean_of(const float *scores, const uint8_t *hidden) {
+    uint8_t order[EK_KEYPOINTS];
+    float sum = 0;
+    for (int i = 0; i < EK_KEYPOINTS; i++) {
+        int at = i;
+        for (; at > 0 && scores[order[at - 1]] < scores[i]; at--)
+            order[at] = order[at - 1];
+        order[at] = (uint8_t)i;
+    }
+    for (int i = 0; i < EK_KEYPOINTS; i++)
+        sum += hidden[order[i]] ? 0 : scores[order[i]];
+    return sum / EK_KEYPOINTS;
+}
+
+/* The rest of a pose of which keypoint `root` is known. */
+static void follow(const ek_poses_args *g, ek_pose *pose, long root) {
+    uint32_t known = 1u << root;
+    while (known != (1u << EK_KEYPOINTS) - 1)
+        for (int e = 0; e < EK_EDGES; e++) {
+            const int parent = EDGES[e][0], child = EDGES[e][1];
+            const int forward = known >> parent & 1, from = forward ? parent : child;
+            const int to = forward ? child : parent;
+            if (!(known >> from & 1) || known >> to & 1)
+                continue;
+            const point at = {pose->y[from], pose->x[from]};
+            const point next = displaced(g, at, forward ? e : e + 2 * EK_EDGES, to);
+            pose->y[to] = next.y, pose->x[to] = next.x;
+            known |= 1u << to;
+        }
+    for (int k = 0; k < EK_KEYPOINTS; k++) {
+        const point at = {pose->y[k], pose->x[k]};
+        const float odds = sample(g, (const float *)g->heat + k, EK_KEYPOINTS, at, 1);
+        pose->score[k] = 1 / (1 + ek_expf(-odds));
+    }
+}
+
+/* Poses in the order of their roots. */
+static long find_poses(const ek_poses_args *g, ek_pose *poses) {
+    static const uint8_t none[EK_KEYPOINTS];
+    const float *near_offsets = g->near_offsets;
+    ek_root *roots = g->roots;
+    long count = 0, left = find_roots(g, roots);
+    for (; count < g->keep && left; left--) {
+        const long place = take(roots, left).place, k = place % EK_KEYPOINTS;
+        const long cell = place / EK_KEYPOINTS;
+        const float *offset = near_offsets + cell * 2 * EK_KEYPOINTS + k;
+        const point grid = {(float)(cell / g->w), (float)(cell % g->w)};
+        const point at = moved(g, grid, *offset * g->cell, offset[EK_KEYPOINTS] * g->cell);
+        long known = 0;
+        while (known < count && !is_near(g, poses + known, k, at))
+            known++;
+        if (known < count)
+            continue;
+        ek_pose *pose = poses + count;
+        pose->y[k] = at.y, pose->x[k] = at.x;
+        follow(g, pose, k);
+        pose->mean = mean_of(pose->score, none);
+        count += pose->mean >= g->least;
+    }
+    return count;
+}
+
+/* poses[i].order: which one is i-th by its mean. */
+static void sort(ek_pose *poses, long count) {
+    for (long i = 0; i < count; i++) {
+        long at = i;
+        for (; at > 0 && poses[poses[at - 1].order].mean < poses[i].mean; at--)
+            poses[at].order = poses[at - 1].order;
+        poses[at].order = (int32_t)i;
+    }
+}
+
+/* Means once more, without the keypoints that a better pose has. */
+static void hide(const ek_poses_args *g, ek_pose *poses, long count) {
+    for (long i = 0; i < count; i++) {
+        ek_pose *pose = poses + poses[i].order;
+        uint8_t hidden[EK_KEYPOINTS];
+        for (long k = 0; k < EK_KEYPOINTS; k++) {
+            const point at = {pose->y[k], pose->x[k]};
+            hidden[k] = 0;
+            for (long j = 0; j < i && !hidden[k]; j++)
+                hidden[k] = (uint8_t)is_near(g, poses + poses[j].order, k, at);
+        }
+        pose->mean = mean_of(pose->score, hidden);
+    }
+}
+
+/* One task. */
+void NAME(const void *args, long begin, long end) {
+    const ek_poses_args *g = args;
+    ek_pose *poses = g->poses;
+    float *y = g->y, *scores = g->scores, *means = g->means;
+    (void)begin, (void)end;
+    const long count = find_poses(g, poses);
+    sort(poses, count);
+    hide(g, poses, count);
+    sort(poses, count);
+    memset(y, 0, (size_t)g->keep * EK_KEYPOINTS * 2 * sizeof *y);
+    memset(scores, 0, (size_t)g->keep * EK_KEYPOINTS * sizeof *scores);
+    memset(means, 0, (size_t)g->keep * sizeof *means);
+    long made = 0;
+    for (; made < count && poses[poses[made].order].mean >= g->least; made++) {
+        const ek_pose *pose = poses + poses[made].order;
+        for (long k = 0; k < EK_KEYPOINTS; k++) {
+            *y++ = pose->y[k] * g->stride;
+            *y++ = pose->x[k] * g->stride;
+        }
+        memcpy(scores + made * EK_KEYPOINTS, pose->score, sizeof pose->score);
+        means[made] = pose->mean;
+    }
+    *(float *)g->count = (float)made;
+}
