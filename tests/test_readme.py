@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +50,7 @@ def read_blocks(markdown: str) -> list[Block]:
     return blocks
 
 
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCKS = read_blocks((ROOT / "README.md").read_text(encoding="utf-8"))
 
 
@@ -100,12 +102,50 @@ def test_blocks_with_a_virtual_board_run_in_order(place: Path) -> None:
         subprocess.run(["edgekit", "board", "down"], cwd=place, check=True)
 
 
-def test_links_lead_somewhere() -> None:
-    markdown = (ROOT / "README.md").read_text(encoding="utf-8")
-    targets = [t for t in re.findall(r"\]\(([^)#\s]+)", markdown) if "://" not in t]
-    assert targets
-    for target in targets:
-        assert (ROOT / target).exists(), target
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    markdown = page.read_text(encoding="utf-8")
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", markdown):
+        if "://" in target:
+            continue
+        found = page.parent / target if target else page
+        assert found.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", found.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {_anchor(h) for h in headings}, f"{target}#{anchor}"
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_the_index_names_every_page() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    for page in PAGES[1:]:
+        assert page.name == "README.md" or f"({page.name})" in index, page.name
+
+
+def test_messages_of_the_troubleshooting_page_are_ours() -> None:
+    """Each quoted message stands in the code; … is what differs."""
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    quoted = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
+    assert len(quoted) >= 12
+    said = "\n".join(_texts())
+    for message in quoted:
+        pattern = ".*?".join(re.escape(part) for part in message.split("…"))
+        assert re.search(pattern, said), message
+
+
+def _texts() -> Iterator[str]:
+    """Every string of the host's and the board's code; what is formatted into it as \\0."""
+    for folder in ("host", "device"):
+        for file in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.JoinedStr):
+                    parts = (v.value if isinstance(v, ast.Constant) else "\0" for v in node.values)
+                    yield "".join(map(str, parts)).replace("\n", " ")
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield node.value.replace("\n", " ")
 
 
 def test_commands_that_are_only_shown_exist() -> None:
@@ -116,9 +156,11 @@ def test_commands_that_are_only_shown_exist() -> None:
         assert os.access(ROOT / script, os.X_OK), script
 
 
-def test_edgekit_commands_that_are_only_shown_are_understood() -> None:
-    shown = [line for b in BLOCKS if b.language == "console" for line in b.text.splitlines()]
-    lines = [shlex.split(line)[1:] for line in shown if line.startswith("edgekit ")]
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/commands.md"])
+def test_edgekit_commands_that_are_only_shown_are_understood(page: str) -> None:
+    blocks = read_blocks((ROOT / page).read_text(encoding="utf-8"))
+    shown = [line for b in blocks if b.language == "console" for line in b.text.splitlines()]
+    lines = [shlex.split(line, comments=True)[1:] for line in shown if line.startswith("edgekit ")]
     assert len(lines) >= 4
     for words in lines:
         command = typer.main.get_command(app)
