@@ -13,7 +13,7 @@ from edgekit.host.graph.types import DType, ShapeError, Tensor
 from edgekit.host.importers import onnx_quant as quant
 from edgekit.host.importers.emitter import need_rank
 from edgekit.host.importers.onnx_attention import attend, check_heads, join_heads, split_heads
-from edgekit.host.importers.onnx_cache import rotary_embedding
+from edgekit.host.importers.onnx_cache import rotary_embedding, tensor_scatter
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_product import product
 from edgekit.host.importers.onnx_sample import grid_sample
@@ -145,9 +145,135 @@ def _seen(call: Call, keys: Tensor, batch: int, columns: int) -> Tensor:
     return call.convert(call.reshape(keys, shape), DType.BOOL)
 
 
+@dataclass(frozen=True, eq=False)
+class _Cache:
+    """Of grouped attention: new rows, all rows with those of the past, rows that a buffer has room
+    for, and of each sequence how many rows went before and how many there are now, [b, 1, 1, 1]."""
+
+    rows: int
+    total: int
+    room: int
+    before: Tensor
+    now: Tensor
+
+
+def group_query_attention(call: Call) -> list[Tensor]:
+    """[what is attended to, all keys, all values]: groups of queries' heads share a head of keys
+    and values, which stand behind those of the past; zeros behind the last."""
+    if call.integer("smooth_softmax", 0) > 0 or call.maybe(11) is not None:
+        raise ShapeError("expected a plain softmax, found a smooth one")
+    if len(call.values) > 12 or call.text("k_quant_type", "NONE") != "NONE":
+        raise ShapeError("expected keys and values as they are, found quantized ones")
+    heads, shared = call.integer("num_heads"), call.integer("kv_num_heads")
+    parts = _queries_keys_values(call, heads, shared)
+    cache = _cache(call, parts[0])
+    if call.integer("do_rotary", 0):
+        at = call.maybe(9)
+        if at is None:
+            first = call.reshape(cache.before, (parts[0].shape[0], 1))
+            steps = call.constant(np.arange(cache.rows, dtype=np.int64)[None])
+            at = call.emit(ops.Add(), first, steps)
+        parts[:2] = [
+            rotary_embedding(
+                call.given(
+                    x, call.x(7), call.x(8), at, num_heads=count, rotary_embedding_dim=0,
+                    interleaved=call.integer("rotary_interleaved", 0),
+                )
+            )
+            for x, count in zip(parts[:2], (heads, shared), strict=True)
+        ]  # fmt: skip
+    q, new_k, new_v = (
+        split_heads(call, x, n) for x, n in zip(parts, (heads, shared, shared), strict=True)
+    )
+    k, v = _appended(call, new_k, 3, cache), _appended(call, new_v, 4, cache)
+    check_heads(q, k, v)
+    scale = call.number("scale", 0.0) or q.shape[3] ** -0.5
+    bias = _behind(call, q, cache)
+    return [
+        join_heads(call, attend(call, q, k, v, scale, bias, call.number("softcap", 0.0)).y),
+        k,
+        v,
+    ]
+
+
+def _queries_keys_values(call: Call, heads: int, shared: int) -> list[Tensor]:
+    """[b, rows, heads · size] of each, which may stand side by side."""
+    need_rank(call.x(0), 3)
+    if call.maybe(1) is not None:
+        return [call.x(0), call.x(1), call.x(2)]
+    width = call.x(0).shape[2]
+    if min(heads, shared) < 1 or width % (heads + 2 * shared):
+        raise ShapeError(f"expected {heads} + 2 · {shared} heads, found {width} values")
+    size = width // (heads + 2 * shared)
+    sizes = (heads * size, shared * size, shared * size)
+    return call.builder.emit_all(ops.Split(2, sizes), [call.x(0)])
+
+
+def _cache(call: Call, q: Tensor) -> _Cache:
+    """Of rows that are all there are, no sequence has a past."""
+    batch, rows = q.shape[:2]
+    total = call.single(6, "total_sequence_length")
+    past = call.maybe(3)
+    room = max(total, 0 if past is None else past.shape[2] if len(past.shape) == 4 else 0)
+    ends = call.x(5)
+    if ends.elements != batch or total < rows:
+        raise ShapeError(
+            f"expected {batch} lengths and at least {rows} rows in all, found {ends.elements} and "
+            f"{total}"
+        )
+    ends = call.reshape(call.convert(ends, DType.I64), (batch, 1, 1, 1))
+    now = call.emit(ops.Add(), ends, call.scalar(1, ends))
+    before = call.emit(ops.Sub(), now, call.scalar(rows, now))
+    if rows == total:
+        before = call.constant(np.zeros((batch, 1, 1, 1), np.int64))
+    return _Cache(rows, total, room, before, now)
+
+
+def _appended(call: Call, new: Tensor, index: int, cache: _Cache) -> Tensor:
+    """Keys or values [b, heads, room, size]: those of the past that count, then the new ones."""
+    batch, heads, rows, size = new.shape
+    past = call.maybe(index)
+    if past is None or not past.elements or rows == cache.total:
+        behind = (0, 0, cache.room - rows, 0)
+        return call.emit(ops.Pad((0,) * 4, behind), new) if cache.room > rows else new
+    if len(past.shape) != 4 or (*past.shape[:2], past.shape[3]) != (batch, heads, size):
+        raise ShapeError(f"expected a past of shape [{batch}, {heads}, n, {size}], found "
+                         f"{list(past.shape)}")  # fmt: skip
+    known = cache.before.data
+    if known is not None and bool(np.all(known == past.shape[2])):
+        return call.emit(ops.Concat(2), past, new)
+    if past.shape[2] < cache.room:
+        past = call.emit(ops.Pad((0,) * 4, (0, 0, cache.room - past.shape[2], 0)), past)
+    at = call.constant(np.arange(cache.room, dtype=np.int64).reshape(1, 1, -1, 1))
+    old = call.emit(ops.Less(), at, cache.before)
+    past = call.emit(ops.Where(), old, past, call.scalar(0, past))
+    return tensor_scatter(call.given(past, new, call.reshape(cache.before, (batch,)), axis=2))
+
+
+def _behind(call: Call, q: Tensor, cache: _Cache) -> Tensor:
+    """What is added to the products: -inf for rows that come later, or too early for a window."""
+    column = call.constant(np.arange(cache.room, dtype=np.int64))
+    row = call.constant(np.arange(cache.rows, dtype=np.int64)[:, None])
+    at = call.emit(ops.Add(), row, cache.before)
+    seen = call.emit(ops.LessOrEqual(), column, at)
+    seen = call.emit(ops.And(), seen, call.emit(ops.Less(), column, cache.now))
+    window = call.integer("local_window_size", -1)
+    if window >= 0:
+        first = call.emit(ops.Sub(), at, call.scalar(window, at))
+        seen = call.emit(ops.And(), seen, call.emit(ops.Less(), first, column))
+    added = call.maybe(10)
+    if added is None:
+        added = call.scalar(0, q)
+    elif added.shape[-1] < cache.room:
+        missing = (0,) * (len(added.shape) - 1) + (cache.room - added.shape[-1],)
+        added = call.emit(ops.Pad((0,) * len(added.shape), missing), added)
+    return call.emit(ops.Where(), seen, added, call.scalar(-math.inf, q))
+
+
 ATTENTION: dict[str, Callable[[Call], Tensor | list[Tensor]]] = {
     "Attention": attention,
     "GridSample": grid_sample,
+    "GroupQueryAttention": group_query_attention,
     "MultiHeadAttention": multi_head_attention,
     "QAttention": quantized_attention,
     "RotaryEmbedding": rotary,

@@ -41,7 +41,31 @@ _LSTM += [np.full(2, 0.01, np.float32), np.zeros(2, np.int8), np.full(2, 0.02, n
 _ROWS = _f32(2, 3, 8)
 _TOKENS, _PROJECTED = _f32(2, 3, 8), [_f32(8, 24), _f32(24)]
 _KEPT = np.array([[1, 1, 0], [1, 1, 1]], np.int32)
+_GROUPED = {"num_heads": 4, "kv_num_heads": 2}  # of 16 values each
+_PROMPT = [_f32(2, 3, 64), _f32(2, 3, 32), _f32(2, 3, 32)]
+_STEP = [_f32(2, 1, 64), _f32(2, 1, 32), _f32(2, 1, 32), _f32(2, 2, 5, 16), _f32(2, 2, 5, 16)]
+_CHUNK = [x[:1] for x in (*_PROMPT, *_STEP[3:])]
+_TURNS = (_f32(9, 8), _f32(9, 8))
+
+
+def _grouped(computed, ends, total, *more, **attributes):
+    """Constants are the length in all, and `more`."""
+    own = [*computed, *[None] * (5 - len(computed)), np.array(ends, np.int32)]
+    total = np.array(total, np.int32)
+    attributes |= _GROUPED
+    return _case("GroupQueryAttention", own, total, *more, outputs=3, **attributes)
+
+
 _CASES = [
+    _grouped(_PROMPT, [2, 2], 3),
+    _grouped([np.concatenate(_PROMPT, 2)], [2, 2], 3, *_TURNS, do_rotary=1),
+    _grouped([*_PROMPT, *_STEP[3:]], [2, 2], 3, softcap=1.5, scale=0.5),
+    _grouped(_STEP, [5, 5], 6),
+    _grouped(_STEP, [5, 3], 6, *_TURNS, do_rotary=1, rotary_interleaved=1),
+    _grouped(_STEP, [3, 2], 4, local_window_size=2),
+    _grouped(_CHUNK, [7], 8, *_TURNS, do_rotary=1),
+    _grouped(_CHUNK, [7], 8, None, None, None, _f32(1, 4, 3, 8), softcap=2.0),
+    _grouped(_STEP, [5, 3], 6, *_TURNS, np.array([[5], [2]]), do_rotary=1),
     _case("QuantizeLinear", [_f32(3, 5)], _S, _Z),
     _case("DequantizeLinear", [_u8(3, 5)], _S, _Z),
     _case("QLinearAdd", [_u8(3, 5)], _S, _Z, _u8(5), _T, np.uint8(9), np.float32(0.04), _Z),
