@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -195,25 +196,26 @@ def roi_align(call: Call) -> Tensor:
     need_rank(x, 4)
     high, wide = call.integer("output_height", 1), call.integer("output_width", 1)
     samples, count = call.integer("sampling_ratio", 0), images.elements
-    if min(high, wide, samples) < 1 or regions.shape != (count, 4) or not count:
+    if min(high, wide, samples + 1) < 1 or regions.shape != (count, 4) or not count:
         raise ShapeError(
-            "expected regions, an output size and a sampling_ratio of at least 1, "
+            "expected regions, an output size and a sampling_ratio of at least 0, "
             f"found {list(regions.shape)}, {high}x{wide} and {samples}"
         )
     half = call.text("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     scaled = _times(call, regions, call.number("spatial_scale", 1.0))
     scaled = _plus(call, scaled, -0.5) if half else scaled
     edges = call.builder.emit_all(ops.Split(1, (1,) * 4), [scaled])
-    axes, places = [], ((0, high, edges[1], edges[3]), (1, wide, edges[0], edges[2]))
+    axes, grids, places = [], [], ((0, high, edges[1], edges[3]), (1, wide, edges[0], edges[2]))
     for axis, bins, start, end in places:
         extent = call.emit(ops.Sub(), end, start)
         if not half:
             extent = call.emit(ops.Maximum(), extent, call.builder.floats(1.0))
-        steps = (np.arange(bins * samples) + 0.5) / (samples * bins)
-        at = call.emit(ops.Mul(), extent, call.constant(steps[None].astype(np.float32)))
-        shape = (count, bins * samples, 1) if axis == 0 else (count, 1, bins * samples)
-        at = call.reshape(call.emit(ops.Add(), at, start), shape)
-        axes.append(_region_taps(call, at, x.shape[2 + axis]))
+        grid = _grid(call, extent, bins, samples, x.shape[2 + axis])
+        across = call.emit(ops.Mul(), call.reshape(extent, (count, 1, 1)), grid.steps)
+        at = call.emit(ops.Add(), across, call.reshape(start, (count, 1, 1)))
+        shape = (count, bins * grid.most, 1) if axis == 0 else (count, 1, bins * grid.most)
+        axes.append(_region_taps(call, call.reshape(at, shape), x.shape[2 + axis]))
+        grids.append(grid)
     pixels = call.constant(np.array(x.shape[2] * x.shape[3], np.int32))
     first = call.emit(ops.Mul(), call.convert(images, DType.I32), pixels)
     largest = call.text("mode", "avg") == "max"
@@ -221,10 +223,63 @@ def roi_align(call: Call) -> Tensor:
     y = _mixed(
         call, _rows(call, x), x.shape[2:], image, axes, ops.Maximum() if largest else ops.Add()
     )
-    y = call.reshape(y, (count, high, samples, wide, samples, x.shape[1]))
-    for axis in (4, 2):
-        y = call.emit(ops.ReduceMax((axis,)) if largest else ops.Mean((axis,)), y)
+    for axis, bins, grid in zip((2, 1), (wide, high), reversed(grids), strict=True):
+        y = _gathered(call, y, axis, bins, grid, largest)
     return _channels_first(call, y)
+
+
+@dataclass(frozen=True, eq=False)
+class _Grid:
+    """Samples along an axis of each region: at most so many in a bin, where they lie as shares of
+    the region [count or 1, bins, most], and how many there are [count], None if it is all."""
+
+    most: int
+    steps: Tensor
+    count: Tensor | None
+
+
+def _grid(call: Call, extent: Tensor, bins: int, samples: int, length: int) -> _Grid:
+    """Of `samples` to a bin, or about one to a pixel if that is 0."""
+    number = call.constant(np.arange(bins, dtype=np.float32).reshape(1, bins, 1))
+    if samples:
+        share = call.constant(((np.arange(samples) + 0.5) / samples).astype(np.float32))
+        return _Grid(samples, _times(call, call.emit(ops.Add(), number, share), 1 / bins), None)
+    count = call.emit(ops.Ceil(), _times(call, extent, 1 / bins))
+    if count.data is not None:
+        most = max(int(np.max(count.data, initial=1)), 1)
+    else:
+        most = -(-length // bins)
+        call.builder.note(
+            f"{call.node.shown}: samples regions that are as large as the image at most, as those "
+            "cut off at its edges are; larger ones get too few samples"
+        )
+    count = call.emit(ops.Clip(0.0, float(most)), count)
+    each = call.constant((np.arange(most, dtype=np.float32) + 0.5).reshape(1, 1, most))
+    there = call.emit(ops.Maximum(), count, call.builder.floats(1.0))
+    share = call.emit(ops.Div(), each, call.reshape(there, (count.elements, 1, 1)))
+    steps = _times(call, call.emit(ops.Add(), number, share), 1 / bins)
+    return _Grid(most, steps, call.reshape(count, (count.elements,)))
+
+
+def _gathered(call: Call, y: Tensor, axis: int, bins: int, grid: _Grid, largest: bool) -> Tensor:
+    """The mean or maximum of the samples of each bin along `axis` of [regions, h, w, c]."""
+    y = call.reshape(y, (*y.shape[:axis], bins, grid.most, *y.shape[axis + 1 :]))
+    if grid.count is None:
+        return call.emit(ops.ReduceMax((axis + 1,)) if largest else ops.Mean((axis + 1,)), y)
+    ones = [1] * len(y.shape)
+    ones[axis + 1] = grid.most
+    number = call.constant(np.arange(grid.most, dtype=np.float32).reshape(ones))
+    count = call.reshape(grid.count, (y.shape[0], *(1,) * (len(y.shape) - 1)))
+    there = call.emit(ops.Less(), number, count)
+    none = call.builder.floats(-math.inf if largest else 0.0)
+    y = call.emit(ops.Where(), there, y, none)
+    some = call.emit(ops.Maximum(), grid.count, call.builder.floats(1.0))
+    some = call.reshape(some, (y.shape[0], *(1,) * (len(y.shape) - 2)))
+    if not largest:
+        return call.emit(ops.Div(), call.emit(ops.ReduceSum((axis + 1,)), y), some)
+    best = call.emit(ops.ReduceMax((axis + 1,)), y)
+    empty = call.emit(ops.Less(), best, call.builder.floats(-3e38))
+    return call.emit(ops.Where(), empty, call.builder.floats(0.0), best)
 
 
 def _region_taps(call: Call, at: Tensor, length: int) -> list[Tap]:
