@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +14,14 @@ from edgekit.host.graph.types import DType, ShapeError, Tensor
 from edgekit.host.importers.lengths import length_of
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_index import one_of
-from edgekit.host.importers.onnx_repeat import STEPS, EndlessError, Operand, counted, repeat
+from edgekit.host.importers.onnx_repeat import (
+    STEPS,
+    EndlessError,
+    Operand,
+    counted,
+    repeat,
+    turned_round,
+)
 from edgekit.host.importers.onnx_types import TensorList, Value
 from edgekit.host.importers.refusal import MisfitInputError
 
@@ -155,7 +163,9 @@ def _repeated(
     if not changing and len(body.outputs) == len(states) + 1:
         raise ShapeError("expected a loop that computes something, found none")
     outputs = [1 + i for i in changing]
-    made = repeat(call, body, operands, known.steps, outputs, 1 + len(states), going)
+    made = repeat(
+        call, partial(call.run, body), operands, known.steps, outputs, 1 + len(states), going
+    )
     ends = dict(zip(changing, made.states, strict=True))
     at = (
         call.constant(np.array(known.steps)) if made.count is None else call.reshape(made.count, ())
@@ -335,13 +345,17 @@ def _steps_of_scan(
     failed: ShapeError | InputError | None = None
     if steps > _FEW:
         rows = [
-            _reversed(call, call.transpose(x, [a, *(i for i in range(len(x.shape)) if i != a)]), b)
+            turned_round(
+                call, call.transpose(x, [a, *(i for i in range(len(x.shape)) if i != a)]), b
+            )
             for x, a, b in zip(xs, at, backwards, strict=True)
         ]
         operands = [Operand("state", s) for s in states] + [Operand("row", r) for r in rows]
         begun = call.builder.begun
         try:
-            found = repeat(call, body, operands, steps, range(count), count, None)
+            found = repeat(
+                call, partial(call.run, body), operands, steps, range(count), count, None
+            )
             call.builder.resume(begun)
             return list(found.states), found.rows
         except (ShapeError, InputError) as error:
@@ -361,17 +375,14 @@ def _steps_of_scan(
     return made.states[-1], [_stacked(call, made.rows, i, 0, False) for i in kept]
 
 
+def _first(call: Call, x: Tensor, axis: int) -> Tensor:
+    """`x` with `axis` moved to the front."""
+    return call.transpose(x, [axis, *(i for i in range(len(x.shape)) if i != axis)])
+
+
 def _turned(call: Call, rows: Tensor, axis: int, back: bool) -> Tensor:
     """`rows` [steps, ...] with the steps along `axis`, from the last to the first if `back`."""
     rank = len(rows.shape)
     order = [*range(1, rank)]
     order.insert(call.axis(axis, rank), 0)
-    return call.transpose(_reversed(call, rows, back), order)
-
-
-def _reversed(call: Call, x: Tensor, back: bool) -> Tensor:
-    if not back or x.shape[0] == 1:
-        return x
-    rest = len(x.shape) - 1
-    begin, stride = (x.shape[0] - 1, *(0,) * rest), (-1, *(1,) * rest)
-    return call.emit(ops.StridedSlice(begin, stride, x.shape, x.shape), x)
+    return call.transpose(turned_round(call, rows, back), order)

@@ -1,7 +1,7 @@
 """ONNX's LSTM, GRU and RNN: one operator per direction (`graph/ops/recurrent.py`).
 
 A single step, and what that operator cannot do (functions it does not have, coupled gates, computed
-weights), is unrolled: one set of nodes per time step.
+weights), is a set of nodes per time step: unrolled if there are few, else the body of a loop.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from edgekit.host.graph.types import DType, MisfitError, Operator, ShapeError, T
 from edgekit.host.importers.emitter import need_rank
 from edgekit.host.importers.onnx_activations import Chosen, chosen
 from edgekit.host.importers.onnx_call import Call
+from edgekit.host.importers.onnx_repeat import Operand, repeat, turned_round
+from edgekit.host.importers.onnx_types import Value
 
 _STEPS = 1 << 16  # time steps
-_UNROLLED_STEPS = 512
+_UNROLLED_STEPS = 16
 _BACKWARDS = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
 # What inputs and states go through before they are multiplied with weights.
 Before = Callable[[Tensor], Tensor]
@@ -176,7 +178,7 @@ def _layer(
     known = [f for f in functions if isinstance(f, ops.RECURRENT_FUNCTIONS)]
     can = cell.r.data is not None and cell.before is None and not call.integer("input_forget", 0)
     if x.shape[0] == 1 or len(known) < len(functions) or not can:
-        return _unrolled(call, x, cell, states, backwards, kind.step)
+        return _in_steps(call, x, cell, states, backwards, kind.step)
     whole = kind.whole(call, known, cell)
     gates = cell.dense(call, x, cell.w, whole.bias)
     op = replace(whole.op, backwards=backwards, clip=cell.functions[0].clip)
@@ -211,25 +213,39 @@ def _whole_gru(call: Call, functions: Sequence[Operator], cell: _Cell) -> _Whole
     return _Whole(op, _sum(call, cell.input_bias, _concat(call, 0, [first, zeros])), inner)
 
 
-def _unrolled(
+def _in_steps(
     call: Call, x: Tensor, cell: _Cell, states: list[Tensor], backwards: bool, step: _Step
 ) -> tuple[Tensor, list[Tensor]]:
+    """Nodes of one time step: unrolled if there are few, else in a loop."""
     time, batch, _ = x.shape
-    if time > _UNROLLED_STEPS:
-        raise ShapeError(f"expected at most {_UNROLLED_STEPS} time steps, found {time}")
     whole = cell.dense(call, x, cell.w, cell.input_bias)
-    width = cell.w.shape[0]
+    lengths = _lengths(call, time, batch)
+
+    def one(given: Sequence[Value | None]) -> list[Value | None]:
+        """(states, gates of the input, number of the step) → (new states, output)"""
+        old = [v for v in given if isinstance(v, Tensor)]
+        gates, t = old[-2:]
+        new = step(call, gates, cell, old[:-2])
+        if lengths is None:
+            return [*new, new[0]]
+        # Behind the end of its sequence a state stays, and the output is 0.
+        inside = call.emit(ops.Less(), t, call.reshape(lengths, (batch, 1)))
+        kept = [call.emit(ops.Where(), inside, a, b) for a, b in zip(new, old, strict=False)]
+        return [*kept, call.emit(ops.Where(), inside, new[0], call.builder.floats(0.0))]
+
+    numbers = np.arange(time, dtype=np.int32)
+    if time > _UNROLLED_STEPS:
+        rows = [turned_round(call, whole, backwards), call.constant(np.flip(numbers, 0) if backwards
+                else numbers)]  # fmt: skip
+        operands = [Operand("state", s) for s in states] + [Operand("row", r) for r in rows]
+        found = repeat(call, one, operands, time, range(len(states)), len(states), None)
+        return turned_round(call, found.rows[0], backwards), found.states
     made: list[Tensor] = []
+    width = cell.w.shape[0]
     for t in reversed(range(time)) if backwards else range(time):
         pick = ops.StridedSlice((t, 0, 0), (1, 1, 1), (1, batch, width), (batch, width))
-        new = step(call, call.emit(pick, whole), cell, states)
-        y = new[0]
-        inside = _inside(call, t, time, batch)
-        if inside is not None:
-            # Behind the end of its sequence a state stays, and the output is 0.
-            new = [call.emit(ops.Where(), inside, a, b) for a, b in zip(new, states, strict=True)]
-            y = call.emit(ops.Where(), inside, y, call.builder.floats(0.0))
-        states = new
+        parts = [call.emit(pick, whole), call.constant(numbers[t : t + 1].reshape(()))]
+        *states, y = (v for v in one([*states, *parts]) if isinstance(v, Tensor))
         made.append(call.reshape(y, (1, *y.shape)))
     if backwards:
         made.reverse()
@@ -244,15 +260,6 @@ def _lengths(call: Call, time: int, batch: int) -> Tensor | None:
     if lengths.shape != (batch,):
         raise ShapeError(f"expected {batch} lengths of sequences, found {list(lengths.shape)}")
     return call.convert(lengths, DType.I32)
-
-
-def _inside(call: Call, t: int, time: int, batch: int) -> Tensor | None:
-    """Which sequences of the batch have a step `t`, [batch, 1]; None: all have every step."""
-    lengths = _lengths(call, time, batch)
-    if lengths is None:
-        return None
-    whole = call.reshape(lengths, (batch, 1))
-    return call.emit(ops.Less(), call.constant(np.array(t, np.int32)), whole)
 
 
 def _concat(call: Call, axis: int, parts: Sequence[Tensor]) -> Tensor:

@@ -8,7 +8,7 @@ bounds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -26,6 +26,9 @@ _WORK = 1 << 21  # operators in all steps, of loops in each other the product
 _KNOWN = 30_000  # operators that are computed to know what a loop counts with
 _SMALL = 16  # elements of a state that may be a counter
 _CARRIERS = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
+
+
+Body = Callable[[Sequence[Value | None]], Sequence[Value | None]]
 
 
 class EndlessError(ShapeError):
@@ -52,11 +55,12 @@ class Repeated:
 
 
 def repeat(
-    call: Call, body: FileGraph, operands: Sequence[Operand], steps: int, outputs: Sequence[int],
+    call: Call, body: Body, operands: Sequence[Operand], steps: int, outputs: Sequence[int],
     first_row: int, going: Tensor | None,
 ) -> Repeated:  # fmt: skip
-    """Emits a loop. `outputs` of the body are its new states, those from `first_row` are kept;
-    `going`: whether to do the first step, if the body's first output says whether to go on.
+    """Emits a loop around what `body` emits for one step. Of what that returns, `outputs` are the
+    new states, those from `first_row` are kept; `going`: whether to do the first step, if the
+    first one says whether to go on.
 
     Raises `ShapeError` or `InputError` where the body is not the same in each step.
     """
@@ -67,7 +71,7 @@ def repeat(
     inside: list[Tensor] = []
     try:
         given = [_inside(call, o, inside) for o in operands]
-        made = call.run(body, given)
+        made = body(given)
         if any(not isinstance(t, Tensor) or call.bounded.holds(t) for t in made):
             raise ShapeError("expected tensors of the same shape in each step, found others")
         outs = [t for t in made if isinstance(t, Tensor)]
@@ -109,6 +113,15 @@ def _inside(call: Call, operand: Operand, inside: list[Tensor]) -> Value | None:
     states = sum(1 for t in inside if t.name.startswith("state"))
     inside.insert(states if operand.kind == "state" else len(inside), made)
     return made
+
+
+def turned_round(call: Call, x: Tensor, back: bool) -> Tensor:
+    """Rows [steps, ...] from the last to the first, if `back`."""
+    if not back or x.shape[0] == 1:
+        return x
+    rest = len(x.shape) - 1
+    begin, stride = (x.shape[0] - 1, *(0,) * rest), (-1, *(1,) * rest)
+    return call.emit(ops.StridedSlice(begin, stride, x.shape, x.shape), x)
 
 
 @dataclass(frozen=True, eq=False)

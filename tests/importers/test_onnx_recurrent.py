@@ -93,8 +93,6 @@ def test_attributes_are_what_onnx_runtime_makes_of_them(
 @pytest.mark.parametrize("sizes", [(1, 3, 16), (2, 1, 1), (37, 3, 33), (600, 1, 7)], ids=str)
 @pytest.mark.parametrize("kind", _GATES)
 def test_sizes_are_what_onnx_runtime_makes_of_them(kind, sizes, variant, tmp_path):
-    if sizes[0] > 512 and kind == "LSTM" and variant == "own":
-        pytest.skip("coupled gates are unrolled")
     content = _model(kind, "bidirectional", [sizes[0]] * sizes[1], variant, sizes)
     _agrees(content, sizes, tmp_path)
 
@@ -114,11 +112,9 @@ def _agrees(content: bytes, sizes: tuple[int, int, int], folder: Path) -> Graph:
     return graph
 
 
-def test_layers_that_must_be_unrolled_have_few_steps(tmp_path):
-    path = tmp_path / "model.onnx"
-    path.write_bytes(_model("LSTM", "forward", None, "own", (513, 1, 2)))
-    with pytest.raises(InputError, match="expected at most 512 time steps, found 513"):
-        import_model(path)
+def test_layers_of_other_forms_are_loops(tmp_path):
+    graph = _agrees(_model("LSTM", "reverse", [40, 17], "own", (40, 2, 5)), (40, 2, 5), tmp_path)
+    assert [n.op.steps for n in graph.nodes if isinstance(n.op, ops.Repeat)] == [40]
 
 
 @pytest.mark.parametrize(
