@@ -17,6 +17,7 @@ from edgekit.host.importers.fourier import LONGEST, waves
 from edgekit.host.importers.tflite_call import Call
 
 _BITS = 32  # of a number that is shifted
+_PAIRS = 1 << 20  # of a spectrum
 _TAPS = 1 << 22  # weights of a filter bank, those of 0 between others counted
 _WORD = (1 << 31) - 1
 
@@ -82,7 +83,7 @@ def energy(call: Call) -> Tensor:
     count = x.shape[0] // 2
     start = call.custom_whole("start_index", 0, count)
     end = call.custom_whole("end_index", start, count)
-    if x.shape[0] % 2 or end == start:
+    if x.shape[0] % 2 or end == start or count > _PAIRS:
         raise ShapeError(f"expected pairs and some of them, found {list(x.shape)}, {start}:{end}")
     pairs = call.reshape(x, (count, 2))
     pairs = call.convert(call.part(pairs, 0, start, end - start), DType.U32)

@@ -16,7 +16,8 @@ from edgekit.host.importers.tflite_signal import saturated
 _ADDED = 64  # frames that one run adds up
 _BITS = 32  # of a number that is shifted
 _WORD = (1 << 31) - 1
-_LONGEST = 1 << 20  # samples that are kept
+_LONGEST = 1 << 20  # samples of a frame
+_KEPT = 1 << 24  # samples that an operator remembers or gives at a time
 
 # What these operators remember cannot be undone: a branch that is not taken must not hold them.
 STATEFUL = {
@@ -35,6 +36,7 @@ def framer(call: Call) -> list[Tensor]:
     if not length or length % step or (filled and size < step):
         raise ShapeError(f"expected whole steps of {step} samples, found shape {list(x.shape)}")
     steps, frames = math.ceil(size / step), length // step
+    _bounded(x.elements // length, frames, size)
     known = _joined(call, x, size - step if filled else (steps - 1) * step)
     at = step * np.arange(frames)[:, None] + np.arange(size)
     y = call.emit(ops.Gather(1), known, call.constant(at.astype(np.int32)))
@@ -54,12 +56,16 @@ def _joined(call: Call, x: Tensor, kept: int) -> Tensor:
     rows = call.reshape(x, (x.elements // length, length))
     if not kept:
         return rows
-    if kept > _LONGEST:
-        raise ShapeError(f"expected at most {_LONGEST} samples to keep, found {kept}")
+    _bounded(rows.shape[0], kept)
     before = call.remembered("samples", np.zeros((rows.shape[0], kept), np.int16))
     joined = call.emit(ops.Concat(1), before, rows)
     call.remember("samples", call.part(joined, 1, length, kept))
     return joined
+
+
+def _bounded(*shape: int) -> None:
+    if math.prod(shape) > _KEPT:
+        raise ShapeError(f"expected at most {_KEPT} samples at a time, found {list(shape)}")
 
 
 def delay(call: Call) -> Tensor:
@@ -80,8 +86,7 @@ def stacker(call: Call) -> list[Tensor]:
     left, right = (call.custom_whole(f"stacker_{s}_context", 0, 1024) for s in ("left", "right"))
     count = left + right + 1
     step = call.custom_whole("stacker_step", 1, count)
-    if count * size > _LONGEST:
-        raise ShapeError(f"expected at most {_LONGEST} samples to keep, found {count * size}")
+    _bounded(count, size)
     frames = call.remembered("frames", np.zeros((count, size), np.int16))
     known = call.remembered("count", np.array(-1, np.int32))  # frames; -1: none so far
     row = call.reshape(x, (1, size))
@@ -108,6 +113,7 @@ def overlap_add(call: Call) -> Tensor:
         raise ShapeError(f"expected 1 to {_ADDED} frames, found shape {list(x.shape)}")
     count, size = x.shape[-2:]
     rows, step = x.elements // (count * size), call.custom_whole("frame_step", 1, size)
+    _bounded(rows, size)
     frames = call.reshape(x, (rows, count, size))
     zeros = call.constant(np.zeros((rows, step), x.dtype.numpy))
     rest, parts = zeros, []
@@ -138,6 +144,7 @@ def spectral_subtraction(call: Call) -> list[Tensor]:
     x = call.tensor(0, "channels")
     need_rank(x, 1, "channels")
     need_dtype(x, (DType.U32,), "channels")
+    _bounded(*x.shape)
     fraction = call.custom_whole("spectral_subtraction_bits", 0, 63)
     scale = call.custom_whole("smoothing_bits", 0, _BITS - 1)
     keep = [

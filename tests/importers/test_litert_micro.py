@@ -96,6 +96,24 @@ def test_bad_options_are_refused(files, name, options, message):
     _refused(files, custom(name, options, [given(_FRAME)], _FRAME, np.zeros((), bool)), message)
 
 
+_LARGE = [
+    ("Framer", {"frame_size": 1 << 20, "frame_step": 1}, (1 << 10,), "int16"),
+    ("Delay", {"delay_length": 1 << 20}, (1 << 10, 1), "int16"),
+    ("Stacker", {"num_channels": 1 << 20, "stacker_left_context": 1000,
+                 "stacker_right_context": 0, "stacker_step": 1}, (1 << 20,), "int16"),
+    ("OverlapAdd", {"frame_step": 1}, (1 << 24, 1, 2), "float32"),
+    ("FilterBankSpectralSubtraction", {}, (1 << 25,), "uint32"),
+    ("Energy", {"start_index": 1 << 25, "end_index": (1 << 25) + 1}, (1 << 27,), "int16"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "options", "shape", "kind"), _LARGE)
+def test_nothing_large_is_remembered(files, name, options, shape, kind):
+    """Of inputs that take no memory here."""
+    frame = np.broadcast_to(np.zeros((), kind), shape)
+    _refused(files, custom(name, options, [given(frame)], _FRAME, np.zeros((), bool)), "expected")
+
+
 @pytest.mark.parametrize(
     ("index", "table", "message"),
     [
