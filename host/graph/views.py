@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -48,6 +49,9 @@ def can_be_made_inside(graph: Graph, base: str, part: Tensor, whole: Tensor) -> 
     return not part.dtype.is_quantized or _same_codes(part, whole)
 
 
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
 @dataclass(frozen=True)
 class Part:
     """A tensor whose rows of channels lie in those of a wider one: bytes from its first on, and
@@ -59,10 +63,14 @@ class Part:
     bytes: int  # from the first to the last
 
 
-def parts_of_rows(graph: Graph) -> dict[str, Part]:
+def parts_of_rows(
+    graph: Graph, inside: Mapping[str, str] = _NONE, alone: Collection[str] = ()
+) -> dict[str, Part]:
     """The tensors that are made in their place in a join of channels, which alone reads them: by
-    operators whose kernels can leave room between rows."""
+    operators whose kernels can leave room between rows. `inside`: nodes that are part of another
+    node's kernel, by their names; `alone`: nodes whose kernels cannot."""
     producer, consumers = graph.producer(), graph.consumers()
+    nodes = {node.name: node for node in graph.nodes if inside}
     found: dict[str, Part] = {}
     for node in graph.nodes:
         if not isinstance(node.op, ops.Concat):
@@ -75,9 +83,12 @@ def parts_of_rows(graph: Graph) -> dict[str, Part]:
             part = graph.tensors[name or ""]
             run = part.shape[-1] * part.dtype.bytes
             maker = producer.get(part.name)
-            alone = len(consumers[part.name]) == 1 and node.inputs.count(name) == 1
+            if maker is not None and maker.name in inside:
+                maker = nodes[inside[maker.name]]
+            only = len(consumers[part.name]) == 1 and node.inputs.count(name) == 1
             fits = can_be_made_inside(graph, part.name, part, whole)
-            if alone and fits and maker is not None and _leaves_room(graph, maker):
+            free = maker is not None and maker.name not in alone and _leaves_room(graph, maker)
+            if only and fits and free:
                 found[part.name] = Part(whole.name, offset, pitch, whole.bytes - pitch + run)
             offset += run
     return found
@@ -88,8 +99,9 @@ def _leaves_room(graph: Graph, node: Node) -> bool:
         image, picks = (graph.tensors[name or ""] for name in node.inputs)
         return len(picks.shape) == 1 and node.op.axis == len(image.shape) - 2
     if type(node.op) is ops.Conv2D:
-        return all(graph.tensors[name or ""].dtype is DType.F32 for name in node.inputs[:2])
-    return isinstance(node.op, ops.ResizeBilinear)
+        types = {graph.tensors[name or ""].dtype for name in node.inputs[:2]}
+        return types in ({DType.F32}, {DType.I8}, {DType.U8})
+    return isinstance(node.op, ops.ResizeBilinear | ops.MaxPool2D | ops.AveragePool2D)
 
 
 def _same_codes(x: Tensor, y: Tensor) -> bool:

@@ -225,7 +225,12 @@ def lower_pool(ctx: Context, node: Node) -> list[Call]:
                     padding=op.padding)  # fmt: skip
     kind = "MAX" if isinstance(op, MaxPool2D) else "AVERAGE"
     macros: dict[str, str | int] = {"TX": C_TYPES[x.dtype], f"OP_{kind}": 1}
-    fields: dict[str, Field] = {"win": window.fields, "x": Value(x.name), "y": Value(y.name)}
+    fields: dict[str, Field] = {
+        "win": window.fields,
+        "pitch": ctx.pitch(y.name),
+        "x": Value(x.name),
+        "y": Value(y.name),
+    }
     if x.dtype is DType.F32:
         macros["FLOAT_X"] = 1
         fields["low_f32"], fields["high_f32"] = op.activation.bounds

@@ -150,9 +150,9 @@ def lower(
     """
     table = KnowledgeBase.for_board(board) if table is None else table
     ctx = Context(graph, ISAS[board.simd], board, table, weights or WeightsFile())
-    _place_parts(ctx)
     ctx.look_ups = look_ups_of(graph, units)
     place_look_ups(ctx)
+    _place_parts(ctx, units)
     _place_states(ctx)
     computed = tuple(_steps(ctx, units, costs))
     buffers, copies = _outputs(ctx, computed)
@@ -235,8 +235,10 @@ def _in_pieces(call: Call | Loop, cost: float | None) -> Call | Loop:
     return dataclasses.replace(call, grain=max(call.grain, grain))
 
 
-def _place_parts(ctx: Context) -> None:
-    ctx.parts = parts_of_rows(ctx.graph)
+def _place_parts(ctx: Context, units: Mapping[str, str]) -> None:
+    inside = {found.node: product for product, found in ctx.look_ups.items()}
+    alone = {name for name, unit in units.items() if unit == NNA}
+    ctx.parts = parts_of_rows(ctx.graph, inside, alone)
     ctx.aliases.update((n, Alias(p.whole, p.offset)) for n, p in ctx.parts.items())
 
 

@@ -133,6 +133,7 @@ def _i8_fields(
         "segment_length": depth.segment,
         "panel_outer": panel_outer(ctx.board, packed.weights.nbytes),
         "panels": count_tasks(window, tile, ctx.isa.vl)[1],
+        "pitch": window.y[3],
         "k_padded": depth.total,
         "x_zero": x_zero,
         "w_zero": packed.w_zero,
@@ -206,6 +207,7 @@ def i8_product(
         "low": low,
         "high": high,
         "y": Value(y.name),
+        "pitch": ctx.pitch(ctx.look_ups[node.name].out if table else y.name),
         **table,
     }
     return Call(kernel, fields, count_tasks(window, tile, vl)[0])

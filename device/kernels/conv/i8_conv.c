@@ -146,7 +146,7 @@ EK_INLINE void store_codes(const vi v[TOGETHER], const vi_codes *codes, TY *cons
 EK_INLINE void finish_whole(const int mr, const int nv, const ek_i8_conv_args *a,
                             const rows_t *rows, const i8_sums *sums, TY *y, long channel) {
     const vi_codes codes = vi_codes_of(a->y_zero, a->low, a->high);
-    const long oc = a->win.oc;
+    const long pitch = a->pitch;
     output o[NV];
     vi bias[NV];
     EK_UNROLL
@@ -162,7 +162,7 @@ EK_INLINE void finish_whole(const int mr, const int nv, const ek_i8_conv_args *a
         for (int q = 0; q < TOGETHER; q++) {
             const int at = p + q < mr * nv ? p + q : mr * nv - 1, i = at / nv, j = at % nv;
             v[q] = scaled(&o[j], sum_at(nv, a, rows, sums, i, j, bias[j]));
-            to[q] = y + i * oc + j * EK_VL;
+            to[q] = y + i * pitch + j * EK_VL;
         }
         store_codes(v, &codes, to);
     }
@@ -179,9 +179,9 @@ EK_INLINE void finish_tile(const int plain, const int mr, const int nv, const ek
         long c = channel + j * EK_VL;
         const output o = output_at(plain, a, c);
         const vi bias = bias_at(a, c);
-        TY *y = (TY *)a->y + pixel * a->win.oc + c;
+        TY *y = (TY *)a->y + pixel * a->pitch + c;
         EK_UNROLL
-        for (int i = 0; i < mr; i++, y += a->win.oc)
+        for (int i = 0; i < mr; i++, y += a->pitch)
             finish(plain, a, &o, sum_at(nv, a, rows, sums, i, j, bias), y, a->win.oc - c,
                    pixel + i);
     }
@@ -216,7 +216,7 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
     }
 #if FINISHES_WHOLE
     if (channel + nv * EK_VL <= a->win.oc) {
-        finish_whole(mr, nv, a, rows, &sums, (TY *)a->y + pixel * a->win.oc + channel, channel);
+        finish_whole(mr, nv, a, rows, &sums, (TY *)a->y + pixel * a->pitch + channel, channel);
         return;
     }
 #endif
@@ -277,8 +277,8 @@ static void unpack_panel(const ek_i8_conv_args *a, long panel, weight *to) {
 /* A tile of `count` pixels, all of whose sums are done, in channels [channel, until). */
 EK_INLINE void finish_panels(const ek_i8_conv_args *a, long pixel, long count, long channel,
                              long until) {
-    TY *y = (TY *)a->y + pixel * a->win.oc + channel;
-    look_up_rows(a->table, y, a->win.oc, count, channel, until - channel);
+    TY *y = (TY *)a->y + pixel * a->pitch + channel;
+    look_up_rows(a->table, y, a->pitch, count, channel, until - channel);
 }
 #define FINISH_PANELS 1
 #include "panels.h"

@@ -11,6 +11,7 @@ typedef struct {
     int panel_outer;     /* weights larger than the cache: walk them once, pixels inside */
     long panels;         /* ceil(oc / NR) */
     long k_padded;       /* rows of the packed weights: kh segments, or kh * kw * c rounded up */
+    long pitch;          /* elements of y from one pixel to the next: at least oc */
     int x_zero;          /* zero point of x as stored: the value of padding */
     int w_zero;          /* zero point of the packed weights (only with row sums) */
     const void *x;

@@ -98,10 +98,10 @@ void NAME(const void *task, long begin, long end) {
     const ek_window *g = &a.win;
     for (long t = begin; t < end; t++) {
         const TX *image = (const TX *)a.x + t / g->oh * g->h * g->w * g->c;
-        TX *y = (TX *)a.y + t * g->ow * g->c;
+        TX *y = (TX *)a.y + t * g->ow * a.pitch;
         long iy = t % g->oh * g->sh - g->top;
         long y0 = ek_max(iy, 0), y1 = ek_min(iy + g->kh, g->h);
-        for (long ox = 0; ox < g->ow; ox++, y += g->c) {
+        for (long ox = 0; ox < g->ow; ox++, y += a.pitch) {
             long ix = ox * g->sw - g->left;
             long x0 = ek_max(ix, 0), x1 = ek_min(ix + g->kw, g->w), c = 0;
             for (; c + BLOCK <= g->c; c += BLOCK)

@@ -5,6 +5,7 @@
 
 typedef struct {
     ek_window win; /* c = oc */
+    long pitch;    /* elements of y from one pixel to the next: at least c */
     const void *x;
     void *y;
     float low_f32, high_f32;
