@@ -252,7 +252,7 @@ def _around(ctx: Context, node: Node, axes: Sequence[int]) -> tuple[int, int, in
     """Elements before the reduced axes, along them, and behind them."""
     shape = ctx.tensor(node.inputs[0]).shape
     real = sorted(a for a in axes if shape[a] > 1)
-    if real and real != list(range(real[0], real[-1] + 1)):
+    if real and math.prod(shape[real[0] : real[-1] + 1]) != math.prod(shape[a] for a in real):
         raise ctx.unsupported(node, f"a {node.op.kind} over the separate axes {real}")
     first, last = (real[0], real[-1] + 1) if real else (0, 0)
     return math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:])

@@ -4,6 +4,7 @@
 #include <math.h>
 #include "exp.h"
 #include "half.h"
+#include "log.h"
 
 /* erf in f32: x P(x^2) inside [-1, 1] (Cephes' erff, S. L. Moshier), outside 1 - e^(-x^2) Q(t)
  * with t = 1 / (1 + 0.3275911 x) (Abramowitz and Stegun 7.1.26: off by 1.5e-7 at most). */
@@ -123,13 +124,13 @@ EK_INLINE TY convert(TA a) {
 #if defined OP_EXP
 UNARY(ek_expf(a))
 #elif defined OP_LOG
-UNARY(logf(a))
+UNARY(ek_logf(a))
 #elif defined OP_SQRT
-UNARY(sqrtf(a))
+UNARY(__builtin_elementwise_sqrt(a)) /* sqrtf may set errno: no loop of it vectorizes */
 #elif defined OP_WHOLE_SQRT
 UNARY(ek_whole_sqrt(a))
 #elif defined OP_RSQRT
-UNARY(1.0f / sqrtf(a))
+UNARY(1.0f / __builtin_elementwise_sqrt(a))
 #elif defined OP_SQUARE
 UNARY(a *a)
 #elif defined OP_RECIPROCAL
@@ -171,7 +172,7 @@ UNARY(0.5f * a * (1.0f + ek_erff(a * 0.70710678f)))
 #elif defined OP_GELU_TANH
 UNARY(0.5f * a * (1.0f + ek_tanhf(0.7978845608f * (a + 0.044715f * a * a * a))))
 #elif defined OP_SOFTPLUS
-UNARY((a > 0 ? a : 0.0f) + log1pf(ek_expf(a > 0 ? -a : a)))
+UNARY((a > 0 ? a : 0.0f) + ek_log1pf_unit(ek_expf(a > 0 ? -a : a)))
 #elif defined OP_ABS
 UNARY(a < 0 ? -a : a)
 #elif defined OP_NEG
