@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
 import json
+import os
 import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NoReturn, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Tuple
 
-from edgekit.device.errors import DeviceError, InputError
+from edgekit.device.arguments import folder, positive, release_id, threads
+from edgekit.device.errors import (
+    DeviceError,
+    Document,
+    InputError,
+    TransferError,
+    error_document,
+    os_error_document,
+)
 
 if TYPE_CHECKING:
+    from edgekit.device.manifest import Manifest
     from edgekit.device.session import Session
-
-Document = Dict[str, Any]
-
-_MOST_THREADS = 256  # a slip of the keyboard must not stall the board
+    from edgekit.device.store import Store
 
 
 class _Parser(argparse.ArgumentParser):
@@ -36,29 +42,55 @@ def main(arguments: Optional[List[str]] = None) -> int:
         run: Callable[[argparse.Namespace], Document] = options.run
         document, code = run(options), 0
     except DeviceError as error:
-        document, code = _error(error.kind, str(error), error.details), error.exit_code
+        document, code = error_document(error.kind, str(error), error.details), error.exit_code
     except KeyboardInterrupt:
-        document, code = _error("interrupted", "interrupted"), 130
+        document, code = error_document("interrupted", "interrupted"), 130
     except OSError as error:
-        document, code = _os_error(error)
+        document, code = os_error_document(error)
     except Exception as error:
-        document, code = _error("bug", f"{type(error).__name__}: {error}"), 1
-    sys.stdout.write(json.dumps(document) + "\n")
-    sys.stdout.flush()
+        document, code = error_document("bug", f"{type(error).__name__}: {error}"), 1
+    try:
+        sys.stdout.write(json.dumps(document) + "\n")
+        sys.stdout.flush()
+    except OSError:
+        os._exit(code)  # done is done, though nobody hears of it; Python's own end would fail
     return code
 
 
-def _error(kind: str, message: str, details: Optional[Dict[str, str]] = None) -> Document:
-    return {"error": {"kind": kind, "message": " ".join(message.split()), **(details or {})}}
+def _store(options: argparse.Namespace) -> Store:
+    from edgekit.device.store import Store
+
+    return Store(options.root, _note)
 
 
-def _os_error(error: OSError) -> Tuple[Document, int]:
-    where = f"{error.filename}: " if error.filename else ""
-    found = error.strerror or error
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        text = f"{where}expected room on the disk, found: {found}; free some space on the board"
-        return _error("incompatible", text), 5
-    return _error("transfer", f"{where}expected to read or write it, found {found}"), 6
+def _note(text: str) -> None:
+    """What was found odd goes to stderr, one line each, for the host to show."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"note {' '.join(text.split())}\n")
+        sys.stderr.flush()
+
+
+def _current(options: argparse.Namespace) -> Tuple[Manifest, Path]:
+    """What runs, checked; once in a process."""
+    from edgekit.device.status import current_release
+
+    found: Optional[Tuple[Manifest, Path]] = getattr(options, "current", None)
+    return found or current_release(_store(options))
+
+
+def _release(options: argparse.Namespace) -> Document:
+    """A command by the runtime that the current release brought along, after its bytes were
+    checked: what is damaged cannot check itself."""
+    from edgekit.device.manifest import RUNTIME
+
+    root = ["--root", str(options.root)]
+    inner = _parser().parse_args([*root, *options.arguments])
+    inner.current = manifest, folder = _current(options)
+    if not manifest.file(RUNTIME).sha256.startswith(Path(sys.argv[0]).stem):
+        own = [sys.executable, "-I", "-S", str(folder / RUNTIME)]
+        os.execv(own[0], [*own, *root, *options.arguments])
+    run: Callable[[argparse.Namespace], Document] = inner.run
+    return run(inner)
 
 
 def _probe(options: argparse.Namespace) -> Document:
@@ -72,9 +104,8 @@ def _plan(options: argparse.Namespace) -> Document:
     from edgekit.device.probe import probe
     from edgekit.device.release import plan
     from edgekit.device.signing import trust
-    from edgekit.device.store import Store
 
-    store, session = Store(options.root), _session(options)
+    store, session = _store(options), _session(options)
     if session:
         session.enter(options.take_over)
     try:
@@ -96,9 +127,8 @@ def _plan(options: argparse.Namespace) -> Document:
 def _apply(options: argparse.Namespace) -> Document:
     from edgekit.device.release import apply
     from edgekit.device.session import alone
-    from edgekit.device.store import Store
 
-    store = Store(options.root)
+    store = _store(options)
     with alone(store, _session(options)):
         outcome = apply(store, options.release, _checker(options), _say, options.allow_downgrade)
     return {"schema": "edgekit.apply/1", **asdict(outcome)}
@@ -106,21 +136,19 @@ def _apply(options: argparse.Namespace) -> Document:
 
 def _leave(options: argparse.Namespace) -> Document:
     """The end of a deploy that goes no further; what it had begun to switch is undone."""
-    from edgekit.device.release import settle
-    from edgekit.device.store import Store
+    from edgekit.device.mend import settle
 
     session = _session(options)
     if session:
         session.abandon()
-    settle(Store(options.root))
+    settle(_store(options))
     return {"schema": "edgekit.leave/1"}
 
 
 def _enroll(options: argparse.Namespace) -> Document:
     from edgekit.device.signing import enroll, enroll_unsigned
-    from edgekit.device.store import Store
 
-    store = Store(options.root)
+    store = _store(options)
     with store.lock():
         found = enroll_unsigned(store) if options.unsigned else enroll(store, options.key)
     return {"schema": "edgekit.enroll/1", **asdict(found)}
@@ -128,40 +156,41 @@ def _enroll(options: argparse.Namespace) -> Document:
 
 def _session(options: argparse.Namespace) -> Optional[Session]:
     from edgekit.device.session import Session
-    from edgekit.device.store import Store
 
     if not options.session:
         return None
-    return Session(Store(options.root), options.session, options.owner)
+    return Session(_store(options), options.session, options.owner)
 
 
 def _activate(options: argparse.Namespace) -> Document:
     from edgekit.device.release import activate
-    from edgekit.device.store import Store
 
-    outcome = activate(Store(options.root), options.release, _checker(options), _say)
+    outcome = activate(_store(options), options.release, _checker(options), _say)
     return {"schema": "edgekit.apply/1", **asdict(outcome)}
 
 
 def _rollback(options: argparse.Namespace) -> Document:
     from edgekit.device.release import rollback
-    from edgekit.device.store import Store
 
-    return {"schema": "edgekit.apply/1", **asdict(rollback(Store(options.root)))}
+    return {"schema": "edgekit.apply/1", **asdict(rollback(_store(options)))}
 
 
 def _status(options: argparse.Namespace) -> Document:
-    from edgekit.device.release import status
-    from edgekit.device.store import Store
+    from edgekit.device.status import status
 
-    return {"schema": "edgekit.status/1", **asdict(status(Store(options.root)))}
+    return {"schema": "edgekit.status/1", **asdict(status(_store(options), not options.quick))}
+
+
+def _verify(options: argparse.Namespace) -> Document:
+    from edgekit.device.status import verify
+
+    return {"schema": "edgekit.status/1", **asdict(verify(_store(options)))}
 
 
 def _health(options: argparse.Namespace) -> Document:
-    from edgekit.device.release import UnhealthyError, current_release
-    from edgekit.device.store import Store
+    from edgekit.device.release import UnhealthyError
 
-    manifest, folder = current_release(Store(options.root))
+    manifest, folder = _current(options)
     try:
         found = _checker(options)(folder)
     except UnhealthyError as error:
@@ -174,8 +203,11 @@ def _health(options: argparse.Namespace) -> Document:
 def _golden(options: argparse.Namespace) -> Document:
     from edgekit.device.golden import check_golden, limit_life
     from edgekit.device.store import read_manifest
+    from edgekit.device.whole import find_damage
 
     limit_life(options.seconds)
+    if damage := find_damage(options.folder):
+        raise TransferError(f"{damage}; deploy again")
     manifest = read_manifest(options.folder)
     found = check_golden(options.folder, manifest)
     return {"schema": "edgekit.health/1", "release": manifest.id, "health": found}
@@ -185,11 +217,9 @@ def _run(options: argparse.Namespace) -> Document:
     from edgekit.device.bench import run_times
     from edgekit.device.library import open_model
     from edgekit.device.npz import npz_bytes, read_npz
-    from edgekit.device.release import current_release
-    from edgekit.device.store import Store
     from edgekit.device.variants import variant_for
 
-    manifest, folder = current_release(Store(options.root))
+    manifest, folder = _current(options)
     inputs = read_npz(options.input)
     variant = variant_for(manifest.every_variant(), inputs)
     model = open_model(folder, manifest, options.threads, variant)
@@ -210,11 +240,9 @@ def _bench(options: argparse.Namespace) -> Document:
     from edgekit.device.library import open_model
     from edgekit.device.npz import read_npz
     from edgekit.device.probe import conditions
-    from edgekit.device.release import current_release
-    from edgekit.device.store import Store
     from edgekit.device.variants import numbered, variant_for
 
-    manifest, folder = current_release(Store(options.root))
+    manifest, folder = _current(options)
     variants = manifest.every_variant()
     given = read_npz(options.input) if options.input else None
     number = options.variant
@@ -244,11 +272,9 @@ def _count(options: argparse.Namespace) -> Document:
     from edgekit.device.count import count, fix_layout
     from edgekit.device.golden import golden_inputs
     from edgekit.device.library import open_model
-    from edgekit.device.release import current_release
-    from edgekit.device.store import Store
 
     fix_layout()
-    manifest, folder = current_release(Store(options.root))
+    manifest, folder = _current(options)
     inputs = golden_inputs(folder, manifest.every_variant()[0])
     found = count(open_model(folder, manifest), inputs, options.repeats)
     return {
@@ -279,8 +305,7 @@ def _spmv_bench(options: argparse.Namespace) -> Document:
 
 
 def _say_answer(answer: Document) -> None:
-    sys.stderr.write(f"gemm {json.dumps(answer)}\n")
-    sys.stderr.flush()
+    print("gemm", json.dumps(answer), file=sys.stderr, flush=True)
 
 
 def _checker(options: argparse.Namespace) -> Callable[[Path], Document]:
@@ -296,38 +321,11 @@ def _say(state: str) -> None:
         sys.stderr.flush()
 
 
-def _positive(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= 1 << 20:
-        raise argparse.ArgumentTypeError(f"expected a positive whole number, found {text!r}")
-    return int(text)
-
-
-def _threads(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= _MOST_THREADS:
-        raise argparse.ArgumentTypeError(f"expected 1 to {_MOST_THREADS}, found {text!r}")
-    return int(text)
-
-
-def _release_id(text: str) -> str:
-    from edgekit.device.manifest import is_release_id
-
-    if not is_release_id(text):
-        raise argparse.ArgumentTypeError(f"expected 16 hex digits, found {text[:40]!r}")
-    return text
-
-
-def _folder(text: str) -> Path:
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        raise argparse.ArgumentTypeError("expected a home directory, found none") from None
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="runtime.pyz", description="Releases and runs edgekit models here.")
     parser.add_argument(
         "--root",
-        type=_folder,
+        type=folder,
         default="~/.edgekit",
         help="directory of the releases (~/.edgekit)",
     )
@@ -341,7 +339,11 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     command("probe", _probe, "what this board is")
-    command("status", _status, "what runs")
+    sub = command("status", _status, "what runs")
+    sub.add_argument("--quick", action="store_true", help="leave out whether it is whole")
+    command("verify", _verify, "compare what is installed with its SHA-256")
+    sub = command("release", _release, "a command by the runtime of the current release")
+    sub.add_argument("arguments", nargs=argparse.REMAINDER)
     command("rollback", _rollback, "swap the current and the previous release")
     sub = command("enroll", _enroll, "say whose releases this board takes")
     whose = sub.add_mutually_exclusive_group(required=True)
@@ -356,29 +358,29 @@ def _parser() -> argparse.ArgumentParser:
     ):
         sub = command(name, run, what)
         if name != "health":
-            sub.add_argument("release", type=_release_id, help="id of the release")
+            sub.add_argument("release", type=release_id, help="id of the release")
         sub.add_argument("--allow-downgrade", action="store_true")
-        sub.add_argument("--seconds", type=_positive, default=60, help="limit of the health check")
+        sub.add_argument("--seconds", type=positive, default=60, help="limit of the health check")
         if name in ("plan", "apply"):
             _add_session(sub)
         if name == "plan":
             sub.add_argument("--sent", action="store_true", help="its manifest was just sent")
     sub = command("golden", _golden, "the health check itself, in this process")
     sub.add_argument("--folder", type=Path, required=True)
-    sub.add_argument("--seconds", type=_positive, default=60)
+    sub.add_argument("--seconds", type=positive, default=60)
     sub = command("run", _run, "one inference of the current release")
     sub.add_argument("--input", type=Path, required=True, help=".npz, arrays named as in the model")
     sub.add_argument("--output", type=Path, required=True, help=".npz to write")
-    sub.add_argument("--threads", type=_threads, default=1)
+    sub.add_argument("--threads", type=threads, default=1)
     sub = command("bench", _bench, "latency of the current release")
     sub.add_argument("--input", type=Path, help=".npz; the golden input if left out")
     sub.add_argument("--variant", type=int, default=0, help="of the golden inputs, from 0")
-    sub.add_argument("--threads", type=_threads, default=1)
-    sub.add_argument("--count", type=_positive, default=0, help="runs; by time if left out")
-    sub.add_argument("--warmup", type=_positive, default=3)
-    sub.add_argument("--seconds", type=_positive, default=2, help="time to spend")
+    sub.add_argument("--threads", type=threads, default=1)
+    sub.add_argument("--count", type=positive, default=0, help="runs; by time if left out")
+    sub.add_argument("--warmup", type=positive, default=3)
+    sub.add_argument("--seconds", type=positive, default=2, help="time to spend")
     sub = command("count", _count, "instructions of an inference of the current release")
-    sub.add_argument("--repeats", type=_positive, default=5)
+    sub.add_argument("--repeats", type=positive, default=5)
     sub = command("gemm-bench", _gemm_bench, "times of GEMM methods, or their instructions")
     sub.add_argument("--requests", type=Path, required=True, help="JSON lines")
     sub.add_argument("--library", type=Path, help="libedgekit-kernels.so of this board")

@@ -12,6 +12,11 @@ Every message is one line: what was expected, what was found, what to do next.
 
 from __future__ import annotations
 
+import errno
+from typing import Any, Dict, Optional, Tuple
+
+Document = Dict[str, Any]
+
 
 class DeviceError(Exception):
     """Base of every deliberate error; `exit_code` is the process's, `kind` the document's.
@@ -50,3 +55,18 @@ class BusyError(DeviceError):
 class RolledBackError(DeviceError):
     exit_code = 7
     kind = "rolled_back"
+
+
+def error_document(kind: str, message: str, details: Optional[Dict[str, str]] = None) -> Document:
+    """An error as it travels to the host."""
+    return {"error": {"kind": kind, "message": " ".join(message.split()), **(details or {})}}
+
+
+def os_error_document(error: OSError) -> Tuple[Document, int]:
+    """What went wrong with a file or a disk, and the exit code."""
+    where = f"{error.filename}: " if error.filename else ""
+    found = error.strerror or error
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        text = f"{where}expected room on the disk, found: {found}; free some space on the board"
+        return error_document("incompatible", text), 5
+    return error_document("transfer", f"{where}expected to read or write it, found {found}"), 6

@@ -13,11 +13,11 @@ from edgekit.device.manifest import MANIFEST, RUNTIME, SIGNATURE, FileEntry, Man
 from edgekit.device.store import (
     Store,
     copy_synced,
-    manifest_bytes,
     sha256_file,
     sync_file,
     sync_folder,
 )
+from edgekit.device.whole import find_damage, write_record
 
 # One damaged block must not take every program with it that could mend a release.
 _COPIED = (RUNTIME,)
@@ -112,11 +112,7 @@ class Install:
 
     def intact(self) -> bool:
         """Whether every file is there with its hash."""
-        try:
-            same = manifest_bytes(self.folder) == self._manifest.to_json()
-        except DeviceError:
-            return False
-        return same and all(_is_whole(self.folder / f.path, f) for f in self._manifest.files)
+        return self.folder.is_dir() and not find_damage(self.folder, full=True)
 
     def write(self) -> None:
         """Puts `sources` in place: a temporary directory renamed, or single files replaced."""
@@ -128,6 +124,7 @@ class Install:
         try:
             for path, source in self._all_sources().items():
                 _place(source, temporary / path, path not in _COPIED)
+            write_record(temporary, self._manifest)
             for folder in {p.parent for p in temporary.rglob("*")}:
                 sync_folder(folder)
             temporary.rename(self.folder)
@@ -147,6 +144,7 @@ class Install:
             _place(source, temporary, path not in _COPIED)
             temporary.replace(target)
             sync_folder(target.parent)
+        write_record(self.folder, self._manifest)
 
     def _all_sources(self) -> Dict[str, Path]:
         """Files by path; the manifest and its signature come from what was sent, if it was."""

@@ -308,6 +308,29 @@ def _check_elf(path: Path) -> None:
             f"{path.name}: expected a library for {features.machine()}, "
             f"found one for {found}; compile for this board's profile"
         )
+    _check_segments(path)
+
+
+def _check_segments(path: Path) -> None:
+    """The loader maps what the header promises: touching what is behind the end kills."""
+    with path.open("rb") as file:
+        size, header = os.fstat(file.fileno()).st_size, file.read(64)
+        wide = header[4:5] == b"\x02"
+        layout, row = ("<Q", "<IIQQQQQQ") if wide else ("<I", "<IIIIIIII")
+        try:
+            (start,) = struct.unpack_from(layout, header, 32 if wide else 28)
+            width, count = struct.unpack_from("<HH", header, 54 if wide else 42)
+            file.seek(start)
+            rows = file.read(width * count)
+            found = [struct.unpack_from(row, rows, i * width) for i in range(count)]
+        except (struct.error, ValueError, OSError):
+            found = []
+    ends = [r[2] + r[5] if wide else r[1] + r[4] for r in found]
+    if not ends or max(ends) > size:
+        needed = max(ends, default=64)
+        raise TransferError(
+            f"{path.name}: expected at least {needed} bytes, found {size}; deploy again"
+        )
 
 
 def _describe(lib: ctypes.CDLL, path: Path) -> Description:

@@ -18,7 +18,6 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from edgekit.device import states
 from edgekit.device.counters import highest_counter, keep_counters
 from edgekit.device.errors import (
-    BusyError,
     DeviceError,
     IncompatibleError,
     InputError,
@@ -37,11 +36,13 @@ from edgekit.device.files import (
 )
 from edgekit.device.fit import check_fit
 from edgekit.device.manifest import MANIFEST, SIGNATURE, Manifest, parse_manifest
+from edgekit.device.mend import recover, settle, switch
 from edgekit.device.probe import board_facts
-from edgekit.device.process import is_locked
 from edgekit.device.session import alone
 from edgekit.device.signing import check_signature
+from edgekit.device.status import damaged
 from edgekit.device.store import Links, Store, manifest_bytes
+from edgekit.device.whole import find_damage, find_damage_of_head
 
 HealthCheck = Callable[[Path], Dict[str, Any]]
 OnState = Callable[[str], None]
@@ -74,40 +75,6 @@ class Outcome:
     previous: Optional[str]
     states: Tuple[Timed, ...] = ()
     health: Dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ReleaseInfo:
-    id: str
-    model: str
-    model_sha256: str
-    profile: str
-    kit_version: str
-    counter: int
-    bytes: int
-    shapes: Tuple[Dict[str, Tuple[int, ...]], ...]  # of the inputs, for each variant
-
-
-@dataclass(frozen=True)
-class Status:
-    current: Optional[ReleaseInfo]
-    previous: Optional[ReleaseInfo]
-    interrupted: bool
-    deploying: bool
-    last_failure: Optional[Dict[str, Any]]
-
-
-def status(store: Store) -> Status:
-    """What runs, what ran before, and why the last roll back happened."""
-    settle(store)
-    links = store.links()
-    return Status(
-        _info(store, links.current),
-        _info(store, links.previous),
-        store.pending.exists(),
-        is_locked(store.lock_file),
-        store.read_note(store.failure),
-    )
 
 
 def plan(
@@ -158,11 +125,13 @@ def activate(store: Store, release: str, check: HealthCheck, on_state: OnState) 
     """Makes an installed release the current one, with its health check; errors as in apply."""
     with alone(store), store.lock():
         recover(store)
+        if release not in store.installed():
+            raise InputError(f"release {release}: expected it on this board, found none")
+        if damage := find_damage(store.releases / release, full=True):
+            raise damaged(release, damage)
         manifest = store.manifest(release)
         if store.links().current == release:
             return Outcome(states.UNCHANGED, release, store.links().previous)
-        if not Install(store, manifest).intact():
-            raise _damaged(release)
         return _Switch(store, manifest, check, on_state, True).run("activate")
 
 
@@ -171,57 +140,12 @@ def rollback(store: Store) -> Outcome:
     with alone(store), store.lock():
         recover(store)
         links = store.links()
-        if links.previous is None or links.previous not in store.installed():
+        if links.previous is None:
             raise InputError("expected a previous release, found none; deploy one first")
-        if not Install(store, store.manifest(links.previous)).intact():
-            raise _damaged(links.previous)
-        keep_counters(store)
-        store.write_note(store.pending, asdict(links))
-        store.set_links(Links(links.previous, links.current))
-        store.remove_note(store.pending)
+        if damage := find_damage(store.releases / links.previous, full=True):
+            raise damaged(links.previous, damage)
+        switch(store, Links(links.previous, links.current))
         return Outcome(states.COMMITTED, links.previous, links.current)
-
-
-def settle(store: Store) -> None:
-    """Undoes an interrupted deploy, unless that deploy is still running."""
-    if not store.pending.exists():
-        return
-    with contextlib.suppress(BusyError), store.lock():
-        recover(store)
-
-
-def recover(store: Store) -> None:
-    """With the lock held: goes back to the links noted before an uncommitted switch."""
-    for leftover in store.releases.glob(".new-*"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    note = store.read_note(store.pending)
-    if note is None:
-        return
-    installed = store.installed()
-    links = Links(
-        *(note.get(k) if note.get(k) in installed else None for k in ("current", "previous"))
-    )
-    interrupted = store.links().current
-    store.set_links(links)
-    store.write_note(
-        store.failure,
-        {
-            "release": interrupted,
-            "state": "interrupted",
-            "reason": "the deploy ended before its commit",
-            "log": "",
-        },
-    )
-    store.remove_note(store.pending)
-
-
-def current_release(store: Store) -> Tuple[Manifest, Path]:
-    """The manifest and folder of what runs; InputError if nothing was deployed."""
-    settle(store)
-    release = store.links().current
-    if release is None:
-        raise InputError("expected a deployed release, found none; deploy one first")
-    return store.manifest(release), store.releases / release
 
 
 class _Switch:
@@ -240,7 +164,7 @@ class _Switch:
         self.check = check
         self.on_state = on_state
         self.allow_downgrade = allow_downgrade
-        self.before = store.links()
+        self.before = self.after = store.links()
         self.install = Install(store, manifest)
         self.health: Dict[str, Any] = {}
 
@@ -257,9 +181,7 @@ class _Switch:
                 self._fail(row, error)
             passed.append(Timed(state, (time.monotonic() - start) * 1e3))
             state = row.success
-        return Outcome(
-            state, self.manifest.id, self.store.links().previous, tuple(passed), self.health
-        )
+        return Outcome(state, self.manifest.id, self.after.previous, tuple(passed), self.health)
 
     def _verify(self) -> None:
         _check_fit(self.store, self.manifest, self.allow_downgrade)
@@ -277,7 +199,8 @@ class _Switch:
         self.store.write_note(self.store.pending, asdict(self.before))
         again = self.before.current == self.manifest.id
         previous = self.before.previous if again else self.before.current
-        self.store.set_links(Links(self.manifest.id, previous))
+        self.after = Links(self.manifest.id, previous)
+        self.store.set_links(self.after)
 
     def _health(self) -> None:
         self.health = self.check(self.store.releases / self.manifest.id)
@@ -348,12 +271,6 @@ def prune(store: Store, release: str) -> None:
         store.write_note(store.leftovers, {"names": left})
 
 
-def _damaged(release: str) -> TransferError:
-    return TransferError(
-        f"release {release}: expected whole files, found damaged ones; deploy it again"
-    )
-
-
 def _why(error: Exception) -> str:
     if isinstance(error, OSError):
         return str(error.strerror or error)
@@ -364,6 +281,8 @@ def _incoming_manifest(store: Store, release: str) -> Manifest:
     """The manifest that was sent, its signature checked, or that of the installed release."""
     folder = store.incoming / release
     if not (folder / MANIFEST).exists():
+        if damage := find_damage_of_head(store.releases / release):
+            raise damaged(release, damage)
         return store.manifest(release)
     data = manifest_bytes(folder)
     signature = folder / SIGNATURE
@@ -384,19 +303,3 @@ def _check_fit(store: Store, manifest: Manifest, allow_downgrade: bool) -> None:
             f"expected counter {highest} or more, found {manifest.counter}; "
             "allow it with --allow-downgrade"
         )
-
-
-def _info(store: Store, release: Optional[str]) -> Optional[ReleaseInfo]:
-    if release is None:
-        return None
-    m = store.manifest(release)
-    return ReleaseInfo(
-        m.id,
-        m.model.name,
-        m.model.sha256,
-        m.board.profile,
-        m.kit_version,
-        m.counter,
-        sum(f.bytes for f in m.files),
-        tuple(v.shapes for v in m.every_variant()),
-    )

@@ -130,7 +130,9 @@ def alone(store: Store, session: Optional[Session] = None) -> Iterator[None]:
     try:
         yield
     finally:
-        session.end()
+        # The end of this process frees the lock as well: no failure after a commit.
+        with contextlib.suppress(OSError):
+            session.end()
 
 
 def _try_lock(file: IO[str]) -> bool:

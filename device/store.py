@@ -16,6 +16,7 @@ trusted_keys, unsigned   whose releases are taken; see signing.py
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -24,7 +25,7 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Dict, Iterator, List, Optional
+from typing import IO, Any, Callable, Dict, Iterator, List, Optional
 
 from edgekit.device.errors import BusyError, TransferError
 from edgekit.device.manifest import (
@@ -49,10 +50,14 @@ class Links:
 
 
 class Store:
-    """Paths and atomic steps below one root; knows nothing of what a release means."""
+    """Paths and atomic steps below one root; knows nothing of what a release means.
 
-    def __init__(self, root: Path) -> None:
+    `tell` takes one line about each thing that was found odd and mended.
+    """
+
+    def __init__(self, root: Path, tell: Callable[[str], None] = lambda _: None) -> None:
         self.root = root
+        self.tell = tell
         self.incoming = root / "incoming"
         self.releases = root / "releases"
         self.session = root / "session"
@@ -61,6 +66,7 @@ class Store:
         self.failure = root / "failure.json"
         self.counters = root / "counters.json"
         self.leftovers = root / "leftovers.json"
+        self.notes = (self.pending, self.failure, self.leftovers, self.counters)
         # A folder for trying models aside trusts whom the board trusts.
         outer = root.absolute().parent
         trusting = outer.parent if outer.name == "aside" else root
@@ -79,21 +85,13 @@ class Store:
     def lock(self) -> Iterator[None]:
         """One change at a time; BusyError names the holder. A dead holder's lock is free."""
         self.create()
-        with self.lock_file.open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                holder = _holder(file)
-                who = f" (pid {holder.pid})" if holder else ""
-                raise BusyError(
-                    f"expected no other deploy on this board, found one running{who}; "
-                    "wait for it to end, then try again"
-                ) from None
-            file.truncate(0)
-            this = Process.this()
-            file.write(f"{this.pid} {this.started}\n")
-            file.flush()
+        file = self.lock_file.open("a+")
+        try:
+            _lock(file)
             yield
+        finally:
+            with contextlib.suppress(OSError):  # what was done under the lock is done
+                file.close()
 
     def stop_change(self) -> None:
         """Ends the process that holds the lock, as a power cut would; waits for the lock."""
@@ -119,6 +117,18 @@ class Store:
         """The manifest of an installed release; TransferError if there is none of that id."""
         return read_manifest(self.releases / release)
 
+    def link_oddity(self, name: str) -> str:
+        """What stands in place of `current` or `previous`, if it is no link to a release."""
+        path = self.root / name
+        if not os.path.lexists(path):
+            return ""
+        if not path.is_symlink():
+            return "a folder" if path.is_dir() else "a file"
+        target = path.readlink()
+        if not self._is_release(target):
+            return "one to another place"
+        return "" if path.is_dir() else f"one to {target.name}, which is not there"
+
     def installed(self) -> List[str]:
         if not self.releases.is_dir():
             return []
@@ -131,8 +141,8 @@ class Store:
     def read_note(self, path: Path) -> Optional[Dict[str, Any]]:
         """The note, or None if there is none; what cannot be read is an error, not an absence."""
         try:
-            note = json.loads(path.read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
+            note = json.loads(path.read_bytes())
+        except (FileNotFoundError, IsADirectoryError, ValueError, RecursionError):
             return None
         return note if isinstance(note, dict) else None
 
@@ -142,10 +152,15 @@ class Store:
 
     def _read_link(self, name: str) -> Optional[str]:
         try:
-            target = (self.root / name).readlink().name
-        except FileNotFoundError:
-            return None
-        return target if is_release_id(target) else None
+            target = (self.root / name).readlink()
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.EINVAL):
+                return None
+            raise
+        return target.name if self._is_release(target) else None
+
+    def _is_release(self, target: Path) -> bool:
+        return is_release_id(target.name) and target == Path("releases") / target.name
 
     def _link(self, name: str, release: Optional[str]) -> None:
         if self._read_link(name) == release:
@@ -158,6 +173,23 @@ class Store:
             temporary.symlink_to(Path("releases") / release)
             temporary.rename(self.root / name)
         sync_folder(self.root)
+
+
+def _lock(file: IO[str]) -> None:
+    """Takes the lock and signs it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = _holder(file)
+        who = f" (pid {holder.pid})" if holder else ""
+        raise BusyError(
+            f"expected no other deploy on this board, found one running{who}; "
+            "wait for it to end, then try again"
+        ) from None
+    file.truncate(0)
+    this = Process.this()
+    file.write(f"{this.pid} {this.started}\n")
+    file.flush()
 
 
 def _holder(file: IO[str]) -> Optional[Process]:

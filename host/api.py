@@ -188,6 +188,10 @@ class Device:
         """What runs and what ran before."""
         return release.status(self.transport)
 
+    def verify(self) -> BoardStatus:
+        """As `status`, if every file is whole; see edgekit.host.release.verify."""
+        return release.verify(self.transport)
+
     def rollback(self) -> BoardStatus:
         """Puts the previous release back into service."""
         return release.rollback(self.transport)

@@ -1,4 +1,4 @@
-"""`edgekit status` and `edgekit rollback`: what runs on a board, and the way back."""
+"""`edgekit status`, `verify` and `rollback`: what runs on a board, and the way back."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
     app.command("status", epilog=examples("edgekit status", "edgekit status --board local --json"))(
         status
     )
+    app.command("verify", epilog=examples("edgekit verify", "edgekit verify --board local"))(verify)
     app.command(
         "rollback", epilog=examples("edgekit rollback", "edgekit rollback --board local --json")
     )(rollback)
@@ -29,6 +30,14 @@ def status(board: Board = None, via: Over = None, as_json: Json = False) -> None
 
     name = board_name(board)
     _show(name, connect(name, via=via).status(), "edgekit.status/1", as_json)
+
+
+def verify(board: Board = None, via: Over = None, as_json: Json = False) -> None:
+    """Compare every file of the releases on a board with its SHA-256."""
+    from edgekit.host.api import connect
+
+    name = board_name(board)
+    _show(name, connect(name, via=via).verify(), "edgekit.verify/1", as_json)
 
 
 def rollback(board: Board = None, via: Over = None, as_json: Json = False) -> None:
@@ -61,6 +70,8 @@ def _line(info: ReleaseInfo | None) -> str:
 
     if info is None:
         return "none"
+    if info.damage:
+        return f"{info.id}  {info.model or 'unknown model'}, damaged: {info.damage}; deploy again"
     return (
         f"{info.id}  {info.model}, compiled for {info.profile} by edgekit {info.kit_version}, "
         f"{byte_size(info.bytes)}"

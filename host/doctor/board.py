@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from edgekit.device.probe import Probe
-from edgekit.host.api import connect
+from edgekit.host.api import Device, connect
 from edgekit.host.doctor.types import Finding, Verdict
 from edgekit.host.errors import EdgekitError, InputError
 from edgekit.host.release import probe
@@ -37,6 +37,22 @@ def examine_board(board: str, profile: BoardProfile) -> Iterator[Finding]:
         return
     yield Finding(f"board {board}", Verdict.OK, f"{profile.description}; answers")
     yield from compare(found, profile, time.time())
+    yield _releases(device)
+
+
+def _releases(device: Device) -> Finding:
+    """Every file of what is installed, compared with its SHA-256."""
+    try:
+        found = device.status()
+    except EdgekitError as error:
+        return Finding("releases", Verdict.FAIL, _without_advice(error), _advice(error))
+    there = [info for info in (found.current, found.previous) if info]
+    for info in there:
+        if info.damage:
+            return Finding("releases", Verdict.FAIL, f"{info.id}: {info.damage}", "deploy it again")
+    if not there:
+        return Finding("releases", Verdict.OK, "nothing deployed")
+    return Finding("releases", Verdict.OK, f"{', '.join(info.id for info in there)}, whole")
 
 
 def compare(found: Probe, profile: BoardProfile, now: float) -> Iterator[Finding]:

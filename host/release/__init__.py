@@ -17,7 +17,7 @@ from edgekit.host.release.types import (
     Step,
     Timings,
 )
-from edgekit.host.release.use import bench, probe, rollback, run, status
+from edgekit.host.release.use import bench, probe, rollback, run, status, verify
 
 __all__ = [
     "QUICK_SECONDS",
@@ -44,4 +44,5 @@ __all__ = [
     "rollback",
     "run",
     "status",
+    "verify",
 ]

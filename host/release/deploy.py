@@ -197,6 +197,7 @@ class _Deploy:
                 self._wait_for_board(ends)
                 outcome = call()
             except LinkLostError:
+                time.sleep(_POLL_SECONDS)
                 continue
             except TransferError:
                 failure = self._status(ends)["last_failure"]
@@ -222,7 +223,7 @@ class _Deploy:
                 f"board '{self._transport.board}': expected the deploy to end, found it still "
                 "running; see: edgekit status"
             )
-        return self._runtime.call("status", deadline=left)
+        return self._runtime.call("status", "--quick", deadline=left)
 
     def _leave(self, token: str) -> bool:
         """Tells the board that this deploy is over; whether it heard."""

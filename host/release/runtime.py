@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import signal
 import zlib
 from typing import Any
@@ -17,13 +18,14 @@ from edgekit.host.errors import (
     RolledBackError,
     TransferError,
 )
-from edgekit.host.transport import Completed, OnLine, Transport
+from edgekit.host.transport import Completed, LinkLostError, OnLine, Transport
+
+_log = logging.getLogger(__name__)
 
 Document = dict[str, Any]
 
 QUICK_SECONDS = 60.0
 SLOWEST_BYTES_PER_SECOND = 4000  # a serial console of 57600 baud
-_CURRENT = "current/runtime.pyz"
 # Python runs a damaged zip as far as it can read it, so the bytes are checked before. This leaves
 # with exit code 1 and no answer, as Python does when the file is missing.
 _CHECKED = (
@@ -32,6 +34,7 @@ _CHECKED = (
     "del d,sys.argv[0],sys.argv[1];sys.path.insert(0,p);"
     "exec(zipimport.zipimporter(p).get_code('__main__'))"
 )
+_NOTE = "note "  # begins a line about what the board found odd and mended
 _ERRORS: dict[str, type[EdgekitError]] = {
     "input": InputError,
     "incompatible": IncompatibleError,
@@ -57,7 +60,8 @@ class BoardRuntime:
     def call(
         self, *arguments: str, deadline: float = QUICK_SECONDS, on_line: OnLine | None = None
     ) -> Document:
-        """One command of this kit's runtime. Raises the error that the board reports."""
+        """One command of this kit's runtime. Raises the error that the board reports, or
+        LinkLostError if it did what it was to do and its answer did not arrive."""
         start = ("-c", _CHECKED, self._path, self._sum)
         done = self._run(start, arguments, deadline, on_line)
         if _is_broken(done):
@@ -67,15 +71,11 @@ class BoardRuntime:
         return self._document(arguments[0], done)
 
     def call_release(self, *arguments: str, deadline: float) -> Document:
-        """One command of the current release's own runtime; InputError if there is none."""
-        done = self._run((_CURRENT,), arguments, deadline, None)
-        if _is_missing(done):
-            board = self._transport.board
-            raise InputError(
-                f"board '{board}': expected a deployed model, found none; "
-                f"deploy one first: edgekit deploy MODEL --board {board}"
-            )
-        return self._document(arguments[0], done)
+        """One command of the current release's own runtime, once this kit's found it whole.
+
+        InputError if there is none, RolledBackError or TransferError if it is damaged.
+        """
+        return self.call("release", *arguments, deadline=deadline)
 
     def _run(
         self,
@@ -90,6 +90,13 @@ class BoardRuntime:
 
     def _document(self, name: str, done: Completed) -> Document:
         board = self._transport.board
+        for line in done.stderr.decode("utf-8", "replace").splitlines():
+            if line.startswith(_NOTE):
+                _log.warning("board '%s': %s", board, line[len(_NOTE) :])
+        if done.exit_code == 0 and not done.stdout:
+            raise LinkLostError(
+                f"board '{board}': {name}: expected an answer, found none; see: edgekit status"
+            )
         try:
             document: Document = json.loads(done.stdout)
             error = document.get("error")
@@ -106,11 +113,6 @@ class BoardRuntime:
                 raised.holder = error.get("holder", "")
             raise raised
         return document
-
-
-def _is_missing(done: Completed) -> bool:
-    """Python's own answer when the file it is to run is not there."""
-    return done.exit_code == 2 and not done.stdout and b"No such file" in done.stderr
 
 
 def _is_broken(done: Completed) -> bool:

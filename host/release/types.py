@@ -85,7 +85,10 @@ class Release:
 
 @dataclass(frozen=True)
 class ReleaseInfo:
-    """An installed release, as the board describes it; `shapes` of its inputs, for each variant."""
+    """An installed release, as the board describes it; `shapes` of its inputs, for each variant.
+
+    `damage` says what is not as it was installed: such a release is never run.
+    """
 
     id: str
     model: str
@@ -95,6 +98,7 @@ class ReleaseInfo:
     counter: int
     bytes: int
     shapes: tuple[Mapping[str, tuple[int, ...]], ...] = ()
+    damage: str = ""
 
 
 @dataclass(frozen=True)

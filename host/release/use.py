@@ -92,8 +92,21 @@ def probe(transport: Transport) -> Probe:
 
 
 def status(transport: Transport) -> BoardStatus:
-    """What runs on the board, what ran before."""
-    found = BoardRuntime(transport).call("status")
+    """What runs on the board and what ran before, both compared with their SHA-256.
+
+    A damaged release is left for the previous one if that is whole.
+    """
+    return _status(BoardRuntime(transport).call("status", deadline=_RUN_SECONDS))
+
+
+def verify(transport: Transport) -> BoardStatus:
+    """As `status`, if all is whole. RolledBackError if the board left a damaged release for the
+    previous one, TransferError if it could not or that one is damaged, InputError if nothing runs.
+    """
+    return _status(BoardRuntime(transport).call("verify", deadline=_RUN_SECONDS))
+
+
+def _status(found: Document) -> BoardStatus:
     return BoardStatus(
         _info(found["current"]),
         _info(found["previous"]),
@@ -105,7 +118,7 @@ def status(transport: Transport) -> BoardStatus:
 
 def rollback(transport: Transport) -> BoardStatus:
     """Puts the previous release back into service; InputError if there is none."""
-    BoardRuntime(transport).call("rollback")
+    BoardRuntime(transport).call("rollback", deadline=_RUN_SECONDS)
     return status(transport)
 
 

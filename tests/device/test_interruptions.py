@@ -18,6 +18,7 @@ import pytest
 from edgekit.device import release
 from edgekit.device.errors import DeviceError
 from edgekit.device.files import Install
+from edgekit.device.mend import settle
 from edgekit.device.release import UnhealthyError
 from edgekit.device.signing import enroll_unsigned
 from edgekit.device.store import Links, Store
@@ -75,7 +76,7 @@ def test_old_or_new_release_whole(
     check = _healthy if health == "healthy" else _sick
     for board in _after_faults(store, fault, lambda s: release.apply(s, new, check, _quiet)):
         assert _assert_whole(board).current in (old, new)
-        release.settle(board)
+        settle(board)
         assert _assert_whole(board).current == old or health == "healthy"
         if _assert_whole(board).current == old:
             send(board, paper("new"))
@@ -91,7 +92,7 @@ def test_rollback_is_whole(store: Store, paper: MakeBundle, send: Send, fault: F
     before = store.links()
     after = Links(before.previous, before.current)
     for board in _after_faults(store, fault, release.rollback):
-        release.settle(board)
+        settle(board)
         found = _assert_whole(board)
         assert found in (before, after)
         release.rollback(board)

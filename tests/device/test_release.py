@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edgekit.device import release, states
+from edgekit.device import release, states, status
 from edgekit.device.errors import (
     BusyError,
     IncompatibleError,
@@ -162,7 +162,7 @@ def test_unhealthy_release_goes_back(
         apply(store, id_, check=sick)
     assert store.links() == Links(*two)
     assert store.installed() == sorted(two)
-    failure = release.status(store).last_failure
+    failure = status.status(store).last_failure
     assert failure is not None
     assert (failure["release"], failure["state"], failure["log"]) == (id_, "health", "last words")
 
@@ -214,8 +214,8 @@ def test_too_little_memory(store: Store, paper: MakeBundle, send: Send) -> None:
 
 
 def test_status_of_an_empty_board(tmp_path: Path) -> None:
-    found = release.status(Store(tmp_path / "nothing"))
-    assert found == release.Status(None, None, False, False, None)
+    found = status.status(Store(tmp_path / "nothing"))
+    assert found == status.Status(None, None, False, False, None)
     assert not (tmp_path / "nothing").exists()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from edgekit.device import states
+from edgekit.device.whole import write_record
 from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle
 from edgekit.host.errors import (
@@ -272,10 +273,13 @@ def test_nothing_deployed(device: Device) -> None:
         device.rollback()
 
 
-def test_crash_while_running_is_one_line(device: Device, tiny: TinyBundle, tmp_path: Path) -> None:
+def test_crash_while_running_is_one_line(
+    device: Device, tiny: TinyBundle, board_root: Path
+) -> None:
     device.deploy(tiny())
-    library = tmp_path / "board" / "current" / "model.so"
+    library = board_root / "current" / "model.so"
     library.write_bytes(tiny("TINY_CRASH").files["model.so"])
+    write_record(board_root / "releases" / tiny().manifest.id, tiny().manifest)  # all is well
     with pytest.raises(EdgekitError, match="killed by SIGABRT") as caught:
         device.run({"x": X})
     assert "\n" not in str(caught.value)

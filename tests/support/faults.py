@@ -92,15 +92,19 @@ def outcome(scene: Scene, case: Case, board_name: str = "board") -> tuple[str, s
     """Applies with the fault: what is wrong ('' if all is well), and what was found running.
 
     Well is: what runs is wholly the old or the new release, both before the runtime has tidied
-    up and after; another deploy then ends with the new one, which computes.
+    up and after; the exit code says which, where a call failed; another deploy then ends with the
+    new one, which computes.
     """
     board = scene.copy(board_name)
     old, new = scene.old.manifest.id, scene.new.manifest.id
     inject = f"inject={case.call}:{case.fault}:when={case.k}"
-    _apply(scene, board, ["-e", f"trace={case.call}", "-e", inject])
+    code, _ = _apply(scene, board, ["-e", f"trace={case.call}", "-e", inject])
     left = look_in(board)
     if wrong := left.torn(old, new):
         return f"{case}: torn: {wrong}", ""
+    committed = left.current == new and not left.pending
+    if case.fault != KILL and committed != (code == 0):
+        return f"{case}: exit code {code}, though {left.current} of {old}, {new} runs", ""
     device = Device(LocalTransport(board))
     try:
         status = device.status()
@@ -116,19 +120,18 @@ def outcome(scene: Scene, case: Case, board_name: str = "board") -> tuple[str, s
     return "", "old" if left.current == old else "new, uncommitted" * left.pending or "new"
 
 
-def _apply(scene: Scene, board: Path, options: list[str]) -> str:
-    """One apply under strace; its report. The health check is not traced."""
+def _apply(scene: Scene, board: Path, options: list[str]) -> tuple[int, str]:
+    """One apply under strace; its exit code and report. The health check is not traced."""
     report = board.with_name(board.name + ".strace")
     command = ["strace", "-o", str(report), *options, sys.executable, "-I", "-S", _RUNTIME]
     command += ["--root", ".", "apply", scene.new.manifest.id, "--seconds", "30"]
-    # Python itself may crash when its own calls fail, so that any exit code will do.
-    subprocess.run(command, cwd=board, capture_output=True, timeout=_SECONDS, check=False)
-    return report.read_text(errors="replace")
+    done = subprocess.run(command, cwd=board, capture_output=True, timeout=_SECONDS, check=False)
+    return done.returncode, report.read_text(errors="replace")
 
 
 def _counted(scene: Scene) -> tuple[Counter[str], Counter[str]]:
     """Calls before the first that names a file of the board, and calls in all."""
-    lines = _apply(scene, scene.copy("counted"), []).splitlines()
+    lines = _apply(scene, scene.copy("counted"), [])[1].splitlines()
     start = next(i for i, line in enumerate(lines) if '"incoming"' in line)
     return _count(lines[:start]), _count(lines)
 

@@ -1,0 +1,255 @@
+"""A board's folder that people, disks or killed processes left odd is put in order."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.device import release
+from edgekit.device.errors import InputError, RolledBackError, TransferError
+from edgekit.device.mend import settle
+from edgekit.device.status import current_release, status, verify
+from edgekit.device.store import Links, Store
+from edgekit.device.whole import write_record
+from edgekit.host.bundle import Bundle
+
+MakeBundle = Callable[..., Bundle]
+Send = Callable[..., str]
+
+
+class Board(Store):
+    """A board that remembers what it told."""
+
+    def __init__(self, root: Path) -> None:
+        self.told: list[str] = []
+        super().__init__(root, self.told.append)
+
+
+@pytest.fixture
+def board(store: Store, paper: MakeBundle, send: Send) -> Board:
+    """`second` runs, `first` ran before."""
+    for text in ("first", "second"):
+        _apply(store, send(store, paper(text)))
+    return Board(store.root)
+
+
+@pytest.fixture
+def ids(paper: MakeBundle) -> tuple[str, str]:
+    return paper("second").manifest.id, paper("first").manifest.id
+
+
+def _apply(store: Store, id_: str) -> release.Outcome:
+    return release.apply(store, id_, lambda _: {}, lambda _: None)
+
+
+def _damage(path: Path) -> None:
+    """Of this file alone: what releases share is one file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("odd", ["dangling", "elsewhere", "folder", "file"])
+@pytest.mark.parametrize("name", ["current", "previous"])
+def test_odd_link_is_mended_and_told(
+    board: Board, ids: tuple[str, str], name: str, odd: str
+) -> None:
+    path = board.root / name
+    path.unlink()
+    if odd == "dangling":
+        path.symlink_to("releases/0123456789abcdef")
+    elif odd == "elsewhere":
+        path.symlink_to("/tmp")
+    elif odd == "folder":
+        path.mkdir()
+    else:
+        path.write_text("second")
+    found = status(board)
+    expected = Links(*ids) if name == "previous" else Links(ids[1], ids[0])
+    assert board.links() == expected
+    assert found.current is not None
+    assert found.current.damage == ""
+    assert len(board.told) == 1
+    assert board.told[0].startswith(f"{name}: expected a link to a release, found")
+    assert status(board).current == found.current
+    assert len(board.told) == 1
+
+
+def test_missing_target_of_current_goes_back_to_previous(
+    board: Board, ids: tuple[str, str]
+) -> None:
+    shutil.rmtree(board.releases / ids[0])
+    assert current_release(board)[0].id == ids[1]
+    assert board.links() == Links(ids[1], None)
+
+
+def test_copy_of_a_release_in_place_of_the_link_is_that_release(
+    board: Board, ids: tuple[str, str]
+) -> None:
+    (board.root / "current").unlink()
+    (board.releases / ids[0]).rename(board.root / "current")
+    assert current_release(board)[0].id == ids[0]
+    assert board.links() == Links(*ids)
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"", b"{", b"[]", b"\xff\xfe", b"null", b'{"current": "0123456789abcdef"}', None]
+)
+def test_garbage_in_pending_is_struck_and_told(
+    board: Board, ids: tuple[str, str], garbage: bytes | None
+) -> None:
+    if garbage is None:
+        board.pending.mkdir()
+    else:
+        board.pending.write_bytes(garbage)
+    found = status(board)
+    assert not found.interrupted
+    assert board.links() == Links(*ids)
+    assert len(board.told) == 1
+    assert board.told[0].startswith("pending.json: expected")
+    _apply(board, ids[0])
+
+
+@pytest.mark.parametrize("name", ["failure.json", "counters.json", "leftovers.json"])
+def test_garbage_in_other_notes_stops_nothing(
+    board: Board, ids: tuple[str, str], paper: MakeBundle, send: Send, name: str
+) -> None:
+    (board.root / name).unlink(missing_ok=True)
+    (board.root / name).mkdir()
+    assert status(board).last_failure is None
+    assert board.told[0].startswith(f"{name}: expected a note of this board, found a folder")
+    assert _apply(board, send(board, paper("third"))).end == "committed"
+
+
+def test_nothing_odd_nothing_told(board: Board) -> None:
+    for look in (settle, status, verify, current_release):
+        look(board)
+    assert board.told == []
+
+
+def test_leftovers_of_an_interrupted_mending_go_with_the_next_deploy(
+    board: Board, ids: tuple[str, str], paper: MakeBundle, send: Send
+) -> None:
+    left = [board.releases / ids[0] / ".runtime.pyz", board.releases / ids[0] / "golden" / ".in0"]
+    left += [board.root / ".pending.json", board.root / ".current"]
+    for path in left:
+        path.write_bytes(b"half")
+    _apply(board, send(board, paper("third")))
+    assert [path for path in left if path.exists()] == []
+
+
+def test_damaged_release_goes_back_by_itself(board: Board, ids: tuple[str, str]) -> None:
+    _damage(board.releases / ids[0] / "model.so")
+    message = rf"release {ids[0]} is damaged \(model.so: expected CRC-32 \w+, found .*{ids[1]} runs"
+    with pytest.raises(RolledBackError, match=message):
+        current_release(board)
+    assert board.links() == Links(ids[1], ids[0])
+    assert current_release(board)[0].id == ids[1]
+    failure = status(board).last_failure
+    assert failure is not None
+    assert failure["release"] == ids[0]
+    with pytest.raises(TransferError, match=f"release {ids[0]} is damaged: model.so"):
+        release.rollback(board)
+    assert board.links() == Links(ids[1], ids[0])
+
+
+def test_damaged_release_with_a_damaged_one_before_stays_and_is_refused(
+    board: Board, ids: tuple[str, str]
+) -> None:
+    for id_ in ids:
+        _damage(board.releases / id_ / "weights.bin")
+    for look in (current_release, verify):
+        with pytest.raises(TransferError, match=f"{ids[0]} is damaged: weights.bin"):
+            look(board)
+    assert board.links() == Links(*ids)
+    found = status(board)
+    assert found.current is not None
+    assert found.current.damage.startswith("weights.bin: expected")
+    assert f"release {ids[0]} is damaged" in board.told[-1]
+
+
+def test_status_goes_back_too(board: Board, ids: tuple[str, str]) -> None:
+    (board.releases / ids[0] / "manifest.json").write_bytes(b"{}")
+    found = status(board)
+    assert found.current is not None
+    assert found.previous is not None
+    assert (found.current.id, found.current.damage) == (ids[1], "")
+    assert found.previous.id == ids[0]
+    assert found.previous.damage.startswith("manifest.json: expected")
+    assert len(board.told) == 1
+    with pytest.raises(TransferError, match=f"release {ids[0]} is damaged: manifest.json"):
+        verify(board)
+
+
+def test_damage_that_keeps_the_sum_is_found_by_sha256(board: Board, ids: tuple[str, str]) -> None:
+    """CRC-32 can be fooled on purpose; nobody fools SHA-256."""
+    record = board.releases / ids[0] / "installed.json"
+    path = board.releases / ids[0] / "model.so"
+    _damage(path)
+    write_record(record.parent, board.manifest(ids[0]))
+    assert current_release(board)[0].id == ids[0]
+    with pytest.raises(RolledBackError, match=r"model\.so: expected SHA-256"):
+        verify(board)
+
+
+def test_release_of_an_older_kit_gets_its_record(board: Board, ids: tuple[str, str]) -> None:
+    record = board.releases / ids[0] / "installed.json"
+    whole = record.read_bytes()
+    record.unlink()
+    assert current_release(board)[0].id == ids[0]
+    assert record.read_bytes() == whole
+    assert board.told == []
+
+
+def test_damaged_record_is_told_and_made_anew(board: Board, ids: tuple[str, str]) -> None:
+    record = board.releases / ids[0] / "installed.json"
+    whole = record.read_bytes()
+    record.write_bytes(whole.replace(b"{", b"[", 1))
+    assert current_release(board)[0].id == ids[0]
+    assert record.read_bytes() == whole
+    assert len(board.told) == 1
+
+
+def test_damaged_signature_is_sent_again(
+    board: Board, ids: tuple[str, str], paper: MakeBundle, send: Send
+) -> None:
+    signature = board.releases / ids[0] / "manifest.json.sig"
+    signature.write_bytes(b"signed")
+    record = signature.with_name("installed.json")
+    record.unlink()
+    current_release(board)  # recorded with its signature
+    assert "manifest.json.sig" in json.loads(record.read_bytes())["files"]
+    signature.write_bytes(b"sighed")
+    assert release.plan(board, ids[0], sent=False) is None
+    _apply(board, send(board, paper("second"), ()))
+    assert current_release(board)[0].id == ids[0]
+
+
+def test_nothing_to_verify(store: Store) -> None:
+    with pytest.raises(InputError, match="expected a deployed model, found none"):
+        verify(store)
+
+
+@pytest.mark.parametrize("call", ["unlink", "rename", "fsync"])
+def test_rollback_that_fails_changes_nothing(
+    board: Board, ids: tuple[str, str], monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """The note is struck, but the folder cannot be synced: a failure told is a failure."""
+    synced: list[Any] = []
+
+    def fail_late(path: Path) -> None:
+        synced.append(path)
+        if len(synced) == {"unlink": 4, "rename": 2, "fsync": 1}[call]:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("edgekit.device.store.sync_folder", fail_late)
+    with pytest.raises(OSError, match="Input/output error"):
+        release.rollback(board)
+    assert board.links() == Links(*ids)
+    assert not board.pending.exists()

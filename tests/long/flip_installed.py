@@ -1,0 +1,86 @@
+"""Flips bits of an installed release's files, and cuts them, at many places.
+
+    python tests/long/flip_installed.py [--places 40] [--seed 16]
+
+Each time the command line's `run`, `status` and `rollback` path must name the file, run nothing of
+that release and go back to the one before. Exit code 1 if a damaged release ran or was not named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+import numpy as np
+from damages import damages
+from tiny_bundles import tiny_bundle
+
+from edgekit.device.signing import enroll
+from edgekit.device.store import Store
+from edgekit.host.api import Device
+from edgekit.host.bundle import signing_key
+from edgekit.host.errors import EdgekitError, RolledBackError
+from edgekit.host.transport import LocalTransport
+
+_X = np.array([1, 2, 3, -4], np.float32)
+
+
+def _problem(device: Device, board: Path, damaged: Path, data: bytes, old: str) -> str:
+    """What is wrong after `damaged` became `data`; empty if all is well."""
+    name = str(damaged.relative_to(board / "current"))
+    damaged.unlink()  # what releases share is one file, and would be damaged in both
+    damaged.write_bytes(data)
+    try:
+        _, timings = device.run({"x": _X})
+    except RolledBackError as error:
+        if name.rpartition("/")[2] not in str(error):
+            return f"{name}: not named: {error}"
+        return "" if device.run({"x": _X})[1].release == old else f"{name}: not gone back"
+    except EdgekitError as error:
+        return f"{name}: not gone back: {error}"
+    if name == "installed.json":  # made anew
+        return "" if timings.release != old else f"{name}: gone back"
+    return f"{name}: ran"
+
+
+def run(folder: Path, places: int, seed: int) -> int:
+    key = signing_key(folder / "keys")
+    store = Store(folder / "template")
+    store.create()
+    enroll(store, key.public.line)
+    device = Device(LocalTransport(store.root))
+    old = device.deploy(tiny_bundle(folder, key, 'TINY_NAME="old"')).release.id
+    device.deploy(tiny_bundle(folder, key, 'TINY_NAME="new"'))
+    wrong, count = [], 0
+    for path, data in damages(store.root / "current", places, seed):
+        board = folder / "board"
+        shutil.copytree(store.root, board, symlinks=True)
+        there = board / path.relative_to(store.root)
+        if problem := _problem(Device(LocalTransport(board)), board, there, data, old):
+            wrong.append(problem)
+            print(problem, flush=True)
+        shutil.rmtree(board)
+        count += 1
+    print(f"{count} damages, {len(wrong)} not named or run")
+    return 1 if wrong else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--places", type=int, default=40, help="in each file")
+    parser.add_argument("--seed", type=int, default=16)
+    arguments = parser.parse_args()
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        os.environ["EDGEKIT_HOME"] = str(Path(folder) / "home")
+        return run(Path(folder), arguments.places, arguments.seed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
