@@ -13,6 +13,7 @@ from edgekit.device.manifest import MANIFEST, RUNTIME, SIGNATURE, FileEntry, Man
 from edgekit.device.store import (
     Store,
     copy_synced,
+    read_manifest,
     sha256_file,
     sync_file,
     sync_folder,
@@ -69,7 +70,7 @@ def locate(store: Store, manifest: Manifest, must: bool) -> Dict[str, Path]:
     for entry in manifest.files:
         installed = known.get((entry.sha256, entry.bytes), [])
         if entry.path == RUNTIME:
-            installed = [*installed, _kit_runtime(store, entry)]
+            installed = [*installed, *_kit_runtimes(store, entry)]
         source = next((p for p in (sent / entry.path, *installed) if _is_whole(p, entry)), None)
         if source is not None:
             found[entry.path] = source
@@ -143,6 +144,7 @@ class Install:
             temporary.unlink(missing_ok=True)
             _place(source, temporary, path not in _COPIED)
             temporary.replace(target)
+            temporary.unlink(missing_ok=True)  # rename leaves both names of one file
             sync_folder(target.parent)
         write_record(self.folder, self._manifest)
 
@@ -168,19 +170,19 @@ def _place(source: Path, target: Path, link: bool) -> None:
 
 def _installed_by_hash(store: Store) -> Dict[Tuple[str, int], List[Path]]:
     known: Dict[Tuple[str, int], List[Path]] = {}
-    for release in store.installed():
+    for folder in (s.releases / release for s in store.beside() for release in s.installed()):
         try:
-            files = store.manifest(release).files
+            files = read_manifest(folder).files
         except DeviceError:
             continue
         for f in files:
-            known.setdefault((f.sha256, f.bytes), []).append(store.releases / release / f.path)
+            known.setdefault((f.sha256, f.bytes), []).append(folder / f.path)
     return known
 
 
-def _kit_runtime(store: Store, entry: FileEntry) -> Path:
+def _kit_runtimes(store: Store, entry: FileEntry) -> List[Path]:
     """Where the host puts its own runtime before there is a release; mostly it is the same."""
-    return store.root / "runtime" / f"{entry.sha256[:16]}.pyz"
+    return [r / "runtime" / f"{entry.sha256[:16]}.pyz" for r in (store.root, store.board)]
 
 
 def _is_whole(path: Path, entry: FileEntry) -> bool:

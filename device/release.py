@@ -137,11 +137,14 @@ def activate(store: Store, release: str, check: HealthCheck, on_state: OnState) 
 
 def rollback(store: Store) -> Outcome:
     """Swaps `current` and `previous`; InputError if there is nothing to go back to."""
+    nothing = InputError("expected a previous release, found none; deploy one first")
+    if not store.releases.is_dir():
+        raise nothing
     with alone(store), store.lock():
         recover(store)
         links = store.links()
         if links.previous is None:
-            raise InputError("expected a previous release, found none; deploy one first")
+            raise nothing
         if damage := find_damage(store.releases / links.previous, full=True):
             raise damaged(links.previous, damage)
         switch(store, Links(links.previous, links.current))

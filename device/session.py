@@ -59,7 +59,10 @@ class Session:
                 if holder is not None and holder.token == self._token:
                     file.close()
                     return
-                if holder is None or holder.token != take_over or not _ended(holder, file):
+                if holder is None or holder.token != take_over:
+                    raise _busy(holder)
+                self._store.stop_change()  # of the deploy that is over, should it run on
+                if not _ended(holder, file):
                     raise _busy(holder)
         except BaseException:
             file.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Optional, Tuple
 
@@ -41,6 +41,7 @@ class Status:
     interrupted: bool
     deploying: bool
     last_failure: Optional[Dict[str, Any]]
+    named: Dict[str, Status] = field(default_factory=dict)  # of the models beside the default one
 
 
 def status(store: Store, full: bool = True, mend: bool = True) -> Status:
@@ -54,7 +55,7 @@ def status(store: Store, full: bool = True, mend: bool = True) -> Status:
     links = store.links()
     current = _info(store, links.current, full)
     if current and current.damage and mend:
-        store.tell(str(leaveleave_damaged(store, current.id, current.damage)))
+        store.tell(str(leave_damaged(store, current.id, current.damage)))
         if store.links() != links:
             return status(store, full, mend=False)
     return Status(
@@ -63,6 +64,7 @@ def status(store: Store, full: bool = True, mend: bool = True) -> Status:
         store.pending.exists(),
         is_locked(store.lock_file),
         store.read_note(store.failure),
+        {} if store.name else {n: status(store.named(n), full, mend) for n in store.names()},
     )
 
 
@@ -75,17 +77,17 @@ def current_release(store: Store) -> Tuple[Manifest, Path]:
     settle(store)
     release = store.links().current
     if release is None:
-        raise InputError("expected a deployed model, found none; deploy one first: edgekit deploy")
+        raise _nothing(store)
     folder = store.releases / release
     record = record_damage(folder)
     if damage := find_damage(folder):
-        raise leaveleave_damaged(store, release, damage)
+        raise leave_damaged(store, release, damage)
     if record:
         store.tell(f"release {release}: {record}")
     return store.manifest(release), folder
 
 
-def leaveleave_damaged(store: Store, release: str, damage: str) -> DeviceError:
+def leave_damaged(store: Store, release: str, damage: str) -> DeviceError:
     """Goes back from a damaged release to the one before; the error that says how that ended."""
     refused = damaged(release, damage)
     try:
@@ -113,13 +115,29 @@ def verify(store: Store) -> Status:
     A damaged current release is left for the previous one.
     """
     found = status(store, mend=False)
-    if found.current is None:
-        raise InputError("expected a deployed model, found none; deploy one first: edgekit deploy")
-    if found.current.damage:
-        raise leaveleave_damaged(store, found.current.id, found.current.damage)
+    if not (found.current or found.named):
+        raise _nothing(store)
+    _refuse_damage(store, found)
+    for name, beside in found.named.items():
+        _refuse_damage(store.named(name), beside)
+    return found
+
+
+def _refuse_damage(store: Store, found: Status) -> None:
+    if found.current and found.current.damage:
+        raise leave_damaged(store, found.current.id, found.current.damage)
     if found.previous and found.previous.damage:
         raise damaged(found.previous.id, found.previous.damage)
-    return found
+
+
+def _nothing(store: Store) -> InputError:
+    if not store.name:
+        return InputError("expected a deployed model, found none; deploy one first: edgekit deploy")
+    there = ", ".join(store.names()) or "nothing"
+    return InputError(
+        f"expected a model deployed as '{store.name}', found none; there is: {there} "
+        f"(deploy it: edgekit deploy MODEL --as {store.name})"
+    )
 
 
 def damaged(release: str, damage: str) -> TransferError:

@@ -10,6 +10,7 @@ previous -> releases/..  what ran before
 failure.json             why the last release was rolled back
 counters.json            the highest counter of each model; see counters.py
 leftovers.json           files of hosts that may be gone; removed if still there next time
+named/<name>/            the same again, for a model beside the others: `deploy --as NAME`
 trusted_keys, unsigned   whose releases are taken; see signing.py
 """
 
@@ -37,6 +38,7 @@ from edgekit.device.manifest import (
 )
 from edgekit.device.process import Process, is_locked
 
+_NAMED = "named"
 _CHUNK = 1 << 20
 _STOP_SECONDS = 5.0
 
@@ -67,15 +69,32 @@ class Store:
         self.counters = root / "counters.json"
         self.leftovers = root / "leftovers.json"
         self.notes = (self.pending, self.failure, self.leftovers, self.counters)
-        # A folder for trying models aside trusts whom the board trusts.
+        # A folder for trying models aside, or for one of several, trusts whom the board trusts.
         outer = root.absolute().parent
-        trusting = outer.parent if outer.name == "aside" else root
-        self.trusted_keys = trusting / "trusted_keys"
-        self.unsigned = trusting / "unsigned"
+        self.board = outer.parent if outer.name in ("aside", _NAMED) else root
+        self.name = root.name if outer.name == _NAMED else ""
+        self.trusted_keys = self.board / "trusted_keys"
+        self.unsigned = self.board / "unsigned"
 
     def create(self) -> None:
         for folder in (self.incoming, self.releases):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def names(self) -> List[str]:
+        """Of the models beside the default one that something was deployed as."""
+        folders = (self.board / _NAMED).glob("*")
+        return sorted(p.name for p in folders if (p / "current").is_symlink())
+
+    def named(self, name: str) -> Store:
+        """The releases of the model `name`."""
+        return Store(self.board / _NAMED / name, self.tell)
+
+    def beside(self) -> List[Store]:
+        """All that hold releases of this board, this one first; a folder aside is by itself."""
+        if self.board != self.root and not self.name:
+            return [self]
+        others = [Store(self.board), *map(self.named, self.names())]
+        return [self, *(other for other in others if other.name != self.name)]
 
     def free_bytes(self) -> int:
         """Of the disk that holds the root, for this user."""

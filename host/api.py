@@ -99,6 +99,7 @@ class Device:
     `own`: it belongs to this host alone, and the first deploy makes it trust the host's signing
     key. `profile`: what models are compiled for. `emulated`: times on it are an emulator's, and
     say nothing of a real board's latency. `threads`: how many models run with unless told.
+    `model_name`: which of the models on it, if several are deployed side by side.
     """
 
     def __init__(
@@ -109,8 +110,10 @@ class Device:
         own: bool = False,
         emulated: bool = False,
         threads: int = 1,
+        model_name: str = "",
     ) -> None:
         self.transport = transport
+        self.model_name = model_name
         self.profile = profile
         self.emulated = emulated
         self.threads = threads
@@ -120,6 +123,19 @@ class Device:
     def name(self) -> str:
         """The board's name."""
         return self.transport.board
+
+    def named(self, name: str | None) -> Device:
+        """The same board, for the model deployed as `name` beside others; InputError if no model
+        can have that name. None is the default one."""
+        release.root_of(name or "")
+        return Device(
+            self.transport,
+            profile=self.profile,
+            own=self._own,
+            emulated=self.emulated,
+            threads=self.threads,
+            model_name=name or "",
+        )
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[Device]:
@@ -150,18 +166,23 @@ class Device:
             progress=progress,
             allow_downgrade=allow_downgrade,
             own=self._own,
+            name=self.model_name,
         )
         return Deployed(self, found)
 
     def plan(self, bundle: Bundle | str | Path, *, allow_downgrade: bool = False) -> DeployPlan:
         """What `deploy` would send, without changing what runs."""
-        return release.plan_deploy(self.transport, _bundle(bundle), allow_downgrade, self._own)
+        return release.plan_deploy(
+            self.transport, _bundle(bundle), allow_downgrade, self._own, self.model_name
+        )
 
     def run(
         self, inputs: Arrays, threads: int | None = None
     ) -> tuple[dict[str, NDArray[Any]], Timings]:
         """One inference of what is deployed: outputs and times."""
-        return release.run(self.transport, inputs, threads=threads or self.threads)
+        return release.run(
+            self.transport, inputs, threads=threads or self.threads, name=self.model_name
+        )
 
     def bench(
         self,
@@ -182,19 +203,20 @@ class Device:
             warmup=warmup,
             seconds=seconds,
             variant=variant,
+            name=self.model_name,
         )
 
     def status(self) -> BoardStatus:
         """What runs and what ran before."""
-        return release.status(self.transport)
+        return release.status(self.transport, self.model_name)
 
     def verify(self) -> BoardStatus:
         """As `status`, if every file is whole; see edgekit.host.release.verify."""
-        return release.verify(self.transport)
+        return release.verify(self.transport, self.model_name)
 
     def rollback(self) -> BoardStatus:
         """Puts the previous release back into service."""
-        return release.rollback(self.transport)
+        return release.rollback(self.transport, self.model_name)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import typer
 from edgekit.host.cli import bench_gemm, bench_nna, bench_outlier, bench_spmm, bench_spmv
 from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.options import (
+    As,
     Board,
     InputShapes,
     Json,
@@ -99,6 +100,7 @@ def bench_model(
     board: Board = None,
     threads: Threads = None,
     via: Over = None,
+    as_name: As = None,
     runs: Annotated[
         int,
         typer.Option("--runs", metavar="N", min=0, help="Timed runs; 0 for what fits into 2 s."),
@@ -114,7 +116,7 @@ def bench_model(
     from edgekit.host.api import connect
     from edgekit.host.cli.output import emit
 
-    device = connect(board_name(board), via=via)
+    device = connect(board_name(board), via=via).named(as_name)
     if peers and device.name != _HERE:
         raise InputError(
             f"expected the board {_HERE} for --peers, found {device.name}; "

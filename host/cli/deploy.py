@@ -12,6 +12,7 @@ import typer
 from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.options import (
     ActivationsOption,
+    As,
     Board,
     Counter,
     InputShapes,
@@ -70,6 +71,7 @@ def deploy(
     ] = False,
     threads: Threads = None,
     via: Over = None,
+    as_name: As = None,
     as_json: Json = False,
 ) -> None:
     """Put a model into service on a board and time it.
@@ -83,7 +85,7 @@ def deploy(
 
     name = board_name(board)
     path = model_file(model, name)
-    device = connect(name, via=via)
+    device = connect(name, via=via).named(as_name)
     options = compile_options(input_shape, order, random_seed, memory_limit, weights, activations)
     bundle = load_bundle(path, device.profile, counter, options)
     if dry_run:

@@ -113,6 +113,15 @@ Over = Annotated[
     Literal["ssh", "serial"] | None,
     typer.Option("--via", show_default=False, help="How, if the board can be reached both ways."),
 ]
+As = Annotated[
+    str | None,
+    typer.Option(
+        "--as",
+        metavar="NAME",
+        show_default=False,
+        help="Which of several models on the board. Default: the one deployed without a name.",
+    ),
+]
 Model = Annotated[
     str | None,
     typer.Argument(

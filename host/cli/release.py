@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from edgekit.host.cli.options import Board, Json, Over, board_name, examples
+from edgekit.host.cli.options import As, Board, Json, Over, board_name, examples
 
 if TYPE_CHECKING:
     from edgekit.host.release import BoardStatus, ReleaseInfo
@@ -24,37 +24,52 @@ def register(app: typer.Typer) -> None:
     )(rollback)
 
 
-def status(board: Board = None, via: Over = None, as_json: Json = False) -> None:
+def status(
+    board: Board = None, via: Over = None, as_name: As = None, as_json: Json = False
+) -> None:
     """Show what runs on a board and what ran before."""
     from edgekit.host.api import connect
 
     name = board_name(board)
-    _show(name, connect(name, via=via).status(), "edgekit.status/1", as_json)
+    _show(name, connect(name, via=via).named(as_name).status(), "edgekit.status/1", as_json)
 
 
-def verify(board: Board = None, via: Over = None, as_json: Json = False) -> None:
+def verify(
+    board: Board = None, via: Over = None, as_name: As = None, as_json: Json = False
+) -> None:
     """Compare every file of the releases on a board with its SHA-256."""
     from edgekit.host.api import connect
 
     name = board_name(board)
-    _show(name, connect(name, via=via).verify(), "edgekit.verify/1", as_json)
+    _show(name, connect(name, via=via).named(as_name).verify(), "edgekit.verify/1", as_json)
 
 
-def rollback(board: Board = None, via: Over = None, as_json: Json = False) -> None:
+def rollback(
+    board: Board = None, via: Over = None, as_name: As = None, as_json: Json = False
+) -> None:
     """Put the previous release back into service."""
     from edgekit.host.api import connect
 
     name = board_name(board)
-    _show(name, connect(name, via=via).rollback(), "edgekit.rollback/1", as_json)
+    _show(name, connect(name, via=via).named(as_name).rollback(), "edgekit.rollback/1", as_json)
 
 
 def _show(board: str, found: BoardStatus, schema: str, as_json: bool) -> None:
-    from edgekit.host.cli.output import emit, show_shapes
+    from edgekit.host.cli.output import emit
 
     if as_json:
         emit({"schema": schema, "board": board, **asdict(found)})
         return
     print(f"board     {board}")
+    _show_releases(found)
+    for name, beside in found.named.items():
+        print(f"as        {name}")
+        _show_releases(beside)
+
+
+def _show_releases(found: BoardStatus) -> None:
+    from edgekit.host.cli.output import show_shapes
+
     print(f"current   {_line(found.current)}")
     show_shapes(found.current.shapes if found.current else ())
     print(f"previous  {_line(found.previous)}")

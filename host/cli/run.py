@@ -11,6 +11,7 @@ from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.deploy import put_into_service
 from edgekit.host.cli.options import (
     ActivationsOption,
+    As,
     Board,
     InputShapes,
     Json,
@@ -74,6 +75,7 @@ def run(
     activations: ActivationsOption = None,
     threads: Threads = None,
     via: Over = None,
+    as_name: As = None,
     as_json: Json = False,
 ) -> None:
     """Run a model once on a board."""
@@ -81,7 +83,7 @@ def run(
     from edgekit.host.cli.output import check_writable
 
     path = model_file(model) if model else None
-    device = connect(board_name(board), via=via)
+    device = connect(board_name(board), via=via).named(as_name)
     inputs = read_arrays(input_file)
     check_writable(output_file)
     if path:

@@ -46,7 +46,8 @@ def _releases(device: Device) -> Finding:
         found = device.status()
     except EdgekitError as error:
         return Finding("releases", Verdict.FAIL, _without_advice(error), _advice(error))
-    there = [info for info in (found.current, found.previous) if info]
+    every = (found, *found.named.values())
+    there = [info for one in every for info in (one.current, one.previous) if info]
     for info in there:
         if info.damage:
             return Finding("releases", Verdict.FAIL, f"{info.id}: {info.damage}", "deploy it again")

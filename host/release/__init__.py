@@ -3,7 +3,7 @@
 from edgekit.host.release.count import InstructionCount, count_instructions
 from edgekit.host.release.deploy import deploy, plan_deploy
 from edgekit.host.release.enroll import enroll, enroll_host, enroll_unsigned
-from edgekit.host.release.runtime import QUICK_SECONDS
+from edgekit.host.release.runtime import QUICK_SECONDS, root_of
 from edgekit.host.release.types import (
     Benchmark,
     BoardStatus,
@@ -42,6 +42,7 @@ __all__ = [
     "plan_deploy",
     "probe",
     "rollback",
+    "root_of",
     "run",
     "status",
     "verify",

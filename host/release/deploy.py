@@ -41,8 +41,9 @@ def deploy(
     health_seconds: int = HEALTH_SECONDS,
     own: bool = False,
     deadlines: Mapping[str, float] = DEADLINES,
+    name: str = "",
 ) -> Release:
-    """Puts `bundle` into service on the board.
+    """Puts `bundle` into service on the board, as the model `name` beside others if it has one.
 
     With `own`, a board that trusts no key yet is enrolled with this host's. `deadlines` are the
     seconds of each state. Raises
@@ -52,15 +53,19 @@ def deploy(
     raised, KeyboardInterrupt too: unless the new release was committed, the old one runs, and
     what was sent stays for the next attempt.
     """
-    walk = _Deploy(transport, bundle, progress, allow_downgrade, own, deadlines)
+    walk = _Deploy(transport, bundle, progress, allow_downgrade, own, deadlines, name)
     return walk.run(health_seconds)
 
 
 def plan_deploy(
-    transport: Transport, bundle: Bundle, allow_downgrade: bool = False, own: bool = False
+    transport: Transport,
+    bundle: Bundle,
+    allow_downgrade: bool = False,
+    own: bool = False,
+    name: str = "",
 ) -> DeployPlan:
     """What `deploy` would do, found out without changing what runs; raises as deploy does."""
-    walk = _Deploy(transport, bundle, lambda _: None, allow_downgrade, own, DEADLINES)
+    walk = _Deploy(transport, bundle, lambda _: None, allow_downgrade, own, DEADLINES, name)
     return walk.plan()
 
 
@@ -73,15 +78,16 @@ class _Deploy:
         allow_downgrade: bool,
         own: bool,
         deadlines: Mapping[str, float],
+        name: str,
     ) -> None:
         self._transport = transport
-        self._runtime = BoardRuntime(transport)
+        self._runtime = BoardRuntime(transport, name)
         self._bundle = bundle
         self._progress = progress
         self._options = ["--allow-downgrade"] if allow_downgrade else []
         self._own = own
         self._deadlines = deadlines
-        self._folder = f"incoming/{bundle.manifest.id}"
+        self._folder = f"{self._runtime.root}/incoming/{bundle.manifest.id}".removeprefix("./")
         self._state, self._ends = "probe", 0.0
 
     def run(self, health_seconds: int) -> Release:

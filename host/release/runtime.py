@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 import signal
 import zlib
 from typing import Any
@@ -35,6 +36,7 @@ _CHECKED = (
     "exec(zipimport.zipimporter(p).get_code('__main__'))"
 )
 _NOTE = "note "  # begins a line about what the board found odd and mended
+_NAME = re.compile("[a-z0-9][a-z0-9_-]{0,31}")
 _ERRORS: dict[str, type[EdgekitError]] = {
     "input": InputError,
     "incompatible": IncompatibleError,
@@ -44,15 +46,31 @@ _ERRORS: dict[str, type[EdgekitError]] = {
 }
 
 
+def root_of(name: str) -> str:
+    """The folder of the model `name` below the board's; that of the default one is the board's own.
+
+    InputError if no folder may have that name.
+    """
+    if not name:
+        return "."
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"expected a name of at most 32 small letters, digits, '-' and '_', found {name[:40]!r}"
+        )
+    return f"named/{name}"
+
+
 class BoardRuntime:
-    """This kit's runtime on a board, sent there when it is first needed.
+    """This kit's runtime on a board, sent there when it is first needed; `name` says which of the
+    models that are deployed side by side it is about.
 
     A release is used through the runtime it brought along, so that kit and board need not have
     the same version.
     """
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, name: str = "") -> None:
         self._transport = transport
+        self.root = root_of(name)
         self._pyz = runtime_pyz()
         self._path = f"runtime/{hashlib.sha256(self._pyz).hexdigest()[:16]}.pyz"
         self._sum = f"{len(self._pyz)}.{zlib.crc32(self._pyz)}"
@@ -85,7 +103,7 @@ class BoardRuntime:
         on_line: OnLine | None,
     ) -> Completed:
         # -I -S: nothing of the board's own Python set-up; it also starts faster.
-        command = [self._transport.python, "-I", "-S", *start, "--root", ".", *arguments]
+        command = [self._transport.python, "-I", "-S", *start, "--root", self.root, *arguments]
         return self._transport.run(command, deadline=deadline, on_line=on_line)
 
     def _document(self, name: str, done: Completed) -> Document:

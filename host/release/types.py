@@ -106,6 +106,7 @@ class BoardStatus:
     """What runs, what ran before, and why the last release was rolled back, if one was.
 
     `deploying`: just now a deploy changes what runs. `interrupted`: it has not been committed.
+    `named`: the same of each model that was deployed beside the default one.
     """
 
     current: ReleaseInfo | None
@@ -113,6 +114,7 @@ class BoardStatus:
     interrupted: bool
     deploying: bool
     last_failure: Mapping[str, Any] | None
+    named: Mapping[str, BoardStatus] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from edgekit.device.dtypes import BY_NAME
 from edgekit.device.errors import InputError as DeviceInputError
 from edgekit.device.npz import Array, npz_bytes, parse_npz
 from edgekit.device.probe import Probe
-from edgekit.host.errors import InputError
+from edgekit.host.errors import BusyError, InputError
 from edgekit.host.release.runtime import QUICK_SECONDS, BoardRuntime, Document
+from edgekit.host.release.session import forget, is_dead
 from edgekit.host.release.types import (
     Benchmark,
     BoardStatus,
@@ -32,7 +33,7 @@ _RUN_SECONDS = 600.0
 
 
 def run(
-    transport: Transport, inputs: Arrays, *, threads: int = 1
+    transport: Transport, inputs: Arrays, *, threads: int = 1, name: str = ""
 ) -> tuple[dict[str, NDArray[Any]], Timings]:
     """One inference of what is deployed: outputs by name, and the times.
 
@@ -42,7 +43,7 @@ def run(
     try:
         transport.put(_to_npz(inputs), f"{folder}/in.npz", deadline=_RUN_SECONDS)
         files = ("--input", f"{folder}/in.npz", "--output", f"{folder}/out.npz")
-        document = BoardRuntime(transport).call_release(
+        document = BoardRuntime(transport, name).call_release(
             "run", *files, "--threads", str(threads), deadline=_RUN_SECONDS
         )
         output = transport.get(f"{folder}/out.npz", deadline=_RUN_SECONDS)
@@ -60,6 +61,7 @@ def bench(
     warmup: int = 3,
     seconds: int = 2,
     variant: int = 0,
+    name: str = "",
 ) -> Benchmark:
     """Latency of what is deployed over `count` runs (0: as many as fit into `seconds`).
 
@@ -75,7 +77,7 @@ def bench(
         if inputs is not None:
             transport.put(_to_npz(inputs), f"{folder}/in.npz", deadline=_RUN_SECONDS)
             options += ["--input", f"{folder}/in.npz"]
-        document = BoardRuntime(transport).call_release(
+        document = BoardRuntime(transport, name).call_release(
             "bench", *options, deadline=_RUN_SECONDS + seconds
         )
     finally:
@@ -91,19 +93,19 @@ def probe(transport: Transport) -> Probe:
     return Probe(**{name: found[name] for name in found.keys() - {"schema"}} | lists)
 
 
-def status(transport: Transport) -> BoardStatus:
+def status(transport: Transport, name: str = "") -> BoardStatus:
     """What runs on the board and what ran before, both compared with their SHA-256.
 
     A damaged release is left for the previous one if that is whole.
     """
-    return _status(BoardRuntime(transport).call("status", deadline=_RUN_SECONDS))
+    return _status(BoardRuntime(transport, name).call("status", deadline=_RUN_SECONDS))
 
 
-def verify(transport: Transport) -> BoardStatus:
+def verify(transport: Transport, name: str = "") -> BoardStatus:
     """As `status`, if all is whole. RolledBackError if the board left a damaged release for the
     previous one, TransferError if it could not or that one is damaged, InputError if nothing runs.
     """
-    return _status(BoardRuntime(transport).call("verify", deadline=_RUN_SECONDS))
+    return _status(BoardRuntime(transport, name).call("verify", deadline=_RUN_SECONDS))
 
 
 def _status(found: Document) -> BoardStatus:
@@ -113,13 +115,23 @@ def _status(found: Document) -> BoardStatus:
         found["interrupted"],
         found["deploying"],
         found["last_failure"],
+        {name: _status(beside) for name, beside in found.get("named", {}).items()},
     )
 
 
-def rollback(transport: Transport) -> BoardStatus:
-    """Puts the previous release back into service; InputError if there is none."""
-    BoardRuntime(transport).call("rollback", deadline=_RUN_SECONDS)
-    return status(transport)
+def rollback(transport: Transport, name: str = "") -> BoardStatus:
+    """Puts the previous release back into service; InputError if there is none, TransferError if
+    it is damaged, BusyError if a deploy is on its way. A dead one of this host is ended first."""
+    runtime = BoardRuntime(transport, name)
+    try:
+        runtime.call("rollback", deadline=_RUN_SECONDS)
+    except BusyError as error:
+        if not is_dead(error.holder):
+            raise
+        runtime.call("leave", "--session", error.holder)
+        forget(error.holder)
+        runtime.call("rollback", deadline=_RUN_SECONDS)
+    return status(transport, name)
 
 
 def _to_npz(inputs: Arrays) -> bytes:

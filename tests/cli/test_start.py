@@ -63,6 +63,7 @@ def test_commands_are_those_of_the_specification() -> None:
         "tune layouts",
         "tune order",
         "tune spmv",
+        "verify",
     ]
 
 

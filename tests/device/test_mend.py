@@ -144,6 +144,17 @@ def test_leftovers_of_an_interrupted_mending_go_with_the_next_deploy(
     assert [path for path in left if path.exists()] == []
 
 
+def test_release_that_was_there_before_leaves_nothing_behind(
+    board: Board, ids: tuple[str, str], paper: MakeBundle, send: Send
+) -> None:
+    """Its files are other names of those of the release that runs; a rename between two names of
+    one file does nothing."""
+    for text in ("first", "second", "first", "second"):
+        _apply(board, send(board, paper(text), ()))
+        assert list(board.root.rglob(".*")) == []
+    assert board.links() == Links(*ids)
+
+
 def test_damaged_release_goes_back_by_itself(board: Board, ids: tuple[str, str]) -> None:
     _damage(board.releases / ids[0] / "model.so")
     message = rf"release {ids[0]} is damaged \(model.so: expected CRC-32 \w+, found .*{ids[1]} runs"

@@ -29,6 +29,7 @@ _SUITES = [
     pytest.param(("zoo",), id="zoo", marks=(pytest.mark.peers, pytest.mark.engines)),
     pytest.param(("fuzz_bundle", "--minutes", "10"), id="bundles"),
     pytest.param(("flip_bytes", "--bits"), id="signatures"),
+    pytest.param(("kill_commands",), id="kills"),
     pytest.param(("flip_installed",), id="installed files"),
     pytest.param(("kill_every_syscall",), id="system calls", marks=pytest.mark.sshd),
     pytest.param(("upload_rate",), id="upload rate", marks=pytest.mark.sshd),
