@@ -22,6 +22,7 @@ from edgekit.host.graph.quantization import (
     code_range,
     doubling_high_multiply,
     multiplier_of,
+    quantize_multiplier,
     round_half_away,
     rounding_shift,
     saturate,
@@ -143,12 +144,18 @@ def divide(a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Arra
     sizes = [int(v if v >= 0 else ~v).bit_length() for v in over.flat]
     headroom = 31 - np.array(sizes, np.int64).reshape(over.shape)
     quotient = doubling_high_multiply(over << headroom, inverse)
-    real = np.float32(scale_of(left)) / (np.float32(scale_of(right)) * np.float32(scale_of(out)))
-    factor = multiplier_of(float(real))
-    shift = int(factor.shift[0]) - (bits - 1) - headroom
-    product = doubling_high_multiply(quotient, int(factor.multiplier[0]))
+    multiplier, factor_shift = (int(v) for v in quotient_factors(left, right, out)[-2:])
+    shift = factor_shift - (bits - 1) - headroom
+    product = doubling_high_multiply(quotient, multiplier)
     scaled = rounding_shift(product, np.maximum(-shift, 0))
     return stored(np.where(empty, 0, scaled), out)
+
+
+def quotient_factors(left: Tensor, right: Tensor, out: Tensor) -> Array:
+    """s32: zero points, the ends of the codes of `out`, multiplier and shift of quotients."""
+    real = np.float32(scale_of(left)) / (np.float32(scale_of(right)) * np.float32(scale_of(out)))
+    zeros = [zero_point_of(t) for t in (left, right, out)]
+    return np.array([*zeros, *code_range(out.dtype), *quantize_multiplier(float(real))], np.int32)
 
 
 def total(x: Array, axes: tuple[int, ...], source: Tensor, out: Tensor) -> Array:

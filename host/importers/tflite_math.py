@@ -123,7 +123,15 @@ def leaky_relu(call: Call) -> Tensor:
 
 
 def prelu(call: Call) -> Tensor:
-    return call.result(ops.PRelu(), call.tensor(0, "input"), call.tensor(1, "slope"))
+    """Slopes of 16-bit codes have 8 bits."""
+    x, slope = call.tensor(0, "input"), call.tensor(1, "slope")
+    if x.is_coded and x.dtype is DType.I16:
+        if slope.data is None or slope.dtype is not DType.I8:
+            raise ShapeError(
+                f"expected constant slopes of type s8 for s16, found {slope.dtype.value}"
+            )
+        slope = call.quantized(slope.data.astype(np.int16), slope.quant)
+    return call.result(ops.PRelu(), x, slope)
 
 
 def select(call: Call) -> Tensor:

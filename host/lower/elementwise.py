@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgekit.host.graph.checks import WHOLE
-from edgekit.host.graph.coded import product_multiplier, total_line
+from edgekit.host.graph.coded import product_multiplier, ratio32, total_line
 from edgekit.host.graph.fixed_point import exp_negative, softmax_multiplier
 from edgekit.host.graph.ops import (
     Add,
@@ -19,6 +19,7 @@ from edgekit.host.graph.ops import (
     MaxPool2D,
     Mean,
     Mul,
+    PRelu,
     Quantize,
     ReduceProduct,
     ReduceSum,
@@ -67,12 +68,12 @@ def _scalar(factor: Multiplier, name: str) -> dict[str, Field]:
 
 def lower_binary(ctx: Context, node: Node) -> list[Call]:
     op = node.op
-    assert isinstance(op, Add | Mul | Sub)
+    assert isinstance(op, Add | Mul | Sub | PRelu)
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y = ctx.tensor(node.outputs[0])
     types = {a.dtype, b.dtype, y.dtype}
-    if isinstance(op, Sub):
-        if not y.is_coded:
+    if isinstance(op, Sub | PRelu):
+        if not y.is_coded or (isinstance(op, PRelu) and y.dtype is not DType.I16):
             return plain.lower_binary(ctx, node)
         if calls := lower_single(ctx, node):
             return calls
@@ -84,12 +85,14 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
         raise ctx.unsupported(node, f"types {a.dtype.value} and {b.dtype.value}")
     if isinstance(op, Add) and y.dtype.is_quantized and (calls := lower_linear_sum(ctx, node)):
         return calls
-    kind = "MUL" if isinstance(op, Mul) else "ADD"
+    kind = {Mul: "MUL", PRelu: "PRELU"}.get(type(op), "ADD")
     macros: dict[str, str | int] = {"TX": C_TYPES[y.dtype], f"OP_{kind}": 1}
     try:
         form = collapse([a.shape, b.shape], y.shape, _BINARY_DIMS)
     except UnsupportedFormError:
-        if isinstance(op, Sub) or (y.dtype is DType.F32 and op.activation is Activation.NONE):
+        if isinstance(op, Sub | PRelu) or (
+            y.dtype is DType.F32 and op.activation is Activation.NONE
+        ):
             return plain.lower_binary(ctx, node)  # slower, for more dimensions
         raise
     dims, (a_strides, b_strides) = form.dims, form.strides
@@ -104,7 +107,7 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
         "y": Value(y.name),
     }
     if y.dtype is DType.F32:
-        assert not isinstance(op, Sub)
+        assert isinstance(op, Add | Mul)
         macros["FLOAT_X"] = 1
         fields["low_f32"], fields["high_f32"] = op.activation.bounds
     else:
@@ -125,9 +128,11 @@ def _operand(ctx: Context, t: Tensor) -> Field:
     return Value(t.name) if t.data is None else ctx.weights.add(t.data)
 
 
-def _quantized_binary(a: Tensor, b: Tensor, y: Tensor, op: Add | Mul | Sub) -> dict[str, Field]:
+def _quantized_binary(
+    a: Tensor, b: Tensor, y: Tensor, op: Add | Mul | Sub | PRelu
+) -> dict[str, Field]:
     low, high = code_range(y.dtype)
-    if not isinstance(op, Sub):
+    if isinstance(op, Add | Mul):
         low, high = activation_range(op.activation, y)
     fields: dict[str, Field] = {
         "a_zero": zero_point_of(a),
@@ -138,6 +143,8 @@ def _quantized_binary(a: Tensor, b: Tensor, y: Tensor, op: Add | Mul | Sub) -> d
     }
     if isinstance(op, Mul):
         return fields | _scalar(mul_multiplier(a, b, y), "y")
+    if isinstance(op, PRelu):
+        return fields | _scalar(ratio32(a, y), "a") | _scalar(ratio32(a, y, scale_of(b)), "y")
     factors = add_multipliers(a, b, y)
     if isinstance(op, Sub):
         factors = replace(factors, b=factors.b.negative)

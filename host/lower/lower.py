@@ -76,6 +76,7 @@ RULES: Mapping[type[Operator], Rule] = {
     ops.Add: elementwise.lower_binary,
     ops.Mul: elementwise.lower_binary,
     ops.Sub: elementwise.lower_binary,
+    ops.PRelu: elementwise.lower_binary,
     ops.Clamp: elementwise.lower_unary,
     ops.Logistic: elementwise.lower_unary,
     ops.HardSwish: elementwise.lower_unary,

@@ -9,6 +9,7 @@ from typing import Any
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.checks import UNSIGNED
+from edgekit.host.graph.coded import quotient_factors
 from edgekit.host.graph.quantization import dense_multiplier, short_factor, zero_point_of
 from edgekit.host.graph.types import Array, DType, Node, Operator, Tensor
 from edgekit.host.lower.broadcast import collapse
@@ -143,6 +144,9 @@ def _of_codes(ctx: Context, node: Node, op: ops.Binary) -> list[Call]:
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     if calls := lower_single(ctx, node):
         return calls
+    if isinstance(op, ops.Div) and a.dtype is DType.I16:
+        factors = quotient_factors(a, b, ctx.tensor(node.outputs[0]))
+        return _map(ctx, node, f"{a.dtype.value}_quotient", [a, b], table=factors, OP_QUOTIENT=1)
     if a.dtype.bytes != 1:
         raise ctx.unsupported(node, f"type {a.dtype.value}")
     table = table_of_pairs(op, a, b, ctx.tensor(node.outputs[0]))

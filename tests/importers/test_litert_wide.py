@@ -95,6 +95,32 @@ def test_softmax(files, litert, size, scale, beta):
     check(files, litert, Single("SOFTMAX", [given(x, scale)], outs, "SoftmaxOptions", fields))
 
 
+def _prelu(seed, scales, shape=(1, 1, 7)):
+    rng = np.random.default_rng(seed)
+    x, slope, y = scales
+    slopes = fixed(rng.integers(-128, 128, shape).astype(np.int8), slope, [0])
+    ins = [given(rng.integers(-32768, 32768, (2, 3, 5, 7)).astype(np.int16), x), slopes]
+    return Single("PRELU", ins, [given(np.zeros((1, 1, 1, 7), np.int16), y)])
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 7), (3, 5, 7), (1, 1, 1)])
+@pytest.mark.parametrize("scales", [(2e-4, 0.01, 2e-4), (3e-4, 0.002, 5e-4), (1e-4, 0.9, 1e-2)])
+def test_prelu(files, litert, scales, shape):
+    check(files, litert, _prelu(3, scales, shape))
+
+
+@pytest.mark.parametrize("scales", [(0.001, 0.0001, 0.01), (1e-4, 1e-4, 3e-4), (0.1, 0.01, 0.01)])
+def test_quotients(files, litert, scales):
+    """Of 0 or 1 LiteRT makes the largest code, by a shift of more bits than a word has."""
+    rng = np.random.default_rng(4)
+    over, under = (rng.integers(2000, 32768, (9, 50)).astype(np.int16) for _ in range(2))
+    over *= rng.choice(np.int16([-1, 1]), over.shape)
+    under *= rng.choice(np.int16([-1, 1]), under.shape)
+    a, b, y = scales
+    out = [given(np.zeros((1, 1), np.int16), y)]
+    check(files, litert, Single("DIV", [given(over, a), given(under, b)], out, "DivOptions"))
+
+
 def contents(files) -> list[bytes]:
     """One file of each operator."""
     fields = _WINDOW | {"DepthMultiplier": 1}
@@ -105,6 +131,7 @@ def contents(files) -> list[bytes]:
     apart_by = {"StrideH": 1, "StrideW": 1, "Padding": 1}
     soft = [given(np.zeros((2, 4), np.int16), 1 / 32768)]
     singles = [
+        _prelu(1, (2e-4, 0.01, 2e-4)),
         Single("CONV_2D", conv, image, "Conv2DOptions", _WINDOW),
         Single("DEPTHWISE_CONV_2D", apart, depth, "DepthwiseConv2DOptions", fields),
         Single("FULLY_CONNECTED", rows, dense, "FullyConnectedOptions"),

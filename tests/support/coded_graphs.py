@@ -91,6 +91,10 @@ def wide(rng: Rng, dtype: DType) -> Case:
         Case(ops.Add(), (x, other), q),
         Case(ops.Sub(), (x, other), q),
         Case(ops.Mul(), (x, other), q),
+        Case(ops.Div(), (x, other), q),
+        Case(
+            ops.PRelu(), (x, constant(rng.integers(-128, 128, shape[-1:]), dtype, quant(0.01))), q
+        ),
         Case(ops.Quantize(dtype), (tensor(shape),), q),
         Case(ops.Cast(), (x,)),
         Case(ops.Logistic(), (x,), quant(1 / 32768)),

@@ -1,8 +1,8 @@
-/* Element-wise addition and multiplication, of f32 and of codes.
+/* Element-wise addition and multiplication, of f32 and of codes, and PRELU of s16.
  *
- * Compile-time parameters: NAME, EK_SIMD, TX (float, int8_t, uint8_t, int16_t), and OP_ADD or
- * OP_MUL; for sums of codes whose factors are all at most 1/2, A_RIGHT and B_RIGHT: 0 if a's (b's)
- * right shift is 0. */
+ * Compile-time parameters: NAME, EK_SIMD, TX (float, int8_t, uint8_t, int16_t), and OP_ADD, OP_MUL
+ * or OP_PRELU; for sums of codes whose factors are all at most 1/2, A_RIGHT and B_RIGHT: 0 if a's
+ * (b's) right shift is 0. */
 #include "binary.h"
 
 #ifdef FLOAT_X
@@ -53,14 +53,17 @@ EK_INLINE vi combine(const ek_binary_args *g, vi a, vi b) {
     a = A_RIGHT ? vi_shift_right(a, vi_splat(g->a_right)) : a;
     b = B_RIGHT ? vi_shift_right(b, vi_splat(g->b_right)) : b;
     return vi_shift_right(vi_mulhi(a + b, vi_splat(g->y_multiplier)), vi_splat(g->y_right));
-#else
-#ifdef OP_ADD
+#elif defined OP_PRELU
+    /* one of both is 0 */
+    const vi above = vi_max(a, vi_splat(0)), below = vi_min(a, vi_splat(0)) * b;
+    return scale(above, g->a_multiplier, g->a_left, g->a_right) +
+           scale(below, g->y_multiplier, g->y_left, g->y_right);
+#elif defined OP_ADD
     vi raw = scale(a * (1 << g->shift), g->a_multiplier, g->a_left, g->a_right) +
              scale(b * (1 << g->shift), g->b_multiplier, g->b_left, g->b_right);
-#else
-    vi raw = a * b;
-#endif
     return scale(raw, g->y_multiplier, g->y_left, g->y_right);
+#else
+    return scale(a * b, g->y_multiplier, g->y_left, g->y_right);
 #endif
 }
 EK_INLINE vi code(const ek_binary_args *g, vi v) {

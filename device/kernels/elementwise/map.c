@@ -2,15 +2,20 @@
  *
  * Compile-time parameters: NAME, EK_SIMD, ARITY (1, 2, 3), TA (operands), TY, and one OP_* of
  * functions.h. ARITY 3 is WHERE: a is the condition (bytes), b and c are of type TY. OP_PAIRS: a
- * and b are codes of 8 bits, c is the table of the results of all pairs. */
+ * and b are codes of 8 bits, c is the table of the results of all pairs; OP_QUOTIENT: they are
+ * codes of 16 bits, c is an ek_quotient_factors. */
 #include "map.h"
 
-#if ARITY < 3 && !defined OP_PAIRS
+#ifdef OP_QUOTIENT
+#include "quotient.h"
+#elif ARITY < 3 && !defined OP_PAIRS
 #include "functions.h"
 #endif
 
 #if defined OP_PAIRS
 #define AT(i, j, k) ((const TY *)g.c)[(uint8_t)a[i] << 8 | (uint8_t)b[j]]
+#elif defined OP_QUOTIENT
+#define AT(i, j, k) (TY) ek_quotient(a[i], b[j], (const ek_quotient_factors *)g.c)
 #elif ARITY == 1
 #define AT(i, j, k) f(a[i], g.p, g.q)
 #elif ARITY == 2
@@ -32,7 +37,7 @@ static void run(const ek_map_args *args, const first *restrict a, long as, const
                 long bs, const second *restrict c, long cs, TY *restrict y, long n) {
     const ek_map_args g = *args; /* a copy, so that stores to y cannot change it */
     (void)b, (void)c, (void)g;
-#ifdef OP_PAIRS
+#if defined OP_PAIRS || defined OP_QUOTIENT
     cs = 1; /* c is a table: it does not move, and no step of it matters */
 #endif
     if (as && bs && cs) {
