@@ -10,6 +10,7 @@ import numpy as np
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Array, MisfitError, Padding, Quant, ShapeError, Tensor
 from edgekit.host.graph.windows import Pair
+from edgekit.host.importers.computed_weights import convolved
 from edgekit.host.importers.emitter import Emitter, need_axes, need_rank
 from edgekit.host.importers.onnx_call import Call
 from edgekit.host.importers.onnx_reduce import average
@@ -79,18 +80,49 @@ def _weights(call: Call, index: int, name: str) -> Array:
 
 
 def conv(call: Call) -> Tensor:
-    x = call.x(0)
+    x, w, term = call.x(0), call.x(1), call.maybe(2)
     need_rank(x, 3, 4)
-    w = _weights(call, 1, "weights")
-    spatial = w.shape[4 - (len(x.shape) - 2) :]
+    need_rank(w, len(x.shape))
+    spatial = w.shape[2:]
     window = call.list("kernel_shape", spatial)
     if window != spatial:
         raise ShapeError(f"expected a window of {list(spatial)}, found {list(window)}")
     s = sliding(call, x.shape[2:], window, False)
-    bias = None if call.maybe(2) is None else call.value(2, "bias").reshape(-1)
-    image = call.nhwc(as_image(call, x))
-    y = call.nchw(grouped(call, image, w, bias, groups_of(call), s, call.quant(1)))
+    image, groups = call.nhwc(as_image(call, x)), groups_of(call)
+    if w.data is None or (term is not None and term.data is None):
+        y = _computed(call, image, call.nhwc(as_image(call, w)), term, groups, s)
+    else:
+        bias = None if term is None else call.value(2, "bias").reshape(-1)
+        y = grouped(call, image, _weights(call, 1, "weights"), bias, groups, s, call.quant(1))
+    y = call.nchw(y)
     return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
+
+
+def _computed(
+    call: Call, x: Tensor, w: Tensor, bias: Tensor | None, groups: int, s: Sliding
+) -> Tensor:
+    """Weights [oc, kh, kw, ic/groups] over an NHWC image, of which some operand is computed."""
+    stride, dilation = pair(s.stride, 1), pair(s.dilation, 1)
+    oc, depth = w.shape[0], w.shape[3]
+    _need_groups(x, oc, depth, groups)
+    if groups > 1 and depth == 1:
+        op = ops.DepthwiseConv2D(stride, dilation, padding_of(s), oc // groups)
+        return convolved(call, op, x, call.transpose(w, (3, 1, 2, 0)), bias)
+    share = (oc // groups,) * groups
+    parts = call.split(x, 3, (depth,) * groups)
+    weights = call.split(w, 0, share)
+    terms = [None] * groups if bias is None else call.split(bias, 0, share)
+    conv_op = ops.Conv2D(stride, dilation, padding_of(s))
+    made = [convolved(call, conv_op, *each) for each in zip(parts, weights, terms, strict=True)]
+    return made[0] if groups == 1 else call.emit(ops.Concat(3), *made)
+
+
+def _need_groups(x: Tensor, oc: int, depth: int, groups: int) -> None:
+    if x.shape[3] != depth * groups or oc % groups or not oc:
+        raise MisfitError(
+            f"expected {groups} groups of {x.shape[3] // groups} channels, "
+            f"found weights of {depth} for {oc}"
+        )
 
 
 def groups_of(call: Call) -> int:
@@ -112,11 +144,7 @@ def grouped(
     """Weights [oc, ic/groups, kh, kw] over an NHWC image; `quant`: their scales, if known."""
     stride, dilation = pair(s.stride, 1), pair(s.dilation, 1)
     oc, depth = w.shape[:2]
-    if x.shape[3] != depth * groups or oc % groups or not oc:
-        raise MisfitError(
-            f"expected {groups} groups of {x.shape[3] // groups} channels, "
-            f"found weights {list(w.shape)}"
-        )
+    _need_groups(x, oc, depth, groups)
     if groups > 1 and depth == 1:
         data = call.quantized(w.transpose(1, 2, 3, 0), _of_channels(quant, slice(None), 3))
         op = ops.DepthwiseConv2D(stride, dilation, padding_of(s), oc // groups)

@@ -210,7 +210,7 @@ def test_data_beside_a_model_is_part_of_its_hash_and_of_its_golden_outputs(tmp_p
         (node("Conv", ["x", "w"], ["y"], strides=[0, 1]), "positive windows"),
         (node("Conv", ["x", "w"], ["y"], group=3), "groups"),
         (node("Conv", ["x", "w"], ["y"], pads=[1]), "pads for 2 axes"),
-        (node("Conv", ["x", "x"], ["y"]), "constant weights"),
+        (node("ConvTranspose", ["x", "x"], ["y"]), "constant weights"),
         (node("Reshape", ["x", "w"], ["y"]), "integers as shape"),
         (node("Transpose", ["x"], ["y"], perm=[0, 0, 1, 2]), "permutation"),
         (node("Softmax", ["x"], ["y"], axis=9), "axis from -4 to 3"),
