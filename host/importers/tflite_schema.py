@@ -35,6 +35,7 @@ _BUILTINS = {v: k for k, v in vars(tflite.BuiltinOperator).items() if isinstance
 _OPTIONS = {v: k for k, v in vars(tflite.BuiltinOptions).items() if isinstance(v, int)}
 _OPTIONS_2 = {v: k for k, v in vars(tflite.BuiltinOptions2).items() if isinstance(v, int)}
 _TYPES = {v: k for k, v in vars(tflite.TensorType).items() if isinstance(v, int)}
+_TYPES |= {19: "INT2", 20: "UINT4"}  # younger than the generated code
 
 _INDEX_VECTORS = {
     tflite.SparseIndexVector.Int32Vector: tflite.Int32Vector,

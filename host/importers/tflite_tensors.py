@@ -24,7 +24,9 @@ _DENSE_LIMIT = 1 << 30  # bytes of all densified weights together
 _DTYPES = {
     "FLOAT32": DType.F32,
     "FLOAT16": DType.F16,
-    "INT4": DType.I8,  # two a byte in the file, one in the graph
+    "INT2": DType.I8,  # several a byte in the file, one in the graph
+    "INT4": DType.I8,
+    "UINT4": DType.U8,
     "INT8": DType.I8,
     "UINT8": DType.U8,
     "INT16": DType.I16,
@@ -36,6 +38,7 @@ _DTYPES = {
     "FLOAT64": DType.F64,
     "BOOL": DType.BOOL,
 }
+_BITS = {"INT2": 2, "INT4": 4, "UINT4": 4}
 _BLOCK_SCALES = ("FLOAT16", "FLOAT32")
 _BLOCK_ZEROS = ("INT4", "INT8", "INT16", "INT32", "INT64")
 _SCALED = (DType.I8, DType.U8, DType.I16, DType.I32, DType.I64)
@@ -135,18 +138,19 @@ class TensorTable:
 
     def _values_of(self, index: int, raw: Array, count: int, sparse: bool) -> Array:
         """The stored elements of a constant, `count` of them unless it is sparse."""
-        dtype, nibbles = self.dtype(index), self.source(index).type == "INT4"
-        size = -(-count // 2) if nibbles else count * dtype.bytes
+        dtype, bits = self.dtype(index), _BITS.get(self.source(index).type)
+        size = count * dtype.bytes if bits is None else -(-count * bits // 8)
         if raw.size % dtype.bytes if sparse else raw.size != size:
             raise InputError(
                 f"{self.shown(index)}: expected {size} bytes for {dtype.value}"
                 f"{list(self.source(index).shape)}, found {raw.size}"
             )
-        if not nibbles:
-            return raw.view(dtype.numpy)
-        pairs = raw.view(np.int8)
-        low, high = np.left_shift(pairs, 4) >> 4, pairs >> 4
-        return np.stack([low, high], axis=1).reshape(-1)[: None if sparse else count]
+        stored = raw.view(dtype.numpy)
+        if bits is None:
+            return stored
+        # The first ones lie lowest; shifted to the top, they keep their sign on the way back.
+        parts = [np.left_shift(stored, up) >> (8 - bits) for up in range(8 - bits, -1, -bits)]
+        return np.stack(parts, axis=1).reshape(-1)[: None if sparse else count]
 
     def _decoded(self, index: int, blocks: FileBlocks, codes: Array) -> Array:
         """f32 weights of codes with a scale per block."""

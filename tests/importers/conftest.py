@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import tflite
 
+_TYPES = vars(tflite.TensorType)
+_YOUNG_TYPES = {"INT2": 19, "UINT4": 20}  # than the generated code
 _BY_BLOCK = 2  # BlockwiseQuantization
 
 # Operators whose files say a version above 1 for what the tests hold.
@@ -130,7 +132,7 @@ class Writer:
         tflite.TensorStart(b)
         tflite.TensorAddName(b, name)
         tflite.TensorAddShape(b, shape)
-        tflite.TensorAddType(b, getattr(tflite.TensorType, tensor.type))
+        tflite.TensorAddType(b, _YOUNG_TYPES.get(tensor.type) or _TYPES[tensor.type])
         tflite.TensorAddBuffer(b, number)
         if signature:
             tflite.TensorAddShapeSignature(b, signature)

@@ -23,6 +23,7 @@ _TABLES = (
     "micro",
     "moves",
     "operators",
+    "packed",
     "recurrent",
     "stablehlo",
     "types",

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from edgekit.host.importers.tflite_schema import FileOperator, FileSubgraph, read_model
 
 _NAMES = {
-    "FLOAT16": "f16", "FLOAT32": "f32", "INT8": "s8", "UINT8": "u8", "INT16": "s16",
+    "FLOAT16": "f16", "FLOAT32": "f32", "INT2": "s2", "INT4": "s4", "UINT4": "u4",
+    "INT8": "s8", "UINT8": "u8", "INT16": "s16",
     "INT32": "s32", "INT64": "s64", "BOOL": "bool", "COMPLEX64": "c64", "UINT32": "u32",
     "UINT64": "u64",
 }  # fmt: skip
@@ -23,7 +24,7 @@ _WEIGHTED = {
     "BATCH_MATMUL", "CONV_2D", "DEPTHWISE_CONV_2D", "EMBEDDING_LOOKUP", "FULLY_CONNECTED", "SVDF",
     "TRANSPOSE_CONV", "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN",
 }  # fmt: skip
-_CODES = {"INT4": "s4", "INT8": "s8"}
+_CODES = {"INT2": "s2", "INT4": "s4", "INT8": "s8"}
 
 
 def pairs(contents: Iterable[bytes]) -> set[tuple[str, str]]:
