@@ -95,12 +95,11 @@ def _where(call: Call, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
 class _Loop:
     """What a loop has made so far: its states before each step and now, and rows of each step.
 
-    `sure` steps are done whatever is computed; then each of `flags` says whether one more is.
+    Once a condition was computed, `flags` say of each step whether it counts.
     """
 
     states: list[list[Value | None]]
     rows: list[list[Tensor]] = field(default_factory=list)
-    sure: int = 0
     flags: list[Tensor] = field(default_factory=list)
 
 
@@ -121,6 +120,9 @@ def loop(call: Call) -> list[Value | None]:
 
 def _as_operator(call: Call, limit: int) -> list[Value | None]:
     """The first step is done by itself where states only then have the shape that they keep."""
+    body, least = call.graph("body"), len(call.values) - 1
+    if len(body.inputs) < least + 1 or len(body.outputs) < least:
+        raise ShapeError(f"expected a body with {least + 1} inputs and {least} outputs or more")
     going = None if call.maybe(1) is None else _one(call, call.x(1))
     if going is not None and going.data is not None:
         if not going.data:
@@ -132,7 +134,7 @@ def _as_operator(call: Call, limit: int) -> list[Value | None]:
     except (ShapeError, InputError) as error:
         if going is not None or isinstance(error, EndlessError):
             raise
-        body, number = call.graph("body"), call.constant(np.array(0, np.int64))
+        number = call.constant(np.array(0, np.int64))
         outs = call.run(body, [number, call.constant(np.array(True)), *states])
         again = _one(call, outs[0]) if isinstance(outs[0], Tensor) else None
         if again is None or (again.data is not None and not again.data):
@@ -212,12 +214,11 @@ def _trip_count(call: Call) -> int:
     """A bound far above what is unrolled where there is none."""
     if call.maybe(0) is None:
         return 1 << 62
-    return max(call.integers(0, "trip count")[0], 0)
+    return max(call.single(0, "trip count"), 0)
 
 
 def _goes_on(call: Call, made: _Loop, going: Tensor) -> bool:
     if going.data is not None:
-        made.sure += not made.flags
         if made.flags and going.data:
             made.flags.append(made.flags[-1])
         return bool(going.data)

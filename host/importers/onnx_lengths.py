@@ -168,7 +168,7 @@ def slice_(call: Call) -> Tensor:
     """By constants, or along one axis from a computed start or to a computed end, or both."""
     if call.opset < 10 or all(call.x(i).data is not None for i in (1, 2)):
         return shape.slice_(call)
-    x, start, end = call.all()[:3]
+    x, start, end = (call.x(i) for i in range(3))
     axes = call.integers(3, "axes") if call.maybe(3) is not None else (0,)
     steps = call.integers(4, "steps") if call.maybe(4) is not None else (1,)
     if not start.elements == end.elements == len(axes) == 1 or steps != (1,):

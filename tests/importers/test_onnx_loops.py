@@ -217,3 +217,25 @@ def test_the_work_of_loops_is_bounded(tmp_path):
             del proto.graph.output[1:]
             proto.graph.node.append(outer)
         import_model(save(proto, tmp_path))
+
+
+def _short(proto):
+    del proto.graph.node[-1].attribute[0].g.input[-1]
+
+
+def _no_count(proto):
+    count = next(i for i in proto.graph.initializer if i.name == "count")
+    count.CopyFrom(numpy_helper.from_array(np.zeros(0, np.int64), "count"))
+
+
+def _slice_of_two(proto):
+    part = next(n for n in proto.graph.node[-1].attribute[0].g.node if n.op_type == "Slice")
+    del part.input[2:]
+
+
+@pytest.mark.parametrize("damage", [_short, _no_count, _slice_of_two])
+def test_damaged_loops_are_refused_in_a_line(damage, tmp_path):
+    proto = _loop(30)
+    damage(proto)
+    with pytest.raises(InputError, match="operator 0 "):
+        import_model(save(proto, tmp_path))

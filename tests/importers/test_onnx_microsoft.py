@@ -122,6 +122,15 @@ _CASES = [
     _case("MatMulIntegerToFloat", [_u8(3, 6), _s8(6, 4), _S, _T, _Z, np.int8(3), _f32(4)]),
     _case(
         "DynamicQuantizeLSTM",
+        [_f32(30, 1, 5)],
+        *_LSTM,
+        np.zeros(2, np.int8),
+        outputs=3,
+        hidden_size=7,
+        direction="bidirectional",
+    ),
+    _case(
+        "DynamicQuantizeLSTM",
         [_f32(6, 1, 5)],
         *_LSTM,
         np.zeros(2, np.int8),
