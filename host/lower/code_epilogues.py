@@ -7,13 +7,15 @@ have a scale of their own; here it is known whose kernels make them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import DType, Graph, Node
+from edgekit.host.graph.types import DType, Graph, Node, Tensor
 from edgekit.host.lower.context import Context, LookUp
 from edgekit.host.lower.plan import Alias
-from edgekit.host.lower.tables import tables_of
+from edgekit.host.lower.tables import codes_of, tables_of
 from edgekit.host.lower.units import NNA
 from edgekit.host.passes.rewrite import Users
 
@@ -23,19 +25,40 @@ _MOST = 65536  # bytes of tables by channel: what one of all pairs of codes has
 
 def look_ups_of(graph: Graph, units: Mapping[str, str]) -> dict[str, LookUp]:
     """By name of the product. Both must run on the same one of `units`, which is not the NNA."""
-    users, found = Users(graph), {}
+    users, consumers, found = Users(graph), graph.consumers(), {}
     for node in graph.nodes:
-        unit = units.get(node.name)
-        if unit == NNA or not _is_of_bytes(graph, node):
+        unit, made = units.get(node.name), node.outputs[0]
+        if unit == NNA or made in graph.outputs or not _is_of_bytes(graph, node):
             continue
-        after = users.only_consumer(node.outputs[0])
-        if after is None or units.get(after.name) != unit:
+        after = _function(graph, users, graph.tensors[made], consumers[made])
+        if after is None or after.tables.itemsize != 1 or after.tables.size > _MOST:
             continue
-        made, out = graph.tensors[node.outputs[0]], graph.tensors[after.outputs[0]]
-        tables = tables_of(graph, after, made)
-        if tables is not None and tables.itemsize == 1 and tables.size <= _MOST:
-            found[node.name] = LookUp(after.name, out.name, tables)
+        if all(units.get(name) == unit for name in after.nodes):
+            found[node.name] = after
     return found
+
+
+def _function(graph: Graph, users: Users, made: Tensor, readers: Sequence[Node]) -> LookUp | None:
+    """What all readers of `made` are together, if that is a function of its codes: one, or one and
+    its product with `made` (SiLU, hard swish)."""
+    for first in readers:
+        tables = tables_of(graph, first, made)
+        if tables is None:
+            continue
+        if len(readers) == 1:
+            return LookUp((first.name,), first.outputs[0], tables)
+        gate = users.only_consumer(first.outputs[0])
+        if gate is None or len(readers) != 2 or gate not in readers or type(gate.op) is not ops.Mul:
+            continue
+        out = graph.tensors[gate.outputs[0]]
+        if out.is_coded:
+            given = {made.name: np.broadcast_to(codes_of(made), tables.shape)}
+            given[first.outputs[0]] = tables
+            names = [name or "" for name in gate.inputs]
+            ins = [graph.tensors[name] for name in names]
+            tables = gate.op.reference([given[name] for name in names], ins, [out])[0]
+            return LookUp((first.name, gate.name), out.name, tables)
+    return None
 
 
 def _is_of_bytes(graph: Graph, node: Node) -> bool:

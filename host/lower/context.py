@@ -51,10 +51,10 @@ class WeightsFile:
 
 @dataclass(frozen=True, eq=False)
 class LookUp:
-    """A function of codes that is part of the product before it: the function's node, its result,
-    and tables of its results: one [1, 256], or one for each channel [channels, 256]."""
+    """A function of codes that is part of the product before it: the nodes that are it, its
+    result, and tables of its results: one [1, 256], or one for each channel [channels, 256]."""
 
-    node: str
+    nodes: tuple[str, ...]
     out: str
     tables: Array
 

@@ -180,7 +180,7 @@ def lower(
 
 def _steps(ctx: Context, units: Mapping[str, str], costs: Mapping[str, float]) -> list[Step]:
     steps = []
-    inside = {found.node for found in ctx.look_ups.values()}
+    inside = {name for found in ctx.look_ups.values() for name in found.nodes}
     for node in ctx.graph.nodes:
         if node.name in inside:
             continue
@@ -237,7 +237,7 @@ def _in_pieces(call: Call | Loop, cost: float | None) -> Call | Loop:
 
 
 def _place_parts(ctx: Context, units: Mapping[str, str]) -> None:
-    inside = {found.node: product for product, found in ctx.look_ups.items()}
+    inside = {found.nodes[-1]: product for product, found in ctx.look_ups.items()}
     alone = {name for name, unit in units.items() if unit == NNA}
     ctx.parts = parts_of_rows(ctx.graph, inside, alone)
     ctx.aliases.update((n, Alias(p.whole, p.offset)) for n, p in ctx.parts.items())

@@ -57,7 +57,7 @@ def lower_single(ctx: Context, node: Node) -> list[Call] | None:
 def _with_constant(graph: Graph, node: Node, x: Tensor, other: Array) -> Array:
     """Results for each value of the constant operand (rows) and each code of x (columns)."""
     a, b, y = (graph.tensors[name or ""] for name in (*node.inputs, *node.outputs))
-    codes, repeated = np.broadcast_arrays(_every(x), other.reshape(-1, 1))
+    codes, repeated = np.broadcast_arrays(codes_of(x), other.reshape(-1, 1))
     pair = [codes, repeated] if x.name == a.name else [repeated, codes]
     return node.op.reference(pair, [a, b], [y])[0]
 
@@ -92,11 +92,12 @@ def look_up_of(ctx: Context, node: Node) -> tuple[dict[str, int], str, dict[str,
 
 def table_of_pairs(op: Binary, a: Tensor, b: Tensor, y: Tensor) -> Array:
     """Results for each pair of bytes: row a, column b, both as unsigned numbers."""
-    first, second = np.meshgrid(_every(a), _every(b), indexing="ij")
+    first, second = np.meshgrid(codes_of(a), codes_of(b), indexing="ij")
     return op.reference([first, second], [a, b], [y])[0]
 
 
-def _every(t: Tensor) -> Array:
+def codes_of(t: Tensor) -> Array:
+    """All codes of a tensor's type, by their bits as an unsigned number."""
     count = 1 << 8 * t.dtype.bytes
     unsigned = {1: np.uint8, 2: np.uint16}[t.dtype.bytes]
     return np.arange(count).astype(unsigned).view(t.dtype.numpy)

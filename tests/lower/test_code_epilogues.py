@@ -56,6 +56,22 @@ def test_functions_are_part_of_the_product(op, operand, called, board, tmp_path)
     check(graph, run_here(build(graph, board, tmp_path), inputs, threads=2), inputs)
 
 
+@pytest.mark.parametrize("board", x86_params())
+def test_gates_are_part_of_the_product(board, tmp_path):
+    """x times a function of x: SiLU as converters of 8-bit models write it."""
+    graph = _graph(ops.Logistic())
+    between, (function,) = graph.nodes[0].outputs[0], graph.nodes[1].outputs
+    y = Tensor("y", graph.tensors[between].shape, DType.I8, quant(0.03, -100))
+    gate = Node("gate", ops.Mul(), (between, function), ("y",))
+    graph = dataclasses.replace(
+        graph, tensors={**graph.tensors, "y": y}, nodes=(*graph.nodes, gate), outputs=("y",)
+    )
+    (step,) = lower(graph, board).lowered.steps
+    assert "_table_" in step.kernel
+    inputs = inputs_of(graph)
+    check(graph, run_here(build(graph, board, tmp_path), inputs), inputs)
+
+
 def test_what_else_reads_the_product_keeps_it():
     graph = _graph(ops.Tanh())
     between = graph.nodes[0].outputs[0]
