@@ -222,7 +222,7 @@ class _Switch:
                 raise error
             raise TransferError(
                 f"{row.name}: expected to write the release, found {_why(error)}; "
-                "free some space and deploy again"
+                "see that the disk is neither full nor read-only, then deploy again"
             ) from None
         reason = f"{row.name}: {_why(error)}"
         self.store.set_links(self.before)

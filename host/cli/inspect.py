@@ -155,9 +155,12 @@ def _slot(slot: Slot) -> str:
 
 def _text(name: str) -> str:
     """A name of the file: short, and nothing that a terminal would act on."""
-    cut = name if len(name) <= _NAME else f"{name[:_NAME]}…"
-    return "".join(c if c.isprintable() else "?" for c in cut)
+    from edgekit.host.text import printable
+
+    return printable(name, _NAME)
 
 
 def _one_line(text: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in text)
+    from edgekit.host.text import printable
+
+    return printable(text)

@@ -132,7 +132,9 @@ def explain(error: Exception) -> tuple[str, int]:
 
 
 def _one_line(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
+    from edgekit.host.text import printable
+
+    return printable(" ".join(text.split()))
 
 
 def run() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.host.errors import InputError
+from edgekit.host.text import printable
 
 
 def emit(document: Mapping[str, Any]) -> None:
@@ -20,7 +21,7 @@ def emit(document: Mapping[str, Any]) -> None:
 
 def note(text: str) -> None:
     """One line for people that is not the result."""
-    print(text, file=sys.stderr)
+    print(printable(text), file=sys.stderr)
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
@@ -28,6 +29,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) 
 
     Plain aligned lines when stdout is no terminal.
     """
+    rows = [[printable(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _rich_table(headers, rows, left)
         return

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from edgekit.host.text import printable
+
 _SHOWN = 80
 
 
 def shown_name(name: str) -> str:
     """A name of the file as messages show it: short and printable."""
-    readable = "".join(c if c.isprintable() else "?" for c in name[:_SHOWN])
-    return readable or "without a name"
+    return printable(name, _SHOWN) or "without a name"
 
 
 def duplicates(names: Sequence[str]) -> list[str]:

@@ -18,8 +18,9 @@ from edgekit.host.errors import (
     TransferError,
     UnreachableError,
 )
+from edgekit.host.release.answers import Document
 from edgekit.host.release.enroll import enroll_host
-from edgekit.host.release.runtime import SLOWEST_BYTES_PER_SECOND, BoardRuntime, Document
+from edgekit.host.release.runtime import SLOWEST_BYTES_PER_SECOND, BoardRuntime
 from edgekit.host.release.session import LivingDeploy, forget, is_dead, owner
 from edgekit.host.release.types import DeployPlan, OnStep, PlannedFile, Release, Step
 from edgekit.host.release.watch import Watch
@@ -132,6 +133,11 @@ class _Deploy:
                 self._put(SIGNATURE, self._bundle.signature)
             self._put(MANIFEST, manifest.to_json())
             answer = self._ask("--sent")
+        if answer["plan"] is None or answer["plan"]["release"] != manifest.id:
+            raise TransferError(
+                f"board '{self._transport.board}': expected a plan for release {manifest.id}, "
+                "found none; deploy again"
+            )
         return _plan(answer, manifest)
 
     def _ask(self, *more: str) -> Document:
@@ -207,13 +213,13 @@ class _Deploy:
                 continue
             except TransferError:
                 failure = self._status(ends)["last_failure"]
-                if failure is None or failure["release"] != self._bundle.manifest.id:
+                if failure is None or failure.get("release") != self._bundle.manifest.id:
                     raise
                 error = RolledBackError(
                     f"board '{self._transport.board}': release {failure['release']} was rolled "
-                    f"back ({failure['reason']}); see: edgekit status"
+                    f"back ({failure.get('reason', 'no reason kept')}); see: edgekit status"
                 )
-                error.log = failure["log"]
+                error.log = failure.get("log", "")
                 raise error from None
             # What the first call committed is whole and current for the second one.
             return {**outcome, "end": states.COMMITTED}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import re
 import signal
 import zlib
-from typing import Any
 
 from edgekit.host.bundle.pyz import runtime_pyz
+from edgekit.host.decode import NotAnAnswerError
 from edgekit.host.errors import (
     BusyError,
     EdgekitError,
@@ -19,11 +18,11 @@ from edgekit.host.errors import (
     RolledBackError,
     TransferError,
 )
+from edgekit.host.release.answers import Document, decode_answer
+from edgekit.host.text import printable
 from edgekit.host.transport import Completed, LinkLostError, OnLine, Transport
 
 _log = logging.getLogger(__name__)
-
-Document = dict[str, Any]
 
 QUICK_SECONDS = 60.0
 SLOWEST_BYTES_PER_SECOND = 4000  # a serial console of 57600 baud
@@ -86,7 +85,7 @@ class BoardRuntime:
             seconds = QUICK_SECONDS + len(self._pyz) / SLOWEST_BYTES_PER_SECOND
             self._transport.put(self._pyz, self._path, deadline=seconds)
             done = self._run(start, arguments, deadline, on_line)
-        return self._document(arguments[0], done)
+        return self._document(arguments[arguments[0] == "release"], done)
 
     def call_release(self, *arguments: str, deadline: float) -> Document:
         """One command of the current release's own runtime, once this kit's found it whole.
@@ -110,17 +109,17 @@ class BoardRuntime:
         board = self._transport.board
         for line in done.stderr.decode("utf-8", "replace").splitlines():
             if line.startswith(_NOTE):
-                _log.warning("board '%s': %s", board, line[len(_NOTE) :])
+                _log.warning("board '%s': %s", board, printable(line[len(_NOTE) :]))
         if done.exit_code == 0 and not done.stdout:
             raise LinkLostError(
                 f"board '{board}': {name}: expected an answer, found none; see: edgekit status"
             )
         try:
-            document: Document = json.loads(done.stdout)
-            error = document.get("error")
-        except (ValueError, AttributeError):
-            raise EdgekitError(
-                f"board '{board}': {name}: expected a JSON document, found {_how_it_ended(done)}"
+            document, error = decode_answer(done.stdout, name)
+        except NotAnAnswerError as odd:
+            found = "" if ", found" in str(odd) else f", found {_how_it_ended(done)}"
+            raise TransferError(
+                f"board '{board}': {name}: {odd}{found}; see what else the board does, try again"
             ) from None
         if error is not None:
             kind = _ERRORS.get(error["kind"], EdgekitError)
@@ -140,7 +139,7 @@ def _is_broken(done: Completed) -> bool:
 
 def _how_it_ended(done: Completed) -> str:
     lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    last = f": {lines[-1][:200]}" if lines else ""
+    last = f": {printable(lines[-1], 200)}" if lines else ""
     if done.exit_code >= 0:
         return f"exit code {done.exit_code}{last}"
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import secrets
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from edgekit.device.errors import InputError as DeviceInputError
 from edgekit.device.npz import Array, npz_bytes, parse_npz
 from edgekit.device.probe import Probe
 from edgekit.host.errors import BusyError, InputError
-from edgekit.host.release.runtime import QUICK_SECONDS, BoardRuntime, Document
+from edgekit.host.release.answers import Document
+from edgekit.host.release.runtime import QUICK_SECONDS, BoardRuntime
 from edgekit.host.release.session import forget, is_dead
 from edgekit.host.release.types import (
     Benchmark,
@@ -25,6 +27,7 @@ from edgekit.host.release.types import (
     ReleaseInfo,
     Timings,
 )
+from edgekit.host.text import printable
 from edgekit.host.transport import Transport
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -90,7 +93,7 @@ def probe(transport: Transport) -> Probe:
     """What the board says it is."""
     found = BoardRuntime(transport).call("probe")
     lists = {name: tuple(found[name]) for name in ("core_names", "features")}
-    return Probe(**{name: found[name] for name in found.keys() - {"schema"}} | lists)
+    return Probe(**_known(Probe, found) | lists)
 
 
 def status(transport: Transport, name: str = "") -> BoardStatus:
@@ -115,7 +118,10 @@ def _status(found: Document) -> BoardStatus:
         found["interrupted"],
         found["deploying"],
         found["last_failure"],
-        {name: _status(beside) for name, beside in found.get("named", {}).items()},
+        {
+            name: _status({**beside, "named": {}})  # which have none beside them
+            for name, beside in found.get("named", {}).items()
+        },
     )
 
 
@@ -144,7 +150,7 @@ def _to_npz(inputs: Arrays) -> bytes:
 def _from_npz(data: bytes) -> dict[str, NDArray[Any]]:
     arrays = parse_npz(io.BytesIO(data), "the board's answer")
     return {
-        name: np.frombuffer(bytearray(a.data), BY_NAME[a.dtype].npy).reshape(a.shape)
+        printable(name): np.frombuffer(bytearray(a.data), BY_NAME[a.dtype].npy).reshape(a.shape)
         for name, a in arrays.items()
     }
 
@@ -153,7 +159,12 @@ def _info(found: Document | None) -> ReleaseInfo | None:
     if found is None:
         return None
     shapes = tuple(_shapes(variant) for variant in found["shapes"])
-    return ReleaseInfo(**{**found, "shapes": shapes})
+    return ReleaseInfo(**_known(ReleaseInfo, found) | {"shapes": shapes})
+
+
+def _known(kind: type[Any], found: Document) -> Document:
+    """What a dataclass has a field for: a runtime of another version may say more."""
+    return {field.name: found[field.name] for field in fields(kind) if field.name in found}
 
 
 def _shapes(found: Document) -> dict[str, tuple[int, ...]]:
@@ -184,11 +195,11 @@ def _benchmark(document: Document) -> Benchmark:
         p10_ms=latency["p10"],
         p90_ms=latency["p90"],
         runs=latency["n"],
-        operators=tuple(OperatorTime(**row) for row in document["operators"]),
+        operators=tuple(OperatorTime(**_known(OperatorTime, row)) for row in document["operators"]),
         arena_bytes=document["arena_bytes"],
         weights_bytes=document["weights_bytes"],
-        before=Conditions(**conditions["before"]),
-        after=Conditions(**conditions["after"]),
+        before=Conditions(**_known(Conditions, conditions["before"])),
+        after=Conditions(**_known(Conditions, conditions["after"])),
         load_ms=document.get("load_ms"),
         shapes=_shapes(document.get("shapes", {})),
     )

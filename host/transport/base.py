@@ -11,6 +11,20 @@ from edgekit.host.errors import UnreachableError
 OnBytes = Callable[[int], None]  # bytes sent or received since the last call
 OnLine = Callable[[str], None]  # a line of standard error, as it arrives
 
+# What to do about a file that cannot be written or read: SFTP servers and consoles hardly say why.
+MEND = "see that it is there and that the disk is neither full nor read-only, then try again"
+
+LARGEST_FILE = 1 << 30  # bytes that `get` fetches: more is no output of a model
+LARGEST_OUTPUT = 64 << 20  # bytes of each stream that `run` listens to
+
+
+def name_of(command: Sequence[str]) -> str:
+    """What messages call a command: what the runtime is asked for, or the program."""
+    if "--root" in command[:-2]:
+        asked = command[command.index("--root") + 2 :]
+        return asked[len(asked) > 1 and asked[0] == "release"]
+    return command[0].rpartition("/")[2]
+
 
 @dataclass(frozen=True)
 class Completed:
@@ -46,7 +60,8 @@ class Transport(Protocol):
     def run(
         self, command: Sequence[str], *, deadline: float, on_line: OnLine | None = None
     ) -> Completed:
-        """Runs a program; `on_line` streams its standard error."""
+        """Runs a program; `on_line` streams its standard error. One that writes more than
+        LARGEST_OUTPUT is ended: TransferError."""
 
     def put(
         self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
@@ -54,7 +69,7 @@ class Transport(Protocol):
         """Writes a file as a whole, making its folders; what is there is replaced at once."""
 
     def get(self, path: str, *, deadline: float, on_bytes: OnBytes | None = None) -> bytes:
-        """The content of a file."""
+        """The content of a file of at most LARGEST_FILE bytes."""
 
     def remove(self, path: str, *, deadline: float) -> None:
         """Removes a file, or a folder with all that is in it; nothing there is no error."""

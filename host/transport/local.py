@@ -12,10 +12,17 @@ import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
 
 from edgekit.host.errors import TransferError, UnreachableError
-from edgekit.host.transport.base import Completed, OnBytes, OnLine
+from edgekit.host.transport.base import (
+    LARGEST_FILE,
+    LARGEST_OUTPUT,
+    MEND,
+    Completed,
+    OnBytes,
+    OnLine,
+    name_of,
+)
 
 _CHUNK = 1 << 20
 _KEPT = ("HOME", "LD_LIBRARY_PATH", "PATH", "TMPDIR")  # what an interpreter may need to start
@@ -93,8 +100,13 @@ class LocalTransport:
 
     def get(self, path: str, *, deadline: float, on_bytes: OnBytes | None = None) -> bytes:
         del deadline
-        with self._file_errors(path):
-            data = (self._root / path).read_bytes()
+        with self._file_errors(path), (self._root / path).open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+        if len(data) > LARGEST_FILE:
+            raise TransferError(
+                f"board '{self._board}': {path}: expected at most {LARGEST_FILE} bytes, "
+                "found more; see what lies there"
+            )
         if on_bytes:
             on_bytes(len(data))
         return data
@@ -122,27 +134,45 @@ class LocalTransport:
     ) -> Completed:
         """Reads both outputs at once, so that neither pipe can fill up and stall the command."""
         assert process.stdout is not None
+        name = name_of(command)
         assert process.stderr is not None
-        errors: list[bytes] = []
-        reader = threading.Thread(target=_read_lines, args=(process.stderr, errors, on_line))
+        errors, read_line = bytearray(), process.stderr.readline
+
+        def listen() -> None:
+            for line in iter(lambda: read_line(_CHUNK), b""):
+                errors.extend(line)
+                if len(errors) > LARGEST_OUTPUT:
+                    _kill(process)
+                    return
+                if on_line:
+                    on_line(line.decode("utf-8", "replace").rstrip("\n"))
+
+        reader = threading.Thread(target=listen)
         timer = threading.Timer(deadline, _kill, (process,))
         timer.daemon = True
         reader.start()
         timer.start()
         try:
-            stdout = process.stdout.read()
+            stdout = process.stdout.read(LARGEST_OUTPUT + 1)
+            if flooded := len(stdout) > LARGEST_OUTPUT:
+                _kill(process)
             reader.join()
             code = process.wait()
             late = not timer.is_alive()
         finally:
             timer.cancel()
             timer.join()
+        if flooded or len(errors) > LARGEST_OUTPUT:
+            raise TransferError(
+                f"board '{self._board}': expected '{name}' to say less, found more than "
+                f"{LARGEST_OUTPUT} bytes of output; see what it does there, then try again"
+            )
         if late and code == -signal.SIGKILL:
             raise UnreachableError(
-                f"board '{self._board}': expected '{command[-1]}' to end within {deadline:g} s, "
+                f"board '{self._board}': expected '{name}' to end within {deadline:g} s, "
                 "found it still running; see what the board is doing, then try again"
             )
-        return Completed(code, stdout, b"".join(errors))
+        return Completed(code, stdout, bytes(errors))
 
     @contextlib.contextmanager
     def _file_errors(self, path: str) -> Iterator[None]:
@@ -151,15 +181,8 @@ class LocalTransport:
         except OSError as error:
             raise TransferError(
                 f"board '{self._board}': {path}: expected to read or write it, found: "
-                f"{error.strerror}; free some space and try again"
+                f"{error.strerror}; {MEND}"
             ) from None
-
-
-def _read_lines(stream: IO[bytes], lines: list[bytes], on_line: OnLine | None) -> None:
-    for line in stream:
-        lines.append(line)
-        if on_line:
-            on_line(line.decode("utf-8", "replace").rstrip("\n"))
 
 
 @contextlib.contextmanager

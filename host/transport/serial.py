@@ -13,9 +13,28 @@ from typing import TypeVar
 from edgekit.device import messages
 from edgekit.device.messages import CHUNK_BYTES
 from edgekit.host.errors import TransferError, UnreachableError
-from edgekit.host.transport.base import Completed, LinkLostError, OnBytes, OnLine
+from edgekit.host.transport.base import (
+    LARGEST_FILE,
+    LARGEST_OUTPUT,
+    MEND,
+    Completed,
+    LinkLostError,
+    OnBytes,
+    OnLine,
+    name_of,
+)
 from edgekit.host.transport.serial_line import LineLostError, SerialTarget
-from edgekit.host.transport.serial_session import CancelledError, LateError, RefusedError, Session
+from edgekit.host.transport.serial_session import (
+    CancelledError,
+    Exit,
+    LateError,
+    Ready,
+    RefusedError,
+    Session,
+    Whole,
+    answer,
+    refusal,
+)
 
 CONNECT_SECONDS = 60.0
 _RECONNECT_SECONDS = 60.0  # for a line that was cut to come back
@@ -53,8 +72,8 @@ class SerialTransport:
     def run(
         self, command: Sequence[str], *, deadline: float, on_line: OnLine | None = None
     ) -> Completed:
-        end = time.monotonic() + deadline
-        with self._errors(f"expected '{command[-1]}' to end", deadline):
+        end, name = time.monotonic() + deadline, name_of(command)
+        with self._errors(f"expected '{name}' to end", deadline):
             session = self._session(end)
             session.send(messages.RUN, document=list(command))
             try:
@@ -62,7 +81,7 @@ class SerialTransport:
             except LineLostError as error:
                 self._lost()
                 raise LinkLostError(
-                    f"board '{self.board}': expected '{command[-1]}' to end, found the line "
+                    f"board '{self.board}': expected '{name}' to end, found the line "
                     f"{self._target.url} lost: {error}; check the cable, then try again"
                 ) from None
             except RefusedError as error:
@@ -72,7 +91,7 @@ class SerialTransport:
             except LateError:
                 self._kill(session)
                 raise UnreachableError(
-                    f"board '{self.board}': expected '{command[-1]}' to end within {deadline:g} s, "
+                    f"board '{self.board}': expected '{name}' to end within {deadline:g} s, "
                     "found it still running; see what the board is doing, then try again"
                 ) from None
 
@@ -84,9 +103,10 @@ class SerialTransport:
 
         def send(session: Session, end: float) -> None:
             session.send(messages.PUT, document=request)
-            there = session.expect(messages.READY, end).document()
+            there = answer(session.expect(messages.READY, end), Ready)
             offset = there["offset"]
-            if hashlib.sha256(data[:offset]).hexdigest() != there["sha256"] or offset > len(data):
+            same = hashlib.sha256(data[:offset]).hexdigest() == there.get("sha256")
+            if not same or offset > len(data):
                 session.send(messages.PUT)
                 offset = 0
             done.reach(offset)
@@ -109,15 +129,17 @@ class SerialTransport:
             nonlocal identity
             request = {"path": path, "offset": len(data), "identity": identity}
             session.send(messages.GET, document=request)
-            there = session.expect(messages.READY, end).document()
-            identity = there["identity"]
+            there = answer(session.expect(messages.READY, end), Ready)
+            identity = there.get("identity", "")
             del data[there["offset"] :]  # all of it, if it is another file by now
             while (message := session.next(end)).kind == messages.DATA:
                 data.extend(message.payload)
+                if len(data) > LARGEST_FILE:
+                    raise RefusedError(f"a file of more than {LARGEST_FILE} bytes")
                 done.reach(len(data))
             if message.kind == messages.FAILED:
-                raise RefusedError(message.document()["found"])
-            return str(message.document()["sha256"])
+                raise refusal(message)
+            return answer(message, Whole)["sha256"]
 
         sha256 = self._continued(fetch, path, deadline, done)
         if hashlib.sha256(data).hexdigest() != sha256:
@@ -173,7 +195,7 @@ class SerialTransport:
                 except RefusedError as error:
                     raise TransferError(
                         f"board '{self.board}': {path}: expected to read or write it, found: "
-                        f"{error}; free some space and try again"
+                        f"{error}; {MEND}"
                     ) from None
                 except LineLostError:
                     self._lost()
@@ -269,11 +291,13 @@ def _collect(session: Session, end: float, on_line: OnLine | None) -> Completed:
     shown = 0
     while (message := session.next(end)).kind != messages.EXIT:
         if message.kind == messages.FAILED:
-            raise RefusedError(message.document()["found"])
+            raise refusal(message)
+        if len(stdout) + len(stderr) > LARGEST_OUTPUT:
+            raise RefusedError(f"more than {LARGEST_OUTPUT} bytes of output")
         (stdout if message.kind == messages.OUT else stderr).extend(message.payload)
         while on_line and (newline := stderr.find(b"\n", shown)) >= 0:
             on_line(stderr[shown:newline].decode("utf-8", "replace"))
             shown = newline + 1
     if on_line and shown < len(stderr):
         on_line(stderr[shown:].decode("utf-8", "replace"))
-    return Completed(message.document()["code"], bytes(stdout), bytes(stderr))
+    return Completed(answer(message, Exit)["code"], bytes(stdout), bytes(stderr))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict, TypeVar
+
+from msgspec import Meta
 
 from edgekit.device import messages
 from edgekit.device.console_agent import SILENCE_SECONDS
 from edgekit.device.messages import BrokenStreamError, Channel, Message
+from edgekit.host.decode import Count, NotAnAnswerError, Text, decode
 from edgekit.host.transport.serial_line import Line, LineLostError, SerialTarget
 from edgekit.host.transport.serial_login import Shell
 
@@ -18,6 +21,7 @@ IDLE_SECONDS = SILENCE_SECONDS - 10.0  # after which the board may have given up
 _PING_SECONDS = 5.0
 _PING_IDLE = 2.0
 _LEAVE_SECONDS = 2.0
+_T = TypeVar("_T")
 _POLL_SECONDS = 0.5  # how long `cancel` may stay unseen
 
 
@@ -31,6 +35,41 @@ class LateError(Exception):
 
 class CancelledError(Exception):
     """Another thread wants the line."""
+
+
+class Ready(TypedDict):
+    """Of READY: where a file that is sent or fetched goes on, and which one it is."""
+
+    offset: Count
+    sha256: NotRequired[Text]
+    identity: NotRequired[Text]
+
+
+class Whole(TypedDict):
+    """Of DATA's end: the hash of the whole file."""
+
+    sha256: Text
+
+
+class Exit(TypedDict):
+    code: Annotated[int, Meta(ge=-255, le=255)]
+
+
+class _Found(TypedDict):
+    found: Text
+
+
+def answer(message: Message, kind: type[_T]) -> _T:
+    """What a message of the board says, which is to be of `kind`; raises RefusedError."""
+    try:
+        return decode(message.payload, kind)
+    except NotAnAnswerError as error:
+        raise RefusedError(f"its program there answers otherwise: {error}") from None
+
+
+def refusal(message: Message) -> RefusedError:
+    """What the board says it could not do."""
+    return RefusedError(answer(message, _Found)["found"])
 
 
 class Session:
@@ -90,7 +129,7 @@ class Session:
         """The next message, which is to be of `kind`. Raises RefusedError if it is a refusal."""
         message = self.next(end)
         if message.kind == messages.FAILED:
-            raise RefusedError(message.document()["found"])
+            raise refusal(message)
         if message.kind != kind:
             raise LineLostError(f"an answer out of order ({message.kind!r})")
         return message

@@ -18,9 +18,18 @@ import paramiko
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from edgekit.host.errors import IncompatibleError, TransferError, UnreachableError
-from edgekit.host.transport.base import Completed, LinkLostError, OnBytes, OnLine
+from edgekit.host.text import printable
+from edgekit.host.transport.base import (
+    MEND,
+    Completed,
+    LinkLostError,
+    OnBytes,
+    OnLine,
+    name_of,
+)
 from edgekit.host.transport.sftp import NotSftpError, Sftp, SftpEndedError, SftpError
 from edgekit.host.transport.ssh_command import (
+    FloodError,
     LateError,
     NoStatusError,
     NotStartedError,
@@ -45,6 +54,7 @@ _STALL_SECONDS = 20.0  # without an answer, a transfer's link is taken for cut
 _PATIENCE_SECONDS = 60.0  # of reconnecting without a byte getting through
 _LONGEST_PAUSE_SECONDS = 2.0
 _SHORTEST_SECONDS = 0.2  # less is not worth another attempt
+_LONGEST_PATH = 4096
 _GRACE_SECONDS = 3.0  # to end a command that is late
 
 
@@ -59,7 +69,7 @@ class SshTransport:
     ) -> None:
         self._target = target
         self._root = root
-        self._sftp_root = root.removeprefix("~/")  # SFTP starts in the home directory
+        self._folder = ""  # the path of `root`, once there was a connection
         self._connect_seconds = connect_seconds
         self._link: Link | None = None
         self._sftp: Sftp | None = None
@@ -80,7 +90,7 @@ class SshTransport:
         self, command: Sequence[str], *, deadline: float, on_line: OnLine | None = None
     ) -> Completed:
         end = Deadline(deadline)
-        name = f"running '{command[-1]}'"
+        name = f"running '{name_of(command)}'"
         # Up to here nothing was asked of the board, so a cut link is no harm.
         link, channel = self._call(name, deadline, lambda link, _: (link, _channel(link)))
         with self._guarded(name, end, _GRACE_SECONDS):
@@ -92,7 +102,7 @@ class SshTransport:
         self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
     ) -> None:
         progress = Progress(on_bytes)
-        upload = Upload(self._sftp_root, path, data, progress)
+        upload = Upload(path, data, progress)
 
         def attempt(link: Link, end: Deadline) -> None:
             def hashed(found: str, size: int) -> str | None:
@@ -105,7 +115,7 @@ class SshTransport:
 
     def get(self, path: str, *, deadline: float, on_bytes: OnBytes | None = None) -> bytes:
         progress = Progress(on_bytes)
-        download = Download(self._sftp_root, path, progress)
+        download = Download(path, progress)
 
         def attempt(link: Link, _: Deadline) -> None:
             with self._session(link) as sftp:
@@ -175,7 +185,7 @@ class SshTransport:
         except SftpError as error:
             raise TransferError(
                 f"board '{self.board}': {path}: expected to read or write it, found: {error}; "
-                "see that it is there, or that there is space, and try again"
+                f"{MEND}"
             ) from None
         except CallbackError as error:
             raise error.cause from None
@@ -226,17 +236,24 @@ class SshTransport:
             raise LinkLostError(str(error)) from None
         self._link = link
         if self._python is None:
-            self._python = self._find_python(link, end)
+            self._folder, self._python = self._find_python(link, end)
         return link
 
-    def _find_python(self, link: Link, end: Deadline) -> str:
+    def _find_python(self, link: Link, end: Deadline) -> tuple[str, str]:
+        """The folder that commands start in, and the interpreter."""
         found = self._run(link, _channel(link), find_python(self._root), end)
         if found.exit_code != 0:
             raise IncompatibleError(
                 f"board '{self.board}': expected Python 3.9 or newer, found none; "
                 "install it there, on Debian with: apt-get install python3-minimal"
             )
-        return found.stdout.decode("utf-8", "surrogateescape").strip()
+        told = found.stdout.decode("utf-8", "surrogateescape").splitlines()
+        if len(told) != 2 or not all(_is_path(path) for path in told):
+            raise IncompatibleError(
+                f"board '{self.board}': expected the paths of {self._root} and of Python, found "
+                f"{printable(' '.join(told), 200)!r}; see what its shell prints"
+            )
+        return told[0], told[1]
 
     def _run(
         self,
@@ -258,6 +275,12 @@ class SshTransport:
             raise UnreachableError(
                 f"board '{self.board}': expected '{order.name}' to end within {end.seconds:g} s, "
                 "found it still running; see what the board is doing, then try again"
+            ) from None
+        except FloodError as error:
+            self._kill(link, running.group)
+            raise TransferError(
+                f"board '{self.board}': expected '{order.name}' to say less, found: {error}; "
+                "see what it does there, then try again"
             ) from None
         except NotStartedError as error:
             raise UnreachableError(
@@ -281,14 +304,14 @@ class SshTransport:
     def _prefix_hash(self, link: Link, end: Deadline, path: str, size: int) -> str | None:
         order = start(self._root, prefix_hash(self.python, path, size))
         found = self._run(link, _channel(link), order, end)
-        return found.stdout.decode().strip() if found.exit_code == 0 else None
+        return found.stdout.decode("ascii", "replace").strip() if found.exit_code == 0 else None
 
     @contextlib.contextmanager
     def _session(self, link: Link) -> Iterator[Sftp]:
         """SFTP, kept for the next file unless something was left unanswered."""
         try:
             if self._sftp is None:
-                self._sftp = _open_sftp(link)
+                self._sftp = _open_sftp(link, self._folder)
             yield self._sftp
         except SftpError:
             raise
@@ -304,12 +327,12 @@ class SshTransport:
             link.close()
 
 
-def _open_sftp(link: Link) -> Sftp:
+def _open_sftp(link: Link, folder: str) -> Sftp:
     channel = _channel(link)
     channel.settimeout(_STALL_SECONDS)
     try:
         channel.invoke_subsystem("sftp")
-        return Sftp(channel)
+        return Sftp(channel, folder)
     except (paramiko.SSHException, SftpEndedError):
         _channel(link).close()  # fails if it was the link that ended
         raise NotSftpError(
@@ -334,6 +357,10 @@ class _Patience:
         self._in_vain = 0 if self._progress.changed != self._seen else self._in_vain + 1
         self._seen = self._progress.changed
         return min(0.05 * 2.0 ** min(self._in_vain, 6), _LONGEST_PAUSE_SECONDS, self._end.left)
+
+
+def _is_path(text: str) -> bool:
+    return text.startswith("/") and len(text) <= _LONGEST_PATH
 
 
 def _channel(link: Link) -> Any:

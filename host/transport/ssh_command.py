@@ -10,13 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from edgekit.host.transport.base import Completed, OnLine
+from edgekit.host.text import printable
+from edgekit.host.transport.base import LARGEST_OUTPUT, Completed, OnLine, name_of
 
 _MARK = b"edgekit-runs:"
 _NOT_FOUND = 127
 _SIGNALS = range(129, 193)
 _TICK_SECONDS = 0.25
 _POLL_SECONDS = 0.01
+_READ = 1 << 17
+_MOST_BEFORE = 1 << 20  # bytes that login scripts may print
 
 # The marks tell the process group, and where what login scripts may print ends. sh stays as the
 # parent because it can tell which signal ended a command, and its own remarks on that go nowhere.
@@ -26,9 +29,10 @@ _START = (
     'exec 3>&2 2>/dev/null; (exec "$@" 2>&3 3>&-); exit $?'
 )
 # A Python is known by its full name (/usr/bin/python3.11) or asked: starting one takes a while.
+# The folder is told as well: SFTP may begin elsewhere than in $HOME.
 _FIND_PYTHON = (
     'umask 077; mkdir -p "$0" && cd "$0" || exit 125; ' + _MARKS + ""
-    "for p in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9; do "
+    "pwd -P; for p in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9; do "
     'p=$(command -v "$p") || continue; case $(readlink -f "$p") in '
     '*/python3.9 | */python3.[1-9][0-9]) [ -x "$p" ] && echo "$p" && exit 0;; esac; '
     '"$p" -I -S -c "import sys; sys.exit(sys.version_info < (3, 9))" 2>/dev/null && '
@@ -70,6 +74,14 @@ class NoStatusError(Exception):
     """The session ended without the command's exit code."""
 
 
+class FloodError(Exception):
+    """The command wrote more than anyone listens to; `group` as with LateError."""
+
+    def __init__(self, group: int | None) -> None:
+        super().__init__(f"more than {LARGEST_OUTPUT} bytes of output")
+        self.group = group
+
+
 class NotStartedError(Exception):
     """The board could not start the command; the message says why."""
 
@@ -85,11 +97,12 @@ class Order:
 
 def start(root: str, command: Sequence[str]) -> Order:
     """Runs `command` in the folder `root`."""
-    return Order(_line(_START, root, command), command[0], command[-1])
+    return Order(_line(_START, root, command), command[0], name_of(command))
 
 
 def find_python(root: str) -> Order:
-    """Makes the folder `root` and prints where Python 3.9 or newer is; exit code 1 if nowhere."""
+    """Makes the folder `root` and prints its path, then where Python 3.9 or newer is; exit code 1
+    if nowhere."""
     return Order(_line(_FIND_PYTHON, root, ()), "python3", "python3")
 
 
@@ -117,7 +130,7 @@ class RemoteCommand:
         return self._stdout.group or self._stderr.group
 
     def finish(self, seconds: float) -> Completed:
-        """Waits for the end. LateError, NoStatusError, NotStartedError."""
+        """Waits for the end. LateError, FloodError, NoStatusError, NotStartedError."""
         end = time.monotonic() + seconds
         self._channel.settimeout(_TICK_SECONDS)
         reader = threading.Thread(target=self._read_errors, daemon=True)
@@ -125,7 +138,7 @@ class RemoteCommand:
         try:
             self._read_output(end)
             while reader.is_alive() or not self._channel.exit_status_ready():
-                self._in_time(end)
+                self._check(end)
                 reader.join(_POLL_SECONDS)
             code = self._channel.recv_exit_status()
         finally:
@@ -135,6 +148,7 @@ class RemoteCommand:
         return self._completed(code)
 
     def _completed(self, code: int) -> Completed:
+        self._check_flood()
         if code < 0:
             raise NoStatusError("no exit code")
         stderr = bytes(self._stderr.content)
@@ -144,15 +158,20 @@ class RemoteCommand:
             code = 128 - code
         return Completed(code, bytes(self._stdout.content), stderr)
 
-    def _in_time(self, end: float) -> None:
+    def _check(self, end: float) -> None:
+        self._check_flood()
         if time.monotonic() >= end:
             raise LateError(self.group)
 
+    def _check_flood(self) -> None:
+        if self._stdout.flooded or self._stderr.flooded:
+            raise FloodError(self.group)
+
     def _read_output(self, end: float) -> None:
         while True:
-            self._in_time(end)
+            self._check(end)
             try:
-                data = self._channel.recv(1 << 17)
+                data = self._channel.recv(_READ)
             except TimeoutError:
                 continue
             if not data:
@@ -162,7 +181,7 @@ class RemoteCommand:
     def _read_errors(self) -> None:
         while not self._ended.is_set():
             try:
-                data = self._channel.recv_stderr(1 << 17)
+                data = self._channel.recv_stderr(_READ)
             except TimeoutError:
                 continue
             if not data:
@@ -185,21 +204,29 @@ class _Marked:
         self.content = bytearray()
         self.rest = bytearray()  # the last line, not ended so far
         self.group: int | None = None
+        self.flooded = False
 
     def add(self, data: bytes) -> list[bytes]:
         """Returns the lines that are whole now."""
+        most = _MOST_BEFORE if self.group is None else LARGEST_OUTPUT
+        if len(self.raw) + len(self.content) + len(data) > most + _READ:
+            self.flooded = True
+            return []
         if self.group is None:
             self.raw += data
-            match = re.search(rb"^" + _MARK + rb"(\d+)\n", self.raw, re.MULTILINE)
+            match = re.search(rb"^" + _MARK + rb"(\d{1,9})\n", self.raw, re.MULTILINE)
             if match is None:
                 return []
             self.group = int(match[1])
             data = bytes(self.raw[match.end() :])
         self.content += data
-        self.rest += data
-        *lines, last = self.rest.split(b"\n")
-        self.rest = bytearray(last)
-        return [bytes(line) for line in lines]
+        first, *others = data.split(b"\n")
+        self.rest += first
+        if not others:
+            return []
+        lines = [bytes(self.rest), *others[:-1]]
+        self.rest = bytearray(others[-1])
+        return lines
 
 
 def _line(script: str, root: str, arguments: Sequence[str]) -> str:
@@ -211,4 +238,4 @@ def _reason(code: int, stderr: bytes) -> str:
     if code == _NOT_FOUND:
         return "No such file or directory"
     lines = stderr.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1][:200] if lines else f"exit code {code}"
+    return printable(lines[-1], 200) if lines else f"exit code {code}"

@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Callable
 
-from edgekit.host.transport.base import OnBytes
+from edgekit.host.transport.base import LARGEST_FILE, OnBytes
 from edgekit.host.transport.sftp import (
     CREATE,
     EXCLUSIVE,
@@ -62,10 +62,9 @@ class Progress:
 
 
 class Upload:
-    """`data` on its way to `path`; paths are relative to `root` on the board."""
+    """`data` on its way to `path`."""
 
-    def __init__(self, root: str, path: str, data: bytes, progress: Progress) -> None:
-        self._root = root
+    def __init__(self, path: str, data: bytes, progress: Progress) -> None:
         self._path = path
         self._data = memoryview(data)
         self._progress = progress
@@ -105,7 +104,7 @@ class Upload:
             self._part = self._take_over(sftp)
         if self._part is None:
             return None
-        path = self._below(self._part)
+        path = self._part
         try:
             handle = sftp.open(path, WRITE)
         except SftpError as error:
@@ -121,17 +120,17 @@ class Upload:
         return None
 
     def _take_over(self, sftp: Sftp) -> str | None:
-        for name in sftp.names(self._below(_AREA)):
+        for name in sftp.names(_AREA):
             if name.startswith(self._stem):
                 mine = self._new_name()
                 with contextlib.suppress(SftpError):  # another was faster
-                    sftp.rename(self._below(f"{_AREA}/{name}"), self._below(mine))
+                    sftp.rename(f"{_AREA}/{name}", mine)
                     return mine
         return None
 
     def _begin(self, sftp: Sftp) -> bytes:
         self._part = self._new_name()
-        path = self._below(self._part)
+        path = self._part
         try:
             return sftp.open(path, WRITE | CREATE | EXCLUSIVE)
         except SftpError as error:
@@ -142,19 +141,18 @@ class Upload:
 
     def _place(self, sftp: Sftp) -> None:
         assert self._part is not None
-        source, target = self._below(self._part), self._below(self._path)
         try:
-            sftp.rename(source, target)
+            sftp.rename(self._part, self._path)
         except SftpError as error:
             if error.code != NO_SUCH_FILE:
                 raise
-            _make_folders(sftp, posixpath.dirname(target))
-            sftp.rename(source, target)
+            _make_folders(sftp, posixpath.dirname(self._path))
+            sftp.rename(self._part, self._path)
 
     def _is_taken(self, sftp: Sftp) -> bool:
         assert self._part is not None
         try:
-            sftp.close_file(sftp.open(self._below(self._part), READ))
+            sftp.close_file(sftp.open(self._part, READ))
         except SftpError as error:
             return error.code == NO_SUCH_FILE
         return False
@@ -166,21 +164,18 @@ class Upload:
     def _discard(self, sftp: Sftp) -> None:
         if self._part is not None:
             with contextlib.suppress(SftpError):
-                sftp.remove(self._below(self._part))
+                sftp.remove(self._part)
             self._part = None
 
     def _new_name(self) -> str:
         return f"{_AREA}/{self._stem}{secrets.token_hex(4)}"
 
-    def _below(self, path: str) -> str:
-        return f"{self._root}/{path}"
-
 
 class Download:
     """A file on its way here; `data` is what has come so far."""
 
-    def __init__(self, root: str, path: str, progress: Progress) -> None:
-        self._path = f"{root}/{path}"
+    def __init__(self, path: str, progress: Progress) -> None:
+        self._path = path
         self._progress = progress
         self._facts: FileFacts | None = None
         self.data = bytearray()
@@ -189,6 +184,8 @@ class Download:
         """Fetches what is missing; all of it again if the file has changed meanwhile."""
         handle = sftp.open(self._path, READ)
         facts = sftp.facts(handle)
+        if facts.size > LARGEST_FILE:
+            raise SftpError(0, f"a file of {facts.size} bytes, more than {LARGEST_FILE}")
         if facts != self._facts:
             self._facts = facts
             self.data.clear()

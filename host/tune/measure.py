@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from edgekit.host.build.kernels import build_kernels
+from edgekit.host.decode import NotAnAnswerError, decode, fitting
 from edgekit.host.errors import IncompatibleError
+from edgekit.host.release.answers import CostAnswer, GemmAnswer, GemmCounts, GemmTimes
 from edgekit.host.release.runtime import BoardRuntime
 from edgekit.host.transport import Transport
 from edgekit.host.tune.tuner import Cost, Question, Timed
@@ -59,8 +61,8 @@ class BoardMeasurer:
             if failed or not line.startswith(_PREFIX):
                 return
             try:
-                answer = json.loads(line[len(_PREFIX) :])
-                on_answer(int(answer["index"]), self._timed(answer))
+                index, timed = self._timed(line[len(_PREFIX) :], questions)
+                on_answer(index, timed)
             except Exception as error:
                 failed.append(error)
 
@@ -85,15 +87,31 @@ class BoardMeasurer:
             **({"count": True} if self._emulated else {"seconds": question.seconds}),
         }
 
-    def _timed(self, answer: Mapping[str, Any]) -> Timed | None:
+    def _timed(self, text: str, questions: Sequence[Question]) -> tuple[int, Timed | None]:
+        """The position of a question, and its answer."""
+        answer = decode(text, GemmAnswer)
+        index = answer["index"]
+        if index >= len(questions):
+            raise NotAnAnswerError(
+                f"expected answers to {len(questions)} questions, found one to number {index}"
+            )
         if error := answer.get("error"):
             if error["kind"] == _INCOMPATIBLE:
                 raise IncompatibleError(f"board '{self._transport.board}': {error['message']}")
-            return None
+            return index, None
         if self._emulated:
-            return Timed(_count(answer["default"]), tuple(map(_count, answer["instructions"])))
-        times = tuple(map(_time, answer["times"]))
-        return Timed(_time(answer["default"]), times, answer["cpu"])
+            counts = fitting(answer, GemmCounts)
+            found = Timed(_count(counts["default"]), tuple(map(_count, counts["instructions"])))
+        else:
+            times = fitting(answer, GemmTimes)
+            costs = tuple(map(_time, times["times"]))
+            found = Timed(_time(times["default"]), costs, times["cpu"])
+        if len(found.methods) != len(questions[index].methods):
+            raise NotAnAnswerError(
+                f"expected costs of {len(questions[index].methods)} methods, "
+                f"found {len(found.methods)}"
+            )
+        return index, found
 
     def _deadline(self, questions: Sequence[Question]) -> float:
         if not self._emulated:
@@ -102,7 +120,7 @@ class BoardMeasurer:
         return _SPARE_SECONDS + 10.0 * work / _EMULATED_RATE
 
 
-def _time(found: Mapping[str, float]) -> Cost:
+def _time(found: CostAnswer) -> Cost:
     median = found["median_us"]
     low, high = found["p10_us"], found["p90_us"]
     return Cost(median * 1e-6, (high - low) / median, low * 1e-6)

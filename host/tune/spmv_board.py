@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from edgekit.device.sparse_blocks import BlockSettings
 from edgekit.device.sparse_input import Csr
 from edgekit.device.sparse_table import Features
 from edgekit.host.build.kernels import build_kernels
+from edgekit.host.decode import NotAnAnswerError, fitting
+from edgekit.host.release.answers import FormAnswer, SpmvAnswer, SpmvHotspots
 from edgekit.host.release.runtime import BoardRuntime
 from edgekit.host.transport import Transport
 from edgekit.kb.board import BoardProfile
@@ -25,6 +27,7 @@ _REQUEST = f"{_FOLDER}/spmv.json"
 _SEND_SECONDS = 600.0
 _SPARE_SECONDS = 300.0  # for a slow board's Python
 _TIMES_OVER = 20.0
+_TIMES: tuple[Literal["p10_us", "median_us", "p90_us"], ...] = ("p10_us", "median_us", "p90_us")
 
 
 @dataclass(frozen=True)
@@ -88,25 +91,33 @@ class SpmvMeasurer:
         triad: bool = False,
     ) -> BoardResult:
         """Costs of each form, in turns with the last. Raises what the board's runtime raises."""
-        answer = self._call(
+        found = self._call(
             settings,
             threads=threads,
             seconds=seconds,
             count=self._emulated,
             triad=triad and not self._emulated,
         )
-        fields = {key: answer["features"][key] for key in Features.__dataclass_fields__}
+        answer = fitting(found, SpmvAnswer)
+        if len(answer["results"]) != len(settings):
+            raise NotAnAnswerError(
+                f"expected costs of {len(settings)} forms, found {len(answer['results'])}"
+            )
+        found_features: dict[str, Any] = dict(answer["features"])
+        features = {key: found_features[key] for key in Features.__dataclass_fields__}
         forms = tuple(_form(result) for result in answer["results"])
-        found = answer["triad_bytes_per_second"]
-        return BoardResult(Features(**fields), int(answer["height"]), forms, found)
+        rate = answer["triad_bytes_per_second"]
+        return BoardResult(Features(**features), answer["height"], forms, rate)
 
     def hotspots(self, settings: BlockSettings, seconds: float = 1.0) -> Hotspots:
         """Where the board spends its time on one thread, and what it waits for."""
-        found = self._call([settings], seconds=seconds, hotspots=True)["hotspots"]
+        answer = self._call([settings], seconds=seconds, hotspots=True)
+        found = fitting(answer, SpmvHotspots)["hotspots"]
+        why = found["bottleneck"]
         return Hotspots(
-            Bottleneck(**found["bottleneck"]),
-            tuple(HotFunction(**each) for each in found["functions"]),
-            tuple(HotInstruction(**each) for each in found["instructions"]),
+            Bottleneck(why["kind"], why["why"]),
+            tuple(HotFunction(each["percent"], each["name"]) for each in found["functions"]),
+            tuple(HotInstruction(each["percent"], each["text"]) for each in found["instructions"]),
             tuple(found["missing"]),
         )
 
@@ -124,11 +135,12 @@ class SpmvMeasurer:
         )
 
 
-def _form(result: dict[str, Any]) -> FormCost:
+def _form(result: FormAnswer) -> FormCost:
     if "instructions" in result:
-        costs = (float(result["instructions"]),) * 3
+        low = median = high = float(result["instructions"])
+    elif "time" in result:
+        low, median, high = (1e-6 * result["time"][key] for key in _TIMES)
     else:
-        time = result["time"]
-        costs = tuple(time[name] * 1e-6 for name in ("p10_us", "median_us", "p90_us"))
+        raise NotAnAnswerError("expected times or instructions of a form, found neither")
     settings = BlockSettings.of(result["settings"])
-    return FormCost(settings, float(result["padding"]), int(result["bytes"]), *costs)
+    return FormCost(settings, float(result["padding"]), result["bytes"], low, median, high)

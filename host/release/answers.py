@@ -1,0 +1,284 @@
+"""What the runtime on a board may answer, command by command; nothing else gets any further."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from msgspec import Meta
+
+from edgekit.host.decode import Count, Number, Text, fitting, parsed
+
+Document = dict[str, Any]
+
+Time = Annotated[float, Meta(ge=0, le=1e11)]  # also of a clock, which has to become a date
+Id = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
+Shapes = dict[Text, tuple[Count, ...]]
+
+
+class ErrorAnswer(TypedDict):
+    kind: Text
+    message: Text
+    log: NotRequired[Text]
+    holder: NotRequired[Text]
+
+
+class ProbeAnswer(TypedDict):
+    machine: Text
+    core_names: tuple[Text, ...]
+    features: tuple[Text, ...]
+    vlen_bits: Count | None
+    cores: Count
+    memory_bytes: Count | None
+    available_bytes: Count | None
+    disk_free_bytes: Count
+    python: Annotated[str, Meta(pattern=r"^\d{1,3}(\.\d{1,3}){1,2}$")]
+    kernel: Text
+    clock: Time
+    perf_event_paranoid: Annotated[int, Meta(ge=-100, le=100)] | None
+    ssh_keygen: bool
+    runtime_version: Text
+
+
+class TrustAnswer(TypedDict):
+    keys: tuple[Text, ...]
+    unsigned: bool
+
+
+class FilesAnswer(TypedDict):
+    release: Id
+    current: Id | None
+    unchanged: bool
+    send: tuple[Text, ...]
+    disk_needed_bytes: Count
+
+
+class PlanAnswer(TypedDict):
+    probe: ProbeAnswer
+    trust: TrustAnswer
+    plan: FilesAnswer | None
+
+
+class StateAnswer(TypedDict):
+    state: Text
+    ms: Time
+
+
+class HealthAnswer(TypedDict):
+    ms: NotRequired[Time]
+    max_difference: NotRequired[tuple[float, ...]]
+
+
+class OutcomeAnswer(TypedDict):
+    end: Text
+    release: Id
+    previous: Id | None
+    states: NotRequired[tuple[StateAnswer, ...]]
+    health: NotRequired[HealthAnswer]
+
+
+class ReleaseAnswer(TypedDict):
+    id: Id
+    model: Text
+    model_sha256: Text
+    profile: Text
+    kit_version: Text
+    counter: Count
+    bytes: Count
+    shapes: tuple[Shapes, ...]
+    damage: NotRequired[Text]
+
+
+class FailureAnswer(TypedDict):
+    """A file of the board, in which a power cut may have left anything."""
+
+    release: NotRequired[Text | None]
+    reason: NotRequired[Text]
+    log: NotRequired[Text]
+
+
+class OneStatus(TypedDict):
+    current: ReleaseAnswer | None
+    previous: ReleaseAnswer | None
+    interrupted: bool
+    deploying: bool
+    last_failure: FailureAnswer | None
+
+
+class StatusAnswer(OneStatus):
+    named: NotRequired[dict[Text, OneStatus]]
+
+
+class RunOperator(TypedDict):
+    name: Text
+    op: Text
+    kernel: Text
+    us: Time
+
+
+class RunAnswer(TypedDict):
+    release: Id
+    threads: Count
+    latency_ms: Time
+    operators: tuple[RunOperator, ...]
+
+
+class LatencyAnswer(TypedDict):
+    median: Time
+    p10: Time
+    p90: Time
+    n: Count
+
+
+class BenchOperator(TypedDict):
+    name: Text
+    op: Text
+    kernel: Text
+    median_us: Time
+    share: Number
+
+
+class ConditionsAnswer(TypedDict):
+    governor: Text | None
+    frequency_mhz: Number | None
+    temperature_c: Number | None
+
+
+class BeforeAndAfter(TypedDict):
+    before: ConditionsAnswer
+    after: ConditionsAnswer
+
+
+class BenchAnswer(TypedDict):
+    release: Id
+    model: Text
+    threads: Count
+    latency_ms: LatencyAnswer
+    operators: tuple[BenchOperator, ...]
+    arena_bytes: Count
+    weights_bytes: Count
+    conditions: BeforeAndAfter
+    load_ms: NotRequired[Time | None]
+    shapes: NotRequired[Shapes]
+
+
+class CountAnswer(TypedDict):
+    release: Id
+    model: Text
+    per_inference: Count
+    user_only: bool
+    samples: tuple[Count, ...]
+
+
+class CostAnswer(TypedDict):
+    median_us: Annotated[float, Meta(gt=0, le=1e15)]
+    p10_us: Time
+    p90_us: Time
+
+
+class GemmAnswer(TypedDict):
+    """One product of gemm-bench; without an error there is one of the next two as well."""
+
+    index: Count
+    error: NotRequired[ErrorAnswer]
+
+
+class GemmTimes(TypedDict):
+    default: CostAnswer
+    times: tuple[CostAnswer, ...]
+    cpu: Text
+
+
+class GemmCounts(TypedDict):
+    default: Number
+    instructions: tuple[Number, ...]
+
+
+class FeaturesAnswer(TypedDict):
+    stored: Text
+    rows: Count
+    cols: Count
+    nonzeros: Count
+    mean: Number
+    deviation: Number
+    longest: Count
+    span: Number
+
+
+class FormAnswer(TypedDict):
+    settings: dict[str, Any]  # which BlockSettings checks
+    padding: Number
+    bytes: Count
+    instructions: NotRequired[Number]
+    time: NotRequired[CostAnswer]
+
+
+class BottleneckAnswer(TypedDict):
+    kind: Text
+    why: Text
+
+
+class FunctionAnswer(TypedDict):
+    percent: Number
+    name: Text
+
+
+class InstructionAnswer(TypedDict):
+    percent: Number
+    text: Text
+
+
+class HotspotsAnswer(TypedDict):
+    bottleneck: BottleneckAnswer
+    functions: tuple[FunctionAnswer, ...]
+    instructions: tuple[InstructionAnswer, ...]
+    missing: tuple[Text, ...]
+
+
+class SpmvAnswer(TypedDict):
+    features: FeaturesAnswer
+    height: Count
+    triad_bytes_per_second: Number | None
+    results: tuple[FormAnswer, ...]
+
+
+class SpmvHotspots(TypedDict):
+    hotspots: HotspotsAnswer
+
+
+class AnyAnswer(TypedDict):
+    """Where only that there was one is of use, or whoever asked knows which of several it is."""
+
+
+ANSWERS: Mapping[str, type] = {
+    "probe": ProbeAnswer,
+    "plan": PlanAnswer,
+    "apply": OutcomeAnswer,
+    "activate": OutcomeAnswer,
+    "rollback": OutcomeAnswer,
+    "status": StatusAnswer,
+    "verify": StatusAnswer,
+    "release": AnyAnswer,  # that of the command which follows
+    "enroll": TrustAnswer,
+    "leave": AnyAnswer,
+    "health": AnyAnswer,
+    "golden": AnyAnswer,
+    "run": RunAnswer,
+    "bench": BenchAnswer,
+    "count": CountAnswer,
+    "gemm-bench": AnyAnswer,
+    "spmv-bench": AnyAnswer,
+}
+
+
+class _Envelope(TypedDict):
+    error: NotRequired[ErrorAnswer | None]
+
+
+def decode_answer(content: bytes, command: str) -> tuple[Document, ErrorAnswer | None]:
+    """The answer to a command, or the error that the runtime reports; raises NotAnAnswerError."""
+    document = parsed(content)
+    if error := fitting(document, _Envelope).get("error"):
+        return {}, error
+    found: Document = fitting(document, ANSWERS[command])
+    return found, None
