@@ -9,7 +9,8 @@
     host_key = "ssh-ed25519 AAAA..."
 
 The files are written with comments and order kept. A board in both files is one board: each key of
-the project's table stands over the same key of the user's.
+the project's table stands over the same key of the user's. Only where the user's file pins a host
+key or a port, a project, which may be someone else's, cannot say that the board is elsewhere.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ DEFAULT_BAUD = 115200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _RANGES = {"port": (1, 65535), "baud": (50, 10_000_000), "threads": (1, 256)}
 _PATHS = ("identity", "model")  # relative to the file that names them
+_PINS = ("host_key", "device")
+_PLACE = ("transport", "host", "port", "user", "identity", "host_key", "device", "unsigned")
+_LARGEST = 1 << 20  # bytes of a file that people write
 
 
 @dataclass(frozen=True)
@@ -155,8 +159,34 @@ def _tables(project_folder: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
             continue
         for name, table in _read(file).get("boards", {}).items():
             absolute = _absolute(file, table)
-            found[name] = (file, found[name][1] | absolute if name in found else absolute)
+            if name in found:
+                _check_same_place(file, name, absolute, found[name][1])
+                absolute = found[name][1] | absolute
+            found[name] = (file, absolute)
     return found
+
+
+def check_place(entry: BoardEntry, file: Path) -> None:
+    """InputError if `entry` may not stand in `file`: the user's file pins it to another place."""
+    users = user_file()
+    if file != users and users.is_file():
+        table = _read(users).get("boards", {}).get(entry.name, {})
+        _check_same_place(file, entry.name, _values(entry), _absolute(users, table))
+
+
+def _check_same_place(
+    file: Path, name: str, table: Mapping[str, Any], users: Mapping[str, Any]
+) -> None:
+    if not any(key in users for key in _PINS):
+        return
+    known = {"transport": _transport(users), **users}
+    for key in _PLACE:
+        if key in table and table[key] != known.get(key):
+            raise InputError(
+                f"{file}: boards.{name}.{key}: expected what {user_file()} says, which pins this "
+                f"board, found {table[key]!r}; name the project's board otherwise, or pin it anew "
+                f"for all projects: edgekit board add {name} --global"
+            )
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -176,11 +206,17 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _parsed(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        with file.open("rb") as stream:
+            text = stream.read(_LARGEST + 1)
+        if len(text) > _LARGEST:
+            raise InputError(f"{file}: expected at most {_LARGEST} bytes, found more")
+        return tomllib.loads(text.decode())
     except OSError as error:
         raise InputError(f"{file}: expected a readable file, found: {error.strerror}") from None
     except ValueError as error:
         raise InputError(f"{file}: expected TOML, found: {error}") from None
+    except RecursionError:
+        raise InputError(f"{file}: expected tables of boards, found deeper ones") from None
 
 
 def _absolute(file: Path, table: dict[str, Any]) -> dict[str, Any]:

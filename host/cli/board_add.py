@@ -124,8 +124,9 @@ def add(
     already, what is left out stays as it is; its host key is pinned anew.
     """
     from edgekit.host.cli.output import emit
-    from edgekit.host.inventory import add_board
+    from edgekit.host.inventory import add_board, check_place
 
+    file = _file(everywhere)
     entry = _known(name, profile)
     if unsigned:
         entry = replace(entry, unsigned=True)
@@ -147,8 +148,8 @@ def add(
             where = parse_address(host)
             entry = replace(entry, host=where.host, port=where.port, user=where.user)
         entry = replace(entry, host_key=_pinned_key(entry, _Trust(fingerprint, yes)))
+    check_place(entry, file)
     _welcome(entry)
-    file = _file(everywhere)
     add_board(entry, file)
     if as_json:
         emit({"schema": "edgekit.board.add/1", "file": str(file), "board": entry_document(entry)})
@@ -232,6 +233,8 @@ def _pinned_key(entry: BoardEntry, trust: _Trust) -> str:
         line = fetch_host_key(host, entry.port, _KEY_SECONDS, config=user_config())
     key = parse_host_key(line, f"board '{board}'")
     note(f"host key of {host}: {key}")
+    if entry.host_key is not None and entry.host_key != line:
+        note(f"warning: another is pinned so far: {_shown_key(entry.host_key)}")
     if trust.fingerprint is not None:
         if trust.fingerprint != key.fingerprint:
             raise AuthenticationError(
@@ -242,6 +245,15 @@ def _pinned_key(entry: BoardEntry, trust: _Trust) -> str:
     elif not trust.yes:
         _ask(board, key.fingerprint)
     return line
+
+
+def _shown_key(line: str) -> str:
+    from edgekit.host.transport.ssh_keys import parse_host_key
+
+    try:
+        return str(parse_host_key(line, "pinned"))
+    except InputError:
+        return f"'{line[:60]}', which is no key"
 
 
 def _ask(board: str, fingerprint: str) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import select
+import stat
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import serial
 
@@ -15,6 +19,7 @@ from edgekit.host.errors import InputError, UnreachableError
 from edgekit.host.paths import data_folder
 
 _MOST = 1 << 16
+_SOCKET = re.compile(r"(socket|rfc2217)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}/?")
 _WRITE_SECONDS = 10.0  # a line that takes nothing for so long is stuck
 _POLL_SECONDS = 0.01
 _ADVICE = {
@@ -33,8 +38,9 @@ class LineLostError(Exception):
 class SerialTarget:
     """A board's console.
 
-    `url` is what pyserial opens: /dev/ttyUSB0, socket://127.0.0.1:4000, a pty. `password` is None
-    where none is asked for.
+    `url` is a port, a pty, or a socket that stands for one: /dev/ttyUSB0, socket://127.0.0.1:4000,
+    rfc2217://server:4000. pyserial's other ways (files, searches) are not for boards, and names
+    may come from a project that somebody else wrote. `password` is None where none is asked for.
     """
 
     board: str
@@ -62,6 +68,7 @@ class Line:
     @staticmethod
     def _open(target: SerialTarget) -> serial.SerialBase:
         try:
+            _check(target.url)
             return serial.serial_for_url(
                 target.url,
                 baudrate=target.baud,
@@ -115,6 +122,17 @@ class Line:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def _check(url: str) -> None:
+    """ValueError for what is no port; one that is not there is left to be opened in vain."""
+    if _SOCKET.fullmatch(url):
+        return
+    if "://" in url:
+        raise ValueError("not a socket:// or rfc2217:// with host and port")
+    with contextlib.suppress(OSError):
+        if not stat.S_ISCHR(Path(url).stat().st_mode):
+            raise ValueError("not a serial port")
 
 
 def _lock(target: SerialTarget) -> int:

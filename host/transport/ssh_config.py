@@ -173,7 +173,7 @@ def _lines(path: Path, base: Path, depth: int) -> list[str]:
         for pattern in include[1].split():
             wanted = Path(pattern.strip('"')).expanduser()
             found = wanted if wanted.is_absolute() else base / wanted
-            for file in sorted(found.parent.glob(found.name)):
+            for file in sorted(filter(Path.is_file, found.parent.glob(found.name))):
                 lines += _lines(file, base, depth + 1)
         lines.append(section)
     return lines

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,7 @@ import paramiko
 
 from edgekit.host.errors import AuthenticationError, InputError
 
+_LARGEST_KEY = 1 << 16  # bytes of a file
 _RSA = ("rsa-sha2-512", "rsa-sha2-256")
 
 
@@ -124,16 +127,32 @@ def _agent_keys() -> Iterator[Candidate]:
 
 def _public_blob(path: Path) -> bytes | None:
     """Of IDENTITY.pub, by which OpenSSH too finds a key in the agent."""
+    file = path.with_name(path.name + ".pub")
     try:
-        words = path.with_name(path.name + ".pub").read_text(encoding="utf-8").split()
-        return base64.b64decode(words[1])
-    except (OSError, ValueError, IndexError):
+        _check_file(file)
+        return base64.b64decode(file.read_text(encoding="utf-8").split()[1])
+    except (AuthenticationError, OSError, ValueError, IndexError):
         return None
+
+
+def _check_file(path: Path) -> None:
+    """AuthenticationError for what is no file of a key: others could change it, reading it would
+    not end. Raises OSError if it is not there."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST_KEY:
+        raise AuthenticationError(f"{path}: not a private key")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise AuthenticationError(f"{path}: others may write it; run: chmod go-w {path}")
 
 
 def _load(path: Path) -> paramiko.PKey:
     try:
+        _check_file(path)
+        with contextlib.suppress(FileNotFoundError):
+            _check_file(path.with_name(path.name + "-cert.pub"))  # which paramiko reads as well
         return paramiko.PKey.from_path(path)
+    except AuthenticationError:
+        raise
     except FileNotFoundError:
         raise AuthenticationError(f"{path}: no such file") from None
     except OSError as error:

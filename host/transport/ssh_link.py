@@ -297,6 +297,8 @@ def _resolve(host: str, port: int, deadline: Deadline) -> list[Any]:
             found.extend(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except OSError as error:
             failed.append(error)
+        except ValueError:  # a name with an empty or too long part
+            failed.append(OSError(0, "not the name of a host"))
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()

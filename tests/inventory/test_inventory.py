@@ -13,6 +13,7 @@ from edgekit.host.inventory import (
     BoardEntry,
     add_board,
     boards,
+    check_place,
     find_board,
     read_project,
     remove_board,
@@ -105,6 +106,43 @@ def test_project_stands_over_the_user_key_by_key(project: Path) -> None:
     found = find_board("b", project)
     assert found == BoardEntry("b", "a72", host="new", user="me", identity=Path("/k"))
     assert [b.name for b in boards(project)] == ["b", "mine"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'host = "elsewhere"',
+        'host_key = "ssh-ed25519 AAAA"',
+        "port = 2222",
+        'user = "root"',
+        'identity = "key"',
+        'device = "/dev/ttyS9"',
+        'transport = "serial"',
+        "unsigned = true",
+    ],
+)
+def test_a_project_cannot_move_a_board_that_the_user_pinned(project: Path, line: str) -> None:
+    add_board(BoardEntry("b", "a57", host="h", user="me", host_key=KEY), user_file())
+    write(project, '[boards.b]\nprofile = "a72"\nhost = "h"\nthreads = 2\n')
+    found = find_board("b", project)
+    assert found == BoardEntry("b", "a72", host="h", user="me", host_key=KEY, threads=2)
+    write(project, f"[boards.b]\n{line}\n")
+    with pytest.raises(InputError, match=r"boards\.b\.\w+: expected what .*boards.toml says, wh"):
+        find_board("b", project)
+    elsewhere = BoardEntry("b", "a57", host="new", host_key=KEY)
+    with pytest.raises(InputError, match=r"boards\.b\.host: .* edgekit board add b --global"):
+        check_place(elsewhere, project / "edgekit.toml")
+    check_place(elsewhere, user_file())
+    check_place(BoardEntry("c", "a57", host="new"), project / "edgekit.toml")
+
+
+def test_files_that_no_person_writes(project: Path) -> None:
+    write(project, "a = " + "[" * 5000)
+    with pytest.raises(InputError, match=r"edgekit.toml: expected tables of boards, found deeper"):
+        find_board("b", project)
+    write(project, B + "#" * (1 << 20))
+    with pytest.raises(InputError, match="expected at most 1048576 bytes, found more"):
+        find_board("b", project)
 
 
 def test_home_in_paths(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

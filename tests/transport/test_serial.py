@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from tty_board import TtyBoard, ends
 
-from edgekit.host.errors import TransferError, UnreachableError
+from edgekit.host.errors import InputError, TransferError, UnreachableError
 from edgekit.host.transport import Transport
 from edgekit.host.transport.serial import SerialTransport
+from edgekit.host.transport.serial_line import SerialTarget
 
 SECONDS = 30.0
 ALL_BYTES = bytes(range(256))
@@ -116,6 +117,28 @@ def test_files_travel_compressed(transport: SerialTransport, board: TtyBoard) ->
     before = board.to_board
     transport.put(b"weights " * 50_000, "file", deadline=SECONDS)
     assert board.to_board - before < 10_000
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "spy://loop://?file={folder}/precious&all",
+        "loop://",
+        "hwgrep://(",
+        "alt:///dev/ttyS0?class=PosixPollSerial",
+        "socket://127.0.0.1:1?logging=debug",
+        "file:///etc/passwd",
+        "{folder}/precious",
+        "{folder}",
+    ],
+)
+def test_only_ports_and_sockets_are_opened(tmp_path: Path, url: str) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("keep me")
+    target = SerialTarget("b", url.format(folder=tmp_path))
+    with pytest.raises(InputError, match="expected a serial port such as /dev/ttyUSB0"):
+        SerialTransport(target).run(["true"], deadline=5)
+    assert precious.read_text() == "keep me"
 
 
 def test_disk_full_leaves_the_old_file(tmp_path: Path) -> None:

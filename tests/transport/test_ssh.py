@@ -158,6 +158,41 @@ def test_what_is_no_key(connect: Connect, tmp_path: Path) -> None:
         works(connect(identity=tmp_path / "text"))
 
 
+@pytest.mark.parametrize("suffix", ["", "-cert.pub"])
+def test_what_is_no_file_of_a_key(connect: Connect, tmp_path: Path, suffix: str) -> None:
+    key = tmp_path / "key"
+    if suffix:
+        make_key(key)
+    odd = tmp_path / f"key{suffix}"
+    os.mkfifo(odd)  # which would hang whoever reads it
+    with pytest.raises(AuthenticationError, match=f"key{suffix}: not a private key"):
+        works(connect(identity=key))
+    odd.unlink()
+    odd.symlink_to("/dev/zero")
+    with pytest.raises(AuthenticationError, match=f"key{suffix}: not a private key"):
+        works(connect(identity=key))
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_key_that_others_may_write(
+    server: Sshd, connect: Connect, tmp_path: Path, mode: int
+) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(server.identity.read_bytes())
+    key.chmod(mode)
+    with pytest.raises(AuthenticationError, match=r"key: others may write it; run: chmod go-w"):
+        works(connect(identity=key))
+
+
+@pytest.mark.parametrize("host", ["a..b", ".", "x" * 70 + ".example"])
+def test_names_that_no_host_has(
+    connect: Connect, host: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UnreachableError, match="while connecting to"):
+        works(connect(host=host))
+    assert capfd.readouterr().err == ""
+
+
 def test_key_with_a_passphrase_is_not_asked_for(connect: Connect, tmp_path: Path) -> None:
     make_key(tmp_path / "secret", passphrase="word")
     with pytest.raises(AuthenticationError, match=r"secret: has a passphrase; run: ssh-add"):
