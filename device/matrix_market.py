@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, Tuple
 
 from edgekit.device.errors import InputError
-from edgekit.device.sparse_input import DTYPES, numpy
+from edgekit.device.sparse_input import DTYPES, check_memory, numpy
 
 _FIELDS = ("real", "integer", "pattern")
 _SYMMETRIES = ("general", "symmetric", "skew-symmetric")
 _LARGEST = (1 << 31) - 1
+_TIMES_TEXT = 20  # of a file: what its words take in memory, as text and as numbers
 _SHOWN = 40  # characters of a wrong line
 
 
@@ -52,6 +53,9 @@ def read_matrix_market(path: Path, dtype: Any = "float32") -> Entries:
     if wanted is None or wanted.name not in DTYPES:
         raise InputError(f"{path.name}: expected a type of {', '.join(DTYPES)}, found {dtype!r}")
     try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: expected a Matrix Market file, found no regular file")
+        check_memory(f"{path.name}: text", _TIMES_TEXT * path.stat().st_size)
         text = path.read_bytes().decode("ascii")
     except OSError as error:
         raise InputError(f"{path}: expected a Matrix Market file, found {error.strerror}") from None
@@ -69,10 +73,10 @@ def _wrong(name: str, line: int, expected: str, found: str) -> InputError:
 
 
 def _header(name: str, text: str) -> _Header:
-    lines = text.split("\n", 1)
-    words = lines[0].split()
+    first, end = _line(text, 0)
+    words = first.split()
     if len(words) != 5 or words[0].lower() != "%%matrixmarket":
-        raise _wrong(name, 1, "%%MatrixMarket matrix coordinate FIELD SYMMETRY", lines[0])
+        raise _wrong(name, 1, "%%MatrixMarket matrix coordinate FIELD SYMMETRY", first)
     kind, layout, field, symmetry = (word.lower() for word in words[1:])
     for what, found, known in (
         ("object", kind, ("matrix",)),
@@ -84,14 +88,20 @@ def _header(name: str, text: str) -> _Header:
             raise _wrong(name, 1, f"the {what} {' or '.join(known)}", found)
     if field == "pattern" and symmetry == "skew-symmetric":
         raise _wrong(name, 1, "a pattern that is general or symmetric", symmetry)
-    at, rest = 1, lines[1] if len(lines) > 1 else ""
-    while rest:
-        line, _, rest = rest.partition("\n")
+    at = 1
+    while end < len(text):
+        line, end = _line(text, end)
         at += 1
         if line.strip() and not line.lstrip().startswith("%"):
             rows, cols, entries = _sizes(name, at, line, symmetry)
             return _Header(field, symmetry, (rows, cols), entries, at)
     raise InputError(f"{name}: expected a line 'ROWS COLUMNS ENTRIES', found the end of the file")
+
+
+def _line(text: str, start: int) -> Tuple[str, int]:
+    """The line that begins at `start`, and where the next one does."""
+    end = text.find("\n", start)
+    return (text[start:], len(text)) if end < 0 else (text[start:end], end + 1)
 
 
 def _sizes(name: str, at: int, line: str, symmetry: str) -> Tuple[int, int, int]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Tuple
 
 from edgekit.device.errors import IncompatibleError, InputError
+from edgekit.device.features import memory_bytes
 from edgekit.device.sparse_library import Rows, SparseLibrary
 
 DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "int8": "s8"}
@@ -104,6 +105,10 @@ def checked_coo(rows: Any, cols: Any, values: Any, shape: Any) -> Csr:
             f"sparse matrix: expected as many rows, columns and values, found {len(rows)}, "
             f"{len(cols)} and {len(values)}"
         )
+    # Offsets and counters, and each entry twice: a shape of two large numbers is quickly written.
+    check_memory(
+        f"sparse matrix: shape {list(shape)}", 8 * (shape[0] + shape[1]) + 40 * len(values)
+    )
     exact = values.astype(_SUMMED[values.dtype.name], copy=False)
     csr = _sorted(np, Csr(shape, rows, cols, exact))
     if _check(csr) != "good":
@@ -201,6 +206,16 @@ def checked_out(out: Any, shape: Tuple[int, ...], dtype: Any, x: Any) -> None:
         )
     if np.may_share_memory(out, x):
         raise InputError("sparse matrix: expected out apart from x, found shared memory")
+
+
+def check_memory(what: str, need: int) -> None:
+    """InputError where this machine has no room for `need` bytes."""
+    have = memory_bytes().available
+    if have is not None and need > have // 2:
+        raise InputError(
+            f"{what}: expected to need at most half of the {have} bytes of memory that are free, "
+            f"found {need}; cut the matrix into parts or use a machine with more"
+        )
 
 
 def refuse_not_finite(x: Any) -> None:

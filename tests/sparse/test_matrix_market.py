@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from edgekit.device import SparseMatrix
 from edgekit.device.errors import InputError
+from edgekit.device.features import MemoryBytes
 from edgekit.device.matrix_market import read_matrix_market
 
 _HEAD = "%%MatrixMarket matrix coordinate real general\n"
@@ -114,6 +116,30 @@ def test_values_must_fit_the_type(tmp_path):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(InputError, match="No such file"):
         SparseMatrix.from_matrix_market(tmp_path / "none.mtx")
+
+
+def test_a_shape_that_memory_has_no_room_for(tmp_path, monkeypatch):
+    free = MemoryBytes(8 << 30, 4 << 30)
+    monkeypatch.setattr("edgekit.device.sparse_input.memory_bytes", lambda: free)
+    with pytest.raises(InputError, match=r"shape \[3, 2147483647\]: .* free, found 171798"):
+        SparseMatrix.from_matrix_market(_file(tmp_path, _HEAD + "3 2147483647 1\n1 1 1\n"))
+    with pytest.raises(InputError, match=r"shape \[2147483647, 3\]"):
+        SparseMatrix.from_coo([0], [0], np.ones(1), (2**31 - 1, 3))
+    sparse = SparseMatrix.from_coo([9], [5], np.ones(1), (1000, 1000))
+    assert sparse.to_dense()[9, 5] == 1
+
+
+def test_many_comments_take_as_long_as_they_are_long(tmp_path):
+    """Copying what is left for each of them took half a minute."""
+    text = _HEAD + "%\n" * 400_000 + "2 2 1\n1 1 5\n"
+    start = time.perf_counter()
+    assert _dense(tmp_path, text).tolist() == [[5, 0], [0, 0]]
+    assert time.perf_counter() - start < 5
+
+
+def test_files_that_have_no_end(tmp_path):
+    with pytest.raises(InputError, match="expected a Matrix Market file, found no regular file"):
+        read_matrix_market(Path("/dev/zero"))
 
 
 @given(st.binary(max_size=80))
