@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Optional, Tuple
 
 from edgekit.device import features
-from edgekit.device.errors import IncompatibleError
+from edgekit.device.errors import DeviceError, IncompatibleError
 from edgekit.device.version import VERSION
 
 LIBRARY_VARIABLE = "EDGEKIT_KERNELS"
@@ -31,7 +31,7 @@ def find_library() -> Tuple[Path, Optional[Path]]:
     """
     named = os.environ.get(LIBRARY_VARIABLE)
     path = Path(named) if named else local_path()
-    if not path.is_file():
+    if not (path.is_file() if named else _is_whole(path)):
         if named:
             raise IncompatibleError(
                 f"{LIBRARY_VARIABLE}={named}: expected a library, found no file; "
@@ -41,6 +41,17 @@ def find_library() -> Tuple[Path, Optional[Path]]:
     table = os.environ.get(TABLE_VARIABLE)
     beside = path.with_name(f"{path.name}.table")
     return path, Path(table) if table else beside if beside.is_file() else None
+
+
+def _is_whole(path: Path) -> bool:
+    """A library that was cut, by a crash or a full disk, is built again."""
+    from edgekit.device.library import check_elf
+
+    try:
+        check_elf(path)
+    except DeviceError:
+        return False
+    return True
 
 
 def find_spmv_table(library: Path) -> Optional[Path]:

@@ -242,7 +242,7 @@ class _Mapping:
 
 def open_library(path: Path, what: str = "a compiled model") -> ctypes.CDLL:
     """The library at `path`, after its machine, its ABI and the CPU's features were checked."""
-    _check_elf(path)
+    check_elf(path)
     try:
         lib = ctypes.CDLL(str(path.resolve()))
         found = int(lib.ek_abi())
@@ -288,7 +288,7 @@ def _bind(lib: ctypes.CDLL) -> None:
     lib.ek_bench.argtypes = (model, arrays, arrays, ctypes.c_long, ctypes.POINTER(ctypes.c_uint64))
 
 
-def _check_elf(path: Path) -> None:
+def check_elf(path: Path) -> None:
     """Reads the machine from the ELF header: dlopen's own message names neither side."""
     try:
         with path.open("rb") as file:

@@ -8,6 +8,8 @@ its arithmetic.
 from __future__ import annotations
 
 import hashlib
+import tempfile
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,10 +21,10 @@ from edgekit.host.build.artifact import Golden
 from edgekit.host.build.inputs import RANGES, Range, random_input
 from edgekit.host.build.margins import flips, margin_of, moved
 from edgekit.host.build.noise import Noise, terms_of
-from edgekit.host.files import writing_whole
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.identity import identity
 from edgekit.host.graph.types import Array, DType, Graph
+from edgekit.host.kept import is_kept, keep
 
 _SEED = 20240501
 _RUNS = 3  # with noise
@@ -190,7 +192,9 @@ def _reference_hash() -> str:
 
 
 def _load(path: Path, inputs: int, outputs: int) -> Golden | None:
-    """None where there is no entry, or one that a crash left damaged."""
+    """None where there is no entry, or one that was damaged."""
+    if not is_kept(path):
+        return None
     try:
         with np.load(path) as data:
             margins = tuple(data.get(f"margin{i}") for i in range(outputs))
@@ -200,7 +204,7 @@ def _load(path: Path, inputs: int, outputs: int) -> Golden | None:
                 tuple(float(t) for t in data["tolerances"]),
                 margins if any(m is not None for m in margins) else (),
             )
-    except (OSError, ValueError, KeyError, EOFError):
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None
 
 
@@ -209,6 +213,8 @@ def _save(path: Path, golden: Golden) -> None:
     arrays = {f"in{i}": x for i, x in enumerate(golden.inputs)}
     arrays |= {f"out{i}": y for i, y in enumerate(golden.outputs)}
     arrays |= {f"margin{i}": m for i, m in enumerate(golden.margins) if m is not None}
-    with writing_whole(path) as file:
-        tolerances = np.array(golden.tolerances, np.float64)
-        np.savez(file, allow_pickle=False, tolerances=tolerances, **arrays)
+    tolerances = np.array(golden.tolerances, np.float64)
+    with tempfile.TemporaryDirectory(dir=path.parent) as work:
+        made = Path(work) / path.name
+        np.savez(made, allow_pickle=False, tolerances=tolerances, **arrays)
+        keep(made, path)

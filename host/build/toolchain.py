@@ -22,8 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.host.build.headers import headers_hash, system_headers
+from edgekit.host.build.process import run_watched
 from edgekit.host.errors import EdgekitError
 from edgekit.host.files import locked, write_whole
+from edgekit.host.kept import is_kept, keep
 from edgekit.kb.board import BoardProfile
 
 _FLAGS = ("-std=gnu11", "-O3", "-g0", "-fPIC", "-fno-sanitize=undefined", "-Wall", "-Wextra")
@@ -79,6 +81,7 @@ class Toolchain:
         self._cache = cache
         self._extra = tuple(extra_flags)
         self._precompiling = threading.Lock()
+        self._seen: set[Path] = set()  # of what is precompiled: whole when this process began
 
     def build(self, units: Sequence[Unit]) -> bytes:
         """One shared library of all units; compiles in parallel what is not cached."""
@@ -88,7 +91,7 @@ class Toolchain:
         for path in objects:
             key.update(path.name.encode())
         library = self._cache / f"{key.hexdigest()}.so"
-        if not library.is_file():
+        if not is_kept(library):
             self._link(objects, library)
         return library.read_bytes()
 
@@ -109,13 +112,14 @@ class Toolchain:
         key = hashlib.sha256(repr((flags, names, _zig(), str(cache))).encode()).hexdigest()
         source, target = (cache / f"{key}{suffix}" for suffix in (".h", ".pch"))
         with self._precompiling:
-            if not target.is_file():
+            if target not in self._seen and not is_kept(target):
                 write_whole(source, "".join(f"#include <{name}>\n" for name in names).encode())
                 with tempfile.TemporaryDirectory(dir=cache) as work:
                     made = Path(work) / "out.pch"
                     arguments = [*flags, *_PRECOMPILE, str(source), "-o", str(made)]
                     self._zig_cc(arguments, "system headers")
-                    made.replace(target)
+                    keep(made, target)
+            self._seen.add(target)
         return ("-Xclang", "-include-pch", "-Xclang", str(target))
 
     def _object(self, unit: Unit) -> Path:
@@ -126,11 +130,11 @@ class Toolchain:
         digest.update(headers_hash(text, folder, unit.macros, kernels))
         digest.update(text)
         target = self._cache / f"{digest.hexdigest()}.o"
-        if target.is_file():
+        if is_kept(target):
             return target
         self._cache.mkdir(parents=True, exist_ok=True)
         with locked(self._cache / "locks" / target.name[:2]):
-            if not target.is_file():
+            if not is_kept(target):
                 self._compile(unit, flags, target)
         return target
 
@@ -147,7 +151,7 @@ class Toolchain:
             self._zig_cc(
                 [*flags, *precompiled, include, "-c", str(source), "-o", str(made)], unit.name
             )
-            made.replace(target)
+            keep(made, target)
 
     def _link(self, objects: Sequence[Path], library: Path) -> None:
         flags = [*self._target(), *self._extra, "-O3", "-s", "-shared", "-fPIC"]
@@ -157,23 +161,16 @@ class Toolchain:
             self._zig_cc(
                 [*flags, "-Wl,-soname,model.so", *names, "-lm", "-lpthread", "-o", str(made)],
                 "model.so",
+                links=True,
             )
-            made.replace(library)
+            keep(made, library)
 
-    def _zig_cc(self, arguments: Sequence[str], what: str) -> None:
+    def _zig_cc(self, arguments: Sequence[str], what: str, links: bool = False) -> None:
         zig, _ = _zig()
-        env = dict(os.environ)
-        env["ZIG_GLOBAL_CACHE_DIR"] = str(self._cache / "zig")
-        env["ZIG_LOCAL_CACHE_DIR"] = str(self._cache / "zig-local")
         try:
-            done = subprocess.run(
-                [zig, "cc", *arguments],
-                env=env,
-                capture_output=True,
-                text=True,
-                timeout=_TIMEOUT,
-                check=False,
-            )
+            done = self._run_zig(zig, arguments, self._cache)
+            if done.returncode and links:
+                done = self._with_new_libraries(zig, arguments) or done
         except (OSError, subprocess.TimeoutExpired) as error:
             raise BuildError(
                 f"compiling {what}: expected the ziglang compiler to run, found {error}; "
@@ -185,3 +182,28 @@ class Toolchain:
             raise BuildError(
                 f"compiling {what} for {self._board.name}: expected success, found: {found}"
             )
+
+    def _run_zig(
+        self, zig: str, arguments: Sequence[str], caches: Path
+    ) -> subprocess.CompletedProcess[str]:
+        env = dict(os.environ)
+        env["ZIG_GLOBAL_CACHE_DIR"] = str(caches / "zig")
+        env["ZIG_LOCAL_CACHE_DIR"] = str(caches / "zig-local")
+        return run_watched([zig, "cc", *arguments], env, _TIMEOUT)
+
+    def _with_new_libraries(
+        self, zig: str, arguments: Sequence[str]
+    ) -> subprocess.CompletedProcess[str] | None:
+        """A second try with the C library that zig keeps built anew: a damaged one is not noticed
+        by zig itself. None if it was not that, else the new one takes its place."""
+        with tempfile.TemporaryDirectory(dir=self._cache) as work:
+            done = self._run_zig(zig, arguments, Path(work))
+            if done.returncode:
+                return None
+            for name in ("zig", "zig-local"):
+                old, new = self._cache / name, Path(work) / name
+                if old.exists():
+                    old.replace(Path(work) / f"old-{name}")
+                if new.exists():
+                    new.replace(old)
+        return done

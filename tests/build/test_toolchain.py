@@ -44,6 +44,31 @@ def test_the_second_build_compiles_nothing(toolchain, tmp_path):
     assert _objects(tmp_path) == before and len(before) == 1
 
 
+@pytest.mark.parametrize("suffix", [".o", ".so"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "changed", "no hash"])
+def test_what_is_damaged_in_the_cache_is_made_again(suffix, damage, toolchain, tmp_path):
+    first = toolchain.build([Unit("answer", _SOURCE)])
+    (made,) = tmp_path.glob(f"*{suffix}")
+    right = made.read_bytes()
+    (tmp_path / f"{made.name}.sha256").unlink() if damage == "no hash" else made.write_bytes(
+        {"cut": right[:200], "empty": b"", "changed": right.replace(b"\x2a", b"\x2b")}[damage]
+    )
+    for other in {".o", ".so"} - {suffix}:
+        next(tmp_path.glob(f"*{other}")).unlink()
+    assert toolchain.build([Unit("answer", _SOURCE)]) == first
+    assert made.read_bytes() == right
+
+
+def test_a_damaged_c_library_of_the_compiler_is_made_again(toolchain, tmp_path):
+    first = toolchain.build([Unit("answer", _SOURCE)])
+    for name in ("zig", "zig-local"):
+        (tmp_path / name).unlink()  # the link to the shared one
+        (tmp_path / name).write_bytes(b"no folder at all")
+    next(tmp_path.glob("*.so")).unlink()
+    assert toolchain.build([Unit("answer", _SOURCE)]) == first
+    assert (tmp_path / "zig").is_dir()
+
+
 def test_what_changes_the_code_changes_the_object(toolchain, tmp_path):
     toolchain.build([Unit("answer", _SOURCE)])
     toolchain.build([Unit("answer", _SOURCE.replace("42", "43"))])

@@ -199,6 +199,12 @@ def test_data_beside_a_model_is_part_of_its_hash_and_of_its_golden_outputs(tmp_p
         seen.append((model_hash(path), golden.outputs[0].tobytes()))
     assert seen[0][0] != seen[1][0] and seen[0][1] != seen[1][1]
     assert seen[1][0] == hashlib.sha256(path.read_bytes() + data.read_bytes()).hexdigest()
+    for kept in (tmp_path / "golden").glob("*.npz"):
+        right = kept.read_bytes()
+        for damaged in (right[:99], b"", right.replace(b"out0.npy", b"out1.npy")):
+            kept.write_bytes(damaged)
+            again = golden_of(import_model(path), tmp_path / "golden")
+            assert again.outputs[0].tobytes() == seen[1][1]
     data.unlink()
     with pytest.raises(InputError, match=r"expected its data in weights.bin beside the model"):
         model_hash(path)
