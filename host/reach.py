@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from edgekit.host.boards.machines import virtual_board, virtual_board_names
-from edgekit.host.errors import InputError
+from edgekit.host.errors import IncompatibleError, InputError
 from edgekit.host.inventory import BoardEntry, find_board
 from edgekit.host.paths import data_folder
 from edgekit.host.transport import LocalTransport, Transport
@@ -27,13 +27,26 @@ Via = Literal["ssh", "serial"]
 @dataclass(frozen=True)
 class Reached:
     """A way to a board. `own`: the board is this host's alone, so it may enroll its key there;
-    `emulated`: its times say nothing of a real board; `threads`: how many models run with."""
+    `emulated`: its times say nothing of a real board; `threads`: how many models run with;
+    `counting`: whether its instructions can be counted, if it is emulated."""
 
     transport: Transport
     profile: str
     own: bool = False
     emulated: bool = False
     threads: int = 1
+    counting: bool = True
+
+
+def check_counting(reached: Reached) -> None:
+    """IncompatibleError for a virtual board that can neither be timed nor count; asks nobody."""
+    if reached.emulated and not reached.counting:
+        name = reached.transport.board
+        raise IncompatibleError(
+            f"board '{name}': expected an emulated board that counts instructions, found one "
+            f"without; start it again: edgekit board down {name}, then "
+            f"edgekit board up {name} --counting"
+        )
 
 
 def profile_of(name: str, folder: Path | None = None) -> str:
@@ -59,7 +72,8 @@ def reach(name: str, via: Via | None = None, folder: Path | None = None) -> Reac
 
     if running := find_running(name):
         transport = _to_virtual(running, via)
-        return Reached(transport, running.profile, own=True, emulated=True)
+        profile, counting = running.profile, running.counting
+        return Reached(transport, profile, own=True, emulated=True, counting=counting)
     raise InputError(_nowhere(name))
 
 

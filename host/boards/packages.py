@@ -11,7 +11,7 @@ from pathlib import Path
 
 from edgekit.host.boards.machines import Architecture
 from edgekit.host.boards.tools import BoardToolError, find_tools, run_tool
-from edgekit.host.errors import InputError
+from edgekit.host.errors import InputError, UnreachableError
 
 _DOWNLOAD_SECONDS = 900
 _QUERY_SECONDS = 120
@@ -148,7 +148,7 @@ class PackageStore:
         (self._folder / "status").touch()
         line = source_line(self._architecture, self._mirror, _KEYRING)
         (self._folder / "etc" / "sources.list").write_text(line, encoding="utf-8")
-        self._apt("apt-get", "-qq", "update", "-o", "APT::Update::Error-Mode=any")
+        self._download("update", "-o", "APT::Update::Error-Mode=any")
 
     def fetch(self) -> PackageFiles:
         """Downloads what is not there yet; apt verifies each file against the signed index."""
@@ -158,7 +158,7 @@ class PackageStore:
         missing = [p for p in packages if not self._file(p).is_file()]
         if missing:
             wanted = [f"{p.name}={p.version}" for p in missing]
-            self._apt("apt-get", "-qq", "download", *wanted, folder=self._archives)
+            self._download("download", *wanted, folder=self._archives)
         files = [self._file(package) for package in packages]
         return PackageFiles(tuple(files[:-1]), files[-1])
 
@@ -181,6 +181,18 @@ class PackageStore:
         stem = self._archives / f"{package.name}_{version}"
         paths = [stem.with_name(f"{stem.name}_{a}.deb") for a in (self._architecture.name, "all")]
         return next((path for path in paths if path.is_file()), paths[0])
+
+    def _download(self, *arguments: str, folder: Path | None = None) -> None:
+        """Fetches from the mirror. Raises UnreachableError."""
+        try:
+            self._apt("apt-get", "-qq", *arguments, folder=folder)
+        except BoardToolError as error:
+            found = error.found or f"no end of it within {_DOWNLOAD_SECONDS:.0f} s"
+            raise UnreachableError(
+                f"packages of {self._architecture.label}: expected to fetch them from "
+                f"{self._mirror}, found: {found}; see that this machine reaches that mirror, or "
+                "name another: --mirror URL"
+            ) from None
 
     def _apt(self, program: str, *arguments: str, folder: Path | None = None) -> str:
         return run_tool(

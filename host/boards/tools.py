@@ -28,7 +28,9 @@ _SYSTEM_FOLDERS = ("/usr/sbin", "/sbin")  # not in every user's PATH, and mke2fs
 
 
 class BoardToolError(EdgekitError):
-    """A program that was found did not do its work."""
+    """A program that was found did not do its work; `found` are its last words."""
+
+    found = ""
 
 
 def find_tools(programs: Sequence[str]) -> dict[str, str]:
@@ -78,5 +80,7 @@ def run_tool(
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         found = lines[-1] if lines else f"exit code {done.returncode}"
-        raise BoardToolError(f"{what}: expected {program} to succeed, found: {found}; try again")
+        error = BoardToolError(f"{what}: expected {program} to succeed, found: {found}; try again")
+        error.found = found
+        raise error
     return done.stdout

@@ -9,6 +9,7 @@ precompiled, once per target. That changes no object.
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import os
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from edgekit.host.build.headers import headers_hash, system_headers
 from edgekit.host.build.process import run_watched
-from edgekit.host.errors import EdgekitError
+from edgekit.host.errors import EdgekitError, InputError
 from edgekit.host.files import locked, write_whole
 from edgekit.host.kept import is_kept, keep
 from edgekit.kb.board import BoardProfile
@@ -31,6 +32,8 @@ from edgekit.kb.board import BoardProfile
 _FLAGS = ("-std=gnu11", "-O3", "-g0", "-fPIC", "-fno-sanitize=undefined", "-Wall", "-Wextra")
 # Without times in it, what was precompiled holds for a compiler that was installed anew.
 _PRECOMPILE = ("-Xclang", "-fno-pch-timestamp", "-x", "c-header")
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # errors that no new compiler mends
+_NO_ROOM = ("No space left", "NoSpaceLeft", "Disk quota exceeded", "DiskQuota")
 _TIMEOUT = 300  # seconds; the first link for a new target builds its C library
 
 
@@ -172,11 +175,18 @@ class Toolchain:
             if done.returncode and links:
                 done = self._with_new_libraries(zig, arguments) or done
         except (OSError, subprocess.TimeoutExpired) as error:
+            if getattr(error, "errno", None) in _DISK:
+                raise
             raise BuildError(
                 f"compiling {what}: expected the ziglang compiler to run, found {error}; "
                 f"try: {sys.executable} -m pip install --force-reinstall ziglang"
             ) from error
         if done.returncode:
+            if any(words in done.stderr for words in _NO_ROOM):
+                raise InputError(
+                    f"{self._cache}: expected room for what is compiled, found none; free some "
+                    "space, or set EDGEKIT_HOME to a folder on another disk"
+                )
             lines = [line for line in done.stderr.splitlines() if "error" in line]
             found = lines[0] if lines else done.stderr.strip()[-300:]
             raise BuildError(

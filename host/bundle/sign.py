@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 import errno
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgekit.device.errors import InputError as DeviceInputError
 from edgekit.device.signing import KEY_TYPE, NAMESPACE, PublicKey, parse_key
 from edgekit.host.bundle.bundle import Bundle
 from edgekit.host.errors import EdgekitError, InputError
@@ -39,10 +41,9 @@ def signing_key(folder: Path) -> SigningKey:
     try:
         return SigningKey(folder / _NAME, parse_key(public.read_text(encoding="utf-8")))
     except OSError as error:
-        raise InputError(
-            f"{public}: expected the public half of the signing key, found: {error.strerror}; "
-            f"write it again: ssh-keygen -y -f {folder / _NAME} > {public}"
-        ) from None
+        raise _no_public_half(folder / _NAME, error.strerror or str(error)) from None
+    except (DeviceInputError, UnicodeDecodeError):
+        raise _no_public_half(folder / _NAME, "something else") from None
 
 
 def sign_bundle(bundle: Bundle, key: SigningKey | None = None) -> Bundle:
@@ -52,7 +53,40 @@ def sign_bundle(bundle: Bundle, key: SigningKey | None = None) -> Bundle:
     """
     key = key or host_key()
     command = ["-Y", "sign", "-q", "-f", str(key.file), "-n", NAMESPACE]
-    return replace(bundle, signature=_ssh_keygen(command, bundle.manifest.to_json()))
+    try:
+        signature = _ssh_keygen(command, bundle.manifest.to_json())
+    except _SshKeygenError as error:
+        if "doesn't match" in str(error):
+            raise _no_public_half(key.file, "that of another key") from None
+        raise _no_key(key.file, str(error)) from None
+    if key.public.blob not in binascii.a2b_base64(b"".join(signature.splitlines()[1:-1])):
+        raise _no_public_half(key.file, "that of another key")
+    return replace(bundle, signature=signature)
+
+
+class _SshKeygenError(EdgekitError):
+    """The message is what ssh-keygen said."""
+
+
+def _no_public_half(key: Path, found: str) -> InputError:
+    return InputError(
+        f"{key}.pub: expected the public half of the signing key, found: {found}; "
+        f"write it again: ssh-keygen -y -f {key} > {key}.pub"
+    )
+
+
+def _no_key(key: Path, found: str) -> InputError:
+    if key.is_file() and key.stat().st_mode & 0o077:
+        return InputError(
+            f"{key}: expected the signing key to be this user's alone, found that others may read "
+            f"it; run: chmod 600 {key}"
+        )
+    folder = key.parent
+    return InputError(
+        f"{key}: expected ssh-keygen to sign with this host's key, found: {found}; put it back "
+        f"from a backup, or have a new one made: mv {folder} {folder}.old (boards then have to "
+        "be told: edgekit board add)"
+    )
 
 
 def _make_key(folder: Path) -> None:
@@ -65,6 +99,11 @@ def _make_key(folder: Path) -> None:
             kind = ["-t", KEY_TYPE.removeprefix("ssh-")]
             _ssh_keygen(["-q", *kind, "-N", "", "-C", "edgekit", "-f", str(made / _NAME)], b"")
             made.rename(folder)
+    except _SshKeygenError as error:
+        raise InputError(
+            f"{folder}: expected ssh-keygen to make the signing key, found: {error}; see that the "
+            "disk is neither full nor read-only, or set EDGEKIT_HOME"
+        ) from None
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
             raise InputError(
@@ -85,5 +124,5 @@ def _ssh_keygen(arguments: list[str], data: bytes) -> bytes:
     )
     if done.returncode != 0:
         found = " ".join(done.stderr.decode("utf-8", "replace").split())
-        raise EdgekitError(f"expected ssh-keygen to sign the bundle, found: {found}")
+        raise _SshKeygenError(found or f"exit code {done.returncode}")
     return done.stdout

@@ -79,7 +79,7 @@ def bench_gemm(
     counted, and it must be up with --counting.
     """
     from edgekit.host.cli.output import emit
-    from edgekit.host.reach import reach
+    from edgekit.host.reach import check_counting, reach
 
     cases = _cases(shapes)
     name = board_name(board)
@@ -92,6 +92,7 @@ def bench_gemm(
     if seed is not None and not regret:
         raise InputError("expected --regret with --seed, found none; add it")
     reached = reach(name, via)
+    check_counting(reached)
     try:
         report = _measure(name, reached, cases, dtypes, threads, peers, regret, seed)
     finally:

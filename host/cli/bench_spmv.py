@@ -114,12 +114,13 @@ def _on_board(
     only_hotspots: bool = False,
 ) -> list[_Measured]:
     from edgekit.host.cli.progress import working
-    from edgekit.host.reach import reach
+    from edgekit.host.reach import check_counting, reach
     from edgekit.host.tune.spmv import settings_for
     from edgekit.host.tune.spmv_board import SpmvMeasurer
     from edgekit.kb.board import load_board
 
     reached = reach(name, via)
+    check_counting(reached)
     if reached.emulated and threads > 1:
         raise InputError(
             f"board '{name}' is emulated: expected 1 thread to count instructions of, "

@@ -120,13 +120,14 @@ def tune_gemm(
     there instructions are counted, and it must be up with --counting.
     """
     from edgekit.host.cli.output import emit
-    from edgekit.host.reach import reach
+    from edgekit.host.reach import check_counting, reach
     from edgekit.host.tune.session import Job
     from edgekit.kb.board import load_board, load_profile
 
     seconds = parse_budget(budget)
     name = board_name(board)
     reached = reach(name, via)
+    check_counting(reached)
     target = load_profile(profile) if profile else load_board(reached.profile)
     kind = _Kind(dtype, threads, packed, reached.emulated)
     given = _rows(model, shapes, target, kind) if rows else {}

@@ -47,13 +47,14 @@ def tune_spmv(
     """Try block settings on a board, in turns, and keep the best per class of matrices."""
     from edgekit.host.bench.spmv_matrices import STANDARD, open_matrix
     from edgekit.host.cli.output import emit, note, table
-    from edgekit.host.reach import reach
+    from edgekit.host.reach import check_counting, reach
     from edgekit.host.tune.spmv import tune_matrix
     from edgekit.host.tune.spmv_board import SpmvMeasurer
     from edgekit.host.tune.spmv_tables import add_spmv_rows, user_spmv_table
     from edgekit.kb.board import load_board
 
     reached = reach(board_name(board), via)
+    check_counting(reached)
     found = []
     try:
         profile = load_board(reached.profile)

@@ -44,11 +44,11 @@ def tune(
     with tuning_alone(job.board, holder), History() as history:
         base = kit_table(job.profile)
         sequences = base.sequences if base else Sequences()
-        plan = Plan(
-            job.board, job.profile, job.products, job.seconds, VERSION, job.given, sequences
-        )
+        began = time.monotonic()
+        measurer = BoardMeasurer(transport, job.profile, emulated)  # which may have to compile
+        left = max(job.seconds - (time.monotonic() - began), 0.0)
+        plan = Plan(job.board, job.profile, job.products, left, VERSION, job.given, sequences)
         try:
-            measurer = BoardMeasurer(transport, job.profile, emulated)
             return Tuner(plan, measurer, history, time.monotonic, job.now).run(on_progress)
         except UnreachableError as error:
             raise UnreachableError(

@@ -224,8 +224,8 @@ class Tuner:
         """Asks the board batch by batch; False if the budget is used before all are answered."""
         done = 0
         for batch in _batches(questions, self._counting):
-            if self._clock() >= self._end:
-                return False
+            if self._measured and self._clock() >= self._end:
+                return False  # but never before something was found out: the next time goes on
 
             def on_answer(
                 index: int, timed: Timed | None, batch: Sequence[Question] = batch, done: int = done

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import lzma
 import os
+import shutil
 import stat
 import subprocess
 from dataclasses import replace
@@ -15,12 +16,17 @@ import pytest
 from edgekit.host.boards import BoardOptions, find_running, process, up, virtual_board_names
 from edgekit.host.boards.initrd import Entry, cpio, initrd
 from edgekit.host.boards.machines import ARM64, RISCV64, virtual_board
-from edgekit.host.boards.packages import apt_configuration, resolved, source_line
+from edgekit.host.boards.packages import (
+    PackageStore,
+    apt_configuration,
+    resolved,
+    source_line,
+)
 from edgekit.host.boards.qemu import Drive, Machine, connection_arguments, machine_arguments
 from edgekit.host.boards.records import Record, clear_record, read_record, record_path, write_record
 from edgekit.host.boards.tools import find_tools
 from edgekit.host.boards.types import RunningBoard
-from edgekit.host.errors import InputError
+from edgekit.host.errors import InputError, UnreachableError
 from edgekit.kb.board import load_board
 
 _SIMULATION = """NOTE: This is only a simulation!
@@ -225,3 +231,11 @@ def test_own_mark_is_stable_and_another_s_is_different(sleeper):
     assert own == process.start_mark(os.getpid())
     # Not this process's parent, which may have started in the same hundredth of a second.
     assert own != process.start_mark(sleeper.pid)
+
+
+@pytest.mark.skipif(shutil.which("apt-get") is None, reason="no apt here")
+def test_no_network_names_the_mirror_and_the_option(tmp_path: Path) -> None:
+    with pytest.raises(
+        UnreachableError, match=r"from http://127\.0\.0\.1:9/debian, found: .*--mir"
+    ):
+        PackageStore(tmp_path, RISCV64, "http://127.0.0.1:9/debian").update()

@@ -59,6 +59,17 @@ def test_what_is_damaged_in_the_cache_is_made_again(suffix, damage, toolchain, t
     assert made.read_bytes() == right
 
 
+def test_a_full_disk_is_not_the_compilers_fault(toolchain, tmp_path, monkeypatch):
+    zig = tmp_path / "zig-without-room"
+    zig.write_text(
+        "#!/bin/sh\necho 'error: unable to open a.o: No space left on device' >&2; exit 1"
+    )
+    zig.chmod(0o700)
+    monkeypatch.setattr("edgekit.host.build.toolchain._zig", lambda: (str(zig), "1"))
+    with pytest.raises(InputError, match="expected room for what is compiled, found none; free"):
+        toolchain.build([Unit("answer", _SOURCE)])
+
+
 def test_a_damaged_c_library_of_the_compiler_is_made_again(toolchain, tmp_path):
     first = toolchain.build([Unit("answer", _SOURCE)])
     for name in ("zig", "zig-local"):

@@ -274,6 +274,23 @@ def test_up_says_when_the_inventory_has_that_name(
     assert "in the inventory" in edgekit("board", "up", "a57").err
 
 
+@pytest.mark.parametrize(
+    "command", [("bench", "gemm"), ("tune", "gemm"), ("bench", "spmv"), ("tune", "spmv")]
+)
+def test_board_that_cannot_count_is_named_before_anything_is_compiled(
+    edgekit: Any,
+    machine: dict[str, RunningBoard],
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+) -> None:
+    monkeypatch.setattr(boards, "find_running", machine.get)
+    monkeypatch.setattr("edgekit.host.build.kernels.build_kernels", None)
+    assert edgekit("board", "up", "a57").code == 0
+    done = edgekit(*command, "--board", "a57")
+    assert done.code == 5
+    assert done.complaint.endswith("edgekit board down a57, then edgekit board up a57 --counting")
+
+
 def test_up_takes_the_name_of_a_profile(edgekit: Any, machine: dict[str, RunningBoard]) -> None:
     assert edgekit("board", "up", "rv64gcv").code == 0
     assert list(machine) == ["rv64v"]

@@ -122,3 +122,27 @@ def test_what_cannot_be_read_is_one_line(edgekit: Any, home: Path) -> None:
         done = edgekit("inspect", home / name)
         assert (done.code, done.out) == (2, "")
         assert name in done.complaint
+
+
+@pytest.mark.parametrize("kind", ["onnx", "caffe"])
+def test_names_of_hostile_files_never_reach_the_terminal(
+    edgekit: Any, tmp_path: Path, kind: str
+) -> None:
+    """Escape sequences, line ends and marks of writing direction, in every name there is."""
+    odd = "a\x1b]0;gone\x07\x1b[2J\u202e\nb"
+    if kind == "onnx":
+        graph = model([node("Relu", [odd], ["y"], name=odd)], [value(odd, [1, 4])], ["y"])
+        file = save(graph, tmp_path)
+        save(model([node(odd, [odd], ["y"])], [value(odd, [4])], ["y"]), tmp_path, "bad.onnx")
+    else:
+        text = 'name: "%s" layer { name: "%s" type: "Input" top: "%s" input_param { shape { dim: 1 '
+        file = tmp_path / "m.prototxt"
+        shown = odd.replace("\n", "\\n")
+        file.write_text(text % (shown, shown, shown) + "dim: 3 dim: 4 dim: 4 } } }\n")
+        (tmp_path / "bad.onnx").write_bytes(odd.encode())
+    for command in (("inspect", file), ("inspect", tmp_path / "bad.onnx"), ("compile", file)):
+        done = edgekit(*command)
+        for text in (done.out, done.err):
+            assert not {"\x1b", "\x07", "\u202e"} & set(text)
+        if done.code:
+            assert done.complaint

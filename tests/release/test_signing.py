@@ -183,6 +183,42 @@ def test_host_without_ssh_keygen(
         sign_bundle(bundle, trusted)
 
 
+@pytest.mark.parametrize(
+    ("damage", "match"),
+    [
+        (
+            "public cut",
+            r"signing\.pub: expected the public half .*, found: something else",
+        ),
+        ("public binary", r"signing\.pub: expected the public half .* again: ssh-keygen -y -f /"),
+        ("public gone", r"signing\.pub: expected the public half .*, found: No such file"),
+        ("public of another", r"signing\.pub: expected .*, found: that of another key"),
+        ("private cut", r"signing: expected ssh-keygen to sign .*; put it back .*, or .*: mv /"),
+        ("private empty", r"signing: expected ssh-keygen to sign with this host's key, found"),
+        ("private gone", r"signing: expected ssh-keygen to sign with this host's key, found"),
+        ("private open", r"signing: expected .* others may read it; run: chmod 600 /"),
+    ],
+)
+def test_damaged_key_says_how_to_mend_it(
+    tiny: TinyBundle, stranger: SigningKey, tmp_path: Path, damage: str, match: str
+) -> None:
+    key = signing_key(tmp_path / "keys").file
+    which, how = damage.split(" ", 1)
+    file = key if which == "private" else key.with_name("signing.pub")
+    whole = file.read_bytes()
+    if how == "gone":
+        file.unlink()
+    elif how == "open":
+        file.chmod(0o644)
+    else:
+        other = stranger.file.with_name("signing.pub").read_bytes()
+        changed = {"cut": whole[:40], "empty": b"", "binary": b"\xff" * 80, "of another": other}
+        file.write_bytes(changed[how])
+    with pytest.raises(InputError, match=match) as caught:
+        sign_bundle(tiny(), signing_key(tmp_path / "keys"))
+    assert "\n" not in str(caught.value)
+
+
 def test_no_room_for_the_key(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="signing key, found: Not a directory"):
@@ -190,7 +226,7 @@ def test_no_room_for_the_key(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
     try:
-        with pytest.raises(EdgekitError, match="expected ssh-keygen to sign the bundle, found"):
+        with pytest.raises(EdgekitError, match="expected ssh-keygen to make the signing"):
             signing_key(tmp_path / "keys")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
