@@ -20,6 +20,7 @@ ARM_PARTS = {
     "0xd0c": "neoverse-n1",
     "0xd0d": "cortex-a77",
     "0xd41": "cortex-a78",
+    "0xd42": "cortex-a78ae",
 }
 
 

@@ -18,17 +18,23 @@ from edgekit.device.version import VERSION
 _CPU = Path("/sys/devices/system/cpu")
 _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 _THERMAL = Path("/sys/class/thermal")
+_DEVICE_TREE = Path("/proc/device-tree")
+_LONGEST_PROPERTY = 1024
 
 
 @dataclass(frozen=True)
 class Probe:
     """One board; None where the kernel does not tell. `clock` is seconds since 1970.
 
-    `core_names` are the kinds of core, as profiles name them; `perf_event_paranoid` says what of
-    perf an ordinary user may use; `ssh_keygen` whether there is one to verify signatures with.
+    `board` is what its device tree calls it, `compatible` its names there for board and chip, the
+    most precise one first, both empty where there is none. `core_names` are the kinds of core, as
+    profiles name them; `perf_event_paranoid` says what of perf an ordinary user may use;
+    `ssh_keygen` whether there is one to verify signatures with.
     """
 
     machine: str
+    board: str
+    compatible: Tuple[str, ...]
     core_names: Tuple[str, ...]
     features: Tuple[str, ...]
     vlen_bits: Optional[int]
@@ -62,6 +68,8 @@ def probe(root: Path) -> Probe:
     folder = next(p for p in (root.absolute(), *root.absolute().parents) if p.exists())
     return Probe(
         machine=features.machine(),
+        board=" ".join(_strings(_DEVICE_TREE / "model")),
+        compatible=_strings(_DEVICE_TREE / "compatible"),
         core_names=core_names(features.cpuinfo()),
         features=tuple(sorted(features.features())),
         vlen_bits=features.vlen_bits(),
@@ -99,6 +107,16 @@ def conditions() -> Conditions:
         None if frequency is None else frequency / 1e3,
         None if hottest is None else hottest / 1e3,
     )
+
+
+def _strings(path: Path) -> Tuple[str, ...]:
+    """The strings of a property of the device tree; none where it is not readable."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_LONGEST_PROPERTY).decode("utf-8", "replace")
+    except OSError:
+        return ()
+    return tuple(part for part in text.split("\0") if part)
 
 
 def _text(path: Path) -> Optional[str]:

@@ -25,7 +25,7 @@ from typing import Any
 from edgekit.host.errors import InputError
 from edgekit.host.files import write_whole
 from edgekit.host.paths import config_folder
-from edgekit.kb.board import board_names
+from edgekit.kb.board import board_names, nearest
 
 PROJECT_FILE = "edgekit.toml"
 USER_FILE = "boards.toml"
@@ -256,7 +256,8 @@ def _check(file: Path, name: str, table: Mapping[str, Any]) -> None:
             f"{file}: {at}.transport: expected {', '.join(TRANSPORTS)}; found '{transport}'"
         )
     if table.get("profile") not in board_names():
-        found = f"'{table['profile']}'" if "profile" in table else "none"
+        given = table.get("profile")
+        found = "none" if given is None else f"'{given}'{nearest(given)}"
         raise InputError(
             f"{file}: {at}.profile: expected one that `edgekit boards` lists, found {found}"
         )

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 
 from edgekit.host.boards.machines import virtual_board, virtual_board_names
 from edgekit.host.errors import IncompatibleError, InputError
-from edgekit.host.inventory import BoardEntry, find_board
+from edgekit.host.inventory import BoardEntry, boards, find_board
 from edgekit.host.paths import data_folder
 from edgekit.host.transport import LocalTransport, Transport
-from edgekit.kb.board import board_names
+from edgekit.kb.board import board_names, nearest
 
 if TYPE_CHECKING:
     from edgekit.host.boards import RunningBoard
@@ -100,23 +100,26 @@ def reach_entry(entry: BoardEntry, via: Via | None = None) -> Reached:
 
 
 def _nowhere(name: str) -> str:
-    add = f"edgekit board add {name} --profile PROFILE --host USER@ADDRESS"
+    add = f"edgekit board add {name} --host USER@ADDRESS"
     if name in virtual_board_names():
-        add = add.replace("PROFILE", virtual_board(name).profile)
         return (
             f"expected a board that can be reached, found none named '{name}'; "
             f"start a virtual one: edgekit board up {name}, or name yours: {add}"
         )
     if name in board_names():
-        add = add.replace("PROFILE", name)
         return (
             f"expected a board that can be reached, found only the profile '{name}'; "
             f"name your board: {add}"
         )
     return (
-        f"expected a board that can be reached, found none named '{name}'; "
-        f"see: edgekit board status, or name it: {add} (profiles: edgekit boards)"
+        f"expected a board that can be reached, found none named '{name}'{_nearest(name)}; "
+        f"see: edgekit board status, or name it: {add}"
     )
+
+
+def _nearest(name: str) -> str:
+    known = (LOCAL, *(entry.name for entry in boards(Path.cwd())), *virtual_board_names())
+    return nearest(name, known) or nearest(name)
 
 
 def _to_entry(entry: BoardEntry, via: Via | None) -> Transport:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import platform
+import re
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -36,6 +39,9 @@ class BoardProfile:
     `vlen_bits` is the RVV register length that kernels were built for; `units` the compute units
     that operators can run on: those in `compute`, whose speed the profile tells, and an `nna` with
     values of its own. "cpu" is always the first: a core, of the fastest cluster if there are more.
+    `compatible` are the names by which device trees know the board or its chip, `source` where its
+    sizes are from; `core_profile` is the most general profile of the same core, whose tables and
+    virtual board serve it too.
     """
 
     name: str
@@ -44,6 +50,7 @@ class BoardProfile:
     target: str
     cpu: str
     simd: str
+    core_profile: str
     core: str = ""
     features: tuple[str, ...] = ()
     vlen_bits: int = 0
@@ -55,6 +62,8 @@ class BoardProfile:
     l2_bytes: int = 0
     l3_bytes: int = 0
     memory_bytes: int = 0
+    compatible: tuple[str, ...] = ()
+    source: str = ""
     abstract: bool = False
 
     @property
@@ -89,23 +98,67 @@ def load_board(name: str) -> BoardProfile:
     """The profile `name`; `local` is the best x86 or ARM profile this machine can run."""
     profile = _local() if name == LOCAL else load_profile(name)
     if profile.abstract:
-        raise UnknownBoardError(f"board profile '{name}' is only a base for others")
+        heirs = [n for n in board_names()[1:] if name in _lineage(n)]
+        raise UnknownBoardError(
+            f"expected a board profile, found '{name}', which is only a base for "
+            f"{', '.join(heirs) or LOCAL}"
+        )
     return profile
+
+
+def nearest(name: str, known: Iterable[str] | None = None) -> str:
+    """Names most like a wrong one, ready to stand behind it; empty if there are none.
+
+    They are of those `known`, else of the boards, found by their chips and descriptions as well.
+    """
+    names = {_plain(n): n for n in (board_names() if known is None else known)}
+    for board in board_names()[1:] if known is None else ():
+        raw = _raw(board)
+        chips = (chip.partition(",")[2] for chip in raw.get("compatible", ()))
+        for alias in (*chips, re.split("[(:]", raw["description"])[0]):
+            names.setdefault(_plain(alias), board)
+    close = difflib.get_close_matches(_plain(name), names, n=3, cutoff=0.6)
+    found = ", ".join(dict.fromkeys(names[key] for key in close))
+    return f" (nearest: {found})" if found else ""
+
+
+def _plain(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())
 
 
 @functools.cache
 def _raw(name: str) -> dict[str, Any]:
     path = _FOLDER / f"{name}.toml"
     if not name.replace("-", "").isalnum() or not path.is_file():
-        known = ", ".join([LOCAL, *profile_names()])
-        raise UnknownBoardError(f"expected a board profile ({known}), found '{name}'")
+        known = ", ".join(board_names())
+        raise UnknownBoardError(
+            f"expected a board profile ({known}), found '{name}'{nearest(name)}"
+        )
     return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def _lineage(name: str) -> list[str]:
+    """A profile and those it inherits from, the most general one last."""
+    base = _raw(name).get("inherits")
+    return [name, *(_lineage(base) if base else ())]
+
+
+def _core_profile(name: str) -> str:
+    """The most general profile with the same core that is no mere base."""
+    same = [
+        n
+        for n in _lineage(name)
+        if not _raw(n).get("abstract", False)
+        and _merged(n).get("core") == _merged(name).get("core")
+    ]
+    return same[-1] if same else name
 
 
 def _merged(name: str) -> dict[str, Any]:
     raw = _raw(name)
     base = _merged(raw["inherits"]) if "inherits" in raw else {}
-    base.pop("abstract", None)
+    for own in ("abstract", "compatible", "source"):
+        base.pop(own, None)
     merged = base | {k: v for k, v in raw.items() if k != "inherits"}
     units = {**base.get("units", {})}
     for unit, values in raw.get("units", {}).items():
@@ -116,11 +169,12 @@ def _merged(name: str) -> dict[str, Any]:
 def load_profile(name: str) -> BoardProfile:
     """The profile in `name`.toml, also one that is only a base for others."""
     merged = _merged(name) | {"name": name}
-    known = {f.name for f in fields(BoardProfile)} - {"nna", "compute"}
+    known = {f.name for f in fields(BoardProfile)} - {"nna", "compute", "core_profile"}
     if unknown := sorted(set(merged) - known):
         raise UnknownBoardError(f"board profile '{name}': unknown keys {', '.join(unknown)}")
-    if "features" in merged:
-        merged["features"] = tuple(merged["features"])
+    for key in ("features", "compatible"):
+        merged[key] = tuple(merged.get(key, ()))
+    merged["core_profile"] = _core_profile(name)
     return BoardProfile(**(merged | _units(f"board profile '{name}'", merged.get("units", {}))))
 
 

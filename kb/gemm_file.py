@@ -80,9 +80,9 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def table_name(board: BoardProfile) -> str:
-    """The file of a board; this machine uses that of the profile that is most like it."""
+    """The file of a board: its core's; this machine uses that of the profile most like it."""
     if board.name != LOCAL:
-        return f"{board.name}.json"
+        return f"{board.core_profile}.json"
     same = (name for name in profile_names() if load_profile(name).platform == board.platform)
     return f"{next(same, board.platform)}.json"
 

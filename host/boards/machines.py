@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgekit.host.errors import InputError
+from edgekit.kb.board import nearest
 
 
 @dataclass(frozen=True)
@@ -86,5 +87,7 @@ def virtual_board(name: str) -> VirtualBoard:
     board = _BOARDS.get(name)
     if board is None:
         known = ", ".join(virtual_board_names())
-        raise InputError(f"expected a virtual board ({known}), found '{name}'")
+        raise InputError(
+            f"expected a virtual board ({known}), found '{name}'{nearest(name, _BOARDS)}"
+        )
     return board

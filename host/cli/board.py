@@ -41,7 +41,7 @@ def up(
         typer.Argument(
             metavar="NAME or PROFILE",
             show_default=False,
-            help="a57, a53, a72, a7, rv64, rv64v, or the profile of one of them.",
+            help="a57, a53, a72, a7, rv64, rv64v, or the profile of a board with such a core.",
         ),
     ],
     mirror: Annotated[
@@ -133,13 +133,16 @@ def status(as_json: Json = False) -> None:
 
 
 def _virtual_name(name: str) -> str:
-    """The virtual board of that name, or the one with that profile; others are left to fail."""
+    """The virtual board of that name, or the one with that profile or its core's; others are left
+    to fail."""
     from edgekit.host import boards
+    from edgekit.kb.board import load_board, profile_names
 
     known = boards.status()
-    if any(state.name == name for state in known):
+    if any(state.name == name for state in known) or name not in profile_names():
         return name
-    return next((state.name for state in known if state.profile == name), name)
+    core = load_board(name).core_profile
+    return next((state.name for state in known if state.profile in (name, core)), name)
 
 
 def _state(state: BoardState) -> str:

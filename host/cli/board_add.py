@@ -14,6 +14,7 @@ from edgekit.host.cli.options import Json, examples
 from edgekit.host.errors import AuthenticationError, IncompatibleError, InputError
 
 if TYPE_CHECKING:
+    from edgekit.device.probe import Probe
     from edgekit.host.inventory import BoardEntry
 
 _KEY_SECONDS = 30.0
@@ -43,8 +44,8 @@ def register(group: typer.Typer) -> None:
     group.command(
         "add",
         epilog=examples(
-            "edgekit board add mypi --profile a76 --host pi@192.0.2.7",
-            "edgekit board add mypi --profile a76 --host mypi --fingerprint SHA256:...",
+            "edgekit board add mypi --host pi@192.0.2.7",
+            "edgekit board add mypi --profile rpi5 --host mypi --fingerprint SHA256:...",
             "edgekit board add dev --profile a57 --transport serial --device /dev/ttyUSB0",
         ),
     )(add)
@@ -64,7 +65,8 @@ def _text(name: str, shape: str, what: str) -> Any:
 
 
 Profile = Annotated[
-    str | None, _text("--profile", "PROFILE", "What it is: 'edgekit boards' lists.")
+    str | None,
+    _text("--profile", "PROFILE", "What it is: 'edgekit boards' lists. Default: found on it."),
 ]
 Host = Annotated[
     str | None,
@@ -116,8 +118,8 @@ def add(
 ) -> None:
     """Take a real board into the inventory.
 
-    It is logged in to, compared with its profile, and from then on trusts this machine's signing
-    key.
+    It is logged in to, compared with its profile (which it proposes itself if none is named), and
+    from then on trusts this machine's signing key.
 
     Over SSH its host key is shown, and pinned once you say that it is the board's. From then on
     a board with any other key is refused before a login is tried. For a board that is there
@@ -149,12 +151,12 @@ def add(
             entry = replace(entry, host=where.host, port=where.port, user=where.user)
         entry = replace(entry, host_key=_pinned_key(entry, _Trust(fingerprint, yes)))
     check_place(entry, file)
-    _welcome(entry)
+    entry = _welcome(entry)
     add_board(entry, file)
     if as_json:
         emit({"schema": "edgekit.board.add/1", "file": str(file), "board": entry_document(entry)})
         return
-    print(f"added    {name} to {file}: {profile} at {place(entry)}")
+    print(f"added    {name} to {file}: {entry.profile} at {place(entry)}")
     print(f"next     edgekit deploy --board {name}")
 
 
@@ -200,23 +202,18 @@ def entry_document(entry: BoardEntry) -> dict[str, Any]:
 
 
 def _known(name: str, profile: str | None) -> BoardEntry:
-    """What the inventory has of the board, or a bare entry; `profile` comes before its own."""
+    """What the inventory has of the board, or a bare entry; `profile` comes before its own, and is
+    empty where nobody has named one yet."""
     from edgekit.host.inventory import BoardEntry, find_board
     from edgekit.host.reach import LOCAL
     from edgekit.kb.board import load_board
 
     if name == LOCAL:
         raise InputError(f"expected a name for the board, found '{name}', which is this machine")
-    known = find_board(name, Path.cwd())
-    if profile is None:
-        if known is None:
-            raise InputError(
-                f"expected --profile for the new board '{name}', found none; "
-                "list them: edgekit boards"
-            )
-        return known
-    load_board(profile)
-    return replace(known, profile=profile) if known else BoardEntry(name, profile)
+    if profile is not None:
+        load_board(profile)
+    known = find_board(name, Path.cwd()) or BoardEntry(name, "")
+    return known if profile is None else replace(known, profile=profile)
 
 
 def _pinned_key(entry: BoardEntry, trust: _Trust) -> str:
@@ -271,20 +268,23 @@ def _ask(board: str, fingerprint: str) -> None:
         )
 
 
-def _welcome(entry: BoardEntry) -> None:
-    """Logs in, refuses a board that its profile does not fit, and makes it trust our key."""
+def _welcome(entry: BoardEntry) -> BoardEntry:
+    """Logs in, finds the profile if none was named, refuses a board that it does not fit, and makes
+    the board trust our key."""
     import time
 
-    from edgekit.host.api import open_board
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import working
     from edgekit.host.doctor import Verdict, compare
+    from edgekit.host.reach import reach_entry
     from edgekit.host.release import enroll_host, enroll_unsigned, probe
     from edgekit.kb.board import load_board
 
-    device = open_board(entry)
+    transport = reach_entry(entry).transport
     with working(f"board {entry.name}: logging in"):
-        found = probe(device.transport)
+        found = probe(transport)
+    if not entry.profile:
+        entry = replace(entry, profile=_proposed(entry.name, found))
     for finding in compare(found, load_board(entry.profile), time.time()):
         if finding.verdict is Verdict.FAIL:
             raise IncompatibleError(
@@ -293,7 +293,23 @@ def _welcome(entry: BoardEntry) -> None:
         if finding.verdict is Verdict.WARN:
             note(f"warning: {finding.check}: {finding.found}; {finding.mend}")
     with working(f"board {entry.name}: enrolling the signing key"):
-        (enroll_unsigned if entry.unsigned else enroll_host)(device.transport)
+        (enroll_unsigned if entry.unsigned else enroll_host)(transport)
+    return entry
+
+
+def _proposed(board: str, found: Probe) -> str:
+    from edgekit.host.cli.output import note
+    from edgekit.host.doctor.propose import propose
+
+    proposal = propose(found)
+    if proposal is None:
+        raise IncompatibleError(
+            f"board '{board}': expected a board that one of the profiles is for, found "
+            f"{found.machine} with {', '.join(found.core_names) or 'no core that it names'}; "
+            "list them: edgekit boards"
+        )
+    note(f"profile of {board}: {proposal.profile} ({proposal.reason}); another: --profile")
+    return proposal.profile
 
 
 def _file(everywhere: bool) -> Path:

@@ -18,11 +18,12 @@ def register(app: typer.Typer) -> None:
 
 
 def boards(as_json: Json = False) -> None:
-    """List the boards a model can be compiled for."""
+    """List the boards a model can be compiled for, and the bases that they are made of."""
     from edgekit.host.cli.output import byte_size, emit, table
-    from edgekit.kb.board import board_names, load_board
+    from edgekit.kb.board import board_names, load_board, load_profile, profile_names
 
     profiles = [load_board(name) for name in board_names()]
+    profiles += [p for p in map(load_profile, profile_names()) if p.abstract]
     if as_json:
         emit({"schema": "edgekit.boards/1", "boards": [_entry(p) for p in profiles]})
         return
@@ -33,7 +34,7 @@ def boards(as_json: Json = False) -> None:
     rows = [
         (
             p.name,
-            p.description,
+            f"base for others: {p.description}" if p.abstract else p.description,
             p.core or p.arch,
             p.simd,
             str(p.cores),
@@ -65,6 +66,9 @@ def _entry(profile: BoardProfile) -> dict[str, Any]:
     return {
         "name": profile.name,
         "description": profile.description,
+        "base": profile.abstract,
+        "source": profile.source,
+        "core_profile": profile.core_profile,
         "arch": profile.arch,
         "core": profile.core,
         "cpu": profile.cpu,

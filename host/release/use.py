@@ -92,7 +92,7 @@ def bench(
 def probe(transport: Transport) -> Probe:
     """What the board says it is."""
     found = BoardRuntime(transport).call("probe")
-    lists = {name: tuple(found[name]) for name in ("core_names", "features")}
+    lists = {name: tuple(found[name]) for name in ("compatible", "core_names", "features")}
     return Probe(**_known(Probe, found) | lists)
 
 

@@ -49,7 +49,6 @@ def test_what_is_no_address(text: str) -> None:
         (["--profile", "a57", "--transport", "serial"], "--device"),
         (["--profile", "a57", "--transport", "serial", "--device", "x", "--host", "h"], "--host"),
         (["--profile", "a57", "--host", "h", "--transport", "radio"], "radio"),
-        (["--host", "h"], "--profile"),
         (["--profile", "a57", "--host", "h", "--device", "x"], "no --device"),
     ],
 )
@@ -207,6 +206,19 @@ def test_board_unlike_its_profile_is_not_added(
 
 
 @pytest.mark.sshd
+def test_board_without_a_profile_proposes_its_own(
+    edgekit: Any, home: Path, add_options: list[str]
+) -> None:
+    at = add_options.index("--profile")
+    done = edgekit("board", "add", *add_options[:at], *add_options[at + 2 :], "--yes", "--json")
+    assert done.code == 0, done.err
+    assert done.document["board"]["profile"] == "local"
+    assert "profile of here: local (" in done.err
+    assert 'profile = "local"' in (home / "edgekit.toml").read_text()
+    assert edgekit("status", "--board", "here").code == 0
+
+
+@pytest.mark.sshd
 def test_global_boards_are_there_in_every_folder(
     edgekit: Any, home: Path, tmp_path: Path, add_options: list[str], monkeypatch: Any
 ) -> None:
@@ -294,6 +306,11 @@ def test_board_that_cannot_count_is_named_before_anything_is_compiled(
 def test_up_takes_the_name_of_a_profile(edgekit: Any, machine: dict[str, RunningBoard]) -> None:
     assert edgekit("board", "up", "rv64gcv").code == 0
     assert list(machine) == ["rv64v"]
+
+
+def test_up_takes_a_board_with_such_a_core(edgekit: Any, machine: dict[str, RunningBoard]) -> None:
+    assert edgekit("board", "up", "jetson-nano").code == 0
+    assert list(machine) == ["a57"]
 
 
 def test_status_and_down(edgekit: Any, machine: dict[str, RunningBoard]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgekit.kb.board import board_names
+from edgekit.kb.board import board_names, load_profile, profile_names
+
+BASES = [name for name in profile_names() if load_profile(name).abstract]
 
 
 def test_json_lists_every_board_with_its_properties(edgekit: Any) -> None:
@@ -12,7 +14,8 @@ def test_json_lists_every_board_with_its_properties(edgekit: Any) -> None:
     assert (done.code, done.err) == (0, "")
     assert done.document["schema"] == "edgekit.boards/1"
     boards = {board["name"]: board for board in done.document["boards"]}
-    assert list(boards) == board_names()
+    assert list(boards) == [*board_names(), *BASES]
+    assert [name for name, board in boards.items() if board["base"]] == BASES
     assert boards["a57"]["core"] == "cortex-a57"
     assert boards["a57"]["isa"] == "neon"
     assert boards["rv64gcv"]["vlen_bits"] > 0
@@ -25,5 +28,36 @@ def test_json_lists_every_board_with_its_properties(edgekit: Any) -> None:
 
 def test_table_has_a_line_per_board_in_plain_text(edgekit: Any) -> None:
     lines = edgekit("boards").out.splitlines()
-    assert [line.split()[0] for line in lines] == ["board", *board_names()]
+    assert [line.split()[0] for line in lines] == ["board", *board_names(), *BASES]
+    assert sum("base for others: " in line for line in lines) == len(BASES)
     assert all(line.isprintable() for line in lines)
+
+
+def test_a_wrong_board_gets_the_nearest_names_and_all_that_are_listed(
+    edgekit: Any, face_model: Any
+) -> None:
+    done = edgekit("compile", face_model, "--board", "rpi44")
+    assert (done.code, done.out) == (2, "")
+    assert ", ".join(board_names()) in done.complaint
+    assert "found 'rpi44' (nearest: rpi4" in done.complaint
+
+
+def test_a_base_is_no_board_to_compile_for(edgekit: Any, face_model: Any) -> None:
+    done = edgekit("compile", face_model, "--board", "generic-aarch64")
+    assert (done.code, done.out) == (2, "")
+    assert "only a base for a53, " in done.complaint
+
+
+def test_a_board_that_is_not_there_gets_the_nearest_names(edgekit: Any) -> None:
+    done = edgekit("status", "--board", "locl")
+    assert (done.code, done.out) == (2, "")
+    assert "(nearest: local" in done.complaint
+
+
+def test_products_are_looked_up_for_a_board_in_its_core_s_table(edgekit: Any) -> None:
+    found = [
+        edgekit("kb", "lookup", "--board", board, "--gemm", "500,1600,30", "--json").document
+        for board in ("rpi4", "a72")
+    ]
+    assert found[0]["method"] == found[1]["method"]
+    assert found[0]["rule"] == found[1]["rule"] != "analytic"

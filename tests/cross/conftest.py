@@ -33,6 +33,7 @@ CPUS = {
     "a7": "cortex-a7",
     "rv64gc": "rv64,v=false",
     "rv64gcv": "rv64,v=true,vlen=128",
+    "bpi-f3": "rv64,v=true,vlen=256",
 }
 
 

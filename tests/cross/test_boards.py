@@ -47,7 +47,7 @@ def _outputs_agree(model, board, virtual_board, tmp_path, calls, threads=1, cpu=
             np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("board", _BOARDS)
+@pytest.mark.parametrize("board", [*_BOARDS, "bpi-f3"])
 @pytest.mark.parametrize("name", _QUICK)
 def test_small_models_compute_the_same_as_here(name, board, virtual_board, tmp_path):
     model = _MODELS / f"{name}.tflite"

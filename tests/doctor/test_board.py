@@ -15,6 +15,8 @@ from edgekit.kb.board import load_board
 NOW = 1_800_000_000.0
 A57 = Probe(
     machine="aarch64",
+    board="NVIDIA Jetson Nano Developer Kit",
+    compatible=("nvidia,p3450-0000", "nvidia,tegra210"),
     core_names=("cortex-a57",),
     features=("asimd", "fp"),
     vlen_bits=None,

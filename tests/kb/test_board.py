@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from edgekit.host.lower.isa import ISAS
-from edgekit.kb.board import UnknownBoardError, board_names, load_board, load_profile
+from edgekit.kb.board import UnknownBoardError, board_names, load_board, load_profile, nearest
+from edgekit.kb.gemm_file import board_table, table_name
 
 
 @pytest.mark.parametrize("name", board_names())
@@ -40,3 +41,70 @@ def test_an_unknown_profile_is_one_line(name):
     with pytest.raises(UnknownBoardError) as error:
         load_board(name)
     assert "\n" not in str(error.value)
+
+
+BOUGHT = {
+    "rpi-zero2w": "cortex-a53",
+    "rpi3": "cortex-a53",
+    "rpi4": "cortex-a72",
+    "rpi5": "cortex-a76",
+    "rk3566": "cortex-a55",
+    "rk3588": "cortex-a55",
+    "jetson-nano": "cortex-a57",
+    "orin": "cortex-a78ae",
+    "visionfive2": "sifive-u74",
+    "bpi-f3": "spacemit-x60",
+}
+
+
+@pytest.mark.parametrize(("name", "core"), BOUGHT.items())
+def test_boards_that_people_own_name_their_core_and_where_their_sizes_are_from(name, core):
+    board = load_board(name)
+    assert board.core == core and board.source and board.compatible
+
+
+def test_a_board_is_known_by_one_profile_only():
+    known = [chip for name in board_names() for chip in load_board(name).compatible]
+    assert len(known) == len(set(known))
+
+
+@pytest.mark.parametrize(
+    ("name", "core"), [("rpi4", "a72"), ("rpi3", "a53"), ("jetson-nano", "a57"), ("a57", "a57")]
+)
+def test_a_board_uses_the_tables_of_its_core(name, core):
+    board = load_board(name)
+    assert board.core_profile == core and table_name(board) == f"{core}.json"
+    assert board_table(board).rows == board_table(load_board(core)).rows != ()
+
+
+def test_vectors_of_256_bits_are_kept_apart_from_the_core_s_own_profile():
+    board, core = load_board("bpi-f3"), load_board("rv64gcv")
+    assert (board.vlen_bits, core.vlen_bits) == (256, 128)
+    assert board.core_profile == "rv64gcv" and board.cpu != core.cpu
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("rpi44", "rpi4"),
+        ("pi5", "rpi5"),
+        ("Raspberry Pi 4", "rpi4"),
+        ("bcm2711", "rpi4"),
+        ("rk3568", "rk3566"),
+        ("jetson", "jetson-nano"),
+        ("visionfive", "visionfive2"),
+    ],
+)
+def test_a_wrong_name_gets_the_nearest_ones(wrong, right):
+    assert nearest(wrong).startswith(f" (nearest: {right}")
+    with pytest.raises(UnknownBoardError, match=right):
+        load_board(wrong)
+
+
+def test_a_name_like_no_other_gets_none():
+    assert nearest("quantum") == "" == nearest("", ["a57"])
+
+
+def test_a_base_says_that_it_is_one_and_for_what():
+    with pytest.raises(UnknownBoardError, match=r"only a base for .*a57.*rpi4"):
+        load_board("generic-aarch64")
