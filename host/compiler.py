@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,7 @@ from edgekit.host.split import memory_limit
 from edgekit.host.tune.tables import table_of
 from edgekit.kb.board import BoardProfile
 
+_LOG = logging.getLogger(__name__)
 _FILES = 64  # of sections
 
 
@@ -132,9 +134,11 @@ def build_graph(
     """The library of what passes made of `imported`, of whose model `digest` is the SHA-256;
     golden outputs are those of `imported`. Constants go to the end of `weights`, if given."""
     cache = cache or cache_folder()
+    _LOG.info("%s: planning %d operators for %s", imported.name, len(made.graph.nodes), board.name)
     scheduled, plan = plan_of(made.graph, board, options, weights)
     check_memory(plan, board, made.limit)
     library = Toolchain(board, cache / "objects").build(units_of(plan, board))
+    _LOG.info("%s: compiled; golden outputs by the reference", imported.name)
     return Artifact(
         model_name=imported.name,
         model_sha256=digest,

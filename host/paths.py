@@ -21,6 +21,11 @@ def config_folder() -> Path:
     return _folder("user_config_path", "config")
 
 
+def state_folder() -> Path:
+    """What only tells what happened: the log."""
+    return _folder("user_state_path", "state")
+
+
 def _folder(kind: str, below: str) -> Path:
     home = os.environ.get("EDGEKIT_HOME")
     if home:

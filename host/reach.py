@@ -113,7 +113,7 @@ def _nowhere(name: str) -> str:
         )
     return (
         f"expected a board that can be reached, found none named '{name}'{_nearest(name)}; "
-        f"see: edgekit board status, or name it: {add}"
+        f"see: edgekit board status, or name it: {add} (profiles: edgekit boards)"
     )
 
 

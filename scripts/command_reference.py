@@ -15,7 +15,7 @@ from typing import Any
 
 import typer.main
 
-from edgekit.host.cli.main import app
+from edgekit.host.cli.app import app
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
 _HEAD = """# Commands

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from edgekit.host.cli.main import app
+from edgekit.host.cli.app import app
 from edgekit.host.paths import cache_folder
 
 ROOT = Path(__file__).parents[1]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import functools
 import hashlib
+import logging
 import os
 import subprocess
 import sys
@@ -58,6 +59,9 @@ def _zig() -> tuple[str, str]:
 
     path = Path(ziglang.__file__).parent / "zig"
     return str(path), importlib.metadata.version("ziglang")
+
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -170,6 +174,7 @@ class Toolchain:
 
     def _zig_cc(self, arguments: Sequence[str], what: str, links: bool = False) -> None:
         zig, _ = _zig()
+        _LOG.debug("compiling %s for %s", what, self._board.name)
         try:
             done = self._run_zig(zig, arguments, self._cache)
             if done.returncode and links:

@@ -12,20 +12,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgekit.host.cli import bench_gemm, bench_nna, bench_outlier, bench_spmm, bench_spmv
+from edgekit.host.cli import bench_gemm, bench_nna, bench_outlier, bench_spmm, bench_spmv, complete
 from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.options import (
+    ActivationsOption,
     As,
     Board,
+    Explain,
     InputShapes,
     Json,
     Kind,
+    MemoryLimit,
+    OrderOption,
     Over,
+    RandomSeed,
     Threads,
+    WeightsOption,
     board_name,
+    compile_options,
     examples,
     file_kind,
-    input_shapes,
     model_file,
 )
 from edgekit.host.errors import EdgekitError, InputError
@@ -50,6 +56,7 @@ class _Wanted:
     runs: int
     peers: bool
     options: CompileOptions
+    explain: Path | None
 
 
 @dataclass(frozen=True)
@@ -94,6 +101,7 @@ def bench_model(
         typer.Argument(
             metavar="MODEL or BUNDLE",
             show_default=False,
+            autocompletion=complete.models,
             help="Any number; timed without touching what is deployed. Default: what is deployed.",
         ),
     ] = None,
@@ -110,6 +118,12 @@ def bench_model(
     ] = False,
     every: Annotated[bool, typer.Option("--all", help="All models in ./models.")] = False,
     input_shape: InputShapes = None,
+    memory_limit: MemoryLimit = None,
+    order: OrderOption = None,
+    random_seed: RandomSeed = None,
+    weights: WeightsOption = None,
+    activations: ActivationsOption = None,
+    explain: Explain = None,
     as_json: Json = False,
 ) -> int:
     """Time a model on a board: median, p10 and p90, and what each operator takes."""
@@ -122,13 +136,13 @@ def bench_model(
             f"expected the board {_HERE} for --peers, found {device.name}; "
             "other engines are timed on this machine only"
         )
-    shapes, *more = input_shapes(input_shape)
-    options = CompileOptions(shapes=shapes, more_shapes=tuple(more))
-    wanted = _Wanted(device, threads, runs, peers, options)
+    options = compile_options(input_shape, order, random_seed, memory_limit, weights, activations)
+    wanted = _Wanted(device, threads, runs, peers, options, explain)
     files = _all_models() if every else [model_file(m) for m in models or ()]
-    if len(files) > 1 and not options.is_default:
+    if len(files) > 1 and (explain or not options.is_default):
         raise InputError(
-            f"expected one model with --input-shape, found {len(files)}; time them one by one"
+            "expected one model with options of its compilation, found "
+            f"{len(files)}; time them one by one"
         )
     if every or len(files) > 1:
         return _bench_many(files, wanted, as_json)
@@ -154,7 +168,7 @@ def _bench_file(file: Path, wanted: _Wanted) -> _Result:
     if wanted.peers and file_kind(file) is Kind.BUNDLE:
         raise InputError(f"{file}: other engines need the .tflite or .onnx file, found a bundle")
     options = _options_for(file, wanted.options)
-    bundle = load_bundle(file, wanted.device.profile, options=options)
+    bundle = load_bundle(file, wanted.device.profile, options=options, explain=wanted.explain)
     with wanted.device.aside() as device:
         device.deploy(bundle)
         with working(f"timing {file.name}"):
@@ -290,17 +304,17 @@ def _show(device: Device, result: _Result) -> None:
 
 
 def _show_many(results: Sequence[_Result], ratios: dict[str, float], emulated: bool) -> None:
-    from edgekit.host.cli.output import table
+    from edgekit.host.cli.output import milliseconds, table
 
     rows = []
     for result in results:
         timing = result.timing
-        row = [timing.model, f"{timing.median_ms:.3f}", f"{timing.p10_ms:.3f}"]
-        row.append(f"{timing.p90_ms:.3f}")
+        row = [timing.model, milliseconds(timing.median_ms), milliseconds(timing.p10_ms)]
+        row.append(milliseconds(timing.p90_ms))
         found: dict[str, Any] = {p.name: p for p in result.peers.peers} if result.peers else {}
         for name in ratios:
             timed = name in found and found[name].latency
-            row += [f"{timed.median:.3f}", f"{found[name].ratio:.2f}"] if timed else ["-", "-"]
+            row += [milliseconds(timed.median), f"{found[name].ratio:.2f}"] if timed else ["-", "-"]
         rows.append(row)
     headers = ["model", "emulated ms" if emulated else "median ms", "p10", "p90"]
     for name in ratios:

@@ -83,7 +83,7 @@ def bench_spmm(
             }
         )
         return
-    headers = ["layer", "outputs", "inputs", "pixels", "density", "us", "GFLOP/s", "dense us"]
+    headers = ["layer", "outputs", "inputs", "pixels", "density", "µs", "GFLOP/s", "dense µs"]
     rows = [
         [r.name, str(r.outputs), str(r.inputs), str(r.pixels), f"{r.density:.2f}",
          f"{r.median_us:.1f}", f"{r.effective:.0f}", f"{r.dense_us:.1f}", f"{r.ratio:.2f}"]

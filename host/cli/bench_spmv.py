@@ -170,7 +170,7 @@ def _tell_peers(results: Sequence[SpmvResult], spots: Sequence[Hotspots], as_jso
         row += [f"{r.moved / r.product / 1e9:.1f}", f"{r.share:.0%}"]
         row.append("-" if math.isnan(r.gathers) else f"{r.gathers * 1e6:.1f}")
         rows.append(row + ["-" if p.missing else f"{p.ratio:.2f}" for p in r.peers])
-    table(["matrix", "non-zeros", "padding", "us", "GB/s", "of triad", "gathers us", *names], rows)
+    table(["matrix", "non-zeros", "padding", "µs", "GB/s", "of triad", "gathers µs", *names], rows)
     for name, why in {(p.name, p.missing) for r in results for p in r.peers if p.missing}:
         print(f"{name}: {why}")
     if not math.isnan(mean):
@@ -206,7 +206,7 @@ def _tell_board(board: str, found: Sequence[_Measured], threads: int, as_json: b
             rate = form.bytes / form.median
             row += [f"{form.median * 1e6:.1f}", f"{rate / result.triad:.0%}"]
         rows.append(row)
-    units = ["instructions", "per non-zero"] if emulated else ["us", "of triad"]
+    units = ["instructions", "per non-zero"] if emulated else ["µs", "of triad"]
     table(["matrix", "non-zeros", "padding", *units], rows)
     _tell_hotspots(spots)
 

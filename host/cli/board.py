@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgekit.host.cli import board_add
+from edgekit.host.cli import board_add, complete
 from edgekit.host.cli.options import Json, examples
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def up(
         typer.Argument(
             metavar="NAME or PROFILE",
             show_default=False,
+            autocompletion=complete.virtual_boards,
             help="a57, a53, a72, a7, rv64, rv64v, or the profile of a board with such a core.",
         ),
     ],
@@ -88,7 +89,12 @@ def up(
 def down(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", show_default=False, help="Default: all that are up."),
+        typer.Argument(
+            metavar="NAME",
+            show_default=False,
+            autocompletion=complete.virtual_boards,
+            help="Default: all that are up.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

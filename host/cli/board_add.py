@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from edgekit.host.cli import complete
 from edgekit.host.cli.options import Json, examples
 from edgekit.host.errors import AuthenticationError, IncompatibleError, InputError
 
@@ -60,13 +61,20 @@ Everywhere = Annotated[
 ]
 
 
-def _text(name: str, shape: str, what: str) -> Any:
-    return typer.Option(name, metavar=shape, show_default=False, help=what)
+def _text(name: str, shape: str, what: str, completion: Any = None) -> Any:
+    return typer.Option(
+        name, metavar=shape, show_default=False, help=what, autocompletion=completion
+    )
 
 
 Profile = Annotated[
     str | None,
-    _text("--profile", "PROFILE", "What it is: 'edgekit boards' lists. Default: found on it."),
+    _text(
+        "--profile",
+        "PROFILE",
+        "What it is: 'edgekit boards' lists. Default: found on it.",
+        complete.profiles,
+    ),
 ]
 Host = Annotated[
     str | None,
@@ -273,7 +281,7 @@ def _welcome(entry: BoardEntry) -> BoardEntry:
     the board trust our key."""
     import time
 
-    from edgekit.host.cli.output import note
+    from edgekit.host.cli.output import warn
     from edgekit.host.cli.progress import working
     from edgekit.host.doctor import Verdict, compare
     from edgekit.host.reach import reach_entry
@@ -291,7 +299,7 @@ def _welcome(entry: BoardEntry) -> BoardEntry:
                 f"board '{entry.name}': {finding.check}: {finding.found}; {finding.mend}"
             )
         if finding.verdict is Verdict.WARN:
-            note(f"warning: {finding.check}: {finding.found}; {finding.mend}")
+            warn(f"{finding.check}: {finding.found}; {finding.mend}")
     with working(f"board {entry.name}: enrolling the signing key"):
         (enroll_unsigned if entry.unsigned else enroll_host)(transport)
     return entry

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edgekit.host.cli import complete
 from edgekit.host.cli.options import (
     ActivationsOption,
     Board,
     Counter,
+    Explain,
     InputShapes,
     Json,
     Kind,
@@ -56,6 +58,7 @@ def compile_command(
         typer.Argument(
             metavar="MODEL",
             show_default=False,
+            autocompletion=complete.models,
             help="A .tflite, .onnx or .prototxt model. Default: model in edgekit.toml.",
         ),
     ] = None,
@@ -66,15 +69,7 @@ def compile_command(
             "-o", metavar="FILE.ekb", show_default=False, help="Default: ./MODEL-BOARD.ekb."
         ),
     ] = None,
-    explain: Annotated[
-        Path | None,
-        typer.Option(
-            "--explain",
-            metavar="FILE.json",
-            show_default=False,
-            help="Write the kernel of each operator, their order, passes and memory.",
-        ),
-    ] = None,
+    explain: Explain = None,
     counter: Counter = None,
     input_shape: InputShapes = None,
     memory_limit: MemoryLimit = None,
@@ -91,17 +86,12 @@ def compile_command(
     if list_operators:
         _list_operators(as_json)
         return
-    from edgekit.host.cli.output import check_writable
-
     path = model_file(model)
     name = board_name(board)
     target = output or Path(f"{path.stem}-{name}.ekb")
     if file_kind(path) is Kind.BUNDLE:
         raise InputError(f"{path}: expected a model, found a bundle; deploy it: edgekit deploy")
-    for file in filter(None, (target, explain)):
-        check_writable(file)
-        if file.exists() and file.samefile(path):
-            raise InputError(f"{file}: expected a file to write, found the model; name another")
+    _check_target(target, path)
     options = compile_options(input_shape, order, random_seed, memory_limit, weights, activations)
     bundle = compile_bundle(path, name, counter or 0, explain, options)
     bundle.write(target)
@@ -153,6 +143,8 @@ def compile_bundle(
     from edgekit.kb.board import load_board
 
     profile = load_board(profile_of(board))
+    if explain is not None:
+        _check_target(explain, model)
     with working(f"compiling {model.name} for {board}"):
         first, *others = compile_variants(model, profile, options=options)
     for text in first.notes:
@@ -160,6 +152,15 @@ def compile_bundle(
     if explain is not None:
         write_whole(explain, json.dumps(_explained(first, others), indent=1).encode() + b"\n")
     return sign_bundle(build_bundle(first, profile, counter, others))
+
+
+def _check_target(file: Path, model: Path) -> None:
+    """Finds out before minutes of work that `file` cannot be written."""
+    from edgekit.host.cli.output import check_writable
+
+    check_writable(file)
+    if file.exists() and file.samefile(model):
+        raise InputError(f"{file}: expected a file to write, found the model; name another")
 
 
 def _explained(first: Artifact, others: Sequence[Artifact]) -> dict[str, Any]:
@@ -173,17 +174,18 @@ def load_bundle(
     board: str,
     counter: int | None = None,
     options: CompileOptions = DEFAULT_OPTIONS,
+    explain: Path | None = None,
 ) -> Bundle:
     """The bundle in `file`, or the one that the model in it compiles to."""
     from edgekit.host.bundle import Bundle
 
     if file_kind(file) is not Kind.BUNDLE:
-        return compile_bundle(file, board, counter or 0, options=options)
-    if not options.is_default:
+        return compile_bundle(file, board, counter or 0, explain, options)
+    if explain or not options.is_default:
         raise InputError(
             f"{file}: expected a model to compile with --input-shape, --memory-limit, --order, "
-            "--random-seed, --weights or --activations, found a bundle, which is compiled; "
-            "leave the option out, or compile the model again"
+            "--random-seed, --weights, --activations or --explain, found a bundle, which is "
+            "compiled; leave the option out, or compile the model again"
         )
     if counter is not None:
         raise InputError(

@@ -21,7 +21,7 @@ def doctor(board: Board = None, as_json: Json = False) -> int:
 
     Each finding says how to mend it. Exit code 5 if edgekit cannot work as things are.
     """
-    from edgekit.host.cli.output import emit
+    from edgekit.host.cli.output import emit, painted
     from edgekit.host.cli.progress import working
     from edgekit.host.doctor import Verdict, examine
 
@@ -43,7 +43,7 @@ def doctor(board: Board = None, as_json: Json = False) -> int:
         )
     else:
         for f in findings:
-            print(f"{f.verdict.value:4}  {f.check}: {f.found}")
+            print(f"{painted(f'{f.verdict.value:4}', f.verdict.value)}  {f.check}: {f.found}")
             if f.mend:
                 print(f"      mend: {f.mend}")
     return _UNFIT if failed else 0

@@ -1,142 +1,93 @@
-"""The `edgekit` command. Every error that reaches the top becomes one line and an exit code.
+"""The `edgekit` command: one command line from its arguments to its exit code.
 
-Start-up is a feature: this module and the command files import only typer; what a command needs
-is imported inside it.
+Errors are printed as one line, never raised. The commands themselves are imported once Ctrl-C is
+taken care of: an interrupted import says nothing either.
 """
 
 from __future__ import annotations
 
-import errno
+import os
+import signal
 import sys
-import traceback
-from typing import Annotated
-
-import typer
-
-from edgekit.host.cli import bench, board, boards, compile, console, deploy, doctor, kb, release
-from edgekit.host.cli import inspect as inspect_command
-from edgekit.host.cli import run as run_command
-from edgekit.host.cli import tune as tune_command
-from edgekit.host.cli.options import examples
-from edgekit.host.errors import EdgekitError
+from types import FrameType
 
 _INPUT = 2
 _INTERRUPTED = 130
-
-_ADVICE = {
-    errno.ENOSPC: "free some space or choose a place on another disk",
-    errno.EDQUOT: "free some space or choose a place on another disk",
-    errno.EACCES: "choose a place you may write to, or mend its permissions",
-    errno.EPERM: "choose a place you may write to, or mend its permissions",
-    errno.EROFS: "choose a place you may write to",
-    errno.ENOENT: "check the spelling, or make the folder first",
-    errno.ENOTDIR: "check the spelling: a file stands where a folder is expected",
-    errno.EISDIR: "expected a file, found a folder: name a file in it",
-    errno.EINVAL: "name a regular file, or one that is not there yet",
-    errno.ENAMETOOLONG: "choose a shorter name",
-}
-
-app = typer.Typer(
-    name="edgekit",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # rich help costs 60 ms of start-up
-)
-
-
-@app.callback(
-    invoke_without_command=True,
-    epilog=examples(
-        "edgekit doctor",
-        "edgekit deploy models/face_detection_short_range.tflite",
-        "edgekit bench model models/face_detection_short_range.tflite --peers",
-    ),
-)
-def root(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error (anywhere in the line).")
-    ] = False,
-) -> None:
-    """Make a trained model run on a small Linux board: compile, deploy, measure."""
-    del debug  # taken out of the arguments by `main`, so that it works behind a command too
-    if version:
-        from edgekit.device.version import VERSION
-
-        print(f"edgekit {VERSION}")
-    elif context.invoked_subcommand is None:
-        print(context.get_help())
-
-
-for module in (
-    board,
-    boards,
-    doctor,
-    inspect_command,
-    compile,
-    deploy,
-    run_command,
-    bench,
-    tune_command,
-    kb,
-    release,
-    console,
-):
-    module.register(app)
+_BROKEN_PIPE = 141  # as a shell says of a program that SIGPIPE ended
+_FLAGS = ("--debug", "--verbose")  # work anywhere in the line
 
 
 def main(arguments: list[str]) -> int:
     """Runs one command line; returns the exit code. Errors are printed, never raised."""
-    debug = "--debug" in arguments
-    wanted = [a for a in arguments if a != "--debug"]
+    wanted = [a for a in arguments if a not in _FLAGS]
     try:
-        result = typer.main.get_command(app).main(
-            args=wanted, prog_name="edgekit", standalone_mode=False
-        )
-    except Exception as error:
-        if debug:
-            traceback.print_exc()
-        line, code = explain(error)
-        print(f"edgekit: {line}", file=sys.stderr)
-        return code
+        code = _run(wanted, debug="--debug" in arguments, verbose="--verbose" in arguments)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         return _INTERRUPTED
+    except BrokenPipeError:
+        _forget_stdout()
+        return _BROKEN_PIPE
+    except OSError as error:  # of the flush: what stdout leads to is full, or gone
+        _forget_stdout()
+        _say(f"stdout: {error.strerror or error}; what was to be done is done")
+        return _INPUT
+    return code
+
+
+def _run(arguments: list[str], debug: bool, verbose: bool) -> int:
+    import typer
+
+    from edgekit.host.cli import log
+    from edgekit.host.cli.app import app, explain
+
+    log.start(arguments, verbose)
+    try:
+        result = typer.main.get_command(app).main(
+            args=arguments, prog_name="edgekit", standalone_mode=False
+        )
+    except SystemExit as ended:  # typer's own: completion, and its answer to a closed pipe
+        if isinstance(ended.__context__, BrokenPipeError):
+            raise ended.__context__ from None
+        return ended.code if isinstance(ended.code, int) else 0
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        if debug:
+            import traceback
+
+            traceback.print_exc()
+        line, code = explain(error)
+        log.failed(error, code)
+        _say(line)
+        return code
     return result if isinstance(result, int) else 0
 
 
-def explain(error: Exception) -> tuple[str, int]:
-    """One line for people and the exit code for an error that reached the top."""
-    from edgekit.device.errors import DeviceError
-    from edgekit.kb.board import UnknownBoardError
+def _say(line: str) -> None:
+    from edgekit.host.cli.output import note
 
-    if isinstance(error, (EdgekitError, DeviceError)):
-        return _one_line(str(error)), error.exit_code
-    if isinstance(error, UnknownBoardError):
-        return f"{_one_line(str(error))}; list them: edgekit boards", _INPUT
-    if isinstance(error, typer.TyperException):
-        context = getattr(error, "ctx", None)
-        command = context.command_path if context else "edgekit"
-        message = _one_line(error.format_message()).rstrip(".")
-        return f"{message}; see {command} --help", _INPUT
-    if isinstance(error, OSError):
-        place = f"{error.filename}: " if error.filename else ""
-        advice = _ADVICE.get(error.errno or 0, "check the path and the disk")
-        return _one_line(f"{place}{error.strerror or error}; {advice}"), _INPUT
-    if isinstance(error, MemoryError):
-        return "out of memory; close other programs or use a machine with more", _INPUT
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
-    found = _one_line(f"{type(error).__name__}: {error}")
-    return f"bug: {found} ({where}); add --debug for the traceback and report it", 1
+    note(line, "edgekit:", "fail")
 
 
-def _one_line(text: str) -> str:
-    from edgekit.host.text import printable
-
-    return printable(" ".join(text.split()))
+def _forget_stdout() -> None:
+    """What is still to be written goes nowhere, or Python would complain about it at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def run() -> None:
     """Entry point of the installed command."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        sys.exit(main(sys.argv[1:]))  # a background job: the shell had it ignored
+    signal.signal(signal.SIGINT, _leave)
+    import edgekit.host.cli.app  # noqa: F401
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    os._exit(_INTERRUPTED)

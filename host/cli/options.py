@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from edgekit.host.cli import complete
 from edgekit.host.errors import InputError
 from edgekit.host.options import (
     Activations,
@@ -24,6 +25,7 @@ Board = Annotated[
         "--board",
         metavar="BOARD",
         show_default=False,
+        autocompletion=complete.boards,
         help="Board to use; 'edgekit board status' lists them. Default: edgekit.toml, else local.",
     ),
 ]
@@ -105,6 +107,15 @@ ActivationsOption = Annotated[
         help="Quantize what meets such weights as it comes, outlier channels apart.",
     ),
 ]
+Explain = Annotated[
+    Path | None,
+    typer.Option(
+        "--explain",
+        metavar="FILE.json",
+        show_default=False,
+        help="Write the kernel of each operator, their order, passes and memory.",
+    ),
+]
 Packed = Annotated[
     Literal["none", "a", "b"],
     typer.Option("--packed", help="The operand that is packed beforehand, as weights are."),
@@ -127,6 +138,7 @@ Model = Annotated[
     typer.Argument(
         metavar="MODEL or BUNDLE",
         show_default=False,
+        autocompletion=complete.models,
         help="A .tflite, .onnx or .prototxt model or an .ekb bundle. "
         "Default: model in edgekit.toml.",
     ),
@@ -230,11 +242,25 @@ def model_file(given: str | None, board: str | None = None) -> Path:
             'name one, or write model = "my.tflite" into edgekit.toml'
         )
     path = Path(name)
-    if path.is_dir():
-        raise InputError(f"{path}: expected a {_MODELS} or an .ekb bundle, found a folder")
     if not path.exists():
         raise InputError(f"{path}: no such file; expected a {_MODELS} or an .ekb bundle")
+    check_regular(path, f"a {_MODELS} or an .ekb bundle")
     return path
+
+
+def check_regular(path: Path, what: str = "a file") -> None:
+    """Refuses what is there and no regular file: reading it may never end."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: expected {what}, found {_special(path)}; name a regular file")
+
+
+def _special(path: Path) -> str:
+    """What a path is that is neither a regular file nor a link to one."""
+    if path.is_dir():
+        return "a folder"
+    if path.is_fifo():
+        return "a pipe"
+    return "a socket" if path.is_socket() else "a device"
 
 
 def file_kind(path: Path) -> Kind:

@@ -7,10 +7,16 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TextIO
+
+import typer
 
 from edgekit.host.errors import InputError
 from edgekit.host.text import printable
+
+_COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
+_SHORT_MS = 0.1  # what is shorter is told in microseconds
+_UNBOUND = 10_000  # columns of a terminal that never wraps
 
 
 def emit(document: Mapping[str, Any]) -> None:
@@ -19,9 +25,41 @@ def emit(document: Mapping[str, Any]) -> None:
     sys.stdout.write("\n")
 
 
-def note(text: str) -> None:
-    """One line for people that is not the result."""
-    print(printable(text), file=sys.stderr)
+def note(text: str, label: str = "", verdict: str = "") -> None:
+    """One line for people that is not the result, behind a `label` in the color of its verdict.
+
+    Nobody reading it any more is no reason to stop in the middle of a deploy.
+    """
+    begins = f"{painted(label, verdict, sys.stderr)} " if label else ""
+    try:
+        print(f"{begins}{printable(text)}", file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123
+
+
+def warn(text: str) -> None:
+    """One line about what may be wrong though the work goes on."""
+    note(text, "warning:", "warn")
+
+
+def painted(text: str, verdict: str, stream: TextIO | None = None) -> str:
+    """`text` in the color of ok, warn or fail, where people see colors and want them."""
+    out = stream or sys.stdout
+    color = _COLORS.get(verdict)
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return typer.style(text, fg=color, bold=True) if color and wanted and out.isatty() else text
+
+
+def milliseconds(value: float) -> str:
+    """A time for a table in milliseconds: three decimals, or as many as show three digits."""
+    return f"{value:.3f}" if value >= _SHORT_MS or value <= 0 else f"{value:.3g}"
+
+
+def duration(*values: float) -> tuple[str, ...]:
+    """Times in milliseconds as numbers, and their common unit: µs where ms would show no digits."""
+    if 0 < values[0] < _SHORT_MS:
+        return (*(f"{1000 * value:.2f}" for value in values), "µs")
+    return (*(f"{value:.3f}" for value in values), "ms")
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
@@ -45,15 +83,22 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) 
 def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> None:
     from rich import box
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, header in enumerate(headers):
-        drawn.add_column(header, justify="left" if i < left else "right")
+        words = (word for row in (headers, *rows) for word in row[i].split() or [""])
+        justify: Literal["left", "right"] = "left" if i < left else "right"
+        drawn.add_column(header, justify=justify, min_width=max(map(len, words)))
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
-    Console().print(drawn)
+    console = Console()
+    # No word is ever cut: where a terminal is too narrow for the longest ones, its lines wrap.
+    unbound = console.options.update(width=_UNBOUND)
+    least = Measurement.get(console, unbound, drawn).minimum
+    Console(width=max(console.width, least)).print(drawn, crop=False)
 
 
 def byte_size(count: int) -> str:

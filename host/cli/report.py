@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from edgekit.host.cli.output import table
+from edgekit.host.cli.output import duration, milliseconds, table
 
 if TYPE_CHECKING:
     from edgekit.host.bench.peers import PeerResult
@@ -55,9 +55,10 @@ def bench_document(
 def show_times(timing: Benchmark, emulated: bool) -> None:
     """Times in one line, and what is known of the clock; an emulator's are called that."""
     threads = f"{timing.threads} thread{'s' * (timing.threads != 1)}"
+    median, p10, p90, unit = duration(timing.median_ms, timing.p10_ms, timing.p90_ms)
     print(
-        f"{time_label(emulated)} {timing.median_ms:.3f} ms median, "
-        f"{timing.p10_ms:.3f} p10, {timing.p90_ms:.3f} p90, {timing.runs} runs, {threads}"
+        f"{time_label(emulated)} {median} {unit} median, {p10} p10, {p90} p90, "
+        f"{timing.runs} runs, {threads}"
     )
     if timing.load_ms is not None:
         print(f"load     {timing.load_ms:.1f} ms from opening the release to its first result")
@@ -82,19 +83,20 @@ def show_slowest(timing: Benchmark, emulated: bool) -> None:
     ]
     print(f"slowest  {len(rows)} of {len(timing.operators)} operators")
     table(
-        ("operator", "kind", "kernel", "emulated us" if emulated else "us", "share"), rows, left=3
+        ("operator", "kind", "kernel", "emulated µs" if emulated else "µs", "share"), rows, left=3
     )
 
 
 def show_peers(result: PeerResult) -> None:
     """Other engines beside ours, timed in turns."""
-    print(f"peers    taking turns with edgekit at {result.ours.median:.3f} ms")
+    ours, unit = duration(result.ours.median)
+    print(f"peers    taking turns with edgekit at {ours} {unit}")
     rows = [
         (
             f"{peer.name} {peer.version}",
-            f"{peer.latency.median:.3f}",
-            f"{peer.latency.p10:.3f}",
-            f"{peer.latency.p90:.3f}",
+            milliseconds(peer.latency.median),
+            milliseconds(peer.latency.p10),
+            milliseconds(peer.latency.p90),
             f"{peer.ratio:.2f}",
         )
         for peer in result.peers

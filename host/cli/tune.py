@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from edgekit.host.cli import tune_cost, tune_layouts, tune_spmv
-from edgekit.host.cli.options import Board, Json, Over, board_name, examples
+from edgekit.host.cli.options import Board, Json, Over, board_name, check_regular, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -200,6 +200,8 @@ def _products(model: Path | None, shapes: Path | None, kind: _Kind) -> tuple[Pro
 
     if model and shapes:
         raise InputError("expected --model or --shapes, found both; name one")
+    for file in filter(None, (model, shapes)):
+        check_regular(file)
     if model is None:
         dtype, packed = kind.dtype or "f32", kind.packed or "none"
         if shapes:

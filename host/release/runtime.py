@@ -82,6 +82,7 @@ class BoardRuntime:
         start = ("-c", _CHECKED, self._path, self._sum)
         done = self._run(start, arguments, deadline, on_line)
         if _is_broken(done):
+            _log.info("board %s: sending this kit's runtime", self._transport.board)
             seconds = QUICK_SECONDS + len(self._pyz) / SLOWEST_BYTES_PER_SECOND
             self._transport.put(self._pyz, self._path, deadline=seconds)
             done = self._run(start, arguments, deadline, on_line)
@@ -103,7 +104,10 @@ class BoardRuntime:
     ) -> Completed:
         # -I -S: nothing of the board's own Python set-up; it also starts faster.
         command = [self._transport.python, "-I", "-S", *start, "--root", self.root, *arguments]
-        return self._transport.run(command, deadline=deadline, on_line=on_line)
+        _log.info("board %s: %s", self._transport.board, " ".join(arguments))
+        done = self._transport.run(command, deadline=deadline, on_line=on_line)
+        _log.debug("board %s: exit code %d", self._transport.board, done.exit_code)
+        return done
 
     def _document(self, name: str, done: Completed) -> Document:
         board = self._transport.board

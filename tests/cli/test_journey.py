@@ -132,9 +132,9 @@ def test_deploy_and_back(edgekit: Any, small_bundle: Path, face_model: Path) -> 
 def test_deploy_tells_people_what_they_want_to_know(edgekit: Any, small_bundle: Path) -> None:
     lines = edgekit("deploy", small_bundle).out.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["release", "health", "latency"]
-    assert "ms median" in lines[2]
+    assert "µs median" in lines[2]
     table = lines[[line.split()[0] for line in lines].index("operator") :]
-    assert table[0].split() == ["operator", "kind", "kernel", "us", "share"]
+    assert table[0].split() == ["operator", "kind", "kernel", "µs", "share"]
     shares = [float(line.split()[-2]) for line in table[1:]]
     assert shares == sorted(shares, reverse=True)
     assert SMALL in edgekit("status").out

@@ -2,35 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 
-SOURCES = Path(__file__).parents[2] / "src"
-
-
-def shown_on_terminal(*arguments: str) -> str:
-    """What a command writes to a terminal of 100 columns."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", "from edgekit.host.cli.main import run; run()", *arguments],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env={**os.environ, "PYTHONPATH": str(SOURCES), "TERM": "xterm", "COLUMNS": "100"},
-    )
-    os.close(theirs)
-    seen = b""
-    try:
-        while chunk := os.read(ours, 4096):
-            seen += chunk
-    except OSError:
-        pass  # how Linux says that the other end is closed
-    os.close(ours)
-    assert process.wait() == 0, seen
-    return seen.decode()
+from terminal import shown_on_terminal
 
 
 def test_table_is_drawn() -> None:

@@ -1,0 +1,95 @@
+"""The cache folder: what is in it, how much, and making it empty."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit.host.errors import InputError
+from edgekit.host.paths import cache_folder
+
+_KINDS = {
+    "boards": "images of virtual boards and what they were made of",
+    "engines": "other engines that benchmarks fetched",
+    "golden": "expected outputs of models",
+    "kernels": "kernel libraries for this machine",
+    "objects": "compiled kernels and models",
+}
+
+
+@dataclass(frozen=True)
+class Cached:
+    """A kind of thing in the cache: its folder, and the bytes it takes on the disk."""
+
+    kind: str
+    description: str
+    path: Path
+    files: int
+    bytes: int
+
+
+def cached() -> list[Cached]:
+    """What is in the cache, by kind; kinds that are not there are left out."""
+    folder = cache_folder()
+    if not folder.is_dir():
+        return []
+    found = []
+    for path in sorted(p for p in folder.iterdir() if p.is_dir() and not p.is_symlink()):
+        files, size = _size(path)
+        found.append(Cached(path.name, _KINDS.get(path.name, ""), path, files, size))
+    return found
+
+
+def clean(kinds: Iterable[str] = ()) -> list[Cached]:
+    """Removes the kinds named, or all of them; says what went.
+
+    InputError for a kind that is not there, and for the images of boards that are up.
+    """
+    there = {entry.kind: entry for entry in cached()}
+    wanted = list(dict.fromkeys(kinds)) or list(there)
+    if unknown := [kind for kind in wanted if kind not in there and kind not in _KINDS]:
+        known = ", ".join({**there, **_KINDS})
+        raise InputError(f"expected a kind of the cache ({known}), found '{unknown[0]}'")
+    if "boards" in wanted:
+        _refuse_running_boards()
+    gone = [there[kind] for kind in wanted if kind in there]
+    for entry in gone:
+        _remove(entry.path)
+    return gone
+
+
+def _refuse_running_boards() -> None:
+    from edgekit.host import boards
+
+    if running := [state.name for state in boards.status() if state.running]:
+        raise InputError(
+            f"expected no virtual board to be up, found {', '.join(running)}; "
+            "shut it down first: edgekit board down"
+        )
+
+
+def _remove(folder: Path) -> None:
+    """Away at once under its name, so that whoever looks finds all of it or nothing."""
+    dying = folder.with_name(f".{folder.name}.{os.getpid()}")
+    try:
+        folder.rename(dying)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(dying)
+
+
+def _size(folder: Path) -> tuple[int, int]:
+    """Files below a folder and the bytes of disk they take; links are not followed."""
+    files = size = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            try:
+                status = (Path(root) / name).lstat()
+            except OSError:
+                continue  # gone in the meantime
+            files += 1
+            size += status.st_blocks * 512
+    return files, size

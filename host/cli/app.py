@@ -1,0 +1,132 @@
+"""The commands of `edgekit`, and the line and exit code that each kind of error becomes.
+
+Start-up is a feature: this module and the command files import only typer; what a command needs
+is imported inside it.
+"""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from typing import Annotated
+
+import typer
+
+from edgekit.host.cli import (
+    bench,
+    board,
+    boards,
+    cache,
+    compile,
+    console,
+    deploy,
+    doctor,
+    kb,
+    release,
+)
+from edgekit.host.cli import inspect as inspect_command
+from edgekit.host.cli import run as run_command
+from edgekit.host.cli import tune as tune_command
+from edgekit.host.cli.options import examples
+from edgekit.host.errors import EdgekitError
+
+_INPUT = 2
+
+_ADVICE = {
+    errno.ENOSPC: "free some space or choose a place on another disk",
+    errno.EDQUOT: "free some space or choose a place on another disk",
+    errno.EACCES: "choose a place you may write to, or mend its permissions",
+    errno.EPERM: "choose a place you may write to, or mend its permissions",
+    errno.EROFS: "choose a place you may write to",
+    errno.ENOENT: "check the spelling, or make the folder first",
+    errno.ENOTDIR: "check the spelling: a file stands where a folder is expected",
+    errno.EISDIR: "expected a file, found a folder: name a file in it",
+    errno.EINVAL: "name a regular file, or one that is not there yet",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+
+app = typer.Typer(
+    name="edgekit",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # rich help costs 60 ms of start-up
+)
+
+
+@app.callback(
+    invoke_without_command=True,
+    epilog=examples(
+        "edgekit doctor",
+        "edgekit deploy models/face_detection_short_range.tflite",
+        "edgekit bench model models/face_detection_short_range.tflite --peers",
+    ),
+)
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error (anywhere in the line).")
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", help="Say what is being done, on stderr (anywhere in the line)."),
+    ] = False,
+) -> None:
+    """Make a trained model run on a small Linux board: compile, deploy, measure."""
+    del debug, verbose  # taken out of the arguments by `main`, to work behind a command too
+    if version:
+        from edgekit.device.version import VERSION
+
+        print(f"edgekit {VERSION}")
+    elif context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+for module in (
+    board,
+    boards,
+    doctor,
+    inspect_command,
+    compile,
+    deploy,
+    run_command,
+    bench,
+    tune_command,
+    kb,
+    release,
+    console,
+    cache,
+):
+    module.register(app)
+
+
+def explain(error: Exception) -> tuple[str, int]:
+    """One line for people and the exit code for an error that reached the top."""
+    from edgekit.device.errors import DeviceError
+    from edgekit.kb.board import UnknownBoardError
+
+    if isinstance(error, (EdgekitError, DeviceError)):
+        return _one_line(str(error)), error.exit_code
+    if isinstance(error, UnknownBoardError):
+        return f"{_one_line(str(error))}; list them: edgekit boards", _INPUT
+    if isinstance(error, typer.TyperException):
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "edgekit"
+        message = _one_line(error.format_message()).rstrip(".")
+        return f"{message}; see {command} --help", _INPUT
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        advice = _ADVICE.get(error.errno or 0, "check the path and the disk")
+        return _one_line(f"{place}{error.strerror or error}; {advice}"), _INPUT
+    if isinstance(error, MemoryError):
+        return "out of memory; close other programs or use a machine with more", _INPUT
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
+    found = _one_line(f"{type(error).__name__}: {error}")
+    return f"bug: {found} ({where}); add --debug for the traceback and report it", 1
+
+
+def _one_line(text: str) -> str:
+    from edgekit.host.text import printable
+
+    return printable(" ".join(text.split()))

@@ -1,0 +1,53 @@
+"""What the shell completes: boards, profiles, models. It never fails and says nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_MODELS = (".tflite", ".onnx", ".prototxt", ".ekb")
+
+
+def boards(incomplete: str) -> list[str]:
+    """Boards of the inventory, virtual boards, this machine and the profiles."""
+    from edgekit.host.boards.machines import virtual_board_names
+    from edgekit.host.errors import InputError
+    from edgekit.host.inventory import boards as known
+
+    try:
+        own = [entry.name for entry in known(Path.cwd())]
+    except InputError:
+        own = []  # the command will say what is wrong with the inventory
+    return _beginning(incomplete, [*own, *virtual_board_names(), *profiles("")])
+
+
+def virtual_boards(incomplete: str) -> list[str]:
+    """Virtual boards by name."""
+    from edgekit.host.boards.machines import virtual_board_names
+
+    return _beginning(incomplete, virtual_board_names())
+
+
+def profiles(incomplete: str) -> list[str]:
+    """Profiles that a model can be compiled for."""
+    from edgekit.kb.board import board_names
+
+    return _beginning(incomplete, board_names())
+
+
+def models(incomplete: str) -> list[str]:
+    """Models, bundles, and folders on the way to them."""
+    folder, _, name = incomplete.rpartition("/")
+    place = f"{folder}/" if "/" in incomplete else ""
+    try:
+        there = sorted(p for p in Path(place or ".").iterdir() if p.name.startswith(name))
+    except OSError:
+        return []
+    seen = [p for p in there if name or not p.name.startswith(".")]
+    found = [f"{place}{p.name}/" if p.is_dir() else f"{place}{p.name}" for p in seen]
+    found = [each for each in found if each.endswith((*_MODELS, "/"))]
+    # A folder alone is gone into: the shell would put a space behind it.
+    return models(found[0]) if len(found) == 1 and found[0].endswith("/") else found
+
+
+def _beginning(incomplete: str, names: list[str]) -> list[str]:
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]

@@ -1,0 +1,68 @@
+"""What edgekit did, in a file of bounded size in the state folder; on stderr too with --verbose.
+
+Warnings stand on stderr in any case.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+_BYTES = 1 << 20
+_OLDER = 2  # files of that size that are kept beside the newest
+_QUIET = ("-h", "--help", "--version", "--install-completion", "--show-completion")
+
+
+def log_file() -> Path:
+    """Where the log is written."""
+    from edgekit.host.paths import state_folder
+
+    return state_folder() / "edgekit.log"
+
+
+def start(arguments: Sequence[str], verbose: bool) -> None:
+    """Begins the log of one command line; what only asks for help leaves none."""
+    import os
+
+    if not arguments or any(a in _QUIET for a in arguments) or "_EDGEKIT_COMPLETE" in os.environ:
+        return
+    import logging
+    from logging.handlers import RotatingFileHandler
+
+    class Patient(RotatingFileHandler):
+        """A log that cannot be written must not keep anyone from his work."""
+
+        def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+            del record
+
+    logger = logging.getLogger("edgekit")
+    for old in tuple(logger.handlers):
+        logger.removeHandler(old)
+        old.close()
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    try:
+        path = log_file()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handler = Patient(path, maxBytes=_BYTES, backupCount=_OLDER, delay=True)
+        handler.setFormatter(
+            logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")
+        )
+        logger.addHandler(handler)
+    except OSError:
+        logger.addHandler(logging.NullHandler())
+    shown = logging.StreamHandler(sys.stderr)
+    shown.setLevel(logging.DEBUG if verbose else logging.WARNING)
+    shown.setFormatter(logging.Formatter("edgekit: %(message)s"))
+    shown.addFilter(lambda record: record.levelno < logging.ERROR)  # errors have their line
+    logger.addHandler(shown)
+    logger.info("edgekit %s", shlex.join(arguments))
+
+
+def failed(error: Exception, code: int) -> None:
+    """Puts the error that ended a command into the log, with its traceback."""
+    import logging
+
+    logging.getLogger("edgekit").error("exit code %d", code, exc_info=error)

@@ -1,0 +1,306 @@
+"""What people expect of any command line: help, completion, pipes, signals, logs, colors."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from terminal import shown_on_terminal
+
+SOURCES = Path(__file__).parents[2] / "src"
+RUN = [sys.executable, "-c", "from edgekit.host.cli.main import run; run()"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(SOURCES), **more}
+
+
+def completed(words: str) -> list[str]:
+    """What bash is offered for the last of `words`."""
+    parts = words.split(" ")
+    asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(parts) - 1)}
+    done = subprocess.run(
+        RUN,
+        env=environment(_EDGEKIT_COMPLETE="complete_bash", **asked),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("command", [(), ("compile",), ("bench", "model"), ("cache",)])
+def test_short_help_is_the_long_one(edgekit: Any, command: tuple[str, ...]) -> None:
+    assert edgekit(*command, "-h").out == edgekit(*command, "--help").out != ""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_shown_for_each_shell(edgekit: Any, shell: str) -> None:
+    done = subprocess.run(
+        [*RUN, "--show-completion", shell],
+        env=environment(_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "_EDGEKIT_COMPLETE" in done.stdout
+
+
+def test_completion_is_installed_for_the_shell(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*RUN, "--install-completion", "bash"],
+        env=environment(_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1", HOME=str(tmp_path)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "edgekit" in (tmp_path / ".bashrc").read_text()
+
+
+def test_boards_profiles_and_models_are_completed(home: Path, face_model: Path) -> None:
+    (home / "edgekit.toml").write_text('[boards.rpi-lab]\nprofile = "rpi4"\nhost = "h"\n')
+    (home / "models").mkdir()
+    (home / "models" / "face.tflite").touch()
+    (home / "models" / "notes.txt").touch()
+    assert completed("edgekit deploy --board rpi") == [
+        "rpi-lab",
+        "rpi-zero2w",
+        "rpi3",
+        "rpi4",
+        "rpi5",
+    ]
+    assert completed("edgekit board add x --profile visi") == ["visionfive2"]
+    assert completed("edgekit compile mod") == ["models/face.tflite"]
+    assert "compile" in completed("edgekit co")
+
+
+def test_completion_says_nothing_of_a_broken_inventory(home: Path) -> None:
+    (home / "edgekit.toml").write_text("[[[")
+    assert completed("edgekit status --board loc") == ["local"]
+
+
+@pytest.mark.parametrize("kind", ["fifo", "socket", "device", "folder"])
+@pytest.mark.parametrize("command", [("compile",), ("inspect",), ("tune", "gemm", "--shapes")])
+def test_special_files_are_refused(
+    edgekit: Any, home: Path, kind: str, command: tuple[str, ...]
+) -> None:
+    path = Path("/dev/zero") if kind == "device" else Path("it.tflite")
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "socket":
+        socket.socket(socket.AF_UNIX).bind(str(path))
+    elif kind == "folder":
+        path.mkdir()
+    assert not stat.S_ISREG(path.stat().st_mode)
+    done = edgekit(*command, path)
+    assert (done.code, done.out) == (2, "")
+    assert f"found a {'pipe' if kind == 'fifo' else kind}; name a regular file" in done.complaint
+
+
+def piped(*arguments: str) -> tuple[int, str]:
+    """Exit code and stderr of a command whose stdout nobody reads."""
+    with subprocess.Popen(
+        [*RUN, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+        text=True,
+    ) as process:
+        assert process.stdout and process.stderr
+        process.stdout.close()
+        said = process.stderr.read()
+    return process.returncode, said
+
+
+@pytest.mark.parametrize("arguments", [("boards", "--json"), ("boards",), ("compile", "-h")])
+def test_a_closed_pipe_ends_quietly(home: Path, arguments: tuple[str, ...]) -> None:
+    assert piped(*arguments) == (141, "")
+
+
+def test_a_deploy_goes_on_when_nobody_listens(home: Path, edgekit: Any, face_model: Path) -> None:
+    model = face_model.with_name("okay_nabu.tflite")
+    with subprocess.Popen(
+        [*RUN, "deploy", str(model)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment(),
+    ) as process:
+        assert process.stdout
+        process.stdout.close()
+    assert process.returncode == 141
+    assert edgekit("status", "--json").document["current"]["model"] == "okay_nabu"
+
+
+def test_a_full_disk_behind_stdout_is_one_line(home: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*RUN, "boards"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "No space left" in done.stderr
+
+
+@pytest.mark.parametrize("module", ["typer", "edgekit.host.cli.options", "edgekit.host.errors"])
+def test_an_interrupt_during_imports_is_quiet(tmp_path: Path, module: str) -> None:
+    program = (
+        "import builtins, os, signal, sys\n"
+        "real = builtins.__import__\n"
+        "def slow(name, *rest):\n"
+        f"    if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return real(name, *rest)\n"
+        "from edgekit.host.cli.main import run\n"
+        "builtins.__import__ = slow\n"
+        "run()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "boards"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_verbose_says_what_is_done_wherever_it_stands(edgekit: Any) -> None:
+    quiet = edgekit("status")
+    for line in (("--verbose", "status"), ("status", "--verbose")):
+        done = edgekit(*line)
+        assert (done.code, done.out) == (quiet.code, quiet.out)
+        assert "edgekit: board local: status" in done.err.splitlines()
+
+
+def test_the_log_tells_commands_and_tracebacks(edgekit: Any, tmp_path: Path) -> None:
+    edgekit("status")
+    edgekit("compile", "nosuch.tflite")
+    log = (tmp_path / "home" / "state" / "edgekit.log").read_text()
+    assert "edgekit status" in log
+    assert "exit code 2" in log
+    assert "Traceback" in log
+
+
+def test_the_log_stays_small(edgekit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgekit.host.cli.log._BYTES", 2000)
+    for _ in range(8):
+        edgekit("compile", "nosuch.tflite")  # a traceback each
+    files = list((tmp_path / "home" / "state").iterdir())
+    assert 2 <= len(files) <= 3
+    assert all(file.stat().st_size < 6000 for file in files)
+
+
+def test_help_leaves_no_log(edgekit: Any, tmp_path: Path) -> None:
+    edgekit("boards", "--help")
+    edgekit("--version")
+    assert not (tmp_path / "home" / "state").exists()
+
+
+def test_a_log_that_cannot_be_written_keeps_nobody_from_work(edgekit: Any, tmp_path: Path) -> None:
+    (tmp_path / "home" / "state").write_text("in the way")
+    done = edgekit("boards", "--json")
+    assert (done.code, done.err) == (0, "")
+
+
+def test_verdicts_are_colored_on_a_terminal_unless_unwanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    green = "\x1b[32m"
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert green in shown_on_terminal("doctor")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[3" not in shown_on_terminal("doctor")
+
+
+def test_no_word_of_a_table_is_cut_on_a_narrow_terminal() -> None:
+    shown = shown_on_terminal("boards", columns=40)
+    assert "…" not in shown
+    for whole in ("rpi-zero2w", "spacemit-x60", "generic-aarch64", "avx512vnni"):
+        assert whole in shown
+
+
+def test_the_cache_is_shown_and_emptied_by_kind(
+    edgekit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "other" / "cache"
+    for name in ("objects", "golden"):
+        (cache / name).mkdir(parents=True)
+        (cache / name / "one").write_bytes(b"x" * 9000)
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "other"))
+    shown = edgekit("cache", "show", "--json").document
+    assert (shown["schema"], shown["path"]) == ("edgekit.cache/1", str(cache))
+    assert {k["kind"]: k["files"] for k in shown["kinds"]} == {"golden": 1, "objects": 1}
+    assert all(9000 <= k["bytes"] < 20000 for k in shown["kinds"])
+    assert str(cache) in edgekit("cache", "show").out
+    assert "golden" in edgekit("cache", "clean", "golden").out
+    assert [p.name for p in cache.iterdir()] == ["objects"]
+    done = edgekit("cache", "clean", "nosuch")
+    assert (done.code, "objects" in done.complaint) == (2, True)
+    assert edgekit("cache", "clean", "--json").document["bytes"] >= 9000
+    assert list(cache.iterdir()) == []
+    assert edgekit("cache", "clean").code == 0
+
+
+def test_images_of_boards_that_are_up_stay(
+    edgekit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from edgekit.host import boards
+
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "other"))
+    (tmp_path / "other" / "cache" / "boards").mkdir(parents=True)
+    up = boards.BoardState("a57", "a57", True, object())  # type: ignore[arg-type]
+    monkeypatch.setattr(boards, "status", lambda: [up])
+    done = edgekit("cache", "clean")
+    assert (done.code, "found a57" in done.complaint) == (2, True)
+
+
+def test_the_api_lists_itself() -> None:
+    import edgekit.host
+
+    assert dir(edgekit.host) == ["Bundle", "Device", "compile_model", "connect"]
+
+
+def test_a_model_is_timed_as_it_would_be_compiled(edgekit: Any, face_model: Path) -> None:
+    model = face_model.with_name("okay_nabu.tflite")
+    options = ("--order", "memory", "--random-seed", "3", "--memory-limit", "64MiB")
+    done = edgekit("bench", "model", model, "--runs", "2", *options, "--explain", "why.json")
+    assert done.code == 0, done.err
+    assert "order" in json.loads(Path("why.json").read_text())
+    helped = edgekit("bench", "model", "--help").out
+    compiled = edgekit("compile", "--help").out
+    for name in ("--weights", "--activations", "--input-shape", *options[::2], "--explain"):
+        assert name in helped
+        assert name in compiled
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ((12.3456, 1.0), ("12.346", "1.000", "ms")),
+        ((0.0456, 0.04, 0.1), ("45.60", "40.00", "100.00", "µs")),
+        ((0.0,), ("0.000", "ms")),
+    ],
+)
+def test_short_times_are_told_in_microseconds(
+    values: tuple[float, ...], shown: tuple[str, ...]
+) -> None:
+    from edgekit.host.cli.output import duration, milliseconds
+
+    assert duration(*values) == shown
+    assert milliseconds(0.00123) == "0.00123"
