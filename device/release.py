@@ -126,7 +126,7 @@ def activate(store: Store, release: str, check: HealthCheck, on_state: OnState) 
     with alone(store), store.lock():
         recover(store)
         if release not in store.installed():
-            raise InputError(f"release {release}: expected it on this board, found none")
+            raise TransferError(f"release {release}: expected it here, found none; deploy it")
         if damage := find_damage(store.releases / release, full=True):
             raise damaged(release, damage)
         manifest = store.manifest(release)

@@ -118,7 +118,7 @@ def test_bench_document(root: Path) -> None:
         (("activate", ""), 2, "input", "expected 16 hex digits, found ''"),
         (("apply", "0" * 16), 6, "transfer", "expected a readable file"),
         (("enroll", "--key", "ssh-rsa AAAA"), 2, "input", "found 'ssh-rsa AAAA'"),
-        (("activate", "0" * 16), 6, "transfer", "expected a readable file"),
+        (("activate", "0" * 16), 6, "transfer", "expected it here, found none; deploy it"),
         (("rollback",), 2, "input", "expected a previous release, found none"),
         (("golden", "--folder", "/none"), 6, "transfer", "expected a readable file"),
     ],
@@ -135,7 +135,7 @@ def test_errors_are_documents(
 def test_nothing_deployed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--root", str(tmp_path), "bench"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
-    assert error["message"].startswith("expected a deployed release, found none")
+    assert error["message"].startswith("expected a deployed model, found none")
 
 
 def test_failing_system_calls_are_documents(
