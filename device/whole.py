@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import Dict, Optional, Tuple
 
 from edgekit.device.errors import DeviceError
-from edgekit.device.manifest import MANIFEST, SIGNATURE, Manifest, parse_manifest
+from edgekit.device.manifest import (
+    MANIFEST,
+    SIGNATURE,
+    Manifest,
+    is_release_id,
+    parse_manifest,
+)
 from edgekit.device.store import manifest_bytes, sha256_file, write_synced
 
 INSTALLED = "installed.json"
@@ -104,7 +110,7 @@ def _manifest_of(folder: Path) -> Tuple[Optional[Manifest], str]:
     except DeviceError as error:
         text = str(error).partition(";")[0]
         return None, text if MANIFEST in text else f"{MANIFEST}: {text}"
-    if manifest.id != folder.name:
+    if is_release_id(folder.name) and manifest.id != folder.name:
         return None, f"{MANIFEST}: expected that of {folder.name}, found that of {manifest.id}"
     if data != manifest.to_json():
         return None, f"{MANIFEST}: expected the text that it was made with, found another"
