@@ -81,3 +81,11 @@ def test_workers_are_pinned():
     core = max(os.sched_getaffinity(0))
     with Worker("litert:builtin", _MODEL, cpus=(core,)) as worker:
         assert os.sched_getaffinity(worker.pid) == {core}
+
+
+def test_a_model_is_found_from_wherever_an_engine_looks(tmp_path, monkeypatch):
+    """Some convert it in a folder of their own, where a relative path leads nowhere."""
+    monkeypatch.chdir(_MODELS)
+    with Worker("litert:builtin", Path(_MODEL.name)) as worker:
+        arguments = Path(f"/proc/{worker.pid}/cmdline").read_text().split("\0")
+    assert str(_MODEL) in arguments

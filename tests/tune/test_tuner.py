@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.host.errors import BusyError, UnreachableError
+from edgekit.host.tune import session
 from edgekit.host.tune.history import History
 from edgekit.host.tune.lock import tuning_alone
 from edgekit.host.tune.products import Product
@@ -205,6 +207,22 @@ def test_the_budget_is_kept_and_every_product_comes_first(tmp_path: Path):
     with History(tmp_path / "h.sqlite") as history:
         outcome = tune(history, Model(), seconds=1.0)
     assert not outcome.finished and len(outcome.best) == len(_PRODUCTS)
+
+
+def test_preparation_is_part_of_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Something is measured all the same, so that the same command gets on."""
+    now = [0.0]
+
+    def compiling(*_: object) -> Model:
+        now[0] += 500
+        return Model()
+
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
+    monkeypatch.setattr(session, "BoardMeasurer", compiling)
+    monkeypatch.setattr(session, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    job = session.Job("b", load_board("a57"), _PRODUCTS, 60.0, lambda: "2024-05-01T00:00:00+00:00")
+    outcome = session.tune(job, None, False, lambda _: None)
+    assert not outcome.finished and outcome.measured > 0
 
 
 def test_the_winners_are_measured_twice_but_counts_once(tmp_path: Path):
