@@ -27,8 +27,10 @@ def look_ups_of(graph: Graph, units: Mapping[str, str]) -> dict[str, LookUp]:
     """By name of the product. Both must run on the same one of `units`, which is not the NNA."""
     users, consumers, found = Users(graph), graph.consumers(), {}
     for node in graph.nodes:
+        if not _is_of_bytes(graph, node):
+            continue
         unit, made = units.get(node.name), node.outputs[0]
-        if unit == NNA or made in graph.outputs or not _is_of_bytes(graph, node):
+        if unit == NNA or made in graph.outputs:
             continue
         after = _function(graph, users, graph.tensors[made], consumers[made])
         if after is None or after.tables.itemsize != 1 or after.tables.size > _MOST:

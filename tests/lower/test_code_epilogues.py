@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from kernel_runs import build, check, run_here, x86_params
 from op_cases import Case, constant, quant, tensor
-from op_graphs import graph_of, inputs_of
+from op_graphs import graph_of, inputs_of, stateful_graph
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, Node, Operator, Tensor
@@ -98,3 +98,9 @@ def test_both_run_on_the_same_cores():
     assert not look_ups_of(graph, {product: NNA, function: NNA})
     assert not look_ups_of(graph, {product: "big"})
     assert look_ups_of(graph, {product: "big", function: "big"})
+
+
+def test_operators_without_a_result_are_passed_over():
+    graph = stateful_graph()
+    assert any(not node.outputs for node in graph.nodes)
+    assert look_ups_of(graph, {}) == {}
