@@ -135,18 +135,17 @@ class Install:
         sync_folder(self._store.releases)
 
     def _mend(self) -> None:
-        """An installed release with damaged files: each good copy replaces its file at once."""
+        """An installed release with damaged files: each good copy replaces its file at once, and
+        in other releases, too: what they share was damaged in all."""
         for path, source in self._all_sources().items():
-            target = self.folder / path
-            if source == target:
-                continue
-            temporary = target.with_name("." + target.name)
-            temporary.unlink(missing_ok=True)
-            _place(source, temporary, path not in _COPIED)
-            temporary.replace(target)
-            temporary.unlink(missing_ok=True)  # rename leaves both names of one file
-            sync_folder(target.parent)
+            if source != self.folder / path:
+                _replace(source, self.folder / path, path)
         write_record(self.folder, self._manifest)
+        known = _installed_by_hash(self._store)
+        for entry in self._manifest.files:
+            for twin in known[entry.sha256, entry.bytes]:
+                if not _is_whole(twin, entry):
+                    _replace(self.folder / entry.path, twin, entry.path)
 
     def _all_sources(self) -> Dict[str, Path]:
         """Files by path; the manifest and its signature come from what was sent, if it was."""
@@ -166,6 +165,16 @@ def _place(source: Path, target: Path, link: bool) -> None:
         except OSError:
             target.unlink(missing_ok=True)
     copy_synced(source, target)
+
+
+def _replace(source: Path, target: Path, path: str) -> None:
+    """As `_place`, where a file is already."""
+    temporary = target.with_name("." + target.name)
+    temporary.unlink(missing_ok=True)
+    _place(source, temporary, path not in _COPIED)
+    temporary.replace(target)
+    temporary.unlink(missing_ok=True)  # rename leaves both names of one file
+    sync_folder(target.parent)
 
 
 def _installed_by_hash(store: Store) -> Dict[Tuple[str, int], List[Path]]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
+import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from edgekit.device.manifest import RUNTIME, FileEntry
 from edgekit.host.api import Device
-from edgekit.host.bundle import Bundle
-from edgekit.host.errors import TransferError
+from edgekit.host.bundle import Bundle, SigningKey, sign_bundle
+from edgekit.host.errors import RolledBackError, TransferError
 
 TinyBundle = Callable[..., Bundle]
 X = np.array([1, 2, 3, -4], np.float32)
@@ -53,6 +57,39 @@ def test_runtimes_of_kit_and_releases_are_files_of_their_own(
     device.deploy(tiny(OTHER))
     copies = [*(board_root / "runtime").iterdir(), *board_root.glob("releases/*/runtime.pyz")]
     assert len({path.stat().st_ino for path in copies}) == len(copies) == 3
+
+
+def test_release_with_a_runtime_of_its_own_is_used_through_that(
+    device: Device, tiny: TinyBundle, trusted: SigningKey, board_root: Path
+) -> None:
+    bundle = tiny()
+    runtime = bundle.files[RUNTIME][:-2] + struct.pack("<H", 5) + b"older"  # a zip's comment
+    entry = FileEntry(RUNTIME, len(runtime), hashlib.sha256(runtime).hexdigest())
+    files = tuple(entry if f.path == RUNTIME else f for f in bundle.manifest.files)
+    manifest = replace(bundle.manifest, files=files).with_id()
+    older = Bundle(manifest, {**bundle.files, RUNTIME: runtime})
+    device.deploy(tiny(OTHER))
+    device.deploy(sign_bundle(older, trusted))
+    np.testing.assert_array_equal(device.run({"x": X})[0]["y"], 2 * X + 1)
+    installed = board_root / "current" / RUNTIME
+    assert installed.read_bytes() == runtime
+    installed.write_bytes(runtime[:-1] + b"!")
+    with pytest.raises(RolledBackError, match=r"is damaged \(runtime\.pyz"):
+        device.run({"x": X})
+
+
+def test_mending_a_file_mends_it_for_every_release_that_shares_it(
+    device: Device, tiny: TinyBundle, board_root: Path
+) -> None:
+    device.deploy(tiny())
+    device.deploy(tiny(OTHER))
+    device.named("wake").deploy(tiny(OTHER))
+    (board_root / "current" / "weights.bin").write_bytes(bytes(8))  # of all of them
+    with pytest.raises(TransferError, match=r"is damaged: weights\.bin"):
+        device.run({"x": X})
+    device.deploy(tiny(OTHER))
+    assert device.verify().current is not None
+    device.rollback()
 
 
 @pytest.mark.parametrize("name", ["weights.bin", "model.so", "manifest.json", "golden/in0.bin"])
