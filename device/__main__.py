@@ -39,7 +39,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     """Runs one command; returns the exit code of spec 00."""
     try:
         options = _parser().parse_args(arguments)
-        run: Callable[[argparse.Namespace], Document] = options.run
+        run: Callable[[argparse.Namespace], Optional[Document]] = options.run
         document, code = run(options), 0
     except DeviceError as error:
         document, code = error_document(error.kind, str(error), error.details), error.exit_code
@@ -49,9 +49,10 @@ def main(arguments: Optional[List[str]] = None) -> int:
         document, code = os_error_document(error)
     except Exception as error:
         document, code = error_document("bug", f"{type(error).__name__}: {error}"), 1
+    if document is None:  # a session has said all it had to say
+        return code
     try:
-        sys.stdout.write(json.dumps(document) + "\n")
-        sys.stdout.flush()
+        print(json.dumps(document), flush=True)
     except OSError:
         os._exit(code)  # done is done, though nobody hears of it; Python's own end would fail
     return code
@@ -78,7 +79,7 @@ def _current(options: argparse.Namespace) -> Tuple[Manifest, Path]:
     return found or current_release(_store(options))
 
 
-def _release(options: argparse.Namespace) -> Document:
+def _release(options: argparse.Namespace) -> Optional[Document]:
     """A command by the runtime that the current release brought along, after its bytes were
     checked: what is damaged cannot check itself."""
     from edgekit.device.manifest import RUNTIME
@@ -89,7 +90,7 @@ def _release(options: argparse.Namespace) -> Document:
     if not manifest.file(RUNTIME).sha256.startswith(Path(sys.argv[0]).stem):
         own = [sys.executable, "-I", "-S", str(folder / RUNTIME)]
         os.execv(own[0], [*own, *root, *options.arguments])
-    run: Callable[[argparse.Namespace], Document] = inner.run
+    run: Callable[[argparse.Namespace], Optional[Document]] = inner.run
     return run(inner)
 
 
@@ -234,6 +235,12 @@ def _run(options: argparse.Namespace) -> Document:
     }
 
 
+def _serve(options: argparse.Namespace) -> None:
+    from edgekit.device.serve import serve
+
+    serve(_store(options), *_current(options), options.threads)
+
+
 def _bench(options: argparse.Namespace) -> Document:
     from edgekit.device.bench import BenchPlan, bench
     from edgekit.device.golden import golden_inputs
@@ -286,14 +293,9 @@ def _count(options: argparse.Namespace) -> Document:
 
 
 def _gemm_bench(options: argparse.Namespace) -> Document:
-    """Answers go to stderr one by one, so that a lost link loses none that was given."""
-    from edgekit.device.gemm_bench import bench_file
-    from edgekit.device.gemm_find import find_library
-    from edgekit.device.gemm_library import GemmLibrary
+    from edgekit.device.gemm_bench import command
 
-    found = (options.library, None) if options.library else find_library()
-    answered = bench_file(options.requests, GemmLibrary(*found), _say_answer)
-    return {"schema": "edgekit.gemm-bench/1", "answered": answered}
+    return command(options.requests, options.library)
 
 
 def _spmv_bench(options: argparse.Namespace) -> Document:
@@ -302,10 +304,6 @@ def _spmv_bench(options: argparse.Namespace) -> Document:
     from edgekit.device.sparse_library import SparseLibrary
 
     return bench(options.request, SparseLibrary(options.library or find_library()[0]))
-
-
-def _say_answer(answer: Document) -> None:
-    print("gemm", json.dumps(answer), file=sys.stderr, flush=True)
 
 
 def _checker(options: argparse.Namespace) -> Callable[[Path], Document]:
@@ -332,7 +330,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
 
     def command(
-        name: str, run: Callable[[argparse.Namespace], Document], what: str
+        name: str, run: Callable[[argparse.Namespace], Optional[Document]], what: str
     ) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=what, description=what)
         sub.set_defaults(run=run)
@@ -371,6 +369,8 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("run", _run, "one inference of the current release")
     sub.add_argument("--input", type=Path, required=True, help=".npz, arrays named as in the model")
     sub.add_argument("--output", type=Path, required=True, help=".npz to write")
+    sub.add_argument("--threads", type=threads, default=1)
+    sub = command("serve-session", _serve, "inferences by messages, the model loaded once")
     sub.add_argument("--threads", type=threads, default=1)
     sub = command("bench", _bench, "latency of the current release")
     sub.add_argument("--input", type=Path, help=".npz; the golden input if left out")

@@ -35,6 +35,7 @@ class _Job:
     """What the host asked for. `take` and `step` return True when it is done."""
 
     pipes: Sequence[int] = ()
+    sinks: Sequence[int] = ()
     poll_seconds: Optional[float] = None  # after which `step` is called in any case
 
     def take(self, message: Message) -> bool:
@@ -42,7 +43,8 @@ class _Job:
         raise _EndedError(f"a message that was not expected: {message.kind!r}")
 
     def step(self, ready: List[int]) -> bool:
-        """Sends what there is to send; `ready` are those of `pipes` that can be read."""
+        """Sends what there is to send; `ready` are those of `pipes` that can be read, and of
+        `sinks` that can be written."""
         del ready
         return False
 
@@ -55,16 +57,22 @@ class _Job:
 
 
 class _Run(_Job):
-    def __init__(self, channel: Channel, command: List[str]) -> None:
+    """A program; with `talks`, what the host sends is its input, until an empty message."""
+
+    def __init__(self, channel: Channel, command: List[str], talks: bool = False) -> None:
         self._channel = channel
         self._process = subprocess.Popen(
             command,
             env={name: os.environ[name] for name in _KEPT if name in os.environ},
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,  # the console's signals are not for it
         )
+        self._input = bytearray()
+        self._input_ends = False
+        if self._process.stdin is not None:
+            os.set_blocking(self._process.stdin.fileno(), False)
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._streams = {
@@ -74,13 +82,37 @@ class _Run(_Job):
         self.pipes = tuple(self._streams)
 
     def take(self, message: Message) -> bool:
+        if message.kind == messages.DATA:
+            self._input += message.payload
+            self._input_ends |= not message.payload
+            self._feed()
+            return False
         if message.kind != messages.KILL:
             return super().take(message)
         self._kill()
         return self._exit()
 
+    def _feed(self) -> None:
+        """Writes as much as the program takes now; what an ended program does not is lost."""
+        stdin = self._process.stdin
+        if stdin is None or stdin.closed:
+            return
+        try:
+            while self._input:
+                del self._input[: os.write(stdin.fileno(), self._input[:CHUNK_BYTES])]
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:
+            self._input.clear()
+            self._input_ends = True
+        self.sinks = (stdin.fileno(),) if self._input else ()
+        if self._input_ends and not self._input:
+            stdin.close()
+
     def step(self, ready: List[int]) -> bool:
-        for pipe in ready:
+        if any(sink in ready for sink in self.sinks):
+            self._feed()
+        for pipe in (pipe for pipe in self.pipes if pipe in ready):
             data = os.read(pipe, CHUNK_BYTES)
             if data:
                 self._channel.send(self._streams[pipe], data)
@@ -229,12 +261,13 @@ class Agent:
         sources = [self._tty]
         if self._job and self._link.backlog < _AHEAD:
             sources += self._job.pipes
-        ready = select.select(sources, [], [], self._patience())[0]
-        if self._tty in ready:
-            ready.remove(self._tty)
+        sinks = self._job.sinks if self._job else ()
+        readable, writable, _ = select.select(sources, sinks, [], self._patience())
+        if self._tty in readable:
+            readable.remove(self._tty)
             self._listen()
-        if ready and self._job:
-            self._guarded_step([pipe for pipe in ready if pipe in self._job.pipes])
+        if (ready := readable + writable) and self._job:
+            self._guarded_step(ready)
 
     def _patience(self) -> Optional[float]:
         """Seconds until there is something to do even if nothing comes in."""
@@ -262,6 +295,8 @@ class Agent:
                 self._job = None
         elif message.kind == messages.RUN:
             self._job = _Run(self._channel, json.loads(message.payload))
+        elif message.kind == messages.TALK:
+            self._job = _Run(self._channel, json.loads(message.payload), talks=True)
         elif message.kind == messages.PUT:
             self._job = _Put(self._channel, message.document())
         elif message.kind == messages.GET:

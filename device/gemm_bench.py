@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,20 @@ class Request:
     side: Optional[str] = None
     seconds: float = 0.2
     count: bool = False
+
+
+def command(requests: Path, library: Optional[Path]) -> Answer:
+    """Answers go to stderr one by one, so that a lost link loses none that was given."""
+    from edgekit.device.gemm_find import find_library
+
+    found = (library, None) if library else find_library()
+    answered = bench_file(requests, GemmLibrary(*found), _say)
+    return {"schema": "edgekit.gemm-bench/1", "answered": answered}
+
+
+def _say(answer: Answer) -> None:
+    sys.stderr.write(f"gemm {json.dumps(answer)}\n")
+    sys.stderr.flush()
 
 
 def bench_file(requests: Path, library: GemmLibrary, say: Say) -> int:

@@ -46,7 +46,7 @@ RUNTIME = "runtime.pyz"
 
 MAX_MANIFEST_BYTES = 4 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_ID = re.compile(r"[0-9a-f]{16}")
+RELEASE_ID = re.compile(r"[0-9a-f]{16}")
 
 _DESCRIPTION_KEYS = (
     "name",
@@ -171,7 +171,7 @@ def content_id(document: Mapping[str, Any]) -> str:
 
 
 def is_release_id(text: str) -> bool:
-    return _ID.fullmatch(text) is not None
+    return RELEASE_ID.fullmatch(text) is not None
 
 
 def parse_manifest(data: bytes) -> Manifest:
@@ -260,7 +260,7 @@ def _variant(raw: object, where: str) -> Variant:
 def _manifest(root: Dict[str, Any]) -> Manifest:
     model = keys_of(root["model"], "model", ("name", "sha256"))
     return Manifest(
-        id=matching(root["id"], "id", _ID, "16 hex digits"),
+        id=matching(root["id"], "id", RELEASE_ID, "16 hex digits"),
         kit_version=text(root["kit_version"], "kit_version"),
         counter=whole(root["counter"], "counter"),
         model=ModelRef(

@@ -13,7 +13,7 @@ from edgekit.device.frames import Link
 CHUNK_BYTES = 16 << 10  # of a file or an output in one message
 
 # host to board
-RUN, KILL, PUT, GET, REMOVE, PING = b"r", b"k", b"p", b"g", b"m", b"."
+RUN, TALK, KILL, PUT, GET, REMOVE, PING = b"r", b"t", b"k", b"p", b"g", b"m", b"."
 # board to host
 OUT, ERR, EXIT, READY, FAILED = b"o", b"e", b"x", b"y", b"f"
 # both

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Mapping, Sequence, Tuple
+from typing import Any, Dict, Mapping, Protocol, Sequence, Tuple, TypeVar
 
 from edgekit.device.errors import InputError
-from edgekit.device.manifest import Variant
-from edgekit.device.npz import Array
 
 _LISTED = 16
 
 
-def variant_for(variants: Sequence[Variant], inputs: Mapping[str, Array]) -> Variant:
+class _Shaped(Protocol):
+    @property
+    def shapes(self) -> Dict[str, Tuple[int, ...]]:
+        """Of the inputs, by name."""
+
+
+Shaped = TypeVar("Shaped", bound=_Shaped)
+
+
+def variant_for(variants: Sequence[Shaped], inputs: Mapping[str, Any]) -> Shaped:
     """InputError lists the shapes that there are. With arrays of other names, or with only one
     variant, it is the first, which says what it expects."""
     first = variants[0]
-    found = {name: array.shape for name, array in inputs.items()}
+    found = {name: tuple(array.shape) for name, array in inputs.items()}
     if len(variants) == 1 or set(found) != set(first.shapes):
         return first
     for variant in variants:
@@ -29,7 +36,7 @@ def variant_for(variants: Sequence[Variant], inputs: Mapping[str, Array]) -> Var
     )
 
 
-def numbered(variants: Sequence[Variant], number: int) -> Variant:
+def numbered(variants: Sequence[Shaped], number: int) -> Shaped:
     """The variant `number`, counted from 0; InputError if there are fewer."""
     if not 0 <= number < len(variants):
         raise InputError(f"expected a variant from 0 to {len(variants) - 1}, found {number}")

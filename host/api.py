@@ -17,7 +17,15 @@ from edgekit.host.errors import InputError
 from edgekit.host.inventory import BoardEntry
 from edgekit.host.options import Activations, CompileOptions, WeightBits, variants_of
 from edgekit.host.reach import Reached, Via, profile_of, reach, reach_entry
-from edgekit.host.release import Benchmark, BoardStatus, DeployPlan, OnStep, Release, Timings
+from edgekit.host.release import (
+    Benchmark,
+    BoardStatus,
+    DeployPlan,
+    OnStep,
+    Release,
+    Session,
+    Timings,
+)
 from edgekit.host.transport import Beneath, Transport
 from edgekit.kb.board import UnknownBoardError, load_board
 
@@ -176,10 +184,19 @@ class Device:
             self.transport, _bundle(bundle), allow_downgrade, self._own, self.model_name
         )
 
+    def open(self, threads: int | None = None) -> Session:
+        """A session: `with device.open() as s: outputs, timings = s.run(inputs)`.
+
+        The model is loaded once, on the board; a streaming model keeps its state from run to run.
+        """
+        return release.open_session(
+            self.transport, threads=threads or self.threads, name=self.model_name
+        )
+
     def run(
         self, inputs: Arrays, threads: int | None = None
     ) -> tuple[dict[str, NDArray[Any]], Timings]:
-        """One inference of what is deployed: outputs and times."""
+        """One inference of what is deployed: outputs and times. For several, `open` a session."""
         return release.run(
             self.transport, inputs, threads=threads or self.threads, name=self.model_name
         )

@@ -3,6 +3,7 @@
 from edgekit.host.release.count import InstructionCount, count_instructions
 from edgekit.host.release.deploy import deploy, plan_deploy
 from edgekit.host.release.enroll import enroll, enroll_host, enroll_unsigned
+from edgekit.host.release.inference import Session, open_session
 from edgekit.host.release.runtime import QUICK_SECONDS, root_of
 from edgekit.host.release.types import (
     Benchmark,
@@ -31,6 +32,7 @@ __all__ = [
     "PlannedFile",
     "Release",
     "ReleaseInfo",
+    "Session",
     "Step",
     "Timings",
     "bench",
@@ -39,6 +41,7 @@ __all__ = [
     "enroll",
     "enroll_host",
     "enroll_unsigned",
+    "open_session",
     "plan_deploy",
     "probe",
     "rollback",

@@ -18,9 +18,9 @@ from edgekit.host.errors import (
     RolledBackError,
     TransferError,
 )
-from edgekit.host.release.answers import Document, decode_answer
+from edgekit.host.release.answers import Document, ErrorAnswer, decode_answer
 from edgekit.host.text import printable
-from edgekit.host.transport import Completed, LinkLostError, OnLine, Transport
+from edgekit.host.transport import Completed, LinkLostError, OnLine, Stream, Transport
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +36,8 @@ _CHECKED = (
 )
 _NOTE = "note "  # begins a line about what the board found odd and mended
 _NAME = re.compile("[a-z0-9][a-z0-9_-]{0,31}")
+_MOST_ERROR = 1 << 16  # bytes of an error's document
+_SOON = 10.0  # for what a program says and does at its end
 _ERRORS: dict[str, type[EdgekitError]] = {
     "input": InputError,
     "incompatible": IncompatibleError,
@@ -43,6 +45,10 @@ _ERRORS: dict[str, type[EdgekitError]] = {
     "busy": BusyError,
     "rolled_back": RolledBackError,
 }
+
+
+class _UnknownCommandError(Exception):
+    """The runtime is of an older kit."""
 
 
 def root_of(name: str) -> str:
@@ -79,13 +85,10 @@ class BoardRuntime:
     ) -> Document:
         """One command of this kit's runtime. Raises the error that the board reports, or
         LinkLostError if it did what it was to do and its answer did not arrive."""
-        start = ("-c", _CHECKED, self._path, self._sum)
-        done = self._run(start, arguments, deadline, on_line)
+        done = self._run(arguments, deadline, on_line)
         if _is_broken(done):
-            _log.info("board %s: sending this kit's runtime", self._transport.board)
-            seconds = QUICK_SECONDS + len(self._pyz) / SLOWEST_BYTES_PER_SECOND
-            self._transport.put(self._pyz, self._path, deadline=seconds)
-            done = self._run(start, arguments, deadline, on_line)
+            self._send()
+            done = self._run(arguments, deadline, on_line)
         return self._document(arguments[arguments[0] == "release"], done)
 
     def call_release(self, *arguments: str, deadline: float) -> Document:
@@ -95,25 +98,72 @@ class BoardRuntime:
         """
         return self.call("release", *arguments, deadline=deadline)
 
-    def _run(
-        self,
-        start: tuple[str, ...],
-        arguments: tuple[str, ...],
-        deadline: float,
-        on_line: OnLine | None,
-    ) -> Completed:
+    def talk_to_release(self, *arguments: str, magic: bytes) -> Stream:
+        """As call_release, a command to talk to, once it said `magic`. Of a release whose runtime
+        does not know it yet, this kit's own. Raises the error that comes in place of `magic`."""
+        try:
+            return self._talk(("release", *arguments), magic)
+        except _UnknownCommandError:
+            return self._talk(arguments, magic)
+
+    def _talk(self, arguments: tuple[str, ...], magic: bytes) -> Stream:
+        stream, done = self._try_to_talk(arguments, magic)
+        if done and _is_broken(done):
+            self._send()
+            stream, done = self._try_to_talk(arguments, magic)
+        if done is None:
+            return stream
+        if done.exit_code == 2 and b"invalid choice" in done.stdout:
+            raise _UnknownCommandError
+        self._document(arguments[arguments[0] == "release"], done)
+        raise EdgekitError(
+            f"board '{self._transport.board}': {arguments[0]}: expected a session, found another "
+            "answer; deploy again"
+        )
+
+    def _try_to_talk(
+        self, arguments: tuple[str, ...], magic: bytes
+    ) -> tuple[Stream, Completed | None]:
+        """Starts a command; how it ended, if it did not say `magic`."""
+        stream = self._transport.open(self._command(arguments), deadline=QUICK_SECONDS)
+        try:
+            said = b""
+            while said != magic and said == magic[: len(said)]:
+                if not (data := stream.receive(len(magic) - len(said), deadline=QUICK_SECONDS)):
+                    break
+                said += data
+            if said == magic:
+                return stream, None
+            while len(said) < _MOST_ERROR and (data := stream.receive(1 << 16, deadline=_SOON)):
+                said += data
+        except BaseException:
+            stream.close(deadline=0)
+            raise
+        ended = stream.close(deadline=_SOON)
+        return stream, Completed(ended.exit_code, said, ended.stderr)
+
+    def _send(self) -> None:
+        _log.info("board %s: sending this kit's runtime", self._transport.board)
+        seconds = QUICK_SECONDS + len(self._pyz) / SLOWEST_BYTES_PER_SECOND
+        self._transport.put(self._pyz, self._path, deadline=seconds)
+
+    def _command(self, arguments: tuple[str, ...]) -> list[str]:
         # -I -S: nothing of the board's own Python set-up; it also starts faster.
-        command = [self._transport.python, "-I", "-S", *start, "--root", self.root, *arguments]
+        own = ["-I", "-S", "-c", _CHECKED, self._path, self._sum]
         _log.info("board %s: %s", self._transport.board, " ".join(arguments))
+        return [self._transport.python, *own, "--root", self.root, *arguments]
+
+    def _run(
+        self, arguments: tuple[str, ...], deadline: float, on_line: OnLine | None
+    ) -> Completed:
+        command = self._command(arguments)
         done = self._transport.run(command, deadline=deadline, on_line=on_line)
         _log.debug("board %s: exit code %d", self._transport.board, done.exit_code)
         return done
 
     def _document(self, name: str, done: Completed) -> Document:
         board = self._transport.board
-        for line in done.stderr.decode("utf-8", "replace").splitlines():
-            if line.startswith(_NOTE):
-                _log.warning("board '%s': %s", board, printable(line[len(_NOTE) :]))
+        tell_notes(board, done)
         if done.exit_code == 0 and not done.stdout:
             raise LinkLostError(
                 f"board '{board}': {name}: expected an answer, found none; see: edgekit status"
@@ -121,19 +171,30 @@ class BoardRuntime:
         try:
             document, error = decode_answer(done.stdout, name)
         except NotAnAnswerError as odd:
-            found = "" if ", found" in str(odd) else f", found {_how_it_ended(done)}"
+            found = "" if ", found" in str(odd) else f", found {how_it_ended(done)}"
             raise TransferError(
                 f"board '{board}': {name}: {odd}{found}; see what else the board does, try again"
             ) from None
         if error is not None:
-            kind = _ERRORS.get(error["kind"], EdgekitError)
-            raised = kind(f"board '{board}': {error['message']}")
-            if isinstance(raised, RolledBackError):
-                raised.log = error.get("log", "")
-            if isinstance(raised, BusyError):
-                raised.holder = error.get("holder", "")
-            raise raised
+            raise reported(board, error)
         return document
+
+
+def tell_notes(board: str, done: Completed) -> None:
+    """Logs what the board found odd and mended."""
+    for line in done.stderr.decode("utf-8", "replace").splitlines():
+        if line.startswith(_NOTE):
+            _log.warning("board '%s': %s", board, printable(line[len(_NOTE) :]))
+
+
+def reported(board: str, error: ErrorAnswer) -> EdgekitError:
+    """The error that the board reports."""
+    raised = _ERRORS.get(error["kind"], EdgekitError)(f"board '{board}': {error['message']}")
+    if isinstance(raised, RolledBackError):
+        raised.log = error.get("log", "")
+    if isinstance(raised, BusyError):
+        raised.holder = error.get("holder", "")
+    return raised
 
 
 def _is_broken(done: Completed) -> bool:
@@ -141,7 +202,8 @@ def _is_broken(done: Completed) -> bool:
     return done.exit_code == 1 and not done.stdout
 
 
-def _how_it_ended(done: Completed) -> str:
+def how_it_ended(done: Completed) -> str:
+    """For people: the exit code or the signal, and the last line of standard error."""
     lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
     last = f": {printable(lines[-1], 200)}" if lines else ""
     if done.exit_code >= 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import secrets
 from collections.abc import Mapping
 from dataclasses import fields
@@ -11,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.device.dtypes import BY_NAME
 from edgekit.device.errors import InputError as DeviceInputError
-from edgekit.device.npz import Array, npz_bytes, parse_npz
+from edgekit.device.npz import Array, npz_bytes
 from edgekit.device.probe import Probe
 from edgekit.host.errors import BusyError, InputError
 from edgekit.host.release.answers import Document
+from edgekit.host.release.inference import open_session
 from edgekit.host.release.runtime import QUICK_SECONDS, BoardRuntime
 from edgekit.host.release.session import forget, is_dead
 from edgekit.host.release.types import (
@@ -27,7 +26,6 @@ from edgekit.host.release.types import (
     ReleaseInfo,
     Timings,
 )
-from edgekit.host.text import printable
 from edgekit.host.transport import Transport
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -40,19 +38,10 @@ def run(
 ) -> tuple[dict[str, NDArray[Any]], Timings]:
     """One inference of what is deployed: outputs by name, and the times.
 
-    Inputs are named, shaped and typed as in the model; InputError says what was expected.
+    Inputs are named and shaped as in the model; InputError says what was expected.
     """
-    folder = f"io/{secrets.token_hex(8)}"
-    try:
-        transport.put(_to_npz(inputs), f"{folder}/in.npz", deadline=_RUN_SECONDS)
-        files = ("--input", f"{folder}/in.npz", "--output", f"{folder}/out.npz")
-        document = BoardRuntime(transport, name).call_release(
-            "run", *files, "--threads", str(threads), deadline=_RUN_SECONDS
-        )
-        output = transport.get(f"{folder}/out.npz", deadline=_RUN_SECONDS)
-    finally:
-        transport.remove(folder, deadline=QUICK_SECONDS)
-    return _from_npz(output), _timings(document)
+    with open_session(transport, threads=threads, name=name) as session:
+        return session.run(inputs)
 
 
 def bench(
@@ -147,14 +136,6 @@ def _to_npz(inputs: Arrays) -> bytes:
         raise InputError(str(error)) from None
 
 
-def _from_npz(data: bytes) -> dict[str, NDArray[Any]]:
-    arrays = parse_npz(io.BytesIO(data), "the board's answer")
-    return {
-        printable(name): np.frombuffer(bytearray(a.data), BY_NAME[a.dtype].npy).reshape(a.shape)
-        for name, a in arrays.items()
-    }
-
-
 def _info(found: Document | None) -> ReleaseInfo | None:
     if found is None:
         return None
@@ -169,19 +150,6 @@ def _known(kind: type[Any], found: Document) -> Document:
 
 def _shapes(found: Document) -> dict[str, tuple[int, ...]]:
     return {name: tuple(shape) for name, shape in found.items()}
-
-
-def _timings(document: Document) -> Timings:
-    rows = document["operators"]
-    total = sum(row["us"] for row in rows) or 1.0
-    return Timings(
-        document["release"],
-        document["threads"],
-        document["latency_ms"],
-        tuple(
-            OperatorTime(r["name"], r["op"], r["kernel"], r["us"], r["us"] / total) for r in rows
-        ),
-    )
 
 
 def _benchmark(document: Document) -> Benchmark:

@@ -1,6 +1,6 @@
 """Ways to reach a board; all the rest of edgekit knows only `Transport`."""
 
-from edgekit.host.transport.base import Completed, LinkLostError, OnBytes, OnLine, Transport
+from edgekit.host.transport.base import Completed, LinkLostError, OnBytes, OnLine, Stream, Transport
 from edgekit.host.transport.beneath import Beneath
 from edgekit.host.transport.local import LocalTransport
 
@@ -11,5 +11,6 @@ __all__ = [
     "LocalTransport",
     "OnBytes",
     "OnLine",
+    "Stream",
     "Transport",
 ]

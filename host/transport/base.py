@@ -42,6 +42,24 @@ class LinkLostError(UnreachableError):
     """
 
 
+class Stream(Protocol):
+    """A program on the board that runs on while bytes go in and come out.
+
+    A call that is not through at its deadline kills the program and raises UnreachableError, a
+    link that is cut LinkLostError. Calls come from one thread at a time.
+    """
+
+    def send(self, data: bytes, *, deadline: float) -> None:
+        """Writes to its standard input; what an ended program does not read is lost."""
+
+    def receive(self, size: int, *, deadline: float) -> bytes:
+        """The next bytes of its standard output, `size` at most; none if it ended."""
+
+    def close(self, *, deadline: float) -> Completed:
+        """Ends its input, kills it if it does not end by then; says how it ended, with the last
+        lines of its standard error. A second call answers as the first."""
+
+
 class Transport(Protocol):
     """A board. Paths are relative to its edgekit directory, which commands start in.
 
@@ -62,6 +80,9 @@ class Transport(Protocol):
     ) -> Completed:
         """Runs a program; `on_line` streams its standard error. One that writes more than
         LARGEST_OUTPUT is ended: TransferError."""
+
+    def open(self, command: Sequence[str], *, deadline: float) -> Stream:
+        """Starts a program to talk to; `deadline` is for the start alone."""
 
     def put(
         self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None

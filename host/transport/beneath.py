@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgekit.host.transport.base import Completed, OnBytes, OnLine, Transport
+from edgekit.host.transport.base import Completed, OnBytes, OnLine, Stream, Transport
 
 _ENTER = 'mkdir -p "$0" && cd "$0" && exec "$@"'
 
@@ -27,8 +27,10 @@ class Beneath:
     def run(
         self, command: Sequence[str], *, deadline: float, on_line: OnLine | None = None
     ) -> Completed:
-        entered = ["sh", "-c", _ENTER, self._folder, *command]
-        return self._transport.run(entered, deadline=deadline, on_line=on_line)
+        return self._transport.run(self._entered(command), deadline=deadline, on_line=on_line)
+
+    def open(self, command: Sequence[str], *, deadline: float) -> Stream:
+        return self._transport.open(self._entered(command), deadline=deadline)
 
     def put(
         self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
@@ -43,3 +45,6 @@ class Beneath:
 
     def close(self) -> None:
         self._transport.close()
+
+    def _entered(self, command: Sequence[str]) -> list[str]:
+        return ["sh", "-c", _ENTER, self._folder, *command]

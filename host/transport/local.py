@@ -23,6 +23,7 @@ from edgekit.host.transport.base import (
     OnLine,
     name_of,
 )
+from edgekit.host.transport.local_stream import LocalStream, kill_group
 
 _CHUNK = 1 << 20
 _KEPT = ("HOME", "LD_LIBRARY_PATH", "PATH", "TMPDIR")  # what an interpreter may need to start
@@ -55,27 +56,19 @@ class LocalTransport:
     def run(
         self, command: Sequence[str], *, deadline: float, on_line: OnLine | None = None
     ) -> Completed:
-        keep = {name: os.environ[name] for name in _KEPT if name in os.environ}
-        try:
-            process = subprocess.Popen(
-                command,
-                cwd=self._root,
-                env=keep,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise UnreachableError(
-                f"board '{self._board}': expected to run {command[0]}, found: {error.strerror}"
-            ) from None
+        process = self._start(command, subprocess.DEVNULL)
         with process, _killed_at_exit(process):
             self._running.add(process)
             try:
                 return self._collect(process, command, deadline, on_line)
             finally:
                 self._running.discard(process)
+
+    def open(self, command: Sequence[str], *, deadline: float) -> LocalStream:
+        del deadline  # starting a process is quick or fails
+        process = self._start(command, subprocess.PIPE)
+        self._running.add(process)
+        return LocalStream(process, self._board, name_of(command), self._running.discard)
 
     def put(
         self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
@@ -123,7 +116,24 @@ class LocalTransport:
     def close(self) -> None:
         """Ends what still runs; nothing is held between calls."""
         for process in tuple(self._running):
-            _kill(process)
+            kill_group(process)
+
+    def _start(self, command: Sequence[str], stdin: int) -> subprocess.Popen[bytes]:
+        keep = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        try:
+            return subprocess.Popen(
+                command,
+                cwd=self._root,
+                env=keep,
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise UnreachableError(
+                f"board '{self._board}': expected to run {command[0]}, found: {error.strerror}"
+            ) from None
 
     def _collect(
         self,
@@ -142,20 +152,20 @@ class LocalTransport:
             for line in iter(lambda: read_line(_CHUNK), b""):
                 errors.extend(line)
                 if len(errors) > LARGEST_OUTPUT:
-                    _kill(process)
+                    kill_group(process)
                     return
                 if on_line:
                     on_line(line.decode("utf-8", "replace").rstrip("\n"))
 
         reader = threading.Thread(target=listen)
-        timer = threading.Timer(deadline, _kill, (process,))
+        timer = threading.Timer(deadline, kill_group, (process,))
         timer.daemon = True
         reader.start()
         timer.start()
         try:
             stdout = process.stdout.read(LARGEST_OUTPUT + 1)
             if flooded := len(stdout) > LARGEST_OUTPUT:
-                _kill(process)
+                kill_group(process)
             reader.join()
             code = process.wait()
             late = not timer.is_alive()
@@ -192,9 +202,4 @@ def _killed_at_exit(process: subprocess.Popen[bytes]) -> Iterator[None]:
         yield
     finally:
         if process.poll() is None:
-            _kill(process)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+            kill_group(process)

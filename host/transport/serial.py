@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from edgekit.device import messages
 from edgekit.device.messages import CHUNK_BYTES
-from edgekit.host.errors import TransferError, UnreachableError
+from edgekit.host.errors import InputError, TransferError, UnreachableError
 from edgekit.host.transport.base import (
     LARGEST_FILE,
     LARGEST_OUTPUT,
@@ -35,6 +35,7 @@ from edgekit.host.transport.serial_session import (
     answer,
     refusal,
 )
+from edgekit.host.transport.serial_stream import SerialStream
 
 CONNECT_SECONDS = 60.0
 _RECONNECT_SECONDS = 60.0  # for a line that was cut to come back
@@ -94,6 +95,14 @@ class SerialTransport:
                     f"board '{self.board}': expected '{name}' to end within {deadline:g} s, "
                     "found it still running; see what the board is doing, then try again"
                 ) from None
+
+    def open(self, command: Sequence[str], *, deadline: float) -> SerialStream:
+        end = time.monotonic() + deadline
+        with self._errors(f"expected '{name_of(command)}' to start", deadline):
+            session = self._session(end)
+            stream = SerialStream(session, self._held.lock, self.board, command, self._streamed)
+            self._held.stream = stream
+            return stream
 
     def put(
         self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
@@ -160,7 +169,17 @@ class SerialTransport:
         """Logs out and ends the connection; a call of another thread raises UnreachableError."""
         self._held.cancel()
 
+    def _streamed(self, good: bool) -> None:
+        self._held.stream = None
+        if not good:
+            self._lost()
+
     def _session(self, end: float) -> Session:
+        if self._held.stream is not None:
+            raise InputError(
+                f"board '{self.board}': expected the line {self._target.url} to be free, found a "
+                "session open on it; close that one first, a console has room for one"
+            )
         if self._held.session:
             try:
                 self._held.session.check(end)
@@ -220,7 +239,7 @@ class SerialTransport:
                 f"board '{self.board}': {expected} within {deadline:g} s on {self._target.url}, "
                 f"found: {found}; check the cable and the board, then try again"
             ) from None
-        except (TransferError, UnreachableError):
+        except (InputError, TransferError, UnreachableError):
             raise
         except BaseException:
             self._held.close()
@@ -243,11 +262,13 @@ class _Held:
 
     def __init__(self) -> None:
         self.session: Session | None = None
+        self.stream: SerialStream | None = None
         self.lock = threading.RLock()  # held by the thread that uses the line
 
     def close(self) -> None:
         with self.lock:
             session, self.session = self.session, None
+            self.stream = None
             if session:
                 session.close()
 

@@ -43,6 +43,7 @@ from edgekit.host.transport.ssh_command import (
 from edgekit.host.transport.ssh_config import SshTarget
 from edgekit.host.transport.ssh_files import CallbackError, Download, Progress, Upload
 from edgekit.host.transport.ssh_link import Deadline, Link, closed_after, fetch_host_key, open_link
+from edgekit.host.transport.ssh_stream import SshStream
 
 __all__ = ["SshTarget", "SshTransport", "fetch_host_key"]
 
@@ -97,6 +98,24 @@ class SshTransport:
             if command[0] == _PYTHON:
                 command = [self.python, *command[1:]]
             return self._run(link, channel, start(self._root, command), end, on_line)
+
+    def open(self, command: Sequence[str], *, deadline: float) -> SshStream:
+        end = Deadline(deadline)
+        name = f"starting '{name_of(command)}'"
+        link, channel = self._call(name, deadline, lambda link, _: (link, _channel(link)))
+        with self._guarded(name, end, _GRACE_SECONDS):
+            if command[0] == _PYTHON:
+                command = [self.python, *command[1:]]
+            order = start(self._root, command)
+            channel.exec_command(order.line)
+            stream = SshStream(channel, self.board, order.name, lambda g: self._kill(link, g))
+            try:
+                stream.begin(end.left)
+            except NotStartedError as error:
+                raise UnreachableError(
+                    f"board '{self.board}': expected to run {order.program}, found: {error}"
+                ) from None
+        return stream
 
     def put(
         self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None

@@ -153,10 +153,8 @@ class RemoteCommand:
             raise NoStatusError("no exit code")
         stderr = bytes(self._stderr.content)
         if self.group is None:
-            raise NotStartedError(_reason(code, bytes(self._stderr.raw)))
-        if code in _SIGNALS:
-            code = 128 - code
-        return Completed(code, bytes(self._stdout.content), stderr)
+            raise NotStartedError(not_started(code, bytes(self._stderr.raw)))
+        return Completed(exit_code_of(code), bytes(self._stdout.content), stderr)
 
     def _check(self, end: float) -> None:
         self._check_flood()
@@ -214,11 +212,10 @@ class _Marked:
             return []
         if self.group is None:
             self.raw += data
-            match = re.search(rb"^" + _MARK + rb"(\d{1,9})\n", self.raw, re.MULTILINE)
-            if match is None:
+            found = marked(bytes(self.raw))
+            if found is None:
                 return []
-            self.group = int(match[1])
-            data = bytes(self.raw[match.end() :])
+            self.group, data = found
         self.content += data
         first, *others = data.split(b"\n")
         self.rest += first
@@ -229,13 +226,25 @@ class _Marked:
         return lines
 
 
-def _line(script: str, root: str, arguments: Sequence[str]) -> str:
-    folder = f'"$HOME"/{shlex.quote(root[2:])}' if root.startswith("~/") else shlex.quote(root)
-    return f"exec sh -c {shlex.quote(script)} {folder} {shlex.join(arguments)}"
+def marked(data: bytes) -> tuple[int, bytes] | None:
+    """The process group that the mark tells, and what follows the mark; None without one."""
+    match = re.search(rb"^" + _MARK + rb"(\d{1,9})\n", data, re.MULTILINE)
+    return None if match is None else (int(match[1]), data[match.end() :])
 
 
-def _reason(code: int, stderr: bytes) -> str:
+def exit_code_of(code: int) -> int:
+    """The code of a command from that of the shell above it: negative for a signal."""
+    return 128 - code if code in _SIGNALS else code
+
+
+def not_started(code: int, stderr: bytes) -> str:
+    """Why a command did not start."""
     if code == _NOT_FOUND:
         return "No such file or directory"
     lines = stderr.decode("utf-8", "replace").strip().splitlines()
     return printable(lines[-1], 200) if lines else f"exit code {code}"
+
+
+def _line(script: str, root: str, arguments: Sequence[str]) -> str:
+    folder = f'"$HOME"/{shlex.quote(root[2:])}' if root.startswith("~/") else shlex.quote(root)
+    return f"exec sh -c {shlex.quote(script)} {folder} {shlex.join(arguments)}"

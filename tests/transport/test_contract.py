@@ -16,7 +16,7 @@ from sshd import running_sshd
 from tty_board import TtyBoard
 
 from edgekit.host.errors import TransferError, UnreachableError
-from edgekit.host.transport import LocalTransport, Transport
+from edgekit.host.transport import LocalTransport, Stream, Transport
 from edgekit.host.transport.serial import SerialTransport
 from edgekit.host.transport.serial_line import SerialTarget
 from edgekit.host.transport.ssh import SshTarget, SshTransport
@@ -239,6 +239,74 @@ def test_folder_in_the_way(board: Board) -> None:
     with pytest.raises(TransferError, match="board 'b': folder: expected to"):
         board.transport.put(b"y", "folder", deadline=SECONDS)
     assert files(board) == [b"x"]
+
+
+ECHO = """
+import os, sys
+while data := os.read(0, 1 << 16):
+    os.write(1, data.upper())
+sys.stderr.write("over\\n")
+sys.exit(3)
+"""
+
+
+def exactly(stream: Stream, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = stream.receive(size - len(data), deadline=SECONDS)
+        assert part
+        data += part
+    return data
+
+
+def test_a_stream_carries_bytes_both_ways(transport: Transport) -> None:
+    stream = transport.open(python(ECHO), deadline=SECONDS)
+    for size in (1, 5, 100_000):
+        data = b"ab\0\n~" * (size // 5 + 1)
+        sender = threading.Thread(target=stream.send, args=(data,), kwargs={"deadline": SECONDS})
+        if isinstance(transport, SerialTransport):
+            stream.send(data, deadline=SECONDS)
+        else:
+            sender.start()
+        assert exactly(stream, len(data)) == data.upper()
+        if sender.ident:
+            sender.join()
+    ended = stream.close(deadline=SECONDS)
+    assert (ended.exit_code, ended.stderr) == (3, b"over\n")
+    assert stream.close(deadline=SECONDS) == ended
+    assert transport.run(["true"], deadline=SECONDS).exit_code == 0
+
+
+def test_a_stream_of_a_killed_program_ends(transport: Transport) -> None:
+    code = "import os, signal; os.read(0, 1); os.kill(os.getpid(), signal.SIGKILL)"
+    stream = transport.open(python(code), deadline=SECONDS)
+    stream.send(b"x", deadline=SECONDS)
+    assert stream.receive(1, deadline=SECONDS) == b""
+    stream.send(b"lost", deadline=SECONDS)
+    assert stream.close(deadline=SECONDS).exit_code == -9
+
+
+def test_a_stream_that_does_not_answer_is_ended(transport: Transport) -> None:
+    mark = f"30.{time.time_ns()}"
+    stream = transport.open(["sleep", mark], deadline=SECONDS)
+    with pytest.raises(UnreachableError, match=r"expected 'sleep' to answer within 0\.3 s"):
+        stream.receive(1, deadline=0.3)
+    stream.close(deadline=0)
+    until(lambda: mark not in processes())
+    assert transport.run(["true"], deadline=SECONDS).exit_code == 0
+
+
+def test_closing_a_stream_ends_a_program_that_does_not_listen(transport: Transport) -> None:
+    mark = f"30.{time.time_ns()}"
+    stream = transport.open(["sleep", mark], deadline=SECONDS)
+    assert stream.close(deadline=0.1).exit_code < 0
+    until(lambda: mark not in processes())
+
+
+def test_a_stream_of_no_program(transport: Transport) -> None:
+    with pytest.raises(UnreachableError, match="expected to run /no/python, found: No such file"):
+        transport.open(["/no/python"], deadline=SECONDS).receive(1, deadline=SECONDS)
+    assert transport.run(["true"], deadline=SECONDS).exit_code == 0
 
 
 def processes() -> str:

@@ -13,6 +13,7 @@ from edgekit.host import compile_model, connect
 from edgekit.host.api import Device
 from edgekit.host.boards import down, up
 from edgekit.host.bundle import Bundle, SigningKey
+from edgekit.host.errors import InputError
 from edgekit.host.paths import cache_folder
 from edgekit.host.release import enroll
 from edgekit.host.transport.serial import SerialTransport
@@ -53,6 +54,18 @@ def test_deploy_run_and_go_back(board: Device, console: TtyBoard, tiny: TinyBund
     status = board.rollback().current
     assert status is not None
     assert status.id == first.id
+
+
+def test_a_session_has_the_console_for_itself(board: Device, tiny: TinyBundle) -> None:
+    board.deploy(tiny("TINY_STATE"))
+    with board.open() as session:
+        for i in range(3):
+            outputs, _ = session.run({"x": X})
+            np.testing.assert_array_equal(outputs["y"], 2 * X + 2 + i)
+        with pytest.raises(InputError, match="found a session open on it; close that one first"):
+            board.status()
+        session.run({"x": X})
+    assert board.status().current is not None
 
 
 def forget_runtime(board: Device) -> None:
