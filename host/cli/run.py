@@ -1,12 +1,17 @@
-"""`edgekit run`: one inference on the board, from .npz to .npz."""
+"""`edgekit run`: inferences on the board in one session, from the files people have."""
 
 from __future__ import annotations
 
+import hashlib
+import math
+import statistics
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from edgekit.device.dtypes import BY_NAME
 from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.deploy import put_into_service
 from edgekit.host.cli.options import (
@@ -26,13 +31,15 @@ from edgekit.host.cli.options import (
     examples,
     model_file,
 )
+from edgekit.host.cli.results import STDOUT
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from edgekit.device.specs import TensorSpec
     from edgekit.host.api import Device
-    from edgekit.host.release import Timings
+    from edgekit.host.cli.run_job import Found, Job
+    from edgekit.host.inputs import ModelNotes
+    from edgekit.host.release import Session
 
 
 def register(app: typer.Typer) -> None:
@@ -41,23 +48,31 @@ def register(app: typer.Typer) -> None:
         "run",
         epilog=examples(
             "edgekit run model.tflite --input x.npz --output y.npz",
-            "edgekit run --input x.npz --output y.npz      # what is deployed on local",
+            "edgekit run --input photos/ --output results.csv     # what is deployed on local",
+            "edgekit run classifier.tflite --input cat.jpg --top 5 --labels labels.txt",
         ),
     )(run)
 
 
 def run(
-    input_file: Annotated[
+    input_path: Annotated[
         Path,
         typer.Option(
             "--input",
-            metavar="X.npz",
-            help="Arrays named as the model's inputs; an .npy does for one input.",
+            metavar="FILE or FOLDER",
+            help="Arrays (.npz, named as the model's inputs; .npy), a picture or a .wav, or a "
+            "folder of them.",
         ),
     ],
-    output_file: Annotated[
-        Path, typer.Option("--output", metavar="Y.npz", help="Where the model's outputs go.")
-    ],
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            metavar="FILE or FOLDER",
+            show_default=False,
+            help="Where outputs go: .npz, .json, .csv, a folder of .npz, or - for JSON on stdout.",
+        ),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Argument(
@@ -66,6 +81,63 @@ def run(
             help="Deployed first, if it does not run yet. Default: what is deployed.",
         ),
     ] = None,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            "--top", metavar="N", min=1, show_default=False, help="Show the best classes."
+        ),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            "--labels",
+            metavar="TXT",
+            show_default=False,
+            help="A label on each line, for --top. Default: the model's own.",
+        ),
+    ] = None,
+    reset_each: Annotated[
+        bool,
+        typer.Option("--reset-each", help="Each file starts with the state of a fresh model."),
+    ] = False,
+    mean: Annotated[
+        str | None,
+        typer.Option(
+            "--mean",
+            metavar="127.5 or R,G,B",
+            show_default=False,
+            help="A pixel becomes (pixel - mean) / scale. Default: the model's own, else 0.",
+        ),
+    ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            "--scale",
+            metavar="127.5 or R,G,B",
+            show_default=False,
+            help="See --mean. Default: the model's own, else 255 for floats.",
+        ),
+    ] = None,
+    channels: Annotated[
+        Literal["rgb", "bgr"], typer.Option("--channels", help="Order of a picture's channels.")
+    ] = "rgb",
+    layout: Annotated[
+        Literal["nhwc", "nchw"] | None,
+        typer.Option("--layout", show_default=False, help="Of a picture. Default: by the shape."),
+    ] = None,
+    sample_rate: Annotated[
+        int | None,
+        typer.Option(
+            "--sample-rate",
+            metavar="HZ",
+            min=1,
+            show_default=False,
+            help="Samples per second that the model takes. Default: what it says itself.",
+        ),
+    ] = None,
+    resample: Annotated[
+        bool, typer.Option("--resample", help="Convert sound of another sample rate.")
+    ] = False,
     board: Board = None,
     input_shape: InputShapes = None,
     memory_limit: MemoryLimit = None,
@@ -78,96 +150,136 @@ def run(
     as_name: As = None,
     as_json: Json = False,
 ) -> None:
-    """Run a model once on a board."""
+    """Run a model on a board: arrays, pictures, sound or a folder of them, in one session.
+
+    The model is loaded once; what it remembers goes from one file to the next.
+    """
     from edgekit.host.api import connect
-    from edgekit.host.cli.output import check_writable
+    from edgekit.host.cli.classes import read_labels
+    from edgekit.host.cli.results import check_target
+    from edgekit.host.cli.run_job import Job
+    from edgekit.host.inputs import InputOptions, input_files, is_array
 
     path = model_file(model) if model else None
     device = connect(board_name(board), via=via).named(as_name)
-    inputs = read_arrays(input_file)
-    check_writable(output_file)
+    files = input_files(input_path)
+    if output is None and top is None:
+        raise InputError(
+            "expected --output FILE or --top N, found neither; --output - writes to stdout"
+        )
+    if output == STDOUT and as_json:
+        raise InputError("expected one document on stdout, found --json and --output -; use one")
+    if output is not None:
+        check_target(output, files, input_path.is_dir())
+    own = _notes(device, path, wanted=bool(top) or any(not is_array(file) for file in files))
+    job = Job(
+        files,
+        output,
+        top,
+        read_labels(labels) if labels else (),
+        own,
+        reset_each,
+        InputOptions(
+            _numbers("--mean", mean),
+            _numbers("--scale", scale),
+            channels,
+            layout,
+            sample_rate,
+            resample,
+            *own.inputs[:1],
+        ),
+    )
     if path:
         options = compile_options(
             input_shape, order, random_seed, memory_limit, weights, activations
         )
         bundle = load_bundle(path, device.profile, options=options)
+        job.check(bundle.manifest.every_variant())
         put_into_service(device, bundle)
-    outputs, timings = device.run(_named(inputs, device, input_file), threads=threads)
-    _write_arrays(output_file, outputs)
-    _show(device, timings, outputs, output_file, as_json)
+    with device.open(threads) as session:
+        found = job.run(session)
+    _show(device, session, job, found, as_json)
 
 
-def _show(
-    device: Device, timings: Timings, outputs: dict[str, NDArray[Any]], file: Path, as_json: bool
-) -> None:
-    from edgekit.host.cli.output import emit
+def _notes(device: Device, model: Path | None, wanted: bool) -> ModelNotes:
+    """What the model's file says of pixels, rates and labels. Of what is deployed, edgekit.toml
+    may name the file: its hash tells whether it is that one."""
+    from edgekit.host.inputs import ModelNotes, read_notes
+    from edgekit.host.inventory import read_project
+
+    if model is not None:
+        return read_notes(model)
+    named = read_project(Path.cwd()).model
+    if not wanted or named is None or not Path(named).is_file():
+        return ModelNotes()
+    current = device.status().current
+    with Path(named).open("rb") as file:
+        same = current and hashlib.file_digest(file, "sha256").hexdigest() == current.model_sha256
+    return read_notes(Path(named)) if same else ModelNotes()
+
+
+def _numbers(option: str, text: str | None) -> tuple[float, ...]:
+    try:
+        found = tuple(float(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        found = (math.nan,)
+    if not all(map(math.isfinite, found)):
+        raise InputError(f"{option}: expected a number, or one for each channel, found {text}")
+    return found
+
+
+def _dtype(spec: TensorSpec) -> str:
+    import numpy as np
+
+    return str(np.dtype(BY_NAME[spec.dtype].npy))
+
+
+def _show(device: Device, session: Session, job: Job, found: list[Found], as_json: bool) -> None:
+    from edgekit.host.cli.output import emit, note
     from edgekit.host.cli.report import time_key, time_label
 
+    times = [ms for each in found for ms in each.latencies_ms]
+    outputs = session.served.variants[0].outputs
+    if session.replaced_by:
+        note(
+            f"release {session.replaced_by} was put into service meanwhile; this session kept "
+            f"{session.served.release} to its end"
+        )
     if as_json:
         emit(
             {
                 "schema": "edgekit.run/1",
                 "board": device.name,
-                "release": timings.release,
-                "threads": timings.threads,
+                "release": session.served.release,
+                "threads": session.served.threads,
                 "emulated": device.emulated,
-                time_key(device.emulated): timings.latency_ms,
-                "output": str(file),
+                time_key(device.emulated): statistics.median(times),
+                "output": job.output,
                 "outputs": [
-                    {"name": name, "dtype": str(array.dtype), "shape": list(array.shape)}
-                    for name, array in outputs.items()
+                    {"name": spec.name, "dtype": _dtype(spec), "shape": spec.shape}
+                    for spec in outputs
+                ],
+                "inputs": [
+                    {
+                        "input": str(each.file),
+                        time_key(device.emulated): list(each.latencies_ms),
+                        "top": [[asdict(c) for c in classes] for classes in each.classes],
+                    }
+                    for each in found
                 ],
             }
         )
         return
-    print(f"release  {timings.release} on {device.name}")
-    label = time_label(device.emulated)
-    print(f"{label} {timings.latency_ms:.3f} ms (one run, cold)")
-    for name, array in outputs.items():
-        print(f"output   {name}: {array.dtype} {list(array.shape)}")
-    print(f"written  {file}")
-
-
-def _named(
-    inputs: dict[str, NDArray[Any]] | NDArray[Any], device: Device, file: Path
-) -> dict[str, NDArray[Any]]:
-    """The arrays by name: one without a name is that of a model with one input."""
-    if isinstance(inputs, dict):
-        return inputs
-    current = device.status().current
-    names = list(current.shapes[0]) if current and current.shapes else []
-    if len(names) > 1:
-        raise InputError(
-            f"{file}: expected an .npz file with arrays {', '.join(names)}, found an .npy, which "
-            "does for a model with one input; write one with: numpy.savez(path, name=array)"
-        )
-    return dict.fromkeys(names, inputs)
-
-
-def read_arrays(file: Path) -> dict[str, NDArray[Any]] | NDArray[Any]:
-    """Arrays of an .npz file by name, or that of an .npy. Raises InputError for anything else."""
-    import zipfile
-
-    import numpy as np
-
-    if not file.is_file():
-        found = "a folder" if file.is_dir() else "nothing there"
-        raise InputError(f"{file}: expected an .npz file with the model's inputs, found {found}")
-    try:
-        loaded = np.load(file, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded as archive:
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, zipfile.BadZipFile, EOFError, AttributeError, MemoryError):
-        raise InputError(
-            f"{file}: expected an .npz or .npy file of plain arrays, found something else; "
-            "write one with: numpy.savez(path, name=array)"
-        ) from None
-
-
-def _write_arrays(file: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    from edgekit.device.npz import Array, npz_bytes
-    from edgekit.host.files import write_whole
-
-    write_whole(file, npz_bytes({name: Array.of(array) for name, array in arrays.items()}))
+    say = note if job.output == STDOUT else print
+    say(f"release  {session.served.release} on {device.name}")
+    how = "one run, cold" if len(times) == 1 else f"median of {len(times)} runs"
+    say(f"{time_label(device.emulated)} {statistics.median(times):.3f} ms ({how})")
+    for spec in outputs:
+        say(f"output   {spec.name}: {_dtype(spec)} {list(spec.shape)}")
+    for each in found:
+        for classes in each.classes:
+            say(f"top      {each.file.name}")
+            for c in classes:
+                say(f"  {c.score:8.4f}  {c.label or f'class {c.index}'}")
+    if job.output and job.output != STDOUT:
+        say(f"written  {job.output}")

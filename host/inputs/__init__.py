@@ -1,5 +1,17 @@
 """What people have as inputs, made into what a model takes."""
 
 from edgekit.host.inputs.convert import fitted
+from edgekit.host.inputs.metadata import ModelNotes, read_notes
+from edgekit.host.inputs.options import InputOptions
+from edgekit.host.inputs.sources import input_files, is_array, is_picture, read_inputs
 
-__all__ = ["fitted"]
+__all__ = [
+    "InputOptions",
+    "ModelNotes",
+    "fitted",
+    "input_files",
+    "is_array",
+    "is_picture",
+    "read_inputs",
+    "read_notes",
+]

@@ -16,8 +16,10 @@ from edgekit.device.errors import InputError as DeviceInputError
 from edgekit.device.npz import Array
 from edgekit.device.wire import MAGIC, pack, receive
 from edgekit.host.api import Device
-from edgekit.host.bundle import Bundle
+from edgekit.host.build.artifact import Artifact
+from edgekit.host.bundle import Bundle, SigningKey, build_bundle, runtime_pyz, sign_bundle
 from edgekit.host.errors import InputError, TransferError, UnreachableError
+from edgekit.kb.board import load_board
 
 TinyBundle = Callable[..., Bundle]
 X = np.array([1, 2, 3, -4], np.float32)
@@ -139,17 +141,20 @@ def test_without_a_release_there_is_no_session(device: Device) -> None:
         device.open()
 
 
-def test_a_board_with_an_older_runtime_is_served_by_this_kits(
-    device: Device, tiny: TinyBundle, tmp_path: Path
+def test_a_release_with_an_older_runtime_is_served_by_this_kits(
+    device: Device,
+    tiny_artifact: Callable[..., Artifact],
+    trusted: SigningKey,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    device.deploy(tiny())
-    runtime = next((tmp_path / "board" / "releases").glob("*/runtime.pyz"))
     old = io.BytesIO()
-    with zipfile.ZipFile(runtime) as archive, zipfile.ZipFile(old, "w") as made:
-        for name in archive.namelist():
-            made.writestr(name, archive.read(name).replace(b'"serve-session"', b'"not-yet"'))
-    runtime.unlink()
-    runtime.write_bytes(old.getvalue())
+    with zipfile.ZipFile(io.BytesIO(runtime_pyz())) as now, zipfile.ZipFile(old, "w") as made:
+        for name in now.namelist():
+            made.writestr(name, now.read(name).replace(b'"serve-session"', b'"not-there-yet"'))
+    with monkeypatch.context() as patch:
+        patch.setattr("edgekit.host.bundle.build.runtime_pyz", old.getvalue)
+        bundle = build_bundle(tiny_artifact(), load_board("local"))
+    device.deploy(sign_bundle(bundle, trusted))
     outputs, _ = device.run({"x": X})
     np.testing.assert_array_equal(outputs["y"], 2 * X + 1)
 

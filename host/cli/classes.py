@@ -1,0 +1,91 @@
+"""The best classes of an output, with their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.host.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from edgekit.device.specs import TensorSpec
+
+_MOST_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Class:
+    """One of the best; `label` is empty where none is known."""
+
+    index: int
+    label: str
+    score: float
+
+
+def read_labels(path: Path) -> tuple[str, ...]:
+    """A label for each line of a text file; InputError if it is none."""
+    from edgekit.host.inputs.metadata import label_lines
+
+    if not path.is_file():
+        raise InputError(f"{path}: expected a file with a label on each line, found none")
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ValueError
+        return label_lines(path.read_bytes())
+    except ValueError:
+        raise InputError(
+            f"{path}: expected a text file of at most {_MOST_BYTES} bytes with a label on each "
+            "line, found something else"
+        ) from None
+
+
+def class_output(
+    specs: Sequence[TensorSpec], given: Sequence[str], own: Sequence[Sequence[str]]
+) -> tuple[TensorSpec, Sequence[str]]:
+    """The output that holds a score for each class, and the labels of these.
+
+    `given` are the user's labels, `own` those of each output that the model brings. InputError if
+    it is not clear which output is meant, or if there is not a label for each class.
+    """
+    scores = [i for i, spec in enumerate(specs) if _classes(spec) > 1]
+    if len(scores) > 1 and given:
+        scores = [i for i in scores if _classes(specs[i]) == len(given)] or scores
+    if len(scores) > 1:
+        scores = [i for i in scores if i < len(own) and own[i]] or scores
+    if len(scores) != 1:
+        found = ", ".join(f"'{spec.name}' {list(spec.shape)}" for spec in specs)
+        raise InputError(f"--top: expected one output with a score for each class, found {found}")
+    spec = specs[scores[0]]
+    if given and len(given) != _classes(spec):
+        raise InputError(
+            f"--labels: expected {_classes(spec)} labels for output '{spec.name}', "
+            f"found {len(given)}"
+        )
+    mine = own[scores[0]] if scores[0] < len(own) else ()
+    return spec, given or (mine if len(mine) == _classes(spec) else ())
+
+
+def best(
+    outputs: Mapping[str, NDArray[Any]], spec: TensorSpec, labels: Sequence[str], top: int
+) -> list[Class]:
+    """The `top` highest scores, as real values, the highest first."""
+    import numpy as np
+
+    from edgekit.host.inputs.real import as_real
+
+    scores = as_real(outputs[spec.name], spec).reshape(-1)
+    order = np.argsort(-scores, kind="stable")[:top]
+    return [Class(int(i), labels[i] if labels else "", float(scores[i])) for i in order]
+
+
+def _classes(spec: TensorSpec) -> int:
+    """How many scores a vector holds; 0 if it is none."""
+    largest = max(spec.shape, default=0)
+    size = 1
+    for extent in spec.shape:
+        size *= extent
+    return largest if size == largest else 0

@@ -1,0 +1,149 @@
+"""Where the outputs of runs go: .npz, .json, .csv, a folder of .npz, standard output."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from edgekit.host.errors import InputError
+from edgekit.host.files import write_whole, writing_whole
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Outputs = dict[str, "NDArray[Any]"]
+Take = Callable[[Path, Sequence[Outputs]], None]  # a file, and the outputs of its runs
+
+STDOUT = "-"
+
+
+def check_target(target: str, files: Sequence[Path], is_folder: bool) -> None:
+    """Finds out before any work that outputs cannot go to `target`; raises InputError."""
+    from edgekit.host.cli.output import check_writable
+
+    path = Path(target)
+    if target == STDOUT:
+        return
+    if _is_folder(path):
+        if not path.is_dir():
+            check_writable(path)
+        return
+    if path.suffix.lower() not in (".npz", ".json", ".csv"):
+        raise InputError(f"{path}: expected a file .npz, .json or .csv, or a folder, found neither")
+    if is_folder and path.suffix.lower() == ".npz":
+        raise InputError(
+            f"{path}: expected a folder for the outputs of {len(files)} files, found the name of "
+            "one .npz; name a folder, or a .json or .csv"
+        )
+    check_writable(path)
+
+
+@contextlib.contextmanager
+def results(target: str | None, files: Sequence[Path]) -> Iterator[Take]:
+    """A function that takes the outputs of each file; files of its own appear whole or not."""
+    if target is None:
+        yield lambda *_: None
+    elif target == STDOUT:
+        with _json_text(lambda text: sys.stdout.write(text)) as take:
+            yield take
+    elif _is_folder(Path(target)):
+        yield _folder(Path(target), files)
+    elif target.lower().endswith(".npz"):
+        yield lambda _, runs: write_whole(Path(target), _npz(runs))
+    else:
+        with writing_whole(Path(target)) as file:
+            writer = _json_text if target.lower().endswith(".json") else _csv_text
+            with writer(_encoded(file)) as take:
+                yield take
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() or (not path.suffix and not path.exists())
+
+
+def _folder(folder: Path, files: Sequence[Path]) -> Take:
+    """Files of one stem in two formats keep their whole names."""
+    folder.mkdir(exist_ok=True)
+    stems = [file.stem for file in files]
+
+    def take(file: Path, runs: Sequence[Outputs]) -> None:
+        name = file.stem if stems.count(file.stem) == 1 else file.name
+        write_whole(folder / f"{name}.npz", _npz(runs))
+
+    return take
+
+
+def _npz(runs: Sequence[Outputs]) -> bytes:
+    """The outputs; those of several runs one above the other, on a first axis more."""
+    import numpy as np
+
+    from edgekit.device.npz import Array, npz_bytes
+
+    made = runs[0]
+    if len(runs) > 1:
+        made = {name: np.stack([outputs[name] for outputs in runs]) for name in made}
+    return npz_bytes({name: Array.of(array) for name, array in made.items()})
+
+
+def _encoded(file: BinaryIO) -> Callable[[str], object]:
+    return lambda text: file.write(text.encode())
+
+
+@contextlib.contextmanager
+def _json_text(write: Callable[[str], object]) -> Iterator[Take]:
+    """One document; what is no number is null."""
+    first = True
+
+    def take(file: Path, runs: Sequence[Outputs]) -> None:
+        nonlocal first
+        for outputs in runs:
+            values = {name: _plain(array) for name, array in outputs.items()}
+            entry = json.dumps({"input": file.name, "outputs": values}, allow_nan=False)
+            write(("\n    " if first else ",\n    ") + entry)
+            first = False
+
+    write('{\n  "schema": "edgekit.outputs/1",\n  "runs": [')
+    yield take
+    write("\n  ]\n}\n")
+
+
+def _plain(array: NDArray[Any]) -> Any:
+    import numpy as np
+
+    if array.dtype.kind != "f" or np.isfinite(array).all():
+        return array.tolist()
+    values = array.astype(object)
+    values[~np.isfinite(array)] = None
+    return values.tolist()
+
+
+@contextlib.contextmanager
+def _csv_text(write: Callable[[str], object]) -> Iterator[Take]:
+    """A line for each value."""
+    import numpy as np
+
+    line = io.StringIO()
+    rows = csv.writer(line, lineterminator="\n")
+
+    def flush() -> None:
+        write(line.getvalue())
+        line.seek(0)
+        line.truncate()
+
+    def take(file: Path, runs: Sequence[Outputs]) -> None:
+        for number, outputs in enumerate(runs):
+            for name, array in outputs.items():
+                for index, value in np.ndenumerate(array):
+                    at = " ".join(map(str, index))
+                    rows.writerow((file.name, number, name, at, value.item()))
+            flush()
+
+    rows.writerow(("input", "run", "output", "index", "value"))
+    flush()
+    yield take

@@ -1,0 +1,77 @@
+"""The work of `edgekit run`: files in, outputs and classes out, over one session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit.device.manifest import Variant
+from edgekit.device.specs import TensorSpec
+from edgekit.device.variants import variant_for
+from edgekit.host.cli.classes import Class, best, class_output
+from edgekit.host.cli.output import note
+from edgekit.host.cli.results import results
+from edgekit.host.inputs import InputOptions, ModelNotes, is_picture, read_inputs
+from edgekit.host.release import Session
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of a file; `classes` of each run if they were asked for."""
+
+    file: Path
+    latencies_ms: tuple[float, ...]
+    classes: tuple[list[Class], ...]
+
+
+@dataclass(frozen=True)
+class Job:
+    """`top` and `labels` as the user gave them, `notes` as the model's file says."""
+
+    files: Sequence[Path]
+    output: str | None
+    top: int | None
+    labels: Sequence[str]
+    notes: ModelNotes
+    reset_each: bool
+    options: InputOptions
+
+    def check(self, variants: Sequence[Variant]) -> None:
+        """Reads all inputs as the model would get them; raises InputError."""
+        self._classes(variants[0].outputs)
+        for file in self.files:
+            read_inputs(file, variants, self.options)
+
+    def run(self, session: Session) -> list[Found]:
+        """All files, one after the other; a model that keeps a state keeps it between them."""
+        variants = session.served.variants
+        self._classes(variants[0].outputs)
+        self._tell_of_pixels(variants[0].inputs)
+        found: list[Found] = []
+        with results(self.output, self.files) as take:
+            for file in self.files:
+                if self.reset_each and found:
+                    session.reset()
+                outputs, times, classes = [], [], []
+                for inputs in read_inputs(file, variants, self.options, variants[0].stateful):
+                    made, timings = session.run(inputs)
+                    outputs.append(made)
+                    times.append(timings.latency_ms)
+                    if self.top:
+                        spec, labels = self._classes(variant_for(variants, inputs).outputs)
+                        classes.append(best(made, spec, labels, self.top))
+                take(file, outputs)
+                found.append(Found(file, tuple(times), tuple(classes)))
+        return found
+
+    def _classes(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, Sequence[str]]:
+        """The output of scores, and its labels, if classes were asked for."""
+        if self.top is None:
+            return specs[0], ()
+        return class_output(specs, self.labels, self.notes.labels)
+
+    def _tell_of_pixels(self, specs: Sequence[TensorSpec]) -> None:
+        floats = any(spec.dtype.startswith("f") for spec in specs)
+        if floats and not self.options.scaling[1] and any(map(is_picture, self.files)):
+            note("pixels go in as 0 to 1, for the model does not say how; see --mean and --scale")

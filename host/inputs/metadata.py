@@ -1,0 +1,158 @@
+"""What a .tflite file says of its inputs and outputs: how pixels are scaled, rates, labels.
+
+The metadata is a flatbuffer of its own inside the model's; files that belong to it, such as labels,
+are a zip archive behind the model. None of it is needed to run the model, and none is trusted: what
+cannot be read counts as not said.
+"""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tflite
+from flatbuffers import encode, number_types
+from flatbuffers.table import Table
+
+_NAME = b"TFLITE_METADATA"
+_MOST_ENTRIES = 4096
+_MOST_LABEL_BYTES = 4 << 20
+_NORMALIZATION = 1  # of ProcessUnitOptions
+_AUDIO = 4  # of ContentProperties
+_LABELS = (2, 3)  # of AssociatedFileType: of an axis, of values
+_DAMAGED = (struct.error, LookupError, ValueError, TypeError, OverflowError, AttributeError)
+_BAD_ARCHIVE = (
+    OSError,
+    zipfile.BadZipFile,
+    NotImplementedError,
+    RuntimeError,
+    EOFError,
+    zlib.error,
+    *_DAMAGED,
+)
+
+
+@dataclass(frozen=True)
+class InputNotes:
+    """Of one input: a real value is (pixel - mean) / scale, each per channel or one for all."""
+
+    mean: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+    sample_rate: int | None = None
+
+
+@dataclass(frozen=True)
+class ModelNotes:
+    """Inputs and the labels of outputs, both in the model's order; empty where it says nothing."""
+
+    inputs: tuple[InputNotes, ...] = ()
+    labels: tuple[tuple[str, ...], ...] = ()
+
+
+def read_notes(path: Path) -> ModelNotes:
+    """Of a .tflite file; of any other file, nothing."""
+    if path.suffix != ".tflite":
+        return ModelNotes()
+    try:
+        root = _metadata(path.read_bytes())
+        if root is None:
+            return ModelNotes()
+        (graph,) = _tables(root, 2)[:1]
+        inputs = tuple(_input(tensor) for tensor in _tables(graph, 2))
+        names = [_label_file(tensor) for tensor in _tables(graph, 3)]
+    except _DAMAGED:
+        return ModelNotes()
+    return ModelNotes(inputs, tuple(_labels(path, name) for name in names))
+
+
+def label_lines(data: bytes) -> tuple[str, ...]:
+    """A label for each line; ValueError if it is no text."""
+    return tuple(line.strip() for line in data.decode("utf-8-sig").splitlines())
+
+
+def _metadata(data: bytes) -> Table | None:
+    model = tflite.Model.GetRootAs(data)
+    for i in range(min(model.MetadataLength(), _MOST_ENTRIES)):
+        entry = model.Metadata(i)
+        if entry.Name() == _NAME:
+            found = model.Buffers(entry.Buffer()).DataAsNumpy().tobytes()
+            start = encode.Get(number_types.UOffsetTFlags.packer_type, found, 0)
+            return Table(found, start)
+    return None
+
+
+def _input(tensor: Table) -> InputNotes:
+    units = [_union(unit, 0, _NORMALIZATION) for unit in _tables(tensor, 4)]
+    scaling = next((unit for unit in units if unit is not None), None)
+    content = _table(tensor, 3)
+    audio = _union(content, 0, _AUDIO) if content else None
+    rate = _scalar(audio, 0, number_types.Uint32Flags) if audio else 0
+    if scaling is None:
+        return InputNotes(sample_rate=rate or None)
+    return InputNotes(_floats(scaling, 0), _floats(scaling, 1), rate or None)
+
+
+def _label_file(tensor: Table) -> str:
+    for file in _tables(tensor, 6):
+        if _scalar(file, 2, number_types.Int8Flags) in _LABELS:
+            return _text(file, 0)
+    return ""
+
+
+def _labels(path: Path, name: str) -> tuple[str, ...]:
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(name) as file:
+            data = file.read(_MOST_LABEL_BYTES + 1)
+            return label_lines(data) if len(data) <= _MOST_LABEL_BYTES else ()
+    except _BAD_ARCHIVE:
+        return ()
+
+
+def _at(table: Table, field: int) -> int:
+    """Where a field's value lies; 0 if it has none."""
+    offset = int(table.Offset(4 + 2 * field))
+    return offset and offset + int(table.Pos)
+
+
+def _table(table: Table, field: int) -> Table | None:
+    at = _at(table, field)
+    return Table(table.Bytes, table.Indirect(at)) if at else None
+
+
+def _union(table: Table, field: int, kind: int) -> Table | None:
+    """The table of a union whose type stands in `field`, if it is of that kind."""
+    if _scalar(table, field, number_types.Uint8Flags) != kind:
+        return None
+    return _table(table, field + 1)
+
+
+def _tables(table: Table, field: int) -> list[Table]:
+    at = _at(table, field)
+    if not at:
+        return []
+    offset = at - table.Pos
+    start, count = table.Vector(offset), min(table.VectorLen(offset), _MOST_ENTRIES)
+    return [Table(table.Bytes, table.Indirect(start + 4 * i)) for i in range(count)]
+
+
+def _floats(table: Table, field: int) -> tuple[float, ...]:
+    at = _at(table, field)
+    if not at:
+        return ()
+    offset = at - table.Pos
+    start, count = table.Vector(offset), min(table.VectorLen(offset), _MOST_ENTRIES)
+    return tuple(table.Get(number_types.Float32Flags, start + 4 * i) for i in range(count))
+
+
+def _scalar(table: Table, field: int, flags: Any) -> int:
+    at = _at(table, field)
+    return int(table.Get(flags, at)) if at else 0
+
+
+def _text(table: Table, field: int) -> str:
+    at = _at(table, field)
+    return bytes(table.String(at)).decode() if at else ""
