@@ -158,11 +158,13 @@ def run(
     from edgekit.host.cli.classes import read_labels
     from edgekit.host.cli.results import check_target
     from edgekit.host.cli.run_job import Job
-    from edgekit.host.inputs import InputOptions, input_files, is_array
+    from edgekit.host.inputs import InputOptions, input_files, is_array, read_arrays
 
     path = model_file(model) if model else None
     device = connect(board_name(board), via=via).named(as_name)
     files = input_files(input_path)
+    if is_array(files[0]):
+        read_arrays(files[0])  # a wrong name is told before the board is asked for anything
     if output is None and top is None:
         raise InputError(
             "expected --output FILE or --top N, found neither; --output - writes to stdout"

@@ -3,7 +3,13 @@
 from edgekit.host.inputs.convert import fitted
 from edgekit.host.inputs.metadata import ModelNotes, read_notes
 from edgekit.host.inputs.options import InputOptions
-from edgekit.host.inputs.sources import input_files, is_array, is_picture, read_inputs
+from edgekit.host.inputs.sources import (
+    input_files,
+    is_array,
+    is_picture,
+    read_arrays,
+    read_inputs,
+)
 
 __all__ = [
     "InputOptions",
@@ -12,6 +18,7 @@ __all__ = [
     "input_files",
     "is_array",
     "is_picture",
+    "read_arrays",
     "read_inputs",
     "read_notes",
 ]

@@ -59,8 +59,7 @@ def _resized(path: Path, width: int, height: int, mode: str) -> Image:
         from PIL import Image, ImageOps
     except ImportError:
         raise InputError(
-            f"{path}: expected Pillow to read pictures, found none; "
-            "install it: pip install 'edgekit[images]'"
+            f"{path}: expected Pillow to read pictures, found none; install it: pip install pillow"
         ) from None
     try:
         with warnings.catch_warnings():

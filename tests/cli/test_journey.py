@@ -204,7 +204,7 @@ def test_run_takes_and_gives_arrays_by_name(edgekit: Any, home: Path, face_model
     [
         ({"wrong": np.zeros((1, 128, 128, 3), np.float32)}, "wrong"),
         ({"input": np.zeros((1, 3), np.float32)}, "128"),
-        ({"input": np.zeros((1, 128, 128, 3), np.uint8)}, "f32"),
+        ({"input": np.zeros((1, 128, 128, 3), np.complex64)}, "f32"),
         ({"input": np.array([object()])}, "x.npz"),
         ({}, "input"),
     ],

@@ -131,7 +131,7 @@ def test_one_array_does_not_for_two_inputs(edgekit: Any, home: Path) -> None:
     np.save(home / "x.npy", np.ones(2, np.float32))
     done = edgekit("run", path, "--input", "x.npy", "--output", "y.npz")
     assert done.code == 2
-    assert "expected an .npz file with arrays a, b, found an .npy" in done.complaint
+    assert "expected an .npz file with arrays a, b, found .npy" in done.complaint
 
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, 3e38])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -293,3 +294,11 @@ def test_metadata_says_how_pixels_are_scaled_and_what_classes_are(tmp_path: Path
     for size in range(0, len(good), 37):
         file.write_bytes(good[:size])
         read_notes(file)
+
+
+def test_without_pillow_a_picture_says_what_to_install(
+    photo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(InputError, match="expected Pillow to read pictures, found none; install"):
+        picture(photo, NHWC, PLAIN)
