@@ -264,6 +264,7 @@ ANSWERS: Mapping[str, type] = {
     "health": AnyAnswer,
     "golden": AnyAnswer,
     "run": RunAnswer,
+    "serve-session": AnyAnswer,  # but for errors, it speaks in messages
     "bench": BenchAnswer,
     "count": CountAnswer,
     "gemm-bench": AnyAnswer,
