@@ -198,7 +198,8 @@ def _exactly(stream: Stream, board: str, size: int, deadline: float) -> bytes:
 
 def _nonsense(board: str, error: DeviceInputError) -> TransferError:
     return TransferError(
-        f"board '{board}': expected an answer of a session, found another: {error}; deploy again"
+        f"board '{board}': expected an answer of a session, found another: "
+        f"{printable(str(error))}; deploy again"
     )
 
 

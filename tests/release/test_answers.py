@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import io
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 
 from edgekit.device.__main__ import main as device_main
+from edgekit.device.wire import pack, receive
 from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle
 from edgekit.host.cli.report import bench_document, show_slowest, show_times
@@ -19,7 +22,7 @@ from edgekit.host.doctor.board import compare
 from edgekit.host.errors import EdgekitError, TransferError
 from edgekit.host.release import count_instructions, enroll_unsigned, probe
 from edgekit.host.release.answers import ANSWERS
-from edgekit.host.transport import Completed, LocalTransport, OnBytes, OnLine
+from edgekit.host.transport import Completed, LocalTransport, OnBytes, OnLine, Stream
 from edgekit.host.transport.base import name_of
 from edgekit.kb.board import load_board
 
@@ -93,7 +96,6 @@ QUESTIONS: dict[str, Callable[[Lying, TinyBundle], object]] = {
     "probe": lambda board, _: list(compare(probe(board), load_board("local"), 0.0)),
     "status": lambda board, _: Device(board).status(),
     "enroll": lambda board, _: enroll_unsigned(board),
-    "run": lambda board, _: Device(board).run(X),
     "bench": lambda board, _: _bench(board),
     "plan": lambda board, tiny: Device(board).plan(tiny()),
 }
@@ -117,6 +119,66 @@ def test_every_part_of_an_answer_may_be_wrong(
     assert named > 10
     printed = capsys.readouterr().out
     assert "\x1b" not in printed and "\u202e" not in printed
+
+
+class Told:
+    """A stream that says what it was given, and what the real one says."""
+
+    def __init__(self, data: bytes, real: Stream | None = None) -> None:
+        self.data = data
+        self.real = real
+
+    def send(self, data: bytes, *, deadline: float) -> None:
+        if self.real:
+            self.real.send(data, deadline=deadline)
+
+    def receive(self, size: int, *, deadline: float) -> bytes:
+        if self.real:
+            said = self.real.receive(size, deadline=deadline)
+            self.data += said
+            return said
+        said, self.data = self.data[:size], self.data[size:]
+        return said
+
+    def close(self, *, deadline: float) -> Completed:
+        return self.real.close(deadline=deadline) if self.real else Completed(0, b"", b"")
+
+
+def test_every_part_of_a_session_may_be_wrong(
+    lying: Lying, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lying.lie = None
+    opened, heard = lying.open, []
+
+    def listen(command: Sequence[str], deadline: float) -> Told:
+        heard.append(Told(b"", opened(command, deadline=deadline)))
+        return heard[-1]
+
+    monkeypatch.setattr(lying, "open", listen)
+    Device(lying).run(X)
+    real = heard[-1]
+    source = io.BytesIO(real.data)
+    messages = [receive(source.read, 1000) for _ in range(2)]
+    named = 0
+    for number, (document, arrays) in enumerate(messages):
+        for wrong in itertools.islice(_wrong(document), 0, None, 3):
+            if not isinstance(wrong, dict):
+                continue
+            told = [pack(d, a) for d, a in messages]
+            told[number] = pack(wrong, arrays)
+            stream = Told(b"".join(told))
+            monkeypatch.setattr(lying, "open", lambda command, deadline, stream=stream: stream)
+            try:
+                Device(lying).run(X)
+            except EdgekitError as error:
+                named += 1
+                assert len(str(error)) < 3000 and str(error).isprintable()
+    assert named > 100
+    for size in range(0, len(real.data), 11):
+        stream = Told(real.data[:size])
+        monkeypatch.setattr(lying, "open", lambda command, deadline, stream=stream: stream)
+        with pytest.raises(EdgekitError):
+            Device(lying).run(X)
 
 
 def _wrong(true: Any) -> Iterator[Any]:
