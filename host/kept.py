@@ -9,8 +9,6 @@ import hashlib
 import os
 from pathlib import Path
 
-from edgekit.host.files import write_whole
-
 
 def keep(made: Path, path: Path) -> None:
     """Puts the finished file `made` in the place of `path`, on the same disk, for good."""
@@ -19,7 +17,7 @@ def keep(made: Path, path: Path) -> None:
         os.fsync(file.fileno())
     _hash_file(path).unlink(missing_ok=True)  # never a hash beside what it is not of
     made.replace(path)
-    write_whole(_hash_file(path), digest.encode())
+    _hash_file(path).write_bytes(digest.encode())  # a part of a hash is none
 
 
 def is_kept(path: Path) -> bool:

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from tty_board import TtyBoard, ends
 
+from edgekit.device.messages import READY, Message
 from edgekit.host.errors import InputError, TransferError, UnreachableError
 from edgekit.host.transport import Transport
 from edgekit.host.transport.serial import SerialTransport
 from edgekit.host.transport.serial_line import SerialTarget
+from edgekit.host.transport.serial_session import Ready, RefusedError, answer
 
 SECONDS = 30.0
 ALL_BYTES = bytes(range(256))
@@ -139,6 +141,16 @@ def test_only_ports_and_sockets_are_opened(tmp_path: Path, url: str) -> None:
     with pytest.raises(InputError, match="expected a serial port such as /dev/ttyUSB0"):
         SerialTransport(target).run(["true"], deadline=5)
     assert precious.read_text() == "keep me"
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"", b"[]", b"\xff", b"[" * 100_000, b'{"offset": -1}', b'{"offset": "\\u001b[2J"}', b"{}"],
+)
+def test_what_our_program_there_answers_is_checked(payload: bytes) -> None:
+    with pytest.raises(RefusedError, match="answers otherwise: expected") as caught:
+        answer(Message(READY, payload), Ready)
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 400
 
 
 def test_disk_full_leaves_the_old_file(tmp_path: Path) -> None:
