@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +19,13 @@ from edgekit.host.bundle import Bundle
 
 Unpack = Callable[..., Path]
 X = Array("f32", (4,), struct.pack("<4f", 0, 1, 2, -3))
+
+
+_OPEN = """
+import pathlib, sys
+from edgekit.device.library import open_library
+open_library(pathlib.Path(sys.argv[1]))
+"""
 
 
 @pytest.fixture
@@ -123,6 +132,19 @@ def test_damaged_files(unpack: Unpack) -> None:
     (folder / "model.so").unlink()
     with pytest.raises(TransferError, match="No such file"):
         Model(folder)
+
+
+@pytest.mark.parametrize("part", [0.01, 0.1, 0.2, 0.3, 0.5, 0.9])
+def test_library_that_was_cut_kills_nobody(unpack: Unpack, part: float) -> None:
+    """Refused before it is mapped, unless only a linker's notes at its end are gone. In a process
+    of its own: touching what is behind a file's end kills."""
+    library = unpack() / "model.so"
+    data = library.read_bytes()
+    library.write_bytes(data[: int(part * len(data))])
+    done = subprocess.run([sys.executable, "-c", _OPEN, library], capture_output=True, check=False)
+    assert done.returncode in (0, 1)
+    assert done.returncode == 0 or b"TransferError: model.so: expected at least" in done.stderr
+    assert part > 0.3 or done.returncode == 1
 
 
 def test_library_of_something_else(unpack: Unpack) -> None:
