@@ -20,7 +20,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct
 
 from edgekit.host.errors import InputError
 from edgekit.host.files import write_whole
@@ -29,11 +32,9 @@ from edgekit.kb.board import board_names, nearest
 
 PROJECT_FILE = "edgekit.toml"
 USER_FILE = "boards.toml"
-TRANSPORTS = ("ssh", "serial", "local")
 DEFAULT_BAUD = 115200
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_RANGES = {"port": (1, 65535), "baud": (50, 10_000_000), "threads": (1, 256)}
 _PATHS = ("identity", "model")  # relative to the file that names them
 _PINS = ("host_key", "device")
 _PLACE = ("transport", "host", "port", "user", "identity", "host_key", "device", "unsigned")
@@ -72,11 +73,39 @@ class Project:
     board: str = "local"
 
 
-_KEYS: Mapping[str, type] = {
-    **{f.name: str for f in fields(BoardEntry)},
-    **dict.fromkeys(_RANGES, int),
-    "unsigned": bool,
-}
+_Text = Annotated[str, Meta(min_length=1, description='"..."')]
+_Port = Annotated[int, Meta(ge=1, le=65535, description="1 to 65535")]
+_Baud = Annotated[int, Meta(ge=50, le=10_000_000, description="50 to 10000000")]
+_Threads = Annotated[int, Meta(ge=1, le=256, description="1 to 256")]
+_Flag = Annotated[bool, Meta(description="true or false")]
+_Transport = Annotated[Literal["ssh", "serial", "local"], Meta(description="ssh, serial or local")]
+
+
+class _Board(Struct, forbid_unknown_fields=True):
+    """The keys of [boards.NAME]: those of BoardEntry but its name."""
+
+    profile: _Text | None = None
+    transport: _Transport = "ssh"
+    host: _Text | None = None
+    port: _Port | None = None
+    user: _Text | None = None
+    identity: _Text | None = None
+    host_key: _Text | None = None
+    device: _Text | None = None
+    baud: _Baud = DEFAULT_BAUD
+    threads: _Threads | None = None
+    model: _Text | None = None
+    unsigned: _Flag = False
+
+
+class _Defaults(Struct):
+    """The keys of a project beside its boards."""
+
+    model: _Text | None = None
+    board: _Text = "local"
+
+
+_Keys = TypeVar("_Keys", _Board, _Defaults)
 
 
 def read_project(folder: Path) -> Project:
@@ -85,11 +114,8 @@ def read_project(folder: Path) -> Project:
     if file is None:
         return Project()
     raw = _read(file)
-    for key in ("model", "board"):
-        if key in raw:
-            _checked(file, key, raw[key], str)
-    model = file.parent / raw["model"] if "model" in raw else None
-    return Project(file, model, raw.get("board", "local"))
+    found = _checked(file, "", raw, _Defaults)
+    return Project(file, file.parent / found.model if found.model else None, found.board)
 
 
 def project_file(folder: Path) -> Path | None:
@@ -179,7 +205,7 @@ def _check_same_place(
 ) -> None:
     if not any(key in users for key in _PINS):
         return
-    known = {"transport": _transport(users), **users}
+    known = {**users, "transport": _transport(users)}
     for key in _PLACE:
         if key in table and table[key] != known.get(key):
             raise InputError(
@@ -230,7 +256,7 @@ def _absolute(file: Path, table: dict[str, Any]) -> dict[str, Any]:
 
 def _entry(name: str, file: Path, table: dict[str, Any]) -> BoardEntry:
     _check(file, name, table)
-    values = {"transport": _transport(table)} | table
+    values = table | {"transport": _transport(table)}
     paths = {key: Path(values[key]) for key in _PATHS if key in values}
     return BoardEntry(name=name, **(values | paths))
 
@@ -242,38 +268,44 @@ def _check(file: Path, name: str, table: Mapping[str, Any]) -> None:
             f"{file}: expected a board's name of letters, digits, '.', '_' and '-', found '{name}'"
         )
     at = f"boards.{name}"
-    for key, value in table.items():
-        if key not in _KEYS or key == "name":
-            known = ", ".join(key for key in _KEYS if key != "name")
-            raise InputError(f"{file}: {at}: expected one of {known}; found '{key}'")
-        _checked(file, f"{at}.{key}", value, _KEYS[key])
-        low, high = _RANGES.get(key, (0, 0))
-        if key in _RANGES and not low <= value <= high:
-            raise InputError(f"{file}: {at}.{key}: expected {low} to {high}, found {value}")
-    transport = table.get("transport", _transport(table))
-    if transport not in TRANSPORTS:
-        raise InputError(
-            f"{file}: {at}.transport: expected {', '.join(TRANSPORTS)}; found '{transport}'"
-        )
+    _checked(file, at, {"transport": _transport(table), **table}, _Board)
     if table.get("profile") not in board_names():
         given = table.get("profile")
         found = "none" if given is None else f"'{given}'{nearest(given)}"
         raise InputError(
             f"{file}: {at}.profile: expected one that `edgekit boards` lists, found {found}"
         )
-    needed = {"ssh": "host", "serial": "device"}.get(transport)
+    needed = {"ssh": "host", "serial": "device"}.get(_transport(table))
     if needed and needed not in table:
         raise InputError(f'{file}: {at}: expected {needed} = "...", found none')
 
 
-def _transport(table: Mapping[str, Any]) -> str:
+def _transport(table: Mapping[str, Any]) -> Any:
+    if "transport" in table:
+        return table["transport"]
     return "serial" if "device" in table and "host" not in table else "ssh"
 
 
-def _checked(file: Path, at: str, value: object, kind: type) -> None:
-    names = {str: '"..."', int: "a whole number", bool: "true or false"}
-    if type(value) is not kind or value == "":
-        raise InputError(f"{file}: {at}: expected {names[kind]}, found {value!r}")
+def _checked(file: Path, at: str, table: Mapping[str, Any], kind: type[_Keys]) -> _Keys:
+    """InputError says where in the file the first thing is that is not as it should be."""
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        found, _, path = str(error).partition(" - at `$.")
+        if not path:
+            known, unknown = ", ".join(kind.__struct_fields__), found.split("`")[1]
+            message = f"{at}: expected one of {known}; found '{unknown}'"
+        else:
+            key = path.rstrip("`")
+            where = ".".join(filter(None, (at, key)))
+            message = f"{where}: expected {_expected(kind, key)}, found {table[key]!r}"
+        raise InputError(f"{file}: {message}") from None
+
+
+def _expected(kind: type[Struct], key: str) -> str:
+    hint = get_type_hints(kind, include_extras=True)[key]
+    metas = (m for part in (hint, *get_args(hint)) for m in getattr(part, "__metadata__", ()))
+    return next(str(m.description) for m in metas if isinstance(m, Meta))
 
 
 def _values(entry: BoardEntry) -> dict[str, Any]:
