@@ -1,4 +1,8 @@
-"""Reads Matrix Market files (.mtx): the coordinate format of real matrices."""
+"""Reads Matrix Market files (.mtx): the coordinate format of real matrices.
+
+Not by SciPy's reader: a board has none, and here a damaged file is one line that names its place,
+and sizes are held against the memory before anything is allocated.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""QEMU's control protocol (QMP): JSON lines over a Unix socket."""
+"""QEMU's control protocol (QMP): JSON lines over a Unix socket.
+
+Two commands are needed, from code that blocks; the qemu.qmp package is for asyncio, and watches no
+process: a QEMU that died while it started must be told from one that is late (`alive`).
+"""
 
 from __future__ import annotations
 
