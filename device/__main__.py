@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Tuple
@@ -242,37 +241,18 @@ def _serve(options: argparse.Namespace) -> None:
 
 
 def _bench(options: argparse.Namespace) -> Document:
-    from edgekit.device.bench import BenchPlan, bench
-    from edgekit.device.golden import golden_inputs
-    from edgekit.device.library import open_model
+    from edgekit.device.bench import BenchPlan, bench_release
     from edgekit.device.npz import read_npz
-    from edgekit.device.probe import conditions
-    from edgekit.device.variants import numbered, variant_for
 
-    manifest, folder = _current(options)
-    variants = manifest.every_variant()
     given = read_npz(options.input) if options.input else None
-    number = options.variant
-    variant = numbered(variants, number) if given is None else variant_for(variants, given)
-    inputs = golden_inputs(folder, variant) if given is None else given
-    before = conditions()
-    start = time.perf_counter_ns()
-    model = open_model(folder, manifest, options.threads, variant)
-    model.set_inputs(inputs)
-    model.bench(1)
-    load_ms = (time.perf_counter_ns() - start) / 1e6
-    found = bench(model, inputs, BenchPlan(options.count, options.warmup, options.seconds))
-    return {
-        "schema": "edgekit.bench.model/1",
-        "release": manifest.id,
-        "model": manifest.model.name,
-        "load_ms": load_ms,
-        **found,
-        "shapes": variant.shapes,
-        "arena_bytes": variant.memory.arena_bytes,
-        "weights_bytes": variant.memory.weights_bytes,
-        "conditions": {"before": asdict(before), "after": asdict(conditions())},
-    }
+    plan = BenchPlan(options.count, options.warmup, options.seconds)
+    return bench_release(_current(options), options.threads, plan, given, options.variant)
+
+
+def _noise(_: argparse.Namespace) -> Document:
+    from edgekit.device.noise import watch
+
+    return watch()
 
 
 def _count(options: argparse.Namespace) -> Document:
@@ -337,6 +317,7 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     command("probe", _probe, "what this board is")
+    command("noise", _noise, "whether other programs or heat would disturb measurements")
     sub = command("status", _status, "what runs")
     sub.add_argument("--quick", action="store_true", help="leave out whether it is whole")
     command("verify", _verify, "compare what is installed with its SHA-256")

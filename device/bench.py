@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from edgekit.device.library import Model, RunTimes
+from edgekit.device.golden import golden_inputs
+from edgekit.device.library import Model, RunTimes, open_model
+from edgekit.device.manifest import Manifest
+from edgekit.device.noise import Watch
 from edgekit.device.specs import OperatorSpec
+from edgekit.device.variants import numbered, variant_for
 
 _MIN_COUNT = 10
 _MAX_COUNT = 1000
@@ -19,6 +25,38 @@ class BenchPlan:
     count: int = 0
     warmup: int = 3
     seconds: float = 2.0
+
+
+def bench_release(
+    current: Tuple[Manifest, Path],
+    threads: int,
+    plan: BenchPlan,
+    given: Optional[Mapping[str, Any]],
+    number: int,
+) -> Dict[str, Any]:
+    """The document edgekit.bench.model/1: a release with the inputs `given`, or with the golden
+    ones of its variant `number`."""
+    manifest, folder = current
+    variants = manifest.every_variant()
+    variant = numbered(variants, number) if given is None else variant_for(variants, given)
+    inputs = golden_inputs(folder, variant) if given is None else given
+    watch = Watch()
+    start = time.perf_counter_ns()
+    model = open_model(folder, manifest, threads, variant)
+    model.set_inputs(inputs)
+    model.bench(1)
+    load_ms = (time.perf_counter_ns() - start) / 1e6
+    return {
+        "schema": "edgekit.bench.model/1",
+        "release": manifest.id,
+        "model": manifest.model.name,
+        "load_ms": load_ms,
+        **bench(model, inputs, plan),
+        "shapes": variant.shapes,
+        "arena_bytes": variant.memory.arena_bytes,
+        "weights_bytes": variant.memory.weights_bytes,
+        **watch.seen(),
+    }
 
 
 def bench(model: Model, inputs: Mapping[str, Any], plan: BenchPlan) -> Dict[str, Any]:

@@ -64,7 +64,7 @@ def probe(root: Path) -> Probe:
     import shutil  # whoever only runs a model does without
 
     memory = features.memory_bytes()
-    paranoid = _number(_PARANOID)
+    paranoid = read_number(_PARANOID)
     folder = next(p for p in (root.absolute(), *root.absolute().parents) if p.exists())
     return Probe(
         machine=features.machine(),
@@ -99,11 +99,11 @@ def board_facts() -> BoardFacts:
 def conditions() -> Conditions:
     """Governor and frequency of the first usable core, temperature of the hottest zone."""
     folder = _CPU / f"cpu{features.cores()[0]}" / "cpufreq"
-    frequency = _number(folder / "scaling_cur_freq")
-    zones = [_number(zone / "temp") for zone in _THERMAL.glob("thermal_zone*")]
+    frequency = read_number(folder / "scaling_cur_freq")
+    zones = [read_number(zone / "temp") for zone in _THERMAL.glob("thermal_zone*")]
     hottest = max((t for t in zones if t is not None), default=None)
     return Conditions(
-        _text(folder / "scaling_governor"),
+        read_text(folder / "scaling_governor"),
         None if frequency is None else frequency / 1e3,
         None if hottest is None else hottest / 1e3,
     )
@@ -119,14 +119,16 @@ def _strings(path: Path) -> Tuple[str, ...]:
     return tuple(part for part in text.split("\0") if part)
 
 
-def _text(path: Path) -> Optional[str]:
+def read_text(path: Path) -> Optional[str]:
+    """What a file of the kernel says, without its end of line; None where it says nothing."""
     try:
         return path.read_text(encoding="ascii").strip() or None
     except (OSError, UnicodeDecodeError):
         return None
 
 
-def _number(path: Path) -> Optional[float]:
+def read_number(path: Path) -> Optional[float]:
+    """The number in a file of the kernel; None where there is none."""
     with contextlib.suppress(ValueError, TypeError):
-        return float(_text(path) or "")
+        return float(read_text(path) or "")
     return None

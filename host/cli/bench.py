@@ -129,6 +129,7 @@ def bench_model(
     """Time a model on a board: median, p10 and p90, and what each operator takes."""
     from edgekit.host.api import connect
     from edgekit.host.cli.output import emit
+    from edgekit.host.cli.report import warn_of_noise
 
     device = connect(board_name(board), via=via).named(as_name)
     if peers and device.name != _HERE:
@@ -154,6 +155,7 @@ def bench_model(
         )
     else:
         result = _Result(device.bench(threads=threads, count=runs), None)
+    warn_of_noise(result.timing, device.emulated)
     if as_json:
         emit(_document(device, result))
     else:
@@ -221,6 +223,7 @@ def _beside_peers(
 def _bench_many(files: Sequence[Path], wanted: _Wanted, as_json: bool) -> int:
     """Times each model; one that fails is told and does not stop the others."""
     from edgekit.host.cli.output import emit, note
+    from edgekit.host.cli.report import warn_of_noise
 
     device = wanted.device
     results: list[_Result] = []
@@ -228,6 +231,7 @@ def _bench_many(files: Sequence[Path], wanted: _Wanted, as_json: bool) -> int:
     for file in files:
         try:
             results.append(_bench_file(file, wanted))
+            warn_of_noise(results[-1].timing, device.emulated)
         except EdgekitError as error:
             note(f"edgekit: {error}")
             failed.append((file, error))

@@ -82,6 +82,7 @@ def deploy(
     from edgekit.host.api import connect
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.plan import plan_document, show_plan
+    from edgekit.host.cli.report import warn_of_noise
 
     name = board_name(board)
     path = model_file(model, name)
@@ -97,6 +98,7 @@ def deploy(
         return
     release = put_into_service(device, bundle, allow_downgrade)
     timing = device.bench(threads=threads, seconds=_BENCH_SECONDS)
+    warn_of_noise(timing, device.emulated)
     _show(device, release, timing, as_json)
 
 

@@ -107,6 +107,10 @@ ActivationsOption = Annotated[
         help="Quantize what meets such weights as it comes, outlier channels apart.",
     ),
 ]
+AllowNoise = Annotated[
+    bool,
+    typer.Option("--allow-noise", help="Keep results though the board was busy or held back."),
+]
 Explain = Annotated[
     Path | None,
     typer.Option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from edgekit.host.cli.output import duration, milliseconds, table
+from edgekit.host.cli.output import duration, milliseconds, table, warn
 
 if TYPE_CHECKING:
     from edgekit.host.bench.peers import PeerResult
@@ -29,6 +29,8 @@ def bench_document(
     board: str, timing: Benchmark, emulated: bool, peers: PeerResult | None = None
 ) -> dict[str, Any]:
     """The document edgekit.bench.model/1."""
+    from edgekit.host.release import why_noisy
+
     return {
         "schema": "edgekit.bench.model/1",
         "board": board,
@@ -47,6 +49,8 @@ def bench_document(
         "shapes": dict(timing.shapes),
         "arena_bytes": timing.arena_bytes,
         "weights_bytes": timing.weights_bytes,
+        "noise": asdict(timing.noise) if timing.noise else None,
+        "noisy": None if emulated else why_noisy(timing),
         "conditions": {"before": asdict(timing.before), "after": asdict(timing.after)},
         "peers": peers.to_json() if peers else {},
     }
@@ -72,6 +76,14 @@ def show_times(timing: Benchmark, emulated: bool) -> None:
         known.append(f"{clock.temperature_c:.0f} °C")
     if known:
         print(f"clock    {', '.join(known)}")
+
+
+def warn_of_noise(timing: Benchmark, emulated: bool) -> None:
+    """One line where the times are not to be believed; an emulator's are not anyway."""
+    from edgekit.host.release import why_noisy
+
+    if not emulated and (why := why_noisy(timing)):
+        warn(f"noisy measurement: {why}; measure again when it is quiet")
 
 
 def show_slowest(timing: Benchmark, emulated: bool) -> None:

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from edgekit.host.cli import tune_cost, tune_layouts, tune_spmv
-from edgekit.host.cli.options import Board, Json, Over, board_name, check_regular, examples
+from edgekit.host.cli.options import (
+    AllowNoise,
+    Board,
+    Json,
+    Over,
+    board_name,
+    check_regular,
+    examples,
+)
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -111,6 +119,7 @@ def tune_gemm(
     dtype: OfA = None,
     packed: Packed = None,
     profile: SimplerProfile = None,
+    allow_noise: AllowNoise = False,
     via: Over = None,
     as_json: Json = False,
 ) -> None:
@@ -121,6 +130,7 @@ def tune_gemm(
     """
     from edgekit.host.cli.output import emit
     from edgekit.host.reach import check_counting, reach
+    from edgekit.host.release import check_quiet
     from edgekit.host.tune.session import Job
     from edgekit.kb.board import load_board, load_profile
 
@@ -134,6 +144,8 @@ def tune_gemm(
     products = tuple(given) or _products(model, shapes, kind)
     if reached.emulated:
         _say_emulated(name, threads)
+    elif not allow_noise:
+        check_quiet(reached.transport, threads)
     outcome = _tuned(Job(name, target, products, seconds, _moment, given), reached)
     if as_json:
         emit(_document(name, target, reached.emulated, outcome))

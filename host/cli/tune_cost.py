@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgekit.host.cli.options import (
+    AllowNoise,
     Board,
     InputShapes,
     Json,
@@ -64,6 +65,7 @@ def tune_cost(
     ] = None,
     rounds: Rounds = 2,
     seconds: Seconds = 1,
+    allow_noise: AllowNoise = False,
     via: Over = None,
     as_json: Json = False,
 ) -> None:
@@ -75,6 +77,7 @@ def tune_cost(
     from edgekit.host.api import connect
     from edgekit.host.cli.output import emit, note
     from edgekit.host.cli.progress import stages
+    from edgekit.host.release import check_quiet
     from edgekit.host.schedule.calibration import save_calibration
     from edgekit.host.schedule.cost import CostModel
     from edgekit.host.tune.cost import accuracy, accuracy_elsewhere, calibrate
@@ -84,6 +87,8 @@ def tune_cost(
     device = connect(board_name(board), via=via)
     if device.emulated:
         note(f"board '{device.name}' is emulated: times are the emulator's, or instructions")
+    elif not allow_noise:
+        check_quiet(device.transport, threads=1)
     with stages(f"measuring {device.name}") as tell:
         samples = measure(device, model or _models(), rounds, seconds, tell)
     profile = load_board(device.profile)

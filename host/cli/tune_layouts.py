@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from edgekit.host.cli.options import Board, Json, Over, board_name, examples
+from edgekit.host.cli.options import AllowNoise, Board, Json, Over, board_name, examples
 
 
 def register(group: typer.Typer) -> None:
@@ -24,19 +24,23 @@ def tune_layouts(
         Path | None,
         typer.Option("--output", metavar="FILE", show_default=False, help="Not your own table."),
     ] = None,
+    allow_noise: AllowNoise = False,
     via: Over = None,
     as_json: Json = False,
 ) -> None:
     """Measure pruned and dense layers on both layouts of images; `compile` chooses by that."""
     from edgekit.host.api import connect
     from edgekit.host.cli.output import emit, table
+    from edgekit.host.release import check_quiet
     from edgekit.host.tune.layout_tables import user_layout_table
     from edgekit.host.tune.layouts import tune_layouts as tune
     from edgekit.kb.board import load_board
 
     device = connect(board_name(board), via=via)
     path = output or user_layout_table(load_board(device.profile))
-    found = tune(device, path)
+    if not (allow_noise or device.emulated):
+        check_quiet(device.transport, threads=1)
+    found = tune(device, path, allow_noise=allow_noise)
     cases = [[c.kernel, *c.work.sizes, c.cost] for c in found.cases]
     if as_json:
         emit(

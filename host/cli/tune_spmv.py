@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgekit.host.cli.bench_spmv import Matrices, ValueType
-from edgekit.host.cli.options import Board, Json, Over, board_name, examples
+from edgekit.host.cli.options import AllowNoise, Board, Json, Over, board_name, examples
 
 if TYPE_CHECKING:
     from edgekit.device.sparse_blocks import BlockSettings
@@ -41,6 +41,7 @@ def tune_spmv(
             "--output", metavar="FILE", show_default=False, help="Table to add to, not your own."
         ),
     ] = None,
+    allow_noise: AllowNoise = False,
     via: Over = None,
     as_json: Json = False,
 ) -> None:
@@ -48,6 +49,7 @@ def tune_spmv(
     from edgekit.host.bench.spmv_matrices import STANDARD, open_matrix
     from edgekit.host.cli.output import emit, note, table
     from edgekit.host.reach import check_counting, reach
+    from edgekit.host.release import check_quiet
     from edgekit.host.tune.spmv import tune_matrix
     from edgekit.host.tune.spmv_board import SpmvMeasurer
     from edgekit.host.tune.spmv_tables import add_spmv_rows, user_spmv_table
@@ -57,6 +59,8 @@ def tune_spmv(
     check_counting(reached)
     found = []
     try:
+        if not (allow_noise or reached.emulated):
+            check_quiet(reached.transport, threads)
         profile = load_board(reached.profile)
         path = output or user_spmv_table(profile)
         measurer = SpmvMeasurer(reached.transport, profile, reached.emulated)

@@ -4,6 +4,7 @@ from edgekit.host.release.count import InstructionCount, count_instructions
 from edgekit.host.release.deploy import deploy, plan_deploy
 from edgekit.host.release.enroll import enroll, enroll_host, enroll_unsigned
 from edgekit.host.release.inference import Session, open_session
+from edgekit.host.release.noise import check_quiet, refuse_noise, why_noisy
 from edgekit.host.release.runtime import QUICK_SECONDS, root_of
 from edgekit.host.release.types import (
     Benchmark,
@@ -36,6 +37,7 @@ __all__ = [
     "Step",
     "Timings",
     "bench",
+    "check_quiet",
     "count_instructions",
     "deploy",
     "enroll",
@@ -44,9 +46,11 @@ __all__ = [
     "open_session",
     "plan_deploy",
     "probe",
+    "refuse_noise",
     "rollback",
     "root_of",
     "run",
     "status",
     "verify",
+    "why_noisy",
 ]

@@ -25,6 +25,8 @@ class ErrorAnswer(TypedDict):
 
 class ProbeAnswer(TypedDict):
     machine: Text
+    board: Text
+    compatible: tuple[Text, ...]
     core_names: tuple[Text, ...]
     features: tuple[Text, ...]
     vlen_bits: Count | None
@@ -149,6 +151,17 @@ class BeforeAndAfter(TypedDict):
     after: ConditionsAnswer
 
 
+class NoiseAnswer(TypedDict):
+    cores: Count
+    others: Number | None
+    throttled: bool | None
+    load: Number | None
+
+
+class QuietAnswer(NoiseAnswer):
+    governor: Text | None
+
+
 class BenchAnswer(TypedDict):
     release: Id
     model: Text
@@ -160,6 +173,7 @@ class BenchAnswer(TypedDict):
     conditions: BeforeAndAfter
     load_ms: NotRequired[Time | None]
     shapes: NotRequired[Shapes]
+    noise: NotRequired[NoiseAnswer]
 
 
 class CountAnswer(TypedDict):
@@ -266,6 +280,7 @@ ANSWERS: Mapping[str, type] = {
     "run": RunAnswer,
     "serve-session": AnyAnswer,  # but for errors, it speaks in messages
     "bench": BenchAnswer,
+    "noise": QuietAnswer,
     "count": CountAnswer,
     "gemm-bench": AnyAnswer,
     "spmv-bench": AnyAnswer,

@@ -148,6 +148,17 @@ class Conditions:
 
 
 @dataclass(frozen=True)
+class Noise:
+    """What a board saw beside a measurement: how many of its `cores` other programs kept busy,
+    whether heat held the clock back, load average; None where the board does not tell."""
+
+    cores: int
+    others: float | None
+    throttled: bool | None
+    load: float | None
+
+
+@dataclass(frozen=True)
 class Benchmark:
     """Latency over `runs` inferences after a warm-up, and each operator's part in it.
 
@@ -169,3 +180,4 @@ class Benchmark:
     after: Conditions
     load_ms: float | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    noise: Noise | None = None

@@ -22,6 +22,7 @@ from edgekit.host.release.types import (
     Benchmark,
     BoardStatus,
     Conditions,
+    Noise,
     OperatorTime,
     ReleaseInfo,
     Timings,
@@ -170,4 +171,5 @@ def _benchmark(document: Document) -> Benchmark:
         after=Conditions(**_known(Conditions, conditions["after"])),
         load_ms=document.get("load_ms"),
         shapes=_shapes(document.get("shapes", {})),
+        noise=Noise(**document["noise"]) if "noise" in document else None,
     )

@@ -25,6 +25,7 @@ from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.pruned import pruned_form, row_work
 from edgekit.host.lower.regions import work_of
 from edgekit.host.options import CompileOptions
+from edgekit.host.release import refuse_noise, why_noisy
 from edgekit.host.tune.spmv_tables import spmv_table_of
 from edgekit.kb.board import BoardProfile, load_board
 from edgekit.kb.layout_table import Case, LayoutTable, Work
@@ -58,8 +59,10 @@ class _Operator:
     work: Work
 
 
-def tune_layouts(device: Device, path: Path, seconds: int = 2) -> LayoutTable:
-    """Measures on `device`, and writes the table to `path`."""
+def tune_layouts(
+    device: Device, path: Path, seconds: int = 2, allow_noise: bool = True
+) -> LayoutTable:
+    """Measures on `device`, and writes the table to `path`, a noisy one only with `allow_noise`."""
     profile = load_board(device.profile)
     graph, cases = _operators(profile)
     artifact = build_graph(
@@ -67,7 +70,10 @@ def tune_layouts(device: Device, path: Path, seconds: int = 2) -> LayoutTable:
     )
     with device.aside() as aside:
         aside.deploy(sign_bundle(build_bundle(artifact, profile)))
-        times = {o.name: o.median_us for o in aside.bench(seconds=seconds).operators}
+        timing = aside.bench(seconds=seconds)
+    if not (allow_noise or device.emulated) and (why := why_noisy(timing)):
+        refuse_noise(device.name, why)
+    times = {o.name: o.median_us for o in timing.operators}
     unit = "instructions" if device.emulated else "nanoseconds"
     measured = tuple(Case(c.kernel, c.work, 1e3 * times[c.node.name]) for c in cases)
     table = LayoutTable(profile.platform, unit, measured)

@@ -31,6 +31,8 @@ from edgekit.kb.method import Method
 ROOT = Path(__file__).parents[2]
 _SHAPES = [(m, 32, 16) for m in range(8, 16)]
 
+_TUNE = ("tune", "gemm", "--allow-noise")  # others test beside us
+
 
 @pytest.fixture
 def shapes(tmp_path: Path) -> Path:
@@ -42,7 +44,7 @@ def shapes(tmp_path: Path) -> Path:
 def test_what_was_measured_is_kept_and_built(edgekit: Any, tmp_path: Path) -> None:
     shapes = tmp_path / "one.txt"
     shapes.write_text("17,65,33\n")
-    done = edgekit("tune", "gemm", "--shapes", shapes, "--budget", "60s", "--json")
+    done = edgekit(*_TUNE, "--shapes", shapes, "--budget", "60s", "--json")
     assert done.code == 0, done.err
     found = done.document
     assert found["schema"] == "edgekit.tune.gemm/1" and found["unit"] == "seconds"
@@ -51,7 +53,9 @@ def test_what_was_measured_is_kept_and_built(edgekit: Any, tmp_path: Path) -> No
         rows = history.read().measurements
     assert len(rows) == found["measured"]
     assert {(r.board, r.kit_version, r.source) for r in rows} == {("local", VERSION, "tuner")}
-    again = edgekit("tune", "gemm", "--shapes", shapes, "--budget", "60s", "--json").document
+    again = edgekit(
+        "tune", "gemm", "--allow-noise", "--shapes", shapes, "--budget", "60s", "--json"
+    ).document
     assert again["known"] == found["measured"] and again["measured"] <= found["measured"]
     assert edgekit("kb", "build").code == 0
     answer = edgekit("kb", "lookup", "--gemm", "17,65,33", "--json").document
@@ -66,7 +70,7 @@ def test_rows_are_measured_again_and_lose_their_method(edgekit: Any) -> None:
     table = KnowledgeBase((board.platform,), rows=(Row(key, bad, shape, "tuner", ratio=0.5),))
     user_table(board).parent.mkdir(parents=True)
     user_table(board).write_text(table_text(table))
-    done = edgekit("tune", "gemm", "--rows", "--json")
+    done = edgekit(*_TUNE, "--rows", "--json")
     assert done.code == 0 and done.document["finished"], done.err
     with History() as history:
         measured = history.read().measurements
@@ -75,14 +79,16 @@ def test_rows_are_measured_again_and_lose_their_method(edgekit: Any) -> None:
     assert edgekit("kb", "build", "--alone").code == 0
     (row,) = load_table(user_table(board)).rows
     assert row.method is None and row.cpu == cpu_model()
-    none = edgekit("tune", "gemm", "--rows", "--dtype", "u8")
+    none = edgekit(*_TUNE, "--rows", "--dtype", "u8")
     assert none.code == 2 and "expected rows of" in none.complaint
 
 
 def test_a_table_over_the_kits_keeps_its_sequences(edgekit: Any, shapes: Path) -> None:
     board = load_board("local")
     shipped = load_table(shipped_table(board))
-    done = edgekit("tune", "gemm", "--shapes", shapes, "--packed", "b", "--budget", "20s")
+    done = edgekit(
+        "tune", "gemm", "--allow-noise", "--shapes", shapes, "--packed", "b", "--budget", "20s"
+    )
     assert done.code == 0, done.err
     assert edgekit("kb", "build").code == 0
     built = load_table(user_table(board))
@@ -98,7 +104,7 @@ def test_a_damaged_table_is_tuned_and_built_anew(edgekit: Any, tmp_path: Path) -
     shapes.write_text("9,32,16\n")
     lookup = edgekit("kb", "lookup", "--gemm", "9,32,16")
     assert lookup.code == 2 and "edgekit kb build" in lookup.complaint
-    assert edgekit("tune", "gemm", "--shapes", shapes, "--budget", "20s").code == 0
+    assert edgekit(*_TUNE, "--shapes", shapes, "--budget", "20s").code == 0
     assert edgekit("kb", "build").code == 0
     assert edgekit("kb", "lookup", "--gemm", "9,32,16").code == 0
 
@@ -115,13 +121,13 @@ def test_a_damaged_table_is_tuned_and_built_anew(edgekit: Any, tmp_path: Path) -
     ],
 )
 def test_bad_options_are_one_line(options: tuple[str, ...], words: str, edgekit: Any) -> None:
-    done = edgekit("tune", "gemm", *options)
+    done = edgekit(*_TUNE, *options)
     assert done.code == 2 and words in done.complaint and done.out == ""
 
 
 def test_a_second_tuner_is_told_who_tunes(edgekit: Any, shapes: Path) -> None:
     with tuning_alone("local", "ann@desk, process 7"):
-        done = edgekit("tune", "gemm", "--shapes", shapes)
+        done = edgekit(*_TUNE, "--shapes", shapes)
     assert done.code == 6 and "ann@desk, process 7" in done.complaint
 
 
@@ -158,7 +164,16 @@ def test_a_lost_board_loses_nothing_and_the_same_job_goes_on() -> None:
 @pytest.mark.slow
 def test_killed_at_any_moment_it_goes_on(shapes: Path, edgekit: Any) -> None:
     program = "from edgekit.host.cli.main import run; run()"
-    command = [sys.executable, "-c", program, "tune", "gemm", "--shapes", str(shapes)]
+    command = [
+        sys.executable,
+        "-c",
+        program,
+        "tune",
+        "gemm",
+        "--allow-noise",
+        "--shapes",
+        str(shapes),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     kept = 0
     for answers in (1, 3, 6):
@@ -171,7 +186,7 @@ def test_killed_at_any_moment_it_goes_on(shapes: Path, edgekit: Any) -> None:
             found = history.read()
         assert found.skipped == 0 and len(found.measurements) >= kept
         kept = len(found.measurements)
-    done = edgekit("tune", "gemm", "--shapes", shapes, "--json")
+    done = edgekit(*_TUNE, "--shapes", shapes, "--json")
     assert done.code == 0 and done.document["finished"]
     assert done.document["known"] >= kept and len(done.document["best"]) == len(_SHAPES)
 
