@@ -127,3 +127,18 @@ def test_device_package_needs_only_the_standard_library(checkout: Path, tmp_path
     # The base interpreter without site-packages: any third-party import fails.
     python = Path(sys.base_prefix) / "bin" / Path(sys.executable).resolve().name
     assert "edgekit.device.version" in run(python, "-S", "-c", program, cwd=tmp_path)
+
+
+def test_the_changelog_has_the_version_and_says_how_it_is_tagged() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    version = (ROOT / "device" / "version.py").read_text(encoding="utf-8").split('"')[-2]
+    assert f"\n## {version}" in text
+    assert "is tagged `v" in text
+
+
+def test_the_wheel_says_what_it_is(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        metadata = archive.read(name).decode()
+    for key in ("Summary: ", "License-Expression: Apache-2.0", "Keywords: ", "Classifier: Topic"):
+        assert key in metadata, key
