@@ -24,9 +24,9 @@ def test_local_board_lives_under_edgekit_home(
 @pytest.mark.parametrize(
     ("board", "commands"),
     [
-        ("a57", ["edgekit board up a57", "edgekit board add a57 --profile a57 --host USER@"]),
-        ("a76", ["edgekit board add a76 --profile a76 --host USER@"]),
-        ("nosuch", ["edgekit board add nosuch --profile PROFILE --host USER@", "edgekit boards"]),
+        ("a57", ["edgekit board up a57", "edgekit board add a57 --host USER@"]),
+        ("a76", ["edgekit board add a76 --host USER@"]),
+        ("nosuch", ["edgekit board add nosuch --host USER@", "edgekit boards"]),
     ],
 )
 def test_boards_that_are_not_there_get_the_commands_that_make_them(
