@@ -376,11 +376,8 @@ def random_graph(family: str, count: int, seed: int) -> Graph:
     """`count` operators of a family, its dtypes in turn."""
     make, dtypes = FAMILIES[family]
     rng = np.random.default_rng(seed)
-    cases = []
-    for i in range(count):
-        dtype = dtypes[i % len(dtypes)]
-        cases.append(make(rng) if dtype is None else make(rng, dtype))
-    return graph_of(cases)
+    turns = (dtypes[i % len(dtypes)] for i in range(count))
+    return graph_of([make(rng) if dtype is None else make(rng, dtype) for dtype in turns])
 
 
 def stateful_graph() -> Graph:

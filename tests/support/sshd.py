@@ -15,9 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from edgekit.host.transport import Transport
+
 SSHD = "/usr/sbin/sshd"
 _SFTP_SERVERS = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server")
 _START_SECONDS = 5.0
+SECONDS = 20.0  # that a call of a test may take
 
 # Commands and SFTP alike start through this: the account's own home stays untouched, and a limit
 # on file sizes stands in for a full disk (without the trap the kernel would end the server).
@@ -112,6 +115,10 @@ def start_sshd(folder: Path, host_key_type: str = "ed25519") -> Sshd:
         if server is not None:
             return server
     raise RuntimeError(f"sshd did not start: {(folder / 'log').read_text()}")
+
+
+def works(transport: Transport) -> bool:
+    return transport.run(["echo", "yes"], deadline=SECONDS).stdout == b"yes\n"
 
 
 @contextlib.contextmanager
