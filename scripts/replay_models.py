@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Writes what the compiler makes of models for boards; `scripts/replay` runs it for two commits.
+
+    scripts/replay_models.py FOLDER MODEL BOARD [BOARD ...]
+
+FOLDER gets BOARD/MODEL/ with a file for each C file of the library that is generated, units.json
+(the kernels and their macros), plan.json (the explanation of every choice) and weights.sha256; or
+error.txt with the line that a user would see. No C is compiled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+from edgekit.host.bench.zoo import zoo_options
+from edgekit.host.compiler import prepare_graph, units_of
+from edgekit.host.errors import InputError
+from edgekit.host.explain import explain
+from edgekit.host.fit import plan_of
+from edgekit.host.graph.types import Graph
+from edgekit.host.importers import import_model
+from edgekit.host.options import CompileOptions
+from edgekit.kb.board import BoardProfile, load_board
+
+
+def main() -> int:
+    folder, model = Path(sys.argv[1]), Path(sys.argv[2])
+    options = zoo_options(model)
+    for name in sys.argv[3:]:
+        target = folder / name / model.name
+        target.mkdir(parents=True)
+        try:
+            _write(target, import_model(model, options.shapes), load_board(name), options)
+        except InputError as error:
+            (target / "error.txt").write_text(f"{error}\n")
+    return 0
+
+
+def _write(target: Path, source: Graph, board: BoardProfile, options: CompileOptions) -> None:
+    _, made = prepare_graph(source, board, options)
+    scheduled, plan = plan_of(made.graph, board, options)
+    kernels = {}
+    for unit in units_of(plan, board):
+        if isinstance(unit.source, str):
+            (target / f"{unit.name}.c").write_text(unit.source)
+        else:
+            kernels[unit.name] = [unit.source.name, dict(unit.macros), unit.plain]
+    story = explain(scheduled, plan, board, made.counts, made.origin, made.limit)
+    for name, value in (("units", kernels), ("plan", story)):
+        text = json.dumps(value, indent=1, sort_keys=True, default=str)
+        (target / f"{name}.json").write_text(text + "\n")
+    digest = hashlib.sha256(plan.lowered.weights).hexdigest()
+    (target / "weights.sha256").write_text(digest + "\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
