@@ -144,9 +144,13 @@ def tune_gemm(
     products = tuple(given) or _products(model, shapes, kind)
     if reached.emulated:
         _say_emulated(name, threads)
-    elif not allow_noise:
-        check_quiet(reached.transport, threads)
-    outcome = _tuned(Job(name, target, products, seconds, _moment, given), reached)
+
+    def check() -> None:
+        if not (reached.emulated or allow_noise):
+            check_quiet(reached.transport, threads)
+
+    check()  # before minutes of compiling
+    outcome = _tuned(Job(name, target, products, seconds, _moment, given, check), reached)
     if as_json:
         emit(_document(name, target, reached.emulated, outcome))
     else:

@@ -91,6 +91,8 @@ def tune_cost(
         check_quiet(device.transport, threads=1)
     with stages(f"measuring {device.name}") as tell:
         samples = measure(device, model or _models(), rounds, seconds, tell)
+    if not (device.emulated or allow_noise):
+        check_quiet(device.transport, threads=1)
     profile = load_board(device.profile)
     if not samples:
         raise InputError("expected operators with times, found none; name another --model")

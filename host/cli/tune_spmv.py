@@ -59,7 +59,8 @@ def tune_spmv(
     check_counting(reached)
     found = []
     try:
-        if not (allow_noise or reached.emulated):
+        checked = not (allow_noise or reached.emulated)
+        if checked:
             check_quiet(reached.transport, threads)
         profile = load_board(reached.profile)
         path = output or user_spmv_table(profile)
@@ -67,6 +68,8 @@ def tune_spmv(
         for name in matrix or STANDARD:
             given = open_matrix(name, dtype)
             tuned = tune_matrix(measurer, profile, name, given, threads, seconds, note)
+            if checked:
+                check_quiet(reached.transport, threads)
             add_spmv_rows(profile, [tuned.row], path)  # at once, so that Ctrl-C loses one at most
             found.append(tuned)
     finally:

@@ -31,6 +31,7 @@ class Job:
     seconds: float
     now: Callable[[], str]
     given: Mapping[Product, Method] = field(default_factory=dict)
+    check: Callable[[], None] = lambda: None
 
 
 def tune(
@@ -47,7 +48,9 @@ def tune(
         began = time.monotonic()
         measurer = BoardMeasurer(transport, job.profile, emulated)  # which may have to compile
         left = max(job.seconds - (time.monotonic() - began), 0.0)
-        plan = Plan(job.board, job.profile, job.products, left, VERSION, job.given, sequences)
+        plan = Plan(
+            job.board, job.profile, job.products, left, VERSION, job.given, sequences, job.check
+        )
         try:
             return Tuner(plan, measurer, history, time.monotonic, job.now).run(on_progress)
         except UnreachableError as error:

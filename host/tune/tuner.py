@@ -78,7 +78,8 @@ class Measurer(Protocol):
 class Plan:
     """What to tune: `board` is its name, `profile` what it is; `seconds` of budget. Products that
     are `given` a method get that one measured, and no search. `sequences` are those of the table,
-    which say what products share a row."""
+    which say what products share a row. `check` raises where the board has become too noisy to
+    go on: what was measured until then is kept."""
 
     board: str
     profile: BoardProfile
@@ -87,6 +88,7 @@ class Plan:
     kit_version: str
     given: Mapping[Product, Method] = field(default_factory=dict)
     sequences: Sequences = field(default_factory=Sequences)
+    check: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -226,6 +228,8 @@ class Tuner:
         for batch in _batches(questions, self._counting):
             if self._measured and self._clock() >= self._end:
                 return False  # but never before something was found out: the next time goes on
+
+            self._plan.check()
 
             def on_answer(
                 index: int, timed: Timed | None, batch: Sequence[Question] = batch, done: int = done

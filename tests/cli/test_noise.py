@@ -60,3 +60,24 @@ def test_tuners_refuse_a_noisy_board(
     assert "--allow-noise" in done.complaint
     kept = tmp_path / "home"
     assert not any((kept / name).exists() for name in ("history.sqlite", "cost", "layouts", "spmv"))
+
+
+@pytest.mark.parametrize("command", ["gemm", "cost", "spmv"])
+def test_noise_that_begins_while_measuring_is_not_kept(
+    edgekit: Any, home: Path, face_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    command: str,
+) -> None:  # fmt: skip
+    (home / "shapes.txt").write_text("8,8,8\n16,16,16\n")
+    arguments = {
+        "gemm": ("--shapes", "shapes.txt", "--budget", "60s"),
+        "cost": ("--model", face_model.with_name("okay_nabu.tflite"), "--rounds", "1"),
+        "spmv": ("--matrix", "banded:500:3", "--seconds", "0.1"),
+    }
+    # Of products those of the first batch are kept: it was quiet when they were measured.
+    answers = iter([None] * (2 if command == "gemm" else 1))
+    monkeypatch.setattr(noise, "reason", lambda *given: next(answers, WHY))
+    done = edgekit("tune", command, *arguments[command])
+    assert (done.code, done.out) == (5, "")
+    assert WHY in done.err
+    kept = tmp_path / "home"
+    assert not any((kept / name).exists() for name in ("cost", "spmv"))
