@@ -278,6 +278,7 @@ class Scope:
                 codes,
                 states,
                 here,
+                self.importer.model.subgraphs,
             )
         )
         return made if isinstance(made, list) else [made]

@@ -28,7 +28,7 @@ from edgekit.host.graph.windows import Pair
 from edgekit.host.importers.builder import Builder
 from edgekit.host.importers.emitter import Emitter
 from edgekit.host.importers.tflite_checks import check_quantized
-from edgekit.host.importers.tflite_schema import FileOperator, corruption
+from edgekit.host.importers.tflite_schema import FileOperator, FileSubgraph, corruption
 
 ACTIVATIONS = {
     0: Activation.NONE,
@@ -66,6 +66,7 @@ class Call(Emitter):
     by_block: Mapping[int, str] = field(default_factory=dict)  # f32 input → type of its codes
     states: dict[str, State] = field(default_factory=dict)  # of the graph
     place: str = "operator"  # names what the operator remembers
+    subgraphs: Sequence[FileSubgraph] = ()  # of the file
 
     def counted(self, x: Tensor, length: Tensor) -> Tensor:
         """A result of which the first `length` rows count, [1] s64."""
@@ -147,6 +148,23 @@ class Call(Emitter):
         if value != int(value) or not least <= value <= most:
             raise ShapeError(f"expected a {name} of {least} to {most}, found {value}")
         return int(value)
+
+    def region(self, name: str) -> str:
+        """The operator that is all of the subgraph which option `name` says, of both its inputs;
+        "" where it is none and the second input is the result."""
+        number: int = self.option(name)
+        if not 0 < number < len(self.subgraphs):
+            raise ShapeError(
+                f"expected a subgraph from 1 to {len(self.subgraphs) - 1}, found {number}"
+            )
+        body = self.subgraphs[number]
+        if len(body.inputs) == 2 and not body.operators and body.outputs == body.inputs[1:]:
+            return ""
+        if len(body.operators) == 1 and len(body.inputs) == 2:
+            (only,) = body.operators
+            if sorted(only.inputs) == sorted(body.inputs) and only.outputs == body.outputs:
+                return only.name
+        raise ShapeError(f"expected one operator of two inputs as subgraph {number}, found others")
 
     def stride(self) -> Pair:
         return _positive("stride", self.option("StrideH"), self.option("StrideW"))

@@ -19,6 +19,7 @@ from edgekit.host.importers import tflite_reduce as reduce
 from edgekit.host.importers import tflite_shape as shape
 from edgekit.host.importers import tflite_signal as signal
 from edgekit.host.importers import tflite_stablehlo as stablehlo
+from edgekit.host.importers import tflite_stablehlo_index as stablehlo_index
 from edgekit.host.importers import tflite_stream as stream
 from edgekit.host.importers import tflite_volume as volume
 from edgekit.host.importers.tflite_call import Call
@@ -139,10 +140,12 @@ ROWS: dict[str, Row] = {
     "DILATE": Row(stablehlo.dilate, "DilateOptions"),
     "REDUCE_WINDOW": Row(stablehlo.reduce_window, "ReduceWindowOptions"),
     "STABLEHLO_ADD": Row(math.plain(ops.Add())),
+    "STABLEHLO_GATHER": Row(stablehlo_index.gather, "StablehloGatherOptions"),
     "STABLEHLO_MAXIMUM": Row(math.plain(ops.Maximum())),
     "STABLEHLO_MINIMUM": Row(math.plain(ops.Minimum())),
     "STABLEHLO_MULTIPLY": Row(math.plain(ops.Mul())),
     "STABLEHLO_PAD": Row(stablehlo.pad, "StablehloPadOptions"),
+    "STABLEHLO_SCATTER": Row(stablehlo_index.scatter, "StablehloScatterOptions"),
     "STABLEHLO_SHIFT_LEFT": Row(math.binary(ops.LeftShift()), "StablehloShiftLeftOptions"),
     # Types
     "CAST": Row(math.cast, "CastOptions"),

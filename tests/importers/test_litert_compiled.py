@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 _TABLES = (
     "blocks", "bounded", "boxes", "coded_recurrent", "fourier", "index", "micro", "moves",
-    "operators", "packed", "recurrent", "stablehlo", "types", "wide",
+    "operators", "packed", "recurrent", "stablehlo", "stablehlo_index", "types", "wide",
 )  # fmt: skip
 
 

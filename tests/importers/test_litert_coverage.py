@@ -26,6 +26,7 @@ _TABLES = (
     "packed",
     "recurrent",
     "stablehlo",
+    "stablehlo_index",
     "types",
     "wide",
 )

@@ -65,7 +65,8 @@ class Single:
     fast: bool = False
     between: Sequence[Operand] = ()  # intermediate tensors
 
-    def content(self, files: Any) -> bytes:
+    def content(self, files: Any, called: Sequence[Any] = ()) -> bytes:
+        """`called`: subgraphs behind the main one."""
         tensors, names = [], []
         for i, operand in enumerate(self.ins):
             names.append(-1 if operand is None else f"x{i}")
@@ -77,7 +78,7 @@ class Single:
         between = [f"z{i}" for i in range(len(self.between))]
         tensors += [_tensor(files, n, o, None) for n, o in zip(between, self.between, strict=True)]
         op = files.op(self.code, names, outs, self.options, self.fields, self.custom, between)
-        return bytes(files.model(files.graph(tensors, [op], list(self.inputs()), outs)))
+        return bytes(files.model(files.graph(tensors, [op], list(self.inputs()), outs), *called))
 
     def inputs(self) -> dict[str, Any]:
         return {
