@@ -145,6 +145,7 @@ ROWS: dict[str, Row] = {
     "STABLEHLO_MINIMUM": Row(math.plain(ops.Minimum())),
     "STABLEHLO_MULTIPLY": Row(math.plain(ops.Mul())),
     "STABLEHLO_PAD": Row(stablehlo.pad, "StablehloPadOptions"),
+    "STABLEHLO_REDUCE_WINDOW": Row(stablehlo.reduce_region, "StablehloReduceWindowOptions"),
     "STABLEHLO_SCATTER": Row(stablehlo_index.scatter, "StablehloScatterOptions"),
     "STABLEHLO_SHIFT_LEFT": Row(math.binary(ops.LeftShift()), "StablehloShiftLeftOptions"),
     # Types

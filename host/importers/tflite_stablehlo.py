@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from edgekit.host.graph import ops
+from edgekit.host.graph.checks import WHOLE
 from edgekit.host.graph.types import DType, Operator, ShapeError, Tensor
 from edgekit.host.importers.tflite_call import Call
 
 _SIZE_LIMIT = 1 << 24  # elements of an image with room between its pixels
-_WINDOW_LIMIT = 256  # values along one axis of a window
+_SHORT = 8  # values along one axis of a window that are joined one by one
 
 Indices = NDArray[np.int64]
 
@@ -22,7 +26,8 @@ def pad(call: Call) -> Tensor:
     sizes = [call.operator.option_vector(name) or () for name in fields]
     if any(len(s) != rank for s in sizes) or min(sizes[2], default=0) < 0:
         raise ShapeError(f"expected paddings of {rank} axes, found {sizes}")
-    return _spread(call, 1, *(np.array(s, np.int64) for s in sizes))
+    x, value = call.tensor(0, "input"), call.tensor(1, "value")
+    return _spread(call, x, value, *(np.array(s, np.int64) for s in sizes))
 
 
 def dilate(call: Call) -> Tensor:
@@ -31,12 +36,14 @@ def dilate(call: Call) -> Tensor:
     steps = np.array(call.integers(1, "dilations"), np.int64)
     if steps.shape != (rank,) or steps.min(initial=1) < 1:
         raise ShapeError(f"expected {rank} dilations of at least 1, found {steps.tolist()}")
-    return _spread(call, 2, 0 * steps, 0 * steps, steps - 1)
+    x, value = call.tensor(0, "input"), call.tensor(2, "value")
+    return _spread(call, x, value, 0 * steps, 0 * steps, steps - 1)
 
 
-def _spread(call: Call, value: int, low: Indices, high: Indices, between: Indices) -> Tensor:
-    """Elements picked from those of the input and the value, operand `value`, behind them."""
-    x, fill = call.tensor(0, "input"), call.tensor(value, "value")
+def _spread(
+    call: Call, x: Tensor, fill: Tensor, low: Indices, high: Indices, between: Indices
+) -> Tensor:
+    """Elements picked from those of x and the value `fill` behind them."""
     if fill.elements != 1 or fill.dtype is not x.dtype:
         raise ShapeError(f"expected one value of type {x.dtype.value}, found {list(fill.shape)}")
     shape = np.array(x.shape, np.int64)
@@ -70,30 +77,112 @@ _JOINS: dict[int, Operator] = {
 }
 
 
+_REGIONS: dict[str, Operator] = {
+    "ADD": ops.Add(),
+    "LOGICAL_AND": ops.And(),
+    "LOGICAL_OR": ops.Or(),
+    "MAXIMUM": ops.Maximum(),
+    "MINIMUM": ops.Minimum(),
+    "MUL": ops.Mul(),
+    "STABLEHLO_ADD": ops.Add(),
+    "STABLEHLO_AND": ops.And(),
+    "STABLEHLO_MAXIMUM": ops.Maximum(),
+    "STABLEHLO_MINIMUM": ops.Minimum(),
+    "STABLEHLO_MULTIPLY": ops.Mul(),
+    "STABLEHLO_OR": ops.Or(),
+}
+
+
 def reduce_window(call: Call) -> Tensor:
-    """All of a window and the initial value joined; one axis after the other."""
-    x, initial = call.tensor(0, "input"), call.tensor(1, "initial value")
-    rank, join = len(x.shape), _JOINS.get(call.option("ReduceFunction"))
+    join = _JOINS.get(call.option("ReduceFunction"))
     sizes, strides, dilations = (call.integers(i, "window") for i in (2, 3, 4))
+    x, initial = call.tensor(0, "input"), call.tensor(1, "initial value")
+    return _windows(call, x, initial, join, sizes, strides, dilations)
+
+
+def reduce_region(call: Call) -> Tensor:
+    """STABLEHLO_REDUCE_WINDOW: x with the initial value between and around its elements first,
+    joined by the operator of a subgraph."""
+    x = call.plain(0, DType.F32, *WHOLE, DType.BOOL)
+    initial, kind = call.plain(1, x.dtype), x.dtype
+    join = _REGIONS.get(call.region("BodySubgraphIndex"))
+    rank, option = len(x.shape), call.operator.option_vector
+    sizes, strides, dilations, between = (
+        option(name) or (1,) * rank
+        for name in ("WindowDimensions", "WindowStrides", "WindowDilations", "BaseDilations")
+    )
+    around = np.array(option("Padding") or (0,) * 2 * rank, np.int64)
+    if len(between) != rank or min(between, default=1) < 1 or around.shape != (2 * rank,):
+        raise ShapeError(f"expected dilations and paddings of {rank} axes, found others")
+    if any(around) or any(b > 1 for b in between):
+        low, high = around.reshape(rank, 2).T
+        x = _spread(call, x, initial, low, high, np.array(between, np.int64) - 1)
+    if kind.is_quantized and isinstance(join, ops.Add | ops.Mul):  # which would be of codes
+        x, initial = (call.convert(t, DType.I32) for t in (x, initial))
+    y = _windows(call, x, initial, join, sizes, strides, dilations)
+    return call.made(call.convert(y, kind))
+
+
+def _windows(
+    call: Call,
+    x: Tensor,
+    initial: Tensor,
+    join: Operator | None,
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> Tensor:
+    """All of a window and the initial value joined; one axis after the other."""
+    rank = len(x.shape)
     if join is None or any(len(s) != rank for s in (sizes, strides, dilations)):
         raise ShapeError(f"expected a window of {rank} axes and a known function, found others")
-    if min(*sizes, *strides, *dilations, 1) < 1 or max(sizes, default=1) > _WINDOW_LIMIT:
-        raise ShapeError(f"expected windows of 1 to {_WINDOW_LIMIT}, found {list(sizes)}")
+    if min(*sizes, *strides, *dilations, 1) < 1:
+        raise ShapeError(f"expected windows of at least 1, found {list(sizes)}")
     if initial.elements != 1 or (isinstance(join, ops.And | ops.Or)) != (x.dtype is DType.BOOL):
         raise ShapeError(f"expected a function of {x.dtype.value}, found another")
     for axis, (size, stride, dilation) in enumerate(zip(sizes, strides, dilations, strict=True)):
         count = (x.shape[axis] - (size - 1) * dilation - 1) // stride + 1
         if count < 1:
             raise ShapeError(f"expected an axis of at least one window, found {x.shape[axis]}")
-        if (size, stride) == (1, 1):
-            continue
+        if (size, stride) != (1, 1):
+            x = _along(call, x, join, axis, count, size, stride, dilation)
+    return call.emit(join, x, call.reshape(initial, ()))
+
+
+def _along(
+    call: Call,
+    x: Tensor,
+    join: Operator,
+    axis: int,
+    count: int,
+    size: int,
+    stride: int,
+    dilation: int,
+) -> Tensor:
+    """`count` windows along one axis. A long one is made of parts of 2, 4, 8, ... elements."""
+    rank = len(x.shape)
+
+    def cut(part: Tensor, tap: int, count: int, stride: int) -> Tensor:
         shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
         steps = tuple(stride if i == axis else 1 for i in range(rank))
-        y = None
-        for tap in range(size):
-            begin = tuple(tap * dilation if i == axis else 0 for i in range(rank))
-            part = call.emit(ops.StridedSlice(begin, steps, shape, shape), x)
-            y = part if y is None else call.emit(join, y, part)
-        assert y is not None
-        x = y
-    return call.emit(join, x, call.reshape(initial, ()))
+        begin = tuple(tap * dilation if i == axis else 0 for i in range(rank))
+        return call.emit(ops.StridedSlice(begin, steps, shape, shape), part)
+
+    def joined(parts: Iterator[Tensor]) -> Tensor:
+        return functools.reduce(lambda a, b: call.emit(join, a, b), parts)
+
+    def parts() -> Iterator[Tensor]:
+        part, width, done = x, 1, 0
+        while True:
+            if size & width:
+                yield cut(part, done, count, stride)
+                done += width
+            if done == size:
+                return
+            room = part.shape[axis] - width * dilation
+            part = call.emit(join, cut(part, 0, room, 1), cut(part, width, room, 1))
+            width *= 2
+
+    if size <= _SHORT:
+        return joined(cut(x, tap, count, stride) for tap in range(size))
+    return joined(parts())

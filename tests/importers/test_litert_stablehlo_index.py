@@ -115,8 +115,45 @@ SCATTERS = {
 }  # fmt: skip
 
 
+def _windows(kind, region, sizes, strides=(), dilations=(), between=(), around=(), initial=0,
+             shape=(3, 9, 8)):  # fmt: skip
+    fields = {"WindowDimensions": _wide(*sizes)}
+    others = {"WindowStrides": strides, "WindowDilations": dilations, "BaseDilations": between}
+    rank = len(shape)
+    fields |= {name: _wide(*(v or (1,) * rank)) for name, v in others.items()}
+    fields["Padding"] = _wide(*(around or (0,) * 2 * rank)).reshape(-1)
+    ins = [given(_values(kind, *shape)), fixed(np.array(initial, kind))]
+    out = given(np.zeros((1,) * rank, kind))
+    single = Single("STABLEHLO_REDUCE_WINDOW", ins, [out], "StablehloReduceWindowOptions", fields)
+    return WithRegion(single, "BodySubgraphIndex", region)
+
+
+_WHOLE = ("float32", "int8", "uint8", "int16", "int32", "int64")
+WINDOWS = {
+    **{
+        f"{region}-{kind}": _windows(
+            kind, region, (1, 3, 2), (1, 2, 1), (1, 1, 2), (1, 1, 2), (0, 1, 1, 1, -1, 2), 3
+        )
+        for kind, regions in (
+            *((k, ("ADD", "MUL", "MAXIMUM", "MINIMUM")) for k in _WHOLE),
+            ("int32", _REGIONS[1:]),
+            ("bool", ("LOGICAL_AND", "LOGICAL_OR")),
+        )
+        for region in regions
+    },
+    "plain": _windows("float32", "MAXIMUM", (1, 3, 3), (1, 2, 2), initial=-99),
+    "all": _windows("int32", "ADD", (3, 9, 8)),
+    "cumulative": _windows("int32", "ADD", (1, 100), around=(0, 0, 99, 0), shape=(2, 100)),
+    "long": _windows("int16", "MUL", (37,), (3,), (2,), shape=(211,), initial=1),
+    "long-floats": _windows("float32", "ADD", (21,), (2,), (2,), shape=(90,)),
+    "one": _windows("float32", "ADD", (1, 1, 1), initial=2),
+}
+
+
 def contents(files) -> list[bytes]:
-    return [case.content(files) for case in (*GATHERS.values(), *SCATTERS.values())]
+    return [
+        case.content(files) for case in (*GATHERS.values(), *SCATTERS.values(), *WINDOWS.values())
+    ]
 
 
 @pytest.mark.parametrize("case", GATHERS.values(), ids=GATHERS.keys())
@@ -127,6 +164,11 @@ def test_windows_are_gathered(files, litert, case):
 @pytest.mark.parametrize("case", SCATTERS.values(), ids=SCATTERS.keys())
 def test_windows_are_scattered(files, litert, case):
     check(files, litert, case, near=0)
+
+
+@pytest.mark.parametrize("case", WINDOWS.values(), ids=WINDOWS.keys())
+def test_windows_are_joined(files, litert, case):
+    check(files, litert, case, near=1e-6)
 
 
 def test_indices_may_have_no_axis_of_tuples(files):
@@ -148,6 +190,14 @@ def test_indices_may_have_no_axis_of_tuples(files):
         _gather("int32", _ROWS, (1, 1, 6), (7,), (0, 1), (0, 1), 1),
         _gather("int32", _ROWS, (1, 1, 6), (1, 1), (0, 1), (0, 1), 1),
         _gather("int32", _ROWS.astype(np.float32), (1, 1, 6), (1,), (0, 1), (0, 1), 1),
+        _windows("int32", "SUB", (1, 2, 2)),
+        _windows("bool", "ADD", (1, 2, 2)),
+        _windows("int32", "ADD", (1, 2, 9)),
+        _windows("int32", "ADD", (1, 2)),
+        _windows("int32", "ADD", (1, 2, 2), (1, 0, 1)),
+        _windows("int32", "ADD", (1, 2, 2), between=(1, -1, 1)),
+        _windows("int32", "ADD", (1, 2, 2), around=(0, 0, 1 << 40, 0, 0, 0)),
+        _windows("int32", "ADD", (1, 2, 2), around=(1, 2)),
         _scatter("int32", "SUB", _AGAIN, (5, 6), (1,), (0, 1), (0, 1), 1),
         _scatter("int32", "", _AGAIN, (5, 7), (1,), (0, 1), (0, 1), 1),
         _scatter("int32", "", _AGAIN, (4, 6), (1,), (0, 1), (0, 1), 1),
