@@ -29,8 +29,8 @@ _EXACT: tuple[type[Operator], ...] = (
     ops.Reshape, ops.Transpose, ops.Pad, ops.Concat, ops.Split, ops.StridedSlice,
     ops.DepthToSpace, ops.SpaceToBatch, ops.BatchToSpace, ops.Gather, ops.BroadcastTo, ops.BitCast,
     ops.Clamp, ops.Clip, ops.Abs, ops.Neg, ops.Sign, ops.Floor, ops.Ceil, ops.RoundEven,
-    ops.Scatter, ops.Maximum, ops.Minimum, ops.Where, ops.MaxPool2D, ops.ReduceMax, ops.ReduceMin,
-    ops.Quantize, ops.DetectionOutput, ops.TopK, ops.SelectBoxes,
+    ops.RoundBfloat16, ops.Scatter, ops.Maximum, ops.Minimum, ops.Where, ops.MaxPool2D,
+    ops.ReduceMax, ops.ReduceMin, ops.Quantize, ops.DetectionOutput, ops.TopK, ops.SelectBoxes,
 )  # fmt: skip  # whatever is in neither list may add many terms
 _FUNCTIONS: tuple[type[Operator], ...] = (
     ops.Function, ops.Binary, ops.Add, ops.Mul, ops.Logistic, ops.HardSwish, ops.Softmax, ops.Cast,

@@ -9,6 +9,7 @@ layout pass removes. All shapes are static: open dimensions of inputs come from 
 from __future__ import annotations
 
 import time
+from collections.abc import Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from edgekit.host.importers.open_shapes import (
 from edgekit.host.importers.refusal import refuse, unsupported
 
 _RANK_LIMIT = 8
+_BFLOAT16 = "BFLOAT16"
 _TRIAL_SECONDS = 5  # for trying shapes, of which each takes as long as one import
 
 
@@ -105,13 +107,28 @@ class _Import:
             inputs.append(tensor)
         builder.begin("model")
         walk = Walk(builder, model.functions)
+        walk.floats.bfloat16.update(i.name for i in model.inputs if i.dtype == _BFLOAT16)
         scope = Scope(model.constants, model.opset, {t.name: t for t in inputs})
         walk.nodes(model.nodes, scope)
+        narrow = {v.name for v in model.values if v.dtype == _BFLOAT16}
         outputs = {name: self._output(walk, scope, name) for name in model.outputs}
+        builder.begin("output")
+        outputs |= {n: walk.rounded(t) for n, t in outputs.items() if n in narrow}
+        self._note_bfloat16(narrow)
         for wanted, tensor in walk.bounded.finish(outputs).items():
             outputs[wanted if wanted in outputs else builder.take(wanted)] = tensor
         graph = builder.finish(name, inputs, outputs)
         return replace(graph, notes=(*fixed.notes, *graph.notes))
+
+    def _note_bfloat16(self, narrow: Set[str]) -> None:
+        """`narrow` are the values that the file says are bfloat16."""
+        for what, names in (
+            ("input", [i.name for i in self._model.inputs if i.dtype == _BFLOAT16]),
+            ("output", [n for n in self._model.outputs if n in narrow]),
+        ):
+            if names:
+                listed, many = ", ".join(map(shown_name, names)), "s" if len(names) > 1 else ""
+                self._builder.note(f"{what}{many} {listed}: bfloat16 in the file, f32 here")
 
     def _fixed(self, file: str) -> FixedShapes:
         """The shapes of all inputs, none larger than a graph takes."""

@@ -26,7 +26,7 @@ class Call(Emitter):
     """All methods raise `ShapeError` where the file does not hold what the operator needs.
 
     `run` emits the nodes of a graph that is an attribute, for given inputs; `outer` finds
-    what a name stands for around it.
+    what a name stands for around it; `bfloat16` are the f32 tensors that are that in the file.
     """
 
     node: FileNode
@@ -37,6 +37,7 @@ class Call(Emitter):
     run: Run
     bounded: Bounded
     outer: Find
+    bfloat16: set[str]
 
     def counted(self, x: Tensor, length: Tensor, axis: int = 0) -> Tensor:
         """A result of which `length` rows along an axis count, [1] s64."""

@@ -10,12 +10,16 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.checks import SIGNED
 from edgekit.host.graph.types import DType, ShapeError, Tensor
 from edgekit.host.importers.onnx_call import Call
+from edgekit.host.importers.onnx_types import BFLOAT16
 
 _MATRIX_LIMIT = 4  # rows of a matrix
 
 
 def bit_cast(call: Call) -> Tensor:
-    return call.emit(ops.BitCast(call.dtype(call.integer("to"))), call.x(0))
+    to = call.integer("to")
+    if to == BFLOAT16 or call.x(0).name in call.bfloat16:
+        raise ShapeError("expected types whose bits are kept, found bfloat16, which is f32 here")
+    return call.emit(ops.BitCast(call.dtype(to)), call.x(0))
 
 
 def bit_shift(call: Call) -> Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, DType, Operator, ShapeError, Tensor
 from edgekit.host.importers.onnx_call import Call
+from edgekit.host.importers.onnx_types import BFLOAT16
 
 Row = Callable[[Call], Tensor | list[Tensor]]
 
@@ -228,12 +229,23 @@ def where(call: Call) -> Tensor:
 
 
 def cast(call: Call) -> Tensor:
-    to = call.dtype(call.integer("to") if call.opset >= 6 else _old_cast(call))
-    return call.convert(call.x(0), to)
+    number = call.integer("to") if call.opset >= 6 else _old_cast(call)
+    return _cast(call, call.dtype(number), number == BFLOAT16)
 
 
 def cast_like(call: Call) -> Tensor:
-    return call.convert(call.x(0), call.x(1).dtype)
+    like = call.x(1)
+    return _cast(call, like.dtype, like.name in call.bfloat16)
+
+
+def _cast(call: Call, to: DType, bfloat16: bool) -> Tensor:
+    y = call.convert(call.x(0), to)
+    if bfloat16:
+        y = call.emit(ops.RoundBfloat16(), y)
+        call.bfloat16.add(y.name)
+    elif y.name in call.bfloat16:  # the same value is f32 from here on, under a name of its own
+        y = call.emit(ops.Reshape(y.shape), y)
+    return y
 
 
 def _old_cast(call: Call) -> int:

@@ -23,6 +23,7 @@ from edgekit.host.importers.outline import (
 _TYPES = {
     "FLOAT": (4, "f32"),
     "FLOAT16": (2, "f16"),
+    "BFLOAT16": (4, "f32"),  # as it is computed
     "DOUBLE": (8, "f64"),
     "INT8": (1, "s8"),
     "UINT8": (1, "u8"),

@@ -108,6 +108,8 @@ def _inside(call: Call, operand: Operand, inside: list[Tensor]) -> Value | None:
         raise ShapeError("expected tensors as states of a loop, found another value")
     shape = value.shape if operand.kind == "state" else value.shape[1:]
     made = call.builder.input(call.builder.take(operand.kind), shape, value.dtype)
+    if value.name in call.bfloat16:
+        call.bfloat16.add(made.name)
     if operand.kind == "row" and value.data is not None and value.data.dtype.kind in "iuf":
         call.builder.limit(made, value.data.min().item(), value.data.max().item())
     states = sum(1 for t in inside if t.name.startswith("state"))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import DType, Tensor
+from edgekit.host.graph.types import Array, DType, Tensor
 from edgekit.host.importers.builder import Builder
 
 # What ONNX numbers element types.
@@ -23,11 +26,14 @@ DTYPES = {
     11: DType.F64,
     12: DType.U32,
     13: DType.U64,
+    16: DType.F32,
 }
+BFLOAT16 = 16  # f32 in the graph
 # Those that inputs may have, as files name them.
 INPUT_TYPES = {
     "FLOAT": DType.F32,
     "FLOAT16": DType.F16,
+    "BFLOAT16": DType.F32,
     "DOUBLE": DType.F64,
     "UINT8": DType.U8,
     "INT8": DType.I8,
@@ -65,8 +71,26 @@ _MOVES = {
     "ReverseSequence", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Trilu",
     "Unsqueeze", "Where",
 }  # fmt: skip
-_TYPED_BY = {"RMSNormalization": 1}  # the input whose type the output has; others: the first float
+# The input whose type the output has; of others it is the first float.
+_TYPED_BY = {"OneHot": 2, "RMSNormalization": 1}
 _ALWAYS_F32 = {("LayerNormalization", 1), ("LayerNormalization", 2)}  # operator, output
+
+
+def is_bfloat16(value: object) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.name == "bfloat16"
+
+
+def plain(attribute: Any) -> Any:
+    """An attribute as rows take it."""
+    return attribute.astype(np.float32) if is_bfloat16(attribute) else attribute
+
+
+def makes_bfloat16(attributes: Mapping[str, Any]) -> bool:
+    """Whether the type of a node's results is an attribute, and bfloat16."""
+    if any(is_bfloat16(v) for v in attributes.values()):
+        return True
+    asked = [attributes.get(name) for name in ("dtype", "output_dtype")]
+    return any(isinstance(number, int) and number == BFLOAT16 for number in asked)
 
 
 class Floats:
@@ -74,12 +98,29 @@ class Floats:
 
     What a row returns is converted to the file's type. A later operator takes the f32 value that
     was converted, and `dead` removes the conversions that nothing reads.
+
+    bfloat16 is f32 in the graph; `bfloat16` are the names of such tensors.
     """
 
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
         self._wide: dict[str, Tensor] = {}  # by name of the stored value
         self._stored: dict[str, Tensor] = {}  # by name of the f32 value
+        self.bfloat16: set[str] = set()
+
+    def constant(self, value: Array) -> Tensor:
+        """A constant of the file."""
+        made = self._builder.constant(plain(value))
+        if is_bfloat16(value):
+            self.bfloat16.add(made.name)
+        return made
+
+    def rename(self, x: Tensor, name: str) -> Tensor:
+        """`Builder.rename`."""
+        made = self._builder.rename(x, name)
+        if x.name in self.bfloat16:
+            self.bfloat16.add(made.name)
+        return made
 
     def operands(self, op: str, given: Sequence[Value | None]) -> list[Value | None]:
         """What the row of `op` gets for the operands `given`."""
@@ -109,6 +150,8 @@ class Floats:
         """What the row of `op` made of the operands `seen`, in the types of the file."""
         typed = given[_TYPED_BY[op] :][:1] if op in _TYPED_BY else given
         floats = [t for t in typed if isinstance(t, Tensor) and t.dtype.is_float]
+        if op not in _CASTS and op not in _UNTOUCHED and floats and floats[0].name in self.bfloat16:
+            self.mark([t for i, t in enumerate(made) if (op, i) not in _ALWAYS_F32])
         if op in _CASTS or list(given) == list(seen) or not floats:
             return list(made)
         kind = floats[0].dtype
@@ -118,6 +161,11 @@ class Floats:
             else t
             for i, t in enumerate(made)
         ]
+
+    def mark(self, made: Sequence[Value | None]) -> None:
+        """Floats among these are bfloat16."""
+        floats = [t for t in made if isinstance(t, Tensor) and t.dtype is DType.F32]
+        self.bfloat16.update(t.name for t in floats)
 
     def _converted(self, t: Tensor, kind: DType) -> Tensor:
         if kind not in _STORED:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgekit.host.errors import InputError
-from edgekit.host.graph.types import Array, MisfitError, ShapeError, Tensor
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import Array, DType, MisfitError, ShapeError, Tensor
 from edgekit.host.importers.bounded import Bounded
 from edgekit.host.importers.builder import Builder
 from edgekit.host.importers.names import shown_name
@@ -20,7 +21,7 @@ from edgekit.host.importers.onnx_file import (
     FileNode,
 )
 from edgekit.host.importers.onnx_operators import ROWS
-from edgekit.host.importers.onnx_types import Floats, Value
+from edgekit.host.importers.onnx_types import Floats, Value, makes_bfloat16, plain
 from edgekit.host.importers.refusal import (
     MisfitInputError,
     UnsupportedError,
@@ -51,7 +52,7 @@ class Walk:
         self._functions = functions
         self._depth = 0
         self._steps = 0
-        self._floats = Floats(builder)
+        self.floats = Floats(builder)
         self.bounded = Bounded(builder, RULES)
         self._known: dict[tuple[int, str], Tensor] = {}
 
@@ -79,7 +80,7 @@ class Walk:
     def _constant(self, constants: Mapping[str, Array], name: str) -> Tensor:
         key = (id(constants), name)
         if key not in self._known:
-            self._known[key] = self._builder.constant(constants[name])
+            self._known[key] = self.floats.constant(constants[name])
         return self._known[key]
 
     def _add(self, node: FileNode, scope: Scope) -> None:
@@ -103,10 +104,10 @@ class Walk:
             if isinstance(value, Tensor):
                 converted = value is not source
                 if value.name not in renamed:
-                    renamed[value.name] = self._builder.rename(value, name)
+                    renamed[value.name] = self.floats.rename(value, name)
                 value = renamed[value.name]
                 if converted and isinstance(source, Tensor):
-                    self._floats.remember(value, source)
+                    self.floats.remember(value, source)
             scope.values[name] = value
         names = [scope.values[n] if n else None for n in wanted]
         names += made[len(names) :]
@@ -119,10 +120,10 @@ class Walk:
         self, node: FileNode, ins: Sequence[Value | None], scope: Scope
     ) -> tuple[Sequence[Value | None], Sequence[Value | None]]:
         """The node's outputs as its row makes them, and in the types of the file."""
-        own = {k: _resolved(v, scope) for k, v in node.attributes.items()}
+        told = {k: _resolved(v, scope) for k, v in node.attributes.items()}
         function = self._functions.get(node.op)
         if function is not None:
-            found = self._inside(function.graph, ins, _called(function, own, scope.opset))
+            found = self._inside(function.graph, ins, _called(function, told, scope.opset))
             return found, found
         refuse(unsupported([(str(node.index), node.op)], ROWS))
 
@@ -130,14 +131,29 @@ class Walk:
             inner = Scope(graph.constants, scope.opset, {}, scope, scope.attributes)
             return self._inside(graph, given, inner)
 
-        seen = self._floats.operands(node.op, ins)
+        seen = self.floats.operands(node.op, ins)
+        own = {k: plain(v) for k, v in told.items()}
         call = Call(
             node, own, seen, scope.opset, self._builder, run, self.bounded,
-            lambda name: self.value(name, scope),
+            lambda name: self.value(name, scope), self.floats.bfloat16,
         )  # fmt: skip
         made = ROWS[node.op](call)
         wide = made if isinstance(made, Sequence) else [made]
-        return wide, self._floats.results(node.op, ins, seen, wide)
+        if makes_bfloat16(told):
+            self.floats.mark(wide)
+        return wide, self.floats.results(node.op, ins, seen, wide)
+
+    def rounded(self, x: Tensor) -> Tensor:
+        """An output that the file says is bfloat16: operators are not rounded to it."""
+        if x.dtype is not DType.F32:
+            return x
+
+        def run(given: Sequence[Any]) -> list[Tensor]:
+            return [self._builder.emit(ops.RoundBfloat16(), given[0])]
+
+        made = run([x])
+        self.bounded.follow("Cast", [x], [(made[0],)], run)
+        return made[0]
 
     def _inside(
         self, graph: FileGraph, given: Sequence[Value | None], scope: Scope

@@ -10,7 +10,7 @@ from edgekit.host.importers import onnx_operators
 from edgekit.host.passes.pipeline import run_passes
 
 # Operators whose node tests are all of element types that edgekit has none of: see test_onnx.py.
-_WITHOUT_A_TEST = {"Cast", "CastLike", "GlobalLpPool"}
+_WITHOUT_A_TEST = {"GlobalLpPool"}
 # ONNX Runtime's own: see test_onnx_microsoft.py.
 _WITHOUT_A_TEST |= {"SimplifiedLayerNormalization"}
 # Control flow and sequences, whose tests have values that are no tensors: see test_onnx_control.py.

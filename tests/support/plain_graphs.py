@@ -9,7 +9,7 @@ from op_cases import Case, Rng, constant, pick, quant, tensor
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.checks import SIGNED, UNSIGNED
-from edgekit.host.graph.types import DType, Operator
+from edgekit.host.graph.types import Array, DType, Operator
 
 _FUNCTIONS: tuple[Operator, ...] = (
     ops.Abs(), ops.Ceil(), ops.Clip(-0.5, 0.25), ops.Cos(), ops.Elu(0.7, 1.1), ops.Erf(),
@@ -67,7 +67,9 @@ def operands(rng: Rng, dtype: DType) -> Case:
 
 
 def halves(rng: Rng) -> Case:
-    """f16 from f32 of every size and back from all patterns of bits."""
+    """f16 and bfloat16 from f32 of every size, and f16 back from all patterns of bits."""
+    if rng.random() < 0.2:
+        return Case(ops.RoundBfloat16(), (constant(_around_bfloat16(rng)),))
     if rng.random() < 0.3:
         return Case(ops.Convert(DType.F16), (tensor((41,)),))
     if rng.random() < 0.5:
@@ -79,6 +81,15 @@ def halves(rng: Rng) -> Case:
     beyond = [np.inf, -np.inf, np.nan, 65519.0, 65520.0, 1e30]
     with np.errstate(over="ignore"):
         return Case(ops.Convert(DType.F16), (constant(np.concatenate([sizes, between, beyond])),))
+
+
+def _around_bfloat16(rng: Rng) -> Array:
+    """Random bits of f32, ties and their neighbors among them, and what is no number."""
+    upper = rng.integers(0, 1 << 16, 3000, np.uint32) << 16
+    lower = rng.choice(np.uint32([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF]), 3000)
+    beyond = np.float32([np.inf, -np.inf, np.nan, -np.nan, 3.4028e38, -3.4028e38, 0.0, -0.0])
+    nan = np.uint32([0x7F800001, 0xFFFFFFFF]).view(np.float32)  # lost, or turned, by a carry
+    return np.concatenate([(upper | lower).view(np.float32), beyond, nan])
 
 
 def saturated(rng: Rng) -> Case:

@@ -185,6 +185,8 @@ UNARY(floorf(a))
 UNARY(ceilf(a))
 #elif defined OP_ROUND_EVEN
 UNARY(rintf(a))
+#elif defined OP_ROUND_BFLOAT16
+UNARY(ek_rounded_to_bfloat16(a))
 #elif defined OP_NOT
 UNARY(!a)
 #elif defined OP_CLIP

@@ -38,4 +38,11 @@ static inline __attribute__((unused)) uint16_t ek_half_of_float(float value) {
     half = rest > 0x7f800000 ? 0x7e00 : half;
     return (uint16_t)(sign | half);
 }
+
+/* To the upper half of the bits, which is bfloat16. NaN would become a number. */
+static inline __attribute__((unused)) float ek_rounded_to_bfloat16(float value) {
+    const uint32_t bits = ek_bits_of_float(value);
+    const uint32_t kept = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
+    return ek_float_of_bits((bits & 0x7fffffff) > 0x7f800000 ? bits : kept);
+}
 #endif

@@ -240,6 +240,19 @@ class RoundEven(Function):
 
 
 @dataclass(frozen=True)
+class RoundBfloat16(Function):
+    """To the 8 significant bits of bfloat16, which has f32's exponents; ties to even."""
+
+    kind: ClassVar[str] = "round_bfloat16"
+
+    def formula(self, x: Array) -> Array:
+        value = np.asarray(x, np.float32)
+        bits = value.view(np.uint32)
+        kept = (bits + np.uint32(0x7FFF) + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)
+        return np.where(np.isnan(value), value, kept.view(np.float32))
+
+
+@dataclass(frozen=True)
 class Not(Function):
     kind: ClassVar[str] = "not"
     dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL,)
