@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from edgekit.host.graph import ops
+from edgekit.host.graph.checks import need_dtype
 from edgekit.host.graph.types import DType, Shape, ShapeError, Tensor
 from edgekit.host.importers import indexing
 from edgekit.host.importers.lengths import places
@@ -80,6 +81,41 @@ def embedding_lookup(call: Call) -> Tensor:
     if table.quant.per_channel:
         return indexing.gather(call, call.emit(ops.Cast(), table), ids, 0)
     return call.emit(ops.Cast(), indexing.gather(call, table, ids, 0))
+
+
+_SUM, _MEAN, _SQRT_N = 0, 1, 2
+
+
+def embedding_lookup_sparse(call: Call) -> Tensor:
+    """Weighted rows of a table, added up where their indices differ in the last place only; sums
+    over the weights, or over the root of their squares. Without any row: 0."""
+    ids, at, shape = call.tensor(0, "ids"), call.tensor(1, "indices"), call.integers(2, "shape")
+    weights, table = call.tensor(3, "weights"), call.tensor(4, "table")
+    need_dtype(table, (DType.F32,), "table")
+    need_dtype(weights, (DType.F32,), "weights")
+    count, depth, combiner = ids.elements, len(shape) - 1, call.option("Combiner")
+    fits = len(ids.shape) == 1 and weights.shape == ids.shape and at.shape == (count, depth + 1)
+    if not fits or not count or len(table.shape) < 2 or combiner not in (_SUM, _MEAN, _SQRT_N):
+        raise ShapeError(
+            f"expected an index of {depth + 1} places and a weight for each of the {count} ids, "
+            f"found {list(at.shape)} and {list(weights.shape)}"
+        )
+    _need_positive(ids)
+    _need_positive(at)
+    lead, rest = shape[:-1] or (1,), table.shape[1:]
+    at = call.part(at, 1, 0, depth) if depth else call.constant(np.zeros((count, 1), np.int32))
+    by_row = call.reshape(weights, (count, *(1,) * len(rest)))
+    values = call.emit(ops.Mul(), indexing.gather(call, table, ids, 0), by_row)
+    zeros = _filled(call, (*lead, *rest), 0, values)
+    y = indexing.scatter_nd(call, zeros, at, values, "add")
+    if combiner != _SUM:
+        parts = weights if combiner == _MEAN else call.emit(ops.Mul(), weights, weights)
+        none = _filled(call, (count,), 0, weights)
+        total = indexing.scatter_nd(call, _filled(call, lead, 1, weights), at, none)
+        total = indexing.scatter_nd(call, total, at, parts, "add")
+        total = call.emit(ops.Sqrt(), total) if combiner == _SQRT_N else total
+        y = call.emit(ops.Div(), y, call.reshape(total, (*lead, *(1,) * len(rest))))
+    return call.reshape(y, (*shape[:-1], *rest))
 
 
 def one_hot(call: Call) -> Tensor:

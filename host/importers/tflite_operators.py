@@ -121,6 +121,7 @@ ROWS: dict[str, Row] = {
     "BUCKETIZE": Row(index.bucketize, "BucketizeOptions"),
     "DYNAMIC_UPDATE_SLICE": Row(index.dynamic_update_slice, "DynamicUpdateSliceOptions"),
     "EMBEDDING_LOOKUP": Row(index.embedding_lookup),
+    "EMBEDDING_LOOKUP_SPARSE": Row(index.embedding_lookup_sparse, "EmbeddingLookupSparseOptions"),
     "GATHER": Row(index.gather, "GatherOptions"),
     "GATHER_ND": Row(index.gather_nd, "GatherNdOptions"),
     "MATRIX_DIAG": Row(index.matrix_diag, "MatrixDiagOptions"),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from litert_cases import Single, check, fixed, given
 
+from edgekit.host.errors import InputError
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers.tflite import graph_from_tflite
 
@@ -179,6 +180,15 @@ def _embedding(kind, scale=0.0):
     return Single("EMBEDDING_LOOKUP", [given(_index([3, 0, 6, 3])), table], [_none()])
 
 
+def _sparse_embedding(combiner, indices, shape, table=(7, 3)):
+    at, rng = _index(indices), np.random.default_rng(9)
+    ins = [given(_index(rng.integers(0, table[0], len(at)))), given(at), fixed(_index(shape))]
+    ins += [given(np.float32(rng.uniform(0.5, 2, len(at)))), fixed(_values(*table))]
+    out = _none(rank=len(shape) + len(table) - 2)
+    fields = {"Combiner": combiner}
+    return Single("EMBEDDING_LOOKUP_SPARSE", ins, [out], "EmbeddingLookupSparseOptions", fields)
+
+
 def _diagonal(kind, rows, columns):
     ins = [given(_values(2, rows, columns, kind=kind))]
     ins.append(given(_values(2, min(rows, columns), kind=kind)))
@@ -216,6 +226,15 @@ CASES = {
     "reverse-sequence-int": _reversed("int32", 0, 2, [3, 2, 1, 0, 2]),
     "embedding": _embedding("float32"),
     "embedding-hybrid": _embedding("int8", 0.03),
+    **{
+        f"embedding-sparse-{combiner}-{name}": _sparse_embedding(combiner, *how)
+        for combiner in (0, 1, 2)
+        for name, how in (
+            ("rows", ([[0, 0], [0, 4], [2, 1], [3, 0], [3, 1], [3, 2]], (5, 6))),
+            ("deep", ([[0, 1, 0], [0, 1, 3], [1, 2, 0]], (2, 3, 4), (5, 2, 3))),
+            ("one", ([[0], [2]], (3,))),
+        )
+    },
     **{
         f"unsorted-{code.lower()}-{kind}": _segments(f"UNSORTED_SEGMENT_{code}", kind)
         for code in ("SUM", "PROD", "MAX", "MIN") for kind in ("float32", "int32")
@@ -288,6 +307,22 @@ def contents(files) -> list[bytes]:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_agrees_with_litert(files, litert, case):
     check(files, litert, case)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        _sparse_embedding(0, [[0, 0]], (1 << 20, 4), (2, 1 << 10)),
+        _sparse_embedding(0, [[0, 0]], (5, 6, 7)),
+        _sparse_embedding(3, [[0, 0]], (5, 6)),
+        _sparse_embedding(0, [[0, 0]], (5, 6), (9,)),
+        _sparse_embedding(0, [[0, 0]], (0, 6)),
+        _sparse_embedding(0, np.zeros((0, 2)), (5, 6)),
+    ],
+)
+def test_sums_of_rows_without_sense_are_refused(files, case):
+    with pytest.raises(InputError, match="expected"):
+        graph_from_tflite(case.content(files), "m")
 
 
 def test_segments_are_summed(files):
