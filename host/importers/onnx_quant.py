@@ -27,7 +27,10 @@ def _scale_and_zero(call: Call, index: int) -> Quant:
     scale = np.atleast_1d(call.value(index, "scale")).astype(np.float32)
     zero = np.zeros(1, np.int64)
     if call.maybe(index + 1) is not None:
-        zero = np.atleast_1d(call.value(index + 1, "zero point")).astype(np.int64)
+        given = np.atleast_1d(call.value(index + 1, "zero point"))
+        if not np.isfinite(given.astype(np.float64)).all():
+            raise ShapeError("expected whole numbers as zero points, found others")
+        zero = given.astype(np.int64)
     if not (np.isfinite(scale).all() and (scale > 0).all()):
         raise ShapeError(f"expected positive finite scales, found {float(scale.min())}")
     if scale.ndim != 1 or zero.size not in (1, scale.size):

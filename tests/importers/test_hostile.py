@@ -136,9 +136,9 @@ def test_a_dilation_beyond_the_image_is_refused(files):
         graph_from_tflite(convolution(files, {"w": w}, dilated), "m")
 
 
-def test_computed_weights_are_refused(files):
-    x = files.tensor("x", [4, 5, 5, 3])
-    y = files.tensor("y", [4, 1, 1, 4])
+def test_computed_weights_of_codes_are_refused(files):
+    x = files.tensor("x", [4, 5, 5, 3], "INT8", scale=[0.5], zero=[0])
+    y = files.tensor("y", [4, 1, 1, 4], "INT8", scale=[0.5], zero=[0])
     content = convolution(files, {"x": x, "y": y}, {"inputs": ["x", "x"]})
     with pytest.raises(InputError, match="constant weights"):
         graph_from_tflite(content, "m")

@@ -121,9 +121,9 @@ def test_a_changed_layer_compiles_one_subgraph_anew(tmp_path, monkeypatch):
     compiled: list[str] = []
     call = Toolchain._zig_cc
 
-    def counted(self, arguments, what):
+    def counted(self, arguments, what, **options):
         compiled.append(what)
-        call(self, arguments, what)
+        call(self, arguments, what, **options)
 
     monkeypatch.setattr(Toolchain, "_zig_cc", counted)
 
