@@ -249,8 +249,10 @@ class Scope:
         if not operator.outputs:
             raise InputError("expected an output, found none")
         if outputs is None:
-            kinds = [(self.tensors.dtype(i), self.tensors.quant(i)) for i in operator.outputs]
-            outputs = [Output(*kind) for kind in kinds]
+            of = self.tensors
+            outputs = [
+                Output(of.dtype(i), of.quant(i), of.source(i).shape) for i in operator.outputs
+            ]
         variables = {
             place: self.tensors.name(i)
             for place, i in enumerate(operator.inputs)

@@ -20,6 +20,7 @@ from edgekit.host.graph.types import (
     Operator,
     Padding,
     Quant,
+    Shape,
     ShapeError,
     State,
     Tensor,
@@ -46,6 +47,7 @@ class Output:
 
     dtype: DType
     quant: Quant | None
+    shape: Shape = ()  # as stored
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from edgekit.host.importers import tflite_index as index
 from edgekit.host.importers import tflite_math as math
 from edgekit.host.importers import tflite_mediapipe as mediapipe
 from edgekit.host.importers import tflite_product as product
+from edgekit.host.importers import tflite_random as random
 from edgekit.host.importers import tflite_recurrent as recurrent
 from edgekit.host.importers import tflite_reduce as reduce
 from edgekit.host.importers import tflite_shape as shape
@@ -147,6 +148,7 @@ ROWS: dict[str, Row] = {
     "STABLEHLO_MULTIPLY": Row(math.plain(ops.Mul())),
     "STABLEHLO_PAD": Row(stablehlo.pad, "StablehloPadOptions"),
     "STABLEHLO_REDUCE_WINDOW": Row(stablehlo.reduce_region, "StablehloReduceWindowOptions"),
+    "STABLEHLO_RNG_BIT_GENERATOR": Row(random.bits, "StablehloRngBitGeneratorOptions"),
     "STABLEHLO_SCATTER": Row(stablehlo_index.scatter, "StablehloScatterOptions"),
     "STABLEHLO_SHIFT_LEFT": Row(math.binary(ops.LeftShift()), "StablehloShiftLeftOptions"),
     # Types

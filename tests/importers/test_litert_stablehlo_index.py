@@ -150,10 +150,29 @@ WINDOWS = {
 }
 
 
+def _bits(kind, algorithm, *shape, state=(0x0123456789ABCDEF, 0xFFFFFFFD), constant=False):
+    key = np.array(state, np.uint64)
+    outs = [given(np.zeros(key.shape, np.uint64)), given(np.zeros(shape, kind))]
+    fields, ins = {"Algorithm": algorithm}, [(fixed if constant else given)(key)]
+    options = "StablehloRngBitGeneratorOptions"
+    return Single("STABLEHLO_RNG_BIT_GENERATOR", ins, outs, options, fields)
+
+
+_LONG = (0xFEDCBA9876543210, (1 << 64) - 2, 0x00C0FFEE12345678)
+BITS = {
+    **{
+        f"{algorithm}-{kind}": _bits(kind, algorithm, 3, 7)
+        for algorithm in (0, 1, 2) for kind in ("int32", "uint32", "int64", "uint64")
+    },
+    **{f"long-{kind}": _bits(kind, 1, 13, state=_LONG) for kind in ("int32", "uint64")},
+    "one": _bits("uint32", 2, 1),
+    "threefry-over": _bits("uint32", 2, 9, state=_LONG[:2]),
+}  # fmt: skip
+
+
 def contents(files) -> list[bytes]:
-    return [
-        case.content(files) for case in (*GATHERS.values(), *SCATTERS.values(), *WINDOWS.values())
-    ]
+    tables = (GATHERS, SCATTERS, WINDOWS, BITS)
+    return [case.content(files) for table in tables for case in table.values()]
 
 
 @pytest.mark.parametrize("case", GATHERS.values(), ids=GATHERS.keys())
@@ -169,6 +188,11 @@ def test_windows_are_scattered(files, litert, case):
 @pytest.mark.parametrize("case", WINDOWS.values(), ids=WINDOWS.keys())
 def test_windows_are_joined(files, litert, case):
     check(files, litert, case, near=1e-6)
+
+
+@pytest.mark.parametrize("case", BITS.values(), ids=BITS.keys())
+def test_bits_follow_from_a_state(files, litert, case):
+    check(files, litert, case)
 
 
 def test_indices_may_have_no_axis_of_tuples(files):
@@ -198,6 +222,11 @@ def test_indices_may_have_no_axis_of_tuples(files):
         _windows("int32", "ADD", (1, 2, 2), between=(1, -1, 1)),
         _windows("int32", "ADD", (1, 2, 2), around=(0, 0, 1 << 40, 0, 0, 0)),
         _windows("int32", "ADD", (1, 2, 2), around=(1, 2)),
+        _bits("int32", 3, 4),
+        _bits("int32", 2, 4, state=_LONG),
+        _bits("int32", 1, 4, state=(1,)),
+        _bits("float32", 1, 4),
+        _bits("int32", 1, 1 << 14, 1 << 14),
         _scatter("int32", "SUB", _AGAIN, (5, 6), (1,), (0, 1), (0, 1), 1),
         _scatter("int32", "", _AGAIN, (5, 7), (1,), (0, 1), (0, 1), 1),
         _scatter("int32", "", _AGAIN, (4, 6), (1,), (0, 1), (0, 1), 1),

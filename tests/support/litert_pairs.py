@@ -19,6 +19,7 @@ _BY_OPERAND = {
     "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", "NOT_EQUAL", "RANK", "REAL", "RFFT2D",
     "SHAPE", "WHERE",
 }  # fmt: skip
+_BY_SECOND = {"STABLEHLO_RNG_BIT_GENERATOR"}  # whose type is that of their second result
 # Operators of weights: codes of f32 activations are a type, "f32 (s8)".
 _WEIGHTED = {
     "BATCH_MATMUL", "CONV_2D", "DEPTHWISE_CONV_2D", "EMBEDDING_LOOKUP", "FULLY_CONNECTED", "SVDF",
@@ -37,7 +38,7 @@ def pairs(contents: Iterable[bytes]) -> set[tuple[str, str]]:
 
 def _type(graph: FileSubgraph, operator: FileOperator) -> str:
     places = operator.inputs if operator.name in _BY_OPERAND else operator.outputs
-    name = _NAMES[graph.tensors[places[0]].type]
+    name = _NAMES[graph.tensors[places[operator.name in _BY_SECOND]].type]
     types = [graph.tensors[i].type for i in operator.inputs if i >= 0]
     if operator.name in _WEIGHTED and name == "f32":
         return next((f"f32 ({k})" for t, k in _CODES.items() if t in types), name)
