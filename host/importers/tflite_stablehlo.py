@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -10,10 +11,11 @@ from numpy.typing import NDArray
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.checks import WHOLE
-from edgekit.host.graph.types import DType, Operator, ShapeError, Tensor
+from edgekit.host.graph.types import DType, Operator, Padding, ShapeError, Tensor
 from edgekit.host.importers.tflite_call import Call
 
 _SIZE_LIMIT = 1 << 24  # elements of an image with room between its pixels
+_POOL_LIMIT = 256  # pixels of a window that a pool has
 _SHORT = 8  # values along one axis of a window that are joined one by one
 
 Indices = NDArray[np.int64]
@@ -114,13 +116,39 @@ def reduce_region(call: Call) -> Tensor:
     around = np.array(option("Padding") or (0,) * 2 * rank, np.int64)
     if len(between) != rank or min(between, default=1) < 1 or around.shape != (2 * rank,):
         raise ShapeError(f"expected dilations and paddings of {rank} axes, found others")
+    low, high = around.reshape(rank, 2).T
+    if isinstance(join, ops.Maximum) and initial.elements == 1 and {*between, *dilations} == {1}:
+        pooled = _max_pool(call, x, sizes, strides, around.reshape(rank, 2).tolist())
+        if pooled is not None:
+            return call.emit(join, pooled, call.reshape(initial, ()))
     if any(around) or any(b > 1 for b in between):
-        low, high = around.reshape(rank, 2).T
         x = _spread(call, x, initial, low, high, np.array(between, np.int64) - 1)
     if kind.is_quantized and isinstance(join, ops.Add | ops.Mul):  # which would be of codes
         x, initial = (call.convert(t, DType.I32) for t in (x, initial))
     y = _windows(call, x, initial, join, sizes, strides, dilations)
     return call.made(call.convert(y, kind))
+
+
+def _max_pool(
+    call: Call, x: Tensor, sizes: Sequence[int], strides: Sequence[int], around: list[list[int]]
+) -> Tensor | None:
+    """Windows of f32 images, NHWC or NCHW; None for others. What is around an image does not
+    count here: it is the initial value, which is joined anyway."""
+    rank = len(x.shape)
+    if x.dtype is not DType.F32 or not rank == len(sizes) == len(strides) == 4:
+        return None
+    image = (1, 2) if sizes[3] == strides[3] == 1 else (2, 3)
+    others = [i for i in range(rank) if i not in image]
+    window, stride = ((v[image[0]], v[image[1]]) for v in (sizes, strides))
+    small = min(*window, *stride) > 0 and math.prod(window) <= _POOL_LIMIT
+    if not small or any((sizes[i], strides[i], *around[i]) != (1, 1, 0, 0) for i in others):
+        return None
+    if any(not 0 <= p < sizes[i] for i in image for p in around[i]):
+        return None
+    pool = ops.MaxPool2D(window, stride, Padding(*around[image[0]], *around[image[1]]))
+    if image == (1, 2):
+        return call.emit(pool, x)
+    return call.nchw(call.emit(pool, call.nhwc(x)))
 
 
 def _windows(

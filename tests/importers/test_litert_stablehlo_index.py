@@ -146,6 +146,27 @@ WINDOWS = {
     "cumulative": _windows("int32", "ADD", (1, 100), around=(0, 0, 99, 0), shape=(2, 100)),
     "long": _windows("int16", "MUL", (37,), (3,), (2,), shape=(211,), initial=1),
     "long-floats": _windows("float32", "ADD", (21,), (2,), (2,), shape=(90,)),
+    "pool": _windows(
+        "float32",
+        "MAXIMUM",
+        (1, 3, 2, 1),
+        (1, 2, 1, 1),
+        initial=-np.inf,
+        around=(0, 0, 0, 1, 1, 0, 0, 0),
+        shape=(2, 7, 8, 3),
+    ),
+    "pool-planes": _windows(
+        "float32",
+        "MAXIMUM",
+        (1, 1, 3, 3),
+        (1, 1, 2, 2),
+        initial=-2,
+        around=(0, 0, 0, 0, 1, 1, 2, 2),
+        shape=(2, 3, 7, 9),
+    ),
+    "no-pool": _windows(
+        "float32", "MAXIMUM", (2, 1, 3, 3), around=(0, 0, 0, 0, 1, -1, 3, 2), shape=(2, 3, 7, 9)
+    ),
     "one": _windows("float32", "ADD", (1, 1, 1), initial=2),
 }
 
@@ -193,6 +214,12 @@ def test_windows_are_joined(files, litert, case):
 @pytest.mark.parametrize("case", BITS.values(), ids=BITS.keys())
 def test_bits_follow_from_a_state(files, litert, case):
     check(files, litert, case)
+
+
+@pytest.mark.parametrize("name", ["pool", "pool-planes"])
+def test_pools_of_images_are_pools(files, name):
+    nodes = graph_from_tflite(WINDOWS[name].content(files), "m").nodes
+    assert [n.op.kind for n in nodes if n.op.kind != "transpose"] == ["max_pool2d", "maximum"]
 
 
 def test_indices_may_have_no_axis_of_tuples(files):
