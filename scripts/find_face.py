@@ -72,7 +72,7 @@ def _beside_peers(bundle: Bundle, model: Path) -> PeerResult:
     with tempfile.TemporaryDirectory() as folder:
         for name in (LIBRARY, WEIGHTS):
             (Path(folder) / name).write_bytes(bundle.files[name])
-        return bench_peers(Path(folder), model)
+        return bench_peers(Path(folder), model, peers=("litert",))
 
 
 def _print_faces(faces: list[Face]) -> None:

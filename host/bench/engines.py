@@ -29,8 +29,6 @@ class OnnxRuntimeContender:
     stateful = False
 
     def __init__(self, model: Path, threads: int, shapes: Shapes) -> None:
-        if model.suffix != ".onnx":
-            raise UnfitError("runs .onnx models only")
         ort: Any = importlib.import_module("onnxruntime")
         options = ort.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
@@ -105,9 +103,7 @@ class MnnContender:
     def __init__(self, model: Path, threads: int, shapes: Shapes) -> None:
         mnn: Any = importlib.import_module("MNN")
         self.version = str(mnn.version())
-        kind = {".onnx": "ONNX", ".tflite": "TFLITE"}.get(model.suffix)
-        if kind is None:
-            raise UnfitError("runs .tflite and .onnx models only")
+        kind = {".onnx": "ONNX", ".tflite": "TFLITE"}[model.suffix]
         with tempfile.TemporaryDirectory() as folder:
             made = Path(folder) / "model.mnn"
             files = ["--modelFile", model, "--MNNModel", made]
@@ -160,8 +156,6 @@ class NcnnContender:
     stateful = False
 
     def __init__(self, model: Path, threads: int, shapes: Shapes) -> None:
-        if model.suffix != ".onnx":
-            raise UnfitError("runs .onnx models only (through pnnx)")
         ncnn: Any = importlib.import_module("ncnn")
         self.version = str(ncnn.__version__)
         self._net, self._mat = ncnn.Net(), ncnn.Mat

@@ -30,38 +30,48 @@ _OFF = "EDGEKIT_NO_FETCH"
 class _Engine:
     """modules: that its worker needs; wheels: that bring them; alone: those without what they need.
 
-    pythons: names of the interpreters that it has wheels for; empty for that of edgekit.
+    pythons: names of the interpreters that it has wheels for; empty for that of edgekit. suffixes:
+    of the models that it runs; empty for any.
     """
 
     modules: tuple[str, ...]
     wheels: tuple[str, ...]
     alone: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
+    suffixes: tuple[str, ...] = ()
 
 
 _ENGINES = {
-    "litert": _Engine(("ai_edge_litert",), ("ai-edge-litert",)),
+    "litert": _Engine(("ai_edge_litert",), ("ai-edge-litert",), suffixes=(".tflite",)),
     "tflite-runtime": _Engine(
         ("tflite_runtime",),
         ("tflite-runtime", "numpy<2"),
         pythons=("python3.11", "python3.10", "python3.9"),
+        suffixes=(".tflite",),
     ),
-    "onnxruntime": _Engine(("onnxruntime", "onnx"), ("onnxruntime", "onnx")),
+    "onnxruntime": _Engine(("onnxruntime", "onnx"), ("onnxruntime", "onnx"), suffixes=(".onnx",)),
     "openvino": _Engine(("openvino",), ("openvino",)),
-    "mnn": _Engine(("MNN", "onnx"), ("MNN", "onnx")),
+    "mnn": _Engine(("MNN", "onnx"), ("MNN", "onnx"), suffixes=(".tflite", ".onnx")),
     # The program of pnnx is all that is used of it, and that needs no PyTorch.
-    "ncnn": _Engine(("ncnn", "pnnx", "onnx"), ("ncnn", "onnx"), alone=("pnnx",)),
+    "ncnn": _Engine(
+        ("ncnn", "pnnx", "onnx"), ("ncnn", "onnx"), alone=("pnnx",), suffixes=(".onnx",)
+    ),
 }
 
 
-def interpreter(kind: str, tell: Callable[[str], None]) -> str:
+def interpreter(kind: str, model: Path, tell: Callable[[str], None]) -> str:
     """The Python that runs an engine, made if it must be; `tell` hears of what takes long.
 
-    kind: as of process.Worker. Raises InputError with the reason where it cannot be had.
+    kind: as of process.Worker. Raises InputError with the reason where it cannot be had, or runs no
+    models like this one.
     """
     name = kind.partition(":")[0]
     engine = _ENGINES.get(name)
-    if engine is None or all(importlib.util.find_spec(module) for module in engine.modules):
+    if engine is None:
+        return sys.executable
+    if engine.suffixes and model.suffix not in engine.suffixes:
+        raise InputError(f"runs {' and '.join(engine.suffixes)} models only")
+    if all(importlib.util.find_spec(module) for module in engine.modules):
         return sys.executable
     folder = cache_folder() / "engines" / name
     python = folder / "bin" / "python"

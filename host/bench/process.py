@@ -116,7 +116,7 @@ class Worker:
         self.kind = kind
         cpu_list = ",".join(str(c) for c in cpus)
         sizes = json.dumps(shapes or {})
-        python = interpreter(kind, tell)
+        python = interpreter(kind, model, tell)
         command = [python, str(_SCRIPT), kind, str(model.resolve()), str(threads), cpu_list, sizes]
         self._process = AnsweringProcess(kind, command, deadline_s, _variables(python))
         hello = self._process.hello

@@ -160,8 +160,6 @@ def open_contender(kind: str, model: Path, threads: int, shapes: Shapes) -> Cont
         from edgekit.host.bench.engines import ENGINES
 
         return ENGINES[engine](model, threads, shapes)
-    if model.suffix in (".onnx", ".prototxt", ".caffemodel"):
-        raise UnfitError("runs .tflite models only")
     return TfliteContender(_PACKAGES[engine], kernels, model, threads, shapes)
 
 
