@@ -25,6 +25,8 @@ IDLE_SECONDS = 20.0
 _POLL_SECONDS = 0.5
 _TAKE_OVER_SECONDS = 5.0
 _SIGN_SECONDS = 2.0
+_COMMAND = "a command on the board"
+_COMMAND_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Session:
         self._store.session.touch(mode=0o600)
         file = self._store.session.open("r+", encoding="utf-8")
         try:
-            if not _try_lock(file):
+            if not _try_lock(file) and not _outlasts_a_command(file):
                 holder = _read_living(file)
                 if holder is not None and holder.token == self._token:
                     file.close()
@@ -128,7 +130,7 @@ def alone(store: Store, session: Optional[Session] = None) -> Iterator[None]:
 
     BusyError if another deploy is on its way. The session ends here.
     """
-    session = session or Session(store, os.urandom(8).hex(), "a command on the board")
+    session = session or Session(store, os.urandom(8).hex(), _COMMAND)
     session.enter()
     try:
         yield
@@ -164,6 +166,20 @@ def _read_living(file: IO[str]) -> Optional[Holder]:
             return holder
         time.sleep(0.01)
     return None
+
+
+def _outlasts_a_command(file: IO[str]) -> bool:
+    """Whether the lock is ours after a while: a command, as a rollback whose host was killed, takes
+    moments, and nobody who tries again should have to wait for it himself."""
+    end = time.monotonic() + _COMMAND_SECONDS
+    while time.monotonic() < end:
+        holder = _read_living(file)
+        if _try_lock(file):
+            return True
+        if holder is None or holder.owner != _COMMAND:
+            return False
+        time.sleep(0.05)
+    return False
 
 
 def _busy(holder: Optional[Holder]) -> BusyError:

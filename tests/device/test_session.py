@@ -1,0 +1,60 @@
+"""Who may change a board while another command is still on it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from edgekit.device import session
+from edgekit.device.errors import BusyError
+from edgekit.device.session import Session, alone
+from edgekit.device.store import Store
+
+
+def _held(store: Store, seconds: float, owner: Session | None = None) -> int:
+    """A process that is alone on the board for a while; returns when it is."""
+    ready, say_ready = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with alone(store, owner):
+            os.write(say_ready, b"!")
+            time.sleep(seconds)
+        os._exit(0)
+    os.read(ready, 1)
+    os.close(ready)
+    os.close(say_ready)
+    return child
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    made = Store(tmp_path / "board")
+    made.create()
+    return made
+
+
+def test_a_command_whose_host_is_gone_is_waited_for(store):
+    child = _held(store, 0.3)
+    with alone(store):
+        pass
+    os.waitpid(child, 0)
+
+
+def test_a_command_that_does_not_end_is_told_after_a_while(store, monkeypatch):
+    monkeypatch.setattr(session, "_COMMAND_SECONDS", 0.2)
+    child = _held(store, 1.0)
+    with pytest.raises(BusyError, match="by a command on the board"), alone(store):
+        pass
+    os.waitpid(child, 0)
+
+
+def test_a_deploy_is_not_waited_for(store):
+    child = _held(store, 1.0, Session(store, "token", "ann on her laptop"))
+    began = time.monotonic()
+    with pytest.raises(BusyError, match="by ann on her laptop"), alone(store):
+        pass
+    assert time.monotonic() - began < 0.9
+    os.waitpid(child, 0)
