@@ -156,6 +156,7 @@ def tune_order(
     ] = None,
     input_shape: InputShapes = None,
     via: Over = None,
+    allow_noise: AllowNoise = False,
     as_json: Json = False,
 ) -> None:
     """Run different orders of a model's operators on a board, in turns, and keep the best.
@@ -166,6 +167,7 @@ def tune_order(
     from edgekit.host.cli.output import check_writable
     from edgekit.host.cli.progress import stages
     from edgekit.host.compiler import prepare
+    from edgekit.host.release import check_quiet
     from edgekit.host.schedule.cost import CostModel
     from edgekit.host.tune.orders import candidates, time_orders
     from edgekit.kb.board import load_board
@@ -176,6 +178,9 @@ def tune_order(
     if output is not None:
         check_writable(output)
     device = connect(board_name(board), via=via)
+    checked = not (allow_noise or device.emulated)
+    if checked:
+        check_quiet(device.transport, threads=1)
     profile = load_board(device.profile)
     asked = CompileOptions(shapes=one_input_shape(input_shape))
     graph = prepare(path, profile, asked)[1].graph
@@ -183,6 +188,8 @@ def tune_order(
     found = candidates(graph, profile, costs, count, random_seed or 0)
     with stages(f"running {path.name}") as tell:
         timed = time_orders(device, path, profile, asked, found, rounds, seconds, tell)
+    if checked:
+        check_quiet(device.transport, threads=1)
     if output is not None:
         timed[0].bundle.write(output)
     _show_orders(timed, device.name, device.emulated, as_json)

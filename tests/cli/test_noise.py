@@ -48,12 +48,25 @@ def test_a_quiet_measurement_says_nothing(edgekit: Any, quiet: None, face_model:
 
 
 @pytest.mark.parametrize(
-    "command", [("gemm", "--shapes", "shapes.txt"), ("cost",), ("layouts",), ("spmv",)]
+    "command",
+    [
+        ("gemm", "--shapes", "shapes.txt"),
+        ("cost",),
+        ("layouts",),
+        ("spmv",),
+        ("order", "model.tflite"),
+    ],
 )
 def test_tuners_refuse_a_noisy_board(
-    edgekit: Any, noisy: None, home: Path, tmp_path: Path, command: tuple[str, ...]
+    edgekit: Any,
+    noisy: None,
+    home: Path,
+    tmp_path: Path,
+    face_model: Path,
+    command: tuple[str, ...],
 ) -> None:
     (home / "shapes.txt").write_text("8,8,8\n")
+    (home / "model.tflite").symlink_to(face_model.with_name("okay_nabu.tflite"))
     done = edgekit("tune", *command)
     assert (done.code, done.out) == (5, "")
     assert WHY in done.complaint
