@@ -42,6 +42,87 @@ if TYPE_CHECKING:
     from edgekit.host.release import Session
 
 
+Input = Annotated[
+    Path,
+    typer.Option(
+        "--input",
+        metavar="FILE or FOLDER",
+        help="Arrays (.npz, named as the model's inputs; .npy), a picture or a .wav, or a "
+        "folder of them.",
+    ),
+]
+Output = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        metavar="FILE or FOLDER",
+        show_default=False,
+        help="Where outputs go: .npz, .json, .csv, a folder of .npz, or - for JSON on stdout.",
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL or BUNDLE",
+        show_default=False,
+        help="Deployed first, if it does not run yet. Default: what is deployed.",
+    ),
+]
+Top = Annotated[
+    int | None,
+    typer.Option("--top", metavar="N", min=1, show_default=False, help="Show the best classes."),
+]
+Labels = Annotated[
+    Path | None,
+    typer.Option(
+        "--labels",
+        metavar="TXT",
+        show_default=False,
+        help="A label on each line, for --top. Default: the model's own.",
+    ),
+]
+ResetEach = Annotated[
+    bool,
+    typer.Option("--reset-each", help="Each file starts with the state of a fresh model."),
+]
+Mean = Annotated[
+    str | None,
+    typer.Option(
+        "--mean",
+        metavar="127.5 or R,G,B",
+        show_default=False,
+        help="A pixel becomes (pixel - mean) / scale. Default: the model's own, else 0.",
+    ),
+]
+Scale = Annotated[
+    str | None,
+    typer.Option(
+        "--scale",
+        metavar="127.5 or R,G,B",
+        show_default=False,
+        help="See --mean. Default: the model's own, else 255 for floats.",
+    ),
+]
+Channels = Annotated[
+    Literal["rgb", "bgr"], typer.Option("--channels", help="Order of a picture's channels.")
+]
+Layout = Annotated[
+    Literal["nhwc", "nchw"] | None,
+    typer.Option("--layout", show_default=False, help="Of a picture. Default: by the shape."),
+]
+SampleRate = Annotated[
+    int | None,
+    typer.Option(
+        "--sample-rate",
+        metavar="HZ",
+        min=1,
+        show_default=False,
+        help="Samples per second that the model takes. Default: what it says itself.",
+    ),
+]
+Resample = Annotated[bool, typer.Option("--resample", help="Convert sound of another sample rate.")]
+
+
 def register(app: typer.Typer) -> None:
     """Adds the command to the application."""
     app.command(
@@ -55,89 +136,18 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    input_path: Annotated[
-        Path,
-        typer.Option(
-            "--input",
-            metavar="FILE or FOLDER",
-            help="Arrays (.npz, named as the model's inputs; .npy), a picture or a .wav, or a "
-            "folder of them.",
-        ),
-    ],
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            metavar="FILE or FOLDER",
-            show_default=False,
-            help="Where outputs go: .npz, .json, .csv, a folder of .npz, or - for JSON on stdout.",
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL or BUNDLE",
-            show_default=False,
-            help="Deployed first, if it does not run yet. Default: what is deployed.",
-        ),
-    ] = None,
-    top: Annotated[
-        int | None,
-        typer.Option(
-            "--top", metavar="N", min=1, show_default=False, help="Show the best classes."
-        ),
-    ] = None,
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            "--labels",
-            metavar="TXT",
-            show_default=False,
-            help="A label on each line, for --top. Default: the model's own.",
-        ),
-    ] = None,
-    reset_each: Annotated[
-        bool,
-        typer.Option("--reset-each", help="Each file starts with the state of a fresh model."),
-    ] = False,
-    mean: Annotated[
-        str | None,
-        typer.Option(
-            "--mean",
-            metavar="127.5 or R,G,B",
-            show_default=False,
-            help="A pixel becomes (pixel - mean) / scale. Default: the model's own, else 0.",
-        ),
-    ] = None,
-    scale: Annotated[
-        str | None,
-        typer.Option(
-            "--scale",
-            metavar="127.5 or R,G,B",
-            show_default=False,
-            help="See --mean. Default: the model's own, else 255 for floats.",
-        ),
-    ] = None,
-    channels: Annotated[
-        Literal["rgb", "bgr"], typer.Option("--channels", help="Order of a picture's channels.")
-    ] = "rgb",
-    layout: Annotated[
-        Literal["nhwc", "nchw"] | None,
-        typer.Option("--layout", show_default=False, help="Of a picture. Default: by the shape."),
-    ] = None,
-    sample_rate: Annotated[
-        int | None,
-        typer.Option(
-            "--sample-rate",
-            metavar="HZ",
-            min=1,
-            show_default=False,
-            help="Samples per second that the model takes. Default: what it says itself.",
-        ),
-    ] = None,
-    resample: Annotated[
-        bool, typer.Option("--resample", help="Convert sound of another sample rate.")
-    ] = False,
+    input_path: Input,
+    output: Output = None,
+    model: Model = None,
+    top: Top = None,
+    labels: Labels = None,
+    reset_each: ResetEach = False,
+    mean: Mean = None,
+    scale: Scale = None,
+    channels: Channels = "rgb",
+    layout: Layout = None,
+    sample_rate: SampleRate = None,
+    resample: Resample = False,
     board: Board = None,
     input_shape: InputShapes = None,
     memory_limit: MemoryLimit = None,
@@ -165,12 +175,7 @@ def run(
     files = input_files(input_path)
     if is_array(files[0]):
         read_arrays(files[0])  # a wrong name is told before the board is asked for anything
-    if output is None and top is None:
-        raise InputError(
-            "expected --output FILE or --top N, found neither; --output - writes to stdout"
-        )
-    if output == STDOUT and as_json:
-        raise InputError("expected one document on stdout, found --json and --output -; use one")
+    _check_output(output, top, as_json)
     if output is not None:
         check_target(output, files, input_path.is_dir())
     own = _notes(device, path, wanted=bool(top) or any(not is_array(file) for file in files))
@@ -234,6 +239,15 @@ def _dtype(spec: TensorSpec) -> str:
     import numpy as np
 
     return str(np.dtype(BY_NAME[spec.dtype].npy))
+
+
+def _check_output(output: str | None, top: int | None, as_json: bool) -> None:
+    if output is None and top is None:
+        raise InputError(
+            "expected --output FILE or --top N, found neither; --output - writes to stdout"
+        )
+    if output == STDOUT and as_json:
+        raise InputError("expected one document on stdout, found --json and --output -; use one")
 
 
 def _show(device: Device, session: Session, job: Job, found: list[Found], as_json: bool) -> None:

@@ -34,6 +34,15 @@ _PERCENT = 100.0
 Seconds = Annotated[
     int, typer.Option("--seconds", metavar="S", min=1, max=60, help="Of each timing.")
 ]
+Models = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--model",
+        metavar="FILE",
+        show_default=False,
+        help="Time its operators; may be given several times. Default: all in ./models.",
+    ),
+]
 Rounds = Annotated[int, typer.Option("--rounds", metavar="N", min=1, max=100)]
 
 
@@ -54,15 +63,7 @@ def register(group: typer.Typer) -> None:
 
 def tune_cost(
     board: Board = None,
-    model: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--model",
-            metavar="FILE",
-            show_default=False,
-            help="Time its operators; may be given several times. Default: all in ./models.",
-        ),
-    ] = None,
+    model: Models = None,
     rounds: Rounds = 2,
     seconds: Seconds = 1,
     allow_noise: AllowNoise = False,

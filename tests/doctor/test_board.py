@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from probes import JETSON_NANO
 
 from edgekit.device.probe import Probe
 from edgekit.host.doctor.board import compare
@@ -13,24 +14,7 @@ from edgekit.host.doctor.types import Finding, Verdict
 from edgekit.kb.board import load_board
 
 NOW = 1_800_000_000.0
-A57 = Probe(
-    machine="aarch64",
-    board="NVIDIA Jetson Nano Developer Kit",
-    compatible=("nvidia,p3450-0000", "nvidia,tegra210"),
-    core_names=("cortex-a57",),
-    features=("asimd", "fp"),
-    vlen_bits=None,
-    cores=4,
-    memory_bytes=2 << 30,
-    available_bytes=1 << 30,
-    disk_free_bytes=1 << 30,
-    python="3.11.2",
-    kernel="6.1.0",
-    clock=NOW + 1,
-    perf_event_paranoid=2,
-    ssh_keygen=True,
-    runtime_version="0",
-)
+A57 = replace(JETSON_NANO, clock=NOW + 1)
 X60 = replace(
     A57,
     machine="riscv64",

@@ -6,27 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from probes import JETSON_NANO
 
-from edgekit.device.probe import Probe
 from edgekit.host.doctor.propose import propose
 
-PI4 = Probe(
-    machine="aarch64",
+PI4 = replace(
+    JETSON_NANO,
     board="Raspberry Pi 4 Model B Rev 1.4",
     compatible=("raspberrypi,4-model-b", "brcm,bcm2711"),
     core_names=("cortex-a72",),
-    features=("asimd", "fp"),
-    vlen_bits=None,
-    cores=4,
-    memory_bytes=2 << 30,
-    available_bytes=1 << 30,
-    disk_free_bytes=1 << 30,
-    python="3.11.2",
-    kernel="6.1.0",
-    clock=0.0,
-    perf_event_paranoid=2,
-    ssh_keygen=True,
-    runtime_version="0",
 )
 DOT = ("asimd", "asimddp")
 X60: dict[str, Any] = {

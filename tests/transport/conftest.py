@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from sshd import Sshd, running_sshd
@@ -42,3 +43,13 @@ def connect(server: Sshd) -> Iterator[Connect]:
     yield make
     for transport in made:
         transport.close()
+
+
+@pytest.fixture
+def no_keys_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home and no agent, whoever runs this."""
+    home = tmp_path / "me"
+    (home / ".ssh").mkdir(parents=True, mode=0o700)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return home

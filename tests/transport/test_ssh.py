@@ -18,19 +18,9 @@ from edgekit.host.errors import (
 from edgekit.host.transport.ssh import SshTarget, SshTransport, fetch_host_key
 from edgekit.host.transport.ssh_keys import fingerprint
 
-pytestmark = pytest.mark.sshd
+pytestmark = [pytest.mark.sshd, pytest.mark.usefixtures("no_keys_of_the_user")]
 
 Connect = Callable[..., SshTransport]
-
-
-@pytest.fixture(autouse=True)
-def no_keys_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home and no agent, whoever runs this."""
-    home = tmp_path / "me"
-    (home / ".ssh").mkdir(parents=True, mode=0o700)
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    return home
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from proxy import running_proxy
@@ -14,19 +13,9 @@ from sshd import SECONDS, Sshd, works
 from edgekit.host.errors import IncompatibleError, TransferError, UnreachableError
 from edgekit.host.transport.ssh import SshTransport
 
-pytestmark = pytest.mark.sshd
+pytestmark = [pytest.mark.sshd, pytest.mark.usefixtures("no_keys_of_the_user")]
 
 Connect = Callable[..., SshTransport]
-
-
-@pytest.fixture(autouse=True)
-def no_keys_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home and no agent, whoever runs this."""
-    home = tmp_path / "me"
-    (home / ".ssh").mkdir(parents=True, mode=0o700)
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    return home
 
 
 def test_board_without_python(server: Sshd, connect: Connect) -> None:
