@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from edgekit.host.errors import InputError
 from edgekit.host.files import write_whole
@@ -41,6 +41,15 @@ _PLACE = ("transport", "host", "port", "user", "identity", "host_key", "device",
 _LARGEST = 1 << 20  # bytes of a file that people write
 
 
+_Text = Annotated[str, Meta(min_length=1, description='"..."')]
+_File = Annotated[Path, Meta(description='"..."')]
+_Port = Annotated[int, Meta(ge=1, le=65535, description="1 to 65535")]
+_Baud = Annotated[int, Meta(ge=50, le=10_000_000, description="50 to 10000000")]
+_Threads = Annotated[int, Meta(ge=1, le=256, description="1 to 256")]
+_Flag = Annotated[bool, Meta(description="true or false")]
+_Transport = Annotated[Literal["ssh", "serial", "local"], Meta(description="ssh, serial or local")]
+
+
 @dataclass(frozen=True)
 class BoardEntry:
     """A board; what is None is left to the ssh config, the profile or a default.
@@ -50,18 +59,18 @@ class BoardEntry:
     """
 
     name: str
-    profile: str
-    transport: str = "ssh"
-    host: str | None = None
-    port: int | None = None
-    user: str | None = None
-    identity: Path | None = None
-    host_key: str | None = None
-    device: str | None = None
-    baud: int = DEFAULT_BAUD
-    threads: int | None = None
-    model: Path | None = None
-    unsigned: bool = False
+    profile: _Text
+    transport: _Transport = "ssh"
+    host: _Text | None = None
+    port: _Port | None = None
+    user: _Text | None = None
+    identity: _File | None = None
+    host_key: _Text | None = None
+    device: _Text | None = None
+    baud: _Baud = DEFAULT_BAUD
+    threads: _Threads | None = None
+    model: _File | None = None
+    unsigned: _Flag = False
 
 
 @dataclass(frozen=True)
@@ -73,39 +82,15 @@ class Project:
     board: str = "local"
 
 
-_Text = Annotated[str, Meta(min_length=1, description='"..."')]
-_Port = Annotated[int, Meta(ge=1, le=65535, description="1 to 65535")]
-_Baud = Annotated[int, Meta(ge=50, le=10_000_000, description="50 to 10000000")]
-_Threads = Annotated[int, Meta(ge=1, le=256, description="1 to 256")]
-_Flag = Annotated[bool, Meta(description="true or false")]
-_Transport = Annotated[Literal["ssh", "serial", "local"], Meta(description="ssh, serial or local")]
-
-
-class _Board(Struct, forbid_unknown_fields=True):
-    """The keys of [boards.NAME]: those of BoardEntry but its name."""
-
-    profile: _Text | None = None
-    transport: _Transport = "ssh"
-    host: _Text | None = None
-    port: _Port | None = None
-    user: _Text | None = None
-    identity: _Text | None = None
-    host_key: _Text | None = None
-    device: _Text | None = None
-    baud: _Baud = DEFAULT_BAUD
-    threads: _Threads | None = None
-    model: _Text | None = None
-    unsigned: _Flag = False
-
-
-class _Defaults(Struct):
+@dataclass(frozen=True)
+class _Defaults:
     """The keys of a project beside its boards."""
 
     model: _Text | None = None
     board: _Text = "local"
 
 
-_Keys = TypeVar("_Keys", _Board, _Defaults)
+_Keys = TypeVar("_Keys", BoardEntry, _Defaults)
 
 
 def read_project(folder: Path) -> Project:
@@ -145,7 +130,7 @@ def add_board(entry: BoardEntry, file: Path) -> None:
     """Writes a board into `file`, which need not exist; keys that it has already are changed."""
     import tomlkit
 
-    _check(file, entry.name, _values(entry))
+    _entry(entry.name, file, _values(entry))
     document = _document(file)
     if "boards" not in document:
         document["boards"] = tomlkit.table(is_super_table=True)
@@ -254,30 +239,28 @@ def _absolute(file: Path, table: dict[str, Any]) -> dict[str, Any]:
     return table | paths
 
 
-def _entry(name: str, file: Path, table: dict[str, Any]) -> BoardEntry:
-    _check(file, name, table)
-    values = table | {"transport": _transport(table)}
-    paths = {key: Path(values[key]) for key in _PATHS if key in values}
-    return BoardEntry(name=name, **(values | paths))
-
-
-def _check(file: Path, name: str, table: Mapping[str, Any]) -> None:
+def _entry(name: str, file: Path, table: Mapping[str, Any]) -> BoardEntry:
     """InputError for the first thing that is not as it should be."""
     if not _NAME.fullmatch(name):
         raise InputError(
             f"{file}: expected a board's name of letters, digits, '.', '_' and '-', found '{name}'"
         )
     at = f"boards.{name}"
-    _checked(file, at, {"transport": _transport(table), **table}, _Board)
-    if table.get("profile") not in board_names():
-        given = table.get("profile")
-        found = "none" if given is None else f"'{given}'{nearest(given)}"
+    known = [field.name for field in fields(BoardEntry) if field.name != "name"]
+    for key in table:
+        if key not in known:
+            raise InputError(f"{file}: {at}: expected one of {', '.join(known)}; found '{key}'")
+    given = {"name": name, "profile": "none", "transport": _transport(table), **table}
+    entry = _checked(file, at, given, BoardEntry)
+    if "profile" not in table or entry.profile not in board_names():
+        found = f"'{entry.profile}'{nearest(entry.profile)}" if "profile" in table else "none"
         raise InputError(
             f"{file}: {at}.profile: expected one that `edgekit boards` lists, found {found}"
         )
-    needed = {"ssh": "host", "serial": "device"}.get(_transport(table))
+    needed = {"ssh": "host", "serial": "device"}.get(entry.transport)
     if needed and needed not in table:
         raise InputError(f'{file}: {at}: expected {needed} = "...", found none')
+    return entry
 
 
 def _transport(table: Mapping[str, Any]) -> Any:
@@ -289,21 +272,22 @@ def _transport(table: Mapping[str, Any]) -> Any:
 def _checked(file: Path, at: str, table: Mapping[str, Any], kind: type[_Keys]) -> _Keys:
     """InputError says where in the file the first thing is that is not as it should be."""
     try:
-        return msgspec.convert(table, kind)
+        return msgspec.convert(table, kind, dec_hook=_path)
     except msgspec.ValidationError as error:
-        found, _, path = str(error).partition(" - at `$.")
-        if not path:
-            known, unknown = ", ".join(kind.__struct_fields__), found.split("`")[1]
-            message = f"{at}: expected one of {known}; found '{unknown}'"
-        else:
-            key = path.rstrip("`")
-            where = ".".join(filter(None, (at, key)))
-            message = f"{where}: expected {_expected(kind, key)}, found {table[key]!r}"
-        raise InputError(f"{file}: {message}") from None
+        key = str(error).rpartition("$.")[2].rstrip("`")
+        where = ".".join(filter(None, (at, key)))
+        expected = _expected(kind, key)
+        raise InputError(f"{file}: {where}: expected {expected}, found {table[key]!r}") from None
 
 
-def _expected(kind: type[Struct], key: str) -> str:
-    hint = get_type_hints(kind, include_extras=True)[key]
+def _path(kind: type, value: object) -> Path:
+    if kind is not Path or not isinstance(value, str) or not value:
+        raise ValueError("no path")
+    return Path(value)
+
+
+def _expected(kind: type, key: str) -> str:
+    hint: Any = get_type_hints(kind, include_extras=True)[key]
     metas = (m for part in (hint, *get_args(hint)) for m in getattr(part, "__metadata__", ()))
     return next(str(m.description) for m in metas if isinstance(m, Meta))
 
