@@ -20,8 +20,23 @@ from edgekit.host.cli.app import app
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
 _HEAD = """# Commands
 
-Written by `scripts/command_reference.py` from the command line itself. Each has `--help`; \
-what the exit codes mean stands in the [README](../README.md).
+Written by `scripts/command_reference.py` from the command line itself. Each command has `--help` \
+(`-h`) with examples and `--json` with one versioned document on stdout; `--verbose` says what is \
+being done. `edgekit --install-completion` lets the shell complete commands, boards and models. \
+An error is one line with what was expected, what was found and what to do next: \
+[messages](troubleshooting.md). The exit code tells its kind:
+
+| code | means |
+| --- | --- |
+| 0 | ok |
+| 1 | a bug of edgekit; `--debug` shows the traceback |
+| 2 | wrong usage or bad input |
+| 3 | board not reachable |
+| 4 | login or host key refused |
+| 5 | board, CPU features or memory do not fit; this machine is not fit (`doctor`) |
+| 6 | transfer or verification failed |
+| 7 | the new release was unhealthy, the one before runs again |
+| 130 | interrupted |
 """
 
 
