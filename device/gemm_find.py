@@ -18,7 +18,7 @@ TABLE_VARIABLE = "EDGEKIT_GEMM_TABLE"
 SPMV_TABLE_VARIABLE = "EDGEKIT_SPMV_TABLE"
 _BUILD_SECONDS = 600.0  # also the compiler's first run, which builds its own C library
 _TOLD = "compiling the kernels library for this machine, once; this takes about half a minute"
-_SOURCES = ("device/kernels", "host/build", "kb")
+_SOURCES = ("device/kernels", "host/toolchain", "kb")
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -35,7 +35,7 @@ def find_library() -> Tuple[Path, Optional[Path]]:
         if named:
             raise IncompatibleError(
                 f"{LIBRARY_VARIABLE}={named}: expected a library, found no file; "
-                "build it: python -m edgekit.host.build.kernels PATH"
+                "build it: python -m edgekit.host.toolchain.kernels PATH"
             )
         _build(path)
     table = os.environ.get(TABLE_VARIABLE)
@@ -95,7 +95,7 @@ def _build(path: Path) -> None:
     if sys.stderr.isatty():
         print(f"edgekit: {_TOLD}", file=sys.stderr)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", "edgekit.host.build.kernels", str(path)]
+    command = [sys.executable, "-m", "edgekit.host.toolchain.kernels", str(path)]
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, timeout=_BUILD_SECONDS, check=False

@@ -253,7 +253,7 @@ class GemmLibrary:
         if not table:
             raise InputError(
                 f"{path}: expected the GEMM table of this kit, found {len(data)} other bytes; "
-                "build it again: python -m edgekit.host.build.kernels"
+                "build it again: python -m edgekit.host.toolchain.kernels"
             )
         return table
 
@@ -337,6 +337,6 @@ def _bind(lib: ctypes.CDLL) -> None:
         if function is None:
             raise IncompatibleError(
                 f"expected a GEMM library with {name}, found one without; "
-                "build it again: python -m edgekit.host.build.kernels"
+                "build it again: python -m edgekit.host.toolchain.kernels"
             )
         function.restype, function.argtypes = result, arguments

@@ -10,10 +10,6 @@ from pathlib import Path
 
 from edgekit.device.features import memory_bytes
 from edgekit.device.variants import shapes_text
-from edgekit.host.build.artifact import Artifact
-from edgekit.host.build.golden import golden_of
-from edgekit.host.build.kernels import features_unit
-from edgekit.host.build.toolchain import Toolchain, Unit, kernels_folder
 from edgekit.host.codegen.emit import describe, emit, kernels_of, parts_of
 from edgekit.host.codegen.section import section_code
 from edgekit.host.errors import InputError
@@ -31,6 +27,10 @@ from edgekit.host.passes.pipeline import PassCount, run_passes
 from edgekit.host.passes.quantized import integer_form
 from edgekit.host.paths import cache_folder
 from edgekit.host.split import memory_limit
+from edgekit.host.toolchain.artifact import Artifact
+from edgekit.host.toolchain.golden import golden_of
+from edgekit.host.toolchain.kernels import features_unit
+from edgekit.host.toolchain.zig import Toolchain, Unit, kernels_folder
 from edgekit.host.tune.tables import table_of
 from edgekit.kb.board import BoardProfile
 

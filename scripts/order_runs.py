@@ -43,7 +43,6 @@ from edgekit.device.library import Model
 from edgekit.device.manifest import LIBRARY, WEIGHTS
 from edgekit.device.turns import pinned
 from edgekit.host.bench.zoo import open_zoo, zoo_options
-from edgekit.host.build.toolchain import Toolchain
 from edgekit.host.compiler import prepare, units_of
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, Node, Tensor
@@ -56,6 +55,7 @@ from edgekit.host.schedule.dag import dag_of
 from edgekit.host.schedule.orders import shuffled
 from edgekit.host.schedule.schedule import schedule
 from edgekit.host.schedule.types import Schedule
+from edgekit.host.toolchain.zig import Toolchain
 from edgekit.host.tune.cost import rank_correlation
 from edgekit.host.tune.tables import table_of
 from edgekit.kb.board import CPU, BoardProfile, load_board

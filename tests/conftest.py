@@ -15,8 +15,8 @@ from tiny_bundles import tiny_artifact as tiny_artifact_in
 from edgekit.device.signing import enroll
 from edgekit.device.store import Store
 from edgekit.host.api import Device
-from edgekit.host.build.artifact import Artifact
 from edgekit.host.bundle import Bundle, SigningKey, build_bundle, sign_bundle, signing_key
+from edgekit.host.toolchain.artifact import Artifact
 from edgekit.host.transport import LocalTransport
 from edgekit.kb.board import load_board
 

@@ -19,10 +19,10 @@ from edgekit.host.bench.gemm_cases import GROUPS, TURNED, Case, Group
 from edgekit.host.bench.gemm_contenders import OPENBLAS_LOOP, Edgekit
 from edgekit.host.bench.peers import usable_cores
 from edgekit.host.bench.process import AnsweringProcess
-from edgekit.host.build.kernels import write_kernels
-from edgekit.host.build.toolchain import Toolchain, Unit
 from edgekit.host.errors import InputError
 from edgekit.host.paths import cache_folder
+from edgekit.host.toolchain.kernels import write_kernels
+from edgekit.host.toolchain.zig import Toolchain, Unit
 from edgekit.host.tune.products import Product
 from edgekit.host.tune.tuner import Cost, Measurer, Question, Timed
 from edgekit.kb.board import BoardProfile, cpu_flags

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from edgekit.host.build.toolchain import Toolchain, Unit
 from edgekit.host.doctor.types import Finding, Verdict
 from edgekit.host.errors import EdgekitError
 from edgekit.host.paths import cache_folder, data_folder
+from edgekit.host.toolchain.zig import Toolchain, Unit
 from edgekit.kb.board import BoardProfile
 
 _SPACE_BYTES = 512 << 20  # a first compile fills the compiler's cache with about 200 MB

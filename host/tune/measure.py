@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from edgekit.host.build.kernels import build_kernels
 from edgekit.host.decode import NotAnAnswerError, decode, fitting
 from edgekit.host.errors import IncompatibleError
 from edgekit.host.release.answers import CostAnswer, GemmAnswer, GemmCounts, GemmTimes
 from edgekit.host.release.runtime import BoardRuntime
+from edgekit.host.toolchain.kernels import build_kernels
 from edgekit.host.transport import Transport
 from edgekit.host.tune.tuner import Cost, Question, Timed
 from edgekit.kb.board import BoardProfile

@@ -15,10 +15,10 @@ from edgekit.device.hotspots import Bottleneck, HotFunction, HotInstruction, Hot
 from edgekit.device.sparse_blocks import BlockSettings
 from edgekit.device.sparse_input import Csr
 from edgekit.device.sparse_table import Features
-from edgekit.host.build.kernels import build_kernels
 from edgekit.host.decode import NotAnAnswerError, fitting
 from edgekit.host.release.answers import FormAnswer, SpmvAnswer, SpmvHotspots
 from edgekit.host.release.runtime import BoardRuntime
+from edgekit.host.toolchain.kernels import build_kernels
 from edgekit.host.transport import Transport
 from edgekit.kb.board import BoardProfile
 

@@ -40,9 +40,9 @@ from edgekit.host.bench.gemm_contenders import (
 from edgekit.host.bench.gemm_lookup import lookup_speed
 from edgekit.host.bench.gemm_regret import every_method, measure_regret, unseen_cases
 from edgekit.host.bench.gemm_worker import time_case, wait_for_others
-from edgekit.host.build.toolchain import Toolchain, Unit
 from edgekit.host.errors import InputError
 from edgekit.host.paths import cache_folder
+from edgekit.host.toolchain.zig import Toolchain, Unit
 from edgekit.host.tune.products import Product
 from edgekit.host.tune.tuner import Cost, Question, Timed
 from edgekit.kb import GemmShape, KnowledgeBase

@@ -13,9 +13,9 @@ from edgekit.host import compile_model, connect
 from edgekit.host.api import Device
 from edgekit.host.bench.zoo import open_zoo, zoo_options
 from edgekit.host.boards import down, up
-from edgekit.host.build.inputs import random_input
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import import_model
+from edgekit.host.toolchain.inputs import random_input
 
 pytestmark = pytest.mark.boards
 

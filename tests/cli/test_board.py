@@ -296,7 +296,7 @@ def test_board_that_cannot_count_is_named_before_anything_is_compiled(
     command: tuple[str, ...],
 ) -> None:
     monkeypatch.setattr(boards, "find_running", machine.get)
-    monkeypatch.setattr("edgekit.host.build.kernels.build_kernels", None)
+    monkeypatch.setattr("edgekit.host.toolchain.kernels.build_kernels", None)
     assert edgekit("board", "up", "a57").code == 0
     done = edgekit(*command, "--board", "a57")
     assert done.code == 5

@@ -10,7 +10,7 @@ import pytest
 from edgekit.device.errors import DeviceError
 from edgekit.device.gemm_find import find_library
 from edgekit.device.gemm_library import GemmLibrary
-from edgekit.host.build.artifact import Artifact
+from edgekit.host.toolchain.artifact import Artifact
 
 
 @pytest.mark.parametrize("percent", [0, 3, 20])

@@ -12,13 +12,13 @@ import pytest
 from kernel_runs import run_here
 from onnx_models import model, node, save, value
 
-from edgekit.host.build.toolchain import Toolchain
 from edgekit.host.codegen.emit import describe
 from edgekit.host.compiler import prepare_graph, units_of
 from edgekit.host.fit import plan_of
 from edgekit.host.importers import import_model
 from edgekit.host.options import DEFAULT_OPTIONS
 from edgekit.host.paths import cache_folder
+from edgekit.host.toolchain.zig import Toolchain
 from edgekit.kb.board import load_board
 
 X, Z, C = np.array([-1, 2], np.float32), np.arange(3, dtype=np.float32), np.full(2, 7, np.float32)

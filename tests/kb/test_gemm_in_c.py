@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from edgekit.device.errors import InputError
 from edgekit.device.gemm_library import GemmLibrary, GemmMethod
-from edgekit.host.build.kernels import default_unit, kernel_units
-from edgekit.host.build.toolchain import Toolchain
 from edgekit.host.paths import cache_folder
+from edgekit.host.toolchain.kernels import default_unit, kernel_units
+from edgekit.host.toolchain.zig import Toolchain
 from edgekit.kb import GemmShape, KnowledgeBase
 from edgekit.kb.board import BoardProfile, board_names, load_board, load_profile
 from edgekit.kb.features import DEFAULT_SHAPE_SEQUENCE, GemmKey, Sequences

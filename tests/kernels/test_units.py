@@ -13,13 +13,13 @@ from kernel_runs import build, check, run_here
 from sanitized import BOARDS, RACES, build_driver, build_library, compile_with, run, usable
 from unit_graphs import branchy_graph, random_units
 
-from edgekit.host.build.toolchain import Toolchain, kernels_folder
 from edgekit.host.codegen.section import section_code
 from edgekit.host.compiler import units_of
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation
 from edgekit.host.lower.lower import lower
 from edgekit.host.lower.plan import base_of
+from edgekit.host.toolchain.zig import Toolchain, kernels_folder
 from edgekit.kb.board import load_board
 
 _DRIVER = Path(__file__).with_name("units_driver.c")

@@ -11,7 +11,6 @@ from kernel_runs import check, run_here
 from op_cases import Case, Rng, constant, pick, quant, tensor
 from op_graphs import graph_of, inputs_of
 
-from edgekit.host.build.toolchain import Toolchain
 from edgekit.host.compiler import units_of
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, DType, Graph, Padding
@@ -20,6 +19,7 @@ from edgekit.host.lower.nna import fits_nna
 from edgekit.host.lower.units import NNA, assign_units
 from edgekit.host.paths import cache_folder
 from edgekit.host.schedule.cost import CostModel
+from edgekit.host.toolchain.zig import Toolchain
 from edgekit.kb.board import load_board
 
 _CHANNELS = (1, 3, 16, 31, 32, 33, 64, 70)

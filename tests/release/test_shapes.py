@@ -14,13 +14,13 @@ from onnx_models import model, node, save, value
 from edgekit.device.errors import InputError as DeviceInputError
 from edgekit.device.manifest import Manifest, parse_manifest
 from edgekit.host.api import Device, compile_model
-from edgekit.host.build.artifact import Artifact
 from edgekit.host.bundle import Bundle, SigningKey, build_bundle, sign_bundle
 from edgekit.host.compiler import compile_variants
 from edgekit.host.errors import InputError, RolledBackError
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import import_model
 from edgekit.host.options import CompileOptions, variants_of
+from edgekit.host.toolchain.artifact import Artifact
 from edgekit.kb.board import load_board
 
 _RNG = np.random.default_rng(3)

@@ -7,8 +7,8 @@ import os
 import warnings
 from pathlib import Path
 
-from edgekit.host.build.toolchain import kernels_folder
 from edgekit.host.bundle.archive import archive_bytes
+from edgekit.host.toolchain.zig import kernels_folder
 from edgekit.host.transport.base import Transport
 
 _SECONDS = 900.0

@@ -17,8 +17,6 @@ from onnx_models import model, node, save, value
 
 from edgekit.device.golden import worst_difference
 from edgekit.device.manifest import TensorSpec
-from edgekit.host.build.artifact import Golden
-from edgekit.host.build.golden import golden_of
 from edgekit.host.compiler import prepare_graph
 from edgekit.host.fit import plan_of
 from edgekit.host.graph.types import Array, Graph, Node
@@ -27,6 +25,8 @@ from edgekit.host.lower.plan import Plan
 from edgekit.host.options import DEFAULT_OPTIONS
 from edgekit.host.passes.quantized import integer_form
 from edgekit.host.paths import cache_folder
+from edgekit.host.toolchain.artifact import Golden
+from edgekit.host.toolchain.golden import golden_of
 from edgekit.kb.board import BoardProfile
 
 ROOT = Path(__file__).parents[2]

@@ -13,13 +13,13 @@ import pytest
 
 from edgekit.device.dtypes import BY_NAME
 from edgekit.device.library import Model
-from edgekit.host.build.toolchain import Toolchain
 from edgekit.host.codegen.emit import describe
 from edgekit.host.compiler import units_of
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Array, Graph, Node
 from edgekit.host.lower.lower import NO_UNITS, lower
 from edgekit.host.paths import cache_folder
+from edgekit.host.toolchain.zig import Toolchain
 from edgekit.kb.board import BoardProfile, cpu_flags, load_board, load_profile
 
 

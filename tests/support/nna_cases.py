@@ -14,11 +14,11 @@ import numpy as np
 from edgekit.device.nna import conv_weights, emulate_conv3x3, emulate_matmul, to_ndhwc32
 from edgekit.device.nna_account import Account
 from edgekit.device.nna_chip import NnaChip
-from edgekit.host.build.kernels import features_unit
-from edgekit.host.build.nna_units import nna_units
-from edgekit.host.build.toolchain import Toolchain, Unit
 from edgekit.host.graph.types import Array
 from edgekit.host.paths import cache_folder
+from edgekit.host.toolchain.kernels import features_unit
+from edgekit.host.toolchain.nna_units import nna_units
+from edgekit.host.toolchain.zig import Toolchain, Unit
 from edgekit.kb.board import BoardProfile, load_board
 
 _PRODUCTS = Path(__file__).with_name("nna_products.c")

@@ -20,7 +20,6 @@ import repeat_graphs
 import signal_graphs
 from op_cases import Case, Rng, constant, pick, quant, tensor
 
-from edgekit.host.build.inputs import random_input
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import (
     Activation,
@@ -33,6 +32,7 @@ from edgekit.host.graph.types import (
     State,
     Tensor,
 )
+from edgekit.host.toolchain.inputs import random_input
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 11, 15, 16, 17, 23, 31, 33)
 CHANNELS = (1, 2, 3, 4, 7, 8, 15, 16, 17, 24, 31, 32, 33, 47, 48, 49, 65, 97)

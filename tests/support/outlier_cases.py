@@ -14,10 +14,10 @@ import numpy as np
 from cases_model import described, run_cases
 from numpy.typing import NDArray
 
-from edgekit.host.build.kernels import kernel_units
-from edgekit.host.build.toolchain import Toolchain, Unit
 from edgekit.host.graph.types import Array
 from edgekit.host.paths import cache_folder
+from edgekit.host.toolchain.kernels import kernel_units
+from edgekit.host.toolchain.zig import Toolchain, Unit
 from edgekit.kb.board import BoardProfile
 
 PRODUCTS = Path(__file__).with_name("outlier_products.c")

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from kernel_runs import amx_boards, x86_boards
 
-from edgekit.host.build.headers import headers_hash, system_headers
-from edgekit.host.build.toolchain import Unit, kernels_folder
 from edgekit.host.files import locked, write_whole
 from edgekit.host.paths import cache_folder
+from edgekit.host.toolchain.headers import headers_hash, system_headers
+from edgekit.host.toolchain.zig import Unit, kernels_folder
 
 _DRIVER = Path(__file__).parents[1] / "cross" / "driver.c"
 _ARCH = {

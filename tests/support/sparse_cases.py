@@ -13,11 +13,11 @@ from cases_model import described, run_cases
 
 from edgekit.device.sparse_input import Csr
 from edgekit.device.sparse_pairs import Pairs, pack_pairs, pack_rows
-from edgekit.host.build.kernels import features_unit
-from edgekit.host.build.sparse_units import sparse_units
-from edgekit.host.build.toolchain import Toolchain, Unit, kernels_folder
 from edgekit.host.graph.types import Array
 from edgekit.host.paths import cache_folder
+from edgekit.host.toolchain.kernels import features_unit
+from edgekit.host.toolchain.sparse_units import sparse_units
+from edgekit.host.toolchain.zig import Toolchain, Unit, kernels_folder
 from edgekit.kb.board import BoardProfile
 
 PRODUCTS = Path(__file__).with_name("sparse_products.c")

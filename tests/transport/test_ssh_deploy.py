@@ -14,11 +14,11 @@ from proxy import Fault, running_proxy
 from sshd import Sshd
 
 from edgekit.host.api import Device
-from edgekit.host.build.artifact import Artifact
 from edgekit.host.bundle import Bundle, SigningKey, build_bundle, sign_bundle
 from edgekit.host.errors import EdgekitError, RolledBackError, UnreachableError
 from edgekit.host.release import Step, deploy, enroll
 from edgekit.host.release.deploy import DEADLINES
+from edgekit.host.toolchain.artifact import Artifact
 from edgekit.host.transport.ssh import SshTransport
 from edgekit.kb.board import load_board
 

@@ -12,8 +12,8 @@ import pytest
 
 from edgekit.device.gemm_find import find_library, local_path
 from edgekit.device.gemm_library import GemmLibrary
-from edgekit.host.build.kernels import build_table, kernel_units, tables
-from edgekit.host.build.toolchain import kernels_folder
+from edgekit.host.toolchain.kernels import build_table, kernel_units, tables
+from edgekit.host.toolchain.zig import kernels_folder
 from edgekit.kb.board import board_names, load_board
 from edgekit.kb.tiles import COLUMNS, TILES
 
@@ -81,7 +81,7 @@ def test_someone_who_waits_for_the_library_is_told_why(monkeypatch, tmp_path, te
 def test_the_command_prints_where_it_built(tmp_path):
     wanted = tmp_path / "new" / "kernels.so"
     done = subprocess.run(
-        [sys.executable, "-m", "edgekit.host.build.kernels", str(wanted)],
+        [sys.executable, "-m", "edgekit.host.toolchain.kernels", str(wanted)],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")},
         capture_output=True,
         text=True,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.host.build.toolchain import BuildError, Toolchain, Unit
 from edgekit.host.compiler import compile_artifact
 from edgekit.host.errors import InputError
 from edgekit.host.paths import cache_folder
+from edgekit.host.toolchain.zig import BuildError, Toolchain, Unit
 from edgekit.kb.board import load_board
 
 _MODEL = Path(__file__).parents[2] / "models" / "face_detection_short_range.tflite"
@@ -65,7 +65,7 @@ def test_a_full_disk_is_not_the_compilers_fault(toolchain, tmp_path, monkeypatch
         "#!/bin/sh\necho 'error: unable to open a.o: No space left on device' >&2; exit 1"
     )
     zig.chmod(0o700)
-    monkeypatch.setattr("edgekit.host.build.toolchain._zig", lambda: (str(zig), "1"))
+    monkeypatch.setattr("edgekit.host.toolchain.zig._zig", lambda: (str(zig), "1"))
     with pytest.raises(InputError, match="expected room for what is compiled, found none; free"):
         toolchain.build([Unit("answer", _SOURCE)])
 

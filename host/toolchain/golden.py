@@ -17,14 +17,14 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.host.build.artifact import Golden
-from edgekit.host.build.inputs import RANGES, Range, random_input
-from edgekit.host.build.margins import flips, margin_of, moved
-from edgekit.host.build.noise import Noise, terms_of
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.identity import identity
 from edgekit.host.graph.types import Array, DType, Graph
 from edgekit.host.kept import is_kept, keep
+from edgekit.host.toolchain.artifact import Golden
+from edgekit.host.toolchain.inputs import RANGES, Range, random_input
+from edgekit.host.toolchain.margins import flips, margin_of, moved
+from edgekit.host.toolchain.noise import Noise, terms_of
 
 _SEED = 20240501
 _RUNS = 3  # with noise
@@ -179,8 +179,8 @@ def _life(y: Array) -> float:
 
 def _reference_hash() -> str:
     """Changes whenever the code changes that golden vectors come from."""
-    import edgekit.host.build as build
     import edgekit.host.graph as package
+    import edgekit.host.toolchain as build
 
     files = [*Path(next(iter(package.__path__))).rglob("*.py")]
     own = Path(next(iter(build.__path__)))

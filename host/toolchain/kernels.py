@@ -1,6 +1,6 @@
 """libedgekit-kernels.so: the GEMM library of one board, apart from any model.
 
-    python -m edgekit.host.build.kernels [PATH]    builds the one of this machine, prints its path
+    python -m edgekit.host.toolchain.kernels [PATH]    builds that of this machine, prints its path
 
 Beside the library stands its table, PATH with .table: the board's rows of the knowledge base.
 """
@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from edgekit.host.build.nna_units import nna_units
-from edgekit.host.build.outlier_units import outlier_units
-from edgekit.host.build.sparse_units import sparse_units
-from edgekit.host.build.toolchain import Toolchain, Unit, kernels_folder
 from edgekit.host.files import write_whole
 from edgekit.host.paths import cache_folder
+from edgekit.host.toolchain.nna_units import nna_units
+from edgekit.host.toolchain.outlier_units import outlier_units
+from edgekit.host.toolchain.sparse_units import sparse_units
+from edgekit.host.toolchain.zig import Toolchain, Unit, kernels_folder
 from edgekit.kb.board import BoardProfile, caches_of, load_board
 from edgekit.kb.tile_cost import kinds_of, prices_of
 from edgekit.kb.tiles import COLUMNS, TILES, Columns, Tile

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgekit.host.build.toolchain import Unit, kernels_folder
+from edgekit.host.toolchain.zig import Unit, kernels_folder
 from edgekit.kb.board import BoardProfile
 
 _STORED = ("f32", "f64", "f16", "s8", "s8f")  # the position is ek_sparse_dtype

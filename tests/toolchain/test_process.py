@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.host.build.process import run_watched
+from edgekit.host.toolchain.process import run_watched
 
 _TREE = "sleep {mark} & sleep {mark}; true"  # a process, and one of its own
 _CALL = """
 import os, sys
-from edgekit.host.build.process import run_watched
+from edgekit.host.toolchain.process import run_watched
 run_watched(["sh", "-c", sys.argv[1]], os.environ, 60)
 """
 

@@ -23,11 +23,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.host.build.headers import headers_hash, system_headers
-from edgekit.host.build.process import run_watched
 from edgekit.host.errors import EdgekitError, InputError
 from edgekit.host.files import locked, write_whole
 from edgekit.host.kept import is_kept, keep
+from edgekit.host.toolchain.headers import headers_hash, system_headers
+from edgekit.host.toolchain.process import run_watched
 from edgekit.kb.board import BoardProfile
 
 _FLAGS = ("-std=gnu11", "-O3", "-g0", "-fPIC", "-fno-sanitize=undefined", "-Wall", "-Wextra")

@@ -13,10 +13,10 @@ from kernel_faults import FAULTS, Fault
 from kernel_runs import x86_boards
 from op_graphs import FAMILIES
 
-from edgekit.host.build.toolchain import Toolchain, kernels_folder
 from edgekit.host.compiler import units_of
 from edgekit.host.lower.plan import Plan
 from edgekit.host.paths import cache_folder
+from edgekit.host.toolchain.zig import Toolchain, kernels_folder
 from edgekit.kb.board import BoardProfile, load_board
 
 _ROOM = 0.3  # of a tolerance that a healthy library may take

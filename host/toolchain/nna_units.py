@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edgekit.host.build.toolchain import Unit, kernels_folder
 from edgekit.host.lower.isa import NNA_VECTORS
+from edgekit.host.toolchain.zig import Unit, kernels_folder
 from edgekit.kb.board import BoardProfile
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgekit.host.build.toolchain import Unit, kernels_folder
+from edgekit.host.toolchain.zig import Unit, kernels_folder
 from edgekit.kb.board import BoardProfile
 
 _FILES = ("mark", "split", "merge", "four", "outlier")
