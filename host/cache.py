@@ -17,6 +17,7 @@ _KINDS = {
     "golden": "expected outputs of models",
     "kernels": "kernel libraries for this machine",
     "objects": "compiled kernels and models",
+    "roots": "packages of other architectures, for programs whose board time is estimated",
 }
 
 

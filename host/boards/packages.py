@@ -6,6 +6,7 @@ Nothing of the machine's own package state is read but the address of its mirror
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,9 +105,9 @@ def resolved(simulation: str) -> list[Package]:
     return [Package(*pair) for pair in found if not _UNUSED.match(pair[0])]
 
 
-def machine_mirror() -> str:
+def machine_mirror(what: str = "virtual boards") -> str:
     """The address that this machine's own apt gets Debian's main archive from."""
-    tools = find_tools(["apt-get"])
+    tools = find_tools(["apt-get"], what)
     listed = run_tool(
         [tools["apt-get"], "indextargets", "--format", "$(SITE) $(LABEL)", "Created-By: Packages"],
         what="asking apt for its mirror",
@@ -117,23 +118,32 @@ def machine_mirror() -> str:
         if label == "Debian":
             return site
     raise InputError(
-        "virtual boards: expected a Debian mirror among this machine's apt sources, found none; "
+        f"{what}: expected a Debian mirror among this machine's apt sources, found none; "
         "name one with --mirror URL"
     )
 
 
 class PackageStore:
-    """apt's private state for one architecture in `folder`, kept for the next image."""
+    """apt's private state for one architecture in `folder`, kept for the next image.
 
-    def __init__(self, folder: Path, architecture: Architecture, mirror: str | None) -> None:
+    `what` the packages are for begins the messages.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        architecture: Architecture,
+        mirror: str | None,
+        what: str = "virtual boards",
+    ) -> None:
         self._folder = folder
         self._archives = folder / "cache" / "archives"
         self._architecture = architecture
-        self._mirror = mirror or machine_mirror()
-        self._tools = find_tools(["apt-get", "apt-cache", "apt-config"])
+        self._tools = find_tools(["apt-get", "apt-cache", "apt-config"], what)
+        self._mirror = mirror or machine_mirror(what)
         if not _KEYRING.is_file():
             raise InputError(
-                f"virtual boards: expected Debian's keys in {_KEYRING}, found no such file; "
+                f"{what}: expected Debian's keys in {_KEYRING}, found no such file; "
                 "try: apt-get install debian-archive-keyring"
             )
 
@@ -151,16 +161,25 @@ class PackageStore:
         self._download("update", "-o", "APT::Update::Error-Mode=any")
 
     def fetch(self) -> PackageFiles:
-        """Downloads what is not there yet; apt verifies each file against the signed index."""
+        """What an image is made of: downloads what is not there yet."""
+        root = self._resolved(WANTED)
+        files = self._fetched([*root, self._kernel()])
+        return PackageFiles(files[:-1], files[-1])
+
+    def fetch_all(self, names: Sequence[str]) -> tuple[Path, ...]:
+        """The packages named and those that they need: downloads what is not there yet."""
+        return self._fetched(self._resolved(names))
+
+    def _resolved(self, names: Sequence[str]) -> list[Package]:
         install = ("install", "--simulate", "--no-install-recommends", "-qq")
-        packages = resolved(self._apt("apt-get", *install, *WANTED))
-        packages.append(self._kernel())
-        missing = [p for p in packages if not self._file(p).is_file()]
-        if missing:
+        return resolved(self._apt("apt-get", *install, *names))
+
+    def _fetched(self, packages: Sequence[Package]) -> tuple[Path, ...]:
+        """Files of packages; apt verifies each that it downloads against the signed index."""
+        if missing := [p for p in packages if not self._file(p).is_file()]:
             wanted = [f"{p.name}={p.version}" for p in missing]
             self._download("download", *wanted, folder=self._archives)
-        files = [self._file(package) for package in packages]
-        return PackageFiles(tuple(files[:-1]), files[-1])
+        return tuple(self._file(package) for package in packages)
 
     def _kernel(self) -> Package:
         """The newest kernel, which its meta package depends on."""

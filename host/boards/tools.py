@@ -33,15 +33,18 @@ class BoardToolError(EdgekitError):
     found = ""
 
 
-def find_tools(programs: Sequence[str]) -> dict[str, str]:
-    """Paths of the programs by name; InputError names the packages of all that are missing."""
+def find_tools(programs: Sequence[str], what: str = "virtual boards") -> dict[str, str]:
+    """Paths of the programs by name; InputError names the packages of all that are missing.
+
+    `what` needs them begins the message.
+    """
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_SYSTEM_FOLDERS])
     found = {name: shutil.which(name, path=path) for name in programs}
     missing = sorted(name for name, place in found.items() if place is None)
     if missing:
         wanted = sorted({_PACKAGES[name] for name in missing})
         raise InputError(
-            f"virtual boards: expected {', '.join(missing)} on this machine, found none; "
+            f"{what}: expected {', '.join(missing)} on this machine, found none; "
             f"try: apt-get install {' '.join(wanted)}"
         )
     return {name: place for name, place in found.items() if place is not None}
