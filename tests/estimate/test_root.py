@@ -43,6 +43,7 @@ def test_nothing_is_fetched_where_that_is_forbidden(tmp_path, monkeypatch, arch)
 
 def test_a_machine_without_apt_is_told_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("EDGEKIT_NO_FETCH", raising=False)
     monkeypatch.setattr("shutil.which", lambda *arguments, **options: None)
     with pytest.raises(InputError, match=r"^board time: expected apt-.* try: apt-get install apt"):
         system_root("aarch64", print)
@@ -50,6 +51,7 @@ def test_a_machine_without_apt_is_told_what_to_install(tmp_path, monkeypatch):
 
 def test_wheels_that_pip_cannot_have_are_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
+    monkeypatch.delenv("EDGEKIT_NO_FETCH", raising=False)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(InputError, match="expected wheels of nosuch for aarch64, found: ") as error:
         wheels(SystemRoot("aarch64", tmp_path, "3.11"), ["nosuch"], lambda text: None)
