@@ -1,244 +1,35 @@
 """Every operator of the graph: one file per family with attributes, shape rule, reference.
 
-Adding an operator: its class here, its importer row, its lowering, its kernel, its test.
+Adding an operator: its class here, its importer row, its lowering, its kernel. What a family's
+`__all__` names is `ops.NAME` everywhere else.
 """
 
-from edgekit.host.graph.ops.bits import BitwiseAnd, BitwiseNot, BitwiseOr, LeftShift, WholeSqrt
-from edgekit.host.graph.ops.boxes import SelectBoxes
-from edgekit.host.graph.ops.chain import RowChain
-from edgekit.host.graph.ops.coded_recurrent import CodedLstm, CodedSvdf
-from edgekit.host.graph.ops.conv import Conv2D, DepthwiseConv2D, TransposeConv2D
-from edgekit.host.graph.ops.dense import FullyConnected, PrunedFullyConnected
-from edgekit.host.graph.ops.detection import DetectionOutput
-from edgekit.host.graph.ops.elementwise import Add, Clamp, HardSwish, Logistic, Mul
-from edgekit.host.graph.ops.functions import (
-    Abs,
-    Ceil,
-    Clip,
-    Cos,
-    Elu,
-    Erf,
-    Exp,
-    Floor,
-    Function,
-    Gelu,
-    GeluTanh,
-    HardSigmoid,
-    LeakyRelu,
-    Log,
-    Neg,
-    Not,
-    Reciprocal,
-    RoundBfloat16,
-    RoundEven,
-    Rsqrt,
-    Sign,
-    Silu,
-    Sin,
-    Softplus,
-    Sqrt,
-    Square,
-    Tanh,
-)
-from edgekit.host.graph.ops.gather import BroadcastTo, Gather, Scatter
-from edgekit.host.graph.ops.layout import (
-    BatchToSpace,
-    BitCast,
-    Concat,
-    DepthToSpace,
-    Pad,
-    Reshape,
-    SpaceToBatch,
-    Split,
-    StridedSlice,
-    Transpose,
-)
-from edgekit.host.graph.ops.matmul import MatMul
-from edgekit.host.graph.ops.normalize import LayerNorm, UnitLength
-from edgekit.host.graph.ops.operands import (
-    And,
-    Binary,
-    BitwiseXor,
-    Comparison,
-    Convert,
-    Div,
-    Equal,
-    FloorDiv,
-    Less,
-    LessOrEqual,
-    Maximum,
-    Minimum,
-    Modulo,
-    Or,
-    Pow,
-    PRelu,
-    RightShift,
-    SquaredDifference,
-    Sub,
-    Where,
-    Xor,
-)
-from edgekit.host.graph.ops.order import TopK
-from edgekit.host.graph.ops.outlier import OutlierFullyConnected
-from edgekit.host.graph.ops.planar import Planar, PlanarConv2D, PlanarDepthwiseConv2D
-from edgekit.host.graph.ops.pool import AveragePool2D, MaxPool2D
-from edgekit.host.graph.ops.poses import DecodePoses
-from edgekit.host.graph.ops.quantize import Cast, FakeQuantize, Quantize
-from edgekit.host.graph.ops.recurrent import RECURRENT_FUNCTIONS, Gru, Lstm, Recurrent, Rnn
-from edgekit.host.graph.ops.reduce import Mean, Softmax
-from edgekit.host.graph.ops.repeat import Repeat
-from edgekit.host.graph.ops.resize import ResizeBilinear
-from edgekit.host.graph.ops.signal import AutomaticGain, AutoScale, FixedFourier, FixedLog
-from edgekit.host.graph.ops.state import ReadState, WriteState
-from edgekit.host.graph.ops.totals import (
-    ArgExtreme,
-    ReduceMax,
-    ReduceMin,
-    ReduceProduct,
-    ReduceSum,
-    Total,
-)
-from edgekit.host.graph.ops.trigonometric import (
-    Acos,
-    Acosh,
-    Asin,
-    Asinh,
-    Atan,
-    Atan2,
-    Atanh,
-    Cosh,
-    Sinh,
-    Tan,
-)
-from edgekit.host.graph.ops.wide import Rounding, WideConv2D
-
-__all__ = [
-    "RECURRENT_FUNCTIONS",
-    "Abs",
-    "Acos",
-    "Acosh",
-    "Add",
-    "And",
-    "ArgExtreme",
-    "Asin",
-    "Asinh",
-    "Atan",
-    "Atan2",
-    "Atanh",
-    "AutoScale",
-    "AutomaticGain",
-    "AveragePool2D",
-    "BatchToSpace",
-    "Binary",
-    "BitCast",
-    "BitwiseAnd",
-    "BitwiseNot",
-    "BitwiseOr",
-    "BitwiseXor",
-    "BroadcastTo",
-    "Cast",
-    "Ceil",
-    "Clamp",
-    "Clip",
-    "CodedLstm",
-    "CodedSvdf",
-    "Comparison",
-    "Concat",
-    "Conv2D",
-    "Convert",
-    "Cos",
-    "Cosh",
-    "DecodePoses",
-    "DepthToSpace",
-    "DepthwiseConv2D",
-    "DetectionOutput",
-    "Div",
-    "Elu",
-    "Equal",
-    "Erf",
-    "Exp",
-    "FakeQuantize",
-    "FixedFourier",
-    "FixedLog",
-    "Floor",
-    "FloorDiv",
-    "FullyConnected",
-    "Function",
-    "Gather",
-    "Gelu",
-    "GeluTanh",
-    "Gru",
-    "HardSigmoid",
-    "HardSwish",
-    "LayerNorm",
-    "LeakyRelu",
-    "LeftShift",
-    "Less",
-    "LessOrEqual",
-    "Log",
-    "Logistic",
-    "Lstm",
-    "MatMul",
-    "MaxPool2D",
-    "Maximum",
-    "Mean",
-    "Minimum",
-    "Modulo",
-    "Mul",
-    "Neg",
-    "Not",
-    "Or",
-    "OutlierFullyConnected",
-    "PRelu",
-    "Pad",
-    "Planar",
-    "PlanarConv2D",
-    "PlanarDepthwiseConv2D",
-    "Pow",
-    "PrunedFullyConnected",
-    "Quantize",
-    "ReadState",
-    "Reciprocal",
-    "Recurrent",
-    "ReduceMax",
-    "ReduceMin",
-    "ReduceProduct",
-    "ReduceSum",
-    "Repeat",
-    "Reshape",
-    "ResizeBilinear",
-    "RightShift",
-    "Rnn",
-    "RoundBfloat16",
-    "RoundEven",
-    "Rounding",
-    "RowChain",
-    "Rsqrt",
-    "Scatter",
-    "SelectBoxes",
-    "Sign",
-    "Silu",
-    "Sin",
-    "Sinh",
-    "Softmax",
-    "Softplus",
-    "SpaceToBatch",
-    "Split",
-    "Sqrt",
-    "Square",
-    "SquaredDifference",
-    "StridedSlice",
-    "Sub",
-    "Tan",
-    "Tanh",
-    "TopK",
-    "Total",
-    "Transpose",
-    "TransposeConv2D",
-    "UnitLength",
-    "Where",
-    "WholeSqrt",
-    "WideConv2D",
-    "WriteState",
-    "Xor",
-]
+from edgekit.host.graph.ops.bits import *
+from edgekit.host.graph.ops.boxes import *
+from edgekit.host.graph.ops.chain import *
+from edgekit.host.graph.ops.coded_recurrent import *
+from edgekit.host.graph.ops.conv import *
+from edgekit.host.graph.ops.dense import *
+from edgekit.host.graph.ops.detection import *
+from edgekit.host.graph.ops.elementwise import *
+from edgekit.host.graph.ops.functions import *
+from edgekit.host.graph.ops.gather import *
+from edgekit.host.graph.ops.layout import *
+from edgekit.host.graph.ops.matmul import *
+from edgekit.host.graph.ops.normalize import *
+from edgekit.host.graph.ops.operands import *
+from edgekit.host.graph.ops.order import *
+from edgekit.host.graph.ops.outlier import *
+from edgekit.host.graph.ops.planar import *
+from edgekit.host.graph.ops.pool import *
+from edgekit.host.graph.ops.poses import *
+from edgekit.host.graph.ops.quantize import *
+from edgekit.host.graph.ops.recurrent import *
+from edgekit.host.graph.ops.reduce import *
+from edgekit.host.graph.ops.repeat import *
+from edgekit.host.graph.ops.resize import *
+from edgekit.host.graph.ops.signal import *
+from edgekit.host.graph.ops.state import *
+from edgekit.host.graph.ops.totals import *
+from edgekit.host.graph.ops.trigonometric import *
+from edgekit.host.graph.ops.wide import *

@@ -13,6 +13,8 @@ from edgekit.host.graph.ops.functions import Function
 from edgekit.host.graph.ops.operands import Binary
 from edgekit.host.graph.types import Array, DType
 
+__all__ = ["BitwiseAnd", "BitwiseNot", "BitwiseOr", "LeftShift", "WholeSqrt"]
+
 
 @dataclass(frozen=True)
 class BitwiseNot(Function):

@@ -12,6 +12,8 @@ from edgekit.host.graph.checks import need_dtype, need_positive, operand
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
+__all__ = ["SelectBoxes"]
+
 
 @dataclass(frozen=True)
 class SelectBoxes(Operator):

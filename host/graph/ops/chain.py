@@ -8,6 +8,8 @@ from typing import ClassVar
 
 from edgekit.host.graph.types import Array, DType, Operator, Quant, Shape, Tensor
 
+__all__ = ["RowChain"]
+
 _OPERANDS = 4  # of a member, beside the image, each perhaps None: see Conv2D
 
 

@@ -23,6 +23,8 @@ from edgekit.host.graph.quantization import (
 from edgekit.host.graph.sums import optional, required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
+__all__ = ["CodedLstm", "CodedSvdf"]
+
 Factor = tuple[int, int]  # multiplier and shift: multiplier · 2^(shift−31)
 
 _GATE_BITS = 3  # integer bits of what activations get

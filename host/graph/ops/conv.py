@@ -40,6 +40,8 @@ from edgekit.host.graph.windows import (
     window_positions,
 )
 
+__all__ = ["Conv2D", "DepthwiseConv2D", "TransposeConv2D"]
+
 _PATCHES = 1 << 23  # elements of patches that are made at a time
 
 

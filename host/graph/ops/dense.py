@@ -29,6 +29,8 @@ from edgekit.host.graph.types import (
     Tensor,
 )
 
+__all__ = ["FullyConnected", "PrunedFullyConnected"]
+
 _STRIPS = BlockSettings(16)
 
 

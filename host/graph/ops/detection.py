@@ -12,6 +12,8 @@ from edgekit.host.graph.checks import need_dtype, need_positive, need_rank, oper
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
+__all__ = ["DetectionOutput"]
+
 FIELDS = 7  # image, class, score, left, top, right, bottom
 _ENTRIES_LIMIT = 1 << 24
 _BACKGROUND_NONE = -1

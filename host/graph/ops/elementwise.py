@@ -24,6 +24,8 @@ from edgekit.host.graph.quantization import (
 from edgekit.host.graph.sums import clamp_float, hard_swish, required
 from edgekit.host.graph.types import Activation, Array, DType, Operator, Shape, ShapeError, Tensor
 
+__all__ = ["Add", "Clamp", "HardSwish", "Logistic", "Mul"]
+
 
 @dataclass(frozen=True)
 class Add(Operator):

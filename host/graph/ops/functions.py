@@ -14,6 +14,36 @@ from edgekit.host.graph.checks import SIGNED, need_dtype, operand
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, Tensor
 
+__all__ = [
+    "Abs",
+    "Ceil",
+    "Clip",
+    "Cos",
+    "Elu",
+    "Erf",
+    "Exp",
+    "Floor",
+    "Function",
+    "Gelu",
+    "GeluTanh",
+    "HardSigmoid",
+    "LeakyRelu",
+    "Log",
+    "Neg",
+    "Not",
+    "Reciprocal",
+    "RoundBfloat16",
+    "RoundEven",
+    "Rsqrt",
+    "Sign",
+    "Silu",
+    "Sin",
+    "Softplus",
+    "Sqrt",
+    "Square",
+    "Tanh",
+]
+
 _SIGNED = (DType.F32, *SIGNED)
 
 

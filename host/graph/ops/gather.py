@@ -12,6 +12,8 @@ from edgekit.host.graph.checks import need_axis, need_dtype, need_positive, oper
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
+__all__ = ["BroadcastTo", "Gather", "Scatter"]
+
 _JOINS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 

@@ -21,6 +21,19 @@ from edgekit.host.graph.quantization import code_range, round_half_away, scale_o
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, MisfitError, Operator, Shape, ShapeError, Tensor
 
+__all__ = [
+    "BatchToSpace",
+    "BitCast",
+    "Concat",
+    "DepthToSpace",
+    "Pad",
+    "Reshape",
+    "SpaceToBatch",
+    "Split",
+    "StridedSlice",
+    "Transpose",
+]
+
 Inferred = list[tuple[Shape, DType]]
 _PAD_LIMIT = 1 << 24
 

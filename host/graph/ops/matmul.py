@@ -15,6 +15,8 @@ from edgekit.host.graph.quantization import dense_multiplier, shortened
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, MisfitError, Operator, Shape, Tensor
 
+__all__ = ["MatMul"]
+
 _TYPES = (DType.F32, DType.I32, DType.I64, DType.I8, DType.I16)
 
 

@@ -14,6 +14,8 @@ from edgekit.host.graph.checks import need_dtype, need_positive, need_scale, ope
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
+__all__ = ["LayerNorm", "UnitLength"]
+
 _UNIT_LIMIT = 1 << 15  # squares of more codes might not fit s32
 
 

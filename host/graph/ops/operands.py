@@ -13,6 +13,30 @@ from edgekit.host.graph.checks import WHOLE, need_dtype, operand
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, MisfitError, Operator, Shape, ShapeError, Tensor
 
+__all__ = [
+    "And",
+    "Binary",
+    "BitwiseXor",
+    "Comparison",
+    "Convert",
+    "Div",
+    "Equal",
+    "FloorDiv",
+    "Less",
+    "LessOrEqual",
+    "Maximum",
+    "Minimum",
+    "Modulo",
+    "Or",
+    "PRelu",
+    "Pow",
+    "RightShift",
+    "SquaredDifference",
+    "Sub",
+    "Where",
+    "Xor",
+]
+
 NUMBERS = (DType.F32, *WHOLE)
 ANY = (*NUMBERS, DType.BOOL)
 

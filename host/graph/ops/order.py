@@ -12,6 +12,8 @@ from edgekit.host.graph.checks import need_dtype, need_positive, operand
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
+__all__ = ["TopK"]
+
 _SORTABLE = (DType.F32, DType.I8, DType.U8, DType.I16, DType.I32, DType.I64)
 
 

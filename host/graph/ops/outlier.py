@@ -13,6 +13,8 @@ from edgekit.host.graph.checks import need_dtype, need_positive, need_rank, need
 from edgekit.host.graph.checks import optional as optional_operand
 from edgekit.host.graph.types import Activation, Array, DType, Operator, Shape, ShapeError, Tensor
 
+__all__ = ["OutlierFullyConnected"]
+
 _MOST_FACTOR = np.float32(5e37)
 
 

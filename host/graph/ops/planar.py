@@ -24,6 +24,8 @@ from edgekit.host.graph.types import (
     Tensor,
 )
 
+__all__ = ["Planar", "PlanarConv2D", "PlanarDepthwiseConv2D"]
+
 TO_PLANES = (0, 3, 1, 2)  # NHWC → NCHW, as a transpose's permutation
 TO_PIXELS = (0, 2, 3, 1)
 

@@ -25,6 +25,8 @@ from edgekit.host.graph.types import (
 )
 from edgekit.host.graph.windows import Pair, image_size, pad_image, tap, window_positions
 
+__all__ = ["AveragePool2D", "MaxPool2D"]
+
 _IN_ORDER = 256  # RUN in pool/pool.c
 _WINDOW_LIMIT = 1 << 16  # the reference makes one pass over the image per pixel of the window
 

@@ -21,6 +21,8 @@ from edgekit.host.graph.quantization import (
 from edgekit.host.graph.sums import quantize_asymmetric, required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
+__all__ = ["Cast", "FakeQuantize", "Quantize"]
+
 
 @dataclass(frozen=True)
 class Quantize(Operator):

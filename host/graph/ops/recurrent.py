@@ -20,6 +20,8 @@ from edgekit.host.graph.ops.functions import HardSigmoid, Tanh
 from edgekit.host.graph.sums import optional, required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
+__all__ = ["RECURRENT_FUNCTIONS", "Gru", "Lstm", "Recurrent", "Rnn"]
+
 _REAL = Tensor("", (), DType.F32)
 _LOGISTIC, _TANH = Logistic(), Tanh()
 RECURRENT_FUNCTIONS: tuple[type[Operator], ...] = (Logistic, Tanh, Clamp, HardSigmoid)

@@ -28,6 +28,8 @@ from edgekit.host.graph.softmax_16bit import softmax_16bit
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
+__all__ = ["Mean", "Softmax"]
+
 _ROW_LIMIT = 1 << 16  # numbers of Q15 whose sum fits 31 bits
 
 

@@ -20,6 +20,8 @@ from edgekit.host.graph.types import (
     Tensor,
 )
 
+__all__ = ["Repeat"]
+
 _EMPTY = Graph("body", {}, (), (), ())
 Runner = Callable[[Node, Mapping[str, Tensor], Mapping[str, Array]], list[Array]]
 

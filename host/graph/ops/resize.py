@@ -20,6 +20,8 @@ from edgekit.host.graph.checks import (
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
+__all__ = ["ResizeBilinear"]
+
 _FRACTION_BITS = 10
 
 

@@ -14,6 +14,8 @@ from edgekit.host.graph.fixed_fourier import Transform
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
+__all__ = ["AutoScale", "AutomaticGain", "FixedFourier", "FixedLog"]
+
 _SNR_BITS, _OUTPUT_BITS = 12, 6  # fractional ones of a gain, and of what it makes
 _LOG_BITS, _SEGMENT_BITS = 16, 7  # of a logarithm; of its table
 _LN_2 = 45426  # times 2^16

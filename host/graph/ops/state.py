@@ -12,6 +12,8 @@ from typing import ClassVar
 from edgekit.host.graph.checks import operand
 from edgekit.host.graph.types import DType, Operator, Shape, Tensor
 
+__all__ = ["ReadState", "WriteState"]
+
 
 @dataclass(frozen=True)
 class ReadState(Operator):

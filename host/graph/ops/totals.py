@@ -14,6 +14,8 @@ from edgekit.host.graph.ops.operands import ANY, NUMBERS
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
+__all__ = ["ArgExtreme", "ReduceMax", "ReduceMin", "ReduceProduct", "ReduceSum", "Total"]
+
 
 @dataclass(frozen=True)
 class Total(Operator):

@@ -11,6 +11,8 @@ from edgekit.host.graph.ops.functions import Function
 from edgekit.host.graph.ops.operands import Binary
 from edgekit.host.graph.types import Array, DType
 
+__all__ = ["Acos", "Acosh", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "Cosh", "Sinh", "Tan"]
+
 
 @dataclass(frozen=True)
 class Tan(Function):

@@ -32,6 +32,8 @@ from edgekit.host.graph.types import (
 )
 from edgekit.host.graph.windows import image_size, pad_image, span, tap, window_positions
 
+__all__ = ["Rounding", "WideConv2D"]
+
 
 class Rounding(enum.Enum):
     """How sums become codes: LiteRT has a way of its own for each operator and type of bias."""
