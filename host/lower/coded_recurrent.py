@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Node
-from edgekit.host.lower.context import Context
+from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.plain import operand_of
 from edgekit.host.lower.plan import Call, Field, Value
 
@@ -62,3 +62,9 @@ def lower_coded_svdf(ctx: Context, node: Node) -> list[Call]:
     kernel = ctx.kernel("s8_svdf", f"{source}.c", f"{source}.h", "ek_coded_svdf_args")
     grain = max(1, _TASK // (op.rank * (size + frames)))
     return [Call(kernel, fields, batch * units, grain)]
+
+
+RULES: Rules = {
+    ops.CodedLstm: lower_coded_lstm,
+    ops.CodedSvdf: lower_coded_svdf,
+}

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from edgekit.host.errors import InputError
-from edgekit.host.graph.types import Array, Graph, Node, Tensor
+from edgekit.host.graph.types import Array, Graph, Node, Operator, Tensor
 from edgekit.host.graph.views import Part
 from edgekit.host.lower.isa import Isa
-from edgekit.host.lower.plan import Alias, Kernel, StateSlot, Value, Weights
+from edgekit.host.lower.plan import Alias, Call, Kernel, Loop, StateSlot, Value, Weights
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.gemm_table import Answer, KnowledgeBase
 
@@ -132,3 +132,7 @@ def padded(values: Array | Sequence[float], size: int, dtype: np.dtype[np.generi
     else:
         out[: v.size] = v
     return out
+
+
+Rule = Callable[[Context, Node], list[Call] | list[Call | Loop]]
+Rules = Mapping[type[Operator], Rule]

@@ -7,9 +7,10 @@ import math
 
 import numpy as np
 
+from edgekit.host.graph import ops
 from edgekit.host.graph.ops import Conv2D, FullyConnected, OutlierFullyConnected
 from edgekit.host.graph.types import Activation, Array, DType, Node, Tensor
-from edgekit.host.lower.context import Context
+from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.outlier import lower_outlier
 from edgekit.host.lower.plan import Call
 from edgekit.host.lower.product_f32 import f32_product
@@ -69,3 +70,9 @@ def product(
         return hybrid_product(ctx, node, window, weights, activation)
     names = ", ".join(t.value for t in types)
     raise ctx.unsupported(node, f"the combination of types {names}")
+
+
+RULES: Rules = {
+    ops.Conv2D: lower_conv2d,
+    ops.FullyConnected: lower_fully_connected,
+}

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from edgekit.host.graph import ops
 from edgekit.host.graph.ops import DepthwiseConv2D
 from edgekit.host.graph.quantization import (
     activation_range,
@@ -15,7 +16,7 @@ from edgekit.host.graph.quantization import (
     zero_point_of,
 )
 from edgekit.host.graph.types import Array, DType, Node, Tensor
-from edgekit.host.lower.context import Context, padded, round_up
+from edgekit.host.lower.context import Context, Rules, padded, round_up
 from edgekit.host.lower.conv import product
 from edgekit.host.lower.epilogues import epilogue_of
 from edgekit.host.lower.layout import strided_copy
@@ -178,3 +179,8 @@ def _i8(ctx: Context, node: Node, window: Window, data: Array, source: Value) ->
     after, called, table = look_up_of(ctx, node)
     right, suffix = ({"RIGHT_ONLY": 1}, "_right") if right_only else ({}, "")
     return _call(ctx, window, x.dtype, fields | table, right | after, suffix + called)
+
+
+RULES: Rules = {
+    ops.DepthwiseConv2D: lower_depthwise,
+}

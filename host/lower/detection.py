@@ -7,7 +7,7 @@ import numpy as np
 from edgekit.host.graph import ops
 from edgekit.host.graph.ops.poses import KEYPOINTS
 from edgekit.host.graph.types import Node
-from edgekit.host.lower.context import Context
+from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.plain import operand_of
 from edgekit.host.lower.plan import Call, Field, Value
 
@@ -68,3 +68,9 @@ def lower_decode_poses(ctx: Context, node: Node) -> list[Call]:
     }
     kernel = ctx.kernel("f32_poses", "detection/poses.c", "detection/poses.h", "ek_poses_args")
     return [Call(kernel, fields, 1)]
+
+
+RULES: Rules = {
+    ops.DetectionOutput: lower_detection_output,
+    ops.DecodePoses: lower_decode_poses,
+}

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from edgekit.host.graph import ops
 from edgekit.host.graph.checks import WHOLE
 from edgekit.host.graph.coded import product_multiplier, ratio32, total_line
 from edgekit.host.graph.fixed_point import exp_negative, softmax_multiplier
@@ -44,7 +45,7 @@ from edgekit.host.graph.softmax_16bit import exponentials, reciprocals
 from edgekit.host.graph.types import Activation, DType, Node, Tensor
 from edgekit.host.lower import plain
 from edgekit.host.lower.broadcast import collapse
-from edgekit.host.lower.context import Context, UnsupportedFormError
+from edgekit.host.lower.context import Context, Rules, UnsupportedFormError
 from edgekit.host.lower.linear_sum import lower_linear_sum
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.tables import lower_single, lower_table
@@ -357,3 +358,23 @@ def lower_softmax(ctx: Context, node: Node) -> list[Call]:
 
 def _softmax_kernel(ctx: Context, name: str, source: str, **macros: str | int) -> Kernel:
     return ctx.kernel(name, source, "reduce/softmax.h", "ek_softmax_args", **macros)
+
+
+RULES: Rules = {
+    ops.Add: lower_binary,
+    ops.Mul: lower_binary,
+    ops.Sub: lower_binary,
+    ops.PRelu: lower_binary,
+    ops.Clamp: lower_unary,
+    ops.Logistic: lower_unary,
+    ops.HardSwish: lower_unary,
+    ops.Quantize: lower_convert,
+    ops.Cast: lower_convert,
+    ops.FakeQuantize: lower_fake_quantize,
+    ops.AveragePool2D: lower_pool,
+    ops.MaxPool2D: lower_pool,
+    ops.Mean: lower_mean,
+    ops.ReduceProduct: lower_product,
+    ops.ReduceSum: lower_sum,
+    ops.Softmax: lower_softmax,
+}

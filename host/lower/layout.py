@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgekit.host.graph import ops
 from edgekit.host.graph.ops import (
     BatchToSpace,
     BitCast,
@@ -27,7 +28,7 @@ from edgekit.host.graph.ops.layout import concat_rescale
 from edgekit.host.graph.quantization import zero_point_of
 from edgekit.host.graph.types import Node, Shape, Tensor
 from edgekit.host.graph.views import can_be_made_inside, joins_runs, view_sources
-from edgekit.host.lower.context import Context, UnsupportedFormError
+from edgekit.host.lower.context import Context, Rules, UnsupportedFormError
 from edgekit.host.lower.plan import Alias, Call, Field, Value, base_of
 from edgekit.host.lower.tables import look_up
 from edgekit.host.lower.transpose import matrix_transpose
@@ -366,3 +367,19 @@ def state_buffer(state: str) -> str:
 def copy_bytes(ctx: Context, size: int, x: Value, y: Value) -> Call:
     """All `size` bytes of x to y."""
     return strided_copy(ctx, (size,), (1,), (1,), 1, x, y)
+
+
+RULES: Rules = {
+    ops.Reshape: lower_reshape,
+    ops.BitCast: lower_reshape,
+    ops.Transpose: lower_transpose,
+    ops.Pad: lower_pad,
+    ops.Concat: lower_concat,
+    ops.Split: lower_split,
+    ops.StridedSlice: lower_strided_slice,
+    ops.DepthToSpace: lower_depth_to_space,
+    ops.SpaceToBatch: lower_space_to_batch,
+    ops.BatchToSpace: lower_batch_to_space,
+    ops.ReadState: lower_read_state,
+    ops.WriteState: lower_write_state,
+}

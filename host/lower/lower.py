@@ -5,24 +5,46 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Graph, Node, Operator
+from edgekit.host.graph.types import Graph
 from edgekit.host.graph.views import parts_of_rows
-from edgekit.host.lower import conv, depthwise, elementwise, layout, plain, planar
+from edgekit.host.lower import (
+    coded_recurrent,
+    conv,
+    depthwise,
+    detection,
+    elementwise,
+    layout,
+    normalize,
+    order,
+    outlier,
+    plain,
+    planar,
+    pruned,
+    recurrent,
+    resize,
+    row_chain,
+    scatter,
+    signal,
+    transpose_conv,
+    wide,
+)
 from edgekit.host.lower.code_epilogues import look_ups_of, place_look_ups
-from edgekit.host.lower.coded_recurrent import lower_coded_lstm, lower_coded_svdf
-from edgekit.host.lower.context import ALIGN, Context, UnsupportedFormError, WeightsFile, round_up
-from edgekit.host.lower.detection import lower_decode_poses, lower_detection_output
+from edgekit.host.lower.context import (
+    ALIGN,
+    Context,
+    Rules,
+    UnsupportedFormError,
+    WeightsFile,
+    round_up,
+)
 from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.memory import lifetimes, plan_apart
 from edgekit.host.lower.nna import lower_nna
-from edgekit.host.lower.normalize import lower_layer_norm, lower_unit_length
-from edgekit.host.lower.order import lower_select_boxes, lower_top_k
-from edgekit.host.lower.outlier import lower_outlier
 from edgekit.host.lower.plan import (
     Alias,
     Call,
@@ -37,22 +59,9 @@ from edgekit.host.lower.plan import (
     base_of,
     tensors_of,
 )
-from edgekit.host.lower.pruned import lower_pruned
-from edgekit.host.lower.recurrent import lower_recurrent
 from edgekit.host.lower.repeat import lower_repeat
-from edgekit.host.lower.resize import lower_resize
-from edgekit.host.lower.row_chain import lower_row_chain
-from edgekit.host.lower.scatter import lower_scatter
 from edgekit.host.lower.sections import Span, sections_of, side_by_side, spans_of
-from edgekit.host.lower.signal import (
-    lower_auto_scale,
-    lower_automatic_gain,
-    lower_fixed_fourier,
-    lower_fixed_log,
-)
-from edgekit.host.lower.transpose_conv import lower_transpose_conv
 from edgekit.host.lower.units import NNA
-from edgekit.host.lower.wide import lower_wide_conv
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.gemm_table import KnowledgeBase
 
@@ -60,73 +69,32 @@ NO_UNITS: Mapping[str, str] = MappingProxyType({})
 NO_COSTS: Mapping[str, float] = MappingProxyType({})
 _PIECE_US = 0.5  # less work than this costs as much to hand to another core as to do
 
-Rule = Callable[[Context, Node], list[Call] | list[Call | Loop]]
-
-RULES: Mapping[type[Operator], Rule] = {
-    ops.Conv2D: conv.lower_conv2d,
-    ops.DepthwiseConv2D: depthwise.lower_depthwise,
-    ops.RowChain: lower_row_chain,
-    ops.FullyConnected: conv.lower_fully_connected,
-    ops.PrunedFullyConnected: lower_pruned,
-    ops.TransposeConv2D: lower_transpose_conv,
-    ops.WideConv2D: lower_wide_conv,
-    ops.OutlierFullyConnected: lower_outlier,
-    ops.PlanarConv2D: planar.lower_planar_conv,
-    ops.PlanarDepthwiseConv2D: planar.lower_planar_depthwise,
-    ops.Add: elementwise.lower_binary,
-    ops.Mul: elementwise.lower_binary,
-    ops.Sub: elementwise.lower_binary,
-    ops.PRelu: elementwise.lower_binary,
-    ops.Clamp: elementwise.lower_unary,
-    ops.Logistic: elementwise.lower_unary,
-    ops.HardSwish: elementwise.lower_unary,
-    ops.Quantize: elementwise.lower_convert,
-    ops.Cast: elementwise.lower_convert,
-    ops.FakeQuantize: elementwise.lower_fake_quantize,
-    ops.AveragePool2D: elementwise.lower_pool,
-    ops.MaxPool2D: elementwise.lower_pool,
-    ops.Mean: elementwise.lower_mean,
-    ops.ReduceProduct: elementwise.lower_product,
-    ops.ReduceSum: elementwise.lower_sum,
-    ops.Softmax: elementwise.lower_softmax,
-    ops.LayerNorm: lower_layer_norm,
-    ops.UnitLength: lower_unit_length,
-    ops.Recurrent: lower_recurrent,
-    ops.Repeat: lambda ctx, node: lower_repeat(ctx, node, _body_steps),
-    ops.CodedLstm: lower_coded_lstm,
-    ops.CodedSvdf: lower_coded_svdf,
-    ops.ResizeBilinear: lower_resize,
-    ops.Reshape: layout.lower_reshape,
-    ops.BitCast: layout.lower_reshape,
-    ops.Transpose: layout.lower_transpose,
-    ops.Pad: layout.lower_pad,
-    ops.Concat: layout.lower_concat,
-    ops.Split: layout.lower_split,
-    ops.StridedSlice: layout.lower_strided_slice,
-    ops.DepthToSpace: layout.lower_depth_to_space,
-    ops.SpaceToBatch: layout.lower_space_to_batch,
-    ops.BatchToSpace: layout.lower_batch_to_space,
-    ops.Function: plain.lower_function,
-    ops.Binary: plain.lower_binary,
-    ops.Total: plain.lower_total,
-    ops.Where: plain.lower_where,
-    ops.Convert: plain.lower_convert,
-    ops.ArgExtreme: plain.lower_arg_extreme,
-    ops.Gather: plain.lower_gather,
-    ops.Scatter: lower_scatter,
-    ops.DetectionOutput: lower_detection_output,
-    ops.DecodePoses: lower_decode_poses,
-    ops.AutoScale: lower_auto_scale,
-    ops.AutomaticGain: lower_automatic_gain,
-    ops.FixedFourier: lower_fixed_fourier,
-    ops.FixedLog: lower_fixed_log,
-    ops.SelectBoxes: lower_select_boxes,
-    ops.TopK: lower_top_k,
-    ops.BroadcastTo: plain.lower_broadcast_to,
-    ops.MatMul: plain.lower_matmul,
-    ops.ReadState: layout.lower_read_state,
-    ops.WriteState: layout.lower_write_state,
-}
+# Each family of rules says which operators it lowers.
+RULES: Rules = {
+    operator: rule
+    for family in (
+        coded_recurrent,
+        conv,
+        depthwise,
+        detection,
+        elementwise,
+        layout,
+        normalize,
+        order,
+        outlier,
+        plain,
+        planar,
+        pruned,
+        recurrent,
+        resize,
+        row_chain,
+        scatter,
+        signal,
+        transpose_conv,
+        wide,
+    )
+    for operator, rule in family.RULES.items()
+} | {ops.Repeat: lambda ctx, node: lower_repeat(ctx, node, _body_steps)}
 
 
 def lower(

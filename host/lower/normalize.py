@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgekit.host.graph import ops
 from edgekit.host.graph.ops import LayerNorm
 from edgekit.host.graph.quantization import code_range, zero_point_of
 from edgekit.host.graph.types import Node, Tensor
-from edgekit.host.lower.context import Context
+from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.window import C_TYPES
 
@@ -59,3 +60,9 @@ def _term(ctx: Context, term: Tensor | None, n: int, default: float) -> Field:
     if term is None:
         return ctx.weights.add(np.full(n, default, np.float32))
     return Value(term.name) if term.data is None else ctx.weights.add(term.data)
+
+
+RULES: Rules = {
+    ops.LayerNorm: lower_layer_norm,
+    ops.UnitLength: lower_unit_length,
+}

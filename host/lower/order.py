@@ -6,7 +6,7 @@ import math
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Node
-from edgekit.host.lower.context import Context
+from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.plain import C_NAMES, operand_of
 from edgekit.host.lower.plan import Call, Field, Value
 
@@ -62,3 +62,9 @@ def lower_select_boxes(ctx: Context, node: Node) -> list[Call]:
         **macros,
     )
     return [Call(kernel, fields, batch * classes)]
+
+
+RULES: Rules = {
+    ops.SelectBoxes: lower_select_boxes,
+    ops.TopK: lower_top_k,
+}

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgekit.host.graph import ops
 from edgekit.host.graph.ops import OutlierFullyConnected
 from edgekit.host.graph.types import Array, DType, Node, Tensor
-from edgekit.host.lower.context import ALIGN, Context, padded, round_up
+from edgekit.host.lower.context import ALIGN, Context, Rules, padded, round_up
 from edgekit.host.lower.isa import ByteProduct
 from edgekit.host.lower.plan import Call, Field, Kernel, Value, Weights
 from edgekit.host.lower.product_i8 import float_product
@@ -101,3 +102,8 @@ def _layer_kernel(ctx: Context) -> Kernel:
         f"ek_outlier_layer_{simd}", "outlier/layer.c", "outlier/layer.h", "ek_outlier_layer_args",
         (), parts,
     )  # fmt: skip
+
+
+RULES: Rules = {
+    ops.OutlierFullyConnected: lower_outlier,
+}

@@ -13,7 +13,7 @@ from edgekit.host.graph.coded import quotient_factors
 from edgekit.host.graph.quantization import dense_multiplier, short_factor, zero_point_of
 from edgekit.host.graph.types import Array, DType, Node, Operator, Tensor
 from edgekit.host.lower.broadcast import collapse
-from edgekit.host.lower.context import Context
+from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.layout import strided_copy, strides_of
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.tables import lower_single, lower_table, table_of_pairs
@@ -308,3 +308,16 @@ def _code_fields(a: Tensor, b: Tensor, y: Tensor) -> dict[str, Field]:
         "left": left,
         "right": right,
     }
+
+
+RULES: Rules = {
+    ops.Function: lower_function,
+    ops.Binary: lower_binary,
+    ops.Total: lower_total,
+    ops.Where: lower_where,
+    ops.Convert: lower_convert,
+    ops.ArgExtreme: lower_arg_extreme,
+    ops.Gather: lower_gather,
+    ops.BroadcastTo: lower_broadcast_to,
+    ops.MatMul: lower_matmul,
+}

@@ -8,9 +8,10 @@ import numpy as np
 
 from edgekit.device.sparse_input import Csr
 from edgekit.device.sparse_pairs import pack_pairs
+from edgekit.host.graph import ops
 from edgekit.host.graph.ops import PlanarConv2D, PlanarDepthwiseConv2D
 from edgekit.host.graph.types import Activation, Array, Node, Shape
-from edgekit.host.lower.context import Context
+from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.isa import Isa
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.window import Window, bias_vector
@@ -184,3 +185,9 @@ def _kernel_name(window: Window, clamp: bool) -> tuple[str, dict[str, str | int]
     (kh, kw), stride = window.kernel, window.stride[1]
     name = f"f32_planar_{kh}x{kw}s{stride}{'_clamp' if clamp else ''}"
     return name, {"KH": kh, "KW": kw, "SW": stride, "CLAMP": int(clamp)}
+
+
+RULES: Rules = {
+    ops.PlanarConv2D: lower_planar_conv,
+    ops.PlanarDepthwiseConv2D: lower_planar_depthwise,
+}

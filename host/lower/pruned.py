@@ -14,7 +14,7 @@ from edgekit.device.sparse_blocks import default_settings
 from edgekit.device.sparse_table import SpmvTable
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Array, DType, Graph, Node, Operator
-from edgekit.host.lower.context import Context, round_up
+from edgekit.host.lower.context import Context, Rules, round_up
 from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.strips import Sparse, build_strips, strip_height
@@ -130,3 +130,8 @@ def lower_pruned(ctx: Context, node: Node) -> list[Call]:
         parts,
     )
     return [Call(kernel, fields, None)]
+
+
+RULES: Rules = {
+    ops.PrunedFullyConnected: lower_pruned,
+}

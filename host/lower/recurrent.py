@@ -6,7 +6,7 @@ import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Array, Node, Operator
-from edgekit.host.lower.context import Context, round_up
+from edgekit.host.lower.context import Context, Rules, round_up
 from edgekit.host.lower.packing import pack_panels
 from edgekit.host.lower.plain import operand_of
 from edgekit.host.lower.plan import Call, Field, Value, Weights
@@ -93,3 +93,8 @@ def _parameters(function: Operator) -> tuple[float, float]:
     if isinstance(function, ops.HardSigmoid):
         return function.alpha, function.beta
     return 0.0, 0.0
+
+
+RULES: Rules = {
+    ops.Recurrent: lower_recurrent,
+}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from edgekit.host.graph import ops
 from edgekit.host.graph.ops import ResizeBilinear
 from edgekit.host.graph.types import DType, Node
-from edgekit.host.lower.context import Context
+from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.window import C_TYPES
 
@@ -53,3 +54,8 @@ def _axis(op: ResizeBilinear, source: int, target: int) -> Field:
         "step": step,
         "offset": offset,
     }
+
+
+RULES: Rules = {
+    ops.ResizeBilinear: lower_resize,
+}

@@ -7,10 +7,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from edgekit.host.graph import ops
 from edgekit.host.graph.chains import members_of
 from edgekit.host.graph.ops import Conv2D, DepthwiseConv2D
 from edgekit.host.graph.types import DType, Node
-from edgekit.host.lower.context import ALIGN, Context, UnsupportedFormError, round_up
+from edgekit.host.lower.context import ALIGN, Context, Rules, UnsupportedFormError, round_up
 from edgekit.host.lower.conv import lower_conv2d
 from edgekit.host.lower.depthwise import lower_depthwise, rows_at_once
 from edgekit.host.lower.methods import choose_tile
@@ -127,3 +128,8 @@ def _grain(window: Window, strips: Strips, count: int) -> int:
     shared = (window.kernel[0] - 1) * window.dilation[0] + 1 - step
     wanted = math.ceil(_TWICE * max(shared, 0) / (strips.rows * step))
     return max(1, min(wanted, count // _LEAST_PIECES))
+
+
+RULES: Rules = {
+    ops.RowChain: lower_row_chain,
+}

@@ -6,7 +6,7 @@ import math
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Node
-from edgekit.host.lower.context import Context
+from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.plain import C_NAMES, operand_of
 from edgekit.host.lower.plan import Call, Field, Value
 
@@ -41,3 +41,8 @@ def lower_scatter(ctx: Context, node: Node) -> list[Call]:
         **{f"JOIN_{op.join.upper()}": 1},
     )
     return [Call(kernel, fields, math.ceil(rows / step))]
+
+
+RULES: Rules = {
+    ops.Scatter: lower_scatter,
+}

@@ -10,7 +10,7 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.fixed_fourier import Transform
 from edgekit.host.graph.ops.signal import log_table
 from edgekit.host.graph.types import DType, Node
-from edgekit.host.lower.context import Context
+from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.plain import C_NAMES, operand_of
 from edgekit.host.lower.plan import Call, Field, Value
 
@@ -89,3 +89,11 @@ def _channels(
         **macros,
     )
     return [Call(kernel, fields, x.elements, _GRAIN)]
+
+
+RULES: Rules = {
+    ops.AutoScale: lower_auto_scale,
+    ops.AutomaticGain: lower_automatic_gain,
+    ops.FixedFourier: lower_fixed_fourier,
+    ops.FixedLog: lower_fixed_log,
+}

@@ -6,9 +6,10 @@ import dataclasses
 
 import numpy as np
 
+from edgekit.host.graph import ops
 from edgekit.host.graph.ops import Conv2D, TransposeConv2D
 from edgekit.host.graph.types import DType, Node, Tensor
-from edgekit.host.lower.context import Context
+from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.conv import product
 from edgekit.host.lower.epilogues import tiled_operand
 from edgekit.host.lower.layout import strided_copy, strides_of
@@ -62,3 +63,8 @@ def lower_transpose_conv(ctx: Context, node: Node) -> list[Call]:
         Value(y.name),
     )
     return [*gemm, place]
+
+
+RULES: Rules = {
+    ops.TransposeConv2D: lower_transpose_conv,
+}

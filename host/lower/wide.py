@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgekit.host.graph import ops
 from edgekit.host.graph.ops import Rounding, WideConv2D
 from edgekit.host.graph.quantization import activation_range, convolution_multiplier, short_factor
 from edgekit.host.graph.types import Array, Node
-from edgekit.host.lower.context import Context, padded, round_up
+from edgekit.host.lower.context import Context, Rules, padded, round_up
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.window import Window
 
@@ -71,3 +72,8 @@ def _packed(weights: Array, groups: int) -> Array:
     wide = np.zeros((groups, round_up(share, _BLOCK), kh, kw, depth), np.int8)
     wide[:, :share] = weights.reshape(groups, share, kh, kw, depth)
     return wide.reshape(groups, -1, _BLOCK, kh, kw, depth).transpose(0, 1, 3, 4, 5, 2)
+
+
+RULES: Rules = {
+    ops.WideConv2D: lower_wide_conv,
+}
