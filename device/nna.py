@@ -13,8 +13,10 @@ from typing import Any, Optional, Tuple
 import numpy as np
 
 from edgekit.device.errors import InputError
+from edgekit.device.kernel_facts import NNA_CHANNELS as CHANNELS
+from edgekit.device.kernel_facts import NNA_TAPS as TAPS
 from edgekit.device.nna_account import Account, Counters, Event, Work, make_account
-from edgekit.device.nna_chip import CHANNELS, NNA2, TAPS, NnaChip
+from edgekit.device.nna_chip import NNA2, NnaChip
 from edgekit.device.nna_machine import Machine
 from edgekit.device.nna_native import ConvShape, MatmulShape, NativeNna
 from edgekit.device.nna_program import conv_periods, matmul_periods, run

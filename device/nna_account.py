@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Dict, Sequence, Tuple
 
-from edgekit.device.nna_chip import CHANNELS, NnaChip
+from edgekit.device.kernel_facts import NNA_CHANNELS as CHANNELS
+from edgekit.device.nna_chip import NnaChip
 
 # Instructions and the unit that each keeps busy.
 OPERATIONS = {

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from edgekit.device.errors import InputError
+from edgekit.device.kernel_facts import NNA_CHANNELS as CHANNELS
+from edgekit.device.kernel_facts import NNA_FRAM_ROWS as FRAM_ROWS
+from edgekit.device.kernel_facts import NNA_TAPS as TAPS
 
-# What the patent fixes for every chip.
-TAPS = 9  # a window is 3 x 3
-CHANNELS = 32  # of a pixel, one byte each; also input and output channels of a convolution
-FRAMS = 2  # feature RAMs, filled and computed on in turns
-REGISTERS = 32  # of 64 bytes: two pixels, or 16 sums
-FRAM_ROWS = 3
 SET_BYTES = TAPS * CHANNELS * CHANNELS  # the weights of one convolution
 _MOST = 1 << 24  # of any value: a slip of the keyboard must not become a week of emulation
 

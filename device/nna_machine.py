@@ -10,8 +10,13 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 
+from edgekit.device.kernel_facts import NNA_CHANNELS as CHANNELS
+from edgekit.device.kernel_facts import NNA_FRAM_ROWS as FRAM_ROWS
+from edgekit.device.kernel_facts import NNA_FRAMS as FRAMS
+from edgekit.device.kernel_facts import NNA_REGISTERS as REGISTERS
+from edgekit.device.kernel_facts import NNA_TAPS as TAPS
 from edgekit.device.nna_account import CAUSES, OPERATIONS, Counters, Event
-from edgekit.device.nna_chip import CHANNELS, FRAM_ROWS, FRAMS, REGISTERS, TAPS, NnaChip
+from edgekit.device.nna_chip import NnaChip
 
 Array = Any  # of NumPy, whose types the board's Python 3.9 may not know
 Key = Tuple[str, int]  # what an instruction waits for or makes ready, and which of its kind

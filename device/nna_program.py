@@ -12,7 +12,11 @@ from typing import Any, Iterator, List, Optional, Tuple
 
 import numpy as np
 
-from edgekit.device.nna_chip import CHANNELS, FRAMS, REGISTERS, TAPS, NnaChip
+from edgekit.device.kernel_facts import NNA_CHANNELS as CHANNELS
+from edgekit.device.kernel_facts import NNA_FRAMS as FRAMS
+from edgekit.device.kernel_facts import NNA_REGISTERS as REGISTERS
+from edgekit.device.kernel_facts import NNA_TAPS as TAPS
+from edgekit.device.nna_chip import NnaChip
 from edgekit.device.nna_machine import Machine
 
 Array = Any

@@ -17,8 +17,8 @@ from typing import Any, Optional
 
 from edgekit.device.address import address_of
 from edgekit.device.errors import IncompatibleError, InputError
+from edgekit.device.kernel_facts import OUTLIER_PADDING
 from edgekit.device.outlier_library import (
-    PADDING,
     PATHS,
     NotFinite,
     Options,
@@ -140,7 +140,7 @@ class OutlierWeights:
         if len(channels) and not 0 <= channels.min() <= channels.max() < k:
             raise InputError(f"outlier weights: expected channels of 0 to {k - 1}")
         channels = np.ascontiguousarray(channels, np.int32)
-        rows = np.empty((len(channels), -(-n // PADDING) * PADDING), np.float32)
+        rows = np.empty((len(channels), -(-n // OUTLIER_PADDING) * OUTLIER_PADDING), np.float32)
         if rows.size:
             library = _library(os.getpid())
             library.rows(self._packed, channels.ctypes.data, len(channels), rows.ctypes.data)

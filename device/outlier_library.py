@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 from edgekit.device.gemm_library import DTYPES, Block, GemmLibrary, GemmMethod, MethodInC
+from edgekit.device.kernel_facts import OUTLIER_PADDING
 from edgekit.device.library import open_library, start_pool
 
 PATHS = ("auto", "split", "int8", "float")  # positions are ek_outlier_path
-PADDING = 16  # EK_OUTLIER_PADDING
 _B_SIDE = 1
 _ALIGN = 64
 _USUAL_ROWS = 128  # weights are laid out for products of so many rows
@@ -145,7 +145,7 @@ class OutlierLibrary:
     ) -> Packed:
         """W [k, n] of bytes at `values`, scale [k / group, n] of floats. four: values of -8 to 7,
         kept two per byte."""
-        groups, padded = k // group if group else 0, -(-n // PADDING) * PADDING
+        groups, padded = k // group if group else 0, -(-n // OUTLIER_PADDING) * OUTLIER_PADDING
         how = self._layout(n, group).in_c()
         operand = (DTYPES.index(self.dtype), _B_SIDE, n, group, ctypes.byref(how))
         whole = self._lib.ek_gemm_packed_bytes(*operand)

@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, List, Tuple
 
+from edgekit.device.kernel_facts import SPMM_PANEL
 from edgekit.device.sparse_input import Csr, numpy
 
-MOST_PANEL = 256  # EK_SPMM_PANEL
 _SPARE = 64  # values behind the last: as many may be read, and every array is begun on a line
 _MATCHED = 1024  # rows up to which the best partner is looked for among all
 _PAIR = (("row", "<u4", 2), ("word", "<u4"), ("value", "<u4"), ("both", "<u2"), ("single", "<u2"))
@@ -33,7 +33,7 @@ def pack_pairs(csr: Csr, panel: int) -> Pairs:
     """Weights for float sums, of fewer than 65536 columns, in panels of at most `panel` columns."""
     np = numpy()
     cols = csr.shape[1]
-    panels = max(-(-cols // min(panel, MOST_PANEL)), 1)
+    panels = max(-(-cols // min(panel, SPMM_PANEL)), 1)
     return _packed(np, csr, _partners(np, csr), [cols * p // panels for p in range(panels + 1)])
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from edgekit.device.kernel_facts import MOST_TAPS
 from edgekit.host.graph import ops
 from edgekit.host.graph.ops import DepthwiseConv2D
 from edgekit.host.graph.quantization import (
@@ -26,7 +27,6 @@ from edgekit.host.lower.tables import look_up_of
 from edgekit.host.lower.window import C_TYPES, Window, window_of
 
 _FIXED_WINDOWS = {(3, 3), (5, 5)}  # windows that have kernels of their own, at strides 1 and 2
-_MAX_TAPS = 1024  # MAX_TAPS in conv/dwconv.c
 
 
 def lower_depthwise(ctx: Context, node: Node) -> list[Call]:
@@ -40,7 +40,7 @@ def lower_depthwise(ctx: Context, node: Node) -> list[Call]:
         # One input channel: an ordinary convolution whose weights only lie differently.
         rows = np.ascontiguousarray(data.reshape(-1, data.shape[3]).T)
         return product(ctx, node, window, rows, op.activation)
-    if math.prod(window.kernel) > _MAX_TAPS:
+    if math.prod(window.kernel) > MOST_TAPS:
         raise ctx.unsupported(node, f"a window of {window.kernel[0]}x{window.kernel[1]}")
     calls: list[Call] = []
     source = Value(x.name)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgekit.device.kernel_facts import CANDIDATE_BYTES, POSE_BYTES, ROOT_BYTES
 from edgekit.host.graph import ops
-from edgekit.host.graph.ops.poses import KEYPOINTS
 from edgekit.host.graph.types import Node
 from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.plain import operand_of
 from edgekit.host.lower.plan import Call, Field, Value
-
-_CANDIDATE_BYTES = 12  # ek_candidate
-_ROOT_BYTES, _POSE_BYTES = 8, 4 * (3 * KEYPOINTS + 2)  # ek_root, ek_pose
 
 
 def lower_detection_output(ctx: Context, node: Node) -> list[Call]:
@@ -34,7 +31,7 @@ def lower_detection_output(ctx: Context, node: Node) -> list[Call]:
         "boxes": Value(boxes.name),
         "scores": Value(scores.name),
         "y": Value(node.outputs[0]),
-        "candidates": ctx.scratch(node, images * entries * _CANDIDATE_BYTES),
+        "candidates": ctx.scratch(node, images * entries * CANDIDATE_BYTES),
     }
     kernel = ctx.kernel(
         "f32_detections", "detection/output.c", "detection/output.h", "ek_detection_args"
@@ -63,8 +60,8 @@ def lower_decode_poses(ctx: Context, node: Node) -> list[Call]:
         "scores": Value(node.outputs[1]),
         "means": Value(node.outputs[2]),
         "count": Value(node.outputs[3]),
-        "roots": ctx.scratch(node, heat.elements * _ROOT_BYTES),
-        "poses": ctx.scratch(node, op.keep * _POSE_BYTES),
+        "roots": ctx.scratch(node, heat.elements * ROOT_BYTES),
+        "poses": ctx.scratch(node, op.keep * POSE_BYTES),
     }
     kernel = ctx.kernel("f32_poses", "detection/poses.c", "detection/poses.h", "ek_poses_args")
     return [Call(kernel, fields, 1)]

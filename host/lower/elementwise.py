@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from edgekit.device.kernel_facts import BINARY_CHUNK, BINARY_DIMS, REDUCE_BLOCK, UNARY_CHUNK
 from edgekit.host.graph import ops
 from edgekit.host.graph.checks import WHOLE
 from edgekit.host.graph.coded import product_multiplier, ratio32, total_line
@@ -51,9 +52,6 @@ from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.tables import lower_single, lower_table
 from edgekit.host.lower.window import C_TYPES, Window
 
-_BINARY_DIMS, _BINARY_CHUNK = 4, 4096  # elementwise/binary.h
-_UNARY_CHUNK = 4096  # EK_UNARY_CHUNK in elementwise/unary.h
-_MEAN_BLOCK = 64  # BLOCK in reduce/*_mean.c
 _SOFTMAX_BITS, _SUM_BITS = 5, 12  # fixed-point formats of the 8-bit softmax
 
 
@@ -89,7 +87,7 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
     kind = {Mul: "MUL", PRelu: "PRELU"}.get(type(op), "ADD")
     macros: dict[str, str | int] = {"TX": C_TYPES[y.dtype], f"OP_{kind}": 1}
     try:
-        form = collapse([a.shape, b.shape], y.shape, _BINARY_DIMS)
+        form = collapse([a.shape, b.shape], y.shape, BINARY_DIMS)
     except UnsupportedFormError:
         if isinstance(op, Sub | PRelu) or (
             y.dtype is DType.F32 and op.activation is Activation.NONE
@@ -97,7 +95,7 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
             return plain.lower_binary(ctx, node)  # slower, for more dimensions
         raise
     dims, (a_strides, b_strides) = form.dims, form.strides
-    chunks = math.ceil(dims[-1] / _BINARY_CHUNK)
+    chunks = math.ceil(dims[-1] / BINARY_CHUNK)
     fields: dict[str, Field] = {
         "dim": dims,
         "a_stride": a_strides,
@@ -171,7 +169,7 @@ def _unary(
         name, f"elementwise/{file}.c", "elementwise/unary.h", "ek_unary_args", **macros
     )
     common: dict[str, Field] = {"n": x.elements, "x": Value(x.name), "y": Value(y.name)}
-    return [Call(kernel, common | fields, math.ceil(x.elements / _UNARY_CHUNK))]
+    return [Call(kernel, common | fields, math.ceil(x.elements / UNARY_CHUNK))]
 
 
 def lower_unary(ctx: Context, node: Node) -> list[Call]:
@@ -284,7 +282,7 @@ def lower_product(ctx: Context, node: Node) -> list[Call]:
         f"{x.dtype.value}_product", "reduce/coded_product.c", "reduce/mean.h", "ek_mean_args",
         TX=C_TYPES[x.dtype],
     )  # fmt: skip
-    return [Call(kernel, fields, outer * math.ceil(inner / _MEAN_BLOCK))]
+    return [Call(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))]
 
 
 def lower_mean(ctx: Context, node: Node) -> list[Call]:
@@ -323,7 +321,7 @@ def lower_mean(ctx: Context, node: Node) -> list[Call]:
             name, macros["IN_FLOAT"] = f"{x.dtype.value}_total", 1
     source = "reduce/f32_mean.c" if x.dtype is DType.F32 else "reduce/i8_mean.c"
     kernel = ctx.kernel(name, source, "reduce/mean.h", "ek_mean_args", **macros)
-    return [Call(kernel, fields, outer * math.ceil(inner / _MEAN_BLOCK))]
+    return [Call(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))]
 
 
 def lower_softmax(ctx: Context, node: Node) -> list[Call]:

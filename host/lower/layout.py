@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgekit.device.kernel_facts import COPY_DIMS
 from edgekit.host.graph import ops
 from edgekit.host.graph.ops import (
     BatchToSpace,
@@ -32,8 +33,6 @@ from edgekit.host.lower.context import Context, Rules, UnsupportedFormError
 from edgekit.host.lower.plan import Alias, Call, Field, Value, base_of
 from edgekit.host.lower.tables import look_up
 from edgekit.host.lower.transpose import matrix_transpose
-
-_DIMS = 6  # EK_COPY_DIMS
 
 
 def strides_of(shape: Sequence[int], size: int) -> tuple[int, ...]:
@@ -74,11 +73,13 @@ def _simplify(
             merged[-1] = (merged[-1][0] * d, a, b)
         else:
             merged.append((d, a, b))
-    if len(merged) > _DIMS:
-        raise UnsupportedFormError(f"moving data over {len(merged)} dimensions (at most {_DIMS})")
+    if len(merged) > COPY_DIMS:
+        raise UnsupportedFormError(
+            f"moving data over {len(merged)} dimensions (at most {COPY_DIMS})"
+        )
     # The first dimension is the one that is shared out among threads.
     first = merged[0] if merged else (1, 0, 0)
-    return _Rows([first, *[(1, 0, 0)] * (_DIMS - max(len(merged), 1)), *merged[1:]], run)
+    return _Rows([first, *[(1, 0, 0)] * (COPY_DIMS - max(len(merged), 1)), *merged[1:]], run)
 
 
 def strided_copy(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgekit.device.kernel_facts import LINEAR_SUM_BITS, LINEAR_SUM_CHUNK
 from edgekit.host.graph.ops import Add
 from edgekit.host.graph.quantization import activation_range, scale_of, zero_point_of
 from edgekit.host.graph.types import Array, Node, Tensor
@@ -19,10 +20,8 @@ from edgekit.host.lower.context import Context
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.window import C_TYPES
 
-_CHUNK = 4096  # EK_LINEAR_SUM_CHUNK in elementwise/linear_sum.h
-_LOW_BITS = 15  # EK_LINEAR_SUM_BITS in elementwise/linear_sum.h
 _MOST_SHIFT = 22  # of the upper part: leaves 8 bits for a code, one for the sum and a sign
-_MOST = (1 << 15 + _LOW_BITS) - 1  # of a factor: its upper part is an s16
+_MOST = (1 << 15 + LINEAR_SUM_BITS) - 1  # of a factor: its upper part is an s16
 # What is added to a half, in bits after the point: it decides sums next to the middle of two codes.
 _NUDGES = (24, 22, 20, 19, 18, 17)
 
@@ -51,8 +50,8 @@ def linear_sum(op: Add, a: Tensor, b: Tensor, y: Tensor, low: int, high: int) ->
     expected = op.reference(pairs, [a, b], [y])[0]
     a_codes, b_codes = (pair.astype(np.int64) for pair in pairs)
     reals = (scale_of(a) / scale_of(y), scale_of(b) / scale_of(y))
-    shift = min(math.floor(math.log2(_MOST / max(reals))), _LOW_BITS + _MOST_SHIFT)
-    if shift <= _LOW_BITS:
+    shift = min(math.floor(math.log2(_MOST / max(reals))), LINEAR_SUM_BITS + _MOST_SHIFT)
+    if shift <= LINEAR_SUM_BITS:
         return None
     a_factor, b_factor = (round(math.ldexp(real, shift)) for real in reals)
     zeros = zero_point_of(a) * a_factor + zero_point_of(b) * b_factor
@@ -88,11 +87,11 @@ def lower_linear_sum(ctx: Context, node: Node) -> list[Call] | None:
         "ek_linear_sum_args",
         TX=C_TYPES[y.dtype],
     )
-    below = (1 << _LOW_BITS) - 1
+    below = (1 << LINEAR_SUM_BITS) - 1
     fields: dict[str, Field] = {"n": y.elements, "low": low, "high": high}
     fields |= {"a": Value(a.name), "b": Value(b.name), "y": Value(y.name)}
     parts = {"a": form.a_factor, "b": form.b_factor, "addend": form.addend}
     for name, value in parts.items():
-        fields |= {f"{name}_high": value >> _LOW_BITS, f"{name}_low": value & below}
-    fields["shift"] = form.shift - _LOW_BITS
-    return [Call(kernel, fields, math.ceil(y.elements / _CHUNK))]
+        fields |= {f"{name}_high": value >> LINEAR_SUM_BITS, f"{name}_low": value & below}
+    fields["shift"] = form.shift - LINEAR_SUM_BITS
+    return [Call(kernel, fields, math.ceil(y.elements / LINEAR_SUM_CHUNK))]

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from edgekit.device.kernel_facts import MAP_CHUNK, MAP_DIMS, MATMUL_DIMS, REDUCE_BLOCK
 from edgekit.host.graph import ops
 from edgekit.host.graph.checks import UNSIGNED
 from edgekit.host.graph.coded import quotient_factors
@@ -17,10 +18,6 @@ from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.layout import strided_copy, strides_of
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.tables import lower_single, lower_table, table_of_pairs
-
-_MAP_DIMS, _MAP_CHUNK = 6, 4096  # elementwise/map.h
-_TOTAL_BLOCK = 64  # BLOCK in reduce/total.c
-_MATMUL_DIMS = 4  # EK_MATMUL_DIMS
 
 C_NAMES = {
     DType.F32: "float",
@@ -74,8 +71,8 @@ def _map(
     shapes = [t.shape for t in operands]
     # Operands that the function does not have: strides of y, so that their step is 1.
     shapes += [y.shape] * (3 - len(operands))
-    form = collapse(shapes, y.shape, _MAP_DIMS)
-    chunks = math.ceil(form.dims[-1] / _MAP_CHUNK)
+    form = collapse(shapes, y.shape, MAP_DIMS)
+    chunks = math.ceil(form.dims[-1] / MAP_CHUNK)
     values = [operand_of(ctx, t) for t in operands]
     values += values[:1] * (3 - len(values))
     fields: dict[str, Field] = {"dim": form.dims, "chunks": chunks}
@@ -84,7 +81,7 @@ def _map(
         fields[letter] = value
     if table is not None:
         fields["c"] = ctx.weights.add(table)
-        fields["c_stride"] = (0,) * _MAP_DIMS
+        fields["c_stride"] = (0,) * MAP_DIMS
     fields |= {"y": Value(y.name), "p": parameters[0], "q": parameters[1]}
     kernel = ctx.kernel(
         name,
@@ -215,7 +212,7 @@ def _total(
         **{macro: 1},
         **macros,
     )
-    return Call(kernel, fields, outer * math.ceil(inner / _TOTAL_BLOCK))
+    return Call(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))
 
 
 def lower_gather(ctx: Context, node: Node) -> list[Call]:
@@ -262,7 +259,7 @@ def lower_matmul(ctx: Context, node: Node) -> list[Call]:
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y = ctx.tensor(node.outputs[0])
     m, n, k = y.shape[-2], y.shape[-1], a.shape[-1]
-    form = collapse([a.shape[:-2], b.shape[:-2]], y.shape[:-2], _MATMUL_DIMS)
+    form = collapse([a.shape[:-2], b.shape[:-2]], y.shape[:-2], MATMUL_DIMS)
     whole = f"uint{8 * a.dtype.bytes}_t"
     macros: dict[str, str | int] = {"MR": 1, "OP_WHOLE": 1, "TU": whole}
     name = f"{a.dtype.value}_matmul"

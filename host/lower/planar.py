@@ -6,6 +6,13 @@ import math
 
 import numpy as np
 
+from edgekit.device.kernel_facts import (
+    MOST_TAPS,
+    PLANAR_DIRECT_ROWS,
+    PLANAR_SCRATCH,
+    SPMM_COLUMNS,
+    SPMM_COLUMNS_OF_16,
+)
 from edgekit.device.sparse_input import Csr
 from edgekit.device.sparse_pairs import pack_pairs
 from edgekit.host.graph import ops
@@ -18,13 +25,9 @@ from edgekit.host.lower.window import Window, bias_vector
 
 _F32 = np.dtype(np.float32)
 _FIXED_WINDOWS = {(3, 3), (5, 5)}  # windows that have kernels of their own, at stride 1 and 2
-_SCRATCH = 8192  # floats: EK_PLANAR_SCRATCH in conv/planar.h
 _BAND = 2560  # floats of scratch to aim at: two fit in any L1 cache beside what streams by
 _DIRECT_BAND = 9216  # floats of x of a task that reads them where they are
-_DIRECT_ROWS = 6  # ROWS of conv/planar_direct.c
-_MAX_TAPS = 1024
 _PLANNED_COLUMNS = 1 << 16
-_WIDE, _WIDE_PANEL, _PANEL = 16, 96, 192  # ek_spmm_panel of sparse/dispatch.c
 _TASK = 4096  # outputs worth a thread's while
 
 
@@ -75,7 +78,7 @@ def _compressed(ctx: Context, weights: Array, pixels: int) -> dict[str, Field]:
     if not planned:
         return {"a": entries, "plan": {"pairs": 0}}
     csr = Csr(weights.shape, start, col.astype(np.int32), values)
-    pairs = pack_pairs(csr, _WIDE_PANEL if ctx.isa.vl == _WIDE else _PANEL)
+    pairs = pack_pairs(csr, SPMM_COLUMNS_OF_16 if ctx.isa.vl == 16 else SPMM_COLUMNS)
     plan: dict[str, Field] = {
         "panels": pairs.panels,
         "pairs": pairs.pairs,
@@ -94,7 +97,7 @@ def lower_planar_depthwise(ctx: Context, node: Node) -> list[Call]:
     window = planar_window(op, x.shape, data.shape, y.shape)
     direct = _is_direct(window, ctx.isa)
     band = _direct_band(window) if direct else band_of(window, ctx.isa.vl)
-    if band == 0 or math.prod(window.kernel) > _MAX_TAPS:
+    if band == 0 or math.prod(window.kernel) > MOST_TAPS:
         raise ctx.unsupported(node, f"a window of {window.kernel[0]}x{window.kernel[1]}")
     channels, rows, columns = x.shape[1], y.shape[2], y.shape[3]
     bands = math.ceil(rows / band)
@@ -145,7 +148,7 @@ def band_of(window: Window, vl: int) -> int:
 
     aimed = rows(_BAND)
     if aimed < 1:
-        return max(min(rows(_SCRATCH), 1), 0)
+        return max(min(rows(PLANAR_SCRATCH), 1), 0)
     return math.ceil(window.y[1] / math.ceil(window.y[1] / aimed))
 
 
@@ -159,8 +162,8 @@ def _is_direct(window: Window, isa: Isa) -> bool:
 
 def _direct_band(window: Window) -> int:
     """Output rows of a task of conv/planar_direct.c; their input stays in the cache."""
-    groups = max(_DIRECT_BAND // (window.stride[0] * window.x[2] * _DIRECT_ROWS), 1)
-    return min(groups * _DIRECT_ROWS, window.y[1])
+    groups = max(_DIRECT_BAND // (window.stride[0] * window.x[2] * PLANAR_DIRECT_ROWS), 1)
+    return min(groups * PLANAR_DIRECT_ROWS, window.y[1])
 
 
 def _direct_kernel(ctx: Context, window: Window, clamp: bool) -> Kernel:

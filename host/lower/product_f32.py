@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgekit.device.kernel_facts import F32_SCRATCH_BYTES, F32_SEGMENTS
 from edgekit.host.graph.types import Activation, Array, Node
 from edgekit.host.lower.context import Context, round_up
 from edgekit.host.lower.epilogues import epilogue_of
@@ -13,8 +14,6 @@ from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.window import Window, bias_vector, count_tasks, panel_outer
 from edgekit.host.lower.winograd import lower_winograd, pays
 
-_SCRATCH = 16384  # floats: SCRATCH / 4 in conv/f32_conv.c
-_SEGMENTS = 64  # SEGMENTS in conv/f32_conv.c
 _F32 = np.dtype(np.float32)
 
 
@@ -27,13 +26,13 @@ def f32_product(
     tile = choose_tile(ctx, node, window, ctx.isa.f32_tiles, "f32")
     n = weights.shape[0]
     kh, kw = window.kernel
-    fits = tile.mr * window.border <= _SCRATCH or not window.padding.any
+    fits = 4 * tile.mr * window.border <= F32_SCRATCH_BYTES or not window.padding.any
     segments = fits and (window.dilation[1] == 1 or kw == 1)
     count = kh if segments else kh * kw
     macros: dict[str, str | int] = {"MR": tile.mr, "NV": tile.nv}
     suffix = ""
-    if count > _SEGMENTS:
-        macros["SEGMENTS"] = round_up(count, _SEGMENTS)
+    if count > F32_SEGMENTS:
+        macros["SEGMENTS"] = round_up(count, F32_SEGMENTS)
         suffix = f"_s{macros['SEGMENTS']}"
     function, called, epilogue = epilogue_of(ctx, node, n)
     macros |= function

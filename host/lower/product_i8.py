@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgekit.device.kernel_facts import I8_SCRATCH_BYTES, I8_SEGMENTS, I8_UNPACKED_BYTES
 from edgekit.host.graph.ops import FullyConnected
 from edgekit.host.graph.quantization import (
     Multiplier,
@@ -27,9 +28,6 @@ from edgekit.host.lower.tables import look_up_of
 from edgekit.host.lower.window import C_TYPES, Window, bias_vector, count_tasks, panel_outer
 from edgekit.kb.tiles import Tile
 
-_SCRATCH = 163840  # bytes: SCRATCH in conv/i8_conv.c
-_SEGMENTS = 16  # SEGMENTS in conv/i8_conv.c
-_UNPACKED = 32768  # bytes: of UNPACKED in conv/i8_conv.c
 _SEGMENT_WASTE = 1.3  # rounding rows up may cost this much more products than packing windows
 _I32, _F32 = np.dtype(np.int32), np.dtype(np.float32)
 
@@ -56,7 +54,7 @@ def _depth_of(ctx: Context, window: Window, w_zero: int) -> _Depth:
         ctx.isa.i8.reads_bytes
         and (w_zero == 0 or ctx.isa.i8.wide_weights or window.pointwise)
         and window.dilation[1] == 1
-        and window.kernel[0] <= _SEGMENTS
+        and window.kernel[0] <= I8_SEGMENTS
         and window.kernel[0] * segment <= _SEGMENT_WASTE * whole
     )
     total = window.kernel[0] * segment if in_place else whole
@@ -151,8 +149,8 @@ def _i8_tile(ctx: Context, node: Node, window: Window, depth: _Depth) -> Tile:
     tiles = ctx.isa.i8_tiles
     if window.pixels == 1 and ctx.isa.lanes:
         tiles = (Tile(1, 4),)  # a single row: the wider, the less often it is read
-    fitting = [t for t in tiles if t.mr * size <= _SCRATCH]
-    if not fitting and size <= _SCRATCH:
+    fitting = [t for t in tiles if t.mr * size <= I8_SCRATCH_BYTES]
+    if not fitting and size <= I8_SCRATCH_BYTES:
         fitting = [Tile(1, ctx.isa.i8_tiles[0].nv)]
     if not fitting:
         raise ctx.unsupported(node, f"a window of {window.k} 8-bit values")
@@ -338,7 +336,7 @@ def float_product(
     columns = tile.nv * ctx.isa.vl
     stored = packed.weights
     bits, macros = 8 * stored.itemsize, dict(packed.macros)
-    if halve and columns * depth.total * stored.itemsize <= _UNPACKED:
+    if halve and columns * depth.total * stored.itemsize <= I8_UNPACKED_BYTES:
         stored = halve_panels(stored, columns * depth.total)
         bits, macros["FOUR"] = 4, 1
     suffix = packed.suffix + ("_four" if bits == 4 else "")

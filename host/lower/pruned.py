@@ -10,6 +10,7 @@ import dataclasses
 
 import numpy as np
 
+from edgekit.device.kernel_facts import STRIP_PARTIAL_BYTES
 from edgekit.device.sparse_blocks import default_settings
 from edgekit.device.sparse_table import SpmvTable
 from edgekit.host.graph import ops
@@ -25,7 +26,6 @@ from edgekit.kb.layout_table import LayoutTable, Work
 _F32 = np.dtype(np.float32)
 _PIECE = 1 << 14  # multiply-adds worth a thread's waking
 _MOST_PIECES = 32
-_PARTIAL_BYTES = 192  # EK_PARTIAL_BYTES
 
 
 def choose_pruned(
@@ -114,7 +114,7 @@ def lower_pruned(ctx: Context, node: Node) -> list[Call]:
         "bias": None if bias is None else ctx.weights.add(bias_vector(bias, n, _F32)),
         "low": low,
         "high": high,
-        "scratch": ctx.scratch(node, _PARTIAL_BYTES * pieces),
+        "scratch": ctx.scratch(node, STRIP_PARTIAL_BYTES * pieces),
     }
     macros = (("EK_STORED", "0"), ("EK_NAME", "ek_spmv_f32"))
     parts = (

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from edgekit.device.kernel_facts import CHAIN_BYTES
 from edgekit.host.graph import ops
 from edgekit.host.graph.chains import members_of
 from edgekit.host.graph.ops import Conv2D, DepthwiseConv2D
@@ -19,7 +20,6 @@ from edgekit.host.lower.plan import Call, Field
 from edgekit.host.lower.product_i8 import i8_tile
 from edgekit.host.lower.window import C_TYPES, Window, window_of
 
-_BYTES = 196608  # EK_CHAIN_BYTES in conv/chain.h
 _BETWEEN = 65536  # bytes of the depthwise result: more of it takes longer to read back
 _STRIPS = 8  # at least, where an image is high enough: they are shared out among threads
 _TWICE = 16  # one row in so many may be computed twice
@@ -54,7 +54,7 @@ def strips_of(ctx: Context, members: Sequence[Node]) -> Strips | None:
         behind = round_up(between * size, ALIGN) // size
         band = min(height, (rows - 1) * window.stride[0] + span) * width + beside
         need = behind + (band * channels if first else 0)
-        if need * size > _BYTES or (fitting and between * size > _BETWEEN):
+        if need * size > CHAIN_BYTES or (fitting and between * size > _BETWEEN):
             break
         fitting = Strips(rows, behind)
     return fitting

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from edgekit.device.kernel_facts import SCALAR_LANES, STRIP_PADDING, STRIP_WINDOW
 from edgekit.device.sparse_blocks import BlockSettings
 from edgekit.device.sparse_table import Features
 from edgekit.host.graph.types import Array
@@ -18,9 +19,7 @@ _STRIP = np.dtype(
      ("in_order", "u1")]
 )  # fmt: skip
 _LANES, _WIDE, _DIAGONAL, _WINDOWS, _PACKED = range(5)  # ek_strip_kind
-_SCALAR_LANES = 4  # SCALAR_LANES of sparse/types.h
-_COLUMNS = {"avx512vnni": 128, "avx512amx": 128}  # ek_sparse_window, where it is not 0
-_PADDING = 0x80  # EK_WINDOW_PADDING
+_WITH_WINDOWS = ("avx512vnni", "avx512amx")  # ek_sparse_window
 _FEW = 4  # a strip spans at most so many columns for each non-zero of all its rows
 
 
@@ -28,7 +27,7 @@ def strip_height(simd: str, stored: str) -> int:
     """Rows of a strip: register bits over the bits of a sum."""
     lanes = TILES[simd].vl
     if lanes == 1:
-        return _SCALAR_LANES
+        return SCALAR_LANES
     return lanes // 2 if stored == "f64" else lanes
 
 
@@ -113,7 +112,7 @@ class _Builder:
 def build_strips(a: Sparse, how: BlockSettings, simd: str) -> Strips:
     """The strips of a matrix of f32 for kernels of `simd`."""
     height = strip_height(simd, "f32")
-    b = _Builder(a, how, height, _COLUMNS.get(simd, 0))
+    b = _Builder(a, how, height, STRIP_WINDOW if simd in _WITH_WINDOWS else 0)
     rows = len(a.start) - 1
     window = -(-max(how.window, height) // height) * height
     for start in range(0, rows, window):
@@ -271,7 +270,7 @@ def _add_windows(b: _Builder, rows: Array) -> bool:
     slot = np.concatenate([first[s] + n - done[s, i] for i, (s, n) in numbered])
     values = np.zeros((slots, b.height), np.float32)
     values[slot, lane] = np.concatenate([a.value[each] for each in held])
-    index = np.full((slots, b.height), _PADDING, np.uint8)
+    index = np.full((slots, b.height), STRIP_PADDING, np.uint8)
     index[slot, lane] = (together - base) % columns
     head = np.zeros((4 + steps + 7) // 8 * 8, np.uint8)
     head[:4] = _bytes(np.array([steps]), 4)

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from edgekit.device.kernel_facts import UNARY_CHUNK
 from edgekit.host.graph.ops import Binary, Clamp, Function, HardSwish, Logistic, Quantize
 from edgekit.host.graph.quantization import lookup_table
 from edgekit.host.graph.sums import is_per_channel
@@ -13,7 +14,6 @@ from edgekit.host.graph.types import Array, Graph, Node, Tensor
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.plan import Call, Field, Value
 
-_CHUNK = 4096  # EK_UNARY_CHUNK in elementwise/unary.h
 _CODES = {1: "uint8_t", 2: "uint16_t"}  # by bytes
 
 
@@ -31,7 +31,9 @@ def look_up(ctx: Context, table: Array, n: int, x: Value, y: Value) -> Call:
         **macros,
     )
     return Call(
-        kernel, {"n": n, "x": x, "y": y, "table": ctx.weights.add(table)}, math.ceil(n / _CHUNK)
+        kernel,
+        {"n": n, "x": x, "y": y, "table": ctx.weights.add(table)},
+        math.ceil(n / UNARY_CHUNK),
     )
 
 

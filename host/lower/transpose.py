@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
+from edgekit.device.kernel_facts import TRANSPOSE_TILE
 from edgekit.host.graph.ops import Transpose
 from edgekit.host.graph.types import Node, Shape
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.plan import Call, Field, Value
 
-_TILE = 256  # EK_TRANSPOSE_TILE in layout/transpose.h
 _FEW = 4  # rows or columns: less are one task
 _TASK = 4096  # values worth a thread's while
 
@@ -25,7 +25,7 @@ def matrix_transpose(ctx: Context, node: Node) -> list[Call] | None:
         return None
     matrices, rows, columns = found
     thin = min(rows, columns) < _FEW
-    down, across = (1 if thin else math.ceil(size / _TILE) for size in (rows, columns))
+    down, across = (1 if thin else math.ceil(size / TRANSPOSE_TILE) for size in (rows, columns))
     fields: dict[str, Field] = {
         "rows": rows,
         "columns": columns,

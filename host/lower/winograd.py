@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from edgekit.device.kernel_facts import WINOGRAD_CHANNELS
 from edgekit.host.graph.types import Activation, Array, Node
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.epilogues import epilogue_of
@@ -18,7 +19,6 @@ from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.window import Window, bias_vector
 from edgekit.kb.tiles import Tile
 
-_CHANNELS = 128  # CHANNELS in conv/f32_winograd.c
 _NEAR, _FAR = math.sqrt(0.5), math.sqrt(2.0)
 _POINTS = ((_NEAR, -1.5), (-_NEAR, -1.5), (_FAR, 6.0), (-_FAR, 6.0))
 # Weights at the points 0, +-near, +-far and infinity, over what the input's transform left out.
@@ -43,7 +43,7 @@ def pays(ctx: Context, window: Window) -> bool:
     at the core's peak and reads less.
     """
     c, oc, vl = window.x[3], window.y[3], ctx.isa.vl
-    if not (ctx.isa.lanes and ctx.isa.registers >= 32 and c <= _CHANNELS):
+    if not (ctx.isa.lanes and ctx.isa.registers >= 32 and c <= WINOGRAD_CHANNELS):
         return False
     if c % vl or oc % vl or (window.kernel, window.stride, window.dilation) != (
         (3, 3), (1, 1), (1, 1),

@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgekit.device import kernel_facts
 from edgekit.host.errors import EdgekitError, InputError
 from edgekit.host.files import locked, write_whole
 from edgekit.host.kept import is_kept, keep
@@ -30,6 +31,7 @@ from edgekit.host.toolchain.headers import headers_hash, system_headers
 from edgekit.host.toolchain.process import run_watched
 from edgekit.kb.board import BoardProfile
 
+_FACTS = tuple(f"-DEK_{name}={n}" for name, n in vars(kernel_facts).items() if name.isupper())
 _FLAGS = ("-std=gnu11", "-O3", "-g0", "-fPIC", "-fno-sanitize=undefined", "-Wall", "-Wextra")
 # Without times in it, what was precompiled holds for a compiler that was installed anew.
 _PRECOMPILE = ("-Xclang", "-fno-pch-timestamp", "-x", "c-header")
@@ -130,7 +132,7 @@ class Toolchain:
         return ("-Xclang", "-include-pch", "-Xclang", str(target))
 
     def _object(self, unit: Unit) -> Path:
-        flags = (*self._flags(unit), *(f"-D{k}={v}" for k, v in unit.macros))
+        flags = (*self._flags(unit), *_FACTS, *(f"-D{k}={v}" for k, v in unit.macros))
         text, kernels = unit.text(), kernels_folder()
         folder = kernels if isinstance(unit.source, str) else unit.source.parent
         digest = hashlib.sha256(repr((flags, _zig()[1])).encode())

@@ -6,8 +6,6 @@
 #include "f32_conv.h"
 #include "i8_conv.h"
 
-#define EK_CHAIN_BYTES 196608 /* of the rows between the members; the host sees to it */
-
 /* As each member would be alone, but for the addresses of the images between them. One image. */
 typedef struct {
     ek_f32_conv_args first; /* if there is one */

@@ -194,7 +194,6 @@ void NAME(const void *args, long begin, long end) {
     }
 }
 #else
-#define MAX_TAPS 1024 /* the host refuses larger windows */
 
 /* One output pixel from the pointers of its taps. */
 static void pixel(const ek_dwconv_args *a, const TX *const *tap, int taps, TX *y) {
@@ -217,7 +216,7 @@ static void pixel(const ek_dwconv_args *a, const TX *const *tap, int taps, TX *y
 void NAME(const void *args, long begin, long end) {
     const ek_dwconv_args *a = args;
     const ek_window *g = &a->win;
-    const TX *border = (const TX *)a->border, *tap[MAX_TAPS];
+    const TX *border = (const TX *)a->border, *tap[EK_MOST_TAPS];
     for (long t = begin; t < end; t++) {
         const TX *image = (const TX *)a->x + t / g->oh * g->h * g->w * g->c;
         TX *y = (TX *)a->y + t * g->ow * g->c;

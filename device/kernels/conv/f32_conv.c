@@ -10,11 +10,9 @@
 #include "epilogue.h"
 
 #ifndef SEGMENTS
-#define SEGMENTS                                                                                   \
-    64 /* pointers per pixel at most; the host asks for more where a window has more               \
-        */
+#define SEGMENTS EK_F32_SEGMENTS
 #endif
-#define SCRATCH 65536 /* bytes for the rows that cross a border */
+#define SCRATCH EK_F32_SCRATCH_BYTES
 
 typedef float elem, weight;
 typedef ek_f32_conv_args conv_args;

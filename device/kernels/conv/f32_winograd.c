@@ -11,7 +11,6 @@
 
 #define SIDE 6
 #define POINTS (SIDE * SIDE)
-#define CHANNELS 128 /* at most: WINOGRAD_CHANNELS of the host */
 #define NEAR 0.70710678f
 #define FAR 1.41421356f
 
@@ -157,8 +156,8 @@ void NAME(const void *args, long begin, long end) {
     const ek_window *g = &a->win;
     const int across = (g->ow + 3) / 4, down = (g->oh + 3) / 4;
     const long tiles = (long)g->n * across * down, pitch = (long)g->w * g->c;
-    float v[POINTS * MR * CHANNELS] __attribute__((aligned(64)));
-    float border[POINTS * CHANNELS] __attribute__((aligned(64)));
+    float v[POINTS * MR * EK_WINOGRAD_CHANNELS] __attribute__((aligned(64)));
+    float border[POINTS * EK_WINOGRAD_CHANNELS] __attribute__((aligned(64)));
     for (long group = begin; group < end; group++) {
         const long first = group * MR;
         const int count = (int)ek_min(MR, tiles - first);

@@ -14,8 +14,8 @@
 #define ROW_TYPE TX
 #include "../gemm/i8_tile.h"
 
-#define SEGMENTS 16           /* rows of a window that may be read in place; more are packed */
-#define SCRATCH (163840 + 64) /* bytes; the host picks MR so that a tile's windows fit */
+#define SEGMENTS EK_I8_SEGMENTS
+#define SCRATCH (EK_I8_SCRATCH_BYTES + 64)
 
 #ifndef NARROW
 #define NARROW 0 /* 1: no weight is -128 */
@@ -264,7 +264,7 @@ static void find_rows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, lon
 
 #ifdef FOUR
 #include "../gemm/halves.h"
-#define UNPACKED (32768 / sizeof(weight)) /* the host leaves larger panels in bytes */
+#define UNPACKED (EK_I8_UNPACKED_BYTES / sizeof(weight))
 static void unpack_panel(const ek_i8_conv_args *a, long panel, weight *to) {
     const long full = NV * EK_VL * a->k_padded, first = panel * NV * EK_VL;
     const long vectors = ek_min(NV, (a->win.oc - first + EK_VL - 1) / EK_VL);

@@ -13,7 +13,6 @@
 #else
 #define PHASES g->sw
 #endif
-#define MAX_TAPS 1024 /* the host refuses larger windows */
 
 typedef struct {
     const ek_planar_args *a;

@@ -12,7 +12,4 @@ typedef struct {
     float low, high;
     int band, bands; /* output rows of a task; tasks of a plane */
 } ek_planar_args;
-
-/* Floats of scratch for the input rows of a band, padding included; there are two of it. */
-#define EK_PLANAR_SCRATCH 8192
 #endif

@@ -8,7 +8,7 @@
  * load serves all of them. */
 #include "planar.h"
 
-#define ROWS 6
+#define ROWS EK_PLANAR_DIRECT_ROWS
 #define LINES(rows) (((rows) - 1) * SW + 3) /* of x that make so many rows of y */
 #define SPAN (EK_VL * SW)                   /* columns of x under a vector of y */
 

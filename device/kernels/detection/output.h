@@ -8,6 +8,7 @@ typedef struct {
     float score;
     int32_t label, box;
 } ek_candidate;
+_Static_assert(sizeof(ek_candidate) == EK_CANDIDATE_BYTES, "the host makes room for them");
 
 typedef struct {
     long n, classes;    /* boxes of an image and scores of each */

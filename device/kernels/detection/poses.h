@@ -3,7 +3,6 @@
 #define EK_DETECTION_POSES_H
 #include "../kernel.h"
 
-#define EK_KEYPOINTS 17
 #define EK_EDGES 16
 
 /* A local maximum: its place in the heatmaps. */
@@ -11,6 +10,7 @@ typedef struct {
     float score;
     int32_t place;
 } ek_root;
+_Static_assert(sizeof(ek_root) == EK_ROOT_BYTES, "the host makes room for them");
 
 /* Positions in cells. */
 typedef struct {
@@ -18,6 +18,7 @@ typedef struct {
     float mean;
     int32_t order;
 } ek_pose;
+_Static_assert(sizeof(ek_pose) == EK_POSE_BYTES, "the host makes room for them");
 
 typedef struct {
     long h, w;

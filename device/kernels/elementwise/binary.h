@@ -3,9 +3,6 @@
 #define EK_BINARY_H
 #include "../kernel.h"
 
-#define EK_BINARY_DIMS 4
-#define EK_BINARY_CHUNK 4096 /* elements of the innermost dimension in one task */
-
 typedef struct {
     long dim[EK_BINARY_DIMS];      /* collapsed shape of y, innermost last */
     long a_stride[EK_BINARY_DIMS]; /* in elements; 0 repeats. Innermost: 0 or 1 */

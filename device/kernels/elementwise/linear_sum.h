@@ -3,9 +3,6 @@
 #define EK_LINEAR_SUM_H
 #include "../kernel.h"
 
-#define EK_LINEAR_SUM_CHUNK 4096 /* elements of one task */
-#define EK_LINEAR_SUM_BITS 15    /* lower part of a factor and of the addend */
-
 typedef struct {
     long n;
     const void *a, *b;

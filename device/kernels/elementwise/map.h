@@ -3,9 +3,6 @@
 #define EK_MAP_H
 #include "../kernel.h"
 
-#define EK_MAP_DIMS 6
-#define EK_MAP_CHUNK 4096 /* elements of the innermost dimension in one task */
-
 typedef struct {
     long dim[EK_MAP_DIMS];      /* collapsed shape of y, innermost last */
     long a_stride[EK_MAP_DIMS]; /* in elements; 0 repeats. Innermost: 0 or 1 */

@@ -3,8 +3,6 @@
 #define EK_UNARY_H
 #include "../kernel.h"
 
-#define EK_UNARY_CHUNK 4096 /* elements of one task */
-
 typedef struct {
     long n;
     const void *x;

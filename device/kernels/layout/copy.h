@@ -3,8 +3,6 @@
 #define EK_COPY_H
 #include "../kernel.h"
 
-#define EK_COPY_DIMS 6
-
 typedef struct {
     long dim[EK_COPY_DIMS];      /* what is copied, innermost last; dim[0] is the task */
     long x_stride[EK_COPY_DIMS]; /* in bytes */

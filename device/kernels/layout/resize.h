@@ -3,8 +3,6 @@
 #define EK_RESIZE_H
 #include "../kernel.h"
 
-#define EK_RESIZE_BITS 10 /* after the point, of weights of s8 and s16 */
-
 /* How rows (columns) of the output fall on those of the input. */
 typedef struct {
     long size;      /* of the input */

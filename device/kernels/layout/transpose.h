@@ -3,8 +3,6 @@
 #define EK_LAYOUT_TRANSPOSE_H
 #include "../kernel.h"
 
-#define EK_TRANSPOSE_TILE 256 /* rows and columns of a task */
-
 typedef struct {
     long rows, columns; /* of a matrix of x */
     const float *x;

@@ -9,17 +9,17 @@
 #define ROW_TYPE int16_t /* for WIDE16: features are widened as they are written */
 #include "../gemm/i8_tile.h"
 
-#define CHANNELS 32
-#define TAPS 9
+#define CHANNELS EK_NNA_CHANNELS
+#define TAPS EK_NNA_TAPS
 #define POINTS 8   /* of the widest chip */
 #define COLUMNS 18 /* of its FRAM rows */
-#define FRAMS 2
+#define FRAMS EK_NNA_FRAMS
 #define SETS 2
 #define BLOCK (NV * EK_VL)
 #define BLOCKS (CHANNELS / BLOCK)
 
 typedef struct {
-    i8_value fram[FRAMS][3][COLUMNS][CHANNELS] __attribute__((aligned(64)));
+    i8_value fram[FRAMS][EK_NNA_FRAM_ROWS][COLUMNS][CHANNELS] __attribute__((aligned(64)));
     i8_value wram[SETS][TAPS][BLOCKS][BLOCK * CHANNELS] __attribute__((aligned(64)));
     int32_t extra[SETS][TAPS][CHANNELS]; /* what flipping the features adds to each sum */
 } ram_t;

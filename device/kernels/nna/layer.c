@@ -1,7 +1,7 @@
 /* NHWC into groups of 32 channels, the NNA, and sums back into bytes. Parameters: NAME, EK_SIMD. */
 #include "layer.h"
 
-#define CHANNELS 32
+#define CHANNELS EK_NNA_CHANNELS
 
 static void fill_image(const ek_nna_layer_args *l) {
     const ek_window *g = &l->win;

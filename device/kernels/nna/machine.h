@@ -6,7 +6,7 @@
 #include "array.h"
 #include "nna.h"
 
-#define REGISTERS 32
+#define REGISTERS EK_NNA_REGISTERS
 
 /* What an instruction waits for or makes ready; registers come first. */
 enum {

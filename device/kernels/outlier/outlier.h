@@ -22,8 +22,7 @@ typedef enum {
     EK_OUTLIER_FLOAT = 3, /* W dequantized block by block, a product of floats */
 } ek_outlier_path;
 
-/* Columns of scales and of W4 are padded to a multiple of this. */
-#define EK_OUTLIER_PADDING 16
+/* Columns of scales and of W4 are padded to a multiple of EK_OUTLIER_PADDING. */
 
 /* What ek_outlier_dtype says X1 is, as ek_gemm_pack wants it (W is s8 in any case): bytes with a
  * sign, or shifted by 128, which VNNI multiplies without a correction per value. */

@@ -5,7 +5,6 @@
 #include "pool.h"
 
 #define BLOCK 64 /* channels summed at once: they stay in registers or the first cache */
-#define RUN 256  /* in larger windows, rows are summed apart: large sums lose their last bits */
 
 #ifdef FLOAT_X
 typedef float sum_t;
@@ -63,7 +62,7 @@ EK_INLINE void pixel(const ek_pool2d_args *a, const TX *image, long y0, long y1,
     sum_t sum[BLOCK];
     const long count = (y1 - y0) * (x1 - x0);
 #if defined FLOAT_X && defined OP_AVERAGE
-    if (count > RUN) {
+    if (count > EK_POOL_RUN) { /* large sums lose their last bits */
         EK_VECTOR_LOOP
         for (long i = 0; i < block; i++)
             sum[i] = 0.0f;

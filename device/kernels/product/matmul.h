@@ -3,8 +3,6 @@
 #define EK_MATMUL_H
 #include "../kernel.h"
 
-#define EK_MATMUL_DIMS 4
-
 typedef struct {
     long m, k, n, blocks;          /* blocks: ceil(m / MR), tasks of one matrix */
     long dim[EK_MATMUL_DIMS];      /* the stack, innermost last */

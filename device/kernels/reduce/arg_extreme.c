@@ -3,7 +3,7 @@
  * Compile-time parameters: NAME, EK_SIMD, TX, and OP_ARGMAX or OP_ARGMIN (y: int64_t). */
 #include "total.h"
 
-#define BLOCK 64          /* results kept at once */
+#define BLOCK EK_REDUCE_BLOCK
 #define RUN 127           /* rows whose numbers, from 1 on, every TX holds exactly */
 #define PART (16 * BLOCK) /* values among which the best is searched for again */
 #define FEW 4             /* rows that are worth turning */

@@ -2,7 +2,7 @@
  * Compile-time parameters: NAME, EK_SIMD, TX (int8_t, uint8_t, int16_t). */
 #include "mean.h"
 
-#define BLOCK 64 /* products kept at once */
+#define BLOCK EK_REDUCE_BLOCK
 
 static inline int32_t scaled(int64_t x, const ek_mean_args *a) {
     return (int32_t)((x * a->multiplier + (1LL << (a->right - 1))) >> a->right);

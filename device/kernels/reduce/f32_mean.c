@@ -1,8 +1,8 @@
 /* Mean, f32. Compile-time parameters: NAME, EK_SIMD. */
 #include "mean.h"
 
-#define BLOCK 64 /* sums kept at once */
-#define RUN 256  /* rows summed apart: what is added to a large sum loses its last bits */
+#define BLOCK EK_REDUCE_BLOCK
+#define RUN 256 /* rows summed apart: what is added to a large sum loses its last bits */
 
 /* Means of n columns, `inner` apart from row to row. */
 EK_INLINE void columns(const float *x, float *y, long reduced, long inner, const long n) {

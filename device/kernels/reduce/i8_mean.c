@@ -4,7 +4,7 @@
 #include <math.h>
 #include "mean.h"
 
-#define BLOCK 64 /* sums kept at once */
+#define BLOCK EK_REDUCE_BLOCK
 
 #ifdef IN_FLOAT
 static int32_t rescale(int32_t sum, const ek_mean_args *a) {

@@ -3,8 +3,8 @@
  * Compile-time parameters: NAME, EK_SIMD, TX, and OP_SUM, OP_PRODUCT, OP_MAX or OP_MIN. */
 #include "total.h"
 
-#define BLOCK 64 /* results kept at once */
-#define RUN 256  /* rows summed apart: what is added to a large sum loses its last bits */
+#define BLOCK EK_REDUCE_BLOCK
+#define RUN 256 /* rows summed apart: what is added to a large sum loses its last bits */
 
 #if defined OP_SUM
 #define TAKE(s, v) ((s) + (v))

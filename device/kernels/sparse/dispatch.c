@@ -20,17 +20,17 @@ static int (*const kernels[])(const ek_spmv_call *, ek_pool *) = {
 };
 
 int ek_sparse_height(int dtype) {
-    const int lanes = EK_VL > 1 ? EK_VL : 4;
+    const int lanes = EK_VL > 1 ? EK_VL : EK_SCALAR_LANES;
     return dtype == EK_SPARSE_F64 && EK_VL > 1 ? lanes / 2 : lanes;
 }
 
 int ek_spmm_panel(void) {
-    return EK_VL == 16 ? 96 : 192;
+    return EK_VL == 16 ? EK_SPMM_COLUMNS_OF_16 : EK_SPMM_COLUMNS;
 }
 
 int ek_sparse_window(int dtype) {
 #if defined __AVX512F__
-    return dtype == EK_SPARSE_F32 ? 128 : 0;
+    return dtype == EK_SPARSE_F32 ? EK_STRIP_WINDOW : 0;
 #else
     (void)dtype;
     return 0;
@@ -42,7 +42,7 @@ static long pieces_for(int threads) {
 }
 
 size_t ek_spmv_scratch_bytes(const ek_sparse *a, int threads) {
-    return (size_t)pieces_for(threads) * EK_PARTIAL_BYTES;
+    return (size_t)pieces_for(threads) * EK_STRIP_PARTIAL_BYTES;
 }
 
 int ek_spmv(const ek_sparse *a, const void *x, void *y, int threads, void *scratch, ek_pool *pool) {

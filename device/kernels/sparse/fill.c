@@ -68,7 +68,7 @@ static void fill_windows(const part_rows *a, ek_sparse *m, const ek_strip *s) {
     uint8_t *head = m->index + s->index, *columns = head + window_head(s->steps);
     moving_window w = begin_window(a, s, rows, half);
     memcpy(head, &s->steps, 4);
-    memset(columns, EK_WINDOW_PADDING, (size_t)s->slots * (size_t)m->height);
+    memset(columns, EK_STRIP_PADDING, (size_t)s->slots * (size_t)m->height);
     int64_t slot = 0;
     for (uint32_t step = 0; step < s->steps; step++, w.first += half) {
         int64_t due = slots_due(a, s, rows, &w, half, step + 1 == s->steps);
@@ -147,7 +147,7 @@ static void restore_windows(const ek_sparse *m, const ek_strip *s, int lane, int
     for (uint32_t step = 0; step < s->steps; step++)
         for (int i = 0; i < head[4 + step]; i++, slot++) {
             int64_t cell = slot * m->height + lane;
-            if (columns[cell] == EK_WINDOW_PADDING)
+            if (columns[cell] == EK_STRIP_PADDING)
                 continue;
             /* What is not in the half that came with this step came with the one before. */
             uint32_t before = (uint32_t)(columns[cell] / half) ^ (step & 1);

@@ -3,9 +3,6 @@
 #define EK_SPARSE_PIECES_H
 #include "sparse.h"
 
-/* Of scratch per piece: two vectors of sums of the longest kind, and whose they are. */
-#define EK_PARTIAL_BYTES 192
-
 typedef struct {
     const ek_sparse *a;
     const void *x;

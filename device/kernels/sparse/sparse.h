@@ -95,10 +95,9 @@ typedef struct {
 /* Lanes of a strip in this library for a dtype: register bits / bits of a sum. */
 int ek_sparse_height(int dtype);
 
-/* Columns of a window of a strip in this library; 0: it has none for the dtype. At most 128, so
- * that the highest bit of a column can mark padding. */
+/* Columns of a window of a strip in this library; 0: it has none for the dtype. The highest
+ * bit of a column can mark padding. */
 int ek_sparse_window(int dtype);
-#define EK_WINDOW_PADDING 0x80
 
 /* What is wrong with a matrix and where. */
 typedef enum {
@@ -182,7 +181,6 @@ struct ek_spmm_plan {
     const uint32_t *columns;
     const void *values; /* of the stored type; EK_SPMM_SPARE more may be read */
 };
-#define EK_SPMM_PANEL 256
 #define EK_SPMM_SPARE 16
 
 /* Columns of a panel that suit this library. */

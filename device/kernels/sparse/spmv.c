@@ -17,7 +17,7 @@ typedef struct {
     sum begin[HEIGHT], end[HEIGHT];
     int64_t not_finite;
 } partial;
-_Static_assert(sizeof(partial) <= EK_PARTIAL_BYTES, "scratch of a piece");
+_Static_assert(sizeof(partial) <= EK_STRIP_PARTIAL_BYTES, "scratch of a piece");
 
 #define LINE 64
 #define SLOT_BYTES (HEIGHT * (int)sizeof(value))

@@ -16,6 +16,6 @@ typedef struct {
     float *y;          /* [images][rows] */
     const float *bias; /* [rows], or NULL */
     float low, high;
-    void *scratch; /* EK_PARTIAL_BYTES for each piece */
+    void *scratch; /* EK_STRIP_PARTIAL_BYTES for each piece */
 } ek_spmv_layer_args;
 #endif

@@ -10,9 +10,8 @@
 #include "../kernel.h"
 #include "sparse.h"
 
-#define SCALAR_LANES 4 /* plain C: independent sums hide the latency of an addition */
-#define LANES32 (EK_VL > 1 ? EK_VL : SCALAR_LANES)
-#define LANES64 (EK_VL > 1 ? EK_VL / 2 : SCALAR_LANES)
+#define LANES32 (EK_VL > 1 ? EK_VL : EK_SCALAR_LANES)
+#define LANES64 (EK_VL > 1 ? EK_VL / 2 : EK_SCALAR_LANES)
 
 #if EK_STORED == 0
 typedef float value, operand, sum;

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from edgekit.device.kernel_facts import POOL_RUN
 from edgekit.host.graph.checks import IMAGES, need_dtype, need_positive, need_rank, need_scale
 from edgekit.host.graph.checks import operand as input_of
 from edgekit.host.graph.quantization import activation_range, code_range
@@ -27,7 +28,6 @@ from edgekit.host.graph.windows import Pair, image_size, pad_image, tap, window_
 
 __all__ = ["AveragePool2D", "MaxPool2D"]
 
-_IN_ORDER = 256  # RUN in pool/pool.c
 _WINDOW_LIMIT = 1 << 16  # the reference makes one pass over the image per pixel of the window
 
 
@@ -50,7 +50,7 @@ class AveragePool2D(Operator):
         values, out = required(x, 0), outs[0]
         wide: type[np.generic] = np.int64
         if out.dtype is DType.F32:  # of few pixels in TFLite's order: see graph/sums.py
-            wide = np.float32 if math.prod(self.window) <= _IN_ORDER else np.float64
+            wide = np.float32 if math.prod(self.window) <= POOL_RUN else np.float64
         total = self._sums(values.astype(wide), out.shape)
         count = self._sums(np.ones((1, *values.shape[1:3], 1), wide), (1, *out.shape[1:3], 1))
         if out.dtype is DType.F32:

@@ -8,13 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from edgekit.device.kernel_facts import KEYPOINTS
 from edgekit.host.graph.checks import need_dtype, need_positive, need_shape, operand
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["DecodePoses"]
 
-KEYPOINTS = 17  # nose, eyes, ears, shoulders, elbows, wrists, hips, knees, ankles: left, right
 EDGES = (
     (0, 1), (1, 3), (0, 2), (2, 4), (0, 5), (5, 7), (7, 9), (5, 11), (11, 13), (13, 15),
     (0, 6), (6, 8), (8, 10), (6, 12), (12, 14), (14, 16),

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from edgekit.device.kernel_facts import RESIZE_BITS
 from edgekit.host.graph.checks import (
     IMAGES,
     need_dtype,
@@ -21,8 +22,6 @@ from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["ResizeBilinear"]
-
-_FRACTION_BITS = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +85,7 @@ class ResizeBilinear(Operator):
 
     def fixed_step(self, source: int, target: int) -> tuple[int, int]:
         """The same and where output pixel 0 lies, in 1024ths."""
-        one = 1 << _FRACTION_BITS
+        one = 1 << RESIZE_BITS
         step = (one * source + target // 2) // target
         if self.align_corners and target > 1:
             step = (one * (source - 1) + (target - 1) // 2) // (target - 1)
@@ -107,7 +106,7 @@ class ResizeBilinear(Operator):
         columns = self._fixed_samples(image.shape[2], self.size[1])
         dy, dx = rows.weight[None, :, None, None], columns.weight[None, None, :, None]
         wide = image.astype(np.int64)
-        one = np.int64(1 << _FRACTION_BITS)
+        one = np.int64(1 << RESIZE_BITS)
         top, bottom = wide[:, rows.low], wide[:, rows.high]
         total = (
             top[:, :, columns.low] * (one - dy) * (one - dx)
@@ -115,15 +114,15 @@ class ResizeBilinear(Operator):
             + top[:, :, columns.high] * (one - dy) * dx
             + bottom[:, :, columns.high] * dy * dx
         )
-        half = np.where(total > 0, 1, -1) << (2 * _FRACTION_BITS - 1)
-        rounded = np.sign(total + half) * (np.abs(total + half) >> (2 * _FRACTION_BITS))
+        half = np.where(total > 0, 1, -1) << (2 * RESIZE_BITS - 1)
+        rounded = np.sign(total + half) * (np.abs(total + half) >> (2 * RESIZE_BITS))
         codes: Array = rounded.astype(image.dtype)
         return codes
 
     def _fixed_samples(self, source: int, target: int) -> Samples:
-        one = 1 << _FRACTION_BITS
+        one = 1 << RESIZE_BITS
         step, offset = self.fixed_step(source, target)
         position = np.arange(target, dtype=np.int64) * step + offset
-        low = np.maximum(position >> _FRACTION_BITS, 0)
-        high = np.minimum((position + one - 1) >> _FRACTION_BITS, source - 1)
-        return Samples(low, high, position - (low << _FRACTION_BITS))
+        low = np.maximum(position >> RESIZE_BITS, 0)
+        high = np.minimum((position + one - 1) >> RESIZE_BITS, source - 1)
+        return Samples(low, high, position - (low << RESIZE_BITS))
