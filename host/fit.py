@@ -10,7 +10,6 @@ from edgekit.host.errors import InputError
 from edgekit.host.graph.types import Graph
 from edgekit.host.lower.chains import chain_for_memory
 from edgekit.host.lower.context import WeightsFile
-from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.lower import lower
 from edgekit.host.lower.plan import Plan
 from edgekit.host.lower.points import choose_layouts
@@ -111,7 +110,7 @@ def _divisions(graph: Graph, first: SplitGraph, limit: int) -> Iterator[SplitGra
 
 def _in_planes(divided: SplitGraph, board: BoardProfile, table: LayoutTable | None) -> Fitted:
     """Channel-major, and sparse, where `table` says that this is faster; None: nowhere."""
-    planes = choose_layouts(divided.graph, table, ISAS[board.simd].vl)
+    planes = choose_layouts(divided.graph, table, board.isa.vl)
     chosen = choose_pruned(planes, board, table, spmv_table_of(board))
     return Fitted(chosen, divided.origin, len(divided.graph.nodes))
 

@@ -13,21 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.device import features
-from edgekit.kb.tiles import TILES
+from edgekit.kb.isa import Isa, isa_of
 from edgekit.kb.units import ComputeUnit, NnaUnit, core_unit, parse_nna, parse_unit
 
 LOCAL = "local"  # the board that is this machine
 CPU = "cpu"  # the unit that every board has
 
-_FOLDER = Path(__file__).parent / "boards"
-# Kernels that make four products of bytes a lane.
-_DOT_PRODUCTS = ("avx512vnni", "avx512amx", "neondot")
-_X86_CLASSES = {
-    "avx512amx": "x86-64-v4-amx",  # Intel's, whose caches are not AMD's either
-    "avx512vnni": "x86-64-v4",
-    "avx2": "x86-64-v3",
-    "sse2": "x86-64",
-}
+FOLDER = Path(__file__).parent / "boards"
 
 
 @dataclass(frozen=True)
@@ -40,8 +32,9 @@ class BoardProfile:
     that operators can run on: those in `compute`, whose speed the profile tells, and an `nna` with
     values of its own. "cpu" is always the first: a core, of the fastest cluster if there are more.
     `compatible` are the names by which device trees know the board or its chip, `source` where its
-    sizes are from; `core_profile` is the most general profile of the same core, whose tables and
-    virtual board serve it too.
+    sizes are from; `cpu_class` names the CPUs that share what is known where no core is named
+    (x86); `in_order`: the core waits for operands, so kernels load them ahead; `core_profile` is
+    the most general profile of the same core, whose tables and virtual board serve it too.
     """
 
     name: str
@@ -52,7 +45,9 @@ class BoardProfile:
     simd: str
     core_profile: str
     core: str = ""
+    cpu_class: str = ""
     features: tuple[str, ...] = ()
+    in_order: bool = False
     vlen_bits: int = 0
     cores: int = 1
     units: tuple[str, ...] = (CPU,)
@@ -67,16 +62,21 @@ class BoardProfile:
     abstract: bool = False
 
     @property
+    def isa(self) -> Isa:
+        """All that is known of its instruction set."""
+        return isa_of(self.simd)
+
+    @property
     def platform(self) -> str:
         """What knowledge of it is filed under: the core, or the class of an x86 machine."""
-        return self.core or _X86_CLASSES.get(self.simd, self.arch)
+        return self.core or self.cpu_class or self.arch
 
     @property
     def speeds(self) -> tuple[ComputeUnit, ...]:
         """The units whose work is simulated, NNA aside; a core that nothing is told of is first."""
         if self.compute and self.compute[0].name == CPU:
             return self.compute
-        core = core_unit(CPU, TILES[self.simd].vl, self.simd in _DOT_PRODUCTS)
+        core = core_unit(CPU, self.isa.vl, self.isa.i8.is_dot)
         return (core, *self.compute)
 
 
@@ -91,7 +91,7 @@ def board_names() -> list[str]:
 
 def profile_names() -> list[str]:
     """Names of all profiles that have a file, those that are only bases included."""
-    return [p.stem for p in sorted(_FOLDER.glob("*.toml"))]
+    return [p.stem for p in sorted(FOLDER.glob("*.toml"))]
 
 
 def load_board(name: str) -> BoardProfile:
@@ -128,7 +128,7 @@ def _plain(name: str) -> str:
 
 @functools.cache
 def _raw(name: str) -> dict[str, Any]:
-    path = _FOLDER / f"{name}.toml"
+    path = FOLDER / f"{name}.toml"
     if not name.replace("-", "").isalnum() or not path.is_file():
         known = ", ".join(board_names())
         raise UnknownBoardError(

@@ -15,7 +15,6 @@ from edgekit.kb.features import GemmKey, GemmShape
 from edgekit.kb.gemm_table import Row
 from edgekit.kb.measurement import Measurement
 from edgekit.kb.method import Method, analytic_method, limits_of
-from edgekit.kb.tiles import TILES
 
 _WORTH = 0.98  # of the default's cost: what is no better leaves the product to the analytic rule
 _NEIGHBORS = 6  # nearest products that a method is tried on in thought
@@ -76,7 +75,7 @@ class Experience:
     @property
     def vl(self) -> int:
         """Lanes of the board's vectors; 1 without a board, where no tile passes for turned."""
-        return TILES[self._board.simd].vl if self._board else 1
+        return self._board.isa.vl if self._board else 1
 
     def row(self, key: GemmKey, shapes: Sequence[GemmShape]) -> Row:
         """The row of a key from the products of it that are named: the method with the least mean

@@ -14,7 +14,6 @@ from typing import Literal
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.features import GemmKey, GemmShape, Packed, Sequences, key_of
 from edgekit.kb.method import Method, analytic_method
-from edgekit.kb.tiles import TILES
 
 Feature = Literal["scale", "m", "n", "k"]
 FEATURES: tuple[Feature, ...] = ("scale", "m", "n", "k")
@@ -159,7 +158,7 @@ class KnowledgeBase:
     ) -> Answer:
         """The method for a product on a board, from this table or from the board's caches."""
         default = analytic_method(board, shape, dtype, threads, packed)
-        vl = TILES[board.simd].vl
+        vl = board.isa.vl
         return self.lookup(board.platform, shape, default, dtype, threads, packed, vl)
 
     def knowing(self, platform: str) -> KnowledgeBase:

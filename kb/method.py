@@ -7,6 +7,7 @@ from typing import Literal
 
 from edgekit.kb.board import BoardProfile, Caches, caches_of
 from edgekit.kb.features import GemmShape, Packed
+from edgekit.kb.isa import BYTES
 from edgekit.kb.tile_cost import (
     LONG_VECTORS,
     copies_panels,
@@ -16,7 +17,6 @@ from edgekit.kb.tile_cost import (
     round_up,
     tile_cost,
 )
-from edgekit.kb.tiles import BYTES, COLUMNS, TILES
 
 Split = Literal["m", "n"]
 
@@ -104,7 +104,7 @@ def analytic_method(
        nothing is packed, threads split m if n = 1, else n. Not for a B of bytes with n = 1 that
        was packed beforehand: its one column is a panel.
     3. Otherwise the tile of least cost (`tile_cost`; with threads > 1 the busiest one's share of
-       it), the first of equals: the `COLUMNS` as they are, then, if a vector has more than one lane
+       it), the first of equals: the `Columns` as they are, then, if a vector has more than one lane
        and n is small (`may_be_turned`), turned, one line lower if that is whole vectors and none
        that uses AMX.
     4. kc: kc x (mr + nr) elements fill 7/8 of L1; if at most 16 panels of rows (turned: of
@@ -128,7 +128,7 @@ def analytic_method(
        and nc is as for f32: they wait for each other twice in each block.
     """
     m, k, n = (min(max(size, 1), _LARGEST) for size in (shape.m, shape.k, shape.n))
-    vl = TILES[board.simd].vl
+    vl = board.isa.vl
     if n == 1 and (dtype == "f32" or packed != "b"):
         return Method(m, k, n, pack_a=False, pack_b=False, mr=_WIDE * vl, nr=1, split="m")
     if m == 1:
@@ -152,7 +152,7 @@ def choices_of(
     board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed
 ) -> list[tuple[int, int]]:
     """Point 3 of the analytic rule: the tiles, mr x nr, it chooses from."""
-    vl, columns = TILES[board.simd].vl, COLUMNS[board.simd]
+    vl, columns = board.isa.vl, board.isa.columns
     heights = columns.of(dtype)
     choices = [(height, nv * vl) for nv, height in enumerate(heights, 1)]
     if may_be_turned(board, shape, dtype, packed):
@@ -208,8 +208,8 @@ def _split(
         return "m"
     rows, panels = parts(shape.m, tile[0]), parts(shape.n, tile[1])
     by_rows, by_panels = parts(rows, threads) * panels, parts(panels, threads) * rows
-    turned = tile[1] % TILES[board.simd].vl != 0
-    amx = COLUMNS[board.simd].vector_rows(dtype) > 0
+    turned = tile[1] % board.isa.vl != 0
+    amx = board.isa.columns.vector_rows(dtype) > 0
     packs = dtype != "f32" and not (amx and packed == "b")
     packs |= copies_panels(board, tile, shape, dtype, packed)
     if turned or not packs:
@@ -222,7 +222,7 @@ def _packs_strips(
 ) -> bool:
     """Whether blocks of columns are what stays near of a B of bytes that is packed on the way."""
     large = shape.k * shape.n > caches_of(board).l2 // 4
-    return COLUMNS[board.simd].vector_rows(dtype) > 0 and large and threads == 1 and packed != "b"
+    return board.isa.columns.vector_rows(dtype) > 0 and large and threads == 1 and packed != "b"
 
 
 def limits_of(method: Method, shape: GemmShape, board: BoardProfile, dtype: str) -> Method:
@@ -250,9 +250,9 @@ def _depth(
     """The most kc: a vector panel that many others share stays in L1, else half of L2 will do. So
     it does with long vectors: a panel is read at a vector for several products, which L2 keeps up
     with, and every cut of k loads and stores C once more."""
-    turned = nr % TILES[board.simd].vl != 0
+    turned = nr % board.isa.vl != 0
     sharing = parts(extents[1], nr) if turned else parts(extents[0], mr)
-    if sharing <= _FEW_PANELS or TILES[board.simd].vl >= LONG_VECTORS:
+    if sharing <= _FEW_PANELS or board.isa.vl >= LONG_VECTORS:
         return caches.l2 // 2 // ((mr if turned else nr) * size)
     return caches.l1 * 7 // 8 // ((mr + nr) * size)
 
@@ -261,7 +261,7 @@ def _whole_tile(
     method: Method, shape: GemmShape, board: BoardProfile, dtype: str
 ) -> tuple[int, int]:
     """The tile, as high as its code can be where it was as high as the product."""
-    vl, heights = TILES[board.simd].vl, COLUMNS[board.simd].of(dtype)
+    vl, heights = board.isa.vl, board.isa.columns.of(dtype)
     turned = method.nr % vl != 0
     mr, nr = method.mr, method.nr
     if 1 in (shape.m, shape.n) or (mr % vl != 0 and turned):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 from edgekit.kb.board import BoardProfile, caches_of
 from edgekit.kb.features import GemmShape, Packed
-from edgekit.kb.tiles import BYTES, COLUMNS, TILES
+from edgekit.kb.isa import BYTES, Prices, TileKind
 
 # From so many columns on turned tiles lost in every measurement on AVX-512; of floats on Intel's.
 TURNED_COLUMNS, _TURNED_FLOATS = 64, 256
@@ -30,111 +27,8 @@ _THIN_K, _THIN_ROWS = 4, 32  # the most k, and rows of A in place that are made 
 _REGISTER_ROWS, _REGISTER_GROUPS = 16, 16  # of a tile register of AMX
 
 
-@dataclass(frozen=True)
-class Prices:
-    """What goes into a tile, in sixteenths of a vector multiply-add; those of long vectors are
-    fitted to times of 1500 products by all tiles on a Zen 4 (scripts/fit_prices.py). On cores
-    with AMX, those of an Intel: 943 products of floats; 792 of bytes, in smaller parts.
-
-    For each k (of bytes: each four of k): `product`, of a vector by one line, a tile having no
-    fewer than `wide`; `line` and `vector`, loads of the two operands; `far`, one more of a vector
-    in a panel beyond half of L1 that is read again. Of a B of bytes: `group`, a vector that becomes
-    groups; `panel`, the same for each four vectors of a panel; `crossing`, a panel beside others
-    that is not of whole cache lines. `passing`: a vector of floats, the first times that a B in
-    place is read; `packing`: a row of A, in whole vectors, packed on the way.
-
-    For C, all of k together: `tile`; `spilled`, one more where sums and vectors of B take all
-    registers; `segment`, a line of a tile; `paged`, one more where lines are pages apart;
-    `stored`, a vector; `partial`, a line that ends in part of one; `element`, of C against its
-    rows; `start`, the whole product.
-
-    Of "tall" tiles, which use AMX, more lines than one register's count as two registers, and k
-    as whole steps.
-    """
-
-    product: int
-    wide: int
-    line: int
-    vector: int
-    far: int = 0
-    group: int = 0
-    panel: int = 0
-    crossing: int = 0
-    passing: int = 0
-    packing: int = 0
-    tile: int = 0
-    spilled: int = 0
-    segment: int = 0
-    paged: int = 0
-    stored: int = 0
-    partial: int = 0
-    element: int = 0
-    start: int = 0
-
-
-Kind = Literal["upright", "turned", "tall"]
-LONG_VECTORS = 16  # lanes from which the latter were measured
-_SHORT: dict[tuple[bool, Kind], Prices] = {
-    (False, "upright"): Prices(16, 8, 8, 8, passing=4),
-    (False, "turned"): Prices(16, 8, 8, 8, packing=32, element=24),
-    (True, "upright"): Prices(16, 8, 8, 8, far=8, group=32, panel=96, segment=32, partial=48),
-    (True, "turned"): Prices(16, 8, 8, 8, far=8, group=32, panel=96, element=24),
-}
-_LONG: dict[tuple[bool, Kind], Prices] = {
-    (False, "upright"): Prices(16, 4, 2, 2, passing=49, tile=5, segment=4, stored=24, partial=24),
-    (False, "turned"): Prices(15, 2, 4, 11, far=1, packing=11, tile=32, segment=18, element=9),
-    (True, "upright"): Prices(
-        product=14,
-        wide=16,
-        line=2,
-        vector=2,
-        group=71,
-        panel=55,
-        crossing=50,
-        tile=2,
-        spilled=677,
-        segment=26,
-        paged=23,
-        stored=33,
-        partial=12,
-    ),
-    (True, "turned"): Prices(13, 9, 2, 24, group=60, tile=67, segment=59, element=7),
-}
-# Cores with AMX.
-_AMX: dict[tuple[bool, Kind], Prices] = {
-    (False, "upright"): Prices(16, 12, 2, 4, far=1, spilled=3, paged=9, partial=4),
-    (False, "turned"): Prices(15, 1, 3, 11, far=1, packing=31, tile=26, segment=5, element=6),
-    (True, "upright"): Prices(
-        product=56,
-        wide=19,
-        line=9,
-        vector=0,
-        group=174,
-        panel=106,
-        crossing=512,
-        tile=16,
-        spilled=4171,
-        segment=341,
-        paged=62,
-        stored=53,
-        partial=144,
-    ),
-    (True, "turned"): Prices(28, 4, 16, 40, group=240, tile=188, segment=272, element=48),
-    (True, "tall"): Prices(
-        product=8,
-        wide=0,
-        line=6,
-        vector=39,
-        far=70,
-        group=239,
-        tile=6991,
-        segment=6,
-        paged=1500,
-        stored=103,
-        partial=91,
-        start=10563,
-    ),
-}
+Kind = TileKind
+LONG_VECTORS = 16  # lanes from which prices were fitted to times
 
 
 def tile_cost(
@@ -160,7 +54,7 @@ def cost_by(
     packed: Packed,
 ) -> int:
     """`tile_cost` by any prices. Panels are of equal width, so that none is thin."""
-    vl, size, (mr, nr) = TILES[board.simd].vl, BYTES[dtype], tile
+    vl, size, (mr, nr) = board.isa.vl, BYTES[dtype], tile
     turned = nr % vl != 0
     depth = shape.k if dtype == "f32" else parts(shape.k, _GROUP)
     lines, across = (shape.n, shape.m) if turned else (shape.m, shape.n)
@@ -199,7 +93,7 @@ def _cost_of_b(
     passes over floats in place, if vectors have 8 lanes or more, k >= 32, n >= 64, and B fits L3.
     Panels that are copied on the way are so once, whatever the tile.
     """
-    vl, (mr, nr) = TILES[board.simd].vl, tile
+    vl, (mr, nr) = board.isa.vl, tile
     turned, vectors = nr % vl != 0, parts(shape.n, vl)
     if dtype == "f32":
         size = shape.k * shape.n * BYTES[dtype]
@@ -215,7 +109,7 @@ def _cost_of_b(
     nv = parts(vectors, panels)
     crossing = prices.crossing if panels > 1 and nv * vl % _LINE else 0
     of_panel = prices.panel * parts(nv, _TURNED_AT_ONCE) + crossing
-    alone = vectors == 1 and COLUMNS[board.simd].vector_rows(dtype) > 0
+    alone = vectors == 1 and board.isa.columns.vector_rows(dtype) > 0
     return prices.group * (_ALONE if alone else vectors) + of_panel * panels
 
 
@@ -223,10 +117,10 @@ def may_be_turned(board: BoardProfile, shape: GemmShape, dtype: str, packed: Pac
     """Whether turned tiles are among those to choose from: below 64 columns; of floats below 256 on
     Intel cores with AMX if half of L2 holds B. Of bytes only if A was packed beforehand."""
     few = TURNED_COLUMNS
-    if dtype == "f32" and COLUMNS[board.simd].copies_f32:
+    if dtype == "f32" and board.isa.columns.copies_f32:
         near = shape.k * shape.n * BYTES[dtype] <= caches_of(board).l2 // 2
         few = _TURNED_FLOATS if near else few
-    vectors = TILES[board.simd].vl > 1
+    vectors = board.isa.vl > 1
     return vectors and shape.n < few and (dtype == "f32" or packed == "a")
 
 
@@ -240,10 +134,10 @@ def reads_rows(
     """Whether panels of floats are read from rows of B that are apart, each in its own page and
     perhaps all in the same sets of a cache, on a core where that is slow: k >= 32 and n >= 64."""
     return (
-        COLUMNS[board.simd].copies_f32
+        board.isa.columns.copies_f32
         and dtype == "f32"
         and packed != "b"
-        and tile[1] % TILES[board.simd].vl == 0
+        and tile[1] % board.isa.vl == 0
         and _passes_count(shape)
     )
 
@@ -264,7 +158,7 @@ def _is_thin(
 ) -> bool:
     """Whether a panel of B stays in registers beside a row of sums, for any number of rows of an A
     in place: k <= 4 of floats in long vectors (device/kernels/gemm/f32_thin.h)."""
-    vl, (_, nr) = TILES[board.simd].vl, tile
+    vl, (_, nr) = board.isa.vl, tile
     floats = dtype == "f32" and vl >= LONG_VECTORS and packed != "a" and nr % vl == 0
     return floats and shape.k <= _THIN_K and (shape.k + 1) * (nr // vl) + 1 <= _REGISTERS
 
@@ -284,15 +178,15 @@ def _cost_of_a(prices: Prices, vl: int, tile: tuple[int, int], shape: GemmShape,
 
 
 def prices_of(board: BoardProfile, dtype: str, kind: Kind) -> Prices:
-    """What goes into tiles of a kind on a board."""
-    long = TILES[board.simd].vl >= LONG_VECTORS
-    prices = _AMX if COLUMNS[board.simd].i8_vectors else _LONG if long else _SHORT
-    return prices[dtype != "f32", kind]
+    """What goes into tiles of a kind on a board that has them."""
+    prices = board.isa.prices.f32 if dtype == "f32" else board.isa.prices.i8
+    found: Prices = getattr(prices, kind)
+    return found
 
 
 def kinds_of(board: BoardProfile, dtype: str) -> tuple[Kind, ...]:
     """The kinds of tiles that a board has."""
-    tall: tuple[Kind, ...] = ("tall",) if COLUMNS[board.simd].vector_rows(dtype) else ()
+    tall: tuple[Kind, ...] = ("tall",) if board.isa.columns.vector_rows(dtype) else ()
     return ("upright", "turned", *tall)
 
 
@@ -300,9 +194,9 @@ def kind_of(board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype:
     """What a tile is on a product: tall is one whose panels of rows, shared out evenly, are higher
     than those of vectors."""
     mr, nr = tile
-    if nr % TILES[board.simd].vl:
+    if nr % board.isa.vl:
         return "turned"
-    most = COLUMNS[board.simd].vector_rows(dtype)
+    most = board.isa.columns.vector_rows(dtype)
     return "tall" if most and parts(shape.m, parts(shape.m, mr)) > most else "upright"
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures register tiles on this machine, and fits the prices of kb/tile_cost.py to their times.
+"""Measures register tiles on this machine, and fits the prices of kb/simd to their times.
 
     scripts/fit_prices.py measure FILE [--seed 1] [--count 300] [--dtype s8] [--packed a] [--turned]
     scripts/fit_prices.py fit FILE ... [--dtype s8] [--steps 1500] [--seed 1]
@@ -38,7 +38,6 @@ from edgekit.kb.tile_cost import (
     parts,
     prices_of,
 )
-from edgekit.kb.tiles import TILES
 
 _SECONDS = 0.007  # of one tile
 _BATCH = 8  # products of one trip to the runtime
@@ -58,7 +57,7 @@ def measure(args: argparse.Namespace) -> None:
         if 1 in (shape.m, shape.n):
             continue
         tiles = {*choices_of(board, shape, args.dtype, packed)}
-        tiles |= {(max(mr * 2 // 3, 1), nr) for mr, nr in tiles if nr % TILES[board.simd].vl == 0}
+        tiles |= {(max(mr * 2 // 3, 1), nr) for mr, nr in tiles if nr % board.isa.vl == 0}
         made = (
             method_of_tile(board, *tile, shape, args.dtype, packed=packed) for tile in sorted(tiles)
         )
@@ -97,7 +96,7 @@ def _panels(tile: Tile, shape: GemmShape, vl: int) -> tuple[bool, int, int]:
 
 
 def _read(files: list[Path], dtype: str, board: BoardProfile) -> Iterator[_Known]:
-    vl = TILES[board.simd].vl
+    vl = board.isa.vl
     for line in (line for file in files for line in file.read_text().splitlines()):
         found = json.loads(line)
         if found["dtype"] != dtype:

@@ -18,7 +18,6 @@ from edgekit.host.tune.tuner import Measurer, Question, Timed
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.gemm_table import KnowledgeBase
 from edgekit.kb.method import Method, analytic_method, method_of_tile
-from edgekit.kb.tiles import COLUMNS, TILES
 
 REGRET_SEED = 77  # other products than the benchmark's own
 REGRET_COUNT = 30
@@ -167,8 +166,8 @@ def every_method(board: BoardProfile, product: Product) -> list[Method]:
 
 
 def _tiles(board: BoardProfile, product: Product) -> Iterator[tuple[int, int]]:
-    vl, shape = TILES[board.simd].vl, product.shape
-    for nv, height in enumerate(COLUMNS[board.simd].of(product.dtype), 1):
+    vl, shape = board.isa.vl, product.shape
+    for nv, height in enumerate(board.isa.columns.of(product.dtype), 1):
         heights = sorted({height, max(height * 2 // 3, 1)})
         for each in heights:
             yield min(each, shape.m), nv * vl

@@ -15,7 +15,6 @@ from types import MappingProxyType
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, Node, Tensor
 from edgekit.host.lower.context import Context
-from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.row_chain import strips_of
 from edgekit.host.lower.window import panel_outer
 from edgekit.host.passes.rewrite import Users
@@ -55,7 +54,7 @@ def chain_for_time(graph: Graph, board: BoardProfile, table: KnowledgeBase) -> G
     much = _MUCH_WHERE_L2_IS_SURE.get(board.platform, _MUCH) * caches_of(board).l2
     large = [k for k in _links(graph, board) if k.touched > much]
     large = [k for k in large if k.is_behind or k.image.bytes >= k.touched * _SHARE]
-    made = _Chains(graph, Context(graph, ISAS[board.simd], board, table))
+    made = _Chains(graph, Context(graph, board.isa, board, table))
     for link in sorted(large, key=lambda k: -k.image.bytes):
         more = made.joined(link)
         if more is not None and Live(more.graph).peak <= Live(graph).peak:
@@ -66,7 +65,7 @@ def chain_for_time(graph: Graph, board: BoardProfile, table: KnowledgeBase) -> G
 def chain_for_memory(graph: Graph, board: BoardProfile, table: KnowledgeBase, limit: int) -> Graph:
     """`graph` with chains where more than `limit` bytes are alive, as far as they help."""
     links = _links(graph, board)
-    made = _Chains(graph, Context(graph, ISAS[board.simd], board, table))
+    made = _Chains(graph, Context(graph, board.isa, board, table))
     while (live := Live(made.graph)).peak > limit:
         alive = _images_across(made.graph, live.worst)
         tried = (made.joined(k) for k in links if k.image.name in alive)

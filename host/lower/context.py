@@ -11,10 +11,10 @@ import numpy as np
 from edgekit.host.errors import InputError
 from edgekit.host.graph.types import Array, Graph, Node, Operator, Tensor
 from edgekit.host.graph.views import Part
-from edgekit.host.lower.isa import Isa
 from edgekit.host.lower.plan import Alias, Call, Kernel, Loop, StateSlot, Value, Weights
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.gemm_table import Answer, KnowledgeBase
+from edgekit.kb.isa import Isa
 
 ALIGN = 64  # bytes: a cache line, and the widest vector
 

@@ -42,7 +42,6 @@ from edgekit.host.lower.context import (
     WeightsFile,
     round_up,
 )
-from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.memory import lifetimes, plan_apart
 from edgekit.host.lower.nna import lower_nna
 from edgekit.host.lower.plan import (
@@ -118,7 +117,7 @@ def lower(
     Raises InputError naming the operator where no kernel fits.
     """
     table = KnowledgeBase.for_board(board) if table is None else table
-    ctx = Context(graph, ISAS[board.simd], board, table, weights or WeightsFile())
+    ctx = Context(graph, board.isa, board, table, weights or WeightsFile())
     ctx.look_ups = look_ups_of(graph, units)
     place_look_ups(ctx)
     _place_parts(ctx, units)

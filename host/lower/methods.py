@@ -9,8 +9,8 @@ from edgekit.host.graph.types import Node
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.window import Window
 from edgekit.kb.features import GemmShape
+from edgekit.kb.isa import Tile
 from edgekit.kb.method import Method, method_of_tile
-from edgekit.kb.tiles import Tile
 
 
 def choose_tile(

@@ -18,7 +18,6 @@ from edgekit.host.graph.quantization import (
 )
 from edgekit.host.graph.types import Array, DType, Graph, Node
 from edgekit.host.lower.context import Context, padded
-from edgekit.host.lower.isa import NNA_VECTORS
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.product_i8 import requantize_fields, wrap_i32
 from edgekit.host.lower.window import Window, bias_vector, window_of
@@ -91,7 +90,7 @@ def lower_nna(ctx: Context, node: Node) -> list[Call]:
         "y": Value(y.name),
     }
     kernel = ctx.kernel("nna_layer", "nna/layer.c", "nna/layer.h", "ek_nna_layer_args")
-    emulator = (("NV", str(NNA_VECTORS.get(ctx.isa.simd, 2))),)
+    emulator = (("NV", str(ctx.isa.nna_vectors)),)
     part = Kernel(f"ek_nna_{ctx.isa.simd}", "nna/nna.c", "", "", emulator)
     return [Call(dataclasses.replace(kernel, parts=(part,)), fields, None)]
 

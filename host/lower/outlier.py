@@ -10,10 +10,10 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.ops import OutlierFullyConnected
 from edgekit.host.graph.types import Array, DType, Node, Tensor
 from edgekit.host.lower.context import ALIGN, Context, Rules, padded, round_up
-from edgekit.host.lower.isa import ByteProduct
 from edgekit.host.lower.plan import Call, Field, Kernel, Value, Weights
 from edgekit.host.lower.product_i8 import float_product
 from edgekit.host.lower.window import Window, bias_vector
+from edgekit.kb.isa import ByteProduct
 
 _F32 = np.dtype(np.float32)
 _MARK_BITS = 32

@@ -19,9 +19,9 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.ops import PlanarConv2D, PlanarDepthwiseConv2D
 from edgekit.host.graph.types import Activation, Array, Node, Shape
 from edgekit.host.lower.context import Context, Rules
-from edgekit.host.lower.isa import Isa
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.window import Window, bias_vector
+from edgekit.kb.isa import Isa
 
 _F32 = np.dtype(np.float32)
 _FIXED_WINDOWS = {(3, 3), (5, 5)}  # windows that have kernels of their own, at stride 1 and 2

@@ -20,13 +20,12 @@ from edgekit.host.graph.quantization import (
 )
 from edgekit.host.graph.types import Activation, Array, DType, Node, Tensor
 from edgekit.host.lower.context import Context, padded, round_up
-from edgekit.host.lower.isa import ByteProduct
 from edgekit.host.lower.methods import choose_tile
 from edgekit.host.lower.packing import halve_panels, pack_panels
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.tables import look_up_of
 from edgekit.host.lower.window import C_TYPES, Window, bias_vector, count_tasks, panel_outer
-from edgekit.kb.tiles import Tile
+from edgekit.kb.isa import ByteProduct, Tile
 
 _SEGMENT_WASTE = 1.3  # rounding rows up may cost this much more products than packing windows
 _I32, _F32 = np.dtype(np.int32), np.dtype(np.float32)

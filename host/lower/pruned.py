@@ -16,7 +16,6 @@ from edgekit.device.sparse_table import SpmvTable
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Array, DType, Graph, Node, Operator
 from edgekit.host.lower.context import Context, Rules, round_up
-from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.strips import Sparse, build_strips, strip_height
 from edgekit.host.lower.window import bias_vector
@@ -46,7 +45,7 @@ def _chosen(
     if weights is None or graph.tensors[node.inputs[0] or ""].elements != weights.shape[1]:
         return node
     dense, sparse = (
-        table.cost(name, row_work(weights, name == "sparse_row", ISAS[board.simd].vl))
+        table.cost(name, row_work(weights, name == "sparse_row", board.isa.vl))
         for name in ("dense_row", "sparse_row")
     )
     if sparse >= dense:
@@ -72,7 +71,7 @@ def pruned_form(
     """The layer with the strips that suit its weights; `rule` says who found them."""
     assert isinstance(op, ops.FullyConnected)
     found = Sparse.of(weights).features()
-    rule = default_settings(found.mean, strip_height(board.simd, "f32"), _F32.itemsize)
+    rule = default_settings(found.mean, strip_height(board.isa, "f32"), _F32.itemsize)
     answer = strips.lookup(found, rule)
     text = f"strips: {answer.rule}, {answer.why}"
     return ops.PrunedFullyConnected(op.keep_dims, op.activation, how=answer.settings, rule=text)
@@ -93,7 +92,7 @@ def lower_pruned(ctx: Context, node: Node) -> list[Call]:
     x = ctx.tensor(node.inputs[0])
     data = ctx.constant(node, 1, "weights")
     n, k = data.shape
-    strips = build_strips(Sparse.of(data), op.how, ctx.isa.simd)
+    strips = build_strips(Sparse.of(data), op.how, ctx.isa)
     pieces = min(max(strips.values.size // _PIECE, 1), _MOST_PIECES)
     bias = ctx.optional(node, 2)
     low, high = op.activation.bounds

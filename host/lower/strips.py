@@ -11,7 +11,7 @@ from edgekit.device.kernel_facts import SCALAR_LANES, STRIP_PADDING, STRIP_WINDO
 from edgekit.device.sparse_blocks import BlockSettings
 from edgekit.device.sparse_table import Features
 from edgekit.host.graph.types import Array
-from edgekit.kb.tiles import TILES
+from edgekit.kb.isa import Isa
 
 _STRIP = np.dtype(
     [("slot", "<i8"), ("index", "<i8"), ("slots", "<u4"), ("base", "<u4"), ("at", "<u4"),
@@ -19,13 +19,12 @@ _STRIP = np.dtype(
      ("in_order", "u1")]
 )  # fmt: skip
 _LANES, _WIDE, _DIAGONAL, _WINDOWS, _PACKED = range(5)  # ek_strip_kind
-_WITH_WINDOWS = ("avx512vnni", "avx512amx")  # ek_sparse_window
 _FEW = 4  # a strip spans at most so many columns for each non-zero of all its rows
 
 
-def strip_height(simd: str, stored: str) -> int:
+def strip_height(isa: Isa, stored: str) -> int:
     """Rows of a strip: register bits over the bits of a sum."""
-    lanes = TILES[simd].vl
+    lanes = isa.vl
     if lanes == 1:
         return SCALAR_LANES
     return lanes // 2 if stored == "f64" else lanes
@@ -109,10 +108,10 @@ class _Builder:
         self.at += len(rows)
 
 
-def build_strips(a: Sparse, how: BlockSettings, simd: str) -> Strips:
-    """The strips of a matrix of f32 for kernels of `simd`."""
-    height = strip_height(simd, "f32")
-    b = _Builder(a, how, height, STRIP_WINDOW if simd in _WITH_WINDOWS else 0)
+def build_strips(a: Sparse, how: BlockSettings, isa: Isa) -> Strips:
+    """The strips of a matrix of f32 for kernels of an instruction set."""
+    height = strip_height(isa, "f32")
+    b = _Builder(a, how, height, STRIP_WINDOW if isa.sparse_windows else 0)
     rows = len(a.start) - 1
     window = -(-max(how.window, height) // height) * height
     for start in range(0, rows, window):

@@ -12,7 +12,7 @@ from edgekit.host.graph.types import Array, DType, Padding, Tensor
 from edgekit.host.lower.context import padded
 from edgekit.host.lower.plan import Field
 from edgekit.kb.board import BoardProfile
-from edgekit.kb.tiles import Tile
+from edgekit.kb.isa import Tile
 
 C_TYPES = {DType.F32: "float", DType.I8: "int8_t", DType.U8: "uint8_t", DType.I16: "int16_t"}
 

@@ -17,7 +17,7 @@ from edgekit.host.lower.epilogues import epilogue_of
 from edgekit.host.lower.packing import pack_panels
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.window import Window, bias_vector
-from edgekit.kb.tiles import Tile
+from edgekit.kb.isa import Tile
 
 _NEAR, _FAR = math.sqrt(0.5), math.sqrt(2.0)
 _POINTS = ((_NEAR, -1.5), (-_NEAR, -1.5), (_FAR, 6.0), (-_FAR, 6.0))

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from edgekit.host.graph.types import Graph, Node
-from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.nna import fits_nna
 from edgekit.host.schedule.calibration import Calibration, calibration_of
 from edgekit.host.schedule.nna_cost import nna_cycles
@@ -58,7 +57,7 @@ class CostModel:
         return next((u for u in self.board.speeds if u.kind == "memory"), None)
 
     def work(self, graph: Graph, node: Node) -> Work:
-        return work_of(graph, node, ISAS[self.board.simd].vl)
+        return work_of(graph, node, self.board.isa.vl)
 
     def cost(self, graph: Graph, node: Node, unit: str = CPU) -> float:
         """Microseconds that `node` keeps `unit`; infinite if it does no such work."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import structs
 
 from edgekit.host.files import write_whole
 from edgekit.host.paths import cache_folder
@@ -19,10 +21,8 @@ from edgekit.host.toolchain.outlier_units import outlier_units
 from edgekit.host.toolchain.sparse_units import sparse_units
 from edgekit.host.toolchain.zig import Toolchain, Unit, kernels_folder
 from edgekit.kb.board import BoardProfile, caches_of, load_board
+from edgekit.kb.isa import Columns, Tile
 from edgekit.kb.tile_cost import kinds_of, prices_of
-from edgekit.kb.tiles import COLUMNS, TILES, Columns, Tile
-
-_IN_ORDER = ("cortex-a7", "cortex-a53", "cortex-a55", "sifive-u74", "spacemit-x60")
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,13 @@ def kernel_units(board: BoardProfile) -> list[Unit]:
     simd = ("EK_SIMD", f'"simd/{board.simd}.h"')
     units = [Unit("tables", tables(board)), default_unit(board)]
     for family in _FAMILIES:
-        macros = (simd, *_macros_of(family, COLUMNS[board.simd]))
+        macros = (simd, *_macros_of(family, board.isa.columns))
         units += [
             Unit(f"{family.name}_{part}", folder / f"gemm/{family.source}_{part}.c", macros)
             for part in ("pack", "dot")
         ]
-        in_order = (("EK_IN_ORDER", "1"),) if board.core in _IN_ORDER else ()
-        most = COLUMNS[board.simd].i8_vectors if family.types else 0
+        in_order = (("EK_IN_ORDER", "1"),) if board.in_order else ()
+        most = board.isa.columns.i8_vectors if family.types else 0
         for tile in columns_of(board, family):
             units.append(_tile_unit(family, tile, most, macros + in_order))
     common = (path for path in sorted(folder.glob("gemm/*.c")) if _is_common(path))
@@ -123,20 +123,20 @@ def features_unit(board: BoardProfile) -> Unit:
 
 def default_unit(board: BoardProfile) -> Unit:
     """ek_gemm_default with the caches, tiles and prices of a board."""
-    caches, columns = caches_of(board), COLUMNS[board.simd]
+    caches, columns = caches_of(board), board.isa.columns
 
     def listed(heights: tuple[int, ...]) -> str:
         return ",".join(f"{{{height},{nv}}}" for nv, height in enumerate(heights, 1))
 
     def priced(dtype: str) -> str:
         prices = (prices_of(board, dtype, kind) for kind in kinds_of(board, dtype))
-        return ",".join(f"{{{','.join(map(str, astuple(each)))}}}" for each in prices)
+        return ",".join(f"{{{','.join(map(str, structs.astuple(each)))}}}" for each in prices)
 
     macros = (
         ("EK_L1_BYTES", str(caches.l1)),
         ("EK_L2_BYTES", str(caches.l2)),
         ("EK_L3_BYTES", str(caches.l3)),
-        ("EK_VECTOR_LANES", str(TILES[board.simd].vl)),
+        ("EK_VECTOR_LANES", str(board.isa.vl)),
         ("EK_F32_TILES", listed(columns.f32)),
         ("EK_I8_TILES", listed(columns.i8)),
         ("EK_I8_VECTORS", str(columns.i8_vectors)),
@@ -149,7 +149,7 @@ def default_unit(board: BoardProfile) -> Unit:
 
 def columns_of(board: BoardProfile, family: _Family) -> tuple[Tile, ...]:
     """The tile codes of a family; each holds all lower heights too."""
-    heights = COLUMNS[board.simd].of(family.dtype)
+    heights = board.isa.columns.of(family.dtype)
     return tuple(Tile(mr, nv) for nv, mr in enumerate(heights, 1))
 
 
@@ -166,7 +166,7 @@ def tables(board: BoardProfile) -> str:
 def _family_table(board: BoardProfile, family: _Family) -> Iterator[str]:
     name, columns = family.name, columns_of(board, family)
     symbols = [_symbol(family, tile) for tile in columns]
-    vl, height = TILES[board.simd].vl, max(tile.mr for tile in columns)
+    vl, height = board.isa.vl, max(tile.mr for tile in columns)
     shown = [f"{tile.mr}x{tile.nv * vl}" for tile in columns]
     shown += [f"1x{columns[-1].nv * vl}", f"{height}x1"]
     yield f"extern const ek_gemm_operands ek_gemm_{name};"

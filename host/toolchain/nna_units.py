@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from edgekit.host.lower.isa import NNA_VECTORS
 from edgekit.host.toolchain.zig import Unit, kernels_folder
 from edgekit.kb.board import BoardProfile
 
@@ -11,6 +10,6 @@ def nna_units(board: BoardProfile) -> list[Unit]:
     """The native emulator, for one board."""
     macros = (
         ("EK_SIMD", f'"simd/{board.simd}.h"'),
-        ("NV", str(NNA_VECTORS.get(board.simd, 2))),
+        ("NV", str(board.isa.nna_vectors)),
     )
     return [Unit("nna", kernels_folder() / "nna/nna.c", macros)]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from edgekit.device.errors import InputError as DeviceInputError
 from edgekit.host.errors import InputError
-from edgekit.host.lower.isa import ISAS
 from edgekit.host.paths import data_folder
 from edgekit.kb.board import BoardProfile, load_profile
 from edgekit.kb.gemm_file import FOLDER, table_name
@@ -30,7 +29,7 @@ def layout_table_of(board: BoardProfile) -> LayoutTable | None:
 
 
 def _is_alike(one: BoardProfile, other: BoardProfile) -> bool:
-    return one.arch == other.arch and ISAS[one.simd].vl == ISAS[other.simd].vl
+    return one.arch == other.arch and one.isa.vl == other.isa.vl
 
 
 def user_layout_table(board: BoardProfile) -> Path:

@@ -21,7 +21,6 @@ from edgekit.host.files import write_whole
 from edgekit.host.graph import ops
 from edgekit.host.graph.ops.planar import TO_PIXELS, TO_PLANES
 from edgekit.host.graph.types import Activation, DType, Graph, Node, Operator, Padding, Tensor
-from edgekit.host.lower.isa import ISAS
 from edgekit.host.lower.pruned import pruned_form, row_work
 from edgekit.host.lower.regions import work_of
 from edgekit.host.options import CompileOptions
@@ -126,7 +125,7 @@ class _Builder:
 
 
 def _operators(profile: BoardProfile) -> tuple[Graph, list[_Operator]]:
-    made, named, vl = _Builder(), [], ISAS[profile.simd].vl
+    made, named, vl = _Builder(), [], profile.isa.vl
 
     def measure(kernel: str, op: Operator, image: Tensor, *weights: Tensor) -> None:
         named.append((kernel, made.node(op, image, *weights)))

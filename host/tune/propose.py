@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from edgekit.host.tune.products import Product
 from edgekit.kb.board import BoardProfile, Caches, caches_of
+from edgekit.kb.isa import BYTES
 from edgekit.kb.method import Method, analytic_method, method_of_tile
 from edgekit.kb.tile_cost import tile_cost
-from edgekit.kb.tiles import BYTES, COLUMNS, TILES
 
 _SLACK = 2  # blocks may be this much larger than the caches they are made for
 _LEAST_K = 16
@@ -63,8 +63,8 @@ def _a_near(board: BoardProfile, made: Method) -> Method:
 def _tiles(board: BoardProfile, product: Product) -> Iterator[tuple[int, int]]:
     """The tiles worth a try, upright and turned: of those that need the same number of panels
     the smallest, because panels are of equal width anyway."""
-    m, n, vl = product.shape.m, product.shape.n, TILES[board.simd].vl
-    heights = COLUMNS[board.simd].of(product.dtype)
+    m, n, vl = product.shape.m, product.shape.n, board.isa.vl
+    heights = board.isa.columns.of(product.dtype)
     found = set()
     for nv, height in enumerate(heights, 1):
         if n > 1 and (nv == 1 or (nv - 1) * vl < n):

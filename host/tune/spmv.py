@@ -34,7 +34,7 @@ class TunedMatrix:
 def settings_for(board: BoardProfile, matrix: Csr) -> Answer:
     """What the board's table says of a matrix, else the patent's rule."""
     found = library().features(matrix.rows())
-    height = strip_height(board.simd, found.stored)
+    height = strip_height(board.isa, found.stored)
     rule = default_settings(found.mean, height, VALUE_BYTES[found.stored])
     return spmv_table_of(board).lookup(found, rule)
 
@@ -53,7 +53,7 @@ def tune_matrix(
     measurer.send(matrix)
     try:
         found = library().features(matrix.rows())
-        height = strip_height(board.simd, found.stored)
+        height = strip_height(board.isa, found.stored)
         rule = best = default_settings(found.mean, height, VALUE_BYTES[found.stored])
         tried = 0
         for step in _steps(rule, measurer.unit, found.cols):

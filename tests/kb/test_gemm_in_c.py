@@ -22,7 +22,6 @@ from edgekit.kb.features import DEFAULT_SHAPE_SEQUENCE, GemmKey, Sequences
 from edgekit.kb.gemm_blob import table_blob
 from edgekit.kb.gemm_table import FEATURES, Row
 from edgekit.kb.method import Method, analytic_method
-from edgekit.kb.tiles import TILES
 
 OpenLibrary = Callable[[BoardProfile], GemmLibrary]
 _HERE = "here"
@@ -123,7 +122,7 @@ def test_the_table_in_c_answers_as_the_one_in_python(here, tmp_path_factory, tab
     file.write_bytes(table_blob(table, "second"))
     library = GemmLibrary(here, file)
     board = load_board("local")
-    vl = TILES[board.simd].vl
+    vl = board.isa.vl
     for shape, dtype, threads, packed in questions * 2:  # the second time from what is kept
         default = analytic_method(board, shape, dtype, threads, packed)
         wanted = table.lookup("second", shape, default, dtype, threads, packed, vl)

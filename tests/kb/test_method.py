@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from edgekit.kb.board import BoardProfile, board_names, caches_of, load_board, load_profile
 from edgekit.kb.features import GemmShape, Packed
+from edgekit.kb.isa import BYTES
 from edgekit.kb.method import Method, analytic_method, limits_of
-from edgekit.kb.tiles import BYTES, COLUMNS, TILES
 
 _SIZES = st.one_of(st.integers(0, 70), st.integers(0, 5000), st.just(2**62))
 _SHAPES = st.builds(GemmShape, _SIZES, _SIZES, _SIZES)
@@ -35,8 +35,8 @@ def test_the_default_fits_the_caches_and_the_product(shape, name, dtype, threads
 @pytest.mark.parametrize("dtype", ["f32", "s8"])
 def test_the_default_tile_is_one_of_the_board(name, dtype):
     board = load_board(name)
-    vl = TILES[board.simd].vl
-    columns = [(height, nv * vl) for nv, height in enumerate(COLUMNS[board.simd].of(dtype), 1)]
+    vl = board.isa.vl
+    columns = [(height, nv * vl) for nv, height in enumerate(board.isa.columns.of(dtype), 1)]
     known = {*columns} | {(nr, mr - (mr % vl == 0)) for mr, nr in columns}
     for m in (2, 7, 96, 1000):
         for n in (2, 16, 33, 576):
@@ -237,7 +237,7 @@ def test_a_block_that_was_good_beyond_the_caches_stays():
 
 def test_a_tile_as_high_as_the_product_is_as_high_as_its_code_on_larger_ones():
     board = load_profile("x86-64-v4")
-    heights = COLUMNS[board.simd].f32
+    heights = board.isa.columns.f32
     low = limits_of(Method(2, 16, 16, False, False, 2, 16), GemmShape(2, 16, 9), board, "f32")
     assert (low.mr, low.nr) == (heights[0], 16)
     narrow = limits_of(Method(48, 16, 3, False, False, 48, 3), GemmShape(96, 16, 3), board, "f32")

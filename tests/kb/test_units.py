@@ -124,13 +124,13 @@ def test_a_bad_table_is_one_line_that_names_the_value(table, found):
 
 def test_a_profile_overrides_one_value_at_a_time(tmp_path, monkeypatch):
     for name in ("generic-aarch64", "a53", "nna1"):
-        text = (board_module._FOLDER / f"{name}.toml").read_text()
+        text = (board_module.FOLDER / f"{name}.toml").read_text()
         (tmp_path / f"{name}.toml").write_text(text)
     own = '[units.nna]\nadd_latency = { value = 7, source = "measured" }\n'
     (tmp_path / "mine.toml").write_text(f'inherits = "nna1"\n{own}')
     (tmp_path / "odd.toml").write_text('inherits = "a53"\n[units.gpu]\n')
     (tmp_path / "small.toml").write_text(f'inherits = "nna1"\n{own.replace("add", "mul")}')
-    monkeypatch.setattr(board_module, "_FOLDER", tmp_path)
+    monkeypatch.setattr(board_module, "FOLDER", tmp_path)
     board_module._raw.cache_clear()
     try:
         assert load_profile("mine").nna.chip.add_latency == 7

@@ -11,7 +11,6 @@ from gemm_cases import Epilogue, Layout, Product, build, check, laid_out, run_he
 from kernel_runs import x86_params
 
 from edgekit.kb.board import BoardProfile
-from edgekit.kb.tiles import COLUMNS, TILES
 
 _WHOLE = 1 << 20  # a block that nothing exceeds
 
@@ -42,10 +41,10 @@ def _product(
 
 def test_every_tile_computes_its_own_size(board, library):
     rng = np.random.default_rng(3)
-    vl = TILES[board.simd].vl
+    vl = board.isa.vl
     products = [
         _product(rng, (height, nv * vl - height % 2, 19), (height, nv * vl), packed)
-        for nv, tallest in enumerate(COLUMNS[board.simd].f32, 1)
+        for nv, tallest in enumerate(board.isa.columns.f32, 1)
         for height in range(1, tallest + 1)
         for packed in (-1, 0, 1)
     ]
@@ -105,9 +104,9 @@ def test_thin_products(board, library, k, packed):
     """Those of k up to 4 keep B in registers: every width, rows beyond the tile's and the 32 that
     are made at once, biases, clamps, and sums that are there."""
     rng = np.random.default_rng(k)
-    vl = TILES[board.simd].vl
+    vl = board.isa.vl
     products = []
-    for nv, tallest in enumerate(COLUMNS[board.simd].f32, 1):
+    for nv, tallest in enumerate(board.isa.columns.f32, 1):
         for m in (1, tallest + 1, 33, 70):
             for n in (nv * vl, max(2 * nv * vl - 3, 2), 1):
                 along_n, along_m = (rng.standard_normal(size).astype(np.float32) for size in (n, m))

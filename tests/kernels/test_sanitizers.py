@@ -12,6 +12,7 @@ import pytest
 from gemm_cases import DTYPES, encoded, output_bytes, random_product, units, weights_by_few
 from gemm_cases import check as check_products
 from kernel_runs import check
+from msgspec import structs
 from op_graphs import FAMILIES, inputs_of, random_graph
 from sanitized import BOARDS, build_driver, build_library, run, run_cases, usable
 
@@ -19,7 +20,7 @@ from edgekit.device.dtypes import BY_NAME
 from edgekit.host.codegen.emit import describe
 from edgekit.host.compiler import units_of
 from edgekit.host.lower.lower import lower
-from edgekit.kb.tiles import COLUMNS, Columns
+from edgekit.kb.isa import Columns, isa_of
 
 pytestmark = pytest.mark.sanitizers
 # Of these clang takes minutes to compile what is unrolled for wide vectors.
@@ -78,7 +79,8 @@ def test_products_stay_in_bounds(simd, driver, tmp_path, monkeypatch):
     few = Columns(f32=(8, 2), i8=(3, 2))
     if simd == "avx512amx":
         few = Columns(f32=(8, 2), i8=(32, 32, 16, 16), i8_vectors=3)
-    monkeypatch.setitem(COLUMNS, simd, few)
+    isa = structs.replace(isa_of(simd), columns=few)
+    monkeypatch.setattr("edgekit.kb.board.isa_of", lambda _: isa)
     rng = np.random.default_rng(len(simd))
     products = [random_product(rng, dtype) for dtype in DTYPES for _ in range(200)]
     products += [each for dtype in DTYPES for each in weights_by_few(rng, dtype)]

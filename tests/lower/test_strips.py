@@ -53,9 +53,9 @@ def test_they_are_equal_to_the_byte(board, library):
         a = Sparse.of(dense)
         csr = Csr(dense.shape, a.start.astype(np.int64), a.column.astype(np.int32), a.value)
         stored = library.build(csr.rows(), how)
-        made = build_strips(a, how, board.simd)
+        made = build_strips(a, how, board.isa)
         m = stored.c
-        assert (m.height, m.slots) == (strip_height(board.simd, "f32"), made.slots)
+        assert (m.height, m.slots) == (strip_height(board.isa, "f32"), made.slots)
         for name in _FIELDS:
             wanted = getattr(made, name)
             at = getattr(m, name)

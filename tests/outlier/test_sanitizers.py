@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec import structs
 from outlier_cases import check, encoded, output_bytes, random_case, units
 from sanitized import BOARDS, build_driver, build_library, run_cases, usable
 
-from edgekit.kb.tiles import COLUMNS, Columns
+from edgekit.kb.isa import Columns, isa_of
 
 pytestmark = pytest.mark.sanitizers
 
@@ -20,7 +21,8 @@ _OTHERS = ("nna", "sparse_", "ek_spm")  # parts of the library that have nothing
 def test_products_stay_in_bounds(simd, tmp_path, monkeypatch):
     simd = usable(simd)
     # Low tiles: the tall ones take minutes to compile with these checks, and differ in nothing.
-    monkeypatch.setitem(COLUMNS, simd, Columns(f32=(3, 2), i8=(3, 2)))
+    few = structs.replace(isa_of(simd), columns=Columns(f32=(3, 2), i8=(3, 2)))
+    monkeypatch.setattr("edgekit.kb.board.isa_of", lambda _: few)
     rng = np.random.default_rng(len(simd))
     cases = [random_case(rng) for _ in range(250)]
     needed = [unit for unit in units(BOARDS[simd]) if not unit.name.startswith(_OTHERS)]

@@ -15,17 +15,18 @@ from edgekit.device.gemm_library import GemmLibrary
 from edgekit.host.toolchain.kernels import build_table, kernel_units, tables
 from edgekit.host.toolchain.zig import kernels_folder
 from edgekit.kb.board import board_names, load_board
-from edgekit.kb.tiles import COLUMNS, TILES
+from edgekit.kb.isa import isa_names, isa_of
 
 _DTYPES = ("f32", "s8", "u8")
 
 
-@pytest.mark.parametrize("simd", sorted(TILES))
+@pytest.mark.parametrize("simd", isa_names())
 @pytest.mark.parametrize("dtype", _DTYPES)
 def test_every_tile_of_the_methods_has_a_code(simd, dtype):
-    heights = COLUMNS[simd].of(dtype)
+    isa = isa_of(simd)
+    heights = isa.columns.of(dtype)
     assert all(1 <= h <= 32 for h in heights)
-    for tile in TILES[simd].of(dtype):
+    for tile in isa.tiles(dtype):
         assert tile.mr <= heights[tile.nv - 1]
 
 
@@ -37,7 +38,7 @@ def test_units_have_names_of_their_own_and_sources(name):
     assert all(unit.text() for unit in units)
     listed = tables(board)
     symbols = [u.name for u in units if u.source == kernels_folder() / "gemm/f32_tiles.c"]
-    assert len(symbols) == len(COLUMNS[board.simd].f32)
+    assert len(symbols) == len(board.isa.columns.f32)
     assert all(f"extern const ek_gemm_column {symbol};" in listed for symbol in symbols)
 
 
@@ -53,10 +54,10 @@ def test_the_library_of_this_machine_is_built_once_and_found_again():
     before = path.stat().st_mtime_ns
     assert find_library()[0].stat().st_mtime_ns == before
     library = GemmLibrary(path, table)
-    simd = load_board("local").simd
+    isa = load_board("local").isa
     for dtype in _DTYPES:
         found = library.tiles(dtype)
-        wanted = {f"{t.mr}x{t.nv * TILES[simd].vl}" for t in TILES[simd].of(dtype)}
+        wanted = {f"{t.mr}x{t.nv * isa.vl}" for t in isa.tiles(dtype)}
         heights = {tile.partition("x")[2]: int(tile.partition("x")[0]) for tile in found}
         assert all(int(t.partition("x")[0]) <= heights[t.partition("x")[2]] for t in wanted)
 

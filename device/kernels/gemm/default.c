@@ -55,7 +55,7 @@ static int64_t most(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-/* As Prices of kb/tile_cost.py says. */
+/* As Prices of kb/isa.py says. */
 typedef struct {
     int64_t product, wide, line, vector, far, group, panel, crossing, passing, packing, tile,
         spilled, segment, paged, stored, partial, element, start;
