@@ -1,0 +1,330 @@
+// Loads, stores, prefetches and fetches through the levels of memory.
+#include "memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { WRITTEN_AHEAD = 256 }; // cycles
+
+static uint64_t later(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+bool ek_shared_start(struct ek_shared *shared, const struct ek_core *core) {
+    memset(shared, 0, sizeof *shared);
+    shared->core = core;
+    shared->dram.line = core->dram.line;
+    return (core->l2.per_core || ek_cache_start(&shared->l2, &core->l2)) &&
+           ek_cache_start(&shared->l3, &core->l3);
+}
+
+bool ek_memory_start(struct ek_memory *m, struct ek_shared *shared) {
+    const struct ek_core *core = shared->core;
+    memset(m, 0, sizeof *m);
+    m->core = core;
+    m->shared = shared;
+    m->l2 = core->l2.per_core ? &m->own_l2 : &shared->l2;
+    m->road.line = core->dram.core_line;
+    m->second_page = calloc(core->tlb.second, sizeof *m->second_page);
+    if (shared->members == EK_MAX_CORES || !m->second_page)
+        return false;
+    shared->member[shared->members++] = m;
+    return ek_cache_start(&m->l1d, &core->l1d) && ek_cache_start(&m->l1i, &core->l1i) &&
+           (m->l2 == &shared->l2 || ek_cache_start(m->l2, &core->l2));
+}
+
+// Physical address; adds to `now` what the translation takes.
+static uint64_t translate(struct ek_memory *m, uint64_t address, uint64_t *now) {
+    uint64_t page = address >> 12;
+    uint32_t recent = page % EK_RECENT;
+    if (m->recent[recent].page != page + 1) {
+        m->recent[recent].page = page + 1;
+        m->recent[recent].address = ek_physical(&m->shared->pages, address) & ~(uint64_t)4095;
+    }
+    uint64_t physical = m->recent[recent].address | (address & 4095);
+    uint32_t slot = m->recent[recent].slot, entries = m->core->tlb.entries;
+    if (m->first_page[slot] != page + 1)
+        for (slot = 0; slot < entries && m->first_page[slot] != page + 1; slot++)
+            ;
+    if (slot == entries) {
+        uint32_t oldest = 0;
+        for (uint32_t i = 1; i < entries; i++)
+            if ((int32_t)(m->first_used[i] - m->first_used[oldest]) < 0)
+                oldest = i;
+        slot = oldest;
+        m->first_page[slot] = page + 1;
+        uint32_t ways = m->core->tlb.ways, way = 0, sets = m->core->tlb.second / ways;
+        uint64_t *set = m->second_page + page % sets * ways;
+        while (way < ways && set[way] != page + 1)
+            way++;
+        if (way == ways) {
+            set[m->second_clock++ % ways] = page + 1;
+            *now += m->core->tlb.walk;
+        }
+        *now += m->core->tlb.penalty;
+    }
+    m->recent[recent].slot = slot;
+    m->first_used[slot] = ++m->clock;
+    return physical;
+}
+
+// A line that was written leaves a cache.
+static void write_back(struct ek_memory *m, struct ek_cache *from, uint64_t line, uint64_t now) {
+    struct ek_cache *next = from == &m->l1d ? m->l2 : &m->shared->l3;
+    struct ek_line *found = from != &m->shared->l3 && next->sets ? ek_cache_find(next, line) : NULL;
+    if (found)
+        found->dirty = 1;
+    else if (from == &m->l1d)
+        write_back(m, m->l2, line, now);
+    else
+        m->written = ek_road_book(&m->shared->dram, now);
+}
+
+static struct ek_line *put(struct ek_memory *m, struct ek_cache *cache, uint64_t line,
+                           uint64_t ready, uint8_t from) {
+    struct ek_line *victim = ek_cache_victim(cache, line);
+    if (victim->tag && victim->dirty)
+        write_back(m, cache, victim->tag - 1, ready);
+    *victim = (struct ek_line){line + 1, ready, ++cache->clock, 0, from};
+    return victim;
+}
+
+// A line from beyond L1, put into the levels below: when it is there, and where it was.
+static uint64_t from_below(struct ek_memory *m, uint64_t line, uint64_t now, uint8_t *from) {
+    struct ek_line *found = ek_cache_find(m->l2, line);
+    if (found) {
+        bool waits = found->ready > now + m->l2->latency;
+        *from = waits ? found->from : EK_BOUND_L2;
+        return later(now + m->l2->latency, found->ready);
+    }
+    struct ek_cache *l3 = &m->shared->l3;
+    uint64_t ready;
+    if (l3->sets && (found = ek_cache_find(l3, line))) {
+        bool waits = found->ready > now + l3->latency;
+        *from = waits ? EK_BOUND_DRAM : EK_BOUND_L3;
+        ready = later(now + l3->latency, found->ready);
+    } else {
+        *from = EK_BOUND_DRAM;
+        ready = later(ek_road_book(&m->road, now), ek_road_book(&m->shared->dram, now));
+        ready += m->core->dram.latency;
+        if (l3->sets)
+            put(m, l3, line, ready, *from);
+    }
+    put(m, m->l2, line, ready, *from);
+    return ready;
+}
+
+// The first cycle from `now` on in which another line can be asked for, and its place.
+static struct ek_pending *free_miss(struct ek_memory *m, uint64_t *now) {
+    struct ek_pending *first = m->miss;
+    for (uint32_t i = 0; i < m->core->misses && i < EK_MAX_MISSES; i++) {
+        if (m->miss[i].ready <= *now)
+            return &m->miss[i];
+        if (m->miss[i].ready < first->ready)
+            first = &m->miss[i];
+    }
+    *now = first->ready;
+    return first;
+}
+
+static void bring(struct ek_memory *m, uint64_t line, uint64_t now, bool to_l1) {
+    uint8_t from;
+    if (ek_cache_find(to_l1 ? &m->l1d : m->l2, line))
+        return;
+    if (!to_l1) {
+        from_below(m, line, now, &from);
+        return;
+    }
+    uint64_t ready = from_below(m, line, now, &from);
+    put(m, &m->l1d, line, ready, from);
+}
+
+// The prefetcher hears of a line that was missed or first touched.
+static void follow(struct ek_memory *m, uint64_t line, uint64_t now) {
+    uint32_t streams = m->core->prefetch.streams, oldest = 0;
+    uint64_t lines = m->core->prefetch.page / 64;
+    for (uint32_t i = 0; i < streams && i < EK_MAX_STREAMS; i++) {
+        struct ek_stream *s = &m->stream[i];
+        int64_t step = (int64_t)(line - s->line);
+        if (step == 0)
+            return;
+        if (step == 1 || (step == -1 && s->run == 0) || (step == -1 && s->step == -1)) {
+            s->run = s->step == step ? s->run + 1 : 1;
+            s->step = step;
+            s->line = line;
+            s->used = ++m->clock;
+            if (s->run < m->core->prefetch.confirm)
+                return;
+            uint64_t near = m->core->prefetch.distance, far = near + m->core->prefetch.second;
+            for (uint64_t k = s->run > far ? far : 1; k <= far && k <= s->run; k++) {
+                uint64_t next = line + (uint64_t)(step * (int64_t)k);
+                if (next / lines == line / lines)
+                    bring(m, next, now, k <= near);
+            }
+            if (s->run > near && near && (line + near) / lines == line / lines && far > near)
+                bring(m, line + (uint64_t)(step * (int64_t)near), now, true);
+            return;
+        }
+        if ((int32_t)(s->used - m->stream[oldest].used) < 0)
+            oldest = i;
+    }
+    if (streams)
+        m->stream[oldest] = (struct ek_stream){line, 0, ++m->clock, 0};
+}
+
+// With threads: other cores' L1 give up a line that this one writes, or hand it over.
+static uint64_t ask_others(struct ek_memory *m, uint64_t line, uint64_t now, bool write) {
+    if (m->shared->members == 1)
+        return now;
+    for (unsigned i = 0; i < m->shared->members; i++) {
+        struct ek_memory *other = m->shared->member[i];
+        struct ek_line *found = other == m ? NULL : ek_cache_find(&other->l1d, line);
+        if (!found)
+            continue;
+        if (found->dirty) {
+            now = later(now, found->ready) + m->core->l2.latency;
+            write_back(other, &other->l1d, line, now);
+            found->dirty = 0;
+        }
+        if (write)
+            found->tag = 0;
+    }
+    return now;
+}
+
+static uint64_t load_line(struct ek_memory *m, uint64_t line, bool first, uint64_t now,
+                          uint8_t *from, uint64_t *go) {
+    struct ek_line *found = ek_cache_find(&m->l1d, line);
+    if (found) {
+        if (first)
+            follow(m, line, now);
+        *from = found->ready > now ? found->from : EK_BOUND_L1;
+        return later(now, found->ready);
+    }
+    now = ask_others(m, line, now, false);
+    struct ek_pending *miss = free_miss(m, &now);
+    uint64_t ready = from_below(m, line, now, from);
+    *miss = (struct ek_pending){line, ready};
+    put(m, &m->l1d, line, ready, *from);
+    follow(m, line, now);
+    *go = now;
+    return ready;
+}
+
+uint64_t ek_load(struct ek_memory *m, uint64_t address, unsigned bytes, uint64_t now,
+                 unsigned latency, uint8_t *bound, uint64_t *go) {
+    uint64_t begin = now;
+    *go = now;
+    *bound = EK_BOUND_L1;
+    unsigned within = address & 63;
+    uint64_t physical = translate(m, address, &now), ready = now;
+    if (now > begin)
+        *bound = EK_BOUND_TLB;
+    for (unsigned done = 0; done < bytes; done += 64 - within, within = 0) {
+        if (done && ((address + done) & 4095) == 0)
+            physical = translate(m, address + done, &now) - done;
+        uint8_t from;
+        uint64_t there = load_line(m, (physical + done) / 64, within == 0, now, &from, go);
+        if (there > ready) {
+            ready = there;
+            *bound = from;
+        }
+    }
+    return ready + latency;
+}
+
+// A line that is written whole after others is not read first.
+static bool streams(struct ek_memory *m, uint64_t line) {
+    if (line == m->run_line + 1)
+        m->run++;
+    else if (line != m->run_line)
+        m->run = 0;
+    m->run_line = line;
+    return m->core->stores.stream && m->run >= m->core->stores.stream;
+}
+
+static uint64_t store_line(struct ek_memory *m, uint64_t line, uint64_t now) {
+    struct ek_line *found = ek_cache_find(&m->l1d, line);
+    bool stream = streams(m, line);
+    if (found && found->dirty) {
+        return later(now, found->ready);
+    }
+    now = ask_others(m, line, now, true);
+    if (found) {
+        found->dirty = 1;
+        return later(now, found->ready);
+    }
+    if (stream) {
+        struct ek_line *below = ek_cache_find(m->l2, line);
+        if (!below)
+            below = put(m, m->l2, line, now, EK_BOUND_STORES);
+        below->dirty = 1;
+        put(m, &m->l1d, line, now, EK_BOUND_STORES)->dirty = 1;
+        // what is written back waits in a buffer that is not endless
+        return later(now, m->written > WRITTEN_AHEAD ? m->written - WRITTEN_AHEAD : 0);
+    }
+    uint8_t from;
+    struct ek_pending *miss = free_miss(m, &now);
+    uint64_t ready = from_below(m, line, now, &from);
+    *miss = (struct ek_pending){line, ready};
+    put(m, &m->l1d, line, ready, from)->dirty = 1;
+    return ready;
+}
+
+uint64_t ek_store(struct ek_memory *m, uint64_t address, unsigned bytes, uint64_t now,
+                  uint8_t *bound) {
+    *bound = EK_BOUND_STORES;
+    uint64_t physical = translate(m, address, &now), go = now;
+    uint32_t size = m->core->stores.buffer;
+    if (size == 0 || size > EK_MAX_BUFFER)
+        size = EK_MAX_BUFFER;
+    unsigned within = address & 63;
+    for (unsigned done = 0; done < bytes; done += 64 - within, within = 0) {
+        uint64_t line = (physical + done) / 64;
+        if (line + 1 == m->last_store && m->last_drain > now)
+            continue; // joins the entry of its line
+        m->last_store = line + 1;
+        uint64_t *entry = &m->drained[m->buffered++ % size];
+        go = later(go, *entry);
+        uint64_t there = store_line(m, line, go);
+        uint64_t busy = there > go ? m->core->stores.miss : 0;
+        m->last_drain = later(m->last_drain + m->core->stores.drain + busy, there);
+        *entry = m->last_drain;
+    }
+    return go;
+}
+
+uint64_t ek_prefetch(struct ek_memory *m, uint64_t address, uint64_t now) {
+    uint64_t line = translate(m, address, &now) / 64;
+    if (ek_cache_find(&m->l1d, line))
+        return now;
+    struct ek_pending *miss = free_miss(m, &now);
+    uint8_t from;
+    uint64_t ready = from_below(m, line, now, &from);
+    *miss = (struct ek_pending){line, ready};
+    put(m, &m->l1d, line, ready, from);
+    return now;
+}
+
+uint64_t ek_fetch(struct ek_memory *m, uint64_t address, unsigned bytes, uint64_t now,
+                  uint8_t *bound) {
+    uint64_t first = address / 64, last = (address + bytes - 1) / 64;
+    *bound = EK_BOUND_FETCH;
+    for (uint64_t line = first; line <= last; line++) {
+        if (line + 1 == m->code_line)
+            continue;
+        m->code_line = line + 1;
+        uint64_t begin = now;
+        uint64_t physical = ek_physical(&m->shared->pages, line * 64) / 64;
+        if (ek_cache_find(&m->l1i, physical))
+            continue;
+        uint8_t from;
+        uint64_t ready = from_below(m, physical, begin, &from);
+        put(m, &m->l1i, physical, ready, from);
+        // the next line is fetched along with it
+        if (!ek_cache_find(&m->l1i, physical + 1) && (physical + 1) % 64)
+            put(m, &m->l1i, physical + 1, from_below(m, physical + 1, begin, &from), from);
+        now = later(now, ready);
+    }
+    return now;
+}

@@ -1,0 +1,280 @@
+// A plugin of QEMU that tells how long a program would take on a core: docs/board-time.md.
+//   qemu-ARCH -plugin plugin.so,core=FILE[,core=FILE…],out=FILE[,whole=1][,laps=counter] PROGRAM
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "qemu.h"
+#include "report.h"
+
+EK_EXPORT int qemu_plugin_version = EK_PLUGIN_API;
+
+// File descriptors whose closing is a mark.
+enum { MARK_BEGIN = 777001, MARK_END, MARK_LAP, MARK_WARM, MARK_WARM_END };
+enum { ARM, A64, RV64 };
+enum { MAX_CODE = EK_MAX_BLOCK * 4 };
+
+static enum { OFF, WARM, ON } mode;
+static int machine = A64;
+static bool whole, counter_laps;
+static struct ek_thread *owner; // of the region
+static const char *out;
+
+static void decode(struct ek_block *block, const uint8_t *code) {
+    bool thumb = machine == ARM && ek_is_t32(code, block->bytes);
+    uint8_t it = 0;
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < block->instructions; i++) {
+        struct ek_insn *insn = &block->insn[i];
+        size_t left = block->bytes - at;
+        uint64_t pc = block->pc + at;
+        int length = machine == A64    ? ek_decode_a64(code + at, left, pc, insn)
+                     : machine == RV64 ? ek_decode_rv64(code + at, left, pc, insn)
+                     : thumb           ? ek_decode_t32(code + at, left, pc, &it, insn)
+                                       : ek_decode_a32(code + at, left, pc, insn);
+        at += (uint32_t)length;
+    }
+}
+
+static void on_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *data) {
+    (void)info;
+    if (mode == OFF)
+        return;
+    struct ek_thread *thread = ek_thread_of(vcpu);
+    uint64_t *first = thread ? &thread->run.address[(uintptr_t)data] : NULL;
+    if (first && (*first == 0 || address < *first))
+        *first = address; // large accesses are several for the emulator
+}
+
+// Elements that lie apart: one entry for each line.
+static void on_element(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *data) {
+    (void)info;
+    struct ek_thread *thread = mode == OFF ? NULL : ek_thread_of(vcpu);
+    if (!thread)
+        return;
+    uintptr_t index = (uintptr_t)data;
+    struct ek_run *run = &thread->run;
+    uint64_t before = run->count[index] ? run->more[run->mores - 1] : run->address[index];
+    if (run->address[index] == 0) {
+        run->address[index] = address;
+        run->first[index] = (uint16_t)run->mores;
+    } else if (before / 64 != address / 64 && run->mores < 4 * EK_MAX_BLOCK) {
+        run->more[run->mores++] = address;
+        run->count[index]++;
+    }
+}
+
+static void finish(struct ek_thread *thread, uint64_t next) {
+    struct ek_block *block = thread->last;
+    thread->last = NULL;
+    if (!block)
+        return;
+    for (unsigned model = 0; model < ek_machine.models; model++) {
+        struct ek_cpu *cpu = thread->cpu[model];
+        if (mode == WARM) {
+            ek_cpu_warm(cpu, block, &thread->run, next);
+            continue;
+        }
+        const struct ek_variant *variant = ek_cpu_run(cpu, block, &thread->run, next);
+        if (variant->unknown)
+            ek_report_unknown(model, block, variant);
+    }
+    for (uint32_t i = 0; i < block->instructions; i++)
+        thread->run.address[i] = thread->run.count[i] = 0;
+    thread->run.mores = 0;
+    if (mode == ON && counter_laps && block->reads_counter && thread == owner)
+        ek_report_lap(thread);
+}
+
+static void on_block(unsigned vcpu, void *data) {
+    if (mode == OFF)
+        return;
+    struct ek_thread *thread = ek_thread_of(vcpu);
+    struct ek_block *block = data;
+    if (!thread)
+        return;
+    if (!ek_thread_begin(thread))
+        return;
+    bool pauses = thread->last && thread->last->pauses;
+    finish(thread, block->pc);
+    if (mode == ON)
+        ek_thread_turn(thread, pauses);
+    thread->last = block;
+}
+
+static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *tb) {
+    (void)id;
+    uint32_t count = (uint32_t)qemu_plugin_tb_n_insns(tb);
+    if (count == 0 || count > EK_MAX_BLOCK)
+        return;
+    struct ek_block *block = ek_block_new(qemu_plugin_tb_vaddr(tb), count);
+    uint8_t code[MAX_CODE];
+    for (uint32_t i = 0; i < count; i++) {
+        struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
+        size_t size = qemu_plugin_insn_size(insn);
+        if (block->bytes + size > sizeof code)
+            return;
+#if EK_PLUGIN_API >= 3
+        qemu_plugin_insn_data(insn, code + block->bytes, size);
+#else
+        memcpy(code + block->bytes, qemu_plugin_insn_data(insn), size);
+#endif
+        block->bytes += (uint32_t)size;
+    }
+    decode(block, code);
+    ek_block_finish(block, code);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ek_insn *insn = &block->insn[i];
+        bool apart =
+            insn->class == EK_CLASS_v_load_indexed || insn->class == EK_CLASS_v_store_indexed ||
+            insn->class == EK_CLASS_v_load_strided || insn->class == EK_CLASS_v_store_strided;
+        if (insn->memory & (EK_LOAD | EK_STORE))
+            qemu_plugin_register_vcpu_mem_cb(qemu_plugin_tb_get_insn(tb, i),
+                                             apart ? on_element : on_access, QEMU_PLUGIN_CB_NO_REGS,
+                                             QEMU_PLUGIN_MEM_RW, (void *)(uintptr_t)i);
+    }
+    qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, QEMU_PLUGIN_CB_NO_REGS, block);
+}
+
+static void begin(struct ek_thread *thread, bool warm) {
+    if (!ek_thread_begin(thread))
+        return;
+    thread->last = NULL;
+    if (!warm) {
+        owner = thread;
+        ek_threads_start(thread);
+        ek_report_begin(thread);
+    }
+    mode = warm ? WARM : ON;
+}
+
+static void end(struct ek_thread *thread) {
+    finish(thread, 0);
+    if (mode == ON) {
+        if (owner)
+            ek_report_end(owner);
+        owner = NULL;
+        mode = OFF;
+        ek_threads_stop();
+    }
+    mode = OFF;
+}
+
+static void mark(struct ek_thread *thread, uint64_t which) {
+    if (whole && which != MARK_LAP)
+        return;
+    if (which == MARK_BEGIN || which == MARK_WARM) {
+        if (mode != OFF)
+            end(thread);
+        begin(thread, which == MARK_WARM);
+    } else if (which == MARK_END && mode == ON) {
+        end(thread);
+        if (!ek_report_write(out))
+            fprintf(stderr, "edgekit: %s cannot be written\n", out);
+    } else if (which == MARK_WARM_END && mode == WARM)
+        end(thread);
+    else if (which == MARK_LAP && mode == ON && thread == owner) {
+        finish(thread, 0);
+        ek_report_lap(thread);
+    }
+}
+
+static void on_call(qemu_plugin_id_t id, unsigned vcpu, int64_t number, uint64_t a1, uint64_t a2,
+                    uint64_t a3, uint64_t a4, uint64_t a5, uint64_t a6, uint64_t a7, uint64_t a8) {
+    (void)id, (void)a3, (void)a4, (void)a5, (void)a6, (void)a7, (void)a8;
+    struct ek_thread *thread = ek_thread_of(vcpu);
+    if (!thread)
+        return;
+    bool arm = machine == ARM;
+    if (number == (arm ? 6 : 57) && a1 >= MARK_BEGIN && a1 <= MARK_WARM_END) {
+        mark(thread, a1);
+        return;
+    }
+    int operation = (int)(a2 & 127);
+    bool futex = number == (arm ? 240 : 98) || (arm && number == 422);
+    bool sleeps = number == (arm ? 162 : 101) || number == (arm ? 265 : 115) ||
+                  number == (arm ? 336 : 73) || number == (arm ? 346 : 22) ||
+                  number == (arm ? 3 : 63) || number == (arm ? 114 : 260);
+    bool waits = sleeps || (futex && (operation == 0 || operation == 9 || operation == 6));
+    ek_thread_call(thread, futex ? a1 : 0, waits);
+}
+
+static void on_return(qemu_plugin_id_t id, unsigned vcpu, int64_t number, int64_t result) {
+    (void)id, (void)number;
+    struct ek_thread *thread = ek_thread_of(vcpu);
+    if (thread)
+        ek_thread_return(thread, result);
+}
+
+static void on_start(qemu_plugin_id_t id, unsigned vcpu) {
+    (void)id;
+    struct ek_thread *thread = ek_thread_of(vcpu);
+    if (!thread)
+        return;
+    thread->alive = true;
+    thread->joined = thread->calling = false;
+    if (whole && mode == OFF && !owner)
+        begin(thread, false);
+}
+
+static void on_stop(qemu_plugin_id_t id, unsigned vcpu) {
+    (void)id;
+    struct ek_thread *thread = ek_thread_of(vcpu);
+    if (thread)
+        ek_thread_end(thread);
+}
+
+static void on_end(qemu_plugin_id_t id, void *data) {
+    (void)id, (void)data;
+    if (mode == ON && owner)
+        end(owner);
+    if (!ek_report_write(out))
+        fprintf(stderr, "edgekit: %s cannot be written\n", out);
+}
+
+static bool add_core(const char *path) {
+    char error[512];
+    struct ek_model *model = calloc(1, sizeof *model);
+    if (!model || ek_machine.models == EK_MAX_MODELS)
+        return false;
+    if (!ek_core_read(path, &model->core, error, sizeof error)) {
+        fprintf(stderr, "edgekit: core: %s\n", error);
+        return false;
+    }
+    ek_machine.model[ek_machine.models++] = model;
+    return ek_shared_start(&model->shared, &model->core);
+}
+
+EK_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc,
+                                  char **argv) {
+    machine = strcmp(info->target_name, "arm") == 0       ? ARM
+              : strcmp(info->target_name, "riscv64") == 0 ? RV64
+                                                          : A64;
+    for (int i = 0; i < argc; i++) {
+        if (strncmp(argv[i], "core=", 5) == 0) {
+            if (!add_core(argv[i] + 5))
+                return 1;
+        } else if (strncmp(argv[i], "out=", 4) == 0)
+            out = strdup(argv[i] + 4);
+        else if (strcmp(argv[i], "whole=1") == 0)
+            whole = true;
+        else if (strcmp(argv[i], "laps=counter") == 0)
+            counter_laps = true;
+        else {
+            fprintf(stderr, "edgekit: expected core=, out=, whole=1 or laps=counter, found %s\n",
+                    argv[i]);
+            return 1;
+        }
+    }
+    if (!out || ek_machine.models == 0) {
+        fprintf(stderr, "edgekit: expected core=FILE and out=FILE\n");
+        return 1;
+    }
+    qemu_plugin_register_vcpu_init_cb(id, on_start);
+    qemu_plugin_register_vcpu_exit_cb(id, on_stop);
+    qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
+    qemu_plugin_register_vcpu_syscall_cb(id, on_call);
+    qemu_plugin_register_vcpu_syscall_ret_cb(id, on_return);
+    qemu_plugin_register_atexit_cb(id, on_end, NULL);
+    return 0;
+}
