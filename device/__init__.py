@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgekit.device.arrays import gemm
-    from edgekit.device.nna import nna_conv3x3, nna_matmul
-    from edgekit.device.outlier import OutlierWeights, outlier_matmul
-    from edgekit.device.sparse import SparseMatrix
-    from edgekit.device.sparse_weights import SparseWeights
+    from edgekit.device.arrays.gemm import gemm
+    from edgekit.device.arrays.nna import nna_conv3x3, nna_matmul
+    from edgekit.device.arrays.outlier import OutlierWeights, outlier_matmul
+    from edgekit.device.arrays.sparse import SparseMatrix
+    from edgekit.device.arrays.sparse_weights import SparseWeights
 
 __all__ = [
     "OutlierWeights",
@@ -22,13 +22,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "OutlierWeights": "edgekit.device.outlier",
-    "SparseMatrix": "edgekit.device.sparse",
-    "SparseWeights": "edgekit.device.sparse_weights",
-    "gemm": "edgekit.device.arrays",
-    "nna_conv3x3": "edgekit.device.nna",
-    "nna_matmul": "edgekit.device.nna",
-    "outlier_matmul": "edgekit.device.outlier",
+    "OutlierWeights": "edgekit.device.arrays.outlier",
+    "SparseMatrix": "edgekit.device.arrays.sparse",
+    "SparseWeights": "edgekit.device.arrays.sparse_weights",
+    "gemm": "edgekit.device.arrays.gemm",
+    "nna_conv3x3": "edgekit.device.arrays.nna",
+    "nna_matmul": "edgekit.device.arrays.nna",
+    "outlier_matmul": "edgekit.device.arrays.outlier",
 }
 
 

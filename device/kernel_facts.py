@@ -1,7 +1,7 @@
 """Numbers that the kernels in C and their callers in Python share, told here once.
 
-Every C file gets each of them from the compiler as a macro EK_<NAME> (`-D`, see
-host/toolchain/zig.py); no file of device/kernels defines one.
+Every C file gets each of them from the compiler as a macro EK_<NAME> (`-D`); no file of
+device/kernels defines one.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from edgekit.device.agent.variants import shapes_text
 from edgekit.device.features import memory_bytes
-from edgekit.device.variants import shapes_text
 from edgekit.host.codegen.emit import describe, emit, kernels_of, parts_of
 from edgekit.host.codegen.section import section_code
 from edgekit.host.errors import InputError

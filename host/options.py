@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from edgekit.device.variants import shapes_text
+from edgekit.device.agent.variants import shapes_text
 from edgekit.host.errors import InputError
 
 Order = Literal["search", "import", "memory"]

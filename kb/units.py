@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from edgekit.device.arrays.nna_chip import NnaChip
 from edgekit.device.errors import InputError
-from edgekit.device.nna_chip import NnaChip
 
 _Kind = Literal["source", "assumption"]
 _ORIGINS: tuple[_Kind, ...] = ("source", "assumption")

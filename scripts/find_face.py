@@ -14,7 +14,7 @@ from pathlib import Path
 from blazeface import Face, find_faces, prepare
 from PIL import Image, ImageDraw, ImageFont
 
-from edgekit.device.manifest import LIBRARY, WEIGHTS
+from edgekit.device.agent.manifest import LIBRARY, WEIGHTS
 from edgekit.host import Bundle, compile_model, connect
 from edgekit.host.bench.peers import PeerResult, bench_peers
 from edgekit.host.errors import EdgekitError

@@ -26,9 +26,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from edgekit.device.bench import BenchPlan, bench
+from edgekit.device.agent.bench import BenchPlan, bench
+from edgekit.device.agent.model import Model
 from edgekit.device.dtypes import BY_NAME
-from edgekit.device.library import Model
 from edgekit.device.version import VERSION
 from edgekit.host.bench.machine import machine_summary
 from edgekit.host.bench.peers import PEERS, PeerResult, bench_peers

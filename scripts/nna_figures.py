@@ -20,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.device.nna import emulate_matmul
-from edgekit.device.nna_account import Account
-from edgekit.device.nna_chip import NnaChip
+from edgekit.device.arrays.nna import emulate_matmul
+from edgekit.device.arrays.nna_account import Account
+from edgekit.device.arrays.nna_chip import NnaChip
 from edgekit.kb.board import load_board
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images"

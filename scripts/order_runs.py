@@ -38,10 +38,10 @@ from random import Random
 import numpy as np
 
 from edgekit.device import features
+from edgekit.device.agent.manifest import LIBRARY, WEIGHTS
+from edgekit.device.agent.model import Model
+from edgekit.device.agent.turns import pinned
 from edgekit.device.dtypes import BY_NAME
-from edgekit.device.library import Model
-from edgekit.device.manifest import LIBRARY, WEIGHTS
-from edgekit.device.turns import pinned
 from edgekit.host.bench.zoo import open_zoo, zoo_options
 from edgekit.host.compiler import prepare, units_of
 from edgekit.host.graph import ops

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tiny_bundles import tiny_artifact as tiny_artifact_in
 
-from edgekit.device.signing import enroll
-from edgekit.device.store import Store
+from edgekit.device.agent.signing import enroll
+from edgekit.device.agent.store import Store
 from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle, SigningKey, build_bundle, sign_bundle, signing_key
 from edgekit.host.toolchain.artifact import Artifact

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.device.gemm_library import GemmLibrary, Operand, Product
+from edgekit.device.arrays.gemm_library import GemmLibrary, Operand, Product
 from edgekit.host.bench.gemm_cases import Case
 from edgekit.host.bench.operands import empty
 

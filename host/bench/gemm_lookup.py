@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.device.gemm_library import GemmLibrary
+from edgekit.device.arrays.gemm_library import GemmLibrary
 
 _FEW = 100
 _ROUNDS = 200

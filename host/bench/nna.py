@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgekit.device.nna import Emulated, emulate_conv3x3, emulate_matmul
-from edgekit.device.nna_account import Account, trace_document
+from edgekit.device.arrays.nna import Emulated, emulate_conv3x3, emulate_matmul
+from edgekit.device.arrays.nna_account import Account, trace_document
 from edgekit.host.errors import InputError
 from edgekit.host.files import write_whole
 from edgekit.kb.board import BoardProfile, board_names, load_board

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from edgekit.device.gemm_find import find_library
+from edgekit.device.arrays.find import find_library
 from edgekit.host.bench.gemm import geometric_mean, worker_variables
 from edgekit.host.bench.machine import machine_summary
 from edgekit.host.bench.outlier_contenders import BITSANDBYTES, FLOATS, INT8, OPERATORS, OURS

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.device.arrays import gemm
-from edgekit.device.gemm_find import find_library
-from edgekit.device.gemm_library import GemmLibrary, Operand, Product
-from edgekit.device.outlier import THRESHOLD, OutlierWeights, outlier_matmul
+from edgekit.device.arrays.find import find_library
+from edgekit.device.arrays.gemm import gemm
+from edgekit.device.arrays.gemm_library import GemmLibrary, Operand, Product
+from edgekit.device.arrays.outlier import THRESHOLD, OutlierWeights, outlier_matmul
 from edgekit.host.bench.gemm_contenders import Runner, UnavailableError
 
 Array = NDArray[Any]

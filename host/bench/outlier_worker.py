@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.device.outlier import OutlierWeights, outlier_matmul
+from edgekit.device.arrays.outlier import OutlierWeights, outlier_matmul
 from edgekit.host.bench.gemm_contenders import UnavailableError
 from edgekit.host.bench.gemm_worker import in_turns
 from edgekit.host.bench.outlier_contenders import (

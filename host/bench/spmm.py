@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.device.arrays import gemm
-from edgekit.device.gemm_find import find_library
-from edgekit.device.gemm_library import GemmLibrary, Operand, Product
-from edgekit.device.sparse_weights import SparseWeights
-from edgekit.device.turns import Timer, pinned, summary, take_turns
+from edgekit.device.agent.turns import Timer, pinned, summary, take_turns
+from edgekit.device.arrays.find import find_library
+from edgekit.device.arrays.gemm import gemm
+from edgekit.device.arrays.gemm_library import GemmLibrary, Operand, Product
+from edgekit.device.arrays.sparse_weights import SparseWeights
 from edgekit.host.bench.operands import empty
 from edgekit.host.errors import InputError
 from edgekit.host.graph.ops import Conv2D

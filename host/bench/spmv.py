@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.device.sparse import SparseMatrix
-from edgekit.device.sparse_input import DTYPES, Csr, library
-from edgekit.device.sparse_weights import OPERANDS
-from edgekit.device.turns import Timer, pinned, summary, take_turns
+from edgekit.device.agent.turns import Timer, pinned, summary, take_turns
+from edgekit.device.arrays.sparse import SparseMatrix
+from edgekit.device.arrays.sparse_input import DTYPES, Csr, library
+from edgekit.device.arrays.sparse_weights import OPERANDS
 
 PEERS = ("scipy", "torch", "mkl")
 _PACKAGES = {"scipy": "scipy", "torch": "torch", "mkl": "sparse-dot-mkl"}

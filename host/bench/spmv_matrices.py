@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from edgekit.device.arrays.sparse_input import DTYPES, Csr, checked_coo, checked_csr
 from edgekit.device.errors import InputError as DeviceInputError
-from edgekit.device.sparse_input import DTYPES, Csr, checked_coo, checked_csr
 from edgekit.host.errors import InputError
 
 Pattern = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], tuple[int, int]]
@@ -56,8 +56,8 @@ def open_matrix(name: str, dtype: str = "float32") -> Csr:
 
 
 def _from_file(path: Path, dtype: str) -> Csr:
-    from edgekit.device.matrix_market import read_matrix_market
-    from edgekit.device.sparse_file import read_sparse_npz
+    from edgekit.device.arrays.matrix_market import read_matrix_market
+    from edgekit.device.arrays.sparse_file import read_sparse_npz
 
     if path.suffix.lower() == ".mtx":
         entries = read_matrix_market(path, dtype)

@@ -65,8 +65,8 @@ class EdgekitContender:
     """Our own compiled model, through the runtime that runs it on a board."""
 
     def __init__(self, folder: Path, threads: int) -> None:
+        from edgekit.device.agent.model import Model
         from edgekit.device.dtypes import BY_NAME
-        from edgekit.device.library import Model
         from edgekit.device.version import VERSION
 
         self.version = VERSION

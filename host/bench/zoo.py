@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.device.manifest import LIBRARY, WEIGHTS
+from edgekit.device.agent.manifest import LIBRARY, WEIGHTS
 from edgekit.host.bench.cases import Samples, load_samples
 from edgekit.host.compiler import compile_artifact
 from edgekit.host.options import CompileOptions

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.device.manifest import (
+from edgekit.device.agent.manifest import (
     LIBRARY,
     RUNTIME,
     WEIGHTS,
@@ -22,7 +22,7 @@ from edgekit.device.manifest import (
     parse_description,
     parse_manifest,
 )
-from edgekit.device.specs import GoldenFiles
+from edgekit.device.agent.specs import GoldenFiles
 from edgekit.device.version import VERSION
 from edgekit.host.bundle.bundle import Bundle
 from edgekit.host.bundle.pyz import runtime_pyz

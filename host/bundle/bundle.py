@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.device.errors import InputError as ManifestError
-from edgekit.device.manifest import (
+from edgekit.device.agent.manifest import (
     MANIFEST,
     MAX_MANIFEST_BYTES,
     SIGNATURE,
@@ -21,7 +20,8 @@ from edgekit.device.manifest import (
     Manifest,
     parse_manifest,
 )
-from edgekit.device.signing import MAX_SIGNATURE_BYTES
+from edgekit.device.agent.signing import MAX_SIGNATURE_BYTES
+from edgekit.device.errors import InputError as ManifestError
 from edgekit.host.bundle.archive import archive_bytes, open_archive, write_archive
 from edgekit.host.errors import InputError
 from edgekit.host.files import writing_whole

@@ -5,11 +5,16 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import re
+from collections.abc import Iterator
+from importlib.resources.abc import Traversable
 
 from edgekit.host.bundle.archive import archive_bytes
 
-# `from edgekit.device.x import y` and `from edgekit.device import x, y`, wherever they stand.
-_IMPORT = re.compile(rb"^\s*from edgekit\.device(?:\.(\w+)| import ([\w, ]+))", re.MULTILINE)
+# Imports from edgekit.device and its packages, wherever they stand: from where, and what.
+_IMPORT = re.compile(
+    rb"^\s*from edgekit\.device((?:\.\w+)*) import (?:\(([^)]*)\)|(.*))", re.MULTILINE
+)
+_FIRST = "agent/commands.py"
 
 # The link `current` may be swapped while this starts: modules must all come from one file.
 _START = b"""import os
@@ -24,7 +29,7 @@ if sys.version_info < (3, 9):
 
 sys.path[0] = os.path.realpath(sys.path[0])
 
-from edgekit.device.__main__ import main
+from edgekit.device.agent.commands import main
 
 sys.exit(main())
 """
@@ -39,19 +44,27 @@ def runtime_pyz() -> bytes:
     """
     package = importlib.resources.files("edgekit.device")
     # What the package offers to programs of the user's is not for the board's runtime.
-    modules = {"__init__": (package / "__init__.py").read_bytes()}
-    wanted = ["__main__"]
+    modules = {"__init__.py": (package / "__init__.py").read_bytes()}
+    wanted = [_FIRST]
     while wanted:
         name = wanted.pop()
         if name not in modules:
-            modules[name] = (package / f"{name}.py").read_bytes()
-            wanted += _imported(modules[name])
+            modules[name] = (package / name).read_bytes()
+            wanted += _imported(package, modules[name])
+            wanted += [f"{name.rpartition('/')[0]}/__init__.py"] if "/" in name else []
+    folders = {name.rpartition("/")[0] for name in modules}
     entries = [("__main__.py", _START), ("edgekit/", b""), ("edgekit/device/", b"")]
-    entries += [(f"edgekit/device/{name}.py", data) for name, data in sorted(modules.items())]
+    entries += [(f"edgekit/device/{name}/", b"") for name in sorted(folders) if name]
+    entries += [(f"edgekit/device/{name}", data) for name, data in sorted(modules.items())]
     return archive_bytes(entries)
 
 
-def _imported(source: bytes) -> list[str]:
-    """Names of the modules of edgekit.device that `source` imports, inside functions too."""
-    names = (one or several for one, several in _IMPORT.findall(source))
-    return [name.strip() for part in names for name in part.decode().split(",")]
+def _imported(package: Traversable, source: bytes) -> Iterator[str]:
+    """Files of the modules of edgekit.device that `source` imports, inside functions too."""
+    for dotted, several, one in _IMPORT.findall(source):
+        place = dotted.decode().strip(".").replace(".", "/")
+        if (package / place).is_dir():
+            names = [name.strip() for name in (several or one).decode().split(",")]
+            yield from (f"{place}/{name}.py".strip("/") for name in names if name)
+        else:
+            yield f"{place}.py"

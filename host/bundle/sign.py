@@ -10,8 +10,8 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgekit.device.agent.signing import KEY_TYPE, NAMESPACE, PublicKey, parse_key
 from edgekit.device.errors import InputError as DeviceInputError
-from edgekit.device.signing import KEY_TYPE, NAMESPACE, PublicKey, parse_key
 from edgekit.host.bundle.bundle import Bundle
 from edgekit.host.errors import EdgekitError, InputError
 from edgekit.host.paths import data_folder

@@ -203,7 +203,7 @@ def _options_for(file: Path, asked: CompileOptions) -> CompileOptions:
 def _beside_peers(
     bundle: Bundle, model: Path, wanted: _Wanted, options: CompileOptions
 ) -> PeerResult:
-    from edgekit.device.manifest import LIBRARY, WEIGHTS
+    from edgekit.device.agent.manifest import LIBRARY, WEIGHTS
     from edgekit.host.bench.peers import bench_peers
     from edgekit.host.cli.output import note
 
@@ -289,7 +289,7 @@ def _against_best(results: Sequence[_Result]) -> dict[str, Any]:
 
 
 def _show(device: Device, result: _Result) -> None:
-    from edgekit.device.variants import shapes_text
+    from edgekit.device.agent.variants import shapes_text
     from edgekit.host.cli.output import byte_size
     from edgekit.host.cli.report import show_peers, show_slowest, show_times
 

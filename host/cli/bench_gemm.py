@@ -120,7 +120,7 @@ def _measure(
     regret: bool,
     seed: int | None,
 ) -> GemmReport:
-    from edgekit.device.gemm_find import find_library
+    from edgekit.device.arrays.find import find_library
     from edgekit.host.bench.gemm import beside_peers, measure_cases
     from edgekit.host.bench.gemm_lookup import lookup_speed
     from edgekit.host.bench.gemm_regret import (

@@ -13,8 +13,8 @@ from edgekit.host.cli.options import Board, Json, Over, board_name, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.device.hotspots import Hotspots
-    from edgekit.device.sparse_input import Csr
+    from edgekit.device.agent.hotspots import Hotspots
+    from edgekit.device.arrays.sparse_input import Csr
     from edgekit.host.bench.spmv import SpmvResult
     from edgekit.host.tune.spmv_board import BoardResult
 

@@ -15,7 +15,7 @@ from edgekit.host.cli.options import Json, examples
 from edgekit.host.errors import AuthenticationError, IncompatibleError, InputError
 
 if TYPE_CHECKING:
-    from edgekit.device.probe import Probe
+    from edgekit.device.agent.probe import Probe
     from edgekit.host.inventory import BoardEntry
 
 _KEY_SECONDS = 30.0

@@ -12,7 +12,7 @@ from edgekit.host.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from edgekit.device.specs import TensorSpec
+    from edgekit.device.agent.specs import TensorSpec
 
 _MOST_BYTES = 4 << 20
 

@@ -13,7 +13,7 @@ _VALUES = {"f32": "float32", "s8": "int8"}
 
 def lookup_spmv(matrix: str, board: BoardProfile, dtype: str, as_json: bool) -> None:
     """Says which settings the matrix in a file gets. Raises InputError."""
-    from edgekit.device.sparse_input import library
+    from edgekit.device.arrays.sparse_input import library
     from edgekit.host.bench.spmv_matrices import open_matrix
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.tune_spmv import settings_text

@@ -113,7 +113,7 @@ def byte_size(count: int) -> str:
 
 def show_shapes(variants: Sequence[Mapping[str, tuple[int, ...]]]) -> None:
     """One line per set of input shapes, where a release has several."""
-    from edgekit.device.variants import shapes_text
+    from edgekit.device.agent.variants import shapes_text
 
     for shapes in variants if len(variants) > 1 else ():
         print(f"shapes    {shapes_text(shapes)}")

@@ -26,7 +26,7 @@ def plan_document(device: Device, plan: DeployPlan) -> dict[str, Any]:
 
 def show_plan(device: Device, plan: DeployPlan) -> None:
     """States, files and space; what would be left out is called skipped."""
-    from edgekit.device import states
+    from edgekit.device.agent import states
 
     if plan.unchanged:
         print(f"release  {plan.release} runs on {device.name} already; nothing to do")

@@ -83,7 +83,7 @@ def _npz(runs: Sequence[Outputs]) -> bytes:
     """The outputs; those of several runs one above the other, on a first axis more."""
     import numpy as np
 
-    from edgekit.device.npz import Array, npz_bytes
+    from edgekit.device.agent.npz import Array, npz_bytes
 
     made = runs[0]
     if len(runs) > 1:

@@ -35,7 +35,7 @@ from edgekit.host.cli.results import STDOUT
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.device.specs import TensorSpec
+    from edgekit.device.agent.specs import TensorSpec
     from edgekit.host.api import Device
     from edgekit.host.cli.run_job import Found, Job
     from edgekit.host.inputs import ModelNotes

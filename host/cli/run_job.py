@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.device.manifest import Variant
-from edgekit.device.specs import TensorSpec
-from edgekit.device.variants import variant_for
+from edgekit.device.agent.manifest import Variant
+from edgekit.device.agent.specs import TensorSpec
+from edgekit.device.agent.variants import variant_for
 from edgekit.host.cli.classes import Class, best, class_output
 from edgekit.host.cli.output import note
 from edgekit.host.cli.results import results

@@ -12,8 +12,8 @@ from edgekit.host.cli.bench_spmv import Matrices, ValueType
 from edgekit.host.cli.options import AllowNoise, Board, Json, Over, board_name, examples
 
 if TYPE_CHECKING:
-    from edgekit.device.sparse_blocks import BlockSettings
-    from edgekit.device.sparse_table import Row
+    from edgekit.device.arrays.sparse_blocks import BlockSettings
+    from edgekit.device.arrays.sparse_table import Row
 
 
 def register(group: typer.Typer) -> None:

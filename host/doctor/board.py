@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from edgekit.device.probe import Probe
+from edgekit.device.agent.probe import Probe
 from edgekit.host.api import Device, connect
 from edgekit.host.doctor.types import Finding, Verdict
 from edgekit.host.errors import EdgekitError, InputError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgekit.device.probe import Probe
+from edgekit.device.agent.probe import Probe
 from edgekit.kb.board import LOCAL, BoardProfile, UnknownBoardError, board_names, load_board
 
 

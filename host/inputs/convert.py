@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgekit.device.agent.specs import TensorSpec
 from edgekit.device.dtypes import BY_NAME, BY_NPY
-from edgekit.device.specs import TensorSpec
 from edgekit.host.errors import InputError
 
 Arrays = Mapping[str, NDArray[Any]]

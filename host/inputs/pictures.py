@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgekit.device.agent.specs import TensorSpec
 from edgekit.device.dtypes import BY_NAME
-from edgekit.device.specs import TensorSpec
 from edgekit.host.errors import InputError
 from edgekit.host.inputs.options import InputOptions
 from edgekit.host.inputs.real import as_input

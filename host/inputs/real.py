@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgekit.device.agent.specs import TensorSpec
 from edgekit.device.dtypes import BY_NAME
-from edgekit.device.specs import TensorSpec
 
 
 def as_input(values: NDArray[np.float64], spec: TensorSpec) -> NDArray[Any]:

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from edgekit.device.agent.specs import TensorSpec
+from edgekit.device.agent.variants import variant_for
 from edgekit.device.errors import InputError as DeviceInputError
-from edgekit.device.specs import TensorSpec
-from edgekit.device.variants import variant_for
 from edgekit.host.errors import InputError
 from edgekit.host.inputs import pictures, sound
 from edgekit.host.inputs.convert import fitted

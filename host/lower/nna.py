@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 
+from edgekit.device.arrays.nna_chip import NnaChip
 from edgekit.device.kernel_facts import NNA_CHANNELS as CHANNELS
-from edgekit.device.nna_chip import NnaChip
 from edgekit.host.graph.ops import Conv2D, FullyConnected
 from edgekit.host.graph.quantization import (
     activation_range,

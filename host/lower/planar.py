@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+from edgekit.device.arrays.sparse_input import Csr
+from edgekit.device.arrays.sparse_pairs import pack_pairs
 from edgekit.device.kernel_facts import (
     MOST_TAPS,
     PLANAR_DIRECT_ROWS,
@@ -13,8 +15,6 @@ from edgekit.device.kernel_facts import (
     SPMM_COLUMNS,
     SPMM_COLUMNS_OF_16,
 )
-from edgekit.device.sparse_input import Csr
-from edgekit.device.sparse_pairs import pack_pairs
 from edgekit.host.graph import ops
 from edgekit.host.graph.ops import PlanarConv2D, PlanarDepthwiseConv2D
 from edgekit.host.graph.types import Activation, Array, Node, Shape

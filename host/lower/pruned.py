@@ -10,9 +10,9 @@ import dataclasses
 
 import numpy as np
 
+from edgekit.device.arrays.sparse_blocks import default_settings
+from edgekit.device.arrays.sparse_table import SpmvTable
 from edgekit.device.kernel_facts import STRIP_PARTIAL_BYTES
-from edgekit.device.sparse_blocks import default_settings
-from edgekit.device.sparse_table import SpmvTable
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Array, DType, Graph, Node, Operator
 from edgekit.host.lower.context import Context, Rules, round_up

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from edgekit.device.arrays.sparse_blocks import BlockSettings
+from edgekit.device.arrays.sparse_table import Features
 from edgekit.device.kernel_facts import SCALAR_LANES, STRIP_PADDING, STRIP_WINDOW
-from edgekit.device.sparse_blocks import BlockSettings
-from edgekit.device.sparse_table import Features
 from edgekit.host.graph.types import Array
 from edgekit.kb.isa import Isa
 

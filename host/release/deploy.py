@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from edgekit.device import states
+from edgekit.device.agent import states
+from edgekit.device.agent.fit import BoardFacts, check_fit
+from edgekit.device.agent.manifest import MANIFEST, SIGNATURE, Manifest
 from edgekit.device.errors import IncompatibleError as DeviceIncompatibleError
-from edgekit.device.fit import BoardFacts, check_fit
-from edgekit.device.manifest import MANIFEST, SIGNATURE, Manifest
 from edgekit.host.bundle import Bundle
 from edgekit.host.errors import (
     BusyError,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgekit.device.signing import PublicKey, Trust
+from edgekit.device.agent.signing import PublicKey, Trust
 from edgekit.host.bundle.sign import host_key
 from edgekit.host.release.runtime import BoardRuntime
 from edgekit.host.transport import Transport

@@ -11,15 +11,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from edgekit.device.agent.manifest import RELEASE_ID, is_release_id
+from edgekit.device.agent.npz import Array
+from edgekit.device.agent.serve import SCHEMA
+from edgekit.device.agent.specs import OperatorSpec, TensorSpec, operator_of, tensor_of
+from edgekit.device.agent.strict import bad, each, keys_of, matching, text, whole
+from edgekit.device.agent.variants import variant_for
+from edgekit.device.agent.wire import HEAD_BYTES, MAGIC, Document, pack, receive
 from edgekit.device.dtypes import BY_NAME
 from edgekit.device.errors import InputError as DeviceInputError
-from edgekit.device.manifest import RELEASE_ID, is_release_id
-from edgekit.device.npz import Array
-from edgekit.device.serve import SCHEMA
-from edgekit.device.specs import OperatorSpec, TensorSpec, operator_of, tensor_of
-from edgekit.device.strict import bad, each, keys_of, matching, text, whole
-from edgekit.device.variants import variant_for
-from edgekit.device.wire import HEAD_BYTES, MAGIC, Document, pack, receive
 from edgekit.host.errors import InputError, TransferError, UnreachableError
 from edgekit.host.inputs import fitted
 from edgekit.host.release.answers import ErrorAnswer

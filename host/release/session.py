@@ -16,7 +16,7 @@ import socket
 import time
 from pathlib import Path
 
-from edgekit.device.manifest import is_release_id
+from edgekit.device.agent.manifest import is_release_id
 from edgekit.host.errors import InputError
 from edgekit.host.paths import data_folder
 

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Step:
-    """Progress of a deploy: `state` of edgekit.device.states; `done` of `total` bytes sent."""
+    """Progress of a deploy: `state` of device/agent/states.py; `done` of `total` bytes sent."""
 
     state: str
     done: int = 0
@@ -32,7 +32,7 @@ class PlannedFile:
 class DeployPlan:
     """What a deploy will do: `deploy` acts on this very object, `--dry-run` prints it.
 
-    `states` are those it will pass (edgekit.device.states); only the first two if the release
+    `states` are those it will pass (edgekit.device.agent.states); only the first two if the release
     runs already (`unchanged`). `replaces` is the release that runs now, if one does. Memory is
     arena, state and weights; `memory_available_bytes` is None where the board does not tell.
     """

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgekit.device.agent.npz import Array, npz_bytes
+from edgekit.device.agent.probe import Probe
 from edgekit.device.errors import InputError as DeviceInputError
-from edgekit.device.npz import Array, npz_bytes
-from edgekit.device.probe import Probe
 from edgekit.host.errors import BusyError, InputError
 from edgekit.host.release.answers import Document
 from edgekit.host.release.inference import open_session

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from edgekit.device.arrays.nna_chip import NnaChip
 from edgekit.device.kernel_facts import NNA_CHANNELS as CHANNELS
 from edgekit.device.kernel_facts import NNA_TAPS as TAPS
-from edgekit.device.nna_chip import NnaChip
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Graph, Node
 

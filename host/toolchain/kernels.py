@@ -193,8 +193,8 @@ def _symbol(family: _Family, tile: Tile) -> str:
 
 def main(arguments: list[str]) -> int:
     """Builds the library of this machine at the path given, or in the cache; prints the path."""
-    from edgekit.device.gemm_find import local_path
     from edgekit.host.errors import EdgekitError
+    from edgekit.host.local_kernels import local_path
 
     path = Path(arguments[0]) if arguments else local_path()
     try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.device.specs import NOT_COMPARED
+from edgekit.device.agent.specs import NOT_COMPARED
 from edgekit.host.graph.types import Array
 
 _SAFETY = 2.0  # times the largest movement, which has eight times a kernel's noise behind it

@@ -10,8 +10,8 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from edgekit.device import messages
-from edgekit.device.messages import CHUNK_BYTES
+from edgekit.device.agent import messages
+from edgekit.device.agent.messages import CHUNK_BYTES
 from edgekit.host.errors import InputError, TransferError, UnreachableError
 from edgekit.host.transport.base import (
     LARGEST_FILE,

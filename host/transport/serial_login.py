@@ -11,7 +11,7 @@ import secrets
 import time
 import zlib
 
-from edgekit.device.frames import HANGUP
+from edgekit.device.agent.frames import HANGUP
 from edgekit.host.errors import AuthenticationError, IncompatibleError, UnreachableError
 from edgekit.host.transport.serial_line import Line, SerialTarget
 
@@ -30,7 +30,7 @@ _NOTHING = re.compile(rb"(?!)")
 _FRAME = re.compile(rb"~[ADad][^~]+~")
 _PROMPT = re.compile(rb"[#$%>]" + _END)
 
-_MODULES = ("frames", "messages", "console_agent")
+_MODULES = ("frames", "messages", "console")
 
 # Takes the pieces of the program, each checked, and starts it. Short: it is typed into a shell,
 # and some shells take no more than 1023 characters.
@@ -241,10 +241,10 @@ def _prompt_after(tag: str) -> re.Pattern[bytes]:
 @functools.cache
 def _pieces() -> list[bytes]:
     """The program's modules, packed and cut."""
-    package = importlib.resources.files("edgekit.device")
-    modules = [("edgekit", ""), ("edgekit.device", "")]
+    agent = importlib.resources.files("edgekit.device.agent")
+    modules = [(name, "") for name in ("edgekit", "edgekit.device", "edgekit.device.agent")]
     modules += [
-        (f"edgekit.device.{name}", (package / f"{name}.py").read_text()) for name in _MODULES
+        (f"edgekit.device.agent.{name}", (agent / f"{name}.py").read_text()) for name in _MODULES
     ]
     packed = zlib.compress(json.dumps(modules).encode(), 9)
     return [packed[start : start + _PIECE] for start in range(0, len(packed), _PIECE)]

@@ -9,9 +9,9 @@ from typing import Annotated, Any, NotRequired, TypedDict, TypeVar
 
 from msgspec import Meta
 
-from edgekit.device import messages
-from edgekit.device.console_agent import SILENCE_SECONDS
-from edgekit.device.messages import BrokenStreamError, Channel, Message
+from edgekit.device.agent import messages
+from edgekit.device.agent.console import SILENCE_SECONDS
+from edgekit.device.agent.messages import BrokenStreamError, Channel, Message
 from edgekit.host.decode import Count, NotAnAnswerError, Text, decode
 from edgekit.host.transport.serial_line import Line, LineLostError, SerialTarget
 from edgekit.host.transport.serial_login import Shell

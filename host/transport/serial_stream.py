@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from edgekit.device import messages
-from edgekit.device.messages import CHUNK_BYTES
+from edgekit.device.agent import messages
+from edgekit.device.agent.messages import CHUNK_BYTES
 from edgekit.host.errors import UnreachableError
 from edgekit.host.transport.base import Completed, LinkLostError, name_of
 from edgekit.host.transport.serial_line import LineLostError

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.device.outlier import THRESHOLD, OutlierWeights, outlier_matmul
+from edgekit.device.arrays.outlier import THRESHOLD, OutlierWeights, outlier_matmul
 from edgekit.host.errors import InputError
 
 _COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # of outliers, tried

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from edgekit.device.sparse_blocks import BlockSettings, default_settings
-from edgekit.device.sparse_input import Csr, library
-from edgekit.device.sparse_library import VALUE_BYTES
-from edgekit.device.sparse_table import Answer, Row, key_of
+from edgekit.device.arrays.sparse_blocks import BlockSettings, default_settings
+from edgekit.device.arrays.sparse_input import Csr, library
+from edgekit.device.arrays.sparse_library import VALUE_BYTES
+from edgekit.device.arrays.sparse_table import Answer, Row, key_of
 from edgekit.host.lower.strips import strip_height
 from edgekit.host.tune.spmv_board import BoardResult, SpmvMeasurer
 from edgekit.host.tune.spmv_tables import spmv_table_of

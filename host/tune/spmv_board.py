@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from edgekit.device.hotspots import Bottleneck, HotFunction, HotInstruction, Hotspots
-from edgekit.device.sparse_blocks import BlockSettings
-from edgekit.device.sparse_input import Csr
-from edgekit.device.sparse_table import Features
+from edgekit.device.agent.hotspots import Bottleneck, HotFunction, HotInstruction, Hotspots
+from edgekit.device.arrays.sparse_blocks import BlockSettings
+from edgekit.device.arrays.sparse_input import Csr
+from edgekit.device.arrays.sparse_table import Features
 from edgekit.host.decode import NotAnAnswerError, fitting
 from edgekit.host.release.answers import FormAnswer, SpmvAnswer, SpmvHotspots
 from edgekit.host.release.runtime import BoardRuntime

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from edgekit.device.arrays.sparse_table import Row, SpmvTable, read_table
 from edgekit.device.errors import InputError as DeviceInputError
-from edgekit.device.sparse_table import Row, SpmvTable, read_table
 from edgekit.host.errors import InputError
 from edgekit.host.files import write_whole
 from edgekit.host.paths import data_folder

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.device.gemm_find import find_library
+from edgekit.device.arrays.find import find_library
 from edgekit.host.bench import gemm_contenders
 from edgekit.host.bench.gemm import (
     CaseResult,

@@ -12,8 +12,8 @@ import pytest
 from counted_on_board import compare, run_program
 from sparse_cases import STORED, build, check, encoded, output_bytes, random_case
 
-from edgekit.device.sparse_input import checked_coo
-from edgekit.device.sparse_pairs import pack_pairs
+from edgekit.device.arrays.sparse_input import checked_coo
+from edgekit.device.arrays.sparse_pairs import pack_pairs
 from edgekit.host import connect
 from edgekit.host.bench.spmv_matrices import open_matrix
 from edgekit.host.boards import BoardOptions, down, up

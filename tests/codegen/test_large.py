@@ -6,7 +6,7 @@ import numpy as np
 from kernel_runs import build, check, run_here
 from op_graphs import inputs_of
 
-from edgekit.device.library import Model
+from edgekit.device.agent.model import Model
 from edgekit.host.compiler import units_of
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, Node, Tensor

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.device.manifest import LIBRARY, WEIGHTS
+from edgekit.device.agent.manifest import LIBRARY, WEIGHTS
 from edgekit.host.bench.cases import make_cases
 from edgekit.host.bench.process import Worker
 from edgekit.host.bench.zoo import compile_release, open_zoo

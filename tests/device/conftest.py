@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.device.signing import enroll_unsigned
-from edgekit.device.store import Store
+from edgekit.device.agent.signing import enroll_unsigned
+from edgekit.device.agent.store import Store
 from edgekit.host.bundle import Bundle, build_bundle
 from edgekit.host.toolchain.artifact import Artifact, Golden
 from edgekit.kb.board import load_board

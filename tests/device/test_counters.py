@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from edgekit.device import release
+from edgekit.device.agent import release
+from edgekit.device.agent.store import Store
 from edgekit.device.errors import IncompatibleError
-from edgekit.device.store import Store
 from edgekit.host.bundle import Bundle
 
 MakeBundle = Callable[..., Bundle]

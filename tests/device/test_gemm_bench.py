@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from edgekit.device.agent.gemm_bench import parse_request
+from edgekit.device.arrays.find import find_library
 from edgekit.device.errors import InputError
-from edgekit.device.gemm_bench import parse_request
-from edgekit.device.gemm_find import find_library
 from edgekit.host.bundle.pyz import runtime_pyz
 
 _METHOD = {

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgekit.device.agent.golden import check_golden, check_in_subprocess, worst_difference
+from edgekit.device.agent.release import UnhealthyError
+from edgekit.device.agent.specs import TensorSpec
+from edgekit.device.agent.store import read_manifest
 from edgekit.device.dtypes import BY_NAME, ElementType
 from edgekit.device.errors import DeviceError
-from edgekit.device.golden import check_golden, check_in_subprocess, worst_difference
-from edgekit.device.release import UnhealthyError
-from edgekit.device.specs import TensorSpec
-from edgekit.device.store import read_manifest
 from edgekit.host.bundle import Bundle
 
 Unpack = Callable[..., Path]

@@ -15,13 +15,13 @@ from typing import Any, NoReturn
 
 import pytest
 
-from edgekit.device import release
+from edgekit.device.agent import release
+from edgekit.device.agent.files import Install
+from edgekit.device.agent.mend import settle
+from edgekit.device.agent.release import UnhealthyError
+from edgekit.device.agent.signing import enroll_unsigned
+from edgekit.device.agent.store import Links, Store
 from edgekit.device.errors import DeviceError
-from edgekit.device.files import Install
-from edgekit.device.mend import settle
-from edgekit.device.release import UnhealthyError
-from edgekit.device.signing import enroll_unsigned
-from edgekit.device.store import Links, Store
 from edgekit.host.bundle import Bundle
 
 MakeBundle = Callable[..., Bundle]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from edgekit.device.errors import DeviceError
-from edgekit.device.gemm_find import find_library
-from edgekit.device.gemm_library import GemmLibrary
+from edgekit.device.arrays.find import find_library
+from edgekit.device.arrays.gemm_library import GemmLibrary
+from edgekit.device.errors import DeviceError, IncompatibleError
 from edgekit.host.toolchain.artifact import Artifact
+from edgekit.host.toolchain.zig import kernels_folder
 
 
 @pytest.mark.parametrize("percent", [0, 3, 20])
@@ -27,3 +30,19 @@ def test_a_cut_library_is_named(
     with pytest.raises(DeviceError, match=r"kernels\.so: expected") as caught:
         GemmLibrary(*find_library())
     assert "\n" not in str(caught.value)
+
+
+def test_the_board_needs_no_library_and_says_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("EDGEKIT_KERNELS", raising=False)
+    namespace = sys.modules["edgekit"]
+    (tmp_path / "device").mkdir()
+    monkeypatch.setattr(namespace, "__path__", [str(tmp_path)])
+    with pytest.raises(IncompatibleError, match="kernels library for this machine, found none"):
+        find_library()
+
+
+def test_nothing_of_the_device_names_the_host() -> None:
+    files = [p for p in kernels_folder().parent.rglob("*") if p.suffix in (".py", ".c", ".h")]
+    assert not [p for p in files if re.search(r"edgekit\.host|\bhost/", p.read_text())]

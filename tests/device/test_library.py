@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgekit.device.agent.model import Model, open_model
+from edgekit.device.agent.npz import Array
 from edgekit.device.errors import DeviceError, IncompatibleError, InputError, TransferError
-from edgekit.device.library import Model, open_model
-from edgekit.device.npz import Array
 from edgekit.host.bundle import Bundle
 
 Unpack = Callable[..., Path]
@@ -23,7 +23,7 @@ X = Array("f32", (4,), struct.pack("<4f", 0, 1, 2, -3))
 
 _OPEN = """
 import pathlib, sys
-from edgekit.device.library import open_library
+from edgekit.device.shared_library import open_library
 open_library(pathlib.Path(sys.argv[1]))
 """
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgekit.device.agent.manifest import content_id, is_release_id, parse_manifest
+from edgekit.device.agent.specs import safe_path
 from edgekit.device.errors import InputError
-from edgekit.device.manifest import content_id, is_release_id, parse_manifest
-from edgekit.device.specs import safe_path
 from edgekit.host.bundle import Bundle
 
 MakeBundle = Callable[..., Bundle]

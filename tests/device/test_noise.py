@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device import noise
-from edgekit.device.noise import Sample, noise_since
+from edgekit.device.agent import noise
+from edgekit.device.agent.noise import Sample, noise_since
 
 
 @pytest.fixture

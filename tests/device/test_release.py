@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
-from edgekit.device import release, states, status
+from edgekit.device.agent import release, states, status
+from edgekit.device.agent.files import SPARE_BYTES
+from edgekit.device.agent.release import UnhealthyError
+from edgekit.device.agent.store import Links, Store
 from edgekit.device.errors import (
     BusyError,
     IncompatibleError,
@@ -20,9 +23,6 @@ from edgekit.device.errors import (
     RolledBackError,
     TransferError,
 )
-from edgekit.device.files import SPARE_BYTES
-from edgekit.device.release import UnhealthyError
-from edgekit.device.store import Links, Store
 from edgekit.host.bundle import Bundle
 
 MakeBundle = Callable[..., Bundle]
@@ -227,7 +227,7 @@ def test_live_lock_names_its_holder(store: Store, two: tuple[str, str]) -> None:
 
 def test_lock_of_a_killed_process_is_free(store: Store, two: tuple[str, str]) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from edgekit.device.store import Store\n"
+        "import sys, time; from pathlib import Path; from edgekit.device.agent.store import Store\n"
         "with Store(Path(sys.argv[1])).lock():\n    print('locked', flush=True); time.sleep(60)"
     )
     with subprocess.Popen(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import io
 import json
 import os
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.device.__main__ import main
+from edgekit.device.agent.commands import main
 from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle, runtime_pyz
 
@@ -75,7 +76,7 @@ def test_numpy_and_host_are_never_imported(root: Path) -> None:
     code = (
         f"import sys; sys.path[:0] = [{str(root / 'blocked')!r}, "
         f"{str(root / 'current' / 'runtime.pyz')!r}]\n"
-        "from edgekit.device.__main__ import main\n"
+        "from edgekit.device.agent.commands import main\n"
         f"code = main(['--root', {str(root)!r}, 'run', *{files!r}])\n"
         "assert not [m for m in sys.modules if m.startswith(('numpy', 'edgekit.host'))]\n"
         "sys.exit(code)"
@@ -152,22 +153,28 @@ def test_failing_system_calls_are_documents(
 def imported(tree: ast.AST) -> Iterator[str]:
     """Modules of edgekit.device that are imported anywhere in a module, also inside functions."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module == "edgekit.device":
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("edgekit.device."):
-            yield (node.module or "").rpartition(".")[2]
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("edgekit.device"):
+            place = importlib.util.find_spec(node.module or "")
+            if place and place.submodule_search_locations:
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            else:
+                yield node.module or ""
 
 
 def test_archive_has_what_its_modules_import_and_no_more_and_is_old_enough() -> None:
     with zipfile.ZipFile(io.BytesIO(runtime_pyz())) as archive:
         names = archive.namelist()
-        trees = {n: ast.parse(archive.read(n), n, feature_version=OLDEST) for n in names}
-    assert names[:3] == ["__main__.py", "edgekit/", "edgekit/device/"]
-    modules = {Path(name).stem: trees[name] for name in names[3:]}
-    wanted = {"__init__", "__main__"}
-    wanted.update(m for name, tree in modules.items() if name != "__init__" for m in imported(tree))
+        files = [name for name in names if name.endswith(".py")]
+        trees = {n: ast.parse(archive.read(n), n, feature_version=OLDEST) for n in files}
+    folders = names[1 : 1 + len(names) - len(files)]
+    assert folders == ["edgekit/", *(f"edgekit/device{p}/" for p in ("", "/agent", "/arrays"))]
+    modules = {n.removesuffix(".py").replace("/", "."): tree for n, tree in trees.items()}
+    offered = "edgekit.device.__init__"
+    packages = {f"{folder.replace('/', '.')}__init__" for folder in folders[1:]}
+    wanted = {"__main__", *packages}
+    wanted.update(m for name, tree in modules.items() if name != offered for m in imported(tree))
     assert set(modules) == wanted
-    assert names == [*names[:3], *sorted(names[3:])]
+    assert files == ["__main__.py", *sorted(files[1:])]
 
 
 @pytest.mark.parametrize(("number", "code", "kind"), [(28, 5, "incompatible"), (5, 6, "transfer")])
@@ -181,7 +188,7 @@ def test_a_full_disk_is_told_from_a_broken_one(
     def fail(root: Path) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("edgekit.device.probe.probe", fail)
+    monkeypatch.setattr("edgekit.device.agent.probe.probe", fail)
     assert main(["probe"]) == code
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["kind"] == kind

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device import session
+from edgekit.device.agent import session
+from edgekit.device.agent.session import Session, alone
+from edgekit.device.agent.store import Store
 from edgekit.device.errors import BusyError
-from edgekit.device.session import Session, alone
-from edgekit.device.store import Store
 
 
 def _held(store: Store, seconds: float, owner: Session | None = None) -> int:

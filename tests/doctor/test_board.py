@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from probes import JETSON_NANO
 
-from edgekit.device.probe import Probe
+from edgekit.device.agent.probe import Probe
 from edgekit.host.doctor.board import compare
 from edgekit.host.doctor.types import Finding, Verdict
 from edgekit.kb.board import load_board

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tflite
 
-from edgekit.device.specs import TensorSpec
+from edgekit.device.agent.specs import TensorSpec
 from edgekit.host.errors import InputError
 from edgekit.host.inputs import InputOptions, fitted, input_files, read_notes
 from edgekit.host.inputs.metadata import InputNotes

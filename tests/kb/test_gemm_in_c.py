@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from edgekit.device.arrays.gemm_library import GemmLibrary, GemmMethod
 from edgekit.device.errors import InputError
-from edgekit.device.gemm_library import GemmLibrary, GemmMethod
 from edgekit.host.paths import cache_folder
 from edgekit.host.toolchain.kernels import default_unit, kernel_units
 from edgekit.host.toolchain.zig import Toolchain

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgekit.device.nna_chip import NNA2
+from edgekit.device.arrays.nna_chip import NNA2
 from edgekit.kb import board as board_module
 from edgekit.kb.board import UnknownBoardError, load_board, load_profile
 from edgekit.kb.units import parse_nna, parse_unit

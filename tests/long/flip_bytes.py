@@ -17,10 +17,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from tiny_bundles import tiny_bundle
 
+from edgekit.device.agent.release import plan
+from edgekit.device.agent.signing import enroll
+from edgekit.device.agent.store import Store
 from edgekit.device.errors import TransferError
-from edgekit.device.release import plan
-from edgekit.device.signing import enroll
-from edgekit.device.store import Store
 from edgekit.host.bundle import signing_key
 
 

@@ -21,8 +21,8 @@ import numpy as np
 from damages import damages
 from tiny_bundles import tiny_bundle
 
-from edgekit.device.signing import enroll
-from edgekit.device.store import Store
+from edgekit.device.agent.signing import enroll
+from edgekit.device.agent.store import Store
 from edgekit.host.api import Device
 from edgekit.host.bundle import signing_key
 from edgekit.host.errors import EdgekitError, RolledBackError

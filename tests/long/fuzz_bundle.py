@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from tiny_bundles import tiny_bundle
 
-from edgekit.device.manifest import content_id
+from edgekit.device.agent.manifest import content_id
 from edgekit.host.bundle import Bundle, signing_key
 from edgekit.host.errors import InputError
 

@@ -27,8 +27,8 @@ import numpy as np
 from tiny_bundles import tiny_bundle
 from torn import Found, look_in
 
-from edgekit.device.signing import enroll
-from edgekit.device.store import Store
+from edgekit.device.agent.signing import enroll
+from edgekit.device.agent.store import Store
 from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle, SigningKey, signing_key
 from edgekit.host.transport import LocalTransport

@@ -26,7 +26,7 @@ from nbd import VolatileDisk
 from tiny_bundles import tiny_bundle
 from torn import look
 
-from edgekit.device import states
+from edgekit.device.agent import states
 from edgekit.host.api import Device, connect
 from edgekit.host.boards import BoardOptions, down, find_running, up
 from edgekit.host.bundle import Bundle, host_key

@@ -8,7 +8,7 @@ from kernel_runs import build, check, run_here
 from onnx_models import model, node, save, value
 from op_graphs import Case, constant, graph_of, inputs_of, tensor
 
-from edgekit.device.sparse_table import SpmvTable
+from edgekit.device.arrays.sparse_table import SpmvTable
 from edgekit.host.compiler import compile_artifact
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate

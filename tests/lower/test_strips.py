@@ -10,9 +10,9 @@ import pytest
 from kernel_runs import x86_params
 from sparse_cases import build, random_case
 
-from edgekit.device.sparse_blocks import BlockSettings
-from edgekit.device.sparse_input import Csr
-from edgekit.device.sparse_library import SparseLibrary
+from edgekit.device.arrays.sparse_blocks import BlockSettings
+from edgekit.device.arrays.sparse_input import Csr
+from edgekit.device.arrays.sparse_library import SparseLibrary
 from edgekit.host.graph.types import Array
 from edgekit.host.lower.strips import Sparse, build_strips, strip_height
 from edgekit.kb.board import BoardProfile

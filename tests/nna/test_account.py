@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nna_cases import CHIPS, NNA1, NNA2, operands
 
-from edgekit.device.nna import emulate_conv3x3, emulate_matmul
-from edgekit.device.nna_account import Account, trace_document, vector_cycles
+from edgekit.device.arrays.nna import emulate_conv3x3, emulate_matmul
+from edgekit.device.arrays.nna_account import Account, trace_document, vector_cycles
 
 _GRID = [
     (m, k, n)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from nna_cases import NNA1, NNA2
 
-from edgekit.device.nna_account import CAUSES
-from edgekit.device.nna_machine import Machine
+from edgekit.device.arrays.nna_account import CAUSES
+from edgekit.device.arrays.nna_machine import Machine
 
 PIXELS = np.arange(-64, 64, dtype=np.int8).reshape(4, 32)
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from nna_cases import CHIPS, NNA1, NNA2, conv_reference, matmul_reference, operands
 
 from edgekit.device import nna_conv3x3, nna_matmul
-from edgekit.device.nna import conv_weights, emulate_conv3x3, emulate_matmul, to_ndhwc32
-from edgekit.device.nna_program import diagonal
+from edgekit.device.arrays.nna import conv_weights, emulate_conv3x3, emulate_matmul, to_ndhwc32
+from edgekit.device.arrays.nna_program import diagonal
 
 chips = st.sampled_from(sorted(CHIPS)).map(CHIPS.__getitem__)
 edges = st.sampled_from([1, 2, 8, 9, 10, 17, 18, 19, 27, 28])

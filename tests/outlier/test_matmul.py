@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from outlier_cases import activations, marked, quantized, reference
 
 from edgekit.device import OutlierWeights, outlier_matmul
+from edgekit.device.arrays.outlier import outlier_marks
 from edgekit.device.errors import InputError
-from edgekit.device.outlier import outlier_marks
 from edgekit.host.graph.types import Array
 
 _SIZE = st.one_of(st.integers(0, 4), st.integers(0, 80))

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.device.__main__ import main as device_main
-from edgekit.device.wire import pack, receive
+from edgekit.device.agent.commands import main as device_main
+from edgekit.device.agent.wire import pack, receive
 from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle
 from edgekit.host.cli.report import bench_document, show_slowest, show_times

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.device.manifest import RUNTIME, FileEntry
+from edgekit.device.agent.manifest import RUNTIME, FileEntry
 from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle, SigningKey, sign_bundle
 from edgekit.host.errors import RolledBackError, TransferError

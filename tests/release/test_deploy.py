@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.device import states
-from edgekit.device.whole import write_record
+from edgekit.device.agent import states
+from edgekit.device.agent.whole import write_record
 from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle
 from edgekit.host.errors import (

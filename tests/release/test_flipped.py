@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from damages import damages
 
+from edgekit.device.agent.status import current_release
+from edgekit.device.agent.store import Store
 from edgekit.device.errors import DeviceError
-from edgekit.device.status import current_release
-from edgekit.device.store import Store
 from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle
 

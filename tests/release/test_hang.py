@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device import states
+from edgekit.device.agent import states
 from edgekit.host.bundle import Bundle
 from edgekit.host.errors import UnreachableError
 from edgekit.host.release import deploy, probe

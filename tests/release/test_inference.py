@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgekit.device.agent.npz import Array
+from edgekit.device.agent.wire import MAGIC, pack, receive
 from edgekit.device.errors import InputError as DeviceInputError
-from edgekit.device.npz import Array
-from edgekit.device.wire import MAGIC, pack, receive
 from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle, SigningKey, build_bundle, runtime_pyz, sign_bundle
 from edgekit.host.errors import InputError, TransferError, UnreachableError

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.device.store import Store
+from edgekit.device.agent.store import Store
 from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle
 from edgekit.host.errors import IncompatibleError, InputError, RolledBackError, TransferError

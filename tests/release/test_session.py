@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from sshd import Sshd, running_sshd
 
+from edgekit.device.agent.session import Session
+from edgekit.device.agent.signing import enroll
+from edgekit.device.agent.store import Store
 from edgekit.device.errors import BusyError as DeviceBusyError
-from edgekit.device.session import Session
-from edgekit.device.signing import enroll
-from edgekit.device.store import Store
 from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle, SigningKey
 from edgekit.host.errors import BusyError, EdgekitError, UnreachableError
@@ -216,8 +216,8 @@ def test_dead_deploys_are_forgotten_after_a_day(
 def kept(store: Store, token: str, idle_seconds: float) -> None:
     """A session in a process of its own, as `plan` leaves one behind."""
     code = (
-        "import sys; from pathlib import Path; from edgekit.device.session import Session\n"
-        "from edgekit.device.store import Store\n"
+        "import sys; from pathlib import Path; from edgekit.device.agent.session import Session\n"
+        "from edgekit.device.agent.store import Store\n"
         "session = Session(Store(Path(sys.argv[1])), sys.argv[2], 'first'); session.enter()\n"
         "session.keep('0' * 16, float(sys.argv[3]))"
     )

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from onnx_models import model, node, save, value
 
+from edgekit.device.agent.manifest import Manifest, parse_manifest
 from edgekit.device.errors import InputError as DeviceInputError
-from edgekit.device.manifest import Manifest, parse_manifest
 from edgekit.host.api import Device, compile_model
 from edgekit.host.bundle import Bundle, SigningKey, build_bundle, sign_bundle
 from edgekit.host.compiler import compile_variants

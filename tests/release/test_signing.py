@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.device.agent.release import plan
+from edgekit.device.agent.signing import check_signature, enroll, parse_key, trust
+from edgekit.device.agent.store import Store
 from edgekit.device.errors import InputError as DeviceInputError
 from edgekit.device.errors import TransferError as DeviceTransferError
-from edgekit.device.release import plan
-from edgekit.device.signing import check_signature, enroll, parse_key, trust
-from edgekit.device.store import Store
 from edgekit.host.api import Device, connect
 from edgekit.host.bundle import Bundle, SigningKey, host_key, sign_bundle, signing_key
 from edgekit.host.errors import EdgekitError, InputError, TransferError

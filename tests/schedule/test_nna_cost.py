@@ -7,7 +7,7 @@ import pytest
 from op_cases import Case, constant, quant, tensor
 from op_graphs import graph_of
 
-from edgekit.device.nna import nna_conv3x3
+from edgekit.device.arrays.nna import nna_conv3x3
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, Padding
 from edgekit.host.schedule.cost import NNA, CostModel

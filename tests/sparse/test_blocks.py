@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import edgekit.kb
+from edgekit.device.arrays.sparse_blocks import BlockSettings, block_width, default_settings
+from edgekit.device.arrays.sparse_table import Features, Key, Row, SpmvTable, key_of, read_table
 from edgekit.device.errors import InputError
-from edgekit.device.sparse_blocks import BlockSettings, block_width, default_settings
-from edgekit.device.sparse_table import Features, Key, Row, SpmvTable, key_of, read_table
 
 _FEATURES = Features("f32", 10_000, 10_000, 100_000, 10.0, 3.0, 22, 8_000.0)
 _RULE = BlockSettings(10)

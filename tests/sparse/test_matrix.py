@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from edgekit.device import SparseMatrix, SparseWeights
+from edgekit.device.arrays.sparse_blocks import BlockSettings
 from edgekit.device.errors import InputError
-from edgekit.device.sparse_blocks import BlockSettings
 
 _DTYPES = ("float32", "float64", "float16", "int8")
 _OPERAND = {"float16": "float32"}

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgekit.device import SparseMatrix
+from edgekit.device.arrays.matrix_market import read_matrix_market
 from edgekit.device.errors import InputError
 from edgekit.device.features import MemoryBytes
-from edgekit.device.matrix_market import read_matrix_market
 
 _HEAD = "%%MatrixMarket matrix coordinate real general\n"
 
@@ -120,7 +120,7 @@ def test_a_file_that_is_not_there(tmp_path):
 
 def test_a_shape_that_memory_has_no_room_for(tmp_path, monkeypatch):
     free = MemoryBytes(8 << 30, 4 << 30)
-    monkeypatch.setattr("edgekit.device.sparse_input.memory_bytes", lambda: free)
+    monkeypatch.setattr("edgekit.device.arrays.sparse_input.memory_bytes", lambda: free)
     with pytest.raises(InputError, match=r"shape \[3, 2147483647\]: .* free, found 171798"):
         SparseMatrix.from_matrix_market(_file(tmp_path, _HEAD + "3 2147483647 1\n1 1 1\n"))
     with pytest.raises(InputError, match=r"shape \[2147483647, 3\]"):

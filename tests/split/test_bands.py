@@ -15,7 +15,7 @@ from op_cases import quant
 from op_graphs import inputs_of
 
 import edgekit
-from edgekit.device.library import Model
+from edgekit.device.agent.model import Model
 from edgekit.host.compiler import compile_artifact
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops

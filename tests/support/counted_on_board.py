@@ -55,8 +55,10 @@ def compare(record_file: Path, board: str, found: dict[str, int]) -> None:
 
 def _package() -> bytes:
     """All modules of edgekit.device: the runtime that is sent with a release has only its own."""
-    modules = sorted(kernels_folder().parent.glob("*.py"))
-    entries = [("edgekit/", b""), ("edgekit/device/", b"")]
-    return archive_bytes(
-        [*entries, *((f"edgekit/device/{m.name}", m.read_bytes()) for m in modules)]
-    )
+    package = kernels_folder().parent
+    folders = [package, package / "agent", package / "arrays"]
+    names = [f"edgekit/{f.relative_to(package.parent)}/" for f in folders]
+    entries = [("edgekit/", b""), *((name, b"") for name in names)]
+    for folder, name in zip(folders, names, strict=True):
+        entries += [(f"{name}{m.name}", m.read_bytes()) for m in sorted(folder.glob("*.py"))]
+    return archive_bytes(entries)

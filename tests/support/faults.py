@@ -17,8 +17,8 @@ from pathlib import Path
 
 from torn import look_in
 
-from edgekit.device.signing import enroll
-from edgekit.device.store import Store
+from edgekit.device.agent.signing import enroll
+from edgekit.device.agent.store import Store
 from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle, SigningKey
 from edgekit.host.errors import EdgekitError

@@ -15,8 +15,8 @@ from kernel_runs import run_here
 from onnx import ModelProto
 from onnx_models import model, node, save, value
 
-from edgekit.device.golden import worst_difference
-from edgekit.device.manifest import TensorSpec
+from edgekit.device.agent.golden import worst_difference
+from edgekit.device.agent.manifest import TensorSpec
 from edgekit.host.compiler import prepare_graph
 from edgekit.host.fit import plan_of
 from edgekit.host.graph.types import Array, Graph, Node

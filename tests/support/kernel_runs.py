@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgekit.device.agent.model import Model
 from edgekit.device.dtypes import BY_NAME
-from edgekit.device.library import Model
 from edgekit.host.codegen.emit import describe
 from edgekit.host.compiler import units_of
 from edgekit.host.graph.evaluate import evaluate

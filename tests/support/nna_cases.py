@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.device.nna import conv_weights, emulate_conv3x3, emulate_matmul, to_ndhwc32
-from edgekit.device.nna_account import Account
-from edgekit.device.nna_chip import NnaChip
+from edgekit.device.arrays.nna import conv_weights, emulate_conv3x3, emulate_matmul, to_ndhwc32
+from edgekit.device.arrays.nna_account import Account
+from edgekit.device.arrays.nna_chip import NnaChip
 from edgekit.host.graph.types import Array
 from edgekit.host.paths import cache_folder
 from edgekit.host.toolchain.kernels import features_unit

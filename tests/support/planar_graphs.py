@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from op_cases import Case, Rng, constant, pick, tensor
 
-from edgekit.device.sparse_blocks import BlockSettings
+from edgekit.device.arrays.sparse_blocks import BlockSettings
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, Array, Padding
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from cases_model import described, run_cases
 
-from edgekit.device.sparse_input import Csr
-from edgekit.device.sparse_pairs import Pairs, pack_pairs, pack_rows
+from edgekit.device.arrays.sparse_input import Csr
+from edgekit.device.arrays.sparse_pairs import Pairs, pack_pairs, pack_rows
 from edgekit.host.graph.types import Array
 from edgekit.host.paths import cache_folder
 from edgekit.host.toolchain.kernels import features_unit

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device.gemm_find import find_library, local_path
-from edgekit.device.gemm_library import GemmLibrary
+from edgekit.device.arrays.find import find_library
+from edgekit.device.arrays.gemm_library import GemmLibrary
+from edgekit.host.local_kernels import local_path
 from edgekit.host.toolchain.kernels import build_table, kernel_units, tables
 from edgekit.host.toolchain.zig import kernels_folder
 from edgekit.kb.board import board_names, load_board

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tty_board import TtyBoard, ends
 
-from edgekit.device.messages import READY, Message
+from edgekit.device.agent.messages import READY, Message
 from edgekit.host.errors import InputError, TransferError, UnreachableError
 from edgekit.host.transport import Transport
 from edgekit.host.transport.serial import SerialTransport

@@ -217,7 +217,7 @@ typedef struct {
 enum { EK_GEMM_S8U8 = 3, EK_GEMM_FAMILIES = 4 };
 extern const ek_gemm_family *const ek_gemm_families[EK_GEMM_FAMILIES];
 
-/* The generated table of a library (host/toolchain/kernels.py), for vectors of 16:
+/* The generated table of a library, for vectors of 16:
  *
  *   extern const ek_gemm_column ek_gemm_f32_24x1, ek_gemm_f32_14x2;   one object of f32_tiles.c
  * each extern const ek_gemm_operands ek_gemm_f32;                        f32_pack.c static const

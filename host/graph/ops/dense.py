@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from edgekit.device.sparse_blocks import BlockSettings
+from edgekit.device.arrays.sparse_blocks import BlockSettings
 from edgekit.host.graph import sums
 from edgekit.host.graph.checks import (
     ARITHMETIC,

@@ -1,0 +1,377 @@
+"""The runtime's commands: one JSON document on stdout, errors too, never a traceback."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Tuple
+
+from edgekit.device.agent.arguments import folder, positive, release_id, threads
+from edgekit.device.errors import (
+    DeviceError,
+    Document,
+    InputError,
+    TransferError,
+    error_document,
+    os_error_document,
+)
+
+if TYPE_CHECKING:
+    from edgekit.device.agent.manifest import Manifest
+    from edgekit.device.agent.session import Session
+    from edgekit.device.agent.store import Store
+
+
+class _Parser(argparse.ArgumentParser):
+    """Usage errors become the same document as all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; see: {self.prog} --help")
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    """Runs one command; returns the exit code of spec 00."""
+    try:
+        options = _parser().parse_args(arguments)
+        run: Callable[[argparse.Namespace], Optional[Document]] = options.run
+        document, code = run(options), 0
+    except DeviceError as error:
+        document, code = error_document(error.kind, str(error), error.details), error.exit_code
+    except KeyboardInterrupt:
+        document, code = error_document("interrupted", "interrupted"), 130
+    except OSError as error:
+        document, code = os_error_document(error)
+    except Exception as error:
+        document, code = error_document("bug", f"{type(error).__name__}: {error}"), 1
+    if document is None:  # a session has said all it had to say
+        return code
+    try:
+        print(json.dumps(document), flush=True)
+    except OSError:
+        os._exit(code)  # done is done, though nobody hears of it; Python's own end would fail
+    return code
+
+
+def _store(options: argparse.Namespace) -> Store:
+    from edgekit.device.agent.store import Store
+
+    return Store(options.root, _note)
+
+
+def _note(text: str) -> None:
+    """What was found odd goes to stderr, one line each, for the host to show."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"note {' '.join(text.split())}\n")
+        sys.stderr.flush()
+
+
+def _current(options: argparse.Namespace) -> Tuple[Manifest, Path]:
+    """What runs, checked; once in a process."""
+    from edgekit.device.agent.status import current_release
+
+    found: Optional[Tuple[Manifest, Path]] = getattr(options, "current", None)
+    return found or current_release(_store(options))
+
+
+def _release(options: argparse.Namespace) -> Optional[Document]:
+    """A command by the runtime that the current release brought along, after its bytes were
+    checked: what is damaged cannot check itself."""
+    from edgekit.device.agent.manifest import RUNTIME
+
+    root = ["--root", str(options.root)]
+    inner = _parser().parse_args([*root, *options.arguments])
+    inner.current = manifest, folder = _current(options)
+    if not manifest.file(RUNTIME).sha256.startswith(Path(sys.argv[0]).stem):
+        own = [sys.executable, "-I", "-S", str(folder / RUNTIME)]
+        os.execv(own[0], [*own, *root, *options.arguments])
+    run: Callable[[argparse.Namespace], Optional[Document]] = inner.run
+    return run(inner)
+
+
+def _probe(options: argparse.Namespace) -> Document:
+    from edgekit.device.agent.probe import probe
+
+    return {"schema": "edgekit.probe/1", **asdict(probe(options.root))}
+
+
+def _plan(options: argparse.Namespace) -> Document:
+    """Everything a host asks before it sends files, in one answer: starting Python is slow."""
+    from edgekit.device.agent.probe import probe
+    from edgekit.device.agent.release import plan
+    from edgekit.device.agent.signing import trust
+
+    store, session = _store(options), _session(options)
+    if session:
+        session.enter(options.take_over)
+    try:
+        found = plan(store, options.release, options.allow_downgrade, options.sent)
+    except BaseException:
+        if session:
+            session.end()
+        raise
+    if session:
+        session.end() if found and found.unchanged else session.keep(options.release)
+    return {
+        "schema": "edgekit.plan/2",
+        "probe": asdict(probe(options.root)),
+        "trust": asdict(trust(store)),
+        "plan": found and asdict(found),
+    }
+
+
+def _apply(options: argparse.Namespace) -> Document:
+    from edgekit.device.agent.release import apply
+    from edgekit.device.agent.session import alone
+
+    store = _store(options)
+    with alone(store, _session(options)):
+        outcome = apply(store, options.release, _checker(options), _say, options.allow_downgrade)
+    return {"schema": "edgekit.apply/1", **asdict(outcome)}
+
+
+def _leave(options: argparse.Namespace) -> Document:
+    """The end of a deploy that goes no further; what it had begun to switch is undone."""
+    from edgekit.device.agent.mend import settle
+
+    session = _session(options)
+    if session:
+        session.abandon()
+    settle(_store(options))
+    return {"schema": "edgekit.leave/1"}
+
+
+def _enroll(options: argparse.Namespace) -> Document:
+    from edgekit.device.agent.signing import enroll, enroll_unsigned
+
+    store = _store(options)
+    with store.lock():
+        found = enroll_unsigned(store) if options.unsigned else enroll(store, options.key)
+    return {"schema": "edgekit.enroll/1", **asdict(found)}
+
+
+def _session(options: argparse.Namespace) -> Optional[Session]:
+    from edgekit.device.agent.session import Session
+
+    if not options.session:
+        return None
+    return Session(_store(options), options.session, options.owner)
+
+
+def _activate(options: argparse.Namespace) -> Document:
+    from edgekit.device.agent.release import activate
+
+    outcome = activate(_store(options), options.release, _checker(options), _say)
+    return {"schema": "edgekit.apply/1", **asdict(outcome)}
+
+
+def _rollback(options: argparse.Namespace) -> Document:
+    from edgekit.device.agent.release import rollback
+
+    return {"schema": "edgekit.apply/1", **asdict(rollback(_store(options)))}
+
+
+def _status(options: argparse.Namespace) -> Document:
+    from edgekit.device.agent.status import status
+
+    return {"schema": "edgekit.status/1", **asdict(status(_store(options), not options.quick))}
+
+
+def _verify(options: argparse.Namespace) -> Document:
+    from edgekit.device.agent.status import verify
+
+    return {"schema": "edgekit.status/1", **asdict(verify(_store(options)))}
+
+
+def _health(options: argparse.Namespace) -> Document:
+    from edgekit.device.agent.release import UnhealthyError
+
+    manifest, folder = _current(options)
+    try:
+        found = _checker(options)(folder)
+    except UnhealthyError as error:
+        raise DeviceError(
+            f"release {manifest.id} is unhealthy: {error}; go back with rollback, or deploy again"
+        ) from None
+    return {"schema": "edgekit.health/1", "release": manifest.id, "health": found}
+
+
+def _golden(options: argparse.Namespace) -> Document:
+    from edgekit.device.agent.golden import check_golden, limit_life
+    from edgekit.device.agent.store import read_manifest
+    from edgekit.device.agent.whole import find_damage
+
+    limit_life(options.seconds)
+    if damage := find_damage(options.folder):
+        raise TransferError(f"{damage}; deploy again")
+    manifest = read_manifest(options.folder)
+    found = check_golden(options.folder, manifest)
+    return {"schema": "edgekit.health/1", "release": manifest.id, "health": found}
+
+
+def _run(options: argparse.Namespace) -> Document:
+    from edgekit.device.agent.bench import run_times
+    from edgekit.device.agent.model import open_model
+    from edgekit.device.agent.npz import npz_bytes, read_npz
+    from edgekit.device.agent.variants import variant_for
+
+    manifest, folder = _current(options)
+    inputs = read_npz(options.input)
+    variant = variant_for(manifest.every_variant(), inputs)
+    model = open_model(folder, manifest, options.threads, variant)
+    outputs, times = model.run(inputs)
+    options.output.write_bytes(npz_bytes(outputs))
+    return {
+        "schema": "edgekit.run/1",
+        "release": manifest.id,
+        "model": manifest.model.name,
+        "threads": model.threads,
+        **run_times(variant.operators, times),
+    }
+
+
+def _serve(options: argparse.Namespace) -> None:
+    from edgekit.device.agent.serve import serve
+
+    serve(_store(options), *_current(options), options.threads)
+
+
+def _bench(options: argparse.Namespace) -> Document:
+    from edgekit.device.agent.bench import BenchPlan, bench_release
+    from edgekit.device.agent.npz import read_npz
+
+    given = read_npz(options.input) if options.input else None
+    plan = BenchPlan(options.count, options.warmup, options.seconds)
+    return bench_release(_current(options), options.threads, plan, given, options.variant)
+
+
+def _noise(_: argparse.Namespace) -> Document:
+    from edgekit.device.agent.noise import watch
+
+    return watch()
+
+
+def _count(options: argparse.Namespace) -> Document:
+    from edgekit.device.agent.count import count, fix_layout
+    from edgekit.device.agent.golden import golden_inputs
+    from edgekit.device.agent.model import open_model
+
+    fix_layout()
+    manifest, folder = _current(options)
+    inputs = golden_inputs(folder, manifest.every_variant()[0])
+    found = count(open_model(folder, manifest), inputs, options.repeats)
+    return {
+        "schema": "edgekit.count/1",
+        "release": manifest.id,
+        "model": manifest.model.name,
+        **asdict(found),
+    }
+
+
+def _gemm_bench(options: argparse.Namespace) -> Document:
+    from edgekit.device.agent.gemm_bench import command
+
+    return command(options.requests, options.library)
+
+
+def _spmv_bench(options: argparse.Namespace) -> Document:
+    from edgekit.device.agent.sparse_bench import bench
+    from edgekit.device.arrays.find import find_library
+    from edgekit.device.arrays.sparse_library import SparseLibrary
+
+    return bench(options.request, SparseLibrary(options.library or find_library()[0]))
+
+
+def _checker(options: argparse.Namespace) -> Callable[[Path], Document]:
+    from edgekit.device.agent.golden import check_in_subprocess
+
+    return lambda folder: check_in_subprocess(folder, options.seconds)
+
+
+def _say(state: str) -> None:
+    """States go to stderr as they begin, for whoever watches; a lost link stops nothing."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"state {state}\n")
+        sys.stderr.flush()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="runtime.pyz", description="Releases and runs edgekit models here.")
+    parser.add_argument(
+        "--root",
+        type=folder,
+        default="~/.edgekit",
+        help="directory of the releases (~/.edgekit)",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
+
+    def command(
+        name: str, run: Callable[[argparse.Namespace], Optional[Document]], what: str
+    ) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=what, description=what)
+        sub.set_defaults(run=run)
+        return sub
+
+    command("probe", _probe, "what this board is")
+    command("noise", _noise, "whether other programs or heat would disturb measurements")
+    sub = command("status", _status, "what runs")
+    sub.add_argument("--quick", action="store_true", help="leave out whether it is whole")
+    command("verify", _verify, "compare what is installed with its SHA-256")
+    sub = command("release", _release, "a command by the runtime of the current release")
+    sub.add_argument("arguments", nargs=argparse.REMAINDER)
+    command("rollback", _rollback, "swap the current and the previous release")
+    sub = command("enroll", _enroll, "say whose releases this board takes")
+    whose = sub.add_mutually_exclusive_group(required=True)
+    whose.add_argument("--key", help="trust this public key, as OpenSSH writes it")
+    whose.add_argument("--unsigned", action="store_true", help="take bundles with no signature")
+    _add_session(command("leave", _leave, "end a deploy before its time"))
+    for name, run, what in (
+        ("plan", _plan, "which files of a sent manifest are missing"),
+        ("apply", _apply, "put a sent release into service"),
+        ("activate", _activate, "put an installed release into service"),
+        ("health", _health, "check the golden output of the current release"),
+    ):
+        sub = command(name, run, what)
+        if name != "health":
+            sub.add_argument("release", type=release_id, help="id of the release")
+        sub.add_argument("--allow-downgrade", action="store_true")
+        sub.add_argument("--seconds", type=positive, default=60, help="limit of the health check")
+        if name in ("plan", "apply"):
+            _add_session(sub)
+        if name == "plan":
+            sub.add_argument("--sent", action="store_true", help="its manifest was just sent")
+    sub = command("golden", _golden, "the health check itself, in this process")
+    sub.add_argument("--folder", type=Path, required=True)
+    sub.add_argument("--seconds", type=positive, default=60)
+    sub = command("run", _run, "one inference of the current release")
+    sub.add_argument("--input", type=Path, required=True, help=".npz, arrays named as in the model")
+    sub.add_argument("--output", type=Path, required=True, help=".npz to write")
+    sub.add_argument("--threads", type=threads, default=1)
+    sub = command("serve-session", _serve, "inferences by messages, the model loaded once")
+    sub.add_argument("--threads", type=threads, default=1)
+    sub = command("bench", _bench, "latency of the current release")
+    sub.add_argument("--input", type=Path, help=".npz; the golden input if left out")
+    sub.add_argument("--variant", type=int, default=0, help="of the golden inputs, from 0")
+    sub.add_argument("--threads", type=threads, default=1)
+    sub.add_argument("--count", type=positive, default=0, help="runs; by time if left out")
+    sub.add_argument("--warmup", type=positive, default=3)
+    sub.add_argument("--seconds", type=positive, default=2, help="time to spend")
+    sub = command("count", _count, "instructions of an inference of the current release")
+    sub.add_argument("--repeats", type=positive, default=5)
+    sub = command("gemm-bench", _gemm_bench, "times of GEMM methods, or their instructions")
+    sub.add_argument("--requests", type=Path, required=True, help="JSON lines")
+    sub.add_argument("--library", type=Path, help="libedgekit-kernels.so of this board")
+    sub = command("spmv-bench", _spmv_bench, "times of a sparse matrix in several block forms")
+    sub.add_argument("--request", type=Path, required=True, help="JSON")
+    sub.add_argument("--library", type=Path, help="libedgekit-kernels.so of this board")
+    return parser
+
+
+def _add_session(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--session", default="", help="a name of this deploy alone")
+    parser.add_argument("--owner", default="unknown", help="who deploys, for others to read")
+    parser.add_argument("--take-over", default="", help="a deploy that is known to be over")

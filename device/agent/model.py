@@ -1,0 +1,288 @@
+"""A compiled model in this process: loads the library through ctypes, runs and times it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import mmap
+import os
+from array import array
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from edgekit.device.agent.fit import check_fit
+from edgekit.device.agent.manifest import (
+    LIBRARY,
+    WEIGHTS,
+    Description,
+    Manifest,
+    Variant,
+    parse_description,
+)
+from edgekit.device.agent.npz import Array
+from edgekit.device.agent.probe import board_facts
+from edgekit.device.agent.specs import TensorSpec
+from edgekit.device.errors import DeviceError, IncompatibleError, InputError, TransferError
+from edgekit.device.shared_library import open_library, start_pool
+
+
+class _Model(ctypes.Structure):
+    """ek_model of ek.h."""
+
+    _fields_ = (
+        ("weights", ctypes.c_void_p),
+        ("arena", ctypes.c_void_p),
+        ("state", ctypes.c_void_p),
+        ("pool", ctypes.c_void_p),
+        ("stamps", ctypes.POINTER(ctypes.c_uint64)),
+    )
+
+
+@dataclass(frozen=True)
+class RunTimes:
+    """Nanoseconds of one inference, whole and per operator in running order."""
+
+    total: int
+    operators: Tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class BenchTimes:
+    """Nanoseconds of each inference, and one row of per-operator nanoseconds for each."""
+
+    totals: Tuple[int, ...]
+    operators: Tuple[Sequence[int], ...]
+
+
+def open_model(
+    folder: Path, manifest: Manifest, threads: int = 1, variant: Optional[Variant] = None
+) -> Model:
+    """The model of a release (its first variant unless told), checked against the board first and
+    its manifest afterwards."""
+    wanted = variant or manifest.every_variant()[0]
+    check_fit(manifest.board, wanted.memory, board_facts())
+    model = Model(folder, threads, wanted.library)
+    found = model.description
+    if (found.inputs, found.outputs, found.memory) != (
+        wanted.inputs,
+        wanted.outputs,
+        wanted.memory,
+    ):
+        raise TransferError(
+            f"{wanted.library}: expected the tensors and sizes of the manifest, found "
+            "others; compile the bundle again"
+        )
+    return model
+
+
+class Model:
+    """A loaded model with its own arena and state; one thread at a time may use it.
+
+    Arrays go in and come out by name as `Array` (or NumPy arrays in). The library stays in the
+    process for good; memory for arena, state and weights goes with the object.
+    """
+
+    def __init__(self, folder: Path, threads: int = 1, library: str = LIBRARY) -> None:
+        """Loads `library` and weights.bin of `folder`; IncompatibleError if this CPU lacks a
+        feature they need, TransferError if they are damaged."""
+        self._lib = open_library(folder / library)
+        _bind(self._lib)
+        self.description = _describe(self._lib, folder / library)
+        memory = self.description.memory
+        self._weights = _Mapping(folder / WEIGHTS, memory.weights_bytes)
+        self._blocks = [_block(memory.arena_bytes), _block(memory.state_bytes)]
+        self._in = [_block(spec.bytes) for spec in self.description.inputs]
+        self._out = [_block(spec.bytes) for spec in self.description.outputs]
+        self._in_list = _pointers(self._in)
+        self._out_list = _pointers(self._out)
+        self.threads = threads
+        self._pool = start_pool(self._lib, threads)
+        self._model = _Model(
+            self._weights.address, _address(self._blocks[0]), _address(self._blocks[1]), self._pool
+        )
+        self.reset()
+
+    def close(self) -> None:
+        """Stops the threads and unmaps the weights; the object is of no use afterwards."""
+        if self._pool:
+            self._lib.ek_pool_destroy(self._pool)
+            self._pool = None
+        self._weights.close()
+
+    def reset(self) -> None:
+        """Puts the state of a stateful model back to its initial values."""
+        self._lib.ek_reset(ctypes.byref(self._model))
+
+    def run(self, inputs: Mapping[str, Any]) -> Tuple[Dict[str, Array], RunTimes]:
+        """One inference: outputs by name and the time each operator took."""
+        self.set_inputs(inputs)
+        stamps = self._stamps(1)
+        self._check(self._lib.ek_run(ctypes.byref(self._model), self._in_list, self._out_list))
+        row = _differences(stamps[:], len(self.description.operators))
+        return self._outputs(), RunTimes(int(stamps[len(stamps) - 1] - stamps[0]), row)
+
+    def bench(self, count: int) -> BenchTimes:
+        """`count` inferences on the inputs set last, each timed whole and per operator."""
+        stamps, totals = self._stamps(count), (ctypes.c_uint64 * count)()
+        self._check(
+            self._lib.ek_bench(
+                ctypes.byref(self._model), self._in_list, self._out_list, count, totals
+            )
+        )
+        operators = len(self.description.operators)
+        width = operators + 1
+        starts = range(0, count * width, width)
+        # Packed: as Python's integers a thousand runs would take megabytes.
+        rows = (array("Q", _differences(stamps[i : i + width], operators)) for i in starts)
+        return BenchTimes(tuple(totals), tuple(rows))
+
+    def bare_call(self) -> Callable[[], int]:
+        """A function that runs one inference on the inputs set last and does nothing else.
+
+        For comparisons: called from Python without time stamps, as other engines are. 0 is success;
+        good until the next run or bench.
+        """
+        self._model.stamps = None
+        return functools.partial(
+            self._lib.ek_run, ctypes.byref(self._model), self._in_list, self._out_list
+        )
+
+    def bare_calls(self, count: int) -> Callable[[], int]:
+        """As `bare_call`, for `count` inferences in one call into the library."""
+        self._model.stamps = None
+        totals = (ctypes.c_uint64 * count)()
+        return functools.partial(
+            self._lib.ek_bench,
+            ctypes.byref(self._model),
+            self._in_list,
+            self._out_list,
+            count,
+            totals,
+        )
+
+    def set_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """Checks names, types and shapes and copies the arrays in; InputError otherwise."""
+        specs = self.description.inputs
+        if set(inputs) != {spec.name for spec in specs}:
+            raise InputError(
+                f"expected inputs {_names([s.name for s in specs])}, "
+                f"found {_names(sorted(inputs))}; name the arrays as in the model"
+            )
+        for spec, block in zip(specs, self._in):
+            array = Array.of(inputs[spec.name])
+            _check_array(spec, array)
+            block[: len(array.data)] = array.data
+
+    def _outputs(self) -> Dict[str, Array]:
+        return {
+            spec.name: Array(spec.dtype, spec.shape, bytes(block[: spec.bytes]))
+            for spec, block in zip(self.description.outputs, self._out)
+        }
+
+    def _stamps(self, count: int) -> "ctypes.Array[ctypes.c_uint64]":
+        stamps = (ctypes.c_uint64 * (count * (len(self.description.operators) + 1)))()
+        self._model.stamps = ctypes.cast(stamps, ctypes.POINTER(ctypes.c_uint64))
+        return stamps
+
+    def _check(self, code: int) -> None:
+        if code != 0:
+            raise DeviceError(f"ek_run: expected 0, found {code}; please report this model")
+
+
+class _Mapping:
+    """The first `size` bytes of a file mapped read-only, for their address: Python's own mmap gives
+    none for such a map. Variants of a release read one file, some of them less of it."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.address: Optional[int] = None
+        self._size = size
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        try:
+            with path.open("rb") as file:
+                found = os.fstat(file.fileno()).st_size
+                if found < size:
+                    raise TransferError(
+                        f"{path.name}: expected {size} bytes, found {found}; deploy again"
+                    )
+                if size:
+                    self.address = self._map(file.fileno())
+        except OSError as error:
+            raise TransferError(
+                f"{path.name}: expected a readable file, found {error.strerror}; deploy again"
+            ) from None
+
+    def _map(self, fd: int) -> int:
+        self._libc.mmap.restype = ctypes.c_void_p
+        self._libc.mmap.argtypes = (
+            ctypes.c_void_p,
+            ctypes.c_size_t,
+            ctypes.c_int,
+            ctypes.c_int,
+            ctypes.c_int,
+            ctypes.c_long,
+        )
+        address = self._libc.mmap(None, self._size, mmap.PROT_READ, mmap.MAP_PRIVATE, fd, 0)
+        if address is None or address == ctypes.c_void_p(-1).value:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+        return int(address)
+
+    def close(self) -> None:
+        if self.address:
+            self._libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+            self._libc.munmap(self.address, self._size)
+            self.address = None
+
+
+def _bind(lib: ctypes.CDLL) -> None:
+    model = ctypes.POINTER(_Model)
+    arrays = ctypes.POINTER(ctypes.c_void_p)
+    lib.ek_describe.restype = ctypes.c_char_p
+    lib.ek_reset.argtypes, lib.ek_reset.restype = (model,), None
+    lib.ek_run.argtypes = (model, arrays, arrays)
+    lib.ek_bench.argtypes = (model, arrays, arrays, ctypes.c_long, ctypes.POINTER(ctypes.c_uint64))
+
+
+def _describe(lib: ctypes.CDLL, path: Path) -> Description:
+    try:
+        return parse_description(json.loads(lib.ek_describe()))
+    except (ValueError, InputError) as error:
+        raise IncompatibleError(f"{path.name}: {error}") from None
+
+
+def _check_array(spec: TensorSpec, array: Array) -> None:
+    if (array.dtype, array.shape) != (spec.dtype, spec.shape):
+        raise InputError(
+            f"input '{spec.name}': expected {spec.dtype} {list(spec.shape)}, "
+            f"found {array.dtype} {list(array.shape)}"
+        )
+
+
+def _block(size: int) -> mmap.mmap:
+    """Zeroed memory, aligned to a page, given back when the object goes."""
+    try:
+        # Private: by default Python asks for memory to share, which comes a page at a time.
+        return mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError, ValueError):
+        raise IncompatibleError(
+            f"expected {size} bytes of memory, found that the system refuses; "
+            "free some or use a smaller model"
+        ) from None
+
+
+def _address(block: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(block))
+
+
+def _pointers(blocks: Sequence[mmap.mmap]) -> "ctypes.Array[ctypes.c_void_p]":
+    return (ctypes.c_void_p * max(len(blocks), 1))(*(_address(b) for b in blocks))
+
+
+def _differences(stamps: Sequence[int], operators: int) -> Tuple[int, ...]:
+    return tuple(int(stamps[i + 1] - stamps[i]) for i in range(operators))
+
+
+def _names(names: List[str]) -> str:
+    return ", ".join(names) if names else "none"

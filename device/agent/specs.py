@@ -1,0 +1,125 @@
+"""The pieces of a manifest that libraries and variants of a release are described by."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Optional, Tuple
+
+from edgekit.device.agent.strict import MAX_WHOLE, bad, each, keys_of, number, text, whole
+from edgekit.device.dtypes import BY_NAME, count
+
+NOT_COMPARED = 255  # in a file of margins
+
+_MAX_RANK = 8
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One input or output; `scale` and `zero_point` are None if it is not quantized."""
+
+    name: str
+    dtype: str
+    shape: Tuple[int, ...]
+    scale: Optional[float]
+    zero_point: Optional[int]
+
+    @property
+    def bytes(self) -> int:
+        return BY_NAME[self.dtype].bytes * count(self.shape)
+
+
+@dataclass(frozen=True)
+class OperatorSpec:
+    """One operator of the compiled model, in running order."""
+
+    name: str
+    op: str
+    kernel: str
+
+
+@dataclass(frozen=True)
+class Memory:
+    arena_bytes: int
+    state_bytes: int
+    weights_bytes: int
+
+    @property
+    def total(self) -> int:
+        return self.arena_bytes + self.state_bytes + self.weights_bytes
+
+
+@dataclass(frozen=True)
+class GoldenFiles:
+    """Raw little-endian arrays; tolerances[i] = allowed max |difference| of output i.
+
+    `margins` are empty, or per output None or a file of one byte per element: a code c allows it
+    2^-c of the tolerance, and NOT_COMPARED anything.
+    """
+
+    inputs: Tuple[str, ...]
+    outputs: Tuple[str, ...]
+    tolerances: Tuple[float, ...]
+    margins: Tuple[Optional[str], ...] = ()
+
+    def margin(self, output: int) -> Optional[str]:
+        return self.margins[output] if self.margins else None
+
+    @property
+    def paths(self) -> Tuple[str, ...]:
+        return (*self.inputs, *self.outputs, *(p for p in self.margins if p is not None))
+
+
+def safe_path(path: str) -> bool:
+    """Whether `path` stays inside a release: plain relative names, no `..`, at most 4 deep."""
+    parts = path.split("/")
+    return len(parts) <= 4 and all(_PART.fullmatch(part) for part in parts)
+
+
+def path_of(raw: object, where: str) -> str:
+    if not isinstance(raw, str) or not safe_path(raw):
+        raise bad(where, "a plain relative path", repr(raw))
+    return raw
+
+
+def tensor_of(raw: object, where: str) -> TensorSpec:
+    keys = keys_of(raw, where, ("name", "dtype", "shape", "scale", "zero_point"))
+    if not isinstance(keys["dtype"], str) or keys["dtype"] not in BY_NAME:
+        raise bad(f"{where}.dtype", "one of " + ", ".join(BY_NAME), keys["dtype"])
+    shape = each(keys["shape"], f"{where}.shape", whole)
+    if len(shape) > _MAX_RANK or count(shape) > MAX_WHOLE:
+        raise bad(f"{where}.shape", f"at most {_MAX_RANK} axes and {MAX_WHOLE} elements", shape)
+    scale, zero = keys["scale"], keys["zero_point"]
+    return TensorSpec(
+        text(keys["name"], f"{where}.name"),
+        keys["dtype"],
+        shape,
+        None if scale is None else number(scale, f"{where}.scale"),
+        None if zero is None else whole(zero, f"{where}.zero_point", -(1 << 31), 1 << 31),
+    )
+
+
+def operator_of(raw: object, where: str) -> OperatorSpec:
+    keys = keys_of(raw, where, tuple(OperatorSpec.__dataclass_fields__))
+    return OperatorSpec(**{k: text(v, f"{where}.{k}") for k, v in keys.items()})
+
+
+def memory_of(raw: object, where: str) -> Memory:
+    keys = keys_of(raw, where, tuple(Memory.__dataclass_fields__))
+    return Memory(**{k: whole(v, f"{where}.{k}") for k, v in keys.items()})
+
+
+def golden_of(raw: object, where: str, with_margins: bool) -> GoldenFiles:
+    names = [n for n in GoldenFiles.__dataclass_fields__ if with_margins or n != "margins"]
+    keys = keys_of(raw, where, tuple(names))
+    return GoldenFiles(
+        each(keys["inputs"], f"{where}.inputs", path_of),
+        each(keys["outputs"], f"{where}.outputs", path_of),
+        each(keys["tolerances"], f"{where}.tolerances", number),
+        each(keys.get("margins", ()), f"{where}.margins", _optional_path),
+    )
+
+
+def _optional_path(raw: object, where: str) -> Optional[str]:
+    return None if raw is None else path_of(raw, where)

@@ -1,0 +1,231 @@
+"""Matrix products and 3x3 convolutions on an emulated convolution accelerator (docs/nna.md).
+
+Two emulators give the same sums and the same account: "native" (kernels/nna), and "python", which
+is the definition: nna_machine.py has the instructions, nna_program.py the streams of them.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, Optional, Tuple
+
+import numpy as np
+
+from edgekit.device.arrays.nna_account import Account, Counters, Event, Work, make_account
+from edgekit.device.arrays.nna_chip import NNA2, NnaChip
+from edgekit.device.arrays.nna_machine import Machine
+from edgekit.device.arrays.nna_native import ConvShape, MatmulShape, NativeNna
+from edgekit.device.arrays.nna_program import conv_periods, matmul_periods, run
+from edgekit.device.errors import InputError
+from edgekit.device.kernel_facts import NNA_CHANNELS as CHANNELS
+from edgekit.device.kernel_facts import NNA_TAPS as TAPS
+
+Array = Any
+EMULATORS = ("native", "python")
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """Sums, and where asked for the account and the first events of the trace."""
+
+    sums: Array
+    account: Optional[Account]
+    events: Tuple[Event, ...]
+
+
+def nna_matmul(
+    a: Array, f: Array, account: bool = False, *, chip: NnaChip = NNA2, emulator: str = "native"
+) -> Any:
+    """A [M, K] s8 by F [K, N] s8 -> [M, N] s32 exact modulo 2^32, or (that, Account).
+
+    M, K, N >= 1, any strides; InputError for other shapes and types.
+    """
+    done = emulate_matmul(a, f, account=account, chip=chip, emulator=emulator)
+    return (done.sums, done.account) if account else done.sums
+
+
+def nna_conv3x3(
+    x: Array,
+    w: Array,
+    account: bool = False,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    chip: NnaChip = NNA2,
+    emulator: str = "native",
+) -> Any:
+    """x [H, W, IC] s8 with w [OC, 3, 3, IC] s8 -> [OH, OW, OC] s32, or (that, Account).
+
+    `padding` (0 or 1) rows and columns of zeros on every side; stride 1 or 2. Channels are filled
+    up to a multiple of 32 with zeros. This is what the engine was made for: every product counts.
+    """
+    done = emulate_conv3x3(
+        x, w, account=account, stride=stride, padding=padding, chip=chip, emulator=emulator
+    )
+    return (done.sums, done.account) if account else done.sums
+
+
+def emulate_matmul(
+    a: Array,
+    f: Array,
+    *,
+    account: bool = True,
+    chip: NnaChip = NNA2,
+    emulator: str = "native",
+    trace: int = 0,
+) -> Emulated:
+    """As `nna_matmul`; a `trace` keeps that many events of what the account is made of."""
+    _check_emulator(emulator)
+    a, f = _bytes_of("a", a, 2), _bytes_of("f", f, 2)
+    if a.shape[1] != f.shape[0]:
+        raise InputError(
+            f"nna: expected f of {a.shape[1]} rows for a {list(a.shape)}, found {list(f.shape)}"
+        )
+    (m, k), n = a.shape, f.shape[1]
+    groups = n // CHANNELS
+    operands = a, to_ndhwc32(f[:, : groups * CHANNELS]), _contiguous(f[:, groups * CHANNELS :])
+    sums = np.empty((m, n), np.int32)
+    if emulator == "python":
+        counters, events = _python_matmul(chip, operands, sums, trace)
+    else:
+        shape, arrays = MatmulShape(m, k, n), _addresses(*operands, sums)
+        counters, events = _native().matmul(chip, shape, arrays, account, trace)
+    work = Work(
+        rows=m,
+        depth=k,
+        lanes=n,
+        tail=n % CHANNELS,
+        useful=m * k * groups * CHANNELS,
+        weight_loads=m * -(-k // TAPS) if groups else 0,
+        groups=groups,
+    )
+    return Emulated(sums, make_account(chip, counters, work) if account else None, events)
+
+
+def emulate_conv3x3(
+    x: Array,
+    w: Array,
+    *,
+    account: bool = True,
+    stride: int = 1,
+    padding: int = 0,
+    chip: NnaChip = NNA2,
+    emulator: str = "native",
+    trace: int = 0,
+) -> Emulated:
+    """As `nna_conv3x3`; a `trace` keeps that many events of what the account is made of."""
+    _check_emulator(emulator)
+    x, w = _bytes_of("x", x, 3), _bytes_of("w", w, 4)
+    height, width = _conv_extents(x, w, stride, padding)
+    image = to_ndhwc32(np.pad(x, ((padding, padding), (padding, padding), (0, 0))))
+    kernel = conv_weights(w)
+    sums = np.empty((len(kernel), height, width, CHANNELS), np.int32)
+    if emulator == "python":
+        counters, events = _python_conv(chip, (image, kernel, sums), stride, trace)
+    else:
+        (in_groups, rows, columns), out_groups = image.shape[:3], len(kernel)
+        shape = ConvShape(in_groups, rows, columns, out_groups, height, width, stride)
+        arrays = _addresses(image, kernel, sums)
+        counters, events = _native().conv(chip, shape, arrays, account, trace)
+    work = Work(
+        rows=len(w),
+        depth=TAPS * x.shape[2],
+        lanes=height * width,
+        tail=0,
+        useful=height * width * TAPS * x.shape[2] * len(w),
+        weight_loads=kernel.shape[0] * kernel.shape[1],
+        groups=1,
+    )
+    result = sums.transpose(1, 2, 0, 3).reshape(height, width, -1)[..., : len(w)]
+    return Emulated(result, make_account(chip, counters, work) if account else None, events)
+
+
+def to_ndhwc32(x: Array) -> Array:
+    """[..., C] -> [D, ..., 32]: groups of 32 channels outermost, filled up with zeros."""
+    depth = -(-x.shape[-1] // CHANNELS)
+    fill = [(0, 0)] * (x.ndim - 1) + [(0, depth * CHANNELS - x.shape[-1])]
+    split = np.pad(x, fill).reshape(*x.shape[:-1], depth, CHANNELS)
+    return np.ascontiguousarray(np.moveaxis(split, -2, 0))
+
+
+def conv_weights(w: Array) -> Array:
+    """[OC, 3, 3, IC] -> [Do, Di, 9, 32 out, 32 in], as the weight RAM is written."""
+    split = to_ndhwc32(w.reshape(len(w), TAPS, -1))  # [Di, OC, 9, 32]
+    outs = to_ndhwc32(np.moveaxis(split, 1, -1))  # [Do, Di, 9, 32 in, 32 out]
+    return np.ascontiguousarray(np.swapaxes(outs, -1, -2))
+
+
+def _python_matmul(
+    chip: NnaChip, operands: Tuple[Array, Array, Array], sums: Array, trace: int
+) -> Tuple[Counters, Tuple[Event, ...]]:
+    """Whole groups of 32 channels on the NNA, the tail outside it."""
+    a, features, tail = operands
+    machine, whole = Machine(chip, trace), len(features) * CHANNELS
+    if whole:
+        tiled = np.zeros((len(a), len(features), CHANNELS), np.int32)
+        run(machine, 2, matmul_periods(chip, a, features, tiled))
+        sums[:, :whole] = tiled.reshape(len(a), whole)
+    sums[:, whole:] = a.astype(np.int32) @ tail.astype(np.int32)
+    return machine.counters(), tuple(machine.events)
+
+
+def _python_conv(
+    chip: NnaChip, arrays: Tuple[Array, Array, Array], stride: int, trace: int
+) -> Tuple[Counters, Tuple[Event, ...]]:
+    machine = Machine(chip, trace)
+    run(machine, stride, conv_periods(chip, *arrays, stride))
+    return machine.counters(), tuple(machine.events)
+
+
+def _conv_extents(x: Array, w: Array, stride: int, padding: int) -> Tuple[int, int]:
+    """Height and width of the sums; InputError if the operands do not fit each other."""
+    if w.shape[1:] != (3, 3, x.shape[2]):
+        raise InputError(
+            f"nna: expected w [OC, 3, 3, {x.shape[2]}] for x {list(x.shape)}, found {list(w.shape)}"
+        )
+    if stride not in (1, 2) or padding not in (0, 1):
+        raise InputError(
+            f"nna: expected stride 1 or 2 and padding 0 or 1, found {stride!r} and {padding!r}"
+        )
+    height, width = (int(extent + 2 * padding - 3) // stride + 1 for extent in x.shape[:2])
+    if height < 1 or width < 1:
+        raise InputError(
+            f"nna: expected x of at least one 3 x 3 window, found {list(x.shape)} "
+            f"with padding {padding}"
+        )
+    return height, width
+
+
+@functools.lru_cache(maxsize=1)
+def _native() -> NativeNna:
+    from edgekit.device.arrays.find import find_library
+    from edgekit.device.shared_library import open_library
+
+    return NativeNna(open_library(find_library()[0], "a kernels library"))
+
+
+def _addresses(*arrays: Array) -> Tuple[int, ...]:
+    return tuple(array.ctypes.data for array in arrays)
+
+
+def _check_emulator(name: str) -> None:
+    if name not in EMULATORS:
+        raise InputError(f"nna: expected the emulator native or python, found {name!r}")
+
+
+def _bytes_of(name: str, given: Array, rank: int) -> Array:
+    """The array, contiguous; InputError if it is not s8 of this rank with something in it."""
+    array: Optional[Array] = given if isinstance(given, np.ndarray) else None
+    if array is None or array.dtype != np.int8:
+        found = type(given).__name__ if array is None else array.dtype
+        raise InputError(f"nna: expected {name} as an int8 NumPy array, found {found}; convert it")
+    if array.ndim != rank or array.size == 0:
+        raise InputError(
+            f"nna: expected {name} with {rank} dimensions of at least 1, found {list(array.shape)}"
+        )
+    return _contiguous(array)
+
+
+def _contiguous(array: Array) -> Array:
+    return np.ascontiguousarray(array)

@@ -1,0 +1,80 @@
+"""The kernels library of this machine, built once into the cache.
+
+`edgekit.device` finds this module by its name where both are installed (device/arrays/find.py), so
+that `from edgekit.device import gemm` works here without further ado.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from edgekit.device import features
+from edgekit.device.arrays.find import LIBRARY_VARIABLE
+from edgekit.device.errors import DeviceError, IncompatibleError
+from edgekit.device.shared_library import check_elf
+from edgekit.device.version import VERSION
+from edgekit.host.paths import cache_folder, data_folder
+
+_BUILD_SECONDS = 600.0  # also the compiler's first run, which builds its own C library
+_TOLD = "compiling the kernels library for this machine, once; this takes about half a minute"
+_SOURCES = ("device/kernels", "host/toolchain", "kb")
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+def local_library() -> Path:
+    """The library of this machine, after it was built if need be. IncompatibleError if that
+    fails."""
+    path = local_path()
+    if not _is_whole(path):
+        _build(path)
+    return path
+
+
+def local_path() -> Path:
+    """Where the library of this machine is kept, for the sources as they are now."""
+    return cache_folder() / "kernels" / f"libedgekit-kernels-{_fingerprint()}.so"
+
+
+def _is_whole(path: Path) -> bool:
+    """A library that was cut, by a crash or a full disk, is built again."""
+    try:
+        check_elf(path)
+    except DeviceError:
+        return False
+    return True
+
+
+def _fingerprint() -> str:
+    """Changes with the CPU and, by sizes and times, with all that library and table are made of."""
+    digest = hashlib.sha256(" ".join((VERSION, *sorted(features.features()))).encode())
+    own = data_folder()
+    for folder in (*(_ROOT / source for source in _SOURCES), own / "gemm", own / "spmv"):
+        for path in sorted(folder.rglob("*.*")):
+            if path.suffix != ".pyc":
+                found = path.stat()
+                digest.update(f"{path.name} {found.st_size} {found.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def _build(path: Path) -> None:
+    if sys.stderr.isatty():
+        print(f"edgekit: {_TOLD}", file=sys.stderr)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", "edgekit.host.toolchain.kernels", str(path)]
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, timeout=_BUILD_SECONDS, check=False
+        )
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        done, lines = None, [str(error)]
+    if done is None or done.returncode or not path.is_file():
+        found = lines[-1].removeprefix("edgekit: ") if lines else "no word why"
+        raise IncompatibleError(
+            f"expected to build the GEMM library, found: {found}; install the whole of edgekit, "
+            f"or set {LIBRARY_VARIABLE} to a library built for this board"
+        )
