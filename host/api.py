@@ -135,7 +135,7 @@ class Device:
     def named(self, name: str | None) -> Device:
         """The same board, for the model deployed as `name` beside others; InputError if no model
         can have that name. None is the default one."""
-        release.root_of(name or "")
+        release.check_name(name)
         return Device(
             self.transport,
             profile=self.profile,
@@ -234,6 +234,10 @@ class Device:
     def rollback(self) -> BoardStatus:
         """Puts the previous release back into service."""
         return release.rollback(self.transport, self.model_name)
+
+    def remove(self) -> tuple[str, ...]:
+        """Takes this model off the board; see edgekit.host.release.remove."""
+        return release.remove(self.transport, self.model_name)
 
 
 @dataclass(frozen=True)

@@ -175,6 +175,12 @@ def _rollback(options: argparse.Namespace) -> Document:
     return {"schema": "edgekit.apply/1", **asdict(rollback(_store(options)))}
 
 
+def _remove(options: argparse.Namespace) -> Document:
+    from edgekit.device.agent.remove import remove
+
+    return {"schema": "edgekit.remove/1", "releases": remove(_store(options))}
+
+
 def _status(options: argparse.Namespace) -> Document:
     from edgekit.device.agent.status import status
 
@@ -324,6 +330,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("release", _release, "a command by the runtime of the current release")
     sub.add_argument("arguments", nargs=argparse.REMAINDER)
     command("rollback", _rollback, "swap the current and the previous release")
+    command("remove", _remove, "take the model off the board: its releases, links and notes")
     sub = command("enroll", _enroll, "say whose releases this board takes")
     whose = sub.add_mutually_exclusive_group(required=True)
     whose.add_argument("--key", help="trust this public key, as OpenSSH writes it")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, Optional
 
 from edgekit.device.agent.counters import keep_counters
-from edgekit.device.agent.store import Links, Store, read_manifest
+from edgekit.device.agent.store import NAMED, Links, Store, read_manifest
 from edgekit.device.agent.whole import find_damage
 from edgekit.device.errors import BusyError
 
@@ -33,6 +33,15 @@ def recover(store: Store) -> None:
     _mend_notes(store)
     _go_back(store)
     _mend_links(store)
+
+
+def remove_dying(store: Store, name: str = "") -> bool:
+    """Removes what is left of models that were taken off the board; whether anything of `name`."""
+    found = False
+    for folder in (store.board / NAMED).glob(f".{name or '*'}.*"):
+        shutil.rmtree(folder, ignore_errors=True)
+        found = True
+    return found
 
 
 def switch(store: Store, links: Links) -> None:
@@ -64,6 +73,7 @@ def _is_odd(store: Store) -> bool:
 
 def _sweep(store: Store) -> None:
     """What was being written when its writer was killed."""
+    remove_dying(store)
     for folder in store.releases.glob(".new-*"):
         shutil.rmtree(folder, ignore_errors=True)
     unfinished = [store.root / f".{name}" for name in (*_LINKS, *(p.name for p in store.notes))]

@@ -7,6 +7,7 @@ import os
 import signal
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, List, Tuple
 
 _LOCKS = Path("/proc/locks")
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -41,6 +42,27 @@ def is_locked(path: Path) -> bool:
         return any(line.split()[5] == name for line in _LOCKS.read_text().splitlines())
     except (OSError, IndexError, ValueError):
         return False
+
+
+def is_file_of(file: IO[str], path: Path) -> bool:
+    """Whether the open file still is what `path` names."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def users_of(folder: Path) -> List[Tuple[int, str]]:
+    """Pid and name of the processes that have a file below `folder` mapped, as far as this user
+    may see: a session, or any program that loaded a model's library from there."""
+    below = f" {folder.resolve()}/"
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended, or is somebody else's
+            lines = (process / "maps").read_text(errors="replace").splitlines()
+            if any(below in line and not line.endswith(" (deleted)") for line in lines):
+                found.append((int(process.name), (process / "comm").read_text().strip()))
+    return sorted(found)
 
 
 def _device(descriptor: int) -> str:

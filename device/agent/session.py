@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Iterator, Optional, Tuple
 
-from edgekit.device.agent.process import Process, is_locked
+from edgekit.device.agent.process import Process, is_file_of, is_locked
 from edgekit.device.agent.store import Store
 from edgekit.device.errors import BusyError
 
@@ -69,6 +69,10 @@ class Session:
         except BaseException:
             file.close()
             raise
+        if not is_file_of(file, self._store.session):  # the model was removed meanwhile
+            file.close()
+            self.enter(take_over)
+            return
         self._file = file
         self._sign()
 

@@ -35,10 +35,10 @@ from edgekit.device.agent.manifest import (
     is_release_id,
     parse_manifest,
 )
-from edgekit.device.agent.process import Process, is_locked
+from edgekit.device.agent.process import Process, is_file_of, is_locked
 from edgekit.device.errors import BusyError, TransferError
 
-_NAMED = "named"
+NAMED = "named"
 _CHUNK = 1 << 20
 _STOP_SECONDS = 5.0
 
@@ -71,8 +71,8 @@ class Store:
         self.notes = (self.pending, self.failure, self.leftovers, self.counters)
         # A folder for trying models aside, or for one of several, trusts whom the board trusts.
         outer = root.absolute().parent
-        self.board = outer.parent if outer.name in ("aside", _NAMED) else root
-        self.name = root.name if outer.name == _NAMED else ""
+        self.board = outer.parent if outer.name in ("aside", NAMED) else root
+        self.name = root.name if outer.name == NAMED else ""
         self.trusted_keys = self.board / "trusted_keys"
         self.unsigned = self.board / "unsigned"
 
@@ -82,12 +82,12 @@ class Store:
 
     def names(self) -> List[str]:
         """Of the models beside the default one that something was deployed as."""
-        folders = (self.board / _NAMED).glob("*")
+        folders = (self.board / NAMED).glob("[!.]*")  # with a dot: being removed
         return sorted(p.name for p in folders if (p / "current").is_symlink())
 
     def named(self, name: str) -> Store:
         """The releases of the model `name`."""
-        return Store(self.board / _NAMED / name, self.tell)
+        return Store(self.board / NAMED / name, self.tell)
 
     def beside(self) -> List[Store]:
         """All that hold releases of this board, this one first; a folder aside is by itself."""
@@ -107,6 +107,8 @@ class Store:
         file = self.lock_file.open("a+")
         try:
             _lock(file)
+            if not is_file_of(file, self.lock_file):
+                raise BusyError("expected the model to stay, found it removed; try again")
             yield
         finally:
             with contextlib.suppress(OSError):  # what was done under the lock is done

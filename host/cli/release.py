@@ -1,13 +1,14 @@
-"""`edgekit status`, `verify` and `rollback`: what runs on a board, and the way back."""
+"""`edgekit status`, `verify`, `rollback`, `remove`: what runs on a board, and the ways back."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edgekit.host.cli.options import As, Board, Json, Over, board_name, examples
+from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.host.release import BoardStatus, ReleaseInfo
@@ -22,6 +23,10 @@ def register(app: typer.Typer) -> None:
     app.command(
         "rollback", epilog=examples("edgekit rollback", "edgekit rollback --board local --json")
     )(rollback)
+    app.command(
+        "remove",
+        epilog=examples("edgekit remove --as wake", "edgekit remove --board local --default"),
+    )(remove)
 
 
 def status(
@@ -52,6 +57,37 @@ def rollback(
 
     name = board_name(board)
     _show(name, connect(name, via=via).named(as_name).rollback(), "edgekit.rollback/1", as_json)
+
+
+def remove(
+    board: Board = None,
+    via: Over = None,
+    as_name: As = None,
+    default: Annotated[
+        bool, typer.Option("--default", help="The model that was deployed without a name.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Take a model off a board: both its releases and all that was noted of it.
+
+    Refused while a process on the board runs it. The other models stay as they are.
+    """
+    from edgekit.host.api import connect
+    from edgekit.host.cli.output import emit
+
+    if (as_name is not None) == default:
+        found = "both" if default else "neither"
+        raise InputError(
+            "expected --as NAME, or --default for the model that was deployed without a name, "
+            f"found {found}; edgekit status lists them"
+        )
+    name = board_name(board)
+    gone = connect(name, via=via).named(as_name).remove()
+    if as_json:
+        emit({"schema": "edgekit.remove/1", "board": name, "name": as_name or "", "releases": gone})
+        return
+    what = ", ".join(gone) or "what an interrupted command had left"
+    print(f"removed  {as_name or 'the default model'} from {name}: {what}")
 
 
 def _show(board: str, found: BoardStatus, schema: str, as_json: bool) -> None:

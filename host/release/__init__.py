@@ -5,7 +5,7 @@ from edgekit.host.release.deploy import deploy, plan_deploy
 from edgekit.host.release.enroll import enroll, enroll_host, enroll_unsigned
 from edgekit.host.release.inference import Session, open_session
 from edgekit.host.release.noise import check_quiet, refuse_noise, why_noisy
-from edgekit.host.release.runtime import QUICK_SECONDS, root_of
+from edgekit.host.release.runtime import QUICK_SECONDS, check_name
 from edgekit.host.release.types import (
     Benchmark,
     BoardStatus,
@@ -19,7 +19,7 @@ from edgekit.host.release.types import (
     Step,
     Timings,
 )
-from edgekit.host.release.use import bench, probe, rollback, run, status, verify
+from edgekit.host.release.use import bench, probe, remove, rollback, run, status, verify
 
 __all__ = [
     "QUICK_SECONDS",
@@ -37,6 +37,7 @@ __all__ = [
     "Step",
     "Timings",
     "bench",
+    "check_name",
     "check_quiet",
     "count_instructions",
     "deploy",
@@ -47,8 +48,8 @@ __all__ = [
     "plan_deploy",
     "probe",
     "refuse_noise",
+    "remove",
     "rollback",
-    "root_of",
     "run",
     "status",
     "verify",

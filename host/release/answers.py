@@ -79,6 +79,10 @@ class OutcomeAnswer(TypedDict):
     health: NotRequired[HealthAnswer]
 
 
+class RemoveAnswer(TypedDict):
+    releases: tuple[Id, ...]
+
+
 class ReleaseAnswer(TypedDict):
     id: Id
     model: Text
@@ -270,6 +274,7 @@ ANSWERS: Mapping[str, type] = {
     "apply": OutcomeAnswer,
     "activate": OutcomeAnswer,
     "rollback": OutcomeAnswer,
+    "remove": RemoveAnswer,
     "status": StatusAnswer,
     "verify": StatusAnswer,
     "release": AnyAnswer,  # that of the command which follows

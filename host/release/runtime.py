@@ -52,17 +52,18 @@ class _UnknownCommandError(Exception):
 
 
 def root_of(name: str) -> str:
-    """The folder of the model `name` below the board's; that of the default one is the board's own.
+    """The folder of the model `name` below the board's; that of the default one, which has none,
+    is the board's own. InputError if no folder may have that name."""
+    check_name(name or None)
+    return f"named/{name}" if name else "."
 
-    InputError if no folder may have that name.
-    """
-    if not name:
-        return "."
-    if not _NAME.fullmatch(name):
+
+def check_name(name: str | None) -> None:
+    """InputError if no model can have that name; an empty one must not become the default."""
+    if name is not None and not _NAME.fullmatch(name):
         raise InputError(
-            f"expected a name of at most 32 small letters, digits, '-' and '_', found {name[:40]!r}"
+            f"expected a name of 1 to 32 small letters, digits, '-' and '_', found {name[:40]!r}"
         )
-    return f"named/{name}"
 
 
 class BoardRuntime:

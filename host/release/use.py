@@ -118,16 +118,29 @@ def _status(found: Document) -> BoardStatus:
 def rollback(transport: Transport, name: str = "") -> BoardStatus:
     """Puts the previous release back into service; InputError if there is none, TransferError if
     it is damaged, BusyError if a deploy is on its way. A dead one of this host is ended first."""
-    runtime = BoardRuntime(transport, name)
+    _call_alone(BoardRuntime(transport, name), "rollback")
+    return status(transport, name)
+
+
+def remove(transport: Transport, name: str = "") -> tuple[str, ...]:
+    """Takes a model off the board: the ids of its releases, current first. Others keep theirs.
+
+    InputError if there is none of that name, BusyError if a process of the board runs it or a
+    deploy is on its way. A dead one of this host is ended first.
+    """
+    return tuple(_call_alone(BoardRuntime(transport, name), "remove")["releases"])
+
+
+def _call_alone(runtime: BoardRuntime, command: str) -> Document:
+    """A command that changes releases; a deploy of this host that is dead is ended first."""
     try:
-        runtime.call("rollback", deadline=_RUN_SECONDS)
+        return runtime.call(command, deadline=_RUN_SECONDS)
     except BusyError as error:
         if not is_dead(error.holder):
             raise
         runtime.call("leave", "--session", error.holder)
         forget(error.holder)
-        runtime.call("rollback", deadline=_RUN_SECONDS)
-    return status(transport, name)
+        return runtime.call(command, deadline=_RUN_SECONDS)
 
 
 def _to_npz(inputs: Arrays) -> bytes:

@@ -35,11 +35,18 @@ def test_no_model_named(edgekit: Any, command: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [*TAKE_A_MODEL, ["bench", "model"], ["status"], ["rollback"], ["doctor"]],
+    [
+        *TAKE_A_MODEL,
+        ["bench", "model"],
+        ["status"],
+        ["rollback"],
+        ["remove", "--default"],
+        ["doctor"],
+    ],
     ids=lambda c: c[0],
 )
 def test_unknown_board(edgekit: Any, face_model: Path, command: list[str]) -> None:
-    model = [] if command[0] in ("status", "rollback", "doctor") else [face_model]
+    model = [] if command[0] in ("status", "rollback", "remove", "doctor") else [face_model]
     done = edgekit(*command, *model, "--board", "nosuch")
     assert (done.code, done.out) == (2, "")
     assert "nosuch" in done.complaint

@@ -69,3 +69,37 @@ def test_damage_is_one_line_and_the_way_back(
     assert "damaged: model.so" in found.out.splitlines()[2]
     assert edgekit("deploy", home / "third.ekb", "--as", "wake").code == 0
     assert edgekit("verify").code == 0
+
+
+def test_remove_takes_one_name_off_the_board(edgekit: Any, wake: Path) -> None:
+    current = edgekit("status", "--as", "wake", "--json").document["current"]["id"]
+    done = edgekit("remove", "--as", "wake")
+    assert (done.code, done.out) == (0, f"removed  wake from local: {current}\n")
+    assert not wake.exists()
+    assert edgekit("status", "--json").document["named"] == {}
+    done = edgekit("remove", "--as", "wake")
+    assert done.code == 2
+    assert "expected a model deployed as 'wake', found none; there is: nothing" in done.complaint
+    found = edgekit("remove", "--default", "--json").document
+    assert (found["schema"], found["name"], len(found["releases"])) == ("edgekit.remove/1", "", 1)
+    assert edgekit("status", "--json").document["current"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ((), "expected --as NAME, or --default"),
+        (("--as", "wake", "--default"), "found both"),
+        (("--as", ""), "expected a name of 1 to 32"),
+        (("--as", "../local"), "expected a name of 1 to 32"),
+        (("--as", "nobody"), "found none; there is: wake"),
+        (("--as", "wake", "--board", "nowhere"), "nowhere"),
+    ],
+)
+def test_remove_without_a_name_that_is_there(
+    edgekit: Any, wake: Path, options: tuple[str, ...], complaint: str
+) -> None:
+    done = edgekit("remove", *options)
+    assert done.code == 2
+    assert complaint in done.complaint
+    assert wake.is_dir()

@@ -57,6 +57,7 @@ def test_commands_are_those_of_the_specification() -> None:
         "kb import",
         "kb lookup",
         "kb show",
+        "remove",
         "rollback",
         "run",
         "status",

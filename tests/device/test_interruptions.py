@@ -19,9 +19,10 @@ from edgekit.device.agent import release
 from edgekit.device.agent.files import Install
 from edgekit.device.agent.mend import settle
 from edgekit.device.agent.release import UnhealthyError
+from edgekit.device.agent.remove import remove
 from edgekit.device.agent.signing import enroll_unsigned
 from edgekit.device.agent.store import Links, Store
-from edgekit.device.errors import DeviceError
+from edgekit.device.errors import DeviceError, InputError
 from edgekit.host.bundle import Bundle
 
 MakeBundle = Callable[..., Bundle]
@@ -97,6 +98,29 @@ def test_rollback_is_whole(store: Store, paper: MakeBundle, send: Send, fault: F
         assert found in (before, after)
         release.rollback(board)
         assert _assert_whole(board) == (after if found == before else before)
+
+
+@pytest.mark.parametrize(("name", "fault"), [("", killed), ("wake", killed), ("", disk_fails_once)])
+def test_removed_whole_or_not_at_all(
+    store: Store, paper: MakeBundle, send: Send, fault: Fault, name: str
+) -> None:
+    def model(board: Store) -> Store:
+        return board.named(name) if name else board
+
+    for one in (store, store.named("wake")):
+        release.apply(one, send(one, paper("new")), _healthy, _quiet)
+    before = store.links()
+    for board in _after_faults(store, fault, lambda s: remove(model(s))):
+        settle(model(board))
+        if model(board).links().current:
+            assert _assert_whole(model(board)) == before
+        with contextlib.suppress(InputError):  # it was gone already
+            remove(model(board))
+        assert model(board).links() == Links(None, None)
+        assert model(board).installed() == []
+        other = board if name else board.named("wake")
+        assert _assert_whole(other) == before
+        assert [p.name for p in (board.root / "named").iterdir()] == ([] if name else ["wake"])
 
 
 def _after_faults(store: Store, fault: Fault, act: Callable[[Store], Any]) -> Iterator[Store]:

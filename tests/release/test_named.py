@@ -11,7 +11,13 @@ import pytest
 from edgekit.device.agent.store import Store
 from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle
-from edgekit.host.errors import IncompatibleError, InputError, RolledBackError, TransferError
+from edgekit.host.errors import (
+    BusyError,
+    IncompatibleError,
+    InputError,
+    RolledBackError,
+    TransferError,
+)
 
 TinyBundle = Callable[..., Bundle]
 X = np.array([1, 2, 3, -4], np.float32)
@@ -118,7 +124,64 @@ def test_name_that_nothing_was_deployed_as(
     assert [p.name for p in (board_root / "named").iterdir()] == ["wake"]
 
 
-@pytest.mark.parametrize("name", ["..", "a/b", "A", "-x", "x" * 33, "a b", "\n"])
+def test_removed_model_is_gone_and_the_others_stay(
+    device: Device, tiny: TinyBundle, board_root: Path
+) -> None:
+    wake = device.named("wake")
+    device.deploy(tiny())
+    older = wake.deploy(tiny()).release.id
+    newer = wake.deploy(tiny(OTHER)).release.id
+    assert wake.remove() == (newer, older)
+    assert list((board_root / "named").iterdir()) == []
+    assert device.verify().named == {}
+    np.testing.assert_array_equal(device.run({"x": X})[0]["y"], 2 * X + 1)
+    with pytest.raises(InputError, match="deployed as 'wake', found none; there is: nothing"):
+        wake.remove()
+    assert list((board_root / "named").iterdir()) == []
+    assert wake.deploy(tiny(OTHER)).release.changed
+
+
+def test_removed_default_model_leaves_what_is_the_boards(device: Device, tiny: TinyBundle) -> None:
+    wake = device.named("wake")
+    first = device.deploy(tiny(counter=2)).release.id
+    wake.deploy(tiny(OTHER))
+    assert device.remove() == (first,)
+    found = device.status()
+    assert (found.current, found.previous, list(found.named)) == (None, None, ["wake"])
+    assert wake.verify().current is not None
+    with pytest.raises(InputError, match="nothing to remove"):
+        device.remove()
+    assert device.deploy(tiny(counter=1)).release.changed
+
+
+@pytest.mark.parametrize("name", [None, "wake"])
+def test_model_that_a_session_runs_is_not_removed(
+    device: Device, tiny: TinyBundle, name: str | None
+) -> None:
+    model = device.named(name)
+    model.deploy(tiny())
+    device.named("other").deploy(tiny())
+    with model.open() as session:
+        with pytest.raises(BusyError, match=r"expected nothing to run the model, found process \d"):
+            model.remove()
+        device.named("other").remove()
+        np.testing.assert_array_equal(session.run({"x": X})[0]["y"], 2 * X + 1)
+    model.remove()
+
+
+def test_removal_that_was_killed_is_finished_by_the_next(
+    device: Device, tiny: TinyBundle, board_root: Path
+) -> None:
+    wake = device.named("wake")
+    wake.deploy(tiny())
+    folder = board_root / "named" / "wake"
+    folder.rename(folder.with_name(".wake.0123"))
+    assert list(device.status().named) == []
+    assert wake.remove() == ()
+    assert list((board_root / "named").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "A", "-x", "x" * 33, "a b", "\n"])
 def test_names_that_no_folder_may_have(device: Device, name: str) -> None:
-    with pytest.raises(InputError, match="expected a name of at most 32 small letters"):
+    with pytest.raises(InputError, match="expected a name of 1 to 32 small letters"):
         device.named(name)
