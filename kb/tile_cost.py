@@ -157,7 +157,7 @@ def _is_thin(
     board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, packed: Packed
 ) -> bool:
     """Whether a panel of B stays in registers beside a row of sums, for any number of rows of an A
-    in place: k <= 4 of floats in long vectors (device/kernels/gemm/f32_thin.h)."""
+    in place: k <= 4 of floats in long vectors (device/kernels/gemm/x86/f32_thin.h)."""
     vl, (_, nr) = board.isa.vl, tile
     floats = dtype == "f32" and vl >= LONG_VECTORS and packed != "a" and nr % vl == 0
     return floats and shape.k <= _THIN_K and (shape.k + 1) * (nr // vl) + 1 <= _REGISTERS

@@ -27,7 +27,7 @@ typedef struct {
 #ifdef EK_AMX
     long rows;       /* of the tile */
     long *registers; /* of AMX: what this task has set them up for; 0: nothing yet */
-    const char *ask; /* what is read soon: a line for each step of k, or NULL (ask.h) */
+    const char *ask; /* what is read soon: a line for each step of k, or NULL (x86/ask.h) */
     long ask_row;    /* to the next */
     int ask_all;     /* all lines of the panel's row */
 #endif
@@ -149,7 +149,7 @@ typedef void (*ek_gemm_packer)(const void *from, long step, long k_step, long wi
 /* Panels of B that follow each other: `count` of them, the first `wider` with a vector more than
  * `vectors`, and their bytes: [1] of the wider ones. `bare`: all tiles use tile registers, and need
  * nothing of a panel but its values. `registers`: set up for the tiles that follow, of `rows`,
- * since AMX is kept awake (i8_awake.h); NULL: it is not. */
+ * since AMX is kept awake (x86/i8_awake.h); NULL: it is not. */
 typedef struct {
     long count, vectors, wider;
     size_t bytes[2];

@@ -3,7 +3,7 @@
  * most of the work is to write C: it then goes along rows, for as many panels of B as stay in the
  * cache. */
 #include "direct.h"
-#include "ask.h"
+#include "x86/ask.h"
 #include "orient.h"
 
 #define LARGE_B 1048576 /* bytes from which a B is read row by row for one row of A */

@@ -151,7 +151,7 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
     }
 }
 
-#include "f32_thin.h"
+#include "x86/f32_thin.h"
 
 #define CODE(name, mr, form)                                                                       \
     static void name(const ek_gemm_job *job, const void *a, const void *b, void *c, long row,      \

@@ -5,7 +5,7 @@
  *       for panels of B, for panels of A:              register tile
  *
  * Threads share the panels of a block, of its rows or its columns, through ek_parallel. */
-#include "ask.h"
+#include "x86/ask.h"
 #include "direct.h"
 #include "plan.h"
 

@@ -12,7 +12,7 @@
 #define ROWS_AT_ONCE 16
 _Static_assert(ROWS_AT_ONCE % I8_STEP == 0, "slices are whole steps");
 #ifdef EK_FOURS
-#include "i8_fours.h"
+#include "x86/i8_fours.h"
 #define SUMS_ON_THE_WAY 1
 #else
 #define SUMS_ON_THE_WAY 0

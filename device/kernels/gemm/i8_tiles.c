@@ -268,7 +268,7 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
 EK_GEMM_UP_TO(MR, CODES)
 
 #ifdef TALL
-#include "i8_amx.h"
+#include "x86/i8_amx.h"
 #define ROWS TALL
 #define TALL_CODES(code) [AMX_LEAST... TALL] = (code),
 #else

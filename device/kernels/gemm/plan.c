@@ -1,6 +1,6 @@
 /* From a product and a method to a plan: which operands are swapped, packed or read in place. */
 #include "plan.h"
-#include "ask.h"
+#include "x86/ask.h"
 #include "orient.h"
 
 /* Multiply-adds that are not worth waking a thread for. Bytes: measured on AVX-512, where they take

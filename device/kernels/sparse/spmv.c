@@ -6,7 +6,7 @@
 #include "gather.h"
 #include "packed.h"
 #include "pieces.h"
-#include "windows.h"
+#include "x86/windows.h"
 
 #define AHEAD 1024           /* bytes of values that are asked for early */
 #define DIAGONAL_AHEAD 3072  /* of those whose products take no time */

@@ -4,7 +4,7 @@
  * Other cores ask for nothing. */
 #ifndef EK_GEMM_ASK_H
 #define EK_GEMM_ASK_H
-#include "codes.h"
+#include "../codes.h"
 
 #define EK_GEMM_ASKED_B 1048576 /* bytes of a B of which not all stays in the second cache */
 #define EK_GEMM_LINE_BYTES 64

@@ -1,7 +1,7 @@
 /* Strips of kind WINDOWS: x is picked out of eight registers by permutations. */
 #ifndef EK_SPARSE_WINDOWS_H
 #define EK_SPARSE_WINDOWS_H
-#include "types.h"
+#include "../types.h"
 
 #if defined __AVX512F__ && EK_STORED == 0
 #define REGISTERS 8
