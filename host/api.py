@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from edgekit.host import release
 from edgekit.host.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.errors import InputError
-from edgekit.host.inventory import BoardEntry
 from edgekit.host.options import Activations, CompileOptions, WeightBits, variants_of
-from edgekit.host.reach import Reached, Via, profile_of, reach, reach_entry
+from edgekit.host.reach import Via, profile_of, reach
 from edgekit.host.release import (
     Benchmark,
     BoardStatus,
@@ -83,15 +82,7 @@ def connect(board: str = "local", *, via: Via | None = None) -> Device:
     `via` takes another way than the inventory's: "ssh" or "serial". InputError if there is no
     such board; it is reached only when it is first asked for something.
     """
-    return _device(reach(board, via))
-
-
-def open_board(entry: BoardEntry) -> Device:
-    """A board of the inventory, or one that is about to be."""
-    return _device(reach_entry(entry))
-
-
-def _device(found: Reached) -> Device:
+    found = reach(board, via)
     return Device(
         found.transport,
         profile=found.profile,

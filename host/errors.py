@@ -7,8 +7,7 @@
     ├── IncompatibleError           5   board, features or memory do not fit the bundle
     ├── TransferError               6   transfer or verification failed
     │   └── BusyError               6   another deploy is on its way
-    ├── RolledBackError             7   the new release was unhealthy; the old one runs
-    └── PartialFleetError           8   some boards failed
+    └── RolledBackError             7   the new release was unhealthy; the old one runs
 
 Every message says what was expected, what was found, and what to do next.
 """
@@ -53,7 +52,3 @@ class RolledBackError(EdgekitError):
 
     exit_code = 7
     log = ""
-
-
-class PartialFleetError(EdgekitError):
-    exit_code = 8

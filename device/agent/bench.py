@@ -34,7 +34,7 @@ def bench_release(
     given: Optional[Mapping[str, Any]],
     number: int,
 ) -> Dict[str, Any]:
-    """The document edgekit.bench.model/1: a release with the inputs `given`, or with the golden
+    """The document edgekit.runtime.bench/1: a release with the inputs `given`, or with the golden
     ones of its variant `number`."""
     manifest, folder = current
     variants = manifest.every_variant()
@@ -47,7 +47,7 @@ def bench_release(
     model.bench(1)
     load_ms = (time.perf_counter_ns() - start) / 1e6
     return {
-        "schema": "edgekit.bench.model/1",
+        "schema": "edgekit.runtime.bench/1",
         "release": manifest.id,
         "model": manifest.model.name,
         "load_ms": load_ms,
@@ -60,7 +60,7 @@ def bench_release(
 
 
 def bench(model: Model, inputs: Mapping[str, Any], plan: BenchPlan) -> Dict[str, Any]:
-    """The `latency_ms` and `operators` of the document edgekit.bench.model/1."""
+    """The `latency_ms` and `operators` of the document edgekit.runtime.bench/1."""
     model.set_inputs(inputs)
     each = min(model.bench(plan.warmup).totals) / 1e9
     # The first runs are cold; a tenth of the time also lets the core's clock rise.

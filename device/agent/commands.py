@@ -35,7 +35,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    """Runs one command; returns the exit code of spec 00."""
+    """Runs one command; returns its exit code: 0, or that of the error."""
     try:
         options = _parser().parse_args(arguments)
         run: Callable[[argparse.Namespace], Optional[Document]] = options.run
@@ -184,13 +184,16 @@ def _remove(options: argparse.Namespace) -> Document:
 def _status(options: argparse.Namespace) -> Document:
     from edgekit.device.agent.status import status
 
-    return {"schema": "edgekit.status/1", **asdict(status(_store(options), not options.quick))}
+    return {
+        "schema": "edgekit.runtime.status/1",
+        **asdict(status(_store(options), not options.quick)),
+    }
 
 
 def _verify(options: argparse.Namespace) -> Document:
     from edgekit.device.agent.status import verify
 
-    return {"schema": "edgekit.status/1", **asdict(verify(_store(options)))}
+    return {"schema": "edgekit.runtime.status/1", **asdict(verify(_store(options)))}
 
 
 def _health(options: argparse.Namespace) -> Document:
@@ -232,7 +235,7 @@ def _run(options: argparse.Namespace) -> Document:
     outputs, times = model.run(inputs)
     options.output.write_bytes(npz_bytes(outputs))
     return {
-        "schema": "edgekit.run/1",
+        "schema": "edgekit.runtime.run/1",
         "release": manifest.id,
         "model": manifest.model.name,
         "threads": model.threads,

@@ -48,7 +48,7 @@ class Watch:
         self._conditions, self._sample = conditions(), sample()
 
     def seen(self) -> Dict[str, Any]:
-        """The `conditions` and `noise` of the document edgekit.bench.model/1."""
+        """The `conditions` and `noise` of the document edgekit.runtime.bench/1."""
         noise = noise_since(self._sample)
         both = {"before": asdict(self._conditions), "after": asdict(conditions())}
         return {"conditions": both, "noise": asdict(noise)}

@@ -58,10 +58,6 @@ class Trust:
     keys: Tuple[str, ...]
     unsigned: bool
 
-    @property
-    def enrolled(self) -> bool:
-        return bool(self.keys) or self.unsigned
-
 
 def parse_key(line: str) -> PublicKey:
     """The key in `ssh-ed25519 BASE64 [comment]`; InputError if it is anything else."""

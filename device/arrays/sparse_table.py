@@ -20,7 +20,6 @@ SCHEMA = "edgekit.kb.spmv/1"
 ROWS_SEQUENCE = (100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 MEAN_SEQUENCE = (1, 3, 10, 30, 100, 300, 1_000)
 SPREADS = ("even", "random", "skewed")
-BANDS = ("narrow", "banded", "wide")
 _EVEN, _RANDOM = 0.15, 0.8  # standard deviation over mean, at most
 _NARROW, _BANDED = 8.0, 0.1  # span of a row over its non-zeros; over all columns
 

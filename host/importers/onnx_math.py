@@ -73,15 +73,6 @@ def mean_of(call: Call) -> Tensor:
     return call.emit(ops.Mul(), total, call.builder.floats(1 / len(call.values)))
 
 
-def negated(row: Row) -> Row:
-    def build(call: Call) -> Tensor:
-        y = row(call)
-        assert isinstance(y, Tensor)
-        return call.emit(ops.Not(), y)
-
-    return build
-
-
 def sub(call: Call) -> Tensor:
     a, b = _legacy_broadcast(call)
     if b.data is not None and b.dtype is DType.F32:

@@ -25,12 +25,6 @@ _CURVE_STEPS = 16.0  # elements of plain work that one of a function is worth
 _LOADED = AMOUNTS.index("loaded")
 
 
-def operator_cost(graph: Graph, node: Node, board: BoardProfile, unit: str = CPU) -> float:
-    """Microseconds that `node` keeps a unit of a board, by its profile alone; infinite if the
-    unit does no such work."""
-    return CostModel(board).cost(graph, node, unit)
-
-
 @dataclass(frozen=True)
 class CostModel:
     """The costs of operators on one board; `measured` replaces what its profile assumes."""

@@ -1,4 +1,4 @@
-"""The valid orders of a part: how many there are, all of them, or one at random."""
+"""The valid orders of a part: how many there are, or one at random."""
 
 from __future__ import annotations
 
@@ -89,22 +89,6 @@ def count_orders(dag: Dag, most_sets: int = MOST_SETS) -> OrderCount | None:
         for done, ready in level.items():
             counts[done] = sum(counts[done | 1 << node] for node in bits(ready))
     return OrderCount(dag, counts)
-
-
-def all_orders(dag: Dag) -> Iterator[list[int]]:
-    """Every valid order, in lexicographic order."""
-    needs = masks(dag)
-
-    def extend(order: list[int], done: int, ready: int) -> Iterator[list[int]]:
-        if not ready:
-            yield list(order)
-        for node in bits(ready):
-            order.append(node)
-            after = done | 1 << node
-            yield from extend(order, after, ready_after(dag, needs, ready, node, after))
-            order.pop()
-
-    return extend([], 0, first_ready(dag))
 
 
 def shuffled(dag: Dag, order: Sequence[int], random: Random, steps: int) -> list[int]:

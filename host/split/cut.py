@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from edgekit.host.graph.types import Graph, Node, Operator, Shape, Tensor
+from edgekit.host.graph.types import Node, Operator, Shape, Tensor
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,6 @@ Cutter = Callable[[Site, Cut], Part | None]
 def site_of(tensors: Mapping[str, Tensor], node: Node) -> Site:
     ins = tuple(None if name is None else tensors[name] for name in node.inputs)
     return Site(node, ins, tuple(tensors[name] for name in node.outputs))
-
-
-def sites_of(graph: Graph) -> list[Site]:
-    return [site_of(graph.tensors, node) for node in graph.nodes]
 
 
 def part_bytes(site: Site, cut: Cut, part: Part) -> int:

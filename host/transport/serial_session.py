@@ -102,11 +102,6 @@ class Session:
         """How long the board was not heard."""
         return time.monotonic() - self._channel.link.heard_at
 
-    @property
-    def resent_frames(self) -> int:
-        """How much the line damaged."""
-        return self._channel.link.resent
-
     def send(self, kind: bytes, payload: bytes = b"", document: Any = None) -> None:
         """Queues a message; `document` goes as JSON."""
         self._channel.send(kind, payload, document)

@@ -97,7 +97,7 @@ def test_probe_tells_of_this_machine(root: Path) -> None:
 
 def test_bench_document(root: Path) -> None:
     found = call(root, "bench", "--count", "7", "--threads", "2").document
-    assert found["schema"] == "edgekit.bench.model/1"
+    assert found["schema"] == "edgekit.runtime.bench/1"
     assert (found["model"], found["threads"], found["arena_bytes"]) == ("tiny", 2, 64)
     latency = found["latency_ms"]
     assert latency["n"] == 7

@@ -9,12 +9,12 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_graphs import graph_of, random_edges
+from schedule_graphs import all_orders, graph_of, random_edges
 
 from edgekit.host.schedule.bounds import least_makespan, least_peak
 from edgekit.host.schedule.dag import Dag, dag_of
 from edgekit.host.schedule.memory import buffers_of
-from edgekit.host.schedule.orders import all_orders, count_orders, shuffled
+from edgekit.host.schedule.orders import count_orders, shuffled
 from edgekit.host.schedule.search import Effort, Objective, find_order
 from edgekit.host.schedule.timeline import Problem, simulate
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from hypothesis import strategies as st
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, Node, Tensor
+from edgekit.host.schedule.dag import Dag
+from edgekit.host.schedule.orders import bits, first_ready, masks, ready_after
 
 
 def graph_of(
@@ -44,3 +46,19 @@ def random_edges(most: int) -> st.SearchStrategy[tuple[int, list[tuple[int, int]
         return st.tuples(st.just(size), chosen)
 
     return st.integers(1, most).flatmap(edges)
+
+
+def all_orders(dag: Dag) -> Iterator[list[int]]:
+    """Every valid order, in lexicographic order."""
+    needs = masks(dag)
+
+    def extend(order: list[int], done: int, ready: int) -> Iterator[list[int]]:
+        if not ready:
+            yield list(order)
+        for node in bits(ready):
+            order.append(node)
+            after = done | 1 << node
+            yield from extend(order, after, ready_after(dag, needs, ready, node, after))
+            order.pop()
+
+    return extend([], 0, first_ready(dag))
