@@ -17,6 +17,7 @@
     X(minmax, alu, "smaller or larger of two") \
     X(shift, alu, "shift or rotation") \
     X(bits, shift, "extract, insert, extend, reverse bits or bytes") \
+    X(bits_insert, bits, "bits of one register into another")                                      \
     X(count, bits, "leading or trailing zeros, ones") \
     X(select, alu, "conditional select, conditional compare") \
     X(alu_sat, alu, "saturating or halving; several lanes in an integer register") \
@@ -36,6 +37,7 @@
     X(system, system, "system registers, calls of the system") \
     /* memory */ \
     X(load, load, "one integer register") \
+    X(load_acquire, load, "load that later accesses wait for") \
     X(load_pair, load, "two integer registers") \
     X(load_multiple, load_pair, "more integer registers") \
     X(load_v, load, "one vector or float register") \
@@ -47,6 +49,7 @@
     X(v_load_strided, load_struct, "elements at a distance") \
     X(v_load_indexed, v_load_strided, "elements at a vector's addresses") \
     X(store, store, "one integer register") \
+    X(store_release, store, "store that waits for accesses before it") \
     X(store_pair, store, "two integer registers") \
     X(store_multiple, store_pair, "more integer registers") \
     X(store_v, store, "one vector or float register") \

@@ -23,6 +23,7 @@ enum {
 };
 
 enum { EK_LOAD = 1, EK_STORE = 2, EK_PREFETCH = 4 }; // kinds of access: a set
+enum { EK_BEFORE = 1, EK_AFTER = 2 };                // write-back
 enum { EK_CONDITIONAL = 1, EK_INDIRECT = 2, EK_CALL = 4, EK_RETURN = 8, EK_JUMP = 16 }; // branches
 
 enum { EK_MAX_SOURCES = 40, EK_MAX_DESTINATIONS = 36 };
@@ -47,7 +48,7 @@ struct ek_insn {
     uint16_t width;   // bits of one operand: 32, 64, 128; vectors of RV64: 0 until resolved
     uint16_t element; // bits of one element; the widest where operands differ
 
-    uint8_t sources, destinations; // how many; a register stands once in each list
+    uint8_t sources, destinations; // how many; each register once, the accumulator apart
     uint8_t source[EK_MAX_SOURCES], destination[EK_MAX_DESTINATIONS];
     uint8_t accumulator;  // index in `source` of what is added to last; EK_NO_REG: none
     uint8_t accumulators; // how many sources from there (A32: quad registers are 2 or 4)
@@ -57,16 +58,16 @@ struct ek_insn {
     uint16_t bytes;      // of the access; 0: follows from vl
     uint8_t base, index; // of the address; EK_NO_REG: none (base: relative to pc)
     uint8_t index_shift; // the index is shifted left by this
-    bool write_back;     // `base` becomes base + step, or base + index where step is 0
-    int32_t offset;      // address = base + offset (+ index << index_shift), before write-back
-    int32_t step;        // of write-back; without memory: the destination is base + step
+    uint8_t write_back;  // EK_BEFORE, EK_AFTER the access, or 0: `base` does not change
+    int32_t offset;      // address = base + offset (+ index << index_shift) unless EK_AFTER: base
+    int32_t step;        // base becomes base + step, + index; without memory: the destination does
     bool predicated;     // done or not by the flags (A32, T32), not a branch
     bool reads_counter;  // cntvct_el0, rdtime, rdcycle
 
     uint8_t branch;  // set of EK_CONDITIONAL …; 0: no branch
     uint64_t target; // of a direct branch
 
-    // RV64 vectors; `vsetvl` says what the instruction does to vl and vtype
+    // RV64 vectors
     bool sets_vtype; // v_setvl whose vtype is known: below; else it is in a register
     uint16_t vtype;  // as in the instruction
     int16_t avl;     // v_setvl: 0..31 by constant; -1 a register; -2 all; -3 as it was

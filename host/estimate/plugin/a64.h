@@ -1,0 +1,21 @@
+// Tables of A64, one file per group of encodings, and what their operands mean.
+//
+// Operands are words: a kind of register and the letter of its field, a capital where it is
+// written: x (31 is the zero register), s (31 is the stack pointer), v. `+` before it: accumulator.
+// `f`, `F`: flags. Other words: `q` a width of 128 bits, `e32` elements of 32 bits (8 if nothing
+// says it). Fields with a meaning of their own: z (32 or 64 bits), q (64 or 128 bits), e (element 8
+// << e), p (float element of 32 or 64 bits), y (type of a scalar float), h (scalar in a vector
+// register).
+#ifndef EK_A64_H
+#define EK_A64_H
+
+#include "pattern.h"
+
+extern const struct ek_table ek_a64_integer, ek_a64_control, ek_a64_memory, ek_a64_float,
+    ek_a64_vector, ek_a64_element, ek_a64_misc;
+
+static inline int ek_a64_v(uint32_t field) {
+    return EK_REG_FLOAT + (int)(field & 31);
+}
+
+#endif
