@@ -166,36 +166,18 @@ def run(
     """
     from edgekit.host.api import connect
     from edgekit.host.cli.classes import read_labels
-    from edgekit.host.cli.results import check_target
     from edgekit.host.cli.run_job import Job
-    from edgekit.host.inputs import InputOptions, input_files, is_array, read_arrays
+    from edgekit.host.inputs import InputOptions, is_array
 
     path = model_file(model) if model else None
     device = connect(board_name(board), via=via).named(as_name)
-    files = input_files(input_path)
-    if is_array(files[0]):
-        read_arrays(files[0])  # a wrong name is told before the board is asked for anything
     _check_output(output, top, as_json)
-    if output is not None:
-        check_target(output, files, input_path.is_dir())
+    files = _files(input_path, output)
     own = _notes(device, path, wanted=bool(top) or any(not is_array(file) for file in files))
-    job = Job(
-        files,
-        output,
-        top,
-        read_labels(labels) if labels else (),
-        own,
-        reset_each,
-        InputOptions(
-            _numbers("--mean", mean),
-            _numbers("--scale", scale),
-            channels,
-            layout,
-            sample_rate,
-            resample,
-            *own.inputs[:1],
-        ),
-    )
+    scaling = _numbers("--mean", mean), _numbers("--scale", scale)
+    given = InputOptions(*scaling, channels, layout, sample_rate, resample, *own.inputs[:1])
+    known = read_labels(labels) if labels else ()
+    job = Job(files, output, top, known, own, reset_each, given)
     if path:
         options = compile_options(
             input_shape, order, random_seed, memory_limit, weights, activations
@@ -206,6 +188,19 @@ def run(
     with device.open(threads) as session:
         found = job.run(session)
     _show(device, session, job, found, as_json)
+
+
+def _files(input_path: Path, output: str | None) -> list[Path]:
+    """What to run; what is wrong with names is told before the board is asked for anything."""
+    from edgekit.host.cli.results import check_target
+    from edgekit.host.inputs import input_files, is_array, read_arrays
+
+    files = input_files(input_path)
+    if is_array(files[0]):
+        read_arrays(files[0])
+    if output is not None:
+        check_target(output, files, input_path.is_dir())
+    return files
 
 
 def _notes(device: Device, model: Path | None, wanted: bool) -> ModelNotes:

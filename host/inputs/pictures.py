@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+_SMALLEST = 8  # pixels of a side, where the shape says less than batch, height, width and channels
 
 
 def picture(path: Path, spec: TensorSpec, options: InputOptions) -> NDArray[Any]:
@@ -42,10 +43,12 @@ def picture(path: Path, spec: TensorSpec, options: InputOptions) -> NDArray[Any]
 def _extents(path: Path, spec: TensorSpec, options: InputOptions) -> tuple[int, int, int, bool]:
     """Height, width, channels of the input, and whether channels come first."""
     shape = spec.shape[1:] if len(spec.shape) == 4 and spec.shape[0] == 1 else spec.shape
+    # Three axes may be a row of feature vectors as well, which are short: told by size or layout.
+    least = _SMALLEST if len(spec.shape) == 3 and not options.layout else 1
     if len(shape) == 3:
-        if options.layout != "nchw" and shape[2] in _MODES:
+        if options.layout != "nchw" and shape[2] in _MODES and min(shape[:2]) >= least:
             return shape[0], shape[1], shape[2], False
-        if options.layout != "nhwc" and shape[0] in _MODES:
+        if options.layout != "nhwc" and shape[0] in _MODES and min(shape[1:]) >= least:
             return shape[1], shape[2], shape[0], True
     layout = f" with layout {options.layout}" if options.layout else ""
     raise InputError(

@@ -90,9 +90,17 @@ def test_a_truncated_picture_is_one_line(photo: Path) -> None:
 
 
 def test_an_input_that_is_no_picture(photo: Path) -> None:
-    for shape in ((4,), (1, 7, 5, 9), (2, 4, 4, 3)):
+    for shape in ((4,), (1, 7, 5, 9), (2, 4, 4, 3), (1, 3, 40), (40, 3, 1), (3, 1, 40)):
         with pytest.raises(InputError, match="expected an input of one picture"):
             picture(photo, TensorSpec("x", "f32", shape, None, None), InputOptions())
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout"), [((1, 28, 28), None), ((9, 8, 3), None), ((3, 2, 5), "nchw")]
+)
+def test_a_picture_of_three_axes(photo: Path, shape: Any, layout: Any) -> None:
+    spec = TensorSpec("x", "f32", shape, None, None)
+    assert picture(photo, spec, InputOptions(layout=layout)).shape == shape
 
 
 def wav(
