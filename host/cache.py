@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.host.errors import InputError
+from edgekit.host.errors import BusyError, InputError
+from edgekit.host.files import take_lock
+from edgekit.host.kept import USERS
 from edgekit.host.paths import cache_folder
 
 _KINDS = {
@@ -38,7 +42,9 @@ def cached() -> list[Cached]:
     if not folder.is_dir():
         return []
     found = []
-    for path in sorted(p for p in folder.iterdir() if p.is_dir() and not p.is_symlink()):
+    for path in sorted(folder.glob("[!.]*")):
+        if not path.is_dir() or path.is_symlink():
+            continue
         files, size = _size(path)
         found.append(Cached(path.name, _KINDS.get(path.name, ""), path, files, size))
     return found
@@ -47,7 +53,8 @@ def cached() -> list[Cached]:
 def clean(kinds: Iterable[str] = ()) -> list[Cached]:
     """Removes the kinds named, or all of them; says what went.
 
-    InputError for a kind that is not there, and for the images of boards that are up.
+    InputError for a kind that is not there, and for the images of boards that are up; BusyError,
+    and nothing is removed, if a process makes something in one of them.
     """
     there = {entry.kind: entry for entry in cached()}
     wanted = list(dict.fromkeys(kinds)) or list(there)
@@ -57,9 +64,28 @@ def clean(kinds: Iterable[str] = ()) -> list[Cached]:
     if "boards" in wanted:
         _refuse_running_boards()
     gone = [there[kind] for kind in wanted if kind in there]
-    for entry in gone:
-        _remove(entry.path)
+    _remove_dying()
+    with contextlib.ExitStack() as held:
+        for entry in gone:
+            _lock(entry, held)
+        for entry in gone:
+            _remove(entry.path)
     return gone
+
+
+def _lock(entry: Cached, held: contextlib.ExitStack) -> None:
+    """Takes all locks there are in a folder, or raises BusyError."""
+    for path in dict.fromkeys(
+        (entry.path / USERS, *entry.path.glob("*.lock"), *entry.path.glob("locks/*"))
+    ):
+        try:
+            how = fcntl.LOCK_EX | fcntl.LOCK_NB
+            held.callback(os.close, take_lock(path, how))
+        except BlockingIOError:
+            raise BusyError(
+                f"expected nobody to use '{entry.kind}' of the cache, found that another edgekit "
+                "does; wait for it to end, then try again"
+            ) from None
 
 
 def _refuse_running_boards() -> None:
@@ -80,6 +106,24 @@ def _remove(folder: Path) -> None:
     except FileNotFoundError:
         return
     shutil.rmtree(dying)
+
+
+def _remove_dying() -> None:
+    """What was being removed when its process was killed."""
+    for folder in cache_folder().glob(".*.*"):
+        pid = folder.suffix[1:]
+        if pid.isdecimal() and not _lives(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass  # somebody else's
+    return True
 
 
 def _size(folder: Path) -> tuple[int, int]:

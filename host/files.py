@@ -51,12 +51,32 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Holds a file's lock, waiting for whoever has it; it ends with the process at the latest."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+def locked(path: Path, shared: bool = False) -> Iterator[None]:
+    """Holds a file's lock, waiting for whoever has it; it ends with the process at the latest.
+    Those that hold it `shared` do so at the same time."""
+    descriptor = take_lock(path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
+        os.close(descriptor)
+
+
+def take_lock(path: Path, how: int) -> int:
+    """A descriptor that has the lock until it is closed; `how` as for flock. BlockingIOError if
+    another has it and `how` says not to wait."""
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:
+            continue  # the folder was removed in between
+        try:
+            fcntl.flock(descriptor, how)
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        except FileNotFoundError:
+            pass  # removed while we waited, and the lock with it
+        except BaseException:
+            os.close(descriptor)
+            raise
         os.close(descriptor)

@@ -1,13 +1,52 @@
 """Files of the cache that others read from disk: each has its hash beside it.
 
-What a crash, a full disk or a faulty one damaged is not whole any more, and is made again.
+What a crash, a full disk or a faulty one damaged is not whole any more, and is made again. Whoever
+works in a folder of the cache holds its lock, so that nobody empties it meanwhile.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import hashlib
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+
+from edgekit.host.files import locked, take_lock
+
+WORK = "work-"  # begins the name of a folder in which something is made
+USERS = "use.lock"
+
+_READ_ONLY = (errno.EROFS, errno.EACCES)
+
+
+@contextlib.contextmanager
+def in_use(folder: Path) -> Iterator[None]:
+    """Makes a folder of the cache, which stays while this lasts. What killed processes left there
+    unfinished goes, unless others work there."""
+    with contextlib.ExitStack() as held:
+        try:
+            _sweep(folder)
+            held.enter_context(locked(folder / USERS, shared=True))
+        except OSError as error:
+            if error.errno not in _READ_ONLY:
+                raise  # what nobody can write nobody can empty
+        yield
+
+
+def _sweep(folder: Path) -> None:
+    try:
+        descriptor = take_lock(folder / USERS, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return
+    try:
+        for left in folder.glob(f"{WORK}*"):
+            shutil.rmtree(left, ignore_errors=True)
+    finally:
+        os.close(descriptor)
 
 
 def keep(made: Path, path: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from edgekit.host.doctor.types import Finding, Verdict
 from edgekit.host.errors import EdgekitError
+from edgekit.host.kept import WORK, in_use
 from edgekit.host.paths import cache_folder, data_folder
 from edgekit.host.toolchain.zig import Toolchain, Unit
 from edgekit.kb.board import BoardProfile
@@ -81,8 +82,7 @@ def _compiler(profile: BoardProfile, cache: Path) -> Finding:
     """Builds a one-line library afresh, and calls it if it is for this machine."""
     found = f"ziglang {_version_of('ziglang')}"
     try:
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="doctor-", dir=cache) as folder:
+        with in_use(cache), tempfile.TemporaryDirectory(prefix=WORK, dir=cache) as folder:
             for name in ("zig", "zig-local"):  # the C library it has built before
                 (cache / name).mkdir(exist_ok=True)
                 (Path(folder) / name).symlink_to(cache / name)

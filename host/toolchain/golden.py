@@ -20,7 +20,7 @@ import numpy as np
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.identity import identity
 from edgekit.host.graph.types import Array, DType, Graph
-from edgekit.host.kept import is_kept, keep
+from edgekit.host.kept import WORK, in_use, is_kept, keep
 from edgekit.host.toolchain.artifact import Golden
 from edgekit.host.toolchain.inputs import RANGES, Range, random_input
 from edgekit.host.toolchain.margins import flips, margin_of, moved
@@ -84,11 +84,12 @@ def golden_of(graph: Graph, cache: Path) -> Golden:
     """An input, the reference's outputs, and how far a board's may be from them; kept in `cache`
     by the graph and the code of the reference."""
     path = cache / f"{identity(graph)[:32]}-{_reference_hash()[:16]}.npz"
-    kept = _load(path, len(graph.inputs), len(graph.outputs))
-    if kept is None:
-        kept = _golden(graph, _choose(graph))
-        _save(path, kept)
-    return kept
+    with in_use(cache):
+        kept = _load(path, len(graph.inputs), len(graph.outputs))
+        if kept is None:
+            kept = _golden(graph, _choose(graph))
+            _save(path, kept)
+        return kept
 
 
 def _choose(graph: Graph) -> _Candidate:
@@ -209,12 +210,11 @@ def _load(path: Path, inputs: int, outputs: int) -> Golden | None:
 
 
 def _save(path: Path, golden: Golden) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     arrays = {f"in{i}": x for i, x in enumerate(golden.inputs)}
     arrays |= {f"out{i}": y for i, y in enumerate(golden.outputs)}
     arrays |= {f"margin{i}": m for i, m in enumerate(golden.margins) if m is not None}
     tolerances = np.array(golden.tolerances, np.float64)
-    with tempfile.TemporaryDirectory(dir=path.parent) as work:
+    with tempfile.TemporaryDirectory(prefix=WORK, dir=path.parent) as work:
         made = Path(work) / path.name
         np.savez(made, allow_pickle=False, tolerances=tolerances, **arrays)
         keep(made, path)

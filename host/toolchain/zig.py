@@ -26,7 +26,7 @@ from pathlib import Path
 from edgekit.device import kernel_facts
 from edgekit.host.errors import EdgekitError, InputError
 from edgekit.host.files import locked, write_whole
-from edgekit.host.kept import is_kept, keep
+from edgekit.host.kept import WORK, in_use, is_kept, keep
 from edgekit.host.toolchain.headers import headers_hash, system_headers
 from edgekit.host.toolchain.process import run_watched
 from edgekit.kb.board import BoardProfile
@@ -94,6 +94,10 @@ class Toolchain:
 
     def build(self, units: Sequence[Unit]) -> bytes:
         """One shared library of all units; compiles in parallel what is not cached."""
+        with in_use(self._cache):
+            return self._build(units)
+
+    def _build(self, units: Sequence[Unit]) -> bytes:
         with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as threads:
             objects = list(threads.map(self._object, units))
         key = hashlib.sha256(repr((self._target(), self._extra, _zig()[1])).encode())
@@ -123,7 +127,7 @@ class Toolchain:
         with self._precompiling:
             if target not in self._seen and not is_kept(target):
                 write_whole(source, "".join(f"#include <{name}>\n" for name in names).encode())
-                with tempfile.TemporaryDirectory(dir=cache) as work:
+                with tempfile.TemporaryDirectory(prefix=WORK, dir=cache) as work:
                     made = Path(work) / "out.pch"
                     arguments = [*flags, *_PRECOMPILE, str(source), "-o", str(made)]
                     self._zig_cc(arguments, "system headers")
@@ -141,7 +145,6 @@ class Toolchain:
         target = self._cache / f"{digest.hexdigest()}.o"
         if is_kept(target):
             return target
-        self._cache.mkdir(parents=True, exist_ok=True)
         with locked(self._cache / "locks" / target.name[:2]):
             if not is_kept(target):
                 self._compile(unit, flags, target)
@@ -149,7 +152,7 @@ class Toolchain:
 
     def _compile(self, unit: Unit, flags: Sequence[str], target: Path) -> None:
         include = f"-I{kernels_folder()}"
-        with tempfile.TemporaryDirectory(dir=self._cache) as work:
+        with tempfile.TemporaryDirectory(prefix=WORK, dir=self._cache) as work:
             if isinstance(unit.source, str):
                 source = Path(work) / f"{unit.name}.c"
                 source.write_text(unit.source, encoding="ascii")
@@ -164,7 +167,7 @@ class Toolchain:
 
     def _link(self, objects: Sequence[Path], library: Path) -> None:
         flags = [*self._target(), *self._extra, "-O3", "-s", "-shared", "-fPIC"]
-        with tempfile.TemporaryDirectory(dir=self._cache) as work:
+        with tempfile.TemporaryDirectory(prefix=WORK, dir=self._cache) as work:
             made = Path(work) / "model.so"
             names = [str(p) for p in objects]
             self._zig_cc(
@@ -213,7 +216,7 @@ class Toolchain:
     ) -> subprocess.CompletedProcess[str] | None:
         """A second try with the C library that zig keeps built anew: a damaged one is not noticed
         by zig itself. None if it was not that, else the new one takes its place."""
-        with tempfile.TemporaryDirectory(dir=self._cache) as work:
+        with tempfile.TemporaryDirectory(prefix=WORK, dir=self._cache) as work:
             done = self._run_zig(zig, arguments, Path(work))
             if done.returncode:
                 return None

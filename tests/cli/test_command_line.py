@@ -257,6 +257,30 @@ def test_the_cache_is_shown_and_emptied_by_kind(
     assert edgekit("cache", "clean").code == 0
 
 
+def test_a_cache_that_is_in_use_is_not_emptied(
+    edgekit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from edgekit.host.files import locked
+    from edgekit.host.kept import in_use
+
+    cache = tmp_path / "other" / "cache"
+    for name in ("objects", "boards", ".golden.4194305"):
+        (cache / name).mkdir(parents=True)
+        (cache / name / "one").write_bytes(b"x")
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "other"))
+    for kind, lock in (
+        ("objects", in_use(cache / "objects")),
+        ("boards", locked(cache / "boards" / "arm64.lock")),
+    ):
+        with lock:
+            done = edgekit("cache", "clean")
+        assert (done.code, f"nobody to use '{kind}'" in done.complaint) == (6, True)
+        assert (cache / "objects" / "one").exists()
+        assert (cache / "boards" / "one").exists()
+    assert edgekit("cache", "clean").code == 0
+    assert list(cache.iterdir()) == []
+
+
 def test_images_of_boards_that_are_up_stay(
     edgekit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

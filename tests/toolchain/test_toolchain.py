@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from edgekit.host.compiler import compile_artifact
-from edgekit.host.errors import InputError
+from edgekit.host.errors import BusyError, InputError
+from edgekit.host.kept import in_use
 from edgekit.host.paths import cache_folder
 from edgekit.host.toolchain.zig import BuildError, Toolchain, Unit
 from edgekit.kb.board import load_board
@@ -42,6 +44,42 @@ def test_the_second_build_compiles_nothing(toolchain, tmp_path):
     before = _objects(tmp_path)
     assert toolchain.build([Unit("answer", _SOURCE)]) == first
     assert _objects(tmp_path) == before and len(before) == 1
+
+
+def test_the_cache_is_not_emptied_under_a_compile(tmp_path, monkeypatch):
+    from edgekit.host import cache
+
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
+    objects = tmp_path / "cache" / "objects"
+    objects.mkdir(parents=True)
+    compiled = []
+
+    def run(command, env, seconds):
+        with pytest.raises(BusyError, match="expected nobody to use 'objects' of the cache, found"):
+            cache.clean()
+        made = Path(command[-1])
+        made.write_bytes(b"library")
+        compiled.append(made.name)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr("edgekit.host.toolchain.zig.run_watched", run)
+    Toolchain(load_board("local"), objects).build([Unit("answer", _SOURCE)])
+    assert compiled == ["out.o", "model.so"]
+    assert [entry.kind for entry in cache.clean()] == ["objects"]
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_build_removes_the_work_folders_of_killed_ones(toolchain, tmp_path):
+    (tmp_path / "work-dead").mkdir()
+    (tmp_path / "work-dead" / "out.o").write_bytes(b"half")
+    with in_use(tmp_path):  # of another process, which may live
+        (tmp_path / "work-alive").mkdir()
+        toolchain.build([Unit("answer", _SOURCE)])
+        assert (tmp_path / "work-alive").is_dir()
+    assert not (tmp_path / "work-dead").exists()
+    toolchain.build([Unit("answer", _SOURCE)])
+    left = [p.name for p in tmp_path.iterdir() if p.is_dir()]
+    assert sorted(left) == ["locks", "zig", "zig-local"]
 
 
 @pytest.mark.parametrize("suffix", [".o", ".so"])
