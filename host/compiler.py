@@ -27,11 +27,11 @@ from edgekit.host.passes.pipeline import PassCount, run_passes
 from edgekit.host.passes.quantized import integer_form
 from edgekit.host.paths import cache_folder
 from edgekit.host.split import memory_limit
+from edgekit.host.tables.gemm import table_of
 from edgekit.host.toolchain.artifact import Artifact
 from edgekit.host.toolchain.golden import golden_of
 from edgekit.host.toolchain.kernels import features_unit
 from edgekit.host.toolchain.zig import Toolchain, Unit, kernels_folder
-from edgekit.host.tune.tables import table_of
 from edgekit.kb.board import BoardProfile
 
 _LOG = logging.getLogger(__name__)

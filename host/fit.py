@@ -21,9 +21,9 @@ from edgekit.host.schedule.schedule import schedule
 from edgekit.host.schedule.types import Schedule
 from edgekit.host.split import SplitGraph, split
 from edgekit.host.split.live import Live
-from edgekit.host.tune.layout_tables import layout_table_of
-from edgekit.host.tune.spmv_tables import spmv_table_of
-from edgekit.host.tune.tables import table_of
+from edgekit.host.tables.gemm import table_of
+from edgekit.host.tables.layouts import layout_table_of
+from edgekit.host.tables.spmv import spmv_table_of
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.layout_table import LayoutTable
 

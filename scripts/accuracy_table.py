@@ -25,10 +25,10 @@ from edgekit.host.bench.agreement import (
     Verdict,
     compare_release,
 )
-from edgekit.host.bench.cases import Samples
 from edgekit.host.bench.machine import machine_summary
-from edgekit.host.bench.zoo import compile_release, open_zoo
 from edgekit.host.errors import EdgekitError
+from edgekit.host.zoo.cases import Samples
+from edgekit.host.zoo.models import compile_release, open_zoo
 from edgekit.kb.board import load_board
 
 _ROOT = Path(__file__).resolve().parents[1]

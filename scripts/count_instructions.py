@@ -19,11 +19,11 @@ from pathlib import Path
 
 from edgekit.host import compile_model
 from edgekit.host.api import Device
-from edgekit.host.bench.zoo import open_zoo, zoo_options
 from edgekit.host.boards import BoardOptions, down, up
 from edgekit.host.errors import EdgekitError
 from edgekit.host.reach import reach
 from edgekit.host.release import count_instructions
+from edgekit.host.zoo.models import open_zoo, zoo_options
 
 _ROOT = Path(__file__).resolve().parents[1]
 RECORD = _ROOT / "tests" / "boards" / "instructions.json"

@@ -32,8 +32,8 @@ from edgekit.device.dtypes import BY_NAME
 from edgekit.device.version import VERSION
 from edgekit.host.bench.machine import machine_summary
 from edgekit.host.bench.peers import PEERS, PeerResult, bench_peers
-from edgekit.host.bench.zoo import compile_release, open_zoo, zoo_options
 from edgekit.host.errors import EdgekitError
+from edgekit.host.zoo.models import compile_release, open_zoo, zoo_options
 from edgekit.kb.board import load_board
 
 _STEADY = 1.25

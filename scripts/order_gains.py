@@ -17,13 +17,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.host.bench.zoo import open_zoo, zoo_options
 from edgekit.host.compiler import prepare
 from edgekit.host.lower.units import assign_units
 from edgekit.host.options import CompileOptions
 from edgekit.host.schedule.cost import CostModel
 from edgekit.host.schedule.schedule import schedule
 from edgekit.host.schedule.search import USUAL, Effort
+from edgekit.host.zoo.models import open_zoo, zoo_options
 from edgekit.kb.board import CPU, load_board
 
 _ROOT = Path(__file__).resolve().parents[1]

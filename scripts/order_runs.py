@@ -42,7 +42,6 @@ from edgekit.device.agent.manifest import LIBRARY, WEIGHTS
 from edgekit.device.agent.model import Model
 from edgekit.device.agent.turns import pinned
 from edgekit.device.dtypes import BY_NAME
-from edgekit.host.bench.zoo import open_zoo, zoo_options
 from edgekit.host.compiler import prepare, units_of
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, Node, Tensor
@@ -55,9 +54,10 @@ from edgekit.host.schedule.dag import dag_of
 from edgekit.host.schedule.orders import shuffled
 from edgekit.host.schedule.schedule import schedule
 from edgekit.host.schedule.types import Schedule
+from edgekit.host.tables.gemm import table_of
 from edgekit.host.toolchain.zig import Toolchain
 from edgekit.host.tune.cost import rank_correlation
-from edgekit.host.tune.tables import table_of
+from edgekit.host.zoo.models import open_zoo, zoo_options
 from edgekit.kb.board import CPU, BoardProfile, load_board
 from edgekit.kb.units import UnitKind
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from edgekit.host.bench.zoo import open_zoo
+from edgekit.host.zoo.models import open_zoo
 from edgekit.kb.board import LOCAL, board_names
 
 _ROOT = Path(__file__).resolve().parents[1]

@@ -15,7 +15,6 @@ import json
 import sys
 from pathlib import Path
 
-from edgekit.host.bench.zoo import zoo_options
 from edgekit.host.compiler import prepare_graph, units_of
 from edgekit.host.errors import InputError
 from edgekit.host.explain import explain
@@ -23,6 +22,7 @@ from edgekit.host.fit import plan_of
 from edgekit.host.graph.types import Graph
 from edgekit.host.importers import import_model
 from edgekit.host.options import CompileOptions
+from edgekit.host.zoo.models import zoo_options
 from edgekit.kb.board import BoardProfile, load_board
 
 

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.host.bench.cases import Cases, Samples, make_cases
 from edgekit.host.bench.process import Worker
 from edgekit.host.bench.rewrite import with_builtin_operators
 from edgekit.host.bench.worker import KERNEL_SETS
 from edgekit.host.errors import InputError
+from edgekit.host.zoo.cases import Cases, Samples, make_cases
 
 Array = NDArray[Any]
 _FLOAT_TOLERANCE = 1e-5

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.host.bench.worker import Array, Contender, Shapes, UnfitError, time_calls
+from edgekit.host.bench.contender import Array, Contender, Shapes, UnfitError, time_calls
 
 _CONVERSION_S = 120
 # Not the program mnnconvert: it installs packages when it is first run, and sends what it did home.

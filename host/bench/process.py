@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgekit.host.bench.cases import InputSpec
 from edgekit.host.bench.environments import interpreter
 from edgekit.host.errors import InputError
+from edgekit.host.zoo.cases import InputSpec
 
 _SCRIPT = Path(__file__).parent / "worker.py"
 # These slow NumPy's own BLAS down on some machines and would tilt a comparison.

@@ -1,8 +1,8 @@
 """One contender of a comparison, alone in its process; driven by JSON lines over pipes.
 
 Run by path with the Python that has the contender's package, which may be an older one that lacks
-edgekit (tflite-runtime needs NumPy 1): so this file imports the standard library and NumPy, and
-the contender's own package where it is built.
+edgekit (tflite-runtime needs NumPy 1): so this file imports the standard library, NumPy, and
+contender.py, and the contender's own package where it is built.
 
     worker.py KIND MODEL THREADS CPUS SHAPES
         KIND: edgekit, litert:SET, tflite-runtime:SET, onnxruntime, openvino, mnn or ncnn
@@ -21,16 +21,22 @@ import importlib
 import json
 import os
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
-Shapes = Mapping[str, Sequence[int]]
+# Behind the packages of an environment that lacks edgekit, so that its own are used.
+sys.path += filter(None, os.environ.get("EDGEKIT_SOURCES", "").split(os.pathsep))
+
+from edgekit.host.bench.contender import (
+    Array,
+    Contender,
+    Shapes,
+    UnfitError,
+    time_calls,
+)
 
 KERNEL_SETS = {
     "reference": "BUILTIN_REF",
@@ -38,27 +44,6 @@ KERNEL_SETS = {
     "xnnpack": "AUTO",
 }
 _PACKAGES = {"litert": "ai_edge_litert", "tflite-runtime": "tflite_runtime"}
-
-
-class UnfitError(Exception):
-    """This engine cannot run this model, for a reason that its user should read as it is."""
-
-
-class Contender(Protocol):
-    """One model loaded by one engine. `inputs` are whole shapes and NumPy dtype names."""
-
-    version: str
-    stateful: bool
-    inputs: list[tuple[tuple[int, ...], str]]
-
-    def reset(self) -> None:
-        """Sets the model's state back to its initial values."""
-
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """One inference."""
-
-    def time(self, count: int) -> list[int]:
-        """Nanoseconds of each of `count` inferences on the inputs of the last run."""
 
 
 class EdgekitContender:
@@ -138,25 +123,11 @@ class TfliteContender:
         return time_calls(self._interpreter.invoke, count)
 
 
-def time_calls(call: Callable[[], object], count: int) -> list[int]:
-    """Nanoseconds of each of `count` calls of `call()`."""
-    clock = time.perf_counter_ns
-    times = []
-    for _ in range(count):
-        start = clock()
-        call()
-        times.append(clock() - start)
-    return times
-
-
 def open_contender(kind: str, model: Path, threads: int, shapes: Shapes) -> Contender:
     engine, _, kernels = kind.partition(":")
     if engine == "edgekit":
         return EdgekitContender(model, threads)
     if engine not in _PACKAGES:
-        sys.path += os.environ.get("EDGEKIT_SOURCES", "").split(os.pathsep)
-        # They import this file by name: its classes must be those that `main` knows.
-        sys.modules.setdefault("edgekit.host.bench.worker", sys.modules[__name__])
         from edgekit.host.bench.engines import ENGINES
 
         return ENGINES[engine](model, threads, shapes)

@@ -195,7 +195,7 @@ def _document(device: Device, result: _Result) -> dict[str, Any]:
 
 def _options_for(file: Path, asked: CompileOptions) -> CompileOptions:
     """What was asked for, or what --all needs to know of the models it finds."""
-    from edgekit.host.bench.zoo import zoo_options
+    from edgekit.host.zoo.models import zoo_options
 
     return zoo_options(file) if asked.is_default and file_kind(file) is Kind.MODEL else asked
 
@@ -254,7 +254,7 @@ def _bench_many(files: Sequence[Path], wanted: _Wanted, as_json: bool) -> int:
 
 
 def _all_models() -> list[Path]:
-    from edgekit.host.bench.zoo import open_zoo
+    from edgekit.host.zoo.models import open_zoo
 
     extra = os.environ.get("EDGEKIT_EXTRA_DATA")
     zoo = open_zoo(Path("models"), Path(extra) if extra else None)

@@ -132,9 +132,9 @@ def _measure(
     from edgekit.host.bench.gemm_report import GemmReport
     from edgekit.host.bench.machine import machine_summary
     from edgekit.host.cli.progress import counting
+    from edgekit.host.tables.gemm import table_of
     from edgekit.host.tune.measure import BoardMeasurer
     from edgekit.host.tune.products import COUNTED_OPERATIONS
-    from edgekit.host.tune.tables import table_of
     from edgekit.kb.board import load_board
 
     profile = load_board(reached.profile)

@@ -55,7 +55,7 @@ def _caches(profile: BoardProfile) -> tuple[int, int, int]:
 
 def _rows(profile: BoardProfile) -> int:
     """Rows of the knowledge base that are the board's."""
-    from edgekit.host.tune.tables import table_of
+    from edgekit.host.tables.gemm import table_of
 
     table = table_of(profile)
     platform = table.platforms.index(profile.platform)

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgekit.host.cli import kb_build, kb_spmv
-from edgekit.host.cli.options import Board, DataType, Json, Packed, board_name, examples
+from edgekit.host.cli.kb_shared import is_learned, method_text, profile
+from edgekit.host.cli.options import Board, DataType, Json, Packed, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.kb.board import BoardProfile
-    from edgekit.kb.features import Sequences
     from edgekit.kb.gemm_table import KnowledgeBase, Row
-    from edgekit.kb.method import Method
 
 Table = Annotated[
     Path | None,
@@ -50,15 +49,6 @@ def register(app: typer.Typer) -> None:
     )(diff)
     kb_build.register(group)
     app.add_typer(group, name="kb")
-
-
-def profile(board: str | None) -> BoardProfile:
-    """The profile of the board that is meant, or that is named: also one for others to inherit."""
-    from edgekit.host.reach import profile_of
-    from edgekit.kb.board import LOCAL, load_board, load_profile
-
-    name = profile_of(board_name(board))
-    return load_board(name) if name == LOCAL else load_profile(name)
 
 
 def lookup(
@@ -196,7 +186,7 @@ def diff(
 
 
 def _pair(files: list[Path], board: str | None) -> tuple[KnowledgeBase, KnowledgeBase]:
-    from edgekit.host.tune.tables import read_table, shipped_table, user_table
+    from edgekit.host.tables.gemm import read_table, shipped_table, user_table
     from edgekit.kb.gemm_table import KnowledgeBase
 
     if len(files) == 2:
@@ -214,29 +204,12 @@ def _pair(files: list[Path], board: str | None) -> tuple[KnowledgeBase, Knowledg
 
 def _table(board: BoardProfile, file: Path | None) -> KnowledgeBase:
     from edgekit.host.cli.output import note
-    from edgekit.host.tune.tables import read_table, table_of
+    from edgekit.host.tables.gemm import read_table, table_of
 
     found = read_table(file).knowing(board.platform) if file else table_of(board)
     if found.skipped:
         note(f"{found.skipped} rows of the table mean nothing to this kit and were skipped")
     return found
-
-
-def is_learned(sequences: Sequences) -> bool:
-    """Whether a table uses other sequences than those of the patent."""
-    from edgekit.kb.features import Sequences as Default
-
-    return sequences != Default(tie=sequences.tie)
-
-
-def method_text(method: Method | None) -> str:
-    """A method in one line for people; None: a row that has none."""
-    if method is None:
-        return "the analytic one"
-    packed = "+".join(n for n in ("a", "b") if getattr(method, f"pack_{n}")) or "nothing"
-    blocks = f"blocks {method.mc} x {method.kc} x {method.nc}"
-    tile = f"tile {method.mr} x {method.nr}"
-    return f"{blocks}, {tile}, packs {packed}, threads share {method.split}"
 
 
 def _where(row: Row) -> str:

@@ -49,9 +49,10 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Build a board's table from the history; the same history gives the same bytes."""
-    from edgekit.host.cli.kb import is_learned, profile
+    from edgekit.host.cli.kb_shared import is_learned, profile
     from edgekit.host.cli.output import emit, note
-    from edgekit.host.tune.tables import build_for, user_table
+    from edgekit.host.tables.gemm import user_table
+    from edgekit.host.tune.tables import build_for
 
     wanted = profile(board)
     path = output or user_table(wanted)

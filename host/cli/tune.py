@@ -242,7 +242,8 @@ def _products(model: Path | None, shapes: Path | None, kind: _Kind) -> tuple[Pro
 def _rows(
     model: Path | None, shapes: Path | None, profile: BoardProfile, kind: _Kind
 ) -> dict[Product, Method]:
-    from edgekit.host.tune.tables import methods_of_rows, table_of
+    from edgekit.host.tables.gemm import table_of
+    from edgekit.host.tune.tables import methods_of_rows
 
     if model or shapes:
         raise InputError("expected --rows or products of your own, found both; name one")
@@ -281,7 +282,7 @@ def _showing(board: str) -> Iterator[Callable[[Progress], None]]:
 
 
 def _summary(board: str, outcome: Outcome) -> None:
-    from edgekit.host.cli.kb import method_text
+    from edgekit.host.cli.kb_shared import method_text
     from edgekit.host.cli.output import table
     from edgekit.host.tune.tuner import gain_of
 

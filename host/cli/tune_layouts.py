@@ -32,7 +32,7 @@ def tune_layouts(
     from edgekit.host.api import connect
     from edgekit.host.cli.output import emit, table
     from edgekit.host.release import check_quiet
-    from edgekit.host.tune.layout_tables import user_layout_table
+    from edgekit.host.tables.layouts import user_layout_table
     from edgekit.host.tune.layouts import tune_layouts as tune
     from edgekit.kb.board import load_board
 

@@ -50,9 +50,9 @@ def tune_spmv(
     from edgekit.host.cli.output import emit, note, table
     from edgekit.host.reach import check_counting, reach
     from edgekit.host.release import check_quiet
+    from edgekit.host.tables.spmv import add_spmv_rows, user_spmv_table
     from edgekit.host.tune.spmv import tune_matrix
     from edgekit.host.tune.spmv_board import SpmvMeasurer
-    from edgekit.host.tune.spmv_tables import add_spmv_rows, user_spmv_table
     from edgekit.kb.board import load_board
 
     reached = reach(board_name(board), via)

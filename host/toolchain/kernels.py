@@ -59,7 +59,7 @@ def build_table(board: BoardProfile) -> bytes:
 
     Raises InputError for a table that cannot be read.
     """
-    from edgekit.host.tune.tables import table_of
+    from edgekit.host.tables.gemm import table_of
     from edgekit.kb.gemm_blob import table_blob
 
     return table_blob(table_of(board), board.platform)
@@ -67,7 +67,7 @@ def build_table(board: BoardProfile) -> bytes:
 
 def write_kernels(path: Path, board: BoardProfile) -> None:
     """Writes library and tables; the library last, so that who finds it finds all."""
-    from edgekit.host.tune.spmv_tables import spmv_table_of
+    from edgekit.host.tables.spmv import spmv_table_of
 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path.with_name(f"{path.name}.table"), build_table(board))

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from edgekit.host.api import Device
-from edgekit.host.bench.zoo import zoo_options
 from edgekit.host.bundle import build_bundle, sign_bundle
 from edgekit.host.compiler import build_graph, prepare
 from edgekit.host.errors import InputError
 from edgekit.host.importers import model_hash
 from edgekit.host.schedule.cost import CostModel
 from edgekit.host.tune.cost import Sample, samples_of
+from edgekit.host.zoo.models import zoo_options
 from edgekit.kb.board import load_board
 
 

@@ -25,7 +25,7 @@ from edgekit.host.lower.pruned import pruned_form, row_work
 from edgekit.host.lower.regions import work_of
 from edgekit.host.options import CompileOptions
 from edgekit.host.release import refuse_noise, why_noisy
-from edgekit.host.tune.spmv_tables import spmv_table_of
+from edgekit.host.tables.spmv import spmv_table_of
 from edgekit.kb.board import BoardProfile, load_board
 from edgekit.kb.layout_table import Case, LayoutTable, Work
 

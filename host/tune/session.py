@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from edgekit.device.version import VERSION
 from edgekit.host.errors import UnreachableError
 from edgekit.host.release.session import owner
+from edgekit.host.tables.gemm import kit_table
 from edgekit.host.transport import Transport
 from edgekit.host.tune.history import History
 from edgekit.host.tune.lock import tuning_alone
 from edgekit.host.tune.measure import BoardMeasurer
 from edgekit.host.tune.products import Product
-from edgekit.host.tune.tables import kit_table
 from edgekit.host.tune.tuner import Outcome, Plan, Progress, Tuner
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.features import Sequences

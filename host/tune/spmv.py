@@ -11,8 +11,8 @@ from edgekit.device.arrays.sparse_input import Csr, library
 from edgekit.device.arrays.sparse_library import VALUE_BYTES
 from edgekit.device.arrays.sparse_table import Answer, Row, key_of
 from edgekit.host.lower.strips import strip_height
+from edgekit.host.tables.spmv import spmv_table_of
 from edgekit.host.tune.spmv_board import BoardResult, SpmvMeasurer
-from edgekit.host.tune.spmv_tables import spmv_table_of
 from edgekit.kb.board import BoardProfile
 
 _WINDOWS = (0, 512, 4096, 65536)

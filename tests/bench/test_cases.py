@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgekit.host.bench.cases import InputSpec, Samples, load_samples, make_cases
+from edgekit.host.zoo.cases import InputSpec, Samples, load_samples, make_cases
 
 _PICTURE = np.arange(40 * 60 * 3, dtype=np.uint8).reshape(40, 60, 3)
 _SAMPLES = Samples(pictures=(_PICTURE,), sounds=(np.linspace(0, 1, 990).reshape(99, 10),))

@@ -10,8 +10,8 @@ import pytest
 
 from edgekit.host.bench.peers import bench_peers
 from edgekit.host.bench.process import Worker
-from edgekit.host.bench.zoo import compile_release
 from edgekit.host.errors import InputError
+from edgekit.host.zoo.models import compile_release
 
 pytestmark = pytest.mark.engines
 

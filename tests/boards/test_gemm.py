@@ -12,8 +12,8 @@ from edgekit.host import connect
 from edgekit.host.bench.gemm import DTYPES, measure_cases
 from edgekit.host.bench.gemm_cases import Case, standard_cases
 from edgekit.host.boards import BoardOptions, down, up
+from edgekit.host.tables.gemm import table_of
 from edgekit.host.tune.measure import BoardMeasurer
-from edgekit.host.tune.tables import table_of
 from edgekit.kb.board import load_board
 from edgekit.kb.features import GemmShape
 

@@ -16,9 +16,9 @@ import pytest
 
 from edgekit.host import compile_model, connect
 from edgekit.host.api import Device
-from edgekit.host.bench.zoo import open_zoo
 from edgekit.host.boards import BoardOptions, down, up
 from edgekit.host.release import InstructionCount, count_instructions
+from edgekit.host.zoo.models import open_zoo
 
 pytestmark = pytest.mark.boards
 

@@ -16,12 +16,12 @@ from edgekit.device.features import cpu_model
 from edgekit.device.version import VERSION
 from edgekit.host.errors import UnreachableError
 from edgekit.host.paths import data_folder
+from edgekit.host.tables.gemm import shipped_table, user_table
 from edgekit.host.transport import Completed, LocalTransport, OnLine
 from edgekit.host.tune.history import History
 from edgekit.host.tune.lock import tuning_alone
 from edgekit.host.tune.products import Product
 from edgekit.host.tune.session import Job, tune
-from edgekit.host.tune.tables import shipped_table, user_table
 from edgekit.kb.board import load_board
 from edgekit.kb.features import GemmShape
 from edgekit.kb.gemm_file import load_table, table_text

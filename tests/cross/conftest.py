@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from edgekit.device.dtypes import BY_NAME
-from edgekit.host.bench.cases import Cases
 from edgekit.host.paths import cache_folder
+from edgekit.host.zoo.cases import Cases
 from edgekit.kb.board import load_board
 
 _KERNELS = Path(__file__).parents[2] / "device" / "kernels"

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from edgekit.device.agent.manifest import LIBRARY, WEIGHTS
-from edgekit.host.bench.cases import make_cases
 from edgekit.host.bench.process import Worker
-from edgekit.host.bench.zoo import compile_release, open_zoo
 from edgekit.host.compiler import compile_artifact
+from edgekit.host.zoo.cases import make_cases
+from edgekit.host.zoo.models import compile_release, open_zoo
 from edgekit.kb.board import load_board
 
 pytestmark = pytest.mark.cross

@@ -7,7 +7,7 @@ import pytest
 from kernel_runs import build, check
 from op_graphs import FAMILIES, inputs_of, random_graph
 
-from edgekit.host.bench.cases import Cases
+from edgekit.host.zoo.cases import Cases
 from edgekit.kb.board import load_board
 
 pytestmark = pytest.mark.cross

@@ -15,7 +15,7 @@ from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Activation, DType, Graph, Node, Tensor
 from edgekit.host.lower.points import choose_layouts
 from edgekit.host.lower.pruned import choose_pruned
-from edgekit.host.tune.layout_tables import layout_table_of
+from edgekit.host.tables.layouts import layout_table_of
 from edgekit.kb.board import load_board, load_profile
 from edgekit.kb.layout_table import KERNELS, LayoutTable, Work
 from edgekit.kb.layout_table import Case as Measured

@@ -11,8 +11,8 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Activation, DType, Graph, Node, Padding, Tensor
 from edgekit.host.lower.regions import choose_planes
+from edgekit.host.tables.layouts import layout_table_of, user_layout_table
 from edgekit.host.toolchain.inputs import random_input
-from edgekit.host.tune.layout_tables import layout_table_of, user_layout_table
 from edgekit.kb.board import load_board
 from edgekit.kb.layout_table import KERNELS, Case, LayoutTable, Work
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.host.bench.agreement import Verdict, compare_release
-from edgekit.host.bench.zoo import compile_release, open_zoo
+from edgekit.host.zoo.models import compile_release, open_zoo
 
 pytestmark = pytest.mark.peers
 

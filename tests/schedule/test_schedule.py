@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_graphs import graph_of, random_edges
 
-from edgekit.host.bench.zoo import open_zoo
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Graph
@@ -27,6 +26,7 @@ from edgekit.host.schedule.memory import buffers_of
 from edgekit.host.schedule.schedule import schedule
 from edgekit.host.schedule.search import Effort
 from edgekit.host.schedule.types import Schedule
+from edgekit.host.zoo.models import open_zoo
 from edgekit.kb.board import load_board
 
 _SMALL = Effort(ways=80, samples=2, nodes=400)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.device.agent.manifest import LIBRARY, WEIGHTS
-from edgekit.host.bench.cases import Samples, load_samples
 from edgekit.host.compiler import compile_artifact
 from edgekit.host.options import CompileOptions
+from edgekit.host.zoo.cases import Samples, load_samples
 from edgekit.kb.board import load_board
 
 # Of inputs that the models of the zoo leave open, by the name of the model's file.

@@ -1,0 +1,38 @@
+"""What the commands of `edgekit kb` share: the board that is meant, and how a method reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit.host.cli.options import board_name
+
+if TYPE_CHECKING:
+    from edgekit.kb.board import BoardProfile
+    from edgekit.kb.features import Sequences
+    from edgekit.kb.method import Method
+
+
+def profile(board: str | None) -> BoardProfile:
+    """The profile of the board that is meant, or that is named: also one for others to inherit."""
+    from edgekit.host.reach import profile_of
+    from edgekit.kb.board import LOCAL, load_board, load_profile
+
+    name = profile_of(board_name(board))
+    return load_board(name) if name == LOCAL else load_profile(name)
+
+
+def is_learned(sequences: Sequences) -> bool:
+    """Whether a table uses other sequences than those of the patent."""
+    from edgekit.kb.features import Sequences as Default
+
+    return sequences != Default(tie=sequences.tie)
+
+
+def method_text(method: Method | None) -> str:
+    """A method in one line for people; None: a row that has none."""
+    if method is None:
+        return "the analytic one"
+    packed = "+".join(n for n in ("a", "b") if getattr(method, f"pack_{n}")) or "nothing"
+    blocks = f"blocks {method.mc} x {method.kc} x {method.nc}"
+    tile = f"tile {method.mr} x {method.nr}"
+    return f"{blocks}, {tile}, packs {packed}, threads share {method.split}"
