@@ -29,10 +29,10 @@ static void change(struct value *values, const struct ek_insn *insn) {
             continue;
         values[reg].version++;
     }
-    if (known && (insn->memory == 0 || insn->step != 0))
-        values[insn->base].plus += insn->step;
+    if (known && insn->memory && insn->write_back == EK_AFTER && insn->index != EK_NO_REG)
+        values[insn->base].version++;
     else if (known)
-        values[insn->base].version++; // by a register
+        values[insn->base].plus += insn->step;
 }
 
 // An access of the same block, from the same unchanged register, tells where a prefetch goes.
@@ -44,7 +44,7 @@ static void link_prefetches(struct ek_block *block) {
         const struct ek_insn *insn = &block->insn[i];
         if (insn->memory && insn->base < EK_REG_FLOAT) {
             seen[i] = values[insn->base];
-            seen[i].plus += insn->offset;
+            seen[i].plus += insn->write_back == EK_AFTER ? 0 : insn->offset;
         }
         change(values, insn);
     }
@@ -66,14 +66,29 @@ static void link_prefetches(struct ek_block *block) {
     free(seen);
 }
 
+// Whether code waits for another thread: yield, wfe, isb (A64), yield, wfe (A32, T32), pause
+// (RV64).
+static bool waits(const uint8_t *code, unsigned length) {
+    static const uint32_t words[] = {0xd503203f, 0xd503205f, 0xd5033fdf, 0xe320f001,
+                                     0xe320f002, 0xbf10,     0xbf20,     0x0100000f};
+    uint32_t word = 0;
+    for (unsigned i = 0; i < length; i++)
+        word |= (uint32_t)code[i] << 8 * i;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (words[i] == word)
+            return true;
+    return false;
+}
+
 void ek_block_finish(struct ek_block *block, const uint8_t *code) {
     if (!(block->code = malloc(block->bytes)))
         abort();
     memcpy(block->code, code, block->bytes);
-    for (uint32_t i = 0; i < block->instructions; i++) {
+    for (uint32_t i = 0, at = 0; i < block->instructions; i++) {
         const struct ek_insn *insn = &block->insn[i];
+        block->pauses |= insn->length <= 4 && waits(code + at, insn->length);
+        at += insn->length;
         block->vectors |= insn->groups > 0 || insn->class == EK_CLASS_v_setvl;
-        block->pauses |= insn->class == EK_CLASS_hint;
         block->reads_counter |= insn->reads_counter;
     }
     link_prefetches(block);

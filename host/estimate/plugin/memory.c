@@ -77,7 +77,7 @@ static void write_back(struct ek_memory *m, struct ek_cache *from, uint64_t line
     else if (from == &m->l1d)
         write_back(m, m->l2, line, now);
     else
-        m->written = ek_road_book(&m->shared->dram, now);
+        m->written = m->shared->untimed ? now : ek_road_book(&m->shared->dram, now);
 }
 
 static struct ek_line *put(struct ek_memory *m, struct ek_cache *cache, uint64_t line,
@@ -87,6 +87,13 @@ static struct ek_line *put(struct ek_memory *m, struct ek_cache *cache, uint64_t
         write_back(m, cache, victim->tag - 1, ready);
     *victim = (struct ek_line){line + 1, ready, ++cache->clock, 0, from};
     return victim;
+}
+
+static uint64_t from_dram(struct ek_memory *m, uint64_t now) {
+    if (m->shared->untimed)
+        return now;
+    uint64_t begin = later(ek_road_book(&m->road, now), ek_road_book(&m->shared->dram, now));
+    return begin + m->core->dram.latency;
 }
 
 // A line from beyond L1, put into the levels below: when it is there, and where it was.
@@ -105,8 +112,7 @@ static uint64_t from_below(struct ek_memory *m, uint64_t line, uint64_t now, uin
         ready = later(now + l3->latency, found->ready);
     } else {
         *from = EK_BOUND_DRAM;
-        ready = later(ek_road_book(&m->road, now), ek_road_book(&m->shared->dram, now));
-        ready += m->core->dram.latency;
+        ready = from_dram(m, now);
         if (l3->sets)
             put(m, l3, line, ready, *from);
     }
@@ -283,6 +289,10 @@ uint64_t ek_store(struct ek_memory *m, uint64_t address, unsigned bytes, uint64_
         uint64_t line = (physical + done) / 64;
         if (line + 1 == m->last_store && m->last_drain > now)
             continue; // joins the entry of its line
+        if (m->shared->untimed) {
+            store_line(m, line, now);
+            continue;
+        }
         m->last_store = line + 1;
         uint64_t *entry = &m->drained[m->buffered++ % size];
         go = later(go, *entry);

@@ -42,6 +42,7 @@ struct ek_shared {
     struct ek_pages pages;
     struct ek_memory *member[EK_MAX_CORES];
     unsigned members;
+    bool untimed; // warming up: contents change, at no time
 };
 
 struct ek_stream {

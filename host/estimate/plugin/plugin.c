@@ -146,6 +146,8 @@ static void begin(struct ek_thread *thread, bool warm) {
         ek_report_begin(thread);
     }
     mode = warm ? WARM : ON;
+    for (unsigned model = 0; model < ek_machine.models; model++)
+        ek_machine.model[model]->shared.untimed = warm;
 }
 
 static void end(struct ek_thread *thread) {

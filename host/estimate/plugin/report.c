@@ -83,9 +83,8 @@ void ek_report_end(const struct ek_thread *thread) {
                 continue;
             struct ek_tally now = tally_of(other->cpu[model]);
             struct ek_tally part = less(now, &begin[model][i]);
-            if (begin[model][i].cycles == 0 && other != thread)
-                part.cycles = 0; // began within the region: its clock did not start at 0
-            for (int b = 0; part.cycles == 0 && b < EK_BOUNDS; b++)
+            part.cycles = 0; // its clock may have begun within the region
+            for (int b = 0; b < EK_BOUNDS; b++)
                 part.cycles += part.bound[b];
             if (other == thread)
                 region->total = part;

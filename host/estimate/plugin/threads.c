@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { PATIENCE_MS = 20, WAKES = 64 };
+enum { REST_MS = 10, PATIENCE = 10, WAKES = 64 }; // patience: rests without progress
 
 struct ek_machine ek_machine;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -53,6 +53,13 @@ static struct ek_thread *first(const struct ek_thread *besides) {
     return found;
 }
 
+// Nothing happened to a thread before the clock of another.
+static void wait_for(struct ek_thread *thread, const struct ek_thread *other) {
+    for (unsigned model = 0; model < ek_machine.models; model++)
+        if (thread->cpu[model] && other->cpu[model])
+            ek_cpu_wait(thread->cpu[model], other->cpu[model]->now + 1);
+}
+
 static void give_turn(void) {
     running = first(NULL);
     if (!running)
@@ -66,21 +73,24 @@ static void give_turn(void) {
 static bool rest(void) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += PATIENCE_MS * 1000000L;
+    until.tv_nsec += REST_MS * 1000000L;
     until.tv_sec += until.tv_nsec / 1000000000L;
     until.tv_nsec %= 1000000000L;
     return pthread_cond_timedwait(&turn, &lock, &until) == 0;
 }
 
 static void await_turn(struct ek_thread *thread) {
-    uint64_t seen = switches;
-    while (scheduled && running != thread) {
-        if (!running)
+    uint64_t seen = 0;
+    for (int idle = 0; scheduled && running != thread && idle < PATIENCE;) {
+        if (!running) {
             give_turn();
-        else if (!rest() && seen == switches)
-            return; // who has its turn is stopped by the emulator
-        else
-            seen = switches;
+            continue;
+        }
+        uint64_t before = seen;
+        if (rest())
+            continue;
+        seen = switches + clock_of(running);
+        idle = seen == before ? idle + 1 : 0; // is who has its turn stopped by the emulator?
     }
 }
 
@@ -111,15 +121,16 @@ void ek_thread_turn(struct ek_thread *thread, bool pauses) {
     if (!thread->joined) {
         thread->joined = true;
         thread->calling = false;
-        if (running)
+        if (running) {
+            wait_for(thread, running);
             running->limit = clock_of(running); // it looks around before it goes on
+        }
         await_turn(thread);
     } else {
         const struct ek_thread *next = first(thread);
         // nothing that it waits for happens before another thread has run
-        for (unsigned model = 0; pauses && next && model < ek_machine.models; model++)
-            if (next->cpu[model])
-                ek_cpu_wait(thread->cpu[model], next->cpu[model]->now + 1);
+        if (pauses && next)
+            wait_for(thread, next);
         if (running == thread)
             give_turn();
         await_turn(thread);
@@ -166,55 +177,50 @@ void ek_thread_end(struct ek_thread *thread) {
     pthread_mutex_unlock(&lock);
 }
 
+static int64_t sleeping(uint64_t futex) {
+    int64_t count = 0;
+    for (unsigned i = 0; i < ek_machine.threads; i++) {
+        const struct ek_thread *thread = ek_machine.thread[i];
+        count += thread && thread->alive && thread->calling && thread->futex == futex;
+    }
+    return count;
+}
+
 void ek_thread_call(struct ek_thread *thread, uint64_t futex, bool waits) {
     pthread_mutex_lock(&lock);
     thread->futex = futex;
-    thread->waits = waits;
-    if (waits && scheduled) {
-        thread->calling = true;
-        if (running == thread)
-            give_turn();
-    } else if (futex && thread->cpu[0]) {
+    thread->calling = waits;
+    if (waits && scheduled && running == thread)
+        give_turn();
+    if (futex && !waits && thread->cpu[0]) {
         wakes[futex / 4 % WAKES].futex = futex;
         wakes[futex / 4 % WAKES].time = clock_of(thread);
+        thread->asleep = sleeping(futex);
     }
     pthread_mutex_unlock(&lock);
-}
-
-// Those who were woken are back before the one who woke them goes on.
-static void await_woken(const struct ek_thread *thread, int64_t woken) {
-    for (int tries = 0; tries < 5; tries++) {
-        int64_t sleeping = 0;
-        for (unsigned i = 0; i < ek_machine.threads; i++) {
-            const struct ek_thread *other = ek_machine.thread[i];
-            sleeping += other && other->alive && other->calling && other->futex == thread->futex;
-        }
-        if (sleeping == 0 || woken <= 0)
-            return;
-        uint64_t seen = switches;
-        rest();
-        if (seen != switches)
-            woken--;
-    }
 }
 
 void ek_thread_return(struct ek_thread *thread, int64_t result) {
     pthread_mutex_lock(&lock);
     if (thread->calling) {
         thread->calling = false;
-        uint64_t time = clock_of(thread);
-        if (thread->futex && wakes[thread->futex / 4 % WAKES].futex == thread->futex)
-            time = wakes[thread->futex / 4 % WAKES].time;
+        uint64_t time = clock_of(thread), slot = thread->futex / 4 % WAKES;
+        if (thread->futex && wakes[slot].futex == thread->futex)
+            time = wakes[slot].time;
         for (unsigned model = 0; scheduled && model < ek_machine.models; model++)
             if (thread->cpu[model])
                 ek_cpu_wait(thread->cpu[model], time);
+        thread->joined = thread->joined || (scheduled && thread->cpu[0] && thread->futex);
         switches++;
         pthread_cond_broadcast(&turn);
         if (running)
             running->limit = 0;
         if (thread->joined)
             await_turn(thread);
-    } else if (scheduled && thread->futex && result > 0)
-        await_woken(thread, result);
+    } else if (scheduled && thread->futex && result > 0) {
+        // those who were woken are back before the one who woke them goes on
+        for (int idle = 0; idle < PATIENCE && sleeping(thread->futex) + result > thread->asleep;)
+            idle += rest() ? 0 : 1;
+    }
     pthread_mutex_unlock(&lock);
 }

@@ -11,9 +11,10 @@ struct ek_thread {
     struct ek_block *last; // runs, until the next one begins
     struct ek_run run;
     struct ek_cpu *cpu[EK_MAX_MODELS];
-    uint64_t limit; // the clock at which another thread has its turn
-    bool alive, joined, calling, waits;
+    uint64_t limit;              // the clock at which another thread has its turn
+    bool alive, joined, calling; // calling: asleep in the system
     uint64_t futex;
+    int64_t asleep; // how many slept on that futex when this thread woke some
 };
 
 struct ek_model {
