@@ -7,7 +7,7 @@ import functools
 import platform
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,8 @@ class BoardProfile:
     `compatible` are the names by which device trees know the board or its chip, `source` where its
     sizes are from; `cpu_class` names the CPUs that share what is known where no core is named
     (x86); `in_order`: the core waits for operands, so kernels load them ahead; `core_profile` is
-    the most general profile of the same core, whose tables and virtual board serve it too.
+    the most general profile of the same core, whose virtual board serves it too; `inherited` are
+    the platforms of the same instruction set that the profile inherits from, nearest first.
     """
 
     name: str
@@ -44,6 +45,7 @@ class BoardProfile:
     cpu: str
     simd: str
     core_profile: str
+    inherited: tuple[str, ...] = ()
     core: str = ""
     cpu_class: str = ""
     features: tuple[str, ...] = ()
@@ -70,6 +72,11 @@ class BoardProfile:
     def platform(self) -> str:
         """What knowledge of it is filed under: the core, or the class of an x86 machine."""
         return self.core or self.cpu_class or self.arch
+
+    @property
+    def platforms(self) -> tuple[str, ...]:
+        """Whose tables serve it: its own platform's, else that of the nearest it inherits from."""
+        return tuple(dict.fromkeys((self.platform, *self.inherited)))
 
     @property
     def speeds(self) -> tuple[ComputeUnit, ...]:
@@ -154,6 +161,13 @@ def _core_profile(name: str) -> str:
     return same[-1] if same else name
 
 
+def _inherited(name: str) -> Iterator[str]:
+    """Platforms of the profiles it inherits from that have the same instruction set."""
+    for merged in (_merged(n) for n in _lineage(name)[1:]):
+        if merged["simd"] == _merged(name)["simd"]:
+            yield merged.get("core") or merged.get("cpu_class") or merged["arch"]
+
+
 def _merged(name: str) -> dict[str, Any]:
     raw = _raw(name)
     base = _merged(raw["inherits"]) if "inherits" in raw else {}
@@ -169,12 +183,13 @@ def _merged(name: str) -> dict[str, Any]:
 def load_profile(name: str) -> BoardProfile:
     """The profile in `name`.toml, also one that is only a base for others."""
     merged = _merged(name) | {"name": name}
-    known = {f.name for f in fields(BoardProfile)} - {"nna", "compute", "core_profile"}
+    known = {f.name for f in fields(BoardProfile)} - {"nna", "compute", "core_profile", "inherited"}
     if unknown := sorted(set(merged) - known):
         raise UnknownBoardError(f"board profile '{name}': unknown keys {', '.join(unknown)}")
     for key in ("features", "compatible"):
         merged[key] = tuple(merged.get(key, ()))
     merged["core_profile"] = _core_profile(name)
+    merged["inherited"] = tuple(_inherited(name))
     return BoardProfile(**(merged | _units(f"board profile '{name}'", merged.get("units", {}))))
 
 

@@ -1,4 +1,4 @@
-"""The table as text: kb/gemm/<board>.json, reviewed in git and byte-identical when rebuilt."""
+"""The table as text: kb/gemm/<platform>.json, reviewed in git and byte-identical when rebuilt."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from edgekit.kb.board import LOCAL, BoardProfile, load_profile, profile_names
+from edgekit.kb.board import BoardProfile
 from edgekit.kb.features import GemmKey, GemmShape, Packed, Sequences
 from edgekit.kb.gemm_table import Feature, KnowledgeBase, Row
 from edgekit.kb.method import Method
+from edgekit.kb.places import found_tables, shipped_folder
 
 SCHEMA = "edgekit.kb.gemm/1"
-FOLDER = Path(__file__).parent / "gemm"
 
 
 class KnowledgeBaseError(ValueError):
@@ -79,24 +79,14 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     rows: list[msgspec.Raw]
 
 
-def table_name(board: BoardProfile) -> str:
-    """The file of a board: its core's; this machine uses that of the profile most like it."""
-    if board.name != LOCAL:
-        return f"{board.core_profile}.json"
-    same = (name for name in profile_names() if load_profile(name).platform == board.platform)
-    return f"{next(same, board.platform)}.json"
-
-
 def board_table(board: BoardProfile, *folders: Path) -> KnowledgeBase:
-    """The table of a board from the first folder that has one, the kit's own being the last.
+    """The table that serves a board, of those in `folders` and then the kit's own: that of its
+    platform, else of the nearest that it inherits from. Without one the analytic default answers.
 
-    Without a table, one without rows: the analytic default answers.
     Raises KnowledgeBaseError for a file that cannot be read.
     """
-    for folder in (*folders, FOLDER):
-        path = folder / table_name(board)
-        if path.exists():
-            return load_table(path).knowing(board.platform)
+    for platform, path in found_tables(board, *folders, shipped_folder("gemm")):
+        return load_table(path).serving(board.platform, platform)
     return KnowledgeBase((board.platform,))
 
 

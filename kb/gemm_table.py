@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Literal
 
 from edgekit.kb.board import BoardProfile
@@ -95,13 +94,6 @@ class KnowledgeBase:
         object.__setattr__(self, "_by_key", by_key)
         object.__setattr__(self, "_by_feature", by_feature)
 
-    @classmethod
-    def for_board(cls, board: BoardProfile, *folders: Path) -> KnowledgeBase:
-        """See `gemm_file.board_table`."""
-        from edgekit.kb.gemm_file import board_table
-
-        return board_table(board, *folders)
-
     def key(
         self,
         platform: str,
@@ -166,6 +158,13 @@ class KnowledgeBase:
         if platform in self.platforms:
             return self
         return replace(self, platforms=(*self.platforms, platform))
+
+    def serving(self, platform: str, known: str) -> KnowledgeBase:
+        """The same table, in which the rows of a platform that is known answer for another one."""
+        if platform == known or platform in self.platforms:
+            return self.knowing(platform)
+        renamed = (platform if name == known else name for name in self.platforms)
+        return replace(self, platforms=tuple(renamed)).knowing(platform)
 
     def with_rows(self, rows: Iterable[Row]) -> KnowledgeBase:
         """The same table with other rows, in the order of their keys."""

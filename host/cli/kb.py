@@ -186,7 +186,7 @@ def diff(
 
 
 def _pair(files: list[Path], board: str | None) -> tuple[KnowledgeBase, KnowledgeBase]:
-    from edgekit.host.tables.gemm import read_table, shipped_table, user_table
+    from edgekit.host.tables.gemm import kit_table, read_table, user_table
     from edgekit.kb.gemm_table import KnowledgeBase
 
     if len(files) == 2:
@@ -196,10 +196,8 @@ def _pair(files: list[Path], board: str | None) -> tuple[KnowledgeBase, Knowledg
             f"expected two tables or none, found {len(files)}; edgekit kb diff OLD.json NEW.json"
         )
     wanted = profile(board)
-    paths = (shipped_table(wanted), user_table(wanted))
-    empty = KnowledgeBase((wanted.platform,))
-    old, new = (read_table(path) if path.exists() else empty for path in paths)
-    return old, new
+    empty, own = KnowledgeBase((wanted.platform,)), user_table(wanted)
+    return kit_table(wanted) or empty, read_table(own) if own.exists() else empty
 
 
 def _table(board: BoardProfile, file: Path | None) -> KnowledgeBase:

@@ -62,6 +62,7 @@ from edgekit.host.lower.repeat import lower_repeat
 from edgekit.host.lower.sections import Span, sections_of, side_by_side, spans_of
 from edgekit.host.lower.units import NNA
 from edgekit.kb.board import BoardProfile
+from edgekit.kb.gemm_file import board_table
 from edgekit.kb.gemm_table import KnowledgeBase
 
 NO_UNITS: Mapping[str, str] = MappingProxyType({})
@@ -116,7 +117,7 @@ def lower(
     constants are added to, where several programs share a file.
     Raises InputError naming the operator where no kernel fits.
     """
-    table = KnowledgeBase.for_board(board) if table is None else table
+    table = board_table(board) if table is None else table
     ctx = Context(graph, board.isa, board, table, weights or WeightsFile())
     ctx.look_ups = look_ups_of(graph, units)
     place_look_ups(ctx)

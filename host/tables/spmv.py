@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,26 +10,24 @@ from edgekit.device.arrays.sparse_table import Row, SpmvTable, read_table
 from edgekit.device.errors import InputError as DeviceInputError
 from edgekit.host.errors import InputError
 from edgekit.host.files import write_whole
-from edgekit.host.paths import data_folder
+from edgekit.host.tables.user_files import user_file
 from edgekit.kb.board import BoardProfile
-from edgekit.kb.gemm_file import FOLDER, table_name
-
-
-def shipped_spmv_table(board: BoardProfile) -> Path:
-    """Where the kit's own table of a board is, if there is one."""
-    return FOLDER.with_name("spmv") / table_name(board)
+from edgekit.kb.places import found_tables, shipped_folder
 
 
 def user_spmv_table(board: BoardProfile) -> Path:
     """Where `edgekit tune spmv` writes the table of a board."""
-    return data_folder() / "spmv" / table_name(board)
+    return user_file("spmv", board)
 
 
 def spmv_table_of(board: BoardProfile) -> SpmvTable:
-    """The user's rows over the kit's. Raises InputError for a table that cannot be read."""
+    """The user's rows over the kit's, each of the nearest platform that has some.
+
+    Raises InputError for a table that cannot be read.
+    """
     rows: dict[object, Row] = {}
-    for path in (shipped_spmv_table(board), user_spmv_table(board)):
-        if path.exists():
+    for folder in (shipped_folder("spmv"), user_spmv_table(board).parent):
+        for _, path in itertools.islice(found_tables(board, folder), 1):
             rows |= {row.key: row for row in _read(path).rows}
     return SpmvTable(board.platform, tuple(rows.values()))
 

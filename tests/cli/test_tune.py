@@ -16,7 +16,7 @@ from edgekit.device.features import cpu_model
 from edgekit.device.version import VERSION
 from edgekit.host.errors import UnreachableError
 from edgekit.host.paths import data_folder
-from edgekit.host.tables.gemm import shipped_table, user_table
+from edgekit.host.tables.gemm import kit_table, user_table
 from edgekit.host.transport import Completed, LocalTransport, OnLine
 from edgekit.host.tune.history import History
 from edgekit.host.tune.lock import tuning_alone
@@ -85,7 +85,8 @@ def test_rows_are_measured_again_and_lose_their_method(edgekit: Any) -> None:
 
 def test_a_table_over_the_kits_keeps_its_sequences(edgekit: Any, shapes: Path) -> None:
     board = load_board("local")
-    shipped = load_table(shipped_table(board))
+    shipped = kit_table(board)
+    assert shipped is not None
     done = edgekit(
         "tune", "gemm", "--allow-noise", "--shapes", shapes, "--packed", "b", "--budget", "20s"
     )

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.kb import KnowledgeBase
-from edgekit.kb.board import board_names, load_board, load_profile
+from edgekit.kb.board import board_names, load_board
 from edgekit.kb.build import build_table
 from edgekit.kb.features import GemmShape, Sequences
-from edgekit.kb.gemm_file import FOLDER, board_table, load_table, table_name, table_text
+from edgekit.kb.gemm_file import board_table, load_table, table_text
 from edgekit.kb.learn import learn_sequences, regret_of
 from edgekit.kb.measurement import Measurement
 from edgekit.kb.method import Method, analytic_method
+from edgekit.kb.places import shipped_folder, table_name
 
 _SMALL, _LARGE = Method(8, 64, 64, False, False, 4, 8), Method(96, 64, 64, False, False, 12, 8)
 
@@ -83,20 +83,19 @@ def test_a_table_grows_over_its_base():
 def test_every_board_answers(name: str):
     board = load_board(name)
     shape = GemmShape(2, 3, 5)
-    table = KnowledgeBase.for_board(board)
+    table = board_table(board)
     assert board.platform in table.platforms and table.skipped == 0
     assert table.choose(board, shape).method.mr >= 1
 
 
 @pytest.mark.parametrize(
-    "name", ["a53", "a57", "a72", "rv64gcv", "x86-64-v3", "x86-64-v4", "x86-64-v4-amx"]
+    "path", sorted(shipped_folder("gemm").glob("*.json")), ids=lambda path: path.stem
 )
-def test_a_shipped_table_says_where_each_row_comes_from(name: str):
-    path = FOLDER / f"{name}.json"
+def test_a_shipped_table_says_where_each_row_comes_from(path: Path):
     table = load_table(path)
     assert table_text(table) == path.read_text() and table.skipped == 0 and table.rows
-    assert table.platforms == (load_profile(name).platform,)
-    measured_here = name.startswith("x86")
+    assert table.platforms == (path.stem,)
+    measured_here = path.stem.startswith("x86")
     for row in table.rows:
         assert row.source == ("tuner" if measured_here else "instructions")
         assert (row.gflops is not None) == measured_here and row.history_rows > 0
@@ -106,7 +105,7 @@ def test_a_shipped_table_says_where_each_row_comes_from(name: str):
 def test_the_first_folder_with_a_table_is_used(tmp_path: Path):
     board = load_board("a57")
     row = build_table([measured(5, _SMALL, 0.9)])
-    (tmp_path / table_name(board)).write_text(table_text(row))
+    (tmp_path / table_name(board.platform)).write_text(table_text(row))
     found = board_table(board, tmp_path / "nothing", tmp_path)
     assert found.platforms == ("core", "cortex-a57") and len(found.rows) == 1
     shape = GemmShape(5, 61, 67)

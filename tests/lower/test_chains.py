@@ -20,7 +20,7 @@ from edgekit.host.lower.chains import chain_for_memory, chain_for_time
 from edgekit.host.options import CompileOptions
 from edgekit.host.schedule.work import work_of
 from edgekit.kb.board import BoardProfile, load_board, load_profile
-from edgekit.kb.gemm_table import KnowledgeBase
+from edgekit.kb.gemm_file import board_table
 
 _HEIGHT, _WIDTH = 40, 28
 _SAME = Padding(1, 1, 1, 1)
@@ -68,7 +68,7 @@ def _small(board: BoardProfile, l2_bytes: int = 8192) -> BoardProfile:
 
 
 def _chained(graph: Graph, board: BoardProfile) -> Graph:
-    return chain_for_time(graph, board, KnowledgeBase.for_board(board))
+    return chain_for_time(graph, board, board_table(board))
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -97,9 +97,7 @@ def test_a_kernel_may_be_called_alone_and_in_a_chain(tmp_path):
         graph, tensors=tensors, nodes=(*graph.nodes, alone), inputs=("x", "v"), outputs=("y", "z")
     )
     board = load_board("local")
-    chain = chain_for_memory(
-        both, board, KnowledgeBase.for_board(board), graph.tensors["wide"].bytes // 2
-    )
+    chain = chain_for_memory(both, board, board_table(board), graph.tensors["wide"].bytes // 2)
     assert [n.op.kind for n in chain.nodes] == ["row_chain", "depthwise_conv2d"]
     inputs = inputs_of(both)
     made = run_here(build(chain, board, tmp_path), inputs)
@@ -154,7 +152,7 @@ def test_a_link_that_keeps_more_alive_is_left_out():
 
 def test_memory_that_is_missing_makes_chains():
     graph = _block(DType.I8)
-    table, board = KnowledgeBase.for_board(load_board("local")), load_board("local")
+    table, board = board_table(load_board("local")), load_board("local")
     wide = graph.tensors["wide"].bytes
     assert chain_for_memory(graph, board, table, 3 * wide) is graph
     less = chain_for_memory(graph, board, table, wide // 2)

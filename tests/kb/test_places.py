@@ -1,0 +1,115 @@
+"""Boards find the tables of their core by platform, through what they inherit."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgekit.host.paths import data_folder
+from edgekit.host.tables.gemm import table_of, user_table
+from edgekit.host.tables.layouts import layout_table_of
+from edgekit.host.tables.spmv import spmv_table_of
+from edgekit.host.toolchain.kernels import kernel_units
+from edgekit.kb import board as boards
+from edgekit.kb.board import BoardProfile, load_board
+from edgekit.kb.features import GemmShape
+from edgekit.kb.gemm_file import board_table, load_table, table_text
+from edgekit.kb.places import shipped_folder, table_name
+
+AddProfile = Callable[[str, str], BoardProfile]
+
+
+@pytest.fixture
+def profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AddProfile:
+    """Adds a profile to a copy of the kit's."""
+    folder = tmp_path / "boards"
+    shutil.copytree(boards.FOLDER, folder)
+    monkeypatch.setattr(boards, "FOLDER", folder)
+
+    def add(name: str, text: str) -> BoardProfile:
+        (folder / f"{name}.toml").write_text(text)
+        return load_board(name)
+
+    return add
+
+
+@pytest.fixture(autouse=True)
+def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The user's data folder."""
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "data"))
+    return data_folder()
+
+
+def _put(data: Path, kind: str, of: str, name: str) -> None:
+    """Gives the user a table of another core under a name of its own."""
+    (data / kind).mkdir(parents=True)
+    shutil.copy(shipped_folder(kind) / table_name(of), data / kind / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "of"),
+    [("nna1", "a53"), ("nna2", "a53"), ("rk3399", "a53"), ("rpi4", "a72"), ("jetson-nano", "a57")],
+)
+def test_a_board_finds_the_gemm_table_of_its_core(name, of):
+    board, core = load_board(name), load_board(of)
+    assert table_of(board).rows == table_of(core).rows != ()
+    assert table_of(board).platforms == (core.platform,)
+
+
+def test_a_new_core_is_one_file_and_finds_what_is_known_of_the_nearest(profile):
+    a35 = profile("a35", 'inherits = "a53"\ndescription = "A35"\ncore = "cortex-a35"\n')
+    a53, shape = load_board("a53"), GemmShape(128, 128, 128)
+    assert a35.platforms[:2] == ("cortex-a35", "cortex-a53") and a35.in_order
+    found = table_of(a35).choose(a35, shape, packed="a")
+    known = table_of(a53).choose(a53, shape, packed="a")
+    assert found == known and found.rule == "exact" and known.method
+    assert any("EK_IN_ORDER" in dict(unit.macros) for unit in kernel_units(a35))
+    assert layout_table_of(a35) == layout_table_of(a53) is not None
+    nano = profile("a58", 'inherits = "a57"\ndescription = "A58"\ncore = "cortex-a58"\n')
+    assert spmv_table_of(nano).rows == spmv_table_of(load_board("a57")).rows != ()
+
+
+def test_other_instruction_sets_say_nothing_of_a_core(profile):
+    a510 = profile("a510", 'inherits = "a53"\ncore = "cortex-a510"\nsimd = "neondot"\n')
+    assert "cortex-a53" not in a510.platforms and table_of(a510).rows == ()
+
+
+@pytest.mark.parametrize("name", ["rk3588", "rk3566", "a55"])
+def test_tables_of_a_core_serve_all_boards_that_have_it(name, data):
+    board = load_board(name)
+    assert table_of(board).rows == ()
+    for kind in ("gemm", "spmv", "layouts"):
+        _put(data, kind, "cortex-a57", "cortex-a55.json")
+    known = load_table(shipped_folder("gemm") / "cortex-a57.json")
+    (data / "gemm/cortex-a55.json").write_text(
+        table_text(dataclasses.replace(known, platforms=("cortex-a55",)))
+    )
+    assert table_of(board).rows == known.rows
+    assert spmv_table_of(board).rows == spmv_table_of(load_board("a57")).rows != ()
+    assert layout_table_of(board) == layout_table_of(load_board("a57"))
+
+
+def test_the_user_s_table_of_a_core_goes_before_the_kit_s_and_before_that_of_a_relative(
+    profile, tmp_path
+):
+    a35 = profile("a35", 'inherits = "a53"\ndescription = "A35"\ncore = "cortex-a35"\n')
+    known = load_table(shipped_folder("gemm") / "cortex-a53.json")
+    few = dataclasses.replace(known.with_rows(known.rows[:9]), platforms=("cortex-a35",))
+    (tmp_path / "cortex-a53.json").write_text(table_text(known.with_rows(known.rows[:5])))
+    assert board_table(a35, tmp_path).rows == known.rows[:5]
+    (tmp_path / "cortex-a35.json").write_text(table_text(few))
+    assert board_table(a35, tmp_path).rows == few.rows
+
+
+def test_a_table_that_is_named_by_a_profile_gets_the_name_of_its_core(data, caplog):
+    _put(data, "gemm", "cortex-a57", "a57.json")
+    path = user_table(load_board("jetson-nano"))
+    assert path == data / "gemm/cortex-a57.json" and path.exists()
+    assert not (data / "gemm/a57.json").exists()
+    (line,) = caplog.messages
+    assert "a57.json: named cortex-a57.json from now on" in line
+    assert user_table(load_board("a57")) == path and len(caplog.messages) == 1
