@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tiny_bundles import tiny_artifact as tiny_artifact_in
 
 from edgekit.device.agent.signing import enroll
 from edgekit.device.agent.store import Store
@@ -19,6 +18,7 @@ from edgekit.host.bundle import Bundle, SigningKey, build_bundle, sign_bundle, s
 from edgekit.host.toolchain.artifact import Artifact
 from edgekit.host.transport import LocalTransport
 from edgekit.kb.board import load_board
+from tests.support.tiny_bundles import tiny_artifact as tiny_artifact_in
 
 TinyArtifact = Callable[..., Artifact]
 TinyBundle = Callable[..., Bundle]

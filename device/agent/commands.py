@@ -178,7 +178,7 @@ def _rollback(options: argparse.Namespace) -> Document:
 def _remove(options: argparse.Namespace) -> Document:
     from edgekit.device.agent.remove import remove
 
-    return {"schema": "edgekit.remove/1", "releases": remove(_store(options))}
+    return {"schema": "edgekit.runtime.remove/1", "releases": remove(_store(options))}
 
 
 def _status(options: argparse.Namespace) -> Document:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnx_models
 import pytest
 
 from edgekit.host.bench.peers import bench_peers
 from edgekit.host.bench.process import Worker
 from edgekit.host.errors import InputError
 from edgekit.host.zoo.models import compile_release
+from tests.support import onnx_models
 
 pytestmark = pytest.mark.engines
 

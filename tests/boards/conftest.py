@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from homes import home_over_the_cache
+
+from tests.support.homes import home_over_the_cache
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_bundles import tiny_bundle
 
 from edgekit.host.api import Device, connect
 from edgekit.host.boards import RunningBoard, down, up
 from edgekit.host.bundle import host_key, signing_key
 from edgekit.host.errors import TransferError
 from edgekit.host.release import probe
+from tests.support.tiny_bundles import tiny_bundle
 
 pytestmark = pytest.mark.boards
 

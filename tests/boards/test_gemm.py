@@ -6,7 +6,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from counted_on_board import compare
 
 from edgekit.host import connect
 from edgekit.host.bench.gemm import DTYPES, measure_cases
@@ -16,6 +15,7 @@ from edgekit.host.tables.gemm import table_of
 from edgekit.host.tune.measure import BoardMeasurer
 from edgekit.kb.board import load_board
 from edgekit.kb.features import GemmShape
+from tests.support.counted_on_board import compare
 
 pytestmark = [pytest.mark.boards, pytest.mark.long]
 

@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
-from counted_on_board import compare, run_program
-from nna_cases import build, check, encoded, output_bytes, random_cases
 
 from edgekit.host import connect
 from edgekit.host.boards import BoardOptions, down, up
 from edgekit.kb.board import load_board
+from tests.support.counted_on_board import compare, run_program
+from tests.support.nna_cases import build, check, encoded, output_bytes, random_cases
 
 pytestmark = [pytest.mark.boards, pytest.mark.long]
 

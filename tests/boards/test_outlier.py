@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from counted_on_board import compare, run_program
-from outlier_cases import build, check, encoded, output_bytes, random_case
 
 from edgekit.host import connect
 from edgekit.host.boards import BoardOptions, down, up
 from edgekit.kb.board import load_board
+from tests.support.counted_on_board import compare, run_program
+from tests.support.outlier_cases import build, check, encoded, output_bytes, random_case
 
 pytestmark = [pytest.mark.boards, pytest.mark.long]
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from counted_on_board import compare, run_program
-from sparse_cases import STORED, build, check, encoded, output_bytes, random_case
 
 from edgekit.device.arrays.sparse_input import checked_coo
 from edgekit.device.arrays.sparse_pairs import pack_pairs
@@ -20,6 +18,8 @@ from edgekit.host.boards import BoardOptions, down, up
 from edgekit.host.tune.spmv import settings_for
 from edgekit.host.tune.spmv_board import SpmvMeasurer
 from edgekit.kb.board import load_board
+from tests.support.counted_on_board import compare, run_program
+from tests.support.sparse_cases import STORED, build, check, encoded, output_bytes, random_case
 
 pytestmark = [pytest.mark.boards, pytest.mark.long]
 

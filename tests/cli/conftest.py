@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sshd import Sshd, running_sshd
 
 from edgekit.host.cli.main import main
 from edgekit.host.paths import cache_folder
 from edgekit.host.transport.ssh_keys import fingerprint
+from tests.support.sshd import Sshd, running_sshd
 
 ROOT = Path(__file__).parents[2]
 # What the tests compile is kept where the user's compiles are, or every test would start anew.

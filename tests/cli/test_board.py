@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sshd import Sshd, make_key
 
 from edgekit.host import boards
 from edgekit.host.boards import BoardState, RunningBoard
 from edgekit.host.cli.board_add import Address, parse_address
 from edgekit.host.errors import InputError
 from edgekit.host.transport.ssh_keys import fingerprint
+from tests.support.sshd import Sshd, make_key
 
 SOURCES = Path(__file__).parents[2] / "src"
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from terminal import shown_on_terminal
+
+from tests.support.terminal import shown_on_terminal
 
 SOURCES = Path(__file__).parents[2] / "src"
 RUN = [sys.executable, "-c", "from edgekit.host.cli.main import run; run()"]

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_models import model, node, save, value
+
+from tests.support.onnx_models import model, node, save, value
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from terminal import shown_on_terminal
+from tests.support.terminal import shown_on_terminal
 
 
 def test_table_is_drawn() -> None:

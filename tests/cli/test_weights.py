@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_models import model, node, save, value
 
 from edgekit.host.compiler import prepare
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.options import CompileOptions
 from edgekit.kb.board import load_board
+from tests.support.onnx_models import model, node, save, value
 
 _ROWS, _WIDTH = 12, 64
 _SPLIT: Any = "dynamic-outlier"

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_runs import build, run_here
 
 from edgekit.host.codegen.emit import emit
 from edgekit.host.codegen.section import _field, section_code
@@ -17,6 +16,7 @@ from edgekit.host.graph.types import DType, Graph, Node, Tensor
 from edgekit.host.lower.lower import lower
 from edgekit.host.lower.plan import Plan
 from edgekit.kb.board import load_board
+from tests.support.kernel_runs import build, run_here
 
 _GOLDEN = Path(__file__).with_name("small_model.golden")
 _HOSTILE = ["*/ int x; /*", '"; system("x"); "', "a\\", "??/", "naïve é", "%s%n"]

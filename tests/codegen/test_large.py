@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from kernel_runs import build, check, run_here
-from op_graphs import inputs_of
 
 from edgekit.device.agent.model import Model
 from edgekit.host.compiler import units_of
@@ -13,6 +11,8 @@ from edgekit.host.graph.types import DType, Graph, Node, Tensor
 from edgekit.host.lower.lower import lower
 from edgekit.host.schedule.schedule import schedule
 from edgekit.kb.board import load_board
+from tests.support.kernel_runs import build, check, run_here
+from tests.support.op_graphs import inputs_of
 
 
 def _chain(count: int) -> Graph:

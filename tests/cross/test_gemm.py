@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gemm_cases import DTYPES, build, check, encoded, output_bytes, random_product
 
 from edgekit.kb.board import load_board
+from tests.support.gemm_cases import DTYPES, build, check, encoded, output_bytes, random_product
 
 pytestmark = pytest.mark.cross
 

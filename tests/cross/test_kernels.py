@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_runs import build, check
-from op_graphs import FAMILIES, inputs_of, random_graph
 
 from edgekit.host.zoo.cases import Cases
 from edgekit.kb.board import load_board
+from tests.support.kernel_runs import build, check
+from tests.support.op_graphs import FAMILIES, inputs_of, random_graph
 
 pytestmark = pytest.mark.cross
 

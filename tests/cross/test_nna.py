@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from nna_cases import build, check, encoded, output_bytes, random_cases
 
 from edgekit.kb.board import load_board
+from tests.support.nna_cases import build, check, encoded, output_bytes, random_cases
 
 pytestmark = pytest.mark.cross
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from outlier_cases import build, check, encoded, output_bytes, random_case
 
 from edgekit.kb.board import load_board
+from tests.support.outlier_cases import build, check, encoded, output_bytes, random_case
 
 pytestmark = pytest.mark.cross
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from faults import EIO, ENOSPC, KILL, Scene, calls, cases, outcome
-from torn import look_in
 
 from edgekit.host.bundle import Bundle, SigningKey
+from tests.support.faults import EIO, ENOSPC, KILL, Scene, calls, cases, outcome
+from tests.support.torn import look_in
 
 TinyBundle = Callable[..., Bundle]
 RENAMES = frozenset(("rename", "renameat", "renameat2"))

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from probes import JETSON_NANO
 
 from edgekit.device.agent.probe import Probe
 from edgekit.host.doctor.board import compare
 from edgekit.host.doctor.types import Finding, Verdict
 from edgekit.kb.board import load_board
+from tests.support.probes import JETSON_NANO
 
 NOW = 1_800_000_000.0
 A57 = replace(JETSON_NANO, clock=NOW + 1)

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from probes import JETSON_NANO
 
 from edgekit.host.doctor.propose import propose
+from tests.support.probes import JETSON_NANO
 
 PI4 = replace(
     JETSON_NANO,

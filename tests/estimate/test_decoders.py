@@ -8,6 +8,7 @@ import struct
 from pathlib import Path
 
 import pytest
+
 from tests.support.decoders import A64, Insn, Isa, assemble, decode, library, shown
 
 _HERE = Path(__file__).parent

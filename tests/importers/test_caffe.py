@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from caffe_models import image, layer, save
-from caffe_networks import NETWORKS
 
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Array
 from edgekit.host.importers import import_model
 from edgekit.host.passes.pipeline import run_passes
+from tests.support.caffe_models import image, layer, save
+from tests.support.caffe_networks import NETWORKS
 
 cv2 = pytest.importorskip("cv2")
 

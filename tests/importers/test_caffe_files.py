@@ -6,12 +6,12 @@ import hashlib
 
 import numpy as np
 import pytest
-from caffe_models import image, layer, save, weights
-from caffe_networks import lenet
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import import_model, model_hash
+from tests.support.caffe_models import image, layer, save, weights
+from tests.support.caffe_networks import lenet
 
 _RNG = np.random.default_rng(4)
 _W = _RNG.standard_normal((4, 3, 3, 3)).astype(np.float32)

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from caffe_models import image, layer, save
 
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import import_model
 from edgekit.host.passes.pipeline import run_passes
+from tests.support.caffe_models import image, layer, save
 
 _RNG = np.random.default_rng(8)
 

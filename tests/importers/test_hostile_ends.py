@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_runs import run_here
-from onnx_models import model, node, save, value
 
 from edgekit.host.codegen.emit import describe
 from edgekit.host.compiler import prepare_graph, units_of
@@ -20,6 +18,8 @@ from edgekit.host.options import DEFAULT_OPTIONS
 from edgekit.host.paths import cache_folder
 from edgekit.host.toolchain.zig import Toolchain
 from edgekit.kb.board import load_board
+from tests.support.kernel_runs import run_here
+from tests.support.onnx_models import model, node, save, value
 
 X, Z, C = np.array([-1, 2], np.float32), np.arange(3, dtype=np.float32), np.full(2, 7, np.float32)
 RELU = np.maximum(X, 0)

@@ -6,10 +6,10 @@ import time
 
 import numpy as np
 import pytest
-from onnx_models import model, node, save, value
 
 from edgekit.host.errors import InputError
 from edgekit.host.importers import import_model
+from tests.support.onnx_models import model, node, save, value
 
 BIG = (2**62, -(2**62), 2**63 - 1, -(2**63), 2**40)
 

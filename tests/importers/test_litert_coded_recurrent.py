@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from litert_cases import Single, fixed, given, variable
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers.tflite import graph_from_tflite
+from tests.support.litert_cases import Single, fixed, given, variable
 
 pytestmark = pytest.mark.peers
 

@@ -11,13 +11,13 @@ import importlib
 
 import numpy as np
 import pytest
-from kernel_runs import build, check, run_here
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Graph, Node, Operator
 from edgekit.host.importers.tflite import graph_from_tflite
 from edgekit.host.passes.pipeline import run_passes
 from edgekit.kb.board import load_board
+from tests.support.kernel_runs import build, check, run_here
 
 pytestmark = pytest.mark.slow
 

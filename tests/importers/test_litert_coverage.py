@@ -9,9 +9,9 @@ import importlib
 from pathlib import Path
 
 import pytest
-from litert_pairs import pairs
 
 from edgekit.host.importers import supported_operators
+from tests.support.litert_pairs import pairs
 
 _TABLES = (
     "blocks",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from flatbuffers import flexbuffers
-from litert_cases import Single, check, fixed, given
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers.tflite import graph_from_tflite
+from tests.support.litert_cases import Single, check, fixed, given
 
 pytestmark = pytest.mark.peers
 

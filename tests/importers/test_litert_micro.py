@@ -6,15 +6,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from flatbuffers import flexbuffers
-from kernel_runs import build, runs_here
-from litert_cases import Single, fixed, given
-from micro_cases import CASES, custom, of_micro, recorded
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers.tflite import graph_from_tflite
 from edgekit.host.passes.pipeline import run_passes
 from edgekit.kb.board import load_board
+from tests.support.kernel_runs import build, runs_here
+from tests.support.litert_cases import Single, fixed, given
+from tests.support.micro_cases import CASES, custom, of_micro, recorded
 
 _OPERATORS = [name for name in CASES if name != "front-end"]
 

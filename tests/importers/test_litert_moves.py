@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from litert_cases import Operand, Single, check, fixed, given
+
+from tests.support.litert_cases import Operand, Single, check, fixed, given
 
 pytestmark = pytest.mark.peers
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from litert_cases import Single, check, fixed, given
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers.tflite import graph_from_tflite
+from tests.support.litert_cases import Single, check, fixed, given
 
 pytestmark = pytest.mark.peers
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from litert_cases import Operand, Single, check, fixed, given
 
 from edgekit.host.errors import InputError
 from edgekit.host.importers.tflite import graph_from_tflite
+from tests.support.litert_cases import Operand, Single, check, fixed, given
 
 pytestmark = pytest.mark.peers
 

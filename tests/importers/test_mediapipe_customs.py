@@ -7,11 +7,11 @@ import struct
 import numpy as np
 import pytest
 from flatbuffers import flexbuffers
-from litert_cases import Single, given
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers.tflite import graph_from_tflite
+from tests.support.litert_cases import Single, given
 
 _RNG = np.random.default_rng(8)
 

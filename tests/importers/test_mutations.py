@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx_models import model, node, value
 
 from edgekit.host.errors import InputError
 from edgekit.host.importers import import_model
 from edgekit.host.importers.onnx_operators import ROWS
+from tests.support.onnx_models import model, node, value
 
 _ROOT = Path(__file__).parents[2]
 

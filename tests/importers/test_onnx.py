@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
-from onnx_models import model, node, save, value
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
@@ -17,6 +16,7 @@ from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import import_model, model_hash
 from edgekit.host.passes.pipeline import run_passes
 from edgekit.host.toolchain.golden import golden_of
+from tests.support.onnx_models import model, node, save, value
 
 _RNG = np.random.default_rng(5)
 

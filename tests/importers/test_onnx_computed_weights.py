@@ -8,12 +8,11 @@ import pytest
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-from onnx_models import model, node, save, value  # noqa: E402
-
 from edgekit.host.errors import InputError  # noqa: E402
 from edgekit.host.graph.evaluate import evaluate  # noqa: E402
 from edgekit.host.importers import import_model  # noqa: E402
 from edgekit.host.passes.pipeline import run_passes  # noqa: E402
+from tests.support.onnx_models import model, node, save, value  # noqa: E402
 
 _FORMS = [
     {},

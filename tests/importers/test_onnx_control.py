@@ -7,13 +7,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
-from onnx_models import model, node, save, value
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import import_model
 from edgekit.host.passes.pipeline import run_passes
+from tests.support.onnx_models import model, node, save, value
 
 _RNG = np.random.default_rng(11)
 _X = _RNG.standard_normal((3, 4)).astype(np.float32)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_runs import build, run_here
+
+from tests.support.kernel_runs import build, run_here
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
-from onnx_models import node, save, value  # noqa: E402
 
 from edgekit.host.codegen.section import section_code  # noqa: E402
 from edgekit.host.errors import InputError  # noqa: E402
@@ -20,6 +20,7 @@ from edgekit.host.importers import import_model  # noqa: E402
 from edgekit.host.lower.lower import lower  # noqa: E402
 from edgekit.host.passes.pipeline import run_passes  # noqa: E402
 from edgekit.kb.board import load_board  # noqa: E402
+from tests.support.onnx_models import node, save, value  # noqa: E402
 
 _RNG = np.random.default_rng(4)
 _X = _RNG.standard_normal((3, 4)).astype(np.float32)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import helper
-from onnx_models import model, node, save, value
 
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import import_model, onnx_operators
 from edgekit.host.passes.pipeline import run_passes
+from tests.support.onnx_models import model, node, save, value
 
 pytestmark = pytest.mark.engines
 

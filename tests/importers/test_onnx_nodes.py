@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from onnx_nodes import all_cases, disagreement, graph_of, is_claimed
 
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import onnx_operators
 from edgekit.host.passes.pipeline import run_passes
+from tests.support.onnx_nodes import all_cases, disagreement, graph_of, is_claimed
 
 # Operators whose node tests are all of element types that edgekit has none of: see test_onnx.py.
 _WITHOUT_A_TEST = {"GlobalLpPool"}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx_models import model, node, save, value
 
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import import_model
 from edgekit.host.passes.pipeline import run_passes
+from tests.support.onnx_models import model, node, save, value
 
 pytestmark = pytest.mark.engines
 

@@ -7,11 +7,10 @@ import pytest
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
-from onnx_models import model, node, save, value  # noqa: E402
-
 from edgekit.host.graph.evaluate import evaluate  # noqa: E402
 from edgekit.host.importers import import_model  # noqa: E402
 from edgekit.host.passes.pipeline import run_passes  # noqa: E402
+from tests.support.onnx_models import model, node, save, value  # noqa: E402
 
 _RNG = np.random.default_rng(9)
 _X = _RNG.standard_normal((2, 3, 20, 30)).astype(np.float32)

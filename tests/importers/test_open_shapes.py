@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_models import model, node, save, value
 
 from edgekit.host.cli.options import one_input_shape
 from edgekit.host.errors import InputError
@@ -18,6 +17,7 @@ from edgekit.host.graph.types import DType
 from edgekit.host.importers import import_model
 from edgekit.host.importers.open_shapes import OpenInput, fix_shapes
 from edgekit.host.importers.tflite import graph_from_tflite
+from tests.support.onnx_models import model, node, save, value
 
 F32, I64, U8 = DType.F32, DType.I64, DType.U8
 

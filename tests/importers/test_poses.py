@@ -8,12 +8,12 @@ import heapq
 import numpy as np
 import pytest
 from flatbuffers import flexbuffers
-from litert_cases import Single, given
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.ops.poses import EDGES, KEYPOINTS, _Queue
 from edgekit.host.importers.tflite import graph_from_tflite
+from tests.support.litert_cases import Single, given
 
 _OPTIONS = {"max_detections": 4, "score_threshold": 0.5, "stride": 16, "nms_radius": 20.0}
 _H, _W, _STRIDE = 21, 25, 16

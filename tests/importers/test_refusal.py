@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from onnx_models import model, node, save, value
 
 from edgekit.host.errors import InputError
 from edgekit.host.importers import import_model
 from edgekit.host.importers.refusal import advice, refuse, unsupported
+from tests.support.onnx_models import model, node, save, value
 
 
 def _line(kinds):

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_runs import build, check, run_here
-from op_cases import Case, constant, tensor
-from op_graphs import graph_of, inputs_of
 
 import edgekit.device
 from edgekit.host.graph import ops
@@ -19,6 +16,9 @@ from edgekit.host.toolchain.zig import kernels_folder
 from edgekit.kb import board as boards
 from edgekit.kb import isa
 from edgekit.kb.board import BoardProfile, load_board, load_profile, profile_names
+from tests.support.kernel_runs import build, check, run_here
+from tests.support.op_cases import Case, constant, tensor
+from tests.support.op_graphs import graph_of, inputs_of
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_runs import build, check, run_here, x86_params
-from op_cases import Case, constant, quant, tensor
-from op_graphs import graph_of, inputs_of
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, DType, Padding
 from edgekit.kb.board import load_board
+from tests.support.kernel_runs import build, check, run_here, x86_params
+from tests.support.op_cases import Case, constant, quant, tensor
+from tests.support.op_graphs import graph_of, inputs_of
 
 
 def _halves(bits: int, activation: Activation, y_zero: int) -> Case:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gemm_cases import (
+
+from edgekit.kb.board import BoardProfile
+from tests.support.gemm_cases import (
     DTYPES,
     Epilogue,
     Product,
@@ -17,9 +19,7 @@ from gemm_cases import (
     run_here,
     weights_by_few,
 )
-from kernel_runs import product_params
-
-from edgekit.kb.board import BoardProfile
+from tests.support.kernel_runs import product_params
 
 _COUNT = 300
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gemm_cases import Epilogue, Layout, Product, build, check, laid_out, run_here
-from kernel_runs import x86_params
 
 from edgekit.kb.board import BoardProfile
+from tests.support.gemm_cases import Epilogue, Layout, Product, build, check, laid_out, run_here
+from tests.support.kernel_runs import x86_params
 
 _WHOLE = 1 << 20  # a block that nothing exceeds
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sanitized import BOUNDS, RACES, compile_with, run
+
+from tests.support.sanitized import BOUNDS, RACES, compile_with, run
 
 _DRIVER = Path(__file__).with_name("kept_driver.c")
 

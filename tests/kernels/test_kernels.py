@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_runs import build, check, run_here, x86_params
-from op_cases import Case, tensor
-from op_graphs import FAMILIES, graph_of, inputs_of, random_graph, stateful_graph
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.kb.board import load_board
 from edgekit.kb.isa import isa_names, isa_of
+from tests.support.kernel_runs import build, check, run_here, x86_params
+from tests.support.op_cases import Case, tensor
+from tests.support.op_graphs import FAMILIES, graph_of, inputs_of, random_graph, stateful_graph
 
 _SIMD = Path(__file__).parents[2] / "device" / "kernels" / "simd"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_runs import build, run_here, x86_params
-from op_cases import Case, tensor
-from op_graphs import graph_of
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
+from tests.support.kernel_runs import build, run_here, x86_params
+from tests.support.op_cases import Case, tensor
+from tests.support.op_graphs import graph_of
 
 _UNITS = 24 * 2.0**-24
 _LONG = 90_000

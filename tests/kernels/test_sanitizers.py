@@ -6,21 +6,28 @@ import json
 import re
 from pathlib import Path
 
-import nna_cases
 import numpy as np
 import pytest
-from gemm_cases import DTYPES, encoded, output_bytes, random_product, units, weights_by_few
-from gemm_cases import check as check_products
-from kernel_runs import check
 from msgspec import structs
-from op_graphs import FAMILIES, inputs_of, random_graph
-from sanitized import BOARDS, build_driver, build_library, run, run_cases, usable
 
 from edgekit.device.dtypes import BY_NAME
 from edgekit.host.codegen.emit import describe
 from edgekit.host.compiler import units_of
 from edgekit.host.lower.lower import lower
 from edgekit.kb.isa import Columns, isa_of
+from tests.support import nna_cases
+from tests.support.gemm_cases import (
+    DTYPES,
+    encoded,
+    output_bytes,
+    random_product,
+    units,
+    weights_by_few,
+)
+from tests.support.gemm_cases import check as check_products
+from tests.support.kernel_runs import check
+from tests.support.op_graphs import FAMILIES, inputs_of, random_graph
+from tests.support.sanitized import BOARDS, build_driver, build_library, run, run_cases, usable
 
 pytestmark = pytest.mark.sanitizers
 # Of these clang takes minutes to compile what is unrolled for wide vectors.

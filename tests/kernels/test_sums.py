@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_runs import build, check, run_here, x86_params
-from op_cases import Case, quant, tensor
-from op_graphs import graph_of, inputs_of
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, DType, Graph, Shape
 from edgekit.host.lower.linear_sum import linear_sum
 from edgekit.host.lower.lower import lower
 from edgekit.kb.board import load_profile
+from tests.support.kernel_runs import build, check, run_here, x86_params
+from tests.support.op_cases import Case, quant, tensor
+from tests.support.op_graphs import graph_of, inputs_of
 
 # Scales of a, b and y: as models have them, and such that sums lie halfway between codes.
 _SCALES = [

@@ -9,9 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_runs import build, check, run_here
-from sanitized import BOARDS, RACES, build_driver, build_library, compile_with, run, usable
-from unit_graphs import branchy_graph, random_units
 
 from edgekit.host.codegen.section import section_code
 from edgekit.host.compiler import units_of
@@ -21,6 +18,17 @@ from edgekit.host.lower.lower import lower
 from edgekit.host.lower.plan import base_of
 from edgekit.host.toolchain.zig import Toolchain, kernels_folder
 from edgekit.kb.board import load_board
+from tests.support.kernel_runs import build, check, run_here
+from tests.support.sanitized import (
+    BOARDS,
+    RACES,
+    build_driver,
+    build_library,
+    compile_with,
+    run,
+    usable,
+)
+from tests.support.unit_graphs import branchy_graph, random_units
 
 _DRIVER = Path(__file__).with_name("units_driver.c")
 _INPUT = np.random.default_rng(1).normal(size=(1, 5, 7, 8)).astype(np.float32)

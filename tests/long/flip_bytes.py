@@ -1,6 +1,6 @@
 """Flips each byte of a manifest and of its signature: the board must refuse every one of them.
 
-    python tests/long/flip_bytes.py [--bits]
+    python -m tests.long.flip_bytes [--bits]
 
 Each byte is changed once, or with --bits in each of its eight bits. The refusal must come before
 anything is extracted, name what was expected and found, and leave room for the right manifest.
@@ -13,15 +13,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-
-from tiny_bundles import tiny_bundle
-
 from edgekit.device.agent.release import plan
 from edgekit.device.agent.signing import enroll
 from edgekit.device.agent.store import Store
 from edgekit.device.errors import TransferError
 from edgekit.host.bundle import signing_key
+from tests.support.tiny_bundles import tiny_bundle
 
 
 def refused(store: Store, release: str, manifest: bytes, signature: bytes) -> bool:

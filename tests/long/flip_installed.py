@@ -1,6 +1,6 @@
 """Flips bits of an installed release's files, and cuts them, at many places.
 
-    python tests/long/flip_installed.py [--places 40] [--seed 16]
+    python -m tests.long.flip_installed [--places 40] [--seed 16]
 
 Each time the command line's `run`, `status` and `rollback` path must name the file, run nothing of
 that release and go back to the one before. Exit code 1 if a damaged release ran or was not named.
@@ -15,11 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-
 import numpy as np
-from damages import damages
-from tiny_bundles import tiny_bundle
 
 from edgekit.device.agent.signing import enroll
 from edgekit.device.agent.store import Store
@@ -27,6 +23,8 @@ from edgekit.host.api import Device
 from edgekit.host.bundle import signing_key
 from edgekit.host.errors import EdgekitError, RolledBackError
 from edgekit.host.transport import LocalTransport
+from tests.support.damages import damages
+from tests.support.tiny_bundles import tiny_bundle
 
 _X = np.array([1, 2, 3, -4], np.float32)
 

@@ -1,6 +1,6 @@
 """Reads hostile bundles; any answer but a bundle or an `InputError` of one line is a bug.
 
-    python tests/long/fuzz_bundle.py [--minutes 10] [--seed 1]
+    python -m tests.long.fuzz_bundle [--minutes 10] [--seed 1]
 
 Each round of cases runs in a child process that may take 64 MiB of memory above what it starts
 with, in a folder of its own where nothing but the bundle may appear. Bundles are damaged byte by
@@ -29,14 +29,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-
-from tiny_bundles import tiny_bundle
-
 from edgekit.device.agent.manifest import content_id
 from edgekit.host.bundle import Bundle, signing_key
 from edgekit.host.errors import InputError
+from tests.support.tiny_bundles import tiny_bundle
 
+_ROOT = Path(__file__).parents[2]
 _MEMORY_BYTES = 64 << 20
 _CASES_PER_CHILD = 2000
 _SECONDS_LIMIT = 5.0
@@ -213,6 +211,7 @@ def little_memory() -> Iterator[None]:
 
 def child(whole: bytes, folder: Path, first: int) -> int:
     """A round of cases under a memory limit; one line of JSON tells how it went."""
+    os.chdir(folder)
     path = folder / "hostile.ekb"
     outcome_of_nothing = outcome(_written(path, b""))  # imports and buffers come first
     assert outcome_of_nothing == "refused"
@@ -257,9 +256,9 @@ def main() -> int:
         (folder / "work").mkdir()
         tiny_bundle(folder, signing_key(folder / "keys")).write(folder / "whole.ekb")
         while time.monotonic() < end:
-            command = [sys.executable, __file__, "--child", text, "--seed", str(seed)]
+            command = [sys.executable, "-m", "tests.long.fuzz_bundle", "--child", text]
             done = subprocess.run(
-                command, cwd=folder / "work", capture_output=True, env=os.environ, check=False
+                [*command, "--seed", str(seed)], cwd=_ROOT, capture_output=True, check=False
             )
             if done.returncode != 0:
                 failures.append(f"round from seed {seed}: {done.stderr.decode()[-500:]}")

@@ -1,6 +1,6 @@
 """Imports damaged copies of the models; any answer but a graph or an `InputError` is a bug.
 
-    python tests/long/fuzz_importer.py --count 10000 [--seed 1] [MODEL.tflite ...]
+    python -m tests.long.fuzz_importer --count 10000 [--seed 1] [MODEL.tflite ...]
 
 Without models: all in models/, and in $EDGEKIT_EXTRA_DATA/models if that is set. Damage goes to
 the structure of a file more than to its weights. Prints the seed of each failure, and what took

@@ -1,7 +1,7 @@
 """Imports ONNX operators with operands and attributes that make no sense; any answer but a graph
 or an `InputError` of one line is a bug.
 
-    python tests/long/fuzz_operators.py --count 20000 [--seed 1] [OPERATOR ...]
+    python -m tests.long.fuzz_operators --count 20000 [--seed 1] [OPERATOR ...]
 
 Every operator of `edgekit compile --list-operators` gets its turn. Prints the seed of each
 failure and what took longest; exit code 1 if anything failed. Memory is capped, so that a bomb

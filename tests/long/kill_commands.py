@@ -1,6 +1,6 @@
 """Kills deploy, rollback, run and verify at random moments: the host, the board, or both.
 
-    python tests/long/kill_commands.py [--kills 1000] [--jobs 2] [--seed 16]
+    python -m tests.long.kill_commands [--kills 1000] [--jobs 2] [--seed 16]
 
 After each kill what runs must be wholly the old or the new release, the same command must work at
 once, and after two more deploys nothing may be left lying around. Exit code 1 otherwise.
@@ -21,17 +21,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-
 import numpy as np
-from tiny_bundles import tiny_bundle
-from torn import Found, look_in
 
 from edgekit.device.agent.signing import enroll
 from edgekit.device.agent.store import Store
 from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle, SigningKey, signing_key
 from edgekit.host.transport import LocalTransport
+from tests.support.tiny_bundles import tiny_bundle
+from tests.support.torn import Found, look_in
 
 _X = np.array([1, 2, 3, -4], np.float32)
 _WHO = ("host", "board", "both")

@@ -1,6 +1,6 @@
 """Kills a deploy's apply step at each of its system calls, and fails each with ENOSPC and EIO.
 
-    python tests/long/kill_every_syscall.py [--fault kill|enospc|eio] [--jobs 2] [--call NAME ...]
+    python -m tests.long.kill_every_syscall [--fault kill|enospc|eio] [--jobs 2] [--call NAME ...]
 
 After each fault what runs must be wholly the old or the new release, and the next deploy must
 end with the new one. Needs strace, ssh-keygen and edgekit's compiler. Exit code 1 if any is torn.
@@ -17,12 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-
-from faults import EIO, ENOSPC, KILL, Case, Scene, cases, outcome
-from tiny_bundles import tiny_bundle
-
 from edgekit.host.bundle import signing_key
+from tests.support.faults import EIO, ENOSPC, KILL, Case, Scene, cases, outcome
+from tests.support.tiny_bundles import tiny_bundle
 
 _FAULTS = {"kill": KILL, "enospc": ENOSPC, "eio": EIO}
 

@@ -1,6 +1,6 @@
 """Runs the node tests of the onnx package through passes, kernels and this machine's CPU.
 
-    python tests/long/onnx_nodes.py [--only SUBSTRING] [--plain] [--references]
+    python -m tests.long.onnx_nodes [--only SUBSTRING] [--plain] [--references]
 
 All tests of ONNX's own operators with fixed shapes and tensors of numbers. Many models share one
 library: their graphs stand side by side in it. `--plain` builds for plain C instead of this CPU;
@@ -19,11 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-
 import numpy as np
-from kernel_runs import build, run_here, x86_boards
-from onnx_nodes import NodeCase, all_cases, disagreement, graph_of, is_claimed
 
 from edgekit.host.errors import EdgekitError
 from edgekit.host.graph.evaluate import evaluate
@@ -31,6 +27,8 @@ from edgekit.host.graph.types import Array, Graph, Node
 from edgekit.host.lower.lower import lower
 from edgekit.host.passes.pipeline import run_passes
 from edgekit.kb.board import BoardProfile, load_board
+from tests.support.kernel_runs import build, run_here, x86_boards
+from tests.support.onnx_nodes import NodeCase, all_cases, disagreement, graph_of, is_claimed
 
 _CLAIMED_BAR, _BAR = 0.97, 0.85  # of claimed operators, of all
 _TOGETHER = 150  # graphs in one library

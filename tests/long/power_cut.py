@@ -1,6 +1,6 @@
 """Pulls the plug of a virtual board at random moments of deploys: nothing that runs may be torn.
 
-    python tests/long/power_cut.py [--cuts 50] [--board a57] [--seed 0]
+    python -m tests.long.power_cut [--cuts 50] [--board a57] [--seed 0]
 
 The board's disk has a write cache that a cut empties: of what was not flushed a random part is
 there afterwards. After each cut the board is started again on the same disk; what runs must be
@@ -20,18 +20,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-
-from nbd import VolatileDisk
-from tiny_bundles import tiny_bundle
-from torn import look
-
 from edgekit.device.agent import states
 from edgekit.host.api import Device, connect
 from edgekit.host.boards import BoardOptions, down, find_running, up
 from edgekit.host.bundle import Bundle, host_key
 from edgekit.host.errors import EdgekitError
 from edgekit.host.release import Step
+from tests.support.nbd import VolatileDisk
+from tests.support.tiny_bundles import tiny_bundle
+from tests.support.torn import look
 
 _CONVERGE_EVERY = 5  # cuts; the deploys that are cut go on from what the last cut left, too
 

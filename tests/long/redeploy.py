@@ -1,6 +1,6 @@
 """Measures what it costs to deploy to a restored virtual board what it runs already.
 
-    python tests/long/redeploy.py [--rounds 5] [--board a57] [--model FILE]
+    python -m tests.long.redeploy [--rounds 5] [--board a57] [--model FILE]
 
 Counts the bytes that pass a proxy in both directions, and the seconds from connecting to the
 answer, each round on a connection of its own. Exit code 1 if the most bytes or the least seconds
@@ -15,15 +15,12 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-
-from proxy import running_proxy
-
 from edgekit.host import compile_model
 from edgekit.host.api import Device
 from edgekit.host.boards import RunningBoard, down, find_running, up
 from edgekit.host.bundle import Bundle
 from edgekit.host.transport.ssh import SshTarget, SshTransport
+from tests.support.proxy import running_proxy
 
 _MODEL = Path(__file__).parents[2] / "models" / "face_detection_short_range.tflite"
 _MOST_BYTES = 20_000

@@ -15,11 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from homes import home_over_the_cache
+
+from tests.support.homes import home_over_the_cache
 
 pytestmark = pytest.mark.long
 
-_FOLDER = Path(__file__).parent
+_ROOT = Path(__file__).parents[2]
 _SECONDS_LIMIT = 2 * 3600
 _COUNT = re.compile(r"^\d+ .*", re.MULTILINE)
 _SUITES = [
@@ -43,11 +44,12 @@ def test_suite(
     suite: tuple[str, ...], tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     name, *arguments = suite
-    command = [sys.executable, str(_FOLDER / f"{name}.py"), *arguments]
+    command = [sys.executable, "-m", f"tests.long.{name}", *arguments]
     begin = time.monotonic()
     with home_over_the_cache(tmp_path):
         done = subprocess.run(
             command,
+            cwd=_ROOT,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

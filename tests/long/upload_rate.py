@@ -1,6 +1,6 @@
 """Holds uploads over SSH to OpenSSH's own `sftp`, on the same server and in turns.
 
-    python tests/long/upload_rate.py [--rounds 7] [--megabytes 50] [--least 0.8]
+    python -m tests.long.upload_rate [--rounds 7] [--megabytes 50] [--least 0.8]
 
 Ours includes login, hashing and fsync; sftp's includes its login. Compared are the medians. Exit
 code 1 if ours is slower than `--least` of sftp's.
@@ -18,11 +18,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-
-from sshd import Sshd, running_sshd
-
 from edgekit.host.transport.ssh import SshTarget, SshTransport
+from tests.support.sshd import Sshd, running_sshd
 
 _SECONDS = 120.0
 

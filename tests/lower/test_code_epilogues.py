@@ -6,9 +6,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from kernel_runs import build, check, run_here, x86_params
-from op_cases import Case, constant, quant, tensor
-from op_graphs import graph_of, inputs_of, stateful_graph
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, Node, Operator, Tensor
@@ -16,6 +13,9 @@ from edgekit.host.lower.code_epilogues import look_ups_of
 from edgekit.host.lower.lower import lower
 from edgekit.host.lower.units import NNA
 from edgekit.kb.board import load_board
+from tests.support.kernel_runs import build, check, run_here, x86_params
+from tests.support.op_cases import Case, constant, quant, tensor
+from tests.support.op_graphs import graph_of, inputs_of, stateful_graph
 
 _CHANNELS = 21
 

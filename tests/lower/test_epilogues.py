@@ -6,14 +6,14 @@ import dataclasses
 
 import numpy as np
 import pytest
-from kernel_runs import build, check, run_here, x86_boards
-from op_cases import Case, constant, tensor
-from op_graphs import graph_of, inputs_of
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Activation, DType, Graph, Node, Operator, Padding, Tensor
 from edgekit.host.lower.epilogues import fuse_epilogues
+from tests.support.kernel_runs import build, check, run_here, x86_boards
+from tests.support.op_cases import Case, constant, tensor
+from tests.support.op_graphs import graph_of, inputs_of
 
 _HARD_SWISH = ops.HardSwish()
 

@@ -6,15 +6,15 @@ import dataclasses
 
 import numpy as np
 import pytest
-from kernel_runs import build, check, run_here, x86_boards
-from op_cases import quant
-from op_graphs import inputs_of
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, Node, Operator, Padding, Quant, Tensor
 from edgekit.host.graph.views import parts_of_rows
 from edgekit.host.lower.lower import lower
 from edgekit.kb.board import load_board, load_profile
+from tests.support.kernel_runs import build, check, run_here, x86_boards
+from tests.support.op_cases import quant
+from tests.support.op_graphs import inputs_of
 
 _SIZE = (6, 10)
 _SAME = Padding(1, 1, 1, 1)

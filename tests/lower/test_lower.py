@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_runs import build, run_here
-from op_graphs import Case, constant, graph_of, inputs_of, tensor
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
@@ -13,6 +11,8 @@ from edgekit.host.graph.types import DType, Graph, Node, Padding, Tensor
 from edgekit.host.lower.lower import lower
 from edgekit.host.lower.packing import pack_panels
 from edgekit.kb.board import load_board
+from tests.support.kernel_runs import build, run_here
+from tests.support.op_graphs import Case, constant, graph_of, inputs_of, tensor
 
 _LOCAL = load_board("local")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_runs import build, run_here
-from op_graphs import Case, constant, graph_of, tensor
 
 from edgekit.host.graph import ops
 from edgekit.host.lower.lower import lower
@@ -14,6 +12,8 @@ from edgekit.kb.board import BoardProfile, load_board, load_profile
 from edgekit.kb.features import Sequences, key_of
 from edgekit.kb.gemm_table import Row
 from edgekit.kb.method import Method
+from tests.support.kernel_runs import build, run_here
+from tests.support.op_graphs import Case, constant, graph_of, tensor
 
 _A57 = load_profile("a57")
 _SHAPE = GemmShape(30, 16, 24)

@@ -7,9 +7,6 @@ import math
 
 import numpy as np
 import pytest
-from kernel_runs import check, run_here
-from op_cases import Case, Rng, constant, pick, quant, tensor
-from op_graphs import graph_of, inputs_of
 
 from edgekit.host.compiler import units_of
 from edgekit.host.graph import ops
@@ -21,6 +18,9 @@ from edgekit.host.paths import cache_folder
 from edgekit.host.schedule.cost import CostModel
 from edgekit.host.toolchain.zig import Toolchain
 from edgekit.kb.board import load_board
+from tests.support.kernel_runs import check, run_here
+from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
+from tests.support.op_graphs import graph_of, inputs_of
 
 _CHANNELS = (1, 3, 16, 31, 32, 33, 64, 70)
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_runs import build, check, run_here
-from onnx_models import model, node, save, value
-from op_graphs import Case, constant, graph_of, inputs_of, tensor
 
 from edgekit.device.arrays.sparse_table import SpmvTable
 from edgekit.host.compiler import compile_artifact
@@ -19,6 +16,9 @@ from edgekit.host.tables.layouts import layout_table_of
 from edgekit.kb.board import load_board, load_profile
 from edgekit.kb.layout_table import KERNELS, LayoutTable, Work
 from edgekit.kb.layout_table import Case as Measured
+from tests.support.kernel_runs import build, check, run_here
+from tests.support.onnx_models import model, node, save, value
+from tests.support.op_graphs import Case, constant, graph_of, inputs_of, tensor
 
 _LOCAL = load_board("local")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_runs import build, run_here
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
@@ -15,6 +14,7 @@ from edgekit.host.tables.layouts import layout_table_of, user_layout_table
 from edgekit.host.toolchain.inputs import random_input
 from edgekit.kb.board import load_board
 from edgekit.kb.layout_table import KERNELS, Case, LayoutTable, Work
+from tests.support.kernel_runs import build, run_here
 
 _SIDE, _C = 12, 32
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_runs import x86_params
-from sparse_cases import build, random_case
 
 from edgekit.device.arrays.sparse_blocks import BlockSettings
 from edgekit.device.arrays.sparse_input import Csr
@@ -16,6 +14,8 @@ from edgekit.device.arrays.sparse_library import SparseLibrary
 from edgekit.host.graph.types import Array
 from edgekit.host.lower.strips import Sparse, build_strips, strip_height
 from edgekit.kb.board import BoardProfile
+from tests.support.kernel_runs import x86_params
+from tests.support.sparse_cases import build, random_case
 
 _FIELDS = ("strip", "values", "index", "order")
 

@@ -8,10 +8,10 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nna_cases import CHIPS, NNA1, NNA2, operands
 
 from edgekit.device.arrays.nna import emulate_conv3x3, emulate_matmul
 from edgekit.device.arrays.nna_account import Account, trace_document, vector_cycles
+from tests.support.nna_cases import CHIPS, NNA1, NNA2, operands
 
 _GRID = [
     (m, k, n)

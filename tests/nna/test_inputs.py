@@ -6,11 +6,11 @@ import dataclasses
 
 import numpy as np
 import pytest
-from nna_cases import NNA1, NNA2
 
 from edgekit.device import nna_conv3x3, nna_matmul
 from edgekit.device.arrays.nna_native import NativeNna
 from edgekit.device.errors import IncompatibleError, InputError
+from tests.support.nna_cases import NNA1, NNA2
 
 A, F = np.ones((3, 10), np.int8), np.ones((10, 40), np.int8)
 X, W = np.ones((5, 6, 7), np.int8), np.ones((8, 3, 3, 7), np.int8)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 
 import pytest
-from kernel_runs import x86_params
-from nna_cases import build, check, encoded, output_bytes, random_cases
+
+from tests.support.kernel_runs import x86_params
+from tests.support.nna_cases import build, check, encoded, output_bytes, random_cases
 
 
 @pytest.mark.parametrize("board", x86_params())

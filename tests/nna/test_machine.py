@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from nna_cases import NNA1, NNA2
 
 from edgekit.device.arrays.nna_account import CAUSES
 from edgekit.device.arrays.nna_machine import Machine
+from tests.support.nna_cases import NNA1, NNA2
 
 PIXELS = np.arange(-64, 64, dtype=np.int8).reshape(4, 32)
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from nna_cases import CHIPS, NNA1, NNA2, conv_reference, matmul_reference, operands
 
 from edgekit.device import nna_conv3x3, nna_matmul
 from edgekit.device.arrays.nna import conv_weights, emulate_conv3x3, emulate_matmul, to_ndhwc32
 from edgekit.device.arrays.nna_program import diagonal
+from tests.support.nna_cases import CHIPS, NNA1, NNA2, conv_reference, matmul_reference, operands
 
 chips = st.sampled_from(sorted(CHIPS)).map(CHIPS.__getitem__)
 edges = st.sampled_from([1, 2, 8, 9, 10, 17, 18, 19, 27, 28])

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_runs import x86_params
-from outlier_cases import build, check, random_case, run_here, without_sizes
+
+from tests.support.kernel_runs import x86_params
+from tests.support.outlier_cases import build, check, random_case, run_here, without_sizes
 
 
 @pytest.fixture(scope="module", params=x86_params())

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from outlier_cases import activations, marked, quantized, reference
 
 from edgekit.device import OutlierWeights, outlier_matmul
 from edgekit.device.arrays.outlier import outlier_marks
 from edgekit.device.errors import InputError
 from edgekit.host.graph.types import Array
+from tests.support.outlier_cases import activations, marked, quantized, reference
 
 _SIZE = st.one_of(st.integers(0, 4), st.integers(0, 80))
 

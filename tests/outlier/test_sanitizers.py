@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from msgspec import structs
-from outlier_cases import check, encoded, output_bytes, random_case, units
-from sanitized import BOARDS, build_driver, build_library, run_cases, usable
 
 from edgekit.kb.isa import Columns, isa_of
+from tests.support.outlier_cases import check, encoded, output_bytes, random_case, units
+from tests.support.sanitized import BOARDS, build_driver, build_library, run_cases, usable
 
 pytestmark = pytest.mark.sanitizers
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from outlier_cases import activations
 
 from edgekit.device import OutlierWeights
 from edgekit.host.errors import InputError
 from edgekit.host.graph.types import Array
 from edgekit.host.tune.outlier import choose_threshold
+from tests.support.outlier_cases import activations
 
 
 def layer(tall: float, channels: int) -> tuple[list[Array], OutlierWeights]:

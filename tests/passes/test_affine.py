@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx_models import model, node, save, value
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import import_model
 from edgekit.host.passes.pipeline import run_passes
+from tests.support.onnx_models import model, node, save, value
 
 _RNG = np.random.default_rng(7)
 

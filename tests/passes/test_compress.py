@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_runs import build, run_here, x86_boards
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
@@ -18,6 +17,7 @@ from edgekit.host.lower.lower import lower
 from edgekit.host.options import CompileOptions
 from edgekit.host.passes.compress import compress_weights
 from edgekit.kb.board import load_board
+from tests.support.kernel_runs import build, run_here, x86_boards
 
 _MEDIAN, _WORST = 0.010, 0.016  # relative errors on real layers that 8 bits a row allow
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from op_graphs import constant, inputs_of, tensor
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Activation, Graph, Node, Operator, Padding, Tensor
 from edgekit.host.passes.fuse import fuse_activation, fuse_pad, fuse_residual
 from edgekit.host.passes.pipeline import run_passes
+from tests.support.op_graphs import constant, inputs_of, tensor
 
 _RNG = np.random.default_rng(3)
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx_models import model, node, save, value
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
@@ -14,6 +13,7 @@ from edgekit.host.importers import import_model
 from edgekit.host.passes.layout import push_transposes
 from edgekit.host.passes.pipeline import run_passes
 from edgekit.host.passes.regroup import regroup
+from tests.support.onnx_models import model, node, save, value
 
 _RNG = np.random.default_rng(11)
 _X = value("x", [1, 8, 6, 10])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx_models import model, node, save, value
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
@@ -12,6 +11,7 @@ from edgekit.host.graph.types import DType
 from edgekit.host.importers import import_model
 from edgekit.host.passes.pipeline import run_passes
 from edgekit.host.passes.quantized import integer_form
+from tests.support.onnx_models import model, node, save, value
 
 _RNG = np.random.default_rng(17)
 _STEP = np.float32(0.05)  # of the output

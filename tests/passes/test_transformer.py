@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_models import model, node, save, value
 
 from edgekit.host.compiler import compile_artifact, prepare
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Graph
 from edgekit.kb.board import load_board
+from tests.support.onnx_models import model, node, save, value
 
 _SHAPE, _WIDTH = [2, 7, 48], 48
 _RNG = np.random.default_rng(11)

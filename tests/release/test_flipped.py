@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from damages import damages
 
 from edgekit.device.agent.status import current_release
 from edgekit.device.agent.store import Store
 from edgekit.device.errors import DeviceError
 from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle
+from tests.support.damages import damages
 
 TinyBundle = Callable[..., Bundle]
 

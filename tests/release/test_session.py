@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from sshd import Sshd, running_sshd
 
 from edgekit.device.agent.session import Session
 from edgekit.device.agent.signing import enroll
@@ -26,6 +25,7 @@ from edgekit.host.errors import BusyError, EdgekitError, UnreachableError
 from edgekit.host.release import Step, deploy
 from edgekit.host.transport import LocalTransport, OnBytes, Transport
 from edgekit.host.transport.ssh import SshTarget, SshTransport
+from tests.support.sshd import Sshd, running_sshd
 
 TinyBundle = Callable[..., Bundle]
 Connect = Callable[[], Transport]

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_models import model, node, save, value
 
 from edgekit.device.agent.manifest import Manifest, parse_manifest
 from edgekit.device.errors import InputError as DeviceInputError
@@ -22,6 +21,7 @@ from edgekit.host.importers import import_model
 from edgekit.host.options import CompileOptions, variants_of
 from edgekit.host.toolchain.artifact import Artifact
 from edgekit.kb.board import load_board
+from tests.support.onnx_models import model, node, save, value
 
 _RNG = np.random.default_rng(3)
 _SHAPES = [(1, 3, 8, 20), (1, 3, 12, 20), (1, 3, 12, 28)]

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_bundles import compile_shared
 
 from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle, SigningKey, sign_bundle, signing_key
 from edgekit.host.errors import TransferError
 from edgekit.host.release import enroll, probe
 from edgekit.host.transport import LocalTransport, OnBytes
+from tests.support.tiny_bundles import compile_shared
 
 TinyBundle = Callable[..., Bundle]
 OTHER = 'TINY_NAME="other"'

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from op_cases import Case, constant, quant, tensor
-from op_graphs import graph_of
 
 from edgekit.device.arrays.nna import nna_conv3x3
 from edgekit.host.graph import ops
@@ -13,6 +11,8 @@ from edgekit.host.graph.types import DType, Graph, Padding
 from edgekit.host.schedule.cost import NNA, CostModel
 from edgekit.host.schedule.nna_cost import nna_cycles
 from edgekit.kb.board import load_board
+from tests.support.op_cases import Case, constant, quant, tensor
+from tests.support.op_graphs import graph_of
 
 _SHAPES = [  # height, width, channels in and out, stride
     (8, 12, 3, 32, 1),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from schedule_graphs import graph_of, random_edges
 
 from edgekit.host.schedule.dag import Dag, dag_of
 from edgekit.host.schedule.parts import key_positions, subgraph_ends
+from tests.support.schedule_graphs import graph_of, random_edges
 
 
 def _paths(dag: Dag, node: int) -> list[frozenset[int]]:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_graphs import graph_of, random_edges
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
@@ -28,6 +27,7 @@ from edgekit.host.schedule.search import Effort
 from edgekit.host.schedule.types import Schedule
 from edgekit.host.zoo.models import open_zoo
 from edgekit.kb.board import load_board
+from tests.support.schedule_graphs import graph_of, random_edges
 
 _SMALL = Effort(ways=80, samples=2, nodes=400)
 _EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")

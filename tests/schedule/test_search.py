@@ -9,7 +9,6 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_graphs import all_orders, graph_of, random_edges
 
 from edgekit.host.schedule.bounds import least_makespan, least_peak
 from edgekit.host.schedule.dag import Dag, dag_of
@@ -17,6 +16,7 @@ from edgekit.host.schedule.memory import buffers_of
 from edgekit.host.schedule.orders import count_orders, shuffled
 from edgekit.host.schedule.search import Effort, Objective, find_order
 from edgekit.host.schedule.timeline import Problem, simulate
+from tests.support.schedule_graphs import all_orders, graph_of, random_edges
 
 _WIDE = Effort(ways=10**6, nodes=60)  # nothing is left out of small problems
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_runs import x86_params
-from sparse_cases import STORED, build, check, far_case, random_case, run_here
+
+from tests.support.kernel_runs import x86_params
+from tests.support.sparse_cases import STORED, build, check, far_case, random_case, run_here
 
 
 @pytest.fixture(scope="module", params=x86_params())

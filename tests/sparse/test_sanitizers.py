@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sanitized import BOARDS, build_driver, build_library, run_cases, usable
-from sparse_cases import STORED, check, encoded, output_bytes, random_case, units
+
+from tests.support.sanitized import BOARDS, build_driver, build_library, run_cases, usable
+from tests.support.sparse_cases import STORED, check, encoded, output_bytes, random_case, units
 
 pytestmark = pytest.mark.sanitizers
 

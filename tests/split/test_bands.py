@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from op_cases import quant
-from op_graphs import inputs_of
 
 import edgekit
 from edgekit.device.agent.model import Model
@@ -28,6 +26,8 @@ from edgekit.host.passes.quantized import integer_form
 from edgekit.host.split import split
 from edgekit.host.split.live import Live
 from edgekit.kb.board import load_board
+from tests.support.op_cases import quant
+from tests.support.op_graphs import inputs_of
 
 _MODELS = Path(__file__).parents[2] / "models"
 _LIMITED = Path(__file__).parents[1] / "support" / "limited_memory.py"

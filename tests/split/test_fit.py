@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from op_graphs import inputs_of
 
 from edgekit.host.compiler import prepare
 from edgekit.host.fit import plan_of
@@ -14,6 +13,7 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.options import CompileOptions
 from edgekit.kb.board import load_board
+from tests.support.op_graphs import inputs_of
 
 _MODELS = Path(__file__).parents[2] / "models"
 

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_runs import build, check, run_here
-from op_graphs import FAMILIES, constant, inputs_of, quant, random_graph, stateful_graph, tensor
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
@@ -17,6 +15,16 @@ from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import DType, Graph, Node, Padding, Tensor
 from edgekit.host.split import needed_bytes, split
 from edgekit.kb.board import load_board
+from tests.support.kernel_runs import build, check, run_here
+from tests.support.op_graphs import (
+    FAMILIES,
+    constant,
+    inputs_of,
+    quant,
+    random_graph,
+    stateful_graph,
+    tensor,
+)
 
 
 def _needs(graph: Graph) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from caffe_models import image, layer
 
 from edgekit.host.graph.types import Array
+from tests.support.caffe_models import image, layer
 
 
 class Net:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from op_cases import Case, Rng, constant, pick, quant, tensor
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, Array, DType, Operator, Padding, Quant, Tensor
+from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 
 _SIZES = (1, 2, 3, 5, 7, 8, 9, 14, 16, 17, 21, 23)
 _CHANNELS = (2, 3, 4, 7, 8, 15, 16, 17, 23, 24)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from op_cases import Case, Rng, constant, pick, quant, tensor
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, DType, Operator, Padding, Quant
+from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 
 _FUNCTIONS: tuple[Operator, ...] = (
     ops.Abs(), ops.Elu(), ops.Exp(), ops.Gelu(), ops.LeakyRelu(0.2), ops.Log(), ops.Neg(),

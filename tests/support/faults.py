@@ -15,14 +15,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from torn import look_in
-
 from edgekit.device.agent.signing import enroll
 from edgekit.device.agent.store import Store
 from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle, SigningKey
 from edgekit.host.errors import EdgekitError
 from edgekit.host.transport import LocalTransport
+from tests.support.torn import look_in
 
 KILL = "signal=KILL"
 ENOSPC = "error=ENOSPC"

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from cases_model import described, run_cases
 from numpy.typing import NDArray
 
 from edgekit.host.graph.quantization import Multiplier
@@ -17,6 +16,7 @@ from edgekit.host.paths import cache_folder
 from edgekit.host.toolchain.kernels import kernel_units
 from edgekit.host.toolchain.zig import Toolchain, Unit
 from edgekit.kb.board import BoardProfile
+from tests.support.cases_model import described, run_cases
 
 PRODUCTS = Path(__file__).with_name("gemm_products.c")
 DTYPES = ("f32", "s8", "u8")  # the order of ek_gemm_dtype

@@ -10,10 +10,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import op_graphs
-from kernel_runs import run_here
 from onnx import ModelProto
-from onnx_models import model, node, save, value
 
 from edgekit.device.agent.golden import worst_difference
 from edgekit.device.agent.manifest import TensorSpec
@@ -28,6 +25,9 @@ from edgekit.host.paths import cache_folder
 from edgekit.host.toolchain.artifact import Golden
 from edgekit.host.toolchain.golden import golden_of
 from edgekit.kb.board import BoardProfile
+from tests.support import op_graphs
+from tests.support.kernel_runs import run_here
+from tests.support.onnx_models import model, node, save, value
 
 ROOT = Path(__file__).parents[2]
 _CASES = 16  # operators of a family

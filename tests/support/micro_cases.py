@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 from flatbuffers import flexbuffers
-from litert_cases import Operand, Single, fixed, given
 
 from edgekit.host.graph.types import Array
+from tests.support.litert_cases import Operand, Single, fixed, given
 
 RECORD = Path(__file__).parent / "micro.npz"
 _ARENA = 1 << 20

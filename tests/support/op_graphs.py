@@ -9,16 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import chain_graphs
-import coded_graphs
 import numpy as np
-import outlier_graphs
-import plain_graphs
-import planar_graphs
-import recurrent_graphs
-import repeat_graphs
-import signal_graphs
-from op_cases import Case, Rng, constant, pick, quant, tensor
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import (
@@ -33,6 +24,17 @@ from edgekit.host.graph.types import (
     Tensor,
 )
 from edgekit.host.toolchain.inputs import random_input
+from tests.support import (
+    chain_graphs,
+    coded_graphs,
+    outlier_graphs,
+    plain_graphs,
+    planar_graphs,
+    recurrent_graphs,
+    repeat_graphs,
+    signal_graphs,
+)
+from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 11, 15, 16, 17, 23, 31, 33)
 CHANNELS = (1, 2, 3, 4, 7, 8, 15, 16, 17, 24, 31, 32, 33, 47, 48, 49, 65, 97)

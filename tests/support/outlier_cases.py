@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from cases_model import described, run_cases
 from numpy.typing import NDArray
 
 from edgekit.host.graph.types import Array
@@ -19,6 +18,7 @@ from edgekit.host.paths import cache_folder
 from edgekit.host.toolchain.kernels import kernel_units
 from edgekit.host.toolchain.zig import Toolchain, Unit
 from edgekit.kb.board import BoardProfile
+from tests.support.cases_model import described, run_cases
 
 PRODUCTS = Path(__file__).with_name("outlier_products.c")
 PATHS = ("auto", "split", "int8", "float")  # the order of ek_outlier_path

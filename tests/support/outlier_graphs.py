@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from op_cases import Case, Rng, constant, pick, tensor
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, DType
+from tests.support.op_cases import Case, Rng, constant, pick, tensor
 
 _CHANNELS = (1, 2, 7, 16, 17, 33, 64, 96, 130, 200)
 

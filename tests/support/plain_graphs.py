@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from op_cases import Case, Rng, constant, pick, quant, tensor
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.checks import SIGNED, UNSIGNED
 from edgekit.host.graph.types import Array, DType, Operator
+from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 
 _FUNCTIONS: tuple[Operator, ...] = (
     ops.Abs(), ops.Ceil(), ops.Clip(-0.5, 0.25), ops.Cos(), ops.Elu(0.7, 1.1), ops.Erf(),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from op_cases import Case, Rng, constant, pick, tensor
 
 from edgekit.device.arrays.sparse_blocks import BlockSettings
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, Array, Padding
+from tests.support.op_cases import Case, Rng, constant, pick, tensor
 
 _ACTIVATIONS = list(Activation)
 _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 15, 16, 17, 24, 31, 32, 33, 50, 96)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from op_cases import Case, Rng, constant, pick, quant, tensor
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.quantization import quantize_multiplier
 from edgekit.host.graph.types import Activation, DType, Operator, Tensor
+from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 
 _FUNCTIONS: tuple[dict[str, Operator], ...] = (
     {},

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from op_cases import Case, Rng, constant, pick, tensor
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, Node, Operator, Tensor
+from tests.support.op_cases import Case, Rng, constant, pick, tensor
 
 
 class _Body:

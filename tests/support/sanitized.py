@@ -18,12 +18,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from kernel_runs import amx_boards, x86_boards
-
 from edgekit.host.files import locked, write_whole
 from edgekit.host.paths import cache_folder
 from edgekit.host.toolchain.headers import headers_hash, system_headers
 from edgekit.host.toolchain.zig import Unit, kernels_folder
+from tests.support.kernel_runs import amx_boards, x86_boards
 
 _DRIVER = Path(__file__).parents[1] / "cross" / "driver.c"
 _ARCH = {

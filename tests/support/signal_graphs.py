@@ -4,10 +4,10 @@ which inputs do not."""
 from __future__ import annotations
 
 import numpy as np
-from op_cases import Case, Rng, constant, pick, tensor
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Array, DType, Tensor
+from tests.support.op_cases import Case, Rng, constant, pick, tensor
 
 
 def _sizes(rng: Rng, dtype: DType, count: int) -> Array:

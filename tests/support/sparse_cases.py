@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from cases_model import described, run_cases
 
 from edgekit.device.arrays.sparse_input import Csr
 from edgekit.device.arrays.sparse_pairs import Pairs, pack_pairs, pack_rows
@@ -19,6 +18,7 @@ from edgekit.host.toolchain.kernels import features_unit
 from edgekit.host.toolchain.sparse_units import sparse_units
 from edgekit.host.toolchain.zig import Toolchain, Unit, kernels_folder
 from edgekit.kb.board import BoardProfile
+from tests.support.cases_model import described, run_cases
 
 PRODUCTS = Path(__file__).with_name("sparse_products.c")
 STORED = ("f32", "f64", "f16", "s8", "s8f")  # the order of ek_sparse_dtype

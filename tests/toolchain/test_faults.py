@@ -8,16 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from golden_runs import error_by_tolerance, planned, real_models, with_golden
-from kernel_faults import FAULTS, Fault
-from kernel_runs import x86_boards
-from op_graphs import FAMILIES
 
 from edgekit.host.compiler import units_of
 from edgekit.host.lower.plan import Plan
 from edgekit.host.paths import cache_folder
 from edgekit.host.toolchain.zig import Toolchain, kernels_folder
 from edgekit.kb.board import BoardProfile, load_board
+from tests.support.golden_runs import error_by_tolerance, planned, real_models, with_golden
+from tests.support.kernel_faults import FAULTS, Fault
+from tests.support.kernel_runs import x86_boards
+from tests.support.op_graphs import FAMILIES
 
 _ROOM = 0.3  # of a tolerance that a healthy library may take
 _ENDS = (x86_boards()[0], x86_boards()[-1])

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sshd import Sshd, running_sshd
 
 from edgekit.host.transport.ssh import SshTarget, SshTransport
+from tests.support.sshd import Sshd, running_sshd
 
 Connect = Callable[..., SshTransport]
 

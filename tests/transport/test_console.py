@@ -14,11 +14,11 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from tty_board import Faults, TtyBoard
 
 from edgekit.host.cli.main import main
 from edgekit.host.errors import UnreachableError
 from edgekit.host.transport.console import ESCAPE, Console
+from tests.support.tty_board import Faults, TtyBoard
 
 NOW = datetime(2024, 2, 3, 4, 5, 6, 7000)
 # Boots when it is told to, so that nothing is said before someone listens.

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from sshd import running_sshd
-from tty_board import TtyBoard
 
 from edgekit.host.errors import TransferError, UnreachableError
 from edgekit.host.transport import LocalTransport, Stream, Transport
 from edgekit.host.transport.serial import SerialTransport
 from edgekit.host.transport.serial_line import SerialTarget
 from edgekit.host.transport.ssh import SshTarget, SshTransport
+from tests.support.sshd import running_sshd
+from tests.support.tty_board import TtyBoard
 
 SECONDS = 20.0
 

@@ -6,7 +6,10 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from lying_sftp import (
+
+from edgekit.host.errors import EdgekitError, TransferError, UnreachableError
+from edgekit.host.transport.ssh import SshTarget, SshTransport
+from tests.support.lying_sftp import (
     ATTRS,
     CLOSE,
     CONTENT,
@@ -32,10 +35,7 @@ from lying_sftp import (
     status,
     string,
 )
-from sshd import make_key
-
-from edgekit.host.errors import EdgekitError, TransferError, UnreachableError
-from edgekit.host.transport.ssh import SshTarget, SshTransport
+from tests.support.sshd import make_key
 
 SECONDS = 5.0
 LARGE = bytes(100_000)  # whose upload looks for parts that an earlier one left behind

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tty_board import TtyBoard, ends
 
 from edgekit.device.agent.messages import READY, Message
 from edgekit.host.errors import InputError, TransferError, UnreachableError
@@ -17,6 +16,7 @@ from edgekit.host.transport import Transport
 from edgekit.host.transport.serial import SerialTransport
 from edgekit.host.transport.serial_line import SerialTarget
 from edgekit.host.transport.serial_session import Ready, RefusedError, answer
+from tests.support.tty_board import TtyBoard, ends
 
 SECONDS = 30.0
 ALL_BYTES = bytes(range(256))

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tty_board import Faults, TtyBoard
 
 from edgekit.host import compile_model, connect
 from edgekit.host.api import Device
@@ -17,6 +16,7 @@ from edgekit.host.errors import InputError
 from edgekit.host.paths import cache_folder
 from edgekit.host.release import enroll
 from edgekit.host.transport.serial import SerialTransport
+from tests.support.tty_board import Faults, TtyBoard
 
 TinyBundle = Callable[..., Bundle]
 X = np.array([1, 2, 3, -4], np.float32)

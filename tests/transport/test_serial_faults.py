@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-from tty_board import Faults, TtyBoard, ends
 
 from edgekit.host.errors import UnreachableError
 from edgekit.host.transport import LinkLostError
 from edgekit.host.transport.serial import SerialTransport
+from tests.support.tty_board import Faults, TtyBoard, ends
 
 SECONDS = 60.0
 BOOT_BYTES = 13_000  # to log in and send our program

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-from tty_board import KERNEL, PASSWORD, USER, Faults, TtyBoard
 
 from edgekit.host.errors import (
     AuthenticationError,
@@ -17,6 +16,7 @@ from edgekit.host.errors import (
 )
 from edgekit.host.transport.serial import SerialTransport
 from edgekit.host.transport.serial_line import SerialTarget
+from tests.support.tty_board import KERNEL, PASSWORD, USER, Faults, TtyBoard
 
 SECONDS = 30.0
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sshd import SECONDS, Sshd, make_key, running_sshd, works
 
 from edgekit.host.errors import (
     AuthenticationError,
@@ -17,6 +16,7 @@ from edgekit.host.errors import (
 )
 from edgekit.host.transport.ssh import SshTarget, SshTransport, fetch_host_key
 from edgekit.host.transport.ssh_keys import fingerprint
+from tests.support.sshd import SECONDS, Sshd, make_key, running_sshd, works
 
 pytestmark = [pytest.mark.sshd, pytest.mark.usefixtures("no_keys_of_the_user")]
 

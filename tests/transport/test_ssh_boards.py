@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from proxy import running_proxy
-from sshd import SECONDS, Sshd, works
 
 from edgekit.host.errors import IncompatibleError, TransferError, UnreachableError
 from edgekit.host.transport.ssh import SshTransport
+from tests.support.proxy import running_proxy
+from tests.support.sshd import SECONDS, Sshd, works
 
 pytestmark = [pytest.mark.sshd, pytest.mark.usefixtures("no_keys_of_the_user")]
 

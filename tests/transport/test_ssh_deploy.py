@@ -10,8 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from proxy import Fault, running_proxy
-from sshd import Sshd
 
 from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle, SigningKey, build_bundle, sign_bundle
@@ -21,6 +19,8 @@ from edgekit.host.release.deploy import DEADLINES
 from edgekit.host.toolchain.artifact import Artifact
 from edgekit.host.transport.ssh import SshTransport
 from edgekit.kb.board import load_board
+from tests.support.proxy import Fault, running_proxy
+from tests.support.sshd import Sshd
 
 pytestmark = pytest.mark.sshd
 

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 
 import pytest
-from proxy import Fault, running_proxy, silent_port
-from sshd import Sshd
 
 from edgekit.host.errors import TransferError, UnreachableError
 from edgekit.host.transport import LinkLostError
 from edgekit.host.transport.ssh import SshTransport
+from tests.support.proxy import Fault, running_proxy, silent_port
+from tests.support.sshd import Sshd
 
 pytestmark = pytest.mark.sshd
 

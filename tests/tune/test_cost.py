@@ -6,7 +6,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from schedule_graphs import graph_of
 
 from edgekit.host.errors import InputError
 from edgekit.host.schedule.calibration import (
@@ -26,6 +25,7 @@ from edgekit.host.tune.cost import (
     samples_of,
 )
 from edgekit.kb.board import load_board
+from tests.support.schedule_graphs import graph_of
 
 _TRUE = (0.5, 2e-6, 3e-4, 0.0, 0.0, 1e-5)
 BOARD = load_board("a57")

@@ -18,6 +18,7 @@ from edgekit.kb.features import GemmShape
 from edgekit.kb.measurement import Measurement
 from edgekit.kb.method import Method
 
+_ROOT = Path(__file__).parents[2]
 _METHOD = Method(64, 256, 512, True, False, 8, 8)
 
 
@@ -50,11 +51,9 @@ def test_a_failure_in_the_middle_stores_nothing(tmp_path: Path):
 
 
 _WRITER = """
-import sys
-sys.path.insert(0, {tests!r})
 from pathlib import Path
 from edgekit.host.tune.history import History
-import test_history as t
+from tests.tune import test_history as t
 print("ready", flush=True)
 for i in range(1000000):
     with History(Path({path!r})) as h:
@@ -64,10 +63,10 @@ for i in range(1000000):
 
 def test_a_killed_writer_leaves_whole_additions(tmp_path: Path):
     path = tmp_path / "h.sqlite"
-    code = _WRITER.format(path=str(path), tests=str(Path(__file__).parent))
+    code = _WRITER.format(path=str(path))
     for delay in range(4):
         with subprocess.Popen(
-            [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=_ROOT
         ) as writer:
             assert writer.stdout is not None
             writer.stdout.readline()

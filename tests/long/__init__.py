@@ -1,0 +1,1 @@
+"""Suites of minutes and hours: `python -m tests.long.NAME --help`."""
