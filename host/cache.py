@@ -18,6 +18,7 @@ from edgekit.host.paths import cache_folder
 _KINDS = {
     "boards": "images of virtual boards and what they were made of",
     "engines": "other engines that benchmarks fetched",
+    "estimates": "counts and times that estimates are made of",
     "golden": "expected outputs of models",
     "kernels": "kernel libraries for this machine",
     "objects": "compiled kernels and models",
