@@ -14,6 +14,7 @@ from typing import Any
 
 from edgekit.device import features
 from edgekit.kb.isa import Isa, isa_of
+from edgekit.kb.timing import Cluster, parse_cluster
 from edgekit.kb.units import ComputeUnit, NnaUnit, core_unit, parse_nna, parse_unit
 
 LOCAL = "local"  # the board that is this machine
@@ -31,6 +32,7 @@ class BoardProfile:
     `vlen_bits` is the RVV register length that kernels were built for; `units` the compute units
     that operators can run on: those in `compute`, whose speed the profile tells, and an `nna` with
     values of its own. "cpu" is always the first: a core, of the fastest cluster if there are more.
+    `timing` tells clocks and memory of the clusters whose cores have a timing model, "cpu" first.
     `compatible` are the names by which device trees know the board or its chip, `source` where its
     sizes are from; `cpu_class` names the CPUs that share what is known where no core is named
     (x86); `in_order`: the core waits for operands, so kernels load them ahead; `core_profile` is
@@ -55,6 +57,7 @@ class BoardProfile:
     units: tuple[str, ...] = (CPU,)
     nna: NnaUnit | None = None
     compute: tuple[ComputeUnit, ...] = ()
+    timing: tuple[Cluster, ...] = ()
     l1d_bytes: int = 32768
     l2_bytes: int = 0
     l3_bytes: int = 0
@@ -174,10 +177,13 @@ def _merged(name: str) -> dict[str, Any]:
     for own in ("abstract", "compatible", "source"):
         base.pop(own, None)
     merged = base | {k: v for k, v in raw.items() if k != "inherits"}
-    units = {**base.get("units", {})}
-    for unit, values in raw.get("units", {}).items():
-        units[unit] = {**units.get(unit, {}), **values}
-    return merged | ({"units": units} if units else {})
+    for kind in ("units", "timing"):
+        tables = {**base.get(kind, {})}
+        for unit, values in raw.get(kind, {}).items():
+            tables[unit] = {**tables.get(unit, {}), **values}
+        if tables:
+            merged[kind] = tables
+    return merged
 
 
 def load_profile(name: str) -> BoardProfile:
@@ -190,7 +196,9 @@ def load_profile(name: str) -> BoardProfile:
         merged[key] = tuple(merged.get(key, ()))
     merged["core_profile"] = _core_profile(name)
     merged["inherited"] = tuple(_inherited(name))
-    return BoardProfile(**(merged | _units(f"board profile '{name}'", merged.get("units", {}))))
+    where = f"board profile '{name}'"
+    merged |= _units(where, merged.get("units", {})) | _timing(where, merged.get("timing", {}))
+    return BoardProfile(**merged)
 
 
 def _units(where: str, tables: dict[str, Any]) -> dict[str, Any]:
@@ -203,6 +211,15 @@ def _units(where: str, tables: dict[str, Any]) -> dict[str, Any]:
     compute = tuple(sorted(compute, key=lambda unit: unit.name != CPU))
     others = [unit.name for unit in compute if unit.name != CPU]
     return {"units": (CPU, *others, *(("nna",) if nna else ())), "nna": nna, "compute": compute}
+
+
+def _timing(where: str, tables: dict[str, Any]) -> dict[str, Any]:
+    """The field of BoardProfile that says what [timing] holds."""
+    try:
+        clusters = [parse_cluster(where, name, table) for name, table in tables.items()]
+    except ValueError as error:
+        raise UnknownBoardError(str(error)) from None
+    return {"timing": tuple(sorted(clusters, key=lambda cluster: cluster.name != CPU))}
 
 
 def _local() -> BoardProfile:

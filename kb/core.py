@@ -108,6 +108,7 @@ class Cache:
     latency: int = 0
     policy: str = "lru"
     per_core: bool = False  # a second level that cores do not share
+    line: int = 0  # cycles between two lines that a core has from its second level
 
 
 @dataclass(frozen=True)

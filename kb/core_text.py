@@ -20,7 +20,8 @@ def core_text(core: Core) -> str:
         cache = getattr(core, level)
         if cache is not None:
             shape = f"{cache.bytes} {cache.ways} {cache.latency}"
-            lines.append(f"{level} {shape} {int(cache.policy == 'random')} {int(cache.per_core)}")
+            flags = f"{int(cache.policy == 'random')} {int(cache.per_core)}"
+            lines.append(f"{level} {shape} {flags} {cache.line}")
     branch = core.branch
     lines += [f"branch {branch.entries} {branch.targets} {branch.indirect} {branch.returns}"]
     lines += [f"history {length}" for length in branch.history]

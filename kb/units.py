@@ -81,7 +81,7 @@ def parse_unit(where: str, name: str, table: Any) -> ComputeUnit:
     names = (*_COMMON, *_SPEEDS[kind])
     values = {key: entry for key, entry in table.items() if key != "kind"}
     _check_names(where, name, values, names)
-    origins = tuple(_origin(where, name, key, values[key]) for key in names)
+    origins = tuple(origin(where, f"units.{name}", key, values[key]) for key in names)
     for key in names:
         value = values[key]["value"]
         positive = 0 < value < _MOST if type(value) in (int, float) else False
@@ -119,7 +119,7 @@ def parse_nna(where: str, table: Any) -> NnaUnit:
     if not isinstance(table, Mapping):
         raise ValueError(f"{where}: expected a table [units.nna], found {table!r}")
     _check_names(where, "nna", table, names)
-    origins = tuple(_origin(where, "nna", name, table[name]) for name in names)
+    origins = tuple(origin(where, "units.nna", name, table[name]) for name in names)
     try:
         chip = NnaChip(**{name: table[name]["value"] for name in names})
     except InputError as error:
@@ -137,13 +137,14 @@ def _check_names(where: str, unit: str, table: Mapping[str, Any], names: Sequenc
         raise ValueError(f"{where}: expected {', '.join(missing)} in [units.{unit}], found none")
 
 
-def _origin(where: str, unit: str, name: str, entry: Any) -> Origin:
+def origin(where: str, table: str, name: str, entry: Any) -> Origin:
+    """The origin of a value `name` of a table; ValueError if the entry does not say it."""
     if isinstance(entry, Mapping) and set(entry) in ({"value", kind} for kind in _ORIGINS):
         for kind in _ORIGINS:
             text = entry.get(kind)
             if isinstance(text, str) and text.strip():
                 return Origin(name, kind, text)
     raise ValueError(
-        f"{where}: expected units.{unit}.{name} = {{ value = ..., source = ... }} or "
+        f"{where}: expected {table}.{name} = {{ value = ..., source = ... }} or "
         f"{{ value = ..., assumption = ... }}, found {entry!r}"
     )

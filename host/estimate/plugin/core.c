@@ -128,7 +128,7 @@ static bool read_line(struct ek_core *core, const struct line *line) {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         if (strcmp(shapes[i].key, key) == 0) {
             memcpy((char *)core + shapes[i].offset, line->value, sizeof(struct ek_shape));
-            return line->values == 5 && line->value[1] > 0;
+            return line->values == 6 && line->value[1] > 0;
         }
     if (strcmp(key, "core") == 0)
         return snprintf(core->name, sizeof core->name, "%.31s", line->name) > 0;

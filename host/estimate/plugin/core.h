@@ -32,7 +32,7 @@ struct ek_op {
 };
 
 struct ek_shape {
-    uint32_t bytes, ways, latency, random, per_core;
+    uint32_t bytes, ways, latency, random, per_core, line;
 };
 
 struct ek_unit {

@@ -25,6 +25,7 @@ bool ek_memory_start(struct ek_memory *m, struct ek_shared *shared) {
     m->shared = shared;
     m->l2 = core->l2.per_core ? &m->own_l2 : &shared->l2;
     m->road.line = core->dram.core_line;
+    m->second.line = core->l2.line * 256;
     m->second_page = calloc(core->tlb.second, sizeof *m->second_page);
     if (shared->members == EK_MAX_CORES || !m->second_page)
         return false;
@@ -100,6 +101,8 @@ static uint64_t from_dram(struct ek_memory *m, uint64_t now) {
 static uint64_t from_below(struct ek_memory *m, uint64_t line, uint64_t now, uint8_t *from) {
     struct ek_line *found = ek_cache_find(m->l2, line);
     if (found) {
+        if (!m->shared->untimed)
+            now = ek_road_book(&m->second, now);
         bool waits = found->ready > now + m->l2->latency;
         *from = waits ? found->from : EK_BOUND_L2;
         return later(now + m->l2->latency, found->ready);

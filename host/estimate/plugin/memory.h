@@ -61,7 +61,7 @@ struct ek_memory {
     const struct ek_core *core;
     struct ek_shared *shared;
     struct ek_cache l1d, l1i, own_l2, *l2;
-    struct ek_road road;
+    struct ek_road road, second; // to DRAM, and from the second level
     struct ek_pending miss[EK_MAX_MISSES];
     struct ek_stream stream[EK_MAX_STREAMS];
     uint64_t drained[EK_MAX_BUFFER]; // when entries of the store buffer are free again

@@ -1,0 +1,81 @@
+"""How a board's clusters are clocked, and their memory: `[timing.NAME]` tables of board profiles.
+
+A cluster names its core (kb/cores); what it says of caches and DRAM stands in place of what the
+core is usually built with. Every value says where it is from, as in kb/units.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from edgekit.kb.core import Cache, Core, Dram, load_core
+from edgekit.kb.units import Origin, origin
+
+_NEEDED = ("clock_mhz", "dram_ns", "dram_core_gb_s", "dram_gb_s")
+_L2 = ("l2_bytes", "l2_ways", "l2_latency", "l2_per_core")
+_L3 = ("l3_bytes", "l3_ways", "l3_latency")
+_MOST = 1 << 30
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Cores of one kind. `values` by name: MHz, nanoseconds, GB/s of one core and of all, and of
+    caches bytes, ways, cycles; an `l3_bytes` of 0 says that there is none."""
+
+    name: str
+    core: str
+    values: tuple[tuple[str, float], ...]
+    origins: tuple[Origin, ...] = ()
+
+    @property
+    def clock_mhz(self) -> float:
+        return dict(self.values)["clock_mhz"]
+
+    def timed(self) -> Core:
+        """The timing model of its core, as this cluster has it."""
+        core, value = load_core(self.core), dict(self.values)
+        dram = Dram(value["dram_ns"], value["dram_core_gb_s"], value["dram_gb_s"])
+        core = replace(core, clock_mhz=int(value["clock_mhz"]), dram=dram)
+        if "l2_bytes" in value:
+            second = replace(_cache("l2", value), per_core=bool(value["l2_per_core"]))
+            core = replace(core, l2=replace(second, line=core.l2.line))
+        if "l3_bytes" in value:
+            core = replace(core, l3=_cache("l3", value) if value["l3_bytes"] else None)
+        return core
+
+
+def _cache(level: str, value: Mapping[str, float]) -> Cache:
+    size, ways, latency = (int(value[f"{level}_{key}"]) for key in ("bytes", "ways", "latency"))
+    return Cache(size, ways, latency)
+
+
+def parse_cluster(where: str, name: str, table: Any) -> Cluster:
+    """The cluster of a `[timing.NAME]` table; ValueError, in one line, if something is missing,
+    unknown, without origin or no figure. `where` names the profile."""
+    if not isinstance(table, Mapping) or not isinstance(table.get("core"), str):
+        raise ValueError(f"{where}: expected a table [timing.{name}] with a core, found {table!r}")
+    values = {key: entry for key, entry in table.items() if key != "core"}
+    known = (*_NEEDED, *_L2, *_L3)
+    if unknown := sorted(set(values) - set(known)):
+        raise ValueError(
+            f"{where}: unknown values {', '.join(unknown)} of [timing.{name}]; "
+            f"known are {', '.join(known)}"
+        )
+    wanted = list(_NEEDED)
+    wanted += _L2 if any(key in values for key in _L2) else ()
+    if any(key in values for key in _L3):
+        wanted += _L3 if values.get("l3_bytes", {}).get("value") != 0 else ("l3_bytes",)
+    if missing := [key for key in wanted if key not in values]:
+        raise ValueError(f"{where}: expected {', '.join(missing)} in [timing.{name}], found none")
+    origins = tuple(origin(where, f"timing.{name}", key, values[key]) for key in wanted)
+    for key in wanted:
+        value = values[key]["value"]
+        least = 0 if key in ("l3_bytes", "l2_per_core") else 1e-3
+        if type(value) not in (int, float) or not least <= value < _MOST:
+            raise ValueError(
+                f"{where}: expected timing.{name}.{key} to be a number above 0, found {value!r}"
+            )
+    figures = tuple((key, float(values[key]["value"])) for key in wanted)
+    return Cluster(name, table["core"], figures, origins)
