@@ -189,7 +189,8 @@ def _document(device: Device, result: _Result) -> dict[str, Any]:
     from edgekit.host.cli.report import bench_document
 
     more = [bench_document(device.name, timing, device.emulated) for timing in result.more]
-    first = bench_document(device.name, result.timing, device.emulated, result.peers)
+    peers = result.peers.to_json() if result.peers else None
+    first = bench_document(device.name, result.timing, device.emulated, peers)
     return {**first, **({"variants": more} if more else {})}
 
 
@@ -291,7 +292,7 @@ def _against_best(results: Sequence[_Result]) -> dict[str, Any]:
 def _show(device: Device, result: _Result) -> None:
     from edgekit.device.agent.variants import shapes_text
     from edgekit.host.cli.output import byte_size
-    from edgekit.host.cli.report import show_peers, show_slowest, show_times
+    from edgekit.host.cli.report import show_slowest, show_times
 
     timing = result.timing
     memory = f"arena {byte_size(timing.arena_bytes)}, weights {byte_size(timing.weights_bytes)}"
@@ -301,10 +302,34 @@ def _show(device: Device, result: _Result) -> None:
     show_times(timing, device.emulated)
     show_slowest(timing, device.emulated)
     if result.peers:
-        show_peers(result.peers)
+        _show_peers(result.peers)
     for other in result.more:
         print(f"shapes   {shapes_text(other.shapes)}")
         show_times(other, device.emulated)
+
+
+def _show_peers(result: PeerResult) -> None:
+    """Other engines beside ours, timed in turns."""
+    from edgekit.host.cli.output import duration, milliseconds, table
+
+    ours, unit = duration(result.ours.median)
+    print(f"peers    taking turns with edgekit at {ours} {unit}")
+    rows = [
+        (
+            f"{peer.name} {peer.version}",
+            milliseconds(peer.latency.median),
+            milliseconds(peer.latency.p10),
+            milliseconds(peer.latency.p90),
+            f"{peer.ratio:.2f}",
+        )
+        for peer in result.peers
+        if peer.latency
+    ]
+    if rows:
+        table(("engine", "median ms", "p10", "p90", "edgekit is faster by"), rows)
+    for peer in result.peers:
+        if not peer.latency:
+            print(f"no {peer.name}: {peer.missing}")
 
 
 def _show_many(results: Sequence[_Result], ratios: dict[str, float], emulated: bool) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from edgekit.host.cli.output import duration, milliseconds, table, warn
+from edgekit.host.cli.output import duration, table, warn
 
 if TYPE_CHECKING:
-    from edgekit.host.bench.peers import PeerResult
     from edgekit.host.release import Benchmark
 
 _SLOWEST = 10
@@ -26,9 +26,9 @@ def time_label(emulated: bool) -> str:
 
 
 def bench_document(
-    board: str, timing: Benchmark, emulated: bool, peers: PeerResult | None = None
+    board: str, timing: Benchmark, emulated: bool, peers: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The document edgekit.bench.model/1."""
+    """The document edgekit.bench.model/1; `peers` as that of other engines."""
     from edgekit.host.release import why_noisy
 
     return {
@@ -52,7 +52,7 @@ def bench_document(
         "noise": asdict(timing.noise) if timing.noise else None,
         "noisy": None if emulated else why_noisy(timing),
         "conditions": {"before": asdict(timing.before), "after": asdict(timing.after)},
-        "peers": peers.to_json() if peers else {},
+        "peers": dict(peers or {}),
     }
 
 
@@ -97,28 +97,6 @@ def show_slowest(timing: Benchmark, emulated: bool) -> None:
     table(
         ("operator", "kind", "kernel", "emulated µs" if emulated else "µs", "share"), rows, left=3
     )
-
-
-def show_peers(result: PeerResult) -> None:
-    """Other engines beside ours, timed in turns."""
-    ours, unit = duration(result.ours.median)
-    print(f"peers    taking turns with edgekit at {ours} {unit}")
-    rows = [
-        (
-            f"{peer.name} {peer.version}",
-            milliseconds(peer.latency.median),
-            milliseconds(peer.latency.p10),
-            milliseconds(peer.latency.p90),
-            f"{peer.ratio:.2f}",
-        )
-        for peer in result.peers
-        if peer.latency
-    ]
-    if rows:
-        table(("engine", "median ms", "p10", "p90", "edgekit is faster by"), rows)
-    for peer in result.peers:
-        if not peer.latency:
-            print(f"no {peer.name}: {peer.missing}")
 
 
 def _end_of(name: str) -> str:
