@@ -29,6 +29,7 @@ class Group(ctypes.Structure):
         *((name, ctypes.c_uint8) for name in ("reg", "scale", "bits", "fields")),
         ("written", ctypes.c_bool),
         ("single", ctypes.c_bool),
+        ("added", ctypes.c_bool),
     )
 
 
@@ -116,7 +117,8 @@ class Isa:
 
 _ARMV8 = "armv8.6-a+aes+sha2+sha3+sm4+fp16+fp16fml+memtag+rng"
 A64 = Isa("a64", "aarch64-linux-gnu", f".arch {_ARMV8}\n")
-RV64 = Isa("rv64", "riscv64-linux-gnu")
+_RV64 = "rv64gcv_zba_zbb_zbc_zbs_zfh_zvfh_zvbb_zicond_zicbom_zicbop_zicboz"
+RV64 = Isa("rv64", "riscv64-linux-gnu", f".option arch, {_RV64}\n")
 T32 = Isa("t32", "arm-linux-gnueabihf", ".syntax unified\n.thumb\n", "cortex_a7", it=True)
 A32 = Isa("a32", "arm-linux-gnueabihf", ".syntax unified\n.arm\n", "cortex_a7")
 

@@ -37,6 +37,7 @@ struct ek_group {
     uint8_t fields; // consecutive groups (segment loads), 1 otherwise
     bool written;   // else read
     bool single;    // one register whatever LMUL says: masks, scalars of reductions
+    bool added;     // the accumulator
 };
 
 enum { EK_MAX_GROUPS = 4 };
@@ -87,7 +88,8 @@ int ek_decode_t32(const uint8_t *code, size_t bytes, uint64_t pc, uint8_t *it, s
 bool ek_is_t32(const uint8_t *code, size_t bytes);
 
 // Adds to `insn` what follows from vtype: width (LMUL x VLEN), element, all registers of groups.
-// `vlen`: bits of a vector register. False if vtype is invalid or reserved for this instruction.
+// `vlen`: bits of a vector register. Once for each `insn` as it was decoded. False if vtype is
+// invalid or reserved for this instruction.
 bool ek_rv64_resolve(struct ek_insn *insn, uint16_t vtype, unsigned vlen);
 
 const char *ek_class_name(int class);     // "unknown" for numbers that are none
