@@ -48,6 +48,7 @@ class Issue:
     window: int = 0  # micro-operations between dispatch and retirement (reorder buffer)
     retire: int = 0  # micro-operations that retire per cycle
     depth: int = 0  # cycles from dispatch to the first execution
+    write_back: int = 0  # out of order: micro-operations that step an address
     loads: int = 0  # entries of the load queue
     stores: int = 0  # entries of the store queue
 

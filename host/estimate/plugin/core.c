@@ -30,8 +30,8 @@ static const struct field fields[] = {
     FIELD(prefetch.streams),  FIELD(prefetch.distance), FIELD(prefetch.second),
     FIELD(prefetch.confirm),  FIELD(prefetch.page),     FIELD(stores.buffer),
     FIELD(stores.drain),      FIELD(stores.stream),     FIELD(stores.miss),
-    FIELD(issue.branch_data), FIELD(dram.latency),      FIELD(dram.core_line),
-    FIELD(dram.line),
+    FIELD(issue.branch_data), FIELD(issue.write_back),  FIELD(dram.latency),
+    FIELD(dram.core_line),    FIELD(dram.line),
 };
 
 static const struct field shapes[] = {FIELD(l1i), FIELD(l1d), FIELD(l2), FIELD(l3)};

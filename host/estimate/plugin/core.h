@@ -47,7 +47,7 @@ struct ek_core {
     uint32_t vector_bits, datapath_bits, misses;
     struct {
         uint32_t width, fetch, taken, mispredict, address, store_data, branch_data;
-        uint32_t window, retire, depth, loads, stores;
+        uint32_t window, retire, depth, loads, stores, write_back;
     } issue;
     struct {
         uint32_t load_bytes, store_bytes;

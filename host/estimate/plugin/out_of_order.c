@@ -149,6 +149,18 @@ static void retire(struct ek_cpu *cpu, uint64_t complete, uint8_t bound, unsigne
     cpu->now = out->retired;
 }
 
+// The sum of an address and its step is a micro-operation of its own.
+static void update_base(struct ek_cpu *cpu, uint64_t time) {
+    const struct ek_op *sum = ek_core_op(cpu->core, EK_CLASS_alu, 64, 64);
+    struct ek_step step = {.unit = sum->unit};
+    uint8_t why;
+    for (uint32_t i = 0; i < cpu->core->issue.write_back; i++) {
+        dispatch(cpu, &step, &why);
+        uint64_t start = book(&cpu->out, cpu->core->unit[sum->unit].ports, 1, time, 1);
+        enter(&cpu->out.queue[sum->unit], start);
+    }
+}
+
 static void run_step(struct ek_cpu *cpu, const struct ek_block *block, const struct ek_step *step,
                      const struct ek_run *run) {
     struct ek_out_of_order *out = &cpu->out;
@@ -191,6 +203,7 @@ static void run_step(struct ek_cpu *cpu, const struct ek_block *block, const str
         cpu->why[reg] = result.bound == EK_BOUND_ISSUE ? EK_BOUND_LATENCY : result.bound;
     }
     if (step->write_back && step->base != EK_NO_REG) {
+        update_base(cpu, time);
         cpu->ready[step->base] = cpu->forward[step->base] = start + 1;
         cpu->why[step->base] = EK_BOUND_ISSUE;
     }
