@@ -8,8 +8,20 @@ from typing import Literal
 from edgekit.kb.board import BoardProfile, Caches, caches_of
 from edgekit.kb.features import GemmShape, Packed
 from edgekit.kb.isa import BYTES
-from edgekit.kb.tile_cost import (
+from edgekit.kb.rule import (
+    FEW_PANELS,
+    FEW_TILES,
+    K_STEP,
+    LARGEST,
     LONG_VECTORS,
+    PACK_ROWS,
+    PANELS_EACH,
+    ROWS_DEPTH,
+    STREAMS,
+    STRIP_COLUMNS,
+    WIDE,
+)
+from edgekit.kb.tile_cost import (
     copies_panels,
     may_be_turned,
     parts,
@@ -19,16 +31,6 @@ from edgekit.kb.tile_cost import (
 )
 
 Split = Literal["m", "n"]
-
-_LARGEST = 1 << 28  # sizes above are taken for this: costs then fit 64 bits in C
-_K_STEP = 16  # kc is a multiple: whole groups of bytes, whole lines of floats
-_WIDE = 8  # vectors of sums under way at the same time, to hide the time that one takes
-_FEW_PANELS = 16  # that share a block: it need not stay in L1
-_PACK_ROWS = 64  # tiles of rows that must use a packed B before packing pays
-# kc where panels are read from rows of B that are apart; where few tiles share them.
-_ROWS_DEPTH, _STREAMS, _FEW_TILES = 128, 32, 3
-_PANELS_EACH = 4  # of B that a thread copies and multiplies before it waits for the others
-_STRIP_COLUMNS = 128  # of B: two lines of the cache of each row, or memory is read at half its rate
 
 
 @dataclass(frozen=True, order=True)
@@ -127,12 +129,12 @@ def analytic_method(
        axis if the busiest one then has less than 3/4 of the work. Blocks are not cut for threads,
        and nc is as for f32: they wait for each other twice in each block.
     """
-    m, k, n = (min(max(size, 1), _LARGEST) for size in (shape.m, shape.k, shape.n))
+    m, k, n = (min(max(size, 1), LARGEST) for size in (shape.m, shape.k, shape.n))
     vl = board.isa.vl
     if n == 1 and (dtype == "f32" or packed != "b"):
-        return Method(m, k, n, pack_a=False, pack_b=False, mr=_WIDE * vl, nr=1, split="m")
+        return Method(m, k, n, pack_a=False, pack_b=False, mr=WIDE * vl, nr=1, split="m")
     if m == 1:
-        return Method(m, k, n, pack_a=False, pack_b=False, mr=1, nr=_WIDE * vl, split="n")
+        return Method(m, k, n, pack_a=False, pack_b=False, mr=1, nr=WIDE * vl, split="n")
     whole = GemmShape(m, k, n)
     choices = choices_of(board, whole, dtype, packed)
 
@@ -176,22 +178,22 @@ def method_of_tile(
     caches, size = caches_of(board), BYTES[dtype]
     depth = _depth(caches, board, mr, nr, (m, n), size)
     if k * n * size > caches.l2 // 2 and reads_rows(board, (mr, nr), shape, dtype, packed):
-        streamed = parts(m, mr) <= _FEW_TILES and k * n * size > caches.l2
+        streamed = parts(m, mr) <= FEW_TILES and k * n * size > caches.l2
         copied = copies_panels(board, (mr, nr), shape, dtype, packed)
         in_l1 = caches.l1 * 3 // 4 // (nr * size)
-        most = _STREAMS if streamed else in_l1 if copied else _ROWS_DEPTH
+        most = STREAMS if streamed else in_l1 if copied else ROWS_DEPTH
         depth = min(depth, most)
-    kc = _equal_parts(k, depth, _K_STEP)
+    kc = _equal_parts(k, depth, K_STEP)
     mc = _equal_parts(m, caches.l2 // 2 // (kc * size), mr)
     room = caches.l3 if dtype == "f32" or threads > 1 else caches.l2
     nc = _equal_parts(n, room // 2 // (kc * size), nr)
     if _packs_strips(board, shape, dtype, threads, packed):
-        nc = _equal_parts(n, max(caches.l2 // 16 // k, _STRIP_COLUMNS), nr)
+        nc = _equal_parts(n, max(caches.l2 // 16 // k, STRIP_COLUMNS), nr)
     split = _split(board, (mr, nr), shape, dtype, threads, packed)
-    pack_b = dtype != "f32" or (parts(m, mr) >= _PACK_ROWS and k * n * size > caches.l2)
+    pack_b = dtype != "f32" or (parts(m, mr) >= PACK_ROWS and k * n * size > caches.l2)
     if copies_panels(board, (mr, nr), shape, dtype, packed):
         pack_b = True
-        nc = _equal_parts(n, nr if threads == 1 else _PANELS_EACH * threads * nr, nr)
+        nc = _equal_parts(n, nr if threads == 1 else PANELS_EACH * threads * nr, nr)
     return Method(mc, kc, nc, pack_a=False, pack_b=pack_b, mr=mr, nr=nr, split=split)
 
 
@@ -252,7 +254,7 @@ def _depth(
     with, and every cut of k loads and stores C once more."""
     turned = nr % board.isa.vl != 0
     sharing = parts(extents[1], nr) if turned else parts(extents[0], mr)
-    if sharing <= _FEW_PANELS or board.isa.vl >= LONG_VECTORS:
+    if sharing <= FEW_PANELS or board.isa.vl >= LONG_VECTORS:
         return caches.l2 // 2 // ((mr if turned else nr) * size)
     return caches.l1 * 7 // 8 // ((mr + nr) * size)
 
@@ -277,9 +279,9 @@ def _whole_tile(
 def _room(caches: Caches, mr: int, nr: int, dtype: str) -> tuple[int, int, int]:
     """kc, mc, nc that fill their caches; products with a vector have no use for blocks."""
     if 1 in (mr, nr):
-        return _LARGEST, _LARGEST, _LARGEST
+        return LARGEST, LARGEST, LARGEST
     size, room = BYTES[dtype], caches.l3 if dtype == "f32" else caches.l2
-    kc = max(caches.l1 * 7 // 8 // ((mr + nr) * size) // _K_STEP * _K_STEP, _K_STEP)
+    kc = max(caches.l1 * 7 // 8 // ((mr + nr) * size) // K_STEP * K_STEP, K_STEP)
     mc = max(caches.l2 // 2 // (kc * size) // mr * mr, mr)
     nc = max(room // 2 // (kc * size) // nr * nr, nr)
     return kc, mc, nc

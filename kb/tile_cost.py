@@ -5,30 +5,31 @@ from __future__ import annotations
 from edgekit.kb.board import BoardProfile, caches_of
 from edgekit.kb.features import GemmShape, Packed
 from edgekit.kb.isa import BYTES, Prices, TileKind
-
-# From so many columns on turned tiles lost in every measurement on AVX-512; of floats on Intel's.
-TURNED_COLUMNS, _TURNED_FLOATS = 64, 256
-_FEW_PASSES = 4  # over a B in place, each of which counts: the core has not learned its way yet
-_PASS_DEPTH = 32  # from this k on reading B is more work than writing C
-# Rows of A from which a copy of each panel of B is worth it, of a B beyond half of L2; and where
-# rows of B are pages apart.
-_COPIED_ROWS, _COPIED_PAGES = 128, 48
-_WIDE_VECTORS = 8  # lanes from which this was measured
-_GROUP = 4  # bytes of k that one product of a lane takes
-_ALONE = 3  # vectors of a B of bytes as which a single one counts: AMX packs four at once
-_TURNED_AT_ONCE = 4  # vectors of columns whose rows of k become groups of bytes in registers
-_PAGE = 4096  # bytes; rows this far apart share one set of L1
-_WAYS = 8  # of such a set, at least
-_POINTED = 14  # rows in place whose pointers stay in registers
-_LINE = 64  # bytes of the cache
-_REGISTERS = 32  # vectors, where that was measured
-_SUM_BYTES = 4  # of C
-_THIN_K, _THIN_ROWS = 4, 32  # the most k, and rows of A in place that are made at once
-_REGISTER_ROWS, _REGISTER_GROUPS = 16, 16  # of a tile register of AMX
-
+from edgekit.kb.rule import (
+    ALONE,
+    COPIED_PAGES,
+    COPIED_ROWS,
+    FEW_PASSES,
+    GROUP,
+    LINE,
+    LONG_VECTORS,
+    PAGE,
+    PASS_DEPTH,
+    POINTED,
+    REGISTER_GROUPS,
+    REGISTER_ROWS,
+    REGISTERS,
+    SUM_BYTES,
+    THIN_K,
+    THIN_ROWS,
+    TURNED_AT_ONCE,
+    TURNED_COLUMNS,
+    TURNED_FLOATS,
+    WAYS,
+    WIDE_VECTORS,
+)
 
 Kind = TileKind
-LONG_VECTORS = 16  # lanes from which prices were fitted to times
 
 
 def tile_cost(
@@ -56,27 +57,27 @@ def cost_by(
     """`tile_cost` by any prices. Panels are of equal width, so that none is thin."""
     vl, size, (mr, nr) = board.isa.vl, BYTES[dtype], tile
     turned = nr % vl != 0
-    depth = shape.k if dtype == "f32" else parts(shape.k, _GROUP)
+    depth = shape.k if dtype == "f32" else parts(shape.k, GROUP)
     lines, across = (shape.n, shape.m) if turned else (shape.m, shape.n)
     height, width = (nr, mr) if turned else (mr, nr)
     if _is_thin(board, tile, shape, dtype, packed):
-        height = _THIN_ROWS
+        height = THIN_ROWS
     vectors = parts(across, vl)
     rows, panels = parts(lines, height), parts(vectors, width // vl)
     products = max(lines * vectors, prices.wide * rows * panels)
     tall = kind_of(board, tile, shape, dtype) == "tall"
     if tall:
         each = parts(lines, rows)
-        in_registers = rows * vectors * (2 * _REGISTER_ROWS if each > _REGISTER_ROWS else each)
-        products = in_registers * round_up(depth, _REGISTER_GROUPS) // depth
+        in_registers = rows * vectors * (2 * REGISTER_ROWS if each > REGISTER_ROWS else each)
+        products = in_registers * round_up(depth, REGISTER_GROUPS) // depth
     elif packed == "a" and not turned:
         products -= _saved_by_one_column(mr, nr // vl, vl, shape.m, shape.n)
     far = rows > 1 and shape.k * width * size > board.l1d_bytes // 2
     loads = prices.line * panels * lines + (prices.vector + prices.far * far) * rows * vectors
     nv = parts(vectors, panels)
-    spilled = (parts(lines, rows) + 1) * nv >= _REGISTERS
+    spilled = (parts(lines, rows) + 1) * nv >= REGISTERS
     stores = (prices.tile + prices.spilled * spilled) * rows * panels
-    paged = not turned and shape.n * _SUM_BYTES % _PAGE == 0
+    paged = not turned and shape.n * SUM_BYTES % PAGE == 0
     stores += (prices.segment + prices.paged * paged) * panels * lines
     stores += prices.stored * lines * vectors + prices.element * lines * across + prices.start
     stores += prices.partial * lines if across % vl else 0
@@ -97,20 +98,20 @@ def _cost_of_b(
     turned, vectors = nr % vl != 0, parts(shape.n, vl)
     if dtype == "f32":
         size = shape.k * shape.n * BYTES[dtype]
-        if turned or vl < _WIDE_VECTORS or size > caches_of(board).l3:
+        if turned or vl < WIDE_VECTORS or size > caches_of(board).l3:
             return 0
         if copies_panels(board, tile, shape, dtype, packed="none"):
             return 0
-        passes = min(parts(shape.m, mr), _FEW_PASSES)
+        passes = min(parts(shape.m, mr), FEW_PASSES)
         return prices.passing * passes * vectors if _passes_count(shape) else 0
     if turned:
-        return prices.group * vectors + prices.panel * parts(vectors, _TURNED_AT_ONCE)
+        return prices.group * vectors + prices.panel * parts(vectors, TURNED_AT_ONCE)
     panels = parts(shape.n, nr)
     nv = parts(vectors, panels)
-    crossing = prices.crossing if panels > 1 and nv * vl % _LINE else 0
-    of_panel = prices.panel * parts(nv, _TURNED_AT_ONCE) + crossing
+    crossing = prices.crossing if panels > 1 and nv * vl % LINE else 0
+    of_panel = prices.panel * parts(nv, TURNED_AT_ONCE) + crossing
     alone = vectors == 1 and board.isa.columns.vector_rows(dtype) > 0
-    return prices.group * (_ALONE if alone else vectors) + of_panel * panels
+    return prices.group * (ALONE if alone else vectors) + of_panel * panels
 
 
 def may_be_turned(board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed) -> bool:
@@ -119,13 +120,13 @@ def may_be_turned(board: BoardProfile, shape: GemmShape, dtype: str, packed: Pac
     few = TURNED_COLUMNS
     if dtype == "f32" and board.isa.columns.copies_f32:
         near = shape.k * shape.n * BYTES[dtype] <= caches_of(board).l2 // 2
-        few = _TURNED_FLOATS if near else few
+        few = TURNED_FLOATS if near else few
     vectors = board.isa.vl > 1
     return vectors and shape.n < few and (dtype == "f32" or packed == "a")
 
 
 def _passes_count(shape: GemmShape) -> bool:
-    return shape.k >= _PASS_DEPTH and shape.n >= TURNED_COLUMNS
+    return shape.k >= PASS_DEPTH and shape.n >= TURNED_COLUMNS
 
 
 def reads_rows(
@@ -148,7 +149,7 @@ def copies_panels(
     """Whether such a panel is copied just before it is multiplied, of a B beyond half of L2: with
     128 rows of A or more; with 48 if rows of B are whole pages apart."""
     size = BYTES[dtype]
-    rows = _COPIED_ROWS if shape.n * size % _PAGE else _COPIED_PAGES
+    rows = COPIED_ROWS if shape.n * size % PAGE else COPIED_PAGES
     large = shape.m >= rows and shape.k * shape.n * size > caches_of(board).l2 // 2
     return large and reads_rows(board, tile, shape, dtype, packed)
 
@@ -160,7 +161,7 @@ def _is_thin(
     in place: k <= 4 of floats in long vectors (device/kernels/gemm/x86/f32_thin.h)."""
     vl, (_, nr) = board.isa.vl, tile
     floats = dtype == "f32" and vl >= LONG_VECTORS and packed != "a" and nr % vl == 0
-    return floats and shape.k <= _THIN_K and (shape.k + 1) * (nr // vl) + 1 <= _REGISTERS
+    return floats and shape.k <= THIN_K and (shape.k + 1) * (nr // vl) + 1 <= REGISTERS
 
 
 def _cost_of_a(prices: Prices, vl: int, tile: tuple[int, int], shape: GemmShape, dtype: str) -> int:
@@ -172,7 +173,7 @@ def _cost_of_a(prices: Prices, vl: int, tile: tuple[int, int], shape: GemmShape,
     if vl < LONG_VECTORS:
         return 0
     slow = _sharing_sets(mr, shape.m, shape.k * BYTES[dtype])
-    if dtype != "f32" and min(mr, shape.m) > _POINTED:
+    if dtype != "f32" and min(mr, shape.m) > POINTED:
         slow += shape.m
     return 4 * slow * parts(shape.n, nr)
 
@@ -204,7 +205,7 @@ def _saved_by_one_column(mr: int, nv: int, vl: int, m: int, n: int) -> int:
     """Of the products of the tiles: a panel's last vector, where it holds one column and has a
     neighbor in its panel, takes one product for all rows of packed A instead of one for each."""
     vectors = parts(n, vl)
-    if vl < _WIDE_VECTORS or n % vl != 1 or vectors <= parts(vectors, nv):
+    if vl < WIDE_VECTORS or n % vl != 1 or vectors <= parts(vectors, nv):
         return 0
     return m - parts(m, mr)
 
@@ -212,8 +213,8 @@ def _saved_by_one_column(mr: int, nv: int, vl: int, m: int, n: int) -> int:
 def _sharing_sets(mr: int, m: int, distance: int) -> int:
     """Of rows in place that are so many bytes apart: how many of a tile share a set of L1 beyond
     its ways, times all rows. Each of these is read from L2 at every step of k."""
-    apart = min(distance & -distance, _PAGE)
-    return max(parts(min(mr, m) * apart, _PAGE) - _WAYS, 0) * m
+    apart = min(distance & -distance, PAGE)
+    return max(parts(min(mr, m) * apart, PAGE) - WAYS, 0) * m
 
 
 def parts(extent: int, part: int) -> int:

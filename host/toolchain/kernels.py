@@ -20,6 +20,7 @@ from edgekit.host.toolchain.nna_units import nna_units
 from edgekit.host.toolchain.outlier_units import outlier_units
 from edgekit.host.toolchain.sparse_units import sparse_units
 from edgekit.host.toolchain.zig import Toolchain, Unit, kernels_folder
+from edgekit.kb import rule
 from edgekit.kb.board import BoardProfile, caches_of, load_board
 from edgekit.kb.isa import Columns, Tile
 from edgekit.kb.tile_cost import kinds_of, prices_of
@@ -122,7 +123,7 @@ def features_unit(board: BoardProfile) -> Unit:
 
 
 def default_unit(board: BoardProfile) -> Unit:
-    """ek_gemm_default with the caches, tiles and prices of a board."""
+    """ek_gemm_default with the caches, tiles and prices of a board, and the rule's numbers."""
     caches, columns = caches_of(board), board.isa.columns
 
     def listed(heights: tuple[int, ...]) -> str:
@@ -143,6 +144,7 @@ def default_unit(board: BoardProfile) -> Unit:
         ("EK_F32_COPIES", str(int(columns.copies_f32))),
         ("EK_F32_PRICES", priced("f32")),
         ("EK_I8_PRICES", priced("s8")),
+        *((f"RULE_{name}", str(n)) for name, n in vars(rule).items() if name.isupper()),
     )
     return Unit("default", kernels_folder() / "gemm/default.c", macros)
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from edgekit.device import features
+from edgekit.host.paths import cache_folder
+from edgekit.host.toolchain.kernels import features_unit
+from edgekit.host.toolchain.zig import Toolchain, kernels_folder
 from edgekit.kb.board import cpu_flags, load_board
 
 
@@ -62,3 +68,25 @@ def test_the_model_of_an_x86_cpu(monkeypatch):
     assert features.cpu_model() == "AuthenticAMD family 25 model 17"
     monkeypatch.setattr(features, "cpuinfo", lambda: "CPU part : 0xd07\nmodel : 3\n")
     assert features.cpu_model() == ""
+
+
+def test_a_library_finds_the_features_that_the_runtime_finds(tmp_path: Path) -> None:
+    local = load_board("local")
+    listed = (kernels_folder() / "runtime" / "features.c").read_text()
+    block = re.split(rf"__{local.arch}__\n", listed)[1].partition("};")[0]
+    known = re.findall(r'\{"(\w+)",', block)
+    present = [name for name in known if name in features.features()]
+    absent = [name for name in known if name not in features.features()]
+    assert present
+
+    def missing(names: list[str]) -> str | None:
+        units = [features_unit(replace(local, features=tuple(names)))]
+        library = tmp_path / f"{len(list(tmp_path.iterdir()))}.so"  # no name is loaded twice
+        library.write_bytes(Toolchain(local, cache_folder() / "objects").build(units))
+        ask = ctypes.CDLL(str(library)).ek_missing_feature
+        ask.restype = ctypes.c_char_p
+        found = ask()
+        return None if found is None else found.decode()
+
+    assert missing(present) is None
+    assert [missing([*present, name]) for name in absent] == absent

@@ -6,6 +6,7 @@ import re
 
 from edgekit.device import kernel_facts
 from edgekit.host.toolchain.zig import kernels_folder
+from edgekit.kb import rule
 
 _FACTS = sorted(name for name in vars(kernel_facts) if name.isupper())
 
@@ -24,3 +25,9 @@ def test_every_fact_is_a_whole_number_that_some_kernel_uses():
 def test_no_kernel_tells_a_fact_again():
     defined = set(re.findall(r"^\s*#\s*define\s+EK_([A-Z0-9_]+)\b", _sources(), re.MULTILINE))
     assert defined.isdisjoint(_FACTS)
+
+
+def test_every_number_of_the_analytic_rule_is_one_that_its_form_in_c_uses():
+    text = (kernels_folder() / "gemm" / "default.c").read_text()
+    numbers = {name for name in vars(rule) if name.isupper()}
+    assert set(re.findall(r"\bRULE_([A-Z_]+)\b", text)) == numbers

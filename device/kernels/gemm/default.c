@@ -5,23 +5,11 @@
  * EK_F32_TILES and EK_I8_TILES: {height, vectors}, ... for 1, 2, ... vectors; EK_I8_VECTORS: the
  * rows above which tiles of bytes use AMX, 0: none do; EK_F32_COPIES: whether panels of floats are
  * better copied than read from rows apart; EK_F32_PRICES and EK_I8_PRICES: {...}, ...
- * of upright, turned and, with AMX, tall tiles. */
+ * of upright, turned and, with AMX, tall tiles; RULE_*: the numbers of kb/rule.py. */
 #include "../kernel.h"
 #include "gemm.h"
 
-enum { LONG = EK_VECTOR_LANES >= 16 };  /* vectors of which the prices were measured apart */
-enum { GROUP = 4, TURNED_AT_ONCE = 4 }; /* of bytes */
-enum { REGISTER_ROWS = 16, REGISTER_GROUPS = 16 }; /* of AMX */
-enum { PAGE = 4096, LINE = 64, WAYS = 8, REGISTERS = 32, SUM_BYTES = 4 };
-enum { POINTED = 14 }; /* rows of A in place */
-enum { THIN_K = 4, THIN_ROWS = 32 };
-enum { K_STEP = 16, FEW_PANELS = 16, PACK_ROWS = 64, WIDE = 8, TURNED_COLUMNS = 64 };
-enum { TURNED_FLOATS = 256 }; /* of the cores that EK_F32_COPIES is true of */
-enum { FEW_PASSES = 4, PASS_DEPTH = 32, WIDE_VECTORS = 8 }; /* over an f32 B in place */
-enum { COPIED_ROWS = 128, COPIED_PAGES = 48, PANELS_EACH = 4 };
-enum { ROWS_DEPTH = 128, STREAMS = 32, FEW_TILES = 3 };
-enum { ALONE = 3, STRIP_COLUMNS = 128 }; /* of a B of bytes that is packed on the way for AMX */
-static const int64_t LARGEST = 1 << 28;
+enum { LONG = EK_VECTOR_LANES >= RULE_LONG_VECTORS };
 
 typedef struct {
     int64_t mr, nv;
@@ -39,7 +27,7 @@ static int64_t round_up(int64_t value, int64_t step) {
     return parts(value, step) * step;
 }
 static int64_t limited(long size) {
-    return size < 1 ? 1 : size < LARGEST ? size : LARGEST;
+    return size < 1 ? 1 : size < RULE_LARGEST ? size : RULE_LARGEST;
 }
 static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -71,14 +59,14 @@ typedef struct {
 
 /* Rows in place that a tile reads from one set of L1, beyond its ways. */
 static int64_t sharing_sets(int64_t mr, int64_t m, int64_t distance) {
-    int64_t apart = least(distance & -distance, PAGE);
-    return most(parts(least(mr, m) * apart, PAGE) - WAYS, 0) * m;
+    int64_t apart = least(distance & -distance, RULE_PAGE);
+    return most(parts(least(mr, m) * apart, RULE_PAGE) - RULE_WAYS, 0) * m;
 }
 
 /* A panel's last vector that holds one column, beside others, takes one product for all rows. */
 static int64_t saved_by_one_column(shape s, int64_t m, int64_t n) {
     int64_t vectors = parts(n, EK_VECTOR_LANES);
-    if (EK_VECTOR_LANES < WIDE_VECTORS || n % EK_VECTOR_LANES != 1 ||
+    if (EK_VECTOR_LANES < RULE_WIDE_VECTORS || n % EK_VECTOR_LANES != 1 ||
         vectors <= parts(vectors, s.nr / EK_VECTOR_LANES))
         return 0;
     return m - parts(m, s.mr);
@@ -90,13 +78,13 @@ static int is_turned(shape s) {
 
 /* Panels of floats are read from rows of B that are apart, on a core where that is slow. */
 static int reads_rows(shape s, product p) {
-    return EK_F32_COPIES && p.f32 && !p.b_packed && !is_turned(s) && p.k >= PASS_DEPTH &&
-           p.n >= TURNED_COLUMNS;
+    return EK_F32_COPIES && p.f32 && !p.b_packed && !is_turned(s) && p.k >= RULE_PASS_DEPTH &&
+           p.n >= RULE_TURNED_COLUMNS;
 }
 
 /* Each of them is copied just before it is multiplied. */
 static int copies_panels(shape s, product p) {
-    int64_t rows = 4 * p.n % PAGE ? COPIED_ROWS : COPIED_PAGES;
+    int64_t rows = 4 * p.n % RULE_PAGE ? RULE_COPIED_ROWS : RULE_COPIED_PAGES;
     return p.m >= rows && 4 * p.k * p.n > EK_L2_BYTES / 2 && reads_rows(s, p);
 }
 
@@ -105,17 +93,18 @@ static int64_t cost_of_b(const prices *price, shape s, product p) {
     int turned = is_turned(s);
     int64_t vectors = parts(p.n, EK_VECTOR_LANES);
     if (p.f32) {
-        if (turned || EK_VECTOR_LANES < WIDE_VECTORS || 4 * p.k * p.n > EK_L3_BYTES ||
-            p.k < PASS_DEPTH || p.n < TURNED_COLUMNS || copies_panels(s, p))
+        if (turned || EK_VECTOR_LANES < RULE_WIDE_VECTORS || 4 * p.k * p.n > EK_L3_BYTES ||
+            p.k < RULE_PASS_DEPTH || p.n < RULE_TURNED_COLUMNS || copies_panels(s, p))
             return 0;
-        return price->passing * least(parts(p.m, s.mr), FEW_PASSES) * vectors;
+        return price->passing * least(parts(p.m, s.mr), RULE_FEW_PASSES) * vectors;
     }
     if (turned)
-        return price->group * vectors + price->panel * parts(vectors, TURNED_AT_ONCE);
+        return price->group * vectors + price->panel * parts(vectors, RULE_TURNED_AT_ONCE);
     int64_t panels = parts(p.n, s.nr), nv = parts(vectors, panels);
-    int64_t crossing = panels > 1 && nv * EK_VECTOR_LANES % LINE ? price->crossing : 0;
-    int64_t groups = EK_I8_VECTORS && vectors == 1 ? ALONE : vectors;
-    return price->group * groups + (price->panel * parts(nv, TURNED_AT_ONCE) + crossing) * panels;
+    int64_t crossing = panels > 1 && nv * EK_VECTOR_LANES % RULE_LINE ? price->crossing : 0;
+    int64_t groups = EK_I8_VECTORS && vectors == 1 ? RULE_ALONE : vectors;
+    return price->group * groups +
+           (price->panel * parts(nv, RULE_TURNED_AT_ONCE) + crossing) * panels;
 }
 
 static int64_t cost_of_a(const prices *price, shape s, product p) {
@@ -123,7 +112,7 @@ static int64_t cost_of_a(const prices *price, shape s, product p) {
         return price->packing * round_up(p.m, EK_VECTOR_LANES);
     if (!LONG)
         return 0;
-    int64_t pointers = !p.f32 && least(s.mr, p.m) > POINTED ? p.m : 0;
+    int64_t pointers = !p.f32 && least(s.mr, p.m) > RULE_POINTED ? p.m : 0;
     int64_t slow = sharing_sets(s.mr, p.m, (p.f32 ? 4 : 1) * p.k) + pointers;
     return 4 * slow * parts(p.n, s.nr);
 }
@@ -137,32 +126,32 @@ static int kind_of(shape s, product p) {
 
 /* A panel of B stays in registers, for any number of rows of an A in place. */
 static int is_thin(shape s, product p) {
-    return LONG && p.f32 && !p.a_packed && !is_turned(s) && p.k <= THIN_K &&
-           (p.k + 1) * (s.nr / EK_VECTOR_LANES) + 1 <= REGISTERS;
+    return LONG && p.f32 && !p.a_packed && !is_turned(s) && p.k <= RULE_THIN_K &&
+           (p.k + 1) * (s.nr / EK_VECTOR_LANES) + 1 <= RULE_REGISTERS;
 }
 
 /* Per k, of bytes per four of k. */
 static int64_t tile_cost(shape s, product p) {
     int kind = kind_of(s, p), turned = kind == TURNED;
     const prices *price = &price_of[!p.f32][kind];
-    int64_t depth = p.f32 ? p.k : parts(p.k, GROUP);
+    int64_t depth = p.f32 ? p.k : parts(p.k, RULE_GROUP);
     int64_t lines = turned ? p.n : p.m, across = turned ? p.m : p.n;
-    int64_t height = turned ? s.nr : is_thin(s, p) ? THIN_ROWS : s.mr;
+    int64_t height = turned ? s.nr : is_thin(s, p) ? RULE_THIN_ROWS : s.mr;
     int64_t width = turned ? s.mr : s.nr;
     int64_t vectors = parts(across, EK_VECTOR_LANES);
     int64_t rows = parts(lines, height), panels = parts(vectors, width / EK_VECTOR_LANES);
     int64_t products = most(lines * vectors, price->wide * rows * panels);
     int64_t rows_each = parts(lines, rows);
     if (kind == TALL)
-        products = rows * (rows_each > REGISTER_ROWS ? 2 * REGISTER_ROWS : rows_each) * vectors *
-                   round_up(depth, REGISTER_GROUPS) / depth;
+        products = rows * (rows_each > RULE_REGISTER_ROWS ? 2 * RULE_REGISTER_ROWS : rows_each) *
+                   vectors * round_up(depth, RULE_REGISTER_GROUPS) / depth;
     else if (p.a_packed && !turned)
         products -= saved_by_one_column(s, p.m, p.n);
     int is_far = rows > 1 && p.k * width * (p.f32 ? 4 : 1) > EK_L1_BYTES / 2;
     int64_t vector = price->vector + (is_far ? price->far : 0);
-    int is_spilled = (parts(lines, rows) + 1) * parts(vectors, panels) >= REGISTERS;
+    int is_spilled = (parts(lines, rows) + 1) * parts(vectors, panels) >= RULE_REGISTERS;
     int64_t tile = price->tile + (is_spilled ? price->spilled : 0);
-    int is_paged = !turned && p.n * SUM_BYTES % PAGE == 0;
+    int is_paged = !turned && p.n * RULE_SUM_BYTES % RULE_PAGE == 0;
     int64_t segment = price->segment + (is_paged ? price->paged : 0);
     int64_t stores = tile * rows * panels + segment * panels * lines +
                      price->stored * lines * vectors + price->element * lines * across +
@@ -208,7 +197,7 @@ static shape shape_of(const tile *tiles, size_t count, size_t i) {
 static shape cheapest(const tile *tiles, size_t count, product p, int threads) {
     shape best = shape_of(tiles, count, 0);
     int near = EK_F32_COPIES && p.f32 && 4 * p.k * p.n <= EK_L2_BYTES / 2;
-    int64_t columns = near ? TURNED_FLOATS : TURNED_COLUMNS;
+    int64_t columns = near ? RULE_TURNED_FLOATS : RULE_TURNED_COLUMNS;
     int turned = EK_VECTOR_LANES > 1 && p.n < columns && (p.f32 || p.a_packed);
     for (size_t i = 1; i < count * (turned ? 2 : 1); i++) {
         shape other = shape_of(tiles, count, i);
@@ -222,24 +211,25 @@ static ek_gemm_method blocks(shape s, product p, int threads) {
     int64_t size = p.f32 ? 4 : 1, m = p.m, n = p.n, k = p.k;
     int64_t sharing = is_turned(s) ? parts(n, s.nr) : parts(m, s.mr);
     int64_t width = is_turned(s) ? s.mr : s.nr;
-    int64_t depth = LONG || sharing <= FEW_PANELS
+    int64_t depth = LONG || sharing <= RULE_FEW_PANELS
                         ? (int64_t)EK_L2_BYTES / 2 / (width * size)
                         : (int64_t)EK_L1_BYTES * 7 / 8 / ((s.mr + s.nr) * size);
     int copies = copies_panels(s, p);
     int64_t bytes = k * n * size, in_l1 = (int64_t)EK_L1_BYTES * 3 / 4 / (s.nr * size);
-    int streamed = parts(m, s.mr) <= FEW_TILES && bytes > EK_L2_BYTES;
+    int streamed = parts(m, s.mr) <= RULE_FEW_TILES && bytes > EK_L2_BYTES;
     if (bytes > EK_L2_BYTES / 2 && reads_rows(s, p))
-        depth = least(depth, streamed ? STREAMS : copies ? in_l1 : ROWS_DEPTH);
-    int64_t kc = equal_parts(k, depth, K_STEP);
+        depth = least(depth, streamed ? RULE_STREAMS : copies ? in_l1 : RULE_ROWS_DEPTH);
+    int64_t kc = equal_parts(k, depth, RULE_K_STEP);
     int64_t mc = equal_parts(m, EK_L2_BYTES / 2 / (kc * size), s.mr);
     int64_t room = p.f32 || threads > 1 ? EK_L3_BYTES : EK_L2_BYTES;
     int64_t most_columns = room / 2 / (kc * size);
     if (copies)
-        most_columns = threads < 2 ? s.nr : PANELS_EACH * threads * s.nr;
+        most_columns = threads < 2 ? s.nr : RULE_PANELS_EACH * threads * s.nr;
     if (!p.f32 && EK_I8_VECTORS && threads < 2 && !p.b_packed && k * n > EK_L2_BYTES / 4)
-        most_columns = most(EK_L2_BYTES / 16 / k, STRIP_COLUMNS);
+        most_columns = most(EK_L2_BYTES / 16 / k, RULE_STRIP_COLUMNS);
     int64_t nc = equal_parts(n, most_columns, s.nr);
-    int packs = !p.f32 || copies || (parts(m, s.mr) >= PACK_ROWS && k * n * size > EK_L2_BYTES);
+    int packs =
+        !p.f32 || copies || (parts(m, s.mr) >= RULE_PACK_ROWS && k * n * size > EK_L2_BYTES);
     return (ek_gemm_method){
         .mc = (int32_t)mc,
         .kc = (int32_t)kc,
@@ -259,11 +249,11 @@ ek_gemm_method ek_gemm_default(int dtype, int threads, long m, long n, long k) {
     int64_t rows = limited(m), columns = limited(n), depth = limited(k);
     ek_gemm_method whole = {(int32_t)rows, (int32_t)depth, (int32_t)columns, 1, 1, 0, 0, 0};
     if (columns == 1 && (f32 || !b_packed)) {
-        whole.mr = WIDE * EK_VECTOR_LANES;
+        whole.mr = RULE_WIDE * EK_VECTOR_LANES;
         return whole;
     }
     if (rows == 1) {
-        whole.nr = WIDE * EK_VECTOR_LANES;
+        whole.nr = RULE_WIDE * EK_VECTOR_LANES;
         whole.split = 1;
         return whole;
     }
