@@ -14,20 +14,16 @@ from edgekit.host.codegen.emit import describe, emit, kernels_of, parts_of
 from edgekit.host.codegen.section import section_code
 from edgekit.host.errors import InputError
 from edgekit.host.explain import explain
-from edgekit.host.fit import fit, plan_of
+from edgekit.host.fit import plan_of
 from edgekit.host.graph.types import Graph
 from edgekit.host.importers import import_model, model_hash
-from edgekit.host.lower.chains import chain_for_time
 from edgekit.host.lower.context import WeightsFile
-from edgekit.host.lower.epilogues import fuse_epilogues
 from edgekit.host.lower.plan import Plan
 from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions, Shapes
-from edgekit.host.passes.compress import compress_weights
-from edgekit.host.passes.pipeline import PassCount, run_passes
-from edgekit.host.passes.quantized import integer_form
+from edgekit.host.passes.pipeline import PassCount
 from edgekit.host.paths import cache_folder
+from edgekit.host.pipeline import Target, run_pipeline
 from edgekit.host.split import memory_limit
-from edgekit.host.tables.gemm import table_of
 from edgekit.host.toolchain.artifact import Artifact
 from edgekit.host.toolchain.golden import golden_of
 from edgekit.host.toolchain.kernels import features_unit
@@ -93,20 +89,9 @@ def prepare_graph(
     source: Graph, board: BoardProfile, options: CompileOptions = DEFAULT_OPTIONS
 ) -> tuple[Graph, Made]:
     """`prepare` of what an importer made."""
-    imported = integer_form(source)
-    graph, counts = run_passes(imported)
-    if options.weights is not None:
-        # Golden outputs are those of the compressed weights.
-        graph = imported = compress_weights(graph, options.weights)
-        counts.append(PassCount("compress_weights", len(graph.nodes), len(graph.nodes)))
-    limit = memory_limit(board, options)
-    fitted = fit(graph, limit, board, options)
-    counts.append(PassCount("choose_planes", fitted.operators_before, len(fitted.graph.nodes)))
-    fused = fuse_epilogues(fitted.graph)
-    counts.append(PassCount("fuse_epilogues", len(fitted.graph.nodes), len(fused.nodes)))
-    chained = chain_for_time(fused, board, table_of(board))
-    counts.append(PassCount("chain_convolutions", len(fused.nodes), len(chained.nodes)))
-    return imported, Made(chained, tuple(counts), fitted.origin, limit, source.notes)
+    target = Target(board, options, memory_limit(board, options))
+    work = run_pipeline(source, target)
+    return work.imported, Made(work.graph, work.counts, work.origin, target.limit, source.notes)
 
 
 @dataclass(frozen=True)

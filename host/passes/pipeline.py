@@ -1,4 +1,4 @@
-"""The passes, in the order they run."""
+"""The passes that know nothing of boards, in the order they run; host/pipeline.py has them all."""
 
 from __future__ import annotations
 
@@ -43,15 +43,16 @@ class PassCount:
 
 
 def run_passes(graph: Graph) -> tuple[Graph, list[PassCount]]:
+    """What all passes make of a graph, and how many operators each left."""
     counts = []
     for name, apply in PASSES:
         after = apply(graph)
         counts.append(PassCount(name, len(graph.nodes), len(after.nodes)))
         graph = after
-    return _with_bodies(graph), counts
+    return run_in_bodies(graph), counts
 
 
-def _with_bodies(graph: Graph) -> Graph:
+def run_in_bodies(graph: Graph) -> Graph:
     """The same inside of loops."""
     if not any(isinstance(node.op, ops.Repeat) for node in graph.nodes):
         return graph

@@ -1,5 +1,8 @@
-"""The graph that a board's memory has room for: split where it has to be, and channel-major where
-that is faster and fits too."""
+"""The loop that fits a graph to a board's memory: split, choose layouts, plan, and split further.
+
+What a graph needs is only known once it was scheduled and lowered, so each try goes through
+`plan_of`: split → schedule → lower → back, until the arena is below the limit.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from edgekit.host.errors import InputError
+from edgekit.host.fit.plan import plan_of
 from edgekit.host.graph.types import Graph
 from edgekit.host.lower.chains import chain_for_memory
-from edgekit.host.lower.context import WeightsFile
-from edgekit.host.lower.lower import lower
-from edgekit.host.lower.plan import Plan
 from edgekit.host.lower.points import choose_layouts
 from edgekit.host.lower.pruned import choose_pruned
-from edgekit.host.lower.units import assign_units
 from edgekit.host.options import CompileOptions
-from edgekit.host.schedule.cost import CostModel
-from edgekit.host.schedule.schedule import schedule
-from edgekit.host.schedule.types import Schedule
 from edgekit.host.split import SplitGraph, split
 from edgekit.host.split.live import Live
 from edgekit.host.tables.gemm import table_of
@@ -118,30 +115,3 @@ def _in_planes(divided: SplitGraph, board: BoardProfile, table: LayoutTable | No
 def _working_bytes(graph: Graph, board: BoardProfile, options: CompileOptions) -> int:
     _, plan = plan_of(graph, board, options)
     return plan.memory.arena_bytes + plan.state_bytes
-
-
-def plan_of(
-    graph: Graph,
-    board: BoardProfile,
-    options: CompileOptions,
-    weights: WeightsFile | None = None,
-) -> tuple[Schedule, Plan]:
-    """The order a graph will run in, and all that code generation needs of it; its constants go to
-    the end of `weights`, if given."""
-    model = CostModel.of(board)
-    units = assign_units(graph, board, model.cost)
-    scheduled = schedule(graph, board, options, units, model)
-    subgraphs = [part.operators for part in scheduled.subgraphs]
-    roomy = options.order != "memory" and options.memory_limit is None
-    costs = {n.name: model.cost(scheduled.graph, n) for n in scheduled.graph.nodes}
-    plan = lower(
-        scheduled.graph,
-        board,
-        table_of(board),
-        subgraphs,
-        scheduled.units,
-        roomy,
-        costs,
-        weights,
-    )
-    return scheduled, plan

@@ -1,0 +1,97 @@
+"""What becomes of a graph between import and code: every transform, in the order they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from edgekit.host.fit import fit
+from edgekit.host.graph.types import Graph
+from edgekit.host.lower.chains import chain_for_time
+from edgekit.host.lower.epilogues import fuse_epilogues
+from edgekit.host.options import CompileOptions
+from edgekit.host.passes.compress import compress_weights
+from edgekit.host.passes.pipeline import PASSES, PassCount, run_in_bodies
+from edgekit.host.passes.quantized import integer_form
+from edgekit.host.tables.gemm import table_of
+from edgekit.kb.board import BoardProfile
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a graph is made for; `limit`: of memory, in bytes."""
+
+    board: BoardProfile
+    options: CompileOptions
+    limit: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """A graph on its way: the one that golden outputs are those of (`imported`), operator counts of
+    the transforms so far, and the operators that parts were split from."""
+
+    graph: Graph
+    imported: Graph
+    counts: tuple[PassCount, ...] = ()
+    origin: Mapping[str, str] = field(default_factory=dict)
+
+    def then(self, name: str, graph: Graph, before: int | None = None) -> Work:
+        """With the graph that `name` made of it."""
+        had = len(self.graph.nodes) if before is None else before
+        count = PassCount(name, had, len(graph.nodes))
+        return replace(self, graph=graph, counts=(*self.counts, count))
+
+
+Transform = Callable[[Work, Target], Work]
+
+
+def _pass(name: str, apply: Callable[[Graph], Graph]) -> Transform:
+    return lambda work, _: work.then(name, apply(work.graph))
+
+
+def _integer_form(work: Work, _: Target) -> Work:
+    graph = integer_form(work.graph)
+    return replace(work, graph=graph, imported=graph)
+
+
+def _in_bodies(work: Work, _: Target) -> Work:
+    return replace(work, graph=run_in_bodies(work.graph))
+
+
+def _compress_weights(work: Work, target: Target) -> Work:
+    """Where that is asked for; golden outputs are those of the compressed weights."""
+    if target.options.weights is None:
+        return work
+    graph = compress_weights(work.graph, target.options.weights)
+    return replace(work.then("compress_weights", graph), imported=graph)
+
+
+def _fit(work: Work, target: Target) -> Work:
+    fitted = fit(work.graph, target.limit, target.board, target.options)
+    done = work.then("choose_planes", fitted.graph, fitted.operators_before)
+    return replace(done, origin=fitted.origin)
+
+
+def _chain_convolutions(work: Work, target: Target) -> Work:
+    chained = chain_for_time(work.graph, target.board, table_of(target.board))
+    return work.then("chain_convolutions", chained)
+
+
+PIPELINE: tuple[Transform, ...] = (
+    _integer_form,
+    *(_pass(name, apply) for name, apply in PASSES),
+    _in_bodies,  # PASSES again, inside of loops
+    _compress_weights,
+    _fit,  # chain_for_memory, split, choose_layouts, choose_pruned: tried until the plan fits
+    _pass("fuse_epilogues", fuse_epilogues),
+    _chain_convolutions,
+)
+
+
+def run_pipeline(source: Graph, target: Target) -> Work:
+    """All of it. Raises InputError for a graph that cannot be made to fit the target."""
+    work = Work(source, source)
+    for transform in PIPELINE:
+        work = transform(work, target)
+    return work
