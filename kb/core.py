@@ -24,6 +24,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "order": ("in", "out"),
     "policy": ("lru", "random"),
     "issue": ISSUE,
+    "kind": ("float", "int8"),
 }
 _T = TypeVar("_T")
 
@@ -165,6 +166,23 @@ class Dram:
 
 
 @dataclass(frozen=True)
+class Validation:
+    """What the estimates of a core were held against, and how far off they were.
+
+    `kind` is float or int8, `against` the boards and their source. The errors are of networks that
+    were not used to fit anything, in percent of the published time.
+    """
+
+    kind: str
+    threads: int
+    networks: int
+    median_percent: float
+    worst_percent: float
+    against: str
+    date: str
+
+
+@dataclass(frozen=True)
 class Core:
     """A core and the memory it is usually built with; a board may have another."""
 
@@ -191,9 +209,15 @@ class Core:
     vector_bits: int = 128  # of a vector register (VLEN for RVV)
     datapath_bits: int = 128  # of a vector that is computed at once
     features: tuple[str, ...] = ()  # beyond the base of its instruction sets: see classes.h
+    validation: tuple[Validation, ...] = ()
 
 
 _PARTS = ("issue", "ports", "l1i", "l1d", "l2", "l3", "tlb", "prefetch", "stores", "branch", "dram")
+_LISTS: Mapping[str, type[Any]] = {
+    "operations": Operation,
+    "rules": Rule,
+    "validation": Validation,
+}
 _GROUPS = ("clock_mhz", "units", "operations", "misses", *_PARTS)  # each has a source
 
 
@@ -232,9 +256,8 @@ def parse_core(name: str, text: str) -> Core:
     for key, value in raw.items():
         if key == "units":
             parts[key] = {n: _table(f"{where}: units.{n}", Unit, t) for n, t in value.items()}
-        elif key in ("operations", "rules"):
-            kind: type[Any] = Operation if key == "operations" else Rule
-            rows = (_table(f"{where}: {key}[{n}]", kind, row) for n, row in enumerate(value))
+        elif key in _LISTS:
+            rows = (_table(f"{where}: {key}[{n}]", _LISTS[key], r) for n, r in enumerate(value))
             parts[key] = tuple(rows)
         elif key in _PARTS:
             kinds = {"issue": Issue, "ports": Ports, "tlb": Tlb, "prefetch": Prefetch}

@@ -21,6 +21,7 @@ from edgekit.host.cli import (
     console,
     deploy,
     doctor,
+    estimate,
     kb,
     release,
 )
@@ -91,6 +92,7 @@ for module in (
     deploy,
     run_command,
     bench,
+    estimate,
     tune_command,
     kb,
     release,

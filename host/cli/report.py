@@ -90,7 +90,7 @@ def show_slowest(timing: Benchmark, emulated: bool) -> None:
     """The slowest operators with the kernel each used, slowest first."""
     slowest = sorted(timing.operators, key=lambda o: -o.median_us)[:_SLOWEST]
     rows = [
-        (_end_of(o.name), o.op, o.kernel, f"{o.median_us:.1f}", f"{100 * o.share:.1f} %")
+        (end_of(o.name), o.op, o.kernel, f"{o.median_us:.1f}", f"{100 * o.share:.1f} %")
         for o in slowest
     ]
     print(f"slowest  {len(rows)} of {len(timing.operators)} operators")
@@ -99,6 +99,6 @@ def show_slowest(timing: Benchmark, emulated: bool) -> None:
     )
 
 
-def _end_of(name: str) -> str:
+def end_of(name: str) -> str:
     """The end of a long name: the beginning only names its scopes."""
     return name if len(name) <= _NAME_WIDTH else "..." + name[3 - _NAME_WIDTH :]

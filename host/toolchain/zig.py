@@ -53,7 +53,7 @@ def kernels_folder() -> Path:
 
 
 @functools.cache
-def _zig() -> tuple[str, str]:
+def zig_compiler() -> tuple[str, str]:
     """(path of the compiler, its version)."""
     import importlib.metadata
 
@@ -100,7 +100,7 @@ class Toolchain:
     def _build(self, units: Sequence[Unit]) -> bytes:
         with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as threads:
             objects = list(threads.map(self._object, units))
-        key = hashlib.sha256(repr((self._target(), self._extra, _zig()[1])).encode())
+        key = hashlib.sha256(repr((self._target(), self._extra, zig_compiler()[1])).encode())
         for path in objects:
             key.update(path.name.encode())
         library = self._cache / f"{key.hexdigest()}.so"
@@ -122,7 +122,7 @@ class Toolchain:
             return ()
         # What is precompiled names the headers that it was made of: it holds where it was made.
         cache = self._cache.resolve()
-        key = hashlib.sha256(repr((flags, names, _zig(), str(cache))).encode()).hexdigest()
+        key = hashlib.sha256(repr((flags, names, zig_compiler(), str(cache))).encode()).hexdigest()
         source, target = (cache / f"{key}{suffix}" for suffix in (".h", ".pch"))
         with self._precompiling:
             if target not in self._seen and not is_kept(target):
@@ -139,7 +139,7 @@ class Toolchain:
         flags = (*self._flags(unit), *_FACTS, *(f"-D{k}={v}" for k, v in unit.macros))
         text, kernels = unit.text(), kernels_folder()
         folder = kernels if isinstance(unit.source, str) else unit.source.parent
-        digest = hashlib.sha256(repr((flags, _zig()[1])).encode())
+        digest = hashlib.sha256(repr((flags, zig_compiler()[1])).encode())
         digest.update(headers_hash(text, folder, unit.macros, kernels))
         digest.update(text)
         target = self._cache / f"{digest.hexdigest()}.o"
@@ -178,7 +178,7 @@ class Toolchain:
             keep(made, library)
 
     def _zig_cc(self, arguments: Sequence[str], what: str, links: bool = False) -> None:
-        zig, _ = _zig()
+        zig, _ = zig_compiler()
         _LOG.debug("compiling %s for %s", what, self._board.name)
         try:
             done = self._run_zig(zig, arguments, self._cache)

@@ -1,0 +1,276 @@
+"""`edgekit estimate`: how long a model or a program would take on a board one does not have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgekit.host.cli import complete
+from edgekit.host.cli.options import (
+    ActivationsOption,
+    Board,
+    InputShapes,
+    Json,
+    Kind,
+    MemoryLimit,
+    OrderOption,
+    RandomSeed,
+    Threads,
+    WeightsOption,
+    board_name,
+    compile_options,
+    examples,
+    file_kind,
+    model_file,
+)
+from edgekit.host.errors import InputError
+
+if TYPE_CHECKING:
+    from edgekit.host.bundle import Bundle
+    from edgekit.host.estimate.model import ModelEstimate
+    from edgekit.host.estimate.run import Run
+    from edgekit.host.estimate.target import Target
+    from edgekit.host.options import CompileOptions
+    from edgekit.kb.board import BoardProfile
+
+_FETCH = "fetch"
+_ELF = b"\x7fELF"
+_NAME_WIDTH = 40
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to the application."""
+    app.command(
+        "estimate",
+        epilog=examples(
+            "edgekit estimate models/face_detection_short_range.tflite --board rpi4",
+            "edgekit estimate face.ekb --threads 4 --json",
+            "edgekit estimate --board rpi4 -- ./my_program 100",
+            "edgekit estimate --board rpi4 --root fetch --whole -- /usr/aarch64-linux-gnu/bin/x",
+        ),
+    )(estimate)
+
+
+def estimate(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL or BUNDLE or -- PROGRAM ARGS",
+            show_default=False,
+            autocompletion=complete.models,
+            help="A model or bundle, or a Linux program of the board's architecture. "
+            "Default: model in edgekit.toml.",
+        ),
+    ] = None,
+    board: Board = None,
+    threads: Threads = None,
+    input_shape: InputShapes = None,
+    memory_limit: MemoryLimit = None,
+    order: OrderOption = None,
+    random_seed: RandomSeed = None,
+    weights: WeightsOption = None,
+    activations: ActivationsOption = None,
+    root: Annotated[
+        str | None,
+        typer.Option(
+            "--root",
+            metavar="DIR",
+            show_default=False,
+            help="Of a program that is not static: the folder with its libraries; "
+            f"'{_FETCH}' for Debian's, fetched once.",
+        ),
+    ] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Of a program: time all of it, whatever it marks.")
+    ] = False,
+    timeout: Annotated[
+        float,
+        typer.Option("--timeout", metavar="SECONDS", min=1, help="After which it is given up."),
+    ] = 3600,
+    as_json: Json = False,
+) -> None:
+    """Say how long a model, or a program, would take on a board's core: cycles, milliseconds,
+    what bounds them, and how far off such estimates were found to be."""
+    from edgekit.host.estimate.target import target_of
+    from edgekit.host.reach import profile_of
+    from edgekit.kb.board import load_board
+
+    profile = load_board(profile_of(board_name(board)))
+    if what and (len(what) > 1 or _is_program(Path(what[0]))):
+        _estimate_program(what, target_of(profile), root, whole, timeout, as_json)
+        return
+    if root or whole:
+        raise InputError("expected a program with --root or --whole, found a model; leave them out")
+    options = compile_options(input_shape, order, random_seed, memory_limit, weights, activations)
+    path = model_file(what[0] if what else None)
+    found = _estimate_file(path, profile, options, threads or 1, timeout)
+    if as_json:
+        from edgekit.host.cli.output import emit
+        from edgekit.host.estimate.report import model_document
+
+        emit(model_document(found))
+    else:
+        _show_model(found)
+
+
+def _is_program(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(4) == _ELF
+
+
+def _estimate_file(
+    path: Path, board: BoardProfile, options: CompileOptions, threads: int, timeout: float
+) -> ModelEstimate:
+    """Of a model, what it compiles to; asked for again, neither is done again."""
+    from edgekit.host.cli.compile import load_bundle
+    from edgekit.host.estimate.answers import model_key, recall, remember
+    from edgekit.host.estimate.target import target_of
+
+    is_model = file_kind(path) is Kind.MODEL
+    key = model_key(path, board, options) if is_model else ""
+    if is_model and (found := recall(key, board, threads)):
+        return found
+    target_of(board)  # is there a model of its core? Compiling takes a while
+    bundle = load_bundle(path, board.name, options=options)
+    if bundle.manifest.board.profile != board.name:
+        raise InputError(
+            f"{path}: expected a bundle for {board.name}, found one for "
+            f"{bundle.manifest.board.profile}; name that board, or compile the model again"
+        )
+    found = estimate_bundle(bundle, board, threads, timeout)
+    if is_model:
+        remember(key, board, threads, found)
+    return found
+
+
+def estimate_bundle(
+    bundle: Bundle, board: BoardProfile, threads: int, timeout: float
+) -> ModelEstimate:
+    """What the first variant of a bundle takes; of a release only the first time is worked for."""
+    from edgekit.host.cli.progress import working
+    from edgekit.host.estimate.answers import recall, remember
+    from edgekit.host.estimate.model import estimate_model
+    from edgekit.host.estimate.target import target_of
+
+    manifest = bundle.manifest
+    if found := recall(manifest.id, board, threads):
+        return found
+    with working(f"estimating {manifest.model.name} on {board.name}"):
+        found = estimate_model(manifest, bundle.files, target_of(board), threads, timeout)
+    remember(manifest.id, board, threads, found)
+    return found
+
+
+def _show_model(found: ModelEstimate) -> None:
+    from edgekit.host.cli.output import byte_size, table
+    from edgekit.host.cli.report import end_of
+    from edgekit.host.estimate.report import bound_text, proof_text, sentence
+
+    memory = f"arena {byte_size(found.arena_bytes)}, weights {byte_size(found.weights_bytes)}"
+    threads = f"{found.threads} thread{'s' * (found.threads != 1)}"
+    print(f"model    {found.model}, {memory}")
+    print(f"time     {sentence(found.total_ms, found.board, found.proof)}, {threads}")
+    print(f"core     {found.core} at {found.clock_mhz:g} MHz")
+    print(f"error    {proof_text(found.proof)}")
+    print(f"cycles   {found.cost.cycles}, {found.cost.instructions} instructions")
+    print(f"bound by {bound_text(found.cost)}")
+    _say_unmodelled(found.unmodelled)
+    rows = [
+        (
+            end_of(o.spec.name),
+            o.spec.op,
+            o.spec.kernel,
+            f"{1e3 * found.milliseconds(o.cost.cycles):.1f}",
+            f"{100 * o.cost.cycles / (found.cost.cycles or 1):.1f} %",
+            str(o.cost.cycles),
+            str(o.cost.instructions),
+            bound_text(o.cost),
+        )
+        for o in found.operators
+    ]
+    if rows:
+        heads = ("operator", "kind", "kernel", "estimated µs", "share", "cycles", "instructions")
+        table((*heads, "bound by"), rows, left=3)
+
+
+def _say_unmodelled(count: int) -> None:
+    from edgekit.host.cli.output import warn
+
+    if count:
+        warn(f"{count} instructions are not modelled; each was taken for a plain one")
+
+
+def _root(given: str | None, target: Target) -> Path | None:
+    if given != _FETCH:
+        return Path(given) if given else None
+    from edgekit.host.cli.output import note
+    from edgekit.host.estimate.root import system_root
+
+    return system_root(target.board.arch, note).folder
+
+
+def _estimate_program(
+    what: list[str], target: Target, root: str | None, whole: bool, timeout: float, as_json: bool
+) -> None:
+    from edgekit.host.cli.output import emit
+    from edgekit.host.estimate.emulator import find_emulator
+    from edgekit.host.estimate.run import Job, run_job
+
+    job = Job(tuple(what), _root(root, target), whole=whole, seconds=timeout)
+    run = run_job(find_emulator(target.board.arch), target, job)
+    if as_json:
+        emit(_program_document(what, target, run))
+    else:
+        _show_program(target, run)
+
+
+def _program_document(what: list[str], target: Target, run: Run) -> dict[str, Any]:
+    """The document edgekit.estimate.program/1."""
+    from edgekit.host.estimate.report import cost_document, error_document
+    from edgekit.host.estimate.run import Cost
+
+    def timed(cost: Cost) -> dict[str, Any]:
+        return {"estimated_ms": target.milliseconds(cost.cycles), **cost_document(cost)}
+
+    return {
+        "schema": "edgekit.estimate.program/1",
+        "board": target.board.name,
+        "core": target.core.name,
+        "clock_mhz": target.core.clock_mhz,
+        "program": what,
+        "estimated": True,
+        **error_document(target.proof("float", 1)),
+        "unmodelled_instructions": run.unmodelled,
+        "regions": [
+            {
+                **timed(region.cost),
+                "laps": [timed(lap) for lap in region.laps],
+                "threads": [timed(each) for each in region.threads],
+            }
+            for region in run.regions
+        ],
+    }
+
+
+def _show_program(target: Target, run: Run) -> None:
+    from edgekit.host.cli.output import milliseconds, table
+    from edgekit.host.estimate.report import bound_text, proof_text
+    from edgekit.host.estimate.run import Cost
+
+    print(f"core     {target.core.name} at {target.core.clock_mhz:g} MHz on {target.board.name}")
+    print(f"error    {proof_text(target.proof('float', 1))}")
+    _say_unmodelled(run.unmodelled)
+
+    def row(name: str, cost: Cost) -> tuple[str, ...]:
+        time = milliseconds(target.milliseconds(cost.cycles))
+        return name, time, str(cost.cycles), str(cost.instructions), bound_text(cost)
+
+    rows = []
+    for number, region in enumerate(run.regions, 1):
+        rows.append(row(f"region {number}", region.cost))
+        rows += [row(f"  lap {i}", lap) for i, lap in enumerate(region.laps, 1)]
+    table(("", "estimated ms", "cycles", "instructions", "bound by"), rows)

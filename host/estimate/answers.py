@@ -1,0 +1,82 @@
+"""Estimates that are remembered: the same release on the same core takes the same cycles.
+
+Asked for a model again, neither compiler nor emulator are started, if nothing changed that its
+release follows from. That is told without reading the model, so that it takes no second.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from edgekit.host.estimate.emulator import emulator_name
+from edgekit.host.estimate.model import ModelEstimate
+from edgekit.host.files import write_whole
+from edgekit.host.options import CompileOptions
+from edgekit.host.paths import cache_folder, data_folder
+from edgekit.kb.board import BoardProfile
+
+_TABLES = ("cost", "gemm", "layouts", "spmv")  # of the user's own measurements
+_ROOMS = ("host", "kb", "device")
+_SUFFIXES = (".py", ".c", ".h", ".toml", ".json", ".bin")
+
+
+def model_key(model: Path, board: BoardProfile, options: CompileOptions) -> str:
+    """The same as long as the model, the board, the options and the user's tables are."""
+    tables = (_files(data_folder() / name) for name in _TABLES)
+    return _digest(_content(model), repr(board), repr(options), *tables)
+
+
+def recall(key: str, board: BoardProfile, threads: int) -> ModelEstimate | None:
+    """What is remembered of `key`, a release or what one is made of."""
+    try:
+        content = _path(key, board, threads).read_bytes()
+        return msgspec.json.decode(content, type=ModelEstimate)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def remember(key: str, board: BoardProfile, threads: int, made: ModelEstimate) -> None:
+    """Keeps an estimate."""
+    path = _path(key, board, threads)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, msgspec.json.encode(made))
+
+
+def _path(key: str, board: BoardProfile, threads: int) -> Path:
+    """Everything else that an estimate follows from: the kit, with its cores, and QEMU."""
+    import edgekit
+
+    rooms = [(Path(p) / room).resolve() for p in edgekit.__path__ for room in _ROOMS]
+    emulator = shutil.which(emulator_name(board.arch))
+    about = Path(emulator).stat() if emulator else None
+    tool = f"{emulator} {about.st_size} {about.st_mtime_ns}" if about else ""
+    name = _digest(key, repr(board), str(threads), tool, *map(_files, rooms))
+    return cache_folder() / "estimates" / f"{name}.json"
+
+
+def _content(model: Path) -> str:
+    """Of a .tflite file itself; other formats may be made of several files."""
+    if model.suffix == ".tflite":
+        with model.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    from edgekit.host.importers import model_hash
+
+    return model_hash(model)
+
+
+def _files(folder: Path) -> str:
+    """Names, sizes and times of the files below a folder."""
+    digest = hashlib.sha256(str(folder).encode())
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in _SUFFIXES:
+            about = path.stat()
+            digest.update(f"{path}\0{about.st_size}\0{about.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

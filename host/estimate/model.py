@@ -1,0 +1,167 @@
+"""A compiled model on a board's core: run by a small static program under qemu-user.
+
+The library that is timed is the one that ships.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit.device.agent.manifest import WEIGHTS, Manifest, Variant
+from edgekit.device.agent.specs import OperatorSpec, TensorSpec
+from edgekit.host.errors import InputError
+from edgekit.host.estimate.emulator import find_emulator
+from edgekit.host.estimate.native import built
+from edgekit.host.estimate.run import Cost, Job, Region, run_job
+from edgekit.host.estimate.target import Target
+from edgekit.host.toolchain.zig import kernels_folder
+from edgekit.kb.core import Validation
+
+_RUNNER = Path(__file__).parent / "runner"
+# The plain core of an architecture, and a C library that needs no loader.
+_TARGETS: Mapping[str, tuple[str, str]] = {
+    "aarch64": ("aarch64-linux-musl", "generic"),
+    "armv7l": ("arm-linux-musleabihf", "generic+v7a"),
+    "riscv64": ("riscv64-linux-musl", "baseline_rv64"),
+}
+_FLAGS = ("-std=gnu11", "-O2", "-g0", "-s", "-static", "-fno-sanitize=undefined")
+# Readings of the clock before the first operator begins: on 32-bit ARM also that of the start.
+_READINGS = {"armv7l": 2}
+_INT8 = ("s8_", "u8_", "i8_", "s16_")
+
+
+@dataclass(frozen=True)
+class OperatorEstimate:
+    """What one operator takes."""
+
+    spec: OperatorSpec
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class ModelEstimate:
+    """One inference of a release, its caches warm. `operators` are in running order; empty where
+    they overlap. `kind` is float or int8, whichever takes most of the time."""
+
+    model: str
+    release: str
+    board: str
+    core: str
+    clock_mhz: float
+    threads: int
+    kind: str
+    cost: Cost
+    operators: tuple[OperatorEstimate, ...]
+    unmodelled: int
+    arena_bytes: int
+    weights_bytes: int
+    shapes: Mapping[str, tuple[int, ...]]
+    proof: Validation | None
+
+    def milliseconds(self, cycles: float) -> float:
+        """The time of so many cycles of this core."""
+        return cycles / self.clock_mhz / 1e3
+
+    @property
+    def total_ms(self) -> float:
+        return self.milliseconds(self.cost.cycles)
+
+
+def estimate_model(
+    manifest: Manifest,
+    files: Mapping[str, bytes],
+    target: Target,
+    threads: int = 1,
+    seconds: float = 3600.0,
+) -> ModelEstimate:
+    """The first variant of a release, with its golden inputs. Raises InputError, which says what
+    to do, where it cannot be estimated."""
+    if target.board.nna is not None:
+        raise InputError(
+            f"{target.board.name}: expected a board whose cores do all the work, found one with "
+            "an NNA, whose time is emulated; see: edgekit bench nna"
+        )
+    emulator = find_emulator(target.board.arch)
+    variant = manifest.every_variant()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        command = _command(Path(folder), variant, files, target, threads)
+        job = Job(tuple(command), counter_laps=True, quiet=True, seconds=seconds)
+        run = run_job(emulator, target, job)
+    return _estimate_of(manifest, variant, target, threads, run.regions[0], run.unmodelled)
+
+
+def runner_of(arch: str) -> Path:
+    """The program that runs a model, built for an architecture if it is not in the cache."""
+    target, cpu = _TARGETS[arch]
+    flags = ("-target", target, f"-mcpu={cpu}", *_FLAGS, f"-I{kernels_folder()}")
+    return built(_RUNNER, flags, "runner")
+
+
+def _command(
+    folder: Path, variant: Variant, files: Mapping[str, bytes], target: Target, threads: int
+) -> list[str]:
+    """The runner's command line; writes what it reads to `folder`."""
+    library, weights, given, made = (folder / n for n in ("model.so", "weights", "in", "out"))
+    library.write_bytes(files[variant.library])
+    weights.write_bytes(files[WEIGHTS])
+    given.write_bytes(b"".join(files[name] for name in variant.golden.inputs))
+    memory = variant.memory
+    numbers = (memory.arena_bytes, memory.state_bytes, threads, len(variant.operators))
+    command = [str(runner_of(target.board.arch)), str(library), str(weights)]
+    command += [*map(str, numbers), str(given), str(made)]
+    return [*command, _sizes(variant.inputs), _sizes(variant.outputs)]
+
+
+def _sizes(specs: Sequence[TensorSpec]) -> str:
+    return ",".join(str(spec.bytes) for spec in specs)
+
+
+def _estimate_of(
+    manifest: Manifest,
+    variant: Variant,
+    target: Target,
+    threads: int,
+    region: Region,
+    unmodelled: int,
+) -> ModelEstimate:
+    operators = operator_costs(variant.operators, region, target.board.arch)
+    kind = _kind_of(operators, variant.operators)
+    return ModelEstimate(
+        manifest.model.name,
+        manifest.id,
+        target.board.name,
+        target.core.name,
+        target.core.clock_mhz,
+        threads,
+        kind,
+        region.cost,
+        operators,
+        unmodelled,
+        variant.memory.arena_bytes,
+        variant.memory.weights_bytes,
+        variant.shapes,
+        target.proof(kind, threads),
+    )
+
+
+def operator_costs(
+    specs: Sequence[OperatorSpec], region: Region, arch: str
+) -> tuple[OperatorEstimate, ...]:
+    """The laps that are operators: one between two time stamps. Where operators run on two units,
+    stamps are others, and none can be told."""
+    first = _READINGS.get(arch, 1)
+    after = first - 1  # the end is read as the start is
+    if len(region.laps) != first + len(specs) + after:
+        return ()
+    laps = region.laps[first : first + len(specs)]
+    return tuple(OperatorEstimate(s, c) for s, c in zip(specs, laps, strict=True))
+
+
+def _kind_of(operators: Sequence[OperatorEstimate], specs: Sequence[OperatorSpec]) -> str:
+    """What most of the time goes by in, or most operators where their times are not known."""
+    weights = [o.cost.cycles for o in operators] or [1] * len(specs)
+    int8 = sum(w for s, w in zip(specs, weights, strict=True) if s.kernel.startswith(_INT8))
+    return "int8" if 2 * int8 > sum(weights) else "float"

@@ -1,0 +1,58 @@
+"""Programs of ours in C, built with ziglang on first use and kept in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgekit.host.files import locked
+from edgekit.host.kept import is_kept, keep
+from edgekit.host.paths import cache_folder
+from edgekit.host.toolchain.process import run_watched
+from edgekit.host.toolchain.zig import BuildError, zig_compiler
+
+_TIMEOUT = 1800  # seconds; the first link for a target builds its C library of 2000 files
+
+
+def built(folder: Path, flags: Sequence[str], name: str) -> Path:
+    """What the C files of `folder` become with `flags`: a program or library called `name`."""
+    path, version = zig_compiler()
+    files = sorted(p for p in folder.iterdir() if p.suffix in (".c", ".h"))
+    digest = hashlib.sha256(repr((version, tuple(flags), name)).encode())
+    for file in files:
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    cache = cache_folder() / "objects"  # the toolchain's: it has the C libraries of targets
+    target = cache / f"{digest.hexdigest()}-{name}"
+    if is_kept(target):
+        return target
+    cache.mkdir(parents=True, exist_ok=True)
+    with locked(cache / "locks" / name), tempfile.TemporaryDirectory(dir=cache) as work:
+        if not is_kept(target):
+            made = Path(work) / name
+            sources = [str(p) for p in files if p.suffix == ".c"]
+            _run([path, "cc", *flags, *sources, "-o", str(made)], cache, name)
+            keep(made, target)
+    target.chmod(0o755)
+    return target
+
+
+def _run(command: Sequence[str], cache: Path, name: str) -> None:
+    environment = os.environ | {
+        "ZIG_GLOBAL_CACHE_DIR": str(cache / "zig"),
+        "ZIG_LOCAL_CACHE_DIR": str(cache / "zig-local"),
+    }
+    try:
+        done = run_watched(command, environment, _TIMEOUT)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(
+            f"compiling {name}: expected the ziglang compiler to run, found {error}; "
+            "try: pip install --force-reinstall ziglang"
+        ) from error
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "error" in line]
+        found = lines[0] if lines else done.stderr.strip()[-300:]
+        raise BuildError(f"compiling {name}: expected success, found: {found}")

@@ -1,0 +1,35 @@
+/* A program that runs a compiled model under qemu-user: its parts. */
+#ifndef EK_RUNNER_H
+#define EK_RUNNER_H
+#include <stddef.h>
+#include <time.h>
+
+/* System calls `close` of these numbers tell the plugin where something begins and ends; all else
+ * takes them for a descriptor that is not open. */
+enum {
+    MARK_BEGIN = 777001,
+    MARK_END = 777002,
+    MARK_LAP = 777003,
+    MARK_WARM_BEGIN = 777004,
+    MARK_WARM_END = 777005
+};
+
+void mark(long number);
+
+/* The clock that a model reads: costs next to nothing, and where time stamps come from it (32-bit
+ * ARM, whose counter programs may not read) every reading is a lap. The model's C library is
+ * another one, whose `timespec` is two longs. */
+int runner_clock(clockid_t clock, long now[2]);
+
+/* A shared library that needs nothing of a dynamic loader; ends the program if it cannot be. */
+typedef struct library library;
+library *library_open(const char *path);
+void *library_symbol(const library *lib, const char *name); /* NULL: it has none */
+
+/* One line on stderr, and exit code 1. */
+_Noreturn void fail(const char *what, const char *which);
+
+/* A file's bytes behind each other, 64-byte aligned. */
+void *read_whole(const char *path, size_t *bytes);
+
+#endif

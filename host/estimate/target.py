@@ -1,0 +1,58 @@
+"""A board as estimates see it: the model of its core, and the CPU that QEMU executes for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgekit.host.errors import InputError
+from edgekit.kb.board import BoardProfile
+from edgekit.kb.core import Core, Validation, core_names, load_core
+
+_ARM = {"a55": "cortex-a76"}  # not in QEMU 7.2, as a core that has the same instructions
+
+
+@dataclass(frozen=True)
+class Target:
+    """`cpu` is what QEMU's option -cpu takes."""
+
+    board: BoardProfile
+    core: Core
+    cpu: str
+
+    def milliseconds(self, cycles: float) -> float:
+        """The time of so many cycles at the board's clock."""
+        return cycles / self.core.clock_mhz / 1e3
+
+    def proof(self, kind: str, threads: int) -> Validation | None:
+        """What is known of the error for networks of a kind, float or int8; None: not validated."""
+        same = [v for v in self.core.validation if v.kind == kind]
+        fitting = [v for v in same if (v.threads > 1) == (threads > 1)]
+        return fitting[0] if fitting else None
+
+
+def target_of(board: BoardProfile) -> Target:
+    """A board's core: of its fastest cluster, with its clock and memory; where a profile tells
+    none, with what the core is usually built with. InputError if there is no model of it."""
+    if board.timing:
+        core = board.timing[0].timed()
+    elif (name := board.core.rpartition("-")[2]) in core_names():
+        core = load_core(name)
+    else:
+        raise InputError(
+            f"{board.name}: expected a board whose core has a timing model "
+            f"({', '.join(core_names())}), found {board.core or board.arch}; choose such a board, "
+            "or measure on it: edgekit bench model"
+        )
+    return Target(board, core, _cpu(board, core.name))
+
+
+def has_model(board: BoardProfile) -> bool:
+    """Whether there is a timing model of a board's core."""
+    return bool(board.timing) or board.core.rpartition("-")[2] in core_names()
+
+
+def _cpu(board: BoardProfile, core: str) -> str:
+    if board.arch != "riscv64":
+        return _ARM.get(core, f"cortex-{core}")
+    vectors = f"v=true,vlen={board.vlen_bits}" if board.vlen_bits else "v=false"
+    return f"rv64,{vectors},zba=true,zbb=true"

@@ -1,0 +1,105 @@
+"""`edgekit estimate`, with an emulator that says how many cycles there were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgekit.host.estimate import emulator as emulator_module
+from edgekit.host.estimate import model as model_module
+from edgekit.host.estimate import run as run_module
+from tests.support.fake_emulator import answer, write_emulator, write_program
+
+
+@pytest.fixture
+def emulate(tmp_path, monkeypatch):
+    """emulate(document=..., ...): from now on qemu-aarch64 answers so."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setattr(run_module, "plugin_of", lambda _: Path("plugin.so"))
+    runner = write_program(tmp_path / "runner")
+    monkeypatch.setattr(model_module, "runner_of", lambda _: runner)
+    return lambda **options: write_emulator(folder, **options)
+
+
+@pytest.fixture
+def bundle(edgekit, face_model, home) -> Path:
+    assert edgekit("compile", face_model, "--board", "rpi4", "-o", home / "face.ekb").code == 0
+    return home / "face.ekb"
+
+
+def operators_of(bundle: Path) -> int:
+    from edgekit.host.bundle import Bundle
+
+    return len(Bundle.read(bundle).manifest.operators)
+
+
+def test_a_model_is_told_in_milliseconds_and_per_operator(edgekit, face_model, bundle, emulate):
+    count = operators_of(bundle)
+    emulate(document=answer(laps=[5, *[1000] * count], cycles=1000 * count + 80))
+    found = edgekit("estimate", face_model, "--board", "rpi4", "--json").document
+    assert found["schema"] == "edgekit.bench.model/1"
+    assert (found["estimated"], found["emulated"], found["validated"]) == (True, False, False)
+    assert found["error"] is None
+    assert found["estimated_ms"]["median"] == (1000 * count + 80) / 1800e3
+    assert len(found["operators"]) == count
+    assert {o["cycles"] for o in found["operators"]} == {1000}
+
+
+def test_a_time_is_never_without_its_error(edgekit, face_model, bundle, emulate):
+    emulate(document=answer(laps=[5, *[900] * operators_of(bundle)], cycles=18_000_000))
+    out = edgekit("estimate", face_model, "--board", "rpi4").out
+    assert "estimated 10 ms (not validated) on rpi4, 1 thread" in out
+    assert "bound by issue 100 %" in out and "estimated µs" in out
+
+
+def test_a_second_time_starts_no_emulator(edgekit, face_model, bundle, emulate, tmp_path):
+    emulate(does=f"echo run >> {tmp_path}/runs")
+    first = edgekit("estimate", face_model, "--board", "rpi4", "--json").document
+    assert edgekit("estimate", face_model, "--board", "rpi4", "--json").document == first
+    assert edgekit("estimate", bundle, "--board", "rpi4", "--json").document == first
+    assert (tmp_path / "runs").read_text() == "run\n"
+    edgekit("estimate", face_model, "--board", "rpi4", "--threads", "2")
+    assert (tmp_path / "runs").read_text() == "run\nrun\n"
+
+
+def test_operators_that_overlap_are_not_told_apart(edgekit, bundle, emulate):
+    emulate(document=answer(laps=[1, 2, 3]))
+    assert edgekit("estimate", bundle, "--board", "rpi4", "--json").document["operators"] == []
+
+
+def test_a_program_is_told_by_region_and_lap(edgekit, emulate, home):
+    emulate(document=answer(laps=(1800, 3600), cycles=5400))
+    program = write_program(home / "program")
+    found = edgekit("estimate", "--board", "rpi4", "--json", "--", program, "-x").document
+    assert found["schema"] == "edgekit.estimate.program/1"
+    assert found["program"] == [str(program), "-x"]
+    assert [lap["estimated_ms"] for lap in found["regions"][0]["laps"]] == [0.001, 0.002]
+    out = edgekit("estimate", "--board", "rpi4", "--", program).out
+    assert "not validated" in out and "  lap 2" in out
+
+
+def test_a_bundle_of_another_board_is_refused(edgekit, bundle, emulate):
+    emulate()
+    outcome = edgekit("estimate", bundle, "--board", "rpi3")
+    assert outcome.code == 2
+    assert "expected a bundle for rpi3, found one for rpi4" in outcome.complaint
+
+
+def test_options_of_programs_are_refused_for_models(edgekit, face_model, emulate):
+    outcome = edgekit("estimate", face_model, "--board", "rpi4", "--whole")
+    assert outcome.code == 2 and "found a model" in outcome.complaint
+
+
+def test_a_board_that_has_no_model_of_its_core_is_refused_at_once(edgekit, face_model):
+    outcome = edgekit("estimate", face_model, "--board", "orin")
+    assert outcome.code == 2
+    assert "expected a board whose core has a timing model" in outcome.complaint
+
+
+def test_without_an_emulator_the_package_is_named(edgekit, bundle, tmp_path, monkeypatch):
+    monkeypatch.setattr(emulator_module.shutil, "which", lambda _: None)
+    outcome = edgekit("estimate", bundle, "--board", "rpi4")
+    assert outcome.code == 2 and "apt-get install qemu-user" in outcome.complaint
