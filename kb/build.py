@@ -11,6 +11,7 @@ from edgekit.kb.experience import Kind, by_kind
 from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of, packed_of
 from edgekit.kb.gemm_table import KnowledgeBase, Row
 from edgekit.kb.measurement import Measurement
+from edgekit.kb.repeats import without_repeats
 
 
 def build_table(
@@ -25,8 +26,9 @@ def build_table(
     A method's cost is the median of its ratios to the default of the same run, over all products
     of a key, each product counting once; where there are times, counted instructions do not
     matter, nor what an older kit measured. Rows of `base` stay where the history says nothing of
-    their key. With the `board` that was measured, methods are adapted to other products
-    (`Experience`). The result depends on the set of measurements only, not on their order.
+    their key; new ones that only repeat the analytic rule are left out. With the `board` that was
+    measured, methods are adapted to other products (`Experience`). The result depends on the set
+    of measurements only, not on their order.
     """
     used = sequences or (base.sequences if base else Sequences())
     experience = by_kind(history, board)
@@ -35,11 +37,15 @@ def build_table(
         if name not in known:
             known.append(name)
     rows = _kept(base, used) if base else {}
+    asked: dict[GemmKey, list[GemmShape]] = {}
+    of_base = frozenset(rows)
     for kind in sorted(experience, key=lambda k: k.age):
         found = experience[kind]
         for key, shapes in keys_of(kind, found.products, used, known.index(kind.platform)).items():
             rows[key] = found.row(key, shapes)
-    return KnowledgeBase(tuple(known), used).with_rows(rows.values())
+            if key not in of_base:
+                asked.setdefault(key, []).extend(shapes)
+    return without_repeats(KnowledgeBase(tuple(known), used).with_rows(rows.values()), asked)
 
 
 def keys_of(

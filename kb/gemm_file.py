@@ -1,4 +1,8 @@
-"""The table as text: kb/gemm/<platform>.json, reviewed in git and byte-identical when rebuilt."""
+"""The table as text: kb/gemm/<platform>.json, reviewed in git and byte-identical when rebuilt.
+
+A row is one line of the values that `columns` names, those at its end that say nothing left out.
+Keys are not in it: they follow from the product.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,14 @@ from typing import Any, Literal
 
 import msgspec
 
+from edgekit.kb import gemm_file_1
 from edgekit.kb.board import BoardProfile
-from edgekit.kb.features import GemmKey, GemmShape, Packed, Sequences
+from edgekit.kb.features import GemmShape, Packed, Sequences, key_of
 from edgekit.kb.gemm_table import Feature, KnowledgeBase, Row
 from edgekit.kb.method import Method
 from edgekit.kb.places import found_tables, shipped_folder
 
-SCHEMA = "edgekit.kb.gemm/1"
+SCHEMA = "edgekit.kb.gemm/2"
 
 
 class KnowledgeBaseError(ValueError):
@@ -30,45 +35,38 @@ class _Sequences(msgspec.Struct, forbid_unknown_fields=True):
     tie: Literal["low", "high"]
 
 
-class _Key(msgspec.Struct, forbid_unknown_fields=True):
-    platform: int
-    m: int
-    k: int
-    n: int
-    scale: int
-    dtype: str
-    threads: int
-    packed: Packed
-
-
-class _Method(msgspec.Struct, forbid_unknown_fields=True):
+class _Method(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     mc: int
     kc: int
     nc: int
-    pack_a: bool
-    pack_b: bool
+    packs: Literal["", "a", "b", "ab"]
     mr: int
     nr: int
     split: Literal["m", "n"]
 
 
-class _Shape(msgspec.Struct, forbid_unknown_fields=True):
+class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """0 stands for what is not known; a `reach` of 0, for a method that holds in all of its key;
+    `cpu` is a position in the file's list."""
+
+    dtype: str
+    threads: int
+    packed: Packed
     m: int
     k: int
     n: int
-
-
-class _Row(msgspec.Struct, forbid_unknown_fields=True):
-    key: _Key
-    method: _Method | None
-    shape: _Shape
+    method: _Method | Literal["analytic"]
     source: str
     history_rows: int
-    ratio: float | None
-    gflops: float | None
-    relaxes: bool
-    cpu: str = ""
-    reach: int | None = None
+    relaxes: bool = True
+    ratio: float = 0.0
+    gflops: float = 0.0
+    reach: int = 0
+    cpu: int = 0
+    platform: int = 0
+
+
+_COLUMNS = [field.name for field in msgspec.structs.fields(_Row)]
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -76,6 +74,8 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     platforms: list[str]
     sequences: _Sequences
     priority: list[Literal["scale", "m", "n", "k"]]
+    cpus: list[str]
+    columns: list[str]
     rows: list[msgspec.Raw]
 
 
@@ -88,6 +88,12 @@ def board_table(board: BoardProfile, *folders: Path) -> KnowledgeBase:
     for platform, path in found_tables(board, *folders, shipped_folder("gemm")):
         return load_table(path).serving(board.platform, platform)
     return KnowledgeBase((board.platform,))
+
+
+def is_old(path: Path) -> bool:
+    """Whether a file is a table of the form before this one, which is read all the same."""
+    with path.open("rb") as file:
+        return gemm_file_1.SCHEMA.encode() in file.read(200)
 
 
 def load_table(path: Path) -> KnowledgeBase:
@@ -103,13 +109,14 @@ def load_table(path: Path) -> KnowledgeBase:
         ) from None
     try:
         schema = json.loads(data)["schema"]
+        if schema == gemm_file_1.SCHEMA:
+            return gemm_file_1.table_of(data)
         if schema != SCHEMA:
             raise KnowledgeBaseError(
                 f"{path}: expected schema {SCHEMA}, found {schema}; "
                 "update edgekit, or build the table anew: edgekit kb build"
             )
-        parsed = msgspec.json.decode(data, type=_File)
-        return _table(parsed)
+        return _table(msgspec.json.decode(data, type=_File))
     except KnowledgeBaseError:
         raise
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -120,64 +127,74 @@ def load_table(path: Path) -> KnowledgeBase:
 
 
 def _table(file: _File) -> KnowledgeBase:
-    rows, skipped = [], 0
-    for raw in file.rows:
-        try:
-            rows.append(_row(raw, len(file.platforms)))
-        except (TypeError, ValueError):
-            skipped += 1
-    priority: tuple[Feature, ...] = tuple(file.priority)
+    if file.columns != _COLUMNS:
+        raise ValueError(f"columns {', '.join(file.columns)}")
     given = file.sequences
     sequences = Sequences(
         tuple(given.m), tuple(given.k), tuple(given.n), tuple(given.scale), given.tie
     )
+    rows, skipped = [], 0
+    for raw in file.rows:
+        try:
+            rows.append(_row(raw, sequences, file))
+        except (TypeError, ValueError):
+            skipped += 1
+    priority: tuple[Feature, ...] = tuple(file.priority)
     return KnowledgeBase(tuple(file.platforms), sequences, priority, tuple(rows), skipped)
 
 
-def _row(text: msgspec.Raw, platforms: int) -> Row:
+def _row(text: msgspec.Raw, sequences: Sequences, file: _File) -> Row:
     raw = msgspec.json.decode(text, type=_Row)
-    if not 0 <= raw.key.platform < platforms:
-        raise ValueError(f"unknown platform {raw.key.platform}")
-    if raw.reach is not None and not 1 <= raw.reach < 1 << 31:
+    if not (0 <= raw.platform < len(file.platforms) and 0 <= raw.cpu < len(file.cpus)):
+        raise ValueError(f"unknown platform {raw.platform} or CPU {raw.cpu}")
+    if not 0 <= raw.reach < 1 << 31:
         raise ValueError(f"reach {raw.reach}")
-    return Row(
-        GemmKey(**msgspec.structs.asdict(raw.key)),
-        None if raw.method is None else Method(**msgspec.structs.asdict(raw.method)),
-        GemmShape(**msgspec.structs.asdict(raw.shape)),
-        raw.source,
-        raw.history_rows,
-        raw.ratio,
-        raw.gflops,
+    shape = GemmShape(raw.m, raw.k, raw.n)
+    key = key_of(shape, raw.platform, sequences, raw.dtype, raw.threads, raw.packed)
+    known = (
+        raw.ratio or None,
+        raw.gflops or None,
         raw.relaxes,
-        raw.cpu,
-        raw.reach,
+        file.cpus[raw.cpu],
+        raw.reach or None,
     )
+    return Row(key, _method(raw.method), shape, raw.source, raw.history_rows, *known)
+
+
+def _method(how: _Method | Literal["analytic"]) -> Method | None:
+    if not isinstance(how, _Method):
+        return None
+    packs = "a" in how.packs, "b" in how.packs
+    return Method(how.mc, how.kc, how.nc, *packs, how.mr, how.nr, how.split)
 
 
 def table_text(table: KnowledgeBase) -> str:
     """The file's content: one row per line, sorted, so that a change is one line of a diff."""
+    cpus = sorted({"", *(row.cpu for row in table.rows)})
     head = {
         "schema": SCHEMA,
         "platforms": list(table.platforms),
         "sequences": asdict(table.sequences),
         "priority": list(table.priority),
+        "cpus": cpus,
+        "columns": _COLUMNS,
     }
     lines = [f" {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
-    rows = [f"  {json.dumps(_fields(row))}" for row in sorted(table.rows, key=lambda r: r.key)]
+    rows = [f"  {_line(row, cpus)}" for row in sorted(table.rows, key=lambda r: r.key)]
     body = "[\n" + ",\n".join(rows) + "\n ]" if rows else "[]"
     return "{\n" + "\n".join(lines) + f'\n "rows": {body}\n}}\n'
 
 
-def _fields(row: Row) -> dict[str, Any]:
-    return {
-        "key": asdict(row.key),
-        "method": None if row.method is None else asdict(row.method),
-        "shape": asdict(row.shape),
-        "source": row.source,
-        "history_rows": row.history_rows,
-        "ratio": row.ratio,
-        "gflops": row.gflops,
-        "relaxes": row.relaxes,
-        **({"cpu": row.cpu} if row.cpu else {}),
-        **({} if row.reach is None else {"reach": row.reach}),
-    }
+def _line(row: Row, cpus: list[str]) -> str:
+    key, shape, how = row.key, row.shape, row.method
+    packs = "".join(side for side in ("a", "b") if how and getattr(how, f"pack_{side}"))
+    method = how and (how.mc, how.kc, how.nc, packs, how.mr, how.nr, how.split)
+    values: list[Any] = [
+        *(key.dtype, key.threads, key.packed, shape.m, shape.k, shape.n),
+        *(method or "analytic", row.source, row.history_rows, row.relaxes),
+        *(row.ratio or 0, row.gflops or 0, row.reach or 0, cpus.index(row.cpu), key.platform),
+    ]
+    fields = msgspec.structs.fields(_Row)
+    while values[-1] == fields[len(values) - 1].default:
+        values.pop()
+    return json.dumps(values, separators=(",", ":"))

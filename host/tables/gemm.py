@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from edgekit.host.errors import InputError
+from edgekit.host.files import write_whole
 from edgekit.host.tables.user_files import user_file
 from edgekit.kb.board import BoardProfile
-from edgekit.kb.gemm_file import KnowledgeBaseError, board_table, load_table
+from edgekit.kb.gemm_file import KnowledgeBaseError, board_table, is_old, load_table, table_text
 from edgekit.kb.gemm_table import KnowledgeBase
 from edgekit.kb.places import found_tables, shipped_folder
+
+_LOG = logging.getLogger(__name__)
 
 
 def user_table(board: BoardProfile) -> Path:
@@ -27,8 +31,10 @@ def kit_table(board: BoardProfile) -> KnowledgeBase | None:
 
 def table_of(board: BoardProfile) -> KnowledgeBase:
     """The table that is used for a board. Raises InputError for one that cannot be read."""
+    own = user_table(board)
     try:
-        return board_table(board, user_table(board).parent)
+        _renew(own)
+        return board_table(board, own.parent)
     except KnowledgeBaseError as error:
         raise InputError(str(error)) from None
 
@@ -39,3 +45,20 @@ def read_table(path: Path) -> KnowledgeBase:
         return load_table(path)
     except KnowledgeBaseError as error:
         raise InputError(str(error)) from None
+
+
+def _renew(path: Path) -> None:
+    """Writes a user's table of an older edgekit in today's form, once."""
+    if not (path.exists() and is_old(path)):
+        return
+    table = load_table(path)
+    try:
+        write_whole(path, table_text(table).encode())
+    except OSError:
+        return  # it is read as it is
+    _LOG.warning(
+        "%s: written anew in the form of this edgekit: %d rows, without those that only repeated "
+        "the analytic rule",
+        path,
+        len(table.rows),
+    )

@@ -1,0 +1,95 @@
+"""GEMM tables of an older edgekit: read as they are, and the user's own written anew once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.host.tables.gemm import table_of, user_table
+from edgekit.kb.board import load_board
+from edgekit.kb.features import GemmShape, Sequences, key_of
+from edgekit.kb.gemm_file import KnowledgeBaseError, is_old, load_table, table_text
+from edgekit.kb.gemm_table import Row
+from edgekit.kb.method import Method, analytic_method
+
+_METHOD = Method(256, 128, 512, False, True, 8, 12)
+_GOOD, _NEAR, _FAR = GemmShape(500, 1600, 30), GemmShape(50, 7, 11), GemmShape(1, 1, 2000)
+
+
+def _row(shape: GemmShape, method: Method | None, **more: Any) -> dict[str, Any]:
+    return {
+        "key": asdict(key_of(shape, 0, Sequences(), packed="b")),
+        "method": method and asdict(method),
+        "shape": asdict(shape),
+        "source": "tuner",
+        "history_rows": 3,
+        "ratio": 0.7 if method else 1.0,
+        "gflops": 2.5,
+        "relaxes": True,
+        **more,
+    }
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    head = {
+        "schema": "edgekit.kb.gemm/1",
+        "platforms": ["cortex-a57"],
+        "sequences": asdict(Sequences()),
+        "priority": ["scale", "m", "n", "k"],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**head, "rows": rows}))
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where the user's table of a57 is: named by its profile in an older edgekit."""
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
+    return tmp_path / "gemm/a57.json"
+
+
+def test_rows_that_only_repeat_the_analytic_rule_are_not_taken_over(tmp_path):
+    path = tmp_path / "old.json"
+    alone = [_row(_GOOD, None), _row(_NEAR, None)]
+    _write(path, alone)
+    assert is_old(path) and load_table(path).rows == ()
+    _write(path, [_row(_GOOD, _METHOD, cpu="some", reach=30), _row(_NEAR, None)])
+    good, near = sorted(load_table(path).rows, key=lambda row: row.method is None)
+    key = key_of(_GOOD, 0, Sequences(), packed="b")
+    assert good == Row(key, _METHOD, _GOOD, "tuner", 3, 0.7, 2.5, True, "some", 30)
+    assert near.shape == _NEAR and near.method is None  # its neighbor's would be taken
+
+
+def test_a_user_s_old_table_is_written_anew_once_and_answers_alike(own, caplog):
+    board = load_board("a57")
+    _write(own, [_row(_GOOD, _METHOD), _row(_NEAR, None)])
+    before = load_table(own)
+    for shape, wanted in ((_GOOD, _METHOD), (_NEAR, None)):
+        answer = table_of(board).choose(board, shape, packed="b")
+        assert answer.method == (wanted or analytic_method(board, shape, packed="b"))
+    renamed, renewed = caplog.messages
+    assert "named cortex-a57.json" in renamed and "written anew" in renewed and "2 rows" in renewed
+    path = user_table(board)
+    assert path.name == "cortex-a57.json" and not own.exists() and not is_old(path)
+    assert load_table(path) == before and path.read_text() == table_text(before)
+
+
+def test_a_damaged_old_table_is_one_line(own):
+    _write(own, [_row(_GOOD, _METHOD)])
+    own.write_text(own.read_text().replace('"tie": "low"', '"tie": "left"'))
+    with pytest.raises(KnowledgeBaseError, match=r"a57\.json: expected a GEMM table") as error:
+        load_table(own)
+    assert "\n" not in str(error.value)
+
+
+def test_odd_rows_of_an_old_table_are_skipped_and_counted(tmp_path):
+    path = tmp_path / "old.json"
+    odd = _row(_GOOD, _METHOD)
+    odd["key"] = {**odd["key"], "platform": 9}
+    _write(path, [odd, _row(_FAR, _METHOD, reach=0), _row(_NEAR, _METHOD)])
+    table = load_table(path)
+    assert (table.skipped, [row.shape for row in table.rows]) == (2, [_NEAR])
