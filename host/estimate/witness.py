@@ -1,0 +1,106 @@
+"""Published latencies that estimates are held against: ncnn's networks on boards people measured.
+
+The figures themselves are no part of edgekit: `published` reads them from a folder that the user
+names (board_times/published.json and networks/*.param, see docs/board-time.md).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit.host.errors import InputError
+
+# Figures of cores may be fitted to these and to no others.
+FITTED = ("mobilenet", "mobilenet_v2", "resnet18", "squeezenet")
+_SIZES = {
+    "FastestDet": 352,
+    "blazeface": 128,
+    "nanodet_m": 320,
+    "squeezenet": 227,
+    "squeezenet_int8": 227,
+    "yolo-fastest-1.1": 320,
+    "yolo-fastestv2": 352,
+}
+
+
+@dataclass(frozen=True)
+class Witness:
+    """A published board: what its row is called, and how we model it.
+
+    row: part of its name there. profile and cluster: where its memory is from; clock_mhz: its own.
+    wheel: the ncnn that is nearest to the date of the row among those with wheels for the root's
+    Python, for kernels of other years take other times. early: the row is older than all of them.
+    """
+
+    name: str
+    row: str
+    core: str
+    profile: str
+    clock_mhz: int
+    wheel: str
+    cluster: str = "cpu"
+    early: bool = False
+
+
+WITNESSES = (
+    Witness("rpi3", "Raspberry Pi 3 Model B+", "a53", "rpi3", 1400, "1.0.20230517"),
+    Witness("sd410", "MSM8916", "a53", "rpi3", 1200, "1.0.20221128", early=True),
+    Witness("rk3399-little", "RK3399", "a53", "rk3399", 1500, "1.0.20221128", "little", early=True),
+    Witness("rk3566", "OrangePicm4", "a55", "rk3566", 1800, "1.0.20240410"),
+    Witness("rk3566-m2", "Station-M2", "a55", "rk3566", 1800, "1.0.20240410"),
+    Witness("sd810", "MSM8994", "a57", "jetson-nano", 2000, "1.0.20221128", early=True),
+    Witness("rpi4", "Raspberry Pi 4 Model B", "a72", "rpi4", 1800, "1.0.20230517"),
+    Witness("rk3399", "RK3399", "a72", "rk3399", 1800, "1.0.20221128", early=True),
+    Witness("rpi5", "Raspberry Pi 5", "a76", "rpi5", 2400, "1.0.20240102"),
+)
+
+
+@dataclass(frozen=True)
+class Published:
+    """Milliseconds by network, the least of a run, of one board and number of threads."""
+
+    board: str
+    core: str
+    threads: int
+    min_ms: Mapping[str, float]
+
+
+def published(folder: Path) -> list[Published]:
+    """The rows of published.json; InputError if it is not there or is none."""
+    path = folder / "board_times" / "published.json"
+    try:
+        rows = json.loads(path.read_bytes())["rows"]
+        return [
+            Published(
+                str(row["board"]),
+                str(row["core"]),
+                int(row["threads"]),
+                {str(name): float(ms) for name, ms in row["min_ms"].items()},
+            )
+            for row in rows
+        ]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{path}: expected published latencies, found {type(error).__name__}; name their "
+            "folder: EDGEKIT_EXTRA_DATA=FOLDER"
+        ) from None
+
+
+def row_of(witness: Witness, rows: Sequence[Published], threads: int) -> Published | None:
+    """The row of a witness; big and little cores of a board have one each."""
+    own = (r for r in rows if witness.row in r.board and r.core.split()[0] == witness.core)
+    return next((row for row in own if row.threads == threads), None)
+
+
+def input_size(network: str) -> int:
+    """Width and height of a network's input, as benchncnn has it."""
+    return _SIZES.get(network, 224)
+
+
+def networks(folder: Path) -> dict[str, Path]:
+    """The definitions of networks by name."""
+    paths = sorted((folder / "board_times" / "networks").glob("*.param"))
+    return {path.stem: path for path in paths}

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Holds estimates of board time against published latencies of ncnn's networks.
+
+    scripts/validate_board_time [--core a53 ...] [--network TEXT ...] [--threads N] [--write]
+        [--check]
+
+EDGEKIT_EXTRA_DATA names the folder with board_times/published.json and board_times/networks. Each
+network runs once per core and ncnn, smallest first; answers are kept, so a run that was stopped
+goes on. --write puts the results into docs/board-time.md and kb/cores; --check ends with 1 if a
+core is further off than its file says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import itertools
+import os
+import sys
+from pathlib import Path
+
+from edgekit.host.errors import EdgekitError
+from edgekit.host.estimate.validate import Estimate, estimates
+from edgekit.host.estimate.validate_report import (
+    Result,
+    Table,
+    markdown,
+    regressions,
+    validation_toml,
+    write_core,
+    write_document,
+)
+from edgekit.host.estimate.witness import (
+    WITNESSES,
+    Published,
+    Witness,
+    networks,
+    published,
+    row_of,
+)
+from edgekit.kb.core import FOLDER, load_core
+
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+def main() -> int:
+    options = _options()
+    folder = Path(os.environ.get("EDGEKIT_EXTRA_DATA", "."))
+    try:
+        rows = published(folder)
+        witnesses = [w for w in WITNESSES if not options.core or w.core in options.core]
+        tables = _tables(options, witnesses, networks(folder), rows)
+    except EdgekitError as error:
+        print(f"validate_board_time: {error}", file=sys.stderr)
+        return error.exit_code
+    today = datetime.date.today().isoformat()
+    print(markdown(tables, rows, witnesses, today))
+    if options.write:
+        write_document(_ROOT / "docs" / "board-time.md", markdown(tables, rows, witnesses, today))
+        for core in dict.fromkeys(w.core for w in witnesses):
+            write_core(FOLDER / f"{core}.toml", validation_toml(tables, core, today))
+    if options.check:
+        recorded = {
+            core: (v.median_percent, v.worst_percent)
+            for core in dict.fromkeys(w.core for w in witnesses)
+            for v in load_core(core).validation
+            if v.kind == "float" and v.threads == 1
+        }
+        worse = regressions(tables, recorded)
+        print("\n".join(worse), file=sys.stderr)
+        return 1 if worse else 0
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, add_help=True)
+    parser.add_argument("--core", action="append", help="only this core; may be repeated")
+    parser.add_argument("--network", action="append", help="only networks with this in the name")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--write", action="store_true", help="into docs and kb/cores")
+    parser.add_argument("--check", action="store_true", help="fail if a core got worse")
+    return parser.parse_args()
+
+
+def _tables(
+    options: argparse.Namespace,
+    witnesses: list[Witness],
+    paths: dict[str, Path],
+    rows: list[Published],
+) -> list[Table]:
+    """Runs networks, the fastest first on every core, and says what comes out at once."""
+    found: dict[str, list[Result]] = {w.name: [] for w in witnesses}
+    listed = {w.name: row_of(w, rows, options.threads) for w in witnesses}
+    wanted = [n for n in paths if not options.network or any(t in n for t in options.network)]
+    fastest = {n: min(r.min_ms.get(n, 1e9) for r in listed.values() if r) for n in wanted}
+    for name in sorted(fastest, key=lambda n: fastest[n]):
+        for _, same in itertools.groupby(witnesses, key=lambda w: (w.core, w.wheel)):
+            group = [w for w in same if (row := listed[w.name]) and name in row.min_ms]
+            if not group:
+                continue
+            answers = estimates(group, paths[name], options.threads, _tell)
+            for witness in group:
+                row = listed[witness.name]
+                result = _result(witness, name, answers[witness.name], row.min_ms[name])
+                found[witness.name].append(result)
+                _tell(f"{witness.name:14} {name:18} {result.error:+6.1f} %")
+    return [Table(w, options.threads, tuple(found[w.name])) for w in witnesses if found[w.name]]
+
+
+def _result(witness: Witness, name: str, answer: Estimate, ms: float) -> Result:
+    estimated = answer.cycles / witness.clock_mhz / 1e3
+    return Result(name, estimated, ms, answer.unknown / max(1, answer.instructions))
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
