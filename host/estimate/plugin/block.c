@@ -98,14 +98,34 @@ static uint32_t rounds(uint32_t amount, uint32_t each) {
     return amount > each ? (amount + each - 1) / each : 1;
 }
 
+static bool elements_apart(const struct ek_insn *insn) {
+    return insn->class == EK_CLASS_v_load_strided || insn->class == EK_CLASS_v_store_strided ||
+           insn->class == EK_CLASS_v_load_indexed || insn->class == EK_CLASS_v_store_indexed;
+}
+
+// Bytes of an access; those of RVV are whole registers.
+static uint32_t bytes_of(const struct ek_insn *insn) {
+    if (insn->bytes || !insn->groups)
+        return insn->bytes ? insn->bytes : 1;
+    uint32_t bytes = insn->width / 8 * insn->group[0].fields;
+    return bytes ? bytes : 1;
+}
+
+// How often a port or unit is taken: for each part that it can do at once.
+static uint32_t times_of(const struct ek_insn *insn, const struct ek_core *core) {
+    uint32_t bytes = bytes_of(insn);
+    if (insn->memory & (EK_LOAD | EK_STORE) && insn->groups && elements_apart(insn))
+        return rounds(bytes, insn->element >= 8 ? insn->element / 8 : 1);
+    if (insn->memory & EK_LOAD)
+        return rounds(bytes, core->ports.load_bytes);
+    if (insn->memory & EK_STORE)
+        return rounds(bytes, core->ports.store_bytes);
+    return insn->groups ? rounds(insn->width, core->datapath_bits) : 1;
+}
+
 static void fill(struct ek_step *step, const struct ek_insn *insn, const struct ek_core *core) {
     const struct ek_op *op = ek_core_op(core, insn->class, insn->width, insn->element);
-    // vectors that are wider than what is computed at once take several rounds
-    uint32_t times = insn->groups ? rounds(insn->width, core->datapath_bits) : 1;
-    if (insn->memory & (EK_LOAD | EK_STORE)) {
-        bool load = insn->memory & EK_LOAD;
-        times = rounds(insn->bytes, load ? core->ports.load_bytes : core->ports.store_bytes);
-    }
+    uint32_t times = times_of(insn, core);
     step->latency = op->latency;
     step->forward = op->forward;
     step->uops = op->uops;
@@ -122,7 +142,7 @@ static void fill(struct ek_step *step, const struct ek_insn *insn, const struct 
     step->on = op->on;
     step->after = op->after;
     step->memory = insn->memory;
-    step->bytes = insn->bytes ? insn->bytes : 1;
+    step->bytes = (uint16_t)(elements_apart(insn) ? 1 : bytes_of(insn));
     step->sources = insn->sources;
     step->destinations = insn->destinations;
     step->accumulator = insn->accumulators ? insn->accumulator : EK_NO_REG;
