@@ -1,0 +1,1 @@
+"""Comparison with other engines and libraries, each in a process of its own, in turns with ours."""

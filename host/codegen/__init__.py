@@ -1,0 +1,1 @@
+"""Plan → C: the text of each subgraph, and of `run()` that calls them."""

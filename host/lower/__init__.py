@@ -1,0 +1,1 @@
+"""Graph → Plan: a rule per operator chooses kernel, tile and packed weights; then offsets."""

@@ -1,0 +1,1 @@
+"""Pure functions Graph → Graph that know nothing of boards."""

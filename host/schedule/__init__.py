@@ -1,0 +1,1 @@
+"""Graph → Schedule: subgraphs, the order of operators and their units, by a model of their cost."""
