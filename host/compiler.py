@@ -10,11 +10,13 @@ from pathlib import Path
 
 from edgekit.device.agent.variants import shapes_text
 from edgekit.device.features import memory_bytes
+from edgekit.host.artifact import Artifact
 from edgekit.host.codegen.emit import describe, emit, kernels_of, parts_of
 from edgekit.host.codegen.section import section_code
 from edgekit.host.errors import InputError
 from edgekit.host.explain import explain
 from edgekit.host.fit import plan_of
+from edgekit.host.golden.vectors import golden_of
 from edgekit.host.graph.types import Graph
 from edgekit.host.importers import import_model, model_hash
 from edgekit.host.lower.context import WeightsFile
@@ -24,8 +26,6 @@ from edgekit.host.passes.pipeline import PassCount
 from edgekit.host.paths import cache_folder
 from edgekit.host.pipeline import Target, run_pipeline
 from edgekit.host.split import memory_limit
-from edgekit.host.toolchain.artifact import Artifact
-from edgekit.host.toolchain.golden import golden_of
 from edgekit.host.toolchain.kernels import features_unit
 from edgekit.host.toolchain.zig import Toolchain, Unit, kernels_folder
 from edgekit.kb.board import BoardProfile

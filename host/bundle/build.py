@@ -24,9 +24,9 @@ from edgekit.device.agent.manifest import (
 )
 from edgekit.device.agent.specs import GoldenFiles
 from edgekit.device.version import VERSION
+from edgekit.host.artifact import Artifact
 from edgekit.host.bundle.bundle import Bundle
 from edgekit.host.bundle.pyz import runtime_pyz
-from edgekit.host.toolchain.artifact import Artifact
 from edgekit.kb.board import BoardProfile
 
 

@@ -33,8 +33,8 @@ from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from edgekit.host.artifact import Artifact
     from edgekit.host.bundle import Bundle
-    from edgekit.host.toolchain.artifact import Artifact
 
 
 def register(app: typer.Typer) -> None:

@@ -12,9 +12,9 @@ import pytest
 from edgekit.host import compile_model, connect
 from edgekit.host.api import Device
 from edgekit.host.boards import down, up
+from edgekit.host.golden.inputs import random_input
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import import_model
-from edgekit.host.toolchain.inputs import random_input
 from edgekit.host.zoo.models import open_zoo, zoo_options
 
 pytestmark = pytest.mark.boards

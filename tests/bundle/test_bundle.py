@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgekit.device.errors import DeviceError
+from edgekit.host.artifact import Artifact, Golden
 from edgekit.host.bundle import Bundle, SigningKey, build_bundle
 from edgekit.host.errors import InputError
-from edgekit.host.toolchain.artifact import Artifact, Golden
 from edgekit.kb.board import load_board
 
 Entries = list[tuple[str, bytes]]

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from edgekit.host import connect
+from edgekit.host.artifact import Artifact
 from edgekit.host.bundle import build_bundle, sign_bundle
-from edgekit.host.toolchain.artifact import Artifact
 from edgekit.kb.board import load_board
 
 X = np.array([1, 2, 3, -4], np.float32)

@@ -10,8 +10,8 @@ import pytest
 
 from edgekit.device.agent.signing import enroll_unsigned
 from edgekit.device.agent.store import Store
+from edgekit.host.artifact import Artifact, Golden
 from edgekit.host.bundle import Bundle, build_bundle
-from edgekit.host.toolchain.artifact import Artifact, Golden
 from edgekit.kb.board import load_board
 
 MakeBundle = Callable[..., Bundle]

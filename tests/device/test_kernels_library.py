@@ -12,7 +12,7 @@ import pytest
 from edgekit.device.arrays.find import find_library
 from edgekit.device.arrays.gemm_library import GemmLibrary
 from edgekit.device.errors import DeviceError, IncompatibleError
-from edgekit.host.toolchain.artifact import Artifact
+from edgekit.host.artifact import Artifact
 from edgekit.host.toolchain.zig import kernels_folder
 
 

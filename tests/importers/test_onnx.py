@@ -11,11 +11,11 @@ import pytest
 from onnx import TensorProto
 
 from edgekit.host.errors import InputError
+from edgekit.host.golden.vectors import golden_of
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import import_model, model_hash
 from edgekit.host.passes.pipeline import run_passes
-from edgekit.host.toolchain.golden import golden_of
 from tests.support.onnx_models import model, node, save, value
 
 _RNG = np.random.default_rng(5)

@@ -15,9 +15,9 @@ import numpy as np
 
 from edgekit.host import compile_model, connect
 from edgekit.host.errors import EdgekitError, InputError, RolledBackError
+from edgekit.host.golden.vectors import random_input
 from edgekit.host.graph.types import DType, Graph
 from edgekit.host.importers import import_model
-from edgekit.host.toolchain.golden import random_input
 
 _MEMORY = 10 << 30
 _SEEDS = (1, 2)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from edgekit.host.errors import InputError
+from edgekit.host.golden.inputs import random_input
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Activation, DType, Graph, Node, Padding, Tensor
 from edgekit.host.lower.regions import choose_planes
 from edgekit.host.tables.layouts import layout_table_of, user_layout_table
-from edgekit.host.toolchain.inputs import random_input
 from edgekit.kb.board import load_board
 from edgekit.kb.layout_table import KERNELS, Case, LayoutTable, Work
 from tests.support.kernel_runs import build, run_here

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgekit.host.golden.inputs import random_input
 from edgekit.host.importers import import_model
 from edgekit.host.passes.pipeline import run_passes
-from edgekit.host.toolchain.inputs import random_input
 from edgekit.kb.board import load_board
 from tests.support.kernel_runs import build, run_here
 

@@ -16,9 +16,9 @@ from edgekit.device.agent.npz import Array
 from edgekit.device.agent.wire import MAGIC, pack, receive
 from edgekit.device.errors import InputError as DeviceInputError
 from edgekit.host.api import Device
+from edgekit.host.artifact import Artifact
 from edgekit.host.bundle import Bundle, SigningKey, build_bundle, runtime_pyz, sign_bundle
 from edgekit.host.errors import InputError, TransferError, UnreachableError
-from edgekit.host.toolchain.artifact import Artifact
 from edgekit.kb.board import load_board
 
 TinyBundle = Callable[..., Bundle]

@@ -13,13 +13,13 @@ import pytest
 from edgekit.device.agent.manifest import Manifest, parse_manifest
 from edgekit.device.errors import InputError as DeviceInputError
 from edgekit.host.api import Device, compile_model
+from edgekit.host.artifact import Artifact
 from edgekit.host.bundle import Bundle, SigningKey, build_bundle, sign_bundle
 from edgekit.host.compiler import compile_variants
 from edgekit.host.errors import InputError, RolledBackError
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import import_model
 from edgekit.host.options import CompileOptions, variants_of
-from edgekit.host.toolchain.artifact import Artifact
 from edgekit.kb.board import load_board
 from tests.support.onnx_models import model, node, save, value
 

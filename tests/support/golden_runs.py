@@ -14,16 +14,16 @@ from onnx import ModelProto
 
 from edgekit.device.agent.golden import worst_difference
 from edgekit.device.agent.manifest import TensorSpec
+from edgekit.host.artifact import Golden
 from edgekit.host.compiler import prepare_graph
 from edgekit.host.fit import plan_of
+from edgekit.host.golden.vectors import golden_of
 from edgekit.host.graph.types import Array, Graph, Node
 from edgekit.host.importers import import_model
 from edgekit.host.lower.plan import Plan
 from edgekit.host.options import DEFAULT_OPTIONS
 from edgekit.host.passes.quantized import integer_form
 from edgekit.host.paths import cache_folder
-from edgekit.host.toolchain.artifact import Golden
-from edgekit.host.toolchain.golden import golden_of
 from edgekit.kb.board import BoardProfile
 from tests.support import op_graphs
 from tests.support.kernel_runs import run_here

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from edgekit.host.golden.inputs import random_input
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import (
     Activation,
@@ -23,7 +24,6 @@ from edgekit.host.graph.types import (
     State,
     Tensor,
 )
-from edgekit.host.toolchain.inputs import random_input
 from tests.support import (
     chain_graphs,
     coded_graphs,

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import platformdirs
 
+from edgekit.host.artifact import Artifact, Golden
 from edgekit.host.bundle import Bundle, SigningKey, build_bundle, sign_bundle
-from edgekit.host.toolchain.artifact import Artifact, Golden
 from edgekit.kb.board import load_board
 
 _TESTS = Path(__file__).parents[1]

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from edgekit.host.api import Device
+from edgekit.host.artifact import Artifact
 from edgekit.host.bundle import Bundle, SigningKey, build_bundle, sign_bundle
 from edgekit.host.errors import EdgekitError, RolledBackError, UnreachableError
 from edgekit.host.release import Step, deploy, enroll
 from edgekit.host.release.deploy import DEADLINES
-from edgekit.host.toolchain.artifact import Artifact
 from edgekit.host.transport.ssh import SshTransport
 from edgekit.kb.board import load_board
 from tests.support.proxy import Fault, running_proxy

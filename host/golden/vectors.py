@@ -17,14 +17,14 @@ from pathlib import Path
 
 import numpy as np
 
+from edgekit.host.artifact import Golden
+from edgekit.host.golden.inputs import RANGES, Range, random_input
+from edgekit.host.golden.margins import flips, margin_of, moved
+from edgekit.host.golden.noise import Noise, terms_of
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.identity import identity
 from edgekit.host.graph.types import Array, DType, Graph
 from edgekit.host.kept import WORK, in_use, is_kept, keep
-from edgekit.host.toolchain.artifact import Golden
-from edgekit.host.toolchain.inputs import RANGES, Range, random_input
-from edgekit.host.toolchain.margins import flips, margin_of, moved
-from edgekit.host.toolchain.noise import Noise, terms_of
 
 _SEED = 20240501
 _RUNS = 3  # with noise
@@ -180,12 +180,12 @@ def _life(y: Array) -> float:
 
 def _reference_hash() -> str:
     """Changes whenever the code changes that golden vectors come from."""
-    import edgekit.host.graph as package
-    import edgekit.host.toolchain as build
+    import edgekit.host.golden
+    import edgekit.host.graph
 
-    files = [*Path(next(iter(package.__path__))).rglob("*.py")]
-    own = Path(next(iter(build.__path__)))
-    files += [own / f"{name}.py" for name in ("golden", "inputs", "margins", "noise")]
+    packages = (edgekit.host.golden, edgekit.host.graph)
+    folders = (Path(next(iter(package.__path__))) for package in packages)
+    files = (path for folder in folders for path in folder.rglob("*.py"))
     digest = hashlib.sha256()
     for path in sorted(files):
         digest.update(path.read_bytes())

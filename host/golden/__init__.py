@@ -1,0 +1,1 @@
+"""Golden vectors: the inputs and outputs that the health check on the board compares with."""
