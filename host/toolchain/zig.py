@@ -81,6 +81,10 @@ class Unit:
     def text(self) -> bytes:
         return self.source.encode() if isinstance(self.source, str) else self.source.read_bytes()
 
+    def defines(self) -> tuple[str, ...]:
+        """The compiler's options for its macros, and for the facts that every C file gets."""
+        return (*_FACTS, *(f"-D{name}={value}" for name, value in self.macros))
+
 
 class Toolchain:
     """Compiles and links for one board; `cache` is a directory that may be shared."""
@@ -136,7 +140,7 @@ class Toolchain:
         return ("-Xclang", "-include-pch", "-Xclang", str(target))
 
     def _object(self, unit: Unit) -> Path:
-        flags = (*self._flags(unit), *_FACTS, *(f"-D{k}={v}" for k, v in unit.macros))
+        flags = (*self._flags(unit), *unit.defines())
         text, kernels = unit.text(), kernels_folder()
         folder = kernels if isinstance(unit.source, str) else unit.source.parent
         digest = hashlib.sha256(repr((flags, zig_compiler()[1])).encode())

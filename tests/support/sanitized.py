@@ -68,7 +68,7 @@ def _object(unit: Unit, simd: str, checks: Sequence[str]) -> Path:
     written = isinstance(unit.source, str)
     folder = kernels if written else Path(unit.source).parent
     flags = [*checks, *([] if unit.plain else _ARCH[simd])]
-    macros = [f"-D{key}={value}" for key, value in unit.macros]
+    macros = unit.defines()
     digest = hashlib.sha256(repr((_clang(), _version(), _FLAGS, flags, macros)).encode())
     digest.update(headers_hash(text, folder, unit.macros, kernels))
     digest.update(text)
