@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from edgekit.host.api import Device
     from edgekit.host.bench.peers import PeerResult
     from edgekit.host.bundle import Bundle
+    from edgekit.host.estimate.model import ModelEstimate
     from edgekit.host.release import Benchmark
 
 _PEER_RUNS = 200
@@ -61,11 +62,13 @@ class _Wanted:
 
 @dataclass(frozen=True)
 class _Result:
-    """`more`: the times of further shapes of the model."""
+    """`more`: the times of further shapes of the model; `estimate`: of the first on a real core,
+    where the board is an emulated one."""
 
     timing: Benchmark
     peers: PeerResult | None
     more: tuple[Benchmark, ...] = ()
+    estimate: ModelEstimate | None = None
 
 
 def register(app: typer.Typer) -> None:
@@ -128,6 +131,7 @@ def bench_model(
 ) -> int:
     """Time a model on a board: median, p10 and p90, and what each operator takes."""
     from edgekit.host.api import connect
+    from edgekit.host.cli.estimated import estimate_beside
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.report import warn_of_noise
 
@@ -154,7 +158,8 @@ def bench_model(
             "expected a model to time other engines with, found none; name a .tflite or .onnx"
         )
     else:
-        result = _Result(device.bench(threads=threads, count=runs), None)
+        timing = device.bench(threads=threads, count=runs)
+        result = _Result(timing, None, estimate=estimate_beside(device, timing, None))
     warn_of_noise(result.timing, device.emulated)
     if as_json:
         emit(_document(device, result))
@@ -165,6 +170,7 @@ def bench_model(
 
 def _bench_file(file: Path, wanted: _Wanted) -> _Result:
     """Times `file` as a release in a folder of its own, so that what is deployed stays."""
+    from edgekit.host.cli.estimated import estimate_beside
     from edgekit.host.cli.progress import working
 
     if wanted.peers and file_kind(file) is Kind.BUNDLE:
@@ -179,19 +185,22 @@ def _bench_file(file: Path, wanted: _Wanted) -> _Result:
                 for i in range(len(bundle.manifest.every_variant()))
             )
     if not wanted.peers:
-        return _Result(timing, None, tuple(more))
+        estimate = estimate_beside(wanted.device, timing, bundle)
+        return _Result(timing, None, tuple(more), estimate)
     with working(f"timing {file.name} beside other engines"):
         return _Result(timing, _beside_peers(bundle, file, wanted, options), tuple(more))
 
 
 def _document(device: Device, result: _Result) -> dict[str, Any]:
     """edgekit.bench.model/1 of the first shapes, with those of the others in it."""
+    from edgekit.host.cli.estimated import estimated_document
     from edgekit.host.cli.report import bench_document
 
     more = [bench_document(device.name, timing, device.emulated) for timing in result.more]
     peers = result.peers.to_json() if result.peers else None
     first = bench_document(device.name, result.timing, device.emulated, peers)
-    return {**first, **({"variants": more} if more else {})}
+    estimate = {"estimate": estimated_document(result.estimate)} if device.emulated else {}
+    return {**first, **estimate, **({"variants": more} if more else {})}
 
 
 def _options_for(file: Path, asked: CompileOptions) -> CompileOptions:
@@ -291,6 +300,7 @@ def _against_best(results: Sequence[_Result]) -> dict[str, Any]:
 
 def _show(device: Device, result: _Result) -> None:
     from edgekit.device.agent.variants import shapes_text
+    from edgekit.host.cli.estimated import show_estimate
     from edgekit.host.cli.output import byte_size
     from edgekit.host.cli.report import show_slowest, show_times
 
@@ -300,6 +310,7 @@ def _show(device: Device, result: _Result) -> None:
     if result.more:
         print(f"shapes   {shapes_text(timing.shapes)}")
     show_times(timing, device.emulated)
+    show_estimate(device, result.estimate)
     show_slowest(timing, device.emulated)
     if result.peers:
         _show_peers(result.peers)

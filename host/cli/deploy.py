@@ -33,6 +33,7 @@ from edgekit.host.cli.options import (
 if TYPE_CHECKING:
     from edgekit.host.api import Device
     from edgekit.host.bundle import Bundle
+    from edgekit.host.estimate.model import ModelEstimate
     from edgekit.host.release import Benchmark, BoardStatus, Release, Step
 
 _BENCH_SECONDS = 1
@@ -80,6 +81,7 @@ def deploy(
     golden output (going back by itself if it is wrong), and brings a short benchmark back.
     """
     from edgekit.host.api import connect
+    from edgekit.host.cli.estimated import estimate_beside
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.plan import plan_document, show_plan
     from edgekit.host.cli.report import warn_of_noise
@@ -99,7 +101,7 @@ def deploy(
     release = put_into_service(device, bundle, allow_downgrade)
     timing = device.bench(threads=threads, seconds=_BENCH_SECONDS)
     warn_of_noise(timing, device.emulated)
-    _show(device, release, timing, as_json)
+    _show(device, release, timing, estimate_beside(device, timing, bundle), as_json)
 
 
 def put_into_service(device: Device, bundle: Bundle, allow_downgrade: bool = False) -> Release:
@@ -161,7 +163,14 @@ def _what_runs(board: str, found: Sequence[BoardStatus], wanted: str, state: str
     return f"{board} ends or undoes the switch by itself; see: edgekit status --board {board}"
 
 
-def _show(device: Device, release: Release, timing: Benchmark, as_json: bool) -> None:
+def _show(
+    device: Device,
+    release: Release,
+    timing: Benchmark,
+    estimate: ModelEstimate | None,
+    as_json: bool,
+) -> None:
+    from edgekit.host.cli.estimated import estimated_document, show_estimate
     from edgekit.host.cli.output import byte_size, emit
     from edgekit.host.cli.report import bench_document, show_slowest, show_times
 
@@ -178,6 +187,7 @@ def _show(device: Device, release: Release, timing: Benchmark, as_json: bool) ->
                 "state_ms": dict(release.state_ms),
                 "health": dict(release.health),
                 "bench": bench_document(device.name, timing, device.emulated),
+                "estimate": estimated_document(estimate),
             }
         )
         return
@@ -185,6 +195,7 @@ def _show(device: Device, release: Release, timing: Benchmark, as_json: bool) ->
     print(f"release  {release.id} of {release.model} on {device.name}, {what}")
     print(f"health   {_health(release.health)}")
     show_times(timing, device.emulated)
+    show_estimate(device, estimate)
     show_slowest(timing, device.emulated)
 
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.host.errors import InputError
-from edgekit.host.estimate.native import built
+from edgekit.host.estimate.native import built, is_built
 
 _NAMES = {"aarch64": "qemu-aarch64", "armv7l": "qemu-arm", "riscv64": "qemu-riscv64"}
 _PACKAGE = "qemu-user"
 _SECONDS = 30
 _FOLDER = Path(__file__).parent / "plugin"
+_PLUGIN = "boardtime.so"
 # Tuned for this machine: most of the time of an estimate goes by in the plugin.
 _FLAGS = ("-mcpu=native", "-std=gnu11", "-O3", "-g0", "-fPIC", "-shared", "-Wl,-z,lazy")
 
@@ -66,7 +67,16 @@ def emulator_name(arch: str) -> str:
 
 def plugin_of(emulator: Emulator) -> Path:
     """The plugin, built for an emulator if it is not in the cache."""
-    return built(_FOLDER, (*_FLAGS, f"-DEK_PLUGIN_API={emulator.plugin_api}"), "boardtime.so")
+    return built(_FOLDER, _flags(emulator), _PLUGIN)
+
+
+def has_plugin(emulator: Emulator) -> bool:
+    """Whether the plugin for an emulator is in the cache."""
+    return is_built(_FOLDER, _flags(emulator), _PLUGIN)
+
+
+def _flags(emulator: Emulator) -> tuple[str, ...]:
+    return (*_FLAGS, f"-DEK_PLUGIN_API={emulator.plugin_api}")
 
 
 def _says(path: str, option: str) -> str:

@@ -6,6 +6,7 @@ The library that is timed is the one that ships.
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,8 @@ from pathlib import Path
 from edgekit.device.agent.manifest import WEIGHTS, Manifest, Variant
 from edgekit.device.agent.specs import OperatorSpec, TensorSpec
 from edgekit.host.errors import InputError
-from edgekit.host.estimate.emulator import find_emulator
-from edgekit.host.estimate.native import built
+from edgekit.host.estimate.emulator import find_emulator, has_plugin
+from edgekit.host.estimate.native import built, is_built
 from edgekit.host.estimate.run import Cost, Job, Region, run_job
 from edgekit.host.estimate.target import Target
 from edgekit.host.toolchain.zig import kernels_folder
@@ -30,7 +31,7 @@ _TARGETS: Mapping[str, tuple[str, str]] = {
 _FLAGS = ("-std=gnu11", "-O2", "-g0", "-s", "-static", "-fno-sanitize=undefined")
 # Readings of the clock before the first operator begins: on 32-bit ARM also that of the start.
 _READINGS = {"armv7l": 2}
-_INT8 = ("s8_", "u8_", "i8_", "s16_")
+_INT8 = ("_s8_", "_u8_", "_i8_", "_s16_")
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,21 @@ def estimate_model(
 
 def runner_of(arch: str) -> Path:
     """The program that runs a model, built for an architecture if it is not in the cache."""
+    return built(_RUNNER, _flags(arch), "runner")
+
+
+def is_quick(arch: str) -> bool:
+    """Whether an estimate can begin at once: there is an emulator, and our programs are built."""
+    try:
+        emulator = find_emulator(arch)
+    except InputError:
+        return False
+    return has_plugin(emulator) and is_built(_RUNNER, _flags(arch), "runner")
+
+
+def _flags(arch: str) -> tuple[str, ...]:
     target, cpu = _TARGETS[arch]
-    flags = ("-target", target, f"-mcpu={cpu}", *_FLAGS, f"-I{kernels_folder()}")
-    return built(_RUNNER, flags, "runner")
+    return ("-target", target, f"-mcpu={cpu}", *_FLAGS, f"-I{kernels_folder()}")
 
 
 def _command(
@@ -137,7 +150,7 @@ def _estimate_of(
         target.core.clock_mhz,
         threads,
         kind,
-        region.cost,
+        _inference(region) if operators else region.cost,
         operators,
         unmodelled,
         variant.memory.arena_bytes,
@@ -145,6 +158,16 @@ def _estimate_of(
         variant.shapes,
         target.proof(kind, threads),
     )
+
+
+def _inference(region: Region) -> Cost:
+    """All laps: what comes after the last time stamp turns stamps into times, which nobody asks
+    for in service."""
+    bound: Counter[str] = Counter()
+    for lap in region.laps:
+        bound.update(lap.bound)
+    laps = region.laps
+    return Cost(sum(c.cycles for c in laps), sum(c.instructions for c in laps), dict(bound))
 
 
 def operator_costs(
@@ -163,5 +186,6 @@ def operator_costs(
 def _kind_of(operators: Sequence[OperatorEstimate], specs: Sequence[OperatorSpec]) -> str:
     """What most of the time goes by in, or most operators where their times are not known."""
     weights = [o.cost.cycles for o in operators] or [1] * len(specs)
-    int8 = sum(w for s, w in zip(specs, weights, strict=True) if s.kernel.startswith(_INT8))
+    pairs = zip(specs, weights, strict=True)
+    int8 = sum(w for s, w in pairs if any(part in s.kernel for part in _INT8))
     return "int8" if 2 * int8 > sum(weights) else "float"

@@ -20,24 +20,38 @@ _TIMEOUT = 1800  # seconds; the first link for a target builds its C library of 
 
 def built(folder: Path, flags: Sequence[str], name: str) -> Path:
     """What the C files of `folder` become with `flags`: a program or library called `name`."""
-    path, version = zig_compiler()
-    files = sorted(p for p in folder.iterdir() if p.suffix in (".c", ".h"))
-    digest = hashlib.sha256(repr((version, tuple(flags), name)).encode())
-    for file in files:
-        digest.update(file.name.encode() + b"\0" + file.read_bytes())
-    cache = cache_folder() / "objects"  # the toolchain's: it has the C libraries of targets
-    target = cache / f"{digest.hexdigest()}-{name}"
+    target = _target(folder, flags, name)
     if is_kept(target):
         return target
+    cache = target.parent
     cache.mkdir(parents=True, exist_ok=True)
     with locked(cache / "locks" / name), tempfile.TemporaryDirectory(dir=cache) as work:
         if not is_kept(target):
             made = Path(work) / name
-            sources = [str(p) for p in files if p.suffix == ".c"]
+            sources = [str(p) for p in _files(folder) if p.suffix == ".c"]
+            path, _ = zig_compiler()
             _run([path, "cc", *flags, *sources, "-o", str(made)], cache, name)
+            made.chmod(0o755)
             keep(made, target)
-    target.chmod(0o755)
     return target
+
+
+def is_built(folder: Path, flags: Sequence[str], name: str) -> bool:
+    """Whether it is in the cache already."""
+    return is_kept(_target(folder, flags, name))
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if p.suffix in (".c", ".h"))
+
+
+def _target(folder: Path, flags: Sequence[str], name: str) -> Path:
+    """Where it is kept: beside what the toolchain makes, which has the C libraries of targets."""
+    _, version = zig_compiler()
+    digest = hashlib.sha256(repr((version, tuple(flags), name)).encode())
+    for file in _files(folder):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return cache_folder() / "objects" / f"{digest.hexdigest()}-{name}"
 
 
 def _run(command: Sequence[str], cache: Path, name: str) -> None:

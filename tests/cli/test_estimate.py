@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from edgekit.host.bundle import Bundle
+from edgekit.host.cli.estimated import estimate_beside, estimated_document, show_estimate
 from edgekit.host.estimate import emulator as emulator_module
 from edgekit.host.estimate import model as model_module
 from edgekit.host.estimate import run as run_module
@@ -31,8 +34,6 @@ def bundle(edgekit, face_model, home) -> Path:
 
 
 def operators_of(bundle: Path) -> int:
-    from edgekit.host.bundle import Bundle
-
     return len(Bundle.read(bundle).manifest.operators)
 
 
@@ -43,13 +44,13 @@ def test_a_model_is_told_in_milliseconds_and_per_operator(edgekit, face_model, b
     assert found["schema"] == "edgekit.bench.model/1"
     assert (found["estimated"], found["emulated"], found["validated"]) == (True, False, False)
     assert found["error"] is None
-    assert found["estimated_ms"]["median"] == (1000 * count + 80) / 1800e3
+    assert found["estimated_ms"]["median"] == (1000 * count + 5) / 1800e3
     assert len(found["operators"]) == count
     assert {o["cycles"] for o in found["operators"]} == {1000}
 
 
 def test_a_time_is_never_without_its_error(edgekit, face_model, bundle, emulate):
-    emulate(document=answer(laps=[5, *[900] * operators_of(bundle)], cycles=18_000_000))
+    emulate(document=answer(laps=[0, 18_000_000, *[0] * (operators_of(bundle) - 1)]))
     out = edgekit("estimate", face_model, "--board", "rpi4").out
     assert "estimated 10 ms (not validated) on rpi4, 1 thread" in out
     assert "bound by issue 100 %" in out and "estimated µs" in out
@@ -103,3 +104,39 @@ def test_without_an_emulator_the_package_is_named(edgekit, bundle, tmp_path, mon
     monkeypatch.setattr(emulator_module.shutil, "which", lambda _: None)
     outcome = edgekit("estimate", bundle, "--board", "rpi4")
     assert outcome.code == 2 and "apt-get install qemu-user" in outcome.complaint
+
+
+def beside(bundle: Path, profile: str = "rpi4", emulated: bool = True):
+    """What deploy and bench show of a release that was timed on a board."""
+    release = Bundle.read(bundle)
+    timing = SimpleNamespace(release=release.manifest.id, threads=1)
+    device = SimpleNamespace(emulated=emulated, profile=profile)
+    return device, estimate_beside(device, timing, release)
+
+
+def test_a_virtual_board_tells_what_a_real_core_would_take(bundle, emulate, monkeypatch, capfd):
+    monkeypatch.setattr(model_module, "is_quick", lambda _: True)
+    emulate(document=answer(cycles=18_000_000))
+    device, found = beside(bundle)
+    show_estimate(device, found)
+    assert "estimated 10 ms (not validated) on rpi4" in capfd.readouterr().out
+    assert estimated_document(found)["validated"] is False
+
+
+def test_what_would_take_long_is_only_offered(bundle, emulate, monkeypatch, capfd):
+    monkeypatch.setattr(model_module, "is_quick", lambda _: False)
+    device, found = beside(bundle)
+    show_estimate(device, found)
+    assert found is None
+    assert "edgekit estimate --board rpi4" in capfd.readouterr().out
+
+
+def test_a_failing_estimate_fails_no_deploy(bundle, emulate, monkeypatch):
+    monkeypatch.setattr(model_module, "is_quick", lambda _: True)
+    emulate(does="exit 1")
+    assert beside(bundle)[1] is None
+
+
+def test_real_boards_and_unknown_cores_get_no_estimate(bundle, emulate):
+    assert beside(bundle, emulated=False)[1] is None
+    assert beside(bundle, profile="orin")[1] is None
