@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import configparser
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
@@ -13,3 +15,17 @@ def test_the_docs_show_the_order_that_is_checked():
     contracts.read(_ROOT / ".importlinter")
     layers = contracts["importlinter:contract:host"]["layers"].strip()
     assert f"```\n{layers}\n```" in (_ROOT / "docs" / "architecture.md").read_text()
+
+
+def test_no_c_file_includes_itself_in_the_end():
+    kernels = _ROOT / "device" / "kernels"
+    included = {path: set(_includes(path, kernels)) for path in kernels.rglob("*.[ch]")}
+    while ends := {path for path, names in included.items() if not names & included.keys()}:
+        included = {path: names for path, names in included.items() if path not in ends}
+    assert not included
+
+
+def _includes(path: Path, kernels: Path) -> Iterator[Path]:
+    for name in re.findall(r'^\s*#\s*include "(.+)"', path.read_text(), re.MULTILINE):
+        found = (folder / name for folder in (path.parent, kernels))
+        yield next((place.resolve() for place in found if place.is_file()), kernels)
