@@ -24,4 +24,37 @@ const char *ek_describe(void) {
 void ek_reset(const ek_model *m) {
     (void)m;
 }
+
+/* Copies what comes next in the file of cases. */
+static void take(const char **from, void *to, size_t bytes) {
+    memcpy(to, *from, bytes);
+    *from += bytes;
+}
+
+/* The next arrays, each in a block of its own; NULL where the number of bytes is -1. */
+static void take_parts(const char **from, int count, const int64_t *bytes, void **parts) {
+    for (int p = 0; p < count; p++) {
+        parts[p] = bytes[p] < 0 ? NULL : block((size_t)bytes[p]);
+        if (parts[p])
+            take(from, parts[p], (size_t)bytes[p]);
+    }
+}
+
+static void free_parts(int count, void **parts) {
+    for (int p = 0; p < count; p++)
+        free(parts[p]);
+}
+
+/* Reads one case, writes what it made to `to` and returns where the next result goes. */
+static char *run_case(const char **from, char *to, ek_pool *pool);
+
+int ek_run(const ek_model *m, const void *const *in, void *const *out) {
+    const char *from = in[0];
+    char *to = out[0];
+    int64_t count;
+    take(&from, &count, sizeof count);
+    for (int64_t i = 0; i < count; i++)
+        to = run_case(&from, to, m->pool);
+    return 0;
+}
 #endif

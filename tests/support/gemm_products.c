@@ -75,30 +75,15 @@ static void multiply(const description *d, void *const parts[PARTS], int threads
     free(packed);
 }
 
-int ek_run(const ek_model *m, const void *const *in, void *const *out) {
-    const char *from = in[0];
-    char *to = out[0];
-    int64_t count;
-    memcpy(&count, from, sizeof count);
-    from += sizeof count;
-    for (int64_t i = 0; i < count; i++) {
-        description d;
-        void *blocks[PARTS] = {0}, *parts[PARTS] = {0};
-        memcpy(&d, from, sizeof d);
-        from += sizeof d;
-        for (int p = 0; p < PARTS; p++) {
-            if (d.bytes[p] < 0)
-                continue;
-            blocks[p] = block((size_t)d.bytes[p]);
-            parts[p] = (char *)blocks[p] + d.start[p];
-            memcpy(blocks[p], from, (size_t)d.bytes[p]);
-            from += d.bytes[p];
-        }
-        multiply(&d, parts, m->pool ? 3 : 1, m->pool);
-        memcpy(to, blocks[C], (size_t)d.bytes[C]);
-        to += d.bytes[C];
-        for (int p = 0; p < PARTS; p++)
-            free(blocks[p]);
-    }
-    return 0;
+static char *run_case(const char **from, char *to, ek_pool *pool) {
+    description d;
+    void *blocks[PARTS], *parts[PARTS];
+    take(from, &d, sizeof d);
+    take_parts(from, PARTS, d.bytes, blocks);
+    for (int p = 0; p < PARTS; p++)
+        parts[p] = blocks[p] ? (char *)blocks[p] + d.start[p] : NULL;
+    multiply(&d, parts, pool ? 3 : 1, pool);
+    memcpy(to, blocks[C], (size_t)d.bytes[C]);
+    free_parts(PARTS, blocks);
+    return to + d.bytes[C];
 }

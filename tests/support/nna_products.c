@@ -12,7 +12,7 @@ typedef struct {
     int64_t bytes[PARTS], sums_bytes;
 } description;
 
-static void multiply(const description *d, int8_t *const parts[PARTS], int32_t *sums,
+static void multiply(const description *d, void *const parts[PARTS], int32_t *sums,
                      ek_nna_report *report) {
     const int64_t *s = d->shape;
     int32_t numbers[7];
@@ -30,38 +30,24 @@ static void multiply(const description *d, int8_t *const parts[PARTS], int32_t *
     }
 }
 
-int ek_run(const ek_model *m, const void *const *in, void *const *out) {
-    (void)m;
-    const char *from = in[0];
-    char *to = out[0];
-    int64_t count;
-    memcpy(&count, from, sizeof count);
-    from += sizeof count;
-    for (int64_t i = 0; i < count; i++) {
-        description d;
-        int8_t *parts[PARTS];
-        memcpy(&d, from, sizeof d);
-        from += sizeof d;
-        for (int p = 0; p < PARTS; p++) {
-            parts[p] = block(d.bytes[p]);
-            memcpy(parts[p], from, (size_t)d.bytes[p]);
-            from += d.bytes[p];
-        }
-        int32_t *sums = block(d.sums_bytes);
-        ek_nna_counters counters = {0};
-        ek_nna_event *events = block(100 * (int64_t)sizeof *events);
-        ek_nna_report timed = {&counters, events, 100, 0}, untimed = {NULL, NULL, 0, 0};
-        multiply(&d, parts, sums, &timed);
-        memcpy(to, &counters, sizeof counters);
-        to += sizeof counters;
-        memset(sums, 0xA5, (size_t)d.sums_bytes);
-        multiply(&d, parts, sums, &untimed);
-        memcpy(to, sums, (size_t)d.sums_bytes);
-        to += d.sums_bytes;
-        for (int p = 0; p < PARTS; p++)
-            free(parts[p]);
-        free(events);
-        free(sums);
-    }
-    return 0;
+static char *run_case(const char **from, char *to, ek_pool *pool) {
+    (void)pool;
+    description d;
+    void *parts[PARTS];
+    take(from, &d, sizeof d);
+    take_parts(from, PARTS, d.bytes, parts);
+    int32_t *sums = block((size_t)d.sums_bytes);
+    ek_nna_counters counters = {0};
+    ek_nna_event *events = block(100 * sizeof *events);
+    ek_nna_report timed = {&counters, events, 100, 0}, untimed = {NULL, NULL, 0, 0};
+    multiply(&d, parts, sums, &timed);
+    memcpy(to, &counters, sizeof counters);
+    to += sizeof counters;
+    memset(sums, 0xA5, (size_t)d.sums_bytes);
+    multiply(&d, parts, sums, &untimed);
+    memcpy(to, sums, (size_t)d.sums_bytes);
+    free_parts(PARTS, parts);
+    free(events);
+    free(sums);
+    return to + d.sums_bytes;
 }

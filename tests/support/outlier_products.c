@@ -102,29 +102,16 @@ static char *multiply(const description *d, const ek_outlier_weights *w, const v
     return to + y_bytes;
 }
 
-int ek_run(const ek_model *m, const void *const *in, void *const *out) {
-    const char *from = in[0];
-    char *to = out[0];
-    int64_t count;
-    memcpy(&count, from, sizeof count);
-    from += sizeof count;
-    for (int64_t i = 0; i < count; i++) {
-        description d;
-        void *parts[PARTS];
-        memcpy(&d, from, sizeof d);
-        from += sizeof d;
-        for (int p = 0; p < PARTS; p++) {
-            parts[p] = block((size_t)d.bytes[p]);
-            memcpy(parts[p], from, (size_t)d.bytes[p]);
-            from += d.bytes[p];
-        }
-        const ek_outlier_weights w = packed(&d, parts[W], parts[SCALE]);
-        to = multiply(&d, &w, parts[X], to, m->pool);
-        free((void *)(uintptr_t)w.b);
-        free((void *)(uintptr_t)w.scale);
-        free((void *)(uintptr_t)w.excess);
-        for (int p = 0; p < PARTS; p++)
-            free(parts[p]);
-    }
-    return 0;
+static char *run_case(const char **from, char *to, ek_pool *pool) {
+    description d;
+    void *parts[PARTS];
+    take(from, &d, sizeof d);
+    take_parts(from, PARTS, d.bytes, parts);
+    const ek_outlier_weights w = packed(&d, parts[W], parts[SCALE]);
+    to = multiply(&d, &w, parts[X], to, pool);
+    free((void *)(uintptr_t)w.b);
+    free((void *)(uintptr_t)w.scale);
+    free((void *)(uintptr_t)w.excess);
+    free_parts(PARTS, parts);
+    return to;
 }

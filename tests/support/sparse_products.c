@@ -88,34 +88,18 @@ static char *by_matrix(const description *d, void *const parts[PARTS], ek_pool *
     return put(to, y, bytes);
 }
 
-int ek_run(const ek_model *m, const void *const *in, void *const *out) {
-    const char *from = in[0];
-    char *to = out[0];
-    int64_t count;
-    memcpy(&count, from, sizeof count);
-    from += sizeof count;
-    for (int64_t i = 0; i < count; i++) {
-        description d;
-        void *parts[PARTS] = {0};
-        memcpy(&d, from, sizeof d);
-        from += sizeof d;
-        for (int p = 0; p < PARTS; p++) {
-            if (d.bytes[p] < 0)
-                continue;
-            parts[p] = block((size_t)d.bytes[p]);
-            memcpy(parts[p], from, (size_t)d.bytes[p]);
-            from += d.bytes[p];
-        }
-        const ek_rows a = {d.rows,       d.cols,        parts[START],
-                           parts[INDEX], parts[VALUES], (int32_t)d.dtype};
-        if (d.dtype != EK_SPARSE_S8F)
-            to = by_vector(&d, &a, parts, m->pool, to);
-        const ek_spmm_plan plan = {d.panels, d.pairs, parts[PAIR], parts[COLUMNS], parts[PAIRED]};
-        to = by_matrix(&d, parts, m->pool, NULL, to);
-        if (d.pairs)
-            to = by_matrix(&d, parts, m->pool, &plan, to);
-        for (int p = 0; p < PARTS; p++)
-            free(parts[p]);
-    }
-    return 0;
+static char *run_case(const char **from, char *to, ek_pool *pool) {
+    description d;
+    void *parts[PARTS];
+    take(from, &d, sizeof d);
+    take_parts(from, PARTS, d.bytes, parts);
+    const ek_rows a = {d.rows, d.cols, parts[START], parts[INDEX], parts[VALUES], (int32_t)d.dtype};
+    if (d.dtype != EK_SPARSE_S8F)
+        to = by_vector(&d, &a, parts, pool, to);
+    const ek_spmm_plan plan = {d.panels, d.pairs, parts[PAIR], parts[COLUMNS], parts[PAIRED]};
+    to = by_matrix(&d, parts, pool, NULL, to);
+    if (d.pairs)
+        to = by_matrix(&d, parts, pool, &plan, to);
+    free_parts(PARTS, parts);
+    return to;
 }
