@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.decoders import A64, RV64, Insn, Isa, assemble, decode, library, shown
+from tests.support.decoders import A32, A64, RV64, T32, Insn, Isa, assemble, decode, library, shown
 
 _HERE = Path(__file__).parent
-_ISAS = (A64, RV64)
+_ISAS = (A64, RV64, A32, T32)
 _FMA = "v_fma 512x32 v v8 v9 v10 v11 < vl v12 f10 v13 v14 v15 +v8 +v9 +v10 +v11"
 _LOADED = "load_v 1024x64 v v8 v9 v10 v11 v12 v13 v14 v15 < i10 vl load 0[i10+0]"
 _SEGMENTS = "load_struct 384x8 v v8 v9 v10 < i10 vl load 0[i10+0]"
@@ -80,6 +80,15 @@ def test_every_class_is_at_last_like_one_that_is_like_itself():
         while names.ek_class_like(number) != number:
             number, steps = names.ek_class_like(number), steps + 1
             assert steps < 10
+
+
+def test_blocks_of_a32_and_t32_are_told_apart():
+    a32 = assemble(A32, "vmla.f32 q0, q1, d4[1]\nvld1.32 {d0-d3}, [r0]!\nsubs r2, r2, #1\nbne .-12")
+    t32 = assemble(T32, "vmla.f32 q0, q1, d4[1]\nvld1.32 {d0-d3}, [r0]!\nsubs.w r2, r2, #1\nb.w .")
+    short = assemble(T32, "vmla.f32 q0, q1, d4[1]\nadds r0, #1")
+    assert not library().ek_is_t32(a32, ctypes.c_size_t(len(a32)))
+    assert library().ek_is_t32(t32, ctypes.c_size_t(len(t32)))
+    assert library().ek_is_t32(short, ctypes.c_size_t(len(short)))
 
 
 def _resolved(text: str, vtype: str, vlen: int = 128) -> str:

@@ -119,7 +119,7 @@ _ARMV8 = "armv8.6-a+aes+sha2+sha3+sm4+fp16+fp16fml+memtag+rng"
 A64 = Isa("a64", "aarch64-linux-gnu", f".arch {_ARMV8}\n")
 _RV64 = "rv64gcv_zba_zbb_zbc_zbs_zfh_zvfh_zvbb_zicond_zicbom_zicbop_zicboz"
 RV64 = Isa("rv64", "riscv64-linux-gnu", f".option arch, {_RV64}\n")
-T32 = Isa("t32", "arm-linux-gnueabihf", ".syntax unified\n.thumb\n", "cortex_a7", it=True)
+T32 = Isa("t32", "thumb-linux-gnueabihf", ".syntax unified\n.thumb\n", "cortex_a7", it=True)
 A32 = Isa("a32", "arm-linux-gnueabihf", ".syntax unified\n.arm\n", "cortex_a7")
 
 

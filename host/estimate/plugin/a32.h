@@ -1,0 +1,31 @@
+// Tables of A32 and T32, and what their operands mean.
+//
+// Operands are words: a kind of register and the letter of its field, a capital where it is
+// written. r: integer (r15 is none to read; writing it is a jump), l: r0..r7. Vector registers
+// stand at places d, n, m of their own: s (32 bits), d (64), q (128), v (d or q by bit 6), w (d or
+// q by bit 24), t (s or d by bit 8), x (scalar by field e). `+` before it: accumulator. `f` `F`
+// flags, `p` `P` flags of VFP, `g` `G` flags of parallel sums, `K` flags unless in an IT block,
+// `e32` elements of 32 bits. Fields with a meaning of their own: k (sets flags), e (element 8 <<
+// e), z (floats of 64 bits).
+#ifndef EK_A32_H
+#define EK_A32_H
+
+#include "pattern.h"
+
+extern const struct ek_table ek_a32_core, ek_a32_always, ek_a32_hints, ek_a32_memory, ek_a32_vfp,
+    ek_a32_neon, ek_a32_structures, ek_t32_core, ek_t32_memory, ek_t16;
+
+enum { EK_A32_SP = 13, EK_A32_LR = 14, EK_A32_PC = 15 };
+
+// Reads, writes or accumulates a vector register of `bits` 32, 64 or 128.
+void ek_a32_vector(struct ek_insn *insn, void (*use)(struct ek_insn *, int), int number, int bits);
+void ek_a32_integer(struct ek_insn *insn, uint32_t number, bool written);
+void ek_a32_jump(struct ek_insn *insn, bool returns); // to a register
+// Number of the 64-bit register at place d, n or m.
+int ek_a32_double(uint32_t word, char place);
+
+void ek_a32_access(struct ek_insn *insn, bool load, unsigned bytes, unsigned registers,
+                   uint32_t base);
+void ek_a32_write_back(struct ek_insn *insn, int when, int step);
+
+#endif
