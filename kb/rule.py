@@ -24,9 +24,9 @@ STRIP_COLUMNS = 128  # of B: two lines of the cache of each row, or memory is re
 
 # Tiles. From so many columns on turned ones lost in every measurement on AVX-512; of floats, on the
 # cores that are better with copies.
-TURNED_COLUMNS, TURNED_FLOATS = 64, 256
+TRANSPOSED_COLUMNS, TRANSPOSED_FLOATS = 64, 256
 POINTED = 14  # rows in place whose pointers stay in registers
-THIN_K, THIN_ROWS = 4, 32  # the most k, and rows of A in place that are made at once
+SMALL_K, SMALL_K_ROWS = 4, 32  # the most k, and rows of A in place that are made at once
 REGISTER_ROWS, REGISTER_GROUPS = 16, 16  # of a tile register of AMX
 
 # An f32 B in place
@@ -38,5 +38,5 @@ COPIED_ROWS, COPIED_PAGES = 128, 48
 
 # Bytes
 GROUP = 4  # of k that one product of a lane takes
-TURNED_AT_ONCE = 4  # vectors of columns whose rows of k become groups in registers
+TRANSPOSED_AT_ONCE = 4  # vectors of columns whose rows of k become groups in registers
 ALONE = 3  # vectors of a B as which a single one counts: AMX packs four at once

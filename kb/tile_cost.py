@@ -19,12 +19,12 @@ from edgekit.kb.rule import (
     REGISTER_GROUPS,
     REGISTER_ROWS,
     REGISTERS,
+    SMALL_K,
+    SMALL_K_ROWS,
     SUM_BYTES,
-    THIN_K,
-    THIN_ROWS,
-    TURNED_AT_ONCE,
-    TURNED_COLUMNS,
-    TURNED_FLOATS,
+    TRANSPOSED_AT_ONCE,
+    TRANSPOSED_COLUMNS,
+    TRANSPOSED_FLOATS,
     WAYS,
     WIDE_VECTORS,
 )
@@ -61,7 +61,7 @@ def cost_by(
     lines, across = (shape.n, shape.m) if turned else (shape.m, shape.n)
     height, width = (nr, mr) if turned else (mr, nr)
     if _is_thin(board, tile, shape, dtype, packed):
-        height = THIN_ROWS
+        height = SMALL_K_ROWS
     vectors = parts(across, vl)
     rows, panels = parts(lines, height), parts(vectors, width // vl)
     products = max(lines * vectors, prices.wide * rows * panels)
@@ -105,11 +105,11 @@ def _cost_of_b(
         passes = min(parts(shape.m, mr), FEW_PASSES)
         return prices.passing * passes * vectors if _passes_count(shape) else 0
     if turned:
-        return prices.group * vectors + prices.panel * parts(vectors, TURNED_AT_ONCE)
+        return prices.group * vectors + prices.panel * parts(vectors, TRANSPOSED_AT_ONCE)
     panels = parts(shape.n, nr)
     nv = parts(vectors, panels)
     crossing = prices.crossing if panels > 1 and nv * vl % LINE else 0
-    of_panel = prices.panel * parts(nv, TURNED_AT_ONCE) + crossing
+    of_panel = prices.panel * parts(nv, TRANSPOSED_AT_ONCE) + crossing
     alone = vectors == 1 and board.isa.columns.vector_rows(dtype) > 0
     return prices.group * (ALONE if alone else vectors) + of_panel * panels
 
@@ -117,16 +117,16 @@ def _cost_of_b(
 def may_be_turned(board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed) -> bool:
     """Whether turned tiles are among those to choose from: below 64 columns; of floats below 256 on
     Intel cores with AMX if half of L2 holds B. Of bytes only if A was packed beforehand."""
-    few = TURNED_COLUMNS
+    few = TRANSPOSED_COLUMNS
     if dtype == "f32" and board.isa.columns.copies_f32:
         near = shape.k * shape.n * BYTES[dtype] <= caches_of(board).l2 // 2
-        few = TURNED_FLOATS if near else few
+        few = TRANSPOSED_FLOATS if near else few
     vectors = board.isa.vl > 1
     return vectors and shape.n < few and (dtype == "f32" or packed == "a")
 
 
 def _passes_count(shape: GemmShape) -> bool:
-    return shape.k >= PASS_DEPTH and shape.n >= TURNED_COLUMNS
+    return shape.k >= PASS_DEPTH and shape.n >= TRANSPOSED_COLUMNS
 
 
 def reads_rows(
@@ -158,10 +158,10 @@ def _is_thin(
     board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, packed: Packed
 ) -> bool:
     """Whether a panel of B stays in registers beside a row of sums, for any number of rows of an A
-    in place: k <= 4 of floats in long vectors (device/kernels/gemm/x86/f32_thin.h)."""
+    in place: k <= 4 of floats in long vectors (device/kernels/gemm/x86/f32_small_k.h)."""
     vl, (_, nr) = board.isa.vl, tile
     floats = dtype == "f32" and vl >= LONG_VECTORS and packed != "a" and nr % vl == 0
-    return floats and shape.k <= THIN_K and (shape.k + 1) * (nr // vl) + 1 <= REGISTERS
+    return floats and shape.k <= SMALL_K and (shape.k + 1) * (nr // vl) + 1 <= REGISTERS
 
 
 def _cost_of_a(prices: Prices, vl: int, tile: tuple[int, int], shape: GemmShape, dtype: str) -> int:

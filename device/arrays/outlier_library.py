@@ -149,7 +149,7 @@ class OutlierLibrary:
         how = self._layout(n, group).in_c()
         operand = (DTYPES.index(self.dtype), _B_SIDE, n, group, ctypes.byref(how))
         whole = self._lib.ek_gemm_packed_bytes(*operand)
-        halved = self._lib.ek_outlier_halved_bytes(n, group, ctypes.byref(how))
+        halved = self._lib.ek_outlier_packed_i4_bytes(n, group, ctypes.byref(how))
         size = -(-(halved if four else whole) // _ALIGN) * _ALIGN
         b, scales, excess = (
             Block(groups * size),
@@ -161,7 +161,7 @@ class OutlierLibrary:
             source, to = values + i * group * n, b.address + i * size
             self._lib.ek_gemm_pack(*operand, source, n, 1, once.address if four else to)
             if four:
-                self._lib.ek_outlier_halve(n, group, ctypes.byref(how), once.address, to)
+                self._lib.ek_outlier_pack_i4(n, group, ctypes.byref(how), once.address, to)
             row = 4 * i * padded
             ctypes.memmove(scales.address + row, scale + 4 * i * n, 4 * n)
             self._lib.ek_outlier_excess(source, n, group, excess.address + row)
@@ -264,8 +264,8 @@ def _bind(lib: ctypes.CDLL) -> None:
         ("ek_outlier_run", number, (args, address, ctypes.c_size_t, address, report)),
         ("ek_outlier_mark", size, (args, address, address, report)),
         ("ek_outlier_excess", None, (address, size, size, address)),
-        ("ek_outlier_halved_bytes", ctypes.c_size_t, (size, size, ctypes.POINTER(MethodInC))),
-        ("ek_outlier_halve", None, (size, size, ctypes.POINTER(MethodInC), address, address)),
+        ("ek_outlier_packed_i4_bytes", ctypes.c_size_t, (size, size, ctypes.POINTER(MethodInC))),
+        ("ek_outlier_pack_i4", None, (size, size, ctypes.POINTER(MethodInC), address, address)),
         ("ek_outlier_rows", None, (ctypes.POINTER(_Weights), address, size, address)),
         ("ek_gemm_packed_bytes", ctypes.c_size_t, operand),
         ("ek_gemm_pack", None, (*operand, address, size, size, address)),

@@ -28,7 +28,7 @@ def halve_panels(packed: Array, panel: int) -> Array:
     """Values of -8 to 7, two per byte: panels of `panel` values, the last one perhaps of fewer.
 
     Value i of a panel, plus 8, is in the low half of its byte i, and value i + ceil(size / 2) in
-    the high half (device/kernels/gemm/halves.h).
+    the high half (device/kernels/gemm/i4_unpack.h).
     """
     halves = []
     for start in range(0, packed.size, panel):

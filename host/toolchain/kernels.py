@@ -182,10 +182,10 @@ def _family_table(board: BoardProfile, family: _Family) -> Iterator[str]:
 
 
 def _tile_unit(family: _Family, tile: Tile, most: int, macros: tuple[tuple[str, str], ...]) -> Unit:
-    symbol, is_tall = _symbol(family, tile), 0 < most < tile.mr
-    tall = (("TALL", str(tile.mr)),) if is_tall else ()
-    mr = most if is_tall else tile.mr
-    own = (("NAME", symbol), ("MR", str(mr)), ("NV", str(tile.nv)), *tall)
+    symbol, for_amx = _symbol(family, tile), 0 < most < tile.mr
+    amx = (("AMX_MOST", str(tile.mr)),) if for_amx else ()
+    mr = most if for_amx else tile.mr
+    own = (("NAME", symbol), ("MR", str(mr)), ("NV", str(tile.nv)), *amx)
     return Unit(symbol, kernels_folder() / f"gemm/{family.source}_tiles.c", (*own, *macros))
 
 

@@ -27,7 +27,7 @@ static ek_outlier_weights packed(const description *d, const int8_t *w, const fl
     const ek_gemm_method how = {64, 64, 64, (int32_t)d->mr, nr, 0, 0, 0};
     const long groups = d->group ? d->k / d->group : 0;
     const size_t whole = ek_gemm_packed_bytes(dtype, 1, d->n, d->group, &how);
-    size_t size = d->four ? ek_outlier_halved_bytes(d->n, d->group, &how) : whole;
+    size_t size = d->four ? ek_outlier_packed_i4_bytes(d->n, d->group, &how) : whole;
     size = (size + 63) / 64 * 64;
     char *b = block((size_t)groups * size), *once = block(whole);
     float *scales = block((size_t)groups * padded(d->n) * sizeof *scales);
@@ -37,7 +37,7 @@ static ek_outlier_weights packed(const description *d, const int8_t *w, const fl
         char *to = b + (size_t)i * size;
         ek_gemm_pack(dtype, 1, d->n, d->group, &how, from, d->n, 1, d->four ? once : to);
         if (d->four)
-            ek_outlier_halve(d->n, d->group, &how, once, to);
+            ek_outlier_pack_i4(d->n, d->group, &how, once, to);
         memset(scales + (size_t)i * padded(d->n), 0, padded(d->n) * sizeof *scales);
         memcpy(scales + (size_t)i * padded(d->n), scale + i * d->n, (size_t)d->n * sizeof *scales);
         ek_outlier_excess(from, d->n, d->group, excess + (size_t)i * padded(d->n));

@@ -263,7 +263,7 @@ static void find_rows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, lon
 }
 
 #ifdef FOUR
-#include "../gemm/halves.h"
+#include "../gemm/i4_unpack.h"
 #define UNPACKED (EK_I8_UNPACKED_BYTES / sizeof(weight))
 static void unpack_panel(const ek_i8_conv_args *a, long panel, weight *to) {
     const long full = NV * EK_VL * a->k_padded, first = panel * NV * EK_VL;

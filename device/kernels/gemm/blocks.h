@@ -91,9 +91,9 @@ static inline ek_gemm_shape ek_gemm_nearest(const ek_gemm_family *family, long m
     return (ek_gemm_shape){ek_max(ek_min(mr, family->column[nv - 1]->mr), 1), nv};
 }
 
-/* Tiles whose vectors stand along m: nr is not of whole vectors, but mr is (128 x 1 for a matrix
- * times a column vector, 48 x 7 for few columns). The product is then done as its transpose. */
-static inline int ek_gemm_is_turned(const ek_gemm_family *family, long mr, long nr) {
+/* Whether a tile is transposed, its vectors along m: nr is not whole vectors, but mr is (128 x 1
+ * for a GEMV, 48 x 7 for few columns). The product is then computed as its transpose. */
+static inline int ek_gemm_is_transposed(const ek_gemm_family *family, long mr, long nr) {
     const int part = family->operands->vl - 1;
     return (nr & part) && !(mr & part);
 }

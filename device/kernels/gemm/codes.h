@@ -4,7 +4,7 @@
  *
  * Everything is counted in panels. Rows of C fall into ceil(m / mr) panels whose widths differ by
  * one at most (17 rows by 8: 6 + 6 + 5), columns into panels of whole vectors shared out in the
- * same way, so that no panel is thin; k falls into equal blocks of at most kc. Every width up to
+ * same way, so that no panel is narrow; k falls into equal blocks of at most kc. Every width up to
  * the tile therefore has its own code. */
 #ifndef EK_GEMM_CODES_H
 #define EK_GEMM_CODES_H
@@ -27,9 +27,10 @@ typedef struct {
 #ifdef EK_AMX
     long rows;       /* of the tile */
     long *registers; /* of AMX: what this task has set them up for; 0: nothing yet */
-    const char *ask; /* what is read soon: a line for each step of k, or NULL (x86/ask.h) */
-    long ask_row;    /* to the next */
-    int ask_all;     /* all lines of the panel's row */
+    const char
+        *prefetch;     /* what is read soon: a line for each step of k, or NULL (x86/prefetch.h) */
+    long prefetch_row; /* to the next */
+    int prefetch_all;  /* all lines of the panel's row */
 #endif
 } ek_gemm_job;
 
@@ -73,27 +74,27 @@ enum {
     EK_GEMM_MAX_TILE = 1024, /* elements of C: mr * nv * vl */
 };
 
-/* Rows of C that a thin code makes. */
+/* Rows of C that a code for small k computes. */
 typedef struct {
     long first, count;
 } ek_gemm_rows;
 
 /* As a tile, for any number of rows and one k; the job's a_row and a_col are what they are, and
  * nothing is loaded from C. */
-typedef void (*ek_gemm_thin)(const ek_gemm_job *job, const void *a, const void *b, void *c,
-                             ek_gemm_rows rows, long column);
-#define EK_GEMM_THIN_MOST 4 /* k */
+typedef void (*ek_gemm_small_k)(const ek_gemm_job *job, const void *a, const void *b, void *c,
+                                ek_gemm_rows rows, long column);
+#define EK_GEMM_SMALL_K 4 /* k */
 
-/* All codes that are nv vectors wide, by form and rows: up to mr, and none for 0; thin ones by k,
- * NULL: there is none. */
+/* All codes that are nv vectors wide, by form and rows: up to mr, and none for 0; those for small k
+ * by k, NULL: there is none. */
 typedef struct {
     int mr, nv;
     ek_gemm_tile codes[EK_GEMM_FORMS][EK_GEMM_MAX_MR + 1];
-    ek_gemm_thin thin[EK_GEMM_THIN_MOST + 1];
+    ek_gemm_small_k small_k[EK_GEMM_SMALL_K + 1];
 } ek_gemm_column;
 
 /* Rows of C so many elements apart are lines that the core does not fetch by itself, and that are
- * not in its first cache: a tile asks for them before its products. Measured on x86 alone. */
+ * not in its first cache: a tile prefetches them before its products. Measured on x86 alone. */
 #ifdef __x86_64__
 #define EK_GEMM_FAR_ROWS 512
 #else
@@ -104,7 +105,7 @@ typedef struct {
 
 /* `rows` of them, `columns` wide. */
 static inline __attribute__((always_inline)) void
-ek_gemm_prefetch(const int rows, const int columns, const void *c, long c_row) {
+ek_gemm_prefetch_c(const int rows, const int columns, const void *c, long c_row) {
     const int32_t *at = c;
     _Pragma("clang loop unroll(full)") for (int i = 0; i < rows; i++, at += c_row) {
         _Pragma("clang loop unroll(full)") for (int j = 0; j < columns; j += EK_GEMM_LINE)
@@ -146,14 +147,14 @@ ek_gemm_prefetch(const int rows, const int columns, const void *c, long c_row) {
 typedef void (*ek_gemm_packer)(const void *from, long step, long k_step, long width, long vectors,
                                long k, void *to);
 
-/* Panels of B that follow each other: `count` of them, the first `wider` with a vector more than
- * `vectors`, and their bytes: [1] of the wider ones. `bare`: all tiles use tile registers, and need
- * nothing of a panel but its values. `registers`: set up for the tiles that follow, of `rows`,
- * since AMX is kept awake (x86/i8_awake.h); NULL: it is not. */
+/* Panels of B that follow one another: `count` of them, the first `wider` with a vector more than
+ * `vectors`, and their bytes: [1] of the wider ones. `values_only`: all tiles use tile registers,
+ * and need nothing of a panel but its values. `registers`: set up for the tiles that follow, of
+ * `rows`, since AMX is kept warm (x86/amx_warm.h); NULL: it is not. */
 typedef struct {
     long count, vectors, wider;
     size_t bytes[2];
-    int bare;
+    int values_only;
     long *registers, rows;
 } ek_gemm_panels;
 
@@ -169,7 +170,7 @@ enum { EK_GEMM_WHOLE_VECTORS = 4 };
 
 /* Packs all of a column-major A of `rows` rows without a gap as such a panel of just so many rows,
  * or returns 0: not of so many. */
-typedef int (*ek_gemm_thin_packer)(const void *from, long rows, long k, void *to);
+typedef int (*ek_gemm_narrow_packer)(const void *from, long rows, long k, void *to);
 
 /* One row of A times `count` columns of B that are b_col apart, k contiguous in both. */
 typedef void (*ek_gemm_dot)(const ek_gemm_job *job, const void *a, const void *b, long b_col,
@@ -192,20 +193,20 @@ typedef struct {
     ek_gemm_packer pack_a, pack_b;
     ek_gemm_panels_packer pack_b_side_by_side; /* for b_col = 1; NULL: one panel after the other */
     ek_gemm_whole_packer pack_a_whole;         /* for a_row = 1; NULL: a panel for each tile */
-    ek_gemm_thin_packer pack_a_thin;           /* NULL: none */
+    ek_gemm_narrow_packer pack_a_narrow;       /* NULL: none */
     int a_row_bytes;                           /* from row to row of such a panel */
     /* Can it be read in place: EK_GEMM_PANEL or EK_GEMM_ROWS for A, 0 for B; -1: must be packed. */
     int (*a_form)(const ek_gemm_args *args);
     int (*b_form)(const ek_gemm_args *args);
     /* From so many rows on, panels of A are laid out for the tile registers of AMX; 0: none are. */
-    long tall;
+    long amx_rows;
     ek_gemm_dot dot; /* NULL: none; a single row then packs a B that is contiguous along k */
     ek_gemm_row row; /* NULL: none; tiles do it */
 } ek_gemm_operands;
 
 typedef struct {
     const ek_gemm_operands *operands;
-    const char *tiles; /* the answer of ek_gemm_tiles */
+    const char *tiles; /* what ek_gemm_tiles returns */
     int columns;       /* column[i] is i + 1 vectors wide, and has no more rows than those before */
     const ek_gemm_column *const *column;
 } ek_gemm_family;

@@ -5,7 +5,8 @@
  * EK_F32_TILES and EK_I8_TILES: {height, vectors}, ... for 1, 2, ... vectors; EK_I8_VECTORS: the
  * rows above which tiles of bytes use AMX, 0: none do; EK_F32_COPIES: whether panels of floats are
  * better copied than read from rows apart; EK_F32_PRICES and EK_I8_PRICES: {...}, ...
- * of upright, turned and, with AMX, tall tiles; RULE_*: the numbers of kb/rule.py. */
+ * for normal and transposed tiles and, where there is AMX, for its tiles; RULE_*: the numbers of
+ * kb/rule.py. */
 #include "../kernel.h"
 #include "gemm.h"
 
@@ -49,7 +50,7 @@ typedef struct {
         spilled, segment, paged, stored, partial, element, start;
 } prices;
 
-enum { UPRIGHT, TURNED, TALL, KINDS };
+enum { NORMAL, TRANSPOSED, AMX, KINDS };
 static const prices price_of[2][KINDS] = {{EK_F32_PRICES}, {EK_I8_PRICES}};
 
 typedef struct {
@@ -72,14 +73,14 @@ static int64_t saved_by_one_column(shape s, int64_t m, int64_t n) {
     return m - parts(m, s.mr);
 }
 
-static int is_turned(shape s) {
+static int is_transposed(shape s) {
     return s.nr % EK_VECTOR_LANES != 0;
 }
 
 /* Panels of floats are read from rows of B that are apart, on a core where that is slow. */
 static int reads_rows(shape s, product p) {
-    return EK_F32_COPIES && p.f32 && !p.b_packed && !is_turned(s) && p.k >= RULE_PASS_DEPTH &&
-           p.n >= RULE_TURNED_COLUMNS;
+    return EK_F32_COPIES && p.f32 && !p.b_packed && !is_transposed(s) && p.k >= RULE_PASS_DEPTH &&
+           p.n >= RULE_TRANSPOSED_COLUMNS;
 }
 
 /* Each of them is copied just before it is multiplied. */
@@ -90,25 +91,25 @@ static int copies_panels(shape s, product p) {
 
 /* What a B takes that was not packed beforehand. */
 static int64_t cost_of_b(const prices *price, shape s, product p) {
-    int turned = is_turned(s);
+    int transposed = is_transposed(s);
     int64_t vectors = parts(p.n, EK_VECTOR_LANES);
     if (p.f32) {
-        if (turned || EK_VECTOR_LANES < RULE_WIDE_VECTORS || 4 * p.k * p.n > EK_L3_BYTES ||
-            p.k < RULE_PASS_DEPTH || p.n < RULE_TURNED_COLUMNS || copies_panels(s, p))
+        if (transposed || EK_VECTOR_LANES < RULE_WIDE_VECTORS || 4 * p.k * p.n > EK_L3_BYTES ||
+            p.k < RULE_PASS_DEPTH || p.n < RULE_TRANSPOSED_COLUMNS || copies_panels(s, p))
             return 0;
         return price->passing * least(parts(p.m, s.mr), RULE_FEW_PASSES) * vectors;
     }
-    if (turned)
-        return price->group * vectors + price->panel * parts(vectors, RULE_TURNED_AT_ONCE);
+    if (transposed)
+        return price->group * vectors + price->panel * parts(vectors, RULE_TRANSPOSED_AT_ONCE);
     int64_t panels = parts(p.n, s.nr), nv = parts(vectors, panels);
     int64_t crossing = panels > 1 && nv * EK_VECTOR_LANES % RULE_LINE ? price->crossing : 0;
     int64_t groups = EK_I8_VECTORS && vectors == 1 ? RULE_ALONE : vectors;
     return price->group * groups +
-           (price->panel * parts(nv, RULE_TURNED_AT_ONCE) + crossing) * panels;
+           (price->panel * parts(nv, RULE_TRANSPOSED_AT_ONCE) + crossing) * panels;
 }
 
 static int64_t cost_of_a(const prices *price, shape s, product p) {
-    if (is_turned(s))
+    if (is_transposed(s))
         return price->packing * round_up(p.m, EK_VECTOR_LANES);
     if (!LONG)
         return 0;
@@ -117,41 +118,41 @@ static int64_t cost_of_a(const prices *price, shape s, product p) {
     return 4 * slow * parts(p.n, s.nr);
 }
 
-/* A tall tile's panels of rows, shared out evenly, are higher than those of vectors. */
+/* A tile is for AMX if its panels of rows, shared out evenly, are higher than those of vectors. */
 static int kind_of(shape s, product p) {
-    if (is_turned(s))
-        return TURNED;
-    return !p.f32 && EK_I8_VECTORS && parts(p.m, parts(p.m, s.mr)) > EK_I8_VECTORS ? TALL : UPRIGHT;
+    if (is_transposed(s))
+        return TRANSPOSED;
+    return !p.f32 && EK_I8_VECTORS && parts(p.m, parts(p.m, s.mr)) > EK_I8_VECTORS ? AMX : NORMAL;
 }
 
 /* A panel of B stays in registers, for any number of rows of an A in place. */
-static int is_thin(shape s, product p) {
-    return LONG && p.f32 && !p.a_packed && !is_turned(s) && p.k <= RULE_THIN_K &&
+static int is_small_k(shape s, product p) {
+    return LONG && p.f32 && !p.a_packed && !is_transposed(s) && p.k <= RULE_SMALL_K &&
            (p.k + 1) * (s.nr / EK_VECTOR_LANES) + 1 <= RULE_REGISTERS;
 }
 
 /* Per k, of bytes per four of k. */
 static int64_t tile_cost(shape s, product p) {
-    int kind = kind_of(s, p), turned = kind == TURNED;
+    int kind = kind_of(s, p), transposed = kind == TRANSPOSED;
     const prices *price = &price_of[!p.f32][kind];
     int64_t depth = p.f32 ? p.k : parts(p.k, RULE_GROUP);
-    int64_t lines = turned ? p.n : p.m, across = turned ? p.m : p.n;
-    int64_t height = turned ? s.nr : is_thin(s, p) ? RULE_THIN_ROWS : s.mr;
-    int64_t width = turned ? s.mr : s.nr;
+    int64_t lines = transposed ? p.n : p.m, across = transposed ? p.m : p.n;
+    int64_t height = transposed ? s.nr : is_small_k(s, p) ? RULE_SMALL_K_ROWS : s.mr;
+    int64_t width = transposed ? s.mr : s.nr;
     int64_t vectors = parts(across, EK_VECTOR_LANES);
     int64_t rows = parts(lines, height), panels = parts(vectors, width / EK_VECTOR_LANES);
     int64_t products = most(lines * vectors, price->wide * rows * panels);
     int64_t rows_each = parts(lines, rows);
-    if (kind == TALL)
+    if (kind == AMX)
         products = rows * (rows_each > RULE_REGISTER_ROWS ? 2 * RULE_REGISTER_ROWS : rows_each) *
                    vectors * round_up(depth, RULE_REGISTER_GROUPS) / depth;
-    else if (p.a_packed && !turned)
+    else if (p.a_packed && !transposed)
         products -= saved_by_one_column(s, p.m, p.n);
     int is_far = rows > 1 && p.k * width * (p.f32 ? 4 : 1) > EK_L1_BYTES / 2;
     int64_t vector = price->vector + (is_far ? price->far : 0);
     int is_spilled = (parts(lines, rows) + 1) * parts(vectors, panels) >= RULE_REGISTERS;
     int64_t tile = price->tile + (is_spilled ? price->spilled : 0);
-    int is_paged = !turned && p.n * RULE_SUM_BYTES % RULE_PAGE == 0;
+    int is_paged = !transposed && p.n * RULE_SUM_BYTES % RULE_PAGE == 0;
     int64_t segment = price->segment + (is_paged ? price->paged : 0);
     int64_t stores = tile * rows * panels + segment * panels * lines +
                      price->stored * lines * vectors + price->element * lines * across +
@@ -159,10 +160,10 @@ static int64_t tile_cost(shape s, product p) {
     int64_t cost = price->product * products + price->line * panels * lines +
                    vector * rows * vectors + stores / depth;
     return cost + (p.b_packed ? 0 : cost_of_b(price, s, p)) +
-           (p.a_packed || kind == TALL ? 0 : cost_of_a(price, s, p));
+           (p.a_packed || kind == AMX ? 0 : cost_of_a(price, s, p));
 }
 
-/* 1: threads share columns: of upright tiles whose panels they pack unless the busiest has less
+/* 1: threads share columns: of normal tiles whose panels they pack unless the busiest has less
  * than 3/4 of the work by rows, else only if it has less by columns. */
 static int split_of(shape s, product p, int threads) {
     if (threads < 2)
@@ -170,7 +171,7 @@ static int split_of(shape s, product p, int threads) {
     int64_t rows = parts(p.m, s.mr), panels = parts(p.n, s.nr);
     int64_t by_rows = parts(rows, threads) * panels, by_panels = parts(panels, threads) * rows;
     int packs = p.f32 ? copies_panels(s, p) : !(EK_I8_VECTORS && p.b_packed);
-    if (is_turned(s) || !packs)
+    if (is_transposed(s) || !packs)
         return 4 * by_panels < 3 * by_rows;
     return 4 * by_rows >= 3 * by_panels;
 }
@@ -184,7 +185,7 @@ static int64_t shared_cost(shape s, product p, int threads) {
     return alone / tiles * parts(tiles, threads);
 }
 
-/* Number i of the tiles as they are, then of the tiles turned, which never use AMX. */
+/* Number i of the tiles as they are, then of the transposed tiles, which never use AMX. */
 static shape shape_of(const tile *tiles, size_t count, size_t i) {
     if (i < count)
         return (shape){tiles[i].mr, tiles[i].nv * EK_VECTOR_LANES};
@@ -197,9 +198,9 @@ static shape shape_of(const tile *tiles, size_t count, size_t i) {
 static shape cheapest(const tile *tiles, size_t count, product p, int threads) {
     shape best = shape_of(tiles, count, 0);
     int near = EK_F32_COPIES && p.f32 && 4 * p.k * p.n <= EK_L2_BYTES / 2;
-    int64_t columns = near ? RULE_TURNED_FLOATS : RULE_TURNED_COLUMNS;
-    int turned = EK_VECTOR_LANES > 1 && p.n < columns && (p.f32 || p.a_packed);
-    for (size_t i = 1; i < count * (turned ? 2 : 1); i++) {
+    int64_t columns = near ? RULE_TRANSPOSED_FLOATS : RULE_TRANSPOSED_COLUMNS;
+    int transposed = EK_VECTOR_LANES > 1 && p.n < columns && (p.f32 || p.a_packed);
+    for (size_t i = 1; i < count * (transposed ? 2 : 1); i++) {
         shape other = shape_of(tiles, count, i);
         if (shared_cost(other, p, threads) < shared_cost(best, p, threads))
             best = other;
@@ -209,8 +210,8 @@ static shape cheapest(const tile *tiles, size_t count, product p, int threads) {
 
 static ek_gemm_method blocks(shape s, product p, int threads) {
     int64_t size = p.f32 ? 4 : 1, m = p.m, n = p.n, k = p.k;
-    int64_t sharing = is_turned(s) ? parts(n, s.nr) : parts(m, s.mr);
-    int64_t width = is_turned(s) ? s.mr : s.nr;
+    int64_t sharing = is_transposed(s) ? parts(n, s.nr) : parts(m, s.mr);
+    int64_t width = is_transposed(s) ? s.mr : s.nr;
     int64_t depth = LONG || sharing <= RULE_FEW_PANELS
                         ? (int64_t)EK_L2_BYTES / 2 / (width * size)
                         : (int64_t)EK_L1_BYTES * 7 / 8 / ((s.mr + s.nr) * size);

@@ -3,12 +3,13 @@
  * most of the work is to write C: it then goes along rows, for as many panels of B as stay in the
  * cache. */
 #include "direct.h"
-#include "x86/ask.h"
+#include "x86/prefetch.h"
 #include "orient.h"
 
 #define LARGE_B 1048576 /* bytes from which a B is read row by row for one row of A */
-#define THIN_ROWS 32    /* that a thin code makes before the next panel of B, of an A in place */
-#define PIECE 512       /* columns of such a B that a thread takes at a time */
+#define SMALL_K_ROWS                                                                               \
+    32 /* that a code for small k computes before the next panel of B, of an A in place */
+#define PIECE 512 /* columns of such a B that a thread takes at a time */
 
 /* Of a C that does not stay in the second cache beside B, long runs are written: the core fetches
  * lines of its own accord along them. Panels of B come from that cache then. Measured on Intel's
@@ -35,8 +36,8 @@ typedef struct {
     int form, a_packed;
     track rows, columns;
     long strip;             /* panels of columns, which all rows are multiplied by in turn */
-    int asks;               /* for the panel that comes a strip later */
-    int thin;               /* k is small enough for codes that keep B in registers */
+    int prefetches_b;       /* for the panel that comes a strip later */
+    int small_k;            /* k is small enough for codes that keep B in registers */
     const ek_gemm_job *job; /* what all tiles are told */
 } product;
 
@@ -60,23 +61,23 @@ tile(const product *x, ek_gemm_job *job, ek_gemm_place *at, long nv, const char 
     const ek_gemm_column *codes = x->family->column[nv - 1];
     const ek_gemm_tile code = codes->codes[form][at->rows];
     char *c = x->c + (at->row * job->c_row + at->column * job->c_col) * x->c_bytes;
-    if (x->thin)
-        codes->thin[job->k](job, a, b, c, (ek_gemm_rows){at->row, at->rows}, at->column);
+    if (x->small_k)
+        codes->small_k[job->k](job, a, b, c, (ek_gemm_rows){at->row, at->rows}, at->column);
     else if (job->c_col != 1 || (at->columns < at->width && !types->masked))
-        ek_gemm_tile_apart(job, code, a, b, c, at, x->c_bytes);
+        ek_gemm_staged_tile(job, code, a, b, c, at, x->c_bytes);
     else
         code(job, a, b, c, at->row, at->column);
 }
 
 /* For the panel of columns that comes a strip after panel j, which is at b. */
-static void ask(const product *x, ek_gemm_job *job, long i, long j, const char *b) {
+static void prefetch_next(const product *x, ek_gemm_job *job, long i, long j, const char *b) {
     const ek_panels *columns = &x->columns.panels;
     const long nv = ek_panel_width(columns, j);
     const ek_gemm_next next = {
         j + x->strip < columns->panels ? b + x->strip * x->columns.step[j < columns->wider] : NULL,
         job->b_in_place ? job->b_row : nv * x->family->operands->vl,
     };
-    ek_gemm_ask(job, &next, i, x->rows.panels.panels, nv);
+    ek_gemm_prefetch_next(job, &next, i, x->rows.panels.panels, nv);
 }
 
 /* One panel of rows times panels [column, until) of columns. Inlined: of a product of two tiles, to
@@ -96,8 +97,8 @@ static inline __attribute__((always_inline)) void row_of_tiles(const product *x,
         const int wider = j < x->columns.panels.wider;
         const long nv = x->columns.panels.width + wider;
         at.width = nv * vl;
-        if (x->asks)
-            ask(x, job, i, j, b);
+        if (x->prefetches_b)
+            prefetch_next(x, job, i, j, b);
         tile(x, job, &at, nv, a, b);
         b += x->columns.step[wider];
         at.column += at.width;
@@ -165,10 +166,10 @@ static int is_direct(const ek_gemm_oriented *o) {
     return g->b_packed || (!o->pack_b && types->b_form(g) >= 0 && whole);
 }
 
-static int is_thin(const ek_gemm_oriented *o) {
+static int is_small_k(const ek_gemm_oriented *o) {
     const ek_gemm_args *g = o->args;
-    return g->k > 0 && g->k <= EK_GEMM_THIN_MOST && g->c_col == 1 && !g->accumulate &&
-           o->family->column[o->tile.nv - 1]->thin[g->k];
+    return g->k > 0 && g->k <= EK_GEMM_SMALL_K && g->c_col == 1 && !g->accumulate &&
+           o->family->column[o->tile.nv - 1]->small_k[g->k];
 }
 
 int ek_gemm_direct(const ek_gemm_args *args, const ek_gemm_method *how, ek_pool *pool) {
@@ -203,11 +204,11 @@ int ek_gemm_direct(const ek_gemm_args *args, const ek_gemm_method *how, ek_pool 
         ek_parallel(pool, by_pieces, &x, ek_ceil(g->n, PIECE), 1);
         return 1;
     }
-    x.thin = is_thin(&o);
-    if (x.thin && g->a_packed)
+    x.small_k = is_small_k(&o);
+    if (x.small_k && g->a_packed)
         job.a_row = 1;
-    else if (x.thin)
-        o.tile.mr = THIN_ROWS;
+    else if (x.small_k)
+        o.tile.mr = SMALL_K_ROWS;
     if (g->m <= o.tile.mr && vectors <= o.tile.nv) {
         ek_gemm_place at = {.rows = g->m, .width = vectors * types->vl};
         job.a_col = g->a_packed ? g->m : g->a_col;
@@ -219,8 +220,9 @@ int ek_gemm_direct(const ek_gemm_args *args, const ek_gemm_method *how, ek_pool 
     x.a_packed = g->a_packed;
     x.columns.panels = ek_panels_of(vectors, o.tile.nv);
     set_steps(&x.columns, types, 1, g->k, g->b_packed, types->vl * types->b_bytes);
-    x.asks = ek_gemm_asks(g, types, g->k);
-    if (g->m <= o.tile.mr && !pool && !x.asks) { /* one row of tiles: nothing else to plan */
+    x.prefetches_b = ek_gemm_prefetches_b(g, types, g->k);
+    if (g->m <= o.tile.mr && !pool &&
+        !x.prefetches_b) { /* one row of tiles: nothing else to plan */
         x.rows = (track){{1, g->m, 0}, {0}};
         EK_GEMM_BEGIN(&job, NULL);
         row_of_tiles(&x, &job, 0, 0, x.columns.panels.panels);
@@ -230,7 +232,8 @@ int ek_gemm_direct(const ek_gemm_args *args, const ek_gemm_method *how, ek_pool 
     x.rows.panels = ek_panels_of(g->m, o.tile.mr);
     set_steps(&x.rows, types, 0, g->k, g->a_packed, g->a_row * types->a_bytes);
     const long panel = x.columns.panels.width * types->vl * types->b_bytes * g->k;
-    const int wide = (g->m * x.c_bytes + g->k * types->b_bytes) * g->n > NEAR_BYTES && !x.asks;
+    const int wide =
+        (g->m * x.c_bytes + g->k * types->b_bytes) * g->n > NEAR_BYTES && !x.prefetches_b;
     const long most = types->b_bytes == 1 ? LONG_STRIP_OF_BYTES : LONG_STRIP;
     x.strip = ek_max((wide ? most : EK_GEMM_STRIP_BYTES) / ek_max(panel, 1), 1);
     x.job = &job;

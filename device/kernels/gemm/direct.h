@@ -12,8 +12,8 @@ typedef struct {
     long row, rows, column, columns, width;
 } ek_gemm_place;
 
-/* A tile that cannot be stored where it belongs: C is turned, or a part of a vector is left. `job`
- * is as before when it returns. */
-void ek_gemm_tile_apart(ek_gemm_job *job, ek_gemm_tile code, const void *a, const void *b, char *c,
-                        const ek_gemm_place *at, long bytes);
+/* A tile that cannot be stored where it belongs: C is column-major, or a part of a vector is left:
+ * it is stored to a buffer and copied. `job` is as before when it returns. */
+void ek_gemm_staged_tile(ek_gemm_job *job, ek_gemm_tile code, const void *a, const void *b, char *c,
+                         const ek_gemm_place *at, long bytes);
 #endif

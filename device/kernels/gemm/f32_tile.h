@@ -24,26 +24,26 @@
 typedef struct {
     const float *at;
     long row;
-    long left;        /* columns in the last vector, if masked */
-    const float *ask; /* F32_ASKS: what is read soon: a line for each step, or NULL */
-    long ask_row;     /* floats to the next */
-    int ask_all;      /* all lines of a row */
+    long left;             /* columns in the last vector, if masked */
+    const float *prefetch; /* F32_PREFETCHES: what is read soon: a line for each step, or NULL */
+    long prefetch_row;     /* floats to the next */
+    int prefetch_all;      /* all lines of a row */
 } f32_columns;
 
 /* Intel's cores with AMX follow fewer rows of B at once than k is deep. */
 #ifdef __AMX_TILE__
-#define F32_ASKS 1
+#define F32_PREFETCHES 1
 #else
-#define F32_ASKS 0
+#define F32_PREFETCHES 0
 #endif
 
-EK_INLINE void f32_ask(const int lines, f32_columns *b) {
+EK_INLINE void f32_prefetch(const int lines, f32_columns *b) {
     if (!lines)
         return;
     EK_UNROLL
     for (int j = 0; j < lines; j++)
-        __builtin_prefetch(b->ask + j * EK_VL);
-    b->ask += b->ask_row;
+        __builtin_prefetch(b->prefetch + j * EK_VL);
+    b->prefetch += b->prefetch_row;
 }
 
 EK_INLINE void f32_load_b(const int nv, const int masked, vf b[NV], const f32_columns *from) {
@@ -149,12 +149,12 @@ EK_INLINE void f32_add_sets(const int mr, const int nv, vf acc[MR][NV], vf sum[4
     }
 }
 
-/* The steps of a panel; each asks for so many lines. */
-EK_INLINE void f32_steps(const int mr, const int nv, const int masked, const int asks,
+/* The steps of a panel; each prefetches so many lines. */
+EK_INLINE void f32_steps(const int mr, const int nv, const int masked, const int lines,
                          vf acc[MR][NV], const float *a, long a_col, f32_columns b, long k) {
     for (long p = 0; p < k; p++, a += a_col, b.at += b.row) {
         vf bv[NV];
-        f32_ask(asks, &b);
+        f32_prefetch(lines, &b);
         f32_load_b(nv, masked, bv, &b);
         f32_step(mr, nv, acc, a, bv);
     }
@@ -183,9 +183,9 @@ EK_INLINE void f32_panel(const int mr, const int nv, const int masked, vf acc[MR
         return;
     }
 #endif
-    if (F32_ASKS && b.ask && b.ask_all)
+    if (F32_PREFETCHES && b.prefetch && b.prefetch_all)
         f32_steps(mr, nv, masked, nv, acc, a, a_col, b, k - p);
-    else if (F32_ASKS && b.ask)
+    else if (F32_PREFETCHES && b.prefetch)
         f32_steps(mr, nv, masked, 1, acc, a, a_col, b, k - p);
     else
         f32_steps(mr, nv, masked, 0, acc, a, a_col, b, k - p);
@@ -210,10 +210,10 @@ EK_INLINE vf f32_panel_narrow(const int mr, const int nv, vf acc[MR][NV], const 
     return last;
 }
 
-/* As f32_rows, with so many lines asked for per step. */
-EK_INLINE const float *f32_rows_asking(const int mr, const int nv, const int masked, const int asks,
-                                       vf acc[MR][NV], const float *const a[MR], f32_columns b,
-                                       long k) {
+/* As f32_rows, with so many lines prefetched per step. */
+EK_INLINE const float *f32_rows_prefetching(const int mr, const int nv, const int masked,
+                                            const int lines, vf acc[MR][NV],
+                                            const float *const a[MR], f32_columns b, long k) {
     const int sets = F32_SETS(mr, nv), step = F32_LANES ? EK_VL : sets;
     vf sum[4][MR][NV] = {0};
     const float *x[MR];
@@ -232,7 +232,7 @@ EK_INLINE const float *f32_rows_asking(const int mr, const int nv, const int mas
             EK_UNROLL
             for (int l = 0; l < step; l++, b.at += b.row) {
                 vf bv[NV];
-                f32_ask(asks, &b);
+                f32_prefetch(lines, &b);
                 f32_load_b(nv, masked, bv, &b);
                 EK_UNROLL
                 for (int j = 0; j < nv; j++) {
@@ -252,7 +252,7 @@ EK_INLINE const float *f32_rows_asking(const int mr, const int nv, const int mas
         f32_add_sets(mr, nv, acc, sum);
     for (; p < k; p++, b.at += b.row) {
         vf bv[NV];
-        f32_ask(asks, &b);
+        f32_prefetch(lines, &b);
         f32_load_b(nv, masked, bv, &b);
         EK_UNROLL
         for (int i = 0; i < mr; i++) {
@@ -267,10 +267,10 @@ EK_INLINE const float *f32_rows_asking(const int mr, const int nv, const int mas
 /* A as rows: a[i] points at mr runs of k floats. Returns where B goes on. */
 EK_INLINE const float *f32_rows(const int mr, const int nv, const int masked, vf acc[MR][NV],
                                 const float *const a[MR], f32_columns b, long k) {
-    if (F32_ASKS && b.ask && b.ask_all)
-        return f32_rows_asking(mr, nv, masked, nv, acc, a, b, k);
-    if (F32_ASKS && b.ask)
-        return f32_rows_asking(mr, nv, masked, 1, acc, a, b, k);
-    return f32_rows_asking(mr, nv, masked, 0, acc, a, b, k);
+    if (F32_PREFETCHES && b.prefetch && b.prefetch_all)
+        return f32_rows_prefetching(mr, nv, masked, nv, acc, a, b, k);
+    if (F32_PREFETCHES && b.prefetch)
+        return f32_rows_prefetching(mr, nv, masked, 1, acc, a, b, k);
+    return f32_rows_prefetching(mr, nv, masked, 0, acc, a, b, k);
 }
 #endif

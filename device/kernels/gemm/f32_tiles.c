@@ -85,8 +85,8 @@ EK_INLINE void finish(const int mr, const ek_gemm_epilogue *e, vf acc[MR][NV], l
     }
 }
 
-/* Products that hide the way of C from memory. Not on cores that ask for B, where it was slower: so
- * many lines at once hold up the loads, and stores wait for nobody. */
+/* Products that hide the way of C from memory. Not on cores that prefetch B, where it was slower:
+ * so many lines at once hold up the loads, and stores wait for nobody. */
 #define PREFETCH_K 128
 
 /* The last vector of C holds one column. */
@@ -110,12 +110,12 @@ EK_INLINE void narrow_panel(const int mr, const ek_gemm_job *job, vf acc[MR][NV]
 EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const float *a,
                     const float *b, float *c, long row, long column) {
     const int masked = form & EK_GEMM_MASKED;
-    if (!F32_ASKS && (job->k >= PREFETCH_K || job->c_row >= EK_GEMM_FAR_ROWS))
-        ek_gemm_prefetch(mr, NV * EK_VL, c, job->c_row);
+    if (!F32_PREFETCHES && (job->k >= PREFETCH_K || job->c_row >= EK_GEMM_FAR_ROWS))
+        ek_gemm_prefetch_c(mr, NV * EK_VL, c, job->c_row);
     f32_columns columns = {b, job->b_row, job->left, NULL, 0, 0};
-#if F32_ASKS
-    columns.ask = (const float *)job->ask, columns.ask_all = job->ask_all;
-    columns.ask_row = job->ask_row;
+#if F32_PREFETCHES
+    columns.prefetch = (const float *)job->prefetch, columns.prefetch_all = job->prefetch_all;
+    columns.prefetch_row = job->prefetch_row;
 #endif
     vf acc[MR][NV];
     EK_UNROLL
@@ -151,7 +151,7 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
     }
 }
 
-#include "x86/f32_thin.h"
+#include "x86/f32_small_k.h"
 
 #define CODE(name, mr, form)                                                                       \
     static void name(const ek_gemm_job *job, const void *a, const void *b, void *c, long row,      \
@@ -192,7 +192,7 @@ const ek_gemm_column NAME = {
         [EK_GEMM_ROWS | EK_GEMM_MASKED] = {EK_GEMM_UP_TO(MR, MASKED_ROWS)},
 #endif
     },
-#if THIN_MOST
-    {EK_GEMM_UP_TO(THIN_MOST, THIN)},
+#if SMALL_K_MAX
+    {EK_GEMM_UP_TO(SMALL_K_MAX, SMALL_K)},
 #endif
 };

@@ -5,7 +5,7 @@
  *       for panels of B, for panels of A:              register tile
  *
  * Threads share the panels of a block, of its rows or its columns, through ek_parallel. */
-#include "x86/ask.h"
+#include "x86/prefetch.h"
 #include "direct.h"
 #include "plan.h"
 
@@ -76,7 +76,7 @@ static void pack_side_by_side(const block *x, long begin, long end, char *to) {
         .vectors = all->width,
         .wider = all->wider - begin,
         .bytes = {x->b_sizes.bytes[0], x->b_sizes.bytes[1]},
-        .bare = p->types->tall && p->a.panels.width >= p->types->tall,
+        .values_only = p->types->amx_rows && p->a.panels.width >= p->types->amx_rows,
         .registers = x->registers,
         .rows = p->a.panels.width + (p->a.panels.wider > 0),
     };
@@ -105,7 +105,7 @@ static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *co
     const ek_panels *panels = &p->a.panels;
     const int packed = p->a_form < 0;
     const long first = row, lines = at.width * p->types->b_bytes / EK_GEMM_LINE_BYTES;
-    const int apart = g->c_col != 1 || (!p->types->masked && at.columns < at.width);
+    const int staged = g->c_col != 1 || (!p->types->masked && at.columns < at.width);
     const long a_step = p->a_whole ? p->types->a_row_bytes : g->a_row * p->types->a_bytes;
     const long c_step = g->c_row * p->c_bytes;
     at.row = ek_panel_start(panels, row);
@@ -122,9 +122,9 @@ static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *co
         at.rows = panels->width + wider;
         job->a_col = p->a_whole ? x->a_rows : packed ? at.rows : g->a_col;
         EK_GEMM_ROWS_OF_TILE(job, at.rows);
-        ek_gemm_ask(job, next, row - first, row_end - first, lines);
-        if (apart)
-            ek_gemm_tile_apart(job, codes[at.rows], a, b, c, &at, p->c_bytes);
+        ek_gemm_prefetch_next(job, next, row - first, row_end - first, lines);
+        if (staged)
+            ek_gemm_staged_tile(job, codes[at.rows], a, b, c, &at, p->c_bytes);
         else
             codes[at.rows](job, a, b, c, at.row, at.column);
         a += packed && !p->a_whole ? (long)x->a_sizes.bytes[wider] : at.rows * a_step;
@@ -139,7 +139,7 @@ static ek_gemm_next next_panel(const block *x, long j, const char *b, long colum
     const ek_gemm_plan *p = x->plan;
     const ek_gemm_args *g = p->args;
     const int bytes = p->types->b_bytes;
-    if (!p->asks || (p->pack_b && p->columns_per_block > 1))
+    if (!p->prefetches_b || (p->pack_b && p->columns_per_block > 1))
         return (ek_gemm_next){NULL, 0};
     if (g->b_packed)
         return (ek_gemm_next){b + ek_panels_bytes(&p->b, &x->b_sizes, j, j + 1), width};
@@ -151,7 +151,7 @@ static ek_gemm_next next_panel(const block *x, long j, const char *b, long colum
     return (ek_gemm_next){rows, g->b_row};
 }
 
-/* Those of panel j of B. */
+/* All tiles of panel j of B. */
 static void panel_of_tiles(const block *x, ek_gemm_job *job, long j, long row, long row_end) {
     const ek_gemm_plan *p = x->plan;
     const ek_gemm_args *g = p->args;
@@ -178,7 +178,7 @@ static void panel_of_tiles(const block *x, ek_gemm_job *job, long j, long row, l
     tile_column(x, job, p->family->column[nv - 1]->codes[form], b, at, &next, row, row_end);
 }
 
-/* Panels of A before the next panel of B; of tall ones, 1. Rows of C that are pages apart share a
+/* Panels of A before the next panel of B; 1 for AMX. Rows of C that are pages apart share a
  * set of the first cache: fewer of them are written at a time. */
 #define ROWS_OF_STRIP 8
 #define ROWS_OF_STRIP_PAGED 2
@@ -200,7 +200,7 @@ static void tiles(const block *x, long row, long row_end, long column, long colu
     const long width = ek_max(p->b.panels.width, 1) * p->types->vl;
     const long strip = EK_GEMM_STRIP_BYTES / (ek_max(x->k, 1) * width * p->types->b_bytes);
     const int few = g->c_row * p->c_bytes % EK_GEMM_PAGE ? ROWS_OF_STRIP : ROWS_OF_STRIP_PAGED;
-    const long rows = strip <= 1 ? row_end - row : p->tall ? 1 : few;
+    const long rows = strip <= 1 ? row_end - row : p->uses_amx ? 1 : few;
     for (long from = column, until; from < column_end; from = until) {
         until = ek_min(from + ek_max(strip, 1), column_end);
         for (long i = row; i < row_end; i += rows)
@@ -237,8 +237,8 @@ static void pack_a_block(block *x, ek_pool *pool) {
     }
     const long rows = ek_panel_start(all, x->row_end) - ek_panel_start(all, x->row);
     const ek_gemm_args *g = p->args;
-    if (p->types->pack_a_thin && rows == g->m && g->a_col == rows &&
-        p->types->pack_a_thin(g->a, rows, x->k, x->a)) {
+    if (p->types->pack_a_narrow && rows == g->m && g->a_col == rows &&
+        p->types->pack_a_narrow(g->a, rows, x->k, x->a)) {
         x->a_rows = rows;
         return;
     }
@@ -335,7 +335,8 @@ void ek_gemm_run(const ek_gemm_args *args, const ek_gemm_method *how, void *scra
     }
     const ek_gemm_room room = ek_gemm_room_of(&plan);
     long registers = 0;
-    block x = {.plan = &plan, .b = scratch, .registers = pool || !plan.tall ? NULL : &registers};
+    block x = {
+        .plan = &plan, .b = scratch, .registers = pool || !plan.uses_amx ? NULL : &registers};
     x.a = x.b + room.b;
     x.tail = x.a + room.a;
     const long panels = plan.b.panels.panels;

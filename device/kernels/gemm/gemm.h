@@ -17,7 +17,7 @@ typedef enum {
     EK_GEMM_U8 = 2,  /* u8 . s8 -> s32 */
 } ek_gemm_dtype;
 
-/* Or-ed to the dtype when a method is asked for: that operand was packed beforehand. */
+/* Or-ed to the dtype when a method is looked up: that operand was packed beforehand. */
 enum { EK_GEMM_A_PACKED = 4, EK_GEMM_B_PACKED = 8 };
 
 /* A tile is mr rows x nr columns of C. Its vectors go along n, as a rule, and nr is whole vectors;
@@ -34,8 +34,8 @@ typedef enum {
     EK_GEMM_PLAIN = 0,    /* C in the type of the sums: f32, or s32 for bytes */
     EK_GEMM_FLOAT = 1,    /* bytes: C is f32 = sum * scale + bias */
     EK_GEMM_QUANTIZE = 2, /* bytes: C is s8 or u8, requantized as TFLite does, rounded twice */
-    EK_GEMM_HANDED = 3,   /* bytes: `take` stores C, of elements of 4 bytes; B must be packed,
-                             and not for a turned tile */
+    EK_GEMM_CALLBACK = 3, /* bytes: `take` stores C, of elements of 4 bytes; B must be packed,
+                           and not for a transposed tile */
 } ek_gemm_output;
 
 /* The finished sums of a tile: [rows][width], the first `columns` of each; c is where the sum at
@@ -56,7 +56,7 @@ typedef struct {
     const int32_t *multiplier, *left, *right;
     int32_t zero, low, high; /* EK_GEMM_QUANTIZE: zero point and clamp */
     float low_f32, high_f32; /* clamp of f32 outputs; -INFINITY, INFINITY: none */
-    /* EK_GEMM_HANDED: called by any thread, once per tile. */
+    /* EK_GEMM_CALLBACK: called by any thread, once per tile. */
     void (*take)(const void *taker, const ek_gemm_sums *sums);
     const void *taker;
 } ek_gemm_epilogue;
@@ -64,7 +64,7 @@ typedef struct {
 typedef struct {
     int32_t dtype;              /* ek_gemm_dtype */
     int32_t a_packed, b_packed; /* a or b is what ek_gemm_pack made for the same method */
-    int32_t accumulate; /* PLAIN: C += A . B, bias and clamp after; HANDED: `take` reads C */
+    int32_t accumulate; /* PLAIN: C += A . B, bias and clamp after; CALLBACK: `take` reads C */
     long m, n, k;       /* all >= 0; k = 0 leaves the epilogue of zero */
     const void *a, *b;
     void *c;

@@ -5,14 +5,14 @@
 #define NV 1
 #include "i8_types.h"
 #if EK_I8 != EK_I8_WIDE16
-#include "i8_across.h"
+#include "i8_pack_transpose.h"
 #endif
 /* Every panel takes a few rows before the next rows follow: B is read along its rows, and lines
  * that share a set of the cache do not drive each other out. */
 #define ROWS_AT_ONCE 16
 _Static_assert(ROWS_AT_ONCE % I8_STEP == 0, "slices are whole steps");
-#ifdef EK_FOURS
-#include "x86/i8_fours.h"
+#ifdef EK_GROUPS4
+#include "x86/i8_pack_groups.h"
 #define SUMS_ON_THE_WAY 1
 #else
 #define SUMS_ON_THE_WAY 0
@@ -146,7 +146,7 @@ static void pack_a(const void *from, long step, long k_step, long width, long ve
 #else
     const uint8_t flip = A_FLIP ? FLIP_BYTE : 0;
     if (step == 1 && k_step != 1)
-        pack_across(I8_STEP, from, k_step, width, width, width, k, to, A_UNSIGNED, flip);
+        pack_transposed(I8_STEP, from, k_step, width, width, width, k, to, A_UNSIGNED, flip);
     else
         for (long i = 0; i < width; i++)
             pack_line((const uint8_t *)from + i * step, k_step, k, k, (i8_value *)to + i * I8_STEP,
@@ -158,9 +158,9 @@ static void pack_a(const void *from, long step, long k_step, long width, long ve
 /* k rows of a panel of B, whose columns stand side by side; `to` is where the first belongs. */
 EK_INLINE void pack_rows_of_b(const void *from, long k_step, long width, long columns, long k,
                               i8_value *to, int32_t *corrections) {
-#ifdef EK_FOURS
-    pack_fours(from, k_step, width, columns, columns, k, to, B_FLIP ? FLIP_BYTE : 0, COLUMN_FACTOR,
-               corrections);
+#ifdef EK_GROUPS4
+    pack_groups(from, k_step, width, columns, columns, k, to, B_FLIP ? FLIP_BYTE : 0, COLUMN_FACTOR,
+                corrections);
 #elif EK_I8 == EK_I8_WIDE16
     const i8_b *values = from;
     const long there = ek_min(width, columns);
@@ -172,20 +172,20 @@ EK_INLINE void pack_rows_of_b(const void *from, long k_step, long width, long co
     }
 #else
     (void)corrections;
-    pack_across(I8_GROUP, from, k_step, width, columns, columns, k, to, B_UNSIGNED,
-                B_FLIP ? FLIP_BYTE : 0);
+    pack_transposed(I8_GROUP, from, k_step, width, columns, columns, k, to, B_UNSIGNED,
+                    B_FLIP ? FLIP_BYTE : 0);
 #endif
 }
 
 #ifdef AMX_LEAST
-#define AWAKE_VALUES 4096 /* of a B that takes so long to pack */
+#define WARM_VALUES 4096 /* of a B that takes so long to pack */
 
 static void pack_b_side_by_side(const void *from, long k_step, long width,
                                 const ek_gemm_panels *panels, long k, void *to) {
     const i8_b *at = from;
     char *panel = to;
-    const int awake = panels->registers && k * width >= AWAKE_VALUES;
-    if (awake)
+    const int keep_warm = panels->registers && k * width >= WARM_VALUES;
+    if (keep_warm)
         amx_set_up(panels->registers, panels->rows, amx_depth_of(k).groups);
     for (long i = 0; i < panels->count;) {
         i8_strip strip;
@@ -197,7 +197,8 @@ static void pack_b_side_by_side(const void *from, long k_step, long width,
             add_to_strip(&strip, panel, vectors, k);
             panel += panels->bytes[wider];
         }
-        pack_strip(&strip, at, k_step, width, k, panels->bare ? 0 : COLUMN_FACTOR, awake);
+        pack_strip(&strip, at, k_step, width, k, panels->values_only ? 0 : COLUMN_FACTOR,
+                   keep_warm);
         at += strip.vectors * EK_VL, width -= strip.vectors * EK_VL;
     }
 }
@@ -259,17 +260,17 @@ static void pack_b(const void *from, long step, long k_step, long width, long ve
 static void pack_a_whole(const void *from, long k_step, long width, long vectors, long rows, long k,
                          void *to) {
     const uint8_t flip = A_FLIP ? FLIP_BYTE : 0;
-#ifdef EK_FOURS
-    pack_fours(from, k_step, width, vectors * EK_VL, rows, k, to, flip, 0, NULL);
+#ifdef EK_GROUPS4
+    pack_groups(from, k_step, width, vectors * EK_VL, rows, k, to, flip, 0, NULL);
 #else
-    pack_across(I8_STEP, from, k_step, width, vectors * EK_VL, rows, k, to, A_UNSIGNED, flip);
+    pack_transposed(I8_STEP, from, k_step, width, vectors * EK_VL, rows, k, to, A_UNSIGNED, flip);
 #endif
 }
 #endif
 
-#ifdef EK_FOURS
-static int pack_a_thin(const void *from, long rows, long k, void *to) {
-    return pack_thin(from, rows, k, to, A_FLIP ? FLIP_BYTE : 0);
+#ifdef EK_GROUPS4
+static int pack_a_narrow(const void *from, long rows, long k, void *to) {
+    return pack_narrow(from, rows, k, to, A_FLIP ? FLIP_BYTE : 0);
 }
 #endif
 
@@ -307,13 +308,13 @@ const ek_gemm_operands I8_FAMILY() = {
     .pack_b_side_by_side = pack_b_side_by_side,
 #if A_WHOLE
     .pack_a_whole = pack_a_whole,
-#ifdef EK_FOURS
-    .pack_a_thin = pack_a_thin,
+#ifdef EK_GROUPS4
+    .pack_a_narrow = pack_a_narrow,
 #endif
 #endif
     .a_row_bytes = I8_STEP * sizeof(i8_row),
 #ifdef AMX_LEAST
-    .tall = AMX_LEAST,
+    .amx_rows = AMX_LEAST,
 #endif
     .dot = I8_FAMILY(_dot),
 };

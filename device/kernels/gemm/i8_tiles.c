@@ -1,10 +1,10 @@
 /* The register tiles of 8-bit products that are NV vectors wide, for 1 .. MR rows.
  *
  * Compile-time parameters: NAME (of the table), MR, NV, EK_SIMD, TYPES and AMX_LEAST (see
- * i8_types.h); TALL: the most rows of tiles that use tile registers, if there are any. */
+ * i8_types.h); AMX_MOST: the most rows of tiles that use tile registers, if there are any. */
 #include "i8_types.h"
 #if ROW_IN_PLACE
-#include "i8_row.h"
+#include "i8_gemv.h"
 #endif
 
 _Static_assert(MR <= EK_GEMM_MAX_MR && NV <= EK_GEMM_MAX_NV, "the tables hold no larger tile");
@@ -158,7 +158,7 @@ static __attribute__((noinline)) void finish_tile(const ek_gemm_job *job, long r
                                                   const int32_t *sums, char *c, long row,
                                                   long column) {
     const ek_gemm_epilogue *e = job->epilogue;
-    if (e->output == EK_GEMM_HANDED) {
+    if (e->output == EK_GEMM_CALLBACK) {
         const long columns = (NV - 1) * EK_VL + job->left;
         e->take(e->taker,
                 &(ek_gemm_sums){sums, row, rows, column, columns, NV * EK_VL, job->c_row, c});
@@ -233,7 +233,7 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
                     const i8_value *b, char *c, long row, long column) {
     vi out[MR][NV];
     if (job->c_row >= EK_GEMM_FAR_ROWS && job->epilogue->output == EK_GEMM_PLAIN)
-        ek_gemm_prefetch(mr, NV * EK_VL, c, job->c_row);
+        ek_gemm_prefetch_c(mr, NV * EK_VL, c, job->c_row);
 #if ROW_IN_PLACE
     if (mr == 1 && job->b_in_place) {
         vi sums[ROW_BLOCKS * 4];
@@ -267,13 +267,13 @@ EK_INLINE void tile(const int mr, const int form, const ek_gemm_job *job, const 
 #endif
 EK_GEMM_UP_TO(MR, CODES)
 
-#ifdef TALL
+#ifdef AMX_MOST
 #include "x86/i8_amx.h"
-#define ROWS TALL
-#define TALL_CODES(code) [AMX_LEAST... TALL] = (code),
+#define ROWS AMX_MOST
+#define AMX_CODES(code) [AMX_LEAST... AMX_MOST] = (code),
 #else
 #define ROWS MR
-#define TALL_CODES(code)
+#define AMX_CODES(code)
 #endif
 
 #define ENTRY_panel(mr) [mr] = panel_##mr,
@@ -282,9 +282,9 @@ const ek_gemm_column NAME = {
     ROWS,
     NV,
     {
-        [EK_GEMM_PANEL] = {EK_GEMM_UP_TO(MR, ENTRY_panel) TALL_CODES(amx_panel)},
+        [EK_GEMM_PANEL] = {EK_GEMM_UP_TO(MR, ENTRY_panel) AMX_CODES(amx_panel)},
 #if I8_IN_PLACE && !ROW_FACTOR
-        [EK_GEMM_ROWS] = {EK_GEMM_UP_TO(MR, ENTRY_rows) TALL_CODES(amx_rows)},
+        [EK_GEMM_ROWS] = {EK_GEMM_UP_TO(MR, ENTRY_rows) AMX_CODES(amx_rows)},
 #endif
 #if ROW_IN_PLACE
         [EK_GEMM_PANEL | EK_GEMM_MASKED] = {[1] = panel_1},

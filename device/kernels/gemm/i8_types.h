@@ -55,8 +55,8 @@ typedef int8_t i8_b;
 #define ROW_FACTOR 0
 #endif
 #define HAS_WIDE (EK_I8 == EK_I8_MULL16)
-/* One row by a row-major B reads B where it stands (i8_row.h). */
-#ifdef EK_FOURS
+/* One row by a row-major B reads B where it stands (i8_gemv.h). */
+#ifdef EK_GROUPS4
 #define ROW_IN_PLACE 1
 #else
 #define ROW_IN_PLACE 0

@@ -51,13 +51,13 @@ static inline ek_gemm_oriented ek_gemm_orient(const ek_gemm_args *args, const ek
     long mr = how->mr, nr = how->nr;
     if (args->n == 1 && args->m > 1 && !packed) /* whatever the method is: it may be a neighbor's */
         mr = EK_GEMM_WIDE * given->operands->vl, nr = 1;
-    const int is_turned = ek_gemm_is_turned(given, mr, nr);
+    const int is_transposed = ek_gemm_is_transposed(given, mr, nr);
     o.pack_a = how->pack_a, o.pack_b = how->pack_b, o.by_columns = how->split;
-    if (is_turned || (!packed && args->m > 1 && args->c_row == 1 && args->c_col != 1)) {
+    if (is_transposed || (!packed && args->m > 1 && args->c_row == 1 && args->c_col != 1)) {
         ek_gemm_swap(own, args);
         args = own;
         o.pack_a = how->pack_b, o.pack_b = how->pack_a, o.by_columns = !how->split;
-        if (is_turned) {
+        if (is_transposed) {
             const long rows = mr;
             mr = nr, nr = rows;
             o.mc = how->nc, o.nc = how->mc;

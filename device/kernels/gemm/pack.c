@@ -12,7 +12,7 @@ static packed packed_of(int dtype, int side, long extent, long k, const ek_gemm_
     ek_gemm_plan plan;
     args.a_packed = args.b_packed = 1; /* as with either, the order of operands is the method's */
     ek_gemm_make_plan(&plan, &args, how, 1);
-    const int is_b = side ^ ek_gemm_is_turned(ek_gemm_families[dtype], how->mr, how->nr);
+    const int is_b = side ^ ek_gemm_is_transposed(ek_gemm_families[dtype], how->mr, how->nr);
     return (packed){is_b ? plan.b : plan.a, plan.depths};
 }
 

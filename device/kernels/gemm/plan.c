@@ -1,6 +1,6 @@
 /* From a product and a method to a plan: which operands are swapped, packed or read in place. */
 #include "plan.h"
-#include "x86/ask.h"
+#include "x86/prefetch.h"
 #include "orient.h"
 
 /* Multiply-adds that are not worth waking a thread for. Bytes: measured on AVX-512, where they take
@@ -48,13 +48,13 @@ void ek_gemm_make_plan(ek_gemm_plan *p, const ek_gemm_args *args, const ek_gemm_
         p->rows_per_block = p->a.panels.panels;
 
     p->pack_a = !g->a_packed && p->a_form < 0;
-    p->tall = types->tall && p->a.panels.width + (p->a.panels.wider > 0) >= types->tall;
-    p->a_whole = p->pack_a && types->pack_a_whole && g->a_row == 1 && g->m > 1 && !p->tall;
+    p->uses_amx = types->amx_rows && p->a.panels.width + (p->a.panels.wider > 0) >= types->amx_rows;
+    p->a_whole = p->pack_a && types->pack_a_whole && g->a_row == 1 && g->m > 1 && !p->uses_amx;
     p->pack_b = !g->b_packed && (o.pack_b || types->b_form(g) < 0);
     p->pack_tail = !g->b_packed && !p->pack_b && !types->masked && g->n & (types->vl - 1);
     p->dot = types->dot && g->m == 1 && !g->a_packed && !g->b_packed && g->a_col == 1 &&
              g->b_row == 1 && g->b_col != 1;
-    p->asks = ek_gemm_asks(g, types, p->depths.depth);
+    p->prefetches_b = ek_gemm_prefetches_b(g, types, p->depths.depth);
     p->c_bytes = g->epilogue.output == EK_GEMM_QUANTIZE ? 1 : 4;
 }
 

@@ -14,11 +14,11 @@ typedef struct {
     int a_form;                             /* in place; -1: panels packed here or before */
     int pack_a, pack_b;                     /* on the way */
     int a_whole;                            /* a block of A becomes one panel */
-    int tall;                               /* panels of A are those of tile registers */
+    int uses_amx;                           /* panels of A are laid out for tile registers */
     int pack_tail;                          /* only the last panel of B, which is not whole */
     int by_columns;                         /* threads share columns */
     int dot;                                /* one row, B contiguous along k */
-    int asks;                               /* for the panel of B that comes next */
+    int prefetches_b;                       /* that is, the panel that comes next */
     int c_bytes;
 } ek_gemm_plan;
 

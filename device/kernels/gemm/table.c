@@ -2,7 +2,7 @@
 #include "table.h"
 #include <math.h>
 #include <stdlib.h>
-#include "kept.h"
+#include "lookup_cache.h"
 #include "blocks.h"
 
 /* Fused, distances would differ from the host's in the last bit, and ties with them. */
@@ -30,14 +30,14 @@ typedef struct {
     int64_t m, k, n;    /* the measured product */
     double gflops;
     int32_t relaxes; /* good for neighbors too */
-    int32_t reach;   /* hundredths of the squared distance within which it is good; 0: any */
+    int32_t radius;  /* hundredths of the squared distance within which it is good; 0: any */
 } row;
 
 typedef struct {
     double m, k, n;
 } logs;
 
-typedef ek_gemm_question question;
+typedef ek_gemm_query query;
 
 struct ek_gemm_table {
     header head;
@@ -46,7 +46,7 @@ struct ek_gemm_table {
     logs *log;      /* of each row's product */
     uint32_t *slot; /* row + 1 by hash; 0: free */
     uint32_t mask;
-    ek_gemm_kept kept;
+    ek_gemm_lookup_cache cache;
     uint64_t copy[]; /* the bytes of the table */
 };
 
@@ -80,8 +80,8 @@ static int ascending(const int64_t *values, uint32_t count) {
 /* A sequence becomes the bounds between its entries; halfway the table says which is nearest. */
 static void make_bounds(int64_t *values, uint32_t count, int tie_high) {
     for (uint32_t i = 0; i + 1 < count; i++) {
-        int64_t apart = values[i + 1] - values[i];
-        values[i] += tie_high ? (apart + 1) / 2 : apart / 2 + 1;
+        int64_t difference = values[i + 1] - values[i];
+        values[i] += tie_high ? (difference + 1) / 2 : difference / 2 + 1;
     }
 }
 
@@ -174,7 +174,7 @@ void ek_gemm_table_close(ek_gemm_table *t) {
     free(t);
 }
 
-/* -- asking -------------------------------------------------------------------------------- */
+/* -- looking up ---------------------------------------------------------------------------- */
 
 /* By halving: a division costs more than the steps it saves on sizes of matrices. */
 static uint64_t gcd(uint64_t a, uint64_t b) {
@@ -184,8 +184,8 @@ static uint64_t gcd(uint64_t a, uint64_t b) {
     a >>= __builtin_ctzll(a);
     b >>= __builtin_ctzll(b);
     while (a != b) {
-        uint64_t low = a < b ? a : b, apart = a < b ? b - a : a - b;
-        b = apart >> __builtin_ctzll(a - b); /* either sign has the same zeros */
+        uint64_t low = a < b ? a : b, difference = a < b ? b - a : a - b;
+        b = difference >> __builtin_ctzll(a - b); /* either sign has the same zeros */
         a = low;
     }
     return a << twos;
@@ -210,7 +210,7 @@ static int32_t index_of(const ek_gemm_table *t, int feature, uint64_t value) {
     return (int32_t)index;
 }
 
-static key key_of(const ek_gemm_table *t, const question *q) {
+static key key_of(const ek_gemm_table *t, const query *q) {
     uint64_t m = (uint64_t)q->m, n = (uint64_t)q->n, k = (uint64_t)q->k;
     uint64_t g = scale_of(m, n, k);
     if (g > 1) {
@@ -234,22 +234,22 @@ static const row *exact(const ek_gemm_table *t, const key *k) {
     return NULL;
 }
 
-static double distance_of(const logs *known, const logs *asked) {
-    double dm = known->m - asked->m, dk = known->k - asked->k, dn = known->n - asked->n;
+static double distance_of(const logs *known, const logs *wanted) {
+    double dm = known->m - wanted->m, dk = known->k - wanted->k, dn = known->n - wanted->n;
     return dm * dm + dk * dk + dn * dn;
 }
 
-static logs logs_of(const question *q) {
+static logs logs_of(const query *q) {
     return (logs){log1p((double)q->m), log1p((double)q->k), log1p((double)q->n)};
 }
 
 /* Of the rows with the same feature: most equal others, nearest product, highest rate, and the
  * first, since rows are in the order of their keys. */
-static const row *relaxed(const ek_gemm_table *t, const key *k, const question *q, int feature) {
+static const row *relaxed(const ek_gemm_table *t, const key *k, const query *q, int feature) {
     const row *best = NULL;
     int best_different = 0;
     double best_distance = 0;
-    const logs asked = logs_of(q);
+    const logs wanted = logs_of(q);
     for (uint32_t i = 0; i < t->head.rows; i++) {
         const row *r = &t->rows[i];
         if (r->key.dtype != k->dtype || r->key.feature[feature] != k->feature[feature])
@@ -257,7 +257,7 @@ static const row *relaxed(const ek_gemm_table *t, const key *k, const question *
         int different = r->key.threads != k->threads;
         for (int f = 0; f < FEATURES; f++)
             different += r->key.feature[f] != k->feature[f];
-        double distance = distance_of(&t->log[i], &asked);
+        double distance = distance_of(&t->log[i], &wanted);
         int better = !best                         ? 1
                      : different != best_different ? different < best_different
                      : distance != best_distance   ? distance < best_distance
@@ -272,21 +272,21 @@ static const row *relaxed(const ek_gemm_table *t, const key *k, const question *
 }
 
 /* A tile of one row or column is for products with a vector only. */
-static int fits(const ek_gemm_method *how, const question *q) {
+static int fits(const ek_gemm_method *how, const query *q) {
     const int with_vector = how->mr == 1 || how->nr == 1;
     return !with_vector || q->m == 1 || q->n == 1;
 }
 
-static int is_turned(const ek_gemm_method *how) {
-    return ek_gemm_is_turned(ek_gemm_families[EK_GEMM_F32], how->mr, how->nr);
+static int is_transposed(const ek_gemm_method *how) {
+    return ek_gemm_is_transposed(ek_gemm_families[EK_GEMM_F32], how->mr, how->nr);
 }
 
-static int reaches(const ek_gemm_table *t, const row *r, const question *q) {
-    const logs asked = logs_of(q);
-    return !r->reach || 100.0 * distance_of(&t->log[r - t->rows], &asked) <= r->reach;
+static int within_radius(const ek_gemm_table *t, const row *r, const query *q) {
+    const logs wanted = logs_of(q);
+    return !r->radius || 100.0 * distance_of(&t->log[r - t->rows], &wanted) <= r->radius;
 }
 
-static ek_gemm_method find(const ek_gemm_table *t, const question *q, int *rule) {
+static ek_gemm_method find(const ek_gemm_table *t, const query *q, int *rule) {
     key k = key_of(t, q);
     const row *found = exact(t, &k);
     *rule = EK_GEMM_EXACT;
@@ -300,15 +300,15 @@ static ek_gemm_method find(const ek_gemm_table *t, const question *q, int *rule)
         *rule = EK_GEMM_ANALYTIC;
     else if (found->how.mr && fits(&found->how, q) &&
              (*rule == EK_GEMM_EXACT
-                  ? reaches(t, found, q)
-                  : found->relaxes && is_turned(&found->how) == is_turned(&analytic)))
+                  ? within_radius(t, found, q)
+                  : found->relaxes && is_transposed(&found->how) == is_transposed(&analytic)))
         return found->how;
     return analytic;
 }
 
 ek_gemm_method ek_gemm_lookup(ek_gemm_table *t, int dtype, int threads, long m, long n, long k,
                               int *rule) {
-    question q = {m, n, k, dtype, threads};
+    query q = {m, n, k, dtype, threads};
     int ignored;
     rule = rule ? rule : &ignored;
     if (!t) {
@@ -317,10 +317,10 @@ ek_gemm_method ek_gemm_lookup(ek_gemm_table *t, int dtype, int threads, long m, 
     }
     uint64_t h = mixed((uint64_t)m << 40 ^ (uint64_t)n << 20 ^ (uint64_t)k);
     h = mixed(h ^ (uint64_t)dtype << 32 ^ (uint64_t)threads);
-    ek_gemm_answer answer = {.asked = q};
-    if (ek_gemm_kept_find(&t->kept, h, &q, &answer.how, rule))
-        return answer.how;
-    answer.how = find(t, &q, rule);
-    ek_gemm_kept_add(&t->kept, h, &answer, *rule);
-    return answer.how;
+    ek_gemm_cache_entry entry = {.query = q};
+    if (ek_gemm_cache_find(&t->cache, h, &q, &entry.how, rule))
+        return entry.how;
+    entry.how = find(t, &q, rule);
+    ek_gemm_cache_add(&t->cache, h, &entry, *rule);
+    return entry.how;
 }

@@ -19,7 +19,7 @@ ek_gemm_table *ek_gemm_table_open(const void *blob, size_t bytes);
 void ek_gemm_table_close(ek_gemm_table *table);
 
 /* Sizes >= 0; `dtype` may say what is packed; `rule` tells an ek_gemm_rule, or is NULL. Any number
- * of threads may ask at once. A table of NULL has no rows. */
+ * of threads may look up at once. A table of NULL has no rows. */
 ek_gemm_method ek_gemm_lookup(ek_gemm_table *table, int dtype, int threads, long m, long n, long k,
                               int *rule);
 #endif

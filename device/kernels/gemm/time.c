@@ -4,14 +4,14 @@
 
 uint64_t ek_gemm_time(ek_gemm_table *table, const ek_gemm_args *args, const ek_gemm_method *how,
                       int threads, void *scratch, ek_pool *pool, long count) {
-    ek_gemm_method asked = *how;
+    ek_gemm_method method = *how;
     int kind = args->dtype | (args->a_packed ? EK_GEMM_A_PACKED : 0) |
                (args->b_packed ? EK_GEMM_B_PACKED : 0);
     uint64_t start = ek_nanoseconds();
     for (long i = 0; i < count; i++) {
         if (table)
-            asked = ek_gemm_lookup(table, kind, threads, args->m, args->n, args->k, NULL);
-        ek_gemm_run(args, &asked, scratch, pool);
+            method = ek_gemm_lookup(table, kind, threads, args->m, args->n, args->k, NULL);
+        ek_gemm_run(args, &method, scratch, pool);
     }
     return ek_nanoseconds() - start;
 }

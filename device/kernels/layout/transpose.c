@@ -35,7 +35,7 @@ EK_INLINE void long_lines(const ek_transpose_args *a, const float *x, float *y, 
     for (long j = 0; j < columns; j += FEW)
         for (long i = 0; i < rows; i += EK_VL) {
             vf v[FEW];
-            vf_transpose_fours(x + i * a->columns + j, a->columns, v);
+            vf_transpose_rows4(x + i * a->columns + j, a->columns, v);
             EK_UNROLL for (int r = 0; r < FEW; r++) vf_store(y + (j + r) * a->rows + i, v[r]);
         }
 }

@@ -45,7 +45,7 @@ EK_INLINE vf x_load_n(const void *row, long at, long n, const int half) {
 }
 
 /* Asks for the line of value `at`, which may be beyond the row. Measured on x86 alone. */
-EK_INLINE void x_ask(const void *row, long at, const int half) {
+EK_INLINE void x_prefetch(const void *row, long at, const int half) {
 #ifdef __x86_64__
     __builtin_prefetch((const char *)row + at * (half ? 2 : 4));
 #else

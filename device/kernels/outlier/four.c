@@ -11,7 +11,7 @@
 #define PACKED_ROWS 64
 #define SMALL 131072 /* multiply-adds that are not worth waking a thread for */
 
-void ek_outlier_halve(long n, long k, const ek_gemm_method *how, const void *from, void *to) {
+void ek_outlier_pack_i4(long n, long k, const ek_gemm_method *how, const void *from, void *to) {
     const ek_outlier_weights given = {.n = n, .k = k, .group = k, .how = *how, .four = 1};
     const stored s = stored_of(&given);
     for (long j = 0; j < s.side.panels.panels; j++) {
@@ -19,18 +19,18 @@ void ek_outlier_halve(long n, long k, const ek_gemm_method *how, const void *fro
         const long half = (count + 1) / 2;
         const char *panel = (const char *)from + ek_panels_bytes(&s.side, &s.bytes, 0, j);
         const i8_value *values = (const i8_value *)panel;
-        uint8_t *halved = (uint8_t *)to + ek_panels_bytes(&s.side, &s.kept, 0, j);
+        uint8_t *packed = (uint8_t *)to + ek_panels_bytes(&s.side, &s.stored, 0, j);
         for (long i = 0; i < half; i++) {
             const int high = half + i < count ? values[half + i] : 0;
-            halved[i] = (uint8_t)((values[i] + 8) | (high + 8) << 4);
+            packed[i] = (uint8_t)((values[i] + 8) | (high + 8) << 4);
         }
     }
 }
 
-size_t ek_outlier_halved_bytes(long n, long k, const ek_gemm_method *how) {
+size_t ek_outlier_packed_i4_bytes(long n, long k, const ek_gemm_method *how) {
     const ek_outlier_weights given = {.n = n, .k = k, .group = k, .how = *how, .four = 1};
     const stored s = stored_of(&given);
-    return ek_panels_bytes(&s.side, &s.kept, 0, s.side.panels.panels);
+    return ek_panels_bytes(&s.side, &s.stored, 0, s.side.panels.panels);
 }
 
 /* Panels of equal width: [first, first + count), so many at a time. */
@@ -77,7 +77,7 @@ static ek_gemm_args product_of(const work *o, const stretch *t, long rows) {
         .b_col = 1,
         .c_row = g->y_row,
         .c_col = 1,
-        .epilogue = {.output = EK_GEMM_HANDED, .take = ek_outlier_take},
+        .epilogue = {.output = EK_GEMM_CALLBACK, .take = ek_outlier_take},
     };
 }
 
@@ -121,7 +121,7 @@ static void unpack_panels(const work *o, const stretch *t, long j, long count, l
     const long half = (values + 1) / 2;
     const size_t bytes = o->weights.bytes.bytes[t == o->stretches];
     for (long i = 0; i < count; i++, to += bytes) {
-        unpack(panel_at(&o->weights, j + i, group), half, 0, values, (i8_value *)to);
+        unpack_i4(panel_at(&o->weights, j + i, group), half, 0, values, (i8_value *)to);
         const i8_panel panel = i8_panel_of_b(t->width * EK_VL, k);
         memset(to + panel.corrections, 0, panel.bytes - panel.corrections);
     }

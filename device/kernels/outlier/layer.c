@@ -19,8 +19,8 @@ EK_INLINE float weight_at(const ek_outlier_layer_args *l, long channel, long col
     int value;
     if (l->bits == 4) {
         const long half = (width * l->depth + 1) / 2;
-        const uint8_t *halved = (const uint8_t *)slice + panel * ((l->columns * l->depth + 1) / 2);
-        value = (at < half ? halved[at] & 15 : halved[at - half] >> 4) - 8;
+        const uint8_t *packed = (const uint8_t *)slice + panel * ((l->columns * l->depth + 1) / 2);
+        value = (at < half ? packed[at] & 15 : packed[at - half] >> 4) - 8;
     } else if (l->bits == 8) {
         value = ((const int8_t *)slice)[first * l->depth + at];
     } else {

@@ -9,8 +9,8 @@ typedef struct {
     float threshold;
     const float *x; /* [m][k] */
     /* W, as i8_conv has it: for each of k / slice slices [panel][depth / group][columns][group], of
-     * values of 8 or 16 bits or, in halved panels (gemm/halves.h), of 4; the last panel has as many
-     * columns as whole vectors need. */
+     * values of 8 or 16 bits or, in packed panels (gemm/i4_unpack.h), of 4; the last panel has as
+     * many columns as whole vectors need. */
     const void *weights;
     const float *scale; /* [k / slice][n_padded] */
     long slice, slice_bytes, depth, group, columns, n_padded;

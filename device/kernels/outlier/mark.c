@@ -6,7 +6,7 @@
 
 #define VECTORS 4 /* under way at the same time */
 #define STRIP (VECTORS * EK_VL)
-#define AHEAD 1024 /* values of X that are asked for before they are read */
+#define AHEAD 1024 /* values of X that are prefetched */
 #define ROWS 32    /* of a piece of the scan; its channels: */
 #define CHANNELS 1024
 
@@ -113,13 +113,13 @@ static const int32_t lane_bits[16] = {
 };
 
 /* All bits of the lanes whose channels, from `at` on, are not marked. */
-EK_INLINE vi kept(const uint32_t *marks, long at) {
+EK_INLINE vi unmarked(const uint32_t *marks, long at) {
     const int32_t word = (int32_t)(marks[at / 32] >> at % 32);
     return EK_MASK((vi_splat(word) & vi_load(lane_bits)) == 0);
 }
 
 EK_INLINE vi magnitudes_at(const uint32_t *marks, vf v, long at) {
-    return marks ? magnitude_of(v) & kept(marks, at) : magnitude_of(v);
+    return marks ? magnitude_of(v) & unmarked(marks, at) : magnitude_of(v);
 }
 
 /* Of the largest value that is not marked, the bits. */
@@ -130,7 +130,7 @@ EK_INLINE int32_t largest_of(const void *x, const uint32_t *marks, long k, const
         EK_UNROLL
         for (int j = 0; j < VECTORS; j++) {
             const long here = at + j * EK_VL;
-            x_ask(x, here + AHEAD, half);
+            x_prefetch(x, here + AHEAD, half);
             most[j] = vi_max(most[j], magnitudes_at(marks, x_load(x, here, half), here));
         }
     }
@@ -147,7 +147,7 @@ EK_INLINE vi codes_of(vf x, vf factor, const uint32_t *marks, long at, vi shift)
     const vf scaled = x * factor;
     const vf moved = scaled + 0x1.8p23f;
     const vi bits = vf_bits(moved);
-    return (marks ? bits & kept(marks, at) : bits) ^ shift;
+    return (marks ? bits & unmarked(marks, at) : bits) ^ shift;
 }
 
 EK_INLINE void quantize_row(const void *x, const uint32_t *marks, long k, float factor,

@@ -69,7 +69,7 @@ static ek_gemm_args product_of(const ek_outlier_args *g, long rows) {
         .b_col = 1,
         .c_row = g->y_row,
         .c_col = 1,
-        .epilogue = {.output = EK_GEMM_HANDED, .take = ek_outlier_take},
+        .epilogue = {.output = EK_GEMM_CALLBACK, .take = ek_outlier_take},
     };
 }
 
@@ -301,15 +301,15 @@ long ek_outlier_mark(const ek_outlier_args *args, uint32_t *marks, ek_pool *pool
 /* The pool, or none for a product that is not worth waking its threads: on cores with AMX, where
  * two were measured to lose below this. A value of X takes as long as so many multiply-adds. */
 #define VALUE 400
-#define SMALL_OF_TALL 4e7
+#define SMALL_OF_AMX 4e7
 #define SMALL_OF_FEW 2.5e6
 static ek_pool *pool_for(const ek_outlier_args *g, ek_pool *pool) {
     const ek_outlier_weights *w = g->weights;
-    const long tall = ek_gemm_families[ek_outlier_dtype()]->operands->tall;
-    if (!tall || w->four)
+    const long amx_rows = ek_gemm_families[ek_outlier_dtype()]->operands->amx_rows;
+    if (!amx_rows || w->four)
         return pool;
     const double work = (double)g->m * (double)w->k * (double)(w->n + VALUE);
-    return work < (g->m >= tall ? SMALL_OF_TALL : SMALL_OF_FEW) ? NULL : pool;
+    return work < (g->m >= amx_rows ? SMALL_OF_AMX : SMALL_OF_FEW) ? NULL : pool;
 }
 
 int ek_outlier_run(const ek_outlier_args *args, void *workspace, size_t bytes, ek_pool *pool,

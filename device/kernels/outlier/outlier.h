@@ -30,13 +30,13 @@ int ek_outlier_dtype(void);
 
 /* W, ready for the integer product; `scale` and `excess` are [k / group][n padded]. */
 typedef struct {
-    long n, k, group;   /* `group` values of k share a scale per column; it divides k */
-    const void *b;      /* k / group operands of ek_gemm_pack, b_bytes apart; or halves of them */
-    size_t b_bytes;     /* a multiple of 64 */
-    const float *scale; /* W = value * scale */
+    long n, k, group;      /* `group` values of k share a scale per column; it divides k */
+    const void *b;         /* k / group operands of ek_gemm_pack, b_bytes apart; or 4-bit values */
+    size_t b_bytes;        /* a multiple of 64 */
+    const float *scale;    /* W = value * scale */
     const int32_t *excess; /* what the shift of X1 adds to the sums; ek_outlier_excess fills it */
     ek_gemm_method how;    /* what b was packed for */
-    int32_t four;          /* values of -8 to 7, halved by ek_outlier_halve */
+    int32_t four;          /* values of -8 to 7, packed by ek_outlier_pack_i4 */
 } ek_outlier_weights;
 
 typedef struct {
@@ -80,8 +80,8 @@ long ek_outlier_mark(const ek_outlier_args *args, uint32_t *marks, ek_pool *pool
 void ek_outlier_excess(const int8_t *w, long n, long group, int32_t *excess);
 
 /* An operand of ek_gemm_pack for k rows of n values of 4 bits, two per byte, and its size. */
-size_t ek_outlier_halved_bytes(long n, long k, const ek_gemm_method *how);
-void ek_outlier_halve(long n, long k, const ek_gemm_method *how, const void *from, void *to);
+size_t ek_outlier_packed_i4_bytes(long n, long k, const ek_gemm_method *how);
+void ek_outlier_pack_i4(long n, long k, const ek_gemm_method *how, const void *from, void *to);
 
 /* Rows of W as floats, [count][n padded]. */
 void ek_outlier_rows(const ek_outlier_weights *weights, const int32_t *channel, long count,

@@ -1,4 +1,4 @@
-/* W as it is kept: panels of the integer product, of bytes or, halved, of 4 bits.
+/* W as it is stored: panels of the integer product, of bytes or of 4 bits.
  *
  * Compile-time parameter: EK_SIMD. */
 #ifndef EK_OUTLIER_PANELS_H
@@ -8,7 +8,7 @@
 #define NV 1
 #define TYPES (EK_I8 == EK_I8_DOT4_US ? 2 : 1)
 #include "../gemm/i8_types.h"
-#include "../gemm/halves.h"
+#include "../gemm/i4_unpack.h"
 
 #define MOST_COLUMNS (EK_GEMM_MAX_NV * EK_VL) /* of a panel */
 
@@ -19,7 +19,7 @@ EK_INLINE long panel_values(long width, long k) {
     return width * EK_VL * i8_padded(k);
 }
 
-EK_INLINE size_t halved_bytes(long width, long k) {
+EK_INLINE size_t i4_bytes(long width, long k) {
     const size_t half = (size_t)(panel_values(width, k) + 1) / 2;
     return (half + EK_GEMM_ALIGN - 1) / EK_GEMM_ALIGN * EK_GEMM_ALIGN;
 }
@@ -30,10 +30,10 @@ static inline stored stored_of(const ek_outlier_weights *w) {
     const long vectors = ek_vectors(family->operands, w->n);
     stored s = {.weights = w, .side = {family->operands, 1, ek_panels_of(vectors, shape.nv)}};
     const long width = s.side.panels.width;
-    s.kept = s.bytes = ek_panel_sizes_of(&s.side, w->group);
+    s.stored = s.bytes = ek_panel_sizes_of(&s.side, w->group);
     if (w->four) {
-        s.kept.bytes[0] = halved_bytes(width, w->group);
-        s.kept.bytes[1] = s.side.panels.wider ? halved_bytes(width + 1, w->group) : 0;
+        s.stored.bytes[0] = i4_bytes(width, w->group);
+        s.stored.bytes[1] = s.side.panels.wider ? i4_bytes(width + 1, w->group) : 0;
     }
     return s;
 }
@@ -41,6 +41,6 @@ static inline stored stored_of(const ek_outlier_weights *w) {
 /* Panel j of a group, as it lies in memory. */
 EK_INLINE const void *panel_at(const stored *s, long j, long group) {
     return (const char *)s->weights->b + (size_t)group * s->weights->b_bytes +
-           ek_panels_bytes(&s->side, &s->kept, 0, j);
+           ek_panels_bytes(&s->side, &s->stored, 0, j);
 }
 #endif

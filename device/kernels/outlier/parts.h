@@ -14,7 +14,7 @@ static inline long ek_outlier_padded(long n) {
 typedef struct {
     const ek_outlier_weights *weights;
     ek_gemm_side side;
-    ek_panel_sizes bytes, kept;
+    ek_panel_sizes bytes, stored;
 } ek_outlier_stored;
 ek_outlier_stored ek_outlier_stored_of(const ek_outlier_weights *weights);
 
@@ -50,7 +50,7 @@ void ek_outlier_dequantize(const ek_outlier_block *block, ek_pool *pool);
 /* X [rows from `row` on][count from `from` on], f16, as floats. */
 void ek_outlier_widen(const ek_outlier_args *args, long from, long count, float *to);
 
-/* What a tile of sums becomes: the `taker` of EK_GEMM_HANDED. Pointers of rows are to row 0. */
+/* What a tile of sums becomes: the `taker` of EK_GEMM_CALLBACK. Pointers of rows are to row 0. */
 typedef struct {
     const ek_outlier_stored *stored; /* where W4 is made here */
     const int32_t *channel;

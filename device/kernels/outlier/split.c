@@ -56,7 +56,7 @@ EK_INLINE const i8_value *line_of(const stored *s, long j, long channel, i8_valu
     const long at = in.row / I8_GROUP * values;
     if (!w->four)
         return (const i8_value *)panel + at;
-    unpack(panel, (panel_values(width, w->group) + 1) / 2, at, values, room);
+    unpack_i4(panel, (panel_values(width, w->group) + 1) / 2, at, values, room);
     return room;
 }
 

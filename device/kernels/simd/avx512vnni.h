@@ -102,13 +102,13 @@ EK_INLINE vi vi_codes64(const vi v[4], const vi_codes *c, const int is_unsigned)
                         : _mm512_min_epi8(_mm512_max_epi8(codes, c->low), c->high);
     return (vi)_mm512_permutexvar_epi32(order, codes);
 }
-#define EK_FOURS 1
+#define EK_GROUPS4 1
 /* The first n bytes (0 < n <= 64), then zeros. */
 EK_INLINE vi vi_load_bytes(const void *p, long n) {
     return (vi)_mm512_maskz_loadu_epi8(~0ull >> (64 - n), p);
 }
-/* Four rows of 64 bytes as 64 groups of four, in an order that vi_sort_fours mends. */
-EK_INLINE void vi_fours(vi rows[4]) {
+/* Four rows of 64 bytes as 64 groups of four, in an order that vi_sort_groups4 mends. */
+EK_INLINE void vi_groups4(vi rows[4]) {
     const __m512i a = (__m512i)rows[0], b = (__m512i)rows[1], c = (__m512i)rows[2],
                   d = (__m512i)rows[3];
     const __m512i ab = _mm512_unpacklo_epi8(a, b), cd = _mm512_unpacklo_epi8(c, d);
@@ -118,8 +118,8 @@ EK_INLINE void vi_fours(vi rows[4]) {
     rows[2] = (vi)_mm512_unpacklo_epi16(ab_high, cd_high);
     rows[3] = (vi)_mm512_unpackhi_epi16(ab_high, cd_high);
 }
-/* A row such that vi_fours leaves groups in order: its 4 x 4 quarters of a lane transposed. */
-EK_INLINE vi vi_before_fours(vi row) {
+/* A row such that vi_groups4 leaves groups in order: its 4 x 4 quarters of a lane transposed. */
+EK_INLINE vi vi_before_groups4(vi row) {
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     return (vi)_mm512_permutexvar_epi32(order, (__m512i)row);
 }
@@ -131,7 +131,7 @@ EK_INLINE vi vi_order_bytes(vi v, const uint8_t order[16]) {
     const __m128i each = _mm_loadu_si128((const __m128i *)order);
     return (vi)_mm512_shuffle_epi8((__m512i)v, _mm512_broadcast_i32x4(each));
 }
-EK_INLINE void vi_sort_fours(vi v[4]) {
+EK_INLINE void vi_sort_groups4(vi v[4]) {
     const __m512i a = _mm512_shuffle_i32x4((__m512i)v[0], (__m512i)v[1], 0x44);
     const __m512i b = _mm512_shuffle_i32x4((__m512i)v[2], (__m512i)v[3], 0x44);
     const __m512i c = _mm512_shuffle_i32x4((__m512i)v[0], (__m512i)v[1], 0xEE);
@@ -165,7 +165,7 @@ EK_INLINE void vf_transpose(vf v[16]) {
     }
 }
 /* 16 rows of 4 values, `step` apart, become 4 rows. */
-EK_INLINE void vf_transpose_fours(const float *p, long step, vf v[4]) {
+EK_INLINE void vf_transpose_rows4(const float *p, long step, vf v[4]) {
     EK_UNROLL for (int i = 0; i < 4; i++, p += step) {
         vf row = _mm512_castps128_ps512(_mm_loadu_ps(p));
         row = _mm512_insertf32x4(row, _mm_loadu_ps(p + 4 * step), 1);

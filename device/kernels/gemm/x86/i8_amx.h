@@ -1,5 +1,5 @@
-/* Tiles of AMX_LEAST .. TALL rows and NV vectors of columns in the tile registers of AMX: two of
- * rows of A and one or two of columns of B, or one by three or four, give up to four of sums, as
+/* Tiles of AMX_LEAST .. AMX_MOST rows and NV vectors of columns in the tile registers of AMX: two
+ * of rows of A and one or two of columns of B, or one by three or four, give up to four of sums, as
  * many as hide the time that one takes. Panels of B are those of the other tiles, and what A is
  * flipped by there is made good by the product's own signedness.
  *
@@ -8,10 +8,10 @@
  * Those of lower tiles have just their rows. After i8_types.h, finish_tile. */
 #ifndef EK_GEMM_I8_AMX_H
 #define EK_GEMM_I8_AMX_H
-#include "i8_awake.h"
+#include "amx_warm.h"
 
 #define REGISTERS_OF_A (NV <= 2 ? 2 : 1)
-_Static_assert(TALL <= REGISTERS_OF_A * AMX_ROWS && NV <= 4 && EK_VL == 16, "of sums: four");
+_Static_assert(AMX_MOST <= REGISTERS_OF_A * AMX_ROWS && NV <= 4 && EK_VL == 16, "of sums: four");
 
 #if A_UNSIGNED
 #define AMX_MULTIPLY _tile_dpbusd
@@ -51,28 +51,29 @@ EK_INLINE void amx_step(const uint8_t *a, const uint8_t *lower, long a_row, cons
 
 /* The lines of C that come from afar, some at each step, or loads of the operands wait for them.
  * Not of rows that are pages apart, of which more share a set of the first cache than it has ways.
- * Sums that are handed on need them later, and other lines before: they go to the second cache. */
+ * Sums for a callback need them later, and other lines before: they go to the second cache. */
 typedef struct {
     const int32_t *at;
     long row, left, rows; /* from row to row; how many are left; of a step */
-    int handed;
+    int to_callback;
 } amx_lines;
 
 EK_INLINE amx_lines amx_lines_of(const ek_gemm_job *job, long steps, const void *c) {
-    const int output = job->epilogue->output, handed = output == EK_GEMM_HANDED;
+    const int output = job->epilogue->output, to_callback = output == EK_GEMM_CALLBACK;
     const int paged = job->c_row * 4 % EK_GEMM_PAGE == 0;
-    const int far = job->c_row >= EK_GEMM_FAR_ROWS && (output == EK_GEMM_PLAIN ? !paged : handed);
+    const int far =
+        job->c_row >= EK_GEMM_FAR_ROWS && (output == EK_GEMM_PLAIN ? !paged : to_callback);
     const long rows = (job->rows + steps - 1) / steps;
-    return (amx_lines){c, job->c_row, far ? job->rows : 0, rows, handed};
+    return (amx_lines){c, job->c_row, far ? job->rows : 0, rows, to_callback};
 }
 
 EK_INLINE void amx_fetch(amx_lines *lines) {
     for (long i = ek_min(lines->rows, lines->left); i; i--, lines->at += lines->row) {
-        if (lines->handed)
+        if (lines->to_callback)
             for (int j = 0; j < NV; j++)
                 __builtin_prefetch(lines->at + j * EK_VL, 1, 2);
         else
-            ek_gemm_prefetch(1, NV * EK_VL, lines->at, 0);
+            ek_gemm_prefetch_c(1, NV * EK_VL, lines->at, 0);
     }
     lines->left -= ek_min(lines->rows, lines->left);
 }
@@ -87,7 +88,7 @@ EK_INLINE void amx_copy(uint8_t *to, const uint8_t *from, long a_row, long rows,
  * arrived when they are read. */
 EK_INLINE void amx_rows_in_place(const ek_gemm_job *job, amx_depth d, const uint8_t *a,
                                  const i8_value *b, amx_lines lines) {
-    uint8_t copies[TALL * 64] __attribute__((aligned(64)));
+    uint8_t copies[AMX_MOST * 64] __attribute__((aligned(64)));
     const long step = 4 * d.groups, a_row = job->a_row, rows = job->rows, second = rows - AMX_ROWS;
     const int part = job->k % step != 0;
     if (part)
@@ -143,7 +144,7 @@ EK_INLINE void amx_store_sums(const ek_gemm_job *job, int32_t *c) {
     }
     if (columns == EK_VL)
         return;
-    int32_t part[TALL * EK_VL] __attribute__((aligned(64)));
+    int32_t part[AMX_MOST * EK_VL] __attribute__((aligned(64)));
     amx_store(NV - 1, (char *)part, second, EK_VL * 4);
     c += (NV - 1) * EK_VL;
     for (long i = 0; i < job->rows; i++, c += job->c_row)
@@ -168,7 +169,7 @@ EK_INLINE void amx_tile(const int form, const ek_gemm_job *job, const void *a, c
         amx_store_sums(job, (int32_t *)c);
         return;
     }
-    int32_t sums[TALL * NV * EK_VL] __attribute__((aligned(64)));
+    int32_t sums[AMX_MOST * NV * EK_VL] __attribute__((aligned(64)));
     EK_UNROLL
     for (int j = 0; j < NV; j++)
         amx_store(j, (char *)(sums + j * EK_VL), job->rows - AMX_ROWS, NV * EK_VL * 4);

@@ -1,7 +1,8 @@
-/* One row by NV vectors of columns of a row-major B that is read where it stands: four rows of B
- * become groups of four in registers, 64 columns at a time. After i8_types.h, with EK_FOURS. */
-#ifndef EK_GEMM_I8_ROW_H
-#define EK_GEMM_I8_ROW_H
+/* A GEMV: one row by NV vectors of columns of a row-major B that is read where it stands: four rows
+ * of B become groups of four in registers, 64 columns at a time. After i8_types.h, with EK_GROUPS4.
+ */
+#ifndef EK_GEMM_I8_GEMV_H
+#define EK_GEMM_I8_GEMV_H
 
 #define ROW_BLOCKS ((NV + 3) / 4)
 
@@ -41,7 +42,7 @@ EK_INLINE void multiply_row(const int packed, const ek_gemm_job *job, const i8_r
                 if (TYPES == 1)
                     rows[i] ^= vi_splat(FLIP_WORD);
             }
-            vi_fours(rows);
+            vi_groups4(rows);
             EK_UNROLL
             for (int i = 0; i < 4; i++) {
                 vi *sum = &sums[t * 4 + i];
@@ -51,7 +52,7 @@ EK_INLINE void multiply_row(const int packed, const ek_gemm_job *job, const i8_r
     }
     EK_UNROLL
     for (int t = 0; t < ROW_BLOCKS; t++)
-        vi_sort_fours(sums + t * 4);
+        vi_sort_groups4(sums + t * 4);
     if (TYPES == 1) {
         EK_UNROLL
         for (int j = 0; j < NV; j++)

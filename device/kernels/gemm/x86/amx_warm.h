@@ -1,8 +1,8 @@
-/* The registers of AMX, and its multiplier and way to memory, which sleep when they are not used:
- * on an Intel with AMX after 0.3 and 0.6 us, and each then takes 0.3 us to wake. To pack a panel
- * takes as long as that, and the product behind it would wait. After i8_types.h. */
-#ifndef EK_GEMM_I8_AWAKE_H
-#define EK_GEMM_I8_AWAKE_H
+/* Keeps AMX warm: its multiplier and its path to memory power down within a microsecond without
+ * use, about as long as packing a panel takes, and the product after it would wait for them to
+ * power up. After i8_types.h. */
+#ifndef EK_GEMM_AMX_WARM_H
+#define EK_GEMM_AMX_WARM_H
 #ifdef AMX_LEAST
 
 /* Sets registers up for tiles of so many rows and steps of so many groups, unless they are. */
@@ -25,14 +25,14 @@ EK_INLINE void amx_set_up(long *registers, long tile_rows, long groups) {
 
 /* Slices (16 rows of four vectors) between. Stores are dear where a strip is wide, and not worth
  * their time where it is deep. */
-enum { AWAKE_MULTIPLIER = 8, AWAKE_MEMORY = 32, AWAKE_SLICES = 96, AWAKE_VECTORS = 4 };
+enum { WARM_MULTIPLIER = 8, WARM_MEMORY = 32, WARM_SLICES = 96, WARM_VECTORS = 4 };
 
-/* Between the slices of a strip of so many vectors: what is in the registers does not matter, tiles
- * begin with zero. */
-EK_INLINE void amx_stay_awake(long slice, long vectors) {
-    if (slice % AWAKE_MULTIPLIER == 0)
+/* Called between the slices of a strip of so many vectors: what is in the registers does not
+ * matter, tiles begin with zero. */
+EK_INLINE void amx_keep_warm(long slice, long vectors) {
+    if (slice % WARM_MULTIPLIER == 0)
         _tile_dpbssd(3, 4, 6);
-    if (slice % AWAKE_MEMORY == 0 && vectors <= AWAKE_VECTORS && slice < AWAKE_SLICES) {
+    if (slice % WARM_MEMORY == 0 && vectors <= WARM_VECTORS && slice < WARM_SLICES) {
         uint8_t nowhere[AMX_ROWS * 64] __attribute__((aligned(64)));
         _tile_stored(3, nowhere, 64);
     }

@@ -1,4 +1,4 @@
-"""What is kept of answers to questions about products: device/kernels/gemm/kept.h."""
+"""The cache of methods that were looked up: device/kernels/gemm/lookup_cache.h."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pytest
 
 from tests.support.sanitized import BOUNDS, RACES, compile_with, run
 
-_DRIVER = Path(__file__).with_name("kept_driver.c")
+_DRIVER = Path(__file__).with_name("lookup_cache_driver.c")
 
 
 @pytest.mark.sanitizers
 @pytest.mark.parametrize("checks", [BOUNDS, RACES], ids=["bounds", "races"])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_the_newest_answer_is_kept_and_none_is_torn(checks, threads, tmp_path):
+def test_the_newest_entry_is_found_and_none_is_torn(checks, threads, tmp_path):
     program = str(tmp_path / "driver")
     compile_with(checks, [str(_DRIVER), "-o", program, "-lpthread"])
     run(program, str(threads), "50000")

@@ -1,11 +1,11 @@
-/* Matrices of 32-bit values turned by whole vectors, 16 x 16 at a time: what a tile with its
- * vectors along m takes to be stored. After the header of an ISA with EK_TRANSPOSES. */
-#ifndef EK_GEMM_TURN_H
-#define EK_GEMM_TURN_H
+/* Matrices of 32-bit values are transposed by whole vectors, 16 x 16 at a time, as storing a
+ * transposed tile needs it. After the header of an ISA with EK_TRANSPOSES. */
+#ifndef EK_GEMM_TRANSPOSE16_H
+#define EK_GEMM_TRANSPOSE16_H
 
 /* 16 rows, of which `rows` are there, become `columns` runs of so many. */
-EK_INLINE void turn_block(const float *from, long width, const long rows, long columns, float *to,
-                          long step) {
+EK_INLINE void transpose16_block(const float *from, long width, const long rows, long columns,
+                                 float *to, long step) {
     const uint16_t there = (uint16_t)((1u << rows) - 1);
     vf v[16];
     EK_UNROLL
@@ -23,7 +23,7 @@ EK_INLINE void turn_block(const float *from, long width, const long rows, long c
 EK_INLINE void store_quarters(const vf a, const vf b, const vf c, const vf d, float *to, long step,
                               long count) {
     vi v[4] = {(vi)a, (vi)b, (vi)c, (vi)d};
-    vi_sort_fours(v);
+    vi_sort_groups4(v);
     EK_UNROLL
     for (int q = 0; q < 4; q++) {
         const long left = count - q * step;
@@ -35,7 +35,8 @@ EK_INLINE void store_quarters(const vf a, const vf b, const vf c, const vf d, fl
 }
 
 /* 4 or 8 rows become runs of so many that follow each other. */
-EK_INLINE void turn_thin(const float *from, long step, const long rows, long columns, float *to) {
+EK_INLINE void transpose16_narrow(const float *from, long step, const long rows, long columns,
+                                  float *to) {
     for (long j = 0; j < columns; j += 16, to += 16 * rows) {
         vf v[8];
         EK_UNROLL
@@ -53,14 +54,15 @@ EK_INLINE void turn_thin(const float *from, long step, const long rows, long col
 }
 
 /* As ek_transpose, from rows of whole vectors. */
-static void turn(const float *from, long step, long rows, long columns, float *to, long width) {
+static void transpose16(const float *from, long step, long rows, long columns, float *to,
+                        long width) {
     if (rows == width && rows == 4)
-        return turn_thin(from, step, 4, columns, to);
+        return transpose16_narrow(from, step, 4, columns, to);
     if (rows == width && rows == 8)
-        return turn_thin(from, step, 8, columns, to);
+        return transpose16_narrow(from, step, 8, columns, to);
     for (long j = 0; j < columns; j += 16)
         for (long i = 0; i < rows; i += 16)
-            turn_block(from + i * step + j, step, ek_min(rows - i, 16), ek_min(columns - j, 16),
-                       to + j * width + i, width);
+            transpose16_block(from + i * step + j, step, ek_min(rows - i, 16),
+                              ek_min(columns - j, 16), to + j * width + i, width);
 }
 #endif

@@ -1,11 +1,11 @@
-/* Tiles that cannot be stored where they belong: see direct.h.
+/* Tiles that cannot be stored where they belong go through a staging buffer: see direct.h.
  *
  * Compile-time parameter: EK_SIMD. */
 #include "direct.h"
 #include "transpose.h"
 #ifdef EK_TRANSPOSES
-#include "turn.h"
-#define TURNED_ROWS 8 /* up to which squares of 4 x 4 are as fast */
+#include "transpose16.h"
+#define TRANSPOSE4_ROWS 8 /* up to which squares of 4 x 4 are as fast */
 #endif
 
 /* What stands at `at` in C into `copy`, or back. */
@@ -13,8 +13,8 @@ static void copy_tile(char *c, const ek_gemm_job *job, const ek_gemm_place *at, 
                       char *copy, int back) {
     if (job->c_row == 1 && bytes == sizeof(float)) { /* column-major C */
 #ifdef EK_TRANSPOSES
-        if (back && (at->rows > TURNED_ROWS || (at->rows == job->c_col && at->rows % 4 == 0))) {
-            turn((float *)copy, at->width, at->rows, at->columns, (float *)c, job->c_col);
+        if (back && (at->rows > TRANSPOSE4_ROWS || (at->rows == job->c_col && at->rows % 4 == 0))) {
+            transpose16((float *)copy, at->width, at->rows, at->columns, (float *)c, job->c_col);
             return;
         }
 #endif
@@ -42,8 +42,8 @@ static void copy_tile(char *c, const ek_gemm_job *job, const ek_gemm_place *at, 
         }
 }
 
-void ek_gemm_tile_apart(ek_gemm_job *job, ek_gemm_tile code, const void *a, const void *b, char *c,
-                        const ek_gemm_place *at, long bytes) {
+void ek_gemm_staged_tile(ek_gemm_job *job, ek_gemm_tile code, const void *a, const void *b, char *c,
+                         const ek_gemm_place *at, long bytes) {
     char copy[EK_GEMM_MAX_TILE * sizeof(float)] __attribute__((aligned(64)));
     const long c_row = job->c_row;
     if (job->load)

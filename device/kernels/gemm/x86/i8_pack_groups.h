@@ -1,23 +1,23 @@
-/* Packing lines (columns of B, rows of A) that stand side by side in memory, 64 at a time: four
- * values of k of each become groups in registers, and their sums, for the corrections, are made on
- * the way. After i8_types.h, with EK_FOURS. */
-#ifndef EK_GEMM_I8_FOURS_H
-#define EK_GEMM_I8_FOURS_H
-#include "i8_awake.h"
+/* Packing in groups of four along k: lines (columns of B, rows of A) that stand side by side in
+ * memory become groups in registers, 64 at a time, and their sums, for the corrections, are made on
+ * the way. After i8_types.h, with EK_GROUPS4. */
+#ifndef EK_GEMM_I8_PACK_GROUPS_H
+#define EK_GEMM_I8_PACK_GROUPS_H
+#include "amx_warm.h"
 
 /* `count` rows of up to 64 bytes, of which `there` are in memory, as 4 * nv groups in order. */
-EK_INLINE void load_fours(const uint8_t *from, long k_step, long there, long count, uint8_t flip,
-                          vi groups[4]) {
+EK_INLINE void load_groups(const uint8_t *from, long k_step, long there, long count, uint8_t flip,
+                           vi groups[4]) {
     EK_UNROLL
     for (int i = 0; i < 4; i++) {
         groups[i] = (vi){0};
         if (i < count) {
-            groups[i] = vi_before_fours(vi_load_bytes(from + i * k_step, there));
+            groups[i] = vi_before_groups4(vi_load_bytes(from + i * k_step, there));
             if (flip)
                 groups[i] ^= vi_splat(FLIP_WORD);
         }
     }
-    vi_fours(groups);
+    vi_groups4(groups);
 }
 
 /* nv vectors of a panel of `lines`; nv <= 4. Adds factor * sums over k to `corrections`. */
@@ -28,9 +28,9 @@ EK_INLINE void pack_vectors(const int nv, const uint8_t *from, long k_step, long
     vi groups[4], sums[4] = {{0}, {0}, {0}, {0}};
     for (long p = 0; p < k; p += 4, from += 4 * k_step, to += 4 * lines) {
         if (k - p >= 4)
-            load_fours(from, k_step, there, 4, flip, groups);
+            load_groups(from, k_step, there, 4, flip, groups);
         else
-            load_fours(from, k_step, there, k - p, flip, groups);
+            load_groups(from, k_step, there, k - p, flip, groups);
         EK_UNROLL
         for (int j = 0; j < nv; j++) {
             memcpy(to + j * EK_VL * 4, &groups[j], sizeof groups[j]);
@@ -46,9 +46,9 @@ EK_INLINE void pack_vectors(const int nv, const uint8_t *from, long k_step, long
 }
 
 /* k rows of `count` lines of a panel of `lines`; `width` lines are in memory. */
-EK_INLINE void pack_fours(const uint8_t *from, long k_step, long width, long count, long lines,
-                          long k, i8_value *to, const uint8_t flip, const int factor,
-                          int32_t *corrections) {
+EK_INLINE void pack_groups(const uint8_t *from, long k_step, long width, long count, long lines,
+                           long k, i8_value *to, const uint8_t flip, const int factor,
+                           int32_t *corrections) {
     for (long j = 0; j < count; j += 64, from += 64, to += 64 * 4) {
         const long left = count - j, there = ek_min(width - j, 64);
         int32_t *sums = factor ? corrections + j : NULL;
@@ -98,9 +98,9 @@ EK_INLINE void pack_vectors_of_strip(const int nv, const i8_strip *s, long j, co
     }
     for (from += j * EK_VL; rows > 0; rows -= 4, from += 4 * k_step) {
         if (rows >= 4)
-            load_fours(from, k_step, there, 4, 0, groups);
+            load_groups(from, k_step, there, 4, 0, groups);
         else
-            load_fours(from, k_step, there, rows, 0, groups);
+            load_groups(from, k_step, there, rows, 0, groups);
         EK_UNROLL
         for (int i = 0; i < nv; i++) {
             memcpy(to[i], &groups[i], sizeof groups[i]);
@@ -115,7 +115,7 @@ EK_INLINE void pack_vectors_of_strip(const int nv, const i8_strip *s, long j, co
 }
 
 /* k rows of a strip, of which `width` columns are in memory. */
-EK_INLINE void pack_strip_by(const int factor, const int awake, const i8_strip *s,
+EK_INLINE void pack_strip_by(const int factor, const int keep_warm, const i8_strip *s,
                              const uint8_t *from, long k_step, long width, long k) {
     vi sums[STRIP];
     long slice = 0;
@@ -125,13 +125,13 @@ EK_INLINE void pack_strip_by(const int factor, const int awake, const i8_strip *
         const long rows = ek_min(ROWS_AT_ONCE, k - p);
         long j = 0;
         for (; j + 4 <= s->vectors && (j + 4) * EK_VL <= width; j += 4) {
-            if (awake)
-                amx_stay_awake(slice++, s->vectors);
+            if (keep_warm)
+                amx_keep_warm(slice++, s->vectors);
             pack_vectors_of_strip(4, s, j, from, k_step, 64, p, rows, factor, sums);
         }
         const long left = s->vectors - j, there = ek_min(width - j * EK_VL, 64);
-        if (awake && left)
-            amx_stay_awake(slice++, s->vectors);
+        if (keep_warm && left)
+            amx_keep_warm(slice++, s->vectors);
         if (left == 4)
             pack_vectors_of_strip(4, s, j, from, k_step, there, p, rows, factor, sums);
         else if (left == 3)
@@ -146,21 +146,22 @@ EK_INLINE void pack_strip_by(const int factor, const int awake, const i8_strip *
 }
 
 static void pack_strip(const i8_strip *s, const void *from, long k_step, long width, long k,
-                       int factor, int awake) {
-    if (factor && awake)
+                       int factor, int keep_warm) {
+    if (factor && keep_warm)
         pack_strip_by(COLUMN_FACTOR, 1, s, from, k_step, width, k);
     else if (factor)
         pack_strip_by(COLUMN_FACTOR, 0, s, from, k_step, width, k);
-    else if (awake)
+    else if (keep_warm)
         pack_strip_by(0, 1, s, from, k_step, width, k);
     else
         pack_strip_by(0, 0, s, from, k_step, width, k);
 }
 #endif
 
-/* A matrix of k short rows that follow each other, `width` bytes each: a vector of them becomes a
+/* A matrix of k short rows that follow one another, `width` bytes each: a vector of them becomes a
  * vector of groups. 0: not of this width. Writes whole vectors, the last beyond its groups. */
-EK_INLINE int pack_thin(const uint8_t *from, long width, long k, i8_value *to, const uint8_t flip) {
+EK_INLINE int pack_narrow(const uint8_t *from, long width, long k, i8_value *to,
+                          const uint8_t flip) {
     /* Words of four rows of 1, 2, 3 or 4 words, those of a column of words together. */
     static const int8_t words[5][16] = {
         {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},

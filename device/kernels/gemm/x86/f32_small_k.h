@@ -1,23 +1,24 @@
-/* Products of floats so thin in k that a panel of B stays in registers: rows of C are made one
- * after the other, without a tile's beginning and end for each few of them. Included by
+/* Products of floats of small k, of which a panel of B stays in registers: rows of C are computed
+ * one after the other, without a tile's beginning and end for each few of them. Included by
  * f32_tiles.c, whose NV vectors a panel has. */
-#ifndef EK_GEMM_F32_THIN_H
-#define EK_GEMM_F32_THIN_H
+#ifndef EK_GEMM_F32_SMALL_K_H
+#define EK_GEMM_F32_SMALL_K_H
 
 /* The most k: B, a row of sums and a factor take registers. x86 alone has enough of them and
  * stores parts of vectors. */
 #if !MASKED_C
-#define THIN_MOST 0
+#define SMALL_K_MAX 0
 #elif 5 * NV + 1 <= F32_REGISTERS
-#define THIN_MOST 4
+#define SMALL_K_MAX 4
 #elif 4 * NV + 1 <= F32_REGISTERS
-#define THIN_MOST 3
+#define SMALL_K_MAX 3
 #else
-#define THIN_MOST 2
+#define SMALL_K_MAX 2
 #endif
 
-#if THIN_MOST
-EK_INLINE void thin_bias(const ek_gemm_epilogue *e, vf sum[NV], long row, long column, long left) {
+#if SMALL_K_MAX
+EK_INLINE void small_k_bias(const ek_gemm_epilogue *e, vf sum[NV], long row, long column,
+                            long left) {
     const float *bias = e->bias;
     EK_UNROLL
     for (int j = 0; j < NV; j++) {
@@ -26,13 +27,13 @@ EK_INLINE void thin_bias(const ek_gemm_epilogue *e, vf sum[NV], long row, long c
     }
 }
 
-EK_INLINE void thin(const int k, const int has_bias, const ek_gemm_job *job, const float *a,
-                    const float *b, float *c, ek_gemm_rows rows, long column) {
+EK_INLINE void small_k(const int k, const int has_bias, const ek_gemm_job *job, const float *a,
+                       const float *b, float *c, ek_gemm_rows rows, long column) {
     const ek_gemm_epilogue *e = job->epilogue;
     const long left = job->left;
     const vf low = vf_splat(e->low_f32), high = vf_splat(e->high_f32);
     const int clamps = e->low_f32 != -INFINITY || e->high_f32 != INFINITY;
-    vf panel[EK_GEMM_THIN_MOST][NV];
+    vf panel[EK_GEMM_SMALL_K][NV];
     EK_UNROLL
     for (int i = 0; i < k * NV; i++) {
         const float *at = b + i / NV * job->b_row + i % NV * EK_VL;
@@ -48,7 +49,7 @@ EK_INLINE void thin(const int k, const int has_bias, const ek_gemm_job *job, con
                 sum[j] = p ? vf_fma(x, panel[p][j], sum[j]) : x * panel[p][j];
         }
         if (has_bias)
-            thin_bias(e, sum, rows.first + i, column, left);
+            small_k_bias(e, sum, rows.first + i, column, left);
         EK_UNROLL
         for (int j = 0; clamps && j < NV; j++)
             sum[j] = vf_min(vf_max(sum[j], low), high);
@@ -59,15 +60,15 @@ EK_INLINE void thin(const int k, const int has_bias, const ek_gemm_job *job, con
     }
 }
 
-#define THIN_CODE(k)                                                                               \
-    static void thin_##k(const ek_gemm_job *job, const void *a, const void *b, void *c,            \
-                         ek_gemm_rows rows, long column) {                                         \
+#define SMALL_K_CODE(k)                                                                            \
+    static void small_k_##k(const ek_gemm_job *job, const void *a, const void *b, void *c,         \
+                            ek_gemm_rows rows, long column) {                                      \
         if (job->epilogue->bias)                                                                   \
-            thin(k, 1, job, a, b, c, rows, column);                                                \
+            small_k(k, 1, job, a, b, c, rows, column);                                             \
         else                                                                                       \
-            thin(k, 0, job, a, b, c, rows, column);                                                \
+            small_k(k, 0, job, a, b, c, rows, column);                                             \
     }
-#define THIN(k) [k] = thin_##k,
-EK_GEMM_UP_TO(THIN_MOST, THIN_CODE)
+#define SMALL_K(k) [k] = small_k_##k,
+EK_GEMM_UP_TO(SMALL_K_MAX, SMALL_K_CODE)
 #endif
 #endif

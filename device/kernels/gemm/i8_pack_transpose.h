@@ -1,7 +1,7 @@
 /* Packing lines (columns of B, rows of A) that stand side by side in memory: sixteen of them, a
- * group of k deep, are turned in registers. After i8_types.h. */
-#ifndef EK_GEMM_I8_ACROSS_H
-#define EK_GEMM_I8_ACROSS_H
+ * group of k deep, are transposed in registers. After i8_types.h. */
+#ifndef EK_GEMM_I8_PACK_TRANSPOSE_H
+#define EK_GEMM_I8_PACK_TRANSPOSE_H
 
 typedef uint8_t bytes16 __attribute__((vector_size(16)));
 
@@ -58,7 +58,7 @@ EK_INLINE void load_block(const int depth, const int lines, bytes16 rows[depth],
 
 /* Sixteen groups of four, two or sixteen values, one per line. */
 #if I8_BYTES
-EK_INLINE void turn4(const bytes16 rows[4], i8_value *to) {
+EK_INLINE void transpose_groups4(const bytes16 rows[4], i8_value *to) {
     const bytes16 low[2] = {BYTES_LOW(rows[0], rows[1]), BYTES_LOW(rows[2], rows[3])};
     const bytes16 high[2] = {BYTES_HIGH(rows[0], rows[1]), BYTES_HIGH(rows[2], rows[3])};
     const bytes16 groups[4] = {PAIRS_LOW(low[0], low[1]), PAIRS_HIGH(low[0], low[1]),
@@ -66,7 +66,7 @@ EK_INLINE void turn4(const bytes16 rows[4], i8_value *to) {
     memcpy(to, groups, sizeof groups);
 }
 
-EK_INLINE void turn16(const bytes16 rows[16], i8_value *to) {
+EK_INLINE void transpose_groups16(const bytes16 rows[16], i8_value *to) {
     bytes16 from[16], next[16];
     memcpy(from, rows, sizeof from);
     EK_UNROLL
@@ -83,7 +83,7 @@ EK_INLINE void turn16(const bytes16 rows[16], i8_value *to) {
 #elif EK_I8 == EK_I8_PAIR16
 typedef int8_t signed16 __attribute__((vector_size(16)));
 typedef int16_t wide16 __attribute__((vector_size(32)));
-EK_INLINE void turn2(const bytes16 rows[2], i8_value *to, int is_unsigned) {
+EK_INLINE void transpose_groups2(const bytes16 rows[2], i8_value *to, int is_unsigned) {
     const bytes16 low = BYTES_LOW(rows[0], rows[1]), high = BYTES_HIGH(rows[0], rows[1]);
     const wide16 groups[2] = {
         is_unsigned ? vcast(low, wide16) : vcast((signed16)low, wide16),
@@ -106,21 +106,21 @@ EK_INLINE void pack_block(const int group, const int lines, const uint8_t *from,
         else
             load_block(group, lines, rows, from, k_step, there, k - p, flip);
 #if EK_I8 == EK_I8_PAIR16
-        turn2(rows, block, is_unsigned);
+        transpose_groups2(rows, block, is_unsigned);
 #else
         if (group == 4)
-            turn4(rows, block);
+            transpose_groups4(rows, block);
         else
-            turn16(rows, block);
+            transpose_groups16(rows, block);
 #endif
         memcpy(to, block, (size_t)(lines * group) * sizeof *to);
     }
 }
 
 /* `count` lines of a panel of `padded` in groups of `group`. */
-EK_INLINE void pack_across(const int group, const uint8_t *from, long k_step, long width,
-                           long count, long padded, long k, i8_value *to, int is_unsigned,
-                           uint8_t flip) {
+EK_INLINE void pack_transposed(const int group, const uint8_t *from, long k_step, long width,
+                               long count, long padded, long k, i8_value *to, int is_unsigned,
+                               uint8_t flip) {
     for (long j = 0, lines; j < count; j += lines, from += lines, to += lines * group) {
         const long left = count - j, there = width - j;
         lines = left >= 16 ? 16 : left >= 8 ? 8 : left >= 4 ? 4 : 1;
