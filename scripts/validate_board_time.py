@@ -4,7 +4,7 @@
     scripts/validate_board_time [--core a53 ...] [--network TEXT ...] [--threads N] [--write]
         [--check]
 
-EDGEKIT_EXTRA_DATA names the folder with board_times/published.json and board_times/networks. Each
+EDGEKIT_EXTRA_DATA names the folder with data/board_times (published.json and networks). Each
 network runs once per core and ncnn, smallest first; answers are kept, so a run that was stopped
 goes on. --write puts the results into docs/board-time.md and kb/cores; --check ends with 1 if a
 core is further off than its file says.

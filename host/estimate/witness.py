@@ -1,7 +1,7 @@
 """Published latencies that estimates are held against: ncnn's networks on boards people measured.
 
 The figures themselves are no part of edgekit: `published` reads them from a folder that the user
-names (board_times/published.json and networks/*.param, see docs/board-time.md).
+names (data/board_times/published.json and networks/*.param, see docs/board-time.md).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Published:
 
 def published(folder: Path) -> list[Published]:
     """The rows of published.json; InputError if it is not there or is none."""
-    path = folder / "board_times" / "published.json"
+    path = folder / "data" / "board_times" / "published.json"
     try:
         rows = json.loads(path.read_bytes())["rows"]
         return [
@@ -102,5 +102,5 @@ def input_size(network: str) -> int:
 
 def networks(folder: Path) -> dict[str, Path]:
     """The definitions of networks by name."""
-    paths = sorted((folder / "board_times" / "networks").glob("*.param"))
+    paths = sorted((folder / "data" / "board_times" / "networks").glob("*.param"))
     return {path.stem: path for path in paths}

@@ -93,7 +93,7 @@ def test_a_core_that_got_worse_is_named():
 
 
 def test_rows_are_found_by_board_core_and_threads(tmp_path):
-    folder = tmp_path / "board_times"
+    folder = tmp_path / "data" / "board_times"
     (folder / "networks").mkdir(parents=True)
     (folder / "networks" / "blazeface.param").write_text("")
     row = {"board": "Rockchip RK3399", "threads": 1, "min_ms": {"blazeface": 3}}
@@ -110,8 +110,8 @@ def test_rows_are_found_by_board_core_and_threads(tmp_path):
 
 @pytest.mark.parametrize("text", ["", "[]", '{"rows": [{}]}', '{"rows": 7}'])
 def test_published_latencies_that_cannot_be_read_are_one_line(tmp_path, text):
-    (tmp_path / "board_times").mkdir()
-    (tmp_path / "board_times" / "published.json").write_text(text)
+    (tmp_path / "data" / "board_times").mkdir(parents=True)
+    (tmp_path / "data" / "board_times" / "published.json").write_text(text)
     with pytest.raises(InputError, match="EDGEKIT_EXTRA_DATA=FOLDER") as error:
         published(tmp_path)
     assert "\n" not in str(error.value)
