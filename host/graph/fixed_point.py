@@ -41,8 +41,8 @@ _ONE_THIRD = 715827883
 _48_OVER_17_Q2 = 1515870810
 _MINUS_32_OVER_17_Q2 = -1010580540
 
-_SOFTMAX_DIFF_BITS = 5
-_SOFTMAX_SUM_BITS = 12
+SOFTMAX_DIFF_BITS = 5
+SOFTMAX_SUM_BITS = 12
 _LOGISTIC_BITS = 4
 
 
@@ -110,7 +110,7 @@ def _input_radius(integer_bits: int, left_shift: int) -> int:
 
 def softmax_factor(x: Tensor, beta: float) -> float:
     """Real factor from differences of stored values to Q5."""
-    return beta * scale_of(x) * (1 << (31 - _SOFTMAX_DIFF_BITS))
+    return beta * scale_of(x) * (1 << (31 - SOFTMAX_DIFF_BITS))
 
 
 def softmax_multiplier(x: Tensor, beta: float) -> Multiplier:
@@ -121,16 +121,16 @@ def softmax_multiplier(x: Tensor, beta: float) -> Multiplier:
 def softmax_8bit(x: Array, x_tensor: Tensor, out: Tensor, beta: float) -> Array:
     """Softmax over the last axis; the output's scale is 1/256 from the smallest code."""
     factor = softmax_multiplier(x_tensor, beta)
-    smallest = -_input_radius(_SOFTMAX_DIFF_BITS, int(factor.shift[0]))
+    smallest = -_input_radius(SOFTMAX_DIFF_BITS, int(factor.shift[0]))
     wide = x.astype(np.int64)
     difference = wide - wide.max(axis=-1, keepdims=True)
     counts = difference >= smallest
-    powers = exp_negative(factor.apply(np.where(counts, difference, 0)), _SOFTMAX_DIFF_BITS)
-    total = np.where(counts, rounding_shift(powers, _SOFTMAX_SUM_BITS), 0)
+    powers = exp_negative(factor.apply(np.where(counts, difference, 0)), SOFTMAX_DIFF_BITS)
+    total = np.where(counts, rounding_shift(powers, SOFTMAX_SUM_BITS), 0)
     total = total.sum(axis=-1, keepdims=True)
     headroom = 32 - np.array([int(t).bit_length() for t in total.flat]).reshape(total.shape)
     reciprocal = one_over_one_plus((total << headroom) - (1 << 31))
     scaled = doubling_high_multiply(reciprocal, powers)
     low, high = code_range(out.dtype)
-    codes = rounding_shift(scaled, _SOFTMAX_SUM_BITS - headroom + 31 - 8) + low
+    codes = rounding_shift(scaled, SOFTMAX_SUM_BITS - headroom + 31 - 8) + low
     return np.where(counts, np.clip(codes, low, high), low).astype(out.dtype.numpy)

@@ -12,7 +12,12 @@ from edgekit.device.kernel_facts import BINARY_CHUNK, BINARY_DIMS, REDUCE_BLOCK,
 from edgekit.host.graph import ops
 from edgekit.host.graph.checks import WHOLE
 from edgekit.host.graph.coded import product_multiplier, ratio32, total_line
-from edgekit.host.graph.fixed_point import exp_negative, softmax_multiplier
+from edgekit.host.graph.fixed_point import (
+    SOFTMAX_DIFF_BITS,
+    SOFTMAX_SUM_BITS,
+    exp_negative,
+    softmax_multiplier,
+)
 from edgekit.host.graph.ops import (
     Add,
     AveragePool2D,
@@ -51,8 +56,6 @@ from edgekit.host.lower.linear_sum import lower_linear_sum
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.tables import lower_single, lower_table
 from edgekit.host.lower.window import C_TYPES, Window
-
-_SOFTMAX_BITS, _SUM_BITS = 5, 12  # fixed-point formats of the 8-bit softmax
 
 
 def _scalar(factor: Multiplier, name: str) -> dict[str, Field]:
@@ -342,15 +345,16 @@ def lower_softmax(ctx: Context, node: Node) -> list[Call]:
     factor = softmax_multiplier(x, op.beta)
     difference = -np.arange(256, dtype=np.int64)
     # Below this difference e^x counts as nothing: its rescaled value would not fit Q5.
-    largest = ((1 << _SOFTMAX_BITS) - 1) * 2.0 ** (31 - _SOFTMAX_BITS)
+    largest = ((1 << SOFTMAX_DIFF_BITS) - 1) * 2.0 ** (31 - SOFTMAX_DIFF_BITS)
     smallest = -math.floor(largest / 2.0 ** int(factor.shift[0]))
     counts = difference >= smallest
-    power = exp_negative(factor.apply(np.where(counts, difference, 0)), _SOFTMAX_BITS)
+    power = exp_negative(factor.apply(np.where(counts, difference, 0)), SOFTMAX_DIFF_BITS)
     power = np.where(counts, power, 0)
     fields["power"] = ctx.weights.add(power.astype(np.int32))
-    fields["term"] = ctx.weights.add(rounding_shift(power, _SUM_BITS).astype(np.int32))
+    fields["term"] = ctx.weights.add(rounding_shift(power, SOFTMAX_SUM_BITS).astype(np.int32))
     name = f"{x.dtype.value}_softmax"
-    kernel = _softmax_kernel(ctx, name, "reduce/i8_softmax.c", TX=C_TYPES[x.dtype])
+    macros: dict[str, str | int] = {"TX": C_TYPES[x.dtype], "SUM_BITS": SOFTMAX_SUM_BITS}
+    kernel = _softmax_kernel(ctx, name, "reduce/i8_softmax.c", **macros)
     return [Call(kernel, fields, x.elements // n)]
 
 

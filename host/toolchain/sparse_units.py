@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from edgekit.device.arrays.sparse_library import STORED
 from edgekit.host.toolchain.zig import Unit, kernels_folder
 from edgekit.kb.board import BoardProfile
-
-_STORED = ("f32", "f64", "f16", "s8", "s8f")  # the position is ek_sparse_dtype
 
 
 def sparse_units(board: BoardProfile) -> list[Unit]:
@@ -15,7 +14,7 @@ def sparse_units(board: BoardProfile) -> list[Unit]:
     plain = ("rows", "build", "fill", "pieces", "stream")
     units = [Unit(f"sparse_{name}", folder / f"{name}.c") for name in plain]
     units.append(Unit("sparse_dispatch", folder / "dispatch.c", (simd,)))
-    for number, name in enumerate(_STORED):
+    for number, name in enumerate(STORED):
         for product in ("spmv", "spmm"):
             symbol = f"ek_{product}_{name}"
             macros = (("EK_STORED", str(number)), ("EK_NAME", symbol), simd)

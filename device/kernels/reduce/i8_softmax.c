@@ -1,5 +1,6 @@
 /* Softmax, 8-bit, in TFLite's fixed-point arithmetic: the powers come from a table, the division
- * from three Newton steps. Compile-time parameters: NAME, EK_SIMD, TX (int8_t, uint8_t). */
+ * from three Newton steps. Compile-time parameters: NAME, EK_SIMD, TX (int8_t, uint8_t),
+ * SUM_BITS (whole bits of the sum of powers). */
 #include "softmax.h"
 #include "reciprocal.h"
 
@@ -22,7 +23,7 @@ void NAME(const void *args, long begin, long end) {
         int64_t reciprocal = ek_one_over_one_plus(((int64_t)total << headroom) - (1LL << 31));
         for (long i = 0; i < a->n; i++) {
             int64_t scaled = ek_mulhi(reciprocal, a->power[largest - x[i]]);
-            int64_t v = ek_rounding_shift(scaled, 12 - headroom + 31 - 8) + LOWEST;
+            int64_t v = ek_rounding_shift(scaled, SUM_BITS - headroom + 31 - 8) + LOWEST;
             y[i] = (TX)(v < LOWEST ? LOWEST : v > HIGHEST ? HIGHEST : v);
         }
     }
