@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from edgekit.host.zoo.models import open_zoo
-from edgekit.kb.board import LOCAL, board_names
+from edgekit.kb.board import board_names, load_profile, profile_names
 
 _ROOT = Path(__file__).resolve().parents[1]
 _SCRIPT = Path("scripts") / "replay_models.py"
@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--show", type=int, default=12, metavar="LINES", help="of each difference")
     asked = parser.parse_args()
-    boards = asked.board or [name for name in board_names() if name != LOCAL]
+    boards = asked.board or _boards()
     extra = os.environ.get("EDGEKIT_EXTRA_DATA")
     zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
     models = [m for m in (*zoo.models, *zoo.onnx) if asked.only in m.name]
@@ -62,6 +62,12 @@ def _checked_out(commit: str, place: Path) -> bool:
 
 def _git(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["git", *command], cwd=_ROOT, capture_output=True, text=True, check=False)
+
+
+def _boards() -> list[str]:
+    """All that models are compiled for; `local` stands for one of the x86 profiles."""
+    named = set(board_names())
+    return [n for n in profile_names() if n in named or load_profile(n).arch == "x86_64"]
 
 
 def _compile(

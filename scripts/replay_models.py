@@ -23,7 +23,7 @@ from edgekit.host.graph.types import Graph
 from edgekit.host.importers import import_model
 from edgekit.host.options import CompileOptions
 from edgekit.host.zoo.models import zoo_options
-from edgekit.kb.board import BoardProfile, load_board
+from edgekit.kb.board import BoardProfile, load_profile
 
 
 def main() -> int:
@@ -33,7 +33,7 @@ def main() -> int:
         target = folder / name / model.name
         target.mkdir(parents=True)
         try:
-            _write(target, import_model(model, options.shapes), load_board(name), options)
+            _write(target, import_model(model, options.shapes), load_profile(name), options)
         except InputError as error:
             (target / "error.txt").write_text(f"{error}\n")
     return 0
