@@ -84,8 +84,10 @@ void ek_block_finish(struct ek_block *block, const uint8_t *code) {
     if (!(block->code = malloc(block->bytes)))
         abort();
     memcpy(block->code, code, block->bytes);
+    block->quiet = block->instructions <= 12;
     for (uint32_t i = 0, at = 0; i < block->instructions; i++) {
         const struct ek_insn *insn = &block->insn[i];
+        block->quiet &= !(insn->memory & EK_STORE) && !(insn->branch & EK_CALL);
         block->pauses |= insn->length <= 4 && waits(code + at, insn->length);
         at += insn->length;
         block->vectors |= insn->groups > 0 || insn->class == EK_CLASS_v_setvl;

@@ -35,6 +35,7 @@ struct ek_block {
     uint64_t pc;
     uint32_t bytes, instructions;
     bool vectors;       // depends on vtype
+    bool quiet;         // short, and changes no memory: it may be part of a loop that waits
     bool pauses;        // yield, isb, pause: it waits for another thread
     bool reads_counter; // a lap, if asked for
     struct ek_insn *insn;

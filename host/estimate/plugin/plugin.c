@@ -16,7 +16,7 @@ EK_EXPORT int qemu_plugin_version = EK_PLUGIN_API;
 // File descriptors whose closing is a mark.
 enum { MARK_BEGIN = 777001, MARK_END, MARK_LAP, MARK_WARM, MARK_WARM_END };
 enum { ARM, A64, RV64 };
-enum { MAX_CODE = EK_MAX_BLOCK * 4 };
+enum { MAX_CODE = EK_MAX_BLOCK * 4, LOOKS = 64 };
 
 static enum { OFF, WARM, ON } mode;
 static int machine = A64;
@@ -68,6 +68,21 @@ static void on_element(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t addre
     }
 }
 
+// Whether a thread does nothing but look at one place, which another thread is to change.
+static bool looks_on(struct ek_thread *thread, const struct ek_block *block) {
+    if (!block->quiet)
+        thread->same = 0;
+    for (uint32_t i = 0; block->quiet && i < block->instructions; i++) {
+        uint64_t place = thread->run.address[i];
+        if (place && place != thread->place) {
+            thread->place = place;
+            thread->same = 0;
+        } else if (place)
+            thread->same++;
+    }
+    return block->pauses || thread->same > LOOKS;
+}
+
 static void finish(struct ek_thread *thread, uint64_t next) {
     struct ek_block *block = thread->last;
     thread->last = NULL;
@@ -99,10 +114,9 @@ static void on_block(unsigned vcpu, void *data) {
         return;
     if (!ek_thread_begin(thread))
         return;
-    bool pauses = thread->last && thread->last->pauses;
+    bool pauses = thread->last && looks_on(thread, thread->last);
     finish(thread, block->pc);
-    if (mode == ON)
-        ek_thread_turn(thread, pauses);
+    ek_thread_turn(thread, pauses);
     thread->last = block;
 }
 
@@ -144,9 +158,9 @@ static void begin(struct ek_thread *thread, bool warm) {
     if (!ek_thread_begin(thread))
         return;
     thread->last = NULL;
+    ek_threads_start(thread);
     if (!warm) {
         owner = thread;
-        ek_threads_start(thread);
         ek_report_begin(thread);
     }
     mode = warm ? WARM : ON;
@@ -156,14 +170,11 @@ static void begin(struct ek_thread *thread, bool warm) {
 
 static void end(struct ek_thread *thread) {
     finish(thread, 0);
-    if (mode == ON) {
-        if (owner)
-            ek_report_end(owner);
-        owner = NULL;
-        mode = OFF;
-        ek_threads_stop();
-    }
+    if (mode == ON && owner)
+        ek_report_end(owner);
+    owner = NULL;
     mode = OFF;
+    ek_threads_stop();
 }
 
 static void mark(struct ek_thread *thread, uint64_t which) {

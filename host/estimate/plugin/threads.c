@@ -5,10 +5,14 @@
 #include "threads.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { REST_MS = 10, PATIENCE = 10, WAKES = 64 }; // patience: rests without progress
+enum { REST_MS = 10, PATIENCE = 10, WAKES = 64, TRIES = 1000 }; // patience: rests without progress
 
 struct ek_machine ek_machine;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -60,9 +64,40 @@ static void wait_for(struct ek_thread *thread, const struct ek_thread *other) {
             ek_cpu_wait(thread->cpu[model], other->cpu[model]->now + 1);
 }
 
+// Whether the host's thread sleeps.
+static bool sleeps(const struct ek_thread *thread) {
+    char path[64], text[128] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%ld/stat", thread->id);
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return true;
+    const char *state = fgets(text, sizeof text, file) ? text : "";
+    fclose(file);
+    while (*state && *state != ')')
+        state++;
+    return *state == 0 || state[2] == 'S';
+}
+
+// Those who called the system to wait sleep, or are back because they need not.
+static void settle(void) {
+    for (unsigned i = 0; i < ek_machine.threads; i++) {
+        struct ek_thread *thread = ek_machine.thread[i];
+        for (int tries = 0; thread && thread->alive && thread->entering && tries < TRIES; tries++) {
+            pthread_mutex_unlock(&lock);
+            bool asleep = sleeps(thread);
+            if (!asleep)
+                sched_yield();
+            pthread_mutex_lock(&lock);
+            if (asleep)
+                thread->entering = false;
+        }
+    }
+}
+
 static void give_turn(void) {
-    running = first(NULL);
-    if (!running)
+    running = NULL;
+    settle();
+    if (running || !(running = first(NULL)))
         return;
     const struct ek_thread *next = first(running);
     running->limit = next ? clock_of(next) + EK_QUANTUM : ~(uint64_t)0;
@@ -190,8 +225,12 @@ void ek_thread_call(struct ek_thread *thread, uint64_t futex, bool waits) {
     pthread_mutex_lock(&lock);
     thread->futex = futex;
     thread->calling = waits;
-    if (waits && scheduled && running == thread)
-        give_turn();
+    if (waits && scheduled && running == thread) {
+        thread->id = syscall(SYS_gettid);
+        thread->entering = true;
+        running = NULL; // whoever waits for a turn looks who is next
+        pthread_cond_broadcast(&turn);
+    }
     if (futex && !waits && thread->cpu[0]) {
         wakes[futex / 4 % WAKES].futex = futex;
         wakes[futex / 4 % WAKES].time = clock_of(thread);
@@ -203,7 +242,7 @@ void ek_thread_call(struct ek_thread *thread, uint64_t futex, bool waits) {
 void ek_thread_return(struct ek_thread *thread, int64_t result) {
     pthread_mutex_lock(&lock);
     if (thread->calling) {
-        thread->calling = false;
+        thread->calling = thread->entering = false;
         uint64_t time = clock_of(thread), slot = thread->futex / 4 % WAKES;
         if (thread->futex && wakes[slot].futex == thread->futex)
             time = wakes[slot].time;

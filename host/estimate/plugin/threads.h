@@ -13,6 +13,10 @@ struct ek_thread {
     struct ek_cpu *cpu[EK_MAX_MODELS];
     uint64_t limit;              // the clock at which another thread has its turn
     bool alive, joined, calling; // calling: asleep in the system
+    bool entering;               // about to be
+    long id;                     // of the host's thread
+    unsigned same;               // runs of quiet blocks that read one place
+    uint64_t place;
     uint64_t futex;
     int64_t asleep; // how many slept on that futex when this thread woke some
 };
