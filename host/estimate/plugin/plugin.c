@@ -70,6 +70,7 @@ static void on_element(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t addre
 
 // Whether a thread does nothing but look at one place, which another thread is to change.
 static bool looks_on(struct ek_thread *thread, const struct ek_block *block) {
+    bool looked = false;
     if (!block->quiet)
         thread->same = 0;
     for (uint32_t i = 0; block->quiet && i < block->instructions; i++) {
@@ -77,10 +78,12 @@ static bool looks_on(struct ek_thread *thread, const struct ek_block *block) {
         if (place && place != thread->place) {
             thread->place = place;
             thread->same = 0;
-        } else if (place)
+        } else if (place) {
             thread->same++;
+            looked = true;
+        }
     }
-    return block->pauses || thread->same > LOOKS;
+    return block->pauses || (looked && thread->same > LOOKS);
 }
 
 static void finish(struct ek_thread *thread, uint64_t next) {
