@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from edgekit.host.align import ALIGN, round_up
 from edgekit.host.errors import InputError
 from edgekit.host.graph.types import Array, Graph, Node, Operator, Tensor
 from edgekit.host.graph.views import Part
@@ -15,12 +16,6 @@ from edgekit.host.lower.plan import Alias, Call, Kernel, Loop, StateSlot, Value,
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.gemm_table import Answer, KnowledgeBase
 from edgekit.kb.isa import Isa
-
-ALIGN = 64  # bytes: a cache line, and the widest vector
-
-
-def round_up(n: int, multiple: int) -> int:
-    return -(-n // multiple) * multiple
 
 
 class UnsupportedFormError(ValueError):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from edgekit.device.kernel_facts import MOST_TAPS
+from edgekit.host.align import round_up
 from edgekit.host.graph import ops
 from edgekit.host.graph.ops import DepthwiseConv2D
 from edgekit.host.graph.quantization import (
@@ -17,7 +18,7 @@ from edgekit.host.graph.quantization import (
     zero_point_of,
 )
 from edgekit.host.graph.types import Array, DType, Node, Tensor
-from edgekit.host.lower.context import Context, Rules, padded, round_up
+from edgekit.host.lower.context import Context, Rules, padded
 from edgekit.host.lower.conv import product
 from edgekit.host.lower.epilogues import epilogue_of
 from edgekit.host.lower.layout import strided_copy

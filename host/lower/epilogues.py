@@ -10,10 +10,11 @@ import dataclasses
 
 import numpy as np
 
+from edgekit.host.align import round_up
 from edgekit.host.graph import ops
 from edgekit.host.graph.sums import is_per_channel
 from edgekit.host.graph.types import Activation, DType, Graph, Node, Tensor
-from edgekit.host.lower.context import Context, padded, round_up
+from edgekit.host.lower.context import Context, padded
 from edgekit.host.lower.plain import parameters_of
 from edgekit.host.lower.plan import Field
 from edgekit.host.passes.rewrite import Users, rewrite

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from edgekit.host.align import ALIGN, round_up
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Graph
@@ -34,14 +35,7 @@ from edgekit.host.lower import (
     wide,
 )
 from edgekit.host.lower.code_epilogues import look_ups_of, place_look_ups
-from edgekit.host.lower.context import (
-    ALIGN,
-    Context,
-    Rules,
-    UnsupportedFormError,
-    WeightsFile,
-    round_up,
-)
+from edgekit.host.lower.context import Context, Rules, UnsupportedFormError, WeightsFile
 from edgekit.host.lower.memory import lifetimes, plan_apart
 from edgekit.host.lower.nna import lower_nna
 from edgekit.host.lower.plan import (

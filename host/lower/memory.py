@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from edgekit.host.lower.context import ALIGN, round_up
+from edgekit.host.align import ALIGN, round_up
 from edgekit.host.lower.plan import MemoryPlan
 
 _LOOKS = 400_000  # at other buffers: how long the search goes on, the same on every machine

@@ -9,6 +9,7 @@ import numpy as np
 
 from edgekit.device.arrays.nna_chip import NnaChip
 from edgekit.device.kernel_facts import NNA_CHANNELS as CHANNELS
+from edgekit.host.graph.nna import SIDE
 from edgekit.host.graph.ops import Conv2D, FullyConnected
 from edgekit.host.graph.quantization import (
     activation_range,
@@ -16,32 +17,16 @@ from edgekit.host.graph.quantization import (
     dense_multiplier,
     zero_point_of,
 )
-from edgekit.host.graph.types import Array, DType, Graph, Node
+from edgekit.host.graph.types import Array, Node
 from edgekit.host.lower.context import Context, padded
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.product_i8 import requantize_fields, wrap_i32
 from edgekit.host.lower.window import Window, bias_vector, window_of
 
-_SIDE = 3  # of the NNA's windows
 _CHIP = (
     "output_points", "weight_sets", "mac_cycles", "load_latency", "add_latency", "write_latency",
     "result_latency",
 )  # fmt: skip
-
-
-def fits_nna(graph: Graph, node: Node) -> bool:
-    """Whether the NNA can run a node: s8, one image, a window of at most 3x3, stride 1 or 2."""
-    op = node.op
-    if not isinstance(op, Conv2D | FullyConnected):
-        return False
-    x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
-    y = graph.tensors[node.outputs[0]]
-    if w.data is None or {x.dtype, w.dtype, y.dtype} != {DType.I8} or zero_point_of(w):
-        return False
-    if isinstance(op, FullyConnected):
-        return True
-    sides = max(w.shape[1:3]) <= _SIDE and op.stride in ((1, 1), (2, 2))
-    return sides and op.dilation == (1, 1) and x.shape[0] == 1
 
 
 def lower_nna(ctx: Context, node: Node) -> list[Call]:
@@ -61,7 +46,7 @@ def lower_nna(ctx: Context, node: Node) -> list[Call]:
     else:
         window = window_of(op, x, w, y)
     ins, outs = (math.ceil(c / CHANNELS) for c in (window.x[3], window.y[3]))
-    height, width = ((size - 1) * window.stride[0] + _SIDE for size in window.y[1:3])
+    height, width = ((size - 1) * window.stride[0] + SIDE for size in window.y[1:3])
     whole = outs * CHANNELS
     zero = zero_point_of(x)
     bias = bias_vector(ctx.optional(node, 2), window.y[3], np.dtype(np.int32)).astype(np.int64)
@@ -103,7 +88,7 @@ def rearranged(weights: Array) -> Array:
     """s8 [oc, kh, kw, ic] as [out group][in group][9][32 out][32 in], zeros around."""
     oc, kh, kw, ic = weights.shape
     outs, ins = math.ceil(oc / CHANNELS), math.ceil(ic / CHANNELS)
-    wide = np.zeros((outs * CHANNELS, _SIDE, _SIDE, ins * CHANNELS), np.int8)
+    wide = np.zeros((outs * CHANNELS, SIDE, SIDE, ins * CHANNELS), np.int8)
     wide[:oc, :kh, :kw, :ic] = weights
-    grouped = wide.reshape(outs, CHANNELS, _SIDE * _SIDE, ins, CHANNELS)
+    grouped = wide.reshape(outs, CHANNELS, SIDE * SIDE, ins, CHANNELS)
     return np.ascontiguousarray(grouped.transpose(0, 3, 2, 1, 4))

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgekit.host.align import ALIGN, round_up
 from edgekit.host.graph import ops
 from edgekit.host.graph.ops import OutlierFullyConnected
 from edgekit.host.graph.types import Array, DType, Node, Tensor
-from edgekit.host.lower.context import ALIGN, Context, Rules, padded, round_up
+from edgekit.host.lower.context import Context, Rules, padded
 from edgekit.host.lower.plan import Call, Field, Kernel, Value, Weights
 from edgekit.host.lower.product_i8 import float_product
 from edgekit.host.lower.window import Window, bias_vector

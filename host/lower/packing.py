@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgekit.host.align import round_up
 from edgekit.host.graph.types import Array
-from edgekit.host.lower.context import round_up
 
 
 def pack_panels(w: Array, nr: int, vl: int, group: int = 1, k_padded: int | None = None) -> Array:

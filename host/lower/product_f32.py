@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.device.kernel_facts import F32_SCRATCH_BYTES, F32_SEGMENTS
+from edgekit.host.align import round_up
 from edgekit.host.graph.types import Activation, Array, Node
-from edgekit.host.lower.context import Context, round_up
+from edgekit.host.lower.context import Context
 from edgekit.host.lower.epilogues import epilogue_of
 from edgekit.host.lower.methods import choose_tile
 from edgekit.host.lower.packing import pack_panels

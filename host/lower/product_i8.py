@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.device.kernel_facts import I8_SCRATCH_BYTES, I8_SEGMENTS, I8_UNPACKED_BYTES
+from edgekit.host.align import round_up
 from edgekit.host.graph.ops import FullyConnected
 from edgekit.host.graph.quantization import (
     Multiplier,
@@ -19,7 +20,7 @@ from edgekit.host.graph.quantization import (
     zero_point_of,
 )
 from edgekit.host.graph.types import Activation, Array, DType, Node, Tensor
-from edgekit.host.lower.context import Context, padded, round_up
+from edgekit.host.lower.context import Context, padded
 from edgekit.host.lower.methods import choose_tile
 from edgekit.host.lower.packing import halve_panels, pack_panels
 from edgekit.host.lower.plan import Call, Field, Kernel, Value

@@ -13,9 +13,10 @@ import numpy as np
 from edgekit.device.arrays.sparse_blocks import default_settings
 from edgekit.device.arrays.sparse_table import SpmvTable
 from edgekit.device.kernel_facts import STRIP_PARTIAL_BYTES
+from edgekit.host.align import round_up
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Array, DType, Graph, Node, Operator
-from edgekit.host.lower.context import Context, Rules, round_up
+from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.strips import Sparse, build_strips, strip_height
 from edgekit.host.lower.window import bias_vector

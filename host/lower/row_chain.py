@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgekit.device.kernel_facts import CHAIN_BYTES
+from edgekit.host.align import ALIGN, round_up
 from edgekit.host.graph import ops
 from edgekit.host.graph.chains import members_of
 from edgekit.host.graph.ops import Conv2D, DepthwiseConv2D
 from edgekit.host.graph.types import DType, Node
-from edgekit.host.lower.context import ALIGN, Context, Rules, UnsupportedFormError, round_up
+from edgekit.host.lower.context import Context, Rules, UnsupportedFormError
 from edgekit.host.lower.conv import lower_conv2d
 from edgekit.host.lower.depthwise import lower_depthwise, rows_at_once
 from edgekit.host.lower.methods import choose_tile

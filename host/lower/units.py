@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from edgekit.host.graph.nna import fits_nna
 from edgekit.host.graph.types import Graph, Node
-from edgekit.host.lower.nna import fits_nna
 from edgekit.kb.board import CPU, BoardProfile
 
 NNA = "nna"

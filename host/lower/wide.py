@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgekit.host.align import round_up
 from edgekit.host.graph import ops
 from edgekit.host.graph.ops import Rounding, WideConv2D
 from edgekit.host.graph.quantization import activation_range, convolution_multiplier, short_factor
 from edgekit.host.graph.types import Array, Node
-from edgekit.host.lower.context import Context, Rules, padded, round_up
+from edgekit.host.lower.context import Context, Rules, padded
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.window import Window
 

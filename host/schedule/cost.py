@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from edgekit.host.graph.nna import fits_nna
 from edgekit.host.graph.types import Graph, Node
-from edgekit.host.lower.nna import fits_nna
 from edgekit.host.schedule.calibration import Calibration, calibration_of
 from edgekit.host.schedule.nna_cost import nna_cycles
 from edgekit.host.schedule.work import AMOUNTS, Work, work_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from edgekit.host.align import ALIGN, round_up
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, Node, Tensor
 from edgekit.host.graph.views import memory_bases
-from edgekit.host.lower.context import ALIGN, round_up
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import pytest
 
 from edgekit.host.compiler import units_of
 from edgekit.host.graph import ops
+from edgekit.host.graph.nna import fits_nna
 from edgekit.host.graph.types import Activation, DType, Graph, Padding
 from edgekit.host.lower.lower import lower
-from edgekit.host.lower.nna import fits_nna
 from edgekit.host.lower.units import NNA, assign_units
 from edgekit.host.paths import cache_folder
 from edgekit.host.schedule.cost import CostModel
