@@ -127,11 +127,11 @@ def test_a_changed_layer_compiles_one_subgraph_anew(tmp_path, monkeypatch):
     subgraphs = [names[:10], names[10:20], names[20:30], names[30:]]
     board = load_board("local")
     compiled: list[str] = []
-    call = Toolchain._zig_cc
 
     def counted(self, arguments, what, **options):
+        """What would be compiled is all that counts here."""
         compiled.append(what)
-        call(self, arguments, what, **options)
+        Path(arguments[arguments.index("-o") + 1]).write_text(what)
 
     monkeypatch.setattr(Toolchain, "_zig_cc", counted)
 
