@@ -20,7 +20,7 @@ from edgekit.host.bench.contender import Array, Contender, Shapes, UnfitError, t
 
 _CONVERSION_S = 120
 # Not the program mnnconvert: it installs packages when it is first run, and sends what it did home.
-_MNN_CONVERT = "import sys, _tools; _tools.mnnconvert(['mnnconvert', *sys.argv[1:]])"
+MNN_CONVERT = "import sys, _tools; _tools.mnnconvert(['mnnconvert', *sys.argv[1:]])"
 
 
 class OnnxRuntimeContender:
@@ -110,7 +110,7 @@ class MnnContender:
             command = [
                 sys.executable,
                 "-c",
-                _MNN_CONVERT,
+                MNN_CONVERT,
                 "-f",
                 kind,
                 *files,
@@ -163,7 +163,7 @@ class NcnnContender:
         self._net.opt.use_vulkan_compute = False
         for option in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage"):
             setattr(self._net.opt, f"use_{option}", False)
-        self.inputs = _onnx_inputs(model, shapes)
+        self.inputs = onnx_inputs(model, shapes)
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder) / "model.onnx"
             copy.write_bytes(model.read_bytes())
@@ -224,7 +224,8 @@ def _onnx_dtype(name: str) -> str:
     return {"float": "float32", "double": "float64"}.get(name, name)
 
 
-def _onnx_inputs(model: Path, shapes: Shapes) -> list[tuple[tuple[int, ...], str]]:
+def onnx_inputs(model: Path, shapes: Shapes) -> list[tuple[tuple[int, ...], str]]:
+    """Sizes and NumPy's names of types of a model's inputs."""
     onnx: Any = importlib.import_module("onnx")
     graph = onnx.load(str(model), load_external_data=False).graph
     constants = {i.name for i in graph.initializer}

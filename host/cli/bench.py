@@ -135,13 +135,10 @@ def bench_model(
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.report import warn_of_noise
 
-    device = connect(board_name(board), via=via).named(as_name)
-    if peers and device.name != _HERE:
-        raise InputError(
-            f"expected the board {_HERE} for --peers, found {device.name}; "
-            "other engines are timed on this machine only"
-        )
     options = compile_options(input_shape, order, random_seed, memory_limit, weights, activations)
+    if peers and board_name(board) != _HERE:
+        return _estimate_beside_peers(models, board_name(board), options, threads, as_json)
+    device = connect(board_name(board), via=via).named(as_name)
     wanted = _Wanted(device, threads, runs, peers, options, explain)
     files = _all_models() if every else [model_file(m) for m in models or ()]
     if len(files) > 1 and (explain or not options.is_default):
@@ -165,6 +162,29 @@ def bench_model(
         emit(_document(device, result))
     else:
         _show(device, result)
+    return 0
+
+
+def _estimate_beside_peers(
+    models: list[str] | None,
+    board: str,
+    options: CompileOptions,
+    threads: int | None,
+    as_json: bool,
+) -> int:
+    """Other engines are timed on this machine; for other boards they, and we, are estimated."""
+    from edgekit.host.cli.estimate import TIMEOUT, show_file
+    from edgekit.host.reach import profile_of
+    from edgekit.kb.board import load_board
+
+    if len(models or ()) > 1:
+        raise InputError(
+            f"expected one model with --peers on {board}, found {len(models or ())}; "
+            "estimate them one by one"
+        )
+    path = model_file(models[0] if models else None)
+    profile = load_board(profile_of(board))
+    show_file(path, profile, options, threads or 1, TIMEOUT, True, as_json)
     return 0
 
 

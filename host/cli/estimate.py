@@ -28,13 +28,13 @@ from edgekit.host.cli.options import (
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.bundle import Bundle
     from edgekit.host.estimate.model import ModelEstimate
     from edgekit.host.estimate.run import Run
     from edgekit.host.estimate.target import Target
     from edgekit.host.options import CompileOptions
     from edgekit.kb.board import BoardProfile
 
+TIMEOUT = 3600.0  # seconds
 _FETCH = "fetch"
 _ELF = b"\x7fELF"
 _NAME_WIDTH = 40
@@ -85,10 +85,14 @@ def estimate(
     whole: Annotated[
         bool, typer.Option("--whole", help="Of a program: time all of it, whatever it marks.")
     ] = False,
+    peers: Annotated[
+        bool,
+        typer.Option("--peers", help="Other engines too: their wheels for the board's core."),
+    ] = False,
     timeout: Annotated[
         float,
         typer.Option("--timeout", metavar="SECONDS", min=1, help="After which it is given up."),
-    ] = 3600,
+    ] = TIMEOUT,
     as_json: Json = False,
 ) -> None:
     """Say how long a model, or a program, would take on a board's core: cycles, milliseconds,
@@ -105,14 +109,31 @@ def estimate(
         raise InputError("expected a program with --root or --whole, found a model; leave them out")
     options = compile_options(input_shape, order, random_seed, memory_limit, weights, activations)
     path = model_file(what[0] if what else None)
-    found = _estimate_file(path, profile, options, threads or 1, timeout)
-    if as_json:
-        from edgekit.host.cli.output import emit
-        from edgekit.host.estimate.report import model_document
+    show_file(path, profile, options, threads or 1, timeout, peers, as_json)
 
-        emit(model_document(found))
-    else:
-        _show_model(found)
+
+def show_file(
+    path: Path,
+    board: BoardProfile,
+    options: CompileOptions,
+    threads: int,
+    timeout: float,
+    peers: bool,
+    as_json: bool,
+) -> None:
+    """The estimate of a model or bundle, beside those of other engines if wanted."""
+    from edgekit.host.cli.estimate_peers import peers_beside, peers_document, show_peers
+    from edgekit.host.cli.output import emit
+    from edgekit.host.estimate.report import model_document
+
+    found = _estimate_file(path, board, options, threads, timeout)
+    others = peers_beside(path, board, threads, options.shapes, timeout) if peers else ()
+    if as_json:
+        emit(model_document(found, peers_document(found, others)))
+        return
+    _show_model(found)
+    if peers:
+        show_peers(found, others)
 
 
 def _is_program(path: Path) -> bool:
@@ -127,6 +148,7 @@ def _estimate_file(
 ) -> ModelEstimate:
     """Of a model, what it compiles to; asked for again, neither is done again."""
     from edgekit.host.cli.compile import load_bundle
+    from edgekit.host.cli.estimated import estimate_bundle
     from edgekit.host.estimate.answers import model_key, recall, remember
     from edgekit.host.estimate.target import target_of
 
@@ -144,24 +166,6 @@ def _estimate_file(
     found = estimate_bundle(bundle, board, threads, timeout)
     if is_model:
         remember(key, board, threads, found)
-    return found
-
-
-def estimate_bundle(
-    bundle: Bundle, board: BoardProfile, threads: int, timeout: float
-) -> ModelEstimate:
-    """What the first variant of a bundle takes; of a release only the first time is worked for."""
-    from edgekit.host.cli.progress import working
-    from edgekit.host.estimate.answers import recall, remember
-    from edgekit.host.estimate.model import estimate_model
-    from edgekit.host.estimate.target import target_of
-
-    manifest = bundle.manifest
-    if found := recall(manifest.id, board, threads):
-        return found
-    with working(f"estimating {manifest.model.name} on {board.name}"):
-        found = estimate_model(manifest, bundle.files, target_of(board), threads, timeout)
-    remember(manifest.id, board, threads, found)
     return found
 
 

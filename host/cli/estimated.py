@@ -12,9 +12,28 @@ if TYPE_CHECKING:
     from edgekit.host.bundle import Bundle
     from edgekit.host.estimate.model import ModelEstimate
     from edgekit.host.release import Benchmark
+    from edgekit.kb.board import BoardProfile
 
 _LOG = logging.getLogger(__name__)
 _SECONDS = 60.0  # a deploy does not wait longer for what it can do without
+
+
+def estimate_bundle(
+    bundle: Bundle, board: BoardProfile, threads: int, timeout: float
+) -> ModelEstimate:
+    """What the first variant of a bundle takes; of a release only the first time is worked for."""
+    from edgekit.host.cli.progress import working
+    from edgekit.host.estimate.answers import recall, remember
+    from edgekit.host.estimate.model import estimate_model
+    from edgekit.host.estimate.target import target_of
+
+    manifest = bundle.manifest
+    if found := recall(manifest.id, board, threads):
+        return found
+    with working(f"estimating {manifest.model.name} on {board.name}"):
+        found = estimate_model(manifest, bundle.files, target_of(board), threads, timeout)
+    remember(manifest.id, board, threads, found)
+    return found
 
 
 def estimate_beside(
@@ -22,7 +41,6 @@ def estimate_beside(
 ) -> ModelEstimate | None:
     """What a release that was timed on a virtual board would take on a real one; None where there
     is no model of the core, or where that could not be told soon."""
-    from edgekit.host.cli.estimate import estimate_bundle
     from edgekit.host.estimate.answers import recall
     from edgekit.host.estimate.model import is_quick
     from edgekit.host.estimate.target import has_model

@@ -16,8 +16,12 @@ from pathlib import Path
 from edgekit.host.estimate.root import SystemRoot, roots_cache
 from edgekit.host.files import locked
 from edgekit.kb.board import BoardProfile
+from edgekit.kb.core import Core
 
 _LINE = 64
+# By core: Arm's part number, and what Linux calls the instructions of all.
+_PARTS = {"a53": 0xD03, "a55": 0xD05, "a57": 0xD07, "a72": 0xD08, "a76": 0xD0B}
+_BASE = ("fp", "asimd", "evtstrm", "crc32", "cpuid")
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,26 @@ def identity(board: BoardProfile, midr: int, clock_mhz: float, l2_shared: bool) 
         board.l2_bytes,
         l2_shared,
         board.l3_bytes,
+    )
+
+
+def view_of(name: str, core: Core, root: SystemRoot) -> SystemRoot:
+    """A root in which programs find a core of ARM, `name`, with the caches of its model."""
+    features = tuple(f for f in core.features if f != "crc32")
+    return core_view(
+        root,
+        CoreIdentity(
+            name,
+            root.arch,
+            4,
+            core.clock_mhz,
+            0x410F0000 | _PARTS[name] << 4 | 4,
+            features=(*_BASE, *features),
+            l1d_bytes=core.l1d.bytes,
+            l2_bytes=core.l2.bytes,
+            l2_shared=not core.l2.per_core,
+            l3_bytes=core.l3.bytes if core.l3 else 0,
+        ),
     )
 
 

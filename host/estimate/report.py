@@ -84,8 +84,8 @@ def error_document(proof: Validation | None) -> dict[str, Any]:
     return {"validated": proof is not None, "error": asdict(proof) if proof else None}
 
 
-def model_document(found: ModelEstimate) -> dict[str, Any]:
-    """The document edgekit.bench.model/1, its times called estimated."""
+def model_document(found: ModelEstimate, peers: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The document edgekit.bench.model/1, its times called estimated; `peers` by their names."""
     total = found.total_ms
     return {
         "schema": "edgekit.bench.model/1",
@@ -107,7 +107,7 @@ def model_document(found: ModelEstimate) -> dict[str, Any]:
         "arena_bytes": found.arena_bytes,
         "weights_bytes": found.weights_bytes,
         "noisy": None,
-        "peers": {},
+        "peers": dict(peers or {}),
     }
 
 

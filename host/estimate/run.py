@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +48,12 @@ class Region:
 
 @dataclass(frozen=True)
 class Run:
-    """The regions of a run in their order; `unmodelled` instructions were taken for a plain one."""
+    """The regions of a run in their order; `unmodelled` instructions were taken for a plain one;
+    `said`: what the program printed, of a quiet job."""
 
     regions: tuple[Region, ...]
     unmodelled: int
+    said: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def run_job(emulator: Emulator, target: Target, job: Job) -> Run:
                 f"{program}: expected the plugin's answer, found none{_words(said)}; "
                 "please report this"
             ) from None
-    return _run_of(document, target, job)
+    return replace(_run_of(document, target, job), said=said)
 
 
 def _execute(

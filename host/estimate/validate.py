@@ -17,8 +17,8 @@ from pathlib import Path
 
 from edgekit.host.errors import InputError
 from edgekit.host.estimate.emulator import find_emulator, plugin_of
-from edgekit.host.estimate.identity import CoreIdentity, core_view
-from edgekit.host.estimate.root import SystemRoot, system_root, wheels
+from edgekit.host.estimate.identity import view_of
+from edgekit.host.estimate.root import system_root, wheels
 from edgekit.host.estimate.witness import Witness, input_size
 from edgekit.host.files import write_whole
 from edgekit.host.paths import cache_folder
@@ -31,10 +31,7 @@ Tell = Callable[[str], None]
 _ARCH = "aarch64"
 _DRIVER = Path(__file__).parent / "guest" / "ncnn_network.py"
 _SECONDS = 7200.0
-# By core: Arm's part number, the CPU that QEMU executes, and what Linux calls its instructions.
-_PARTS = {"a53": 0xD03, "a55": 0xD05, "a57": 0xD07, "a72": 0xD08, "a76": 0xD0B}
 _CPUS = {"a55": "cortex-a76"}  # QEMU 7.2 has none; the same instructions
-_BASE = ("fp", "asimd", "evtstrm", "crc32", "cpuid")
 
 
 @dataclass(frozen=True)
@@ -106,25 +103,6 @@ def _keep(key: str, answer: Estimate) -> None:
     write_whole(_folder() / f"{key}.json", json.dumps(vars(answer)).encode())
 
 
-def _view(witness: Witness, root: SystemRoot) -> SystemRoot:
-    """A root in which programs find the core that is modelled."""
-    core = model_of(witness)
-    features = tuple(f for f in core.features if f != "crc32")
-    identity = CoreIdentity(
-        witness.core,
-        _ARCH,
-        4,
-        core.clock_mhz,
-        0x410F0000 | _PARTS[witness.core] << 4 | 4,
-        features=(*_BASE, *features),
-        l1d_bytes=core.l1d.bytes,
-        l2_bytes=core.l2.bytes,
-        l2_shared=not core.l2.per_core,
-        l3_bytes=core.l3.bytes if core.l3 else 0,
-    )
-    return core_view(root, identity)
-
-
 def _run(
     witness: Witness,
     cores: Sequence[Core],
@@ -135,7 +113,7 @@ def _run(
 ) -> dict[str, list[dict[str, object]]]:
     root = system_root(_ARCH, tell)
     site = wheels(root, [f"ncnn=={witness.wheel}"], tell)
-    view = _view(witness, root)
+    view = view_of(witness.core, model_of(witness), root)
     cpu = _CPUS.get(witness.core, f"cortex-{witness.core}")
     with tempfile.TemporaryDirectory() as work:
         out = Path(work) / "out.json"

@@ -1,0 +1,178 @@
+"""Other engines on a board that is not there: their wheels under the same model of the core.
+
+A wheel of the board's architecture runs in a system root where programs find the board's core, so
+that it takes the kernels it would take there. Models are converted on this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgekit.host.bench.engines import MNN_CONVERT, onnx_inputs
+from edgekit.host.bench.environments import interpreter
+from edgekit.host.errors import EdgekitError, InputError
+from edgekit.host.estimate.emulator import find_emulator
+from edgekit.host.estimate.identity import view_of
+from edgekit.host.estimate.report import cost_document
+from edgekit.host.estimate.root import system_root, wheels
+from edgekit.host.estimate.run import Cost, Job, run_job
+from edgekit.host.estimate.target import Target
+
+Tell = Callable[[str], None]
+Shapes = Mapping[str, Sequence[int]]
+
+_ARCH = "aarch64"
+_DRIVER = "peer.py"
+_CONVERSION_S = 300
+_FIND_PNNX = (
+    "import importlib.util as u; print(u.find_spec('pnnx').submodule_search_locations[0] + '/pnnx')"
+)
+
+
+@dataclass(frozen=True)
+class _Engine:
+    """wheels: of the board's architecture; suffixes: of the models that it runs."""
+
+    wheels: tuple[str, ...]
+    suffixes: tuple[str, ...]
+
+
+_NUMPY = "numpy<2.4"  # the last for the root's Python
+ENGINES: Mapping[str, _Engine] = {
+    "litert": _Engine(("ai-edge-litert", _NUMPY), (".tflite",)),
+    "onnxruntime": _Engine(("onnxruntime", _NUMPY), (".onnx",)),
+    "mnn": _Engine(("MNN", _NUMPY), (".tflite", ".onnx")),
+    "ncnn": _Engine(("ncnn", _NUMPY), (".onnx",)),
+}
+
+
+@dataclass(frozen=True)
+class PeerEstimate:
+    """What an engine takes for one inference, or why it is missing."""
+
+    name: str
+    version: str = ""
+    missing: str = ""
+    cost: Cost | None = None
+    milliseconds: float = 0.0
+
+    def to_json(self, ours_ms: float) -> dict[str, Any]:
+        """An entry of "peers" in edgekit.bench.model/1."""
+        if self.cost is None:
+            return {"missing": self.missing}
+        return {
+            "version": self.version,
+            "estimated_ms": self.milliseconds,
+            "ours_estimated_ms": ours_ms,
+            "ratio": self.milliseconds / ours_ms,
+            **cost_document(self.cost),
+        }
+
+
+def estimate_peers(
+    model: Path, target: Target, threads: int, shapes: Shapes, tell: Tell, seconds: float
+) -> tuple[PeerEstimate, ...]:
+    """Every engine that has wheels for the board. InputError where the board's architecture has
+    none; an engine that fails is told in its place."""
+    if target.board.arch != _ARCH:
+        raise InputError(
+            f"{target.board.name}: expected a board of {_ARCH} for --peers, found one of "
+            f"{target.board.arch}, which other engines have no wheels for; leave out --peers"
+        )
+    return tuple(_estimate(n, model, target, threads, shapes, tell, seconds) for n in ENGINES)
+
+
+def _estimate(
+    name: str,
+    model: Path,
+    target: Target,
+    threads: int,
+    shapes: Shapes,
+    tell: Tell,
+    seconds: float,
+) -> PeerEstimate:
+    engine = ENGINES[name]
+    if model.suffix not in engine.suffixes:
+        return PeerEstimate(name, missing=f"runs {' and '.join(engine.suffixes)} models only")
+    try:
+        root = system_root(_ARCH, tell)
+        site = wheels(root, engine.wheels, tell)
+        view = view_of(target.core.name, target.core, root)
+        with tempfile.TemporaryDirectory() as folder:
+            file, sizes = _converted(name, model, shapes, Path(folder), tell)
+            driver = Path(folder) / _DRIVER
+            driver.write_bytes((_guests() / _DRIVER).read_bytes())
+            command = [str(view.interpreter), "-S", str(driver), name, str(file), str(threads)]
+            job = Job(
+                (*command, json.dumps(sizes)),
+                view.folder,
+                quiet=True,
+                seconds=seconds,
+                variables={"PYTHONPATH": str(site), "LC_ALL": "C", "PYTHONHASHSEED": "0"},
+            )
+            run = run_job(find_emulator(_ARCH), target, job)
+    except EdgekitError as error:
+        return PeerEstimate(name, missing=str(error))
+    version = run.said.rpartition("version ")[2].strip()
+    cost = run.regions[0].cost
+    return PeerEstimate(name, version, "", cost, target.milliseconds(cost.cycles))
+
+
+def _guests() -> Path:
+    import edgekit.host.estimate
+
+    return Path(next(iter(edgekit.host.estimate.__path__))) / "guest"
+
+
+def _converted(
+    name: str, model: Path, shapes: Shapes, folder: Path, tell: Tell
+) -> tuple[Path, dict[str, list[int]]]:
+    """The model in an engine's own format, and the sizes of inputs that it is to be told."""
+    sizes = {key: list(shape) for key, shape in shapes.items()}
+    if name == "mnn":
+        made, kind = folder / "model.mnn", {".onnx": "ONNX", ".tflite": "TFLITE"}[model.suffix]
+        files = ["--modelFile", str(model.resolve()), "--MNNModel", str(made)]
+        python = interpreter(name, model, tell)
+        _convert([python, "-c", MNN_CONVERT, "-f", kind, *files, "--bizCode", "edgekit"], made)
+        return made, sizes
+    if name == "ncnn":
+        every = [list(shape) for shape, _ in onnx_inputs(model, shapes)]
+        copy, made = folder / "model.onnx", folder / "model.ncnn.param"
+        copy.write_bytes(model.read_bytes())
+        listed = ",".join(str(shape).replace(" ", "") for shape in every)
+        _convert([_pnnx(model, tell), str(copy), f"inputshape={listed}", "fp16=0"], made)
+        return made, {str(place): shape for place, shape in enumerate(every)}
+    return model.resolve(), sizes
+
+
+def _pnnx(model: Path, tell: Tell) -> str:
+    """The converter's program, wherever its wheel is."""
+    python = interpreter("ncnn", model, tell)
+    done = subprocess.run([python, "-c", _FIND_PNNX], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise InputError("its converter pnnx is not installed")
+    return done.stdout.strip()
+
+
+def _convert(command: Sequence[str], made: Path) -> None:
+    """Runs an engine's converter; it must have written `made`: some end well without."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=made.parent,
+            timeout=_CONVERSION_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise InputError(f"its converter was still at work after {_CONVERSION_S} s") from None
+    if not made.is_file():
+        raise InputError(f"its converter made no model of it (exit code {done.returncode})")

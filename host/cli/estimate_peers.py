@@ -1,0 +1,55 @@
+"""Other engines beside ours under the model of a board's core: of `estimate` and `bench model`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.host.cli.options import Kind, file_kind
+from edgekit.host.errors import InputError
+
+if TYPE_CHECKING:
+    from edgekit.host.bench.board_peers import PeerEstimate
+    from edgekit.host.estimate.model import ModelEstimate
+    from edgekit.kb.board import BoardProfile
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+def peers_beside(
+    model: Path, board: BoardProfile, threads: int, shapes: Shapes, seconds: float
+) -> tuple[PeerEstimate, ...]:
+    """What each engine that has wheels for the board takes."""
+    from edgekit.host.bench.board_peers import estimate_peers
+    from edgekit.host.cli.output import note
+    from edgekit.host.cli.progress import working
+    from edgekit.host.estimate.target import target_of
+
+    if file_kind(model) is Kind.BUNDLE:
+        raise InputError(f"{model}: other engines need the .tflite or .onnx file, found a bundle")
+    with working(f"estimating {model.name} beside other engines"):
+        return estimate_peers(model, target_of(board), threads, shapes, note, seconds)
+
+
+def peers_document(ours: ModelEstimate, peers: Sequence[PeerEstimate]) -> dict[str, Any]:
+    """The value of "peers" in edgekit.bench.model/1."""
+    return {peer.name: peer.to_json(ours.total_ms) for peer in peers}
+
+
+def show_peers(ours: ModelEstimate, peers: Sequence[PeerEstimate]) -> None:
+    """One table with the ratios, ours first."""
+    from edgekit.host.cli.output import milliseconds, table
+    from edgekit.host.estimate.report import bound_text, error_text
+
+    rows = [("edgekit", milliseconds(ours.total_ms), "1.00", bound_text(ours.cost))]
+    for peer in peers:
+        if peer.cost is not None:
+            ratio = f"{peer.milliseconds / ours.total_ms:.2f}"
+            name = f"{peer.name} {peer.version}"
+            rows.append((name, milliseconds(peer.milliseconds), ratio, bound_text(peer.cost)))
+    print(f"peers    on {ours.board}'s core, each estimate {error_text(ours.proof)}")
+    table(("engine", "estimated ms", "edgekit is faster by", "bound by"), rows)
+    for peer in peers:
+        if peer.cost is None:
+            print(f"no {peer.name}: {peer.missing}")
