@@ -9,10 +9,6 @@
 
 EK_EXPORT int qemu_plugin_version = EK_PLUGIN_API;
 
-#pragma weak ek_decode_a32
-#pragma weak ek_decode_t32
-#pragma weak ek_is_t32
-
 // File descriptors whose closing is a mark.
 enum { MARK_BEGIN = 777001, MARK_END, MARK_LAP, MARK_WARM, MARK_WARM_END };
 enum { ARM, A64, RV64 };
