@@ -74,7 +74,7 @@ class Experience:
 
     @property
     def vl(self) -> int:
-        """Lanes of the board's vectors; 1 without a board, where no tile passes for turned."""
+        """Lanes of the board's vectors; 1 without a board, where no tile passes for transposed."""
         return self._board.isa.vl if self._board else 1
 
     def row(self, key: GemmKey, shapes: Sequence[GemmShape]) -> Row:
@@ -99,7 +99,7 @@ class Experience:
             None if rate is None else _rounded(rate),
             relaxes,
             "; ".join(sorted({m.cpu for m in chosen if m.cpu})),
-            None if relaxes or self._board is None else _reach(best.shape, shapes),
+            None if relaxes or self._board is None else _radius(best.shape, shapes),
         )
 
     def _choose(self, shapes: Sequence[GemmShape]) -> tuple[float, GemmShape, Method]:
@@ -184,7 +184,7 @@ class Experience:
         return min(self._known[shape].values())
 
 
-def _reach(best: GemmShape, shapes: Sequence[GemmShape]) -> int:
+def _radius(best: GemmShape, shapes: Sequence[GemmShape]) -> int:
     """How far from the product it was best for a row holds: as far as it was measured, and what is
     near."""
     measured = max(best.log_distance(shape) for shape in shapes)

@@ -62,5 +62,5 @@ def _row(row: Row) -> bytes:
         *(shape.m, shape.k, shape.n),
         row.gflops or 0.0,
         row.relaxes,
-        row.reach or 0,
+        row.radius or 0,
     )

@@ -46,7 +46,7 @@ class _Method(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """0 stands for what is not known; a `reach` of 0, for a method that holds in all of its key;
+    """0 stands for what is not known; a `radius` of 0, for a method that holds in all of its key;
     `cpu` is a position in the file's list."""
 
     dtype: str
@@ -61,7 +61,7 @@ class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     relaxes: bool = True
     ratio: float = 0.0
     gflops: float = 0.0
-    reach: int = 0
+    radius: int = 0
     cpu: int = 0
     platform: int = 0
 
@@ -147,8 +147,8 @@ def _row(text: msgspec.Raw, sequences: Sequences, file: _File) -> Row:
     raw = msgspec.json.decode(text, type=_Row)
     if not (0 <= raw.platform < len(file.platforms) and 0 <= raw.cpu < len(file.cpus)):
         raise ValueError(f"unknown platform {raw.platform} or CPU {raw.cpu}")
-    if not 0 <= raw.reach < 1 << 31:
-        raise ValueError(f"reach {raw.reach}")
+    if not 0 <= raw.radius < 1 << 31:
+        raise ValueError(f"radius {raw.radius}")
     shape = GemmShape(raw.m, raw.k, raw.n)
     key = key_of(shape, raw.platform, sequences, raw.dtype, raw.threads, raw.packed)
     known = (
@@ -156,7 +156,7 @@ def _row(text: msgspec.Raw, sequences: Sequences, file: _File) -> Row:
         raw.gflops or None,
         raw.relaxes,
         file.cpus[raw.cpu],
-        raw.reach or None,
+        raw.radius or None,
     )
     return Row(key, _method(raw.method), shape, raw.source, raw.history_rows, *known)
 
@@ -192,7 +192,7 @@ def _line(row: Row, cpus: list[str]) -> str:
     values: list[Any] = [
         *(key.dtype, key.threads, key.packed, shape.m, shape.k, shape.n),
         *(method or "analytic", row.source, row.history_rows, row.relaxes),
-        *(row.ratio or 0, row.gflops or 0, row.reach or 0, cpus.index(row.cpu), key.platform),
+        *(row.ratio or 0, row.gflops or 0, row.radius or 0, cpus.index(row.cpu), key.platform),
     ]
     fields = msgspec.structs.fields(_Row)
     while values[-1] == fields[len(values) - 1].default:

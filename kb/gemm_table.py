@@ -20,33 +20,26 @@ FEATURES: tuple[Feature, ...] = ("scale", "m", "n", "k")
 
 @dataclass(frozen=True)
 class Row:
-    """The best known method of one key. `shape` is the measured product it was best for.
+    """The best known method of one key.
 
-    `method` is None where none was found that beats the analytic one: that is made for the product
-    that is asked for, which fits it better than a neighbor's. So it is too by a relaxed look-up of
-    a row that does not relax, since its method was good for its own products only, or whose tile
-    is turned where the analytic one is not, or the reverse; and by any of a tile for vectors where
-    the product is with none.
-
-    `ratio` is its time over the default method's in the same run (below 1 is faster), `gflops` its
-    rate, both None where only instructions were counted or nothing was measured. `source` says
-    where the row comes from: tuner, benchmark, profile, import, instructions or analytic; `cpu` on
-    which CPUs of an x86 class that was, "" elsewhere. `reach`: hundredths of the squared distance
-    of logarithms (`GemmShape.log_distance`) from `shape` within which the method holds, since equal
-    index values leave products 30 times as large; beyond, the analytic one is made. None: in all
-    of its key.
+    The analytic method is used in its place where `method` is None, as none was found that beats
+    it; where a relaxed look-up finds a row that does not relax, or whose tile is transposed where
+    the analytic one is not, or the reverse; where its tile is for vectors and the product is with
+    none; and where the product is beyond `radius`.
     """
 
     key: GemmKey
     method: Method | None
-    shape: GemmShape
-    source: str
-    history_rows: int = 0
-    ratio: float | None = None
-    gflops: float | None = None
-    relaxes: bool = True
-    cpu: str = ""
-    reach: int | None = None
+    shape: GemmShape  # the measured product that the method was best for
+    source: str  # tuner, benchmark, profile, import, instructions or analytic
+    history_rows: int = 0  # measurements that it comes from
+    ratio: float | None = None  # its time over the default method's in the same run; None: unknown
+    gflops: float | None = None  # None: only instructions were counted, or nothing
+    relaxes: bool = True  # whether the method is good for other products than its own
+    cpu: str = ""  # the CPUs of an x86 class that it was measured on
+    # Hundredths of the squared distance of logarithms (`GemmShape.log_distance`) from `shape` up to
+    # which it holds, since equal index values leave products 30 times as large; None: any.
+    radius: int | None = None
 
 
 @dataclass(frozen=True)
@@ -124,7 +117,7 @@ class KnowledgeBase:
         key = self.key(platform, shape, dtype, threads, packed)
         row = self._by_key.get(key)
         if row is not None:
-            near = _reaches(row, shape)
+            near = _within_radius(row, shape)
             why = "all index values are equal"
             if not near:
                 s = row.shape
@@ -183,16 +176,16 @@ def _fits(row: Row, shape: GemmShape) -> bool:
     return row.method is None or row.method.is_with_vector <= (1 in (shape.m, shape.n))
 
 
-def _reaches(row: Row, shape: GemmShape) -> bool:
-    return row.reach is None or 100.0 * shape.log_distance(row.shape) <= row.reach
+def _within_radius(row: Row, shape: GemmShape) -> bool:
+    return row.radius is None or 100.0 * shape.log_distance(row.shape) <= row.radius
 
 
 def _relaxes(row: Row, default: Method, vl: int) -> bool:
-    """A neighbor's turned tile where the analytic one is upright is for few columns where there
+    """A neighbor's transposed tile where the analytic one is normal is for few columns where there
     are many, or the reverse."""
     if row.method is None:
         return row.relaxes
-    return row.relaxes and row.method.is_turned(vl) == default.is_turned(vl)
+    return row.relaxes and row.method.is_transposed(vl) == default.is_transposed(vl)
 
 
 _Shared = tuple[Feature, int, int, str, Packed]

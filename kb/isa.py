@@ -17,7 +17,7 @@ import msgspec
 FOLDER = Path(__file__).parent / "simd"
 BYTES = {"f32": 4, "s8": 1, "u8": 1}  # of one element of A or B
 
-TileKind = Literal["upright", "turned", "tall"]
+TileKind = Literal["normal", "transposed", "amx"]
 
 
 class ByteProduct(enum.Enum):
@@ -66,13 +66,12 @@ class Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Heights of the tile codes that are 1, 2, ... vectors wide, for every width up to the last.
 
     The library of a board holds all heights up to these, so every tile of `Isa` is among them.
-    `i8_vectors`: the rows up to which tiles of bytes use vectors; higher ones use AMX; 0: all do.
-    `copies_f32`: panels of floats that are read from rows apart lose to shallow copies.
     """
 
     f32: tuple[int, ...]
     i8: tuple[int, ...]
-    i8_vectors: int = 0
+    i8_vectors: int = 0  # rows up to which tiles of bytes use vectors, higher ones AMX; 0: no AMX
+    # Panels of floats that are read from rows far from one another lose to copies.
     copies_f32: bool = False
 
     def of(self, dtype: str) -> tuple[int, ...]:
@@ -85,88 +84,72 @@ class Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What goes into a tile, in sixteenths of a vector multiply-add.
+    """What the parts of a product take, in sixteenths of a vector multiply-add.
 
-    For each k (of bytes: each four of k): `product`, of a vector by one line, a tile having no
-    fewer than `wide`; `line` and `vector`, loads of the two operands; `far`, one more of a vector
-    in a panel beyond half of L1 that is read again. Of a B of bytes: `group`, a vector that becomes
-    groups; `panel`, the same for each four vectors of a panel; `crossing`, a panel beside others
-    that is not of whole cache lines. `passing`: a vector of floats, the first times that a B in
-    place is read; `packing`: a row of A, in whole vectors, packed on the way.
-
-    For C, all of k together: `tile`; `spilled`, one more where sums and vectors of B take all
-    registers; `segment`, a line of a tile; `paged`, one more where lines are pages apart;
-    `stored`, a vector; `partial`, a line that ends in part of one; `element`, of C against its
-    rows; `start`, the whole product.
-
-    Of "tall" tiles, which use AMX, more lines than one register's count as two registers, and k
-    as whole steps.
+    A line of a tile is what one value of the broadcast operand makes of a vector: a row of C, or a
+    column of it where the tile is transposed. Tiles of AMX count more lines than one tile register
+    has as two registers, and k as whole steps.
     """
 
-    product: int
-    wide: int
-    line: int
-    vector: int
-    far: int = 0
-    group: int = 0
-    panel: int = 0
-    crossing: int = 0
-    passing: int = 0
-    packing: int = 0
-    tile: int = 0
-    spilled: int = 0
-    segment: int = 0
-    paged: int = 0
-    stored: int = 0
-    partial: int = 0
-    element: int = 0
-    start: int = 0
+    # For each k; of bytes for each four of k
+    product: int  # a vector multiply-add of one line
+    wide: int  # the fewest of them that a tile counts as
+    line: int  # loading and broadcasting one value of a line
+    vector: int  # loading one vector of the other operand
+    far: int = 0  # more, where its panel is beyond half of L1 and read again
+
+    # An operand that was not packed beforehand, for each k or four of k
+    group: int = 0  # bytes: a vector of B becomes groups along k
+    panel: int = 0  # bytes: the same, for each four vectors of a panel
+    crossing: int = 0  # bytes: a panel beside others whose rows are not whole cache lines
+    passing: int = 0  # floats: a vector of B in place, the first times that it is read
+    packing: int = 0  # a row of A, in whole vectors
+
+    # C, once for all k
+    tile: int = 0  # a tile
+    spilled: int = 0  # more, where sums and vectors of B take all registers
+    segment: int = 0  # a line of a tile
+    paged: int = 0  # more, where lines of C are whole pages apart
+    stored: int = 0  # a vector
+    partial: int = 0  # a line of C that ends in a part of a vector
+    element: int = 0  # an element that is stored against the rows of C
+    start: int = 0  # the whole product
 
 
 class KindPrices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The prices of the tiles that products of one type have; `tall` only with AMX."""
+    """The prices of the kinds of tiles that products of one type have."""
 
-    upright: Prices
-    turned: Prices
-    tall: Prices | None = None
+    normal: Prices  # vectors along n
+    transposed: Prices  # vectors along m, for few columns
+    amx: Prices | None = None  # in tile registers
 
 
 class TilePrices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of products of floats and of bytes."""
+    """The prices of products of floats and of bytes."""
 
     f32: KindPrices
     i8: KindPrices
 
 
 class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All that is known of one instruction set, whose header is device/kernels/simd/`simd`.h.
-
-    `vl`: 32-bit lanes of a vector; `registers`: vectors that a core holds, at least; `i8`: how
-    8-bit products are made; `f32_tiles`, `i8_tiles`: register tiles that do not spill, the one for
-    large products first; `columns`: the tile codes of a board's library; `prices`: what goes into
-    a tile; `nna_vectors`: vectors of output channels that the emulated NNA makes at once, which
-    fit into registers beside four points.
-
-    `lanes`: EK_LANES, products with one lane of a vector; `masks_loads`: vf_load_masked, a load
-    that leaves lanes out; `multiplies_pairs`: EK_PAIRS, the sum of two 16-bit products in each
-    lane; `widens_eight`: EK_CODES8, 16-bit products are added eight at a time, whatever the
-    vector's length; `sparse_windows`: sparse strips may have windows (ek_sparse_window).
-    """
+    """All that is known of one instruction set, whose header is device/kernels/simd/`simd`.h."""
 
     simd: str
-    vl: int
-    registers: int
-    i8: ByteProduct
-    f32_tiles: tuple[Tile, ...]
+    vl: int  # 32-bit lanes of a vector
+    registers: int  # vectors that a core holds, at least
+    i8: ByteProduct  # how 8-bit products are made
+    f32_tiles: tuple[
+        Tile, ...
+    ]  # register tiles that do not spill, the one for large products first
     i8_tiles: tuple[Tile, ...]
-    columns: Columns
+    columns: Columns  # the tile codes of a board's library
     prices: TilePrices
-    nna_vectors: int
-    lanes: bool = False
-    masks_loads: bool = False
-    multiplies_pairs: bool = False
-    widens_eight: bool = False
-    sparse_windows: bool = False
+    nna_vectors: int  # of output channels that the emulated NNA computes at once, for four points
+    lanes: bool = False  # EK_LANES: products with one lane of a vector
+    masks_loads: bool = False  # vf_load_masked: a load that leaves lanes out
+    multiplies_pairs: bool = False  # EK_PAIRS: the sum of two 16-bit products in each lane
+    widens_eight: bool = False  # EK_CODES8: 16-bit products eight at a time, whatever the vector
+    sparse_windows: bool = False  # ek_sparse_window: sparse strips may have windows
 
     @property
     def k_step(self) -> int:

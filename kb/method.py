@@ -23,7 +23,7 @@ from edgekit.kb.rule import (
 )
 from edgekit.kb.tile_cost import (
     copies_panels,
-    may_be_turned,
+    may_be_transposed,
     parts,
     reads_rows,
     round_up,
@@ -38,9 +38,9 @@ class Method:
     """Blocks of the loop nest (elements), packing, the register tile, and what threads share.
 
     mc x kc of A stay in the L2 cache, kc x nr of B in the L1 cache, nc columns of B at a time.
-    A tile is mr x nr of C, its vectors along n; along m if mr alone is whole vectors (a "turned"
-    tile). nr = 1 is the product with a column vector, mr = 1 with a row vector. Threads share the
-    rows of C with `split` "m", its columns with "n".
+    A tile is mr x nr of C, its vectors along n; along m if mr alone is whole vectors (a
+    transposed tile). nr = 1 is the GEMV with a column vector, mr = 1 with a row vector. Threads
+    share the rows of C with `split` "m", its columns with "n".
     """
 
     mc: int
@@ -63,7 +63,7 @@ class Method:
         """Whether it is for products with one row or column."""
         return 1 in (self.mr, self.nr)
 
-    def is_turned(self, vl: int) -> bool:
+    def is_transposed(self, vl: int) -> bool:
         """Whether the vectors of its tile, of `vl` lanes, stand along m."""
         return self.nr % vl != 0 and self.mr % vl == 0
 
@@ -107,11 +107,11 @@ def analytic_method(
        was packed beforehand: its one column is a panel.
     3. Otherwise the tile of least cost (`tile_cost`; with threads > 1 the busiest one's share of
        it), the first of equals: the `Columns` as they are, then, if a vector has more than one lane
-       and n is small (`may_be_turned`), turned, one line lower if that is whole vectors and none
-       that uses AMX.
-    4. kc: kc x (mr + nr) elements fill 7/8 of L1; if at most 16 panels of rows (turned: of
+       and n is small (`may_be_transposed`), transposed, one line lower if that is whole vectors and
+       none that uses AMX.
+    4. kc: kc x (mr + nr) elements fill 7/8 of L1; if at most 16 panels of rows (transposed: of
        columns) share a panel of vectors, or vectors have 16 lanes or more, that panel, kc x nr
-       (turned: mr), fills half of L2.
+       (transposed: mr), fills half of L2.
        mc: mc x kc fill half of L2; nc: kc x nc half of L3 (Low et al., "Analytical Modeling Is
        Enough for High-Performance BLIS", TOMS 2016), of bytes half of L2: what was packed on the
        way is used at once. Of a core with AMX one thread packs strips of a B that is larger than a
@@ -124,7 +124,7 @@ def analytic_method(
        L2. Where B is large and A has rows enough (`copies_panels`), each is packed just before it
        is multiplied, and fills 3/4 of L1: nc is one panel, or four for each of several threads.
     6. With threads > 1 they share the rows, or the columns if a thread packs what it multiplies
-       (upright tiles of bytes, and those of point 5): each thread then packs some of B. Where all
+       (normal tiles of bytes, and those of point 5): each thread then packs some of B. Where all
        of it was packed beforehand and AMX multiplies it, rows were better. They share the other
        axis if the busiest one then has less than 3/4 of the work. Blocks are not cut for threads,
        and nc is as for f32: they wait for each other twice in each block.
@@ -157,7 +157,7 @@ def choices_of(
     vl, columns = board.isa.vl, board.isa.columns
     heights = columns.of(dtype)
     choices = [(height, nv * vl) for nv, height in enumerate(heights, 1)]
-    if may_be_turned(board, shape, dtype, packed):
+    if may_be_transposed(board, shape, dtype, packed):
         most = columns.vector_rows(dtype) or max(heights)
         lower = (min(height, most) for height in heights)
         choices += [(nv * vl, height - (height % vl == 0)) for nv, height in enumerate(lower, 1)]
@@ -210,11 +210,11 @@ def _split(
         return "m"
     rows, panels = parts(shape.m, tile[0]), parts(shape.n, tile[1])
     by_rows, by_panels = parts(rows, threads) * panels, parts(panels, threads) * rows
-    turned = tile[1] % board.isa.vl != 0
+    transposed = tile[1] % board.isa.vl != 0
     amx = board.isa.columns.vector_rows(dtype) > 0
     packs = dtype != "f32" and not (amx and packed == "b")
     packs |= copies_panels(board, tile, shape, dtype, packed)
-    if turned or not packs:
+    if transposed or not packs:
         return "n" if 4 * by_panels < 3 * by_rows else "m"
     return "m" if 4 * by_rows < 3 * by_panels else "n"
 
@@ -252,10 +252,10 @@ def _depth(
     """The most kc: a vector panel that many others share stays in L1, else half of L2 will do. So
     it does with long vectors: a panel is read at a vector for several products, which L2 keeps up
     with, and every cut of k loads and stores C once more."""
-    turned = nr % board.isa.vl != 0
-    sharing = parts(extents[1], nr) if turned else parts(extents[0], mr)
+    transposed = nr % board.isa.vl != 0
+    sharing = parts(extents[1], nr) if transposed else parts(extents[0], mr)
     if sharing <= FEW_PANELS or board.isa.vl >= LONG_VECTORS:
-        return caches.l2 // 2 // ((mr if turned else nr) * size)
+        return caches.l2 // 2 // ((mr if transposed else nr) * size)
     return caches.l1 * 7 // 8 // ((mr + nr) * size)
 
 
@@ -264,14 +264,14 @@ def _whole_tile(
 ) -> tuple[int, int]:
     """The tile, as high as its code can be where it was as high as the product."""
     vl, heights = board.isa.vl, board.isa.columns.of(dtype)
-    turned = method.nr % vl != 0
+    transposed = method.nr % vl != 0
     mr, nr = method.mr, method.nr
-    if 1 in (shape.m, shape.n) or (mr % vl != 0 and turned):
+    if 1 in (shape.m, shape.n) or (mr % vl != 0 and transposed):
         return mr, nr
-    nv = min((mr if turned else nr) // vl, len(heights))
-    if turned and nr >= shape.n:
+    nv = min((mr if transposed else nr) // vl, len(heights))
+    if transposed and nr >= shape.n:
         return mr, max(nr, heights[nv - 1] - (heights[nv - 1] % vl == 0))
-    if not turned and mr >= shape.m:
+    if not transposed and mr >= shape.m:
         return max(mr, heights[nv - 1]), nr
     return mr, nr
 

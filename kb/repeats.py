@@ -31,7 +31,7 @@ def without_repeats(
 
 def _is_analytic(table: KnowledgeBase, row: Row, shape: GemmShape) -> bool:
     """Whether no other row's method answers for a product. Without a board, no tile is known to be
-    turned: a row stays rather than goes."""
+    transposed: a row stays rather than goes."""
     key, platform = row.key, table.platforms[row.key.platform]
     found = table.lookup(platform, shape, _DEFAULT, key.dtype, key.threads, key.packed)
     return found.method is _DEFAULT

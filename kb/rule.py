@@ -22,7 +22,8 @@ FEW_TILES, STREAMS = 3, 32  # kc where so few tiles share them
 PANELS_EACH = 4  # of B that a thread copies and multiplies before it waits for the others
 STRIP_COLUMNS = 128  # of B: two lines of the cache of each row, or memory is read at half its rate
 
-# Tiles. From so many columns on turned ones lost in every measurement on AVX-512; of floats, on the
+# Tiles
+# From so many columns on transposed tiles lost in every measurement on AVX-512; for floats, on the
 # cores that are better with copies.
 TRANSPOSED_COLUMNS, TRANSPOSED_FLOATS = 64, 256
 POINTED = 14  # rows in place whose pointers stay in registers

@@ -54,37 +54,37 @@ def cost_by(
     dtype: str,
     packed: Packed,
 ) -> int:
-    """`tile_cost` by any prices. Panels are of equal width, so that none is thin."""
+    """`tile_cost` by any prices. Panels are of equal width, so that none is narrow."""
     vl, size, (mr, nr) = board.isa.vl, BYTES[dtype], tile
-    turned = nr % vl != 0
+    transposed = nr % vl != 0
     depth = shape.k if dtype == "f32" else parts(shape.k, GROUP)
-    lines, across = (shape.n, shape.m) if turned else (shape.m, shape.n)
-    height, width = (nr, mr) if turned else (mr, nr)
-    if _is_thin(board, tile, shape, dtype, packed):
+    lines, across = (shape.n, shape.m) if transposed else (shape.m, shape.n)
+    height, width = (nr, mr) if transposed else (mr, nr)
+    if _is_small_k(board, tile, shape, dtype, packed):
         height = SMALL_K_ROWS
     vectors = parts(across, vl)
     rows, panels = parts(lines, height), parts(vectors, width // vl)
     products = max(lines * vectors, prices.wide * rows * panels)
-    tall = kind_of(board, tile, shape, dtype) == "tall"
-    if tall:
+    amx = kind_of(board, tile, shape, dtype) == "amx"
+    if amx:
         each = parts(lines, rows)
         in_registers = rows * vectors * (2 * REGISTER_ROWS if each > REGISTER_ROWS else each)
         products = in_registers * round_up(depth, REGISTER_GROUPS) // depth
-    elif packed == "a" and not turned:
+    elif packed == "a" and not transposed:
         products -= _saved_by_one_column(mr, nr // vl, vl, shape.m, shape.n)
     far = rows > 1 and shape.k * width * size > board.l1d_bytes // 2
     loads = prices.line * panels * lines + (prices.vector + prices.far * far) * rows * vectors
     nv = parts(vectors, panels)
     spilled = (parts(lines, rows) + 1) * nv >= REGISTERS
     stores = (prices.tile + prices.spilled * spilled) * rows * panels
-    paged = not turned and shape.n * SUM_BYTES % PAGE == 0
+    paged = not transposed and shape.n * SUM_BYTES % PAGE == 0
     stores += (prices.segment + prices.paged * paged) * panels * lines
     stores += prices.stored * lines * vectors + prices.element * lines * across + prices.start
     stores += prices.partial * lines if across % vl else 0
     cost = prices.product * products + loads + stores // depth
     if packed != "b":
         cost += _cost_of_b(prices, board, tile, shape, dtype)
-    return cost if tall or packed == "a" else cost + _cost_of_a(prices, vl, tile, shape, dtype)
+    return cost if amx or packed == "a" else cost + _cost_of_a(prices, vl, tile, shape, dtype)
 
 
 def _cost_of_b(
@@ -95,16 +95,16 @@ def _cost_of_b(
     Panels that are copied on the way are so once, whatever the tile.
     """
     vl, (mr, nr) = board.isa.vl, tile
-    turned, vectors = nr % vl != 0, parts(shape.n, vl)
+    transposed, vectors = nr % vl != 0, parts(shape.n, vl)
     if dtype == "f32":
         size = shape.k * shape.n * BYTES[dtype]
-        if turned or vl < WIDE_VECTORS or size > caches_of(board).l3:
+        if transposed or vl < WIDE_VECTORS or size > caches_of(board).l3:
             return 0
         if copies_panels(board, tile, shape, dtype, packed="none"):
             return 0
         passes = min(parts(shape.m, mr), FEW_PASSES)
         return prices.passing * passes * vectors if _passes_count(shape) else 0
-    if turned:
+    if transposed:
         return prices.group * vectors + prices.panel * parts(vectors, TRANSPOSED_AT_ONCE)
     panels = parts(shape.n, nr)
     nv = parts(vectors, panels)
@@ -114,9 +114,9 @@ def _cost_of_b(
     return prices.group * (ALONE if alone else vectors) + of_panel * panels
 
 
-def may_be_turned(board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed) -> bool:
-    """Whether turned tiles are among those to choose from: below 64 columns; of floats below 256 on
-    Intel cores with AMX if half of L2 holds B. Of bytes only if A was packed beforehand."""
+def may_be_transposed(board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed) -> bool:
+    """Whether transposed tiles are among those to choose from: below 64 columns; for floats below
+    256 on Intel cores with AMX if half of L2 holds B; for bytes only if A was packed beforehand."""
     few = TRANSPOSED_COLUMNS
     if dtype == "f32" and board.isa.columns.copies_f32:
         near = shape.k * shape.n * BYTES[dtype] <= caches_of(board).l2 // 2
@@ -146,7 +146,7 @@ def reads_rows(
 def copies_panels(
     board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, packed: Packed
 ) -> bool:
-    """Whether such a panel is copied just before it is multiplied, of a B beyond half of L2: with
+    """Whether such a panel of a B beyond half of L2 is copied just before it is multiplied: with
     128 rows of A or more; with 48 if rows of B are whole pages apart."""
     size = BYTES[dtype]
     rows = COPIED_ROWS if shape.n * size % PAGE else COPIED_PAGES
@@ -154,7 +154,7 @@ def copies_panels(
     return large and reads_rows(board, tile, shape, dtype, packed)
 
 
-def _is_thin(
+def _is_small_k(
     board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, packed: Packed
 ) -> bool:
     """Whether a panel of B stays in registers beside a row of sums, for any number of rows of an A
@@ -165,8 +165,8 @@ def _is_thin(
 
 
 def _cost_of_a(prices: Prices, vl: int, tile: tuple[int, int], shape: GemmShape, dtype: str) -> int:
-    """What an A takes that was not packed beforehand: packing it for a turned tile; else, with long
-    vectors, rows in place that share a set of L1, and pointers of rows of bytes in memory."""
+    """What an A takes that was not packed beforehand: for a transposed tile, packing it; else, with
+    long vectors, rows in place that share a set of L1, and pointers to rows of bytes."""
     mr, nr = tile
     if nr % vl:
         return prices.packing * round_up(shape.m, vl)
@@ -187,18 +187,18 @@ def prices_of(board: BoardProfile, dtype: str, kind: Kind) -> Prices:
 
 def kinds_of(board: BoardProfile, dtype: str) -> tuple[Kind, ...]:
     """The kinds of tiles that a board has."""
-    tall: tuple[Kind, ...] = ("tall",) if board.isa.columns.vector_rows(dtype) else ()
-    return ("upright", "turned", *tall)
+    amx: tuple[Kind, ...] = ("amx",) if board.isa.columns.vector_rows(dtype) else ()
+    return ("normal", "transposed", *amx)
 
 
 def kind_of(board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str) -> Kind:
-    """What a tile is on a product: tall is one whose panels of rows, shared out evenly, are higher
-    than those of vectors."""
+    """The kind of a tile on a product: AMX computes it if its panels of rows, shared out evenly,
+    are higher than those of vectors."""
     mr, nr = tile
     if nr % board.isa.vl:
-        return "turned"
+        return "transposed"
     most = board.isa.columns.vector_rows(dtype)
-    return "tall" if most and parts(shape.m, parts(shape.m, mr)) > most else "upright"
+    return "amx" if most and parts(shape.m, parts(shape.m, mr)) > most else "normal"
 
 
 def _saved_by_one_column(mr: int, nv: int, vl: int, m: int, n: int) -> int:

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measures register tiles on this machine, and fits the prices of kb/simd to their times.
 
-    scripts/fit_prices.py measure FILE [--seed 1] [--count 300] [--dtype s8] [--packed a] [--turned]
+    scripts/fit_prices.py measure FILE [--seed 1] [--count 300] [--dtype s8] [--packed a]
+                                  [--transposed]
     scripts/fit_prices.py fit FILE ... [--dtype s8] [--steps 1500] [--seed 1]
 
 `measure` adds random products of inference to FILE, a JSON line each: the times of every tile that
@@ -21,7 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from edgekit.host.bench.gemm import measured
-from edgekit.host.bench.gemm_cases import random_cases, turned
+from edgekit.host.bench.gemm_cases import random_cases, transposed
 from edgekit.host.reach import reach
 from edgekit.host.tune.measure import BoardMeasurer
 from edgekit.host.tune.products import Product
@@ -53,7 +54,7 @@ def measure(args: argparse.Namespace) -> None:
     packed = packed_of(args.packed)
     questions = []
     for case in random_cases(args.count, args.seed):
-        shape = ((turned(case) if args.turned else None) or case).shape
+        shape = ((transposed(case) if args.transposed else None) or case).shape
         if 1 in (shape.m, shape.n):
             continue
         tiles = {*choices_of(board, shape, args.dtype, packed)}
@@ -160,7 +161,7 @@ def main() -> None:
     parser.add_argument("file", type=Path, nargs="+")
     parser.add_argument("--dtype", choices=("f32", "s8"), default="f32")
     parser.add_argument("--packed", choices=("none", "a", "b"), default="a")
-    parser.add_argument("--turned", action="store_true", help="activations as rows")
+    parser.add_argument("--transposed", action="store_true", help="activations as rows")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--seed", type=int, default=1)

@@ -207,16 +207,16 @@ class GemmLibrary:
         product: Product,
         how: GemmMethod,
         threads: int = 1,
-        ask: bool = False,
+        look_up: bool = False,
         keep: object = None,
     ) -> Timer:
-        """What times this product; with `ask` each one looks its method up first.
+        """What times this product; with `look_up` each one looks its method up first.
 
         `keep` is what owns the operands' memory: it lives as long as the timer.
         """
         args, method = product._in_c(), how.in_c()
         size = self._lib.ek_gemm_scratch_bytes(ctypes.byref(args), ctypes.byref(method), threads)
-        table = self._table if ask else None
+        table = self._table if look_up else None
         kept = (Block(size), keep)
         return Timer(self._lib, table, args, method, threads, kept, self._pool(threads))
 

@@ -214,7 +214,7 @@ class OutlierLibrary:
         return bytes(self._workspace.memory[: -(-k // 8)])
 
     def _layout(self, n: int, k: int) -> GemmMethod:
-        """What W is packed for: an upright tile, since those serve every number of rows."""
+        """What W is packed for: a normal tile, since normal ones serve every number of rows."""
         how, _ = self._gemm.lookup("s8", _USUAL_ROWS, n, k, 1, "b")
         narrowest = min(self._heights)
         if how.nr % narrowest or how.nr not in self._heights:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from edgekit.host.bench.gemm_cases import GROUPS, TURNED, Case, Group
+from edgekit.host.bench.gemm_cases import GROUPS, TRANSPOSED, Case, Group
 from edgekit.host.bench.gemm_contenders import OPENBLAS_LOOP, Edgekit
 from edgekit.host.bench.peers import usable_cores
 from edgekit.host.bench.process import AnsweringProcess
@@ -44,18 +44,18 @@ _LARGE = 512  # of a square: from here on bytes should show what they can
 @dataclass(frozen=True)
 class Peer:
     """One library's time of a product in its better form, and how much longer it takes than ours
-    in our better one, per round. `turned`: that form is the transposed product."""
+    in our better one, per round. `transposed`: that form is the transposed product."""
 
     seconds: float
     ratio: float
-    turned: bool = False
+    transposed: bool = False
 
 
 @dataclass(frozen=True)
 class CaseResult:
     """One product. `cost` of the knowledge base's choice, in seconds or instructions; `gain`: the
     cost of the fixed method over it. `peers` by name; `cost` is then from the same run as theirs,
-    and `turned`, that of the transposed product, where weights stand at the left.
+    and `transposed`, that of the transposed product, where weights stand at the left.
     """
 
     case: Case
@@ -65,12 +65,12 @@ class CaseResult:
     spread: float
     gain: float
     peers: dict[str, Peer] = field(default_factory=dict)
-    turned: float | None = None
+    transposed: float | None = None
 
     @property
     def best(self) -> float:
         """The cost of the better form."""
-        return self.cost if self.turned is None else min(self.cost, self.turned)
+        return self.cost if self.transposed is None else min(self.cost, self.transposed)
 
     @property
     def best_peer(self) -> str | None:
@@ -237,14 +237,14 @@ def with_peers(result: CaseResult, answer: dict[str, Any]) -> CaseResult:
     times: dict[str, list[float]] = answer["times"]
     if Edgekit.name not in times:
         raise InputError(answer["missing"][Edgekit.name])
-    given, other = times[Edgekit.name], times.get(Edgekit.name + TURNED)
-    best = {name: _better_form(name, times) for name in {n.removesuffix(TURNED) for n in times}}
+    given, other = times[Edgekit.name], times.get(Edgekit.name + TRANSPOSED)
+    best = {name: _better_form(name, times) for name in {n.removesuffix(TRANSPOSED) for n in times}}
     ours = times[best.pop(Edgekit.name)]
     peers = {
         name: Peer(
             statistics.median(times[form]) * 1e-9,
             statistics.median(their / own for their, own in zip(times[form], ours, strict=True)),
-            form.endswith(TURNED),
+            form.endswith(TRANSPOSED),
         )
         for name, form in best.items()
     }
@@ -254,12 +254,12 @@ def with_peers(result: CaseResult, answer: dict[str, Any]) -> CaseResult:
         cost=median * 1e-9,
         spread=(max(given) - min(given)) / median,
         peers=peers,
-        turned=None if other is None else statistics.median(other) * 1e-9,
+        transposed=None if other is None else statistics.median(other) * 1e-9,
     )
 
 
 def _better_form(name: str, times: Mapping[str, Sequence[float]]) -> str:
-    forms = [form for form in (name, name + TURNED) if form in times]
+    forms = [form for form in (name, name + TRANSPOSED) if form in times]
     return min(forms, key=lambda form: statistics.median(times[form]))
 
 

@@ -41,10 +41,12 @@ class Case:
     weights: Side
 
 
-TURNED = " turned"  # after the name of who makes a product as `turned` has it
+TRANSPOSED = (
+    " transposed"  # ends a contender's name where it computes the case that `transposed` makes
+)
 
 
-def turned(case: Case) -> Case | None:
+def transposed(case: Case) -> Case | None:
     """The same product with activations as rows and weights as columns, which is how images with
     channels last have it; None for one that stands so already."""
     shape = GemmShape(m=case.shape.n, k=case.shape.k, n=case.shape.m)

@@ -63,7 +63,7 @@ def check(name: str, found: Array, a: Array, b: Array) -> None:
 
 
 class Edgekit:
-    """Our library: weights packed, the table asked at every product."""
+    """Our library: weights packed, the method looked up at every product."""
 
     name = "edgekit"
     left = True
@@ -87,7 +87,9 @@ class Edgekit:
         left, right = (packed, right) if case.weights == "a" else (left, packed)
         c = empty((m, n), np.float32 if dtype == "f32" else np.int32)
         product = Product(dtype, m, n, k, left, right, Operand(c.ctypes.data, n, 1))
-        timer = self._library.timer(product, how, self._threads, ask=True, keep=(a, b, c, block))
+        timer = self._library.timer(
+            product, how, self._threads, look_up=True, keep=(a, b, c, block)
+        )
         timer(1)
         check(self.name, c, a, b)
         return timer
@@ -155,13 +157,13 @@ static uint64_t now(void) {
 }
 uint64_t time_sgemm(gemm mm, gemv mv, int64_t m, int64_t n, int64_t k, const float *a,
                     const float *b, float *c, long count) {
-    enum { ROWS = 101, PLAIN = 111, TURNED = 112 };
+    enum { ROWS = 101, PLAIN = 111, TRANSPOSED = 112 };
     uint64_t start = now();
     for (long i = 0; i < count; i++)
         if (n == 1)
             mv(ROWS, PLAIN, m, k, 1, a, k, b, 1, 0, c, 1);
         else if (m == 1)
-            mv(ROWS, TURNED, k, n, 1, b, n, a, 1, 0, c, 1);
+            mv(ROWS, TRANSPOSED, k, n, 1, b, n, a, 1, 0, c, 1);
         else
             mm(ROWS, PLAIN, PLAIN, m, n, k, 1, a, k, b, n, 0, c, n);
     return now() - start;

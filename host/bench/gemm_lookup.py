@@ -18,8 +18,8 @@ _LARGEST = 4096
 
 @dataclass(frozen=True)
 class LookupSpeed:
-    """Nanoseconds of one look-up: of a shape asked before, and of one with an exact row that was
-    not; None where the table has too few rows to find such shapes."""
+    """Nanoseconds of one look-up: of a shape that was looked up before, and of one that was not and
+    has an exact row; None where the table has too few rows to find such shapes."""
 
     repeated: float
     exact: float | None

@@ -151,7 +151,7 @@ def _outcome(asked: _Searched, final: Question, timed: Timed) -> Regretted:
 
 
 def every_method(board: BoardProfile, product: Product) -> list[Method]:
-    """All tiles that the library holds, upright and turned, with several depths of the block and
+    """All tiles that the library holds, normal and transposed, with several depths of the block and
     all ways of packing that the product leaves open."""
     shape, dtype, threads = product.shape, product.dtype, product.threads
     found = [analytic_method(board, shape, dtype, threads, product.packed)]

@@ -1,4 +1,4 @@
-"""The results of `bench gemm` as one JSON document, schema edgekit.bench.gemm/1."""
+"""The results of `bench gemm` as one JSON document, schema edgekit.bench.gemm/2."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgekit.host.bench.gemm import CaseResult, Peers, Summary, bytes_over_float
 from edgekit.host.bench.gemm_lookup import LookupSpeed
 from edgekit.host.bench.gemm_regret import Regret
 
-SCHEMA = "edgekit.bench.gemm/1"
+SCHEMA = "edgekit.bench.gemm/2"
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class GemmReport:
         return "instructions" if self.emulated else "seconds"
 
     def to_json(self) -> dict[str, Any]:
-        """Costs are per product, in `unit`; rates only where there are times. `turned`: ours with
-        activations as rows where weights stand at the left; whether that is a peer's better form.
-        Ratios are of the better forms."""
+        """Costs are per product, in `unit`; rates only where there are times. `transposed`: our
+        cost with activations as rows where weights stand at the left; of a peer, whether that is
+        its better form. Ratios compare the better forms."""
         return {
             "schema": SCHEMA,
             "board": self.board,
@@ -69,11 +69,11 @@ class GemmReport:
             "spread": result.spread,
             "gflops": self.rate(result, result.cost),
             "gain": result.gain,
-            "turned": result.turned,
+            "transposed": result.transposed,
             "peers": {
                 name: {
                     "cost": peer.seconds,
-                    "turned": peer.turned,
+                    "transposed": peer.transposed,
                     "gflops": self.rate(result, peer.seconds),
                     "ratio": peer.ratio,
                 }

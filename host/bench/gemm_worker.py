@@ -4,7 +4,7 @@
 
 Says {"versions": {...}, "missing": {...}}, then answers each line {"m", "k", "n", "weights",
 "dtype"} with {"times": {name: [nanoseconds of one product, per round]}, "missing": {...}}. With
-weights at the left, names with " turned" behind them are those of the transposed product: networks
+weights at the left, names that end with " transposed" belong to the transposed product: networks
 have images with channels first or last, and nobody is held to the order that suits him less. One
 process, so that all see the same cores, caches and clock; rounds run forth and back through the
 contenders, so that drift hits all alike.
@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.host.bench.gemm_cases import TURNED, Case, turned
+from edgekit.host.bench.gemm_cases import TRANSPOSED, Case, transposed
 from edgekit.host.bench.gemm_contenders import (
     Array,
     Contender,
@@ -85,9 +85,9 @@ def time_case(contenders: list[Contender], case: Case, dtype: str, settle: bool)
     """Times one product with everybody who can make it."""
     a, b = _operands(case.shape, dtype)
     forms: list[tuple[str, Case, Array, Array]] = [("", case, a, b)]
-    if (other := turned(case)) is not None:
+    if (other := transposed(case)) is not None:
         columns, rows = (aligned(operand.T) for operand in (a, b))
-        forms.append((TURNED, other, rows, columns))
+        forms.append((TRANSPOSED, other, rows, columns))
     runners: dict[str, Runner] = {}
     missing: dict[str, str] = {}
     for contender in contenders:

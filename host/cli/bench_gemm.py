@@ -197,7 +197,7 @@ def _show(report: GemmReport) -> None:
         print(f"s8       {factor:.2f} x f32 on large squares")
     if report.lookup:
         exact = report.lookup.exact
-        first = "" if exact is None else f", {exact:.0f} ns when first asked (exact row)"
+        first = "" if exact is None else f", {exact:.0f} ns the first time (exact row)"
         print(f"look-up  {report.lookup.repeated:.0f} ns{first}")
     if regret := report.regret:
         print(

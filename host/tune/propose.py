@@ -61,7 +61,7 @@ def _a_near(board: BoardProfile, made: Method) -> Method:
 
 
 def _tiles(board: BoardProfile, product: Product) -> Iterator[tuple[int, int]]:
-    """The tiles worth a try, upright and turned: of those that need the same number of panels
+    """The tiles worth a try, normal and transposed: of those that need the same number of panels
     the smallest, because panels are of equal width anyway."""
     m, n, vl = product.shape.m, product.shape.n, board.isa.vl
     heights = board.isa.columns.of(product.dtype)

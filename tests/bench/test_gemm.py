@@ -24,7 +24,13 @@ from edgekit.host.bench.gemm import (
     summarize,
     with_peers,
 )
-from edgekit.host.bench.gemm_cases import TURNED, Case, given_cases, random_cases, standard_cases
+from edgekit.host.bench.gemm_cases import (
+    TRANSPOSED,
+    Case,
+    given_cases,
+    random_cases,
+    standard_cases,
+)
 from edgekit.host.bench.gemm_contenders import (
     OPENBLAS_LOOP,
     Contender,
@@ -247,7 +253,7 @@ def test_weights_at_the_left_are_timed_in_both_orders_by_all_who_take_them(conte
     case = Case(GemmShape(8, 30, 70), "random", "a")
     times = time_case(contenders, case, "f32", settle=False)["times"]
     either = {c.name for c in contenders if c.left}
-    names = {c.name + TURNED for c in contenders} | either
+    names = {c.name + TRANSPOSED for c in contenders} | either
     assert set(times) == names and "edgekit" in either
     plain = time_case(contenders, replace(case, weights="b"), "f32", settle=False)["times"]
     assert set(plain) == {c.name for c in contenders}
@@ -255,10 +261,15 @@ def test_weights_at_the_left_are_timed_in_both_orders_by_all_who_take_them(conte
 
 def test_each_is_compared_in_its_better_order():
     ours, theirs = [30.0, 30.0, 60.0], [20.0, 20.0, 20.0]
-    times = {"edgekit": [40.0] * 3, "edgekit turned": ours, "p": [50.0] * 3, "p turned": theirs}
+    times = {
+        "edgekit": [40.0] * 3,
+        "edgekit transposed": ours,
+        "p": [50.0] * 3,
+        "p transposed": theirs,
+    }
     found = with_peers(result(4, 5, 6, cost=1.0), {"times": times})
-    assert (found.cost, found.turned, found.best) == pytest.approx((4e-8, 3e-8, 3e-8))
-    assert found.peers == {"p": Peer(pytest.approx(2e-8), 20 / 30, turned=True)}
+    assert (found.cost, found.transposed, found.best) == pytest.approx((4e-8, 3e-8, 3e-8))
+    assert found.peers == {"p": Peer(pytest.approx(2e-8), 20 / 30, transposed=True)}
     with pytest.raises(InputError, match="edgekit: wrong result"):
         with_peers(
             result(4, 5, 6, 1.0), {"times": {}, "missing": {"edgekit": "edgekit: wrong result"}}

@@ -11,7 +11,7 @@ _PEERS = {"openblas", "onnxruntime", "onednn", "torch"}
 _METHOD = {"mc", "kc", "nc", "pack_a", "pack_b", "mr", "nr", "split"}
 _PRODUCT = {
     "m", "k", "n", "group", "weights", "dtype", "rule", "method", "cost", "spread", "gflops",
-    "gain", "turned", "peers", "best_peer", "ratio",
+    "gain", "transposed", "peers", "best_peer", "ratio",
 }  # fmt: skip
 
 
@@ -25,7 +25,7 @@ def test_the_document_without_peers(edgekit: Any, shapes: str) -> None:
     done = edgekit("bench", "gemm", "--shapes", shapes, "--json")
     assert done.code == 0
     found = done.document
-    assert (found["schema"], found["board"]) == ("edgekit.bench.gemm/1", "local")
+    assert (found["schema"], found["board"]) == ("edgekit.bench.gemm/2", "local")
     assert (found["unit"], found["threads"], found["refused"]) == ("seconds", 1, 0)
     assert found["peers"] is None and found["regret"] is None and found["s8_over_f32"] is None
     assert found["lookup_ns"]["repeated"] > 0

@@ -74,7 +74,7 @@ def test_a_method_that_is_best_on_one_product_does_not_answer_for_all_of_its_key
     assert row.method == _FAST
 
 
-def test_a_row_reaches_as_far_as_it_was_measured():
+def test_the_radius_of_a_row_is_how_far_it_was_measured():
     board = load_board("a57")
     shapes = [GemmShape(side, side, side) for side in (96, 400)]
     defaults = {shape: analytic_method(board, shape).cut(shape) for shape in shapes}
@@ -89,10 +89,10 @@ def test_a_row_reaches_as_far_as_it_was_measured():
         for method, ratio in ((_FAST, 2.0), (_SLOW, 0.9))
     ]
     (one,) = (r for r in build_table(history[:2] + away, board=board).rows if r.key.scale == 2)
-    assert not one.relaxes and one.reach == 30
+    assert not one.relaxes and one.radius == 30
     (both,) = (r for r in build_table(history + away, board=board).rows if r.key.scale == 2)
-    assert not both.relaxes and both.reach is not None
-    assert both.reach > 100 * shapes[0].log_distance(shapes[1])
+    assert not both.relaxes and both.radius is not None
+    assert both.radius > 100 * shapes[0].log_distance(shapes[1])
 
 
 def test_each_cpu_of_a_class_counts_once():
@@ -136,7 +136,7 @@ def test_a_table_survives_its_file(tmp_path):
     path.write_text(table_text(table))
     again = load_table(path)
     assert again == table and table_text(again) == path.read_text() and again.skipped == 0
-    near = table.with_rows(dataclasses.replace(row, reach=30) for row in table.rows)
+    near = table.with_rows(dataclasses.replace(row, radius=30) for row in table.rows)
     path.write_text(table_text(near))
     assert load_table(path) == near != table
 
@@ -151,12 +151,12 @@ def test_rows_of_another_kit_are_skipped_and_counted(tmp_path):
     assert table.skipped == 2 and len(table.rows) == len(content["rows"]) - 2
 
 
-@pytest.mark.parametrize("reach", [-30, 1 << 31])
-def test_a_row_whose_reach_cannot_be_is_skipped(reach, tmp_path):
+@pytest.mark.parametrize("radius", [-30, 1 << 31])
+def test_a_row_whose_radius_cannot_be_is_skipped(radius, tmp_path):
     """What is larger than its word was a traceback when the board's table was made."""
     content = json.loads(table_text(build_table(_HISTORY)))
     row = content["rows"][0]
-    content["rows"][0] = [*row, *[0] * (12 - len(row)), reach]
+    content["rows"][0] = [*row, *[0] * (12 - len(row)), radius]
     path = tmp_path / "odd.json"
     path.write_text(json.dumps(content))
     table = load_table(path)

@@ -109,8 +109,8 @@ def tables(draw: st.DrawFn) -> KnowledgeBase:
         method = Method(mc, 3, 4, draw(st.booleans()), draw(st.booleans()), *tile, split="n")
         kept = None if draw(st.integers(0, 3)) == 0 else method
         relaxes = draw(st.booleans())
-        reach = draw(st.sampled_from([None, 1, 30, 500]))
-        rows[key] = Row(key, kept, shape, "tuner", 1, 0.5, rate, relaxes, "", reach)
+        radius = draw(st.sampled_from([None, 1, 30, 500]))
+        rows[key] = Row(key, kept, shape, "tuner", 1, 0.5, rate, relaxes, "", radius)
     priority = tuple(draw(st.permutations(FEATURES)))
     return KnowledgeBase(("first", "second"), sequences, priority, tuple(rows.values()))
 

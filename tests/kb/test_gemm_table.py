@@ -140,13 +140,13 @@ def test_a_row_that_does_not_relax_answers_for_its_own_key_only():
     assert found.rule.startswith("relaxed:") and found.method == _DEFAULT
 
 
-def test_a_row_holds_within_its_reach():
+def test_a_row_holds_within_its_radius():
     """Products of one key may be far apart: a row of 512 x 32 x 8 of bytes answered for 1024 x 64 x
     16, in 2.6 times what the analytic method took."""
     shape, near, far = (GemmShape(s, s, s) for s in (100, 110, 400))
     everywhere = row(shape, 256)
-    for reach, answers in ((None, (True, True, True)), (30, (True, True, False))):
-        kb = table(dataclasses.replace(everywhere, reach=reach))
+    for radius, answers in ((None, (True, True, True)), (30, (True, True, False))):
+        kb = table(dataclasses.replace(everywhere, radius=radius))
         found = [kb.lookup("cortex-a57", asked, _DEFAULT) for asked in (shape, near, far)]
         assert all(answer.rule == "exact" for answer in found)
         assert tuple(answer.method == method(256) for answer in found) == answers
@@ -154,9 +154,9 @@ def test_a_row_holds_within_its_reach():
 
 
 def test_a_neighbors_turned_tile_does_not_answer_for_an_upright_one():
-    """Whether a tile is taller than wide says nothing: upright 24 x 16 of AVX-512 took twice as
-    long as turned 96 x 4 on 256 x 256 x 8."""
-    kb = table(row(GemmShape(500, 1600, 30), 256))  # a tile of 8 x 4, upright for vectors of 4
+    """Whether a tile is taller than wide says nothing: normal 24 x 16 of AVX-512 took twice as
+    long as transposed 96 x 4 on 256 x 256 x 8."""
+    kb = table(row(GemmShape(500, 1600, 30), 256))  # a tile of 8 x 4, normal for vectors of 4
     question = GemmShape(50, 7, 11)
     for default, wanted in (((4, 8), "row"), ((8, 8), "row"), ((9, 4), "row"), ((8, 3), "default")):
         own = dataclasses.replace(_DEFAULT, mr=default[0], nr=default[1])

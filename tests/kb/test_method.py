@@ -55,17 +55,17 @@ def test_vectors_have_methods_of_their_own():
 def test_the_least_cost_chooses_the_tile():
     board = load_profile("x86-64-v4")
     few = GemmShape(96, 576, 25)  # 25 columns are two vectors of 16, 96 rows are six
-    turned = analytic_method(board, few, packed="a")
-    assert turned.mr % 16 == 0 and turned.nr % 16
+    transposed = analytic_method(board, few, packed="a")
+    assert transposed.mr % 16 == 0 and transposed.nr % 16
     assert analytic_method(board, GemmShape(500, 500, 480)).nr % 16 == 0
 
 
 @pytest.mark.parametrize("dtype", ["f32", "s8"])
 def test_whole_vectors_of_columns_are_not_worth_turning(dtype: str):
-    """Measured on a Zen 4: turned tiles took 1.1 to 2.2 times as long."""
+    """Measured on a Zen 4: transposed tiles took 1.1 to 2.2 times as long."""
     board = load_profile("x86-64-v4")
     for shape in (GemmShape(1000, 10, 16), GemmShape(480, 32, 16), GemmShape(1000, 64, 16)):
-        assert not analytic_method(board, shape, dtype, packed="a").is_turned(16)
+        assert not analytic_method(board, shape, dtype, packed="a").is_transposed(16)
 
 
 def test_panels_of_bytes_are_of_whole_cache_lines_where_few_rows_share_them():
@@ -89,7 +89,7 @@ def test_a_tile_that_spills_is_not_for_few_k():
 
 
 def test_few_columns_are_worth_packing_a():
-    """Measured on a Zen 4: upright tiles took 1.5 to 2.1 times as long."""
+    """Measured on a Zen 4: normal tiles took 1.5 to 2.1 times as long."""
     board = load_profile("x86-64-v4")
     for shape in (GemmShape(1550, 5, 2), GemmShape(2048, 64, 2), GemmShape(32, 128, 4)):
         assert analytic_method(board, shape, packed="b").nr < 16
@@ -100,7 +100,7 @@ def test_rows_a_page_apart_do_not_share_a_set_of_l1(dtype: str, k: int):
     """Measured on a Zen 4: a tile of 24 rows took 3.8 times as long as one of 4 to 9."""
     board = load_profile("x86-64-v4")
     apart = analytic_method(board, GemmShape(96, k, 12), dtype, packed="b")
-    assert apart.is_turned(16) or apart.mr <= 9
+    assert apart.is_transposed(16) or apart.mr <= 9
     assert analytic_method(board, GemmShape(96, k + 16, 12), dtype, packed="b").mr > 9
 
 
@@ -152,7 +152,7 @@ def test_threads_share_rows_of_floats_and_columns_of_bytes_where_there_are_enoug
 
     assert split(128, 3, 6400, "f32") == "m" and split(8, 80, 3136, "f32") == "n"
     assert split(40, 1728, 256, "s8") == "n" and split(512, 100, 16, "s8") == "m"
-    assert split(1024, 1280, 8, "s8") == "m"  # a turned tile
+    assert split(1024, 1280, 8, "s8") == "m"  # a transposed tile
     assert split(40, 1728, 256, "s8", threads=1) == "m"
 
 
@@ -173,15 +173,15 @@ def test_blocks_are_not_cut_for_threads():
 def test_amx_turns_bytes_of_few_columns_and_floats_of_more():
     board, zen = load_profile("x86-64-v4-amx"), load_profile("x86-64-v4")
 
-    def turned(profile: BoardProfile, shape: GemmShape, dtype: str) -> bool:
+    def transposed(profile: BoardProfile, shape: GemmShape, dtype: str) -> bool:
         return analytic_method(profile, shape, dtype, packed="a").nr % 16 != 0
 
-    # One vector of B was taken for nothing to pack: 14 times as long as turned.
-    assert turned(board, GemmShape(10, 2048, 2), "s8")
-    assert turned(board, GemmShape(12, 2048, 4), "s8")
-    assert not turned(board, GemmShape(16, 2048, 16), "s8")
-    assert turned(board, GemmShape(256, 576, 100), "f32")
-    assert not turned(zen, GemmShape(256, 576, 100), "f32")
+    # One vector of B was taken for nothing to pack: 14 times as long as transposed.
+    assert transposed(board, GemmShape(10, 2048, 2), "s8")
+    assert transposed(board, GemmShape(12, 2048, 4), "s8")
+    assert not transposed(board, GemmShape(16, 2048, 16), "s8")
+    assert transposed(board, GemmShape(256, 576, 100), "f32")
+    assert not transposed(zen, GemmShape(256, 576, 100), "f32")
 
 
 def test_floats_in_rows_apart_are_as_deep_as_an_intel_follows():

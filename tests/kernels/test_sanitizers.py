@@ -82,7 +82,7 @@ def test_kernels_stay_in_bounds(family, simd, driver, tmp_path):
 )
 def test_products_stay_in_bounds(simd, driver, tmp_path, monkeypatch):
     simd = usable(simd)
-    # Low tiles: the tall ones take minutes to compile with these checks, and differ in nothing.
+    # Low tiles: those of AMX take minutes to compile with these checks, and differ in nothing.
     few = Columns(f32=(8, 2), i8=(3, 2))
     if simd == "avx512amx":
         few = Columns(f32=(8, 2), i8=(32, 32, 16, 16), i8_vectors=3)

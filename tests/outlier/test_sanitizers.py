@@ -20,7 +20,7 @@ _OTHERS = ("nna", "sparse_", "ek_spm")  # parts of the library that have nothing
 )
 def test_products_stay_in_bounds(simd, tmp_path, monkeypatch):
     simd = usable(simd)
-    # Low tiles: the tall ones take minutes to compile with these checks, and differ in nothing.
+    # Low tiles: those of AMX take minutes to compile with these checks, and differ in nothing.
     few = structs.replace(isa_of(simd), columns=Columns(f32=(3, 2), i8=(3, 2)))
     monkeypatch.setattr("edgekit.kb.board.isa_of", lambda _: few)
     rng = np.random.default_rng(len(simd))

@@ -217,10 +217,10 @@ def weights_by_few(rng: Rng, dtype: str) -> list[Product]:
             ]
             method = (m, 64, n, *_TILES[int(rng.integers(len(_TILES)))], 0, 1, 0)
             found.append(Product(dtype, *dense, method, 0, epilogue=epilogue))
-    return found + [_upright(rng, dtype, m, n) for m in _SIZES[1:] for n in (4, 8)]
+    return found + [_normal(rng, dtype, m, n) for m in _SIZES[1:] for n in (4, 8)]
 
 
-def _upright(rng: Rng, dtype: str, m: int, n: int) -> Product:
+def _normal(rng: Rng, dtype: str, m: int, n: int) -> Product:
     """Of as few columns as its tile is wide, whose vectors stand along m; beside a C without gaps
     are values that must stay."""
     a, b = _values(rng, dtype, m, 3), _values(rng, "f32" if dtype == "f32" else "s8", 3, n)

@@ -42,7 +42,7 @@ _SIZES = st.integers(1, 5000)
 
 
 def cost_of(method: Method) -> float:
-    """Least for kc = 64, nothing packed; a method of tall tiles is better than one of wide ones."""
+    """Least for kc = 64, nothing packed; high tiles are better than wide ones."""
     blocks = abs(math.log2(method.kc / 64)) + 0.1 * (method.pack_a + method.pack_b)
     return 1.0 + blocks + method.nr / (100.0 * method.mr)
 
