@@ -100,6 +100,7 @@ def library() -> ctypes.CDLL:
         command = (*_ZIG, "cc", *flags, "-fsanitize=undefined", "-fsanitize-trap=all", "-shared")
         subprocess.run((*command, "-o", str(made), *sources), check=True, timeout=300)
         loaded = ctypes.CDLL(str(made))
+    loaded.ek_is_t32.restype = loaded.ek_rv64_resolve.restype = ctypes.c_bool
     loaded.ek_class_name.restype = loaded.ek_feature_name.restype = ctypes.c_char_p
     return loaded
 

@@ -272,20 +272,29 @@ int ek_decode_t32(const uint8_t *code, size_t bytes, uint64_t pc, uint8_t *it,
     return length;
 }
 
+// Most instructions of A32 are unconditional or the branch at the end; the first half of T32's
+// branches is rare in them, as are calls of T32.
+static unsigned speaks_against_a32(const uint8_t *code, bool last) {
+    struct ek_insn insn;
+    ek_decode_a32(code, 4, 0, &insn);
+    bool conditional = code[3] >> 4 < 14 && !insn.branch, exchanges = code[3] >> 1 == 0xfa >> 1;
+    bool half_branch = code[1] >> 3 == 0xf0 >> 3 && code[3] >> 7;
+    bool impossible = ek_fails(&insn) || (insn.branch && !last);
+    return impossible ? 2 : conditional || exchanges || half_branch;
+}
+
 bool ek_is_t32(const uint8_t *code, size_t bytes) {
     struct ek_insn insn;
-    size_t unknown_a32 = 0, unknown_t32 = 0;
+    size_t against_a32 = 0, unknown_t32 = 0;
     uint8_t it = 0;
     if (bytes % 4)
         return true;
-    for (size_t at = 0; at < bytes; at += 4) {
-        ek_decode_a32(code + at, 4, 0, &insn);
-        unknown_a32 += ek_fails(&insn) || insn.predicated;
-    }
+    for (size_t at = 0; at < bytes; at += 4)
+        against_a32 += speaks_against_a32(code + at, at + 4 == bytes);
     for (size_t at = 0; at < bytes; at += insn.length) {
         if (!ek_decode_t32(code + at, bytes - at, 0, &it, &insn))
             return false;
         unknown_t32 += ek_fails(&insn);
     }
-    return unknown_t32 * 4 < unknown_a32 * 4 || (unknown_t32 == 0 && unknown_a32 > 0);
+    return unknown_t32 * 4 < against_a32 && against_a32 * 8 > bytes;
 }

@@ -21,7 +21,8 @@ static struct ek_thread *owner; // of the region
 static const char *out;
 
 static void decode(struct ek_block *block, const uint8_t *code) {
-    bool thumb = machine == ARM && ek_is_t32(code, block->bytes);
+    bool narrow = block->bytes != 4 * block->instructions; // some are of 16 bits
+    bool thumb = machine == ARM && (narrow || ek_is_t32(code, block->bytes));
     uint8_t it = 0;
     uint32_t at = 0;
     for (uint32_t i = 0; i < block->instructions; i++) {
