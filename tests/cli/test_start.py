@@ -51,6 +51,7 @@ def test_commands_are_those_of_the_specification() -> None:
         "console",
         "deploy",
         "doctor",
+        "estimate",
         "inspect",
         "kb build",
         "kb diff",
