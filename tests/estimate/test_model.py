@@ -1,0 +1,94 @@
+"""A compiled model under the emulator: the runner computes what the board would, the plugin times
+each operator."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.device.agent.manifest import WEIGHTS
+from edgekit.host.api import compile_model
+from edgekit.host.bundle import Bundle
+from edgekit.host.estimate.emulator import find_emulator
+from edgekit.host.estimate.model import estimate_model, operator_costs, runner_of
+from edgekit.host.estimate.run import Cost, Region
+from edgekit.host.estimate.target import target_of
+from edgekit.kb.board import load_board
+
+_MODEL = Path(__file__).parents[2] / "models" / "okay_nabu.tflite"
+_EMULATORS = ("qemu-aarch64", "qemu-arm", "qemu-riscv64")
+# The first time for an architecture, its C library is compiled.
+_MARKS = [
+    pytest.mark.cross,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not all(map(shutil.which, _EMULATORS)),
+        reason="QEMU's user emulators are not installed: apt-get install qemu-user",
+    ),
+]
+
+
+def emulated(test):
+    for mark in _MARKS:
+        test = mark(test)
+    return test
+
+
+@pytest.fixture(scope="module")
+def bundle():
+    made: dict[str, Bundle] = {}
+
+    def of(board: str) -> Bundle:
+        return made.setdefault(board, compile_model(_MODEL, board))
+
+    return of
+
+
+def _outputs(bundle: Bundle, board: str, folder: Path, threads: int) -> bytes:
+    """What the runner writes, without the plugin."""
+    target, variant = target_of(load_board(board)), bundle.manifest.every_variant()[0]
+    files = {"model.so": variant.library, "weights.bin": WEIGHTS}
+    for name, source in files.items():
+        (folder / name).write_bytes(bundle.files[source])
+    (folder / "in").write_bytes(b"".join(bundle.files[n] for n in variant.golden.inputs))
+    memory = variant.memory
+    sizes = [",".join(str(s.bytes) for s in specs) for specs in (variant.inputs, variant.outputs)]
+    numbers = (memory.arena_bytes, memory.state_bytes, threads, len(variant.operators))
+    command = [find_emulator(target.board.arch).path, "-cpu", target.cpu]
+    command += [str(runner_of(target.board.arch)), *files, *map(str, numbers), "in", "out", *sizes]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return (folder / "out").read_bytes()
+
+
+@emulated
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("board", ["rpi4", "a7", "visionfive2", "bpi-f3"])
+def test_the_runner_computes_the_golden_outputs(board, threads, bundle, tmp_path):
+    found = _outputs(bundle(board), board, tmp_path, threads)
+    golden = bundle(board).manifest.golden
+    expected = b"".join(bundle(board).files[name] for name in golden.outputs)
+    difference = np.frombuffer(found, np.uint8).astype(int) - np.frombuffer(expected, np.uint8)
+    assert np.abs(difference).max() <= max(golden.tolerances)
+
+
+@emulated
+@pytest.mark.parametrize("board", ["rpi4", "rpi3", "a7", "bpi-f3"])
+def test_every_operator_is_timed_and_again_alike(board, bundle):
+    made = bundle(board)
+    target = target_of(load_board(board))
+    first, second = (estimate_model(made.manifest, made.files, target) for _ in range(2))
+    assert [o.spec for o in first.operators] == list(made.manifest.operators)
+    assert sum(first.cost.bound.values()) == first.cost.cycles
+    assert all(sum(o.cost.bound.values()) == o.cost.cycles for o in first.operators)
+    assert first.kind == "int8" and first.cost.instructions > 20_000
+    assert abs(first.cost.cycles - second.cost.cycles) <= first.cost.cycles / 1000
+
+
+def test_laps_that_are_no_time_stamps_are_not_taken_for_operators():
+    lap = Cost(1, 1, {"issue": 1})
+    region = Region(lap, (lap, lap, lap), ())
+    assert operator_costs((), region, "aarch64") == ()
