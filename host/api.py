@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from edgekit.host import release
 from edgekit.host.bundle import Bundle, build_bundle, sign_bundle
+from edgekit.host.connections import Via, connect_to, profile_of
 from edgekit.host.errors import InputError
 from edgekit.host.options import Activations, CompileOptions, WeightBits, variants_of
-from edgekit.host.reach import Via, profile_of, reach
 from edgekit.host.release import (
     Benchmark,
     BoardStatus,
@@ -82,7 +82,7 @@ def connect(board: str = "local", *, via: Via | None = None) -> Device:
     `via` takes another way than the inventory's: "ssh" or "serial". InputError if there is no
     such board; it is reached only when it is first asked for something.
     """
-    found = reach(board, via)
+    found = connect_to(board, via)
     return Device(
         found.transport,
         profile=found.profile,

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgekit.host.checked_files import USERS
 from edgekit.host.errors import BusyError, InputError
 from edgekit.host.files import take_lock
-from edgekit.host.kept import USERS
 from edgekit.host.paths import cache_folder
 
 _KINDS = {

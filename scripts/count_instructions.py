@@ -20,8 +20,8 @@ from pathlib import Path
 from edgekit.host import compile_model
 from edgekit.host.api import Device
 from edgekit.host.boards import BoardOptions, down, up
+from edgekit.host.connections import connect_to
 from edgekit.host.errors import EdgekitError
-from edgekit.host.reach import reach
 from edgekit.host.release import count_instructions
 from edgekit.host.zoo.models import open_zoo, zoo_options
 
@@ -56,7 +56,7 @@ def main() -> int:
 
 def count(board: str, model: Path) -> int:
     """Instructions of one inference of `model` on the running counting board `board`."""
-    found = reach(board)
+    found = connect_to(board)
     device = Device(found.transport, profile=found.profile, own=found.own, emulated=found.emulated)
     shapes = zoo_options(model).shapes
     device.deploy(compile_model(model, board=found.profile, input_shapes=shapes))

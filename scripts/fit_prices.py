@@ -23,7 +23,7 @@ from pathlib import Path
 
 from edgekit.host.bench.gemm import measured
 from edgekit.host.bench.gemm_cases import random_cases, transposed
-from edgekit.host.reach import reach
+from edgekit.host.connections import connect_to
 from edgekit.host.tune.measure import BoardMeasurer
 from edgekit.host.tune.products import Product
 from edgekit.host.tune.tuner import Question
@@ -49,8 +49,8 @@ Tile = tuple[int, int]
 
 def measure(args: argparse.Namespace) -> None:
     """Adds products to a file."""
-    reached = reach("local", None)
-    board = load_board(reached.profile)
+    connection = connect_to("local", None)
+    board = load_board(connection.profile)
     packed = packed_of(args.packed)
     questions = []
     for case in random_cases(args.count, args.seed):
@@ -66,7 +66,7 @@ def measure(args: argparse.Namespace) -> None:
         product = Product(shape, args.dtype, 1, packed)
         seconds = _SECONDS * (len(others) + 1)
         questions.append(Question(product, first, tuple(others), seconds))
-    measurer = BoardMeasurer(reached.transport, board, False)
+    measurer = BoardMeasurer(connection.transport, board, False)
     with args.file[0].open("a") as file:
         for start in range(0, len(questions), _BATCH):
             asked = questions[start : start + _BATCH]
@@ -76,7 +76,7 @@ def measure(args: argparse.Namespace) -> None:
                 times = [[method.mr, method.nr, cost.low] for method, cost in methods]
                 head = {**asdict(q.product.shape), "dtype": q.product.dtype, "packed": packed}
                 file.write(json.dumps({**head, "times": times}) + "\n")
-    reached.transport.close()
+    connection.transport.close()
 
 
 @dataclass(frozen=True)

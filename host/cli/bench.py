@@ -174,7 +174,7 @@ def _estimate_beside_peers(
 ) -> int:
     """Other engines are timed on this machine; for other boards they, and we, are estimated."""
     from edgekit.host.cli.estimate import TIMEOUT, show_file
-    from edgekit.host.reach import profile_of
+    from edgekit.host.connections import profile_of
     from edgekit.kb.board import load_board
 
     if len(models or ()) > 1:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from edgekit.host.bench.gemm import Dtype
     from edgekit.host.bench.gemm_cases import Case
     from edgekit.host.bench.gemm_report import GemmReport
-    from edgekit.host.reach import Reached
+    from edgekit.host.connections import Connection
 
 _HERE = "local"
 _EMULATED_RANDOM = 40  # products; each takes seconds there
@@ -79,7 +79,7 @@ def bench_gemm(
     counted, and it must be up with --counting.
     """
     from edgekit.host.cli.output import emit
-    from edgekit.host.reach import check_counting, reach
+    from edgekit.host.connections import check_counting, connect_to
 
     cases = _cases(shapes)
     name = board_name(board)
@@ -91,12 +91,12 @@ def bench_gemm(
     dtypes: tuple[Dtype, ...] = ("f32", "s8") if dtype == "all" else (dtype,)
     if seed is not None and not regret:
         raise InputError("expected --regret with --seed, found none; add it")
-    reached = reach(name, via)
-    check_counting(reached)
+    connection = connect_to(name, via)
+    check_counting(connection)
     try:
-        report = _measure(name, reached, cases, dtypes, threads, peers, regret, seed)
+        report = _measure(name, connection, cases, dtypes, threads, peers, regret, seed)
     finally:
-        reached.transport.close()
+        connection.transport.close()
     if as_json:
         emit(report.to_json())
     else:
@@ -112,7 +112,7 @@ def _cases(shapes: Path | None) -> list[Case]:
 
 def _measure(
     name: str,
-    reached: Reached,
+    connection: Connection,
     cases: list[Case],
     dtypes: tuple[Dtype, ...],
     threads: int,
@@ -137,11 +137,11 @@ def _measure(
     from edgekit.host.tune.products import COUNTED_OPERATIONS
     from edgekit.kb.board import load_board
 
-    profile = load_board(reached.profile)
+    profile = load_board(connection.profile)
     table = table_of(profile)
-    limit = COUNTED_OPERATIONS if reached.emulated else None
+    limit = COUNTED_OPERATIONS if connection.emulated else None
     wanted = [(case, each) for each in dtypes for case in _fitting(cases, limit)]
-    measurer = BoardMeasurer(reached.transport, profile, reached.emulated)
+    measurer = BoardMeasurer(connection.transport, profile, connection.emulated)
     with counting("products measured") as tell:
         results = measure_cases(wanted, profile, table, threads, measurer, tell)
     found = None
@@ -150,7 +150,7 @@ def _measure(
             results, found = beside_peers(results, profile, threads, tell)
     searched = None
     if regret:
-        count = _EMULATED_REGRET if reached.emulated else REGRET_COUNT
+        count = _EMULATED_REGRET if connection.emulated else REGRET_COUNT
         small = limit and limit // _SEARCHED
         wanted_seed = REGRET_SEED if seed is None else seed
         unseen = unseen_cases(table, profile.platform, count, small, wanted_seed)
@@ -163,7 +163,7 @@ def _measure(
         platform=profile.platform,
         machine=machine_summary() if name == _HERE else name,
         threads=threads,
-        emulated=reached.emulated,
+        emulated=connection.emulated,
         results=tuple(results),
         refused=len(cases) * len(dtypes) - len(results),
         peers=found,

@@ -65,7 +65,7 @@ def bench_nna(
     from edgekit.host.bench.nna import bench_nna as bench
     from edgekit.host.cli.output import check_writable, emit, note
     from edgekit.host.cli.progress import working
-    from edgekit.host.reach import profile_of
+    from edgekit.host.connections import profile_of
     from edgekit.kb.board import load_board
 
     profile = load_board(profile_of(board or _BOARD))

@@ -114,22 +114,22 @@ def _on_board(
     only_hotspots: bool = False,
 ) -> list[_Measured]:
     from edgekit.host.cli.progress import working
-    from edgekit.host.reach import check_counting, reach
+    from edgekit.host.connections import check_counting, connect_to
     from edgekit.host.tune.spmv import settings_for
     from edgekit.host.tune.spmv_board import SpmvMeasurer
     from edgekit.kb.board import load_board
 
-    reached = reach(name, via)
-    check_counting(reached)
-    if reached.emulated and threads > 1:
+    connection = connect_to(name, via)
+    check_counting(connection)
+    if connection.emulated and threads > 1:
         raise InputError(
             f"board '{name}' is emulated: expected 1 thread to count instructions of, "
             f"found {threads}; leave out --threads"
         )
     found: list[_Measured] = []
     try:
-        profile = load_board(reached.profile)
-        measurer = SpmvMeasurer(reached.transport, profile, reached.emulated)
+        profile = load_board(connection.profile)
+        measurer = SpmvMeasurer(connection.transport, profile, connection.emulated)
         for each, matrix in given:
             with working(f"measuring {each} on {name}"):
                 measurer.send(matrix)
@@ -141,7 +141,7 @@ def _on_board(
                 found.append((each, result, spots))
                 measurer.forget()
     finally:
-        reached.transport.close()
+        connection.transport.close()
     return found
 
 

@@ -86,7 +86,9 @@ Identity = Annotated[
 Way = Annotated[
     Literal["ssh", "serial"] | None,
     typer.Option(
-        "--transport", show_default=False, help="How it is reached. Default: by --host or --device."
+        "--transport",
+        show_default=False,
+        help="How it is reached. Default: by --host or --device.",
     ),
 ]
 SerialPort = Annotated[
@@ -212,8 +214,8 @@ def entry_document(entry: BoardEntry) -> dict[str, Any]:
 def _known(name: str, profile: str | None) -> BoardEntry:
     """What the inventory has of the board, or a bare entry; `profile` comes before its own, and is
     empty where nobody has named one yet."""
+    from edgekit.host.connections import LOCAL
     from edgekit.host.inventory import BoardEntry, find_board
-    from edgekit.host.reach import LOCAL
     from edgekit.kb.board import load_board
 
     if name == LOCAL:
@@ -283,12 +285,12 @@ def _welcome(entry: BoardEntry) -> BoardEntry:
 
     from edgekit.host.cli.output import warn
     from edgekit.host.cli.progress import working
+    from edgekit.host.connections import connect_to_entry
     from edgekit.host.doctor import Verdict, compare
-    from edgekit.host.reach import reach_entry
     from edgekit.host.release import enroll_host, enroll_unsigned, probe
     from edgekit.kb.board import load_board
 
-    transport = reach_entry(entry).transport
+    transport = connect_to_entry(entry).transport
     with working(f"board {entry.name}: logging in"):
         found = probe(transport)
     if not entry.profile:

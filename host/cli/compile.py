@@ -138,8 +138,8 @@ def compile_bundle(
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import working
     from edgekit.host.compiler import compile_variants
+    from edgekit.host.connections import profile_of
     from edgekit.host.files import write_whole
-    from edgekit.host.reach import profile_of
     from edgekit.kb.board import load_board
 
     profile = load_board(profile_of(board))

@@ -75,7 +75,7 @@ def _target(board: str | None, device: str | None, baud: int) -> SerialTarget:
         from edgekit.host.transport.serial_line import SerialTarget
 
         return SerialTarget(board or device, device, baud)
-    from edgekit.host.reach import console_of
+    from edgekit.host.connections import console_of
 
     return console_of(board_name(board))
 

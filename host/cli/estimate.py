@@ -97,8 +97,8 @@ def estimate(
 ) -> None:
     """Say how long a model, or a program, would take on a board's core: cycles, milliseconds,
     what bounds them, and how far off such estimates were found to be."""
+    from edgekit.host.connections import profile_of
     from edgekit.host.estimate.target import target_of
-    from edgekit.host.reach import profile_of
     from edgekit.kb.board import load_board
 
     profile = load_board(profile_of(board_name(board)))

@@ -56,8 +56,8 @@ def inspect(
     """Say what a model is, what of it is not supported, and what it takes on a board."""
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.progress import working
+    from edgekit.host.connections import profile_of
     from edgekit.host.inspect import inspect_model
-    from edgekit.host.reach import profile_of
     from edgekit.kb.board import load_board
 
     path = model_file(model)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def profile(board: str | None) -> BoardProfile:
     """The profile of the board that is meant, or that is named: also one for others to inherit."""
-    from edgekit.host.reach import profile_of
+    from edgekit.host.connections import profile_of
     from edgekit.kb.board import LOCAL, load_board, load_profile
 
     name = profile_of(board_name(board))

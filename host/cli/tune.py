@@ -26,7 +26,7 @@ from edgekit.host.cli.options import (
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.reach import Reached
+    from edgekit.host.connections import Connection
     from edgekit.host.tune.products import Product
     from edgekit.host.tune.session import Job
     from edgekit.host.tune.tuner import Outcome, Progress
@@ -129,30 +129,30 @@ def tune_gemm(
     there instructions are counted, and it must be up with --counting.
     """
     from edgekit.host.cli.output import emit
-    from edgekit.host.reach import check_counting, reach
+    from edgekit.host.connections import check_counting, connect_to
     from edgekit.host.release import check_quiet
     from edgekit.host.tune.session import Job
     from edgekit.kb.board import load_board, load_profile
 
     seconds = parse_budget(budget)
     name = board_name(board)
-    reached = reach(name, via)
-    check_counting(reached)
-    target = load_profile(profile) if profile else load_board(reached.profile)
-    kind = _Kind(dtype, threads, packed, reached.emulated)
+    connection = connect_to(name, via)
+    check_counting(connection)
+    target = load_profile(profile) if profile else load_board(connection.profile)
+    kind = _Kind(dtype, threads, packed, connection.emulated)
     given = _rows(model, shapes, target, kind) if rows else {}
     products = tuple(given) or _products(model, shapes, kind)
-    if reached.emulated:
+    if connection.emulated:
         _say_emulated(name, threads)
 
     def check() -> None:
-        if not (reached.emulated or allow_noise):
-            check_quiet(reached.transport, threads)
+        if not (connection.emulated or allow_noise):
+            check_quiet(connection.transport, threads)
 
     check()  # before minutes of compiling
-    outcome = _tuned(Job(name, target, products, seconds, _moment, given, check), reached)
+    outcome = _tuned(Job(name, target, products, seconds, _moment, given, check), connection)
     if as_json:
-        emit(_document(name, target, reached.emulated, outcome))
+        emit(_document(name, target, connection.emulated, outcome))
     else:
         _summary(name, outcome)
 
@@ -169,18 +169,18 @@ def _say_emulated(name: str, threads: int) -> None:
     note(f"board '{name}' is emulated: tuning by counted instructions, not by time")
 
 
-def _tuned(job: Job, reached: Reached) -> Outcome:
+def _tuned(job: Job, connection: Connection) -> Outcome:
     from edgekit.host.cli.output import note
     from edgekit.host.tune.session import tune
 
     try:
         with _showing(job.board) as show:
-            return tune(job, reached.transport, reached.emulated, show)
+            return tune(job, connection.transport, connection.emulated, show)
     except KeyboardInterrupt:
         note("stopped; what was measured is kept, and the same command goes on")
         raise
     finally:
-        reached.transport.close()
+        connection.transport.close()
 
 
 def parse_budget(text: str) -> float:

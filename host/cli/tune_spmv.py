@@ -48,32 +48,32 @@ def tune_spmv(
     """Try block settings on a board, in turns, and keep the best per class of matrices."""
     from edgekit.host.bench.spmv_matrices import STANDARD, open_matrix
     from edgekit.host.cli.output import emit, note, table
-    from edgekit.host.reach import check_counting, reach
+    from edgekit.host.connections import check_counting, connect_to
     from edgekit.host.release import check_quiet
     from edgekit.host.tables.spmv import add_spmv_rows, user_spmv_table
     from edgekit.host.tune.spmv import tune_matrix
     from edgekit.host.tune.spmv_board import SpmvMeasurer
     from edgekit.kb.board import load_board
 
-    reached = reach(board_name(board), via)
-    check_counting(reached)
+    connection = connect_to(board_name(board), via)
+    check_counting(connection)
     found = []
     try:
-        checked = not (allow_noise or reached.emulated)
+        checked = not (allow_noise or connection.emulated)
         if checked:
-            check_quiet(reached.transport, threads)
-        profile = load_board(reached.profile)
+            check_quiet(connection.transport, threads)
+        profile = load_board(connection.profile)
         path = output or user_spmv_table(profile)
-        measurer = SpmvMeasurer(reached.transport, profile, reached.emulated)
+        measurer = SpmvMeasurer(connection.transport, profile, connection.emulated)
         for name in matrix or STANDARD:
             given = open_matrix(name, dtype)
             tuned = tune_matrix(measurer, profile, name, given, threads, seconds, note)
             if checked:
-                check_quiet(reached.transport, threads)
+                check_quiet(connection.transport, threads)
             add_spmv_rows(profile, [tuned.row], path)  # at once, so that Ctrl-C loses one at most
             found.append(tuned)
     finally:
-        reached.transport.close()
+        connection.transport.close()
     if as_json:
         made = [{**asdict(each.row), "tried": each.tried} for each in found]
         emit({"schema": "edgekit.tune.spmv/1", "table": str(path), "rows": made})

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from edgekit.host.checked_files import WORK, in_use
 from edgekit.host.doctor.types import Finding, Verdict
 from edgekit.host.errors import EdgekitError
-from edgekit.host.kept import WORK, in_use
 from edgekit.host.paths import cache_folder, data_folder
 from edgekit.host.toolchain.zig import Toolchain, Unit
 from edgekit.kb.board import BoardProfile

@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from edgekit.host.checked_files import is_whole, put_checked
 from edgekit.host.files import locked
-from edgekit.host.kept import is_kept, keep
 from edgekit.host.paths import cache_folder
 from edgekit.host.toolchain.process import run_watched
 from edgekit.host.toolchain.zig import BuildError, zig_compiler
@@ -21,24 +21,24 @@ _TIMEOUT = 1800  # seconds; the first link for a target builds its C library of 
 def built(folder: Path, flags: Sequence[str], name: str) -> Path:
     """What the C files of `folder` become with `flags`: a program or library called `name`."""
     target = _target(folder, flags, name)
-    if is_kept(target):
+    if is_whole(target):
         return target
     cache = target.parent
     cache.mkdir(parents=True, exist_ok=True)
     with locked(cache / "locks" / name), tempfile.TemporaryDirectory(dir=cache) as work:
-        if not is_kept(target):
+        if not is_whole(target):
             made = Path(work) / name
             sources = [str(p) for p in _files(folder) if p.suffix == ".c"]
             path, _ = zig_compiler()
             _run([path, "cc", *flags, *sources, "-o", str(made)], cache, name)
             made.chmod(0o755)
-            keep(made, target)
+            put_checked(made, target)
     return target
 
 
 def is_built(folder: Path, flags: Sequence[str], name: str) -> bool:
     """Whether it is in the cache already."""
-    return is_kept(_target(folder, flags, name))
+    return is_whole(_target(folder, flags, name))
 
 
 def _files(folder: Path) -> list[Path]:

@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.host.artifact import Golden
+from edgekit.host.checked_files import WORK, in_use, is_whole, put_checked
 from edgekit.host.golden.inputs import RANGES, Range, random_input
 from edgekit.host.golden.margins import flips, margin_of, moved
 from edgekit.host.golden.noise import Noise, terms_of
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.identity import identity
 from edgekit.host.graph.types import Array, DType, Graph
-from edgekit.host.kept import WORK, in_use, is_kept, keep
 
 _SEED = 20240501
 _RUNS = 3  # with noise
@@ -194,7 +194,7 @@ def _reference_hash() -> str:
 
 def _load(path: Path, inputs: int, outputs: int) -> Golden | None:
     """None where there is no entry, or one that was damaged."""
-    if not is_kept(path):
+    if not is_whole(path):
         return None
     try:
         with np.load(path) as data:
@@ -217,4 +217,4 @@ def _save(path: Path, golden: Golden) -> None:
     with tempfile.TemporaryDirectory(prefix=WORK, dir=path.parent) as work:
         made = Path(work) / path.name
         np.savez(made, allow_pickle=False, tolerances=tolerances, **arrays)
-        keep(made, path)
+        put_checked(made, path)

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.device import kernel_facts
+from edgekit.host.checked_files import WORK, in_use, is_whole, put_checked
 from edgekit.host.errors import EdgekitError, InputError
 from edgekit.host.files import locked, write_whole
-from edgekit.host.kept import WORK, in_use, is_kept, keep
 from edgekit.host.toolchain.headers import headers_hash, system_headers
 from edgekit.host.toolchain.process import run_watched
 from edgekit.kb.board import BoardProfile
@@ -108,7 +108,7 @@ class Toolchain:
         for path in objects:
             key.update(path.name.encode())
         library = self._cache / f"{key.hexdigest()}.so"
-        if not is_kept(library):
+        if not is_whole(library):
             self._link(objects, library)
         return library.read_bytes()
 
@@ -129,13 +129,13 @@ class Toolchain:
         key = hashlib.sha256(repr((flags, names, zig_compiler(), str(cache))).encode()).hexdigest()
         source, target = (cache / f"{key}{suffix}" for suffix in (".h", ".pch"))
         with self._precompiling:
-            if target not in self._seen and not is_kept(target):
+            if target not in self._seen and not is_whole(target):
                 write_whole(source, "".join(f"#include <{name}>\n" for name in names).encode())
                 with tempfile.TemporaryDirectory(prefix=WORK, dir=cache) as work:
                     made = Path(work) / "out.pch"
                     arguments = [*flags, *_PRECOMPILE, str(source), "-o", str(made)]
                     self._zig_cc(arguments, "system headers")
-                    keep(made, target)
+                    put_checked(made, target)
             self._seen.add(target)
         return ("-Xclang", "-include-pch", "-Xclang", str(target))
 
@@ -147,10 +147,10 @@ class Toolchain:
         digest.update(headers_hash(text, folder, unit.macros, kernels))
         digest.update(text)
         target = self._cache / f"{digest.hexdigest()}.o"
-        if is_kept(target):
+        if is_whole(target):
             return target
         with locked(self._cache / "locks" / target.name[:2]):
-            if not is_kept(target):
+            if not is_whole(target):
                 self._compile(unit, flags, target)
         return target
 
@@ -167,7 +167,7 @@ class Toolchain:
             self._zig_cc(
                 [*flags, *precompiled, include, "-c", str(source), "-o", str(made)], unit.name
             )
-            keep(made, target)
+            put_checked(made, target)
 
     def _link(self, objects: Sequence[Path], library: Path) -> None:
         flags = [*self._target(), *self._extra, "-O3", "-s", "-shared", "-fPIC"]
@@ -179,7 +179,7 @@ class Toolchain:
                 "model.so",
                 links=True,
             )
-            keep(made, library)
+            put_checked(made, library)
 
     def _zig_cc(self, arguments: Sequence[str], what: str, links: bool = False) -> None:
         zig, _ = zig_compiler()

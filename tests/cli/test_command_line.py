@@ -261,8 +261,8 @@ def test_the_cache_is_shown_and_emptied_by_kind(
 def test_a_cache_that_is_in_use_is_not_emptied(
     edgekit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from edgekit.host.checked_files import in_use
     from edgekit.host.files import locked
-    from edgekit.host.kept import in_use
 
     cache = tmp_path / "other" / "cache"
     for name in ("objects", "boards", ".golden.4194305"):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.host.checked_files import in_use
 from edgekit.host.compiler import compile_artifact
 from edgekit.host.errors import BusyError, InputError
-from edgekit.host.kept import in_use
 from edgekit.host.paths import cache_folder
 from edgekit.host.toolchain.zig import BuildError, Toolchain, Unit
 from edgekit.kb.board import load_board

@@ -49,8 +49,8 @@ def _sweep(folder: Path) -> None:
         os.close(descriptor)
 
 
-def keep(made: Path, path: Path) -> None:
-    """Puts the finished file `made` in the place of `path`, on the same disk, for good."""
+def put_checked(made: Path, path: Path) -> None:
+    """Moves the finished file `made` to `path`, on the same disk, with its hash beside it."""
     with made.open("rb+") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         os.fsync(file.fileno())
@@ -59,8 +59,8 @@ def keep(made: Path, path: Path) -> None:
     _hash_file(path).write_bytes(digest.encode())  # a part of a hash is none
 
 
-def is_kept(path: Path) -> bool:
-    """Whether `path` is there, as it was when it was kept."""
+def is_whole(path: Path) -> bool:
+    """Whether `path` is there, as it was when it was put there."""
     try:
         expected = _hash_file(path).read_bytes()
         with path.open("rb") as file:

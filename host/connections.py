@@ -1,4 +1,4 @@
-"""From the name of a board to the way to it: this machine, the inventory, a virtual board."""
+"""From the name of a board to a connection to it: this machine, the inventory, a virtual board."""
 
 from __future__ import annotations
 
@@ -25,23 +25,21 @@ Via = Literal["ssh", "serial"]
 
 
 @dataclass(frozen=True)
-class Reached:
-    """A way to a board. `own`: the board is this host's alone, so it may enroll its key there;
-    `emulated`: its times say nothing of a real board; `threads`: how many models run with;
-    `counting`: whether its instructions can be counted, if it is emulated."""
+class Connection:
+    """A transport to a board, and what is known of the board at its end."""
 
     transport: Transport
     profile: str
-    own: bool = False
-    emulated: bool = False
-    threads: int = 1
-    counting: bool = True
+    own: bool = False  # the board is this host's alone, which may enroll its key there
+    emulated: bool = False  # its times say nothing of a real board
+    threads: int = 1  # that models run with
+    counting: bool = True  # whether its instructions can be counted, if it is emulated
 
 
-def check_counting(reached: Reached) -> None:
+def check_counting(connection: Connection) -> None:
     """IncompatibleError for a virtual board that can neither be timed nor count; asks nobody."""
-    if reached.emulated and not reached.counting:
-        name = reached.transport.board
+    if connection.emulated and not connection.counting:
+        name = connection.transport.board
         raise IncompatibleError(
             f"board '{name}': expected an emulated board that counts instructions, found one "
             f"without; start it again: edgekit board down {name}, then "
@@ -58,27 +56,27 @@ def profile_of(name: str, folder: Path | None = None) -> str:
     return virtual_board(name).profile if name in virtual_board_names() else name
 
 
-def reach(name: str, via: Via | None = None, folder: Path | None = None) -> Reached:
-    """The way to the board `name`; nothing is sent yet.
+def connect_to(name: str, via: Via | None = None, folder: Path | None = None) -> Connection:
+    """A connection to the board `name`; nothing is sent yet.
 
     A board of the inventory (edgekit.toml in `folder` or above, then the user's) comes before a
     virtual board of the same name. Raises InputError if there is neither.
     """
     if name == LOCAL:
-        return Reached(LocalTransport(data_folder() / "boards" / LOCAL), LOCAL, own=True)
+        return Connection(LocalTransport(data_folder() / "boards" / LOCAL), LOCAL, own=True)
     if entry := find_board(name, folder or Path.cwd()):
-        return reach_entry(entry, via)
+        return connect_to_entry(entry, via)
     from edgekit.host.boards import find_running
 
     if running := find_running(name):
         transport = _to_virtual(running, via)
         profile, counting = running.profile, running.counting
-        return Reached(transport, profile, own=True, emulated=True, counting=counting)
+        return Connection(transport, profile, own=True, emulated=True, counting=counting)
     raise InputError(_nowhere(name))
 
 
 def console_of(name: str, folder: Path | None = None) -> SerialTarget:
-    """The serial console of the board `name`, found as `reach` does. Raises InputError."""
+    """The serial console of the board `name`, found as `connect_to` does. Raises InputError."""
     if name == LOCAL:
         raise InputError(
             "expected a board with a serial console, found 'local', which is this machine; "
@@ -93,10 +91,10 @@ def console_of(name: str, folder: Path | None = None) -> SerialTarget:
     raise InputError(_nowhere(name))
 
 
-def reach_entry(entry: BoardEntry, via: Via | None = None) -> Reached:
-    """The way to a board of the inventory, or to one that is about to be."""
+def connect_to_entry(entry: BoardEntry, via: Via | None = None) -> Connection:
+    """A connection to a board of the inventory, or to one that is about to be in it."""
     own = entry.transport == LOCAL
-    return Reached(_to_entry(entry, via), entry.profile, own=own, threads=entry.threads or 1)
+    return Connection(_to_entry(entry, via), entry.profile, own=own, threads=entry.threads or 1)
 
 
 def _nowhere(name: str) -> str:
