@@ -8,6 +8,7 @@ all tests have ended.
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -23,10 +24,12 @@ pytestmark = pytest.mark.long
 _ROOT = Path(__file__).parents[2]
 _SECONDS_LIMIT = 2 * 3600
 _COUNT = re.compile(r"^\d+ .*", re.MULTILINE)
+_NEEDS_LLVM = pytest.mark.skipif(not shutil.which("llvm-objdump"), reason="needs llvm-objdump")
 _SUITES = [
     pytest.param(("fuzz_importer", "--count", "10000"), id="importer"),
     pytest.param(("fuzz_operators", "--count", "20000"), id="operators"),
     pytest.param(("onnx_nodes",), id="ONNX nodes"),
+    pytest.param(("decoders",), id="decoders", marks=_NEEDS_LLVM),
     pytest.param(("zoo",), id="zoo", marks=(pytest.mark.peers, pytest.mark.engines)),
     pytest.param(("fuzz_bundle", "--minutes", "10"), id="bundles"),
     pytest.param(("flip_bytes", "--bits"), id="signatures"),
