@@ -39,39 +39,56 @@ def estimate_bundle(
 def estimate_beside(
     device: Device, timing: Benchmark, bundle: Bundle | None
 ) -> ModelEstimate | None:
-    """What a release that was timed on a virtual board would take on a real one; None where there
-    is no model of the core, or where that could not be told soon."""
+    """What a release that was timed on a virtual board would take on a real one; of one that is
+    not at hand, what is remembered."""
+    from edgekit.host.estimate.answers import recall
+
+    if bundle is None and (board := _board_of(device)):
+        return recall(timing.release, board, timing.threads)
+    return estimate_of(device, bundle, timing.threads) if bundle else None
+
+
+def estimate_of(device: Device, bundle: Bundle, threads: int) -> ModelEstimate | None:
+    """What a bundle for a virtual board would take on a real one; None where there is no model of
+    the core, or where that could not be told soon."""
     from edgekit.host.estimate.answers import recall
     from edgekit.host.estimate.model import is_quick
-    from edgekit.host.estimate.target import has_model
-    from edgekit.kb.board import load_board
 
-    if not device.emulated:
-        return None
-    board = load_board(device.profile)
-    if not has_model(board) or board.nna is not None:
+    board = _board_of(device)
+    if board is None:
         return None
     try:
-        if found := recall(timing.release, board, timing.threads):
-            return found
-        if bundle is None or bundle.manifest.id != timing.release or not is_quick(board.arch):
-            return None
-        return estimate_bundle(bundle, board, timing.threads, _SECONDS)
+        found = recall(bundle.manifest.id, board, threads)
+        if found is None and is_quick(board.arch):
+            found = estimate_bundle(bundle, board, threads, _SECONDS)
     except EdgekitError as error:  # what was asked for is done
         _LOG.info("no estimate: %s", error)
         return None
+    return found
+
+
+def _board_of(device: Device) -> BoardProfile | None:
+    """The profile of a virtual board whose core has a model."""
+    from edgekit.host.estimate.target import has_model
+    from edgekit.kb.board import load_board
+
+    board = load_board(device.profile) if device.emulated else None
+    return board if board and has_model(board) and board.nna is None else None
 
 
 def show_estimate(device: Device, found: ModelEstimate | None) -> None:
     """One line below the emulator's times; or how to get it."""
-    from edgekit.host.estimate.report import sentence
-    from edgekit.host.estimate.target import has_model
-    from edgekit.kb.board import load_board
-
     if found:
-        print(f"board    {sentence(found.total_ms, found.board, found.proof)}")
-    elif device.emulated and has_model(load_board(device.profile)):
+        print(f"board    {sentence_of(found)}")
+    elif _board_of(device):
         print(f"board    estimate its time: edgekit estimate --board {device.profile}")
+
+
+def sentence_of(found: ModelEstimate) -> str:
+    """`estimated 12.3 ms ± 10 % on rpi4`."""
+    from edgekit.host.estimate.report import sentence
+
+    return sentence(found.total_ms, found.board, found.proof)
 
 
 def estimated_document(found: ModelEstimate | None) -> dict[str, Any] | None:

@@ -27,6 +27,7 @@ from edgekit.host.errors import InputError
 from edgekit.host.options import CompileOptions
 
 if TYPE_CHECKING:
+    from edgekit.host.api import Device
     from edgekit.host.tune.cost import Accuracy
     from edgekit.host.tune.orders import Timed
 
@@ -193,16 +194,19 @@ def tune_order(
         check_quiet(device.transport, threads=1)
     if output is not None:
         timed[0].bundle.write(output)
-    _show_orders(timed, device.name, device.emulated, as_json)
+    _show_orders(timed, device, as_json)
 
 
-def _show_orders(timed: list[Timed], board: str, emulated: bool, as_json: bool) -> None:
+def _show_orders(timed: list[Timed], device: Device, as_json: bool) -> None:
+    from edgekit.host.cli.estimated import estimate_of, estimated_document, sentence_of
     from edgekit.host.cli.output import byte_size, emit, table
     from edgekit.host.tune.cost import rank_correlation
 
     ranks = rank_correlation(
         [t.candidate.simulated_us for t in timed], [t.measured_us for t in timed]
     )
+    emulated = device.emulated
+    estimates = [estimate_of(device, t.bundle, threads=1) for t in timed]
     if as_json:
         orders = [
             {
@@ -211,13 +215,14 @@ def _show_orders(timed: list[Timed], board: str, emulated: bool, as_json: bool) 
                 "measured_us": t.measured_us,
                 "arena_bytes": t.arena_bytes,
                 "order": [n.name for n in t.candidate.graph.nodes],
+                **({"estimate": estimated_document(found)} if emulated else {}),
             }
-            for t in timed
+            for t, found in zip(timed, estimates, strict=True)
         ]
         emit(
             {
                 "schema": "edgekit.tune.order/1",
-                "board": board,
+                "board": device.name,
                 "emulated": emulated,
                 "rank_correlation": ranks,
                 "orders": orders,
@@ -235,6 +240,9 @@ def _show_orders(timed: list[Timed], board: str, emulated: bool, as_json: bool) 
     ]
     measured = "emulated µs" if emulated else "measured µs"
     table(("order", "simulated µs", measured, "arena"), rows, left=1)
+    for t, found in zip(timed, estimates, strict=True):
+        if found:
+            print(f"board    {t.candidate.origin}: {sentence_of(found)}")
     slowest, fastest = timed[-1].measured_us, timed[0].measured_us
     print(
         f"spread   {(slowest / fastest - 1) * _PERCENT:.1f} % between the slowest and the fastest"

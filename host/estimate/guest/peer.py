@@ -87,7 +87,8 @@ def ncnn(model: str, threads: int, shapes: Shapes) -> tuple[str, Callable[[], ob
         setattr(net.opt, f"use_{option}", False)
     net.load_param(model)
     net.load_model(f"{model.removesuffix('.param')}.bin")
-    given = [module.Mat(_random(shape[1:], "float32")) for shape in shapes.values()]
+    # A Mat of an array has its memory only as long as the array lives.
+    given = [module.Mat(_random(shape[1:], "float32")).clone() for shape in shapes.values()]
     names, outputs = list(net.input_names()), list(net.output_names())
 
     def infer() -> object:
