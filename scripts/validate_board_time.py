@@ -76,7 +76,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, add_help=True)
     parser.add_argument("--core", action="append", help="only this core; may be repeated")
     parser.add_argument("--network", action="append", help="only networks with this in the name")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, help="default: 1, of U74 4")
     parser.add_argument("--write", action="store_true", help="into docs and kb/cores")
     parser.add_argument("--check", action="store_true", help="fail if a core got worse")
     return parser.parse_args()
@@ -90,7 +90,8 @@ def _tables(
 ) -> list[Table]:
     """Runs networks, the fastest first on every core, and says what comes out at once."""
     found: dict[str, list[Result]] = {w.name: [] for w in witnesses}
-    listed = {w.name: row_of(w, rows, options.threads) for w in witnesses}
+    threads = {w.name: options.threads or w.threads for w in witnesses}
+    listed = {w.name: row_of(w, rows, threads[w.name]) for w in witnesses}
     wanted = [n for n in paths if not options.network or any(t in n for t in options.network)]
     fastest = {n: min(r.min_ms.get(n, 1e9) for r in listed.values() if r) for n in wanted}
     for name in sorted(fastest, key=lambda n: fastest[n]):
@@ -98,13 +99,13 @@ def _tables(
             group = [w for w in same if (row := listed[w.name]) and name in row.min_ms]
             if not group:
                 continue
-            answers = estimates(group, paths[name], options.threads, _tell)
+            answers = estimates(group, paths[name], threads[group[0].name], _tell)
             for witness in group:
                 row = listed[witness.name]
                 result = _result(witness, name, answers[witness.name], row.min_ms[name])
                 found[witness.name].append(result)
                 _tell(f"{witness.name:14} {name:18} {result.error:+6.1f} %")
-    return [Table(w, options.threads, tuple(found[w.name])) for w in witnesses if found[w.name]]
+    return [Table(w, threads[w.name], tuple(found[w.name])) for w in witnesses if found[w.name]]
 
 
 def _result(witness: Witness, name: str, answer: Estimate, ms: float) -> Result:

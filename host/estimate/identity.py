@@ -65,7 +65,7 @@ def identity(board: BoardProfile, midr: int, clock_mhz: float, l2_shared: bool) 
 
 
 def view_of(name: str, core: Core, root: SystemRoot) -> SystemRoot:
-    """A root in which programs find a core of ARM, `name`, with the caches of its model."""
+    """A root in which programs find the core `name`, with the caches of its model."""
     features = tuple(f for f in core.features if f != "crc32")
     return core_view(
         root,
@@ -74,7 +74,8 @@ def view_of(name: str, core: Core, root: SystemRoot) -> SystemRoot:
             root.arch,
             4,
             core.clock_mhz,
-            0x410F0000 | _PARTS[name] << 4 | 4,
+            0x410F0000 | _PARTS[name] << 4 | 4 if name in _PARTS else 0,
+            "rv64imafdc" + ("v" if "v" in core.features else ""),
             features=(*_BASE, *features),
             l1d_bytes=core.l1d.bytes,
             l2_bytes=core.l2.bytes,

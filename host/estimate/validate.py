@@ -28,10 +28,15 @@ from edgekit.kb.core_text import core_text
 
 Tell = Callable[[str], None]
 
-_ARCH = "aarch64"
 _DRIVER = Path(__file__).parent / "guest" / "ncnn_network.py"
 _SECONDS = 7200.0
-_CPUS = {"a55": "cortex-a76"}  # QEMU 7.2 has none; the same instructions
+# The wheel for RISC-V names functions that nothing calls and that it does not have.
+_LAZY = (
+    "import os, runpy, sys; sys.setdlopenflags(os.RTLD_LAZY); sys.argv = sys.argv[1:]; "
+    "runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+# QEMU 7.2 has no Cortex-A55, but one with the same instructions.
+_CPUS = {"a55": "cortex-a76", "u74": "rv64,v=false,zba=true,zbb=true"}
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ def estimates(
 ) -> dict[str, Estimate]:
     """One network on boards that run the same program, by the boards' names."""
     cores = {w.name: model_of(w) for w in witnesses}
-    plugin = plugin_of(find_emulator(_ARCH))
+    plugin = plugin_of(find_emulator(_arch(witnesses[0])))
     keys = {
         name: _key(core, witnesses[0], network, threads, plugin) for name, core in cores.items()
     }
@@ -69,6 +74,10 @@ def estimates(
             _keep(keys[name], _estimate(answer))
             kept[name] = _estimate(answer)
     return {name: answer for name, answer in kept.items() if answer is not None}
+
+
+def _arch(witness: Witness) -> str:
+    return load_board(witness.profile).arch
 
 
 def _estimate(answer: Mapping[str, object]) -> Estimate:
@@ -111,7 +120,8 @@ def _run(
     plugin: Path,
     tell: Tell,
 ) -> dict[str, list[dict[str, object]]]:
-    root = system_root(_ARCH, tell)
+    arch = _arch(witness)
+    root = system_root(arch, tell)
     site = wheels(root, [f"ncnn=={witness.wheel}"], tell)
     view = view_of(witness.core, model_of(witness), root)
     cpu = _CPUS.get(witness.core, f"cortex-{witness.core}")
@@ -122,9 +132,10 @@ def _run(
             path = Path(work) / core.name
             path.write_text(core_text(core), encoding="ascii")
             options.append(f"core={path}")
-        command = [find_emulator(_ARCH).path, "-cpu", cpu, "-L", str(view.folder)]
+        command = [find_emulator(arch).path, "-cpu", cpu, "-L", str(view.folder)]
         command += ["-E", f"PYTHONPATH={site}", "-plugin", ",".join(options)]
-        command += [str(view.interpreter), "-S", str(_DRIVER), str(network)]
+        command += [str(view.interpreter), "-S", *(["-c", _LAZY] if arch == "riscv64" else [])]
+        command += [str(_DRIVER), str(network)]
         command += [str(input_size(network.stem)), str(threads)]
         done = subprocess.run(
             command,

@@ -80,11 +80,11 @@ def proofs(tables: Sequence[Table], core: str) -> list[Table]:
     return [t for t in own if not t.witness.early] or own
 
 
-def spread(rows: Sequence[Published], witnesses: Sequence[Witness], threads: int) -> list[str]:
+def spread(rows: Sequence[Published], witnesses: Sequence[Witness]) -> list[str]:
     """How far published boards of the same core are from each other, in cycles: table rows."""
     lines = []
     for a, b in itertools.combinations(witnesses, 2):
-        one, other = row_of(a, rows, threads), row_of(b, rows, threads)
+        one, other = row_of(a, rows, 1), row_of(b, rows, 1)
         if a.core != b.core or one is None or other is None:
             continue
         both = sorted(n for n in one.min_ms if n in other.min_ms and not n.endswith("_int8"))
@@ -127,7 +127,7 @@ def markdown(
         "",
         "| core | boards | networks | median | most |",
         "| --- | --- | --- | --- | --- |",
-        *spread(rows, witnesses, 1),
+        *spread(rows, witnesses),
     ]
     return "\n".join(lines)
 

@@ -32,8 +32,9 @@ class Witness:
 
     row: part of its name there. profile and cluster: where its memory is from; clock_mhz: its own.
     wheel: the ncnn that is nearest to the date of the row among those with wheels for the root's
-    Python, for kernels of other years take other times. (1.0.20221128, the oldest, does not take
-    A53's own kernels.) early: the row is older than all of them.
+    Python, for kernels of other years take other times; 1.0.20221128, the oldest, does not take
+    A53's own kernels, and 1.0.20240102 makes no dot products. early: the row is older than all of
+    them. threads: what is compared if nothing else is asked for.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Witness:
     wheel: str
     cluster: str = "cpu"
     early: bool = False
+    threads: int = 1
 
 
 WITNESSES = (
@@ -55,7 +57,8 @@ WITNESSES = (
     Witness("sd810", "MSM8994", "a57", "jetson-nano", 2000, "1.0.20230517", early=True),
     Witness("rpi4", "Raspberry Pi 4 Model B", "a72", "rpi4", 1800, "1.0.20230517"),
     Witness("rk3399", "RK3399", "a72", "rk3399", 1800, "1.0.20230517", early=True),
-    Witness("rpi5", "Raspberry Pi 5", "a76", "rpi5", 2400, "1.0.20240102"),
+    Witness("rpi5", "Raspberry Pi 5", "a76", "rpi5", 2400, "1.0.20240410"),
+    Witness("visionfive2", "VisionFive2", "u74", "visionfive2", 1500, "1.0.20261020", threads=4),
 )
 
 
