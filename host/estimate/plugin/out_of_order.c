@@ -45,6 +45,24 @@ static void enter(struct ek_queue *queue, uint64_t until) {
     }
 }
 
+static uint64_t place(const struct ek_pool *pool) {
+    return pool->size ? pool->free[0] : 0;
+}
+
+// The entry that is free first is taken until then.
+static void take(struct ek_pool *pool, uint64_t until) {
+    uint32_t at = 0;
+    for (uint32_t below = 1; below < pool->size; below = 2 * at + 1) {
+        if (below + 1 < pool->size && pool->free[below + 1] < pool->free[below])
+            below++;
+        if (pool->free[below] >= until)
+            break;
+        pool->free[at] = pool->free[below];
+        at = below;
+    }
+    pool->free[at] = until;
+}
+
 // Dispatches one micro-operation: its cycle, and what it waited for.
 static uint64_t dispatch(struct ek_cpu *cpu, const struct ek_step *step, uint8_t *why) {
     struct ek_out_of_order *out = &cpu->out;
@@ -53,9 +71,9 @@ static uint64_t dispatch(struct ek_cpu *cpu, const struct ek_step *step, uint8_t
         time = out->fetch;
         *why = out->fetch_bound;
     }
-    if (entry(&out->queue[step->unit]) > time)
+    if (place(&out->queue[step->unit]) > time)
         *why = (uint8_t)(EK_BOUND_UNIT + step->unit);
-    await(&time, entry(&out->queue[step->unit]));
+    await(&time, place(&out->queue[step->unit]));
     await(&time, out->window[out->next]);
     if (time == old && out->dispatched >= cpu->core->issue.width)
         time++;
@@ -157,7 +175,7 @@ static void update_base(struct ek_cpu *cpu, uint64_t time) {
     for (uint32_t i = 0; i < cpu->core->issue.write_back; i++) {
         dispatch(cpu, &step, &why);
         uint64_t start = book(&cpu->out, cpu->core->unit[sum->unit].ports, 1, time, 1);
-        enter(&cpu->out.queue[sum->unit], start);
+        take(&cpu->out.queue[sum->unit], start);
     }
 }
 
@@ -188,7 +206,7 @@ static void run_step(struct ek_cpu *cpu, const struct ek_block *block, const str
         start = book(out, step->ports, step->takes, i ? start : time, step->cycles);
     if (start > time)
         why = (uint8_t)(EK_BOUND_UNIT + step->unit);
-    enter(&out->queue[step->unit], start);
+    take(&out->queue[step->unit], start);
     out->ran = start;
     struct result result = {start + step->latency, start + step->latency, why};
     if (step->memory)

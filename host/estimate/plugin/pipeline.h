@@ -21,6 +21,11 @@ struct ek_queue { // entries become free in the order of the program
     uint32_t next, size;
 };
 
+struct ek_pool { // entries become free in any order: a heap, the first one at its top
+    uint64_t free[EK_MAX_QUEUE];
+    uint32_t size;
+};
+
 struct ek_out_of_order {
     uint64_t dispatch, retired, fetch; // cycles; `fetch`: no dispatch before
     uint64_t ran;                      // when the last instruction did
@@ -28,7 +33,8 @@ struct ek_out_of_order {
     uint8_t fetch_bound;
     uint64_t window[EK_MAX_WINDOW];
     uint32_t next;
-    struct ek_queue queue[EK_MAX_UNITS], loads, stores;
+    struct ek_pool queue[EK_MAX_UNITS];
+    struct ek_queue loads, stores;
     uint64_t booked_at[EK_BOOKED];
     uint32_t booked[EK_BOOKED];                       // ports
     uint64_t stored_at[EK_STORED], stored[EK_STORED]; // data on its way to loads
