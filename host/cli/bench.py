@@ -173,7 +173,7 @@ def _estimate_beside_peers(
     as_json: bool,
 ) -> int:
     """Other engines are timed on this machine; for other boards they, and we, are estimated."""
-    from edgekit.host.cli.estimate import TIMEOUT, show_file
+    from edgekit.host.cli.estimate import TIMEOUT, show_file, usual_threads
     from edgekit.host.connections import profile_of
     from edgekit.kb.board import load_board
 
@@ -184,7 +184,7 @@ def _estimate_beside_peers(
         )
     path = model_file(models[0] if models else None)
     profile = load_board(profile_of(board))
-    show_file(path, profile, options, threads or 1, TIMEOUT, True, as_json)
+    show_file(path, profile, options, threads or usual_threads(board), TIMEOUT, True, as_json)
     return 0
 
 

@@ -101,7 +101,8 @@ def estimate(
     from edgekit.host.estimate.target import target_of
     from edgekit.kb.board import load_board
 
-    profile = load_board(profile_of(board_name(board)))
+    name = board_name(board)
+    profile = load_board(profile_of(name))
     if what and (len(what) > 1 or _is_program(Path(what[0]))):
         _estimate_program(what, target_of(profile), root, whole, timeout, as_json)
         return
@@ -109,7 +110,15 @@ def estimate(
         raise InputError("expected a program with --root or --whole, found a model; leave them out")
     options = compile_options(input_shape, order, random_seed, memory_limit, weights, activations)
     path = model_file(what[0] if what else None)
-    show_file(path, profile, options, threads or 1, timeout, peers, as_json)
+    show_file(path, profile, options, threads or usual_threads(name), timeout, peers, as_json)
+
+
+def usual_threads(board: str) -> int:
+    """How many threads the inventory gives a board's models."""
+    from edgekit.host.inventory import find_board
+
+    entry = find_board(board, Path.cwd())
+    return (entry.threads if entry else None) or 1
 
 
 def show_file(

@@ -22,16 +22,22 @@ def estimate_bundle(
     bundle: Bundle, board: BoardProfile, threads: int, timeout: float
 ) -> ModelEstimate:
     """What the first variant of a bundle takes; of a release only the first time is worked for."""
+    from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import working
     from edgekit.host.estimate.answers import recall, remember
-    from edgekit.host.estimate.model import estimate_model
+    from edgekit.host.estimate.emulator import find_emulator
+    from edgekit.host.estimate.model import estimate_model, is_built
     from edgekit.host.estimate.target import target_of
 
     manifest = bundle.manifest
     if found := recall(manifest.id, board, threads):
         return found
+    target = target_of(board)
+    find_emulator(board.arch)  # is it there? What comes now takes a while
+    if not is_built(board.arch):
+        note("the first estimate for an architecture compiles a C library, for some minutes")
     with working(f"estimating {manifest.model.name} on {board.name}"):
-        found = estimate_model(manifest, bundle.files, target_of(board), threads, timeout)
+        found = estimate_model(manifest, bundle.files, target, threads, timeout)
     remember(manifest.id, board, threads, found)
     return found
 

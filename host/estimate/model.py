@@ -15,7 +15,8 @@ from edgekit.device.agent.manifest import WEIGHTS, Manifest, Variant
 from edgekit.device.agent.specs import OperatorSpec, TensorSpec
 from edgekit.host.errors import InputError
 from edgekit.host.estimate.emulator import find_emulator, has_plugin
-from edgekit.host.estimate.native import built, is_built
+from edgekit.host.estimate.native import built
+from edgekit.host.estimate.native import is_built as is_kept_program
 from edgekit.host.estimate.run import Cost, Job, Region, run_job
 from edgekit.host.estimate.target import Target
 from edgekit.host.toolchain.zig import kernels_folder
@@ -105,7 +106,12 @@ def is_quick(arch: str) -> bool:
         emulator = find_emulator(arch)
     except InputError:
         return False
-    return has_plugin(emulator) and is_built(_RUNNER, _flags(arch), "runner")
+    return has_plugin(emulator) and is_built(arch)
+
+
+def is_built(arch: str) -> bool:
+    """Whether the runner of an architecture is in the cache."""
+    return is_kept_program(_RUNNER, _flags(arch), "runner")
 
 
 def _flags(arch: str) -> tuple[str, ...]:
