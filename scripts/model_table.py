@@ -63,7 +63,7 @@ this model. A model whose ratios spread by more than {steady} over the rounds is
 - kit: edgekit {version}; peers: {peers}
 - board profile: local ({simd})
 
-What the order of operators gains where a board has two units: [figures](schedule.md#figures).
+What the order of operators gains on two units: [figures](measurements.md#order-of-operators).
 Instructions on emulated boards beside peers, and where they go: [instructions](instructions.md).
 """
 

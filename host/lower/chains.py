@@ -1,7 +1,7 @@
 """Which convolutions run as a chain (ops.RowChain): where an image between them would leave the
 core's cache, or does not fit the memory that there is.
 
-Measured (docs/chains.md): chains gain where two operators touch more than a core's L2 holds,
+Measured: chains gain where two operators touch more than a core's L2 holds,
 and lose some percent where all of that stays there.
 """
 
