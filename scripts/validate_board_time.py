@@ -19,7 +19,7 @@ import os
 import sys
 from pathlib import Path
 
-from edgekit.host.errors import EdgekitError
+from edgekit.host.errors import EdgekitError, InputError
 from edgekit.host.estimate.validate import Estimate, estimates
 from edgekit.host.estimate.validate_report import (
     Result,
@@ -34,6 +34,7 @@ from edgekit.host.estimate.witness import (
     WITNESSES,
     Published,
     Witness,
+    kind_of,
     networks,
     published,
     row_of,
@@ -96,10 +97,18 @@ def _tables(
     fastest = {n: min(r.min_ms.get(n, 1e9) for r in listed.values() if r) for n in wanted}
     for name in sorted(fastest, key=lambda n: fastest[n]):
         for _, same in itertools.groupby(witnesses, key=lambda w: (w.core, w.wheel)):
-            group = [w for w in same if (row := listed[w.name]) and name in row.min_ms]
+            group = [
+                w
+                for w in same
+                if (row := listed[w.name]) and name in row.min_ms and w.kind in ("", kind_of(name))
+            ]
             if not group:
                 continue
-            answers = estimates(group, paths[name], threads[group[0].name], _tell)
+            try:
+                answers = estimates(group, paths[name], threads[group[0].name], _tell)
+            except InputError as error:  # this network with this ncnn; others may run
+                _tell(f"{group[0].name:14} {name:18} left out: {error}")
+                continue
             for witness in group:
                 row = listed[witness.name]
                 result = _result(witness, name, answers[witness.name], row.min_ms[name])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.host.errors import InputError
-from edgekit.host.estimate.witness import FITTED, Published, Witness, row_of
+from edgekit.host.estimate.witness import FITTED, Published, Witness, kind_of, row_of
 
 _BEGIN, _END = "<!-- validation: begin -->", "<!-- validation: end -->"
 
@@ -32,7 +32,7 @@ class Result:
 
     @property
     def kind(self) -> str:
-        return "int8" if self.network.endswith("_int8") else "float"
+        return kind_of(self.network)
 
     @property
     def fitted(self) -> bool:
@@ -85,7 +85,7 @@ def spread(rows: Sequence[Published], witnesses: Sequence[Witness]) -> list[str]
     lines = []
     for a, b in itertools.combinations(witnesses, 2):
         one, other = row_of(a, rows, 1), row_of(b, rows, 1)
-        if a.core != b.core or one is None or other is None:
+        if a.core != b.core or one is None or other is None or a.row == b.row:
             continue
         both = sorted(n for n in one.min_ms if n in other.min_ms and not n.endswith("_int8"))
         ratios = [one.min_ms[n] * a.clock_mhz / (other.min_ms[n] * b.clock_mhz) - 1 for n in both]

@@ -33,8 +33,8 @@ class Witness:
     row: part of its name there. profile and cluster: where its memory is from; clock_mhz: its own.
     wheel: the ncnn that is nearest to the date of the row among those with wheels for the root's
     Python, for kernels of other years take other times; 1.0.20221128, the oldest, does not take
-    A53's own kernels, and 1.0.20240102 makes no dot products. early: the row is older than all of
-    them. threads: what is compared if nothing else is asked for.
+    A53's own kernels. early: the row is older than all of them. threads: what is compared if
+    nothing else is asked for. kind: only networks of float or int8.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Witness:
     cluster: str = "cpu"
     early: bool = False
     threads: int = 1
+    kind: str = ""
 
 
 WITNESSES = (
@@ -57,7 +58,9 @@ WITNESSES = (
     Witness("sd810", "MSM8994", "a57", "jetson-nano", 2000, "1.0.20230517", early=True),
     Witness("rpi4", "Raspberry Pi 4 Model B", "a72", "rpi4", 1800, "1.0.20230517"),
     Witness("rk3399", "RK3399", "a72", "rk3399", 1800, "1.0.20230517", early=True),
-    Witness("rpi5", "Raspberry Pi 5", "a76", "rpi5", 2400, "1.0.20240410"),
+    Witness("rpi5", "Raspberry Pi 5", "a76", "rpi5", 2400, "1.0.20240410", kind="float"),
+    # Wheels of 2024 make no dot products on A76; what was published does.
+    Witness("rpi5-int8", "Raspberry Pi 5", "a76", "rpi5", 2400, "1.0.20261020", kind="int8"),
     Witness("visionfive2", "VisionFive2", "u74", "visionfive2", 1500, "1.0.20261020", threads=4),
 )
 
@@ -102,6 +105,11 @@ def row_of(witness: Witness, rows: Sequence[Published], threads: int) -> Publish
 def input_size(network: str) -> int:
     """Width and height of a network's input, as benchncnn has it."""
     return _SIZES.get(network, 224)
+
+
+def kind_of(network: str) -> str:
+    """float or int8."""
+    return "int8" if network.endswith("_int8") else "float"
 
 
 def networks(folder: Path) -> dict[str, Path]:
