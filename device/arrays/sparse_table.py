@@ -16,7 +16,9 @@ from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 from edgekit.device.arrays.sparse_blocks import BlockSettings
 from edgekit.device.errors import InputError
 
-SCHEMA = "edgekit.kb.spmv/1"
+SCHEMA = "edgekit.kb.spmv/2"
+_BEFORE = "edgekit.kb.spmv/1"  # has null where the rule is best
+_RULE = "patent"  # settings: those of the patent's rule, which nothing beat
 ROWS_SEQUENCE = (100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 MEAN_SEQUENCE = (1, 3, 10, 30, 100, 300, 1_000)
 SPREADS = ("even", "random", "skewed")
@@ -122,7 +124,7 @@ class SpmvTable:
 
     def text(self) -> str:
         """The file: one row per line, sorted, so that a change is one line of a diff."""
-        lines = [json.dumps(asdict(row)) for row in sorted(self.rows, key=lambda row: row.key)]
+        lines = [json.dumps(_document(row)) for row in sorted(self.rows, key=lambda row: row.key)]
         body = "[\n  " + ",\n  ".join(lines) + "\n ]" if lines else "[]"
         head = f' "schema": {json.dumps(SCHEMA)},\n "platform": {json.dumps(self.platform)},\n'
         return "{\n" + head + f' "rows": {body}\n' + "}\n"
@@ -132,7 +134,7 @@ def read_table(path: Path) -> SpmvTable:
     """The table in a file; InputError if it is damaged or of another schema."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        if document["schema"] != SCHEMA:
+        if document["schema"] not in (SCHEMA, _BEFORE):
             raise InputError(
                 f"{path}: expected schema {SCHEMA}, found {document['schema']}; "
                 "make it anew: edgekit tune spmv"
@@ -148,10 +150,14 @@ def read_table(path: Path) -> SpmvTable:
         ) from None
 
 
+def _document(row: Row) -> Dict[str, Any]:
+    return {**asdict(row), "settings": asdict(row.settings) if row.settings else _RULE}
+
+
 def _row(raw: Mapping[str, Any]) -> Row:
     fields: Dict[str, Any] = dict(raw)
     key, how = Key(**fields.pop("key")), fields.pop("settings")
-    settings = None if how is None else BlockSettings.of(how)
+    settings = None if how in (_RULE, None) else BlockSettings.of(how)
     return Row(key, settings, str(fields["matrix"]), float(fields["ratio"]))
 
 
