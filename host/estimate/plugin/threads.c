@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { REST_MS = 10, PATIENCE = 10, WAKES = 64, TRIES = 1000 }; // patience: rests without progress
+enum { REST_MS = 10, PATIENCE = 30, WAKES = 64, TRIES = 1000 }; // patience: rests without progress
 
 struct ek_machine ek_machine;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -116,7 +116,7 @@ static bool rest(void) {
 
 static void await_turn(struct ek_thread *thread) {
     uint64_t seen = 0;
-    for (int idle = 0; scheduled && running != thread && idle < PATIENCE;) {
+    for (int idle = 0; scheduled && running != thread;) {
         if (!running) {
             give_turn();
             continue;
@@ -125,11 +125,16 @@ static void await_turn(struct ek_thread *thread) {
         if (rest())
             continue;
         seen = switches + clock_of(running);
-        idle = seen == before ? idle + 1 : 0; // is who has its turn stopped by the emulator?
+        idle = seen == before ? idle + 1 : 0;
+        if (idle == PATIENCE) { // stopped by the emulator, or in a call that is not known to wait
+            running->joined = false;
+            idle = 0;
+            give_turn();
+        }
     }
 }
 
-bool ek_thread_begin(struct ek_thread *thread) {
+static bool begin(struct ek_thread *thread) {
     for (unsigned model = 0; model < ek_machine.models; model++) {
         if (thread->cpu[model])
             continue;
@@ -147,6 +152,15 @@ bool ek_thread_begin(struct ek_thread *thread) {
         thread->cpu[model] = cpu;
     }
     return true;
+}
+
+bool ek_thread_begin(struct ek_thread *thread) {
+    if (thread->cpu[ek_machine.models - 1])
+        return true;
+    pthread_mutex_lock(&lock);
+    bool begun = begin(thread);
+    pthread_mutex_unlock(&lock);
+    return begun;
 }
 
 void ek_thread_turn(struct ek_thread *thread, bool pauses) {
@@ -175,6 +189,11 @@ void ek_thread_turn(struct ek_thread *thread, bool pauses) {
 
 void ek_threads_start(struct ek_thread *thread) {
     pthread_mutex_lock(&lock);
+    for (unsigned i = 0; i < ek_machine.threads; i++) {
+        struct ek_thread *other = ek_machine.thread[i];
+        if (other)
+            other->joined = other->alive && begin(other);
+    }
     for (unsigned model = 0; model < ek_machine.models; model++) {
         uint64_t now = 0;
         for (unsigned i = 0; i < ek_machine.threads; i++) {
@@ -186,12 +205,10 @@ void ek_threads_start(struct ek_thread *thread) {
             struct ek_thread *other = ek_machine.thread[i];
             if (other && other->cpu[model])
                 ek_cpu_wait(other->cpu[model], now);
-            if (other)
-                other->joined = other == thread;
         }
     }
     running = thread;
-    thread->limit = ~(uint64_t)0;
+    thread->limit = first(thread) ? clock_of(thread) + EK_QUANTUM : ~(uint64_t)0;
     scheduled = true;
     pthread_mutex_unlock(&lock);
 }
