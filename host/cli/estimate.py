@@ -46,9 +46,10 @@ def register(app: typer.Typer) -> None:
         "estimate",
         epilog=examples(
             "edgekit estimate models/face_detection_short_range.tflite --board rpi4",
-            "edgekit estimate face.ekb --threads 4 --json",
+            "edgekit estimate face.ekb --board rpi4 --threads 4 --json",
+            "edgekit estimate model.tflite --board rpi4 --peers",
             "edgekit estimate --board rpi4 -- ./my_program 100",
-            "edgekit estimate --board rpi4 --root fetch --whole -- /usr/aarch64-linux-gnu/bin/x",
+            "edgekit estimate --board rpi4 --root fetch --whole -- ./dynamic_program",
         ),
     )(estimate)
 
