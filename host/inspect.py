@@ -141,7 +141,8 @@ def _slot(tensor: Tensor) -> Slot:
 
 
 def _multiply_adds(graph: Graph) -> int:
-    """Of convolutions and matrix products; vectors of one value leave nothing to round up."""
+    """The multiply-adds of convolutions and matrix products; vectors of one value leave nothing to
+    round up."""
     works = ((node, work_of(graph, node, 1)) for node in graph.nodes)
     return sum(
         int(work.amounts.steps)

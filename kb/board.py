@@ -78,7 +78,7 @@ class BoardProfile:
 
     @property
     def platforms(self) -> tuple[str, ...]:
-        """Whose tables serve it: its own platform's, else that of the nearest it inherits from."""
+        """The platforms whose tables serve it, its own first, then those it inherits from."""
         return tuple(dict.fromkeys((self.platform, *self.inherited)))
 
     @property

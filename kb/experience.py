@@ -172,7 +172,8 @@ class Experience:
         return analytic_method(self._board, shape, m.dtype, m.threads, m.packed).cut(shape)
 
     def ratio(self, method: Method, shape: GemmShape) -> float:
-        """Of a method on a measured product; if it was not tried there, of the one most like it."""
+        """The ratio of a method on a measured product, or of the one most like it that was
+        tried."""
         at = method.cut(shape), shape
         if at not in self._cost:
             known = self._known[shape]

@@ -30,8 +30,8 @@ _NEAR = 0.05  # of squared logarithms: closer cases count alike
 
 @dataclass(frozen=True)
 class Work:
-    """Of one kernel: products and values of the output, in whole vectors, and pieces that are
-    started one by one."""
+    """What one kernel has to do: products and values of the output, in whole vectors, and pieces
+    that are started one by one."""
 
     products: int
     values: int
@@ -60,7 +60,7 @@ class LayoutTable:
     cases: tuple[Case, ...]
 
     def cost(self, kernel: str, work: Work) -> float:
-        """Of an operator that was perhaps never measured."""
+        """The cost of an operator that was perhaps never measured."""
         cases = self._of(kernel)
         plain = _total(self._rates[kernel], work)
         weights = np.array([_likeness(work, case.work) for case in cases])

@@ -202,8 +202,8 @@ def kind_of(board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype:
 
 
 def _saved_by_one_column(mr: int, nv: int, vl: int, m: int, n: int) -> int:
-    """Of the products of the tiles: a panel's last vector, where it holds one column and has a
-    neighbor in its panel, takes one product for all rows of packed A instead of one for each."""
+    """Products that a single last column saves: where a panel's last vector holds one column and
+    has a neighbor, it takes one product for all rows of packed A instead of one for each."""
     vectors = parts(n, vl)
     if vl < WIDE_VECTORS or n % vl != 1 or vectors <= parts(vectors, nv):
         return 0
@@ -211,8 +211,8 @@ def _saved_by_one_column(mr: int, nv: int, vl: int, m: int, n: int) -> int:
 
 
 def _sharing_sets(mr: int, m: int, distance: int) -> int:
-    """Of rows in place that are so many bytes apart: how many of a tile share a set of L1 beyond
-    its ways, times all rows. Each of these is read from L2 at every step of k."""
+    """How many rows of a tile, in place and so many bytes apart, share a set of L1 beyond its ways,
+    times all rows. Each of these is read from L2 at every step of k."""
     apart = min(distance & -distance, PAGE)
     return max(parts(min(mr, m) * apart, PAGE) - WAYS, 0) * m
 

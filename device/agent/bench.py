@@ -90,7 +90,7 @@ def latency(nanoseconds: Sequence[int]) -> Dict[str, Any]:
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Of a sorted sequence, with linear interpolation between neighbors."""
+    """A percentile of a sorted sequence, interpolated between neighbors."""
     position = (len(ordered) - 1) * percent / 100
     low = int(position)
     high = min(low + 1, len(ordered) - 1)

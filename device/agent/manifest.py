@@ -109,7 +109,7 @@ class Variant:
 
     @property
     def shapes(self) -> Dict[str, Tuple[int, ...]]:
-        """Of the inputs, by name: what tells one variant from another."""
+        """The shapes of the inputs, by name, which tell one variant from another."""
         return {spec.name: spec.shape for spec in self.inputs}
 
 
@@ -145,7 +145,7 @@ class Manifest:
         return (Variant(LIBRARY, *own), *self.variants)
 
     def most_memory(self) -> Memory:
-        """Of the variant that takes most: a process runs one of them."""
+        """The memory of the variant that takes most: a process runs one of them."""
         return max((v.memory for v in self.every_variant()), key=lambda m: m.total)
 
     def _document(self) -> Dict[str, Any]:

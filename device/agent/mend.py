@@ -27,8 +27,8 @@ def settle(store: Store) -> None:
 
 
 def recover(store: Store) -> None:
-    """With the lock held: removes leftovers, goes back to the links noted before an uncommitted
-    switch, and mends links and notes."""
+    """Removes leftovers, goes back to the links noted before an uncommitted switch, and mends links
+    and notes. The caller holds the lock."""
     _sweep(store)
     _mend_notes(store)
     _go_back(store)
@@ -45,7 +45,7 @@ def remove_dying(store: Store, name: str = "") -> bool:
 
 
 def switch(store: Store, links: Links) -> None:
-    """With the lock held: both links at once, or neither, whatever happens."""
+    """Changes both links at once, or neither, whatever happens. The caller holds the lock."""
     before = store.links()
     keep_counters(store)
     try:

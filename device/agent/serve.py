@@ -66,7 +66,7 @@ class _Server:
         }
 
     def answer(self, document: Document, arrays: Arrays) -> Tuple[Document, Arrays]:
-        """To a request, which may be a bad one."""
+        """The answer to a request, which may be a bad one."""
         try:
             return self._answer(document.get("do"), arrays)
         except DeviceError as error:

@@ -81,7 +81,7 @@ class Store:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def names(self) -> List[str]:
-        """Of the models beside the default one that something was deployed as."""
+        """The names that models were deployed under, beside the default one."""
         folders = (self.board / NAMED).glob("[!.]*")  # with a dot: being removed
         return sorted(p.name for p in folders if (p / "current").is_symlink())
 
@@ -97,7 +97,7 @@ class Store:
         return [self, *(other for other in others if other.name != self.name)]
 
     def free_bytes(self) -> int:
-        """Of the disk that holds the root, for this user."""
+        """What this user may still write to the disk that holds the root."""
         return shutil.disk_usage(self.root).free
 
     @contextlib.contextmanager

@@ -72,7 +72,7 @@ def call(timer: Timer, count: int) -> Callable[[], int]:
 
 @contextlib.contextmanager
 def pinned(threads: int) -> Iterator[None]:
-    """On the last cores, as many as threads: the first often serves interrupts."""
+    """Runs on the last cores, as many as threads: the first often serves interrupts."""
     before = features.cores()
     os.sched_setaffinity(0, set(before[-threads:]))
     try:

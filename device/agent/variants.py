@@ -12,7 +12,7 @@ _LISTED = 16
 class _Shaped(Protocol):
     @property
     def shapes(self) -> Dict[str, Tuple[int, ...]]:
-        """Of the inputs, by name."""
+        """The shapes of the inputs, by name."""
 
 
 Shaped = TypeVar("Shaped", bound=_Shaped)

@@ -228,7 +228,7 @@ class GemmLibrary:
         threads: int = 1,
         side: Optional[str] = None,
     ) -> float:
-        """Of one look-up, in the mean over `rounds` times all shapes (m, n, k)."""
+        """Nanoseconds of one look-up, the mean over `rounds` times all shapes (m, n, k)."""
         flat = [size for shape in shapes for size in shape]
         numbers = (ctypes.c_long * max(len(flat), 1))(*flat)
         total = self._lib.ek_gemm_lookup_time(

@@ -127,7 +127,7 @@ class OutlierWeights:
 
     @property
     def bytes(self) -> int:
-        """Of everything that is kept."""
+        """The memory that the weights take."""
         return self._packed.bytes
 
     def dequantized(self, channels: Any = None) -> Any:

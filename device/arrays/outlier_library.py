@@ -65,7 +65,7 @@ class _Report(ctypes.Structure):
 
 
 class Options(NamedTuple):
-    """Of a product, as outlier_matmul takes them."""
+    """The options of a product, as outlier_matmul takes them."""
 
     threshold: float
     path: str = "auto"

@@ -220,7 +220,7 @@ class Stored:
 
     @property
     def bytes(self) -> int:
-        """Of all arrays."""
+        """The memory that all arrays take."""
         m = self.c
         return int(self.streamed + m.strips * ctypes.sizeof(Strip) + m.parts * m.rows * 8)
 
@@ -257,7 +257,7 @@ class SparseLibrary:
         return Fault(_FAULTS[code], row.value, at.value)
 
     def features(self, rows: Rows) -> Features:
-        """What the table asks about a matrix; `rows` must have passed `check`."""
+        """What the table looks a matrix up by; `rows` must have passed `check`."""
         c = rows.in_c()
         found = self._lib.ek_rows_measure(ctypes.byref(c))
         start = ctypes.cast(rows.start, ctypes.POINTER(ctypes.c_int64))

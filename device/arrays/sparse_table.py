@@ -28,8 +28,9 @@ _NARROW, _BANDED = 8.0, 0.1  # span of a row over its non-zeros; over all column
 
 @dataclass(frozen=True)
 class Features:
-    """Of one matrix. mean and deviation: of the non-zeros per row; longest: of one row; span: mean
-    distance from the first to the last column of a row, 1 for a single one."""
+    """What a matrix is looked up by. mean and deviation: of the non-zeros per row; longest: the
+    most in one row; span: mean distance from the first to the last column of a row, 1 for a single
+    one."""
 
     stored: str
     rows: int

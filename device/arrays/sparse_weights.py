@@ -75,7 +75,8 @@ class SparseWeights:
 
     @property
     def bytes(self) -> int:
-        """Of all arrays; those of pairs of rows are made by the first product that needs them."""
+        """The memory that all arrays take; the first product that needs pairs of rows adds
+        theirs."""
         arrays = [self._start, self._index, self._values, self._scale]
         if self._pairs:
             arrays += [self._pairs.pair, self._pairs.columns, self._pairs.values]

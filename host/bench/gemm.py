@@ -296,6 +296,6 @@ def bytes_over_floats(results: Sequence[CaseResult]) -> float | None:
 
 
 def geometric_mean(values: Iterable[float]) -> float:
-    """Of values above 0; 1 of none."""
+    """The geometric mean of values above 0; 1 if there are none."""
     logs = [math.log(value) for value in values]
     return math.exp(sum(logs) / len(logs)) if logs else 1.0

@@ -70,7 +70,7 @@ class BarResult:
 
     @property
     def held(self) -> bool:
-        """In every cell."""
+        """Whether the bar is held in every cell."""
         return self.worst >= self.bar.least
 
 

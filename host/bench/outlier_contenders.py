@@ -63,7 +63,7 @@ def our_contenders() -> dict[str, Prepare]:
 
 
 def peer_contenders() -> Peers:
-    """Those that are installed."""
+    """The peers that are installed."""
     found: dict[str, Prepare] = {OPERATORS[1]: _numpy_operators}
     versions: dict[str, str] = {"numpy": np.__version__}
     missing: dict[str, str] = {}

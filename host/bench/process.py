@@ -148,7 +148,7 @@ class Worker:
 
 
 def _variables(python: str) -> dict[str, str]:
-    """In another environment worker.py finds edgekit itself where this process has it."""
+    """Variables by which worker.py in another environment finds this process's edgekit."""
     if python == sys.executable:
         return {}
     import edgekit

@@ -65,7 +65,7 @@ class SpmvResult:
 
     @property
     def share(self) -> float:
-        """Of the triad's rate."""
+        """The share of the triad's rate."""
         return self.moved / self.product / self.triad
 
     @property
@@ -122,7 +122,7 @@ def _columns(matrix: Csr, x: Any) -> tuple[int, int]:
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Of all that are numbers; NaN if none is."""
+    """The geometric mean of all values that are numbers; NaN if none is."""
     logs = [math.log(value) for value in values if not math.isnan(value)]
     return math.exp(sum(logs) / len(logs)) if logs else math.nan
 

@@ -93,7 +93,7 @@ _PRODUCTS: Mapping[str, tuple[int, int, slice]] = {
 
 
 def count_multiply_adds(steps: Iterable[Step], tensors: Mapping[object, Sized]) -> int | None:
-    """Of convolutions and matrix products; None where a shape is not known."""
+    """The multiply-adds of convolutions and matrix products; None where a shape is not known."""
     total = 0
     for step in steps:
         if step.kind not in _PRODUCTS:

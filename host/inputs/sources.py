@@ -36,7 +36,7 @@ class Variant(Protocol):
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of the inputs, by name."""
+        """The shapes of the inputs, by name."""
 
 
 def input_files(path: Path) -> list[Path]:

@@ -51,7 +51,7 @@ class ServedVariant:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of the inputs, by name."""
+        """The shapes of the inputs, by name."""
         return {spec.name: spec.shape for spec in self.inputs}
 
 

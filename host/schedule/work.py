@@ -61,7 +61,8 @@ AMOUNTS = tuple(Amounts.__dataclass_fields__)
 
 @dataclass(frozen=True)
 class Work:
-    """Of one operator; `family` names those whose amounts cost the same: operator and type."""
+    """The work of one operator; `family` names those whose amounts cost the same: operator and
+    type."""
 
     kind: Kind
     op: str

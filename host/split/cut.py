@@ -46,7 +46,7 @@ class Site:
 
     @property
     def bytes(self) -> int:
-        """Of inputs, parameters and outputs, each tensor once."""
+        """The bytes of inputs, parameters and outputs, each tensor once."""
         present = (t for t in (*self.ins, *self.outs) if t is not None)
         return sum({t.name: t.bytes for t in present}.values())
 
@@ -61,7 +61,7 @@ def site_of(tensors: Mapping[str, Tensor], node: Node) -> Site:
 
 
 def part_bytes(site: Site, cut: Cut, part: Part) -> int:
-    """Of inputs, parameters and outputs of one part."""
+    """The bytes of inputs, parameters and outputs of one part."""
     sizes: dict[tuple[str, Cut | None], int] = {}
     for tensor, piece in zip(site.ins, part.inputs, strict=True):
         if tensor is not None:

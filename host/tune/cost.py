@@ -35,8 +35,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Of predicted times: the median and the 90th percentile of |error|, Spearman's correlation
-    of the ranks, over so many operators."""
+    """How good predicted times are: the median and the 90th percentile of |error|, Spearman's
+    correlation of the ranks, over so many operators."""
 
     operators: int
     median_error: float

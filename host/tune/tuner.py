@@ -32,7 +32,7 @@ Known = dict[Method, list[float]]  # ratios to the default
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one product, in the measurer's unit: median, (p90 - p10) / median, and p10.
+    """What one product takes, in the measurer's unit: median, (p90 - p10) / median, and p10.
 
     What disturbs a board only ever adds to a time. On a busy one the low end is still what a
     method takes, and the median is not: methods are compared by `low`.
@@ -205,7 +205,7 @@ class Tuner:
         return self._question(product, [m for m in best if len(known[m]) == 1])
 
     def _question_new(self, product: Product, wanted: Iterable[Method]) -> Question | None:
-        """Those of the methods that are not known, unless too many are."""
+        """A question for the methods that are not known, unless too many are."""
         known = self._known[product]
         missing = [m for m in dict.fromkeys(wanted) if m not in known]
         return self._question(product, missing[: max(_MOST_METHODS - len(known), 0)])
@@ -327,7 +327,7 @@ def _best(known: Mapping[Method, Sequence[float]]) -> Method:
 
 
 def _center(known: Mapping[Method, Sequence[float]]) -> Method:
-    """Of the methods that are as good as the best the one that was known first."""
+    """The first known one of the methods that are as good as the best."""
     least = _least(known)
     return next(m for m, ratios in known.items() if statistics.median(ratios) <= _SAME * least)
 

@@ -81,7 +81,7 @@ static const float *box_of(const ek_detection_args *a, const float *boxes, ek_ca
     return boxes + ((long)c.box * a->locations + (a->locations > 1 ? c.label : 0)) * 4;
 }
 
-/* Of n sorted candidates of a class those that stay, in place. */
+/* Non-maximum suppression of n sorted candidates of a class, in place; returns how many stay. */
 static long suppress(const ek_detection_args *a, const float *boxes, ek_candidate *x, long n) {
     long kept = 0;
     for (long i = 0; i < n; i++) {

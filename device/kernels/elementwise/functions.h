@@ -101,7 +101,7 @@ static inline __attribute__((unused)) uint64_t ek_whole_sqrt(uint64_t x) {
 #else
 #define WRITE(v) (v)
 #endif
-/* Of integers: defined for every pair, so that no input can stop the program. */
+/* Division is defined for every pair of integers, so that no input can stop the program. */
 #define IS_FLOAT ((TA)0.5f != 0)
 #define IS_MINUS_1(b) ((TA) - 1 < 0 && (b) == (TA) - 1)
 #define WHOLE(b, divided) ((b) == 0 ? 0 : IS_MINUS_1(b) ? (TA)0 - (a) : (divided))
@@ -203,7 +203,7 @@ EK_INLINE TY f(TA a, float p, float q) {
     return convert(a);
 }
 #elif defined OP_SATURATE
-/* Of floats; p is the least number of type TY, q what follows the largest. */
+/* Floats are clamped: p is the least number of type TY, q what follows the largest. */
 EK_INLINE TY f(TA a, float p, float q) {
     const uint64_t half = 1ULL << (8 * sizeof(TY) - 1);
     const TY largest = (TY)(p < 0.0f ? half - 1 : half * 2 - 1);

@@ -176,7 +176,7 @@ static int split_of(shape s, product p, int threads) {
     return 4 * by_rows >= 3 * by_panels;
 }
 
-/* Of the busiest thread. */
+/* The cost of the busiest thread. */
 static int64_t shared_cost(shape s, product p, int threads) {
     int64_t alone = tile_cost(s, p);
     if (threads < 2)

@@ -122,7 +122,7 @@ EK_INLINE vi magnitudes_at(const uint32_t *marks, vf v, long at) {
     return marks ? magnitude_of(v) & unmarked(marks, at) : magnitude_of(v);
 }
 
-/* Of the largest value that is not marked, the bits. */
+/* The bits of the largest value that is not marked. */
 EK_INLINE int32_t largest_of(const void *x, const uint32_t *marks, long k, const int half) {
     vi most[VECTORS] = {0};
     long at = 0;

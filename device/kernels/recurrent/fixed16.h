@@ -66,7 +66,7 @@ EK_INLINE int32_t ek_reciprocal16(int32_t a) {
     return x;
 }
 
-/* Of x in Q3, and in Q`bits`; the results are Q0. */
+/* The logistic function of x in Q3, and tanh of x in Q`bits`; the results are Q0. */
 EK_INLINE int32_t ek_logistic16(int32_t x) {
     const int32_t y = ek_short(ek_reciprocal16(ek_exp16(x < 0 ? x : -x, 3)) * 2);
     return x == 0 ? 1 << 14 : x > 0 ? y : INT16_MAX - y;

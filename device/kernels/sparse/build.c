@@ -259,7 +259,7 @@ static int plan(builder *b, const ek_rows *a, int64_t *cut) {
     return 1;
 }
 
-/* Zeroed memory on a line of the cache; never none for 0 bytes. What is large asks for huge pages:
+/* Zeroed memory on a line of the cache; never none for 0 bytes. Large blocks ask for huge pages:
  * it is read once per product, a page after another, and x at random between. */
 static void *aligned_zeros(int64_t bytes) {
     void *made = NULL;
@@ -286,7 +286,7 @@ static int allocate_and_fill(const ek_rows *a, int64_t *cut, ek_sparse *m) {
     return 1;
 }
 
-/* Of the columns, as many as the settings ask for and the rows are long enough for. */
+/* The number of parts of the columns: what the settings say, if the rows are long enough. */
 static int64_t parts_for(const ek_rows *a, int64_t columns) {
     if (!a->rows || !a->cols || columns <= 0)
         return 1;

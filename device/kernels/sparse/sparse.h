@@ -110,7 +110,7 @@ typedef enum {
 
 int ek_rows_check(const ek_rows *a, int64_t *row, int64_t *at);
 
-/* What the knowledge base asks about a matrix. deviation: of the non-zeros per row; span: the mean
+/* What the knowledge base looks a matrix up by. deviation: of the non-zeros per row; span: the mean
  * distance from the first to the last column of a row that has any, 1 for a single one. */
 typedef struct {
     int64_t longest;

@@ -33,7 +33,7 @@ EK_INLINE long room_of(const ek_spmm_args *args, long lines) {
     return ek_min(starts * lines, L1_SETS) * L1_WAYS;
 }
 
-/* Of an element of X: weights of its column, in the mean. */
+/* How often an element of X is used: the weights of its column, in the mean. */
 EK_INLINE long uses_of(const ek_spmm_weights *a) {
     return (a->start[a->rows] - a->start[0]) / ek_max(a->cols, 1);
 }

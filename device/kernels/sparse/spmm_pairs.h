@@ -232,7 +232,7 @@ static void run_pairs(const pairs_job *j, pixel_tile t, long first, long nv, int
         const float *x = (const float *)args->x + from * args->x_row + first;
         t.x = x, t.step = args->x_row;
         if (j->copy || held < width) {
-            const int ends = ASKS_FOR_TAIL ? tailed : 0;
+            const int ends = CHECKS_TAIL ? tailed : 0;
             bring_together(x, args->x_row, to - from, nv, ends, held, together);
             t.x = together, t.step = width;
         }

@@ -11,8 +11,7 @@
 #endif
 
 /* Stores wait for lines of y that are not in the L1 cache where outputs outnumber inputs, which a
- * core can be asked for early: 32 x 8 on 9216 pixels takes 0.87 times as long on an Intel, 8 x 32
- * 1.05 times. Other cores were not measured. */
+ * prefetch brings earlier. Measured on Intel's cores with AMX alone (docs/measurements.md). */
 #ifdef EK_AMX
 #define FETCHES_SUMS 1
 #else
@@ -20,18 +19,18 @@
 #endif
 
 /* At most so many pixels behind whole vectors are a tail, a narrow vector of its own: 6x6 pixels
- * are 2 vectors and 4 lanes, and take 0.8 times as long as in 3 vectors. */
+ * are 2 vectors and 4 lanes, which is faster than 3 vectors. */
 #if EK_VL == 16
 #define TAIL 4
 #else
 #define TAIL 0
 #endif
-/* Whether copies of pixels ask for a tail, which takes RISC-V 0.05 of a product's instructions. The
+/* Whether copies of pixels look whether there is a tail, which takes instructions of its own. The
  * code for x86-64 without AVX-512 was not timed without. */
 #if TAIL || defined __x86_64__
-#define ASKS_FOR_TAIL 1
+#define CHECKS_TAIL 1
 #else
-#define ASKS_FOR_TAIL 0
+#define CHECKS_TAIL 0
 #endif
 typedef float tail_sums __attribute__((vector_size(16)));
 
@@ -55,7 +54,7 @@ typedef struct {
     long panel;
     int done;  /* it is the last */
     int clamp; /* there are limits */
-    int fetch; /* ask for lines of y before they are made */
+    int fetch; /* prefetch lines of y before they are computed */
     long wide; /* pixels: strips of as many vectors beside each other */
     const ek_spmm_args *limits;
 } pixel_tile;

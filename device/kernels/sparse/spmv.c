@@ -8,7 +8,7 @@
 #include "pieces.h"
 #include "x86/windows.h"
 
-#define AHEAD 1024           /* bytes of values that are asked for early */
+#define AHEAD 1024           /* bytes of values that are prefetched */
 #define DIAGONAL_AHEAD 3072  /* of those whose products take no time */
 #define FAR_BYTES (1L << 20) /* of x: more than the L2 caches of most cores */
 
