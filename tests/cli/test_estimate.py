@@ -12,6 +12,7 @@ from edgekit.host.cli.estimated import estimate_beside, estimated_document, show
 from edgekit.host.estimate import emulator as emulator_module
 from edgekit.host.estimate import model as model_module
 from edgekit.host.estimate import run as run_module
+from edgekit.host.estimate.target import Target
 from tests.support.fake_emulator import answer, write_emulator, write_program
 
 
@@ -22,6 +23,7 @@ def emulate(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.setattr(run_module, "plugin_of", lambda _: Path("plugin.so"))
+    monkeypatch.setattr(Target, "proof", lambda *_: None)  # figures change
     runner = write_program(tmp_path / "runner")
     monkeypatch.setattr(model_module, "runner_of", lambda _: runner)
     return lambda **options: write_emulator(folder, **options)
