@@ -28,7 +28,7 @@ from edgekit.kb.tile_cost import kinds_of, prices_of
 
 @dataclass(frozen=True)
 class _Family:
-    """The sub-codes of one pair of operand types; `types` is TYPES of the i8 files.
+    """The micro-kernels of one pair of operand types; `types` is TYPES of the i8 files.
 
     `name` is that of its symbols; its position in _FAMILIES is its place in ek_gemm_families.
     """
@@ -109,7 +109,7 @@ def _macros_of(family: _Family, columns: Columns) -> Iterator[tuple[str, str]]:
 
 
 def _is_common(path: Path) -> bool:
-    """Neither a sub-code nor compiled with macros of its own."""
+    """Neither a micro-kernel nor compiled with macros of its own."""
     return path.stem != "default" and path.stem.partition("_")[0] not in ("f32", "i8")
 
 
@@ -156,7 +156,7 @@ def columns_of(board: BoardProfile, family: _Family) -> tuple[Tile, ...]:
 
 
 def tables(board: BoardProfile) -> str:
-    """The C file that lists the sub-codes in pointer tables, as the end of codes.h describes."""
+    """The C file that lists the micro-kernels in pointer tables, as codes.h describes."""
     lines = ['#include "gemm/codes.h"', "int ek_abi(void) {", "    return EK_ABI;", "}"]
     for family in _FAMILIES:
         lines += _family_table(board, family)

@@ -1,6 +1,6 @@
-/* The code library of the GEMM framework: what a sub-code of each kind looks like, and the tables
- * that hold them. framework.c is the loop nest with these slots; a family is all sub-codes of one
- * pair of operand types.
+/* The code library of the GEMM framework: what a micro-kernel of each kind looks like, and the
+ * tables that hold them. framework.c is the loop nest with these slots; a family is all
+ * micro-kernels of one pair of operand types.
  *
  * Everything is counted in panels. Rows of C fall into ceil(m / mr) panels whose widths differ by
  * one at most (17 rows by 8: 6 + 6 + 5), columns into panels of whole vectors shared out in the

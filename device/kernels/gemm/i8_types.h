@@ -1,4 +1,4 @@
-/* The 8-bit operands of one family: how each is turned into what the products take (i8_tile.h),
+/* The 8-bit operands of one family: how each is converted to what the products take (i8_tile.h),
  * what that costs in corrections, and what a packed panel holds.
  *
  * Before inclusion: EK_SIMD, MR, NV and TYPES: 1 s8 . s8, 2 u8 . s8, 3 s8 . u8; AMX_LEAST with
