@@ -88,9 +88,9 @@ def test_a_riscv_core_tells_its_extensions():
     assert (core.arch, core.isa, core.midr) == ("riscv64", "rv64imafdcv", 0)
 
 
-@pytest.mark.slow
-@pytest.mark.cross
-def test_python_of_the_root_reads_the_core_of_the_view():
+@pytest.mark.boards
+def test_python_of_the_root_reads_the_core_of_the_view(monkeypatch):
+    monkeypatch.delenv("EDGEKIT_NO_FETCH", raising=False)  # packages, as images of boards take them
     root = system_root("aarch64", lambda text: None)
     view = core_view(root, CoreIdentity("rpi3", "aarch64", 4, 1400.0, _A53))
     code = "print(open('/proc/cpuinfo').read().count('0xd03'))"

@@ -103,7 +103,7 @@ def test_a_full_disk_is_not_the_compilers_fault(toolchain, tmp_path, monkeypatch
         "#!/bin/sh\necho 'error: unable to open a.o: No space left on device' >&2; exit 1"
     )
     zig.chmod(0o700)
-    monkeypatch.setattr("edgekit.host.toolchain.zig._zig", lambda: (str(zig), "1"))
+    monkeypatch.setattr("edgekit.host.toolchain.zig.zig_compiler", lambda: (str(zig), "1"))
     with pytest.raises(InputError, match="expected room for what is compiled, found none; free"):
         toolchain.build([Unit("answer", _SOURCE)])
 
