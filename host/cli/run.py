@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import statistics
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -206,6 +204,8 @@ def _files(input_path: Path, output: str | None) -> list[Path]:
 def _notes(device: Device, model: Path | None, wanted: bool) -> ModelNotes:
     """What the model's file says of pixels, rates and labels. Of what is deployed, edgekit.toml
     may name the file: its hash tells whether it is that one."""
+    import hashlib
+
     from edgekit.host.inputs import ModelNotes, read_notes
     from edgekit.host.inventory import read_project
 
@@ -246,6 +246,8 @@ def _check_output(output: str | None, top: int | None, as_json: bool) -> None:
 
 
 def _show(device: Device, session: Session, job: Job, found: list[Found], as_json: bool) -> None:
+    import statistics
+
     from edgekit.host.cli.output import emit, note
     from edgekit.host.cli.report import time_key, time_label
 

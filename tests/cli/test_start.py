@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -90,28 +89,12 @@ def test_version(edgekit: Any) -> None:
     assert edgekit("--version").out.startswith("edgekit 0.")
 
 
-def help_seconds() -> float:
-    """Processor time of one `edgekit --help`: wall time, were it alone on the machine."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(
-        [sys.executable, "-c", "from edgekit.host.cli.main import run; run()", "--help"],
-        check=True,
-        stdout=subprocess.DEVNULL,
-        env={"PYTHONPATH": str(SOURCES)},
-    )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-def test_help_starts_within_150_ms() -> None:
-    assert min(help_seconds() for _ in range(10)) < 0.150
-
-
 def test_help_imports_nothing_heavy() -> None:
+    """What is imported decides how soon help starts; modules count the same on each machine."""
     program = (
         "import sys; from edgekit.host.cli.main import main; main(['--help']);"
-        "print(sorted({m.partition('.')[0] for m in sys.modules}"
-        " & {'numpy', 'rich', 'tflite', 'msgspec', 'ziglang'}), file=sys.stderr)"
+        "print(sorted({m.partition('.')[0] for m in sys.modules} & {'numpy', 'rich', 'tflite',"
+        " 'msgspec', 'ziglang', 'hashlib', 'statistics'}), len(sys.modules) > 240, file=sys.stderr)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -120,7 +103,7 @@ def test_help_imports_nothing_heavy() -> None:
         check=True,
         env={"PYTHONPATH": str(SOURCES)},
     )
-    assert done.stderr == "[]\n"
+    assert done.stderr == "[] False\n"
 
 
 def test_start_is_free_of_warnings() -> None:
