@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from edgekit.host.estimate.model import ModelEstimate
     from edgekit.host.estimate.run import Run
     from edgekit.host.estimate.target import Target
-    from edgekit.host.options import CompileOptions
+    from edgekit.host.options import CompileOptions, Shapes
     from edgekit.kb.board import BoardProfile
 
 TIMEOUT = 3600.0  # seconds
@@ -167,19 +168,28 @@ def _estimate_file(
     if is_model and (found := recall(key, board, threads)):
         return found
     target_of(board)  # is there a model of its core? Compiling takes a while
+    shapes: Shapes = {}
+    if not is_model:
+        if options.more_shapes:
+            raise InputError(
+                "--input-shape: expected one shape of an input of a bundle, found several; "
+                "estimate them one by one"
+            )
+        shapes, options = options.shapes, replace(options, shapes={})
     bundle = load_bundle(path, board.name, options=options)
     if bundle.manifest.board.profile != board.name:
         raise InputError(
             f"{path}: expected a bundle for {board.name}, found one for "
             f"{bundle.manifest.board.profile}; name that board, or compile the model again"
         )
-    found = estimate_bundle(bundle, board, threads, timeout)
+    found = estimate_bundle(bundle, board, threads, timeout, shapes)
     if is_model:
         remember(key, board, threads, found)
     return found
 
 
 def _show_model(found: ModelEstimate) -> None:
+    from edgekit.device.agent.variants import shapes_text
     from edgekit.host.cli.output import byte_size, table
     from edgekit.host.cli.report import end_of
     from edgekit.host.estimate.report import bound_text, proof_text, sentence
@@ -187,6 +197,8 @@ def _show_model(found: ModelEstimate) -> None:
     memory = f"arena {byte_size(found.arena_bytes)}, weights {byte_size(found.weights_bytes)}"
     threads = f"{found.threads} thread{'s' * (found.threads != 1)}"
     print(f"model    {found.model}, {memory}")
+    if found.variants > 1:
+        print(f"inputs   {shapes_text(found.shapes)}, one of {found.variants} sets of shapes")
     print(f"time     {sentence(found.total_ms, found.board, found.proof)}, {threads}")
     print(f"core     {found.core} at {found.clock_mhz:g} MHz")
     print(f"error    {proof_text(found.proof)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit.host.errors import EdgekitError
@@ -19,26 +20,33 @@ _SECONDS = 60.0  # a deploy does not wait longer for what it can do without
 
 
 def estimate_bundle(
-    bundle: Bundle, board: BoardProfile, threads: int, timeout: float
+    bundle: Bundle,
+    board: BoardProfile,
+    threads: int,
+    timeout: float,
+    shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> ModelEstimate:
-    """What the first variant of a bundle takes; of a release only the first time is worked for."""
+    """What the variant of a bundle for some input shapes takes, else its first; of a release only
+    the first time is worked for."""
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import working
     from edgekit.host.estimate.answers import recall, remember
     from edgekit.host.estimate.emulator import find_emulator
-    from edgekit.host.estimate.model import estimate_model, is_built
+    from edgekit.host.estimate.model import estimate_model, is_built, variant_number
     from edgekit.host.estimate.target import target_of
 
     manifest = bundle.manifest
-    if found := recall(manifest.id, board, threads):
+    number = variant_number(manifest, shapes or {})
+    key = f"{manifest.id} {number}" if number else manifest.id
+    if found := recall(key, board, threads):
         return found
     target = target_of(board)
     find_emulator(board.arch)  # is it there? What comes now takes a while
     if not is_built(board.arch):
         note("the first estimate for an architecture compiles a C library, for some minutes")
     with working(f"estimating {manifest.model.name} on {board.name}"):
-        found = estimate_model(manifest, bundle.files, target, threads, timeout)
-    remember(manifest.id, board, threads, found)
+        found = estimate_model(manifest, bundle.files, target, threads, timeout, number)
+    remember(key, board, threads, found)
     return found
 
 

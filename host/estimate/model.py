@@ -13,6 +13,7 @@ from pathlib import Path
 
 from edgekit.device.agent.manifest import WEIGHTS, Manifest, Variant
 from edgekit.device.agent.specs import OperatorSpec, TensorSpec
+from edgekit.device.agent.variants import shapes_text
 from edgekit.host.errors import InputError
 from edgekit.host.estimate.emulator import find_emulator, has_plugin
 from edgekit.host.estimate.native import built
@@ -46,7 +47,8 @@ class OperatorEstimate:
 @dataclass(frozen=True)
 class ModelEstimate:
     """One inference of a release, its caches warm. `operators` are in running order; empty where
-    they overlap. `kind` is float or int8, whichever takes most of the time."""
+    they overlap. `kind` is float or int8, whichever takes most of the time. `shapes` are those of
+    the inputs, of one of `variants` that the release has."""
 
     model: str
     release: str
@@ -61,6 +63,7 @@ class ModelEstimate:
     arena_bytes: int
     weights_bytes: int
     shapes: Mapping[str, tuple[int, ...]]
+    variants: int
     proof: Validation | None
 
     def milliseconds(self, cycles: float) -> float:
@@ -78,21 +81,36 @@ def estimate_model(
     target: Target,
     threads: int = 1,
     seconds: float = 3600.0,
+    number: int = 0,
 ) -> ModelEstimate:
-    """The first variant of a release, with its golden inputs. Raises InputError, which says what
-    to do, where it cannot be estimated."""
+    """One variant of a release, counted from 0, with its golden inputs. Raises InputError, which
+    says what to do, where it cannot be estimated."""
     if target.board.nna is not None:
         raise InputError(
             f"{target.board.name}: expected a board whose cores do all the work, found one with "
             "an NNA, whose time is emulated; see: edgekit bench nna"
         )
     emulator = find_emulator(target.board.arch)
-    variant = manifest.every_variant()[0]
+    variant = manifest.every_variant()[number]
     with tempfile.TemporaryDirectory() as folder:
         command = _command(Path(folder), variant, files, target, threads)
         job = Job(tuple(command), counter_laps=True, quiet=True, seconds=seconds)
         run = run_job(emulator, target, job)
     return _estimate_of(manifest, variant, target, threads, run.regions[0], run.unmodelled)
+
+
+def variant_number(manifest: Manifest, shapes: Mapping[str, Sequence[int]]) -> int:
+    """The variant whose inputs have these shapes, as far as they are named. InputError lists what
+    there is."""
+    every = [variant.shapes for variant in manifest.every_variant()]
+    asked = {name: tuple(shape) for name, shape in shapes.items()}
+    for number, known in enumerate(every):
+        if all(known.get(name) == shape for name, shape in asked.items()):
+            return number
+    raise InputError(
+        f"--input-shape: expected {' or '.join(map(shapes_text, every))}, which the bundle was "
+        f"compiled for, found {shapes_text(asked)}; name one of them, or compile the model again"
+    )
 
 
 def runner_of(arch: str) -> Path:
@@ -162,6 +180,7 @@ def _estimate_of(
         variant.memory.arena_bytes,
         variant.memory.weights_bytes,
         variant.shapes,
+        len(manifest.every_variant()),
         target.proof(kind, threads),
     )
 

@@ -142,3 +142,22 @@ def test_a_failing_estimate_fails_no_deploy(bundle, emulate, monkeypatch):
 def test_real_boards_and_unknown_cores_get_no_estimate(bundle, emulate):
     assert beside(bundle, emulated=False)[1] is None
     assert beside(bundle, profile="orin")[1] is None
+
+
+def test_of_several_shapes_the_one_asked_for_is_estimated_else_the_first(
+    edgekit, face_model, home, emulate
+):
+    shapes = ("--input-shape", "input=1,128,128,3", "--input-shape", "input=1,64,64,3")
+    made = edgekit("compile", face_model, "--board", "rpi4", *shapes, "-o", home / "two.ekb")
+    assert made.code == 0, made.err
+    emulate()
+    out = edgekit("estimate", home / "two.ekb", "--board", "rpi4").out
+    assert "inputs   input=1,128,128,3, one of 2 sets of shapes" in out
+    second = ("estimate", home / "two.ekb", "--board", "rpi4", *shapes[2:])
+    assert "inputs   input=1,64,64,3, one of 2" in edgekit(*second).out
+    assert edgekit(*second, "--json").document["shapes"] == {"input": [1, 64, 64, 3]}
+    refused = edgekit("estimate", home / "two.ekb", "--board", "rpi4", "--input-shape", "input=1,9")
+    assert refused.code == 2
+    assert "expected input=1,128,128,3 or input=1,64,64,3" in refused.complaint
+    refused = edgekit("estimate", home / "two.ekb", "--board", "rpi4", *shapes)
+    assert refused.code == 2 and "one by one" in refused.complaint
