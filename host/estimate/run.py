@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from edgekit.host.estimate.elf import check_program
 from edgekit.host.estimate.emulator import Emulator, plugin_of
 from edgekit.host.estimate.target import Target
 from edgekit.host.text import printable
+from edgekit.kb.core import Core
 from edgekit.kb.core_text import core_text
 
 _SCHEMA = "edgekit.boardtime.run/1"
@@ -74,13 +75,24 @@ class Job:
 def run_job(emulator: Emulator, target: Target, job: Job) -> Run:
     """Runs a program and reads what the plugin wrote. Raises InputError, with what to do, where the
     program fails, takes too long, has no mark or executes what the core lacks."""
+    return run_cores(emulator, target, (target.core,), job)[0]
+
+
+def run_cores(
+    emulator: Emulator, target: Target, cores: Sequence[Core], job: Job
+) -> tuple[Run, ...]:
+    """The same under several models at once, for which the target's CPU executes the program: that
+    of one core on different boards."""
     program = job.command[0]
     check_program(Path(program), target.board, job.root)
     plugin = plugin_of(emulator)
     with tempfile.TemporaryDirectory() as folder:
-        core, out = Path(folder) / "core", Path(folder) / "out.json"
-        core.write_text(core_text(target.core), encoding="ascii")
-        options = [f"core={core}", f"out={out}"]
+        out = Path(folder) / "out.json"
+        options = [f"out={out}"]
+        for number, core in enumerate(cores):
+            path = Path(folder) / f"core{number}"
+            path.write_text(core_text(core), encoding="ascii")
+            options.append(f"core={path}")
         options += ["whole=1"] if job.whole else []
         options += ["laps=counter"] if job.counter_laps else []
         extra = ["-plugin", ",".join([str(plugin), *options])]
@@ -94,7 +106,8 @@ def run_job(emulator: Emulator, target: Target, job: Job) -> Run:
                 f"{program}: expected the plugin's answer, found none{_words(said)}; "
                 "please report this"
             ) from None
-    return replace(_run_of(document, target, job), said=said)
+    _check_marks(document, job)
+    return tuple(_run_of(each, target, job, said) for each in document["cores"])
 
 
 def _execute(
@@ -176,7 +189,7 @@ def _words(said: str) -> str:
     return f" ({printable(lines[-1], _TAIL)})" if lines else ""
 
 
-def _run_of(document: Mapping[str, Any], target: Target, job: Job) -> Run:
+def _check_marks(document: Mapping[str, Any], job: Job) -> None:
     program = job.command[0]
     if document.get("schema") != _SCHEMA:
         raise InputError(f"{program}: expected {_SCHEMA}, found {document.get('schema')}")
@@ -185,16 +198,19 @@ def _run_of(document: Mapping[str, Any], target: Target, job: Job) -> Run:
             f"{program}: expected the mark close(777001) where the region begins, found none; "
             f"mark it ({_DOCS}), or time all of it: --whole"
         )
-    unknown = document["unknown"]
+
+
+def _run_of(found: Mapping[str, Any], target: Target, job: Job, said: str) -> Run:
+    """Of one core."""
+    unknown = found["unknown"]
     first = unknown.get("first", {})
     if first.get("feature"):
         raise InputError(
-            f"{program}: expected instructions that {target.core.name} has, found one of "
+            f"{job.command[0]}: expected instructions that {target.core.name} has, found one of "
             f"{first['feature']} at {first['address']}; compile it for that core "
             f"(-mcpu={target.board.core or target.core.name})"
         )
-    regions = document["cores"][0]["regions"]
-    return Run(tuple(_region_of(each) for each in regions), unknown["count"])
+    return Run(tuple(_region_of(each) for each in found["regions"]), unknown["count"], said)
 
 
 def _region_of(found: Mapping[str, Any]) -> Region:

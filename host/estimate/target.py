@@ -43,7 +43,7 @@ def target_of(board: BoardProfile) -> Target:
             f"({', '.join(core_names())}), found {board.core or board.arch}; choose such a board, "
             "or measure on it: edgekit bench model"
         )
-    return Target(board, core, _cpu(board, core.name))
+    return Target(board, core, cpu_of(board, core.name))
 
 
 def has_model(board: BoardProfile) -> bool:
@@ -51,7 +51,8 @@ def has_model(board: BoardProfile) -> bool:
     return bool(board.timing) or board.core.rpartition("-")[2] in core_names()
 
 
-def _cpu(board: BoardProfile, core: str) -> str:
+def cpu_of(board: BoardProfile, core: str) -> str:
+    """QEMU's name of a CPU that executes what `core` does."""
     if board.arch != "riscv64":
         return _ARM.get(core, f"cortex-{core}")
     vectors = f"v=true,vlen={board.vlen_bits}" if board.vlen_bits else "v=false"

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgekit.host.errors import InputError
 from edgekit.host.estimate.emulator import find_emulator, plugin_of
 from edgekit.host.estimate.identity import view_of
 from edgekit.host.estimate.root import system_root, wheels
+from edgekit.host.estimate.run import Job, Run, run_cores
+from edgekit.host.estimate.target import Target, cpu_of
 from edgekit.host.estimate.witness import Witness, input_size
 from edgekit.host.files import write_whole
 from edgekit.host.paths import cache_folder
@@ -35,8 +33,6 @@ _LAZY = (
     "import os, runpy, sys; sys.setdlopenflags(os.RTLD_LAZY); sys.argv = sys.argv[1:]; "
     "runpy.run_path(sys.argv[0], run_name='__main__')"
 )
-# QEMU 7.2 has no Cortex-A55, but one with the same instructions.
-_CPUS = {"a55": "cortex-a76", "u74": "rv64,v=false,zba=true,zbb=true"}
 
 
 @dataclass(frozen=True)
@@ -68,11 +64,10 @@ def estimates(
     kept = {name: _kept(key) for name, key in keys.items()}
     missing = [name for name, answer in kept.items() if answer is None]
     if missing:
-        run = _run(witnesses[0], [cores[n] for n in missing], network, threads, plugin, tell)
-        for name in missing:
-            answer = run["cores"][missing.index(name)]
-            _keep(keys[name], _estimate(answer))
-            kept[name] = _estimate(answer)
+        runs = _run(witnesses[0], [cores[n] for n in missing], network, threads, tell)
+        for name, run in zip(missing, runs, strict=True):
+            answer = kept[name] = _estimate(run)
+            _keep(keys[name], answer)
     return {name: answer for name, answer in kept.items() if answer is not None}
 
 
@@ -80,11 +75,9 @@ def _arch(witness: Witness) -> str:
     return load_board(witness.profile).arch
 
 
-def _estimate(answer: Mapping[str, object]) -> Estimate:
-    regions, unknown = answer["regions"], answer["unknown"]
-    assert isinstance(regions, list) and isinstance(unknown, dict)
-    region = regions[0]
-    return Estimate(region["cycles"], region["instructions"], unknown["count"], region["bound"])
+def _estimate(run: Run) -> Estimate:
+    cost = run.regions[0].cost
+    return Estimate(cost.cycles, cost.instructions, run.unmodelled, cost.bound)
 
 
 def _key(core: Core, witness: Witness, network: Path, threads: int, plugin: Path) -> str:
@@ -113,45 +106,21 @@ def _keep(key: str, answer: Estimate) -> None:
 
 
 def _run(
-    witness: Witness,
-    cores: Sequence[Core],
-    network: Path,
-    threads: int,
-    plugin: Path,
-    tell: Tell,
-) -> dict[str, list[dict[str, object]]]:
-    arch = _arch(witness)
-    root = system_root(arch, tell)
+    witness: Witness, cores: Sequence[Core], network: Path, threads: int, tell: Tell
+) -> tuple[Run, ...]:
+    """One run under the models of several boards; a program that finds the first witness's."""
+    board = load_board(witness.profile)
+    root = system_root(board.arch, tell)
     site = wheels(root, [f"ncnn=={witness.wheel}"], tell)
     view = view_of(witness.core, model_of(witness), root)
-    cpu = _CPUS.get(witness.core, f"cortex-{witness.core}")
-    with tempfile.TemporaryDirectory() as work:
-        out = Path(work) / "out.json"
-        options = [str(plugin), f"out={out}"]
-        for core in cores:
-            path = Path(work) / core.name
-            path.write_text(core_text(core), encoding="ascii")
-            options.append(f"core={path}")
-        command = [find_emulator(arch).path, "-cpu", cpu, "-L", str(view.folder)]
-        command += ["-E", f"PYTHONPATH={site}", "-plugin", ",".join(options)]
-        command += [str(view.interpreter), "-S", *(["-c", _LAZY] if arch == "riscv64" else [])]
-        command += [str(_DRIVER), str(network)]
-        command += [str(input_size(network.stem)), str(threads)]
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            env={**os.environ, "LC_ALL": "C"},
-            timeout=_SECONDS,
-            check=False,
-        )
-        if done.returncode or not out.is_file():
-            lines = [line for line in done.stderr.splitlines() if line.strip()]
-            raise InputError(
-                f"{network.name} on {witness.core}: expected ncnn to run it, found: "
-                f"{lines[-1][:200] if lines else f'exit code {done.returncode}'}"
-            )
-        answer: dict[str, list[dict[str, object]]] = json.loads(out.read_bytes())
-    return answer
+    python = [str(view.interpreter), "-S", *(["-c", _LAZY] if board.arch == "riscv64" else [])]
+    size = str(input_size(network.stem))
+    job = Job(
+        (*python, str(_DRIVER), str(network), size, str(threads)),
+        view.folder,
+        quiet=True,
+        seconds=_SECONDS,
+        variables={"PYTHONPATH": str(site), "LC_ALL": "C"},
+    )
+    target = Target(board, cores[0], cpu_of(board, witness.core))
+    return run_cores(find_emulator(board.arch), target, cores, job)

@@ -9,7 +9,7 @@ import pytest
 from edgekit.host.errors import InputError
 from edgekit.host.estimate import run as run_module
 from edgekit.host.estimate.emulator import Emulator, find_emulator
-from edgekit.host.estimate.run import Job, Run, run_job
+from edgekit.host.estimate.run import Job, Run, run_cores, run_job
 from edgekit.host.estimate.target import target_of
 from edgekit.kb.board import load_board
 from tests.support.fake_emulator import answer, write_emulator, write_program
@@ -52,7 +52,7 @@ def test_the_plugin_is_told_what_the_job_asks_for(tmp_path, program):
     job = {"whole": True, "counter_laps": True}
     run(tmp_path, program, job, does=f'echo "$@" > {tmp_path}/said')
     said = (tmp_path / "said").read_text()
-    assert said.startswith("-cpu cortex-a72 -plugin plugin.so,core=")
+    assert said.startswith("-cpu cortex-a72 -plugin plugin.so,out=")
     assert "whole=1,laps=counter" in said and said.endswith(f"{program} 1\n")
 
 
@@ -79,7 +79,8 @@ def test_an_instruction_that_the_cpu_lacks_is_named_with_its_address(tmp_path, p
 
 def test_an_instruction_that_only_the_core_lacks_is_named_with_its_feature(tmp_path, program):
     first = {"address": "0x400120", "bytes": "00fc804e", "feature": "dotprod"}
-    document = {**answer(), "unknown": {"count": 1, "first": first}}
+    document = answer()
+    document["cores"][0]["unknown"] = {"count": 1, "first": first}
     message = refused(tmp_path, program, document=document)
     assert "found one of dotprod at 0x400120" in message
 
@@ -145,3 +146,16 @@ def test_the_plugin_is_built_for_the_interface_of_the_emulator(version, api):
 def test_a_board_whose_core_has_no_model_is_refused():
     with pytest.raises(InputError, match="expected a board whose core has a timing model"):
         target_of(load_board("orin"))
+
+
+def test_one_run_serves_several_models_of_a_core(tmp_path, program):
+    document = answer()
+    (first,) = document["cores"]
+    second = {**first, "regions": [{**first["regions"][0], "cycles": 3600}]}
+    emulator = Emulator(
+        str(write_emulator(tmp_path, document={**document, "cores": [first, second]})), (7, 2)
+    )
+    cores = [target_of(load_board(name)).core for name in ("rpi3", "rk3399")]
+    job = Job((str(program),), quiet=True)
+    found = run_cores(emulator, target_of(load_board("rpi3")), cores, job)
+    assert [each.regions[0].cost.cycles for each in found] == [1800, 3600]
