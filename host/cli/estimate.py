@@ -221,6 +221,8 @@ def _show_model(found: ModelEstimate) -> None:
     if rows:
         heads = ("operator", "kind", "kernel", "estimated µs", "share", "cycles", "instructions")
         table((*heads, "bound by"), rows, left=3)
+    else:
+        print("operators run on two clusters of cores, and are not told apart")
 
 
 def _say_unmodelled(count: int) -> None:

@@ -28,6 +28,8 @@ from edgekit.host.options import CompileOptions
 
 if TYPE_CHECKING:
     from edgekit.host.api import Device
+    from edgekit.host.bundle import Bundle
+    from edgekit.host.estimate.model import ModelEstimate
     from edgekit.host.tune.cost import Accuracy
     from edgekit.host.tune.orders import Timed
 
@@ -74,9 +76,11 @@ def tune_cost(
     """Measure operators on a board, and calibrate the cost model that chooses orders and units.
 
     What was measured is used by every later compile for such boards. On a virtual board the times
-    are the emulator's, or counted instructions if it is up with --counting.
+    are the emulator's, or counted instructions if it is up with --counting; what a real core would
+    take is shown beside them.
     """
     from edgekit.host.api import connect
+    from edgekit.host.cli.estimated import estimate_of, estimated_document, sentence_of
     from edgekit.host.cli.output import emit, note
     from edgekit.host.cli.progress import stages
     from edgekit.host.release import check_quiet
@@ -91,8 +95,14 @@ def tune_cost(
         note(f"board '{device.name}' is emulated: times are the emulator's, or instructions")
     elif not allow_noise:
         check_quiet(device.transport, threads=1)
+    estimates: list[ModelEstimate] = []
+
+    def take(bundle: Bundle) -> None:
+        if found := estimate_of(device, bundle, threads=1):
+            estimates.append(found)
+
     with stages(f"measuring {device.name}") as tell:
-        samples = measure(device, model or _models(), rounds, seconds, tell)
+        samples = measure(device, model or _models(), rounds, seconds, tell, take)
     if not (device.emulated or allow_noise):
         check_quiet(device.transport, threads=1)
     profile = load_board(device.profile)
@@ -118,9 +128,12 @@ def tune_cost(
                 "after": asdict(after),
                 "left_out": asdict(elsewhere) if elsewhere else None,
                 "file": str(path),
+                "estimates": {each.model: estimated_document(each) for each in estimates},
             }
         )
         return
+    for each in estimates:
+        print(f"board     {each.model}: {sentence_of(each)}")
     print(f"measured  {len(samples)} operators of {len({s.model for s in samples})} models")
     _show("profile", before)
     _show("fitted", after)

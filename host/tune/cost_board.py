@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from edgekit.host.api import Device
-from edgekit.host.bundle import build_bundle, sign_bundle
+from edgekit.host.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.compiler import build_graph, prepare
 from edgekit.host.errors import InputError
 from edgekit.host.importers import model_hash
@@ -22,9 +22,11 @@ def measure(
     rounds: int,
     seconds: int,
     tell: Callable[[str], None],
+    take: Callable[[Bundle], None] = lambda _: None,
 ) -> list[Sample]:
     """Each model by itself, `rounds` times over, beside what is deployed; of an operator the
-    least of its medians. Models that cannot be compiled are told and left out."""
+    least of its medians. Models that cannot be compiled are told and left out; `take` gets the
+    bundles of the others once."""
     board = load_board(device.profile)
     costs = CostModel(board)
     times: dict[Path, dict[str, float]] = {}
@@ -39,13 +41,16 @@ def measure(
                 if model not in ready:
                     continue
                 artifact = build_graph(*ready[model], board)
+                bundle = sign_bundle(build_bundle(artifact, board))
                 with device.aside() as place:
-                    place.deploy(sign_bundle(build_bundle(artifact, board)))
+                    place.deploy(bundle)
                     bench = place.bench(seconds=seconds)
             except InputError as error:
                 tell(f"left out: {error}")
                 ready.pop(model, None)
                 continue
+            if r == 0:
+                take(bundle)
             known = times.setdefault(model, {})
             for operator in bench.operators:
                 earlier = known.get(operator.name, operator.median_us)

@@ -71,6 +71,7 @@ def test_a_second_time_starts_no_emulator(edgekit, face_model, bundle, emulate, 
 def test_operators_that_overlap_are_not_told_apart(edgekit, bundle, emulate):
     emulate(document=answer(laps=[1, 2, 3]))
     assert edgekit("estimate", bundle, "--board", "rpi4", "--json").document["operators"] == []
+    assert "not told apart" in edgekit("estimate", bundle, "--board", "rpi4").out
 
 
 def test_a_program_is_told_by_region_and_lap(edgekit, emulate, home):

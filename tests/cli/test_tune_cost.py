@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from edgekit.host import api
+from edgekit.host.cli import estimated
 
 SMALL = "okay_nabu"
 
@@ -44,3 +48,18 @@ def test_the_order_of_a_bundle_cannot_be_tuned(edgekit: Any, home: Path) -> None
     (home / "small.ekb").write_bytes(b"PK\x03\x04")
     done = edgekit("tune", "order", "small.ekb")
     assert done.code == 2 and "found a bundle" in done.complaint
+
+
+def test_a_virtual_board_shows_what_a_real_core_would_take(edgekit: Any, monkeypatch: Any) -> None:
+    device = api.connect("local")
+    device.emulated = True
+    monkeypatch.setattr(api, "connect", lambda *_, **__: device)
+    told = SimpleNamespace(model=SMALL)
+    monkeypatch.setattr(estimated, "estimate_of", lambda *_, **__: told)
+    monkeypatch.setattr(estimated, "sentence_of", lambda _: "estimated 10 ms ± 8 % on rpi4")
+    monkeypatch.setattr(estimated, "estimated_document", lambda _: {"estimated_ms": 10.0})
+    command = ("tune", "cost", "--model", f"models/{SMALL}.tflite", "--rounds", "1")
+    out = edgekit(*command).out
+    assert out.startswith(f"board     {SMALL}: estimated 10 ms ± 8 % on rpi4\n")
+    found = edgekit(*command, "--json").document
+    assert found["estimates"] == {SMALL: {"estimated_ms": 10.0}}
