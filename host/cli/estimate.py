@@ -222,7 +222,7 @@ def _show_model(found: ModelEstimate) -> None:
         heads = ("operator", "kind", "kernel", "estimated µs", "share", "cycles", "instructions")
         table((*heads, "bound by"), rows, left=3)
     else:
-        print("operators run on two clusters of cores, and are not told apart")
+        print("operators ran side by side on several threads, and are not told apart")
 
 
 def _say_unmodelled(count: int) -> None:

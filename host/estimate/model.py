@@ -31,8 +31,6 @@ _TARGETS: Mapping[str, tuple[str, str]] = {
     "riscv64": ("riscv64-linux-musl", "baseline_rv64"),
 }
 _FLAGS = ("-std=gnu11", "-O2", "-g0", "-s", "-static", "-fno-sanitize=undefined")
-# Readings of the clock before the first operator begins: on 32-bit ARM also that of the start.
-_READINGS = {"armv7l": 2}
 _INT8 = ("_s8_", "_u8_", "_i8_", "_s16_")
 
 
@@ -47,7 +45,7 @@ class OperatorEstimate:
 @dataclass(frozen=True)
 class ModelEstimate:
     """One inference of a release, its caches warm. `operators` are in running order; empty where
-    they overlap. `kind` is float or int8, whichever takes most of the time. `shapes` are those of
+    several threads ran them side by side. `kind` is float or int8, whichever takes most of the time. `shapes` are those of
     the inputs, of one of `variants` that the release has."""
 
     model: str
@@ -164,7 +162,7 @@ def _estimate_of(
     region: Region,
     unmodelled: int,
 ) -> ModelEstimate:
-    operators = operator_costs(variant.operators, region, target.board.arch)
+    operators = operator_costs(variant.operators, region)
     kind = _kind_of(operators, variant.operators)
     return ModelEstimate(
         manifest.model.name,
@@ -195,17 +193,15 @@ def _inference(region: Region) -> Cost:
     return Cost(sum(c.cycles for c in laps), sum(c.instructions for c in laps), dict(bound))
 
 
-def operator_costs(
-    specs: Sequence[OperatorSpec], region: Region, arch: str
-) -> tuple[OperatorEstimate, ...]:
-    """The laps that are operators: one between two time stamps. Where operators run on two units,
-    stamps are others, and none can be told."""
-    first = _READINGS.get(arch, 1)
-    after = first - 1  # the end is read as the start is
-    if len(region.laps) != first + len(specs) + after:
+def operator_costs(specs: Sequence[OperatorSpec], region: Region) -> tuple[OperatorEstimate, ...]:
+    """The laps that are operators: the first that ends at each operator's time stamp. None can be
+    told if some are missing: other threads ran those, side by side."""
+    laps: dict[int, Cost] = {}
+    for stamp, lap in zip(region.stamps, region.laps, strict=False):
+        laps.setdefault(stamp, lap)
+    if not all(number in laps for number in range(1, len(specs) + 1)):
         return ()
-    laps = region.laps[first : first + len(specs)]
-    return tuple(OperatorEstimate(s, c) for s, c in zip(specs, laps, strict=True))
+    return tuple(OperatorEstimate(s, laps[n]) for n, s in enumerate(specs, 1))
 
 
 def _kind_of(operators: Sequence[OperatorEstimate], specs: Sequence[OperatorSpec]) -> str:

@@ -40,11 +40,13 @@ class Cost:
 
 @dataclass(frozen=True)
 class Region:
-    """What lies between two marks, its laps, and what each thread did meanwhile."""
+    """What lies between two marks, its laps, and what each thread did meanwhile. `stamps`: the
+    place of time stamps that a lap was written to, -1: none."""
 
     cost: Cost
     laps: tuple[Cost, ...]
     threads: tuple[Cost, ...]
+    stamps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,7 @@ def _run_of(found: Mapping[str, Any], target: Target, job: Job, said: str) -> Ru
 
 def _region_of(found: Mapping[str, Any]) -> Region:
     laps, threads = (tuple(_cost_of(c) for c in found.get(k, ())) for k in ("laps", "threads"))
-    return Region(_cost_of(found), laps, threads)
+    return Region(_cost_of(found), laps, threads, tuple(found.get("stamps", ())))
 
 
 def _cost_of(found: Mapping[str, Any]) -> Cost:

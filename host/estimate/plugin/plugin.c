@@ -10,7 +10,7 @@
 EK_EXPORT int qemu_plugin_version = EK_PLUGIN_API;
 
 // File descriptors whose closing is a mark.
-enum { MARK_BEGIN = 777001, MARK_END, MARK_LAP, MARK_WARM, MARK_WARM_END };
+enum { MARK_BEGIN = 777001, MARK_END, MARK_LAP, MARK_WARM, MARK_WARM_END, MARK_STAMPS };
 enum { ARM, A64, RV64 };
 enum { MAX_CODE = EK_MAX_BLOCK * 4, LOOKS = 64 };
 
@@ -18,6 +18,10 @@ static enum { OFF, WARM, ON } mode;
 static int machine = A64;
 static bool whole, counter_laps;
 static struct ek_thread *owner; // of the region
+static struct {
+    uint64_t begin, end;
+    bool due; // the lap that ended last has none yet
+} stamps;     // where the program writes the times of laps
 static const char *out;
 
 static void decode(struct ek_block *block, const uint8_t *code) {
@@ -83,6 +87,37 @@ static bool looks_on(struct ek_thread *thread, const struct ek_block *block) {
     return block->pauses || (looked && thread->same > LOOKS);
 }
 
+static void lap(struct ek_thread *thread) {
+    ek_report_lap(thread);
+    stamps.due = true;
+}
+
+// A lap is known by the first place of time stamps that is written after it. Returns where the
+// block reads the counter, from `at` on.
+static uint32_t look_for_stamp(const struct ek_thread *thread, const struct ek_block *block,
+                               uint32_t at) {
+    for (; at < block->instructions && !block->insn[at].reads_counter; at++) {
+        uint64_t address = thread->run.address[at];
+        bool stamp = address >= stamps.begin && address < stamps.end;
+        if (stamps.due && stamp && (block->insn[at].memory & EK_STORE)) {
+            ek_report_stamp((int32_t)((address - stamps.begin) / sizeof(uint64_t)));
+            stamps.due = false;
+        }
+    }
+    return at;
+}
+
+static void look_for_laps(struct ek_thread *thread, const struct ek_block *block) {
+    bool reads = counter_laps && block->reads_counter;
+    uint32_t at = stamps.due ? look_for_stamp(thread, block, 0) : 0;
+    if (!reads)
+        return;
+    while (at < block->instructions && !block->insn[at].reads_counter)
+        at++;
+    lap(thread);
+    look_for_stamp(thread, block, at + 1);
+}
+
 static void finish(struct ek_thread *thread, uint64_t next) {
     struct ek_block *block = thread->last;
     thread->last = NULL;
@@ -98,11 +133,11 @@ static void finish(struct ek_thread *thread, uint64_t next) {
         if (variant->unknown)
             ek_report_unknown(model, block, variant);
     }
+    if (mode == ON && thread == owner)
+        look_for_laps(thread, block);
     for (uint32_t i = 0; i < block->instructions; i++)
         thread->run.address[i] = thread->run.count[i] = 0;
     thread->run.mores = 0;
-    if (mode == ON && counter_laps && block->reads_counter && thread == owner)
-        ek_report_lap(thread);
 }
 
 static void on_block(unsigned vcpu, void *data) {
@@ -162,6 +197,7 @@ static void begin(struct ek_thread *thread, bool warm) {
     if (!warm) {
         owner = thread;
         ek_report_begin(thread);
+        stamps.due = false;
     }
     mode = warm ? WARM : ON;
     for (unsigned model = 0; model < ek_machine.models; model++)
@@ -192,19 +228,24 @@ static void mark(struct ek_thread *thread, uint64_t which) {
         end(thread);
     else if (which == MARK_LAP && mode == ON && thread == owner) {
         finish(thread, 0);
-        ek_report_lap(thread);
+        lap(thread);
     }
 }
 
 static void on_call(qemu_plugin_id_t id, unsigned vcpu, int64_t number, uint64_t a1, uint64_t a2,
                     uint64_t a3, uint64_t a4, uint64_t a5, uint64_t a6, uint64_t a7, uint64_t a8) {
-    (void)id, (void)a3, (void)a4, (void)a5, (void)a6, (void)a7, (void)a8;
+    (void)id, (void)a4, (void)a5, (void)a6, (void)a7, (void)a8;
     struct ek_thread *thread = ek_thread_of(vcpu);
     if (!thread)
         return;
     bool arm = machine == ARM;
     if (number == (arm ? 6 : 57) && a1 >= MARK_BEGIN && a1 <= MARK_WARM_END) {
         mark(thread, a1);
+        return;
+    }
+    if (number == (arm ? 6 : 57) && a1 == MARK_STAMPS) {
+        stamps.begin = arm ? (uint32_t)a2 : a2;
+        stamps.end = stamps.begin + a3 * sizeof(uint64_t);
         return;
     }
     int operation = (int)(a2 & 127);

@@ -8,6 +8,7 @@ enum { MAX_CODE = 8 };
 
 struct region {
     struct ek_tally total, *lap, thread[EK_MAX_THREADS];
+    int32_t *stamp; // of each lap, -1: none
     uint32_t laps, room, threads;
 };
 
@@ -68,9 +69,19 @@ void ek_report_lap(const struct ek_thread *thread) {
         if (region->laps == region->room) {
             region->room = region->room ? 2 * region->room : 64;
             region->lap = grown(region->lap, region->room * sizeof *region->lap);
+            region->stamp = grown(region->stamp, region->room * sizeof *region->stamp);
         }
+        region->stamp[region->laps] = -1;
         region->lap[region->laps++] = less(now, &last_lap[model]);
         last_lap[model] = now;
+    }
+}
+
+void ek_report_stamp(int32_t index) {
+    for (unsigned model = 0; model < ek_machine.models && count; model++) {
+        struct region *region = &regions[model][count - 1];
+        if (region->laps)
+            region->stamp[region->laps - 1] = index;
     }
 }
 
@@ -137,6 +148,13 @@ static void write_list(FILE *file, const struct ek_core *core, const char *name,
     fputc(']', file);
 }
 
+static void write_stamps(FILE *file, const struct region *region) {
+    fputs(", \"stamps\": [", file);
+    for (uint32_t i = 0; i < region->laps; i++)
+        fprintf(file, "%s%d", i ? ", " : "", (int)region->stamp[i]);
+    fputc(']', file);
+}
+
 static void write_unknown(FILE *file, const struct lacking *l) {
     fprintf(file, "{\"count\": %" PRIu64, l->count);
     if (l->length) {
@@ -172,6 +190,7 @@ bool ek_report_write(const char *path) {
             fputs(i ? ",\n {" : "\n {", file);
             write_tally(file, core, &region->total);
             write_list(file, core, "laps", region->lap, region->laps);
+            write_stamps(file, region);
             write_list(file, core, "threads", region->thread, region->threads);
             fputc('}', file);
         }

@@ -134,7 +134,10 @@ int main(int argc, char **argv) {
     model.arena = block(strtoul(argv[3], NULL, 10));
     model.state = block(strtoul(argv[4], NULL, 10));
     int threads = atoi(argv[5]);
-    model.stamps = calloc(strtoul(argv[6], NULL, 10) + 1, sizeof *model.stamps);
+    size_t stamps = strtoul(argv[6], NULL, 10) + 1;
+    model.stamps = calloc(stamps, sizeof *model.stamps);
+    /* An operator's lap is known by where its time is written. */
+    syscall(SYS_close, MARK_STAMPS, model.stamps, stamps);
     arrays in = allocate(argv[9]), out = allocate(argv[10]);
     FILE *given = fopen(argv[7], "rb"), *made = fopen(argv[8], "wb");
     if (!given || !made)

@@ -11,7 +11,8 @@ enum {
     MARK_END = 777002,
     MARK_LAP = 777003,
     MARK_WARM_BEGIN = 777004,
-    MARK_WARM_END = 777005
+    MARK_WARM_END = 777005,
+    MARK_STAMPS = 777006 /* an address, a count: places of time stamps, by which laps are known */
 };
 
 void mark(long number);
