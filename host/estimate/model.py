@@ -45,8 +45,8 @@ class OperatorEstimate:
 @dataclass(frozen=True)
 class ModelEstimate:
     """One inference of a release, its caches warm. `operators` are in running order; empty where
-    several threads ran them side by side. `kind` is float or int8, whichever takes most of the time. `shapes` are those of
-    the inputs, of one of `variants` that the release has."""
+    several threads ran them side by side. `kind` is float or int8, whichever takes most of the
+    time. `shapes` are those of the inputs, of one of `variants` that the release has."""
 
     model: str
     release: str
