@@ -7,11 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Node
-from edgekit.host.lower.plan import Plan, Step
+from edgekit.host.lower.plan import Plan
 from edgekit.host.passes.pipeline import PassCount
 from edgekit.host.schedule.types import Schedule
 from edgekit.kb.board import BoardProfile
+from edgekit.kb.operators import Compiled
 
 
 def explain(
@@ -39,7 +39,10 @@ def explain(
                 "op": node.op.kind,
                 "unit": schedule.units[node.name],
                 "kernel": step.kernel if step else None,
-                **_method(node, step),
+                **_method(step.compiled if step else None),
+                "storage": asdict(node.op.how)
+                if isinstance(node.op, ops.PrunedFullyConnected)
+                else None,
                 "split_from": origin.get(node.name),
                 "chain_of": list(node.op.names) if isinstance(node.op, ops.RowChain) else None,
                 "bytes": sum(tensors[t].bytes for t in names),
@@ -74,10 +77,17 @@ def explain(
     }
 
 
-def _method(node: Node, step: Step | None) -> dict[str, Any]:
-    """How a product is made, and the rule of the knowledge base that said so."""
-    if isinstance(node.op, ops.PrunedFullyConnected):
-        return {"method": asdict(node.op.how), "rule": node.op.rule}
-    if step is None or step.answer is None:
-        return {"method": None, "rule": None}
-    return {"method": asdict(step.answer.method), "rule": step.answer.rule}
+def _method(made: Compiled | None) -> dict[str, Any]:
+    """How an operator multiplies, which rule or row said so, and what else there was."""
+    if made is None:
+        return dict.fromkeys(("method", "rule", "why", "row", "runner_up", "members"))
+    choice = made.choice
+    row, other = choice.row, choice.runner_up
+    return {
+        "method": asdict(made.method),
+        "rule": choice.rule,
+        "why": choice.why,
+        "row": row and {**asdict(row.shape), "source": row.source, "ratio": row.ratio},
+        "runner_up": other and {"method": asdict(other.method), "price": round(other.price, 3)},
+        "members": [{"kernel": m.kernel, **_method(m)} for m in made.members],
+    }

@@ -51,6 +51,7 @@ class Answer:
     rule: str
     why: str
     history_rows: int
+    row: Row | None = None  # whose method it is; None: the analytic one
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ class KnowledgeBase:
 def _answer(key: GemmKey, row: Row, taken: bool, default: Method, rule: str, why: str) -> Answer:
     if row.method is None or not taken:
         return Answer(key, default, rule, f"{why}; the analytic method", row.history_rows)
-    return Answer(key, row.method, rule, why, row.history_rows)
+    return Answer(key, row.method, rule, why, row.history_rows, row)
 
 
 def _fits(row: Row, shape: GemmShape) -> bool:

@@ -14,8 +14,9 @@ from edgekit.host.graph.types import Array, Graph, Node, Operator, Tensor
 from edgekit.host.graph.views import Part
 from edgekit.host.lower.plan import Alias, Call, Kernel, Loop, StateSlot, Value, Weights
 from edgekit.kb.board import BoardProfile
-from edgekit.kb.gemm_table import Answer, KnowledgeBase
+from edgekit.kb.gemm_table import KnowledgeBase
 from edgekit.kb.isa import Isa
+from edgekit.kb.operators import Choice
 
 
 class UnsupportedFormError(ValueError):
@@ -58,8 +59,8 @@ class LookUp:
 class Context:
     """State of one lowering; rules read the graph and add weights, scratch and aliases.
 
-    `table` is the board's knowledge base; `answers` what it said, by node. `parts` are made in
-    their places in wider tensors; `look_ups` are functions behind products, by these.
+    `table` is the board's knowledge base; `choices` what decided on methods, by node. `parts` are
+    made in their places in wider tensors; `look_ups` are functions behind products, by these.
     """
 
     graph: Graph
@@ -70,7 +71,7 @@ class Context:
     scratch_bytes: dict[str, int] = field(default_factory=dict)
     aliases: dict[str, Alias] = field(default_factory=dict)
     states: dict[str, StateSlot] = field(default_factory=dict)
-    answers: dict[str, Answer] = field(default_factory=dict)
+    choices: dict[str, Choice] = field(default_factory=dict)
     parts: Mapping[str, Part] = field(default_factory=dict)
     look_ups: Mapping[str, LookUp] = field(default_factory=dict)
 

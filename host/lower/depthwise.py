@@ -26,6 +26,7 @@ from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.product_i8 import requantize_fields, shifts_right_only, wrap_i32
 from edgekit.host.lower.tables import look_up_of
 from edgekit.host.lower.window import C_TYPES, Window, window_of
+from edgekit.kb.isa import Isa
 
 _FIXED_WINDOWS = {(3, 3), (5, 5)}  # windows that have kernels of their own, at strides 1 and 2
 
@@ -73,9 +74,13 @@ def _repeat_channels(ctx: Context, node: Node, x: Tensor, times: int) -> tuple[V
     return target, copy
 
 
-def _block(ctx: Context, dtype: DType) -> int:
+def sums_at_once(isa: Isa, is_float: bool) -> int:
     """BLOCK of conv/dwconv_values.h: the channels of one vector of sums."""
-    return 8 if dtype is not DType.F32 and ctx.isa.widens_eight else ctx.isa.vl
+    return 8 if not is_float and isa.widens_eight else isa.vl
+
+
+def _block(ctx: Context, dtype: DType) -> int:
+    return sums_at_once(ctx.isa, dtype is DType.F32)
 
 
 def rows_at_once(ctx: Context, window: Window) -> int:

@@ -35,6 +35,7 @@ from edgekit.host.lower import (
     wide,
 )
 from edgekit.host.lower.code_epilogues import look_ups_of, place_look_ups
+from edgekit.host.lower.compiled import compiled_of
 from edgekit.host.lower.context import Context, Rules, UnsupportedFormError, WeightsFile
 from edgekit.host.lower.memory import lifetimes, plan_apart
 from edgekit.host.lower.nna import lower_nna
@@ -169,7 +170,7 @@ def _steps(ctx: Context, units: Mapping[str, str], costs: Mapping[str, float]) -
         steps.append(
             Step(
                 node.name, node.op.kind, _told(calls), tuple(calls), reads, node.outputs,
-                scratch, ctx.answers.get(node.name),
+                scratch, compiled_of(ctx, node, calls),
             )
         )  # fmt: skip
     return steps

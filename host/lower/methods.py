@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 from edgekit.host.graph.types import Node
 from edgekit.host.lower.context import Context
-from edgekit.host.lower.window import Window
+from edgekit.host.lower.window import Window, panel_outer
 from edgekit.kb.features import GemmShape
-from edgekit.kb.isa import Tile
-from edgekit.kb.method import Method, method_of_tile
+from edgekit.kb.isa import BYTES, Tile
+from edgekit.kb.method import Method, Split
+from edgekit.kb.operators import Choice, OperatorMethod, RunnerUp
 
 
 def choose_tile(
     ctx: Context, node: Node, window: Window, tiles: tuple[Tile, ...], dtype: str
 ) -> Tile:
-    """The register tile of the method for a node's product; the answer is kept for `explain`.
+    """The register tile of the method for a node's product; why it is that is kept.
 
     The product is m = pixels, k = window, n = output channels, its weights packed beforehand.
     `tiles` are those that fit this form. Without a row of the table, or where its tile is none of
@@ -26,14 +26,23 @@ def choose_tile(
     shape = GemmShape(window.pixels, window.k, window.y[3])
     answer = ctx.table.choose(ctx.board, shape, dtype, packed="b")
     tile = _tile_of(answer.method, ctx.isa.vl)
-    if answer.rule == "analytic" or tile not in tiles:
+    rule, why = answer.rule, answer.why
+    if rule != "analytic" and tile not in tiles:
+        rule, why = "analytic", f"{why}, whose tile {tile.mr}x{answer.method.nr} no kernel has"
+    if rule == "analytic":
         tile = min(tiles, key=lambda each: _cost(each, ctx.isa.vl, shape))
-    if answer.rule == "analytic":
-        whole = GemmShape(*(max(size, 1) for size in (shape.m, shape.k, shape.n)))
-        width = tile.nv * ctx.isa.vl
-        method = method_of_tile(ctx.board, tile.mr, width, whole, dtype, packed="b")
-        answer = dataclasses.replace(answer, method=method)
-    ctx.answers[node.name] = answer
+    row = None if rule == "analytic" else answer.row
+    split: Split = "n" if panel_outer(ctx.board, shape.k * shape.n * BYTES[dtype]) else "m"
+    others = [
+        RunnerUp(
+            OperatorMethod("in_place", dtype, each.mr, each.nv * ctx.isa.vl, split),
+            _cost(each, ctx.isa.vl, shape) / _cost(tile, ctx.isa.vl, shape),
+        )
+        for each in tiles
+        if each != tile
+    ]
+    best = min(others, key=lambda other: other.price, default=None)
+    ctx.choices[node.name] = Choice(rule, why, row, best)
     return tile
 
 

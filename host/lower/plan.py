@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from edgekit.host.graph.types import Tensor
-from edgekit.kb.gemm_table import Answer
+from edgekit.kb.operators import Compiled
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ def tensors_of(calls: Iterable[Call | Loop]) -> list[Value]:
 
 @dataclass(frozen=True)
 class Step:
-    """One operator as it runs: what a time stamp covers. `kernel` names it in reports, `answer` is
-    what the knowledge base said of its product, if it is one."""
+    """One operator as it runs: what a time stamp covers. `kernel` names it in reports, `compiled`
+    says how it multiplies, if it does."""
 
     name: str
     op: str
@@ -139,7 +139,7 @@ class Step:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     scratch: tuple[str, ...] = ()
-    answer: Answer | None = None
+    compiled: Compiled | None = None
 
 
 @dataclass(frozen=True)

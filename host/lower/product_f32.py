@@ -21,7 +21,7 @@ _F32 = np.dtype(np.float32)
 def f32_product(
     ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
 ) -> Call:
-    if pays(ctx, window):
+    if pays(ctx, node, window):
         return lower_winograd(ctx, node, window, weights, activation)
     vl = ctx.isa.vl
     tile = choose_tile(ctx, node, window, ctx.isa.f32_tiles, "f32")

@@ -18,6 +18,7 @@ from edgekit.host.lower.packing import pack_panels
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.window import Window, bias_vector
 from edgekit.kb.isa import Tile
+from edgekit.kb.operators import Choice, OperatorMethod, RunnerUp
 
 _NEAR, _FAR = math.sqrt(0.5), math.sqrt(2.0)
 _POINTS = ((_NEAR, -1.5), (-_NEAR, -1.5), (_FAR, 6.0), (-_FAR, 6.0))
@@ -36,7 +37,7 @@ _GAIN = (
 _FEW_TILES = 4
 
 
-def pays(ctx: Context, window: Window) -> bool:
+def pays(ctx: Context, node: Node, window: Window) -> bool:
     """Whether Winograd's transform needs clearly fewer instructions, and its kernel fits.
 
     Counted in vectors on 64-bit ARM, where it was measured; elsewhere a direct convolution runs
@@ -53,7 +54,14 @@ def pays(ctx: Context, window: Window) -> bool:
     tiles = _tiles(window)
     whole = math.ceil(tiles / _tile(window).mr) * _tile(window).mr
     transforms = 300 * c / vl + 270 * oc / vl
-    return tiles * transforms + whole * 36 * (c * oc / vl * 1.3 + oc) < _GAIN * direct
+    here = tiles * transforms + whole * 36 * (c * oc / vl * 1.3 + oc)
+    if here >= _GAIN * direct:
+        return False
+    tile = ctx.isa.f32_tiles[0]
+    other = OperatorMethod("in_place", "f32", tile.mr, tile.nv * vl)
+    why = "its transforms and products are fewer instructions"
+    ctx.choices[node.name] = Choice("analytic", why, None, RunnerUp(other, direct / here))
+    return True
 
 
 def lower_winograd(

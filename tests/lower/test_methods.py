@@ -41,27 +41,32 @@ def test_tile_of_an_exact_row_is_taken(mr, nr):
     table = _table(_A57, _method(mr, nr))
     (step,) = lower(graph_of([_convolution(_SHAPE)]), _A57, table).lowered.steps
     assert step.kernel == f"ek_f32_conv_{mr}x{nr}_neon"
-    assert step.answer is not None and step.answer.rule == "exact"
+    made = step.compiled
+    assert made is not None and (made.choice.rule, made.method.mr, made.method.nr) == (
+        "exact", mr, nr,
+    )  # fmt: skip
+    assert made.choice.row is not None and made.choice.row.shape == _SHAPE
 
 
 def test_tile_that_no_kernel_has_is_replaced():
     table = _table(_A57, _method(5, 20))
     (step,) = lower(graph_of([_convolution(_SHAPE)]), _A57, table).lowered.steps
-    assert step.answer is not None and step.answer.method.nr == 20
     assert step.kernel in ("ek_f32_conv_8x8_neon", "ek_f32_conv_6x12_neon")
+    assert step.compiled is not None and step.compiled.choice.row is None
+    assert "whose tile 5x20 no kernel has" in step.compiled.choice.why
 
 
 def test_without_rows_the_caches_decide():
     empty = KnowledgeBase((_A57.platform,))
     (step,) = lower(graph_of([_convolution(_SHAPE)]), _A57, empty).lowered.steps
-    assert step.answer is not None and step.answer.rule == "analytic"
+    assert step.compiled is not None and step.compiled.choice.rule == "analytic"
 
 
 def test_operators_that_are_no_products_have_no_method():
     (step,) = lower(
         graph_of([Case(ops.Add(), (tensor((2, 3)), tensor((2, 3))))]), _A57
     ).lowered.steps
-    assert step.answer is None
+    assert step.compiled is None
 
 
 @pytest.mark.parametrize("shape", [(1, 40, 33), (7, 40, 1), (1, 1, 1), (9, 3, 50)])

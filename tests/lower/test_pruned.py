@@ -91,7 +91,7 @@ def test_a_pruned_gemm_of_a_file_says_why(tmp_path):
     path = save(model(nodes, [value("x", [1, 600])], ["y"], {"w": weights}), tmp_path)
     found = compile_artifact(path, load_profile("x86-64-v4")).explain["operators"][0]
     assert (found["op"], found["kernel"]) == ("pruned_fully_connected", "ek_spmv_layer")
-    assert "measured on x86-64-v4" in found["rule"] and found["method"]["width"] >= 1
+    assert "measured on x86-64-v4" in found["why"] and found["storage"]["width"] >= 1
 
 
 def _network(rows: int) -> Graph:

@@ -1,0 +1,94 @@
+"""What an operator that multiplies was compiled to, read off the kernels that are called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import Node
+from edgekit.host.lower.context import Context
+from edgekit.host.lower.depthwise import sums_at_once
+from edgekit.host.lower.plan import Call, Kernel, Loop
+from edgekit.host.lower.window import C_TYPES
+from edgekit.kb.method import Split
+from edgekit.kb.operators import BY_LAYOUTS, CHAINED, ONLY, Choice, Compiled, Family, OperatorMethod
+
+_FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        "conv/f32_conv.c": "in_place",
+        "conv/i8_conv.c": "in_place",
+        "conv/f32_winograd.c": "winograd",
+        "conv/dwconv.c": "depthwise",
+        "conv/wide.c": "wide",
+        "conv/planar.c": "planar",
+        "conv/planar_direct.c": "planar",
+        "conv/chain.c": "chain",
+        "product/matmul.c": "unpacked",
+        "sparse/layer.c": "sparse",
+        "sparse/spmv_layer.c": "strips",
+        "outlier/layer.c": "outlier",
+        "recurrent/layer.c": "recurrent",
+        "recurrent/coded_lstm.c": "recurrent",
+        "recurrent/coded_svdf.c": "recurrent",
+        "nna/layer.c": "nna",
+    }
+)
+_PRECISIONS = {text: dtype.value for dtype, text in C_TYPES.items()}
+_ONE_PRECISION: Mapping[Family, str] = MappingProxyType(
+    {"sparse": "f32", "strips": "f32", "outlier": "s8", "nna": "s8"}
+)
+
+
+def compiled_of(ctx: Context, node: Node, calls: Sequence[Call | Loop]) -> Compiled | None:
+    """None for an operator that does not multiply, and for a loop, whose body has operators."""
+    made = [c for c in calls if isinstance(c, Call) and c.kernel.source in _FAMILIES]
+    if not made:
+        return None
+    first, *more = made
+    whole = _compiled(ctx, node, first.kernel, first.fields.get("panel_outer") == 1)
+    inner = {c.kernel.symbol: c for c in more if c.kernel.symbol != first.kernel.symbol}
+    members = [_compiled(ctx, node, c.kernel, c.fields["panel_outer"] == 1) for c in inner.values()]
+    if isinstance(node.op, ops.RowChain):
+        names = zip(node.op.names, first.kernel.parts, strict=True)
+        members = [_compiled(ctx, node, kernel, False, name) for name, kernel in names]
+    return Compiled(whole.kernel, whole.method, whole.choice, tuple(members))
+
+
+def _compiled(
+    ctx: Context, node: Node, kernel: Kernel, by_panels: bool, name: str | None = None
+) -> Compiled:
+    """One kernel of a node; `name`: of the member of a chain whose kernel it is."""
+    family = _FAMILIES[kernel.source]
+    macros = dict(kernel.macros)
+    precision = _ONE_PRECISION.get(family) or kernel.symbol.split("_")[1]
+    if "TX" in macros:
+        precision = _PRECISIONS[macros["TX"]]
+    elif family == "chain":
+        precision = _PRECISIONS[macros["T"]]
+    rows, columns = _tile(ctx, family, macros)
+    split: Split = "n" if by_panels else "m"
+    method = OperatorMethod(family, precision, rows, columns, split)
+    return Compiled(kernel.symbol, method, _choice(ctx, node, family, name or node.name))
+
+
+def _tile(ctx: Context, family: Family, macros: Mapping[str, str]) -> tuple[int | None, int | None]:
+    vl = ctx.isa.vl
+    if family == "depthwise":
+        return int(macros.get("ROWS", "1")), sums_at_once(ctx.isa, macros["TX"] == "float")
+    if family == "wide":
+        return 1, int(macros["BLOCK"])
+    if "NV" in macros:
+        return int(macros["MR"]), int(macros["NV"]) * vl
+    return None, None
+
+
+def _choice(ctx: Context, node: Node, family: Family, name: str) -> Choice:
+    if isinstance(node.op, ops.PrunedFullyConnected):
+        return Choice("layouts", node.op.rule)
+    if family in ("planar", "sparse"):
+        return BY_LAYOUTS
+    if family == "chain":
+        return CHAINED
+    tiled = family in ("in_place", "winograd")
+    return ctx.choices.get(name, ONLY) if tiled else ONLY
