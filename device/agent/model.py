@@ -4,40 +4,32 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import json
 import mmap
-import os
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from edgekit.device.agent.binding import (
+    ModelStruct,
+    WeightsMap,
+    address_of,
+    bind,
+    block_of,
+    describe,
+)
 from edgekit.device.agent.fit import check_fit
 from edgekit.device.agent.manifest import (
     LIBRARY,
     WEIGHTS,
-    Description,
     Manifest,
     Variant,
-    parse_description,
 )
 from edgekit.device.agent.npz import Array
 from edgekit.device.agent.probe import board_facts
 from edgekit.device.agent.specs import TensorSpec
-from edgekit.device.errors import DeviceError, IncompatibleError, InputError, TransferError
+from edgekit.device.errors import DeviceError, InputError, TransferError
 from edgekit.device.shared_library import open_library, start_pool
-
-
-class _Model(ctypes.Structure):
-    """ek_model of ek.h."""
-
-    _fields_ = (
-        ("weights", ctypes.c_void_p),
-        ("arena", ctypes.c_void_p),
-        ("state", ctypes.c_void_p),
-        ("pool", ctypes.c_void_p),
-        ("stamps", ctypes.POINTER(ctypes.c_uint64)),
-    )
 
 
 @dataclass(frozen=True)
@@ -88,19 +80,22 @@ class Model:
         """Loads `library` and weights.bin of `folder`; IncompatibleError if this CPU lacks a
         feature they need, TransferError if they are damaged."""
         self._lib = open_library(folder / library)
-        _bind(self._lib)
-        self.description = _describe(self._lib, folder / library)
+        bind(self._lib)
+        self.description = describe(self._lib, folder / library)
         memory = self.description.memory
-        self._weights = _Mapping(folder / WEIGHTS, memory.weights_bytes)
-        self._blocks = [_block(memory.arena_bytes), _block(memory.state_bytes)]
-        self._in = [_block(spec.bytes) for spec in self.description.inputs]
-        self._out = [_block(spec.bytes) for spec in self.description.outputs]
+        self._weights = WeightsMap(folder / WEIGHTS, memory.weights_bytes)
+        self._blocks = [block_of(memory.arena_bytes), block_of(memory.state_bytes)]
+        self._in = [block_of(spec.bytes) for spec in self.description.inputs]
+        self._out = [block_of(spec.bytes) for spec in self.description.outputs]
         self._in_list = _pointers(self._in)
         self._out_list = _pointers(self._out)
         self.threads = threads
         self._pool = start_pool(self._lib, threads)
-        self._model = _Model(
-            self._weights.address, _address(self._blocks[0]), _address(self._blocks[1]), self._pool
+        self._model = ModelStruct(
+            self._weights.address,
+            address_of(self._blocks[0]),
+            address_of(self._blocks[1]),
+            self._pool,
         )
         self.reset()
 
@@ -191,67 +186,6 @@ class Model:
             raise DeviceError(f"ek_run: expected 0, found {code}; please report this model")
 
 
-class _Mapping:
-    """The first `size` bytes of a file mapped read-only, for their address: Python's own mmap gives
-    none for such a map. Variants of a release read one file, some of them less of it."""
-
-    def __init__(self, path: Path, size: int) -> None:
-        self.address: Optional[int] = None
-        self._size = size
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        try:
-            with path.open("rb") as file:
-                found = os.fstat(file.fileno()).st_size
-                if found < size:
-                    raise TransferError(
-                        f"{path.name}: expected {size} bytes, found {found}; deploy again"
-                    )
-                if size:
-                    self.address = self._map(file.fileno())
-        except OSError as error:
-            raise TransferError(
-                f"{path.name}: expected a readable file, found {error.strerror}; deploy again"
-            ) from None
-
-    def _map(self, fd: int) -> int:
-        self._libc.mmap.restype = ctypes.c_void_p
-        self._libc.mmap.argtypes = (
-            ctypes.c_void_p,
-            ctypes.c_size_t,
-            ctypes.c_int,
-            ctypes.c_int,
-            ctypes.c_int,
-            ctypes.c_long,
-        )
-        address = self._libc.mmap(None, self._size, mmap.PROT_READ, mmap.MAP_PRIVATE, fd, 0)
-        if address is None or address == ctypes.c_void_p(-1).value:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
-        return int(address)
-
-    def close(self) -> None:
-        if self.address:
-            self._libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-            self._libc.munmap(self.address, self._size)
-            self.address = None
-
-
-def _bind(lib: ctypes.CDLL) -> None:
-    model = ctypes.POINTER(_Model)
-    arrays = ctypes.POINTER(ctypes.c_void_p)
-    lib.ek_describe.restype = ctypes.c_char_p
-    lib.ek_reset.argtypes, lib.ek_reset.restype = (model,), None
-    lib.ek_run.argtypes = (model, arrays, arrays)
-    lib.ek_bench.argtypes = (model, arrays, arrays, ctypes.c_long, ctypes.POINTER(ctypes.c_uint64))
-
-
-def _describe(lib: ctypes.CDLL, path: Path) -> Description:
-    try:
-        return parse_description(json.loads(lib.ek_describe()))
-    except (ValueError, InputError) as error:
-        raise IncompatibleError(f"{path.name}: {error}") from None
-
-
 def _check_array(spec: TensorSpec, array: Array) -> None:
     if (array.dtype, array.shape) != (spec.dtype, spec.shape):
         raise InputError(
@@ -260,24 +194,8 @@ def _check_array(spec: TensorSpec, array: Array) -> None:
         )
 
 
-def _block(size: int) -> mmap.mmap:
-    """Zeroed memory, aligned to a page, given back when the object goes."""
-    try:
-        # Private: by default Python asks for memory to share, which comes a page at a time.
-        return mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except (OSError, OverflowError, ValueError):
-        raise IncompatibleError(
-            f"expected {size} bytes of memory, found that the system refuses; "
-            "free some or use a smaller model"
-        ) from None
-
-
-def _address(block: mmap.mmap) -> int:
-    return ctypes.addressof(ctypes.c_char.from_buffer(block))
-
-
 def _pointers(blocks: Sequence[mmap.mmap]) -> "ctypes.Array[ctypes.c_void_p]":
-    return (ctypes.c_void_p * max(len(blocks), 1))(*(_address(b) for b in blocks))
+    return (ctypes.c_void_p * max(len(blocks), 1))(*(address_of(b) for b in blocks))
 
 
 def _differences(stamps: Sequence[int], operators: int) -> Tuple[int, ...]:
