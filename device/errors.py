@@ -3,6 +3,7 @@
     DeviceError
     ├── InputError          2  input          bad argument, bad array, broken manifest
     ├── IncompatibleError   5  incompatible   this board cannot run that library
+    │   └── TooLittleMemoryError                just now: it may when others have ended
     ├── TransferError       6  transfer       files missing, damaged or not writable
     ├── BusyError           6  busy           another deploy holds the lock
     └── RolledBackError     7  rolled_back    the new release was unhealthy, the old one is back
@@ -40,6 +41,10 @@ class InputError(DeviceError):
 class IncompatibleError(DeviceError):
     exit_code = 5
     kind = "incompatible"
+
+
+class TooLittleMemoryError(IncompatibleError):
+    """Of what a board has, memory alone comes and goes."""
 
 
 class TransferError(DeviceError):

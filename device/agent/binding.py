@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Optional
 
 from edgekit.device.agent.manifest import Description, parse_description
-from edgekit.device.errors import IncompatibleError, InputError, TransferError
+from edgekit.device.errors import IncompatibleError, InputError, TooLittleMemoryError, TransferError
 
 
 class ModelStruct(ctypes.Structure):
@@ -94,7 +94,7 @@ def block_of(size: int) -> mmap.mmap:
         # Private: by default Python asks for memory to share, which comes a page at a time.
         return mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError, ValueError):
-        raise IncompatibleError(
+        raise TooLittleMemoryError(
             f"expected {size} bytes of memory, found that the system refuses; "
             "free some or use a smaller model"
         ) from None

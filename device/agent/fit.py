@@ -8,7 +8,7 @@ from typing import FrozenSet, Optional
 
 from edgekit.device.agent.manifest import BoardNeeds
 from edgekit.device.agent.specs import Memory
-from edgekit.device.errors import IncompatibleError
+from edgekit.device.errors import IncompatibleError, TooLittleMemoryError
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def check_fit(needs: BoardNeeds, memory: Memory, board: BoardFacts) -> None:
             f"{board.vlen_bits}; compile for a profile of {board.vlen_bits} bits"
         )
     if board.available_bytes is not None and memory.total > board.available_bytes:
-        raise IncompatibleError(
+        raise TooLittleMemoryError(
             f"expected {memory.total} bytes of free memory (arena, state, weights), found "
             f"{board.available_bytes}; free some or use a smaller model"
         )

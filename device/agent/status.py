@@ -77,7 +77,7 @@ def current_release(store: Store) -> Tuple[Manifest, Path]:
     settle(store)
     release = store.links().current
     if release is None:
-        raise _nothing(store)
+        raise nothing_deployed(store)
     folder = store.releases / release
     record = record_damage(folder)
     if damage := find_damage(folder):
@@ -89,24 +89,32 @@ def current_release(store: Store) -> Tuple[Manifest, Path]:
 
 def leave_damaged(store: Store, release: str, damage: str) -> DeviceError:
     """Goes back from a damaged release to the one before; the error that says how that ended."""
-    refused = damaged(release, damage)
     try:
-        with alone(store), store.lock():
-            recover(store)
-            links = store.links()
-            if links.current != release or links.previous is None:
-                return refused
-            if find_damage(store.releases / links.previous, full=True):
-                return refused
-            switch(store, Links(links.previous, release))
-            reason = f"damaged: {damage}"
-            failure = {"release": release, "state": "load", "reason": reason, "log": ""}
-            store.write_note(store.failure, failure)
+        back = leave(store, release, "load", f"damaged: {damage}")
     except BusyError:
-        return refused
-    return RolledBackError(
-        f"release {release} is damaged ({damage}); release {links.previous} runs again"
-    )
+        back = None
+    if back is None:
+        return damaged(release, damage)
+    return RolledBackError(f"release {release} is damaged ({damage}); release {back} runs again")
+
+
+def leave(store: Store, release: str, state: str, reason: str) -> Optional[str]:
+    """Goes back from `release` to the one before, noting why; which one runs again.
+
+    None if there is nothing whole to go back to, or `release` is not what runs (any more).
+    BusyError while a deploy is on its way.
+    """
+    with alone(store), store.lock():
+        recover(store)
+        links = store.links()
+        if links.current != release or links.previous is None:
+            return None
+        if find_damage(store.releases / links.previous, full=True):
+            return None
+        switch(store, Links(links.previous, release))
+        failure = {"release": release, "state": state, "reason": reason, "log": ""}
+        store.write_note(store.failure, failure)
+        return links.previous
 
 
 def verify(store: Store) -> Status:
@@ -116,7 +124,7 @@ def verify(store: Store) -> Status:
     """
     found = status(store, mend=False)
     if not (found.current or found.named):
-        raise _nothing(store)
+        raise nothing_deployed(store)
     _refuse_damage(store, found)
     for name, beside in found.named.items():
         _refuse_damage(store.named(name), beside)
@@ -130,7 +138,8 @@ def _refuse_damage(store: Store, found: Status) -> None:
         raise damaged(found.previous.id, found.previous.damage)
 
 
-def _nothing(store: Store) -> InputError:
+def nothing_deployed(store: Store) -> InputError:
+    """The error of whoever wants to run what is not there."""
     if not store.name:
         return InputError("expected a deployed model, found none; deploy one first: edgekit deploy")
     there = ", ".join(store.names()) or "nothing"

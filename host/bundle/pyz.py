@@ -14,7 +14,7 @@ from edgekit.host.bundle.archive import archive_bytes
 _IMPORT = re.compile(
     rb"^\s*from edgekit\.device((?:\.\w+)*) import (?:\(([^)]*)\)|(.*))", re.MULTILINE
 )
-_FIRST = "agent/commands.py"
+_FIRST = ("agent/commands.py", "application/__init__.py")
 
 # The link `current` may be swapped while this starts: modules must all come from one file.
 _START = b"""import os
@@ -34,18 +34,27 @@ from edgekit.device.agent.commands import main
 sys.exit(main())
 """
 
+# For programs on the board that have this file on their path. All of it is imported at once: the
+# file may be gone when a later release has come.
+_MODULE = b'''"""Deployed models in a program on the board; see docs/applications.md of edgekit."""
+
+from edgekit.device.application import *
+from edgekit.device.application import __all__
+'''
+
 
 @functools.cache
 def runtime_pyz() -> bytes:
     """A zip that `python3 runtime.pyz` runs; the same bytes for the same package.
 
-    Only what the commands import goes in: a serial console takes seconds for each module more.
-    Folders need entries of their own: without them zipimport does not see namespace packages.
+    Only what the commands and applications import goes in: a serial console takes seconds for each
+    module more. Folders need entries of their own: without them zipimport does not see namespace
+    packages.
     """
     package = importlib.resources.files("edgekit.device")
     # What the package offers to programs of the user's is not for the board's runtime.
     modules = {"__init__.py": (package / "__init__.py").read_bytes()}
-    wanted = [_FIRST]
+    wanted = list(_FIRST)
     while wanted:
         name = wanted.pop()
         if name not in modules:
@@ -53,7 +62,8 @@ def runtime_pyz() -> bytes:
             wanted += _imported(package, modules[name])
             wanted += [f"{name.rpartition('/')[0]}/__init__.py"] if "/" in name else []
     folders = {name.rpartition("/")[0] for name in modules}
-    entries = [("__main__.py", _START), ("edgekit/", b""), ("edgekit/device/", b"")]
+    entries = [("__main__.py", _START), ("edgekit_runtime.py", _MODULE)]
+    entries += [("edgekit/", b""), ("edgekit/device/", b"")]
     entries += [(f"edgekit/device/{name}/", b"") for name in sorted(folders) if name]
     entries += [(f"edgekit/device/{name}", data) for name, data in sorted(modules.items())]
     return archive_bytes(entries)

@@ -281,4 +281,5 @@ def test_mutations_are_found(bundle: Bundle, tmp_path: Path, data: st.DataObject
 
 def test_runtime_in_the_bundle_is_a_program(bundle: Bundle) -> None:
     with zipfile.ZipFile(io.BytesIO(bundle.files["runtime.pyz"])) as archive:
-        assert archive.namelist()[:3] == ["__main__.py", "edgekit/", "edgekit/device/"]
+        first = ["__main__.py", "edgekit_runtime.py", "edgekit/", "edgekit/device/"]
+        assert archive.namelist()[:4] == first

@@ -166,15 +166,18 @@ def test_archive_has_what_its_modules_import_and_no_more_and_is_old_enough() -> 
         names = archive.namelist()
         files = [name for name in names if name.endswith(".py")]
         trees = {n: ast.parse(archive.read(n), n, feature_version=OLDEST) for n in files}
-    folders = names[1 : 1 + len(names) - len(files)]
-    assert folders == ["edgekit/", *(f"edgekit/device{p}/" for p in ("", "/agent", "/arrays"))]
+    folders = names[2 : 2 + len(names) - len(files)]
+    inside = ("", "/agent", "/application", "/arrays")
+    assert folders == ["edgekit/", *(f"edgekit/device{p}/" for p in inside)]
     modules = {n.removesuffix(".py").replace("/", "."): tree for n, tree in trees.items()}
-    offered = "edgekit.device.__init__"
+    offered = ("edgekit.device.__init__", "edgekit_runtime")
     packages = {f"{folder.replace('/', '.')}__init__" for folder in folders[1:]}
-    wanted = {"__main__", *packages}
-    wanted.update(m for name, tree in modules.items() if name != offered for m in imported(tree))
+    wanted = {"__main__", "edgekit_runtime", *packages}
+    wanted.update(
+        m for name, tree in modules.items() if name not in offered for m in imported(tree)
+    )
     assert set(modules) == wanted
-    assert files == ["__main__.py", *sorted(files[1:])]
+    assert files == ["__main__.py", "edgekit_runtime.py", *sorted(files[2:])]
 
 
 @pytest.mark.parametrize(("number", "code", "kind"), [(28, 5, "incompatible"), (5, 6, "transfer")])

@@ -1,0 +1,66 @@
+"""Which release an application should run: the one that a deploy committed."""
+
+from __future__ import annotations
+
+import logging
+from typing import Callable, Optional
+
+from edgekit.device.agent.manifest import Manifest
+from edgekit.device.agent.mend import settle
+from edgekit.device.agent.status import damaged, leave_damaged, nothing_deployed
+from edgekit.device.agent.store import Store
+from edgekit.device.agent.whole import find_damage
+from edgekit.device.application.loaded import Loaded
+from edgekit.device.errors import RolledBackError, TransferError
+
+log = logging.getLogger("edgekit_runtime")
+_CHANGES = 5  # of `current` while a release is being read, before that is an error
+
+
+def committed(store: Store) -> Optional[str]:
+    """The release in service; while a deploy is between activation and commit, the one before.
+
+    The note of the switch is there from before the link moves until the commit.
+    """
+    while True:
+        release = store.links().current
+        note = store.read_note(store.pending)
+        if note is not None:
+            return note.get("current")
+        if store.links().current == release:
+            return release
+
+
+def load(store: Store, release: str, threads: int, parallel: int) -> Loaded:
+    """Reads all of a release, compares it with what was installed, and loads it.
+
+    A damaged one is left for the one before (RolledBackError), or TransferError.
+    """
+    folder = store.releases / release
+    if damage := find_damage(folder):
+        if committed(store) == release:
+            raise leave_damaged(store, release, damage)
+        raise damaged(release, damage)
+    manifest: Manifest = store.manifest(release)
+    return Loaded(folder, manifest, threads, parallel)
+
+
+def load_current(
+    store: Store, threads: int, parallel: int, begin: Callable[[str], object]
+) -> Loaded:
+    """What is in service, loaded; again if that changed meanwhile. InputError if nothing was
+    deployed. `begin` is told each release before it is touched."""
+    settle(store)
+    for _ in range(_CHANGES):
+        release = committed(store)
+        if release is None:
+            raise nothing_deployed(store)
+        begin(release)
+        try:
+            return load(store, release, threads, parallel)
+        except RolledBackError as error:
+            log.warning("%s", error)
+        except TransferError:
+            if committed(store) == release:
+                raise
+    raise TransferError("expected a release that stays, found a new one each time; try again")

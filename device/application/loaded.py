@@ -1,0 +1,177 @@
+"""One release, loaded: libraries and weights once, and memory for as many inferences as may run
+at the same time. What it has open stays whole though the release is removed from the disk."""
+
+from __future__ import annotations
+
+import _ctypes
+import ctypes
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional
+
+from edgekit.device.agent.binding import (
+    ModelStruct,
+    WeightsMap,
+    address_of,
+    bind,
+    block_of,
+    describe,
+)
+from edgekit.device.agent.fit import check_fit
+from edgekit.device.agent.manifest import WEIGHTS, Manifest, Variant
+from edgekit.device.agent.probe import board_facts
+from edgekit.device.agent.variants import variant_for
+from edgekit.device.application.buffers import fresh, numpy_of, readable, view_of, writable
+from edgekit.device.errors import DeviceError, InputError, TransferError
+from edgekit.device.shared_library import open_library, start_pool
+
+
+class Outputs(Dict[str, Any]):
+    """The outputs of one inference by name; `release` is the one that made all of them."""
+
+    release: str = ""
+
+
+class Loaded:
+    """A release that runs until `close`, which nobody calls while an inference is on its way."""
+
+    def __init__(self, folder: Path, manifest: Manifest, threads: int, parallel: int) -> None:
+        memory = manifest.most_memory()
+        stateful = any(v.memory.state_bytes for v in manifest.every_variant())
+        self.manifest = manifest
+        self.users = 0  # inferences on their way; whoever has the model counts them
+        self.closed = False
+        lanes = 1 if stateful else parallel
+        needed = replace(memory, arena_bytes=memory.arena_bytes * lanes)
+        check_fit(manifest.board, needed, board_facts())
+        self._free = threading.Semaphore(lanes)
+        self._parts: List[_Part] = []
+        self._weights = WeightsMap(folder / WEIGHTS, memory.weights_bytes)
+        try:
+            for variant in manifest.every_variant():
+                self._parts.append(_Part(folder, variant, self._weights, threads))
+            self._parts[0].lanes.append(_Lane(self._parts[0]))
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, inputs: Mapping[str, Any], into: Mapping[str, Any]) -> Outputs:
+        """One inference, after one of those on their way if there are as many as may be."""
+        views = {name: view_of(name, value) for name, value in inputs.items()}
+        part = self._part_for(views)
+        with self._free:
+            lane = part.take()
+            try:
+                outputs = lane.run(inputs, views, into)
+            finally:
+                part.lanes.append(lane)
+        outputs.release = self.manifest.id
+        return outputs
+
+    def reset(self) -> None:
+        """Puts states back to their initial values."""
+        with self._free:
+            for part in self._parts:
+                for lane in part.lanes:
+                    lane.reset()
+
+    def close(self) -> None:
+        """Ends the threads, gives all memory back and unloads the libraries."""
+        self.closed = True
+        for part in self._parts:
+            part.close()
+        self._parts = []
+        self._weights.close()
+
+    def _part_for(self, views: Mapping[str, memoryview]) -> _Part:
+        if len(self._parts) == 1:
+            return self._parts[0]
+        variants = [part.variant for part in self._parts]
+        return self._parts[variants.index(variant_for(variants, views))]
+
+
+class _Part:
+    """A variant: its library, and the lanes that no inference is on just now."""
+
+    def __init__(self, folder: Path, variant: Variant, weights: WeightsMap, threads: int) -> None:
+        self.variant = variant
+        self.lanes: List[_Lane] = []
+        self.threads, self.weights = threads, weights
+        self.lib = open_library(folder / variant.library)
+        bind(self.lib)
+        found = describe(self.lib, folder / variant.library)
+        expected = (variant.inputs, variant.outputs, variant.memory)
+        if (found.inputs, found.outputs, found.memory) != expected:
+            self.close()
+            raise TransferError(
+                f"{variant.library}: expected the tensors and sizes of the manifest, found "
+                "others; compile the bundle again"
+            )
+
+    def take(self) -> _Lane:
+        try:
+            return self.lanes.pop()
+        except IndexError:
+            return _Lane(self)
+
+    def close(self) -> None:
+        while self.lanes:
+            self.lanes.pop().close()
+        _ctypes.dlclose(self.lib._handle)
+
+
+class _Lane:
+    """What one inference has to itself: arena, state and threads."""
+
+    def __init__(self, part: _Part) -> None:
+        memory = part.variant.memory
+        self._part = part
+        self._blocks = (block_of(memory.arena_bytes), block_of(memory.state_bytes))
+        self._pool: Optional[int] = start_pool(part.lib, part.threads)
+        arena, state = map(address_of, self._blocks)
+        self._model = ModelStruct(part.weights.address, arena, state, self._pool)
+        self._in = (ctypes.c_void_p * max(len(part.variant.inputs), 1))()
+        self._out = (ctypes.c_void_p * max(len(part.variant.outputs), 1))()
+        self.reset()
+
+    def reset(self) -> None:
+        self._part.lib.ek_reset(ctypes.byref(self._model))
+
+    def run(
+        self, inputs: Mapping[str, Any], views: Mapping[str, memoryview], into: Mapping[str, Any]
+    ) -> Outputs:
+        variant, held, outputs = self._part.variant, [], Outputs()
+        if inputs.keys() != variant.shapes.keys():
+            raise _other_names("inputs", [s.name for s in variant.inputs], inputs)
+        for i, spec in enumerate(variant.inputs):
+            self._in[i], keep = readable(spec, inputs[spec.name], views[spec.name])
+            held.append(keep)
+        names = [spec.name for spec in variant.outputs]
+        if into and not into.keys() <= set(names):
+            raise _other_names("outputs", names, into)
+        numpy = numpy_of(inputs)
+        for i, spec in enumerate(variant.outputs):
+            if spec.name in into:
+                outputs[spec.name] = into[spec.name]
+                self._out[i], keep = writable(spec, into[spec.name])
+            else:
+                outputs[spec.name], (self._out[i], keep) = fresh(spec, numpy)
+            held.append(keep)
+        code = self._part.lib.ek_run(ctypes.byref(self._model), self._in, self._out)
+        if code != 0:
+            raise DeviceError(f"ek_run: expected 0, found {code}; please report this model")
+        return outputs
+
+    def close(self) -> None:
+        if self._pool:
+            self._part.lib.ek_pool_destroy(self._pool)
+            self._pool = None
+
+
+def _other_names(what: str, expected: List[str], found: Mapping[str, Any]) -> InputError:
+    there = ", ".join(map(str, found)) or "none"
+    return InputError(
+        f"expected {what} {', '.join(expected) or 'none'}, found {there}; "
+        "name the arrays as in the model"
+    )
