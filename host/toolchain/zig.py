@@ -96,12 +96,12 @@ class Toolchain:
         self._precompiling = threading.Lock()
         self._seen: set[Path] = set()  # of what is precompiled: whole when this process began
 
-    def build(self, units: Sequence[Unit]) -> bytes:
+    def build(self, units: Sequence[Unit], soname: str = "model.so") -> bytes:
         """One shared library of all units; compiles in parallel what is not cached."""
         with in_use(self._cache):
-            return self._build(units)
+            return self._build(units, soname)
 
-    def _build(self, units: Sequence[Unit]) -> bytes:
+    def _build(self, units: Sequence[Unit], soname: str) -> bytes:
         with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as threads:
             objects = list(threads.map(self._object, units))
         key = hashlib.sha256(repr((self._target(), self._extra, zig_compiler()[1])).encode())
@@ -109,7 +109,7 @@ class Toolchain:
             key.update(path.name.encode())
         library = self._cache / f"{key.hexdigest()}.so"
         if not is_whole(library):
-            self._link(objects, library)
+            self._link(objects, library, soname)
         return library.read_bytes()
 
     def _target(self) -> tuple[str, ...]:
@@ -169,14 +169,14 @@ class Toolchain:
             )
             put_checked(made, target)
 
-    def _link(self, objects: Sequence[Path], library: Path) -> None:
+    def _link(self, objects: Sequence[Path], library: Path, soname: str) -> None:
         flags = [*self._target(), *self._extra, "-O3", "-s", "-shared", "-fPIC"]
         with tempfile.TemporaryDirectory(prefix=WORK, dir=self._cache) as work:
-            made = Path(work) / "model.so"
+            made = Path(work) / soname
             names = [str(p) for p in objects]
             self._zig_cc(
-                [*flags, "-Wl,-soname,model.so", *names, "-lm", "-lpthread", "-o", str(made)],
-                "model.so",
+                [*flags, f"-Wl,-soname,{soname}", *names, "-lm", "-lpthread", "-o", str(made)],
+                soname,
                 links=True,
             )
             put_checked(made, library)

@@ -42,7 +42,7 @@ def factor(tiny_artifact: Callable[..., Artifact], trusted: SigningKey) -> Facto
     """A release of y = n x + 1."""
 
     def build(n: int) -> Bundle:
-        made = tiny_artifact()
+        made = tiny_artifact(f'TINY_NAME="{"odd" if n % 2 else "even"}"')  # libraries differ, too
         weights = np.array([n, 1], np.float32)
         golden = made.golden.__class__(
             made.golden.inputs, tuple(n * x + 1 for x in made.golden.inputs), (1e-3,)

@@ -1,0 +1,355 @@
+#include "ek_app.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ek.h"
+#include "whole.h"
+
+enum { PATH = 4096, TEXT = 512, ALIGNMENT = 64, CHANGES = 5, BUSY = 6 };
+
+/* A release that is loaded. */
+typedef struct {
+    char id[EK_APP_RELEASE_BYTES];
+    void *library, *weights;
+    size_t weights_bytes;
+    const char *description;
+    void (*reset)(const ek_model *);
+    int (*run)(const ek_model *, const void *const *, void *const *);
+    void (*end_pool)(ek_pool *);
+    ek_model model;
+} loaded;
+
+struct ek_app {
+    pthread_mutex_t lock;
+    char root[PATH];
+    int threads;
+    loaded now;
+    char failed[EK_APP_RELEASE_BYTES]; /* not tried again but by ek_app_refresh */
+    char error[TEXT];
+    char *interface; /* inputs and outputs at the time of ek_app_open */
+};
+
+extern char **environ;
+
+static int say(char *error, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error, TEXT, format, arguments);
+    va_end(arguments);
+    return 0;
+}
+
+static int is_id(const char *text) {
+    return strspn(text, "0123456789abcdef") == EK_APP_RELEASE_BYTES - 1;
+}
+
+static int link_names(const char *root, char id[EK_APP_RELEASE_BYTES]) {
+    static const char folder[] = "releases/";
+    char path[PATH + 16], target[64];
+    snprintf(path, sizeof path, "%s/current", root);
+    ssize_t size = readlink(path, target, sizeof target - 1);
+    if (size != (ssize_t)(sizeof folder - 1 + EK_APP_RELEASE_BYTES - 1))
+        return 0;
+    target[size] = 0;
+    if (strncmp(target, folder, sizeof folder - 1) || !is_id(target + sizeof folder - 1))
+        return 0;
+    memcpy(id, target + sizeof folder - 1, EK_APP_RELEASE_BYTES);
+    return 1;
+}
+
+/* The release that a deploy committed: see device/application/follow.py. */
+static int committed(const char *root, char id[EK_APP_RELEASE_BYTES]) {
+    char path[PATH + 16], again[EK_APP_RELEASE_BYTES];
+    snprintf(path, sizeof path, "%s/pending.json", root);
+    for (;;) {
+        if (!link_names(root, id))
+            return 0;
+        char *note = ek_read_text(path, NULL);
+        if (note) {
+            const char *value = ek_json_value(note, "current");
+            int found = value && *value == '"' && is_id(value + 1);
+            if (found)
+                snprintf(id, EK_APP_RELEASE_BYTES, "%s", value + 1);
+            free(note);
+            return found;
+        }
+        if (link_names(root, again) && !strcmp(id, again))
+            return 1;
+    }
+}
+
+static void unload(loaded *l) {
+    if (l->model.pool)
+        l->end_pool(l->model.pool);
+    free(l->model.arena);
+    free(l->model.state);
+    if (l->weights)
+        munmap(l->weights, l->weights_bytes);
+    if (l->library)
+        dlclose(l->library);
+    memset(l, 0, sizeof *l);
+}
+
+static size_t number(const char *description, const char *key) {
+    const char *value = ek_json_value(description, key);
+    return value ? strtoull(value, NULL, 10) : 0;
+}
+
+static void *block(size_t size) {
+    void *found = NULL;
+    size = size ? size : 1;
+    return posix_memalign(&found, ALIGNMENT, size) ? NULL : memset(found, 0, size);
+}
+
+static int map_weights(loaded *l, const char *folder, char *error) {
+    char path[2 * PATH];
+    struct stat about;
+    size_t expected = number(l->description, "weights_bytes");
+    snprintf(path, sizeof path, "%s/weights.bin", folder);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &about) || (size_t)about.st_size < expected) {
+        if (fd >= 0)
+            close(fd);
+        return say(error, "weights.bin: expected %zu bytes, found fewer; deploy again", expected);
+    }
+    void *found = expected ? mmap(NULL, expected, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
+    close(fd);
+    if (found == MAP_FAILED)
+        return say(error, "weights.bin: expected memory to map it, found none; free some");
+    l->weights = found, l->weights_bytes = expected, l->model.weights = found;
+    return 1;
+}
+
+static int open_library(loaded *l, const char *folder, char *error) {
+    char path[2 * PATH];
+    snprintf(path, sizeof path, "%s/model.so", folder);
+    l->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!l->library)
+        return say(error, "model.so: expected a compiled model, found %s", dlerror());
+    int (*abi)(void) = (int (*)(void))dlsym(l->library, "ek_abi");
+    if (!abi || abi() != EK_ABI)
+        return say(error, "model.so: expected ABI %d, found another; compile it again", EK_ABI);
+    const char *(*missing)(void) = (const char *(*)(void))dlsym(l->library, "ek_missing_feature");
+    const char *feature = missing ? missing() : "ek_missing_feature";
+    if (feature)
+        return say(error, "model.so: expected a CPU with %s, found one without", feature);
+    const char *(*describe)(void) = (const char *(*)(void))dlsym(l->library, "ek_describe");
+    l->reset = (void (*)(const ek_model *))dlsym(l->library, "ek_reset");
+    l->run =
+        (int (*)(const ek_model *, const void *const *, void *const *))dlsym(l->library, "ek_run");
+    l->end_pool = (void (*)(ek_pool *))dlsym(l->library, "ek_pool_destroy");
+    if (!describe || !l->reset || !l->run || !l->end_pool)
+        return say(error, "model.so: expected the functions of ek.h, found fewer");
+    l->description = describe();
+    return 1;
+}
+
+/* 1 if all of the release is whole and loaded; else nothing is, and `error` says why. */
+static int load(const ek_app *app, const char *id, loaded *l, char *error) {
+    char folder[PATH + 64], why[TEXT];
+    memset(l, 0, sizeof *l);
+    memcpy(l->id, id, sizeof l->id);
+    snprintf(folder, sizeof folder, "%s/releases/%s", app->root, id);
+    if (!ek_is_whole(folder, why, sizeof why))
+        return say(error, "release %s is damaged: %.300s; deploy it again", id, why);
+    if (!open_library(l, folder, error) || !map_weights(l, folder, error)) {
+        unload(l);
+        return 0;
+    }
+    l->model.arena = block(number(l->description, "arena_bytes"));
+    l->model.state = block(number(l->description, "state_bytes"));
+    if (app->threads > 1) {
+        ek_pool *(*start)(int) = (ek_pool * (*)(int)) dlsym(l->library, "ek_pool_create");
+        l->model.pool = start ? start(app->threads) : NULL;
+    }
+    if (!l->model.arena || !l->model.state || (app->threads > 1 && !l->model.pool)) {
+        unload(l);
+        return say(error, "release %s: expected memory and threads, found too few; free some", id);
+    }
+    l->reset(&l->model);
+    return 1;
+}
+
+/* The text of the list behind `key`, up to the bracket that ends it. */
+static size_t list_of(const char *description, const char *key, const char **start) {
+    const char *at = *start = ek_json_value(description, key);
+    int depth = 0, quoted = 0;
+    for (; at && *at; ++at) {
+        if (quoted && *at == '\\' && at[1])
+            ++at;
+        else if (*at == '"')
+            quoted = !quoted;
+        else if (!quoted && *at == '[')
+            ++depth;
+        else if (!quoted && *at == ']' && --depth == 0)
+            return (size_t)(at + 1 - *start);
+    }
+    return 0;
+}
+
+static char *interface_of(const char *description) {
+    const char *in, *out;
+    size_t of_in = list_of(description, "inputs", &in);
+    size_t of_out = list_of(description, "outputs", &out);
+    char *text = malloc(of_in + of_out + 1);
+    if (text)
+        snprintf(text, of_in + of_out + 1, "%.*s%.*s", (int)of_in, in ? in : "", (int)of_out,
+                 out ? out : "");
+    return text;
+}
+
+/* Goes back from `release` by the agent that the loaded one brought along; its exit code. */
+static int ask_agent(const ek_app *app, const char *release, const char *reason) {
+    char runtime[PATH + 64], id[EK_APP_RELEASE_BYTES];
+    memcpy(id, release, sizeof id);
+    snprintf(runtime, sizeof runtime, "%s/releases/%s/runtime.pyz", app->root, app->now.id);
+    char *arguments[] = {
+        "python3",        "-I",        "-S", runtime,    "--root",       (char *)app->root,
+        "report-failure", "--release", id,   "--reason", (char *)reason, NULL};
+    posix_spawn_file_actions_t actions;
+    pid_t child;
+    int status = -1;
+    if (posix_spawn_file_actions_init(&actions))
+        return -1;
+    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+    if (!posix_spawnp(&child, "python3", &actions, NULL, arguments, environ))
+        waitpid(child, &status, 0);
+    posix_spawn_file_actions_destroy(&actions);
+    return status >= 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* 1: another release runs now, 0: the same, -1: the one in service cannot. The lock is held. */
+static int follow(ek_app *app) {
+    char id[EK_APP_RELEASE_BYTES], again[EK_APP_RELEASE_BYTES];
+    loaded found;
+    for (int i = 0; i < CHANGES; ++i) {
+        if (!committed(app->root, id) || !strcmp(id, app->now.id))
+            return 0;
+        if (!strcmp(id, app->failed))
+            return -1;
+        if (load(app, id, &found, app->error)) {
+            char *interface = interface_of(found.description);
+            int same = interface && !strcmp(interface, app->interface);
+            free(interface);
+            if (same) {
+                unload(&app->now);
+                app->now = found;
+                return 1;
+            }
+            unload(&found);
+            memcpy(app->failed, id, sizeof id);
+            say(app->error,
+                "release %s: expected the inputs and outputs that the program opened, found "
+                "others; start the program again",
+                id);
+            return -1;
+        }
+        if (committed(app->root, again) && !strcmp(id, again)) {
+            memcpy(app->failed, id, sizeof id);
+            ask_agent(app, id, app->error);
+            return -1;
+        }
+    }
+    return -1;
+}
+
+ek_app *ek_app_open(const char *root, const char *name, int threads, char *error, size_t bytes) {
+    ek_app *app = calloc(1, sizeof *app);
+    char id[EK_APP_RELEASE_BYTES], why[TEXT] = "expected memory, found none";
+    const char *home = getenv("HOME");
+    if (app) {
+        int named = name && strcmp(name, "current");
+        app->threads = threads;
+        pthread_mutex_init(&app->lock, NULL);
+        snprintf(app->root, sizeof app->root, "%s%s%s%s",
+                 root   ? root
+                 : home ? home
+                        : "",
+                 root ? "" : "/.edgekit", named ? "/named/" : "", named ? name : "");
+        say(why, "expected a deployed model in %.300s, found none; deploy one: edgekit deploy",
+            app->root);
+        for (int i = 0; i < CHANGES && committed(app->root, id); ++i)
+            if (load(app, id, &app->now, why)) {
+                app->interface = interface_of(app->now.description);
+                if (app->interface)
+                    return app;
+            }
+    }
+    if (error)
+        snprintf(error, bytes, "%s", why);
+    ek_app_close(app);
+    return NULL;
+}
+
+int ek_app_run(ek_app *app, const void *const *in, void *const *out,
+               char release[EK_APP_RELEASE_BYTES]) {
+    char id[EK_APP_RELEASE_BYTES];
+    pthread_mutex_lock(&app->lock);
+    if (link_names(app->root, id) && strcmp(id, app->now.id))
+        follow(app);
+    int code = app->now.run(&app->now.model, in, out);
+    if (code)
+        say(app->error, "ek_run: expected 0, found %d; please report this model", code);
+    if (release)
+        memcpy(release, app->now.id, EK_APP_RELEASE_BYTES);
+    pthread_mutex_unlock(&app->lock);
+    return code;
+}
+
+int ek_app_refresh(ek_app *app) {
+    pthread_mutex_lock(&app->lock);
+    app->failed[0] = 0;
+    int changed = follow(app);
+    pthread_mutex_unlock(&app->lock);
+    return changed;
+}
+
+const char *ek_app_describe(const ek_app *app) {
+    return app->now.description;
+}
+
+const char *ek_app_error(const ek_app *app) {
+    return app->error;
+}
+
+void ek_app_reset(ek_app *app) {
+    pthread_mutex_lock(&app->lock);
+    app->now.reset(&app->now.model);
+    pthread_mutex_unlock(&app->lock);
+}
+
+int ek_app_report_failure(ek_app *app, const char *reason) {
+    char failed[EK_APP_RELEASE_BYTES];
+    pthread_mutex_lock(&app->lock);
+    memcpy(failed, app->now.id, sizeof failed);
+    int code = ask_agent(app, failed, reason);
+    if (code)
+        say(app->error, "report-failure: expected exit code 0, found %d%s", code,
+            code == BUSY ? ": a deploy is on its way" : "");
+    else
+        follow(app);
+    int back = code ? -1 : strcmp(failed, app->now.id) != 0;
+    pthread_mutex_unlock(&app->lock);
+    return back;
+}
+
+void ek_app_close(ek_app *app) {
+    if (!app)
+        return;
+    unload(&app->now);
+    pthread_mutex_destroy(&app->lock);
+    free(app->interface);
+    free(app);
+}

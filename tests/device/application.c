@@ -1,0 +1,30 @@
+/* A C program on a board: argv are the board's folder, then what to do, in turns: `run` prints the
+ * release and what x = 1 2 3 4 gives, `refresh`, `fail`; `wait` reads a line first. */
+#include "ek_app.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int main(int count, char **argument) {
+    char error[512] = "", release[EK_APP_RELEASE_BYTES];
+    ek_app *app = ek_app_open(argument[1], NULL, 2, error, sizeof error);
+    if (!app) {
+        printf("%s\n", error);
+        return 1;
+    }
+    const float x[4] = {1, 2, 3, 4};
+    float y[4];
+    for (int i = 2; i < count; ++i) {
+        if (!strcmp(argument[i], "wait"))
+            getchar();
+        else if (!strcmp(argument[i], "refresh"))
+            printf("%d %s\n", ek_app_refresh(app), ek_app_error(app));
+        else if (!strcmp(argument[i], "fail"))
+            printf("%d\n", ek_app_report_failure(app, "no faces"));
+        else if (!ek_app_run(app, (const void *const[]){x}, (void *const[]){y}, release))
+            printf("%s %g %g %g %g\n", release, y[0], y[1], y[2], y[3]);
+        fflush(stdout);
+    }
+    ek_app_close(app);
+    return 0;
+}

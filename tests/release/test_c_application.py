@@ -1,0 +1,113 @@
+"""C programs on a board that run a deployed model through libedgekit-app."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from edgekit.host.api import Device
+from edgekit.host.bundle import Bundle
+from edgekit.host.toolchain.application import write_application
+from edgekit.kb.board import load_board
+
+TinyBundle = Callable[..., Bundle]
+OTHER = 'TINY_NAME="other"'
+RIGHT = "3 5 7 9"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """tests/device/application.c, linked with the library as a user would."""
+    folder = tmp_path_factory.mktemp("application")
+    write_application(folder, load_board("local"))
+    source = Path(__file__).parents[1] / "device" / "application.c"
+    command = [sys.executable, "-m", "ziglang", "cc", str(source), "-I", str(folder)]
+    command += ["-L", str(folder), "-ledgekit-app", f"-Wl,-rpath,{folder}"]
+    subprocess.run([*command, "-o", str(folder / "program")], check=True)
+    return folder / "program"
+
+
+class Program:
+    """The program, which does one thing for each line it is sent."""
+
+    def __init__(self, path: Path, root: Path, *steps: str) -> None:
+        pipe = subprocess.PIPE
+        waiting = [word for step in steps for word in ("wait", step)]
+        self._process = subprocess.Popen(
+            [path, root, *waiting], stdin=pipe, stdout=pipe, text=True, bufsize=1
+        )
+
+    def step(self) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        return self._process.stdout.readline().strip()
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+@pytest.fixture
+def start(program: Path, board_root: Path) -> Iterator[Callable[..., Program]]:
+    started: list[Program] = []
+
+    def begin(*steps: str) -> Program:
+        started.append(Program(program, board_root, *steps))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        each.close()
+
+
+def test_program_follows_releases(
+    start: Callable[..., Program], device: Device, tiny: TinyBundle
+) -> None:
+    first = device.deploy(tiny()).release.id
+    running = start("run", "run", "refresh")
+    assert running.step() == f"{first} {RIGHT}"
+    second = device.deploy(tiny(OTHER)).release.id
+    assert running.step() == f"{second} {RIGHT}"
+    device.rollback()
+    assert running.step() == "1"
+
+
+def test_reported_failure_goes_back(
+    start: Callable[..., Program], device: Device, tiny: TinyBundle
+) -> None:
+    first, second = (device.deploy(tiny(*d)).release.id for d in ((), (OTHER,)))
+    running = start("run", "fail", "run", "fail")
+    assert running.step() == f"{second} {RIGHT}"
+    assert running.step() == "1"
+    assert running.step() == f"{first} {RIGHT}"
+    failure = device.status().last_failure
+    assert failure is not None
+    assert (failure["release"], failure["reason"]) == (second, "no faces")
+
+
+def test_release_that_cannot_be_loaded_goes_back(
+    start: Callable[..., Program], device: Device, tiny: TinyBundle, board_root: Path
+) -> None:
+    first = device.deploy(tiny()).release.id
+    running = start("run", "refresh", "run")
+    assert running.step() == f"{first} {RIGHT}"
+    second = device.deploy(tiny(OTHER)).release.id
+    library = board_root / "releases" / second / "model.so"
+    data = bytearray(library.read_bytes())
+    data[-1] ^= 1
+    library.write_bytes(data)
+    assert running.step().startswith(f"-1 release {second} is damaged: model.so: expected it")
+    assert running.step() == f"{first} {RIGHT}"
+    current = device.status().current
+    assert current is not None
+    assert current.id == first
+
+
+def test_nothing_deployed_is_said(program: Path, board_root: Path) -> None:
+    done = subprocess.run([program, board_root], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout.startswith(f"expected a deployed model in {board_root}, found none")
