@@ -9,6 +9,7 @@ current -> releases/..   what runs; swapped by rename
 previous -> releases/..  what ran before
 failure.json             why the last release was rolled back
 counters.json            the highest counter of each model; see counters.py
+watch/                   of applications; see application/watch.py
 leftovers.json           files of hosts that may be gone; removed if still there next time
 named/<name>/            the same again, for a model beside the others: `deploy --as NAME`
 trusted_keys, unsigned   whose releases are taken; see signing.py

@@ -35,6 +35,7 @@ _CHECKED = (
     "exec(zipimport.zipimporter(p).get_code('__main__'))"
 )
 _NOTE = "note "  # begins a line about what the board found odd and mended
+_DEFAULT = "current"  # what applications call the model without a name
 _NAME = re.compile("[a-z0-9][a-z0-9_-]{0,31}")
 _MOST_ERROR = 1 << 16  # bytes of an error's document
 _SOON = 10.0  # for what a program says and does at its end
@@ -60,9 +61,10 @@ def root_of(name: str) -> str:
 
 def check_name(name: str | None) -> None:
     """InputError if no model can have that name; an empty one must not become the default."""
-    if name is not None and not _NAME.fullmatch(name):
+    if name is not None and (not _NAME.fullmatch(name) or name == _DEFAULT):
         raise InputError(
-            f"expected a name of 1 to 32 small letters, digits, '-' and '_', found {name[:40]!r}"
+            "expected a name of 1 to 32 small letters, digits, '-' and '_' other than "
+            f"'{_DEFAULT}', found {name[:40]!r}"
         )
 
 

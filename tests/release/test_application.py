@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -295,6 +296,18 @@ def test_release_that_ran_for_long_enough_is_watched_no_more(
         program(board_root, RUN + "os.abort()")
     assert Store(board_root).links().current == bad
     assert len(os.listdir(board_root / "watch")) == 1  # noqa: PTH208
+
+
+def test_page_for_users_runs_as_it_stands(
+    model: application.Model, board_root: Path, tmp_path: Path
+) -> None:
+    page = Path(__file__).parents[2] / "docs" / "applications.md"
+    (text,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    (tmp_path / ".edgekit").symlink_to(board_root)
+    command = [sys.executable, "-I", "-S", "-c", text]
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == f"x f32 (4,)\n{model.release} ['y']\n"
 
 
 def test_closed_model_says_so(model: application.Model) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -105,6 +107,22 @@ def test_release_that_cannot_be_loaded_goes_back(
     current = device.status().current
     assert current is not None
     assert current.id == first
+
+
+def test_page_for_users_compiles_and_runs(program: Path, tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "applications.md"
+    (text,) = re.findall(r"```c\n(.*?)```", page.read_text(), re.DOTALL)
+    source, folder = tmp_path / "page.c", program.parent
+    source.write_text(text)
+    command = [sys.executable, "-m", "ziglang", "cc", "-Wall", "-Werror", str(source)]
+    command += ["-I", str(folder), "-L", str(folder), "-ledgekit-app", f"-Wl,-rpath,{folder}"]
+    subprocess.run([*command, "-o", str(tmp_path / "page")], check=True)
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [tmp_path / "page"], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"expected a deployed model in {tmp_path}/.edgekit, found none")
 
 
 def test_nothing_deployed_is_said(program: Path, board_root: Path) -> None:
