@@ -37,6 +37,7 @@ _SUITES = [
     pytest.param(("flip_installed",), id="installed files"),
     pytest.param(("kill_every_syscall",), id="system calls", marks=pytest.mark.sshd),
     pytest.param(("upload_rate",), id="upload rate", marks=pytest.mark.sshd),
+    pytest.param(("hot_changes",), id="changes of release"),
     pytest.param(("redeploy",), id="deploying again", marks=pytest.mark.boards),
     pytest.param(("power_cut", "--cuts", "50"), id="power cuts", marks=pytest.mark.boards),
 ]

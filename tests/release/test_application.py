@@ -18,7 +18,9 @@ from edgekit.device import application
 from edgekit.device.agent.release import rollback
 from edgekit.device.agent.store import Store
 from edgekit.device.application import watch
-from edgekit.device.application.follow import committed
+from edgekit.device.application.follow import committed, load
+from edgekit.device.application.loaded import Loaded
+from edgekit.device.errors import TooLittleMemoryError
 from edgekit.host.api import Device
 from edgekit.host.artifact import Artifact
 from edgekit.host.bundle import Bundle, SigningKey, build_bundle, sign_bundle
@@ -229,6 +231,30 @@ def test_release_that_cannot_be_loaded_goes_back_while_the_old_one_runs(
     current = device.status().current
     assert current is not None
     assert current.id == good
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_old_release_goes_first_where_memory_does_not_hold_two(
+    model: application.Model,
+    device: Device,
+    factor: Factor,
+    fits: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held: list[Loaded] = [model._now()]
+    new = device.deploy(factor(3)).release.id
+
+    def load_if_room(store: Store, release: str, threads: int, parallel: int) -> Loaded:
+        if not held[-1].closed or (release == new and not fits):
+            raise TooLittleMemoryError("expected memory, found none")
+        held.append(load(store, release, threads, parallel))
+        return held[-1]
+
+    monkeypatch.setattr("edgekit.device.application.model.load", load_if_room)
+    factor_now = 3 if fits else 2
+    np.testing.assert_array_equal(model.run({"x": X})["y"], factor_now * X + 1)
+    assert (model.release == new) == fits
+    assert [loaded.closed for loaded in held] == [True, False]
 
 
 def test_state_belongs_to_the_model_until_reset(

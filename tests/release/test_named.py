@@ -181,7 +181,7 @@ def test_removal_that_was_killed_is_finished_by_the_next(
     assert list((board_root / "named").iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["", "..", "a/b", "A", "-x", "x" * 33, "a b", "\n"])
+@pytest.mark.parametrize("name", ["", "current", "..", "a/b", "A", "-x", "x" * 33, "a b", "\n"])
 def test_names_that_no_folder_may_have(device: Device, name: str) -> None:
     with pytest.raises(InputError, match="expected a name of 1 to 32 small letters"):
         device.named(name)

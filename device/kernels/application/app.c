@@ -80,11 +80,13 @@ static int committed(const char *root, char id[EK_APP_RELEASE_BYTES]) {
         if (note) {
             const char *value = ek_json_value(note, "current");
             int found = value && *value == '"' && is_id(value + 1);
+            int none = value && !strncmp(value, "null", 4);
             if (found)
                 snprintf(id, EK_APP_RELEASE_BYTES, "%s", value + 1);
             free(note);
-            return found;
-        }
+            if (found || none)
+                return found;
+        } /* a damaged note says nothing: the next command of the agent mends it */
         if (link_names(root, again) && !strcmp(id, again))
             return 1;
     }
