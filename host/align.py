@@ -1,4 +1,4 @@
-"""Where tensors begin in memory."""
+"""The alignment of tensors in memory."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ class Device:
         return release.status(self.transport, self.model_name)
 
     def verify(self) -> BoardStatus:
-        """As `status`, if every file is whole; see edgekit.host.release.verify."""
+        """The status, if every file is whole; see edgekit.host.release.verify."""
         return release.verify(self.transport, self.model_name)
 
     def rollback(self) -> BoardStatus:
@@ -241,11 +241,11 @@ class Deployed:
     def run(
         self, inputs: Arrays, threads: int | None = None
     ) -> tuple[dict[str, NDArray[Any]], Timings]:
-        """As Device.run."""
+        """Runs the model once, as Device.run does."""
         return self.device.run(inputs, threads)
 
     def bench(self, inputs: Arrays | None = None, *, threads: int | None = None) -> Benchmark:
-        """As Device.bench, with its defaults."""
+        """Measures the model as Device.bench does, with its defaults."""
         return self.device.bench(inputs, threads=threads)
 
 

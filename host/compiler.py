@@ -54,7 +54,7 @@ def compile_variants(
     cache: Path | None = None,
     options: CompileOptions = DEFAULT_OPTIONS,
 ) -> tuple[Artifact, ...]:
-    """As `compile_artifact`, for all shapes that `options` ask for.
+    """Compiles a model as `compile_artifact` does, for all shapes that `options` ask for.
 
     Constants that variants share stand once: the weights of each begin with those before.
     """

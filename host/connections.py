@@ -1,4 +1,4 @@
-"""From the name of a board to a connection to it: this machine, the inventory, a virtual board."""
+"""Connections to boards by their names: this machine, the inventory, a virtual board."""
 
 from __future__ import annotations
 

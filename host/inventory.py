@@ -313,7 +313,7 @@ def _document(file: Path) -> Any:
 
 
 def _write(file: Path, text: str) -> None:
-    """As a whole, so that an interruption leaves the old file."""
+    """Replaces the file as a whole, so that an interruption leaves the old one."""
     try:
         file.resolve().parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, text.encode())

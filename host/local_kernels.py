@@ -35,7 +35,7 @@ def local_library() -> Path:
 
 
 def local_path() -> Path:
-    """Where the library of this machine is kept, for the sources as they are now."""
+    """The path of this machine's library in the cache, for the sources as they are now."""
     return cache_folder() / "kernels" / f"libedgekit-kernels-{_fingerprint()}.so"
 
 

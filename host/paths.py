@@ -1,4 +1,4 @@
-"""Where edgekit keeps things on the host. EDGEKIT_HOME moves all of it."""
+"""The folders in which edgekit keeps things on the host. EDGEKIT_HOME moves all of it."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Work:
     origin: Mapping[str, str] = field(default_factory=dict)
 
     def then(self, name: str, graph: Graph, before: int | None = None) -> Work:
-        """With the graph that `name` made of it."""
+        """The work with the graph that the transform `name` made of it."""
         had = len(self.graph.nodes) if before is None else before
         count = PassCount(name, had, len(graph.nodes))
         return replace(self, graph=graph, counts=(*self.counts, count))
@@ -60,7 +60,8 @@ def _in_bodies(work: Work, _: Target) -> Work:
 
 
 def _compress_weights(work: Work, target: Target) -> Work:
-    """Where that is asked for; golden outputs are those of the compressed weights."""
+    """Compresses weights where the options say so; golden outputs are those of the compressed
+    weights."""
     if target.options.weights is None:
         return work
     graph = compress_weights(work.graph, target.options.weights)

@@ -91,7 +91,7 @@ class BoardProfile:
 
 
 class UnknownBoardError(ValueError):
-    """No such profile, or a profile that cannot be read."""
+    """A profile is not there, or cannot be read."""
 
 
 def board_names() -> list[str]:

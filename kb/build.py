@@ -36,16 +36,16 @@ def build_table(
     for name in (*platforms, *sorted({kind.platform for kind in experience})):
         if name not in known:
             known.append(name)
-    rows = _kept(base, used) if base else {}
-    asked: dict[GemmKey, list[GemmShape]] = {}
+    rows = _rows_of(base, used) if base else {}
+    shapes_of: dict[GemmKey, list[GemmShape]] = {}
     of_base = frozenset(rows)
     for kind in sorted(experience, key=lambda k: k.age):
         found = experience[kind]
         for key, shapes in keys_of(kind, found.products, used, known.index(kind.platform)).items():
             rows[key] = found.row(key, shapes)
             if key not in of_base:
-                asked.setdefault(key, []).extend(shapes)
-    return without_repeats(KnowledgeBase(tuple(known), used).with_rows(rows.values()), asked)
+                shapes_of.setdefault(key, []).extend(shapes)
+    return without_repeats(KnowledgeBase(tuple(known), used).with_rows(rows.values()), shapes_of)
 
 
 def keys_of(
@@ -59,7 +59,7 @@ def keys_of(
     return groups
 
 
-def _kept(base: KnowledgeBase, used: Sequences) -> dict[GemmKey, Row]:
+def _rows_of(base: KnowledgeBase, used: Sequences) -> dict[GemmKey, Row]:
     """The rows of a table under other sequences; of those that meet, the best ratio stays."""
     rows: dict[GemmKey, Row] = {}
     for row in sorted(base.rows, key=lambda r: (r.ratio is None, r.ratio or 0.0, r.key)):

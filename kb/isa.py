@@ -51,7 +51,7 @@ class ByteProduct(enum.Enum):
 
     @property
     def flips_unsigned(self) -> bool:
-        """Both factors are signed: u8 is seen as x - 128; otherwise s8 as x + 128."""
+        """Whether both factors are signed: u8 is seen as x - 128; otherwise s8 as x + 128."""
         return self in (ByteProduct.DOT4_SS, ByteProduct.MULL16)
 
 

@@ -78,7 +78,7 @@ class LayoutTable:
         return float(np.median(errors))
 
     def text(self) -> str:
-        """As a file: a line per case."""
+        """The text of the table's file: a line per case."""
         lines = [
             json_line([c.kernel, c.work.products, c.work.values, c.work.pieces, round(c.cost)])
             for c in self.cases

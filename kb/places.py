@@ -1,4 +1,4 @@
-"""Where the tables of a board are: files named by platform, found through what it inherits."""
+"""The places of a board's tables: files named by platform, found through what it inherits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Kind = Literal["gemm", "layouts", "spmv"]
 
 
 def shipped_folder(kind: Kind) -> Path:
-    """Where the kit has its own tables of a kind."""
+    """The folder of the kit's own tables of a kind."""
     return Path(__file__).parent / kind
 
 

@@ -12,18 +12,18 @@ _DEFAULT = Method(1, 1, 1, pack_a=False, pack_b=False, mr=1, nr=1)  # stands for
 
 
 def without_repeats(
-    table: KnowledgeBase, asked: Mapping[GemmKey, Sequence[GemmShape]]
+    table: KnowledgeBase, shapes_of: Mapping[GemmKey, Sequence[GemmShape]]
 ) -> KnowledgeBase:
-    """The table without rows of the keys `asked` that only say what look-ups say without them.
+    """The table without rows of the keys `shapes_of` that only say what look-ups say without them.
 
     A row without a method stays where a neighbor's would be taken for its product otherwise, or
     for one of those named beside its key.
     """
-    rows = [row for row in table.rows if row.method or row.key not in asked]
+    rows = [row for row in table.rows if row.method or row.key not in shapes_of]
     small = table.with_rows(rows)
     for row in table.rows:
-        if row.method is None and row.key in asked:
-            shapes = (row.shape, *asked[row.key])
+        if row.method is None and row.key in shapes_of:
+            shapes = (row.shape, *shapes_of[row.key])
             if not all(_is_analytic(small, row, shape) for shape in shapes):
                 rows.append(row)
     return table.with_rows(rows)

@@ -19,7 +19,7 @@ _ORIGINS: tuple[_Kind, ...] = ("source", "assumption")
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a value comes from: `text` names the source, or what an assumption rests on."""
+    """The origin of a value: `text` names the source, or what an assumption rests on."""
 
     name: str
     kind: _Kind

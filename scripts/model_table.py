@@ -220,7 +220,7 @@ def _line(row: Row) -> str:
 
 
 def _where(rows: Sequence[Row]) -> str:
-    """Which kinds of operators take our time."""
+    """The kinds of operators that take our time."""
     lines = [
         "## Where the time goes",
         "",

@@ -35,7 +35,8 @@ _NOTHING = 1.0005  # gains below are rounding
 
 @dataclass(frozen=True)
 class Row:
-    """Of one model on one board, in microseconds; `alone`: every operator on the first unit."""
+    """The times of one model on one board, in microseconds; `alone`: every operator on the first
+    unit."""
 
     model: str
     board: str

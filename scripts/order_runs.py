@@ -185,7 +185,7 @@ def _too_few(what: str, found: Sequence[Sequence[float]]) -> bool:
 
 
 def _ratio(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float]:
-    """Of undisturbed times, between the ends of its 90 % interval (by bootstrap)."""
+    """The ratio of undisturbed times, between the ends of its 90 % interval (by bootstrap)."""
     random = Random(0)
     drawn = sorted(
         _undisturbed(random.choices(first, k=len(first)))
@@ -318,14 +318,16 @@ def in_turns(models: Sequence[Model], wanted: argparse.Namespace) -> list[list[f
     with _nice(wanted.nice), pinned(1):  # the last core; workers have the one before
         while min(map(len, found)) < wanted.blocks and time.monotonic() < end:
             for i in turns:
-                found[i] += [1e6 * t / counts[i] for t in _burst(models[i].bare_calls(counts[i]))]
+                found[i] += [
+                    1e6 * t / counts[i] for t in _burst(models[i].prepared_calls(counts[i]))
+                ]
             turns.reverse()
     return found
 
 
 @contextlib.contextmanager
 def _nice(nice: int) -> Iterator[None]:
-    """For this session, by the scheduler's groups."""
+    """Lowers this session's priority by the scheduler's groups."""
     file = Path("/proc/self/autogroup")
     if nice:
         file.write_text(str(nice))
@@ -336,7 +338,7 @@ def _nice(nice: int) -> Iterator[None]:
 
 def _block(model: Model) -> int:
     """How many inferences make a block."""
-    once = model.bare_calls(1)
+    once = model.prepared_calls(1)
     least = min(_seconds(once) for _ in range(_TRIES))
     return max(int(_BLOCK_SECONDS / least), 1)
 

@@ -34,22 +34,22 @@ def main() -> int:
     parser.add_argument("--only", default="", help="models whose file name holds this")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--show", type=int, default=12, metavar="LINES", help="of each difference")
-    asked = parser.parse_args()
-    boards = asked.board or _boards()
+    options = parser.parse_args()
+    boards = options.board or _boards()
     extra = os.environ.get("EDGEKIT_EXTRA_DATA")
     zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
-    models = [m for m in (*zoo.models, *zoo.onnx) if asked.only in m.name]
+    models = [m for m in (*zoo.models, *zoo.onnx) if options.only in m.name]
     with tempfile.TemporaryDirectory(prefix="replay-") as folder:
         base, place = Path(folder) / "base", Path(folder) / "worktree"
         here = Path(folder) / "here"
-        if not _checked_out(asked.base, place):
+        if not _checked_out(options.base, place):
             return 2
         try:
             for root, target in ((place, base), (_ROOT, here)):
-                _compile(root, target, models, boards, asked.jobs)
+                _compile(root, target, models, boards, options.jobs)
         finally:
             _git("worktree", "remove", "--force", str(place))
-        return _report(base, here, asked.show)
+        return _report(base, here, options.show)
 
 
 def _checked_out(commit: str, place: Path) -> bool:

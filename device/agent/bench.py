@@ -100,7 +100,7 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
 def operator_shares(
     specs: Sequence[OperatorSpec], rows: Sequence[Sequence[int]]
 ) -> List[Dict[str, Any]]:
-    """Per operator the median in microseconds and its share of the sum of all medians."""
+    """The median of each operator in microseconds, and its share of the sum of all medians."""
     medians = [percentile(sorted(row[i] for row in rows), 50) for i in range(len(specs))]
     total = sum(medians) or 1.0
     return [

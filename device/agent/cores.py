@@ -1,4 +1,4 @@
-"""Which CPU cores a board has, by the names that board profiles use."""
+"""The CPU cores of a board, by the names that board profiles use."""
 
 from __future__ import annotations
 

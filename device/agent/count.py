@@ -49,7 +49,7 @@ def count(model: Model, inputs: Mapping[str, Any], repeats: int) -> Instructions
     model.set_inputs(inputs)
     with counter() as (descriptor, user_only):
         samples = count_calls(
-            descriptor, model.bare_calls(0), model.bare_calls(1), repeats, model.reset
+            descriptor, model.prepared_calls(0), model.prepared_calls(1), repeats, model.reset
         )
     return Instructions(min(samples), user_only, samples)
 

@@ -168,7 +168,7 @@ def _place(source: Path, target: Path, link: bool) -> None:
 
 
 def _replace(source: Path, target: Path, path: str) -> None:
-    """As `_place`, where a file is already."""
+    """Puts a file where one is already, as `_place` does where none is."""
     temporary = target.with_name("." + target.name)
     temporary.unlink(missing_ok=True)
     _place(source, temporary, path not in _COPIED)
@@ -190,7 +190,7 @@ def _installed_by_hash(store: Store) -> Dict[Tuple[str, int], List[Path]]:
 
 
 def _kit_runtimes(store: Store, entry: FileEntry) -> List[Path]:
-    """Where the host puts its own runtime before there is a release; mostly it is the same."""
+    """The paths of the host's own runtime before there is a release; mostly it is the same."""
     return [r / "runtime" / f"{entry.sha256[:16]}.pyz" for r in (store.root, store.board)]
 
 

@@ -163,7 +163,8 @@ class Link:
         return frames
 
     def wake_at(self) -> Optional[float]:
-        """When `output` will have something even if nothing comes in; None if never."""
+        """The time at which `output` will have something even if nothing comes in; None if
+        never."""
         return self._timer if self._in_flight else None
 
     def _transmit(self, number: int, now: float) -> bytes:

@@ -133,7 +133,7 @@ class Model:
         rows = (array("Q", _differences(stamps[i : i + width], operators)) for i in starts)
         return BenchTimes(tuple(totals), tuple(rows))
 
-    def bare_call(self) -> Callable[[], int]:
+    def prepared_call(self) -> Callable[[], int]:
         """A function that runs one inference on the inputs set last and does nothing else.
 
         For comparisons: called from Python without time stamps, as other engines are. 0 is success;
@@ -144,8 +144,9 @@ class Model:
             self._lib.ek_run, ctypes.byref(self._model), self._in_list, self._out_list
         )
 
-    def bare_calls(self, count: int) -> Callable[[], int]:
-        """As `bare_call`, for `count` inferences in one call into the library."""
+    def prepared_calls(self, count: int) -> Callable[[], int]:
+        """A function that does `count` inferences in one call into the library (see
+        `prepared_call`)."""
         self._model.stamps = None
         totals = (ctypes.c_uint64 * count)()
         return functools.partial(

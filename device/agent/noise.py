@@ -32,8 +32,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Noise:
-    """Between two moments: how many of the `cores` other programs kept busy, whether heat held the
-    clock back; the load average at the end. None where the kernel does not tell."""
+    """The disturbance between two moments: how many of the `cores` other programs kept busy,
+    whether heat held the clock back, and the load average at the end. None where the kernel does
+    not tell."""
 
     cores: int
     others: Optional[float]

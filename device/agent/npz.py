@@ -66,7 +66,7 @@ def read_npz(path: Path) -> Dict[str, Array]:
 
 
 def parse_npz(file: BinaryIO, name: str) -> Dict[str, Array]:
-    """As read_npz, from an open file; `name` is for messages."""
+    """The arrays of an open .npz file (see read_npz); `name` is for messages."""
     import zipfile  # not every program that has arrays has archives
 
     try:

@@ -80,7 +80,7 @@ class Outcome:
 def plan(
     store: Store, release: str, allow_downgrade: bool = False, sent: bool = True
 ) -> Optional[FilePlan]:
-    """Which files of the release are to be sent; refuses what cannot fit.
+    """The files of the release that are to be sent; refuses what cannot fit.
 
     None if the manifest itself is still to be sent: there is none, or only a bad one that an
     earlier deploy left (with `sent`, the caller has just sent it, and a bad one is an error).

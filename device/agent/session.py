@@ -31,7 +31,8 @@ _COMMAND_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Holder:
-    """Who deploys: `token` is the deploy's own name, `owner` is for people to read."""
+    """The deploy that holds the lock: `token` is the deploy's own name, `owner` is for people to
+    read."""
 
     token: str
     owner: str
@@ -130,7 +131,7 @@ class Session:
 
 @contextlib.contextmanager
 def alone(store: Store, session: Optional[Session] = None) -> Iterator[None]:
-    """No other deploy meanwhile; without a `session` of a deploy, in one of this process.
+    """Holds off other deploys; without a `session` of a deploy, in one of this process.
 
     BusyError if another deploy is on its way. The session ends here.
     """
@@ -162,7 +163,7 @@ def _read(file: IO[str]) -> Optional[Holder]:
 
 
 def _read_living(file: IO[str]) -> Optional[Holder]:
-    """Who holds the lock: the file may still name the one before, but not for long."""
+    """The holder of the lock; the file may still name the one before, but not for long."""
     end = time.monotonic() + _SIGN_SECONDS
     while time.monotonic() < end:
         holder = _read(file)

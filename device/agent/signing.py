@@ -46,7 +46,7 @@ class PublicKey:
 
     @property
     def fingerprint(self) -> str:
-        """As `ssh-keygen -l` prints it."""
+        """The fingerprint as `ssh-keygen -l` prints it."""
         digest = base64.b64encode(hashlib.sha256(self.blob).digest()).decode("ascii")
         return "SHA256:" + digest.rstrip("=")
 

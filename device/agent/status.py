@@ -118,7 +118,7 @@ def leave(store: Store, release: str, state: str, reason: str) -> Optional[str]:
 
 
 def verify(store: Store) -> Status:
-    """As `status`, if what the links name is whole; else the error that says what is not.
+    """The status, if what the links name is whole; else the error says what is not.
 
     A damaged current release is left for the previous one.
     """

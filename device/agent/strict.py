@@ -24,7 +24,7 @@ def bad(where: str, expected: str, found: object) -> InputError:
 
 
 def distinct_keys(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
-    """For json.loads: an object that has each key once."""
+    """An object that has each key once, for json.loads."""
     result = dict(pairs)
     if len(result) != len(pairs):
         raise ValueError("an object with the same key twice")
@@ -32,7 +32,7 @@ def distinct_keys(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
 
 
 def no_constant(name: str) -> float:
-    """For json.loads: neither NaN nor infinity."""
+    """Refuses NaN and infinity, for json.loads."""
     raise ValueError(f"the number {name}")
 
 

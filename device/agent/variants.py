@@ -44,5 +44,5 @@ def numbered(variants: Sequence[Shaped], number: int) -> Shaped:
 
 
 def shapes_text(shapes: Mapping[str, Tuple[int, ...]]) -> str:
-    """As --input-shape takes them: x=1,3,48,320."""
+    """The shapes as --input-shape takes them: x=1,3,48,320."""
     return " ".join(f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items())

@@ -61,7 +61,7 @@ def find_damage(folder: Path, full: bool = False) -> str:
 
 
 def find_damage_of_head(folder: Path) -> str:
-    """As `find_damage`, of the manifest and its signature alone."""
+    """What is wrong with the manifest or its signature; empty if both are whole."""
     sums = _read_record(folder)
     if sums:
         return _find_by_sum(folder, {name: sums[name] for name in HEAD if name in sums})

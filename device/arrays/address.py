@@ -1,4 +1,4 @@
-"""Where a NumPy array's values are."""
+"""The address of a NumPy array's values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the kernels library of this machine is: named, or made by a part of edgekit that can."""
+"""Finds the kernels library of this machine: named, or made by a part of edgekit that can."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ class _Epilogue(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("zero", "low", "high")),
         ("low_f32", ctypes.c_float),
         ("high_f32", ctypes.c_float),
-        ("take", ctypes.c_void_p),
-        ("taker", ctypes.c_void_p),
+        ("callback", ctypes.c_void_p),
+        ("callback_data", ctypes.c_void_p),
     )
 
 
@@ -77,7 +77,8 @@ class GemmMethod:
 
     @staticmethod
     def of(value: Mapping[str, Any]) -> GemmMethod:
-        """From a JSON object; InputError if a field is missing, unknown or out of range."""
+        """The method in a JSON object; InputError if a field is missing, unknown or out of
+        range."""
         fields = dict(value)
         method = {name: fields.pop(name, None) for name in ("mc", "kc", "nc", "mr", "nr")}
         for name, size in method.items():
@@ -106,7 +107,7 @@ class GemmMethod:
 
 @dataclass(frozen=True)
 class Operand:
-    """Where a matrix is: address, and strides in elements. `packed`: made by `pack`."""
+    """A matrix in memory: address, and strides in elements. `packed`: made by `pack`."""
 
     address: int
     row: int

@@ -75,7 +75,7 @@ def emulate_matmul(
     emulator: str = "native",
     trace: int = 0,
 ) -> Emulated:
-    """As `nna_matmul`; a `trace` keeps that many events of what the account is made of."""
+    """Emulates `nna_matmul`; a `trace` keeps that many events of what the account is made of."""
     _check_emulator(emulator)
     a, f = _bytes_of("a", a, 2), _bytes_of("f", f, 2)
     if a.shape[1] != f.shape[0]:
@@ -114,7 +114,7 @@ def emulate_conv3x3(
     emulator: str = "native",
     trace: int = 0,
 ) -> Emulated:
-    """As `nna_conv3x3`; a `trace` keeps that many events of what the account is made of."""
+    """Emulates `nna_conv3x3`; a `trace` keeps that many events of what the account is made of."""
     _check_emulator(emulator)
     x, w = _bytes_of("x", x, 3), _bytes_of("w", w, 4)
     height, width = _conv_extents(x, w, stride, padding)

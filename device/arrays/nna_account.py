@@ -109,11 +109,11 @@ class Account:
 
     @property
     def better(self) -> str:
-        """Which unit is faster for this product: "nna" or "vector"."""
+        """The unit that is faster for this product: "nna" or "vector"."""
         return "nna" if self.cycles < self.vector_cycles else "vector"
 
     def document(self) -> Dict[str, Any]:
-        """For JSON: all fields and what follows from them."""
+        """All fields and what follows from them, for JSON."""
         useful = self.macs_useful / self.macs_done if self.macs_done else 0.0
         return {**asdict(self), "bound": self.bound, "better": self.better, "useful_share": useful}
 

@@ -25,7 +25,7 @@ _JUNK = 0x55  # RAMs start with it: nothing may depend on what was not written
 
 
 class Clock:
-    """When the instructions of a stream issue: in order, one a cycle.
+    """The times at which the instructions of a stream issue: in order, one a cycle.
 
     `mac_cycles` is how long a MAC takes; a `blocking` clock issues nothing until it is done.
     """

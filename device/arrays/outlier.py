@@ -75,7 +75,7 @@ class OutlierWeights:
 
     @staticmethod
     def from_float(w: Any) -> OutlierWeights:
-        """From floats [k, n], finite: bytes with a scale per output channel (column), whose
+        """Weights from floats [k, n], finite: bytes with a scale per output channel (column), whose
         largest value becomes 127. InputError otherwise."""
         np = _numpy()
         w = _matrix(np, "w", w, ("float16", "float32", "float64"))
@@ -95,7 +95,7 @@ class OutlierWeights:
 
     @staticmethod
     def from_int8(w: Any, scale: Any) -> OutlierWeights:
-        """From int8 [k, n] and float32 scales [n], positive: W = w * scale."""
+        """Weights from int8 [k, n] and float32 scales [n], positive: W = w * scale."""
         np = _numpy()
         w = np.ascontiguousarray(_matrix(np, "w", w, ("int8",)))
         scale = _scales(np, scale, (w.shape[1],))
@@ -103,9 +103,8 @@ class OutlierWeights:
 
     @staticmethod
     def from_int4(w: Any, scale: Any) -> OutlierWeights:
-        """From uint8 [k / 2, n], two values of -8 to 7 per byte, that of the even channel in
-        the low half; and float32 scales [k / group, n]: a scale per group of k and column.
-        """
+        """Weights from uint8 [k / 2, n], two values of -8 to 7 per byte, that of the even channel
+        in the low half; and float32 scales [k / group, n]: a scale per group of k and column."""
         np = _numpy()
         w = _matrix(np, "w", w, ("uint8",))
         scale = _as_scales(np, scale)

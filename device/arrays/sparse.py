@@ -64,8 +64,8 @@ class SparseMatrix:
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, csr: Csr, settings: Optional[BlockSettings] = None) -> None:
-        """From checked rows; the `from_` functions check them. settings: None for what
-        the knowledge base says, else the patent's rule."""
+        """Makes a matrix from checked rows; the `from_` functions check them. settings: None for
+        what the knowledge base says, else the patent's rule."""
         self.shape = csr.shape
         self.dtype = csr.data.dtype
         self.nnz = len(csr.data)
@@ -80,7 +80,7 @@ class SparseMatrix:
     def from_csr(
         indptr: Any, indices: Any, data: Any, shape: Any, settings: Optional[BlockSettings] = None
     ) -> SparseMatrix:
-        """From row offsets [rows + 1], columns and values; columns of a row in any order.
+        """A matrix from row offsets [rows + 1], columns and values; columns of a row in any order.
 
         InputError for offsets that do not ascend, columns out of range, values that are not
         finite, shapes or types that do not fit.
@@ -91,12 +91,12 @@ class SparseMatrix:
     def from_coo(
         rows: Any, cols: Any, values: Any, shape: Any, settings: Optional[BlockSettings] = None
     ) -> SparseMatrix:
-        """From entries in any order. InputError as from_csr."""
+        """A matrix from entries in any order. InputError as from_csr."""
         return SparseMatrix(checked_coo(rows, cols, values, shape), settings)
 
     @staticmethod
     def from_scipy(matrix: Any, settings: Optional[BlockSettings] = None) -> SparseMatrix:
-        """From any SciPy sparse matrix or array."""
+        """A matrix from any SciPy sparse matrix or array."""
         tocsr = getattr(matrix, "tocsr", None)
         if tocsr is None:
             raise InputError(
@@ -111,7 +111,7 @@ class SparseMatrix:
 
     @staticmethod
     def from_dense(array: Any, settings: Optional[BlockSettings] = None) -> SparseMatrix:
-        """From a 2-D array; zeros are left out."""
+        """A matrix from a 2-D array; zeros are left out."""
         np = numpy()
         dense = np.asarray(array)
         if dense.ndim != 2:
@@ -123,7 +123,8 @@ class SparseMatrix:
     def from_matrix_market(
         path: Union[str, Path], dtype: Any = "float32", settings: Optional[BlockSettings] = None
     ) -> SparseMatrix:
-        """From a Matrix Market file (coordinate; real, integer or pattern; any real symmetry).
+        """A matrix from a Matrix Market file (coordinate; real, integer or pattern; any real
+        symmetry).
 
         InputError names the line and the field that is wrong.
         """
@@ -247,8 +248,8 @@ class SparseMatrix:
     def T(self) -> SparseMatrix:  # noqa: N802 - as everywhere
         """The transpose."""
         np, csr = numpy(), self.to_csr()
-        turned = (csr.indices, _row_of_each(np, csr), csr.data, self.shape[::-1])
-        return SparseMatrix.from_coo(*turned)
+        transposed = (csr.indices, _row_of_each(np, csr), csr.data, self.shape[::-1])
+        return SparseMatrix.from_coo(*transposed)
 
     def save(self, path: Union[str, Path]) -> None:
         """Writes an .npz that scipy.sparse.load_npz reads too; it fits every board."""

@@ -50,7 +50,7 @@ class BlockSettings:
 
     @staticmethod
     def of(value: Mapping[str, Any]) -> BlockSettings:
-        """From a JSON object; InputError for unknown fields or values out of range."""
+        """The settings in a JSON object; InputError for unknown fields or values out of range."""
         try:
             return BlockSettings(**value)
         except TypeError as error:

@@ -319,18 +319,20 @@ class SparseLibrary:
         self._lib.ek_spmm(ctypes.byref(args), self._pool(threads))
 
     def spmm_timer(self, product: SparseProduct, threads: int) -> Callable[[int], int]:
-        """As spmv_timer."""
+        """A function that times so many products of `product` (see spmv_timer)."""
         args, pool, time = product.in_c(), self._pool(threads), self._lib.ek_spmm_time
         return lambda count: int(time(ctypes.byref(args), pool, count))
 
     def triad_timer(self, floats: int, threads: int) -> Callable[[int], int]:
-        """As spmv_timer, of STREAM's triad over arrays of so many floats: 12 bytes each."""
+        """A timer (see spmv_timer) of STREAM's triad over arrays of so many floats: 12 bytes
+        each."""
         blocks = tuple(Block(4 * floats) for _ in range(3))
         pool, time = self._pool(threads), self._lib.ek_triad_time
         return lambda count: int(time(*(b.address for b in blocks), floats, pool, count))
 
     def gather_timer(self, x: int, index: int, count: int, threads: int) -> Callable[[int], int]:
-        """As spmv_timer, of reading x (float32) at so many int32 indices and nothing else."""
+        """A timer (see spmv_timer) of reading x (float32) at so many int32 indices and nothing
+        else."""
         pool, time = self._pool(threads), self._lib.ek_gather_time
         return lambda times: int(time(x, index, count, pool, times))
 

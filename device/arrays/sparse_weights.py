@@ -36,7 +36,7 @@ class SparseWeights:
     """
 
     def __init__(self, csr: Csr, scale: Optional[Any]) -> None:
-        """From checked rows; scale [outputs] turns int8 weights into floats."""
+        """Makes weights from checked rows; scale [outputs] turns int8 weights into floats."""
         np = numpy()
         self.shape = csr.shape
         self.nnz = len(csr.data)
@@ -50,7 +50,7 @@ class SparseWeights:
 
     @staticmethod
     def from_dense(weights: Any, storage: str = "f32") -> SparseWeights:
-        """From W [outputs, inputs]; zeros are left out.
+        """Weights from W [outputs, inputs]; zeros are left out.
 
         float32 weights are stored as f32, rounded to f16, or rounded to s8 with a scale per
         output; float64 and int8 weights are stored as they are. InputError for NaN or infinite

@@ -1,4 +1,5 @@
-"""Where an engine that edgekit is compared with runs: here, or in an environment made for it.
+"""The place where an engine that edgekit is compared with runs: here, or in an environment made for
+it.
 
 An engine that is not installed beside edgekit comes as wheels into a virtual environment in the
 cache folder (`edgekit cache clean` removes it): the user's own is left as it is. tflite-runtime

@@ -1,4 +1,4 @@
-"""Who makes a matrix product in a comparison: ours, and the libraries that users have.
+"""The contenders of a comparison of matrix products: ours, and the libraries that users have.
 
 Each gets the product in the form it is best at: weights packed beforehand where it can, products
 with a vector through its own function for them. If the weights stand at the left, those that take

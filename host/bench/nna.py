@@ -170,7 +170,7 @@ def _prepare(product: Product, unit: NnaUnit) -> tuple[Callable[[str, bool, int]
 
 
 def _matmul(a: Array, f: Array) -> Array:
-    """Through float64, which is exact here and much faster than NumPy's integers."""
+    """The product through float64, which is exact here and much faster than NumPy's integers."""
     return (a.astype(np.float64) @ f.astype(np.float64)).astype(np.int64).astype(np.int32)
 
 

@@ -60,7 +60,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class BarResult:
-    """Over all cells where somebody of the bar ran."""
+    """A summary of all cells where a contender of the bar ran."""
 
     bar: Bar
     cells: int

@@ -1,4 +1,4 @@
-"""Who multiplies float activations by 8-bit weights in a comparison: ours, the same computation
+"""The contenders that multiply float activations by 8-bit weights: ours, the same computation
 written as the operators of frameworks, plain dynamic int8, floats, and bitsandbytes."""
 
 from __future__ import annotations

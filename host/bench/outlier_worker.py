@@ -31,7 +31,7 @@ from edgekit.host.bench.outlier_contenders import (
 )
 
 _OUTLIER_SHARE = 0.005  # of the channels, as transformers have them; one at least
-_TALL = 20.0  # what an outlier channel is multiplied by
+_OUTLIER = 20.0  # what an outlier channel is multiplied by
 _WRONG = 0.1  # a relative error that no quantization makes
 
 
@@ -39,8 +39,8 @@ def layer_of(m: int, k: int, n: int) -> Layer:
     """Random activations with some outlier channels, and weights as trained ones are."""
     rng = np.random.default_rng(m * 7919 + k * 31 + n)
     x = np.clip(rng.standard_normal((m, k), dtype=np.float32), -5, 5)
-    tall = rng.choice(k, max(int(k * _OUTLIER_SHARE), 1), replace=False)
-    x[:, tall] *= np.float32(_TALL)
+    outliers = rng.choice(k, max(int(k * _OUTLIER_SHARE), 1), replace=False)
+    x[:, outliers] *= np.float32(_OUTLIER)
     w = rng.standard_normal((k, n), dtype=np.float32) / np.float32(k**0.5)
     scale = np.abs(w).max(axis=0) / np.float32(127)
     return Layer(x, np.rint(w / scale).astype(np.int8), scale)

@@ -65,7 +65,7 @@ class PeerResult:
 
 @dataclass(frozen=True)
 class ContenderSpec:
-    """Who runs what: kind and shapes as of process.Worker."""
+    """A contender and its model: kind and shapes as of process.Worker."""
 
     name: str
     kind: str

@@ -78,7 +78,7 @@ class EdgekitContender:
         ]
 
     def time(self, count: int) -> list[int]:
-        return time_calls(self._model.bare_call(), count)
+        return time_calls(self._model.prepared_call(), count)
 
 
 class TfliteContender:

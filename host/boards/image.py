@@ -65,7 +65,7 @@ class Image:
 
 
 def boards_cache() -> Path:
-    """Where images and downloaded packages are kept."""
+    """The folder of images and downloaded packages."""
     return cache_folder() / "boards"
 
 

@@ -29,7 +29,7 @@ class Record:
 
 
 def record_path(name: str) -> Path:
-    """Where the record of a board is kept; beside it, its lock and QEMU's last words."""
+    """The path of a board's record; beside it, its lock and QEMU's last words."""
     return data_folder() / "boards" / "virtual" / f"{name}.json"
 
 

@@ -19,7 +19,7 @@ _NO_LIMIT = 1 << 40  # bytes per second; QEMU's default is made for networks
 
 
 def state_path(image: Image, name: str, machine: Machine, qemu: str) -> Path:
-    """Where the saved machine is kept; the name holds all that it depends on but the image."""
+    """The path of the saved machine; the name holds all that it depends on but the image."""
     found = Path(qemu).stat()
     # Any home disk will do, and the image may be reached by more than one path.
     same = replace(

@@ -294,7 +294,7 @@ def _all_models() -> list[Path]:
 
 
 def _mean_ratios(results: Sequence[_Result]) -> dict[str, float]:
-    """Per peer the geometric mean of its time over ours, over the models both ran."""
+    """The geometric mean of each peer's time over ours, over the models both ran."""
     logs: dict[str, list[float]] = {}
     for result in results:
         for peer in result.peers.peers if result.peers else ():
@@ -304,8 +304,8 @@ def _mean_ratios(results: Sequence[_Result]) -> dict[str, float]:
 
 
 def _against_best(results: Sequence[_Result]) -> dict[str, Any]:
-    """Over the models that any peer ran: the geometric mean of the best peer's time over ours,
-    and the model where that is lowest."""
+    """The geometric mean of the best peer's time over ours, over the models that any peer ran, and
+    the model where that is lowest."""
     best = {
         r.timing.model: min(p.ratio for p in r.peers.peers if p.latency)
         for r in results

@@ -196,7 +196,7 @@ def parse_address(text: str) -> Address:
 
 
 def place(entry: BoardEntry) -> str:
-    """Where a board of the inventory is, in one word."""
+    """The address of a board of the inventory, in one word."""
     if entry.device:
         return f"{entry.device} at {entry.baud} baud"
     user = f"{entry.user}@" if entry.user else ""

@@ -157,7 +157,7 @@ def _is_program(path: Path) -> bool:
 def _estimate_file(
     path: Path, board: BoardProfile, options: CompileOptions, threads: int, timeout: float
 ) -> ModelEstimate:
-    """Of a model, what it compiles to; asked for again, neither is done again."""
+    """Estimates what a model compiles to; both are remembered."""
     from edgekit.host.cli.compile import load_bundle
     from edgekit.host.cli.estimated import estimate_bundle
     from edgekit.host.estimate.answers import model_key, recall, remember

@@ -16,7 +16,7 @@ _QUIET = ("-h", "--help", "--version", "--install-completion", "--show-completio
 
 
 def log_file() -> Path:
-    """Where the log is written."""
+    """The path of the log."""
     from edgekit.host.paths import state_folder
 
     return state_folder() / "edgekit.log"

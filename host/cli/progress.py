@@ -33,7 +33,7 @@ def working(text: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stages(text: str) -> Iterator[Callable[[str], None]]:
-    """As `working`, for work that tells its stages by name."""
+    """Shows work as `working` does, for work that tells its stages by name."""
     if not sys.stderr.isatty():
         yield lambda stage: note(f"{text}: {stage} ...")
         return

@@ -1,4 +1,4 @@
-"""Where the outputs of runs go: .npz, .json, .csv, a folder of .npz, standard output."""
+"""The files that outputs of runs go to: .npz, .json, .csv, a folder of .npz, standard output."""
 
 from __future__ import annotations
 

@@ -256,7 +256,8 @@ def _c_float(value: float) -> str:
 
 
 class _Places:
-    """Where each buffer is, as a C expression over a table of offsets that fills as it is asked."""
+    """The place of each buffer, as a C expression over a table of offsets that fills as it is
+    asked."""
 
     def __init__(self, plan: Plan) -> None:
         lowered = plan.lowered

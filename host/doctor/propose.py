@@ -1,4 +1,4 @@
-"""Which profile a board gets whose owner names none: by its device tree, else by its core."""
+"""The profile of a board whose owner names none: by its device tree, else by its core."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def _path(key: str, board: BoardProfile, threads: int) -> Path:
 
 
 def _content(model: Path) -> str:
-    """Of a .tflite file itself; other formats may be made of several files."""
+    """The hash of a .tflite file; models of other formats may be made of several files."""
     if model.suffix == ".tflite":
         with model.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

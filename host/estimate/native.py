@@ -46,7 +46,8 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _target(folder: Path, flags: Sequence[str], name: str) -> Path:
-    """Where it is kept: beside what the toolchain makes, which has the C libraries of targets."""
+    """The path of what is built: beside what the toolchain makes, which has the C libraries of
+    targets."""
     _, version = zig_compiler()
     digest = hashlib.sha256(repr((version, tuple(flags), name)).encode())
     for file in _files(folder):

@@ -50,7 +50,8 @@ def proof_text(proof: Validation | None) -> str:
 
 
 def bounds(cost: Cost) -> list[tuple[str, float]]:
-    """For what the cycles went by, as shares, most first; units by the core's names for them."""
+    """The shares of what the cycles went by for, the largest first, with the core's names for its
+    units."""
     total = cost.cycles or 1
     ordered = sorted(cost.bound.items(), key=lambda item: (-item[1], item[0]))
     return [(_name(key), cycles / total) for key, cycles in ordered if cycles]

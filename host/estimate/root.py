@@ -79,7 +79,7 @@ def root_architectures() -> list[str]:
 
 
 def roots_cache() -> Path:
-    """Where roots and wheels are kept."""
+    """The folder of roots and wheels."""
     return cache_folder() / "roots"
 
 

@@ -31,7 +31,8 @@ _DOCS = "docs/board-time.md"
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a stretch of a program: `bound` says for what its cycles went by, and sums up to them."""
+    """The cost of a stretch of a program: `bound` says what its cycles went by for, and sums up to
+    them."""
 
     cycles: int
     instructions: int
@@ -164,7 +165,7 @@ def _why_failed(emulator: Emulator, target: Target, job: Job, code: int, said: s
 
 
 def _illegal_instruction(emulator: Emulator, target: Target, job: Job) -> str:
-    """Which one it was: the program is run again, and traced."""
+    """The name of the illegal instruction: the program is run again, and traced."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         traced = Job(job.command, job.root, quiet=True, variables=job.variables)

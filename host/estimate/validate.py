@@ -37,7 +37,7 @@ _LAZY = (
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of one network on one board: `bound` says where the cycles went."""
+    """The estimate of one network on one board: `bound` says where the cycles went."""
 
     cycles: int
     instructions: int

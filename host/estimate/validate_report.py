@@ -59,7 +59,8 @@ class Table:
 
 
 def kendall(pairs: Sequence[tuple[float, float]]) -> float:
-    """Of all pairs of pairs, those in the same order less those in the other, as a part of all."""
+    """Kendall's tau: of all pairs of pairs, those in the same order less the others, over their
+    number."""
     signs = [
         ((a[0] > b[0]) - (a[0] < b[0])) * ((a[1] > b[1]) - (a[1] < b[1]))
         for a, b in itertools.combinations(pairs, 2)

@@ -79,8 +79,8 @@ def fit(graph: Graph, limit: int | None, board: BoardProfile, options: CompileOp
 def _in_chains(
     graph: Graph, limit: int | None, board: BoardProfile, options: CompileOptions
 ) -> Fitted | None:
-    """In chains where too much is alive, and then split as little as has to be; None if that does
-    not fit, or chains do not help."""
+    """A plan with chains where too much is alive, then split as little as has to be; None if that
+    does not fit, or chains do not help."""
     if limit is None or Live(graph).peak <= limit:
         return None
     chained = chain_for_memory(graph, board, table_of(board), limit)

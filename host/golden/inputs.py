@@ -38,8 +38,8 @@ RANGES = (
 
 
 def random_input(tensor: Tensor, rng: np.random.Generator, values: Range = RANGES[0]) -> Array:
-    """By default all codes of a quantized input, [-1, 1] of a float one, small numbers of whole
-    ones, which are mostly indices."""
+    """Random values, by default among all codes of a quantized input, [-1, 1] of a float one, small
+    numbers of whole ones, which are mostly indices."""
     kind = tensor.dtype.numpy
     if tensor.dtype.is_float:
         if values.smooth:

@@ -122,6 +122,6 @@ def _of_magnitudes(golden: Array, allowed: Array) -> Array:
 
 
 def _pieces(golden: Array) -> Iterator[slice]:
-    """Of the flattened array: what is computed in f64 takes little memory so."""
+    """Slices of the flattened array, so that what is computed in f64 takes little memory."""
     for first in range(0, golden.size, _PIECE):
         yield slice(first, first + _PIECE)

@@ -96,14 +96,15 @@ class Noise:
         return x + self._uniform(x.shape) * np.float32(_HYBRID_STEPS * step)
 
     def _noise(self, shape: tuple[int, ...]) -> Array:
-        """Of each element, of each index of the last axis, and of all: each part in [-1, 1)."""
+        """Noise of each element, of each index of the last axis, and of all: each part in [-1,
+        1)."""
         total = self._uniform(shape)
         total += self._uniform(shape[-1:])
         total += self._uniform(())
         return total
 
     def _uniform(self, shape: tuple[int, ...]) -> Array:
-        """In [-1, 1)."""
+        """Numbers in [-1, 1)."""
         return np.asarray(self._rng.random(shape, np.float32) * np.float32(2) - np.float32(1))
 
 

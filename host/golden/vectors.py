@@ -56,7 +56,8 @@ class _Candidate:
 
     @property
     def life(self) -> float:
-        """Of all outputs: one that is the same for every input must not hide the others."""
+        """The mean of all outputs' lives, each up to a bound: one that is the same for every input
+        must not hide the others."""
         lives = [min(_life(y), _LIVELY) for y in self.outputs.values()]
         return sum(lives) / len(lives) if lives else _LIVELY
 
@@ -107,7 +108,7 @@ def _choose(graph: Graph) -> _Candidate:
 
 
 def _steps(graph: Graph) -> int:
-    """Of all runs that a candidate takes."""
+    """The number of steps of all runs that a candidate takes."""
     of_nodes = (
         terms_of(n, graph.tensors) * sum(graph.tensors[name].elements for name in n.outputs)
         + _STEPS_OF_NODE

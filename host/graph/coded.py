@@ -134,7 +134,7 @@ def squared_difference(a: Array, b: Array, left: Tensor, right: Tensor, out: Ten
 
 
 def divide(a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
-    """By zero gives the zero of `out`."""
+    """The quotient's codes; a division by zero gives the zero of `out`."""
     over, under = np.broadcast_arrays(offset(a, left), offset(b, right))
     over, under = np.where(under < 0, -over, over), np.abs(under)
     empty = under == 0

@@ -28,7 +28,8 @@ class Step:
 
 
 class Transform:
-    """Of an even number of real `points`, a power of two, of type s16 or s32.
+    """The tables of a transform of an even number of real `points`, a power of two, of type s16 or
+    s32.
 
     `order` [points / 2]: which pair of samples is first, second, …; `steps` from the first on;
     `last`: s64 [2, points / 4], what the last step (of the way back the first one) turns by.
@@ -70,11 +71,11 @@ class Transform:
         first, second = self._share(re[:, 0], 2), self._share(im[:, 0], 2)
         out[:, 0, 0], out[:, self.half, 0] = first + second, first - second
         low = np.arange(1, self.half // 2 + 1)
-        sums, turned = self._mixed((re, im), low)
-        out[:, low, 0] = self._wrap(sums[0] + turned[0]) >> 1
-        out[:, low, 1] = self._wrap(sums[1] + turned[1]) >> 1
-        out[:, self.half - low, 0] = self._wrap(sums[0] - turned[0]) >> 1  # the middle one twice
-        out[:, self.half - low, 1] = self._wrap(turned[1] - sums[1]) >> 1
+        sums, rotated = self._mixed((re, im), low)
+        out[:, low, 0] = self._wrap(sums[0] + rotated[0]) >> 1
+        out[:, low, 1] = self._wrap(sums[1] + rotated[1]) >> 1
+        out[:, self.half - low, 0] = self._wrap(sums[0] - rotated[0]) >> 1  # the middle one twice
+        out[:, self.half - low, 1] = self._wrap(rotated[1] - sums[1]) >> 1
         return out.reshape(len(rows), -1).astype(self._dtype)
 
     def backward(self, rows: Array) -> Array:
@@ -85,16 +86,16 @@ class Transform:
         made[0, :, 0] = self._share(self._store(re[:, 0] + re[:, -1]), 2)
         made[1, :, 0] = self._share(self._store(re[:, 0] - re[:, -1]), 2)
         low = np.arange(1, self.half // 2 + 1)
-        sums, turned = self._mixed((re, im), low)
-        made[0][:, low], made[1][:, low] = sums[0] + turned[0], sums[1] + turned[1]
-        made[0][:, self.half - low] = sums[0] - turned[0]
-        made[1][:, self.half - low] = -self._store(sums[1] - turned[1])
+        sums, rotated = self._mixed((re, im), low)
+        made[0][:, low], made[1][:, low] = sums[0] + rotated[0], sums[1] + rotated[1]
+        made[0][:, self.half - low] = sums[0] - rotated[0]
+        made[1][:, self.half - low] = -self._store(sums[1] - rotated[1])
         made = self._store(made)
         parts = self._complex((made[0], made[1]))
         return np.stack(parts, 2).reshape(len(rows), -1).astype(self._dtype)
 
     def _mixed(self, x: Pair, low: Array) -> tuple[Pair, Pair]:
-        """Sums of frequencies `low` and conjugates of their mirror images, and differences turned
+        """Sums of frequencies `low` and conjugates of their mirror images, and differences rotated
         by `last`."""
         high = self.half - low
         a = self._share(x[0][:, low], 2), self._share(x[1][:, low], 2)
@@ -127,13 +128,13 @@ class Transform:
         first = x[0][0] + x[2][0], x[0][1] + x[2][1]
         sums = x[1][0] + x[3][0], x[1][1] + x[3][1]
         apart = x[1][0] - x[3][0], x[1][1] - x[3][1]
-        turned = (rest[0] + apart[1], rest[1] - apart[0])
+        rotated = (rest[0] + apart[1], rest[1] - apart[0])
         other = (rest[0] - apart[1], rest[1] + apart[0])
         if self.inverse:
-            turned, other = other, turned
+            rotated, other = other, rotated
         return [
             (first[0] + sums[0], first[1] + sums[1]),
-            turned,
+            rotated,
             (first[0] - sums[0], first[1] - sums[1]),
             other,
         ]
@@ -162,7 +163,7 @@ def _two(x: list[Pair]) -> list[Pair]:
 
 
 def _order(radices: list[int]) -> Array:
-    """Which sample stands where: digits of the place, the other way round."""
+    """The sample at each place: digits of the place, the other way round."""
     order = np.zeros(1, np.int64)
     for radix in reversed(radices):
         order = np.concatenate([j + radix * order for j in range(radix)])

@@ -67,7 +67,7 @@ def sigmoid(x: Array, source: Tensor) -> Array:
 
 
 def tanh(x: Array, source: Tensor) -> Array:
-    """Of scale 2^−15, by twice the sigmoid of 2 x."""
+    """tanh x with scale 2^−15, by twice the sigmoid of 2 x."""
     argument = _argument(x, source, powers=(0, 1))
     value = _between(np.abs(argument), 8)
     codes = np.where(argument >= 0, value - (1 << 23) + 128, (1 << 23) - value + 127) >> 8

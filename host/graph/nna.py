@@ -1,4 +1,4 @@
-"""Which operators a convolution accelerator can run."""
+"""The operators that a convolution accelerator can run."""
 
 from __future__ import annotations
 

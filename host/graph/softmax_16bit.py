@@ -22,7 +22,7 @@ _LARGEST_DIFFERENCE = 65535
 
 
 def softmax_16bit(x: Array, source: Tensor, beta: float) -> Array:
-    """Over the last axis; the output has scale 1/32768 around 0."""
+    """Softmax over the last axis; the output has scale 1/32768 around 0."""
     wide = x.astype(np.int64)
     powers = exponentials(source, beta)[wide.max(axis=-1, keepdims=True) - wide]
     total = powers.sum(axis=-1, keepdims=True)
@@ -45,7 +45,7 @@ def exponentials(source: Tensor, beta: float) -> I64:
 
 
 def difference_factor(source: Tensor, beta: float) -> Multiplier:
-    """From differences of codes to those of the table of exponentials."""
+    """The factor from differences of codes to those of the table of exponentials."""
     return multiplier_of(scale_of(source) * beta / (-_LEAST / _LARGEST_DIFFERENCE))
 
 

@@ -1,4 +1,4 @@
-"""Which tensors share memory: what is only another view of the same bytes is not made anew."""
+"""Tensors that share memory: what is only another view of the same bytes is not made anew."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _same_codes(x: Tensor, y: Tensor) -> bool:
 
 
 def memory_bases(graph: Graph) -> dict[str, str]:
-    """For each tensor that is not a constant: the tensor whose memory it is in, often its own."""
+    """The tensor in whose memory each tensor that is not a constant lies, often its own."""
     found = {name: part.whole for name, part in parts_of_rows(graph).items()}
 
     def base(name: str) -> str:

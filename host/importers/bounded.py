@@ -69,7 +69,7 @@ class _Number:
 
 
 class Bounded:
-    """Which tensors of an import have rows behind their last one, by name."""
+    """The tensors of an import that have rows behind their last one, by name."""
 
     def __init__(self, builder: Builder, rules: Rules) -> None:
         self._builder = builder
@@ -97,8 +97,8 @@ class Bounded:
         self, op: str, ins: Sequence[Any], outs: Iterable[tuple[Any, ...]],
         run: Run, axis: int = -1,
     ) -> None:  # fmt: skip
-        """After each node. `outs`: each output under its names; `run` emits the node once more;
-        `axis`: the first that the operator looks along."""
+        """Follows rows through a node that was just emitted. `outs`: each output under its names;
+        `run` emits the node once more; `axis`: the first that the operator looks along."""
         pairs = [tuple(t for t in names if isinstance(t, Tensor)) for names in outs]
         made = [t for names in pairs for t in names]
         given = [t for t in ins if isinstance(t, Tensor)]

@@ -78,7 +78,7 @@ class Builder:
 
     @property
     def begun(self) -> tuple[int, str]:
-        """For `resume`, behind nodes of graphs inside of the file's node."""
+        """The state that `resume` takes, behind nodes of graphs inside of the file's node."""
         return self._mark, self._label
 
     def resume(self, begun: tuple[int, str]) -> None:
@@ -269,7 +269,7 @@ class Builder:
         self._tensors[wanted] = out
 
     def _replace(self, x: Tensor, name: str) -> Tensor:
-        """Only nodes since the mark can know `x`."""
+        """Puts `x` in the place of `name` in the nodes since the mark: no others can know it."""
         for i in range(self._mark, len(self._nodes)):
             node = self._nodes[i]
             if x.name in node.outputs or x.name in node.inputs:

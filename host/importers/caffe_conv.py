@@ -16,7 +16,8 @@ _AREA_LIMIT = 1 << 16  # elements of a window
 
 
 def _pair(call: Call, name: str, row: str, column: str, default: int | None, low: int) -> Pair:
-    """Of rows and columns: `name` once for both or for each, or `row` and `column`."""
+    """A parameter's values for rows and columns: `name` once for both or for each, or `row` and
+    `column`."""
     if call.has(row) or call.has(column):
         return call.integer(row, low), call.integer(column, low)
     if isinstance(getattr(call.layer.parameters, name), int):  # as pools have it

@@ -17,13 +17,13 @@ def convolved(call: Emitter, op: Convolution, x: Tensor, w: Tensor, bias: Tensor
     """`op` of an NHWC image, of which weights or bias or both are computed."""
     need_f32(x, w, bias)
     op.infer([x, w, bias])
-    bare = replace(op, activation=Activation.NONE)
+    unclamped = replace(op, activation=Activation.NONE)
     if w.data is not None:
-        y = call.emit(bare, x, w, None)
-    elif isinstance(bare, ops.Conv2D):
-        y = _of_all_channels(call, bare, x, w)
+        y = call.emit(unclamped, x, w, None)
+    elif isinstance(unclamped, ops.Conv2D):
+        y = _of_all_channels(call, unclamped, x, w)
     else:
-        y = _of_each_channel(call, bare, x, w)
+        y = _of_each_channel(call, unclamped, x, w)
     if bias is not None:
         y = call.emit(ops.Add(), y, bias)
     return y if op.activation is Activation.NONE else call.emit(ops.Clamp(op.activation), y)

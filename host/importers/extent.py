@@ -1,4 +1,4 @@
-"""Between which numbers a computed tensor lies, where its operators say so."""
+"""The range of a computed tensor's values, where its operators say so."""
 
 from __future__ import annotations
 

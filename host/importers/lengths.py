@@ -26,7 +26,7 @@ def length_of(call: Emitter, there: Tensor) -> Tensor:
 
 
 def packed(call: Emitter, rows: Tensor, there: Tensor, filler: int) -> Tensor:
-    """Those of `rows` [n, ...] that are `there` (n of bool), in their order, then `filler`."""
+    """The rows of `rows` [n, ...] that are `there` (n of bool), in their order, then `filler`."""
     count = rows.shape[0]
     marks = call.convert(call.reshape(there, (count,)), DType.U8)
     _, order = call.builder.emit_all(ops.TopK(count), [marks])
@@ -36,8 +36,8 @@ def packed(call: Emitter, rows: Tensor, there: Tensor, filler: int) -> Tensor:
 
 
 def places(call: Emitter, x: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Where x, of one axis or more, is not 0: rows of s64 coordinates in the order of memory, then
-    rows of -1; and how many count, or None if all do."""
+    """The places where x, of one axis or more, is not 0: rows of s64 coordinates in the order of
+    memory, then rows of -1; and how many count, or None if all do."""
     if x.data is not None:
         return call.constant(np.argwhere(x.data).astype(np.int64)), None
     check_rows(x.elements)

@@ -48,7 +48,7 @@ def outline_model(path: Path, shapes: Shapes | None = None) -> Outline:
 
 
 def _format_of(path: Path) -> Literal["tflite", "onnx", "caffe"]:
-    """By content, but for Caffe's text."""
+    """The format of a file by its content, or by its name for Caffe's text."""
     start = read_start(path)
     if is_caffe(path):
         return "caffe"

@@ -55,7 +55,7 @@ def import_onnx(path: Path, shapes: Shapes | None = None) -> Graph:
 
 
 def _first_that_fits(model: FileModel, file: str, asked: OpenShapesError) -> InputError:
-    """Of all proposed shapes the first with which the operators fit each other, if one does."""
+    """An error that proposes the first shapes with which the operators fit each other."""
     deadline = time.monotonic() + _TRIAL_SECONDS
     for proposal in (asked, *asked.others()):
         try:

@@ -39,7 +39,7 @@ class Chosen:
 
     @property
     def operator(self) -> Operator | None:
-        """Without the clip, if one operator does it."""
+        """The one operator that does it without the clip, if there is one."""
         if self.name == "hardsigmoid":
             return ops.HardSigmoid(*self.values)
         if self.name == "affine" and self.values == (1.0, 0.0):
@@ -53,8 +53,8 @@ class Chosen:
 
 
 def chosen(call: Call, default: Sequence[str], ways: int) -> list[list[Chosen]]:
-    """By direction, its functions in order; `clip` bounds what each of them gets, but for the third
-    of an LSTM, which takes the cell's state as it is (as in ONNX Runtime)."""
+    """The functions of each direction in order; `clip` bounds what each of them gets, but for the
+    third of an LSTM, which takes the cell's state as it is (as in ONNX Runtime)."""
     names = call.texts("activations", (*default,) * ways)
     if len(names) != len(default) * ways:
         raise ShapeError(f"expected {len(default) * ways} activations, found {len(names)}")

@@ -139,7 +139,7 @@ def _bias(call: Call, q: Tensor, k: Tensor, past: int) -> Tensor | None:
 
 
 def _allowed(call: Call, q: Tensor, k: Tensor, past: int) -> Tensor | None:
-    """Where row i may look at column j, by their positions: bool, as wide as needed.
+    """A mask of the columns j that row i may look at, by their positions: bool, as wide as needed.
 
     Rows begin behind `past` columns, or are the last of as many columns as input 6 says.
     """

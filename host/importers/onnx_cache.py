@@ -19,32 +19,32 @@ _STEPS = 512  # of a recurrence, which is unrolled
 
 
 def rotary_embedding(call: Call) -> Tensor:
-    """Pairs of values of each head turned by the angles of their row."""
+    """Pairs of values of each head rotated by the angles of their row."""
     x = call.x(0)
     flat = len(x.shape) == 3
     heads = split_heads(call, x, call.integer("num_heads")) if flat else x
     need_rank(heads, 4)
     b, _, rows, size = heads.shape
-    turned = call.integer("rotary_embedding_dim", 0) or size
-    if not 0 < turned <= size or turned % 2:
-        raise ShapeError(f"expected an even part of {size} values to turn, found {turned}")
-    cosine, sine = (_angles(call, index, (b, rows, turned // 2)) for index in (1, 2))
+    rotated = call.integer("rotary_embedding_dim", 0) or size
+    if not 0 < rotated <= size or rotated % 2:
+        raise ShapeError(f"expected an even part of {size} values to rotate, found {rotated}")
+    cosine, sine = (_angles(call, index, (b, rows, rotated // 2)) for index in (1, 2))
     moved, kept = heads, None
-    if turned < size:
-        moved, kept = call.builder.emit_all(ops.Split(3, (turned, size - turned)), [heads])
+    if rotated < size:
+        moved, kept = call.builder.emit_all(ops.Split(3, (rotated, size - rotated)), [heads])
     between = bool(call.integer("interleaved", 0))
     if between:
-        moved = call.reshape(moved, (*heads.shape[:3], turned // 2, 2))
+        moved = call.reshape(moved, (*heads.shape[:3], rotated // 2, 2))
     halves = call.builder.emit_all(
-        ops.Split(4, (1, 1)) if between else ops.Split(3, (turned // 2,) * 2), [moved]
+        ops.Split(4, (1, 1)) if between else ops.Split(3, (rotated // 2,) * 2), [moved]
     )
-    a, c = (call.reshape(t, (*heads.shape[:3], turned // 2)) for t in halves)
+    a, c = (call.reshape(t, (*heads.shape[:3], rotated // 2)) for t in halves)
     mul = ops.Mul()
     real = call.emit(ops.Sub(), call.emit(mul, cosine, a), call.emit(mul, sine, c))
     imaginary = call.emit(ops.Add(), call.emit(mul, sine, a), call.emit(mul, cosine, c))
     if between:
         pairs = [call.reshape(t, (*t.shape, 1)) for t in (real, imaginary)]
-        y = call.reshape(call.emit(ops.Concat(4), *pairs), (*heads.shape[:3], turned))
+        y = call.reshape(call.emit(ops.Concat(4), *pairs), (*heads.shape[:3], rotated))
     else:
         y = call.emit(ops.Concat(3), real, imaginary)
     if kept is not None:

@@ -19,8 +19,8 @@ from edgekit.host.importers.onnx_repeat import (
     EndlessError,
     Operand,
     counted,
+    in_direction,
     repeat,
-    turned_round,
 )
 from edgekit.host.importers.onnx_types import TensorList, Value
 from edgekit.host.importers.refusal import MisfitInputError
@@ -253,7 +253,7 @@ def _ends(call: Call, made: _Loop) -> list[Value | None]:
 def _known_end(
     call: Call, history: Sequence[Value | None], flags: Sequence[Tensor]
 ) -> Tensor | None:
-    """Of a state whose values are all known, as of a counter: that after as many steps."""
+    """The value after the last step of a state whose values are all known, such as a counter."""
     values = [v.data for v in history if isinstance(v, Tensor) and v.data is not None]
     if len(values) < len(history) or len({(v.shape, v.dtype) for v in values}) > 1:
         return None
@@ -333,7 +333,7 @@ def _scan(call: Call, states: Sequence[Value | None], xs: Sequence[Tensor]) -> l
     back = call.list("scan_output_directions", (0,) * count)
     if len(along) != count or len(back) != count:
         raise ShapeError(f"expected an axis and a direction of {count} outputs, found others")
-    rows = [_turned(call, t, along[i], bool(back[i])) for i, t in enumerate(made)]
+    rows = [_along(call, t, along[i], bool(back[i])) for i, t in enumerate(made)]
     return [*ends, *rows]
 
 
@@ -346,7 +346,7 @@ def _steps_of_scan(
     failed: ShapeError | InputError | None = None
     if steps > _FEW:
         rows = [
-            turned_round(
+            in_direction(
                 call, call.transpose(x, [a, *(i for i in range(len(x.shape)) if i != a)]), b
             )
             for x, a, b in zip(xs, at, backwards, strict=True)
@@ -381,9 +381,9 @@ def _first(call: Call, x: Tensor, axis: int) -> Tensor:
     return call.transpose(x, [axis, *(i for i in range(len(x.shape)) if i != axis)])
 
 
-def _turned(call: Call, rows: Tensor, axis: int, back: bool) -> Tensor:
+def _along(call: Call, rows: Tensor, axis: int, back: bool) -> Tensor:
     """`rows` [steps, ...] with the steps along `axis`, from the last to the first if `back`."""
     rank = len(rows.shape)
     order = [*range(1, rank)]
     order.insert(call.axis(axis, rank), 0)
-    return call.transpose(turned_round(call, rows, back), order)
+    return call.transpose(in_direction(call, rows, back), order)

@@ -250,7 +250,8 @@ class _Reader:
         return np.ascontiguousarray(value).reshape(tuple(tensor.dims))
 
     def external(self, tensor: Any) -> Path:
-        """Where the values of a tensor are; InputError where they may not be or are not."""
+        """The file that holds the values of a tensor; InputError where they may not be or are
+        not."""
         name = shown_name(_text(tensor.name))
         entries = {_text(e.key): _text(e.value) for e in tensor.external_data}
         location = entries.get(_LOCATION, "")

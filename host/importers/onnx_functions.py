@@ -109,7 +109,7 @@ def _behind_ones(call: Call, x: Tensor, axis: int, count: int, reverse: bool) ->
 
 
 def determinant(call: Call) -> Tensor:
-    """Of small matrices: along the first row of each part that is left."""
+    """Determinants of small matrices, along the first row of each part that is left."""
     x = call.x(0)
     if len(x.shape) < 2 or x.shape[-1] != x.shape[-2] or not 1 <= x.shape[-1] <= _MATRIX_LIMIT:
         raise ShapeError(

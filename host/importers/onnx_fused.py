@@ -46,16 +46,16 @@ def fused_gemm(call: Call) -> Tensor:
 
 
 def fused_matmul(call: Call) -> Tensor:
-    """alpha · A' · B', the last two axes of each turned where it says so."""
+    """alpha · A' · B', the last two axes of each transposed where it says so."""
     a, b = call.x(0), call.x(1)
     if call.integer("transBatchA", 0) or call.integer("transBatchB", 0):
         raise ShapeError("expected no transBatchA and transBatchB, found some")
-    a = _turned(call, a) if call.integer("transA", 0) else a
-    b = _turned(call, b) if call.integer("transB", 0) else b
+    a = _transposed(call, a) if call.integer("transA", 0) else a
+    b = _transposed(call, b) if call.integer("transB", 0) else b
     return scaled(call, product.product(call, a, b), call.number("alpha", 1.0))
 
 
-def _turned(call: Call, x: Tensor) -> Tensor:
+def _transposed(call: Call, x: Tensor) -> Tensor:
     rank = len(x.shape)
     return x if rank < 2 else call.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
 

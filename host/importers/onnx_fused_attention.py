@@ -128,8 +128,8 @@ def _attended(call: Call, q: Tensor, k: Tensor, v: Tensor, masks: _Masks) -> Ten
 
 
 def _seen(call: Call, keys: Tensor, batch: int, columns: int) -> Tensor:
-    """Which columns rows may look at, bool [b, 1, rows or 1, columns]: not 0, or from a start to
-    an end."""
+    """A mask of the columns that rows may look at, bool [b, 1, rows or 1, columns]: not 0, or from
+    a start to an end."""
     at = call.constant(np.arange(columns, dtype=np.int64))
     if keys.shape in ((batch,), (2 * batch,)):
         ends = call.reshape(call.convert(keys, DType.I64), (keys.elements // batch, batch))
@@ -147,8 +147,9 @@ def _seen(call: Call, keys: Tensor, batch: int, columns: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Cache:
-    """Of grouped attention: new rows, all rows with those of the past, rows that a buffer has room
-    for, and of each sequence how many rows went before and how many there are now, [b, 1, 1, 1]."""
+    """The cache of grouped attention: new rows, all rows with those of the past, rows that a buffer
+    has room for, and of each sequence how many rows went before and how many there are now, [b, 1,
+    1, 1]."""
 
     rows: int
     total: int
@@ -210,7 +211,7 @@ def _queries_keys_values(call: Call, heads: int, shared: int) -> list[Tensor]:
 
 
 def _cache(call: Call, q: Tensor) -> _Cache:
-    """Of rows that are all there are, no sequence has a past."""
+    """The cache of an operator; where rows are all there are, no sequence has a past."""
     batch, rows = q.shape[:2]
     total = call.single(6, "total_sequence_length")
     past = call.maybe(3)

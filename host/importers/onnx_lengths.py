@@ -165,7 +165,8 @@ def _span(call: Call, start: Tensor, limit: Tensor) -> tuple[float, float]:
 
 
 def slice_(call: Call) -> Tensor:
-    """By constants, or along one axis from a computed start or to a computed end, or both."""
+    """Slices by constants, or along one axis from a computed start or to a computed end, or
+    both."""
     if call.opset < 10 or all(call.x(i).data is not None for i in (1, 2)):
         return shape.slice_(call)
     x, start, end = (call.x(i) for i in range(3))
@@ -213,10 +214,10 @@ def unique(call: Call) -> list[Tensor]:
     if x.data is not None:
         return _constant_unique(call, axis)
     if axis is None:
-        rows, turned = call.reshape(x, (x.elements,)), None
+        rows, order_of_axes = call.reshape(x, (x.elements,)), None
     else:
-        turned = [axis, *(i for i in range(len(x.shape)) if i != axis)]
-        rows = call.transpose(x, turned)
+        order_of_axes = [axis, *(i for i in range(len(x.shape)) if i != axis)]
+        rows = call.transpose(x, order_of_axes)
     count = rows.shape[0] if rows.elements else 0
     check_rows(count)
     order = _order_of_rows(call, rows)
@@ -238,8 +239,8 @@ def unique(call: Call) -> list[Tensor]:
     inverse = call.emit(ops.Scatter(), call.constant(np.zeros(count, np.int64)), order, group)
     there = call.emit(ops.Less(), place, length)
     first = call.emit(ops.Where(), there, first, call.scalar(0, first))
-    if turned is not None:
-        values = call.transpose(values, [turned.index(i) for i in range(len(turned))])
+    if order_of_axes is not None:
+        values = call.transpose(values, [order_of_axes.index(i) for i in range(len(order_of_axes))])
     values = call.counted(values, length, axis or 0)
     return [values, call.counted(first, length), inverse, call.counted(counts, length)]
 
@@ -287,7 +288,7 @@ def _sorted(call: Call, keys: Tensor, smallest: bool) -> list[Tensor]:
 
 
 def _differs_from_previous(call: Call, rows: Tensor) -> Tensor:
-    """Of `rows` [n, ...] which are not like the one before, [n]; the first one is not."""
+    """Whether each of `rows` [n, ...] differs from the one before, [n]; the first one does."""
     count, width = rows.shape[0], rows.elements // rows.shape[0]
     flat = call.reshape(rows, (count, width))
     first = call.constant(np.ones(1, np.bool_))
@@ -316,7 +317,7 @@ def _one(call: Call) -> Tensor:
 
 
 def running_total(call: Call, x: Tensor) -> Tensor:
-    """Of whole numbers [n]: each and all before it, in log n steps of sums."""
+    """Running totals of whole numbers [n], in log n steps of sums."""
     count, step = x.shape[0], 1
     while step < count:
         early = call.emit(ops.StridedSlice((0,), (1,), (count - step,), (count - step,)), x)

@@ -49,7 +49,7 @@ def logical(op: Operator, decisive: bool) -> Row:
 
 
 def _legacy_broadcast(call: Call) -> tuple[Tensor, Tensor]:
-    """Before opset 7 the second operand lines up with `axis` of the first."""
+    """Both operands; before opset 7 the second one lines up with `axis` of the first."""
     a, b = call.x(0), call.x(1)
     if call.opset >= 7 or not call.has("axis") or len(b.shape) > len(a.shape):
         return a, b

@@ -30,5 +30,5 @@ def signed(call: Call, x: Tensor) -> Tensor:
     """Unsigned numbers as s64 in the same order."""
     if x.dtype is not DType.U64:
         return call.convert(x, DType.I64)
-    turned = call.emit(ops.BitwiseXor(), x, call.scalar(_HIGHEST_BIT, x))
-    return call.emit(ops.BitCast(DType.I64), turned)
+    flipped = call.emit(ops.BitwiseXor(), x, call.scalar(_HIGHEST_BIT, x))
+    return call.emit(ops.BitCast(DType.I64), flipped)

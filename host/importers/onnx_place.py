@@ -66,8 +66,8 @@ def columns_to_image(call: Call) -> Tensor:
     updates = call.reshape(call.transpose(parts, (2, 3, 0, 1)), (values * blocks, n * share))
     zeros = call.constant(np.zeros((pixels, n * share), x.dtype.numpy))
     y = call.emit(ops.Scatter("add"), zeros, rows, updates)
-    turned = call.transpose(call.reshape(y, (pixels, n, share)), (1, 2, 0))
-    return call.reshape(turned, (n, share, *image))
+    transposed = call.transpose(call.reshape(y, (pixels, n, share)), (1, 2, 0))
+    return call.reshape(transposed, (n, share, *image))
 
 
 def _along(rank: int, axis: int) -> tuple[int, ...]:

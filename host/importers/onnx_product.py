@@ -26,7 +26,7 @@ def product(call: Call, a: Tensor, b: Tensor) -> Tensor:
     if a.shape[-1] != b.shape[-2]:
         raise MisfitError(f"expected inner sizes that agree, found {a.shape[-1]} and {b.shape[-2]}")
     if b.data is not None and len(b.shape) == 2 and a.dtype is DType.F32:
-        y = call.emit(ops.FullyConnected(True), a, _turned(call, b), None)
+        y = call.emit(ops.FullyConnected(True), a, _transposed(call, b), None)
     else:
         y = call.emit(ops.MatMul(), a, b)
     if row:
@@ -34,13 +34,13 @@ def product(call: Call, a: Tensor, b: Tensor) -> Tensor:
     return call.reshape(y, y.shape[:-1]) if column else y
 
 
-def _turned(call: Call, b: Tensor) -> Tensor:
+def _transposed(call: Call, b: Tensor) -> Tensor:
     """The constant [k, n] as weights [n, k], with its scales, if they are per column."""
     data, quant = b.data, b.quant
     assert data is not None
     if quant is not None and quant.per_channel:
         quant = replace(quant, axis=0) if quant.axis == 1 else None
-    return call.builder.once(("turned", b.name), lambda: [call.quantized(data.T, quant)])[0]
+    return call.builder.once(("transposed", b.name), lambda: [call.quantized(data.T, quant)])[0]
 
 
 def gemm(call: Call) -> Tensor:
@@ -64,5 +64,5 @@ def gemm(call: Call) -> Tensor:
     bias = None
     if fits and c is not None and c.data is not None:
         bias = call.constant(np.broadcast_to(c.data.reshape(-1), (b.shape[1],)))
-    y = call.emit(ops.FullyConnected(), a, _turned(call, b), bias)
+    y = call.emit(ops.FullyConnected(), a, _transposed(call, b), bias)
     return y if bias is not None or c is None else call.emit(ops.Add(), y, c)

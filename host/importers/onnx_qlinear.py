@@ -49,14 +49,14 @@ def binary(op: ops.Add | ops.Mul) -> Row:
 
 
 def unary(row: Callable[[Call], Value | list[Tensor]]) -> Row:
-    """`row` on the codes' values; `channels_last` images are turned."""
+    """`row` on the codes' values; `channels_last` images are transposed."""
 
     def build(call: Call) -> Tensor:
-        x, turned = real(call, 0), bool(call.integer("channels_last", 0))
-        x = channels_first(call, x) if turned else x
+        x, transposed = real(call, 0), bool(call.integer("channels_last", 0))
+        x = channels_first(call, x) if transposed else x
         y = row(replace(call, values=[x]))
         assert isinstance(y, Tensor)
-        y = channels_last(call, y) if turned else y
+        y = channels_last(call, y) if transposed else y
         return _codes(call, y, 3, call.x(0))
 
     return build
@@ -107,12 +107,12 @@ def convolution(call: Call) -> Tensor:
 
 def gemm(call: Call) -> Tensor:
     """alpha · A' · B' + C in f32, or as codes where there is a scale for them."""
-    turned = bool(call.integer("transB", 0))
-    a, b = real(call, 0), real(call, 3, 0 if turned else 1)
+    transposed = bool(call.integer("transB", 0))
+    a, b = real(call, 0), real(call, 3, 0 if transposed else 1)
     need_rank(a, 2)
     need_rank(b, 2)
     a = call.transpose(a, (1, 0)) if call.integer("transA", 0) else a
-    b = call.transpose(b, (1, 0)) if turned else b
+    b = call.transpose(b, (1, 0)) if transposed else b
     alpha = call.number("alpha", 1.0)
     y = product(call, a, b)
     y = y if alpha == 1 else call.emit(ops.Mul(), y, call.builder.floats(alpha))

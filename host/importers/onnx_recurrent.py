@@ -16,7 +16,7 @@ from edgekit.host.graph.types import DType, MisfitError, Operator, ShapeError, T
 from edgekit.host.importers.emitter import need_rank
 from edgekit.host.importers.onnx_activations import Chosen, chosen
 from edgekit.host.importers.onnx_call import Call
-from edgekit.host.importers.onnx_repeat import Operand, repeat, turned_round
+from edgekit.host.importers.onnx_repeat import Operand, in_direction, repeat
 from edgekit.host.importers.onnx_types import Value
 
 _STEPS = 1 << 16  # time steps
@@ -235,11 +235,11 @@ def _in_steps(
 
     numbers = np.arange(time, dtype=np.int32)
     if time > _UNROLLED_STEPS:
-        rows = [turned_round(call, whole, backwards), call.constant(np.flip(numbers, 0) if backwards
+        rows = [in_direction(call, whole, backwards), call.constant(np.flip(numbers, 0) if backwards
                 else numbers)]  # fmt: skip
         operands = [Operand("state", s) for s in states] + [Operand("row", r) for r in rows]
         found = repeat(call, one, operands, time, range(len(states)), len(states), None)
-        return turned_round(call, found.rows[0], backwards), found.states
+        return in_direction(call, found.rows[0], backwards), found.states
     made: list[Tensor] = []
     width = cell.w.shape[0]
     for t in reversed(range(time)) if backwards else range(time):
@@ -253,7 +253,7 @@ def _in_steps(
 
 
 def _lengths(call: Call, time: int, batch: int) -> Tensor | None:
-    """Of each sequence, s32; None: all have every step."""
+    """The length of each sequence, s32; None: all have every step."""
     lengths = call.maybe(4)
     if lengths is None or (lengths.data is not None and bool(np.all(lengths.data >= time))):
         return None

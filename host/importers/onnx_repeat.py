@@ -117,7 +117,7 @@ def _inside(call: Call, operand: Operand, inside: list[Tensor]) -> Value | None:
     return made
 
 
-def turned_round(call: Call, x: Tensor, back: bool) -> Tensor:
+def in_direction(call: Call, x: Tensor, back: bool) -> Tensor:
     """Rows [steps, ...] from the last to the first, if `back`."""
     if not back or x.shape[0] == 1:
         return x

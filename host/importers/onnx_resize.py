@@ -147,7 +147,7 @@ def _is_image(call: Call, x: Tensor, sizes: list[int], scales: list[float], mode
 
 
 def _positions(mode: str, source: int, size: int, scale: float) -> F64:
-    """Where each output element lies among the input's."""
+    """The position of each output element among the input's."""
     i = np.arange(size, dtype=np.float64)
     if mode == "half_pixel":
         return (i + 0.5) / scale - 0.5

@@ -53,7 +53,7 @@ def grid_sample(call: Call) -> Tensor:
 
 
 def _pixels(call: Call, at: Tensor, length: int, corners: bool) -> Tensor:
-    """From -1 to 1 → counted in pixels, rounded as ONNX's reference rounds."""
+    """Places from -1 to 1 → counted in pixels, rounded as ONNX's reference rounds."""
     at = _plus(call, at, 1)
     if corners:
         return _times(call, _times(call, at, 0.5), length - 1)
@@ -87,7 +87,7 @@ def _taps(call: Call, at: Tensor, length: int, mode: str, padding: str, corners:
 
 
 def _weights(call: Call, rest: Tensor, mode: str) -> list[Tensor | None]:
-    """Of the pixels around a place that lies `rest` behind one of them."""
+    """The weights of the pixels around a place that lies `rest` behind one of them."""
     if mode == "nearest":
         return [None]
     other = call.emit(ops.Sub(), call.builder.floats(1.0), rest)
@@ -116,8 +116,8 @@ def _reflected(call: Call, at: Tensor, low: float, high: float) -> Tensor:
         return _times(call, at, 0)
     away = call.emit(ops.Abs(), _plus(call, at, -low))
     rest = call.emit(ops.Modulo(True), away, call.builder.floats(2 * reach))
-    turned = call.emit(ops.Abs(), _plus(call, rest, -reach))
-    return call.emit(ops.Sub(), call.builder.floats(low + reach), turned)
+    flipped = call.emit(ops.Abs(), _plus(call, rest, -reach))
+    return call.emit(ops.Sub(), call.builder.floats(low + reach), flipped)
 
 
 def _inside(call: Call, at: Tensor, low: float, high: float, weight: Tensor | None) -> Tensor:
@@ -239,7 +239,7 @@ class _Grid:
 
 
 def _grid(call: Call, extent: Tensor, bins: int, samples: int, length: int) -> _Grid:
-    """Of `samples` to a bin, or about one to a pixel if that is 0."""
+    """A grid of `samples` to a bin, or about one to a pixel if that is 0."""
     number = call.constant(np.arange(bins, dtype=np.float32).reshape(1, bins, 1))
     if samples:
         share = call.constant(((np.arange(samples) + 0.5) / samples).astype(np.float32))

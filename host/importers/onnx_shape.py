@@ -61,7 +61,7 @@ def identity(call: Call) -> Tensor:
 
 
 def dropout(call: Call) -> list[Tensor]:
-    """At inference: the input itself, and a mask of ones where it is asked for."""
+    """Dropout at inference: the input itself, and a mask of ones where it is asked for."""
     x = call.x(0)
     training = call.maybe(2)
     if training is not None and (training.data is None or bool(np.any(training.data))):
@@ -240,7 +240,7 @@ def pad(call: Call) -> Tensor:
 
 
 def _mirrored(size: int, before: int, after: int, mode: str) -> Array:
-    """Which element each position of a padded axis repeats."""
+    """The element that each position of a padded axis repeats."""
     at = np.arange(-before, size + after, dtype=np.int64)
     if mode == "edge":
         return np.clip(at, 0, size - 1)

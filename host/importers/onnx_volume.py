@@ -82,7 +82,7 @@ def _weights(call: Call) -> tuple[Array, Array | None]:
 
 
 def _of_images(s: Sliding) -> Sliding:
-    """Without the first axis."""
+    """The windows without the first axis."""
     return Sliding(s.window[1:], s.stride[1:], s.dilation[1:], s.before[1:], s.after[1:])
 
 

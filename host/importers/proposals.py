@@ -91,7 +91,7 @@ def _picture(name: str, file: str) -> tuple[int, int]:
 
 
 def _length(name: str, dtype: DType, dims: Dims, axis: int, turn: int) -> int:
-    """Of an axis of a sequence: tokens, samples of sound, frames, or things."""
+    """A proposed length of an axis of a sequence: tokens, samples of sound, frames, or things."""
     words = f"{dims[axis] or ''}".lower()
     if "batch" in words or (axis == 0 and words == "n"):
         return 1

@@ -221,7 +221,7 @@ class Scope:
         self.importer.bounded.follow(operator.name, ins, pairs, partial(self._row, operator))
 
     def _of_complex(self, operator: FileOperator) -> list[Tensor]:
-        """Both parts of a complex tensor, moved in the same way, or what is made of one."""
+        """Moves both parts of a complex tensor in the same way, or emits what is made of one."""
         if operator.name == "CAST":
             return real(self, operator)
         if operator.name not in MOVES:

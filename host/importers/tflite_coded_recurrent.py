@@ -96,7 +96,8 @@ def _need_plain(call: Call) -> None:
 
 
 def _peepholes(call: Call, first: int) -> list[Tensor]:
-    """Of the input gate, if there is one, the forget gate and the output gate."""
+    """The peephole weights of the input gate, if there is one, the forget gate and the output
+    gate."""
     if call.maybe(_FIRST_PEEPHOLE + 1) is None:
         return []
     return [
@@ -105,7 +106,7 @@ def _peepholes(call: Call, first: int) -> list[Tensor]:
 
 
 def _gate_scales(call: Call, first: int) -> list[np.float32]:
-    """Of what goes into the gates' functions, or into their normalization."""
+    """The scales of what goes into the gates' functions, or into their normalization."""
     if not _is_normalized(call):
         return [_GATE_SCALE] * (4 - first)
     found = [q for q in call.intermediates[first:4] if q is not None]
@@ -132,7 +133,7 @@ def _norms(call: Call, first: int, cells: int) -> list[Tensor]:
 
 
 def _of_norm(weights: Tensor) -> tuple[int, int]:
-    """From normalized gates to what goes into their functions, which is Q3."""
+    """The multiplier from normalized gates to what goes into their functions, which is Q3."""
     multiplier, shift = quantize_multiplier(float(_scale(weights)))
     if shift + _NORM_SHIFT > _SHIFT_LIMIT:
         raise ShapeError(f"expected a small scale of a normalization, found {_scale(weights)}")

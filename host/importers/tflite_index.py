@@ -223,7 +223,7 @@ def bucketize(call: Call) -> Tensor:
 
 
 def where(call: Call) -> Tensor:
-    """Where the condition is not 0; if it is computed, rows behind the last are -1."""
+    """The places where the condition is not 0; if it is computed, rows behind the last are -1."""
     condition = call.tensor(0, "condition")
     if condition.data is None and not condition.shape:
         raise ShapeError("expected a condition of at least one axis, found a number")

@@ -22,7 +22,7 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 def transform_matrix(call: Call) -> Tensor:
     """Landmarks [1, n, 3] → [1, 4, 4]: from pixels of a crop to those of the image. The crop holds
-    all landmarks of a subset, and is turned so that two of the landmarks are level."""
+    all landmarks of a subset, and is rotated so that two of the landmarks are level."""
     x = call.tensor(0, "landmarks")
     if len(x.shape) != 3 or x.shape[0] != 1 or x.shape[2] != 3:
         raise ShapeError(f"expected landmarks [1, n, 3], found {list(x.shape)}")
@@ -35,7 +35,7 @@ def transform_matrix(call: Call) -> Tensor:
     scale = [call.custom_number(f"scale_{axis}") for axis in "xy"]
     if min(*size, *scale) <= 0:
         raise ShapeError(f"expected sizes and scales above 0, found {size} and {scale}")
-    turn = _turn(call, points, ends, call.custom_number("target_rotation_radians", 0.0))
+    turn = _rotation(call, points, ends, call.custom_number("target_rotation_radians", 0.0))
     chosen = call.emit(ops.Gather(0), points, call.constant(np.array(subset, np.int32)))
     px, py = (_column(call, chosen, i) for i in (0, 1))
     rotated = turn.forward(call, px, py)
@@ -64,7 +64,7 @@ def transform_matrix(call: Call) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class _Turn:
+class _Rotation:
     cosine: Tensor
     sine: Tensor
 
@@ -77,8 +77,8 @@ class _Turn:
         return across, call.emit(ops.Sub(), _mul(call, y, self.cosine), _mul(call, x, self.sine))
 
 
-def _turn(call: Call, points: Tensor, ends: Sequence[int], target: float) -> _Turn:
-    """By `target` less the angle of the line between two landmarks."""
+def _rotation(call: Call, points: Tensor, ends: Sequence[int], target: float) -> _Rotation:
+    """A rotation by `target` less the angle of the line between two landmarks."""
     pair = call.emit(ops.Gather(0), points, call.constant(np.array(ends, np.int32)))
     left, right = (
         call.emit(ops.StridedSlice((i, 0), (1, 1), (1, 2), (1, 2)), pair) for i in (0, 1)
@@ -90,7 +90,7 @@ def _turn(call: Call, points: Tensor, ends: Sequence[int], target: float) -> _Tu
     cosine = call.emit(ops.Where(), level, call.scalar(1, dx), call.emit(ops.Div(), dx, length))
     sine = call.emit(ops.Where(), level, call.scalar(0, dy), call.emit(ops.Div(), dy, length))
     c, s = math.cos(target), math.sin(target)
-    return _Turn(
+    return _Rotation(
         call.emit(ops.Add(), _times(call, cosine, c), _times(call, sine, s)),
         call.emit(ops.Sub(), _times(call, cosine, s), _times(call, sine, c)),
     )

@@ -17,10 +17,10 @@ def batch_matmul(call: Call) -> Tensor:
     a, b = call.tensor(0, "first matrices"), call.tensor(1, "second matrices")
     if len(a.shape) < 2 or len(b.shape) < 2:
         raise ShapeError(f"expected matrices, found {list(a.shape)} and {list(b.shape)}")
-    a = _turned(call, a) if call.option("AdjX") else a
+    a = _transposed(call, a) if call.option("AdjX") else a
     if a.dtype is DType.F32 and b.data is not None and math.prod(b.shape[:-2]) == 1:
         return _constant(call, a, b)
-    b = _turned(call, b) if call.option("AdjY") else b
+    b = _transposed(call, b) if call.option("AdjY") else b
     if b.dtype is DType.I8 and a.dtype is DType.F32:
         b = call.emit(ops.Cast(), b)
     return call.result(ops.MatMul(), a, b)
@@ -44,6 +44,6 @@ def _constant(call: Call, a: Tensor, b: Tensor) -> Tensor:
     return call.reshape(y, (*lead, weights.shape[0]))
 
 
-def _turned(call: Call, x: Tensor) -> Tensor:
+def _transposed(call: Call, x: Tensor) -> Tensor:
     rank = len(x.shape)
     return call.transpose(x, (*range(rank - 2), rank - 1, rank - 2))

@@ -16,7 +16,7 @@ _TINY = 1e-12  # below which TFLite's L2 normalization divides by this instead o
 
 
 def mean(call: Call) -> Tensor:
-    """Of whole numbers cut off towards zero."""
+    """Means; those of whole numbers are cut off towards zero."""
     x = call.tensor(0, "input")
     axes = _axes(call, x)
     if x.dtype in (DType.I32, DType.I64):
@@ -26,7 +26,7 @@ def mean(call: Call) -> Tensor:
 
 
 def sum_(call: Call) -> Tensor:
-    """Of codes rounded once, so that all axes are summed at once."""
+    """Sums; those of codes are rounded once, so that all axes are summed at once."""
     if call.tensor(0, "input").is_coded:
         return _of_neighbors(call, lambda near: ops.ReduceSum(near))
     return total(ops.ReduceSum)(call)
@@ -43,7 +43,7 @@ def total(op: type[ops.Total]) -> Callable[[Call], Tensor]:
             while rest and rest[-1] == run[0] - 1:
                 run.insert(0, rest.pop())
             y = call.result(op(tuple(run), True), y)
-        return _kept(call, x, y)
+        return _with_axes(call, x, y)
 
     return build
 
@@ -54,13 +54,15 @@ def _of_neighbors(call: Call, op: Callable[[tuple[int, ...]], Operator]) -> Tens
     axes = _axes(call, x)
     inside = range(axes[0], axes[-1] + 1) if axes else range(0)
     if all(i in axes or x.shape[i] == 1 for i in inside):
-        return _kept(call, x, call.result(op(axes), x))
+        return _with_axes(call, x, call.result(op(axes), x))
     order = [*(i for i in range(len(x.shape)) if i not in axes), *axes]
     moved = call.emit(ops.Transpose(tuple(order)), x, quant=x.quant)
-    return _kept(call, x, call.result(op(tuple(range(len(order) - len(axes), len(order)))), moved))
+    return _with_axes(
+        call, x, call.result(op(tuple(range(len(order) - len(axes), len(order)))), moved)
+    )
 
 
-def _kept(call: Call, x: Tensor, y: Tensor) -> Tensor:
+def _with_axes(call: Call, x: Tensor, y: Tensor) -> Tensor:
     """`y`, which has lost the axes or kept them, as the operator says."""
     axes, keep = _axes(call, x), call.option("KeepDims")
     shape = [1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes]
@@ -75,7 +77,7 @@ def _axes(call: Call, x: Tensor) -> tuple[int, ...]:
 
 
 def product(call: Call) -> Tensor:
-    """Of codes scaled step by step, so that all axes are taken at once."""
+    """Products; those of codes are scaled step by step, so that all axes are taken at once."""
     x, quant = call.tensor(0, "input"), call.outputs[0].quant
     if not x.is_coded:
         return total(ops.ReduceProduct)(call)
@@ -105,7 +107,7 @@ def softmax(call: Call) -> Tensor:
 
 
 def log_softmax(call: Call) -> Tensor:
-    """Of codes in f32, as LiteRT's own kernels do."""
+    """Log-softmax; that of codes in f32, as LiteRT's own kernels compute it."""
     x = call.tensor(0, "input")
     if x.is_coded and x.dtype.bytes == 1:
         x = call.emit(ops.Cast(), x)
@@ -147,7 +149,7 @@ def across_channels(call: Call) -> Tensor:
 
 
 def cumsum(call: Call) -> Tensor:
-    """By a product with a triangle of ones."""
+    """Running sums by a product with a triangle of ones."""
     x = call.tensor(0, "input")
     if x.dtype not in (DType.F32, DType.I32, DType.I64):
         raise ShapeError(f"expected an input of type f32, s32 or s64, found {x.dtype.value}")

@@ -170,8 +170,8 @@ def strided_slice(call: Call) -> Tensor:
 
 
 def _sliced(call: Call, count: int, rank: int) -> list[int | None]:
-    """For each axis of the input the number of its slice, or None if it is taken whole; `_NEW`
-    where the result has an axis more."""
+    """The number of the slice of each axis of the input, or None if it is taken whole; `_NEW` where
+    the result has an axis more."""
     ellipsis, new = call.option("EllipsisMask"), call.option("NewAxisMask")
     if ellipsis & (ellipsis - 1):
         raise ShapeError(f"expected one ellipsis at most, found mask {ellipsis}")

@@ -104,7 +104,8 @@ def _children(dimension: FileDimension, nodes: int, most: int) -> _Children:
 def _indices(
     coordinates: list[I64], sizes: list[int], shape: Shape, sparsity: FileSparsity
 ) -> tuple[I64, ...]:
-    """Per dimension of the tensor: block · block size + position inside the block."""
+    """The indices along each dimension of the tensor: block · block size + position inside the
+    block."""
     by_level = dict(zip(sparsity.order, coordinates, strict=True))
     size_of = dict(zip(sparsity.order, sizes, strict=True))
     index = [by_level[axis] for axis in range(len(shape))]

@@ -22,7 +22,7 @@ Indices = NDArray[np.int64]
 
 
 def pad(call: Call) -> Tensor:
-    """By the second operand: before, after and between elements; sizes below 0 cut off."""
+    """Pads with the second operand: before, after and between elements; sizes below 0 cut off."""
     rank = len(call.tensor(0, "input").shape)
     fields = ("EdgePaddingLow", "EdgePaddingHigh", "InteriorPadding")
     sizes = [call.operator.option_vector(name) or () for name in fields]

@@ -102,7 +102,7 @@ def scatter(call: Call) -> Tensor:
 def _window_rows(
     call: Call, shape: Sequence[int], sizes: Sequence[int], axes: Sequence[int], starts: Tensor
 ) -> Tensor:
-    """Where windows lie, numbered flat over `shape`: [..., *sizes]; outside of it the number
+    """The places of windows, numbered flat over `shape`: [..., *sizes]; outside of it the number
     behind the last one."""
     _need_window(sizes)
     depth, limits = len(axes), np.array([shape[a] for a in axes], np.int64)

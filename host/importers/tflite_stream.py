@@ -172,7 +172,7 @@ def spectral_subtraction(call: Call) -> list[Tensor]:
 
 
 def _scaled_by(call: Call, x: Tensor, factors: Array) -> Tensor:
-    """In 64 bits."""
+    """x times `factors`, in 64 bits."""
     wide = call.convert(x, DType.U64)
     return call.emit(ops.Mul(), wide, call.constant(factors.astype(np.uint64)))
 

@@ -38,7 +38,8 @@ _BAD_ARCHIVE = (
 
 @dataclass(frozen=True)
 class InputNotes:
-    """Of one input: a real value is (pixel - mean) / scale, each per channel or one for all."""
+    """The notes on one input: a real value is (pixel - mean) / scale, each per channel or one for
+    all."""
 
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
@@ -54,7 +55,7 @@ class ModelNotes:
 
 
 def read_notes(path: Path) -> ModelNotes:
-    """Of a .tflite file; of any other file, nothing."""
+    """The notes in a .tflite file; files of other formats have none."""
     if path.suffix != ".tflite":
         return ModelNotes()
     try:
@@ -113,7 +114,7 @@ def _labels(path: Path, name: str) -> tuple[str, ...]:
 
 
 def _at(table: Table, field: int) -> int:
-    """Where a field's value lies; 0 if it has none."""
+    """The offset of a field's value; 0 if it has none."""
     offset = int(table.Offset(4 + 2 * field))
     return offset and offset + int(table.Pos)
 

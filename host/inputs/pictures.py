@@ -1,4 +1,4 @@
-"""A picture as the input of a model: turned upright, resized, its pixels scaled."""
+"""A picture as the input of a model: rotated upright, resized, its pixels scaled."""
 
 from __future__ import annotations
 

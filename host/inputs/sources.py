@@ -62,7 +62,7 @@ def is_array(file: Path) -> bool:
 
 
 def is_picture(file: Path) -> bool:
-    """By its name."""
+    """Whether a file is a picture, by its name."""
     return file.suffix.lower() in pictures.SUFFIXES
 
 
@@ -103,7 +103,7 @@ def read_arrays(path: Path) -> Inputs | NDArray[Any]:
 
 
 def _only_input(path: Path, variants: Sequence[Variant]) -> TensorSpec:
-    """Of a model with one: only there a file without names can do."""
+    """The input of a model with one: a file without names can only be for such a model."""
     specs = variants[0].inputs
     if len(specs) == 1:
         return specs[0]

@@ -1,5 +1,5 @@
-"""Which convolutions run as a chain (ops.RowChain): where an image between them would leave the
-core's cache, or does not fit the memory that there is.
+"""The choice of convolutions that run as a chain (ops.RowChain): where an image between them would
+leave the core's cache, or does not fit the memory that there is.
 
 Measured: chains gain where two operators touch more than a core's L2 holds,
 and lose some percent where all of that stays there.
@@ -136,14 +136,14 @@ class _Chains:
         self.graph = _with_chains(plain, chain) if chain else plain
 
     def ending_pointwise(self) -> _Chains:
-        """Without those that end with the depthwise convolution: selfie_segmentation's takes 1.00
-        to 1.06 of the time that its two operators take."""
+        """The chains without those that end with the depthwise convolution, which gain nothing
+        (docs/measurements.md)."""
         kept = {k: v for k, v in self._chain.items() if isinstance(v[-1].op, ops.Conv2D)}
         return _Chains(self._plain, self._context, kept)
 
     def joined(self, link: _Link) -> _Chains | None:
-        """With one more link; None if the chain would not be of one depthwise convolution, or its
-        rows do not fit."""
+        """The chains with one more link; None if the chain would not be of one depthwise
+        convolution, or its rows do not fit."""
         before = self._chain.get(link.before.name, (link.before,))
         after = self._chain.get(link.after.name, (link.after,))
         both = (*before, *after)

@@ -24,7 +24,8 @@ _MOST = 65536  # bytes of tables by channel: what one of all pairs of codes has
 
 
 def look_ups_of(graph: Graph, units: Mapping[str, str]) -> dict[str, LookUp]:
-    """By name of the product. Both must run on the same one of `units`, which is not the NNA."""
+    """The look-ups behind products, by the product's name. Both must run on the same one of
+    `units`, which is not the NNA."""
     users, consumers, found = Users(graph), graph.consumers(), {}
     for node in graph.nodes:
         if not _is_of_bytes(graph, node):

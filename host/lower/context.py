@@ -20,7 +20,8 @@ from edgekit.kb.operators import Choice
 
 
 class UnsupportedFormError(ValueError):
-    """No kernel for this form of an operator; the text names the form, `lower` adds which one."""
+    """There is no kernel for this form of an operator; the text names the form, `lower` adds which
+    one."""
 
 
 class WeightsFile:

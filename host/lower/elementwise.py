@@ -251,7 +251,7 @@ def lower_pool(ctx: Context, node: Node) -> list[Call]:
 
 
 def lower_sum(ctx: Context, node: Node) -> list[Call]:
-    """Of codes as a mean, else as other totals."""
+    """Lowers a sum: that of codes as a mean, others as totals."""
     if ctx.tensor(node.inputs[0]).is_coded:
         return lower_mean(ctx, node)
     return plain.lower_total(ctx, node)
@@ -268,7 +268,7 @@ def _around(ctx: Context, node: Node, axes: Sequence[int]) -> tuple[int, int, in
 
 
 def lower_product(ctx: Context, node: Node) -> list[Call]:
-    """Of codes step by step, else as other totals."""
+    """Lowers a product: that of codes step by step, others as totals."""
     op, x, y = node.op, ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     assert isinstance(op, ReduceProduct)
     if not x.is_coded:

@@ -127,7 +127,7 @@ def _pad_byte(t: Tensor) -> int:
 
 
 def lower_reshape(ctx: Context, node: Node) -> list[Call]:
-    """No code: the output is the input's memory."""
+    """Emits no code: the output is the input's memory."""
     assert isinstance(node.op, Reshape | BitCast)
     assert node.inputs[0] is not None
     ctx.aliases[node.outputs[0]] = Alias(node.inputs[0])

@@ -36,7 +36,7 @@ class LinearSum:
     shift: int
 
     def codes(self, a: Array, b: Array, low: int, high: int) -> Array:
-        """Of int64 codes."""
+        """The form's value for int64 codes."""
         total = a * self.a_factor + b * self.b_factor + self.addend
         codes: Array = np.clip(total >> self.shift, low, high)
         return codes

@@ -108,7 +108,7 @@ def lower(
     named in `subgraphs`, which become sections of the program (by default it is one), and in
     `units`, where they run elsewhere than on the cores. `apart`: what cores hand over to each other
     has memory of its own, which makes the arena larger. `costs`: microseconds that nodes take one
-    core, about, so that threads are not handed pieces which are not worth it. `weights`: what
+    core, about, so that threads do not get pieces that are not worth it. `weights`: what
     constants are added to, where several programs share a file.
     Raises InputError naming the operator where no kernel fits.
     """
@@ -177,7 +177,7 @@ def _steps(ctx: Context, units: Mapping[str, str], costs: Mapping[str, float]) -
 
 
 def _body_steps(ctx: Context) -> list[Step]:
-    """Of the body of a loop, in whose steps pieces are too small to know what they cost."""
+    """The steps of a loop's body, whose pieces are too small to know what they cost."""
     return _steps(ctx, NO_UNITS, NO_COSTS)
 
 

@@ -27,7 +27,7 @@ class Lifetime:
 def lifetimes(
     sizes: Mapping[str, int], uses: Sequence[Iterable[str]], held: Iterable[str] = ()
 ) -> list[Lifetime]:
-    """From the buffers each step touches; `held` ones live until the end."""
+    """The lifetimes of the buffers each step touches; `held` ones live until the end."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for step, names in enumerate(uses):
@@ -74,7 +74,8 @@ def plan_memory(buffers: Sequence[Lifetime], steps: int) -> MemoryPlan:
 
 
 def plan_apart(buffers: Sequence[Lifetime], shared: Collection[str], steps: int) -> MemoryPlan:
-    """As `plan_memory`, with memory of their own for the `shared` ones, behind all others."""
+    """Plans memory as `plan_memory` does, with memory of their own for the `shared` ones, behind
+    all others."""
     own = plan_memory([b for b in buffers if b.name not in shared], steps)
     others = plan_memory([b for b in buffers if b.name in shared], steps)
     behind = {name: own.arena_bytes + at for name, at in others.offsets.items()}

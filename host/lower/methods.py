@@ -1,4 +1,4 @@
-"""Which method the knowledge base gives a product, and the tile a convolution makes of it."""
+"""The method that the knowledge base gives a product, and the tile a convolution makes of it."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def lower_outlier(ctx: Context, node: Node) -> list[Call]:
 
 
 def _bytes(values: Array, size: int) -> Array:
-    """As they lie in memory, and zeros up to `size`."""
+    """The bytes of values as they lie in memory, and zeros up to `size`."""
     raw = values.reshape(-1).view(np.uint8)
     return np.concatenate([raw, np.zeros(size - raw.size, np.uint8)])
 

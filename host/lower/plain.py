@@ -137,7 +137,7 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
 
 
 def _of_codes(ctx: Context, node: Node, op: ops.Binary) -> list[Call]:
-    """By a look-up in the results of all pairs."""
+    """Calls that look codes up in the results of all pairs."""
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     if calls := lower_single(ctx, node):
         return calls

@@ -161,7 +161,7 @@ def base_of(aliases: Mapping[str, Alias], name: str) -> Alias:
 
 @dataclass(frozen=True)
 class StateSlot:
-    """Where a state lives in the state block, and where its initial value stands."""
+    """The place of a state in the state block, and that of its initial value."""
 
     offset: int
     bytes: int

@@ -15,7 +15,8 @@ from edgekit.kb.layout_table import LayoutTable
 
 
 def choose_layouts(graph: Graph, table: LayoutTable | None, vl: int) -> Graph:
-    """As `choose_planes`, with pruned layers over several rows among what may be channel-major."""
+    """Chooses layouts as `choose_planes` does; pruned layers over several rows may be channel-major
+    too."""
     layers = {n.name for n in graph.nodes if _is_pruned(graph, n)}
     if not layers or table is None:
         return choose_planes(graph, table, vl)

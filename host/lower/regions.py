@@ -1,4 +1,5 @@
-"""Which operators run on channel-major images, where weights are sparse enough for that to pay.
+"""The choice of operators that run on channel-major images, where weights are sparse enough for
+that to pay.
 
 Every operator that has a kernel for both layouts gets a cost for each, every image between two of
 them the cost of its transpose; the cheapest choice for the whole graph is a minimum cut. So a
@@ -32,7 +33,7 @@ ANYWHERE = (ops.Add, ops.Binary, ops.Clamp, ops.Function, ops.HardSwish, ops.Log
 
 @dataclass(frozen=True)
 class Costs:
-    """Of one operator on either layout, in the table's unit."""
+    """The costs of one operator on either layout, in the table's unit."""
 
     pixels: float
     planes: float
@@ -178,7 +179,7 @@ def _depthwise_form(
 def _moving_form(
     op: Operator, shapes: list[tuple[int, ...]], y: tuple[int, ...]
 ) -> Operator | None:
-    """Of operators whose kernels do not care which axis is which."""
+    """The channel-major form of operators whose kernels do not care which axis is which."""
     if isinstance(op, ANYWHERE):
         return op if all(shape == y for shape in shapes) else None
     if isinstance(op, ops.Concat):

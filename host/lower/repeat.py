@@ -84,7 +84,7 @@ def lower_repeat(
 
 
 def _inputs(ctx: Context, node: Node, op: ops.Repeat) -> dict[str, Value]:
-    """Where the body finds its inputs."""
+    """The places of the body's inputs."""
     first = int(op.conditional)
     places = {}
     for i, name in enumerate(op.body.inputs):
@@ -102,7 +102,7 @@ def _inputs(ctx: Context, node: Node, op: ops.Repeat) -> dict[str, Value]:
 def _memory(
     ctx: Context, node: Node, op: ops.Repeat, inner: Context, steps: list[Step]
 ) -> dict[str, Value]:
-    """Where what the body computes lies: in one temporary."""
+    """The places of what the body computes, in one temporary."""
     tensors = op.body.tensors
     sizes = {n: t.bytes for n, t in tensors.items() if t.data is None} | inner.scratch_bytes
     elsewhere = {*op.body.inputs, *(n for n, t in tensors.items() if t.data is not None)}

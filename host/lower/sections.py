@@ -57,7 +57,8 @@ def sections_of(lowered: Lowered, memory: MemoryPlan, spans: Sequence[Span]) -> 
 
 
 def side_by_side(lowered: Lowered, span: Span) -> list[tuple[int, ...]]:
-    """By step of a span (counted from its first): itself, and those that may run when it does."""
+    """The steps that may run when a step of a span does, itself included, for each step (counted
+    from the first)."""
     count = span.last - span.first
     waits = _waits(span, _touched(lowered, {}, span))
     before: list[set[int]] = []  # all that is over when a step starts
@@ -89,7 +90,7 @@ def _section(lowered: Lowered, memory: MemoryPlan, span: Span) -> Section:
 
 
 def _waits(span: Span, touched: Sequence[_Touched]) -> list[set[int]]:
-    """By step, those of other queues that must be over before it starts.
+    """The steps of other queues that must be over before each step starts.
 
     That they are near bounds how far one unit runs ahead, and with it the memory: it must hold at
     once what is made by steps that may run at the same time.

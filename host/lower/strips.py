@@ -53,7 +53,7 @@ class Sparse:
         return slice(int(self.start[row]), int(self.start[row + 1]))
 
     def features(self) -> Features:
-        """As ek_rows_measure has them."""
+        """The features as ek_rows_measure computes them."""
         lengths = self.lengths
         used = np.flatnonzero(lengths)
         spans = self.column[self.start[used + 1] - 1] - self.column[self.start[used]] + 1
@@ -163,7 +163,7 @@ def _is_much(slots: int, height: int, held: int) -> bool:
 
 
 def _wide_slots(b: _Builder) -> int:
-    """Of a row that may have all lanes."""
+    """The slots of a row that may have all lanes."""
     return 2 * b.height
 
 

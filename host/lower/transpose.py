@@ -24,8 +24,8 @@ def matrix_transpose(ctx: Context, node: Node) -> list[Call] | None:
     if x.dtype.bytes != 4 or found is None:
         return None
     matrices, rows, columns = found
-    thin = min(rows, columns) < _FEW
-    down, across = (1 if thin else math.ceil(size / TRANSPOSE_TILE) for size in (rows, columns))
+    narrow = min(rows, columns) < _FEW
+    down, across = (1 if narrow else math.ceil(size / TRANSPOSE_TILE) for size in (rows, columns))
     fields: dict[str, Field] = {
         "rows": rows,
         "columns": columns,

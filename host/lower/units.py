@@ -1,4 +1,4 @@
-"""Which operators run on the NNA of a board that has one: those that are cheaper there."""
+"""The choice of operators that run on a board's NNA: those that are cheaper there."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class TwoLabels:
             node = to
 
     def _reaching(self) -> list[bool]:
-        """Who still has a way to the sink."""
+        """Which vertices still have a way to the sink."""
         reaches = [False] * len(self._edges)
         reaches[1] = True
         waiting = deque([1])

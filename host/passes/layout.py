@@ -93,7 +93,7 @@ class _Push:
         self._emit(node, op, [None if v is None else self.plain(v) for v in ins])
 
     def _view(self, name: str) -> View:
-        """Of constants and inputs: as they are."""
+        """The view of a tensor; constants and inputs are as they are."""
         if name not in self._views:
             tensor = self._graph.tensors[name]
             self._tensors[name] = tensor
@@ -266,7 +266,7 @@ def _pad(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
 
 
 def _slice(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
-    """Then a reshape, if the slice drops axes."""
+    """Moves a slice before the transpose; a reshape follows if the slice drops axes."""
     assert isinstance(op, ops.StridedSlice)
     order = views[0].order
     extent = _moved(op.extent, order)

@@ -1,4 +1,4 @@
-"""Which reshapes of a transposed tensor need no transposing first."""
+"""Reshapes of a transposed tensor that need no transposing first."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ from edgekit.host.graph.types import Activation, Array, DType, Graph, Node, Tens
 
 
 class Users:
-    """Who reads and writes each tensor of a graph; `made` takes constants that a match adds."""
+    """The readers and the writer of each tensor of a graph; `made` takes constants that a match
+    adds."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph

@@ -8,7 +8,7 @@ from edgekit.host.passes.rewrite import Users, until_stable
 
 
 def fuse_silu(graph: Graph) -> Graph:
-    """Of f32 alone: codes are rounded in between."""
+    """Fuses x · sigmoid(x) of f32; codes are rounded in between."""
 
     def match(users: Users, node: Node) -> dict[str, Node | None] | None:
         if not users.is_plain(node, Mul):

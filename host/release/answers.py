@@ -265,7 +265,8 @@ class SpmvHotspots(TypedDict):
 
 
 class AnyAnswer(TypedDict):
-    """Where only that there was one is of use, or whoever asked knows which of several it is."""
+    """Any answer: for callers that need no more than that there was one, or know which of several
+    it is."""
 
 
 ANSWERS: Mapping[str, type] = {

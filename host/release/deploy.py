@@ -203,7 +203,7 @@ class _Deploy:
                 return self._apply_again(call, ends)
 
     def _apply_again(self, call: Callable[[], Document], ends: float) -> Document:
-        """After a cut link: the board went on by itself, so what it came to is asked for."""
+        """Asks for the outcome after a cut link: the board went on by itself."""
         while True:
             try:
                 self._wait_for_board(ends)

@@ -9,17 +9,17 @@ from edgekit.host.transport import Transport
 
 
 def enroll(transport: Transport, key: PublicKey) -> Trust:
-    """From now on the board takes releases signed by `key`, and none that are unsigned."""
+    """Makes the board take releases signed by `key`, and none that are unsigned."""
     return _trust(transport, "--key", key.line)
 
 
 def enroll_host(transport: Transport) -> Trust:
-    """From now on the board takes what this host signs."""
+    """Makes the board take what this host signs."""
     return enroll(transport, host_key().public)
 
 
 def enroll_unsigned(transport: Transport) -> Trust:
-    """From now on the board takes any release; meant for boards without ssh-keygen."""
+    """Makes the board take any release; meant for boards without ssh-keygen."""
     return _trust(transport, "--unsigned")
 
 

@@ -145,7 +145,7 @@ class Session:
 
     @contextlib.contextmanager
     def _believed(self) -> Iterator[None]:
-        """After an error in here nobody knows what the board would send next."""
+        """Closes the connection after an error: nobody knows what the board would send next."""
         try:
             yield
         except DeviceInputError as error:

@@ -102,8 +102,9 @@ class BoardRuntime:
         return self.call("release", *arguments, deadline=deadline)
 
     def talk_to_release(self, *arguments: str, magic: bytes) -> Stream:
-        """As call_release, a command to talk to, once it said `magic`. Of a release whose runtime
-        does not know it yet, this kit's own. Raises the error that comes in place of `magic`."""
+        """Starts a command of the release to talk to, once it said `magic`. If the release's
+        runtime does not know it yet, this kit's own does. Raises the error that comes in place of
+        `magic`."""
         try:
             return self._talk(("release", *arguments), magic)
         except _UnknownCommandError:
@@ -206,7 +207,7 @@ def _is_broken(done: Completed) -> bool:
 
 
 def how_it_ended(done: Completed) -> str:
-    """For people: the exit code or the signal, and the last line of standard error."""
+    """The exit code or the signal, and the last line of standard error, for people."""
     lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
     last = f": {printable(lines[-1], 200)}" if lines else ""
     if done.exit_code >= 0:

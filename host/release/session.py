@@ -74,7 +74,7 @@ def _sweep(folder: Path) -> None:
 
 
 def owner() -> str:
-    """Who deploys, for the one who has to wait."""
+    """The name of who deploys, for whoever has to wait."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

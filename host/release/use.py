@@ -95,7 +95,7 @@ def status(transport: Transport, name: str = "") -> BoardStatus:
 
 
 def verify(transport: Transport, name: str = "") -> BoardStatus:
-    """As `status`, if all is whole. RolledBackError if the board left a damaged release for the
+    """The status, if all is whole. RolledBackError if the board left a damaged release for the
     previous one, TransferError if it could not or that one is damaged, InputError if nothing runs.
     """
     return _status(BoardRuntime(transport, name).call("verify", deadline=_RUN_SECONDS))

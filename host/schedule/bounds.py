@@ -9,7 +9,7 @@ from edgekit.host.schedule.timeline import ANY, Problem
 
 
 def tails(problem: Problem) -> list[float]:
-    """By node, the longest path from its start to the end, each node on its fastest unit."""
+    """The longest path from each node's start to the end, each node on its fastest unit."""
     found = [0.0] * problem.dag.size
     for i in reversed(range(problem.dag.size)):
         later = max((found[a] for a in problem.dag.after[i]), default=0.0)
@@ -24,7 +24,8 @@ def only_unit(problem: Problem, node: int) -> int | None:
 
 
 def least_makespan(problem: Problem) -> float:
-    """No order takes less: the longest path, the work that only one unit can do, all loads."""
+    """A bound that no order is below: the longest path, the work that only one unit can do, all
+    loads."""
     alone = [0.0] * problem.units
     for node, costs in enumerate(problem.costs):
         unit = only_unit(problem, node)
@@ -35,7 +36,8 @@ def least_makespan(problem: Problem) -> float:
 
 
 def least_peak(problem: Problem) -> int:
-    """No order keeps less alive: what one node works on, at the start or with what stays."""
+    """A bound that no order's memory is below: what one node works on, at the start or with what
+    stays."""
     arena = problem.arena
     through = sum(
         size
@@ -50,7 +52,7 @@ def least_peak(problem: Problem) -> int:
 
 
 def longest_path_first(problem: Problem) -> list[int]:
-    """By node, its fastest unit if it is on the longest path, else ANY: others step aside."""
+    """The fastest unit of each node on the longest path, ANY for the others, which step aside."""
     length = tails(problem)
     units = [ANY] * problem.dag.size
     ahead = [i for i in range(problem.dag.size) if not problem.dag.before[i]]

@@ -30,7 +30,7 @@ class Calibration:
 
 
 def calibration_file(board: BoardProfile) -> Path:
-    """Where `edgekit tune cost` keeps what it measured on boards of a platform."""
+    """The file of what `edgekit tune cost` measured on boards of a platform."""
     return data_folder() / "cost" / f"{board.platform}.json"
 
 

@@ -37,7 +37,7 @@ class CostModel:
 
     @staticmethod
     def of(board: BoardProfile) -> CostModel:
-        """With what this host measured on such boards, if it did."""
+        """A board's cost model, with what this host measured on such boards, if it did."""
         return CostModel(board, calibration_of(board))
 
     @property
@@ -60,7 +60,7 @@ class CostModel:
         return self.cost_of(self.work(graph, node), unit)
 
     def cost_of(self, work: Work, unit: str = CPU) -> float:
-        """As `cost`, of what an operator has to do; NNA aside."""
+        """The cost of what an operator has to do, the NNA aside."""
         if work.kind == "none":
             return 0.0
         speeds = self._speeds_of(work, unit)
@@ -77,8 +77,8 @@ class CostModel:
         return self.memory.start_us + loaded / rate
 
     def _nna_cost(self, graph: Graph, node: Node) -> float:
-        """Of the NNA, and of the core before it (bytes into groups of channels) and after it
-        (sums into bytes)."""
+        """The cost of the NNA, and of the core before it (bytes into groups of channels) and after
+        it (sums into bytes)."""
         assert self.board.nna is not None
         if not fits_nna(graph, node):
             return math.inf

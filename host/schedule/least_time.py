@@ -148,7 +148,8 @@ class _Search:
     def _run(
         self, way: _Way, node: int, unit: int, done: int
     ) -> tuple[tuple[float, ...], tuple[float, float, float], dict[int, tuple[float, ...]]]:
-        """When all is free and there after `node` ran on `unit`, as in timeline.Queues."""
+        """The times when all is free and there after `node` ran on `unit`, as in
+        timeline.Queues."""
         problem = self._problem
         # `free` is 0 for a unit that did nothing: one that never begins holds up nothing.
         start = max(way.free[unit], problem.late[unit])
@@ -171,7 +172,7 @@ class _Search:
         return free, memory, arrivals
 
     def _holders(self, way: _Way, node: int, unit: int, done: int) -> dict[int, int]:
-        """Who holds what is still read after `node` ran on `unit`."""
+        """The holders of what is still read after `node` ran on `unit`."""
         problem = self._problem
         read = problem.dag.before[node]
         found = {
@@ -184,7 +185,7 @@ class _Search:
         return found
 
     def bound(self, way: _Way) -> float:
-        """No way of going on from here takes less."""
+        """A bound that no way of going on from here is below."""
         fixed, total = self._remaining(way.done)
         free, done = way.free, way.done
         least = max((sum(free) + total) / len(free), *map(operator.add, free, fixed))

@@ -45,7 +45,7 @@ def key_positions(graph: Graph, dag: Dag) -> list[int]:
 
 
 def subgraph_ends(size: int, keys: Sequence[int], merge_below: int = MERGE_BELOW) -> list[int]:
-    """Where each subgraph ends (exclusive); the last one ends at `size`.
+    """The end of each subgraph (exclusive); the last one ends at `size`.
 
     A subgraph reaches to the next key node, which is its last node, so that nothing of the next
     subgraph can start before it is done. One of fewer than `merge_below` nodes merges into the

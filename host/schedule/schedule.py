@@ -100,7 +100,7 @@ def _problem(
     entry: int,
     users: Mapping[str, Sequence[int]],
 ) -> Problem:
-    """One part: unit `entry` goes on, others join in when they are awake and have what it reads."""
+    """One part: unit `entry` goes on, others join in when they woke and have what it reads."""
     nodes = range(*part)
     speeds = model.units.values()
     handover, wake = (max(getattr(u, k) for u in speeds) for k in ("handover_us", "wake_us"))

@@ -157,7 +157,8 @@ class _Search:
         return min(best, moved, key=self._score), len(samples) + tries
 
     def _exact(self, best: _Candidate) -> tuple[_Candidate, bool]:
-        """By sets of done nodes, what beats the best known, and whether nothing beats that."""
+        """Searches by sets of done nodes what beats the best known, and whether nothing beats
+        that."""
         width = max(self.effort.ways // self.problem.dag.size, 8)
         known = best.timeline.makespan
         most = best.peak if self.objective == "memory" else math.inf

@@ -44,7 +44,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Where and when each node ran, by node; `makespan` is when the last one was done."""
+    """The unit and time of each node, by node; `makespan` is when the last one was done."""
 
     units: tuple[int, ...]
     starts: tuple[float, ...]

@@ -55,7 +55,7 @@ class Schedule:
         return {unit: tuple(names) for unit, names in found.items()}
 
     def waits(self) -> dict[str, tuple[str, ...]]:
-        """By node, those of other units that must be over before it starts.
+        """The nodes of other units that must be over before each node starts.
 
         Of each other unit only the last one is named: the queue holds all before it. What an
         earlier node of the same queue has waited for already is left out.
@@ -64,7 +64,7 @@ class Schedule:
 
 
 def waits_of(dag: Dag, graph: Graph, units: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """As `Schedule.waits`, for nodes in running order and the unit of each."""
+    """The waits (see `Schedule.waits`) of nodes in running order with the unit of each."""
     waited: dict[str, dict[str, int]] = {}  # by unit: how far it has seen each other one
     found = {}
     for i, node in enumerate(graph.nodes):

@@ -1,4 +1,4 @@
-"""Which axis of its output an operator is split along, best first."""
+"""The axes of its output that an operator is split along, best first."""
 
 from __future__ import annotations
 

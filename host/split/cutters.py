@@ -43,7 +43,7 @@ def cut_conv(site: Site, cut: Cut) -> Part | None:
 
 
 def _rest(site: Site, cut: Cut) -> tuple[Cut | None, ...]:
-    """Of a product's bias, residual and epilogue's operand."""
+    """The cuts of a product's bias, residual and epilogue's operand."""
     wide = cut.axis != len(site.outs[0].shape) - 1
 
     def of_channels(values: Tensor | None) -> Cut | None:
@@ -61,7 +61,8 @@ def _rest(site: Site, cut: Cut) -> tuple[Cut | None, ...]:
 
 
 def _quantizes_its_input(x: Tensor, w: Tensor) -> bool:
-    """By the range of a whole image or row: a part of it has another one."""
+    """Whether a product quantizes its input by the range of a whole image or row: a part of it has
+    another one."""
     return x.dtype is DType.F32 and w.dtype is not DType.F32
 
 
@@ -185,7 +186,7 @@ def cut_split(site: Site, cut: Cut) -> Part | None:
 
 
 def cut_strided_slice(site: Site, cut: Cut) -> Part | None:
-    """Where the output keeps the axes of the input."""
+    """The part of a strided slice whose output keeps the axes of the input."""
     op = site.node.op
     assert isinstance(op, ops.StridedSlice)
     if op.shape != op.extent:

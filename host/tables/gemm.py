@@ -17,7 +17,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def user_table(board: BoardProfile) -> Path:
-    """Where `edgekit kb build` writes the table of a board."""
+    """The file that `edgekit kb build` writes for a board."""
     return user_file("gemm", board)
 
 

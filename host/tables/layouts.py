@@ -27,7 +27,7 @@ def layout_table_of(board: BoardProfile) -> LayoutTable | None:
 
 
 def user_layout_table(board: BoardProfile) -> Path:
-    """Where `edgekit tune layouts` writes."""
+    """The file that `edgekit tune layouts` writes."""
     return user_file("layouts", board)
 
 

@@ -16,7 +16,7 @@ from edgekit.kb.places import found_tables, shipped_folder
 
 
 def user_spmv_table(board: BoardProfile) -> Path:
-    """Where `edgekit tune spmv` writes the table of a board."""
+    """The file that `edgekit tune spmv` writes for a board."""
     return user_file("spmv", board)
 
 

@@ -13,7 +13,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def user_file(kind: Kind, board: BoardProfile) -> Path:
-    """Where the user's table of a board is, or would be.
+    """The path of the user's table of a board, which need not be there.
 
     One that an older edgekit wrote, named by a profile and not by the core, gets its new name.
     """

@@ -1,4 +1,5 @@
-"""Which headers a C file includes: an object is made anew when one of them changes, and only then.
+"""The headers that a C file includes: an object is made anew when one of them changes, and only
+then.
 
 Conditional includes count as taken: that may compile too much, never too little.
 """
@@ -18,7 +19,7 @@ _SYSTEM = re.compile(rb"^#include <([^>\n]+)>", re.MULTILINE)
 def headers_hash(
     text: bytes, folder: Path, macros: Sequence[tuple[str, str]], kernels: Path
 ) -> bytes:
-    """Of all headers that `text`, a file in `folder`, includes in the end.
+    """The hash over all headers that `text`, a file in `folder`, includes in the end.
 
     They are looked for beside the file that names them, then under `kernels`; a macro whose value
     is a quoted name is one that some file includes.

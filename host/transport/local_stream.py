@@ -84,7 +84,7 @@ class LocalStream:
         return self._ended
 
     def _wait(self, selector: selectors.BaseSelector, end: float, deadline: float) -> None:
-        """Until a pipe is ready; what comes on standard error is taken on the way."""
+        """Waits until a pipe is ready; what comes on standard error is taken on the way."""
         ready = selector.select(max(end - time.monotonic(), 0))
         if not ready:
             self.close(deadline=0)

@@ -88,7 +88,7 @@ class Line:
             ) from None
 
     def fileno(self) -> int | None:
-        """For select; None where there is nothing to wait on."""
+        """The file descriptor for select; None where there is nothing to wait on."""
         return self._descriptor
 
     def read(self, seconds: float) -> bytes:

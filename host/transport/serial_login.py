@@ -1,4 +1,4 @@
-"""From a console that may show anything to our program running behind its shell."""
+"""The way from a console that may show anything to our program running behind its shell."""
 
 from __future__ import annotations
 

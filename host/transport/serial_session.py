@@ -38,7 +38,7 @@ class CancelledError(Exception):
 
 
 class Ready(TypedDict):
-    """Of READY: where a file that is sent or fetched goes on, and which one it is."""
+    """The content of READY: where a file that is sent or fetched goes on, and which one it is."""
 
     offset: Count
     sha256: NotRequired[Text]
@@ -46,7 +46,7 @@ class Ready(TypedDict):
 
 
 class Whole(TypedDict):
-    """Of DATA's end: the hash of the whole file."""
+    """The content of DATA's end: the hash of the whole file."""
 
     sha256: Text
 

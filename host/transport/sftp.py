@@ -149,57 +149,57 @@ class Sftp:
     ) -> None:
         """Writes data[start:] at `start`; `written` is told each time how far the file reaches."""
         window = _Window()
-        waiting: deque[_Asked] = deque()
+        waiting: deque[_Request] = deque()
         offset = start
         failure: SftpError | None = None
         while waiting or (offset < len(data) and failure is None):
             if offset < len(data) and len(waiting) < window.size and failure is None:
-                asked = _Asked(offset, min(CHUNK, len(data) - offset), time.monotonic())
-                offset += asked.size
-                head = struct.pack(">Q", asked.offset)
-                chunk = _bytes(data[asked.offset : offset])
-                waiting.append(asked.numbered(self._ask(_WRITE, _bytes(handle), head, chunk)))
+                pending = _Request(offset, min(CHUNK, len(data) - offset), time.monotonic())
+                offset += pending.size
+                head = struct.pack(">Q", pending.offset)
+                chunk = _bytes(data[pending.offset : offset])
+                waiting.append(pending.numbered(self._ask(_WRITE, _bytes(handle), head, chunk)))
                 continue
-            asked = waiting.popleft()
+            pending = waiting.popleft()
             try:
-                self._answer(asked.number, _STATUS)
+                self._answer(pending.number, _STATUS)
             except SftpError as error:
                 failure = failure or error  # the answers under way are still to be taken
                 continue
             if failure is None:
-                window.answered(asked, asked.size)
-                written(asked.offset + asked.size)
+                window.answered(pending, pending.size)
+                written(pending.offset + pending.size)
         if failure is not None:
             raise failure
 
     def read(self, handle: bytes, start: int, size: int, got: Callable[[bytes], None]) -> None:
         """Hands what is from `start` up to `size` or the file's end to `got`, in order."""
         window = _Window()
-        waiting: deque[_Asked] = deque()
+        waiting: deque[_Request] = deque()
         offset, wanted = start, start
         failure: SftpError | None = None
         while waiting or (offset < size and failure is None):
             if offset < size and len(waiting) < window.size and failure is None:
-                asked = _Asked(offset, min(CHUNK, size - offset), time.monotonic())
-                offset += asked.size
-                request = struct.pack(">QI", asked.offset, asked.size)
-                waiting.append(asked.numbered(self._ask(_READ, _bytes(handle), request)))
+                pending = _Request(offset, min(CHUNK, size - offset), time.monotonic())
+                offset += pending.size
+                request = struct.pack(">QI", pending.offset, pending.size)
+                waiting.append(pending.numbered(self._ask(_READ, _bytes(handle), request)))
                 continue
-            asked = waiting.popleft()
+            pending = waiting.popleft()
             try:
-                chunk = self._answer(asked.number, _DATA).string()
+                chunk = self._answer(pending.number, _DATA).string()
             except SftpError as error:
                 failure = failure or error
                 continue
-            if len(chunk) > asked.size:
+            if len(chunk) > pending.size:
                 raise NotSftpError(
-                    f"expected at most {asked.size} bytes from SFTP, found {len(chunk)}"
+                    f"expected at most {pending.size} bytes from SFTP, found {len(chunk)}"
                 )
-            if failure is not None or asked.offset != wanted:
+            if failure is not None or pending.offset != wanted:
                 continue  # asked for before a short answer came: it is asked for again
-            window.answered(asked, len(chunk))
+            window.answered(pending, len(chunk))
             wanted += len(chunk)
-            if len(chunk) < asked.size:
+            if len(chunk) < pending.size:
                 offset = wanted if chunk else size
             got(chunk)
         if failure is not None and failure.code != _END_OF_FILE:
@@ -274,7 +274,7 @@ class Sftp:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Request:
     """A request for a part of a file, sent at the time `at`."""
 
     offset: int
@@ -282,7 +282,7 @@ class _Asked:
     at: float
     number: int = 0
 
-    def numbered(self, number: int) -> _Asked:
+    def numbered(self, number: int) -> _Request:
         return replace(self, number=number)
 
 
@@ -298,9 +298,9 @@ class _Window:
         self._round_trip = math.inf
         self._seen: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
 
-    def answered(self, asked: _Asked, count: int) -> None:
+    def answered(self, pending: _Request, count: int) -> None:
         now, total = time.monotonic(), self._seen[-1][1] + count
-        self._round_trip = min(self._round_trip, now - asked.at)
+        self._round_trip = min(self._round_trip, now - pending.at)
         self._seen.append((now, total))
         while self._seen[0][0] < now - max(4 * self._round_trip, 0.1) and len(self._seen) > 2:
             self._seen.popleft()

@@ -1,4 +1,5 @@
-"""Where a board is and who logs in there: what is given, then the user's ssh config, then defaults.
+"""The address of a board and the user who logs in: what is given, then the user's ssh config, then
+defaults.
 
 The rules are OpenSSH's; directives that would need another program are refused by name.
 """

@@ -202,7 +202,7 @@ class Download:
 
 
 def _make_folders(sftp: Sftp, folder: str) -> None:
-    """From the top; a folder that is there already is refused, and that is fine."""
+    """Makes folders from the top; the board refuses one that is there already, and that is fine."""
     above = posixpath.dirname(folder)
     try:
         sftp.make_folder(folder)

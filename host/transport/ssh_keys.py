@@ -32,7 +32,7 @@ class HostKey:
 
     @property
     def fingerprint(self) -> str:
-        """As `ssh-keygen -l` shows it."""
+        """The fingerprint as `ssh-keygen -l` shows it."""
         digest = base64.b64encode(hashlib.sha256(self.blob).digest()).decode().rstrip("=")
         return f"SHA256:{digest}"
 
@@ -126,7 +126,7 @@ def _agent_keys() -> Iterator[Candidate]:
 
 
 def _public_blob(path: Path) -> bytes | None:
-    """Of IDENTITY.pub, by which OpenSSH too finds a key in the agent."""
+    """The key in IDENTITY.pub, by which OpenSSH too finds a key in the agent."""
     file = path.with_name(path.name + ".pub")
     try:
         _check_file(file)

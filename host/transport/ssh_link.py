@@ -269,7 +269,8 @@ def _preferred(there: Sequence[str], first: tuple[str, ...]) -> list[str]:
 
 
 def _connect(host: str, port: int, deadline: Deadline) -> socket.socket:
-    """As socket.create_connection, with one deadline for the resolver and all addresses."""
+    """Connects as socket.create_connection does, with one deadline for the resolver and all
+    addresses."""
     last: OSError = TimeoutError(0, "no address")
     for family, kind, protocol, _, address in _resolve(host, port, deadline):
         found = socket.socket(family, kind, protocol)

@@ -95,7 +95,7 @@ class History:
         return len(rows)
 
     def add_new(self, measurements: Iterable[Measurement]) -> int:
-        """As `add`, without those that are there already, whenever they were stored."""
+        """Adds the measurements that are not there already, whenever they were stored."""
         with self._transaction():
             known = {_without_time(m) for m in self.read().measurements}
             new = {w: m for m in measurements if (w := _without_time(m)) not in known}

@@ -67,7 +67,7 @@ def choose_threshold(
 
 
 def _candidates(samples: Sequence[NDArray[Any]]) -> list[float]:
-    """Between two channels each, in the order of their largest values."""
+    """Thresholds between two channels each, in the order of their largest values."""
     largest = np.max([np.abs(s).max(axis=0).astype(np.float64) for s in samples], axis=0)
     falling = np.sort(largest)[::-1]
     found = []

@@ -1,4 +1,4 @@
-"""Which matrix products to tune: those of a model, of a file, or a spread of usual ones."""
+"""The matrix products to tune: those of a model, of a file, or a spread of usual ones."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def products_of_model(model: Path, threads: int) -> list[Product]:
 
 
 def _of_node(graph: Graph, node: Node) -> Iterator[tuple[GemmShape, str]]:
-    """As host/lower/conv.py and transpose_conv.py make them."""
+    """The products of a node, as host/lower/conv.py and transpose_conv.py make them."""
     if not isinstance(node.op, Conv2D | FullyConnected | TransposeConv2D):
         return
     x, w, y = (graph.tensors[str(name)] for name in (*node.inputs[:2], node.outputs[0]))

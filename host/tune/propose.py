@@ -1,4 +1,4 @@
-"""Which methods are worth measuring: analytic pruning, then the neighbors of the best."""
+"""The methods that are worth measuring: analytic pruning, then the neighbors of the best."""
 
 from __future__ import annotations
 

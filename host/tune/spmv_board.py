@@ -110,7 +110,7 @@ class SpmvMeasurer:
         return BoardResult(Features(**features), answer["height"], forms, rate)
 
     def hotspots(self, settings: BlockSettings, seconds: float = 1.0) -> Hotspots:
-        """Where the board spends its time on one thread, and what it waits for."""
+        """The places where the board spends its time on one thread, and what it waits for."""
         answer = self._call([settings], seconds=seconds, hotspots=True)
         found = fitting(answer, SpmvHotspots)["hotspots"]
         why = found["bottleneck"]

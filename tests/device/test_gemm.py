@@ -130,9 +130,9 @@ def test_what_does_not_fit_is_named(arguments, options, message):
 
 def test_a_product_too_large_for_memory_is_refused():
     one = np.zeros((1, 1), np.float32)
-    tall, wide = np.broadcast_to(one, (1 << 31, 1)), np.broadcast_to(one, (1, 1 << 31))
+    high, wide = np.broadcast_to(one, (1 << 31, 1)), np.broadcast_to(one, (1, 1 << 31))
     with pytest.raises(InputError, match="memory for a result"):
-        gemm(tall, wide)
+        gemm(high, wide)
 
 
 def _python(code: str, **environment: str) -> str:

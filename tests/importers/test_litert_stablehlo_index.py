@@ -72,7 +72,7 @@ def _gather(
 _ROWS = np.array([[0, 2], [3, 4], [9, -3]], np.int32)
 GATHERS = {
     **{f"rows-{k}": _gather(k, _ROWS, (1, 1, 6), (1,), (0, 1), (0, 1), 1) for k in _KINDS},
-    "turned": _gather("float32", _ROWS, (1, 2, 6), (0, 2), (0,), (1, 0), 1),
+    "transposed": _gather("float32", _ROWS, (1, 2, 6), (0, 2), (0,), (1, 0), 1),
     "windows": _gather("int32", _ROWS, (2, 5, 3), (1, 2, 3), (), (0, 2), 1),
     "vector-first": _gather("float32", _ROWS.T.copy(), (2, 1, 3), (0, 1), (1,), (0, 2), 0),
     "numbers": _gather("int8", _wide([1], [9], [-(1 << 40)], [3]), (4, 1, 6), (0, 2), (1,), (1,),
@@ -104,7 +104,7 @@ SCATTERS = {
     },
     "points": _scatter("float32", _REGIONS[1], _wide([1], [0], [1], [7]), (4,), (), (0,), (0,), 1,
                        (3,)),
-    "turned": _scatter("float32", "", _AGAIN, (6, 2, 5), (0, 1), (0,), (2, 0), 1, (4, 6, 3)),
+    "transposed": _scatter("float32", "", _AGAIN, (6, 2, 5), (0, 1), (0,), (2, 0), 1, (4, 6, 3)),
     "windows": _scatter("int32", _REGIONS[1], _AGAIN, (5, 2, 3, 4), (1, 2, 3), (), (0, 1), 1),
     "reaching-out": _scatter("int32", "", _AGAIN, (3, 5, 4), (0, 2), (0,), (0, 1), 1),
     "columns": _scatter("float32", "", _wide([5], [1], [-2]), (4, 3, 5), (0, 2), (2,), (2,), 1),

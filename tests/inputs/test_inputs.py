@@ -65,7 +65,7 @@ def test_codes_follow_scale_and_zero_point(photo: Path) -> None:
 
 def test_a_picture_is_resized_made_gray_and_turned_upright(tmp_path: Path) -> None:
     exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned by 90 degrees
+    exif[0x0112] = 6  # to be rotated by 90 degrees
     lying = Image.new("RGB", (40, 20))
     lying.paste((255, 255, 255), (0, 0, 20, 20))
     lying.save(tmp_path / "lying.jpg", exif=exif, quality=95)

@@ -55,13 +55,13 @@ def main() -> int:
     parser.add_argument("--only", default="", help="tests whose name holds this")
     parser.add_argument("--plain", action="store_true", help="build for plain C")
     parser.add_argument("--references", action="store_true", help="by the NumPy references")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
-    board = x86_boards()[0] if asked.plain else load_board("local")
-    cases = [c for c in all_cases() if asked.only in c.name]
+    board = x86_boards()[0] if options.plain else load_board("local")
+    cases = [c for c in all_cases() if options.only in c.name]
     found = _Findings()
     with tempfile.TemporaryDirectory() as folder:
-        if asked.references:
+        if options.references:
             _evaluate(cases, Path(folder), found)
         else:
             _compile(cases, board, Path(folder), found)

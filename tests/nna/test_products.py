@@ -115,8 +115,8 @@ def test_extreme_convolutions_are_exact():
 
 def test_views_with_any_strides_are_taken():
     a, f = operands(12, 40, 150)
-    turned = np.ascontiguousarray(f.T).T
-    for left, right in ((a[::2], f), (a[:, ::-1], turned), (a, turned[:, 3:90:2])):
+    transposed = np.ascontiguousarray(f.T).T
+    for left, right in ((a[::2], f), (a[:, ::-1], transposed), (a, transposed[:, 3:90:2])):
         np.testing.assert_array_equal(nna_matmul(left, right), matmul_reference(left, right))
 
 

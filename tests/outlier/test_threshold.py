@@ -12,12 +12,12 @@ from edgekit.host.tune.outlier import choose_threshold
 from tests.support.outlier_cases import activations
 
 
-def layer(tall: float, channels: int) -> tuple[list[Array], OutlierWeights]:
-    """Three samples whose first channels reach `tall`, all others 1."""
+def layer(largest: float, channels: int) -> tuple[list[Array], OutlierWeights]:
+    """Three samples whose first channels reach `largest`, all others 1."""
     rng = np.random.default_rng(channels)
     samples = [np.clip(activations(rng, 20, 80, 0), -1, 1) for _ in range(3)]
     for sample in samples:
-        sample[::3, :channels] = tall
+        sample[::3, :channels] = largest
     return samples, OutlierWeights.from_float(rng.standard_normal((80, 30)))
 
 

@@ -57,8 +57,8 @@ typedef struct {
     int32_t zero, low, high; /* EK_GEMM_QUANTIZE: zero point and clamp */
     float low_f32, high_f32; /* clamp of f32 outputs; -INFINITY, INFINITY: none */
     /* EK_GEMM_CALLBACK: called by any thread, once per tile. */
-    void (*take)(const void *taker, const ek_gemm_sums *sums);
-    const void *taker;
+    void (*callback)(const void *callback_data, const ek_gemm_sums *sums);
+    const void *callback_data;
 } ek_gemm_epilogue;
 
 typedef struct {

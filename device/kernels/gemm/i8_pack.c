@@ -107,8 +107,8 @@ EK_INLINE void finish_panel(i8_panel panel, long extent, long k, int factor, voi
 
 #ifdef AMX_LEAST
 /* A panel for tile registers (i8_types.h). */
-static void pack_tall(const uint8_t *from, long step, long k_step, long width, long k,
-                      uint8_t *to) {
+static void pack_a_amx(const uint8_t *from, long step, long k_step, long width, long k,
+                       uint8_t *to) {
     const amx_depth d = amx_depth_of(k);
     const long bytes = 4 * d.groups;
     memset(to, 0, i8_panel_of_a(width, k).bytes);
@@ -133,7 +133,7 @@ static void pack_a(const void *from, long step, long k_step, long width, long ve
     (void)vectors;
 #ifdef AMX_LEAST
     if (width >= AMX_LEAST) {
-        pack_tall(from, step, k_step, width, k, to);
+        pack_a_amx(from, step, k_step, width, k, to);
         return;
     }
 #endif

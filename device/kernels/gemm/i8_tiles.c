@@ -160,8 +160,8 @@ static __attribute__((noinline)) void finish_tile(const ek_gemm_job *job, long r
     const ek_gemm_epilogue *e = job->epilogue;
     if (e->output == EK_GEMM_CALLBACK) {
         const long columns = (NV - 1) * EK_VL + job->left;
-        e->take(e->taker,
-                &(ek_gemm_sums){sums, row, rows, column, columns, NV * EK_VL, job->c_row, c});
+        e->callback(e->callback_data,
+                    &(ek_gemm_sums){sums, row, rows, column, columns, NV * EK_VL, job->c_row, c});
         return;
     }
     const long bytes = e->output == EK_GEMM_QUANTIZE ? 1 : 4;

@@ -77,7 +77,7 @@ static ek_gemm_args product_of(const work *o, const stretch *t, long rows) {
         .b_col = 1,
         .c_row = g->y_row,
         .c_col = 1,
-        .epilogue = {.output = EK_GEMM_CALLBACK, .take = ek_outlier_take},
+        .epilogue = {.output = EK_GEMM_CALLBACK, .callback = ek_outlier_merge_tile},
     };
 }
 
@@ -145,7 +145,7 @@ static void multiply_tile(const work *o, const stretch *t, long j, long count, c
         for (long row = 0; row < g->m; row += PACKED_ROWS) {
             ek_gemm_args product = product_of(o, t, ek_min(PACKED_ROWS, g->m - row));
             product.n = ek_min(count * t->width * EK_VL, w->n - column);
-            product.epilogue.taker = &merge;
+            product.epilogue.callback_data = &merge;
             product.accumulate = merge.add;
             product.a = o->x1 + row * w->k + group * w->group;
             product.b = slot;

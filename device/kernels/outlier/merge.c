@@ -56,7 +56,7 @@ EK_INLINE void merge_rows(const ek_outlier_merge *g, const ek_gemm_sums *s, long
         merge(g, s, i, rows, j, 1, ek_min(s->columns - j, EK_VL));
 }
 
-void ek_outlier_take(const void *args, const ek_gemm_sums *s) {
+void ek_outlier_merge_tile(const void *args, const ek_gemm_sums *s) {
     const ek_outlier_merge *g = args;
     if (g->fill && s->row == 0)
         ek_outlier_split_panel(g->stored, g->channel, g->outliers, s->column, g->w4);

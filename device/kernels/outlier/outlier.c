@@ -69,7 +69,7 @@ static ek_gemm_args product_of(const ek_outlier_args *g, long rows) {
         .b_col = 1,
         .c_row = g->y_row,
         .c_col = 1,
-        .epilogue = {.output = EK_GEMM_CALLBACK, .take = ek_outlier_take},
+        .epilogue = {.output = EK_GEMM_CALLBACK, .callback = ek_outlier_merge_tile},
     };
 }
 
@@ -227,7 +227,7 @@ static void run_bytes(const ek_outlier_args *g, const layout *at, char *room, ek
                 .fill = fill && o && row == 0 && group == 0,
                 .add = group > 0,
             };
-            product.epilogue.taker = &merge;
+            product.epilogue.callback_data = &merge;
             product.accumulate = merge.add;
             product.a = x1 + row * w->k + group * w->group;
             product.b = (const char *)w->b + (size_t)group * w->b_bytes;

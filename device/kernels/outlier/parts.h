@@ -50,7 +50,8 @@ void ek_outlier_dequantize(const ek_outlier_block *block, ek_pool *pool);
 /* X [rows from `row` on][count from `from` on], f16, as floats. */
 void ek_outlier_widen(const ek_outlier_args *args, long from, long count, float *to);
 
-/* What a tile of sums becomes: the `taker` of EK_GEMM_CALLBACK. Pointers of rows are to row 0. */
+/* What a tile of sums becomes: the `callback_data` of EK_GEMM_CALLBACK. Pointers of rows are to row
+ * 0. */
 typedef struct {
     const ek_outlier_stored *stored; /* where W4 is made here */
     const int32_t *channel;
@@ -62,7 +63,7 @@ typedef struct {
     int fill; /* W4 is made panel by panel, with the tile of row 0, which just read that panel */
     int add;  /* to what C holds: sums of the groups before */
 } ek_outlier_merge;
-void ek_outlier_take(const void *merge, const ek_gemm_sums *sums);
+void ek_outlier_merge_tile(const void *merge, const ek_gemm_sums *sums);
 
 /* X1 . W, merged, for weights of 4 bits, and the room for that. row_scale, x2, w4 and outliers of
  * `merge` are those of all of X; the others are filled in here. */

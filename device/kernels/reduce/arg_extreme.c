@@ -70,15 +70,15 @@ static void columns(const TX *x, long rows, long pitch, int64_t *y, long n) {
         y[i] = in_order(x + i, rows, pitch);
 }
 
-/* Short rows side by side: BLOCK of them at most, of at most BLOCK values, that are turned. */
+/* Short rows side by side: BLOCK of them at most, of at most BLOCK values, that are transposed. */
 static void __attribute__((noinline)) short_rows(const TX *x, long rows, long n, int64_t *y) {
-    TX turned[BLOCK * BLOCK];
+    TX transposed[BLOCK * BLOCK];
     for (long i = 0; i < rows; i++, x += n) {
 #pragma clang loop vectorize(disable) unroll_count(4)
         for (long r = 0; r < n; r++)
-            turned[r * BLOCK + i] = x[r];
+            transposed[r * BLOCK + i] = x[r];
     }
-    columns(turned, n, BLOCK, y, rows);
+    columns(transposed, n, BLOCK, y, rows);
 }
 
 #ifndef LAST

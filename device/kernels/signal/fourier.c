@@ -58,11 +58,11 @@ static void four(TX *restrict re, TX *restrict im, const TX *restrict w, long n)
         re[k] = ADD(first_r, sum_r), im[k] = ADD(first_i, sum_i);
         re[k + 2 * n] = SUB(first_r, sum_r), im[k + 2 * n] = SUB(first_i, sum_i);
 #ifdef INVERSE
-        const long turned = k + 3 * n, other = k + n;
+        const long rotated = k + 3 * n, other = k + n;
 #else
-        const long turned = k + n, other = k + 3 * n;
+        const long rotated = k + n, other = k + 3 * n;
 #endif
-        re[turned] = ADD(rest_r, apart_i), im[turned] = SUB(rest_i, apart_r);
+        re[rotated] = ADD(rest_r, apart_i), im[rotated] = SUB(rest_i, apart_r);
         re[other] = SUB(rest_r, apart_i), im[other] = ADD(rest_i, apart_r);
     }
 }
@@ -81,7 +81,7 @@ static void steps(TX *re, TX *im, const TX *w, long half) {
 }
 
 typedef struct {
-    TX sum_r, sum_i, turned_r, turned_i;
+    TX sum_r, sum_i, rotated_r, rotated_i;
 } mixed;
 
 /* A frequency k and its mirror image half - k, of which the conjugate counts. */
@@ -101,8 +101,8 @@ static void transform(const ek_fourier_args *g, const TX *x, TX *y, TX *re, TX *
         const TX *a = x + 2 * k, *b = x + 2 * (half - k);
         const mixed m = mix(a[0], a[1], b[0], b[1], last[k - 1], last[k - 1 + half / 2]);
         const long low = g->place[k], high = g->place[half - k];
-        re[low] = ADD(m.sum_r, m.turned_r), im[low] = ADD(m.sum_i, m.turned_i);
-        re[high] = SUB(m.sum_r, m.turned_r), im[high] = SUB(m.turned_i, m.sum_i);
+        re[low] = ADD(m.sum_r, m.rotated_r), im[low] = ADD(m.sum_i, m.rotated_i);
+        re[high] = SUB(m.sum_r, m.rotated_r), im[high] = SUB(m.rotated_i, m.sum_i);
     }
     steps(re, im, g->twiddles, half);
     for (long i = 0; i < half; i++)
@@ -124,10 +124,10 @@ static void transform(const ek_fourier_args *g, const TX *x, TX *y, TX *re, TX *
     for (long k = 1; k <= half / 2; k++) {
         const long high = half - k;
         const mixed m = mix(re[k], im[k], re[high], im[high], last[k - 1], last[k - 1 + half / 2]);
-        y[2 * k] = HALF((uint32_t)m.sum_r + (uint32_t)m.turned_r);
-        y[2 * k + 1] = HALF((uint32_t)m.sum_i + (uint32_t)m.turned_i);
-        y[2 * high] = HALF((uint32_t)m.sum_r - (uint32_t)m.turned_r);
-        y[2 * high + 1] = HALF((uint32_t)m.turned_i - (uint32_t)m.sum_i);
+        y[2 * k] = HALF((uint32_t)m.sum_r + (uint32_t)m.rotated_r);
+        y[2 * k + 1] = HALF((uint32_t)m.sum_i + (uint32_t)m.rotated_i);
+        y[2 * high] = HALF((uint32_t)m.sum_r - (uint32_t)m.rotated_r);
+        y[2 * high + 1] = HALF((uint32_t)m.rotated_i - (uint32_t)m.sum_i);
     }
 }
 #endif

@@ -32,7 +32,7 @@ def _random(shape: Sequence[int], dtype: Any) -> Any:
 
 
 def litert(model: str, threads: int, shapes: Shapes) -> tuple[str, Callable[[], object]]:
-    """With XNNPACK, as it comes."""
+    """LiteRT with XNNPACK, as it comes."""
     module: Any = importlib.import_module("ai_edge_litert.interpreter")
     interpreter = module.Interpreter(model_path=model, num_threads=threads)
     for detail in interpreter.get_input_details():

@@ -7,8 +7,11 @@ static void set_length(const struct ek_pattern *pattern, uint32_t word, struct e
     bool by_constant = ek_has_field(pattern, 'u');
     insn->sets_vtype = ek_has_field(pattern, 'i');
     insn->vtype = (uint16_t)ek_field(pattern, word, 'i');
-    uint32_t asked = ek_field(pattern, word, 's'), kept = ek_field(pattern, word, 'd');
-    insn->avl = by_constant ? (int16_t)ek_field(pattern, word, 'u') : asked ? -1 : kept ? -2 : -3;
+    uint32_t has_length = ek_field(pattern, word, 's'), has_target = ek_field(pattern, word, 'd');
+    insn->avl = by_constant  ? (int16_t)ek_field(pattern, word, 'u')
+                : has_length ? -1
+                : has_target ? -2
+                             : -3;
     if (insn->avl == -3)
         ek_read(insn, EK_REG_VL);
     ek_write(insn, EK_REG_VL);

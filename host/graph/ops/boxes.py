@@ -1,4 +1,4 @@
-"""Which of overlapping boxes to keep."""
+"""Non-maximum suppression: the choice among overlapping boxes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class SelectBoxes(Operator):
     """ins: boxes [b, n, 4] (two corners: y, x, y, x), for each of c classes an order of them
     [b, c, n] (s32 or s64) and their scores in that order [b, c, n], largest first.
 
-    Output [b, c, limit]: the boxes that are kept, in their order, then -1. A box of less than
-    `least` ends a class (`above`: one of `least` too); a box that overlaps a kept one by more than
-    `overlap` (intersection over union) is passed over. All in f32.
+    Output [b, c, limit]: the boxes that are selected, in their order, then -1. A box of less than
+    `least` ends a class (`above`: one of `least` too); a box that overlaps a selected one by more
+    than `overlap` (intersection over union) is passed over. All in f32.
     """
 
     kind: ClassVar[str] = "select_boxes"
@@ -58,19 +58,19 @@ class SelectBoxes(Operator):
         boxes, order, scores = (required(x, i) for i in range(3))
         y = np.full(outs[0].shape, -1, outs[0].dtype.numpy)
         for batch, group in np.ndindex(order.shape[:2]):
-            kept = self._kept(boxes[batch], order[batch, group], scores[batch, group])
-            y[batch, group, : len(kept)] = kept
+            selected = self._selected(boxes[batch], order[batch, group], scores[batch, group])
+            y[batch, group, : len(selected)] = selected
         return [y]
 
-    def _kept(self, boxes: Array, order: Array, scores: Array) -> list[int]:
-        least, kept = np.float32(self.least), list[int]()
+    def _selected(self, boxes: Array, order: Array, scores: Array) -> list[int]:
+        least, selected = np.float32(self.least), list[int]()
         for box, score in zip(np.clip(order, 0, len(boxes) - 1).tolist(), scores, strict=True):
             enough = score > least if self.above else score >= least
-            if len(kept) == self.limit or not enough:
+            if len(selected) == self.limit or not enough:
                 break
-            if not np.any(overlaps(boxes[kept], boxes[box]) > np.float32(self.overlap)):
-                kept.append(box)
-        return kept
+            if not np.any(overlaps(boxes[selected], boxes[box]) > np.float32(self.overlap)):
+                selected.append(box)
+        return selected
 
 
 def overlaps(boxes: Array, other: Array) -> Array:

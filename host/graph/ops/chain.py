@@ -44,7 +44,7 @@ class RowChain(Operator):
         return made
 
     def operands(self, member: int) -> slice:
-        """Which inputs are a member's own."""
+        """The inputs that are a member's own."""
         return slice(1 + _OPERANDS * member, 1 + _OPERANDS * (member + 1))
 
     def reference(

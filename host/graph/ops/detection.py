@@ -1,4 +1,4 @@
-"""From boxes and scores to detections."""
+"""Detections from boxes and scores."""
 
 from __future__ import annotations
 
@@ -70,31 +70,31 @@ class DetectionOutput(Operator):
                 if label == self.background:
                     continue
                 own = boxes[image, :, label if boxes.shape[2] > 1 else 0]
-                kept = self._kept(own, scores[image, label])
-                found += [(image, label, scores[image, label, i], *own[i]) for i in kept]
+                selected = self._selected(own, scores[image, label])
+                found += [(image, label, scores[image, label, i], *own[i]) for i in selected]
             order = np.argsort([-row[2] for row in found], kind="stable")[: self.keep]
             for place, at in enumerate(sorted(order)):
                 y[image, place] = found[at]
         return [y.reshape(outs[0].shape)]
 
-    def _kept(self, boxes: Array, scores: Array) -> list[int]:
+    def _selected(self, boxes: Array, scores: Array) -> list[int]:
         above = np.flatnonzero(scores > np.float32(self.threshold))
         order = above[np.argsort(-scores[above], kind="stable")][: self.top_k]
         areas = _area(boxes)
-        kept: list[int] = []
+        selected: list[int] = []
         for i in order:
-            low = np.maximum(boxes[i, :2], boxes[kept, :2])
-            high = np.minimum(boxes[i, 2:], boxes[kept, 2:])
+            low = np.maximum(boxes[i, :2], boxes[selected, :2])
+            high = np.minimum(boxes[i, 2:], boxes[selected, 2:])
             shared = _area(np.concatenate([low, high], -1))
-            both = areas[i] + areas[kept] - shared
+            both = areas[i] + areas[selected] - shared
             with np.errstate(all="ignore"):
                 if not np.any(shared > np.float32(self.overlap) * both):
-                    kept.append(int(i))
-        return kept
+                    selected.append(int(i))
+        return selected
 
 
 def _area(boxes: Array) -> Array:
-    """Of corners [..., 4]; 0 where they are the wrong way round."""
+    """The areas of boxes given by corners [..., 4]; 0 where these are the wrong way round."""
     size = np.maximum(boxes[..., 2:] - boxes[..., :2], np.float32(0))
     product: Array = size[..., 0] * size[..., 1]
     return product

@@ -230,7 +230,7 @@ class Neg(Function):
         return np.negative(x)
 
     def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
-        """Of the codes themselves, as LiteRT does."""
+        """The function of the codes themselves, as LiteRT computes it."""
         return np.asarray(np.negative(x))
 
 
@@ -271,7 +271,7 @@ class RoundEven(Function):
 
 @dataclass(frozen=True)
 class RoundBfloat16(Function):
-    """To the 8 significant bits of bfloat16, which has f32's exponents; ties to even."""
+    """Rounds to the 8 significant bits of bfloat16, which has f32's exponents; ties to even."""
 
     kind: ClassVar[str] = "round_bfloat16"
 

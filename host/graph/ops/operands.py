@@ -163,7 +163,8 @@ class Modulo(Binary):
 
 @dataclass(frozen=True)
 class Pow(Binary):
-    """Of whole numbers modulo 2^bits; exponents below 0 give 1 / a^-b cut off, and 0 for a = 0."""
+    """Powers of whole numbers modulo 2^bits; exponents below 0 give 1 / a^-b cut off, and 0 for a =
+    0."""
 
     kind: ClassVar[str] = "pow"
     dtypes: ClassVar[tuple[DType, ...]] = (DType.F32, DType.I32, DType.I64)
@@ -303,7 +304,7 @@ class Where(Operator):
 
 @dataclass(frozen=True)
 class Convert(Operator):
-    """Between plain types, as C converts: towards zero; to bool: whether it is not 0.
+    """Converts between plain types as C does: towards zero; to bool: whether it is not 0.
 
     `saturate` (floats to whole numbers): what is beyond them becomes the nearest one, NaN the
     largest.

@@ -1,4 +1,4 @@
-"""From heatmaps and offsets to poses."""
+"""Poses from heatmaps and offsets."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class DecodePoses(Operator):
 
 
 class _Decoder:
-    """Of one image; all numbers are f32."""
+    """Decodes the poses of one image; all numbers are f32."""
 
     def __init__(self, op: DecodePoses, heat: Array, short: Array, mid: Array) -> None:
         self._op, self._heat, self._short, self._mid = op, heat, short, mid
@@ -171,7 +171,7 @@ def _sampled(x: Array, at: Point, channel: int, factor: np.float32) -> np.float3
 
 
 def _mean(scores: Array, shown: Array) -> np.float32:
-    """Of all scores, those not shown as 0, added from the largest on."""
+    """The mean of all scores, those not shown as 0, added from the largest on."""
     total = np.float32(0)
     for k in np.argsort(-scores, kind="stable"):
         total += scores[k] if shown[k] else np.float32(0)

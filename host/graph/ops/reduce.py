@@ -68,7 +68,7 @@ class Mean(Operator):
 
 @dataclass(frozen=True)
 class Softmax(Operator):
-    """Over the last axis, of beta·x."""
+    """Softmax of beta·x over the last axis."""
 
     kind: ClassVar[str] = "softmax"
     beta: float = 1.0

@@ -26,7 +26,8 @@ __all__ = ["ResizeBilinear"]
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """For each output row (or column): the two source rows and the weight of the second."""
+    """The two source rows of each output row (or columns of a column), and the weight of the
+    second."""
 
     low: NDArray[np.int64]
     high: NDArray[np.int64]

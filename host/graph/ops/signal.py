@@ -47,7 +47,8 @@ class AutoScale(Operator):
 
 
 def _largest(samples: Array) -> int:
-    """As `AutoScale` says; of samples that follow the last -2^15, if there is one."""
+    """The largest magnitude as `AutoScale` says: of samples that follow the last -2^15, if there is
+    one."""
     lowest = np.flatnonzero(samples == -(1 << 15))
     if not lowest.size:
         return int(np.abs(samples.astype(np.int32)).max(initial=0))
@@ -58,7 +59,7 @@ def _largest(samples: Array) -> int:
 
 
 def _bit_length(value: int) -> int:
-    """Of 32 bits; no bit is free in numbers below 1."""
+    """The bits that a number of 32 takes; no bit is free in numbers below 1."""
     return value.bit_length() if value > 0 else 32
 
 
@@ -154,7 +155,8 @@ def _wrapped(x: Array) -> Array:
 
 
 def bit_lengths(x: Array) -> Array:
-    """Of each whole number from 0 to 2^32 - 1, s64: exact, as such numbers are in f64."""
+    """The bits that each whole number from 0 to 2^32 - 1 takes, s64: exact, as such numbers are in
+    f64."""
     return np.frexp(x.astype(np.float64))[1].astype(np.int64)
 
 

@@ -17,7 +17,7 @@ __all__ = ["ReadState", "WriteState"]
 
 @dataclass(frozen=True)
 class ReadState(Operator):
-    """No inputs; one output with the state's shape and dtype."""
+    """Reads a state: no inputs, one output with the state's shape and dtype."""
 
     kind: ClassVar[str] = "read_state"
     state: str = ""
