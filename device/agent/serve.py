@@ -11,11 +11,12 @@ import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Mapping, Tuple
+from typing import Any, BinaryIO, Dict, Mapping, Optional, Tuple
 
 from edgekit.device.agent.manifest import Manifest, Variant
 from edgekit.device.agent.model import Model, open_model
 from edgekit.device.agent.npz import Array
+from edgekit.device.agent.sampler import Sampler, sampler_for
 from edgekit.device.agent.store import Store
 from edgekit.device.agent.variants import variant_for
 from edgekit.device.agent.wire import Document, pack, receive
@@ -42,6 +43,8 @@ def serve(store: Store, manifest: Manifest, folder: Path, threads: int) -> None:
             _send(out, *server.answer(document, arrays))
     except (_EndOfInputError, BrokenPipeError):
         pass
+    finally:
+        server.close()
 
 
 class _Server:
@@ -51,6 +54,7 @@ class _Server:
         self._threads = threads
         self._variants = manifest.every_variant()
         self._models: Dict[str, Model] = {}
+        self._samplers: Dict[str, Optional[Sampler]] = {}
         self.most_bytes = max(sum(s.bytes for s in v.inputs) for v in self._variants)
         if len(self._variants) == 1:
             self._model(self._variants[0])  # what is wrong with it is told before the first run
@@ -64,6 +68,11 @@ class _Server:
             "threads": self._threads,
             "variants": [_described(variant) for variant in self._variants],
         }
+
+    def close(self) -> None:
+        """Writes what was sampled."""
+        for sampler in filter(None, self._samplers.values()):
+            sampler.close()
 
     def answer(self, document: Document, arrays: Arrays) -> Tuple[Document, Arrays]:
         """The answer to a request, which may be a bad one."""
@@ -84,6 +93,9 @@ class _Server:
     def _run(self, arrays: Mapping[str, Array]) -> Tuple[Document, Arrays]:
         variant = variant_for(self._variants, arrays)
         outputs, times = self._model(variant).run(arrays)
+        sampler = self._samplers[variant.library]
+        if sampler and sampler.due():
+            sampler.record(times)
         return {
             "variant": self._variants.index(variant),
             "ns": times.total,
@@ -96,6 +108,10 @@ class _Server:
         if variant.library not in self._models:
             self._models[variant.library] = open_model(
                 self._folder, self._manifest, self._threads, variant
+            )
+            number = self._variants.index(variant)
+            self._samplers[variant.library] = sampler_for(
+                self._store, self._manifest, number, self._threads
             )
         return self._models[variant.library]
 

@@ -180,6 +180,16 @@ class BenchAnswer(TypedDict):
     noise: NotRequired[NoiseAnswer]
 
 
+class ProfileAnswer(TypedDict):
+    on: bool
+    spool: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+    through: Count
+    left: Count
+    dropped: Count
+    quarantined: Count
+    data: Annotated[str, Meta(max_length=16 << 20)]
+
+
 class CountAnswer(TypedDict):
     release: Id
     model: Text
@@ -287,6 +297,7 @@ ANSWERS: Mapping[str, type] = {
     "serve-session": AnyAnswer,  # but for errors, it speaks in messages
     "bench": BenchAnswer,
     "noise": QuietAnswer,
+    "profile": ProfileAnswer,
     "count": CountAnswer,
     "gemm-bench": AnyAnswer,
     "spmv-bench": AnyAnswer,

@@ -1,0 +1,126 @@
+"""The sampler: a small share of the inferences' time, and only what is on the list leaves."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from edgekit.device.agent.batch import Batch, Subject, batch_bytes, bodies
+from edgekit.device.agent.model import RunTimes
+from edgekit.device.agent.sampler import MOST_SAMPLES, Pace, Sampler
+from edgekit.device.agent.specs import OperatorSpec
+
+SUBJECT = Subject("0" * 16, "tiny", "1" * 64, "a57", "1.0", 0, 1)
+OPERATORS = (OperatorSpec("twice", "Mul", "mul"), OperatorSpec("plus", "Add", "add"))
+
+
+class Clocks:
+    """Time that goes on by `step_ns` in each inference and `cost_ns` in each look at it."""
+
+    def __init__(self, cost_ns: int = 0) -> None:
+        self.now = 0
+        self.cost_ns = cost_ns
+
+    def cost(self) -> int:
+        self.now += self.cost_ns
+        return self.now
+
+    def boot(self) -> int:
+        return self.now
+
+
+def run(sampler: Sampler, clocks: Clocks, count: int, step_ns: int = 1_000_000) -> int:
+    """`count` inferences; how many were sampled."""
+    sampled = 0
+    for i in range(count):
+        clocks.now += step_ns
+        if sampler.due():
+            sampler.record(RunTimes(step_ns, (step_ns // 4 + i, step_ns // 2)))
+            sampled += 1
+    return sampled
+
+
+def test_a_batch_holds_count_median_90th_percentile_and_maximum() -> None:
+    batches: list[Batch] = []
+    clocks = Clocks()
+    sampler = Sampler(SUBJECT, OPERATORS, batches.append, Pace(every=1), clocks)
+    assert run(sampler, clocks, 12) == 11  # the first met cold caches
+    sampler.close()
+    (batch,) = batches
+    first = 250_001
+    assert batch.operators[0][3:] == (11, first + 5, first + 9, first + 10)
+    assert batch.operators[1] == ("plus", "Add", "add", 11, 500_000, 500_000, 500_000)
+    assert (batch.inferences, batch.whole.samples, batch.whole.max_ns) == (12, 11, 1_000_000)
+    assert batch.surroundings.available_bytes
+
+
+def test_every_tenth_is_sampled_and_a_batch_closes_after_its_period() -> None:
+    batches: list[Batch] = []
+    clocks = Clocks()
+    sampler = Sampler(SUBJECT, OPERATORS, batches.append, Pace(period_seconds=1), clocks)
+    run(sampler, clocks, 2)
+    assert run(sampler, clocks, 200) == 20
+    run(sampler, clocks, 1000)
+    sampler._join()
+    assert len(batches) == 1
+    sampler.close()
+    assert sum(batch.inferences for batch in batches) == 1202
+
+
+@pytest.mark.parametrize("cost_ns", [1_000, 50_000, 5_000_000])
+def test_what_sampling_costs_stays_in_its_budget(cost_ns: int) -> None:
+    clocks = Clocks(cost_ns)
+    sampler = Sampler(SUBJECT, OPERATORS, lambda batch: None, Pace(every=1), clocks)
+    run(sampler, clocks, 20_000, step_ns=100_000)
+    spent = sampler.cost
+    assert 0 < spent <= 0.011 + cost_ns / (20_000 * 100_000)
+
+
+def test_a_batch_has_samples_of_its_whole_period_and_not_too_many() -> None:
+    batches: list[Batch] = []
+    clocks = Clocks()
+    sampler = Sampler(SUBJECT, OPERATORS, batches.append, None, clocks)
+    sampled = run(sampler, clocks, 590_000)
+    sampler.close()
+    assert MOST_SAMPLES // 2 < sampled <= MOST_SAMPLES + 40
+    assert batches[0].whole.samples <= MOST_SAMPLES
+
+
+def test_a_full_disk_is_no_matter_for_the_model_and_is_counted() -> None:
+    batches: list[Batch] = []
+    fails = [OSError(28, "No space left on device")] * 2
+
+    def write(batch: Batch) -> None:
+        if fails:
+            raise fails.pop()
+        batches.append(batch)
+
+    clocks = Clocks()
+    sampler = Sampler(SUBJECT, OPERATORS, write, Pace(1, 1e9, 1), clocks)
+    for _ in range(3):
+        run(sampler, clocks, 5)
+        sampler.close()
+    assert [batch.lost for batch in batches] == [2]
+
+
+def test_nothing_leaves_but_what_is_on_the_list() -> None:
+    batches: list[Batch] = []
+    clocks = Clocks()
+    sampler = Sampler(SUBJECT, OPERATORS, batches.append, None, clocks)
+    run(sampler, clocks, 2)
+    sampler.close()
+    (body,) = bodies(batch_bytes(batches[0], "f" * 32, 1, 0, 0))
+    document = json.loads(body)
+    assert set(document) == {
+        *("schema", "spool", "sequence", "dropped", "quarantined", "uuid", "boot", "began_ns"),
+        *("ended_ns", "clock", "lost", "subject", "inferences", "every", "whole", "operators"),
+        "surroundings",
+    }
+    assert set(document["subject"]) == {
+        *("release", "model", "model_sha256", "profile", "kit", "variant", "threads")
+    }
+    assert set(document["surroundings"]) == {
+        *("cluster", "governor", "frequency_mhz", "temperature_c", "throttled", "others"),
+        *("load", "available_bytes", "resident_bytes"),
+    }

@@ -1,0 +1,40 @@
+"""Batches of field profiles, as a board would have written them."""
+
+from __future__ import annotations
+
+from edgekit.device.agent.batch import (
+    Batch,
+    OperatorSpread,
+    Spread,
+    Subject,
+    Surroundings,
+    batch_bytes,
+)
+
+SPOOL = "f" * 32
+
+
+def batch(number: int, operators: int = 2, profile: str = "a57") -> Batch:
+    """Its UUID is `number`, and so are its times."""
+    rows = (
+        OperatorSpread(f"op{i}", "Add", "add", 1, number, number, number) for i in range(operators)
+    )
+    return Batch(
+        uuid=f"{number:032x}",
+        boot="b" * 32,
+        began_ns=number,
+        ended_ns=number + 1,
+        clock=0.0,
+        lost=0,
+        subject=Subject("0" * 16, "tiny", "1" * 64, profile, "1.0", 0, 1),
+        inferences=10,
+        every=1.0,
+        whole=Spread(1, 3, 3, 3),
+        operators=tuple(rows),
+        surroundings=Surroundings("", None, None, None, None, None, None, None, None),
+    )
+
+
+def stream(*numbers: int, operators: int = 2, profile: str = "a57") -> bytes:
+    """The files of some batches."""
+    return b"".join(batch_bytes(batch(n, operators, profile), SPOOL, n, 0, 0) for n in numbers)
