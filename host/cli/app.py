@@ -23,6 +23,7 @@ from edgekit.host.cli import (
     doctor,
     estimate,
     kb,
+    profile,
     release,
 )
 from edgekit.host.cli import inspect as inspect_command
@@ -95,6 +96,7 @@ for module in (
     estimate,
     tune_command,
     kb,
+    profile,
     release,
     console,
     cache,

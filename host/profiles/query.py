@@ -1,0 +1,110 @@
+"""Questions to the store in SQL, answered by DuckDB, which may read the store and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgekit.host.errors import InputError
+from edgekit.host.profiles.parquet import libraries, missing, schema
+from edgekit.host.profiles.store import ProfileStore
+
+_MEMORY = "1GB"
+_BATCH_COLUMNS = (
+    "board, received, uuid, spool, boot, sequence, began_ns, ended_ns, dropped, lost, inferences, "
+    "clock, every, release, model, model_sha256, profile, kit, variant, threads, cluster, "
+    "governor, frequency_mhz, temperature_c, others, load, available_bytes, resident_bytes, "
+    "throttled, inference_samples, inference_median_ns, inference_p90_ns, inference_max_ns"
+)
+_FORMATS = (".parquet", ".csv", ".json")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Columns and rows; `more` if there were more rows than were asked for."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    more: bool
+
+
+def query(store: ProfileStore, sql: str, most_rows: int) -> Answer:
+    """What SQL says of the views `operators` and `batches`; InputError if it cannot be run."""
+    with _connected(store) as connection, _sql_errors():
+        found = connection.execute(sql)
+        columns = tuple(column[0] for column in found.description or ())
+        rows = found.fetchmany(most_rows + 1)
+        return Answer(columns, tuple(rows[:most_rows]), len(rows) > most_rows)
+
+
+def export(store: ProfileStore, target: Path, sql: str = "FROM operators") -> int:
+    """Writes an answer into a file, .parquet, .csv or .json by its name; how many rows."""
+    if target.suffix not in _FORMATS:
+        raise InputError(
+            f"{target}: expected a name that ends in {', '.join(_FORMATS)}, "
+            f"found '{target.suffix}'; choose one of them"
+        )
+    _, pq = libraries()
+    from edgekit.host.files import writing_whole
+
+    with _connected(store) as connection, _sql_errors():
+        found = connection.sql(sql)
+        if found is None:
+            raise InputError(f"expected SQL that answers with rows, found {sql[:60]!r}")
+        table = found.to_arrow_table()
+        with writing_whole(target) as file:
+            if target.suffix == ".parquet":
+                pq.write_table(table, file, compression="zstd")
+            elif target.suffix == ".csv":
+                import pyarrow.csv
+
+                pyarrow.csv.write_csv(table, file)
+            else:
+                import msgspec
+
+                for rows in table.to_batches(max_chunksize=10_000):
+                    file.writelines(msgspec.json.encode(row) + b"\n" for row in rows.to_pylist())
+    rows_written: int = table.num_rows
+    return rows_written
+
+
+@contextlib.contextmanager
+def _connected(store: ProfileStore) -> Iterator[Any]:
+    """A connection with the views, which can touch no other file."""
+    try:
+        import duckdb
+    except ImportError:
+        raise missing("duckdb") from None
+    empty = schema().empty_table()
+    with store.reading() as (_, paths), contextlib.closing(duckdb.connect(":memory:")) as database:
+        names = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
+        database.register("empty", empty)
+        rows = "SELECT * FROM empty"
+        if paths:
+            rows = f"SELECT * FROM read_parquet([{names}], hive_partitioning = false)"
+        database.execute(f"CREATE VIEW operators AS {rows}")
+        # The rows of a batch stand together; each of its columns is the same in all of them.
+        database.execute(
+            f"CREATE VIEW batches AS SELECT {_BATCH_COLUMNS} FROM operators WHERE position = 0"
+        )
+        database.execute(f"SET memory_limit = '{_MEMORY}'")
+        database.execute(f"SET allowed_paths = [{names}]")
+        database.execute("SET enable_external_access = false")
+        database.execute("SET lock_configuration = true")
+        yield database
+
+
+@contextlib.contextmanager
+def _sql_errors() -> Iterator[None]:
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        raise InputError(
+            f"expected SQL over the views operators and batches, found: {str(error)[:300]}; "
+            "their columns: edgekit profile query 'DESCRIBE operators'"
+        ) from None

@@ -1,0 +1,186 @@
+"""The store of field profiles: batches come in at least once and are kept exactly once.
+
+catalogue.sqlite                                 what counts; see catalogue.py
+parts/board_type=<profile>/date=<day>/*.parquet  the rows, by board type and day of arrival
+refused/                                         batches that could not be read, as they came
+lock                                             held to change it, shared to read it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from edgekit.device.agent.batch import bodies
+from edgekit.device.errors import InputError as DeviceInputError
+from edgekit.host.errors import InputError, TransferError
+from edgekit.host.files import locked, write_whole
+from edgekit.host.paths import data_folder
+from edgekit.host.profiles.batch import Batch, decode_batch
+from edgekit.host.profiles.catalogue import BoardSummary, Catalogue, Part
+from edgekit.host.profiles.parquet import read_part, sync_folder, table_of, write_part
+
+_SMALL_BYTES = 4 << 20
+_MOST_SMALL = 16  # files of a partition, before they become one
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What became of the batches that came: new, known before, or refused, and why."""
+
+    new: int = 0
+    known: int = 0
+    rows: int = 0
+    refused: tuple[str, ...] = field(default=())
+
+
+class ProfileStore:
+    """The store in `folder`, by default the user's; `now` gives seconds since 1970.
+
+    Boards' clocks are believed in nothing: the day of a partition is that of arrival.
+    """
+
+    def __init__(self, folder: Path | None = None, now: Callable[[], float] = time.time) -> None:
+        self.folder = folder or data_folder() / "profiles"
+        self._parts = self.folder / "parts"
+        self._now = now
+
+    def add(self, board: str, stream: bytes) -> Stored:
+        """Stores the batches of a stream from `board`; durable when this returns.
+
+        TransferError if the stream was damaged on its way, and nothing of it is stored then. What
+        arrived whole but does not decode is kept in refused/.
+        """
+        try:
+            found = list(bodies(stream))
+        except DeviceInputError as error:
+            raise TransferError(f"board '{board}': {error}; fetch it again") from None
+        batches: dict[str, Batch] = {}
+        refused: list[tuple[bytes, str]] = []
+        for body in found:
+            try:
+                batch = decode_batch(body)
+                batches.setdefault(batch.uuid, batch)
+            except InputError as error:
+                refused.append((body, str(error)))
+        with self._changing() as catalogue:
+            self._refuse(board, refused)
+            known = catalogue.known(list(batches))
+            new = [batch for uuid, batch in batches.items() if uuid not in known]
+            rows = self._store(catalogue, board, new)
+        again = len(found) - len(refused) - len(new)
+        return Stored(len(new), again, rows, tuple(why for _, why in refused))
+
+    def boards(self) -> list[BoardSummary]:
+        """What there is of each board."""
+        with self.reading() as (catalogue, _):
+            return catalogue.boards()
+
+    def compact(self) -> int:
+        """Makes one file of the many small ones of a partition; how many went."""
+        gone = 0
+        with self._changing() as catalogue:
+            small: dict[str, list[Part]] = {}
+            for part in catalogue.parts():
+                if part.bytes < _SMALL_BYTES and self._is_whole(part):
+                    small.setdefault(part.path.rpartition("/")[0], []).append(part)
+            for parts in small.values():
+                if len(parts) > _MOST_SMALL:
+                    tables = [read_part(self._parts / part.path) for part in parts]
+                    profile = parts[0].path.partition("/")[0].partition("=")[2]
+                    new = write_part(self._parts, profile, parts[0].date, tables)
+                    catalogue.replace(parts, new)
+                    self._unlink(parts)
+                    gone += len(parts)
+        return gone
+
+    def forget(self, days: int) -> tuple[int, int]:
+        """Removes what arrived more than `days` ago: files and rows. Their batches stay known, so
+        that a late copy does not come back."""
+        last = datetime.fromtimestamp(self._now(), UTC) - timedelta(days=days)
+        with self._changing() as catalogue:
+            old = [part for part in catalogue.parts() if part.date < last.date().isoformat()]
+            catalogue.replace(old, None)
+            self._unlink(old)
+        return len(old), sum(part.rows for part in old)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[tuple[Catalogue, list[Path]]]:
+        """The catalogue and the Parquet files that count; nothing is removed meanwhile.
+        TransferError names a file that is not as it was written."""
+        self._make()
+        with locked(self.folder / "lock", shared=True), self._catalogue() as catalogue:
+            parts = catalogue.parts()
+            damaged = next((part for part in parts if not self._is_whole(part)), None)
+            if damaged:
+                raise TransferError(
+                    f"{self._parts / damaged.path}: expected {damaged.bytes} bytes, found others; "
+                    "restore it from a copy"
+                )
+            yield catalogue, [self._parts / part.path for part in parts]
+
+    def _store(self, catalogue: Catalogue, board: str, batches: list[Batch]) -> int:
+        received = self._now()
+        date = datetime.fromtimestamp(received, UTC).date().isoformat()
+        by_profile: dict[str, list[Batch]] = {}
+        for batch in batches:
+            by_profile.setdefault(batch.subject.profile, []).append(batch)
+        stored: list[tuple[Part, list[Batch]]] = []
+        try:
+            for profile, some in by_profile.items():
+                table = table_of(board, received, some)
+                stored.append((write_part(self._parts, profile, date, [table]), some))
+            catalogue.add(board, received, stored)
+        except Exception:
+            self._unlink(part for part, _ in stored)
+            raise
+        return sum(part.rows for part, _ in stored)
+
+    def _refuse(self, board: str, refused: Iterable[tuple[bytes, str]]) -> None:
+        """Keeps what another edgekit may be able to read; the same batch once."""
+        folder = self.folder / "refused"
+        for body, why in refused:
+            folder.mkdir(exist_ok=True)
+            name = hashlib.sha256(body).hexdigest()[:32]
+            write_whole(folder / f"{name}.json", body)
+            write_whole(folder / f"{name}.txt", f"{board}: {why}\n".encode())
+            sync_folder(folder)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[Catalogue]:
+        """The catalogue, alone; what a killed process left uncounted goes first."""
+        self._make()
+        with locked(self.folder / "lock"), self._catalogue() as catalogue:
+            counted = {part.path for part in catalogue.parts()}
+            for path in self._parts.glob("*/*/*"):
+                if str(path.relative_to(self._parts)) not in counted:
+                    path.unlink()
+            for path in self._parts.glob("*/*/.*"):
+                path.unlink(missing_ok=True)
+            yield catalogue
+
+    @contextlib.contextmanager
+    def _catalogue(self) -> Iterator[Catalogue]:
+        catalogue = Catalogue(self.folder / "catalogue.sqlite")
+        try:
+            yield catalogue
+        finally:
+            catalogue.close()
+
+    def _make(self) -> None:
+        self._parts.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _is_whole(self, part: Part) -> bool:
+        """Whether the file is there with its size; Parquet itself checks the end of it."""
+        path = self._parts / part.path
+        return path.is_file() and path.stat().st_size == part.bytes
+
+    def _unlink(self, parts: Iterable[Part]) -> None:
+        for part in parts:
+            with contextlib.suppress(OSError):  # the next change finds it uncounted
+                (self._parts / part.path).unlink(missing_ok=True)
