@@ -45,7 +45,7 @@ _BOARDS = {
 }
 _SMALL = (  # 8-bit, float
     *((core, "okay_nabu") for core in _BOARDS),
-    *((core, "vww_96_float") for core in ("a53", "a72", "x60")),
+    *((core, "vww_96_float") for core in ("a53", "a7", "a72", "x60")),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import subprocess
 from pathlib import Path
 
@@ -156,6 +157,21 @@ def test_precompiled_headers_change_no_byte(name, toolchain, tmp_path):
     )
     assert first == second
     assert len(list(tmp_path.glob("*.pch"))) == 1
+
+
+_CLAMPED = """void clamped(float *x, const float *low, const float *high) {
+    vf_store(x, vf_min(vf_max(vf_load(x), vf_load(low)), vf_load(high)));
+}"""
+
+
+@pytest.mark.parametrize("name", ["local", "a57", "a7", "rv64gc", "rv64gcv"])
+def test_least_and_greatest_of_vectors_call_no_function(name, tmp_path):
+    board = load_board(name)
+    simd = (("EK_SIMD", f'"simd/{board.simd}.h"'),)
+    unit = Unit("clamped", f"#include EK_SIMD\n{_CLAMPED}", simd)
+    Toolchain(board, _new_cache(tmp_path)).build([unit])
+    (made,) = _objects(tmp_path)
+    assert not re.search(rb"fmax|fmin", made.read_bytes())
 
 
 def test_headers_are_precompiled_once_and_where_the_cache_is(tmp_path):
