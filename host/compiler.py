@@ -16,6 +16,7 @@ from edgekit.host.codegen.section import section_code
 from edgekit.host.errors import InputError
 from edgekit.host.explain import explain
 from edgekit.host.fit import plan_of
+from edgekit.host.golden.half import half_note
 from edgekit.host.golden.vectors import golden_of
 from edgekit.host.graph.types import Graph
 from edgekit.host.importers import import_model, model_hash
@@ -91,20 +92,22 @@ def prepare_graph(
     """`prepare` of what an importer made."""
     target = Target(board, options, memory_limit(board, options))
     work = run_pipeline(source, target)
-    return work.imported, Made(work.graph, work.counts, work.origin, target.limit, source.notes)
+    made = Made(work.graph, work.counts, work.origin, target.limit, source.notes, work.exact)
+    return work.imported, made
 
 
 @dataclass(frozen=True)
 class Made:
     """A graph ready for scheduling, and how it came about: operator counts of the passes, the
-    operators that parts were split from, the limit of memory that asked for that, and what the
-    importer has to say."""
+    operators that parts were split from, the limit of memory that asked for that, what the
+    importer has to say, and the same in f32 if it computes in half precision."""
 
     graph: Graph
     counts: tuple[PassCount, ...] = ()
     origin: Mapping[str, str] = field(default_factory=dict)
     limit: int | None = None
     notes: tuple[str, ...] = ()
+    exact: Graph | None = None
 
 
 def build_graph(
@@ -124,15 +127,19 @@ def build_graph(
     check_memory(plan, board, made.limit)
     library = Toolchain(board, cache / "objects").build(units_of(plan, board))
     _LOG.info("%s: compiled; golden outputs by the reference", imported.name)
+    golden = golden_of(imported, cache / "golden")
+    notes = made.notes
+    if made.exact is not None:
+        notes = (*notes, half_note(made.exact, made.graph, golden))
     return Artifact(
         model_name=imported.name,
         model_sha256=digest,
         library=library,
         weights=plan.lowered.weights,
         description=describe(plan),
-        golden=golden_of(imported, cache / "golden"),
+        golden=golden,
         explain=explain(scheduled, plan, board, made.counts, made.origin, made.limit),
-        notes=made.notes,
+        notes=notes,
     )
 
 
@@ -144,7 +151,7 @@ def units_of(plan: Plan, board: BoardProfile) -> list[Unit]:
     units = [Unit("run", emit(plan, code))]
     units += _section_units({made.symbol: made.text for made in code})
     units += [
-        Unit(k.symbol, folder / k.source, (("NAME", k.symbol), simd, *k.macros))
+        Unit(k.symbol, folder / k.source, (("NAME", k.symbol), *_with(simd, k.macros)))
         for k in (*kernels_of(plan), *parts_of(plan))
     ]
     units.append(features_unit(board))
@@ -153,6 +160,13 @@ def units_of(plan: Plan, board: BoardProfile) -> list[Unit]:
         runtime.append("units")
     units += [Unit(name, folder / f"runtime/{name}.c") for name in runtime]
     return units
+
+
+def _with(
+    simd: tuple[str, str], macros: tuple[tuple[str, str], ...]
+) -> tuple[tuple[str, str], ...]:
+    """The macros of a kernel, which may name another header of vectors than the board's."""
+    return macros if any(name == simd[0] for name, _ in macros) else (simd, *macros)
 
 
 def check_memory(plan: Plan, board: BoardProfile, limit: int | None) -> None:

@@ -12,6 +12,7 @@ from edgekit.host.errors import InputError
 Order = Literal["search", "import", "memory"]
 WeightBits = Literal["int8", "int4"]
 Activations = Literal["dynamic-outlier"]
+Precision = Literal["f32", "f16"]
 Shapes = Mapping[str, tuple[int, ...]]
 
 _MOST_VARIANTS = 32  # each is compiled, sent and checked
@@ -29,6 +30,8 @@ class CompileOptions:
 
     `weights`: what constant matrices are kept in; `activations`: how what they meet is quantized as
     it comes. One is not without the other.
+
+    `precision`: what float operators that have kernels for it compute in.
     """
 
     shapes: Shapes = field(default_factory=dict)
@@ -37,6 +40,7 @@ class CompileOptions:
     memory_limit: int | None = None
     weights: WeightBits | None = None
     activations: Activations | None = None
+    precision: Precision = "f32"
     more_shapes: tuple[Shapes, ...] = ()
 
     def __post_init__(self) -> None:

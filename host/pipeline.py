@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from edgekit.host.errors import InputError
 from edgekit.host.fit import fit
 from edgekit.host.graph.types import Graph
 from edgekit.host.lower.chains import chain_for_time
 from edgekit.host.lower.epilogues import fuse_epilogues
 from edgekit.host.options import CompileOptions
 from edgekit.host.passes.compress import compress_weights
+from edgekit.host.passes.half import to_half
 from edgekit.host.passes.pipeline import PASSES, PassCount, run_in_bodies
 from edgekit.host.passes.quantized import integer_form
 from edgekit.host.tables.gemm import table_of
 from edgekit.kb.board import BoardProfile
+
+HALF_FEATURE = "asimdhp"  # as /proc/cpuinfo names it
 
 
 @dataclass(frozen=True)
@@ -29,10 +33,12 @@ class Target:
 @dataclass(frozen=True, eq=False)
 class Work:
     """A graph on its way: the one that golden outputs are those of (`imported`), operator counts of
-    the transforms so far, and the operators that parts were split from."""
+    the transforms so far, and the operators that parts were split from. `exact`: the same in f32,
+    of a graph that computes in half precision."""
 
     graph: Graph
     imported: Graph
+    exact: Graph | None = None
     counts: tuple[PassCount, ...] = ()
     origin: Mapping[str, str] = field(default_factory=dict)
 
@@ -68,6 +74,20 @@ def _compress_weights(work: Work, target: Target) -> Work:
     return replace(work.then("compress_weights", graph), imported=graph)
 
 
+def _half_precision(work: Work, target: Target) -> Work:
+    """Where that is asked for, of a core that computes in it; golden outputs are those of f16."""
+    if target.options.precision != "f16":
+        return work
+    board = target.board
+    if board.isa.half is None or HALF_FEATURE not in board.features:
+        raise InputError(
+            f"--precision f16: expected a board whose core computes in half precision "
+            f"({HALF_FEATURE}), found {board.name}; leave the option out"
+        )
+    graph = to_half(work.graph)
+    return replace(work.then("to_half", graph), imported=graph, exact=work.graph)
+
+
 def _fit(work: Work, target: Target) -> Work:
     fitted = fit(work.graph, target.limit, target.board, target.options)
     done = work.then("choose_planes", fitted.graph, fitted.operators_before)
@@ -84,6 +104,7 @@ PIPELINE: tuple[Transform, ...] = (
     *(_pass(name, apply) for name, apply in PASSES),
     _in_bodies,  # PASSES again, inside of loops
     _compress_weights,
+    _half_precision,
     _fit,  # chain_for_memory, split, choose_layouts, choose_pruned: tried until the plan fits
     _pass("fuse_epilogues", fuse_epilogues),
     _chain_convolutions,

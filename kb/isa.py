@@ -150,6 +150,16 @@ class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     multiplies_pairs: bool = False  # EK_PAIRS: the sum of two 16-bit products in each lane
     widens_eight: bool = False  # EK_CODES8: 16-bit products eight at a time, whatever the vector
     sparse_windows: bool = False  # ek_sparse_window: sparse strips may have windows
+    half: str | None = None  # the header of kernels of f16 tensors, of cores that compute in it
+    half_tiles: tuple[Tile, ...] = ()  # its register tiles, as f32_tiles
+
+    @property
+    def of_half(self) -> Isa:
+        """The same core for kernels of f16 tensors: twice as many lanes."""
+        if self.half is None:
+            raise ValueError(f"instruction set '{self.simd}' has no arithmetic in half precision")
+        tiles = self.half_tiles
+        return msgspec.structs.replace(self, simd=self.half, vl=2 * self.vl, f32_tiles=tiles)
 
     @property
     def k_step(self) -> int:

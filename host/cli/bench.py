@@ -25,6 +25,7 @@ from edgekit.host.cli.options import (
     MemoryLimit,
     OrderOption,
     Over,
+    PrecisionOption,
     RandomSeed,
     Threads,
     WeightsOption,
@@ -126,6 +127,7 @@ def bench_model(
     random_seed: RandomSeed = None,
     weights: WeightsOption = None,
     activations: ActivationsOption = None,
+    precision: PrecisionOption = None,
     explain: Explain = None,
     as_json: Json = False,
 ) -> int:
@@ -135,7 +137,9 @@ def bench_model(
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.report import warn_of_noise
 
-    options = compile_options(input_shape, order, random_seed, memory_limit, weights, activations)
+    options = compile_options(
+        input_shape, order, random_seed, memory_limit, weights, activations, precision
+    )
     if peers and board_name(board) != _HERE:
         return _estimate_beside_peers(models, board_name(board), options, threads, as_json)
     device = connect(board_name(board), via=via).named(as_name)

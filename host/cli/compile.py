@@ -19,6 +19,7 @@ from edgekit.host.cli.options import (
     Kind,
     MemoryLimit,
     OrderOption,
+    PrecisionOption,
     RandomSeed,
     WeightsOption,
     board_name,
@@ -77,6 +78,7 @@ def compile_command(
     random_seed: RandomSeed = None,
     weights: WeightsOption = None,
     activations: ActivationsOption = None,
+    precision: PrecisionOption = None,
     list_operators: Annotated[
         bool, typer.Option("--list-operators", help="List the operators models may use and exit.")
     ] = False,
@@ -92,7 +94,9 @@ def compile_command(
     if file_kind(path) is Kind.BUNDLE:
         raise InputError(f"{path}: expected a model, found a bundle; deploy it: edgekit deploy")
     _check_target(target, path)
-    options = compile_options(input_shape, order, random_seed, memory_limit, weights, activations)
+    options = compile_options(
+        input_shape, order, random_seed, memory_limit, weights, activations, precision
+    )
     bundle = compile_bundle(path, name, counter or 0, explain, options)
     bundle.write(target)
     _show(bundle, target, as_json)
@@ -184,8 +188,8 @@ def load_bundle(
     if explain or not options.is_default:
         raise InputError(
             f"{file}: expected a model to compile with --input-shape, --memory-limit, --order, "
-            "--random-seed, --weights, --activations or --explain, found a bundle, which is "
-            "compiled; leave the option out, or compile the model again"
+            "--random-seed, --weights, --activations, --precision or --explain, found a bundle, "
+            "which is compiled; leave the option out, or compile the model again"
         )
     if counter is not None:
         raise InputError(

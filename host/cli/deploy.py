@@ -21,6 +21,7 @@ from edgekit.host.cli.options import (
     Model,
     OrderOption,
     Over,
+    PrecisionOption,
     RandomSeed,
     Threads,
     WeightsOption,
@@ -67,6 +68,7 @@ def deploy(
     random_seed: RandomSeed = None,
     weights: WeightsOption = None,
     activations: ActivationsOption = None,
+    precision: PrecisionOption = None,
     allow_downgrade: Annotated[
         bool, typer.Option("--allow-downgrade", help="Take a lower counter than what runs.")
     ] = False,
@@ -89,7 +91,9 @@ def deploy(
     name = board_name(board)
     path = model_file(model, name)
     device = connect(name, via=via).named(as_name)
-    options = compile_options(input_shape, order, random_seed, memory_limit, weights, activations)
+    options = compile_options(
+        input_shape, order, random_seed, memory_limit, weights, activations, precision
+    )
     bundle = load_bundle(path, device.profile, counter, options)
     if dry_run:
         plan = device.plan(bundle, allow_downgrade=allow_downgrade)

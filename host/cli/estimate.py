@@ -17,6 +17,7 @@ from edgekit.host.cli.options import (
     Kind,
     MemoryLimit,
     OrderOption,
+    PrecisionOption,
     RandomSeed,
     Threads,
     WeightsOption,
@@ -74,6 +75,7 @@ def estimate(
     random_seed: RandomSeed = None,
     weights: WeightsOption = None,
     activations: ActivationsOption = None,
+    precision: PrecisionOption = None,
     root: Annotated[
         str | None,
         typer.Option(
@@ -110,7 +112,9 @@ def estimate(
         return
     if root or whole:
         raise InputError("expected a program with --root or --whole, found a model; leave them out")
-    options = compile_options(input_shape, order, random_seed, memory_limit, weights, activations)
+    options = compile_options(
+        input_shape, order, random_seed, memory_limit, weights, activations, precision
+    )
     path = model_file(what[0] if what else None)
     show_file(path, profile, options, threads or usual_threads(name), timeout, peers, as_json)
 

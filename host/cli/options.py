@@ -14,6 +14,7 @@ from edgekit.host.options import (
     Activations,
     CompileOptions,
     Order,
+    Precision,
     Shapes,
     WeightBits,
     variants_of,
@@ -107,6 +108,15 @@ ActivationsOption = Annotated[
         help="Quantize what meets such weights as it comes, outlier channels apart.",
     ),
 ]
+PrecisionOption = Annotated[
+    Precision | None,
+    typer.Option(
+        "--precision",
+        show_default=False,
+        help="Compute floats in half precision where that has kernels, on cores that can. "
+        "Default: f32.",
+    ),
+]
 AllowNoise = Annotated[
     bool,
     typer.Option("--allow-noise", help="Keep results though the board was busy or held back."),
@@ -167,6 +177,7 @@ def compile_options(
     memory_limit: str | None,
     weights: WeightBits | None,
     activations: Activations | None,
+    precision: Precision | None = None,
 ) -> CompileOptions:
     """What the options that compile, deploy and run share ask for."""
     shapes, *more = input_shapes(input_shape)
@@ -178,6 +189,7 @@ def compile_options(
         memory_limit=byte_count(memory_limit),
         weights=weights,
         activations=activations,
+        precision=precision or "f32",
     )
 
 

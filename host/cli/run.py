@@ -21,6 +21,7 @@ from edgekit.host.cli.options import (
     MemoryLimit,
     OrderOption,
     Over,
+    PrecisionOption,
     RandomSeed,
     Threads,
     WeightsOption,
@@ -153,6 +154,7 @@ def run(
     random_seed: RandomSeed = None,
     weights: WeightsOption = None,
     activations: ActivationsOption = None,
+    precision: PrecisionOption = None,
     threads: Threads = None,
     via: Over = None,
     as_name: As = None,
@@ -178,7 +180,7 @@ def run(
     job = Job(files, output, top, known, own, reset_each, given)
     if path:
         options = compile_options(
-            input_shape, order, random_seed, memory_limit, weights, activations
+            input_shape, order, random_seed, memory_limit, weights, activations, precision
         )
         bundle = load_bundle(path, device.profile, options=options)
         job.check(bundle.manifest.every_variant())

@@ -21,6 +21,8 @@ from edgekit.host.graph.evaluate import run_node
 from edgekit.host.graph.types import Array, DType, Node, Operator, Tensor
 
 _UNITS = 8  # of 2^-24, f32's unit roundoff; kernels were seen to make less than one of these
+_HALF_UNITS = 0.4  # of 2^-11, f16's: the reference adds as kernels do
+_HALF_WHOLE = 64  # up to here f16 that are whole numbers are so not only for want of digits
 _HYBRID_STEPS = 1 / 16  # of a step between codes: moves one activation of 32 to the next code
 _CODES = 127
 _FLOATS = (DType.F32, DType.F16)
@@ -53,7 +55,7 @@ class Noise:
             return node.op.computed(ins, self.run_node)
         if isinstance(node.op, _EXACT) or not _is_float(node, tensors):
             return run_node(node, tensors, values)
-        units = _UNITS * terms_of(node, tensors) ** 0.5
+        units = _units(node, tensors) * terms_of(node, tensors) ** 0.5
         if isinstance(node.op, ops.Recurrent):  # whose roundings go on to the next step
             operands = {**values, **self._operands(node, tensors, values, units)}
             ins = [None if name is None else operands[name] for name in node.inputs]
@@ -84,10 +86,16 @@ class Noise:
         """Whole numbers stay: sums and products of them are exact."""
         if x.dtype not in (np.float32, np.float16) or not x.size:
             return x
+        half = x.dtype == np.float16
         unit = np.finfo(x.dtype).eps / 2
         with np.errstate(all="ignore"):
-            off = x * (self._noise(x.shape) * np.float32(units * unit))
-            return np.where(x == np.rint(x), x, x + off).astype(x.dtype)
+            # A sum of f16 is rounded at each step, otherwise for each element.
+            noise = self._uniform(x.shape) if half else self._noise(x.shape)
+            off = x * (noise * np.float32(units * unit))
+            exact = x == np.rint(x)
+            if half:
+                exact &= np.abs(x) <= _HALF_WHOLE
+            return np.where(exact, x, x + off).astype(x.dtype)
 
     def _between_codes(self, x: Array) -> Array:
         """What an operator is about to quantize: some values on the edge fall the other way."""
@@ -111,6 +119,12 @@ class Noise:
 def _is_float(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     """Whether all that the node makes is: noise before a comparison would part what is equal."""
     return all(tensors[name].dtype in _FLOATS for name in node.outputs)
+
+
+def _units(node: Node, tensors: Mapping[str, Tensor]) -> float:
+    """Of the last place of what `node` makes, that are noise."""
+    half = any(tensors[name].dtype is DType.F16 for name in node.outputs)
+    return _HALF_UNITS if half else _UNITS
 
 
 def _is_hybrid(node: Node, tensors: Mapping[str, Tensor]) -> bool:

@@ -2,6 +2,7 @@
 
 Sums run in f64: exact for 8-bit operands, and for f32 better than any order of f32 additions.
 (Depthwise convolutions and pools add in f32, in TFLite's order: see there.)
+Those of f16 convolutions are f16 after each product, as on boards, and the bias comes last.
 f32 with s8 weights ("hybrid", dynamic range) quantizes x first, like TFLite.
 """
 
@@ -25,6 +26,9 @@ from edgekit.host.graph.types import Activation, Array, DType, Operator, Tensor
 F64 = NDArray[np.float64]
 F32 = NDArray[np.float32]
 Rescale = Callable[[Array], I64]
+
+_SPLIT = np.float32((1 << 13) + 1)  # parts the 24 bits of f32 into 13 and the 11 of f16
+_BLOCK = 1 << 15  # sums that stay in the cache while products are added
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +66,7 @@ def operands(values: Sequence[Array | None], ins: Sequence[Tensor | None]) -> Op
         factor = rows.scale[:, None] * channel[None, :]
         scale = factor if w_tensor.quant.per_channel else factor[:, 0]
         return Operands(rows.values.astype(np.float64), w.astype(np.float64), scale)
-    if x_tensor.dtype is DType.F32:
+    if x_tensor.dtype.is_float:
         return Operands(x.astype(np.float64), w.astype(np.float64))
     return Operands(
         x.astype(np.float64) - zero_point_of(x_tensor),
@@ -108,9 +112,33 @@ def quantize_asymmetric(x: F32) -> QuantizedRows:
     return QuantizedRows(codes.reshape(x.shape), scale[:, 0])
 
 
-def finish_float(total: F64, scale: F32 | None, extra: Sequence[Array | None]) -> F32:
-    """Rounds the sum to f32, applies the hybrid factor, and adds `extra` (bias, residual)."""
-    y: F32 = total.astype(np.float32)
+def product(x: Array, weights: Array, dtype: DType) -> Array:
+    """x @ weights, where `dtype` is that of both."""
+    if dtype is not DType.F16:
+        return x @ weights
+    total = np.zeros((x.shape[0], weights.shape[1]), np.float32)
+    rows, weights = x.astype(np.float32), weights.astype(np.float32)
+    step = max(_BLOCK // max(weights.shape[1], 1), 1)
+    for top in range(0, len(rows), step):
+        part = slice(top, top + step)
+        for column, row in zip(rows[part].T, weights, strict=True):
+            add_half(total[part], column[:, None] * row)
+    return total
+
+
+def add_half(total: F32, terms: F32) -> None:
+    """Adds `terms`, which it overwrites, and rounds to the digits of f16."""
+    total += terms
+    wide = total * _SPLIT
+    np.subtract(wide, total, out=terms)
+    np.subtract(wide, terms, out=total)
+
+
+def finish_float(
+    total: F64, scale: F32 | None, extra: Sequence[Array | None], dtype: DType = DType.F32
+) -> F32:
+    """Rounds the sum to `dtype`, applies the hybrid factor, and adds `extra` (bias, residual)."""
+    y: F32 = total.astype(dtype.numpy)
     if scale is not None:
         between = (1,) * (total.ndim - 2)
         y = y * scale.reshape(scale.shape[0], *between, *(scale.shape[1:] or (1,)))
@@ -122,7 +150,7 @@ def finish_float(total: F64, scale: F32 | None, extra: Sequence[Array | None]) -
 
 def clamp_float(y: F32, activation: Activation) -> F32:
     low, high = activation.bounds
-    return y if activation is Activation.NONE else np.clip(y, np.float32(low), np.float32(high))
+    return y if activation is Activation.NONE else np.clip(y, y.dtype.type(low), y.dtype.type(high))
 
 
 def hard_swish(x: F32) -> F32:

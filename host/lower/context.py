@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ import numpy as np
 
 from edgekit.host.align import ALIGN, round_up
 from edgekit.host.errors import InputError
-from edgekit.host.graph.types import Array, Graph, Node, Operator, Tensor
+from edgekit.host.graph.types import Array, DType, Graph, Node, Operator, Tensor
 from edgekit.host.graph.views import Part
 from edgekit.host.lower.plan import Alias, Call, Kernel, Loop, StateSlot, Value, Weights
 from edgekit.kb.board import BoardProfile
@@ -76,6 +77,12 @@ class Context:
     parts: Mapping[str, Part] = field(default_factory=dict)
     look_ups: Mapping[str, LookUp] = field(default_factory=dict)
 
+    def of_floats(self, dtype: DType) -> Context:
+        """This lowering with the instruction set for kernels of f32 or f16."""
+        if dtype is not DType.F16:
+            return self
+        return dataclasses.replace(self, isa=self.isa.of_half)
+
     def tensor(self, name: str | None) -> Tensor:
         assert name is not None
         return self.graph.tensors[name]
@@ -111,6 +118,8 @@ class Context:
         """An instance named ek_<name>_<simd>."""
         items = tuple((key, str(value)) for key, value in macros.items())
         symbol = f"ek_{name}_{self.isa.simd}"
+        if self.isa.simd != self.board.simd:
+            items = (("EK_SIMD", f'"simd/{self.isa.simd}.h"'), *items)
         return Kernel(symbol, source, header, args, items)
 
     def unsupported(self, node: Node, found: str) -> InputError:

@@ -62,7 +62,7 @@ def product(
     """One GEMM of m = pixels, n = output channels, k = the window; weights [n, k]."""
     x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     types = (x.dtype, w.dtype, ctx.tensor(node.outputs[0]).dtype)
-    if types == (DType.F32,) * 3:
+    if types in ((DType.F32,) * 3, (DType.F16,) * 3):
         return [f32_product(ctx, node, window, weights, activation)]
     if types in ((DType.I8,) * 3, (DType.U8,) * 3):
         return [i8_product(ctx, node, window, weights, activation)]

@@ -51,8 +51,8 @@ def lower_depthwise(ctx: Context, node: Node) -> list[Call]:
         calls.append(repeat)
         n, h, w_, _ = window.x
         window = dataclasses.replace(window, x=(n, h, w_, window.y[3]))
-    if x.dtype is DType.F32 and w.dtype is DType.F32:
-        return [*calls, _f32(ctx, node, window, data, source)]
+    if x.dtype is w.dtype and x.dtype in (DType.F32, DType.F16):
+        return [*calls, _floats(ctx, node, window, data, source)]
     if x.dtype == w.dtype == y.dtype and x.dtype.is_quantized:
         return [*calls, _i8(ctx, node, window, data, source)]
     raise ctx.unsupported(node, f"the types {x.dtype.value} and {w.dtype.value}")
@@ -80,7 +80,7 @@ def sums_at_once(isa: Isa, is_float: bool) -> int:
 
 
 def _block(ctx: Context, dtype: DType) -> int:
-    return sums_at_once(ctx.isa, dtype is DType.F32)
+    return sums_at_once(ctx.isa, dtype.is_float)
 
 
 def rows_at_once(ctx: Context, window: Window) -> int:
@@ -93,7 +93,7 @@ def _kernel_name(ctx: Context, window: Window, dtype: DType) -> tuple[str, dict[
     stride = window.stride
     fixed = window.kernel in _FIXED_WINDOWS and window.dilation == (1, 1) and max(stride) <= 2
     macros: dict[str, str | int] = {"TX": C_TYPES[dtype], "KH": 0}
-    if dtype is DType.F32:
+    if dtype.is_float:
         macros["FLOAT_X"] = 1
     if not fixed:
         return f"{dtype.value}_dwconv", macros
@@ -140,21 +140,23 @@ def _call(
     return Call(kernel, fields, window.y[0] * groups)
 
 
-def _f32(ctx: Context, node: Node, window: Window, data: Array, source: Value) -> Call:
+def _floats(ctx: Context, node: Node, window: Window, data: Array, source: Value) -> Call:
     assert isinstance(node.op, DepthwiseConv2D)
-    border = np.zeros(window.x[2] * window.x[3], np.float32)
-    fields = _fields(ctx, node, window, source, data.astype(np.float32), border)
+    dtype = ctx.tensor(node.outputs[0]).dtype
+    ctx = ctx.of_floats(dtype)
+    border = np.zeros(window.x[2] * window.x[3], dtype.numpy)
+    fields = _fields(ctx, node, window, source, data.astype(dtype.numpy), border)
     low, high = node.op.activation.bounds
     bias = ctx.optional(node, 2)
     width = round_up(window.x[3], ctx.isa.vl)
     values = np.zeros(1) if bias is None or bias.data is None else bias.data
     fields |= {
-        "bias": ctx.weights.add(padded(values, width, np.dtype(np.float32))),
+        "bias": ctx.weights.add(padded(values, width, dtype.numpy)),
         "low_f32": low,
         "high_f32": high,
     }
     function, called, epilogue = epilogue_of(ctx, node, window.x[3])
-    return _call(ctx, window, DType.F32, fields | epilogue, function, called)
+    return _call(ctx, window, dtype, fields | epilogue, function, called)
 
 
 def _i8(ctx: Context, node: Node, window: Window, data: Array, source: Value) -> Call:

@@ -108,7 +108,8 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
         "b": _operand(ctx, b),
         "y": Value(y.name),
     }
-    if y.dtype is DType.F32:
+    ctx = ctx.of_floats(y.dtype)
+    if y.dtype.is_float:
         assert isinstance(op, Add | Mul)
         macros["FLOAT_X"] = 1
         fields["low_f32"], fields["high_f32"] = op.activation.bounds
@@ -117,7 +118,7 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
             macros["WIDE"] = 1
         fields |= _quantized_binary(a, b, y, op)
     name = f"{y.dtype.value}_{kind.lower()}"
-    if kind == "ADD" and y.dtype is not DType.F32:
+    if kind == "ADD" and not y.dtype.is_float:
         name, rights = _rights(name, fields)
         macros |= rights
     kernel = ctx.kernel(
@@ -240,7 +241,8 @@ def lower_pool(ctx: Context, node: Node) -> list[Call]:
         "x": Value(x.name),
         "y": Value(y.name),
     }
-    if x.dtype is DType.F32:
+    ctx = ctx.of_floats(x.dtype)
+    if x.dtype.is_float:
         macros["FLOAT_X"] = 1
         fields["low_f32"], fields["high_f32"] = op.activation.bounds
     else:

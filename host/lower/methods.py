@@ -21,9 +21,11 @@ def choose_tile(
     The product is m = pixels, k = window, n = output channels, its weights packed beforehand.
     `tiles` are those that fit this form. Without a row of the table, or where its tile is none of
     these, the one of least waste is taken. Threads are known only when the model runs, so the
-    method is the one of a single thread.
+    method is the one of a single thread. No table has products of f16 yet: these have no answer.
     """
     shape = GemmShape(window.pixels, window.k, window.y[3])
+    if dtype == "f16":
+        return min(tiles, key=lambda each: _cost(each, ctx.isa.vl, shape))
     answer = ctx.table.choose(ctx.board, shape, dtype, packed="b")
     tile = _tile_of(answer.method, ctx.isa.vl)
     rule, why = answer.rule, answer.why

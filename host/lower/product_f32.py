@@ -1,4 +1,4 @@
-"""The f32 product: conv/f32_conv.c with its tile and packed weights."""
+"""The product of floats, f32 or f16: conv/f32_conv.c with its tile and packed weights."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from edgekit.device.kernel_facts import F32_SCRATCH_BYTES, F32_SEGMENTS
 from edgekit.host.align import round_up
-from edgekit.host.graph.types import Activation, Array, Node
+from edgekit.host.graph.types import Activation, Array, DType, Node
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.epilogues import epilogue_of
 from edgekit.host.lower.methods import choose_tile
@@ -15,19 +15,19 @@ from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.window import Window, bias_vector, count_tasks, panel_outer
 from edgekit.host.lower.winograd import lower_winograd, pays
 
-_F32 = np.dtype(np.float32)
-
 
 def f32_product(
     ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
 ) -> Call:
-    if pays(ctx, node, window):
+    dtype = ctx.tensor(node.outputs[0]).dtype
+    if dtype is DType.F32 and pays(ctx, node, window):
         return lower_winograd(ctx, node, window, weights, activation)
+    ctx = ctx.of_floats(dtype)
     vl = ctx.isa.vl
-    tile = choose_tile(ctx, node, window, ctx.isa.f32_tiles, "f32")
+    tile = choose_tile(ctx, node, window, ctx.isa.f32_tiles, dtype.value)
     n = weights.shape[0]
     kh, kw = window.kernel
-    fits = 4 * tile.mr * window.border <= F32_SCRATCH_BYTES or not window.padding.any
+    fits = dtype.bytes * tile.mr * window.border <= F32_SCRATCH_BYTES or not window.padding.any
     segments = fits and (window.dilation[1] == 1 or kw == 1)
     count = kh if segments else kh * kw
     macros: dict[str, str | int] = {"MR": tile.mr, "NV": tile.nv}
@@ -37,7 +37,7 @@ def f32_product(
         suffix = f"_s{macros['SEGMENTS']}"
     function, called, epilogue = epilogue_of(ctx, node, n)
     macros |= function
-    name = f"f32_conv_{tile.mr}x{tile.nv * vl}{suffix}{called}"
+    name = f"{dtype.value}_conv_{tile.mr}x{tile.nv * vl}{suffix}{called}"
     kernel = ctx.kernel(name, "conv/f32_conv.c", "conv/f32_conv.h", "ek_f32_conv_args", **macros)
     tasks, panels = count_tasks(window, tile, vl)
     bias = ctx.optional(node, 2)
@@ -51,9 +51,9 @@ def f32_product(
         "panel_outer": panel_outer(ctx.board, weights.nbytes),
         "panels": panels,
         "x": Value(str(node.inputs[0])),
-        "weights": ctx.weights.add(pack_panels(weights.astype(np.float32), tile.nv * vl, vl)),
-        "bias": ctx.weights.add(bias_vector(bias, width, _F32)),
-        "zeros": ctx.weights.add(np.zeros(window.x[3], np.float32)),
+        "weights": ctx.weights.add(pack_panels(weights.astype(dtype.numpy), tile.nv * vl, vl)),
+        "bias": ctx.weights.add(bias_vector(bias, width, dtype.numpy)),
+        "zeros": ctx.weights.add(np.zeros(window.x[3], dtype.numpy)),
         "residual": None if residual is None else Value(residual.name),
         "y": Value(node.outputs[0]),
         "pitch": ctx.pitch(node.outputs[0]),

@@ -72,19 +72,9 @@ def _cheapest(graph: Graph, table: LayoutTable, vl: int) -> set[str]:
         users = {at[n.name] for n in consumers[name]}
         users |= {outside} if name in graph.outputs else set()
         if users - {made}:
-            _add_border(labels, made, users, _transpose_cost(tensor, table))
+            labels.convert_between(made, users, _transpose_cost(tensor, table))
     second = labels.second_label()
     return {name for name, number in at.items() if second[number]}
-
-
-def _add_border(labels: TwoLabels, made: int, users: set[int], cost: float) -> None:
-    """A tensor is converted once, however many of its users want it so."""
-    to_planes, to_pixels = labels.thing(0, 0), labels.thing(0, 0)
-    labels.differ(made, to_planes, cost)
-    labels.differ(to_pixels, made, cost)
-    for user in users:
-        labels.differ(to_planes, user, math.inf)
-        labels.differ(user, to_pixels, math.inf)
 
 
 def _transpose_cost(tensor: Tensor, table: LayoutTable) -> float:

@@ -14,7 +14,13 @@ from edgekit.host.lower.plan import Field
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.isa import Tile
 
-C_TYPES = {DType.F32: "float", DType.I8: "int8_t", DType.U8: "uint8_t", DType.I16: "int16_t"}
+C_TYPES = {
+    DType.F32: "float",
+    DType.F16: "_Float16",
+    DType.I8: "int8_t",
+    DType.U8: "uint8_t",
+    DType.I16: "int16_t",
+}
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,16 @@ class TwoLabels:
         """What it costs if thing `first` has label 0 and thing `second` label 1."""
         self._edge(first + 2, second + 2, cost)
 
+    def convert_between(self, made: int, users: set[int], cost: float) -> None:
+        """What `made` gives to `users` costs once to convert, to either label, however many of them
+        want it so."""
+        to_second, to_first = self.thing(0, 0), self.thing(0, 0)
+        self.differ(made, to_second, cost)
+        self.differ(to_first, made, cost)
+        for user in users:
+            self.differ(to_second, user, math.inf)
+            self.differ(user, to_first, math.inf)
+
     def second_label(self) -> list[bool]:
         """Whether each thing has label 1 where the sum is least; label 0 in case of doubt."""
         while (levels := self._levels())[1] >= 0:

@@ -6,7 +6,9 @@ import dataclasses
 import functools
 import math
 import os
+import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from onnx import ModelProto
 from edgekit.device.agent.golden import worst_difference
 from edgekit.device.agent.manifest import TensorSpec
 from edgekit.host.artifact import Golden
-from edgekit.host.compiler import prepare_graph
+from edgekit.host.compiler import prepare_graph, units_of
 from edgekit.host.fit import plan_of
 from edgekit.host.golden.vectors import golden_of
 from edgekit.host.graph.types import Array, Graph, Node
@@ -24,8 +26,10 @@ from edgekit.host.lower.plan import Plan
 from edgekit.host.options import DEFAULT_OPTIONS
 from edgekit.host.passes.quantized import integer_form
 from edgekit.host.paths import cache_folder
+from edgekit.host.toolchain.zig import Toolchain, kernels_folder
 from edgekit.kb.board import BoardProfile
 from tests.support import op_graphs
+from tests.support.kernel_faults import Fault
 from tests.support.kernel_runs import run_here
 from tests.support.onnx_models import model, node, save, value
 
@@ -121,9 +125,38 @@ def planned(graph: Graph, board: BoardProfile) -> Plan:
     return plan_of(prepare_graph(graph, board)[1].graph, board, DEFAULT_OPTIONS)[1]
 
 
+def built_with(plan: Plan, board: BoardProfile, folder: Path, kernels: Path) -> Path:
+    """The library of a plan with kernels from another folder."""
+    units = [
+        u
+        if isinstance(u.source, str)
+        else dataclasses.replace(u, source=kernels / Path(u.source).relative_to(kernels_folder()))
+        for u in units_of(plan, board)
+    ]
+    library = Toolchain(board, cache_folder() / "objects").build(units)
+    folder.mkdir(exist_ok=True)
+    (folder / "model.so").write_bytes(library)
+    (folder / "weights.bin").write_bytes(plan.lowered.weights)
+    return folder
+
+
+def with_fault(fault: Fault, kernels: Path) -> Path:
+    """A copy of all kernels with a fault, at `kernels`."""
+    shutil.copytree(kernels_folder(), kernels)
+    text = (kernels / fault.file).read_text()
+    assert fault.old in text, f"{fault.file} has changed: adapt the fault"
+    (kernels / fault.file).write_text(text.replace(fault.old, fault.new))
+    return kernels
+
+
 def error_by_tolerance(folder: Path, graph: Graph, golden: Golden) -> float:
     """The largest over all outputs: above 1 a release is rolled back."""
     made = run_here(folder, dict(zip(graph.inputs, golden.inputs, strict=True)))
+    return worst_by_tolerance(made, graph, golden)
+
+
+def worst_by_tolerance(made: Mapping[str, Array], graph: Graph, golden: Golden) -> float:
+    """The same of outputs that some board made."""
     worst = 0.0
     for i, (name, want) in enumerate(zip(graph.outputs, golden.outputs, strict=True)):
         shares = golden.margins[i] if golden.margins else None

@@ -25,7 +25,7 @@ _POSE, _FULL = "pose_detection.tflite", "face_detection_full_range.tflite"
 
 _F32_CONV, _I8_CONV = "conv/f32_conv.c", "conv/i8_conv.c"
 _DEPTHWISE = "conv/dwconv.c"
-_BIAS = "vf b = vf_load(a->bias + channel + j * EK_VL);"
+_BIAS = "vf_load((const elem *)a->bias + channel + j * EK_VL)"
 _CLAMP = "v = vf_min(vf_max(v, low), high);"
 _TAPS = "if (ky >= 0 && ky < KH && kx >= 0 && kx < KW)"
 _LAST_COLUMNS = "for (; ox < g.ow; ox++, move(rows, &b, &at, 1))"
@@ -33,13 +33,13 @@ _NEIGHBORS = "y[c] = tl[c] * wtl + bl[c] * wbl + tr[c] * wtr + br[c] * wbr;"
 _ROUND = "s = s > 0 ? (s + n / 2) / n : (s - n / 2) / n;"
 
 FAULTS = (
-    Fault("bias_of_channel_0", _FACE, _F32_CONV, _BIAS, "vf b = vf_splat(a->bias[0]);"),
+    Fault("bias_of_channel_0", _FACE, _F32_CONV, _BIAS, "vf_splat(*(const elem *)a->bias)"),
     Fault("no_lower_bound", _FACE, _F32_CONV, _CLAMP, "v = vf_min(v, high);"),
     Fault("no_upper_bound", "conv_f32", _F32_CONV, _CLAMP, "v = vf_max(v, low);"),
     Fault(
         "window_row_dropped", _FACE, _F32_CONV,
-        "for (long s = 0; s < rows->count; s++) {\n        const float *x[MR];",
-        "for (long s = 0; s < rows->count - (rows->count > 1); s++) {\n        const float *x[MR];",
+        "for (long s = 0; s < rows->count; s++) {\n        const elem *x[MR];",
+        "for (long s = 0; s < rows->count - (rows->count > 1); s++) {\n        const elem *x[MR];",
     ),
     Fault(
         "last_channel_dropped", _FACE, _F32_CONV,
@@ -82,7 +82,7 @@ FAULTS = (
     Fault("norm_without_epsilon", "layer_norm", "reduce/layer_norm.c",
           "(float)n + a->epsilon)", "(float)(n - 1) + a->epsilon)"),
     Fault("logistic_of_minus_x", _HAND, "elementwise/functions.h", "ek_expf(-a)", "ek_expf(a)"),
-    Fault("scale_of_product", _SELFIE, "elementwise/binary.c", "float v = a * b;",
+    Fault("scale_of_product", _SELFIE, "elementwise/binary.c", "TX v = a * b;",
           "float v = a * b * 1.001f;"),
     Fault("tail_not_added", _FULL, "elementwise/binary.c",
           "for (long i = 0; i < n; i++)\n            y[i] = combine(&g, a[i], b[i]);",

@@ -30,7 +30,7 @@ static void product(ek_task kernel, int mr, const ARGS *whole, const T *x, long 
     part.y = y;
 #ifdef ADDS
     if (part.residual)
-        part.residual += at * part.win.oc;
+        part.residual = (const T *)part.residual + at * part.win.oc;
 #else
     (void)at;
 #endif

@@ -10,12 +10,12 @@
 #define BLOCK EK_VL
 #define PADS_WITH_ZERO 1
 typedef vf sum_t, x_v, weight_v;
-typedef float weight_t;
-EK_INLINE weight_v weight_at(const float *p) {
+typedef ek_real weight_t;
+EK_INLINE weight_v weight_at(const weight_t *p) {
     return vf_load(p);
 }
 EK_INLINE sum_t bias_at(const ek_dwconv_args *a, long c) {
-    return vf_load((const float *)a->bias + c);
+    return BIAS_LAST ? vf_splat(0) : vf_load((const ek_real *)a->bias + c);
 }
 EK_INLINE x_v x_at(const TX *p) {
     return vf_load(p);
@@ -28,14 +28,26 @@ EK_INLINE sum_t multiply_add(sum_t acc, x_v x, weight_v w) {
 }
 typedef struct {
     vf low, high;
+#if BIAS_LAST
+    vf bias;
+#endif
     const ek_epilogue *epilogue;
     long channel;
 } output;
 EK_INLINE output output_at(const ek_dwconv_args *a, long c) {
-    return (output){vf_splat(a->low_f32), vf_splat(a->high_f32), &a->epilogue, c};
+    output o = {.epilogue = &a->epilogue, .channel = c};
+    o.low = vf_splat((ek_real)a->low_f32);
+    o.high = vf_splat((ek_real)a->high_f32);
+#if BIAS_LAST
+    o.bias = vf_load((const ek_real *)a->bias + c);
+#endif
+    return o;
 }
 /* y[0 .. n) = clamp(sum), requantized for 8-bit types; n >= BLOCK stores a whole vector. */
 EK_INLINE void finish(const output *o, sum_t sum, TX *y, long n) {
+#if BIAS_LAST
+    sum += o->bias;
+#endif
     const vf made = epilogue(o->epilogue, sum, o->channel);
     const vf v = vf_min(vf_max(made, o->low), o->high);
     if (EK_VL == 1 || n >= EK_VL)
@@ -44,7 +56,7 @@ EK_INLINE void finish(const output *o, sum_t sum, TX *y, long n) {
         vf_store_n(y, v, n);
 }
 /* What is done to whole rows, of so many pixels, when they are made. */
-EK_INLINE void finish_rows(const ek_dwconv_args *a, float *y, long pixels) {
+EK_INLINE void finish_rows(const ek_dwconv_args *a, ek_real *y, long pixels) {
     epilogue_rows(&a->epilogue, y, a->win.c, pixels, 0, a->win.c);
 }
 #else

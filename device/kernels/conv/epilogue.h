@@ -8,6 +8,13 @@
 #define EK_CONV_EPILOGUE_H
 #include "../kernel.h"
 
+/* Sums of f16 begin with 0: rounded beside a large bias, their products would lose digits. */
+#ifdef EK_HALF
+#define BIAS_LAST 1
+#else
+#define BIAS_LAST 0
+#endif
+
 #if defined OP_HARD_SWISH || defined OP_LEAKY_RELU || defined OP_PRELU
 #define IN_REGISTERS 1
 #else
@@ -65,7 +72,7 @@ static void __attribute__((noinline)) epilogue_rows(const ek_epilogue *args, flo
     }
 }
 #else
-EK_INLINE void epilogue_rows(const ek_epilogue *e, float *y, long pitch, long rows, long channel,
+EK_INLINE void epilogue_rows(const ek_epilogue *e, ek_real *y, long pitch, long rows, long channel,
                              long n) {
     (void)e, (void)y, (void)pitch, (void)rows, (void)channel, (void)n;
 }

@@ -1,4 +1,5 @@
-/* f32 convolution, NHWC: an MR x (NV * EK_VL) register tile over pixels x output channels.
+/* f32 convolution (f16 with EK_HALF), NHWC: an MR x (NV * EK_VL) register tile over pixels x output
+ * channels.
  *
  * Compile-time parameters: NAME, MR (pixels), NV (vectors of output channels), EK_SIMD, and those
  * of epilogue.h.
@@ -14,7 +15,7 @@
 #endif
 #define SCRATCH EK_F32_SCRATCH_BYTES
 
-typedef float elem, weight;
+typedef ek_real elem, weight;
 typedef ek_f32_conv_args conv_args;
 #define DEPTH(a) ((long)(a)->win.kh * (a)->win.kw * (a)->win.c)
 #include "rows.h"
@@ -23,16 +24,18 @@ typedef ek_f32_conv_args conv_args;
 EK_INLINE void finish(const int mr, const int nv, const int whole, const int adds, const int clamps,
                       const ek_f32_conv_args *a, vf acc[MR][NV], long pixel, long channel,
                       long left) {
-    const vf low = vf_splat(a->low), high = vf_splat(a->high);
+    const vf low = vf_splat((elem)a->low), high = vf_splat((elem)a->high);
     const long oc = a->win.oc;
-    float *y = a->y + pixel * a->pitch + channel;
-    const float *residual = adds ? a->residual + pixel * oc + channel : NULL;
+    elem *y = (elem *)a->y + pixel * a->pitch + channel;
+    const elem *residual = adds ? (const elem *)a->residual + pixel * oc + channel : NULL;
     EK_UNROLL
     for (int i = 0; i < mr; i++, y += a->pitch) {
         EK_UNROLL
         for (int j = 0; j < nv; j++) {
             const int fits = whole || j < nv - 1;
             vf v = acc[i][j];
+            if (BIAS_LAST)
+                v += vf_load((const elem *)a->bias + channel + j * EK_VL);
             if (adds)
                 v += fits ? vf_load(residual + j * EK_VL) : vf_load_n(residual + j * EK_VL, left);
             v = epilogue(&a->epilogue, v, channel + j * EK_VL);
@@ -50,17 +53,17 @@ EK_INLINE void finish(const int mr, const int nv, const int whole, const int add
 
 /* Rows row0 .. row0 + mr of the tile, nv vectors of channels from `channel` on. */
 EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const rows_t *rows,
-                    const float *w, long pixel, long channel) {
+                    const elem *w, long pixel, long channel) {
     vf acc[MR][NV];
     EK_UNROLL
     for (int j = 0; j < nv; j++) {
-        vf b = vf_load(a->bias + channel + j * EK_VL);
+        vf b = BIAS_LAST ? vf_splat(0) : vf_load((const elem *)a->bias + channel + j * EK_VL);
         EK_UNROLL
         for (int i = 0; i < mr; i++)
             acc[i][j] = b;
     }
     for (long s = 0; s < rows->count; s++) {
-        const float *x[MR];
+        const elem *x[MR];
         EK_UNROLL
         for (int i = 0; i < mr; i++)
             x[i] = rows->ptr[s * MR + i];
@@ -81,7 +84,7 @@ EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const
         finish(mr, nv, 0, 0, 1, a, acc, pixel, channel, left);
     else
         finish(mr, nv, 0, 1, 1, a, acc, pixel, channel, left);
-    epilogue_rows(&a->epilogue, a->y + pixel * a->pitch + channel, a->pitch, mr, channel,
+    epilogue_rows(&a->epilogue, (elem *)a->y + pixel * a->pitch + channel, a->pitch, mr, channel,
                   ek_min(nv * EK_VL, a->win.oc - channel));
 }
 
@@ -93,7 +96,7 @@ static void find_taps(const ek_f32_conv_args *a, rows_t *rows, long pixel, int c
     for (int i = 0; i < count; i++) {
         int p = (int)pixel + i, ix = p % g->ow * g->sw - g->left;
         int iy = p / g->ow % g->oh * g->sh - g->top;
-        const float *image = a->x + (long)(p / g->ow / g->oh) * g->h * g->w * g->c;
+        const elem *image = (const elem *)a->x + (long)(p / g->ow / g->oh) * g->h * g->w * g->c;
         for (int ky = 0; ky < g->kh; ky++)
             for (int kx = 0; kx < g->kw; kx++) {
                 int yy = iy + ky * g->dh, xx = ix + kx * g->dw;
@@ -105,12 +108,12 @@ static void find_taps(const ek_f32_conv_args *a, rows_t *rows, long pixel, int c
 }
 
 /* Pointers to the windows of pixels [pixel, pixel + count); scratch holds border rows. */
-static void find_rows(const ek_f32_conv_args *a, rows_t *rows, float *scratch, long pixel,
+static void find_rows(const ek_f32_conv_args *a, rows_t *rows, elem *scratch, long pixel,
                       int count) {
     if (a->pointwise) {
         rows->count = 1;
         rows->length = a->win.c;
-        const float *at = a->x + pixel * a->win.c;
+        const elem *at = (const elem *)a->x + pixel * a->win.c;
         EK_UNROLL
         for (int i = 0; i < MR; i++, at += a->win.c)
             rows->ptr[i] = at;

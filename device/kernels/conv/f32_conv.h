@@ -1,4 +1,4 @@
-/* f32 convolution as GEMM: m = pixels, n = output channels, k = kh * kw * c. */
+/* f32 or f16 convolution as GEMM: m = pixels, n = output channels, k = kh * kw * c. */
 #ifndef EK_F32_CONV_H
 #define EK_F32_CONV_H
 #include "../kernel.h"
@@ -9,13 +9,13 @@ typedef struct {
     int row_segments; /* a row of the window (kw * c floats) is one run of memory */
     int panel_outer;  /* weights larger than the cache: walk them once, pixels inside */
     long panels;      /* ceil(oc / NR) */
-    const float *x;
-    const float *weights;  /* [panel][k][NR], the last panel narrowed to whole vectors */
-    const float *bias;     /* padded to whole vectors */
-    const float *zeros;    /* at least c zeros */
-    const float *residual; /* like y, or NULL: added before the clamp */
-    float *y;
-    long pitch;      /* floats from one pixel of y to the next: at least oc */
+    const void *x;
+    const void *weights;  /* [panel][k][NR], the last panel narrowed to whole vectors */
+    const void *bias;     /* padded to whole vectors */
+    const void *zeros;    /* at least c zeros */
+    const void *residual; /* like y, or NULL: added before the clamp */
+    void *y;
+    long pitch;      /* elements from one pixel of y to the next: at least oc */
     float low, high; /* clamp */
     ek_epilogue epilogue;
 } ek_f32_conv_args;

@@ -6,14 +6,15 @@
 #include "binary.h"
 
 #ifdef FLOAT_X
-EK_INLINE float combine(const ek_binary_args *g, float a, float b) {
+EK_INLINE TX combine(const ek_binary_args *g, TX a, TX b) {
+    const TX low = (TX)g->low_f32, high = (TX)g->high_f32;
 #ifdef OP_ADD
-    float v = a + b;
+    TX v = a + b;
 #else
-    float v = a * b;
+    TX v = a * b;
 #endif
-    v = v > g->low_f32 ? v : g->low_f32;
-    return v < g->high_f32 ? v : g->high_f32;
+    v = v > low ? v : low;
+    return v < high ? v : high;
 }
 
 /* One run of y; a step of 0 repeats the operand. */

@@ -1,5 +1,5 @@
 /* The f32 register tile: acc[rows][vectors] += A . B over k. One code for the GEMM library and for
- * the convolutions of compiled models.
+ * the convolutions of compiled models; with EK_HALF of f16, whose sums are f16 too.
  *
  * Before inclusion: MR, NV (the largest tile of this file); mr and nv are constants of each call.
  * B is read from rows of nv vectors, b_row floats apart; `last` vectors are cut to `left` columns
@@ -22,12 +22,12 @@
 
 /* Where one step of B is read. */
 typedef struct {
-    const float *at;
+    const ek_real *at;
     long row;
-    long left;             /* columns in the last vector, if masked */
-    const float *prefetch; /* F32_PREFETCHES: what is read soon: a line for each step, or NULL */
-    long prefetch_row;     /* floats to the next */
-    int prefetch_all;      /* all lines of a row */
+    long left;               /* columns in the last vector, if masked */
+    const ek_real *prefetch; /* F32_PREFETCHES: what is read soon: a line for each step, or NULL */
+    long prefetch_row;       /* floats to the next */
+    int prefetch_all;        /* all lines of a row */
 } f32_columns;
 
 /* Intel's cores with AMX follow fewer rows of B at once than k is deep. */
@@ -74,14 +74,14 @@ EK_INLINE void f32_load_b(const int nv, const int masked, vf b[NV], const f32_co
     (EK_IN_ORDER && (mr) * (nv) + 2 * (F32_A_VECTORS(mr) + (nv)) <= F32_REGISTERS)
 
 /* mr floats side by side, without reading beyond them. */
-EK_INLINE void f32_load_a(const int mr, vf a[F32_A_VECTORS(MR)], const float *from) {
+EK_INLINE void f32_load_a(const int mr, vf a[F32_A_VECTORS(MR)], const ek_real *from) {
     const int whole = mr / EK_VL;
     EK_UNROLL
     for (int i = 0; i < whole; i++)
         a[i] = vf_load(from + i * EK_VL);
     if (mr % EK_VL) {
         a[whole] = (vf){0};
-        memcpy(&a[whole], from + whole * EK_VL, sizeof(float) * (mr % EK_VL));
+        memcpy(&a[whole], from + whole * EK_VL, sizeof(ek_real) * (mr % EK_VL));
     }
 }
 
@@ -95,7 +95,7 @@ EK_INLINE void f32_multiply(const int mr, const int nv, vf acc[MR][NV],
     }
 }
 
-EK_INLINE void f32_step(const int mr, const int nv, vf acc[MR][NV], const float *a,
+EK_INLINE void f32_step(const int mr, const int nv, vf acc[MR][NV], const ek_real *a,
                         const vf b[NV]) {
     vf av[F32_A_VECTORS(MR)];
     f32_load_a(mr, av, a);
@@ -103,7 +103,7 @@ EK_INLINE void f32_step(const int mr, const int nv, vf acc[MR][NV], const float 
 }
 
 /* The steps of a panel, k > 0, with the loads of the next before the products of this one. */
-EK_INLINE void f32_steps_ahead(const int mr, const int nv, vf acc[MR][NV], const float *a,
+EK_INLINE void f32_steps_ahead(const int mr, const int nv, vf acc[MR][NV], const ek_real *a,
                                long a_col, f32_columns b, long k) {
     vf av[F32_A_VECTORS(MR)], bv[NV];
     f32_load_b(nv, 0, bv, &b);
@@ -123,7 +123,7 @@ EK_INLINE void f32_steps_ahead(const int mr, const int nv, vf acc[MR][NV], const
 #define F32_ROWS_FIT(mr, nv) 1
 #define F32_AHEAD(mr, nv) 0
 
-EK_INLINE void f32_step(const int mr, const int nv, vf acc[MR][NV], const float *a,
+EK_INLINE void f32_step(const int mr, const int nv, vf acc[MR][NV], const ek_real *a,
                         const vf b[NV]) {
     EK_UNROLL
     for (int i = 0; i < mr; i++) {
@@ -151,7 +151,7 @@ EK_INLINE void f32_add_sets(const int mr, const int nv, vf acc[MR][NV], vf sum[4
 
 /* The steps of a panel; each prefetches so many lines. */
 EK_INLINE void f32_steps(const int mr, const int nv, const int masked, const int lines,
-                         vf acc[MR][NV], const float *a, long a_col, f32_columns b, long k) {
+                         vf acc[MR][NV], const ek_real *a, long a_col, f32_columns b, long k) {
     for (long p = 0; p < k; p++, a += a_col, b.at += b.row) {
         vf bv[NV];
         f32_prefetch(lines, &b);
@@ -162,7 +162,7 @@ EK_INLINE void f32_steps(const int mr, const int nv, const int masked, const int
 
 /* A as a panel: mr floats side by side for each k, a_col apart. */
 EK_INLINE void f32_panel(const int mr, const int nv, const int masked, vf acc[MR][NV],
-                         const float *a, long a_col, f32_columns b, long k) {
+                         const ek_real *a, long a_col, f32_columns b, long k) {
     const int sets = F32_SETS(mr, nv);
     long p = 0;
     if (sets > 1) {
@@ -197,7 +197,7 @@ EK_INLINE void f32_panel(const int mr, const int nv, const int masked, vf acc[MR
     (F32_MASKED_LOADS && (mr) <= EK_VL && (mr) * (nv) >= 8 &&                                      \
      (mr) * (nv) + (nv) + 4 <= F32_REGISTERS)
 
-EK_INLINE vf f32_panel_narrow(const int mr, const int nv, vf acc[MR][NV], const float *a,
+EK_INLINE vf f32_panel_narrow(const int mr, const int nv, vf acc[MR][NV], const ek_real *a,
                               long a_col, f32_columns b, long k) {
     vf last = vf_splat(0);
     for (long p = 0; p < k; p++, a += a_col, b.at += b.row) {
@@ -211,12 +211,12 @@ EK_INLINE vf f32_panel_narrow(const int mr, const int nv, vf acc[MR][NV], const 
 }
 
 /* As f32_rows, with so many lines prefetched per step. */
-EK_INLINE const float *f32_rows_prefetching(const int mr, const int nv, const int masked,
-                                            const int lines, vf acc[MR][NV],
-                                            const float *const a[MR], f32_columns b, long k) {
+EK_INLINE const ek_real *f32_rows_prefetching(const int mr, const int nv, const int masked,
+                                              const int lines, vf acc[MR][NV],
+                                              const ek_real *const a[MR], f32_columns b, long k) {
     const int sets = F32_SETS(mr, nv), step = F32_LANES ? EK_VL : sets;
     vf sum[4][MR][NV] = {0};
-    const float *x[MR];
+    const ek_real *x[MR];
     EK_UNROLL
     for (int i = 0; i < mr; i++)
         x[i] = a[i];
@@ -265,8 +265,8 @@ EK_INLINE const float *f32_rows_prefetching(const int mr, const int nv, const in
     return b.at;
 }
 /* A as rows: a[i] points at mr runs of k floats. Returns where B goes on. */
-EK_INLINE const float *f32_rows(const int mr, const int nv, const int masked, vf acc[MR][NV],
-                                const float *const a[MR], f32_columns b, long k) {
+EK_INLINE const ek_real *f32_rows(const int mr, const int nv, const int masked, vf acc[MR][NV],
+                                  const ek_real *const a[MR], f32_columns b, long k) {
     if (F32_PREFETCHES && b.prefetch && b.prefetch_all)
         return f32_rows_prefetching(mr, nv, masked, nv, acc, a, b, k);
     if (F32_PREFETCHES && b.prefetch)

@@ -2,6 +2,7 @@
 #include "copy.h"
 
 typedef uint32_t __attribute__((may_alias)) word;
+typedef uint16_t __attribute__((may_alias)) half_word;
 
 /* The innermost dimension. Every second element (a channel shuffle reads so) is a deinterleaving
  * that compilers make of constant strides only. */
@@ -9,6 +10,9 @@ EK_INLINE void line(const char *x, char *y, long n, long x_stride, long y_stride
     if (run == 4 && x_stride == 8 && y_stride == 4)
         for (long m = 0; m < n; m++)
             ((word *)y)[m] = ((const word *)x)[2 * m];
+    else if (run == 2 && x_stride == 4 && y_stride == 2)
+        for (long m = 0; m < n; m++)
+            ((half_word *)y)[m] = ((const half_word *)x)[2 * m];
     else if (run == 1 && x_stride == 2 && y_stride == 1)
         for (long m = 0; m < n; m++)
             y[m] = x[2 * m];
@@ -40,6 +44,8 @@ EK_INLINE void rows(const ek_copy_args *a, const char *x, char *y, const long ru
 static void single(const ek_copy_args *a, const char *x, char *y, long n) {
     if (a->run == 1)
         line(x, y, n, a->x_stride[0], a->y_stride[0], 1);
+    else if (a->run == 2)
+        line(x, y, n, a->x_stride[0], a->y_stride[0], 2);
     else if (a->run == 4)
         line(x, y, n, a->x_stride[0], a->y_stride[0], 4);
     else
@@ -65,6 +71,9 @@ void NAME(const void *args, long begin, long end) {
         switch (a->run) {
         case 1:
             rows(a, x, y, 1);
+            break;
+        case 2:
+            rows(a, x, y, 2);
             break;
         case 4:
             rows(a, x, y, 4);

@@ -6,13 +6,17 @@
 
 #define BLOCK 64 /* channels summed at once: they stay in registers or the first cache */
 
-#ifdef FLOAT_X
+#if defined FLOAT_X && defined OP_MAX
+typedef ek_real sum_t;
+#elif defined FLOAT_X
 typedef float sum_t;
 #else
 typedef int32_t sum_t;
 #endif
 #ifdef OP_MAX
-#ifdef FLOAT_X
+#ifdef EK_HALF
+#define START ((ek_real) - 65504)
+#elif defined FLOAT_X
 #define START (-3.402823466e+38f)
 #else
 #define START (-32768)
@@ -29,8 +33,9 @@ EK_INLINE TX finish(const ek_pool2d_args *a, sum_t s, long count) {
 #ifdef OP_AVERAGE
     s = s / (float)count;
 #endif
-    s = s > a->low_f32 ? s : a->low_f32;
-    return s < a->high_f32 ? s : a->high_f32;
+    const sum_t low = (sum_t)a->low_f32, high = (sum_t)a->high_f32;
+    s = s > low ? s : low;
+    return (TX)(s < high ? s : high);
 #else
 #ifdef OP_AVERAGE
     int32_t n = (int32_t)count;

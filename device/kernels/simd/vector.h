@@ -3,6 +3,7 @@
  * what its intrinsics do better.
  *
  *   EK_VL         32-bit lanes of one vector; 1 means plain scalars
+ *   EK_HALF       floats (ek_real, vf) are f16: EK_VL counts these, and a vi takes two registers
  *   EK_FMA        the core has fused multiply-add
  *   EK_LANES      multiply by a lane of a vector that was loaded along k (ARM), instead of
  *                 broadcasting one element from memory (x86, RVV)
@@ -31,8 +32,14 @@
 /* Before every loop over an array that is meant to live in registers. */
 #define EK_UNROLL _Pragma("clang loop unroll(full)")
 
+#ifdef EK_HALF
+typedef _Float16 ek_real;
+#else
+typedef float ek_real;
+#endif
+
 #if EK_VL > 1
-typedef float vf __attribute__((vector_size(4 * EK_VL)));
+typedef ek_real vf __attribute__((vector_size(sizeof(ek_real) * EK_VL)));
 typedef int32_t vi __attribute__((vector_size(4 * EK_VL)));
 typedef uint32_t vu __attribute__((vector_size(4 * EK_VL)));
 typedef int64_t vl __attribute__((vector_size(8 * EK_VL)));
@@ -43,7 +50,7 @@ typedef uint8_t vub __attribute__((vector_size(EK_VL)));
 #define vlane(v, l) ((v)[l])
 #define EK_MASK(condition) (condition) /* all bits set where true */
 #else
-typedef float vf;
+typedef ek_real vf;
 typedef int32_t vi;
 typedef uint32_t vu;
 typedef int64_t vl;
@@ -69,12 +76,12 @@ typedef uint8_t vub;
 #define EK_OPAQUE_INDEX(i) /* keeps i in a register instead of adding it up anew */
 #endif
 
-EK_INLINE vf vf_load(const float *p) {
+EK_INLINE vf vf_load(const ek_real *p) {
     vf v;
     memcpy(&v, p, sizeof v);
     return v;
 }
-EK_INLINE void vf_store(float *p, vf v) {
+EK_INLINE void vf_store(ek_real *p, vf v) {
     memcpy(p, &v, sizeof v);
 }
 EK_INLINE vi vi_load(const int32_t *p) {
@@ -82,7 +89,7 @@ EK_INLINE vi vi_load(const int32_t *p) {
     memcpy(&v, p, sizeof v);
     return v;
 }
-EK_INLINE vf vf_splat(float x) {
+EK_INLINE vf vf_splat(ek_real x) {
     return x - (vf){0};
 }
 EK_INLINE void vi_store(int32_t *p, vi v) {
@@ -91,6 +98,7 @@ EK_INLINE void vi_store(int32_t *p, vi v) {
 EK_INLINE vi vi_splat(int32_t x) {
     return x - (vi){0};
 }
+#ifndef EK_HALF
 /* a where the lanes of the mask have all bits set, b where none. */
 EK_INLINE vf vf_where(vi mask, vf a, vf b) {
 #if EK_VL > 1
@@ -99,6 +107,7 @@ EK_INLINE vf vf_where(vi mask, vf a, vf b) {
     return mask ? a : b;
 #endif
 }
+#endif
 /* a + b modulo 2^32. */
 EK_INLINE vi vi_wrap_add(vi a, vi b) {
     return (vi)((vu)a + (vu)b);
@@ -106,14 +115,14 @@ EK_INLINE vi vi_wrap_add(vi a, vi b) {
 
 #ifndef EK_OWN_PARTIAL
 /* The first n lanes (0 < n < EK_VL); the rest are zero or left alone. */
-static __attribute__((noinline, unused)) vf vf_load_n(const float *p, long n) {
-    float t[EK_VL] = {0};
+static __attribute__((noinline, unused)) vf vf_load_n(const ek_real *p, long n) {
+    ek_real t[EK_VL] = {0};
     for (long i = 0; i < n; i++)
         t[i] = p[i];
     return vf_load(t);
 }
-static __attribute__((noinline, unused)) void vf_store_n(float *p, vf v, long n) {
-    float t[EK_VL];
+static __attribute__((noinline, unused)) void vf_store_n(ek_real *p, vf v, long n) {
+    ek_real t[EK_VL];
     vf_store(t, v);
     for (long i = 0; i < n; i++)
         p[i] = t[i];

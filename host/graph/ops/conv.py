@@ -73,7 +73,7 @@ class Conv2D(Operator):
         residual = optional(ins, 3)
         if residual is not None:
             need_shape(residual, shape, "residual")
-            need_dtype(residual, (DType.F32,), "residual")
+            need_dtype(residual, _same(x, DType.F32), "residual")
         return [(shape, x.dtype)]
 
     def reference(
@@ -94,7 +94,7 @@ class Conv2D(Operator):
             first = top * self.stride[0]
             image = padded[:, first : first + (size[0] - 1) * self.stride[0] + reach]
             rows = patches(image, window, self.stride, self.dilation, size)
-            total = (rows @ weights).reshape(shape[0], *size, shape[3])
+            total = sums.product(rows, weights, outs[0].dtype).reshape(shape[0], *size, shape[3])
             terms = [*x[:3], *(None if t is None else t[:, part] for t in x[3:4])]
             y[:, part] = _finish(total, pair, terms, ins, outs[0], self.activation)
         return [sums.apply_epilogue(self.epilogue, y, x, ins, outs[0])]
@@ -130,16 +130,24 @@ class DepthwiseConv2D(Operator):
     ) -> list[Array]:
         pair = sums.operands(x, ins)
         shape = outs[0].shape
-        if operand(ins, 1, "weights").dtype is DType.F32:
+        image: Array = pair.x
+        weights: Array = pair.weights
+        dtype = operand(ins, 1, "weights").dtype
+        if dtype.is_float:
             # Few products per sum: adding them in f32, in this order, gives TFLite's very bits,
             # so that a dynamic-range layer behind it quantizes the same codes.
-            pair = sums.Operands(sums.required(x, 0), sums.required(x, 1))
-        image = pair.x if self.multiplier == 1 else np.repeat(pair.x, self.multiplier, axis=3)
+            image, weights = (sums.required(x, i).astype(np.float32) for i in (0, 1))
+        if self.multiplier != 1:
+            image = np.repeat(image, self.multiplier, axis=3)
         padded = pad_image(image, self.padding)
-        total = np.zeros(shape, image.dtype)
-        for i, j in np.ndindex(*image_size(pair.weights.shape)):
+        total: Array = np.zeros(shape, image.dtype)
+        for i, j in np.ndindex(*image_size(weights.shape)):
             offset = (i * self.dilation[0], j * self.dilation[1])
-            total += tap(padded, offset, image_size(shape), self.stride) * pair.weights[0, i, j]
+            terms = tap(padded, offset, image_size(shape), self.stride) * weights[0, i, j]
+            if dtype is DType.F16:
+                sums.add_half(total, terms)
+            else:
+                total += terms
         y = _finish(total, pair, x[:4], ins, outs[0], self.activation)
         return [sums.apply_epilogue(self.epilogue, y, x, ins, outs[0])]
 
@@ -199,7 +207,7 @@ def _image_and_weights(ins: Sequence[Tensor | None]) -> tuple[Tensor, Tensor]:
     x, w = operand(ins, 0, "image"), operand(ins, 1, "weights")
     need_rank(x, 4, "image")
     need_rank(w, 4, "weights")
-    need_dtype(x, ARITHMETIC, "image")
+    need_dtype(x, (*ARITHMETIC, DType.F16), "image")
     need_scale(x, "image")
     need_dtype(w, (DType.F32, DType.I8) if x.dtype is DType.F32 else (x.dtype,), "weights")
     need_positive((*x.shape, *w.shape), "image and weights")
@@ -210,8 +218,13 @@ def _need_bias(ins: Sequence[Tensor | None], channels: int) -> None:
     bias = optional(ins, 2)
     if bias is not None:
         need_shape(bias, (channels,), "bias")
-        quantized = operand(ins, 0, "image").dtype.is_quantized
-        need_dtype(bias, (DType.I32 if quantized else DType.F32,), "bias")
+        x = operand(ins, 0, "image")
+        need_dtype(bias, _same(x, DType.I32 if x.dtype.is_quantized else DType.F32), "bias")
+
+
+def _same(x: Tensor, other: DType) -> tuple[DType, ...]:
+    """The type of what is added to sums: f16 beside images of f16, else `other`."""
+    return (DType.F16 if x.dtype is DType.F16 else other,)
 
 
 def _finish(
@@ -222,8 +235,8 @@ def _finish(
     out: Tensor,
     activation: Activation,
 ) -> Array:
-    if out.dtype is DType.F32:
-        y = sums.finish_float(total, pair.scale, x[2:])
+    if out.dtype.is_float:
+        y = sums.finish_float(total, pair.scale, x[2:], out.dtype)
         return sums.clamp_float(y, activation)
     factor = convolution_multiplier(operand(ins, 0, "image"), operand(ins, 1, "weights"), out)
     return sums.finish_quantized(total, sums.optional(x, 2), factor.apply, out, activation)

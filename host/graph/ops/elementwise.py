@@ -148,7 +148,7 @@ def _infer_unary(ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
 
 def _infer_binary(ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
     a, b = operand(ins, 0, "first operand"), operand(ins, 1, "second operand")
-    need_dtype(a, (DType.F32, *WHOLE), "first operand")
+    need_dtype(a, (DType.F32, DType.F16, *WHOLE), "first operand")
     need_dtype(b, (a.dtype,), "second operand")
     if a.quant is not None or b.quant is not None:
         need_scale(a, "first operand")
@@ -163,7 +163,7 @@ def _infer_binary(ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
 
 
 def _clamp_plain(y: Array, activation: Activation) -> Array:
-    if y.dtype == np.float32:
+    if y.dtype.kind == "f":
         return clamp_float(y, activation)
     low, high = activation.bounds
     return y if activation is Activation.NONE else np.clip(y, low, min(high, 2**31 - 1))

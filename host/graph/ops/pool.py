@@ -49,12 +49,12 @@ class AveragePool2D(Operator):
     ) -> list[Array]:
         values, out = required(x, 0), outs[0]
         wide: type[np.generic] = np.int64
-        if out.dtype is DType.F32:  # of few pixels in TFLite's order: see graph/sums.py
+        if out.dtype.is_float:  # of few pixels in TFLite's order: see graph/sums.py
             wide = np.float32 if math.prod(self.window) <= POOL_RUN else np.float64
         total = self._sums(values.astype(wide), out.shape)
         count = self._sums(np.ones((1, *values.shape[1:3], 1), wide), (1, *out.shape[1:3], 1))
-        if out.dtype is DType.F32:
-            return [clamp_float((total / count).astype(np.float32), self.activation)]
+        if out.dtype.is_float:
+            return [clamp_float((total / count).astype(out.dtype.numpy), self.activation)]
         # C divides towards zero, so that halves are rounded away from zero on both sides.
         mean = np.sign(total) * ((np.abs(total) + count // 2) // count)
         low, high = activation_range(self.activation, out)
@@ -83,12 +83,12 @@ class MaxPool2D(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         values, out = required(x, 0), outs[0]
-        smallest = -np.inf if out.dtype is DType.F32 else code_range(out.dtype)[0]
+        smallest = -np.inf if out.dtype.is_float else code_range(out.dtype)[0]
         padded = pad_image(values, self.padding, smallest)
         y = np.full(out.shape, smallest, values.dtype)
         for offset in np.ndindex(*self.window):
             np.maximum(y, tap(padded, offset, image_size(out.shape), self.stride), out=y)
-        if out.dtype is DType.F32:
+        if out.dtype.is_float:
             return [clamp_float(y, self.activation)]
         low, high = activation_range(self.activation, out)
         return [np.clip(y, low, high).astype(values.dtype)]

@@ -1,0 +1,68 @@
+"""The health check of half precision: healthy kernels have room, faults of kernels are seen."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+
+from edgekit.host.artifact import Golden
+from edgekit.host.compiler import prepare
+from edgekit.host.fit import plan_of
+from edgekit.host.golden.vectors import golden_of
+from edgekit.host.graph.types import Graph
+from edgekit.host.lower.plan import Plan
+from edgekit.host.options import CompileOptions
+from edgekit.host.paths import cache_folder
+from edgekit.host.toolchain.zig import kernels_folder
+from edgekit.host.zoo.cases import Cases
+from edgekit.kb.board import load_board
+from tests.support.golden_runs import ROOT, built_with, real_models, with_fault, worst_by_tolerance
+from tests.support.kernel_faults import FAULTS, Fault
+
+pytestmark = pytest.mark.cross
+_MODEL = "face_detection_short_range.tflite"
+_FILES = ("conv/f32_conv.c", "conv/dwconv.c", "conv/rows.h", "pool/pool.c")
+_SEEN = tuple(f for f in FAULTS if f.run == _MODEL and f.file in _FILES)
+_ROOM = 0.3  # of a tolerance that a healthy library may take
+_HALF = CompileOptions(precision="f16")
+_FLOATS = ("FastestDet", "mobilenet_v1_0.25_224_1", "vww_96_float")
+
+
+@functools.cache
+def _half(path: Path) -> tuple[Graph, Plan, Golden]:
+    board = load_board("a76")
+    graph, made = prepare(path, board, _HALF)
+    plan = plan_of(made.graph, board, _HALF)[1]
+    return graph, plan, golden_of(graph, cache_folder() / "golden")
+
+
+def _error(path: Path, kernels: Path, virtual_board, folder: Path) -> float:
+    graph, plan, golden = _half(path)
+    built = built_with(plan, load_board("a76"), folder / "built", kernels)
+    cases = Cases(tuple(x[None] for x in golden.inputs), steps=1)
+    rows = virtual_board("a76").run(built, cases, folder)
+    made = {name: row[0] for name, row in zip(graph.outputs, rows, strict=True)}
+    return worst_by_tolerance(made, graph, golden)
+
+
+def _slow_models() -> list[Path]:
+    return [path for path in real_models() if path.stem.startswith(_FLOATS)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", _slow_models(), ids=lambda path: path.name)
+def test_healthy_models_in_half_precision_pass(path, virtual_board, tmp_path):
+    assert 0 < _error(path, kernels_folder(), virtual_board, tmp_path) < _ROOM
+
+
+def test_a_healthy_model_in_half_precision_passes(virtual_board, tmp_path):
+    error = _error(ROOT / "models" / _MODEL, kernels_folder(), virtual_board, tmp_path)
+    assert 0 < error < _ROOM
+
+
+@pytest.mark.parametrize("fault", _SEEN, ids=lambda fault: fault.name)
+def test_faults_in_half_precision_do_not(fault: Fault, virtual_board, tmp_path):
+    kernels = with_fault(fault, tmp_path / "kernels")
+    assert _error(ROOT / "models" / _MODEL, kernels, virtual_board, tmp_path) > 1

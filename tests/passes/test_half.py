@@ -1,0 +1,62 @@
+"""Which operators compute in half precision, and where conversions stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler import prepare
+from edgekit.host.errors import InputError
+from edgekit.host.graph import ops
+from edgekit.host.graph.evaluate import evaluate
+from edgekit.host.graph.types import DType, Graph, Node, Tensor
+from edgekit.host.options import CompileOptions
+from edgekit.host.passes.half import to_half
+from edgekit.kb.board import load_profile
+
+_MODEL = Path(__file__).parents[2] / "models" / "face_detection_short_range.tflite"
+_HALF = CompileOptions(precision="f16")
+
+
+def _two_convolutions(weight: float) -> Graph:
+    shape = (1, 12, 12, 32)
+    weights = np.full((32, 3, 3, 32), weight, np.float32)
+    tensors = {n: Tensor(n, shape if n != "y" else (1, 8, 8, 32), DType.F32) for n in "xy"}
+    tensors["t"] = Tensor("t", (1, 10, 10, 32), DType.F32)
+    tensors["w"] = Tensor("w", weights.shape, DType.F32, data=weights)
+    nodes = (
+        Node("first", ops.Conv2D(), ("x", "w", None), ("t",)),
+        Node("second", ops.Conv2D(), ("t", "w", None), ("y",)),
+    )
+    return Graph("two", tensors, nodes, ("x",), ("y",))
+
+
+def test_tensors_between_operators_of_half_precision_are_not_converted():
+    made = to_half(_two_convolutions(0.01))
+    assert [n.op.kind for n in made.nodes] == ["convert", "conv2d", "conv2d", "convert"]
+    assert made.tensors[made.outputs[0]].dtype is DType.F32
+
+
+def test_outputs_in_half_precision_are_near_those_of_f32():
+    graph = _two_convolutions(0.01)
+    x = {"x": np.random.default_rng(1).normal(size=(1, 12, 12, 32)).astype(np.float32)}
+    want, got = (evaluate(g, x).outputs["y"] for g in (graph, to_half(graph)))
+    off = np.abs(want - got).max()
+    assert 0 < off < 2**-5 * np.abs(want).max()  # sums of 288 and of f16 too
+
+
+def test_constants_beyond_half_precision_stay_f32():
+    assert to_half(_two_convolutions(1e5)).nodes == _two_convolutions(1e5).nodes
+
+
+def test_a_face_detector_converts_inputs_and_outputs_alone():
+    graph = prepare(_MODEL, load_profile("a76"), _HALF)[1].graph
+    converted = [n for n in graph.nodes if isinstance(n.op, ops.Convert)]
+    assert len(converted) == len(graph.inputs) + len(graph.outputs)
+
+
+def test_a_board_without_half_precision_is_named():
+    with pytest.raises(InputError, match=r"asimdhp.*found a72.*leave the option out"):
+        prepare(_MODEL, load_profile("a72"), _HALF)
