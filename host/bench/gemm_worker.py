@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from edgekit.host.bench.answering import Answer, Message, answer_questions
 from edgekit.host.bench.gemm_cases import TRANSPOSED, Case, transposed
 from edgekit.host.bench.gemm_contenders import (
     Array,
@@ -167,28 +168,21 @@ def _operands(shape: GemmShape, dtype: str) -> tuple[Array, Array]:
 
 def main(text: str) -> None:
     """Answers until the questions end."""
-    # Libraries print to stdout as they like; the answers go where nothing else writes.
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
 
-    def reply(message: dict[str, Any]) -> None:
-        replies.write(json.dumps(message) + "\n")
-        replies.flush()
-
-    try:
+    def begin() -> tuple[Message, Answer]:
         fields = json.loads(text)
         settings = Settings(**{**fields, "cpus": tuple(fields["cpus"])})
         os.sched_setaffinity(0, settings.cpus)
         contenders, missing = open_contenders(settings)
-        reply({"versions": {c.name: c.version for c in contenders}, "missing": missing})
-        for line in sys.stdin:
-            asked = json.loads(line)
-            shape = GemmShape(asked["m"], asked["k"], asked["n"])
-            case = Case(shape, "file", asked["weights"])
-            reply(time_case(contenders, case, asked["dtype"], settings.threads > 1))
-    # The other side turns every failure into its own error, whatever a library raised.
-    except Exception as error:
-        reply({"error": f"{type(error).__name__}: {' '.join(str(error).split())}"})
+
+        def answer(question: Message) -> Message:
+            shape = GemmShape(question["m"], question["k"], question["n"])
+            case = Case(shape, "file", question["weights"])
+            return time_case(contenders, case, question["dtype"], settings.threads > 1)
+
+        return {"versions": {c.name: c.version for c in contenders}, "missing": missing}, answer
+
+    answer_questions(begin)
 
 
 if __name__ == "__main__":

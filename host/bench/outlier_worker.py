@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.device.arrays.outlier import OutlierWeights, outlier_matmul
+from edgekit.host.bench.answering import Answer, Message, answer_questions
 from edgekit.host.bench.gemm_contenders import UnavailableError
 from edgekit.host.bench.gemm_worker import in_turns
 from edgekit.host.bench.outlier_contenders import (
@@ -78,28 +79,21 @@ def time_layer(layer: Layer, contenders: dict[str, Prepare], threads: int) -> di
 
 def main(text: str) -> None:
     """Answers until the questions end."""
-    # Libraries print to stdout as they like; the answers go where nothing else writes.
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
 
-    def reply(message: dict[str, Any]) -> None:
-        replies.write(json.dumps(message) + "\n")
-        replies.flush()
-
-    try:
+    def begin() -> tuple[Message, Answer]:
         settings = json.loads(text)
         os.sched_setaffinity(0, settings["cpus"])
         contenders = our_contenders()
         peers = peer_contenders() if settings["peers"] else Peers({}, {}, {})
         contenders |= peers.prepare
-        reply({"versions": peers.versions, "missing": peers.missing})
-        for line in sys.stdin:
-            asked = json.loads(line)
-            layer = layer_of(asked["m"], asked["k"], asked["n"])
-            reply(time_layer(layer, contenders, settings["threads"]))
-    # The other side turns every failure into its own error, whatever a library raised.
-    except Exception as error:
-        reply({"error": f"{type(error).__name__}: {' '.join(str(error).split())}"})
+
+        def answer(question: Message) -> Message:
+            layer = layer_of(question["m"], question["k"], question["n"])
+            return time_layer(layer, contenders, settings["threads"])
+
+        return {"versions": peers.versions, "missing": peers.missing}, answer
+
+    answer_questions(begin)
 
 
 if __name__ == "__main__":

@@ -29,15 +29,15 @@ from edgekit.host.importers.open_shapes import Shapes, StoredInput, resize
 from edgekit.host.importers.refusal import refuse, unsupported
 from edgekit.host.importers.tflite_bounded import RULES
 from edgekit.host.importers.tflite_call import Call, Output
-from edgekit.host.importers.tflite_complex import MOVES, Complex, real
+from edgekit.host.importers.tflite_complex import MOVES, real
 from edgekit.host.importers.tflite_flow import FLOW, run_flow, subgraphs_of
 from edgekit.host.importers.tflite_operators import ROWS
 from edgekit.host.importers.tflite_schema import (
     FileModel,
     FileOperator,
-    FileSubgraph,
     read_model,
 )
+from edgekit.host.importers.tflite_scope import Scope
 from edgekit.host.importers.tflite_tensors import TensorTable
 
 __all__ = ["graph_from_tflite", "import_tflite", "operators_of", "supported_operators"]
@@ -70,7 +70,7 @@ def graph_from_tflite(content: bytes, name: str, shapes: Shapes | None = None) -
     """`import_tflite` of a file's bytes; messages do not name the file."""
     model = read_model(content)
     refuse(unsupported(operators_of(model), {*ROWS, *FLOW}))
-    return Importer(model).run(name, shapes or {})
+    return _Importer(model).run(name, shapes or {})
 
 
 def operators_of(model: FileModel) -> tuple[tuple[str, str], ...]:
@@ -91,7 +91,7 @@ def _stored(tensors: TensorTable, index: int) -> StoredInput:
     return StoredInput(tensors.name(index), tensors.dtype(index), shape, is_open)
 
 
-class Importer:
+class _Importer:
     """Walks the operators of the main subgraph, and of those it calls, in order."""
 
     def __init__(self, model: FileModel) -> None:
@@ -150,7 +150,7 @@ class Importer:
         self._depth -= 1
         return [scope.tensors.get(i) for i in graph.outputs]
 
-    def _scope(self, number: int, prefix: str) -> Scope:
+    def _scope(self, number: int, prefix: str) -> _Operators:
         graph = self.model.subgraphs[number]
         for ends, word in ((graph.inputs, "inputs"), (graph.outputs, "outputs")):
             if number == 0 and len(set(ends)) != len(ends):
@@ -162,7 +162,7 @@ class Importer:
                 "found more; export the model with smaller loops"
             )
         constants = self._constants.setdefault(number, {})
-        return Scope(self, graph, TensorTable(graph, self.builder, constants, prefix))
+        return _Operators(self, graph, TensorTable(graph, self.builder, constants, prefix))
 
     def _input(self, tensors: TensorTable, index: int, shapes: Shapes) -> Tensor:
         name, dtype = tensors.name(index), tensors.dtype(index)
@@ -171,7 +171,7 @@ class Importer:
         except ShapeError as error:
             raise InputError(f"input {tensors.shown(index)}: {error}") from error
 
-    def _walk(self, scope: Scope) -> None:
+    def _walk(self, scope: _Operators) -> None:
         for operator in scope.graph.operators:
             try:
                 scope.add(operator)
@@ -183,16 +183,8 @@ class Importer:
                 )
 
 
-class Scope:
-    """One run of a subgraph: its tensors, and the variables that its handles mean."""
-
-    def __init__(self, importer: Importer, graph: FileSubgraph, tensors: TensorTable) -> None:
-        self.importer = importer
-        self.builder = importer.builder
-        self.graph = graph
-        self.tensors = tensors
-        self.handles: dict[int, str] = {}  # resource tensor → state
-        self.complexes: dict[int, Complex] = {}
+class _Operators(Scope):
+    """A run of a subgraph that takes its operators one by one."""
 
     def add(self, operator: FileOperator) -> None:
         outputs = operator.outputs

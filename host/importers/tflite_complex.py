@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from edgekit.host.errors import InputError
@@ -12,17 +10,13 @@ from edgekit.host.graph.types import DType, Tensor
 from edgekit.host.importers.emitter import Emitter
 from edgekit.host.importers.fourier import LONGEST, waves
 from edgekit.host.importers.tflite_schema import FileOperator
-
-if TYPE_CHECKING:
-    from edgekit.host.importers.tflite import Scope
+from edgekit.host.importers.tflite_scope import Complex, Scope
 
 # Rows that move both parts of a complex tensor (input 0) in the same way.
 MOVES = {
     "EXPAND_DIMS", "GATHER", "RESHAPE", "REVERSE_V2", "SLICE", "SQUEEZE", "STRIDED_SLICE",
     "TRANSPOSE",
 }  # fmt: skip
-
-Complex = tuple[Tensor, Tensor]  # real and imaginary part
 
 
 def rfft2d(scope: Scope, operator: FileOperator) -> list[Tensor]:

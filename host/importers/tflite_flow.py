@@ -7,7 +7,6 @@ while importing, otherwise both are computed and one is selected; a loop is unro
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,10 +15,8 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, State, Tensor
 from edgekit.host.importers import tflite_complex as fourier
 from edgekit.host.importers.tflite_schema import FileModel, FileOperator
+from edgekit.host.importers.tflite_scope import Scope
 from edgekit.host.importers.tflite_stream import STATEFUL
-
-if TYPE_CHECKING:
-    from edgekit.host.importers.tflite import Scope
 
 _ITERATION_LIMIT = 1024
 _WRITES = {"ASSIGN_VARIABLE", *STATEFUL}

@@ -64,6 +64,33 @@ void ek_a32_access(struct ek_insn *insn, bool load, unsigned bytes, unsigned reg
     ek_read(insn, insn->base);
 }
 
+void ek_a32_transfer(struct ek_insn *insn, uint32_t number, bool load) {
+    bool returns = insn->base == EK_A32_SP;
+    ek_a32_integer(insn, number, load);
+    if (load && number == EK_A32_PC)
+        ek_a32_jump(insn, returns);
+}
+
+enum ek_class ek_a32_class_of_several(bool load, int count) {
+    if (count == 1)
+        return load ? EK_CLASS_load : EK_CLASS_store;
+    if (count == 2)
+        return load ? EK_CLASS_load_pair : EK_CLASS_store_pair;
+    return load ? EK_CLASS_load_multiple : EK_CLASS_store_multiple;
+}
+
+void ek_a32_shifted(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
+    uint32_t amount = ek_field(pattern, word, 'i'), type = ek_field(pattern, word, 't');
+    if (type == 3 && amount == 0)
+        ek_read(insn, EK_REG_FLAGS); // rotated through the carry
+    if (type == 0 && amount == 0)
+        return;
+    if (insn->class == EK_CLASS_move)
+        insn->class = EK_CLASS_shift;
+    else if (insn->class == EK_CLASS_alu)
+        insn->class = type == 0 && amount <= 4 ? EK_CLASS_alu_shift_small : EK_CLASS_alu_shift;
+}
+
 void ek_a32_write_back(struct ek_insn *insn, int when, int step) {
     if (insn->base == EK_NO_REG) {
         ek_reject(insn);

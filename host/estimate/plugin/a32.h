@@ -26,6 +26,11 @@ int ek_a32_double(uint32_t word, char place);
 
 void ek_a32_access(struct ek_insn *insn, bool load, unsigned bytes, unsigned registers,
                    uint32_t base);
+void ek_a32_transfer(struct ek_insn *insn, uint32_t number, bool load); // of one register
+enum ek_class ek_a32_class_of_several(bool load, int count);
 void ek_a32_write_back(struct ek_insn *insn, int when, int step);
+
+// The second operand of a calculation, shifted or rotated by a constant.
+void ek_a32_shifted(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn);
 
 #endif

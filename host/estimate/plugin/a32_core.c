@@ -1,18 +1,6 @@
 // A32: integers, branches, the system.
 #include "a32.h"
 
-static void shifted(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
-    uint32_t amount = ek_field(pattern, word, 'i'), type = ek_field(pattern, word, 't');
-    if (type == 3 && amount == 0)
-        ek_read(insn, EK_REG_FLAGS); // rotated through the carry
-    if (type == 0 && amount == 0)
-        return;
-    if (insn->class == EK_CLASS_move)
-        insn->class = EK_CLASS_shift;
-    else if (insn->class == EK_CLASS_alu)
-        insn->class = type == 0 && amount <= 4 ? EK_CLASS_alu_shift_small : EK_CLASS_alu_shift;
-}
-
 static void constant(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     uint32_t value = ek_field(pattern, word, 'i'), right = ek_field(pattern, word, 'r') * 2;
     uint32_t from = ek_field(pattern, word, 'n');
@@ -102,13 +90,13 @@ static struct ek_pattern patterns[] = {
     EK_P("....0011 0.10....1111............", system, base, "F"),
 
     // with a shifted register
-    EK_H("....0001 101k....ddddiiiiitt0mmmm", move, base, "rm Rd", shifted),
-    EK_H("....0001 111k....ddddiiiiitt0mmmm", alu, base, "Rd rm", shifted),
-    EK_H("....0001 0..1nnnn....iiiiitt0mmmm", alu, base, "rn rm F", shifted),
+    EK_H("....0001 101k....ddddiiiiitt0mmmm", move, base, "rm Rd", ek_a32_shifted),
+    EK_H("....0001 111k....ddddiiiiitt0mmmm", alu, base, "Rd rm", ek_a32_shifted),
+    EK_H("....0001 0..1nnnn....iiiiitt0mmmm", alu, base, "rn rm F", ek_a32_shifted),
     EK_P("....0001 0..0....................", unknown, base, ""),
-    EK_H("....0000 101knnnnddddiiiiitt0mmmm", alu_carry, base, "Rd rn rm f", shifted),
-    EK_H("....0000 11.knnnnddddiiiiitt0mmmm", alu_carry, base, "Rd rn rm f", shifted),
-    EK_H("....000. ...knnnnddddiiiiitt0mmmm", alu, base, "Rd rn rm", shifted),
+    EK_H("....0000 101knnnnddddiiiiitt0mmmm", alu_carry, base, "Rd rn rm f", ek_a32_shifted),
+    EK_H("....0000 11.knnnnddddiiiiitt0mmmm", alu_carry, base, "Rd rn rm f", ek_a32_shifted),
+    EK_H("....000. ...knnnnddddiiiiitt0mmmm", alu, base, "Rd rn rm", ek_a32_shifted),
     EK_P("....0001 101k....ddddssss0..1mmmm", shift, base, "Rd rm rs"),
     EK_P("....0001 111k....ddddssss0..1mmmm", alu_shift, base, "Rd rm rs"),
     EK_P("....0001 0..1nnnn....ssss0..1mmmm", alu_shift, base, "rn rm rs F"),

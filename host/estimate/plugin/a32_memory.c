@@ -23,18 +23,11 @@ static void address(const struct ek_pattern *pattern, uint32_t word, struct ek_i
         ek_a32_write_back(insn, before ? EK_BEFORE : EK_AFTER, distance);
 }
 
-static void transfer(struct ek_insn *insn, uint32_t number, bool load) {
-    bool returns = insn->base == EK_A32_SP;
-    ek_a32_integer(insn, number, load);
-    if (load && number == EK_A32_PC)
-        ek_a32_jump(insn, returns);
-}
-
 static void one(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     bool load = get(pattern, word, 'l');
     insn->class = load ? EK_CLASS_load : EK_CLASS_store;
     ek_a32_access(insn, load, get(pattern, word, 'b') ? 1 : 4, 1, get(pattern, word, 'n'));
-    transfer(insn, get(pattern, word, 'd'), load);
+    ek_a32_transfer(insn, get(pattern, word, 'd'), load);
     address(pattern, word, insn);
 }
 
@@ -43,7 +36,7 @@ static void short_one(const struct ek_pattern *pattern, uint32_t word, struct ek
     bool load = get(pattern, word, 'l');
     insn->class = load ? EK_CLASS_load : EK_CLASS_store;
     ek_a32_access(insn, load, bytes, 1, get(pattern, word, 'n'));
-    transfer(insn, get(pattern, word, 'd'), load);
+    ek_a32_transfer(insn, get(pattern, word, 'd'), load);
     address(pattern, word, insn);
 }
 
@@ -76,18 +69,13 @@ static void several(const struct ek_pattern *pattern, uint32_t word, struct ek_i
         ek_reject(insn);
         return;
     }
-    insn->class = load ? (count == 1   ? EK_CLASS_load
-                          : count == 2 ? EK_CLASS_load_pair
-                                       : EK_CLASS_load_multiple)
-                       : (count == 1   ? EK_CLASS_store
-                          : count == 2 ? EK_CLASS_store_pair
-                                       : EK_CLASS_store_multiple);
+    insn->class = ek_a32_class_of_several(load, count);
     ek_a32_access(insn, load, 4, (unsigned)count, get(pattern, word, 'n'));
     bool before = get(pattern, word, 'p');
     insn->offset = up ? (before ? 4 : 0) : (before ? -bytes : 4 - bytes);
     for (uint32_t reg = 0; reg < 16; reg++)
         if (list >> reg & 1)
-            transfer(insn, reg, load);
+            ek_a32_transfer(insn, reg, load);
     if (get(pattern, word, 'w'))
         ek_a32_write_back(insn, up ? EK_AFTER : EK_BEFORE, up ? bytes : -bytes);
 }

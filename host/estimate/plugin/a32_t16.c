@@ -86,12 +86,7 @@ static void list(struct ek_insn *insn, bool load, uint32_t base, uint32_t regist
         ek_reject(insn);
         return;
     }
-    insn->class = load ? (count == 1   ? EK_CLASS_load
-                          : count == 2 ? EK_CLASS_load_pair
-                                       : EK_CLASS_load_multiple)
-                       : (count == 1   ? EK_CLASS_store
-                          : count == 2 ? EK_CLASS_store_pair
-                                       : EK_CLASS_store_multiple);
+    insn->class = ek_a32_class_of_several(load, count);
     ek_a32_access(insn, load, 4, (unsigned)count, base);
     for (uint32_t reg = 0; reg < 15; reg++)
         if (registers >> reg & 1)

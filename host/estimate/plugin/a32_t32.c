@@ -1,18 +1,6 @@
 // T32: instructions of 32 bits, but for vectors and VFP, which are those of A32.
 #include "a32.h"
 
-static void shifted(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
-    uint32_t amount = ek_field(pattern, word, 'i'), type = ek_field(pattern, word, 't');
-    if (type == 3 && amount == 0)
-        ek_read(insn, EK_REG_FLAGS); // rotated through the carry
-    if (type == 0 && amount == 0)
-        return;
-    if (insn->class == EK_CLASS_move)
-        insn->class = EK_CLASS_shift;
-    else if (insn->class == EK_CLASS_alu)
-        insn->class = type == 0 && amount <= 4 ? EK_CLASS_alu_shift_small : EK_CLASS_alu_shift;
-}
-
 // 12 bits as they are; also the plain ones of the expanded form.
 static void constant(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     uint32_t value = ek_field(pattern, word, 'i'), from = ek_field(pattern, word, 'n');
@@ -64,19 +52,19 @@ static void extended(const struct ek_pattern *pattern, uint32_t word, struct ek_
 
 static struct ek_pattern patterns[] = {
     // with a shifted register
-    EK_H("11101010 0001nnnn0iii1111iittmmmm", alu, base, "rn rm F", shifted),
-    EK_H("11101010 1001nnnn0iii1111iittmmmm", alu, base, "rn rm F", shifted),
-    EK_H("11101011 0001nnnn0iii1111iittmmmm", alu, base, "rn rm F", shifted),
-    EK_H("11101011 1011nnnn0iii1111iittmmmm", alu, base, "rn rm F", shifted),
-    EK_H("11101010 010k11110iiiddddiittmmmm", move, base, "rm Rd", shifted),
-    EK_H("11101010 011k11110iiiddddiittmmmm", alu, base, "Rd rm", shifted),
-    EK_H("11101010 0..knnnn0iiiddddiittmmmm", alu, base, "Rd rn rm", shifted),
-    EK_H("11101010 100knnnn0iiiddddiittmmmm", alu, base, "Rd rn rm", shifted),
+    EK_H("11101010 0001nnnn0iii1111iittmmmm", alu, base, "rn rm F", ek_a32_shifted),
+    EK_H("11101010 1001nnnn0iii1111iittmmmm", alu, base, "rn rm F", ek_a32_shifted),
+    EK_H("11101011 0001nnnn0iii1111iittmmmm", alu, base, "rn rm F", ek_a32_shifted),
+    EK_H("11101011 1011nnnn0iii1111iittmmmm", alu, base, "rn rm F", ek_a32_shifted),
+    EK_H("11101010 010k11110iiiddddiittmmmm", move, base, "rm Rd", ek_a32_shifted),
+    EK_H("11101010 011k11110iiiddddiittmmmm", alu, base, "Rd rm", ek_a32_shifted),
+    EK_H("11101010 0..knnnn0iiiddddiittmmmm", alu, base, "Rd rn rm", ek_a32_shifted),
+    EK_H("11101010 100knnnn0iiiddddiittmmmm", alu, base, "Rd rn rm", ek_a32_shifted),
     EK_P("11101010 1100nnnn0iiiddddii.0mmmm", alu_shift, base, "Rd rn rm"), // pkh
-    EK_H("11101011 000knnnn0iiiddddiittmmmm", alu, base, "Rd rn rm", shifted),
-    EK_H("11101011 01.knnnn0iiiddddiittmmmm", alu_carry, base, "Rd rn rm f", shifted),
-    EK_H("11101011 101knnnn0iiiddddiittmmmm", alu, base, "Rd rn rm", shifted),
-    EK_H("11101011 110knnnn0iiiddddiittmmmm", alu, base, "Rd rn rm", shifted),
+    EK_H("11101011 000knnnn0iiiddddiittmmmm", alu, base, "Rd rn rm", ek_a32_shifted),
+    EK_H("11101011 01.knnnn0iiiddddiittmmmm", alu_carry, base, "Rd rn rm f", ek_a32_shifted),
+    EK_H("11101011 101knnnn0iiiddddiittmmmm", alu, base, "Rd rn rm", ek_a32_shifted),
+    EK_H("11101011 110knnnn0iiiddddiittmmmm", alu, base, "Rd rn rm", ek_a32_shifted),
 
     // with a constant that is expanded
     EK_P("11110.00 0001nnnn0iii1111iiiiiiii", alu, base, "rn F"),

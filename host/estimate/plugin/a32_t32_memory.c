@@ -5,13 +5,6 @@ static uint32_t get(const struct ek_pattern *pattern, uint32_t word, char letter
     return ek_field(pattern, word, letter);
 }
 
-static void transfer(struct ek_insn *insn, uint32_t number, bool load) {
-    bool returns = insn->base == EK_A32_SP;
-    ek_a32_integer(insn, number, load);
-    if (load && number == EK_A32_PC)
-        ek_a32_jump(insn, returns);
-}
-
 // Size and direction; bytes and half words that are loaded to the program counter are hints.
 static bool begin(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     uint32_t size = get(pattern, word, 's'), number = get(pattern, word, 't');
@@ -28,7 +21,7 @@ static bool begin(const struct ek_pattern *pattern, uint32_t word, struct ek_ins
         insn->memory = EK_PREFETCH;
         insn->width = insn->element = 32;
     } else {
-        transfer(insn, number, load);
+        ek_a32_transfer(insn, number, load);
     }
     return true;
 }
@@ -98,7 +91,7 @@ static void several(const struct ek_pattern *pattern, uint32_t word, struct ek_i
     insn->offset = down ? -bytes : 0;
     for (uint32_t reg = 0; reg < 16; reg++)
         if (list >> reg & 1)
-            transfer(insn, reg, load);
+            ek_a32_transfer(insn, reg, load);
     if (get(pattern, word, 'w'))
         ek_a32_write_back(insn, down ? EK_BEFORE : EK_AFTER, down ? -bytes : bytes);
 }

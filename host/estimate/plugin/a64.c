@@ -15,6 +15,24 @@ __attribute__((constructor)) static void prepare(void) {
         ek_prepare(tables[i]);
 }
 
+void ek_a64_no_lone_double(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
+    bool scalar = ek_field(pattern, word, 'h'), whole = ek_field(pattern, word, 'q');
+    if (!whole && (scalar || insn->element == 64))
+        ek_reject(insn);
+}
+
+void ek_a64_up_to_words(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
+    ek_a64_no_lone_double(pattern, word, insn);
+    if (insn->element == 64)
+        ek_reject(insn);
+}
+
+void ek_a64_double_scalar(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
+    ek_a64_no_lone_double(pattern, word, insn);
+    if (ek_field(pattern, word, 'h') && insn->element != 64)
+        ek_reject(insn);
+}
+
 static void float_type(struct ek_insn *insn, uint32_t type) {
     static const uint8_t bits[] = {32, 64, 0, 16};
     insn->element = insn->width = bits[type];

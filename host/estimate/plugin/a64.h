@@ -18,4 +18,10 @@ static inline int ek_a64_v(uint32_t field) {
     return EK_REG_FLOAT + (int)(field & 31);
 }
 
+// What vectors of one and of three registers refuse: elements of 64 bits without a whole register;
+// those of 64 bits at all; scalars of any other size.
+void ek_a64_no_lone_double(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn);
+void ek_a64_up_to_words(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn);
+void ek_a64_double_scalar(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn);
+
 #endif

@@ -1,24 +1,6 @@
 // A64: vectors of one register, constants, shifts by constants.
 #include "a64.h"
 
-static void no_lone_double(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
-    bool scalar = ek_field(pattern, word, 'h'), whole = ek_field(pattern, word, 'q');
-    if (scalar ? !whole : insn->element == 64 && !whole)
-        ek_reject(insn);
-}
-
-static void up_to_words(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
-    no_lone_double(pattern, word, insn);
-    if (insn->element == 64)
-        ek_reject(insn);
-}
-
-static void double_scalar(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
-    no_lone_double(pattern, word, insn);
-    if (ek_field(pattern, word, 'h') && insn->element != 64)
-        ek_reject(insn);
-}
-
 // What is reversed is larger than an element.
 static void reversed(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     uint32_t operation = ek_field(pattern, word, 'o') << 1 | ek_field(pattern, word, 'u');
@@ -92,12 +74,12 @@ static bool shift_size(const struct ek_pattern *pattern, uint32_t word, struct e
 
 static void any_scalar(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     if (shift_size(pattern, word, insn, 8))
-        no_lone_double(pattern, word, insn);
+        ek_a64_no_lone_double(pattern, word, insn);
 }
 
 static void shifted(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     if (shift_size(pattern, word, insn, 8))
-        double_scalar(pattern, word, insn);
+        ek_a64_double_scalar(pattern, word, insn);
 }
 
 static void fixed_point(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
@@ -105,7 +87,7 @@ static void fixed_point(const struct ek_pattern *pattern, uint32_t word, struct 
         return;
     if (insn->element == 16)
         insn->feature = EK_FEATURE_asimdhp;
-    no_lone_double(pattern, word, insn);
+    ek_a64_no_lone_double(pattern, word, insn);
 }
 
 static void shift_narrowed(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
@@ -122,16 +104,16 @@ static struct ek_pattern patterns[] = {
     // integers
     EK_H("0qu01110 ee100000000o10nnnnnddddd", v_permute, base, "Vd vn", reversed),
     EK_H("0q.01110 ee100000001010nnnnnddddd", v_pair_add, base, "Vd vn", widened),
-    EK_H("0q.h1110 ee100000001110nnnnnddddd", v_alu_sat, base, "Vd vd vn", no_lone_double),
-    EK_H("0q.01110 ee100000010010nnnnnddddd", v_count, base, "Vd vn", up_to_words),
+    EK_H("0q.h1110 ee100000001110nnnnnddddd", v_alu_sat, base, "Vd vd vn", ek_a64_no_lone_double),
+    EK_H("0q.01110 ee100000010010nnnnnddddd", v_count, base, "Vd vn", ek_a64_up_to_words),
     EK_P("0q001110 00100000010110nnnnnddddd", v_count, base, "Vd vn"),
     EK_P("0q101110 00100000010110nnnnnddddd", v_logic, base, "Vd vn"),
     EK_P("0q101110 01100000010110nnnnnddddd", v_count, base, "Vd vn"),
     EK_H("0q.01110 ee100000011010nnnnnddddd", v_pair_acc, base, "Vd vn +vd", widened),
-    EK_H("0q.h1110 ee100000011110nnnnnddddd", v_alu_sat, base, "Vd vn", no_lone_double),
-    EK_H("0q.h1110 ee100000100.10nnnnnddddd", v_compare, base, "Vd vn", double_scalar),
-    EK_H("0q0h1110 ee100000101010nnnnnddddd", v_compare, base, "Vd vn", double_scalar),
-    EK_H("0q.h1110 ee100000101110nnnnnddddd", v_alu, base, "Vd vn", double_scalar),
+    EK_H("0q.h1110 ee100000011110nnnnnddddd", v_alu_sat, base, "Vd vn", ek_a64_no_lone_double),
+    EK_H("0q.h1110 ee100000100.10nnnnnddddd", v_compare, base, "Vd vn", ek_a64_double_scalar),
+    EK_H("0q0h1110 ee100000101010nnnnnddddd", v_compare, base, "Vd vn", ek_a64_double_scalar),
+    EK_H("0q.h1110 ee100000101110nnnnnddddd", v_alu, base, "Vd vn", ek_a64_double_scalar),
     EK_H("0q001110 ee100001001010nnnnnddddd", v_narrow, base, "Vd vn", narrowed),
     EK_H("0q1h1110 ee100001001010nnnnnddddd", v_narrow, base, "Vd vn", narrowed),
     EK_H("0.101110 ee100001001110nnnnnddddd", v_extend, base, "Vd vn", extended),
@@ -143,30 +125,30 @@ static struct ek_pattern patterns[] = {
     EK_P("01111110 01100001011010nnnnnddddd", v_fconvert_size, base, "Vd vn"),
     EK_H("0u001110 10100001011010nnnnnddddd", v_fconvert_size, bf16, "Vd vn", float_size),
     EK_H("0.001110 0k100001011110nnnnnddddd", v_fconvert_size, base, "Vd vn", float_size),
-    EK_H("0q.h1110 1p100000110.10nnnnnddddd", v_fcompare, base, "Vd vn", no_lone_double),
-    EK_H("0q0h1110 1p100000111010nnnnnddddd", v_fcompare, base, "Vd vn", no_lone_double),
-    EK_H("0q.01110 1p100000111110nnnnnddddd", v_fsign, base, "Vd vn", no_lone_double),
-    EK_H("0q.01110 0p100001100.10nnnnnddddd", v_fround, base, "Vd vn", no_lone_double),
-    EK_H("0q001110 1p100001100.10nnnnnddddd", v_fround, base, "Vd vn", no_lone_double),
-    EK_H("0q101110 1p100001100110nnnnnddddd", v_fround, base, "Vd vn", no_lone_double),
-    EK_H("0q.h1110 .p100001101.10nnnnnddddd", v_fconvert, base, "Vd vn", no_lone_double),
-    EK_H("0q.h1110 0p100001110.10nnnnnddddd", v_fconvert, base, "Vd vn", no_lone_double),
+    EK_H("0q.h1110 1p100000110.10nnnnnddddd", v_fcompare, base, "Vd vn", ek_a64_no_lone_double),
+    EK_H("0q0h1110 1p100000111010nnnnnddddd", v_fcompare, base, "Vd vn", ek_a64_no_lone_double),
+    EK_H("0q.01110 1p100000111110nnnnnddddd", v_fsign, base, "Vd vn", ek_a64_no_lone_double),
+    EK_H("0q.01110 0p100001100.10nnnnnddddd", v_fround, base, "Vd vn", ek_a64_no_lone_double),
+    EK_H("0q001110 1p100001100.10nnnnnddddd", v_fround, base, "Vd vn", ek_a64_no_lone_double),
+    EK_H("0q101110 1p100001100110nnnnnddddd", v_fround, base, "Vd vn", ek_a64_no_lone_double),
+    EK_H("0q.h1110 .p100001101.10nnnnnddddd", v_fconvert, base, "Vd vn", ek_a64_no_lone_double),
+    EK_H("0q.h1110 0p100001110.10nnnnnddddd", v_fconvert, base, "Vd vn", ek_a64_no_lone_double),
     EK_P("0q.01110 10100001110010nnnnnddddd", v_festimate, base, "Vd vn"),
-    EK_H("0q.h1110 1p100001110110nnnnnddddd", v_festimate, base, "Vd vn", no_lone_double),
-    EK_H("0q.01110 0p100001111.10nnnnnddddd", v_fround, frint, "Vd vn", no_lone_double),
-    EK_H("0q101110 1p100001111110nnnnnddddd", v_fsqrt, base, "Vd vn", no_lone_double),
+    EK_H("0q.h1110 1p100001110110nnnnnddddd", v_festimate, base, "Vd vn", ek_a64_no_lone_double),
+    EK_H("0q.01110 0p100001111.10nnnnnddddd", v_fround, frint, "Vd vn", ek_a64_no_lone_double),
+    EK_H("0q101110 1p100001111110nnnnnddddd", v_fsqrt, base, "Vd vn", ek_a64_no_lone_double),
     EK_P("01011110 1p100001111110nnnnnddddd", v_festimate, base, "Vd vn"),
 
     // halves
-    EK_H("0q.h1110 11111000110.10nnnnnddddd", v_fcompare, asimdhp, "Vd vn", no_lone_double),
-    EK_H("0q0h1110 11111000111010nnnnnddddd", v_fcompare, asimdhp, "Vd vn", no_lone_double),
+    EK_H("0q.h1110 11111000110.10nnnnnddddd", v_fcompare, asimdhp, "Vd vn", ek_a64_no_lone_double),
+    EK_H("0q0h1110 11111000111010nnnnnddddd", v_fcompare, asimdhp, "Vd vn", ek_a64_no_lone_double),
     EK_P("0q.01110 11111000111110nnnnnddddd", v_fsign, asimdhp, "Vd vn"),
     EK_P("0q.01110 01111001100.10nnnnnddddd", v_fround, asimdhp, "Vd vn"),
     EK_P("0q001110 11111001100.10nnnnnddddd", v_fround, asimdhp, "Vd vn"),
     EK_P("0q101110 11111001100110nnnnnddddd", v_fround, asimdhp, "Vd vn"),
-    EK_H("0q.h1110 .1111001101.10nnnnnddddd", v_fconvert, asimdhp, "Vd vn", no_lone_double),
-    EK_H("0q.h1110 01111001110.10nnnnnddddd", v_fconvert, asimdhp, "Vd vn", no_lone_double),
-    EK_H("0q.h1110 11111001110110nnnnnddddd", v_festimate, asimdhp, "Vd vn", no_lone_double),
+    EK_H("0q.h1110 .1111001101.10nnnnnddddd", v_fconvert, asimdhp, "Vd vn", ek_a64_no_lone_double),
+    EK_H("0q.h1110 01111001110.10nnnnnddddd", v_fconvert, asimdhp, "Vd vn", ek_a64_no_lone_double),
+    EK_H("0q.h1110 11111001110110nnnnnddddd", v_festimate, asimdhp, "Vd vn", ek_a64_no_lone_double),
     EK_P("0q101110 11111001111110nnnnnddddd", v_fsqrt, asimdhp, "Vd vn"),
     EK_P("01011110 11111001111110nnnnnddddd", v_festimate, asimdhp, "Vd vn"),
 

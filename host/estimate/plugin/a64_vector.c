@@ -1,31 +1,10 @@
 // A64: vectors of three registers.
 #include "a64.h"
 
-// Elements of 64 bits need a whole register.
-static void no_lone_double(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
-    if (insn->element == 64 && !ek_field(pattern, word, 'h') && !ek_field(pattern, word, 'q'))
-        ek_reject(insn);
-    if (ek_field(pattern, word, 'h') && !ek_field(pattern, word, 'q'))
-        ek_reject(insn);
-}
-
 // Sizes that an operation has not: of bytes, and of 64 bits.
 static void halves_words(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
-    no_lone_double(pattern, word, insn);
+    ek_a64_no_lone_double(pattern, word, insn);
     if (insn->element == 8 || insn->element == 64)
-        ek_reject(insn);
-}
-
-static void up_to_words(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
-    no_lone_double(pattern, word, insn);
-    if (insn->element == 64)
-        ek_reject(insn);
-}
-
-// As scalars there are only the 64-bit forms.
-static void double_scalar(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
-    no_lone_double(pattern, word, insn);
-    if (ek_field(pattern, word, 'h') && insn->element != 64)
         ek_reject(insn);
 }
 
@@ -64,7 +43,7 @@ static void polynomial(const struct ek_pattern *pattern, uint32_t word, struct e
 }
 
 static void rotated(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
-    no_lone_double(pattern, word, insn);
+    ek_a64_no_lone_double(pattern, word, insn);
     if (insn->element == 8)
         ek_reject(insn);
 }
@@ -77,60 +56,63 @@ static void copied(const struct ek_pattern *pattern, uint32_t word, struct ek_in
 
 static struct ek_pattern patterns[] = {
     // three of one type: integers
-    EK_H("0q.01110 ee1mmmmm000001nnnnnddddd", v_alu_sat, base, "Vd vn vm", up_to_words),
-    EK_H("0q.h1110 ee1mmmmm000011nnnnnddddd", v_alu_sat, base, "Vd vn vm", no_lone_double),
-    EK_H("0q.01110 ee1mmmmm000101nnnnnddddd", v_alu_sat, base, "Vd vn vm", up_to_words),
+    EK_H("0q.01110 ee1mmmmm000001nnnnnddddd", v_alu_sat, base, "Vd vn vm", ek_a64_up_to_words),
+    EK_H("0q.h1110 ee1mmmmm000011nnnnnddddd", v_alu_sat, base, "Vd vn vm", ek_a64_no_lone_double),
+    EK_H("0q.01110 ee1mmmmm000101nnnnnddddd", v_alu_sat, base, "Vd vn vm", ek_a64_up_to_words),
     EK_P("0q001110 0.1mmmmm000111nnnnnddddd", v_logic, base, "Vd vn vm"),
     EK_H("0q001110 101mmmmm000111nnnnnddddd", v_logic, base, "Vd vn vm", copied),
     EK_P("0q001110 111mmmmm000111nnnnnddddd", v_logic, base, "Vd vn vm"),
     EK_P("0q101110 001mmmmm000111nnnnnddddd", v_logic, base, "Vd vn vm"),
     EK_P("0q101110 ..1mmmmm000111nnnnnddddd", v_select, base, "Vd vd vn vm"),
-    EK_H("0q.01110 ee1mmmmm001001nnnnnddddd", v_alu_sat, base, "Vd vn vm", up_to_words),
-    EK_H("0q.h1110 ee1mmmmm001011nnnnnddddd", v_alu_sat, base, "Vd vn vm", no_lone_double),
-    EK_H("0q.h1110 ee1mmmmm0011.1nnnnnddddd", v_compare, base, "Vd vn vm", double_scalar),
-    EK_H("0q.h1110 ee1mmmmm010001nnnnnddddd", v_shift, base, "Vd vn vm", double_scalar),
-    EK_H("0q.h1110 ee1mmmmm010101nnnnnddddd", v_shift_sat, base, "Vd vn vm", double_scalar),
-    EK_H("0q.h1110 ee1mmmmm010..1nnnnnddddd", v_shift_sat, base, "Vd vn vm", no_lone_double),
-    EK_H("0q.01110 ee1mmmmm0110.1nnnnnddddd", v_minmax, base, "Vd vn vm", up_to_words),
-    EK_H("0q.01110 ee1mmmmm011101nnnnnddddd", v_abs_diff, base, "Vd vn vm", up_to_words),
-    EK_H("0q.01110 ee1mmmmm011111nnnnnddddd", v_abs_diff_acc, base, "Vd vn vm +vd", up_to_words),
-    EK_H("0q.h1110 ee1mmmmm100001nnnnnddddd", v_alu, base, "Vd vn vm", double_scalar),
-    EK_H("0q.h1110 ee1mmmmm100011nnnnnddddd", v_compare, base, "Vd vn vm", double_scalar),
-    EK_H("0q.01110 ee1mmmmm100101nnnnnddddd", v_mla, base, "Vd vn vm +vd", up_to_words),
-    EK_H("0q001110 ee1mmmmm100111nnnnnddddd", v_mul, base, "Vd vn vm", up_to_words),
+    EK_H("0q.01110 ee1mmmmm001001nnnnnddddd", v_alu_sat, base, "Vd vn vm", ek_a64_up_to_words),
+    EK_H("0q.h1110 ee1mmmmm001011nnnnnddddd", v_alu_sat, base, "Vd vn vm", ek_a64_no_lone_double),
+    EK_H("0q.h1110 ee1mmmmm0011.1nnnnnddddd", v_compare, base, "Vd vn vm", ek_a64_double_scalar),
+    EK_H("0q.h1110 ee1mmmmm010001nnnnnddddd", v_shift, base, "Vd vn vm", ek_a64_double_scalar),
+    EK_H("0q.h1110 ee1mmmmm010101nnnnnddddd", v_shift_sat, base, "Vd vn vm", ek_a64_double_scalar),
+    EK_H("0q.h1110 ee1mmmmm010..1nnnnnddddd", v_shift_sat, base, "Vd vn vm", ek_a64_no_lone_double),
+    EK_H("0q.01110 ee1mmmmm0110.1nnnnnddddd", v_minmax, base, "Vd vn vm", ek_a64_up_to_words),
+    EK_H("0q.01110 ee1mmmmm011101nnnnnddddd", v_abs_diff, base, "Vd vn vm", ek_a64_up_to_words),
+    EK_H("0q.01110 ee1mmmmm011111nnnnnddddd", v_abs_diff_acc, base, "Vd vn vm +vd",
+         ek_a64_up_to_words),
+    EK_H("0q.h1110 ee1mmmmm100001nnnnnddddd", v_alu, base, "Vd vn vm", ek_a64_double_scalar),
+    EK_H("0q.h1110 ee1mmmmm100011nnnnnddddd", v_compare, base, "Vd vn vm", ek_a64_double_scalar),
+    EK_H("0q.01110 ee1mmmmm100101nnnnnddddd", v_mla, base, "Vd vn vm +vd", ek_a64_up_to_words),
+    EK_H("0q001110 ee1mmmmm100111nnnnnddddd", v_mul, base, "Vd vn vm", ek_a64_up_to_words),
     EK_P("0q101110 001mmmmm100111nnnnnddddd", v_mul_poly, base, "Vd vn vm"),
-    EK_H("0q.01110 ee1mmmmm1010.1nnnnnddddd", v_minmax, base, "Vd vn vm", up_to_words),
+    EK_H("0q.01110 ee1mmmmm1010.1nnnnnddddd", v_minmax, base, "Vd vn vm", ek_a64_up_to_words),
     EK_H("0q.h1110 ee1mmmmm101101nnnnnddddd", v_mul_sat, base, "Vd vn vm", halves_words),
-    EK_H("0q001110 ee1mmmmm101111nnnnnddddd", v_pair_add, base, "Vd vn vm", no_lone_double),
+    EK_H("0q001110 ee1mmmmm101111nnnnnddddd", v_pair_add, base, "Vd vn vm", ek_a64_no_lone_double),
 
     // floats
-    EK_H("0q.01110 .p1mmmmm110001nnnnnddddd", v_fminmax, base, "Vd vn vm", no_lone_double),
-    EK_H("0q001110 .p1mmmmm110011nnnnnddddd", v_fma, base, "Vd vn vm +vd", no_lone_double),
+    EK_H("0q.01110 .p1mmmmm110001nnnnnddddd", v_fminmax, base, "Vd vn vm", ek_a64_no_lone_double),
+    EK_H("0q001110 .p1mmmmm110011nnnnnddddd", v_fma, base, "Vd vn vm +vd", ek_a64_no_lone_double),
     EK_P("0q101110 .01mmmmm110011nnnnnddddd", v_fma_long, asimdfhm, "e32 Vd vn vm +vd"),
     EK_P("0q001110 .01mmmmm111011nnnnnddddd", v_fma_long, asimdfhm, "e32 Vd vn vm +vd"),
-    EK_H("0q001110 .p1mmmmm110101nnnnnddddd", v_fadd, base, "Vd vn vm", no_lone_double),
-    EK_H("0q101110 0p1mmmmm110101nnnnnddddd", v_fpair, base, "Vd vn vm", no_lone_double),
-    EK_H("0q1h1110 1p1mmmmm110101nnnnnddddd", v_fadd, base, "Vd vn vm", no_lone_double),
-    EK_H("0q0h1110 0p1mmmmm110111nnnnnddddd", v_fmul, base, "Vd vn vm", no_lone_double),
-    EK_H("0q101110 0p1mmmmm110111nnnnnddddd", v_fmul, base, "Vd vn vm", no_lone_double),
-    EK_H("0q0h1110 0p1mmmmm111001nnnnnddddd", v_fcompare, base, "Vd vn vm", no_lone_double),
-    EK_H("0q1h1110 .p1mmmmm1110.1nnnnnddddd", v_fcompare, base, "Vd vn vm", no_lone_double),
-    EK_H("0q.01110 .p1mmmmm111101nnnnnddddd", v_fminmax, base, "Vd vn vm", no_lone_double),
-    EK_H("0q0h1110 .p1mmmmm111111nnnnnddddd", v_festep, base, "Vd vn vm", no_lone_double),
-    EK_H("0q101110 0p1mmmmm111111nnnnnddddd", v_fdiv, base, "Vd vn vm", no_lone_double),
+    EK_H("0q001110 .p1mmmmm110101nnnnnddddd", v_fadd, base, "Vd vn vm", ek_a64_no_lone_double),
+    EK_H("0q101110 0p1mmmmm110101nnnnnddddd", v_fpair, base, "Vd vn vm", ek_a64_no_lone_double),
+    EK_H("0q1h1110 1p1mmmmm110101nnnnnddddd", v_fadd, base, "Vd vn vm", ek_a64_no_lone_double),
+    EK_H("0q0h1110 0p1mmmmm110111nnnnnddddd", v_fmul, base, "Vd vn vm", ek_a64_no_lone_double),
+    EK_H("0q101110 0p1mmmmm110111nnnnnddddd", v_fmul, base, "Vd vn vm", ek_a64_no_lone_double),
+    EK_H("0q0h1110 0p1mmmmm111001nnnnnddddd", v_fcompare, base, "Vd vn vm", ek_a64_no_lone_double),
+    EK_H("0q1h1110 .p1mmmmm1110.1nnnnnddddd", v_fcompare, base, "Vd vn vm", ek_a64_no_lone_double),
+    EK_H("0q.01110 .p1mmmmm111101nnnnnddddd", v_fminmax, base, "Vd vn vm", ek_a64_no_lone_double),
+    EK_H("0q0h1110 .p1mmmmm111111nnnnnddddd", v_festep, base, "Vd vn vm", ek_a64_no_lone_double),
+    EK_H("0q101110 0p1mmmmm111111nnnnnddddd", v_fdiv, base, "Vd vn vm", ek_a64_no_lone_double),
 
     // halves
     EK_P("0q.01110 .10mmmmm000001nnnnnddddd", v_fminmax, asimdhp, "Vd vn vm"),
     EK_P("0q001110 .10mmmmm000011nnnnnddddd", v_fma, asimdhp, "Vd vn vm +vd"),
     EK_P("0q001110 .10mmmmm000101nnnnnddddd", v_fadd, asimdhp, "Vd vn vm"),
     EK_P("0q101110 010mmmmm000101nnnnnddddd", v_fpair, asimdhp, "Vd vn vm"),
-    EK_H("0q1h1110 110mmmmm000101nnnnnddddd", v_fadd, asimdhp, "Vd vn vm", no_lone_double),
-    EK_H("0q0h1110 010mmmmm000111nnnnnddddd", v_fmul, asimdhp, "Vd vn vm", no_lone_double),
+    EK_H("0q1h1110 110mmmmm000101nnnnnddddd", v_fadd, asimdhp, "Vd vn vm", ek_a64_no_lone_double),
+    EK_H("0q0h1110 010mmmmm000111nnnnnddddd", v_fmul, asimdhp, "Vd vn vm", ek_a64_no_lone_double),
     EK_P("0q101110 010mmmmm000111nnnnnddddd", v_fmul, asimdhp, "Vd vn vm"),
-    EK_H("0q0h1110 010mmmmm001001nnnnnddddd", v_fcompare, asimdhp, "Vd vn vm", no_lone_double),
-    EK_H("0q1h1110 .10mmmmm0010.1nnnnnddddd", v_fcompare, asimdhp, "Vd vn vm", no_lone_double),
+    EK_H("0q0h1110 010mmmmm001001nnnnnddddd", v_fcompare, asimdhp, "Vd vn vm",
+         ek_a64_no_lone_double),
+    EK_H("0q1h1110 .10mmmmm0010.1nnnnnddddd", v_fcompare, asimdhp, "Vd vn vm",
+         ek_a64_no_lone_double),
     EK_P("0q.01110 .10mmmmm001101nnnnnddddd", v_fminmax, asimdhp, "Vd vn vm"),
-    EK_H("0q0h1110 .10mmmmm001111nnnnnddddd", v_festep, asimdhp, "Vd vn vm", no_lone_double),
+    EK_H("0q0h1110 .10mmmmm001111nnnnnddddd", v_festep, asimdhp, "Vd vn vm", ek_a64_no_lone_double),
     EK_P("0q101110 010mmmmm001111nnnnnddddd", v_fdiv, asimdhp, "Vd vn vm"),
 
     // dot products, matrices, complex numbers
