@@ -285,6 +285,7 @@ ANSWERS: Mapping[str, type] = {
     "apply": OutcomeAnswer,
     "activate": OutcomeAnswer,
     "rollback": OutcomeAnswer,
+    "report-failure": AnyAnswer,  # programs on the board ask for it
     "remove": RemoveAnswer,
     "status": StatusAnswer,
     "verify": StatusAnswer,
