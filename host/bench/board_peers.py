@@ -12,10 +12,10 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from edgekit.host.bench.engines import MNN_CONVERT, onnx_inputs
 from edgekit.host.bench.environments import interpreter
+from edgekit.host.bench.peer_times import PeerTimes
 from edgekit.host.errors import EdgekitError, InputError
 from edgekit.host.estimate.emulator import find_emulator
 from edgekit.host.estimate.identity import view_of
@@ -62,17 +62,17 @@ class PeerEstimate:
     cost: Cost | None = None
     milliseconds: float = 0.0
 
-    def to_json(self, ours_ms: float) -> dict[str, Any]:
-        """An entry of "peers" in edgekit.bench.model/1."""
+    def times(self, ours_ms: float) -> PeerTimes:
+        """Beside what we take."""
         if self.cost is None:
-            return {"missing": self.missing}
-        return {
-            "version": self.version,
-            "estimated_ms": self.milliseconds,
-            "ours_estimated_ms": ours_ms,
-            "ratio": self.milliseconds / ours_ms,
+            return PeerTimes(missing=self.missing)
+        return PeerTimes(
+            version=self.version,
+            estimated_ms=self.milliseconds,
+            ours_estimated_ms=ours_ms,
+            ratio=self.milliseconds / ours_ms,
             **cost_document(self.cost),
-        }
+        )
 
 
 def estimate_peers(

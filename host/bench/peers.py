@@ -7,10 +7,11 @@ import math
 import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from edgekit.host.bench.peer_times import PeerTimes
 from edgekit.host.bench.process import Worker
 from edgekit.host.errors import InputError
 
@@ -59,8 +60,8 @@ class PeerResult:
     rounds: int
 
     def to_json(self) -> dict[str, Any]:
-        """The value of "peers" in edgekit.bench.model/1: one entry per peer, by name."""
-        return {peer.name: _peer_json(peer, self.ours) for peer in self.peers}
+        """The value of "peers" in the document of a model's times: one entry per peer, by name."""
+        return {peer.name: _times_of(peer, self.ours).to_json() for peer in self.peers}
 
 
 @dataclass(frozen=True)
@@ -186,18 +187,14 @@ def _percentile(values: Sequence[float], percent: float) -> float:
     return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
 
 
-def _peer_json(peer: PeerTiming, ours: Latency) -> dict[str, Any]:
+def _times_of(peer: PeerTiming, ours: Latency) -> PeerTimes:
     if peer.latency is None:
-        return {"missing": peer.missing}
-    return {
-        "version": peer.version,
-        "latency_ms": _latency_json(peer.latency),
-        "ours_latency_ms": _latency_json(ours),
-        "ratio": peer.ratio,
-        "ratio_p10": peer.ratio_p10,
-        "ratio_p90": peer.ratio_p90,
-    }
-
-
-def _latency_json(latency: Latency) -> dict[str, float]:
-    return {"median": latency.median, "p10": latency.p10, "p90": latency.p90, "n": latency.n}
+        return PeerTimes(missing=peer.missing)
+    return PeerTimes(
+        version=peer.version,
+        latency_ms=asdict(peer.latency),
+        ours_latency_ms=asdict(ours),
+        ratio=peer.ratio,
+        ratio_p10=peer.ratio_p10,
+        ratio_p90=peer.ratio_p90,
+    )

@@ -218,13 +218,16 @@ def _bench_file(file: Path, wanted: _Wanted) -> _Result:
 def _document(device: Device, result: _Result) -> dict[str, Any]:
     """edgekit.bench.model/1 of the first shapes, with those of the others in it."""
     from edgekit.host.cli.estimated import estimated_document
-    from edgekit.host.cli.report import bench_document
+    from edgekit.host.cli.model_times import measured_document
 
-    more = [bench_document(device.name, timing, device.emulated) for timing in result.more]
-    peers = result.peers.to_json() if result.peers else None
-    first = bench_document(device.name, result.timing, device.emulated, peers)
-    estimate = {"estimate": estimated_document(result.estimate)} if device.emulated else {}
-    return {**first, **estimate, **({"variants": more} if more else {})}
+    return measured_document(
+        device.name,
+        result.timing,
+        device.emulated,
+        peers=result.peers.to_json() if result.peers else None,
+        estimate=estimated_document(result.estimate),
+        variants=[measured_document(device.name, each, device.emulated) for each in result.more],
+    )
 
 
 def _options_for(file: Path, asked: CompileOptions) -> CompileOptions:

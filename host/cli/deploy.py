@@ -175,8 +175,9 @@ def _show(
     as_json: bool,
 ) -> None:
     from edgekit.host.cli.estimated import estimated_document, show_estimate
+    from edgekit.host.cli.model_times import measured_document
     from edgekit.host.cli.output import byte_size, emit
-    from edgekit.host.cli.report import bench_document, show_slowest, show_times
+    from edgekit.host.cli.report import show_slowest, show_times
 
     if as_json:
         emit(
@@ -190,7 +191,7 @@ def _show(
                 "sent_bytes": release.sent_bytes,
                 "state_ms": dict(release.state_ms),
                 "health": dict(release.health),
-                "bench": bench_document(device.name, timing, device.emulated),
+                "bench": measured_document(device.name, timing, device.emulated),
                 "estimate": estimated_document(estimate),
             }
         )

@@ -137,14 +137,14 @@ def show_file(
     as_json: bool,
 ) -> None:
     """The estimate of a model or bundle, beside those of other engines if wanted."""
-    from edgekit.host.cli.estimate_peers import peers_beside, peers_document, show_peers
+    from edgekit.host.cli.estimate_peers import peers_beside, show_peers
+    from edgekit.host.cli.model_times import model_document
     from edgekit.host.cli.output import emit
-    from edgekit.host.estimate.report import model_document
 
     found = _estimate_file(path, board, options, threads, timeout)
     others = peers_beside(path, board, threads, options.shapes, timeout) if peers else ()
     if as_json:
-        emit(model_document(found, peers_document(found, others)))
+        emit(model_document(found, {o.name: o.times(found.total_ms).to_json() for o in others}))
         return
     _show_model(found)
     if peers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.host.cli.options import Kind, file_kind
 from edgekit.host.errors import InputError
@@ -30,11 +30,6 @@ def peers_beside(
         raise InputError(f"{model}: other engines need the .tflite or .onnx file, found a bundle")
     with working(f"estimating {model.name} beside other engines"):
         return estimate_peers(model, target_of(board), threads, shapes, note, seconds)
-
-
-def peers_document(ours: ModelEstimate, peers: Sequence[PeerEstimate]) -> dict[str, Any]:
-    """The value of "peers" in edgekit.bench.model/1."""
-    return {peer.name: peer.to_json(ours.total_ms) for peer in peers}
 
 
 def show_peers(ours: ModelEstimate, peers: Sequence[PeerEstimate]) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.host.cli.output import duration, table, warn
 
@@ -23,37 +21,6 @@ def time_key(emulated: bool) -> str:
 def time_label(emulated: bool) -> str:
     """The same for people, as the beginning of a line."""
     return "emulated" if emulated else "latency "
-
-
-def bench_document(
-    board: str, timing: Benchmark, emulated: bool, peers: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """The document edgekit.bench.model/1; `peers` as that of other engines."""
-    from edgekit.host.release import why_noisy
-
-    return {
-        "schema": "edgekit.bench.model/1",
-        "board": board,
-        "model": timing.model,
-        "release": timing.release,
-        "threads": timing.threads,
-        "emulated": emulated,
-        time_key(emulated): {
-            "median": timing.median_ms,
-            "p10": timing.p10_ms,
-            "p90": timing.p90_ms,
-            "n": timing.runs,
-        },
-        "emulated_load_ms" if emulated else "load_ms": timing.load_ms,
-        "operators": [asdict(operator) for operator in timing.operators],
-        "shapes": dict(timing.shapes),
-        "arena_bytes": timing.arena_bytes,
-        "weights_bytes": timing.weights_bytes,
-        "noise": asdict(timing.noise) if timing.noise else None,
-        "noisy": None if emulated else why_noisy(timing),
-        "conditions": {"before": asdict(timing.before), "after": asdict(timing.after)},
-        "peers": dict(peers or {}),
-    }
 
 
 def show_times(timing: Benchmark, emulated: bool) -> None:

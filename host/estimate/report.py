@@ -1,12 +1,10 @@
-"""How estimates are told: in a sentence, and in the schema of a benchmark."""
+"""How estimates are told: in a sentence, and as parts of documents."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from edgekit.host.estimate.model import ModelEstimate
 from edgekit.host.estimate.run import Cost
 from edgekit.kb.core import Validation
 
@@ -83,39 +81,3 @@ def cost_document(cost: Cost) -> dict[str, Any]:
 def error_document(proof: Validation | None) -> dict[str, Any]:
     """`validated`, and what the error is where it is known."""
     return {"validated": proof is not None, "error": asdict(proof) if proof else None}
-
-
-def model_document(found: ModelEstimate, peers: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The document edgekit.bench.model/1, its times called estimated; `peers` by their names."""
-    total = found.total_ms
-    return {
-        "schema": "edgekit.bench.model/1",
-        "board": found.board,
-        "model": found.model,
-        "release": found.release,
-        "threads": found.threads,
-        "emulated": False,
-        "estimated": True,
-        "estimated_ms": {"median": total, "p10": total, "p90": total, "n": 1},
-        **error_document(found.proof),
-        "core": found.core,
-        "clock_mhz": found.clock_mhz,
-        "kind": found.kind,
-        **cost_document(found.cost),
-        "unmodelled_instructions": found.unmodelled,
-        "operators": [_operator(found, o.spec.__dict__, o.cost) for o in found.operators],
-        "shapes": {name: list(shape) for name, shape in found.shapes.items()},
-        "arena_bytes": found.arena_bytes,
-        "weights_bytes": found.weights_bytes,
-        "noisy": None,
-        "peers": dict(peers or {}),
-    }
-
-
-def _operator(found: ModelEstimate, spec: Mapping[str, Any], cost: Cost) -> dict[str, Any]:
-    return {
-        **spec,
-        "median_us": 1e3 * found.milliseconds(cost.cycles),
-        "share": cost.cycles / (found.cost.cycles or 1),
-        **cost_document(cost),
-    }

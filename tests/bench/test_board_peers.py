@@ -43,14 +43,14 @@ def test_an_engine_is_told_with_its_version_and_ratio(board, tmp_path):
     model.touch()
     found = peers_of(model)["onnxruntime"]
     assert (found.version, found.milliseconds) == ("2.3.0", 1.0)
-    assert found.to_json(0.5)["ratio"] == 2.0
+    assert found.times(0.5).ratio == 2.0
 
 
 def test_engines_that_do_not_run_the_format_say_which_they_run(board, tmp_path):
     board("echo version 1")
     model = tmp_path / "model.onnx"
     model.touch()
-    assert peers_of(model)["litert"].to_json(1)["missing"] == "runs .tflite models only"
+    assert peers_of(model)["litert"].times(1).missing == "runs .tflite models only"
 
 
 def test_an_engine_that_fails_is_told_in_its_place(board, tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgekit.host.bench.peer_times import PeerTimes
 from edgekit.host.bench.peers import ContenderSpec, PeerResult, compare_latency
 from edgekit.host.bench.process import Worker
 from edgekit.host.errors import InputError
@@ -43,10 +44,10 @@ def test_a_slower_contender_has_a_ratio_above_one(result):
 def test_a_missing_peer_is_reported(result):
     absent = result.peers[1]
     assert absent.latency is None
-    assert result.to_json()["absent"] == {"missing": absent.missing}
+    assert result.to_json()["absent"] == PeerTimes(missing=absent.missing).to_json()
 
 
-def test_json_names_each_peer_with_latency_and_ratio(result):
+def test_the_document_names_each_peer_with_latency_and_ratio(result):
     entry = result.to_json()["slow"]
     assert set(entry["latency_ms"]) == {"median", "p10", "p90", "n"}
     assert entry["ratio"] == result.peers[0].ratio

@@ -45,7 +45,7 @@ def check_bench(document: Any) -> None:
     assert set(latency) == {"median", "p10", "p90", "n"}
     assert 0 < latency["p10"] <= latency["median"] <= latency["p90"]
     for operator in document["operators"]:
-        assert set(operator) == {"name", "op", "kernel", "median_us", "share"}
+        assert set(operator) >= {"name", "op", "kernel", "median_us", "share"}
     assert sum(o["share"] for o in document["operators"]) == pytest.approx(1)
 
 

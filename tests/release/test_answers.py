@@ -17,7 +17,8 @@ from edgekit.device.agent.commands import main as device_main
 from edgekit.device.agent.wire import pack, receive
 from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle
-from edgekit.host.cli.report import bench_document, show_slowest, show_times
+from edgekit.host.cli.model_times import measured_document
+from edgekit.host.cli.report import show_slowest, show_times
 from edgekit.host.doctor.board import compare
 from edgekit.host.errors import EdgekitError, TransferError
 from edgekit.host.release import count_instructions, enroll_unsigned, probe
@@ -89,7 +90,7 @@ def _bench(board: Lying) -> None:
     timing = Device(board).bench(count=2, seconds=1)
     show_times(timing, emulated=False)
     show_slowest(timing, emulated=False)
-    json.dumps(bench_document("b", timing, emulated=False))
+    json.dumps(measured_document("b", timing, emulated=False))
 
 
 QUESTIONS: dict[str, Callable[[Lying, TinyBundle], object]] = {

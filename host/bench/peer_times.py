@@ -1,0 +1,31 @@
+"""An entry of "peers" in the document of a model's times: measured and estimated in one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerTimes:
+    """Another engine's times beside ours; None where not known. `missing` says why there are none.
+
+    ratio: its time over ours; p10 and p90 over the rounds of a measurement.
+    """
+
+    version: str | None = None
+    missing: str | None = None
+    latency_ms: Mapping[str, float] | None = None
+    ours_latency_ms: Mapping[str, float] | None = None
+    estimated_ms: float | None = None
+    ours_estimated_ms: float | None = None
+    ratio: float | None = None
+    ratio_p10: float | None = None
+    ratio_p90: float | None = None
+    cycles: int | None = None
+    instructions: int | None = None
+    bound: Mapping[str, int] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)

@@ -1,0 +1,150 @@
+"""What a model takes on a board, measured or estimated, as one document: a reader of one kind of
+times reads the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgekit.host.estimate.model import ModelEstimate
+    from edgekit.host.estimate.run import Cost
+    from edgekit.host.release import Benchmark
+
+_SCHEMA = "edgekit.bench.model/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Operator:
+    name: str
+    op: str
+    kernel: str
+    median_us: float
+    share: float
+    cycles: int | None = None
+    instructions: int | None = None
+    bound: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Document:
+    """None stands for what is not known: of three kinds of times, two. `estimate` is what a real
+    core would take, beside an emulator's times; `variants` are documents of further shapes."""
+
+    board: str
+    model: str
+    release: str
+    threads: int
+    emulated: bool = False
+    estimated: bool = False
+    latency_ms: Mapping[str, float] | None = None
+    emulated_ms: Mapping[str, float] | None = None
+    estimated_ms: Mapping[str, float] | None = None
+    load_ms: float | None = None
+    emulated_load_ms: float | None = None
+    operators: Sequence[_Operator] = ()
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    arena_bytes: int
+    weights_bytes: int
+    noise: Mapping[str, Any] | None = None
+    noisy: str | None = None
+    conditions: Mapping[str, Any] | None = None
+    core: str | None = None
+    clock_mhz: float | None = None
+    kind: str | None = None
+    cycles: int | None = None
+    instructions: int | None = None
+    bound: Mapping[str, int] | None = None
+    unmodelled_instructions: int | None = None
+    validated: bool | None = None
+    error: Mapping[str, Any] | None = None
+    peers: Mapping[str, Any] = field(default_factory=dict)
+    estimate: Mapping[str, Any] | None = None
+    variants: Sequence[Mapping[str, Any]] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        known = {f.name: getattr(self, f.name) for f in fields(self)}
+        operators = [asdict(operator) for operator in self.operators]
+        return {"schema": _SCHEMA, **known, "operators": operators}
+
+
+def measured_document(
+    board: str,
+    timing: Benchmark,
+    emulated: bool,
+    *,
+    peers: Mapping[str, Any] | None = None,
+    estimate: Mapping[str, Any] | None = None,
+    variants: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """Of a benchmark; an emulator's times are called that. `peers`: by name, as PeerTimes tells."""
+    from edgekit.host.release import why_noisy
+
+    times = _times(timing.median_ms, timing.p10_ms, timing.p90_ms, timing.runs)
+    return _Document(
+        board=board,
+        model=timing.model,
+        release=timing.release,
+        threads=timing.threads,
+        emulated=emulated,
+        latency_ms=None if emulated else times,
+        emulated_ms=times if emulated else None,
+        load_ms=None if emulated else timing.load_ms,
+        emulated_load_ms=timing.load_ms if emulated else None,
+        operators=[_Operator(**asdict(operator)) for operator in timing.operators],
+        shapes=dict(timing.shapes),
+        arena_bytes=timing.arena_bytes,
+        weights_bytes=timing.weights_bytes,
+        noise=asdict(timing.noise) if timing.noise else None,
+        noisy=None if emulated else why_noisy(timing),
+        conditions={"before": asdict(timing.before), "after": asdict(timing.after)},
+        peers=dict(peers or {}),
+        estimate=estimate,
+        variants=variants,
+    ).to_json()
+
+
+def model_document(found: ModelEstimate, peers: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Of an estimate: nothing was loaded, and nothing can be noisy."""
+    from edgekit.host.estimate.report import error_document
+
+    total = found.total_ms
+    return _Document(
+        board=found.board,
+        model=found.model,
+        release=found.release,
+        threads=found.threads,
+        estimated=True,
+        estimated_ms=_times(total, total, total, 1),
+        operators=[_operator(found, o.spec.__dict__, o.cost) for o in found.operators],
+        shapes={name: list(shape) for name, shape in found.shapes.items()},
+        arena_bytes=found.arena_bytes,
+        weights_bytes=found.weights_bytes,
+        core=found.core,
+        clock_mhz=found.clock_mhz,
+        kind=found.kind,
+        **_cost(found.cost),
+        unmodelled_instructions=found.unmodelled,
+        **error_document(found.proof),
+        peers=dict(peers or {}),
+    ).to_json()
+
+
+def _times(median: float, p10: float, p90: float, count: int) -> dict[str, float]:
+    return {"median": median, "p10": p10, "p90": p90, "n": count}
+
+
+def _operator(found: ModelEstimate, spec: Mapping[str, Any], cost: Cost) -> _Operator:
+    return _Operator(
+        **spec,
+        median_us=1e3 * found.milliseconds(cost.cycles),
+        share=cost.cycles / (found.cost.cycles or 1),
+        **_cost(cost),
+    )
+
+
+def _cost(cost: Cost) -> dict[str, Any]:
+    from edgekit.host.estimate.report import cost_document
+
+    return cost_document(cost)
