@@ -32,9 +32,9 @@ def test_nothing_is_refused_where_all_is_known():
 
 
 def test_the_line_stays_short_and_printable():
-    line = _line([f"CUSTOM:\x1b[31m{i}{'x' * 10_000}" for i in range(65_000)])
+    line = _line([f"CUSTOM:\x1b[31m{i}{'x' * 10_000}" for i in range(5_000)])
     assert line.isprintable() and len(line) < 5_000
-    assert "and 64960 more kinds" in line
+    assert "and 4960 more kinds" in line
 
 
 @pytest.mark.parametrize(

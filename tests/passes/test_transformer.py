@@ -97,7 +97,7 @@ def test_a_chain_is_one_operator(nodes, opset, kinds, tmp_path):
     ours = evaluate(made.graph, {"x": x}).outputs["y"]
     np.testing.assert_allclose(ours, evaluate(imported, {"x": x}).outputs["y"], atol=2e-5)
     np.testing.assert_allclose(ours, _onnx_runtime(path, x)[0], atol=2e-5)
-    explained = compile_artifact(path, board, tmp_path).explain
+    explained = compile_artifact(path, board).explain
     found = [o["op"] for o in json.loads(json.dumps(explained))["operators"]]
     assert [kind for kind in found if kind != "reshape"] == kinds
 
