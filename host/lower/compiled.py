@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Node
+from edgekit.host.graph.types import DType, Node
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.depthwise import sums_at_once
 from edgekit.host.lower.plan import Call, Kernel, Loop
@@ -66,16 +66,18 @@ def _compiled(
         precision = _PRECISIONS[macros["TX"]]
     elif family == "chain":
         precision = _PRECISIONS[macros["T"]]
-    rows, columns = _tile(ctx, family, macros)
+    rows, columns = _tile(ctx, family, precision, macros)
     split: Split = "n" if by_panels else "m"
     method = OperatorMethod(family, precision, rows, columns, split)
     return Compiled(kernel.symbol, method, _choice(ctx, node, family, name or node.name))
 
 
-def _tile(ctx: Context, family: Family, macros: Mapping[str, str]) -> tuple[int | None, int | None]:
+def _tile(
+    ctx: Context, family: Family, precision: str, macros: Mapping[str, str]
+) -> tuple[int | None, int | None]:
     vl = ctx.isa.vl
     if family == "depthwise":
-        return int(macros.get("ROWS", "1")), sums_at_once(ctx.isa, macros["TX"] == "float")
+        return int(macros.get("ROWS", "1")), sums_at_once(ctx.isa, DType(precision).is_float)
     if family == "wide":
         return 1, int(macros["BLOCK"])
     if "NV" in macros:

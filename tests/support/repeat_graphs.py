@@ -69,7 +69,7 @@ def ending(rng: Rng) -> Case:
     steps, m = pick(rng, (1, 6, 30)), pick(rng, (1, 9))
     body = _Body(state=tensor((m,)), row=tensor((m,)))
     limit = body.fixed("limit", constant(np.array(rng.uniform(0, 20))))
-    body.emit("square", ops.Square(), "row")
+    body.emit("square", ops.Mul(), "row", "row")
     body.emit("new", ops.Add(), "state", "square")
     body.emit("most", ops.ReduceMax((0,), False), "new")
     body.emit("going", ops.Less(), "most", limit)

@@ -131,8 +131,6 @@ UNARY(__builtin_elementwise_sqrt(a)) /* sqrtf may set errno: no loop of it vecto
 UNARY(ek_whole_sqrt(a))
 #elif defined OP_RSQRT
 UNARY(1.0f / __builtin_elementwise_sqrt(a))
-#elif defined OP_SQUARE
-UNARY(a *a)
 #elif defined OP_RECIPROCAL
 UNARY(1.0f / a)
 #elif defined OP_SIN

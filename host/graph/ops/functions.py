@@ -40,7 +40,6 @@ __all__ = [
     "Sin",
     "Softplus",
     "Sqrt",
-    "Square",
     "Tanh",
 ]
 
@@ -114,15 +113,6 @@ class Rsqrt(Function):
 
     def formula(self, x: Array) -> Array:
         return 1.0 / np.sqrt(x)
-
-
-@dataclass(frozen=True)
-class Square(Function):
-    kind: ClassVar[str] = "square"
-    dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
-
-    def formula(self, x: Array) -> Array:
-        return x * x
 
 
 @dataclass(frozen=True)
