@@ -11,7 +11,7 @@ from edgekit.host.lower.plan import Plan
 from edgekit.host.passes.pipeline import PassCount
 from edgekit.host.schedule.types import Schedule
 from edgekit.kb.board import BoardProfile
-from edgekit.kb.operators import Compiled
+from edgekit.kb.choice import Compiled
 
 
 def explain(

@@ -11,6 +11,7 @@ from edgekit.kb.experience import Kind, by_kind
 from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of, packed_of
 from edgekit.kb.gemm_table import KnowledgeBase, Row
 from edgekit.kb.measurement import Measurement
+from edgekit.kb.operators import OperatorRow
 from edgekit.kb.repeats import without_repeats
 
 
@@ -45,7 +46,9 @@ def build_table(
             rows[key] = found.row(key, shapes)
             if key not in of_base:
                 shapes_of.setdefault(key, []).extend(shapes)
-    return without_repeats(KnowledgeBase(tuple(known), used).with_rows(rows.values()), shapes_of)
+    operators = _operators_of(base, used) if base else ()
+    table = KnowledgeBase(tuple(known), used, operators=operators).with_rows(rows.values())
+    return without_repeats(table, shapes_of)
 
 
 def keys_of(
@@ -57,6 +60,16 @@ def keys_of(
     for shape in shapes:
         groups[key_of(shape, platform, sequences, kind.dtype, kind.threads, packed)].append(shape)
     return groups
+
+
+def _operators_of(base: KnowledgeBase, used: Sequences) -> tuple[OperatorRow, ...]:
+    """As `_rows_of`, of operators of models, which this history does not measure."""
+    rows: dict[GemmKey, OperatorRow] = {}
+    for row in sorted(base.operators, key=lambda r: (r.ratio is None, r.ratio or 0.0, r.key)):
+        old = row.key
+        key = key_of(row.shape, old.platform, used, old.dtype, old.threads, old.packed, old.form)
+        rows.setdefault(key, replace(row, key=key))
+    return tuple(rows.values())
 
 
 def _rows_of(base: KnowledgeBase, used: Sequences) -> dict[GemmKey, Row]:

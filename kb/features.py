@@ -105,6 +105,7 @@ class GemmKey:
     dtype: str = "f32"
     threads: int = 1
     packed: Packed = "none"
+    form: str = ""  # of an operator of a model (`Form.name`); none: a product of the library
 
 
 def key_of(
@@ -114,6 +115,7 @@ def key_of(
     dtype: str = "f32",
     threads: int = 1,
     packed: Packed = "none",
+    form: str = "",
 ) -> GemmKey:
     """The key under which a product of this shape is looked up."""
     ratios = shape.ratios
@@ -126,6 +128,7 @@ def key_of(
         dtype=dtype,
         threads=threads,
         packed=packed,
+        form=form,
     )
 
 

@@ -18,6 +18,7 @@ from edgekit.kb.board import BoardProfile
 from edgekit.kb.features import GemmShape, Packed, Sequences, key_of
 from edgekit.kb.gemm_table import Feature, KnowledgeBase, Row
 from edgekit.kb.method import Method
+from edgekit.kb.operators import Family, OperatorMethod, OperatorRow
 from edgekit.kb.places import found_tables, shipped_folder
 
 SCHEMA = "edgekit.kb.gemm/2"
@@ -69,6 +70,32 @@ class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 _COLUMNS = [field.name for field in msgspec.structs.fields(_Row)]
 
 
+class _OperatorMethod(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    family: Family
+    mr: int
+    nr: int
+    split: Literal["m", "n"]
+
+
+class _Operator(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """0 as in `_Row`."""
+
+    form: str
+    dtype: str
+    threads: int
+    m: int
+    k: int
+    n: int
+    method: _OperatorMethod | Literal["analytic"]
+    source: str
+    ratio: float = 0.0
+    radius: int = 0
+    platform: int = 0
+
+
+_OPERATOR_COLUMNS = tuple(field.name for field in msgspec.structs.fields(_Operator))
+
+
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     schema: str
     platforms: list[str]
@@ -77,6 +104,8 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     cpus: list[str]
     columns: list[str]
     rows: list[msgspec.Raw]
+    operator_columns: tuple[str, ...] = _OPERATOR_COLUMNS
+    operators: list[msgspec.Raw] = []
 
 
 def board_table(board: BoardProfile, *folders: Path) -> KnowledgeBase:
@@ -127,8 +156,8 @@ def load_table(path: Path) -> KnowledgeBase:
 
 
 def _table(file: _File) -> KnowledgeBase:
-    if file.columns != _COLUMNS:
-        raise ValueError(f"columns {', '.join(file.columns)}")
+    if file.columns != _COLUMNS or file.operator_columns != _OPERATOR_COLUMNS:
+        raise ValueError(f"columns {', '.join((*file.columns, *file.operator_columns))}")
     given = file.sequences
     sequences = Sequences(
         tuple(given.m), tuple(given.k), tuple(given.n), tuple(given.scale), given.tie
@@ -139,8 +168,15 @@ def _table(file: _File) -> KnowledgeBase:
             rows.append(_row(raw, sequences, file))
         except (TypeError, ValueError):
             skipped += 1
+    operators = []
+    for raw in file.operators:
+        try:
+            operators.append(_operator(raw, sequences, file))
+        except (TypeError, ValueError):
+            skipped += 1
     priority: tuple[Feature, ...] = tuple(file.priority)
-    return KnowledgeBase(tuple(file.platforms), sequences, priority, tuple(rows), skipped)
+    found = tuple(rows), skipped, tuple(operators)
+    return KnowledgeBase(tuple(file.platforms), sequences, priority, *found)
 
 
 def _row(text: msgspec.Raw, sequences: Sequences, file: _File) -> Row:
@@ -159,6 +195,19 @@ def _row(text: msgspec.Raw, sequences: Sequences, file: _File) -> Row:
         raw.radius or None,
     )
     return Row(key, _method(raw.method), shape, raw.source, raw.history_rows, *known)
+
+
+def _operator(text: msgspec.Raw, sequences: Sequences, file: _File) -> OperatorRow:
+    raw = msgspec.json.decode(text, type=_Operator)
+    if not 0 <= raw.platform < len(file.platforms) or not 0 <= raw.radius < 1 << 31:
+        raise ValueError(f"unknown platform {raw.platform}, or radius {raw.radius}")
+    shape = GemmShape(raw.m, raw.k, raw.n)
+    key = key_of(shape, raw.platform, sequences, raw.dtype, raw.threads, "b", raw.form)
+    how = raw.method
+    method = None
+    if isinstance(how, _OperatorMethod):
+        method = OperatorMethod(how.family, raw.dtype, how.mr, how.nr, how.split)
+    return OperatorRow(key, method, shape, raw.source, raw.ratio or None, raw.radius or None)
 
 
 def _method(how: _Method | Literal["analytic"]) -> Method | None:
@@ -181,8 +230,26 @@ def table_text(table: KnowledgeBase) -> str:
     }
     lines = [f" {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
     rows = [f"  {_line(row, cpus)}" for row in sorted(table.rows, key=lambda r: r.key)]
-    body = "[\n" + ",\n".join(rows) + "\n ]" if rows else "[]"
-    return "{\n" + "\n".join(lines) + f'\n "rows": {body}\n}}\n'
+    text = "{\n" + "\n".join(lines) + f'\n "rows": {_list(rows)}'
+    if table.operators:
+        made = [f"  {_operator_line(r)}" for r in sorted(table.operators, key=lambda r: r.key)]
+        text += f',\n "operator_columns": {json.dumps(_OPERATOR_COLUMNS)}'
+        text += f',\n "operators": {_list(made)}'
+    return text + "\n}\n"
+
+
+def _list(lines: list[str]) -> str:
+    return "[\n" + ",\n".join(lines) + "\n ]" if lines else "[]"
+
+
+def _operator_line(row: OperatorRow) -> str:
+    key, shape, how = row.key, row.shape, row.method
+    values: list[Any] = [
+        *(key.form, key.dtype, key.threads, shape.m, shape.k, shape.n),
+        (how.family, how.mr, how.nr, how.split) if how else "analytic",
+        *(row.source, row.ratio or 0, row.radius or 0, key.platform),
+    ]
+    return _compact(values, _Operator)
 
 
 def _line(row: Row, cpus: list[str]) -> str:
@@ -194,7 +261,12 @@ def _line(row: Row, cpus: list[str]) -> str:
         *(method or "analytic", row.source, row.history_rows, row.relaxes),
         *(row.ratio or 0, row.gflops or 0, row.radius or 0, cpus.index(row.cpu), key.platform),
     ]
-    fields = msgspec.structs.fields(_Row)
+    return _compact(values, _Row)
+
+
+def _compact(values: list[Any], kind: type[msgspec.Struct]) -> str:
+    """Without what at the end says nothing."""
+    fields = msgspec.structs.fields(kind)
     while values[-1] == fields[len(values) - 1].default:
         values.pop()
     return json.dumps(values, separators=(",", ":"))

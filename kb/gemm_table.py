@@ -6,13 +6,14 @@ ours: the board's analytic default. Every answer says which of the three it is, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Generic, Literal, Protocol, TypeVar
 
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.features import GemmKey, GemmShape, Packed, Sequences, key_of
 from edgekit.kb.method import Method, analytic_method
+from edgekit.kb.operators import Form, OperatorRow
 
 Feature = Literal["scale", "m", "n", "k"]
 FEATURES: tuple[Feature, ...] = ("scale", "m", "n", "k")
@@ -42,6 +43,52 @@ class Row:
     radius: int | None = None
 
 
+class _Known(Protocol):
+    """What rows of products and of operators have."""
+
+    @property
+    def key(self) -> GemmKey: ...
+    @property
+    def shape(self) -> GemmShape: ...
+    @property
+    def gflops(self) -> float | None: ...
+    @property
+    def radius(self) -> int | None: ...
+
+
+_R = TypeVar("_R", bound=_Known)
+
+
+class Index(Generic[_R]):
+    """Rows by their keys and by the features that relaxed look-ups go by. Raises ValueError for
+    two rows of one key."""
+
+    def __init__(self, rows: Iterable[_R]) -> None:
+        self._by_key: dict[GemmKey, _R] = {}
+        self._by_feature: dict[_Shared, list[_R]] = {}
+        for row in rows:
+            if row.key in self._by_key:
+                raise ValueError(f"expected one row per key, found two of {row.key}")
+            self._by_key[row.key] = row
+            for name in FEATURES:
+                self._by_feature.setdefault(_shared(row.key, name), []).append(row)
+
+    def exact(self, key: GemmKey) -> _R | None:
+        """The row of a key: one hash look-up."""
+        return self._by_key.get(key)
+
+    def relaxed(
+        self, key: GemmKey, shape: GemmShape, priority: tuple[Feature, ...]
+    ) -> tuple[_R, Feature, str] | None:
+        """Of the rows that share the first feature for which there are any, the one most alike;
+        with that feature, and a sentence."""
+        for name in priority:
+            if found := self._by_feature.get(_shared(key, name)):
+                best = min(found, key=lambda r: _preference(r, key, shape))
+                return best, name, f"no exact row; {len(found)} share {name}={getattr(key, name)}"
+        return None
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a look-up found: the method, the rule that found it, and a sentence why."""
@@ -56,7 +103,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class KnowledgeBase:
-    """Rows of one or more platforms under one set of sequences.
+    """Rows of one or more platforms under one set of sequences: `rows` of the products that a
+    board's library makes, `operators` of those of compiled models.
 
     `platforms` only ever grows: the position of a core type is its index. `skipped` counts rows
     that were in the file but mean nothing to this kit.
@@ -67,26 +115,20 @@ class KnowledgeBase:
     priority: tuple[Feature, ...] = FEATURES
     rows: tuple[Row, ...] = ()
     skipped: int = 0
-    _by_key: Mapping[GemmKey, Row] = field(default_factory=dict, init=False, repr=False)
-    _by_feature: Mapping[_Shared, list[Row]] = field(default_factory=dict, init=False, repr=False)
+    operators: tuple[OperatorRow, ...] = ()
+    _products: Index[Row] = field(init=False, repr=False, compare=False)
+    _operators: Index[OperatorRow] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if sorted(self.priority) != sorted(FEATURES):
             raise ValueError(f"expected a priority of scale, m, n and k, found {self.priority}")
         if len(set(self.platforms)) != len(self.platforms):
             raise ValueError(f"expected distinct platforms, found {', '.join(self.platforms)}")
-        by_key: dict[GemmKey, Row] = {}
-        by_feature: dict[_Shared, list[Row]] = {}
-        for row in self.rows:
-            if row.key in by_key:
-                raise ValueError(f"expected one row per key, found two of {row.key}")
-            if not 0 <= row.key.platform < len(self.platforms):
-                raise ValueError(f"expected a known platform index, found {row.key.platform}")
-            by_key[row.key] = row
-            for name in FEATURES:
-                by_feature.setdefault(_shared(row.key, name), []).append(row)
-        object.__setattr__(self, "_by_key", by_key)
-        object.__setattr__(self, "_by_feature", by_feature)
+        for key in (*(r.key for r in self.rows), *(r.key for r in self.operators)):
+            if not 0 <= key.platform < len(self.platforms):
+                raise ValueError(f"expected a known platform index, found {key.platform}")
+        object.__setattr__(self, "_products", Index(self.rows))
+        object.__setattr__(self, "_operators", Index(self.operators))
 
     def key(
         self,
@@ -116,7 +158,7 @@ class KnowledgeBase:
         The exact path is one hash look-up. The result depends on nothing but the arguments.
         """
         key = self.key(platform, shape, dtype, threads, packed)
-        row = self._by_key.get(key)
+        row = self._products.exact(key)
         if row is not None:
             near = _within_radius(row, shape)
             why = "all index values are equal"
@@ -124,12 +166,10 @@ class KnowledgeBase:
                 s = row.shape
                 why += f", but {s.m} x {s.k} x {s.n}, which was measured, is too far"
             return _answer(key, row, near and _fits(row, shape), default, "exact", why)
-        for name in self.priority:
-            if found := self._by_feature.get(_shared(key, name)):
-                best = min(found, key=lambda r: _preference(r, key, shape))
-                why = f"no exact row; {len(found)} share {name}={getattr(key, name)}"
-                taken = _fits(best, shape) and _relaxes(best, default, vl)
-                return _answer(key, best, taken, default, f"relaxed:{name}", why)
+        if found := self._products.relaxed(key, shape, self.priority):
+            best, name, why = found
+            taken = _fits(best, shape) and _relaxes(best, default, vl)
+            return _answer(key, best, taken, default, f"relaxed:{name}", why)
         known = platform in self.platforms
         why = "no row shares a feature" if known else f"no rows for the platform {platform}"
         return Answer(key, default, "analytic", f"{why}; from the board's caches", 0)
@@ -146,6 +186,26 @@ class KnowledgeBase:
         default = analytic_method(board, shape, dtype, threads, packed)
         vl = board.isa.vl
         return self.lookup(board.platform, shape, default, dtype, threads, packed, vl)
+
+    def operator_row(
+        self, platform: str, form: Form, threads: int = 1
+    ) -> tuple[OperatorRow | None, str, str]:
+        """The row of an operator's form, exact or relaxed, within its radius; the rule, and a
+        sentence."""
+        index = self.platforms.index(platform) if platform in self.platforms else -1
+        shape = form.shape
+        key = key_of(shape, index, self.sequences, form.dtype, threads, "b", form.name)
+        row = self._operators.exact(key)
+        if row is not None and _within_radius(row, shape):
+            return row, "exact", "all index values are equal"
+        if found := self._operators.relaxed(key, shape, self.priority):
+            best, name, why = found
+            if _within_radius(best, shape):
+                return best, f"relaxed:{name}", why
+            s = best.shape
+            why += f", of which {s.m} x {s.k} x {s.n}, the nearest, is too far"
+            return None, "analytic", why
+        return None, "analytic", f"no row for {form.name} of {form.dtype} on {platform}"
 
     def knowing(self, platform: str) -> KnowledgeBase:
         """The same table with an index for `platform`."""
@@ -177,7 +237,7 @@ def _fits(row: Row, shape: GemmShape) -> bool:
     return row.method is None or row.method.is_with_vector <= (1 in (shape.m, shape.n))
 
 
-def _within_radius(row: Row, shape: GemmShape) -> bool:
+def _within_radius(row: _Known, shape: GemmShape) -> bool:
     return row.radius is None or 100.0 * shape.log_distance(row.shape) <= row.radius
 
 
@@ -189,16 +249,16 @@ def _relaxes(row: Row, default: Method, vl: int) -> bool:
     return row.relaxes and row.method.is_transposed(vl) == default.is_transposed(vl)
 
 
-_Shared = tuple[Feature, int, int, str, Packed]
+_Shared = tuple[Feature, int, int, str, Packed, str]
 
 
 def _shared(key: GemmKey, name: Feature) -> _Shared:
     """What rows that may answer for each other have in common, by one feature."""
     value: int = getattr(key, name)
-    return name, value, key.platform, key.dtype, key.packed
+    return name, value, key.platform, key.dtype, key.packed, key.form
 
 
-def _preference(row: Row, key: GemmKey, shape: GemmShape) -> tuple[int, float, float, GemmKey]:
+def _preference(row: _Known, key: GemmKey, shape: GemmShape) -> tuple[int, float, float, GemmKey]:
     """Smaller is better: more equal fields, nearer shape, higher rate, lower key."""
     names = ("m", "k", "n", "scale", "threads")
     different = sum(getattr(row.key, n) != getattr(key, n) for n in names)

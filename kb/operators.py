@@ -1,13 +1,19 @@
-"""How an operator that multiplies is computed, and why just so."""
+"""Operators that multiply: their form, the methods that compute them, and what these cost."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from edgekit.kb.gemm_table import Row
+from edgekit.device.kernel_facts import I8_SCRATCH_BYTES, WINOGRAD_CHANNELS
+from edgekit.kb.board import BoardProfile
+from edgekit.kb.features import GemmKey, GemmShape
+from edgekit.kb.isa import Isa, Tile
 from edgekit.kb.method import Split
 
+Kind = Literal["conv", "dense", "depthwise"]
 Family = Literal[
     "in_place",  # operands where they are, weights packed: conv/f32_conv.c, conv/i8_conv.c
     "winograd",
@@ -22,6 +28,10 @@ Family = Literal[
     "chain",  # several convolutions, some rows at a time
     "nna",
 ]
+_FIXED_WINDOWS = ((3, 3), (5, 5))  # depthwise ones that have kernels of their own
+_FEW_TILES = 4  # of Winograd: more channels at once instead of more of them
+_SHARED = 1.1  # what a depthwise convolution takes by the other number of rows, about
+_GAIN = 0.85  # fewer instructions than this share of the direct convolution's, or it does not pay
 
 
 @dataclass(frozen=True, order=True)
@@ -38,35 +48,151 @@ class OperatorMethod:
 
 
 @dataclass(frozen=True)
-class RunnerUp:
-    """The next best method, and its price in prices of the one that was taken."""
+class Form:
+    """An operator as far as its method depends on it: its product, whose m are the pixels of all
+    images `y` [n, oh, ow], whose k is the window, and whose n are the channels; and the window."""
+
+    kind: Kind
+    shape: GemmShape
+    dtype: str
+    y: tuple[int, int, int] = (1, 1, 1)
+    window: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    weight_bytes: int = 0  # packed
+    row_bytes: int = 0  # of scratch for each row of a tile of 8-bit values
+
+    @property
+    def name(self) -> str:
+        """The feature of a key: rows answer for operators of the same form only."""
+        if self.kind == "dense":
+            return "dense"
+        window, stride, dilation = (
+            f"{a}" if a == b else f"{a}x{b}" for a, b in (self.window, self.stride, self.dilation)
+        )
+        apart = "" if self.dilation == (1, 1) else f"d{dilation}"
+        return f"{self.kind}{window}s{stride}{apart}"
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype not in ("s8", "u8")
+
+    @property
+    def has_fixed_window(self) -> bool:
+        """Whether there are depthwise kernels of just this window."""
+        return self.window in _FIXED_WINDOWS and self.dilation == (1, 1) and max(self.stride) <= 2
+
+    @property
+    def depth(self) -> int:
+        """Channels of x that a window multiplies."""
+        return self.shape.k // math.prod(self.window)
+
+
+@dataclass(frozen=True)
+class OperatorRow:
+    """The best known method of an operator's key; None: the analytic one, than which none was
+    found to be better. `radius` as in `Row`."""
+
+    key: GemmKey
+    method: OperatorMethod | None
+    shape: GemmShape
+    source: str
+    ratio: float | None = None  # its time over the analytic method's
+    radius: int | None = None
+    gflops: float | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method that computes a form, and its price: vector multiply-adds and what is like them.
+    Those that are not `proven` are only taken where a row says so: they may spill registers."""
 
     method: OperatorMethod
     price: float
+    proven: bool = True
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Why an operator is computed as it is: the rule that said so, a sentence, the row of a table
-    if it was one, and what else there was."""
-
-    rule: str  # exact, relaxed:FEATURE, analytic, layouts, or only: there is no other
-    why: str
-    row: Row | None = None
-    runner_up: RunnerUp | None = None
+def candidates_of(form: Form, isa: Isa, board: BoardProfile) -> list[Candidate]:
+    """All methods that compute a form, the first of equally dear ones first. None for windows that
+    need more scratch than there is."""
+    if form.kind == "depthwise":
+        return list(_depthwise(form, isa))
+    return [*_in_place(form, isa, board), *_winograd(form, isa)]
 
 
-ONLY = Choice("only", "this form has one kernel on this instruction set")
-BY_LAYOUTS = Choice("layouts", "the layouts of all images together cost least by their table")
-CHAINED = Choice("analytic", "images between its members leave the cache or do not fit memory")
+def panel_outer(board: BoardProfile, weight_bytes: int) -> bool:
+    """Weights that do not stay in the cache are walked once, with the pixels inside."""
+    return weight_bytes > (board.l2_bytes or 262144) // 2
 
 
-@dataclass(frozen=True)
-class Compiled:
-    """An operator that multiplies, as it was compiled: the kernel that is called, its method, and
-    the members of a chain."""
+def sums_at_once(isa: Isa, is_float: bool) -> int:
+    """BLOCK of conv/dwconv_values.h: the channels of one vector of sums."""
+    return 8 if not is_float and isa.widens_eight else isa.vl
 
-    kernel: str
-    method: OperatorMethod
-    choice: Choice
-    members: tuple[Compiled, ...] = ()
+
+def _depthwise(form: Form, isa: Isa) -> Iterator[Candidate]:
+    """Rows of the output that are made at once: two share inputs where registers hold both."""
+    columns = sums_at_once(isa, form.is_float)
+    products = form.shape.m * form.shape.k * math.ceil(form.shape.n / columns)
+    shares = form.stride[0] == 1 and form.y[1] > 1 and isa.registers > 16
+    for rows in (1, 2) if form.has_fixed_window else (1,):
+        usual = rows == 1 + (shares and form.has_fixed_window)
+        price = products * (1.0 if usual else _SHARED)
+        yield Candidate(OperatorMethod("depthwise", form.dtype, rows, columns), price, usual)
+
+
+def _in_place(form: Form, isa: Isa, board: BoardProfile) -> Iterator[Candidate]:
+    """The walk that reads more from beyond L2 is for rows of a table only."""
+    outer = panel_outer(board, form.weight_bytes)
+    walks: tuple[Split, Split] = ("n", "m") if outer else ("m", "n")
+    for split in walks:
+        for tile, proven in _tiles(form, isa):
+            method = OperatorMethod("in_place", form.dtype, tile.mr, tile.nv * isa.vl, split)
+            price = form.shape.k * _products(tile, isa.vl, form.shape)
+            yield Candidate(method, price, proven and split == walks[0])
+
+
+def _tiles(form: Form, isa: Isa) -> Iterator[tuple[Tile, bool]]:
+    """Register tiles that the kernels of the core's library have, and whether they are proven."""
+    lanes = "f32" if form.is_float else form.dtype
+    proven, heights = isa.tiles(lanes), isa.columns.of(lanes)
+    most = isa.columns.vector_rows(lanes) or max(heights)
+    if not form.is_float:
+        if form.shape.m == 1 and isa.lanes:
+            proven = (Tile(1, 4),)  # a single row: the wider, the less often it is read
+        if all(t.mr * form.row_bytes > I8_SCRATCH_BYTES for t in proven):
+            proven = (Tile(1, isa.i8_tiles[0].nv),)
+    more = (Tile(min(height, most), nv) for nv, height in enumerate(heights, 1))
+    for tile in dict.fromkeys((*proven, *more)):
+        if tile.mr * form.row_bytes <= I8_SCRATCH_BYTES:
+            yield tile, tile in proven
+
+
+def _products(tile: Tile, vl: int, shape: GemmShape) -> float:
+    """Vector multiply-adds plus what loading operands adds; panels.h does not share the rows out
+    evenly, so that a last tile costs as much as a whole one."""
+    vectors = math.ceil(shape.n / vl)
+    whole, rest = divmod(vectors, tile.nv)
+    per_row = [tile.nv] * whole + ([rest] if rest else [])
+    return math.ceil(shape.m / tile.mr) * sum(tile.mr * nv + 0.5 * (tile.mr + nv) for nv in per_row)
+
+
+def _winograd(form: Form, isa: Isa) -> Iterator[Candidate]:
+    """By Winograd's transform, with prices as they were measured on 64-bit ARM; elsewhere a direct
+    convolution runs at the core's peak and reads less."""
+    c, oc, vl = form.depth, form.shape.n, isa.vl
+    if not (isa.lanes and isa.registers >= 32 and 0 < c <= WINOGRAD_CHANNELS):
+        return
+    if c % vl or oc % vl or form.dtype != "f32":
+        return
+    if (form.kind, form.window, form.stride, form.dilation) != ("conv", (3, 3), (1, 1), (1, 1)):
+        return
+    n, height, width = form.y
+    tiles = n * math.ceil(height / 4) * math.ceil(width / 4)
+    transforms = 300 * c / vl + 270 * oc / vl
+    usual = Tile(4, 4) if tiles <= _FEW_TILES else Tile(8, 2)
+    for tile in (Tile(8, 2), Tile(4, 4)):
+        whole = math.ceil(tiles / tile.mr) * tile.mr
+        price = tiles * transforms + whole * 36 * (c * oc / vl * 1.3 + oc)
+        method = OperatorMethod("winograd", "f32", tile.mr, tile.nv * vl)
+        yield Candidate(method, price / _GAIN, tile == usual)

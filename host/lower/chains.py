@@ -16,11 +16,11 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, Node, Tensor
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.row_chain import strips_of
-from edgekit.host.lower.window import panel_outer
 from edgekit.host.passes.rewrite import Users
 from edgekit.host.split.live import Live
 from edgekit.kb.board import BoardProfile, caches_of
 from edgekit.kb.gemm_table import KnowledgeBase
+from edgekit.kb.operators import panel_outer
 
 _TIMED = ("x86_64",)
 # What is much, times L2: most profiles know only the least that such cores have.

@@ -8,11 +8,12 @@ from types import MappingProxyType
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Node
 from edgekit.host.lower.context import Context
-from edgekit.host.lower.depthwise import sums_at_once
 from edgekit.host.lower.plan import Call, Kernel, Loop
 from edgekit.host.lower.window import C_TYPES
+from edgekit.kb.choice import BY_LAYOUTS, CHAINED, ONLY, Choice, Compiled
+from edgekit.kb.isa import Isa
 from edgekit.kb.method import Split
-from edgekit.kb.operators import BY_LAYOUTS, CHAINED, ONLY, Choice, Compiled, Family, OperatorMethod
+from edgekit.kb.operators import Family, OperatorMethod, sums_at_once
 
 _FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
@@ -66,22 +67,20 @@ def _compiled(
         precision = _PRECISIONS[macros["TX"]]
     elif family == "chain":
         precision = _PRECISIONS[macros["T"]]
-    rows, columns = _tile(ctx, family, precision, macros)
+    isa = ctx.isa.of_half if precision == DType.F16.value else ctx.isa
+    rows, columns = _tile(isa, family, macros)
     split: Split = "n" if by_panels else "m"
     method = OperatorMethod(family, precision, rows, columns, split)
     return Compiled(kernel.symbol, method, _choice(ctx, node, family, name or node.name))
 
 
-def _tile(
-    ctx: Context, family: Family, precision: str, macros: Mapping[str, str]
-) -> tuple[int | None, int | None]:
-    vl = ctx.isa.vl
+def _tile(isa: Isa, family: Family, macros: Mapping[str, str]) -> tuple[int | None, int | None]:
     if family == "depthwise":
-        return int(macros.get("ROWS", "1")), sums_at_once(ctx.isa, DType(precision).is_float)
+        return int(macros.get("ROWS", "1")), sums_at_once(isa, "FLOAT_X" in macros)
     if family == "wide":
         return 1, int(macros["BLOCK"])
     if "NV" in macros:
-        return int(macros["MR"]), int(macros["NV"]) * vl
+        return int(macros["MR"]), int(macros["NV"]) * isa.vl
     return None, None
 
 
@@ -92,5 +91,5 @@ def _choice(ctx: Context, node: Node, family: Family, name: str) -> Choice:
         return BY_LAYOUTS
     if family == "chain":
         return CHAINED
-    tiled = family in ("in_place", "winograd")
+    tiled = family in ("in_place", "winograd", "depthwise")
     return ctx.choices.get(name, ONLY) if tiled else ONLY

@@ -15,9 +15,9 @@ from edgekit.host.graph.types import Array, DType, Graph, Node, Operator, Tensor
 from edgekit.host.graph.views import Part
 from edgekit.host.lower.plan import Alias, Call, Kernel, Loop, StateSlot, Value, Weights
 from edgekit.kb.board import BoardProfile
+from edgekit.kb.choice import Choice
 from edgekit.kb.gemm_table import KnowledgeBase
 from edgekit.kb.isa import Isa
-from edgekit.kb.operators import Choice
 
 
 class UnsupportedFormError(ValueError):

@@ -22,13 +22,13 @@ from edgekit.host.lower.context import Context, Rules, padded
 from edgekit.host.lower.conv import product
 from edgekit.host.lower.epilogues import epilogue_of
 from edgekit.host.lower.layout import strided_copy
+from edgekit.host.lower.methods import form_of, method_of
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.product_i8 import requantize_fields, shifts_right_only, wrap_i32
 from edgekit.host.lower.tables import look_up_of
 from edgekit.host.lower.window import C_TYPES, Window, window_of
-from edgekit.kb.isa import Isa
-
-_FIXED_WINDOWS = {(3, 3), (5, 5)}  # windows that have kernels of their own, at strides 1 and 2
+from edgekit.kb.features import GemmShape
+from edgekit.kb.operators import Form, sums_at_once
 
 
 def lower_depthwise(ctx: Context, node: Node) -> list[Call]:
@@ -74,30 +74,34 @@ def _repeat_channels(ctx: Context, node: Node, x: Tensor, times: int) -> tuple[V
     return target, copy
 
 
-def sums_at_once(isa: Isa, is_float: bool) -> int:
-    """BLOCK of conv/dwconv_values.h: the channels of one vector of sums."""
-    return 8 if not is_float and isa.widens_eight else isa.vl
-
-
 def _block(ctx: Context, dtype: DType) -> int:
     return sums_at_once(ctx.isa, dtype.is_float)
 
 
-def rows_at_once(ctx: Context, window: Window) -> int:
-    """Rows of the output that are made at once: two share inputs where registers hold both."""
-    return 2 if window.stride[0] == 1 and window.y[1] > 1 and ctx.isa.registers > 16 else 1
+def _form(node: Node, window: Window, dtype: DType) -> Form:
+    form = form_of(node, window, dtype.value, 0)
+    shape = GemmShape(window.pixels, math.prod(window.kernel), window.y[3])
+    return dataclasses.replace(form, kind="depthwise", shape=shape)
 
 
-def _kernel_name(ctx: Context, window: Window, dtype: DType) -> tuple[str, dict[str, str | int]]:
+def rows_at_once(ctx: Context, node: Node, window: Window, dtype: DType) -> int:
+    """Rows of the output that are made at once."""
+    method = method_of(ctx, node, _form(node, window, dtype))
+    assert method is not None and method.mr is not None
+    return method.mr
+
+
+def _kernel_name(
+    ctx: Context, node: Node, window: Window, dtype: DType
+) -> tuple[str, dict[str, str | int]]:
     kh, kw = window.kernel
     stride = window.stride
-    fixed = window.kernel in _FIXED_WINDOWS and window.dilation == (1, 1) and max(stride) <= 2
     macros: dict[str, str | int] = {"TX": C_TYPES[dtype], "KH": 0}
     if dtype.is_float:
         macros["FLOAT_X"] = 1
-    if not fixed:
+    rows = rows_at_once(ctx, node, window, dtype)
+    if not _form(node, window, dtype).has_fixed_window:
         return f"{dtype.value}_dwconv", macros
-    rows = rows_at_once(ctx, window)
     macros |= {"KH": kh, "KW": kw, "SH": stride[0], "SW": stride[1], "ROWS": rows}
     strides = f"{stride[0]}" if stride[0] == stride[1] else f"{stride[0]}x{stride[1]}"
     return f"{dtype.value}_dwconv_{kh}x{kw}s{strides}_{rows}", macros
@@ -127,13 +131,14 @@ def _pack(taps: Array, block: int) -> Array:
 
 def _call(
     ctx: Context,
+    node: Node,
     window: Window,
     dtype: DType,
     fields: dict[str, Field],
     extra: Mapping[str, int],
     suffix: str,
 ) -> Call:
-    name, macros = _kernel_name(ctx, window, dtype)
+    name, macros = _kernel_name(ctx, node, window, dtype)
     name, macros = name + suffix, {**macros, **extra}
     kernel = ctx.kernel(name, "conv/dwconv.c", "conv/dwconv.h", "ek_dwconv_args", **macros)
     groups = math.ceil(window.y[1] / int(macros.get("ROWS", 1)))
@@ -156,7 +161,7 @@ def _floats(ctx: Context, node: Node, window: Window, data: Array, source: Value
         "high_f32": high,
     }
     function, called, epilogue = epilogue_of(ctx, node, window.x[3])
-    return _call(ctx, window, dtype, fields | epilogue, function, called)
+    return _call(ctx, node, window, dtype, fields | epilogue, function, called)
 
 
 def _i8(ctx: Context, node: Node, window: Window, data: Array, source: Value) -> Call:
@@ -186,7 +191,7 @@ def _i8(ctx: Context, node: Node, window: Window, data: Array, source: Value) ->
     }
     after, called, table = look_up_of(ctx, node)
     right, suffix = ({"RIGHT_ONLY": 1}, "_right") if right_only else ({}, "")
-    return _call(ctx, window, x.dtype, fields | table, right | after, suffix + called)
+    return _call(ctx, node, window, x.dtype, fields | table, right | after, suffix + called)
 
 
 RULES: Rules = {

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from edgekit.host.graph.types import Tensor
-from edgekit.kb.operators import Compiled
+from edgekit.kb.choice import Compiled
 
 
 @dataclass(frozen=True)

@@ -9,22 +9,30 @@ from edgekit.host.align import round_up
 from edgekit.host.graph.types import Activation, Array, DType, Node
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.epilogues import epilogue_of
-from edgekit.host.lower.methods import choose_tile
+from edgekit.host.lower.methods import form_of, method_of, tile_of
 from edgekit.host.lower.packing import pack_panels
 from edgekit.host.lower.plan import Call, Field, Value
-from edgekit.host.lower.window import Window, bias_vector, count_tasks, panel_outer
-from edgekit.host.lower.winograd import lower_winograd, pays
+from edgekit.host.lower.window import Window, bias_vector, count_tasks
+from edgekit.host.lower.winograd import lower_winograd
+from edgekit.kb.operators import Form
+
+
+def float_form(node: Node, window: Window, dtype: DType) -> Form:
+    """The form of a product of f32 or f16."""
+    return form_of(node, window, dtype.value, window.k * window.y[3] * dtype.bytes)
 
 
 def f32_product(
     ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
 ) -> Call:
     dtype = ctx.tensor(node.outputs[0]).dtype
-    if dtype is DType.F32 and pays(ctx, node, window):
-        return lower_winograd(ctx, node, window, weights, activation)
     ctx = ctx.of_floats(dtype)
+    method = method_of(ctx, node, float_form(node, window, dtype))
+    assert method is not None
     vl = ctx.isa.vl
-    tile = choose_tile(ctx, node, window, ctx.isa.f32_tiles, dtype.value)
+    tile = tile_of(method, vl)
+    if method.family == "winograd":
+        return lower_winograd(ctx, node, window, weights, activation, tile)
     n = weights.shape[0]
     kh, kw = window.kernel
     fits = dtype.bytes * tile.mr * window.border <= F32_SCRATCH_BYTES or not window.padding.any
@@ -48,7 +56,7 @@ def f32_product(
         "win": window.fields,
         "pointwise": int(window.pointwise),
         "row_segments": int(segments),
-        "panel_outer": panel_outer(ctx.board, weights.nbytes),
+        "panel_outer": int(method.split == "n"),
         "panels": panels,
         "x": Value(str(node.inputs[0])),
         "weights": ctx.weights.add(pack_panels(weights.astype(dtype.numpy), tile.nv * vl, vl)),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgekit.device.kernel_facts import I8_SCRATCH_BYTES, I8_SEGMENTS, I8_UNPACKED_BYTES
+from edgekit.device.kernel_facts import I8_SEGMENTS, I8_UNPACKED_BYTES
 from edgekit.host.align import round_up
 from edgekit.host.graph.ops import FullyConnected
 from edgekit.host.graph.quantization import (
@@ -21,12 +21,13 @@ from edgekit.host.graph.quantization import (
 )
 from edgekit.host.graph.types import Activation, Array, DType, Node, Tensor
 from edgekit.host.lower.context import Context, padded
-from edgekit.host.lower.methods import choose_tile
+from edgekit.host.lower.methods import form_of, method_of, tile_of
 from edgekit.host.lower.packing import halve_panels, pack_panels
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.tables import look_up_of
-from edgekit.host.lower.window import C_TYPES, Window, bias_vector, count_tasks, panel_outer
+from edgekit.host.lower.window import C_TYPES, Window, bias_vector, count_tasks
 from edgekit.kb.isa import ByteProduct, Tile
+from edgekit.kb.operators import OperatorMethod
 
 _SEGMENT_WASTE = 1.3  # rounding rows up may cost this much more products than packing windows
 _I32, _F32 = np.dtype(np.int32), np.dtype(np.float32)
@@ -122,14 +123,20 @@ def _signed(weights: Array, zero: int) -> tuple[Array, int]:
 
 
 def _i8_fields(
-    ctx: Context, window: Window, packed: _PackedBytes, tile: Tile, depth: _Depth, x_zero: int
+    ctx: Context,
+    window: Window,
+    packed: _PackedBytes,
+    method: OperatorMethod,
+    depth: _Depth,
+    x_zero: int,
 ) -> dict[str, Field]:
+    tile = tile_of(method, ctx.isa.vl)
     return {
         "win": window.fields,
         "pointwise": int(window.pointwise),
         "segments": int(depth.segments),
         "segment_length": depth.segment,
-        "panel_outer": panel_outer(ctx.board, packed.weights.nbytes),
+        "panel_outer": int(method.split == "n"),
         "panels": count_tasks(window, tile, ctx.isa.vl)[1],
         "pitch": window.y[3],
         "k_padded": depth.total,
@@ -141,21 +148,18 @@ def _i8_fields(
 def i8_tile(ctx: Context, node: Node, window: Window, weights: Array) -> Tile:
     """The register tile of a product of bytes; weights [n, k]."""
     w_zero = zero_point_of(ctx.tensor(node.inputs[1]))
-    return _i8_tile(ctx, node, window, _depth_of(ctx, window, _signed(weights, w_zero)[1]))
+    depth = _depth_of(ctx, window, _signed(weights, w_zero)[1])
+    return tile_of(_i8_method(ctx, node, window, depth), ctx.isa.vl)
 
 
-def _i8_tile(ctx: Context, node: Node, window: Window, depth: _Depth) -> Tile:
+def _i8_method(ctx: Context, node: Node, window: Window, depth: _Depth) -> OperatorMethod:
     size = max(depth.total, window.border) * (1 if ctx.isa.i8.reads_bytes else 2)
-    tiles = ctx.isa.i8_tiles
-    if window.pixels == 1 and ctx.isa.lanes:
-        tiles = (Tile(1, 4),)  # a single row: the wider, the less often it is read
-    fitting = [t for t in tiles if t.mr * size <= I8_SCRATCH_BYTES]
-    if not fitting and size <= I8_SCRATCH_BYTES:
-        fitting = [Tile(1, ctx.isa.i8_tiles[0].nv)]
-    if not fitting:
-        raise ctx.unsupported(node, f"a window of {window.k} 8-bit values")
     dtype = "u8" if ctx.tensor(node.inputs[0]).dtype is DType.U8 else "s8"
-    return choose_tile(ctx, node, window, tuple(fitting), dtype)
+    packed = round_up(window.y[3], ctx.isa.vl) * depth.total * (1 + ctx.isa.i8.wide_weights)
+    method = method_of(ctx, node, form_of(node, window, dtype, packed, size))
+    if method is None:
+        raise ctx.unsupported(node, f"a window of {window.k} 8-bit values")
+    return method
 
 
 def i8_product(
@@ -166,7 +170,8 @@ def i8_product(
     vl = ctx.isa.vl
     x_zero, w_zero = zero_point_of(x), zero_point_of(w)
     depth = _depth_of(ctx, window, _signed(weights, w_zero)[1])
-    tile = _i8_tile(ctx, node, window, depth)
+    method = _i8_method(ctx, node, window, depth)
+    tile = tile_of(method, ctx.isa.vl)
     packed = _pack_bytes(ctx, window, weights, x, (x_zero, w_zero), tile, depth)
     dense = isinstance(node.op, FullyConnected)
     kind = "dense" if dense else "conv"
@@ -195,7 +200,7 @@ def i8_product(
         **after,
     )
     low, high = activation_range(activation, y)
-    fields = _i8_fields(ctx, window, packed, tile, depth, x_zero)
+    fields = _i8_fields(ctx, window, packed, method, depth, x_zero)
     fields |= requantize_fields(ctx, factor, width, rounds_once=dense)
     fields |= {
         "x": Value(x.name),
@@ -249,7 +254,8 @@ def hybrid_product(
     assert w.quant is not None
     vl = ctx.isa.vl
     depth = _depth_of(ctx, window, 0)
-    tile = _i8_tile(ctx, node, window, depth)
+    method = _i8_method(ctx, node, window, depth)
+    tile = tile_of(method, ctx.isa.vl)
     stored = Tensor(f"{x.name}:s8", x.shape, DType.I8)
     packed = _pack_bytes(ctx, window, weights, stored, (0, 0), tile, depth)
     quantize = ctx.kernel(
@@ -292,7 +298,7 @@ def hybrid_product(
                 1,
             )
         )
-        fields = _i8_fields(ctx, one, packed, tile, depth, 0)
+        fields = _i8_fields(ctx, one, packed, method, depth, 0)
         fields |= {
             "x": codes,
             "weights": ctx.weights.add(packed.weights),
@@ -331,7 +337,8 @@ def float_product(
     `halve`: weights are of -8 to 7 and stored two per byte, if a panel is not too large for that.
     """
     depth = _depth_of(ctx, window, 0)
-    tile = _i8_tile(ctx, node, window, depth)
+    method = _i8_method(ctx, node, window, depth)
+    tile = tile_of(method, ctx.isa.vl)
     packed = _pack_bytes(ctx, window, weights, x, (x_zero, 0), tile, depth)
     columns = tile.nv * ctx.isa.vl
     stored = packed.weights
@@ -354,7 +361,7 @@ def float_product(
     )
     width = round_up(weights.shape[0], ctx.isa.vl)
     correction = padded(packed.correction, width, np.dtype(np.int64))
-    fields = _i8_fields(ctx, window, packed, tile, depth, x_zero)
+    fields = _i8_fields(ctx, window, packed, method, depth, x_zero)
     fields["bias"] = ctx.weights.add(wrap_i32(correction))
     if bits == 4:
         fields["panel_outer"] = 1  # a panel is unpacked once for all pixels

@@ -16,8 +16,9 @@ from edgekit.host.graph.types import DType, Node
 from edgekit.host.lower.context import Context, Rules, UnsupportedFormError
 from edgekit.host.lower.conv import lower_conv2d
 from edgekit.host.lower.depthwise import lower_depthwise, rows_at_once
-from edgekit.host.lower.methods import choose_tile
+from edgekit.host.lower.methods import method_of
 from edgekit.host.lower.plan import Call, Field
+from edgekit.host.lower.product_f32 import float_form
 from edgekit.host.lower.product_i8 import i8_tile
 from edgekit.host.lower.window import C_TYPES, Window, window_of
 
@@ -47,7 +48,9 @@ def strips_of(ctx: Context, members: Sequence[Node]) -> Strips | None:
     size = ctx.tensor(members[at].inputs[0]).dtype.bytes
     beside = 2 * _tile_rows(ctx, first[0]) if first else 0  # pixels: tiles overlap both ends
     step = _whole_tiles(_tile_rows(ctx, last[0]), out_width) if last else 1
-    step = math.lcm(step, rows_at_once(ctx, window))
+    step = math.lcm(
+        step, rows_at_once(ctx, members[at], window, ctx.tensor(members[at].inputs[0]).dtype)
+    )
     span = (window.kernel[0] - 1) * window.dilation[0] + 1
     fitting = None
     for rows in range(step, max(out_height // _STRIPS, step) + 1, step):
@@ -72,7 +75,9 @@ def _tile_rows(ctx: Context, node: Node) -> int:
     window = _window(ctx, node)
     data = ctx.constant(node, 1, "weights")
     if ctx.tensor(node.inputs[0]).dtype is DType.F32:
-        return choose_tile(ctx, node, window, ctx.isa.f32_tiles, "f32").mr
+        method = method_of(ctx, node, float_form(node, window, DType.F32))
+        assert method is not None and method.mr is not None
+        return method.mr
     return i8_tile(ctx, node, window, data.reshape(data.shape[0], -1)).mr
 
 
@@ -104,6 +109,8 @@ def lower_row_chain(ctx: Context, node: Node) -> list[Call]:
         (call,) = (lower_depthwise if is_depthwise else lower_conv2d)(inner, member)
         place = "depthwise" if is_depthwise else place
         own = dict(call.fields)
+        if "panel_outer" in own:
+            own["panel_outer"] = 0  # all channels of a pixel are made before the next ones
         if i > 0:
             own["x"] = None
         if i + 1 < len(members):

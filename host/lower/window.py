@@ -11,7 +11,6 @@ from edgekit.host.graph.ops import Conv2D, DepthwiseConv2D
 from edgekit.host.graph.types import Array, DType, Padding, Tensor
 from edgekit.host.lower.context import padded
 from edgekit.host.lower.plan import Field
-from edgekit.kb.board import BoardProfile
 from edgekit.kb.isa import Tile
 
 C_TYPES = {
@@ -76,11 +75,6 @@ def window_of(op: Conv2D | DepthwiseConv2D, x: Tensor, weights: Tensor, y: Tenso
 def _four(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     n, h, w, c = shape
     return n, h, w, c
-
-
-def panel_outer(board: BoardProfile, weight_bytes: int) -> int:
-    """Weights that do not stay in the cache are walked once, with the pixels inside."""
-    return int(weight_bytes > (board.l2_bytes or 262144) // 2)
 
 
 def count_tasks(window: Window, tile: Tile, vl: int) -> tuple[int, int]:

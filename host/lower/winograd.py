@@ -1,4 +1,4 @@
-"""f32 convolutions of 3x3 windows by Winograd's transform: conv/f32_winograd.c, and when it pays.
+"""f32 convolutions of 3x3 windows by Winograd's transform: conv/f32_winograd.c.
 
 Tiles of 4x4 outputs are made of 36 products per channel instead of 144; the transforms around them
 cost additions that many channels share.
@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 
-from edgekit.device.kernel_facts import WINOGRAD_CHANNELS
 from edgekit.host.graph.types import Activation, Array, Node
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.epilogues import epilogue_of
@@ -18,7 +17,6 @@ from edgekit.host.lower.packing import pack_panels
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.window import Window, bias_vector
 from edgekit.kb.isa import Tile
-from edgekit.kb.operators import Choice, OperatorMethod, RunnerUp
 
 _NEAR, _FAR = math.sqrt(0.5), math.sqrt(2.0)
 _POINTS = ((_NEAR, -1.5), (-_NEAR, -1.5), (_FAR, 6.0), (-_FAR, 6.0))
@@ -31,44 +29,13 @@ _WEIGHTS = np.array(
     ],
     np.float64,
 )
-_GAIN = (
-    0.85  # fewer instructions than this share of the direct convolution's, or it is not worth it
-)
-_FEW_TILES = 4
-
-
-def pays(ctx: Context, node: Node, window: Window) -> bool:
-    """Whether Winograd's transform needs clearly fewer instructions, and its kernel fits.
-
-    Counted in vectors on 64-bit ARM, where it was measured; elsewhere a direct convolution runs
-    at the core's peak and reads less.
-    """
-    c, oc, vl = window.x[3], window.y[3], ctx.isa.vl
-    if not (ctx.isa.lanes and ctx.isa.registers >= 32 and c <= WINOGRAD_CHANNELS):
-        return False
-    if c % vl or oc % vl or (window.kernel, window.stride, window.dilation) != (
-        (3, 3), (1, 1), (1, 1),
-    ):  # fmt: skip
-        return False
-    direct = window.pixels * window.k * oc / vl * 1.25
-    tiles = _tiles(window)
-    whole = math.ceil(tiles / _tile(window).mr) * _tile(window).mr
-    transforms = 300 * c / vl + 270 * oc / vl
-    here = tiles * transforms + whole * 36 * (c * oc / vl * 1.3 + oc)
-    if here >= _GAIN * direct:
-        return False
-    tile = ctx.isa.f32_tiles[0]
-    other = OperatorMethod("in_place", "f32", tile.mr, tile.nv * vl)
-    why = "its transforms and products are fewer instructions"
-    ctx.choices[node.name] = Choice("analytic", why, None, RunnerUp(other, direct / here))
-    return True
 
 
 def lower_winograd(
-    ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
+    ctx: Context, node: Node, window: Window, weights: Array, activation: Activation, tile: Tile
 ) -> Call:
-    """`weights` [oc, 3 * 3 * c]."""
-    vl, tile = ctx.isa.vl, _tile(window)
+    """`weights` [oc, 3 * 3 * c]; rows of `tile` are 4x4 pixels."""
+    vl = ctx.isa.vl
     function, called, epilogue = epilogue_of(ctx, node, window.y[3])
     kernel = ctx.kernel(
         f"f32_winograd_{tile.mr}x{tile.nv * vl}{called}",
@@ -102,11 +69,6 @@ def lower_winograd(
 def _tiles(window: Window) -> int:
     n, h, w, _ = window.y
     return n * math.ceil(h / 4) * math.ceil(w / 4)
-
-
-def _tile(window: Window) -> Tile:
-    """Rows are tiles of 4x4 pixels: an image of few has more channels at once instead."""
-    return Tile(4, 4) if _tiles(window) <= _FEW_TILES else Tile(8, 2)
 
 
 def _pack(weights: Array, c: int, nr: int, vl: int) -> Array:

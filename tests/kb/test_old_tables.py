@@ -21,8 +21,9 @@ _GOOD, _NEAR, _FAR = GemmShape(500, 1600, 30), GemmShape(50, 7, 11), GemmShape(1
 
 
 def _row(shape: GemmShape, method: Method | None, **more: Any) -> dict[str, Any]:
+    key = key_of(shape, 0, Sequences(), packed="b")
     return {
-        "key": asdict(key_of(shape, 0, Sequences(), packed="b")),
+        "key": {k: v for k, v in asdict(key).items() if k != "form"},
         "method": method and asdict(method),
         "shape": asdict(shape),
         "source": "tuner",

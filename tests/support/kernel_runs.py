@@ -21,6 +21,7 @@ from edgekit.host.lower.lower import NO_UNITS, lower
 from edgekit.host.paths import cache_folder
 from edgekit.host.toolchain.zig import Toolchain
 from edgekit.kb.board import BoardProfile, cpu_flags, load_board, load_profile
+from edgekit.kb.gemm_table import KnowledgeBase
 
 
 def x86_boards() -> list[BoardProfile]:
@@ -65,9 +66,10 @@ def build(
     folder: Path,
     subgraphs: Sequence[Sequence[str]] = (),
     units: Mapping[str, str] = NO_UNITS,
+    table: KnowledgeBase | None = None,
 ) -> Path:
     """Writes model.so and weights.bin into `folder`; returns it."""
-    plan = lower(graph, board, None, subgraphs, units)
+    plan = lower(graph, board, table, subgraphs, units)
     library = Toolchain(board, cache_folder() / "objects").build(units_of(plan, board))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.so").write_bytes(library)

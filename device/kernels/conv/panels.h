@@ -12,7 +12,7 @@
 #define EK_CONV_PANELS_H
 #include "rows.h"
 
-_Static_assert(NV <= 4, "tile_nv knows panels of up to four vectors");
+_Static_assert(NV <= 8, "tile_nv knows panels of up to eight vectors");
 
 EK_INLINE void tile_nv(const int mr, int nv, const conv_args *a, const rows_t *rows,
                        const weight *w, long pixel, long channel) {
@@ -29,6 +29,22 @@ EK_INLINE void tile_nv(const int mr, int nv, const conv_args *a, const rows_t *r
 #if NV > 3
     else if (nv == 3)
         tile(mr, 3, a, rows, w, pixel, channel);
+#endif
+#if NV > 4
+    else if (nv == 4)
+        tile(mr, 4, a, rows, w, pixel, channel);
+#endif
+#if NV > 5
+    else if (nv == 5)
+        tile(mr, 5, a, rows, w, pixel, channel);
+#endif
+#if NV > 6
+    else if (nv == 6)
+        tile(mr, 6, a, rows, w, pixel, channel);
+#endif
+#if NV > 7
+    else if (nv == 7)
+        tile(mr, 7, a, rows, w, pixel, channel);
 #endif
 }
 

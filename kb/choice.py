@@ -1,0 +1,92 @@
+"""Which method an operator got, and why just that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgekit.kb.board import BoardProfile
+from edgekit.kb.gemm_table import KnowledgeBase, Row
+from edgekit.kb.isa import Isa
+from edgekit.kb.operators import Candidate, Form, OperatorMethod, OperatorRow, candidates_of
+
+
+@dataclass(frozen=True)
+class RunnerUp:
+    """The next best method, and its price in prices of the one that was taken."""
+
+    method: OperatorMethod
+    price: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A rule, a sentence why, the row of a table if it was one, and what else there was."""
+
+    rule: str  # exact, relaxed:FEATURE, analytic, layouts, or only: there is no other
+    why: str
+    row: Row | OperatorRow | None = None
+    runner_up: RunnerUp | None = None
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """An operator that multiplies, as it was compiled: the kernel that is called, its method, and
+    the members of a chain."""
+
+    kernel: str
+    method: OperatorMethod
+    choice: Choice
+    members: tuple[Compiled, ...] = ()
+
+
+ONLY = Choice("only", "this form has one kernel on this instruction set")
+BY_LAYOUTS = Choice("layouts", "the layouts of all images together cost least by their table")
+CHAINED = Choice("analytic", "images between its members leave the cache or do not fit memory")
+
+
+def choose(
+    table: KnowledgeBase, board: BoardProfile, isa: Isa, form: Form
+) -> tuple[OperatorMethod, Choice] | None:
+    """The method of an operator: by its row of the table (exact, then relaxed by priority), else by
+    a row of the library's products, of which only proven tiles count, since other kernels were
+    measured, else the proven one of least price. None where no kernel fits."""
+    candidates = candidates_of(form, isa, board)
+    if not candidates:
+        return None
+    cheapest = min((c for c in candidates if c.proven), key=lambda c: c.price)
+    taken, choice = _by_rows(table, board, form, candidates, cheapest)
+    others = [c for c in candidates if c.method != taken.method]
+    second = min(others, key=lambda c: (not c.proven, c.price), default=None)
+    if second is not None:
+        price = second.price / taken.price if taken.price else 1.0
+        runner_up = RunnerUp(second.method, price)
+        choice = Choice(choice.rule, choice.why, choice.row, runner_up)
+    return taken.method, choice
+
+
+def _by_rows(
+    table: KnowledgeBase,
+    board: BoardProfile,
+    form: Form,
+    candidates: Sequence[Candidate],
+    cheapest: Candidate,
+) -> tuple[Candidate, Choice]:
+    known = {c.method: c for c in candidates}
+    row, rule, why = table.operator_row(board.platform, form)
+    if row is not None and row.method is None:
+        return cheapest, Choice(rule, f"{why}; the analytic method", row)
+    if row is not None and row.method in known:
+        return known[row.method], Choice(rule, why, row)
+    if row is not None and row.method is not None:
+        how = row.method
+        why += f", whose {how.family} of {how.mr} x {how.nr} computes no such form here"
+    if cheapest.method.family != "in_place" or form.dtype == "f16":
+        return cheapest, Choice("analytic", f"{why}; the least price")
+    answer = table.choose(board, form.shape, form.dtype, packed="b")
+    tile = (answer.method.mr, answer.method.nr)
+    for each in candidates if answer.rule != "analytic" else ():
+        how = each.method
+        if each.proven and how.family == "in_place" and (how.mr, how.nr) == tile:
+            return each, Choice(answer.rule, f"of the library's products: {answer.why}", answer.row)
+    return cheapest, Choice("analytic", f"{why}; the least price")
