@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
 from edgekit.host.errors import InputError
 from edgekit.host.importers import import_model
 from tests.support.onnx_models import model, node, save, value
+from tests.support.patience import ends_by_itself
 
 BIG = (2**62, -(2**62), 2**63 - 1, -(2**63), 2**40)
 
 
 def _refused(tmp_path, nodes, shape, constants, match="expected", opset=17):
     path = save(model(nodes, [value("x", shape)], ["y"], constants, opset), tmp_path)
-    begin = time.perf_counter()
-    with pytest.raises(InputError, match=match) as error:
+    with ends_by_itself(), pytest.raises(InputError, match=match) as error:
         import_model(path)
     assert "\n" not in str(error.value) and len(str(error.value)) < 400
-    assert time.perf_counter() - begin < 5
 
 
 @pytest.mark.parametrize("number", BIG)

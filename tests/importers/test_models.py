@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import numpy as np
@@ -37,9 +36,7 @@ def draw(graph, rng):
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
 def test_imports_and_folds(path):
-    begin = time.perf_counter()
     graph = dead(fold(import_model(path)))
-    assert time.perf_counter() - begin < 2  # 0.1 s on an idle machine
     kinds = {node.op.kind for node in graph.nodes}
     assert not kinds & {"shape_of", "pack"}
     constants = {n for n, t in graph.tensors.items() if t.data is not None}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from edgekit.device import SparseMatrix
 from edgekit.device.arrays.matrix_market import read_matrix_market
 from edgekit.device.errors import InputError
 from edgekit.device.features import MemoryBytes
+from tests.support.patience import ends_by_itself
 
 _HEAD = "%%MatrixMarket matrix coordinate real general\n"
 
@@ -130,11 +130,10 @@ def test_a_shape_that_memory_has_no_room_for(tmp_path, monkeypatch):
 
 
 def test_many_comments_take_as_long_as_they_are_long(tmp_path):
-    """Copying what is left for each of them took half a minute."""
-    text = _HEAD + "%\n" * 400_000 + "2 2 1\n1 1 5\n"
-    start = time.perf_counter()
-    assert _dense(tmp_path, text).tolist() == [[5, 0], [0, 0]]
-    assert time.perf_counter() - start < 5
+    """Copying what is left for each of them would take minutes."""
+    text = _HEAD + "%\n" * 1_000_000 + "2 2 1\n1 1 5\n"
+    with ends_by_itself():
+        assert _dense(tmp_path, text).tolist() == [[5, 0], [0, 0]]
 
 
 def test_files_that_have_no_end(tmp_path):

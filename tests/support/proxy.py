@@ -37,6 +37,7 @@ class Proxy:
     down: int = 0  # bytes that reached the client
     connections: int = 0
     silent: bool = False
+    most_under_way: int = 0  # bytes at once, of one connection in one direction
 
     def __post_init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -101,8 +102,12 @@ class _Connection:
         source, target = self._ends[way]
         under_way: Queue[tuple[float, bytes]] = Queue()
         threading.Thread(target=self._deliver, args=(way, target, under_way), daemon=True).start()
+        taken = 0
         with contextlib.suppress(OSError):
             while data := source.recv(_CHUNK):
+                taken += len(data)
+                now = taken - self._passed[way]
+                self._proxy.most_under_way = max(self._proxy.most_under_way, now)
                 under_way.put((time.monotonic() + self._proxy.delay, data))
         under_way.put((time.monotonic() + self._proxy.delay, b""))
 

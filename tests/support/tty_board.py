@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 
 from edgekit.host.transport.serial_line import SerialTarget
+from tests.support.patience import PATIENCE
 
 USER, PASSWORD = "edge", "secret"
 KERNEL = b"\r\n[   12.345678] usb 1-1: new ~ high-speed USB device number 2 ~D using xhci_hcd\r\n"
@@ -207,9 +208,9 @@ class TtyBoard:
         return happens
 
 
-def ends(words: str, seconds: float = 5) -> bool:
+def ends(words: str) -> bool:
     """Whether soon no process of this machine has `words` in its command line."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + PATIENCE
     while _runs(words) and time.monotonic() < end:
         time.sleep(0.02)
     return not _runs(words)
@@ -231,6 +232,7 @@ def _write(descriptor: int, data: bytes) -> None:
 # Asks as agetty and login do: the password is not echoed, a wrong one costs time.
 _GETTY = r"""
 import contextlib, os, sys, termios, time
+from tests.support.patience import PATIENCE
 user, password, *shell = sys.argv[1:]
 
 def ask(prompt, echo):

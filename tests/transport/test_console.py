@@ -18,6 +18,7 @@ import pytest
 from edgekit.host.cli.main import main
 from edgekit.host.errors import UnreachableError
 from edgekit.host.transport.console import ESCAPE, Console
+from tests.support.patience import PATIENCE, ends_by_itself
 from tests.support.tty_board import Faults, TtyBoard
 
 NOW = datetime(2024, 2, 3, 4, 5, 6, 7000)
@@ -54,22 +55,18 @@ def test_lines_get_the_time_they_came(tmp_path: Path) -> None:
 
 
 def test_capture_ends_by_time(tmp_path: Path) -> None:
-    start = time.monotonic()
-    with TtyBoard(tmp_path, shell=CHATTER) as board:
-        end, text = captured(board, seconds=0.5)
+    with ends_by_itself(), TtyBoard(tmp_path, shell=CHATTER) as board:
+        end, text = captured(board, seconds=2)
     assert end == "seconds"
     assert "boot 1" in text
-    assert time.monotonic() - start < 4
 
 
 def test_text_that_never_comes(tmp_path: Path) -> None:
     with (
         TtyBoard(tmp_path, shell=CHATTER) as board,
-        pytest.raises(
-            UnreachableError, match=r"expected 'login:' on .* within 0\.5 s, .*'ready> '"
-        ),
+        pytest.raises(UnreachableError, match=r"expected 'login:' on .* within 2 s, .*'ready> '"),
     ):
-        captured(board, until="login:", seconds=0.5)
+        captured(board, until="login:", seconds=2)
 
 
 def test_lost_line_keeps_what_was_there(tmp_path: Path) -> None:
@@ -93,11 +90,11 @@ def test_a_person_types_and_leaves(tmp_path: Path) -> None:
             time.sleep(0.01)
         os.write(person, b"\recho $((6*7))-is-it\r")
         shown = b""
-        while b"42-is-it" not in shown and select.select([person], [], [], 10)[0]:
+        while b"42-is-it" not in shown and select.select([person], [], [], PATIENCE)[0]:
             shown += os.read(person, 4096)
         assert b"42-is-it" in shown
         os.write(person, b"echo left" + ESCAPE + b"echo unseen\r")
-        thread.join(10)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
         console.close()
         assert b"left" in board.types(b"\r", b"left")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from edgekit.host.errors import UnreachableError
 from edgekit.host.transport import LinkLostError
 from edgekit.host.transport.serial import SerialTransport
+from tests.support.patience import ends_by_itself
 from tests.support.tty_board import Faults, TtyBoard, ends
 
 SECONDS = 60.0
@@ -169,22 +169,24 @@ def test_line_that_falls_silent_ends_the_call(tmp_path: Path, call: str) -> None
     with TtyBoard(tmp_path) as board:
         transport = SerialTransport(board.target())
         transport.put(data, "file", deadline=SECONDS)
-        start = time.monotonic()
         board.faults.deaf = True
-        with pytest.raises(UnreachableError, match=r"expected .* within 2 s|expected '.*' to end"):
+        with (
+            ends_by_itself(),
+            pytest.raises(UnreachableError, match=r"expected .* within 2 s|expected '.*' to end"),
+        ):
             if call == "put":
                 transport.put(data[::-1], "file", deadline=2)
             elif call == "get":
                 transport.get("file", deadline=2)
             else:
                 transport.run(["cat", "file"], deadline=2)
-        assert time.monotonic() - start < 2 + 5
 
 
 def test_line_that_does_not_come_back(tmp_path: Path) -> None:
     with TtyBoard(tmp_path, faults=Faults(cut_after=[50_000], gone=True)) as board:
         transport = SerialTransport(board.target())
-        start = time.monotonic()
-        with pytest.raises(UnreachableError, match=r"expected to open socket://.* refused"):
+        with (
+            ends_by_itself(),
+            pytest.raises(UnreachableError, match=r"expected to open socket://.* refused"),
+        ):
             transport.put(os.urandom(100_000), "file", deadline=6)
-        assert time.monotonic() - start < 6 + 5

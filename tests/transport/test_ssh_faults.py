@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from edgekit.host.errors import TransferError, UnreachableError
 from edgekit.host.transport import LinkLostError
 from edgekit.host.transport.ssh import SshTransport
+from tests.support.patience import ends_by_itself
 from tests.support.proxy import Fault, running_proxy, silent_port
 from tests.support.sshd import Sshd
 
@@ -202,10 +203,11 @@ def test_board_that_went_away(server: Sshd, connect: Connect) -> None:
     transport = connect()
     transport.run(["true"], deadline=SECONDS)
     server.close()
-    start = time.monotonic()
-    with pytest.raises(UnreachableError, match=r"board 'b': .* connecting to "):
+    with (
+        ends_by_itself(),
+        pytest.raises(UnreachableError, match=r"board 'b': .* connecting to "),
+    ):
         transport.run(["true"], deadline=1)
-    assert time.monotonic() - start < 6
 
 
 def test_disk_full_leaves_the_old_file(server: Sshd, connect: Connect) -> None:
@@ -218,26 +220,22 @@ def test_disk_full_leaves_the_old_file(server: Sshd, connect: Connect) -> None:
 
 
 def test_slow_link(server: Sshd, connect: Connect) -> None:
-    """64 KiB per round trip would take 6 s; more is under way once the round trip is known."""
+    """Not 64 KiB per round trip: more is under way once the round trip is known."""
     data = os.urandom(2_000_000)
     with running_proxy(server.host, server.port) as proxy:
         transport = connect(port=proxy.port)
         transport.put(b"", "empty", deadline=SECONDS)
         proxy.delay = 0.1
-        start = time.monotonic()
         transport.put(data, "file", deadline=SECONDS)
-        put = time.monotonic()
+        sent, proxy.most_under_way = proxy.most_under_way, 0
         assert transport.get("file", deadline=SECONDS) == data
-        got = time.monotonic()
-    assert put - start < 5
-    assert got - put < 5
+    assert sent > 4 * 65536
+    assert proxy.most_under_way > 4 * 65536
 
 
 def test_nobody_listens(connect: Connect) -> None:
-    start = time.monotonic()
     with pytest.raises(UnreachableError, match=r"while connecting to 127.0.0.1:1, .* refused"):
         connect(port=1).run(["true"], deadline=SECONDS)
-    assert time.monotonic() - start < 2
 
 
 def test_no_such_host(connect: Connect) -> None:
@@ -247,7 +245,7 @@ def test_no_such_host(connect: Connect) -> None:
 
 def test_no_answer_to_connecting(connect: Connect) -> None:
     with silent_port() as port:
-        late(connect(port=port), "connecting to", 1)
+        assert late(connect(port=port), "connecting to", 0.5)
 
 
 @pytest.mark.parametrize(
@@ -267,8 +265,12 @@ def test_no_answer_to_connecting(connect: Connect) -> None:
 def test_silence_at_each_step_of_a_command(
     server: Sshd, connect: Connect, after: int, step: str
 ) -> None:
-    with running_proxy(server.host, server.port, Fault(after, "down", cut=False)) as proxy:
-        late(connect(port=proxy.port), step, 1.5)
+    """On a slow machine a step before may be what takes too long for the first deadlines."""
+    for deadline in (0.7, 7.0, 70.0):
+        with running_proxy(server.host, server.port, Fault(after, "down", cut=False)) as proxy:
+            if late(connect(port=proxy.port), step, deadline):
+                return
+    raise AssertionError(step)
 
 
 def test_silence_while_a_command_runs(server: Sshd, connect: Connect) -> None:
@@ -277,10 +279,11 @@ def test_silence_while_a_command_runs(server: Sshd, connect: Connect) -> None:
         transport.run(["true"], deadline=SECONDS)
         proxy.faults.append(Fault(5_000, "down", cut=False))
         proxy.cut()
-        start = time.monotonic()
-        with pytest.raises(UnreachableError, match=r"expected 'yes' to end within 1.5 s"):
+        with (
+            ends_by_itself(),
+            pytest.raises(UnreachableError, match=r"expected 'yes' to end within 1.5 s"),
+        ):
             transport.run(["yes"], deadline=1.5)
-        assert time.monotonic() - start < 1.5 + 5
 
 
 @pytest.mark.parametrize("way", ["up", "down"])
@@ -295,17 +298,18 @@ def test_silence_while_a_file_is_sent_or_fetched(
         transport.run(["true"], deadline=SECONDS)
         proxy.faults.append(Fault(after, way, cut=False))
         proxy.cut()
-        start = time.monotonic()
-        with pytest.raises(UnreachableError, match=r"board 'b': expected an? .* while"):
+        with (
+            ends_by_itself(),
+            pytest.raises(UnreachableError, match=r"board 'b': expected an? .* while"),
+        ):
             if way == "up":
                 transport.put(data, "new", deadline=1.5)
             else:
                 transport.get("file", deadline=1.5)
-        assert time.monotonic() - start < 1.5 + 5
 
 
-def late(transport: SshTransport, step: str, deadline: float) -> None:
-    start = time.monotonic()
-    with pytest.raises(UnreachableError, match=f"board 'b': .*({step})"):
-        transport.run(["sleep", "9"], deadline=deadline)
-    assert time.monotonic() - start < deadline + 5
+def late(transport: SshTransport, step: str, deadline: float) -> bool:
+    """Whether it is in this step that the deadline passes."""
+    with ends_by_itself(), pytest.raises(UnreachableError, match="board 'b': ") as error:
+        transport.run(["sleep", "999"], deadline=deadline)
+    return re.search(f"board 'b': .*({step})", str(error.value)) is not None
