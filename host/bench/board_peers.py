@@ -116,7 +116,7 @@ def _estimate(
                 seconds=seconds,
                 variables={"PYTHONPATH": str(site), "LC_ALL": "C", "PYTHONHASHSEED": "0"},
             )
-            run = run_job(find_emulator(_ARCH), target, job)
+            run = run_job(find_emulator(_ARCH, tell), target, job)
     except EdgekitError as error:
         return PeerEstimate(name, missing=str(error))
     version = run.said.rpartition("version ")[2].strip()

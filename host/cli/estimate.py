@@ -248,12 +248,12 @@ def _root(given: str | None, target: Target) -> Path | None:
 def _estimate_program(
     what: list[str], target: Target, root: str | None, whole: bool, timeout: float, as_json: bool
 ) -> None:
-    from edgekit.host.cli.output import emit
+    from edgekit.host.cli.output import emit, note
     from edgekit.host.estimate.emulator import find_emulator
     from edgekit.host.estimate.run import Job, run_job
 
     job = Job(tuple(what), _root(root, target), whole=whole, seconds=timeout)
-    run = run_job(find_emulator(target.board.arch), target, job)
+    run = run_job(find_emulator(target.board.arch, note), target, job)
     if as_json:
         emit(_program_document(what, target, run))
     else:

@@ -41,7 +41,7 @@ def estimate_bundle(
     if found := recall(key, board, threads):
         return found
     target = target_of(board)
-    find_emulator(board.arch)  # is it there? What comes now takes a while
+    find_emulator(board.arch, note)  # is it there? What comes now takes a while
     if not is_built(board.arch):
         note("the first estimate for an architecture compiles a C library, for some minutes")
     with working(f"estimating {manifest.model.name} on {board.name}"):

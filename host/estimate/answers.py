@@ -14,6 +14,7 @@ import msgspec
 
 from edgekit.host.estimate.emulator import emulator_name
 from edgekit.host.estimate.model import ModelEstimate
+from edgekit.host.estimate.own_qemu import kept_emulator
 from edgekit.host.files import write_whole
 from edgekit.host.options import CompileOptions
 from edgekit.host.paths import cache_folder, data_folder
@@ -51,11 +52,15 @@ def _path(key: str, board: BoardProfile, threads: int) -> Path:
     import edgekit
 
     rooms = [(Path(p) / room).resolve() for p in edgekit.__path__ for room in _ROOMS]
-    emulator = shutil.which(emulator_name(board.arch))
-    about = Path(emulator).stat() if emulator else None
-    tool = f"{emulator} {about.st_size} {about.st_mtime_ns}" if about else ""
-    name = _digest(key, repr(board), str(threads), tool, *map(_files, rooms))
+    program = emulator_name(board.arch)
+    tools = (_file(path) for path in (shutil.which(program), kept_emulator(program)) if path)
+    name = _digest(key, repr(board), str(threads), *tools, *map(_files, rooms))
     return cache_folder() / "estimates" / f"{name}.json"
+
+
+def _file(path: str | Path) -> str:
+    about = Path(path).stat()
+    return f"{path} {about.st_size} {about.st_mtime_ns}"
 
 
 def _content(model: Path) -> str:

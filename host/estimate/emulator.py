@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.host.errors import InputError
 from edgekit.host.estimate.native import built, is_built
+from edgekit.host.estimate.own_qemu import GLIBC, fetch_emulator, kept_emulator
+
+Tell = Callable[[str], None]
 
 _NAMES = {"aarch64": "qemu-aarch64", "armv7l": "qemu-arm", "riscv64": "qemu-riscv64"}
 _PACKAGE = "qemu-user"
@@ -22,10 +27,12 @@ _FLAGS = ("-mcpu=native", "-std=gnu11", "-O3", "-g0", "-fPIC", "-shared", "-Wl,-
 
 @dataclass(frozen=True)
 class Emulator:
-    """A qemu-user binary; `version` is (7, 2) of 7.2.22."""
+    """A qemu-user binary; `version` is (7, 2) of 7.2.22. `fetched`: it has a C library of its
+    own."""
 
     path: str
     version: tuple[int, int]
+    fetched: bool = False
 
     @property
     def plugin_api(self) -> int:
@@ -34,10 +41,26 @@ class Emulator:
         return 1 + sum(self.version >= step for step in steps)
 
 
-def find_emulator(arch: str) -> Emulator:
-    """The emulator of an architecture. InputError if it is missing or takes no plugins."""
+def find_emulator(arch: str, tell: Tell | None = None) -> Emulator:
+    """The emulator of an architecture: this machine's, else one that was fetched, or is now if
+    there is someone to `tell`. InputError if there is none that takes plugins."""
     name = emulator_name(arch)
-    path = shutil.which(name)
+    try:
+        return _usable(name, arch, shutil.which(name))
+    except InputError as error:
+        kept = kept_emulator(name)
+        if kept is None and tell:
+            try:
+                kept = fetch_emulator(name, tell)
+            except InputError:  # no way to fetch it
+                raise error from None
+        if kept is None:
+            raise
+    found = _usable(name, arch, str(kept))
+    return Emulator(found.path, found.version, fetched=True)
+
+
+def _usable(name: str, arch: str, path: str | None) -> Emulator:
     if path is None:
         raise InputError(
             f"expected {name}, which executes programs of {arch}, found none; "
@@ -45,8 +68,8 @@ def find_emulator(arch: str) -> Emulator:
         )
     if "-plugin " not in _says(path, "-h"):
         raise InputError(
-            f"{path}: expected a QEMU with plugins, found one without; "
-            f"Debian's has them: apt-get install {_PACKAGE}"
+            f"{path}: expected a QEMU with plugins, found one without, as Debian 13's "
+            "is; install one that has them, as Debian 12's does"
         )
     found = re.search(r"version (\d+)\.(\d+)", _says(path, "--version"))
     if found is None or (version := (int(found[1]), int(found[2]))) < (7, 2):
@@ -76,7 +99,8 @@ def has_plugin(emulator: Emulator) -> bool:
 
 
 def _flags(emulator: Emulator) -> tuple[str, ...]:
-    return (*_FLAGS, f"-DEK_PLUGIN_API={emulator.plugin_api}")
+    target = ("-target", f"{platform.machine()}-linux-gnu.{GLIBC}") if emulator.fetched else ()
+    return (*_FLAGS, *target, f"-DEK_PLUGIN_API={emulator.plugin_api}")
 
 
 def _says(path: str, option: str) -> str:

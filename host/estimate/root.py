@@ -95,7 +95,7 @@ def system_root(arch: str, tell: Tell, mirror: str | None = None) -> SystemRoot:
     if not folder.is_dir():
         with locked(roots_cache() / f"{kind.debian.label}.lock"):
             if not folder.is_dir():
-                _make_root(kind.debian, folder, mirror, tell)
+                make_root(kind.debian, _PACKAGES, folder, mirror, tell)
     return SystemRoot(arch, folder, kind.python)
 
 
@@ -139,8 +139,11 @@ def _may_fetch(what: str) -> None:
         )
 
 
-def _make_root(debian: Architecture, folder: Path, mirror: str | None, tell: Tell) -> None:
-    """Unpacks the packages; what is there before all of them are has another name."""
+def make_root(
+    debian: Architecture, packages: Sequence[str], folder: Path, mirror: str | None, tell: Tell
+) -> None:
+    """Unpacks packages and what they need; before all of them are there, it has another name.
+    Raises as system_root does."""
     _may_fetch(f"Debian packages of {debian.name}")
     find_tools(["apt-get", "apt-cache", "apt-config", "dpkg-deb", "tar"], _WHAT)
     tell(f"fetching Debian packages of {debian.name}, once")
@@ -148,7 +151,7 @@ def _make_root(debian: Architecture, folder: Path, mirror: str | None, tell: Tel
     with locked(boards_cache() / f"{debian.label}.lock"):
         store = PackageStore(boards_cache() / "packages" / debian.label, debian, mirror, _WHAT)
         store.update()
-        files = store.fetch_all(_PACKAGES)
+        files = store.fetch_all(packages)
         work = Path(tempfile.mkdtemp(prefix=f".{debian.label}-", dir=folder.parent))
         try:
             for name in ("bin", "sbin", "lib"):

@@ -57,7 +57,7 @@ def estimates(
 ) -> dict[str, Estimate]:
     """One network on boards that run the same program, by the boards' names."""
     cores = {w.name: model_of(w) for w in witnesses}
-    plugin = plugin_of(find_emulator(_arch(witnesses[0])))
+    plugin = plugin_of(find_emulator(_arch(witnesses[0]), tell))
     keys = {
         name: _key(core, witnesses[0], network, threads, plugin) for name, core in cores.items()
     }
@@ -123,4 +123,4 @@ def _run(
         variables={"PYTHONPATH": str(site), "LC_ALL": "C"},
     )
     target = Target(board, cores[0], cpu_of(board, witness.core))
-    return run_cores(find_emulator(board.arch), target, cores, job)
+    return run_cores(find_emulator(board.arch, tell), target, cores, job)

@@ -8,7 +8,7 @@ import pytest
 
 from edgekit.host.errors import InputError
 from edgekit.host.estimate import run as run_module
-from edgekit.host.estimate.emulator import Emulator, find_emulator
+from edgekit.host.estimate.emulator import Emulator
 from edgekit.host.estimate.run import Job, Run, run_cores, run_job
 from edgekit.host.estimate.target import target_of
 from edgekit.kb.board import load_board
@@ -116,31 +116,6 @@ def test_a_dynamic_program_needs_a_root(tmp_path):
 
 def test_a_plugin_that_said_nothing_is_a_bug(tmp_path, program):
     assert "expected the plugin's answer" in refused(tmp_path, program, does="exit 0")
-
-
-def test_a_missing_emulator_names_its_package(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match="found none; try: apt-get install qemu-user"):
-        find_emulator("aarch64")
-
-
-def test_an_emulator_without_plugins_is_refused(tmp_path, monkeypatch):
-    write_emulator(tmp_path, usage="-strace")
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(InputError, match="expected a QEMU with plugins, found one without"):
-        find_emulator("aarch64")
-
-
-def test_an_emulator_that_is_too_old_is_refused(tmp_path, monkeypatch):
-    write_emulator(tmp_path, version="5.2.0")
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(InputError, match=r"expected QEMU 7.2 or newer, found 5\.2"):
-        find_emulator("aarch64")
-
-
-@pytest.mark.parametrize(("version", "api"), [((7, 2), 1), ((9, 0), 2), ((9, 1), 3), ((10, 0), 4)])
-def test_the_plugin_is_built_for_the_interface_of_the_emulator(version, api):
-    assert Emulator("qemu-aarch64", version).plugin_api == api
 
 
 def test_a_board_whose_core_has_no_model_is_refused():
