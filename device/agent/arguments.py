@@ -33,10 +33,3 @@ def folder(text: str) -> Path:
         return Path(text).expanduser()
     except RuntimeError:
         raise argparse.ArgumentTypeError("expected a home directory, found none") from None
-
-
-def add_profile(parser: argparse.ArgumentParser) -> None:
-    """Of the command that hands over profiles."""
-    parser.add_argument("--acknowledge", metavar="SPOOL/SEQUENCE", help="what is stored by now")
-    parser.add_argument("--most-bytes", type=positive, default=1 << 18)
-    parser.add_argument("--switch", choices=("on", "off"), help="sampling, from the next start on")

@@ -11,7 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Tuple
 
-from edgekit.device.agent.arguments import add_profile, folder, positive, release_id, threads
+from edgekit.device.agent.arguments import folder, positive, release_id, threads
+from edgekit.device.agent.profile_commands import add_profile_commands
 from edgekit.device.errors import (
     DeviceError,
     Document,
@@ -265,12 +266,6 @@ def _bench(options: argparse.Namespace) -> Document:
     return bench_release(_current(options), options.threads, plan, given, options.variant)
 
 
-def _profile(options: argparse.Namespace) -> Document:
-    from edgekit.device.agent.profile import profile
-
-    return profile(_store(options), options)
-
-
 def _noise(_: argparse.Namespace) -> Document:
     from edgekit.device.agent.noise import watch
 
@@ -386,7 +381,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--count", type=positive, default=0, help="runs; by time if left out")
     sub.add_argument("--warmup", type=positive, default=3)
     sub.add_argument("--seconds", type=positive, default=2, help="time to spend")
-    add_profile(command("profile", _profile, "hand over the profiles that wait here"))
+    add_profile_commands(command)
     sub = command("count", _count, "instructions of an inference of the current release")
     sub.add_argument("--repeats", type=positive, default=5)
     sub = command("gemm-bench", _gemm_bench, "times of GEMM methods, or their instructions")

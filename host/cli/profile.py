@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from edgekit.host.cli import profile_home
 from edgekit.host.cli.options import Board, Json, Over, board_name, examples
-
-if TYPE_CHECKING:
-    from edgekit.host.profiles import Stored
 
 _MOST_ROWS = 1000
 
@@ -35,6 +33,7 @@ def register(app: typer.Typer) -> None:
     group.command("query", epilog=examples('edgekit profile query "DESCRIBE operators"'))(query)
     group.command("export", epilog=examples("edgekit profile export profiles.csv"))(export)
     group.command("forget", epilog=examples("edgekit profile forget --days 90"))(forget)
+    profile_home.register(group)
     app.add_typer(group, name="profile")
 
 
@@ -53,7 +52,7 @@ def pull(board: Board = None, via: Over = None, as_json: Json = False) -> None:
     if as_json:
         emit({"schema": "edgekit.profile.pull/1", "board": name, **asdict(found)})
         return
-    print(f"pulled   {_counts(found.stored)} from {name}")
+    print(f"pulled   {profile_home.counts(found.stored)} from {name}")
     if found.dropped or found.quarantined:
         print(f"lost     {found.dropped} dropped for want of room, {found.quarantined} damaged")
     if not found.on:
@@ -162,12 +161,6 @@ def forget(
         emit({"schema": "edgekit.profile.forget/1", "files": files, "rows": rows})
         return
     print(f"removed  {rows} rows in {files} files")
-
-
-def _counts(stored: Stored) -> str:
-    known = f", {stored.known} known before" if stored.known else ""
-    refused = f", {len(stored.refused)} refused" if stored.refused else ""
-    return f"{stored.new} batches with {stored.rows} rows{known}{refused}"
 
 
 def _cell(value: object) -> str:

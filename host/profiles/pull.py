@@ -37,7 +37,7 @@ def pull(transport: Transport, store: ProfileStore) -> Pulled:
         stream = _unpacked(transport.board, found["data"])
         if not stream:
             return state
-        stored = _sum(stored, store.add(transport.board, stream))
+        stored += store.add(transport.board, stream)
         receipt = f"{found['spool']}/{found['through']}"
     return replace(state, stored=stored)
 
@@ -60,12 +60,3 @@ def _unpacked(board: str, text: str) -> bytes:
             "bytes, found other data; try again"
         )
     return data
-
-
-def _sum(one: Stored, other: Stored) -> Stored:
-    return Stored(
-        one.new + other.new,
-        one.known + other.known,
-        one.rows + other.rows,
-        one.refused + other.refused,
-    )

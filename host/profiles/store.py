@@ -38,6 +38,14 @@ class Stored:
     rows: int = 0
     refused: tuple[str, ...] = field(default=())
 
+    def __add__(self, other: Stored) -> Stored:
+        return Stored(
+            self.new + other.new,
+            self.known + other.known,
+            self.rows + other.rows,
+            self.refused + other.refused,
+        )
+
 
 class ProfileStore:
     """The store in `folder`, by default the user's; `now` gives seconds since 1970.

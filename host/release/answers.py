@@ -299,6 +299,7 @@ ANSWERS: Mapping[str, type] = {
     "bench": BenchAnswer,
     "noise": QuietAnswer,
     "profile": ProfileAnswer,
+    "push-profiles": AnyAnswer,
     "count": CountAnswer,
     "gemm-bench": AnyAnswer,
     "spmv-bench": AnyAnswer,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -49,3 +51,34 @@ def test_bad_questions_are_one_line(edgekit: Any) -> None:
 
 def test_an_empty_store_says_what_to_do(edgekit: Any) -> None:
     assert "edgekit profile pull" in edgekit("profile", "list").out
+
+
+def test_a_board_is_enrolled_and_revoked_and_its_token_is_not_shown(edgekit: Any) -> None:
+    done = edgekit("profile", "enroll", "local", "--server", "localhost:1234", "--json")
+    note = data_folder() / "boards" / "local" / "spool" / "home.json"
+    token = json.loads(note.read_bytes())["token"]
+    assert (done.document["host"], done.document["port"]) == ("localhost", 1234)
+    assert token not in done.out + done.err
+    assert (data_folder() / "profiles" / "server.pem").stat().st_mode & 0o77 == 0
+    assert edgekit("profile", "revoke", "local").out == "revoked  the token of local\n"
+    again = edgekit("profile", "revoke", "local")
+    assert (again.code, again.complaint.count("expected a board that is enrolled")) == (2, 1)
+    bad = edgekit("profile", "enroll", "local", "--server", "a b")
+    assert (bad.code, bad.complaint.count("expected HOST or HOST:PORT")) == (2, 1)
+
+
+def test_spool_files_of_a_card_are_uploaded(edgekit: Any, home: Path) -> None:
+    Spool(home / "card").add(batch(3))
+    done = edgekit("profile", "upload", "card", "--board", "far")
+    assert (done.code, done.out) == (0, "stored   1 batches with 2 rows from card\n")
+    (home / "card" / f"000000000009-{9:032x}.batch").write_bytes(b"x")
+    done = edgekit("profile", "upload", "card", "--board", "far", "--json")
+    assert (done.code, done.document["known"]) == (6, 1)
+    assert "found 1 damaged files" in done.err
+
+
+def test_a_port_that_is_taken_is_named(edgekit: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = edgekit("profile", "serve", "--address", "127.0.0.1", "--port", port)
+    assert (done.code, done.complaint.count("choose another: --port")) == (2, 1)

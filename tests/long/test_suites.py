@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,9 @@ _ROOT = Path(__file__).parents[2]
 _SECONDS_LIMIT = 2 * 3600
 _COUNT = re.compile(r"^\d+ .*", re.MULTILINE)
 _NEEDS_LLVM = pytest.mark.skipif(not shutil.which("llvm-objdump"), reason="needs llvm-objdump")
+_NEEDS_DUCKDB = pytest.mark.skipif(
+    not (find_spec("duckdb") and find_spec("pyarrow")), reason="needs DuckDB and PyArrow"
+)
 _SUITES = [
     pytest.param(("fuzz_importer", "--count", "10000"), id="importer"),
     pytest.param(("fuzz_operators", "--count", "20000"), id="operators"),
@@ -38,6 +42,9 @@ _SUITES = [
     pytest.param(("kill_every_syscall",), id="system calls", marks=pytest.mark.sshd),
     pytest.param(("upload_rate",), id="upload rate", marks=pytest.mark.sshd),
     pytest.param(("hot_changes",), id="changes of release"),
+    pytest.param(("profile_spool",), id="spool"),
+    pytest.param(("profile_store",), id="profiles", marks=_NEEDS_DUCKDB),
+    pytest.param(("kill_profile_server",), id="profile server", marks=_NEEDS_DUCKDB),
     pytest.param(("redeploy",), id="deploying again", marks=pytest.mark.boards),
     pytest.param(("power_cut", "--cuts", "50"), id="power cuts", marks=pytest.mark.boards),
 ]

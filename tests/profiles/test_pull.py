@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import random
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -139,9 +140,10 @@ def test_a_planted_secret_never_leaves_the_board(
     secret = "Xyzzy9Plugh"
     number = np.frombuffer(secret[:4].encode(), np.float32)[0]
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / secret / "home"))
-    monkeypatch.setenv("EDGEKIT_TOKEN", secret)
-    monkeypatch.setenv(secret, "1")
-    board = Device(LocalTransport(tmp_path / secret / "board"))
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nTOKEN={secret} {secret}=1 exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    board = Device(LocalTransport(tmp_path / secret / "board", python=str(python)))
     enroll(board.transport, trusted.public)
     board.deploy(tiny())
     with board.open() as session:

@@ -1,0 +1,77 @@
+"""Puts many batches of all sizes into a spool of which little is fetched: it stays below its cap.
+
+    python -m tests.long.profile_spool [--batches 100000] [--seed 1]
+
+After each change the bytes of all its files are counted. What was fetched and what was dropped
+must be all that was put in. Without fsync, which is for power cuts alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from edgekit.device.agent.batch import bodies
+from edgekit.device.agent.spool import Disk, Spool
+from tests.support.profile_batches import batch
+
+_CAP = 1 << 20
+
+
+class _Unsynced(Disk):
+    def write(self, path: Path, data: bytes) -> None:
+        path.write_bytes(data)
+
+    def sync(self, folder: Path) -> None:
+        pass
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def run(folder: Path, count: int, seed: int) -> int:
+    chance = random.Random(seed)
+    spool = Spool(folder, _CAP, _Unsynced())
+    most, damaged = 0, 0
+    home: set[int] = set()
+    for number in range(count):
+        spool.add(batch(number, operators=chance.choice((1, 10, 100, 1000))))
+        most = max(most, size_of(folder))
+        if chance.random() < 0.002:
+            file = chance.choice(sorted(folder.glob("*.batch")))
+            file.write_bytes(file.read_bytes()[: chance.randrange(100)])
+            damaged += 1
+        if chance.random() < 0.01:
+            fetched = spool.fetch(1 << 18)
+            home.update(json.loads(body)["sequence"] for body in bodies(fetched.data))
+            if chance.random() < 0.7:
+                spool.acknowledge(fetched.spool, fetched.through)
+            most = max(most, size_of(folder))
+    while (fetched := spool.fetch(1 << 18)).data:
+        home.update(json.loads(body)["sequence"] for body in bodies(fetched.data))
+        spool.acknowledge(fetched.spool, fetched.through)
+    unknown = count - len(home) - fetched.dropped - fetched.quarantined
+    print(
+        f"{count:,} batches, at most {most:,} of {_CAP:,} bytes; {len(home):,} fetched, "
+        f"{fetched.dropped:,} dropped, {fetched.quarantined} of {damaged} damaged set aside"
+    )
+    # A batch that was fetched and not acknowledged may have been dropped after that.
+    return 0 if most <= _CAP and unknown <= 0 else 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--batches", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        return run(Path(folder), options.batches, options.seed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,309 @@
+"""Profiles that boards send over HTTPS: to the pinned host alone, slowly, and none lost."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import ssl
+import sys
+import threading
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from heapq import heappop, heappush
+from pathlib import Path
+
+import pytest
+
+from edgekit.device.agent.push import Bandwidth, Home, LaterError, push, read_home, waits
+from edgekit.device.agent.spool import Spool
+from edgekit.device.errors import InputError
+from edgekit.host.errors import InputError as HostInputError
+from edgekit.host.profiles import ProfileServer, ProfileStore, enroll, query, revoke, upload
+from edgekit.host.release import probe
+from edgekit.host.release.runtime import BoardRuntime
+from edgekit.host.transport import LocalTransport
+from tests.long.kill_profile_server import run as kill_server
+from tests.support.profile_batches import batch, stream
+from tests.support.proxy import running_proxy
+from tests.support.tiny_bundles import compile_shared
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+FAST = 1 << 30
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ProfileServer]:
+    found = ProfileServer(ProfileStore(tmp_path / "store"), ("127.0.0.1", 0))
+    thread = threading.Thread(target=found.serve_forever, args=(0.01,))
+    thread.start()
+    yield found
+    found.shutdown()
+    thread.join()
+    found.server_close()
+
+
+def enrolled(server: ProfileServer, root: Path, board: str = "x") -> tuple[Spool, Home]:
+    """A board with three batches, and where they go."""
+    transport = LocalTransport(root / board, board)
+    home = enroll(transport, server.store, "127.0.0.1", server.server_port)
+    spool = Spool(root / board / "spool")
+    assert read_home(spool.folder / "home.json") == home
+    return fill(spool), home
+
+
+def fill(spool: Spool, first: int = 0, count: int = 3, operators: int = 2) -> Spool:
+    for number in range(first, first + count):
+        spool.add(batch(number, operators))
+    return spool
+
+
+def stored(store: ProfileStore) -> list[tuple[object, ...]]:
+    sql = "SELECT board, count(*), count(DISTINCT uuid) FROM batches GROUP BY 1 ORDER BY 1"
+    return list(query(store, sql, 99).rows)
+
+
+def test_a_board_sends_what_waits_and_then_forgets_it(
+    server: ProfileServer, tmp_path: Path
+) -> None:
+    spool, home = enrolled(server, tmp_path)
+    assert push(spool, home, Bandwidth(FAST)) > 1000
+    assert stored(server.store) == [("x", 3, 3)]
+    assert spool.fetch(1).data == b""
+    assert push(spool, home, Bandwidth(FAST)) == 0
+
+
+@pytest.mark.parametrize("clock", [0.0, 2_200_000_000.0])
+def test_a_clock_that_is_wrong_is_no_matter(
+    server: ProfileServer, tmp_path: Path, clock: float
+) -> None:
+    spool, home = enrolled(server, tmp_path)
+    spool.add(replace(batch(7), clock=clock))
+    push(spool, home, Bandwidth(FAST))
+    assert stored(server.store) == [("x", 4, 4)]
+
+
+def test_a_board_whose_clock_stands_in_1970_sends_by_its_own_program(
+    server: ProfileServer, tmp_path: Path
+) -> None:
+    enrolled(server, tmp_path)
+    library, python = tmp_path / "clock.so", tmp_path / "python"
+    compile_shared(Path(__file__).parents[1] / "support" / "clock_1970.c", library)
+    python.write_text(f'#!/bin/sh\nLD_PRELOAD={library} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    board = LocalTransport(tmp_path / "x", "x", str(python))
+    assert probe(board).clock < 365 * 86400 * 5
+    assert BoardRuntime(board).call("push-profiles")["bytes"] > 1000
+    assert stored(server.store) == [("x", 3, 3)]
+
+
+def test_a_token_that_is_wrong_revoked_or_of_another_board_is_refused(
+    server: ProfileServer, tmp_path: Path
+) -> None:
+    spool, home = enrolled(server, tmp_path)
+    _, other = enrolled(server, tmp_path, "y")
+    for wrong, why in (
+        (replace(home, token="0" * 64), "401 an unknown or revoked token"),
+        (replace(home, token=other.token), "403 the token of another board"),
+    ):
+        with pytest.raises(InputError, match=f"{why}; on the host: edgekit profile enroll x"):
+            push(spool, wrong, Bandwidth(FAST))
+    revoke(server.store, "x")
+    with pytest.raises(InputError, match="401"):
+        push(spool, home, Bandwidth(FAST))
+    with pytest.raises(HostInputError, match="found 'x'; there are: y"):
+        revoke(server.store, "x")
+    assert stored(server.store) == []
+    again = enroll(LocalTransport(tmp_path / "x", "x"), server.store, home.host, home.port)
+    push(spool, again, Bandwidth(FAST))
+    assert stored(server.store) == [("x", 3, 3)]
+
+
+def test_nothing_is_sent_to_a_host_with_another_certificate(
+    server: ProfileServer, tmp_path: Path
+) -> None:
+    spool, home = enrolled(server, tmp_path)
+    with (
+        running_proxy(home.host, home.port) as proxy,
+        pytest.raises(InputError, match=r"expected the certificate 0000.* nothing was sent"),
+    ):
+        push(spool, replace(home, port=proxy.port, certificate="0" * 64), Bandwidth(FAST))
+    assert proxy.up < 1500  # a handshake
+    assert len(spool.fetch(1 << 20).data) > 1000
+
+
+def test_a_full_disk_of_the_server_keeps_all_on_the_board(
+    server: ProfileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool, home = enrolled(server, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("edgekit.host.profiles.store.write_part", full_disk)
+        with pytest.raises(LaterError, match="507 cannot store now") as error:
+            push(spool, home, Bandwidth(FAST))
+        assert error.value.seconds > 60
+    push(spool, home, Bandwidth(FAST))
+    assert stored(server.store) == [("x", 3, 3)]
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_server_that_is_not_there_is_tried_again_later(
+    server: ProfileServer, tmp_path: Path
+) -> None:
+    spool, home = enrolled(server, tmp_path)
+    with pytest.raises(LaterError, match="Connection refused"):
+        push(spool, replace(home, port=1), Bandwidth(FAST))
+
+
+def test_a_server_killed_at_random_moments_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    assert kill_server(tmp_path, kills=3, seed=3) == 0
+
+
+def ask(home: Home, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, str]]:
+    context = ssl._create_unverified_context()
+    connection = http.client.HTTPSConnection(home.host, home.port, context=context, timeout=60)
+    head = {"Authorization": f"Bearer {home.token}", **headers}
+    connection.request("POST", path, body, head)
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer.status, {key.lower(): value for key, value in answer.getheaders()}
+
+
+def test_requests_of_other_kinds_are_answered_by_name(
+    server: ProfileServer, tmp_path: Path
+) -> None:
+    _, home = enrolled(server, tmp_path)
+    path, good = "/v1/boards/x/profiles", zlib.compress(stream(1))
+    assert ask(home, "/", good)[0] == 404
+    assert ask(home, "/v1/boards/../profiles", good)[0] == 404
+    assert ask(home, path, b"nonsense")[0] == 400
+    assert ask(home, path, good[:-3])[0] == 400
+    assert ask(home, path, zlib.compress(stream(1)[:-1]))[0] == 400
+    assert ask(home, path, zlib.compress(bytes(9 << 20)))[0] == 400
+    assert ask(home, path, b"", **{"Content-Length": str(1 << 30)})[0] == 413
+    assert ask(home, path, b"", **{"Content-Length": "-1"})[0] == 411
+    assert ask(home, path, good, Authorization="Basic eDp5")[0] == 401
+    assert ask(home, path, good)[0] == 200
+
+
+def test_a_board_that_sends_too_often_is_told_when_to_come_back(
+    server: ProfileServer, tmp_path: Path
+) -> None:
+    spool, home = enrolled(server, tmp_path)
+    while (wait := server.rates.wait("x")) == 0:
+        pass
+    with pytest.raises(LaterError, match="429 too many requests") as error:
+        push(spool, home, Bandwidth(FAST))
+    assert error.value.seconds >= wait - 5
+    other, home = enrolled(server, tmp_path, "y")
+    push(other, home, Bandwidth(FAST))
+
+
+class Clock:
+    """Time that goes on only where somebody waits."""
+
+    now = 1000.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_64_kbit_per_second_are_kept_within_a_tenth(server: ProfileServer, tmp_path: Path) -> None:
+    spool, home = enrolled(server, tmp_path)
+    chance = random.Random(1)
+    for number in range(10, 50):
+        rows = tuple(
+            row._replace(name=f"{chance.getrandbits(400):x}")
+            for row in batch(number, operators=100).operators
+        )
+        spool.add(replace(batch(number), operators=rows))
+    clock = Clock()
+    bandwidth = Bandwidth(home.bits_per_second, clock, clock.sleep)
+    with running_proxy(home.host, home.port) as proxy:
+        push(spool, replace(home, port=proxy.port), bandwidth)
+    bandwidth.take(0)
+    assert proxy.up > 100_000
+    assert 0.9 * 64_000 < proxy.up * 8 / (clock.now - Clock.now) < 1.1 * 64_000
+
+
+def test_a_thousand_boards_that_come_back_at_once_are_spread_and_all_served() -> None:
+    """Of a server that came back and can serve ten boards in a second; the others are closed."""
+    boards = [random.Random(i) for i in range(1000)]
+    tries: list[tuple[float, int, int]] = []
+    for i, chance in enumerate(boards):
+        heappush(tries, (waits(3, 0.0, 600.0, chance), i, 3))  # it was away for some time
+    busy: dict[int, int] = {}
+    served = 0
+    while tries:
+        now, i, failures = heappop(tries)
+        busy[int(now)] = busy.get(int(now), 0) + 1
+        if busy[int(now)] <= 10:
+            served += 1
+        else:
+            heappush(tries, (now + waits(failures + 1, 0.0, 600.0, boards[i]), i, failures + 1))
+    assert served == 1000
+    assert max(busy.values()) < 30
+    assert max(busy) < 3600
+
+
+def test_all_boards_are_served_though_few_at_a_time(server: ProfileServer, tmp_path: Path) -> None:
+    server._places = threading.BoundedSemaphore(2)
+    boards = [enrolled(server, tmp_path, f"b{i}") for i in range(4)]
+    for i, (spool, _) in enumerate(boards):
+        fill(spool, 100 * (i + 1))
+
+    def send(spool: Spool, home: Home) -> None:
+        for _ in range(10_000):
+            try:
+                push(spool, home, Bandwidth(FAST))
+                return
+            except LaterError:
+                continue
+
+    threads = [threading.Thread(target=send, args=board) for board in boards]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(spool.fetch(1).data == b"" for spool, _ in boards)
+    total = "SELECT count(*), count(DISTINCT uuid) FROM batches"
+    assert query(server.store, total, 1).rows == ((15, 15),)
+
+
+def test_a_damaged_note_of_the_home_is_named(server: ProfileServer, tmp_path: Path) -> None:
+    spool, home = enrolled(server, tmp_path)
+    path = spool.folder / "home.json"
+    for data, why in (
+        (b"{", "expected JSON"),
+        (b"{}", "missing"),
+        (json.dumps({**vars(home), "token": "x"}).encode(), "token: expected 64"),
+        (json.dumps({**vars(home), "host": "a/b"}).encode(), "host: expected"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(InputError, match=why):
+            read_home(path)
+    path.unlink()
+    with pytest.raises(InputError, match="edgekit profile enroll BOARD"):
+        read_home(path)
+
+
+def test_a_folder_of_spool_files_is_stored_once_and_damaged_ones_are_named(tmp_path: Path) -> None:
+    store = ProfileStore(tmp_path / "store")
+    folder = fill(Spool(tmp_path / "card" / "spool")).folder
+    bad = sorted(folder.glob("*.batch"))[1]
+    bad.write_bytes(bad.read_bytes()[:-1])
+    for new in (2, 0):
+        found, damaged = upload(store, "x", tmp_path / "card")
+        assert found.new == new
+        assert [bad.name in why for why in damaged] == [True]
+    assert len(list(folder.glob("*.batch"))) == 3
+    with pytest.raises(HostInputError, match="found none"):
+        upload(store, "x", tmp_path / "store")
