@@ -92,7 +92,8 @@ def prepare_graph(
     """`prepare` of what an importer made."""
     target = Target(board, options, memory_limit(board, options))
     work = run_pipeline(source, target)
-    made = Made(work.graph, work.counts, work.origin, target.limit, source.notes, work.exact)
+    notes = (*source.notes, *work.notes)
+    made = Made(work.graph, work.counts, work.origin, target.limit, notes, work.exact)
     return work.imported, made
 
 

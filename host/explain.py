@@ -39,6 +39,7 @@ def explain(
                 "op": node.op.kind,
                 "unit": schedule.units[node.name],
                 "kernel": step.kernel if step else None,
+                "precision": tensors[node.outputs[0]].dtype.value if node.outputs else None,
                 **_method(step.compiled if step else None),
                 "storage": asdict(node.op.how)
                 if isinstance(node.op, ops.PrunedFullyConnected)

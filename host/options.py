@@ -12,7 +12,7 @@ from edgekit.host.errors import InputError
 Order = Literal["search", "import", "memory"]
 WeightBits = Literal["int8", "int4"]
 Activations = Literal["dynamic-outlier"]
-Precision = Literal["f32", "f16"]
+Precision = Literal["f32", "f16", "auto"]
 Shapes = Mapping[str, tuple[int, ...]]
 
 _MOST_VARIANTS = 32  # each is compiled, sent and checked
@@ -31,7 +31,8 @@ class CompileOptions:
     `weights`: what constant matrices are kept in; `activations`: how what they meet is quantized as
     it comes. One is not without the other.
 
-    `precision`: what float operators that have kernels for it compute in.
+    `precision`: what float operators that have kernels for it compute in; "auto": f16 where the
+    board can and golden outputs stay near those of f32.
     """
 
     shapes: Shapes = field(default_factory=dict)

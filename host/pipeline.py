@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from edgekit.host.errors import InputError
 from edgekit.host.fit import fit
+from edgekit.host.golden.half import half_loss
+from edgekit.host.golden.vectors import golden_of
 from edgekit.host.graph.types import Graph
 from edgekit.host.lower.chains import chain_for_time
 from edgekit.host.lower.epilogues import fuse_epilogues
@@ -15,10 +17,12 @@ from edgekit.host.passes.compress import compress_weights
 from edgekit.host.passes.half import to_half
 from edgekit.host.passes.pipeline import PASSES, PassCount, run_in_bodies
 from edgekit.host.passes.quantized import integer_form
+from edgekit.host.paths import cache_folder
 from edgekit.host.tables.gemm import table_of
 from edgekit.kb.board import BoardProfile
 
 HALF_FEATURE = "asimdhp"  # as /proc/cpuinfo names it
+HALF_LOSS = 0.02  # of an output's largest value: what --precision auto allows
 
 
 @dataclass(frozen=True)
@@ -34,11 +38,12 @@ class Target:
 class Work:
     """A graph on its way: the one that golden outputs are those of (`imported`), operator counts of
     the transforms so far, and the operators that parts were split from. `exact`: the same in f32,
-    of a graph that computes in half precision."""
+    of a graph that computes in half precision; `notes`: what users should know."""
 
     graph: Graph
     imported: Graph
     exact: Graph | None = None
+    notes: tuple[str, ...] = ()
     counts: tuple[PassCount, ...] = ()
     origin: Mapping[str, str] = field(default_factory=dict)
 
@@ -76,15 +81,25 @@ def _compress_weights(work: Work, target: Target) -> Work:
 
 def _half_precision(work: Work, target: Target) -> Work:
     """Where that is asked for, of a core that computes in it; golden outputs are those of f16."""
-    if target.options.precision != "f16":
+    asked, board = target.options.precision, target.board
+    if asked == "f32":
         return work
-    board = target.board
     if board.isa.half is None or HALF_FEATURE not in board.features:
+        if asked == "auto":
+            return work
         raise InputError(
             f"--precision f16: expected a board whose core computes in half precision "
-            f"({HALF_FEATURE}), found {board.name}; leave the option out"
+            f"({HALF_FEATURE}), found {board.name}; leave the option out, or take auto"
         )
     graph = to_half(work.graph)
+    if graph is work.graph:
+        return work
+    if asked == "auto":
+        lost = half_loss(work.graph, golden_of(graph, cache_folder() / "golden"))
+        if not lost <= HALF_LOSS:
+            why = f"f32: in half precision golden outputs would be off by {lost:.2%} of their "
+            why += f"largest value, more than {HALF_LOSS:.0%}"
+            return replace(work, notes=(*work.notes, why))
     return replace(work.then("to_half", graph), imported=graph, exact=work.graph)
 
 

@@ -25,13 +25,20 @@ def half_loss(exact: Graph, golden: Golden) -> float:
 
 
 def half_note(exact: Graph, made: Graph, golden: Golden) -> str:
-    """A sentence about `made`, which computes in f16 where it pays."""
-    inside = sum(made.tensors[n.outputs[0]].dtype is DType.F16 for n in made.nodes)
+    """A sentence about `made`, which computes in f16 where it pays: what that wins, and costs."""
+    inside = sum(DType.F16 in {made.tensors[t].dtype for t in n.outputs} for n in made.nodes)
     bound = max(
         float(tolerance) / max(float(np.max(np.abs(y), initial=0)), 1e-30)
         for y, tolerance in zip(golden.outputs, golden.tolerances, strict=True)
     )
     return (
-        f"half precision: {inside} of {len(made.nodes)} operators; golden outputs are off by "
-        f"{half_loss(exact, golden):.2%} of f32's largest value, a board's may be by {bound:.2%}"
+        f"half precision: {inside} of {len(made.nodes)} operators, "
+        f"{_constants(made):,} instead of {_constants(exact):,} bytes of constants; golden "
+        f"outputs are off by {half_loss(exact, golden):.2%} of f32's largest value, a board's may "
+        f"be by {bound:.2%} more"
     )
+
+
+def _constants(graph: Graph) -> int:
+    used = {name for n in graph.nodes for name in n.inputs if name is not None}
+    return sum(t.bytes for t in graph.tensors.values() if t.data is not None and t.name in used)

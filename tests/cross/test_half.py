@@ -45,6 +45,8 @@ def test_operators_of_f16_are_near_the_reference(family, virtual_board, tmp_path
 def test_a_model_in_half_precision_passes_its_health_check(virtual_board, tmp_path):
     made = compile_artifact(_MODEL, load_board("a76"), options=CompileOptions(precision="f16"))
     golden = made.golden
+    assert {each["precision"] for each in made.explain["operators"]} == {"f16", "f32"}
+    assert made.notes[-1].startswith("half precision: 58 of 60 operators, ")
     (tmp_path / "model.so").write_bytes(made.library)
     (tmp_path / "weights.bin").write_bytes(made.weights)
     cases = Cases(tuple(x[None] for x in golden.inputs), steps=1)

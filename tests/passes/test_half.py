@@ -57,6 +57,25 @@ def test_a_face_detector_converts_inputs_and_outputs_alone():
     assert len(converted) == len(graph.inputs) + len(graph.outputs)
 
 
+def test_auto_takes_half_precision_where_golden_outputs_stay_near():
+    made = prepare(_MODEL, load_profile("a76"), CompileOptions(precision="auto"))[1]
+    assert made.exact is not None
+    assert "to_half" in [count.name for count in made.counts]
+
+
+def test_auto_keeps_f32_where_they_do_not_and_says_so(monkeypatch):
+    monkeypatch.setattr("edgekit.host.pipeline.HALF_LOSS", 1e-6)
+    made = prepare(_MODEL, load_profile("a76"), CompileOptions(precision="auto"))[1]
+    assert made.exact is None
+    assert made.notes[-1].startswith("f32: in half precision golden outputs would be off by ")
+
+
+def test_auto_is_f32_on_cores_without_half_precision():
+    made = prepare(_MODEL, load_profile("a72"), CompileOptions(precision="auto"))[1]
+    assert made.exact is None
+    assert made.graph.nodes == prepare(_MODEL, load_profile("a72"))[1].graph.nodes
+
+
 def test_a_board_without_half_precision_is_named():
-    with pytest.raises(InputError, match=r"asimdhp.*found a72.*leave the option out"):
+    with pytest.raises(InputError, match=r"asimdhp.*found a72; leave the option out, or take auto"):
         prepare(_MODEL, load_profile("a72"), _HALF)

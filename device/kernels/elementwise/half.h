@@ -1,5 +1,5 @@
-/* f16 as its bits, to f32 and back, rounded to even: in whole numbers, which every core vectorizes.
- */
+/* f16 as its bits, to f32 and back, rounded to even: by the instructions of 64-bit ARM, elsewhere
+ * in whole numbers, which every core vectorizes. */
 #ifndef EK_HALF_H
 #define EK_HALF_H
 #include <stdint.h>
@@ -17,6 +17,20 @@ static inline __attribute__((unused)) uint32_t ek_bits_of_float(float value) {
     return bits;
 }
 
+#ifdef __aarch64__
+static inline __attribute__((unused)) float ek_float_of_half(uint16_t half) {
+    __fp16 value;
+    memcpy(&value, &half, 2);
+    return value;
+}
+
+static inline __attribute__((unused)) uint16_t ek_half_of_float(float value) {
+    const __fp16 rounded = (__fp16)value;
+    uint16_t half;
+    memcpy(&half, &rounded, 2);
+    return half;
+}
+#else
 static inline __attribute__((unused)) float ek_float_of_half(uint16_t half) {
     const uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = half & 0x7fff;
     /* The exponent's bias is 112 larger; all ones stay all ones. */
@@ -38,6 +52,7 @@ static inline __attribute__((unused)) uint16_t ek_half_of_float(float value) {
     half = rest > 0x7f800000 ? 0x7e00 : half;
     return (uint16_t)(sign | half);
 }
+#endif
 
 /* To the upper half of the bits, which is bfloat16. NaN would become a number. */
 static inline __attribute__((unused)) float ek_rounded_to_bfloat16(float value) {

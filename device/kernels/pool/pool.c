@@ -95,16 +95,81 @@ EK_INLINE void overlapping(const ek_pool2d_args *a, const TX *image, long y0, lo
     pixel(a, image + last, y0, y1, x0, x1, y + last, block);
 }
 
+#ifdef OP_MAX
+#define LINE (8192 / (long)sizeof(TX))
+
+/* The largest of three values each, of which some may be the same. */
+EK_INLINE void largest(const ek_pool2d_args *a, const int ends, TX *restrict to, const TX *p,
+                       const TX *q, const TX *r, const long block) {
+    EK_VECTOR_LOOP
+    for (long i = 0; i < block; i++) {
+        const TX most = TAKE(TAKE(p[i], q[i]), r[i]);
+        to[i] = ends ? finish(a, most, 1) : most;
+    }
+}
+
+EK_INLINE void largest_of_run(const ek_pool2d_args *a, const int ends, TX *to, const TX *p,
+                              const TX *q, const TX *r, long n) {
+    long i = 0;
+    for (; i + BLOCK <= n; i += BLOCK)
+        largest(a, ends, to + i, p + i, q + i, r + i, BLOCK);
+    for (; i + 16 <= n; i += 16)
+        largest(a, ends, to + i, p + i, q + i, r + i, 16);
+    for (; i + 8 <= n; i += 8)
+        largest(a, ends, to + i, p + i, q + i, r + i, 8);
+    for (; i < n; i++)
+        largest(a, ends, to + i, p + i, q + i, r + i, 1);
+}
+
+/* How many pixels of y are made of one line at a time; 0: windows are too large, or outside. */
+EK_INLINE long pixels_of_line(const ek_window *g) {
+    const long columns = LINE / g->c;
+    const int inside = g->top < g->kh && g->left < g->kw && (g->oh - 1) * g->sh - g->top < g->h &&
+                       (g->ow - 1) * g->sw - g->left < g->w;
+    return inside && g->kh <= 3 && g->kw <= 3 && columns >= 16 ? (columns - g->kw) / g->sw + 1 : 0;
+}
+
+/* A row of y from rows [y0, y1) of x, of at most three columns each: first down, into a line, then
+ * across. Memory is read from left to right, and each pixel only once. */
+EK_INLINE void row_by_lines(const ek_pool2d_args *a, const TX *image, long y0, long y1, TX *y,
+                            long pixels) {
+    const ek_window *g = &a->win;
+    const TX *top = image + y0 * g->w * g->c, *bottom = image + (y1 - 1) * g->w * g->c;
+    const TX *middle = y1 - y0 > 2 ? top + (long)g->w * g->c : top;
+    TX line[LINE];
+    for (long first = 0; first < g->ow; first += pixels) {
+        const long end = ek_min(first + pixels, g->ow);
+        const long begin = ek_max(first * g->sw - g->left, 0), c = g->c, at = begin * c;
+        const long until = ek_min((end - 1) * g->sw - g->left + g->kw, g->w);
+        largest_of_run(a, 0, line, top + at, middle + at, bottom + at, (until - begin) * c);
+        for (long ox = first; ox < end; ox++) {
+            const long ix = ox * g->sw - g->left, x0 = ek_max(ix, 0), x1 = ek_min(ix + g->kw, g->w);
+            const TX *from = line + (x0 - begin) * c, *last = line + (x1 - 1 - begin) * c;
+            largest_of_run(a, 1, y + ox * a->pitch, from, x1 - x0 > 2 ? from + c : from, last, c);
+        }
+    }
+}
+#endif
+
 /* Tasks: rows of the output. */
 void NAME(const void *task, long begin, long end) {
     const ek_pool2d_args *args = task;
     const ek_pool2d_args a = *args; /* a copy, so that stores to y cannot change it */
     const ek_window *g = &a.win;
+#ifdef OP_MAX
+    const long pixels = pixels_of_line(g);
+#endif
     for (long t = begin; t < end; t++) {
         const TX *image = (const TX *)a.x + t / g->oh * g->h * g->w * g->c;
         TX *y = (TX *)a.y + t * g->ow * a.pitch;
         long iy = t % g->oh * g->sh - g->top;
         long y0 = ek_max(iy, 0), y1 = ek_min(iy + g->kh, g->h);
+#ifdef OP_MAX
+        if (pixels) {
+            row_by_lines(&a, image, y0, y1, y, pixels);
+            continue;
+        }
+#endif
         for (long ox = 0; ox < g->ow; ox++, y += a.pitch) {
             long ix = ox * g->sw - g->left;
             long x0 = ek_max(ix, 0), x1 = ek_min(ix + g->kw, g->w), c = 0;
