@@ -17,6 +17,7 @@ from edgekit.host.connections import Via, connect_to, profile_of
 from edgekit.host.errors import InputError
 from edgekit.host.options import Activations, CompileOptions, WeightBits, variants_of
 from edgekit.host.release import (
+    ApplicationState,
     Benchmark,
     BoardStatus,
     DeployPlan,
@@ -213,6 +214,40 @@ class Device:
             variant=variant,
             name=self.model_name,
         )
+
+    def install(
+        self,
+        folder: str | Path,
+        bundle: Bundle | str | Path | None = None,
+        *,
+        progress: OnStep = lambda _: None,
+    ) -> Release:
+        """Puts the application in `folder` into one release with `bundle`, or with the model that
+        is deployed. Start it with `start_application`."""
+        application = release.read_application(Path(folder))
+        under = (
+            release.deployed_bundle(self.transport, self.model_name)
+            if bundle is None
+            else _bundle(bundle)
+        )
+        return self.deploy(release.with_application(under, application), progress=progress).release
+
+    def start_application(self) -> ApplicationState:
+        """Starts what was installed and waits for its first sign of life. RolledBackError if it
+        fails again and again and the release before is back."""
+        return release.start_application(self.transport, self.model_name)
+
+    def stop_application(self) -> ApplicationState:
+        """Stops it until it is started again."""
+        return release.stop_application(self.transport, self.model_name)
+
+    def application_status(self) -> ApplicationState:
+        """How it is."""
+        return release.application_status(self.transport, self.model_name)
+
+    def application_log(self, lines: int = 40) -> tuple[str, ...]:
+        """The last lines that it printed."""
+        return release.application_log(self.transport, lines, self.model_name)
 
     def status(self) -> BoardStatus:
         """What runs and what ran before."""

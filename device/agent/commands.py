@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Tuple
 
+from edgekit.device.agent.app_commands import add_app_commands
 from edgekit.device.agent.arguments import folder, positive, release_id, threads
 from edgekit.device.agent.profile_commands import add_profile_commands
 from edgekit.device.errors import (
@@ -176,13 +177,6 @@ def _rollback(options: argparse.Namespace) -> Document:
     return {"schema": "edgekit.apply/1", **asdict(rollback(_store(options)))}
 
 
-def _report_failure(options: argparse.Namespace) -> Document:
-    from edgekit.device.agent.status import leave
-
-    back = leave(_store(options), options.release, "application", options.reason)
-    return {"schema": "edgekit.failure/1", "release": options.release, "runs_again": back}
-
-
 def _remove(options: argparse.Namespace) -> Document:
     from edgekit.device.agent.remove import remove
 
@@ -341,9 +335,6 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("release", _release, "a command by the runtime of the current release")
     sub.add_argument("arguments", nargs=argparse.REMAINDER)
     command("rollback", _rollback, "swap the current and the previous release")
-    sub = command("report-failure", _report_failure, "go back from a release that failed its users")
-    sub.add_argument("--release", type=release_id, required=True, help="the one that failed")
-    sub.add_argument("--reason", default="", help="one line")
     command("remove", _remove, "take the model off the board: its releases, links and notes")
     sub = command("enroll", _enroll, "say whose releases this board takes")
     whose = sub.add_mutually_exclusive_group(required=True)
@@ -390,6 +381,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("spmv-bench", _spmv_bench, "times of a sparse matrix in several block forms")
     sub.add_argument("--request", type=Path, required=True, help="JSON")
     sub.add_argument("--library", type=Path, help="libedgekit-kernels.so of this board")
+    add_app_commands(command, _store)
     return parser
 
 

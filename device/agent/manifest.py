@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
+from edgekit.device.agent.application import ApplicationSpec, application_of
 from edgekit.device.agent.specs import (
     GoldenFiles,
     Memory,
@@ -38,6 +39,7 @@ from edgekit.device.errors import InputError
 SCHEMA = "edgekit.bundle/1"
 SCHEMA_MARGINS = "edgekit.bundle/2"  # the same with golden.margins
 SCHEMA_VARIANTS = "edgekit.bundle/3"  # the same with variants
+SCHEMA_APPLICATION = "edgekit.bundle/4"  # the same with an application, and variants or none
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.json.sig"
 LIBRARY = "model.so"
@@ -115,7 +117,8 @@ class Variant:
 
 @dataclass(frozen=True)
 class Manifest:
-    """`variants`: those for further input shapes; the first one's facts are the manifest's own."""
+    """`variants`: those for further input shapes; the first one's facts are the manifest's own.
+    `application`: the program that runs with the model."""
 
     id: str
     kit_version: str
@@ -130,6 +133,7 @@ class Manifest:
     golden: GoldenFiles
     files: Tuple[FileEntry, ...]
     variants: Tuple[Variant, ...] = ()
+    application: Optional[ApplicationSpec] = None
 
     def to_json(self) -> bytes:
         """The canonical text: sorted keys, one line, the same bytes on every machine."""
@@ -149,8 +153,12 @@ class Manifest:
         return max((v.memory for v in self.every_variant()), key=lambda m: m.total)
 
     def _document(self) -> Dict[str, Any]:
-        """Without variants, or margins, it is what runtimes that know of none can read."""
+        """Without application, variants, or margins, it is what runtimes that know of none can
+        read."""
         document = asdict(self)
+        if self.application:
+            return {"schema": SCHEMA_APPLICATION, **document}
+        del document["application"]
         if self.variants:
             return {"schema": SCHEMA_VARIANTS, **document}
         del document["variants"]
@@ -206,15 +214,19 @@ def _parse(data: bytes) -> Manifest:
         )
     except (ValueError, RecursionError) as error:
         raise bad("document", "JSON", error) from None
-    several = isinstance(raw, dict) and "variants" in raw
-    fields = [f for f in Manifest.__dataclass_fields__ if several or f != "variants"]
+    there = set(raw) if isinstance(raw, dict) else set()
+    with_application = "application" in there
+    left_out = {"variants", "application"} - there - ({"variants"} if with_application else set())
+    fields = [f for f in Manifest.__dataclass_fields__ if f not in left_out]
     root = keys_of(raw, "", ("schema", *fields))
-    schemas = (SCHEMA_VARIANTS,) if several else (SCHEMA, SCHEMA_MARGINS)
+    schemas = (SCHEMA, SCHEMA_MARGINS) if "variants" in left_out else (SCHEMA_VARIANTS,)
+    schemas = (SCHEMA_APPLICATION,) if with_application else schemas
     if root["schema"] not in schemas:
         raise bad("schema", " or ".join(schemas), root["schema"])
     parsed = _manifest(root)
-    if several:
-        _check_variants(parsed)
+    if root["schema"] == SCHEMA_VARIANTS and not parsed.variants:
+        raise bad("variants", "at least one, or no such key", "none")
+    _check_variants(parsed)
     _check_files(parsed)
     if (expected := content_id(root)) != parsed.id:
         raise bad("id", expected, parsed.id)
@@ -276,14 +288,13 @@ def _manifest(root: Dict[str, Any]) -> Manifest:
         golden=golden_of(root["golden"], "golden", root["schema"] != SCHEMA),
         files=each(root["files"], "files", _file),
         variants=each(root.get("variants", ()), "variants", _variant),
+        application=application_of(root["application"]) if "application" in root else None,
     )
 
 
 def _check_variants(m: Manifest) -> None:
     """Variants are of one model, and no two are for the same shapes."""
     every = m.every_variant()
-    if not m.variants:
-        raise bad("variants", "at least one, or no such key", "none")
     ends = [[(s.name, s.dtype) for s in (*v.inputs, *v.outputs)] for v in every]
     if any(found != ends[0] for found in ends):
         raise bad("variants", "the names and types of inputs and outputs of the first", "others")
@@ -298,6 +309,7 @@ def _check_files(m: Manifest) -> None:
         raise bad("files", "every path once", "a path twice")
     every = m.every_variant()
     named = [path for v in every for path in (v.library, *v.golden.paths)]
+    named += m.application.files if m.application else ()
     known = {WEIGHTS, RUNTIME, *named}
     if odd := sorted(known ^ set(sizes)):
         raise bad("files", ", ".join(sorted(known)), f"'{odd[0]}' not in both")

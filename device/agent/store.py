@@ -10,6 +10,7 @@ previous -> releases/..  what ran before
 failure.json             why the last release was rolled back
 counters.json            the highest counter of each model; see counters.py
 watch/                   of applications; see application/watch.py
+app/                     of the application of the release; see app_folder.py
 leftovers.json           files of hosts that may be gone; removed if still there next time
 named/<name>/            the same again, for a model beside the others: `deploy --as NAME`
 trusted_keys, unsigned   whose releases are taken; see signing.py
@@ -195,6 +196,20 @@ class Store:
             temporary.symlink_to(Path("releases") / release)
             temporary.rename(self.root / name)
         sync_folder(self.root)
+
+
+def committed(store: Store) -> Optional[str]:
+    """The release in service; while a deploy is between activation and commit, the one before.
+
+    The note of the switch is there from before the link moves until the commit.
+    """
+    while True:
+        release = store.links().current
+        note = store.read_note(store.pending)
+        if note is not None:
+            return note.get("current")
+        if store.links().current == release:
+            return release
 
 
 def _lock(file: IO[str]) -> None:

@@ -12,6 +12,7 @@ from edgekit.device.agent.specs import TensorSpec
 from edgekit.device.application.loaded import Outputs
 from edgekit.device.application.model import Model
 from edgekit.device.application.model import open_model as open
+from edgekit.device.application.signs import alive
 from edgekit.device.errors import (
     BusyError,
     DeviceError,
@@ -31,5 +32,6 @@ __all__ = [
     "Outputs",
     "TensorSpec",
     "TransferError",
+    "alive",
     "open",
 ]

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import logging
-from typing import Callable, Optional
+from typing import Callable
 
 from edgekit.device.agent.manifest import Manifest
 from edgekit.device.agent.mend import settle
 from edgekit.device.agent.status import damaged, leave_damaged, nothing_deployed
-from edgekit.device.agent.store import Store
+from edgekit.device.agent.store import Store, committed
 from edgekit.device.agent.whole import find_damage
 from edgekit.device.application.loaded import Loaded
 from edgekit.device.errors import RolledBackError, TransferError
 
 log = logging.getLogger("edgekit_runtime")
 _CHANGES = 5  # of `current` while a release is being read, before that is an error
-
-
-def committed(store: Store) -> Optional[str]:
-    """The release in service; while a deploy is between activation and commit, the one before.
-
-    The note of the switch is there from before the link moves until the commit.
-    """
-    while True:
-        release = store.links().current
-        note = store.read_note(store.pending)
-        if note is not None:
-            return note.get("current")
-        if store.links().current == release:
-            return release
 
 
 def load(store: Store, release: str, threads: int, parallel: int) -> Loaded:

@@ -15,9 +15,10 @@ from typing import Any, Mapping, Optional, Set, Tuple, Type, Union
 
 from edgekit.device.agent.specs import TensorSpec
 from edgekit.device.agent.status import leave
-from edgekit.device.agent.store import Store
-from edgekit.device.application.follow import committed, load, load_current, log
+from edgekit.device.agent.store import Store, committed
+from edgekit.device.application.follow import load, load_current, log
 from edgekit.device.application.loaded import Loaded, Outputs
+from edgekit.device.application.signs import alive
 from edgekit.device.application.watch import DEATHS, WATCH_SECONDS, Watch
 from edgekit.device.errors import DeviceError, InputError, TooLittleMemoryError
 
@@ -30,15 +31,17 @@ def open_model(
     *,
     threads: int = 1,
     parallel: int = 1,
-    root: Union[str, Path] = ROOT,
+    root: Union[str, Path] = "",
 ) -> Model:
     """The model deployed as `name` (`edgekit deploy --as NAME`), or the one without a name.
 
     `threads` work on each inference; `parallel` inferences may run at the same time, each with
-    memory of its own. InputError if nothing was deployed there.
+    memory of its own. InputError if nothing was deployed there. `root`: where releases lie; left
+    out, EDGEKIT_ROOT, which a supervised application is given, or ~/.edgekit.
     """
     if min(threads, parallel) < 1:
         raise InputError(f"expected at least 1 thread and 1 inference, found {threads}, {parallel}")
+    root = root or os.environ.get("EDGEKIT_ROOT", ROOT)
     board = Store(Path(root).expanduser().absolute(), log.warning)
     return Model(board if name == DEFAULT else board.named(name), threads, parallel)
 
@@ -100,6 +103,7 @@ class Model:
             found = loaded.run(inputs, outputs or {})
         finally:
             self._give(loaded)
+        alive()
         if self._proof_due is not None and time.monotonic() > self._proof_due:
             self._prove(loaded)
         return found

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from edgekit.host.cli import (
+    application,
     bench,
     board,
     boards,
@@ -98,6 +99,7 @@ for module in (
     kb,
     profile,
     release,
+    application,
     console,
     cache,
 ):

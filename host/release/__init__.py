@@ -1,5 +1,15 @@
 """Deploying to a board and using what was deployed, over any Transport."""
 
+from edgekit.host.release.application import (
+    Application,
+    application_log,
+    application_status,
+    deployed_bundle,
+    read_application,
+    start_application,
+    stop_application,
+    with_application,
+)
 from edgekit.host.release.count import InstructionCount, count_instructions
 from edgekit.host.release.deploy import deploy, plan_deploy
 from edgekit.host.release.enroll import enroll, enroll_host, enroll_unsigned
@@ -7,6 +17,7 @@ from edgekit.host.release.inference import Session, open_session
 from edgekit.host.release.noise import check_quiet, refuse_noise, why_noisy
 from edgekit.host.release.runtime import QUICK_SECONDS, check_name
 from edgekit.host.release.types import (
+    ApplicationState,
     Benchmark,
     BoardStatus,
     Conditions,
@@ -23,6 +34,8 @@ from edgekit.host.release.use import bench, probe, remove, rollback, run, status
 
 __all__ = [
     "QUICK_SECONDS",
+    "Application",
+    "ApplicationState",
     "Benchmark",
     "BoardStatus",
     "Conditions",
@@ -36,22 +49,29 @@ __all__ = [
     "Session",
     "Step",
     "Timings",
+    "application_log",
+    "application_status",
     "bench",
     "check_name",
     "check_quiet",
     "count_instructions",
     "deploy",
+    "deployed_bundle",
     "enroll",
     "enroll_host",
     "enroll_unsigned",
     "open_session",
     "plan_deploy",
     "probe",
+    "read_application",
     "refuse_noise",
     "remove",
     "rollback",
     "run",
+    "start_application",
     "status",
+    "stop_application",
     "verify",
     "why_noisy",
+    "with_application",
 ]

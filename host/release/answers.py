@@ -83,6 +83,21 @@ class RemoveAnswer(TypedDict):
     releases: tuple[Id, ...]
 
 
+class AppAnswer(TypedDict):
+    state: Text
+    name: Text
+    release: Text
+    pid: Count
+    said: Text
+    failures: Count
+    restarts: Count
+    last: Text
+
+
+class AppLogAnswer(TypedDict):
+    lines: tuple[Text, ...]
+
+
 class ReleaseAnswer(TypedDict):
     id: Id
     model: Text
@@ -303,6 +318,11 @@ ANSWERS: Mapping[str, type] = {
     "count": CountAnswer,
     "gemm-bench": AnyAnswer,
     "spmv-bench": AnyAnswer,
+    "app-start": AppAnswer,
+    "app-stop": AppAnswer,
+    "app-status": AppAnswer,
+    "app-log": AppLogAnswer,
+    "app-supervise": AnyAnswer,
 }
 
 

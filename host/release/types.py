@@ -181,3 +181,21 @@ class Benchmark:
     load_ms: float | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     noise: Noise | None = None
+
+
+@dataclass(frozen=True)
+class ApplicationState:
+    """How the application of a release is, as its supervisor said last.
+
+    `state`: starting, running, waiting (to be started again), ended (by itself), stopped, or
+    nothing. `said` is its own line, `failures` are those in a row, `last` says how it ended before.
+    """
+
+    state: str
+    name: str
+    release: str
+    pid: int
+    said: str
+    failures: int
+    restarts: int
+    last: str

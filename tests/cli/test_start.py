@@ -32,6 +32,12 @@ ALL_COMMANDS = sorted(commands(typer.main.get_command(app)))
 
 def test_commands_are_those_of_the_specification() -> None:
     assert [" ".join(c) for c in ALL_COMMANDS] == [
+        "app install",
+        "app logs",
+        "app new",
+        "app start",
+        "app status",
+        "app stop",
         "bench gemm",
         "bench model",
         "bench nna",

@@ -16,9 +16,9 @@ import pytest
 
 from edgekit.device import application
 from edgekit.device.agent.release import rollback
-from edgekit.device.agent.store import Store
+from edgekit.device.agent.store import Store, committed
 from edgekit.device.application import watch
-from edgekit.device.application.follow import committed, load
+from edgekit.device.application.follow import load
 from edgekit.device.application.loaded import Loaded
 from edgekit.device.errors import TooLittleMemoryError
 from edgekit.host.api import Device

@@ -1,0 +1,184 @@
+"""`edgekit app`: programs of the user's that run a deployed model on a board."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from edgekit.host.cli import complete
+from edgekit.host.cli.options import As, Board, Json, Over, board_name, examples, model_file
+from edgekit.host.errors import InputError
+
+if TYPE_CHECKING:
+    from edgekit.host.api import Device
+    from edgekit.host.bundle import Bundle
+    from edgekit.host.release import ApplicationState
+
+Template = Literal["serve"]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command group to the application."""
+    group = typer.Typer(
+        help="Applications: programs on the board that run a deployed model.",
+        epilog=examples(
+            "edgekit app new serve", "edgekit app install serve --board a57", "edgekit app status"
+        ),
+        rich_markup_mode=None,
+    )
+    group.command("new", epilog=examples("edgekit app new serve", "edgekit app new serve doors"))(
+        new
+    )
+    group.command(
+        "install",
+        epilog=examples(
+            "edgekit app install serve --board a57", "edgekit app install serve model.tflite"
+        ),
+    )(install)
+    for name, command in (("start", start), ("stop", stop), ("status", status), ("logs", logs)):
+        group.command(
+            name, epilog=examples(f"edgekit app {name}", f"edgekit app {name} --board a57 --json")
+        )(command)
+    app.add_typer(group, name="app")
+
+
+def new(
+    template: Annotated[Template, typer.Argument(show_default=False, help="What to begin with.")],
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FOLDER", show_default=False, help="To write. Default: the template's name."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write an application to begin with: main.py and app.toml."""
+    from importlib.resources import files
+
+    from edgekit.host.cli.output import emit
+    from edgekit.host.files import write_whole
+
+    target = folder or Path(template)
+    source = files("edgekit.device") / "templates" / template
+    written = sorted(path.name for path in source.iterdir() if path.is_file())
+    if there := [name for name in written if (target / name).exists()]:
+        raise InputError(
+            f"{target / there[0]}: expected no such file, found one; name another folder"
+        )
+    target.mkdir(parents=True, exist_ok=True)
+    for name in written:
+        write_whole(target / name, (source / name).read_bytes())
+    if as_json:
+        document = {"template": template, "folder": str(target), "files": written}
+        emit({"schema": "edgekit.app.new/1", **document})
+        return
+    print(f"written  {', '.join(str(target / name) for name in written)}")
+    print(f"next     edgekit app install {target}")
+
+
+def install(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", show_default=False, help="The application's folder."),
+    ],
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL or BUNDLE",
+            show_default=False,
+            autocompletion=complete.models,
+            help="Model to install it with. Default: what is deployed.",
+        ),
+    ] = None,
+    board: Board = None,
+    via: Over = None,
+    as_name: As = None,
+    as_json: Json = False,
+) -> None:
+    """Install an application together with its model, as one release, and start it.
+
+    Both are signed, activated and rolled back together. If it fails three times in a row before it
+    ever ran for a minute, the release before comes back.
+    """
+    from edgekit.host.cli.progress import deploying, working
+
+    name = board_name(board)
+    device = _device(name, via, as_name)
+    bundle = _bundle(model, name, device) if model else None
+    with deploying(f"installing on {device.name}") as progress:
+        release = device.install(folder, bundle, progress=progress)
+    with working(f"starting on {device.name}"):
+        state = device.start_application()
+    _show(name, state, as_json)
+    if not as_json:
+        print(f"release  {release.id} of {release.model} on {device.name}")
+
+
+def start(board: Board = None, via: Over = None, as_name: As = None, as_json: Json = False) -> None:
+    """Start the application of what is deployed, after a stop or a boot."""
+    name = board_name(board)
+    _show(name, _device(name, via, as_name).start_application(), as_json)
+
+
+def stop(board: Board = None, via: Over = None, as_name: As = None, as_json: Json = False) -> None:
+    """Stop the application until it is started again."""
+    name = board_name(board)
+    _show(name, _device(name, via, as_name).stop_application(), as_json)
+
+
+def status(
+    board: Board = None, via: Over = None, as_name: As = None, as_json: Json = False
+) -> None:
+    """Show how the application is."""
+    name = board_name(board)
+    _show(name, _device(name, via, as_name).application_status(), as_json)
+
+
+def logs(
+    board: Board = None,
+    lines: Annotated[int, typer.Option("--lines", min=1, max=10000, help="How many.")] = 40,
+    via: Over = None,
+    as_name: As = None,
+    as_json: Json = False,
+) -> None:
+    """Show the last lines that the application printed."""
+    from edgekit.host.cli.output import emit
+
+    name = board_name(board)
+    found = _device(name, via, as_name).application_log(lines)
+    if as_json:
+        emit({"schema": "edgekit.app.logs/1", "board": name, "lines": list(found)})
+        return
+    for line in found:
+        print(line)
+
+
+def _device(name: str, via: Over, as_name: As) -> Device:
+    from edgekit.host.api import connect
+
+    return connect(name, via=via).named(as_name)
+
+
+def _bundle(model: str, name: str, device: Device) -> Bundle:
+    from edgekit.host.cli.compile import load_bundle
+
+    return load_bundle(model_file(model, name), device.profile)
+
+
+def _show(board: str, state: ApplicationState, as_json: bool) -> None:
+    from edgekit.host.cli.output import emit
+
+    if as_json:
+        emit({"schema": "edgekit.app/1", "board": board, **asdict(state)})
+        return
+    process = f", process {state.pid}" if state.pid else ""
+    print(f"app      {state.name or 'none'} on {board}: {state.state}{process}")
+    if state.said:
+        print(f"says     {state.said}")
+    if state.last:
+        print(f"before   it {state.last}")
+    if state.restarts or state.failures:
+        print(f"restarts {state.restarts}; {state.failures} failures in a row")

@@ -1,0 +1,161 @@
+"""`edgekit app`: an application is written, installed with its model, watched and stopped."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.host.bundle import sign_bundle
+
+X = np.array([1, 2, 3, -4], np.float32)
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP by a Unix socket, whose path may be longer than an address may be."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("board", timeout=30)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        folder = os.open(self._path.parent, os.O_PATH)
+        self.sock.connect(f"/proc/self/fd/{folder}/{self._path.name}")
+        os.close(folder)
+
+
+@pytest.fixture
+def deployed(edgekit: Any, home: Path, tiny: Any) -> Iterator[Path]:
+    """The folder of a board that runs the tiny model; what is started on it is stopped."""
+    sign_bundle(tiny()).write(home / "tiny.ekb")
+    assert edgekit("deploy", home / "tiny.ekb").code == 0
+    yield home.parent / "home" / "boards" / "local"
+    edgekit("app", "stop")
+
+
+def write(folder: Path, program: str, settings: str = "") -> Path:
+    """An application of one file."""
+    folder.mkdir()
+    (folder / "main.py").write_text(program)
+    (folder / "app.toml").write_text(settings)
+    return folder
+
+
+def ask(board: Path, body: bytes) -> tuple[int, bytes, str | None]:
+    """One request to the server on the board: status, body, release."""
+    connection = UnixConnection(board / "app" / "data" / "serve.sock")
+    connection.request("POST", "/run", body)
+    answer = connection.getresponse()
+    found = answer.status, answer.read(), answer.getheader("X-Release")
+    connection.close()
+    return found
+
+
+def test_server_answers_until_it_is_stopped(edgekit: Any, home: Path, deployed: Path) -> None:
+    assert edgekit("app", "new", "serve", home / "doors").code == 0
+    installed = edgekit("app", "install", home / "doors", "--json").document
+    assert (installed["state"], installed["name"]) == ("running", "doors")
+    assert installed["said"].startswith("serves tiny at ")
+    code, body, release = ask(deployed, X.tobytes())
+    assert (code, release) == (200, installed["release"])
+    np.testing.assert_array_equal(np.frombuffer(body, np.float32), 2 * X + 1)
+    assert ask(deployed, b"123")[:2] == (400, b"expected 16 bytes for /run, found 3 for /run\n")
+
+    assert edgekit("app", "status", "--json").document["pid"] == installed["pid"]
+    assert edgekit("app", "stop", "--json").document["state"] == "stopped"
+    with pytest.raises(ConnectionRefusedError):
+        ask(deployed, X.tobytes())
+    assert edgekit("app", "logs").out == "edgekit: doors was stopped\n"
+    assert edgekit("app", "start", "--json").document["state"] == "running"
+
+
+def test_installed_application_goes_and_comes_with_its_release(
+    edgekit: Any, home: Path, deployed: Path
+) -> None:
+    program = "import edgekit_runtime, signal\nedgekit_runtime.alive({!r})\nsignal.pause()\n"
+    for said in ("one", "two"):
+        write(home / said, program.format(said))
+        assert edgekit("app", "install", home / said, "--json").document["said"] == said
+    assert edgekit("rollback").code == 0
+    assert edgekit("app", "start", "--json").document["said"] == "one"
+
+
+EATER = """
+import signal
+held = bytearray(b"x" * (64 << 20))
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "settings", "reason"),
+    [
+        ("raise ValueError('no camera')", "", "ended with exit code 1: ValueError: no camera"),
+        ("import os; os.abort()", "", "was killed by SIGABRT"),
+        ("import signal; signal.pause()", "watchdog_seconds = 1", "no sign of life for 1 s"),
+        (EATER, "memory_mib = 32", "bytes of memory, of 33554432 that it may"),
+    ],
+    ids=["exception", "crash", "hang", "memory"],
+)
+def test_application_that_fails_gives_way_to_the_release_before(
+    edgekit: Any, home: Path, deployed: Path, program: str, settings: str, reason: str
+) -> None:
+    before = edgekit("status", "--json").document["current"]["id"]
+    done = edgekit("app", "install", write(home / "bad", program, settings))
+    assert done.code == 7
+    assert "was rolled back (bad failed 3 times in a row; at last it" in done.complaint
+    assert reason in done.complaint
+    found = edgekit("status", "--json").document
+    assert found["current"]["id"] == before
+    assert reason in found["last_failure"]["reason"]
+
+
+def test_application_that_ends_by_itself_is_left_alone(
+    edgekit: Any, home: Path, deployed: Path
+) -> None:
+    done = edgekit("app", "install", write(home / "once", "print('done')"), "--json").document
+    assert (done["state"], done["restarts"]) == ("ended", 0)
+    assert edgekit("app", "logs").out.splitlines()[0] == "done"
+
+
+@pytest.mark.parametrize(
+    ("files", "complaint"),
+    [
+        ({}, "expected an application with app.toml, found none"),
+        ({"app.toml": ""}, "expected the program main.py, found none"),
+        ({"app.toml": "watchdog = 3"}, "unknown field `watchdog`"),
+        ({"app.toml": "entry = ["}, "expected the keys of an application, found"),
+        ({"app.toml": "memory_mib = -1", "main.py": ""}, "memory_mib: expected 0 to"),
+        ({"app.toml": "", "main.py": "", "a b": ""}, "expected files with names of letters"),
+    ],
+    ids=["no settings", "no program", "unknown key", "no TOML", "negative", "odd name"],
+)
+def test_folder_that_is_no_application_is_named(
+    edgekit: Any, home: Path, deployed: Path, files: dict[str, str], complaint: str
+) -> None:
+    folder = home / "odd"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    done = edgekit("app", "install", folder)
+    assert done.code == 2
+    assert complaint in done.complaint
+
+
+def test_what_is_not_there_is_said(edgekit: Any, home: Path) -> None:
+    for command in ("status", "stop", "logs"):
+        done = edgekit("app", command)
+        assert done.code == 2
+        assert "expected an application on this board, found none" in done.complaint
+    write(home / "one", "")
+    done = edgekit("app", "install", home / "one")
+    assert done.code == 2
+    assert "expected a deployed model, found none" in done.complaint
+    assert edgekit("app", "new", "serve", home / "one").code == 2
