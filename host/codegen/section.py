@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import numpy as np
 from edgekit.host.lower.plan import (
     Call,
     Field,
+    Kernel,
     Loop,
     Move,
     Plan,
@@ -28,6 +30,7 @@ from edgekit.host.lower.plan import (
     base_of,
     calls_of,
 )
+from edgekit.host.toolchain.zig import kernels_folder
 
 _BASES = """\
     const ek_model *const m = i->model;
@@ -59,9 +62,10 @@ def section_code(plan: Plan, section: Section) -> SectionCode:
     places = _Places(plan)
     steps = plan.lowered.steps[section.first : section.last]
     calls = [call for step in steps for call in calls_of(step.calls)]
-    headers = {call.kernel.header for call in calls} | {"kernel.h"}
+    headers = {call.kernel.header for call in calls if call.kernel.header} | {"kernel.h"}
     lines = [f'#include "{h}"' for h in sorted(headers)]
     lines.append('#include <math.h>\n#include "runtime/clock.h"\n#include "runtime/units.h"\n')
+    lines += sorted({_arguments(call.kernel) for call in calls if call.kernel.header is None})
     lines += sorted({_prototype(call) for call in calls})
     lines.append("void NAME(const ek_inference *);\n")
     shared = section.queues
@@ -205,6 +209,15 @@ def _move(move: Move, places: _Places) -> str:
 def _comment(text: str) -> str:
     """Text of a model file inside a C comment: nothing in it may end the comment."""
     return "".join(c if (c.isascii() and c.isalnum()) or c in "_-./:" else "_" for c in text)
+
+
+def _arguments(kernel: Kernel) -> str:
+    """The type of a kernel's arguments, as its C file declares it."""
+    source = (kernels_folder() / kernel.source).read_text()
+    found = re.search(rf"^typedef struct {{\n(?:(?!}}).*\n)*}} {kernel.args};\n", source, re.M)
+    if found is None:
+        raise ValueError(f"{kernel.source}: expected a typedef of {kernel.args}, found none")
+    return found[0]
 
 
 def _prototype(call: Call) -> str:

@@ -114,8 +114,10 @@ class Context:
         self.scratch_bytes[name] = size
         return Value(name)
 
-    def kernel(self, name: str, source: str, header: str, args: str, **macros: str | int) -> Kernel:
-        """An instance named ek_<name>_<simd>."""
+    def kernel(
+        self, name: str, source: str, header: str | None, args: str, **macros: str | int
+    ) -> Kernel:
+        """An instance named ek_<name>_<simd>; `header`: see Kernel."""
         items = tuple((key, str(value)) for key, value in macros.items())
         symbol = f"ek_{name}_{self.isa.simd}"
         if self.isa.simd != self.board.simd:

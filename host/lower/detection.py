@@ -33,9 +33,7 @@ def lower_detection_output(ctx: Context, node: Node) -> list[Call]:
         "y": Value(node.outputs[0]),
         "candidates": ctx.scratch(node, images * entries * CANDIDATE_BYTES),
     }
-    kernel = ctx.kernel(
-        "f32_detections", "detection/output.c", "detection/output.h", "ek_detection_args"
-    )
+    kernel = ctx.kernel("f32_detections", "detection/output.c", None, "ek_detection_args")
     return [Call(kernel, fields, images)]
 
 
@@ -63,7 +61,7 @@ def lower_decode_poses(ctx: Context, node: Node) -> list[Call]:
         "roots": ctx.scratch(node, heat.elements * ROOT_BYTES),
         "poses": ctx.scratch(node, op.keep * POSE_BYTES),
     }
-    kernel = ctx.kernel("f32_poses", "detection/poses.c", "detection/poses.h", "ek_poses_args")
+    kernel = ctx.kernel("f32_poses", "detection/poses.c", None, "ek_poses_args")
     return [Call(kernel, fields, 1)]
 
 

@@ -221,8 +221,8 @@ def lower_convert(ctx: Context, node: Node) -> list[Call]:
 def lower_fake_quantize(ctx: Context, node: Node) -> list[Call]:
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     fields: dict[str, Field] = {"n": x.shape[1], "x": Value(x.name), "y": Value(y.name)}
-    source = "elementwise/fake_quantize"
-    kernel = ctx.kernel("f32_fake_quantize", f"{source}.c", f"{source}.h", "ek_fake_quantize_args")
+    source = "elementwise/fake_quantize.c"
+    kernel = ctx.kernel("f32_fake_quantize", source, None, "ek_fake_quantize_args")
     return [Call(kernel, fields, x.shape[0])]
 
 

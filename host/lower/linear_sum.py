@@ -83,7 +83,7 @@ def lower_linear_sum(ctx: Context, node: Node) -> list[Call] | None:
     kernel = ctx.kernel(
         f"{y.dtype.value}_linear_sum",
         "elementwise/linear_sum.c",
-        "elementwise/linear_sum.h",
+        None,
         "ek_linear_sum_args",
         TX=C_TYPES[y.dtype],
     )

@@ -46,7 +46,7 @@ def lower_unit_length(ctx: Context, node: Node) -> list[Call]:
     kernel = ctx.kernel(
         f"{x.dtype.value}_unit_length",
         "reduce/unit_length.c",
-        "reduce/unit_length.h",
+        None,
         "ek_unit_length_args",
         TX=C_TYPES[x.dtype],
         Y_ZERO=(low + high + 1) // 2,

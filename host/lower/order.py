@@ -27,7 +27,7 @@ def lower_top_k(ctx: Context, node: Node) -> list[Call]:
     kernel = ctx.kernel(
         f"{x.dtype.value}_{'least' if op.smallest else 'most'}_{op.index.value}",
         "reduce/top_k.c",
-        "reduce/top_k.h",
+        None,
         "ek_top_k_args",
         TX=C_NAMES[x.dtype],
         TI=C_NAMES[op.index],

@@ -14,12 +14,13 @@ class Kernel:
     """One instance of a kernel file: its compile-time parameters make it a symbol.
 
     `source` is relative to device/kernels; `args` is the C type of the arguments, declared in
-    `header`. `parts` are further C files that it calls.
+    `header`, or in the source itself where nothing else knows it. `parts` are further C files
+    that it calls.
     """
 
     symbol: str
     source: str
-    header: str
+    header: str | None
     args: str
     macros: tuple[tuple[str, str], ...] = ()
     parts: tuple[Kernel, ...] = ()

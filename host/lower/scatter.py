@@ -34,7 +34,7 @@ def lower_scatter(ctx: Context, node: Node) -> list[Call]:
     kernel = ctx.kernel(
         f"{x.dtype.value}_scatter_{op.join}_{indices.dtype.value}",
         "layout/scatter.c",
-        "layout/scatter.h",
+        None,
         "ek_scatter_args",
         T=C_NAMES[x.dtype],
         TI=C_NAMES[indices.dtype],

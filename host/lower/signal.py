@@ -21,9 +21,7 @@ def lower_auto_scale(ctx: Context, node: Node) -> list[Call]:
     x = ctx.tensor(node.inputs[0])
     y, bits = (Value(name) for name in node.outputs)
     fields: dict[str, Field] = {"n": x.elements, "x": operand_of(ctx, x), "y": y, "bits": bits}
-    kernel = ctx.kernel(
-        "auto_scale", "signal/auto_scale.c", "signal/auto_scale.h", "ek_auto_scale_args"
-    )
+    kernel = ctx.kernel("auto_scale", "signal/auto_scale.c", None, "ek_auto_scale_args")
     return [Call(kernel, fields, 1)]
 
 
@@ -47,7 +45,7 @@ def lower_fixed_fourier(ctx: Context, node: Node) -> list[Call]:
     kernel = ctx.kernel(
         f"{x.dtype.value}_fourier{'_back' if op.inverse else ''}",
         "signal/fourier.c",
-        "signal/fourier.h",
+        None,
         "ek_fourier_args",
         TX=C_NAMES[x.dtype],
         TW=f"int{2 * bits}_t",
@@ -82,7 +80,7 @@ def _channels(
     kernel = ctx.kernel(
         f"channels_{function.lower()}",
         "signal/channels.c",
-        "signal/channels.h",
+        None,
         "ek_channels_args",
         TY=C_NAMES[y.dtype],
         TT=C_NAMES[table],

@@ -2,7 +2,13 @@
  * which includes 0, as TFLite quantizes the input of a dynamic-range product asymmetrically.
  *
  * Compile-time parameters: NAME, EK_SIMD. Tasks: rows. */
-#include "fake_quantize.h"
+#include "../kernel.h"
+
+typedef struct {
+    long n; /* of a row */
+    const float *x;
+    float *y;
+} ek_fake_quantize_args;
 
 /* std::round: halves away from zero */
 static double rounded(double x) {

@@ -2,7 +2,17 @@
  * of codes. Factors of 30 bits are two of 16, so that each part is one product of pairs.
  *
  * Compile-time parameters: NAME, EK_SIMD (one with EK_PAIRS), TX (int8_t, uint8_t). */
-#include "linear_sum.h"
+#include "../kernel.h"
+
+typedef struct {
+    long n;
+    const void *a, *b;
+    void *y;
+    int a_high, a_low, b_high, b_low; /* parts of the factors, each an s16 */
+    int addend_high, addend_low;
+    int shift; /* of the upper parts: what is left when the lower bits are off */
+    int low, high;
+} ek_linear_sum_args;
 
 typedef struct {
     vi high_factors, low_factors;

@@ -1,6 +1,14 @@
 /* Rows put where indices say. Compile-time parameters: NAME, EK_SIMD, T, TI (type of indices), one
  * of JOIN_NONE, JOIN_ADD, JOIN_MUL, JOIN_MAX, JOIN_MIN. */
-#include "scatter.h"
+#include "../kernel.h"
+
+typedef struct {
+    long rows, step; /* of x; those of a task */
+    long count;      /* indices */
+    long run;        /* elements of a row */
+    const void *x, *indices, *updates;
+    void *y;
+} ek_scatter_args;
 
 #ifdef JOIN_ADD
 #define JOIN(a, b) ((T)((a) + (b)))

@@ -3,7 +3,14 @@
  *
  * The outputs are a heap with the worst of the k at its root: what does not go before it is passed
  * over, BLOCK values at once, which is nearly all of a long row. */
-#include "top_k.h"
+#include "../kernel.h"
+
+typedef struct {
+    long n; /* values in a row */
+    long k; /* of 1 to n */
+    const void *x;
+    void *y, *at;
+} ek_top_k_args;
 
 #define BLOCK 64
 

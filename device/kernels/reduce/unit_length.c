@@ -1,7 +1,14 @@
 /* Rows of codes divided by their length: scale 1/128 around the zero point Y_ZERO.
  * Compile-time parameters: NAME, EK_SIMD, TX (int8_t, uint8_t), Y_ZERO, LOW, HIGH. */
 #include "inverse_root.h"
-#include "unit_length.h"
+#include "../kernel.h"
+
+typedef struct {
+    long n; /* codes of a row */
+    int x_zero;
+    const void *x;
+    void *y;
+} ek_unit_length_args;
 
 /* Tasks: rows. */
 void NAME(const void *args, long begin, long end) {

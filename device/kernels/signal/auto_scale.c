@@ -1,6 +1,13 @@
 /* Samples of 16 bits, shifted left as far as the largest allows. Compile-time parameters: NAME,
  * EK_SIMD. */
-#include "auto_scale.h"
+#include "../kernel.h"
+
+typedef struct {
+    long n;
+    const void *x;
+    void *y;
+    void *bits; /* int32_t: how far */
+} ek_auto_scale_args;
 
 /* The largest magnitude, held in 16 bits: that of -2^15 is itself, and what comes later is held
  * against that. */

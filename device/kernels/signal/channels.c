@@ -2,7 +2,13 @@
  *
  * Compile-time parameters: NAME, EK_SIMD, TY (of y), TT (of the table), and OP_GAIN (gain control
  * by an estimate of the noise) or OP_LOG. */
-#include "channels.h"
+#include "../kernel.h"
+
+typedef struct {
+    long scale, shift;
+    const void *x, *noise, *table;
+    void *y;
+} ek_channels_args;
 
 static inline int length_of(uint32_t x) {
     return 32 - __builtin_clz(x);

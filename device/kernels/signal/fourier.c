@@ -4,7 +4,18 @@
  * fraction), and INVERSE for the way from frequencies to samples. Numbers are fractions; each step
  * divides what it takes by the number of terms that it adds. Real and imaginary parts stand apart
  * while steps run. */
-#include "fourier.h"
+#include "../kernel.h"
+
+typedef struct {
+    long half;            /* complex points: half as many as real ones */
+    long length;          /* values in a row of x */
+    const int32_t *place; /* [half]: where a pair of samples goes before the first step */
+    const void *twiddles; /* of each step [radix - 1, 2, length], one after the other */
+    const void *last;     /* [2, half / 2] */
+    const void *x;
+    void *y;
+    void *work; /* [rows, 2, half] */
+} ek_fourier_args;
 
 #define LARGEST (((TW)1 << BITS) - 1)
 #define ADD(a, b) ((TX)((uint32_t)(a) + (uint32_t)(b)))
