@@ -37,7 +37,7 @@ def pytest_configure() -> None:
     searching = settings(deadline=None, suppress_health_check=slow)
     settings.register_profile("search", searching)
     # The same examples in every run: a change is what makes a test fail, not the day.
-    settings.register_profile("repeat", searching, derandomize=True)
+    settings.register_profile("repeat", searching, derandomize=True, max_examples=50)
     settings.load_profile("search" if "EDGEKIT_SEARCH" in os.environ else "repeat")
 
 

@@ -287,7 +287,13 @@ def test_up_says_when_the_inventory_has_that_name(
 
 
 @pytest.mark.parametrize(
-    "command", [("bench", "gemm"), ("tune", "gemm"), ("bench", "spmv"), ("tune", "spmv")]
+    "command",
+    [
+        ("bench", "gemm"),
+        ("tune", "gemm"),
+        ("bench", "spmv", "--matrix", "random:100:0.1"),
+        ("tune", "spmv"),
+    ],
 )
 def test_board_that_cannot_count_is_named_before_anything_is_compiled(
     edgekit: Any,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,25 @@ import pytest
 from edgekit.host.bundle import sign_bundle
 
 
+@pytest.fixture(scope="module")
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the home stands that the first test leaves for the others; they copy it."""
+    return tmp_path_factory.mktemp("deployed") / "home"
+
+
 @pytest.fixture
-def wake(edgekit: Any, home: Path, tiny: Any) -> Path:
-    """Deploys the tiny model by itself, and another as `wake`; the folder of its releases."""
-    for options, more in (((), ()), (('TINY_NAME="other"',), ("--as", "wake"))):
-        file = home / "bundle.ekb"
-        sign_bundle(tiny(*options)).write(file)
-        assert edgekit("deploy", file, *more).code == 0
-    return home.parent / "home" / "boards" / "local" / "named" / "wake"
+def wake(edgekit: Any, home: Path, tiny: Any, deployed: Path) -> Path:
+    """The tiny model deployed by itself, and another as `wake`; the folder of its releases."""
+    here = home.parent / "home"
+    if deployed.exists():
+        shutil.copytree(deployed, here, symlinks=True, dirs_exist_ok=True)
+    else:
+        for options, more in (((), ()), (('TINY_NAME="other"',), ("--as", "wake"))):
+            file = home / "bundle.ekb"
+            sign_bundle(tiny(*options)).write(file)
+            assert edgekit("deploy", file, *more).code == 0
+        shutil.copytree(here, deployed, symlinks=True, ignore=shutil.ignore_patterns("cache"))
+    return here / "boards" / "local" / "named" / "wake"
 
 
 def test_status_lists_every_name(edgekit: Any, wake: Path) -> None:

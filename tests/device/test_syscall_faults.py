@@ -31,6 +31,7 @@ def test_cases_cover_the_step(scene: Scene) -> None:
     assert sum(found.values()) > 300
 
 
+@pytest.mark.slow
 def test_old_or_new_after_each_fault(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

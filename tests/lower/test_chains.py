@@ -19,7 +19,7 @@ from edgekit.host.options import CompileOptions
 from edgekit.host.schedule.work import work_of
 from edgekit.kb.board import BoardProfile, load_board, load_profile
 from edgekit.kb.gemm_file import board_table
-from tests.support.kernel_runs import build, run_here, x86_boards
+from tests.support.kernel_runs import build, run_here, x86_params
 from tests.support.op_graphs import inputs_of
 
 _HEIGHT, _WIDTH = 40, 28
@@ -73,7 +73,7 @@ def _chained(graph: Graph, board: BoardProfile) -> Graph:
 
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("dtype", [DType.F32, DType.I8])
-@pytest.mark.parametrize("board", x86_boards(), ids=lambda b: b.simd)
+@pytest.mark.parametrize("board", x86_params())
 def test_a_chain_computes_what_its_members_compute(board, dtype, stride, tmp_path):
     graph = _block(dtype, stride)
     chain = _chained(graph, _small(board, 65536 if dtype is DType.F32 else 16384))

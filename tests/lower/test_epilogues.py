@@ -11,7 +11,7 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Activation, DType, Graph, Node, Operator, Padding, Tensor
 from edgekit.host.lower.epilogues import fuse_epilogues
-from tests.support.kernel_runs import build, check, run_here, x86_boards
+from tests.support.kernel_runs import build, check, run_here, x86_boards, x86_params
 from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import graph_of, inputs_of
 
@@ -54,7 +54,7 @@ _CONV, _DEPTHWISE = (24, 3, 3, 20), (1, 3, 3, 20)
     ("op", "w_shape"),
     [(ops.Conv2D(), _CONV), (ops.Conv2D((2, 1)), _CONV), (ops.DepthwiseConv2D((2, 1)), _DEPTHWISE)],
 )
-@pytest.mark.parametrize("board", x86_boards(), ids=lambda b: b.simd)
+@pytest.mark.parametrize("board", x86_params())
 def test_hard_swish_is_part_of_the_convolution(op, w_shape, board, tmp_path):
     graph = _graph(op, w_shape)
     after = fuse_epilogues(graph)

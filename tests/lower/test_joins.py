@@ -12,7 +12,7 @@ from edgekit.host.graph.types import DType, Graph, Node, Operator, Padding, Quan
 from edgekit.host.graph.views import parts_of_rows
 from edgekit.host.lower.lower import lower
 from edgekit.kb.board import load_board, load_profile
-from tests.support.kernel_runs import build, check, run_here, x86_boards
+from tests.support.kernel_runs import build, check, run_here, x86_params
 from tests.support.op_cases import quant
 from tests.support.op_graphs import inputs_of
 
@@ -75,7 +75,7 @@ def _graph(
 
 @pytest.mark.parametrize("channels", [16, 5])
 @pytest.mark.parametrize("dtype", [DType.F32, DType.I8])
-@pytest.mark.parametrize("board", x86_boards(), ids=lambda b: b.simd)
+@pytest.mark.parametrize("board", x86_params())
 def test_parts_are_made_in_their_place(board, dtype, channels, tmp_path):
     graph = _graph(channels, dtype=dtype)
     steps = {s.name: s for s in lower(graph, board).lowered.steps}

@@ -11,6 +11,7 @@ from edgekit.host.compiler import prepare
 from edgekit.host.fit import plan_of
 from edgekit.host.options import CompileOptions
 from edgekit.kb.board import load_board
+from tests.support.places import few_or_all
 
 _EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
 _FOLDERS = [Path(__file__).parents[2] / "models", *([Path(_EXTRA) / "models"] if _EXTRA else [])]
@@ -21,7 +22,10 @@ _OPEN_SHAPES = {"ch_ppocr_mobile_v2.0_cls_infer": {"x": (1, 3, 48, 192)}}
 _ABOVE = 1.05
 
 
-@pytest.mark.parametrize("name", sorted(_MODELS))
+_SMALL = [name for name, path in _MODELS.items() if path.stat().st_size < 2_500_000]
+
+
+@pytest.mark.parametrize("name", few_or_all(sorted(_MODELS), _SMALL))
 def test_the_arena_is_within_a_twentieth_of_its_lower_bound(name):
     options = CompileOptions(_OPEN_SHAPES.get(name, {}))
     board = load_board("local")

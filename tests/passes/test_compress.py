@@ -17,7 +17,7 @@ from edgekit.host.lower.lower import lower
 from edgekit.host.options import CompileOptions
 from edgekit.host.passes.compress import compress_weights
 from edgekit.kb.board import load_board
-from tests.support.kernel_runs import build, run_here, x86_boards
+from tests.support.kernel_runs import build, run_here, x86_boards, x86_params
 
 _MEDIAN, _WORST = 0.010, 0.016  # relative errors on real layers that 8 bits a row allow
 
@@ -114,7 +114,7 @@ def test_other_convolutions_stay(graph):
     assert compress_weights(graph, "int8").nodes == graph.nodes
 
 
-@pytest.mark.parametrize("board", x86_boards(), ids=lambda b: b.simd)
+@pytest.mark.parametrize("board", x86_params())
 def test_four_bits_take_half_a_byte(board):
     w = np.random.default_rng(5).standard_normal((96, 3 * 128)).astype(np.float32)
     graph = compress_weights(_layer(w, (9, 384)), "int4")

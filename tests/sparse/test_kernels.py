@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 
 from tests.support.kernel_runs import x86_params
 from tests.support.sparse_cases import STORED, build, check, far_case, random_case, run_here
+
+_CASES = 150 if "EDGEKIT_SEARCH" in os.environ else 60
 
 
 @pytest.fixture(scope="module", params=x86_params())
@@ -19,7 +22,7 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.mark.parametrize("stored", STORED)
 def test_products_and_rows_are_numpys(library, stored):
     rng = np.random.default_rng(len(stored))
-    cases = [random_case(rng, stored) for _ in range(150)]
+    cases = [random_case(rng, stored) for _ in range(_CASES)]
     cases.append(far_case(rng, stored))
     check(cases, run_here(library, cases))
 

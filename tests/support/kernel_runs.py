@@ -50,13 +50,14 @@ def product_params() -> list[Any]:
 def x86_params() -> list[Any]:
     """x86_boards() as parameters of tests.
 
-    What lies between plain C and the widest is marked slow: it has little that neither end has.
+    What lies between plain C and the widest has little that neither end has: the widest of it is
+    marked slow, others long.
     """
     boards = x86_boards()
-    ends = (boards[0], boards[-1])
+    marks = {len(boards) - 2: (pytest.mark.slow,), 0: (), len(boards) - 1: ()}
     return [
-        pytest.param(board, id=board.simd, marks=() if board in ends else pytest.mark.slow)
-        for board in boards
+        pytest.param(board, id=board.simd, marks=marks.get(i, (pytest.mark.long,)))
+        for i, board in enumerate(boards)
     ]
 
 

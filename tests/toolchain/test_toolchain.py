@@ -109,6 +109,7 @@ def test_a_full_disk_is_not_the_compilers_fault(toolchain, tmp_path, monkeypatch
         toolchain.build([Unit("answer", _SOURCE)])
 
 
+@pytest.mark.slow
 def test_a_damaged_c_library_of_the_compiler_is_made_again(toolchain, tmp_path):
     first = toolchain.build([Unit("answer", _SOURCE)])
     for name in ("zig", "zig-local"):
