@@ -115,8 +115,7 @@ class Model:
         self.set_inputs(inputs)
         stamps = self._stamps(1)
         self._check(self._lib.ek_run(ctypes.byref(self._model), self._in_list, self._out_list))
-        row = _differences(stamps[:], len(self.description.operators))
-        return self._outputs(), RunTimes(int(stamps[len(stamps) - 1] - stamps[0]), row)
+        return self._outputs(), times_of(stamps)
 
     def bench(self, count: int) -> BenchTimes:
         """`count` inferences on the inputs set last, each timed whole and per operator."""
@@ -197,6 +196,12 @@ def _check_array(spec: TensorSpec, array: Array) -> None:
 
 def _pointers(blocks: Sequence[mmap.mmap]) -> "ctypes.Array[ctypes.c_void_p]":
     return (ctypes.c_void_p * max(len(blocks), 1))(*(address_of(b) for b in blocks))
+
+
+def times_of(stamps: "ctypes.Array[ctypes.c_uint64]") -> RunTimes:
+    """The times of the inference that these stamps were given to."""
+    found = stamps[:]
+    return RunTimes(int(found[-1] - found[0]), _differences(found, len(found) - 1))
 
 
 def _differences(stamps: Sequence[int], operators: int) -> Tuple[int, ...]:

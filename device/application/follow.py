@@ -28,7 +28,7 @@ def load(store: Store, release: str, threads: int, parallel: int) -> Loaded:
             raise leave_damaged(store, release, damage)
         raise damaged(release, damage)
     manifest: Manifest = store.manifest(release)
-    return Loaded(folder, manifest, threads, parallel)
+    return Loaded(store, manifest, threads, parallel)
 
 
 def load_current(

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
+import functools
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from edgekit.device.agent.binding import (
     ModelStruct,
@@ -20,7 +21,10 @@ from edgekit.device.agent.binding import (
 )
 from edgekit.device.agent.fit import check_fit
 from edgekit.device.agent.manifest import WEIGHTS, Manifest, Variant
+from edgekit.device.agent.model import times_of
 from edgekit.device.agent.probe import board_facts
+from edgekit.device.agent.sampler import Sampler, sampler_for
+from edgekit.device.agent.store import Store
 from edgekit.device.agent.variants import variant_for
 from edgekit.device.application.buffers import fresh, numpy_of, readable, view_of, writable
 from edgekit.device.errors import DeviceError, InputError, TransferError
@@ -36,7 +40,8 @@ class Outputs(Dict[str, Any]):
 class Loaded:
     """A release that runs until `close`, which nobody calls while an inference is on its way."""
 
-    def __init__(self, folder: Path, manifest: Manifest, threads: int, parallel: int) -> None:
+    def __init__(self, store: Store, manifest: Manifest, threads: int, parallel: int) -> None:
+        folder = store.releases / manifest.id
         memory = manifest.most_memory()
         stateful = any(v.memory.state_bytes for v in manifest.every_variant())
         self.manifest = manifest
@@ -49,8 +54,9 @@ class Loaded:
         self._parts: List[_Part] = []
         self._weights = WeightsMap(folder / WEIGHTS, memory.weights_bytes)
         try:
-            for variant in manifest.every_variant():
-                self._parts.append(_Part(folder, variant, self._weights, threads))
+            for number, variant in enumerate(manifest.every_variant()):
+                sampler = functools.partial(sampler_for, store, manifest, number, threads)
+                self._parts.append(_Part(folder, variant, self._weights, threads, sampler))
             self._parts[0].lanes.append(_Lane(self._parts[0]))
         except BaseException:
             self.close()
@@ -76,6 +82,13 @@ class Loaded:
                 for lane in part.lanes:
                     lane.reset()
 
+    def write_samples(self) -> None:
+        """Hands over what was sampled, at the end of a process that closes nothing. Lanes that are
+        still taken keep theirs."""
+        for part in self._parts:
+            for lane in part.lanes:
+                lane.write_samples()
+
     def close(self) -> None:
         """Ends the threads, gives all memory back and unloads the libraries."""
         self.closed = True
@@ -94,8 +107,15 @@ class Loaded:
 class _Part:
     """A variant: its library, and the lanes that no inference is on just now."""
 
-    def __init__(self, folder: Path, variant: Variant, weights: WeightsMap, threads: int) -> None:
-        self.variant = variant
+    def __init__(
+        self,
+        folder: Path,
+        variant: Variant,
+        weights: WeightsMap,
+        threads: int,
+        sampler: Callable[[], Optional[Sampler]],
+    ) -> None:
+        self.variant, self.sampler = variant, sampler
         self.lanes: List[_Lane] = []
         self.threads, self.weights = threads, weights
         self.lib = open_library(folder / variant.library)
@@ -133,6 +153,9 @@ class _Lane:
         self._model = ModelStruct(part.weights.address, arena, state, self._pool)
         self._in = (ctypes.c_void_p * max(len(part.variant.inputs), 1))()
         self._out = (ctypes.c_void_p * max(len(part.variant.outputs), 1))()
+        # One for each lane: a sampler is for one thread at a time.
+        self._sampler = part.sampler()
+        self._stamps = (ctypes.c_uint64 * (len(part.variant.operators) + 1))()
         self.reset()
 
     def reset(self) -> None:
@@ -158,12 +181,22 @@ class _Lane:
             else:
                 outputs[spec.name], (self._out[i], keep) = fresh(spec, numpy)
             held.append(keep)
+        due = self._sampler is not None and self._sampler.due()
+        self._model.stamps = self._stamps if due else None
         code = self._part.lib.ek_run(ctypes.byref(self._model), self._in, self._out)
         if code != 0:
             raise DeviceError(f"ek_run: expected 0, found {code}; please report this model")
+        if due and self._sampler is not None:
+            self._sampler.record(times_of(self._stamps))
         return outputs
 
+    def write_samples(self) -> None:
+        """Hands over what was sampled and not yet written."""
+        if self._sampler is not None:
+            self._sampler.close()
+
     def close(self) -> None:
+        self.write_samples()
         if self._pool:
             self._part.lib.ek_pool_destroy(self._pool)
             self._pool = None

@@ -283,6 +283,8 @@ class Model:
         new = self._proof_due is not None and self._loaded is not None
         if new and isinstance(error, Exception):
             self._leave(self.release, f"the application ended: {type(error).__name__}: {error}")
+        if self._loaded is not None:
+            self._loaded.write_samples()
         self._watch.end()
 
 

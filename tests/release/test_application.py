@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from edgekit.device import application
+from edgekit.device.agent.batch import bodies
 from edgekit.device.agent.release import rollback
 from edgekit.device.agent.store import Store, committed
 from edgekit.device.application import watch
@@ -266,6 +267,20 @@ def test_state_belongs_to_the_model_until_reset(
         np.testing.assert_array_equal(model.run({"x": X})["y"], first + 1)
         model.reset()
         np.testing.assert_array_equal(model.run({"x": X})["y"], first)
+
+
+def test_inferences_of_a_program_are_sampled(
+    model: application.Model, device: Device, board_root: Path
+) -> None:
+    release = model.release
+    for _ in range(30):
+        model.run({"x": X})
+    assert not list((board_root / "spool").glob("*.batch"))
+    model.close()
+    (file,) = (board_root / "spool").glob("*.batch")
+    (body,) = bodies(file.read_bytes())
+    assert "twice" in body.decode() and '"inferences":30' in body.decode().replace(" ", "")
+    assert release in body.decode()
 
 
 def program(board_root: Path, text: str) -> subprocess.CompletedProcess[str]:
