@@ -42,6 +42,10 @@ def register(app: typer.Typer) -> None:
         group.command(
             name, epilog=examples(f"edgekit app {name}", f"edgekit app {name} --board a57 --json")
         )(command)
+    group.command(
+        "library",
+        epilog=examples("edgekit app library build", "edgekit app library build --board rpi4"),
+    )(library)
     app.add_typer(group, name="app")
 
 
@@ -154,6 +158,40 @@ def logs(
         return
     for line in found:
         print(line)
+
+
+def library(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", show_default=False, help="Where to write both.")
+    ],
+    board: Annotated[
+        str | None,
+        typer.Option(
+            "--board",
+            metavar="BOARD or PROFILE",
+            show_default=False,
+            autocompletion=complete.boards,
+            help="What to compile it for. Default: edgekit.toml, else local.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write ek_app.h and libedgekit-app.so, by which C programs use deployed models."""
+    from edgekit.host.cli.output import emit
+    from edgekit.host.cli.progress import working
+    from edgekit.host.connections import profile_of
+    from edgekit.host.toolchain.application import HEADER, LIBRARY, write_application
+    from edgekit.kb.board import load_board
+
+    profile = load_board(profile_of(board_name(board)))
+    with working(f"compiling for {profile.name}"):
+        write_application(folder, profile)
+    files = [HEADER, LIBRARY]
+    if as_json:
+        document = {"folder": str(folder), "profile": profile.name, "files": files}
+        emit({"schema": "edgekit.app.library/1", **document})
+        return
+    print(f"written  {', '.join(str(folder / name) for name in files)}")
 
 
 def _device(name: str, via: Over, as_name: As) -> Device:

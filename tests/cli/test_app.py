@@ -6,6 +6,7 @@ import http.client
 import os
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from edgekit.host.bundle import sign_bundle
 
 X = np.array([1, 2, 3, -4], np.float32)
+CLIENTS = 4
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -74,6 +76,27 @@ def test_server_answers_until_it_is_stopped(edgekit: Any, home: Path, deployed: 
         ask(deployed, X.tobytes())
     assert edgekit("app", "logs").out == "edgekit: doors was stopped\n"
     assert edgekit("app", "start", "--json").document["state"] == "running"
+
+
+@pytest.mark.parametrize("count", [50, pytest.param(2500, marks=pytest.mark.long)])
+def test_server_answers_four_clients_at_once(
+    edgekit: Any, home: Path, deployed: Path, count: int
+) -> None:
+    edgekit("app", "new", "serve", home / "doors")
+    assert edgekit("app", "install", home / "doors").code == 0
+
+    def client(number: int) -> int:
+        connection = UnixConnection(deployed / "app" / "data" / "serve.sock")
+        right = 0
+        for i in range(count):
+            x = X * (number * count + i)
+            connection.request("POST", "/run", x.tobytes())
+            right += connection.getresponse().read() == (2 * x + 1).tobytes()
+        connection.close()
+        return right
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        assert list(pool.map(client, range(CLIENTS))) == [count] * CLIENTS
 
 
 def test_installed_application_goes_and_comes_with_its_release(
@@ -147,6 +170,13 @@ def test_folder_that_is_no_application_is_named(
     done = edgekit("app", "install", folder)
     assert done.code == 2
     assert complaint in done.complaint
+
+
+def test_library_for_c_programs_is_written(edgekit: Any, home: Path) -> None:
+    done = edgekit("app", "library", home / "c", "--json")
+    assert done.document["files"] == ["ek_app.h", "libedgekit-app.so"]
+    assert all((home / "c" / name).stat().st_size for name in done.document["files"])
+    assert edgekit("app", "library", home / "c", "--board", "nothing").code == 2
 
 
 def test_what_is_not_there_is_said(edgekit: Any, home: Path) -> None:

@@ -33,6 +33,7 @@ ALL_COMMANDS = sorted(commands(typer.main.get_command(app)))
 def test_commands_are_those_of_the_specification() -> None:
     assert [" ".join(c) for c in ALL_COMMANDS] == [
         "app install",
+        "app library",
         "app logs",
         "app new",
         "app start",
