@@ -5,6 +5,7 @@ The library that is timed is the one that ships.
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,7 @@ _TARGETS: Mapping[str, tuple[str, str]] = {
     "riscv64": ("riscv64-linux-musl", "baseline_rv64"),
 }
 _FLAGS = ("-std=gnu11", "-O2", "-g0", "-s", "-static", "-fno-sanitize=undefined")
+_HEADERS = ("ek.h", "gemm/gemm.h")
 _INT8 = ("_s8_", "_u8_", "_i8_", "_s16_")
 
 
@@ -132,7 +134,11 @@ def is_built(arch: str) -> bool:
 
 def _flags(arch: str) -> tuple[str, ...]:
     target, cpu = _TARGETS[arch]
-    return ("-target", target, f"-mcpu={cpu}", *_FLAGS, f"-I{kernels_folder()}")
+    digest = hashlib.sha256()
+    for header in _HEADERS:
+        digest.update((kernels_folder() / header).read_bytes())
+    described = f"-DEK_HEADERS={digest.hexdigest()[:16]}"  # what is built depends on them
+    return ("-target", target, f"-mcpu={cpu}", *_FLAGS, f"-I{kernels_folder()}", described)
 
 
 def _command(

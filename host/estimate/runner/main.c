@@ -1,4 +1,5 @@
-/* Runs a compiled model once to warm it up and once to be timed, on any board's CPU:
+/* Runs a compiled model once to warm it up and once to be timed, on any board's CPU (products of
+ * matrices: product.c):
  *
  *   runner LIBRARY WEIGHTS ARENA STATE THREADS OPERATORS IN-FILE OUT-FILE IN-BYTES,...
  * OUT-BYTES,...
@@ -51,7 +52,7 @@ int runner_clock(clockid_t clock, long now[2]) {
     return 0;
 }
 
-static void *block(size_t bytes) {
+void *block(size_t bytes) {
     size_t whole = (bytes + 63) / 64 * 64;
     void *memory = aligned_alloc(64, whole ? whole : 64);
     if (!memory)
@@ -87,22 +88,27 @@ static arrays allocate(const char *sizes) {
     return made;
 }
 
-static void *needed(const library *lib, const char *name) {
+void *needed(const library *lib, const char *name) {
     void *found = library_symbol(lib, name);
     if (!found)
-        fail("expected a model's library, found one without", name);
+        fail("expected a library of ours, found one without", name);
     return found;
 }
 
-static functions open_functions(const char *path) {
+const library *usable_library(const char *path) {
     const library *lib = library_open(path);
-    if (((int (*)(void))needed(lib, "ek_abi"))() != EK_ABI)
-        fail("expected a library of this release, found another:", path);
     const char *missing = ((const char *(*)(void))needed(lib, "ek_missing_feature"))();
     if (missing) {
         puts(missing);
         exit(3);
     }
+    return lib;
+}
+
+static functions open_functions(const char *path) {
+    const library *lib = usable_library(path);
+    if (((int (*)(void))needed(lib, "ek_abi"))() != EK_ABI)
+        fail("expected a library of this release, found another:", path);
     functions f;
     *(void **)&f.run = needed(lib, "ek_run");
     *(void **)&f.reset = needed(lib, "ek_reset");
@@ -126,6 +132,8 @@ static void warm_and_time(const functions *f, const ek_model *model, arrays *in,
 }
 
 int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "product") == 0)
+        return time_products(argc - 1, argv + 1);
     if (argc != ARGUMENTS)
         fail("expected 10 arguments, found", argc > ARGUMENTS ? "more" : "fewer");
     functions f = open_functions(argv[1]);

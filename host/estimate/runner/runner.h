@@ -1,4 +1,4 @@
-/* A program that runs a compiled model under qemu-user: its parts. */
+/* A program that runs a compiled model, or products, under qemu-user: its parts. */
 #ifndef EK_RUNNER_H
 #define EK_RUNNER_H
 #include <stddef.h>
@@ -26,6 +26,17 @@ int runner_clock(clockid_t clock, long now[2]);
 typedef struct library library;
 library *library_open(const char *path);
 void *library_symbol(const library *lib, const char *name); /* NULL: it has none */
+
+void *needed(const library *lib, const char *name); /* the same; ends the program instead */
+
+/* The library, if this CPU has what it needs; else exit code 3, with the feature printed. */
+const library *usable_library(const char *path);
+
+/* Memory of 64-byte aligned bytes, none of them 0. */
+void *block(size_t bytes);
+
+/* What product.c does with its part of the command line. */
+int time_products(int argc, char **argv);
 
 /* One line on stderr, and exit code 1. */
 _Noreturn void fail(const char *what, const char *which);

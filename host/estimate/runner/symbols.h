@@ -1,4 +1,4 @@
-/* What compiled models take from the C library: the names the runner can give them. */
+/* What compiled models and kernels take from the C library: the names the runner can give them. */
 #ifndef EK_SYMBOLS_H
 #define EK_SYMBOLS_H
 
@@ -13,6 +13,7 @@
     X(atan2f)                                                                                      \
     X(atanf)                                                                                       \
     X(atanhf)                                                                                      \
+    X(bcmp)                                                                                        \
     X(calloc)                                                                                      \
     X(cbrtf)                                                                                       \
     X(ceil)                                                                                        \
@@ -43,12 +44,14 @@
     X(llrintf)                                                                                     \
     X(log)                                                                                         \
     X(log10f)                                                                                      \
+    X(log1p)                                                                                       \
     X(log1pf)                                                                                      \
     X(log2f)                                                                                       \
     X(logf)                                                                                        \
     X(lrint)                                                                                       \
     X(lrintf)                                                                                      \
     X(lroundf)                                                                                     \
+    X(madvise)                                                                                     \
     X(malloc)                                                                                      \
     X(memcmp)                                                                                      \
     X(memcpy)                                                                                      \
@@ -75,6 +78,7 @@
     X(pthread_mutex_unlock)                                                                        \
     X(pthread_self)                                                                                \
     X(pthread_setaffinity_np)                                                                      \
+    X(realloc)                                                                                     \
     X(rint)                                                                                        \
     X(rintf)                                                                                       \
     X(round)                                                                                       \

@@ -1,0 +1,109 @@
+/* Makes one product of matrices with several methods, each warmed up once and timed once:
+ *
+ *   runner product LIBRARY DTYPE M N K SIDE THREADS METHOD...
+ *
+ * LIBRARY: the kernels of a board; DTYPE: ek_gemm_dtype; SIDE: the operand that is packed
+ * beforehand, 0 for A, 1 for B, -1 for none; METHOD: mc,kc,nc,mr,nr,pack_a,pack_b,split. Rows of A,
+ * B and C lie behind each other. Each method is a region between marks. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ek.h"
+#include "gemm/gemm.h"
+#include "runner.h"
+
+enum { FIRST_METHOD = 8, FIELDS = 8 };
+
+typedef struct {
+    size_t (*packed_bytes)(int, int, long, long, const ek_gemm_method *);
+    void (*pack)(int, int, long, long, const ek_gemm_method *, const void *, long, long, void *);
+    size_t (*scratch_bytes)(const ek_gemm_args *, const ek_gemm_method *, int);
+    void (*run)(const ek_gemm_args *, const ek_gemm_method *, void *, ek_pool *);
+    ek_pool *(*start)(int);
+    void (*stop)(ek_pool *);
+} functions;
+
+static functions open_functions(const char *path) {
+    const library *lib = usable_library(path);
+    functions f;
+    *(void **)&f.packed_bytes = needed(lib, "ek_gemm_packed_bytes");
+    *(void **)&f.pack = needed(lib, "ek_gemm_pack");
+    *(void **)&f.scratch_bytes = needed(lib, "ek_gemm_scratch_bytes");
+    *(void **)&f.run = needed(lib, "ek_gemm_run");
+    *(void **)&f.start = needed(lib, "ek_pool_create");
+    *(void **)&f.stop = needed(lib, "ek_pool_destroy");
+    return f;
+}
+
+static ek_gemm_method method_of(const char *text) {
+    long field[FIELDS] = {0};
+    char *end = (char *)text;
+    for (int i = 0; i < FIELDS; i++, end += *end == ',')
+        field[i] = strtol(end, &end, 10);
+    if (*end)
+        fail("expected mc,kc,nc,mr,nr,pack_a,pack_b,split, found", text);
+    ek_gemm_method how = {.mc = (int32_t)field[0], .kc = (int32_t)field[1]};
+    how.nc = (int32_t)field[2], how.mr = (int32_t)field[3], how.nr = (int32_t)field[4];
+    how.pack_a = (uint8_t)field[5], how.pack_b = (uint8_t)field[6], how.split = (uint8_t)field[7];
+    return how;
+}
+
+/* Small whole numbers: no denormals, no overflow. */
+static void *filled(int dtype, long count) {
+    size_t bytes = (size_t)count * (dtype == EK_GEMM_F32 ? sizeof(float) : 1);
+    char *made = block(bytes);
+    for (long i = 0; i < count; i++) {
+        int value = (int)(i % 13) + 1;
+        if (dtype == EK_GEMM_F32)
+            ((float *)made)[i] = (float)value;
+        else
+            made[i] = (char)value;
+    }
+    return made;
+}
+
+static void time_method(const functions *f, ek_gemm_args args, const ek_gemm_method *how, int side,
+                        int threads, ek_pool *pool) {
+    void *packed = NULL;
+    if (side >= 0) {
+        long extent = side ? args.n : args.m, row = side ? args.b_row : args.a_row;
+        packed = block(f->packed_bytes(args.dtype, side, extent, args.k, how));
+        f->pack(args.dtype, side, extent, args.k, how, side ? args.b : args.a, row, 1, packed);
+        *(side ? &args.b : &args.a) = packed;
+        *(side ? &args.b_packed : &args.a_packed) = 1;
+    }
+    void *scratch = block(f->scratch_bytes(&args, how, threads));
+    mark(MARK_WARM_BEGIN);
+    f->run(&args, how, scratch, pool);
+    mark(MARK_WARM_END);
+    mark(MARK_BEGIN);
+    f->run(&args, how, scratch, pool);
+    mark(MARK_END);
+    free(scratch);
+    free(packed);
+}
+
+int time_products(int argc, char **argv) {
+    if (argc <= FIRST_METHOD)
+        fail("expected a method, found", "none");
+    functions f = open_functions(argv[1]);
+    ek_gemm_args args = {.dtype = atoi(argv[2])};
+    args.m = atol(argv[3]), args.n = atol(argv[4]), args.k = atol(argv[5]);
+    int side = atoi(argv[6]), threads = atoi(argv[7]);
+    args.a = filled(args.dtype, args.m * args.k), args.a_row = args.k, args.a_col = 1;
+    args.b = filled(args.dtype, args.k * args.n), args.b_row = args.n, args.b_col = 1;
+    args.c = block((size_t)(args.m * args.n) * sizeof(float)), args.c_row = args.n, args.c_col = 1;
+    args.epilogue.low_f32 = -INFINITY, args.epilogue.high_f32 = INFINITY;
+    ek_pool *pool = threads > 1 ? f.start(threads) : NULL;
+    if (threads > 1 && !pool)
+        fail("expected threads to start, found", "none");
+    for (int i = FIRST_METHOD; i < argc; i++) {
+        ek_gemm_method how = method_of(argv[i]);
+        time_method(&f, args, &how, side, threads, pool);
+    }
+    if (pool)
+        f.stop(pool);
+    return 0;
+}
