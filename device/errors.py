@@ -44,7 +44,7 @@ class IncompatibleError(DeviceError):
 
 
 class TooLittleMemoryError(IncompatibleError):
-    """Of what a board has, memory alone comes and goes."""
+    """Too little memory is free just now: unlike all else that a board has, that comes and goes."""
 
 
 class TransferError(DeviceError):

@@ -63,7 +63,7 @@ def keys_of(
 
 
 def _operators_of(base: KnowledgeBase, used: Sequences) -> tuple[OperatorRow, ...]:
-    """As `_rows_of`, of operators of models, which this history does not measure."""
+    """The rows of operators of models, which this history does not measure."""
     rows: dict[GemmKey, OperatorRow] = {}
     for row in sorted(base.operators, key=lambda r: (r.ratio is None, r.ratio or 0.0, r.key)):
         old = row.key

@@ -80,8 +80,8 @@ class Index(Generic[_R]):
     def relaxed(
         self, key: GemmKey, shape: GemmShape, priority: tuple[Feature, ...]
     ) -> tuple[_R, Feature, str] | None:
-        """Of the rows that share the first feature for which there are any, the one most alike;
-        with that feature, and a sentence."""
+        """The row most alike among those that share the first feature for which there are any, with
+        that feature and a sentence."""
         for name in priority:
             if found := self._by_feature.get(_shared(key, name)):
                 best = min(found, key=lambda r: _preference(r, key, shape))

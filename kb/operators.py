@@ -178,8 +178,8 @@ def _products(tile: Tile, vl: int, shape: GemmShape) -> float:
 
 
 def _winograd(form: Form, isa: Isa) -> Iterator[Candidate]:
-    """By Winograd's transform, with prices as they were measured on 64-bit ARM; elsewhere a direct
-    convolution runs at the core's peak and reads less."""
+    """The candidate by Winograd's transform, with prices as they were measured on 64-bit ARM;
+    elsewhere a direct convolution runs at the core's peak and reads less."""
     c, oc, vl = form.depth, form.shape.n, isa.vl
     if not (isa.lanes and isa.registers >= 32 and 0 < c <= WINOGRAD_CHANNELS):
         return

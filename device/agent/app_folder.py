@@ -74,7 +74,7 @@ class AppFolder:
         return found if found.lives() else None
 
     def state(self) -> AppState:
-        """As it was noted last; the supervisor may have been killed since."""
+        """The state as it was noted last; the supervisor may have been killed since."""
         try:
             found = AppState(**json.loads(self._state.read_text()))
         except (OSError, ValueError, TypeError):
@@ -116,13 +116,14 @@ class AppFolder:
         return target
 
     def remove_copies(self, but: str) -> None:
-        """Of all releases but one, whatever was left of them."""
+        """Removes all releases but one, whatever was left of them."""
         for folder in self._run.glob("*"):
             if folder.name != but:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def forget_death(self, pid: int) -> None:
-        """What a process noted of itself that was ended on purpose; see application/watch.py."""
+        """Removes what a process noted of itself that was ended on purpose; see
+        application/watch.py."""
         for note in (self._store.root / "watch").glob(f"*.{pid}-*.json"):
             with contextlib.suppress(OSError):
                 note.unlink()

@@ -85,7 +85,7 @@ class Model:
 
     @property
     def outputs(self) -> Tuple[TensorSpec, ...]:
-        """As `inputs`."""
+        """The outputs of the release that runs."""
         return self._now().manifest.outputs
 
     def run(
@@ -226,8 +226,8 @@ class Model:
             self._put_in_service(found)
 
     def _load_apart(self, release: str) -> Loaded:
-        """As `load`, where memory does not hold two releases at once: the one that runs goes first,
-        and comes back if the other does not load. Other threads wait meanwhile."""
+        """Loads as `load` does where memory does not hold two releases at once: the one that runs
+        goes first, and comes back if the other does not load. Other threads wait meanwhile."""
         with self._state:
             old = self._now()
             self._paused = True
@@ -257,7 +257,7 @@ class Model:
                 self._close_unused(old)
 
     def _leave(self, release: str, reason: str) -> None:
-        """As `leave`, where nothing may be raised: the release that is loaded runs on anyway."""
+        """Leaves as `leave` does, but raises nothing: the release that is loaded runs on anyway."""
         with contextlib.suppress(DeviceError, OSError):
             back = leave(self._store, release, "application", reason)
             self._watch.forget(release)

@@ -70,7 +70,7 @@ class Watch:
         return len({process for process in found if process and not process.lives()})
 
     def forget(self, release: str) -> None:
-        """Of processes that died with the release."""
+        """Removes what processes left that died with the release."""
         for path in self._notes(release):
             process = _process(path)
             if process is None or not process.lives():

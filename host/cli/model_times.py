@@ -78,7 +78,8 @@ def measured_document(
     estimate: Mapping[str, Any] | None = None,
     variants: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Of a benchmark; an emulator's times are called that. `peers`: by name, as PeerTimes tells."""
+    """The document of a benchmark; an emulator's times are called that. `peers`: by name, as
+    PeerTimes tells."""
     from edgekit.host.release import why_noisy
 
     times = _times(timing.median_ms, timing.p10_ms, timing.p90_ms, timing.runs)
@@ -106,7 +107,7 @@ def measured_document(
 
 
 def model_document(found: ModelEstimate, peers: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Of an estimate: nothing was loaded, and nothing can be noisy."""
+    """The document of an estimate: nothing was loaded, and nothing can be noisy."""
     from edgekit.host.estimate.report import error_document
 
     total = found.total_ms

@@ -19,7 +19,7 @@ from edgekit.kb.board import BoardProfile
 from edgekit.kb.core import Core
 
 _LINE = 64
-# By core: Arm's part number, and what Linux calls the instructions of all.
+# What tells a core: Arm's part number, and what Linux calls the instructions of all.
 _PARTS = {"a53": 0xD03, "a55": 0xD05, "a57": 0xD07, "a72": 0xD08, "a76": 0xD0B}
 _BASE = ("fp", "asimd", "evtstrm", "crc32", "cpuid")
 

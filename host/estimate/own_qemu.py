@@ -21,7 +21,7 @@ Tell = Callable[[str], None]
 GLIBC = "2.36"
 _SUITE = "bookworm"
 _PACKAGES = ("qemu-user",)
-# Of this machine: Debian's name of its architecture, and the loader of its programs.
+# This machine: Debian's name of its architecture, and the loader of its programs.
 _MACHINES: Mapping[str, tuple[str, str]] = {
     "x86_64": ("amd64", "ld-linux-x86-64.so.2"),
     "aarch64": ("arm64", "ld-linux-aarch64.so.1"),

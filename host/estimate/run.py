@@ -204,7 +204,7 @@ def _check_marks(document: Mapping[str, Any], job: Job) -> None:
 
 
 def _run_of(found: Mapping[str, Any], target: Target, job: Job, said: str) -> Run:
-    """Of one core."""
+    """The run on one core."""
     unknown = found["unknown"]
     first = unknown.get("first", {})
     if first.get("feature"):

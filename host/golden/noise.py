@@ -122,7 +122,7 @@ def _is_float(node: Node, tensors: Mapping[str, Tensor]) -> bool:
 
 
 def _units(node: Node, tensors: Mapping[str, Tensor]) -> float:
-    """Of the last place of what `node` makes, that are noise."""
+    """The units in the last place of what `node` makes that are noise."""
     half = any(tensors[name].dtype is DType.F16 for name in node.outputs)
     return _HALF_UNITS if half else _UNITS
 

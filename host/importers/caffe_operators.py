@@ -38,7 +38,7 @@ ROWS: dict[str, Row] = {
     "Swish": math.swish,
     "TanH": math.function(ops.Tanh()),
     "Threshold": math.threshold,
-    # Of several operands
+    # Functions of several operands
     "Axpy": math.axpy,
     "Bias": math.bias,
     "Eltwise": math.eltwise,

@@ -90,7 +90,7 @@ _FIELDS = {
     "PriorBox": "prior_box_param",
     "ShuffleChannel": "shuffle_channel_param",
 }
-# Of each layer type: the field that holds its attributes.
+# The field that holds the attributes of each layer type.
 PARAMETERS = {
     kind: _FIELDS.get(kind, f"{kind.lower()}_param") for kind in _MESSAGES if kind not in _PARTS
 }

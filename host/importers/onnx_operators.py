@@ -131,7 +131,7 @@ ROWS: dict[str, Row] = {
     "Tan": math.function(ops.Tan()),
     "Tanh": math.function(ops.Tanh()),
     "ThresholdedRelu": math.thresholded_relu,
-    # Of several operands
+    # Functions of several operands
     "Add": math.binary(ops.Add()),
     "And": math.logical(ops.And(), False),
     "BitShift": functions.bit_shift,

@@ -29,7 +29,7 @@ DTYPES = {
     16: DType.F32,
 }
 BFLOAT16 = 16  # f32 in the graph
-# Those that inputs may have, as files name them.
+# The types that inputs may have, as files name them.
 INPUT_TYPES = {
     "FLOAT": DType.F32,
     "FLOAT16": DType.F16,

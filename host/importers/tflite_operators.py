@@ -74,7 +74,7 @@ ROWS: dict[str, Row] = {
     "SQRT": Row(math.unary(ops.Sqrt())),
     "SQUARE": Row(math.square, "SquareOptions"),
     "TANH": Row(math.unary(ops.Tanh())),
-    # Of several operands
+    # Functions of several operands
     "ADD": Row(math.add, "AddOptions"),
     "ADD_N": Row(math.add_n, "AddNOptions"),
     "ATAN2": Row(math.binary(ops.Atan2())),

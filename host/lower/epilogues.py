@@ -19,7 +19,7 @@ from edgekit.host.lower.plain import parameters_of
 from edgekit.host.lower.plan import Field
 from edgekit.host.passes.rewrite import Users, rewrite
 
-# Of one operand, or of a second one that is constant and per channel.
+# Functions of one operand, or of a second one that is constant and per channel.
 _FUNCTIONS = (
     ops.HardSwish, ops.LeakyRelu, ops.PRelu, ops.HardSigmoid, ops.Logistic, ops.Silu, ops.Tanh,
     ops.Gelu, ops.GeluTanh,

@@ -52,7 +52,7 @@ def _has_kernel(graph: Graph, node: Node) -> bool:
 
 
 def _work(graph: Graph, node: Node) -> float:
-    """Of a node in f32; in f16 it is half as much."""
+    """The work of a node in f32; in f16 it is half as much."""
     y = sum(graph.tensors[name].elements for name in node.outputs)
     moved = y + sum(graph.tensors[n].elements for n in node.inputs if n is not None)
     if isinstance(node.op, _CONVOLUTIONS):

@@ -61,7 +61,7 @@ class Surroundings(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Batch(Struct, forbid_unknown_fields=True, frozen=True):
-    """As edgekit.device.agent.batch writes it, which says what the fields are."""
+    """A batch as edgekit.device.agent.batch writes it, which says what the fields are."""
 
     schema: Annotated[str, Meta(pattern=f"^{SCHEMA}$")]
     spool: _Hex32

@@ -28,7 +28,7 @@ def certificate(path: Path) -> str:
 
 
 def server_context(path: Path) -> ssl.SSLContext:
-    """Of a server with that certificate."""
+    """The TLS context of a server with that certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:

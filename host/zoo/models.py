@@ -13,7 +13,7 @@ from edgekit.host.options import CompileOptions
 from edgekit.host.zoo.cases import Samples, load_samples
 from edgekit.kb.board import load_board
 
-# Of inputs that the models of the zoo leave open, by the name of the model's file.
+# The shapes of inputs that the models of the zoo leave open, by the name of the model's file.
 _OPEN_SHAPES = {"ch_ppocr_mobile_v2.0_cls_infer": {"x": (1, 3, 48, 192)}}
 
 

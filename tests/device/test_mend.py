@@ -48,7 +48,7 @@ def _apply(store: Store, id_: str) -> release.Outcome:
 
 
 def _damage(path: Path) -> None:
-    """Of this file alone: what releases share is one file."""
+    """Damages this file alone: what releases share is one file."""
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.unlink()

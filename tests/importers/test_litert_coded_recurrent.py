@@ -20,7 +20,7 @@ def _codes(rng, *shape):
 
 
 def _weights(rng, *shape, kind=np.int8):
-    """Of a product whose sums are about 1."""
+    """Weights of a product whose sums are about 1."""
     most = np.iinfo(kind).max
     scale = float(rng.uniform(0.7, 3)) / most / shape[-1] ** 0.5
     return fixed(rng.integers(-most, most + 1, shape).astype(kind), scale, [0])

@@ -24,7 +24,7 @@ _WITHOUT_A_TEST |= {
 
 @functools.cache
 def _first_of_each():
-    """By operator, the first test of nothing else, whose inputs can be what edgekit needs.
+    """The first test of each operator and nothing else, whose inputs can be what edgekit needs.
 
     Making them takes seconds, which each process that only collects tests would spend.
     """

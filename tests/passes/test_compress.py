@@ -39,7 +39,7 @@ def _relative(found: Array, exact: Array) -> float:
 
 
 def _activations(rows: int, k: int) -> Array:
-    """As of a transformer: two channels far beyond the others."""
+    """Activations as those of a transformer: two channels far beyond the others."""
     x = np.random.default_rng(1).standard_normal((rows, k)).astype(np.float32)
     x[:, [3, k - 1]] *= 40
     return x

@@ -32,7 +32,7 @@ _CONSTANTS = {
 
 
 def _norm_chain(x: str, to: str, square: str = "Pow", axes: tuple[int, ...] = (-1,)) -> list[Any]:
-    """As PyTorch's exporter writes LayerNorm before opset 17."""
+    """LayerNorm as PyTorch's exporter writes it before opset 17."""
     squared = [f"{to}c", "two"] if square == "Pow" else [f"{to}c", f"{to}c"]
     return [
         node("ReduceMean", [x], [f"{to}m"], axes=axes),

@@ -41,7 +41,7 @@ def problems(draw, most=6, units=2):
 
 
 def _best(problem: Problem, objective: Objective) -> tuple[float, float]:
-    """By trying every order with every choice of units."""
+    """The best of every order with every choice of units."""
     choices = [[u for u, c in enumerate(row) if c < math.inf] for row in problem.costs]
     scores = []
     for order in all_orders(problem.dag):

@@ -40,7 +40,7 @@ def _quant(rng: Rng, dtype: DType, k: int) -> Quant | None:
 
 
 def _depthwise(rng: Rng) -> tuple[tuple[int, int], ops.DepthwiseConv2D]:
-    """Of windows with and without kernels of their own."""
+    """A depthwise convolution of windows with and without kernels of their own."""
     kernel = [(3, 3), (3, 3), (5, 5), (1, 3), (4, 7)][rng.integers(5)]
     dilation = (1, 1) if rng.random() < 0.8 else (2, 2)
     stride = [(1, 1), (2, 2), (1, 2), (3, 1)][rng.integers(4)]

@@ -221,8 +221,8 @@ def weights_by_few(rng: Rng, dtype: str) -> list[Product]:
 
 
 def _normal(rng: Rng, dtype: str, m: int, n: int) -> Product:
-    """Of as few columns as its tile is wide, whose vectors stand along m; beside a C without gaps
-    are values that must stay."""
+    """A product of as few columns as its tile is wide, whose vectors stand along m; beside a C
+    without gaps are values that must stay."""
     a, b = _values(rng, dtype, m, 3), _values(rng, "f32" if dtype == "f32" else "s8", 3, n)
     c = Layout(np.full(m * n + 40, 7, np.float32 if dtype == "f32" else np.int32), 20, n, 1, (m, n))
     dense = [Layout(x.ravel(), 0, x.shape[1], 1, x.shape) for x in (a, b)]

@@ -89,7 +89,8 @@ _NETWORKS = {"lstm": _lstm, "attention": _attention, "curves": _curves}
 
 
 def _without_epilogues(graph: Graph) -> Graph:
-    """As an importer makes it: functions are nodes of their own until the compiler fuses them."""
+    """The graph as an importer makes it: functions are nodes of their own until the compiler fuses
+    them."""
     tensors, nodes = dict(graph.tensors), []
     for each in graph.nodes:
         function = getattr(each.op, "epilogue", None)
@@ -121,7 +122,7 @@ def with_golden(run: str) -> tuple[Graph, Golden]:
 
 
 def planned(graph: Graph, board: BoardProfile) -> Plan:
-    """As the compiler plans it."""
+    """The plan that the compiler makes."""
     return plan_of(prepare_graph(graph, board)[1].graph, board, DEFAULT_OPTIONS)[1]
 
 

@@ -75,14 +75,14 @@ class Case:
 
     @functools.cached_property
     def sums(self) -> Array:
-        """As the C function writes them."""
+        """The sums as the C function writes them."""
         if not self.stride:
             return matmul_reference(self.left, self.right)
         return to_ndhwc32(conv_reference(self.left, self.right, self.stride, 0))
 
     @functools.cached_property
     def account(self) -> Account:
-        """By the readable emulator."""
+        """The account of the readable emulator."""
         if self.stride:
             done = emulate_conv3x3(
                 self.left, self.right, stride=self.stride, chip=self.chip, emulator="python"

@@ -110,7 +110,7 @@ def _import(case: NodeCase, fixed: frozenset[int], folder: Path) -> tuple[Graph,
 
 
 def _given(value: Array) -> Array:
-    """As edgekit takes and gives it: bfloat16 as f32."""
+    """The values as edgekit takes and gives them: bfloat16 as f32."""
     return value.astype(np.float32) if value.dtype.name == "bfloat16" else value
 
 

@@ -102,7 +102,7 @@ def _cache() -> Path:
 
 
 def _compile_whole(arguments: Sequence[str], target: Path) -> None:
-    """Of workers that want the same file at once one makes it, and none sees its halves."""
+    """Makes a file once for all workers that want it at the same time; none sees its halves."""
     with locked(target.parent / "locks" / target.name[:2]):
         if not target.is_file():
             _compile_to(arguments, target)

@@ -11,7 +11,7 @@ from tests.support.op_cases import Case, Rng, constant, pick, tensor
 
 
 def _sizes(rng: Rng, dtype: DType, count: int) -> Array:
-    """Of every length in bits, half of them negative where the type has such."""
+    """Numbers of every length in bits, half of them negative where the type has such."""
     ends = np.iinfo(dtype.numpy)
     bits = rng.integers(0, 8 * dtype.bytes + 1, count)
     values = [int(rng.integers(0, 1 << 62)) % (1 << int(b)) for b in bits]

@@ -75,5 +75,5 @@ def look(transport: Transport) -> Found:
 
 
 def look_in(root: Path) -> Found:
-    """As `look`, in a directory of this machine."""
+    """Looks as `look` does, in a directory of this machine."""
     return look(LocalTransport(root))

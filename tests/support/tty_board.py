@@ -73,7 +73,7 @@ class TtyBoard:
 
     @property
     def url(self) -> str:
-        """Of the line, for pyserial."""
+        """The URL of the line, for pyserial."""
         if self._pty:
             return os.ttyname(self._pty[1])
         return f"socket://127.0.0.1:{self._server.getsockname()[1]}"

@@ -44,7 +44,7 @@ static int64_t most(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-/* As Prices of kb/isa.py says. */
+/* The fields that Prices of kb/isa.py describes. */
 typedef struct {
     int64_t product, wide, line, vector, far, group, panel, crossing, passing, packing, tile,
         spilled, segment, paged, stored, partial, element, start;

@@ -11,7 +11,7 @@
     32 /* that a code for small k computes before the next panel of B, of an A in place */
 #define PIECE 512 /* columns of such a B that a thread takes at a time */
 
-/* Of a C that does not stay in the second cache beside B, long runs are written: the core fetches
+/* A C that does not stay in the second cache beside B is written in long runs: the core fetches
  * lines of its own accord along them. Panels of B come from that cache then. Measured on Intel's
  * cores with AMX, where it has 2 MiB. */
 #ifdef EK_AMX
@@ -69,7 +69,7 @@ tile(const product *x, ek_gemm_job *job, ek_gemm_place *at, long nv, const char 
         code(job, a, b, c, at->row, at->column);
 }
 
-/* For the panel of columns that comes a strip after panel j, which is at b. */
+/* Prefetches the panel of columns that comes a strip after panel j, which is at b. */
 static void prefetch_next(const product *x, ek_gemm_job *job, long i, long j, const char *b) {
     const ek_panels *columns = &x->columns.panels;
     const long nv = ek_panel_width(columns, j);

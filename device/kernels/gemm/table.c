@@ -176,7 +176,8 @@ void ek_gemm_table_close(ek_gemm_table *t) {
 
 /* -- looking up ---------------------------------------------------------------------------- */
 
-/* By halving: a division costs more than the steps it saves on sizes of matrices. */
+/* Halves instead of dividing: a division costs more than the steps it saves on sizes of matrices.
+ */
 static uint64_t gcd(uint64_t a, uint64_t b) {
     if (!a || !b)
         return a | b;
@@ -243,8 +244,8 @@ static logs logs_of(const query *q) {
     return (logs){log1p((double)q->m), log1p((double)q->k), log1p((double)q->n)};
 }
 
-/* Of the rows with the same feature: most equal others, nearest product, highest rate, and the
- * first, since rows are in the order of their keys. */
+/* The best of the rows with the same feature: most equal others, nearest product, highest rate, and
+ * the first, since rows are in the order of their keys. */
 static const row *relaxed(const ek_gemm_table *t, const key *k, const query *q, int feature) {
     const row *best = NULL;
     int best_different = 0;

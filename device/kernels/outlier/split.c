@@ -74,7 +74,7 @@ EK_INLINE void dequantize_row(const stored *s, long j, long channel, const i8_va
     }
 }
 
-/* Asks for the rows of a panel all at once: one after the other, each would wait for memory. */
+/* Prefetches the rows of a panel all at once: one after the other, each would wait for memory. */
 static void prefetch_rows(const stored *s, long j, const int32_t *channel, long count) {
     const ek_outlier_weights *w = s->weights;
     const long width = ek_panel_width(&s->side.panels, j), values = width * EK_VL * I8_GROUP;
