@@ -126,9 +126,11 @@ def tune_gemm(
     """Measure methods on a board, in turns with the default one, and keep what was found.
 
     Stop it at any time: all is kept, and the same command goes on. A virtual board has no times;
-    there instructions are counted, and it must be up with --counting.
+    there instructions are counted, and it must be up with --counting; what the best
+    methods would take on a real core is estimated.
     """
     from edgekit.host.cli.output import emit
+    from edgekit.host.cli.tune_estimated import estimate_methods, show_methods
     from edgekit.host.connections import check_counting, connect_to
     from edgekit.host.release import check_quiet
     from edgekit.host.tune.session import Job
@@ -151,10 +153,14 @@ def tune_gemm(
 
     check()  # before minutes of compiling
     outcome = _tuned(Job(name, target, products, seconds, _moment, given, check), connection)
+    best = sorted(outcome.best, key=lambda each: each.ratio)[:_SHOWN]
+    estimates = estimate_methods(target, best) if connection.emulated else []
     if as_json:
-        emit(_document(name, target, connection.emulated, outcome))
+        document = _document(name, target, connection.emulated, outcome)
+        emit({**document, "estimates": [each.to_json() for each in estimates]})
     else:
         _summary(name, outcome)
+        show_methods(target, estimates)
 
 
 def _say_emulated(name: str, threads: int) -> None:

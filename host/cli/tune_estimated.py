@@ -1,0 +1,89 @@
+"""What the best methods that were found on a virtual board would take on a real core."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgekit.host.errors import EdgekitError
+
+if TYPE_CHECKING:
+    from edgekit.host.tune.tuner import Best
+    from edgekit.kb.board import BoardProfile
+    from edgekit.kb.core import Validation
+
+_LOG = logging.getLogger("edgekit.estimate")
+_SECONDS = 60.0  # of one product
+
+
+@dataclass(frozen=True)
+class MethodEstimate:
+    """Microseconds of the method that was found, and of the default one."""
+
+    best: Best
+    found_us: float
+    default_us: float
+    proof: Validation | None
+
+    def to_json(self) -> dict[str, Any]:
+        from edgekit.host.estimate.report import error_document
+
+        return {
+            "shape": asdict(self.best.product.shape),
+            "dtype": self.best.product.dtype,
+            "estimated_us": self.found_us,
+            "default_estimated_us": self.default_us,
+            **error_document(self.proof),
+        }
+
+
+def estimate_methods(profile: BoardProfile, best: Sequence[Best]) -> list[MethodEstimate]:
+    """Of each product; of none where there is no model of the core, or an estimate cannot begin
+    at once."""
+    from edgekit.host.estimate.model import is_quick
+    from edgekit.host.estimate.target import has_model
+
+    if not (has_model(profile) and is_quick(profile.arch)):
+        return []
+    try:
+        return _estimates(profile, best)
+    except EdgekitError as error:  # what was asked for is done
+        _LOG.info("no estimate: %s", error)
+        return []
+
+
+def _estimates(profile: BoardProfile, best: Sequence[Best]) -> list[MethodEstimate]:
+    from edgekit.host.estimate.products import Multiplication, ProductTimer
+    from edgekit.host.estimate.target import target_of
+    from edgekit.kb.method import analytic_method
+
+    target = target_of(profile)
+    timer = ProductTimer(target, _SECONDS)
+    made = []
+    for each in best:
+        p = each.product
+        default = analytic_method(profile, p.shape, p.dtype, p.threads, p.packed)
+        product = Multiplication(p.shape, p.dtype, p.packed, p.threads)
+        costs = timer.costs(product, (each.method, default))
+        found, usual = (1e3 * target.milliseconds(cost.cycles) for cost in costs)
+        proof = target.proof("float" if p.dtype == "f32" else "int8", p.threads)
+        made.append(MethodEstimate(each, found, usual, proof))
+    return made
+
+
+def show_methods(profile: BoardProfile, estimates: Sequence[MethodEstimate]) -> None:
+    """One table, each time with its error."""
+    from edgekit.host.cli.output import table
+    from edgekit.host.estimate.report import error_text
+
+    if not estimates:
+        return
+    rows = []
+    for each in estimates:
+        p = each.best.product
+        times = (f"{each.found_us:.1f}", f"{each.default_us:.1f}", error_text(each.proof))
+        rows.append((f"{p.shape.m},{p.shape.k},{p.shape.n}", p.dtype, *times))
+    heads = ("m,k,n", "dtype", f"estimated µs on {profile.name}", "by default", "error")
+    table(heads, rows, left=2)

@@ -1,0 +1,62 @@
+"""Methods found on a virtual board are told with what they would take on a real core."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from edgekit.host import connections
+from edgekit.host.errors import InputError
+from edgekit.host.estimate import model, products
+from edgekit.host.estimate.run import Cost
+from edgekit.host.tune import session
+from edgekit.host.tune.products import Product
+from edgekit.host.tune.tuner import Best, Outcome
+from edgekit.kb.features import GemmShape
+from edgekit.kb.method import Method
+
+_HOW = Method(48, 64, 32, pack_a=False, pack_b=False, mr=4, nr=8)
+_BEST = Best(Product(GemmShape(48, 64, 32)), _HOW, 0.5)
+
+
+class _Timer:
+    """Takes 1.8 million cycles with a method that was found, and twice as many by default."""
+
+    def __init__(self, target: object, seconds: float) -> None:
+        pass
+
+    def costs(self, product: object, methods: tuple[Method, Method]) -> tuple[Cost, Cost]:
+        assert methods[0] == _HOW
+        return Cost(1_800_000, 1, {}), Cost(3_600_000, 1, {})
+
+
+@pytest.fixture(autouse=True)
+def tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtual board that was tuned."""
+    transport = SimpleNamespace(close=lambda: None)
+    board = connections.Connection(transport, "a72", emulated=True)  # type: ignore[arg-type]
+    outcome = Outcome((_BEST,), 1, 0, finished=True, refused=())
+    monkeypatch.setattr(connections, "connect_to", lambda *_: board)
+    monkeypatch.setattr(session, "tune", lambda *_: outcome)
+    monkeypatch.setattr(model, "is_quick", lambda _: True)
+    monkeypatch.setattr(products, "ProductTimer", _Timer)
+
+
+def test_the_best_methods_stand_beside_their_estimates(edgekit: Any) -> None:
+    out = edgekit("tune", "gemm", "--board", "a72").out
+    assert "estimated µs on a72" in out
+    assert "1000.0" in out and "2000.0" in out and "± " in out
+    (found,) = edgekit("tune", "gemm", "--board", "a72", "--json").document["estimates"]
+    assert found["estimated_us"] == 1000.0 and found["default_estimated_us"] == 2000.0
+    assert found["validated"] and found["error"]["median_percent"] > 0
+
+
+def test_an_estimate_that_fails_fails_no_tuning(edgekit: Any, monkeypatch: Any) -> None:
+    def fails(*_: object) -> None:
+        raise InputError("no")
+
+    monkeypatch.setattr(products, "ProductTimer", fails)
+    done = edgekit("tune", "gemm", "--board", "a72", "--json")
+    assert done.code == 0 and done.document["estimates"] == []
