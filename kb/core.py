@@ -133,6 +133,7 @@ class Prefetch:
     second: int  # further lines that are brought to L2
     confirm: int
     page: int = 4096  # bytes it does not look beyond
+    stores: int = 0  # 1: it hears of stores that miss as well
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,8 @@ class Stores:
     buffer: int  # entries (lines)
     drain: int  # cycles between two stores that leave it
     stream: int  # whole lines in a row after which lines are no longer read first; 0: never
+    gather: int = 32  # cycles for which a line that is not read first waits for its rest: assumed
+    beyond: int = 0  # whole lines in a row after which they go to DRAM, by no cache; 0: never
     miss: int = 0  # cycles for which a store that misses L1 keeps the buffer's exit busy
 
 
@@ -163,6 +166,7 @@ class Dram:
     latency_ns: float
     core_gb_s: float
     gb_s: float
+    write_gb_s: float = 0  # of writes alone; 0: as of all
 
 
 @dataclass(frozen=True)

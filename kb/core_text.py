@@ -27,7 +27,9 @@ def core_text(core: Core) -> str:
     lines += [f"history {length}" for length in branch.history]
     # cycles, and 1/256 of a cycle per line
     lines.append(f"dram.latency {round(core.dram.latency_ns * cycles)}")
-    for key, rate in (("core_line", core.dram.core_gb_s), ("line", core.dram.gb_s)):
+    dram = core.dram
+    rates = {"core_line": dram.core_gb_s, "line": dram.gb_s}
+    for key, rate in (rates | {"write_line": dram.write_gb_s or dram.gb_s}).items():
         lines.append(f"dram.{key} {round(64 * 256 * cycles / rate)}")
     lines += [f"feature {feature}" for feature in ("base", *core.features)]
     for name, unit in core.units.items():

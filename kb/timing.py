@@ -14,6 +14,7 @@ from edgekit.kb.core import Cache, Core, Dram, load_core
 from edgekit.kb.units import Origin, origin
 
 _NEEDED = ("clock_mhz", "dram_ns", "dram_core_gb_s", "dram_gb_s")
+_WRITES = "dram_write_gb_s"  # where writes alone are slower
 _L2 = ("l2_bytes", "l2_ways", "l2_latency", "l2_per_core")
 _L3 = ("l3_bytes", "l3_ways", "l3_latency")
 _MOST = 1 << 30
@@ -36,7 +37,8 @@ class Cluster:
     def timed(self) -> Core:
         """The timing model of its core, as this cluster has it."""
         core, value = load_core(self.core), dict(self.values)
-        dram = Dram(value["dram_ns"], value["dram_core_gb_s"], value["dram_gb_s"])
+        figures = (value[key] for key in _NEEDED[1:])
+        dram = Dram(*figures, write_gb_s=value.get(_WRITES, 0.0))
         core = replace(core, clock_mhz=int(value["clock_mhz"]), dram=dram)
         if "l2_bytes" in value:
             second = replace(_cache("l2", value), per_core=bool(value["l2_per_core"]))
@@ -57,13 +59,13 @@ def parse_cluster(where: str, name: str, table: Any) -> Cluster:
     if not isinstance(table, Mapping) or not isinstance(table.get("core"), str):
         raise ValueError(f"{where}: expected a table [timing.{name}] with a core, found {table!r}")
     values = {key: entry for key, entry in table.items() if key != "core"}
-    known = (*_NEEDED, *_L2, *_L3)
+    known = (*_NEEDED, _WRITES, *_L2, *_L3)
     if unknown := sorted(set(values) - set(known)):
         raise ValueError(
             f"{where}: unknown values {', '.join(unknown)} of [timing.{name}]; "
             f"known are {', '.join(known)}"
         )
-    wanted = list(_NEEDED)
+    wanted = [*_NEEDED, *([_WRITES] if _WRITES in values else [])]
     wanted += _L2 if any(key in values for key in _L2) else ()
     if any(key in values for key in _L3):
         wanted += _L3 if values.get("l3_bytes", {}).get("value") != 0 else ("l3_bytes",)

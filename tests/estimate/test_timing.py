@@ -6,13 +6,14 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edgekit.host.estimate.emulator import find_emulator, plugin_of
-from edgekit.kb.core import load_core
+from edgekit.kb.core import Core, load_core
 from edgekit.kb.core_text import core_text
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -59,16 +60,22 @@ def built(folder: Path, name: str, *flags: str) -> Path:
     return path
 
 
-def run(program: Path, cores: tuple[str, ...], *options: str, cpu: str = "max") -> dict[str, Any]:
-    """What the plugin says of a program on some cores."""
+def run(
+    program: Path,
+    cores: tuple[str, ...],
+    *options: str,
+    cpu: str = "max",
+    more: tuple[Core, ...] = (),
+) -> dict[str, Any]:
+    """What the plugin says of a program on some cores, and on `more` of our making."""
     arch = "riscv64" if program.name.endswith("rv64") else "aarch64"
     emulator = find_emulator(arch)
     out = program.parent / "out.json"
     out.unlink(missing_ok=True)
     files = []
-    for core in cores:
-        files.append(program.parent / f"{core}.core")
-        files[-1].write_text(core_text(load_core(core)), encoding="utf-8")
+    for core in (*map(load_core, cores), *more):
+        files.append(program.parent / f"{core.name}.core")
+        files[-1].write_text(core_text(core), encoding="utf-8")
     plugin = [f"file={plugin_of(emulator)}", f"out={out}", *options, *(f"core={f}" for f in files)]
     command = [emulator.path, "-cpu", cpu, "-plugin", ",".join(plugin), str(program)]
     subprocess.run(command, check=True, timeout=60)
@@ -126,6 +133,43 @@ def test_loads_that_wait_for_each_other_take_the_latency_of_their_level(laps: An
     far = laps[core]["chase memory"]["cycles"] / 2000
     assert near == pytest.approx({"a53": 3, "a72": 4, "a76": 4}[core], abs=1.2)
     assert far > near + load_core(core).l2.latency
+
+
+@pytest.fixture(scope="module")
+def stored(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Cycles by core: of 3 MiB in whole lines, in a word of each, in whole lines at three places."""
+    document = run(built(folder, "stores_a64"), ("a53", "a55", "a76"))
+    return {
+        core["name"]: tuple(lap["cycles"] for lap in _all_laps(core["regions"][0]))
+        for core in document["cores"]
+    }
+
+
+def _all_laps(region: dict[str, Any]) -> list[dict[str, Any]]:
+    """What lies before the laps' marks, and what behind the last."""
+    rest = region["cycles"] - sum(lap["cycles"] for lap in region["laps"])
+    return [*region["laps"], {"cycles": rest}]
+
+
+@pytest.mark.parametrize("core", ["a53", "a55", "a76"])
+def test_lines_that_are_written_whole_are_not_read_first(stored: Any, core: str):
+    whole, words, _ = stored[core]
+    assert words > 1.5 * whole
+
+
+@pytest.mark.parametrize("core", ["a53", "a55", "a76"])
+def test_whole_lines_at_several_places_cost_no_more_than_at_one(stored: Any, core: str):
+    whole, _, three = stored[core]
+    assert three < 1.3 * whole
+
+
+def test_writes_go_no_faster_than_the_memory_takes_them(folder: Path):
+    slow = replace(load_core("a53"), name="slow")
+    slow = replace(slow, dram=replace(slow.dram, write_gb_s=slow.dram.gb_s / 2))
+    document = run(built(folder, "stores_a64"), ("a53",), more=(slow,))
+    fast, slow_one = (_all_laps(core["regions"][0])[0]["cycles"] for core in document["cores"])
+    assert slow_one > 1.7 * fast
+    assert slow_one == pytest.approx(3 * 1024 * 1024 / (slow.dram.write_gb_s * 1e9) * 1.4e9, rel=0.1)
 
 
 @pytest.mark.parametrize("core", ["a53", "a72", "a76"])

@@ -31,7 +31,8 @@ static const struct field fields[] = {
     FIELD(prefetch.confirm),  FIELD(prefetch.page),     FIELD(stores.buffer),
     FIELD(stores.drain),      FIELD(stores.stream),     FIELD(stores.miss),
     FIELD(issue.branch_data), FIELD(issue.write_back),  FIELD(dram.latency),
-    FIELD(dram.core_line),    FIELD(dram.line),
+    FIELD(dram.core_line),    FIELD(dram.line),         FIELD(dram.write_line),
+    FIELD(stores.beyond),     FIELD(stores.gather),     FIELD(prefetch.stores),
 };
 
 static const struct field shapes[] = {FIELD(l1i), FIELD(l1d), FIELD(l2), FIELD(l3)};

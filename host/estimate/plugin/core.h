@@ -56,16 +56,16 @@ struct ek_core {
         uint32_t entries, second, ways, penalty, walk;
     } tlb;
     struct {
-        uint32_t streams, distance, second, confirm, page;
+        uint32_t streams, distance, second, confirm, page, stores;
     } prefetch;
     struct {
-        uint32_t buffer, drain, stream, miss;
+        uint32_t buffer, drain, stream, beyond, gather, miss;
     } stores;
     struct {
         uint32_t entries, targets, indirect, returns, tables, history[EK_MAX_TABLES];
     } branch;
     struct {
-        uint32_t latency, core_line, line; // cycles; 1/256 cycles per line
+        uint32_t latency, core_line, line, write_line; // cycles; 1/256 cycles per line
     } dram;
     struct ek_shape l1i, l1d, l2, l3;
     uint32_t units, rules;

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WRITTEN_AHEAD = 256 }; // cycles
-
 static uint64_t later(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
@@ -14,6 +12,7 @@ bool ek_shared_start(struct ek_shared *shared, const struct ek_core *core) {
     memset(shared, 0, sizeof *shared);
     shared->core = core;
     shared->dram.line = core->dram.line;
+    shared->writes.line = core->dram.write_line;
     return (core->l2.per_core || ek_cache_start(&shared->l2, &core->l2)) &&
            ek_cache_start(&shared->l3, &core->l3);
 }
@@ -35,7 +34,7 @@ bool ek_memory_start(struct ek_memory *m, struct ek_shared *shared) {
 }
 
 // Physical address; adds to `now` what the translation takes.
-static uint64_t translate(struct ek_memory *m, uint64_t address, uint64_t *now) {
+uint64_t ek_translate(struct ek_memory *m, uint64_t address, uint64_t *now) {
     uint64_t page = address >> 12;
     uint32_t recent = page % EK_RECENT;
     if (m->recent[recent].page != page + 1) {
@@ -69,6 +68,13 @@ static uint64_t translate(struct ek_memory *m, uint64_t address, uint64_t *now) 
     return physical;
 }
 
+void ek_write_out(struct ek_memory *m, uint64_t now) {
+    m->written = now;
+    if (!m->shared->untimed)
+        m->written =
+            later(ek_road_book(&m->shared->dram, now), ek_road_book(&m->shared->writes, now));
+}
+
 // A line that was written leaves a cache.
 static void write_back(struct ek_memory *m, struct ek_cache *from, uint64_t line, uint64_t now) {
     struct ek_cache *next = from == &m->l1d ? m->l2 : &m->shared->l3;
@@ -78,11 +84,11 @@ static void write_back(struct ek_memory *m, struct ek_cache *from, uint64_t line
     else if (from == &m->l1d)
         write_back(m, m->l2, line, now);
     else
-        m->written = m->shared->untimed ? now : ek_road_book(&m->shared->dram, now);
+        ek_write_out(m, now);
 }
 
-static struct ek_line *put(struct ek_memory *m, struct ek_cache *cache, uint64_t line,
-                           uint64_t ready, uint8_t from) {
+struct ek_line *ek_put(struct ek_memory *m, struct ek_cache *cache, uint64_t line, uint64_t ready,
+                       uint8_t from) {
     struct ek_line *victim = ek_cache_victim(cache, line);
     if (victim->tag && victim->dirty)
         write_back(m, cache, victim->tag - 1, ready);
@@ -98,7 +104,7 @@ static uint64_t from_dram(struct ek_memory *m, uint64_t now) {
 }
 
 // A line from beyond L1, put into the levels below: when it is there, and where it was.
-static uint64_t from_below(struct ek_memory *m, uint64_t line, uint64_t now, uint8_t *from) {
+uint64_t ek_from_below(struct ek_memory *m, uint64_t line, uint64_t now, uint8_t *from) {
     struct ek_line *found = ek_cache_find(m->l2, line);
     if (found) {
         if (!m->shared->untimed)
@@ -117,14 +123,14 @@ static uint64_t from_below(struct ek_memory *m, uint64_t line, uint64_t now, uin
         *from = EK_BOUND_DRAM;
         ready = from_dram(m, now);
         if (l3->sets)
-            put(m, l3, line, ready, *from);
+            ek_put(m, l3, line, ready, *from);
     }
-    put(m, m->l2, line, ready, *from);
+    ek_put(m, m->l2, line, ready, *from);
     return ready;
 }
 
 // The first cycle from `now` on in which another line can be asked for, and its place.
-static struct ek_pending *free_miss(struct ek_memory *m, uint64_t *now) {
+struct ek_pending *ek_free_miss(struct ek_memory *m, uint64_t *now) {
     struct ek_pending *first = m->miss;
     for (uint32_t i = 0; i < m->core->misses && i < EK_MAX_MISSES; i++) {
         if (m->miss[i].ready <= *now)
@@ -141,15 +147,15 @@ static void bring(struct ek_memory *m, uint64_t line, uint64_t now, bool to_l1) 
     if (ek_cache_find(to_l1 ? &m->l1d : m->l2, line))
         return;
     if (!to_l1) {
-        from_below(m, line, now, &from);
+        ek_from_below(m, line, now, &from);
         return;
     }
-    uint64_t ready = from_below(m, line, now, &from);
-    put(m, &m->l1d, line, ready, from);
+    uint64_t ready = ek_from_below(m, line, now, &from);
+    ek_put(m, &m->l1d, line, ready, from);
 }
 
 // The prefetcher hears of a line that was missed or first touched.
-static void follow(struct ek_memory *m, uint64_t line, uint64_t now) {
+void ek_follow(struct ek_memory *m, uint64_t line, uint64_t now) {
     uint32_t streams = m->core->prefetch.streams, oldest = 0;
     uint64_t lines = m->core->prefetch.page / 64;
     for (uint32_t i = 0; i < streams && i < EK_MAX_STREAMS; i++) {
@@ -182,7 +188,7 @@ static void follow(struct ek_memory *m, uint64_t line, uint64_t now) {
 }
 
 // With threads: other cores' L1 give up a line that this one writes, or hand it over.
-static uint64_t ask_others(struct ek_memory *m, uint64_t line, uint64_t now, bool write) {
+uint64_t ek_ask_others(struct ek_memory *m, uint64_t line, uint64_t now, bool write) {
     if (m->shared->members == 1)
         return now;
     for (unsigned i = 0; i < m->shared->members; i++) {
@@ -206,16 +212,17 @@ static uint64_t load_line(struct ek_memory *m, uint64_t line, bool first, uint64
     struct ek_line *found = ek_cache_find(&m->l1d, line);
     if (found) {
         if (first)
-            follow(m, line, now);
+            ek_follow(m, line, now);
         *from = found->ready > now ? found->from : EK_BOUND_L1;
         return later(now, found->ready);
     }
-    now = ask_others(m, line, now, false);
-    struct ek_pending *miss = free_miss(m, &now);
-    uint64_t ready = from_below(m, line, now, from);
+    now = ek_ask_others(m, line, now, false);
+    now = ek_settle_store(m, line, now);
+    struct ek_pending *miss = ek_free_miss(m, &now);
+    uint64_t ready = ek_from_below(m, line, now, from);
     *miss = (struct ek_pending){line, ready};
-    put(m, &m->l1d, line, ready, *from);
-    follow(m, line, now);
+    ek_put(m, &m->l1d, line, ready, *from);
+    ek_follow(m, line, now);
     *go = now;
     return ready;
 }
@@ -226,12 +233,12 @@ uint64_t ek_load(struct ek_memory *m, uint64_t address, unsigned bytes, uint64_t
     *go = now;
     *bound = EK_BOUND_L1;
     unsigned within = address & 63;
-    uint64_t physical = translate(m, address, &now), ready = now;
+    uint64_t physical = ek_translate(m, address, &now), ready = now;
     if (now > begin)
         *bound = EK_BOUND_TLB;
     for (unsigned done = 0; done < bytes; done += 64 - within, within = 0) {
         if (done && ((address + done) & 4095) == 0)
-            physical = translate(m, address + done, &now) - done;
+            physical = ek_translate(m, address + done, &now) - done;
         uint8_t from;
         uint64_t there = load_line(m, (physical + done) / 64, within == 0, now, &from, go);
         if (there > ready) {
@@ -242,80 +249,15 @@ uint64_t ek_load(struct ek_memory *m, uint64_t address, unsigned bytes, uint64_t
     return ready + latency;
 }
 
-// A line that is written whole after others is not read first.
-static bool streams(struct ek_memory *m, uint64_t line) {
-    if (line == m->run_line + 1)
-        m->run++;
-    else if (line != m->run_line)
-        m->run = 0;
-    m->run_line = line;
-    return m->core->stores.stream && m->run >= m->core->stores.stream;
-}
-
-static uint64_t store_line(struct ek_memory *m, uint64_t line, uint64_t now) {
-    struct ek_line *found = ek_cache_find(&m->l1d, line);
-    bool stream = streams(m, line);
-    if (found && found->dirty) {
-        return later(now, found->ready);
-    }
-    now = ask_others(m, line, now, true);
-    if (found) {
-        found->dirty = 1;
-        return later(now, found->ready);
-    }
-    if (stream) {
-        struct ek_line *below = ek_cache_find(m->l2, line);
-        if (!below)
-            below = put(m, m->l2, line, now, EK_BOUND_STORES);
-        below->dirty = 1;
-        put(m, &m->l1d, line, now, EK_BOUND_STORES)->dirty = 1;
-        // what is written back waits in a buffer that is not endless
-        return later(now, m->written > WRITTEN_AHEAD ? m->written - WRITTEN_AHEAD : 0);
-    }
-    uint8_t from;
-    struct ek_pending *miss = free_miss(m, &now);
-    uint64_t ready = from_below(m, line, now, &from);
-    *miss = (struct ek_pending){line, ready};
-    put(m, &m->l1d, line, ready, from)->dirty = 1;
-    return ready;
-}
-
-uint64_t ek_store(struct ek_memory *m, uint64_t address, unsigned bytes, uint64_t now,
-                  uint8_t *bound) {
-    *bound = EK_BOUND_STORES;
-    uint64_t physical = translate(m, address, &now), go = now;
-    uint32_t size = m->core->stores.buffer;
-    if (size == 0 || size > EK_MAX_BUFFER)
-        size = EK_MAX_BUFFER;
-    unsigned within = address & 63;
-    for (unsigned done = 0; done < bytes; done += 64 - within, within = 0) {
-        uint64_t line = (physical + done) / 64;
-        if (line + 1 == m->last_store && m->last_drain > now)
-            continue; // joins the entry of its line
-        if (m->shared->untimed) {
-            store_line(m, line, now);
-            continue;
-        }
-        m->last_store = line + 1;
-        uint64_t *entry = &m->drained[m->buffered++ % size];
-        go = later(go, *entry);
-        uint64_t there = store_line(m, line, go);
-        uint64_t busy = there > go ? m->core->stores.miss : 0;
-        m->last_drain = later(m->last_drain + m->core->stores.drain + busy, there);
-        *entry = m->last_drain;
-    }
-    return go;
-}
-
 uint64_t ek_prefetch(struct ek_memory *m, uint64_t address, uint64_t now) {
-    uint64_t line = translate(m, address, &now) / 64;
+    uint64_t line = ek_translate(m, address, &now) / 64;
     if (ek_cache_find(&m->l1d, line))
         return now;
-    struct ek_pending *miss = free_miss(m, &now);
+    struct ek_pending *miss = ek_free_miss(m, &now);
     uint8_t from;
-    uint64_t ready = from_below(m, line, now, &from);
+    uint64_t ready = ek_from_below(m, line, now, &from);
     *miss = (struct ek_pending){line, ready};
-    put(m, &m->l1d, line, ready, from);
+    ek_put(m, &m->l1d, line, ready, from);
     return now;
 }
 
@@ -332,11 +274,11 @@ uint64_t ek_fetch(struct ek_memory *m, uint64_t address, unsigned bytes, uint64_
         if (ek_cache_find(&m->l1i, physical))
             continue;
         uint8_t from;
-        uint64_t ready = from_below(m, physical, begin, &from);
-        put(m, &m->l1i, physical, ready, from);
+        uint64_t ready = ek_from_below(m, physical, begin, &from);
+        ek_put(m, &m->l1i, physical, ready, from);
         // the next line is fetched along with it
         if (!ek_cache_find(&m->l1i, physical + 1) && (physical + 1) % 64)
-            put(m, &m->l1i, physical + 1, from_below(m, physical + 1, begin, &from), from);
+            ek_put(m, &m->l1i, physical + 1, ek_from_below(m, physical + 1, begin, &from), from);
         now = later(now, ready);
     }
     return now;

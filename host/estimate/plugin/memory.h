@@ -38,7 +38,7 @@ struct ek_pages { // a page gets the next physical one when it is first touched:
 struct ek_shared {
     const struct ek_core *core;
     struct ek_cache l2, l3;
-    struct ek_road dram;
+    struct ek_road dram, writes;
     struct ek_pages pages;
     struct ek_memory *member[EK_MAX_CORES];
     unsigned members;
@@ -55,6 +55,16 @@ struct ek_pending { // lines that are on their way
     uint64_t line, ready;
 };
 
+// An entry of the store buffer: stores to one line.
+struct ek_writing {
+    uint64_t line;  // + 1; 0: none
+    uint64_t bytes; // a set: those written before the line was there
+    uint64_t free;  // cycle from which the entry takes another line
+    uint64_t last;  // when the last of them came, but for cycles in which the buffer was full
+    bool missed;    // its line is or was on its way
+    bool open;      // its line is not read: it leaves when the entry is needed
+};
+
 enum { EK_MAX_MISSES = 64, EK_MAX_STREAMS = 32, EK_MAX_BUFFER = 64, EK_RECENT = 256 };
 
 struct ek_memory {
@@ -64,11 +74,12 @@ struct ek_memory {
     struct ek_road road, second; // to DRAM, and from the second level
     struct ek_pending miss[EK_MAX_MISSES];
     struct ek_stream stream[EK_MAX_STREAMS];
-    uint64_t drained[EK_MAX_BUFFER]; // when entries of the store buffer are free again
-    uint64_t buffered;               // how many stores went through it
-    uint64_t last_drain, last_store, run_line;
-    uint64_t written; // when the last line that was written back is on the road
-    uint32_t run;
+    struct ek_writing writing[EK_MAX_BUFFER];
+    uint64_t buffered;   // how many lines went through the store buffer
+    uint64_t last_drain; // when the last one left it
+    uint64_t stalled;    // cycles for which stores waited for it
+    uint64_t written;    // when the last line that was written back is on the road
+    uint32_t run;        // lines in a row that were written whole before they were there
     uint64_t first_page[EK_MAX_MISSES]; // first level of translations
     uint32_t first_used[EK_MAX_MISSES];
     uint64_t *second_page;
@@ -95,6 +106,19 @@ uint64_t ek_prefetch(struct ek_memory *memory, uint64_t address, uint64_t now);
 // Instructions at [address, address + bytes): the cycle from which they are there.
 uint64_t ek_fetch(struct ek_memory *memory, uint64_t address, unsigned bytes, uint64_t now,
                   uint8_t *bound);
+
+// What loads and stores share.
+uint64_t ek_translate(struct ek_memory *memory, uint64_t address, uint64_t *now);
+struct ek_line *ek_put(struct ek_memory *memory, struct ek_cache *cache, uint64_t line,
+                       uint64_t ready, uint8_t from);
+uint64_t ek_from_below(struct ek_memory *memory, uint64_t line, uint64_t now, uint8_t *from);
+struct ek_pending *ek_free_miss(struct ek_memory *memory, uint64_t *now);
+void ek_follow(struct ek_memory *memory, uint64_t line, uint64_t now);
+uint64_t ek_ask_others(struct ek_memory *memory, uint64_t line, uint64_t now, bool write);
+// A line goes to DRAM.
+void ek_write_out(struct ek_memory *memory, uint64_t now);
+// A load misses a line: what the store buffer holds of it leaves first.
+uint64_t ek_settle_store(struct ek_memory *memory, uint64_t line, uint64_t now);
 
 // cache.c
 bool ek_cache_start(struct ek_cache *cache, const struct ek_shape *shape);
