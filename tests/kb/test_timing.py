@@ -40,6 +40,11 @@ def test_a_board_s_memory_stands_in_place_of_the_core_s():
     assert load_board("rk3566").timing[0].timed().l3 is None
 
 
+def test_a_board_whose_writes_are_slower_than_its_reads_says_so():
+    assert load_board("rpi4").timing[0].timed().dram.write_gb_s == 3.1
+    assert load_board("rk3566").timing[0].timed().dram.write_gb_s == 0  # as of all
+
+
 def _table(**changes: object) -> dict[str, object]:
     figure = {"value": 100, "source": "measured"}
     keys = ("clock_mhz", "dram_ns", "dram_core_gb_s", "dram_gb_s")
