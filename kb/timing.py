@@ -37,8 +37,8 @@ class Cluster:
     def timed(self) -> Core:
         """The timing model of its core, as this cluster has it."""
         core, value = load_core(self.core), dict(self.values)
-        figures = (value[key] for key in _NEEDED[1:])
-        dram = Dram(*figures, write_gb_s=value.get(_WRITES, 0.0))
+        ns, own, shared = (value[key] for key in _NEEDED[1:])
+        dram = Dram(ns, own, shared, value.get(_WRITES, 0))
         core = replace(core, clock_mhz=int(value["clock_mhz"]), dram=dram)
         if "l2_bytes" in value:
             second = replace(_cache("l2", value), per_core=bool(value["l2_per_core"]))

@@ -169,7 +169,9 @@ def test_writes_go_no_faster_than_the_memory_takes_them(folder: Path):
     document = run(built(folder, "stores_a64"), ("a53",), more=(slow,))
     fast, slow_one = (_all_laps(core["regions"][0])[0]["cycles"] for core in document["cores"])
     assert slow_one > 1.7 * fast
-    assert slow_one == pytest.approx(3 * 1024 * 1024 / (slow.dram.write_gb_s * 1e9) * 1.4e9, rel=0.1)
+    assert slow_one == pytest.approx(
+        3 * 1024 * 1024 / (slow.dram.write_gb_s * 1e9) * 1.4e9, rel=0.1
+    )
 
 
 @pytest.mark.parametrize("core", ["a53", "a72", "a76"])
