@@ -137,7 +137,7 @@ def test_loads_that_wait_for_each_other_take_the_latency_of_their_level(laps: An
 
 @pytest.fixture(scope="module")
 def stored(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Cycles by core: of 3 MiB in whole lines, in a word of each, in whole lines at three places."""
+    """Cycles by core: of 3 MiB in whole lines, in a word of each, in lines at three places."""
     document = run(built(folder, "stores_a64"), ("a53", "a55", "a76"))
     return {
         core["name"]: tuple(lap["cycles"] for lap in _all_laps(core["regions"][0]))
