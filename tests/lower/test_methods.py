@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Activation, DType, Padding
+from edgekit.host.graph.types import Padding
 from edgekit.host.lower.lower import lower
 from edgekit.kb import GemmShape, KnowledgeBase
 from edgekit.kb.board import BoardProfile, load_board, load_profile
@@ -17,9 +17,9 @@ from edgekit.kb.features import Sequences, key_of
 from edgekit.kb.gemm_file import load_table, table_text
 from edgekit.kb.gemm_table import Row
 from edgekit.kb.method import Method
-from edgekit.kb.operators import Form, OperatorMethod, OperatorRow, candidates_of
+from edgekit.kb.operators import Form, OperatorMethod
 from tests.support.kernel_runs import build, check, run_here, x86_boards
-from tests.support.op_cases import quant
+from tests.support.method_cases import every_method, form_of_points, table_of_operators
 from tests.support.op_graphs import Case, constant, graph_of, inputs_of, tensor
 
 _A57 = load_profile("a57")
@@ -88,24 +88,13 @@ def test_vectors_and_thin_products_are_right(shape, tmp_path):
     np.testing.assert_allclose(made["n0_out0"][0, 0], expected, atol=1e-5)
 
 
-def _operators(board: BoardProfile, *rows: tuple[Form, OperatorMethod | None]) -> KnowledgeBase:
-    """A table that knows methods of these forms, within their neighborhood."""
-    made = []
-    for form, method in rows:
-        key = key_of(form.shape, 0, Sequences(), form.dtype, packed="b", form=form.name)
-        made.append(OperatorRow(key, method, form.shape, "tuner", 0.9, 30))
-    return KnowledgeBase((board.platform,), operators=tuple(made))
-
-
-def _form(shape: GemmShape, dtype: str = "f32") -> Form:
-    return Form("conv", shape, dtype, (1, 1, shape.m), weight_bytes=4 * shape.k * shape.n)
-
-
 @pytest.mark.parametrize(
     ("mr", "nr", "split"), [(4, 24, "m"), (5, 16, "m"), (24, 4, "n"), (3, 32, "n")]
 )
 def test_row_of_an_operator_gives_any_tile_and_walk(mr, nr, split):
-    table = _operators(_A57, (_form(_SHAPE), OperatorMethod("in_place", "f32", mr, nr, split)))
+    table = table_of_operators(
+        _A57, (form_of_points(_SHAPE), OperatorMethod("in_place", "f32", mr, nr, split))
+    )
     (step,) = lower(graph_of([_convolution(_SHAPE)]), _A57, table).lowered.steps
     assert step.kernel == f"ek_f32_conv_{mr}x{nr}_neon"
     assert step.calls[0].fields["panel_outer"] == int(split == "n")
@@ -114,7 +103,9 @@ def test_row_of_an_operator_gives_any_tile_and_walk(mr, nr, split):
 
 
 def test_rows_of_operators_relax_to_their_neighbors_and_no_further():
-    table = _operators(_A57, (_form(_SHAPE), OperatorMethod("in_place", "f32", 4, 24)))
+    table = table_of_operators(
+        _A57, (form_of_points(_SHAPE), OperatorMethod("in_place", "f32", 4, 24))
+    )
     for shape, rule, mr in (
         (GemmShape(42, 16, 24), "relaxed:scale", 4), (GemmShape(3000, 16, 24), "analytic", 6)
     ):  # fmt: skip
@@ -124,14 +115,16 @@ def test_rows_of_operators_relax_to_their_neighbors_and_no_further():
 
 
 def test_rows_of_another_form_say_nothing():
-    other = dataclasses.replace(_form(_SHAPE), window=(3, 3))
-    table = _operators(_A57, (other, OperatorMethod("in_place", "f32", 4, 24)))
+    other = dataclasses.replace(form_of_points(_SHAPE), window=(3, 3))
+    table = table_of_operators(_A57, (other, OperatorMethod("in_place", "f32", 4, 24)))
     (step,) = lower(graph_of([_convolution(_SHAPE)]), _A57, table).lowered.steps
     assert step.compiled is not None and step.compiled.choice.row is None
 
 
 def test_row_with_a_method_that_no_kernel_has_is_not_taken():
-    table = _operators(_A57, (_form(_SHAPE), OperatorMethod("in_place", "f32", 99, 24)))
+    table = table_of_operators(
+        _A57, (form_of_points(_SHAPE), OperatorMethod("in_place", "f32", 99, 24))
+    )
     (step,) = lower(graph_of([_convolution(_SHAPE)]), _A57, table).lowered.steps
     assert step.compiled is not None and step.compiled.choice.rule == "analytic"
     assert "99 x 24" in step.compiled.choice.why
@@ -145,7 +138,7 @@ def test_row_decides_between_winograd_and_the_direct_convolution():
     (plain,) = lower(graph, _A57, KnowledgeBase((_A57.platform,))).lowered.steps
     assert plain.compiled is not None and plain.compiled.method.family == "winograd"
     form = Form("conv", GemmShape(256, 288, 32), "f32", (1, 16, 16), (3, 3))
-    table = _operators(_A57, (form, OperatorMethod("in_place", "f32", 8, 8)))
+    table = table_of_operators(_A57, (form, OperatorMethod("in_place", "f32", 8, 8)))
     (step,) = lower(graph, _A57, table).lowered.steps
     assert step.kernel == "ek_f32_conv_8x8_neon"
     assert step.compiled is not None and step.compiled.choice.runner_up is not None
@@ -156,16 +149,16 @@ def test_row_decides_how_many_rows_a_depthwise_convolution_makes():
     weights = constant(np.ones((1, 3, 3, 8), np.float32))
     case = Case(ops.DepthwiseConv2D(), (tensor((1, 9, 9, 8)), weights, None))
     form = Form("depthwise", GemmShape(49, 9, 8), "f32", (1, 7, 7), (3, 3))
-    table = _operators(_A57, (form, OperatorMethod("depthwise", "f32", 1, 4)))
+    table = table_of_operators(_A57, (form, OperatorMethod("depthwise", "f32", 1, 4)))
     (step,) = lower(graph_of([case]), _A57, table).lowered.steps
     assert step.kernel == "ek_f32_dwconv_3x3s1_1_neon"
 
 
 def test_tables_keep_rows_of_operators(tmp_path):
-    table = _operators(
+    table = table_of_operators(
         _A57,
-        (_form(_SHAPE), OperatorMethod("in_place", "f32", 4, 24, "n")),
-        (_form(GemmShape(7, 16, 24)), None),
+        (form_of_points(_SHAPE), OperatorMethod("in_place", "f32", 4, 24, "n")),
+        (form_of_points(GemmShape(7, 16, 24)), None),
     )
     path = tmp_path / "table.json"
     path.write_text(table_text(table))
@@ -186,30 +179,8 @@ def test_tables_keep_rows_of_operators(tmp_path):
 )
 def test_kernels_of_all_methods_compute_what_the_reference_computes(dtype, target, tmp_path):
     """A convolution for each method, each of a window of its own, over a border."""
-    shape = GemmShape(35, 45, 37)
-    candidates = candidates_of(_form(shape, dtype), target.isa, target)
-    methods = sorted(c.method for c in candidates if c.method.split == "m")
-    windows = [(h, w) for h in range(1, 6) for w in range(1, 6)]
-    rows, cases = [], []
-    for method, window in zip(methods, windows, strict=False):
-        case, form = _over_a_border(dtype, window)
-        rows.append((form, method))
-        cases.append(case)
-    graph, table = graph_of(cases), _operators(target, *rows)
+    graph, table, methods = every_method(target, dtype)
     steps = lower(graph, target, table).lowered.steps
     assert [s.compiled.method for s in steps if s.compiled] == methods
     inputs = inputs_of(graph)
     check(graph, run_here(build(graph, target, tmp_path, table=table), inputs), inputs)
-
-
-def _over_a_border(dtype: str, window: tuple[int, int]) -> tuple[Case, Form]:
-    (kh, kw), rng = window, np.random.default_rng(8)
-    op = ops.Conv2D(padding=Padding(kh // 2, kh // 2, kw // 2, kw // 2), activation=Activation.RELU)
-    h, w = 5 + 2 * (kh // 2) - kh + 1, 7 + 2 * (kw // 2) - kw + 1
-    form = Form("conv", GemmShape(h * w, kh * kw * 5, 37), dtype, (1, h, w), window)
-    if dtype == "f32":
-        weights = constant(rng.standard_normal((37, kh, kw, 5)).astype(np.float32))
-        return Case(op, (tensor((1, 5, 7, 5)), weights, None)), form
-    x = tensor((1, 5, 7, 5), DType.I8, quant(0.05, 3))
-    weights = constant(rng.integers(-127, 128, (37, kh, kw, 5)), DType.I8, quant(0.01, 0))
-    return Case(op, (x, weights, None), quant(0.3, -5)), form
