@@ -51,8 +51,10 @@ def compiled_of(ctx: Context, node: Node, calls: Sequence[Call | Loop]) -> Compi
     inner = {c.kernel.symbol: c for c in more if c.kernel.symbol != first.kernel.symbol}
     members = [_compiled(ctx, node, c.kernel, c.fields["panel_outer"] == 1) for c in inner.values()]
     if isinstance(node.op, ops.RowChain):
-        names = zip(node.op.names, first.kernel.parts, strict=True)
-        members = [_compiled(ctx, node, kernel, False, name) for name, kernel in names]
+        parts = first.kernel.parts
+        names = node.op.names or (None,) * len(parts)
+        named = zip(names, parts, strict=True)
+        members = [_compiled(ctx, node, kernel, False, name) for name, kernel in named]
     return Compiled(whole.kernel, whole.method, whole.choice, tuple(members))
 
 

@@ -32,7 +32,7 @@ def _runs() -> Iterator[Any]:
             yield pytest.param(family, board, marks=() if own else pytest.mark.long)
 
 
-@pytest.mark.parametrize(("family", "board"), _runs())
+@pytest.mark.parametrize(("family", "board"), list(_runs()))
 def test_kernels_equal_the_reference(family, board, virtual_board, tmp_path):
     graph = random_graph(family, 16, seed=len(family) + 1)
     inputs = inputs_of(graph)
