@@ -88,6 +88,10 @@ class AppFolder:
         temporary.write_text(json.dumps(asdict(state)))
         temporary.replace(self._state)
 
+    def forget_state(self) -> None:
+        """What a supervisor that is gone said."""
+        self._state.unlink(missing_ok=True)
+
     def proved(self) -> str:
         """The release with which the application ran for long enough; empty if none has."""
         try:

@@ -41,9 +41,9 @@ def start(store: Store, seconds: float) -> Dict[str, Any]:
     folder.create()
     folder.stopped.unlink(missing_ok=True)
     own = Path(sys.argv[0]).read_bytes()
-    supervisor = folder.supervisor()
-    if supervisor is None or not folder.runtime.is_file() or folder.runtime.read_bytes() != own:
+    if not _runs_from(folder, own) or folder.state().state == ENDED:
         _end_supervisor(folder)
+        folder.forget_state()
         write_synced(folder.runtime, own)
         _detach(_command(store, folder))
     return _document(_settled(store, folder, release, seconds))
@@ -107,6 +107,13 @@ def _detach(command: List[str]) -> None:
         finally:
             os._exit(0)
     os.wait()
+
+
+def _runs_from(folder: AppFolder, runtime: bytes) -> bool:
+    """Whether a supervisor runs that is of this very kit."""
+    with contextlib.suppress(OSError):
+        return folder.supervisor() is not None and folder.runtime.read_bytes() == runtime
+    return False
 
 
 def _end_supervisor(folder: AppFolder) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from edgekit.host.bundle import sign_bundle
 
@@ -99,6 +101,28 @@ def test_server_answers_four_clients_at_once(
         assert list(pool.map(client, range(CLIENTS))) == [count] * CLIENTS
 
 
+def test_camera_finds_the_face(edgekit: Any, home: Path, face_model: Path) -> None:
+    face = Image.open(face_model.parent / "astronaut.png").convert("RGB").resize((128, 128))
+    empty = bytes(128 * 128 * 3)
+    (home / "pictures.rgb").write_bytes(empty + face.tobytes() + face.tobytes() + empty)
+    assert edgekit("app", "new", "camera", home / "door").code == 0
+    settings = home / "door" / "app.toml"
+    arguments = f'arguments = ["--command", "cat {home / "pictures.rgb"}"]'
+    settings.write_text(re.sub("arguments = .*", arguments, settings.read_text()))
+    assert edgekit("app", "install", home / "door", face_model).code == 0
+    while edgekit("app", "status", "--json").document["state"] == "running":
+        pass
+    lines = edgekit("app", "logs").out.splitlines()
+    first, probability, x, y = re.findall(
+        r"picture (\d): face, ([\d.]+), at ([\d.]+) ([\d.]+)", lines[0]
+    )[0]
+    assert (first, lines[1]) == ("1", "picture 3: no face")
+    assert float(probability) > 0.8
+    assert abs(float(x) - 0.44) < 0.05
+    assert abs(float(y) - 0.22) < 0.05
+    edgekit("app", "stop")
+
+
 def test_installed_application_goes_and_comes_with_its_release(
     edgekit: Any, home: Path, deployed: Path
 ) -> None:
@@ -145,7 +169,8 @@ def test_application_that_ends_by_itself_is_left_alone(
 ) -> None:
     done = edgekit("app", "install", write(home / "once", "print('done')"), "--json").document
     assert (done["state"], done["restarts"]) == ("ended", 0)
-    assert edgekit("app", "logs").out.splitlines()[0] == "done"
+    assert edgekit("app", "start", "--json").document["state"] == "ended"
+    assert edgekit("app", "logs").out.splitlines().count("done") == 2
 
 
 @pytest.mark.parametrize(
