@@ -123,12 +123,15 @@ class Sampler:
         self._spent_ns += self._clocks.cost() - start
         self._skip = min(self._inferences_to_skip(times.total, now), _LONGEST_SKIP)
 
-    def close(self) -> None:
-        """Hands over what was collected and waits until it is written."""
-        if self._collected is not None:
+    def close(self, wait: bool = True) -> None:
+        """Hands over what was collected; unless told, waits until it is written. Without waiting,
+        what comes while the last batch is still being written is lost, and counted."""
+        if wait:
             self._join()
+            if writing := self._taken(self._clocks.boot()):
+                writing()
+        else:
             self._finish(self._clocks.boot())
-        self._join()
 
     @property
     def cost(self) -> float:
@@ -152,9 +155,23 @@ class Sampler:
 
     def _finish(self, now: int) -> None:
         """Writes in the background; if the last batch is still being written, later."""
-        collected = self._collected
-        if collected is None or (self._writer and self._writer.is_alive()):
+        if self._writer and self._writer.is_alive():
             return
+        work = self._taken(now)
+        if work is None:
+            return
+        self._writer = threading.Thread(target=work, name="edgekit-profile")
+        try:
+            self._writer.start()
+        except RuntimeError:  # the system has no thread to give; the model is to run on
+            self._writer = None
+            self._lost += 1
+
+    def _taken(self, now: int) -> Optional[Callable[[], None]]:
+        """What writes that which was collected by now; None if that is nothing."""
+        collected = self._collected
+        if collected is None:
+            return None
         self._collected = None
         inferences = self._count - collected.first
 
@@ -167,12 +184,7 @@ class Sampler:
                 self._lost += 1
             self._spent_ns += time.thread_time_ns() - start
 
-        self._writer = threading.Thread(target=work, name="edgekit-profile")
-        try:
-            self._writer.start()
-        except RuntimeError:  # the system has no thread to give; the model is to run on
-            self._writer = None
-            self._lost += 1
+        return work
 
     def _join(self) -> None:
         if self._writer:

@@ -19,10 +19,11 @@ import fcntl
 import json
 import os
 import re
+import time
 import uuid
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Iterator, List, Optional, Tuple
+from typing import IO, Iterator, List, Optional, Tuple
 
 from edgekit.device.agent.batch import MOST_BATCH_BYTES, Batch, batch_bytes, check_file
 from edgekit.device.errors import BusyError, InputError
@@ -30,6 +31,8 @@ from edgekit.device.errors import BusyError, InputError
 MOST_BYTES = 4 << 20
 _STATE_BYTES = 4096  # what the state and its successor may take
 _QUARANTINED_SHARE = 8  # of the cap
+_PATIENCE_SECONDS = 10.0  # of who adds: threads of a process may all end a batch at once
+_AGAIN_SECONDS = 0.01
 _NAME = re.compile(r"([0-9]{12})-([0-9a-f]{32})\.batch")
 _SPOOL = re.compile(r"[0-9a-f]{32}")
 
@@ -118,10 +121,10 @@ class Spool:
     def add(self, batch: Batch) -> None:
         """Puts a batch in, on disk when this returns; the oldest make room for it and are counted.
 
-        OSError if the disk refuses, BusyError if another process holds the spool, InputError if
+        OSError if the disk refuses, BusyError if another holds the spool for long, InputError if
         the batch is too long; then nothing but the room that was made has changed.
         """
-        with self._locked():
+        with self._locked(_PATIENCE_SECONDS):
             state, files = self._look()
             sequence = _next(state, files)
             data = batch_bytes(batch, state.spool, sequence, state.dropped, state.quarantined)
@@ -170,15 +173,18 @@ class Spool:
             self._raise_floor(state, files, through + 1)
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self, patience: float = 0.0) -> Iterator[None]:
+        """Alone with the spool, after `patience` seconds at most; else BusyError."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        until = time.monotonic() + patience
         with (self.folder / "lock").open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise BusyError(
-                    "expected the profile spool to be free, found another process at it; try again"
-                ) from None
+            while not _lock(file):
+                if time.monotonic() >= until:
+                    raise BusyError(
+                        "expected the profile spool to be free, found another process at it; "
+                        "try again"
+                    )
+                time.sleep(_AGAIN_SECONDS)
             yield
 
     def _look(self) -> Tuple[_State, List[_File]]:
@@ -267,6 +273,15 @@ class Spool:
             self._disk.unlink(file.path)
         self._disk.sync(self.folder)
         return state
+
+
+def _lock(file: IO[str]) -> bool:
+    """Whether the lock was free, and is ours now."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _next(state: _State, files: List[_File]) -> int:

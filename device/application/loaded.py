@@ -83,8 +83,8 @@ class Loaded:
                     lane.reset()
 
     def write_samples(self) -> None:
-        """Hands over what was sampled, at the end of a process that closes nothing. Lanes that are
-        still taken keep theirs."""
+        """Writes what was sampled, where waiting for the disk does no harm. Lanes that are still
+        taken keep theirs."""
         for part in self._parts:
             for lane in part.lanes:
                 lane.write_samples()
@@ -182,21 +182,24 @@ class _Lane:
                 outputs[spec.name], (self._out[i], keep) = fresh(spec, numpy)
             held.append(keep)
         due = self._sampler is not None and self._sampler.due()
-        self._model.stamps = self._stamps if due else None
+        if due:
+            self._model.stamps = self._stamps
         code = self._part.lib.ek_run(ctypes.byref(self._model), self._in, self._out)
         if code != 0:
             raise DeviceError(f"ek_run: expected 0, found {code}; please report this model")
         if due and self._sampler is not None:
+            self._model.stamps = None
             self._sampler.record(times_of(self._stamps))
         return outputs
 
     def write_samples(self) -> None:
-        """Hands over what was sampled and not yet written."""
+        """Writes what was sampled and is not yet written."""
         if self._sampler is not None:
             self._sampler.close()
 
     def close(self) -> None:
-        self.write_samples()
+        if self._sampler is not None:
+            self._sampler.close(wait=False)  # other threads may wait for this one
         if self._pool:
             self._part.lib.ek_pool_destroy(self._pool)
             self._pool = None

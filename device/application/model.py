@@ -147,6 +147,7 @@ class Model:
             loaded, self._loaded = self._loaded, None
             if loaded is not None:
                 self._state.wait_for(lambda: loaded.users == 0)
+                loaded.write_samples()
                 self._close_unused(loaded)
             self._watch.end()
             self._at_exit()
