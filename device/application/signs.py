@@ -33,8 +33,9 @@ class Signs:
             self._next = time.monotonic() + self._every
 
     def says(self, text: str) -> None:
-        """A line for people, too."""
-        self._send(b"WATCHDOG=1\nSTATUS=" + " ".join(text.split()).encode("utf-8", "replace"))
+        """A line for people, too; first, so that whoever hears of life knows it."""
+        line = " ".join(text.split()).encode("utf-8", "replace")
+        self._send(b"STATUS=" + line + b"\nWATCHDOG=1")
 
     def _send(self, data: bytes) -> None:
         if self._socket is not None:
