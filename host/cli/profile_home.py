@@ -119,9 +119,7 @@ def revoke(board: BoardName, as_json: Json = False) -> None:
 def upload(
     folder: Annotated[
         Path,
-        typer.Argument(
-            metavar="FOLDER", show_default=False, exists=True, file_okay=False, help="With *.batch."
-        ),
+        typer.Argument(metavar="FOLDER", show_default=False, help="With *.batch."),
     ],
     board: Annotated[
         str,

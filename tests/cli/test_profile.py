@@ -77,6 +77,11 @@ def test_spool_files_of_a_card_are_uploaded(edgekit: Any, home: Path) -> None:
     assert "found 1 damaged files" in done.err
 
 
+def test_a_folder_without_spool_files_is_named(edgekit: Any, home: Path) -> None:
+    done = edgekit("profile", "upload", home / "nowhere", "--board", "far")
+    assert (done.code, done.complaint.count("expected files of a board's spool, *.batch")) == (2, 1)
+
+
 def test_a_port_that_is_taken_is_named(edgekit: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
