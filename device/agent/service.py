@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Dict, List
 
-from edgekit.device.agent.app_folder import ENDED, RUNNING, AppFolder, AppState
+from edgekit.device.agent.app_folder import ENDED, RUNNING, STARTING, AppFolder, AppState
 from edgekit.device.agent.process import is_locked
 from edgekit.device.agent.status import nothing_deployed
 from edgekit.device.agent.store import Store, committed, write_synced
@@ -32,7 +32,8 @@ def start(store: Store, seconds: float) -> Dict[str, Any]:
     release = committed(store)
     if release is None:
         raise nothing_deployed(store)
-    if store.manifest(release).application is None:
+    application = store.manifest(release).application
+    if application is None:
         raise InputError(
             f"expected a release with an application, found {release} without one; install one: "
             "edgekit app install FOLDER"
@@ -46,7 +47,10 @@ def start(store: Store, seconds: float) -> Dict[str, Any]:
         folder.forget_state()
         write_synced(folder.runtime, own)
         _detach(_command(store, folder))
-    return _document(_settled(store, folder, release, seconds))
+    state = _settled(store, folder, release, seconds)
+    if state.release != release:  # a slow board: even the supervisor has said nothing yet
+        state = AppState(STARTING, application.name, release)
+    return _document(state)
 
 
 def stop(store: Store) -> Dict[str, Any]:

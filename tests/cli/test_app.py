@@ -6,6 +6,7 @@ import http.client
 import os
 import re
 import socket
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from edgekit.device.agent import service
+from edgekit.device.agent.store import Store
 from edgekit.host.bundle import sign_bundle
 
 X = np.array([1, 2, 3, -4], np.float32)
@@ -60,6 +63,17 @@ def ask(board: Path, body: bytes) -> tuple[int, bytes, str | None]:
     found = answer.status, answer.read(), answer.getheader("X-Release")
     connection.close()
     return found
+
+
+def test_board_too_slow_to_answer_in_time_is_starting(
+    edgekit: Any, home: Path, deployed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edgekit("app", "install", write(home / "doors", ""))
+    edgekit("app", "stop")
+    monkeypatch.setattr(service, "_detach", lambda command: None)
+    monkeypatch.setattr(sys, "argv", [str(deployed / "current" / "runtime.pyz")])
+    found = service.start(Store(deployed), 0.0)
+    assert (found["state"], found["name"]) == ("starting", "doors")
 
 
 def test_server_answers_until_it_is_stopped(edgekit: Any, home: Path, deployed: Path) -> None:
