@@ -84,9 +84,11 @@ class AppFolder:
         return replace(found, state=STOPPED if self.stopped.exists() else NOTHING, pid=0)
 
     def write_state(self, state: AppState) -> None:
+        """Notes the state; where the disk is full the one before stays."""
         temporary = self._state.with_name(".state.json")
-        temporary.write_text(json.dumps(asdict(state)))
-        temporary.replace(self._state)
+        with contextlib.suppress(OSError):
+            temporary.write_text(json.dumps(asdict(state)))
+            temporary.replace(self._state)
 
     def forget_state(self) -> None:
         """What a supervisor that is gone said."""
@@ -100,7 +102,8 @@ class AppFolder:
             return ""
 
     def prove(self, release: str) -> None:
-        self._proved.write_text(release)
+        with contextlib.suppress(OSError):  # a full disk; its supervisor asks and comes again
+            self._proved.write_text(release)
 
     def copy(self, manifest: Manifest) -> Path:
         """The folder to run from: the application's files, and the runtime they import."""

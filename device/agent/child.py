@@ -31,6 +31,7 @@ class Child:
     ) -> None:
         keep = {name: os.environ[name] for name in _KEPT if name in os.environ}
         self._last = b""
+        self.closed_output = False
         self._process = subprocess.Popen(
             [sys.executable, "-u", "-B", str(folder / spec.entry), *spec.arguments],
             cwd=data,
@@ -47,13 +48,15 @@ class Child:
         os.set_blocking(self.output.fileno(), False)
 
     def read(self) -> bytes:
-        """What it printed since."""
+        """What it printed since; `closed_output` once it can print no more."""
         parts = []
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self.output.fileno(), 1 << 16):
                 parts.append(data)
                 if len(parts) > 16:  # one that never stops printing must not stop its supervisor
                     break
+            else:
+                self.closed_output = True
         found = b"".join(parts)
         self._last = (self._last + found)[-_LAST_BYTES:]
         return found

@@ -109,12 +109,19 @@ class Supervisor:
             return
         if data := self._child.read():
             self._folder.write_log(data)
+        if self._child.closed_output:
+            self._listen_no_more(self._child)
         for line in self._signs.received():
             self._seen = self._clock()
             if line.startswith(_STATUS):
                 self._note(state=RUNNING, said=line[len(_STATUS) :][:_MOST_SAID])
             elif line in ("READY=1", "WATCHDOG=1"):
                 self._note(state=RUNNING)
+
+    def _listen_no_more(self, child: Child) -> None:
+        """An end of file can be read at any time: `select` would never wait again."""
+        with contextlib.suppress(KeyError):  # was done before
+            self._selector.unregister(child.output)
 
     def _check(self, child: Child) -> None:
         if how := child.ended():
@@ -147,7 +154,7 @@ class Supervisor:
     def _finish(self, state: str, how: str) -> None:
         """The child is over."""
         if self._child is not None:
-            self._selector.unregister(self._child.output)
+            self._listen_no_more(self._child)
             self._child.close()
             self._child = None
         self._note(state=state, pid=0, said="", last=how)
