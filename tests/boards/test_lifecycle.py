@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edgekit.host.boards import BoardOptions, down, find_running, process, up
+from edgekit.host.boards.saved import state_path
 
 pytestmark = pytest.mark.boards
 
@@ -60,12 +63,17 @@ def test_pulled_plug_loses_what_was_not_written(own_home):
         down("a57")
 
 
-def test_damaged_saved_machine_is_made_anew(own_home):
-    board = up("a57", options=BoardOptions(memory_mib=320))
-    states = board.identity.parent / "states"
+def test_damaged_saved_machine_is_made_anew(own_home, monkeypatch):
+    saved: list[Path] = []
+
+    def noted(*arguments: Any) -> Path:
+        saved.append(state_path(*arguments))
+        return saved[-1]
+
+    monkeypatch.setattr("edgekit.host.boards.start.state_path", noted)
+    up("a57", options=BoardOptions(memory_mib=320))
     down("a57")
-    newest = max(states.glob("a57-*.state"), key=lambda path: path.stat().st_mtime)
-    newest.write_bytes(newest.read_bytes()[:100000])
+    saved[0].write_bytes(saved[0].read_bytes()[:100000])
     steps: list[str] = []
     board = up("a57", options=BoardOptions(memory_mib=320), progress=steps.append)
     try:
@@ -73,4 +81,4 @@ def test_damaged_saved_machine_is_made_anew(own_home):
         assert board.run_as_root("echo well").strip() == "well"
     finally:
         down("a57")
-        newest.unlink()
+        saved[0].unlink()
