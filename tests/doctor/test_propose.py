@@ -16,7 +16,7 @@ PI4 = replace(
     compatible=("raspberrypi,4-model-b", "brcm,bcm2711"),
     core_names=("cortex-a72",),
 )
-DOT = ("asimd", "asimddp")
+DOT = ("asimd", "asimdhp", "asimddp")
 X60: dict[str, Any] = {
     "machine": "riscv64",
     "core_names": ("spacemit-x60",),

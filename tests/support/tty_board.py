@@ -232,7 +232,6 @@ def _write(descriptor: int, data: bytes) -> None:
 # Asks as agetty and login do: the password is not echoed, a wrong one costs time.
 _GETTY = r"""
 import contextlib, os, sys, termios, time
-from tests.support.patience import PATIENCE
 user, password, *shell = sys.argv[1:]
 
 def ask(prompt, echo):

@@ -207,7 +207,7 @@ def test_the_explanation_names_a_kernel_for_every_operator_that_computes():
     assert explain["schema"] == "edgekit.explain/1"
     for operator in explain["operators"]:
         assert operator["kernel"] or operator["op"] in _VIEWS, operator
-        is_product = operator["op"] in ("conv2d", "fully_connected")
+        is_product = operator["op"] in ("conv2d", "depthwise_conv2d", "fully_connected")
         assert (operator["method"] is not None) == is_product, operator
         assert (operator["rule"] is not None) == is_product, operator
     names = {o["name"] for o in explain["operators"]}
