@@ -294,5 +294,5 @@ def test_silence_while_a_file_is_sent_or_fetched(
 def late(transport: SshTransport, step: str, deadline: float) -> bool:
     """Whether it is in this step that the deadline passes."""
     with ends_by_itself(), pytest.raises(UnreachableError, match="board 'b': ") as error:
-        transport.run(["sleep", "999"], deadline=deadline)
+        transport.run(["sleep", "200"], deadline=deadline)
     return re.search(f"board 'b': .*({step})", str(error.value)) is not None
