@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Tuple
 
-from edgekit.device.agent.app_commands import add_app_commands
+from edgekit.device.agent.app_commands import AddCommand, add_app_commands
 from edgekit.device.agent.arguments import folder, positive, release_id, threads
 from edgekit.device.agent.profile_commands import add_profile_commands
 from edgekit.device.errors import (
@@ -365,6 +365,14 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--threads", type=threads, default=1)
     sub = command("serve-session", _serve, "inferences by messages, the model loaded once")
     sub.add_argument("--threads", type=threads, default=1)
+    _add_measuring(command)
+    add_profile_commands(command)
+    add_app_commands(command, _store)
+    return parser
+
+
+def _add_measuring(command: AddCommand) -> None:
+    """Adds the commands that time or count."""
     sub = command("bench", _bench, "latency of the current release")
     sub.add_argument("--input", type=Path, help=".npz; the golden input if left out")
     sub.add_argument("--variant", type=int, default=0, help="of the golden inputs, from 0")
@@ -372,7 +380,6 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--count", type=positive, default=0, help="runs; by time if left out")
     sub.add_argument("--warmup", type=positive, default=3)
     sub.add_argument("--seconds", type=positive, default=2, help="time to spend")
-    add_profile_commands(command)
     sub = command("count", _count, "instructions of an inference of the current release")
     sub.add_argument("--repeats", type=positive, default=5)
     sub = command("gemm-bench", _gemm_bench, "times of GEMM methods, or their instructions")
@@ -381,8 +388,6 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("spmv-bench", _spmv_bench, "times of a sparse matrix in several block forms")
     sub.add_argument("--request", type=Path, required=True, help="JSON")
     sub.add_argument("--library", type=Path, help="libedgekit-kernels.so of this board")
-    add_app_commands(command, _store)
-    return parser
 
 
 def _add_session(parser: argparse.ArgumentParser) -> None:

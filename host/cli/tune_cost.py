@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from edgekit.host.api import Device
     from edgekit.host.bundle import Bundle
     from edgekit.host.estimate.model import ModelEstimate
-    from edgekit.host.tune.cost import Accuracy
+    from edgekit.host.tune.cost import Accuracy, Sample
     from edgekit.host.tune.orders import Timed
 
 _PERCENT = 100.0
@@ -80,31 +80,15 @@ def tune_cost(
     take is shown beside them.
     """
     from edgekit.host.api import connect
-    from edgekit.host.cli.estimated import estimate_of, estimated_document, sentence_of
-    from edgekit.host.cli.output import emit, note
-    from edgekit.host.cli.progress import stages
-    from edgekit.host.release import check_quiet
+    from edgekit.host.cli.estimated import estimated_document, sentence_of
+    from edgekit.host.cli.output import emit
     from edgekit.host.schedule.calibration import save_calibration
     from edgekit.host.schedule.cost import CostModel
     from edgekit.host.tune.cost import accuracy, accuracy_elsewhere, calibrate
-    from edgekit.host.tune.cost_board import measure
     from edgekit.kb.board import load_board
 
     device = connect(board_name(board), via=via)
-    if device.emulated:
-        note(f"board '{device.name}' is emulated: times are the emulator's, or instructions")
-    elif not allow_noise:
-        check_quiet(device.transport, threads=1)
-    estimates: list[ModelEstimate] = []
-
-    def take(bundle: Bundle) -> None:
-        if found := estimate_of(device, bundle, threads=1):
-            estimates.append(found)
-
-    with stages(f"measuring {device.name}") as tell:
-        samples = measure(device, model or _models(), rounds, seconds, tell, take)
-    if not (device.emulated or allow_noise):
-        check_quiet(device.transport, threads=1)
+    samples, estimates = _measure(device, model or _models(), rounds, seconds, allow_noise)
     profile = load_board(device.profile)
     if not samples:
         raise InputError("expected operators with times, found none; name another --model")
@@ -140,6 +124,35 @@ def tune_cost(
     if elsewhere:
         _show("unseen", elsewhere)
     print(f"kept in   {path}")
+
+
+def _measure(
+    device: Device, models: list[Path], rounds: int, seconds: int, allow_noise: bool
+) -> tuple[list[Sample], list[ModelEstimate]]:
+    """Times of operators on a board that is quiet before and after, and what a real core would
+    take where it is an emulated one."""
+    from edgekit.host.cli.estimated import estimate_of
+    from edgekit.host.cli.output import note
+    from edgekit.host.cli.progress import stages
+    from edgekit.host.release import check_quiet
+    from edgekit.host.tune.cost_board import measure
+
+    watched = not (device.emulated or allow_noise)
+    if device.emulated:
+        note(f"board '{device.name}' is emulated: times are the emulator's, or instructions")
+    if watched:
+        check_quiet(device.transport, threads=1)
+    estimates: list[ModelEstimate] = []
+
+    def estimate(bundle: Bundle) -> None:
+        if found := estimate_of(device, bundle, threads=1):
+            estimates.append(found)
+
+    with stages(f"measuring {device.name}") as tell:
+        samples = measure(device, models, rounds, seconds, tell, estimate)
+    if watched:
+        check_quiet(device.transport, threads=1)
+    return samples, estimates
 
 
 def _show(label: str, found: Accuracy) -> None:
