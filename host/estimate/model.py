@@ -9,7 +9,7 @@ import hashlib
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgekit.device.agent.manifest import WEIGHTS, Manifest, Variant
@@ -93,9 +93,9 @@ def estimate_model(
     emulator = find_emulator(target.board.arch)
     variant = manifest.every_variant()[number]
     with tempfile.TemporaryDirectory() as folder:
-        command = _command(Path(folder), variant, files, target, threads)
-        job = Job(tuple(command), counter_laps=True, quiet=True, seconds=seconds)
-        run = run_job(emulator, target, job)
+        command = _command(Path(folder), variant, files, threads)
+        job = runner_job(command, Path(folder), target.board.arch, seconds)
+        run = run_job(emulator, target, replace(job, counter_laps=True))
     return _estimate_of(manifest, variant, target, threads, run.regions[0], run.unmodelled)
 
 
@@ -116,6 +116,14 @@ def variant_number(manifest: Manifest, shapes: Mapping[str, Sequence[int]]) -> i
 def runner_of(arch: str) -> Path:
     """The program that runs a model, built for an architecture if it is not in the cache."""
     return built(_RUNNER, _flags(arch), "runner")
+
+
+def runner_job(arguments: Sequence[str], folder: Path, arch: str, seconds: float) -> Job:
+    """The runner at work in `folder`, and on its stack nothing of this machine: neither its
+    environment nor its paths."""
+    (folder / "runner").symlink_to(runner_of(arch))
+    command = ("./runner", *arguments)
+    return Job(command, quiet=True, seconds=seconds, variables={}, folder=folder)
 
 
 def is_quick(arch: str) -> bool:
@@ -141,19 +149,15 @@ def _flags(arch: str) -> tuple[str, ...]:
     return ("-target", target, f"-mcpu={cpu}", *_FLAGS, f"-I{kernels_folder()}", described)
 
 
-def _command(
-    folder: Path, variant: Variant, files: Mapping[str, bytes], target: Target, threads: int
-) -> list[str]:
-    """The runner's command line; writes what it reads to `folder`."""
-    library, weights, given, made = (folder / n for n in ("model.so", "weights", "in", "out"))
-    library.write_bytes(files[variant.library])
-    weights.write_bytes(files[WEIGHTS])
-    given.write_bytes(b"".join(files[name] for name in variant.golden.inputs))
+def _command(folder: Path, variant: Variant, files: Mapping[str, bytes], threads: int) -> list[str]:
+    """The runner's arguments; writes what it reads to `folder`."""
+    (folder / "model.so").write_bytes(files[variant.library])
+    (folder / "weights").write_bytes(files[WEIGHTS])
+    (folder / "in").write_bytes(b"".join(files[name] for name in variant.golden.inputs))
     memory = variant.memory
     numbers = (memory.arena_bytes, memory.state_bytes, threads, len(variant.operators))
-    command = [str(runner_of(target.board.arch)), str(library), str(weights)]
-    command += [*map(str, numbers), str(given), str(made)]
-    return [*command, _sizes(variant.inputs), _sizes(variant.outputs)]
+    sizes = (_sizes(variant.inputs), _sizes(variant.outputs))
+    return ["model.so", "weights", *map(str, numbers), "in", "out", *sizes]
 
 
 def _sizes(specs: Sequence[TensorSpec]) -> str:

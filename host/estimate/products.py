@@ -13,8 +13,8 @@ from pathlib import Path
 
 from edgekit.host.errors import InputError
 from edgekit.host.estimate.emulator import find_emulator
-from edgekit.host.estimate.model import runner_of
-from edgekit.host.estimate.run import Cost, Job, run_job
+from edgekit.host.estimate.model import runner_job
+from edgekit.host.estimate.run import Cost, run_job
 from edgekit.host.estimate.target import Target
 from edgekit.host.toolchain.kernels import build_kernels
 from edgekit.kb.features import GemmShape, Packed
@@ -48,25 +48,21 @@ class ProductTimer:
 
     def costs(self, product: Multiplication, methods: Sequence[Method]) -> tuple[Cost, ...]:
         """Of each method, caches and predictors warm. InputError where a run fails."""
-        with tempfile.TemporaryDirectory() as folder:
-            library = Path(folder) / "kernels.so"
-            library.write_bytes(self._library)
-            return tuple(
-                cost
-                for at in range(0, len(methods), _MOST_METHODS)
-                for cost in self._run(library, product, methods[at : at + _MOST_METHODS])
-            )
+        return tuple(
+            cost
+            for at in range(0, len(methods), _MOST_METHODS)
+            for cost in self._run(product, methods[at : at + _MOST_METHODS])
+        )
 
-    def _run(
-        self, library: Path, product: Multiplication, methods: Sequence[Method]
-    ) -> Iterator[Cost]:
+    def _run(self, product: Multiplication, methods: Sequence[Method]) -> Iterator[Cost]:
         shape = product.shape
         sizes = (_DTYPES.index(product.dtype), shape.m, shape.n, shape.k)
         numbers = (*sizes, _SIDES[product.packed], product.threads)
-        command = [str(runner_of(self._target.board.arch)), "product", str(library)]
-        command += [*map(str, numbers), *map(_text, methods)]
-        job = Job(tuple(command), quiet=True, seconds=self._seconds)
-        regions = run_job(self._emulator, self._target, job).regions
+        command = ["product", "kernels.so", *map(str, numbers), *map(_text, methods)]
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "kernels.so").write_bytes(self._library)
+            job = runner_job(command, Path(folder), self._target.board.arch, self._seconds)
+            regions = run_job(self._emulator, self._target, job).regions
         if len(regions) != len(methods):
             raise InputError(
                 f"{shape}: expected {len(methods)} products to be timed, found {len(regions)}; "

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,9 @@ _SCHEMA = "edgekit.boardtime.run/1"
 _TAIL = 300  # characters of what a program said last
 _TRACE_SECONDS = 120.0
 _DOCS = "docs/board-time.md"
+# Where the guest's memory lies would otherwise depend on where this machine's kernel put QEMU's,
+# and with it sets of caches. QEMU's emulator of 32 bits always reserves.
+GUEST_BYTES = 1 << 36
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,9 @@ class Run:
 class Job:
     """What to run. `root`: where its libraries are, if it is no static program; `whole`: all of it
     is one region; `counter_laps`: reading the core's counter ends a lap; `quiet`: what it says is
-    only shown if it fails."""
+    only shown if it fails. `variables`: its whole environment, None: this process's; it lies on
+    the program's stack, as its arguments do, and so moves what is below. `folder`: where it
+    runs."""
 
     command: tuple[str, ...]
     root: Path | None = None
@@ -73,6 +78,12 @@ class Job:
     quiet: bool = False
     seconds: float = 3600.0
     variables: Mapping[str, str] | None = None
+    folder: Path | None = None
+
+    @property
+    def program(self) -> Path:
+        """The file that is executed."""
+        return (self.folder or Path()) / self.command[0]
 
 
 def run_job(emulator: Emulator, target: Target, job: Job) -> Run:
@@ -86,8 +97,8 @@ def run_cores(
 ) -> tuple[Run, ...]:
     """The same under several models at once, for which the target's CPU executes the program: that
     of one core on different boards."""
-    program = job.command[0]
-    check_program(Path(program), target.board, job.root)
+    program = job.program
+    check_program(program, target.board, job.root)
     plugin = plugin_of(emulator)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
@@ -117,13 +128,16 @@ def _execute(
     emulator: Emulator, target: Target, job: Job, extra: Sequence[str], seconds: float | None = None
 ) -> tuple[int, str]:
     """The exit code of a program, and what it said; it leaves no process behind."""
-    root = ["-L", str(job.root)] if job.root else []
+    options = ["-L", str(job.root)] if job.root else []
+    if target.board.arch != "armv7l":
+        options += ["-R", hex(GUEST_BYTES)]
     with subprocess.Popen(
-        [emulator.path, "-cpu", target.cpu, *root, *extra, *job.command],
+        [emulator.path, "-cpu", target.cpu, *options, *extra, *job.command],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE if job.quiet else sys.stderr.fileno(),
         stderr=subprocess.STDOUT if job.quiet else None,
-        env={**os.environ, **(job.variables or {})},
+        cwd=job.folder,
+        env=os.environ if job.variables is None else job.variables,
         text=True,
         errors="replace",
         start_new_session=True,
@@ -132,7 +146,7 @@ def _execute(
             said, _ = process.communicate(timeout=seconds or job.seconds)
         except subprocess.TimeoutExpired:
             raise InputError(
-                f"{job.command[0]}: expected it to end within {job.seconds:.0f} s, found it still "
+                f"{job.program}: expected it to end within {job.seconds:.0f} s, found it still "
                 "at work; mark less of it, or give it more: --timeout SECONDS"
             ) from None
         finally:
@@ -142,7 +156,7 @@ def _execute(
 
 
 def _why_failed(emulator: Emulator, target: Target, job: Job, code: int, said: str) -> str:
-    program = job.command[0]
+    program = job.program
     if code == -signal.SIGILL:
         found = _illegal_instruction(emulator, target, job)
         return (
@@ -168,7 +182,7 @@ def _illegal_instruction(emulator: Emulator, target: Target, job: Job) -> str:
     """The name of the illegal instruction: the program is run again, and traced."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
-        traced = Job(job.command, job.root, quiet=True, variables=job.variables)
+        traced = replace(job, quiet=True)
         extra = ["-strace", "-d", "in_asm", "-D", str(log)]
         try:
             _execute(emulator, target, traced, extra, _TRACE_SECONDS)
@@ -193,7 +207,7 @@ def _words(said: str) -> str:
 
 
 def _check_marks(document: Mapping[str, Any], job: Job) -> None:
-    program = job.command[0]
+    program = job.program
     if document.get("schema") != _SCHEMA:
         raise InputError(f"{program}: expected {_SCHEMA}, found {document.get('schema')}")
     if not document["regions_seen"]:
@@ -209,7 +223,7 @@ def _run_of(found: Mapping[str, Any], target: Target, job: Job, said: str) -> Ru
     first = unknown.get("first", {})
     if first.get("feature"):
         raise InputError(
-            f"{job.command[0]}: expected instructions that {target.core.name} has, found one of "
+            f"{job.program}: expected instructions that {target.core.name} has, found one of "
             f"{first['feature']} at {first['address']}; compile it for that core "
             f"(-mcpu={target.board.core or target.core.name})"
         )

@@ -15,7 +15,7 @@ from pathlib import Path
 from edgekit.host.estimate.emulator import find_emulator, plugin_of
 from edgekit.host.estimate.identity import view_of
 from edgekit.host.estimate.root import system_root, wheels
-from edgekit.host.estimate.run import Job, Run, run_cores
+from edgekit.host.estimate.run import GUEST_BYTES, Job, Run, run_cores
 from edgekit.host.estimate.target import Target, cpu_of
 from edgekit.host.estimate.witness import Witness, input_size
 from edgekit.host.files import write_whole
@@ -81,7 +81,14 @@ def _estimate(run: Run) -> Estimate:
 
 
 def _key(core: Core, witness: Witness, network: Path, threads: int, plugin: Path) -> str:
-    parts = [core_text(core), witness.core, witness.wheel, str(threads), plugin.name]
+    parts = [
+        core_text(core),
+        witness.core,
+        witness.wheel,
+        str(threads),
+        plugin.name,
+        str(GUEST_BYTES),
+    ]
     digest = hashlib.sha256("\0".join(parts).encode())
     for path in (network, _DRIVER):
         digest.update(path.read_bytes())

@@ -51,7 +51,7 @@ def test_a_quiet_measurement_says_nothing(edgekit: Any, quiet: None, face_model:
     "command",
     [
         ("gemm", "--shapes", "shapes.txt"),
-        ("cost",),
+        ("cost", "--model", "model.tflite"),
         ("layouts",),
         ("spmv",),
         ("order", "model.tflite"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.host.errors import InputError
-from edgekit.host.estimate import products
+from edgekit.host.estimate import model, products
 from edgekit.host.estimate import run as run_module
 from edgekit.host.estimate.products import Multiplication, ProductTimer
 from edgekit.host.estimate.target import target_of
@@ -36,7 +36,7 @@ def emulate(tmp_path, monkeypatch):
     """emulate(regions, does): every program is a region so many times."""
     monkeypatch.setattr(run_module, "plugin_of", lambda _: Path("plugin.so"))
     monkeypatch.setattr(products, "build_kernels", lambda _: b"kernels")
-    monkeypatch.setattr(products, "runner_of", lambda _: write_program(tmp_path / "runner"))
+    monkeypatch.setattr(model, "runner_of", lambda _: write_program(tmp_path / "runner"))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     return lambda regions, does="": write_emulator(tmp_path, answer(regions=regions), does)
 

@@ -52,7 +52,7 @@ def test_the_plugin_is_told_what_the_job_asks_for(tmp_path, program):
     job = {"whole": True, "counter_laps": True}
     run(tmp_path, program, job, does=f'echo "$@" > {tmp_path}/said')
     said = (tmp_path / "said").read_text()
-    assert said.startswith("-cpu cortex-a72 -plugin plugin.so,out=")
+    assert said.startswith("-cpu cortex-a72 -R 0x1000000000 -plugin plugin.so,out=")
     assert "whole=1,laps=counter" in said and said.endswith(f"{program} 1\n")
 
 
