@@ -158,8 +158,10 @@ class Device:
         *,
         progress: OnStep = lambda _: None,
         allow_downgrade: bool = False,
+        application: bool = True,
     ) -> Deployed:
-        """Puts a bundle (or an .ekb file) into service; see edgekit.host.release.deploy."""
+        """Puts a bundle (or an .ekb file) into service, with the `application` that is installed
+        there; see edgekit.host.release.deploy."""
         found = release.deploy(
             self.transport,
             _bundle(bundle),
@@ -167,13 +169,25 @@ class Device:
             allow_downgrade=allow_downgrade,
             own=self._own,
             name=self.model_name,
+            application=application,
         )
         return Deployed(self, found)
 
-    def plan(self, bundle: Bundle | str | Path, *, allow_downgrade: bool = False) -> DeployPlan:
+    def plan(
+        self,
+        bundle: Bundle | str | Path,
+        *,
+        allow_downgrade: bool = False,
+        application: bool = True,
+    ) -> DeployPlan:
         """What `deploy` would send, without changing what runs."""
         return release.plan_deploy(
-            self.transport, _bundle(bundle), allow_downgrade, self._own, self.model_name
+            self.transport,
+            _bundle(bundle),
+            allow_downgrade,
+            self._own,
+            self.model_name,
+            application,
         )
 
     def open(self, threads: int | None = None) -> Session:

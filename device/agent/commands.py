@@ -102,28 +102,9 @@ def _probe(options: argparse.Namespace) -> Document:
 
 
 def _plan(options: argparse.Namespace) -> Document:
-    """Everything a host asks before it sends files, in one answer: starting Python is slow."""
-    from edgekit.device.agent.probe import probe
-    from edgekit.device.agent.release import plan
-    from edgekit.device.agent.signing import trust
+    from edgekit.device.agent.plan import plan_answer
 
-    store, session = _store(options), _session(options)
-    if session:
-        session.enter(options.take_over)
-    try:
-        found = plan(store, options.release, options.allow_downgrade, options.sent)
-    except BaseException:
-        if session:
-            session.end()
-        raise
-    if session:
-        session.end() if found and found.unchanged else session.keep(options.release)
-    return {
-        "schema": "edgekit.plan/2",
-        "probe": asdict(probe(options.root)),
-        "trust": asdict(trust(store)),
-        "plan": found and asdict(found),
-    }
+    return plan_answer(_store(options), _session(options), options)
 
 
 def _apply(options: argparse.Namespace) -> Document:
@@ -356,6 +337,7 @@ def _parser() -> argparse.ArgumentParser:
             _add_session(sub)
         if name == "plan":
             sub.add_argument("--sent", action="store_true", help="its manifest was just sent")
+            sub.add_argument("--unless-application", action="store_true", help="only name it then")
     sub = command("golden", _golden, "the health check itself, in this process")
     sub.add_argument("--folder", type=Path, required=True)
     sub.add_argument("--seconds", type=positive, default=60)

@@ -87,6 +87,16 @@ def current_release(store: Store) -> Tuple[Manifest, Path]:
     return store.manifest(release), folder
 
 
+def application_in_service(store: Store) -> str:
+    """The name of the application of what is deployed; empty if that has none."""
+    release = store.links().current
+    try:
+        found = store.manifest(release).application if release else None
+    except DeviceError:  # damaged: whoever wants to keep the application installs it again
+        return ""
+    return found.name if found else ""
+
+
 def leave_damaged(store: Store, release: str, damage: str) -> DeviceError:
     """Goes back from a damaged release to the one before; the error that says how that ended."""
     try:

@@ -73,6 +73,9 @@ def deploy(
         bool, typer.Option("--allow-downgrade", help="Take a lower counter than what runs.")
     ] = False,
     threads: Threads = None,
+    no_application: Annotated[
+        bool, typer.Option("--no-application", help="Leave the installed application: it ends.")
+    ] = False,
     via: Over = None,
     as_name: As = None,
     as_json: Json = False,
@@ -80,13 +83,15 @@ def deploy(
     """Put a model into service on a board and time it.
 
     Compiles if needed, sends what the board lacks, verifies, activates, checks the health with a
-    golden output (going back by itself if it is wrong), and brings a short benchmark back.
+    golden output (going back by itself if it is wrong), and brings a short benchmark back. An
+    installed application goes on with it.
     """
     from edgekit.host.api import connect
     from edgekit.host.cli.estimated import estimate_beside
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.plan import plan_document, show_plan
     from edgekit.host.cli.report import warn_of_noise
+    from edgekit.host.errors import RolledBackError
 
     name = board_name(board)
     path = model_file(model, name)
@@ -96,19 +101,26 @@ def deploy(
     )
     bundle = load_bundle(path, device.profile, counter, options)
     if dry_run:
-        plan = device.plan(bundle, allow_downgrade=allow_downgrade)
+        plan = device.plan(bundle, allow_downgrade=allow_downgrade, application=not no_application)
         if as_json:
             emit(plan_document(device, plan))
         else:
             show_plan(device, plan)
         return
-    release = put_into_service(device, bundle, allow_downgrade)
+    release = put_into_service(device, bundle, allow_downgrade, not no_application)
     timing = device.bench(threads=threads, seconds=_BENCH_SECONDS)
+    if release.application and timing.release != release.id:
+        raise RolledBackError(
+            f"board '{device.name}': release {release.id} was rolled back, {timing.release} runs "
+            "again: its application may have failed; see: edgekit status"
+        )
     warn_of_noise(timing, device.emulated)
     _show(device, release, timing, estimate_beside(device, timing, bundle), as_json)
 
 
-def put_into_service(device: Device, bundle: Bundle, allow_downgrade: bool = False) -> Release:
+def put_into_service(
+    device: Device, bundle: Bundle, allow_downgrade: bool = False, application: bool = True
+) -> Release:
     """Deploys with progress; when interrupted, says what runs on the board now.
 
     An unhealthy release's last words are shown before its error.
@@ -117,17 +129,19 @@ def put_into_service(device: Device, bundle: Bundle, allow_downgrade: bool = Fal
     from edgekit.host.cli.progress import deploying
     from edgekit.host.errors import RolledBackError
 
-    passed = ["connect"]
+    passed, wanted = ["connect"], [bundle.manifest.id]
 
     def on_step(step: Step) -> None:
-        passed[-1] = step.state
+        passed[-1], wanted[-1] = step.state, step.release
         show(step)
 
     try:
         with deploying(f"deploying to {device.name}") as show:
-            return device.deploy(bundle, progress=on_step, allow_downgrade=allow_downgrade).release
+            return device.deploy(
+                bundle, progress=on_step, allow_downgrade=allow_downgrade, application=application
+            ).release
     except KeyboardInterrupt:
-        _tell_what_runs(device, bundle.manifest.id, passed[-1])
+        _tell_what_runs(device, wanted[-1], passed[-1])
         raise
     except RolledBackError as error:
         for line in error.log.splitlines()[-_LOG_LINES:]:
@@ -177,6 +191,7 @@ def _show(
     from edgekit.host.cli.estimated import estimated_document, show_estimate
     from edgekit.host.cli.model_times import measured_document
     from edgekit.host.cli.output import byte_size, emit
+    from edgekit.host.cli.plan import show_application
     from edgekit.host.cli.report import show_slowest, show_times
 
     if as_json:
@@ -191,6 +206,8 @@ def _show(
                 "sent_bytes": release.sent_bytes,
                 "state_ms": dict(release.state_ms),
                 "health": dict(release.health),
+                "application": release.application,
+                "left_application": release.left_application,
                 "bench": measured_document(device.name, timing, device.emulated),
                 "estimate": estimated_document(estimate),
             }
@@ -199,6 +216,7 @@ def _show(
     what = f"{byte_size(release.sent_bytes)} sent" if release.changed else "ran there already"
     print(f"release  {release.id} of {release.model} on {device.name}, {what}")
     print(f"health   {_health(release.health)}")
+    show_application(release)
     show_times(timing, device.emulated)
     show_estimate(device, estimate)
     show_slowest(timing, device.emulated)

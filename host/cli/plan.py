@@ -9,7 +9,7 @@ from edgekit.host.cli.output import byte_size, table
 
 if TYPE_CHECKING:
     from edgekit.host.api import Device
-    from edgekit.host.release import DeployPlan
+    from edgekit.host.release import DeployPlan, Release
 
 
 def plan_document(device: Device, plan: DeployPlan) -> dict[str, Any]:
@@ -42,6 +42,15 @@ def show_plan(device: Device, plan: DeployPlan) -> None:
     rows = [
         (s.name, s.where, s.does, "do" if s.name in plan.states else "skip") for s in states.STATES
     ]
+    show_application(plan)
     table(("state", "where", "what", "action"), rows, left=4)
     files = [(f.path, "send" if f.sent else "skip", byte_size(f.bytes)) for f in plan.files]
     table(("file", "action", "size"), files, left=2)
+
+
+def show_application(release: Release | DeployPlan) -> None:
+    """A line about what becomes of an installed application, where there is one."""
+    if release.application:
+        print(f"app      {release.application} goes on with this release")
+    elif release.left_application:
+        print(f"app      {release.left_application} ends: this release has none")

@@ -58,6 +58,7 @@ class FilesAnswer(TypedDict):
 class PlanAnswer(TypedDict):
     probe: ProbeAnswer
     trust: TrustAnswer
+    application: Text
     plan: FilesAnswer | None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from edgekit.device.agent.manifest import (
     RUNTIME,
     SIGNATURE,
     FileEntry,
-    Manifest,
     parse_manifest,
 )
 from edgekit.device.agent.specs import safe_path
@@ -36,9 +35,10 @@ _START_SECONDS = 20
 
 @dataclass(frozen=True)
 class Application:
-    """What the manifest says of it, and the bytes of its files by their paths in a release."""
+    """What the manifest says of it and of its files, whose bytes go by their paths in a release."""
 
     spec: ApplicationSpec
+    entries: tuple[FileEntry, ...]
     files: Mapping[str, bytes]
 
 
@@ -70,7 +70,7 @@ def read_application(folder: Path) -> Application:
     spec = ApplicationSpec(
         name, entry, settings.arguments, settings.watchdog_seconds, memory, tuple(sorted(files))
     )
-    return Application(spec, files)
+    return Application(spec, tuple(map(_entry, files, files.values())), files)
 
 
 def with_application(bundle: Bundle, application: Application) -> Bundle:
@@ -79,15 +79,13 @@ def with_application(bundle: Bundle, application: Application) -> Bundle:
         raise InputError(
             f"expected a model that this edgekit ({VERSION}) compiled, found one of "
             f"{bundle.manifest.kit_version}, whose runtime may know of no applications; compile it "
-            "again and name it behind the folder"
+            "again"
         )
     before = bundle.manifest.application
-    files = {**application.files, RUNTIME: runtime_pyz()}
-    gone = {*files, *(before.files if before else ())}
+    runtime = runtime_pyz()
+    gone = {RUNTIME, *application.spec.files, *(before.files if before else ())}
     entries = [entry for entry in bundle.manifest.files if entry.path not in gone]
-    entries += [
-        FileEntry(path, len(data), hashlib.sha256(data).hexdigest()) for path, data in files.items()
-    ]
+    entries += [*application.entries, _entry(RUNTIME, runtime)]
     manifest = replace(
         bundle.manifest,
         application=application.spec,
@@ -97,12 +95,29 @@ def with_application(bundle: Bundle, application: Application) -> Bundle:
         checked = parse_manifest(manifest.to_json())
     except DeviceError as error:
         raise InputError(f"{SETTINGS}: {str(error).partition(';')[0]}") from None
-    return sign_bundle(Bundle(checked, _Both(files, bundle.files)))
+    files = _Both({RUNTIME: runtime}, _Both(application.files, bundle.files))
+    return sign_bundle(Bundle(checked, files))
 
 
-def deployed_bundle(transport: Transport, name: str = "") -> Bundle:
+def with_deployed_application(bundle: Bundle, transport: Transport, name: str = "") -> Bundle:
+    """The bundle with the application of what is deployed. InputError if that release is not of
+    this host's."""
+    instead = "install the application with the model, or leave it: --no-application"
+    manifest = deployed_bundle(transport, name, instead).manifest
+    spec = manifest.application
+    if spec is None:  # the board went back from a damaged release just now
+        return bundle
+    entries = tuple(map(manifest.file, spec.files))
+    application = Application(spec, entries, _OnBoard(transport.board, spec.files, instead))
+    return with_application(bundle, application)
+
+
+def deployed_bundle(
+    transport: Transport, name: str = "", instead: str = "name the model behind the folder"
+) -> Bundle:
     """What is deployed, without its files: those the board has. InputError if nothing is, or if
-    this host did not sign it, for then it must not sign it with something else either."""
+    this host did not sign it, for then it must not sign it with something else either; it says
+    what to do `instead`."""
     runtime = BoardRuntime(transport, name)
     current = runtime.call("status", "--quick")["current"]
     if current is None:
@@ -116,12 +131,13 @@ def deployed_bundle(transport: Transport, name: str = "") -> Bundle:
         signature = transport.get(f"{folder}/{SIGNATURE}", deadline=QUICK_SECONDS)
         manifest = parse_manifest(data)
     except (TransferError, DeviceError) as error:
-        raise _not_ours(transport.board, str(error).partition(";")[0]) from None
+        raise _not_ours(transport.board, str(error).partition(";")[0], instead) from None
     own = sign_bundle(Bundle(manifest, {}))
     # The same key gives the same signature, so this is as good as a check of the one found.
     if own.signature != signature or manifest.to_json() != data or manifest.id != current["id"]:
-        raise _not_ours(transport.board, "one of another")
-    return Bundle(manifest, _OnBoard(transport.board, manifest), signature)
+        raise _not_ours(transport.board, "one of another", instead)
+    names = [entry.path for entry in manifest.files]
+    return Bundle(manifest, _OnBoard(transport.board, names, instead), signature)
 
 
 def start_application(transport: Transport, name: str = "") -> ApplicationState:
@@ -171,15 +187,19 @@ class _Both(Mapping[str, bytes]):
 class _OnBoard(Mapping[str, bytes]):
     """Files that nobody should ask for, since the board has them."""
 
-    def __init__(self, board: str, manifest: Manifest) -> None:
-        self._board = board
-        self._names = [entry.path for entry in manifest.files]
+    def __init__(self, board: str, names: Sequence[str], instead: str) -> None:
+        self._board, self._names, self._instead = board, names, instead
 
     def __getitem__(self, name: str) -> bytes:
+        if name not in self._names:
+            raise KeyError(name)
         raise TransferError(
-            f"board '{self._board}': {name}: expected it whole there, found it damaged; name the "
-            "model behind the folder, so that it is sent again"
+            f"board '{self._board}': {name}: expected it whole there, found it damaged; "
+            f"{self._instead}"
         )
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -230,8 +250,12 @@ def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
         yield name, path.read_bytes()
 
 
-def _not_ours(board: str, found: str) -> InputError:
+def _entry(path: str, data: bytes) -> FileEntry:
+    return FileEntry(path, len(data), hashlib.sha256(data).hexdigest())
+
+
+def _not_ours(board: str, found: str, instead: str) -> InputError:
     return InputError(
-        f"board '{board}': expected a release with a signature of this host, found {found}; name "
-        "the model behind the folder"
+        f"board '{board}': expected a release with a signature of this host, found {found}; "
+        f"{instead}"
     )

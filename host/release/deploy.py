@@ -19,6 +19,7 @@ from edgekit.host.errors import (
     UnreachableError,
 )
 from edgekit.host.release.answers import Document
+from edgekit.host.release.application import with_deployed_application
 from edgekit.host.release.enroll import enroll_host
 from edgekit.host.release.runtime import SLOWEST_BYTES_PER_SECOND, BoardRuntime
 from edgekit.host.release.session import LivingDeploy, forget, is_dead, owner
@@ -43,18 +44,19 @@ def deploy(
     own: bool = False,
     deadlines: Mapping[str, float] = DEADLINES,
     name: str = "",
+    application: bool = True,
 ) -> Release:
     """Puts `bundle` into service on the board, as the model `name` beside others if it has one.
 
-    With `own`, a board that trusts no key yet is enrolled with this host's. `deadlines` are the
-    seconds of each state. Raises
-    IncompatibleError if the board cannot run it, TransferError if the signature is not trusted or
-    files are damaged, BusyError if another deploy is on its way, RolledBackError if the release
-    was unhealthy, UnreachableError naming the state if the board stops answering. Whatever is
-    raised, KeyboardInterrupt too: unless the new release was committed, the old one runs, and
-    what was sent stays for the next attempt.
+    With `application`, a bundle without one is given that of what is deployed. With `own`, a board
+    that trusts no key yet is enrolled with this host's. `deadlines` are the seconds of each state.
+    Raises InputError if that application is another host's, IncompatibleError if the board cannot
+    run the bundle, TransferError if the signature is not trusted or files are damaged, BusyError if
+    another deploy is on its way, RolledBackError if the release was unhealthy, UnreachableError
+    naming the state if the board stops answering. Whatever is raised, KeyboardInterrupt too: unless
+    the new release was committed, the old one runs, and what was sent stays for the next attempt.
     """
-    walk = _Deploy(transport, bundle, progress, allow_downgrade, own, deadlines, name)
+    walk = _Deploy(transport, bundle, progress, allow_downgrade, own, deadlines, name, application)
     return walk.run(health_seconds)
 
 
@@ -64,9 +66,12 @@ def plan_deploy(
     allow_downgrade: bool = False,
     own: bool = False,
     name: str = "",
+    application: bool = True,
 ) -> DeployPlan:
     """What `deploy` would do, found out without changing what runs; raises as deploy does."""
-    walk = _Deploy(transport, bundle, lambda _: None, allow_downgrade, own, DEADLINES, name)
+    walk = _Deploy(
+        transport, bundle, lambda _: None, allow_downgrade, own, DEADLINES, name, application
+    )
     return walk.plan()
 
 
@@ -80,15 +85,16 @@ class _Deploy:
         own: bool,
         deadlines: Mapping[str, float],
         name: str,
+        application: bool,
     ) -> None:
         self._transport = transport
+        self._name, self._keeps_application = name, application
         self._runtime = BoardRuntime(transport, name)
         self._bundle = bundle
         self._progress = progress
         self._options = ["--allow-downgrade"] if allow_downgrade else []
         self._own = own
         self._deadlines = deadlines
-        self._folder = f"{self._runtime.root}/incoming/{bundle.manifest.id}".removeprefix("./")
         self._state, self._ends = "probe", 0.0
 
     def run(self, health_seconds: int) -> Release:
@@ -121,7 +127,7 @@ class _Deploy:
         Refuses early, before a file is sent, what the board would refuse as well.
         """
         self._enter("probe")
-        answer = self._ask()
+        answer = self._ask_first()
         manifest = self._bundle.manifest
         _check_probe(self._transport.board, answer["probe"], manifest)
         self._enter("plan")
@@ -139,6 +145,16 @@ class _Deploy:
                 "found none; deploy again"
             )
         return _plan(answer, manifest)
+
+    def _ask_first(self) -> Document:
+        """The board's plan, for the bundle with the board's application if it is to have it."""
+        if self._bundle.manifest.application or not self._keeps_application:
+            return self._ask()
+        answer = self._ask("--unless-application")
+        if answer["application"]:
+            self._bundle = with_deployed_application(self._bundle, self._transport, self._name)
+            answer = self._ask()
+        return answer
 
     def _ask(self, *more: str) -> Document:
         """The board's plan. What a dead deploy of this host left locked is taken over."""
@@ -167,15 +183,14 @@ class _Deploy:
         def on_bytes(count: int) -> None:
             nonlocal done
             done += count
-            self._progress(Step("transfer", done, plan.send_bytes))
+            self._progress(Step("transfer", done, plan.send_bytes, plan.release))
 
         for path in plan.send:
             self._put(path, self._bundle.files[path], on_bytes)
 
     def _put(self, path: str, data: bytes, on_bytes: Callable[[int], None] | None = None) -> None:
-        self._transport.put(
-            data, f"{self._folder}/{path}", deadline=self._left(), on_bytes=on_bytes
-        )
+        folder = f"{self._runtime.root}/incoming/{self._bundle.manifest.id}".removeprefix("./")
+        self._transport.put(data, f"{folder}/{path}", deadline=self._left(), on_bytes=on_bytes)
 
     def _apply(self, health_seconds: int) -> Document:
         """The board's states in one call; each has its own deadline, watched from here."""
@@ -247,7 +262,7 @@ class _Deploy:
 
     def _enter(self, state: str) -> None:
         self._state, self._ends = state, time.monotonic() + self._deadlines[state]
-        self._progress(Step(state))
+        self._progress(Step(state, release=self._bundle.manifest.id))
 
     def _left(self) -> float:
         """Seconds that the state still has."""
@@ -263,6 +278,8 @@ class _Deploy:
             sent_bytes=plan.send_bytes if changed else 0,
             state_ms={row["state"]: row["ms"] for row in outcome.get("states", ())},
             health=outcome.get("health", {}),
+            application=plan.application,
+            left_application=plan.left_application,
         )
 
 
@@ -276,6 +293,7 @@ def _plan(answer: Document, manifest: Manifest) -> DeployPlan:
     found, board = answer["plan"], answer["probe"]
     send = frozenset(found["send"])
     walked = () if found["unchanged"] else tuple(s.name for s in states.STATES[2:])
+    application = manifest.application.name if manifest.application else ""
     return DeployPlan(
         release=found["release"],
         replaces=found["current"],
@@ -286,6 +304,8 @@ def _plan(answer: Document, manifest: Manifest) -> DeployPlan:
         disk_free_bytes=board["disk_free_bytes"],
         memory_needed_bytes=manifest.most_memory().total,
         memory_available_bytes=board["available_bytes"],
+        application=application,
+        left_application="" if application else answer["application"],
     )
 
 

@@ -9,11 +9,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Step:
-    """Progress of a deploy: `state` of device/agent/states.py; `done` of `total` bytes sent."""
+    """Progress of a deploy: `state` of device/agent/states.py; `done` of `total` bytes sent.
+
+    `release` is the one on its way, with an application that it is given.
+    """
 
     state: str
     done: int = 0
     total: int = 0
+    release: str = ""
 
 
 OnStep = Callable[[Step], None]
@@ -35,6 +39,7 @@ class DeployPlan:
     `states` are those it will pass (edgekit.device.agent.states); only the first two if the release
     runs already (`unchanged`). `replaces` is the release that runs now, if one does. Memory is
     arena, state and weights; `memory_available_bytes` is None where the board does not tell.
+    `application` is the release's, `left_application` that of the one before if this has none.
     """
 
     release: str
@@ -46,6 +51,8 @@ class DeployPlan:
     disk_free_bytes: int
     memory_needed_bytes: int
     memory_available_bytes: int | None
+    application: str = ""
+    left_application: str = ""
 
     @property
     def send(self) -> tuple[str, ...]:
@@ -71,7 +78,8 @@ class Release:
     """A release in service. `changed` is False if it ran already; `previous` is what ran before.
 
     `state_ms` are the milliseconds of each state passed on the board, `health` what the golden
-    check found there.
+    check found there. `application` is the release's, `left_application` that of the one before
+    if this has none.
     """
 
     id: str
@@ -81,6 +89,8 @@ class Release:
     sent_bytes: int
     state_ms: Mapping[str, float]
     health: Mapping[str, Any]
+    application: str = ""
+    left_application: str = ""
 
 
 @dataclass(frozen=True)

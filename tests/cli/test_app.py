@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import re
+import shutil
 import socket
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,9 @@ from PIL import Image
 
 from edgekit.device.agent import service
 from edgekit.device.agent.store import Store
+from edgekit.host.api import connect
 from edgekit.host.bundle import sign_bundle
+from edgekit.host.release import enroll_host
 
 X = np.array([1, 2, 3, -4], np.float32)
 CLIENTS = 4
@@ -146,6 +149,66 @@ def test_installed_application_goes_and_comes_with_its_release(
         assert edgekit("app", "install", home / said, "--json").document["said"] == said
     assert edgekit("rollback").code == 0
     assert edgekit("app", "start", "--json").document["said"] == "one"
+
+
+WATCHFUL = """
+import array, edgekit_runtime, sys
+with edgekit_runtime.open() as model:
+    while True:
+        (y,) = model.run({"x": array.array("f", [1, 2, 3, -4])}).values()
+        if bytes(y) != array.array("f", [3, 5, 7, -7]).tobytes():
+            sys.exit("odd numbers")
+"""
+
+
+def test_deploy_of_a_model_keeps_the_application(
+    edgekit: Any, home: Path, deployed: Path, tiny: Any
+) -> None:
+    installed = edgekit("app", "install", write(home / "watch", WATCHFUL), "--json").document
+    sign_bundle(tiny('TINY_NAME="newer"')).write(home / "newer.ekb")
+    planned = edgekit("deploy", home / "newer.ekb", "--dry-run", "--json").document
+    done = edgekit("deploy", home / "newer.ekb", "--json").document
+    assert done["release"] == planned["release"]
+    assert (planned["application"], done["application"]) == ("watch", "watch")
+    assert "app/main.py" not in planned["send"]
+    while (state := edgekit("app", "status", "--json").document)["release"] != done["release"]:
+        pass
+    assert (state["name"], state["pid"]) == ("watch", installed["pid"])
+    again = edgekit("deploy", home / "newer.ekb")
+    assert "app      watch goes on with this release\n" in again.out
+
+    left = edgekit("deploy", home / "newer.ekb", "--no-application")
+    assert "app      watch ends: this release has none\n" in left.out
+    while edgekit("app", "status", "--json").document["pid"]:
+        pass
+
+
+def test_deploy_of_a_model_with_which_the_application_fails_goes_back(
+    edgekit: Any, home: Path, deployed: Path, tiny: Any
+) -> None:
+    before = edgekit("app", "install", write(home / "watch", WATCHFUL), "--json").document
+    sign_bundle(tiny("TINY_STATE")).write(home / "odd.ekb")
+    assert edgekit("deploy", home / "odd.ekb").code in (0, 7)
+    while (found := edgekit("status", "--json").document)["current"]["id"] != before["release"]:
+        pass
+    assert (
+        "watch failed 3 times in a row; at last it ended with exit code 1: odd numbers"
+        in (found["last_failure"]["reason"])
+    )
+
+
+def test_application_of_another_host_is_not_signed_again(
+    edgekit: Any, home: Path, deployed: Path, tiny: Any
+) -> None:
+    edgekit("app", "install", write(home / "watch", WATCHFUL))
+    shutil.rmtree(home.parent / "home" / "keys")
+    enroll_host(connect("local").transport)
+    sign_bundle(tiny('TINY_NAME="newer"')).write(home / "newer.ekb")
+    done = edgekit("deploy", home / "newer.ekb")
+    assert done.code == 2
+    assert "expected a release with a signature of this host" in done.complaint
+    assert "--no-application" in done.complaint
+    assert edgekit("deploy", home / "newer.ekb", "--no-application").code == 0
 
 
 EATER = """
