@@ -141,6 +141,11 @@ def show_file(
     from edgekit.host.cli.model_times import model_document
     from edgekit.host.cli.output import emit
 
+    if threads > board.cores:
+        raise InputError(
+            f"--threads: expected at most {board.cores}, as many as {board.name} has cores, "
+            f"found {threads}"
+        )
     found = _estimate_file(path, board, options, threads, timeout)
     others = peers_beside(path, board, threads, options.shapes, timeout) if peers else ()
     if as_json:

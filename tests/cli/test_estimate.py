@@ -68,6 +68,12 @@ def test_a_second_time_starts_no_emulator(edgekit, face_model, bundle, emulate, 
     assert (tmp_path / "runs").read_text() == "run\nrun\n"
 
 
+def test_more_threads_than_cores_are_refused(edgekit, face_model):
+    done = edgekit("estimate", face_model, "--board", "rpi4", "--threads", "5")
+    assert done.code == 2
+    assert done.complaint.endswith("expected at most 4, as many as rpi4 has cores, found 5")
+
+
 def test_operators_that_overlap_are_not_told_apart(edgekit, bundle, emulate):
     emulate(document=answer(laps=[1, 2, 3]))
     assert edgekit("estimate", bundle, "--board", "rpi4", "--json").document["operators"] == []
