@@ -137,10 +137,10 @@ def _decode(bits: int, names: Dict[str, int]) -> FrozenSet[str]:
     return frozenset(name for name, bit in names.items() if bits >> bit & 1)
 
 
-def cpuinfo() -> str:
+def cpuinfo(file: Path = _CPUINFO) -> str:
     """The kernel's list of cores; empty if it gives none."""
     try:
-        return _CPUINFO.read_text(encoding="utf-8", errors="replace")
+        return file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Dict, Tuple
+from typing import Dict, Iterator, Tuple
 
-_ARM_LTD = "0x41"
+ARM_LTD = "0x41"
 ARM_PARTS = {
     "0xc07": "cortex-a7",
     "0xc09": "cortex-a9",
@@ -22,6 +22,7 @@ ARM_PARTS = {
     "0xd41": "cortex-a78",
     "0xd42": "cortex-a78ae",
 }
+IN_ORDER = frozenset(("cortex-a7", "cortex-a35", "cortex-a53", "cortex-a55"))
 
 
 def core_names(cpuinfo: str) -> Tuple[str, ...]:
@@ -29,19 +30,26 @@ def core_names(cpuinfo: str) -> Tuple[str, ...]:
 
     ARM: cortex-a57; RISC-V: the `uarch` line without its variant (sifive-u74); x86: model name.
     """
-    found: Dict[str, None] = {}
+    return tuple(dict.fromkeys(filter(None, map(_core, _blocks(cpuinfo)))))
+
+
+def core_kinds(cpuinfo: str) -> Dict[int, str]:
+    """The kind of each core that /proc/cpuinfo lists, by its number; "" where it names none."""
+    blocks = ((facts.get("processor", ""), facts) for facts in _blocks(cpuinfo))
+    return {int(number): _core(facts) for number, facts in blocks if number.isdigit()}
+
+
+def _blocks(cpuinfo: str) -> Iterator[Dict[str, str]]:
+    """What each block says: one is about a core, or about all of them."""
     for block in cpuinfo.split("\n\n"):
         lines = (line.partition(":") for line in block.splitlines())
-        name = _core({key.strip(): value.strip() for key, _, value in lines})
-        if name:
-            found[name] = None
-    return tuple(found)
+        yield {key.strip(): value.strip() for key, _, value in lines}
 
 
 def _core(facts: Dict[str, str]) -> str:
     if "CPU part" in facts:
         maker, part = facts.get("CPU implementer", ""), facts["CPU part"]
-        known = ARM_PARTS.get(part) if maker == _ARM_LTD else None
+        known = ARM_PARTS.get(part) if maker == ARM_LTD else None
         return known or f"implementer {maker} part {part}"
     if "uarch" in facts:
         maker, _, core = facts["uarch"].partition(",")

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Dict, Optional
 
 from edgekit.device import features
-from edgekit.device.agent.probe import conditions, read_number, read_text
+from edgekit.device.agent.kernel_files import read_number, read_text
+from edgekit.device.agent.probe import conditions
 
 _STAT = Path("/proc/stat")
 _CPU = Path("/sys/devices/system/cpu")

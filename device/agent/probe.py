@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import time
@@ -11,8 +10,10 @@ from pathlib import Path
 from typing import Optional, Tuple
 
 from edgekit.device import features
+from edgekit.device.agent.clusters import Cluster, find_clusters
 from edgekit.device.agent.cores import core_names
 from edgekit.device.agent.fit import BoardFacts
+from edgekit.device.agent.kernel_files import read_number, read_text
 from edgekit.device.version import VERSION
 
 _CPU = Path("/sys/devices/system/cpu")
@@ -29,7 +30,8 @@ class Probe:
     `board` is what its device tree calls it, `compatible` its names there for board and chip, the
     most precise one first, both empty where there is none. `core_names` are the kinds of core, as
     profiles name them; `perf_event_paranoid` says what of perf an ordinary user may use;
-    `ssh_keygen` whether there is one to verify signatures with.
+    `ssh_keygen` whether there is one to verify signatures with; `clusters` its cores by kind, the
+    fastest first, empty of a runtime that does not tell.
     """
 
     machine: str
@@ -48,6 +50,7 @@ class Probe:
     perf_event_paranoid: Optional[int]
     ssh_keygen: bool
     runtime_version: str
+    clusters: Tuple[Cluster, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ def probe(root: Path) -> Probe:
         perf_event_paranoid=None if paranoid is None else int(paranoid),
         ssh_keygen=shutil.which("ssh-keygen") is not None,
         runtime_version=VERSION,
+        clusters=find_clusters(),
     )
 
 
@@ -117,18 +121,3 @@ def _strings(path: Path) -> Tuple[str, ...]:
     except OSError:
         return ()
     return tuple(part for part in text.split("\0") if part)
-
-
-def read_text(path: Path) -> Optional[str]:
-    """What a file of the kernel says, without its end of line; None where it says nothing."""
-    try:
-        return path.read_text(encoding="ascii").strip() or None
-    except (OSError, UnicodeDecodeError):
-        return None
-
-
-def read_number(path: Path) -> Optional[float]:
-    """The number in a file of the kernel; None where there is none."""
-    with contextlib.suppress(ValueError, TypeError):
-        return float(read_text(path) or "")
-    return None

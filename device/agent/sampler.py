@@ -25,11 +25,12 @@ from typing import Callable, List, Optional, Protocol, Sequence, Tuple
 
 from edgekit.device import features
 from edgekit.device.agent.batch import Batch, OperatorSpread, Spread, Subject, Surroundings
-from edgekit.device.agent.cores import core_names
+from edgekit.device.agent.cores import core_kinds
+from edgekit.device.agent.kernel_files import read_text
 from edgekit.device.agent.manifest import Manifest
 from edgekit.device.agent.model import RunTimes
 from edgekit.device.agent.noise import Sample, noise_since, sample
-from edgekit.device.agent.probe import conditions, read_text
+from edgekit.device.agent.probe import conditions
 from edgekit.device.agent.specs import OperatorSpec
 from edgekit.device.agent.spool import Spool
 from edgekit.device.agent.store import Store
@@ -273,9 +274,7 @@ def _cluster() -> str:
     """The kind of core that this process was last on; "" where that is not told."""
     with contextlib.suppress(ValueError, IndexError):
         core = int((read_text(Path("/proc/self/stat")) or "").rpartition(")")[2].split()[36])
-        for block in features.cpuinfo().split("\n\n"):
-            if block.partition("\n")[0].partition(":")[2].strip() == str(core):
-                return next(iter(core_names(block)), "")
+        return core_kinds(features.cpuinfo()).get(core, "")
     return ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from edgekit.device.agent.clusters import Cluster, ranges
 from edgekit.device.agent.probe import Probe
 from edgekit.host.api import Device, connect
 from edgekit.host.doctor.types import Finding, Verdict
@@ -17,6 +18,7 @@ _MEMORY_BYTES = 64 << 20
 _DISK_BYTES = 64 << 20
 _CLOCK_SECONDS = 300
 _COUNTING_ALLOWED = 2  # perf_event_paranoid up to which a user may count his own process
+_SLOWEST = "powersave"  # the governor of the lowest clock, but for x86 that chooses its own
 _SAME_MEMORY = 0.6  # the kernel and firmware keep a part of what the data sheet says
 
 
@@ -61,6 +63,8 @@ def compare(found: Probe, profile: BoardProfile, now: float) -> Iterator[Finding
     yield _machine(found, profile)
     yield _features(found, profile)
     yield _cores(found, profile)
+    for cluster in found.clusters:
+        yield _cluster(cluster, found.machine)
     yield _memory(found, profile)
     yield _disk(found)
     yield _python(found)
@@ -104,6 +108,25 @@ def _cores(found: Probe, profile: BoardProfile) -> Finding:
         mend = "nothing, if the board has no more; else see its boot options (maxcpus, isolcpus)"
         return Finding("cores", Verdict.INFO, text, mend)
     return Finding("cores", Verdict.OK, seen)
+
+
+def _cluster(cluster: Cluster, machine: str) -> Finding:
+    """A cluster's cores, clock and governor, and whether all of them may be used."""
+    check = "cluster" if cluster.name == "all" else f"cluster {cluster.name}"
+    clock = "" if cluster.max_mhz is None else f" at up to {cluster.max_mhz:.0f} MHz"
+    governor = f", governor {cluster.governor}" if cluster.governor else ""
+    numbers = f" ({ranges(cluster.cores)})"
+    seen = f"{len(cluster.cores)} x {cluster.core or 'core'}{numbers}{clock}{governor}"
+    if len(cluster.usable) < len(cluster.cores):
+        text = f"{seen}; {len(cluster.usable)} usable: models run on those, with as many threads"
+        mend = "nothing, if that is wanted; else see the container's or the session's cpuset"
+        return Finding(check, Verdict.INFO, text, mend)
+    if machine != "x86_64" and _SLOWEST in (cluster.governor or "").split(", "):
+        text = f"{seen}; {_SLOWEST} holds the clock low"
+        folder = f"/sys/devices/system/cpu/cpu{cluster.cores[0]}/cpufreq"
+        mend = f"on the board: echo schedutil | sudo tee {folder}/scaling_governor"
+        return Finding(check, Verdict.INFO, text, mend)
+    return Finding(check, Verdict.OK, seen)
 
 
 def _memory(found: Probe, profile: BoardProfile) -> Finding:

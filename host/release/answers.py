@@ -23,6 +23,16 @@ class ErrorAnswer(TypedDict):
     holder: NotRequired[Text]
 
 
+class ClusterAnswer(TypedDict):
+    name: Text
+    core: Text
+    cores: tuple[Count, ...]
+    usable: tuple[Count, ...]
+    capacity: Count | None
+    max_mhz: Number | None
+    governor: Text | None
+
+
 class ProbeAnswer(TypedDict):
     machine: Text
     board: Text
@@ -40,6 +50,7 @@ class ProbeAnswer(TypedDict):
     perf_event_paranoid: Annotated[int, Meta(ge=-100, le=100)] | None
     ssh_keygen: bool
     runtime_version: Text
+    clusters: NotRequired[tuple[ClusterAnswer, ...]]
 
 
 class TrustAnswer(TypedDict):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgekit.device.agent.clusters import Cluster
 from edgekit.device.agent.npz import Array, npz_bytes
 from edgekit.device.agent.probe import Probe
 from edgekit.device.errors import InputError as DeviceInputError
@@ -83,7 +84,8 @@ def probe(transport: Transport) -> Probe:
     """What the board says it is."""
     found = BoardRuntime(transport).call("probe")
     lists = {name: tuple(found[name]) for name in ("compatible", "core_names", "features")}
-    return Probe(**_known(Probe, found) | lists)
+    clusters = tuple(Cluster(**_known(Cluster, each)) for each in found.get("clusters", ()))
+    return Probe(**_known(Probe, found) | lists | {"clusters": clusters})
 
 
 def status(transport: Transport, name: str = "") -> BoardStatus:

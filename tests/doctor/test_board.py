@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from edgekit.device.agent.clusters import find_clusters
 from edgekit.device.agent.probe import Probe
 from edgekit.host.doctor.board import compare
 from edgekit.host.doctor.types import Finding, Verdict
 from edgekit.kb.board import load_board
+from tests.support.boards_sys import PI4, RK3588, fake_board
 from tests.support.probes import JETSON_NANO
 
 NOW = 1_800_000_000.0
@@ -70,3 +73,28 @@ def test_shorter_vectors_than_compiled_for_fail() -> None:
     assert found.verdict is Verdict.FAIL
     assert "64 bits" in found.found
     assert "128" in found.found
+
+
+def test_clusters_are_told_with_cores_clock_and_governor(tmp_path: Path) -> None:
+    clusters = find_clusters(fake_board(tmp_path, RK3588), frozenset(range(8)))
+    found = findings(replace(A57, clusters=clusters), "a57")
+    assert found["cluster big"].found == (
+        "4 x cortex-a76 (4-7) at up to 2400 MHz, governor performance"
+    )
+    assert found["cluster little"].verdict is Verdict.OK
+
+
+def test_a_cluster_with_cores_that_may_not_be_used_is_told(tmp_path: Path) -> None:
+    clusters = find_clusters(fake_board(tmp_path, PI4), {0, 2})
+    found = findings(replace(A57, clusters=clusters), "a57")["cluster"]
+    assert found.verdict is Verdict.INFO
+    assert found.mend
+    assert "2 usable" in found.found
+
+
+def test_a_governor_of_the_lowest_clock_is_told_with_a_mend(tmp_path: Path) -> None:
+    slow = [replace(core, governor="powersave") for core in PI4]
+    clusters = find_clusters(fake_board(tmp_path, slow), frozenset(range(4)))
+    found = findings(replace(A57, clusters=clusters), "a57")["cluster"]
+    assert found.verdict is Verdict.INFO
+    assert "scaling_governor" in found.mend
