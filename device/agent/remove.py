@@ -14,6 +14,7 @@ from typing import Tuple
 from edgekit.device.agent.mend import recover, remove_dying, switch
 from edgekit.device.agent.process import users_of
 from edgekit.device.agent.release import prune
+from edgekit.device.agent.service import forget
 from edgekit.device.agent.session import alone
 from edgekit.device.agent.store import Links, Store, sync_folder
 from edgekit.device.errors import BusyError, InputError
@@ -31,6 +32,7 @@ def remove(store: Store) -> Tuple[str, ...]:
     with alone(store), store.lock():
         recover(store)
         _refuse_users(store)
+        forget(store)
         links = store.links()
         releases = tuple(r for r in (links.current, links.previous) if r)
         if store.name:

@@ -12,7 +12,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Dict, List
 
-from edgekit.device.agent.app_folder import ENDED, RUNNING, STARTING, AppFolder, AppState
+from edgekit.device.agent.app_folder import (
+    ENDED,
+    RUNNING,
+    STARTING,
+    STOPPED,
+    AppFolder,
+    AppState,
+)
+from edgekit.device.agent.boot import Boot
 from edgekit.device.agent.process import is_locked
 from edgekit.device.agent.status import nothing_deployed
 from edgekit.device.agent.store import Store, committed, write_synced
@@ -42,15 +50,20 @@ def start(store: Store, seconds: float) -> Dict[str, Any]:
     folder.create()
     folder.stopped.unlink(missing_ok=True)
     own = Path(sys.argv[0]).read_bytes()
+    boot = _boot(store, folder)
     if not _runs_from(folder, own) or folder.state().state == ENDED:
         _end_supervisor(folder)
         folder.forget_state()
         write_synced(folder.runtime, own)
-        _detach(_command(store, folder))
+        boot.arrange()
+        if not boot.start():
+            _detach(_command(store, folder))
+    else:
+        boot.arrange()
     state = _settled(store, folder, release, seconds)
     if state.release != release:  # a slow board: even the supervisor has said nothing yet
         state = AppState(STARTING, application.name, release)
-    return _document(state)
+    return _document(state, boot)
 
 
 def stop(store: Store) -> Dict[str, Any]:
@@ -59,8 +72,10 @@ def stop(store: Store) -> Dict[str, Any]:
     if not folder.root.is_dir():
         raise _nothing_installed()
     folder.stopped.touch()
+    boot = _boot(store, folder)
+    boot.forget()
     _end_supervisor(folder)
-    return _document(folder.state())
+    return _document(folder.state(), boot)
 
 
 def status(store: Store) -> Dict[str, Any]:
@@ -68,7 +83,15 @@ def status(store: Store) -> Dict[str, Any]:
     folder = AppFolder(store)
     if not folder.root.is_dir():
         raise _nothing_installed()
-    return _document(folder.state())
+    return _document(folder.state(), _boot(store, folder))
+
+
+def forget(store: Store) -> None:
+    """Ends the supervisor of a model that is about to go, and its start at boot."""
+    folder = AppFolder(store)
+    if folder.root.is_dir():
+        _boot(store, folder).forget()
+        _end_supervisor(folder)
 
 
 def log(store: Store, lines: int) -> Dict[str, Any]:
@@ -86,8 +109,14 @@ def _nothing_installed() -> InputError:
     )
 
 
-def _document(state: AppState) -> Dict[str, Any]:
-    return {"schema": "edgekit.runtime.app/1", **asdict(state)}
+def _document(state: AppState, boot: Boot) -> Dict[str, Any]:
+    who = boot.who()
+    line = "" if who or state.state == STOPPED else boot.line
+    return {"schema": "edgekit.runtime.app/1", **asdict(state), "boot": who, "boot_line": line}
+
+
+def _boot(store: Store, folder: AppFolder) -> Boot:
+    return Boot(store.root.absolute(), _command(store, folder))
 
 
 def _command(store: Store, folder: AppFolder) -> List[str]:

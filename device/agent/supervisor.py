@@ -44,13 +44,15 @@ _MOST_SAID = 200
 @dataclass(frozen=True)
 class Pace:
     """Seconds between looks, to wait after the first failure and at most, and to run before a
-    release is proved; failures in a row after which an unproved one is left."""
+    release is proved; failures in a row after which an unproved one is left; watchdog periods
+    until the first sign of life, for Python and models load slowly on small boards."""
 
     look: float = 0.2
     first_wait: float = 0.5
     most_wait: float = 60.0
     proof: float = 60.0
     failures: int = 3
+    first_sign: int = 5
 
 
 class Supervisor:
@@ -137,9 +139,10 @@ class Supervisor:
 
     def _trouble(self, child: Child) -> str:
         spec = self._spec()
-        silent = self._clock() - self._seen
-        if spec.watchdog_seconds and silent > spec.watchdog_seconds:
-            return f"gave no sign of life for {spec.watchdog_seconds} s"
+        periods = self._pace.first_sign if self._state.state == STARTING else 1
+        limit = spec.watchdog_seconds * periods
+        if limit and self._clock() - self._seen > limit:
+            return f"gave no sign of life for {limit} s"
         held = child.memory()
         if spec.memory_bytes and held > spec.memory_bytes:
             return f"held {held} bytes of memory, of {spec.memory_bytes} that it may"

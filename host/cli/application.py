@@ -220,3 +220,7 @@ def _show(board: str, state: ApplicationState, as_json: bool) -> None:
         print(f"before   it {state.last}")
     if state.restarts or state.failures:
         print(f"restarts {state.restarts}; {state.failures} failures in a row")
+    if state.boot:
+        print(f"boot     {state.boot} starts it")
+    elif state.boot_line:
+        print(f"boot     add to a start script, as its user: {state.boot_line}")

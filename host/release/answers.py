@@ -104,6 +104,8 @@ class AppAnswer(TypedDict):
     failures: Count
     restarts: Count
     last: Text
+    boot: Text
+    boot_line: Text
 
 
 class AppLogAnswer(TypedDict):

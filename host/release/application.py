@@ -30,7 +30,7 @@ from edgekit.host.transport import Transport
 
 SETTINGS = "app.toml"
 MOST_BYTES = 64 << 20
-_START_SECONDS = 20
+_START_SECONDS = 60  # a small board may take as long to import what an application needs
 
 
 @dataclass(frozen=True)

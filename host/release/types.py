@@ -199,6 +199,8 @@ class ApplicationState:
 
     `state`: starting, running, waiting (to be started again), ended (by itself), stopped, or
     nothing. `said` is its own line, `failures` are those in a row, `last` says how it ended before.
+    `boot` is who starts it at boot: systemd, cron or, empty, nobody; then a start script of the
+    board's own needs `boot_line`, unless it is stopped.
     """
 
     state: str
@@ -209,3 +211,5 @@ class ApplicationState:
     failures: int
     restarts: int
     last: str
+    boot: str = ""
+    boot_line: str = ""

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,10 +19,12 @@ import pytest
 from PIL import Image
 
 from edgekit.device.agent import service
+from edgekit.device.agent.app_folder import AppFolder
 from edgekit.device.agent.store import Store
 from edgekit.host.api import connect
 from edgekit.host.bundle import sign_bundle
 from edgekit.host.release import enroll_host
+from tests.support.init_systems import board_with
 
 X = np.array([1, 2, 3, -4], np.float32)
 CLIENTS = 4
@@ -39,6 +42,12 @@ class UnixConnection(http.client.HTTPConnection):
         folder = os.open(self._path.parent, os.O_PATH)
         self.sock.connect(f"/proc/self/fd/{folder}/{self._path.name}")
         os.close(folder)
+
+
+@pytest.fixture(autouse=True)
+def board_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of a board whose init knows nothing of applications: not this user's systemd and cron."""
+    return board_with(tmp_path / "init", monkeypatch)
 
 
 @pytest.fixture
@@ -151,6 +160,42 @@ def test_installed_application_goes_and_comes_with_its_release(
     assert edgekit("app", "start", "--json").document["said"] == "one"
 
 
+@pytest.mark.parametrize("who", ["systemd", "cron", ""])
+def test_application_starts_at_boot_until_it_is_stopped(
+    edgekit: Any, home: Path, deployed: Path, tmp_path: Path, monkeypatch: Any, who: str
+) -> None:
+    board_with(tmp_path / "board", monkeypatch, systemd=who == "systemd", cron=who == "cron")
+    edgekit("app", "new", "serve", home / "doors")
+    installed = edgekit("app", "install", home / "doors", "--json").document
+    assert (installed["state"], installed["boot"]) == ("running", who)
+    row = f"boot     {who} starts it" if who else "boot     add to a start script, as its user: "
+    assert row in edgekit("app", "status").out
+
+    folder = AppFolder(Store(deployed))
+    supervisor = folder.supervisor()
+    assert supervisor is not None
+    supervisor.terminate()
+    while folder.supervisor():
+        pass
+    if who != "systemd":  # now boot
+        table = tmp_path / "board" / "table"
+        line = table.read_text().removeprefix("@reboot ") if who else installed["boot_line"]
+        subprocess.run(["sh", "-c", line], check=True)
+    else:
+        subprocess.run(["systemctl", "--user", "restart", *units(tmp_path / "board")], check=True)
+    while edgekit("app", "status", "--json").document["state"] != "running":
+        pass
+    stopped = edgekit("app", "stop", "--json").document
+    assert (stopped["state"], stopped["boot"], stopped["boot_line"]) == ("stopped", "", "")
+    assert units(tmp_path / "board") == []
+    assert who != "cron" or table.read_text() == ""
+
+
+def units(board: Path) -> list[str]:
+    """Names of the units that are left."""
+    return [path.name for path in (board / ".config/systemd/user").glob("*")]
+
+
 WATCHFUL = """
 import array, edgekit_runtime, sys
 with edgekit_runtime.open() as model:
@@ -223,10 +268,9 @@ signal.pause()
     [
         ("raise ValueError('no camera')", "", "ended with exit code 1: ValueError: no camera"),
         ("import os; os.abort()", "", "was killed by SIGABRT"),
-        ("import signal; signal.pause()", "watchdog_seconds = 1", "no sign of life for 1 s"),
         (EATER, "memory_mib = 32", "bytes of memory, of 33554432 that it may"),
     ],
-    ids=["exception", "crash", "hang", "memory"],
+    ids=["exception", "crash", "memory"],
 )
 def test_application_that_fails_gives_way_to_the_release_before(
     edgekit: Any, home: Path, deployed: Path, program: str, settings: str, reason: str
@@ -239,6 +283,15 @@ def test_application_that_fails_gives_way_to_the_release_before(
     found = edgekit("status", "--json").document
     assert found["current"]["id"] == before
     assert reason in found["last_failure"]["reason"]
+
+
+def test_application_that_hangs_is_ended(edgekit: Any, home: Path, deployed: Path) -> None:
+    before = edgekit("status", "--json").document["current"]["id"]
+    hangs = "import edgekit_runtime, signal; edgekit_runtime.alive(); signal.pause()"
+    edgekit("app", "install", write(home / "bad", hangs, "watchdog_seconds = 1"))
+    while (found := edgekit("status", "--json").document)["current"]["id"] != before:
+        pass
+    assert "no sign of life for 1 s" in found["last_failure"]["reason"]
 
 
 def test_application_that_ends_by_itself_is_left_alone(

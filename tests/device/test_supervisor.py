@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import selectors
+import signal
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from edgekit.device.agent.app_folder import RUNNING, AppFolder, AppState
 from edgekit.device.agent.application import ApplicationSpec
 from edgekit.device.agent.child import Child
 from edgekit.device.agent.store import Store
+from edgekit.device.agent.supervisor import Pace, Supervisor
+from edgekit.host.api import Device
+from edgekit.host.release import enroll_host
 
 SILENT = "import os, signal\nprint('on', flush=True)\nos.close(1)\nos.close(2)\nsignal.pause()\n"
 
@@ -28,6 +36,28 @@ def test_an_application_that_closes_its_output_goes_on(tmp_path: Path) -> None:
     child.end()
     child.close()
     assert child.ended() == "was killed by SIGTERM: on"
+
+
+def test_the_first_sign_of_life_may_take_longer(
+    tmp_path: Path, device: Device, tiny: Any, board_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest's own handlers stay
+    enroll_host(device.transport)
+    folder = tmp_path / "slow"
+    folder.mkdir()
+    (folder / "app.toml").write_text("watchdog_seconds = 7")
+    (folder / "main.py").write_text("import signal\nsignal.pause()\n")
+    device.install(folder, tiny())
+    kept = AppFolder(Store(board_root))
+    ticks = itertools.count(step=0.1)
+
+    def clock() -> float:
+        if any("no sign" in line for line in kept.last_lines(5)):
+            kept.stopped.touch()
+        return next(ticks)
+
+    Supervisor(Store(board_root), Pace(look=0.0, first_sign=3), clock).run()
+    assert "edgekit: slow gave no sign of life for 21 s" in kept.last_lines(5)
 
 
 def test_a_state_that_cannot_be_written_is_the_one_before(tmp_path: Path) -> None:
