@@ -51,6 +51,8 @@ def compile_model(
     InputError if it cannot be compiled, or not signed for want of ssh-keygen.
     """
     from edgekit.host.compiler import compile_variants
+    from edgekit.host.explain import explained_variants
+    from edgekit.host.explanations import remember
 
     try:
         profile = load_board(profile_of(board))
@@ -65,7 +67,9 @@ def compile_model(
         activations=activations,
     )
     first, *others = compile_variants(Path(model), profile, options=options)
-    return sign_bundle(build_bundle(first, profile, others=others))
+    bundle = sign_bundle(build_bundle(first, profile, others=others))
+    remember(bundle.manifest.id, explained_variants(first, others))
+    return bundle
 
 
 def _several(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from edgekit.host.artifact import Artifact
 from edgekit.host.graph import ops
 from edgekit.host.lower.plan import Plan
 from edgekit.host.passes.pipeline import PassCount
@@ -76,6 +77,12 @@ def explain(
         },
         "passes": [asdict(c) for c in counts],
     }
+
+
+def explained_variants(first: Artifact, others: Sequence[Artifact]) -> dict[str, Any]:
+    """The explanation of the first variant, and in it those of the others if there are any."""
+    variants = [dict(other.explain) for other in others]
+    return {**first.explain, **({"variants": variants} if variants else {})}
 
 
 def _method(made: Compiled | None) -> dict[str, Any]:

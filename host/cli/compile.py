@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,9 +32,6 @@ from edgekit.host.errors import InputError
 from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from edgekit.host.artifact import Artifact
     from edgekit.host.bundle import Bundle
 
 
@@ -143,6 +140,8 @@ def compile_bundle(
     from edgekit.host.cli.progress import working
     from edgekit.host.compiler import compile_variants
     from edgekit.host.connections import profile_of
+    from edgekit.host.explain import explained_variants
+    from edgekit.host.explanations import remember
     from edgekit.host.files import write_whole
     from edgekit.kb.board import load_board
 
@@ -153,9 +152,12 @@ def compile_bundle(
         first, *others = compile_variants(model, profile, options=options)
     for text in first.notes:
         note(f"{model.name}: {text}")
+    explained = explained_variants(first, others)
     if explain is not None:
-        write_whole(explain, json.dumps(_explained(first, others), indent=1).encode() + b"\n")
-    return sign_bundle(build_bundle(first, profile, counter, others))
+        write_whole(explain, json.dumps(explained, indent=1).encode() + b"\n")
+    bundle = sign_bundle(build_bundle(first, profile, counter, others))
+    remember(bundle.manifest.id, explained)
+    return bundle
 
 
 def _check_target(file: Path, model: Path) -> None:
@@ -165,12 +167,6 @@ def _check_target(file: Path, model: Path) -> None:
     check_writable(file)
     if file.exists() and file.samefile(model):
         raise InputError(f"{file}: expected a file to write, found the model; name another")
-
-
-def _explained(first: Artifact, others: Sequence[Artifact]) -> dict[str, Any]:
-    """What --explain writes: of the first variant, and in it of the others if there are any."""
-    variants = [dict(other.explain) for other in others]
-    return {**first.explain, **({"variants": variants} if variants else {})}
 
 
 def load_bundle(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from edgekit.host.cli import profile_home
+from edgekit.host.cli import profile_home, profile_report
 from edgekit.host.cli.options import Board, Json, Over, board_name, examples
 
 _MOST_ROWS = 1000
@@ -34,6 +34,7 @@ def register(app: typer.Typer) -> None:
     group.command("export", epilog=examples("edgekit profile export profiles.csv"))(export)
     group.command("forget", epilog=examples("edgekit profile forget --days 90"))(forget)
     profile_home.register(group)
+    profile_report.register(group)
     app.add_typer(group, name="profile")
 
 

@@ -3,7 +3,7 @@
 from edgekit.host.profiles.catalogue import BoardSummary
 from edgekit.host.profiles.enroll import enroll, revoke, upload
 from edgekit.host.profiles.pull import Pulled, pull, switch
-from edgekit.host.profiles.query import Answer, export, query
+from edgekit.host.profiles.query import Answer, asking, export, query
 from edgekit.host.profiles.server import ProfileServer
 from edgekit.host.profiles.store import ProfileStore, Stored
 
@@ -14,6 +14,7 @@ __all__ = [
     "ProfileStore",
     "Pulled",
     "Stored",
+    "asking",
     "enroll",
     "export",
     "pull",

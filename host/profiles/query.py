@@ -33,7 +33,7 @@ class Answer:
 
 def query(store: ProfileStore, sql: str, most_rows: int) -> Answer:
     """What SQL says of the views `operators` and `batches`; InputError if it cannot be run."""
-    with _connected(store) as connection, _sql_errors():
+    with asking(store) as connection, _sql_errors():
         found = connection.execute(sql)
         columns = tuple(column[0] for column in found.description or ())
         rows = found.fetchmany(most_rows + 1)
@@ -50,7 +50,7 @@ def export(store: ProfileStore, target: Path, sql: str = "FROM operators") -> in
     _, pq = libraries()
     from edgekit.host.files import writing_whole
 
-    with _connected(store) as connection, _sql_errors():
+    with asking(store) as connection, _sql_errors():
         found = connection.sql(sql)
         if found is None:
             raise InputError(f"expected SQL that answers with rows, found {sql[:60]!r}")
@@ -72,8 +72,8 @@ def export(store: ProfileStore, target: Path, sql: str = "FROM operators") -> in
 
 
 @contextlib.contextmanager
-def _connected(store: ProfileStore) -> Iterator[Any]:
-    """A connection with the views, which can touch no other file."""
+def asking(store: ProfileStore) -> Iterator[Any]:
+    """A connection to DuckDB with the views, which can touch no other file."""
     try:
         import duckdb
     except ImportError:

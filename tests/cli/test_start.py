@@ -70,6 +70,7 @@ def test_commands_are_those_of_the_specification() -> None:
         "profile list",
         "profile pull",
         "profile query",
+        "profile report",
         "profile revoke",
         "profile serve",
         "profile switch",

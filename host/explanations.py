@@ -1,0 +1,56 @@
+"""How releases that were made here were decided, kept by release for those who ask later.
+
+A profile that comes home from a board names its release; which rule chose each kernel, and what
+else there was, is known only where the release was made.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from edgekit.host.files import write_whole
+from edgekit.host.paths import data_folder
+
+_MOST = 500  # releases; the newest stay
+_SUFFIX = ".json.gz"
+_LOG = logging.getLogger(__name__)
+
+
+def remember(release: str, explained: Mapping[str, Any]) -> None:
+    """Keeps what `compile --explain` writes of a release. Nothing fails for want of room for it."""
+    folder = _folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        content = json.dumps(explained, separators=(",", ":")).encode()
+        write_whole(folder / f"{release}{_SUFFIX}", gzip.compress(content, 6, mtime=0))
+        kept = sorted(folder.glob(f"*{_SUFFIX}"), key=_age, reverse=True)
+        for old in kept[_MOST:]:
+            old.unlink(missing_ok=True)
+    except OSError as error:
+        _LOG.info("the explanation of release %s is not kept: %s", release, error)
+
+
+def recall(release: str) -> Mapping[str, Any] | None:
+    """What was kept of a release; None if it was made elsewhere, or long ago."""
+    try:
+        found = json.loads(gzip.decompress((_folder() / f"{release}{_SUFFIX}").read_bytes()))
+    except (OSError, EOFError, zlib.error, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _folder() -> Path:
+    return data_folder() / "explanations"
+
+
+def _age(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # removed by another process
+        return 0.0

@@ -1,0 +1,134 @@
+"""How a release was decided, and what was expected of it, joined with what it took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from edgekit.host.estimate.answers import recall as recall_estimate
+from edgekit.host.estimate.model import ModelEstimate
+from edgekit.host.report.document import Operator
+from edgekit.host.report.layout import places
+from edgekit.kb.board import BoardProfile, UnknownBoardError, load_board
+
+_BY_PRICES = "the compiler's cost model"
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Operators with all that is known of them, in running order, and edges by their numbers."""
+
+    operators: tuple[Operator, ...]
+    edges: tuple[tuple[int, int], ...]
+    estimate_us: float | None
+    estimated_by: str | None
+    known: bool
+
+
+def operators_of(document: Mapping[str, Any]) -> list[Operator]:
+    """The operators of an explanation, schema edgekit.explain/1, by name and kernel alone."""
+    return [Operator(o["name"], o["op"], o["kernel"] or "") for o in document["operators"]]
+
+
+def explain_operators(
+    operators: Sequence[Operator],
+    document: Mapping[str, Any] | None,
+    estimate: ModelEstimate | None,
+) -> Explained:
+    """Joins by name. Without an explanation operators stand one below the other."""
+    decided = {o["name"]: o for o in document["operators"]} if document else {}
+    number = {o.name: i for i, o in enumerate(operators)}
+    if document:
+        pairs = {(number.get(a, -1), number.get(b, -1)) for a, b in document["edges"]}
+        edges = tuple(sorted((a, b) for a, b in pairs if 0 <= a < b))
+    else:
+        edges = tuple((i, i + 1) for i in range(len(operators) - 1))
+    joined = [_decided(o, decided[o.name]) if o.name in decided else o for o in operators]
+    joined, total, by = _estimated(joined, decided, estimate)
+    drawn = places(len(joined), edges)
+    return Explained(
+        tuple(
+            replace(operator, column=column, row=row)
+            for operator, (column, row) in zip(joined, drawn, strict=True)
+        ),
+        edges,
+        total,
+        by,
+        bool(decided),
+    )
+
+
+def variant_of(document: Mapping[str, Any] | None, variant: int) -> Mapping[str, Any] | None:
+    """The explanation of one of several shapes."""
+    if document is None or variant == 0:
+        return document
+    others = document.get("variants", [])
+    found: Mapping[str, Any] | None = others[variant - 1] if variant <= len(others) else None
+    return found
+
+
+def known_estimate(
+    release: str, board_type: str, threads: int, variant: int
+) -> ModelEstimate | None:
+    """What `edgekit estimate` found for a release, if it was asked for it."""
+    board = board_of(board_type)
+    key = f"{release} {variant}" if variant else release
+    return recall_estimate(key, board, threads) if board else None
+
+
+def board_of(board_type: str) -> BoardProfile | None:
+    """The profile of that name; None where only another edgekit knows it."""
+    try:
+        return load_board(board_type)
+    except UnknownBoardError:
+        return None
+
+
+def _decided(operator: Operator, found: Mapping[str, Any]) -> Operator:
+    other = found["runner_up"]
+    runner_up = f"{_method(other['method'])}, {other['price']:.2f} × its price" if other else None
+    return replace(
+        operator,
+        unit=found["unit"],
+        method=_method(found["method"]) if found["method"] else None,
+        rule=found["rule"],
+        why=found["why"],
+        runner_up=runner_up,
+        members=tuple(_member(m) for m in found["members"] or ()),
+        bytes=found["bytes"],
+    )
+
+
+def _estimated(
+    operators: Sequence[Operator],
+    decided: Mapping[str, Mapping[str, Any]],
+    estimate: ModelEstimate | None,
+) -> tuple[list[Operator], float | None, str | None]:
+    """Operators with what was expected: by the model of the core where that was asked for this
+    release, else by the prices that the compiler decided with."""
+    if estimate is not None:
+        from edgekit.host.estimate.report import sentence
+
+        per_us = 1e3 * estimate.milliseconds(1)
+        costs = {o.spec.name: per_us * o.cost.cycles for o in estimate.operators}
+        total = 1e3 * estimate.total_ms
+        by = sentence(estimate.total_ms, estimate.board, estimate.proof)
+    else:
+        costs = {name: float(found["cost_us"]) for name, found in decided.items()}
+        total = sum(costs.values())
+        by = _BY_PRICES
+    if not costs and estimate is None:
+        return list(operators), None, None
+    return [replace(o, estimate_us=costs.get(o.name)) for o in operators], total, by
+
+
+def _member(found: Mapping[str, Any]) -> str:
+    method = f": {_method(found['method'])}, {found['rule']}" if found.get("method") else ""
+    return f"{found['kernel']}{method}"
+
+
+def _method(found: Mapping[str, Any]) -> str:
+    """A method in words: in_place 6x12 f32."""
+    tile = f" {found['mr']}x{found['nr']}" if found.get("mr") else ""
+    return f"{found['family']}{tile} {found['precision']}"

@@ -1,0 +1,146 @@
+"""A store of profiles of a small model on several boards, and what its releases were made of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from edgekit.device.agent.batch import (
+    Batch,
+    OperatorSpread,
+    Spread,
+    Subject,
+    Surroundings,
+    batch_bytes,
+)
+from edgekit.host.explanations import remember
+from edgekit.host.profiles import ProfileStore
+
+OLD, NEW = "a" * 16, "b" * 16
+OPERATORS = (("first", "conv2d", 400), ("side", "pad", 50), ("last", "conv2d", 100))
+EDGES = (("first", "side"), ("first", "last"), ("side", "last"))
+
+
+def explanation(model: str = "tiny", operators: Sequence[tuple[str, str, int]] = OPERATORS) -> Any:
+    """What the compiler would have said of it; the padding has no choice of kernels."""
+    method = {"family": "in_place", "precision": "f32", "mr": 6, "nr": 8, "split": "m"}
+    other = {"method": {**method, "mr": 4}, "price": 1.25}
+    decided = {"method": method, "rule": "analytic", "why": "the least price", "runner_up": other}
+    plain = dict.fromkeys(decided)
+    return {
+        "model": model,
+        "operators": [
+            {
+                "name": name,
+                "op": op,
+                "unit": "cpu",
+                "kernel": f"ek_{op}",
+                **(decided if op == "conv2d" else plain),
+                "members": [],
+                "bytes": 4096,
+                "cost_us": cost,
+            }
+            for name, op, cost in operators
+        ],
+        "edges": [list(edge) for edge in EDGES],
+        "memory": {"arena_bytes": 4096, "weights_bytes": 1024},
+    }
+
+
+def fill_store(
+    folder: Path | None = None,
+    model: str = "tiny",
+    boards: Sequence[str] = ("east", "north", "west"),
+    operators: Sequence[tuple[str, str, int]] = OPERATORS,
+    batches: int = 8,
+) -> ProfileStore:
+    """Two releases, of which the new one takes four fifths; each board a tenth more than the one
+    before, and the last of them throttled. The explanation of the old release is not known."""
+    now = [1.79e9]
+    store = ProfileStore(folder, now=lambda: now[0])
+    for release, slowness in ((OLD, 1250), (NEW, 1000)):
+        for place, board in enumerate(boards):
+            files = []
+            for number in range(batches):
+                slow = slowness * (1 + 0.1 * place) * (1 + 0.01 * number)
+                files.append(_batch(release, board, number, slow, model, operators, boards[-1]))
+            store.add(board, b"".join(files))
+        now[0] += 7 * 86400
+    remember(NEW, explanation(model, operators))
+    return store
+
+
+def _batch(
+    release: str,
+    board: str,
+    number: int,
+    slow: float,
+    model: str,
+    operators: Sequence[tuple[str, str, int]],
+    throttled: str,
+) -> bytes:
+    spreads = [
+        OperatorSpread(name, op, f"ek_{op}", 32, *(int(f * us * slow) for f in (1, 1.1, 1.5)))
+        for name, op, us in operators
+    ]
+    total = sum(spread.median_ns for spread in spreads)
+    spool = board.encode().hex().ljust(32, "0")[:32]
+    sequence = number + 1000 * (release == NEW)
+    batch = Batch(
+        uuid=hashlib.md5(f"{model} {release} {board} {number}".encode()).hexdigest(),
+        boot="b" * 32,
+        began_ns=number,
+        ended_ns=number + 1,
+        clock=0.0,
+        lost=0,
+        subject=Subject(release, model, "1" * 64, "a57", "0.1.0", 0, 1),
+        inferences=1000,
+        every=10.0,
+        whole=Spread(32, total, int(1.1 * total), 2 * total),
+        operators=tuple(spreads),
+        surroundings=Surroundings(
+            "", "schedutil", 1500.0, 50.0, board == throttled, 0.1, 0.2, 1 << 28, 1 << 22
+        ),
+    )
+    return batch_bytes(batch, spool, sequence, 0, 0)
+
+
+class Elements(HTMLParser):
+    """The elements of a page with their attributes, and the text of its scripts and styles."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {"script": [], "style": []}
+        self._inside = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        self._inside = tag
+        if tag in self.texts:
+            self.texts[tag].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside in self.texts:
+            self.texts[self._inside][-1] += data
+
+    @property
+    def tags(self) -> list[str]:
+        return [tag for tag, _ in self.found]
+
+
+def data_of(page: str) -> Any:
+    """The report in a page."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found
+    return json.loads(found[1])
