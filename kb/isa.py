@@ -162,6 +162,11 @@ class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(self, simd=self.half, vl=2 * self.vl, f32_tiles=tiles)
 
     @property
+    def is_half(self) -> bool:
+        """Whether this is what `of_half` gives."""
+        return self.simd == self.half
+
+    @property
     def k_step(self) -> int:
         """The packed k of 8-bit kernels is a multiple of this."""
         return self.i8.group * (self.vl if self.i8 is ByteProduct.DOT4_SS else 1)

@@ -63,6 +63,7 @@ def need_scale(t: Tensor, name: str) -> None:
 
 ARITHMETIC = (DType.F32, DType.I8, DType.U8)
 IMAGES = (*ARITHMETIC, DType.I16)
+FLOATS = (DType.F32, DType.F16)
 SIGNED = (DType.I8, DType.I16, DType.I32, DType.I64)
 UNSIGNED = (DType.U8, DType.U16, DType.U32, DType.U64)
 WHOLE = (*SIGNED, *UNSIGNED)

@@ -154,7 +154,11 @@ def clamp_float(y: F32, activation: Activation) -> F32:
 
 
 def hard_swish(x: F32) -> F32:
-    """x · relu6(x + 3) / 6"""
+    """x · relu6(x + 3) / 6; f16 is rounded after each step, as kernels do it."""
+    if x.dtype == np.float16:
+        kind = x.dtype.type
+        halves: F32 = x * (np.clip(x + kind(3), kind(0), kind(6)) * kind(1 / 6))
+        return halves
     gate = np.clip(x + np.float32(3), np.float32(0), np.float32(6))
     y: F32 = (x * gate / np.float32(6)).astype(np.float32)
     return y

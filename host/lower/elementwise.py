@@ -10,7 +10,7 @@ import numpy as np
 
 from edgekit.device.kernel_facts import BINARY_CHUNK, BINARY_DIMS, REDUCE_BLOCK, UNARY_CHUNK
 from edgekit.host.graph import ops
-from edgekit.host.graph.checks import WHOLE
+from edgekit.host.graph.checks import FLOATS, WHOLE
 from edgekit.host.graph.coded import product_multiplier, ratio32, total_line
 from edgekit.host.graph.fixed_point import (
     SOFTMAX_DIFF_BITS,
@@ -92,9 +92,7 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
     try:
         form = collapse([a.shape, b.shape], y.shape, BINARY_DIMS)
     except UnsupportedFormError:
-        if isinstance(op, Sub | PRelu) or (
-            y.dtype is DType.F32 and op.activation is Activation.NONE
-        ):
+        if isinstance(op, Sub | PRelu) or (y.dtype.is_float and op.activation is Activation.NONE):
             return plain.lower_binary(ctx, node)  # slower, for more dimensions
         raise
     dims, (a_strides, b_strides) = form.dims, form.strides
@@ -182,11 +180,12 @@ def lower_unary(ctx: Context, node: Node) -> list[Call]:
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     if x.is_coded and y.is_coded:
         return lower_table(ctx, node)
-    if x.dtype is not DType.F32 or y.dtype is not DType.F32:
+    if x.dtype is not y.dtype or x.dtype not in FLOATS:
         raise ctx.unsupported(node, f"types {x.dtype.value} and {y.dtype.value}")
     if isinstance(op, Clamp):
         low, high = op.activation.bounds
-        return _unary(ctx, node, "f32_clamp", {"low": low, "high": high}, OP_CLAMP=1)
+        fields: dict[str, Field] = {"low": low, "high": high}
+        return _unary(ctx.of_floats(x.dtype), node, f"{x.dtype.value}_clamp", fields, OP_CLAMP=1)
     return plain.lower_plain(ctx, node)
 
 
@@ -303,8 +302,8 @@ def lower_mean(ctx: Context, node: Node) -> list[Call]:
         "y": Value(y.name),
     }
     macros: dict[str, str | int] = {}
-    name = "f32_mean"
-    if x.dtype is not DType.F32:
+    name = f"{x.dtype.value}_mean"
+    if x.dtype not in FLOATS:
         low, high = code_range(y.dtype)
         step, bias = total_line(x, y, count)
         exact = multiplier_of(scale_of(x) / scale_of(y))
@@ -321,11 +320,10 @@ def lower_mean(ctx: Context, node: Node) -> list[Call]:
             "bias": float(bias),
         }
         macros["TX"] = C_TYPES[x.dtype]
-        name = f"{x.dtype.value}_mean"
         if isinstance(op, ReduceSum) and x.dtype is not DType.U8:
             name, macros["IN_FLOAT"] = f"{x.dtype.value}_total", 1
-    source = "reduce/f32_mean.c" if x.dtype is DType.F32 else "reduce/i8_mean.c"
-    kernel = ctx.kernel(name, source, "reduce/mean.h", "ek_mean_args", **macros)
+    source = "reduce/f32_mean.c" if x.dtype in FLOATS else "reduce/i8_mean.c"
+    kernel = ctx.of_floats(x.dtype).kernel(name, source, "reduce/mean.h", "ek_mean_args", **macros)
     return [Call(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))]
 
 
@@ -335,9 +333,10 @@ def lower_softmax(ctx: Context, node: Node) -> list[Call]:
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     n = x.shape[-1]
     fields: dict[str, Field] = {"n": n, "x": Value(x.name), "y": Value(y.name)}
-    if x.dtype is DType.F32:
+    if x.dtype in FLOATS:
         fields["beta"] = op.beta
-        kernel = _softmax_kernel(ctx, "f32_softmax", "reduce/f32_softmax.c")
+        name = f"{x.dtype.value}_softmax"
+        kernel = _softmax_kernel(ctx.of_floats(x.dtype), name, "reduce/f32_softmax.c")
         return [Call(kernel, fields, x.elements // n)]
     if x.dtype is DType.I16:
         fields["power_q15"] = ctx.weights.add(exponentials(x, op.beta).astype(np.int16))

@@ -18,6 +18,7 @@ from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.layout import strided_copy, strides_of
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.tables import lower_single, lower_table, table_of_pairs
+from edgekit.host.lower.window import C_TYPES
 
 C_NAMES = {
     DType.F32: "float",
@@ -42,6 +43,9 @@ _TOTALS: dict[type, str] = {
 
 
 def _c_name(ctx: Context, node: Node, dtype: DType) -> str:
+    """Where kernels of f16 compute it is a number, otherwise bits."""
+    if dtype is DType.F16 and ctx.isa.is_half:
+        return C_TYPES[dtype]
     if dtype not in C_NAMES:
         raise ctx.unsupported(node, f"type {dtype.value}")
     return C_NAMES[dtype]
@@ -103,7 +107,7 @@ def lower_function(ctx: Context, node: Node) -> list[Call]:
     if x.is_coded:
         return lower_table(ctx, node)
     first, second = parameters_of(op)
-    if isinstance(op, ops.Clip) and x.dtype is not DType.F32:
+    if isinstance(op, ops.Clip) and not x.dtype.is_float:
         limit = 2.0 ** (8 * x.dtype.bytes - 1)
         first, second = max(first, -limit), min(second, limit * (1 - 2.0**-24))
     return lower_plain(ctx, node, (first, second))
@@ -115,7 +119,8 @@ def lower_plain(
     """A function of one operand that is in elementwise/functions.h by its own name."""
     x = ctx.tensor(node.inputs[0])
     macro: dict[str, Any] = {f"OP_{node.op.kind.upper()}": 1}
-    return _map(ctx, node, f"{x.dtype.value}_{node.op.kind}", [x], parameters, **macro)
+    name = f"{x.dtype.value}_{node.op.kind}"
+    return _map(ctx.of_floats(x.dtype), node, name, [x], parameters, **macro)
 
 
 def lower_binary(ctx: Context, node: Node) -> list[Call]:
@@ -133,7 +138,7 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
         if a.dtype is DType.F32:
             kind = "fmod" if op.truncated else "fmod_floored"
     macros: dict[str, Any] = {f"OP_{kind.upper()}": 1}
-    return _map(ctx, node, f"{a.dtype.value}_{kind}", [a, b], **macros)
+    return _map(ctx.of_floats(a.dtype), node, f"{a.dtype.value}_{kind}", [a, b], **macros)
 
 
 def _of_codes(ctx: Context, node: Node, op: ops.Binary) -> list[Call]:

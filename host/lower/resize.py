@@ -12,6 +12,7 @@ from edgekit.host.lower.window import C_TYPES
 # What each type has beside TX: how wide sums of whole weights are, or that sums are rounded.
 _SUMS: dict[DType, dict[str, str | int]] = {
     DType.F32: {},
+    DType.F16: {},
     DType.U8: {"ROUNDED": 1},
     DType.I8: {"WHOLE": "int32_t"},
     DType.I16: {"WHOLE": "int64_t"},
@@ -33,7 +34,7 @@ def lower_resize(ctx: Context, node: Node) -> list[Call]:
         "x": Value(x.name),
         "y": Value(y.name),
     }
-    kernel = ctx.kernel(
+    kernel = ctx.of_floats(x.dtype).kernel(
         f"{x.dtype.value}_resize_bilinear",
         "layout/resize.c",
         "layout/resize.h",

@@ -13,17 +13,31 @@ import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.names import fresh_name
-from edgekit.host.graph.types import DType, Graph, Node, Tensor
+from edgekit.host.graph.types import DType, Graph, Node, Operator, Tensor
 from edgekit.host.passes.cut import TwoLabels
 
 # Transposes have fast kernels of 4-byte values alone.
-_MOVING = (ops.Concat, ops.Gather, ops.Pad, ops.Reshape, ops.Split, ops.StridedSlice)
-_POOLS = (ops.AveragePool2D, ops.MaxPool2D)
+_MOVING = (
+    ops.Concat, ops.Gather, ops.Pad, ops.Reshape, ops.Split, ops.StridedSlice, ops.DepthToSpace,
+    ops.SpaceToBatch, ops.BatchToSpace, ops.BroadcastTo,
+)  # fmt: skip
+_POOLS = (ops.AveragePool2D, ops.MaxPool2D, ops.Mean, ops.ResizeBilinear)
+# Squares, powers and their like stay f32: numbers of f16 end at 65504.
+_SINGLE = (
+    ops.Add, ops.Mul, ops.Sub, ops.Maximum, ops.Minimum, ops.PRelu, ops.Clamp, ops.Clip, ops.Abs,
+    ops.Neg, ops.HardSwish, ops.LeakyRelu,
+)  # fmt: skip  # of few instructions
+# In f32 inside.
+_FUNCTIONS = (
+    ops.Logistic, ops.Tanh, ops.Silu, ops.Gelu, ops.GeluTanh, ops.Elu, ops.HardSigmoid,
+    ops.Softplus, ops.Erf, ops.Div, ops.Softmax,
+)  # fmt: skip
 _CONVOLUTIONS = (ops.Conv2D, ops.DepthwiseConv2D)
 _LARGEST = float(np.finfo(np.float16).max)
 # In elements of f32 that are moved
 _PRODUCT = 0.25  # a multiply-add
 _CONVERSION = 2.0  # of an element
+_FUNCTION = 8.0  # a value of a function that is computed in f32, which f16 does not halve
 
 
 def to_half(graph: Graph, conversion: float = _CONVERSION) -> Graph:
@@ -48,18 +62,19 @@ def _has_kernel(graph: Graph, node: Node) -> bool:
     if isinstance(op, _CONVOLUTIONS):
         constants = [graph.tensors[name] for name in node.inputs[1:3] if name is not None]
         return op.epilogue is None and all(t.data is not None for t in constants)
-    return isinstance(op, (*_MOVING, *_POOLS, ops.Add))
+    return isinstance(op, (*_MOVING, *_POOLS, *_SINGLE, *_FUNCTIONS))
 
 
-def _work(graph: Graph, node: Node) -> float:
-    """The work of a node in f32; in f16 it is half as much."""
+def _work(graph: Graph, node: Node) -> tuple[float, float]:
+    """The work of a node in f32, and in f16."""
     y = sum(graph.tensors[name].elements for name in node.outputs)
-    moved = y + sum(graph.tensors[n].elements for n in node.inputs if n is not None)
+    moved: float = y + sum(graph.tensors[n].elements for n in node.inputs if n is not None)
     if isinstance(node.op, _CONVOLUTIONS):
         weights = graph.tensors[node.inputs[1] or ""]
         per_value = weights.elements / max(graph.tensors[node.outputs[0]].shape[-1], 1)
-        return moved + _PRODUCT * y * per_value
-    return float(moved)
+        moved += _PRODUCT * y * per_value
+    same = _FUNCTION * y if isinstance(node.op, _FUNCTIONS) else 0.0
+    return moved + same, moved / 2 + same
 
 
 def _cheapest(graph: Graph, conversion: float) -> set[str]:
@@ -68,8 +83,8 @@ def _cheapest(graph: Graph, conversion: float) -> set[str]:
     outside = labels.thing(0, math.inf)
     at = {}
     for node in graph.nodes:
-        work = _work(graph, node)
-        at[node.name] = labels.thing(work, work / 2 if _has_kernel(graph, node) else math.inf)
+        work, in_half = _work(graph, node)
+        at[node.name] = labels.thing(work, in_half if _has_kernel(graph, node) else math.inf)
     producer, consumers = graph.producer(), graph.consumers()
     for name, tensor in graph.tensors.items():
         if tensor.data is not None or tensor.dtype is not DType.F32:
@@ -81,6 +96,13 @@ def _cheapest(graph: Graph, conversion: float) -> set[str]:
             labels.convert_between(made, users, conversion * tensor.elements)
     second = labels.second_label()
     return {name for name, number in at.items() if second[number]}
+
+
+def _rounded(op: Operator) -> Operator:
+    """The operator with its parameter as kernels have it that compute in f16."""
+    if isinstance(op, ops.LeakyRelu):
+        return dataclasses.replace(op, alpha=float(np.float16(op.alpha)))
+    return op
 
 
 class _Rewrite:
@@ -100,7 +122,7 @@ class _Rewrite:
             if node.name in self._chosen:
                 inputs = tuple(None if n is None else self._as_half(n) for n in node.inputs)
                 outputs = tuple(self._new_half(name) for name in node.outputs)
-                self._nodes.append(Node(node.name, node.op, inputs, outputs))
+                self._nodes.append(Node(node.name, _rounded(node.op), inputs, outputs))
                 continue
             for name in node.inputs:
                 self._as_f32(name)

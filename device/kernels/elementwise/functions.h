@@ -75,13 +75,22 @@ static inline __attribute__((unused)) uint64_t ek_whole_sqrt(uint64_t x) {
     return root + (x > root && root != UINT16_MAX && root != UINT32_MAX);
 }
 
+/* Functions of f16 are computed in f32 and rounded once; single operations are so as well, for
+ * which compilers take instructions of f16. */
+#ifdef EK_HALF
+typedef float computed;
+#else
+typedef TA computed;
+#endif
 #define UNARY(expression)                                                                          \
-    EK_INLINE TY f(TA a, float p, float q) {                                                       \
+    EK_INLINE TY f(TA x, float p, float q) {                                                       \
+        const computed a = x;                                                                      \
         (void)p, (void)q;                                                                          \
         return (TY)(expression);                                                                   \
     }
 #define BINARY(expression)                                                                         \
-    EK_INLINE TY f(TA a, TA b, float p, float q) {                                                 \
+    EK_INLINE TY f(TA x, TA y, float p, float q) {                                                 \
+        const computed a = x, b = y;                                                               \
         (void)p, (void)q;                                                                          \
         return (TY)(expression);                                                                   \
     }
@@ -159,6 +168,16 @@ UNARY(atanhf(a))
 UNARY(1.0f / (1.0f + ek_expf(-a)))
 #elif defined OP_SILU
 UNARY(a / (1.0f + ek_expf(-p * a)))
+#elif defined OP_HARD_SWISH && defined EK_HALF
+/* Rounded after each step, as in conv/epilogue.h. */
+EK_INLINE TY f(TA a, float p, float q) {
+    TA gate = a + (TA)3.0f;
+    (void)p, (void)q;
+    gate = gate > (TA)0.0f ? gate : (TA)0.0f;
+    gate = gate < (TA)6.0f ? gate : (TA)6.0f;
+    gate = gate * (TA)(1.0f / 6.0f);
+    return a * gate;
+}
 #elif defined OP_HARD_SWISH
 UNARY(a *ek_clamp(a + 3.0f, 6.0f) / 6.0f)
 #elif defined OP_TANH

@@ -1,6 +1,6 @@
 /* Element-wise functions of one operand.
  *
- * Compile-time parameters: NAME, EK_SIMD and one OP_*: CLAMP (f32 -> f32), TABLE (codes TX -> TY,
+ * Compile-time parameters: NAME, EK_SIMD and one OP_*: CLAMP (floats), TABLE (codes TX -> TY,
  * through an entry for each code), BYTE_TABLE (the same of bytes), DEQUANTIZE (TQ -> f32). */
 #include <math.h>
 #include "unary.h"
@@ -8,11 +8,12 @@
 #if defined OP_BYTE_TABLE
 #include "look_up.h"
 #elif defined OP_CLAMP
-#define TX float
-#define TY float
-EK_INLINE float apply(const ek_unary_args *g, float x) {
-    x = x > g->low ? x : g->low;
-    return x < g->high ? x : g->high;
+#define TX ek_real
+#define TY ek_real
+EK_INLINE ek_real apply(const ek_unary_args *g, ek_real x) {
+    const ek_real low = (ek_real)g->low, high = (ek_real)g->high;
+    x = x > low ? x : low;
+    return x < high ? x : high;
 }
 #elif defined OP_TABLE
 EK_INLINE TY apply(const ek_unary_args *g, TX x) {

@@ -1,4 +1,4 @@
-/* Bilinear resizing. Compile-time parameters: NAME, EK_SIMD, TX (float; uint8_t, whose values are
+/* Bilinear resizing. Compile-time parameters: NAME, EK_SIMD, TX (floats; uint8_t, whose values are
  * interpolated as floats; int8_t and int16_t, whose weights are whole 1024ths, as LiteRT's). */
 #include <math.h>
 #include "resize.h"
@@ -55,7 +55,7 @@ EK_INLINE void pixel(const TX *tl, const TX *tr, const TX *bl, const TX *br, wei
     const float wtl = (1 - dy) * (1 - dx), wbl = dy * (1 - dx), wtr = (1 - dy) * dx, wbr = dy * dx;
     EK_VECTOR_LOOP
     for (long c = 0; c < n; c++)
-        y[c] = tl[c] * wtl + bl[c] * wbl + tr[c] * wtr + br[c] * wbr;
+        y[c] = (TX)(tl[c] * wtl + bl[c] * wbl + tr[c] * wtr + br[c] * wbr);
 #endif
 }
 

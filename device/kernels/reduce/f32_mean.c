@@ -1,11 +1,11 @@
-/* Mean, f32. Compile-time parameters: NAME, EK_SIMD. */
+/* Mean of f32 (f16 with EK_HALF), summed in f32. Compile-time parameters: NAME, EK_SIMD. */
 #include "mean.h"
 
 #define BLOCK EK_REDUCE_BLOCK
 #define RUN 256 /* rows summed apart: what is added to a large sum loses its last bits */
 
 /* Means of n columns, `inner` apart from row to row. */
-EK_INLINE void columns(const float *x, float *y, long reduced, long inner, const long n) {
+EK_INLINE void columns(const ek_real *x, ek_real *y, long reduced, long inner, const long n) {
     float sum[BLOCK];
     EK_VECTOR_LOOP
     for (long i = 0; i < n; i++)
@@ -25,7 +25,7 @@ EK_INLINE void columns(const float *x, float *y, long reduced, long inner, const
     }
     EK_VECTOR_LOOP
     for (long i = 0; i < n; i++)
-        y[i] = sum[i] / (float)reduced;
+        y[i] = (ek_real)(sum[i] / (float)reduced);
 }
 
 /* Tasks: outer x blocks of inner. */
@@ -34,8 +34,8 @@ void NAME(const void *args, long begin, long end) {
     long blocks = (a->inner + BLOCK - 1) / BLOCK;
     for (long t = begin; t < end; t++) {
         long from = t % blocks * BLOCK, n = ek_min(BLOCK, a->inner - from);
-        const float *x = (const float *)a->x + t / blocks * a->reduced * a->inner + from;
-        float *y = (float *)a->y + t / blocks * a->inner + from;
+        const ek_real *x = (const ek_real *)a->x + t / blocks * a->reduced * a->inner + from;
+        ek_real *y = (ek_real *)a->y + t / blocks * a->inner + from;
         long at = 0;
         if (n == BLOCK)
             columns(x, y, a->reduced, a->inner, BLOCK), at = BLOCK;

@@ -9,7 +9,15 @@ from typing import ClassVar
 import numpy as np
 
 from edgekit.host.graph import coded
-from edgekit.host.graph.checks import ARITHMETIC, IMAGES, WHOLE, need_dtype, need_scale, operand
+from edgekit.host.graph.checks import (
+    ARITHMETIC,
+    FLOATS,
+    IMAGES,
+    WHOLE,
+    need_dtype,
+    need_scale,
+    operand,
+)
 from edgekit.host.graph.fixed_point import logistic_s8
 from edgekit.host.graph.interpolated import sigmoid
 from edgekit.host.graph.quantization import (
@@ -128,7 +136,7 @@ class HardSwish(Operator):
     kind: ClassVar[str] = "hard_swish"
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
-        need_dtype(operand(ins, 0, "input"), ARITHMETIC, "input")
+        need_dtype(operand(ins, 0, "input"), (*ARITHMETIC, DType.F16), "input")
         return _infer_unary(ins)
 
     def reference(
@@ -141,14 +149,14 @@ class HardSwish(Operator):
 
 def _infer_unary(ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
     x = operand(ins, 0, "input")
-    need_dtype(x, IMAGES, "input")
+    need_dtype(x, (*IMAGES, DType.F16), "input")
     need_scale(x, "input")
     return [(x.shape, x.dtype)]
 
 
 def _infer_binary(ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
     a, b = operand(ins, 0, "first operand"), operand(ins, 1, "second operand")
-    need_dtype(a, (DType.F32, DType.F16, *WHOLE), "first operand")
+    need_dtype(a, (*FLOATS, *WHOLE), "first operand")
     need_dtype(b, (a.dtype,), "second operand")
     if a.quant is not None or b.quant is not None:
         need_scale(a, "first operand")

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from edgekit.host.graph import coded, interpolated
-from edgekit.host.graph.checks import SIGNED, need_dtype, operand
+from edgekit.host.graph.checks import FLOATS, SIGNED, need_dtype, operand
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, Tensor
 
@@ -43,17 +43,17 @@ __all__ = [
     "Tanh",
 ]
 
-_SIGNED = (DType.F32, *SIGNED)
+_SIGNED = (*FLOATS, *SIGNED)
 
 
 @dataclass(frozen=True)
 class Function(Operator):
-    """y = formula(x); f32 is computed in f64 and rounded once. Attributes are parameters.
+    """y = formula(x); floats are computed in f64 and rounded once. Attributes are parameters.
 
     What takes f32 takes codes of 8 and 16 bits as well: `codes` gives those of the result.
     """
 
-    dtypes: ClassVar[tuple[DType, ...]] = (DType.F32,)
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
@@ -67,7 +67,7 @@ class Function(Operator):
         values, source = required(x, 0), operand(ins, 0, "input")
         if source.is_coded:
             return [self.codes(values, source, outs[0])]
-        wide = values.astype(np.float64) if values.dtype == np.float32 else values
+        wide = values.astype(np.float64) if source.dtype in FLOATS else values
         with np.errstate(all="ignore"):
             return [np.asarray(self.formula(wide)).astype(outs[0].dtype.numpy)]
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from edgekit.host.graph import coded
-from edgekit.host.graph.checks import WHOLE, need_dtype, operand
+from edgekit.host.graph.checks import FLOATS, WHOLE, need_dtype, operand
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, MisfitError, Operator, Shape, ShapeError, Tensor
 
@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 NUMBERS = (DType.F32, *WHOLE)
+_ARITHMETIC = (*FLOATS, *WHOLE)
 ANY = (*NUMBERS, DType.BOOL)
 
 
@@ -92,6 +93,7 @@ class Comparison(Binary):
 @dataclass(frozen=True)
 class Sub(Binary):
     kind: ClassVar[str] = "sub"
+    dtypes: ClassVar[tuple[DType, ...]] = _ARITHMETIC
     of_codes: ClassVar[bool] = True
 
     def formula(self, a: Array, b: Array) -> Array:
@@ -120,10 +122,11 @@ class Div(Binary):
     """Integers: cut off towards zero; by zero gives 0."""
 
     kind: ClassVar[str] = "div"
+    dtypes: ClassVar[tuple[DType, ...]] = _ARITHMETIC
     of_codes: ClassVar[bool] = True
 
     def formula(self, a: Array, b: Array) -> Array:
-        if a.dtype == np.float32:
+        if a.dtype.kind == "f":
             return np.divide(a, b)
         safe = np.where(b == 0, 1, b)
         below = np.floor_divide(a, safe)  # not by magnitudes: the least number has none
@@ -179,7 +182,7 @@ class Pow(Binary):
 @dataclass(frozen=True)
 class Maximum(Binary):
     kind: ClassVar[str] = "maximum"
-    dtypes: ClassVar[tuple[DType, ...]] = NUMBERS
+    dtypes: ClassVar[tuple[DType, ...]] = _ARITHMETIC
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.maximum(a, b)
@@ -188,7 +191,7 @@ class Maximum(Binary):
 @dataclass(frozen=True)
 class Minimum(Binary):
     kind: ClassVar[str] = "minimum"
-    dtypes: ClassVar[tuple[DType, ...]] = NUMBERS
+    dtypes: ClassVar[tuple[DType, ...]] = _ARITHMETIC
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.minimum(a, b)
@@ -199,7 +202,7 @@ class PRelu(Binary):
     """a above 0, a · b below."""
 
     kind: ClassVar[str] = "prelu"
-    dtypes: ClassVar[tuple[DType, ...]] = (DType.F32,)
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     of_codes: ClassVar[bool] = True
 
     def formula(self, a: Array, b: Array) -> Array:

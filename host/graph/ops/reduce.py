@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from edgekit.host.graph.checks import (
+    FLOATS,
     IMAGES,
     need_axis,
     need_dtype,
@@ -41,7 +42,7 @@ class Mean(Operator):
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
-        need_dtype(x, IMAGES, "input")
+        need_dtype(x, (*IMAGES, DType.F16), "input")
         need_scale(x, "input")
         need_positive(x.shape, "input shape")
         for axis in self.axes:
@@ -57,9 +58,9 @@ class Mean(Operator):
     ) -> list[Array]:
         values, source, out = required(x, 0), operand(ins, 0, "input"), outs[0]
         count = math.prod(values.shape[a] for a in self.axes)
-        if out.dtype is DType.F32:
+        if out.dtype in FLOATS:
             total = values.sum(axis=self.axes, dtype=np.float64)
-            return [(total / count).astype(np.float32).reshape(out.shape)]
+            return [(total / count).astype(out.dtype.numpy).reshape(out.shape)]
         offset = values.astype(np.int64) - zero_point_of(source)
         mean = mean_multiplier(source, out, count).apply(offset.sum(axis=self.axes))
         low, high = code_range(out.dtype)
@@ -75,7 +76,7 @@ class Softmax(Operator):
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
-        need_dtype(x, IMAGES, "input")
+        need_dtype(x, (*IMAGES, DType.F16), "input")
         need_scale(x, "input")
         if not x.shape:
             raise ShapeError("expected an input of rank 1 or more, found a scalar")
@@ -91,8 +92,8 @@ class Softmax(Operator):
         values = required(x, 0)
         if outs[0].dtype is DType.I16:
             return [softmax_16bit(values, operand(ins, 0, "input"), self.beta)]
-        if outs[0].dtype is not DType.F32:
+        if outs[0].dtype not in FLOATS:
             return [softmax_8bit(values, operand(ins, 0, "input"), outs[0], self.beta)]
         real = values.astype(np.float64)
         powers = np.exp((real - real.max(axis=-1, keepdims=True)) * self.beta)
-        return [(powers / powers.sum(axis=-1, keepdims=True)).astype(np.float32)]
+        return [(powers / powers.sum(axis=-1, keepdims=True)).astype(values.dtype)]

@@ -36,7 +36,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class ResizeBilinear(Operator):
-    """f32 and u8 images are interpolated in f32 (u8: then rounded half up), s8 and s16 in Q10."""
+    """Floats and u8 are interpolated in f32 (u8: then rounded half up), s8 and s16 in Q10."""
 
     kind: ClassVar[str] = "resize_bilinear"
     size: tuple[int, int] = (1, 1)
@@ -46,7 +46,7 @@ class ResizeBilinear(Operator):
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "image")
         need_rank(x, 4, "image")
-        need_dtype(x, IMAGES, "image")
+        need_dtype(x, (*IMAGES, DType.F16), "image")
         need_scale(x, "image")
         need_positive((*x.shape, *self.size), "image and size")
         if self.align_corners and self.half_pixel_centers:
@@ -62,7 +62,7 @@ class ResizeBilinear(Operator):
         y = self._float(image.astype(np.float32))
         if outs[0].dtype is DType.U8:
             return [(y + np.float32(0.5)).astype(np.uint8)]
-        return [y]
+        return [y.astype(image.dtype)]
 
     def _float(self, image: Array) -> Array:
         rows = self._samples(image.shape[1], self.size[0])
