@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Tuple
 from edgekit.device.agent.app_commands import AddCommand, add_app_commands
 from edgekit.device.agent.arguments import folder, positive, release_id, threads
 from edgekit.device.agent.profile_commands import add_profile_commands
+from edgekit.device.bytecode import keep_bytecode
 from edgekit.device.errors import (
     DeviceError,
     Document,
@@ -90,6 +91,7 @@ def _release(options: argparse.Namespace) -> Optional[Document]:
     inner.current = manifest, folder = _current(options)
     if not manifest.file(RUNTIME).sha256.startswith(Path(sys.argv[0]).stem):
         own = [sys.executable, "-I", "-S", str(folder / RUNTIME)]
+        keep_bytecode()
         os.execv(own[0], [*own, *root, *options.arguments])
     run: Callable[[argparse.Namespace], Optional[Document]] = inner.run
     return run(inner)

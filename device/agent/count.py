@@ -16,6 +16,7 @@ from typing import Any, Callable, Iterator, Mapping, Tuple
 
 from edgekit.device import features
 from edgekit.device.agent.model import Model
+from edgekit.device.bytecode import keep_bytecode
 from edgekit.device.errors import IncompatibleError
 
 _SYSCALLS = {"aarch64": 241, "armv7l": 364, "riscv64": 241, "x86_64": 298}
@@ -82,6 +83,7 @@ def fix_layout() -> None:
     if before < 0 or before & _NO_RANDOM_ADDRESSES or not arguments:
         return
     if libc.personality(before | _NO_RANDOM_ADDRESSES) >= 0:
+        keep_bytecode()
         os.execv(sys.executable, arguments)
 
 

@@ -28,14 +28,15 @@ from edgekit.device.agent.files import (
     refuse_strangers,
 )
 from edgekit.device.agent.fit import check_fit
-from edgekit.device.agent.manifest import MANIFEST, SIGNATURE, Manifest, parse_manifest
+from edgekit.device.agent.manifest import MANIFEST, RUNTIME, SIGNATURE, Manifest, parse_manifest
 from edgekit.device.agent.mend import recover, settle, switch
 from edgekit.device.agent.probe import board_facts
 from edgekit.device.agent.session import alone
 from edgekit.device.agent.signing import check_signature
 from edgekit.device.agent.status import damaged
 from edgekit.device.agent.store import Links, Store, manifest_bytes
-from edgekit.device.agent.whole import find_damage, find_damage_of_head
+from edgekit.device.agent.whole import find_damage, find_damage_of_head, installed_sum
+from edgekit.device.bytecode import archive_sum, sum_text
 from edgekit.device.errors import (
     DeviceError,
     IncompatibleError,
@@ -272,6 +273,19 @@ def prune(store: Store, release: str) -> None:
             path.unlink()
     if left or seen:
         store.write_note(store.leftovers, {"names": left})
+    _prune_bytecode(store)
+
+
+def _prune_bytecode(store: Store) -> None:
+    """Removes that of runtimes that are neither this one nor of an installed release."""
+    if store.board != store.root and not store.name:
+        return  # a folder aside knows nothing of the board's releases
+    folders = (s.releases / release for s in store.beside() for release in s.installed())
+    used = {sum_text(*installed_sum(folder, RUNTIME)) for folder in folders}
+    used.add(archive_sum(Path(sys.argv[0])))
+    for path in store.bytecode.glob("*"):
+        if path.name.lstrip(".").partition(".")[0] not in used:
+            path.unlink()
 
 
 def _why(error: Exception) -> str:

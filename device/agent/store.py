@@ -14,6 +14,7 @@ app/                     of the application of the release; see app_folder.py
 leftovers.json           files of hosts that may be gone; removed if still there next time
 named/<name>/            the same again, for a model beside the others: `deploy --as NAME`
 trusted_keys, unsigned   whose releases are taken; see signing.py
+bytecode/                of the runtimes, for all models; see bytecode.py
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from edgekit.device.agent.manifest import (
     parse_manifest,
 )
 from edgekit.device.agent.process import Process, is_file_of, is_locked
+from edgekit.device.bytecode import FOLDER as BYTECODE
 from edgekit.device.errors import BusyError, TransferError
 
 NAMED = "named"
@@ -77,10 +79,13 @@ class Store:
         self.name = root.name if outer.name == NAMED else ""
         self.trusted_keys = self.board / "trusted_keys"
         self.unsigned = self.board / "unsigned"
+        self.bytecode = self.board / BYTECODE
 
     def create(self) -> None:
         for folder in (self.incoming, self.releases):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):  # starts are slow without, and that is all
+            self.bytecode.mkdir(mode=0o700, exist_ok=True)
 
     def names(self) -> List[str]:
         """The names that models were deployed under, beside the default one."""

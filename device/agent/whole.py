@@ -60,6 +60,11 @@ def find_damage(folder: Path, full: bool = False) -> str:
     return damage
 
 
+def installed_sum(folder: Path, path: str) -> Tuple[int, int]:
+    """Size and CRC-32 of a file when it was installed; zeros if nothing says."""
+    return _read_record(folder).get(path, (0, 0))
+
+
 def find_damage_of_head(folder: Path) -> str:
     """What is wrong with the manifest or its signature; empty if both are whole."""
     sums = _read_record(folder)

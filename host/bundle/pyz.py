@@ -14,7 +14,7 @@ from edgekit.host.bundle.archive import archive_bytes
 _IMPORT = re.compile(
     rb"^\s*from edgekit\.device((?:\.\w+)*) import (?:\(([^)]*)\)|(.*))", re.MULTILINE
 )
-_FIRST = ("agent/commands.py", "application/__init__.py")
+_FIRST = ("bytecode.py", "agent/commands.py", "application/__init__.py")
 
 # The link `current` may be swapped while this starts: modules must all come from one file.
 _START = b"""import os
@@ -29,17 +29,32 @@ if sys.version_info < (3, 9):
 
 sys.path[0] = os.path.realpath(sys.path[0])
 
+from edgekit.device.bytecode import keep_bytecode, use_bytecode
+
+use_bytecode()
+
 from edgekit.device.agent.commands import main
 
-sys.exit(main())
+code = main()
+try:
+    keep_bytecode()
+except KeyboardInterrupt:
+    pass  # the answer was given
+sys.exit(code)
 """
 
 # For programs on the board that have this file on their path. All of it is imported at once: the
 # file may be gone when a later release has come.
 _MODULE = b'''"""Deployed models in a program on the board; see docs/applications.md of edgekit."""
 
+from edgekit.device.bytecode import keep_bytecode, use_bytecode
+
+use_bytecode()
+
 from edgekit.device.application import *
 from edgekit.device.application import __all__
+
+keep_bytecode()
 '''
 
 

@@ -35,7 +35,7 @@ _X = np.array([1, 2, 3, -4], np.float32)
 _WHO = ("host", "board", "both")
 _KEPT = frozenset(
     ("current", "previous", "releases", "incoming", "runtime", "io", "aside", "session", "lock",
-     "trusted_keys", "leftovers.json", "counters.json")
+     "trusted_keys", "leftovers.json", "counters.json", "bytecode")
 )  # fmt: skip
 _TIDY_EVERY = 10
 
