@@ -30,6 +30,7 @@ from edgekit.host.split import memory_limit
 from edgekit.host.toolchain.kernels import features_unit
 from edgekit.host.toolchain.zig import Toolchain, Unit, kernels_folder
 from edgekit.kb.board import BoardProfile
+from edgekit.kb.gemm_table import KnowledgeBase
 
 _LOG = logging.getLogger(__name__)
 _FILES = 64  # of sections
@@ -119,12 +120,14 @@ def build_graph(
     cache: Path | None = None,
     options: CompileOptions = DEFAULT_OPTIONS,
     weights: WeightsFile | None = None,
+    table: KnowledgeBase | None = None,
 ) -> Artifact:
     """The library of what passes made of `imported`, of whose model `digest` is the SHA-256;
-    golden outputs are those of `imported`. Constants go to the end of `weights`, if given."""
+    golden outputs are those of `imported`. Constants go to the end of `weights`, if given; methods
+    come from `table`, by default the board's."""
     cache = cache or cache_folder()
     _LOG.info("%s: planning %d operators for %s", imported.name, len(made.graph.nodes), board.name)
-    scheduled, plan = plan_of(made.graph, board, options, weights)
+    scheduled, plan = plan_of(made.graph, board, options, weights, table)
     check_memory(plan, board, made.limit)
     library = Toolchain(board, cache / "objects").build(units_of(plan, board))
     _LOG.info("%s: compiled; golden outputs by the reference", imported.name)

@@ -11,6 +11,12 @@ from edgekit.kb.experience import Kind, by_kind
 from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of, packed_of
 from edgekit.kb.gemm_table import KnowledgeBase, Row
 from edgekit.kb.measurement import Measurement
+from edgekit.kb.operator_history import (
+    OperatorMeasurement,
+    operator_key,
+    operator_rows,
+    without_operator_repeats,
+)
 from edgekit.kb.operators import OperatorRow
 from edgekit.kb.repeats import without_repeats
 
@@ -21,15 +27,17 @@ def build_table(
     sequences: Sequences | None = None,
     base: KnowledgeBase | None = None,
     board: BoardProfile | None = None,
+    operators: Sequence[OperatorMeasurement] = (),
 ) -> KnowledgeBase:
-    """The table of a history; `platforms` are the ones known before, which keep their index.
+    """The table of a history of products and of one of operators (`operator_rows`); `platforms` are
+    the ones known before, which keep their index.
 
     A method's cost is the median of its ratios to the default of the same run, over all products
     of a key, each product counting once; where there are times, counted instructions do not
     matter, nor what an older kit measured. Rows of `base` stay where the history says nothing of
     their key; new ones that only repeat the analytic rule are left out. With the `board` that was
     measured, methods are adapted to other products (`Experience`). The result depends on the set
-    of measurements only, not on their order.
+    of measurements of products, not on their order.
     """
     used = sequences or (base.sequences if base else Sequences())
     experience = by_kind(history, board)
@@ -46,8 +54,8 @@ def build_table(
             rows[key] = found.row(key, shapes)
             if key not in of_base:
                 shapes_of.setdefault(key, []).extend(shapes)
-    operators = _operators_of(base, used) if base else ()
-    table = KnowledgeBase(tuple(known), used, operators=operators).with_rows(rows.values())
+    made = _operators_of(base, used, known, operators)
+    table = KnowledgeBase(tuple(known), used, operators=made).with_rows(rows.values())
     return without_repeats(table, shapes_of)
 
 
@@ -62,21 +70,37 @@ def keys_of(
     return groups
 
 
-def _operators_of(base: KnowledgeBase, used: Sequences) -> tuple[OperatorRow, ...]:
-    """The rows of operators of models, which this history does not measure."""
+def _operators_of(
+    base: KnowledgeBase | None,
+    used: Sequences,
+    platforms: Sequence[str],
+    history: Sequence[OperatorMeasurement],
+) -> tuple[OperatorRow, ...]:
+    """The rows of operators of models: those of the history, and of `base` where it says
+    nothing."""
     rows: dict[GemmKey, OperatorRow] = {}
-    for row in sorted(base.operators, key=lambda r: (r.ratio is None, r.ratio or 0.0, r.key)):
-        old = row.key
-        key = key_of(row.shape, old.platform, used, old.dtype, old.threads, old.packed, old.form)
+    old = base.operators if base else ()
+    for row in sorted(old, key=lambda r: (r.ratio is None, r.ratio or 0.0, r.key)):
+        key = _key_under(used, row.key, row.shape)
         rows.setdefault(key, replace(row, key=key))
-    return tuple(rows.values())
+    made = operator_rows(history, platforms, used)
+    rows.update((row.key, row) for row in made)
+    shapes: dict[GemmKey, set[GemmShape]] = defaultdict(set)
+    for m in history:
+        if m.platform in platforms:
+            shapes[operator_key(m, platforms, used)].add(m.shape)
+    return without_operator_repeats(tuple(rows.values()), shapes)
+
+
+def _key_under(used: Sequences, old: GemmKey, shape: GemmShape) -> GemmKey:
+    """The key of a row under other sequences."""
+    return key_of(shape, old.platform, used, old.dtype, old.threads, old.packed, old.form)
 
 
 def _rows_of(base: KnowledgeBase, used: Sequences) -> dict[GemmKey, Row]:
     """The rows of a table under other sequences; of those that meet, the best ratio stays."""
     rows: dict[GemmKey, Row] = {}
     for row in sorted(base.rows, key=lambda r: (r.ratio is None, r.ratio or 0.0, r.key)):
-        old = row.key
-        key = key_of(row.shape, old.platform, used, old.dtype, old.threads, old.packed)
+        key = _key_under(used, row.key, row.shape)
         rows.setdefault(key, replace(row, key=key))
     return rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.gemm_table import KnowledgeBase, Row
@@ -21,12 +21,14 @@ class RunnerUp:
 
 @dataclass(frozen=True)
 class Choice:
-    """A rule, a sentence why, the row of a table if it was one, and what else there was."""
+    """A rule, a sentence why, the row of a table if it was one, what else there was, and the form
+    of what was chosen for."""
 
     rule: str  # exact, relaxed:FEATURE, analytic, layouts, or only: there is no other
     why: str
     row: Row | OperatorRow | None = None
     runner_up: RunnerUp | None = None
+    form: Form | None = None
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,11 @@ def choose(
     taken, choice = _by_rows(table, board, form, candidates, cheapest)
     others = [c for c in candidates if c.method != taken.method]
     second = min(others, key=lambda c: (not c.proven, c.price), default=None)
+    runner_up = None
     if second is not None:
         price = second.price / taken.price if taken.price else 1.0
         runner_up = RunnerUp(second.method, price)
-        choice = Choice(choice.rule, choice.why, choice.row, runner_up)
-    return taken.method, choice
+    return taken.method, replace(choice, runner_up=runner_up, form=form)
 
 
 def _by_rows(
@@ -74,13 +76,26 @@ def _by_rows(
 ) -> tuple[Candidate, Choice]:
     known = {c.method: c for c in candidates}
     row, rule, why = table.operator_row(board.platform, form)
-    if row is not None and row.method is None:
-        return cheapest, Choice(rule, f"{why}; the analytic method", row)
     if row is not None and row.method in known:
         return known[row.method], Choice(rule, why, row)
     if row is not None and row.method is not None:
         how = row.method
         why += f", whose {how.family} of {how.mr} x {how.nr} computes no such form here"
+    taken, choice = _without_row(table, board, form, candidates, cheapest, why)
+    if row is not None and row.method is None:
+        return taken, Choice(rule, f"{why}; no method is better than that without a row", row)
+    return taken, choice
+
+
+def _without_row(
+    table: KnowledgeBase,
+    board: BoardProfile,
+    form: Form,
+    candidates: Sequence[Candidate],
+    cheapest: Candidate,
+    why: str,
+) -> tuple[Candidate, Choice]:
+    """The method where no row of operators has one, and `why` that is so."""
     if cheapest.method.family != "in_place" or form.dtype == "f16":
         return cheapest, Choice("analytic", f"{why}; the least price")
     answer = table.choose(board, form.shape, form.dtype, packed="b")

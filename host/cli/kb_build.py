@@ -69,6 +69,8 @@ def build(
                 "file": str(path),
                 "rows": len(made.table.rows),
                 "measurements": made.measurements,
+                "operators": len(made.table.operators),
+                "operator_measurements": made.operators,
                 "skipped": made.skipped,
                 "sequences": "learned" if learned else "default",
                 "regret": regret,
@@ -76,6 +78,8 @@ def build(
         )
         return
     print(f"{path}: {len(made.table.rows)} rows from {made.measurements} measurements")
+    if made.table.operators:
+        print(f"operators  {len(made.table.operators)} rows from {made.operators} measurements")
     print(
         f"sequences  {'learned: denser ones lower the regret' if learned else 'the default ones'}"
     )

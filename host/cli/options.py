@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Literal
@@ -117,6 +118,9 @@ PrecisionOption = Annotated[
         "f16 if golden outputs stay within 2 % of f32's. Default: f32.",
     ),
 ]
+Budget = Annotated[
+    str, typer.Option("--budget", metavar="TIME", help="When to stop: 90s, 10m, 2h.")
+]
 AllowNoise = Annotated[
     bool,
     typer.Option("--allow-noise", help="Keep results though the board was busy or held back."),
@@ -160,6 +164,7 @@ Model = Annotated[
 
 
 _UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "B": 1}
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
 _MODELS = ".tflite, .onnx or .prototxt model"
 
 
@@ -231,6 +236,14 @@ def byte_count(given: str | None) -> int | None:
             f"found {given}"
         )
     return int(number) * _UNITS.get(unit, 1)
+
+
+def parse_budget(text: str) -> float:
+    """Seconds of 90s, 10m or 2h; raises InputError."""
+    found = re.fullmatch(r"(\d{1,6})([smh])", text.strip())
+    if not found or int(found[1]) == 0:
+        raise InputError(f"--budget: expected a time like 90s, 10m or 2h, found '{text}'")
+    return float(int(found[1]) * _SECONDS[found[2]])
 
 
 def examples(*lines: str) -> str:

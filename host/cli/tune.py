@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,15 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from edgekit.host.cli import tune_cost, tune_layouts, tune_spmv
+from edgekit.host.cli import tune_cost, tune_layouts, tune_model, tune_spmv
 from edgekit.host.cli.options import (
     AllowNoise,
     Board,
+    Budget,
     Json,
     Over,
     board_name,
     check_regular,
     examples,
+    parse_budget,
 )
 from edgekit.host.errors import InputError
 
@@ -50,9 +51,6 @@ Rows = Annotated[
         help="Measure the rows of the table again: those no better than today's default lose "
         "their method when it is built.",
     ),
-]
-Budget = Annotated[
-    str, typer.Option("--budget", metavar="TIME", help="When to stop: 90s, 10m, 2h.")
 ]
 OfA = Annotated[
     Literal["f32", "s8", "u8"] | None,
@@ -84,7 +82,6 @@ _LINE_SECONDS = 5.0  # between two plain lines of progress
 _SPREAD = 150  # products beside those of networks, if none are named
 _COUNTED_SPREAD = 60  # likewise on an emulated board
 _SHOWN = 10  # best gains in the summary
-_UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 def register(app: typer.Typer) -> None:
@@ -103,6 +100,7 @@ def register(app: typer.Typer) -> None:
             "edgekit tune gemm --rows      # after the kernels or the machine changed",
         ),
     )(tune_gemm)
+    tune_model.register(group)
     tune_spmv.register(group)
     tune_layouts.register(group)
     tune_cost.register(group)
@@ -187,14 +185,6 @@ def _tuned(job: Job, connection: Connection) -> Outcome:
         raise
     finally:
         connection.transport.close()
-
-
-def parse_budget(text: str) -> float:
-    """Seconds of 90s, 10m or 2h; raises InputError."""
-    found = re.fullmatch(r"(\d{1,6})([smh])", text.strip())
-    if not found or int(found[1]) == 0:
-        raise InputError(f"--budget: expected a time like 90s, 10m or 2h, found '{text}'")
-    return float(int(found[1]) * _UNITS[found[2]])
 
 
 def _moment() -> str:

@@ -13,6 +13,7 @@ from edgekit.host.schedule.schedule import schedule
 from edgekit.host.schedule.types import Schedule
 from edgekit.host.tables.gemm import table_of
 from edgekit.kb.board import BoardProfile
+from edgekit.kb.gemm_table import KnowledgeBase
 
 
 def plan_of(
@@ -20,9 +21,10 @@ def plan_of(
     board: BoardProfile,
     options: CompileOptions,
     weights: WeightsFile | None = None,
+    table: KnowledgeBase | None = None,
 ) -> tuple[Schedule, Plan]:
     """The order a graph will run in, and all that code generation needs of it; its constants go to
-    the end of `weights`, if given."""
+    the end of `weights`, if given, and its methods come from `table`, by default the board's."""
     model = CostModel.of(board)
     units = assign_units(graph, board, model.cost)
     scheduled = schedule(graph, board, options, units, model)
@@ -32,7 +34,7 @@ def plan_of(
     plan = lower(
         scheduled.graph,
         board,
-        table_of(board),
+        table_of(board) if table is None else table,
         subgraphs,
         scheduled.units,
         roomy,

@@ -1,4 +1,4 @@
-"""Every measured product, in one SQLite file under the user's data folder.
+"""Every measured product and operator, in one SQLite file under the user's data folder.
 
 SQLite's journal makes each `add` whole or nothing, also when the process or the machine dies, and
 lets several tuners write at once. The schema has a version; older files are migrated on opening.
@@ -9,15 +9,23 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from edgekit.host.errors import InputError
 from edgekit.host.paths import data_folder
+from edgekit.host.tune.operator_records import (
+    OPERATOR_COLUMNS,
+    Values,
+    operator_measurement,
+    operator_row,
+)
 from edgekit.kb.features import GemmShape, packed_of
 from edgekit.kb.measurement import Measurement
 from edgekit.kb.method import Method, split_of
+from edgekit.kb.operator_history import OperatorMeasurement
 
 _WAIT_SECONDS = 30  # for another writer
 _MIGRATIONS: tuple[str, ...] = (
@@ -44,6 +52,19 @@ _MIGRATIONS: tuple[str, ...] = (
     UPDATE gemm SET unit = 'instructions', source = 'tuner' WHERE source = 'instructions';
     """,
     "ALTER TABLE gemm ADD COLUMN cpu TEXT NOT NULL DEFAULT '';",
+    """
+    CREATE TABLE operators (
+        id INTEGER PRIMARY KEY,
+        board TEXT NOT NULL, platform TEXT NOT NULL, model TEXT NOT NULL, operator TEXT NOT NULL,
+        form TEXT NOT NULL, threads INTEGER NOT NULL,
+        m INTEGER NOT NULL, k INTEGER NOT NULL, n INTEGER NOT NULL,
+        family TEXT NOT NULL, precision TEXT NOT NULL,
+        mr INTEGER NOT NULL, nr INTEGER NOT NULL, split TEXT NOT NULL,
+        cost REAL NOT NULL, default_cost REAL NOT NULL,
+        "when" TEXT NOT NULL, kit_version TEXT NOT NULL, source TEXT NOT NULL, unit TEXT NOT NULL
+    );
+    CREATE INDEX operators_platform ON operators (platform);
+    """,
 )
 _VERSION = len(_MIGRATIONS)
 _COLUMNS = (
@@ -53,11 +74,14 @@ _COLUMNS = (
 )  # fmt: skip
 
 
+_M = TypeVar("_M")
+
+
 @dataclass(frozen=True)
-class Read:
+class Read(Generic[_M]):
     """Measurements of a history, and how many rows were skipped because they cannot be true."""
 
-    measurements: list[Measurement]
+    measurements: list[_M]
     skipped: int
 
 
@@ -91,7 +115,14 @@ class History:
         """Stores all of them or none; the number stored."""
         rows = [_row(m) for m in measurements]
         with self._transaction():
-            self._insert(rows)
+            self._insert("gemm", _COLUMNS, rows)
+        return len(rows)
+
+    def add_operators(self, measurements: Iterable[OperatorMeasurement]) -> int:
+        """The same of operators of models."""
+        rows = [operator_row(m) for m in measurements]
+        with self._transaction():
+            self._insert("operators", OPERATOR_COLUMNS, rows)
         return len(rows)
 
     def add_new(self, measurements: Iterable[Measurement]) -> int:
@@ -99,25 +130,40 @@ class History:
         with self._transaction():
             known = {_without_time(m) for m in self.read().measurements}
             new = {w: m for m in measurements if (w := _without_time(m)) not in known}
-            self._insert([_row(m) for m in new.values()])
+            self._insert("gemm", _COLUMNS, [_row(m) for m in new.values()])
         return len(new)
 
-    def _insert(self, rows: Sequence[tuple[object, ...]]) -> None:
-        names = ", ".join(f'"{c}"' for c in _COLUMNS)
-        marks = ", ".join("?" * len(_COLUMNS))
-        self._db.executemany(f"INSERT INTO gemm ({names}) VALUES ({marks})", rows)
+    def _insert(
+        self, table: str, columns: Sequence[str], rows: Sequence[tuple[object, ...]]
+    ) -> None:
+        names = ", ".join(f'"{c}"' for c in columns)
+        marks = ", ".join("?" * len(columns))
+        self._db.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)
 
-    def read(self, platform: str | None = None) -> Read:
-        """All measurements, or those of one platform, in the order they came."""
-        names = ", ".join(f'"{c}"' for c in _COLUMNS)
+    def read(self, platform: str | None = None) -> Read[Measurement]:
+        """All measurements of products, or those of one platform, in the order they came."""
+        return self._read("gemm", _COLUMNS, _measurement, platform)
+
+    def read_operators(self, platform: str | None = None) -> Read[OperatorMeasurement]:
+        """The same of operators of models."""
+        return self._read("operators", OPERATOR_COLUMNS, operator_measurement, platform)
+
+    def _read(
+        self,
+        table: str,
+        columns: Sequence[str],
+        parse: Callable[[tuple[object, ...]], _M],
+        platform: str | None,
+    ) -> Read[_M]:
+        names = ", ".join(f'"{c}"' for c in columns)
         where, values = ("WHERE platform = ?", (platform,)) if platform else ("", ())
-        found: list[Measurement] = []
+        found: list[_M] = []
         skipped = 0
         with self._errors():
-            rows = self._db.execute(f"SELECT {names} FROM gemm {where} ORDER BY id", values)
+            rows = self._db.execute(f"SELECT {names} FROM {table} {where} ORDER BY id", values)
             for row in rows:
                 try:
-                    found.append(_measurement(row))
+                    found.append(parse(row))
                 except (TypeError, ValueError):
                     skipped += 1
         return Read(found, skipped)
@@ -189,38 +235,26 @@ def _row(m: Measurement) -> tuple[object, ...]:
 
 
 def _measurement(row: tuple[object, ...]) -> Measurement:
-    v = dict(zip(_COLUMNS, row, strict=True))
-
-    def whole(name: str) -> int:
-        value = v[name]
-        if not isinstance(value, int):
-            raise ValueError(f"expected a whole number for {name}, found {value!r}")
-        return value
-
-    def real(name: str) -> float:
-        value = v[name]
-        if not isinstance(value, int | float):
-            raise ValueError(f"expected a number for {name}, found {value!r}")
-        return float(value)
-
+    v = Values(_COLUMNS, row)
+    whole, real = v.whole, v.real
     method = Method(
         whole("mc"), whole("kc"), whole("nc"), bool(whole("pack_a")), bool(whole("pack_b")),
-        whole("mr"), whole("nr"), split_of(str(v["split"])),
+        whole("mr"), whole("nr"), split_of(v.text("split")),
     )  # fmt: skip
     return Measurement(
-        board=str(v["board"]),
-        platform=str(v["platform"]),
-        dtype=str(v["dtype"]),
+        board=v.text("board"),
+        platform=v.text("platform"),
+        dtype=v.text("dtype"),
         threads=whole("threads"),
         shape=GemmShape(whole("m"), whole("k"), whole("n")),
         method=method,
         cost=real("cost"),
         default_cost=real("default_cost"),
         spread=real("spread"),
-        when=str(v["when"]),
-        kit_version=str(v["kit_version"]),
-        source=str(v["source"]),
-        unit=str(v["unit"]),
-        packed=packed_of(str(v["packed"])),
-        cpu=str(v["cpu"]),
+        when=v.text("when"),
+        kit_version=v.text("kit_version"),
+        source=v.text("source"),
+        unit=v.text("unit"),
+        packed=packed_of(v.text("packed")),
+        cpu=v.text("cpu"),
     )

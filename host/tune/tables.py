@@ -37,10 +37,12 @@ def methods_of_rows(
 
 @dataclass(frozen=True)
 class Built:
-    """A table made from the history; `skipped` measurements cannot be true."""
+    """A table made from the history, from so many measurements of products and of operators;
+    `skipped` ones cannot be true."""
 
     table: KnowledgeBase
     measurements: int
+    operators: int
     skipped: int
     regret: Regret
 
@@ -52,9 +54,9 @@ def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
     them its sequences, under which these rows were built. Only a table of its own learns others.
     """
     with History() as history:
-        read = history.read(board.platform)
+        read, operators = history.read(board.platform), history.read_operators(board.platform)
     base = None if alone else kit_table(board)
-    if not read.measurements:
+    if not (read.measurements or operators.measurements):
         raise InputError(
             f"expected measurements of {board.platform} in the history, found none; "
             f"make some: edgekit tune gemm --board {board.name}"
@@ -63,7 +65,10 @@ def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
         sequences, regret = learn_sequences(read.measurements, board)
     else:
         sequences, regret = base.sequences, regret_of(base.sequences, read.measurements, board)
-    table = build_table(read.measurements, (board.platform,), sequences, base, board)
+    table = build_table(
+        read.measurements, (board.platform,), sequences, base, board, operators.measurements
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, table_text(table).encode())
-    return Built(table, len(read.measurements), read.skipped, regret)
+    skipped = read.skipped + operators.skipped
+    return Built(table, len(read.measurements), len(operators.measurements), skipped, regret)

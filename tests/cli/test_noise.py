@@ -55,6 +55,7 @@ def test_a_quiet_measurement_says_nothing(edgekit: Any, quiet: None, face_model:
         ("layouts",),
         ("spmv",),
         ("order", "model.tflite"),
+        ("model", "model.tflite"),
     ],
 )
 def test_tuners_refuse_a_noisy_board(

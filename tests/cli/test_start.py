@@ -82,6 +82,7 @@ def test_commands_are_those_of_the_specification() -> None:
         "tune cost",
         "tune gemm",
         "tune layouts",
+        "tune model",
         "tune order",
         "tune spmv",
         "verify",

@@ -1,0 +1,228 @@
+"""`edgekit tune model`: finds good methods for the operators of a model, where they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from edgekit.host.cli.options import (
+    AllowNoise,
+    Board,
+    Budget,
+    InputShapes,
+    Json,
+    Kind,
+    Model,
+    Over,
+    PrecisionOption,
+    Threads,
+    board_name,
+    examples,
+    file_kind,
+    model_file,
+    one_input_shape,
+    parse_budget,
+)
+from edgekit.host.errors import InputError
+from edgekit.host.options import CompileOptions, Precision
+
+if TYPE_CHECKING:
+    from edgekit.host.api import Device
+    from edgekit.host.tune.model_session import ModelJob
+    from edgekit.host.tune.operators import ModelOutcome, ModelProgress, Won
+    from edgekit.kb.operators import OperatorMethod
+
+_SHOWN = 10  # best gains in the summary
+
+
+def register(group: typer.Typer) -> None:
+    """Adds the command to the group `tune`."""
+    group.command(
+        "model",
+        epilog=examples(
+            "edgekit tune model models/okay_nabu.tflite --board local",
+            "edgekit tune model models/face_detection_short_range.tflite --board rpi4 --budget 5m",
+        ),
+    )(tune_model)
+
+
+def tune_model(
+    model: Model = None,
+    board: Board = None,
+    budget: Budget = "10m",
+    threads: Threads = None,
+    input_shape: InputShapes = None,
+    precision: PrecisionOption = None,
+    allow_noise: AllowNoise = False,
+    via: Over = None,
+    as_json: Json = False,
+) -> None:
+    """Measure methods for a model's operators where they stand, and use the best from now on.
+
+    On a board by time, in turns with the methods that it gets without; for a virtual board, or one
+    that is only a profile, by board time. Stop it at any time: all is kept, and the same command
+    goes on. What was found is used by every later compile for boards of that core.
+    """
+    from edgekit.host.cli.output import emit, note
+    from edgekit.host.connections import profile_of
+    from edgekit.host.estimate.target import target_of
+    from edgekit.host.release import check_quiet
+    from edgekit.host.tune.model_session import ModelJob
+    from edgekit.kb.board import load_board
+
+    seconds = parse_budget(budget)
+    name = board_name(board)
+    path = model_file(model, name)
+    if file_kind(path) is Kind.BUNDLE:
+        raise InputError(f"{path}: expected a model, found a bundle, whose methods are fixed")
+    options = _options(input_shape, precision)
+    device = _device(name, via)
+    count = threads or (device.threads if device else 1)
+    if device is None and count > 1:
+        raise InputError(
+            f"{name}: expected 1 thread to estimate operators of, found {count}; leave out "
+            "--threads, or tune on a board itself"
+        )
+
+    def check() -> None:
+        if device is not None and not allow_noise:
+            check_quiet(device.transport, count)
+
+    check()  # before minutes of compiling
+    profile = load_board(profile_of(name))
+    if device is None:
+        target_of(profile)  # is there a model of its core?
+    job = ModelJob(name, profile, path, options, count, seconds, device, _moment, note, check)
+    outcome, table = _tuned(job)
+    if as_json:
+        emit(_document(job, outcome, table))
+    else:
+        _summary(job, outcome, table)
+
+
+def _options(input_shape: list[str] | None, precision: Precision | None) -> CompileOptions:
+    return CompileOptions(shapes=one_input_shape(input_shape), precision=precision or "f32")
+
+
+def _device(name: str, via: Any) -> Device | None:
+    """The board to measure on; None for one that is emulated, or only a profile."""
+    from edgekit.host.api import connect
+    from edgekit.host.boards.machines import virtual_board_names
+    from edgekit.host.connections import LOCAL
+    from edgekit.host.inventory import find_board
+    from edgekit.kb.board import board_names
+
+    is_own = name == LOCAL or find_board(name, Path.cwd()) is not None
+    if not is_own and (name in virtual_board_names() or name in board_names()):
+        return None
+    return connect(name, via=via)
+
+
+def _moment() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _tuned(job: ModelJob) -> tuple[ModelOutcome, Path]:
+    from edgekit.host.cli.output import note
+    from edgekit.host.tune.model_session import tune_model as tune
+
+    try:
+        with _showing(job) as show:
+            return tune(job, show)
+    except KeyboardInterrupt:
+        note("stopped; what was measured is kept, and the same command goes on")
+        raise
+    finally:
+        if job.device is not None:
+            job.device.transport.close()
+
+
+@contextmanager
+def _showing(job: ModelJob) -> Iterator[Callable[[ModelProgress], None]]:
+    """Progress with the gain so far: a live line on a terminal, one per round elsewhere."""
+    from edgekit.host.cli.progress import stages
+
+    how = "measuring" if job.device else "estimating"
+    with stages(f"tuning {job.model.name} for {job.board}") as tell:
+        tell(f"{how} what is compiled today")
+
+        def show(progress: ModelProgress) -> None:
+            gain = "" if progress.gain is None else f", {progress.gain:.3f} x so far"
+            tell(
+                f"round {progress.round}, {progress.left} of {progress.keys} kinds of operators "
+                f"left, {progress.measured} measurements{gain}, "
+                f"{max(progress.seconds_left, 0.0):.0f} s left"
+            )
+
+        yield show
+
+
+def _summary(job: ModelJob, outcome: ModelOutcome, path: Path) -> None:
+    from edgekit.host.cli.output import milliseconds, table
+    from edgekit.host.tune.operators import gain_of
+
+    rows = [
+        (w.operator.name, w.operator.form.name, _text(w.operator.default), _text(w.method),
+         f"{1.0 / w.ratio:.2f}")
+        for w in _best(outcome)
+    ]  # fmt: skip
+    if rows:
+        table(("operator", "form", "without a row", "method", "gain"), rows, left=4)
+    kind = "measured" if job.device else "estimated"
+    before, after = (milliseconds(ms) for ms in (outcome.before_ms, outcome.after_ms))
+    print(f"measured  {outcome.measured} now, {outcome.known} before")
+    print(f"gain      {gain_of(outcome):.3f} x the methods without rows")
+    print(f"model     {kind} {before} ms before, {after} ms now, on {job.board}")
+    if not outcome.finished:
+        print("budget used; the same command goes on")
+    if outcome.measured or outcome.known:
+        print(f"kept in   {path}; compile and deploy use it")
+    else:
+        print("nothing   to gain: no operator takes long enough to be told from noise")
+
+
+def _best(outcome: ModelOutcome) -> list[Won]:
+    return sorted(outcome.won, key=lambda w: (w.ratio, w.operator.name))[:_SHOWN]
+
+
+def _text(method: OperatorMethod) -> str:
+    walk = ", channels last" if method.split == "n" else ""
+    return f"{method.family} {method.mr} x {method.nr}{walk}"
+
+
+def _document(job: ModelJob, outcome: ModelOutcome, path: Path) -> dict[str, Any]:
+    from edgekit.host.tune.operators import gain_of
+
+    return {
+        "schema": "edgekit.tune.model/1",
+        "board": job.board,
+        "platform": job.profile.platform,
+        "model": job.model.stem,
+        "threads": job.threads,
+        "estimated": job.device is None,
+        "measured": outcome.measured,
+        "known": outcome.known,
+        "finished": outcome.finished,
+        "gain": gain_of(outcome),
+        "default_ms": outcome.default_ms,
+        "before_ms": outcome.before_ms,
+        "after_ms": outcome.after_ms,
+        "table": str(path),
+        "operators": [
+            {
+                "name": w.operator.name,
+                "form": w.operator.form.name,
+                "shape": asdict(w.operator.form.shape),
+                "default": asdict(w.operator.default),
+                "method": asdict(w.method),
+                "ratio": w.ratio,
+            }
+            for w in outcome.won
+        ],
+    }

@@ -1,0 +1,75 @@
+"""Measured operators as rows of the history's SQLite file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+from edgekit.kb.features import GemmShape
+from edgekit.kb.method import split_of
+from edgekit.kb.operator_history import OperatorMeasurement
+from edgekit.kb.operators import Family, OperatorMethod
+
+OPERATOR_COLUMNS = (
+    "board", "platform", "model", "operator", "form", "threads", "m", "k", "n", "family",
+    "precision", "mr", "nr", "split", "cost", "default_cost", "when", "kit_version", "source",
+    "unit",
+)  # fmt: skip
+_FAMILIES: dict[str, Family] = {name: name for name in get_args(Family)}
+
+
+class Values:
+    """The values of a row by their columns; ValueError for one of another type."""
+
+    def __init__(self, columns: Sequence[str], row: tuple[object, ...]) -> None:
+        self._values = dict(zip(columns, row, strict=True))
+
+    def whole(self, name: str) -> int:
+        value = self._values[name]
+        if not isinstance(value, int):
+            raise ValueError(f"expected a whole number for {name}, found {value!r}")
+        return value
+
+    def real(self, name: str) -> float:
+        value = self._values[name]
+        if not isinstance(value, int | float):
+            raise ValueError(f"expected a number for {name}, found {value!r}")
+        return float(value)
+
+    def text(self, name: str) -> str:
+        return str(self._values[name])
+
+
+def operator_row(m: OperatorMeasurement) -> tuple[object, ...]:
+    """The values of a row in the order of the columns."""
+    s, w = m.shape, m.method
+    return (
+        m.board, m.platform, m.model, m.operator, m.form, m.threads, s.m, s.k, s.n, w.family,
+        w.precision, w.mr, w.nr, w.split, m.cost, m.default_cost, m.when, m.kit_version, m.source,
+        m.unit,
+    )  # fmt: skip
+
+
+def operator_measurement(row: tuple[object, ...]) -> OperatorMeasurement:
+    """The measurement of a row. Raises ValueError for one that cannot be true."""
+    v = Values(OPERATOR_COLUMNS, row)
+    family = _FAMILIES.get(v.text("family"))
+    if family is None:
+        raise ValueError(f"expected a family of kernels, found {v.text('family')}")
+    split = split_of(v.text("split"))
+    return OperatorMeasurement(
+        board=v.text("board"),
+        platform=v.text("platform"),
+        model=v.text("model"),
+        operator=v.text("operator"),
+        form=v.text("form"),
+        threads=v.whole("threads"),
+        shape=GemmShape(v.whole("m"), v.whole("k"), v.whole("n")),
+        method=OperatorMethod(family, v.text("precision"), v.whole("mr"), v.whole("nr"), split),
+        cost=v.real("cost"),
+        default_cost=v.real("default_cost"),
+        when=v.text("when"),
+        kit_version=v.text("kit_version"),
+        source=v.text("source"),
+        unit=v.text("unit"),
+    )

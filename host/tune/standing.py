@@ -1,0 +1,123 @@
+"""The operators of a model that multiply, where they stand, and the methods worth a try on each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgekit.host.compiler import Made, prepare
+from edgekit.host.fit import plan_of
+from edgekit.host.graph.types import Graph
+from edgekit.host.importers import model_hash
+from edgekit.host.options import CompileOptions
+from edgekit.host.tables.gemm import table_of
+from edgekit.kb.board import BoardProfile
+from edgekit.kb.features import GemmKey, key_of
+from edgekit.kb.gemm_table import KnowledgeBase
+from edgekit.kb.operators import Form, OperatorMethod, OperatorRow, candidates_of
+
+_WORTH = 1.4  # times the least price: worth a try
+_MOST = 9  # methods of a key
+
+
+@dataclass(frozen=True)
+class Standing:
+    """An operator: `default` is its method without a row, `current` the one that is compiled
+    today, `prices` those of all its methods over the least of a proven one."""
+
+    name: str
+    key: GemmKey
+    form: Form
+    default: OperatorMethod
+    current: OperatorMethod
+    prices: Mapping[OperatorMethod, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model ready to be compiled with one table after the other, of which `table` is the board's
+    without rows of operators."""
+
+    name: str
+    imported: Graph
+    made: Made
+    digest: str
+    board: BoardProfile
+    options: CompileOptions
+    table: KnowledgeBase
+    operators: tuple[Standing, ...]
+
+    def table_with(self, methods: Mapping[GemmKey, OperatorMethod]) -> KnowledgeBase:
+        """A table with a row for each key of the model: one of these methods, or none."""
+        shapes = {each.key: each.form.shape for each in self.operators}
+        rows = (OperatorRow(k, methods.get(k), s, "tuner") for k, s in sorted(shapes.items()))
+        return replace(self.table, operators=tuple(rows))
+
+
+def subject_of(model: Path, board: BoardProfile, options: CompileOptions) -> Subject:
+    """Raises InputError for a model that cannot be compiled for the board."""
+    current = table_of(board)
+    table = replace(current, operators=())
+    imported, made = prepare(model, board, options)
+    chosen, default = (_chosen(made.graph, board, options, each) for each in (current, table))
+    operators = tuple(
+        _standing(name, form, method, chosen[name][1], board, table)
+        for name, (form, method) in default.items()
+    )
+    digest = model_hash(model)
+    return Subject(model.stem, imported, made, digest, board, options, table, operators)
+
+
+def _chosen(
+    graph: Graph, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
+) -> dict[str, tuple[Form, OperatorMethod]]:
+    """Form and method of each operator that has several methods and is timed alone."""
+    _, plan = plan_of(graph, board, options, table=table)
+    return {
+        step.name: (step.compiled.choice.form, step.compiled.method)
+        for step in plan.lowered.steps
+        if step.compiled is not None and step.compiled.choice.form is not None
+    }
+
+
+def _standing(
+    name: str,
+    form: Form,
+    default: OperatorMethod,
+    current: OperatorMethod,
+    board: BoardProfile,
+    table: KnowledgeBase,
+) -> Standing:
+    isa = board.isa.of_half if form.dtype == "f16" else board.isa
+    found = candidates_of(form, isa, board)
+    least = min(c.price for c in found if c.proven) or 1.0
+    prices = {c.method: c.price / least for c in found if _may_matter(c.method, form, board)}
+    index = table.platforms.index(board.platform)
+    key = key_of(form.shape, index, table.sequences, form.dtype, 1, "b", form.name)
+    return Standing(name, key, form, default, current, prices)
+
+
+def _may_matter(method: OperatorMethod, form: Form, board: BoardProfile) -> bool:
+    """Weights that stay in L1 may be walked as often as one likes."""
+    return form.weight_bytes > board.l1d_bytes or method.split == "m"
+
+
+def methods_to_try(operators: Iterable[Standing]) -> dict[GemmKey, list[OperatorMethod]]:
+    """The methods of each key that its operators may gain by, the most promising first."""
+    by_key: dict[GemmKey, list[Standing]] = defaultdict(list)
+    for each in operators:
+        by_key[each.key].append(each)
+    return {key: _promising(standing) for key, standing in by_key.items()}
+
+
+def _promising(standing: Sequence[Standing]) -> list[OperatorMethod]:
+    defaults = {each.default for each in standing}
+    least: dict[OperatorMethod, float] = {}
+    for each in standing:
+        for method, price in each.prices.items():
+            least[method] = min(price, least.get(method, price))
+    worth = [m for m in sorted(least, key=lambda m: least[m]) if least[m] <= _WORTH]
+    # One that is the default of all of them is known; of some, it may help the others.
+    return [m for m in worth if defaults != {m}][:_MOST]

@@ -1,0 +1,214 @@
+"""edgekit tune model: kept, resumed, obeyed by the next compile; a fake clockwork where a real one
+would take minutes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.device.version import VERSION
+from edgekit.host.compiler import prepare
+from edgekit.host.errors import UnreachableError
+from edgekit.host.explain import explain
+from edgekit.host.fit import plan_of
+from edgekit.host.options import DEFAULT_OPTIONS
+from edgekit.host.tables.gemm import user_table
+from edgekit.host.tune import model_session
+from edgekit.host.tune.history import History
+from edgekit.host.tune.lock import tuning_alone
+from edgekit.host.tune.operator_times import MeasuredTimes
+from edgekit.host.tune.operators import Times
+from edgekit.host.tune.standing import Subject
+from edgekit.kb.board import load_board
+from edgekit.kb.gemm_file import load_table
+from edgekit.kb.gemm_table import KnowledgeBase
+
+_BOARD = "rpi3"
+
+
+class Clockwork:
+    """A core on which tiles of five rows take half of what others do: 1000 cycles. It is gone
+    after `left` answers."""
+
+    unit, source, per_ms, least = "cycles", "estimate", 1e6, 1.0
+    left = 1000
+    builds = 0
+
+    def __init__(self, subject: Subject, *_: object) -> None:
+        self._subject = subject
+        self._default: Times | None = None
+
+    def measure(self, table: KnowledgeBase, default: KnowledgeBase) -> tuple[Times, Times]:
+        if Clockwork.left == 0:
+            raise UnreachableError("board 'here': expected an answer, found the link cut")
+        Clockwork.left -= 1
+        Clockwork.builds += 1
+        self._default = self._default or self._times(default)
+        return self._times(table), self._default
+
+    def _times(self, table: KnowledgeBase) -> Times:
+        s = self._subject
+        _, plan = plan_of(s.made.graph, s.board, s.options, table=table)
+        steps = plan.lowered.steps
+        costs = {x.name: 500.0 if "_5x" in x.kernel else 1000.0 for x in steps}
+        return Times(costs, sum(costs.values()))
+
+
+@pytest.fixture
+def clockwork(monkeypatch: pytest.MonkeyPatch) -> type[Clockwork]:
+    monkeypatch.setattr(model_session, "EstimatedTimes", Clockwork)
+    Clockwork.left, Clockwork.builds = 1000, 0
+    return Clockwork
+
+
+@pytest.fixture
+def tune(clockwork: type[Clockwork], edgekit: Any, face_model: Path) -> Callable[..., Any]:
+    return lambda *more: edgekit("tune", "model", face_model, "--board", _BOARD, "--json", *more)
+
+
+def _explained(model: Path) -> dict[str, Any]:
+    """What `compile --explain` writes of each operator that multiplies, by its name."""
+    board = load_board(_BOARD)
+    _, made = prepare(model, board)
+    scheduled, plan = plan_of(made.graph, board, DEFAULT_OPTIONS)
+    story = explain(scheduled, plan, board, made.counts, made.origin, made.limit)
+    return {each["name"]: each for each in story["operators"] if each["method"]}
+
+
+def test_the_next_compile_does_what_was_found(tune: Any, face_model: Path) -> None:
+    before = _explained(face_model)
+    done = tune()
+    assert done.code == 0, done.err
+    found = done.document
+    assert found["schema"] == "edgekit.tune.model/1" and found["estimated"]
+    assert found["finished"] and found["measured"] > 0 and found["known"] == 0
+    assert found["after_ms"] < found["before_ms"] and found["gain"] > 1.1
+    won = {each["name"]: each for each in found["operators"]}
+    after = _explained(face_model)
+    assert any(before[name]["kernel"] != after[name]["kernel"] for name in won)
+    for name, each in won.items():
+        assert "_5x" in after[name]["kernel"] and after[name]["method"] == each["method"]
+        assert after[name]["rule"] == "exact" and after[name]["row"]["source"] == "estimate"
+        assert after[name]["row"]["ratio"] == 0.5
+    with History() as history:
+        rows = history.read_operators().measurements
+    assert len(rows) == found["measured"]
+    assert {(r.board, r.kit_version, r.source) for r in rows} == {(_BOARD, VERSION, "estimate")}
+
+
+def test_a_model_with_like_shapes_gains_too(tune: Any, face_model: Path) -> None:
+    other = face_model.with_name("face_detection_front.tflite")
+    before = _explained(other)
+    assert tune().code == 0
+    after = _explained(other)
+    kernels = [(before[name]["kernel"], after[name]["kernel"]) for name in after]
+    assert any("_5x" in new and "_5x" not in old for old, new in kernels)
+
+
+def test_the_same_command_goes_on(tune: Any, clockwork: type[Clockwork]) -> None:
+    assert tune("--budget", "1s").document["measured"] > 0
+    again = tune()
+    assert again.code == 0 and again.document["finished"]
+    assert again.document["known"] > 0
+    builds = clockwork.builds
+    last = tune().document
+    assert last["finished"] and last["known"] >= again.document["known"]
+    assert clockwork.builds - builds <= 3  # today's methods, and the best ones together
+    assert last["after_ms"] == again.document["after_ms"]
+
+
+def test_a_board_that_vanishes_loses_nothing(tune: Any, clockwork: type[Clockwork]) -> None:
+    clockwork.left = 3
+    done = tune()
+    assert done.code == 3 and "the same command goes on" in done.complaint
+    assert "here" in done.complaint
+    with History() as history:
+        kept = len(history.read_operators().measurements)
+    assert kept > 0
+    clockwork.left = 1000
+    again = tune()
+    assert again.code == 0 and again.document["finished"] and again.document["known"] > 0
+    with History() as history:
+        assert len(history.read_operators().measurements) == kept + again.document["measured"]
+
+
+def test_the_table_can_be_built_anew_from_the_history(tune: Any, edgekit: Any) -> None:
+    assert tune().code == 0
+    path = user_table(load_board(_BOARD))
+    made = path.read_bytes()
+    path.unlink()
+    done = edgekit("kb", "build", "--board", _BOARD, "--json")
+    assert done.code == 0 and done.document["operator_measurements"] > 0
+    assert path.read_bytes() == made
+    table = load_table(path)
+    assert any(row.method and row.ratio == 0.5 for row in table.operators)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--budget", "0m"), "--budget: expected a time"),
+        (("--budget=-5m",), "--budget: expected a time"),
+        (("--board", "rpi3", "--threads", "2"), "expected 1 thread to estimate"),
+        (("--board", "nosuch"), "nosuch"),
+        (("--threads", "0"), "--threads"),
+    ],
+)
+def test_bad_options_are_one_line(
+    options: tuple[str, ...], words: str, edgekit: Any, face_model: Path
+) -> None:
+    done = edgekit("tune", "model", face_model, "--allow-noise", *options)
+    assert done.code == 2 and words in done.err and done.out == ""
+    assert "Traceback" not in done.err
+
+
+def test_what_is_no_model_is_one_line(edgekit: Any, home: Path) -> None:
+    (home / "b.ekb").write_bytes(b"PK\x03\x04")
+    done = edgekit("tune", "model", "b.ekb", "--board", _BOARD)
+    assert done.code == 2 and "found a bundle" in done.complaint
+
+
+def test_a_core_without_a_timing_model_is_named(edgekit: Any, face_model: Path) -> None:
+    done = edgekit("tune", "model", face_model, "--board", "orin")
+    assert done.code == 2 and "expected a board whose core has a timing model" in done.complaint
+
+
+def test_a_second_tuner_is_told_who_tunes(tune: Any) -> None:
+    with tuning_alone(_BOARD, "ann@desk, process 7"):
+        done = tune()
+    assert done.code == 6 and "ann@desk, process 7" in done.complaint
+
+
+def test_on_this_machine_it_measures_time(
+    edgekit: Any, face_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MeasuredTimes, "least", 0.0)  # the smallest model's operators are short
+    model = face_model.with_name("okay_nabu.tflite")
+    done = edgekit("tune", "model", model, "--allow-noise", "--budget", "1s", "--json")
+    assert done.code == 0, done.err
+    found = done.document
+    assert not found["estimated"] and found["measured"] > 0 and found["before_ms"] > 0
+    with History() as history:
+        rows = history.read_operators().measurements
+    assert {(r.source, r.unit) for r in rows} == {("tuner", "seconds")}
+    assert load_table(user_table(load_board("local"))).skipped == 0
+
+
+@pytest.mark.cross
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not shutil.which("qemu-aarch64"),
+    reason="QEMU's user emulators are not installed: apt-get install qemu-user",
+)
+def test_by_board_time_the_same_again_finds_the_same(edgekit: Any, face_model: Path) -> None:
+    model = face_model.with_name("okay_nabu.tflite")
+    first, again = (
+        edgekit("tune", "model", model, "--board", "rpi4", "--json").document for _ in range(2)
+    )
+    assert first["finished"] and first["estimated"] and first["known"] == 0 < again["known"]
+    assert again["after_ms"] == first["after_ms"] <= first["default_ms"]
+    assert first["operators"] == again["operators"]
