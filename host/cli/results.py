@@ -103,7 +103,7 @@ def _json_text(write: Callable[[str], object]) -> Iterator[Take]:
     def take(file: Path, runs: Sequence[Outputs]) -> None:
         nonlocal first
         for outputs in runs:
-            values = {name: _plain(array) for name, array in outputs.items()}
+            values = {name: plain(array) for name, array in outputs.items()}
             entry = json.dumps({"input": file.name, "outputs": values}, allow_nan=False)
             write(("\n    " if first else ",\n    ") + entry)
             first = False
@@ -113,7 +113,8 @@ def _json_text(write: Callable[[str], object]) -> Iterator[Take]:
     write("\n  ]\n}\n")
 
 
-def _plain(array: NDArray[Any]) -> Any:
+def plain(array: NDArray[Any]) -> Any:
+    """The values for JSON; what is no number is None."""
     import numpy as np
 
     if array.dtype.kind != "f" or np.isfinite(array).all():

@@ -42,12 +42,13 @@ if TYPE_CHECKING:
 
 
 Input = Annotated[
-    Path,
+    Path | None,
     typer.Option(
         "--input",
         metavar="FILE or FOLDER",
+        show_default=False,
         help="Arrays (.npz, named as the model's inputs; .npy), a picture or a .wav, or a "
-        "folder of them.",
+        "folder of them; with --stream - for stdin, the default there.",
     ),
 ]
 Output = Annotated[
@@ -119,6 +120,28 @@ SampleRate = Annotated[
         help="Samples per second that the model takes. Default: what it says itself.",
     ),
 ]
+Streamed = Annotated[
+    bool, typer.Option("--stream", help="Run frames as they come, a JSON line on stdout for each.")
+]
+Command = Annotated[
+    str | None,
+    typer.Option(
+        "--command",
+        metavar="PROGRAM",
+        show_default=False,
+        help="With --stream: what writes frames, with {width} and {height} for --pixels.",
+    ),
+]
+Pixels = Annotated[
+    bool,
+    typer.Option(
+        "--pixels",
+        help="With --stream: frames are pixels of the model's size (rgb24), not its inputs' bytes.",
+    ),
+]
+Raw = Annotated[
+    bool, typer.Option("--raw", help="With --stream: the bytes of the outputs, not JSON lines.")
+]
 Resample = Annotated[bool, typer.Option("--resample", help="Convert sound of another sample rate.")]
 
 
@@ -130,17 +153,23 @@ def register(app: typer.Typer) -> None:
             "edgekit run model.tflite --input x.npz --output y.npz",
             "edgekit run --input photos/ --output results.csv     # what is deployed on local",
             "edgekit run classifier.tflite --input cat.jpg --top 5 --labels labels.txt",
+            "ffmpeg -i door.mp4 -vf scale=128:128 -pix_fmt rgb24 -f rawvideo - |"
+            " edgekit run --stream --pixels",
         ),
     )(run)
 
 
 def run(
-    input_path: Input,
+    input_path: Input = None,
     output: Output = None,
     model: Model = None,
     top: Top = None,
     labels: Labels = None,
     reset_each: ResetEach = False,
+    stream: Streamed = False,
+    command: Command = None,
+    pixels: Pixels = False,
+    raw: Raw = False,
     mean: Mean = None,
     scale: Scale = None,
     channels: Channels = "rgb",
@@ -167,13 +196,18 @@ def run(
     from edgekit.host.api import connect
     from edgekit.host.cli.classes import read_labels
     from edgekit.host.cli.run_job import Job
+    from edgekit.host.cli.run_stream import Stream, StreamOptions
     from edgekit.host.inputs import InputOptions, is_array
 
     path = model_file(model) if model else None
     device = connect(board_name(board), via=via).named(as_name)
-    _check_output(output, top, as_json)
+    streaming = StreamOptions(stream, command, pixels, raw)
+    streaming.check(input_path, output, as_json)
+    if not stream:
+        _check_output(output, top, as_json)
     files = _files(input_path, output)
-    own = _notes(device, path, wanted=bool(top) or any(not is_array(file) for file in files))
+    pictures = pixels or any(not is_array(file) for file in files)
+    own = _notes(device, path, wanted=bool(top) or pictures)
     scaling = _numbers("--mean", mean), _numbers("--scale", scale)
     given = InputOptions(*scaling, channels, layout, sample_rate, resample, *own.inputs[:1])
     known = read_labels(labels) if labels else ()
@@ -183,18 +217,25 @@ def run(
             input_shape, order, random_seed, memory_limit, weights, activations, precision
         )
         bundle = load_bundle(path, device.profile, options=options)
-        job.check(bundle.manifest.every_variant())
+        if not stream:
+            job.check(bundle.manifest.every_variant())
         put_into_service(device, bundle)
     with device.open(threads) as session:
+        if stream:
+            Stream(job, streaming).run(session, device)
+            return
         found = job.run(session)
     _show(device, session, job, found, as_json)
 
 
-def _files(input_path: Path, output: str | None) -> list[Path]:
-    """What to run; what is wrong with names is told before the board is asked for anything."""
+def _files(input_path: Path | None, output: str | None) -> list[Path]:
+    """What to run, none for a stream of frames; what is wrong with names is told before the board
+    is asked for anything."""
     from edgekit.host.cli.results import check_target
     from edgekit.host.inputs import input_files, is_array, read_arrays
 
+    if input_path is None or str(input_path) == STDOUT:
+        return []
     files = input_files(input_path)
     if is_array(files[0]):
         read_arrays(files[0])

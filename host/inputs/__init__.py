@@ -3,6 +3,7 @@
 from edgekit.host.inputs.convert import fitted
 from edgekit.host.inputs.metadata import ModelNotes, read_notes
 from edgekit.host.inputs.options import InputOptions
+from edgekit.host.inputs.pictures import PixelFrames
 from edgekit.host.inputs.sources import (
     input_files,
     is_array,
@@ -14,6 +15,7 @@ from edgekit.host.inputs.sources import (
 __all__ = [
     "InputOptions",
     "ModelNotes",
+    "PixelFrames",
     "fitted",
     "input_files",
     "is_array",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +31,33 @@ def picture(path: Path, spec: TensorSpec, options: InputOptions) -> NDArray[Any]
 
     InputError if it is no picture, if Pillow is missing, or if the input is not one of pictures.
     """
-    height, width, channels, is_nchw = _extents(path, spec, options)
+    height, width, channels, is_nchw = _extents(str(path), spec, options)
     pixels = np.asarray(_resized(path, width, height, _MODES[channels]), np.float64)
-    pixels = pixels.reshape(height, width, channels)
-    if options.channels == "bgr" and channels > 1:
+    return _as_input(pixels.reshape(height, width, channels), spec, options, is_nchw)
+
+
+class PixelFrames:
+    """Pictures as programs write them frame by frame: rows of pixels, a byte for each channel, in
+    the size that the model takes; InputError if it takes no single picture."""
+
+    def __init__(self, specs: Sequence[TensorSpec], options: InputOptions) -> None:
+        if len(specs) != 1:
+            raise InputError(f"--pixels: expected a model with one input, found {len(specs)}")
+        self._spec, self._options = specs[0], options
+        *self._shape, self._is_nchw = _extents("--pixels", specs[0], options)
+        self.extents = {"height": self._shape[0], "width": self._shape[1]}
+        self.bytes = math.prod(self._shape)
+
+    def inputs(self, data: bytes) -> dict[str, NDArray[Any]]:
+        """The model's input, of the bytes of a frame."""
+        pixels = np.frombuffer(data, np.uint8).reshape(self._shape).astype(np.float64)
+        return {self._spec.name: _as_input(pixels, self._spec, self._options, self._is_nchw)}
+
+
+def _as_input(
+    pixels: NDArray[np.float64], spec: TensorSpec, options: InputOptions, is_nchw: bool
+) -> NDArray[Any]:
+    if options.channels == "bgr" and pixels.shape[-1] > 1:
         pixels = np.concatenate([pixels[..., 2::-1], pixels[..., 3:]], axis=-1)
     values = _scaled(pixels, spec, options)
     if is_nchw:
@@ -40,7 +65,7 @@ def picture(path: Path, spec: TensorSpec, options: InputOptions) -> NDArray[Any]
     return np.ascontiguousarray(values).reshape(spec.shape)
 
 
-def _extents(path: Path, spec: TensorSpec, options: InputOptions) -> tuple[int, int, int, bool]:
+def _extents(what: str, spec: TensorSpec, options: InputOptions) -> tuple[int, int, int, bool]:
     """Height, width, channels of the input, and whether channels come first."""
     shape = spec.shape[1:] if len(spec.shape) == 4 and spec.shape[0] == 1 else spec.shape
     # Three axes may be a row of feature vectors as well, which are short: told by size or layout.
@@ -52,7 +77,7 @@ def _extents(path: Path, spec: TensorSpec, options: InputOptions) -> tuple[int, 
             return shape[1], shape[2], shape[0], True
     layout = f" with layout {options.layout}" if options.layout else ""
     raise InputError(
-        f"{path}: expected an input of one picture with 1, 3 or 4 channels{layout}, found "
+        f"{what}: expected an input of one picture with 1, 3 or 4 channels{layout}, found "
         f"'{spec.name}' of {spec.dtype} {list(spec.shape)}; give its values as .npz"
     )
 

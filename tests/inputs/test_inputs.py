@@ -15,7 +15,7 @@ import tflite
 
 from edgekit.device.agent.specs import TensorSpec
 from edgekit.host.errors import InputError
-from edgekit.host.inputs import InputOptions, fitted, input_files, read_notes
+from edgekit.host.inputs import InputOptions, PixelFrames, fitted, input_files, read_notes
 from edgekit.host.inputs.metadata import InputNotes
 from edgekit.host.inputs.pictures import picture
 from edgekit.host.inputs.sound import windows
@@ -87,6 +87,14 @@ def test_a_truncated_picture_is_one_line(photo: Path) -> None:
     photo.write_bytes(photo.read_bytes()[:6000])
     with pytest.raises(InputError, match="expected a picture"):
         picture(photo, NHWC, InputOptions())
+
+
+@pytest.mark.parametrize("spec", [NHWC, NCHW], ids=["nhwc", "nchw"])
+def test_pixels_of_a_stream_become_what_a_picture_becomes(photo: Path, spec: TensorSpec) -> None:
+    frames = PixelFrames([spec], PLAIN)
+    assert (frames.bytes, *frames.extents.values()) == (PIXELS.size, *PIXELS.shape[:2])
+    found = frames.inputs(PIXELS.astype(np.uint8).tobytes())
+    np.testing.assert_array_equal(found[spec.name], picture(photo, spec, PLAIN))
 
 
 def test_an_input_that_is_no_picture(photo: Path) -> None:
