@@ -55,7 +55,10 @@ class StreamOptions:
             if self.command is not None or self.pixels or self.raw:
                 raise InputError("expected --stream with --command, --pixels or --raw, found none")
             if input_path is None or str(input_path) == STDOUT:
-                raise InputError("expected --input FILE or FOLDER, or --stream, found neither")
+                raise InputError(
+                    "expected --input FILE or FOLDER, or --stream, found neither; see: edgekit run "
+                    "--help"
+                )
             return
         if self.command is not None and input_path is not None:
             raise InputError("expected frames of --command or of --input, found both; name one")
