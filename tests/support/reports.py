@@ -58,12 +58,13 @@ def fill_store(
     boards: Sequence[str] = ("east", "north", "west"),
     operators: Sequence[tuple[str, str, int]] = OPERATORS,
     batches: int = 8,
+    releases: tuple[str, str] = (OLD, NEW),
 ) -> ProfileStore:
     """Two releases, of which the new one takes four fifths; each board a tenth more than the one
     before, and the last of them throttled. The explanation of the old release is not known."""
     now = [1.79e9]
     store = ProfileStore(folder, now=lambda: now[0])
-    for release, slowness in ((OLD, 1250), (NEW, 1000)):
+    for release, slowness in zip(releases, (1250, 1000), strict=True):
         for place, board in enumerate(boards):
             files = []
             for number in range(batches):
@@ -71,7 +72,7 @@ def fill_store(
                 files.append(_batch(release, board, number, slow, model, operators, boards[-1]))
             store.add(board, b"".join(files))
         now[0] += 7 * 86400
-    remember(NEW, explanation(model, operators))
+    remember(releases[1], explanation(model, operators))
     return store
 
 
@@ -90,7 +91,7 @@ def _batch(
     ]
     total = sum(spread.median_ns for spread in spreads)
     spool = board.encode().hex().ljust(32, "0")[:32]
-    sequence = number + 1000 * (release == NEW)
+    sequence = number + 1000 * int(release, 16) % (1 << 40)
     batch = Batch(
         uuid=hashlib.md5(f"{model} {release} {board} {number}".encode()).hexdigest(),
         boot="b" * 32,

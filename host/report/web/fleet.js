@@ -85,7 +85,8 @@ function releaseButton(one, number) {
 }
 
 function trendChart(releases) {
-  const [width, height, left, right, top, bottom] = [720, 170, 64, 16, 14, 26];
+  const width = Math.max(280, document.getElementById("trend-chart").clientWidth);
+  const [height, left, right, top, bottom] = [170, 64, 16, 14, 26];
   const highest = 1.08 * Math.max(...releases.map((one) => one.whole.p90));
   const x = (number) => left + (number * (width - left - right)) / (releases.length - 1);
   const y = (us) => top + (1 - us / highest) * (height - top - bottom);
@@ -97,7 +98,7 @@ function trendChart(releases) {
   const said = releases.map((one) => `${one.release} ${time(one.whole.median)}`).join(", ");
   return draw(
     "svg",
-    { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Median of an inference by release: ${said}` },
+    { width, height, role: "img", "aria-label": `Median of an inference by release: ${said}` },
     ...ticks.flatMap((us) => [
       draw("line", { class: "grid", x1: left, x2: width - right, y1: y(us), y2: y(us) }),
       draw("text", { x: left - 8, y: y(us) + 4, "text-anchor": "end" }, time(us)),

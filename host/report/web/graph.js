@@ -1,6 +1,6 @@
 // The model's graph, each operator colored by the time it takes.
 
-const NODE = { width: 196, height: 30, across: 24, down: 20 };
+const NODE = { width: 172, height: 30, across: 24, down: 20 };
 
 function showGraph() {
   const { operators, edges } = release();
@@ -72,7 +72,7 @@ function node(operator, index, most, total) {
 }
 
 function short(name) {
-  return name.length > 19 ? `…${name.slice(-18)}` : name;
+  return name.length > 16 ? `…${name.slice(-15)}` : name;
 }
 
 function moveInGraph(event) {

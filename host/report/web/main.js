@@ -72,7 +72,7 @@ function showFigures() {
   const title = report.emulated ? "Inference, emulated" : chosen.board ? `Inference on ${chosen.board}` : "Inference, median";
   const known = board() || here;
   const figures = [
-    times && [title, time(times.median), `${time(times.p10)} to ${time(times.p90)} (p10, p90)`],
+    times && [title, time(times.median), `p10 ${time(times.p10)}, p90 ${time(times.p90)}`],
     here.estimate_us !== null && ["Estimate", time(here.estimate_us), here.estimated_by],
     times && here.estimate_us && !report.emulated && ["Measured to estimate", `${(times.median / here.estimate_us).toFixed(2)}×`, ""],
     report.source === "field" && ["Boards", here.board_count.toLocaleString("en"), count(here.batches, "batch", "batches")],
@@ -131,5 +131,6 @@ function restoreFocus(key) {
 }
 
 document.getElementById("filters").addEventListener("submit", (event) => event.preventDefault());
+window.addEventListener("resize", showTrend);
 showFooter();
 choose({ release: subject().releases.length - 1 });

@@ -1,25 +1,39 @@
 // A row for each operator, with its bar; opened, how its kernel was chosen.
 
+const MOST_ROWS = 15;
+
 function showOperators() {
   const { operators } = release();
   const total = totalTime();
   const rows = operators.map((operator, index) => ({ operator, index, us: took(operator, index) }));
   const wanted = rows.filter(({ operator }) => matches(operator));
-  if (chosen.order === "time") wanted.sort((a, b) => (b.us || 0) - (a.us || 0));
+  const slowest = chosen.order === "time";
+  if (slowest) wanted.sort((a, b) => (b.us || 0) - (a.us || 0));
+  const cut = slowest && !chosen.all && wanted.length > MOST_ROWS + 3;
+  const listed = wanted.filter(({ index }, place) => !cut || place < MOST_ROWS || index === chosen.operator);
   const ends = wanted.map(({ operator, us }) => Math.max(us || 0, spreadOf(operator)?.[1] ?? 0));
   const most = Math.max(...ends, 1e-9);
   const expected = isMeasured() && operators.some((o) => o.estimate_us !== null);
   const columns = [["Operator", "text"], ["", "bar"], [timeTitle(), ""], ["Share", "roomy"]];
   if (expected) columns.push(["Estimate", "roomy"], ["Ratio", "roomy"]);
   const body = make("tbody");
-  for (const row of wanted) body.append(...operatorRows(row, most, total, expected, columns.length));
+  for (const row of listed) body.append(...operatorRows(row, most, total, expected, columns.length));
   const caption = make("caption", { class: "skip" }, "What each operator takes");
   show("operator-table", caption, heading(...columns), body);
   if (!wanted.length) {
     body.append(make("tr", {}, make("td", { class: "text", colspan: columns.length }, "No operator is like that.")));
   }
+  const more = moreButton(cut, wanted.length);
+  show("operator-more", ...(more ? [more] : []));
   const share = total ? wanted.reduce((sum, { us }) => sum + (us || 0), 0) / total : 0;
   show("status", `${wanted.length} of ${count(operators.length, "operator", "operators")}, ${percent(share)} of the time`);
+}
+
+function moreButton(cut, number) {
+  if (!cut && !(chosen.all && number > MOST_ROWS + 3 && chosen.order === "time")) return null;
+  const text = cut ? `Show all ${number} operators` : `Show the ${MOST_ROWS} slowest`;
+  const press = () => choose({ all: cut }, "table");
+  return make("button", { class: "plain more", type: "button", "data-more": "", onclick: press }, text);
 }
 
 function timeTitle() {
@@ -47,7 +61,7 @@ function operatorRows({ operator, index, us }, most, total, expected, width) {
       onclick: () => choose({ operator: open ? -1 : index }, "table"),
     },
     operator.name,
-    make("small", {}, operator.op),
+    operator.name.includes(operator.op) ? null : make("small", {}, operator.op),
   );
   const cells = [
     make("th", { scope: "row" }, button),
@@ -71,6 +85,7 @@ function details(operator, us) {
   const times = operator.times;
   const spread = times && times.p90 > times.p10 ? `${time(times.p10)} to ${time(times.p90)} (p10, p90)` : null;
   const facts = [
+    ["Kind", operator.op],
     ["Kernel", operator.kernel],
     ["Method", operator.method],
     ["Rule", operator.rule && `${operator.rule}: ${operator.why}`],

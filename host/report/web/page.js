@@ -40,7 +40,7 @@ function time(us) {
 }
 
 function percent(share) {
-  return `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
+  return `${(100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
 }
 
 function change(ratio) {
@@ -76,7 +76,7 @@ function heading(...columns) {
 }
 
 // What is chosen. `subject` and `release` are numbers, `board` a name or "".
-const chosen = { subject: 0, release: 0, board: "", kind: "", text: "", order: "time", operator: -1 };
+const chosen = { subject: 0, release: 0, board: "", kind: "", text: "", order: "time", all: false, operator: -1 };
 
 function subject() {
   return report.subjects[chosen.subject];
