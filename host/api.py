@@ -102,7 +102,9 @@ class Device:
 
     `own`: it belongs to this host alone, and the first deploy makes it trust the host's signing
     key. `profile`: what models are compiled for. `emulated`: times on it are an emulator's, and
-    say nothing of a real board's latency. `threads`: how many models run with unless told.
+    say nothing of a real board's latency. `threads`: how many models run with unless told; None
+    leaves it to each release, as does no `cluster` ("big", "little", "all", a kind of core) when
+    one is run.
     `model_name`: which of the models on it, if several are deployed side by side.
     """
 
@@ -113,7 +115,7 @@ class Device:
         profile: str = "local",
         own: bool = False,
         emulated: bool = False,
-        threads: int = 1,
+        threads: int | None = None,
         model_name: str = "",
     ) -> None:
         self.transport = transport
@@ -194,21 +196,28 @@ class Device:
             application,
         )
 
-    def open(self, threads: int | None = None) -> Session:
+    def open(self, threads: int | None = None, cluster: str = "") -> Session:
         """A session: `with device.open() as s: outputs, timings = s.run(inputs)`.
 
         The model is loaded once, on the board; a streaming model keeps its state from run to run.
         """
         return release.open_session(
-            self.transport, threads=threads or self.threads, name=self.model_name
+            self.transport,
+            threads=threads or self.threads,
+            cluster=cluster,
+            name=self.model_name,
         )
 
     def run(
-        self, inputs: Arrays, threads: int | None = None
+        self, inputs: Arrays, threads: int | None = None, cluster: str = ""
     ) -> tuple[dict[str, NDArray[Any]], Timings]:
         """One inference of what is deployed: outputs and times. For several, `open` a session."""
         return release.run(
-            self.transport, inputs, threads=threads or self.threads, name=self.model_name
+            self.transport,
+            inputs,
+            threads=threads or self.threads,
+            cluster=cluster,
+            name=self.model_name,
         )
 
     def bench(
@@ -216,6 +225,7 @@ class Device:
         inputs: Arrays | None = None,
         *,
         threads: int | None = None,
+        cluster: str = "",
         count: int = 0,
         warmup: int = 3,
         seconds: int = 2,
@@ -226,6 +236,7 @@ class Device:
             self.transport,
             inputs,
             threads=threads or self.threads,
+            cluster=cluster,
             count=count,
             warmup=warmup,
             seconds=seconds,

@@ -32,7 +32,7 @@ class Connection:
     profile: str
     own: bool = False  # the board is this host's alone, which may enroll its key there
     emulated: bool = False  # its times say nothing of a real board
-    threads: int = 1  # that models run with
+    threads: int | None = None  # that models run with; None: as their releases say
     counting: bool = True  # whether its instructions can be counted, if it is emulated
 
 
@@ -71,7 +71,8 @@ def connect_to(name: str, via: Via | None = None, folder: Path | None = None) ->
     if running := find_running(name):
         transport = _to_virtual(running, via)
         profile, counting = running.profile, running.counting
-        return Connection(transport, profile, own=True, emulated=True, counting=counting)
+        # What is fastest on a real board says nothing of an emulator that spins for each core.
+        return Connection(transport, profile, own=True, emulated=True, threads=1, counting=counting)
     raise InputError(_nowhere(name))
 
 
@@ -94,7 +95,7 @@ def console_of(name: str, folder: Path | None = None) -> SerialTarget:
 def connect_to_entry(entry: BoardEntry, via: Via | None = None) -> Connection:
     """A connection to a board of the inventory, or to one that is about to be in it."""
     own = entry.transport == LOCAL
-    return Connection(_to_entry(entry, via), entry.profile, own=own, threads=entry.threads or 1)
+    return Connection(_to_entry(entry, via), entry.profile, own=own, threads=entry.threads)
 
 
 def _nowhere(name: str) -> str:

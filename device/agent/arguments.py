@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-_MOST_THREADS = 256  # a slip of the keyboard must not stall the board
+if TYPE_CHECKING:
+    from edgekit.device.agent.placement import Wish
 
 
 def positive(text: str) -> int:
@@ -15,8 +17,10 @@ def positive(text: str) -> int:
 
 
 def threads(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= _MOST_THREADS:
-        raise argparse.ArgumentTypeError(f"expected 1 to {_MOST_THREADS}, found {text!r}")
+    from edgekit.device.agent.placement import MOST_THREADS
+
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MOST_THREADS:
+        raise argparse.ArgumentTypeError(f"expected 1 to {MOST_THREADS}, found {text!r}")
     return int(text)
 
 
@@ -33,3 +37,15 @@ def folder(text: str) -> Path:
         return Path(text).expanduser()
     except RuntimeError:
         raise argparse.ArgumentTypeError("expected a home directory, found none") from None
+
+
+def add_placement(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that say where a model runs; `wish_of` reads them."""
+    parser.add_argument("--threads", type=threads, help="as the release says if left out")
+    parser.add_argument("--cluster", default="", help="big, little, all, or a kind of core")
+
+
+def wish_of(options: argparse.Namespace) -> Wish:
+    from edgekit.device.agent.placement import Wish
+
+    return Wish(options.threads, options.cluster)

@@ -9,10 +9,10 @@ import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, Iterator, List, NoReturn, Optional, Tuple
 
 from edgekit.device.agent.app_commands import AddCommand, add_app_commands
-from edgekit.device.agent.arguments import folder, positive, release_id, threads
+from edgekit.device.agent.arguments import add_placement, folder, positive, release_id, wish_of
 from edgekit.device.agent.profile_commands import add_profile_commands
 from edgekit.device.bytecode import keep_bytecode
 from edgekit.device.errors import (
@@ -26,6 +26,7 @@ from edgekit.device.errors import (
 
 if TYPE_CHECKING:
     from edgekit.device.agent.manifest import Manifest
+    from edgekit.device.agent.placement import Placement
     from edgekit.device.agent.session import Session
     from edgekit.device.agent.store import Store
 
@@ -216,8 +217,9 @@ def _run(options: argparse.Namespace) -> Document:
     manifest, folder = _current(options)
     inputs = read_npz(options.input)
     variant = variant_for(manifest.every_variant(), inputs)
-    model = open_model(folder, manifest, options.threads, variant)
-    outputs, times = model.run(inputs)
+    with _placed(manifest, options) as placement:
+        model = open_model(folder, manifest, placement.threads, variant)
+        outputs, times = model.run(inputs)
     options.output.write_bytes(npz_bytes(outputs))
     return {
         "schema": "edgekit.runtime.run/1",
@@ -231,7 +233,19 @@ def _run(options: argparse.Namespace) -> Document:
 def _serve(options: argparse.Namespace) -> None:
     from edgekit.device.agent.serve import serve
 
-    serve(_store(options), *_current(options), options.threads)
+    manifest, folder = _current(options)
+    with _placed(manifest, options) as placement:
+        serve(_store(options), manifest, folder, placement.threads)
+
+
+@contextlib.contextmanager
+def _placed(manifest: Manifest, options: argparse.Namespace) -> Iterator[Placement]:
+    """Keeps this process, and the threads of the model that it loads, on the model's cores."""
+    from edgekit.device.agent.placement import on_cores, place
+
+    placement = place(manifest.placements, wish_of(options))
+    with on_cores(placement.cores):
+        yield placement
 
 
 def _bench(options: argparse.Namespace) -> Document:
@@ -240,7 +254,10 @@ def _bench(options: argparse.Namespace) -> Document:
 
     given = read_npz(options.input) if options.input else None
     plan = BenchPlan(options.count, options.warmup, options.seconds)
-    return bench_release(_current(options), options.threads, plan, given, options.variant)
+    current = _current(options)
+    with _placed(current[0], options) as placement:
+        found = bench_release(current, placement.threads, plan, given, options.variant)
+    return {**found, "placement": asdict(placement)}
 
 
 def _noise(_: argparse.Namespace) -> Document:
@@ -346,9 +363,9 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("run", _run, "one inference of the current release")
     sub.add_argument("--input", type=Path, required=True, help=".npz, arrays named as in the model")
     sub.add_argument("--output", type=Path, required=True, help=".npz to write")
-    sub.add_argument("--threads", type=threads, default=1)
+    add_placement(sub)
     sub = command("serve-session", _serve, "inferences by messages, the model loaded once")
-    sub.add_argument("--threads", type=threads, default=1)
+    add_placement(sub)
     _add_measuring(command)
     add_profile_commands(command)
     add_app_commands(command, _store)
@@ -360,7 +377,7 @@ def _add_measuring(command: AddCommand) -> None:
     sub = command("bench", _bench, "latency of the current release")
     sub.add_argument("--input", type=Path, help=".npz; the golden input if left out")
     sub.add_argument("--variant", type=int, default=0, help="of the golden inputs, from 0")
-    sub.add_argument("--threads", type=threads, default=1)
+    add_placement(sub)
     sub.add_argument("--count", type=positive, default=0, help="runs; by time if left out")
     sub.add_argument("--warmup", type=positive, default=3)
     sub.add_argument("--seconds", type=positive, default=2, help="time to spend")

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import AbstractSet, Any, Dict, Mapping, Optional, Set, Tuple
 
 from edgekit.device.agent.application import ApplicationSpec, application_of
+from edgekit.device.agent.placement import MOST_PLACEMENTS, PlacementSpec, placement_of
 from edgekit.device.agent.specs import (
     GoldenFiles,
     Memory,
@@ -40,6 +41,7 @@ SCHEMA = "edgekit.bundle/1"
 SCHEMA_MARGINS = "edgekit.bundle/2"  # the same with golden.margins
 SCHEMA_VARIANTS = "edgekit.bundle/3"  # the same with variants
 SCHEMA_APPLICATION = "edgekit.bundle/4"  # the same with an application, and variants or none
+SCHEMA_PLACEMENTS = "edgekit.bundle/5"  # the same with placements; an application, or null
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.json.sig"
 LIBRARY = "model.so"
@@ -118,7 +120,8 @@ class Variant:
 @dataclass(frozen=True)
 class Manifest:
     """`variants`: those for further input shapes; the first one's facts are the manifest's own.
-    `application`: the program that runs with the model."""
+    `application`: the program that runs with the model. `placements`: the threads that are best
+    on each of the board's clusters, the best cluster first; none: one thread, on any core."""
 
     id: str
     kit_version: str
@@ -134,6 +137,7 @@ class Manifest:
     files: Tuple[FileEntry, ...]
     variants: Tuple[Variant, ...] = ()
     application: Optional[ApplicationSpec] = None
+    placements: Tuple[PlacementSpec, ...] = ()
 
     def to_json(self) -> bytes:
         """The canonical text: sorted keys, one line, the same bytes on every machine."""
@@ -153,9 +157,12 @@ class Manifest:
         return max((v.memory for v in self.every_variant()), key=lambda m: m.total)
 
     def _document(self) -> Dict[str, Any]:
-        """Without application, variants, or margins, it is what runtimes that know of none can
-        read."""
+        """Without placements, application, variants, or margins, it is what runtimes that know of
+        none can read."""
         document = asdict(self)
+        if self.placements:
+            return {"schema": SCHEMA_PLACEMENTS, **document}
+        del document["placements"]
         if self.application:
             return {"schema": SCHEMA_APPLICATION, **document}
         del document["application"]
@@ -215,22 +222,32 @@ def _parse(data: bytes) -> Manifest:
     except (ValueError, RecursionError) as error:
         raise bad("document", "JSON", error) from None
     there = set(raw) if isinstance(raw, dict) else set()
-    with_application = "application" in there
-    left_out = {"variants", "application"} - there - ({"variants"} if with_application else set())
+    left_out, schemas = _forms(there)
     fields = [f for f in Manifest.__dataclass_fields__ if f not in left_out]
     root = keys_of(raw, "", ("schema", *fields))
-    schemas = (SCHEMA, SCHEMA_MARGINS) if "variants" in left_out else (SCHEMA_VARIANTS,)
-    schemas = (SCHEMA_APPLICATION,) if with_application else schemas
     if root["schema"] not in schemas:
         raise bad("schema", " or ".join(schemas), root["schema"])
     parsed = _manifest(root)
     if root["schema"] == SCHEMA_VARIANTS and not parsed.variants:
         raise bad("variants", "at least one, or no such key", "none")
+    if root["schema"] == SCHEMA_PLACEMENTS and not 0 < len(parsed.placements) <= MOST_PLACEMENTS:
+        raise bad("placements", f"1 to {MOST_PLACEMENTS}, or no such key", len(parsed.placements))
     _check_variants(parsed)
     _check_files(parsed)
     if (expected := content_id(root)) != parsed.id:
         raise bad("id", expected, parsed.id)
     return parsed
+
+
+def _forms(there: AbstractSet[str]) -> Tuple[Set[str], Tuple[str, ...]]:
+    """The keys that a document with the keys `there` need not have, and the schemas it may name."""
+    if "placements" in there:
+        return set(), (SCHEMA_PLACEMENTS,)
+    if "application" in there:
+        return {"placements"}, (SCHEMA_APPLICATION,)
+    if "variants" in there:
+        return {"placements", "application"}, (SCHEMA_VARIANTS,)
+    return {"placements", "application", "variants"}, (SCHEMA, SCHEMA_MARGINS)
 
 
 def _canonical(document: Mapping[str, Any]) -> bytes:
@@ -288,8 +305,16 @@ def _manifest(root: Dict[str, Any]) -> Manifest:
         golden=golden_of(root["golden"], "golden", root["schema"] != SCHEMA),
         files=each(root["files"], "files", _file),
         variants=each(root.get("variants", ()), "variants", _variant),
-        application=application_of(root["application"]) if "application" in root else None,
+        application=_application(root),
+        placements=each(root.get("placements", ()), "placements", placement_of),
     )
+
+
+def _application(root: Dict[str, Any]) -> Optional[ApplicationSpec]:
+    """None where there is none, which releases with placements say."""
+    raw = root.get("application")
+    none = raw is None and root["schema"] != SCHEMA_APPLICATION
+    return None if none else application_of(raw)
 
 
 def _check_variants(m: Manifest) -> None:

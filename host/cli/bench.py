@@ -18,6 +18,7 @@ from edgekit.host.cli.options import (
     ActivationsOption,
     As,
     Board,
+    ClusterOption,
     Explain,
     InputShapes,
     Json,
@@ -55,6 +56,7 @@ class _Wanted:
 
     device: Device
     threads: int | None
+    cluster: str
     runs: int
     peers: bool
     options: CompileOptions
@@ -111,6 +113,7 @@ def bench_model(
     ] = None,
     board: Board = None,
     threads: Threads = None,
+    cluster: ClusterOption = None,
     via: Over = None,
     as_name: As = None,
     runs: Annotated[
@@ -143,7 +146,7 @@ def bench_model(
     if peers and board_name(board) != _HERE:
         return _estimate_beside_peers(models, board_name(board), options, threads, as_json)
     device = connect(board_name(board), via=via).named(as_name)
-    wanted = _Wanted(device, threads, runs, peers, options, explain)
+    wanted = _Wanted(device, threads, cluster or "", runs, peers, options, explain)
     files = _all_models() if every else [model_file(m) for m in models or ()]
     if len(files) > 1 and (explain or not options.is_default):
         raise InputError(
@@ -159,7 +162,7 @@ def bench_model(
             "expected a model to time other engines with, found none; name a .tflite or .onnx"
         )
     else:
-        timing = device.bench(threads=threads, count=runs)
+        timing = device.bench(threads=threads, cluster=wanted.cluster, count=runs)
         result = _Result(timing, None, estimate=estimate_beside(device, timing, None))
     warn_of_noise(result.timing, device.emulated)
     if as_json:
@@ -205,14 +208,18 @@ def _bench_file(file: Path, wanted: _Wanted) -> _Result:
         device.deploy(bundle)
         with working(f"timing {file.name}"):
             timing, *more = (
-                device.bench(threads=wanted.threads, count=wanted.runs, variant=i)
+                device.bench(
+                    threads=wanted.threads, cluster=wanted.cluster, count=wanted.runs, variant=i
+                )
                 for i in range(len(bundle.manifest.every_variant()))
             )
     if not wanted.peers:
         estimate = estimate_beside(wanted.device, timing, bundle)
         return _Result(timing, None, tuple(more), estimate)
     with working(f"timing {file.name} beside other engines"):
-        return _Result(timing, _beside_peers(bundle, file, wanted, options), tuple(more))
+        return _Result(
+            timing, _beside_peers(bundle, file, wanted, timing.threads, options), tuple(more)
+        )
 
 
 def _document(device: Device, result: _Result) -> dict[str, Any]:
@@ -238,7 +245,7 @@ def _options_for(file: Path, asked: CompileOptions) -> CompileOptions:
 
 
 def _beside_peers(
-    bundle: Bundle, model: Path, wanted: _Wanted, options: CompileOptions
+    bundle: Bundle, model: Path, wanted: _Wanted, threads: int, options: CompileOptions
 ) -> PeerResult:
     from edgekit.device.agent.manifest import LIBRARY, WEIGHTS
     from edgekit.host.bench.peers import bench_peers
@@ -250,7 +257,7 @@ def _beside_peers(
         return bench_peers(
             Path(folder),
             model,
-            wanted.threads or 1,
+            threads,
             wanted.runs or _PEER_RUNS,
             shapes=options.shapes,
             tell=note,

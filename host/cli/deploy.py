@@ -14,6 +14,7 @@ from edgekit.host.cli.options import (
     ActivationsOption,
     As,
     Board,
+    ClusterOption,
     Counter,
     InputShapes,
     Json,
@@ -73,6 +74,7 @@ def deploy(
         bool, typer.Option("--allow-downgrade", help="Take a lower counter than what runs.")
     ] = False,
     threads: Threads = None,
+    cluster: ClusterOption = None,
     no_application: Annotated[
         bool, typer.Option("--no-application", help="Leave the installed application: it ends.")
     ] = False,
@@ -108,7 +110,7 @@ def deploy(
             show_plan(device, plan)
         return
     release = put_into_service(device, bundle, allow_downgrade, not no_application)
-    timing = device.bench(threads=threads, seconds=_BENCH_SECONDS)
+    timing = device.bench(threads=threads, cluster=cluster or "", seconds=_BENCH_SECONDS)
     if release.application and timing.release != release.id:
         raise RolledBackError(
             f"board '{device.name}': release {release.id} was rolled back, {timing.release} runs "

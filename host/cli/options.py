@@ -51,7 +51,18 @@ Threads = Annotated[
         metavar="N",
         min=1,
         show_default=False,
-        help="Threads of the model. Default: what the inventory says, else 1.",
+        help="Threads of the model. Default: what the inventory says, else what is fastest by "
+        "price; 1 on x86.",
+    ),
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="NAME",
+        show_default=False,
+        help="Cores to keep the model's threads on: big, little, all, or a kind such as a76. "
+        "Default: the cluster that is fastest by price.",
     ),
 ]
 DataType = Annotated[

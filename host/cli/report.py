@@ -26,11 +26,14 @@ def time_label(emulated: bool) -> str:
 def show_times(timing: Benchmark, emulated: bool) -> None:
     """Times in one line, and what is known of the clock; an emulator's are called that."""
     threads = f"{timing.threads} thread{'s' * (timing.threads != 1)}"
+    threads += f" on {timing.cluster}" if timing.cluster else ""
     median, p10, p90, unit = duration(timing.median_ms, timing.p10_ms, timing.p90_ms)
     print(
         f"{time_label(emulated)} {median} {unit} median, {p10} p10, {p90} p90, "
         f"{timing.runs} runs, {threads}"
     )
+    if timing.placement_note:
+        print(f"threads  {timing.placement_note}")
     if timing.load_ms is not None:
         print(f"load     {timing.load_ms:.1f} ms from opening the release to its first result")
     clock = timing.after

@@ -16,6 +16,7 @@ from edgekit.host.cli.options import (
     ActivationsOption,
     As,
     Board,
+    ClusterOption,
     InputShapes,
     Json,
     MemoryLimit,
@@ -185,6 +186,7 @@ def run(
     activations: ActivationsOption = None,
     precision: PrecisionOption = None,
     threads: Threads = None,
+    cluster: ClusterOption = None,
     via: Over = None,
     as_name: As = None,
     as_json: Json = False,
@@ -220,7 +222,7 @@ def run(
         if not stream:
             job.check(bundle.manifest.every_variant())
         put_into_service(device, bundle)
-    with device.open(threads) as session:
+    with device.open(threads, cluster or "") as session:
         if stream:
             Stream(job, streaming).run(session, device)
             return

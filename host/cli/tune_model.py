@@ -83,7 +83,7 @@ def tune_model(
         raise InputError(f"{path}: expected a model, found a bundle, whose methods are fixed")
     options = _options(input_shape, precision)
     device = _device(name, via)
-    count = threads or (device.threads if device else 1)
+    count = threads or (device.threads if device else None) or 1
     if device is None and count > 1:
         raise InputError(
             f"{name}: expected 1 thread to estimate operators of, found {count}; leave out "

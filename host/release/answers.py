@@ -195,6 +195,11 @@ class QuietAnswer(NoiseAnswer):
     governor: Text | None
 
 
+class PlacementAnswer(TypedDict):
+    cluster: Text
+    note: Text
+
+
 class BenchAnswer(TypedDict):
     release: Id
     model: Text
@@ -207,6 +212,7 @@ class BenchAnswer(TypedDict):
     load_ms: NotRequired[Time | None]
     shapes: NotRequired[Shapes]
     noise: NotRequired[NoiseAnswer]
+    placement: NotRequired[PlacementAnswer]
 
 
 class ProfileAnswer(TypedDict):

@@ -163,10 +163,18 @@ class Session:
             self.replaced_by = current if current != self.served.release else None
 
 
-def open_session(transport: Transport, *, threads: int = 1, name: str = "") -> Session:
+def wished(threads: int | None, cluster: str) -> list[str]:
+    """Options of a release's runtime; none leave threads and cluster to the release."""
+    options = ["--threads", str(threads)] if threads else []
+    return [*options, "--cluster", cluster] if cluster else options
+
+
+def open_session(
+    transport: Transport, *, threads: int | None = None, cluster: str = "", name: str = ""
+) -> Session:
     """Starts what is deployed and waits until it is loaded; InputError if nothing is."""
     runtime = BoardRuntime(transport, name)
-    stream = runtime.talk_to_release("serve-session", "--threads", str(threads), magic=MAGIC)
+    stream = runtime.talk_to_release("serve-session", *wished(threads, cluster), magic=MAGIC)
     board = transport.board
     try:
         rest = _exactly(stream, board, HEAD_BYTES - len(MAGIC), QUICK_SECONDS)

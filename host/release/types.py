@@ -174,6 +174,8 @@ class Benchmark:
 
     `load_ms`: from opening the release to the end of the first inference, Python's start left out;
     None if the board's runtime does not say. `shapes` of the inputs; empty if it does not say.
+    `cluster`: whose cores the threads were kept on, "" if they were not; `placement_note`: what of
+    the release's placement the board could not give.
     """
 
     release: str
@@ -191,6 +193,8 @@ class Benchmark:
     load_ms: float | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     noise: Noise | None = None
+    cluster: str = ""
+    placement_note: str = ""
 
 
 @dataclass(frozen=True)

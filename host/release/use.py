@@ -16,7 +16,7 @@ from edgekit.device.agent.probe import Probe
 from edgekit.device.errors import InputError as DeviceInputError
 from edgekit.host.errors import BusyError, InputError
 from edgekit.host.release.answers import Document
-from edgekit.host.release.inference import open_session
+from edgekit.host.release.inference import open_session, wished
 from edgekit.host.release.runtime import QUICK_SECONDS, BoardRuntime
 from edgekit.host.release.session import forget, is_dead
 from edgekit.host.release.types import (
@@ -36,13 +36,18 @@ _RUN_SECONDS = 600.0
 
 
 def run(
-    transport: Transport, inputs: Arrays, *, threads: int = 1, name: str = ""
+    transport: Transport,
+    inputs: Arrays,
+    *,
+    threads: int | None = None,
+    cluster: str = "",
+    name: str = "",
 ) -> tuple[dict[str, NDArray[Any]], Timings]:
     """One inference of what is deployed: outputs by name, and the times.
 
     Inputs are named and shaped as in the model; InputError says what was expected.
     """
-    with open_session(transport, threads=threads, name=name) as session:
+    with open_session(transport, threads=threads, cluster=cluster, name=name) as session:
         return session.run(inputs)
 
 
@@ -50,7 +55,8 @@ def bench(
     transport: Transport,
     inputs: Arrays | None = None,
     *,
-    threads: int = 1,
+    threads: int | None = None,
+    cluster: str = "",
     count: int = 0,
     warmup: int = 3,
     seconds: int = 2,
@@ -59,9 +65,10 @@ def bench(
 ) -> Benchmark:
     """Latency of what is deployed over `count` runs (0: as many as fit into `seconds`).
 
-    Without inputs the bundle's golden input is used, of its `variant` where it has several.
+    Without inputs the bundle's golden input is used, of its `variant` where it has several;
+    without `threads` and `cluster` as many threads as the release says, where it says.
     """
-    options = ["--threads", str(threads), "--warmup", str(warmup), "--seconds", str(seconds)]
+    options = ["--warmup", str(warmup), "--seconds", str(seconds), *wished(threads, cluster)]
     if variant:
         options += ["--variant", str(variant)]
     if count:
@@ -187,4 +194,6 @@ def _benchmark(document: Document) -> Benchmark:
         load_ms=document.get("load_ms"),
         shapes=_shapes(document.get("shapes", {})),
         noise=Noise(**document["noise"]) if "noise" in document else None,
+        cluster=document.get("placement", {}).get("cluster", ""),
+        placement_note=document.get("placement", {}).get("note", ""),
     )

@@ -44,7 +44,7 @@ def measure(
                 bundle = sign_bundle(build_bundle(artifact, board))
                 with device.aside() as place:
                     place.deploy(bundle)
-                    bench = place.bench(seconds=seconds)
+                    bench = place.bench(threads=place.threads or 1, seconds=seconds)
             except InputError as error:
                 tell(f"left out: {error}")
                 ready.pop(model, None)

@@ -69,7 +69,7 @@ def tune_layouts(
     )
     with device.aside() as aside:
         aside.deploy(sign_bundle(build_bundle(artifact, profile)))
-        timing = aside.bench(seconds=seconds)
+        timing = aside.bench(threads=aside.threads or 1, seconds=seconds)
     if not (allow_noise or device.emulated) and (why := why_noisy(timing)):
         refuse_noise(device.name, why)
     times = {o.name: o.median_us for o in timing.operators}

@@ -107,7 +107,9 @@ def time_orders(
         for r in range(rounds):
             for i, place in enumerate(places):
                 tell(f"round {r + 1} of {rounds}, order {found[i].origin}")
-                times[i].append(1e3 * place.bench(seconds=seconds).median_ms)
+                times[i].append(
+                    1e3 * place.bench(threads=place.threads or 1, seconds=seconds).median_ms
+                )
     timed = [
         Timed(c, b, statistics.median(t)) for c, b, t in zip(found, bundles, times, strict=True)
     ]

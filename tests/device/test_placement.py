@@ -1,0 +1,164 @@
+"""How many threads a model runs on, and on which cores: the release's word and the board's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edgekit.device.agent.clusters import Cluster, find_clusters
+from edgekit.device.agent.manifest import parse_manifest
+from edgekit.device.agent.placement import Placement, PlacementSpec, Wish, on_cores, place
+from edgekit.device.errors import InputError
+from edgekit.host.bundle import Bundle
+from tests.support.boards_sys import PI4, RK3588, FakeCore, fake_board
+
+BIG = PlacementSpec("big", "a76", 4, 900.0, 3000.0)
+SPECS = (BIG, PlacementSpec("little", "a55", 3, 4000.0, 9000.0))
+ANYWHERE = (PlacementSpec("all", "", 4, 900.0, 3000.0),)
+
+
+def board(
+    folder: Path, cores: Sequence[FakeCore] = RK3588, usable: Sequence[int] = range(8)
+) -> tuple[Cluster, ...]:
+    return find_clusters(fake_board(folder, cores), set(usable))
+
+
+def test_the_release_s_best_cluster_is_the_default(tmp_path: Path) -> None:
+    found = place(SPECS, Wish(), board(tmp_path))
+    assert found == Placement(4, "big", (4, 5, 6, 7))
+    assert found.said == "4 threads on big (cores 4-7)"
+
+
+@pytest.mark.parametrize(
+    ("wish", "expected"),
+    [
+        (Wish(2), Placement(2, "big", (4, 5, 6, 7))),
+        (Wish(8), Placement(8)),  # more than the cluster has: all cores
+        (Wish(cluster="little"), Placement(3, "little", (0, 1, 2, 3))),
+        (Wish(2, "cortex-a55"), Placement(2, "little", (0, 1, 2, 3))),
+        (Wish(cluster="A76"), Placement(4, "big", (4, 5, 6, 7))),
+        (Wish(cluster="all"), Placement(8)),
+        (Wish(5, "all"), Placement(5)),
+    ],
+    ids=str,
+)
+def test_what_a_user_asks_for_stands_over_the_release(
+    tmp_path: Path, wish: Wish, expected: Placement
+) -> None:
+    assert place(SPECS, wish, board(tmp_path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        (
+            Wish(cluster="huge"),
+            r"big \(4 x cortex-a76\), little \(4 x cortex-a55\), or all, .*huge",
+        ),
+        (Wish(5, "big"), "expected 1 to 4 threads on big .*found 5"),
+    ],
+)
+def test_clusters_that_are_not_there_and_too_many_threads_are_refused(
+    tmp_path: Path, wish: Wish, said: str
+) -> None:
+    with pytest.raises(InputError, match=said) as caught:
+        place(SPECS, wish, board(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_container_with_fewer_cores_takes_fewer_threads_and_says_so(tmp_path: Path) -> None:
+    found = place(SPECS, Wish(), board(tmp_path, usable=(0, 1, 5)))
+    assert (found.threads, found.cluster, found.cores) == (1, "big", (5,))
+    assert found.note == "4 would be best, 1 of its cores may be used"
+
+
+def test_a_container_without_the_cluster_leaves_the_threads_free(tmp_path: Path) -> None:
+    found = place(SPECS, Wish(), board(tmp_path, usable=(0, 1)))
+    assert (found.threads, found.cores) == (2, ())
+    assert found.note == "no core of big may be used"
+    with pytest.raises(InputError, match="none of big"):
+        place(SPECS, Wish(cluster="big"), board(tmp_path, usable=(0, 1)))
+
+
+def test_another_board_s_release_goes_to_any_core(tmp_path: Path) -> None:
+    found = place(SPECS, Wish(), board(tmp_path, PI4))
+    assert found == Placement(4, note="no cluster of a76 here")
+
+
+def test_a_release_of_any_core_goes_to_the_fastest_cluster(tmp_path: Path) -> None:
+    assert place(ANYWHERE, Wish(), board(tmp_path)) == Placement(4, "big", (4, 5, 6, 7))
+    assert place(ANYWHERE, Wish(), board(tmp_path / "pi", PI4, range(4))) == Placement(4)
+    assert place(ANYWHERE, Wish(), board(tmp_path / "two", PI4, (1, 2))).threads == 2
+
+
+def test_without_a_word_of_the_release_it_is_one_thread_on_any_core() -> None:
+    assert place(()) == Placement(1)
+    assert place((), Wish(3)) == Placement(3)
+
+
+_THREADS = """
+import json, os, sys
+from pathlib import Path
+from edgekit.device.agent.placement import on_cores
+from edgekit.device.shared_library import open_library, start_pool
+
+everywhere, core = os.sched_getaffinity(0), max(os.sched_getaffinity(0))
+library = open_library(Path(sys.argv[1]))
+before = set(os.listdir("/proc/self/task"))
+with on_cores((core,)):
+    pool = start_pool(library, 3)
+    workers = set(os.listdir("/proc/self/task")) - before
+found = [sorted(os.sched_getaffinity(int(thread))) for thread in workers]
+assert os.sched_getaffinity(0) == everywhere
+library.ek_pool_destroy(pool)
+print(json.dumps([core, found]))
+"""
+
+
+def test_threads_of_a_pool_stay_on_the_cluster_they_were_made_on() -> None:
+    from edgekit.host.local_kernels import local_library
+
+    done = subprocess.run(
+        [sys.executable, "-c", _THREADS, str(local_library())],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    core, found = json.loads(done.stdout)
+    assert found == [[core], [core]]
+
+
+def test_the_calling_thread_is_kept_there_and_set_free_again() -> None:
+    before = os.sched_getaffinity(0)
+    core = min(before)
+    with on_cores((core,)):
+        assert os.sched_getaffinity(0) == {core}
+    assert os.sched_getaffinity(0) == before
+
+
+def test_cores_that_linux_refuses_leave_the_thread_free() -> None:
+    before = os.sched_getaffinity(0)
+    with on_cores((1023,)):
+        assert os.sched_getaffinity(0) == before
+
+
+def test_manifests_with_placements_are_a_schema_of_their_own(paper: Callable[..., Bundle]) -> None:
+    old = paper().manifest
+    assert b"placements" not in old.to_json()
+    made = replace(old, placements=SPECS).with_id()
+    text = made.to_json()
+    assert json.loads(text)["schema"] == "edgekit.bundle/5"
+    assert parse_manifest(text) == made
+    for change in ({"placements": []}, {"schema": "edgekit.bundle/4"}):
+        with pytest.raises(InputError):
+            parse_manifest(json.dumps(json.loads(text) | change).encode())
+    slower = {**json.loads(text)["placements"][0], "cost_us": 3001.0}
+    with pytest.raises(InputError, match=r"placements\[0\].cost_us: expected 0 to 3000"):
+        parse_manifest(json.dumps(json.loads(text) | {"placements": [slower]}).encode())
