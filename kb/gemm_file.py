@@ -1,7 +1,8 @@
 """The table as text: kb/gemm/<platform>.json, reviewed in git and byte-identical when rebuilt.
 
 A row is one line of the values that `columns` names, those at its end that say nothing left out.
-Keys are not in it: they follow from the product.
+Keys are not in it: they follow from the product. Tables of the form before this one, in which
+sources stood in the rows, are read as well.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from edgekit.kb.gemm_table import Feature, KnowledgeBase, Row
 from edgekit.kb.method import Method
 from edgekit.kb.operators import Family, OperatorMethod, OperatorRow
 from edgekit.kb.places import found_tables, shipped_folder
+from edgekit.kb.rule import LARGEST
 
-SCHEMA = "edgekit.kb.gemm/2"
+SCHEMA = "edgekit.kb.gemm/3"
+_BEFORE = "edgekit.kb.gemm/2"
 
 
 class KnowledgeBaseError(ValueError):
@@ -37,6 +40,8 @@ class _Sequences(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Method(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A block of 0 is not limited."""
+
     mc: int
     kc: int
     nc: int
@@ -48,7 +53,7 @@ class _Method(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """0 stands for what is not known; a `radius` of 0, for a method that holds in all of its key;
-    `cpu` is a position in the file's list."""
+    `source` and `cpu` are positions in the file's lists; `relaxes` is 0 or 1."""
 
     dtype: str
     threads: int
@@ -57,9 +62,9 @@ class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     k: int
     n: int
     method: _Method | Literal["analytic"]
-    source: str
+    source: int | str
     history_rows: int
-    relaxes: bool = True
+    relaxes: int | bool = 1
     ratio: float = 0.0
     gflops: float = 0.0
     radius: int = 0
@@ -71,6 +76,13 @@ _COLUMNS = [field.name for field in msgspec.structs.fields(_Row)]
 
 
 class _OperatorMethod(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    mr: int
+    nr: int
+    split: Literal["m", "n"] = "m"
+    family: Family | None = None  # depthwise for such forms, else in_place
+
+
+class _OperatorMethodBefore(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     family: Family
     mr: int
     nr: int
@@ -86,8 +98,8 @@ class _Operator(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     m: int
     k: int
     n: int
-    method: _OperatorMethod | Literal["analytic"]
-    source: str
+    method: msgspec.Raw
+    source: int | str
     ratio: float = 0.0
     radius: int = 0
     platform: int = 0
@@ -104,6 +116,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     cpus: list[str]
     columns: list[str]
     rows: list[msgspec.Raw]
+    sources: list[str] = []
     operator_columns: tuple[str, ...] = _OPERATOR_COLUMNS
     operators: list[msgspec.Raw] = []
 
@@ -140,7 +153,7 @@ def load_table(path: Path) -> KnowledgeBase:
         schema = json.loads(data)["schema"]
         if schema == gemm_file_1.SCHEMA:
             return gemm_file_1.table_of(data)
-        if schema != SCHEMA:
+        if schema not in (SCHEMA, _BEFORE):
             raise KnowledgeBaseError(
                 f"{path}: expected schema {SCHEMA}, found {schema}; "
                 "update edgekit, or build the table anew: edgekit kb build"
@@ -190,11 +203,20 @@ def _row(text: msgspec.Raw, sequences: Sequences, file: _File) -> Row:
     known = (
         raw.ratio or None,
         raw.gflops or None,
-        raw.relaxes,
+        bool(raw.relaxes),
         file.cpus[raw.cpu],
         raw.radius or None,
     )
-    return Row(key, _method(raw.method), shape, raw.source, raw.history_rows, *known)
+    source = _source(raw.source, file)
+    return Row(key, _method(raw.method), shape, source, raw.history_rows, *known)
+
+
+def _source(given: int | str, file: _File) -> str:
+    if isinstance(given, str):
+        return given
+    if not 0 <= given < len(file.sources):
+        raise ValueError(f"unknown source {given}")
+    return file.sources[given]
 
 
 def _operator(text: msgspec.Raw, sequences: Sequences, file: _File) -> OperatorRow:
@@ -203,36 +225,54 @@ def _operator(text: msgspec.Raw, sequences: Sequences, file: _File) -> OperatorR
         raise ValueError(f"unknown platform {raw.platform}, or radius {raw.radius}")
     shape = GemmShape(raw.m, raw.k, raw.n)
     key = key_of(shape, raw.platform, sequences, raw.dtype, raw.threads, "b", raw.form)
-    how = raw.method
-    method = None
-    if isinstance(how, _OperatorMethod):
-        method = OperatorMethod(how.family, raw.dtype, how.mr, how.nr, how.split)
-    return OperatorRow(key, method, shape, raw.source, raw.ratio or None, raw.radius or None)
+    method = _operator_method(raw, file.schema)
+    known = raw.ratio or None, raw.radius or None
+    return OperatorRow(key, method, shape, _source(raw.source, file), *known)
+
+
+def _operator_method(raw: _Operator, schema: str) -> OperatorMethod | None:
+    if bytes(raw.method) == b'"analytic"':
+        return None
+    if schema == _BEFORE:
+        old = msgspec.json.decode(raw.method, type=_OperatorMethodBefore)
+        return OperatorMethod(old.family, raw.dtype, old.mr, old.nr, old.split)
+    how = msgspec.json.decode(raw.method, type=_OperatorMethod)
+    family = how.family or _usual_family(raw.form)
+    return OperatorMethod(family, raw.dtype, how.mr, how.nr, how.split)
+
+
+def _usual_family(form: str) -> Family:
+    return "depthwise" if form.startswith("depthwise") else "in_place"
 
 
 def _method(how: _Method | Literal["analytic"]) -> Method | None:
     if not isinstance(how, _Method):
         return None
     packs = "a" in how.packs, "b" in how.packs
-    return Method(how.mc, how.kc, how.nc, *packs, how.mr, how.nr, how.split)
+    mc, kc, nc = (block or LARGEST for block in (how.mc, how.kc, how.nc))
+    return Method(mc, kc, nc, *packs, how.mr, how.nr, how.split)
 
 
 def table_text(table: KnowledgeBase) -> str:
     """The file's content: one row per line, sorted, so that a change is one line of a diff."""
     cpus = sorted({"", *(row.cpu for row in table.rows)})
+    sources = sorted({r.source for r in table.rows} | {r.source for r in table.operators})
     head = {
         "schema": SCHEMA,
         "platforms": list(table.platforms),
         "sequences": asdict(table.sequences),
         "priority": list(table.priority),
         "cpus": cpus,
+        "sources": sources,
         "columns": _COLUMNS,
     }
     lines = [f" {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
-    rows = [f"  {_line(row, cpus)}" for row in sorted(table.rows, key=lambda r: r.key)]
+    rows = [f"  {_line(row, cpus, sources)}" for row in sorted(table.rows, key=lambda r: r.key)]
     text = "{\n" + "\n".join(lines) + f'\n "rows": {_list(rows)}'
     if table.operators:
-        made = [f"  {_operator_line(r)}" for r in sorted(table.operators, key=lambda r: r.key)]
+        made = [
+            f"  {_operator_line(r, sources)}" for r in sorted(table.operators, key=lambda r: r.key)
+        ]
         text += f',\n "operator_columns": {json.dumps(_OPERATOR_COLUMNS)}'
         text += f',\n "operators": {_list(made)}'
     return text + "\n}\n"
@@ -242,31 +282,42 @@ def _list(lines: list[str]) -> str:
     return "[\n" + ",\n".join(lines) + "\n ]" if lines else "[]"
 
 
-def _operator_line(row: OperatorRow) -> str:
+def _operator_line(row: OperatorRow, sources: list[str]) -> str:
     key, shape, how = row.key, row.shape, row.method
+    method: list[Any] | str = "analytic"
+    if how is not None:
+        family = None if how.family == _usual_family(key.form) else how.family
+        method = _shortened([how.mr, how.nr, how.split, family], _OperatorMethod)
     values: list[Any] = [
-        *(key.form, key.dtype, key.threads, shape.m, shape.k, shape.n),
-        (how.family, how.mr, how.nr, how.split) if how else "analytic",
-        *(row.source, row.ratio or 0, row.radius or 0, key.platform),
+        *(key.form, key.dtype, key.threads, shape.m, shape.k, shape.n, method),
+        *(sources.index(row.source), row.ratio or 0, row.radius or 0, key.platform),
     ]
     return _compact(values, _Operator)
 
 
-def _line(row: Row, cpus: list[str]) -> str:
+def _line(row: Row, cpus: list[str], sources: list[str]) -> str:
     key, shape, how = row.key, row.shape, row.method
     packs = "".join(side for side in ("a", "b") if how and getattr(how, f"pack_{side}"))
-    method = how and (how.mc, how.kc, how.nc, packs, how.mr, how.nr, how.split)
+    method = how and (*_blocks(how), packs, how.mr, how.nr, how.split)
     values: list[Any] = [
         *(key.dtype, key.threads, key.packed, shape.m, shape.k, shape.n),
-        *(method or "analytic", row.source, row.history_rows, row.relaxes),
+        *(method or "analytic", sources.index(row.source), row.history_rows, int(row.relaxes)),
         *(row.ratio or 0, row.gflops or 0, row.radius or 0, cpus.index(row.cpu), key.platform),
     ]
     return _compact(values, _Row)
 
 
+def _blocks(how: Method) -> list[int]:
+    return [0 if block == LARGEST else block for block in (how.mc, how.kc, how.nc)]
+
+
 def _compact(values: list[Any], kind: type[msgspec.Struct]) -> str:
+    return json.dumps(_shortened(values, kind), separators=(",", ":"))
+
+
+def _shortened(values: list[Any], kind: type[msgspec.Struct]) -> list[Any]:
     """Without what at the end says nothing."""
     fields = msgspec.structs.fields(kind)
     while values[-1] == fields[len(values) - 1].default:
         values.pop()
-    return json.dumps(values, separators=(",", ":"))
+    return values

@@ -68,7 +68,7 @@ def test_a_bad_shape_is_one_line(gemm: str, edgekit: Any) -> None:
     ("damage", "word"),
     [
         (lambda text: text[:50], "restore it"),
-        (lambda text: text.replace("gemm/2", "gemm/3"), "update edgekit"),
+        (lambda text: text.replace("gemm/3", "gemm/4"), "update edgekit"),
         (lambda text: "\0", "restore it"),
     ],
 )

@@ -13,8 +13,9 @@ from edgekit.host.tables.gemm import table_of, user_table
 from edgekit.kb.board import load_board
 from edgekit.kb.features import GemmShape, Sequences, key_of
 from edgekit.kb.gemm_file import KnowledgeBaseError, is_old, load_table, table_text
-from edgekit.kb.gemm_table import Row
+from edgekit.kb.gemm_table import KnowledgeBase, Row
 from edgekit.kb.method import Method, analytic_method
+from edgekit.kb.rule import LARGEST
 
 _METHOD = Method(256, 128, 512, False, True, 8, 12)
 _GOOD, _NEAR, _FAR = GemmShape(500, 1600, 30), GemmShape(50, 7, 11), GemmShape(1, 1, 2000)
@@ -94,3 +95,41 @@ def test_odd_rows_of_an_old_table_are_skipped_and_counted(tmp_path):
     _write(path, [odd, _row(_FAR, _METHOD, reach=0), _row(_NEAR, _METHOD)])
     table = load_table(path)
     assert (table.skipped, [row.shape for row in table.rows]) == (2, [_NEAR])
+
+
+def test_a_table_with_sources_in_its_rows_says_the_same(tmp_path):
+    """Version 2 of the form: sources as words, blocks in full, families of operators first."""
+    head = {
+        "schema": "edgekit.kb.gemm/2",
+        "platforms": ["cortex-a57"],
+        "sequences": asdict(Sequences()),
+        "priority": ["scale", "m", "n", "k"],
+        "cpus": [""],
+        "columns": ["dtype", "threads", "packed", "m", "k", "n", "method", "source",
+                    "history_rows", "relaxes", "ratio", "gflops", "radius", "cpu", "platform"],
+        "operator_columns": ["form", "dtype", "threads", "m", "k", "n", "method", "source",
+                             "ratio", "radius", "platform"],
+    }  # fmt: skip
+    rows = [["f32", 1, "b", 1, 64, 64, [LARGEST, 16, 32, "a", 1, 32, "m"], "tuner", 4, False, 0.5]]
+    operators = [
+        ["conv3s1", "f32", 1, 64, 72, 16, ["winograd", 4, 16, "m"], "estimate", 0.9, 100],
+        ["depthwise3s1", "s8", 1, 64, 9, 16, ["depthwise", 1, 8, "m"], "estimate", 0.9, 100],
+        ["dense", "f32", 1, 1, 64, 10, "analytic", "estimate", 1.0, 100],
+    ]
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps({**head, "rows": rows, "operators": operators}))
+    old = load_table(path)
+    assert old.skipped == 0 and [r.source for r in old.rows] == ["tuner"]
+    assert {r.method.family for r in old.operators if r.method} == {"winograd", "depthwise"}
+    path.write_text(table_text(old))
+    new = load_table(path)
+    assert new.rows == old.rows and set(new.operators) == set(old.operators)
+    assert '"edgekit.kb.gemm/3"' in path.read_text()
+
+
+def test_a_row_with_a_source_that_is_not_there_is_skipped(tmp_path):
+    path = tmp_path / "table.json"
+    key = key_of(_GOOD, 0, Sequences(), packed="b")
+    table = KnowledgeBase(("cortex-a57",), rows=(Row(key, _METHOD, _GOOD, "tuner"),))
+    path.write_text(table_text(table).replace('"sources": ["tuner"]', '"sources": []'))
+    assert load_table(path).skipped == 1
