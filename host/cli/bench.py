@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgekit.host.cli import bench_gemm, bench_nna, bench_outlier, bench_spmm, bench_spmv, complete
+from edgekit.host.cli.bench_history import keep_in_history
 from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.options import (
     ActivationsOption,
@@ -213,6 +214,8 @@ def _bench_file(file: Path, wanted: _Wanted) -> _Result:
                 )
                 for i in range(len(bundle.manifest.every_variant()))
             )
+    if file_kind(file) is Kind.MODEL and not wanted.device.emulated:
+        keep_in_history(file, wanted.device, options, timing)
     if not wanted.peers:
         estimate = estimate_beside(wanted.device, timing, bundle)
         return _Result(timing, None, tuple(more), estimate)

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgekit.host.cli import kb_build, kb_spmv
-from edgekit.host.cli.kb_shared import is_learned, method_text, profile
+from edgekit.host.cli.kb_shared import is_learned, method_text, operator_text, profile
 from edgekit.host.cli.options import Board, DataType, Json, Packed, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.kb.board import BoardProfile
     from edgekit.kb.gemm_table import KnowledgeBase, Row
+    from edgekit.kb.operators import OperatorRow
 
 Table = Annotated[
     Path | None,
@@ -124,6 +125,7 @@ def show(board: Board = None, table: Table = None, as_json: Json = False) -> Non
                 "priority": list(found.priority),
                 "skipped": found.skipped,
                 "rows": [asdict(row) for row in found.rows],
+                "operators": [asdict(row) for row in found.operators],
             }
         )
         return
@@ -145,6 +147,10 @@ def show(board: Board = None, table: Table = None, as_json: Json = False) -> Non
             "GFLOP/s",
         )
         print_table(headers, [_cells(row) for row in found.rows], left=0)
+    if found.operators:
+        print(f"operators  {len(found.operators)}")
+        heads = ("form", "m", "k", "n", "dtype", "threads", "method", "source", "ratio")
+        print_table(heads, [_operator_cells(row) for row in found.operators], left=1)
 
 
 def diff(
@@ -213,6 +219,13 @@ def _table(board: BoardProfile, file: Path | None) -> KnowledgeBase:
 def _where(row: Row) -> str:
     s = row.shape
     return f"{s.m},{s.k},{s.n} {row.key.dtype} x{row.key.threads} packed {row.key.packed}"
+
+
+def _operator_cells(row: OperatorRow) -> tuple[str, ...]:
+    key, s, how = row.key, row.shape, row.method
+    method = "that without a row" if how is None else operator_text(how)
+    sizes = (str(s.m), str(s.k), str(s.n), key.dtype, str(key.threads))
+    return (key.form, *sizes, method, row.source, "-" if row.ratio is None else f"{row.ratio:.4g}")
 
 
 def _cells(row: Row) -> tuple[str, ...]:

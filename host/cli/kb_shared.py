@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from edgekit.kb.board import BoardProfile
     from edgekit.kb.features import Sequences
     from edgekit.kb.method import Method
+    from edgekit.kb.operators import OperatorMethod
 
 
 def profile(board: str | None) -> BoardProfile:
@@ -36,3 +37,9 @@ def method_text(method: Method | None) -> str:
     blocks = f"blocks {method.mc} x {method.kc} x {method.nc}"
     tile = f"tile {method.mr} x {method.nr}"
     return f"{blocks}, {tile}, packs {packed}, threads share {method.split}"
+
+
+def operator_text(method: OperatorMethod) -> str:
+    """The method of an operator in some words."""
+    walk = ", channels last" if method.split == "n" else ""
+    return f"{method.family} {method.mr} x {method.nr}{walk}"

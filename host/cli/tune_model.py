@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from edgekit.host.api import Device
     from edgekit.host.tune.model_session import ModelJob
     from edgekit.host.tune.operators import ModelOutcome, ModelProgress, Won
-    from edgekit.kb.operators import OperatorMethod
 
 _SHOWN = 10  # best gains in the summary
 
@@ -164,14 +163,14 @@ def _showing(job: ModelJob) -> Iterator[Callable[[ModelProgress], None]]:
 
 
 def _summary(job: ModelJob, outcome: ModelOutcome, path: Path) -> None:
+    from edgekit.host.cli.kb_shared import operator_text
     from edgekit.host.cli.output import milliseconds, table
     from edgekit.host.tune.operators import gain_of
 
-    rows = [
-        (w.operator.name, w.operator.form.name, _text(w.operator.default), _text(w.method),
-         f"{1.0 / w.ratio:.2f}")
-        for w in _best(outcome)
-    ]  # fmt: skip
+    rows = []
+    for w in _best(outcome):
+        methods = operator_text(w.operator.default), operator_text(w.method)
+        rows.append((w.operator.name, w.operator.form.name, *methods, f"{1.0 / w.ratio:.2f}"))
     if rows:
         table(("operator", "form", "without a row", "method", "gain"), rows, left=4)
     kind = "measured" if job.device else "estimated"
@@ -189,11 +188,6 @@ def _summary(job: ModelJob, outcome: ModelOutcome, path: Path) -> None:
 
 def _best(outcome: ModelOutcome) -> list[Won]:
     return sorted(outcome.won, key=lambda w: (w.ratio, w.operator.name))[:_SHOWN]
-
-
-def _text(method: OperatorMethod) -> str:
-    walk = ", channels last" if method.split == "n" else ""
-    return f"{method.family} {method.mr} x {method.nr}{walk}"
 
 
 def _document(job: ModelJob, outcome: ModelOutcome, path: Path) -> dict[str, Any]:

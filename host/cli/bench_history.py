@@ -1,0 +1,38 @@
+"""What `edgekit bench model` adds to the history of measured operators."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.host.errors import EdgekitError
+
+if TYPE_CHECKING:
+    from edgekit.host.api import Device
+    from edgekit.host.options import CompileOptions
+    from edgekit.host.release import Benchmark
+
+_LOG = logging.getLogger(__name__)
+
+
+def keep_in_history(
+    model: Path, device: Device, options: CompileOptions, timing: Benchmark
+) -> None:
+    """Keeps the times of a quiet run of a model that was tuned on the board; it never fails."""
+    from edgekit.host.paths import data_folder
+    from edgekit.host.release import why_noisy
+    from edgekit.host.tune.benchmarks import keep_benchmark
+    from edgekit.kb.board import load_board
+
+    if why_noisy(timing) or not (data_folder() / "history.sqlite").exists():
+        return
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    board = load_board(device.profile)
+    try:
+        count = keep_benchmark(model, board, options, device.name, timing, now)
+    except EdgekitError as error:  # what was asked for is done
+        _LOG.info("not in the history: %s", error)
+        return
+    _LOG.info("%d operators of %s are in the history", count, model.name)

@@ -1,0 +1,141 @@
+"""Rows of operators from a history of several sources, and what benchmarks add to it."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edgekit.device.version import VERSION
+from edgekit.host.options import DEFAULT_OPTIONS
+from edgekit.host.release import Benchmark, Conditions, OperatorTime
+from edgekit.host.tune.benchmarks import keep_benchmark
+from edgekit.host.tune.history import History
+from edgekit.host.tune.standing import Subject, subject_of
+from edgekit.kb.board import load_board
+from edgekit.kb.build import build_table
+from edgekit.kb.features import GemmShape, Sequences
+from edgekit.kb.operator_history import OperatorMeasurement, operator_rows
+from edgekit.kb.operators import OperatorMethod
+
+_USUAL, _OTHER = OperatorMethod("in_place", "f32", 6, 12), OperatorMethod("in_place", "f32", 8, 8)
+_SHAPE = GemmShape(64, 24, 24)
+_MODEL = Path(__file__).parents[2] / "models" / "face_detection_short_range.tflite"
+
+
+def measured(
+    cost: float, source: str = "tuner", method: OperatorMethod = _OTHER, **more: object
+) -> OperatorMeasurement:
+    base = OperatorMeasurement(
+        "pi", "core", "model", "conv", "conv1s1", 1, _SHAPE, method, cost, 1.0, "now", VERSION,
+        source, "cycles" if source == "estimate" else "seconds",
+    )  # fmt: skip
+    return replace(base, **more)  # type: ignore[arg-type]
+
+
+def _rows(*history: OperatorMeasurement):
+    return operator_rows(history, ("core",), Sequences())
+
+
+def test_a_method_that_gains_gets_a_row_with_its_gain():
+    (row,) = _rows(measured(1.0, method=_USUAL), measured(0.8))
+    assert (row.method, row.ratio, row.source, row.shape) == (_OTHER, 0.8, "tuner", _SHAPE)
+
+
+def test_a_method_that_gains_less_than_two_percent_gets_none():
+    (row,) = _rows(measured(0.99))
+    assert row.method is None and row.ratio == 1.0
+
+
+def test_times_weigh_more_than_board_time():
+    (row,) = _rows(measured(0.8, "estimate"), measured(1.1, "tuner"))
+    assert row.method is None
+    (row,) = _rows(measured(1.1, "estimate"), measured(0.8, "tuner"))
+    assert row.method == _OTHER and row.source == "tuner"
+
+
+def test_of_the_same_measured_again_the_last_one_counts():
+    (row,) = _rows(measured(0.5), measured(1.2))
+    assert row.method is None
+
+
+def test_what_a_newer_kit_measured_counts_alone():
+    old = measured(0.5, kit_version="0.0.1", operator="other")
+    (row,) = _rows(old, measured(1.0))
+    assert row.method is None
+
+
+def test_operators_that_share_a_key_count_by_what_they_take():
+    small = measured(0.02, operator="small", default_cost=0.01)
+    (row,) = _rows(small, measured(0.8))
+    assert row.method == _OTHER and row.ratio == pytest.approx(0.82 / 1.01, rel=1e-3)
+
+
+def test_a_row_that_only_says_what_holds_without_it_is_left_out():
+    far = measured(1.0, shape=GemmShape(4096, 512, 512), operator="far")
+    assert build_table([], ("core",), operators=[far]).operators == ()
+    near = measured(1.0, shape=GemmShape(64, 24, 64), operator="near")
+    kept = build_table([], ("core",), operators=[measured(0.8), near]).operators
+    assert [row.method for row in kept].count(None) == 1  # its neighbor's would be taken
+
+
+def test_operators_of_a_history_that_cannot_be_are_skipped(tmp_path):
+    path = tmp_path / "h.sqlite"
+    with History(path) as history:
+        assert history.add_operators([measured(0.8), measured(0.7), measured(0.9)]) == 3
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE operators SET cost = -1 WHERE id = 1")
+        db.execute("UPDATE operators SET family = 'magic' WHERE id = 2")
+    with History(path) as history:
+        read = history.read_operators("core")
+    assert read.skipped == 2 and read.measurements == [measured(0.9)]
+
+
+def test_a_history_of_an_older_kit_gets_room_for_operators(tmp_path):
+    path = tmp_path / "h.sqlite"
+    History(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute("DROP TABLE operators")
+        db.execute("PRAGMA user_version = 3")
+    with History(path) as history:
+        history.add_operators([measured(0.8)])
+        assert history.read_operators().measurements == [measured(0.8)]
+
+
+@pytest.fixture
+def subject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subject:
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
+    return subject_of(_MODEL, load_board("rpi3"), DEFAULT_OPTIONS)
+
+
+def _benchmark(subject: Subject, usual_us: float, other_us: float) -> Benchmark:
+    operators = tuple(
+        OperatorTime(s.name, "conv", "k", usual_us if s.current == s.default else other_us, 0.1)
+        for s in subject.operators
+    )
+    conditions = Conditions(None, None, None)
+    return Benchmark(
+        "r", subject.name, 1, 1.0, 1.0, 1.0, 9, operators, 0, 0, before=conditions,
+        after=conditions,
+    )  # fmt: skip
+
+
+def test_a_benchmark_adds_what_was_compiled_by_rows_at_its_own_pace(subject):
+    board, benchmark = load_board("rpi3"), _benchmark(subject, 2000.0, 1000.0)
+    assert keep_benchmark(_MODEL, board, DEFAULT_OPTIONS, "pi", benchmark, "now") == 0
+    with History() as history:
+        history.add_operators(
+            measured(
+                1e-3, method=s.default, operator=s.name, platform=board.platform,
+                model=subject.name, shape=s.form.shape, default_cost=1e-3,
+            )
+            for s in subject.operators
+        )  # fmt: skip
+    count = keep_benchmark(_MODEL, board, DEFAULT_OPTIONS, "pi", benchmark, "now")
+    assert count == sum(s.current != s.default for s in subject.operators) > 0
+    with History() as history:
+        kept = [m for m in history.read_operators().measurements if m.source == "benchmark"]
+    assert len(kept) == count
+    assert {m.ratio for m in kept} == {0.5}  # the run was half as fast as when it was tuned
