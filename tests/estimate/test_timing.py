@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from edgekit.host.estimate.emulator import find_emulator, plugin_of
+from edgekit.host.estimate.run import GUEST_BYTES
 from edgekit.kb.core import Core, load_core
 from edgekit.kb.core_text import core_text
 
@@ -41,7 +42,7 @@ pytestmark = pytest.mark.skipif(
 def built(folder: Path, name: str, *flags: str) -> Path:
     """A program of `programs/`, for the instruction set that its name tells."""
     target = "riscv64-linux-musl" if name.endswith("rv64") else "aarch64-linux-musl"
-    bare = () if name.startswith("threads") else ("-nostdlib", "-ffreestanding")
+    bare = () if name.startswith(("threads", "turns")) else ("-nostdlib", "-ffreestanding")
     command = [
         sys.executable,
         "-m",
@@ -77,8 +78,8 @@ def run(
         files.append(program.parent / f"{core.name}.core")
         files[-1].write_text(core_text(core), encoding="utf-8")
     plugin = [f"file={plugin_of(emulator)}", f"out={out}", *options, *(f"core={f}" for f in files)]
-    command = [emulator.path, "-cpu", cpu, "-plugin", ",".join(plugin), str(program)]
-    subprocess.run(command, check=True, timeout=60)
+    command = [emulator.path, "-cpu", cpu, "-R", hex(GUEST_BYTES), "-plugin", ",".join(plugin)]
+    subprocess.run([*command, str(program)], check=True, timeout=60, env={})
     document: dict[str, Any] = json.loads(out.read_text(encoding="ascii"))
     return document
 
@@ -226,8 +227,17 @@ def test_two_threads_take_half_the_time_and_waiting_is_no_work(folder: Path):
     program = built(folder, "threads_a64")
     runs = [run(program, ("a72",), cpu="cortex-a72") for _ in range(2)]
     (again,), (region,) = (r["cores"][0]["regions"] for r in runs)
-    assert again["cycles"] == pytest.approx(region["cycles"], rel=0.01)
+    assert again == region
     one, two, *_ = region["laps"]
     assert two["cycles"] == pytest.approx(one["cycles"] / 2, rel=0.05)
     _, helper = region["threads"]
     assert helper["bound"]["wait"] > 0.75 * one["cycles"]
+
+
+def test_threads_that_meet_take_their_turns_alike_in_every_run(folder: Path):
+    program = built(folder, "turns_a64")
+    runs = [run(program, ("a53",), cpu="cortex-a53") for _ in range(3)]
+    assert runs[1] == runs[0] and runs[2] == runs[0]
+    (region,) = runs[0]["cores"][0]["regions"]
+    assert len(region["threads"]) == 4
+    assert all(thread["bound"]["wait"] > 0 for thread in region["threads"])

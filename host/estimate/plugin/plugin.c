@@ -118,41 +118,63 @@ static void look_for_laps(struct ek_thread *thread, const struct ek_block *block
     look_for_stamp(thread, block, at + 1);
 }
 
+static void forget(struct ek_run *run, uint32_t instructions) {
+    for (uint32_t i = 0; i < instructions; i++)
+        run->address[i] = run->count[i] = 0;
+    run->mores = 0;
+}
+
+// What a thread did that waits for another one is called so.
+static void call_it_waiting(struct ek_cpu *cpu, const uint64_t before[EK_BOUNDS]) {
+    uint64_t waited = 0;
+    for (int i = 0; i < EK_BOUNDS; i++)
+        waited += cpu->bound[i] - before[i];
+    memcpy(cpu->bound, before, sizeof cpu->bound);
+    cpu->bound[EK_BOUND_WAIT] += waited;
+}
+
 static void finish(struct ek_thread *thread, uint64_t next) {
     struct ek_block *block = thread->last;
     thread->last = NULL;
     if (!block)
         return;
+    bool waits = looks_on(thread, block) && ek_thread_has_others(thread);
+    uint64_t before[EK_BOUNDS];
     for (unsigned model = 0; model < ek_machine.models; model++) {
         struct ek_cpu *cpu = thread->cpu[model];
         if (mode == WARM) {
             ek_cpu_warm(cpu, block, &thread->run, next);
             continue;
         }
+        if (waits)
+            memcpy(before, cpu->bound, sizeof before);
         const struct ek_variant *variant = ek_cpu_run(cpu, block, &thread->run, next);
+        if (waits)
+            call_it_waiting(cpu, before);
         if (variant->unknown)
             ek_report_unknown(model, block, variant);
     }
     if (mode == ON && thread == owner)
         look_for_laps(thread, block);
-    for (uint32_t i = 0; i < block->instructions; i++)
-        thread->run.address[i] = thread->run.count[i] = 0;
-    thread->run.mores = 0;
+    forget(&thread->run, block->instructions);
 }
 
 static void on_block(unsigned vcpu, void *data) {
-    if (mode == OFF)
+    if (mode == OFF && !ek_machine.scheduled)
         return;
     struct ek_thread *thread = ek_thread_of(vcpu);
     struct ek_block *block = data;
     if (!thread)
         return;
-    if (!ek_thread_begin(thread))
+    ek_thread_arrive(thread, true);
+    if (mode == OFF)
+        thread->outside += block->instructions;
+    else if (ek_thread_begin(thread))
+        finish(thread, block->pc);
+    else
         return;
-    bool pauses = thread->last && looks_on(thread, thread->last);
-    finish(thread, block->pc);
-    ek_thread_turn(thread, pauses);
-    thread->last = block;
+    ek_thread_turn(thread);
+    thread->last = mode == OFF ? NULL : block;
 }
 
 static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *tb) {
@@ -192,8 +214,10 @@ static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *tb) {
 static void begin(struct ek_thread *thread, bool warm) {
     if (!ek_thread_begin(thread))
         return;
-    thread->last = NULL;
     ek_threads_start(thread);
+    for (unsigned i = 0; i < ek_machine.threads; i++)
+        if (ek_machine.thread[i]) // what it was at in another region
+            forget(&ek_machine.thread[i]->run, EK_MAX_BLOCK);
     if (!warm) {
         owner = thread;
         ek_report_begin(thread);
@@ -238,6 +262,7 @@ static void on_call(qemu_plugin_id_t id, unsigned vcpu, int64_t number, uint64_t
     struct ek_thread *thread = ek_thread_of(vcpu);
     if (!thread)
         return;
+    ek_thread_arrive(thread, false);
     bool arm = machine == ARM;
     if (number == (arm ? 6 : 57) && a1 >= MARK_BEGIN && a1 <= MARK_WARM_END) {
         mark(thread, a1);
@@ -248,13 +273,10 @@ static void on_call(qemu_plugin_id_t id, unsigned vcpu, int64_t number, uint64_t
         stamps.end = stamps.begin + a3 * sizeof(uint64_t);
         return;
     }
-    int operation = (int)(a2 & 127);
-    bool futex = number == (arm ? 240 : 98) || (arm && number == 422);
-    bool sleeps = number == (arm ? 162 : 101) || number == (arm ? 265 : 115) ||
-                  number == (arm ? 336 : 73) || number == (arm ? 346 : 22) ||
-                  number == (arm ? 3 : 63) || number == (arm ? 114 : 260);
-    bool waits = sleeps || (futex && (operation == 0 || operation == 9 || operation == 6));
-    ek_thread_call(thread, futex ? a1 : 0, waits);
+    enum ek_call call = ek_call_of(arm, number, a1, a2);
+    if (call == EK_CALL_EXITS && ek_machine.scheduled && mode == ON && owner)
+        end(owner); // threads are on their own now
+    ek_thread_call(thread, call);
 }
 
 static void on_return(qemu_plugin_id_t id, unsigned vcpu, int64_t number, int64_t result) {
@@ -269,8 +291,7 @@ static void on_start(qemu_plugin_id_t id, unsigned vcpu) {
     struct ek_thread *thread = ek_thread_of(vcpu);
     if (!thread)
         return;
-    thread->alive = true;
-    thread->joined = thread->calling = false;
+    ek_thread_start(thread);
     if (whole && mode == OFF && !owner)
         begin(thread, false);
 }

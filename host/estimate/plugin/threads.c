@@ -1,10 +1,11 @@
 // Who runs is whose clock is least: a thread waits in its callback until it is its turn, so what
 // threads do to each other (caches, bandwidth, locks) happens in the order of the modelled clocks
-// and not of the host's. Where that would stop the emulator (it halts all threads to change its
-// translations) a thread goes on after a while.
+// and not of the host's. Nothing is decided before it is known of each thread whether it sleeps in
+// the system or is on its way back, however long that takes: the same threads are ready then in
+// every run. Only where whoever has the turn sleeps on and on, in a call that is not known to wait
+// or because the emulator halts all threads to change its translations, does another one go on.
 #include "threads.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,17 +13,17 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { REST_MS = 10, PATIENCE = 30, WAKES = 64, TRIES = 1000 }; // patience: rests without progress
+enum { REST_MS = 10, PATIENCE = 20, LOOKS = 50, LOOK_US = 50 }; // patience: rests in a row asleep
+enum { AGAIN = -11 };                                           // a call's result: did not wait
 
 struct ek_machine ek_machine;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t turn = PTHREAD_COND_INITIALIZER;
-static struct ek_thread *running;
-static bool scheduled;
-static uint64_t switches;
-static struct {
-    uint64_t futex, time;
-} wakes[WAKES];
+static struct ek_thread *_Atomic running; // whoever has the turn
+static const struct ek_thread *ended;     // and had the turn: those who waited for that may wake
+static struct ek_thread *creator;         // of the next thread
+static uint64_t switches, quantum = EK_QUANTUM_OUTSIDE;
+static struct ek_thread *newborn; // that it created last
+static unsigned halts, settlers;
 
 struct ek_thread *ek_thread_of(unsigned vcpu) {
     if (vcpu >= EK_MAX_THREADS)
@@ -32,6 +33,7 @@ struct ek_thread *ek_thread_of(unsigned vcpu) {
         if (!thread)
             abort();
         thread->alive = true;
+        pthread_cond_init(&thread->turn, NULL);
         ek_machine.thread[vcpu] = thread;
         if (vcpu >= ek_machine.threads)
             ek_machine.threads = vcpu + 1;
@@ -40,21 +42,27 @@ struct ek_thread *ek_thread_of(unsigned vcpu) {
 }
 
 static uint64_t clock_of(const struct ek_thread *thread) {
-    return thread->cpu[0] ? thread->cpu[0]->now : 0;
-}
-
-static bool ready(const struct ek_thread *thread) {
-    return thread && thread->alive && thread->joined && !thread->calling;
+    return thread->outside + (thread->cpu[0] ? thread->cpu[0]->now : 0);
 }
 
 static struct ek_thread *first(const struct ek_thread *besides) {
     struct ek_thread *found = NULL;
     for (unsigned i = 0; i < ek_machine.threads; i++) {
         struct ek_thread *thread = ek_machine.thread[i];
-        if (ready(thread) && thread != besides && (!found || clock_of(thread) < clock_of(found)))
+        if (thread && thread->alive && !thread->calling && thread != besides &&
+            (!found || clock_of(thread) < clock_of(found)))
             found = thread;
     }
     return found;
+}
+
+bool ek_thread_has_others(const struct ek_thread *thread) {
+    return ek_machine.scheduled && thread->limit != ~(uint64_t)0;
+}
+
+static void set_limit(struct ek_thread *thread) {
+    const struct ek_thread *next = first(thread);
+    thread->limit = next ? clock_of(next) + quantum : ~(uint64_t)0;
 }
 
 // Nothing happened to a thread before the clock of another.
@@ -62,92 +70,133 @@ static void wait_for(struct ek_thread *thread, const struct ek_thread *other) {
     for (unsigned model = 0; model < ek_machine.models; model++)
         if (thread->cpu[model] && other->cpu[model])
             ek_cpu_wait(thread->cpu[model], other->cpu[model]->now + 1);
+    if (thread->outside < other->outside)
+        thread->outside = other->outside;
 }
 
-// Whether the host's thread sleeps.
-static bool sleeps(const struct ek_thread *thread) {
+// What the host's thread does, as /proc says: 'S' is sleeping; 0: there is none any more.
+static char state_of(const struct ek_thread *thread) {
     char path[64], text[128] = "";
     snprintf(path, sizeof path, "/proc/self/task/%ld/stat", thread->id);
     FILE *file = fopen(path, "r");
     if (!file)
-        return true;
+        return 0;
     const char *state = fgets(text, sizeof text, file) ? text : "";
     fclose(file);
     while (*state && *state != ')')
         state++;
-    return *state == 0 || state[2] == 'S';
+    return *state ? state[2] : 0;
 }
 
-// Those who called the system to wait sleep, or are back because they need not.
+// Gives the lock away for a moment, for longer after some.
+static void look_again(int looks) {
+    pthread_mutex_unlock(&lock);
+    if (looks < LOOKS)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){0, LOOK_US * 1000}, NULL);
+    pthread_mutex_lock(&lock);
+}
+
+// Until it is known of those in a call whether they sleep in it or are back.
 static void settle(void) {
+    settlers++;
+    for (int looks = 0; ended && state_of(ended); looks++)
+        look_again(looks);
     for (unsigned i = 0; i < ek_machine.threads; i++) {
         struct ek_thread *thread = ek_machine.thread[i];
-        for (int tries = 0; thread && thread->alive && thread->entering && tries < TRIES; tries++) {
-            pthread_mutex_unlock(&lock);
-            bool asleep = sleeps(thread);
-            if (!asleep)
-                sched_yield();
-            pthread_mutex_lock(&lock);
-            if (asleep)
-                thread->entering = false;
+        if (thread && ended)
+            thread->unsettled = thread->calling; // it may have waited for that end
+        for (int looks = 0; thread && thread->alive && thread->unsettled; looks++) {
+            // still inside after it slept: it was no lock of ours in which it did
+            if (state_of(thread) == 'S' && thread->inside)
+                thread->unsettled = false;
+            else
+                look_again(looks);
         }
     }
+    ended = NULL;
+    settlers--;
 }
 
 static void give_turn(void) {
     running = NULL;
     settle();
-    if (running || !(running = first(NULL)))
+    if (running)
         return;
-    const struct ek_thread *next = first(running);
-    running->limit = next ? clock_of(next) + EK_QUANTUM : ~(uint64_t)0;
+    struct ek_thread *next = first(NULL);
+    if (!next)
+        return;
+    set_limit(next);
+    running = next;
     switches++;
-    pthread_cond_broadcast(&turn);
+    pthread_cond_signal(&next->turn);
 }
 
-static bool rest(void) {
+static void wake_everyone(void) {
+    for (unsigned i = 0; i < ek_machine.threads; i++)
+        if (ek_machine.thread[i])
+            pthread_cond_signal(&ek_machine.thread[i]->turn);
+}
+
+static bool rest(struct ek_thread *thread) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += REST_MS * 1000000L;
     until.tv_sec += until.tv_nsec / 1000000000L;
     until.tv_nsec %= 1000000000L;
-    return pthread_cond_timedwait(&turn, &lock, &until) == 0;
+    return pthread_cond_timedwait(&thread->turn, &lock, &until) == 0;
 }
 
-static void await_turn(struct ek_thread *thread) {
+// Whoever has the turn sleeps and will not go on by itself.
+static void pass_over(struct ek_thread *asleep) {
+    if (asleep->inside) {
+        asleep->calling = true;
+        give_turn();
+    } else {
+        halts++;
+        wake_everyone();
+    }
+}
+
+static void await_turn(struct ek_thread *thread, bool may_leave) {
     uint64_t seen = 0;
-    for (int idle = 0; scheduled && running != thread;) {
-        if (!running) {
+    int idle = 0;
+    while (ek_machine.scheduled && running != thread) {
+        struct ek_thread *other = running;
+        if (!other) {
             give_turn();
             continue;
         }
-        uint64_t before = seen;
-        if (rest())
+        if (thread->halts != halts) {
+            thread->halts = halts;
+            if (may_leave)
+                return;
+        }
+        if (rest(thread) || other != running)
             continue;
-        seen = switches + clock_of(running);
-        idle = seen == before ? idle + 1 : 0;
-        if (idle == PATIENCE) { // stopped by the emulator, or in a call that is not known to wait
-            running->joined = false;
+        pthread_mutex_unlock(&lock); // it is not to sleep because of us
+        bool asleep = other->id && state_of(other) == 'S';
+        pthread_mutex_lock(&lock);
+        uint64_t before = seen;
+        seen = switches + clock_of(other);
+        idle = asleep && settlers == 0 && other == running && seen == before ? idle + 1 : 0;
+        if (idle == PATIENCE) {
             idle = 0;
-            give_turn();
+            pass_over(other);
         }
     }
 }
 
 static bool begin(struct ek_thread *thread) {
+    const struct ek_thread *other = running;
     for (unsigned model = 0; model < ek_machine.models; model++) {
         if (thread->cpu[model])
             continue;
         struct ek_cpu *cpu = malloc(sizeof *cpu);
         if (!cpu || !ek_cpu_start(cpu, &ek_machine.model[model]->shared, model))
             return false;
-        uint64_t now = 0;
-        for (unsigned i = 0; i < ek_machine.threads; i++) {
-            const struct ek_thread *other = ek_machine.thread[i];
-            if (other == running && other && other->cpu[model])
-                now = other->cpu[model]->now;
-        }
-        ek_cpu_wait(cpu, now);
+        ek_cpu_wait(cpu, other && other->cpu[model] ? other->cpu[model]->now : 0);
         cpu->bound[EK_BOUND_WAIT] = 0;
         thread->cpu[model] = cpu;
     }
@@ -163,36 +212,71 @@ bool ek_thread_begin(struct ek_thread *thread) {
     return begun;
 }
 
-void ek_thread_turn(struct ek_thread *thread, bool pauses) {
-    if (!scheduled || (thread->joined && !pauses && clock_of(thread) < thread->limit))
+void ek_thread_start(struct ek_thread *thread) {
+    pthread_mutex_lock(&lock);
+    thread->alive = true;
+    thread->calling = thread->unsettled = thread->inside = false;
+    thread->id = 0;
+    thread->halts = halts;
+    thread->last = NULL;
+    if (creator && creator != thread) {
+        newborn = thread;
+        if (!ek_machine.scheduled)
+            running = creator;
+        ek_machine.scheduled = true;
+        if (creator->cpu[0])
+            begin(thread);
+        wait_for(thread, creator);
+        thread->outside = creator->outside;
+        set_limit(creator);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void ek_thread_end(struct ek_thread *thread) {
+    pthread_mutex_lock(&lock);
+    thread->alive = false;
+    if (running == thread) {
+        ended = thread;
+        running = NULL;
+        struct ek_thread *next = first(NULL);
+        if (next)
+            pthread_cond_signal(&next->turn);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void ek_thread_arrive(struct ek_thread *thread, bool may_leave) {
+    if (!ek_machine.scheduled)
+        return;
+    if (!thread->id)
+        thread->id = syscall(SYS_gettid);
+    if (running == thread)
         return;
     pthread_mutex_lock(&lock);
-    if (!thread->joined) {
-        thread->joined = true;
-        thread->calling = false;
-        if (running) {
-            wait_for(thread, running);
-            running->limit = clock_of(running); // it looks around before it goes on
-        }
-        await_turn(thread);
-    } else {
-        const struct ek_thread *next = first(thread);
-        // nothing that it waits for happens before another thread has run
-        if (pauses && next)
-            wait_for(thread, next);
-        if (running == thread)
-            give_turn();
-        await_turn(thread);
-    }
+    await_turn(thread, may_leave);
+    pthread_mutex_unlock(&lock);
+}
+
+void ek_thread_turn(struct ek_thread *thread) {
+    if (!ek_machine.scheduled || clock_of(thread) < thread->limit)
+        return;
+    pthread_mutex_lock(&lock);
+    if (running == thread)
+        give_turn();
+    await_turn(thread, true);
     pthread_mutex_unlock(&lock);
 }
 
 void ek_threads_start(struct ek_thread *thread) {
     pthread_mutex_lock(&lock);
+    quantum = EK_QUANTUM;
     for (unsigned i = 0; i < ek_machine.threads; i++) {
         struct ek_thread *other = ek_machine.thread[i];
-        if (other)
-            other->joined = other->alive && begin(other);
+        if (!other || !other->alive || !begin(other))
+            continue;
+        other->outside = 0;
+        other->last = NULL;
     }
     for (unsigned model = 0; model < ek_machine.models; model++) {
         uint64_t now = 0;
@@ -207,76 +291,84 @@ void ek_threads_start(struct ek_thread *thread) {
                 ek_cpu_wait(other->cpu[model], now);
         }
     }
-    running = thread;
-    thread->limit = first(thread) ? clock_of(thread) + EK_QUANTUM : ~(uint64_t)0;
-    scheduled = true;
+    set_limit(thread);
     pthread_mutex_unlock(&lock);
 }
 
 void ek_threads_stop(void) {
     pthread_mutex_lock(&lock);
-    scheduled = false;
-    running = NULL;
-    pthread_cond_broadcast(&turn);
+    quantum = EK_QUANTUM_OUTSIDE;
+    if (running)
+        set_limit(running);
     pthread_mutex_unlock(&lock);
 }
 
-void ek_thread_end(struct ek_thread *thread) {
-    pthread_mutex_lock(&lock);
-    thread->alive = false;
-    if (running == thread)
-        give_turn();
-    pthread_mutex_unlock(&lock);
+// What a thread gives up for others: what the call takes would be about as long.
+static void yield_turn(struct ek_thread *thread) {
+    if (quantum != EK_QUANTUM)
+        thread->outside += quantum;
+    for (unsigned model = 0; quantum == EK_QUANTUM && model < ek_machine.models; model++)
+        if (thread->cpu[model])
+            ek_cpu_wait(thread->cpu[model], thread->cpu[model]->now + quantum);
 }
 
-static int64_t sleeping(uint64_t futex) {
-    int64_t count = 0;
-    for (unsigned i = 0; i < ek_machine.threads; i++) {
-        const struct ek_thread *thread = ek_machine.thread[i];
-        count += thread && thread->alive && thread->calling && thread->futex == futex;
-    }
-    return count;
-}
-
-void ek_thread_call(struct ek_thread *thread, uint64_t futex, bool waits) {
-    pthread_mutex_lock(&lock);
-    thread->futex = futex;
-    thread->calling = waits;
-    if (waits && scheduled && running == thread) {
+void ek_thread_call(struct ek_thread *thread, enum ek_call call) {
+    if (!thread->id)
         thread->id = syscall(SYS_gettid);
-        thread->entering = true;
-        running = NULL; // whoever waits for a turn looks who is next
-        pthread_cond_broadcast(&turn);
+    pthread_mutex_lock(&lock);
+    thread->call = call;
+    if (call == EK_CALL_CREATES)
+        creator = thread;
+    if (call == EK_CALL_EXITS) {
+        ek_machine.scheduled = false;
+        wake_everyone();
     }
-    if (futex && !waits && thread->cpu[0]) {
-        wakes[futex / 4 % WAKES].futex = futex;
-        wakes[futex / 4 % WAKES].time = clock_of(thread);
-        thread->asleep = sleeping(futex);
+    if (call == EK_CALL_YIELDS && ek_thread_has_others(thread))
+        yield_turn(thread);
+    if (call == EK_CALL_SLEEPS && ek_machine.scheduled) {
+        thread->calling = thread->unsettled = true;
+        running = NULL;
+        struct ek_thread *next = first(NULL);
+        if (next)
+            pthread_cond_signal(&next->turn); // it sees to it that this one sleeps
     }
+    thread->inside = true;
     pthread_mutex_unlock(&lock);
+}
+
+// In a new process: its other threads were left behind.
+static void forget_others(void) {
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    ek_machine.scheduled = false;
+    running = creator = NULL;
 }
 
 void ek_thread_return(struct ek_thread *thread, int64_t result) {
+    thread->inside = false;
+    if (thread->call == EK_CALL_FORKS && result == 0)
+        forget_others();
     pthread_mutex_lock(&lock);
+    enum ek_call call = thread->call;
+    thread->call = EK_CALL_OTHER;
     if (thread->calling) {
-        thread->calling = thread->entering = false;
-        uint64_t time = clock_of(thread), slot = thread->futex / 4 % WAKES;
-        if (thread->futex && wakes[slot].futex == thread->futex)
-            time = wakes[slot].time;
-        for (unsigned model = 0; scheduled && model < ek_machine.models; model++)
-            if (thread->cpu[model])
-                ek_cpu_wait(thread->cpu[model], time);
-        thread->joined = thread->joined || (scheduled && thread->cpu[0] && thread->futex);
-        switches++;
-        pthread_cond_broadcast(&turn);
-        if (running)
-            running->limit = 0;
-        if (thread->joined)
-            await_turn(thread);
-    } else if (scheduled && thread->futex && result > 0) {
-        // those who were woken are back before the one who woke them goes on
-        for (int idle = 0; idle < PATIENCE && sleeping(thread->futex) + result > thread->asleep;)
-            idle += rest() ? 0 : 1;
+        thread->calling = thread->unsettled = false;
+        const struct ek_thread *waker = running ? running : ended;
+        if (waker && result != AGAIN) {
+            wait_for(thread, waker);
+            if (running)
+                set_limit(running);
+        }
+        await_turn(thread, false);
+    } else if (call == EK_CALL_WAKES && result > 0 && running == thread) {
+        for (unsigned i = 0; i < ek_machine.threads; i++)
+            if (ek_machine.thread[i])
+                ek_machine.thread[i]->unsettled = ek_machine.thread[i]->calling;
+        settle(); // those who were woken are back before the one who woke them goes on
+        set_limit(thread);
+    } else if (call == EK_CALL_CREATES) {
+        while (result > 0 && !(newborn && newborn->id)) // it is there in every run
+            rest(thread);
+        creator = newborn = NULL;
     }
     pthread_mutex_unlock(&lock);
 }

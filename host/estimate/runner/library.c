@@ -54,7 +54,11 @@ typedef struct {
 int __sched_cpucount(size_t, const cpu_set_t *);
 
 #define ROW(name) {#name, (void *)name},
-static const known known_symbols[] = {EK_SYMBOLS(ROW){"clock_gettime", (void *)runner_clock}};
+/* What this machine does with its cores says nothing of a board's: each thread has one. */
+static const known known_symbols[] = {EK_SYMBOLS(ROW){"clock_gettime", (void *)runner_clock},
+                                      {"sched_getcpu", (void *)runner_core},
+                                      {"sched_getaffinity", (void *)runner_cores},
+                                      {"pthread_setaffinity_np", (void *)runner_keep_off}};
 
 static void *known_symbol(const char *name) {
     for (size_t i = 0; i < sizeof known_symbols / sizeof *known_symbols; i++)

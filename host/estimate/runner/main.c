@@ -52,6 +52,22 @@ int runner_clock(clockid_t clock, long now[2]) {
     return 0;
 }
 
+int runner_core(void) {
+    return 0;
+}
+
+int runner_cores(int process, size_t bytes, void *set) {
+    (void)process;
+    memset(set, 0, bytes);
+    *(unsigned char *)set = 0xff;
+    return 0;
+}
+
+int runner_keep_off(void *thread, size_t bytes, const void *set) {
+    (void)thread, (void)bytes, (void)set;
+    return 0;
+}
+
 void *block(size_t bytes) {
     size_t whole = (bytes + 63) / 64 * 64;
     void *memory = aligned_alloc(64, whole ? whole : 64);

@@ -22,6 +22,12 @@ void mark(long number);
  * another one, whose `timespec` is two longs. */
 int runner_clock(clockid_t clock, long now[2]);
 
+/* The calling thread runs on the first of so many cores, whichever this machine gives it; where
+ * others are kept off changes nothing. */
+int runner_core(void);
+int runner_cores(int process, size_t bytes, void *set);
+int runner_keep_off(void *thread, size_t bytes, const void *set);
+
 /* A shared library that needs nothing of a dynamic loader; ends the program if it cannot be. */
 typedef struct library library;
 library *library_open(const char *path);

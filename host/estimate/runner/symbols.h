@@ -77,14 +77,11 @@
     X(pthread_mutex_lock)                                                                          \
     X(pthread_mutex_unlock)                                                                        \
     X(pthread_self)                                                                                \
-    X(pthread_setaffinity_np)                                                                      \
     X(realloc)                                                                                     \
     X(rint)                                                                                        \
     X(rintf)                                                                                       \
     X(round)                                                                                       \
     X(roundf)                                                                                      \
-    X(sched_getaffinity)                                                                           \
-    X(sched_getcpu)                                                                                \
     X(sched_yield)                                                                                 \
     X(sin)                                                                                         \
     X(sinf)                                                                                        \
