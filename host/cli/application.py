@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from edgekit.host.bundle import Bundle
     from edgekit.host.release import ApplicationState
 
-Template = Literal["camera", "serve"]
+Template = Literal["camera", "microphone", "serve"]
 
 
 def register(app: typer.Typer) -> None:

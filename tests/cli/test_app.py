@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import wave
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -147,6 +148,29 @@ def test_camera_finds_the_face(edgekit: Any, home: Path, face_model: Path) -> No
     assert abs(float(x) - 0.44) < 0.05
     assert abs(float(y) - 0.22) < 0.05
     edgekit("app", "stop")
+
+
+def test_microphone_hears_the_wake_word_and_nothing_else(
+    edgekit: Any, home: Path, face_model: Path
+) -> None:
+    sounds = np.load(Path(__file__).parents[1] / "support" / "wake_word.npz")
+    noise = np.random.default_rng(0).normal(0, 300, 16000).astype("<i2")
+    said = [noise, sounds["open_the_door"], noise, sounds["okay_nabu"], np.zeros(16000, "<i2")]
+    with wave.open(str(home / "said.wav"), "wb") as file:
+        file.setparams((1, 2, 16000, 0, "NONE", ""))
+        file.writeframes(np.concatenate(said).tobytes())
+    assert edgekit("app", "new", "microphone", home / "ear").code == 0
+    settings = home / "ear" / "app.toml"
+    arguments = f'arguments = ["--wav", "{home / "said.wav"}"]'
+    settings.write_text(re.sub("arguments = .*", arguments, settings.read_text()))
+    model = face_model.with_name("okay_nabu.tflite")
+    assert edgekit("app", "install", home / "ear", model).code == 0
+    while edgekit("app", "status", "--json").document["state"] == "running":
+        pass
+    heard = edgekit("app", "logs").out.splitlines()
+    assert heard[1:] == ["edgekit: ear ended with exit code 0: " + heard[0]]
+    begins = sum(map(len, said[:3])) / 16000
+    assert begins < float(heard[0].split()[2]) < begins + 2
 
 
 def test_installed_application_goes_and_comes_with_its_release(

@@ -1,0 +1,93 @@
+"""Listens to a microphone for a wake word, such as microWakeWord's okay_nabu, and says when it
+hears it.
+
+arecord takes the sound: install alsa-utils on the board. Any other program does that writes 16-bit
+samples of one channel, 16000 a second: name it with --command. --wav listens to a file instead.
+"""
+
+import argparse
+import array
+import collections
+import shlex
+import signal
+import subprocess
+import sys
+import wave
+
+import edgekit_runtime
+import features
+
+ARECORD = f"arecord -q -t raw -f S16_LE -r {features.RATE} -c 1"
+PAUSE = 100  # frames of 10 ms to wait with the next after a wake word
+
+
+def microphone(command):
+    """Sound as the microphone's program writes it; ends this one as that ends."""
+    with subprocess.Popen(shlex.split(command), stdout=subprocess.PIPE) as program:
+        signal.signal(signal.SIGTERM, lambda *_: program.terminate() or sys.exit())
+        while data := program.stdout.read(2 * features.STEP):
+            yield data[: len(data) // 2 * 2]
+    if program.returncode:
+        sys.exit(f"expected sound, found that {command.split()[0]} failed")
+
+
+def recording(path):
+    """The sound of a .wav file."""
+    with wave.open(path) as file:
+        if (file.getframerate(), file.getsampwidth(), file.getnchannels()) != (16000, 2, 1):
+            sys.exit(f"{path}: expected 16-bit samples of one channel, 16000 a second")
+        while data := file.readframes(features.STEP):
+            yield data
+
+
+class Ear:
+    """A model and what it heard last; `window` of its answers count together."""
+
+    def __init__(self, model, window):
+        self.model = model
+        (self.spec,), (self.answer,) = model.inputs, model.outputs
+        self.features = features.Features()
+        self.rows = []
+        self.answers = collections.deque([0.0] * window, window)
+        self.frames = 0
+
+    def hear(self, data):
+        """How likely the word has just been said, after each run of the model on the sound."""
+        for row in self.features.of(data):
+            self.frames += 1
+            self.rows.append(row)
+            if len(self.rows) == self.spec.shape[1]:
+                outputs = self.model.run({self.spec.name: self.codes()})
+                (code,) = memoryview(outputs[self.answer.name]).cast("B")
+                self.answers.append(code * self.answer.scale)
+                self.rows = []
+                yield sum(self.answers) / len(self.answers)
+
+    def codes(self):
+        """The rows as the model's input has them."""
+        scale, zero = self.spec.scale, self.spec.zero_point
+        values = (round(value / scale) + zero for row in self.rows for value in row)
+        return array.array("b", (max(-128, min(value, 127)) for value in values))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--command", default=ARECORD, help="what writes sound")
+    parser.add_argument("--wav", help="a file to listen to, instead")
+    parser.add_argument("--threshold", type=float, default=0.85, help="probability of the word")
+    parser.add_argument("--window", type=int, default=5, help="answers that count together")
+    options = parser.parse_args()
+
+    with edgekit_runtime.open() as model:
+        ear, quiet = Ear(model, options.window), 0
+        edgekit_runtime.alive(f"listens for {model.name}")
+        for data in recording(options.wav) if options.wav else microphone(options.command):
+            for probability in ear.hear(data):
+                if probability > options.threshold and ear.frames >= quiet:
+                    text = f"heard at {ear.frames / 100:.2f} s, {probability:.2f}"
+                    print(text)
+                    edgekit_runtime.alive(text)
+                    quiet = ear.frames + PAUSE
+
+
+main()

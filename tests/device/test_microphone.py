@@ -1,0 +1,53 @@
+"""What the application template `microphone` makes of sound for wake words.
+
+wake_word.npz: "okay nabu" and "open the door please", said by flite 2.2 with its voice rms, and the
+features that pymicro-features 2.0.2, TensorFlow Lite Micro's front end, makes of the first.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from importlib import resources
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+SOUNDS = np.load(Path(__file__).parents[1] / "support" / "wake_word.npz")
+CODE = 26 / 255  # a step of the models' 8-bit inputs
+
+
+@pytest.fixture
+def features() -> ModuleType:
+    """The template's module."""
+    path = resources.files("edgekit.device") / "templates" / "microphone" / "features.py"
+    spec = importlib.util.spec_from_file_location("features", str(path))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_features_are_nearly_those_of_the_front_end(features: ModuleType) -> None:
+    found = np.array(features.Features().of(SOUNDS["okay_nabu"].tobytes()))
+    wanted = SOUNDS["features"] * features.SCALE
+    assert found.shape == wanted.shape
+    apart = np.abs(found - wanted) / CODE
+    assert apart.mean() < 0.5
+    assert np.percentile(apart, 90) < 1
+
+
+def test_features_need_no_numpy_and_come_bit_by_bit(
+    features: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = SOUNDS["okay_nabu"][:4000].tobytes()
+    with_numpy = features.Features().of(data)
+    monkeypatch.setattr(features, "numpy", None)
+    ear = features.Features()
+    without = [row for at in range(0, len(data), 100) for row in ear.of(data[at : at + 100])]
+    assert np.abs(np.array(with_numpy) - np.array(without)).max() <= features.SCALE
+
+
+def test_silence_has_no_features(features: ModuleType) -> None:
+    assert not np.any(features.Features().of(bytes(16000)))
