@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edgekit.host.cli import bench_gemm, bench_nna, bench_outlier, bench_spmm, bench_spmv, complete
 from edgekit.host.cli.bench_history import keep_in_history
+from edgekit.host.cli.bench_results import (
+    Result,
+    against_best,
+    document,
+    mean_ratios,
+    report_of,
+    show,
+    show_many,
+)
 from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.options import (
     ActivationsOption,
@@ -37,6 +45,7 @@ from edgekit.host.cli.options import (
     file_kind,
     model_file,
 )
+from edgekit.host.cli.pages import Html, Trace, check_pages, write_pages
 from edgekit.host.errors import EdgekitError, InputError
 from edgekit.host.options import CompileOptions
 
@@ -44,8 +53,6 @@ if TYPE_CHECKING:
     from edgekit.host.api import Device
     from edgekit.host.bench.peers import PeerResult
     from edgekit.host.bundle import Bundle
-    from edgekit.host.estimate.model import ModelEstimate
-    from edgekit.host.release import Benchmark
 
 _PEER_RUNS = 200
 _HERE = "local"
@@ -62,17 +69,6 @@ class _Wanted:
     peers: bool
     options: CompileOptions
     explain: Path | None
-
-
-@dataclass(frozen=True)
-class _Result:
-    """`more`: the times of further shapes of the model; `estimate`: of the first on a real core,
-    where the board is an emulated one."""
-
-    timing: Benchmark
-    peers: PeerResult | None
-    more: tuple[Benchmark, ...] = ()
-    estimate: ModelEstimate | None = None
 
 
 def register(app: typer.Typer) -> None:
@@ -133,6 +129,8 @@ def bench_model(
     activations: ActivationsOption = None,
     precision: PrecisionOption = None,
     explain: Explain = None,
+    html: Html = None,
+    trace: Trace = None,
     as_json: Json = False,
 ) -> int:
     """Time a model on a board: median, p10 and p90, and what each operator takes."""
@@ -144,7 +142,13 @@ def bench_model(
     options = compile_options(
         input_shape, order, random_seed, memory_limit, weights, activations, precision
     )
+    check_pages(html, trace)
     if peers and board_name(board) != _HERE:
+        if html or trace:
+            raise InputError(
+                f"expected --html and --trace with times, found --peers on {board_name(board)}, "
+                "where all is estimated; leave one of them out"
+            )
         return _estimate_beside_peers(models, board_name(board), options, threads, as_json)
     device = connect(board_name(board), via=via).named(as_name)
     wanted = _Wanted(device, threads, cluster or "", runs, peers, options, explain)
@@ -155,7 +159,10 @@ def bench_model(
             f"{len(files)}; time them one by one"
         )
     if every or len(files) > 1:
-        return _bench_many(files, wanted, as_json)
+        results, failed = _bench_many(files, wanted)
+        write_pages(html, trace, lambda: report_of(device, results))
+        _tell_many(device, results, failed, as_json)
+        return failed[0][1].exit_code if failed else 0
     if files:
         result = _bench_file(files[0], wanted)
     elif peers:
@@ -164,12 +171,13 @@ def bench_model(
         )
     else:
         timing = device.bench(threads=threads, cluster=wanted.cluster, count=runs)
-        result = _Result(timing, None, estimate=estimate_beside(device, timing, None))
+        result = Result(timing, None, estimate=estimate_beside(device, timing, None))
     warn_of_noise(result.timing, device.emulated)
+    write_pages(html, trace, lambda: report_of(device, [result]))
     if as_json:
-        emit(_document(device, result))
+        emit(document(device, result))
     else:
-        _show(device, result)
+        show(device, result)
     return 0
 
 
@@ -196,7 +204,7 @@ def _estimate_beside_peers(
     return 0
 
 
-def _bench_file(file: Path, wanted: _Wanted) -> _Result:
+def _bench_file(file: Path, wanted: _Wanted) -> Result:
     """Times `file` as a release in a folder of its own, so that what is deployed stays."""
     from edgekit.host.cli.estimated import estimate_beside
     from edgekit.host.cli.progress import working
@@ -218,26 +226,10 @@ def _bench_file(file: Path, wanted: _Wanted) -> _Result:
         keep_in_history(file, wanted.device, options, timing)
     if not wanted.peers:
         estimate = estimate_beside(wanted.device, timing, bundle)
-        return _Result(timing, None, tuple(more), estimate)
+        return Result(timing, None, tuple(more), estimate)
     with working(f"timing {file.name} beside other engines"):
-        return _Result(
-            timing, _beside_peers(bundle, file, wanted, timing.threads, options), tuple(more)
-        )
-
-
-def _document(device: Device, result: _Result) -> dict[str, Any]:
-    """edgekit.bench.model/1 of the first shapes, with those of the others in it."""
-    from edgekit.host.cli.estimated import estimated_document
-    from edgekit.host.cli.model_times import measured_document
-
-    return measured_document(
-        device.name,
-        result.timing,
-        device.emulated,
-        peers=result.peers.to_json() if result.peers else None,
-        estimate=estimated_document(result.estimate),
-        variants=[measured_document(device.name, each, device.emulated) for each in result.more],
-    )
+        peers = _beside_peers(bundle, file, wanted, timing.threads, options)
+        return Result(timing, peers, tuple(more))
 
 
 def _options_for(file: Path, asked: CompileOptions) -> CompileOptions:
@@ -267,37 +259,44 @@ def _beside_peers(
         )
 
 
-def _bench_many(files: Sequence[Path], wanted: _Wanted, as_json: bool) -> int:
+_Failed = list[tuple[Path, EdgekitError]]
+
+
+def _bench_many(files: Sequence[Path], wanted: _Wanted) -> tuple[list[Result], _Failed]:
     """Times each model; one that fails is told and does not stop the others."""
-    from edgekit.host.cli.output import emit, note
+    from edgekit.host.cli.output import note
     from edgekit.host.cli.report import warn_of_noise
 
-    device = wanted.device
-    results: list[_Result] = []
-    failed: list[tuple[Path, EdgekitError]] = []
+    results: list[Result] = []
+    failed: _Failed = []
     for file in files:
         try:
             results.append(_bench_file(file, wanted))
-            warn_of_noise(results[-1].timing, device.emulated)
+            warn_of_noise(results[-1].timing, wanted.device.emulated)
         except EdgekitError as error:
             note(f"edgekit: {error}")
             failed.append((file, error))
-    ratios = _mean_ratios(results)
-    if as_json:
-        emit(
-            {
-                "schema": "edgekit.bench.models/1",
-                "board": device.name,
-                "emulated": device.emulated,
-                "models": [_document(device, r) for r in results],
-                "failed": [{"model": str(f), "error": str(e)} for f, e in failed],
-                "mean_ratio": ratios,
-                "best_peer": _against_best(results),
-            }
-        )
-    else:
-        _show_many(results, ratios, device.emulated)
-    return failed[0][1].exit_code if failed else 0
+    return results, failed
+
+
+def _tell_many(device: Device, results: Sequence[Result], failed: _Failed, as_json: bool) -> None:
+    from edgekit.host.cli.output import emit
+
+    ratios = mean_ratios(results)
+    if not as_json:
+        show_many(results, ratios, device.emulated)
+        return
+    emit(
+        {
+            "schema": "edgekit.bench.models/1",
+            "board": device.name,
+            "emulated": device.emulated,
+            "models": [document(device, r) for r in results],
+            "failed": [{"model": str(f), "error": str(e)} for f, e in failed],
+            "mean_ratio": ratios,
+            "best_peer": against_best(results),
+        }
+    )
 
 
 def _all_models() -> list[Path]:
@@ -308,100 +307,3 @@ def _all_models() -> list[Path]:
     if not (found := [*zoo.models, *zoo.onnx]):
         raise InputError("expected models in ./models, found none; go where they are")
     return found
-
-
-def _mean_ratios(results: Sequence[_Result]) -> dict[str, float]:
-    """The geometric mean of each peer's time over ours, over the models both ran."""
-    logs: dict[str, list[float]] = {}
-    for result in results:
-        for peer in result.peers.peers if result.peers else ():
-            if peer.latency:
-                logs.setdefault(peer.name, []).append(math.log(peer.ratio))
-    return {name: math.exp(sum(values) / len(values)) for name, values in logs.items()}
-
-
-def _against_best(results: Sequence[_Result]) -> dict[str, Any]:
-    """The geometric mean of the best peer's time over ours, over the models that any peer ran, and
-    the model where that is lowest."""
-    best = {
-        r.timing.model: min(p.ratio for p in r.peers.peers if p.latency)
-        for r in results
-        if r.peers and any(p.latency for p in r.peers.peers)
-    }
-    if not best:
-        return {}
-    worst = min(best, key=lambda name: best[name])
-    mean = math.exp(sum(math.log(ratio) for ratio in best.values()) / len(best))
-    return {"mean_ratio": mean, "lowest_ratio": best[worst], "lowest_model": worst}
-
-
-def _show(device: Device, result: _Result) -> None:
-    from edgekit.device.agent.variants import shapes_text
-    from edgekit.host.cli.estimated import show_estimate
-    from edgekit.host.cli.output import byte_size
-    from edgekit.host.cli.report import show_slowest, show_times
-
-    timing = result.timing
-    memory = f"arena {byte_size(timing.arena_bytes)}, weights {byte_size(timing.weights_bytes)}"
-    print(f"model    {timing.model} on {device.name}, {memory}")
-    if result.more:
-        print(f"shapes   {shapes_text(timing.shapes)}")
-    show_times(timing, device.emulated)
-    show_estimate(device, result.estimate)
-    show_slowest(timing, device.emulated)
-    if result.peers:
-        _show_peers(result.peers)
-    for other in result.more:
-        print(f"shapes   {shapes_text(other.shapes)}")
-        show_times(other, device.emulated)
-
-
-def _show_peers(result: PeerResult) -> None:
-    """Other engines beside ours, timed in turns."""
-    from edgekit.host.cli.output import duration, milliseconds, table
-
-    ours, unit = duration(result.ours.median)
-    print(f"peers    taking turns with edgekit at {ours} {unit}")
-    rows = [
-        (
-            f"{peer.name} {peer.version}",
-            milliseconds(peer.latency.median),
-            milliseconds(peer.latency.p10),
-            milliseconds(peer.latency.p90),
-            f"{peer.ratio:.2f}",
-        )
-        for peer in result.peers
-        if peer.latency
-    ]
-    if rows:
-        table(("engine", "median ms", "p10", "p90", "edgekit is faster by"), rows)
-    for peer in result.peers:
-        if not peer.latency:
-            print(f"no {peer.name}: {peer.missing}")
-
-
-def _show_many(results: Sequence[_Result], ratios: dict[str, float], emulated: bool) -> None:
-    from edgekit.host.cli.output import milliseconds, table
-
-    rows = []
-    for result in results:
-        timing = result.timing
-        row = [timing.model, milliseconds(timing.median_ms), milliseconds(timing.p10_ms)]
-        row.append(milliseconds(timing.p90_ms))
-        found: dict[str, Any] = {p.name: p for p in result.peers.peers} if result.peers else {}
-        for name in ratios:
-            timed = name in found and found[name].latency
-            row += [milliseconds(timed.median), f"{found[name].ratio:.2f}"] if timed else ["-", "-"]
-        rows.append(row)
-    headers = ["model", "emulated ms" if emulated else "median ms", "p10", "p90"]
-    for name in ratios:
-        headers += [f"{name} ms", "ratio"]
-    if rows:
-        table(headers, rows)
-    for name, ratio in ratios.items():
-        print(f"geometric mean: {name} takes {ratio:.2f} times as long as edgekit")
-    if best := _against_best(results):
-        print(
-            f"best engine of each model: {best['mean_ratio']:.2f} times as long as edgekit, "
-            f"{best['lowest_ratio']:.2f} at the least ({best['lowest_model']})"
-        )

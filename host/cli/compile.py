@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,11 +28,15 @@ from edgekit.host.cli.options import (
     file_kind,
     model_file,
 )
+from edgekit.host.cli.pages import Html, utc_now, write_pages
 from edgekit.host.errors import InputError
 from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from edgekit.host.bundle import Bundle
+    from edgekit.host.report import Report
 
 
 def register(app: typer.Typer) -> None:
@@ -68,6 +72,7 @@ def compile_command(
         ),
     ] = None,
     explain: Explain = None,
+    html: Html = None,
     counter: Counter = None,
     input_shape: InputShapes = None,
     memory_limit: MemoryLimit = None,
@@ -90,11 +95,13 @@ def compile_command(
     target = output or Path(f"{path.stem}-{name}.ekb")
     if file_kind(path) is Kind.BUNDLE:
         raise InputError(f"{path}: expected a model, found a bundle; deploy it: edgekit deploy")
-    _check_target(target, path)
+    for file in (target, html):
+        if file is not None:
+            _check_target(file, path)
     options = compile_options(
         input_shape, order, random_seed, memory_limit, weights, activations, precision
     )
-    bundle = compile_bundle(path, name, counter or 0, explain, options)
+    bundle = compile_bundle(path, name, counter or 0, explain, options, html)
     bundle.write(target)
     _show(bundle, target, as_json)
 
@@ -133,8 +140,10 @@ def compile_bundle(
     counter: int = 0,
     explain: Path | None = None,
     options: CompileOptions = DEFAULT_OPTIONS,
+    html: Path | None = None,
 ) -> Bundle:
-    """Compiles `model` for `board`, saying so; writes to `explain` what was chosen and why."""
+    """Compiles `model` for `board`, saying so; writes to `explain` what was chosen and why, and to
+    `html` the same as a page, with what operators are expected to take."""
     from edgekit.host.bundle import build_bundle, sign_bundle
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import working
@@ -156,8 +165,17 @@ def compile_bundle(
     if explain is not None:
         write_whole(explain, json.dumps(explained, indent=1).encode() + b"\n")
     bundle = sign_bundle(build_bundle(first, profile, counter, others))
-    remember(bundle.manifest.id, explained)
+    release = bundle.manifest.id
+    remember(release, explained)
+    explanations = [first.explain, *(other.explain for other in others)]
+    write_pages(html, None, lambda: _report_of(release, profile.name, explanations))
     return bundle
+
+
+def _report_of(release: str, board_type: str, explanations: list[Mapping[str, Any]]) -> Report:
+    from edgekit.host.report import compile_report
+
+    return compile_report(release, board_type, explanations, utc_now())
 
 
 def _check_target(file: Path, model: Path) -> None:

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 if TYPE_CHECKING:
     from edgekit.host.report import Report
+
+Html = Annotated[
+    Path | None,
+    typer.Option(
+        "--html",
+        metavar="FILE.html",
+        show_default=False,
+        help="Write a page to look at: operators, graph, and how each kernel was chosen.",
+    ),
+]
+Trace = Annotated[
+    Path | None,
+    typer.Option(
+        "--trace",
+        metavar="FILE.json",
+        show_default=False,
+        help="Write operators' medians as a trace for Perfetto.",
+    ),
+]
 
 
 def utc_now() -> datetime:
@@ -24,12 +46,17 @@ def check_pages(page_file: Path | None, trace_file: Path | None) -> None:
             check_writable(file)
 
 
-def write_pages(report: Report, page_file: Path | None, trace_file: Path | None) -> None:
-    """Writes what was asked for; each file is there whole or not at all."""
+def write_pages(
+    page_file: Path | None, trace_file: Path | None, make: Callable[[], Report]
+) -> None:
+    """Writes what was asked for, if anything; each file is there whole or not at all."""
+    if page_file is None and trace_file is None:
+        return
     from edgekit.host.files import write_whole
     from edgekit.host.report import page, trace
 
+    made = make()
     if page_file is not None:
-        write_whole(page_file, page(report).encode())
+        write_whole(page_file, page(made).encode())
     if trace_file is not None:
-        write_whole(trace_file, trace(report))
+        write_whole(trace_file, trace(made))

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from edgekit.host.cli.options import Json, examples
+from edgekit.host.cli.pages import Trace, check_pages, utc_now, write_pages
 
 
 def register(group: typer.Typer) -> None:
@@ -20,26 +21,17 @@ def report(
     output: Annotated[Path, typer.Option("-o", metavar="FILE.html", help="The page.")] = Path(
         "report.html"
     ),
-    trace_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--trace",
-            metavar="FILE.json",
-            show_default=False,
-            help="Write operators' medians as a trace for Perfetto, too.",
-        ),
-    ] = None,
+    trace: Trace = None,
     as_json: Json = False,
 ) -> None:
     """Write a page about all profiles: operators, graph, boards, releases. It needs no network."""
     from edgekit.host.cli.output import byte_size, emit
-    from edgekit.host.cli.pages import check_pages, utc_now, write_pages
     from edgekit.host.profiles import ProfileStore
     from edgekit.host.report import field_report
 
-    check_pages(output, trace_file)
+    check_pages(output, trace)
     made = field_report(ProfileStore(), utc_now())
-    write_pages(made, output, trace_file)
+    write_pages(output, trace, lambda: made)
     models = len({subject.model for subject in made.subjects})
     releases = sum(len(subject.releases) for subject in made.subjects)
     size = output.stat().st_size
@@ -48,7 +40,7 @@ def report(
             {
                 "schema": "edgekit.profile.report/1",
                 "file": str(output),
-                "trace": str(trace_file) if trace_file else None,
+                "trace": str(trace) if trace else None,
                 "bytes": size,
                 "models": models,
                 "releases": releases,
@@ -56,5 +48,5 @@ def report(
         )
         return
     print(f"wrote    {output}, {byte_size(size)}: models {models}, releases {releases}")
-    if trace_file:
-        print(f"trace    {trace_file}: open it in Perfetto, or in chrome://tracing")
+    if trace:
+        print(f"trace    {trace}: open it in Perfetto, or in chrome://tracing")

@@ -58,7 +58,8 @@ class BoardTimes:
 
 @dataclass(frozen=True)
 class ReleaseTimes:
-    """A release as boards ran it; `first` and `last` in seconds since 1970, by arrival."""
+    """A release as boards ran it; `first` and `last` in seconds since 1970, by arrival. `note` says
+    what is wrong with its times."""
 
     release: str
     kit: str
@@ -76,6 +77,7 @@ class ReleaseTimes:
     board_count: int = 0
     boards: tuple[BoardTimes, ...] = ()
     memory: Mapping[str, int] = field(default_factory=dict)
+    note: str | None = None
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from typing import Any
 
 from edgekit.host.estimate.answers import recall as recall_estimate
 from edgekit.host.estimate.model import ModelEstimate
+from edgekit.host.estimate.target import has_model
 from edgekit.host.report.document import Operator
 from edgekit.host.report.layout import places
-from edgekit.kb.board import BoardProfile, UnknownBoardError, load_board
+from edgekit.kb.board import UnknownBoardError, load_board
 
 _BY_PRICES = "the compiler's cost model"
 
@@ -38,10 +39,8 @@ def explain_operators(
 ) -> Explained:
     """Joins by name. Without an explanation operators stand one below the other."""
     decided = {o["name"]: o for o in document["operators"]} if document else {}
-    number = {o.name: i for i, o in enumerate(operators)}
     if document:
-        pairs = {(number.get(a, -1), number.get(b, -1)) for a, b in document["edges"]}
-        edges = tuple(sorted((a, b) for a, b in pairs if 0 <= a < b))
+        edges = _edges(document, {o.name: i for i, o in enumerate(operators)})
     else:
         edges = tuple((i, i + 1) for i in range(len(operators) - 1))
     joined = [_decided(o, decided[o.name]) if o.name in decided else o for o in operators]
@@ -72,17 +71,28 @@ def known_estimate(
     release: str, board_type: str, threads: int, variant: int
 ) -> ModelEstimate | None:
     """What `edgekit estimate` found for a release, if it was asked for it."""
-    board = board_of(board_type)
-    key = f"{release} {variant}" if variant else release
-    return recall_estimate(key, board, threads) if board else None
-
-
-def board_of(board_type: str) -> BoardProfile | None:
-    """The profile of that name; None where only another edgekit knows it."""
     try:
-        return load_board(board_type)
-    except UnknownBoardError:
+        board = load_board(board_type)
+    except UnknownBoardError:  # one that only another edgekit knows
         return None
+    key = f"{release} {variant}" if variant else release
+    return recall_estimate(key, board, threads) if has_model(board) else None
+
+
+def _edges(document: Mapping[str, Any], number: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
+    """Which operators read what others made; those that nothing is done for, as reshapes, are left
+    out, and who reads them reads what they read."""
+    reads: dict[str, list[str]] = {o["name"]: [] for o in document["operators"]}
+    for source, target in document["edges"]:
+        reads[target].append(source)
+    made_by: dict[str, set[int]] = {}
+    edges = set()
+    for name, sources in reads.items():
+        before = {maker for source in sources for maker in made_by.get(source, ())}
+        here = number.get(name)
+        made_by[name] = before if here is None else {here}
+        edges |= {(maker, here) for maker in before if here is not None and maker < here}
+    return tuple(sorted(edges))
 
 
 def _decided(operator: Operator, found: Mapping[str, Any]) -> Operator:

@@ -7,9 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from edgekit.device.version import VERSION
-from edgekit.host.estimate.model import ModelEstimate
 from edgekit.host.explanations import recall
-from edgekit.host.release import Benchmark
+from edgekit.host.release import Benchmark, why_noisy
 from edgekit.host.report.document import (
     BoardTimes,
     Operator,
@@ -29,42 +28,58 @@ from edgekit.host.report.explained import (
 def bench_report(
     board: str,
     board_type: str,
-    timings: Sequence[Benchmark],
+    runs: Sequence[Sequence[Benchmark]],
     now: datetime,
-    *,
     emulated: bool = False,
-    estimate: ModelEstimate | None = None,
 ) -> Report:
-    """What a benchmark found: of the first shapes of a model, and of its others. `estimate` is of
-    the first."""
-    subjects = []
-    for variant, timing in enumerate(timings):
-        found = estimate if variant == 0 and estimate else None
-        found = found or known_estimate(timing.release, board_type, timing.threads, variant)
-        operators = [
-            Operator(o.name, o.op, o.kernel, _alike(o.median_us), timing.runs)
-            for o in timing.operators
-        ]
-        document = variant_of(recall(timing.release), variant)
-        explained = explain_operators(operators, document, found)
-        whole = Times(*(1e3 * t for t in (timing.median_ms, timing.p10_ms, timing.p90_ms)))
-        medians = tuple(o.median_us for o in timing.operators)
-        release = ReleaseTimes(
-            timing.release,
-            VERSION,
-            explained.operators,
-            explained.edges,
-            whole,
-            explained.estimate_us,
-            explained.estimated_by,
-            explained.known,
-            inferences=timing.runs,
-            board_count=1,
-            boards=(BoardTimes(board, 1, timing.runs, whole, operators=medians),),
-            memory={"arena": timing.arena_bytes, "weights": timing.weights_bytes},
+    """What benchmarks found of some models, each with all of its shapes."""
+    subjects = (
+        Subject(
+            t.model,
+            board_type,
+            t.threads,
+            variant,
+            (_timed(board, board_type, t, variant, emulated),),
         )
-        subjects.append(Subject(timing.model, board_type, timing.threads, variant, (release,)))
+        for timings in runs
+        for variant, t in enumerate(timings)
+    )
     return Report("bench", _day(now), VERSION, tuple(subjects), emulated)
+
+
+def _timed(
+    board: str, board_type: str, timing: Benchmark, variant: int, emulated: bool
+) -> ReleaseTimes:
+    operators = [
+        Operator(o.name, o.op, o.kernel, _alike(o.median_us), timing.runs) for o in timing.operators
+    ]
+    document = variant_of(recall(timing.release), variant)
+    estimate = known_estimate(timing.release, board_type, timing.threads, variant)
+    explained = explain_operators(operators, document, estimate)
+    whole = Times(*(1e3 * t for t in (timing.median_ms, timing.p10_ms, timing.p90_ms)))
+    medians = tuple(o.median_us for o in timing.operators)
+    return ReleaseTimes(
+        timing.release,
+        VERSION,
+        explained.operators,
+        explained.edges,
+        whole,
+        explained.estimate_us,
+        explained.estimated_by,
+        explained.known,
+        inferences=timing.runs,
+        board_count=1,
+        boards=(BoardTimes(board, 1, timing.runs, whole, operators=medians),),
+        memory={"arena": timing.arena_bytes, "weights": timing.weights_bytes},
+        note=_note(timing, emulated),
+    )
+
+
+def _note(timing: Benchmark, emulated: bool) -> str | None:
+    if emulated:
+        return "Times of an emulator say nothing of a real board's."
+    why = why_noisy(timing)
+    return f"Noisy measurement: {why}." if why else None
 
 
 def compile_report(

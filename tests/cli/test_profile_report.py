@@ -13,6 +13,8 @@ from tests.support.reports import data_of, fill_store
 pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
 
+MODEL = str(Path(__file__).parents[2] / "models" / "okay_nabu.tflite")
+
 
 def test_a_report_and_a_trace_are_written(edgekit: Any, home: Path) -> None:
     fill_store()
@@ -37,3 +39,34 @@ def test_a_page_that_cannot_be_written_is_named(edgekit: Any) -> None:
     fill_store()
     done = edgekit("profile", "report", "-o", "missing/report.html")
     assert (done.code, done.complaint.count("expected its folder to exist")) == (2, 1)
+
+
+def test_a_benchmark_and_a_compilation_are_pages_of_the_same_kind(edgekit: Any, home: Path) -> None:
+    done = edgekit("compile", MODEL, "-o", "m.ekb", "--html", "expected.html")
+    assert done.code == 0
+    expected = data_of((home / "expected.html").read_text())
+    assert expected["source"] == "compile"
+    (release,) = expected["subjects"][0]["releases"]
+    assert release["whole"] is None and release["explained"] and release["estimate_us"] > 0
+    assert any(operator["rule"] for operator in release["operators"])
+
+    arguments = ("--runs", "3", "--html", "bench.html", "--trace", "bench.json", "--json")
+    measured = edgekit("bench", "model", "m.ekb", *arguments).document
+    (subject,) = data_of((home / "bench.html").read_text())["subjects"]
+    (timed,) = subject["releases"]
+    assert (timed["release"], timed["explained"]) == (measured["release"], True)
+    assert timed["whole"]["median"] == pytest.approx(1e3 * measured["latency_ms"]["median"])
+    known = {o["name"]: o["rule"] for o in release["operators"]}
+    assert all(o["rule"] == known[o["name"]] for o in timed["operators"] if o["name"] in known)
+    spans = [e for e in json.loads((home / "bench.json").read_text())["traceEvents"] if "dur" in e]
+    assert [s["name"] for s in spans] == [o["name"] for o in measured["operators"]]
+
+
+def test_estimates_of_other_engines_are_no_page(edgekit: Any) -> None:
+    done = edgekit("bench", "model", MODEL, "--peers", "--board", "rpi4", "--html", "x.html")
+    assert (done.code, done.complaint.count("found --peers on rpi4")) == (2, 1)
+
+
+def test_a_page_does_not_replace_the_model(edgekit: Any) -> None:
+    done = edgekit("compile", MODEL, "-o", "m.ekb", "--html", MODEL)
+    assert (done.code, done.complaint.count("found the model")) == (2, 1)

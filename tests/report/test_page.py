@@ -15,6 +15,8 @@ import pytest
 from edgekit.host.errors import InputError
 from edgekit.host.profiles import ProfileStore
 from edgekit.host.report import compile_report, field_report, page, trace
+from edgekit.host.report.document import Operator
+from edgekit.host.report.explained import explain_operators
 from tests.support.reports import NEW, OLD, Elements, data_of, explanation, fill_store
 
 pytest.importorskip("pyarrow")
@@ -95,6 +97,13 @@ def test_boards_stand_from_the_slowest_on_with_their_own_times() -> None:
     assert boards[0]["temperature_c"] == 50.0 and boards[0]["batches"] == 8
 
 
+@pytest.mark.parametrize("board_type", ["local", "x86-64-v4", "unheard-of"])
+def test_boards_whose_time_nobody_can_estimate_are_reported(board_type: str) -> None:
+    (subject,) = report_of(board_type=board_type).subjects
+    assert subject.board_type == board_type
+    assert subject.releases[-1].estimated_by == "the compiler's cost model"
+
+
 def test_an_empty_store_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected profiles to report, found none; fetch some"):
         field_report(ProfileStore(tmp_path / "empty"), NOW)
@@ -114,6 +123,15 @@ def test_what_the_compiler_expects_is_a_page_without_measurements() -> None:
     (release,) = subject["releases"]
     assert release["whole"] is None and release["estimate_us"] == 550
     assert [o["times"] for o in release["operators"]] == [None] * 3
+
+
+def test_what_is_done_for_nothing_is_no_gap_in_the_graph() -> None:
+    """Boards do not measure reshapes and the like; who reads one reads what it reads."""
+    explained = explain_operators(
+        [Operator("first", "conv2d", "k"), Operator("last", "conv2d", "k")], explanation(), None
+    )
+    assert explained.edges == ((0, 1),)
+    assert explained.operators[1].row == 1
 
 
 def test_a_trace_is_one_operator_after_the_other() -> None:

@@ -47,7 +47,7 @@ def explanation(model: str = "tiny", operators: Sequence[tuple[str, str, int]] =
             }
             for name, op, cost in operators
         ],
-        "edges": [list(edge) for edge in EDGES],
+        "edges": [list(edge) for edge in EDGES if {*edge} <= {name for name, _, _ in operators}],
         "memory": {"arena_bytes": 4096, "weights_bytes": 1024},
     }
 
@@ -59,6 +59,7 @@ def fill_store(
     operators: Sequence[tuple[str, str, int]] = OPERATORS,
     batches: int = 8,
     releases: tuple[str, str] = (OLD, NEW),
+    board_type: str = "a57",
 ) -> ProfileStore:
     """Two releases, of which the new one takes four fifths; each board a tenth more than the one
     before, and the last of them throttled. The explanation of the old release is not known."""
@@ -69,7 +70,9 @@ def fill_store(
             files = []
             for number in range(batches):
                 slow = slowness * (1 + 0.1 * place) * (1 + 0.01 * number)
-                files.append(_batch(release, board, number, slow, model, operators, boards[-1]))
+                files.append(
+                    _batch(release, board, number, slow, model, operators, boards[-1], board_type)
+                )
             store.add(board, b"".join(files))
         now[0] += 7 * 86400
     remember(releases[1], explanation(model, operators))
@@ -84,6 +87,7 @@ def _batch(
     model: str,
     operators: Sequence[tuple[str, str, int]],
     throttled: str,
+    board_type: str,
 ) -> bytes:
     spreads = [
         OperatorSpread(name, op, f"ek_{op}", 32, *(int(f * us * slow) for f in (1, 1.1, 1.5)))
@@ -99,7 +103,7 @@ def _batch(
         ended_ns=number + 1,
         clock=0.0,
         lost=0,
-        subject=Subject(release, model, "1" * 64, "a57", "0.1.0", 0, 1),
+        subject=Subject(release, model, "1" * 64, board_type, "0.1.0", 0, 1),
         inferences=1000,
         every=10.0,
         whole=Spread(32, total, int(1.1 * total), 2 * total),

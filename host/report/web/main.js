@@ -1,6 +1,6 @@
 // Filters and the head of the page; every choice draws it anew.
 
-const KINDS = { field: "field report", bench: "benchmark", compile: "what the compiler expects" };
+const KINDS = { field: "field report", bench: "benchmark", compile: "compilation, times estimated" };
 const THREADS = (one) => count(one.threads, "thread", "threads");
 
 function option(value, text, selected) {
@@ -81,6 +81,7 @@ function showFigures() {
     here.memory.arena !== undefined && ["Arena", bytes(here.memory.arena), `weights ${bytes(here.memory.weights)}`],
   ];
   show("figures", ...figures.filter(Boolean).map(figure));
+  show("note", here.note || "");
 }
 
 function figure([name, value, more]) {

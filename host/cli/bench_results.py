@@ -1,0 +1,149 @@
+"""What `edgekit bench model` found: as a document, as lines for people, as a page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgekit.host.api import Device
+    from edgekit.host.bench.peers import PeerResult
+    from edgekit.host.estimate.model import ModelEstimate
+    from edgekit.host.release import Benchmark
+    from edgekit.host.report import Report
+
+
+@dataclass(frozen=True)
+class Result:
+    """`more`: the times of further shapes of the model; `estimate`: of the first on a real core,
+    where the board is an emulated one."""
+
+    timing: Benchmark
+    peers: PeerResult | None
+    more: tuple[Benchmark, ...] = ()
+    estimate: ModelEstimate | None = None
+
+
+def document(device: Device, result: Result) -> dict[str, Any]:
+    """edgekit.bench.model/1 of the first shapes, with those of the others in it."""
+    from edgekit.host.cli.estimated import estimated_document
+    from edgekit.host.cli.model_times import measured_document
+
+    return measured_document(
+        device.name,
+        result.timing,
+        device.emulated,
+        peers=result.peers.to_json() if result.peers else None,
+        estimate=estimated_document(result.estimate),
+        variants=[measured_document(device.name, each, device.emulated) for each in result.more],
+    )
+
+
+def report_of(device: Device, results: Sequence[Result]) -> Report:
+    """The page of these times, each model with all of its shapes."""
+    from edgekit.host.cli.pages import utc_now
+    from edgekit.host.report import bench_report
+
+    runs = [(result.timing, *result.more) for result in results]
+    return bench_report(device.name, device.profile, runs, utc_now(), device.emulated)
+
+
+def mean_ratios(results: Sequence[Result]) -> dict[str, float]:
+    """The geometric mean of each peer's time over ours, over the models both ran."""
+    logs: dict[str, list[float]] = {}
+    for result in results:
+        for peer in result.peers.peers if result.peers else ():
+            if peer.latency:
+                logs.setdefault(peer.name, []).append(math.log(peer.ratio))
+    return {name: math.exp(sum(values) / len(values)) for name, values in logs.items()}
+
+
+def against_best(results: Sequence[Result]) -> dict[str, Any]:
+    """The geometric mean of the best peer's time over ours, over the models that any peer ran, and
+    the model where that is lowest."""
+    best = {
+        r.timing.model: min(p.ratio for p in r.peers.peers if p.latency)
+        for r in results
+        if r.peers and any(p.latency for p in r.peers.peers)
+    }
+    if not best:
+        return {}
+    worst = min(best, key=lambda name: best[name])
+    mean = math.exp(sum(math.log(ratio) for ratio in best.values()) / len(best))
+    return {"mean_ratio": mean, "lowest_ratio": best[worst], "lowest_model": worst}
+
+
+def show(device: Device, result: Result) -> None:
+    """One model's times, for people."""
+    from edgekit.device.agent.variants import shapes_text
+    from edgekit.host.cli.estimated import show_estimate
+    from edgekit.host.cli.output import byte_size
+    from edgekit.host.cli.report import show_slowest, show_times
+
+    timing = result.timing
+    memory = f"arena {byte_size(timing.arena_bytes)}, weights {byte_size(timing.weights_bytes)}"
+    print(f"model    {timing.model} on {device.name}, {memory}")
+    if result.more:
+        print(f"shapes   {shapes_text(timing.shapes)}")
+    show_times(timing, device.emulated)
+    show_estimate(device, result.estimate)
+    show_slowest(timing, device.emulated)
+    if result.peers:
+        _show_peers(result.peers)
+    for other in result.more:
+        print(f"shapes   {shapes_text(other.shapes)}")
+        show_times(other, device.emulated)
+
+
+def _show_peers(result: PeerResult) -> None:
+    """Other engines beside ours, timed in turns."""
+    from edgekit.host.cli.output import duration, milliseconds, table
+
+    ours, unit = duration(result.ours.median)
+    print(f"peers    taking turns with edgekit at {ours} {unit}")
+    rows = [
+        (
+            f"{peer.name} {peer.version}",
+            milliseconds(peer.latency.median),
+            milliseconds(peer.latency.p10),
+            milliseconds(peer.latency.p90),
+            f"{peer.ratio:.2f}",
+        )
+        for peer in result.peers
+        if peer.latency
+    ]
+    if rows:
+        table(("engine", "median ms", "p10", "p90", "edgekit is faster by"), rows)
+    for peer in result.peers:
+        if not peer.latency:
+            print(f"no {peer.name}: {peer.missing}")
+
+
+def show_many(results: Sequence[Result], ratios: dict[str, float], emulated: bool) -> None:
+    """A line for each of several models, and what they say together."""
+    from edgekit.host.cli.output import milliseconds, table
+
+    rows = []
+    for result in results:
+        timing = result.timing
+        row = [timing.model, milliseconds(timing.median_ms), milliseconds(timing.p10_ms)]
+        row.append(milliseconds(timing.p90_ms))
+        found: dict[str, Any] = {p.name: p for p in result.peers.peers} if result.peers else {}
+        for name in ratios:
+            timed = name in found and found[name].latency
+            row += [milliseconds(timed.median), f"{found[name].ratio:.2f}"] if timed else ["-", "-"]
+        rows.append(row)
+    headers = ["model", "emulated ms" if emulated else "median ms", "p10", "p90"]
+    for name in ratios:
+        headers += [f"{name} ms", "ratio"]
+    if rows:
+        table(headers, rows)
+    for name, ratio in ratios.items():
+        print(f"geometric mean: {name} takes {ratio:.2f} times as long as edgekit")
+    if best := against_best(results):
+        print(
+            f"best engine of each model: {best['mean_ratio']:.2f} times as long as edgekit, "
+            f"{best['lowest_ratio']:.2f} at the least ({best['lowest_model']})"
+        )
