@@ -62,6 +62,14 @@ class RolledBackError(DeviceError):
     kind = "rolled_back"
 
 
+class UnhealthyError(Exception):
+    """The health check's verdict: `str` is the reason, `log` the last lines it printed."""
+
+    def __init__(self, reason: str, log: str = "") -> None:
+        super().__init__(reason)
+        self.log = log
+
+
 def error_document(kind: str, message: str, details: Optional[Dict[str, str]] = None) -> Document:
     """An error as it travels to the host."""
     return {"error": {"kind": kind, "message": " ".join(message.split()), **(details or {})}}

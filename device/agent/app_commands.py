@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Callable, Optional
 
 from edgekit.device.agent.arguments import positive, release_id
+from edgekit.device.bytecode import keep_bytecode
 from edgekit.device.errors import Document
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ def add_app_commands(command: AddCommand, store: Callable[[argparse.Namespace], 
     def supervise(options: argparse.Namespace) -> Document:
         from edgekit.device.agent.supervisor import Supervisor
 
-        Supervisor(store(options)).run()
+        supervisor = Supervisor(store(options))
+        keep_bytecode()  # it runs until it is killed
+        supervisor.run()
         return {"schema": "edgekit.runtime.app.supervise/1"}
 
     def report_failure(options: argparse.Namespace) -> Document:

@@ -1,10 +1,12 @@
-"""What arguments of the runtime's commands must be."""
+"""How the runtime's commands read their arguments, and what these must be."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from edgekit.device.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.device.agent.placement import Wish
@@ -49,3 +51,20 @@ def wish_of(options: argparse.Namespace) -> Wish:
     from edgekit.device.agent.placement import Wish
 
     return Wish(options.threads, options.cluster)
+
+
+class _Help(argparse.HelpFormatter):
+    """Of one width: argparse makes one for each argument, which else would ask the terminal."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=100)
+
+
+class Parser(argparse.ArgumentParser):
+    """Usage errors become the same document as all others."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=_Help, **options)
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; see: {self.prog} --help")

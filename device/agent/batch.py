@@ -8,7 +8,6 @@ Several files one after the other are read as one stream, which is how they trav
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass
@@ -109,7 +108,7 @@ def batch_bytes(batch: Batch, spool: str, sequence: int, dropped: int, quarantin
         "operators": [list(row) for row in batch.operators],
     }
     body = json.dumps(_bounded(document), separators=(",", ":"), allow_nan=False).encode()
-    return b"%s %d %s\n%s" % (_MAGIC, len(body), hashlib.sha256(body).hexdigest().encode(), body)
+    return b"%s %d %s\n%s" % (_MAGIC, len(body), _sha256(body), body)
 
 
 def bodies(stream: bytes) -> Iterator[bytes]:
@@ -125,7 +124,7 @@ def bodies(stream: bytes) -> Iterator[bytes]:
         body = stream[head.end() : at]
         if size > MOST_BATCH_BYTES or len(body) < size:
             raise _bad(f"{size} bytes, {MOST_BATCH_BYTES} at most", len(body))
-        if hashlib.sha256(body).hexdigest().encode() != head[2]:
+        if _sha256(body) != head[2]:
             raise _bad("the SHA-256 of its head", "another")
         yield body
 
@@ -150,3 +149,10 @@ def _bounded(value: object) -> object:
 
 def _bad(expected: str, found: object) -> InputError:
     return InputError(f"profile batch: expected {expected}, found {short(found)}")
+
+
+def _sha256(data: bytes) -> bytes:
+    """As hex digits."""
+    import hashlib  # loads OpenSSL: not before there is something to write
+
+    return hashlib.sha256(data).hexdigest().encode()

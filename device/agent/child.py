@@ -19,6 +19,7 @@ _OOM_FIRST = "500"  # where memory ends, the application goes before what superv
 _KEPT = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ")
 _LAST_BYTES = 300
 _STOP_SECONDS = 5.0
+_COMPILE_SECONDS = 120.0
 _HELD = re.compile(r"^(?:RssAnon|RssShmem):\s*(\d+) kB$", re.MULTILINE)
 
 
@@ -99,6 +100,22 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self.output.close()
+
+
+def compile_runtime(runtime: Path) -> None:
+    """Lets what applications import keep its bytecode, so that no watchdog runs meanwhile: one that
+    is ended while it compiles would have to begin anew each time."""
+    code = f"import sys; sys.path.insert(0, {str(runtime)!r}); import edgekit_runtime"
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(
+            [sys.executable, "-I", "-S", "-c", code],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_COMPILE_SECONDS,
+            check=False,
+            preexec_fn=_before,
+        )
 
 
 def _before() -> None:

@@ -9,17 +9,24 @@ import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Iterator, List, NoReturn, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, Iterator, List, Optional, Tuple
 
 from edgekit.device.agent.app_commands import AddCommand, add_app_commands
-from edgekit.device.agent.arguments import add_placement, folder, positive, release_id, wish_of
+from edgekit.device.agent.arguments import (
+    Parser,
+    add_placement,
+    folder,
+    positive,
+    release_id,
+    wish_of,
+)
 from edgekit.device.agent.profile_commands import add_profile_commands
 from edgekit.device.bytecode import keep_bytecode
 from edgekit.device.errors import (
     DeviceError,
     Document,
-    InputError,
     TransferError,
+    UnhealthyError,
     error_document,
     os_error_document,
 )
@@ -29,13 +36,6 @@ if TYPE_CHECKING:
     from edgekit.device.agent.placement import Placement
     from edgekit.device.agent.session import Session
     from edgekit.device.agent.store import Store
-
-
-class _Parser(argparse.ArgumentParser):
-    """Usage errors become the same document as all others."""
-
-    def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message}; see: {self.prog} --help")
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
@@ -183,7 +183,6 @@ def _verify(options: argparse.Namespace) -> Document:
 
 
 def _health(options: argparse.Namespace) -> Document:
-    from edgekit.device.agent.release import UnhealthyError
 
     manifest, folder = _current(options)
     try:
@@ -311,14 +310,14 @@ def _say(state: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="runtime.pyz", description="Releases and runs edgekit models here.")
+    parser = Parser(prog="runtime.pyz", description="Releases and runs edgekit models here.")
     parser.add_argument(
         "--root",
         type=folder,
         default="~/.edgekit",
         help="directory of the releases (~/.edgekit)",
     )
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
 
     def command(
         name: str, run: Callable[[argparse.Namespace], Optional[Document]], what: str

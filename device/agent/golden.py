@@ -6,7 +6,6 @@ import json
 import math
 import signal
 import struct
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,9 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 from edgekit.device.agent.manifest import RUNTIME, Manifest, Variant
 from edgekit.device.agent.model import open_model
 from edgekit.device.agent.npz import Array
-from edgekit.device.agent.release import UnhealthyError
 from edgekit.device.agent.specs import NOT_COMPARED, TensorSpec
 from edgekit.device.agent.variants import shapes_text
-from edgekit.device.errors import DeviceError
+from edgekit.device.errors import DeviceError, UnhealthyError
 
 _LOG_BYTES = 4096
 _CODES = {
@@ -132,6 +130,8 @@ def check_in_subprocess(folder: Path, seconds: float) -> Dict[str, Any]:
 
     UnhealthyError gives the reason and the last lines of its output.
     """
+    import subprocess  # the check itself, each inference, and measuring do without
+
     command = [
         sys.executable or "python3",
         "-I",

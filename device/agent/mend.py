@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any, Dict, Optional
 
@@ -37,6 +36,8 @@ def recover(store: Store) -> None:
 
 def remove_dying(store: Store, name: str = "") -> bool:
     """Removes what is left of models that were taken off the board; whether anything of `name`."""
+    import shutil
+
     found = False
     for folder in (store.board / NAMED).glob(f".{name or '*'}.*"):
         shutil.rmtree(folder, ignore_errors=True)
@@ -73,6 +74,8 @@ def _is_odd(store: Store) -> bool:
 
 def _sweep(store: Store) -> None:
     """What was being written when its writer was killed."""
+    import shutil  # loads libraries for compression: not before there is something to sweep
+
     remove_dying(store)
     for folder in store.releases.glob(".new-*"):
         shutil.rmtree(folder, ignore_errors=True)

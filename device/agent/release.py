@@ -43,20 +43,13 @@ from edgekit.device.errors import (
     InputError,
     RolledBackError,
     TransferError,
+    UnhealthyError,
 )
 
 HealthCheck = Callable[[Path], Dict[str, Any]]
 OnState = Callable[[str], None]
 
 _TEMPORARY = ("incoming", "io", "runtime", "aside")
-
-
-class UnhealthyError(Exception):
-    """The health check's verdict: `str` is the reason, `log` the last lines it printed."""
-
-    def __init__(self, reason: str, log: str = "") -> None:
-        super().__init__(reason)
-        self.log = log
 
 
 @dataclass(frozen=True)

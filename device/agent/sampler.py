@@ -14,10 +14,10 @@ goes with one loaded model: as that, it is for one thread at a time.
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import threading
 import time
-import uuid
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,7 +193,7 @@ class Sampler:
 
     def _batch(self, collected: _Collected, inferences: int, now: int) -> Batch:
         return Batch(
-            uuid=uuid.uuid4().hex,
+            uuid=os.urandom(16).hex(),
             boot=(read_text(_BOOT) or "").replace("-", ""),
             began_ns=collected.began_ns,
             ended_ns=now,

@@ -11,9 +11,7 @@ import base64
 import binascii
 import contextlib
 import hashlib
-import shutil
 import struct
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator, Optional, Tuple
@@ -151,6 +149,9 @@ def _armor(data: bytes) -> bytes:
 
 
 def _verifies(store: Store, manifest: bytes, signature: Path) -> bool:
+    import shutil
+    import subprocess
+
     program = shutil.which("ssh-keygen")
     if program is None:
         raise TransferError(

@@ -20,7 +20,6 @@ import json
 import os
 import re
 import time
-import uuid
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Iterator, List, Optional, Tuple
@@ -216,7 +215,7 @@ class Spool:
                 return found
         # There is none, or a damaged one: the sequences begin anew under a new name.
         after = files[-1].sequence + 1 if files else 1
-        state = _State(uuid.uuid4().hex, after)
+        state = _State(os.urandom(16).hex(), after)
         self._write_state(state)
         return state
 

@@ -22,10 +22,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import json
 import os
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +103,8 @@ class Store:
 
     def free_bytes(self) -> int:
         """What this user may still write to the disk that holds the root."""
+        import shutil  # loads libraries for compression, which most starts do without
+
         return shutil.disk_usage(self.root).free
 
     @contextlib.contextmanager
@@ -262,6 +262,8 @@ def manifest_bytes(folder: Path) -> bytes:
 
 def sha256_file(path: Path) -> str:
     """SHA-256 of a regular file, never following a link at its end."""
+    import hashlib  # loads OpenSSL, which most starts do without
+
     digest = hashlib.sha256()
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
         while chunk := file.read(_CHUNK):
@@ -282,6 +284,8 @@ def write_synced(path: Path, data: bytes) -> None:
 
 def copy_synced(source: Path, target: Path) -> None:
     """A copy on disk, not merely in the cache."""
+    import shutil
+
     with source.open("rb") as reader, target.open("xb") as writer:
         shutil.copyfileobj(reader, writer, _CHUNK)
         writer.flush()

@@ -29,7 +29,7 @@ from edgekit.device.agent.app_folder import (
     AppState,
 )
 from edgekit.device.agent.application import ApplicationSpec
-from edgekit.device.agent.child import Child
+from edgekit.device.agent.child import Child, compile_runtime
 from edgekit.device.agent.manifest import RUNTIME, Manifest
 from edgekit.device.agent.process import Process
 from edgekit.device.agent.signs import Signs
@@ -208,6 +208,8 @@ class Supervisor:
         try:
             folder = self._folder.copy(self._manifest)
             self._folder.remove_copies(but=folder.name)
+            if not self._state.failures:
+                compile_runtime(folder / RUNTIME)
             self._child = Child(spec, folder, self._folder.data, self._environment(spec, folder))
         except OSError as error:
             self._failed(f"could not be started: {error}")

@@ -10,7 +10,7 @@ import pytest
 
 from edgekit.device.agent import release
 from edgekit.device.agent.store import Store
-from edgekit.device.errors import IncompatibleError
+from edgekit.device.errors import IncompatibleError, RolledBackError, UnhealthyError
 from edgekit.host.bundle import Bundle
 
 MakeBundle = Callable[..., Bundle]
@@ -67,9 +67,9 @@ def test_unhealthy_release_does_not_raise_the_counter(
     store: Store, deploy: Deploy, paper: MakeBundle, send: Send
 ) -> None:
     def sick(_: Path) -> dict[str, Any]:
-        raise release.UnhealthyError("wrong")
+        raise UnhealthyError("wrong")
 
     deploy(counter=4)
-    with pytest.raises(release.RolledBackError):
+    with pytest.raises(RolledBackError):
         release.apply(store, send(store, paper(counter=6)), sick, lambda _: None)
     assert deploy(counter=5).end == "committed"

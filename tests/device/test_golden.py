@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit.device.agent.golden import check_golden, check_in_subprocess, worst_difference
-from edgekit.device.agent.release import UnhealthyError
 from edgekit.device.agent.specs import TensorSpec
 from edgekit.device.agent.store import read_manifest
 from edgekit.device.dtypes import BY_NAME, ElementType
-from edgekit.device.errors import DeviceError
+from edgekit.device.errors import DeviceError, UnhealthyError
 from edgekit.host.bundle import Bundle
 
 Unpack = Callable[..., Path]

@@ -19,11 +19,10 @@ import pytest
 from edgekit.device.agent import release
 from edgekit.device.agent.files import Install
 from edgekit.device.agent.mend import settle
-from edgekit.device.agent.release import UnhealthyError
 from edgekit.device.agent.remove import remove
 from edgekit.device.agent.signing import enroll_unsigned
 from edgekit.device.agent.store import Links, Store
-from edgekit.device.errors import DeviceError, InputError
+from edgekit.device.errors import DeviceError, InputError, UnhealthyError
 from edgekit.host.bundle import Bundle
 from tests.support.places import few_or_all
 

@@ -14,7 +14,6 @@ import pytest
 
 from edgekit.device.agent import release, states, status
 from edgekit.device.agent.files import SPARE_BYTES
-from edgekit.device.agent.release import UnhealthyError
 from edgekit.device.agent.store import Links, Store
 from edgekit.device.errors import (
     BusyError,
@@ -22,6 +21,7 @@ from edgekit.device.errors import (
     InputError,
     RolledBackError,
     TransferError,
+    UnhealthyError,
 )
 from edgekit.host.bundle import Bundle
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import marshal
 import selectors
 import signal
 from pathlib import Path
@@ -36,6 +37,29 @@ def test_an_application_that_closes_its_output_goes_on(tmp_path: Path) -> None:
     child.end()
     child.close()
     assert child.ended() == "was killed by SIGTERM: on"
+
+
+def test_what_an_application_imports_is_compiled_before_its_watchdog_runs(
+    tmp_path: Path, device: Device, tiny: Any, board_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest's own handlers stay
+    enroll_host(device.transport)
+    folder = tmp_path / "late"
+    folder.mkdir()
+    (folder / "app.toml").write_text("")
+    (folder / "main.py").write_text("raise SystemExit(1)")  # and imports nothing
+    device.install(folder, tiny())
+    kept = AppFolder(Store(board_root))
+    ticks = itertools.count(step=0.1)
+
+    def clock() -> float:
+        if any("ended" in line for line in kept.last_lines(5)):
+            kept.stopped.touch()
+        return next(ticks)
+
+    Supervisor(Store(board_root), Pace(look=0.0), clock).run()
+    (path,) = (board_root / "bytecode").iterdir()
+    assert "edgekit.device.application.model" in marshal.loads(path.read_bytes()[4:])
 
 
 def test_the_first_sign_of_life_may_take_longer(
