@@ -12,7 +12,9 @@ from edgekit.host.lower.plan import Plan
 from edgekit.host.passes.pipeline import PassCount
 from edgekit.host.schedule.types import Schedule
 from edgekit.kb.board import BoardProfile
-from edgekit.kb.choice import Compiled
+from edgekit.kb.choice import Compiled, RunnerUp
+
+_DECIDED = ("method", "rule", "why", "row", "runner_up", "form", "default", "members")
 
 
 def explain(
@@ -88,14 +90,22 @@ def explained_variants(first: Artifact, others: Sequence[Artifact]) -> dict[str,
 def _method(made: Compiled | None) -> dict[str, Any]:
     """How an operator multiplies, which rule or row said so, and what else there was."""
     if made is None:
-        return dict.fromkeys(("method", "rule", "why", "row", "runner_up", "members"))
+        return dict.fromkeys(_DECIDED)
     choice = made.choice
-    row, other = choice.row, choice.runner_up
+    row, form = choice.row, choice.form
     return {
         "method": asdict(made.method),
         "rule": choice.rule,
         "why": choice.why,
         "row": row and {**asdict(row.shape), "source": row.source, "ratio": row.ratio},
-        "runner_up": other and {"method": asdict(other.method), "price": round(other.price, 3)},
+        "runner_up": _other(choice.runner_up),
+        "form": form and {"name": form.name, **asdict(form.shape), "price": round(choice.price, 3)},
+        "default": _other(choice.default),
         "members": [{"kernel": m.kernel, **_method(m)} for m in made.members],
     }
+
+
+def _other(beside: RunnerUp | None) -> dict[str, Any] | None:
+    if beside is None:
+        return None
+    return {"method": asdict(beside.method), "price": round(beside.price, 3)}

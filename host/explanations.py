@@ -45,6 +45,15 @@ def recall(release: str) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def variant_of(document: Mapping[str, Any] | None, variant: int) -> Mapping[str, Any] | None:
+    """The explanation of one of several shapes."""
+    if document is None or variant == 0:
+        return document
+    others = document.get("variants", [])
+    found: Mapping[str, Any] | None = others[variant - 1] if variant <= len(others) else None
+    return found
+
+
 def _folder() -> Path:
     return data_folder() / "explanations"
 

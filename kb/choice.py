@@ -13,7 +13,7 @@ from edgekit.kb.operators import Candidate, Form, OperatorMethod, OperatorRow, c
 
 @dataclass(frozen=True)
 class RunnerUp:
-    """The next best method, and its price in prices of the one that was taken."""
+    """Another method, and its price in prices of the one that was taken."""
 
     method: OperatorMethod
     price: float
@@ -21,14 +21,17 @@ class RunnerUp:
 
 @dataclass(frozen=True)
 class Choice:
-    """A rule, a sentence why, the row of a table if it was one, what else there was, and the form
-    of what was chosen for."""
+    """A rule, a sentence why, the row of a table if it was one, what else there was, the form of
+    what was chosen for, the price of what was chosen, and what it would be without a row of
+    operators."""
 
     rule: str  # exact, relaxed:FEATURE, analytic, layouts, or only: there is no other
     why: str
     row: Row | OperatorRow | None = None
     runner_up: RunnerUp | None = None
     form: Form | None = None
+    price: float = 0.0
+    default: RunnerUp | None = None
 
 
 @dataclass(frozen=True)
@@ -60,11 +63,18 @@ def choose(
     taken, choice = _by_rows(table, board, form, candidates, cheapest)
     others = [c for c in candidates if c.method != taken.method]
     second = min(others, key=lambda c: (not c.proven, c.price), default=None)
-    runner_up = None
-    if second is not None:
-        price = second.price / taken.price if taken.price else 1.0
-        runner_up = RunnerUp(second.method, price)
-    return taken.method, replace(choice, runner_up=runner_up, form=form)
+    usual, _ = _without_row(table, board, form, candidates, cheapest, "")
+    return taken.method, replace(
+        choice,
+        runner_up=None if second is None else _beside(second, taken),
+        form=form,
+        price=taken.price,
+        default=_beside(usual, taken),
+    )
+
+
+def _beside(other: Candidate, taken: Candidate) -> RunnerUp:
+    return RunnerUp(other.method, other.price / taken.price if taken.price else 1.0)
 
 
 def _by_rows(

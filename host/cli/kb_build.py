@@ -5,14 +5,20 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgekit.host.cli.kb_shared import operator_text
 from edgekit.host.cli.options import Board, Json, examples
 from edgekit.host.errors import InputError
 
+if TYPE_CHECKING:
+    from edgekit.host.tune.compare import Change
+    from edgekit.host.tune.field import FieldHistory
+
 _NAMED = 5  # bad rows that an error names
+_SHOWN = 20  # changed rows that are told
 
 
 def register(group: typer.Typer) -> None:
@@ -71,6 +77,8 @@ def build(
                 "measurements": made.measurements,
                 "operators": len(made.table.operators),
                 "operator_measurements": made.operators,
+                "field": _field_document(made.field),
+                "changes": [_change_document(change) for change in made.changes],
                 "skipped": made.skipped,
                 "sequences": "learned" if learned else "default",
                 "regret": regret,
@@ -80,6 +88,7 @@ def build(
     print(f"{path}: {len(made.table.rows)} rows from {made.measurements} measurements")
     if made.table.operators:
         print(f"operators  {len(made.table.operators)} rows from {made.operators} measurements")
+    _show_field(made.field)
     print(
         f"sequences  {'learned: denser ones lower the regret' if learned else 'the default ones'}"
     )
@@ -89,6 +98,50 @@ def build(
             f"regret     mean {found.mean:.1%}, worst {found.worst:.1%} "
             f"(each of {found.shapes} products left out in turn)"
         )
+    for change in made.changes[:_SHOWN]:
+        print(f"changed    {_change_text(change)}")
+    if len(made.changes) > _SHOWN:
+        print(f"           and {len(made.changes) - _SHOWN} more; all of them: --json")
+
+
+def _show_field(field: FieldHistory) -> None:
+    if field.releases or field.unknown or field.left_out:
+        print(
+            f"field      {len(field.measurements)} measurements: {field.releases} releases on "
+            f"{field.boards} boards; left out: {field.left_out} batches of busy, hot or slowed "
+            f"boards, {field.unknown} releases that were made elsewhere"
+        )
+
+
+def _field_document(field: FieldHistory) -> dict[str, int]:
+    return {
+        "measurements": len(field.measurements),
+        "releases": field.releases,
+        "boards": field.boards,
+        "releases_unknown": field.unknown,
+        "batches_left_out": field.left_out,
+    }
+
+
+def _change_text(change: Change) -> str:
+    row = change.row
+    shape = f"{row.shape.m} x {row.shape.k} x {row.shape.n}"
+    was, now = (operator_text(m) for m in (change.before, change.after))
+    return f"{row.key.form} {row.key.dtype} {shape}: {was} -> {now}: {change.why}"
+
+
+def _change_document(change: Change) -> dict[str, object]:
+    key, methods = change.row.key, (change.before, change.after)
+    before, after = (asdict(m) if m else None for m in methods)
+    return {
+        "form": key.form,
+        "dtype": key.dtype,
+        "threads": key.threads,
+        **asdict(change.row.shape),
+        "before": before,
+        "after": after,
+        "why": change.why,
+    }
 
 
 def import_csv(

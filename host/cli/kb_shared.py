@@ -39,7 +39,9 @@ def method_text(method: Method | None) -> str:
     return f"{blocks}, {tile}, packs {packed}, threads share {method.split}"
 
 
-def operator_text(method: OperatorMethod) -> str:
-    """The method of an operator in some words."""
+def operator_text(method: OperatorMethod | None) -> str:
+    """How an operator of a model multiplies, in some words; None: a row that has no method."""
+    if method is None:
+        return "the rule without a row"
     walk = ", channels last" if method.split == "n" else ""
     return f"{method.family} {method.mr} x {method.nr}{walk}"

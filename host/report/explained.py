@@ -58,15 +58,6 @@ def explain_operators(
     )
 
 
-def variant_of(document: Mapping[str, Any] | None, variant: int) -> Mapping[str, Any] | None:
-    """The explanation of one of several shapes."""
-    if document is None or variant == 0:
-        return document
-    others = document.get("variants", [])
-    found: Mapping[str, Any] | None = others[variant - 1] if variant <= len(others) else None
-    return found
-
-
 def known_estimate(
     release: str, board_type: str, threads: int, variant: int
 ) -> ModelEstimate | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from edgekit.device.version import VERSION
 from edgekit.host.errors import InputError
-from edgekit.host.explanations import recall
+from edgekit.host.explanations import recall, variant_of
 from edgekit.host.profiles import ProfileStore, asking
 from edgekit.host.report.document import (
     BoardTimes,
@@ -20,7 +20,7 @@ from edgekit.host.report.document import (
     Subject,
     Times,
 )
-from edgekit.host.report.explained import explain_operators, known_estimate, variant_of
+from edgekit.host.report.explained import explain_operators, known_estimate
 
 _MOST_SUBJECTS = 40
 _MOST_RELEASES = 20  # of a subject

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from edgekit.device.version import VERSION
-from edgekit.host.explanations import recall
+from edgekit.host.explanations import recall, variant_of
 from edgekit.host.release import Benchmark, why_noisy
 from edgekit.host.report.document import (
     BoardTimes,
@@ -21,7 +21,6 @@ from edgekit.host.report.explained import (
     explain_operators,
     known_estimate,
     operators_of,
-    variant_of,
 )
 
 

@@ -1,10 +1,16 @@
-"""What differs between two GEMM tables."""
+"""What differs between two tables, and what was measured of it."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 
+from edgekit.kb.features import GemmKey
 from edgekit.kb.gemm_table import KnowledgeBase, Row
+from edgekit.kb.operator_history import OperatorMeasurement, operator_key
+from edgekit.kb.operators import OperatorMethod, OperatorRow
 
 
 @dataclass(frozen=True)
@@ -45,3 +51,52 @@ def _by_product(table: KnowledgeBase) -> dict[tuple[str, str, int, str, int, int
         ): row
         for row in table.rows
     }
+
+
+@dataclass(frozen=True)
+class Change:
+    """A row of operators that is new or has another method, and why; None: the method without a
+    row, by the analytic rule."""
+
+    row: OperatorRow
+    before: OperatorMethod | None
+    after: OperatorMethod | None
+    why: str
+
+
+def changed_operators(
+    before: KnowledgeBase, after: KnowledgeBase, history: Sequence[OperatorMeasurement]
+) -> tuple[Change, ...]:
+    """Rows of operators with another method than before, by key; none if keys mean something
+    else now."""
+    if before.sequences != after.sequences or before.platforms != after.platforms:
+        return ()
+    old, new = ({row.key: row for row in table.operators} for table in (before, after))
+    measured: dict[GemmKey, list[OperatorMeasurement]] = defaultdict(list)
+    for m in history:
+        if m.platform in after.platforms:
+            measured[operator_key(m, after.platforms, after.sequences)].append(m)
+    found = []
+    for key in sorted(old.keys() | new.keys()):
+        was, now = old.get(key), new.get(key)
+        row = now or was
+        assert row is not None
+        methods = was.method if was else None, now.method if now else None
+        if methods[0] != methods[1]:
+            found.append(Change(row, *methods, _why(methods, measured[key])))
+    return tuple(found)
+
+
+def _why(methods: tuple[OperatorMethod | None, ...], history: Sequence[OperatorMeasurement]) -> str:
+    """What was measured of both methods, as times of the method without a row."""
+    told = []
+    for word, method in zip(("the old", "the new"), methods, strict=True):
+        by_source: dict[str, list[float]] = defaultdict(list)
+        for m in history:
+            if m.method == method:
+                by_source[m.source].append(m.ratio)
+        told += [
+            f"{word} takes {geometric_mean(ratios):.2f} of the time without a row ({source})"
+            for source, ratios in sorted(by_source.items())
+        ]
+    return ", ".join(told) or "nothing in the history is for the old one"

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from edgekit.host.errors import InputError
 from edgekit.host.files import write_whole
-from edgekit.host.tables.gemm import kit_table
+from edgekit.host.tables.gemm import kit_table, table_of
+from edgekit.host.tune.compare import Change, changed_operators
+from edgekit.host.tune.field import FieldHistory, field_history
 from edgekit.host.tune.history import History
 from edgekit.host.tune.products import Product
 from edgekit.kb.board import BoardProfile
@@ -38,13 +40,16 @@ def methods_of_rows(
 @dataclass(frozen=True)
 class Built:
     """A table made from the history, from so many measurements of products and of operators;
-    `skipped` ones cannot be true."""
+    `skipped` ones cannot be true. `field`: what boards in the field added; `changes`: rows of
+    operators that differ from those of the table that was used until now."""
 
     table: KnowledgeBase
     measurements: int
     operators: int
     skipped: int
     regret: Regret
+    field: FieldHistory
+    changes: tuple[Change, ...]
 
 
 def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
@@ -55,20 +60,31 @@ def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
     """
     with History() as history:
         read, operators = history.read(board.platform), history.read_operators(board.platform)
+    field = field_history(board.platform)
+    of_operators = [*operators.measurements, *field.measurements]
     base = None if alone else kit_table(board)
-    if not (read.measurements or operators.measurements):
+    if not (read.measurements or of_operators):
+        busy = f", and {field.left_out} batches of boards that were busy, hot or slowed down"
         raise InputError(
-            f"expected measurements of {board.platform} in the history, found none; "
-            f"make some: edgekit tune gemm --board {board.name}"
+            f"expected measurements of {board.platform} in the history, found none"
+            f"{busy if field.left_out else ''}; make some: edgekit tune gemm --board {board.name}, "
+            "or tune model"
         )
+    before = table_of(board)
     if base is None:
         sequences, regret = learn_sequences(read.measurements, board)
     else:
         sequences, regret = base.sequences, regret_of(base.sequences, read.measurements, board)
-    table = build_table(
-        read.measurements, (board.platform,), sequences, base, board, operators.measurements
-    )
+    table = build_table(read.measurements, (board.platform,), sequences, base, board, of_operators)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, table_text(table).encode())
     skipped = read.skipped + operators.skipped
-    return Built(table, len(read.measurements), len(operators.measurements), skipped, regret)
+    return Built(
+        table,
+        len(read.measurements),
+        len(of_operators),
+        skipped,
+        regret,
+        field,
+        changed_operators(before, table, of_operators),
+    )

@@ -1,0 +1,256 @@
+"""edgekit kb build learns from profiles of the field: rows that are not true there go."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.device.agent.batch import (
+    Batch,
+    OperatorSpread,
+    Spread,
+    Subject,
+    Surroundings,
+    batch_bytes,
+)
+from edgekit.device.version import VERSION
+from edgekit.host.api import connect
+from edgekit.host.bundle import Bundle
+from edgekit.host.explanations import recall
+from edgekit.host.options import DEFAULT_OPTIONS
+from edgekit.host.profiles import ProfileStore
+from edgekit.host.tables.gemm import user_table
+from edgekit.host.tune.standing import subject_of
+from edgekit.kb.board import load_board
+from edgekit.kb.gemm_file import table_text
+
+pytest.importorskip("duckdb", reason="no duckdb: pip install 'edgekit[profiles]'")
+
+_BOARD = "rpi3"
+_CALM = Surroundings("", "performance", 1400.0, 50.0, False, 0.1, 0.2, 1 << 28, 1 << 22)
+
+
+@dataclass
+class Field:
+    """Boards of a type whose operators take a nanosecond for a unit of price; those that a spoiled
+    row chose take `slow` times what they would by default; or what `times` says of them."""
+
+    slow: float = 2.0
+    batches: int = 0
+    times: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def run(self, release: str, board: str = "one", at: Surroundings = _CALM) -> None:
+        document = recall(release)
+        assert document is not None
+        spreads = [
+            OperatorSpread(each["name"], each["op"], each["kernel"] or "", 32, ns, ns, ns)
+            for each in document["operators"]
+            if (ns := self._ns(each))
+        ]
+        total = sum(each.median_ns for each in spreads)
+        self.batches += 1
+        batch = Batch(
+            uuid=hashlib.md5(str(self.batches).encode()).hexdigest(),
+            boot="b" * 32, began_ns=1, ended_ns=2, clock=0.0, lost=0,
+            subject=Subject(release, document["model"], "1" * 64, _BOARD, VERSION, 0, 1),
+            inferences=1000, every=10.0, whole=Spread(32, total, total, total),
+            operators=tuple(spreads), surroundings=at,
+        )  # fmt: skip
+        spool = board.encode().hex().ljust(32, "0")[:32]
+        ProfileStore().add(board, batch_bytes(batch, spool, self.batches, 0, 0))
+
+    def _ns(self, told: Any) -> int:
+        if self.times:
+            return self.times.get(told["name"], 0)
+        if not told["form"]:
+            return 100
+        usual = told["form"]["price"] * told["default"]["price"]
+        return int(usual * (1.0 if _is_default(told) else self.slow))
+
+
+@pytest.fixture
+def field() -> Field:
+    return Field()
+
+
+@pytest.fixture
+def release(edgekit: Any, face_model: Path, home: Path) -> Callable[[], str]:
+    """Compiles the model with the table as it is; the release's id."""
+
+    def make() -> str:
+        out = home / "made.ekb"
+        done = edgekit("compile", face_model, "--board", _BOARD, "-o", out)
+        assert done.code == 0, done.err
+        return Bundle.read(out).manifest.id
+
+    return make
+
+
+def _is_default(told: Any) -> bool:
+    return bool(told["method"] == told["default"]["method"])
+
+
+def _by_rows(release: str) -> dict[str, Any]:
+    """Operators that a row gave another method than they would have without, and that method."""
+    document = recall(release)
+    assert document is not None
+    told = [each for each in document["operators"] if each["form"] and not _is_default(each)]
+    return {each["name"]: each["method"] for each in told}
+
+
+def _left(bad: str, now: str) -> set[str]:
+    """What is still compiled as it was in a bad release."""
+    return {name for name, method in _by_rows(bad).items() if _by_rows(now).get(name) == method}
+
+
+def spoil(model: Path, board: str = _BOARD) -> int:
+    """Writes a user's table that has each third key of the model compiled with its dearest method;
+    how many."""
+    profile = load_board(board)
+    subject = subject_of(model, profile, DEFAULT_OPTIONS)
+    worst = {
+        each.key: max(each.prices, key=lambda m, of=each: of.prices[m])
+        for each in subject.operators
+        if len(each.prices) > 1
+    }
+    chosen = dict(sorted(worst.items())[::3])
+    table = subject.table_with(chosen)
+    rows = tuple(replace(r, source="estimate", ratio=0.9) for r in table.operators)
+    path = user_table(profile)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(table_text(replace(table, operators=rows)))
+    return len(chosen)
+
+
+def test_a_spoiled_table_is_mended_by_profiles_alone(edgekit, face_model, release, field):
+    spoiled = spoil(face_model)
+    bad = release()
+    assert spoiled and _by_rows(bad)
+    for board in ("one", "two", "three"):
+        field.run(bad, board)
+    built = edgekit("kb", "build", "--board", _BOARD, "--json")
+    assert built.code == 0, built.err
+    done = built.document
+    assert done["field"]["releases"] == 1 and done["field"]["boards"] == 3
+    assert done["field"]["measurements"] == len(_by_rows(bad))
+    old = [c for c in done["changes"] if "the old takes 2.00" in c["why"]]
+    assert old and all("(profile)" in c["why"] and c["after"] is None for c in old)
+    assert _left(bad, release()) == set()
+
+
+def test_each_changed_row_is_told(edgekit, face_model, release, field):
+    spoil(face_model)
+    field.run(release())
+    out = edgekit("kb", "build", "--board", _BOARD).out
+    assert "1 releases on 1 boards" in out
+    assert "the old takes 2.00 of the time without a row (profile)" in out
+    assert "-> the rule without a row" in out
+
+
+@pytest.mark.parametrize(
+    "busy",
+    [
+        replace(_CALM, throttled=True),
+        replace(_CALM, others=2.0),
+        replace(_CALM, temperature_c=95.0),
+        replace(_CALM, frequency_mhz=600.0),
+    ],
+    ids=["throttled", "others", "hot", "slowed"],
+)
+def test_boards_that_were_not_calm_teach_nothing(edgekit, face_model, release, field, busy):
+    spoil(face_model)
+    bad = release()
+    field.slow = 1.0
+    field.run(bad)  # tells how fast its clock can be
+    field.slow = 5.0
+    for _ in range(5):
+        field.run(bad, at=busy)
+    done = edgekit("kb", "build", "--board", _BOARD, "--json")
+    assert done.code == 2
+    assert "found none, and 5 batches of boards that were busy, hot or slowed" in done.complaint
+
+
+def test_prices_alone_do_not_speak_against_a_row_that_is_a_little_slow(
+    edgekit, face_model, release, field
+):
+    spoil(face_model)
+    bad = release()
+    field.slow = 1.3
+    field.run(bad)
+    assert edgekit("kb", "build", "--board", _BOARD).code == 2
+
+
+def test_two_releases_of_a_model_are_held_against_each_other(
+    edgekit, face_model, release, field, home
+):
+    user_table(load_board(_BOARD)).parent.mkdir(parents=True, exist_ok=True)
+    subject = subject_of(face_model, load_board(_BOARD), DEFAULT_OPTIONS)
+    empty = replace(subject.table, operators=())
+    user_table(load_board(_BOARD)).write_text(table_text(empty))
+    plain = release()
+    assert _by_rows(plain) == {}
+    spoil(face_model)
+    bad = release()
+    field.slow = 1.2
+    field.run(plain)
+    field.run(bad)
+    done = edgekit("kb", "build", "--board", _BOARD, "--json").document
+    assert done["field"]["measurements"] == len(_by_rows(bad))
+    assert _left(bad, release()) == set()
+
+
+def test_releases_that_were_made_elsewhere_and_other_cores_teach_nothing(
+    edgekit, face_model, release, field, home
+):
+    spoil(face_model)
+    bad = release()
+    field.run(bad)
+    assert edgekit("kb", "build", "--board", "rpi4").code == 2
+    (kept,) = (home.parent / "home").glob(f"**/{bad}.json.gz")
+    kept.unlink()
+    assert edgekit("kb", "build", "--board", _BOARD).code == 2
+
+
+@pytest.mark.long
+def test_a_model_is_faster_after_what_its_application_measured_here(edgekit, face_model, home):
+    """The whole way, on this machine: deployed with a spoiled table, used, pulled, built, and
+    deployed again."""
+    assert spoil(face_model, board="local")
+    assert edgekit("deploy", face_model).code == 0
+    with connect("local").open() as session:
+        (spec,) = session.served.variants[0].inputs
+        given = {spec.name: np.zeros(spec.shape, np.float32)}
+        for _ in range(3000):
+            session.run(given)
+    assert edgekit("profile", "pull", "--board", "local").code == 0
+    slow = edgekit("bench", "model", "--runs", "300", "--json").document
+    built = edgekit("kb", "build", "--board", "local", "--json")
+    if "busy, hot or slowed" in built.err:
+        pytest.skip("other programs kept this machine busy, and such boards are not believed")
+    assert built.code == 0 and built.document["changes"], built.err
+    assert edgekit("deploy", face_model).code == 0
+    mended = edgekit("bench", "model", "--runs", "300", "--json").document
+    assert mended["latency_ms"]["median"] < slow["latency_ms"]["median"]
+
+
+@pytest.mark.long
+@pytest.mark.cross
+def test_a_model_is_faster_by_board_time_after_what_boards_measured(
+    edgekit, face_model, release, field
+):
+    """What boards would have measured is what their core would take."""
+    spoil(face_model)
+    bad = release()
+    slow = edgekit("estimate", face_model, "--board", _BOARD, "--json").document
+    field.times = {o["name"]: int(o["cycles"] / 1.4) for o in slow["operators"]}
+    field.run(bad)
+    assert edgekit("kb", "build", "--board", _BOARD, "--json").document["changes"]
+    mended = edgekit("estimate", face_model, "--board", _BOARD, "--json").document
+    assert mended["cycles"] < slow["cycles"]
