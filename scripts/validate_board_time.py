@@ -6,8 +6,9 @@
 
 EDGEKIT_EXTRA_DATA names the folder with data/board_times (published.json and networks). Each
 network runs once per core and ncnn, smallest first; answers are kept, so a run that was stopped
-goes on. --write puts the results into docs/board-time.md and kb/cores; --check ends with 1 if a
-core is further off than its file says.
+goes on. --write puts the results into docs/board-time.md and kb/cores, those of --threads N into a
+part of their own, beside what is known of one thread; --check ends with 1 if a core is further off
+than its file says.
 """
 
 from __future__ import annotations
@@ -55,9 +56,11 @@ def main() -> int:
         print(f"validate_board_time: {error}", file=sys.stderr)
         return error.exit_code
     today = datetime.date.today().isoformat()
-    print(markdown(tables, rows, witnesses, today))
+    part = "validation with threads" if options.threads else "validation"
+    text = markdown(tables, rows, [] if options.threads else witnesses, today)
+    print(text)
     if options.write:
-        write_document(_ROOT / "docs" / "board-time.md", markdown(tables, rows, witnesses, today))
+        write_document(_ROOT / "docs" / "board-time.md", text, part)
         for core in dict.fromkeys(w.core for w in witnesses):
             write_core(FOLDER / f"{core}.toml", validation_toml(tables, core, today))
     if options.check:

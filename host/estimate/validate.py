@@ -127,7 +127,7 @@ def _run(
         view.folder,
         quiet=True,
         seconds=_SECONDS,
-        variables={"PYTHONPATH": str(site), "LC_ALL": "C"},
+        variables={"PYTHONPATH": str(site), "LC_ALL": "C", "PYTHONHASHSEED": "0"},
     )
     target = Target(board, cores[0], cpu_of(board, witness.core))
     return run_cores(find_emulator(board.arch, tell), target, cores, job)

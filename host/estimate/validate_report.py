@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import re
 import statistics
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 from edgekit.host.errors import InputError
 from edgekit.host.estimate.witness import FITTED, Published, Witness, kind_of, row_of
 
-_BEGIN, _END = "<!-- validation: begin -->", "<!-- validation: end -->"
+_TABLE = "[[validation]]\n"
 
 
 @dataclass(frozen=True)
@@ -122,14 +122,15 @@ def markdown(
                 f"{table.threads} | {len(found)} {kind} | {median:.0f} % | {worst:.0f} % | {rank} |"
             )
     lines += ["", *_networks(tables)]
-    lines += [
-        "",
-        "Published boards of the same core among themselves, in cycles:",
-        "",
-        "| core | boards | networks | median | most |",
-        "| --- | --- | --- | --- | --- |",
-        *spread(rows, witnesses),
-    ]
+    if apart := spread(rows, witnesses):
+        lines += [
+            "",
+            "Published boards of the same core among themselves, in cycles:",
+            "",
+            "| core | boards | networks | median | most |",
+            "| --- | --- | --- | --- | --- |",
+            *apart,
+        ]
     return "\n".join(lines)
 
 
@@ -151,14 +152,15 @@ def _networks(tables: Sequence[Table]) -> list[str]:
     return lines
 
 
-def write_document(path: Path, text: str) -> None:
-    """Puts the text between the marks of a document."""
+def write_document(path: Path, text: str, part: str = "validation") -> None:
+    """Puts the text between the marks of that part of a document."""
+    begin, end = (f"<!-- {part}: {place} -->" for place in ("begin", "end"))
     old = path.read_text(encoding="utf-8")
-    if _BEGIN not in old or _END not in old:
-        raise InputError(f"{path}: expected the marks {_BEGIN} and {_END}, found none")
-    head, rest = old.split(_BEGIN, 1)
-    tail = rest.split(_END, 1)[1]
-    path.write_text(f"{head}{_BEGIN}\n{text}\n{_END}{tail}", encoding="utf-8")
+    if begin not in old or end not in old:
+        raise InputError(f"{path}: expected the marks {begin} and {end}, found none")
+    head, rest = old.split(begin, 1)
+    tail = rest.split(end, 1)[1]
+    path.write_text(f"{head}{begin}\n{text}\n{end}{tail}", encoding="utf-8")
 
 
 def validation_toml(tables: Sequence[Table], core: str, date: str) -> str:
@@ -174,7 +176,7 @@ def validation_toml(tables: Sequence[Table], core: str, date: str) -> str:
         boards = ", ".join(t.witness.row for t in group)
         note = "; the rows are older than the ncnn" if group[0].witness.early else ""
         parts.append(
-            "[[validation]]\n"
+            f"{_TABLE}"
             f'kind = "{kind}"\n'
             f"threads = {group[0].threads}\n"
             f"networks = {len({r.network for r in results})}\n"
@@ -187,10 +189,15 @@ def validation_toml(tables: Sequence[Table], core: str, date: str) -> str:
 
 
 def write_core(path: Path, text: str) -> None:
-    """Replaces the [[validation]] tables of a core's file."""
-    old = path.read_text(encoding="utf-8")
-    kept = re.split(r"^\[\[validation\]\]", old, maxsplit=1, flags=re.MULTILINE)[0].rstrip("\n")
-    path.write_text(f"{kept}\n\n{text}" if text else f"{kept}\n", encoding="utf-8")
+    """Puts [[validation]] tables into a core's file, in place of those of the same kind of
+    networks, with one thread or with several."""
+    head, *old = path.read_text(encoding="utf-8").split(_TABLE)
+    found: dict[tuple[str, bool], str] = {}
+    for table in (*old, *text.split(_TABLE)[1:]):
+        about = tomllib.loads(table)
+        found[about["kind"], about["threads"] > 1] = table.strip("\n")
+    tables = (f"\n{_TABLE}{found[key]}\n" for key in sorted(found))
+    path.write_text("".join((head.rstrip("\n"), "\n", *tables)), encoding="utf-8")
 
 
 def regressions(tables: Sequence[Table], recorded: Mapping[str, tuple[float, float]]) -> list[str]:

@@ -72,6 +72,24 @@ def test_what_is_recorded_of_a_core_can_be_read_again(tmp_path):
     assert {v.date for v in core.validation} == {"2026-02-02"}
 
 
+def test_errors_of_several_threads_stand_beside_those_of_one(tmp_path):
+    path = tmp_path / "a53.toml"
+    path.write_text((FOLDER / "a53.toml").read_text())
+    write_core(path, validation_toml([_table()], "a53", "2026-01-01"))
+    four = Table(_PI, 4, (Result("blazeface", 12.0, 10.0),))
+    for date in ("2026-02-02", "2026-03-03"):
+        write_core(path, validation_toml([four], "a53", date))
+    found = {
+        (v.kind, v.threads): (v.median_percent, v.date)
+        for v in parse_core("a53", path.read_text()).validation
+    }
+    assert found == {
+        ("float", 1): (7.5, "2026-01-01"),
+        ("float", 4): (20.0, "2026-03-03"),
+        ("int8", 1): (20.0, "2026-01-01"),
+    }
+
+
 def test_a_document_gets_the_results_between_its_marks(tmp_path):
     path = tmp_path / "doc.md"
     path.write_text("before\n<!-- validation: begin -->\nold\n<!-- validation: end -->\nafter\n")
