@@ -7,7 +7,8 @@
     ├── IncompatibleError           5   board, features or memory do not fit the bundle
     ├── TransferError               6   transfer or verification failed
     │   └── BusyError               6   another deploy is on its way
-    └── RolledBackError             7   the new release was unhealthy; the old one runs
+    ├── RolledBackError             7   the new release was unhealthy; the old one runs
+    └── SlowerError                 9   a release is slower than was allowed
 
 Every message says what was expected, what was found, and what to do next.
 """
@@ -52,3 +53,7 @@ class RolledBackError(EdgekitError):
 
     exit_code = 7
     log = ""
+
+
+class SlowerError(EdgekitError):
+    exit_code = 9

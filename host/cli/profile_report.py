@@ -1,20 +1,33 @@
-"""`edgekit profile report`: what boards sent home, as one page to look at."""
+"""`edgekit profile report|compare`: what boards sent home, to look at and to decide by."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edgekit.host.cli.options import Json, examples
 from edgekit.host.cli.pages import Trace, check_pages, utc_now, write_pages
+from edgekit.host.errors import InputError
+
+if TYPE_CHECKING:
+    from edgekit.host.profiles import Comparison
+
+_MOST = 12  # operators in a table
+_PERCENT = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,3})?) ?%?")
 
 
 def register(group: typer.Typer) -> None:
-    """Adds the command to the group."""
+    """Adds the commands to the group."""
     lines = ("edgekit profile report", "edgekit profile report -o fleet.html --trace trace.json")
     group.command("report", epilog=examples(*lines))(report)
+    lines = (
+        "edgekit profile compare 3c1f 9b0d",
+        "edgekit profile compare 3c1f 9b0d --fail-above 5%",
+    )
+    group.command("compare", epilog=examples(*lines))(compare)
 
 
 def report(
@@ -50,3 +63,86 @@ def report(
     print(f"wrote    {output}, {byte_size(size)}: models {models}, releases {releases}")
     if trace:
         print(f"trace    {trace}: open it in Perfetto, or in chrome://tracing")
+
+
+def compare(
+    before: Annotated[
+        str, typer.Argument(metavar="A", show_default=False, help="A release; its id may be cut.")
+    ],
+    after: Annotated[str, typer.Argument(metavar="B", show_default=False, help="Another one.")],
+    fail_above: Annotated[
+        str | None,
+        typer.Option(
+            "--fail-above",
+            metavar="5%",
+            show_default=False,
+            help="Exit code 9 if B, or an operator of it, surely takes that much longer.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare two releases as boards ran them, with how sure each change is."""
+    from dataclasses import asdict
+
+    from edgekit.host import profiles
+    from edgekit.host.cli.output import emit
+    from edgekit.host.errors import SlowerError
+
+    limit = _share(fail_above)
+    found = profiles.compare(profiles.ProfileStore(), before, after)
+    slower = [] if limit is None else found.slower(limit)
+    if as_json:
+        told = {"limit": limit, "slower": [change.name or "inference" for change in slower]}
+        emit({"schema": "edgekit.profile.compare/1", **asdict(found), **told})
+    else:
+        _show(found)
+    if slower:
+        worst = max(slower, key=lambda change: change.sure)
+        what = f"operator {worst.name}" if worst.name else "an inference"
+        raise SlowerError(
+            f"expected release {found.after} to take at most {fail_above} longer than "
+            f"{found.before}, found {what} at {_percent(worst.ratio)} "
+            f"({_percent(worst.low)} to {_percent(worst.high)}); look: edgekit profile report"
+        )
+
+
+def _show(found: Comparison) -> None:
+    from edgekit.host.cli.output import table
+    from edgekit.host.cli.report import end_of
+
+    where = f"{found.boards} boards that ran both" if found.paired else "different boards"
+    print(f"model    {found.model} on {found.board_type}, {where}")
+    counts = "{} and {} batches".format(*found.batches)
+    print(f"releases {found.before} to {found.after}, {counts}")
+    changed = [found.whole, *found.operators[:_MOST]]
+    rows = [
+        (
+            end_of(c.name) if c.name else "inference",
+            c.op,
+            f"{c.before_us:.1f}",
+            f"{c.after_us:.1f}",
+            _percent(c.ratio),
+            f"{_percent(c.low)} to {_percent(c.high)}",
+        )
+        for c in changed
+    ]
+    table(("operator", "kind", "µs before", "after", "change", "95 % sure"), rows, left=2)
+    hidden = len(found.operators) - _MOST
+    if hidden > 0:
+        print(f"{hidden} more operators: --json")
+    if found.left_out:
+        print(f"{len(found.left_out)} operators are in one of the releases alone")
+
+
+def _share(text: str | None) -> float | None:
+    """The share that a percentage is."""
+    if text is None:
+        return None
+    found = _PERCENT.fullmatch(text.strip())
+    if not found:
+        raise InputError(f"--fail-above: expected a percentage such as 5%, found {text!r}")
+    return float(found[1]) / 100
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f} %"

@@ -70,3 +70,17 @@ def test_estimates_of_other_engines_are_no_page(edgekit: Any) -> None:
 def test_a_page_does_not_replace_the_model(edgekit: Any) -> None:
     done = edgekit("compile", MODEL, "-o", "m.ekb", "--html", MODEL)
     assert (done.code, done.complaint.count("found the model")) == (2, 1)
+
+
+def test_a_slower_release_fails_where_that_is_asked_for(edgekit: Any) -> None:
+    fill_store()
+    faster = edgekit("profile", "compare", "aaaa", "bbbb", "--fail-above", "5%")
+    assert faster.code == 0 and "2 boards that ran both" in faster.out
+    assert "-20.0 %" in faster.out
+    assert edgekit("profile", "compare", "bbbb", "aaaa").code == 0
+    slower = edgekit("profile", "compare", "bbbb", "aaaa", "--fail-above", "5%", "--json")
+    assert (slower.code, slower.document["limit"]) == (9, 0.05)
+    assert slower.document["slower"][0] == "inference"
+    assert "to take at most 5% longer" in slower.complaint
+    odd = edgekit("profile", "compare", "bbbb", "aaaa", "--fail-above", "much")
+    assert (odd.code, odd.complaint.count("expected a percentage such as 5%")) == (2, 1)
