@@ -12,6 +12,7 @@ from edgekit.host.golden.vectors import golden_of
 from edgekit.host.graph.types import Graph
 from edgekit.host.lower.chains import chain_for_time
 from edgekit.host.lower.epilogues import fuse_epilogues
+from edgekit.host.lower.stems import with_stems
 from edgekit.host.options import CompileOptions
 from edgekit.host.passes.compress import compress_weights
 from edgekit.host.passes.half import to_half
@@ -110,8 +111,9 @@ def _fit(work: Work, target: Target) -> Work:
 
 
 def _chain_convolutions(work: Work, target: Target) -> Work:
-    chained = chain_for_time(work.graph, target.board, table_of(target.board))
-    return work.then("chain_convolutions", chained)
+    table = table_of(target.board)
+    stems = with_stems(work.graph, target.board, table)
+    return work.then("chain_convolutions", chain_for_time(stems, target.board, table))
 
 
 PIPELINE: tuple[Transform, ...] = (

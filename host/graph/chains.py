@@ -1,8 +1,9 @@
-"""A chain of convolutions as the operators that it was made of."""
+"""A chain of convolutions from the operators that it is made of, and back."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from edgekit.host.graph.ops import RowChain
 from edgekit.host.graph.types import Graph, Node
@@ -25,3 +26,30 @@ def members_of(graph: Graph, node: Node) -> tuple[Graph, tuple[Node, ...]]:
         image = out
     whole = dataclasses.replace(graph, tensors={**graph.tensors, **between})
     return whole, tuple(nodes)
+
+
+def with_chains(
+    graph: Graph, chain: Mapping[str, tuple[Node, ...]], kind: type[RowChain] = RowChain
+) -> Graph:
+    """`graph` with each chain where its last member was; `chain` by the name of each member."""
+    nodes, gone = [], set()
+    for node in graph.nodes:
+        members = chain.get(node.name)
+        if members is None:
+            nodes.append(node)
+        elif node is members[-1]:
+            nodes.append(_as_one(graph, members, kind))
+        else:
+            gone |= set(node.outputs)
+    tensors = {n: t for n, t in graph.tensors.items() if n not in gone}
+    return dataclasses.replace(graph, nodes=tuple(nodes), tensors=tensors)
+
+
+def _as_one(graph: Graph, members: tuple[Node, ...], kind: type[RowChain]) -> Node:
+    inputs: list[str | None] = [members[0].inputs[0]]
+    for node in members:
+        own = node.inputs[1:5]
+        inputs += [*own, *[None] * (4 - len(own))]
+    between = tuple(graph.tensors[n.outputs[0]].quant for n in members[:-1])
+    op = kind(tuple(n.op for n in members), between, tuple(n.name for n in members))
+    return Node(members[-1].name, op, tuple(inputs), members[-1].outputs)

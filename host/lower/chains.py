@@ -7,12 +7,12 @@ and lose some percent where all of that stays there.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from edgekit.host.graph import ops
+from edgekit.host.graph.chains import with_chains
 from edgekit.host.graph.types import DType, Graph, Node, Tensor
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.row_chain import strips_of
@@ -133,7 +133,7 @@ class _Chains:
     ) -> None:
         self._plain, self._context = plain, context
         self._chain = chain  # by the name of each member
-        self.graph = _with_chains(plain, chain) if chain else plain
+        self.graph = with_chains(plain, chain) if chain else plain
 
     def ending_pointwise(self) -> _Chains:
         """The chains without those that end with the depthwise convolution, which gain nothing
@@ -152,27 +152,3 @@ class _Chains:
         if strips_of(self._context, both) is None:
             return None
         return _Chains(self._plain, self._context, {**self._chain, **{n.name: both for n in both}})
-
-
-def _with_chains(graph: Graph, chain: Mapping[str, tuple[Node, ...]]) -> Graph:
-    nodes, gone = [], set()
-    for node in graph.nodes:
-        members = chain.get(node.name)
-        if members is None:
-            nodes.append(node)
-        elif node is members[-1]:
-            nodes.append(_as_one(graph, members))
-        else:
-            gone |= set(node.outputs)
-    tensors = {n: t for n, t in graph.tensors.items() if n not in gone}
-    return dataclasses.replace(graph, nodes=tuple(nodes), tensors=tensors)
-
-
-def _as_one(graph: Graph, members: tuple[Node, ...]) -> Node:
-    inputs: list[str | None] = [members[0].inputs[0]]
-    for node in members:
-        own = node.inputs[1:5]
-        inputs += [*own, *[None] * (4 - len(own))]
-    between = tuple(graph.tensors[n.outputs[0]].quant for n in members[:-1])
-    op = ops.RowChain(tuple(n.op for n in members), between, tuple(n.name for n in members))
-    return Node(members[-1].name, op, tuple(inputs), members[-1].outputs)

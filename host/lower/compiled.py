@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import DType, Node
+from edgekit.host.graph.types import DType, Node, Operator
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.plan import Call, Kernel, Loop
 from edgekit.host.lower.window import C_TYPES
@@ -25,6 +25,7 @@ _FAMILIES: Mapping[str, Family] = MappingProxyType(
         "conv/planar.c": "planar",
         "conv/planar_direct.c": "planar",
         "conv/chain.c": "chain",
+        "conv/stem.c": "chain",
         "product/matmul.c": "unpacked",
         "sparse/layer.c": "sparse",
         "sparse/spmv_layer.c": "strips",
@@ -51,11 +52,16 @@ def compiled_of(ctx: Context, node: Node, calls: Sequence[Call | Loop]) -> Compi
     inner = {c.kernel.symbol: c for c in more if c.kernel.symbol != first.kernel.symbol}
     members = [_compiled(ctx, node, c.kernel, c.fields["panel_outer"] == 1) for c in inner.values()]
     if isinstance(node.op, ops.RowChain):
-        parts = first.kernel.parts
-        names = node.op.names or (None,) * len(parts)
-        named = zip(names, parts, strict=True)
-        members = [_compiled(ctx, node, kernel, False, name) for name, kernel in named]
+        parts = [part for part in first.kernel.parts if part.source in _FAMILIES]
+        names = node.op.names or (None,) * len(node.op.members)
+        named = [n for n, op in zip(names, node.op.members, strict=True) if _multiplies(op)]
+        pairs = zip(named, parts, strict=True)
+        members = [_compiled(ctx, node, kernel, False, name) for name, kernel in pairs]
     return Compiled(whole.kernel, whole.method, whole.choice, tuple(members))
+
+
+def _multiplies(op: Operator) -> bool:
+    return isinstance(op, ops.Conv2D | ops.DepthwiseConv2D)
 
 
 def _compiled(

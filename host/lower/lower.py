@@ -31,6 +31,7 @@ from edgekit.host.lower import (
     row_chain,
     scatter,
     signal,
+    stem,
     transpose_conv,
     wide,
 )
@@ -85,6 +86,7 @@ RULES: Rules = {
         row_chain,
         scatter,
         signal,
+        stem,
         transpose_conv,
         wide,
     )

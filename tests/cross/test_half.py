@@ -13,10 +13,13 @@ from edgekit.host.golden.noise import terms_of
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Activation, DType
+from edgekit.host.lower.stems import with_stems
 from edgekit.host.options import CompileOptions
 from edgekit.host.passes.half import to_half
+from edgekit.host.tables.gemm import table_of
 from edgekit.host.zoo.cases import Cases
 from edgekit.kb.board import load_board
+from tests.support import stem_graphs
 from tests.support.kernel_runs import build
 from tests.support.op_cases import Case, tensor
 from tests.support.op_graphs import graph_of, inputs_of, random_graph
@@ -24,6 +27,7 @@ from tests.support.op_graphs import graph_of, inputs_of, random_graph
 pytestmark = pytest.mark.cross
 _MODEL = Path(__file__).parents[2] / "models" / "face_detection_short_range.tflite"
 _UNIT = 2.0**-11
+_STEMS = 16
 _FAMILIES = (
     "conv_f32", "large_window", "depthwise_f32", "pool", "binary", "unary", "mean", "softmax",
     "resize", "movement",
@@ -68,10 +72,41 @@ def test_elements_of_f16_are_rounded_once(virtual_board, tmp_path):
         np.testing.assert_allclose(made[name], want, 2 * _UNIT, 2**-21, err_msg=name)
 
 
+def test_stems_of_f16_are_near_what_their_operators_make(virtual_board, tmp_path):
+    board = load_board("a76")
+    graph = _in_half(_stems(np.random.default_rng(3)))
+    small = dataclasses.replace(board, l2_bytes=64)  # or no image is large
+    chained = with_stems(graph, small, table_of(board))
+    assert sum(isinstance(n.op, ops.ImageStem) for n in chained.nodes) == _STEMS
+    inputs = inputs_of(graph)
+    want, made = (
+        _run(g, inputs, virtual_board("a76"), tmp_path / f)
+        for g, f in ((graph, "a"), (chained, "b"))
+    )
+    for name, value in want.items():
+        # Sums of the last pixels of a piece are added in another order.
+        off, largest = np.max(np.abs(made[name] - value)), np.max(np.abs(value))
+        assert off <= 0.02 * largest, name
+
+
+def _stems(rng):
+    """The operators of some stems, one after the other."""
+    cases = []
+    for _ in range(_STEMS):
+        found = stem_graphs.members(rng)
+        case = None
+        for op, own in reversed(found[1:]):
+            case = Case(op, own, after=case)
+        op, own = found[0]
+        cases.append(Case(op, (stem_graphs.image_of(rng, found), *own), after=case))
+    return graph_of(cases)
+
+
 def _in_half(graph):
     """`graph` where nothing but conversions is of f32."""
     made = to_half(_of_floats(graph), conversion=0)
-    types = {made.tensors[n.outputs[0]].dtype for n in made.nodes if n.op.kind != "convert"}
+    others = ("convert", "transpose")
+    types = {made.tensors[n.outputs[0]].dtype for n in made.nodes if n.op.kind not in others}
     assert types == {DType.F16}
     return made
 

@@ -33,6 +33,7 @@ from tests.support import (
     recurrent_graphs,
     repeat_graphs,
     signal_graphs,
+    stem_graphs,
 )
 from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 
@@ -57,8 +58,9 @@ def graph_of(cases: Sequence[Case]) -> Graph:
     for i, case in enumerate(cases):
         step: Case | None = case
         outs: list[str] = []
+        node = ""
         while step is not None:
-            node = f"n{i}_after" if outs else f"n{i}"
+            node = f"{node}_after" if outs else f"n{i}"
             names: list[str | None] = [*outs]
             for j, t in enumerate(step.ins):
                 names.append(None if t is None else add(t, f"{node}_in{j}"))
@@ -368,6 +370,7 @@ FAMILIES: dict[str, tuple[Callable[..., Case], tuple[DType | None, ...]]] = {
     **planar_graphs.FAMILIES,
     **outlier_graphs.FAMILIES,
     **chain_graphs.FAMILIES,
+    **stem_graphs.FAMILIES,
     **recurrent_graphs.FAMILIES,
     **signal_graphs.FAMILIES,
     **repeat_graphs.FAMILIES,

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from edgekit.host.graph.types import Array, DType, Operator, Quant, Shape, Tensor
 
-__all__ = ["RowChain"]
+__all__ = ["ImageStem", "RowChain"]
 
 _OPERANDS = 4  # of a member, beside the image, each perhaps None: see Conv2D
 
@@ -57,3 +57,11 @@ class RowChain(Operator):
             values = list(op.reference([values[0], *x[own]], [image, *ins[own]], [out]))
             image = out
         return [v for v in values if v is not None]
+
+
+@dataclass(frozen=True)
+class ImageStem(RowChain):
+    """`members` are one Conv2D, perhaps a MaxPool2D behind it, and before it perhaps a Transpose of
+    a channel-major image, with or without a Convert to f16."""
+
+    kind: ClassVar[str] = "image_stem"

@@ -99,7 +99,7 @@ def _infer_pool(
 ) -> list[tuple[Shape, DType]]:
     x = input_of(ins, 0, "image")
     need_rank(x, 4, "image")
-    need_dtype(x, IMAGES, "image")
+    need_dtype(x, (*IMAGES, DType.F16), "image")
     need_scale(x, "image")
     need_positive((*x.shape, *window, *stride), "image, window and stride")
     if window[0] * window[1] > _WINDOW_LIMIT:

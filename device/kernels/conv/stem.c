@@ -1,0 +1,115 @@
+/* A convolution of an image with what stands around it, some rows at a time: what is between them
+ * never leaves a core's own cache.
+ *
+ * Compile-time parameters: NAME, EK_SIMD, T (of the images), CONV and CONV_PIXELS (the
+ * convolution's kernel, and the pixels of a tile); POOL (the kernel of a pool behind it), PLANES
+ * (channels of an image of f32 that is channel-major), one of both at least.
+ * No row is computed twice but where a thread begins, and no row of the image put channels last
+ * twice but where windows of two pieces share it. */
+#include "stem.h"
+
+void CONV(const void *, long, long);
+#ifdef POOL
+void POOL(const void *, long, long);
+#endif
+
+#ifdef PLANES
+#define STAGE 2048 /* pixels */
+
+/* Rows [from, until) of the image, channels last. One plane is read at a time, a good way along:
+ * prefetchers of small cores follow no more than two streams. */
+static void image_rows(const ek_stem_args *a, long from, long until, T *restrict to) {
+    const ek_window *g = &a->conv.win;
+    const long plane = (long)g->h * g->w;
+    const float *restrict x = (const float *)a->x;
+    T stage[PLANES][STAGE] __attribute__((aligned(64)));
+    for (long at = from * g->w; at < until * g->w; at += STAGE) {
+        const long n = ek_min(STAGE, until * g->w - at);
+        for (int c = 0; c < PLANES; c++) {
+            EK_VECTOR_LOOP
+            for (long i = 0; i < n; i++)
+                stage[c][i] = (T)x[c * plane + at + i];
+        }
+        EK_VECTOR_LOOP
+        for (long i = 0; i < n; i++)
+            for (int c = 0; c < PLANES; c++)
+                to[i * PLANES + c] = stage[c][i];
+        to += n * PLANES;
+    }
+}
+#endif
+
+/* Rows [from, until) of what the convolution makes, to y. */
+static void convolve(const ek_stem_args *a, long from, long until, T *image, T *y) {
+    const ek_window *g = &a->conv.win;
+    ek_f32_conv_args part = a->conv;
+    part.win.oh = (int)(until - from);
+    part.win.top = (int)(g->top - from * g->sh);
+    part.y = y;
+    const long above = from * g->sh - g->top, span = (g->kh - 1) * g->dh + 1;
+    const long top = ek_min(ek_max(above, 0), g->h);
+    const long end = ek_max(ek_min(above + (until - from - 1) * g->sh + span, g->h), top);
+    part.win.h = (int)(end - top);
+    part.win.top += (int)top;
+#ifdef PLANES
+    image_rows(a, top, end, image);
+    part.x = image;
+#else
+    (void)image;
+    part.x = (const T *)part.x + top * g->w * g->c;
+#endif
+    CONV(&part, 0, ((until - from) * g->ow + CONV_PIXELS - 1) / CONV_PIXELS * part.panels);
+}
+
+#ifdef POOL
+/* Rows of what the convolution makes, [from, until). */
+typedef struct {
+    T *y;
+    long from, until;
+} band;
+
+/* Sees to it that the band holds rows [top, end). */
+static void advance(const ek_stem_args *a, band *b, long top, long end, T *image) {
+    const long row = (long)a->conv.win.ow * a->conv.pitch;
+    long made = top;
+    if (top >= b->from && top < b->until) {
+        memmove(b->y, b->y + (top - b->from) * row, (size_t)((b->until - top) * row) * sizeof(T));
+        made = b->until;
+    }
+    if (made < end)
+        convolve(a, made, end, image, b->y + (made - top) * row);
+    b->from = top;
+    b->until = ek_max(made, end);
+}
+#endif
+
+/* Tasks: groups of `rows` rows of the output. */
+void NAME(const void *args, long begin, long end) {
+    const ek_stem_args *a = args;
+    T buffer[EK_CHAIN_BYTES / sizeof(T)] __attribute__((aligned(64)));
+    T *image = buffer + a->held;
+#ifdef POOL
+    const ek_window *g = &a->pool.win;
+    band held = {buffer, 0, 0};
+    for (long t = begin; t < end; t++) {
+        const long oy = t * a->rows, rows = ek_min(a->rows, g->oh - oy),
+                   above = oy * g->sh - g->top;
+        const long top = ek_min(ek_max(above, 0), g->h);
+        const long bottom = ek_max(ek_min(above + (rows - 1) * g->sh + g->kh, g->h), top);
+        advance(a, &held, top, bottom, image);
+        ek_pool2d_args pool = a->pool;
+        pool.win.h = (int)(held.until - top);
+        pool.win.oh = (int)rows;
+        pool.win.top = (int)(top - above);
+        pool.x = buffer;
+        pool.y = (T *)a->pool.y + oy * g->ow * pool.pitch;
+        POOL(&pool, 0, rows);
+    }
+#else
+    const ek_window *g = &a->conv.win;
+    for (long t = begin; t < end; t++) {
+        const long oy = t * a->rows, until = ek_min(oy + a->rows, g->oh);
+        convolve(a, oy, until, image, (T *)a->conv.y + oy * g->ow * a->conv.pitch);
+    }
+#endif
+}
