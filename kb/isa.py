@@ -149,6 +149,9 @@ class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     masks_loads: bool = False  # vf_load_masked: a load that leaves lanes out
     multiplies_pairs: bool = False  # EK_PAIRS: the sum of two 16-bit products in each lane
     widens_eight: bool = False  # EK_CODES8: 16-bit products eight at a time, whatever the vector
+    shares_rows: bool = (
+        True  # two rows of a depthwise convolution at once, sums of both in registers
+    )
     sparse_windows: bool = False  # ek_sparse_window: sparse strips may have windows
     half: str | None = None  # the header of kernels of f16 tensors, of cores that compute in it
     half_tiles: tuple[Tile, ...] = ()  # its register tiles, as f32_tiles

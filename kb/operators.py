@@ -131,10 +131,10 @@ def sums_at_once(isa: Isa, is_float: bool) -> int:
 
 
 def _depthwise(form: Form, isa: Isa) -> Iterator[Candidate]:
-    """Rows of the output that are made at once: two share inputs where registers hold both."""
+    """Rows of the output that are made at once: two share inputs where their core gains by it."""
     columns = sums_at_once(isa, form.is_float)
     products = form.shape.m * form.shape.k * math.ceil(form.shape.n / columns)
-    shares = form.stride[0] == 1 and form.y[1] > 1 and isa.registers > 16
+    shares = form.stride[0] == 1 and form.y[1] > 1 and isa.shares_rows
     for rows in (1, 2) if form.has_fixed_window else (1,):
         usual = rows == 1 + (shares and form.has_fixed_window)
         price = products * (1.0 if usual else _SHARED)

@@ -152,7 +152,7 @@ class ModelTuner:
         best = self._best()
         after = self._state.totals.get(self._whole(best))
         if after is None:
-            after = self._measure(best, on_progress)
+            after = self._measure(best, on_progress, together=True)
         return self._outcome(before, after, finished)
 
     def _search(self, on_progress: Callable[[ModelProgress], None]) -> bool:
@@ -170,7 +170,7 @@ class ModelTuner:
                 return True
             if self._clock() >= self._end:
                 return False
-            self._measure(best, on_progress)
+            self._measure(best, on_progress, together=True)
         return True
 
     def _next(self, key: GemmKey) -> OperatorMethod | None:
@@ -193,14 +193,17 @@ class ModelTuner:
         self,
         methods: Mapping[GemmKey, OperatorMethod],
         on_progress: Callable[[ModelProgress], None],
+        together: bool = False,
     ) -> float:
-        """The whole model with one method per key; what its operators take is kept."""
+        """The whole model with one method per key; what its operators take is kept. Methods that
+        are to be used `together` are charged with what the other operators lose beside them."""
         self._plan.check()
         subject, state = self._plan.subject, self._state
         tables = subject.table_with(methods), subject.table_with({})
         times, default = self._measurer.measure(*tables)
+        charge = self._charge(methods, times, default) if together else 0.0
         rows = [
-            self._row(each, methods[each.key], times.operators[each.name], usual)
+            self._row(each, methods[each.key], times.operators[each.name] + charge * usual, usual)
             for each in self._operators
             if methods.get(each.key) in each.prices
             and (usual := default.operators.get(each.name, 0.0)) >= self._measurer.least
@@ -218,6 +221,19 @@ class ModelTuner:
         state.totals[self._whole(methods)] = total
         on_progress(self._progress())
         return total
+
+    def _charge(
+        self, methods: Mapping[GemmKey, OperatorMethod], times: Times, default: Times
+    ) -> float:
+        """What operators without a new method lose, over what those with one take by default:
+        other code and other weights move what is beside them in the caches."""
+        new = {s.name for s in self._operators if methods.get(s.key, s.default) != s.default}
+        taken = sum(default.operators.get(name, 0.0) for name in new)
+        if taken <= 0:
+            return 0.0
+        saved = sum(default.operators.get(n, 0.0) - times.operators.get(n, 0.0) for n in new)
+        lost = times.total + saved - default.total
+        return max(lost, 0.0) / taken
 
     def _row(
         self, operator: Standing, method: OperatorMethod, cost: float, default: float

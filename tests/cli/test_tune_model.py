@@ -32,11 +32,12 @@ _BOARD = "rpi3"
 
 class Clockwork:
     """A core on which tiles of five rows take half of what others do: 1000 cycles. It is gone
-    after `left` answers."""
+    after `left` answers. Beside such tiles others take `beside` times as long."""
 
     unit, source, per_ms, least = "cycles", "estimate", 1e6, 1.0
     left = 1000
     builds = 0
+    beside = 1.0
 
     def __init__(self, subject: Subject, *_: object) -> None:
         self._subject = subject
@@ -54,14 +55,16 @@ class Clockwork:
         s = self._subject
         _, plan = plan_of(s.made.graph, s.board, s.options, table=table)
         steps = plan.lowered.steps
-        costs = {x.name: 500.0 if "_5x" in x.kernel else 1000.0 for x in steps}
+        fast = sum("_5x" in x.kernel for x in steps)
+        usual = 1000.0 * (Clockwork.beside if fast else 1.0)
+        costs = {x.name: 500.0 if "_5x" in x.kernel else usual for x in steps}
         return Times(costs, sum(costs.values()))
 
 
 @pytest.fixture
 def clockwork(monkeypatch: pytest.MonkeyPatch) -> type[Clockwork]:
     monkeypatch.setattr(model_session, "EstimatedTimes", Clockwork)
-    Clockwork.left, Clockwork.builds = 1000, 0
+    Clockwork.left, Clockwork.builds, Clockwork.beside = 1000, 0, 1.0
     return Clockwork
 
 
@@ -134,6 +137,15 @@ def test_a_board_that_vanishes_loses_nothing(tune: Any, clockwork: type[Clockwor
     assert again.code == 0 and again.document["finished"] and again.document["known"] > 0
     with History() as history:
         assert len(history.read_operators().measurements) == kept + again.document["measured"]
+
+
+def test_what_costs_its_neighbors_more_than_it_gains_is_dropped(
+    tune: Any, clockwork: type[Clockwork]
+) -> None:
+    clockwork.beside = 3.0
+    found = tune().document
+    assert found["finished"] and found["operators"] == []
+    assert found["after_ms"] == found["default_ms"]
 
 
 def test_the_table_can_be_built_anew_from_the_history(tune: Any, edgekit: Any) -> None:
