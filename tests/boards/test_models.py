@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from edgekit.host import compile_model, connect
 from edgekit.host.api import Device
@@ -24,6 +27,20 @@ _EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
 _ZOO = open_zoo(_MODELS, Path(_EXTRA) if _EXTRA else None)
 _TOLERANCE = 1e-4  # of the largest value: other cores add in another order
 _HYBRID_TOLERANCE = 5e-2  # an activation between two 8-bit codes may fall either way
+_MOST_LOOKS = 100  # each starts a program there
+_CLIENT = """
+import http.client, socket
+class Connection(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect("app/data/serve.sock")
+connection, answers = Connection("board"), set()
+for _ in range(20):
+    connection.request("POST", "/run", bytes(128 * 128 * 3 * 4))
+    answer = connection.getresponse()
+    answers.add((answer.status, len(answer.read())))
+print(answers)
+"""
 _HYBRID = {"kws_ref_model_float32"}
 
 
@@ -67,3 +84,42 @@ def test_a_small_model_computes_the_same_as_here(device):
 @pytest.mark.parametrize("model", [*_ZOO.models, *_ZOO.onnx], ids=lambda path: path.stem)
 def test_all_models_compute_the_same_as_here(device, model):
     _check(device, model)
+
+
+@pytest.mark.parametrize("device", ["a57"], indirect=True)
+def test_applications_of_the_templates_work(device, tmp_path):
+    model = _MODELS / "face_detection_short_range.tflite"
+    face = Image.open(_MODELS / "astronaut.png").convert("RGB").resize((128, 128)).tobytes()
+    with device.aside() as board:
+        board.transport.put(bytes(len(face)) + face, "pictures.rgb", deadline=60)
+        camera = _template("camera", tmp_path, '["--command", "cat ../../pictures.rgb"]')
+        board.install(camera, compile_model(model, board=device.profile))
+        state = board.start_application()
+        for _ in range(_MOST_LOOKS):
+            if state.state == "ended":
+                break
+            state = board.application_status()
+        assert (state.state, state.boot) == ("ended", "")
+        lines = board.application_log()
+        assert any(re.match(r"picture 1: face, 0\.[89]", line) for line in lines), lines
+
+        board.install(_template("serve", tmp_path, "[]"))
+        for _ in range(_MOST_LOOKS):
+            if board.start_application().said:
+                break
+        done = board.transport.run(["python3", "-c", _CLIENT], deadline=120)
+        outputs = 896 * (16 + 1) * 4
+        assert done.stdout.decode() == f"{{(200, {outputs})}}\n", done.stderr
+        assert board.stop_application().state == "stopped"
+
+
+def _template(name: str, folder: Path, arguments: str) -> Path:
+    """The application that `edgekit app new` writes, with other arguments."""
+    target = folder / name
+    target.mkdir()
+    for file in (resources.files("edgekit.device") / "templates" / name).iterdir():
+        if file.is_file():
+            own = f"arguments = {arguments}"
+            text = re.sub("^arguments = .*", own, file.read_text(), flags=re.MULTILINE)
+            (target / file.name).write_text(text)
+    return target
