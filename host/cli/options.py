@@ -145,6 +145,15 @@ Explain = Annotated[
         help="Write the kernel of each operator, their order, passes and memory.",
     ),
 ]
+Keep = Annotated[
+    str | None,
+    typer.Option(
+        "--keep",
+        metavar="2GiB",
+        show_default=False,
+        help="Most bytes of profiles; the oldest go.",
+    ),
+]
 Packed = Annotated[
     Literal["none", "a", "b"],
     typer.Option("--packed", help="The operand that is packed beforehand, as weights are."),
@@ -234,8 +243,8 @@ def one_input_shape(given: list[str] | None) -> Shapes:
     return first
 
 
-def byte_count(given: str | None) -> int | None:
-    """The bytes of --memory-limit: a number with B, KiB, MiB or GiB."""
+def byte_count(given: str | None, option: str = "--memory-limit") -> int | None:
+    """The bytes that an option asks for: a number with B, KiB, MiB or GiB."""
     if given is None:
         return None
     text = given.strip()
@@ -243,7 +252,7 @@ def byte_count(given: str | None) -> int | None:
     number = text.removesuffix(unit).strip()
     if not number.isdecimal() or int(number) < 1:
         raise InputError(
-            f"--memory-limit: expected a number of at least 1 with B, KiB, MiB or GiB (512KiB), "
+            f"{option}: expected a number of at least 1 with B, KiB, MiB or GiB (512KiB), "
             f"found {given}"
         )
     return int(number) * _UNITS.get(unit, 1)

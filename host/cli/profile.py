@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from edgekit.host.cli import profile_home, profile_report
-from edgekit.host.cli.options import Board, Json, Over, board_name, examples
+from edgekit.host.cli.options import Board, Json, Keep, Over, board_name, byte_count, examples
 
 _MOST_ROWS = 1000
 
@@ -32,7 +32,10 @@ def register(app: typer.Typer) -> None:
     )
     group.command("query", epilog=examples('edgekit profile query "DESCRIBE operators"'))(query)
     group.command("export", epilog=examples("edgekit profile export profiles.csv"))(export)
-    group.command("forget", epilog=examples("edgekit profile forget --days 90"))(forget)
+    group.command(
+        "forget",
+        epilog=examples("edgekit profile forget --days 90", "edgekit profile forget --keep 2GiB"),
+    )(forget)
     profile_home.register(group)
     profile_report.register(group)
     app.add_typer(group, name="profile")
@@ -149,15 +152,20 @@ def export(
 
 def forget(
     days: Annotated[
-        int, typer.Option("--days", metavar="N", min=0, show_default=False, help="How old.")
-    ],
+        int | None,
+        typer.Option("--days", metavar="N", min=0, show_default=False, help="Older ones go."),
+    ] = None,
+    keep: Keep = None,
     as_json: Json = False,
 ) -> None:
-    """Remove profiles that came more than so many days ago."""
+    """Remove profiles by the day they came: older ones than so many days, or than there is room."""
     from edgekit.host.cli.output import emit
+    from edgekit.host.errors import InputError
     from edgekit.host.profiles import ProfileStore
 
-    files, rows = ProfileStore().forget(days)
+    if days is None and keep is None:
+        raise InputError("expected --days or --keep, which say what goes, found neither")
+    files, rows = ProfileStore().forget(days, byte_count(keep, "--keep"))
     if as_json:
         emit({"schema": "edgekit.profile.forget/1", "files": files, "rows": rows})
         return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgekit.host.cli import complete
-from edgekit.host.cli.options import Json, Over, examples
+from edgekit.host.cli.options import Json, Keep, Over, byte_count, examples
 
 if TYPE_CHECKING:
     from edgekit.host.profiles import Stored
@@ -39,6 +39,7 @@ def serve(
         str, typer.Option("--address", metavar="IP", help="To listen on; all of this host's.")
     ] = "0.0.0.0",
     port: Annotated[int, typer.Option("--port", metavar="N", min=1, max=65535)] = _PORT,
+    keep: Keep = None,
     as_json: Json = False,
 ) -> None:
     """Take the profiles that enrolled boards send, over HTTPS, until Ctrl-C."""
@@ -46,9 +47,10 @@ def serve(
     from edgekit.host.cli.output import emit, note
     from edgekit.host.errors import InputError
 
+    most_bytes = byte_count(keep, "--keep")
     store = profiles.ProfileStore()
     try:
-        server = profiles.ProfileServer(store, (address, port))
+        server = profiles.ProfileServer(store, (address, port), most_bytes=most_bytes)
     except (OSError, OverflowError) as error:
         raise InputError(
             f"expected to listen on {address}:{port}, found: {error}; choose another: --port"

@@ -52,7 +52,8 @@ def certificate_of(store: ProfileStore) -> tuple[Path, str]:
 
 
 class ProfileServer(ThreadingHTTPServer):
-    """Listens on `address`; `serve_forever` until `shutdown`."""
+    """Listens on `address`; `serve_forever` until `shutdown`. Of the store at most `most_bytes` are
+    kept, about."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -62,8 +63,10 @@ class ProfileServer(ThreadingHTTPServer):
         store: ProfileStore,
         address: tuple[str, int],
         clock: Callable[[], float] = time.monotonic,
+        most_bytes: int | None = None,
     ) -> None:
         self.store = store
+        self._most_bytes = most_bytes
         self.tokens = tokens_of(store)
         self.rates = _Rates(clock)
         self._context = server_context(certificate_of(store)[0])
@@ -75,7 +78,7 @@ class ProfileServer(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def store_stream(self, board: str, stream: bytes) -> Stored:
-        """Durable when this returns; small files become large ones now and then."""
+        """Durable when this returns; now and then small files become one, and old ones go."""
         stored = self.store.add(board, stream)
         with self._lock:
             self._adds += 1
@@ -83,6 +86,8 @@ class ProfileServer(ThreadingHTTPServer):
         if compacts:
             with contextlib.suppress(OSError):
                 self.store.compact()
+                if self._most_bytes is not None:
+                    self.store.forget(most_bytes=self._most_bytes)
         return stored
 
     def get_request(self) -> tuple[socket.socket, object]:

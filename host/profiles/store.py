@@ -9,7 +9,6 @@ lock                                             held to change it, shared to re
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -19,11 +18,12 @@ from pathlib import Path
 from edgekit.device.agent.batch import bodies
 from edgekit.device.errors import InputError as DeviceInputError
 from edgekit.host.errors import InputError, TransferError
-from edgekit.host.files import locked, write_whole
+from edgekit.host.files import locked
 from edgekit.host.paths import data_folder
 from edgekit.host.profiles.batch import Batch, decode_batch
 from edgekit.host.profiles.catalogue import BoardSummary, Catalogue, Part
-from edgekit.host.profiles.parquet import read_part, sync_folder, table_of, write_part
+from edgekit.host.profiles.parquet import read_part, table_of, write_part
+from edgekit.host.profiles.refused import keep_refused
 
 _SMALL_BYTES = 4 << 20
 _MOST_SMALL = 16  # files of a partition, before they become one
@@ -77,7 +77,8 @@ class ProfileStore:
             except InputError as error:
                 refused.append((body, str(error)))
         with self._changing() as catalogue:
-            self._refuse(board, refused)
+            if refused:
+                keep_refused(self.folder / "refused", board, refused)
             known = catalogue.known(list(batches))
             new = [batch for uuid, batch in batches.items() if uuid not in known]
             rows = self._store(catalogue, board, new)
@@ -107,15 +108,26 @@ class ProfileStore:
                     gone += len(parts)
         return gone
 
-    def forget(self, days: int) -> tuple[int, int]:
-        """Removes what arrived more than `days` ago: files and rows. Their batches stay known, so
-        that a late copy does not come back."""
-        last = datetime.fromtimestamp(self._now(), UTC) - timedelta(days=days)
+    def forget(self, days: int | None = None, most_bytes: int | None = None) -> tuple[int, int]:
+        """Removes what arrived more than `days` ago, and the oldest of what takes more than
+        `most_bytes`: files and rows. Their batches stay known, so that a late copy does not come
+        back."""
         with self._changing() as catalogue:
-            old = [part for part in catalogue.parts() if part.date < last.date().isoformat()]
-            catalogue.replace(old, None)
-            self._unlink(old)
-        return len(old), sum(part.rows for part in old)
+            parts = catalogue.parts()  # the oldest first
+            old = self._before(days, parts) if days is not None else 0
+            if most_bytes is not None:
+                room = sum(part.bytes for part in parts[old:]) - most_bytes
+                while room > 0:
+                    room -= parts[old].bytes
+                    old += 1
+            catalogue.replace(parts[:old], None)
+            self._unlink(parts[:old])
+        return old, sum(part.rows for part in parts[:old])
+
+    def _before(self, days: int, parts: list[Part]) -> int:
+        """How many of these came more than `days` ago."""
+        last = datetime.fromtimestamp(self._now(), UTC) - timedelta(days=days)
+        return sum(part.date < last.date().isoformat() for part in parts)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[tuple[Catalogue, list[Path]]]:
@@ -148,16 +160,6 @@ class ProfileStore:
             self._unlink(part for part, _ in stored)
             raise
         return sum(part.rows for part, _ in stored)
-
-    def _refuse(self, board: str, refused: Iterable[tuple[bytes, str]]) -> None:
-        """Keeps what another edgekit may be able to read; the same batch once."""
-        folder = self.folder / "refused"
-        for body, why in refused:
-            folder.mkdir(exist_ok=True)
-            name = hashlib.sha256(body).hexdigest()[:32]
-            write_whole(folder / f"{name}.json", body)
-            write_whole(folder / f"{name}.txt", f"{board}: {why}\n".encode())
-            sync_folder(folder)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[Catalogue]:

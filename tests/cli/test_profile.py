@@ -31,6 +31,7 @@ def test_a_profile_is_pulled_listed_asked_exported_and_forgotten(edgekit: Any, h
     assert edgekit("profile", "export", "out.csv", "--json").document["rows"] == 4
     assert (home / "out.csv").read_text().startswith('"board",')
     assert edgekit("profile", "forget", "--days", "1").out == "removed  0 rows in 0 files\n"
+    assert edgekit("profile", "forget", "--keep", "1KiB").out == "removed  4 rows in 1 files\n"
 
 
 def test_sampling_is_switched_off_with_one_line(edgekit: Any) -> None:
@@ -42,6 +43,8 @@ def test_bad_questions_are_one_line(edgekit: Any) -> None:
     for arguments, expected in (
         (("query", "SELEC"), "expected SQL over the views"),
         (("export", "out.xlsx"), "expected a name that ends in .parquet"),
+        (("forget",), "expected --days or --keep"),
+        (("forget", "--keep", "much"), "--keep: expected a number of at least 1"),
         (("switch", "maybe", "--board", "local"), "expected on or off, found 'maybe'"),
     ):
         done = edgekit("profile", *arguments)

@@ -307,3 +307,12 @@ def test_a_folder_of_spool_files_is_stored_once_and_damaged_ones_are_named(tmp_p
     assert len(list(folder.glob("*.batch"))) == 3
     with pytest.raises(HostInputError, match="found none"):
         upload(store, "x", tmp_path / "store")
+
+
+def test_a_server_bounds_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgekit.host.profiles.server._COMPACT_EVERY", 1)
+    store = ProfileStore(tmp_path / "bounded")
+    with ProfileServer(store, ("127.0.0.1", 0), most_bytes=1) as server:
+        assert server.store_stream("x", stream(1)).new == 1
+        assert query(store, "FROM batches", 10).rows == ()
+        assert server.store_stream("x", stream(1)).known == 1

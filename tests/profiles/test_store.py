@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.host.errors import InputError, TransferError
-from edgekit.host.profiles import ProfileStore, export, query
+from edgekit.host.profiles import ProfileStore, export, query, refused
 from tests.support.profile_batches import stream
 
 pytest.importorskip("pyarrow")
@@ -207,3 +207,32 @@ def test_an_export_has_all_rows(store: ProfileStore, tmp_path: Path, suffix: str
     assert (tmp_path / f"out{suffix}").stat().st_size > 100
     with pytest.raises(InputError, match="expected a name that ends in"):
         export(store, tmp_path / "out.xlsx")
+
+
+def test_of_too_many_bytes_the_oldest_go_and_do_not_come_back(tmp_path: Path) -> None:
+    day = [1000 * DAY]
+    store = ProfileStore(tmp_path / "profiles", lambda: day[0])
+    for number in (1, 2, 3):
+        store.add("x", stream(number))
+        day[0] += DAY
+    sizes = [p.stat().st_size for p in sorted((store.folder / "parts").rglob("*.parquet"))]
+    assert store.forget(most_bytes=sum(sizes)) == (0, 0)
+    assert store.forget(most_bytes=sum(sizes) - 1) == (1, 2)
+    assert uuids(store) == [2, 3]
+    assert store.add("x", stream(1)).known == 1
+    assert store.forget(days=1, most_bytes=1) == (2, 4)
+    assert uuids(store) == []
+
+
+def test_refused_batches_are_bounded_and_the_newest_stay(
+    store: ProfileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refused, "_MOST_BATCHES", 3)
+    for number in range(6):
+        store.add("x", headed(b'{"schema": "edgekit.profile/%d"}' % (10 + number)))
+    kept = sorted(p.read_text() for p in (store.folder / "refused").glob("*.json"))
+    assert kept == [f'{{"schema": "edgekit.profile/{number}"}}' for number in (13, 14, 15)]
+    assert len(list((store.folder / "refused").glob("*.txt"))) == 3
+    monkeypatch.setattr(refused, "_MOST_BYTES", len(kept[0]))
+    store.add("x", headed(b'{"schema": "edgekit.profile/16"}'))
+    assert len(list((store.folder / "refused").iterdir())) == 2
