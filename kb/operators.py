@@ -116,7 +116,7 @@ def candidates_of(form: Form, isa: Isa, board: BoardProfile) -> list[Candidate]:
     """All methods that compute a form, the first of equally dear ones first. None for windows that
     need more scratch than there is."""
     if form.kind == "depthwise":
-        return list(_depthwise(form, isa))
+        return list(_depthwise(form, isa, board))
     return [*_in_place(form, isa, board), *_winograd(form, isa)]
 
 
@@ -130,11 +130,13 @@ def sums_at_once(isa: Isa, is_float: bool) -> int:
     return 8 if not is_float and isa.widens_eight else isa.vl
 
 
-def _depthwise(form: Form, isa: Isa) -> Iterator[Candidate]:
-    """Rows of the output that are made at once: two share inputs where their core gains by it."""
+def _depthwise(form: Form, isa: Isa, board: BoardProfile) -> Iterator[Candidate]:
+    """Rows of the output that are made at once: two share inputs where registers hold both; on
+    RISC-V, where a vector is one register."""
     columns = sums_at_once(isa, form.is_float)
     products = form.shape.m * form.shape.k * math.ceil(form.shape.n / columns)
-    shares = form.stride[0] == 1 and form.y[1] > 1 and isa.shares_rows
+    holds = isa.shares_rows or board.vlen_bits >= 32 * isa.vl
+    shares = form.stride[0] == 1 and form.y[1] > 1 and holds
     for rows in (1, 2) if form.has_fixed_window else (1,):
         usual = rows == 1 + (shares and form.has_fixed_window)
         price = products * (1.0 if usual else _SHARED)

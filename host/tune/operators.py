@@ -146,7 +146,8 @@ class ModelTuner:
         beside each other.
         """
         self._state.totals[frozenset()] = 1.0
-        before = self._measure({s.key: s.current for s in self._operators}, on_progress)
+        current = {s.key: s.current for s in self._operators}
+        before = self._measure(current, on_progress, together=True)
         self._to_try = {k: m for k, m in self._to_try.items() if self._is_told_apart(k)}
         finished = self._search(on_progress) and self._try_together(on_progress)
         best = self._best()

@@ -17,7 +17,7 @@ from edgekit.kb.features import Sequences, key_of
 from edgekit.kb.gemm_file import load_table, table_text
 from edgekit.kb.gemm_table import Row
 from edgekit.kb.method import Method
-from edgekit.kb.operators import Form, OperatorMethod
+from edgekit.kb.operators import Form, OperatorMethod, candidates_of
 from tests.support.kernel_runs import build, check, run_here, x86_boards
 from tests.support.method_cases import every_method, form_of_points, table_of_operators
 from tests.support.op_graphs import Case, constant, graph_of, inputs_of, tensor
@@ -152,6 +152,18 @@ def test_row_decides_how_many_rows_a_depthwise_convolution_makes():
     table = table_of_operators(_A57, (form, OperatorMethod("depthwise", "f32", 1, 4)))
     (step,) = lower(graph_of([case]), _A57, table).lowered.steps
     assert step.kernel == "ek_f32_dwconv_3x3s1_1_neon"
+
+
+@pytest.mark.parametrize(
+    ("board", "rows"),
+    [("a53", 2), ("a7", 1), ("rv64gc", 2), ("rv64gcv", 1), ("bpi-f3", 2), ("x86-64-v3", 1),
+     ("x86-64-v4", 2)],
+)  # fmt: skip
+def test_depthwise_makes_two_rows_at_once_where_registers_hold_both(board, rows):
+    profile, shape = load_profile(board), GemmShape(64, 9, 24)
+    form = Form("depthwise", shape, "f32", (1, 8, 8), (3, 3))
+    usual = [c.method.mr for c in candidates_of(form, profile.isa, profile) if c.proven]
+    assert usual == [rows]
 
 
 def test_tables_keep_rows_of_operators(tmp_path):
