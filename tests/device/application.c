@@ -1,5 +1,5 @@
 /* A C program on a board: argv are the board's folder, then what to do, in turns: `run` prints the
- * release and what x = 1 2 3 4 gives, `refresh`, `fail`; `wait` reads a line first. */
+ * release and what x = 1 2 3 4 gives, `refresh`, `fail`, `alive`; `wait` reads a line first. */
 #include "ek_app.h"
 
 #include <stdio.h>
@@ -21,6 +21,8 @@ int main(int count, char **argument) {
             printf("%d %s\n", ek_app_refresh(app), ek_app_error(app));
         else if (!strcmp(argument[i], "fail"))
             printf("%d\n", ek_app_report_failure(app, "no faces"));
+        else if (!strcmp(argument[i], "alive"))
+            ek_app_alive("looks\nfor faces"), puts("");
         else if (!ek_app_run(app, (const void *const[]){x}, (void *const[]){y}, release))
             printf("%s %g %g %g %g\n", release, y[0], y[1], y[2], y[3]);
         fflush(stdout);

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -129,3 +131,30 @@ def test_nothing_deployed_is_said(program: Path, board_root: Path) -> None:
     done = subprocess.run([program, board_root], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stdout.startswith(f"expected a deployed model in {board_root}, found none")
+
+
+@pytest.mark.parametrize("kind", ["abstract", "file"])
+def test_program_gives_signs_of_life(
+    start: Callable[..., Program],
+    device: Device,
+    tiny: TinyBundle,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    kind: str,
+) -> None:
+    device.deploy(tiny())
+    monkeypatch.chdir(tmp_path)  # a socket's path is short
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind("" if kind == "abstract" else "signs")
+        name = heard.getsockname()
+        monkeypatch.setenv("NOTIFY_SOCKET", "@" + name[1:].decode() if kind == "abstract" else name)
+        monkeypatch.setenv("WATCHDOG_USEC", "86400000000")
+        running = start("run", "run", "alive")
+        for _ in range(3):
+            running.step()
+        heard.setblocking(False)
+        signs = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                signs.append(heard.recv(999))
+        assert signs == [b"WATCHDOG=1", b"STATUS=looks for faces\nWATCHDOG=1"]

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "ek.h"
+#include "signs.h"
 #include "whole.h"
 
 enum { PATH = 4096, TEXT = 512, ALIGNMENT = 64, CHANGES = 5, BUSY = 6 };
@@ -307,6 +308,8 @@ int ek_app_run(ek_app *app, const void *const *in, void *const *out,
     if (release)
         memcpy(release, app->now.id, EK_APP_RELEASE_BYTES);
     pthread_mutex_unlock(&app->lock);
+    if (!code)
+        ek_sign_of_life();
     return code;
 }
 

@@ -1,8 +1,8 @@
 /* A deployed model in a C program on the board, which follows its releases: docs/applications.md.
  *
- * Link with libedgekit-app.so, or compile app.c and whole.c with the program (-ldl on old systems).
- * An ek_app may be used by several threads, one inference at a time; for several at once open it
- * several times: code and weights are in memory once. Not across fork. */
+ * Link with libedgekit-app.so, or compile app.c, signs.c and whole.c with the program (-ldl on old
+ * systems). An ek_app may be used by several threads, one inference at a time; for several at once
+ * open it several times: code and weights are in memory once. Not across fork. */
 #ifndef EK_APP_H
 #define EK_APP_H
 #include <stddef.h>
@@ -39,6 +39,10 @@ const char *ek_app_error(const ek_app *app);
 
 /* Puts the state of a stateful model back to its initial values. */
 void ek_app_reset(ek_app *app);
+
+/* Tells the supervisor of an installed application that this program is well, for one that waits
+ * where no inference runs: ek_app_run does it, too. `status` (or NULL) is a line for people. */
+void ek_app_alive(const char *status);
 
 void ek_app_close(ek_app *app);
 
