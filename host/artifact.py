@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edgekit.device.agent.placement import PlacementSpec
 from edgekit.host.graph.types import Array
 
 
@@ -28,7 +29,8 @@ class Golden:
 class Artifact:
     """A compiled model before it is bundled. `description` is ek_describe's JSON, parsed;
     `explain` is what `compile --explain` writes (schema edgekit.explain/1), `notes` what the
-    importer decided and a user may want otherwise."""
+    importer decided and a user may want otherwise; `placements` on how many threads it is
+    fastest, by price."""
 
     model_name: str
     model_sha256: str
@@ -38,3 +40,4 @@ class Artifact:
     golden: Golden
     explain: Mapping[str, Any]
     notes: tuple[str, ...] = ()
+    placements: tuple[PlacementSpec, ...] = ()

@@ -26,6 +26,7 @@ from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions, Shapes
 from edgekit.host.passes.pipeline import PassCount
 from edgekit.host.paths import cache_folder
 from edgekit.host.pipeline import Target, run_pipeline
+from edgekit.host.placement import check_placement, explained, placements
 from edgekit.host.split import memory_limit
 from edgekit.host.toolchain.kernels import features_unit
 from edgekit.host.toolchain.zig import Toolchain, Unit, kernels_folder
@@ -60,6 +61,7 @@ def compile_variants(
 
     Constants that variants share stand once: the weights of each begin with those before.
     """
+    check_placement(board, options.threads, options.cluster)
     digest = model_hash(model)
     weights, made = WeightsFile(), []
     for each in options.each_variant():
@@ -132,6 +134,7 @@ def build_graph(
     library = Toolchain(board, cache / "objects").build(units_of(plan, board))
     _LOG.info("%s: compiled; golden outputs by the reference", imported.name)
     golden = golden_of(imported, cache / "golden")
+    placed = placements(scheduled, plan, board, options.threads, options.cluster)
     notes = made.notes
     if made.exact is not None:
         notes = (*notes, half_note(made.exact, made.graph, golden))
@@ -142,8 +145,11 @@ def build_graph(
         weights=plan.lowered.weights,
         description=describe(plan),
         golden=golden,
-        explain=explain(scheduled, plan, board, made.counts, made.origin, made.limit),
+        explain=explain(
+            scheduled, plan, board, made.counts, made.origin, made.limit, explained(placed)
+        ),
         notes=notes,
+        placements=placed,
     )
 
 

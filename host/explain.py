@@ -24,6 +24,7 @@ def explain(
     counts: Sequence[PassCount],
     origin: Mapping[str, str],
     limit: int | None,
+    placements: Sequence[Mapping[str, object]] = (),
 ) -> dict[str, Any]:
     """JSON-able, schema edgekit.explain/1; the schedule is what was lowered.
 
@@ -77,6 +78,7 @@ def explain(
             "weights_bytes": len(plan.lowered.weights),
             "limit_bytes": limit,
         },
+        "placements": list(placements),
         "passes": [asdict(c) for c in counts],
     }
 

@@ -33,6 +33,8 @@ class CompileOptions:
 
     `precision`: what float operators that have kernels for it compute in; "auto": f16 where the
     board can and golden outputs stay near those of f32.
+
+    `threads` and `cluster` stand over what the release would say by price of where it runs.
     """
 
     shapes: Shapes = field(default_factory=dict)
@@ -43,6 +45,8 @@ class CompileOptions:
     activations: Activations | None = None
     precision: Precision = "f32"
     more_shapes: tuple[Shapes, ...] = ()
+    threads: int | None = None
+    cluster: str = ""
 
     def __post_init__(self) -> None:
         if (self.weights is None) != (self.activations is None):

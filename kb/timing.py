@@ -15,6 +15,7 @@ from edgekit.kb.units import Origin, origin
 
 _NEEDED = ("clock_mhz", "dram_ns", "dram_core_gb_s", "dram_gb_s")
 _WRITES = "dram_write_gb_s"  # where writes alone are slower
+_CORES = "cores"  # where there are several clusters
 _L2 = ("l2_bytes", "l2_ways", "l2_latency", "l2_per_core")
 _L3 = ("l3_bytes", "l3_ways", "l3_latency")
 _MOST = 1 << 30
@@ -23,7 +24,8 @@ _MOST = 1 << 30
 @dataclass(frozen=True)
 class Cluster:
     """Cores of one kind. `values` by name: MHz, nanoseconds, GB/s of one core and of all, and of
-    caches bytes, ways, cycles; an `l3_bytes` of 0 says that there is none."""
+    caches bytes, ways, cycles; an `l3_bytes` of 0 says that there is none. Of a board with
+    several clusters each has how many `cores`."""
 
     name: str
     core: str
@@ -33,6 +35,11 @@ class Cluster:
     @property
     def clock_mhz(self) -> float:
         return dict(self.values)["clock_mhz"]
+
+    @property
+    def cores(self) -> int:
+        """How many there are; 0 if the profile's are all of this cluster."""
+        return int(dict(self.values).get(_CORES, 0))
 
     def timed(self) -> Core:
         """The timing model of its core, as this cluster has it."""
@@ -59,13 +66,13 @@ def parse_cluster(where: str, name: str, table: Any) -> Cluster:
     if not isinstance(table, Mapping) or not isinstance(table.get("core"), str):
         raise ValueError(f"{where}: expected a table [timing.{name}] with a core, found {table!r}")
     values = {key: entry for key, entry in table.items() if key != "core"}
-    known = (*_NEEDED, _WRITES, *_L2, *_L3)
+    known = (*_NEEDED, _WRITES, _CORES, *_L2, *_L3)
     if unknown := sorted(set(values) - set(known)):
         raise ValueError(
             f"{where}: unknown values {', '.join(unknown)} of [timing.{name}]; "
             f"known are {', '.join(known)}"
         )
-    wanted = [*_NEEDED, *([_WRITES] if _WRITES in values else [])]
+    wanted = [*_NEEDED, *(key for key in (_WRITES, _CORES) if key in values)]
     wanted += _L2 if any(key in values for key in _L2) else ()
     if any(key in values for key in _L3):
         wanted += _L3 if values.get("l3_bytes", {}).get("value") != 0 else ("l3_bytes",)

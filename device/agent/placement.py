@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Iterator, Optional, Sequence, Tuple
 
 from edgekit.device.agent.clusters import Cluster, find_clusters, ranges
-from edgekit.device.agent.strict import bad, keys_of, number, text, whole
+from edgekit.device.agent.strict import keys_of, number, text, whole
 from edgekit.device.errors import InputError
 
 ALL = "all"  # cores of every cluster
@@ -22,7 +22,7 @@ MOST_PLACEMENTS = 16
 
 @dataclass(frozen=True)
 class PlacementSpec:
-    """The best number of threads of a model on a cluster: `cost_us` with them, `alone_us` with
+    """The number of threads of a model on a cluster: `cost_us` with them, `alone_us` with
     one, by the compiler's price. `core` is the kind without its maker ("a76"), "" if any will
     do."""
 
@@ -62,16 +62,13 @@ class Placement:
 def placement_of(raw: object, where: str) -> PlacementSpec:
     """An entry of the manifest's `placements`, checked; InputError names what is wrong."""
     keys = keys_of(raw, where, tuple(PlacementSpec.__dataclass_fields__))
-    found = PlacementSpec(
+    return PlacementSpec(
         text(keys["cluster"], f"{where}.cluster"),
         text(keys["core"], f"{where}.core"),
         whole(keys["threads"], f"{where}.threads", 1, MOST_THREADS),
         number(keys["cost_us"], f"{where}.cost_us"),
         number(keys["alone_us"], f"{where}.alone_us"),
     )
-    if not 0 <= found.cost_us <= found.alone_us:
-        raise bad(f"{where}.cost_us", f"0 to {found.alone_us}, as of one thread", found.cost_us)
-    return found
 
 
 def place(

@@ -7,6 +7,7 @@ from typing import Callable
 
 from edgekit.device.agent.manifest import Manifest
 from edgekit.device.agent.mend import settle
+from edgekit.device.agent.placement import Wish
 from edgekit.device.agent.status import damaged, leave_damaged, nothing_deployed
 from edgekit.device.agent.store import Store, committed
 from edgekit.device.agent.whole import find_damage
@@ -17,7 +18,7 @@ log = logging.getLogger("edgekit_runtime")
 _CHANGES = 5  # of `current` while a release is being read, before that is an error
 
 
-def load(store: Store, release: str, threads: int, parallel: int) -> Loaded:
+def load(store: Store, release: str, wish: Wish, parallel: int) -> Loaded:
     """Reads all of a release, compares it with what was installed, and loads it.
 
     A damaged one is left for the one before (RolledBackError), or TransferError.
@@ -28,12 +29,10 @@ def load(store: Store, release: str, threads: int, parallel: int) -> Loaded:
             raise leave_damaged(store, release, damage)
         raise damaged(release, damage)
     manifest: Manifest = store.manifest(release)
-    return Loaded(store, manifest, threads, parallel)
+    return Loaded(store, manifest, wish, parallel)
 
 
-def load_current(
-    store: Store, threads: int, parallel: int, begin: Callable[[str], object]
-) -> Loaded:
+def load_current(store: Store, wish: Wish, parallel: int, begin: Callable[[str], object]) -> Loaded:
     """What is in service, loaded; again if that changed meanwhile. InputError if nothing was
     deployed. `begin` is told each release before it is touched."""
     settle(store)
@@ -43,7 +42,7 @@ def load_current(
             raise nothing_deployed(store)
         begin(release)
         try:
-            return load(store, release, threads, parallel)
+            return load(store, release, wish, parallel)
         except RolledBackError as error:
             log.warning("%s", error)
         except TransferError:

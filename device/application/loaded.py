@@ -22,6 +22,7 @@ from edgekit.device.agent.binding import (
 from edgekit.device.agent.fit import check_fit
 from edgekit.device.agent.manifest import WEIGHTS, Manifest, Variant
 from edgekit.device.agent.model import times_of
+from edgekit.device.agent.placement import Placement, Wish, on_cores, place
 from edgekit.device.agent.probe import board_facts
 from edgekit.device.agent.sampler import Sampler, sampler_for
 from edgekit.device.agent.store import Store
@@ -40,7 +41,7 @@ class Outputs(Dict[str, Any]):
 class Loaded:
     """A release that runs until `close`, which nobody calls while an inference is on its way."""
 
-    def __init__(self, store: Store, manifest: Manifest, threads: int, parallel: int) -> None:
+    def __init__(self, store: Store, manifest: Manifest, wish: Wish, parallel: int) -> None:
         folder = store.releases / manifest.id
         memory = manifest.most_memory()
         stateful = any(v.memory.state_bytes for v in manifest.every_variant())
@@ -48,6 +49,7 @@ class Loaded:
         self.users = 0  # inferences on their way; whoever has the model counts them
         self.closed = False
         lanes = 1 if stateful else parallel
+        placed = place(manifest.placements, wish)
         needed = replace(memory, arena_bytes=memory.arena_bytes * lanes)
         check_fit(manifest.board, needed, board_facts())
         self._free = threading.Semaphore(lanes)
@@ -55,8 +57,8 @@ class Loaded:
         self._weights = WeightsMap(folder / WEIGHTS, memory.weights_bytes)
         try:
             for number, variant in enumerate(manifest.every_variant()):
-                sampler = functools.partial(sampler_for, store, manifest, number, threads)
-                self._parts.append(_Part(folder, variant, self._weights, threads, sampler))
+                sampler = functools.partial(sampler_for, store, manifest, number, placed.threads)
+                self._parts.append(_Part(folder, variant, self._weights, placed, sampler))
             self._parts[0].lanes.append(_Lane(self._parts[0]))
         except BaseException:
             self.close()
@@ -112,12 +114,12 @@ class _Part:
         folder: Path,
         variant: Variant,
         weights: WeightsMap,
-        threads: int,
+        placed: Placement,
         sampler: Callable[[], Optional[Sampler]],
     ) -> None:
         self.variant, self.sampler = variant, sampler
         self.lanes: List[_Lane] = []
-        self.threads, self.weights = threads, weights
+        self.placed, self.weights = placed, weights
         self.lib = open_library(folder / variant.library)
         bind(self.lib)
         found = describe(self.lib, folder / variant.library)
@@ -148,7 +150,9 @@ class _Lane:
         memory = part.variant.memory
         self._part = part
         self._blocks = (block_of(memory.arena_bytes), block_of(memory.state_bytes))
-        self._pool: Optional[int] = start_pool(part.lib, part.threads)
+        self._cores = part.placed.cores
+        with on_cores(self._cores):
+            self._pool: Optional[int] = start_pool(part.lib, part.placed.threads)
         arena, state = map(address_of, self._blocks)
         self._model = ModelStruct(part.weights.address, arena, state, self._pool)
         self._in = (ctypes.c_void_p * max(len(part.variant.inputs), 1))()
@@ -184,7 +188,11 @@ class _Lane:
         due = self._sampler is not None and self._sampler.due()
         if due:
             self._model.stamps = self._stamps
-        code = self._part.lib.ek_run(ctypes.byref(self._model), self._in, self._out)
+        if self._cores:  # where the calling thread was is its program's affair again afterwards
+            with on_cores(self._cores):
+                code = self._part.lib.ek_run(ctypes.byref(self._model), self._in, self._out)
+        else:
+            code = self._part.lib.ek_run(ctypes.byref(self._model), self._in, self._out)
         if code != 0:
             raise DeviceError(f"ek_run: expected 0, found {code}; please report this model")
         if due and self._sampler is not None:

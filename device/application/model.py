@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Mapping, Optional, Set, Tuple, Type, Union
 
+from edgekit.device.agent.placement import Wish
 from edgekit.device.agent.specs import TensorSpec
 from edgekit.device.agent.status import leave
 from edgekit.device.agent.store import Store, committed
@@ -29,21 +30,24 @@ ROOT = "~/.edgekit"
 def open_model(
     name: str = DEFAULT,
     *,
-    threads: int = 1,
+    threads: Optional[int] = None,
+    cluster: str = "",
     parallel: int = 1,
     root: Union[str, Path] = "",
 ) -> Model:
     """The model deployed as `name` (`edgekit deploy --as NAME`), or the one without a name.
 
-    `threads` work on each inference; `parallel` inferences may run at the same time, each with
-    memory of its own. InputError if nothing was deployed there. `root`: where releases lie; left
-    out, EDGEKIT_ROOT, which a supervised application is given, or ~/.edgekit.
+    `threads` work on each inference, on the cores of `cluster` ("big", "little", "all", a kind of
+    core), both as the release says if left out; `parallel` inferences may run at the same time,
+    each with memory of its own. InputError if nothing was deployed there. `root`: where releases
+    lie; left out, EDGEKIT_ROOT, which a supervised application is given, or ~/.edgekit.
     """
-    if min(threads, parallel) < 1:
+    if min(1 if threads is None else threads, parallel) < 1:
         raise InputError(f"expected at least 1 thread and 1 inference, found {threads}, {parallel}")
     root = root or os.environ.get("EDGEKIT_ROOT", ROOT)
     board = Store(Path(root).expanduser().absolute(), log.warning)
-    return Model(board if name == DEFAULT else board.named(name), threads, parallel)
+    wish = Wish(threads, cluster)
+    return Model(board if name == DEFAULT else board.named(name), wish, parallel)
 
 
 class Model:
@@ -55,8 +59,8 @@ class Model:
     before, which runs on all the while.
     """
 
-    def __init__(self, store: Store, threads: int, parallel: int) -> None:
-        self._store, self._threads, self._parallel = store, threads, parallel
+    def __init__(self, store: Store, wish: Wish, parallel: int) -> None:
+        self._store, self._wish, self._parallel = store, wish, parallel
         self._link = str(store.root / "current")
         self._state = threading.Condition()  # guards _loaded, and users of what is loaded
         self._changing = threading.Lock()
@@ -65,7 +69,7 @@ class Model:
         self._paused = False
         self._loaded: Optional[Loaded] = None
         self._go_back_after_deaths()
-        self._put_in_service(load_current(store, threads, parallel, self._watch.begin))
+        self._put_in_service(load_current(store, wish, parallel, self._watch.begin))
         self._at_exit = _end_at_exit(self)
 
     @property
@@ -215,7 +219,7 @@ class Model:
         self._watch.begin(release)
         try:
             try:
-                found = load(self._store, release, self._threads, self._parallel)
+                found = load(self._store, release, self._wish, self._parallel)
             except TooLittleMemoryError:
                 found = self._load_apart(release)
         except (DeviceError, OSError) as error:
@@ -236,12 +240,12 @@ class Model:
                 self._state.wait_for(lambda: old.users == 0)
                 old.close()
                 try:
-                    self._loaded = load(self._store, release, self._threads, self._parallel)
+                    self._loaded = load(self._store, release, self._wish, self._parallel)
                     return self._loaded
                 except BaseException:
                     self._loaded = None
                     again = old.manifest.id
-                    self._loaded = load(self._store, again, self._threads, self._parallel)
+                    self._loaded = load(self._store, again, self._wish, self._parallel)
                     raise
             finally:
                 self._paused = False

@@ -64,6 +64,7 @@ def build_bundle(
             for path, data in sorted(files.items())
         ),
         variants=variants,
+        placements=artifact.placements,
     ).with_id()
     return Bundle(parse_manifest(manifest.to_json()), files)
 

@@ -149,7 +149,7 @@ def bench_model(
                 f"expected --html and --trace with times, found --peers on {board_name(board)}, "
                 "where all is estimated; leave one of them out"
             )
-        return _estimate_beside_peers(models, board_name(board), options, threads, as_json)
+        return _estimate_beside_peers(models, board_name(board), options, threads, cluster, as_json)
     device = connect(board_name(board), via=via).named(as_name)
     wanted = _Wanted(device, threads, cluster or "", runs, peers, options, explain)
     files = _all_models() if every else [model_file(m) for m in models or ()]
@@ -186,10 +186,11 @@ def _estimate_beside_peers(
     board: str,
     options: CompileOptions,
     threads: int | None,
+    cluster: str | None,
     as_json: bool,
 ) -> int:
     """Other engines are timed on this machine; for other boards they, and we, are estimated."""
-    from edgekit.host.cli.estimate import TIMEOUT, show_file, usual_threads
+    from edgekit.host.cli.estimate import TIMEOUT, show_file, wish_for
     from edgekit.host.connections import profile_of
     from edgekit.kb.board import load_board
 
@@ -200,7 +201,8 @@ def _estimate_beside_peers(
         )
     path = model_file(models[0] if models else None)
     profile = load_board(profile_of(board))
-    show_file(path, profile, options, threads or usual_threads(board), TIMEOUT, True, as_json)
+    wish = wish_for(board, threads, cluster)
+    show_file(path, profile, options, wish, TIMEOUT, True, as_json)
     return 0
 
 

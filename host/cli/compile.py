@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,8 @@ from edgekit.host.cli.options import (
     OrderOption,
     PrecisionOption,
     RandomSeed,
+    ReleaseCluster,
+    ReleaseThreads,
     WeightsOption,
     board_name,
     compile_options,
@@ -35,6 +38,7 @@ from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from edgekit.device.agent.placement import PlacementSpec
     from edgekit.host.bundle import Bundle
     from edgekit.host.report import Report
 
@@ -81,6 +85,8 @@ def compile_command(
     weights: WeightsOption = None,
     activations: ActivationsOption = None,
     precision: PrecisionOption = None,
+    threads: ReleaseThreads = None,
+    cluster: ReleaseCluster = None,
     list_operators: Annotated[
         bool, typer.Option("--list-operators", help="List the operators models may use and exit.")
     ] = False,
@@ -101,6 +107,7 @@ def compile_command(
     options = compile_options(
         input_shape, order, random_seed, memory_limit, weights, activations, precision
     )
+    options = replace(options, threads=threads, cluster=cluster or "")
     bundle = compile_bundle(path, name, counter or 0, explain, options, html)
     bundle.write(target)
     _show(bundle, target, as_json)
@@ -123,6 +130,7 @@ def _show(bundle: Bundle, target: Path, as_json: bool) -> None:
                 "arena_bytes": manifest.memory.arena_bytes,
                 "weights_bytes": manifest.memory.weights_bytes,
                 "operators": len(manifest.operators),
+                "placements": [asdict(spec) for spec in manifest.placements],
                 "shapes": [variant.shapes for variant in manifest.every_variant()],
             }
         )
@@ -132,6 +140,19 @@ def _show(bundle: Bundle, target: Path, as_json: bool) -> None:
         f"{len(manifest.operators)} operators, arena {byte_size(manifest.memory.arena_bytes)}"
     )
     show_shapes([variant.shapes for variant in manifest.every_variant()])
+    if manifest.placements:
+        print(f"runs on {placement_text(manifest.placements[0])}")
+
+
+def placement_text(spec: PlacementSpec) -> str:
+    """Where a release runs unless told, and why."""
+    from edgekit.host.cli.output import duration
+
+    threads = f"{spec.threads} thread{'s' * (spec.threads != 1)}"
+    where = "" if spec.cluster == "all" else f" of {spec.cluster} ({spec.core})"
+    cost, alone, unit = duration(spec.cost_us / 1e3, spec.alone_us / 1e3)
+    why = f"{cost} {unit}" if spec.threads == 1 else f"{cost} {unit}, {alone} on one"
+    return f"{threads}{where}: by price {why}"
 
 
 def compile_bundle(

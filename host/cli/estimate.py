@@ -12,6 +12,7 @@ from edgekit.host.cli import complete
 from edgekit.host.cli.options import (
     ActivationsOption,
     Board,
+    ClusterOption,
     InputShapes,
     Json,
     Kind,
@@ -30,6 +31,8 @@ from edgekit.host.cli.options import (
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
+    from edgekit.device.agent.placement import Wish
+    from edgekit.host.bundle import Bundle
     from edgekit.host.estimate.model import ModelEstimate
     from edgekit.host.estimate.run import Run
     from edgekit.host.estimate.target import Target
@@ -69,6 +72,7 @@ def estimate(
     ] = None,
     board: Board = None,
     threads: Threads = None,
+    cluster: ClusterOption = None,
     input_shape: InputShapes = None,
     memory_limit: MemoryLimit = None,
     order: OrderOption = None,
@@ -116,22 +120,24 @@ def estimate(
         input_shape, order, random_seed, memory_limit, weights, activations, precision
     )
     path = model_file(what[0] if what else None)
-    show_file(path, profile, options, threads or usual_threads(name), timeout, peers, as_json)
+    wish = wish_for(name, threads, cluster)
+    show_file(path, profile, options, wish, timeout, peers, as_json)
 
 
-def usual_threads(board: str) -> int:
-    """How many threads the inventory gives a board's models."""
+def wish_for(board: str, threads: int | None, cluster: str | None) -> Wish:
+    """What a user asks for, or the inventory says of the board's models."""
+    from edgekit.device.agent.placement import Wish
     from edgekit.host.inventory import find_board
 
     entry = find_board(board, Path.cwd())
-    return (entry.threads if entry else None) or 1
+    return Wish(threads or (entry.threads if entry else None), cluster or "")
 
 
 def show_file(
     path: Path,
     board: BoardProfile,
     options: CompileOptions,
-    threads: int,
+    wish: Wish,
     timeout: float,
     peers: bool,
     as_json: bool,
@@ -140,14 +146,16 @@ def show_file(
     from edgekit.host.cli.estimate_peers import peers_beside, show_peers
     from edgekit.host.cli.model_times import model_document
     from edgekit.host.cli.output import emit
+    from edgekit.host.estimate.target import on_cluster
 
-    if threads > board.cores:
+    if (wish.threads or 1) > board.cores:
         raise InputError(
             f"--threads: expected at most {board.cores}, as many as {board.name} has cores, "
-            f"found {threads}"
+            f"found {wish.threads}"
         )
-    found = _estimate_file(path, board, options, threads, timeout)
-    others = peers_beside(path, board, threads, options.shapes, timeout) if peers else ()
+    board = on_cluster(board, wish.cluster)
+    found = _estimate_file(path, board, options, wish, timeout)
+    others = peers_beside(path, board, found.threads, options.shapes, timeout) if peers else ()
     if as_json:
         emit(model_document(found, {o.name: o.times(found.total_ms).to_json() for o in others}))
         return
@@ -164,7 +172,7 @@ def _is_program(path: Path) -> bool:
 
 
 def _estimate_file(
-    path: Path, board: BoardProfile, options: CompileOptions, threads: int, timeout: float
+    path: Path, board: BoardProfile, options: CompileOptions, wish: Wish, timeout: float
 ) -> ModelEstimate:
     """Estimates what a model compiles to; both are remembered."""
     from edgekit.host.cli.compile import load_bundle
@@ -174,7 +182,8 @@ def _estimate_file(
 
     is_model = file_kind(path) is Kind.MODEL
     key = model_key(path, board, options) if is_model else ""
-    if is_model and (found := recall(key, board, threads)):
+    usual = wish.threads or 0  # 0: what the release says
+    if is_model and (found := recall(key, board, usual)):
         return found
     target_of(board)  # is there a model of its core? Compiling takes a while
     shapes: Shapes = {}
@@ -191,10 +200,26 @@ def _estimate_file(
             f"{path}: expected a bundle for {board.name}, found one for "
             f"{bundle.manifest.board.profile}; name that board, or compile the model again"
         )
-    found = estimate_bundle(bundle, board, threads, timeout, shapes)
+    where, threads = _placed(bundle, board, wish)
+    found = estimate_bundle(bundle, where, threads, timeout, shapes)
     if is_model:
-        remember(key, board, threads, found)
+        remember(key, board, usual, found)
     return found
+
+
+def _placed(bundle: Bundle, board: BoardProfile, wish: Wish) -> tuple[BoardProfile, int]:
+    """The board's cluster and the threads that a release would run on, as the board decides."""
+    from edgekit.host.estimate.target import on_cluster
+    from edgekit.kb.clusters import cluster_named
+
+    placed = bundle.manifest.placements
+    if wish.cluster and placed:
+        name = cluster_named(board, wish.cluster).name
+        placed = tuple(spec for spec in placed if spec.cluster == name)
+    if not placed:
+        return board, wish.threads or 1
+    where = board if wish.cluster else on_cluster(board, placed[0].cluster)
+    return where, wish.threads or placed[0].threads
 
 
 def _show_model(found: ModelEstimate) -> None:

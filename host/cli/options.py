@@ -65,6 +65,26 @@ ClusterOption = Annotated[
         "Default: the cluster that is fastest by price.",
     ),
 ]
+ReleaseThreads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        min=1,
+        show_default=False,
+        help="Threads that the release runs on. Default: what is fastest by price; 1 on x86.",
+    ),
+]
+ReleaseCluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="NAME",
+        show_default=False,
+        help="Cluster that it runs on: big, little or a kind of core such as a76. Default: the "
+        "fastest by price.",
+    ),
+]
 DataType = Annotated[
     Literal["f32", "s8", "u8"],
     typer.Option("--dtype", help="Of A; B is f32 for f32, else s8."),

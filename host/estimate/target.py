@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgekit.host.errors import InputError
 from edgekit.kb.board import BoardProfile
+from edgekit.kb.clusters import cluster_named
 from edgekit.kb.core import Core, Validation, core_names, load_core
 
 _ARM = {"a55": "cortex-a76"}  # not in QEMU 7.2, as a core that has the same instructions
@@ -44,6 +45,16 @@ def target_of(board: BoardProfile) -> Target:
             "or measure on it: edgekit bench model"
         )
     return Target(board, core, cpu_of(board, core.name))
+
+
+def on_cluster(board: BoardProfile, name: str) -> BoardProfile:
+    """The board as if its cluster of that name were the fastest, which is what is estimated;
+    InputError if there is none. "": as it is."""
+    try:
+        unit = cluster_named(board, name).unit if name else ""
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    return replace(board, timing=tuple(sorted(board.timing, key=lambda c: c.name != unit)))
 
 
 def has_model(board: BoardProfile) -> bool:

@@ -54,7 +54,7 @@ def test_a_model_is_told_in_milliseconds_and_per_operator(edgekit, face_model, b
 def test_a_time_is_never_without_its_error(edgekit, face_model, bundle, emulate):
     emulate(document=answer(laps=[0, 18_000_000, *[0] * (operators_of(bundle) - 1)]))
     out = edgekit("estimate", face_model, "--board", "rpi4").out
-    assert "estimated 10 ms (not validated) on rpi4, 1 thread" in out
+    assert "estimated 10 ms (not validated) on rpi4, 4 threads" in out
     assert "bound by issue 100 %" in out and "estimated µs" in out
 
 

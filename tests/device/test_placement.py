@@ -159,6 +159,6 @@ def test_manifests_with_placements_are_a_schema_of_their_own(paper: Callable[...
     for change in ({"placements": []}, {"schema": "edgekit.bundle/4"}):
         with pytest.raises(InputError):
             parse_manifest(json.dumps(json.loads(text) | change).encode())
-    slower = {**json.loads(text)["placements"][0], "cost_us": 3001.0}
-    with pytest.raises(InputError, match=r"placements\[0\].cost_us: expected 0 to 3000"):
-        parse_manifest(json.dumps(json.loads(text) | {"placements": [slower]}).encode())
+    odd = {**json.loads(text)["placements"][0], "threads": 0}
+    with pytest.raises(InputError, match=r"placements\[0\].threads: expected a whole number"):
+        parse_manifest(json.dumps(json.loads(text) | {"placements": [odd]}).encode())

@@ -135,7 +135,7 @@ def main():
     )
     parser.add_argument("--http", type=int, metavar="PORT", help="listen on 127.0.0.1, too")
     parser.add_argument("--parallel", type=int, default=1, help="inferences at the same time")
-    parser.add_argument("--threads", type=int, default=1, help="threads of each inference")
+    parser.add_argument("--threads", type=int, help="of each inference; as the release says")
     options = parser.parse_args()
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())

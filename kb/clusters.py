@@ -1,0 +1,44 @@
+"""The clusters of a board as its profile tells them, by the names that boards give theirs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgekit.device.agent.placement import ALL
+from edgekit.kb.board import CPU, BoardProfile
+from edgekit.kb.timing import Cluster
+
+
+@dataclass(frozen=True)
+class BoardCluster:
+    """Cores of one kind. `core`: the kind without its maker ("a76"), "" where any will do;
+    `unit`: what the cost model calls one of them; `timing`: its clock and memory, if known."""
+
+    name: str
+    core: str
+    cores: int
+    unit: str
+    timing: Cluster | None
+
+
+def clusters_of(board: BoardProfile) -> tuple[BoardCluster, ...]:
+    """The clusters, the fastest first; a board that tells of one has all its cores in that."""
+    several = [cluster for cluster in board.timing if cluster.cores]
+    if len(several) < 2:
+        timing = board.timing[0] if board.timing else None
+        return (BoardCluster(ALL, "", board.cores, CPU, timing),)
+    return tuple(
+        BoardCluster("big" if c.name == CPU else c.name, c.core, c.cores, c.name, c)
+        for c in several
+    )
+
+
+def cluster_named(board: BoardProfile, name: str) -> BoardCluster:
+    """The cluster of that name or kind of core; ValueError, in one line, if there is none."""
+    known = clusters_of(board)
+    wanted = name.lower()
+    for cluster in known:
+        if wanted == cluster.name or wanted.rpartition("-")[2] == cluster.core:
+            return cluster
+    there = ", ".join(f"{c.name} ({c.cores} x {c.core or 'core'})" for c in known)
+    raise ValueError(f"--cluster: expected a cluster of {board.name}, {there}, found '{name}'")

@@ -1,0 +1,106 @@
+"""How many threads models run on, and on which cluster, by price: no C is compiled."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+
+from edgekit.device.agent.placement import PlacementSpec
+from edgekit.host.compiler import prepare
+from edgekit.host.errors import InputError
+from edgekit.host.estimate.target import on_cluster, target_of
+from edgekit.host.fit import plan_of
+from edgekit.host.lower.plan import Plan
+from edgekit.host.options import DEFAULT_OPTIONS
+from edgekit.host.placement import check_placement, placements
+from edgekit.host.schedule.types import Schedule
+from edgekit.kb.board import board_names, load_board, load_profile
+from edgekit.kb.clusters import cluster_named, clusters_of
+
+MODELS = Path(__file__).parents[2] / "models"
+TINY, FACE = "okay_nabu", "face_detection_short_range"
+
+
+@functools.cache
+def planned(model: str, board: str) -> tuple[Schedule, Plan]:
+    profile = load_profile(board)
+    _, made = prepare(MODELS / f"{model}.tflite", profile)
+    return plan_of(made.graph, profile, DEFAULT_OPTIONS)
+
+
+def placed(
+    model: str, board: str, threads: int | None = None, cluster: str = ""
+) -> tuple[PlacementSpec, ...]:
+    return placements(*planned(model, board), load_profile(board), threads, cluster)
+
+
+@pytest.mark.parametrize("board", ["rk3588", "rk3399", "rpi4", "visionfive2"])
+def test_a_model_of_some_microseconds_runs_on_one_thread(board: str) -> None:
+    assert placed(TINY, board)[0].threads == 1
+
+
+@pytest.mark.parametrize(
+    ("board", "cluster", "core", "threads"),
+    [("rk3588", "big", "a76", 4), ("rk3399", "big", "a72", 2), ("rpi4", "all", "", 4)],
+)
+def test_a_model_of_milliseconds_runs_on_all_cores_of_the_fastest_cluster(
+    board: str, cluster: str, core: str, threads: int
+) -> None:
+    best = placed(FACE, board)[0]
+    assert (best.cluster, best.core, best.threads) == (cluster, core, threads)
+    assert best.cost_us < best.alone_us / 1.5
+
+
+def test_every_cluster_has_a_price_the_cheapest_first() -> None:
+    found = placed(FACE, "rk3588")
+    assert [spec.cluster for spec in found] == ["big", "little"]
+    assert found[0].cost_us < found[1].cost_us
+
+
+def test_x86_is_left_at_one_thread_unless_a_user_asks() -> None:
+    assert placed(TINY, "x86-64-v4") == ()
+    assert placed(TINY, "x86-64-v4", threads=2)[0].threads == 2
+
+
+def test_what_a_user_asks_for_stands_over_the_price() -> None:
+    found = placed(FACE, "rk3588", 3, "little")
+    assert [(spec.cluster, spec.threads) for spec in found] == [("little", 3), ("big", 3)]
+    assert [spec.cluster for spec in placed(FACE, "rk3399", 3)] == ["little"]  # big has two
+
+
+@pytest.mark.parametrize(
+    ("threads", "cluster", "said"),
+    [
+        (None, "huge", r"expected a cluster of rk3399, big \(2 x a72\), little \(4 x a53\).*huge"),
+        (5, "", "expected at most 4, the cores of the largest cluster of rk3399, found 5"),
+        (3, "big", "expected at most 2, the cores of big of rk3399, found 3"),
+    ],
+)
+def test_wrong_names_and_numbers_are_told_in_a_line(
+    threads: int | None, cluster: str, said: str
+) -> None:
+    with pytest.raises(InputError, match=said) as caught:
+        check_placement(load_board("rk3399"), threads, cluster)
+    assert "\n" not in str(caught.value)
+
+
+def test_clusters_of_profiles_have_the_cores_of_the_board() -> None:
+    for name in board_names()[1:]:
+        board = load_board(name)
+        assert sum(cluster.cores for cluster in clusters_of(board)) == board.cores
+
+
+def test_clusters_are_found_by_name_and_by_kind_of_core() -> None:
+    board = load_board("rk3588")
+    for name in ("little", "a55", "cortex-a55", "Cortex-A55"):
+        assert cluster_named(board, name).name == "little"
+
+
+def test_an_estimate_is_of_the_cluster_that_is_asked_for() -> None:
+    board = load_board("rk3588")
+    assert target_of(on_cluster(board, "")).core.name == "a76"
+    assert target_of(on_cluster(board, "little")).core.name == "a55"
+    with pytest.raises(InputError, match="expected a cluster of rk3588"):
+        on_cluster(board, "huge")
