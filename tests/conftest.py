@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -80,13 +82,34 @@ def tiny(tiny_artifact: TinyArtifact, trusted: SigningKey) -> TinyBundle:
     return build
 
 
+@pytest.fixture(scope="session")
+def bytecode(
+    tmp_path_factory: pytest.TempPathFactory, trusted: SigningKey, tiny: TinyBundle
+) -> Path:
+    """What a board keeps of the runtime's bytecode once it was deployed to and used."""
+    folder = tmp_path_factory.mktemp("bytecode")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGEKIT_HOME", str(folder / "home"))
+        store = Store(folder / "board")
+        store.create()
+        enroll(store, trusted.public.line)
+        device = Device(LocalTransport(store.root))
+        device.deploy(tiny())
+        device.run({"x": np.zeros(4, np.float32)})
+    return store.bytecode
+
+
 @pytest.fixture
-def board_root(tmp_path: Path, trusted: SigningKey, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of a board on this machine that trusts the tests' key."""
+def board_root(
+    tmp_path: Path, trusted: SigningKey, bytecode: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """The directory of a board on this machine that trusts the tests' key, and has started the
+    runtime before."""
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
     store = Store(tmp_path / "board")
     store.create()
     enroll(store, trusted.public.line)
+    shutil.copytree(bytecode, store.bytecode, dirs_exist_ok=True)
     return store.root
 
 
