@@ -256,7 +256,9 @@ def _show_model(found: ModelEstimate) -> None:
         heads = ("operator", "kind", "kernel", "estimated µs", "share", "cycles", "instructions")
         table((*heads, "bound by"), rows, left=3)
     else:
-        print("operators ran side by side on several threads, and are not told apart")
+        print("operators are not told apart")
+    if sum(o.cost.cycles for o in found.operators) > found.cost.cycles:
+        print("operators ran side by side on several threads: together they take longer")
 
 
 def _say_unmodelled(count: int) -> None:

@@ -46,9 +46,10 @@ class OperatorEstimate:
 
 @dataclass(frozen=True)
 class ModelEstimate:
-    """One inference of a release, its caches warm. `operators` are in running order; empty where
-    several threads ran them side by side. `kind` is float or int8, whichever takes most of the
-    time. `shapes` are those of the inputs, of one of `variants` that the release has."""
+    """One inference of a release, its caches warm. `operators` are in running order; where several
+    threads ran them side by side they take longer together than the whole. `kind` is float or int8,
+    whichever takes most of the time. `shapes` are those of the inputs, of one of `variants` that
+    the release has."""
 
     model: str
     release: str
@@ -195,7 +196,10 @@ def _estimate_of(
 
 def _inference(region: Region) -> Cost:
     """All laps: what comes after the last time stamp turns stamps into times, which nobody asks
-    for in service."""
+    for in service. Where threads ran operators side by side the laps of one are not all there is.
+    """
+    if region.other_laps:
+        return region.cost
     bound: Counter[str] = Counter()
     for lap in region.laps:
         bound.update(lap.bound)
@@ -204,10 +208,11 @@ def _inference(region: Region) -> Cost:
 
 
 def operator_costs(specs: Sequence[OperatorSpec], region: Region) -> tuple[OperatorEstimate, ...]:
-    """The laps that are operators: the first that ends at each operator's time stamp. None can be
-    told if some are missing: other threads ran those, side by side."""
+    """The laps that are operators, of whichever thread: the first that ends at each operator's time
+    stamp. None is told if some are missing."""
     laps: dict[int, Cost] = {}
-    for stamp, lap in zip(region.stamps, region.laps, strict=False):
+    stamps, every = region.stamps + region.other_stamps, region.laps + region.other_laps
+    for stamp, lap in zip(stamps, every, strict=False):
         laps.setdefault(stamp, lap)
     if not all(number in laps for number in range(1, len(specs) + 1)):
         return ()

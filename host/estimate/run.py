@@ -45,12 +45,15 @@ class Cost:
 @dataclass(frozen=True)
 class Region:
     """What lies between two marks, its laps, and what each thread did meanwhile. `stamps`: the
-    place of time stamps that a lap was written to, -1: none."""
+    place of time stamps that a lap was written to, -1: none. `other_laps`: of threads that ran
+    beside the one whose region it is, and their stamps."""
 
     cost: Cost
     laps: tuple[Cost, ...]
     threads: tuple[Cost, ...]
     stamps: tuple[int, ...] = ()
+    other_laps: tuple[Cost, ...] = ()
+    other_stamps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -231,8 +234,11 @@ def _run_of(found: Mapping[str, Any], target: Target, job: Job, said: str) -> Ru
 
 
 def _region_of(found: Mapping[str, Any]) -> Region:
-    laps, threads = (tuple(_cost_of(c) for c in found.get(k, ())) for k in ("laps", "threads"))
-    return Region(_cost_of(found), laps, threads, tuple(found.get("stamps", ())))
+    laps, threads, others = (
+        tuple(_cost_of(c) for c in found.get(k, ())) for k in ("laps", "threads", "other_laps")
+    )
+    stamps, other_stamps = (tuple(found.get(k, ())) for k in ("stamps", "other_stamps"))
+    return Region(_cost_of(found), laps, threads, stamps, others, other_stamps)
 
 
 def _cost_of(found: Mapping[str, Any]) -> Cost:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -100,3 +101,21 @@ def test_operators_are_known_by_their_time_stamps_in_whatever_order_they_ran(bun
     specs = bundle("rpi4").manifest.operators
     assert [o.cost.cycles for o in operator_costs(specs[:2], region)] == [4, 2]
     assert operator_costs(specs[:3], region) == ()
+    beside = replace(region, other_laps=(Cost(9, 1, {"issue": 9}),), other_stamps=(3,))
+    assert [o.cost.cycles for o in operator_costs(specs[:3], beside)] == [4, 2, 9]
+
+
+@emulated
+def test_operators_that_clusters_run_side_by_side_are_timed_on_the_thread_that_ran_them(bundle):
+    made, target = bundle("rk3399"), target_of(load_board("rk3399"))
+    first, second = (estimate_model(made.manifest, made.files, target, 2) for _ in range(2))
+    assert first == second
+    assert [o.spec for o in first.operators] == list(made.manifest.operators)
+    assert all(o.cost.cycles <= first.cost.cycles for o in first.operators)
+
+
+@emulated
+def test_four_threads_take_the_same_cycles_again(bundle):
+    made, target = bundle("rpi4"), target_of(load_board("rpi4"))
+    first, second = (estimate_model(made.manifest, made.files, target, 4) for _ in range(2))
+    assert first == second

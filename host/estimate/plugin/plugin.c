@@ -20,8 +20,7 @@ static bool whole, counter_laps;
 static struct ek_thread *owner; // of the region
 static struct {
     uint64_t begin, end;
-    bool due; // the lap that ended last has none yet
-} stamps;     // where the program writes the times of laps
+} stamps; // where the program writes the times of laps
 static const char *out;
 
 static void decode(struct ek_block *block, const uint8_t *code) {
@@ -88,20 +87,20 @@ static bool looks_on(struct ek_thread *thread, const struct ek_block *block) {
 }
 
 static void lap(struct ek_thread *thread) {
-    ek_report_lap(thread);
-    stamps.due = true;
+    ek_report_lap(thread, thread == owner);
+    thread->due = true;
 }
 
 // A lap is known by the first place of time stamps that is written after it. Returns where the
 // block reads the counter, from `at` on.
-static uint32_t look_for_stamp(const struct ek_thread *thread, const struct ek_block *block,
+static uint32_t look_for_stamp(struct ek_thread *thread, const struct ek_block *block,
                                uint32_t at) {
     for (; at < block->instructions && !block->insn[at].reads_counter; at++) {
         uint64_t address = thread->run.address[at];
         bool stamp = address >= stamps.begin && address < stamps.end;
-        if (stamps.due && stamp && (block->insn[at].memory & EK_STORE)) {
-            ek_report_stamp((int32_t)((address - stamps.begin) / sizeof(uint64_t)));
-            stamps.due = false;
+        if (thread->due && stamp && (block->insn[at].memory & EK_STORE)) {
+            ek_report_stamp(thread, (int32_t)((address - stamps.begin) / sizeof(uint64_t)));
+            thread->due = false;
         }
     }
     return at;
@@ -109,7 +108,7 @@ static uint32_t look_for_stamp(const struct ek_thread *thread, const struct ek_b
 
 static void look_for_laps(struct ek_thread *thread, const struct ek_block *block) {
     bool reads = counter_laps && block->reads_counter;
-    uint32_t at = stamps.due ? look_for_stamp(thread, block, 0) : 0;
+    uint32_t at = thread->due ? look_for_stamp(thread, block, 0) : 0;
     if (!reads)
         return;
     while (at < block->instructions && !block->insn[at].reads_counter)
@@ -154,7 +153,7 @@ static void finish(struct ek_thread *thread, uint64_t next) {
         if (variant->unknown)
             ek_report_unknown(model, block, variant);
     }
-    if (mode == ON && thread == owner)
+    if (mode == ON)
         look_for_laps(thread, block);
     forget(&thread->run, block->instructions);
 }
@@ -215,13 +214,16 @@ static void begin(struct ek_thread *thread, bool warm) {
     if (!ek_thread_begin(thread))
         return;
     ek_threads_start(thread);
-    for (unsigned i = 0; i < ek_machine.threads; i++)
-        if (ek_machine.thread[i]) // what it was at in another region
-            forget(&ek_machine.thread[i]->run, EK_MAX_BLOCK);
+    for (unsigned i = 0; i < ek_machine.threads; i++) {
+        struct ek_thread *other = ek_machine.thread[i];
+        if (!other)
+            continue;
+        forget(&other->run, EK_MAX_BLOCK); // what it was at in another region
+        other->due = false;
+    }
     if (!warm) {
         owner = thread;
         ek_report_begin(thread);
-        stamps.due = false;
     }
     mode = warm ? WARM : ON;
     for (unsigned model = 0; model < ek_machine.models; model++)

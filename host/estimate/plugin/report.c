@@ -6,10 +6,16 @@
 
 enum { MAX_CODE = 8 };
 
-struct region {
-    struct ek_tally total, *lap, thread[EK_MAX_THREADS];
+struct laps {
+    struct ek_tally *lap;
     int32_t *stamp; // of each lap, -1: none
-    uint32_t laps, room, threads;
+    uint32_t count, room;
+};
+
+struct region {
+    struct ek_tally total, thread[EK_MAX_THREADS];
+    struct laps own, others; // of the thread whose region it is, and of those beside it
+    uint32_t threads;
 };
 
 struct lacking {
@@ -21,7 +27,12 @@ struct lacking {
 static struct region *regions[EK_MAX_MODELS];
 static struct lacking lacking[EK_MAX_MODELS];
 static uint32_t count;
-static struct ek_tally begin[EK_MAX_MODELS][EK_MAX_THREADS], last_lap[EK_MAX_MODELS];
+static struct ek_tally begin[EK_MAX_MODELS][EK_MAX_THREADS];
+static struct lap_end {
+    struct ek_tally end; // of the lap that ended last, or the region's begin
+    bool known, own;     // known: where it is
+    uint32_t number;
+} last[EK_MAX_MODELS][EK_MAX_THREADS];
 static const char *const bounds[EK_BOUND_UNIT] = {
     "issue", "latency", "l1", "l2", "l3", "dram", "tlb", "stores", "branch", "fetch", "wait"};
 
@@ -52,36 +63,48 @@ void ek_report_begin(const struct ek_thread *thread) {
         for (unsigned i = 0; i < ek_machine.threads; i++) {
             const struct ek_thread *other = ek_machine.thread[i];
             begin[model][i] = (struct ek_tally){0};
+            last[model][i].known = false;
             if (other && other->cpu[model])
                 begin[model][i] = tally_of(other->cpu[model]);
         }
-        last_lap[model] = tally_of(thread->cpu[model]);
+        last[model][thread->number].end = tally_of(thread->cpu[model]);
+        last[model][thread->number].known = true;
         regions[model] = grown(regions[model], (count + 1) * sizeof **regions);
-        regions[model][count] = (struct region){.laps = 0};
+        regions[model][count] = (struct region){.threads = 0};
     }
     count++;
 }
 
-void ek_report_lap(const struct ek_thread *thread) {
+static uint32_t add_lap(struct laps *laps, struct ek_tally lap) {
+    if (laps->count == laps->room) {
+        laps->room = laps->room ? 2 * laps->room : 64;
+        laps->lap = grown(laps->lap, laps->room * sizeof *laps->lap);
+        laps->stamp = grown(laps->stamp, laps->room * sizeof *laps->stamp);
+    }
+    laps->stamp[laps->count] = -1;
+    laps->lap[laps->count] = lap;
+    return laps->count++;
+}
+
+void ek_report_lap(const struct ek_thread *thread, bool own) {
     for (unsigned model = 0; model < ek_machine.models && count; model++) {
         struct region *region = &regions[model][count - 1];
-        struct ek_tally now = tally_of(thread->cpu[model]);
-        if (region->laps == region->room) {
-            region->room = region->room ? 2 * region->room : 64;
-            region->lap = grown(region->lap, region->room * sizeof *region->lap);
-            region->stamp = grown(region->stamp, region->room * sizeof *region->stamp);
-        }
-        region->stamp[region->laps] = -1;
-        region->lap[region->laps++] = less(now, &last_lap[model]);
-        last_lap[model] = now;
+        struct lap_end *lap = &last[model][thread->number];
+        struct ek_tally now = tally_of(thread->cpu[model]), none = {0};
+        lap->number =
+            add_lap(own ? &region->own : &region->others, lap->known ? less(now, &lap->end) : none);
+        lap->own = own;
+        lap->known = true;
+        lap->end = now;
     }
 }
 
-void ek_report_stamp(int32_t index) {
+void ek_report_stamp(const struct ek_thread *thread, int32_t index) {
     for (unsigned model = 0; model < ek_machine.models && count; model++) {
         struct region *region = &regions[model][count - 1];
-        if (region->laps)
-            region->stamp[region->laps - 1] = index;
+        struct laps *laps = last[model][thread->number].own ? &region->own : &region->others;
+        if (laps->count)
+            laps->stamp[last[model][thread->number].number] = index;
     }
 }
 
@@ -148,10 +171,14 @@ static void write_list(FILE *file, const struct ek_core *core, const char *name,
     fputc(']', file);
 }
 
-static void write_stamps(FILE *file, const struct region *region) {
-    fputs(", \"stamps\": [", file);
-    for (uint32_t i = 0; i < region->laps; i++)
-        fprintf(file, "%s%d", i ? ", " : "", (int)region->stamp[i]);
+static void write_laps(FILE *file, const struct ek_core *core, const char *before,
+                       const struct laps *laps) {
+    char name[32];
+    snprintf(name, sizeof name, "%slaps", before);
+    write_list(file, core, name, laps->lap, laps->count);
+    fprintf(file, ", \"%sstamps\": [", before);
+    for (uint32_t i = 0; i < laps->count; i++)
+        fprintf(file, "%s%d", i ? ", " : "", (int)laps->stamp[i]);
     fputc(']', file);
 }
 
@@ -189,8 +216,8 @@ bool ek_report_write(const char *path) {
             const struct region *region = &regions[model][i];
             fputs(i ? ",\n {" : "\n {", file);
             write_tally(file, core, &region->total);
-            write_list(file, core, "laps", region->lap, region->laps);
-            write_stamps(file, region);
+            write_laps(file, core, "", &region->own);
+            write_laps(file, core, "other_", &region->others);
             write_list(file, core, "threads", region->thread, region->threads);
             fputc('}', file);
         }

@@ -9,9 +9,10 @@ struct ek_tally {
 };
 
 void ek_report_begin(const struct ek_thread *thread);
-void ek_report_lap(const struct ek_thread *thread);
-// The lap that ended last is the one before the program's time stamp `index`.
-void ek_report_stamp(int32_t index);
+// A lap of a thread ends; `own`: of the one whose region it is.
+void ek_report_lap(const struct ek_thread *thread, bool own);
+// Its lap that ended last is the one before the program's time stamp `index`.
+void ek_report_stamp(const struct ek_thread *thread, int32_t index);
 void ek_report_end(const struct ek_thread *thread);
 // An instruction that is not known, or that the model's core lacks, ran.
 void ek_report_unknown(unsigned model, const struct ek_block *block,

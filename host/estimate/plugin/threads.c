@@ -33,6 +33,7 @@ struct ek_thread *ek_thread_of(unsigned vcpu) {
         if (!thread)
             abort();
         thread->alive = true;
+        thread->number = vcpu;
         pthread_cond_init(&thread->turn, NULL);
         ek_machine.thread[vcpu] = thread;
         if (vcpu >= ek_machine.threads)

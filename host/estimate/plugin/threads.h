@@ -25,7 +25,9 @@ struct ek_thread {
     _Atomic long id;     // of the host's thread, 0: it has not come yet
     unsigned halts;      // how often it left its place so that the emulator can halt all threads
     pthread_cond_t turn;
-    unsigned same; // runs of quiet blocks that read one place
+    unsigned number; // of its vcpu
+    bool due;        // the lap that ended last is not known by a time stamp yet
+    unsigned same;   // runs of quiet blocks that read one place
     uint64_t place;
 };
 
