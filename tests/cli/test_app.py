@@ -215,6 +215,20 @@ def test_application_starts_at_boot_until_it_is_stopped(
     assert who != "cron" or table.read_text() == ""
 
 
+def test_nothing_of_a_removed_model_runs_or_starts_at_boot(
+    edgekit: Any, home: Path, deployed: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    board_with(tmp_path / "board", monkeypatch, cron=True)
+    edgekit("deploy", home / "tiny.ekb", "--as", "one")
+    install = ("app", "install", write(home / "once", "print('done')"), "--as", "one", "--json")
+    assert edgekit(*install).document["boot"] == "cron"
+    supervisor = AppFolder(Store(deployed).named("one")).supervisor()
+    assert supervisor is not None
+    assert edgekit("remove", "--as", "one").code == 0
+    assert not supervisor.lives()
+    assert (tmp_path / "board" / "table").read_text() == ""
+
+
 def units(board: Path) -> list[str]:
     """Names of the units that are left."""
     return [path.name for path in (board / ".config/systemd/user").glob("*")]
