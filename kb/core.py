@@ -41,9 +41,7 @@ class Issue:
     fetch: int  # bytes of code per cycle
     taken: int  # empty cycles after a taken branch that was predicted
     mispredict: int  # empty cycles after a branch that was not
-    address: int = (
-        0  # in order: a result of an ALU reaches an address this much later than another ALU
-    )
+    address: int = 0  # in order: an ALU's result reaches an address this much later than an ALU
     store_data: int = 0  # in order: a store needs its data this much later than its address
     branch_data: int = 0  # in order: a branch needs its operands this much later than others
     window: int = 0  # micro-operations between dispatch and retirement (reorder buffer)
@@ -68,6 +66,7 @@ class Unit:
 
     ports: tuple[str, ...]
     queue: int = 0
+    dispatch: int = 0  # out of order: micro-operations per cycle, parts of it included; 0: any
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ class Cache:
     latency: int = 0
     policy: str = "lru"
     per_core: bool = False  # a second level that cores do not share
-    line: int = 0  # cycles between two lines that a core has from its second level
+    line: int = 0  # cycles that a line takes between the first level and the second, either way
 
 
 @dataclass(frozen=True)

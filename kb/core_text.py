@@ -35,8 +35,16 @@ def core_text(core: Core) -> str:
     for name, unit in core.units.items():
         mask = sum(1 << ports.index(port) for port in unit.ports)
         lines.append(f"unit {name} {mask} {unit.queue}")
-    lines += _operation_lines(core)
+    lines += [*_limit_lines(core), *_operation_lines(core)]
     return "\n".join([*lines, *_rule_lines(core), "end", ""])
+
+
+def _limit_lines(core: Core) -> Iterator[str]:
+    for unit in core.units.values():
+        if unit.dispatch:
+            parts = (set(part.ports) <= set(unit.ports) for part in core.units.values())
+            mask = sum(1 << number for number, part in enumerate(parts) if part)
+            yield f"limit {mask} {unit.dispatch}"
 
 
 def _operation_lines(core: Core) -> Iterator[str]:

@@ -136,6 +136,20 @@ def test_loads_that_wait_for_each_other_take_the_latency_of_their_level(laps: An
     assert far > near + load_core(core).l2.latency
 
 
+def test_units_that_get_no_more_than_they_run_have_nothing_left_for_later(folder: Path):
+    core = load_core("a72")
+    units = {name: replace(unit, dispatch=0) for name, unit in core.units.items()}
+    free = replace(core, name="free", units=units)
+    document = run(built(folder, "dispatch_a64"), ("a72",), more=(free,))
+    limited, other = (c["regions"][0]["cycles"] for c in document["cores"])
+    assert limited > 1.1 * other
+
+
+def test_lines_come_from_the_second_level_as_fast_as_the_road_takes_them(laps: Any):
+    cycles = laps["a72"]["second level"]["cycles"] / (192 * 16)
+    assert cycles == pytest.approx(load_core("a72").l2.line, rel=0.1)
+
+
 @pytest.fixture(scope="module")
 def stored(folder: Path) -> dict[str, tuple[int, ...]]:
     """Cycles by core: of 3 MiB in whole lines, in a word of each, in lines at three places."""

@@ -101,6 +101,13 @@ static bool read_unit(struct ek_core *core, const struct line *line) {
     return true;
 }
 
+static bool read_limit(struct ek_core *core, const struct line *line) {
+    if (line->values != 2 || core->limits == EK_MAX_LIMITS || line->value[1] == 0)
+        return false;
+    core->limit[core->limits++] = (struct ek_limit){line->value[0], line->value[1]};
+    return true;
+}
+
 static bool read_branch(struct ek_core *core, const struct line *line) {
     const uint32_t *v = line->value;
     if (line->values != 4)
@@ -149,6 +156,8 @@ static bool read_line(struct ek_core *core, const struct line *line) {
         return read_op(core, line);
     if (strcmp(key, "unit") == 0)
         return read_unit(core, line);
+    if (strcmp(key, "limit") == 0)
+        return read_limit(core, line);
     if (strcmp(key, "branch") == 0)
         return read_branch(core, line);
     if (strcmp(key, "feature") == 0)

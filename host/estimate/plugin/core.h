@@ -5,6 +5,7 @@
 #include "insn.h"
 
 enum { EK_MAX_UNITS = 32, EK_MAX_PORTS = 32, EK_MAX_RULES = 16, EK_MAX_TABLES = 8 };
+enum { EK_MAX_LIMITS = 8 };
 enum { EK_WIDTHS = 2, EK_ELEMENTS = 4 }; // 64 and 128 bits; 8, 16, 32 and 64 bits
 enum { EK_ISSUE_ANY, EK_ISSUE_FIRST, EK_ISSUE_LAST, EK_ISSUE_ALONE };
 
@@ -41,6 +42,10 @@ struct ek_unit {
     uint32_t queue;
 };
 
+struct ek_limit { // so many micro-operations to these units are dispatched in a cycle
+    uint32_t units, uops;
+};
+
 struct ek_core {
     char name[32];
     bool out_of_order;
@@ -68,7 +73,8 @@ struct ek_core {
         uint32_t latency, core_line, line, write_line; // cycles; 1/256 cycles per line
     } dram;
     struct ek_shape l1i, l1d, l2, l3;
-    uint32_t units, rules;
+    uint32_t units, rules, limits;
+    struct ek_limit limit[EK_MAX_LIMITS];
     struct ek_unit unit[EK_MAX_UNITS];
     uint32_t rule_distance[EK_MAX_RULES];
     struct ek_op op[EK_CLASS_COUNT][EK_WIDTHS][EK_ELEMENTS];

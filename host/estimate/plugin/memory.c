@@ -75,10 +75,17 @@ void ek_write_out(struct ek_memory *m, uint64_t now) {
             later(ek_road_book(&m->shared->dram, now), ek_road_book(&m->shared->writes, now));
 }
 
+// A line goes between the first level and the second, either way: when it is on its way.
+uint64_t ek_second_road(struct ek_memory *m, uint64_t now) {
+    return m->shared->untimed ? now : ek_road_book(&m->second, now);
+}
+
 // A line that was written leaves a cache.
 static void write_back(struct ek_memory *m, struct ek_cache *from, uint64_t line, uint64_t now) {
     struct ek_cache *next = from == &m->l1d ? m->l2 : &m->shared->l3;
     struct ek_line *found = from != &m->shared->l3 && next->sets ? ek_cache_find(next, line) : NULL;
+    if (from == &m->l1d)
+        ek_second_road(m, now);
     if (found)
         found->dirty = 1;
     else if (from == &m->l1d)
@@ -103,16 +110,9 @@ static uint64_t from_dram(struct ek_memory *m, uint64_t now) {
     return begin + m->core->dram.latency;
 }
 
-// A line from beyond L1, put into the levels below: when it is there, and where it was.
-uint64_t ek_from_below(struct ek_memory *m, uint64_t line, uint64_t now, uint8_t *from) {
-    struct ek_line *found = ek_cache_find(m->l2, line);
-    if (found) {
-        if (!m->shared->untimed)
-            now = ek_road_book(&m->second, now);
-        bool waits = found->ready > now + m->l2->latency;
-        *from = waits ? found->from : EK_BOUND_L2;
-        return later(now + m->l2->latency, found->ready);
-    }
+// A line from beyond L2, put into the levels below L1: when it is there, and where it was.
+static uint64_t into_second(struct ek_memory *m, uint64_t line, uint64_t now, uint8_t *from) {
+    struct ek_line *found;
     struct ek_cache *l3 = &m->shared->l3;
     uint64_t ready;
     if (l3->sets && (found = ek_cache_find(l3, line))) {
@@ -127,6 +127,17 @@ uint64_t ek_from_below(struct ek_memory *m, uint64_t line, uint64_t now, uint8_t
     }
     ek_put(m, m->l2, line, ready, *from);
     return ready;
+}
+
+// A line from beyond L1, put into the levels below: when it is there, and where it was.
+uint64_t ek_from_below(struct ek_memory *m, uint64_t line, uint64_t now, uint8_t *from) {
+    struct ek_line *found = ek_cache_find(m->l2, line);
+    if (!found)
+        return ek_second_road(m, into_second(m, line, now, from));
+    now = ek_second_road(m, now);
+    bool waits = found->ready > now + m->l2->latency;
+    *from = waits ? found->from : EK_BOUND_L2;
+    return later(now + m->l2->latency, found->ready);
 }
 
 // The first cycle from `now` on in which another line can be asked for, and its place.
@@ -147,7 +158,7 @@ static void bring(struct ek_memory *m, uint64_t line, uint64_t now, bool to_l1) 
     if (ek_cache_find(to_l1 ? &m->l1d : m->l2, line))
         return;
     if (!to_l1) {
-        ek_from_below(m, line, now, &from);
+        into_second(m, line, now, &from);
         return;
     }
     uint64_t ready = ek_from_below(m, line, now, &from);

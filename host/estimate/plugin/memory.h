@@ -71,7 +71,7 @@ struct ek_memory {
     const struct ek_core *core;
     struct ek_shared *shared;
     struct ek_cache l1d, l1i, own_l2, *l2;
-    struct ek_road road, second; // to DRAM, and from the second level
+    struct ek_road road, second; // to DRAM, and between the first and the second level
     struct ek_pending miss[EK_MAX_MISSES];
     struct ek_stream stream[EK_MAX_STREAMS];
     struct ek_writing writing[EK_MAX_BUFFER];
@@ -115,6 +115,7 @@ uint64_t ek_from_below(struct ek_memory *memory, uint64_t line, uint64_t now, ui
 struct ek_pending *ek_free_miss(struct ek_memory *memory, uint64_t *now);
 void ek_follow(struct ek_memory *memory, uint64_t line, uint64_t now);
 uint64_t ek_ask_others(struct ek_memory *memory, uint64_t line, uint64_t now, bool write);
+uint64_t ek_second_road(struct ek_memory *memory, uint64_t now);
 // A line goes to DRAM.
 void ek_write_out(struct ek_memory *memory, uint64_t now);
 // A load misses a line: what the store buffer holds of it leaves first.

@@ -2,6 +2,8 @@
 // the order of the program; between them micro-operations wait in queues, then take a port.
 #include "pipeline.h"
 
+#include <string.h>
+
 // A cycle from `time` on in which one of the ports is free, taken for `cycles`.
 static uint64_t book(struct ek_out_of_order *out, uint32_t ports, unsigned takes, uint64_t time,
                      unsigned cycles) {
@@ -63,6 +65,21 @@ static void take(struct ek_pool *pool, uint64_t until) {
     pool->free[at] = until;
 }
 
+// Whether the cycle's micro-operations to that unit are dispatched already.
+static bool full(const struct ek_cpu *cpu, unsigned unit) {
+    for (uint32_t i = 0; i < cpu->core->limits; i++) {
+        const struct ek_limit *limit = &cpu->core->limit[i];
+        if (limit->units >> unit & 1 && cpu->out.limited[i] >= limit->uops)
+            return true;
+    }
+    return false;
+}
+
+static void begin_cycle(struct ek_out_of_order *out) {
+    out->dispatched = 0;
+    memset(out->limited, 0, sizeof out->limited);
+}
+
 // Dispatches one micro-operation: its cycle, and what it waited for.
 static uint64_t dispatch(struct ek_cpu *cpu, const struct ek_step *step, uint8_t *why) {
     struct ek_out_of_order *out = &cpu->out;
@@ -75,12 +92,14 @@ static uint64_t dispatch(struct ek_cpu *cpu, const struct ek_step *step, uint8_t
         *why = (uint8_t)(EK_BOUND_UNIT + step->unit);
     await(&time, place(&out->queue[step->unit]));
     await(&time, out->window[out->next]);
-    if (time == old && out->dispatched >= cpu->core->issue.width)
+    if (time == old && (out->dispatched >= cpu->core->issue.width || full(cpu, step->unit)))
         time++;
     if (time > old)
-        out->dispatched = 0;
+        begin_cycle(out);
     out->dispatch = time;
     out->dispatched++;
+    for (uint32_t i = 0; i < cpu->core->limits; i++)
+        out->limited[i] += cpu->core->limit[i].units >> step->unit & 1;
     return time;
 }
 
@@ -252,5 +271,5 @@ void ek_out_of_order_jump(struct ek_cpu *cpu, bool mispredicted) {
         return;
     }
     out->dispatch += 1 + cpu->core->issue.taken; // a taken branch ends its group
-    out->dispatched = 0;
+    begin_cycle(out);
 }

@@ -30,6 +30,7 @@ struct ek_out_of_order {
     uint64_t dispatch, retired, fetch; // cycles; `fetch`: no dispatch before
     uint64_t ran;                      // when the last instruction did
     uint32_t dispatched, retires;      // in that cycle
+    uint32_t limited[EK_MAX_LIMITS];   // dispatched in that cycle
     uint8_t fetch_bound;
     uint64_t window[EK_MAX_WINDOW];
     uint32_t next;

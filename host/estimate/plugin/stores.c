@@ -8,7 +8,9 @@ static uint64_t later(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-static void write_below(struct ek_memory *m, uint64_t line, uint64_t now, bool beyond) {
+// A whole line goes below the first level: the cycle in which it left.
+static uint64_t write_below(struct ek_memory *m, uint64_t line, uint64_t now, bool beyond) {
+    now = ek_second_road(m, now);
     struct ek_line *below = ek_cache_find(m->l2, line);
     if (below)
         below->dirty = 1;
@@ -16,6 +18,7 @@ static void write_below(struct ek_memory *m, uint64_t line, uint64_t now, bool b
         ek_write_out(m, now);
     else
         ek_put(m, m->l2, line, now, EK_BOUND_STORES)->dirty = 1;
+    return later(now, m->written > WRITTEN_AHEAD ? m->written - WRITTEN_AHEAD : 0);
 }
 
 static uint64_t read_line(struct ek_memory *m, uint64_t line, uint64_t now) {
@@ -36,8 +39,7 @@ static uint64_t leave(struct ek_memory *m, struct ek_writing *entry, uint64_t no
     if (entry->missed)
         m->run = whole ? m->run + 1 : 0;
     if (entry->open && whole) {
-        write_below(m, line, now, core->stores.beyond && m->run >= core->stores.beyond);
-        free = later(now, m->written > WRITTEN_AHEAD ? m->written - WRITTEN_AHEAD : 0);
+        free = write_below(m, line, now, core->stores.beyond && m->run >= core->stores.beyond);
     } else if (entry->open)
         free = read_line(m, line, now);
     entry->line = 0;
