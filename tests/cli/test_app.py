@@ -137,7 +137,7 @@ def test_camera_finds_the_face(edgekit: Any, home: Path, face_model: Path) -> No
     arguments = f'arguments = ["--command", "cat {home / "pictures.rgb"}"]'
     settings.write_text(re.sub("arguments = .*", arguments, settings.read_text()))
     assert edgekit("app", "install", home / "door", face_model).code == 0
-    while edgekit("app", "status", "--json").document["state"] == "running":
+    while edgekit("app", "status", "--json").document["state"] != "ended":
         pass
     lines = edgekit("app", "logs").out.splitlines()
     first, probability, x, y = re.findall(
@@ -165,7 +165,7 @@ def test_microphone_hears_the_wake_word_and_nothing_else(
     settings.write_text(re.sub("arguments = .*", arguments, settings.read_text()))
     model = face_model.with_name("okay_nabu.tflite")
     assert edgekit("app", "install", home / "ear", model).code == 0
-    while edgekit("app", "status", "--json").document["state"] == "running":
+    while edgekit("app", "status", "--json").document["state"] != "ended":
         pass
     heard = edgekit("app", "logs").out.splitlines()
     assert heard[1:] == ["edgekit: ear ended with exit code 0: " + heard[0]]
