@@ -40,7 +40,7 @@ typedef struct {
  * each channel, those, padded to whole vectors. */
 typedef struct {
     float p, q;
-    const float *operand;
+    const void *operand;
 } ek_epilogue;
 
 #endif

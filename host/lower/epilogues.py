@@ -12,8 +12,9 @@ import numpy as np
 
 from edgekit.host.align import round_up
 from edgekit.host.graph import ops
+from edgekit.host.graph.checks import FLOATS
 from edgekit.host.graph.sums import is_per_channel
-from edgekit.host.graph.types import Activation, DType, Graph, Node, Tensor
+from edgekit.host.graph.types import Activation, Graph, Node, Tensor
 from edgekit.host.lower.context import Context, padded
 from edgekit.host.lower.plain import parameters_of
 from edgekit.host.lower.plan import Field
@@ -31,7 +32,7 @@ _OPERAND = 4  # of a product's inputs: behind bias and residual
 
 
 def fuse_epilogues(graph: Graph) -> Graph:
-    """f32 products with constant weights and a function as their only reader."""
+    """Products of floats with constant weights and a function as their only reader."""
 
     def match(users: Users, node: Node) -> dict[str, Node | None] | None:
         op = node.op
@@ -54,8 +55,8 @@ def _takes_epilogue(graph: Graph, node: Node) -> bool:
         return False
     assert isinstance(op, _PRODUCTS)
     x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
-    is_f32 = x.dtype is w.dtype is DType.F32
-    return is_f32 and op.activation is Activation.NONE and op.epilogue is None
+    floats = x.dtype is w.dtype and x.dtype in FLOATS
+    return floats and op.activation is Activation.NONE and op.epilogue is None
 
 
 def _is_epilogue(graph: Graph, node: Node, after: Node) -> bool:
@@ -83,7 +84,7 @@ def epilogue_of(
     if operand is not None:
         assert operand.data is not None
         width = round_up(channels, ctx.isa.vl)
-        fields["operand"] = ctx.weights.add(padded(operand.data, width, np.dtype(np.float32)))
+        fields["operand"] = ctx.weights.add(padded(operand.data, width, operand.dtype.numpy))
     macros = {"EPILOGUE": 1 if operand is None else 2, f"OP_{op.epilogue.kind.upper()}": 1}
     return macros, f"_{op.epilogue.kind}", {"epilogue": fields}
 
@@ -94,4 +95,4 @@ def tiled_operand(ctx: Context, node: Node, times: int) -> Tensor | None:
     if operand is None or operand.data is None:
         return None
     data = np.tile(operand.data.reshape(-1), times if operand.elements > 1 else 1)
-    return Tensor(f"{operand.name}:tiled", data.shape, DType.F32, data=data)
+    return Tensor(f"{operand.name}:tiled", data.shape, operand.dtype, data=data)

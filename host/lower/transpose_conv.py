@@ -7,8 +7,9 @@ import dataclasses
 import numpy as np
 
 from edgekit.host.graph import ops
+from edgekit.host.graph.checks import FLOATS
 from edgekit.host.graph.ops import Conv2D, TransposeConv2D
-from edgekit.host.graph.types import DType, Node, Tensor
+from edgekit.host.graph.types import Node, Tensor
 from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.conv import product
 from edgekit.host.lower.epilogues import tiled_operand
@@ -27,13 +28,13 @@ def lower_transpose_conv(ctx: Context, node: Node) -> list[Call]:
     n, h, w, _ = x.shape
     if op.stride != (kh, kw) or op.padding.any or y.shape != (n, h * kh, w * kw, oc):
         raise ctx.unsupported(node, "a transposed convolution with overlapping windows")
-    if x.dtype is not DType.F32:
+    if x.dtype not in FLOATS:
         raise ctx.unsupported(node, f"type {x.dtype.value}")
     wide = kh * kw * oc
-    target = ctx.scratch(node, n * h * w * wide * 4)
+    target = ctx.scratch(node, n * h * w * wide * x.dtype.bytes)
     bias = ctx.optional(node, 2)
-    values = np.zeros(oc, np.float32) if bias is None or bias.data is None else bias.data
-    tiled = Tensor(f"{node.name}:bias", (wide,), DType.F32, data=np.tile(values, kh * kw))
+    values = np.zeros(oc, x.dtype.numpy) if bias is None or bias.data is None else bias.data
+    tiled = Tensor(f"{node.name}:bias", (wide,), x.dtype, data=np.tile(values, kh * kw))
     rows = np.ascontiguousarray(data.transpose(1, 2, 0, 3)).reshape(wide, ic)
     operand = tiled_operand(ctx, node, kh * kw)
     inner = Node(
@@ -45,20 +46,20 @@ def lower_transpose_conv(ctx: Context, node: Node) -> list[Call]:
     tensors = dict(ctx.graph.tensors) | {
         tiled.name: tiled,
         **({operand.name: operand} if operand else {}),
-        target.tensor: Tensor(target.tensor, (n, h, w, wide), DType.F32),
+        target.tensor: Tensor(target.tensor, (n, h, w, wide), x.dtype),
     }
     nested = dataclasses.replace(ctx, graph=dataclasses.replace(ctx.graph, tensors=tensors))
     window = Window((n, h, w, ic), (n, h, w, wide), (1, 1))
     gemm = product(nested, inner, window, rows, op.activation)
-    source = strides_of((n, h, w, kh, kw, oc), 4)
+    source = strides_of((n, h, w, kh, kw, oc), x.dtype.bytes)
     order = (0, 1, 3, 2, 4, 5)
     shape = [(n, h, w, kh, kw, oc)[i] for i in order]
     place = strided_copy(
         ctx,
         shape,
         [source[i] for i in order],
-        strides_of(shape, 4),
-        4,
+        strides_of(shape, x.dtype.bytes),
+        x.dtype.bytes,
         target,
         Value(y.name),
     )

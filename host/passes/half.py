@@ -32,7 +32,7 @@ _FUNCTIONS = (
     ops.Logistic, ops.Tanh, ops.Silu, ops.Gelu, ops.GeluTanh, ops.Elu, ops.HardSigmoid,
     ops.Softplus, ops.Erf, ops.Div, ops.Softmax,
 )  # fmt: skip
-_CONVOLUTIONS = (ops.Conv2D, ops.DepthwiseConv2D)
+_PRODUCTS = (ops.Conv2D, ops.DepthwiseConv2D, ops.TransposeConv2D, ops.FullyConnected)
 _LARGEST = float(np.finfo(np.float16).max)
 # In elements of f32 that are moved
 _PRODUCT = 0.25  # a multiply-add
@@ -59,9 +59,9 @@ def _has_kernel(graph: Graph, node: Node) -> bool:
         return False
     if any(t.data is not None and np.max(np.abs(t.data), initial=0) > _LARGEST for t in named):
         return False
-    if isinstance(op, _CONVOLUTIONS):
+    if isinstance(op, _PRODUCTS):
         constants = [graph.tensors[name] for name in node.inputs[1:3] if name is not None]
-        return op.epilogue is None and all(t.data is not None for t in constants)
+        return all(t.data is not None for t in constants)
     return isinstance(op, (*_MOVING, *_POOLS, *_SINGLE, *_FUNCTIONS))
 
 
@@ -69,7 +69,7 @@ def _work(graph: Graph, node: Node) -> tuple[float, float]:
     """The work of a node in f32, and in f16."""
     y = sum(graph.tensors[name].elements for name in node.outputs)
     moved: float = y + sum(graph.tensors[n].elements for n in node.inputs if n is not None)
-    if isinstance(node.op, _CONVOLUTIONS):
+    if isinstance(node.op, _PRODUCTS):
         weights = graph.tensors[node.inputs[1] or ""]
         per_value = weights.elements / max(graph.tensors[node.outputs[0]].shape[-1], 1)
         moved += _PRODUCT * y * per_value
@@ -102,6 +102,8 @@ def _rounded(op: Operator) -> Operator:
     """The operator with its parameter as kernels have it that compute in f16."""
     if isinstance(op, ops.LeakyRelu):
         return dataclasses.replace(op, alpha=float(np.float16(op.alpha)))
+    if isinstance(op, _PRODUCTS) and op.epilogue is not None:
+        return dataclasses.replace(op, epilogue=_rounded(op.epilogue))
     return op
 
 

@@ -30,7 +30,7 @@ _UNIT = 2.0**-11
 _STEMS = 16
 _FAMILIES = (
     "conv_f32", "large_window", "depthwise_f32", "pool", "binary", "unary", "mean", "softmax",
-    "resize", "movement",
+    "resize", "movement", "dense_f32", "transpose_conv",
 )  # fmt: skip
 _OF_ONE = (
     ops.Clamp(Activation.RELU6), ops.Clip(-0.3, 0.4), ops.Abs(), ops.Neg(), ops.HardSwish(),
@@ -137,7 +137,6 @@ def _of_floats(graph):
     """Without what has no kernel for f16, so that all that is left computes in it."""
     names = {n for n, t in graph.tensors.items() if t.dtype is not DType.F32}
     nodes = tuple(n for n in graph.nodes if names.isdisjoint((*n.inputs, *n.outputs)))
-    nodes = tuple(n for n in nodes if getattr(n.op, "epilogue", None) is None)
     names = {name for n in nodes for name in (*n.inputs, *n.outputs)}
     kept = {
         "inputs": tuple(n for n in graph.inputs if n in names),

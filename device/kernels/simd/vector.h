@@ -98,16 +98,19 @@ EK_INLINE void vi_store(int32_t *p, vi v) {
 EK_INLINE vi vi_splat(int32_t x) {
     return x - (vi){0};
 }
-#ifndef EK_HALF
+#ifdef EK_HALF
+typedef vs vm; /* what comparing floats gives */
+#else
+typedef vi vm;
+#endif
 /* a where the lanes of the mask have all bits set, b where none. */
-EK_INLINE vf vf_where(vi mask, vf a, vf b) {
+EK_INLINE vf vf_where(vm mask, vf a, vf b) {
 #if EK_VL > 1
-    return (vf)(((vi)a & mask) | ((vi)b & ~mask));
+    return (vf)(((vm)a & mask) | ((vm)b & ~mask));
 #else
     return mask ? a : b;
 #endif
 }
-#endif
 /* a + b modulo 2^32. */
 EK_INLINE vi vi_wrap_add(vi a, vi b) {
     return (vi)((vu)a + (vu)b);

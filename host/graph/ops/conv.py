@@ -192,7 +192,8 @@ class TransposeConv2D(Operator):
         canvas = np.zeros((n, *self._canvas(), oc), np.float64)
         for i, j in np.ndindex(*image_size(pair.weights.shape)):
             meets = tap(canvas, (i, j), image_size(pair.x.shape), self.stride)
-            meets += pair.x @ pair.weights[:, i, j].T
+            rows = pair.x.reshape(-1, pair.x.shape[-1])
+            meets += sums.product(rows, pair.weights[:, i, j].T, outs[0].dtype).reshape(meets.shape)
         top, left = self.padding.top, self.padding.left
         total = canvas[:, top : top + height, left : left + width]
         y = _finish(total, pair, x[:4], ins, outs[0], self.activation)

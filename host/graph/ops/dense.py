@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 from edgekit.device.arrays.sparse_blocks import BlockSettings
@@ -32,6 +33,7 @@ from edgekit.host.graph.types import (
 __all__ = ["FullyConnected", "PrunedFullyConnected"]
 
 _STRIPS = BlockSettings(16)
+_BIAS: Mapping[DType, DType] = MappingProxyType({DType.F32: DType.F32, DType.F16: DType.F16})
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class FullyConnected(Operator):
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x, w, bias = operand(ins, 0, "input"), operand(ins, 1, "weights"), optional(ins, 2)
         need_rank(w, 2, "weights")
-        need_dtype(x, ARITHMETIC, "input")
+        need_dtype(x, (*ARITHMETIC, DType.F16), "input")
         need_scale(x, "input")
         need_dtype(w, (DType.F32, DType.I8) if x.dtype is DType.F32 else (x.dtype,), "weights")
         need_positive((*x.shape, *w.shape), "input and weights")
@@ -60,7 +62,7 @@ class FullyConnected(Operator):
             raise MisfitError(f"expected rows of {k} values, found input {list(x.shape)}")
         if bias is not None:
             need_shape(bias, (n,), "bias")
-            need_dtype(bias, (DType.I32 if x.dtype.is_quantized else DType.F32,), "bias")
+            need_dtype(bias, (_BIAS.get(x.dtype, DType.I32),), "bias")
         shape = (*x.shape[:-1], n) if self.keep_dims else (x.elements // k, n)
         return [(shape, x.dtype)]
 
@@ -70,10 +72,11 @@ class FullyConnected(Operator):
         weights = sums.required(x, 1)
         rows = sums.required(x, 0).reshape(-1, weights.shape[1])
         pair = sums.operands([rows, weights], ins)
-        total = pair.x @ pair.weights.T
         out = outs[0]
-        if out.dtype is DType.F32:
-            y = sums.clamp_float(sums.finish_float(total, pair.scale, x[2:3]), self.activation)
+        total = sums.product(pair.x, pair.weights.T, out.dtype)
+        if out.dtype.is_float:
+            y = sums.finish_float(total, pair.scale, x[2:3], out.dtype)
+            y = sums.clamp_float(y, self.activation)
         else:
             factor = dense_multiplier(operand(ins, 0, "input"), operand(ins, 1, "weights"), out)
             bias = sums.optional(x, 2)
