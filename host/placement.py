@@ -10,10 +10,10 @@ runs on one thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from edgekit.device.agent.placement import PlacementSpec
+from edgekit.device.agent.placement import BESIDE, PlacementSpec
 from edgekit.host.errors import InputError
 from edgekit.host.lower.plan import Call, Loop, Plan, Step
 from edgekit.host.schedule.cost import CostModel
@@ -54,22 +54,56 @@ def placements(
         return ()
     clusters = [c for c in clusters_of(board) if (threads or 1) <= c.cores]
     found = [_best(schedule, plan, board, each, threads) for each in clusters]
-    first = cluster_named(board, cluster).name if cluster else ""
+    found += _side_by_side(schedule, board, found, threads)
+    first = _name_of(board, cluster) if cluster else ""
+    if first and all(spec.cluster != first for spec in found):
+        raise InputError(
+            f"--cluster: expected one of {', '.join(spec.cluster for spec in found)}, as the "
+            f"model's operators are scheduled, found '{cluster}'"
+        )
     return tuple(sorted(found, key=lambda spec: (spec.cluster != first, spec.cost_us)))
 
 
 def check_placement(board: BoardProfile, threads: int | None, cluster: str) -> None:
     """InputError if the board has no such cluster, or none with as many cores."""
     try:
-        asked = [cluster_named(board, cluster)] if cluster else clusters_of(board)
+        names = cluster.split(BESIDE) if cluster else ()
+        asked = [cluster_named(board, name) for name in names] or clusters_of(board)
     except ValueError as error:
         raise InputError(str(error)) from None
-    most = max(each.cores for each in asked)
+    most = len(names) if len(names) > 1 else max(each.cores for each in asked)
     if threads and threads > most:
         raise InputError(
             f"--threads: expected at most {most}, the cores of "
             f"{cluster or 'the largest cluster'} of {board.name}, found {threads}"
         )
+
+
+def _name_of(board: BoardProfile, asked: str) -> str:
+    return BESIDE.join(cluster_named(board, name).name for name in asked.split(BESIDE))
+
+
+def _side_by_side(
+    schedule: Schedule,
+    board: BoardProfile,
+    alone: Sequence[PlacementSpec],
+    threads: int | None,
+) -> list[PlacementSpec]:
+    """A thread on each cluster that the schedule gave operators to, if those are several."""
+    used = [c for c in clusters_of(board) if c.unit in schedule.units.values()]
+    if len(used) < 2 or threads not in (None, len(used)):
+        return []
+    name = BESIDE.join(cluster.name for cluster in used)
+    one = min(spec.alone_us for spec in alone)
+    early = _early(one)
+    wake = max(unit.wake_us for unit in board.compute)
+    cost = early * one + (1 - early) * schedule.makespan_us + wake * (len(used) - 1)
+    return [PlacementSpec(name, "", len(used), round(cost, 1), one)]
+
+
+def _early(alone: float) -> float:
+    """The part of an inference that is over before threads that slept have come."""
+    return min(_LATE_US / alone, 1.0) if alone else 1.0
 
 
 def explained(specs: Iterable[PlacementSpec]) -> list[dict[str, object]]:
@@ -142,7 +176,7 @@ def _whole(
     if threads == 1:
         return alone
     shared = sum(_shared(work, threads, handover, streams) for work in each)
-    early = min(_LATE_US / alone, 1.0) if alone else 1.0
+    early = _early(alone)
     return early * alone + (1 - early) * shared + wake * (threads - 1)
 
 

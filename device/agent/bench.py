@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -11,6 +11,7 @@ from edgekit.device.agent.golden import golden_inputs
 from edgekit.device.agent.manifest import Manifest
 from edgekit.device.agent.model import Model, RunTimes, open_model
 from edgekit.device.agent.noise import Watch
+from edgekit.device.agent.placement import Placement
 from edgekit.device.agent.specs import OperatorSpec
 from edgekit.device.agent.variants import numbered, variant_for
 
@@ -29,7 +30,7 @@ class BenchPlan:
 
 def bench_release(
     current: Tuple[Manifest, Path],
-    threads: int,
+    placement: Placement,
     plan: BenchPlan,
     given: Optional[Mapping[str, Any]],
     number: int,
@@ -42,7 +43,7 @@ def bench_release(
     inputs = golden_inputs(folder, variant) if given is None else given
     watch = Watch()
     start = time.perf_counter_ns()
-    model = open_model(folder, manifest, threads, variant)
+    model = open_model(folder, manifest, placement, variant)
     model.set_inputs(inputs)
     model.bench(1)
     load_ms = (time.perf_counter_ns() - start) / 1e6
@@ -55,6 +56,7 @@ def bench_release(
         "shapes": variant.shapes,
         "arena_bytes": variant.memory.arena_bytes,
         "weights_bytes": variant.memory.weights_bytes,
+        "placement": asdict(placement),
         **watch.seen(),
     }
 

@@ -217,7 +217,7 @@ def _run(options: argparse.Namespace) -> Document:
     inputs = read_npz(options.input)
     variant = variant_for(manifest.every_variant(), inputs)
     with _placed(manifest, options) as placement:
-        model = open_model(folder, manifest, placement.threads, variant)
+        model = open_model(folder, manifest, placement, variant)
         outputs, times = model.run(inputs)
     options.output.write_bytes(npz_bytes(outputs))
     return {
@@ -234,7 +234,7 @@ def _serve(options: argparse.Namespace) -> None:
 
     manifest, folder = _current(options)
     with _placed(manifest, options) as placement:
-        serve(_store(options), manifest, folder, placement.threads)
+        serve(_store(options), manifest, folder, placement)
 
 
 @contextlib.contextmanager
@@ -255,8 +255,7 @@ def _bench(options: argparse.Namespace) -> Document:
     plan = BenchPlan(options.count, options.warmup, options.seconds)
     current = _current(options)
     with _placed(current[0], options) as placement:
-        found = bench_release(current, placement.threads, plan, given, options.variant)
-    return {**found, "placement": asdict(placement)}
+        return bench_release(current, placement, plan, given, options.variant)
 
 
 def _noise(_: argparse.Namespace) -> Document:

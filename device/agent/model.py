@@ -26,6 +26,7 @@ from edgekit.device.agent.manifest import (
     Variant,
 )
 from edgekit.device.agent.npz import Array
+from edgekit.device.agent.placement import ONE_THREAD, Placement, on_cores
 from edgekit.device.agent.probe import board_facts
 from edgekit.device.agent.specs import TensorSpec
 from edgekit.device.errors import DeviceError, InputError, TransferError
@@ -49,13 +50,16 @@ class BenchTimes:
 
 
 def open_model(
-    folder: Path, manifest: Manifest, threads: int = 1, variant: Optional[Variant] = None
+    folder: Path,
+    manifest: Manifest,
+    placement: Placement = ONE_THREAD,
+    variant: Optional[Variant] = None,
 ) -> Model:
     """The model of a release (its first variant unless told), checked against the board first and
     its manifest afterwards."""
     wanted = variant or manifest.every_variant()[0]
     check_fit(manifest.board, wanted.memory, board_facts())
-    model = Model(folder, threads, wanted.library)
+    model = Model(folder, placement.threads, wanted.library, placement.workers)
     found = model.description
     if (found.inputs, found.outputs, found.memory) != (
         wanted.inputs,
@@ -76,8 +80,15 @@ class Model:
     process for good; memory for arena, state and weights goes with the object.
     """
 
-    def __init__(self, folder: Path, threads: int = 1, library: str = LIBRARY) -> None:
-        """Loads `library` and weights.bin of `folder`; IncompatibleError if this CPU lacks a
+    def __init__(
+        self,
+        folder: Path,
+        threads: int = 1,
+        library: str = LIBRARY,
+        workers: Sequence[int] = (),
+    ) -> None:
+        """Loads `library` and weights.bin of `folder`; threads beside the caller's are kept on the
+        cores `workers`, if there are any. IncompatibleError if this CPU lacks a
         feature they need, TransferError if they are damaged."""
         self._lib = open_library(folder / library)
         bind(self._lib)
@@ -90,7 +101,8 @@ class Model:
         self._in_list = _pointers(self._in)
         self._out_list = _pointers(self._out)
         self.threads = threads
-        self._pool = start_pool(self._lib, threads)
+        with on_cores(workers):
+            self._pool = start_pool(self._lib, threads)
         self._model = ModelStruct(
             self._weights.address,
             address_of(self._blocks[0]),

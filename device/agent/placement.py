@@ -15,6 +15,7 @@ from edgekit.device.agent.clusters import Cluster, find_clusters, ranges
 from edgekit.device.agent.strict import keys_of, number, text, whole
 from edgekit.device.errors import InputError
 
+BESIDE = "+"  # between clusters that run a queue of the schedule each
 ALL = "all"  # cores of every cluster
 MOST_THREADS = 256  # a slip of the keyboard must not stall the board
 MOST_PLACEMENTS = 16
@@ -44,19 +45,26 @@ class Wish:
 @dataclass(frozen=True)
 class Placement:
     """What a model runs with. `cores`: those that its threads are kept on, empty: on any;
-    `cluster`: theirs; `note`: what of the release could not be had here, "" if all could."""
+    `workers`: those of the threads beside the caller's, if they have others; `cluster`: theirs,
+    "big+little" where each has a queue of the schedule's; `note`: what of the release could not be
+    had here, "" if all could."""
 
     threads: int = 1
     cluster: str = ""
     cores: Tuple[int, ...] = ()
     note: str = ""
+    workers: Tuple[int, ...] = ()
 
     @property
     def said(self) -> str:
         """For people: "4 threads on big (cores 4-7)"."""
         threads = f"{self.threads} thread{'s' * (self.threads != 1)}"
-        on = f" on {self.cluster} (cores {ranges(self.cores)})" if self.cores else ""
+        cores = ranges(self.cores) + (f" and {ranges(self.workers)}" if self.workers else "")
+        on = f" on {self.cluster} (cores {cores})" if self.cores else ""
         return threads + on + (f"; {self.note}" if self.note else "")
+
+
+ONE_THREAD = Placement()
 
 
 def placement_of(raw: object, where: str) -> PlacementSpec:
@@ -88,9 +96,18 @@ def place(
     if wish.cluster == ALL:
         usable = sum(len(cluster.usable) for cluster in board)
         return Placement(wish.threads or max(usable, 1))
+    if BESIDE in wish.cluster:
+        return _side_by_side([_named(name, board) for name in wish.cluster.split(BESIDE)], wish)
     if wish.cluster:
         return _as_wished(specs, wish, board, _named(wish.cluster, board))
-    return _as_released(specs[0], wish, board)
+    alone = [spec for spec in specs if BESIDE not in spec.cluster]
+    if BESIDE in specs[0].cluster and wish.threads is None:
+        try:
+            names = specs[0].cluster.split(BESIDE)
+            return _side_by_side([_named(name, board) for name in names], wish)
+        except InputError:  # another board's
+            pass
+    return _as_released((alone or specs)[0], wish, board)
 
 
 @contextlib.contextmanager
@@ -121,6 +138,25 @@ def _named(name: str, board: Sequence[Cluster]) -> Cluster:
             return cluster
     there = described(board) + (", or all" if len(board) > 1 else "")
     raise InputError(f"--cluster: expected a cluster of this board, {there}, found '{name}'")
+
+
+def _side_by_side(clusters: Sequence[Cluster], wish: Wish) -> Placement:
+    """A thread on each cluster: the caller's on the first, which runs the queue of the core that
+    the schedule calls cpu."""
+    names = BESIDE.join(cluster.name for cluster in clusters)
+    if len({cluster.name for cluster in clusters}) < len(clusters) or not all(
+        cluster.usable for cluster in clusters
+    ):
+        raise InputError(
+            f"--cluster: expected clusters with cores that may be used, each once, found "
+            f"{described(clusters)}; use one of them, or see the container's cpuset"
+        )
+    if wish.threads not in (None, len(clusters)):
+        raise InputError(
+            f"--threads: expected {len(clusters)}, one on each of {names}, found {wish.threads}"
+        )
+    workers = tuple(core for cluster in clusters[1:] for core in cluster.usable)
+    return Placement(len(clusters), names, clusters[0].usable, workers=workers)
 
 
 def _as_wished(

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Dict, Mapping, Optional, Tuple
 from edgekit.device.agent.manifest import Manifest, Variant
 from edgekit.device.agent.model import Model, open_model
 from edgekit.device.agent.npz import Array
+from edgekit.device.agent.placement import Placement
 from edgekit.device.agent.sampler import Sampler, sampler_for
 from edgekit.device.agent.store import Store
 from edgekit.device.agent.variants import variant_for
@@ -31,9 +32,9 @@ class _EndOfInputError(Exception):
     """The host wants no more, or is gone."""
 
 
-def serve(store: Store, manifest: Manifest, folder: Path, threads: int) -> None:
+def serve(store: Store, manifest: Manifest, folder: Path, placement: Placement) -> None:
     """Serves a release until standard input ends. What it prints goes to standard error."""
-    server = _Server(store, manifest, folder, threads)
+    server = _Server(store, manifest, folder, placement)
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     try:
@@ -48,10 +49,12 @@ def serve(store: Store, manifest: Manifest, folder: Path, threads: int) -> None:
 
 
 class _Server:
-    def __init__(self, store: Store, manifest: Manifest, folder: Path, threads: int) -> None:
+    def __init__(
+        self, store: Store, manifest: Manifest, folder: Path, placement: Placement
+    ) -> None:
         self._store = store
         self._manifest, self._folder = manifest, folder
-        self._threads = threads
+        self._placement = placement
         self._variants = manifest.every_variant()
         self._models: Dict[str, Model] = {}
         self._samplers: Dict[str, Optional[Sampler]] = {}
@@ -65,7 +68,7 @@ class _Server:
             "schema": SCHEMA,
             "release": self._manifest.id,
             "model": self._manifest.model.name,
-            "threads": self._threads,
+            "threads": self._placement.threads,
             "variants": [_described(variant) for variant in self._variants],
         }
 
@@ -107,11 +110,11 @@ class _Server:
         """Loaded once; each keeps a state of its own."""
         if variant.library not in self._models:
             self._models[variant.library] = open_model(
-                self._folder, self._manifest, self._threads, variant
+                self._folder, self._manifest, self._placement, variant
             )
             number = self._variants.index(variant)
             self._samplers[variant.library] = sampler_for(
-                self._store, self._manifest, number, self._threads
+                self._store, self._manifest, number, self._placement.threads
             )
         return self._models[variant.library]
 

@@ -151,7 +151,7 @@ class _Lane:
         self._part = part
         self._blocks = (block_of(memory.arena_bytes), block_of(memory.state_bytes))
         self._cores = part.placed.cores
-        with on_cores(self._cores):
+        with on_cores(part.placed.workers or self._cores):
             self._pool: Optional[int] = start_pool(part.lib, part.placed.threads)
         arena, state = map(address_of, self._blocks)
         self._model = ModelStruct(part.weights.address, arena, state, self._pool)

@@ -149,7 +149,8 @@ def placement_text(spec: PlacementSpec) -> str:
     from edgekit.host.cli.output import duration
 
     threads = f"{spec.threads} thread{'s' * (spec.threads != 1)}"
-    where = "" if spec.cluster == "all" else f" of {spec.cluster} ({spec.core})"
+    where = "" if spec.cluster == "all" else f" of {spec.cluster}"
+    where += f" ({spec.core})" if spec.core else ""
     cost, alone, unit = duration(spec.cost_us / 1e3, spec.alone_us / 1e3)
     why = f"{cost} {unit}" if spec.threads == 1 else f"{cost} {unit}, {alone} on one"
     return f"{threads}{where}: by price {why}"

@@ -209,10 +209,11 @@ def _estimate_file(
 
 def _placed(bundle: Bundle, board: BoardProfile, wish: Wish) -> tuple[BoardProfile, int]:
     """The board's cluster and the threads that a release would run on, as the board decides."""
+    from edgekit.device.agent.placement import BESIDE
     from edgekit.host.estimate.target import on_cluster
     from edgekit.kb.clusters import cluster_named
 
-    placed = bundle.manifest.placements
+    placed = tuple(s for s in bundle.manifest.placements if BESIDE not in s.cluster)
     if wish.cluster and placed:
         name = cluster_named(board, wish.cluster).name
         placed = tuple(spec for spec in placed if spec.cluster == name)

@@ -74,7 +74,8 @@ def side_by_side(lowered: Lowered, span: Span) -> list[tuple[int, ...]]:
 def _section(lowered: Lowered, memory: MemoryPlan, span: Span) -> Section:
     if not span.is_shared:
         return Section(span.first, span.last)
-    names = sorted(set(span.units), key=span.units.index)
+    # The first queue is the caller's, who is kept on a core of the cluster that "cpu" stands for.
+    names = sorted(set(span.units), key=lambda unit: (unit != CPU, span.units.index(unit)))
     waits = _waits(span, _touched(lowered, memory.offsets, span))
     queues: list[list[Waiting]] = [[] for _ in names]
     place: list[tuple[int, int]] = []  # (queue, how many steps of it are over after this one)

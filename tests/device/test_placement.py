@@ -103,6 +103,18 @@ def test_without_a_word_of_the_release_it_is_one_thread_on_any_core() -> None:
     assert place((), Wish(3)) == Placement(3)
 
 
+def test_a_thread_on_each_cluster_for_the_queues_of_a_schedule(tmp_path: Path) -> None:
+    found = place(SPECS, Wish(cluster="big+little"), board(tmp_path))
+    assert found == Placement(2, "big+little", (4, 5, 6, 7), workers=(0, 1, 2, 3))
+    assert found.said == "2 threads on big+little (cores 4-7 and 0-3)"
+    both = (PlacementSpec("big+little", "", 2, 100.0, 150.0), *SPECS)
+    assert place(both, Wish(), board(tmp_path)) == found
+    assert place(both, Wish(), board(tmp_path / "pi", PI4)).note == "no cluster of a76 here"
+    for wish in (Wish(3, "big+little"), Wish(cluster="big+big"), Wish(cluster="big+")):
+        with pytest.raises(InputError):
+            place(both, wish, board(tmp_path))
+
+
 _THREADS = """
 import json, os, sys
 from pathlib import Path

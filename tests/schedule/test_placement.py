@@ -55,8 +55,21 @@ def test_a_model_of_milliseconds_runs_on_all_cores_of_the_fastest_cluster(
 
 def test_every_cluster_has_a_price_the_cheapest_first() -> None:
     found = placed(FACE, "rk3588")
-    assert [spec.cluster for spec in found] == ["big", "little"]
-    assert found[0].cost_us < found[1].cost_us
+    assert [spec.cluster for spec in found] == ["big", "little", "big+little"]
+    assert [spec.cost_us for spec in found] == sorted(spec.cost_us for spec in found)
+
+
+def test_both_clusters_run_the_queues_of_the_schedule_if_a_user_asks() -> None:
+    best = placed(FACE, "rk3588", cluster="a76+a55")[0]
+    assert (best.cluster, best.threads) == ("big+little", 2)
+    sections = [section for section in planned(FACE, "rk3588")[1].sections if section.queues]
+    units = planned(FACE, "rk3588")[0].units
+    steps = planned(FACE, "rk3588")[1].lowered.steps
+    assert sections
+    for section in sections:  # the caller, on a fast core, takes the first queue
+        for queue, unit in zip(section.queues, ("cpu", "little"), strict=True):
+            names = [steps[section.first + waiting.step].name for waiting in queue]
+            assert {units.get(name, "cpu") for name in names} == {unit}
 
 
 def test_x86_is_left_at_one_thread_unless_a_user_asks() -> None:
@@ -76,6 +89,8 @@ def test_what_a_user_asks_for_stands_over_the_price() -> None:
         (None, "huge", r"expected a cluster of rk3399, big \(2 x a72\), little \(4 x a53\).*huge"),
         (5, "", "expected at most 4, the cores of the largest cluster of rk3399, found 5"),
         (3, "big", "expected at most 2, the cores of big of rk3399, found 3"),
+        (3, "big+little", "expected at most 2, .*found 3"),
+        (None, "big+huge", "expected a cluster of rk3399.*'huge'"),
     ],
 )
 def test_wrong_names_and_numbers_are_told_in_a_line(
