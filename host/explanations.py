@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import re
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from edgekit.host.paths import data_folder
 
 _MOST = 500  # releases; the newest stay
 _SUFFIX = ".json.gz"
+_RELEASE = re.compile("[0-9a-f]{16}")
 _LOG = logging.getLogger(__name__)
 
 
@@ -38,6 +40,8 @@ def remember(release: str, explained: Mapping[str, Any]) -> None:
 
 def recall(release: str) -> Mapping[str, Any] | None:
     """What was kept of a release; None if it was made elsewhere, or long ago."""
+    if not _RELEASE.fullmatch(release):  # boards say what they run
+        return None
     try:
         found = json.loads(gzip.decompress((_folder() / f"{release}{_SUFFIX}").read_bytes()))
     except (OSError, EOFError, zlib.error, ValueError):
