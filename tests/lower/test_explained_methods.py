@@ -100,7 +100,7 @@ def test_what_else_there_was_is_told_with_its_price():
     assert all(o is not None and o["price"] > 0 for o in others)
 
 
-@pytest.mark.parametrize("name", ["a53", "a76"])
+@pytest.mark.parametrize("name", ["a53", "a55", "a57", "a7", "a72", "a76", "bpi-f3"])
 def test_a_row_of_the_shipped_table_that_is_taken_away_changes_the_code(name):
     board = load_profile(name)
     _, made = prepare(_MODELS / "face_detection_short_range.tflite", board)
