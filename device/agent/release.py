@@ -270,14 +270,15 @@ def prune(store: Store, release: str) -> None:
 
 
 def _prune_bytecode(store: Store) -> None:
-    """Removes that of runtimes that are neither this one nor of an installed release."""
+    """Removes that of runtimes that are neither this one nor of an installed release, and what was
+    being written when its writer was killed."""
     if store.board != store.root and not store.name:
         return  # a folder aside knows nothing of the board's releases
     folders = (s.releases / release for s in store.beside() for release in s.installed())
     used = {sum_text(*installed_sum(folder, RUNTIME)) for folder in folders}
     used.add(archive_sum(Path(sys.argv[0])))
     for path in store.bytecode.glob("*"):
-        if path.name.lstrip(".").partition(".")[0] not in used:
+        if path.name.partition(".")[0] not in used:
             path.unlink()
 
 
