@@ -76,16 +76,23 @@ class PeerEstimate:
 
 
 def estimate_peers(
-    model: Path, target: Target, threads: int, shapes: Shapes, tell: Tell, seconds: float
+    model: Path,
+    target: Target,
+    threads: int,
+    shapes: Shapes,
+    f32: bool,
+    tell: Tell,
+    seconds: float,
 ) -> tuple[PeerEstimate, ...]:
-    """Every engine that has wheels for the board. InputError where the board's architecture has
+    """Every engine that has wheels for the board, with floats in `f32` or as it does by default.
+    InputError where the board's architecture has
     none; an engine that fails is told in its place."""
     if target.board.arch != _ARCH:
         raise InputError(
             f"{target.board.name}: expected a board of {_ARCH} for --peers, found one of "
             f"{target.board.arch}, which other engines have no wheels for; leave out --peers"
         )
-    return tuple(_estimate(n, model, target, threads, shapes, tell, seconds) for n in ENGINES)
+    return tuple(_estimate(n, model, target, threads, shapes, f32, tell, seconds) for n in ENGINES)
 
 
 def _estimate(
@@ -94,6 +101,7 @@ def _estimate(
     target: Target,
     threads: int,
     shapes: Shapes,
+    f32: bool,
     tell: Tell,
     seconds: float,
 ) -> PeerEstimate:
@@ -110,7 +118,7 @@ def _estimate(
             driver.write_bytes((_guests() / _DRIVER).read_bytes())
             command = [str(view.interpreter), "-S", str(driver), name, str(file), str(threads)]
             job = Job(
-                (*command, json.dumps(sizes)),
+                (*command, json.dumps(sizes), "f32" if f32 else "default"),
                 view.folder,
                 quiet=True,
                 seconds=seconds,

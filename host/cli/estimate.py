@@ -155,7 +155,7 @@ def show_file(
         )
     board = on_cluster(board, wish.cluster)
     found = _estimate_file(path, board, options, wish, timeout)
-    others = peers_beside(path, board, found.threads, options.shapes, timeout) if peers else ()
+    others = peers_beside(path, board, found.threads, options, timeout) if peers else ()
     if as_json:
         emit(model_document(found, {o.name: o.times(found.total_ms).to_json() for o in others}))
         return

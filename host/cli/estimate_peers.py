@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,15 +12,15 @@ from edgekit.host.errors import InputError
 if TYPE_CHECKING:
     from edgekit.host.bench.board_peers import PeerEstimate
     from edgekit.host.estimate.model import ModelEstimate
+    from edgekit.host.options import CompileOptions
     from edgekit.kb.board import BoardProfile
-
-Shapes = Mapping[str, Sequence[int]]
 
 
 def peers_beside(
-    model: Path, board: BoardProfile, threads: int, shapes: Shapes, seconds: float
+    model: Path, board: BoardProfile, threads: int, options: CompileOptions, seconds: float
 ) -> tuple[PeerEstimate, ...]:
-    """What each engine that has wheels for the board takes."""
+    """What each engine that has wheels for the board takes: in f32 where we are told to, else in
+    what it computes by default."""
     from edgekit.host.bench.board_peers import estimate_peers
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import working
@@ -29,7 +29,15 @@ def peers_beside(
     if file_kind(model) is Kind.BUNDLE:
         raise InputError(f"{model}: other engines need the .tflite or .onnx file, found a bundle")
     with working(f"estimating {model.name} beside other engines"):
-        return estimate_peers(model, target_of(board), threads, shapes, note, seconds)
+        return estimate_peers(
+            model,
+            target_of(board),
+            threads,
+            options.shapes,
+            options.precision == "f32",
+            note,
+            seconds,
+        )
 
 
 def show_peers(ours: ModelEstimate, peers: Sequence[PeerEstimate]) -> None:

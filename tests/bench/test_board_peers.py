@@ -30,9 +30,9 @@ def board(tmp_path, monkeypatch):
     return lambda does: write_emulator(tmp_path, answer(cycles=1_800_000), does)
 
 
-def peers_of(model: Path, profile: str = "rpi4") -> dict:
+def peers_of(model: Path, profile: str = "rpi4", f32: bool = True) -> dict:
     target = target_of(load_board(profile))
-    found = estimate_peers(model, target, 1, {}, lambda _: None, 60)
+    found = estimate_peers(model, target, 1, {}, f32, lambda _: None, 60)
     assert [peer.name for peer in found] == list(ENGINES)
     return {peer.name: peer for peer in found}
 
@@ -44,6 +44,16 @@ def test_an_engine_is_told_with_its_version_and_ratio(board, tmp_path):
     found = peers_of(model)["onnxruntime"]
     assert (found.version, found.milliseconds) == ("2.3.0", 1.0)
     assert found.times(0.5).ratio == 2.0
+
+
+@pytest.mark.parametrize(("f32", "told"), [(True, "f32"), (False, "default")])
+def test_engines_are_told_what_to_compute_in(board, tmp_path, f32, told):
+    board(f'echo "$@" >> {tmp_path}/said; echo version 1')
+    model = tmp_path / "model.onnx"
+    model.touch()
+    peers_of(model, f32=f32)
+    (said,) = (tmp_path / "said").read_text().splitlines()
+    assert "peer.py onnxruntime" in said and said.endswith(f" {told}")
 
 
 def test_engines_that_do_not_run_the_format_say_which_they_run(board, tmp_path):

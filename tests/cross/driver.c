@@ -52,6 +52,8 @@ static arrays allocate(const char *sizes) {
         result.bytes[result.count] = strtoul(at, &end, 10);
         result.data[result.count] = block(result.bytes[result.count]);
         at = *end == ',' ? end + 1 : end;
+        if (*at && result.count + 1 == MAX_ARRAYS)
+            fail("more inputs or outputs than this driver takes");
     }
     return result;
 }

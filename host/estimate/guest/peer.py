@@ -1,10 +1,11 @@
 """Runs a model with another engine, between the marks of board time.
 
-    python3 peer.py ENGINE MODEL THREADS SHAPES
+    python3 peer.py ENGINE MODEL THREADS SHAPES PRECISION
 
 Runs in a system root under qemu-user, with the engine's wheel and NumPy on PYTHONPATH; MODEL is of
-the engine's own format, SHAPES JSON: sizes of inputs that it leaves open, by name. Prints the
-engine's version. The inputs are random, as those of the comparison on this machine.
+the engine's own format, SHAPES JSON: sizes of inputs that it leaves open, by name; PRECISION is
+f32, or default: what the engine computes floats in where nobody says. Prints the engine's version.
+The inputs are random, as those of the comparison on this machine.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 Shapes = Mapping[str, Sequence[int]]
+Engine = tuple[str, Callable[[], object]]  # its version, and one inference
 _BEGIN, _END, _WARM, _WARMED = 777001, 777002, 777004, 777005
 
 
@@ -31,8 +33,9 @@ def _random(shape: Sequence[int], dtype: Any) -> Any:
     return numpy.random.default_rng(0).random(tuple(shape)).astype(dtype)
 
 
-def litert(model: str, threads: int, shapes: Shapes) -> tuple[str, Callable[[], object]]:
-    """LiteRT with XNNPACK, as it comes."""
+def litert(model: str, threads: int, shapes: Shapes, f32: bool) -> Engine:
+    """LiteRT with XNNPACK, which keeps f32."""
+    del f32
     module: Any = importlib.import_module("ai_edge_litert.interpreter")
     interpreter = module.Interpreter(model_path=model, num_threads=threads)
     for detail in interpreter.get_input_details():
@@ -45,8 +48,9 @@ def litert(model: str, threads: int, shapes: Shapes) -> tuple[str, Callable[[], 
     return str(getattr(package, "__version__", "")), interpreter.invoke
 
 
-def onnxruntime(model: str, threads: int, shapes: Shapes) -> tuple[str, Callable[[], object]]:
-    """Its CPU provider."""
+def onnxruntime(model: str, threads: int, shapes: Shapes, f32: bool) -> Engine:
+    """Its CPU provider, which keeps f32."""
+    del f32
     ort: Any = importlib.import_module("onnxruntime")
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
@@ -59,11 +63,11 @@ def onnxruntime(model: str, threads: int, shapes: Shapes) -> tuple[str, Callable
     return str(ort.__version__), lambda: session.run(None, feed)
 
 
-def mnn(model: str, threads: int, shapes: Shapes) -> tuple[str, Callable[[], object]]:
-    """f32 kept f32."""
+def mnn(model: str, threads: int, shapes: Shapes, f32: bool) -> Engine:
+    """Its default is what it calls normal."""
     module: Any = importlib.import_module("MNN")
     interpreter = module.Interpreter(model)
-    options = {"numThread": threads, "precision": "high", "backend": "CPU"}
+    options = {"numThread": threads, "precision": "high" if f32 else "normal", "backend": "CPU"}
     session = interpreter.createSession(options)
     tensors = interpreter.getSessionInputAll(session)
     for name, shape in shapes.items():
@@ -77,13 +81,14 @@ def mnn(model: str, threads: int, shapes: Shapes) -> tuple[str, Callable[[], obj
     return str(module.version()), lambda: interpreter.runSession(session)
 
 
-def ncnn(model: str, threads: int, shapes: Shapes) -> tuple[str, Callable[[], object]]:
-    """f32 kept f32; `shapes` has all inputs, in their order."""
+def ncnn(model: str, threads: int, shapes: Shapes, f32: bool) -> Engine:
+    """Half precision by default, where the core has it; `shapes` has all inputs, in their order."""
     module: Any = importlib.import_module("ncnn")
     net = module.Net()
     net.opt.num_threads = threads
     net.opt.use_vulkan_compute = False
-    for option in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage"):
+    options = ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage")
+    for option in options if f32 else ():
         setattr(net.opt, f"use_{option}", False)
     net.load_param(model)
     net.load_model(f"{model.removesuffix('.param')}.bin")
@@ -100,9 +105,9 @@ def ncnn(model: str, threads: int, shapes: Shapes) -> tuple[str, Callable[[], ob
     return str(module.__version__), infer
 
 
-def main(engine: str, model: str, threads: int, shapes: Shapes) -> None:
+def main(engine: str, model: str, threads: int, shapes: Shapes, precision: str) -> None:
     engines = {"litert": litert, "onnxruntime": onnxruntime, "mnn": mnn, "ncnn": ncnn}
-    version, run = engines[engine](model, threads, shapes)
+    version, run = engines[engine](model, threads, shapes, precision == "f32")
     run()
     for begin, end in ((_WARM, _WARMED), (_BEGIN, _END)):
         _mark(begin)
@@ -113,4 +118,4 @@ def main(engine: str, model: str, threads: int, shapes: Shapes) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4]), sys.argv[5])
