@@ -93,7 +93,8 @@ def ncnn(model: str, threads: int, shapes: Shapes, f32: bool) -> Engine:
     net.load_param(model)
     net.load_model(f"{model.removesuffix('.param')}.bin")
     # A Mat of an array has its memory only as long as the array lives.
-    given = [module.Mat(_random(shape[1:], "float32")).clone() for shape in shapes.values()]
+    arrays = [_random(shape[1:], "float32") for shape in shapes.values()]
+    given = [module.Mat(array).clone() for array in arrays]
     names, outputs = list(net.input_names()), list(net.output_names())
 
     def infer() -> object:
