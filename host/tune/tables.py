@@ -70,7 +70,7 @@ def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
             f"{busy if field.left_out else ''}; make some: edgekit tune gemm --board {board.name}, "
             "or tune model"
         )
-    before = table_of(board)
+    before = _used_until_now(board)
     if base is None:
         sequences, regret = learn_sequences(read.measurements, board)
     else:
@@ -86,5 +86,13 @@ def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
         skipped,
         regret,
         field,
-        changed_operators(before, table, of_operators),
+        changed_operators(before, table, of_operators) if before else (),
     )
+
+
+def _used_until_now(board: BoardProfile) -> KnowledgeBase | None:
+    """None if it is damaged, which building another one mends."""
+    try:
+        return table_of(board)
+    except InputError:
+        return None

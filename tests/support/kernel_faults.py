@@ -29,7 +29,7 @@ _BIAS = "vf_load((const elem *)a->bias + channel + j * EK_VL)"
 _CLAMP = "v = vf_min(vf_max(v, low), high);"
 _TAPS = "if (ky >= 0 && ky < KH && kx >= 0 && kx < KW)"
 _LAST_COLUMNS = "for (; ox < g.ow; ox++, move(rows, &b, &at, 1))"
-_NEIGHBORS = "y[c] = tl[c] * wtl + bl[c] * wbl + tr[c] * wtr + br[c] * wbr;"
+_NEIGHBORS = "tl[c] * wtl + bl[c] * wbl + tr[c] * wtr + br[c] * wbr"
 _ROUND = "s = s > 0 ? (s + n / 2) / n : (s - n / 2) / n;"
 
 FAULTS = (
@@ -74,8 +74,8 @@ FAULTS = (
     Fault("pixel_of_pool", _FACE, "pool/pool.c", "ek_min(ix + g->kw, g->w)",
           "ek_min(ix + g->kw - 1, g->w)"),
     Fault("pool_rounds_down", "pool", "pool/pool.c", _ROUND, "s = s / n;"),
-    Fault("mean_of_one_less", _HAND, "reduce/f32_mean.c", "y[i] = sum[i] / (float)reduced;",
-          "y[i] = (sum[i] - x[i - inner]) / (float)reduced;"),
+    Fault("mean_of_one_less", _HAND, "reduce/f32_mean.c", "sum[i] / (float)reduced",
+          "(sum[i] - x[i - inner]) / (float)reduced"),
     Fault("sum_without_tail", "softmax", "reduce/f32_softmax.c",
           "for (; i < n; i++)\n        sum += x[i];",
           "for (; i < n - 1; i++)\n        sum += x[i];"),
@@ -125,8 +125,9 @@ FAULTS = (
     Fault("term_of_erf", "curves", "elementwise/functions.h", "1.421413741f", "1.4215f"),
     Fault("hard_swish_of_5", "unary", "elementwise/functions.h", "ek_clamp(a + 3.0f, 6.0f)",
           "ek_clamp(a + 3.0f, 5.0f)"),
-    Fault("slope_of_channel_0", "conv_f32", "conv/epilogue.h", "x * vf_load(e->operand + channel)",
-          "x * vf_splat(*e->operand)"),
+    Fault("slope_of_channel_0", "conv_f32", "conv/epilogue.h",
+          "vf_load((const ek_real *)e->operand + channel)",
+          "vf_splat(*(const ek_real *)e->operand)"),
     Fault("operands_swapped", "operands", "elementwise/functions.h", "BINARY(a - b)",
           "BINARY(b - a)"),
     Fault("zero_points_ignored", "binary", "elementwise/linear_sum.c",

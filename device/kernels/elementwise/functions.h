@@ -78,19 +78,19 @@ static inline __attribute__((unused)) uint64_t ek_whole_sqrt(uint64_t x) {
 /* Functions of f16 are computed in f32 and rounded once; single operations are so as well, for
  * which compilers take instructions of f16. */
 #ifdef EK_HALF
-typedef float computed;
+#define COMPUTED float
 #else
-typedef TA computed;
+#define COMPUTED TA
 #endif
 #define UNARY(expression)                                                                          \
     EK_INLINE TY f(TA x, float p, float q) {                                                       \
-        const computed a = x;                                                                      \
+        const COMPUTED a = x;                                                                      \
         (void)p, (void)q;                                                                          \
         return (TY)(expression);                                                                   \
     }
 #define BINARY(expression)                                                                         \
     EK_INLINE TY f(TA x, TA y, float p, float q) {                                                 \
-        const computed a = x, b = y;                                                               \
+        const COMPUTED a = x, b = y;                                                               \
         (void)p, (void)q;                                                                          \
         return (TY)(expression);                                                                   \
     }
