@@ -171,6 +171,7 @@ def test_microphone_hears_the_wake_word_and_nothing_else(
     assert heard[1:] == ["edgekit: ear ended with exit code 0: " + heard[0]]
     begins = sum(map(len, said[:3])) / 16000
     assert begins < float(heard[0].split()[2]) < begins + 2
+    edgekit("app", "stop")
 
 
 def test_installed_application_goes_and_comes_with_its_release(
