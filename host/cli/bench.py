@@ -135,9 +135,7 @@ def bench_model(
 ) -> int:
     """Time a model on a board: median, p10 and p90, and what each operator takes."""
     from edgekit.host.api import connect
-    from edgekit.host.cli.estimated import estimate_beside
     from edgekit.host.cli.output import emit
-    from edgekit.host.cli.report import warn_of_noise
 
     options = compile_options(
         input_shape, order, random_seed, memory_limit, weights, activations, precision
@@ -163,16 +161,7 @@ def bench_model(
         write_pages(html, trace, lambda: report_of(device, results))
         _tell_many(device, results, failed, as_json)
         return failed[0][1].exit_code if failed else 0
-    if files:
-        result = _bench_file(files[0], wanted)
-    elif peers:
-        raise InputError(
-            "expected a model to time other engines with, found none; name a .tflite or .onnx"
-        )
-    else:
-        timing = device.bench(threads=threads, cluster=wanted.cluster, count=runs)
-        result = Result(timing, None, estimate=estimate_beside(device, timing, None))
-    warn_of_noise(result.timing, device.emulated)
+    result = _bench_one(files[0] if files else None, wanted)
     write_pages(html, trace, lambda: report_of(device, [result]))
     if as_json:
         emit(document(device, result))
@@ -204,6 +193,25 @@ def _estimate_beside_peers(
     wish = wish_for(board, threads, cluster)
     show_file(path, profile, options, wish, TIMEOUT, True, as_json)
     return 0
+
+
+def _bench_one(file: Path | None, wanted: _Wanted) -> Result:
+    """Times `file`, or what is deployed."""
+    from edgekit.host.cli.estimated import estimate_beside
+    from edgekit.host.cli.report import warn_of_noise
+
+    device = wanted.device
+    if file:
+        result = _bench_file(file, wanted)
+    elif wanted.peers:
+        raise InputError(
+            "expected a model to time other engines with, found none; name a .tflite or .onnx"
+        )
+    else:
+        timing = device.bench(threads=wanted.threads, cluster=wanted.cluster, count=wanted.runs)
+        result = Result(timing, None, estimate=estimate_beside(device, timing, None))
+    warn_of_noise(result.timing, device.emulated)
+    return result
 
 
 def _bench_file(file: Path, wanted: _Wanted) -> Result:
