@@ -75,61 +75,59 @@ class PeerEstimate:
         )
 
 
-def estimate_peers(
-    model: Path,
-    target: Target,
-    threads: int,
-    shapes: Shapes,
-    f32: bool,
-    tell: Tell,
-    seconds: float,
-) -> tuple[PeerEstimate, ...]:
-    """Every engine that has wheels for the board, with floats in `f32` or as it does by default.
-    InputError where the board's architecture has
-    none; an engine that fails is told in its place."""
-    if target.board.arch != _ARCH:
+@dataclass(frozen=True)
+class PeerJob:
+    """What each engine runs: a model with the `shapes` of its inputs by name, on so many threads,
+    with floats in `f32` or in what it computes by default, for so many seconds at most."""
+
+    model: Path
+    target: Target
+    threads: int
+    shapes: Shapes
+    f32: bool
+    seconds: float
+
+
+def estimate_peers(job: PeerJob, tell: Tell) -> tuple[PeerEstimate, ...]:
+    """Every engine that has wheels for the board; one that fails is told in its place.
+
+    InputError where the board's architecture has none.
+    """
+    board = job.target.board
+    if board.arch != _ARCH:
         raise InputError(
-            f"{target.board.name}: expected a board of {_ARCH} for --peers, found one of "
-            f"{target.board.arch}, which other engines have no wheels for; leave out --peers"
+            f"{board.name}: expected a board of {_ARCH} for --peers, found one of {board.arch}, "
+            "which other engines have no wheels for; leave out --peers"
         )
-    return tuple(_estimate(n, model, target, threads, shapes, f32, tell, seconds) for n in ENGINES)
+    return tuple(_estimate(name, job, tell) for name in ENGINES)
 
 
-def _estimate(
-    name: str,
-    model: Path,
-    target: Target,
-    threads: int,
-    shapes: Shapes,
-    f32: bool,
-    tell: Tell,
-    seconds: float,
-) -> PeerEstimate:
+def _estimate(name: str, job: PeerJob, tell: Tell) -> PeerEstimate:
     engine = ENGINES[name]
-    if model.suffix not in engine.suffixes:
+    if job.model.suffix not in engine.suffixes:
         return PeerEstimate(name, missing=f"runs {' and '.join(engine.suffixes)} models only")
     try:
         root = system_root(_ARCH, tell)
         site = wheels(root, engine.wheels, tell)
-        view = view_of(target.core.name, target.core, root)
+        view = view_of(job.target.core.name, job.target.core, root)
         with tempfile.TemporaryDirectory() as folder:
-            file, sizes = _converted(name, model, shapes, Path(folder), tell)
+            file, sizes = _converted(name, job.model, job.shapes, Path(folder), tell)
             driver = Path(folder) / _DRIVER
             driver.write_bytes((_guests() / _DRIVER).read_bytes())
-            command = [str(view.interpreter), "-S", str(driver), name, str(file), str(threads)]
-            job = Job(
-                (*command, json.dumps(sizes), "f32" if f32 else "default"),
+            command = [str(view.interpreter), "-S", str(driver), name, str(file), str(job.threads)]
+            program = Job(
+                (*command, json.dumps(sizes), "f32" if job.f32 else "default"),
                 view.folder,
                 quiet=True,
-                seconds=seconds,
+                seconds=job.seconds,
                 variables={"PYTHONPATH": str(site), "LC_ALL": "C", "PYTHONHASHSEED": "0"},
             )
-            run = run_job(find_emulator(_ARCH, tell), target, job)
+            run = run_job(find_emulator(_ARCH, tell), job.target, program)
     except EdgekitError as error:
         return PeerEstimate(name, missing=str(error))
     version = run.said.rpartition("version ")[2].strip()
     cost = run.regions[0].cost
-    return PeerEstimate(name, version, "", cost, target.milliseconds(cost.cycles))
+    return PeerEstimate(name, version, "", cost, job.target.milliseconds(cost.cycles))
 
 
 def _guests() -> Path:

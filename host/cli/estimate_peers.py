@@ -21,23 +21,17 @@ def peers_beside(
 ) -> tuple[PeerEstimate, ...]:
     """What each engine that has wheels for the board takes: in f32 where we are told to, else in
     what it computes by default."""
-    from edgekit.host.bench.board_peers import estimate_peers
+    from edgekit.host.bench.board_peers import PeerJob, estimate_peers
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import working
     from edgekit.host.estimate.target import target_of
 
     if file_kind(model) is Kind.BUNDLE:
         raise InputError(f"{model}: other engines need the .tflite or .onnx file, found a bundle")
+    f32 = options.precision == "f32"
+    job = PeerJob(model, target_of(board), threads, options.shapes, f32, seconds)
     with working(f"estimating {model.name} beside other engines"):
-        return estimate_peers(
-            model,
-            target_of(board),
-            threads,
-            options.shapes,
-            options.precision == "f32",
-            note,
-            seconds,
-        )
+        return estimate_peers(job, note)
 
 
 def show_peers(ours: ModelEstimate, peers: Sequence[PeerEstimate]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.host.bench import board_peers
-from edgekit.host.bench.board_peers import ENGINES, estimate_peers
+from edgekit.host.bench.board_peers import ENGINES, PeerJob, estimate_peers
 from edgekit.host.errors import InputError
 from edgekit.host.estimate import run as run_module
 from edgekit.host.estimate.root import SystemRoot
@@ -32,7 +32,7 @@ def board(tmp_path, monkeypatch):
 
 def peers_of(model: Path, profile: str = "rpi4", f32: bool = True) -> dict:
     target = target_of(load_board(profile))
-    found = estimate_peers(model, target, 1, {}, f32, lambda _: None, 60)
+    found = estimate_peers(PeerJob(model, target, 1, {}, f32, 60), lambda _: None)
     assert [peer.name for peer in found] == list(ENGINES)
     return {peer.name: peer for peer in found}
 
