@@ -13,8 +13,8 @@ from edgekit.host.graph.evaluate import evaluate
 from edgekit.kb.board import load_board
 from edgekit.kb.isa import isa_names, isa_of
 from tests.support.kernel_runs import build, check, run_here, x86_params
-from tests.support.op_cases import Case, tensor
-from tests.support.op_graphs import FAMILIES, graph_of, inputs_of, random_graph, stateful_graph
+from tests.support.op_cases import Case, stateful_graph, tensor
+from tests.support.op_graphs import FAMILIES, graph_of, inputs_of, random_graph
 
 _SIMD = Path(__file__).parents[2] / "device" / "kernels" / "simd"
 

@@ -14,8 +14,8 @@ from edgekit.host.lower.lower import lower
 from edgekit.host.lower.units import NNA
 from edgekit.kb.board import load_board
 from tests.support.kernel_runs import build, check, run_here, x86_params
-from tests.support.op_cases import Case, constant, quant, tensor
-from tests.support.op_graphs import graph_of, inputs_of, stateful_graph
+from tests.support.op_cases import Case, constant, quant, stateful_graph, tensor
+from tests.support.op_graphs import graph_of, inputs_of
 
 _CHANNELS = 21
 

@@ -16,15 +16,8 @@ from edgekit.host.graph.types import DType, Graph, Node, Padding, Tensor
 from edgekit.host.split import needed_bytes, split
 from edgekit.kb.board import load_board
 from tests.support.kernel_runs import build, check, run_here
-from tests.support.op_graphs import (
-    FAMILIES,
-    constant,
-    inputs_of,
-    quant,
-    random_graph,
-    stateful_graph,
-    tensor,
-)
+from tests.support.op_cases import constant, quant, stateful_graph, tensor
+from tests.support.op_graphs import FAMILIES, inputs_of, random_graph
 
 
 def _needs(graph: Graph) -> int:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgekit.host.graph.types import Array, DType, Operator, Quant, Tensor
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import Array, DType, Graph, Node, Operator, Quant, State, Tensor
 
 Rng = np.random.Generator
 
@@ -38,3 +39,21 @@ def constant(data: Array, dtype: DType = DType.F32, q: Quant | None = None) -> T
 
 def pick(rng: Rng, values: Sequence[int]) -> int:
     return int(values[rng.integers(len(values))])
+
+
+def stateful_graph() -> Graph:
+    """y = x + s, then s = y: a running sum."""
+    shape = (3, 5)
+    names = ("x", "old", "y")
+    return Graph(
+        "sum",
+        {n: Tensor(n, shape, DType.F32) for n in names},
+        (
+            Node("read", ops.ReadState("s"), (), ("old",)),
+            Node("add", ops.Add(), ("x", "old"), ("y",)),
+            Node("write", ops.WriteState("s"), ("y",), ()),
+        ),
+        ("x",),
+        ("y",),
+        {"s": State("s", np.full(shape, 0.5, np.float32))},
+    )

@@ -21,7 +21,6 @@ from edgekit.host.graph.types import (
     Node,
     Padding,
     Quant,
-    State,
     Tensor,
 )
 from tests.support import (
@@ -383,21 +382,3 @@ def random_graph(family: str, count: int, seed: int) -> Graph:
     rng = np.random.default_rng(seed)
     turns = (dtypes[i % len(dtypes)] for i in range(count))
     return graph_of([make(rng) if dtype is None else make(rng, dtype) for dtype in turns])
-
-
-def stateful_graph() -> Graph:
-    """y = x + s, then s = y: a running sum."""
-    shape = (3, 5)
-    names = ("x", "old", "y")
-    return Graph(
-        "sum",
-        {n: Tensor(n, shape, DType.F32) for n in names},
-        (
-            Node("read", ops.ReadState("s"), (), ("old",)),
-            Node("add", ops.Add(), ("x", "old"), ("y",)),
-            Node("write", ops.WriteState("s"), ("y",), ()),
-        ),
-        ("x",),
-        ("y",),
-        {"s": State("s", np.full(shape, 0.5, np.float32))},
-    )
