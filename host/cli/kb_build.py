@@ -73,6 +73,7 @@ def build(
                 "schema": "edgekit.kb.build/1",
                 "board": wanted.name,
                 "file": str(path),
+                "written": made.written,
                 "rows": len(made.table.rows),
                 "measurements": made.measurements,
                 "operators": len(made.table.operators),
@@ -84,6 +85,10 @@ def build(
                 "regret": regret,
             }
         )
+        return
+    if not made.written:
+        _show_field(made.field)
+        print(f"unchanged  nothing that boards sent speaks against the table of {wanted.name}")
         return
     print(f"{path}: {len(made.table.rows)} rows from {made.measurements} measurements")
     if made.table.operators:

@@ -41,7 +41,8 @@ def methods_of_rows(
 class Built:
     """A table made from the history, from so many measurements of products and of operators;
     `skipped` ones cannot be true. `field`: what boards in the field added; `changes`: rows of
-    operators that differ from those of the table that was used until now."""
+    operators that differ from those of the table that was used until now. Not `written`: boards
+    sent profiles, and nothing in them speaks against the table as it is."""
 
     table: KnowledgeBase
     measurements: int
@@ -50,10 +51,12 @@ class Built:
     regret: Regret
     field: FieldHistory
     changes: tuple[Change, ...]
+    written: bool = True
 
 
 def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
-    """Builds the table of a board and writes it to `path`; raises InputError, OSError.
+    """Builds the table of a board and writes it to `path`; raises InputError where nothing is
+    known of the board, OSError.
 
     Products that were not measured keep the rows of the kit's own table, unless `alone`; and with
     them its sequences, under which these rows were built. Only a table of its own learns others.
@@ -63,14 +66,16 @@ def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
     field = field_history(board.platform)
     of_operators = [*operators.measurements, *field.measurements]
     base = None if alone else kit_table(board)
-    if not (read.measurements or of_operators):
-        busy = f", and {field.left_out} batches of boards that were busy, hot or slowed down"
-        raise InputError(
-            f"expected measurements of {board.platform} in the history, found none"
-            f"{busy if field.left_out else ''}; make some: edgekit tune gemm --board {board.name}, "
-            "or tune model"
-        )
+    skipped = read.skipped + operators.skipped
     before = _used_until_now(board)
+    if not (read.measurements or of_operators):
+        if before is None or not (field.releases or field.left_out):
+            raise InputError(
+                f"expected measurements of {board.platform} in the history, found none; make some: "
+                f"edgekit tune gemm --board {board.name}, or tune model"
+            )
+        regret = regret_of(before.sequences, (), board)
+        return Built(before, 0, 0, skipped, regret, field, (), written=False)
     if base is None:
         sequences, regret = learn_sequences(read.measurements, board)
     else:
@@ -78,7 +83,6 @@ def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
     table = build_table(read.measurements, (board.platform,), sequences, base, board, of_operators)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, table_text(table).encode())
-    skipped = read.skipped + operators.skipped
     return Built(
         table,
         len(read.measurements),

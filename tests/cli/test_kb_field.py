@@ -172,9 +172,10 @@ def test_boards_that_were_not_calm_teach_nothing(edgekit, face_model, release, f
     field.slow = 5.0
     for _ in range(5):
         field.run(bad, at=busy)
-    done = edgekit("kb", "build", "--board", _BOARD, "--json")
-    assert done.code == 2
-    assert "found none, and 5 batches of boards that were busy, hot or slowed" in done.complaint
+    before = user_table(load_board(_BOARD)).read_bytes()
+    done = edgekit("kb", "build", "--board", _BOARD, "--json").document
+    assert done["field"]["batches_left_out"] == 5
+    assert not done["written"] and user_table(load_board(_BOARD)).read_bytes() == before
 
 
 def test_prices_alone_do_not_speak_against_a_row_that_is_a_little_slow(
@@ -184,7 +185,18 @@ def test_prices_alone_do_not_speak_against_a_row_that_is_a_little_slow(
     bad = release()
     field.slow = 1.3
     field.run(bad)
-    assert edgekit("kb", "build", "--board", _BOARD).code == 2
+    done = edgekit("kb", "build", "--board", _BOARD)
+    assert done.code == 0, done.err
+    assert "nothing that boards sent speaks against the table" in done.out
+    assert len(_by_rows(release())) == len(_by_rows(bad))
+
+
+def test_a_healthy_board_s_table_stays_as_it_is(edgekit, face_model, release, field):
+    field.slow = 0.9
+    field.run(release())
+    done = edgekit("kb", "build", "--board", _BOARD, "--json").document
+    assert done["field"]["releases"] == 1 and not done["written"] and done["changes"] == []
+    assert not user_table(load_board(_BOARD)).exists()
 
 
 def test_two_releases_of_a_model_are_held_against_each_other(
