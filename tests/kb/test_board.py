@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+
 import pytest
 
+from edgekit.host.toolchain.zig import zig_compiler
 from edgekit.kb.board import UnknownBoardError, board_names, load_board, load_profile, nearest
+from edgekit.kb.clusters import clusters_of
 from edgekit.kb.gemm_file import board_table
 from edgekit.kb.isa import isa_names
 
@@ -49,7 +54,8 @@ BOUGHT = {
     "rpi4": "cortex-a72",
     "rpi5": "cortex-a76",
     "rk3566": "cortex-a55",
-    "rk3588": "cortex-a55",
+    "rk3399": "cortex-a72",
+    "rk3588": "cortex-a76",
     "jetson-nano": "cortex-a57",
     "orin": "cortex-a78ae",
     "visionfive2": "sifive-u74",
@@ -75,6 +81,40 @@ def test_a_board_uses_the_tables_of_its_core(name, core):
     board = load_board(name)
     assert board.core_profile == core and board.platform == load_board(core).platform
     assert board_table(board).rows == board_table(load_board(core)).rows != ()
+
+
+@pytest.mark.parametrize("name", ["rk3399", "rk3588"])
+def test_models_are_compiled_for_the_core_they_run_on_by_default(name):
+    board = load_board(name)
+    fast = load_board(clusters_of(board)[0].core)
+    assert (board.platform, board.in_order) == (fast.platform, False)
+    assert board_table(board).rows == board_table(fast).rows
+    assert (board.l1d_bytes, board.l2_bytes) == (fast.l1d_bytes, fast.l2_bytes)
+
+
+@pytest.mark.parametrize("name", ["rk3399", "rk3588"])
+def test_code_for_one_cluster_has_only_instructions_of_the_others(name, tmp_path):
+    board = load_board(name)
+    cores = [load_board(cluster.core) for cluster in clusters_of(board)]
+    assert len({core.simd for core in cores} | {board.simd}) == 1
+    assert all(set(board.features) <= set(core.features) for core in cores)
+    made = {core.cpu: _instruction_sets(core, tmp_path) for core in (board, *cores)}
+    assert all(made[board.cpu] <= sets for sets in made.values()) and made[board.cpu]
+
+
+def _instruction_sets(board, cache):
+    """What the C compiler says of the CPU it makes code for."""
+    asked = ["cc", "-target", board.target, f"-mcpu={board.cpu}", "-E", "-dM", "-x", "c", "-"]
+    folders = {f"ZIG_{kind}_CACHE_DIR": str(cache) for kind in ("GLOBAL", "LOCAL")}
+    told = subprocess.run(
+        [zig_compiler()[0], *asked],
+        env=os.environ | folders,
+        input="",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {line for line in told.stdout.splitlines() if "__ARM_FEATURE" in line}
 
 
 def test_vectors_of_256_bits_are_kept_apart_from_the_core_s_own_profile():
