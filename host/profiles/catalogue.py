@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from edgekit.host.errors import InputError
 from edgekit.host.profiles.batch import Batch
@@ -61,9 +62,10 @@ class BoardSummary:
 
 
 class Catalogue:
-    """The SQLite file at `path`; whoever changes it holds the store's lock."""
+    """The SQLite file at `path`; whoever changes it holds the store's lock. A store that has rows
+    already (`used`) had one: an empty one in its place would lose them."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, used: bool) -> None:
         self._path = path
         try:
             self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
@@ -72,6 +74,11 @@ class Catalogue:
                 raise InputError(
                     f"{path}: expected a catalogue of version {_VERSION}, found {version}; "
                     "use a newer edgekit"
+                )
+            if version == 0 and used:
+                raise InputError(
+                    f"{path}: expected the catalogue of the profiles beside it, found none; "
+                    "restore it from a copy, or move them away"
                 )
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
@@ -89,7 +96,7 @@ class Catalogue:
         for start in range(0, len(uuids), _ASKED):
             some = uuids[start : start + _ASKED]
             marks = ",".join("?" * len(some))
-            rows = self._db.execute(f"SELECT uuid FROM batches WHERE uuid IN ({marks})", some)
+            rows = self._rows(f"SELECT uuid FROM batches WHERE uuid IN ({marks})", some)
             found.update(row[0] for row in rows)
         return found
 
@@ -129,17 +136,23 @@ class Catalogue:
                 self._db.execute("DELETE FROM parts WHERE path = ?", (part.path,))
 
     def parts(self) -> list[Part]:
-        rows = self._db.execute("SELECT path, bytes, rows, date FROM parts ORDER BY date, path")
+        rows = self._rows("SELECT path, bytes, rows, date FROM parts ORDER BY date, path")
         return [Part(*row) for row in rows]
 
     def boards(self) -> list[BoardSummary]:
-        rows = self._db.execute(
+        rows = self._rows(
             "SELECT b.board, max(b.profile), (SELECT count(*) FROM batches WHERE board = b.board),"
             " (SELECT count(DISTINCT release) FROM batches WHERE board = b.board),"
             " sum(b.dropped), sum(b.quarantined), max(b.last)"
             " FROM boards b GROUP BY b.board ORDER BY b.board"
         )
         return [BoardSummary(*row) for row in rows]
+
+    def _rows(self, sql: str, values: Sequence[str] = ()) -> list[tuple[Any, ...]]:
+        try:
+            return self._db.execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            raise self._broken(error) from None
 
     def _add_part(self, part: Part) -> None:
         self._db.execute(

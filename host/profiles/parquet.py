@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.host.errors import InputError
+from edgekit.host.errors import InputError, TransferError
 from edgekit.host.files import writing_whole
 from edgekit.host.profiles.batch import Batch
 from edgekit.host.profiles.catalogue import Part
+from edgekit.host.text import printable
 
 if TYPE_CHECKING:
     import pyarrow
@@ -99,16 +100,26 @@ def write_part(folder: Path, profile: str, date: str, tables: Iterable[pyarrow.T
     target = folder / path
     target.parent.mkdir(parents=True, exist_ok=True)
     with writing_whole(target) as file:
-        pq.write_table(table, file, compression="zstd")
+        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
     for parent in (target.parent, target.parent.parent, folder):
         sync_folder(parent)
     return Part(path, target.stat().st_size, table.num_rows, date)
 
 
 def read_part(path: Path) -> pyarrow.Table:
-    """All rows of a file."""
-    _, pq = libraries()
-    return pq.ParquetFile(path).read()
+    """All rows of a file; TransferError if its checksums say that they are not what was written."""
+    pa, pq = libraries()
+    try:
+        return pq.ParquetFile(path, page_checksum_verification=True).read()
+    except (pa.ArrowException, OSError) as error:
+        raise damaged(path, printable(str(error).strip(), 120)) from None
+
+
+def damaged(path: Path, found: str) -> TransferError:
+    """A file of the store is not as it was written."""
+    return TransferError(
+        f"{path}: expected the rows that were written, found: {found}; restore it from a copy"
+    )
 
 
 def sync_folder(folder: Path) -> None:

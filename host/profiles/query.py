@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from edgekit.host.errors import InputError
-from edgekit.host.profiles.parquet import libraries, missing, schema
+from edgekit.host.profiles.parquet import libraries, missing, read_part, schema
 from edgekit.host.profiles.store import ProfileStore
 
 _MEMORY = "1GB"
@@ -33,7 +33,7 @@ class Answer:
 
 def query(store: ProfileStore, sql: str, most_rows: int) -> Answer:
     """What SQL says of the views `operators` and `batches`; InputError if it cannot be run."""
-    with asking(store) as connection, _sql_errors():
+    with _sql_errors(), asking(store) as connection:
         found = connection.execute(sql)
         columns = tuple(column[0] for column in found.description or ())
         rows = found.fetchmany(most_rows + 1)
@@ -50,7 +50,7 @@ def export(store: ProfileStore, target: Path, sql: str = "FROM operators") -> in
     _, pq = libraries()
     from edgekit.host.files import writing_whole
 
-    with asking(store) as connection, _sql_errors():
+    with _sql_errors(), asking(store) as connection:
         found = connection.sql(sql)
         if found is None:
             raise InputError(f"expected SQL that answers with rows, found {sql[:60]!r}")
@@ -73,28 +73,39 @@ def export(store: ProfileStore, target: Path, sql: str = "FROM operators") -> in
 
 @contextlib.contextmanager
 def asking(store: ProfileStore) -> Iterator[Any]:
-    """A connection to DuckDB with the views, which can touch no other file."""
+    """A connection to DuckDB with the views, which can touch no other file. TransferError names a
+    file whose damage it met."""
     try:
         import duckdb
     except ImportError:
         raise missing("duckdb") from None
-    empty = schema().empty_table()
     with store.reading() as (_, paths), contextlib.closing(duckdb.connect(":memory:")) as database:
-        names = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
-        database.register("empty", empty)
-        rows = "SELECT * FROM empty"
-        if paths:
-            rows = f"SELECT * FROM read_parquet([{names}], hive_partitioning = false)"
-        database.execute(f"CREATE VIEW operators AS {rows}")
-        # The rows of a batch stand together; each of its columns is the same in all of them.
-        database.execute(
-            f"CREATE VIEW batches AS SELECT {_BATCH_COLUMNS} FROM operators WHERE position = 0"
-        )
-        database.execute(f"SET memory_limit = '{_MEMORY}'")
-        database.execute(f"SET allowed_paths = [{names}]")
-        database.execute("SET enable_external_access = false")
-        database.execute("SET lock_configuration = true")
-        yield database
+        try:
+            _make_views(database, paths)
+            yield database
+        except duckdb.Error as error:
+            mistakes = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)
+            if not isinstance(error, (*mistakes, duckdb.PermissionException)):
+                for path in paths:
+                    read_part(path)
+            raise
+
+
+def _make_views(database: Any, paths: Sequence[Path]) -> None:
+    names = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
+    database.register("empty", schema().empty_table())
+    rows = "SELECT * FROM empty"
+    if paths:
+        rows = f"SELECT * FROM read_parquet([{names}], hive_partitioning = false)"
+    database.execute(f"CREATE VIEW operators AS {rows}")
+    # The rows of a batch stand together; each of its columns is the same in all of them.
+    database.execute(
+        f"CREATE VIEW batches AS SELECT {_BATCH_COLUMNS} FROM operators WHERE position = 0"
+    )
+    database.execute(f"SET memory_limit = '{_MEMORY}'")
+    database.execute(f"SET allowed_paths = [{names}]")
+    database.execute("SET enable_external_access = false")
+    database.execute("SET lock_configuration = true")
 
 
 @contextlib.contextmanager

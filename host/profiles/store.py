@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgekit.device.agent.batch import bodies
 from edgekit.device.errors import InputError as DeviceInputError
@@ -22,8 +23,11 @@ from edgekit.host.files import locked
 from edgekit.host.paths import data_folder
 from edgekit.host.profiles.batch import Batch, decode_batch
 from edgekit.host.profiles.catalogue import BoardSummary, Catalogue, Part
-from edgekit.host.profiles.parquet import read_part, table_of, write_part
+from edgekit.host.profiles.parquet import damaged, read_part, table_of, write_part
 from edgekit.host.profiles.refused import keep_refused
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _SMALL_BYTES = 4 << 20
 _MOST_SMALL = 16  # files of a partition, before they become one
@@ -99,14 +103,23 @@ class ProfileStore:
                 if part.bytes < _SMALL_BYTES and self._is_whole(part):
                     small.setdefault(part.path.rpartition("/")[0], []).append(part)
             for parts in small.values():
-                if len(parts) > _MOST_SMALL:
-                    tables = [read_part(self._parts / part.path) for part in parts]
+                tables = self._tables(parts) if len(parts) > _MOST_SMALL else {}
+                parts = list(tables)
+                if len(parts) > 1:
                     profile = parts[0].path.partition("/")[0].partition("=")[2]
-                    new = write_part(self._parts, profile, parts[0].date, tables)
+                    new = write_part(self._parts, profile, parts[0].date, tables.values())
                     catalogue.replace(parts, new)
                     self._unlink(parts)
                     gone += len(parts)
         return gone
+
+    def _tables(self, parts: Iterable[Part]) -> dict[Part, pyarrow.Table]:
+        """The rows of files; those that are damaged stay what they are, for who asks to be told."""
+        found = {}
+        for part in parts:
+            with contextlib.suppress(TransferError):
+                found[part] = read_part(self._parts / part.path)
+        return found
 
     def forget(self, days: int | None = None, most_bytes: int | None = None) -> tuple[int, int]:
         """Removes what arrived more than `days` ago, and the oldest of what takes more than
@@ -136,12 +149,10 @@ class ProfileStore:
         self._make()
         with locked(self.folder / "lock", shared=True), self._catalogue() as catalogue:
             parts = catalogue.parts()
-            damaged = next((part for part in parts if not self._is_whole(part)), None)
-            if damaged:
-                raise TransferError(
-                    f"{self._parts / damaged.path}: expected {damaged.bytes} bytes, found others; "
-                    "restore it from a copy"
-                )
+            for part in parts:
+                if not self._is_whole(part):
+                    path = self._parts / part.path
+                    raise damaged(path, f"not {part.bytes} bytes")
             yield catalogue, [self._parts / part.path for part in parts]
 
     def _store(self, catalogue: Catalogue, board: str, batches: list[Batch]) -> int:
@@ -176,7 +187,8 @@ class ProfileStore:
 
     @contextlib.contextmanager
     def _catalogue(self) -> Iterator[Catalogue]:
-        catalogue = Catalogue(self.folder / "catalogue.sqlite")
+        used = any(self._parts.glob("*/*/*.parquet"))
+        catalogue = Catalogue(self.folder / "catalogue.sqlite", used)
         try:
             yield catalogue
         finally:

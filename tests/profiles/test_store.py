@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import signal
 from collections.abc import Callable
@@ -13,7 +12,7 @@ import pytest
 
 from edgekit.host.errors import InputError, TransferError
 from edgekit.host.profiles import ProfileStore, export, query, refused
-from tests.support.profile_batches import stream
+from tests.support.profile_batches import headed, stream
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
@@ -28,10 +27,6 @@ def store(tmp_path: Path) -> ProfileStore:
 def uuids(store: ProfileStore) -> list[int]:
     answer = query(store, "SELECT uuid FROM batches ORDER BY uuid", 100_000)
     return [int(row[0], 16) for row in answer.rows]
-
-
-def headed(body: bytes) -> bytes:
-    return b"EKP1 %d %s\n%s" % (len(body), hashlib.sha256(body).hexdigest().encode(), body)
 
 
 def test_what_came_twice_is_there_once(store: ProfileStore) -> None:

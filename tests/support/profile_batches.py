@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from edgekit.device.agent.batch import (
     Batch,
     OperatorSpread,
@@ -38,3 +40,8 @@ def batch(number: int, operators: int = 2, profile: str = "a57") -> Batch:
 def stream(*numbers: int, operators: int = 2, profile: str = "a57") -> bytes:
     """The files of some batches."""
     return b"".join(batch_bytes(batch(n, operators, profile), SPOOL, n, 0, 0) for n in numbers)
+
+
+def headed(body: bytes) -> bytes:
+    """The file of a batch with this body, whatever that is."""
+    return b"EKP1 %d %s\n%s" % (len(body), hashlib.sha256(body).hexdigest().encode(), body)
