@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times every model against other engines and writes docs/performance.md.
+"""Times every model against other engines here and writes that part of docs/performance.md.
 
     scripts/model_table.py [--threads 1 2] [--runs 200] [--only NAME ...]
     scripts/model_table.py --threads 1 2 --rows FILE --seconds 90    # again until it says "done"
@@ -33,6 +33,7 @@ from edgekit.device.version import VERSION
 from edgekit.host.bench.machine import machine_summary
 from edgekit.host.bench.peers import PEERS, PeerResult, bench_peers
 from edgekit.host.errors import EdgekitError
+from edgekit.host.estimate.validate_report import write_document
 from edgekit.host.zoo.models import compile_release, open_zoo, zoo_options
 from edgekit.kb.board import load_board
 
@@ -40,8 +41,9 @@ _STEADY = 1.25
 _MAX_TRIES = 4
 _SHOWN_SHARE = 0.05
 _ROOT = Path(__file__).resolve().parents[1]
+_PART = "x86"
 _INTRODUCTION = """\
-# Performance
+## On x86
 
 How long one inference takes on this machine, beside other engines on the same machine. Made by
 `scripts/model_table.py`; for one model: `edgekit bench model MODEL --peers`.
@@ -95,8 +97,7 @@ def main() -> int:
     sections = [_section(n, [r for r in rows if r.threads == n]) for n in options.threads]
     sections.append(_where([r for r in rows if r.threads == options.threads[0]]))
     text = "\n".join([_introduction(rows), *sections])
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(text, encoding="utf-8")
+    write_document(options.output, text.rstrip("\n"), _PART)
     print("\n".join(sections))
     return 0 if all(row.result for row in rows) else 1
 
@@ -194,7 +195,7 @@ def _introduction(rows: Sequence[Row]) -> str:
 def _section(threads: int, rows: Sequence[Row]) -> str:
     heads = ["model", "edgekit ms", *PEERS, "best peer / edgekit"]
     lines = [
-        f"## {threads} thread{'s' if threads > 1 else ''}",
+        f"### {threads} thread{'s' if threads > 1 else ''}",
         "",
         f"| {' | '.join(heads)} |",
         f"| --- |{' ---: |' * (len(heads) - 1)}",
@@ -222,7 +223,7 @@ def _line(row: Row) -> str:
 def _where(rows: Sequence[Row]) -> str:
     """The kinds of operators that take our time."""
     lines = [
-        "## Where the time goes",
+        "### Where the time goes",
         "",
         "Shares of one inference by kind of operator, from the time stamps of the run, on the "
         f"first table's threads; those below {_SHOWN_SHARE:.0%} are left out.",

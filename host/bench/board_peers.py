@@ -27,7 +27,7 @@ from edgekit.host.estimate.target import Target
 Tell = Callable[[str], None]
 Shapes = Mapping[str, Sequence[int]]
 
-_ARCH = "aarch64"
+_ARM, _RISCV = "aarch64", "riscv64"
 _DRIVER = "peer.py"
 _CONVERSION_S = 300
 _FIND_PNNX = (
@@ -37,10 +37,12 @@ _FIND_PNNX = (
 
 @dataclass(frozen=True)
 class _Engine:
-    """wheels: of the board's architecture; suffixes: of the models that it runs."""
+    """wheels: of the board's architecture, of those that there are some for; suffixes: of the
+    models that it runs."""
 
     wheels: tuple[str, ...]
     suffixes: tuple[str, ...]
+    architectures: tuple[str, ...] = (_ARM,)
 
 
 _NUMPY = "numpy<2.4"  # the last for the root's Python
@@ -48,7 +50,7 @@ ENGINES: Mapping[str, _Engine] = {
     "litert": _Engine(("ai-edge-litert", _NUMPY), (".tflite",)),
     "onnxruntime": _Engine(("onnxruntime", _NUMPY), (".onnx",)),
     "mnn": _Engine(("MNN", _NUMPY), (".tflite", ".onnx")),
-    "ncnn": _Engine(("ncnn", _NUMPY), (".onnx",)),
+    "ncnn": _Engine(("ncnn",), (".onnx",), (_ARM, _RISCV)),
 }
 
 
@@ -94,35 +96,44 @@ def estimate_peers(job: PeerJob, tell: Tell) -> tuple[PeerEstimate, ...]:
     InputError where the board's architecture has none.
     """
     board = job.target.board
-    if board.arch != _ARCH:
+    if board.arch not in (_ARM, _RISCV):
         raise InputError(
-            f"{board.name}: expected a board of {_ARCH} for --peers, found one of {board.arch}, "
-            "which other engines have no wheels for; leave out --peers"
+            f"{board.name}: expected a board of {_ARM} or {_RISCV} for --peers, found one of "
+            f"{board.arch}, which other engines have no wheels for; leave out --peers"
         )
-    return tuple(_estimate(name, job, tell) for name in ENGINES)
+    return tuple(estimate_peer(name, job, tell) for name in ENGINES)
 
 
-def _estimate(name: str, job: PeerJob, tell: Tell) -> PeerEstimate:
-    engine = ENGINES[name]
+def driver_content() -> bytes:
+    """The program that runs an engine: what it takes follows from it."""
+    return (_guests() / _DRIVER).read_bytes()
+
+
+def estimate_peer(name: str, job: PeerJob, tell: Tell) -> PeerEstimate:
+    """One engine, as `estimate_peers` asks it."""
+    engine, arch = ENGINES[name], job.target.board.arch
+    if arch not in engine.architectures:
+        return PeerEstimate(name, missing=f"has no wheels for {arch}")
     if job.model.suffix not in engine.suffixes:
         return PeerEstimate(name, missing=f"runs {' and '.join(engine.suffixes)} models only")
+    half = not job.f32 and arch != _RISCV  # ncnn's wheel lacks functions of it there, and ends
     try:
-        root = system_root(_ARCH, tell)
+        root = system_root(arch, tell)
         site = wheels(root, engine.wheels, tell)
         view = view_of(job.target.core.name, job.target.core, root)
         with tempfile.TemporaryDirectory() as folder:
             file, sizes = _converted(name, job.model, job.shapes, Path(folder), tell)
             driver = Path(folder) / _DRIVER
-            driver.write_bytes((_guests() / _DRIVER).read_bytes())
+            driver.write_bytes(driver_content())
             command = [str(view.interpreter), "-S", str(driver), name, str(file), str(job.threads)]
             program = Job(
-                (*command, json.dumps(sizes), "f32" if job.f32 else "default"),
+                (*command, json.dumps(sizes), "default" if half else "f32"),
                 view.folder,
                 quiet=True,
                 seconds=job.seconds,
                 variables={"PYTHONPATH": str(site), "LC_ALL": "C", "PYTHONHASHSEED": "0"},
             )
-            run = run_job(find_emulator(_ARCH, tell), job.target, program)
+            run = run_job(find_emulator(arch, tell), job.target, program)
     except EdgekitError as error:
         return PeerEstimate(name, missing=str(error))
     version = run.said.rpartition("version ")[2].strip()

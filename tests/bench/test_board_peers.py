@@ -71,5 +71,12 @@ def test_an_engine_that_fails_is_told_in_its_place(board, tmp_path):
 
 
 def test_boards_that_engines_have_no_wheels_for_are_refused(tmp_path):
-    with pytest.raises(InputError, match="expected a board of aarch64 for --peers, found one of"):
+    with pytest.raises(InputError, match="expected a board of aarch64 or riscv64 for --peers"):
         peers_of(tmp_path / "model.onnx", "a7")
+
+
+def test_on_risc_v_only_engines_with_wheels_are_asked(board, tmp_path):
+    board("echo version 1")
+    model = tmp_path / "model.onnx"
+    model.touch()
+    assert peers_of(model, "visionfive2")["mnn"].missing == "has no wheels for riscv64"

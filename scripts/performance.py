@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Estimates every model beside other engines on boards, and writes docs/performance.md.
+
+    scripts/performance [--boards rpi3,rk3566,rpi4,rpi5,bpi-f3,visionfive2] [--threads 1,4]
+        [--only NAME ...] [--seconds S] [--kept] [--write]
+
+Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too, small files first,
+one model after the other. Every answer is kept as it comes, so a run that was stopped, by --seconds
+too, goes on; several may run at once on different boards. --kept asks for nothing and shows what is
+kept; --write puts it into the document, of all boards and models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgekit.host.bench.board_rows import Place, ask_ours, ask_peers, kept_row
+from edgekit.host.bench.board_table import markdown
+from edgekit.host.errors import EdgekitError
+from edgekit.host.estimate.validate_report import write_document
+from edgekit.host.zoo.models import open_zoo
+from edgekit.kb.board import load_board
+
+_ROOT = Path(__file__).resolve().parents[1]
+_BOARDS = "rpi3,rpi5,rk3566,rpi4,bpi-f3,visionfive2"
+_PART = "boards"
+
+
+def main() -> int:
+    options = _options()
+    extra = os.environ.get("EDGEKIT_EXTRA_DATA")
+    zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
+    every = sorted((*zoo.models, *zoo.onnx), key=lambda path: (path.stat().st_size, path.stem))
+    models = [m for m in every if not options.only or m.stem in options.only]
+    places = [
+        Place(board, threads, options.timeout)
+        for threads in options.threads
+        for board in options.boards
+    ]
+    try:
+        for name in options.boards:
+            load_board(name)
+        done = options.kept or _ask(models, places, options.seconds)
+    except EdgekitError as error:
+        print(f"performance: {error}", file=sys.stderr)
+        return error.exit_code
+    text = markdown([(place, [kept_row(model, place) for model in every]) for place in places])
+    print(text)
+    if options.write:
+        write_document(_ROOT / "docs" / "performance.md", text, _PART)
+    if not done:
+        _tell("rows are left: run it again")
+    return 0 if done else 2
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--boards", type=_names, default=_BOARDS, metavar="NAME,...")
+    parser.add_argument("--threads", type=_numbers, default="1,4", metavar="N,...")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="model names without suffix")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no row after that")
+    parser.add_argument("--timeout", type=float, default=3600.0, help="seconds of one run")
+    parser.add_argument("--kept", action="store_true", help="ask for nothing")
+    parser.add_argument("--write", action="store_true", help="into docs/performance.md")
+    return parser.parse_args()
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in _names(text)]
+
+
+def _ask(models: Sequence[Path], places: Sequence[Place], seconds: float) -> bool:
+    """Asks for rows in the order of threads, models and boards; False if time ran out before."""
+    end = time.monotonic() + seconds
+    for _, same in itertools.groupby(places, key=lambda place: place.threads):
+        boards = list(same)
+        for model, place in itertools.product(models, boards):
+            if time.monotonic() > end:
+                return False
+            ask_peers(model, place, _tell)
+            row = ask_ours(model, place)
+            said = row.failure or ", ".join(f"{k} {v:.2f}" for k, v in row.ratios().items())
+            _tell(f"{place.board:12} {place.threads} {model.stem:40} {said}")
+    return True
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
