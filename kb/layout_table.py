@@ -1,9 +1,10 @@
 """What kernels on either layout of images cost on a board: measured, kept by core type.
 
-A table is JSON: operators that a board ran one by one, with what they had to do and how many
-nanoseconds (or instructions, on an emulator) they took. A cost is a sum of rates that fits all
-operators of a kernel, times what the most similar ones deviate from it: so small layers, and those
-that wait for memory, are as they were measured.
+A table is JSON: operators that a board ran one by one, by kernel, each with its products, values
+and pieces, and how many nanoseconds it took, or estimated cycles, or instructions on an emulator.
+A table beside another one with the same operators names that, and has costs alone. A cost is a sum
+of rates that fits all operators of a kernel, times what the most similar ones deviate from it: so
+small layers, and those that wait for memory, are as they were measured.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,7 @@ import numpy as np
 
 from edgekit.device.errors import InputError
 
-SCHEMA = "edgekit.kb.layouts/1"
+SCHEMA, _OLD_SCHEMA = "edgekit.kb.layouts/2", "edgekit.kb.layouts/1"
 KERNELS = (
     "dense", "sparse", "depthwise", "planar_depthwise", "transpose", "dense_row", "sparse_row",
     "dense_rows", "sparse_rows",
@@ -53,7 +54,7 @@ class Case:
 
 @dataclass(frozen=True)
 class LayoutTable:
-    """`unit`: of all costs, nanoseconds or instructions."""
+    """`unit`: of all costs, nanoseconds, cycles or instructions."""
 
     platform: str
     unit: str
@@ -77,17 +78,33 @@ class LayoutTable:
                 errors.append(abs(others.cost(kernel, case.work) / case.cost - 1))
         return float(np.median(errors))
 
-    def text(self) -> str:
-        """The text of the table's file: a line per case."""
-        lines = [
-            json_line([c.kernel, c.work.products, c.work.values, c.work.pieces, round(c.cost)])
-            for c in self.cases
-        ]
-        head = f'"schema": "{SCHEMA}",\n "platform": "{self.platform}",\n "unit": "{self.unit}"'
-        return f'{{{head},\n "cases": [\n  ' + ",\n  ".join(lines) + "\n ]}\n"
+    def text(self, like: LayoutTable | None = None) -> str:
+        """The text of the table's file: a line per kernel. Of a table beside `like`, which has the
+        same operators, costs alone."""
+        if like is not None and self._works != like._works:
+            raise ValueError(
+                f"expected the operators of the table of {like.platform}, found others"
+            )
+        lines = []
+        for kernel in KERNELS:
+            cases = self._of(kernel)
+            values: list[object] = [round(c.cost) for c in cases]
+            if like is None:
+                values = [[*map(int, c.work.sizes), round(c.cost)] for c in cases]
+            lines.append(f'"{kernel}": {msgspec.json.encode(values).decode()}')
+        heads = {"schema": SCHEMA, "platform": self.platform, "unit": self.unit}
+        if like is not None:
+            heads["like"] = like.platform
+        head = ",\n ".join(f'"{name}": "{value}"' for name, value in heads.items())
+        name = "cases" if like is None else "costs"
+        return f'{{{head},\n "{name}": {{\n  ' + ",\n  ".join(lines) + "\n }}\n"
 
     def _of(self, kernel: str) -> tuple[Case, ...]:
         return tuple(case for case in self.cases if case.kernel == kernel)
+
+    @property
+    def _works(self) -> list[list[Work]]:
+        return [[case.work for case in self._of(kernel)] for kernel in KERNELS]
 
     @functools.cached_property
     def _rates(self) -> dict[str, tuple[float, ...]]:
@@ -102,10 +119,6 @@ class LayoutTable:
             )
             for kernel, rates in self._rates.items()
         }
-
-
-def json_line(values: Sequence[str | int]) -> str:
-    return msgspec.json.encode(values).decode()
 
 
 def _total(rates: tuple[float, ...], work: Work) -> float:
@@ -132,26 +145,52 @@ def _fitted(cases: Sequence[Case]) -> tuple[float, ...]:
     return found
 
 
+_Values = tuple[int, int, int, int]  # products, values, pieces, cost
+_OldCase = tuple[str, int, int, int, int]  # a kernel before them
+
+
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     schema: str
     platform: str
     unit: str
-    cases: list[tuple[str, int, int, int, int]]
+    cases: dict[str, list[_Values]] | list[_OldCase] = {}  # by kernel; a list until schema 1
+    like: str = ""  # the platform whose cases these `costs` are of
+    costs: dict[str, list[int]] = {}
+
+    def every_case(self, folder: Path) -> tuple[Case, ...]:
+        if isinstance(self.cases, list):
+            return tuple(Case(k, Work(*work), float(cost)) for k, *work, cost in self.cases)
+        if not self.like:
+            named = [(kernel, case) for kernel, cases in self.cases.items() for case in cases]
+            return tuple(Case(kernel, Work(*work), float(cost)) for kernel, (*work, cost) in named)
+        beside = folder / f"{self.like}.json"
+        other = _read(beside)
+        if other.like:
+            raise InputError(f"{beside}: expected a table with cases, found costs alone")
+        costs = {kernel: iter(costs) for kernel, costs in self.costs.items()}
+        none: Iterator[int] = iter(())
+        cases = other.every_case(folder)
+        return tuple(replace(c, cost=float(next(costs.get(c.kernel, none), 0))) for c in cases)
 
 
 def read_layouts(path: Path) -> LayoutTable:
     """Raises InputError for a file that is none."""
-    try:
-        file = msgspec.json.decode(path.read_bytes(), type=_File)
-    except OSError as error:
-        raise InputError(f"{path}: expected a table of layouts, found: {error.strerror}") from None
-    except msgspec.DecodeError as error:
-        raise InputError(f"{path}: expected a table of layouts, found: {error}") from None
-    cases = tuple(Case(kernel, Work(*work), float(cost)) for kernel, *work, cost in file.cases)
+    file = _read(path)
+    cases = file.every_case(path.parent)
     named = {case.kernel for case in cases}
-    if file.schema != SCHEMA or named != set(KERNELS) or min(c.cost for c in cases) <= 0:
+    known = file.schema in (SCHEMA, _OLD_SCHEMA)
+    if not known or named != set(KERNELS) or min(c.cost for c in cases) <= 0:
         raise InputError(
             f"{path}: expected {SCHEMA} with costs of {', '.join(KERNELS)}, found "
             f"{file.schema} with {', '.join(sorted(named))}; measure it anew: edgekit tune layouts"
         )
     return LayoutTable(file.platform, file.unit, cases)
+
+
+def _read(path: Path) -> _File:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_File)
+    except OSError as error:
+        raise InputError(f"{path}: expected a table of layouts, found: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise InputError(f"{path}: expected a table of layouts, found: {error}") from None

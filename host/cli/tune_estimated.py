@@ -1,21 +1,37 @@
-"""What the best methods that were found on a virtual board would take on a real core."""
+"""What is estimated where there is no real board to measure on."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.host.errors import EdgekitError
 
 if TYPE_CHECKING:
+    from edgekit.host.api import Device
     from edgekit.host.tune.tuner import Best
     from edgekit.kb.board import BoardProfile
     from edgekit.kb.core import Validation
 
 _LOG = logging.getLogger("edgekit.estimate")
 _SECONDS = 60.0  # of one product
+
+
+def device_to_measure(name: str, via: Any) -> Device | None:
+    """The board to measure on; None for one that is emulated, or only a profile."""
+    from edgekit.host.api import connect
+    from edgekit.host.boards.machines import virtual_board_names
+    from edgekit.host.connections import LOCAL
+    from edgekit.host.inventory import find_board
+    from edgekit.kb.board import board_names
+
+    is_own = name == LOCAL or find_board(name, Path.cwd()) is not None
+    if not is_own and (name in virtual_board_names() or name in board_names()):
+        return None
+    return connect(name, via=via)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ def register(group: typer.Typer) -> None:
     """Adds the command to the group `tune`."""
     group.command(
         "layouts",
-        epilog=examples("edgekit tune layouts", "edgekit tune layouts --board a57"),
+        epilog=examples("edgekit tune layouts", "edgekit tune layouts --board rpi4"),
     )(tune_layouts)
 
 
@@ -28,19 +28,34 @@ def tune_layouts(
     via: Over = None,
     as_json: Json = False,
 ) -> None:
-    """Measure pruned and dense layers on both layouts of images; `compile` chooses by that."""
+    """Measure pruned and dense layers on both layouts of images; `compile` chooses by that.
+
+    On a board by time; for a virtual board, or one that is only a profile, in estimated cycles of
+    its core, or in counted instructions where there is no model of it.
+    """
     from edgekit.host.api import connect
     from edgekit.host.cli.output import emit, table
+    from edgekit.host.cli.tune_estimated import device_to_measure
+    from edgekit.host.connections import profile_of
+    from edgekit.host.estimate.target import has_model
     from edgekit.host.release import check_quiet
     from edgekit.host.tables.layouts import user_layout_table
+    from edgekit.host.tune.layouts import estimate_layouts
     from edgekit.host.tune.layouts import tune_layouts as tune
     from edgekit.kb.board import load_board
 
-    device = connect(board_name(board), via=via)
-    path = output or user_layout_table(load_board(device.profile))
-    if not (allow_noise or device.emulated):
-        check_quiet(device.transport, threads=1)
-    found = tune(device, path, allow_noise=allow_noise)
+    name = board_name(board)
+    device = device_to_measure(name, via)
+    profile = load_board(profile_of(name) if device is None else device.profile)
+    path = output or user_layout_table(profile)
+    if device is None and not has_model(profile):
+        device = connect(name, via=via)
+    if device is None:
+        found = estimate_layouts(profile, path)
+    else:
+        if not (allow_noise or device.emulated):
+            check_quiet(device.transport, threads=1)
+        found = tune(device, path, allow_noise=allow_noise)
     cases = [[c.kernel, *c.work.sizes, c.cost] for c in found.cases]
     if as_json:
         emit(

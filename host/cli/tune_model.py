@@ -33,7 +33,6 @@ from edgekit.host.errors import InputError
 from edgekit.host.options import CompileOptions, Precision
 
 if TYPE_CHECKING:
-    from edgekit.host.api import Device
     from edgekit.host.tune.model_session import ModelJob
     from edgekit.host.tune.operators import ModelOutcome, ModelProgress, Won
 
@@ -69,6 +68,7 @@ def tune_model(
     goes on. What was found is used by every later compile for boards of that core.
     """
     from edgekit.host.cli.output import emit, note
+    from edgekit.host.cli.tune_estimated import device_to_measure
     from edgekit.host.connections import profile_of
     from edgekit.host.estimate.target import target_of
     from edgekit.host.release import check_quiet
@@ -81,7 +81,7 @@ def tune_model(
     if file_kind(path) is Kind.BUNDLE:
         raise InputError(f"{path}: expected a model, found a bundle, whose methods are fixed")
     options = _options(input_shape, precision)
-    device = _device(name, via)
+    device = device_to_measure(name, via)
     count = threads or (device.threads if device else None) or 1
     if device is None and count > 1:
         raise InputError(
@@ -107,20 +107,6 @@ def tune_model(
 
 def _options(input_shape: list[str] | None, precision: Precision | None) -> CompileOptions:
     return CompileOptions(shapes=one_input_shape(input_shape), precision=precision or "f32")
-
-
-def _device(name: str, via: Any) -> Device | None:
-    """The board to measure on; None for one that is emulated, or only a profile."""
-    from edgekit.host.api import connect
-    from edgekit.host.boards.machines import virtual_board_names
-    from edgekit.host.connections import LOCAL
-    from edgekit.host.inventory import find_board
-    from edgekit.kb.board import board_names
-
-    is_own = name == LOCAL or find_board(name, Path.cwd()) is not None
-    if not is_own and (name in virtual_board_names() or name in board_names()):
-        return None
-    return connect(name, via=via)
 
 
 def _moment() -> str:

@@ -1,22 +1,26 @@
 """Measures on a board what kernels on either layout of images cost, and fits the table of rates.
 
 One model of many operators is deployed beside what runs there; the time stamps of its operators are
-the measurements. On a counting board they count instructions. Before each operator another one
-makes its input, and its output is not kept: as in a model both are in the cache if it holds them.
+the measurements. On a counting board they count instructions; without a board, their cycles are
+estimated. Before each operator another one makes its input, and its output is not kept: as in a
+model both are in the cache if it holds them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from edgekit.host.api import Device
-from edgekit.host.bundle import build_bundle, sign_bundle
+from edgekit.host.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.compiler import Made, build_graph
+from edgekit.host.estimate.model import estimate_model
+from edgekit.host.estimate.target import target_of
 from edgekit.host.files import write_whole
 from edgekit.host.graph import ops
 from edgekit.host.graph.ops.planar import TO_PIXELS, TO_PLANES
@@ -63,19 +67,39 @@ def tune_layouts(
 ) -> LayoutTable:
     """Measures on `device`, and writes the table to `path`, a noisy one only with `allow_noise`."""
     profile = load_board(device.profile)
-    graph, cases = _operators(profile)
-    artifact = build_graph(
-        graph, Made(graph), _digest(graph), profile, options=CompileOptions(order="import")
-    )
+    bundle, cases = _bundle(profile)
     with device.aside() as aside:
-        aside.deploy(sign_bundle(build_bundle(artifact, profile)))
+        aside.deploy(bundle)
         timing = aside.bench(threads=aside.threads or 1, seconds=seconds)
     if not (allow_noise or device.emulated) and (why := why_noisy(timing)):
         refuse_noise(device.name, why)
-    times = {o.name: o.median_us for o in timing.operators}
     unit = "instructions" if device.emulated else "nanoseconds"
-    measured = tuple(Case(c.kernel, c.work, 1e3 * times[c.node.name]) for c in cases)
-    table = LayoutTable(profile.platform, unit, measured)
+    costs = {o.name: 1e3 * o.median_us for o in timing.operators}
+    return _written(LayoutTable(profile.platform, unit, _measured(cases, costs)), path)
+
+
+def estimate_layouts(profile: BoardProfile, path: Path) -> LayoutTable:
+    """Estimates cycles of the profile's core, and writes the table to `path`. Raises InputError
+    where there is no model of the core."""
+    target = target_of(profile)
+    bundle, cases = _bundle(profile)
+    found = estimate_model(bundle.manifest, bundle.files, target)
+    costs = {o.spec.name: float(o.cost.cycles) for o in found.operators}
+    return _written(LayoutTable(profile.platform, "cycles", _measured(cases, costs)), path)
+
+
+def _bundle(profile: BoardProfile) -> tuple[Bundle, list[_Operator]]:
+    graph, cases = _operators(profile)
+    options = CompileOptions(order="import")
+    artifact = build_graph(graph, Made(graph), _digest(graph), profile, options=options)
+    return sign_bundle(build_bundle(artifact, profile)), cases
+
+
+def _measured(cases: Sequence[_Operator], costs: Mapping[str, float]) -> tuple[Case, ...]:
+    return tuple(Case(c.kernel, c.work, costs[c.node.name]) for c in cases)
+
+
+def _written(table: LayoutTable, path: Path) -> LayoutTable:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, table.text().encode())
     return table

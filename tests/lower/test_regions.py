@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from edgekit.device.errors import InputError as TableError
 from edgekit.host.errors import InputError
 from edgekit.host.golden.inputs import random_input
 from edgekit.host.graph import ops
@@ -13,7 +17,7 @@ from edgekit.host.graph.types import Activation, DType, Graph, Node, Padding, Te
 from edgekit.host.lower.regions import choose_planes
 from edgekit.host.tables.layouts import layout_table_of, user_layout_table
 from edgekit.kb.board import load_board
-from edgekit.kb.layout_table import KERNELS, Case, LayoutTable, Work
+from edgekit.kb.layout_table import KERNELS, Case, LayoutTable, Work, read_layouts
 from tests.support.kernel_runs import build, run_here
 
 _SIDE, _C = 12, 32
@@ -118,3 +122,38 @@ def test_a_broken_table_is_named(monkeypatch, tmp_path):
     path.write_text("{")
     with pytest.raises(InputError, match="expected a table of layouts"):
         layout_table_of(board)
+
+
+def test_a_table_beside_another_one_has_costs_alone(tmp_path):
+    known, path = _table(), tmp_path / "test.json"
+    path.write_text(known.text())
+    dear = LayoutTable("dear", "cycles", tuple(replace(c, cost=2 * c.cost) for c in known.cases))
+    (tmp_path / "dear.json").write_text(dear.text(like=known))
+    found = read_layouts(tmp_path / "dear.json")
+    assert [c.work for c in found.cases] == [c.work for c in read_layouts(path).cases]
+    assert [c.cost for c in found.cases] == [
+        round(2 * c.cost) for c in sorted(known.cases, key=lambda c: KERNELS.index(c.kernel))
+    ]
+    with pytest.raises(ValueError, match="expected the operators of the table of test"):
+        LayoutTable("few", "cycles", known.cases[1:]).text(like=known)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('"like": "test"', '"like": "dear"'), ('"like": "test"', '"like": "none"')]
+)
+def test_costs_without_their_cases_are_refused(tmp_path, old, new):
+    known = _table()
+    path = tmp_path / "dear.json"
+    path.write_text(known.text(like=known).replace(old, new))
+    with pytest.raises(TableError, match="expected a table"):
+        read_layouts(path)
+
+
+def test_a_table_of_an_older_edgekit_is_read(tmp_path):
+    known, path = _table(), tmp_path / "old.json"
+    cases = [[c.kernel, *map(int, c.work.sizes), round(c.cost)] for c in known.cases]
+    head = {"schema": "edgekit.kb.layouts/1", "platform": "test", "unit": "nanoseconds"}
+    path.write_text(json.dumps({**head, "cases": cases}))
+    assert sorted(read_layouts(path).cases, key=str) == sorted(
+        (replace(c, cost=float(round(c.cost))) for c in known.cases), key=str
+    )
