@@ -1,82 +1,122 @@
-"""Boards send profiles to a server that is killed at random moments and loses 30 % of its answers.
+"""Boards send profiles to servers that are killed at random moments, over links that lose answers.
 
     python -m tests.long.kill_profile_server [--kills 200] [--seed 1]
 
-Exit code 1 if any batch is lost, or is there twice.
+The servers are processes of `edgekit profile serve`, each killed by SIGKILL at some moment of its
+first requests. On three of ten connections the link is cut in the middle of the answer,
+after all was stored. Exit code 1 if any batch is lost, or is there twice.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
-import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
-from edgekit.device.agent.push import Bandwidth, LaterError, push
+from edgekit.device.agent.push import Bandwidth, Home, LaterError, push
 from edgekit.device.agent.spool import Spool
 from edgekit.host.profiles import ProfileStore, enroll, query
 from edgekit.host.transport import LocalTransport
 from tests.support.profile_batches import batch
+from tests.support.profile_servers import end_server, start_server
+from tests.support.proxy import Fault, Proxy, running_proxy
 
 _BOARDS = 3
-_ROOT = Path(__file__).parents[2]
-_TRIES = 10_000
+_LOST = 0.3
+_LIFE = 3.0  # times what a server takes for its first request, at most
+_MANY = 1 << 40  # bits in a second
+
+
+class _Mortal:
+    """Servers behind a proxy, one after the other; each dies soon after it is first asked."""
+
+    def __init__(
+        self, home: Path, proxy: Proxy, kills: int, seconds: float, chance: random.Random
+    ) -> None:
+        self.kills = 0
+        self._home, self._proxy, self._most = home, proxy, kills
+        self._seconds, self._chance = seconds, chance
+        self.stopped = threading.Event()
+        self.thread = threading.Thread(target=self._work)
+
+    def _work(self) -> None:
+        while not self.stopped.is_set():
+            server, port = start_server(self._home)
+            seen = self._proxy.connections
+            self._proxy.server = ("127.0.0.1", port)
+            try:
+                if self.kills == self._most:
+                    self.stopped.wait()
+                    return
+                while self._proxy.connections == seen and not self.stopped.is_set():
+                    time.sleep(0.001)
+                time.sleep(self._chance.uniform(0, self._seconds))
+            finally:
+                end_server(server)
+            self.kills += 1
+
+
+def first_request(home: Home, spool: Spool, folder: Path, proxy: Proxy) -> tuple[float, int]:
+    """Seconds that a server takes for its first request, and bytes until half its answer is
+    there."""
+    server, port = start_server(folder)
+    try:
+        proxy.server = ("127.0.0.1", port)
+        begin = time.monotonic()
+        push(spool, home, Bandwidth(_MANY))
+        return time.monotonic() - begin, proxy.down - 100
+    finally:
+        end_server(server)
 
 
 def run(folder: Path, kills: int, seed: int) -> int:
     chance = random.Random(seed)
-    store = ProfileStore(folder / "store")
-    command = ["-m", "tests.support.mortal_server", str(store.folder), str(kills), str(seed)]
-    server = subprocess.Popen([sys.executable, *command], cwd=_ROOT, stdout=subprocess.PIPE)
-    try:
-        assert server.stdout is not None
-        port = int(server.stdout.readline())
+    store = ProfileStore(folder / "host" / "profiles")
+    made = failed = 0
+    with running_proxy("127.0.0.1", 1) as proxy:
         boards = []
         for i in range(_BOARDS):
             transport = LocalTransport(folder / f"board{i}", f"board{i}")
-            home = enroll(transport, store, "127.0.0.1", port)
+            home = enroll(transport, store, "127.0.0.1", proxy.port)
             boards.append((Spool(folder / f"board{i}" / "spool"), home))
-        lines = _Lines(server)
-        made = failed = 0
-        for _ in range(_TRIES):
-            spool, home = chance.choice(boards)
-            for _ in range(chance.randrange(1, 4)):
-                if lines.count < kills:
-                    spool.add(batch(made, operators=chance.choice((3, 30, 300))))
-                    made += 1
-            try:
-                push(spool, home, Bandwidth(1 << 40))
-            except LaterError:
-                failed += 1
-            if lines.count == kills and not any(spool.fetch(1).data for spool, _ in boards):
-                break
-    finally:
-        server.kill()
-        server.wait()
+        spool, home = boards[0]
+        spool.add(batch(made))
+        made += 1
+        seconds, answer = first_request(home, spool, folder / "host", proxy)
+        lives = random.Random(f"{seed}/lives")
+        mortal = _Mortal(folder / "host", proxy, kills, _LIFE * seconds, lives)
+        mortal.thread.start()
+        try:
+            while mortal.thread.is_alive():
+                spool, home = chance.choice(boards)
+                if not spool.fetch(1).data:
+                    if mortal.kills == kills:
+                        if not any(other.fetch(1).data for other, _ in boards):
+                            break
+                        continue
+                    for _ in range(chance.randrange(1, 4)):
+                        spool.add(batch(made, operators=chance.choice((3, 30, 300))))
+                        made += 1
+                proxy.faults[:] = [Fault(answer, "down")] * (chance.random() < _LOST)
+                try:
+                    push(spool, home, Bandwidth(_MANY))
+                except LaterError:
+                    failed += 1
+                    time.sleep(0.05)
+        finally:
+            mortal.stopped.set()
+            mortal.thread.join()
     sql = "SELECT count(*), count(DISTINCT uuid) FROM batches"
     there, distinct = map(int, query(store, sql, 1).rows[0])
     print(
-        f"{lines.count} kills, {failed} sends that failed, {made} batches made: "
+        f"{mortal.kills} kills, {failed} sends that failed, {made} batches made: "
         f"{made - distinct} lost, {there - distinct} doubled"
     )
-    return 0 if there == distinct == made and lines.count == kills else 1
-
-
-class _Lines:
-    """Counts the deaths that the server tells of."""
-
-    def __init__(self, server: subprocess.Popen[bytes]) -> None:
-        self.count = 0
-        self._server = server
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        assert self._server.stdout is not None
-        for _ in self._server.stdout:
-            self.count += 1
+    return 0 if there == distinct == made and mortal.kills == kills else 1
 
 
 def main() -> int:

@@ -45,6 +45,7 @@ _SUITES = [
     pytest.param(("profile_spool",), id="spool"),
     pytest.param(("profile_store",), id="profiles", marks=_NEEDS_DUCKDB),
     pytest.param(("kill_profile_server",), id="profile server", marks=_NEEDS_DUCKDB),
+    pytest.param(("profile_clients",), id="profile clients", marks=_NEEDS_DUCKDB),
     pytest.param(("redeploy",), id="deploying again", marks=pytest.mark.boards),
     pytest.param(("power_cut", "--cuts", "50"), id="power cuts", marks=pytest.mark.boards),
 ]

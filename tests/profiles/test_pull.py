@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import random
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,10 +11,9 @@ import pytest
 
 from edgekit.device.agent.spool import Spool
 from edgekit.host.api import Device
-from edgekit.host.bundle import Bundle, SigningKey
+from edgekit.host.bundle import Bundle
 from edgekit.host.errors import TransferError, UnreachableError
 from edgekit.host.profiles import ProfileStore, pull, query, switch
-from edgekit.host.release import enroll
 from edgekit.host.transport import Completed, LinkLostError, LocalTransport, OnLine
 from tests.support.profile_batches import batch
 
@@ -131,35 +128,6 @@ def test_nothing_is_lost_or_doubled_where_answers_are_lost(
     assert count(store, "count(*) FROM batches") == expected
     assert count(store, "count(DISTINCT uuid) FROM batches") == expected
     assert spool.fetch(1).data == b""
-
-
-def test_a_planted_secret_never_leaves_the_board(
-    tiny: TinyBundle, trusted: SigningKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is in the environment, in paths, in what goes into the model and in what comes out."""
-    secret = "Xyzzy9Plugh"
-    number = np.frombuffer(secret[:4].encode(), np.float32)[0]
-    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / secret / "home"))
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nTOKEN={secret} {secret}=1 exec {sys.executable} "$@"\n')
-    python.chmod(0o755)
-    board = Device(LocalTransport(tmp_path / secret / "board", python=str(python)))
-    enroll(board.transport, trusted.public)
-    board.deploy(tiny())
-    with board.open() as session:
-        for _ in range(30):
-            outputs, _ = session.run({"x": np.full(4, number, np.float32)})
-    (file,) = (tmp_path / secret / "board" / "spool").glob("*.batch")
-    batch_file = file.read_bytes()
-    leaks = [
-        secret.encode(),
-        number.tobytes(),
-        outputs["y"].tobytes(),
-        repr(float(number)).encode(),
-    ]
-    for leak in (*leaks, f"{outputs['y'][0]:.6g}".encode(), str(tmp_path).encode()):
-        for form in (leak, leak.hex().encode(), base64.b64encode(leak).rstrip(b"=")[:-1]):
-            assert form.lower() not in batch_file.lower()
 
 
 def test_a_store_that_fails_leaves_all_on_the_board(

