@@ -12,6 +12,7 @@ from edgekit.host.golden.vectors import golden_of
 from edgekit.host.graph.types import Graph
 from edgekit.host.lower.chains import chain_for_time
 from edgekit.host.lower.epilogues import fuse_epilogues
+from edgekit.host.lower.packed import with_views
 from edgekit.host.lower.stems import with_stems
 from edgekit.host.options import CompileOptions
 from edgekit.host.passes.compress import compress_weights
@@ -110,6 +111,13 @@ def _fit(work: Work, target: Target) -> Work:
     return replace(done, origin=fitted.origin)
 
 
+def _products(work: Work, target: Target) -> Work:
+    """Transposes and factors become part of products; boards without the kernel have no such
+    transform."""
+    graph = with_views(work.graph, target.board)
+    return work if graph is work.graph else work.then("fuse_views", graph)
+
+
 def _chain_convolutions(work: Work, target: Target) -> Work:
     table = table_of(target.board)
     stems = with_stems(work.graph, target.board, table)
@@ -124,6 +132,7 @@ PIPELINE: tuple[Transform, ...] = (
     _half_precision,
     _fit,  # chain_for_memory, split, choose_layouts, choose_pruned: tried until the plan fits
     _pass("fuse_epilogues", fuse_epilogues),
+    _products,
     _chain_convolutions,
 )
 

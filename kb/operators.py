@@ -20,6 +20,7 @@ Family = Literal[
     "depthwise",
     "wide",  # 16-bit images
     "unpacked",  # both operands as they are: product/matmul.c
+    "packed",  # computed operands, packed as they are multiplied: product/packed.c
     "planar",  # depthwise, on channel-major images
     "sparse",  # pairs of weights that are not zero, on channel-major images
     "strips",  # the same for a single row

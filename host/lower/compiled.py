@@ -27,6 +27,7 @@ _FAMILIES: Mapping[str, Family] = MappingProxyType(
         "conv/chain.c": "chain",
         "conv/stem.c": "chain",
         "product/matmul.c": "unpacked",
+        "product/packed.c": "packed",
         "sparse/layer.c": "sparse",
         "sparse/spmv_layer.c": "strips",
         "outlier/layer.c": "outlier",

@@ -9,13 +9,14 @@ from typing import Any
 
 from edgekit.device.kernel_facts import MAP_CHUNK, MAP_DIMS, MATMUL_DIMS, REDUCE_BLOCK
 from edgekit.host.graph import ops
-from edgekit.host.graph.checks import UNSIGNED
+from edgekit.host.graph.checks import FLOATS, UNSIGNED
 from edgekit.host.graph.coded import quotient_factors
 from edgekit.host.graph.quantization import dense_multiplier, short_factor, zero_point_of
 from edgekit.host.graph.types import Array, DType, Node, Operator, Tensor
 from edgekit.host.lower.broadcast import collapse
 from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.layout import strided_copy, strides_of
+from edgekit.host.lower.packed import has_packed_products, lower_packed
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.tables import lower_single, lower_table, table_of_pairs
 from edgekit.host.lower.window import C_TYPES
@@ -263,6 +264,9 @@ def lower_broadcast_to(ctx: Context, node: Node) -> list[Call]:
 def lower_matmul(ctx: Context, node: Node) -> list[Call]:
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y = ctx.tensor(node.outputs[0])
+    viewed = isinstance(node.op, ops.ViewedMatMul)
+    if viewed or (a.dtype in FLOATS and has_packed_products(ctx.board)):
+        return lower_packed(ctx, node, a, b, y)
     m, n, k = y.shape[-2], y.shape[-1], a.shape[-1]
     form = collapse([a.shape[:-2], b.shape[:-2]], y.shape[:-2], MATMUL_DIMS)
     whole = f"uint{8 * a.dtype.bytes}_t"
@@ -322,4 +326,5 @@ RULES: Rules = {
     ops.Gather: lower_gather,
     ops.BroadcastTo: lower_broadcast_to,
     ops.MatMul: lower_matmul,
+    ops.ViewedMatMul: lower_matmul,
 }

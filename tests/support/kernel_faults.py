@@ -165,6 +165,8 @@ FAULTS = (
     Fault("logarithm_cut_off", "channels", "signal/channels.c", "log2 + (1 << 15)", "log2"),
     Fault("root_cut_off", "channels", "elementwise/functions.h",
           "(x > root && root != UINT16_MAX && root != UINT32_MAX)", "0"),
+    Fault("products_of_first_keys_lost", "viewed_matmul", "product/packed.c",
+          "p.is_first = from == 0;", "p.is_first = 1;"),
     Fault("products_of_last_keys", "attention", "product/matmul.c",
           "for (; j + EK_VL <= g->n; j += EK_VL)\n        tile(mr, 1, 0",
           "for (; j + EK_VL < g->n - 1; j += EK_VL)\n        tile(mr, 1, 0"),

@@ -224,6 +224,23 @@ def matmul(rng: Rng, dtype: DType) -> Case:
     return Case(ops.MatMul(), (a, b), scales[2])
 
 
+def viewed_matmul(rng: Rng, dtype: DType) -> Case:
+    """Heads of attention: their axis is moved on the way in and out, or scores are scaled."""
+    batch, heads = pick(rng, (1, 2)), pick(rng, (1, 3))
+    m, k, n = (pick(rng, (1, 3, 8, 15, 33, 66, 131)) for _ in range(3))
+    k = 300 if rng.random() < 0.2 else k
+    none, apart, across, turned = (), (0, 2, 1, 3), (0, 2, 3, 1), (0, 1, 3, 2)
+    a_axes, b_axes = [none, apart][rng.integers(2)], [none, apart, across, turned][rng.integers(4)]
+    a = tensor(_stored((batch, heads, m, k), a_axes), dtype)
+    b = tensor(_stored((batch, heads, k, n), b_axes), dtype)
+    y_axes = [none, apart][rng.integers(2)]
+    return Case(ops.ViewedMatMul(a_axes, b_axes, y_axes, 2.0 ** -pick(rng, (0, 3))), (a, b))
+
+
+def _stored(seen: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(seen[axes.index(i)] for i in range(len(seen))) if axes else seen
+
+
 def layer_norm(rng: Rng, dtype: DType) -> Case:
     axes = pick(rng, (1, 1, 2))
     shape = [pick(rng, (1, 3, 7)), pick(rng, (1, 2, 5)), pick(rng, (1, 5, 16, 33, 64, 100, 300))]
@@ -261,6 +278,7 @@ FAMILIES = {
     "select_boxes": (select_boxes, (None,)),
     "saturated": (saturated, (None,)),
     "matmul": (matmul, (DType.F32, DType.I32, DType.I64, DType.I8, DType.I16)),
+    "viewed_matmul": (viewed_matmul, (DType.F32,)),
     "layer_norm": (layer_norm, (DType.F32,)),
     "quantize_even": (quantize_even, (DType.I8, DType.U8)),
 }

@@ -16,6 +16,7 @@ from edgekit.host.graph.ops.functions import *
 from edgekit.host.graph.ops.gather import *
 from edgekit.host.graph.ops.layout import *
 from edgekit.host.graph.ops.matmul import *
+from edgekit.host.graph.ops.matmul_views import *
 from edgekit.host.graph.ops.normalize import *
 from edgekit.host.graph.ops.operands import *
 from edgekit.host.graph.ops.order import *
