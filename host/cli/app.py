@@ -118,7 +118,7 @@ def explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "edgekit"
-        message = _one_line(error.format_message()).rstrip(".")
+        message = _one_line(error.format_message()).replace("Value error, ", "").rstrip(".")
         return f"{message}; see {command} --help", _INPUT
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgekit.host.errors import EdgekitError
 
 if TYPE_CHECKING:
+    from edgekit.device.arrays.sparse_input import Csr
     from edgekit.host.api import Device
+    from edgekit.host.tune.spmv import TunedMatrix
     from edgekit.host.tune.tuner import Best
     from edgekit.kb.board import BoardProfile
     from edgekit.kb.core import Validation
 
 _LOG = logging.getLogger("edgekit.estimate")
 _SECONDS = 60.0  # of one product
+_T = TypeVar("_T")
 
 
 def device_to_measure(name: str, via: Any) -> Device | None:
@@ -55,19 +58,64 @@ class MethodEstimate:
         }
 
 
+@dataclass(frozen=True)
+class SettingsEstimate:
+    """Microseconds of a matrix stored with the settings that were found, and with the rule's."""
+
+    tuned: TunedMatrix
+    found_us: float
+    default_us: float
+    proof: Validation | None
+
+    def to_json(self) -> dict[str, Any]:
+        from edgekit.host.estimate.report import error_document
+
+        return {
+            "matrix": self.tuned.row.matrix,
+            "estimated_us": self.found_us,
+            "default_estimated_us": self.default_us,
+            **error_document(self.proof),
+        }
+
+
 def estimate_methods(profile: BoardProfile, best: Sequence[Best]) -> list[MethodEstimate]:
     """Of each product; of none where there is no model of the core, or an estimate cannot begin
     at once."""
+    return _if_quick(profile, lambda: _estimates(profile, best))
+
+
+def estimate_settings(
+    profile: BoardProfile, tuned: TunedMatrix, matrix: Csr, threads: int
+) -> list[SettingsEstimate]:
+    """Of one matrix; none as with `estimate_methods`."""
+    return _if_quick(profile, lambda: [_settings_estimate(profile, tuned, matrix, threads)])
+
+
+def _if_quick(profile: BoardProfile, estimates: Callable[[], list[_T]]) -> list[_T]:
     from edgekit.host.estimate.model import is_quick
     from edgekit.host.estimate.target import has_model
 
     if not (has_model(profile) and is_quick(profile.arch)):
         return []
     try:
-        return _estimates(profile, best)
+        return estimates()
     except EdgekitError as error:  # what was asked for is done
         _LOG.info("no estimate: %s", error)
         return []
+
+
+def _settings_estimate(
+    profile: BoardProfile, tuned: TunedMatrix, matrix: Csr, threads: int
+) -> SettingsEstimate:
+    from edgekit.host.estimate.spmv import spmv_costs
+    from edgekit.host.estimate.target import target_of
+
+    target = target_of(profile)
+    forms = (tuned.row.settings or tuned.rule, tuned.rule)
+    costs = spmv_costs(target, matrix, forms, threads, _SECONDS)
+    found, usual = (1e3 * target.milliseconds(cost.cycles) for cost in costs)
+    proof = target.proof("int8" if matrix.data.dtype.name == "int8" else "float", threads)
+    return SettingsEstimate(tuned, found, usual, proof)
 
 
 def _estimates(profile: BoardProfile, best: Sequence[Best]) -> list[MethodEstimate]:
@@ -103,3 +151,18 @@ def show_methods(profile: BoardProfile, estimates: Sequence[MethodEstimate]) -> 
         rows.append((f"{p.shape.m},{p.shape.k},{p.shape.n}", p.dtype, *times))
     heads = ("m,k,n", "dtype", f"estimated µs on {profile.name}", "by default", "error")
     table(heads, rows, left=2)
+
+
+def show_settings(profile: BoardProfile, estimates: Sequence[SettingsEstimate]) -> None:
+    """One table, each time with its error."""
+    from edgekit.host.cli.output import table
+    from edgekit.host.estimate.report import error_text
+
+    if not estimates:
+        return
+    rows = [
+        (e.tuned.row.matrix, f"{e.found_us:.1f}", f"{e.default_us:.1f}", error_text(e.proof))
+        for e in estimates
+    ]
+    heads = ("matrix", f"estimated µs on {profile.name}", "by the rule", "error")
+    table(heads, rows, left=1)

@@ -45,9 +45,14 @@ def tune_spmv(
     via: Over = None,
     as_json: Json = False,
 ) -> None:
-    """Try block settings on a board, in turns, and keep the best per class of matrices."""
+    """Try block settings on a board, in turns, and keep the best per class of matrices.
+
+    A virtual board counts instructions, and must be up with --counting; what the settings would
+    take on a real core is estimated.
+    """
     from edgekit.host.bench.spmv_matrices import STANDARD, open_matrix
     from edgekit.host.cli.output import emit, note, table
+    from edgekit.host.cli.tune_estimated import estimate_settings, show_settings
     from edgekit.host.connections import check_counting, connect_to
     from edgekit.host.release import check_quiet
     from edgekit.host.tables.spmv import add_spmv_rows, user_spmv_table
@@ -57,7 +62,7 @@ def tune_spmv(
 
     connection = connect_to(board_name(board), via)
     check_counting(connection)
-    found = []
+    found, estimates = [], []
     try:
         checked = not (allow_noise or connection.emulated)
         if checked:
@@ -72,15 +77,20 @@ def tune_spmv(
                 check_quiet(connection.transport, threads)
             add_spmv_rows(profile, [tuned.row], path)  # at once, so that Ctrl-C loses one at most
             found.append(tuned)
+            if connection.emulated:
+                estimates += estimate_settings(profile, tuned, given, threads)
     finally:
         connection.transport.close()
     if as_json:
         made = [{**asdict(each.row), "tried": each.tried} for each in found]
-        emit({"schema": "edgekit.tune.spmv/1", "table": str(path), "rows": made})
+        told = [each.to_json() for each in estimates]
+        document = {"schema": "edgekit.tune.spmv/1", "table": str(path), "rows": made}
+        emit({**document, "estimates": told})
         return
     rows = [[t.row.matrix, _row_text(t.row), str(t.tried), f"{t.row.ratio:.2f}"] for t in found]
     table(["matrix", "settings", "tried", "time / rule's"], rows, left=2)
     print(f"kept in {path}")
+    show_settings(profile, estimates)
 
 
 def _row_text(row: Row) -> str:

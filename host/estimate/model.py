@@ -32,7 +32,7 @@ _TARGETS: Mapping[str, tuple[str, str]] = {
     "riscv64": ("riscv64-linux-musl", "baseline_rv64"),
 }
 _FLAGS = ("-std=gnu11", "-O2", "-g0", "-s", "-static", "-fno-sanitize=undefined")
-_HEADERS = ("ek.h", "gemm/gemm.h")
+_HEADERS = ("ek.h", "gemm/gemm.h", "sparse/sparse.h")
 _INT8 = ("_s8_", "_u8_", "_i8_", "_s16_")
 
 

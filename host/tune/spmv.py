@@ -25,9 +25,10 @@ _DIGITS = 4
 
 @dataclass(frozen=True)
 class TunedMatrix:
-    """The row for one matrix; `tried` settings were measured."""
+    """The row for one matrix; `rule`: the settings it has without; `tried` ones were measured."""
 
     row: Row
+    rule: BlockSettings
     tried: int
 
 
@@ -68,7 +69,7 @@ def tune_matrix(
     ratio = float(f"{last.forms[0].median / last.forms[1].median:.{_DIGITS}g}")
     better = best != rule and ratio < _BETTER
     row = Row(key_of(found), best if better else None, name, ratio if better else 1.0)
-    return TunedMatrix(row, tried)
+    return TunedMatrix(row, rule, tried)
 
 
 @dataclass(frozen=True)

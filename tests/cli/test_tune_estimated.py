@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 
+from edgekit.device.arrays.sparse_blocks import BlockSettings
+from edgekit.device.arrays.sparse_input import Csr
+from edgekit.device.arrays.sparse_table import Key, Row
 from edgekit.host import connections
 from edgekit.host.errors import InputError
-from edgekit.host.estimate import model, products
+from edgekit.host.estimate import model, products, spmv
 from edgekit.host.estimate.run import Cost
-from edgekit.host.tune import session
+from edgekit.host.tune import session, spmv_board
+from edgekit.host.tune import spmv as tune_spmv
 from edgekit.host.tune.products import Product
+from edgekit.host.tune.spmv import TunedMatrix
 from edgekit.host.tune.tuner import Best, Outcome
 from edgekit.kb.features import GemmShape
 from edgekit.kb.method import Method
@@ -60,3 +65,32 @@ def test_an_estimate_that_fails_fails_no_tuning(edgekit: Any, monkeypatch: Any) 
     monkeypatch.setattr(products, "ProductTimer", fails)
     done = edgekit("tune", "gemm", "--board", "a72", "--json")
     assert done.code == 0 and done.document["estimates"] == []
+
+
+@pytest.fixture
+def sparse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A matrix that was tuned on a virtual board, to settings of half its rule's cycles."""
+
+    def tune(_: object, __: object, name: str, *more: object) -> TunedMatrix:
+        rule = BlockSettings(8)
+        key = Key("f32", 0, 0, "even", "narrow")
+        return TunedMatrix(Row(key, BlockSettings(16), name, 0.5), rule, 12)
+
+    def costs(_: object, matrix: Csr, forms: tuple[BlockSettings, ...], *more: object) -> Any:
+        assert matrix.shape == (400, 400) and [how.width for how in forms] == [16, 8]
+        return Cost(1_800_000, 1, {}), Cost(3_600_000, 1, {})
+
+    monkeypatch.setattr(spmv_board, "SpmvMeasurer", lambda *_: None)
+    monkeypatch.setattr(tune_spmv, "tune_matrix", tune)
+    monkeypatch.setattr(spmv, "spmv_costs", costs)
+
+
+def test_settings_of_sparse_matrices_stand_beside_their_estimates(
+    edgekit: Any, sparse: Any
+) -> None:
+    command = ("tune", "spmv", "--board", "a72", "--matrix", "banded:400:3", "--output", "t.json")
+    out = edgekit(*command).out
+    assert "estimated µs on a72" in out and "1000.0" in out and "± " in out
+    (found,) = edgekit(*command, "--json").document["estimates"]
+    assert found["matrix"] == "banded:400:3"
+    assert found["estimated_us"] == 1000.0 and found["default_estimated_us"] == 2000.0

@@ -1,5 +1,5 @@
 /* Runs a compiled model once to warm it up and once to be timed, on any board's CPU (products of
- * matrices: product.c):
+ * matrices: product.c, of sparse ones: spmv.c):
  *
  *   runner LIBRARY WEIGHTS ARENA STATE THREADS OPERATORS IN-FILE OUT-FILE IN-BYTES,...
  * OUT-BYTES,...
@@ -150,6 +150,8 @@ static void warm_and_time(const functions *f, const ek_model *model, arrays *in,
 int main(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "product") == 0)
         return time_products(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "spmv") == 0)
+        return time_spmv(argc - 1, argv + 1);
     if (argc != ARGUMENTS)
         fail("expected 10 arguments, found", argc > ARGUMENTS ? "more" : "fewer");
     functions f = open_functions(argv[1]);

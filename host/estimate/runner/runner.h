@@ -41,8 +41,9 @@ const library *usable_library(const char *path);
 /* Memory of 64-byte aligned bytes, none of them 0. */
 void *block(size_t bytes);
 
-/* What product.c does with its part of the command line. */
+/* What product.c and spmv.c do with their part of the command line. */
 int time_products(int argc, char **argv);
+int time_spmv(int argc, char **argv);
 
 /* One line on stderr, and exit code 1. */
 _Noreturn void fail(const char *what, const char *which);

@@ -1,0 +1,83 @@
+/* Multiplies a sparse matrix by a vector, stored in several forms, each warmed up once and timed
+ * once:
+ *
+ *   runner spmv LIBRARY DTYPE ROWS COLS THREADS Y-BYTES FORM...
+ *
+ * LIBRARY: the kernels of a board; DTYPE: ek_sparse_dtype; FORM: width,window,wide_from,diagonal,
+ * windows,index_bytes,columns. The files start, index, values and x hold the arrays of ek_rows and
+ * the vector. Each form is a region between marks. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "ek.h"
+#include "runner.h"
+#include "sparse/sparse.h"
+
+enum { FIRST_FORM = 7, FIELDS = 7 };
+
+typedef struct {
+    int (*build)(const ek_rows *, const ek_sparse_settings *, ek_sparse *);
+    void (*release)(ek_sparse *);
+    size_t (*scratch_bytes)(const ek_sparse *, int);
+    int (*run)(const ek_sparse *, const void *, void *, int, void *, ek_pool *);
+    ek_pool *(*start)(int);
+    void (*stop)(ek_pool *);
+} functions;
+
+static functions open_functions(const char *path) {
+    const library *lib = usable_library(path);
+    functions f;
+    *(void **)&f.build = needed(lib, "ek_sparse_build");
+    *(void **)&f.release = needed(lib, "ek_sparse_free");
+    *(void **)&f.scratch_bytes = needed(lib, "ek_spmv_scratch_bytes");
+    *(void **)&f.run = needed(lib, "ek_spmv");
+    *(void **)&f.start = needed(lib, "ek_pool_create");
+    *(void **)&f.stop = needed(lib, "ek_pool_destroy");
+    return f;
+}
+
+static ek_sparse_settings settings_of(const char *text) {
+    int32_t field[FIELDS] = {0};
+    char *end = (char *)text;
+    for (int i = 0; i < FIELDS; i++, end += *end == ',')
+        field[i] = (int32_t)strtol(end, &end, 10);
+    if (*end)
+        fail("expected width,window,wide_from,diagonal,windows,index_bytes,columns, found", text);
+    return (ek_sparse_settings){field[0], field[1], field[2], field[3],
+                                field[4], field[5], field[6]};
+}
+
+int time_spmv(int argc, char **argv) {
+    if (argc <= FIRST_FORM)
+        fail("expected a form, found", "none");
+    functions f = open_functions(argv[1]);
+    size_t bytes;
+    ek_rows rows = {.rows = atol(argv[3]), .cols = atol(argv[4]), .dtype = atoi(argv[2])};
+    rows.start = read_whole("start", &bytes);
+    rows.index = read_whole("index", &bytes);
+    rows.values = read_whole("values", &bytes);
+    const void *x = read_whole("x", &bytes);
+    int threads = atoi(argv[5]);
+    void *y = block(strtoul(argv[6], NULL, 10));
+    ek_pool *pool = threads > 1 ? f.start(threads) : NULL;
+    if (threads > 1 && !pool)
+        fail("expected threads to start, found", "none");
+    for (int i = FIRST_FORM; i < argc; i++) {
+        ek_sparse_settings how = settings_of(argv[i]);
+        ek_sparse form;
+        if (f.build(&rows, &how, &form))
+            fail("expected memory for a matrix in blocks, found", "none");
+        void *scratch = block(f.scratch_bytes(&form, threads));
+        mark(MARK_WARM_BEGIN);
+        f.run(&form, x, y, threads, scratch, pool);
+        mark(MARK_WARM_END);
+        mark(MARK_BEGIN);
+        f.run(&form, x, y, threads, scratch, pool);
+        mark(MARK_END);
+        free(scratch);
+        f.release(&form);
+    }
+    if (pool)
+        f.stop(pool);
+    return 0;
+}
