@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgekit.device.agent.placement import PlacementSpec
+from edgekit.device.agent.specs import PlacementSpec
 from edgekit.host.graph.types import Array
 
 

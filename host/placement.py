@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from edgekit.device.agent.placement import BESIDE, PlacementSpec
+from edgekit.device.agent.specs import BESIDE, PlacementSpec
 from edgekit.host.errors import InputError
 from edgekit.host.lower.plan import Call, Loop, Plan, Step
 from edgekit.host.schedule.cost import CostModel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgekit.device.agent.placement import ALL
+from edgekit.device.agent.specs import ALL
 from edgekit.kb.board import CPU, BoardProfile
 from edgekit.kb.timing import Cluster
 

@@ -19,7 +19,7 @@ def positive(text: str) -> int:
 
 
 def threads(text: str) -> int:
-    from edgekit.device.agent.placement import MOST_THREADS
+    from edgekit.device.agent.specs import MOST_THREADS
 
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MOST_THREADS:
         raise argparse.ArgumentTypeError(f"expected 1 to {MOST_THREADS}, found {text!r}")

@@ -12,16 +12,18 @@ from dataclasses import asdict, dataclass, replace
 from typing import AbstractSet, Any, Dict, Mapping, Optional, Set, Tuple
 
 from edgekit.device.agent.application import ApplicationSpec, application_of
-from edgekit.device.agent.placement import MOST_PLACEMENTS, PlacementSpec, placement_of
 from edgekit.device.agent.specs import (
+    MOST_PLACEMENTS,
     GoldenFiles,
     Memory,
     OperatorSpec,
+    PlacementSpec,
     TensorSpec,
     golden_of,
     memory_of,
     operator_of,
     path_of,
+    placement_of,
     tensor_of,
 )
 from edgekit.device.agent.strict import (

@@ -12,26 +12,8 @@ from dataclasses import dataclass
 from typing import Iterator, Optional, Sequence, Tuple
 
 from edgekit.device.agent.clusters import Cluster, find_clusters, ranges
-from edgekit.device.agent.strict import keys_of, number, text, whole
+from edgekit.device.agent.specs import ALL, BESIDE, PlacementSpec
 from edgekit.device.errors import InputError
-
-BESIDE = "+"  # between clusters that run a queue of the schedule each
-ALL = "all"  # cores of every cluster
-MOST_THREADS = 256  # a slip of the keyboard must not stall the board
-MOST_PLACEMENTS = 16
-
-
-@dataclass(frozen=True)
-class PlacementSpec:
-    """The number of threads of a model on a cluster: `cost_us` with them, `alone_us` with
-    one, by the compiler's price. `core` is the kind without its maker ("a76"), "" if any will
-    do."""
-
-    cluster: str
-    core: str
-    threads: int
-    cost_us: float
-    alone_us: float
 
 
 @dataclass(frozen=True)
@@ -65,18 +47,6 @@ class Placement:
 
 
 ONE_THREAD = Placement()
-
-
-def placement_of(raw: object, where: str) -> PlacementSpec:
-    """An entry of the manifest's `placements`, checked; InputError names what is wrong."""
-    keys = keys_of(raw, where, tuple(PlacementSpec.__dataclass_fields__))
-    return PlacementSpec(
-        text(keys["cluster"], f"{where}.cluster"),
-        text(keys["core"], f"{where}.core"),
-        whole(keys["threads"], f"{where}.threads", 1, MOST_THREADS),
-        number(keys["cost_us"], f"{where}.cost_us"),
-        number(keys["alone_us"], f"{where}.alone_us"),
-    )
 
 
 def place(

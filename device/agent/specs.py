@@ -10,6 +10,10 @@ from edgekit.device.agent.strict import MAX_WHOLE, bad, each, keys_of, number, t
 from edgekit.device.dtypes import BY_NAME, count
 
 NOT_COMPARED = 255  # in a file of margins
+BESIDE = "+"  # between clusters that run a queue of the schedule each
+ALL = "all"  # cores of every cluster
+MOST_THREADS = 256  # a slip of the keyboard must not stall the board
+MOST_PLACEMENTS = 16
 
 _MAX_RANK = 8
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
@@ -71,6 +75,19 @@ class GoldenFiles:
         return (*self.inputs, *self.outputs, *(p for p in self.margins if p is not None))
 
 
+@dataclass(frozen=True)
+class PlacementSpec:
+    """The number of threads of a model on a cluster: `cost_us` with them, `alone_us` with
+    one, by the compiler's price. `core` is the kind without its maker ("a76"), "" if any will
+    do."""
+
+    cluster: str
+    core: str
+    threads: int
+    cost_us: float
+    alone_us: float
+
+
 def safe_path(path: str) -> bool:
     """Whether `path` stays inside a release: plain relative names, no `..`, at most 4 deep."""
     parts = path.split("/")
@@ -123,3 +140,15 @@ def golden_of(raw: object, where: str, with_margins: bool) -> GoldenFiles:
 
 def _optional_path(raw: object, where: str) -> Optional[str]:
     return None if raw is None else path_of(raw, where)
+
+
+def placement_of(raw: object, where: str) -> PlacementSpec:
+    """An entry of the manifest's `placements`, checked; InputError names what is wrong."""
+    keys = keys_of(raw, where, tuple(PlacementSpec.__dataclass_fields__))
+    return PlacementSpec(
+        text(keys["cluster"], f"{where}.cluster"),
+        text(keys["core"], f"{where}.core"),
+        whole(keys["threads"], f"{where}.threads", 1, MOST_THREADS),
+        number(keys["cost_us"], f"{where}.cost_us"),
+        number(keys["alone_us"], f"{where}.alone_us"),
+    )

@@ -38,7 +38,7 @@ from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edgekit.device.agent.placement import PlacementSpec
+    from edgekit.device.agent.specs import PlacementSpec
     from edgekit.host.bundle import Bundle
     from edgekit.host.report import Report
 

@@ -209,7 +209,7 @@ def _estimate_file(
 
 def _placed(bundle: Bundle, board: BoardProfile, wish: Wish) -> tuple[BoardProfile, int]:
     """The board's cluster and the threads that a release would run on, as the board decides."""
-    from edgekit.device.agent.placement import BESIDE
+    from edgekit.device.agent.specs import BESIDE
     from edgekit.host.estimate.target import on_cluster
     from edgekit.kb.clusters import cluster_named
 

@@ -14,7 +14,8 @@ import pytest
 
 from edgekit.device.agent.clusters import Cluster, find_clusters
 from edgekit.device.agent.manifest import parse_manifest
-from edgekit.device.agent.placement import Placement, PlacementSpec, Wish, on_cores, place
+from edgekit.device.agent.placement import Placement, Wish, on_cores, place
+from edgekit.device.agent.specs import PlacementSpec
 from edgekit.device.errors import InputError
 from edgekit.host.bundle import Bundle
 from tests.support.boards_sys import PI4, RK3588, FakeCore, fake_board

@@ -85,6 +85,24 @@ def test_numpy_and_host_are_never_imported(root: Path) -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.parametrize("command", ["status", "verify"])
+def test_a_command_that_runs_no_model_loads_nothing_to_place_or_call_one(
+    root: Path, command: str
+) -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(root / 'current' / 'runtime.pyz')!r})\n"
+        "from edgekit.device.agent.commands import main\n"
+        f"main(['--root', {str(root)!r}, {command!r}])\n"
+        "names = {m.replace('edgekit.device.', '') for m in sys.modules}\n"
+        "print(sorted({'agent.placement', 'agent.clusters', 'features', 'ctypes'} & names),"
+        " len(names) < 140, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.splitlines()[-1] == "[] True"
+
+
 def test_probe_tells_of_this_machine(root: Path) -> None:
     found = call(root, "probe").document
     assert found["machine"] == os.uname().machine

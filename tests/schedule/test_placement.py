@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device.agent.placement import PlacementSpec
+from edgekit.device.agent.specs import PlacementSpec
 from edgekit.host.compiler import prepare
 from edgekit.host.errors import InputError
 from edgekit.host.estimate.target import on_cluster, target_of
