@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from numpy.typing import NDArray
 
+from edgekit.device.agent.specs import Wish
 from edgekit.host import release
 from edgekit.host.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.connections import Via, connect_to, profile_of
@@ -94,6 +95,7 @@ def connect(board: str = "local", *, via: Via | None = None) -> Device:
         own=found.own,
         emulated=found.emulated,
         threads=found.threads,
+        cluster=found.cluster,
     )
 
 
@@ -102,9 +104,9 @@ class Device:
 
     `own`: it belongs to this host alone, and the first deploy makes it trust the host's signing
     key. `profile`: what models are compiled for. `emulated`: times on it are an emulator's, and
-    say nothing of a real board's latency. `threads`: how many models run with unless told; None
-    leaves it to each release, as does no `cluster` ("big", "little", "all", a kind of core) when
-    one is run.
+    say nothing of a real board's latency. `threads`: how many models run with unless told, on
+    the cores of `cluster` ("big", "little", "all", a kind of core); None and "" leave it to each
+    release.
     `model_name`: which of the models on it, if several are deployed side by side.
     """
 
@@ -116,6 +118,7 @@ class Device:
         own: bool = False,
         emulated: bool = False,
         threads: int | None = None,
+        cluster: str = "",
         model_name: str = "",
     ) -> None:
         self.transport = transport
@@ -123,6 +126,7 @@ class Device:
         self.profile = profile
         self.emulated = emulated
         self.threads = threads
+        self.cluster = cluster
         self._own = own
 
     @property
@@ -140,8 +144,13 @@ class Device:
             own=self._own,
             emulated=self.emulated,
             threads=self.threads,
+            cluster=self.cluster,
             model_name=name or "",
         )
+
+    def wish(self, threads: int | None = None, cluster: str = "") -> Wish:
+        """What to ask of a release here: the arguments, else what the inventory says."""
+        return Wish(threads, cluster).over(Wish(self.threads, self.cluster))
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[Device]:
@@ -154,6 +163,7 @@ class Device:
                 own=True,  # a folder that is there for this alone
                 emulated=self.emulated,
                 threads=self.threads,
+                cluster=self.cluster,
             )
         finally:
             self.transport.remove(folder, deadline=release.QUICK_SECONDS)
@@ -201,10 +211,11 @@ class Device:
 
         The model is loaded once, on the board; a streaming model keeps its state from run to run.
         """
+        wish = self.wish(threads, cluster)
         return release.open_session(
             self.transport,
-            threads=threads or self.threads,
-            cluster=cluster,
+            threads=wish.threads,
+            cluster=wish.cluster,
             name=self.model_name,
         )
 
@@ -212,11 +223,12 @@ class Device:
         self, inputs: Arrays, threads: int | None = None, cluster: str = ""
     ) -> tuple[dict[str, NDArray[Any]], Timings]:
         """One inference of what is deployed: outputs and times. For several, `open` a session."""
+        wish = self.wish(threads, cluster)
         return release.run(
             self.transport,
             inputs,
-            threads=threads or self.threads,
-            cluster=cluster,
+            threads=wish.threads,
+            cluster=wish.cluster,
             name=self.model_name,
         )
 
@@ -232,11 +244,12 @@ class Device:
         variant: int = 0,
     ) -> Benchmark:
         """Latency of what is deployed; see edgekit.host.release.bench."""
+        wish = self.wish(threads, cluster)
         return release.bench(
             self.transport,
             inputs,
-            threads=threads or self.threads,
-            cluster=cluster,
+            threads=wish.threads,
+            cluster=wish.cluster,
             count=count,
             warmup=warmup,
             seconds=seconds,

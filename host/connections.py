@@ -33,6 +33,7 @@ class Connection:
     own: bool = False  # the board is this host's alone, which may enroll its key there
     emulated: bool = False  # its times say nothing of a real board
     threads: int | None = None  # that models run with; None: as their releases say
+    cluster: str = ""  # on whose cores; "": as their releases say
     counting: bool = True  # whether its instructions can be counted, if it is emulated
 
 
@@ -95,7 +96,8 @@ def console_of(name: str, folder: Path | None = None) -> SerialTarget:
 def connect_to_entry(entry: BoardEntry, via: Via | None = None) -> Connection:
     """A connection to a board of the inventory, or to one that is about to be in it."""
     own = entry.transport == LOCAL
-    return Connection(_to_entry(entry, via), entry.profile, own=own, threads=entry.threads)
+    transport, cluster = _to_entry(entry, via), entry.cluster or ""
+    return Connection(transport, entry.profile, own=own, threads=entry.threads, cluster=cluster)
 
 
 def _nowhere(name: str) -> str:

@@ -46,6 +46,13 @@ _File = Annotated[Path, Meta(description='"..."')]
 _Port = Annotated[int, Meta(ge=1, le=65535, description="1 to 65535")]
 _Baud = Annotated[int, Meta(ge=50, le=10_000_000, description="50 to 10000000")]
 _Threads = Annotated[int, Meta(ge=1, le=256, description="1 to 256")]
+_Cluster = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9-]{1,32}(\+[A-Za-z0-9-]{1,32}){0,3}$",
+        description="big, little, all, or a kind of core such as a76",
+    ),
+]
 _Flag = Annotated[bool, Meta(description="true or false")]
 _Transport = Annotated[Literal["ssh", "serial", "local"], Meta(description="ssh, serial or local")]
 
@@ -54,8 +61,9 @@ _Transport = Annotated[Literal["ssh", "serial", "local"], Meta(description="ssh,
 class BoardEntry:
     """A board; what is None is left to the ssh config, the profile or a default.
 
-    `host_key` is the pinned line, `device` a serial port or URL, `threads` how many to run with,
-    `unsigned` whether the board was enrolled to take bundles without a signature.
+    `host_key` is the pinned line, `device` a serial port or URL, `threads` how many to run with
+    and `cluster` on whose cores, `unsigned` whether the board was enrolled to take bundles without
+    a signature.
     """
 
     name: str
@@ -69,6 +77,7 @@ class BoardEntry:
     device: _Text | None = None
     baud: _Baud = DEFAULT_BAUD
     threads: _Threads | None = None
+    cluster: _Cluster | None = None
     model: _File | None = None
     unsigned: _Flag = False
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from edgekit.device.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.device.agent.placement import Wish
+    from edgekit.device.agent.specs import Wish
 
 
 def positive(text: str) -> int:
@@ -48,7 +48,7 @@ def add_placement(parser: argparse.ArgumentParser) -> None:
 
 
 def wish_of(options: argparse.Namespace) -> Wish:
-    from edgekit.device.agent.placement import Wish
+    from edgekit.device.agent.specs import Wish
 
     return Wish(options.threads, options.cluster)
 

@@ -12,16 +12,8 @@ from dataclasses import dataclass
 from typing import Iterator, Optional, Sequence, Tuple
 
 from edgekit.device.agent.clusters import Cluster, find_clusters, ranges
-from edgekit.device.agent.specs import ALL, BESIDE, PlacementSpec
+from edgekit.device.agent.specs import ALL, ANY, BESIDE, PlacementSpec, Wish
 from edgekit.device.errors import InputError
-
-
-@dataclass(frozen=True)
-class Wish:
-    """What a user asks for; None and "" leave it to the release."""
-
-    threads: Optional[int] = None
-    cluster: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,7 +43,7 @@ ONE_THREAD = Placement()
 
 def place(
     specs: Sequence[PlacementSpec],
-    wish: Wish = Wish(),
+    wish: Wish = ANY,
     clusters: Optional[Sequence[Cluster]] = None,
 ) -> Placement:
     """How a model with these specs, the best first, runs on this board (or one with `clusters`).

@@ -88,6 +88,23 @@ class PlacementSpec:
     alone_us: float
 
 
+@dataclass(frozen=True)
+class Wish:
+    """What a user asks for; None and "" leave it to the release."""
+
+    threads: Optional[int] = None
+    cluster: str = ""
+
+    def over(self, usual: Wish) -> Wish:
+        """This wish, and what it leaves open as usual; a number of threads is of its cluster."""
+        same = not self.cluster or self.cluster == usual.cluster or not usual.cluster
+        threads = self.threads or (usual.threads if same else None)
+        return Wish(threads, self.cluster or usual.cluster)
+
+
+ANY = Wish()
+
+
 def safe_path(path: str) -> bool:
     """Whether `path` stays inside a release: plain relative names, no `..`, at most 4 deep."""
     parts = path.split("/")

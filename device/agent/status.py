@@ -10,6 +10,7 @@ from edgekit.device.agent.manifest import Manifest
 from edgekit.device.agent.mend import recover, settle, switch
 from edgekit.device.agent.process import is_locked
 from edgekit.device.agent.session import alone
+from edgekit.device.agent.specs import PlacementSpec
 from edgekit.device.agent.store import Links, Store
 from edgekit.device.agent.whole import find_damage, find_damage_of_head, record_damage
 from edgekit.device.errors import (
@@ -32,6 +33,7 @@ class ReleaseInfo:
     bytes: int
     shapes: Tuple[Dict[str, Tuple[int, ...]], ...]  # of the inputs, for each variant
     damage: str = ""  # what is not as it was installed, as far as was looked
+    placement: Optional[PlacementSpec] = None  # where it runs unless told; None: on one thread
 
 
 @dataclass(frozen=True)
@@ -182,4 +184,5 @@ def _info(store: Store, release: Optional[str], full: bool) -> Optional[ReleaseI
         sum(f.bytes for f in m.files),
         tuple(v.shapes for v in m.every_variant()),
         damage,
+        m.placements[0] if m.placements else None,
     )

@@ -7,7 +7,7 @@ from typing import Callable
 
 from edgekit.device.agent.manifest import Manifest
 from edgekit.device.agent.mend import settle
-from edgekit.device.agent.placement import Wish
+from edgekit.device.agent.specs import Wish
 from edgekit.device.agent.status import damaged, leave_damaged, nothing_deployed
 from edgekit.device.agent.store import Store, committed
 from edgekit.device.agent.whole import find_damage

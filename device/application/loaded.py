@@ -22,9 +22,10 @@ from edgekit.device.agent.binding import (
 from edgekit.device.agent.fit import check_fit
 from edgekit.device.agent.manifest import WEIGHTS, Manifest, Variant
 from edgekit.device.agent.model import times_of
-from edgekit.device.agent.placement import Placement, Wish, on_cores, place
+from edgekit.device.agent.placement import Placement, on_cores, place
 from edgekit.device.agent.probe import board_facts
 from edgekit.device.agent.sampler import Sampler, sampler_for
+from edgekit.device.agent.specs import Wish
 from edgekit.device.agent.store import Store
 from edgekit.device.agent.variants import variant_for
 from edgekit.device.application.buffers import fresh, numpy_of, readable, view_of, writable

@@ -13,8 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Mapping, Optional, Set, Tuple, Type, Union
 
-from edgekit.device.agent.placement import Wish
-from edgekit.device.agent.specs import TensorSpec
+from edgekit.device.agent.specs import TensorSpec, Wish
 from edgekit.device.agent.status import leave
 from edgekit.device.agent.store import Store, committed
 from edgekit.device.application.follow import load, load_current, log

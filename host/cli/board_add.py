@@ -101,6 +101,21 @@ Baud = Annotated[
     ),
 ]
 User = Annotated[str | None, _text("--user", "USER", "Serial: who logs in.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        min=1,
+        max=256,
+        show_default=False,
+        help="Threads that models run on there. Default: as their releases say.",
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    _text("--cluster", "NAME", "Cores that models run on there. Default: as their releases say."),
+]
 Unsigned = Annotated[
     bool, typer.Option("--unsigned", help="Let it take releases that nobody signed.")
 ]
@@ -120,6 +135,8 @@ def add(
     device: SerialPort = None,
     baud: Baud = None,
     user: User = None,
+    threads: Threads = None,
+    cluster: Cluster = None,
     unsigned: Unsigned = False,
     fingerprint: Fingerprint = None,
     yes: Yes = False,
@@ -140,6 +157,7 @@ def add(
 
     file = _file(everywhere)
     entry = _known(name, profile)
+    entry = replace(entry, threads=threads or entry.threads, cluster=cluster or entry.cluster)
     if unsigned:
         entry = replace(entry, unsigned=True)
     if (transport or ("serial" if device and not host else entry.transport)) == "serial":
@@ -293,6 +311,7 @@ def _welcome(entry: BoardEntry) -> BoardEntry:
     transport = connect_to_entry(entry).transport
     with working(f"board {entry.name}: logging in"):
         found = probe(transport)
+    _check_cluster(entry, found)
     if not entry.profile:
         entry = replace(entry, profile=_proposed(entry.name, found))
     for finding in compare(found, load_board(entry.profile), time.time()):
@@ -305,6 +324,18 @@ def _welcome(entry: BoardEntry) -> BoardEntry:
     with working(f"board {entry.name}: enrolling the signing key"):
         (enroll_unsigned if entry.unsigned else enroll_host)(transport)
     return entry
+
+
+def _check_cluster(entry: BoardEntry, found: Probe) -> None:
+    """InputError if models cannot run there where the entry says."""
+    from edgekit.device.agent.placement import place as placed
+    from edgekit.device.agent.specs import Wish
+    from edgekit.device.errors import InputError as DeviceInputError
+
+    try:
+        placed((), Wish(entry.threads, entry.cluster or ""), found.clusters)
+    except DeviceInputError as error:
+        raise InputError(f"board '{entry.name}': {error}") from None
 
 
 def _proposed(board: str, found: Probe) -> str:

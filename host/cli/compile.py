@@ -148,12 +148,16 @@ def placement_text(spec: PlacementSpec) -> str:
     """Where a release runs unless told, and why."""
     from edgekit.host.cli.output import duration
 
-    threads = f"{spec.threads} thread{'s' * (spec.threads != 1)}"
     where = "" if spec.cluster == "all" else f" of {spec.cluster}"
     where += f" ({spec.core})" if spec.core else ""
     cost, alone, unit = duration(spec.cost_us / 1e3, spec.alone_us / 1e3)
     why = f"{cost} {unit}" if spec.threads == 1 else f"{cost} {unit}, {alone} on one"
-    return f"{threads}{where}: by price {why}"
+    return f"{threads_text(spec.threads)}{where}: by price {why}"
+
+
+def threads_text(count: int) -> str:
+    """So many threads, in words."""
+    return f"{count} thread{'s' * (count != 1)}"
 
 
 def compile_bundle(

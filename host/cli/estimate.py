@@ -31,7 +31,7 @@ from edgekit.host.cli.options import (
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.device.agent.placement import Wish
+    from edgekit.device.agent.specs import Wish
     from edgekit.host.bundle import Bundle
     from edgekit.host.estimate.model import ModelEstimate
     from edgekit.host.estimate.run import Run
@@ -126,11 +126,12 @@ def estimate(
 
 def wish_for(board: str, threads: int | None, cluster: str | None) -> Wish:
     """What a user asks for, or the inventory says of the board's models."""
-    from edgekit.device.agent.placement import Wish
+    from edgekit.device.agent.specs import Wish
     from edgekit.host.inventory import find_board
 
     entry = find_board(board, Path.cwd())
-    return Wish(threads or (entry.threads if entry else None), cluster or "")
+    usual = Wish(entry.threads, entry.cluster or "") if entry else Wish()
+    return Wish(threads, cluster or "").over(usual)
 
 
 def show_file(

@@ -11,6 +11,8 @@ from edgekit.host.cli.options import As, Board, Json, Over, board_name, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
+    from edgekit.device.agent.specs import PlacementSpec, Wish
+    from edgekit.host.api import Device
     from edgekit.host.release import BoardStatus, ReleaseInfo
 
 
@@ -35,8 +37,8 @@ def status(
     """Show what runs on a board and what ran before."""
     from edgekit.host.api import connect
 
-    name = board_name(board)
-    _show(name, connect(name, via=via).named(as_name).status(), "edgekit.status/1", as_json)
+    device = connect(board_name(board), via=via).named(as_name)
+    _show(device, device.status(), "edgekit.status/1", as_json)
 
 
 def verify(
@@ -45,8 +47,8 @@ def verify(
     """Compare every file of the releases on a board with its SHA-256."""
     from edgekit.host.api import connect
 
-    name = board_name(board)
-    _show(name, connect(name, via=via).named(as_name).verify(), "edgekit.verify/1", as_json)
+    device = connect(board_name(board), via=via).named(as_name)
+    _show(device, device.verify(), "edgekit.verify/1", as_json)
 
 
 def rollback(
@@ -55,8 +57,8 @@ def rollback(
     """Put the previous release back into service."""
     from edgekit.host.api import connect
 
-    name = board_name(board)
-    _show(name, connect(name, via=via).named(as_name).rollback(), "edgekit.rollback/1", as_json)
+    device = connect(board_name(board), via=via).named(as_name)
+    _show(device, device.rollback(), "edgekit.rollback/1", as_json)
 
 
 def remove(
@@ -90,30 +92,47 @@ def remove(
     print(f"removed  {as_name or 'the default model'} from {name}: {what}")
 
 
-def _show(board: str, found: BoardStatus, schema: str, as_json: bool) -> None:
+def _show(device: Device, found: BoardStatus, schema: str, as_json: bool) -> None:
     from edgekit.host.cli.output import emit
 
+    usual = device.wish()
     if as_json:
-        emit({"schema": schema, "board": board, **asdict(found)})
+        emit({"schema": schema, "board": device.name, **asdict(usual), **asdict(found)})
         return
-    print(f"board     {board}")
-    _show_releases(found)
+    print(f"board     {device.name}")
+    _show_releases(found, usual)
     for name, beside in found.named.items():
         print(f"as        {name}")
-        _show_releases(beside)
+        _show_releases(beside, usual)
 
 
-def _show_releases(found: BoardStatus) -> None:
+def _show_releases(found: BoardStatus, usual: Wish) -> None:
     from edgekit.host.cli.output import show_shapes
 
     print(f"current   {_line(found.current)}")
     show_shapes(found.current.shapes if found.current else ())
+    if found.current and not found.current.damage:
+        print(f"runs on   {_placement(found.current.placement, usual)}")
     print(f"previous  {_line(found.previous)}")
     if found.interrupted:
         print("note      a deploy was interrupted; run it again")
     if found.last_failure:
         facts = (f"{key}: {value}" for key, value in found.last_failure.items() if value)
         print(f"failure   {'; '.join(facts)}")
+
+
+def _placement(spec: PlacementSpec | None, usual: Wish) -> str:
+    """Where a model runs: as the inventory says of the board, else as its release does."""
+    from edgekit.host.cli.compile import placement_text, threads_text
+
+    if not usual.threads and not usual.cluster:
+        return placement_text(spec) if spec else threads_text(1)
+    said = spec if spec and usual.cluster in ("", spec.cluster, spec.core) else None
+    count = usual.threads or (said.threads if said else None)
+    cluster = usual.cluster or (said.cluster if said else "")
+    parts = [threads_text(count)] if count else []
+    parts += [cluster] if cluster not in ("", "all") else []
+    return f"{' of '.join(parts) or 'all cores'}, as is set for this board"
 
 
 def _line(info: ReleaseInfo | None) -> str:

@@ -112,6 +112,14 @@ class AppLogAnswer(TypedDict):
     lines: tuple[Text, ...]
 
 
+class PlacementSpecAnswer(TypedDict):
+    cluster: Text
+    core: Text
+    threads: Count
+    cost_us: Number
+    alone_us: Number
+
+
 class ReleaseAnswer(TypedDict):
     id: Id
     model: Text
@@ -122,6 +130,7 @@ class ReleaseAnswer(TypedDict):
     bytes: Count
     shapes: tuple[Shapes, ...]
     damage: NotRequired[Text]
+    placement: NotRequired[PlacementSpecAnswer | None]
 
 
 class FailureAnswer(TypedDict):

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgekit.device.agent.specs import PlacementSpec
+
 
 @dataclass(frozen=True)
 class Step:
@@ -97,7 +99,8 @@ class Release:
 class ReleaseInfo:
     """An installed release, as the board describes it; `shapes` of its inputs, for each variant.
 
-    `damage` says what is not as it was installed: such a release is never run.
+    `damage` says what is not as it was installed: such a release is never run. `placement` is where
+    it runs unless told; None: on one thread, on any core.
     """
 
     id: str
@@ -109,6 +112,7 @@ class ReleaseInfo:
     bytes: int
     shapes: tuple[Mapping[str, tuple[int, ...]], ...] = ()
     damage: str = ""
+    placement: PlacementSpec | None = None
 
 
 @dataclass(frozen=True)

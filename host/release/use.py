@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from edgekit.device.agent.clusters import Cluster
 from edgekit.device.agent.npz import Array, npz_bytes
 from edgekit.device.agent.probe import Probe
+from edgekit.device.agent.specs import PlacementSpec
 from edgekit.device.errors import InputError as DeviceInputError
 from edgekit.host.errors import BusyError, InputError
 from edgekit.host.release.answers import Document
@@ -163,7 +164,9 @@ def _info(found: Document | None) -> ReleaseInfo | None:
     if found is None:
         return None
     shapes = tuple(_shapes(variant) for variant in found["shapes"])
-    return ReleaseInfo(**_known(ReleaseInfo, found) | {"shapes": shapes})
+    placed = found.get("placement")
+    spec = None if placed is None else PlacementSpec(**_known(PlacementSpec, placed))
+    return ReleaseInfo(**_known(ReleaseInfo, found) | {"shapes": shapes, "placement": spec})
 
 
 def _known(kind: type[Any], found: Document) -> Document:

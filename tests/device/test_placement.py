@@ -14,8 +14,8 @@ import pytest
 
 from edgekit.device.agent.clusters import Cluster, find_clusters
 from edgekit.device.agent.manifest import parse_manifest
-from edgekit.device.agent.placement import Placement, Wish, on_cores, place
-from edgekit.device.agent.specs import PlacementSpec
+from edgekit.device.agent.placement import Placement, on_cores, place
+from edgekit.device.agent.specs import PlacementSpec, Wish
 from edgekit.device.errors import InputError
 from edgekit.host.bundle import Bundle
 from tests.support.boards_sys import PI4, RK3588, FakeCore, fake_board
@@ -54,6 +54,24 @@ def test_what_a_user_asks_for_stands_over_the_release(
     tmp_path: Path, wish: Wish, expected: Placement
 ) -> None:
     assert place(SPECS, wish, board(tmp_path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("wish", "usual", "expected"),
+    [
+        (Wish(), Wish(4, "big"), Wish(4, "big")),
+        (Wish(2), Wish(4, "big"), Wish(2, "big")),
+        (Wish(cluster="big"), Wish(4, "big"), Wish(4, "big")),
+        (Wish(cluster="little"), Wish(4, "big"), Wish(None, "little")),
+        (Wish(cluster="little"), Wish(1), Wish(1, "little")),
+        (Wish(1, "little"), Wish(4, "big"), Wish(1, "little")),
+    ],
+    ids=str,
+)
+def test_a_wish_stands_over_what_is_usual_whose_threads_are_of_its_cluster(
+    wish: Wish, usual: Wish, expected: Wish
+) -> None:
+    assert wish.over(usual) == expected
 
 
 @pytest.mark.parametrize(

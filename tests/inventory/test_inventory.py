@@ -69,6 +69,7 @@ def test_every_key(project: Path) -> None:
         device = "/dev/ttyUSB0"
         baud = 1500000
         threads = 4
+        cluster = "a76"
         model = "m.tflite"
         unsigned = true
         """,
@@ -85,6 +86,7 @@ def test_every_key(project: Path) -> None:
         "/dev/ttyUSB0",
         1_500_000,
         4,
+        "a76",
         project / "m.tflite",
         True,
     )
@@ -169,6 +171,8 @@ B = '[boards.b]\nprofile="a57"\nhost="h"\n'
         (B + "port = true", r"boards\.b\.port: expected 1 to 65535, found True"),
         (B + "port = 70000", r"boards\.b\.port: expected 1 to 65535, found 70000"),
         (B + "threads = 0", r"boards\.b\.threads: expected 1 to 256, found 0"),
+        (B + "cluster = 2", r"boards\.b\.cluster: expected big, little, all, or .*, found 2"),
+        (B + 'cluster = "big one"', r"boards\.b\.cluster: expected big, .*, found 'big one'"),
         (B + "user = 7", r'boards\.b\.user: expected "\.\.\.", found 7'),
         (B + 'user = ""', r'boards\.b\.user: expected "\.\.\."'),
         (B + 'unsigned = "yes"', r"boards\.b\.unsigned: expected true or false, found 'yes'"),
