@@ -119,6 +119,8 @@ class AppFolder:
             place = temporary / path
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             shutil.copyfile(source / path, place)
+        if not application.is_python:
+            (temporary / application.entry).chmod(0o700)
         temporary.rename(target)
         return target
 

@@ -18,8 +18,9 @@ _NAME = re.compile("[a-z0-9][a-z0-9_-]{0,31}")
 
 @dataclass(frozen=True)
 class ApplicationSpec:
-    """`entry`: which of its `files` Python starts, with `arguments`. Without a sign of life for
-    `watchdog_seconds`, or with more than `memory_bytes`, it is started again; 0: not watched."""
+    """`entry`: which of its `files` is started, with `arguments`: by Python if it ends in .py, else
+    as a program. Without a sign of life for `watchdog_seconds`, or with more than `memory_bytes`,
+    it is started again; 0: not watched."""
 
     name: str
     entry: str
@@ -27,6 +28,10 @@ class ApplicationSpec:
     watchdog_seconds: int
     memory_bytes: int
     files: Tuple[str, ...]
+
+    @property
+    def is_python(self) -> bool:
+        return self.entry.endswith(".py")
 
 
 def application_of(raw: object) -> ApplicationSpec:

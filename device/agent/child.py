@@ -33,8 +33,9 @@ class Child:
         keep = {name: os.environ[name] for name in _KEPT if name in os.environ}
         self._last = b""
         self.closed_output = False
+        interpreter = [sys.executable, "-u", "-B"] if spec.is_python else []
         self._process = subprocess.Popen(
-            [sys.executable, "-u", "-B", str(folder / spec.entry), *spec.arguments],
+            [*interpreter, str(folder / spec.entry), *spec.arguments],
             cwd=data,
             env={**keep, **environment},
             stdin=subprocess.DEVNULL,

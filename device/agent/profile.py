@@ -7,6 +7,7 @@ import base64
 import zlib
 from typing import Any, Dict, Tuple
 
+from edgekit.device.agent.c_samples import take_samples
 from edgekit.device.agent.sampler import spool_of
 from edgekit.device.agent.store import Store
 from edgekit.device.errors import InputError
@@ -18,6 +19,7 @@ def profile(store: Store, options: argparse.Namespace) -> Dict[str, Any]:
     spool = spool_of(store)
     if options.switch:
         spool.switch(options.switch == "on")
+    take_samples(store)
     if options.acknowledge:
         spool.acknowledge(*_receipt(options.acknowledge))
     found = spool.fetch(options.most_bytes)

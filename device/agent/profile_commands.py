@@ -30,13 +30,16 @@ def _profile(options: argparse.Namespace) -> Document:
 
 
 def _push(options: argparse.Namespace) -> Document:
+    from edgekit.device.agent.c_samples import take_samples
     from edgekit.device.agent.push import Bandwidth, home_of, push, push_for_ever, read_home
     from edgekit.device.agent.sampler import spool_of
     from edgekit.device.agent.store import Store
 
-    spool = spool_of(Store(options.root))
+    store = Store(options.root)
+    spool = spool_of(store)
     if options.every:
-        push_for_ever(spool, options.every)
+        push_for_ever(spool, options.every, lambda: take_samples(store))
     home = read_home(home_of(spool))
+    take_samples(store)
     sent = push(spool, home, Bandwidth(home.bits_per_second))
     return {"schema": "edgekit.profile.pushed/1", "board": home.board, "bytes": sent}

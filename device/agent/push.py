@@ -154,15 +154,18 @@ def waits(failures: int, asked: float, period: float, chance: random.Random) -> 
 def push_for_ever(
     spool: Spool,
     period: float,
+    gather: Callable[[], None],
     sleep: Callable[[float], None] = time.sleep,
     chance: Optional[random.Random] = None,
 ) -> None:
-    """Sends what waits now and then; failures are logged and tried again."""
+    """Sends what waits now and then, after `gather` put there what else there is; failures are
+    logged and tried again."""
     chance = chance or random.SystemRandom()
     failures, asked = 0, 0.0
     sleep(period * chance.random())
     while True:
         try:
+            gather()
             home = read_home(home_of(spool))
             push(spool, home, Bandwidth(home.bits_per_second, sleep=sleep))
             failures, asked = 0, 0.0

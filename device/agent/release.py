@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from edgekit.device.agent import states
+from edgekit.device.agent.c_samples import take_samples
 from edgekit.device.agent.counters import highest_counter, keep_counters
 from edgekit.device.agent.files import (
     SPARE_BYTES,
@@ -247,6 +248,7 @@ def prune(store: Store, release: str) -> None:
     1970, so their age tells nothing.
     """
     links = store.links()
+    take_samples(store)  # which need the manifests of what goes
     for name in store.installed():
         if name not in (links.current, links.previous):
             shutil.rmtree(store.releases / name, ignore_errors=True)

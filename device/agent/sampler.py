@@ -236,7 +236,13 @@ def sampler_for(
     spool = spool_of(store)
     if spool.is_off or (store.board != store.root and not store.name):
         return None
-    subject = Subject(
+    subject = subject_of(manifest, variant, threads)
+    return Sampler(subject, manifest.every_variant()[variant].operators, spool.add, pace)
+
+
+def subject_of(manifest: Manifest, variant: int, threads: int) -> Subject:
+    """What is measured when a release's variant runs."""
+    return Subject(
         release=manifest.id,
         model=manifest.model.name,
         model_sha256=manifest.model.sha256,
@@ -245,7 +251,6 @@ def sampler_for(
         variant=variant,
         threads=threads,
     )
-    return Sampler(subject, manifest.every_variant()[variant].operators, spool.add, pace)
 
 
 def spool_of(store: Store) -> Spool:

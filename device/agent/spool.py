@@ -6,6 +6,7 @@ spool/state.json                see _State; replaced as a whole
 spool/quarantine/               files that are not what was written, the newest few
 spool/lock                      held with flock for each change
 spool/off                       nothing is sampled while it is there
+spool/samples/                  of programs in C, not yet batches; see c_samples.py
 
 Sequences have no gaps but for what was dropped, and they outlive the files: `floor` rises before
 what lies below it is removed. So a crash between any two steps neither counts a dropped file twice
@@ -29,7 +30,7 @@ from edgekit.device.errors import BusyError, InputError
 
 MOST_BYTES = 4 << 20
 _STATE_BYTES = 4096  # what the state and its successor may take
-_QUARANTINED_SHARE = 8  # of the cap
+_QUARANTINED_SHARE = 8  # of the cap; as much for what programs in C leave
 _PATIENCE_SECONDS = 10.0  # of who adds: threads of a process may all end a batch at once
 _AGAIN_SECONDS = 0.01
 _NAME = re.compile(r"([0-9]{12})-([0-9a-f]{32})\.batch")
@@ -121,10 +122,13 @@ class Spool:
         """Puts a batch in, on disk when this returns; the oldest make room for it and are counted.
 
         OSError if the disk refuses, BusyError if another holds the spool for long, InputError if
-        the batch is too long; then nothing but the room that was made has changed.
+        the batch is too long; then nothing but the room that was made has changed. One whose UUID
+        waits here is here.
         """
         with self._locked(_PATIENCE_SECONDS):
             state, files = self._look()
+            if any(file.path.stem.endswith(batch.uuid) for file in files):
+                return
             sequence = _next(state, files)
             data = batch_bytes(batch, state.spool, sequence, state.dropped, state.quarantined)
             if len(data) > min(MOST_BATCH_BYTES, self._most // 2):
@@ -161,6 +165,11 @@ class Spool:
             left = sum(file.sequence > through for file in files)
             stream = b"".join(parts)
             return Fetched(state.spool, through, stream, left, state.dropped, state.quarantined)
+
+    def set_aside(self, path: Path) -> None:
+        """Puts a file that should have become a batch into quarantine, and counts it."""
+        with self._locked(_PATIENCE_SECONDS):
+            self._set_aside(self._look()[0], _File(0, path, path.lstat().st_size))
 
     def acknowledge(self, spool: str, through: int) -> None:
         """Removes what a host has stored; of another spool than this, and again, it is nothing."""
@@ -228,7 +237,7 @@ class Spool:
     def _make_room(self, state: _State, files: List[_File], size: int) -> int:
         """Drops the oldest until `size` more bytes fit; how many were ever dropped."""
         waiting = sum(file.bytes for file in files)
-        most = self._most - self._most // _QUARANTINED_SHARE - _STATE_BYTES
+        most = self._most - 2 * (self._most // _QUARANTINED_SHARE) - _STATE_BYTES
         gone = 0
         while gone < len(files) and waiting + size > most:
             waiting -= files[gone].bytes

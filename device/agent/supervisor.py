@@ -208,7 +208,7 @@ class Supervisor:
         try:
             folder = self._folder.copy(self._manifest)
             self._folder.remove_copies(but=folder.name)
-            if not self._state.failures:
+            if spec.is_python and not self._state.failures:
                 compile_runtime(folder / RUNTIME)
             self._child = Child(spec, folder, self._folder.data, self._environment(spec, folder))
         except OSError as error:

@@ -30,6 +30,7 @@ from edgekit.host.transport import Transport
 
 SETTINGS = "app.toml"
 MOST_BYTES = 64 << 20
+_PROGRAMS = (b"\x7fELF", b"#!")
 _START_SECONDS = 60  # a small board may take as long to import what an application needs
 
 
@@ -65,6 +66,12 @@ def read_application(folder: Path) -> Application:
         raise InputError(
             f"{folder}: expected the program {settings.entry}, found none; write it, or name "
             f"another as entry in {SETTINGS}"
+        )
+    if not entry.endswith(".py") and not files[entry].startswith(_PROGRAMS):
+        raise InputError(
+            f"{folder / settings.entry}: expected Python in a file that ends in .py, or a program "
+            "(ELF, or a script with #!), found neither; name another "
+            f"as entry in {SETTINGS}"
         )
     memory = settings.memory_mib << 20
     spec = ApplicationSpec(

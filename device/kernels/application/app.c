@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "ek.h"
+#include "samples.h"
 #include "signs.h"
 #include "whole.h"
 
@@ -30,6 +31,7 @@ typedef struct {
     int (*run)(const ek_model *, const void *const *, void *const *);
     void (*end_pool)(ek_pool *);
     ek_model model;
+    ek_sampler *sampler; /* NULL: its inferences are not sampled */
 } loaded;
 
 struct ek_app {
@@ -94,6 +96,7 @@ static int committed(const char *root, char id[EK_APP_RELEASE_BYTES]) {
 }
 
 static void unload(loaded *l) {
+    ek_sampler_close(l->sampler);
     if (l->model.pool)
         l->end_pool(l->model.pool);
     free(l->model.arena);
@@ -159,6 +162,39 @@ static int open_library(loaded *l, const char *folder, char *error) {
     return 1;
 }
 
+/* The text of the list behind `key`, up to the bracket that ends it. */
+static size_t list_of(const char *description, const char *key, const char **start) {
+    const char *at = *start = ek_json_value(description, key);
+    int depth = 0, quoted = 0;
+    for (; at && *at; ++at) {
+        if (quoted && *at == '\\' && at[1])
+            ++at;
+        else if (*at == '"')
+            quoted = !quoted;
+        else if (!quoted && *at == '[')
+            ++depth;
+        else if (!quoted && *at == ']' && --depth == 0)
+            return (size_t)(at + 1 - *start);
+    }
+    return 0;
+}
+
+/* How many operators the model runs. */
+static size_t operators_of(const char *description) {
+    const char *list;
+    size_t size = list_of(description, "operators", &list), count = 0;
+    int quoted = 0;
+    for (size_t i = 0; i < size; ++i) {
+        if (quoted && list[i] == '\\')
+            ++i;
+        else if (list[i] == '"')
+            quoted = !quoted;
+        else
+            count += !quoted && list[i] == '{';
+    }
+    return count;
+}
+
 /* 1 if all of the release is whole and loaded; else nothing is, and `error` says why. */
 static int load(const ek_app *app, const char *id, loaded *l, char *error) {
     char folder[PATH + 64], why[TEXT];
@@ -182,24 +218,8 @@ static int load(const ek_app *app, const char *id, loaded *l, char *error) {
         return say(error, "release %s: expected memory and threads, found too few; free some", id);
     }
     l->reset(&l->model);
+    l->sampler = ek_sampler_open(app->root, id, operators_of(l->description), app->threads);
     return 1;
-}
-
-/* The text of the list behind `key`, up to the bracket that ends it. */
-static size_t list_of(const char *description, const char *key, const char **start) {
-    const char *at = *start = ek_json_value(description, key);
-    int depth = 0, quoted = 0;
-    for (; at && *at; ++at) {
-        if (quoted && *at == '\\' && at[1])
-            ++at;
-        else if (*at == '"')
-            quoted = !quoted;
-        else if (!quoted && *at == '[')
-            ++depth;
-        else if (!quoted && *at == ']' && --depth == 0)
-            return (size_t)(at + 1 - *start);
-    }
-    return 0;
 }
 
 static char *interface_of(const char *description) {
@@ -271,16 +291,17 @@ static int follow(ek_app *app) {
 ek_app *ek_app_open(const char *root, const char *name, int threads, char *error, size_t bytes) {
     ek_app *app = calloc(1, sizeof *app);
     char id[EK_APP_RELEASE_BYTES], why[TEXT] = "expected memory, found none";
-    const char *home = getenv("HOME");
+    const char *home = getenv("HOME"), *below = "/.edgekit";
+    if (!root)
+        root = getenv("EDGEKIT_ROOT"), below = root ? "" : below, root = root ? root : home;
+    else
+        below = "";
     if (app) {
         int named = name && strcmp(name, "current");
         app->threads = threads;
         pthread_mutex_init(&app->lock, NULL);
-        snprintf(app->root, sizeof app->root, "%s%s%s%s",
-                 root   ? root
-                 : home ? home
-                        : "",
-                 root ? "" : "/.edgekit", named ? "/named/" : "", named ? name : "");
+        snprintf(app->root, sizeof app->root, "%s%s%s%s", root ? root : "", below,
+                 named ? "/named/" : "", named ? name : "");
         say(why, "expected a deployed model in %.300s, found none; deploy one: edgekit deploy",
             app->root);
         for (int i = 0; i < CHANGES && committed(app->root, id); ++i)
@@ -302,7 +323,10 @@ int ek_app_run(ek_app *app, const void *const *in, void *const *out,
     pthread_mutex_lock(&app->lock);
     if (link_names(app->root, id) && strcmp(id, app->now.id))
         follow(app);
+    app->now.model.stamps = ek_sampler_due(app->now.sampler);
     int code = app->now.run(&app->now.model, in, out);
+    if (!code && app->now.model.stamps)
+        ek_sampler_record(app->now.sampler);
     if (code)
         say(app->error, "ek_run: expected 0, found %d; please report this model", code);
     if (release)

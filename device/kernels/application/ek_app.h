@@ -1,6 +1,6 @@
 /* A deployed model in a C program on the board, which follows its releases: docs/applications.md.
  *
- * Link with libedgekit-app.so, or compile app.c, signs.c and whole.c with the program (-ldl on old
+ * Link with libedgekit-app.so, or compile the C files beside app.c with the program (-ldl on old
  * systems). An ek_app may be used by several threads, one inference at a time; for several at once
  * open it several times: code and weights are in memory once. Not across fork. */
 #ifndef EK_APP_H
@@ -12,8 +12,8 @@
 typedef struct ek_app ek_app;
 
 /* The model deployed as `name`, or the one without a name (NULL or "current"), in the folder `root`
- * (NULL: ~/.edgekit). `threads` work on each inference. NULL if there is none to run: then `error`
- * says why in one line. */
+ * (NULL: EDGEKIT_ROOT, which an installed application is given, else ~/.edgekit). `threads` work on
+ * each inference. NULL if there is none to run: then `error` says why in one line. */
 ek_app *ek_app_open(const char *root, const char *name, int threads, char *error, size_t bytes);
 
 /* One inference of the release in service. `in` and `out` are in the order of ek_app_describe,

@@ -10,7 +10,7 @@
 
 enum { MOST_BYTES = 1 << 23, CHUNK = 1 << 16, PATH = 4096 };
 
-static uint32_t crc32_of(uint32_t crc, const unsigned char *data, size_t size) {
+uint32_t ek_crc32(uint32_t crc, const unsigned char *data, size_t size) {
     uint32_t table[256];
     for (uint32_t i = 0; i < 256; ++i) {
         table[i] = i;
@@ -65,7 +65,7 @@ static int same_sum(const char *path, uint64_t size, uint32_t crc) {
     uint64_t seen = 0;
     if (chunk && !fstat(fd, &about) && S_ISREG(about.st_mode) && (uint64_t)about.st_size == size) {
         for (ssize_t got; (got = read(fd, chunk, CHUNK)) > 0; seen += (uint64_t)got)
-            found = crc32_of(found, chunk, (size_t)got);
+            found = ek_crc32(found, chunk, (size_t)got);
     }
     free(chunk);
     close(fd);
@@ -80,7 +80,7 @@ static int check_record(const char *folder, const char *text, size_t size, char 
     const char *end = text + size - 2;
     if (!own || !files || size < 4 || end <= files || strcmp(end, "}\n") ||
         strtoul(own, NULL, 10) !=
-            crc32_of(0, (const unsigned char *)files, (size_t)(end - files))) {
+            ek_crc32(0, (const unsigned char *)files, (size_t)(end - files))) {
         snprintf(error, bytes, "expected installed.json as it was written, found another text");
         return 0;
     }

@@ -2,6 +2,9 @@
 #ifndef EK_WHOLE_H
 #define EK_WHOLE_H
 #include <stddef.h>
+#include <stdint.h>
+
+uint32_t ek_crc32(uint32_t crc, const unsigned char *data, size_t size);
 
 /* The text of a small file, to be freed; NULL if it cannot be read or has more than 8 MiB. */
 char *ek_read_text(const char *path, size_t *size);

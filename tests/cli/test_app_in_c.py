@@ -1,0 +1,112 @@
+"""`edgekit app` with programs that are not Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.host.bundle import sign_bundle
+from tests.support.init_systems import board_with
+
+WATCHES = """
+#include <stdio.h>
+#include <unistd.h>
+#include "ek_app.h"
+
+int main(void) {
+    char error[512], release[EK_APP_RELEASE_BYTES];
+    ek_app *app = ek_app_open(NULL, NULL, 1, error, sizeof error);
+    if (!app)
+        return fprintf(stderr, "%s\\n", error), 1;
+    const float x[4] = {1, 2, 3, -4};
+    float y[4];
+    for (;; usleep(10000)) {
+        if (ek_app_run(app, (const void *const[]){x}, (void *const[]){y}, release) || y[0] != 3)
+            return fprintf(stderr, "odd numbers\\n"), 1;
+        ek_app_alive("looks for faces");
+    }
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def board_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a board whose init knows nothing of applications: not this user's systemd and cron."""
+    board_with(tmp_path / "init", monkeypatch)
+
+
+@pytest.fixture
+def deployed(edgekit: Any, home: Path, tiny: Any) -> Iterator[None]:
+    """A board that runs the tiny model; what is started on it is stopped."""
+    sign_bundle(tiny()).write(home / "tiny.ekb")
+    assert edgekit("deploy", home / "tiny.ekb").code == 0
+    yield
+    edgekit("app", "stop")
+
+
+def written(folder: Path, name: str, program: bytes) -> Path:
+    """An application of one program, which nobody made executable."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_bytes(program)
+    (folder / "app.toml").write_text(f'entry = "{name}"')
+    return folder
+
+
+def test_a_program_in_c_is_installed_and_watched(
+    edgekit: Any, home: Path, deployed: None, tiny: Any
+) -> None:
+    folder = home / "watch"
+    assert edgekit("app", "library", folder).code == 0
+    (home / "watch.c").write_text(WATCHES)
+    command = [sys.executable, "-m", "ziglang", "cc", str(home / "watch.c"), f"-I{folder}"]
+    command += [f"-L{folder}", "-ledgekit-app", "-Wl,-rpath,$ORIGIN", "-o", str(home / "watch.elf")]
+    subprocess.run(command, check=True)
+    written(folder, "watch", (home / "watch.elf").read_bytes())
+    installed = edgekit("app", "install", folder, "--json").document
+    assert (installed["state"], installed["name"]) == ("running", "watch")
+    while edgekit("app", "status", "--json").document["said"] != "looks for faces":
+        pass
+
+    sign_bundle(tiny('TINY_NAME="newer"')).write(home / "newer.ekb")
+    newer = edgekit("deploy", home / "newer.ekb", "--json").document["release"]
+    while (state := edgekit("app", "status", "--json").document)["release"] != newer:
+        pass
+    assert state["pid"] == installed["pid"]
+
+    sign_bundle(tiny("TINY_STATE")).write(home / "odd.ekb")  # it crashes with this one
+    assert edgekit("deploy", home / "odd.ekb").code in (0, 7)
+    while (found := edgekit("status", "--json").document)["current"]["id"] != newer:
+        pass
+    assert "odd numbers" in found["last_failure"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        (b"#!/bin/sh\nkill -SEGV $$\n", "was killed by SIGSEGV"),
+        (b"#!/nowhere/python\n", "could not be started: [Errno 2] No such file"),
+        (b"\x7fELF of another machine", "could not be started: [Errno 8] Exec format error"),
+    ],
+    ids=["crash", "no interpreter", "another machine"],
+)
+def test_program_that_fails_gives_way_to_the_release_before(
+    edgekit: Any, home: Path, deployed: None, program: bytes, reason: str
+) -> None:
+    before = edgekit("status", "--json").document["current"]["id"]
+    done = edgekit("app", "install", written(home / "bad", "bad", program))
+    assert done.code == 7
+    assert reason in done.complaint
+    assert edgekit("status", "--json").document["current"]["id"] == before
+
+
+def test_what_is_neither_python_nor_a_program_is_named(
+    edgekit: Any, home: Path, deployed: None
+) -> None:
+    done = edgekit("app", "install", written(home / "odd", "notes.txt", b"to do"))
+    assert done.code == 2
+    assert "notes.txt: expected Python in a file that ends in .py, or a program" in done.complaint
