@@ -109,7 +109,8 @@ class Cache:
     latency: int = 0
     policy: str = "lru"
     per_core: bool = False  # a second level that cores do not share
-    line: int = 0  # cycles that a line takes between the first level and the second, either way
+    line: int = 0  # cycles that a line takes to the first level from the second
+    out: int = 0  # and back, if it was written
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class Tlb:
 
 @dataclass(frozen=True)
 class Prefetch:
-    """Streams of lines that are followed: how many, how far, from which miss in a row on."""
+    """Streams of lines that are followed: how many, how far, after how many steps in a row."""
 
     streams: int
     distance: int  # lines ahead that are brought to L1
@@ -133,6 +134,7 @@ class Prefetch:
     confirm: int
     page: int = 4096  # bytes it does not look beyond
     stores: int = 0  # 1: it hears of stores that miss as well
+    apart: int = 0  # misses remembered apart until they are a stream; 0: any takes one's place
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ def core_text(core: Core) -> str:
         if cache is not None:
             shape = f"{cache.bytes} {cache.ways} {cache.latency}"
             flags = f"{int(cache.policy == 'random')} {int(cache.per_core)}"
-            lines.append(f"{level} {shape} {flags} {cache.line}")
+            lines.append(f"{level} {shape} {flags} {cache.line} {cache.out}")
     branch = core.branch
     lines += [f"branch {branch.entries} {branch.targets} {branch.indirect} {branch.returns}"]
     lines += [f"history {length}" for length in branch.history]

@@ -5,12 +5,19 @@ from __future__ import annotations
 import itertools
 import statistics
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.host.errors import InputError
-from edgekit.host.estimate.witness import FITTED, Published, Witness, kind_of, row_of
+from edgekit.host.estimate.witness import (
+    FITTED,
+    WITNESSES,
+    Published,
+    Witness,
+    kind_of,
+    row_of,
+)
 
 _TABLE = "[[validation]]\n"
 
@@ -51,21 +58,23 @@ class Table:
         """The results that say something of the error: of networks that nothing is fitted to."""
         return [r for r in self.results if r.kind == kind and not r.fitted]
 
-    @property
-    def rank(self) -> float:
-        """Kendall's tau between the estimated and the published order of float networks."""
+    def rank(self, beyond: float = 0.0) -> tuple[float, int]:
+        """Kendall's tau between the estimated and the published order of float networks, and of how
+        many pairs: those whose published times differ by more than so many percent."""
         float_ones = [r for r in self.results if r.kind == "float"]
-        return kendall([(r.estimated, r.published) for r in float_ones])
+        return kendall([(r.estimated, r.published) for r in float_ones], beyond)
 
 
-def kendall(pairs: Sequence[tuple[float, float]]) -> float:
+def kendall(pairs: Sequence[tuple[float, float]], beyond: float = 0.0) -> tuple[float, int]:
     """Kendall's tau: of all pairs of pairs, those in the same order less the others, over their
-    number."""
+    number, and the number; only of those whose second figures differ by more than `beyond`
+    percent."""
     signs = [
         ((a[0] > b[0]) - (a[0] < b[0])) * ((a[1] > b[1]) - (a[1] < b[1]))
         for a, b in itertools.combinations(pairs, 2)
+        if max(a[1], b[1]) > (1 + beyond / 100) * min(a[1], b[1])
     ]
-    return sum(signs) / len(signs) if signs else 1.0
+    return (sum(signs) / len(signs) if signs else 1.0), len(signs)
 
 
 def errors(results: Sequence[Result]) -> tuple[float, float]:
@@ -83,19 +92,38 @@ def proofs(tables: Sequence[Table], core: str) -> list[Table]:
 
 def spread(rows: Sequence[Published], witnesses: Sequence[Witness]) -> list[str]:
     """How far published boards of the same core are from each other, in cycles: table rows."""
-    lines = []
+    return [
+        f"| {a.core.upper()} | {a.name}, {b.name} | {len(both)} | "
+        f"{statistics.median(_apart(both)):.0f} % | {max(_apart(both)):.0f} % | "
+        f"{kendall(both)[0]:.2f} |"
+        for a, b, both in _same_core(rows, witnesses)
+    ]
+
+
+def spread_of(core: str, rows: Sequence[Published]) -> float:
+    """By how many percent published boards of a core differ in the median, or those of all cores
+    where there is one board of it."""
+    found = [(a.core, _apart(both)) for a, _, both in _same_core(rows, WITNESSES)]
+    own = [sizes for name, sizes in found if name == core] or [sizes for _, sizes in found]
+    return statistics.median(itertools.chain(*own)) if own else 0.0
+
+
+def _same_core(
+    rows: Sequence[Published], witnesses: Sequence[Witness]
+) -> Iterator[tuple[Witness, Witness, list[tuple[float, float]]]]:
+    """Two boards of one core, and the cycles of float networks on both."""
     for a, b in itertools.combinations(witnesses, 2):
         one, other = row_of(a, rows, 1), row_of(b, rows, 1)
         if a.core != b.core or one is None or other is None or a.row == b.row:
             continue
-        both = sorted(n for n in one.min_ms if n in other.min_ms and not n.endswith("_int8"))
-        ratios = [one.min_ms[n] * a.clock_mhz / (other.min_ms[n] * b.clock_mhz) - 1 for n in both]
-        sizes = [abs(100 * r) for r in ratios]
-        lines.append(
-            f"| {a.core.upper()} | {a.name}, {b.name} | {len(both)} | "
-            f"{statistics.median(sizes):.0f} % | {max(sizes):.0f} % |"
-        )
-    return lines
+        both = sorted(n for n in one.min_ms if n in other.min_ms and kind_of(n) == "float")
+        cycles = [(one.min_ms[n] * a.clock_mhz, other.min_ms[n] * b.clock_mhz) for n in both]
+        if cycles:
+            yield a, b, cycles
+
+
+def _apart(both: Sequence[tuple[float, float]]) -> list[float]:
+    return [abs(100 * (one / other - 1)) for one, other in both]
 
 
 def markdown(
@@ -106,8 +134,9 @@ def markdown(
         f"Of {date}; estimated and published milliseconds. Networks with a * were used to fit and "
         "are left out of medians and worst errors.",
         "",
-        "| board | core | ncnn | threads | networks | median | worst | Kendall's τ |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| board | core | ncnn | threads | networks | median | worst | Kendall's τ | τ beyond the "
+        "spread |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for table in tables:
         for kind in ("float", "int8"):
@@ -115,7 +144,7 @@ def markdown(
             if not found:
                 continue
             median, worst = errors(found)
-            rank = f"{table.rank:.2f}" if kind == "float" else ""
+            rank = _rank(table, spread_of(table.witness.core, rows)) if kind == "float" else " | "
             wheel = table.witness.wheel + (" (row is older)" if table.witness.early else "")
             lines.append(
                 f"| {table.witness.name} | {table.witness.core.upper()} | {wheel} | "
@@ -127,11 +156,17 @@ def markdown(
             "",
             "Published boards of the same core among themselves, in cycles:",
             "",
-            "| core | boards | networks | median | most |",
-            "| --- | --- | --- | --- | --- |",
+            "| core | boards | networks | median | most | Kendall's τ |",
+            "| --- | --- | --- | --- | --- | --- |",
             *apart,
         ]
     return "\n".join(lines)
+
+
+def _rank(table: Table, beyond: float) -> str:
+    rank, _ = table.rank()
+    clear, pairs = table.rank(beyond)
+    return f"{rank:.2f} | {clear:.2f} of {pairs} pairs beyond {beyond:.0f} %"
 
 
 def _networks(tables: Sequence[Table]) -> list[str]:

@@ -150,6 +150,23 @@ def test_lines_come_from_the_second_level_as_fast_as_the_road_takes_them(laps: A
     assert cycles == pytest.approx(load_core("a72").l2.line, rel=0.1)
 
 
+def test_lines_go_to_the_second_level_as_fast_as_the_road_takes_them(folder: Path):
+    core = load_core("a72")
+    slow = replace(core, name="slow", l2=replace(core.l2, out=200))
+    document = run(built(folder, "stores_a64"), (), more=(slow,))
+    lines = 3 * 1024 * 1024 / 64
+    whole = _all_laps(document["cores"][0]["regions"][0])[0]["cycles"] / lines
+    assert whole == pytest.approx(200, rel=0.1)
+
+
+def test_lines_that_are_in_no_row_do_not_stop_a_prefetcher_that_keeps_them_apart(folder: Path):
+    core = load_core("a53")
+    mixed = replace(core, name="mixed", prefetch=replace(core.prefetch, apart=0))
+    document = run(built(folder, "streams_a64"), ("a53",), more=(mixed,))
+    apart, together = (c["regions"][0]["cycles"] for c in document["cores"])
+    assert apart < 0.8 * together
+
+
 @pytest.fixture(scope="module")
 def stored(folder: Path) -> dict[str, tuple[int, ...]]:
     """Cycles by core: of 3 MiB in whole lines, in a word of each, in lines at three places."""

@@ -16,12 +16,14 @@ from edgekit.host.estimate.validate_report import (
     markdown,
     proofs,
     regressions,
+    spread_of,
     validation_toml,
     write_core,
     write_document,
 )
 from edgekit.host.estimate.witness import (
     WITNESSES,
+    Published,
     Witness,
     input_size,
     networks,
@@ -51,9 +53,22 @@ def test_errors_are_those_of_networks_that_nothing_is_fitted_to():
 
 
 def test_kendall_s_tau_is_one_for_the_same_order_and_minus_one_for_the_other():
-    assert kendall([(1, 10), (2, 20), (3, 30)]) == 1
-    assert kendall([(1, 30), (2, 20), (3, 10)]) == -1
-    assert kendall([]) == 1
+    assert kendall([(1, 10), (2, 20), (3, 30)]) == (1, 3)
+    assert kendall([(1, 30), (2, 20), (3, 10)]) == (-1, 3)
+    assert kendall([]) == (1, 0)
+
+
+def test_pairs_that_boards_of_a_core_do_not_tell_apart_are_left_out_of_the_second_tau():
+    swapped = Table(_PI, 1, (Result("a", 20.0, 21.0), Result("b", 21.0, 20.0), Result("c", 50, 60)))
+    assert swapped.rank() == (pytest.approx(1 / 3), 3)
+    assert swapped.rank(beyond=6.0) == (1, 2)
+    rows = [
+        Published("Raspberry Pi 3 Model B+", "a53 1.4 GHz", 1, {"a": 10.0, "b": 10.0}),
+        Published("MSM8916", "a53 1.2 GHz", 1, {"a": 14 / 1.2 / 1.06, "b": 14 / 1.2 / 1.08}),
+    ]
+    assert spread_of("a53", rows) == pytest.approx(7.0)
+    assert spread_of("a76", rows) == pytest.approx(7.0)  # the others', there is one board of it
+    assert "| 0.33 | 1.00 of 2 pairs beyond 7 % |" in markdown([swapped], rows, [], "2026-01-01")
 
 
 def test_a_core_s_error_is_told_from_rows_that_are_not_older_than_the_kernels():

@@ -45,6 +45,11 @@ struct ek_line *ek_cache_victim(struct ek_cache *cache, uint64_t line) {
 }
 
 uint64_t ek_road_book(struct ek_road *road, uint64_t now) {
+    return ek_road_take(road, road->line, now);
+}
+
+// The same of so many 256ths of a cycle.
+uint64_t ek_road_take(struct ek_road *road, uint32_t amount, uint64_t now) {
     for (uint64_t bucket = now / EK_BUCKET;; bucket++) {
         uint32_t slot = bucket % EK_BUCKETS;
         if (road->at[slot] < bucket) {
@@ -58,7 +63,7 @@ uint64_t ek_road_book(struct ek_road *road, uint64_t now) {
         if (road->taken[slot] >= EK_BUCKET * 256)
             continue;
         uint64_t start = bucket * EK_BUCKET + road->taken[slot] / 256;
-        road->taken[slot] += road->line;
+        road->taken[slot] += amount;
         return start > now ? start : now;
     }
 }

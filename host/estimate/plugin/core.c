@@ -1,5 +1,5 @@
 // Reads a core's description: one `key values` a line, `end` the last.
-#include "core.h"
+#include "memory.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -33,6 +33,7 @@ static const struct field fields[] = {
     FIELD(issue.branch_data), FIELD(issue.write_back),  FIELD(dram.latency),
     FIELD(dram.core_line),    FIELD(dram.line),         FIELD(dram.write_line),
     FIELD(stores.beyond),     FIELD(stores.gather),     FIELD(prefetch.stores),
+    FIELD(prefetch.apart),
 };
 
 static const struct field shapes[] = {FIELD(l1i), FIELD(l1d), FIELD(l2), FIELD(l3)};
@@ -136,7 +137,7 @@ static bool read_line(struct ek_core *core, const struct line *line) {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         if (strcmp(shapes[i].key, key) == 0) {
             memcpy((char *)core + shapes[i].offset, line->value, sizeof(struct ek_shape));
-            return line->values == 6 && line->value[1] > 0;
+            return line->values == 7 && line->value[1] > 0;
         }
     if (strcmp(key, "core") == 0)
         return snprintf(core->name, sizeof core->name, "%.31s", line->name) > 0;
@@ -170,6 +171,7 @@ static bool complete(const struct ek_core *core) {
            core->l2.ways && core->ports.load_bytes && core->ports.store_bytes &&
            core->datapath_bits && core->tlb.entries && core->tlb.second && core->tlb.ways &&
            core->branch.entries && core->branch.targets && core->prefetch.page >= 64 &&
+           core->prefetch.streams <= EK_MAX_STREAMS && core->prefetch.apart <= EK_MAX_STREAMS &&
            (!core->out_of_order || (core->issue.window && core->issue.retire));
 }
 

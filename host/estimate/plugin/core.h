@@ -33,7 +33,7 @@ struct ek_op {
 };
 
 struct ek_shape {
-    uint32_t bytes, ways, latency, random, per_core, line;
+    uint32_t bytes, ways, latency, random, per_core, line, out;
 };
 
 struct ek_unit {
@@ -61,7 +61,7 @@ struct ek_core {
         uint32_t entries, second, ways, penalty, walk;
     } tlb;
     struct {
-        uint32_t streams, distance, second, confirm, page, stores;
+        uint32_t streams, distance, second, confirm, page, stores, apart;
     } prefetch;
     struct {
         uint32_t buffer, drain, stream, beyond, gather, miss;

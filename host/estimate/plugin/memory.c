@@ -24,7 +24,6 @@ bool ek_memory_start(struct ek_memory *m, struct ek_shared *shared) {
     m->shared = shared;
     m->l2 = core->l2.per_core ? &m->own_l2 : &shared->l2;
     m->road.line = core->dram.core_line;
-    m->second.line = core->l2.line * 256;
     m->second_page = calloc(core->tlb.second, sizeof *m->second_page);
     if (shared->members == EK_MAX_CORES || !m->second_page)
         return false;
@@ -75,9 +74,14 @@ void ek_write_out(struct ek_memory *m, uint64_t now) {
             later(ek_road_book(&m->shared->dram, now), ek_road_book(&m->shared->writes, now));
 }
 
-// A line goes between the first level and the second, either way: when it is on its way.
+// A line comes from the second level to the first: when it is on its way.
+static uint64_t up(struct ek_memory *m, uint64_t now) {
+    return m->shared->untimed ? now : ek_road_take(&m->second, m->core->l2.line * 256, now);
+}
+
+// The same of one that goes there.
 uint64_t ek_second_road(struct ek_memory *m, uint64_t now) {
-    return m->shared->untimed ? now : ek_road_book(&m->second, now);
+    return m->shared->untimed ? now : ek_road_take(&m->second, m->core->l2.out * 256, now);
 }
 
 // A line that was written leaves a cache.
@@ -133,8 +137,8 @@ static uint64_t into_second(struct ek_memory *m, uint64_t line, uint64_t now, ui
 uint64_t ek_from_below(struct ek_memory *m, uint64_t line, uint64_t now, uint8_t *from) {
     struct ek_line *found = ek_cache_find(m->l2, line);
     if (!found)
-        return ek_second_road(m, into_second(m, line, now, from));
-    now = ek_second_road(m, now);
+        return up(m, into_second(m, line, now, from));
+    now = up(m, now);
     bool waits = found->ready > now + m->l2->latency;
     *from = waits ? found->from : EK_BOUND_L2;
     return later(now + m->l2->latency, found->ready);
@@ -165,37 +169,69 @@ static void bring(struct ek_memory *m, uint64_t line, uint64_t now, bool to_l1) 
     ek_put(m, &m->l1d, line, ready, from);
 }
 
-// The prefetcher hears of a line that was missed or first touched.
-void ek_follow(struct ek_memory *m, uint64_t line, uint64_t now) {
-    uint32_t streams = m->core->prefetch.streams, oldest = 0;
-    uint64_t lines = m->core->prefetch.page / 64;
-    for (uint32_t i = 0; i < streams && i < EK_MAX_STREAMS; i++) {
-        struct ek_stream *s = &m->stream[i];
-        int64_t step = (int64_t)(line - s->line);
-        if (step == 0)
-            return;
-        if (step == 1 || (step == -1 && s->run == 0) || (step == -1 && s->step == -1)) {
-            s->run = s->step == step ? s->run + 1 : 1;
-            s->step = step;
-            s->line = line;
-            s->used = ++m->clock;
-            if (s->run < m->core->prefetch.confirm)
-                return;
-            uint64_t near = m->core->prefetch.distance, far = near + m->core->prefetch.second;
-            for (uint64_t k = s->run > far ? far : 1; k <= far && k <= s->run; k++) {
-                uint64_t next = line + (uint64_t)(step * (int64_t)k);
-                if (next / lines == line / lines)
-                    bring(m, next, now, k <= near);
-            }
-            if (s->run > near && near && (line + near) / lines == line / lines && far > near)
-                bring(m, line + (uint64_t)(step * (int64_t)near), now, true);
-            return;
-        }
-        if ((int32_t)(s->used - m->stream[oldest].used) < 0)
-            oldest = i;
+// Lines ahead of a stream, of those within its page that are not there yet.
+static void run_ahead(struct ek_memory *m, const struct ek_stream *s, uint64_t now) {
+    uint64_t lines = m->core->prefetch.page / 64, line = s->line;
+    uint64_t near = m->core->prefetch.distance, far = near + m->core->prefetch.second;
+    for (uint64_t k = s->run > far ? far : 1; k <= far && k <= s->run; k++) {
+        uint64_t next = line + (uint64_t)(s->step * (int64_t)k);
+        if (next / lines == line / lines)
+            bring(m, next, now, k <= near);
     }
-    if (streams)
-        m->stream[oldest] = (struct ek_stream){line, 0, ++m->clock, 0};
+    if (s->run > near && near && (line + near) / lines == line / lines && far > near)
+        bring(m, line + (uint64_t)(s->step * (int64_t)near), now, true);
+}
+
+static struct ek_stream *place_of(struct ek_stream *streams, uint32_t count, uint64_t line,
+                                  bool *found) {
+    struct ek_stream *oldest = streams;
+    for (uint32_t i = 0; i < count; i++) {
+        struct ek_stream *s = &streams[i];
+        int64_t step = (int64_t)(line - s->line);
+        *found = step == 0 || step == 1 || (step == -1 && (s->run == 0 || s->step == -1));
+        if (*found)
+            return s;
+        if ((int32_t)(s->used - oldest->used) < 0)
+            oldest = s;
+    }
+    *found = false;
+    return oldest;
+}
+
+// The line is next to a stream's last one: whether it is another one.
+static bool go_on(struct ek_memory *m, struct ek_stream *s, uint64_t line) {
+    int64_t step = (int64_t)(line - s->line);
+    if (step == 0)
+        return false;
+    s->run = s->step == step ? s->run + 1 : 1;
+    s->step = step;
+    s->line = line;
+    s->used = ++m->clock;
+    return true;
+}
+
+// The prefetcher hears of a line that was missed or first touched.
+void ek_follow(struct ek_memory *m, uint64_t line, uint64_t now, bool missed) {
+    uint32_t streams = m->core->prefetch.streams, apart = m->core->prefetch.apart;
+    bool found;
+    if (streams == 0)
+        return;
+    struct ek_stream *s = place_of(m->stream, streams, line, &found);
+    if (found) {
+        if (go_on(m, s, line) && s->run >= m->core->prefetch.confirm)
+            run_ahead(m, s, now);
+    } else if (apart == 0) {
+        *s = (struct ek_stream){line, 0, ++m->clock, 0};
+    } else if (missed) {
+        struct ek_stream *c = place_of(m->candidate, apart, line, &found);
+        if (!found) {
+            *c = (struct ek_stream){line, 0, ++m->clock, 0};
+        } else if (go_on(m, c, line) && c->run >= m->core->prefetch.confirm) {
+            *s = *c;
+            *c = (struct ek_stream){0};
+            run_ahead(m, s, now);
+        }
+    }
 }
 
 // With threads: other cores' L1 give up a line that this one writes, or hand it over.
@@ -223,7 +259,7 @@ static uint64_t load_line(struct ek_memory *m, uint64_t line, bool first, uint64
     struct ek_line *found = ek_cache_find(&m->l1d, line);
     if (found) {
         if (first)
-            ek_follow(m, line, now);
+            ek_follow(m, line, now, false);
         *from = found->ready > now ? found->from : EK_BOUND_L1;
         return later(now, found->ready);
     }
@@ -233,7 +269,7 @@ static uint64_t load_line(struct ek_memory *m, uint64_t line, bool first, uint64
     uint64_t ready = ek_from_below(m, line, now, from);
     *miss = (struct ek_pending){line, ready};
     ek_put(m, &m->l1d, line, ready, *from);
-    ek_follow(m, line, now);
+    ek_follow(m, line, now, true);
     *go = now;
     return ready;
 }

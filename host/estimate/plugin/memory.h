@@ -73,7 +73,7 @@ struct ek_memory {
     struct ek_cache l1d, l1i, own_l2, *l2;
     struct ek_road road, second; // to DRAM, and between the first and the second level
     struct ek_pending miss[EK_MAX_MISSES];
-    struct ek_stream stream[EK_MAX_STREAMS];
+    struct ek_stream stream[EK_MAX_STREAMS], candidate[EK_MAX_STREAMS];
     struct ek_writing writing[EK_MAX_BUFFER];
     uint64_t buffered;   // how many lines went through the store buffer
     uint64_t last_drain; // when the last one left it
@@ -113,7 +113,7 @@ struct ek_line *ek_put(struct ek_memory *memory, struct ek_cache *cache, uint64_
                        uint64_t ready, uint8_t from);
 uint64_t ek_from_below(struct ek_memory *memory, uint64_t line, uint64_t now, uint8_t *from);
 struct ek_pending *ek_free_miss(struct ek_memory *memory, uint64_t *now);
-void ek_follow(struct ek_memory *memory, uint64_t line, uint64_t now);
+void ek_follow(struct ek_memory *memory, uint64_t line, uint64_t now, bool missed);
 uint64_t ek_ask_others(struct ek_memory *memory, uint64_t line, uint64_t now, bool write);
 uint64_t ek_second_road(struct ek_memory *memory, uint64_t now);
 // A line goes to DRAM.
@@ -126,6 +126,7 @@ bool ek_cache_start(struct ek_cache *cache, const struct ek_shape *shape);
 struct ek_line *ek_cache_find(struct ek_cache *cache, uint64_t line);
 struct ek_line *ek_cache_victim(struct ek_cache *cache, uint64_t line);
 uint64_t ek_road_book(struct ek_road *road, uint64_t now);
+uint64_t ek_road_take(struct ek_road *road, uint32_t amount, uint64_t now);
 uint64_t ek_physical(struct ek_pages *pages, uint64_t address);
 
 #endif

@@ -28,7 +28,7 @@ static uint64_t read_line(struct ek_memory *m, uint64_t line, uint64_t now) {
     *miss = (struct ek_pending){line, ready};
     ek_put(m, &m->l1d, line, ready, from)->dirty = 1;
     if (m->core->prefetch.stores)
-        ek_follow(m, line, now);
+        ek_follow(m, line, now, true);
     return ready;
 }
 
