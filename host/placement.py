@@ -2,10 +2,11 @@
 
 The price of an operator is the cost model's. On several threads it is divided as its kernel can
 divide it: into as many pieces as its calls have, shared as the pool shares them; what does not
-divide stays. Each call that is shared costs a hand-over, a flag that goes to the workers' cores
-and back. Between inferences workers sleep: whoever wakes them spends `wake_us` on each, and what
-is done before they came, the first _LATE_US of an inference, is done alone. So a model of 20 µs
-runs on one thread.
+divide stays. Nor does the time in which memory brings what caches have no room for, beyond what all
+cores together can read. Each call that is shared costs a hand-over, a flag that goes to the
+workers' cores and back. Between inferences workers sleep: whoever wakes them spends `wake_us` on
+each, and what is done before they came is done alone. So a model of 20 µs runs on one thread. The
+figures of all this are in kb/sharing.py.
 """
 
 from __future__ import annotations
@@ -20,22 +21,42 @@ from edgekit.host.schedule.cost import CostModel
 from edgekit.host.schedule.types import Schedule
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.clusters import BoardCluster, cluster_named, clusters_of
+from edgekit.kb.sharing import (
+    ALONE_WEIGHT,
+    FAR_PART,
+    HANDOVER_CYCLES,
+    INSIDE,
+    LATE_US,
+    PIECES,
+    WORTH,
+    reached,
+)
 
-_LATE_US = 50.0  # until a thread that slept runs on its core, on boards like these
-_PIECES = 8  # of each thread's share: as in runtime/pool.c
-_INSIDE = 16  # pieces of a kernel that shares its work itself
-_WORTH = 0.95  # of the time with fewer threads, that one with more may take
 _ASSUMED_MHZ = 1000.0  # the clock of a core of which profiles tell no speed
 
 
 @dataclass(frozen=True)
 class _Work:
     """What one operator takes on a core: microseconds, the calls' pieces (0: not shared) and how
-    often each is called, and bytes of constants."""
+    often each is called, and bytes that come from memory or go there."""
 
     us: float
     calls: tuple[tuple[int, int], ...]
-    loaded: float
+    far: float
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """What caches have no room for: the part of a model's constants and tensors, and the bytes in a
+    microsecond that memory gives one core, and all; nothing is known where these are 0."""
+
+    beyond: float = 0.0
+    own: float = 0.0
+    shared: float = 0.0
+
+    def us(self, far: float, threads: int = 1) -> float:
+        """The microseconds of so many bytes."""
+        return far / min(threads * self.own, self.shared) if self.own else 0.0
 
 
 def placements(
@@ -103,7 +124,7 @@ def _side_by_side(
 
 def _early(alone: float) -> float:
     """The part of an inference that is over before threads that slept have come."""
-    return min(_LATE_US / alone, 1.0) if alone else 1.0
+    return min(LATE_US / alone, 1.0) if alone else 1.0
 
 
 def explained(specs: Iterable[PlacementSpec]) -> list[dict[str, object]]:
@@ -120,28 +141,42 @@ def _best(
 ) -> PlacementSpec:
     """With so many threads, or the least number that more of them beat by little."""
     model = CostModel.of(board)
-    works = _works(schedule, plan, model, cluster)
+    memory = _memory(plan, cluster)
+    works = _works(schedule, plan, model, cluster, memory)
     unit = model.units.get(cluster.unit) or next(iter(model.units.values()))
-    streams = _streams(plan, cluster)
+    handover = HANDOVER_CYCLES / _clock(cluster)
     costs = {
-        count: _whole(works, count, unit.handover_us, unit.wake_us, streams)
+        count: _whole(works, count, handover, unit.wake_us, memory)
         for count in range(1, cluster.cores + 1)
     }
     chosen = threads or 1
     for count, cost in costs.items():
-        if not threads and cost < _WORTH * costs[chosen]:
+        if not threads and cost < WORTH * costs[chosen]:
             chosen = count
     return PlacementSpec(
         cluster.name, cluster.core, chosen, round(costs[chosen], 1), round(costs[1], 1)
     )
 
 
-def _works(schedule: Schedule, plan: Plan, model: CostModel, cluster: BoardCluster) -> list[_Work]:
+def _clock(cluster: BoardCluster) -> float:
+    return cluster.timing.clock_mhz if cluster.timing else _ASSUMED_MHZ
+
+
+def _scale(model: CostModel, cluster: BoardCluster) -> float:
+    """What the cost model's microseconds are multiplied by: where it was told no speed of a core,
+    they are of a core of 1 GHz that does a vector operation a cycle."""
+    if model.measured or any(unit.name == cluster.unit for unit in model.board.compute):
+        return 1.0
+    core = cluster.timing.core if cluster.timing else model.board.core.rpartition("-")[2]
+    return _ASSUMED_MHZ / _clock(cluster) / reached(core, model.board.in_order)
+
+
+def _works(
+    schedule: Schedule, plan: Plan, model: CostModel, cluster: BoardCluster, memory: _Memory
+) -> list[_Work]:
     steps: Mapping[str, Step] = {step.name: step for step in plan.lowered.steps}
-    told = any(unit.name == cluster.unit for unit in model.board.compute)
-    clock = cluster.timing.clock_mhz if cluster.timing and not told else _ASSUMED_MHZ
     name = cluster.unit if cluster.unit in model.units else next(iter(model.units))
-    works = []
+    scale, works = _scale(model, cluster), []
     for node in schedule.graph.nodes:
         step = steps.get(node.name)
         if step is None:
@@ -150,8 +185,9 @@ def _works(schedule: Schedule, plan: Plan, model: CostModel, cluster: BoardClust
         us = model.cost_of(work, name)
         if us == float("inf"):  # an accelerator's, which no thread shares
             us = schedule.costs[node.name]
-        scale = 1.0 if model.measured else _ASSUMED_MHZ / clock
-        works.append(_Work(us * scale, tuple(_calls(step.calls)), work.amounts.loaded))
+        far = memory.beyond * (work.amounts.loaded + FAR_PART * work.amounts.moved)
+        us = max(us * scale, memory.us(far))
+        works.append(_Work(us, tuple(_calls(step.calls)), far))
     return works
 
 
@@ -161,50 +197,48 @@ def _calls(calls: Iterable[Call | Loop], times: int = 1) -> Iterable[tuple[int, 
         if isinstance(call, Loop):
             yield from _calls(call.calls, times * call.steps)
         elif call.tasks is None:
-            yield _INSIDE, times
+            yield INSIDE, times
         else:
             pieces = -(-call.tasks // max(call.grain, 1))
             yield (pieces if pieces > 1 else 0), times
 
 
 def _whole(
-    works: Iterable[_Work], threads: int, handover: float, wake: float, streams: float
+    works: Iterable[_Work], threads: int, handover: float, wake: float, memory: _Memory
 ) -> float:
     """Microseconds of an inference."""
     each = list(works)
-    alone = sum(max(work.us, work.loaded / streams if streams else 0.0) for work in each)
+    alone = sum(work.us for work in each)
     if threads == 1:
         return alone
-    shared = sum(_shared(work, threads, handover, streams) for work in each)
+    shared = sum(_shared(work, threads, handover, memory) for work in each)
     early = _early(alone)
     return early * alone + (1 - early) * shared + wake * (threads - 1)
 
 
-def _shared(work: _Work, threads: int, handover: float, streams: float) -> float:
+def _shared(work: _Work, threads: int, handover: float, memory: _Memory) -> float:
     calls = [(pieces, times) for pieces, times in work.calls if times]
-    if not calls:
-        return work.us
-    part = sum(_part(pieces, threads) for pieces, _ in calls) / len(calls)
     flags = sum(times for pieces, times in calls if pieces)
-    us = work.us * part + 2 * handover * flags
-    return max(us, work.loaded / streams) if streams else us
+    if not flags:
+        return work.us
+    parts = [(1.0 if pieces else ALONE_WEIGHT, _part(pieces, threads)) for pieces, _ in calls]
+    part = sum(weight * part for weight, part in parts) / sum(weight for weight, _ in parts)
+    near = work.us - memory.us(work.far)
+    return near * part + memory.us(work.far, threads) + handover * flags
 
 
 def _part(pieces: int, threads: int) -> float:
     """The part of a call that its slowest thread does."""
     if pieces < 2:
         return 1.0
-    count = min(pieces, threads * _PIECES)
+    count = min(pieces, threads * PIECES)
     return -(-count // threads) / count
 
 
-def _streams(plan: Plan, cluster: BoardCluster) -> float:
-    """Bytes of constants a microsecond from memory that all cores share; 0 where the model stays
-    in the last cache, or nothing is known of it."""
+def _memory(plan: Plan, cluster: BoardCluster) -> _Memory:
     if cluster.timing is None:
-        return 0.0
+        return _Memory()
     core = cluster.timing.timed()
     last = core.l3.bytes if core.l3 else core.l2.bytes
-    if len(plan.lowered.weights) + plan.memory.arena_bytes <= last:
-        return 0.0
-    return core.dram.gb_s * 1e3
+    whole = len(plan.lowered.weights) + plan.memory.arena_bytes
+    return _Memory(max(0.0, 1 - last / whole), core.dram.core_gb_s * 1e3, core.dram.gb_s * 1e3)

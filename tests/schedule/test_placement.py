@@ -53,6 +53,27 @@ def test_a_model_of_milliseconds_runs_on_all_cores_of_the_fastest_cluster(
     assert best.cost_us < best.alone_us / 1.5
 
 
+# Estimated by board time: how many times as fast with 2 and with 4 threads as with one.
+GAINS = {"rpi3": (1.82, 2.95), "rpi4": (1.78, 3.21), "rpi5": (1.92, 3.62)}
+
+
+def priced_gain(board: str, threads: int) -> float:
+    spec = placed(FACE, board, threads)[0]
+    return spec.alone_us / spec.cost_us
+
+
+@pytest.mark.parametrize("board", GAINS)
+def test_more_threads_gain_by_price_about_what_they_gain_by_board_time(board: str) -> None:
+    found = [priced_gain(board, threads) for threads in (2, 4)]
+    assert found == pytest.approx(GAINS[board], rel=0.15)
+
+
+def test_boards_whose_memory_holds_threads_up_gain_less_in_the_order_of_board_time() -> None:
+    assert sorted(GAINS, key=lambda board: priced_gain(board, 4)) == sorted(
+        GAINS, key=lambda board: GAINS[board][1]
+    )
+
+
 def test_every_cluster_has_a_price_the_cheapest_first() -> None:
     found = placed(FACE, "rk3588")
     assert [spec.cluster for spec in found] == ["big", "little", "big+little"]
