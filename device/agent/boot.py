@@ -1,8 +1,8 @@
 """Who starts an application when the board boots.
 
-A user unit of systemd, where the user's systemd answers and may run without a login: it also
-starts a supervisor again that was killed. Else cron's @reboot. Else nobody, and a start script of
-the board's own needs a line.
+A user unit of systemd, where the user's systemd answers and may run without a login. Else cron, at
+boot and, with a look at /proc that starts no Python, each minute if it is gone. Both so start a
+supervisor again that was killed. Else nobody, and a start script of the board's own needs a line.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import List, Optional, Sequence
 SYSTEMD, CRON, NOBODY = "systemd", "cron", ""
 
 _SECONDS = 30.0
+_MARK = "app-supervise"  # in the command line of every supervisor
 _NO_TABLE = ("no crontab", "no such file")  # as cron and busybox say it
 _UNIT = """\
 [Unit]
@@ -36,9 +37,10 @@ WantedBy=default.target
 
 
 class Boot:
-    """What this user's systemd or cron knows of `command`, the supervisor of the folder `root`."""
+    """What this user's systemd or cron knows of `command`, the supervisor of the folder `root`,
+    whose process id the file `lock` begins with."""
 
-    def __init__(self, root: Path, command: Sequence[str]) -> None:
+    def __init__(self, root: Path, command: Sequence[str], lock: Path) -> None:
         self.line = f"{shlex.join(command)} >/dev/null 2>&1 &"
         mark = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
         quoted = " ".join(_unit_quoted(word) for word in command)
@@ -46,13 +48,16 @@ class Boot:
         self._unit = f"edgekit-{mark}.service"
         home = os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
         self._file = Path(home) / "systemd" / "user" / self._unit
-        self._row = f"@reboot {self.line} # {self._unit}".replace("%", "\\%") + "\n"
+        found = f"{{ read -r p _ <{shlex.quote(str(lock))}; }} 2>/dev/null"
+        gone = f'{found}; grep -qs {_MARK} "/proc/$p/cmdline" || {self.line}'
+        rows = (f"@reboot {self.line} # {self._unit}", f"* * * * * {gone} # {self._unit}")
+        self._rows = [row.replace("%", "\\%") + "\n" for row in rows]
 
     def who(self) -> str:
         """Who starts it at the next boot."""
         if self._is_current() and _systemctl("is-enabled", self._unit) and _lingers():
             return SYSTEMD
-        return CRON if self._row in (_cron_rows() or ()) else NOBODY
+        return CRON if set(self._rows) <= set(_cron_rows() or ()) else NOBODY
 
     def arrange(self) -> str:
         """Has somebody start it at each boot; who that is."""
@@ -100,7 +105,7 @@ class Boot:
 
     def _by_cron(self) -> bool:
         rows = _cron_rows()
-        return rows is not None and _write_cron_rows([*self._others(rows), self._row])
+        return rows is not None and _write_cron_rows([*self._others(rows), *self._rows])
 
 
 def _systemctl(*arguments: str) -> bool:

@@ -42,7 +42,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_before,
+            preexec_fn=before_start,
         )
         self.pid = self._process.pid
         assert self._process.stdout is not None
@@ -115,11 +115,11 @@ def compile_runtime(runtime: Path) -> None:
             stderr=subprocess.DEVNULL,
             timeout=_COMPILE_SECONDS,
             check=False,
-            preexec_fn=_before,
+            preexec_fn=before_start,
         )
 
 
-def _before() -> None:
+def before_start() -> None:
     """In the new process: it dies with its supervisor, and first where memory ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     with contextlib.suppress(OSError):

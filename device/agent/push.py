@@ -20,15 +20,13 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Callable, Optional
 
+from edgekit.device.agent.retry import LONGEST_WAIT, waits
 from edgekit.device.agent.spool import Fetched, Spool
 from edgekit.device.agent.strict import distinct_keys, keys_of, matching, short, whole
 from edgekit.device.errors import DeviceError, IncompatibleError, InputError
 
 log = logging.getLogger("edgekit.profile")
 
-PERIOD_SECONDS = 600.0
-_FIRST_WAIT = 30.0  # after a failure, doubled by each further one
-_LONGEST_WAIT = 6 * 3600.0
 _MOST_BYTES = 1 << 18  # of batches in one request, before compression
 _MOST_ANSWER = 1 << 12
 _SECONDS = 60.0  # of silence, before a link counts as lost
@@ -66,7 +64,7 @@ class LaterError(DeviceError):
 
 def home_of(spool: Spool) -> Path:
     """Where a board notes its home; nobody else may read it."""
-    return spool.folder / "home.json"
+    return spool.home
 
 
 def home_bytes(home: Home) -> bytes:
@@ -140,15 +138,6 @@ def push(spool: Spool, home: Home, bandwidth: Bandwidth) -> int:
         if connection is not None:
             connection.close()
     return sent
-
-
-def waits(failures: int, asked: float, period: float, chance: random.Random) -> float:
-    """Seconds until the next try. Each board has other ones, so that those that were cut off
-    together, or started together, do not come back together."""
-    if failures == 0:
-        return period * chance.uniform(0.5, 1.5)
-    longest = min(_FIRST_WAIT * 2.0 ** min(failures, 30), _LONGEST_WAIT)
-    return asked + chance.uniform(0, longest)
 
 
 def push_for_ever(
@@ -227,5 +216,5 @@ def _send(
     if answer.status in (401, 403):
         raise InputError(f"{message}; on the host: edgekit profile enroll {home.board}")
     asked = answer.getheader("Retry-After") or ""
-    seconds = min(float(asked), _LONGEST_WAIT) if re.fullmatch("[0-9]{1,9}", asked) else 0.0
+    seconds = min(float(asked), LONGEST_WAIT) if re.fullmatch("[0-9]{1,9}", asked) else 0.0
     raise LaterError(message, seconds)

@@ -116,7 +116,7 @@ def _document(state: AppState, boot: Boot) -> Dict[str, Any]:
 
 
 def _boot(store: Store, folder: AppFolder) -> Boot:
-    return Boot(store.root.absolute(), _command(store, folder))
+    return Boot(store.root.absolute(), _command(store, folder), folder.lock)
 
 
 def _command(store: Store, folder: AppFolder) -> List[str]:

@@ -103,11 +103,17 @@ class Spool:
         self._disk = disk or Disk()
         self._quarantine = folder / "quarantine"
         self._off = folder / "off"
+        self.home = folder / "home.json"  # where batches go, see push.py
 
     @property
     def is_off(self) -> bool:
         """Whether nothing is to be sampled on this board."""
         return self._off.exists()
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is a batch to hand over."""
+        return any(_NAME.fullmatch(path.name) for path in self.folder.glob("*.batch"))
 
     def switch(self, on: bool) -> None:
         """Turns sampling on or off; what runs notices when it is started again."""

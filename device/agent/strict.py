@@ -12,10 +12,10 @@ MAX_WHOLE = 1 << 40
 T = TypeVar("T")
 
 
-def short(value: object) -> str:
-    """`value` in one line of at most 80 characters."""
+def short(value: object, most: int = 80) -> str:
+    """`value` in one line of at most so many characters."""
     text = " ".join(str(value).split())
-    return text if len(text) <= 80 else text[:77] + "..."
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def bad(where: str, expected: str, found: object) -> InputError:

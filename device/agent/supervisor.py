@@ -13,6 +13,7 @@ import fcntl
 import os
 import selectors
 import signal
+import sys
 import time
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
@@ -30,8 +31,10 @@ from edgekit.device.agent.app_folder import (
 )
 from edgekit.device.agent.application import ApplicationSpec
 from edgekit.device.agent.child import Child, compile_runtime
+from edgekit.device.agent.courier import Courier
 from edgekit.device.agent.manifest import RUNTIME, Manifest
 from edgekit.device.agent.process import Process
+from edgekit.device.agent.retry import PERIOD_SECONDS
 from edgekit.device.agent.signs import Signs
 from edgekit.device.agent.status import leave
 from edgekit.device.agent.store import Store, committed
@@ -45,7 +48,8 @@ _MOST_SAID = 200
 class Pace:
     """Seconds between looks, to wait after the first failure and at most, and to run before a
     release is proved; failures in a row after which an unproved one is left; watchdog periods
-    until the first sign of life, for Python and models load slowly on small boards."""
+    until the first sign of life, for Python and models load slowly on small boards; seconds between
+    profiles that are sent home."""
 
     look: float = 0.2
     first_wait: float = 0.5
@@ -53,6 +57,7 @@ class Pace:
     proof: float = 60.0
     failures: int = 3
     first_sign: int = 5
+    send: float = PERIOD_SECONDS
 
 
 class Supervisor:
@@ -76,7 +81,7 @@ class Supervisor:
         with _alone(self._folder.lock) as mine, _woken() as wake:
             if not mine:
                 return
-            self._signs = Signs()
+            self._signs, courier = Signs(), self._courier()
             with selectors.DefaultSelector() as self._selector:
                 self._selector.register(wake, selectors.EVENT_READ)
                 self._selector.register(self._signs.socket, selectors.EVENT_READ)
@@ -84,13 +89,24 @@ class Supervisor:
                 try:
                     while not self._stopping and not self._folder.stopped.exists():
                         self._look()
+                        courier.look()
                         self._selector.select(self._pace.look)
                         _drain(wake)
                 finally:
+                    courier.close()
                     self._end_child()
                     if self._store.root.is_dir():  # else the model was removed
                         self._note(state=STOPPED, pid=0)
                     self._signs.close()
+
+    def _courier(self) -> Courier:
+        root = ["--root", str(self._store.board.absolute())]
+        command = [sys.executable, "-I", "-S", str(self._folder.runtime), *root, "push-profiles"]
+
+        def tell(line: str) -> None:
+            self._folder.write_log(line.encode() + b"\n")
+
+        return Courier(self._store, command, tell, self._clock, self._pace.send)
 
     def _stop(self, *_: object) -> None:
         self._stopping = True

@@ -103,7 +103,8 @@ def enroll(
         emit({"schema": "edgekit.profile.enroll/1", **shown})
         return
     print(f"enrolled {board}, which may send to {found[1]}:{port}")
-    print("on it    python3 ~/.edgekit/current/runtime.pyz push-profiles --every 600")
+    print("sends    the supervisor of an application there does; without one, run on it:")
+    print("         python3 ~/.edgekit/current/runtime.pyz push-profiles --every 600")
 
 
 def revoke(board: BoardName, as_json: Json = False) -> None:

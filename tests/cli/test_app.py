@@ -6,6 +6,7 @@ import http.client
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -204,7 +205,8 @@ def test_application_starts_at_boot_until_it_is_stopped(
         pass
     if who != "systemd":  # now boot
         table = tmp_path / "board" / "table"
-        line = table.read_text().removeprefix("@reboot ") if who else installed["boot_line"]
+        row = table.read_text().splitlines()[0] if who else installed["boot_line"]
+        line = row.removeprefix("@reboot ")
         subprocess.run(["sh", "-c", line], check=True)
     else:
         subprocess.run(["systemctl", "--user", "restart", *units(tmp_path / "board")], check=True)
@@ -214,6 +216,35 @@ def test_application_starts_at_boot_until_it_is_stopped(
     assert (stopped["state"], stopped["boot"], stopped["boot_line"]) == ("stopped", "", "")
     assert units(tmp_path / "board") == []
     assert who != "cron" or table.read_text() == ""
+
+
+def test_cron_starts_a_supervisor_again_that_was_killed(
+    edgekit: Any, home: Path, deployed: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    board_with(tmp_path / "board", monkeypatch, cron=True)
+    idle = "import edgekit_runtime, signal; edgekit_runtime.alive(); signal.pause()"
+    edgekit("app", "install", write(home / "idle", idle))
+    row = (tmp_path / "board" / "table").read_text().splitlines()[1]
+    assert row.startswith("* * * * * ")
+    each_minute = ["sh", "-c", row.removeprefix("* * * * * ")]
+    folder = AppFolder(Store(deployed))
+    killed = folder.supervisor()
+    assert killed is not None
+    os.kill(killed.pid, signal.SIGKILL)
+    while killed.lives():
+        pass
+    subprocess.run(each_minute, check=True)
+    while edgekit("app", "status", "--json").document["state"] != "running":
+        pass
+    again = folder.supervisor()
+    started = subprocess.run(
+        ["sh", "-c", row.removeprefix("* * * * * ").replace(" &", "; echo $?").partition(" #")[0]],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert started.stdout == "0\n"  # of grep, which found it
+    assert folder.supervisor() == again
 
 
 def test_nothing_of_a_removed_model_runs_or_starts_at_boot(

@@ -17,7 +17,7 @@ def test_systemd_of_the_user_starts_it_also_without_a_login(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board = board_with(tmp_path, monkeypatch, systemd=True, cron=True)
-    boot = Boot(tmp_path / ODD, ["touch", str(tmp_path / ODD)])
+    boot = Boot(tmp_path / ODD, ["touch", str(tmp_path / ODD)], tmp_path / "lock")
     assert (boot.who(), boot.start()) == (NOBODY, False)
     assert (boot.arrange(), boot.arrange(), boot.who()) == (SYSTEMD, SYSTEMD, SYSTEMD)
     assert (board / "lingers").exists()
@@ -34,8 +34,8 @@ def test_a_unit_of_another_command_is_written_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board_with(tmp_path, monkeypatch, systemd=True)
-    Boot(tmp_path, ["false"]).arrange()
-    boot = Boot(tmp_path, ["true"])
+    Boot(tmp_path, ["false"], tmp_path / "lock").arrange()
+    boot = Boot(tmp_path, ["true"], tmp_path / "lock")
     assert (boot.who(), boot.arrange()) == (NOBODY, SYSTEMD)
     (unit,) = (tmp_path / ".config/systemd/user").iterdir()
     assert 'ExecStart="true"' in unit.read_text()
@@ -47,15 +47,21 @@ def test_cron_starts_it_where_systemd_does_not_answer(
     board = board_with(tmp_path, monkeypatch, cron=True)
     table = board / "table"
     table.write_text("0 3 * * * backup")  # as an editor leaves it that writes no last line feed
-    Boot(tmp_path, ["false"]).arrange()
-    boot = Boot(tmp_path, ["touch", str(tmp_path / ODD)])
+    Boot(tmp_path, ["false"], tmp_path / "lock").arrange()
+    boot = Boot(tmp_path, ["touch", str(tmp_path / ODD)], tmp_path / "lock")
     assert (boot.who(), boot.arrange(), boot.arrange()) == (NOBODY, CRON, CRON)
-    backup, row = table.read_text().splitlines()
+    backup, row, minute = table.read_text().splitlines()
     assert backup == "0 3 * * * backup"
     assert row.startswith("@reboot touch ")
     assert "50\\% of" in row  # else cron ends the command there
 
     command = row[len("@reboot ") :].replace("\\%", "%").replace(" &", "")
+    subprocess.run(["sh", "-c", command], check=True)
+    assert (tmp_path / ODD).exists()
+
+    (tmp_path / ODD).unlink()
+    command = minute[len("* * * * * ") :].replace("\\%", "%").replace(" &", "")
+    (tmp_path / "lock").write_text("999999999 1\n")  # of a supervisor that was killed
     subprocess.run(["sh", "-c", command], check=True)
     assert (tmp_path / ODD).exists()
     boot.forget()
@@ -66,7 +72,7 @@ def test_a_table_that_cannot_be_read_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board_with(tmp_path, monkeypatch)
-    boot = Boot(tmp_path, ["true"])
+    boot = Boot(tmp_path, ["true"], tmp_path / "lock")
     assert (boot.arrange(), boot.who()) == (NOBODY, NOBODY)
     boot.forget()
 
@@ -75,5 +81,5 @@ def test_a_board_without_such_programs_needs_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    boot = Boot(tmp_path, ["python3", "a b"])
+    boot = Boot(tmp_path, ["python3", "a b"], tmp_path / "lock")
     assert (boot.arrange(), boot.line) == (NOBODY, "python3 'a b' >/dev/null 2>&1 &")

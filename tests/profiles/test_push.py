@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device.agent.push import Bandwidth, Home, LaterError, push, read_home, waits
+from edgekit.device.agent.push import Bandwidth, Home, LaterError, push, read_home
+from edgekit.device.agent.retry import waits
 from edgekit.device.agent.spool import Spool
 from edgekit.device.errors import InputError
 from edgekit.host.errors import InputError as HostInputError
