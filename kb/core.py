@@ -1,7 +1,6 @@
 """Timing models of cores: one TOML file per core, every figure with the source it is from.
 
-What a figure means stands beside its field; `core_text` of kb/core_text.py writes a core for the
-plugin.
+What a figure means stands beside its field; kb/core_text.py writes a core for the plugin.
 """
 
 from __future__ import annotations
@@ -168,17 +167,15 @@ class Dram:
     core_gb_s: float
     gb_s: float
     write_gb_s: float = 0  # of writes alone; 0: as of all
+    turn_ns: float = 0  # that a line takes longer where the one before was another core's
 
 
 @dataclass(frozen=True)
 class Validation:
-    """What the estimates of a core were held against, and how far off they were.
+    """What the estimates of a core were held against, and how far off they were: of networks that
+    were not used to fit anything, in percent. `against`: the boards and their source."""
 
-    `kind` is float or int8, `against` the boards and their source. The errors are of networks that
-    were not used to fit anything, in percent of the published time.
-    """
-
-    kind: str
+    kind: str  # float or int8
     threads: int
     networks: int
     median_percent: float

@@ -31,6 +31,7 @@ def core_text(core: Core) -> str:
     rates = {"core_line": dram.core_gb_s, "line": dram.gb_s}
     for key, rate in (rates | {"write_line": dram.write_gb_s or dram.gb_s}).items():
         lines.append(f"dram.{key} {round(64 * 256 * cycles / rate)}")
+    lines.append(f"dram.turn {round(256 * cycles * dram.turn_ns)}")
     lines += [f"feature {feature}" for feature in ("base", *core.features)]
     for name, unit in core.units.items():
         mask = sum(1 << ports.index(port) for port in unit.ports)

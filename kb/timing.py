@@ -15,6 +15,7 @@ from edgekit.kb.units import Origin, origin
 
 _NEEDED = ("clock_mhz", "dram_ns", "dram_core_gb_s", "dram_gb_s")
 _WRITES = "dram_write_gb_s"  # where writes alone are slower
+_TURN = "dram_turn_ns"  # what a line takes longer where the one before was another core's
 _CORES = "cores"  # where there are several clusters
 _L2 = ("l2_bytes", "l2_ways", "l2_latency", "l2_per_core")
 _L3 = ("l3_bytes", "l3_ways", "l3_latency")
@@ -45,7 +46,7 @@ class Cluster:
         """The timing model of its core, as this cluster has it."""
         core, value = load_core(self.core), dict(self.values)
         ns, own, shared = (value[key] for key in _NEEDED[1:])
-        dram = Dram(ns, own, shared, value.get(_WRITES, 0))
+        dram = Dram(ns, own, shared, value.get(_WRITES, 0), value.get(_TURN, 0))
         core = replace(core, clock_mhz=int(value["clock_mhz"]), dram=dram)
         if "l2_bytes" in value:
             second = replace(_cache("l2", value), per_core=bool(value["l2_per_core"]))
@@ -66,13 +67,13 @@ def parse_cluster(where: str, name: str, table: Any) -> Cluster:
     if not isinstance(table, Mapping) or not isinstance(table.get("core"), str):
         raise ValueError(f"{where}: expected a table [timing.{name}] with a core, found {table!r}")
     values = {key: entry for key, entry in table.items() if key != "core"}
-    known = (*_NEEDED, _WRITES, _CORES, *_L2, *_L3)
+    known = (*_NEEDED, _WRITES, _TURN, _CORES, *_L2, *_L3)
     if unknown := sorted(set(values) - set(known)):
         raise ValueError(
             f"{where}: unknown values {', '.join(unknown)} of [timing.{name}]; "
             f"known are {', '.join(known)}"
         )
-    wanted = [*_NEEDED, *(key for key in (_WRITES, _CORES) if key in values)]
+    wanted = [*_NEEDED, *(key for key in (_WRITES, _TURN, _CORES) if key in values)]
     wanted += _L2 if any(key in values for key in _L2) else ()
     if any(key in values for key in _L3):
         wanted += _L3 if values.get("l3_bytes", {}).get("value") != 0 else ("l3_bytes",)

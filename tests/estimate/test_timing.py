@@ -265,6 +265,15 @@ def test_two_threads_take_half_the_time_and_waiting_is_no_work(folder: Path):
     assert helper["bound"]["wait"] > 0.75 * one["cycles"]
 
 
+def test_what_cores_cost_each_other_in_dram_costs_one_alone_nothing(folder: Path):
+    core = load_core("a53")
+    turns = replace(core, name="turns", dram=replace(core.dram, turn_ns=40))
+    document = run(built(folder, "threads_memory_a64"), ("a53",), more=(turns,))
+    (alone, both, *_), (same, slower, *_) = (c["regions"][0]["laps"] for c in document["cores"])
+    assert same["cycles"] == pytest.approx(alone["cycles"], rel=0.01)  # the other one starts
+    assert slower["cycles"] > 1.3 * both["cycles"]
+
+
 def test_threads_that_meet_take_their_turns_alike_in_every_run(folder: Path):
     program = built(folder, "turns_a64")
     runs = [run(program, ("a53",), cpu="cortex-a53") for _ in range(3)]

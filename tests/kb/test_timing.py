@@ -45,6 +45,11 @@ def test_a_board_whose_writes_are_slower_than_its_reads_says_so():
     assert load_board("rk3566").timing[0].timed().dram.write_gb_s == 0  # as of all
 
 
+def test_a_board_says_what_cores_cost_each_other_in_dram():
+    assert load_board("rpi4").timing[0].timed().dram.turn_ns == 20
+    assert load_board("rk3399").timing[0].timed().dram.turn_ns == 0  # nothing was fitted
+
+
 def _table(**changes: object) -> dict[str, object]:
     figure = {"value": 100, "source": "measured"}
     keys = ("clock_mhz", "dram_ns", "dram_core_gb_s", "dram_gb_s")

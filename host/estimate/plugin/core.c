@@ -33,7 +33,7 @@ static const struct field fields[] = {
     FIELD(issue.branch_data), FIELD(issue.write_back),  FIELD(dram.latency),
     FIELD(dram.core_line),    FIELD(dram.line),         FIELD(dram.write_line),
     FIELD(stores.beyond),     FIELD(stores.gather),     FIELD(prefetch.stores),
-    FIELD(prefetch.apart),
+    FIELD(prefetch.apart),    FIELD(dram.turn),
 };
 
 static const struct field shapes[] = {FIELD(l1i), FIELD(l1d), FIELD(l2), FIELD(l3)};

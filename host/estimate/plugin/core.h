@@ -70,7 +70,7 @@ struct ek_core {
         uint32_t entries, targets, indirect, returns, tables, history[EK_MAX_TABLES];
     } branch;
     struct {
-        uint32_t latency, core_line, line, write_line; // cycles; 1/256 cycles per line
+        uint32_t latency, core_line, line, write_line, turn; // cycles; 1/256 cycles per line
     } dram;
     struct ek_shape l1i, l1d, l2, l3;
     uint32_t units, rules, limits;

@@ -67,11 +67,27 @@ uint64_t ek_translate(struct ek_memory *m, uint64_t address, uint64_t *now) {
     return physical;
 }
 
+// What DRAM loses with a line because others are at work: as often as the line before was of
+// another core, if all ask for as many, its row is not the open one.
+static uint32_t turn(struct ek_memory *m, uint64_t now) {
+    uint32_t others = 0;
+    for (unsigned i = 0; i < m->shared->members; i++) {
+        const struct ek_memory *other = m->shared->member[i];
+        bool recent = other->asked + EK_RECENTLY > now && now + EK_RECENTLY > other->asked;
+        others += other != m && other->asked && recent;
+    }
+    m->asked = now;
+    return m->core->dram.turn * others / (others + 1);
+}
+
 void ek_write_out(struct ek_memory *m, uint64_t now) {
     m->written = now;
-    if (!m->shared->untimed)
-        m->written =
-            later(ek_road_book(&m->shared->dram, now), ek_road_book(&m->shared->writes, now));
+    if (m->shared->untimed)
+        return;
+    uint32_t more = turn(m, now);
+    struct ek_road *dram = &m->shared->dram, *writes = &m->shared->writes;
+    m->written = later(ek_road_take(dram, dram->line + more, now),
+                       ek_road_take(writes, writes->line + more, now));
 }
 
 // A line comes from the second level to the first: when it is on its way.
@@ -110,8 +126,9 @@ struct ek_line *ek_put(struct ek_memory *m, struct ek_cache *cache, uint64_t lin
 static uint64_t from_dram(struct ek_memory *m, uint64_t now) {
     if (m->shared->untimed)
         return now;
-    uint64_t begin = later(ek_road_book(&m->road, now), ek_road_book(&m->shared->dram, now));
-    return begin + m->core->dram.latency;
+    struct ek_road *dram = &m->shared->dram;
+    uint64_t begin = ek_road_take(dram, dram->line + turn(m, now), now);
+    return later(begin, ek_road_book(&m->road, now)) + m->core->dram.latency;
 }
 
 // A line from beyond L2, put into the levels below L1: when it is there, and where it was.

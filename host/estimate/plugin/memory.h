@@ -19,6 +19,7 @@ struct ek_cache {
     struct ek_line *lines;
 };
 
+enum { EK_RECENTLY = 2000 }; // cycles: twice what threads run ahead of each other
 enum { EK_BUCKETS = 4096, EK_BUCKET = 64, EK_MAX_CORES = 64 };
 
 // How much of every 64 cycles is taken on a road to memory: threads book out of order.
@@ -89,6 +90,7 @@ struct ek_memory {
         uint32_t slot;
     } recent[EK_RECENT];
     uint64_t code_line, code_ready;
+    uint64_t asked; // when it wanted something of DRAM last
 };
 
 bool ek_shared_start(struct ek_shared *shared, const struct ek_core *core);
