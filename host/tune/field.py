@@ -10,6 +10,9 @@ by two kinds of evidence:
   operators of its own release, else of any on boards of that type, that are nearest in price and
   have the method that they get without a row. Prices are coarse, so they only ever speak against a
   method that takes far longer.
+
+Other programs on a board slow down all operators of an inference alike: where it was never left in
+peace with a release, the second kind of evidence counts, within that release alone.
 """
 
 from __future__ import annotations
@@ -34,34 +37,46 @@ _NEAREST = 5  # operators that an expected time is made of
 _FEWEST = 3
 _FAR = 1.5  # times the expected: more than prices are off by
 _SAME = 0.05  # of a time: what tells two releases apart is more than this
-# Batches of a calm board: nothing else to do, its clock near the fastest it was seen at.
-_CALM = """
-    throttled IS NOT TRUE AND coalesce(others, 0) <= 0.5 AND coalesce(temperature_c, 0) < 85
+_OTHERS = 0.5  # cores that other programs kept busy
+_WITH_FASTEST = f"""
+    SELECT operators.*, fastest, coalesce(others, 0) > {_OTHERS} AS busy
+    FROM operators JOIN (
+        SELECT board, cluster, max(frequency_mhz) AS fastest FROM batches GROUP BY board, cluster
+    ) USING (board, cluster)
+"""
+# Neither hot nor slowed, and its clock near the fastest that it was seen at.
+_COOL = """
+    throttled IS NOT TRUE AND coalesce(temperature_c, 0) < 85
     AND (frequency_mhz IS NULL OR frequency_mhz >= 0.9 * fastest)
 """
-_WITH_FASTEST = """
-    SELECT *, max(frequency_mhz) OVER (PARTITION BY board, cluster) AS fastest FROM operators
+# Of a release that boards ever ran in peace, only those batches.
+_KEPT = f"""
+    SELECT * FROM ({_WITH_FASTEST}) WHERE {_COOL}
+    QUALIFY busy = bool_and(busy) OVER (PARTITION BY release, model, profile, variant, threads)
 """
 _OF_BOARDS = f"""
     SELECT release, model, profile, variant, threads, name, board, max(kit) AS kit,
-        max(received) AS received, median(median_ns) AS ns
-    FROM ({_WITH_FASTEST}) WHERE {_CALM} AND median_ns > 0
+        max(received) AS received, median(median_ns) AS ns, bool_and(busy) AS busy
+    FROM ({_KEPT}) WHERE median_ns > 0
     GROUP BY release, model, profile, variant, threads, name, board
 """
 _TIMES = f"""
-    SELECT release, model, profile, variant, threads, name, max(kit), max(received), median(ns)
+    SELECT release, model, profile, variant, threads, name, max(kit), max(received), median(ns),
+        bool_and(busy)
     FROM ({_OF_BOARDS}) GROUP BY release, model, profile, variant, threads, name ORDER BY ALL
 """
 _BOARDS = f"SELECT DISTINCT release, profile, board FROM ({_OF_BOARDS})"
 _LEFT_OUT = f"""
-    SELECT profile, count(DISTINCT uuid) FROM ({_WITH_FASTEST}) WHERE NOT ({_CALM}) GROUP BY profile
+    SELECT profile, count(DISTINCT uuid) FROM batches
+    WHERE uuid NOT IN (SELECT uuid FROM ({_KEPT})) GROUP BY profile
 """
 
 
 @dataclass(frozen=True)
 class FieldHistory:
     """Measurements of so many `boards`; `unknown` releases were made elsewhere, or long ago, and
-    teach nothing; `left_out` batches are of boards that were busy, hot or slowed down."""
+    teach nothing; `left_out` batches are of boards that were hot or slowed down, or busier than
+    others with that release."""
 
     measurements: tuple[OperatorMeasurement, ...] = ()
     boards: int = 0
@@ -94,6 +109,7 @@ class _Operator:
     seconds: float
     kit: str
     when: str
+    busy: bool
 
     @property
     def is_default(self) -> bool:
@@ -139,7 +155,7 @@ def _joined(key: _Key, rows: Iterable[tuple[Any, ...]]) -> list[_Operator]:
     document = variant_of(recall(key.release), key.variant) or {}
     found: list[_Operator] = []
     explained = {each["name"]: each for each in document.get("operators", ())}
-    for name, kit, received, ns in rows:
+    for name, kit, received, ns, busy in rows:
         told = explained.get(name)
         if not (told and told.get("form") and told.get("default")):
             continue
@@ -157,6 +173,7 @@ def _joined(key: _Key, rows: Iterable[tuple[Any, ...]]) -> list[_Operator]:
                 ns * 1e-9,
                 kit,
                 when,
+                busy,
             )
         )
     return found
@@ -169,8 +186,9 @@ def _measurements(
     defaults: dict[tuple[_Key, str, GemmShape, OperatorMethod], list[float]] = defaultdict(list)
     of_boards: dict[tuple[str, int], list[_Operator]] = defaultdict(list)
     for key, operators in known.items():
-        of_boards[key.profile, key.threads] += operators
-        for each in operators:
+        in_peace = [each for each in operators if not each.busy]
+        of_boards[key.profile, key.threads] += in_peace
+        for each in in_peace:
             if each.is_default:
                 defaults[key._replace(release=""), each.name, each.shape, each.method].append(
                     each.seconds
@@ -179,8 +197,9 @@ def _measurements(
         for each in operators:
             if each.is_default:
                 continue
-            measured = defaults[key._replace(release=""), each.name, each.shape, each.default]
-            others = of_boards[key.profile, key.threads]
+            same = (key._replace(release=""), each.name, each.shape, each.default)
+            measured = [] if each.busy else defaults[same]
+            others = [] if each.busy else of_boards[key.profile, key.threads]
             usual = median(measured) if measured else None
             if usual is None:
                 usual = _expected(each, operators) or _expected(each, others)

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from edgekit.kb.gemm_file import table_text
 pytest.importorskip("duckdb", reason="no duckdb: pip install 'edgekit[profiles]'")
 
 _BOARD = "rpi3"
+_TURNS = 5
 _CALM = Surroundings("", "performance", 1400.0, 50.0, False, 0.1, 0.2, 1 << 28, 1 << 22)
 
 
@@ -178,6 +180,34 @@ def test_boards_that_were_not_calm_teach_nothing(edgekit, face_model, release, f
     assert not done["written"] and user_table(load_board(_BOARD)).read_bytes() == before
 
 
+def test_a_release_that_no_board_ran_in_peace_teaches_by_what_its_operators_took_of_each_other(
+    edgekit, face_model, release, field
+):
+    spoil(face_model)
+    bad = release()
+    field.run(bad, at=replace(_CALM, others=1.7))
+    built = edgekit("kb", "build", "--board", _BOARD, "--json")
+    assert built.code == 0, built.err
+    assert built.document["changes"]
+    assert _left(bad, release()) == set()
+
+
+def test_two_releases_of_a_busy_board_are_not_held_against_each_other(
+    edgekit, face_model, release, field
+):
+    user_table(load_board(_BOARD)).parent.mkdir(parents=True, exist_ok=True)
+    subject = subject_of(face_model, load_board(_BOARD), DEFAULT_OPTIONS)
+    user_table(load_board(_BOARD)).write_text(table_text(replace(subject.table, operators=())))
+    plain = release()
+    spoil(face_model)
+    bad = release()
+    field.slow = 1.2
+    field.run(plain)
+    field.run(bad, at=replace(_CALM, others=1.7))
+    built = edgekit("kb", "build", "--board", _BOARD, "--json")
+    assert built.document["field"]["measurements"] == 0
+
+
 def test_prices_alone_do_not_speak_against_a_row_that_is_a_little_slow(
     edgekit, face_model, release, field
 ):
@@ -242,14 +272,15 @@ def test_a_model_is_faster_after_what_its_application_measured_here(edgekit, fac
         for _ in range(3000):
             session.run(given)
     assert edgekit("profile", "pull", "--board", "local").code == 0
-    slow = edgekit("bench", "model", "--runs", "300", "--json").document
     built = edgekit("kb", "build", "--board", "local", "--json")
-    if "busy, hot or slowed" in built.err:
-        pytest.skip("other programs kept this machine busy, and such boards are not believed")
     assert built.code == 0 and built.document["changes"], built.err
     assert edgekit("deploy", face_model).code == 0
-    mended = edgekit("bench", "model", "--runs", "300", "--json").document
-    assert mended["latency_ms"]["median"] < slow["latency_ms"]["median"]
+    times: tuple[list[float], list[float]] = ([], [])
+    for turn in range(2 * _TURNS):  # this machine may be busier now than then
+        done = edgekit("bench", "model", "--runs", "100", "--json")
+        times[turn % 2].append(done.document["latency_ms"]["median"])
+        assert edgekit("rollback").code == 0
+    assert median(times[0]) < median(times[1])
 
 
 @pytest.mark.long

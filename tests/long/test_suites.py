@@ -46,6 +46,13 @@ _SUITES = [
     pytest.param(("profile_store",), id="profiles", marks=_NEEDS_DUCKDB),
     pytest.param(("kill_profile_server",), id="profile server", marks=_NEEDS_DUCKDB),
     pytest.param(("profile_clients",), id="profile clients", marks=_NEEDS_DUCKDB),
+    pytest.param(("profile_rate",), id="profile rate", marks=_NEEDS_DUCKDB),
+    pytest.param(("sampling_cost",), id="sampling"),
+    pytest.param(
+        ("sampling_cost", "--board", "a57", "--turns", "10"),
+        id="sampling on a board",
+        marks=pytest.mark.boards,
+    ),
     pytest.param(("redeploy",), id="deploying again", marks=pytest.mark.boards),
     pytest.param(("power_cut", "--cuts", "50"), id="power cuts", marks=pytest.mark.boards),
 ]
