@@ -2,7 +2,9 @@
 
     python -m tests.long.profile_rate [--seconds 60]
 
-Exit code 1 if what went over the link, with all that TLS adds, is more than a tenth off.
+Exit code 1 if the most that went over the link in ten seconds, with all that TLS adds, is more than
+a tenth off. While a board waits for an answer it sends nothing; how long that takes is the server's
+affair.
 """
 
 from __future__ import annotations
@@ -11,7 +13,11 @@ import argparse
 import random
 import sys
 import tempfile
+import threading
 import time
+from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,11 +27,43 @@ from edgekit.host.profiles import ProfileStore, enroll
 from edgekit.host.transport import LocalTransport
 from tests.support.profile_batches import batch
 from tests.support.profile_servers import end_server, start_server
-from tests.support.proxy import running_proxy
+from tests.support.proxy import Proxy, running_proxy
 
 _NAME_BITS = 400  # which do not compress
 _OPERATORS = 100
 _MOST_OFF = 0.1
+_WINDOW_SECONDS = 10.0
+_LOOK_SECONDS = 0.05
+
+
+@contextmanager
+def watched(proxy: Proxy) -> Iterator[list[tuple[float, int]]]:
+    """When how many bytes had passed, as they pass."""
+    seen: list[tuple[float, int]] = [(time.monotonic(), proxy.up)]
+    stopped = threading.Event()
+
+    def look() -> None:
+        while not stopped.wait(_LOOK_SECONDS):
+            seen.append((time.monotonic(), proxy.up))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def fastest(seen: list[tuple[float, int]]) -> float:
+    """Bits in a second, of the window that most passed in."""
+    rates = []
+    for now, passed in seen:
+        first = bisect_left(seen, (now - _WINDOW_SECONDS, 0))
+        begin, before = seen[first]
+        if now - begin > _WINDOW_SECONDS / 2:
+            rates.append((passed - before) * 8 / (now - begin))
+    return max(rates)
 
 
 def fill(spool: Spool, size: int) -> None:
@@ -46,17 +84,17 @@ def run(folder: Path, wanted: float) -> int:
             home = enroll(board, store, "127.0.0.1", proxy.port)
             spool = Spool(folder / "board" / "spool")
             fill(spool, int(home.bits_per_second / 8 * wanted))
-            bandwidth = Bandwidth(home.bits_per_second)
             begin = time.monotonic()
-            push(spool, home, bandwidth)
-            bandwidth.take(0)  # until what was sent last has gone
+            with watched(proxy) as seen:
+                push(spool, home, Bandwidth(home.bits_per_second))
             seconds = time.monotonic() - begin
     finally:
         end_server(server)
-    found = proxy.up * 8 / seconds
-    ratio = found / home.bits_per_second
+    rate = fastest(seen)
+    ratio = rate / home.bits_per_second
     print(
-        f"{proxy.up:,} bytes in {seconds:.0f} s: {found / 1000:.1f} kbit/s, {ratio:.1%} of the cap"
+        f"{proxy.up:,} bytes in {seconds:.0f} s: {proxy.up * 8e-3 / seconds:.1f} kbit/s, in the "
+        f"fastest {_WINDOW_SECONDS:.0f} s {rate / 1000:.1f}, which is {ratio:.1%} of the cap"
     )
     return 0 if abs(ratio - 1) <= _MOST_OFF else 1
 

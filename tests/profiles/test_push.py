@@ -27,7 +27,7 @@ from edgekit.host.release.runtime import BoardRuntime
 from edgekit.host.transport import LocalTransport
 from tests.long.kill_profile_server import run as kill_server
 from tests.long.profile_clients import run as come_back
-from tests.support.profile_batches import batch, stream
+from tests.support.profile_batches import batch, headed, stream
 from tests.support.proxy import running_proxy
 from tests.support.tiny_bundles import compile_shared
 
@@ -87,16 +87,18 @@ def test_a_clock_that_is_wrong_is_no_matter(
     assert stored(server.store) == [("x", 4, 4)]
 
 
-def test_a_board_whose_clock_stands_in_1970_sends_by_its_own_program(
-    server: ProfileServer, tmp_path: Path
+@pytest.mark.parametrize("start", [0, 2_100_000_000], ids=["1970", "ten years ahead"])
+def test_a_board_sends_by_its_own_program_wherever_its_clock_stands(
+    server: ProfileServer, tmp_path: Path, start: int
 ) -> None:
     enrolled(server, tmp_path)
     library, python = tmp_path / "clock.so", tmp_path / "python"
-    compile_shared(Path(__file__).parents[1] / "support" / "clock_1970.c", library)
+    source = Path(__file__).parents[1] / "support" / "clock_moved.c"
+    compile_shared(source, library, f"-DSTART={start}")
     python.write_text(f'#!/bin/sh\nLD_PRELOAD={library} exec {sys.executable} "$@"\n')
     python.chmod(0o755)
     board = LocalTransport(tmp_path / "x", "x", str(python))
-    assert probe(board).clock < 365 * 86400 * 5
+    assert start <= probe(board).clock < start + 365 * 86400 * 5
     assert BoardRuntime(board).call("push-profiles")["bytes"] > 1000
     assert stored(server.store) == [("x", 3, 3)]
 
@@ -121,6 +123,20 @@ def test_a_token_that_is_wrong_revoked_or_of_another_board_is_refused(
     again = enroll(LocalTransport(tmp_path / "x", "x"), server.store, home.host, home.port)
     push(spool, again, Bandwidth(FAST))
     assert stored(server.store) == [("x", 3, 3)]
+
+
+def test_a_board_says_in_one_line_that_it_may_not_send(
+    server: ProfileServer, tmp_path: Path
+) -> None:
+    spool, _ = enrolled(server, tmp_path)
+    waiting = spool.fetch(1 << 20).data
+    revoke(server.store, "x")
+    with pytest.raises(HostInputError) as error:
+        BoardRuntime(LocalTransport(tmp_path / "x", "x")).call("push-profiles")
+    assert "401 an unknown or revoked token" in str(error.value)
+    assert "on the host: edgekit profile enroll x" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert spool.fetch(1 << 20).data == waiting
 
 
 def test_nothing_is_sent_to_a_host_with_another_certificate(
@@ -193,6 +209,17 @@ def test_requests_of_other_kinds_are_answered_by_name(
     assert ask(home, path, good)[0] == 200
 
 
+def test_batches_of_a_newer_edgekit_are_taken_and_kept_aside(
+    server: ProfileServer, tmp_path: Path
+) -> None:
+    _, home = enrolled(server, tmp_path)
+    newer = stream(8).partition(b"\n")[2].replace(b"batch/1", b"batch/7")
+    assert ask(home, "/v1/boards/x/profiles", zlib.compress(headed(newer) + stream(9)))[0] == 200
+    assert stored(server.store) == [("x", 1, 1)]
+    (kept,) = (server.store.folder / "refused").glob("*.json")
+    assert kept.read_bytes() == newer
+
+
 def test_a_board_that_sends_too_often_is_told_when_to_come_back(
     server: ProfileServer, tmp_path: Path
 ) -> None:
@@ -254,6 +281,25 @@ def test_a_thousand_boards_that_come_back_at_once_are_spread_and_all_served() ->
     assert served == 1000
     assert max(busy.values()) < 30
     assert max(busy) < 3600
+
+
+def test_a_board_that_wakes_late_sends_no_less_and_never_much_more() -> None:
+    """A busy one sleeps longer than it wants; and now and then it waits long for an answer."""
+    chance, clock = random.Random(1), Clock()
+    bandwidth = Bandwidth(64_000, clock, lambda s: clock.sleep(s + chance.uniform(0, 0.15)))
+    sent: list[tuple[float, int]] = []
+    for number in range(3000):
+        bandwidth.take(2158)
+        sent.append((clock(), 2158))
+        if number % 300 == 299:
+            clock.sleep(20.0)  # which is not made up for
+    seconds = clock() - Clock.now - 20.0 * 10
+    assert 0.9 * 64_000 < sum(count for _, count in sent) * 8 / seconds < 1.1 * 64_000
+    first = 0
+    for last, (now, _) in enumerate(sent):
+        while sent[first][0] < now - 10.0:
+            first += 1
+        assert sum(count for _, count in sent[first : last + 1]) * 8 < 1.1 * 640_000
 
 
 @pytest.mark.slow

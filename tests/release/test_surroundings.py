@@ -143,7 +143,7 @@ def test_clock_in_1970(
     board_root: Path, tiny: TinyBundle, tmp_path: Path, trusted: SigningKey
 ) -> None:
     library = tmp_path / "clock.so"
-    compile_shared(Path(__file__).parents[1] / "support" / "clock_1970.c", library)
+    compile_shared(Path(__file__).parents[1] / "support" / "clock_moved.c", library)
     python = wrapper(tmp_path, "env", f"LD_PRELOAD={library}")
     device = Device(LocalTransport(board_root, python=python))
     assert probe(device.transport).clock < 365 * 86400 * 5
