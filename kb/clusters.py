@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgekit.device.agent.specs import ALL
+from edgekit.device.agent.specs import ALIKE, ALL
 from edgekit.kb.board import CPU, BoardProfile
 from edgekit.kb.timing import Cluster
 
@@ -27,9 +27,12 @@ def clusters_of(board: BoardProfile) -> tuple[BoardCluster, ...]:
     if len(several) < 2:
         timing = board.timing[0] if board.timing else None
         return (BoardCluster(ALL, "", board.cores, CPU, timing),)
+    names = ["big" if cluster.name == CPU else cluster.name for cluster in several]
+    if len({cluster.core for cluster in several}) == 1:
+        names = [f"{ALIKE}{number}" for number in range(len(several))]
     return tuple(
-        BoardCluster("big" if c.name == CPU else c.name, c.core, c.cores, c.name, c)
-        for c in several
+        BoardCluster(name, c.core, c.cores, c.name, c)
+        for name, c in zip(names, several, strict=True)
     )
 
 

@@ -1,7 +1,8 @@
 """The clusters of a board: its cores by kind and speed, as Linux shows them in /sys and /proc.
 
 Cores of one kind whose speed is about the same are one cluster, whatever Linux calls a policy: the
-four Cortex-A76 of an RK3588 have two, with maxima that differ by how the chip came out.
+four Cortex-A76 of an RK3588 have two, with maxima that differ by how the chip came out. They are
+several where they share no cache: the eight X60 of a SpacemiT K1 have two L2 and nothing behind.
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ from typing import AbstractSet, Dict, List, Optional, Sequence, Tuple
 from edgekit.device import features
 from edgekit.device.agent.cores import ARM_LTD, ARM_PARTS, IN_ORDER, core_kinds
 from edgekit.device.agent.kernel_files import read_number, read_text
+from edgekit.device.agent.specs import ALIKE, ALL
 
 _CPU = "sys/devices/system/cpu"
+_SECOND = 2  # level of caches
 _ALIKE = 0.85  # of the fastest core's speed, that another core of its cluster has at least
 _ROOT = Path("/")
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Cores of one kind. `name`: "all" where there is one cluster, else "big" and "little" (with
-    "middle" ones between); `core`: their kind as profiles name it, "" if it is not told; `cores`:
-    their numbers, `usable`: of those that this process may run on; `capacity`: how fast one is,
-    1024 the fastest of the board. None where the kernel does not tell."""
+    """Cores of one kind. `name`: "all" where there is one cluster, "cluster0" and so on where all
+    are alike, else "big" and "little" (with "middle" ones between); `core`: their kind as profiles
+    name it, "" if it is not told; `cores`: their numbers, `usable`: of those that this process may
+    run on; `capacity`: how fast one is, 1024 the fastest of the board. None where the kernel does
+    not tell."""
 
     name: str
     core: str
@@ -42,6 +46,7 @@ class _Core:
     capacity: Optional[float]
     max_mhz: Optional[float]
     governor: Optional[str]
+    shares: str  # a last cache of the second level with these cores; "": with all, or none
 
     @property
     def speed(self) -> float:
@@ -58,7 +63,7 @@ def find_clusters(
     """
     usable = frozenset(features.cores()) if allowed is None else allowed
     groups = sorted(_groups(_cores(root, usable)), key=_rank, reverse=True)
-    names = _names(len(groups))
+    names = _names(groups)
     return tuple(_cluster(name, group, usable) for name, group in zip(names, groups))
 
 
@@ -102,13 +107,23 @@ def _cores(root: Path, usable: AbstractSet[int]) -> List[_Core]:
 
 def _core(number: int, folder: Path, kinds: Dict[int, str]) -> _Core:
     clock = read_number(folder / "cpufreq/cpuinfo_max_freq")
+    kind = _kind_by_register(folder) or kinds.get(number, "")
     return _Core(
         number,
-        _kind_by_register(folder) or kinds.get(number, ""),
+        kind,
         read_number(folder / "cpu_capacity"),
         None if clock is None else clock / 1e3,
         read_text(folder / "cpufreq/scaling_governor"),
+        "" if " " in kind else _shares(folder / "cache"),  # x86: threads of a core share it
     )
+
+
+def _shares(caches: Path) -> str:
+    """The cores with which a core shares its L2, where no third level stands behind that."""
+    found = {read_number(path / "level"): path for path in sorted(caches.glob("index[0-9]"))}
+    last = max((level for level in found if level is not None), default=0)
+    text = (read_text(found[last] / "shared_cpu_list") or "") if last == _SECOND else ""
+    return "" if text.isdigit() else text
 
 
 def _kind_by_register(folder: Path) -> str:
@@ -124,13 +139,17 @@ def _kind_by_register(folder: Path) -> str:
 def _groups(cores: Sequence[_Core]) -> List[List[_Core]]:
     """Cores of one kind and about one speed together."""
     groups: List[List[_Core]] = []
-    for core in sorted(cores, key=lambda c: (c.kind, -c.speed, c.number)):
+    for core in sorted(cores, key=lambda c: (c.kind, c.shares, -c.speed, c.number)):
         first = groups[-1][0] if groups else None
-        if first and core.kind == first.kind and core.speed >= _ALIKE * first.speed:
+        if first and _same(core, first) and core.speed >= _ALIKE * first.speed:
             groups[-1].append(core)
         else:
             groups.append([core])
     return groups
+
+
+def _same(core: _Core, other: _Core) -> bool:
+    return (core.kind, core.shares) == (other.kind, other.shares)
 
 
 def _rank(group: Sequence[_Core]) -> Tuple[float, bool, float, int]:
@@ -139,8 +158,13 @@ def _rank(group: Sequence[_Core]) -> Tuple[float, bool, float, int]:
     return (first.capacity or 0.0, first.kind not in IN_ORDER, first.speed, -first.number)
 
 
-def _names(count: int) -> Tuple[str, ...]:
+def _names(groups: Sequence[Sequence[_Core]]) -> Tuple[str, ...]:
+    """Of groups from the fastest to the slowest."""
+    count = len(groups)
     if count < 2:
-        return ("all",) * count
+        return (ALL,) * count
+    first, last = groups[0][0], groups[-1][0]
+    if first.kind == last.kind and last.speed >= _ALIKE * first.speed:
+        return tuple(f"{ALIKE}{number}" for number in range(count))
     middle = tuple(f"middle{i}" for i in range(1, count - 1)) if count > 3 else ("middle",)
     return ("big", *middle[: count - 2], "little")

@@ -144,11 +144,17 @@ def _as_released(spec: PlacementSpec, wish: Wish, board: Sequence[Cluster]) -> P
     fitting = [c for c in board if _fits(spec, c)]
     if not fitting:
         wanted = f"no cluster of {spec.core} here"
-    elif not fitting[0].usable:
+    elif not _own(fitting, spec).usable:
         wanted = f"no core of {fitting[0].name} may be used"
     else:
-        return _on(fitting[0], spec, wish, len(board) > 1)
+        return _on(_own(fitting, spec), spec, wish, len(board) > 1)
     return Placement(wish.threads or min(spec.threads, max(every, 1)), note=wanted)
+
+
+def _own(fitting: Sequence[Cluster], spec: PlacementSpec) -> Cluster:
+    """Of the fastest cluster and those like it, that with enough cores, else its own."""
+    alike = [c for c in fitting if c.core == fitting[0].core and c.capacity == fitting[0].capacity]
+    return max(alike, key=lambda c: (min(len(c.usable), spec.threads), c.name == spec.cluster))
 
 
 def _on(cluster: Cluster, spec: PlacementSpec, wish: Wish, several: bool) -> Placement:

@@ -12,6 +12,7 @@ from edgekit.device.dtypes import BY_NAME, count
 NOT_COMPARED = 255  # in a file of margins
 BESIDE = "+"  # between clusters that run a queue of the schedule each
 ALL = "all"  # cores of every cluster
+ALIKE = "cluster"  # and a number: each of several that have the same cores
 MOST_THREADS = 256  # a slip of the keyboard must not stall the board
 MOST_PLACEMENTS = 16
 

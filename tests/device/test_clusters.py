@@ -57,6 +57,38 @@ def test_a_container_with_fewer_cores_and_cores_that_are_off(tmp_path: Path) -> 
     assert (little.cores, little.usable) == ((0, 1, 2, 3), (1,))
 
 
+def k1(root: Path, third_level: bool = False, own: bool = False) -> Path:
+    """A root with the eight cores of a SpacemiT K1."""
+    for number in range(8):
+        shared = str(number) if own else "0-3" if number < 4 else "4-7"
+        levels = [(1, str(number)), (2, shared), *([(3, "0-7")] if third_level else [])]
+        for index, (level, cores) in enumerate(levels):
+            cache = root / f"sys/devices/system/cpu/cpu{number}/cache/index{index}"
+            cache.mkdir(parents=True)
+            (cache / "level").write_text(f"{level}\n")
+            (cache / "shared_cpu_list").write_text(f"{cores}\n")
+    blocks = [f"processor\t: {number}\nuarch\t: spacemit,x60\n" for number in range(8)]
+    (root / "proc").mkdir()
+    (root / "proc/cpuinfo").write_text("\n".join(blocks))
+    return root
+
+
+def test_like_cores_that_share_no_cache_are_two_clusters(tmp_path: Path) -> None:
+    found = find_clusters(k1(tmp_path), EVERY)
+    assert [(c.name, c.core, c.cores) for c in found] == [
+        ("cluster0", "spacemit-x60", (0, 1, 2, 3)),
+        ("cluster1", "spacemit-x60", (4, 5, 6, 7)),
+    ]
+
+
+@pytest.mark.parametrize(("third_level", "own"), [(True, False), (False, True)])
+def test_a_third_level_joins_them_and_caches_of_one_core_say_nothing(
+    tmp_path: Path, third_level: bool, own: bool
+) -> None:
+    (only,) = find_clusters(k1(tmp_path, third_level, own), EVERY)
+    assert (only.name, only.cores) == ("all", tuple(range(8)))
+
+
 def test_without_sys_the_list_of_cores_is_enough(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text("processor\t: 0\nuarch\t: spacemit,x60\n")

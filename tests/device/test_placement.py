@@ -18,6 +18,7 @@ from edgekit.device.agent.placement import Placement, on_cores, place
 from edgekit.device.agent.specs import PlacementSpec, Wish
 from edgekit.device.errors import InputError
 from edgekit.host.bundle import Bundle
+from tests.device.test_clusters import k1
 from tests.support.boards_sys import PI4, RK3588, FakeCore, fake_board
 
 BIG = PlacementSpec("big", "a76", 4, 900.0, 3000.0)
@@ -104,6 +105,25 @@ def test_a_container_without_the_cluster_leaves_the_threads_free(tmp_path: Path)
     assert found.note == "no core of big may be used"
     with pytest.raises(InputError, match="none of big"):
         place(SPECS, Wish(cluster="big"), board(tmp_path, usable=(0, 1)))
+
+
+X60 = (PlacementSpec("cluster0", "x60", 4, 900.0, 3000.0),) * 2
+
+
+@pytest.mark.parametrize(
+    ("usable", "wish", "expected"),
+    [
+        (range(8), Wish(), Placement(4, "cluster0", (0, 1, 2, 3))),
+        (range(8), Wish(cluster="cluster1"), Placement(4, "cluster1", (4, 5, 6, 7))),
+        ((1, 4, 5, 6, 7), Wish(), Placement(4, "cluster1", (4, 5, 6, 7))),
+        (range(8), Wish(8), Placement(8)),
+    ],
+    ids=str,
+)
+def test_of_two_clusters_alike_it_is_the_release_s_unless_the_other_has_more_cores(
+    tmp_path: Path, usable: Sequence[int], wish: Wish, expected: Placement
+) -> None:
+    assert place(X60, wish, find_clusters(k1(tmp_path), set(usable))) == expected
 
 
 def test_another_board_s_release_goes_to_any_core(tmp_path: Path) -> None:

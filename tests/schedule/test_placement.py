@@ -80,6 +80,15 @@ def test_every_cluster_has_a_price_the_cheapest_first() -> None:
     assert [spec.cost_us for spec in found] == sorted(spec.cost_us for spec in found)
 
 
+def test_two_clusters_alike_are_told_apart_and_the_first_is_the_default() -> None:
+    found = placed(FACE, "bpi-f3")
+    assert [(spec.cluster, spec.core, spec.threads) for spec in found] == [
+        ("cluster0", "x60", 4),
+        ("cluster1", "x60", 4),
+    ]
+    assert placed(FACE, "bpi-f3", cluster="cluster1")[0].cluster == "cluster1"
+
+
 def test_both_clusters_run_the_queues_of_the_schedule_if_a_user_asks() -> None:
     best = placed(FACE, "rk3588", cluster="a76+a55")[0]
     assert (best.cluster, best.threads) == ("big+little", 2)
