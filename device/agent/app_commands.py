@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Callable, Optional
 
 from edgekit.device.agent.arguments import positive, release_id
@@ -56,6 +57,14 @@ def add_app_commands(command: AddCommand, store: Callable[[argparse.Namespace], 
         back = leave(store(options), options.release, "application", options.reason)
         return {"schema": "edgekit.failure/1", "release": options.release, "runs_again": back}
 
+    def placement(options: argparse.Namespace) -> Document:
+        from edgekit.device.agent.placement import place
+
+        manifest = store(options).manifest(options.release)
+        return {"schema": "edgekit.runtime.placement/1", **asdict(place(manifest.placements))}
+
+    sub = command("placement", placement, "on how many threads and which cores a release runs")
+    sub.add_argument("--release", type=release_id, required=True)
     sub = command("report-failure", report_failure, "go back from a release that failed its users")
     sub.add_argument("--release", type=release_id, required=True, help="the one that failed")
     sub.add_argument("--reason", default="", help="one line")

@@ -1,13 +1,16 @@
 /* A C program on a board: argv are the board's folder, then what to do, in turns: `run` prints the
- * release and what x = 1 2 3 4 gives, `refresh`, `fail`, `alive`; `wait` reads a line first. */
+ * release and what x = 1 2 3 4 gives, `refresh`, `fail`, `alive`; `wait` reads a line first.
+ * THREADS of the environment is how many work on each inference. */
 #include "ek_app.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 int main(int count, char **argument) {
     char error[512] = "", release[EK_APP_RELEASE_BYTES];
-    ek_app *app = ek_app_open(argument[1], NULL, 2, error, sizeof error);
+    const char *threads = getenv("THREADS");
+    ek_app *app = ek_app_open(argument[1], NULL, threads ? atoi(threads) : 2, error, sizeof error);
     if (!app) {
         printf("%s\n", error);
         return 1;

@@ -9,12 +9,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from edgekit.device.agent.specs import PlacementSpec
 from edgekit.host.api import Device
-from edgekit.host.bundle import Bundle
+from edgekit.host.bundle import Bundle, SigningKey, sign_bundle
 from edgekit.host.toolchain.application import write_application
 from edgekit.kb.board import load_board
 
@@ -158,3 +160,66 @@ def test_program_gives_signs_of_life(
             while True:
                 signs.append(heard.recv(999))
         assert signs == [b"WATCHDOG=1", b"STATUS=looks for faces\nWATCHDOG=1"]
+
+
+@pytest.fixture
+def placed(tiny: TinyBundle, trusted: SigningKey, monkeypatch: pytest.MonkeyPatch) -> Bundle:
+    """A release that says: two threads; run by the program, it tells how many there were, and the
+    cores that its caller and its threads might use."""
+    monkeypatch.setenv("TINY_PLACED", "1")
+    monkeypatch.setenv("THREADS", "0")
+    bundle = tiny()
+    specs = (PlacementSpec("all", "", 2, 50.0, 90.0),)
+    manifest = replace(bundle.manifest, placements=specs).with_id()
+    return sign_bundle(replace(bundle, manifest=manifest), trusted)
+
+
+def ran(program: Path, root: Path) -> list[str]:
+    done = subprocess.run([program, root, "run"], stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout.split()[1:4]
+
+
+def test_program_runs_on_as_many_threads_as_the_release_says(
+    program: Path, board_root: Path, device: Device, tiny: TinyBundle, placed: Bundle
+) -> None:
+    every = str(len(os.sched_getaffinity(0)))
+    device.deploy(placed)
+    assert ran(program, board_root)[:2] == [str(min(2, int(every))), every]
+    device.deploy(tiny(OTHER))  # says nothing
+    assert ran(program, board_root) == ["1", every, "0"]
+
+
+def test_program_keeps_threads_and_caller_on_the_cores_that_the_agent_names(
+    program: Path,
+    board_root: Path,
+    device: Device,
+    placed: Bundle,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    device.deploy(placed)
+    core = min(os.sched_getaffinity(0))
+    agent = tmp_path / "python3"
+    agent.write_text(
+        "#!/bin/sh\n"
+        f'echo "$@" > {tmp_path / "asked"}\n'
+        f'echo \'{{"threads": 3, "cluster": "big", "cores": [{core}], "workers": []}}\'\n'
+    )
+    agent.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert ran(program, board_root) == ["3", "1", "1"]
+    asked = (tmp_path / "asked").read_text()
+    assert asked.endswith(f"placement --release {placed.manifest.id}\n")
+
+
+def test_program_runs_on_one_thread_if_nobody_can_be_asked(
+    program: Path,
+    board_root: Path,
+    device: Device,
+    placed: Bundle,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    device.deploy(placed)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert ran(program, board_root)[0] == "1"

@@ -1,9 +1,9 @@
+#define _GNU_SOURCE
 #include "ek_app.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,10 +11,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent.h"
 #include "ek.h"
+#include "placement.h"
 #include "samples.h"
 #include "signs.h"
 #include "whole.h"
@@ -31,20 +32,19 @@ typedef struct {
     int (*run)(const ek_model *, const void *const *, void *const *);
     void (*end_pool)(ek_pool *);
     ek_model model;
+    ek_placement placement;
     ek_sampler *sampler; /* NULL: its inferences are not sampled */
 } loaded;
 
 struct ek_app {
     pthread_mutex_t lock;
     char root[PATH];
-    int threads;
+    int threads; /* 0: as each release says */
     loaded now;
     char failed[EK_APP_RELEASE_BYTES]; /* not tried again but by ek_app_refresh */
     char error[TEXT];
     char *interface; /* inputs and outputs at the time of ek_app_open */
 };
-
-extern char **environ;
 
 static int say(char *error, const char *format, ...) {
     va_list arguments;
@@ -195,6 +195,18 @@ static size_t operators_of(const char *description) {
     return count;
 }
 
+static void start_pool(loaded *l) {
+    const ek_placement *p = &l->placement;
+    ek_pool *(*start)(int) = (ek_pool * (*)(int)) dlsym(l->library, "ek_pool_create");
+    cpu_set_t before;
+    if (p->threads < 2 || !start)
+        return;
+    int went = p->pinned && ek_go_to(&p->workers, &before);
+    l->model.pool = start(p->threads);
+    if (went)
+        ek_go_back(&before);
+}
+
 /* 1 if all of the release is whole and loaded; else nothing is, and `error` says why. */
 static int load(const ek_app *app, const char *id, loaded *l, char *error) {
     char folder[PATH + 64], why[TEXT];
@@ -209,16 +221,17 @@ static int load(const ek_app *app, const char *id, loaded *l, char *error) {
     }
     l->model.arena = block(number(l->description, "arena_bytes"));
     l->model.state = block(number(l->description, "state_bytes"));
-    if (app->threads > 1) {
-        ek_pool *(*start)(int) = (ek_pool * (*)(int)) dlsym(l->library, "ek_pool_create");
-        l->model.pool = start ? start(app->threads) : NULL;
-    }
-    if (!l->model.arena || !l->model.state || (app->threads > 1 && !l->model.pool)) {
+    if (app->threads < 1)
+        l->placement = ek_placement_of(app->root, id);
+    else
+        l->placement.threads = app->threads;
+    start_pool(l);
+    if (!l->model.arena || !l->model.state || (l->placement.threads > 1 && !l->model.pool)) {
         unload(l);
         return say(error, "release %s: expected memory and threads, found too few; free some", id);
     }
     l->reset(&l->model);
-    l->sampler = ek_sampler_open(app->root, id, operators_of(l->description), app->threads);
+    l->sampler = ek_sampler_open(app->root, id, operators_of(l->description), l->placement.threads);
     return 1;
 }
 
@@ -234,23 +247,11 @@ static char *interface_of(const char *description) {
 }
 
 /* Goes back from `release` by the agent that the loaded one brought along; its exit code. */
-static int ask_agent(const ek_app *app, const char *release, const char *reason) {
-    char runtime[PATH + 64], id[EK_APP_RELEASE_BYTES];
+static int report(const ek_app *app, const char *release, const char *reason) {
+    char id[EK_APP_RELEASE_BYTES];
     memcpy(id, release, sizeof id);
-    snprintf(runtime, sizeof runtime, "%s/releases/%s/runtime.pyz", app->root, app->now.id);
-    char *arguments[] = {
-        "python3",        "-I",        "-S", runtime,    "--root",       (char *)app->root,
-        "report-failure", "--release", id,   "--reason", (char *)reason, NULL};
-    posix_spawn_file_actions_t actions;
-    pid_t child;
-    int status = -1;
-    if (posix_spawn_file_actions_init(&actions))
-        return -1;
-    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
-    if (!posix_spawnp(&child, "python3", &actions, NULL, arguments, environ))
-        waitpid(child, &status, 0);
-    posix_spawn_file_actions_destroy(&actions);
-    return status >= 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    const char *const command[] = {"report-failure", "--release", id, "--reason", reason, NULL};
+    return ek_ask_agent(app->root, app->now.id, command, NULL, 0);
 }
 
 /* 1: another release runs now, 0: the same, -1: the one in service cannot. The lock is held. */
@@ -281,7 +282,7 @@ static int follow(ek_app *app) {
         }
         if (committed(app->root, again) && !strcmp(id, again)) {
             memcpy(app->failed, id, sizeof id);
-            ask_agent(app, id, app->error);
+            report(app, id, app->error);
             return -1;
         }
     }
@@ -324,7 +325,11 @@ int ek_app_run(ek_app *app, const void *const *in, void *const *out,
     if (link_names(app->root, id) && strcmp(id, app->now.id))
         follow(app);
     app->now.model.stamps = ek_sampler_due(app->now.sampler);
+    cpu_set_t before;
+    int went = app->now.placement.pinned && ek_go_to(&app->now.placement.cores, &before);
     int code = app->now.run(&app->now.model, in, out);
+    if (went)
+        ek_go_back(&before);
     if (!code && app->now.model.stamps)
         ek_sampler_record(app->now.sampler);
     if (code)
@@ -363,7 +368,7 @@ int ek_app_report_failure(ek_app *app, const char *reason) {
     char failed[EK_APP_RELEASE_BYTES];
     pthread_mutex_lock(&app->lock);
     memcpy(failed, app->now.id, sizeof failed);
-    int code = ask_agent(app, failed, reason);
+    int code = report(app, failed, reason);
     if (code)
         say(app->error, "report-failure: expected exit code 0, found %d%s", code,
             code == BUSY ? ": a deploy is on its way" : "");

@@ -13,7 +13,9 @@ typedef struct ek_app ek_app;
 
 /* The model deployed as `name`, or the one without a name (NULL or "current"), in the folder `root`
  * (NULL: EDGEKIT_ROOT, which an installed application is given, else ~/.edgekit). `threads` work on
- * each inference. NULL if there is none to run: then `error` says why in one line. */
+ * each inference, on any core; 0: as many as each release says, kept on the cores of its cluster,
+ * as is the calling thread while it runs. NULL if there is none to run: then `error` says why in
+ * one line. */
 ek_app *ek_app_open(const char *root, const char *name, int threads, char *error, size_t bytes);
 
 /* One inference of the release in service. `in` and `out` are in the order of ek_app_describe,
