@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edgekit.device.kernel_facts import PACKED_HALF_DEPTH
 from edgekit.host.graph.quantization import (
     I64,
     activation_range,
@@ -123,6 +124,20 @@ def product(x: Array, weights: Array, dtype: DType) -> Array:
         part = slice(top, top + step)
         for column, row in zip(rows[part].T, weights, strict=True):
             add_half(total[part], column[:, None] * row)
+    return total
+
+
+def half_product(a: Array, b: Array) -> F32:
+    """Stacks of matrices of f16: PACKED_HALF_DEPTH products at a time are summed in f16, their sums
+    in f32."""
+    shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    left, right = a.astype(np.float32), b.astype(np.float32)
+    total = np.zeros((*shape, a.shape[-2], b.shape[-1]), np.float32)
+    for first in range(0, a.shape[-1], PACKED_HALF_DEPTH):
+        some = np.zeros_like(total)
+        for p in range(first, min(first + PACKED_HALF_DEPTH, a.shape[-1])):
+            add_half(some, left[..., :, p, None] * right[..., None, p, :])
+        total += some
     return total
 
 

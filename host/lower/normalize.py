@@ -7,7 +7,7 @@ import numpy as np
 from edgekit.host.graph import ops
 from edgekit.host.graph.ops import LayerNorm
 from edgekit.host.graph.quantization import code_range, zero_point_of
-from edgekit.host.graph.types import Node, Tensor
+from edgekit.host.graph.types import Array, Node, Tensor
 from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.window import C_TYPES
@@ -23,13 +23,16 @@ def lower_layer_norm(ctx: Context, node: Node) -> list[Call]:
     fields: dict[str, Field] = {
         "n": n,
         "x": Value(x.name),
-        "factor": _term(ctx, ctx.optional(node, 1), n, 1.0),
-        "shift": _term(ctx, ctx.optional(node, 2), n, 0.0),
+        "factor": _term(ctx, ctx.optional(node, 1), np.full(n, 1, x.dtype.numpy)),
+        "shift": _term(ctx, ctx.optional(node, 2), np.zeros(n, x.dtype.numpy)),
         "epsilon": op.epsilon,
         "y": Value(node.outputs[0]),
     }
-    kernel = ctx.kernel(
-        "f32_layer_norm", "reduce/layer_norm.c", "reduce/layer_norm.h", "ek_layer_norm_args"
+    kernel = ctx.of_floats(x.dtype).kernel(
+        f"{x.dtype.value}_layer_norm",
+        "reduce/layer_norm.c",
+        "reduce/layer_norm.h",
+        "ek_layer_norm_args",
     )
     return [Call(kernel, fields, x.elements // n, max(1, _TASK // n))]
 
@@ -56,9 +59,9 @@ def lower_unit_length(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, x.elements // n, max(1, _TASK // n))]
 
 
-def _term(ctx: Context, term: Tensor | None, n: int, default: float) -> Field:
+def _term(ctx: Context, term: Tensor | None, default: Array) -> Field:
     if term is None:
-        return ctx.weights.add(np.full(n, default, np.float32))
+        return ctx.weights.add(default)
     return Value(term.name) if term.data is None else ctx.weights.add(term.data)
 
 

@@ -6,7 +6,7 @@ import math
 
 from edgekit.device.kernel_facts import TRANSPOSE_TILE
 from edgekit.host.graph.ops import Transpose
-from edgekit.host.graph.types import Node, Shape
+from edgekit.host.graph.types import DType, Node, Shape
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.plan import Call, Field, Value
 
@@ -15,17 +15,18 @@ _TASK = 4096  # values worth a thread's while
 
 
 def matrix_transpose(ctx: Context, node: Node) -> list[Call] | None:
-    """The call for a transpose that swaps two neighboring blocks of axes of 4-byte values below
-    what it leaves alone; None for any other."""
+    """The call for a transpose that swaps two neighboring blocks of axes of 4-byte values, or
+    f16, below what it leaves alone; None for any other."""
     op = node.op
     assert isinstance(op, Transpose)
     x = ctx.tensor(node.inputs[0])
     found = _as_matrices(x.shape, op.permutation)
-    if x.dtype.bytes != 4 or found is None:
+    size = x.dtype.bytes
+    if not (size == 4 or x.dtype is DType.F16) or found is None:
         return None
     matrices, rows, columns = found
-    narrow = min(rows, columns) < _FEW
-    down, across = (1 if narrow else math.ceil(size / TRANSPOSE_TILE) for size in (rows, columns))
+    narrow = size == 4 and min(rows, columns) < _FEW
+    down, across = (1 if narrow else math.ceil(n / TRANSPOSE_TILE) for n in (rows, columns))
     fields: dict[str, Field] = {
         "rows": rows,
         "columns": columns,
@@ -34,8 +35,9 @@ def matrix_transpose(ctx: Context, node: Node) -> list[Call] | None:
         "down": down,
         "across": across,
     }
-    folder = "layout/transpose"
-    kernel = ctx.kernel("transpose4", f"{folder}.c", f"{folder}.h", "ek_transpose_args")
+    source = "layout/transpose.c" if size == 4 else "layout/transpose2.c"
+    header = "layout/transpose.h"
+    kernel = ctx.kernel(f"transpose{size}", source, header, "ek_transpose_args")
     grain = max(1, _TASK * down * across // (rows * columns))
     return [Call(kernel, fields, matrices * down * across, grain)]
 

@@ -16,10 +16,9 @@ from edgekit.host.graph.names import fresh_name
 from edgekit.host.graph.types import DType, Graph, Node, Operator, Tensor
 from edgekit.host.passes.cut import TwoLabels
 
-# Transposes have fast kernels of 4-byte values alone.
 _MOVING = (
     ops.Concat, ops.Gather, ops.Pad, ops.Reshape, ops.Split, ops.StridedSlice, ops.DepthToSpace,
-    ops.SpaceToBatch, ops.BatchToSpace, ops.BroadcastTo,
+    ops.SpaceToBatch, ops.BatchToSpace, ops.BroadcastTo, ops.Transpose,
 )  # fmt: skip
 _POOLS = (ops.AveragePool2D, ops.MaxPool2D, ops.Mean, ops.ResizeBilinear)
 # Squares, powers and their like stay f32: numbers of f16 end at 65504.
@@ -30,7 +29,7 @@ _SINGLE = (
 # In f32 inside.
 _FUNCTIONS = (
     ops.Logistic, ops.Tanh, ops.Silu, ops.Gelu, ops.GeluTanh, ops.Elu, ops.HardSigmoid,
-    ops.Softplus, ops.Erf, ops.Div, ops.Softmax,
+    ops.Softplus, ops.Erf, ops.Div, ops.Softmax, ops.LayerNorm,
 )  # fmt: skip
 _PRODUCTS = (ops.Conv2D, ops.DepthwiseConv2D, ops.TransposeConv2D, ops.FullyConnected)
 _LARGEST = float(np.finfo(np.float16).max)
@@ -59,10 +58,12 @@ def _has_kernel(graph: Graph, node: Node) -> bool:
         return False
     if any(t.data is not None and np.max(np.abs(t.data), initial=0) > _LARGEST for t in named):
         return False
+    if isinstance(op, ops.Transpose) and named[0].name in graph.inputs:
+        return False  # a stem converts as it moves (host/lower/stems.py)
     if isinstance(op, _PRODUCTS):
         constants = [graph.tensors[name] for name in node.inputs[1:3] if name is not None]
         return all(t.data is not None for t in constants)
-    return isinstance(op, (*_MOVING, *_POOLS, *_SINGLE, *_FUNCTIONS))
+    return isinstance(op, (*_MOVING, *_POOLS, *_SINGLE, *_FUNCTIONS, ops.MatMul))
 
 
 def _work(graph: Graph, node: Node) -> tuple[float, float]:
@@ -73,6 +74,8 @@ def _work(graph: Graph, node: Node) -> tuple[float, float]:
         weights = graph.tensors[node.inputs[1] or ""]
         per_value = weights.elements / max(graph.tensors[node.outputs[0]].shape[-1], 1)
         moved += _PRODUCT * y * per_value
+    if isinstance(node.op, ops.MatMul):
+        moved += _PRODUCT * y * graph.tensors[node.inputs[0] or ""].shape[-1]
     same = _FUNCTION * y if isinstance(node.op, _FUNCTIONS) else 0.0
     return moved + same, moved / 2 + same
 

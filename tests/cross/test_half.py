@@ -30,7 +30,7 @@ _UNIT = 2.0**-11
 _STEMS = 16
 _FAMILIES = (
     "conv_f32", "large_window", "depthwise_f32", "pool", "binary", "unary", "mean", "softmax",
-    "resize", "movement", "dense_f32", "transpose_conv",
+    "resize", "movement", "dense_f32", "transpose_conv", "matmul", "viewed_matmul", "layer_norm",
 )  # fmt: skip
 _OF_ONE = (
     ops.Clamp(Activation.RELU6), ops.Clip(-0.3, 0.4), ops.Abs(), ops.Neg(), ops.HardSwish(),
@@ -72,6 +72,18 @@ def test_elements_of_f16_are_rounded_once(virtual_board, tmp_path):
         np.testing.assert_allclose(made[name], want, 2 * _UNIT, 2**-21, err_msg=name)
 
 
+def test_transposes_of_f16_move_every_value(virtual_board, tmp_path):
+    shapes = ((1, 5, 31), (2, 8, 8), (1, 300, 9), (3, 17, 270), (1, 64, 512))
+    swapped = Case(ops.Transpose((0, 2, 1)), ())
+    graph = _in_half(graph_of([Case(ops.Abs(), (tensor(s),), after=swapped) for s in shapes]))
+    moved = [n for n in graph.nodes if n.op.kind == "transpose"]
+    assert {graph.tensors[n.outputs[0]].dtype for n in moved} == {DType.F16}
+    inputs = inputs_of(graph)
+    made = _run(graph, inputs, virtual_board("a76"), tmp_path)
+    for name, want in evaluate(graph, inputs).outputs.items():
+        np.testing.assert_array_equal(made[name], want)
+
+
 def test_stems_of_f16_are_near_what_their_operators_make(virtual_board, tmp_path):
     board = load_board("a76")
     graph = _in_half(_stems(np.random.default_rng(3)))
@@ -105,7 +117,7 @@ def _stems(rng):
 def _in_half(graph):
     """`graph` where nothing but conversions is of f32."""
     made = to_half(_of_floats(graph), conversion=0)
-    others = ("convert", "transpose")
+    others = ("convert", "transpose")  # of inputs they stay f32
     types = {made.tensors[n.outputs[0]].dtype for n in made.nodes if n.op.kind not in others}
     assert types == {DType.F16}
     return made

@@ -5,9 +5,9 @@
 
 typedef struct {
     long n;
-    const float *x;
-    const float *factor, *shift; /* [n] */
-    float *y;
+    const void *x;
+    const void *factor, *shift; /* [n] */
+    void *y;
     float epsilon;
 } ek_layer_norm_args;
 #endif

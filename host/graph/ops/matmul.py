@@ -12,17 +12,17 @@ from edgekit.host.graph import coded
 from edgekit.host.graph.checks import need_dtype, need_positive, need_scale, operand
 from edgekit.host.graph.ops.operands import broadcast
 from edgekit.host.graph.quantization import dense_multiplier, shortened
-from edgekit.host.graph.sums import required
+from edgekit.host.graph.sums import half_product, required
 from edgekit.host.graph.types import Array, DType, MisfitError, Operator, Shape, Tensor
 
 __all__ = ["MatMul"]
 
-_TYPES = (DType.F32, DType.I32, DType.I64, DType.I8, DType.I16)
+_TYPES = (DType.F32, DType.F16, DType.I32, DType.I64, DType.I8, DType.I16)
 
 
 @dataclass(frozen=True)
 class MatMul(Operator):
-    """ins: a [..., m, k], b [..., k, n] of f32, s32, s64, or s8 or s16 with scales;
+    """ins: a [..., m, k], b [..., k, n] of f32, f16, s32, s64, or s8 or s16 with scales;
     leading axes broadcast.
 
     The codes of a product of s8 are scaled as LiteRT's reference does, rounded twice; of s16
@@ -53,6 +53,8 @@ class MatMul(Operator):
         a, b = required(x, 0), required(x, 1)
         if a.dtype == np.float32:
             return [(a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)]
+        if a.dtype == np.float16:
+            return [half_product(a, b).astype(np.float16)]
         if a.dtype in (np.int8, np.int16):
             left, right = operand(ins, 0, "first matrix"), operand(ins, 1, "second matrix")
             total = coded.offset(a, left) @ coded.offset(b, right)

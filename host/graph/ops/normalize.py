@@ -10,7 +10,14 @@ from typing import ClassVar
 import numpy as np
 
 from edgekit.host.graph import coded
-from edgekit.host.graph.checks import need_dtype, need_positive, need_scale, operand, optional
+from edgekit.host.graph.checks import (
+    FLOATS,
+    need_dtype,
+    need_positive,
+    need_scale,
+    operand,
+    optional,
+)
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
@@ -21,7 +28,7 @@ _UNIT_LIMIT = 1 << 15  # squares of more codes might not fit s32
 
 @dataclass(frozen=True)
 class LayerNorm(Operator):
-    """ins: x f32, factor f32 or None, shift f32 or None, of as many values as a row has.
+    """ins: x f32 or f16, factor or None, shift or None of its type, of as many values as a row has.
 
     Over the last `axes` axes, a row: (x - mean) / sqrt(variance + epsilon) * factor + shift.
     """
@@ -32,7 +39,7 @@ class LayerNorm(Operator):
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
-        need_dtype(x, (DType.F32,), "input")
+        need_dtype(x, FLOATS, "input")
         need_positive(x.shape, "input shape")
         if not 0 < self.axes <= len(x.shape) or not self.epsilon >= 0:
             raise ShapeError(
@@ -43,12 +50,12 @@ class LayerNorm(Operator):
             term = optional(ins, index)
             if term is None:
                 continue
-            need_dtype(term, (DType.F32,), what)
+            need_dtype(term, (x.dtype,), what)
             if term.elements != self.row(x.shape):
                 raise ShapeError(
                     f"expected a {what} of {self.row(x.shape)} values, found {list(term.shape)}"
                 )
-        return [(x.shape, DType.F32)]
+        return [(x.shape, x.dtype)]
 
     def row(self, shape: Shape) -> int:
         """Values that are normalized together."""
@@ -66,7 +73,7 @@ class LayerNorm(Operator):
             if term is not None:
                 wide = term.reshape(-1).astype(np.float64)
                 y = y * wide if i == 0 else y + wide
-        return [y.astype(np.float32).reshape(values.shape)]
+        return [y.astype(values.dtype).reshape(values.shape)]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,61 @@
+/* As transpose.c, of 2-byte values: blocks of 8 x 8. Compile-time parameter: NAME. */
+#include "transpose.h"
+
+#define SIDE 8
+
+typedef uint16_t elem;
+typedef elem line_t __attribute__((vector_size(SIDE * sizeof(elem))));
+
+/* Interleaves neighbors: lane by lane, in pairs, in fours. */
+#define LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+
+/* Interleaving rows i and i + 4 three times brings every value to its place. */
+EK_INLINE void block(const elem *x, long step, elem *y, long width) {
+    line_t v[SIDE], w[SIDE];
+    EK_UNROLL
+    for (int i = 0; i < SIDE; i++)
+        memcpy(&v[i], x + i * step, sizeof v[i]);
+    EK_UNROLL
+    for (int round = 0; round < 3; round++) {
+        EK_UNROLL
+        for (int i = 0; i < SIDE / 2; i++) {
+            w[2 * i] = LOW(v[i], v[i + SIDE / 2]);
+            w[2 * i + 1] = HIGH(v[i], v[i + SIDE / 2]);
+        }
+        memcpy(v, w, sizeof v);
+    }
+    EK_UNROLL
+    for (int i = 0; i < SIDE; i++)
+        memcpy(y + i * width, &v[i], sizeof v[i]);
+}
+
+static void one_by_one(const elem *x, long step, long rows, long columns, elem *y, long width) {
+    for (long j = 0; j < columns; j++)
+        for (long i = 0; i < rows; i++)
+            y[j * width + i] = x[i * step + j];
+}
+
+/* Tasks: tiles. */
+void NAME(const void *args, long begin, long end) {
+    const ek_transpose_args *a = args;
+    for (long t = begin; t < end; t++) {
+        const long at = t / a->across, matrix = at / a->down * a->rows * a->columns;
+        const long row = at % a->down * EK_TRANSPOSE_TILE;
+        const long column = t % a->across * EK_TRANSPOSE_TILE;
+        const long rows = ek_min(EK_TRANSPOSE_TILE, a->rows - row);
+        const long columns = ek_min(EK_TRANSPOSE_TILE, a->columns - column);
+        const elem *x = (const elem *)a->x + matrix + row * a->columns + column;
+        elem *y = (elem *)a->y + matrix + column * a->rows + row;
+        if (rows < SIDE || columns < SIDE) {
+            one_by_one(x, a->columns, rows, columns, y, a->rows);
+            continue;
+        }
+        /* The last block of a row or column of blocks overlaps the one before. */
+        for (long j = 0; j < columns; j += SIDE)
+            for (long i = 0; i < rows; i += SIDE) {
+                const long up = ek_min(i, rows - SIDE), left = ek_min(j, columns - SIDE);
+                block(x + up * a->columns + left, a->columns, y + left * a->rows + up, a->rows);
+            }
+    }
+}
