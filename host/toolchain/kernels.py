@@ -87,10 +87,9 @@ def kernel_units(board: BoardProfile) -> list[Unit]:
             Unit(f"{family.name}_{part}", folder / f"gemm/{family.source}_{part}.c", macros)
             for part in ("pack", "dot")
         ]
-        in_order = (("EK_IN_ORDER", "1"),) if board.in_order else ()
         most = board.isa.columns.i8_vectors if family.types else 0
         for tile in columns_of(board, family):
-            units.append(_tile_unit(family, tile, most, macros + in_order))
+            units.append(_tile_unit(family, tile, most, macros))
     common = (path for path in sorted(folder.glob("gemm/*.c")) if _is_common(path))
     units += [Unit(path.stem, path, (simd,)) for path in common]
     units += nna_units(board)

@@ -117,7 +117,8 @@ class Toolchain:
 
     def _flags(self, unit: Unit) -> tuple[str, ...]:
         target = ("-target", self._board.target) if unit.plain else self._target()
-        return (*target, *_FLAGS, *self._extra)
+        in_order = ("-DEK_IN_ORDER=1",) if self._board.in_order else ()
+        return (*target, *in_order, *_FLAGS, *self._extra)
 
     def _precompiled(self, unit: Unit) -> tuple[str, ...]:
         """The options that take the system headers of `unit` from the cache."""

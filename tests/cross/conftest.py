@@ -28,6 +28,7 @@ _QEMU = {
     "riscv64": ("qemu-riscv64", "/usr/riscv64-linux-gnu"),
 }
 CPUS = {
+    "a53": "cortex-a53",
     "a57": "cortex-a57",
     "a76": "cortex-a76",
     "a7": "cortex-a7",

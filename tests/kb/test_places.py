@@ -13,7 +13,6 @@ from edgekit.host.paths import data_folder
 from edgekit.host.tables.gemm import table_of, user_table
 from edgekit.host.tables.layouts import layout_table_of
 from edgekit.host.tables.spmv import spmv_table_of
-from edgekit.host.toolchain.kernels import kernel_units
 from edgekit.kb import board as boards
 from edgekit.kb.board import BoardProfile, load_board
 from edgekit.kb.features import GemmShape
@@ -67,7 +66,6 @@ def test_a_new_core_is_one_file_and_finds_what_is_known_of_the_nearest(profile):
     found = table_of(a35).choose(a35, shape, packed="a")
     known = table_of(a53).choose(a53, shape, packed="a")
     assert found == known and found.rule == "exact" and known.method
-    assert any("EK_IN_ORDER" in dict(unit.macros) for unit in kernel_units(a35))
     assert layout_table_of(a35) == layout_table_of(a53) is not None
     nano = profile("a58", 'inherits = "a57"\ndescription = "A58"\ncore = "cortex-a58"\n')
     assert spmv_table_of(nano).rows == spmv_table_of(load_board("a57")).rows != ()

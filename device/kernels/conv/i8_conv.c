@@ -55,14 +55,14 @@ EK_INLINE output output_at(const int plain, const ek_i8_conv_args *a, long chann
     const vf scale = vf_load(a->scale + channel);
     return (output){plain ? scale * vf_splat(*a->x_scale) : scale, vf_load(a->bias_f32 + channel)};
 }
-EK_INLINE void finish(const int plain, const ek_i8_conv_args *a, const output *o, vi sum, float *y,
-                      long left, long pixel) {
+EK_INLINE void finish(const int plain, const int whole, const ek_i8_conv_args *a, const output *o,
+                      vi sum, float *y, long left, long pixel) {
     const vf scale = plain ? o->scale : o->scale * vf_splat(a->x_scale[pixel * a->x_scale_step]);
     vf v = vcast(sum, vf) * scale + o->bias;
     if (!plain && a->add && *a->add)
         v += EK_VL == 1 || left >= EK_VL ? vf_load(y) : vf_load_n(y, left);
     v = vf_min(vf_max(v, vf_splat(a->low_f32)), vf_splat(a->high_f32));
-    if (EK_VL == 1 || left >= EK_VL)
+    if (whole || EK_VL == 1 || left >= EK_VL)
         vf_store(y, v);
     else
         vf_store_n(y, v, left);
@@ -104,11 +104,11 @@ EK_INLINE vi scaled(const output *o, vi sum) {
 #endif
 }
 #endif
-EK_INLINE void finish(const int plain, const ek_i8_conv_args *a, const output *o, vi sum, TY *y,
-                      long left, long pixel) {
+EK_INLINE void finish(const int plain, const int whole, const ek_i8_conv_args *a, const output *o,
+                      vi sum, TY *y, long left, long pixel) {
     (void)plain, (void)pixel;
     vi v = vi_min(vi_max(scaled(o, sum) + a->y_zero, vi_splat(a->low)), vi_splat(a->high));
-    if (EK_VL == 1 || left >= EK_VL)
+    if (whole || EK_VL == 1 || left >= EK_VL)
         vi_to_bytes(y, v);
     else
         vi_to_bytes_n(y, v, left);
@@ -172,8 +172,15 @@ EK_INLINE void finish_whole(const int mr, const int nv, const ek_i8_conv_args *a
 #define FINISHES_WHOLE 0
 #endif
 
-EK_INLINE void finish_tile(const int plain, const int mr, const int nv, const ek_i8_conv_args *a,
-                           const rows_t *rows, const i8_sums *sums, long pixel, long channel) {
+#ifdef EK_CODES8
+#define STORES_WHOLE 1 /* or each row asks whether it may, and waits for the one before */
+#else
+#define STORES_WHOLE 0
+#endif
+/* plain: as output_at has it; whole: no vector goes beyond the last channel. */
+EK_INLINE void finish_tile(const int plain, const int whole, const int mr, const int nv,
+                           const ek_i8_conv_args *a, const rows_t *rows, const i8_sums *sums,
+                           long pixel, long channel) {
     EK_UNROLL
     for (int j = 0; j < nv; j++) {
         long c = channel + j * EK_VL;
@@ -182,7 +189,7 @@ EK_INLINE void finish_tile(const int plain, const int mr, const int nv, const ek
         TY *y = (TY *)a->y + pixel * a->pitch + c;
         EK_UNROLL
         for (int i = 0; i < mr; i++, y += a->pitch)
-            finish(plain, a, &o, sum_at(nv, a, rows, sums, i, j, bias), y, a->win.oc - c,
+            finish(plain, whole, a, &o, sum_at(nv, a, rows, sums, i, j, bias), y, a->win.oc - c,
                    pixel + i);
     }
 }
@@ -222,11 +229,14 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
 #endif
 #ifdef FLOAT_OUTPUT
     if (!a->x_scale_step && !(a->add && *a->add)) {
-        finish_tile(1, mr, nv, a, rows, &sums, pixel, channel);
+        if (STORES_WHOLE && channel + nv * EK_VL <= a->win.oc)
+            finish_tile(1, 1, mr, nv, a, rows, &sums, pixel, channel);
+        else
+            finish_tile(1, 0, mr, nv, a, rows, &sums, pixel, channel);
         return;
     }
 #endif
-    finish_tile(0, mr, nv, a, rows, &sums, pixel, channel);
+    finish_tile(0, 0, mr, nv, a, rows, &sums, pixel, channel);
 }
 
 #if I8_IN_PLACE

@@ -59,6 +59,10 @@ typedef int16_t i8_two16 __attribute__((vector_size(4 * EK_VL)));
 #define I8_TWO 0
 #endif
 
+#ifndef EK_IN_ORDER
+#define EK_IN_ORDER 0
+#endif
+
 typedef struct {
     vi of[MR][I8_SUMS(NV)];
 #if I8_TWO
@@ -96,8 +100,43 @@ typedef struct {
 
 /* One step along k: rows at row[i] + p, the panel at w. */
 #if EK_I8 == EK_I8_MULL16
+#if EK_IN_ORDER && defined EK_HALVES
+/* Such a core loads eight bytes beside a product, sixteen only alone. Each column waits for the one
+ * before, or products of all come first, and sums leave the registers. */
+EK_INLINE void i8_step_of_halves(const int mr, const int nv, i8_sums *sums,
+                                 const i8_row *const row[MR], long p, const i8_value *w, vi flips,
+                                 const int narrow) {
+    const vi_half flip = vi_low_half(flips);
+    vi_half b[2] = {vi_half_of(w), vi_half_of(w + 8)}, x[MR][2];
+    EK_UNROLL
+    for (int h = 0; h < 2; h++) {
+        EK_UNROLL
+        for (int i = 0; i < mr; i++)
+            x[i][h] = vi_half_of(row[i] + p + 8 * h) ^ flip;
+    }
+    EK_UNROLL
+    for (int j = 0; j < nv * EK_VL; j++) {
+        vi_half next[2] = {b[0], b[1]};
+        if (j + 1 < nv * EK_VL)
+            next[0] = vi_half_of(w + (j + 1) * 16), next[1] = vi_half_of(w + (j + 1) * 16 + 8);
+        EK_UNROLL
+        for (int i = 0; i < mr; i++) {
+            sums->of[i][j] = vi_mull8(sums->of[i][j], x[i], b, narrow);
+            EK_AFTER(next[0], sums->of[i][j]);
+            EK_AFTER(next[1], sums->of[i][j]);
+        }
+        b[0] = next[0], b[1] = next[1];
+    }
+}
+#endif
 EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *const row[MR],
                        long p, const i8_value *w, vi flips, const int narrow) {
+#if EK_IN_ORDER && defined EK_HALVES
+    if (mr >= 4) { /* fewer would wait for each other */
+        i8_step_of_halves(mr, nv, sums, row, p, w, flips, narrow);
+        return;
+    }
+#endif
     vi x[MR];
     EK_UNROLL
     for (int i = 0; i < mr; i++)
