@@ -1,7 +1,9 @@
 """What kernels on either layout of images cost on a board: measured, kept by core type.
 
-A table is JSON: operators that a board ran one by one, by kernel, each with its products, values
-and pieces, and how many nanoseconds it took, or estimated cycles, or instructions on an emulator.
+A table is JSON: operators that a board ran one by one, by kernel, each with its products, values,
+pieces and inputs, and how many nanoseconds it took, or estimated cycles, or instructions on an
+emulator. Older tables have no inputs, and tell small and large images with equal work apart by
+their outputs alone.
 A table beside another one with the same operators names that, and has costs alone. A cost is a sum
 of rates that fits all operators of a kernel, times what the most similar ones deviate from it: so
 small layers, and those that wait for memory, are as they were measured.
@@ -15,6 +17,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -26,21 +29,23 @@ KERNELS = (
     "dense", "sparse", "depthwise", "planar_depthwise", "transpose", "dense_row", "sparse_row",
     "dense_rows", "sparse_rows",
 )  # fmt: skip
+_SIZES = 4  # of a Work
 _NEAR = 0.05  # of squared logarithms: closer cases count alike
 
 
 @dataclass(frozen=True)
 class Work:
-    """What one kernel has to do: products and values of the output, in whole vectors, and pieces
-    that are started one by one."""
+    """What one kernel has to do: products and values of the output, in whole vectors, pieces that
+    are started one by one, and values of the input; 0 inputs are not known."""
 
     products: int
     values: int
     pieces: int = 1
+    inputs: int = 0
 
     @property
-    def sizes(self) -> tuple[float, float, float]:
-        return float(self.products), float(self.values), float(self.pieces)
+    def sizes(self) -> tuple[float, ...]:
+        return tuple(map(float, (self.products, self.values, self.pieces, self.inputs)))
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,8 @@ class LayoutTable:
     def cost(self, kernel: str, work: Work) -> float:
         """The cost of an operator that was perhaps never measured."""
         cases = self._of(kernel)
+        if not any(case.work.inputs for case in cases):
+            work = replace(work, inputs=0)
         plain = _total(self._rates[kernel], work)
         weights = np.array([_likeness(work, case.work) for case in cases])
         return plain * math.exp(float(weights @ self._deviations[kernel]) / float(weights.sum()))
@@ -90,7 +97,7 @@ class LayoutTable:
             cases = self._of(kernel)
             values: list[object] = [round(c.cost) for c in cases]
             if like is None:
-                values = [[*map(int, c.work.sizes), round(c.cost)] for c in cases]
+                values = [[*_known_sizes(c.work), round(c.cost)] for c in cases]
             lines.append(f'"{kernel}": {msgspec.json.encode(values).decode()}')
         heads = {"schema": SCHEMA, "platform": self.platform, "unit": self.unit}
         if like is not None:
@@ -121,6 +128,11 @@ class LayoutTable:
         }
 
 
+def _known_sizes(work: Work) -> tuple[int, ...]:
+    sizes = tuple(map(int, work.sizes))
+    return sizes if work.inputs else sizes[:-1]
+
+
 def _total(rates: tuple[float, ...], work: Work) -> float:
     return max(sum(r * s for r, s in zip(rates, work.sizes, strict=True)), 1e-9)
 
@@ -132,21 +144,23 @@ def _likeness(a: Work, b: Work) -> float:
 
 
 def _fitted(cases: Sequence[Case]) -> tuple[float, ...]:
-    """Rates per product, value and piece of at least 0 with the least relative errors, of all
-    ways to leave some out."""
-    found, least = (0.0, 0.0, 0.0), float("inf")
-    for kept in (k for n in (1, 2, 3) for k in itertools.combinations(range(3), n)):
+    """Rates per product, value, piece and input of at least 0 with the least relative errors, of
+    all ways to leave some out."""
+    sizes = [i for i in range(_SIZES) if any(c.work.sizes[i] for c in cases)]
+    ways = (k for n in range(1, len(sizes) + 1) for k in itertools.combinations(sizes, n))
+    found, least = (0.0,) * _SIZES, float("inf")
+    for kept in ways:
         a = np.array([[c.work.sizes[i] / c.cost for i in kept] for c in cases])
         solved = np.linalg.lstsq(a, np.ones(len(cases)), rcond=None)[0]
         error = float(np.square(a @ solved - 1).sum())
         if (solved >= 0).all() and error < least:
             values = dict(zip(kept, solved.tolist(), strict=True))
-            found, least = (values.get(0, 0.0), values.get(1, 0.0), values.get(2, 0.0)), error
+            found, least = tuple(values.get(i, 0.0) for i in range(_SIZES)), error
     return found
 
 
-_Values = tuple[int, int, int, int]  # products, values, pieces, cost
-_OldCase = tuple[str, int, int, int, int]  # a kernel before them
+_Values = Annotated[list[int], msgspec.Meta(min_length=4, max_length=5)]  # sizes, cost
+_OldCase = tuple[str, int, int, int, int]  # kernel, products, values, pieces, cost
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):

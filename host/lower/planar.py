@@ -49,7 +49,8 @@ def lower_planar_conv(ctx: Context, node: Node) -> list[Call]:
         "low": low,
         "high": high,
     }
-    macros = (("EK_STORED", "0"), ("EK_NAME", "ek_spmm_f32"))
+    in_order = (("EK_IN_ORDER", "1"),) if ctx.board.in_order else ()
+    macros = (("EK_STORED", "0"), ("EK_NAME", "ek_spmm_f32"), *in_order)
     part = Kernel("ek_spmm_f32", "sparse/spmm.c", "", "", macros)
     kernel = Kernel(
         "ek_sparse_layer", "sparse/layer.c", "sparse/layer.h", "ek_sparse_layer_args", (), (part,)

@@ -95,7 +95,8 @@ def costs(graph: Graph, node: Node, table: LayoutTable, vl: int) -> Costs | None
         names = _ROWS
     data = graph.tensors[node.inputs[1] or ""].data
     assert data is not None
-    works = (_on_pixels(node.op, data, y, vl), _on_planes(form, data, y, vl))
+    inputs = graph.tensors[node.inputs[0] or ""].elements
+    works = (_on_pixels(node.op, data, y, inputs, vl), _on_planes(form, data, y, inputs, vl))
     pixels, planes = (table.cost(name, work) for name, work in zip(names, works, strict=True))
     return Costs(pixels, planes)
 
@@ -107,26 +108,28 @@ def work_of(graph: Graph, node: Node, vl: int) -> Work:
         return Work(0, math.prod(y))
     data = graph.tensors[node.inputs[1] or ""].data
     assert data is not None
+    inputs = graph.tensors[node.inputs[0] or ""].elements
     if isinstance(node.op, ops.Planar):
-        return _on_planes(node.op, data, tuple(y[p] for p in TO_PIXELS), vl)
-    return _on_pixels(node.op, data, y, vl)
+        return _on_planes(node.op, data, tuple(y[p] for p in TO_PIXELS), inputs, vl)
+    return _on_pixels(node.op, data, y, inputs, vl)
 
 
-def _on_pixels(op: Operator, weights: Array, y: Shape, vl: int) -> Work:
+def _on_pixels(op: Operator, weights: Array, y: Shape, inputs: int, vl: int) -> Work:
     """Whole vectors of channels."""
     values = math.prod(y[:3]) * _whole(y[3], vl)
     taps = weights.shape[1] * weights.shape[2]
-    return Work(values * taps * (weights.shape[3] if isinstance(op, ops.Conv2D) else 1), values)
+    products = values * taps * (weights.shape[3] if isinstance(op, ops.Conv2D) else 1)
+    return Work(products, values, inputs=inputs)
 
 
-def _on_planes(op: Operator, weights: Array, y: Shape, vl: int) -> Work:
+def _on_planes(op: Operator, weights: Array, y: Shape, inputs: int, vl: int) -> Work:
     """Whole vectors of pixels, for a window those of a row; only weights that are not zero."""
     n, h, w, c = y
     if isinstance(op, ops.PlanarConv2D):
         pixels = n * _whole(h * w, vl)
-        return Work(int(np.count_nonzero(weights)) * pixels, c * pixels)
+        return Work(int(np.count_nonzero(weights)) * pixels, c * pixels, inputs=inputs)
     values = n * c * h * _whole(w, vl)
-    return Work(values * weights.shape[1] * weights.shape[2], values, n * c * h)
+    return Work(values * weights.shape[1] * weights.shape[2], values, n * c * h, inputs)
 
 
 def _whole(length: int, vl: int) -> int:

@@ -15,8 +15,9 @@ from edgekit.kb.places import found_tables, shipped_folder
 
 def layout_table_of(board: BoardProfile) -> LayoutTable | None:
     """The table of a board's platform, the user's before the kit's; else of the nearest that it
-    inherits from, else the kit's of a board with equal vectors; None if there is none. Raises
-    InputError for a table that cannot be read.
+    inherits from, else the kit's of the board that is most like it, if both have vectors: what
+    layouts cost beside each other differs less between cores than what they cost. None if there is
+    none. Raises InputError for a table that cannot be read.
     """
     for path in _tables(board):
         try:
@@ -35,11 +36,16 @@ def _tables(board: BoardProfile) -> Iterator[Path]:
     shipped = shipped_folder("layouts")
     for _, path in found_tables(board, user_layout_table(board).parent, shipped):
         yield path
-    alike = (other for other in map(load_profile, profile_names()) if _is_alike(other, board))
-    for other in alike:
+    others = (o for o in map(load_profile, profile_names()) if (o.isa.vl > 1) == (board.isa.vl > 1))
+    for other in sorted(others, key=lambda o: _unlike(o, board)):
         for _, path in found_tables(other, shipped):
             yield path
 
 
-def _is_alike(one: BoardProfile, other: BoardProfile) -> bool:
-    return one.arch == other.arch and one.isa.vl == other.isa.vl
+def _unlike(one: BoardProfile, other: BoardProfile) -> tuple[bool, bool, bool]:
+    """What differs, the most telling first."""
+    return (
+        one.arch != other.arch,
+        one.isa.vl != other.isa.vl,
+        one.in_order != other.in_order,
+    )

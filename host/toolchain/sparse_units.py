@@ -13,11 +13,12 @@ def sparse_units(board: BoardProfile) -> list[Unit]:
     simd = ("EK_SIMD", f'"simd/{board.simd}.h"')
     plain = ("rows", "build", "fill", "pieces", "stream")
     units = [Unit(f"sparse_{name}", folder / f"{name}.c") for name in plain]
+    in_order = (("EK_IN_ORDER", "1"),) if board.in_order else ()
     units.append(Unit("sparse_dispatch", folder / "dispatch.c", (simd,)))
     for number, name in enumerate(STORED):
         for product in ("spmv", "spmm"):
             symbol = f"ek_{product}_{name}"
-            macros = (("EK_STORED", str(number)), ("EK_NAME", symbol), simd)
+            macros = (("EK_STORED", str(number)), ("EK_NAME", symbol), simd, *in_order)
             if symbol != "ek_spmv_s8f":  # a vector of floats and bytes: SpMM's alone
                 units.append(Unit(symbol, folder / f"{product}.c", macros))
     return units

@@ -47,8 +47,9 @@ _WINDOWS = (
 # Outputs and inputs of fully connected layers: from those of small classifiers to more than an L2
 # cache holds.
 _LAYERS = ((10, 256), (64, 256), (256, 256), (256, 1024), (1024, 256), (1024, 1024), (4096, 1024))
-_SEVERAL_ROWS = tuple(
-    itertools.product((4, 16, 64), ((256, 256), (1024, 1024), (1024, 4096), (4096, 1024)))
+_SEVERAL_ROWS = (
+    *itertools.product((4, 16, 64), ((256, 256), (1024, 1024))),
+    *itertools.product((4, 16), ((1024, 4096), (4096, 1024))),
 )
 _LAYER_DENSITIES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7)
 
@@ -116,11 +117,11 @@ class _Builder:
     def __init__(self) -> None:
         self._tensors: dict[str, Tensor] = {}
         self._nodes: list[Node] = []
-        self._rng = np.random.default_rng(0)
 
     def constant(self, *shape: int, density: float = 1.0) -> Tensor:
-        data = self._rng.standard_normal(shape).astype(np.float32)
-        data[self._rng.random(shape) >= density] = 0
+        rng = np.random.default_rng((*shape, round(100 * density)))  # the same for every list
+        data = rng.standard_normal(shape).astype(np.float32)
+        data[rng.random(shape) >= density] = 0
         return self._add(Tensor(f"t{len(self._tensors)}", shape, DType.F32, None, data))
 
     def image(self, *shape: int) -> Tensor:

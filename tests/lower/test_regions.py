@@ -16,7 +16,7 @@ from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Activation, DType, Graph, Node, Padding, Tensor
 from edgekit.host.lower.regions import choose_planes
 from edgekit.host.tables.layouts import layout_table_of, user_layout_table
-from edgekit.kb.board import load_board
+from edgekit.kb.board import load_board, load_profile
 from edgekit.kb.layout_table import KERNELS, Case, LayoutTable, Work, read_layouts
 from tests.support.kernel_runs import build, run_here
 
@@ -151,9 +151,37 @@ def test_costs_without_their_cases_are_refused(tmp_path, old, new):
 
 def test_a_table_of_an_older_edgekit_is_read(tmp_path):
     known, path = _table(), tmp_path / "old.json"
-    cases = [[c.kernel, *map(int, c.work.sizes), round(c.cost)] for c in known.cases]
+    cases = [[c.kernel, *map(int, c.work.sizes[:3]), round(c.cost)] for c in known.cases]
     head = {"schema": "edgekit.kb.layouts/1", "platform": "test", "unit": "nanoseconds"}
     path.write_text(json.dumps({**head, "cases": cases}))
     assert sorted(read_layouts(path).cases, key=str) == sorted(
         (replace(c, cost=float(round(c.cost))) for c in known.cases), key=str
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "in_order"), [("a7", True), ("x86-64-v3", False), ("bpi-f3", True), ("rk3566", True)]
+)
+def test_a_board_without_a_table_takes_one_of_a_board_like_it(
+    monkeypatch, tmp_path, name, in_order
+):
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
+    found = layout_table_of(load_profile(name))
+    assert found is not None
+    assert found.platform.startswith("x86") != in_order
+
+
+def test_a_core_without_vectors_takes_none(monkeypatch, tmp_path):
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
+    assert layout_table_of(load_profile("visionfive2")) is None
+
+
+def test_inputs_tell_operators_of_equal_work_apart():
+    works = [Work(1 << 12, 1 << 8, inputs=n) for n in (1 << 8, 1 << 12, 1 << 16)]
+    cases = [Case("dense", work, 10.0 * work.inputs) for work in works]
+    known = LayoutTable("test", "cycles", tuple(cases))
+    near, far = (known.cost("dense", work) for work in (works[0], works[2]))
+    assert far > 100 * near
+    plain = [replace(case, work=replace(case.work, inputs=0)) for case in cases]
+    old = LayoutTable("test", "cycles", tuple(plain))
+    assert old.cost("dense", works[0]) == old.cost("dense", works[2])

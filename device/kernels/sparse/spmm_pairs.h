@@ -2,17 +2,22 @@
  *
  * What bounds such a product are loads: one of X for each multiply-add, and one of each weight and
  * column. So two rows share the loads of columns that both have, one word brings two columns, and
- * a panel of X that fits in the L1 cache serves all rows. */
+ * a panel of X that fits in the L1 cache serves all rows. EK_IN_ORDER: cores that issue in order.
+ */
 #ifndef EK_SPARSE_SPMM_PAIRS_H
 #define EK_SPARSE_SPMM_PAIRS_H
 #include "spmm_sums.h"
 
+#ifndef EK_IN_ORDER
+#define EK_IN_ORDER 0
+#endif
 #define PANEL_BYTES 36864 /* of X in the L1 cache */
 _Static_assert(EK_SPMM_PANEL *HEIGHT * sizeof(float) <= PANEL_BYTES, "a vector of a panel fits");
 #define STRIPS 8 /* to a tile that does not stay there: pages are read on, not left at once */
 #define GROUPED_USES 64 /* of a pixel that threads bring to their own rows */
 #define VALUES (4 * EK_SPMM_PANEL)
-#if EK_VL == 16 /* a few turns, of which an unrolled loop leaves some over */
+#define AHEAD_OF 4096 /* floats of X from which on the next tile's are loaded ahead */
+#if EK_VL == 16       /* a few turns, of which an unrolled loop leaves some over */
 #define ROLLED _Pragma("clang loop unroll(disable)")
 #else
 #define ROLLED
@@ -190,7 +195,7 @@ typedef struct {
     const ek_spmm_args *args;
     long vectors, tiles, groups; /* tiles of pixels x groups of pairs */
     long most;                   /* vectors at once */
-    int copy;
+    int copy, ahead;
 } pairs_job;
 
 /* `held` pixels of some channels, each channel's vectors on lines of their own; the last vector
@@ -214,6 +219,40 @@ static void bring_together(const float *x, long x_row, long channels, long nv, i
     }
 }
 
+/* Whether the next tile's pixels are loaded while nobody waits for them: a core in order waits for
+ * every line, others only where each is used a few times and has no place to stay. */
+EK_INLINE int loads_ahead(const pairs_job *j) {
+#ifdef __x86_64__
+    (void)j;
+    return 0;
+#else
+    const ek_spmm_args *args = j->args;
+    if (j->groups > 1 || (long)args->a->cols * args->pixels < AHEAD_OF)
+        return 0;
+    return EK_IN_ORDER || (all_alike(args) && uses_of(args->a) < FEW_USES);
+#endif
+}
+
+/* Loads a line into no register. A prefetch would do, but board time does not see where it goes. */
+EK_INLINE void touch(const float *p) {
+#if defined __aarch64__
+    __asm__ volatile("ldr wzr, %0" ::"m"(*p));
+#elif defined __riscv
+    __asm__ volatile("lw zero, %0" ::"m"(*p));
+#else
+    __builtin_prefetch(p);
+#endif
+}
+
+/* The pixels behind `first` of all channels, as many as `wide`. */
+static void load_ahead(const ek_spmm_args *args, long first, long wide) {
+    const long held = ek_min(wide, args->pixels - first);
+    const float *x = (const float *)args->x + first;
+    for (long c = 0; c < (long)args->a->cols; c++, x += args->x_row)
+        for (long p = 0; p < held; p += LINE / (long)sizeof *x)
+            touch(x + p);
+}
+
 /* Strips of `nv` vectors from pixel `first`, all panels; 0: the rest of the pixels, fewer than one
  * vector has. tailed: and a tail. */
 static void run_pairs(const pairs_job *j, pixel_tile t, long first, long nv, int tailed,
@@ -227,6 +266,8 @@ static void run_pairs(const pairs_job *j, pixel_tile t, long first, long nv, int
     t.lanes = held, t.wide = strips * ek_max(nv, 1) * HEIGHT;
     t.fetch = strips > 1 && args->a->rows > args->a->cols;
     t.clamp = args->low > -INFINITY || args->high < INFINITY;
+    if (j->ahead)
+        load_ahead(args, first + t.wide, t.wide);
     for (t.panel = 0; t.panel < plan->panels; t.panel++) {
         long from = cols * t.panel / plan->panels, to = cols * (t.panel + 1) / plan->panels;
         const float *x = (const float *)args->x + from * args->x_row + first;
@@ -287,6 +328,7 @@ EK_INLINE void by_pairs(const ek_spmm_args *args, ek_pool *pool) {
     long wanted = (j.copy ? 1L : 4L) * ek_pool_threads(pool);
     j.groups = pool && j.tiles < wanted ? (wanted + j.tiles - 1) / j.tiles : 1;
     j.groups = ek_max(ek_min(j.groups, (long)plan->pairs), 1);
+    j.ahead = loads_ahead(&j);
     ek_parallel(pool, pairs_task, &j, j.tiles * j.groups, 1);
 }
 #endif
