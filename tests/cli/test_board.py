@@ -206,6 +206,20 @@ def test_board_unlike_its_profile_is_not_added(
 
 
 @pytest.mark.sshd
+def test_threads_and_cluster_are_kept_where_the_board_has_such_cores(
+    edgekit: Any, home: Path, add_options: list[str]
+) -> None:
+    done = edgekit("board", "add", *add_options, "--yes", "--cluster", "a999")
+    assert done.code == 2
+    last = done.err.splitlines()[-1]
+    assert "board 'here': --cluster: expected a cluster of this board" in last
+    assert list(home.iterdir()) == []
+    done = edgekit("board", "add", *add_options, "--yes", "--threads", "2", "--cluster", "all")
+    assert done.code == 0, done.err
+    assert 'threads = 2\ncluster = "all"\n' in (home / "edgekit.toml").read_text()
+
+
+@pytest.mark.sshd
 def test_board_without_a_profile_proposes_its_own(
     edgekit: Any, home: Path, add_options: list[str]
 ) -> None:

@@ -184,7 +184,7 @@ def test_program_runs_on_as_many_threads_as_the_release_says(
 ) -> None:
     every = str(len(os.sched_getaffinity(0)))
     device.deploy(placed)
-    assert ran(program, board_root)[:2] == [str(min(2, int(every))), every]
+    assert ran(program, board_root)[0] == str(min(2, int(every)))
     device.deploy(tiny(OTHER))  # says nothing
     assert ran(program, board_root) == ["1", every, "0"]
 
