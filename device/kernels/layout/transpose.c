@@ -73,14 +73,13 @@ void NAME(const void *args, long begin, long end) {
     for (long t = begin; t < end; t++) {
         long at = t / a->across, matrix = at / a->down * a->rows * a->columns;
         long row = at % a->down * EK_TRANSPOSE_TILE, column = t % a->across * EK_TRANSPOSE_TILE;
-        const float *x = (const float *)a->x + matrix;
-        float *y = (float *)a->y + matrix;
         if (a->rows < FEW || a->columns < FEW) { /* one tile */
-            ek_transpose(x, a->columns, a->rows, a->columns, y, a->rows);
+            ek_transpose(a->x + matrix, a->columns, a->rows, a->columns, a->y + matrix, a->rows);
             continue;
         }
         long rows = ek_min(EK_TRANSPOSE_TILE, a->rows - row);
         long columns = ek_min(EK_TRANSPOSE_TILE, a->columns - column);
-        tile(a, x + row * a->columns + column, y + column * a->rows + row, rows, columns);
+        tile(a, a->x + matrix + row * a->columns + column, a->y + matrix + column * a->rows + row,
+             rows, columns);
     }
 }

@@ -45,8 +45,8 @@ void NAME(const void *args, long begin, long end) {
         const long column = t % a->across * EK_TRANSPOSE_TILE;
         const long rows = ek_min(EK_TRANSPOSE_TILE, a->rows - row);
         const long columns = ek_min(EK_TRANSPOSE_TILE, a->columns - column);
-        const elem *x = (const elem *)a->x + matrix + row * a->columns + column;
-        elem *y = (elem *)a->y + matrix + column * a->rows + row;
+        const elem *x = (const elem *)(const void *)a->x + matrix + row * a->columns + column;
+        elem *y = (elem *)(void *)a->y + matrix + column * a->rows + row;
         if (rows < SIDE || columns < SIDE) {
             one_by_one(x, a->columns, rows, columns, y, a->rows);
             continue;
