@@ -2,19 +2,21 @@
 
 Sums run in f64: exact for 8-bit operands, and for f32 better than any order of f32 additions.
 (Depthwise convolutions and pools add in f32, in TFLite's order: see there.)
-Those of f16 convolutions are f16 after each product, as on boards, and the bias comes last.
+Those of f16 are f16 after each product, as on boards (long ones are parts that are added in f32),
+and the bias comes last.
 f32 with s8 weights ("hybrid", dynamic range) quantizes x first, like TFLite.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.device.kernel_facts import PACKED_HALF_DEPTH
+from edgekit.device.kernel_facts import HALF_LONG, HALF_SUMS
 from edgekit.host.graph.quantization import (
     I64,
     activation_range,
@@ -120,22 +122,25 @@ def product(x: Array, weights: Array, dtype: DType) -> Array:
     total = np.zeros((x.shape[0], weights.shape[1]), np.float32)
     rows, weights = x.astype(np.float32), weights.astype(np.float32)
     step = max(_BLOCK // max(weights.shape[1], 1), 1)
-    for top in range(0, len(rows), step):
-        part = slice(top, top + step)
-        for column, row in zip(rows[part].T, weights, strict=True):
-            add_half(total[part], column[:, None] * row)
+    at_once = HALF_SUMS if len(weights) > HALF_LONG else max(len(weights), 1)
+    for top, first in itertools.product(range(0, len(rows), step), range(0, len(weights), at_once)):
+        part, some = slice(top, top + step), slice(first, first + at_once)
+        summed = np.zeros_like(total[part])
+        for column, row in zip(rows[part, some].T, weights[some], strict=True):
+            add_half(summed, column[:, None] * row)
+        total[part] += summed
     return total
 
 
 def half_product(a: Array, b: Array) -> F32:
-    """Stacks of matrices of f16: PACKED_HALF_DEPTH products at a time are summed in f16, their sums
-    in f32."""
+    """Stacks of matrices of f16: HALF_SUMS products at a time are summed in f16, these sums in
+    f32."""
     shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     left, right = a.astype(np.float32), b.astype(np.float32)
     total = np.zeros((*shape, a.shape[-2], b.shape[-1]), np.float32)
-    for first in range(0, a.shape[-1], PACKED_HALF_DEPTH):
+    for first in range(0, a.shape[-1], HALF_SUMS):
         some = np.zeros_like(total)
-        for p in range(first, min(first + PACKED_HALF_DEPTH, a.shape[-1])):
+        for p in range(first, min(first + HALF_SUMS, a.shape[-1])):
             add_half(some, left[..., :, p, None] * right[..., None, p, :])
         total += some
     return total

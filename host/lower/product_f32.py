@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.device.kernel_facts import F32_SCRATCH_BYTES, F32_SEGMENTS
+from edgekit.device.kernel_facts import F32_SCRATCH_BYTES, F32_SEGMENTS, HALF_LONG
 from edgekit.host.align import round_up
 from edgekit.host.graph.types import Activation, Array, DType, Node
 from edgekit.host.lower.context import Context
@@ -43,6 +43,9 @@ def f32_product(
     if count > F32_SEGMENTS:
         macros["SEGMENTS"] = round_up(count, F32_SEGMENTS)
         suffix = f"_s{macros['SEGMENTS']}"
+    if dtype is DType.F16 and window.k > HALF_LONG:
+        macros["LONG_SUMS"] = 1
+        suffix += "_long"
     function, called, epilogue = epilogue_of(ctx, node, n)
     macros |= function
     name = f"{dtype.value}_conv_{tile.mr}x{tile.nv * vl}{suffix}{called}"

@@ -13,7 +13,7 @@
 
 #include "ek.h"
 
-enum { MAX_ARRAYS = 128 };
+enum { MAX_ARRAYS = 1024 };
 
 typedef struct {
     int count;

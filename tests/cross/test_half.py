@@ -21,7 +21,7 @@ from edgekit.host.zoo.cases import Cases
 from edgekit.kb.board import load_board
 from tests.support import stem_graphs
 from tests.support.kernel_runs import build
-from tests.support.op_cases import Case, tensor
+from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import graph_of, inputs_of, random_graph
 
 pytestmark = pytest.mark.cross
@@ -58,6 +58,39 @@ def test_operators_of_f16_are_near_the_reference(family, virtual_board, tmp_path
         allowed = 8 * _UNIT * terms_of(node, graph.tensors) ** 0.5
         largest = float(np.max(np.abs(want[name])))
         assert np.max(np.abs(made[name] - want[name])) <= allowed * max(largest, 1), name
+
+
+def test_long_sums_of_f16_are_added_up_in_f32(virtual_board, tmp_path):
+    """2048 positive terms of 1 and less: sums of f16 alone stop to grow by them."""
+    k, rng = 2048, np.random.default_rng(0)
+    dense = constant(1 + rng.random((5, k)) / 8)
+    window = constant(1 + rng.random((19, 3, 3, k // 8)) / 8)
+    graph = _in_half(
+        graph_of(
+            [
+                Case(ops.FullyConnected(), (tensor((3, k)), dense)),
+                Case(ops.Conv2D(), (tensor((1, 5, 4, k // 8)), window)),
+            ]
+        )
+    )
+    inputs = {name: 1 + np.abs(x) / 8 for name, x in inputs_of(graph).items()}
+    made = _run(graph, inputs, virtual_board("a76"), tmp_path)
+    exact = dict(zip(graph.outputs, _exact(graph, inputs), strict=True))
+    for name, want in exact.items():
+        np.testing.assert_allclose(made[name], want, 0.01, err_msg=name)
+
+
+def _exact(graph, inputs):
+    """What `graph` makes with its constants in f32 throughout."""
+    found = []
+    for node in (n for n in graph.nodes if not isinstance(n.op, ops.Convert)):
+        x, w = (graph.tensors[name] for name in node.inputs[:2])
+        source = next(n.inputs[0] for n in graph.nodes if n.outputs == (x.name,))
+        tensors = [dataclasses.replace(t, dtype=DType.F32) for t in (x, w)]
+        out = dataclasses.replace(graph.tensors[node.outputs[0]], dtype=DType.F32)
+        values = [inputs[source], w.data.astype(np.float32)]
+        found += node.op.reference(values, tensors, [out])
+    return found
 
 
 def test_elements_of_f16_are_rounded_once(virtual_board, tmp_path):

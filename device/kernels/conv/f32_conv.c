@@ -1,8 +1,8 @@
 /* f32 convolution (f16 with EK_HALF), NHWC: an MR x (NV * EK_VL) register tile over pixels x output
  * channels.
  *
- * Compile-time parameters: NAME, MR (pixels), NV (vectors of output channels), EK_SIMD, and those
- * of epilogue.h.
+ * Compile-time parameters: NAME, MR (pixels), NV (vectors of output channels), EK_SIMD, LONG_SUMS
+ * (sums of f16 in parts), and those of epilogue.h.
  * The A operand is never copied: a tile reads each pixel's window through pointers, one per row
  * of the window (or per tap); rows that cross the image border come from a zero-filled scratch. */
 #include "f32_conv.h"
@@ -51,6 +51,38 @@ EK_INLINE void finish(const int mr, const int nv, const int whole, const int add
     }
 }
 
+#ifdef LONG_SUMS
+typedef float sums_t __attribute__((vector_size(4 * EK_VL))); /* of a vector of f16 */
+
+/* The sums of a tile, EK_HALF_SUMS products at a time in f16 and these in f32. */
+EK_INLINE void long_sums(const int mr, const int nv, const rows_t *rows, const elem *w,
+                         vf acc[MR][NV]) {
+    sums_t total[MR][NV] = {0};
+    for (long s = 0; s < rows->count; s++)
+        for (long from = 0; from < rows->length; from += EK_HALF_SUMS) {
+            const elem *x[MR];
+            vf some[MR][NV] = {0};
+            EK_UNROLL
+            for (int i = 0; i < mr; i++)
+                x[i] = rows->ptr[s * MR + i] + from;
+            w = f32_rows(mr, nv, 0, some, x, (f32_columns){w, nv * EK_VL, EK_VL},
+                         ek_min(EK_HALF_SUMS, rows->length - from));
+            EK_UNROLL
+            for (int i = 0; i < mr; i++) {
+                EK_UNROLL
+                for (int j = 0; j < nv; j++)
+                    total[i][j] += vcast(some[i][j], sums_t);
+            }
+        }
+    EK_UNROLL
+    for (int i = 0; i < mr; i++) {
+        EK_UNROLL
+        for (int j = 0; j < nv; j++)
+            acc[i][j] += vcast(total[i][j], vf);
+    }
+}
+#endif
+
 /* Rows row0 .. row0 + mr of the tile, nv vectors of channels from `channel` on. */
 EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const rows_t *rows,
                     const elem *w, long pixel, long channel) {
@@ -62,6 +94,9 @@ EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const
         for (int i = 0; i < mr; i++)
             acc[i][j] = b;
     }
+#ifdef LONG_SUMS
+    long_sums(mr, nv, rows, w, acc);
+#else
     for (long s = 0; s < rows->count; s++) {
         const elem *x[MR];
         EK_UNROLL
@@ -69,6 +104,7 @@ EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const
             x[i] = rows->ptr[s * MR + i];
         w = f32_rows(mr, nv, 0, acc, x, (f32_columns){w, nv * EK_VL, EK_VL}, rows->length);
     }
+#endif
     const long left = a->win.oc - channel - (nv - 1) * EK_VL;
     const int whole = EK_VL == 1 || left >= EK_VL, adds = a->residual != NULL;
     const int clamps = a->low > -INFINITY || a->high < INFINITY;

@@ -11,7 +11,7 @@ _Static_assert(NV <= 4, "panel_rows and pack_panel know panels of up to four vec
 #define WIDTH (NV * EK_VL)
 /* Of k at a time: a panel stays in L1; sums of f16 are added up in f32 before they lose more. */
 #ifdef EK_HALF
-#define DEPTH EK_PACKED_HALF_DEPTH
+#define DEPTH EK_HALF_SUMS
 #else
 #define DEPTH EK_PACKED_DEPTH
 #endif
