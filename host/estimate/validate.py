@@ -49,6 +49,8 @@ def model_of(witness: Witness) -> Core:
     """The timing model of a published board: its core, with the board's clock and memory."""
     clusters = {c.name: c for c in load_board(witness.profile).timing}
     core = clusters[witness.cluster].timed()
+    if witness.lent:
+        core = replace(core, dram=replace(core.dram, turn_ns=0))
     return replace(core, name=witness.name, clock_mhz=witness.clock_mhz)
 
 

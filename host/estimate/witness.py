@@ -34,7 +34,8 @@ class Witness:
     wheel: the ncnn that is nearest to the date of the row among those with wheels for the root's
     Python, for kernels of other years take other times; 1.0.20221128, the oldest, does not take
     A53's own kernels. early: the row is older than all of them. threads: what is compared if
-    nothing else is asked for. kind: only networks of float or int8.
+    nothing else is asked for. kind: only networks of float or int8. lent: the profile is of another
+    board, whose cores may cost each other more in DRAM or less.
     """
 
     name: str
@@ -47,15 +48,16 @@ class Witness:
     early: bool = False
     threads: int = 1
     kind: str = ""
+    lent: bool = False
 
 
 WITNESSES = (
     Witness("rpi3", "Raspberry Pi 3 Model B+", "a53", "rpi3", 1400, "1.0.20230517"),
-    Witness("sd410", "MSM8916", "a53", "rpi3", 1200, "1.0.20230517", early=True),
+    Witness("sd410", "MSM8916", "a53", "rpi3", 1200, "1.0.20230517", early=True, lent=True),
     Witness("rk3399-little", "RK3399", "a53", "rk3399", 1500, "1.0.20230517", "little", early=True),
     Witness("rk3566", "OrangePicm4", "a55", "rk3566", 1800, "1.0.20240410"),
     Witness("rk3566-m2", "Station-M2", "a55", "rk3566", 1800, "1.0.20240410"),
-    Witness("sd810", "MSM8994", "a57", "jetson-nano", 2000, "1.0.20230517", early=True),
+    Witness("sd810", "MSM8994", "a57", "jetson-nano", 2000, "1.0.20230517", early=True, lent=True),
     Witness("rpi4", "Raspberry Pi 4 Model B", "a72", "rpi4", 1800, "1.0.20230517"),
     Witness("rk3399", "RK3399", "a72", "rk3399", 1800, "1.0.20230517", early=True),
     Witness("rpi5", "Raspberry Pi 5", "a76", "rpi5", 2400, "1.0.20240410", kind="float"),

@@ -154,3 +154,9 @@ def test_published_latencies_that_cannot_be_read_are_one_line(tmp_path, text):
 def test_every_published_board_has_a_model(witness):
     core = model_of(witness)
     assert (core.name, core.clock_mhz) == (witness.name, witness.clock_mhz)
+
+
+def test_a_board_that_was_lent_a_profile_does_not_get_what_was_fitted_to_its_cores():
+    witnesses = {w.name: w for w in WITNESSES}
+    assert model_of(witnesses["rpi3"]).dram.turn_ns > 0
+    assert model_of(witnesses["sd410"]).dram.turn_ns == 0
