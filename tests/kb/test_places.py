@@ -111,3 +111,8 @@ def test_a_table_that_is_named_by_a_profile_gets_the_name_of_its_core(data, capl
     (line,) = caplog.messages
     assert "a57.json: named cortex-a57.json from now on" in line
     assert user_table(load_board("a57")) == path and len(caplog.messages) == 1
+
+
+def test_the_knowledge_base_stays_below_400_000_bytes():
+    files = [p for p in shipped_folder("gemm").parent.rglob("*") if p.is_file()]
+    assert sum(p.stat().st_size for p in files if "__pycache__" not in p.parts) < 400_000
