@@ -21,9 +21,9 @@ def keep_in_history(
     model: Path, device: Device, options: CompileOptions, timing: Benchmark
 ) -> None:
     """Keeps the times of a quiet run of a model that was tuned on the board; it never fails."""
+    from edgekit.host.history.benchmarks import keep_benchmark
     from edgekit.host.paths import data_folder
     from edgekit.host.release import why_noisy
-    from edgekit.host.tune.benchmarks import keep_benchmark
     from edgekit.kb.board import load_board
 
     if why_noisy(timing) or not (data_folder() / "history.sqlite").exists():

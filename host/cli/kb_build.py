@@ -163,8 +163,8 @@ def import_csv(
     """
     from edgekit.device.version import VERSION
     from edgekit.host.cli.output import emit, note
+    from edgekit.host.history.store import History
     from edgekit.host.tune.csv_import import read_csv
-    from edgekit.host.tune.history import History
 
     read = read_csv(file, VERSION, datetime.now(UTC).isoformat(timespec="seconds"))
     if read.refused and not skip_bad:

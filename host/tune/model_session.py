@@ -10,14 +10,14 @@ from pathlib import Path
 from edgekit.device.version import VERSION
 from edgekit.host.api import Device
 from edgekit.host.errors import InputError, UnreachableError
+from edgekit.host.history.standing import Subject, subject_of
+from edgekit.host.history.store import History
 from edgekit.host.options import CompileOptions
 from edgekit.host.release.session import owner
 from edgekit.host.tables.gemm import user_table
-from edgekit.host.tune.history import History
 from edgekit.host.tune.lock import tuning_alone
 from edgekit.host.tune.operator_times import EstimatedTimes, MeasuredTimes
 from edgekit.host.tune.operators import ModelOutcome, ModelPlan, ModelProgress, ModelTuner
-from edgekit.host.tune.standing import Subject, subject_of
 from edgekit.host.tune.tables import build_for
 from edgekit.kb.board import BoardProfile
 

@@ -13,9 +13,9 @@ from edgekit.host.estimate.answers import recall, remember
 from edgekit.host.estimate.emulator import find_emulator
 from edgekit.host.estimate.model import estimate_model
 from edgekit.host.estimate.target import target_of
+from edgekit.host.history.standing import Subject
 from edgekit.host.release import Benchmark
 from edgekit.host.tune.operators import Times
-from edgekit.host.tune.standing import Subject
 from edgekit.kb.gemm_table import KnowledgeBase
 
 _TURNS = 3

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from edgekit.host.tune.history import History
-from edgekit.host.tune.standing import Standing, Subject, methods_to_try
+from edgekit.host.history.standing import Standing, Subject, methods_to_try
+from edgekit.host.history.store import History
 from edgekit.kb.features import GemmKey
 from edgekit.kb.gemm_table import KnowledgeBase
 from edgekit.kb.operator_history import OperatorMeasurement, operator_rows

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from edgekit.device.version import VERSION
 from edgekit.host.errors import UnreachableError
+from edgekit.host.history.store import History
 from edgekit.host.release.session import owner
 from edgekit.host.tables.gemm import kit_table
 from edgekit.host.transport import Transport
-from edgekit.host.tune.history import History
 from edgekit.host.tune.lock import tuning_alone
 from edgekit.host.tune.measure import BoardMeasurer
 from edgekit.host.tune.products import Product

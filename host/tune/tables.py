@@ -7,10 +7,10 @@ from pathlib import Path
 
 from edgekit.host.errors import InputError
 from edgekit.host.files import write_whole
+from edgekit.host.history.store import History
 from edgekit.host.tables.gemm import kit_table, table_of
 from edgekit.host.tune.compare import Change, changed_operators
 from edgekit.host.tune.field import FieldHistory, field_history
-from edgekit.host.tune.history import History
 from edgekit.host.tune.products import Product
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.build import build_table

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from edgekit.host.tune.history import History
+from edgekit.host.history.store import History
 from edgekit.host.tune.products import Product
 from edgekit.host.tune.propose import default_method, first_methods, neighbors
 from edgekit.kb.board import BoardProfile

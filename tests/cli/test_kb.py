@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from edgekit.host.history.store import History
 from edgekit.host.tune.csv_import import REQUIRED
-from edgekit.host.tune.history import History
 from edgekit.kb.features import GemmShape, Sequences, key_of
 from edgekit.kb.gemm_file import table_text
 from edgekit.kb.gemm_table import KnowledgeBase, Row

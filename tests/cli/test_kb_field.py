@@ -25,10 +25,10 @@ from edgekit.device.version import VERSION
 from edgekit.host.api import connect
 from edgekit.host.bundle import Bundle
 from edgekit.host.explanations import recall
+from edgekit.host.history.standing import subject_of
 from edgekit.host.options import DEFAULT_OPTIONS
 from edgekit.host.profiles import ProfileStore
 from edgekit.host.tables.gemm import user_table
-from edgekit.host.tune.standing import subject_of
 from edgekit.kb.board import load_board
 from edgekit.kb.gemm_file import table_text
 

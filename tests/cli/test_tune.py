@@ -16,10 +16,10 @@ import pytest
 from edgekit.device.features import cpu_model
 from edgekit.device.version import VERSION
 from edgekit.host.errors import UnreachableError
+from edgekit.host.history.store import History
 from edgekit.host.paths import data_folder
 from edgekit.host.tables.gemm import kit_table, user_table
 from edgekit.host.transport import Completed, LocalTransport, OnLine
-from edgekit.host.tune.history import History
 from edgekit.host.tune.lock import tuning_alone
 from edgekit.host.tune.products import Product
 from edgekit.host.tune.session import Job, tune

@@ -15,14 +15,14 @@ from edgekit.host.compiler import prepare
 from edgekit.host.errors import UnreachableError
 from edgekit.host.explain import explain
 from edgekit.host.fit import plan_of
+from edgekit.host.history.standing import Subject
+from edgekit.host.history.store import History
 from edgekit.host.options import DEFAULT_OPTIONS
 from edgekit.host.tables.gemm import user_table
 from edgekit.host.tune import model_session
-from edgekit.host.tune.history import History
 from edgekit.host.tune.lock import tuning_alone
 from edgekit.host.tune.operator_times import MeasuredTimes
 from edgekit.host.tune.operators import Times
-from edgekit.host.tune.standing import Subject
 from edgekit.kb.board import load_board
 from edgekit.kb.gemm_file import load_table
 from edgekit.kb.gemm_table import KnowledgeBase

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from edgekit.host.errors import InputError
+from edgekit.host.history.store import History
 from edgekit.host.tune.csv_import import REQUIRED, read_csv
-from edgekit.host.tune.history import History
 from edgekit.kb.features import GemmShape
 from edgekit.kb.measurement import Measurement
 from edgekit.kb.method import Method
@@ -52,7 +52,7 @@ def test_a_failure_in_the_middle_stores_nothing(tmp_path: Path):
 
 _WRITER = """
 from pathlib import Path
-from edgekit.host.tune.history import History
+from edgekit.host.history.store import History
 from tests.tune import test_history as t
 print("ready", flush=True)
 for i in range(1000000):

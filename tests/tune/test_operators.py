@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from edgekit.device.version import VERSION
+from edgekit.host.history.benchmarks import keep_benchmark
+from edgekit.host.history.standing import Subject, subject_of
+from edgekit.host.history.store import History
 from edgekit.host.options import DEFAULT_OPTIONS
 from edgekit.host.release import Benchmark, Conditions, OperatorTime
-from edgekit.host.tune.benchmarks import keep_benchmark
-from edgekit.host.tune.history import History
-from edgekit.host.tune.standing import Subject, subject_of
 from edgekit.kb.board import load_board
 from edgekit.kb.build import build_table
 from edgekit.kb.features import GemmShape, Sequences

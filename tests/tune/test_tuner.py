@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.host.errors import BusyError, UnreachableError
+from edgekit.host.history.store import History
 from edgekit.host.tune import session
-from edgekit.host.tune.history import History
 from edgekit.host.tune.lock import tuning_alone
 from edgekit.host.tune.products import Product
 from edgekit.host.tune.propose import default_method, first_methods, neighbors

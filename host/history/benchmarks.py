@@ -6,10 +6,10 @@ import statistics
 from pathlib import Path
 
 from edgekit.device.version import VERSION
+from edgekit.host.history.standing import subject_of
+from edgekit.host.history.store import History
 from edgekit.host.options import CompileOptions
 from edgekit.host.release import Benchmark
-from edgekit.host.tune.history import History
-from edgekit.host.tune.standing import subject_of
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.operator_history import OperatorMeasurement
 

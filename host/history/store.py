@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from edgekit.host.errors import InputError
-from edgekit.host.paths import data_folder
-from edgekit.host.tune.operator_records import (
+from edgekit.host.history.records import (
     OPERATOR_COLUMNS,
     Values,
     operator_measurement,
     operator_row,
 )
+from edgekit.host.paths import data_folder
 from edgekit.kb.features import GemmShape, packed_of
 from edgekit.kb.measurement import Measurement
 from edgekit.kb.method import Method, split_of

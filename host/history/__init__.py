@@ -1,0 +1,1 @@
+"""Measured products and operators, kept; what benchmarks add to them."""
