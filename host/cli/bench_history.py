@@ -1,4 +1,4 @@
-"""What `edgekit bench model` adds to the history of measured operators."""
+"""What `edgekit bench model` and `edgekit deploy` add to the history of measured operators."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from edgekit.host.cli.options import (
     Counter,
     InputShapes,
     Json,
+    Kind,
     MemoryLimit,
     Model,
     OrderOption,
@@ -29,6 +30,7 @@ from edgekit.host.cli.options import (
     board_name,
     compile_options,
     examples,
+    file_kind,
     model_file,
 )
 
@@ -89,6 +91,7 @@ def deploy(
     installed application goes on with it.
     """
     from edgekit.host.api import connect
+    from edgekit.host.cli.bench_history import keep_in_history
     from edgekit.host.cli.estimated import estimate_beside
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.plan import plan_document, show_plan
@@ -117,6 +120,8 @@ def deploy(
             "again: its application may have failed; see: edgekit status"
         )
     warn_of_noise(timing, device.emulated)
+    if file_kind(path) is Kind.MODEL and not device.emulated:
+        keep_in_history(path, device, options, timing)
     _show(device, release, timing, estimate_beside(device, timing, bundle), as_json)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from edgekit.host.bundle import Bundle, sign_bundle
+from edgekit.host.history.store import History
 
 SOURCES = Path(__file__).parents[2] / "src"
 
@@ -109,3 +110,20 @@ def test_interrupt_over_ssh_keeps_the_old_release(edgekit: Any, ekb: Any, pinned
     assert code == 130
     assert f"the old release {before['id']} of tiny keeps running on here" in told
     assert edgekit("status", "--board", "here", "--json").document["current"] == before
+
+
+def test_what_a_model_takes_after_its_deploy_goes_into_the_history(
+    edgekit: Any, home: Path, face_model: Path, ekb: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[tuple[Any, ...]] = []
+    monkeypatch.setattr("edgekit.host.release.why_noisy", lambda timing: None)
+    monkeypatch.setattr(
+        "edgekit.host.history.benchmarks.keep_benchmark", lambda *given: kept.append(given) or 1
+    )
+    History().close()
+    small = face_model.with_name("okay_nabu.tflite")
+    assert edgekit("deploy", small).code == 0
+    ((model, _, _, board, timing, _),) = kept
+    assert (model, board) == (small, "local") and timing.operators
+    assert edgekit("deploy", ekb(counter=5)).code == 0
+    assert len(kept) == 1  # a bundle does not say how it was compiled
