@@ -22,7 +22,7 @@ from edgekit.kb.board import load_board
 _KERNELS = Path(__file__).parents[2] / "device" / "kernels"
 _DRIVER = Path(__file__).with_name("driver.c")
 # qemu-user and Debian's libc6-*-cross, which hold the loader and libc of each architecture.
-_QEMU = {
+QEMU = {
     "aarch64": ("qemu-aarch64", "/usr/aarch64-linux-gnu"),
     "armv7l": ("qemu-arm", "/usr/arm-linux-gnueabihf"),
     "riscv64": ("qemu-riscv64", "/usr/riscv64-linux-gnu"),
@@ -47,7 +47,7 @@ class VirtualBoard:
     driver: Path
 
     def execute(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        qemu, root = _QEMU[self.arch]
+        qemu, root = QEMU[self.arch]
         command = [qemu, "-cpu", self.cpu, "-L", root, str(self.driver), *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 

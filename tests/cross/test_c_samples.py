@@ -1,0 +1,78 @@
+"""A C program on each board samples what it runs, per operator."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgekit.device.agent.batch import bodies
+from edgekit.device.agent.c_samples import take_samples
+from edgekit.device.agent.spool import Spool
+from edgekit.device.agent.store import Links, Store
+from edgekit.device.agent.whole import write_record
+from edgekit.host import compile_model
+from edgekit.host.paths import cache_folder
+from edgekit.host.toolchain.application import write_application
+from edgekit.kb.board import load_board
+from tests.cross.conftest import CPUS, QEMU
+
+pytestmark = pytest.mark.cross
+_MODEL = Path(__file__).parents[2] / "models" / "okay_nabu.tflite"
+_PROGRAM = """
+#include <stdio.h>
+#include "ek_app.h"
+
+int main(int count, char **argument) {
+    static char x[IN], y[OUT];
+    char error[512] = "", release[EK_APP_RELEASE_BYTES];
+    ek_app *app = ek_app_open(argument[count - 1], NULL, 2, error, sizeof error);
+    for (int i = 0; app && i < 30; ++i)
+        if (ek_app_run(app, (const void *const[]){x}, (void *const[]){y}, release))
+            return puts(ek_app_error(app)), 1;
+    ek_app_close(app);
+    return puts(error), !app;
+}
+"""
+
+
+@pytest.mark.parametrize("name", ["a57", "a7", "rv64gcv"])
+def test_c_programs_are_sampled(name, tmp_path):
+    board, root = load_board(name), tmp_path / "board"
+    bundle = compile_model(_MODEL, board=name)
+    store, manifest = Store(root), bundle.manifest
+    store.create()
+    folder = store.releases / manifest.id
+    for path, data in {**bundle.files, "manifest.json": manifest.to_json()}.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
+    write_record(folder, manifest)
+    store.set_links(Links(manifest.id, None))
+
+    write_application(tmp_path, board)
+    (tmp_path / "program.c").write_text(_PROGRAM)
+    sizes = [f"-DIN={manifest.inputs[0].bytes}", f"-DOUT={manifest.outputs[0].bytes}"]
+    cache = cache_folder() / "objects"  # the toolchain's: it has this target's libc already
+    environment = {
+        **os.environ,
+        "ZIG_GLOBAL_CACHE_DIR": str(cache / "zig"),
+        "ZIG_LOCAL_CACHE_DIR": str(cache / "zig-local"),
+    }
+    command = [sys.executable, "-m", "ziglang", "cc", "-target", board.target, *sizes]
+    command += [str(tmp_path / "program.c"), f"-I{tmp_path}", f"-L{tmp_path}", "-ledgekit-app"]
+    command += [f"-Wl,-rpath,{tmp_path}", "-o", str(tmp_path / "program")]
+    subprocess.run(command, check=True, env=environment)
+    emulator, libraries = QEMU[board.arch]
+    run = [emulator, "-cpu", CPUS[name], "-L", libraries, str(tmp_path / "program"), str(root)]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+
+    take_samples(Store(root))
+    found = [json.loads(body) for body in bodies(Spool(root / "spool").fetch(1 << 20).data)]
+    assert [(b["subject"]["release"], b["inferences"]) for b in found] == [(manifest.id, 30)]
+    names = [operator.name for operator in manifest.operators]
+    assert [row[0] for row in found[0]["operators"]] == names
