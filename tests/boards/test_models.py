@@ -18,6 +18,7 @@ from edgekit.host.boards import down, up
 from edgekit.host.golden.inputs import random_input
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import import_model
+from edgekit.host.release import ApplicationState
 from edgekit.host.zoo.models import open_zoo, zoo_options
 
 pytestmark = pytest.mark.boards
@@ -94,11 +95,7 @@ def test_applications_of_the_templates_work(device, tmp_path):
         board.transport.put(bytes(len(face)) + face, "pictures.rgb", deadline=60)
         camera = _template("camera", tmp_path, '["--command", "cat ../../pictures.rgb"]')
         board.install(camera, compile_model(model, board=device.profile))
-        state = board.start_application()
-        for _ in range(_MOST_LOOKS):
-            if state.state == "ended":
-                break
-            state = board.application_status()
+        state = _ended(board)
         assert (state.state, state.boot) == ("ended", "")
         lines = board.application_log()
         assert any(re.match(r"picture 1: face, 0\.[89]", line) for line in lines), lines
@@ -111,6 +108,26 @@ def test_applications_of_the_templates_work(device, tmp_path):
         outputs = 896 * (16 + 1) * 4
         assert done.stdout.decode() == f"{{(200, {outputs})}}\n", done.stderr
         assert board.stop_application().state == "stopped"
+
+        sounds = np.load(Path(__file__).parents[1] / "support" / "wake_word.npz")
+        said = [sounds["open_the_door"], sounds["okay_nabu"], np.zeros(16000, "<i2")]
+        board.transport.put(np.concatenate(said).tobytes(), "said.raw", deadline=60)
+        ear = _template("microphone", tmp_path, '["--command", "cat ../../said.raw"]')
+        word = compile_model(_MODELS / "okay_nabu.tflite", board=device.profile)
+        board.install(ear, word)
+        assert _ended(board).state == "ended"
+        heard = [line for line in board.application_log() if line.startswith("heard at ")]
+        assert len(heard) == 1, heard
+
+
+def _ended(board: Device) -> ApplicationState:
+    """How the application is once it ended by itself, or after many looks."""
+    state = board.start_application()
+    for _ in range(_MOST_LOOKS):
+        if state.state == "ended":
+            break
+        state = board.application_status()
+    return state
 
 
 def _template(name: str, folder: Path, arguments: str) -> Path:

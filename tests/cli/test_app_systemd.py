@@ -24,9 +24,11 @@ IDLE = "import edgekit_runtime, signal\nedgekit_runtime.alive('looks')\nsignal.p
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
     found = Machine(tmp_path / "machine")
-    found.boot()
-    yield found
-    found.close()
+    try:
+        found.boot()
+        yield found
+    finally:
+        found.close()
 
 
 @pytest.fixture

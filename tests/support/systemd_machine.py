@@ -21,6 +21,7 @@ from edgekit.host.transport.base import Completed, OnBytes, OnLine
 USER, UID = "board", 1000
 _PROGRAMS = ("unshare", "nsenter", "setpriv", "chroot", "dbus-daemon", "loginctl")
 _SYSTEMD = Path("/usr/lib/systemd/systemd")
+_MOST_LOOKS = 1000  # of a tenth of a second and more
 _FILES = ("nsswitch.conf", "ld.so.cache")
 _PAM = """\
 account required pam_permit.so
@@ -94,8 +95,10 @@ class Machine:
                 stdout=console,
                 stderr=console,
             )
+        looks = iter(range(_MOST_LOOKS))
         while not self._answers():
-            assert self._process.poll() is None, (self.folder / "console").read_text()
+            stuck = self._process.poll() is not None or next(looks, None) is None
+            assert not stuck, (self.folder / "console").read_text()
 
     def run(self, *command: str, user: bool = True) -> subprocess.CompletedProcess[str]:
         """A program in it, as its user or as root."""
@@ -119,9 +122,10 @@ class Machine:
         """All its processes are gone at once."""
         if self._process is None:
             return
-        os.kill(self._first, signal.SIGKILL)
+        if self._first:
+            os.kill(self._first, signal.SIGKILL)
         self._process.wait()
-        self._process = None
+        self._process, self._first = None, 0
 
     def close(self) -> None:
         self.cut_power()
