@@ -95,7 +95,7 @@ def ask_peers(model: Path, place: Place, tell: Tell) -> Row:
     """The row with all engines, each in the precision that it computes in by default."""
     row, key = kept_row(model, place), _peers_key(model, place)
     if row.peers_key != key:
-        row = replace(row, peers={}, peers_key=key)
+        row = Row(model.stem, place.board, place.threads, peers_key=key)  # both sides alike
     shapes = zoo_options(model).shapes
     job = PeerJob(model, place.target, place.threads, shapes, f32=False, seconds=place.seconds)
     for name in ENGINES:

@@ -22,7 +22,7 @@ from edgekit.kb.board import BoardProfile, caches_of
 from edgekit.kb.gemm_table import KnowledgeBase
 from edgekit.kb.operators import panel_outer
 
-_TIMED = ("x86_64",)
+_TIMED = frozenset({"x86_64", "cortex-a53"})  # an architecture and a core
 # What is much, times L2: most profiles know only the least that such cores have.
 _MUCH = 2
 _MUCH_WHERE_L2_IS_SURE = MappingProxyType({"x86-64-v4-amx": 1})
@@ -49,7 +49,7 @@ def chain_for_time(graph: Graph, board: BoardProfile, table: KnowledgeBase) -> G
     """`graph` with chains where two convolutions touch much more than the core's own cache holds,
     and no more has to be alive than before: what a chain reads and makes is alive at once. As it
     is for boards where that was never timed."""
-    if board.arch not in _TIMED:
+    if _TIMED.isdisjoint((board.arch, *board.platforms)):
         return graph
     much = _MUCH_WHERE_L2_IS_SURE.get(board.platform, _MUCH) * caches_of(board).l2
     large = [k for k in _links(graph, board) if k.touched > much]

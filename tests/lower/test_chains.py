@@ -112,6 +112,11 @@ def test_large_caches_need_no_chains():
     assert _chained(graph, _small(load_profile("a57"), 65536)) is graph  # never timed
 
 
+def test_a_core_that_chains_were_estimated_on_has_them():
+    graph = _chained(_block(), _small(load_profile("a53"), 65536))
+    assert [n.op.kind for n in graph.nodes] == ["row_chain"]
+
+
 def test_images_that_are_read_elsewhere_stay_whole():
     graph = _block()
     board = _small(load_profile("x86-64-v4"), 65536)
