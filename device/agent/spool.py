@@ -199,7 +199,10 @@ class Spool:
                         "try again"
                     )
                 time.sleep(_AGAIN_SECONDS)
-            yield
+            try:
+                yield
+            finally:  # a program that was started meanwhile has the file open until it begins
+                fcntl.flock(file, fcntl.LOCK_UN)
 
     def _look(self) -> Tuple[_State, List[_File]]:
         """The state, and what waits by sequence; what a crash left is removed."""

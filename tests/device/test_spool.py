@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -185,6 +186,32 @@ def live(spool: Spool, begin: int, count: int, stored: list[int]) -> None:
             found = spool.fetch(3000)
             stored.extend(n for n in numbers(found.data) if n not in stored)
             spool.acknowledge(found.spool, found.through)
+
+
+def test_a_process_that_is_just_being_started_does_not_hold_the_spool(tmp_path: Path) -> None:
+    """Between fork and exec it has all files of the program that starts it."""
+    reader, writer = os.pipe()
+
+    class Forking(Disk):
+        child = 0
+
+        def write(self, path: Path, data: bytes) -> None:
+            if not self.child:
+                self.child = os.fork()
+                if self.child == 0:
+                    os.close(writer)
+                    os.read(reader, 1)
+                    os._exit(0)
+            super().write(path, data)
+
+    disk = Forking()
+    try:
+        Spool(tmp_path, 1 << 20, disk).add(batch(1))
+        assert Spool(tmp_path).fetch(1).data
+    finally:
+        os.close(writer)
+        os.waitpid(disk.child, 0)
+        os.close(reader)
 
 
 @pytest.mark.parametrize("late", [False, True])
