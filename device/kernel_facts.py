@@ -17,7 +17,6 @@ MATMUL_DIMS = 4  # of a stack of matrices
 PACKED_ROWS = 128  # of a task of their product
 PACKED_DEPTH = 256  # of k that is packed at a time
 HALF_SUMS = 128  # products whose sum is f16, in products of two computed matrices and long ones
-HALF_LONG = 512  # products of f16 above which such sums are added in f32
 COPY_DIMS = 6
 TRANSPOSE_TILE = 256  # rows and columns of one task
 REDUCE_BLOCK = 64  # results that a task keeps at once

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.device.kernel_facts import HALF_LONG, HALF_SUMS
+from edgekit.device.kernel_facts import HALF_SUMS
 from edgekit.host.graph.quantization import (
     I64,
     activation_range,
@@ -30,6 +30,7 @@ F64 = NDArray[np.float64]
 F32 = NDArray[np.float32]
 Rescale = Callable[[Array], I64]
 
+HALF_LONG = 512  # products of f16 above which sums of HALF_SUMS are added in f32
 _SPLIT = np.float32((1 << 13) + 1)  # parts the 24 bits of f32 into 13 and the 11 of f16
 _BLOCK = 1 << 15  # sums that stay in the cache while products are added
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.device.kernel_facts import F32_SCRATCH_BYTES, F32_SEGMENTS, HALF_LONG
+from edgekit.device.kernel_facts import F32_SCRATCH_BYTES, F32_SEGMENTS
 from edgekit.host.align import round_up
+from edgekit.host.graph.sums import HALF_LONG
 from edgekit.host.graph.types import Activation, Array, DType, Node
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.epilogues import epilogue_of

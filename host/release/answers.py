@@ -330,6 +330,7 @@ ANSWERS: Mapping[str, type] = {
     "activate": OutcomeAnswer,
     "rollback": OutcomeAnswer,
     "report-failure": AnyAnswer,  # programs on the board ask for it
+    "placement": AnyAnswer,  # and for this
     "remove": RemoveAnswer,
     "status": StatusAnswer,
     "verify": StatusAnswer,

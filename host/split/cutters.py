@@ -250,6 +250,8 @@ def cut_broadcast(site: Site, cut: Cut) -> Part | None:
 
 
 def cut_matmul(site: Site, cut: Cut) -> Part | None:
+    if isinstance(site.node.op, ops.ViewedMatMul):  # made after splitting
+        return None
     rank = len(site.outs[0].shape)
     if cut.axis < rank - 2:
         return Part(site.node.op, aligned_from_the_right(site, cut, (0, 1)))

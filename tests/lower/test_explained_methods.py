@@ -29,6 +29,7 @@ _IN_NAMES = {
     "depthwise": r"_dwconv_",
     "planar": r"_planar_",
     "sparse": r"_sparse_layer",
+    "strips": r"_spmv_layer",
     "chain": r"_chain_",
     "nna": r"_nna_layer",
 }
