@@ -69,6 +69,6 @@ def tune_layouts(
         )
         return
     rows = [[str(name), *(f"{v:,.0f}" for v in values)] for name, *values in cases]
-    table(["kernel", "products", "values", "pieces", found.unit], rows)
+    table(["kernel", "products", "values", "pieces", "inputs", found.unit], rows)
     print(f"median error of a cost estimated from the others: {found.error:.1%}")
     print(f"kept in {path}")

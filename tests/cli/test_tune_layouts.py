@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edgekit.kb.layout_table import KERNELS, read_layouts
+from edgekit.host.tune import layouts
+from edgekit.kb.layout_table import KERNELS, Case, LayoutTable, Work, read_layouts
 
 
 @pytest.mark.long
@@ -23,3 +24,15 @@ def test_cycles_are_estimated_for_a_board_that_is_not_there(edgekit, home):
     assert done.code == 0
     assert done.document["unit"] == "cycles"
     assert read_layouts(home / "table.json").platform == "cortex-a72"
+
+
+def test_a_table_is_shown(edgekit, home, monkeypatch):
+    cases = tuple(
+        Case(kernel, Work(1_000_000, 2_000, 4, 3_000), 5e4) for kernel in KERNELS for _ in range(2)
+    )
+    monkeypatch.setattr(layouts, "estimate_layouts", lambda *_: LayoutTable("x", "cycles", cases))
+    done = edgekit("tune", "layouts", "--board", "rpi4", "--output", "table.json")
+    assert done.code == 0, done.err
+    heads, first, *_ = (line.split() for line in done.out.splitlines())
+    assert heads == ["kernel", "products", "values", "pieces", "inputs", "cycles"]
+    assert first == [KERNELS[0], "1,000,000", "2,000", "4", "3,000", "50,000"]
