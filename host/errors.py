@@ -8,6 +8,7 @@
     ├── TransferError               6   transfer or verification failed
     │   └── BusyError               6   another deploy is on its way
     ├── RolledBackError             7   the new release was unhealthy; the old one runs
+    ├── PartialError                8   of several boards, some failed
     └── SlowerError                 9   a release is slower than was allowed
 
 Every message says what was expected, what was found, and what to do next.
@@ -53,6 +54,10 @@ class RolledBackError(EdgekitError):
 
     exit_code = 7
     log = ""
+
+
+class PartialError(EdgekitError):
+    exit_code = 8
 
 
 class SlowerError(EdgekitError):

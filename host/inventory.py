@@ -7,6 +7,7 @@
     profile = "a76"
     host = "gate.example"               # or an alias of ~/.ssh/config
     host_key = "ssh-ed25519 AAAA..."
+    labels = { site = "lab" }           # what `--select site=lab` goes by
 
 The files are written with comments and order kept. A board in both files is one board: each key of
 the project's table stands over the same key of the user's. Only where the user's file pins a host
@@ -17,8 +18,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
@@ -38,7 +39,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PATHS = ("identity", "model")  # relative to the file that names them
 _PINS = ("host_key", "device")
 _PLACE = ("transport", "host", "port", "user", "identity", "host_key", "device", "unsigned")
-_LARGEST = 1 << 20  # bytes of a file that people write
+_LARGEST = 16 << 20  # bytes of a file: 10,000 boards with RSA keys take 8 MB
 
 
 _Text = Annotated[str, Meta(min_length=1, description='"..."')]
@@ -54,6 +55,12 @@ _Cluster = Annotated[
     ),
 ]
 _Flag = Annotated[bool, Meta(description="true or false")]
+_LABEL = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+_LabelText = Annotated[str, Meta(pattern=_LABEL)]
+_Labels = Annotated[
+    dict[_LabelText, _LabelText],
+    Meta(description="{ KEY = \"VALUE\" } of letters, digits, '.', '_' and '-'"),
+]
 _Transport = Annotated[Literal["ssh", "serial", "local"], Meta(description="ssh, serial or local")]
 
 
@@ -63,7 +70,7 @@ class BoardEntry:
 
     `host_key` is the pinned line, `device` a serial port or URL, `threads` how many to run with
     and `cluster` on whose cores, `unsigned` whether the board was enrolled to take bundles without
-    a signature.
+    a signature. `labels` are the user's, for what several boards have in common.
     """
 
     name: str
@@ -80,6 +87,10 @@ class BoardEntry:
     cluster: _Cluster | None = None
     model: _File | None = None
     unsigned: _Flag = False
+    labels: _Labels = field(default_factory=dict)
+
+
+FIXED = ("name", "profile", "host", "transport")  # what a board is selected by that is no label
 
 
 @dataclass(frozen=True)
@@ -137,23 +148,37 @@ def find_board(name: str, project_folder: Path) -> BoardEntry | None:
 
 def add_board(entry: BoardEntry, file: Path) -> None:
     """Writes a board into `file`, which need not exist; keys that it has already are changed."""
+    add_boards((entry,), file)
+
+
+def add_boards(entries: Sequence[BoardEntry], file: Path) -> None:
+    """Writes boards into `file`, all of them or none, as `add_board` does."""
     import tomlkit
 
-    _entry(entry.name, file, _values(entry))
+    for entry in entries:
+        _entry(entry.name, file, _values(entry))
     document = _document(file)
     if "boards" not in document:
         document["boards"] = tomlkit.table(is_super_table=True)
     tables: Any = document["boards"]
-    if entry.name not in tables:
-        tables[entry.name] = tomlkit.table()
-    table = tables[entry.name]
-    values = _values(entry)
-    for key in [key for key in table if key not in values]:
-        del table[key]
-    for key, value in values.items():
-        if table.get(key) != value:
-            table[key] = value
+    for entry in entries:
+        if entry.name not in tables:
+            tables[entry.name] = tomlkit.table()
+        table, values = tables[entry.name], _values(entry)
+        for key in [key for key in table if key not in values]:
+            del table[key]
+        for key, value in values.items():
+            if table.get(key) != value:
+                table[key] = _inline(value) if isinstance(value, dict) else value
     _write(file, tomlkit.dumps(document))
+
+
+def _inline(labels: Mapping[str, str]) -> Any:
+    import tomlkit
+
+    table = tomlkit.inline_table()
+    table.update(labels)
+    return table
 
 
 def remove_board(name: str, file: Path) -> None:
@@ -255,12 +280,17 @@ def _entry(name: str, file: Path, table: Mapping[str, Any]) -> BoardEntry:
             f"{file}: expected a board's name of letters, digits, '.', '_' and '-', found '{name}'"
         )
     at = f"boards.{name}"
-    known = [field.name for field in fields(BoardEntry) if field.name != "name"]
+    known = [each.name for each in fields(BoardEntry) if each.name != "name"]
     for key in table:
         if key not in known:
             raise InputError(f"{file}: {at}: expected one of {', '.join(known)}; found '{key}'")
     given = {"name": name, "profile": "none", "transport": _transport(table), **table}
     entry = _checked(file, at, given, BoardEntry)
+    if taken := [key for key in entry.labels if key in FIXED]:
+        raise InputError(
+            f"{file}: {at}.labels: expected labels beside {', '.join(FIXED)}, which each board "
+            f"has, found '{taken[0]}'; name it otherwise"
+        )
     if "profile" not in table or entry.profile not in board_names():
         found = f"'{entry.profile}'{nearest(entry.profile)}" if "profile" in table else "none"
         raise InputError(
@@ -283,7 +313,7 @@ def _checked(file: Path, at: str, table: Mapping[str, Any], kind: type[_Keys]) -
     try:
         return msgspec.convert(table, kind, dec_hook=_path)
     except msgspec.ValidationError as error:
-        key = str(error).rpartition("$.")[2].rstrip("`")
+        key = str(error).rpartition("$.")[2].rstrip("`").partition("[")[0]
         where = ".".join(filter(None, (at, key)))
         expected = _expected(kind, key)
         raise InputError(f"{file}: {where}: expected {expected}, found {table[key]!r}") from None
@@ -304,11 +334,12 @@ def _expected(kind: type, key: str) -> str:
 def _values(entry: BoardEntry) -> dict[str, Any]:
     """The keys worth writing: those that are not as they would be anyway."""
     values: dict[str, Any] = {}
-    for field in fields(entry):
-        value = getattr(entry, field.name)
-        if field.name == "name" or (value == field.default and field.name != "transport"):
+    for each in fields(entry):
+        value = getattr(entry, each.name)
+        default = {} if each.default is MISSING else each.default
+        if each.name == "name" or (value == default and each.name != "transport"):
             continue
-        values[field.name] = str(value) if isinstance(value, Path) else value
+        values[each.name] = str(value) if isinstance(value, Path) else value
     return values
 
 

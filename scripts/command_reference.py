@@ -36,6 +36,7 @@ An error is one line with what was expected, what was found and what to do next:
 | 5 | board, CPU features or memory do not fit; this machine is not fit (`doctor`) |
 | 6 | transfer or verification failed |
 | 7 | the new release was unhealthy, the one before runs again |
+| 8 | of several boards, some failed; the table says which and why |
 | 9 | a release is slower than `profile compare --fail-above` allows |
 | 130 | interrupted |
 """

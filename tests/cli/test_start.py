@@ -163,6 +163,7 @@ def test_usage_errors_are_one_line(edgekit: Any, arguments: list[str], expected:
         (errors.IncompatibleError("x"), 5),
         (errors.TransferError("x"), 6),
         (errors.RolledBackError("x"), 7),
+        (errors.PartialError("x"), 8),
         (errors.SlowerError("x"), 9),
         (BusyError("x"), 6),
         (KeyError("x"), 1),

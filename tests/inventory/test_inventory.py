@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from edgekit.host.errors import InputError
 from edgekit.host.inventory import (
     BoardEntry,
     add_board,
+    add_boards,
     boards,
     check_place,
     find_board,
@@ -142,8 +144,8 @@ def test_files_that_no_person_writes(project: Path) -> None:
     write(project, "a = " + "[" * 5000)
     with pytest.raises(InputError, match=r"edgekit.toml: expected tables of boards, found deeper"):
         find_board("b", project)
-    write(project, B + "#" * (1 << 20))
-    with pytest.raises(InputError, match="expected at most 1048576 bytes, found more"):
+    write(project, B + "#" * (16 << 20))
+    with pytest.raises(InputError, match="expected at most 16777216 bytes, found more"):
         find_board("b", project)
 
 
@@ -311,3 +313,41 @@ def test_what_is_added_is_found(
     assert find_board(name, folder) == entry
     add_board(entry, folder / "edgekit.toml")
     assert boards(folder) == (entry,)
+
+
+def test_labels_are_written_in_one_line_and_read(project: Path) -> None:
+    file = project / "edgekit.toml"
+    entries = [BoardEntry(f"b{i}", "a57", host=f"h{i}", labels={"site": "lab"}) for i in range(3)]
+    add_boards(entries, file)
+    assert 'labels = {site = "lab"}' in file.read_text()
+    assert boards(project) == tuple(entries)
+    add_boards([replace(entries[1], labels={"site": "x", "n": "1"})], file)
+    assert [b.labels for b in boards(project)] == [
+        {"site": "lab"},
+        {"site": "x", "n": "1"},
+        {"site": "lab"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [
+        ('{ site = "a b" }', r"labels: expected \{ KEY = \"VALUE\" \}"),
+        ('{ "a=b" = "x" }', r"labels: expected \{ KEY = \"VALUE\" \}"),
+        ("{ site = 3 }", r"labels: expected \{ KEY = \"VALUE\" \}"),
+        ('"site"', r"labels: expected \{ KEY = \"VALUE\" \}"),
+        ('{ host = "x" }', "beside name, profile, host, transport, .* found 'host'"),
+    ],
+)
+def test_labels_that_cannot_be_selected_by(project: Path, labels: str, found: str) -> None:
+    write(project, f'[boards.b]\nprofile = "a57"\nhost = "h"\nlabels = {labels}')
+    with pytest.raises(InputError, match=found):
+        boards(project)
+
+
+def test_of_many_boards_all_are_written_or_none(project: Path) -> None:
+    file = project / "edgekit.toml"
+    good = BoardEntry("a", "a57", host="h")
+    with pytest.raises(InputError, match=r"boards.b.profile"):
+        add_boards([good, BoardEntry("b", "nosuch", host="h")], file)
+    assert not file.exists()

@@ -1,0 +1,21 @@
+"""Many boards as one: which are meant, and the same work on each of them."""
+
+from edgekit.host.fleet.cancelable import CanceledError
+from edgekit.host.fleet.runner import PARALLEL, FleetRun, Outcome, Silent, Turn, Watch, run_on
+from edgekit.host.fleet.select import check_places, facts, parse_selection, place, select
+
+__all__ = [
+    "PARALLEL",
+    "CanceledError",
+    "FleetRun",
+    "Outcome",
+    "Silent",
+    "Turn",
+    "Watch",
+    "check_places",
+    "facts",
+    "parse_selection",
+    "place",
+    "run_on",
+    "select",
+]

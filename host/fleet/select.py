@@ -1,0 +1,144 @@
+"""Which boards of the inventory are meant: `type=a57,site!=lab,name=pi-*`.
+
+Terms of one selection hold all at once; several selections are united. A board is selected by its
+labels, by what each board has (`name`, `profile`, `host`, `transport`), and by its `type`, which is
+its profile unless a label says otherwise. What no board has is an error that says what there is:
+a word misspelled must not select all boards, or none, in silence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from edgekit.host.errors import InputError
+from edgekit.host.inventory import BoardEntry, boards
+from edgekit.kb.board import nearest
+
+_TERM = re.compile(r"(?P<key>[A-Za-z0-9][A-Za-z0-9._-]*)(?:(?P<sign>!=|==?)(?P<value>[^\s,=!]+))?")
+_MOST_SHOWN = 8  # values that a message lists
+_SSH_PORT = 22
+
+
+@dataclass(frozen=True)
+class Term:
+    """`key`, `!key`, `key=pattern` or `key!=pattern`; `pattern` is "" for the first two."""
+
+    key: str
+    pattern: str
+    negative: bool
+
+    def holds(self, known: Mapping[str, str]) -> bool:
+        """Whether a board with these facts is meant."""
+        found = known.get(self.key)
+        there = found is not None and (not self.pattern or fnmatchcase(found, self.pattern))
+        return there != self.negative
+
+    def __str__(self) -> str:
+        if not self.pattern:
+            return f"{'!' * self.negative}{self.key}"
+        return f"{self.key}{'!' * self.negative}={self.pattern}"
+
+
+def parse_selection(text: str) -> tuple[Term, ...]:
+    """The terms of one selection. Raises InputError for the first that is none."""
+    terms = []
+    for part in text.split(","):
+        word = part.strip()
+        bare = word.removeprefix("!")
+        found = _TERM.fullmatch(bare)
+        if found is None or (bare != word and found["value"]):
+            raise InputError(
+                "--select: expected KEY=VALUE, KEY!=VALUE, KEY or !KEY between commas (values may "
+                f"hold * and ?), found '{word}' in '{text}'"
+            )
+        negative = bare != word or found["sign"] == "!="
+        terms.append(Term(found["key"], found["value"] or "", negative))
+    return tuple(terms)
+
+
+def facts(entry: BoardEntry) -> dict[str, str]:
+    """What a board can be selected by."""
+    fixed = {"name": entry.name, "profile": entry.profile, "transport": entry.transport}
+    host = {"host": entry.host} if entry.host else {}
+    return {"type": entry.profile, **entry.labels, **fixed, **host}
+
+
+def select(wanted: Sequence[str], folder: Path) -> tuple[BoardEntry, ...]:
+    """The boards that `wanted` select of those in the inventory of `folder`, by name; all without.
+
+    InputError for a selection that selects nothing, with what there is, and for two boards that
+    are at one place: work on both would be work on one board at a time from two sides.
+    """
+    there = boards(folder)
+    if not there:
+        raise InputError(
+            "expected boards in the inventory, found none; "
+            "add some: edgekit fleet add --csv FILE, or --ssh 'HOST*'"
+        )
+    known = {entry.name: facts(entry) for entry in there}
+    names: set[str] = set()
+    for text in wanted:
+        names |= _selected(text, known)
+    chosen = tuple(entry for entry in there if not wanted or entry.name in names)
+    check_places(chosen)
+    return chosen
+
+
+def check_places(entries: Sequence[BoardEntry]) -> None:
+    """InputError if two of the boards are one: the same address and user, or the same device."""
+    seen: dict[tuple[object, ...], str] = {}
+    for entry in entries:
+        first = seen.setdefault(place(entry), entry.name)
+        if first != entry.name:
+            where = entry.device or f"{entry.host}:{entry.port or _SSH_PORT}"
+            raise InputError(
+                f"expected each board once, found '{first}' and '{entry.name}' both at {where}; "
+                f"leave one out (--select 'name!={entry.name}') or remove it: "
+                f"edgekit board remove {entry.name}"
+            )
+
+
+def place(entry: BoardEntry) -> tuple[object, ...]:
+    """Where a board is: equal for two entries of one board."""
+    if entry.transport == "serial":
+        return ("serial", entry.device)
+    if entry.transport == "local":
+        return ("local", entry.name)
+    return ("ssh", entry.host, entry.port or _SSH_PORT, entry.user)
+
+
+def _selected(text: str, known: Mapping[str, Mapping[str, str]]) -> set[str]:
+    terms = parse_selection(text)
+    for term in terms:
+        _check_term(term, known)
+    names = {name for name, has in known.items() if all(term.holds(has) for term in terms)}
+    if not names:
+        alone = (f"{term} has {sum(term.holds(has) for has in known.values())}" for term in terms)
+        raise InputError(
+            f"--select {text}: expected boards that it selects, found none: of {len(known)} "
+            f"boards, {', '.join(alone)}, and none has all; see them: edgekit fleet list"
+        )
+    return names
+
+
+def _check_term(term: Term, known: Mapping[str, Mapping[str, str]]) -> None:
+    """InputError for a key or a value that no board has."""
+    keys = sorted({key for has in known.values() for key in has})
+    if term.key not in keys:
+        raise InputError(
+            f"--select {term}: expected a label that boards have ({', '.join(keys)}), "
+            f"found '{term.key}'{nearest(term.key, keys)}"
+        )
+    values = Counter(has[term.key] for has in known.values() if term.key in has)
+    if term.pattern and not any(fnmatchcase(value, term.pattern) for value in values):
+        most = ", ".join(f"{v} ({n})" for v, n in values.most_common(_MOST_SHOWN))
+        more = f" and {len(values) - _MOST_SHOWN} more" if len(values) > _MOST_SHOWN else ""
+        raise InputError(
+            f"--select {term}: expected a {term.key} that boards have, found none that is "
+            f"'{term.pattern}'; there are: {most}{more}"
+        )
