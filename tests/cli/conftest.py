@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from edgekit.host.bundle import sign_bundle
 from edgekit.host.cli.main import main
 from edgekit.host.paths import cache_folder
 from edgekit.host.transport.ssh_keys import fingerprint
+from tests.support.init_systems import board_with
 from tests.support.sshd import Sshd, running_sshd
 
 ROOT = Path(__file__).parents[2]
@@ -95,6 +97,21 @@ def edgekit_process(home: Path) -> Callable[..., Outcome]:
 def face_model() -> Path:
     """A small real model: MediaPipe's short-range face detector."""
     return ROOT / "models" / "face_detection_short_range.tflite"
+
+
+@pytest.fixture
+def bare_init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The board's init knows nothing of applications: not this user's systemd and cron."""
+    board_with(tmp_path / "init", monkeypatch)
+
+
+@pytest.fixture
+def deployed(edgekit: Any, home: Path, tiny: Any) -> Iterator[Path]:
+    """The folder of a board that runs the tiny model; what is started on it is stopped."""
+    sign_bundle(tiny()).write(home / "tiny.ekb")
+    assert edgekit("deploy", home / "tiny.ekb").code == 0
+    yield home.parent / "home" / "boards" / "local"
+    edgekit("app", "stop")
 
 
 @pytest.fixture

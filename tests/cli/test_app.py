@@ -6,12 +6,9 @@ import http.client
 import os
 import re
 import shutil
-import signal
 import socket
-import subprocess
 import sys
 import wave
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,13 +18,13 @@ import pytest
 from PIL import Image
 
 from edgekit.device.agent import service
-from edgekit.device.agent.app_folder import AppFolder
 from edgekit.device.agent.store import Store
 from edgekit.host.api import connect
 from edgekit.host.bundle import sign_bundle
 from edgekit.host.release import enroll_host
-from tests.support.init_systems import board_with
+from tests.support.applications import write_application as write
 
+pytestmark = pytest.mark.usefixtures("bare_init")
 X = np.array([1, 2, 3, -4], np.float32)
 CLIENTS = 4
 
@@ -44,29 +41,6 @@ class UnixConnection(http.client.HTTPConnection):
         folder = os.open(self._path.parent, os.O_PATH)
         self.sock.connect(f"/proc/self/fd/{folder}/{self._path.name}")
         os.close(folder)
-
-
-@pytest.fixture(autouse=True)
-def board_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of a board whose init knows nothing of applications: not this user's systemd and cron."""
-    return board_with(tmp_path / "init", monkeypatch)
-
-
-@pytest.fixture
-def deployed(edgekit: Any, home: Path, tiny: Any) -> Iterator[Path]:
-    """The folder of a board that runs the tiny model; what is started on it is stopped."""
-    sign_bundle(tiny()).write(home / "tiny.ekb")
-    assert edgekit("deploy", home / "tiny.ekb").code == 0
-    yield home.parent / "home" / "boards" / "local"
-    edgekit("app", "stop")
-
-
-def write(folder: Path, program: str, settings: str = "") -> Path:
-    """An application of one file."""
-    folder.mkdir()
-    (folder / "main.py").write_text(program)
-    (folder / "app.toml").write_text(settings)
-    return folder
 
 
 def ask(board: Path, body: bytes) -> tuple[int, bytes, str | None]:
@@ -184,86 +158,6 @@ def test_installed_application_goes_and_comes_with_its_release(
         assert edgekit("app", "install", home / said, "--json").document["said"] == said
     assert edgekit("rollback").code == 0
     assert edgekit("app", "start", "--json").document["said"] == "one"
-
-
-@pytest.mark.parametrize("who", ["systemd", "cron", ""])
-def test_application_starts_at_boot_until_it_is_stopped(
-    edgekit: Any, home: Path, deployed: Path, tmp_path: Path, monkeypatch: Any, who: str
-) -> None:
-    board_with(tmp_path / "board", monkeypatch, systemd=who == "systemd", cron=who == "cron")
-    edgekit("app", "new", "serve", home / "doors")
-    installed = edgekit("app", "install", home / "doors", "--json").document
-    assert (installed["state"], installed["boot"]) == ("running", who)
-    row = f"boot     {who} starts it" if who else "boot     add to a start script, as its user: "
-    assert row in edgekit("app", "status").out
-
-    folder = AppFolder(Store(deployed))
-    supervisor = folder.supervisor()
-    assert supervisor is not None
-    supervisor.terminate()
-    while folder.supervisor():
-        pass
-    if who != "systemd":  # now boot
-        table = tmp_path / "board" / "table"
-        row = table.read_text().splitlines()[0] if who else installed["boot_line"]
-        line = row.removeprefix("@reboot ")
-        subprocess.run(["sh", "-c", line], check=True)
-    else:
-        subprocess.run(["systemctl", "--user", "restart", *units(tmp_path / "board")], check=True)
-    while edgekit("app", "status", "--json").document["state"] != "running":
-        pass
-    stopped = edgekit("app", "stop", "--json").document
-    assert (stopped["state"], stopped["boot"], stopped["boot_line"]) == ("stopped", "", "")
-    assert units(tmp_path / "board") == []
-    assert who != "cron" or table.read_text() == ""
-
-
-def test_cron_starts_a_supervisor_again_that_was_killed(
-    edgekit: Any, home: Path, deployed: Path, tmp_path: Path, monkeypatch: Any
-) -> None:
-    board_with(tmp_path / "board", monkeypatch, cron=True)
-    idle = "import edgekit_runtime, signal; edgekit_runtime.alive(); signal.pause()"
-    edgekit("app", "install", write(home / "idle", idle))
-    row = (tmp_path / "board" / "table").read_text().splitlines()[1]
-    assert row.startswith("* * * * * ")
-    each_minute = ["sh", "-c", row.removeprefix("* * * * * ")]
-    folder = AppFolder(Store(deployed))
-    killed = folder.supervisor()
-    assert killed is not None
-    os.kill(killed.pid, signal.SIGKILL)
-    while killed.lives():
-        pass
-    subprocess.run(each_minute, check=True)
-    while edgekit("app", "status", "--json").document["state"] != "running":
-        pass
-    again = folder.supervisor()
-    started = subprocess.run(
-        ["sh", "-c", row.removeprefix("* * * * * ").replace(" &", "; echo $?").partition(" #")[0]],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert started.stdout == "0\n"  # of grep, which found it
-    assert folder.supervisor() == again
-
-
-def test_nothing_of_a_removed_model_runs_or_starts_at_boot(
-    edgekit: Any, home: Path, deployed: Path, tmp_path: Path, monkeypatch: Any
-) -> None:
-    board_with(tmp_path / "board", monkeypatch, cron=True)
-    edgekit("deploy", home / "tiny.ekb", "--as", "one")
-    install = ("app", "install", write(home / "once", "print('done')"), "--as", "one", "--json")
-    assert edgekit(*install).document["boot"] == "cron"
-    supervisor = AppFolder(Store(deployed).named("one")).supervisor()
-    assert supervisor is not None
-    assert edgekit("remove", "--as", "one").code == 0
-    assert not supervisor.lives()
-    assert (tmp_path / "board" / "table").read_text() == ""
-
-
-def units(board: Path) -> list[str]:
-    """Names of the units that are left."""
-    return [path.name for path in (board / ".config/systemd/user").glob("*")]
 
 
 WATCHFUL = """

@@ -16,16 +16,10 @@ from edgekit.device.agent.app_folder import AppFolder
 from edgekit.device.agent.spool import Spool
 from edgekit.device.agent.store import Store
 from edgekit.host.bundle import sign_bundle
-from tests.support.init_systems import board_with
 from tests.support.profile_batches import batch
 
+pytestmark = pytest.mark.usefixtures("bare_init")
 SAYS = "import edgekit_runtime, signal\nedgekit_runtime.alive({!r})\nsignal.pause()\n"
-
-
-@pytest.fixture(autouse=True)
-def board_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a board whose init knows nothing of applications: not this user's systemd and cron."""
-    board_with(tmp_path / "init", monkeypatch)
 
 
 @pytest.fixture

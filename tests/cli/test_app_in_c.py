@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edgekit.host.bundle import sign_bundle
-from tests.support.init_systems import board_with
 
+pytestmark = pytest.mark.usefixtures("bare_init")
 WATCHES = """
 #include <stdio.h>
 #include <unistd.h>
@@ -32,21 +31,6 @@ int main(void) {
     }
 }
 """
-
-
-@pytest.fixture(autouse=True)
-def board_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a board whose init knows nothing of applications: not this user's systemd and cron."""
-    board_with(tmp_path / "init", monkeypatch)
-
-
-@pytest.fixture
-def deployed(edgekit: Any, home: Path, tiny: Any) -> Iterator[None]:
-    """A board that runs the tiny model; what is started on it is stopped."""
-    sign_bundle(tiny()).write(home / "tiny.ekb")
-    assert edgekit("deploy", home / "tiny.ekb").code == 0
-    yield
-    edgekit("app", "stop")
 
 
 def written(folder: Path, name: str, program: bytes) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,24 +19,13 @@ from edgekit.device.agent.spool import Spool
 from edgekit.device.agent.store import Store
 from edgekit.device.agent.supervisor import Pace, Supervisor
 from edgekit.host.bundle import runtime_pyz
-from edgekit.host.profiles import ProfileServer, ProfileStore, enroll, query
+from edgekit.host.profiles import ProfileServer, enroll, query
 from edgekit.host.release import enroll_host
 from edgekit.host.transport import LocalTransport
 from tests.support.profile_batches import batch
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ProfileServer]:
-    found = ProfileServer(ProfileStore(tmp_path / "store"), ("127.0.0.1", 0))
-    thread = threading.Thread(target=found.serve_forever, args=(0.01,))
-    thread.start()
-    yield found
-    found.shutdown()
-    thread.join()
-    found.server_close()
 
 
 def stored(server: ProfileServer) -> list[tuple[object, ...]]:

@@ -9,7 +9,6 @@ import ssl
 import sys
 import threading
 import zlib
-from collections.abc import Iterator
 from dataclasses import replace
 from heapq import heappop, heappush
 from pathlib import Path
@@ -34,17 +33,6 @@ from tests.support.tiny_bundles import compile_shared
 pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
 FAST = 1 << 30
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ProfileServer]:
-    found = ProfileServer(ProfileStore(tmp_path / "store"), ("127.0.0.1", 0))
-    thread = threading.Thread(target=found.serve_forever, args=(0.01,))
-    thread.start()
-    yield found
-    found.shutdown()
-    thread.join()
-    found.server_close()
 
 
 def enrolled(server: ProfileServer, root: Path, board: str = "x") -> tuple[Spool, Home]:

@@ -189,15 +189,27 @@ def test_program_runs_on_as_many_threads_as_the_release_says(
     assert ran(program, board_root) == ["1", every, "0"]
 
 
-def test_program_keeps_threads_and_caller_on_the_cores_that_the_agent_names(
+@pytest.fixture
+def run_placed(
     program: Path,
     board_root: Path,
     device: Device,
     placed: Bundle,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> Callable[[str], list[str]]:
+    """Runs the program with that release and a PATH."""
     device.deploy(placed)
+
+    def run(path: str) -> list[str]:
+        monkeypatch.setenv("PATH", path)
+        return ran(program, board_root)
+
+    return run
+
+
+def test_program_keeps_threads_and_caller_on_the_cores_that_the_agent_names(
+    run_placed: Callable[[str], list[str]], placed: Bundle, tmp_path: Path
+) -> None:
     core = min(os.sched_getaffinity(0))
     agent = tmp_path / "python3"
     agent.write_text(
@@ -206,20 +218,12 @@ def test_program_keeps_threads_and_caller_on_the_cores_that_the_agent_names(
         f'echo \'{{"threads": 3, "cluster": "big", "cores": [{core}], "workers": []}}\'\n'
     )
     agent.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert ran(program, board_root) == ["3", "1", "1"]
+    assert run_placed(f"{tmp_path}:{os.environ['PATH']}") == ["3", "1", "1"]
     asked = (tmp_path / "asked").read_text()
     assert asked.endswith(f"placement --release {placed.manifest.id}\n")
 
 
 def test_program_runs_on_one_thread_if_nobody_can_be_asked(
-    program: Path,
-    board_root: Path,
-    device: Device,
-    placed: Bundle,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    run_placed: Callable[[str], list[str]], tmp_path: Path
 ) -> None:
-    device.deploy(placed)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert ran(program, board_root)[0] == "1"
+    assert run_placed(str(tmp_path))[0] == "1"

@@ -1,4 +1,4 @@
-"""`edgekit profile serve` as a process of its own, on a loopback port."""
+"""`edgekit profile serve` on a loopback port: in a thread, or as a process of its own."""
 
 from __future__ import annotations
 
@@ -6,11 +6,30 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from edgekit.host.profiles import ProfileServer, ProfileStore
 
 _SOURCES = Path(__file__).parents[2] / "src"
 _PROGRAM = "from edgekit.host.cli.main import run; run()"
 _TRIES = 20  # a free port may be taken by the time that the server asks for it
+
+
+@contextmanager
+def running_server(store: Path) -> Iterator[ProfileServer]:
+    """A server in a thread that keeps its store in this folder."""
+    found = ProfileServer(ProfileStore(store), ("127.0.0.1", 0))
+    thread = threading.Thread(target=found.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield found
+    finally:
+        found.shutdown()
+        thread.join()
+        found.server_close()
 
 
 def start_server(home: Path) -> tuple[subprocess.Popen[bytes], int]:

@@ -1,0 +1,96 @@
+"""Installed applications on boards whose systemd or cron starts them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.device.agent.app_folder import AppFolder
+from edgekit.device.agent.store import Store
+from tests.support.applications import write_application as write
+from tests.support.init_systems import board_with
+
+
+@pytest.mark.parametrize("who", ["systemd", "cron", ""])
+def test_application_starts_at_boot_until_it_is_stopped(
+    edgekit: Any, home: Path, deployed: Path, tmp_path: Path, monkeypatch: Any, who: str
+) -> None:
+    board_with(tmp_path / "board", monkeypatch, systemd=who == "systemd", cron=who == "cron")
+    edgekit("app", "new", "serve", home / "doors")
+    installed = edgekit("app", "install", home / "doors", "--json").document
+    assert (installed["state"], installed["boot"]) == ("running", who)
+    row = f"boot     {who} starts it" if who else "boot     add to a start script, as its user: "
+    assert row in edgekit("app", "status").out
+
+    folder = AppFolder(Store(deployed))
+    supervisor = folder.supervisor()
+    assert supervisor is not None
+    supervisor.terminate()
+    while folder.supervisor():
+        pass
+    if who != "systemd":  # now boot
+        table = tmp_path / "board" / "table"
+        row = table.read_text().splitlines()[0] if who else installed["boot_line"]
+        line = row.removeprefix("@reboot ")
+        subprocess.run(["sh", "-c", line], check=True)
+    else:
+        subprocess.run(["systemctl", "--user", "restart", *units(tmp_path / "board")], check=True)
+    while edgekit("app", "status", "--json").document["state"] != "running":
+        pass
+    stopped = edgekit("app", "stop", "--json").document
+    assert (stopped["state"], stopped["boot"], stopped["boot_line"]) == ("stopped", "", "")
+    assert units(tmp_path / "board") == []
+    assert who != "cron" or table.read_text() == ""
+
+
+def test_cron_starts_a_supervisor_again_that_was_killed(
+    edgekit: Any, home: Path, deployed: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    board_with(tmp_path / "board", monkeypatch, cron=True)
+    idle = "import edgekit_runtime, signal; edgekit_runtime.alive(); signal.pause()"
+    edgekit("app", "install", write(home / "idle", idle))
+    row = (tmp_path / "board" / "table").read_text().splitlines()[1]
+    assert row.startswith("* * * * * ")
+    each_minute = ["sh", "-c", row.removeprefix("* * * * * ")]
+    folder = AppFolder(Store(deployed))
+    killed = folder.supervisor()
+    assert killed is not None
+    os.kill(killed.pid, signal.SIGKILL)
+    while killed.lives():
+        pass
+    subprocess.run(each_minute, check=True)
+    while edgekit("app", "status", "--json").document["state"] != "running":
+        pass
+    again = folder.supervisor()
+    started = subprocess.run(
+        ["sh", "-c", row.removeprefix("* * * * * ").replace(" &", "; echo $?").partition(" #")[0]],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert started.stdout == "0\n"  # of grep, which found it
+    assert folder.supervisor() == again
+
+
+def test_nothing_of_a_removed_model_runs_or_starts_at_boot(
+    edgekit: Any, home: Path, deployed: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    board_with(tmp_path / "board", monkeypatch, cron=True)
+    edgekit("deploy", home / "tiny.ekb", "--as", "one")
+    install = ("app", "install", write(home / "once", "print('done')"), "--as", "one", "--json")
+    assert edgekit(*install).document["boot"] == "cron"
+    supervisor = AppFolder(Store(deployed).named("one")).supervisor()
+    assert supervisor is not None
+    assert edgekit("remove", "--as", "one").code == 0
+    assert not supervisor.lives()
+    assert (tmp_path / "board" / "table").read_text() == ""
+
+
+def units(board: Path) -> list[str]:
+    """Names of the units that are left."""
+    return [path.name for path in (board / ".config/systemd/user").glob("*")]
