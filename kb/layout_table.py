@@ -4,7 +4,8 @@ A table is JSON: operators that a board ran one by one, by kernel, each with its
 pieces and inputs, and how many nanoseconds it took, or estimated cycles, or instructions on an
 emulator. Older tables have no inputs, and tell small and large images with equal work apart by
 their outputs alone.
-A table beside another one with the same operators names that, and has costs alone. A cost is a sum
+A table beside another one with the same operators names that, and has costs alone; for vectors of
+another length, before a cost, the products and values, or the pieces, that differ. A cost is a sum
 of rates that fits all operators of a kernel, times what the most similar ones deviate from it: so
 small layers, and those that wait for memory, are as they were measured.
 """
@@ -87,17 +88,17 @@ class LayoutTable:
 
     def text(self, like: LayoutTable | None = None) -> str:
         """The text of the table's file: a line per kernel. Of a table beside `like`, which has the
-        same operators, costs alone."""
-        if like is not None and self._works != like._works:
-            raise ValueError(
-                f"expected the operators of the table of {like.platform}, found others"
-            )
+        same operators, costs and what differs. Raises ValueError where it has others."""
         lines = []
         for kernel in KERNELS:
             cases = self._of(kernel)
-            values: list[object] = [round(c.cost) for c in cases]
-            if like is None:
-                values = [[*_known_sizes(c.work), round(c.cost)] for c in cases]
+            values: list[object] = [[*_known_sizes(c.work), round(c.cost)] for c in cases]
+            if like is not None:
+                values = [_beside(*both) for both in zip(cases, like._of(kernel), strict=False)]
+                if None in values or len(cases) != len(like._of(kernel)):
+                    raise ValueError(
+                        f"expected the operators of the table of {like.platform}, found others"
+                    )
             lines.append(f'"{kernel}": {msgspec.json.encode(values).decode()}')
         heads = {"schema": SCHEMA, "platform": self.platform, "unit": self.unit}
         if like is not None:
@@ -108,10 +109,6 @@ class LayoutTable:
 
     def _of(self, kernel: str) -> tuple[Case, ...]:
         return tuple(case for case in self.cases if case.kernel == kernel)
-
-    @property
-    def _works(self) -> list[list[Work]]:
-        return [[case.work for case in self._of(kernel)] for kernel in KERNELS]
 
     @functools.cached_property
     def _rates(self) -> dict[str, tuple[float, ...]]:
@@ -131,6 +128,29 @@ class LayoutTable:
 def _known_sizes(work: Work) -> tuple[int, ...]:
     sizes = tuple(map(int, work.sizes))
     return sizes if work.inputs else sizes[:-1]
+
+
+def _beside(case: Case, other: Case) -> object:
+    """The cost of a case, with the sizes that differ from another one of the same operator; None
+    if it is none."""
+    cost, work = round(case.cost), case.work
+    if work == other.work:
+        return cost
+    if work == replace(other.work, pieces=work.pieces):
+        return work.pieces, cost
+    if work == replace(other.work, products=work.products, values=work.values):
+        return work.products, work.values, cost
+    return None
+
+
+def _of_beside(case: Case, beside: _Beside) -> Case:
+    """The other way round."""
+    if isinstance(beside, int):
+        return replace(case, cost=float(beside))
+    *sizes, cost = beside
+    names = ("pieces",) if len(sizes) == 1 else ("products", "values")
+    work = replace(case.work, **dict(zip(names, sizes, strict=True)))
+    return Case(case.kernel, work, float(cost))
 
 
 def _total(rates: tuple[float, ...], work: Work) -> float:
@@ -160,6 +180,7 @@ def _fitted(cases: Sequence[Case]) -> tuple[float, ...]:
 
 
 _Values = Annotated[list[int], msgspec.Meta(min_length=4, max_length=5)]  # sizes, cost
+_Beside = int | Annotated[list[int], msgspec.Meta(min_length=2, max_length=3)]
 _OldCase = tuple[str, int, int, int, int]  # kernel, products, values, pieces, cost
 
 
@@ -169,7 +190,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     unit: str
     cases: dict[str, list[_Values]] | list[_OldCase] = {}  # by kernel; a list until schema 1
     like: str = ""  # the platform whose cases these `costs` are of
-    costs: dict[str, list[int]] = {}
+    costs: dict[str, list[_Beside]] = {}
 
     def every_case(self, folder: Path) -> tuple[Case, ...]:
         if isinstance(self.cases, list):
@@ -182,9 +203,9 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
         if other.like:
             raise InputError(f"{beside}: expected a table with cases, found costs alone")
         costs = {kernel: iter(costs) for kernel, costs in self.costs.items()}
-        none: Iterator[int] = iter(())
+        none: Iterator[_Beside] = iter(())
         cases = other.every_case(folder)
-        return tuple(replace(c, cost=float(next(costs.get(c.kernel, none), 0))) for c in cases)
+        return tuple(_of_beside(c, next(costs.get(c.kernel, none), 0)) for c in cases)
 
 
 def read_layouts(path: Path) -> LayoutTable:

@@ -18,6 +18,7 @@ from edgekit.host.lower.regions import choose_planes
 from edgekit.host.tables.layouts import layout_table_of, user_layout_table
 from edgekit.kb.board import load_board, load_profile
 from edgekit.kb.layout_table import KERNELS, Case, LayoutTable, Work, read_layouts
+from edgekit.kb.places import shipped_folder
 from tests.support.kernel_runs import build, run_here
 
 _SIDE, _C = 12, 32
@@ -124,6 +125,29 @@ def test_a_broken_table_is_named(monkeypatch, tmp_path):
         layout_table_of(board)
 
 
+def _with_more_inputs(case: Case) -> Case:
+    return replace(case, work=replace(case.work, inputs=case.work.inputs + 1))
+
+
+def _with_longer_vectors(case: Case) -> Case:
+    """Half as many pieces of one kernel, more padding of another."""
+    w = case.work
+    if case.kernel == "sparse_row":
+        w = replace(w, pieces=2 * w.pieces + 1)
+    elif case.kernel == "sparse":
+        w = replace(w, products=2 * w.products, values=2 * w.values)
+    return replace(case, work=w)
+
+
+def test_a_table_beside_one_of_other_vectors_says_what_differs(tmp_path):
+    known = _table()
+    (tmp_path / "test.json").write_text(known.text())
+    wide = LayoutTable("wide", "cycles", tuple(map(_with_longer_vectors, known.cases)))
+    (tmp_path / "wide.json").write_text(wide.text(like=known))
+    found = read_layouts(tmp_path / "wide.json")
+    assert found.text() == wide.text() != replace(wide, cases=known.cases).text()
+
+
 def test_a_table_beside_another_one_has_costs_alone(tmp_path):
     known, path = _table(), tmp_path / "test.json"
     path.write_text(known.text())
@@ -134,6 +158,8 @@ def test_a_table_beside_another_one_has_costs_alone(tmp_path):
     assert [c.cost for c in found.cases] == [
         round(2 * c.cost) for c in sorted(known.cases, key=lambda c: KERNELS.index(c.kernel))
     ]
+    with pytest.raises(ValueError, match="expected the operators of the table of test"):
+        LayoutTable("odd", "cycles", tuple(map(_with_more_inputs, known.cases))).text(like=known)
     with pytest.raises(ValueError, match="expected the operators of the table of test"):
         LayoutTable("few", "cycles", known.cases[1:]).text(like=known)
 
@@ -160,15 +186,32 @@ def test_a_table_of_an_older_edgekit_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "in_order"), [("a7", True), ("x86-64-v3", False), ("bpi-f3", True), ("rk3566", True)]
+    ("name", "platform"),
+    [
+        ("a7", "cortex-a53"),
+        ("rk3566", "cortex-a53"),
+        ("jetson-nano", "cortex-a72"),
+        ("x86-64-v3", "x86-64-v4"),
+    ],
 )
-def test_a_board_without_a_table_takes_one_of_a_board_like_it(
-    monkeypatch, tmp_path, name, in_order
+def test_a_board_without_a_table_borrows_one_of_its_family_and_must_gain_by_it(
+    monkeypatch, tmp_path, name, platform
 ):
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
     found = layout_table_of(load_profile(name))
-    assert found is not None
-    assert found.platform.startswith("x86") != in_order
+    assert found is not None and found.platform == platform
+    lent = read_layouts(shipped_folder("layouts") / f"{platform}.json")
+    dearer = {c.kernel for c, own in zip(found.cases, lent.cases, strict=True) if c.cost > own.cost}
+    usual = {"dense", "depthwise", "dense_row", "dense_rows"}
+    assert dearer == set(KERNELS) - usual
+
+
+def test_a_core_of_another_family_lends_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
+    found = layout_table_of(load_profile("bpi-f3"))
+    assert found == read_layouts(shipped_folder("layouts") / "spacemit-x60.json")
+    other = replace(load_profile("bpi-f3"), arch="loongarch64", core="la664", inherited=())
+    assert layout_table_of(other) is None
 
 
 def test_a_core_without_vectors_takes_none(monkeypatch, tmp_path):
