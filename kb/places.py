@@ -8,7 +8,7 @@ from typing import Literal
 
 from edgekit.kb.board import BoardProfile
 
-Kind = Literal["gemm", "layouts", "spmv"]
+Kind = Literal["gemm", "layouts", "orders", "spmv"]
 
 
 def shipped_folder(kind: Kind) -> Path:

@@ -58,10 +58,12 @@ def build(
     from edgekit.host.cli.kb_shared import is_learned, profile
     from edgekit.host.cli.output import emit, note
     from edgekit.host.tables.gemm import user_table
+    from edgekit.host.tune.orders import build_orders
     from edgekit.host.tune.tables import build_for
 
     wanted = profile(board)
     path = output or user_table(wanted)
+    orders = () if output else build_orders(wanted)[1]
     made = build_for(wanted, path, alone)
     if made.skipped:
         note(f"{made.skipped} measurements in the history cannot be true and were skipped")
@@ -79,6 +81,7 @@ def build(
                 "operators": len(made.table.operators),
                 "operator_measurements": made.operators,
                 "field": _field_document(made.field),
+                "orders": len(orders),
                 "changes": [_change_document(change) for change in made.changes],
                 "skipped": made.skipped,
                 "sequences": "learned" if learned else "default",
@@ -93,6 +96,8 @@ def build(
     print(f"{path}: {len(made.table.rows)} rows from {made.measurements} measurements")
     if made.table.operators:
         print(f"operators  {len(made.table.operators)} rows from {made.operators} measurements")
+    if orders:
+        print(f"orders     {len(orders)} of subgraphs, in a table of their own")
     _show_field(made.field)
     print(
         f"sequences  {'learned: denser ones lower the regret' if learned else 'the default ones'}"

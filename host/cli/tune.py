@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from edgekit.host.cli import tune_cost, tune_layouts, tune_model, tune_spmv
+from edgekit.host.cli import tune_cost, tune_layouts, tune_model, tune_order, tune_spmv
 from edgekit.host.cli.options import (
     AllowNoise,
     Board,
@@ -104,6 +104,7 @@ def register(app: typer.Typer) -> None:
     tune_spmv.register(group)
     tune_layouts.register(group)
     tune_cost.register(group)
+    tune_order.register(group)
     app.add_typer(group, name="tune")
 
 

@@ -1,4 +1,4 @@
-"""`edgekit tune cost` and `edgekit tune order`: the cost model's constants, and orders that ran."""
+"""`edgekit tune cost`: the cost model's constants, from operators that ran."""
 
 from __future__ import annotations
 
@@ -11,27 +11,19 @@ import typer
 from edgekit.host.cli.options import (
     AllowNoise,
     Board,
-    InputShapes,
     Json,
-    Kind,
-    Model,
     Over,
-    RandomSeed,
     board_name,
     examples,
-    file_kind,
     model_file,
-    one_input_shape,
 )
 from edgekit.host.errors import InputError
-from edgekit.host.options import CompileOptions
 
 if TYPE_CHECKING:
     from edgekit.host.api import Device
     from edgekit.host.bundle import Bundle
     from edgekit.host.estimate.model import ModelEstimate
     from edgekit.host.tune.cost import Accuracy, Sample
-    from edgekit.host.tune.orders import Timed
 
 _PERCENT = 100.0
 Seconds = Annotated[
@@ -50,7 +42,7 @@ Rounds = Annotated[int, typer.Option("--rounds", metavar="N", min=1, max=100)]
 
 
 def register(group: typer.Typer) -> None:
-    """Adds the commands to the group `tune`."""
+    """Adds the command to the group `tune`."""
     group.command(
         "cost",
         epilog=examples(
@@ -58,10 +50,6 @@ def register(group: typer.Typer) -> None:
             "edgekit tune cost --board a57 --model models/face_detection_short_range.tflite",
         ),
     )(tune_cost)
-    group.command(
-        "order",
-        epilog=examples("edgekit tune order models/okay_nabu.tflite -o best.ekb"),
-    )(tune_order)
 
 
 def tune_cost(
@@ -167,113 +155,3 @@ def _models() -> list[Path]:
     folder = Path("models")
     found = sorted(p for p in folder.glob("*") if p.suffix in (".tflite", ".onnx"))
     return found or [model_file(None)]
-
-
-def tune_order(
-    model: Model = None,
-    board: Board = None,
-    count: Annotated[
-        int, typer.Option("--candidates", metavar="N", min=1, max=100, help="Orders to run.")
-    ] = 6,
-    rounds: Rounds = 3,
-    seconds: Seconds = 1,
-    random_seed: RandomSeed = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", metavar="FILE.ekb", show_default=False, help="Write the best one."),
-    ] = None,
-    input_shape: InputShapes = None,
-    via: Over = None,
-    allow_noise: AllowNoise = False,
-    as_json: Json = False,
-) -> None:
-    """Run different orders of a model's operators on a board, in turns, and keep the best.
-
-    The importer's order, those of least time and least memory by the cost model, and random ones.
-    """
-    from edgekit.host.api import connect
-    from edgekit.host.cli.output import check_writable
-    from edgekit.host.cli.progress import stages
-    from edgekit.host.compiler import prepare
-    from edgekit.host.release import check_quiet
-    from edgekit.host.schedule.cost import CostModel
-    from edgekit.host.tune.orders import candidates, time_orders
-    from edgekit.kb.board import load_board
-
-    path = model_file(model, board_name(board))
-    if file_kind(path) is Kind.BUNDLE:
-        raise InputError(f"{path}: expected a model, found a bundle, whose order is fixed")
-    if output is not None:
-        check_writable(output)
-    device = connect(board_name(board), via=via)
-    checked = not (allow_noise or device.emulated)
-    if checked:
-        check_quiet(device.transport, threads=1)
-    profile = load_board(device.profile)
-    asked = CompileOptions(shapes=one_input_shape(input_shape))
-    graph = prepare(path, profile, asked)[1].graph
-    costs = CostModel.of(profile)
-    found = candidates(graph, profile, costs, count, random_seed or 0)
-    with stages(f"running {path.name}") as tell:
-        timed = time_orders(device, path, profile, asked, found, rounds, seconds, tell)
-    if checked:
-        check_quiet(device.transport, threads=1)
-    if output is not None:
-        timed[0].bundle.write(output)
-    _show_orders(timed, device, as_json)
-
-
-def _show_orders(timed: list[Timed], device: Device, as_json: bool) -> None:
-    from edgekit.host.cli.estimated import estimate_of, estimated_document, sentence_of
-    from edgekit.host.cli.output import byte_size, emit, table
-    from edgekit.host.tune.cost import rank_correlation
-
-    ranks = rank_correlation(
-        [t.candidate.simulated_us for t in timed], [t.measured_us for t in timed]
-    )
-    emulated = device.emulated
-    estimates = [estimate_of(device, t.bundle, threads=1) for t in timed]
-    if as_json:
-        orders = [
-            {
-                "origin": t.candidate.origin,
-                "simulated_us": t.candidate.simulated_us,
-                "measured_us": t.measured_us,
-                "arena_bytes": t.arena_bytes,
-                "order": [n.name for n in t.candidate.graph.nodes],
-                **({"estimate": estimated_document(found)} if emulated else {}),
-            }
-            for t, found in zip(timed, estimates, strict=True)
-        ]
-        emit(
-            {
-                "schema": "edgekit.tune.order/1",
-                "board": device.name,
-                "emulated": emulated,
-                "rank_correlation": ranks,
-                "orders": orders,
-            }
-        )
-        return
-    rows = [
-        (
-            t.candidate.origin,
-            f"{t.candidate.simulated_us:.1f}",
-            f"{t.measured_us:.1f}",
-            byte_size(t.arena_bytes),
-        )
-        for t in timed
-    ]
-    measured = "emulated µs" if emulated else "measured µs"
-    table(("order", "simulated µs", measured, "arena"), rows, left=1)
-    for t, found in zip(timed, estimates, strict=True):
-        if found:
-            print(f"board    {t.candidate.origin}: {sentence_of(found)}")
-    slowest, fastest = timed[-1].measured_us, timed[0].measured_us
-    print(
-        f"spread   {(slowest / fastest - 1) * _PERCENT:.1f} % between the slowest and the fastest"
-    )
-    if len({t.candidate.simulated_us for t in timed}) == 1:
-        print("model    gives all of them the same time: one unit does all the work")
-    else:
-        print(f"model    rank correlation {ranks:.3f} with what was measured")

@@ -20,7 +20,7 @@ from edgekit.host.options import CompileOptions
 from edgekit.host.paths import cache_folder, data_folder
 from edgekit.kb.board import BoardProfile
 
-_TABLES = ("cost", "gemm", "layouts", "spmv")  # of the user's own measurements
+_TABLES = ("cost", "gemm", "layouts", "orders", "spmv")  # of the user's own measurements
 _ROOMS = ("host", "kb", "device")
 _SUFFIXES = (".py", ".c", ".h", ".toml", ".json", ".bin")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgekit.host.graph.types import Graph
 from edgekit.host.lower.context import WeightsFile
 from edgekit.host.lower.lower import lower
@@ -11,7 +13,9 @@ from edgekit.host.options import CompileOptions
 from edgekit.host.schedule.cost import CostModel
 from edgekit.host.schedule.schedule import schedule
 from edgekit.host.schedule.types import Schedule
+from edgekit.host.split import memory_limit
 from edgekit.host.tables.gemm import table_of
+from edgekit.host.tables.orders import NO_ORDERS, Orders, orders_of
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.gemm_table import KnowledgeBase
 
@@ -24,17 +28,40 @@ def plan_of(
     table: KnowledgeBase | None = None,
 ) -> tuple[Schedule, Plan]:
     """The order a graph will run in, and all that code generation needs of it; its constants go to
-    the end of `weights`, if given, and its methods come from `table`, by default the board's."""
+    the end of `weights`, if given, and its methods come from `table`, by default the board's.
+
+    Orders that were measured on such boards are taken, unless their arena is too large.
+    """
+    table = table_of(board) if table is None else table
+    remembered = orders_of(board)
+    scheduled, plan = _planned(graph, board, options, weights, table, remembered)
+    need, limit = plan.memory.arena_bytes + plan.state_bytes, memory_limit(board, options)
+    if not remembered or limit is None or need <= limit:
+        return scheduled, plan
+    scheduled, plan = _planned(graph, board, options, weights, table, NO_ORDERS)
+    why = f"searched; with measured orders the arena takes {need} bytes, of {limit} that it may"
+    parts = tuple(replace(part, why=why) for part in scheduled.subgraphs)
+    return replace(scheduled, subgraphs=parts), plan
+
+
+def _planned(
+    graph: Graph,
+    board: BoardProfile,
+    options: CompileOptions,
+    weights: WeightsFile | None,
+    table: KnowledgeBase,
+    remembered: Orders,
+) -> tuple[Schedule, Plan]:
     model = CostModel.of(board)
     units = assign_units(graph, board, model.cost)
-    scheduled = schedule(graph, board, options, units, model)
+    scheduled = schedule(graph, board, options, units, model, remembered=remembered)
     subgraphs = [part.operators for part in scheduled.subgraphs]
     roomy = options.order != "memory" and options.memory_limit is None
     costs = {n.name: model.cost(scheduled.graph, n) for n in scheduled.graph.nodes}
     plan = lower(
         scheduled.graph,
         board,
-        table_of(board) if table is None else table,
+        table,
         subgraphs,
         scheduled.units,
         roomy,

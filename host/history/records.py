@@ -1,10 +1,11 @@
-"""Measured operators as rows of the history's SQLite file."""
+"""Measured operators and orders as rows of the history's SQLite file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import get_args
 
+from edgekit.host.history.orders import OrderMeasurement
 from edgekit.kb.features import GemmShape
 from edgekit.kb.method import split_of
 from edgekit.kb.operator_history import OperatorMeasurement
@@ -14,6 +15,10 @@ OPERATOR_COLUMNS = (
     "board", "platform", "model", "operator", "form", "threads", "m", "k", "n", "family",
     "precision", "mr", "nr", "split", "cost", "default_cost", "when", "kit_version", "source",
     "unit",
+)  # fmt: skip
+ORDER_COLUMNS = (
+    "board", "platform", "model", "part", "graph", "run_order", "searched", "threads", "cost",
+    "default_cost", "when", "kit_version", "source", "unit",
 )  # fmt: skip
 _FAMILIES: dict[str, Family] = {name: name for name in get_args(Family)}
 
@@ -66,6 +71,39 @@ def operator_measurement(row: tuple[object, ...]) -> OperatorMeasurement:
         threads=v.whole("threads"),
         shape=GemmShape(v.whole("m"), v.whole("k"), v.whole("n")),
         method=OperatorMethod(family, v.text("precision"), v.whole("mr"), v.whole("nr"), split),
+        cost=v.real("cost"),
+        default_cost=v.real("default_cost"),
+        when=v.text("when"),
+        kit_version=v.text("kit_version"),
+        source=v.text("source"),
+        unit=v.text("unit"),
+    )
+
+
+def order_row(m: OrderMeasurement) -> tuple[object, ...]:
+    """The values of a row in the order of the columns."""
+    orders = (",".join(map(str, each)) for each in (m.order, m.searched))
+    return (
+        m.board, m.platform, m.model, m.part, m.graph, *orders, m.threads, m.cost, m.default_cost,
+        m.when, m.kit_version, m.source, m.unit,
+    )  # fmt: skip
+
+
+def order_measurement(row: tuple[object, ...]) -> OrderMeasurement:
+    """The measurement of a row. Raises ValueError for one that cannot be true."""
+    v = Values(ORDER_COLUMNS, row)
+    order, searched = (
+        tuple(map(int, v.text(name).split(","))) for name in ("run_order", "searched")
+    )
+    return OrderMeasurement(
+        board=v.text("board"),
+        platform=v.text("platform"),
+        model=v.text("model"),
+        part=v.text("part"),
+        graph=v.text("graph"),
+        order=order,
+        searched=searched,
+        threads=v.whole("threads"),
         cost=v.real("cost"),
         default_cost=v.real("default_cost"),
         when=v.text("when"),

@@ -1,4 +1,4 @@
-"""Every measured product and operator, in one SQLite file under the user's data folder.
+"""Every measured product, operator and order, in one SQLite file under the user's data folder.
 
 SQLite's journal makes each `add` whole or nothing, also when the process or the machine dies, and
 lets several tuners write at once. The schema has a version; older files are migrated on opening.
@@ -15,11 +15,15 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from edgekit.host.errors import InputError
+from edgekit.host.history.orders import OrderMeasurement
 from edgekit.host.history.records import (
     OPERATOR_COLUMNS,
+    ORDER_COLUMNS,
     Values,
     operator_measurement,
     operator_row,
+    order_measurement,
+    order_row,
 )
 from edgekit.host.paths import data_folder
 from edgekit.kb.features import GemmShape, packed_of
@@ -64,6 +68,16 @@ _MIGRATIONS: tuple[str, ...] = (
         "when" TEXT NOT NULL, kit_version TEXT NOT NULL, source TEXT NOT NULL, unit TEXT NOT NULL
     );
     CREATE INDEX operators_platform ON operators (platform);
+    """,
+    """
+    CREATE TABLE orders (
+        id INTEGER PRIMARY KEY,
+        board TEXT NOT NULL, platform TEXT NOT NULL, model TEXT NOT NULL, part TEXT NOT NULL,
+        graph TEXT NOT NULL, run_order TEXT NOT NULL, searched TEXT NOT NULL,
+        threads INTEGER NOT NULL, cost REAL NOT NULL, default_cost REAL NOT NULL,
+        "when" TEXT NOT NULL, kit_version TEXT NOT NULL, source TEXT NOT NULL, unit TEXT NOT NULL
+    );
+    CREATE INDEX orders_platform ON orders (platform);
     """,
 )
 _VERSION = len(_MIGRATIONS)
@@ -125,6 +139,13 @@ class History:
             self._insert("operators", OPERATOR_COLUMNS, rows)
         return len(rows)
 
+    def add_orders(self, measurements: Iterable[OrderMeasurement]) -> int:
+        """The same of orders of operators."""
+        rows = [order_row(m) for m in measurements]
+        with self._transaction():
+            self._insert("orders", ORDER_COLUMNS, rows)
+        return len(rows)
+
     def add_new(self, measurements: Iterable[Measurement]) -> int:
         """Adds the measurements that are not there already, whenever they were stored."""
         with self._transaction():
@@ -147,6 +168,10 @@ class History:
     def read_operators(self, platform: str | None = None) -> Read[OperatorMeasurement]:
         """The same of operators of models."""
         return self._read("operators", OPERATOR_COLUMNS, operator_measurement, platform)
+
+    def read_orders(self, platform: str | None = None) -> Read[OrderMeasurement]:
+        """The same of orders of operators."""
+        return self._read("orders", ORDER_COLUMNS, order_measurement, platform)
 
     def _read(
         self,

@@ -14,9 +14,11 @@ from edgekit.host.schedule.cost import NNA, CostModel
 from edgekit.host.schedule.dag import Dag, dag_of
 from edgekit.host.schedule.memory import buffers_of, users_of
 from edgekit.host.schedule.parts import key_positions, subgraph_ends
+from edgekit.host.schedule.remembered import measured_order, part_key
 from edgekit.host.schedule.search import USUAL, Effort, Found, Objective, find_order, keep_order
 from edgekit.host.schedule.timeline import Problem
 from edgekit.host.schedule.types import Schedule, Subgraph
+from edgekit.host.tables.orders import NO_ORDERS, Orders
 from edgekit.kb.board import CPU, BoardProfile
 
 _GRID = 1024.0  # parts of a microsecond: sums of such costs are exact, so that ties are ties
@@ -29,11 +31,13 @@ def schedule(
     units: Mapping[str, str] | None = None,
     model: CostModel | None = None,
     effort: Effort = USUAL,
+    remembered: Orders = NO_ORDERS,
 ) -> Schedule:
     """The order of a graph on a board, subgraph by subgraph.
 
     `units` says which nodes run on another unit than the cores, by name; all others may run on
     any unit of the board that the cost model knows for them. `model` defaults to the board's.
+    Orders that were measured on such boards, `remembered`, go before those of the least time.
     """
     model = model or CostModel.of(board)
     names = (*model.units, *((NNA,) if board.nna else ()))
@@ -49,14 +53,18 @@ def schedule(
     for start, end in itertools.pairwise((0, *ends)):
         entry = chosen[-1] if chosen else 0
         problem = _problem(graph, dag, (start, end), costs, model, entry, users)
+        why = "searched"
         if options.order == "import":
-            found = keep_order(problem)
+            found, why = keep_order(problem), "the importer's"
         else:
             random = Random(f"{options.random_seed} {start}")
             found = find_order(problem, objective, random, effort)
+        if options.order == "search" and remembered:
+            row = remembered.get(part_key(graph, (start, end)))
+            found, why = measured_order(problem, found, row)
         order += [start + i for i in found.order]
         chosen += [found.units[i] for i in found.order]
-        parts.append(_subgraph(graph, start, found))
+        parts.append(_subgraph(graph, start, found, why))
     nodes = tuple(graph.nodes[i] for i in order)
     return Schedule(
         graph=replace(graph, nodes=nodes),
@@ -131,7 +139,7 @@ def _entry_bytes(graph: Graph, part: tuple[int, int]) -> int:
     return sum(graph.tensors[t].bytes for t in read if graph.tensors[t].data is None)
 
 
-def _subgraph(graph: Graph, start: int, found: Found) -> Subgraph:
+def _subgraph(graph: Graph, start: int, found: Found, why: str) -> Subgraph:
     return Subgraph(
         operators=tuple(graph.nodes[start + i].name for i in found.order),
         orders_total=found.total,
@@ -139,4 +147,5 @@ def _subgraph(graph: Graph, start: int, found: Found) -> Subgraph:
         exhaustive=found.proved,
         import_cost_us=found.import_makespan,
         chosen_cost_us=found.makespan,
+        why=why,
     )

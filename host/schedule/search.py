@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
@@ -75,6 +75,15 @@ def keep_order(problem: Problem) -> Found:
     """The importer's order as it is, each node where it is done first."""
     given = _candidate(problem, range(problem.dag.size))
     return _found(given, given, None, 1, False)
+
+
+def given_order(problem: Problem, order: Sequence[int], found: Found) -> Found:
+    """An order that was not searched for, in the place of the one that was found."""
+    given = _candidate(problem, order)
+    units, span = given.timeline.units, given.timeline.makespan
+    return replace(
+        found, order=given.order, units=units, makespan=span, peak=given.peak, proved=False
+    )
 
 
 def find_order(

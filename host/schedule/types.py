@@ -15,7 +15,8 @@ class Subgraph:
 
     `operators` in the chosen order; `orders_total` is None where they were not counted;
     `exhaustive`: no order of it can be better. Costs are the cost model's, in microseconds, of
-    the importer's order and of the chosen one.
+    the importer's order and of the chosen one. `why` says where the order is from, and what speaks
+    against one that was measured.
     """
 
     operators: tuple[str, ...]
@@ -24,6 +25,7 @@ class Subgraph:
     exhaustive: bool
     import_cost_us: float
     chosen_cost_us: float
+    why: str = "searched"
 
 
 @dataclass(frozen=True)

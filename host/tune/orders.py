@@ -1,28 +1,43 @@
-"""Orders of a model that really run: compiled, put on a board, timed in turns."""
+"""Orders of a model that really run: compiled, timed on a board or by board time, remembered."""
 
 from __future__ import annotations
 
+import itertools
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import Protocol
 
+from edgekit.device.version import VERSION
 from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.compiler import build_graph, prepare
-from edgekit.host.graph.types import Graph
+from edgekit.host.estimate.answers import recall, remember
+from edgekit.host.estimate.emulator import find_emulator
+from edgekit.host.estimate.model import estimate_model
+from edgekit.host.estimate.target import Target
+from edgekit.host.graph.types import Graph, Node
+from edgekit.host.history.orders import WORTH, OrderMeasurement, order_rows
+from edgekit.host.history.store import History
 from edgekit.host.importers import model_hash
+from edgekit.host.lower.units import assign_units
 from edgekit.host.options import CompileOptions, Order
 from edgekit.host.schedule.cost import CostModel
 from edgekit.host.schedule.dag import dag_of
 from edgekit.host.schedule.memory import buffers_of
 from edgekit.host.schedule.orders import shuffled
+from edgekit.host.schedule.remembered import part_key
 from edgekit.host.schedule.schedule import schedule
+from edgekit.host.tables.orders import OrderRow, write_orders
+from edgekit.host.tune.operators import Times
 from edgekit.kb.board import BoardProfile
 
 _STEPS_PER_NODE = 100  # of the chain that draws a random order
+_SEARCHED: Order = "search"
+_TOGETHER = "the best of each subgraph"
 
 
 @dataclass(frozen=True)
@@ -48,22 +63,252 @@ class Timed:
         return self.bundle.manifest.memory.arena_bytes
 
 
-def candidates(
-    graph: Graph, board: BoardProfile, costs: CostModel, most: int, random_seed: int
-) -> list[Candidate]:
-    """Different orders, at most so many: the importer's, those of least time and of least memory,
+@dataclass(frozen=True)
+class Kept:
+    """A part whose order is remembered, by its first operator, and what it takes of the searched
+    order's time."""
+
+    part: str
+    ratio: float
+
+
+@dataclass(frozen=True)
+class OrderOutcome:
+    """What ran, the best first, what is remembered of the model's parts, and the table for that."""
+
+    timed: list[Timed]
+    kept: list[Kept]
+    table: Path
+
+
+class OrderMeasurer(Protocol):
+    """Runs bundles in turns. `source` and `unit` are those of measurements; `per_us` of the unit
+    are a microsecond."""
+
+    source: str
+    unit: str
+    per_us: float
+
+    def times(self, bundles: Sequence[Bundle]) -> list[list[Times]]:
+        """What operators and the whole take, of each bundle once a round."""
+
+
+class BoardOrders:
+    """Times on a board. Nothing that is deployed there changes."""
+
+    source, unit, per_us = "tuner", "seconds", 1e-6
+
+    def __init__(
+        self, device: Device, rounds: int, seconds: int, tell: Callable[[str], None]
+    ) -> None:
+        self._device, self._rounds, self._seconds, self._tell = device, rounds, seconds, tell
+
+    def times(self, bundles: Sequence[Bundle]) -> list[list[Times]]:
+        with ExitStack() as stack:
+            places = [stack.enter_context(self._device.aside()) for _ in bundles]
+            for place, bundle in zip(places, bundles, strict=True):
+                place.deploy(bundle)
+            found: list[list[Times]] = [[] for _ in bundles]
+            for turn, (i, place) in itertools.product(range(self._rounds), enumerate(places)):
+                self._tell(f"round {turn + 1} of {self._rounds}, order {i + 1} of {len(places)}")
+                timing = place.bench(threads=place.threads or 1, seconds=self._seconds)
+                by_name = {o.name: o.median_us * 1e-6 for o in timing.operators}
+                found[i].append(Times(by_name, timing.median_ms * 1e-3))
+            return found
+
+
+class EstimatedOrders:
+    """Cycles of board time, one thread."""
+
+    source, unit = "estimate", "cycles"
+
+    def __init__(self, target: Target, tell: Callable[[str], None]) -> None:
+        """Raises InputError where there is no emulator."""
+        self._target, self._tell = target, tell
+        self.per_us = float(target.core.clock_mhz)
+        find_emulator(target.board.arch, tell)
+
+    def times(self, bundles: Sequence[Bundle]) -> list[list[Times]]:
+        found = []
+        for i, bundle in enumerate(bundles):
+            self._tell(f"estimating order {i + 1} of {len(bundles)}")
+            made = recall(bundle.manifest.id, self._target.board, 1)
+            if made is None:
+                made = estimate_model(bundle.manifest, bundle.files, self._target)
+                remember(bundle.manifest.id, self._target.board, 1, made)
+            by_name = {o.spec.name: float(o.cost.cycles) for o in made.operators}
+            found.append([Times(by_name, float(made.cost.cycles))])
+        return found
+
+
+@dataclass(frozen=True)
+class OrderJob:
+    """What to tune: `board` is its name, `threads` those that it runs on, `now` the time of day."""
+
+    board: str
+    profile: BoardProfile
+    model: Path
+    options: CompileOptions
+    most: int
+    threads: int
+    now: str
+    tell: Callable[[str], None]
+
+
+def tune_orders(job: OrderJob, measurer: OrderMeasurer) -> OrderOutcome:
+    """Runs different orders of a model, then the best of each part together, beside the searched
+    one: what is better there as well is remembered for boards of the platform, whatever stops the
+    second run."""
+    runs = _Runs(job, measurer)
+    found = candidates(runs.graph, job.profile, job.most, job.options.random_seed)
+    timed = runs.run(found)
+    if together := runs.together(found):
+        timed += runs.run([*(c for c in found if c.origin == _SEARCHED), together])[1:]
+    table, rows = build_orders(job.profile)
+    kept = [
+        Kept(part.name, row.ratio) for row in rows for part in runs.parts if part.key == row.graph
+    ]
+    return OrderOutcome(sorted(timed, key=lambda t: t.measured_us), kept, table)
+
+
+def build_orders(board: BoardProfile) -> tuple[Path, tuple[OrderRow, ...]]:
+    """Builds the table of a board's platform from the history: the file, and its rows."""
+    with History() as history:
+        rows = order_rows(history.read_orders(board.platform).measurements)
+    return write_orders(board, rows), rows
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A subgraph: the first of its nodes, how many there are, and the hash of its structure."""
+
+    start: int
+    size: int
+    key: str
+    name: str
+
+    def order(self, graph: Graph, place: Mapping[str, int]) -> tuple[int, ...]:
+        """Its nodes in the order of a graph, as positions in the order that `place` tells."""
+        nodes = graph.nodes[self.start : self.start + self.size]
+        return tuple(place[node.name] - self.start for node in nodes)
+
+
+class _Runs:
+    """Runs orders of a model, and adds to the history what its parts took."""
+
+    def __init__(self, job: OrderJob, measurer: OrderMeasurer) -> None:
+        self._job, self._measurer = job, measurer
+        self._imported, self._made = prepare(job.model, job.profile, job.options)
+        self.graph = self._made.graph
+        self._place = {node.name: i for i, node in enumerate(self.graph.nodes)}
+        self.parts = tuple(_parts_of(self.graph, job.profile))
+        self._costs: dict[tuple[_Part, tuple[int, ...]], float] = {}
+
+    def run(self, found: Sequence[Candidate]) -> list[Timed]:
+        """Times orders in turns, the searched one among them."""
+        bundles = [self._bundle(each) for each in found]
+        turns = self._measurer.times(bundles)
+        (searched,) = (i for i, each in enumerate(found) if each.origin == _SEARCHED)
+        measured = []
+        for part in self.parts:
+            orders = [part.order(each.graph, self._place) for each in found]
+            costs = [self._cost(part, each) for each in turns]
+            for order, cost in dict(zip(orders, costs, strict=True)).items():
+                if cost > 0 and costs[searched] > 0:
+                    usual = orders[searched], costs[searched]
+                    measured.append(self._measurement(part, order, cost, *usual))
+                    self._costs[part, order] = cost / costs[searched]
+        with History() as history:
+            history.add_orders(measured)
+        totals = [statistics.median(t.total for t in each) for each in turns]
+        return [
+            Timed(each, bundle, total / self._measurer.per_us)
+            for each, bundle, total in zip(found, bundles, totals, strict=True)
+        ]
+
+    def together(self, found: Sequence[Candidate]) -> Candidate | None:
+        """The best order of each part that gains by another one than the searched, if one does."""
+        (searched,) = (each.graph for each in found if each.origin == _SEARCHED)
+        nodes, gains = list[Node](), False
+        for part in self.parts:
+            order = part.order(searched, self._place)
+            known = [o for p, o in self._costs if p == part]
+            best = min(known, key=lambda o: self._costs[part, o], default=order)
+            if best != order and self._costs[part, best] <= WORTH:
+                order, gains = best, True
+            nodes += (self.graph.nodes[part.start + i] for i in order)
+        graph = replace(self.graph, nodes=tuple(nodes))
+        return _candidate(_TOGETHER, graph, self._job.profile) if gains else None
+
+    def _bundle(self, candidate: Candidate) -> Bundle:
+        job = self._job
+        job.tell(f"compiling order {candidate.origin}")
+        made, options = (
+            replace(self._made, graph=candidate.graph),
+            replace(job.options, order="import"),
+        )
+        digest = model_hash(job.model)
+        artifact = build_graph(self._imported, made, digest, job.profile, options=options)
+        return sign_bundle(build_bundle(artifact, job.profile))
+
+    def _cost(self, part: _Part, turns: Sequence[Times]) -> float:
+        """Of its operators together, the median of all turns; views take no time."""
+        nodes = self.graph.nodes[part.start : part.start + part.size]
+        return statistics.median(
+            sum(turn.operators.get(node.name, 0.0) for node in nodes) for turn in turns
+        )
+
+    def _measurement(
+        self,
+        part: _Part,
+        order: tuple[int, ...],
+        cost: float,
+        searched: tuple[int, ...],
+        usual: float,
+    ) -> OrderMeasurement:
+        job, measurer = self._job, self._measurer
+        return OrderMeasurement(
+            board=job.board,
+            platform=job.profile.platform,
+            model=job.model.stem,
+            part=part.name,
+            graph=part.key,
+            order=order,
+            searched=searched,
+            threads=job.threads,
+            cost=cost,
+            default_cost=usual,
+            when=job.now,
+            kit_version=VERSION,
+            source=measurer.source,
+            unit=measurer.unit,
+        )
+
+
+def _parts_of(graph: Graph, board: BoardProfile) -> Iterator[_Part]:
+    start = 0
+    for part in schedule(graph, board, CompileOptions(order="import")).subgraphs:
+        size = len(part.operators)
+        yield _Part(start, size, part_key(graph, (start, start + size)), graph.nodes[start].name)
+        start += size
+
+
+def candidates(graph: Graph, board: BoardProfile, most: int, random_seed: int) -> list[Candidate]:
+    """Different orders, at most so many: the searched one, the importer's, that of least memory,
     the rest drawn at random."""
     found: dict[tuple[str, ...], Candidate] = {}
 
     def add(origin: str, ordered: Graph) -> None:
         names = tuple(n.name for n in ordered.nodes)
         if names not in found and len(found) < most:
-            found[names] = _candidate(origin, ordered, board, costs)
+            found[names] = _candidate(origin, ordered, board)
 
-    ways: tuple[Order, ...] = ("import", "search", "memory")
+    costs = CostModel.of(board)
+    units = assign_units(graph, board, costs.cost)
+    ways: tuple[Order, ...] = (_SEARCHED, "import", "memory")
     for way in ways:
         options = CompileOptions(order=way, random_seed=random_seed)
-        add(way, schedule(graph, board, options, model=costs).graph)
+        add(way, schedule(graph, board, options, units, costs).graph)
     dag, random = dag_of(graph), Random(random_seed)
     for i in range(2 * most):
         steps = _STEPS_PER_NODE * dag.size
@@ -72,45 +317,8 @@ def candidates(
     return list(found.values())
 
 
-def _candidate(origin: str, graph: Graph, board: BoardProfile, costs: CostModel) -> Candidate:
-    kept = schedule(graph, board, CompileOptions(order="import"), model=costs)
+def _candidate(origin: str, graph: Graph, board: BoardProfile) -> Candidate:
+    kept = schedule(graph, board, CompileOptions(order="import"))
     size = len(graph.nodes)
     peak = buffers_of(graph, 0, size).peak(range(size))
     return Candidate(origin, graph, kept.makespan_us, peak)
-
-
-def time_orders(
-    device: Device,
-    model: Path,
-    board: BoardProfile,
-    asked: CompileOptions,
-    found: list[Candidate],
-    rounds: int,
-    seconds: int,
-    tell: Callable[[str], None],
-) -> list[Timed]:
-    """Every candidate of a model on the board, in turns, `rounds` times; the best first."""
-    imported, made = prepare(model, board, asked)
-    digest = model_hash(model)
-    options = replace(asked, order="import")
-    bundles = []
-    for each in found:
-        tell(f"compiling order {each.origin}")
-        ordered = replace(made, graph=each.graph)
-        artifact = build_graph(imported, ordered, digest, board, options=options)
-        bundles.append(sign_bundle(build_bundle(artifact, board)))
-    times: list[list[float]] = [[] for _ in found]
-    with ExitStack() as stack:
-        places = [stack.enter_context(device.aside()) for _ in found]
-        for place, bundle in zip(places, bundles, strict=True):
-            place.deploy(bundle)
-        for r in range(rounds):
-            for i, place in enumerate(places):
-                tell(f"round {r + 1} of {rounds}, order {found[i].origin}")
-                times[i].append(
-                    1e3 * place.bench(threads=place.threads or 1, seconds=seconds).median_ms
-                )
-    timed = [
-        Timed(c, b, statistics.median(t)) for c, b, t in zip(found, bundles, times, strict=True)
-    ]
-    return sorted(timed, key=lambda t: t.measured_us)

@@ -1,4 +1,4 @@
-"""`edgekit tune cost` and `edgekit tune order` on this machine."""
+"""`edgekit tune cost` on this machine."""
 
 from __future__ import annotations
 
@@ -30,24 +30,6 @@ def test_measured_costs_are_used_by_the_next_compile(edgekit: Any, home: Path) -
     Path(found["file"]).write_text("{}")
     done = edgekit("compile", model)
     assert done.code == 2 and "edgekit tune cost" in done.complaint
-
-
-def test_orders_run_in_turns_and_the_best_is_written(edgekit: Any, home: Path) -> None:
-    model = f"models/{SMALL}.tflite"
-    options = ("--candidates", "2", "--rounds", "1", "-o", "best.ekb", "--json")
-    done = edgekit("tune", "order", model, *options, "--allow-noise")
-    assert done.code == 0
-    orders = done.document["orders"]
-    times = [order["measured_us"] for order in orders]
-    assert times == sorted(times) and {o["origin"] for o in orders} >= {"import"}
-    assert sorted(orders[0]["order"]) == sorted(orders[-1]["order"])
-    assert edgekit("deploy", "best.ekb", "--dry-run").code == 0
-
-
-def test_the_order_of_a_bundle_cannot_be_tuned(edgekit: Any, home: Path) -> None:
-    (home / "small.ekb").write_bytes(b"PK\x03\x04")
-    done = edgekit("tune", "order", "small.ekb")
-    assert done.code == 2 and "found a bundle" in done.complaint
 
 
 def test_a_virtual_board_shows_what_a_real_core_would_take(edgekit: Any, monkeypatch: Any) -> None:

@@ -1,0 +1,172 @@
+"""`edgekit tune order`: orders of a model's operators that ran, of which the best is remembered."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgekit.host.cli.options import (
+    AllowNoise,
+    Board,
+    InputShapes,
+    Json,
+    Kind,
+    Model,
+    Over,
+    RandomSeed,
+    board_name,
+    examples,
+    file_kind,
+    model_file,
+    one_input_shape,
+)
+from edgekit.host.cli.tune_cost import Rounds, Seconds
+from edgekit.host.errors import InputError
+from edgekit.host.options import CompileOptions
+
+if TYPE_CHECKING:
+    from edgekit.host.tune.orders import OrderJob, OrderOutcome, Timed
+
+_PERCENT = 100.0
+
+
+def register(group: typer.Typer) -> None:
+    """Adds the command to the group `tune`."""
+    group.command(
+        "order",
+        epilog=examples(
+            "edgekit tune order models/okay_nabu.tflite -o best.ekb",
+            "edgekit tune order models/pose_detection.tflite --board rpi4",
+        ),
+    )(tune_order)
+
+
+def tune_order(
+    model: Model = None,
+    board: Board = None,
+    count: Annotated[
+        int, typer.Option("--candidates", metavar="N", min=1, max=100, help="Orders to run.")
+    ] = 6,
+    rounds: Rounds = 3,
+    seconds: Seconds = 1,
+    random_seed: RandomSeed = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", metavar="FILE.ekb", show_default=False, help="Write the best one."),
+    ] = None,
+    input_shape: InputShapes = None,
+    via: Over = None,
+    allow_noise: AllowNoise = False,
+    as_json: Json = False,
+) -> None:
+    """Run different orders of a model's operators, and use the best from now on.
+
+    The order that the search finds, the importer's, that of least memory, and random ones: on a
+    board in turns, for a virtual board, or one that is only a profile, by board time. What gains
+    2 % is used by every later compile for boards of that core, for each subgraph.
+    """
+    from edgekit.host.cli.output import check_writable, emit
+    from edgekit.host.cli.progress import stages
+    from edgekit.host.cli.tune_estimated import device_to_measure
+    from edgekit.host.connections import profile_of
+    from edgekit.host.estimate.target import target_of
+    from edgekit.host.release import check_quiet
+    from edgekit.host.tune.orders import BoardOrders, EstimatedOrders, OrderJob
+    from edgekit.host.tune.orders import tune_orders as tune
+    from edgekit.kb.board import load_board
+
+    name = board_name(board)
+    path = model_file(model, name)
+    if file_kind(path) is Kind.BUNDLE:
+        raise InputError(f"{path}: expected a model, found a bundle, whose order is fixed")
+    if output is not None:
+        check_writable(output)
+    device = device_to_measure(name, via)
+    profile = load_board(profile_of(name))
+    target = target_of(profile) if device is None else None
+    checked = device is not None and not (allow_noise or device.emulated)
+    threads = (device.threads if device else None) or 1
+
+    def check() -> None:
+        if device is not None and checked:
+            check_quiet(device.transport, threads)
+
+    check()
+    asked = CompileOptions(shapes=one_input_shape(input_shape), random_seed=random_seed or 0)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    with stages(f"running {path.name}") as tell:
+        job = OrderJob(name, profile, path, asked, count, threads, now, tell)
+        if target is not None:
+            outcome = tune(job, EstimatedOrders(target, tell))
+        elif device is not None:
+            outcome = tune(job, BoardOrders(device, rounds, seconds, tell))
+    check()
+    if output is not None:
+        outcome.timed[0].bundle.write(output)
+    if as_json:
+        emit(_document(job, outcome, target is not None))
+    else:
+        _show(outcome, "estimated" if target else "measured")
+
+
+def _ranks(timed: list[Timed]) -> float:
+    from edgekit.host.tune.cost import rank_correlation
+
+    return rank_correlation(
+        [t.candidate.simulated_us for t in timed], [t.measured_us for t in timed]
+    )
+
+
+def _document(job: OrderJob, outcome: OrderOutcome, estimated: bool) -> dict[str, object]:
+    return {
+        "schema": "edgekit.tune.order/1",
+        "board": job.board,
+        "estimated": estimated,
+        "rank_correlation": _ranks(outcome.timed),
+        "orders": [
+            {
+                "origin": t.candidate.origin,
+                "simulated_us": t.candidate.simulated_us,
+                "measured_us": t.measured_us,
+                "arena_bytes": t.arena_bytes,
+                "order": [n.name for n in t.candidate.graph.nodes],
+            }
+            for t in outcome.timed
+        ],
+        "kept": [{"part": each.part, "ratio": each.ratio} for each in outcome.kept],
+        "table": str(outcome.table),
+    }
+
+
+def _show(outcome: OrderOutcome, how: str) -> None:
+    from edgekit.host.cli.output import byte_size, table
+
+    timed = outcome.timed
+    rows = [
+        (
+            t.candidate.origin,
+            f"{t.candidate.simulated_us:.1f}",
+            f"{t.measured_us:.1f}",
+            byte_size(t.arena_bytes),
+        )
+        for t in timed
+    ]
+    table(("order", "simulated µs", f"{how} µs", "arena"), rows, left=1)
+    slowest, fastest = timed[-1].measured_us, timed[0].measured_us
+    print(
+        f"spread   {(slowest / fastest - 1) * _PERCENT:.1f} % between the slowest and the fastest"
+    )
+    if len({t.candidate.simulated_us for t in timed}) == 1:
+        print("model    gives all of them the same time: one unit does all the work")
+    else:
+        print(f"model    rank correlation {_ranks(timed):.3f} with what was {how}")
+    for each in outcome.kept:
+        gain = (1 - each.ratio) * _PERCENT
+        print(f"kept     from {each.part} on: {gain:.1f} % less than the searched order")
+    if outcome.kept:
+        print(f"kept in  {outcome.table}; compile and deploy use it")
+    else:
+        print("kept     none: no subgraph gains 2 % by another order than the searched one")
