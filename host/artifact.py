@@ -30,7 +30,7 @@ class Artifact:
     """A compiled model before it is bundled. `description` is ek_describe's JSON, parsed;
     `explain` is what `compile --explain` writes (schema edgekit.explain/1), `notes` what the
     importer decided and a user may want otherwise; `placements` on how many threads it is
-    fastest, by price."""
+    fastest, by price; `extras` the CPU features that it needs beside those of the profile."""
 
     model_name: str
     model_sha256: str
@@ -41,3 +41,4 @@ class Artifact:
     explain: Mapping[str, Any]
     notes: tuple[str, ...] = ()
     placements: tuple[PlacementSpec, ...] = ()
+    extras: tuple[str, ...] = ()

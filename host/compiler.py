@@ -21,7 +21,7 @@ from edgekit.host.golden.vectors import golden_of
 from edgekit.host.graph.types import Graph
 from edgekit.host.importers import import_model, model_hash
 from edgekit.host.lower.context import WeightsFile
-from edgekit.host.lower.plan import Plan
+from edgekit.host.lower.plan import Kernel, Plan
 from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions, Shapes
 from edgekit.host.passes.pipeline import PassCount
 from edgekit.host.paths import cache_folder
@@ -35,6 +35,7 @@ from edgekit.kb.gemm_table import KnowledgeBase
 
 _LOG = logging.getLogger(__name__)
 _FILES = 64  # of sections
+_CONVERT = {"FROM_F16", "TO_F16"}  # macros of kernels that instructions of f16 make faster
 
 
 def compile_artifact(
@@ -150,6 +151,7 @@ def build_graph(
         ),
         notes=notes,
         placements=placed,
+        extras=extras_of(plan, board),
     )
 
 
@@ -160,16 +162,27 @@ def units_of(plan: Plan, board: BoardProfile) -> list[Unit]:
     code = [section_code(plan, section) for section in plan.sections]
     units = [Unit("run", emit(plan, code))]
     units += _section_units({made.symbol: made.text for made in code})
-    units += [
-        Unit(k.symbol, folder / k.source, (("NAME", k.symbol), *_with(simd, k.macros)))
-        for k in (*kernels_of(plan), *parts_of(plan))
-    ]
-    units.append(features_unit(board))
+    extras = extras_of(plan, board)
+    for k in (*kernels_of(plan), *parts_of(plan)):
+        macros = (("NAME", k.symbol), *_with(simd, k.macros))
+        own = extras if _of_half(k, board) or _CONVERT & {*dict(k.macros)} else ()
+        units.append(Unit(k.symbol, folder / k.source, macros, extras=own))
+    units.append(features_unit(board, extras))
     runtime = ["bench", "pool"]
     if any(section.queues for section in plan.sections):
         runtime.append("units")
     units += [Unit(name, folder / f"runtime/{name}.c") for name in runtime]
     return units
+
+
+def extras_of(plan: Plan, board: BoardProfile) -> tuple[str, ...]:
+    """The features of `board.extras` that the code of the model uses."""
+    halves = any(_of_half(k, board) for k in (*kernels_of(plan), *parts_of(plan)))
+    return tuple({*board.extras} & {board.isa.half_feature}) if halves else ()
+
+
+def _of_half(kernel: Kernel, board: BoardProfile) -> bool:
+    return ("EK_SIMD", f'"simd/{board.isa.half}.h"') in kernel.macros
 
 
 def _with(

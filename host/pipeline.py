@@ -23,7 +23,6 @@ from edgekit.host.paths import cache_folder
 from edgekit.host.tables.gemm import table_of
 from edgekit.kb.board import BoardProfile
 
-HALF_FEATURE = "asimdhp"  # as /proc/cpuinfo names it
 HALF_LOSS = 0.02  # of an output's largest value: what --precision auto allows
 
 
@@ -86,12 +85,13 @@ def _half_precision(work: Work, target: Target) -> Work:
     asked, board = target.options.precision, target.board
     if asked == "f32":
         return work
-    if board.isa.half is None or HALF_FEATURE not in board.features:
+    if not board.computes_half:
         if asked == "auto":
             return work
         raise InputError(
             f"--precision f16: expected a board whose core computes in half precision "
-            f"({HALF_FEATURE}), found {board.name}; leave the option out, or take auto"
+            f"(asimdhp of ARM, zvfh of RISC-V), found {board.name}; leave the option out, or "
+            "take auto"
         )
     graph = to_half(work.graph)
     if graph is work.graph:

@@ -28,7 +28,8 @@ class BoardProfile:
     """What the compiler needs to know of a board. Sizes in bytes; 0 means unknown.
 
     `simd` names the header under device/kernels/simd that kernels are built with;
-    `features` are the CPU features (names of /proc/cpuinfo) a bundle for this board needs;
+    `features` are the CPU features (names of /proc/cpuinfo) a bundle for this board needs, `extras`
+    those that its core has too, but that only bundles need which use them;
     `vlen_bits` is the RVV register length that kernels were built for; `units` the compute units
     that operators can run on: those in `compute`, whose speed the profile tells, and an `nna` with
     values of its own. "cpu" is always the first: a core, of the fastest cluster if there are more.
@@ -51,6 +52,7 @@ class BoardProfile:
     core: str = ""
     cpu_class: str = ""
     features: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()
     in_order: bool = False
     vlen_bits: int = 0
     cores: int = 1
@@ -70,6 +72,11 @@ class BoardProfile:
     def isa(self) -> Isa:
         """All that is known of its instruction set."""
         return isa_of(self.simd)
+
+    @property
+    def computes_half(self) -> bool:
+        """Whether there are kernels of f16 tensors that run on its core."""
+        return self.isa.half is not None and self.isa.half_feature in self.features + self.extras
 
     @property
     def platform(self) -> str:
@@ -192,7 +199,7 @@ def load_profile(name: str) -> BoardProfile:
     known = {f.name for f in fields(BoardProfile)} - {"nna", "compute", "core_profile", "inherited"}
     if unknown := sorted(set(merged) - known):
         raise UnknownBoardError(f"board profile '{name}': unknown keys {', '.join(unknown)}")
-    for key in ("features", "compatible"):
+    for key in ("features", "extras", "compatible"):
         merged[key] = tuple(merged.get(key, ()))
     merged["core_profile"] = _core_profile(name)
     merged["inherited"] = tuple(_inherited(name))

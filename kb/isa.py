@@ -154,6 +154,7 @@ class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     )
     sparse_windows: bool = False  # ek_sparse_window: sparse strips may have windows
     half: str | None = None  # the header of kernels of f16 tensors, of cores that compute in it
+    half_feature: str = ""  # by which /proc/cpuinfo tells these cores
     half_tiles: tuple[Tile, ...] = ()  # its register tiles, as f32_tiles
 
     @property
@@ -168,6 +169,11 @@ class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def is_half(self) -> bool:
         """Whether this is what `of_half` gives."""
         return self.simd == self.half
+
+    @property
+    def vector_bits(self) -> int:
+        """Bits of a vector of floats."""
+        return (16 if self.is_half else 32) * self.vl
 
     @property
     def k_step(self) -> int:

@@ -136,7 +136,7 @@ def _depthwise(form: Form, isa: Isa, board: BoardProfile) -> Iterator[Candidate]
     RISC-V, where a vector is one register."""
     columns = sums_at_once(isa, form.is_float)
     products = form.shape.m * form.shape.k * math.ceil(form.shape.n / columns)
-    holds = isa.shares_rows or board.vlen_bits >= 32 * isa.vl
+    holds = isa.shares_rows or board.vlen_bits >= isa.vector_bits
     shares = form.stride[0] == 1 and form.y[1] > 1 and holds
     for rows in (1, 2) if form.has_fixed_window else (1,):
         usual = rows == 1 + (shares and form.has_fixed_window)

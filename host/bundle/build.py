@@ -47,12 +47,13 @@ def build_bundle(
         _variant(other, parse_description(other.description), f"{folder}/{LIBRARY}", folder, files)
         for folder, other in ((f"shape{i}", other) for i, other in enumerate(others, 2))
     )
+    features = {*board.features}.union(*(each.extras for each in (artifact, *others)))
     manifest = Manifest(
         id="",
         kit_version=VERSION,
         counter=counter,
         model=ModelRef(artifact.model_name, artifact.model_sha256),
-        board=BoardNeeds(board.name, board.arch, tuple(sorted(board.features)), board.vlen_bits),
+        board=BoardNeeds(board.name, board.arch, tuple(sorted(features)), board.vlen_bits),
         memory=about.memory,
         inputs=about.inputs,
         outputs=about.outputs,

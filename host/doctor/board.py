@@ -98,6 +98,11 @@ def _features(found: Probe, profile: BoardProfile) -> Finding:
         text = f"vectors of {found.vlen_bits or 0} bits; bundles need {profile.vlen_bits}"
         return Finding("cpu features", Verdict.FAIL, text, _another_profile(found))
     names = ", ".join(profile.features) or "nothing special needed"
+    if extras := sorted(set(profile.extras) - set(found.features)):
+        text = f"{names}{length}; does not tell of {', '.join(extras)}, which --precision needs"
+        mend = "a newer kernel, if the core has it; without --precision nothing is missing"
+        return Finding("cpu features", Verdict.INFO, text, mend)
+    names = ", ".join((*profile.features, *profile.extras)) or names
     return Finding("cpu features", Verdict.OK, f"{names}{length}")
 
 

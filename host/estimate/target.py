@@ -67,4 +67,5 @@ def cpu_of(board: BoardProfile, core: str) -> str:
     if board.arch != "riscv64":
         return _ARM.get(core, f"cortex-{core}")
     vectors = f"v=true,vlen={board.vlen_bits}" if board.vlen_bits else "v=false"
-    return f"rv64,{vectors},zba=true,zbb=true"
+    half = ",Zfh=true" if board.computes_half else ""  # with vectors, QEMU 7.2 has Zvfh by that
+    return f"rv64,{vectors},zba=true,zbb=true{half}"

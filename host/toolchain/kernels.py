@@ -8,7 +8,7 @@ Beside the library stands its table, PATH with .table: the board's rows of the k
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,10 +112,11 @@ def _is_common(path: Path) -> bool:
     return path.stem != "default" and path.stem.partition("_")[0] not in ("f32", "i8")
 
 
-def features_unit(board: BoardProfile) -> Unit:
-    """ek_missing_feature, which must run on any CPU of the architecture."""
+def features_unit(board: BoardProfile, extras: Sequence[str] = ()) -> Unit:
+    """ek_missing_feature, which must run on any CPU of the architecture; `extras`: needed beside
+    the features of every bundle for `board`."""
     macros = (
-        ("EK_FEATURES", f'"{",".join(board.features)}"'),
+        ("EK_FEATURES", f'"{",".join((*board.features, *extras))}"'),
         ("EK_VLEN_BITS", str(board.vlen_bits)),
     )
     return Unit("features", kernels_folder() / "runtime/features.c", macros, plain=True)

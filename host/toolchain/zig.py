@@ -70,13 +70,15 @@ _LOG = logging.getLogger(__name__)
 class Unit:
     """One C file to compile: text or a file of device/kernels, with macros.
 
-    `plain` builds for the bare architecture instead of the board's core.
+    `plain` builds for the bare architecture instead of the board's core; `extras` are features of
+    that core which only some code may use.
     """
 
     name: str
     source: str | Path
     macros: tuple[tuple[str, str], ...] = ()
     plain: bool = False
+    extras: tuple[str, ...] = ()
 
     def text(self) -> bytes:
         return self.source.encode() if isinstance(self.source, str) else self.source.read_bytes()
@@ -112,11 +114,12 @@ class Toolchain:
             self._link(objects, library, soname)
         return library.read_bytes()
 
-    def _target(self) -> tuple[str, ...]:
-        return ("-target", self._board.target, f"-mcpu={self._board.cpu}")
+    def _target(self, extras: Sequence[str] = ()) -> tuple[str, ...]:
+        cpu = "+".join((self._board.cpu, *extras))
+        return ("-target", self._board.target, f"-mcpu={cpu}")
 
     def _flags(self, unit: Unit) -> tuple[str, ...]:
-        target = ("-target", self._board.target) if unit.plain else self._target()
+        target = ("-target", self._board.target) if unit.plain else self._target(unit.extras)
         in_order = ("-DEK_IN_ORDER=1",) if self._board.in_order else ()
         return (*target, *in_order, *_FLAGS, *self._extra)
 

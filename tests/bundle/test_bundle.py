@@ -74,6 +74,17 @@ def test_same_bytes_in_another_process_and_time_zone(
     assert done.stdout == bundle.to_bytes()
 
 
+def test_a_bundle_asks_for_the_features_that_its_code_uses(
+    tiny_artifact: Callable[..., Artifact],
+) -> None:
+    board, plain = load_board("bpi-f3"), tiny_artifact()
+    asked = [
+        build_bundle(replace(plain, extras=extras), board).manifest.board.features
+        for extras in ((), ("zvfh",))
+    ]
+    assert asked == [("v",), ("v", "zvfh")]
+
+
 def test_built_twice_it_is_the_same(tiny_artifact: Callable[..., Artifact]) -> None:
     one, two = (build_bundle(tiny_artifact(), load_board("local")) for _ in range(2))
     assert one.to_bytes() == two.to_bytes()

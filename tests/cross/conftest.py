@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pytest
 from edgekit.device.dtypes import BY_NAME
 from edgekit.host.paths import cache_folder
 from edgekit.host.zoo.cases import Cases
-from edgekit.kb.board import load_board
+from edgekit.kb.board import BoardProfile, load_board
 
 _KERNELS = Path(__file__).parents[2] / "device" / "kernels"
 _DRIVER = Path(__file__).with_name("driver.c")
@@ -34,8 +34,22 @@ CPUS = {
     "a7": "cortex-a7",
     "rv64gc": "rv64,v=false",
     "rv64gcv": "rv64,v=true,vlen=128",
-    "bpi-f3": "rv64,v=true,vlen=256",
+    "bpi-f3": "rv64,v=true,vlen=256,Zfh=true",
 }
+# Where half precision is tested: profile, and what QEMU executes its code with. Code for RVV of 128
+# bits or more is to run at any length.
+HALF = {
+    "a76": ("a76", CPUS["a76"]),
+    "x60": ("bpi-f3", CPUS["bpi-f3"]),
+    "rvv128": ("rv64gcv", "rv64,v=true,vlen=128,Zfh=true"),
+    "rvv512": ("rv64gcv", "rv64,v=true,vlen=512,Zfh=true"),
+}
+
+
+def half_board(profile: str) -> BoardProfile:
+    """The profile, of a core that computes in half precision."""
+    board = load_board(profile)
+    return board if board.computes_half else replace(board, extras=(board.isa.half_feature,))
 
 
 @dataclass(frozen=True)

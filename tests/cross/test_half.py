@@ -1,4 +1,5 @@
-"""Half precision: models and operators of f16, compiled for A76 and run under qemu."""
+"""Half precision: models and operators of f16, compiled for A76 and X60, and for RVV of any vector
+length, and run under qemu."""
 
 from __future__ import annotations
 
@@ -9,17 +10,17 @@ import numpy as np
 import pytest
 
 from edgekit.host.compiler import compile_artifact
-from edgekit.host.golden.noise import terms_of
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Activation, DType
 from edgekit.host.lower.stems import with_stems
 from edgekit.host.options import CompileOptions
-from edgekit.host.passes.half import to_half
 from edgekit.host.tables.gemm import table_of
 from edgekit.host.zoo.cases import Cases
-from edgekit.kb.board import load_board
+from edgekit.kb.board import BoardProfile, load_board
+from tests.cross.conftest import HALF, VirtualBoard, half_board
 from tests.support import stem_graphs
+from tests.support.half_graphs import HALF_FAMILIES, check_half, in_half
 from tests.support.kernel_runs import build
 from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import graph_of, inputs_of, random_graph
@@ -28,10 +29,6 @@ pytestmark = pytest.mark.cross
 _MODEL = Path(__file__).parents[2] / "models" / "face_detection_short_range.tflite"
 _UNIT = 2.0**-11
 _STEMS = 16
-_FAMILIES = (
-    "conv_f32", "large_window", "depthwise_f32", "pool", "binary", "unary", "mean", "softmax",
-    "resize", "movement", "dense_f32", "transpose_conv", "matmul", "viewed_matmul", "layer_norm",
-)  # fmt: skip
 _OF_ONE = (
     ops.Clamp(Activation.RELU6), ops.Clip(-0.3, 0.4), ops.Abs(), ops.Neg(), ops.HardSwish(),
     ops.LeakyRelu(0.2), ops.Logistic(), ops.Tanh(), ops.Silu(), ops.Silu(1.7), ops.Gelu(),
@@ -45,27 +42,34 @@ _OF_TWO = (
 _PAIRS = (((1,), (1,)), ((3, 5, 17), (17,)), ((2, 4097), (2, 1)), ((2, 1, 9, 5), (7, 1, 5)))
 
 
-@pytest.mark.parametrize("family", _FAMILIES)
-def test_operators_of_f16_are_near_the_reference(family, virtual_board, tmp_path):
-    graph = _in_half(random_graph(family, 15, seed=len(family)))
+@dataclasses.dataclass(frozen=True)
+class _Core:
+    """What is compiled for, and the machine that runs it."""
+
+    board: BoardProfile
+    machine: VirtualBoard
+
+
+@pytest.fixture(params=HALF)
+def core(request, virtual_board) -> _Core:
+    profile, cpu = HALF[request.param]
+    return _Core(half_board(profile), virtual_board(profile, cpu))
+
+
+@pytest.mark.parametrize("family", HALF_FAMILIES)
+def test_operators_of_f16_are_near_the_reference(family, core, tmp_path):
+    graph = in_half(random_graph(family, 15, seed=len(family)))
     inputs = inputs_of(graph)
-    made = _run(graph, inputs, virtual_board("a76"), tmp_path)
-    want, producer = evaluate(graph, inputs).outputs, graph.producer()
-    for name in graph.outputs:
-        node = producer[name]
-        if isinstance(node.op, ops.Convert):
-            node = producer[node.inputs[0]]
-        allowed = 8 * _UNIT * terms_of(node, graph.tensors) ** 0.5
-        largest = float(np.max(np.abs(want[name])))
-        assert np.max(np.abs(made[name] - want[name])) <= allowed * max(largest, 1), name
+    made = _run(graph, inputs, core, tmp_path)
+    check_half(graph, made, inputs)
 
 
-def test_long_sums_of_f16_are_added_up_in_f32(virtual_board, tmp_path):
+def test_long_sums_of_f16_are_added_up_in_f32(core, tmp_path):
     """2048 positive terms of 1 and less: sums of f16 alone stop to grow by them."""
     k, rng = 2048, np.random.default_rng(0)
     dense = constant(1 + rng.random((5, k)) / 8)
     window = constant(1 + rng.random((19, 3, 3, k // 8)) / 8)
-    graph = _in_half(
+    graph = in_half(
         graph_of(
             [
                 Case(ops.FullyConnected(), (tensor((3, k)), dense)),
@@ -74,7 +78,7 @@ def test_long_sums_of_f16_are_added_up_in_f32(virtual_board, tmp_path):
         )
     )
     inputs = {name: 1 + np.abs(x) / 8 for name, x in inputs_of(graph).items()}
-    made = _run(graph, inputs, virtual_board("a76"), tmp_path)
+    made = _run(graph, inputs, core, tmp_path)
     exact = dict(zip(graph.outputs, _exact(graph, inputs), strict=True))
     for name, want in exact.items():
         np.testing.assert_allclose(made[name], want, 0.01, err_msg=name)
@@ -93,41 +97,39 @@ def _exact(graph, inputs):
     return found
 
 
-def test_elements_of_f16_are_rounded_once(virtual_board, tmp_path):
+def test_elements_of_f16_are_rounded_once(core, tmp_path):
     singles = [Case(op, (tensor((size,)),)) for op in _OF_ONE for size in (5, 257, 4097)]
     pairs = [Case(op, (tensor(a), tensor(b))) for op in _OF_TWO for a, b in _PAIRS]
-    graph = _in_half(graph_of([*singles, *pairs]))
+    graph = in_half(graph_of([*singles, *pairs]))
     inputs = {name: 6 * x for name, x in inputs_of(graph).items()}
-    made = _run(graph, inputs, virtual_board("a76"), tmp_path)
+    made = _run(graph, inputs, core, tmp_path)
     for name, want in evaluate(graph, inputs).outputs.items():
         # Functions in f32 are off by units of its own: to the other side of a middle between two
         # f16, or by more than one where terms cancel and nearly 0 is left (GELU).
         np.testing.assert_allclose(made[name], want, 2 * _UNIT, 2**-21, err_msg=name)
 
 
-def test_transposes_of_f16_move_every_value(virtual_board, tmp_path):
+def test_transposes_of_f16_move_every_value(core, tmp_path):
     shapes = ((1, 5, 31), (2, 8, 8), (1, 300, 9), (3, 17, 270), (1, 64, 512))
     swapped = Case(ops.Transpose((0, 2, 1)), ())
-    graph = _in_half(graph_of([Case(ops.Abs(), (tensor(s),), after=swapped) for s in shapes]))
+    graph = in_half(graph_of([Case(ops.Abs(), (tensor(s),), after=swapped) for s in shapes]))
     moved = [n for n in graph.nodes if n.op.kind == "transpose"]
     assert {graph.tensors[n.outputs[0]].dtype for n in moved} == {DType.F16}
     inputs = inputs_of(graph)
-    made = _run(graph, inputs, virtual_board("a76"), tmp_path)
+    made = _run(graph, inputs, core, tmp_path)
     for name, want in evaluate(graph, inputs).outputs.items():
         np.testing.assert_array_equal(made[name], want)
 
 
 def test_stems_of_f16_are_near_what_their_operators_make(virtual_board, tmp_path):
-    board = load_board("a76")
-    graph = _in_half(_stems(np.random.default_rng(3)))
+    board = load_board("a76")  # on RISC-V there are none
+    core = _Core(board, virtual_board("a76"))
+    graph = in_half(_stems(np.random.default_rng(3)))
     small = dataclasses.replace(board, l2_bytes=64)  # or no image is large
     chained = with_stems(graph, small, table_of(board))
     assert sum(isinstance(n.op, ops.ImageStem) for n in chained.nodes) == _STEMS
     inputs = inputs_of(graph)
-    want, made = (
-        _run(g, inputs, virtual_board("a76"), tmp_path / f)
-        for g, f in ((graph, "a"), (chained, "b"))
-    )
+    want, made = (_run(g, inputs, core, tmp_path / f) for g, f in ((graph, "a"), (chained, "b")))
     for name, value in want.items():
         # Sums of the last pixels of a piece are added in another order.
         off, largest = np.max(np.abs(made[name] - value)), np.max(np.abs(value))
@@ -147,45 +149,37 @@ def _stems(rng):
     return graph_of(cases)
 
 
-def _in_half(graph):
-    """`graph` where nothing but conversions is of f32."""
-    made = to_half(_of_floats(graph), conversion=0)
-    others = ("convert", "transpose")  # of inputs they stay f32
-    types = {made.tensors[n.outputs[0]].dtype for n in made.nodes if n.op.kind not in others}
-    assert types == {DType.F16}
-    return made
-
-
-def _run(graph, inputs, board, folder):
+def _run(graph, inputs, core, folder):
     """Outputs by name."""
-    release = build(graph, load_board("a76"), folder / "release")
+    release = build(graph, core.board, folder / "release")
     cases = Cases(tuple(inputs[name][None] for name in graph.inputs), steps=1)
-    rows = board.run(release, cases, folder)
+    rows = core.machine.run(release, cases, folder)
     return {name: row[0] for name, row in zip(graph.outputs, rows, strict=True)}
 
 
-def test_a_model_in_half_precision_passes_its_health_check(virtual_board, tmp_path):
-    made = compile_artifact(_MODEL, load_board("a76"), options=CompileOptions(precision="f16"))
+def test_a_model_in_half_precision_passes_its_health_check(core, tmp_path):
+    made = compile_artifact(_MODEL, core.board, options=CompileOptions(precision="f16"))
     golden = made.golden
     assert {each["precision"] for each in made.explain["operators"]} == {"f16", "f32"}
     assert made.notes[-1].startswith("half precision: 58 of 60 operators, ")
+    assert made.extras == core.board.extras
     (tmp_path / "model.so").write_bytes(made.library)
     (tmp_path / "weights.bin").write_bytes(made.weights)
     cases = Cases(tuple(x[None] for x in golden.inputs), steps=1)
-    rows = virtual_board("a76").run(tmp_path, cases, tmp_path)
+    rows = core.machine.run(tmp_path, cases, tmp_path)
     for row, want, tolerance in zip(rows, golden.outputs, golden.tolerances, strict=True):
         off, largest = np.max(np.abs(row[0] - want)), np.max(np.abs(want))
         assert 0 < off <= min(tolerance, 0.02 * largest)
 
 
-def _of_floats(graph):
-    """Without what has no kernel for f16, so that all that is left computes in it."""
-    names = {n for n, t in graph.tensors.items() if t.dtype is not DType.F32}
-    nodes = tuple(n for n in graph.nodes if names.isdisjoint((*n.inputs, *n.outputs)))
-    names = {name for n in nodes for name in (*n.inputs, *n.outputs)}
-    kept = {
-        "inputs": tuple(n for n in graph.inputs if n in names),
-        "outputs": tuple(n for n in graph.outputs if n in names),
-    }
-    tensors = {n: t for n, t in graph.tensors.items() if n in names}
-    return dataclasses.replace(graph, nodes=nodes, tensors=tensors, **kept)
+@pytest.mark.parametrize(("precision", "missing"), [("f32", ""), ("f16", "zvfh")])
+def test_only_code_of_half_precision_needs_zvfh(precision, missing, virtual_board, tmp_path):
+    options = CompileOptions(precision=precision)
+    made = compile_artifact(_MODEL, load_board("bpi-f3"), options=options)
+    assert made.extras == tuple(filter(None, [missing]))
+    library = tmp_path / "model.so"
+    library.write_bytes(made.library)
+    said = virtual_board("bpi-f3", "rv64,v=true,vlen=256").execute(str(library))
+    assert (said.stdout.strip() if said.returncode else "") == missing, said.stderr
+    said = virtual_board("bpi-f3").execute(str(library))
+    assert said.returncode == 0, said.stdout

@@ -75,6 +75,15 @@ def test_shorter_vectors_than_compiled_for_fail() -> None:
     assert "128" in found.found
 
 
+def test_features_that_only_half_precision_needs_are_told_and_fail_nothing() -> None:
+    found = findings(X60, "bpi-f3")["cpu features"]
+    assert found.verdict is Verdict.INFO
+    assert "does not tell of zvfh" in found.found
+    found = findings(replace(X60, features=(*X60.features, "zvfh")), "bpi-f3")["cpu features"]
+    assert found.verdict is Verdict.OK
+    assert found.found == "v, zvfh, vectors of 256 bits"
+
+
 def test_clusters_are_told_with_cores_clock_and_governor(tmp_path: Path) -> None:
     clusters = find_clusters(fake_board(tmp_path, RK3588), frozenset(range(8)))
     found = findings(replace(A57, clusters=clusters), "a57")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from tests.support.gemm_cases import (
     weights_by_few,
 )
 from tests.support.gemm_cases import check as check_products
+from tests.support.half_graphs import HALF_FAMILIES, check_half, in_half
 from tests.support.kernel_runs import check
 from tests.support.op_graphs import FAMILIES, inputs_of, random_graph
 from tests.support.sanitized import BOARDS, build_driver, build_library, run, run_cases, usable
@@ -41,6 +43,10 @@ _RUNS = [
     for family in FAMILIES
     for simd in ("scalar", "avx2", "avx512vnni")
 ]
+_HALF_RUNS = [
+    pytest.param(family, marks=[pytest.mark.long] * bool(_SLOW.search(family)))
+    for family in HALF_FAMILIES
+]
 _AMX = pytest.mark.skipif("avx512amx" not in BOARDS, reason="this machine has no AMX")
 
 
@@ -54,8 +60,23 @@ def test_kernels_stay_in_bounds(family, simd, driver, tmp_path):
     simd = usable(simd)
     graph = random_graph(family, 10, seed=len(family) + 2)
     inputs = inputs_of(graph)
-    plan = lower(graph, BOARDS[simd])
-    library = build_library(units_of(plan, BOARDS[simd]), simd, tmp_path)
+    check(graph, _outputs(graph, inputs, BOARDS[simd], simd, driver, tmp_path), inputs)
+
+
+@pytest.mark.parametrize("family", _HALF_RUNS)
+def test_kernels_of_f16_stay_in_bounds(family, driver, tmp_path):
+    """Those of RVV, which have no intrinsics: x86 computes vectors in parts, and f16 in f32."""
+    simd = usable("avx2")
+    board = replace(BOARDS[simd], simd="rvv128")
+    graph = in_half(random_graph(family, 10, seed=len(family) + 2))
+    inputs = inputs_of(graph)
+    check_half(graph, _outputs(graph, inputs, board, simd, driver, tmp_path), inputs)
+
+
+def _outputs(graph, inputs, board, simd, driver, tmp_path):
+    """What the kernels make, built with the flags of `simd`."""
+    plan = lower(graph, board)
+    library = build_library(units_of(plan, board), simd, tmp_path)
     weights = tmp_path / "weights.bin"
     weights.write_bytes(plan.lowered.weights)
     about = json.loads(json.dumps(describe(plan)))
@@ -70,7 +91,7 @@ def test_kernels_stay_in_bounds(family, simd, driver, tmp_path):
         ",".join(str(t.itemsize) for t in types),
     )
     row = np.fromfile(made, np.dtype([(f"f{i}", t) for i, t in enumerate(types)]))[0]
-    check(graph, {n: row[f"f{i}"] for i, n in enumerate(graph.outputs)}, inputs)
+    return {n: row[f"f{i}"] for i, n in enumerate(graph.outputs)}
 
 
 @pytest.mark.parametrize(

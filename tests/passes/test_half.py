@@ -63,6 +63,12 @@ def test_auto_takes_half_precision_where_golden_outputs_stay_near():
     assert "to_half" in [count.name for count in made.counts]
 
 
+def test_auto_takes_half_precision_on_risc_v_that_computes_in_it():
+    for name, in_half in (("bpi-f3", True), ("rv64gcv", False)):
+        made = prepare(_MODEL, load_profile(name), CompileOptions(precision="auto"))[1]
+        assert (made.exact is not None) is in_half
+
+
 def test_auto_keeps_f32_where_they_do_not_and_says_so(monkeypatch):
     monkeypatch.setattr("edgekit.host.pipeline.HALF_LOSS", 1e-6)
     made = prepare(_MODEL, load_profile("a76"), CompileOptions(precision="auto"))[1]
@@ -77,5 +83,5 @@ def test_auto_is_f32_on_cores_without_half_precision():
 
 
 def test_a_board_without_half_precision_is_named():
-    with pytest.raises(InputError, match=r"asimdhp.*found a72; leave the option out, or take auto"):
+    with pytest.raises(InputError, match=r"asimdhp.*zvfh.*found a72; leave .* out, or take auto"):
         prepare(_MODEL, load_profile("a72"), _HALF)

@@ -1,5 +1,5 @@
-/* f16 as its bits, to f32 and back, rounded to even: by the instructions of 64-bit ARM, elsewhere
- * in whole numbers, which every core vectorizes. */
+/* f16 as its bits, to f32 and back, rounded to even: by the instructions of 64-bit ARM, and of
+ * RISC-V's Zvfh where code may use it, elsewhere in whole numbers, which every core vectorizes. */
 #ifndef EK_HALF_H
 #define EK_HALF_H
 #include <stdint.h>
@@ -17,15 +17,15 @@ static inline __attribute__((unused)) uint32_t ek_bits_of_float(float value) {
     return bits;
 }
 
-#ifdef __aarch64__
+#if defined __aarch64__ || defined __riscv_zvfh
 static inline __attribute__((unused)) float ek_float_of_half(uint16_t half) {
-    __fp16 value;
+    _Float16 value;
     memcpy(&value, &half, 2);
     return value;
 }
 
 static inline __attribute__((unused)) uint16_t ek_half_of_float(float value) {
-    const __fp16 rounded = (__fp16)value;
+    const _Float16 rounded = (_Float16)value;
     uint16_t half;
     memcpy(&half, &rounded, 2);
     return half;

@@ -63,11 +63,37 @@ static const feature known[] = {
     {"neon", 0, 12},
     {"vfpv4", 0, 16},
 #elif defined __riscv
-    {"v", 0, 'v' - 'a'},
+    {"v", 0, 'v' - 'a'}, {"zvfh", 1, 0}, /* word 1: computes_half */
 #endif
 };
+#ifdef __riscv
+#include <signal.h>
+#include <ucontext.h>
+static volatile int computed_half;
+/* Goes on behind the instruction that the core refused, of four bytes. */
+static void refused(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    computed_half = 0;
+    ((ucontext_t *)context)->uc_mcontext.__gregs[REG_PC] += 4;
+}
+/* Kernels before 6.8 do not tell of Zvfh, whatever the core has, so its
+ * instructions are tried: of vectors, and of scalars (Zfhmin), which are part of it. */
+static int computes_half(void) {
+    struct sigaction own = {.sa_sigaction = refused, .sa_flags = SA_SIGINFO}, before;
+    computed_half = 1;
+    sigaction(SIGILL, &own, &before);
+    __asm__ volatile(".option push\n.option arch, +v, +zvfh\nvsetivli zero, 1, e16, m1, ta, ma\n"
+                     "vfadd.vv v8, v8, v8\nfmv.x.h a0, fa0\n.option pop" ::
+                         : "a0", "memory");
+    sigaction(SIGILL, &before, NULL);
+    return computed_half;
+}
+#endif
 static void read_words(uint64_t *w) {
     w[0] = getauxval(AT_HWCAP);
+#ifdef __riscv
+    w[1] = strstr(EK_FEATURES, "zvfh") && w[0] >> ('v' - 'a') & 1 && computes_half();
+#endif
 }
 #endif
 

@@ -83,6 +83,7 @@
     X(round)                                                                                       \
     X(roundf)                                                                                      \
     X(sched_yield)                                                                                 \
+    X(sigaction)                                                                                   \
     X(sin)                                                                                         \
     X(sinf)                                                                                        \
     X(sinhf)                                                                                       \

@@ -1,0 +1,54 @@
+"""Graphs whose operators compute in half precision."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from edgekit.host.golden.noise import terms_of
+from edgekit.host.graph import ops
+from edgekit.host.graph.evaluate import evaluate
+from edgekit.host.graph.types import Array, DType, Graph
+from edgekit.host.passes.half import to_half
+
+UNIT = 2.0**-11  # of f16
+HALF_FAMILIES = (
+    "conv_f32", "large_window", "depthwise_f32", "pool", "binary", "unary", "mean", "softmax",
+    "resize", "movement", "dense_f32", "transpose_conv", "matmul", "viewed_matmul", "layer_norm",
+)  # fmt: skip
+
+
+def in_half(graph: Graph) -> Graph:
+    """`graph` where nothing but conversions is of f32."""
+    made = to_half(_of_floats(graph), conversion=0)
+    others = ("convert", "transpose")  # of inputs they stay f32
+    types = {made.tensors[n.outputs[0]].dtype for n in made.nodes if n.op.kind not in others}
+    assert types == {DType.F16}
+    return made
+
+
+def check_half(graph: Graph, made: Mapping[str, Array], inputs: dict[str, Array]) -> None:
+    """Outputs are as near to the reference as the roundings of sums of f16 let them be."""
+    want, producer = evaluate(graph, inputs).outputs, graph.producer()
+    for name in graph.outputs:
+        node = producer[name]
+        if isinstance(node.op, ops.Convert):
+            node = producer[node.inputs[0]]
+        allowed = 8 * UNIT * terms_of(node, graph.tensors) ** 0.5
+        largest = float(np.max(np.abs(want[name])))
+        assert np.max(np.abs(made[name] - want[name])) <= allowed * max(largest, 1), name
+
+
+def _of_floats(graph: Graph) -> Graph:
+    """Without what has no kernel for f16, so that all that is left computes in it."""
+    names = {n for n, t in graph.tensors.items() if t.dtype is not DType.F32}
+    nodes = tuple(n for n in graph.nodes if names.isdisjoint((*n.inputs, *n.outputs)))
+    names = {name for n in nodes for name in (*n.inputs, *n.outputs)}
+    kept = {
+        "inputs": tuple(n for n in graph.inputs if n in names),
+        "outputs": tuple(n for n in graph.outputs if n in names),
+    }
+    tensors = {n: t for n, t in graph.tensors.items() if n in names}
+    return dataclasses.replace(graph, nodes=nodes, tensors=tensors, **kept)
