@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.host.profiles import Comparison
+    from edgekit.host.report import Report
 
 _MOST = 12  # operators in a table
 _PERCENT = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,3})?) ?%?")
@@ -21,7 +22,10 @@ _PERCENT = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,3})?) ?%?")
 
 def register(group: typer.Typer) -> None:
     """Adds the commands to the group."""
-    lines = ("edgekit profile report", "edgekit profile report -o fleet.html --trace trace.json")
+    lines = (
+        "edgekit profile report",
+        "edgekit profile report --fleet -o fleet.html",
+    )
     group.command("report", epilog=examples(*lines))(report)
     lines = (
         "edgekit profile compare 3c1f 9b0d",
@@ -35,15 +39,23 @@ def report(
         "report.html"
     ),
     trace: Trace = None,
+    fleet: Annotated[
+        bool,
+        typer.Option(
+            "--fleet", help="The whole fleet first: releases that boards run, spread, stragglers."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write a page about all profiles: operators, graph, boards, releases. It needs no network."""
     from edgekit.host.cli.output import byte_size, emit
+    from edgekit.host.inventory import boards
     from edgekit.host.profiles import ProfileStore
     from edgekit.host.report import field_report
 
     check_pages(output, trace)
-    made = field_report(ProfileStore(), utc_now())
+    names = [entry.name for entry in boards(Path.cwd())] if fleet else None
+    made = field_report(ProfileStore(), utc_now(), names)
     write_pages(output, trace, lambda: made)
     models = len({subject.model for subject in made.subjects})
     releases = sum(len(subject.releases) for subject in made.subjects)
@@ -57,12 +69,23 @@ def report(
                 "bytes": size,
                 "models": models,
                 "releases": releases,
+                "fleet": _fleet_document(made),
             }
         )
         return
     print(f"wrote    {output}, {byte_size(size)}: models {models}, releases {releases}")
+    if made.fleet:
+        odd = sum(group.straggler_count for group in made.fleet.groups)
+        total = sum(group.boards for group in made.fleet.groups)
+        print(f"fleet    boards {total}, stragglers {odd}, never heard {made.fleet.missing_count}")
     if trace:
         print(f"trace    {trace}: open it in Perfetto, or in chrome://tracing")
+
+
+def _fleet_document(made: Report) -> dict[str, Any] | None:
+    from dataclasses import asdict
+
+    return asdict(made.fleet) if made.fleet else None
 
 
 def compare(

@@ -92,9 +92,61 @@ class Subject:
 
 
 @dataclass(frozen=True)
+class FleetRelease:
+    """A release on the boards that sent profiles of it last: `spread` of their medians, `slowest`
+    of them in microseconds; `first` arrival in seconds since 1970."""
+
+    release: str
+    boards: int
+    spread: Times
+    slowest: float
+    first: float
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """A board that is not as the others, and `why`: slow, older release, silent. `us` is its median
+    and `ratio` that to the median of its peers; `heard` in seconds since 1970."""
+
+    board: str
+    release: str
+    us: float
+    ratio: float
+    heard: float
+    throttled: float | None
+    temperature_c: float | None
+    why: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FleetGroup:
+    """The boards of one type with one model; releases from the oldest to the newest, the most
+    conspicuous stragglers first."""
+
+    model: str
+    board_type: str
+    threads: int
+    variant: int
+    boards: int
+    last: float
+    releases: tuple[FleetRelease, ...]
+    straggler_count: int
+    stragglers: tuple[Straggler, ...]
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The whole fleet, and the boards of the inventory that never sent a profile."""
+
+    groups: tuple[FleetGroup, ...]
+    missing_count: int
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Report:
     """All that a page shows; `made` is its day and time, `emulated` times say nothing of a board's
-    latency, `left_out` is what had no room."""
+    latency, `left_out` is what had no room, `fleet` is there if it was asked for."""
 
     source: Source
     made: str
@@ -102,4 +154,5 @@ class Report:
     subjects: tuple[Subject, ...]
     emulated: bool = False
     left_out: tuple[str, ...] = ()
+    fleet: Fleet | None = None
     schema: str = SCHEMA

@@ -21,6 +21,7 @@ from edgekit.host.report.document import (
     Times,
 )
 from edgekit.host.report.explained import explain_operators, known_estimate
+from edgekit.host.report.fleet import fleet_of
 
 _MOST_SUBJECTS = 40
 _MOST_RELEASES = 20  # of a subject
@@ -55,8 +56,11 @@ _CELLS = """
 _Key = tuple[str, str, int, int]
 
 
-def field_report(store: ProfileStore, now: datetime) -> Report:
-    """All models on all types of boards, from the busiest on; InputError if there is nothing."""
+def field_report(
+    store: ProfileStore, now: datetime, inventory: Sequence[str] | None = None
+) -> Report:
+    """All models on all types of boards, from the busiest on; InputError if there is nothing. With
+    the names of an `inventory`, the fleet as a whole comes first."""
     with asking(store) as database:
         releases = database.execute(_RELEASES).fetchall()
         if not releases:
@@ -83,8 +87,9 @@ def field_report(store: ProfileStore, now: datetime) -> Report:
                     here = _with_cells(database, key, row[0], here, count)
                 made.append(_release(key, row, operators[(*key, row[0])], here))
             subjects.append(Subject(*key, tuple(reversed(made))))
+        fleet = None if inventory is None else fleet_of(database, inventory)
     day = now.strftime("%Y-%m-%d %H:%M")
-    return Report("field", day, VERSION, tuple(subjects), left_out=left_out)
+    return Report("field", day, VERSION, tuple(subjects), left_out=left_out, fleet=fleet)
 
 
 def _grouped(rows: Iterable[Sequence[Any]]) -> Mapping[tuple[Any, ...], list[Sequence[Any]]]:

@@ -28,6 +28,19 @@ def test_a_report_and_a_trace_are_written(edgekit: Any, home: Path) -> None:
     assert (document["file"], document["models"], document["trace"]) == ("other.html", 1, None)
 
 
+def test_a_report_of_the_fleet_counts_boards(edgekit: Any, home: Path) -> None:
+    fill_store()
+    text = '[boards.{}]\nprofile = "a57"\nhost = "{}"\n'
+    (home / "edgekit.toml").write_text("".join(text.format(n, n) for n in ("east", "asleep")))
+    done = edgekit("profile", "report", "--fleet")
+    assert "fleet    boards 3, stragglers 0, never heard 1" in done.out
+    fleet = data_of((home / "report.html").read_text())["fleet"]
+    assert fleet["missing"] == ["asleep"]
+    document = edgekit("profile", "report", "--fleet", "--json").document
+    assert document["fleet"]["groups"][0]["boards"] == 3
+    assert edgekit("profile", "report", "--json").document["fleet"] is None
+
+
 def test_a_report_of_nothing_is_one_line_and_no_file(edgekit: Any, home: Path) -> None:
     done = edgekit("profile", "report")
     assert done.code == 2

@@ -14,7 +14,7 @@ import pytest
 
 from edgekit.host.report import field_report, page
 from tests.support.browser import Browser, find_browser, running_browser
-from tests.support.reports import fill_store
+from tests.support.reports import fill_fleet, fill_store
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
@@ -164,3 +164,28 @@ def test_everything_that_one_can_use_has_a_name(browser: Browser, file: Path) ->
     assert browser.value(nameless) == 0
     assert browser.value("document.querySelectorAll('th:not([scope])').length") == 0
     assert browser.value("document.documentElement.lang") == "en"
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_the_fleet_stands_first_and_leads_to_its_models(
+    browser: Browser, folder: Path, width: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGEKIT_HOME", str(folder / f"fleet-{width}"))
+        text = page(field_report(fill_fleet(20), datetime.now(UTC), ["door"]))
+    file = folder / f"fleet-{width}.html"
+    file.write_text(text)
+    browser.open(file, width)
+    (status,) = browser.texts("#overview-status")
+    assert status == "20 boards, 1 group, 3 stragglers, 1 in the inventory never heard"
+    assert len(browser.texts("#overview-stragglers tbody tr")) == 3
+    assert browser.texts("#overview-groups small")[1] == "bbbbbbbb on 19, aaaaaaaa on 1"
+    browser.click("#overview-groups button")
+    assert browser.texts("#model") == ["tiny"]
+    assert browser.value("document.documentElement.scrollWidth") <= width
+    assert (browser.complaints, [r for r in browser.requests if not r.startswith("file:")]) == (
+        [],
+        [],
+    )
+    if place := os.environ.get("EDGEKIT_PICTURES"):
+        browser.picture(Path(place) / f"fleet-{width}.png")

@@ -131,7 +131,3 @@ function restoreFocus(key) {
   if (key && !document.activeElement?.matches(key)) document.querySelector(key)?.focus({ preventScroll: true });
 }
 
-document.getElementById("filters").addEventListener("submit", (event) => event.preventDefault());
-window.addEventListener("resize", showTrend);
-showFooter();
-choose({ release: subject().releases.length - 1 });
