@@ -211,6 +211,12 @@ def _tables(project_folder: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
     return found
 
 
+def check_board(entry: BoardEntry, file: Path) -> None:
+    """InputError if `entry` is not as a board of `file` must be; its profile may not be known yet,
+    and is empty then."""
+    _entry(entry.name, file, _values(entry) | ({} if entry.profile else {"profile": "local"}))
+
+
 def check_place(entry: BoardEntry, file: Path) -> None:
     """InputError if `entry` may not stand in `file`: the user's file pins it to another place."""
     users = user_file()

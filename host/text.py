@@ -15,5 +15,10 @@ def printable(text: str, most: int = LONGEST) -> str:
     return cut if cut.isprintable() else "".join(map(_escaped, cut))
 
 
+def one_line(text: str) -> str:
+    """`text` in one line, as `printable` shows it."""
+    return printable(" ".join(text.split()))
+
+
 def _escaped(character: str) -> str:
     return character if character.isprintable() else ascii(character)[1:-1]

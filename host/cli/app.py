@@ -23,6 +23,7 @@ from edgekit.host.cli import (
     deploy,
     doctor,
     estimate,
+    fleet,
     kb,
     profile,
     release,
@@ -98,6 +99,7 @@ for module in (
     tune_command,
     kb,
     profile,
+    fleet,
     release,
     application,
     console,
@@ -109,30 +111,25 @@ for module in (
 def explain(error: Exception) -> tuple[str, int]:
     """One line for people and the exit code for an error that reached the top."""
     from edgekit.device.errors import DeviceError
+    from edgekit.host.text import one_line
     from edgekit.kb.board import UnknownBoardError
 
     if isinstance(error, (EdgekitError, DeviceError)):
-        return _one_line(str(error)), error.exit_code
+        return one_line(str(error)), error.exit_code
     if isinstance(error, UnknownBoardError):
-        return f"{_one_line(str(error))}; list them: edgekit boards", _INPUT
+        return f"{one_line(str(error))}; list them: edgekit boards", _INPUT
     if isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "edgekit"
-        message = _one_line(error.format_message()).replace("Value error, ", "").rstrip(".")
+        message = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")
         return f"{message}; see {command} --help", _INPUT
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
         advice = _ADVICE.get(error.errno or 0, "check the path and the disk")
-        return _one_line(f"{place}{error.strerror or error}; {advice}"), _INPUT
+        return one_line(f"{place}{error.strerror or error}; {advice}"), _INPUT
     if isinstance(error, MemoryError):
         return "out of memory; close other programs or use a machine with more", _INPUT
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
-    found = _one_line(f"{type(error).__name__}: {error}")
+    found = one_line(f"{type(error).__name__}: {error}")
     return f"bug: {found} ({where}); add --debug for the traceback and report it", 1
-
-
-def _one_line(text: str) -> str:
-    from edgekit.host.text import printable
-
-    return printable(" ".join(text.split()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,25 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from edgekit.host.cli import complete
-from edgekit.host.cli.options import Json, examples
-from edgekit.host.errors import AuthenticationError, IncompatibleError, InputError
+from edgekit.host.cli.options import Json, examples, labels_of
+from edgekit.host.errors import AuthenticationError, InputError
 
 if TYPE_CHECKING:
-    from edgekit.device.agent.probe import Probe
     from edgekit.host.inventory import BoardEntry
 
 _KEY_SECONDS = 30.0
 _SSH_PORT = 22
-_ADDRESS = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<host>\[[^\]\s]+\]|[^@:\s]+)(?::(?P<port>\d+))?")
-
-
-@dataclass(frozen=True)
-class Address:
-    """`user@host:port`; parts that were left out are None."""
-
-    user: str | None
-    host: str
-    port: int | None
 
 
 @dataclass(frozen=True)
@@ -119,6 +107,15 @@ Cluster = Annotated[
 Unsigned = Annotated[
     bool, typer.Option("--unsigned", help="Let it take releases that nobody signed.")
 ]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label",
+        metavar="KEY=VALUE",
+        show_default=False,
+        help="What --select goes by; again for more.",
+    ),
+]
 Fingerprint = Annotated[
     str | None,
     _text("--fingerprint", "SHA256:...", "Pin the host key if it is this one; asks nothing."),
@@ -138,6 +135,7 @@ def add(
     threads: Threads = None,
     cluster: Cluster = None,
     unsigned: Unsigned = False,
+    label: Labels = None,
     fingerprint: Fingerprint = None,
     yes: Yes = False,
     everywhere: Everywhere = False,
@@ -153,11 +151,13 @@ def add(
     already, what is left out stays as it is; its host key is pinned anew.
     """
     from edgekit.host.cli.output import emit
-    from edgekit.host.inventory import add_board, check_place
+    from edgekit.host.fleet.address import parse_address
+    from edgekit.host.inventory import add_board, check_board, check_place
 
-    file = _file(everywhere)
+    file = inventory_file(everywhere)
     entry = _known(name, profile)
     entry = replace(entry, threads=threads or entry.threads, cluster=cluster or entry.cluster)
+    entry = replace(entry, labels={**entry.labels, **labels_of(label)})
     if unsigned:
         entry = replace(entry, unsigned=True)
     if (transport or ("serial" if device and not host else entry.transport)) == "serial":
@@ -178,6 +178,7 @@ def add(
             where = parse_address(host)
             entry = replace(entry, host=where.host, port=where.port, user=where.user)
         entry = replace(entry, host_key=_pinned_key(entry, _Trust(fingerprint, yes)))
+    check_board(entry, file)
     check_place(entry, file)
     entry = _welcome(entry)
     add_board(entry, file)
@@ -196,21 +197,12 @@ def remove(name: Name, everywhere: Everywhere = False, as_json: Json = False) ->
     from edgekit.host.cli.output import emit
     from edgekit.host.inventory import remove_board
 
-    file = _file(everywhere)
+    file = inventory_file(everywhere)
     remove_board(name, file)
     if as_json:
         emit({"schema": "edgekit.board.remove/1", "file": str(file), "board": name})
     else:
         print(f"removed  {name} from {file}")
-
-
-def parse_address(text: str) -> Address:
-    """Parts of [USER@]ADDRESS[:PORT]; an IPv6 address stands in brackets. Raises InputError."""
-    found = _ADDRESS.fullmatch(text)
-    port = int(found["port"]) if found and found["port"] else None
-    if found is None or (port is not None and not 0 < port < 1 << 16):
-        raise InputError(f"--host: expected [USER@]ADDRESS[:PORT], found '{text}'")
-    return Address(found["user"], found["host"].strip("[]"), port)
 
 
 def place(entry: BoardEntry) -> str:
@@ -297,63 +289,24 @@ def _ask(board: str, fingerprint: str) -> None:
 
 
 def _welcome(entry: BoardEntry) -> BoardEntry:
-    """Logs in, finds the profile if none was named, refuses a board that it does not fit, and makes
-    the board trust our key."""
-    import time
-
-    from edgekit.host.cli.output import warn
-    from edgekit.host.cli.progress import working
+    """Takes the board in, and says what was found on it."""
+    from edgekit.host.cli.output import note, warn
+    from edgekit.host.cli.progress import stages
     from edgekit.host.connections import connect_to_entry
-    from edgekit.host.doctor import Verdict, compare
-    from edgekit.host.release import enroll_host, enroll_unsigned, probe
-    from edgekit.kb.board import load_board
+    from edgekit.host.fleet.join import join
 
     transport = connect_to_entry(entry).transport
-    with working(f"board {entry.name}: logging in"):
-        found = probe(transport)
-    _check_cluster(entry, found)
-    if not entry.profile:
-        entry = replace(entry, profile=_proposed(entry.name, found))
-    for finding in compare(found, load_board(entry.profile), time.time()):
-        if finding.verdict is Verdict.FAIL:
-            raise IncompatibleError(
-                f"board '{entry.name}': {finding.check}: {finding.found}; {finding.mend}"
-            )
-        if finding.verdict is Verdict.WARN:
-            warn(f"{finding.check}: {finding.found}; {finding.mend}")
-    with working(f"board {entry.name}: enrolling the signing key"):
-        (enroll_unsigned if entry.unsigned else enroll_host)(transport)
-    return entry
+    with stages(f"board {entry.name}") as tell:
+        joined = join(entry, transport, tell)
+    for text in joined.notes:
+        note(text)
+    for text in joined.warnings:
+        warn(text)
+    return joined.entry
 
 
-def _check_cluster(entry: BoardEntry, found: Probe) -> None:
-    """InputError if models cannot run there where the entry says."""
-    from edgekit.device.agent.placement import place as placed
-    from edgekit.device.agent.specs import Wish
-    from edgekit.device.errors import InputError as DeviceInputError
-
-    try:
-        placed((), Wish(entry.threads, entry.cluster or ""), found.clusters)
-    except DeviceInputError as error:
-        raise InputError(f"board '{entry.name}': {error}") from None
-
-
-def _proposed(board: str, found: Probe) -> str:
-    from edgekit.host.cli.output import note
-    from edgekit.host.doctor.propose import propose
-
-    proposal = propose(found)
-    if proposal is None:
-        raise IncompatibleError(
-            f"board '{board}': expected a board that one of the profiles is for, found "
-            f"{found.machine} with {', '.join(found.core_names) or 'no core that it names'}; "
-            "list them: edgekit boards"
-        )
-    note(f"profile of {board}: {proposal.profile} ({proposal.reason}); another: --profile")
-    return proposal.profile
-
-
-def _file(everywhere: bool) -> Path:
+def inventory_file(everywhere: bool) -> Path:
+    """Where boards are written: the project's file, or the user's for all projects."""
     from edgekit.host.inventory import PROJECT_FILE, project_file, user_file
 
     if everywhere:

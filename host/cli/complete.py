@@ -20,6 +20,19 @@ def boards(incomplete: str) -> list[str]:
     return _beginning(incomplete, [*own, *virtual_board_names(), *profiles("")])
 
 
+def selections(incomplete: str) -> list[str]:
+    """Labels of boards of the inventory with their values."""
+    from edgekit.host.errors import InputError
+    from edgekit.host.fleet import facts
+    from edgekit.host.inventory import boards as known
+
+    try:
+        found = {f"{key}={value}" for e in known(Path.cwd()) for key, value in facts(e).items()}
+    except InputError:
+        return []
+    return _beginning(incomplete, sorted(found))
+
+
 def virtual_boards(incomplete: str) -> list[str]:
     """Virtual boards by name."""
     from edgekit.host.boards.machines import virtual_board_names

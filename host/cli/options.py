@@ -291,6 +291,17 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
+def labels_of(given: list[str] | None) -> dict[str, str]:
+    """The values of --label by key."""
+    found = {}
+    for text in given or ():
+        key, sign, value = text.partition("=")
+        if not (key and sign and value):
+            raise InputError(f"--label: expected KEY=VALUE, found '{text}'")
+        found[key] = value
+    return found
+
+
 def board_name(given: str | None) -> str:
     """The board to use."""
     from edgekit.host.inventory import read_project

@@ -92,7 +92,7 @@ class Meter:
         if seconds < _SURE_SECONDS or sent <= 0:
             return ""
         left = (step.total - step.done) * seconds / sent
-        return f"{byte_size(int(sent / seconds))}/s, {_duration(left)} left"
+        return f"{byte_size(int(sent / seconds))}/s, {shown_seconds(left)} left"
 
     def far(self, step: Step) -> str:
         """Bytes, rate and remaining time; empty in a state that counts no bytes."""
@@ -103,7 +103,8 @@ class Meter:
         return f"{done}, {rate}" if rate else done
 
 
-def _duration(seconds: float) -> str:
+def shown_seconds(seconds: float) -> str:
+    """A time as people read it: 43 s, 2 min 10 s."""
     whole = max(0, round(seconds))
     return f"{whole} s" if whole < 120 else f"{whole // 60} min {whole % 60} s"
 

@@ -210,7 +210,7 @@ def run(
     files = _files(input_path, output)
     pictures = pixels or any(not is_array(file) for file in files)
     own = _notes(device, path, wanted=bool(top) or pictures)
-    scaling = _numbers("--mean", mean), _numbers("--scale", scale)
+    scaling = numbers("--mean", mean), numbers("--scale", scale)
     given = InputOptions(*scaling, channels, layout, sample_rate, resample, *own.inputs[:1])
     known = read_labels(labels) if labels else ()
     job = Job(files, output, top, known, own, reset_each, given)
@@ -265,7 +265,8 @@ def _notes(device: Device, model: Path | None, wanted: bool) -> ModelNotes:
     return read_notes(Path(named)) if same else ModelNotes()
 
 
-def _numbers(option: str, text: str | None) -> tuple[float, ...]:
+def numbers(option: str, text: str | None) -> tuple[float, ...]:
+    """The values of --mean or --scale, one or one for each channel; InputError for others."""
     try:
         found = tuple(float(part) for part in text.split(",")) if text else ()
     except ValueError:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from edgekit.host.connections import profile_of
-from edgekit.host.doctor.board import compare, examine_board
+from edgekit.host.doctor.board import compare, examine_board, examine_device
 from edgekit.host.doctor.machine import examine_machine
 from edgekit.host.doctor.types import Finding, Verdict
 from edgekit.kb.board import load_board
 
-__all__ = ["Finding", "Verdict", "compare", "examine"]
+__all__ = ["Finding", "Verdict", "compare", "examine", "examine_device"]
 
 
 def examine(board: str) -> Iterator[Finding]:

@@ -32,6 +32,12 @@ def examine_board(board: str, profile: BoardProfile) -> Iterator[Finding]:
         text = f"{profile.description}; a profile to compile for, no board of that name yet"
         yield Finding(f"board {board}", Verdict.INFO, text, _advice(error))
         return
+    yield from examine_device(device, profile)
+
+
+def examine_device(device: Device, profile: BoardProfile) -> Iterator[Finding]:
+    """Findings about a board that is known; that it cannot be reached is one of them."""
+    board = device.name
     try:
         found = probe(device.transport)
     except EdgekitError as error:

@@ -3,6 +3,7 @@
 from edgekit.host.fleet.cancelable import CanceledError
 from edgekit.host.fleet.runner import PARALLEL, FleetRun, Outcome, Silent, Turn, Watch, run_on
 from edgekit.host.fleet.select import check_places, facts, parse_selection, place, select
+from edgekit.host.fleet.tally import Tally
 
 __all__ = [
     "PARALLEL",
@@ -10,6 +11,7 @@ __all__ = [
     "FleetRun",
     "Outcome",
     "Silent",
+    "Tally",
     "Turn",
     "Watch",
     "check_places",

@@ -6,6 +6,7 @@ The rules are OpenSSH's; directives that would need another program are refused 
 
 from __future__ import annotations
 
+import functools
 import getpass
 import re
 from dataclasses import dataclass
@@ -67,6 +68,14 @@ def hops(target: SshTarget) -> tuple[Hop, ...]:
     """The logins from here to the board; InputError if the config cannot be followed."""
     config = _Config(target.config)
     return config.hops(target)
+
+
+def literal_hosts(config: Path) -> tuple[str, ...]:
+    """The names behind `Host` in an ssh config that are no patterns, in order of the alphabet."""
+    if not config.is_file():
+        return ()
+    names = _parse(config).get_hostnames()
+    return tuple(sorted(name for name in names if not set(name) & set("*?!")))
 
 
 class _Config:
@@ -154,10 +163,14 @@ class _Found:
 
 def _parse(path: Path) -> paramiko.SSHConfig:
     try:
-        text = "\n".join(_lines(path, path.parent, 0))
-        return paramiko.SSHConfig.from_text(text)
+        return _parsed("\n".join(_lines(path, path.parent, 0)))
     except (OSError, UnicodeDecodeError, paramiko.SSHException) as error:
         raise InputError(f"{path}: expected an ssh config, found: {error}; mend it") from None
+
+
+@functools.lru_cache(maxsize=2)  # boards of a fleet are looked up in one file, one after the other
+def _parsed(text: str) -> paramiko.SSHConfig:
+    return paramiko.SSHConfig.from_text(text)
 
 
 def _lines(path: Path, base: Path, depth: int) -> list[str]:

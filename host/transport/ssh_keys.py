@@ -61,18 +61,29 @@ def parse_host_key(line: str, where: str) -> HostKey:
     return HostKey(words[0], blob)
 
 
-def known_host_keys(name: str, host: str, port: int, files: Sequence[Path]) -> tuple[HostKey, ...]:
-    """The keys that known_hosts files hold for a host."""
-    found: list[HostKey] = []
-    for file in files:
-        if not file.is_file():
-            continue
-        entries = paramiko.HostKeys(str(file))
-        for known in (name, host):
-            label = known if port == 22 else f"[{known}]:{port}"
-            keys = entries.lookup(label) or {}
-            found += [HostKey(kind, key.asbytes()) for kind, key in keys.items()]
-    return tuple(dict.fromkeys(found))
+class KnownHosts:
+    """What known_hosts files hold, those that are not there left out. Raises InputError for one
+    that cannot be read."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._files = []
+        for file in filter(Path.is_file, files):
+            try:
+                self._files.append(paramiko.HostKeys(str(file)))
+            except (OSError, ValueError, paramiko.SSHException) as error:
+                raise InputError(
+                    f"{file}: expected a known_hosts file, found: {error}; mend it"
+                ) from None
+
+    def keys(self, name: str, host: str, port: int) -> tuple[HostKey, ...]:
+        """The keys of a host, known by its name in the ssh config or by its address."""
+        found: list[HostKey] = []
+        for entries in self._files:
+            for known in (name, host):
+                label = known if port == 22 else f"[{known}]:{port}"
+                keys = entries.lookup(label) or {}
+                found += [HostKey(kind, key.asbytes()) for kind, key in keys.items()]
+        return tuple(dict.fromkeys(found))
 
 
 def fingerprint(line: str) -> str:

@@ -16,7 +16,7 @@ import paramiko
 
 from edgekit.host.errors import AuthenticationError, UnreachableError
 from edgekit.host.transport.ssh_config import Hop, SshTarget, hops
-from edgekit.host.transport.ssh_keys import HostKey, candidates, known_host_keys, parse_host_key
+from edgekit.host.transport.ssh_keys import HostKey, KnownHosts, candidates, parse_host_key
 
 _KEEP_ALIVE_SECONDS = 15
 _DEAD_MS = 30_000  # with nothing acknowledged; keep-alives see to it that there is something
@@ -185,7 +185,7 @@ class _Way:
         )
 
     def _jump_expects(self, hop: Hop) -> _Expected:
-        keys = known_host_keys(hop.name, hop.host, hop.port, hop.known_hosts)
+        keys = KnownHosts(hop.known_hosts).keys(hop.name, hop.host, hop.port)
         return _Expected(
             keys,
             "a key in known_hosts",

@@ -14,8 +14,8 @@ import pytest
 
 from edgekit.host import boards
 from edgekit.host.boards import BoardState, RunningBoard
-from edgekit.host.cli.board_add import Address, parse_address
 from edgekit.host.errors import InputError
+from edgekit.host.fleet.address import Address, parse_address
 from edgekit.host.transport.ssh_keys import fingerprint
 from tests.support.sshd import Sshd, make_key
 

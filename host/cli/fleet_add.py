@@ -1,0 +1,292 @@
+"""`edgekit fleet add`: many boards into the inventory at once, from CSV or an ssh config."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgekit.host.cli import complete
+from edgekit.host.cli.board_add import Everywhere, Identity, inventory_file
+from edgekit.host.cli.fleet_options import Parallel
+from edgekit.host.cli.options import Json, examples, labels_of
+from edgekit.host.errors import AuthenticationError, InputError
+
+if TYPE_CHECKING:
+    from edgekit.host.fleet import FleetRun
+    from edgekit.host.fleet.join import Joined
+    from edgekit.host.fleet.sources import Candidate
+    from edgekit.host.inventory import BoardEntry
+
+_MOST_ASKED = 2000  # keys that one person can be shown
+
+
+def register(group: typer.Typer) -> None:
+    """Adds the command to the group `fleet`."""
+    group.command(
+        "add",
+        epilog=examples(
+            "edgekit fleet add --csv boards.csv --label site=lab",
+            "edgekit fleet add --ssh 'pi-*' --known-hosts ~/.ssh/known_hosts",
+        ),
+    )(add)
+
+
+def add(
+    csv: Annotated[
+        Path | None,
+        typer.Option(
+            "--csv",
+            metavar="FILE",
+            show_default=False,
+            help="Boards, one on each line: columns name, host, profile, user, port, identity, "
+            "host_key, fingerprint; any other column is a label.",
+        ),
+    ] = None,
+    ssh: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ssh",
+            metavar="PATTERN",
+            show_default=False,
+            help="Hosts of ~/.ssh/config by name: pi-*; again for more.",
+        ),
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            metavar="PROFILE",
+            show_default=False,
+            autocompletion=complete.profiles,
+            help="What they are, where the file does not say. Default: found on each.",
+        ),
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label", metavar="KEY=VALUE", show_default=False, help="A label that all get."
+        ),
+    ] = None,
+    identity: Identity = None,
+    known_hosts: Annotated[
+        Path | None,
+        typer.Option(
+            "--known-hosts",
+            metavar="FILE",
+            show_default=False,
+            help="Pin the host keys that this file has for them.",
+        ),
+    ] = None,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", help="Pin whatever host keys the others show; asks nothing."),
+    ] = False,
+    everywhere: Everywhere = False,
+    parallel: Parallel = None,
+    as_json: Json = False,
+) -> None:
+    """Take many boards into the inventory, as `board add` takes one.
+
+    Host keys are pinned that the file, its fingerprints or a known_hosts file vouch for; all others
+    are shown, and pinned once you say that they are the boards'. Boards that are there already
+    with the same address only get their labels. Those that fail are named and left out: mend them,
+    and do it again.
+    """
+    from edgekit.host.cli.fleet_view import Told, conclude, watching
+    from edgekit.host.connections import LOCAL
+    from edgekit.host.fleet import PARALLEL, run_on
+    from edgekit.host.fleet.join import join
+    from edgekit.host.inventory import add_boards, check_board, check_place
+    from edgekit.kb.board import load_board
+
+    if profile is not None:
+        load_board(profile)
+    file = inventory_file(everywhere)
+    candidates = [
+        _completed(each, profile, identity, labels_of(label)) for each in _candidates(csv, ssh)
+    ]
+    for each in candidates:
+        if each.entry.name == LOCAL:
+            raise InputError(f"{each.where}: expected a name, found '{LOCAL}', this machine's")
+        check_board(each.entry, file)
+        check_place(each.entry, file)
+    there, new = _apart(candidates)
+    told: Told[Joined] = Told(
+        "edgekit.fleet.add/1",
+        ("profile", "at"),
+        lambda joined: (joined.entry.profile, joined.entry.host or ""),
+        _document,
+    )
+    parallel = parallel or PARALLEL
+    trusted, refused = _trusted(new, known_hosts, yes, parallel)
+    by_name = {each.entry.name: each.entry for each in trusted}
+    with watching("adding", len(trusted), told) as watch:
+        found = run_on(
+            list(by_name.values()),
+            lambda turn: join(turn.board, turn.connection.transport, turn.tell),
+            parallel=parallel,
+            watch=watch,
+        )
+    joined = [outcome.value.entry for outcome in found.outcomes if outcome.value is not None]
+    if joined or there:
+        add_boards([*joined, *there], file)
+    _tell(found, told, refused, there, file, as_json, conclude)
+
+
+def _tell(
+    found: FleetRun[Joined],
+    told: Any,
+    refused: Sequence[Any],
+    there: Sequence[BoardEntry],
+    file: Path,
+    as_json: bool,
+    conclude: Any,
+) -> None:
+    """Every board's result, those whose keys were refused among them."""
+    from edgekit.host.cli.fleet_view import Beside
+
+    added = sum(outcome.ok for outcome in found.outcomes)
+    lines = [f"added    {added} boards to {file}"]
+    if there:
+        lines.append(f"known    {len(there)} were there already; their labels are as asked")
+    beside = Beside(
+        {"file": str(file), "known": [entry.name for entry in there]},
+        lines,
+    )
+    conclude(replace(found, outcomes=(*found.outcomes, *refused)), told, as_json, beside)
+
+
+def _candidates(csv: Path | None, ssh: Sequence[str] | None) -> list[Candidate]:
+    from edgekit.host.fleet.sources import check_each_once, from_csv, from_ssh_config
+    from edgekit.host.transport.ssh_config import user_config
+
+    if csv is None and not ssh:
+        raise InputError("expected boards: --csv FILE, or --ssh PATTERN of ~/.ssh/config")
+    found = from_csv(csv) if csv is not None else []
+    if ssh:
+        found += from_ssh_config(ssh, user_config())
+    check_each_once(found, user_config())
+    return found
+
+
+def _completed(
+    each: Candidate, profile: str | None, identity: Path | None, labels: dict[str, str]
+) -> Candidate:
+    """What the options say of all, where the file does not say it of one."""
+    entry = each.entry
+    return replace(
+        each,
+        entry=replace(
+            entry,
+            profile=entry.profile or profile or "",
+            identity=entry.identity or identity,
+            labels={**labels, **entry.labels},
+        ),
+    )
+
+
+def _apart(candidates: Sequence[Candidate]) -> tuple[list[BoardEntry], list[Candidate]]:
+    """Boards that are there already, pinned and at that address, with the labels of both; and
+    those that are new, or are to be pinned anew, with what is known of them kept."""
+    from edgekit.host.fleet import place
+    from edgekit.host.inventory import boards
+
+    known = {entry.name: entry for entry in boards(Path.cwd())}
+    there, new = [], []
+    for each in candidates:
+        entry, old = each.entry, known.get(each.entry.name)
+        if old is None:
+            new.append(each)
+            continue
+        merged = replace(
+            old,
+            profile=entry.profile or old.profile,
+            transport="ssh",
+            host=entry.host,
+            port=entry.port,
+            user=entry.user,
+            identity=entry.identity or old.identity,
+            labels={**old.labels, **entry.labels},
+        )
+        again = replace(merged, labels=old.labels) != old or place(merged) != place(old)
+        if again or not _same_key(each, old):
+            new.append(replace(each, entry=replace(merged, host_key=entry.host_key)))
+        else:
+            there.append(merged)
+    return there, new
+
+
+def _same_key(candidate: Candidate, known: BoardEntry) -> bool:
+    """Whether what is pinned is what is asked for."""
+    from edgekit.host.transport.ssh_keys import fingerprint
+
+    if known.host_key is None:
+        return False
+    wanted = candidate.entry.host_key
+    if wanted is not None and wanted.split()[:2] != known.host_key.split()[:2]:
+        return False
+    return candidate.fingerprint in (None, fingerprint(known.host_key))
+
+
+def _trusted(
+    new: Sequence[Candidate], known_hosts: Path | None, yes: bool, parallel: int
+) -> tuple[list[Candidate], list[Any]]:
+    """Boards with a pinned key, and the outcomes of those that have none that may be believed.
+    AuthenticationError if there is nobody to ask."""
+    from edgekit.host.cli.fleet_view import watching
+    from edgekit.host.fleet.trust import show_keys, vouch
+
+    vouched = vouch(new, known_hosts)
+    if not vouched.unknown:
+        return list(vouched.known), []
+    with watching("asking for host keys", len(vouched.unknown)) as watch:
+        shown = show_keys(vouched.unknown, parallel, watch)
+    if shown.stopped is not None:
+        raise shown.stopped
+    values = [outcome.value for outcome in shown.outcomes if outcome.value is not None]
+    unasked = [each for each in values if each.fingerprint is None]
+    if unasked:
+        _ask(unasked, yes)
+    # An outcome of the first round is one of the second for a board that does not get there.
+    return [*vouched.known, *values], [o for o in shown.outcomes if not o.ok]
+
+
+def _ask(shown: Sequence[Candidate], yes: bool) -> None:
+    from edgekit.host.cli.output import note
+    from edgekit.host.transport.ssh_keys import parse_host_key
+
+    width = max(len(each.entry.name) for each in shown)
+    for each in shown[:_MOST_ASKED]:
+        assert each.entry.host_key is not None
+        key = parse_host_key(each.entry.host_key, each.where)
+        note(f"host key of {each.entry.name:{width}}  {key}")
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise AuthenticationError(
+            f"expected someone to vouch for {len(shown)} host keys, found no terminal to ask on; "
+            "if they are the boards': --yes, --known-hosts FILE, or a column fingerprint"
+        )
+    print(
+        "compare on the boards: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", file=sys.stderr
+    )
+    print(f"Are all {len(shown)} the boards'? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise AuthenticationError(
+            "expected the host keys to be confirmed, found they were not; nothing was added"
+        )
+
+
+def _document(joined: Joined) -> dict[str, Any]:
+    from edgekit.host.cli.board_add import entry_document
+
+    return {
+        "entry": entry_document(joined.entry),
+        "notes": list(joined.notes),
+        "warnings": list(joined.warnings),
+    }

@@ -1,0 +1,229 @@
+"""How work on a fleet is shown: while it goes on, and every board's result at its end."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from edgekit.host.cli.output import emit, note, painted, table
+from edgekit.host.cli.progress import shown_seconds
+from edgekit.host.errors import PartialError
+from edgekit.host.fleet import FleetRun, Outcome, Tally, Watch
+from edgekit.host.text import one_line
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_T = TypeVar("_T")
+_LINE_SECONDS = 5.0  # between two plain lines
+_DRAW_SECONDS = 0.2
+_SLOWEST = 4  # boards at work that are named
+_MOST_TOLD = 20  # failures that are told at once; the table at the end has all
+
+
+@dataclass(frozen=True)
+class Told(Generic[_T]):
+    """How the values of one command are told: `schema` of its document, `headers` and `row` of its
+    table, `document` of a board in JSON. `complaint` is why a value counts as a failure, or ""."""
+
+    schema: str
+    headers: Sequence[str]
+    row: Callable[[_T], Sequence[str]]
+    document: Callable[[_T], Mapping[str, Any]]
+    complaint: Callable[[_T], str] = lambda _: ""
+
+    def why(self, outcome: Outcome[_T]) -> str:
+        """Why a board failed, in one line; "" if it did not."""
+        if outcome.error is not None:
+            return one_line(str(outcome.error))
+        if outcome.canceled or outcome.value is None:
+            return ""
+        return one_line(self.complaint(outcome.value))
+
+    def state(self, outcome: Outcome[_T]) -> str:
+        """ok, failed or canceled."""
+        if outcome.canceled:
+            return "canceled"
+        return "failed" if self.why(outcome) else "ok"
+
+
+@contextlib.contextmanager
+def watching(text: str, total: int, told: Told[Any] | None = None) -> Iterator[Watch]:
+    """Shows work on `total` boards: live on a terminal, now and then a plain line elsewhere;
+    failures at once."""
+    told = told or Told("", (), lambda _: (), lambda _: {})
+    if not sys.stderr.isatty():
+        view = _View(text, total, told)
+        yield view
+        view.tell()
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        yield _Drawn(text, total, told, live)
+
+
+class _View:
+    """Plain lines; implements Watch."""
+
+    pause = _LINE_SECONDS
+
+    def __init__(self, text: str, total: int, told: Told[Any]) -> None:
+        self._text = text
+        self._told = told
+        self._failures = 0
+        self._last = time.monotonic()
+        self.tally = Tally(total)
+
+    def began(self, board: str) -> None:
+        self.tally.began(board)
+
+    def told(self, board: str, stage: str) -> None:
+        self.tally.told(board, stage)
+
+    def ended(self, outcome: Outcome[Any]) -> None:
+        why = self._told.why(outcome)
+        self.tally.close(outcome, bool(why))
+        if not why:
+            return
+        self._failures += 1
+        if self._failures <= _MOST_TOLD:
+            self.say(why if outcome.board in why else f"{outcome.board}: {why}")
+        elif self._failures == _MOST_TOLD + 1:
+            self.say("more boards failed; the table at the end has all")
+
+    def tick(self) -> None:
+        if time.monotonic() - self._last >= self.pause:
+            self._last = time.monotonic()
+            self.tell()
+
+    def say(self, why: str) -> None:
+        """One failure."""
+        note(why, "failed", "fail")
+
+    def tell(self) -> None:
+        """How far it is."""
+        slow = self.tally.slowest(1)
+        at = f"; longest {_at_work(slow[0])}" if slow else ""
+        note(f"{self._text}: {self.summary()}{at} ...")
+
+    def summary(self) -> str:
+        """Counts by state, and time."""
+        tally = self.tally
+        counts = {
+            "failed": tally.failed,
+            "canceled": tally.canceled,
+            "at work": tally.at_work,
+            "waiting": tally.waiting,
+        }
+        parts = [f"{tally.ended} of {tally.total}"]
+        parts += [f"{number} {state}" for state, number in counts.items() if number]
+        parts.append(shown_seconds(tally.seconds))
+        if (left := tally.left()) is not None:
+            parts.append(f"about {shown_seconds(left)} left")
+        return ", ".join(parts)
+
+
+class _Drawn(_View):
+    """A few lines that are drawn anew in place."""
+
+    pause = _DRAW_SECONDS
+
+    def __init__(self, text: str, total: int, told: Told[Any], live: Any) -> None:
+        super().__init__(text, total, told)
+        self._live = live
+
+    def say(self, why: str) -> None:
+        from rich.text import Text
+
+        line = Text.assemble(("failed ", "bold red"), why)
+        self._live.console.print(line, soft_wrap=True)
+
+    def tell(self) -> None:
+        self._live.update(self._lines(), refresh=True)
+
+    def _lines(self) -> RenderableType:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.text import Text
+
+        tally = self.tally
+        head = Text(f"{self._text}: {self.summary()}", overflow="ellipsis", no_wrap=True)
+        rows = [
+            Text(f"  {_at_work(each)}", style="dim", overflow="ellipsis", no_wrap=True)
+            for each in tally.slowest(_SLOWEST)
+        ]
+        return Group(head, ProgressBar(total=max(tally.total, 1), completed=tally.ended), *rows)
+
+
+def _at_work(each: Any) -> str:
+    stage = f" ({one_line(each.stage)})" if each.stage else ""
+    return f"{each.board} {shown_seconds(each.seconds)}{stage}"
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a command tells beside the boards: keys of its document, lines under its table."""
+
+    document: Mapping[str, Any] = field(default_factory=dict)
+    lines: Sequence[str] = ()
+
+
+def conclude(
+    run: FleetRun[_T], told: Told[_T], as_json: bool, beside: Beside | None = None
+) -> None:
+    """Tells what became of every board, failed ones last, and raises what ended the whole, or
+    PartialError if boards failed."""
+    beside = beside or Beside()
+    states = [told.state(outcome) for outcome in run.outcomes]
+    counts = {state: states.count(state) for state in ("ok", "failed", "canceled")}
+    if as_json:
+        boards = [_document(outcome, told) for outcome in run.outcomes]
+        emit({"schema": told.schema, **beside.document, "counts": counts, "boards": boards})
+    else:
+        _show(run, told)
+        for line in beside.lines:
+            print(line)
+    if run.stopped is not None:
+        raise run.stopped
+    if counts["failed"]:
+        canceled = f", {counts['canceled']} canceled" if counts["canceled"] else ""
+        raise PartialError(
+            f"expected all of {len(states)} boards to be done, found {counts['failed']} "
+            f"failed{canceled}; mend what is named and do it again for them: --select"
+        )
+
+
+def _show(run: FleetRun[_T], told: Told[_T]) -> None:
+    width = len(told.headers)
+    order = {"ok": 0, "canceled": 1, "failed": 2}
+    outcomes = sorted(run.outcomes, key=lambda outcome: order[told.state(outcome)])
+    rows = []
+    for outcome in outcomes:
+        cells = told.row(outcome.value) if outcome.value is not None else [""] * width
+        seconds = f"{outcome.seconds:.1f}" if outcome.seconds else ""
+        rows.append((outcome.board, told.state(outcome), *cells, seconds))
+    table(("board", "state", *told.headers, "s"), rows, left=2)
+    for outcome in outcomes:
+        if why := told.why(outcome):
+            print(f"{painted('failed', 'fail')}   {outcome.board}: {why}")
+
+
+def _document(outcome: Outcome[_T], told: Told[_T]) -> dict[str, Any]:
+    error = None
+    if why := told.why(outcome):
+        code = getattr(outcome.error, "exit_code", None)
+        error = {"message": why, "exit_code": code}
+    return {
+        "board": outcome.board,
+        "state": told.state(outcome),
+        "seconds": round(outcome.seconds, 3),
+        "error": error,
+        **({} if outcome.value is None else told.document(outcome.value)),
+    }

@@ -1,0 +1,319 @@
+"""`edgekit fleet run|doctor|bench|profile pull`: what those commands do, on many boards at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from edgekit.host.cli import complete
+from edgekit.host.cli.fleet_options import Parallel, Select
+from edgekit.host.cli.options import As, Json, Threads, examples, model_file
+from edgekit.host.cli.run import Mean, Scale, numbers
+
+if TYPE_CHECKING:
+    from edgekit.host.bundle import Bundle
+    from edgekit.host.cli.fleet_view import Told
+    from edgekit.host.doctor import Finding
+    from edgekit.host.fleet import FleetRun, Turn
+    from edgekit.host.fleet.inference import Answer
+    from edgekit.host.inventory import BoardEntry
+    from edgekit.host.profiles import Pulled
+    from edgekit.host.release import Benchmark
+
+_T = TypeVar("_T")
+
+
+def register(group: typer.Typer) -> None:
+    """Adds the commands to the group `fleet`."""
+    group.command(
+        "run",
+        epilog=examples(
+            "edgekit fleet run --input x.npz --select type=a57",
+            "edgekit fleet run --input x.npz --output outputs/ --json",
+        ),
+    )(run)
+    group.command(
+        "doctor",
+        epilog=examples("edgekit fleet doctor", "edgekit fleet doctor --select site=lab --json"),
+    )(doctor)
+    group.command(
+        "bench",
+        epilog=examples(
+            "edgekit fleet bench --select type=a57              # what is deployed on them",
+            "edgekit fleet bench models/face_detection_short_range.tflite --parallel 8",
+        ),
+    )(bench)
+    profiles = typer.Typer(
+        help="Profiles of many boards.",
+        epilog=examples("edgekit fleet profile pull"),
+        rich_markup_mode=None,
+    )
+    profiles.command(
+        "pull",
+        epilog=examples(
+            "edgekit fleet profile pull", "edgekit fleet profile pull --select !asleep"
+        ),
+    )(pull)
+    group.add_typer(profiles, name="profile")
+
+
+def run(
+    input_path: Annotated[
+        Path,
+        typer.Option(
+            "--input",
+            metavar="FILE",
+            show_default=False,
+            help="Arrays (.npz, named as the model's inputs; .npy), a picture or a .wav.",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            metavar="FOLDER",
+            show_default=False,
+            help="Where each board's outputs go, as BOARD.npz.",
+        ),
+    ] = None,
+    mean: Mean = None,
+    scale: Scale = None,
+    select: Select = None,
+    as_name: As = None,
+    threads: Threads = None,
+    parallel: Parallel = None,
+    as_json: Json = False,
+) -> None:
+    """Run what is deployed on many boards with the same input, and compare what they answer.
+
+    Boards that run the same release are compared with each other; `differs` are those whose
+    outputs are not those of most.
+    """
+    from edgekit.host.cli.fleet_view import Beside, Told, conclude
+    from edgekit.host.cli.output import warn
+    from edgekit.host.fleet.inference import infer, odd_ones, read_input
+    from edgekit.host.inputs import InputOptions
+
+    options = InputOptions(numbers("--mean", mean), numbers("--scale", scale))
+    read_input(input_path)
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+
+    def work(turn: Turn) -> Answer:
+        return infer(turn, input_path, options, output, as_name, threads)
+
+    def row(answer: Answer) -> Sequence[str]:
+        return (answer.release[:12], f"{answer.latency_ms:.3f}", answer.digest[:12])
+
+    def document(answer: Answer) -> dict[str, Any]:
+        return {
+            "release": answer.release,
+            "latency_ms": answer.latency_ms,
+            "sha256": answer.digest,
+        }
+
+    told: Told[Answer] = Told(
+        "edgekit.fleet.run/1", ("release", "ms, cold", "outputs"), row, document
+    )
+    found = _over("running", select, work, told, parallel)
+    odd = odd_ones(found)
+    if odd:
+        warn(f"outputs of {', '.join(odd)} are not those of most boards with that release")
+    conclude(found, told, as_json, Beside({"differs": list(odd)}))
+
+
+def doctor(select: Select = None, parallel: Parallel = None, as_json: Json = False) -> None:
+    """Check many boards. A board that cannot work as it is counts as failed; `edgekit doctor` has
+    the checks of this machine."""
+    from edgekit.host.cli.fleet_view import Told, conclude
+    from edgekit.host.doctor import Verdict, examine_device
+    from edgekit.kb.board import load_board
+
+    def work(turn: Turn) -> tuple[Finding, ...]:
+        turn.tell("checking")
+        return tuple(examine_device(turn.device, load_board(turn.board.profile)))
+
+    def of(found: Sequence[Finding], verdict: Verdict) -> list[Finding]:
+        return [f for f in found if f.verdict is verdict]
+
+    def complaint(found: Sequence[Finding]) -> str:
+        failed = of(found, Verdict.FAIL)
+        return "; ".join(f"{f.check}: {f.found}; {f.mend}" for f in failed)
+
+    def row(found: Sequence[Finding]) -> Sequence[str]:
+        warned = ", ".join(f.check for f in of(found, Verdict.WARN))
+        return (str(len(of(found, Verdict.OK))), warned, str(len(of(found, Verdict.FAIL))))
+
+    def document(found: Sequence[Finding]) -> dict[str, Any]:
+        return {
+            "findings": [
+                {"check": f.check, "verdict": f.verdict, "found": f.found, "mend": f.mend}
+                for f in found
+            ]
+        }
+
+    headers = ("ok", "warnings", "failed")
+    told = Told("edgekit.fleet.doctor/1", headers, row, document, complaint)
+    conclude(_over("checking", select, work, told, parallel), told, as_json)
+
+
+def bench(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL or BUNDLE",
+            show_default=False,
+            autocompletion=complete.models,
+            help="Timed without touching what is deployed. Default: what is deployed.",
+        ),
+    ] = None,
+    select: Select = None,
+    as_name: As = None,
+    threads: Threads = None,
+    runs: Annotated[
+        int,
+        typer.Option("--runs", metavar="N", min=0, help="Timed runs; 0 for what fits into 2 s."),
+    ] = 0,
+    parallel: Parallel = None,
+    as_json: Json = False,
+) -> None:
+    """Time a model on many boards: compiled once for each kind of board, timed on each."""
+    from edgekit.host.cli.fleet_view import Beside, Told, conclude
+
+    boards = _selected(select)
+    bundles = _bundles(model, boards)
+
+    def work(turn: Turn) -> Benchmark:
+        if not model:
+            turn.tell("timing")
+            return turn.device.named(as_name).bench(threads=threads, count=runs)
+        turn.tell("sending")
+        with turn.device.aside() as device:
+            device.deploy(bundles[turn.board.profile])
+            turn.tell("timing")
+            return device.bench(threads=threads, count=runs)
+
+    told: Told[Benchmark] = Told(
+        "edgekit.fleet.bench/1",
+        ("release", "median ms", "p10", "p90", "noise"),
+        _times_row,
+        _times_document,
+    )
+    found = _over_boards("timing", boards, work, told, parallel)
+    medians = [o.value.median_ms for o in found.outcomes if o.value is not None]
+    beside = Beside(lines=[_spread(medians)] if len(medians) > 1 else [])
+    conclude(found, told, as_json, beside)
+
+
+def pull(select: Select = None, parallel: Parallel = None, as_json: Json = False) -> None:
+    """Fetch the profiles that wait on many boards; there they go once they are stored here."""
+    from dataclasses import asdict
+
+    from edgekit.host import profiles
+    from edgekit.host.cli.fleet_view import Beside, Told, conclude
+
+    store = profiles.ProfileStore()
+    store.boards()  # what is wrong with the store is told before any board is asked
+
+    def work(turn: Turn) -> Pulled:
+        turn.tell("fetching")
+        return profiles.pull(turn.connection.transport, store)
+
+    def row(found: Pulled) -> Sequence[str]:
+        s = found.stored
+        counts = (s.new, s.rows, s.known, len(s.refused), found.dropped)
+        return (*map(str, counts), "on" if found.on else "off")
+
+    told: Told[Pulled] = Told(
+        "edgekit.fleet.profile.pull/1",
+        ("batches", "rows", "known before", "refused", "dropped there", "sampling"),
+        row,
+        lambda found: asdict(found),
+    )
+    found = _over("fetching", select, work, told, parallel)
+    store.compact()
+    values = [o.value.stored for o in found.outcomes if o.value is not None]
+    new, rows = sum(v.new for v in values), sum(v.rows for v in values)
+    beside = Beside({"new": new, "rows": rows}, [f"stored   {new} batches with {rows} rows"])
+    conclude(found, told, as_json, beside)
+
+
+def _selected(select: list[str] | None) -> tuple[BoardEntry, ...]:
+    from edgekit.host.fleet import select as selected
+
+    return selected(select or (), Path.cwd())
+
+
+def _over(
+    text: str,
+    select: list[str] | None,
+    work: Callable[[Turn], _T],
+    told: Told[_T],
+    parallel: int | None,
+) -> FleetRun[_T]:
+    return _over_boards(text, _selected(select), work, told, parallel)
+
+
+def _over_boards(
+    text: str,
+    boards: Sequence[BoardEntry],
+    work: Callable[[Turn], _T],
+    told: Told[_T],
+    parallel: int | None,
+) -> FleetRun[_T]:
+    from edgekit.host.cli.fleet_view import watching
+    from edgekit.host.fleet import PARALLEL, run_on
+
+    with watching(text, len(boards), told) as watch:
+        return run_on(boards, work, parallel=parallel or PARALLEL, watch=watch)
+
+
+def _bundles(model: str | None, boards: Sequence[BoardEntry]) -> dict[str, Bundle]:
+    """The model compiled once for each profile of these boards."""
+    from edgekit.host.cli.compile import load_bundle
+    from edgekit.host.cli.progress import working
+
+    if model is None:
+        return {}
+    file = model_file(model)
+    found = {}
+    for profile in sorted({entry.profile for entry in boards}):
+        with working(f"{file.name} for {profile}"):
+            found[profile] = load_bundle(file, profile)
+    return found
+
+
+def _times_row(timing: Benchmark) -> Sequence[str]:
+    from edgekit.host.cli.output import milliseconds
+    from edgekit.host.release import why_noisy
+
+    times = (timing.median_ms, timing.p10_ms, timing.p90_ms)
+    return (timing.release[:12], *map(milliseconds, times), why_noisy(timing) or "")
+
+
+def _times_document(timing: Benchmark) -> dict[str, Any]:
+    from edgekit.host.release import why_noisy
+
+    return {
+        "release": timing.release,
+        "model": timing.model,
+        "threads": timing.threads,
+        "latency_ms": timing.median_ms,
+        "p10_ms": timing.p10_ms,
+        "p90_ms": timing.p90_ms,
+        "runs": timing.runs,
+        "noise": why_noisy(timing) or None,
+    }
+
+
+def _spread(medians: Sequence[float]) -> str:
+    import statistics
+
+    middle = statistics.median(medians)
+    return (
+        f"medians  {middle:.3f} ms over {len(medians)} boards, "
+        f"{min(medians):.3f} to {max(medians):.3f}"
+    )

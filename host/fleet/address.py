@@ -1,0 +1,29 @@
+"""The address of a board as people write it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from edgekit.host.errors import InputError
+
+_ADDRESS = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<host>\[[^\]\s]+\]|[^@:\s]+)(?::(?P<port>\d+))?")
+
+
+@dataclass(frozen=True)
+class Address:
+    """`user@host:port`; parts that were left out are None."""
+
+    user: str | None
+    host: str
+    port: int | None
+
+
+def parse_address(text: str, where: str = "--host") -> Address:
+    """Parts of [USER@]ADDRESS[:PORT]; an IPv6 address stands in brackets. Raises InputError, with
+    `where` it was given."""
+    found = _ADDRESS.fullmatch(text)
+    port = int(found["port"]) if found and found["port"] else None
+    if found is None or (port is not None and not 0 < port < 1 << 16):
+        raise InputError(f"{where}: expected [USER@]ADDRESS[:PORT], found '{text}'")
+    return Address(found["user"], found["host"].strip("[]"), port)

@@ -1,0 +1,82 @@
+"""The same input through what is deployed on many boards, and whose outputs are not as the others'.
+
+Boards that run one release compute with the same library: on one kind of core their outputs are
+equal to the last bit, and one that differs has a damaged memory, a wrong file, or a tired core.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.host.errors import InputError
+from edgekit.host.files import write_whole
+from edgekit.host.fleet.runner import FleetRun, Turn
+from edgekit.host.inputs import InputOptions, is_array, read_arrays, read_inputs
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a board made of the input: `digest` is the SHA-256 of its outputs' names, types, shapes
+    and bytes, `latency_ms` of one run, the first."""
+
+    release: str
+    latency_ms: float
+    digest: str
+
+
+def read_input(file: Path) -> None:
+    """InputError if `file` can be no input of any model."""
+    if not file.is_file():
+        raise InputError(f"--input: expected a file of one input, found none at {file}")
+    if is_array(file):
+        read_arrays(file)
+
+
+def infer(
+    turn: Turn,
+    file: Path,
+    options: InputOptions,
+    folder: Path | None,
+    name: str | None,
+    threads: int | None,
+) -> Answer:
+    """One inference on a board; outputs go into `folder` as BOARD.npz."""
+    turn.tell("loading")
+    with turn.device.named(name).open(threads) as session:
+        variants = session.served.variants
+        inputs = next(iter(read_inputs(file, variants, options, variants[0].stateful)))
+        turn.tell("running")
+        outputs, timings = session.run(inputs)
+        release = session.served.release
+    if folder is not None:
+        stream = io.BytesIO()
+        np.savez(stream, allow_pickle=False, **outputs)
+        write_whole(folder / f"{turn.board.name}.npz", stream.getvalue())
+    return Answer(release, timings.latency_ms, _digest(outputs))
+
+
+def odd_ones(run: FleetRun[Answer]) -> tuple[str, ...]:
+    """Boards whose outputs are not those of most boards with their release."""
+    by_release: dict[str, Counter[str]] = defaultdict(Counter)
+    answers = [(o.board, o.value) for o in run.outcomes if o.value is not None]
+    for _, answer in answers:
+        by_release[answer.release][answer.digest] += 1
+    usual = {release: found.most_common(1)[0][0] for release, found in by_release.items()}
+    return tuple(board for board, answer in answers if answer.digest != usual[answer.release])
+
+
+def _digest(outputs: dict[str, NDArray[Any]]) -> str:
+    found = hashlib.sha256()
+    for name in sorted(outputs):
+        array = np.ascontiguousarray(outputs[name])
+        found.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
+        found.update(array.tobytes())
+    return found.hexdigest()

@@ -1,0 +1,74 @@
+"""Taking a board into the inventory: logged in to, held against its profile, made to trust us."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from edgekit.device.agent.placement import place
+from edgekit.device.agent.probe import Probe
+from edgekit.device.agent.specs import Wish
+from edgekit.device.errors import InputError as DeviceInputError
+from edgekit.host.doctor import Verdict, compare
+from edgekit.host.doctor.propose import propose
+from edgekit.host.errors import IncompatibleError, InputError
+from edgekit.host.inventory import BoardEntry
+from edgekit.host.release import enroll_host, enroll_unsigned, probe
+from edgekit.host.transport import Transport
+from edgekit.kb.board import load_board
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The board with its profile; `notes` on what was found, `warnings` on what may be wrong."""
+
+    entry: BoardEntry
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def join(
+    entry: BoardEntry, transport: Transport, tell: Callable[[str], None] = lambda _: None
+) -> Joined:
+    """Logs in, finds the profile if none was named, refuses a board that is not what its profile
+    says, and makes the board trust our key. `entry` needs its host key pinned."""
+    tell("logging in")
+    found = probe(transport)
+    _check_cluster(entry, found)
+    notes: list[str] = []
+    if not entry.profile:
+        profile, why = _proposed(entry.name, found)
+        entry = replace(entry, profile=profile)
+        notes.append(f"profile of {entry.name}: {profile} ({why}); another: --profile")
+    warnings = []
+    for finding in compare(found, load_board(entry.profile), time.time()):
+        if finding.verdict is Verdict.FAIL:
+            raise IncompatibleError(
+                f"board '{entry.name}': {finding.check}: {finding.found}; {finding.mend}"
+            )
+        if finding.verdict is Verdict.WARN:
+            warnings.append(f"{finding.check}: {finding.found}; {finding.mend}")
+    tell("enrolling the signing key")
+    (enroll_unsigned if entry.unsigned else enroll_host)(transport)
+    return Joined(entry, tuple(notes), tuple(warnings))
+
+
+def _check_cluster(entry: BoardEntry, found: Probe) -> None:
+    """InputError if models cannot run there where the entry says."""
+    try:
+        place((), Wish(entry.threads, entry.cluster or ""), found.clusters)
+    except DeviceInputError as error:
+        raise InputError(f"board '{entry.name}': {error}") from None
+
+
+def _proposed(board: str, found: Probe) -> tuple[str, str]:
+    """A profile, and why that one."""
+    proposal = propose(found)
+    if proposal is None:
+        raise IncompatibleError(
+            f"board '{board}': expected a board that one of the profiles is for, found "
+            f"{found.machine} with {', '.join(found.core_names) or 'no core that it names'}; "
+            "list them: edgekit boards"
+        )
+    return proposal.profile, proposal.reason

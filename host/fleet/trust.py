@@ -1,0 +1,85 @@
+"""Who vouches for the host keys of many boards: a known_hosts file, fingerprints, or a person who
+was shown them. None is ever believed because a board shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgekit.host.errors import AuthenticationError, InputError
+from edgekit.host.fleet.runner import FleetRun, Watch, run_on
+from edgekit.host.fleet.sources import Candidate
+from edgekit.host.transport.ssh import SshTarget, fetch_host_key
+from edgekit.host.transport.ssh_config import hops, user_config
+from edgekit.host.transport.ssh_keys import KnownHosts, fingerprint, parse_host_key
+
+KEY_SECONDS = 30.0
+_PREFERRED = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521")
+
+
+@dataclass(frozen=True)
+class Vouched:
+    """Boards with a key that someone vouched for, and those whose keys nobody did."""
+
+    known: tuple[Candidate, ...]
+    unknown: tuple[Candidate, ...]
+
+
+def vouch(candidates: Sequence[Candidate], known_hosts: Path | None) -> Vouched:
+    """Pins what the candidates bring themselves, else what a known_hosts file holds for them.
+    Asks no board. InputError for a key or a file that is none."""
+    if known_hosts is not None and not known_hosts.is_file():
+        raise InputError(f"--known-hosts: expected a known_hosts file, found none at {known_hosts}")
+    held = KnownHosts((known_hosts,) if known_hosts else ())
+    known, unknown = [], []
+    for each in candidates:
+        if each.entry.host_key is not None:
+            parse_host_key(each.entry.host_key, f"{each.where}: host_key")
+            known.append(each)
+        elif line := _held(each, held):
+            known.append(replace(each, entry=replace(each.entry, host_key=line)))
+        else:
+            unknown.append(each)
+    return Vouched(tuple(known), tuple(unknown))
+
+
+def show_keys(candidates: Sequence[Candidate], parallel: int, watch: Watch) -> FleetRun[Candidate]:
+    """The candidates with the keys that their boards show. AuthenticationError is the outcome of
+    one that shows another than its fingerprint says; the others still need someone's word."""
+    by_name = {each.entry.name: each for each in candidates}
+
+    def shown(candidate: Candidate) -> Candidate:
+        entry = candidate.entry
+        assert entry.host is not None
+        line = fetch_host_key(entry.host, entry.port, KEY_SECONDS, config=user_config())
+        found = fingerprint(line)
+        if candidate.fingerprint not in (None, found):
+            raise AuthenticationError(
+                f"board '{entry.name}': expected the host key {candidate.fingerprint} of "
+                f"{candidate.where}, found {found}; compare on the board: ssh-keygen -lf "
+                "/etc/ssh/ssh_host_ed25519_key.pub"
+            )
+        return replace(candidate, entry=replace(entry, host_key=line))
+
+    entries = [each.entry for each in candidates]
+    return run_on(
+        entries, lambda turn: shown(by_name[turn.board.name]), parallel=parallel, watch=watch
+    )
+
+
+def _held(candidate: Candidate, held: KnownHosts) -> str | None:
+    """The key that known_hosts has for the board, of the type that boards show first; one that is
+    not of its fingerprint is none."""
+    entry = candidate.entry
+    assert entry.host is not None
+    target = SshTarget(entry.name, entry.host, entry.port, entry.user, config=user_config())
+    hop = hops(target)[-1]
+    keys = [
+        key
+        for key in held.keys(hop.name, hop.host, hop.port)
+        if candidate.fingerprint in (None, key.fingerprint)
+    ]
+    rank = {kind: number for number, kind in enumerate(_PREFERRED)}
+    best = min(keys, key=lambda key: rank.get(key.type, len(rank)), default=None)
+    return None if best is None else best.line

@@ -1,0 +1,145 @@
+"""edgekit fleet: the inventory as one, and the same work on boards of it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.host.api import connect
+from edgekit.host.bundle import sign_bundle
+
+BOARDS = """
+[boards.pi-1]
+profile = "local"
+transport = "local"
+labels = { site = "lab" }
+[boards.pi-2]
+profile = "local"
+transport = "local"
+labels = { site = "field" }
+[boards.asleep]
+profile = "a57"
+host = "127.0.0.1"
+port = 1
+host_key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJhgrVpbCFZvm1cBnLFEqLYk6DLK2j7yI0sDHKZZx1lZ"
+"""
+
+
+@pytest.fixture(autouse=True)
+def inventory(home: Path) -> Path:
+    (home / "edgekit.toml").write_text(BOARDS)
+    return home / "edgekit.toml"
+
+
+@pytest.fixture
+def both(tiny: Any) -> None:
+    """The tiny model on the two boards that are not asleep."""
+    for name in ("pi-1", "pi-2"):
+        connect(name).deploy(sign_bundle(tiny()))
+
+
+def test_boards_are_listed_with_what_they_are_selected_by(edgekit: Any) -> None:
+    done = edgekit("fleet", "list")
+    assert done.code == 0
+    assert ["pi-1", "local", "site=lab"] in [line.split()[:3] for line in done.out.splitlines()]
+    assert done.out.splitlines()[-1] == "3 boards"
+    (board,) = edgekit("fleet", "list", "--select", "site=field", "--json").document["boards"]
+    assert (board["name"], board["labels"], board["type"]) == ("pi-2", {"site": "field"}, "local")
+
+
+def test_a_selection_gives_names_one_on_each_line(edgekit: Any) -> None:
+    assert edgekit("fleet", "select", "name=pi-*").out == "pi-1\npi-2\n"
+    assert edgekit("fleet", "select", "site=lab", "name=asleep").out == "asleep\npi-1\n"
+    document = edgekit("fleet", "select", "!site", "--json").document
+    assert document["boards"] == ["asleep"]
+
+
+def test_what_selects_nothing_is_named(edgekit: Any) -> None:
+    done = edgekit("fleet", "doctor", "--select", "site=labb")
+    assert (done.code, done.out) == (2, "")
+    assert "there are: lab (1), field (1)" in done.complaint
+
+
+def test_doctor_of_a_fleet_says_which_boards_fail_and_why(edgekit: Any) -> None:
+    done = edgekit("fleet", "doctor", "--json")
+    assert done.code == 8
+    found = {board["board"]: board for board in done.document["boards"]}
+    assert done.document["counts"] == {"ok": 2, "failed": 1, "canceled": 0}
+    assert found["pi-1"]["state"] == "ok" and len(found["pi-1"]["findings"]) > 5
+    assert "127.0.0.1:1" in found["asleep"]["error"]["message"]
+    assert "expected all of 3 boards to be done, found 1 failed" in done.err
+    assert edgekit("fleet", "doctor", "--select", "site").code == 0
+
+
+def test_a_table_ends_with_the_boards_that_failed(edgekit: Any) -> None:
+    done = edgekit("fleet", "doctor")
+    *_, last = done.out.splitlines()
+    assert last.startswith("failed   asleep: board asleep: ")
+    assert [line.split()[0] for line in done.out.splitlines()[1:4]] == ["pi-1", "pi-2", "asleep"]
+
+
+@pytest.mark.usefixtures("both")
+def test_the_same_input_on_each_board_gives_the_same(edgekit: Any, home: Path) -> None:
+    np.save(home / "x.npy", np.array([1, 2, 3, 4], np.float32))
+    arguments = ("--input", "x.npy", "--output", "out", "--select", "site", "--json")
+    document = edgekit("fleet", "run", *arguments).document
+    one, two = document["boards"]
+    assert one["sha256"] == two["sha256"] and one["latency_ms"] > 0
+    assert document["differs"] == []
+    for name in ("pi-1", "pi-2"):
+        np.testing.assert_array_equal(np.load(home / "out" / f"{name}.npz")["y"], [3, 5, 7, 9])
+
+
+def test_a_run_of_nothing_deployed_fails_on_each_board(edgekit: Any, home: Path) -> None:
+    np.save(home / "x.npy", np.zeros(4, np.float32))
+    done = edgekit("fleet", "run", "--input", "x.npy", "--select", "site")
+    assert done.code == 8 and "found 2 failed" in done.err
+    done = edgekit("fleet", "run", "--input", "missing.npy")
+    assert (done.code, done.complaint.count("found none at missing.npy")) == (2, 1)
+
+
+@pytest.mark.usefixtures("both")
+def test_boards_are_timed(edgekit: Any) -> None:
+    done = edgekit("fleet", "bench", "--select", "site", "--runs", "5", "--json")
+    assert [board["runs"] for board in done.document["boards"]] == [5, 5]
+    assert all(board["latency_ms"] > 0 for board in done.document["boards"])
+    done = edgekit("fleet", "bench", "--select", "site", "--runs", "5", "--parallel", "1")
+    assert done.out.splitlines()[-1].startswith("medians  ")
+
+
+@pytest.mark.usefixtures("both")
+def test_profiles_of_a_fleet_come_home(edgekit: Any) -> None:
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("duckdb")
+    done = edgekit("fleet", "profile", "pull", "--json")
+    assert (done.code, done.document["counts"]["failed"]) == (8, 1)
+    done = edgekit("fleet", "profile", "pull", "--select", "site")
+    assert done.code == 0
+    assert done.out.splitlines()[-1] == "stored   0 batches with 0 rows"
+
+
+def test_trouble_at_home_ends_the_whole_with_its_name(
+    edgekit: Any, home: Path, monkeypatch: pytest.MonkeyPatch, both: None
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device", "out/pi-1.npz")
+
+    monkeypatch.setattr("edgekit.host.fleet.inference.write_whole", full)
+    np.save(home / "x.npy", np.zeros(4, np.float32))
+    arguments = ("--input", "x.npy", "--output", "out", "--select", "site", "--parallel", "1")
+    done = edgekit("fleet", "run", *arguments, "--json")
+    assert done.code == 2
+    assert "out/pi-1.npz: No space left on device; free some space" in done.err
+    assert done.document["counts"] == {"ok": 0, "failed": 0, "canceled": 2}
+
+
+def test_failures_are_told_at_once_and_progress_in_lines(edgekit: Any) -> None:
+    done = edgekit("fleet", "doctor", "--select", "name=asleep")
+    lines = done.err.splitlines()
+    assert lines[0].startswith("failed board asleep: ")
+    assert lines[1].startswith("checking: 1 of 1, 1 failed, ")
+    assert threading.active_count() < 8  # none of the crew stays
