@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgekit.host.cli import complete
+from edgekit.host.cli.many import boards_of, flags, is_address
 from edgekit.host.cli.options import (
     ActivationsOption,
     Board,
-    ClusterOption,
     InputShapes,
     Json,
     Kind,
@@ -22,7 +22,6 @@ from edgekit.host.cli.options import (
     RandomSeed,
     Threads,
     WeightsOption,
-    board_name,
     compile_options,
     examples,
     file_kind,
@@ -39,6 +38,16 @@ if TYPE_CHECKING:
     from edgekit.host.options import CompileOptions, Shapes
     from edgekit.kb.board import BoardProfile
 
+Clusters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cluster",
+        metavar="NAME or tcp://HOST:8786",
+        show_default=False,
+        help="Cores of the board that threads are kept on: big, little, all, or a kind such as "
+        "a76; or the Dask cluster whose hosts do the work.",
+    ),
+]
 TIMEOUT = 3600.0  # seconds
 _FETCH = "fetch"
 _ELF = b"\x7fELF"
@@ -53,6 +62,7 @@ def register(app: typer.Typer) -> None:
             "edgekit estimate models/face_detection_short_range.tflite --board rpi4",
             "edgekit estimate face.ekb --board rpi4 --threads 4 --json",
             "edgekit estimate model.tflite --board rpi4 --peers",
+            "edgekit estimate *.tflite --board rpi4,rpi5 --cluster tcp://HOST:8786",
             "edgekit estimate --board rpi4 -- ./my_program 100",
             "edgekit estimate --board rpi4 --root fetch --whole -- ./dynamic_program",
         ),
@@ -63,16 +73,16 @@ def estimate(
     what: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="MODEL or BUNDLE or -- PROGRAM ARGS",
+            metavar="MODELS or BUNDLES or -- PROGRAM ARGS",
             show_default=False,
             autocompletion=complete.models,
-            help="A model or bundle, or a Linux program of the board's architecture. "
+            help="Models or bundles, or a Linux program of the board's architecture. "
             "Default: model in edgekit.toml.",
         ),
     ] = None,
     board: Board = None,
     threads: Threads = None,
-    cluster: ClusterOption = None,
+    cluster: Clusters = None,
     input_shape: InputShapes = None,
     memory_limit: MemoryLimit = None,
     order: OrderOption = None,
@@ -104,24 +114,62 @@ def estimate(
     as_json: Json = False,
 ) -> None:
     """Say how long a model, or a program, would take on a board's core: cycles, milliseconds,
-    what bounds them, and how far off such estimates were found to be."""
+    what bounds them, and how far off such estimates were found to be.
+
+    Several models, or boards with commas between, are estimated side by side.
+    """
     from edgekit.host.connections import profile_of
     from edgekit.host.estimate.target import target_of
     from edgekit.kb.board import load_board
 
-    name = board_name(board)
-    profile = load_board(profile_of(name))
-    if what and (len(what) > 1 or _is_program(Path(what[0]))):
-        _estimate_program(what, target_of(profile), root, whole, timeout, as_json)
+    address, cores = _cluster_and_cores(cluster)
+    boards = boards_of(board)
+    if what and _is_program(Path(what[0])):
+        if address or len(boards) > 1:
+            raise InputError("expected models for several boards or a cluster, found a program")
+        target = target_of(load_board(profile_of(boards[0])))
+        _estimate_program(what, target, root, whole, timeout, as_json)
         return
     if root or whole:
         raise InputError("expected a program with --root or --whole, found a model; leave them out")
     options = compile_options(
         input_shape, order, random_seed, memory_limit, weights, activations, precision
     )
+    if address or len(boards) > 1 or len(what or ()) > 1:
+        from edgekit.host.cli.estimate_many import estimate_many
+
+        asked = flags(
+            input_shape=input_shape,
+            memory_limit=memory_limit,
+            order=order,
+            random_seed=random_seed,
+            weights=weights,
+            activations=activations,
+            precision=precision,
+            peers=peers,
+            timeout=timeout,
+        )
+        wishes = {name: wish_for(name, threads, cores) for name in boards}
+        models = [model_file(name) for name in what or (None,)]
+        estimate_many(models, wishes, asked, address, as_json)
+        return
+    name = boards[0]
+    profile = load_board(profile_of(name))
     path = model_file(what[0] if what else None)
-    wish = wish_for(name, threads, cluster)
+    wish = wish_for(name, threads, cores)
     show_file(path, profile, options, wish, timeout, peers, as_json)
+
+
+def _cluster_and_cores(given: list[str] | None) -> tuple[str | None, str | None]:
+    """The Dask cluster and the cores that --cluster names."""
+    addresses = [each for each in given or () if is_address(each)]
+    cores = [each for each in given or () if not is_address(each)]
+    if len(addresses) > 1 or len(cores) > 1:
+        raise InputError(
+            "--cluster: expected at most one kind of cores and one address, found "
+            f"{' and '.join(given or ())}"
+        )
+    return next(iter(addresses), None), next(iter(cores), None)
 
 
 def wish_for(board: str, threads: int | None, cluster: str | None) -> Wish:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from edgekit.host.cli import tune_cost, tune_layouts, tune_model, tune_order, tune_spmv
+from edgekit.host.cli.many import Workers, boards_of, flags, sent
 from edgekit.host.cli.options import (
     AllowNoise,
     Board,
     Budget,
     Json,
     Over,
-    board_name,
     check_regular,
     examples,
     parse_budget,
@@ -28,6 +28,7 @@ from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.host.connections import Connection
+    from edgekit.host.jobs.task import Sent
     from edgekit.host.tune.products import Product
     from edgekit.host.tune.session import Job
     from edgekit.host.tune.tuner import Outcome, Progress
@@ -120,13 +121,15 @@ def tune_gemm(
     profile: SimplerProfile = None,
     allow_noise: AllowNoise = False,
     via: Over = None,
+    cluster: Workers = None,
     as_json: Json = False,
 ) -> None:
     """Measure methods on a board, in turns with the default one, and keep what was found.
 
     Stop it at any time: all is kept, and the same command goes on. A virtual board has no times;
     there instructions are counted, and it must be up with --counting; what the best
-    methods would take on a real core is estimated.
+    methods would take on a real core is estimated. Several boards, with commas between, are tuned
+    side by side.
     """
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.tune_estimated import estimate_methods, show_methods
@@ -136,7 +139,23 @@ def tune_gemm(
     from edgekit.kb.board import load_board, load_profile
 
     seconds = parse_budget(budget)
-    name = board_name(board)
+    boards = boards_of(board)
+    if cluster or len(boards) > 1:
+        from edgekit.host.cli.tune_many import tune_many
+
+        words, files = _sent(model, shapes)
+        words += flags(
+            rows=rows,
+            threads=threads,
+            dtype=dtype,
+            packed=packed,
+            profile=profile,
+            allow_noise=allow_noise,
+            via=via,
+        )
+        tune_many(("tune", "gemm", *words), boards, files, seconds, cluster, as_json)
+        return
+    name = boards[0]
     connection = connect_to(name, via)
     check_counting(connection)
     target = load_profile(profile) if profile else load_board(connection.profile)
@@ -160,6 +179,19 @@ def tune_gemm(
     else:
         _summary(name, outcome)
         show_methods(target, estimates)
+
+
+def _sent(model: Path | None, shapes: Path | None) -> tuple[list[str | Sent], dict[str, bytes]]:
+    """The options that name files, and the files."""
+    words: list[str | Sent] = []
+    files: dict[str, bytes] = {}
+    for option, path in (("--model", model), ("--shapes", shapes)):
+        if path is not None:
+            check_regular(path)
+            word, more = sent(path, model=option == "--model")
+            words += [option, word]
+            files.update(more)
+    return words, files
 
 
 def _say_emulated(name: str, threads: int) -> None:

@@ -23,18 +23,22 @@ _SECONDS = 60.0  # of one product
 _T = TypeVar("_T")
 
 
-def device_to_measure(name: str, via: Any) -> Device | None:
-    """The board to measure on; None for one that is emulated, or only a profile."""
-    from edgekit.host.api import connect
+def is_to_measure(name: str) -> bool:
+    """Whether a board is there to measure on; not one that is emulated, or only a profile."""
     from edgekit.host.boards.machines import virtual_board_names
     from edgekit.host.connections import LOCAL
     from edgekit.host.inventory import find_board
     from edgekit.kb.board import board_names
 
     is_own = name == LOCAL or find_board(name, Path.cwd()) is not None
-    if not is_own and (name in virtual_board_names() or name in board_names()):
-        return None
-    return connect(name, via=via)
+    return is_own or name not in (*virtual_board_names(), *board_names())
+
+
+def device_to_measure(name: str, via: Any) -> Device | None:
+    """The board to measure on; None for one that is emulated, or only a profile."""
+    from edgekit.host.api import connect
+
+    return connect(name, via=via) if is_to_measure(name) else None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from edgekit.host.cli.many import Workers, boards_of, flags, sent
 from edgekit.host.cli.options import (
     AllowNoise,
     Board,
@@ -22,7 +23,6 @@ from edgekit.host.cli.options import (
     Over,
     PrecisionOption,
     Threads,
-    board_name,
     examples,
     file_kind,
     model_file,
@@ -46,6 +46,7 @@ def register(group: typer.Typer) -> None:
         epilog=examples(
             "edgekit tune model models/okay_nabu.tflite --board local",
             "edgekit tune model models/face_detection_short_range.tflite --board rpi4 --budget 5m",
+            "edgekit tune model face.tflite --board rpi4,rpi5 --cluster tcp://HOST:8786",
         ),
     )(tune_model)
 
@@ -59,6 +60,7 @@ def tune_model(
     precision: PrecisionOption = None,
     allow_noise: AllowNoise = False,
     via: Over = None,
+    cluster: Workers = None,
     as_json: Json = False,
 ) -> None:
     """Measure methods for a model's operators where they stand, and use the best from now on.
@@ -66,6 +68,7 @@ def tune_model(
     On a board by time, in turns with the methods that it gets without; for a virtual board, or one
     that is only a profile, by board time. Stop it at any time: all is kept, and the same command
     goes on. What was found is used by every later compile for boards of that core.
+    Several boards, with commas between, are tuned side by side.
     """
     from edgekit.host.cli.output import emit, note
     from edgekit.host.cli.tune_estimated import device_to_measure
@@ -76,10 +79,24 @@ def tune_model(
     from edgekit.kb.board import load_board
 
     seconds = parse_budget(budget)
-    name = board_name(board)
+    boards = boards_of(board)
+    name = boards[0]
     path = model_file(model, name)
     if file_kind(path) is Kind.BUNDLE:
         raise InputError(f"{path}: expected a model, found a bundle, whose methods are fixed")
+    if cluster or len(boards) > 1:
+        from edgekit.host.cli.tune_many import tune_many
+
+        word, files = sent(path)
+        asked = flags(
+            threads=threads,
+            input_shape=input_shape,
+            precision=precision,
+            allow_noise=allow_noise,
+            via=via,
+        )
+        tune_many(("tune", "model", word, *asked), boards, files, seconds, cluster, as_json)
+        return
     options = _options(input_shape, precision)
     device = device_to_measure(name, via)
     count = threads or (device.threads if device else None) or 1
@@ -182,6 +199,7 @@ def _document(job: ModelJob, outcome: ModelOutcome, path: Path) -> dict[str, Any
     return {
         "schema": "edgekit.tune.model/1",
         "board": job.board,
+        "profile": job.profile.name,
         "platform": job.profile.platform,
         "model": job.model.stem,
         "threads": job.threads,

@@ -154,6 +154,19 @@ class History:
             self._insert("gemm", _COLUMNS, [_row(m) for m in new.values()])
         return len(new)
 
+    def merge(
+        self, products: Iterable[Measurement], operators: Iterable[OperatorMeasurement]
+    ) -> int:
+        """Adds the rows of another history that are not in this one; how many were new."""
+        with self._transaction():
+            here = set(self.read().measurements)
+            rows = [_row(m) for m in dict.fromkeys(products) if m not in here]
+            self._insert("gemm", _COLUMNS, rows)
+            known = set(self.read_operators().measurements)
+            more = [operator_row(m) for m in dict.fromkeys(operators) if m not in known]
+            self._insert("operators", OPERATOR_COLUMNS, more)
+        return len(rows) + len(more)
+
     def _insert(
         self, table: str, columns: Sequence[str], rows: Sequence[tuple[object, ...]]
     ) -> None:

@@ -66,12 +66,13 @@ def model_hash(path: Path) -> str:
     """The SHA-256 of all files a model is made of, one after the other: with its text the weights
     of Caffe's, with an ONNX file the data it keeps beside it. Raises `InputError`."""
     digest = hashlib.sha256()
-    for file in _files(path):
+    for file in model_files(path):
         digest.update(read_model_file(file))
     return digest.hexdigest()
 
 
-def _files(path: Path) -> tuple[Path, ...]:
+def model_files(path: Path) -> tuple[Path, ...]:
+    """All files a model is made of, in an order that stays. Raises `InputError`."""
     kind = _format_of(path)
     if kind == "caffe":
         return tuple(file for file in caffe_files(path) if file is not None)

@@ -1,0 +1,100 @@
+"""`edgekit estimate` of several models or boards, or on the hosts of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.host.cli.many import check_all, flags, pool_for, sent
+
+if TYPE_CHECKING:
+    from edgekit.device.agent.specs import Wish
+    from edgekit.host.jobs.task import Report, Task
+
+
+@dataclass
+class _Asked:
+    """One model on one board, and its report when there is one."""
+
+    model: Path
+    board: str
+    task: Task
+    report: Report | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.model.name} on {self.board}"
+
+
+def estimate_many(
+    models: Sequence[Path],
+    wishes: Mapping[str, Wish],
+    options: Sequence[str],
+    cluster: str | None,
+    as_json: bool,
+) -> None:
+    """Each model on each board, with its threads and cluster, in whatever order workers are free;
+    raises if one failed."""
+    from edgekit.host.cli.output import emit
+    from edgekit.host.cli.progress import counting
+    from edgekit.host.connections import profile_of
+    from edgekit.host.jobs.pool import work_off
+    from edgekit.host.jobs.task import Task
+
+    asked = []
+    for model in models:
+        word, files = sent(model)
+        for board, wish in wishes.items():
+            more = flags(threads=wish.threads, cluster=wish.cluster or None)
+            # Workers need not know a board to estimate its core.
+            words = ("--board", profile_of(board), *more, *options, "--json")
+            task = Task(("estimate", word, *words), board, files)
+            asked.append(_Asked(model, board, task))
+    waiting = {id(a.task): a for a in asked}
+    done = 0
+    with pool_for(cluster) as pool, counting("estimating") as tell:
+
+        def then(task: Task, report: Report) -> None:
+            nonlocal done
+            waiting[id(task)].report = report
+            done += 1
+            tell(done, len(asked))
+
+        work_off(pool, [a.task for a in asked], then)
+    if as_json:
+        emit({"schema": "edgekit.estimate.many/1", "estimates": [_document(a) for a in asked]})
+    else:
+        _show(asked)
+    check_all([(a.name, a.report) for a in asked])
+
+
+def _document(asked: _Asked) -> dict[str, Any]:
+    report = asked.report
+    return {
+        "file": asked.model.name,
+        "board": asked.board,
+        "code": report.code if report else None,
+        "error": report.message if report and report.code else None,
+        "worker": report.worker if report else None,
+        "result": report.document if report else None,
+    }
+
+
+def _show(asked: Sequence[_Asked]) -> None:
+    from edgekit.host.cli.output import milliseconds, table
+    from edgekit.host.estimate.report import error_text
+    from edgekit.kb.core import Validation
+
+    rows = []
+    for a in asked:
+        if a.report and (d := a.report.document):
+            proof = Validation(**d["error"]) if d["error"] else None
+            time = milliseconds(d["estimated_ms"]["median"])
+            rows.append((a.model.name, a.board, time, error_text(proof), str(d["threads"])))
+    if rows:
+        table(("model", "board", "estimated ms", "error", "threads"), rows, left=2)
+    for a in asked:
+        if a.report and a.report.code:
+            print(f"failed  {a.name}: {a.report.message}")

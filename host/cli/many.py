@@ -1,0 +1,118 @@
+"""What `tune` and `estimate` share when they work on several boards or models, or on a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgekit.host.errors import EdgekitError, InputError, PartialError
+
+if TYPE_CHECKING:
+    from edgekit.host.jobs.pool import Pool
+    from edgekit.host.jobs.task import Report, Sent
+
+Workers = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="tcp://HOST:8786",
+        show_default=False,
+        help="Work on the hosts of this Dask cluster, which reach the boards. Default: here.",
+    ),
+]
+_INTERRUPTED = 130
+
+
+def boards_of(given: str | None) -> tuple[str, ...]:
+    """The boards of `--board a,b`; InputError for one that is named twice."""
+    from edgekit.host.cli.options import board_name
+
+    names = tuple(part.strip() for part in board_name(given).split(","))
+    for name in names:
+        if not name:
+            raise InputError(f"--board: expected names with commas between, found '{given}'")
+        if names.count(name) > 1:
+            raise InputError(f"--board: expected each board once, found '{name}' twice")
+    return names
+
+
+def is_address(cluster: str | None) -> bool:
+    """Whether --cluster names a Dask scheduler, and not cores of a board."""
+    return cluster is not None and "://" in cluster
+
+
+def flags(**given: Any) -> list[str]:
+    """Options of a command line: of None and False none, of True a flag, of lists one each."""
+    words: list[str] = []
+    for name, value in given.items():
+        option = f"--{name.replace('_', '-')}"
+        if value is True:
+            words.append(option)
+        elif value is not None and value is not False:
+            values = value if isinstance(value, list | tuple) else [value]
+            words += [word for each in values for word in (option, str(each))]
+    return words
+
+
+def sent(path: Path, model: bool = True) -> tuple[Sent, dict[str, bytes]]:
+    """A file as a word of a task's command, and the contents to send along."""
+    from edgekit.host.cli.options import Kind, file_kind
+    from edgekit.host.importers import model_files
+    from edgekit.host.jobs.task import Sent
+
+    files: tuple[Path, ...] = (path,)
+    if model and file_kind(path) is Kind.MODEL:
+        files = model_files(path)
+    found = {str(each.relative_to(path.parent)): each.read_bytes() for each in files}
+    return Sent(path.name), found
+
+
+@contextlib.contextmanager
+def pool_for(
+    cluster: str | None, reached: Sequence[str] = (), size: int | None = None
+) -> Iterator[Pool]:
+    """`size` processes here, or the cluster, whose workers must know the boards `reached`."""
+    pool: Pool
+    if cluster is None:
+        from edgekit.host.jobs.pool import LocalPool
+
+        pool = LocalPool(size)
+    else:
+        from edgekit.host.jobs.dask_pool import SCHEMES, DaskPool
+
+        if not cluster.startswith(SCHEMES):
+            raise InputError(
+                f"--cluster: expected tcp://HOST:PORT or tls://HOST:PORT, found {cluster}"
+            )
+        dask = DaskPool(cluster)
+        try:
+            dask.look_for(reached)
+        except BaseException:
+            dask.close()
+            raise
+        pool = dask
+    try:
+        yield pool
+    finally:
+        pool.close()
+
+
+def check_all(reports: Sequence[tuple[str, Report | None]]) -> None:
+    """PartialError that counts what failed, when all was shown; the error itself if it was one of
+    one."""
+    failed = [(name, r) for name, r in reports if r is None or r.code]
+    if not failed:
+        return
+    name, report = failed[0]
+    if report and report.code == _INTERRUPTED:
+        raise KeyboardInterrupt
+    line = report.message if report else "not begun"
+    if len(reports) == 1 and report:
+        error = EdgekitError(line)
+        error.exit_code = report.code
+        raise error
+    raise PartialError(f"{len(failed)} of {len(reports)} failed; the first, {name}: {line}")

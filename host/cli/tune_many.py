@@ -1,0 +1,104 @@
+"""`edgekit tune gemm|model` on several boards, or on the hosts of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgekit.host.cli.many import check_all, pool_for
+
+if TYPE_CHECKING:
+    from edgekit.host.jobs.task import Sent
+    from edgekit.host.jobs.tuning import Tuning
+
+
+def tune_many(
+    command: Sequence[str | Sent],
+    boards: Sequence[str],
+    files: Mapping[str, bytes],
+    seconds: float,
+    cluster: str | None,
+    as_json: bool,
+) -> None:
+    """Tunes boards side by side, shows what became of each, and raises if one failed.
+
+    `command` begins with `tune` and what; a board that is only a profile is no one's to reach.
+    """
+    from edgekit.host.cli.output import emit, note
+    from edgekit.host.cli.progress import stages
+    from edgekit.host.cli.tune_estimated import is_to_measure
+    from edgekit.host.jobs.tuning import tune_boards
+
+    of_model = command[1] == "model"
+    reached = [b for b in boards if not of_model or is_to_measure(b)]
+    try:
+        with (
+            pool_for(cluster, reached, size=len(boards)) as pool,
+            stages(f"tuning {len(boards)} board{'s' * (len(boards) != 1)}") as tell,
+        ):
+            found = tune_boards(pool, boards, command, files, seconds, lambda t: tell(_line(t)))
+    except KeyboardInterrupt:
+        note("stopped; what was measured is kept, and the same command goes on")
+        raise
+    if cluster and of_model:
+        _build_tables(found)
+    if as_json:
+        emit({"schema": "edgekit.tune.boards/1", "boards": [_document(t) for t in found]})
+    else:
+        _show(found, of_model)
+    check_all([(t.board, t.report) for t in found])
+
+
+def _build_tables(found: Sequence[Tuning]) -> None:
+    """What the workers measured, in this host's tables too."""
+    from edgekit.host.tables.gemm import user_table
+    from edgekit.host.tune.tables import build_for
+    from edgekit.kb.board import load_board
+
+    for name in sorted({t.document["profile"] for t in found if t.ok}):
+        profile = load_board(name)
+        build_for(profile, user_table(profile), alone=False)
+
+
+def _line(tuning: Tuning) -> str:
+    """One line after each slice of a board."""
+    if not tuning.ok:
+        return f"{tuning.board}: {tuning.report.message if tuning.report else 'not begun'}"
+    gain = tuning.document.get("gain", 1.0)
+    end = ", nothing left to try" if tuning.document.get("finished") else ""
+    return f"{tuning.board}: {tuning.measured} measurements, {gain:.3f} x{end}"
+
+
+def _show(found: Sequence[Tuning], of_model: bool) -> None:
+    from edgekit.host.cli.output import milliseconds, table
+
+    rows = []
+    for t in found:
+        if not t.ok:
+            continue
+        d = t.document
+        state = "finished" if d["finished"] else "goes on with the same command"
+        times = [milliseconds(d[key]) for key in ("before_ms", "after_ms") if of_model]
+        rows.append((t.board, state, str(t.measured), f"{d['gain']:.3f}", *times))
+    heads = ("board", "state", "measured", "gain", *(("ms before", "ms now") if of_model else ()))
+    if rows:
+        table(heads, rows, left=2)
+    for t in found:
+        if not t.ok:
+            print(f"failed  {t.board}: {t.report.message if t.report else 'not begun'}")
+    if rows and not of_model:
+        print(f"next    edgekit kb build --board {rows[0][0]}")
+
+
+def _document(tuning: Tuning) -> dict[str, Any]:
+    report = tuning.report
+    return {
+        "board": tuning.board,
+        "ok": tuning.ok,
+        "code": report.code if report else None,
+        "error": report.message if report and report.code else None,
+        "worker": report.worker if report else None,
+        "measured": tuning.measured,
+        "slices": tuning.slices,
+        "result": dict(tuning.document) or None,
+    }
