@@ -15,6 +15,7 @@ from edgekit.host.release.deploy import deploy, plan_deploy
 from edgekit.host.release.enroll import enroll, enroll_host, enroll_unsigned
 from edgekit.host.release.inference import Session, open_session
 from edgekit.host.release.noise import check_quiet, refuse_noise, why_noisy
+from edgekit.host.release.probed import probe
 from edgekit.host.release.runtime import QUICK_SECONDS, check_name
 from edgekit.host.release.types import (
     ApplicationState,
@@ -30,7 +31,7 @@ from edgekit.host.release.types import (
     Step,
     Timings,
 )
-from edgekit.host.release.use import bench, probe, remove, rollback, run, status, verify
+from edgekit.host.release.use import bench, remove, rollback, run, status, verify
 
 __all__ = [
     "QUICK_SECONDS",

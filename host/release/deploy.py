@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from edgekit.device.agent import states
 from edgekit.device.agent.fit import BoardFacts, check_fit
 from edgekit.device.agent.manifest import MANIFEST, SIGNATURE, Manifest
+from edgekit.device.agent.probe import Probe
 from edgekit.device.errors import IncompatibleError as DeviceIncompatibleError
 from edgekit.host.bundle import Bundle
 from edgekit.host.errors import (
@@ -21,6 +22,7 @@ from edgekit.host.errors import (
 from edgekit.host.release.answers import Document
 from edgekit.host.release.application import with_deployed_application
 from edgekit.host.release.enroll import enroll_host
+from edgekit.host.release.probed import probed
 from edgekit.host.release.runtime import SLOWEST_BYTES_PER_SECOND, BoardRuntime
 from edgekit.host.release.session import LivingDeploy, forget, is_dead, owner
 from edgekit.host.release.types import DeployPlan, OnStep, PlannedFile, Release, Step
@@ -45,11 +47,13 @@ def deploy(
     deadlines: Mapping[str, float] = DEADLINES,
     name: str = "",
     application: bool = True,
+    check: Callable[[Probe], None] = lambda _: None,
 ) -> Release:
     """Puts `bundle` into service on the board, as the model `name` beside others if it has one.
 
     With `application`, a bundle without one is given that of what is deployed. With `own`, a board
     that trusts no key yet is enrolled with this host's. `deadlines` are the seconds of each state.
+    `check` may refuse the board for what it says it is, before it is sent anything.
     Raises InputError if that application is another host's, IncompatibleError if the board cannot
     run the bundle, TransferError if the signature is not trusted or files are damaged, BusyError if
     another deploy is on its way, RolledBackError if the release was unhealthy, UnreachableError
@@ -57,6 +61,7 @@ def deploy(
     the new release was committed, the old one runs, and what was sent stays for the next attempt.
     """
     walk = _Deploy(transport, bundle, progress, allow_downgrade, own, deadlines, name, application)
+    walk.check = check
     return walk.run(health_seconds)
 
 
@@ -96,6 +101,7 @@ class _Deploy:
         self._own = own
         self._deadlines = deadlines
         self._state, self._ends = "probe", 0.0
+        self.check: Callable[[Probe], None] = lambda _: None
 
     def run(self, health_seconds: int) -> Release:
         living = LivingDeploy()
@@ -129,6 +135,7 @@ class _Deploy:
         self._enter("probe")
         answer = self._ask_first()
         manifest = self._bundle.manifest
+        self.check(probed(answer["probe"]))
         _check_probe(self._transport.board, answer["probe"], manifest)
         self._enter("plan")
         if answer["plan"] is None:
@@ -202,7 +209,8 @@ class _Deploy:
             def on_line(line: str) -> None:
                 if (state := _announced(line)) is not None:
                     watch.enter(state)
-                    self._enter(state)
+                    if state != self._state:
+                        self._enter(state)
 
             def call() -> Document:
                 arguments = ["apply", self._bundle.manifest.id, "--seconds", str(health_seconds)]
@@ -212,6 +220,7 @@ class _Deploy:
                 )
 
             watch.enter(states.ON_BOARD[0])
+            self._enter(states.ON_BOARD[0])  # once it is asked, the board may do it unheard
             try:
                 return call()
             except LinkLostError:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.device.agent.clusters import Cluster
 from edgekit.device.agent.npz import Array, npz_bytes
-from edgekit.device.agent.probe import Probe
 from edgekit.device.agent.specs import PlacementSpec
 from edgekit.device.errors import InputError as DeviceInputError
 from edgekit.host.errors import BusyError, InputError
 from edgekit.host.release.answers import Document
 from edgekit.host.release.inference import open_session, wished
+from edgekit.host.release.probed import known
 from edgekit.host.release.runtime import QUICK_SECONDS, BoardRuntime
 from edgekit.host.release.session import forget, is_dead
 from edgekit.host.release.types import (
@@ -86,14 +84,6 @@ def bench(
         if inputs is not None:
             transport.remove(folder, deadline=QUICK_SECONDS)
     return _benchmark(document)
-
-
-def probe(transport: Transport) -> Probe:
-    """What the board says it is."""
-    found = BoardRuntime(transport).call("probe")
-    lists = {name: tuple(found[name]) for name in ("compatible", "core_names", "features")}
-    clusters = tuple(Cluster(**_known(Cluster, each)) for each in found.get("clusters", ()))
-    return Probe(**_known(Probe, found) | lists | {"clusters": clusters})
 
 
 def status(transport: Transport, name: str = "") -> BoardStatus:
@@ -165,13 +155,8 @@ def _info(found: Document | None) -> ReleaseInfo | None:
         return None
     shapes = tuple(_shapes(variant) for variant in found["shapes"])
     placed = found.get("placement")
-    spec = None if placed is None else PlacementSpec(**_known(PlacementSpec, placed))
-    return ReleaseInfo(**_known(ReleaseInfo, found) | {"shapes": shapes, "placement": spec})
-
-
-def _known(kind: type[Any], found: Document) -> Document:
-    """What a dataclass has a field for: a runtime of another version may say more."""
-    return {field.name: found[field.name] for field in fields(kind) if field.name in found}
+    spec = None if placed is None else PlacementSpec(**known(PlacementSpec, placed))
+    return ReleaseInfo(**known(ReleaseInfo, found) | {"shapes": shapes, "placement": spec})
 
 
 def _shapes(found: Document) -> dict[str, tuple[int, ...]]:
@@ -189,11 +174,11 @@ def _benchmark(document: Document) -> Benchmark:
         p10_ms=latency["p10"],
         p90_ms=latency["p90"],
         runs=latency["n"],
-        operators=tuple(OperatorTime(**_known(OperatorTime, row)) for row in document["operators"]),
+        operators=tuple(OperatorTime(**known(OperatorTime, row)) for row in document["operators"]),
         arena_bytes=document["arena_bytes"],
         weights_bytes=document["weights_bytes"],
-        before=Conditions(**_known(Conditions, conditions["before"])),
-        after=Conditions(**_known(Conditions, conditions["after"])),
+        before=Conditions(**known(Conditions, conditions["before"])),
+        after=Conditions(**known(Conditions, conditions["after"])),
         load_ms=document.get("load_ms"),
         shapes=_shapes(document.get("shapes", {})),
         noise=Noise(**document["noise"]) if "noise" in document else None,
