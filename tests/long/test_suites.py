@@ -53,6 +53,8 @@ _SUITES = [
         id="sampling on a board",
         marks=pytest.mark.boards,
     ),
+    pytest.param(("kill_rollouts", "--kills", "50"), id="killed rollouts"),
+    pytest.param(("rollout_size", "--boards", "1000"), id="a thousand boards"),
     pytest.param(("redeploy",), id="deploying again", marks=pytest.mark.boards),
     pytest.param(("power_cut", "--cuts", "50"), id="power cuts", marks=pytest.mark.boards),
 ]

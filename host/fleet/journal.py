@@ -1,0 +1,263 @@
+"""What happened in a rollout, on this host's disk: written before anything follows from it.
+
+rollouts/lock                 held while one begins
+rollouts/<id>/plan.json       what it is to reach
+rollouts/<id>/bundles/*.ekb   the bundle of each kind of board
+rollouts/<id>/journal.jsonl   an event a line, synced; an unfinished last line never happened
+rollouts/<id>/lock            held while somebody carries it out
+
+Boards have the last word: an event that a crash kept from the disk is found out again from them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import msgspec
+
+from edgekit.host.bundle import Bundle
+from edgekit.host.errors import BusyError, InputError, TransferError
+from edgekit.host.files import locked, take_lock, write_whole
+from edgekit.host.fleet.rollout import Event, Plan, Progress, Verdict
+from edgekit.host.paths import data_folder
+
+_KEPT = 20  # rollouts that are over
+_PLAN, _JOURNAL, _LOCK, _BUNDLES = "plan.json", "journal.jsonl", "lock", "bundles"
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One line of the journal: an event of a board, a batch that begins, or the end."""
+
+    at: float
+    event: Event | None = None
+    batch: tuple[str, ...] = ()
+    canary: bool = False
+    end: Verdict | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A rollout as it is on disk: its folder, its plan and how far it is."""
+
+    folder: Path
+    plan: Plan
+    progress: Progress
+    began: float
+
+
+class Journal:
+    """A rollout that this process carries out; nobody else can meanwhile.
+
+    What is noted is on disk when the call returns; InputError if it cannot be, and then nothing of
+    it counts.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock = _take(folder)
+        written = read_rollout(folder)
+        self.plan, self.progress = written.plan, written.progress
+        self._file = _open_after_last_line(folder / _JOURNAL)
+
+    def bundle(self, kind: str) -> Bundle:
+        """The bundle of a kind of board; TransferError if it is not what the plan says."""
+        file = self.folder / _BUNDLES / f"{kind}.ekb"
+        found = Bundle.read(file)
+        if found.manifest.id != self.plan.releases[kind]:
+            raise TransferError(
+                f"{file}: expected release {self.plan.releases[kind]}, found {found.manifest.id}; "
+                "begin anew: add --anew"
+            )
+        return found
+
+    def note(self, event: Event) -> None:
+        """Something happened to a board."""
+        self._write(_Line(time.time(), event))
+        self.progress.take(event)
+
+    def begin(self, boards: Sequence[str], canary: bool) -> None:
+        """A batch begins."""
+        self._write(_Line(time.time(), batch=tuple(boards), canary=canary))
+        self.progress.begin(boards, canary)
+
+    def end(self, verdict: Verdict, reason: str = "") -> None:
+        """It is over."""
+        self._write(_Line(time.time(), end=verdict, reason=reason))
+        self.progress.end(verdict, reason)
+
+    def close(self) -> None:
+        os.close(self._file)
+        os.close(self._lock)
+
+    def _write(self, line: _Line) -> None:
+        found = {k: v for k, v in asdict(line).items() if v not in (None, "", (), False)}
+        data = json.dumps(found, separators=(",", ":")).encode() + b"\n"
+        try:
+            size = os.fstat(self._file).st_size
+            try:
+                if os.write(self._file, data) != len(data):
+                    raise OSError(28, os.strerror(28))
+                os.fsync(self._file)
+            except OSError:
+                os.ftruncate(self._file, size)
+                raise
+        except OSError as error:
+            raise _unwritable(self.folder / _JOURNAL, error) from None
+
+
+def folder_of_rollouts() -> Path:
+    return data_folder() / "rollouts"
+
+
+@contextlib.contextmanager
+def beginning() -> Iterator[None]:
+    """Holds off others that would begin a rollout meanwhile."""
+    path = folder_of_rollouts() / _LOCK
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    with locked(path):
+        yield
+
+
+def write_plan(plan: Plan, bundles: Mapping[str, Bundle]) -> Path:
+    """A new rollout's folder, there as a whole or not at all. InputError if it cannot be."""
+    folder = folder_of_rollouts() / plan.id
+    new = folder.with_name(f".{plan.id}")
+    try:
+        (new / _BUNDLES).mkdir(mode=0o700, parents=True)
+        for kind, bundle in bundles.items():
+            bundle.write(new / _BUNDLES / f"{kind}.ekb")
+        write_whole(new / _PLAN, msgspec.json.encode(plan))
+        (new / _JOURNAL).touch(mode=0o600)
+        new.rename(folder)
+        _sync(folder.parent)
+    except OSError as error:
+        shutil.rmtree(new, ignore_errors=True)
+        raise _unwritable(folder, error) from None
+    _forget_old()
+    return folder
+
+
+def new_id() -> str:
+    """Sorts by time."""
+    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(2)
+
+
+def rollouts() -> list[Written]:
+    """All that are on disk, the newest first."""
+    there = folder_of_rollouts()
+    names = sorted((p for p in there.glob("2*") if (p / _PLAN).is_file()), reverse=True)
+    return [read_rollout(path) for path in names]
+
+
+def find_rollout(name: str | None) -> Written:
+    """The rollout whose id begins so, or the newest; InputError if there is none."""
+    there = rollouts()
+    found = [one for one in there if one.plan.id.startswith(name or "")]
+    if not there:
+        raise InputError("expected a rollout, found none yet; begin one: edgekit fleet deploy")
+    if not found or (name is not None and len(found) > 1):
+        known = ", ".join(one.plan.id for one in there[:5])
+        many = f"{len(found)} that begin so" if found else "none"
+        raise InputError(f"expected the id of a rollout ({known}), found {many} for '{name}'")
+    return found[0]
+
+
+def is_carried_out(folder: Path) -> bool:
+    """Whether a process is at it now."""
+    try:
+        os.close(take_lock(folder / _LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB))
+    except BlockingIOError:
+        return True
+    return False
+
+
+def read_rollout(folder: Path) -> Written:
+    """Plan and journal; InputError if what is there was not written by this."""
+    try:
+        plan = msgspec.json.decode((folder / _PLAN).read_bytes(), type=Plan)
+        progress, began = Progress.of(plan), 0.0
+        data = (folder / _JOURNAL).read_bytes()
+        for text in data[: data.rfind(b"\n") + 1].splitlines():
+            line = msgspec.json.decode(text, type=_Line)
+            began = began or line.at
+            _take_line(progress, line)
+    except OSError as error:
+        raise InputError(f"{folder}: expected a rollout, found: {error.strerror}") from None
+    except (msgspec.MsgspecError, ValueError, KeyError) as error:
+        raise InputError(
+            f"{folder}: expected the journal of a rollout, found: {error}; move it away; "
+            "what boards run they say themselves: edgekit fleet doctor"
+        ) from None
+    return Written(folder, plan, progress, began)
+
+
+def _take_line(progress: Progress, line: _Line) -> None:
+    if line.event is not None:
+        progress.take(line.event)
+    elif line.end is not None:
+        progress.end(line.end, line.reason)
+    else:
+        progress.begin(line.batch, line.canary)
+
+
+def _take(folder: Path) -> int:
+    try:
+        return take_lock(folder / _LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BusyError(
+            f"rollout {folder.name}: expected nobody at it, found another process of this host; "
+            "wait for it to end, or see: edgekit fleet status"
+        ) from None
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+
+
+def _open_after_last_line(path: Path) -> int:
+    """For appending; half a line that a crash left is cut off."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND)
+        data = path.read_bytes()
+        if (whole := data.rfind(b"\n") + 1) != len(data):
+            os.ftruncate(descriptor, whole)
+            os.fsync(descriptor)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    return descriptor
+
+
+def _forget_old() -> None:
+    """Those that were over long ago, and what a crash left half made; boards keep what they run."""
+    for half in folder_of_rollouts().glob(".2*"):
+        shutil.rmtree(half, ignore_errors=True)
+    over = [one for one in rollouts() if one.progress.ended]
+    for one in over[_KEPT:]:
+        shutil.rmtree(one.folder, ignore_errors=True)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError(
+        f"{path}: expected to write it, found: {error.strerror}; free some space there or set "
+        "EDGEKIT_HOME, and give the same command again: it goes on where it was"
+    )
