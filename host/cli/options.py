@@ -282,7 +282,7 @@ def parse_budget(text: str) -> float:
     """Seconds of 90s, 10m or 2h; raises InputError."""
     found = re.fullmatch(r"(\d{1,6})([smh])", text.strip())
     if not found or int(found[1]) == 0:
-        raise InputError(f"--budget: expected a time like 90s, 10m or 2h, found '{text}'")
+        raise InputError(f"--budget: expected a time above 0 like 90s, 10m or 2h, found '{text}'")
     return float(int(found[1]) * _SECONDS[found[2]])
 
 

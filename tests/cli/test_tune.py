@@ -118,8 +118,8 @@ def test_a_damaged_table_is_tuned_and_built_anew(edgekit: Any, tmp_path: Path) -
     ("options", "words"),
     [
         (("--rows", "--shapes", "a.txt"), "found both"),
-        (("--budget", "ten minutes"), "--budget: expected a time"),
-        (("--budget", "0m"), "--budget: expected a time"),
+        (("--budget", "ten minutes"), "--budget: expected a time above 0"),
+        (("--budget", "0m"), "--budget: expected a time above 0"),
         (("--shapes", "nowhere.txt"), "nowhere.txt"),
         (("--shapes", "a.txt", "--model", "b.tflite"), "found both"),
         (("--board", "nosuch"), "nosuch"),

@@ -163,8 +163,8 @@ def test_the_table_can_be_built_anew_from_the_history(tune: Any, edgekit: Any) -
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--budget", "0m"), "--budget: expected a time"),
-        (("--budget=-5m",), "--budget: expected a time"),
+        (("--budget", "0m"), "--budget: expected a time above 0"),
+        (("--budget=-5m",), "--budget: expected a time above 0"),
         (("--board", "rpi3", "--threads", "2"), "expected 1 thread to estimate"),
         (("--board", "nosuch"), "nosuch"),
         (("--threads", "0"), "--threads"),
