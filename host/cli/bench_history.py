@@ -1,4 +1,5 @@
-"""What `edgekit bench model` and `edgekit deploy` add to the history of measured operators."""
+"""What `edgekit bench model` and `edgekit deploy` add to the history of measured operators and
+orders."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ def keep_in_history(
 ) -> None:
     """Keeps the times of a quiet run of a model that was tuned on the board; it never fails."""
     from edgekit.host.history.benchmarks import keep_benchmark
+    from edgekit.host.history.order_benchmarks import keep_orders
     from edgekit.host.paths import data_folder
     from edgekit.host.release import why_noisy
     from edgekit.kb.board import load_board
@@ -32,7 +34,8 @@ def keep_in_history(
     board = load_board(device.profile)
     try:
         count = keep_benchmark(model, board, options, device.name, timing, now)
+        orders = keep_orders(model, board, options, device.name, timing, now)
     except EdgekitError as error:  # what was asked for is done
         _LOG.info("not in the history: %s", error)
         return
-    _LOG.info("%d operators of %s are in the history", count, model.name)
+    _LOG.info("%d operators, %d orders of %s are in the history", count, orders, model.name)

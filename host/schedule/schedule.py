@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 
 from edgekit.host.graph.types import Graph, Node
@@ -75,6 +75,37 @@ def schedule(
         random_seed=options.random_seed,
         costs={graph.nodes[i].name: costs[i][u] for i, u in zip(order, chosen, strict=True)},
     )
+
+
+@dataclass(frozen=True)
+class Part:
+    """A subgraph: the position of the first of its nodes, how many there are, the hash of its
+    structure, and the first one's name."""
+
+    start: int
+    size: int
+    key: str
+    name: str
+
+    def nodes(self, graph: Graph) -> tuple[Node, ...]:
+        """Its nodes in a graph, whatever their order there."""
+        return graph.nodes[self.start : self.start + self.size]
+
+    def order(self, graph: Graph, place: Mapping[str, int]) -> tuple[int, ...]:
+        """Its nodes in the order of a graph, as positions in the order that `place` tells."""
+        return tuple(place[node.name] - self.start for node in self.nodes(graph))
+
+
+def parts_of(graph: Graph, board: BoardProfile) -> tuple[Part, ...]:
+    """The subgraphs of a graph in the model's own order."""
+    found: list[Part] = []
+    start = 0
+    for part in schedule(graph, board, CompileOptions(order="import")).subgraphs:
+        end = start + len(part.operators)
+        key = part_key(graph, (start, end))
+        found.append(Part(start, end - start, key, graph.nodes[start].name))
+        start = end
+    return tuple(found)
 
 
 def _costs(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,8 +29,7 @@ from edgekit.host.schedule.cost import CostModel
 from edgekit.host.schedule.dag import dag_of
 from edgekit.host.schedule.memory import buffers_of
 from edgekit.host.schedule.orders import shuffled
-from edgekit.host.schedule.remembered import part_key
-from edgekit.host.schedule.schedule import schedule
+from edgekit.host.schedule.schedule import Part, parts_of, schedule
 from edgekit.host.tables.orders import OrderRow, write_orders
 from edgekit.host.tune.operators import Times
 from edgekit.kb.board import BoardProfile
@@ -178,21 +177,6 @@ def build_orders(board: BoardProfile) -> tuple[Path, tuple[OrderRow, ...]]:
     return write_orders(board, rows), rows
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A subgraph: the first of its nodes, how many there are, and the hash of its structure."""
-
-    start: int
-    size: int
-    key: str
-    name: str
-
-    def order(self, graph: Graph, place: Mapping[str, int]) -> tuple[int, ...]:
-        """Its nodes in the order of a graph, as positions in the order that `place` tells."""
-        nodes = graph.nodes[self.start : self.start + self.size]
-        return tuple(place[node.name] - self.start for node in nodes)
-
-
 class _Runs:
     """Runs orders of a model, and adds to the history what its parts took."""
 
@@ -201,8 +185,8 @@ class _Runs:
         self._imported, self._made = prepare(job.model, job.profile, job.options)
         self.graph = self._made.graph
         self._place = {node.name: i for i, node in enumerate(self.graph.nodes)}
-        self.parts = tuple(_parts_of(self.graph, job.profile))
-        self._costs: dict[tuple[_Part, tuple[int, ...]], float] = {}
+        self.parts = parts_of(self.graph, job.profile)
+        self._costs: dict[tuple[Part, tuple[int, ...]], float] = {}
 
     def run(self, found: Sequence[Candidate]) -> list[Timed]:
         """Times orders in turns, the searched one among them."""
@@ -251,16 +235,16 @@ class _Runs:
         artifact = build_graph(self._imported, made, digest, job.profile, options=options)
         return sign_bundle(build_bundle(artifact, job.profile))
 
-    def _cost(self, part: _Part, turns: Sequence[Times]) -> float:
+    def _cost(self, part: Part, turns: Sequence[Times]) -> float:
         """Of its operators together, the median of all turns; views take no time."""
-        nodes = self.graph.nodes[part.start : part.start + part.size]
+        nodes = part.nodes(self.graph)
         return statistics.median(
             sum(turn.operators.get(node.name, 0.0) for node in nodes) for turn in turns
         )
 
     def _measurement(
         self,
-        part: _Part,
+        part: Part,
         order: tuple[int, ...],
         cost: float,
         searched: tuple[int, ...],
@@ -283,14 +267,6 @@ class _Runs:
             source=measurer.source,
             unit=measurer.unit,
         )
-
-
-def _parts_of(graph: Graph, board: BoardProfile) -> Iterator[_Part]:
-    start = 0
-    for part in schedule(graph, board, CompileOptions(order="import")).subgraphs:
-        size = len(part.operators)
-        yield _Part(start, size, part_key(graph, (start, start + size)), graph.nodes[start].name)
-        start += size
 
 
 def candidates(graph: Graph, board: BoardProfile, most: int, random_seed: int) -> list[Candidate]:

@@ -98,6 +98,7 @@ def test_a_history_of_an_older_kit_gets_room_for_operators(tmp_path):
     History(path).close()
     with sqlite3.connect(path) as db:
         db.execute("DROP TABLE operators")
+        db.execute("DROP TABLE orders")
         db.execute("PRAGMA user_version = 3")
     with History(path) as history:
         history.add_operators([measured(0.8)])
