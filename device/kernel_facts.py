@@ -11,6 +11,8 @@ UNARY_CHUNK = 4096  # elements of one task
 BINARY_CHUNK = MAP_CHUNK = 4096  # elements of the innermost dimension in one task
 LINEAR_SUM_CHUNK = 4096  # elements of one task
 LINEAR_SUM_BITS = 15  # lower part of a factor and of the addend
+LINEAR_SUM_WIDENING = 7  # where sixteen are added at once, codes are times 1 << this
+LINEAR_SUM_FRACTION = 2  # bits of their sum, in 16
 BINARY_DIMS = 4  # of a broadcast that is collapsed
 MAP_DIMS = 6
 MATMUL_DIMS = 4  # of a stack of matrices

@@ -1,7 +1,7 @@
 /* Sum of 8-bit codes as a linear form; the host has found that it equals the addition for all pairs
- * of codes. Factors of 30 bits are two of 16, so that each part is one product of pairs.
+ * of codes. Factors of 30 bits are two of 16, so that each part is one product of 16 bits.
  *
- * Compile-time parameters: NAME, EK_SIMD (one with EK_PAIRS), TX (int8_t, uint8_t). */
+ * Compile-time parameters: NAME, EK_SIMD (one with EK_PAIRS or EK_CODES8), TX (int8_t, uint8_t). */
 #include "../kernel.h"
 
 typedef struct {
@@ -14,14 +14,77 @@ typedef struct {
     int low, high;
 } ek_linear_sum_args;
 
+#ifdef EK_CODES8
+/* Codes come widened so far that a sum is above its lower 16 bits: one instruction adds the addend
+ * and narrows it, the next drops the fraction that is left and narrows to codes. */
+#define AT_ONCE 16
 typedef struct {
+    int16x8_t a_high, a_low, b_high, b_low;
+    int32x4_t addend;
+    uint8x16_t least, most;
+} factors;
+EK_INLINE factors factors_of(const ek_linear_sum_args *g) {
+    return (factors){
+        vdupq_n_s16((int16_t)g->a_high), vdupq_n_s16((int16_t)g->a_low),
+        vdupq_n_s16((int16_t)g->b_high), vdupq_n_s16((int16_t)g->b_low),
+        vdupq_n_s32(g->addend_high),     vdupq_n_u8((uint8_t)g->low),
+        vdupq_n_u8((uint8_t)g->high),
+    };
+}
+EK_INLINE int16x4_t four(const factors *f, int16x4_t a, int16x4_t b) {
+    const int32x4_t low =
+        vmlal_s16(vmull_s16(a, vget_low_s16(f->a_low)), b, vget_low_s16(f->b_low));
+    const int32x4_t high =
+        vmlal_s16(vmull_s16(a, vget_low_s16(f->a_high)), b, vget_low_s16(f->b_high));
+    return vaddhn_s32(vsraq_n_s32(high, low, EK_LINEAR_SUM_BITS), f->addend);
+}
+EK_INLINE int16x8_t eight(const factors *f, int16x8_t a, int16x8_t b) {
+    return vcombine_s16(four(f, vget_low_s16(a), vget_low_s16(b)),
+                        four(f, vget_high_s16(a), vget_high_s16(b)));
+}
+EK_INLINE int16x8_t widened(const uint8x8_t codes) {
+    const int16x8_t v = (TX)-1 > 0 ? (int16x8_t)vshll_n_u8(codes, EK_LINEAR_SUM_WIDENING)
+                                   : vshll_n_s8((int8x8_t)codes, EK_LINEAR_SUM_WIDENING);
+    return v;
+}
+EK_INLINE void add(const factors *f, const TX *a, const TX *b, TX *y) {
+    const uint8x16_t x = vld1q_u8((const uint8_t *)a), z = vld1q_u8((const uint8_t *)b);
+    const int16x8_t first = eight(f, widened(vget_low_u8(x)), widened(vget_low_u8(z)));
+    const int16x8_t second = eight(f, widened(vget_high_u8(x)), widened(vget_high_u8(z)));
+    if ((TX)-1 > 0) {
+        const uint8x16_t codes = vcombine_u8(vqshrun_n_s16(first, EK_LINEAR_SUM_FRACTION),
+                                             vqshrun_n_s16(second, EK_LINEAR_SUM_FRACTION));
+        vst1q_u8((uint8_t *)y, vminq_u8(vmaxq_u8(codes, f->least), f->most));
+    } else {
+        const int8x16_t codes = vcombine_s8(vqshrn_n_s16(first, EK_LINEAR_SUM_FRACTION),
+                                            vqshrn_n_s16(second, EK_LINEAR_SUM_FRACTION));
+        vst1q_s8((int8_t *)y, vminq_s8(vmaxq_s8(codes, (int8x16_t)f->least), (int8x16_t)f->most));
+    }
+}
+static void __attribute__((noinline)) add_n(const factors *f, const TX *a, const TX *b, TX *y,
+                                            long n) {
+    TX x[AT_ONCE] = {0}, z[AT_ONCE] = {0};
+    ek_copy_short(x, a, n);
+    ek_copy_short(z, b, n);
+    add(f, x, z, x);
+    ek_copy_short(y, x, n);
+}
+#else
+#define AT_ONCE EK_VL
+typedef struct {
+    const ek_linear_sum_args *g;
     vi high_factors, low_factors;
 } factors;
 
 EK_INLINE vi pair(vi a, vi b) {
     return (a & 0xFFFF) | b << 16;
 }
-EK_INLINE vi sum(const ek_linear_sum_args *g, const factors *f, vi a, vi b) {
+EK_INLINE factors factors_of(const ek_linear_sum_args *g) {
+    return (factors){g, pair(vi_splat(g->a_high), vi_splat(g->b_high)),
+                     pair(vi_splat(g->a_low), vi_splat(g->b_low))};
+}
+EK_INLINE vi sum(const factors *f, vi a, vi b) {
+    const ek_linear_sum_args *g = f->g;
     const vi both = pair(a, b);
     const vi low = vi_pair16(vi_splat(g->addend_low), both, f->low_factors) >> EK_LINEAR_SUM_BITS;
     const vi v = vi_pair16(low + g->addend_high, both, f->high_factors) >> g->shift;
@@ -33,19 +96,24 @@ EK_INLINE vi load(const TX *p) {
 EK_INLINE vi load_n(const TX *p, long n) {
     return (TX)-1 > 0 ? vi_from_u8_n((const uint8_t *)p, n) : vi_from_s8_n((const int8_t *)p, n);
 }
+EK_INLINE void add(const factors *f, const TX *a, const TX *b, TX *y) {
+    vi_to_bytes(y, sum(f, load(a), load(b)));
+}
+EK_INLINE void add_n(const factors *f, const TX *a, const TX *b, TX *y, long n) {
+    vi_to_bytes_n(y, sum(f, load_n(a, n), load_n(b, n)), n);
+}
+#endif
 
 /* Tasks: chunks of EK_LINEAR_SUM_CHUNK elements. */
 void NAME(const void *args, long begin, long end) {
     const ek_linear_sum_args g = *(const ek_linear_sum_args *)args; /* no store can change a copy */
-    const factors f = {pair(vi_splat(g.a_high), vi_splat(g.b_high)),
-                       pair(vi_splat(g.a_low), vi_splat(g.b_low))};
+    const factors f = factors_of(&g);
     const TX *a = g.a, *b = g.b;
     TX *y = g.y;
     const long until = ek_min(end * EK_LINEAR_SUM_CHUNK, g.n);
     long i = begin * EK_LINEAR_SUM_CHUNK;
-    for (; i + EK_VL <= until; i += EK_VL)
-        vi_to_bytes(y + i, sum(&g, &f, load(a + i), load(b + i)));
+    for (; i + AT_ONCE <= until; i += AT_ONCE)
+        add(&f, a + i, b + i, y + i);
     if (i < until)
-        vi_to_bytes_n(y + i, sum(&g, &f, load_n(a + i, until - i), load_n(b + i, until - i)),
-                      until - i);
+        add_n(&f, a + i, b + i, y + i, until - i);
 }

@@ -1,0 +1,26 @@
+"""Additions of bytes on ARM: every pair of codes, and sizes that end within sixteen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.host.zoo.cases import Cases
+from edgekit.kb.board import load_board
+from tests.support.kernel_runs import build, check
+from tests.support.op_graphs import inputs_of
+from tests.support.sums import every_pair, sums_graph
+
+pytestmark = pytest.mark.cross
+
+
+@pytest.mark.parametrize("board", ["a53", "a7"])
+@pytest.mark.parametrize("shape", [(256, 256), (3, 37, 41)])
+def test_every_pair_of_codes_has_the_sum_of_the_reference(shape, board, virtual_board, tmp_path):
+    graph = sums_graph(shape)
+    inputs = every_pair(graph) if shape == (256, 256) else inputs_of(graph)
+    folder = build(graph, load_board(board), tmp_path / "release")
+    cases = Cases(tuple(inputs[name][None] for name in graph.inputs), steps=1)
+    rows = virtual_board(board).run(folder, cases, tmp_path)
+    check(graph, {n: r[0] for n, r in zip(graph.outputs, rows, strict=True)}, inputs)
+    assert np.all([r.shape[0] == 1 for r in rows])
