@@ -179,11 +179,15 @@ def i8_product(
     width = round_up(weights.shape[0], vl)
     bias = bias_vector(ctx.optional(node, 2), width, _I32).astype(np.int64)
     bias += padded(packed.correction, width, np.dtype(np.int64))
+    low, high = activation_range(activation, y)
     rounding = {}
+    largest = np.abs(bias) + _largest_product(weights, w_zero)
     if dense:
         rounding["ROUND_ONCE"] = 1
-    elif shifts_right_only(factor, np.abs(bias) + _largest_product(weights, w_zero)):
+    elif shifts_right_only(factor, largest):
         kind, rounding["RIGHT_ONLY"] = "conv_right", 1
+        if ctx.isa.widens_eight and saturates(factor, largest, y, low, high):
+            kind, rounding["SHORT"] = "conv_short", 1
     after, called, table = look_up_of(ctx, node)
     name = f"{x.dtype.value}_{kind}_{tile.mr}x{tile.nv * vl}{packed.suffix}{called}"
     kernel = ctx.kernel(
@@ -199,7 +203,6 @@ def i8_product(
         **rounding,
         **after,
     )
-    low, high = activation_range(activation, y)
     fields = _i8_fields(ctx, window, packed, method, depth, x_zero)
     fields |= requantize_fields(ctx, factor, width, rounds_once=dense)
     fields |= {
@@ -230,6 +233,14 @@ def _largest_product(weights: Array, w_zero: int) -> int:
 def shifts_right_only(factor: Multiplier, largest_sum: Array) -> bool:
     """Whether vi_requantize_right serves all channels, whose sums are at most `largest_sum`."""
     return bool(np.all(factor.shift < 0) and largest_sum.max(initial=0) < 1 << 30)
+
+
+def saturates(factor: Multiplier, largest_sum: Array, y: Tensor, low: int, high: int) -> bool:
+    """Whether all scaled sums fit into 16 bits with the zero point, and only the type clamps."""
+    info = np.iinfo(y.dtype.numpy)
+    scale = float(np.ldexp(factor.multiplier.astype(np.float64), factor.shift - 31).max())
+    most = float(largest_sum.max(initial=0)) * scale + 2 + abs(zero_point_of(y))
+    return (low, high) == (info.min, info.max) and most < 1 << 15
 
 
 def requantize_fields(

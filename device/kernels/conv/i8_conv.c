@@ -1,15 +1,15 @@
 /* 8-bit convolution, NHWC: an MR x (NV * EK_VL) tile of exact 32-bit sums.
  *
  * Compile-time parameters: NAME, MR, NV, EK_SIMD, TX (type of x), TY (type of y), ROW_SUMS, and
- * optionally NARROW, RIGHT_ONLY (what vi_requantize_right asks for holds), ROUND_ONCE (fully
- * connected layers), LOOK_UP (look_up_rows.h), FLOAT_OUTPUT or FOUR (panels of weights are halved,
- * halves.h, and walked once with the pixels inside).
- * Products are made as gemm/i8_tile.h says.
- * Where rows are bytes (I8_IN_PLACE), the zero point of x is folded into the bias by the host;
- * where they are 16-bit values, it is subtracted here. That of the weights is subtracted already
- * from 16-bit weights; from bytes it is not, and with ROW_SUMS it is taken off times the sum of the
- * row. Windows of bytes are read in place, row by row, except on the border; others are packed once
- * into scratch and serve all panels of output channels. */
+ * optionally NARROW, RIGHT_ONLY (what vi_requantize_right asks for holds), SHORT (that, and what
+ * vi_short_codes8 asks for), ROUND_ONCE (fully connected layers), LOOK_UP (look_up_rows.h),
+ * FLOAT_OUTPUT or FOUR (panels of weights are halved, halves.h, and walked once with the pixels
+ * inside). Products are made as gemm/i8_tile.h says. Where rows are bytes (I8_IN_PLACE), the zero
+ * point of x is folded into the bias by the host; where they are 16-bit values, it is subtracted
+ * here. That of the weights is subtracted already from 16-bit weights; from bytes it is not, and
+ * with ROW_SUMS it is taken off times the sum of the row. Windows of bytes are read in place, row
+ * by row, except on the border; others are packed once into scratch and serve all panels of output
+ * channels. */
 #include "i8_conv.h"
 #define ROW_TYPE TX
 #include "../gemm/i8_tile.h"
@@ -22,6 +22,7 @@
 #endif
 /* 1: the first step of k stands before the loop, so that its sums need not be set to zero. */
 #define STARTS_APART (EK_I8 == EK_I8_MULL16)
+#define BIAS_FIRST (EK_I8 == EK_I8_DOT4_SS) /* 1: sums begin with the bias */
 #define X_IS_UNSIGNED ((TX) - 1 > 0)
 #define FLIP I8_FLIP(X_IS_UNSIGNED)
 
@@ -117,7 +118,9 @@ EK_INLINE void finish(const int plain, const int whole, const ek_i8_conv_args *a
 
 EK_INLINE vi sum_at(const int nv, const ek_i8_conv_args *a, const rows_t *rows, const i8_sums *sums,
                     int i, int j, vi bias) {
-    vi sum = i8_sum(nv, sums, i, j) + bias;
+    vi sum = i8_sum(nv, sums, i, j);
+    if (!BIAS_FIRST)
+        sum += bias;
 #if ROW_SUMS
     sum -= a->w_zero * rows->sum[i];
 #endif
@@ -134,6 +137,8 @@ EK_INLINE vi sum_at(const int nv, const ek_i8_conv_args *a, const rows_t *rows, 
 EK_INLINE void store_codes(const vi v[TOGETHER], const vi_codes *codes, TY *const y[TOGETHER]) {
 #ifdef EK_CODES64
     const vi all = vi_codes64(v, codes, (TY)-1 > 0);
+#elif defined SHORT
+    const int64_t all = vi_short_codes8(v[0], v[1], codes, (TY)-1 > 0);
 #else
     const int64_t all = vi_codes8(v[0], v[1], codes, (TY)-1 > 0);
 #endif
@@ -198,6 +203,9 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
                     const i8_value *w, long pixel, long channel) {
     i8_sums sums;
     i8_clear(&sums);
+    EK_UNROLL
+    for (int i = 0; i < mr * nv && BIAS_FIRST; i++)
+        sums.of[i / nv][i % nv] = bias_at(a, channel + i % nv * EK_VL);
     const i8_row *row[MR];
     long length = rows->length;
     EK_UNROLL

@@ -63,6 +63,13 @@ EK_INLINE int64_t vi_codes8(vi a, vi b, const vi_codes *c, const int is_unsigned
     const int8x8_t least = vmax_s8(vqmovn_s16(moved), (int8x8_t)c->low);
     return (int64_t)vmin_s8(least, (int8x8_t)c->high);
 }
+/* The same where nothing is outside of 16 bits, `zero` added, and the bounds are those of the type.
+ */
+EK_INLINE int64_t vi_short_codes8(vi a, vi b, const vi_codes *c, const int is_unsigned) {
+    const int16x8_t v = vcombine_s16(vmovn_s32((int32x4_t)a), vmovn_s32((int32x4_t)b));
+    const int16x8_t moved = vaddq_s16(v, c->zero);
+    return is_unsigned ? (int64_t)vqmovun_s16(moved) : (int64_t)vqmovn_s16(moved);
+}
 
 /* Sixteen products of bytes in four lanes. `narrow` adds two products in 16 bits before widening,
  * which is exact unless both factors of both can be -128. */
