@@ -24,7 +24,12 @@ from edgekit.host.lower.epilogues import epilogue_of
 from edgekit.host.lower.layout import strided_copy
 from edgekit.host.lower.methods import form_of, method_of
 from edgekit.host.lower.plan import Call, Field, Value
-from edgekit.host.lower.product_i8 import requantize_fields, shifts_right_only, wrap_i32
+from edgekit.host.lower.product_i8 import (
+    requantize_fields,
+    saturates,
+    shifts_right_only,
+    wrap_i32,
+)
 from edgekit.host.lower.tables import look_up_of
 from edgekit.host.lower.window import C_TYPES, Window, window_of
 from edgekit.kb.features import GemmShape
@@ -170,6 +175,8 @@ def _i8(ctx: Context, node: Node, window: Window, data: Array, source: Value) ->
     y = ctx.tensor(node.outputs[0])
     x_zero = zero_point_of(x)
     shifted = data.astype(np.int16) - np.int16(zero_point_of(w))
+    if bytes_ := _takes_bytes(ctx, node, window, x, shifted):
+        shifted = shifted.astype(np.int8)
     border = np.full(window.x[2] * window.x[3], x_zero, x.dtype.numpy)
     fields = _fields(ctx, node, window, source, shifted, border)
     width = round_up(window.x[3], _block(ctx, x.dtype))
@@ -182,7 +189,7 @@ def _i8(ctx: Context, node: Node, window: Window, data: Array, source: Value) ->
     factor = convolution_multiplier(x, w, y)
     fields |= requantize_fields(ctx, factor, width)
     sizes = np.abs(shifted.astype(np.int64)).reshape(-1, shifted.shape[3]).sum(axis=0)
-    right_only = shifts_right_only(factor, sizes * 255 + np.abs(total[: sizes.size]))
+    largest = sizes * 255 + np.abs(total[: sizes.size])
     fields |= {
         "bias": ctx.weights.add(wrap_i32(total)),
         "y_zero": zero_point_of(y),
@@ -190,8 +197,25 @@ def _i8(ctx: Context, node: Node, window: Window, data: Array, source: Value) ->
         "high": high,
     }
     after, called, table = look_up_of(ctx, node)
-    right, suffix = ({"RIGHT_ONLY": 1}, "_right") if right_only else ({}, "")
-    return _call(ctx, node, window, x.dtype, fields | table, right | after, suffix + called)
+    extra: dict[str, int] = {"BYTES": 1} if bytes_ else {}
+    suffix = "_bytes" if bytes_ else ""
+    if shifts_right_only(factor, largest):
+        short = ctx.isa.widens_eight and saturates(factor, largest, y, low, high)
+        extra |= {"RIGHT_ONLY": 1, **({"SHORT": 1} if short else {})}
+        suffix += "_short" if short else "_right"
+    return _call(ctx, node, window, x.dtype, fields | table, extra | after, suffix + called)
+
+
+def _takes_bytes(ctx: Context, node: Node, window: Window, x: Tensor, weights: Array) -> bool:
+    """Whether two products of bytes are added in 16 bits: they fit, and the core has more units
+    that add than units that multiply, which those that run in order have not."""
+    return (
+        ctx.isa.widens_eight
+        and not ctx.board.in_order
+        and x.dtype is DType.I8
+        and _form(node, window, x.dtype).has_fixed_window
+        and int(np.abs(weights).max(initial=0)) <= 127
+    )
 
 
 RULES: Rules = {

@@ -92,6 +92,20 @@ EK_INLINE void tile(const int rows, const int tw, const int whole, const block_t
         EK_IN_ORDER_HERE;
         if (!KEEP_WEIGHTS && r < KH)
             load_weights(r, w[r], b->weights);
+#ifdef BYTES
+        x_v x[(TW - 1) * SW + KW];
+        EK_UNROLL
+        for (int s = 0; s < (tw - 1) * SW + KW; s++) {
+            const TX *p = at->line[r] + b->column[s];
+            x[s] = whole ? x_at(p) : x_at_n(p, b->c);
+        }
+        EK_UNROLL
+        for (int i = 0; i < rows * tw; i++) {
+            const int row = i / tw, o = i % tw, ky = r - row * SH;
+            if (ky >= 0 && ky < KH)
+                acc[row][o] = multiply_taps(KW, acc[row][o], x + o * SW, w[ky]);
+        }
+#else
         EK_UNROLL
         for (int s = 0; s < (tw - 1) * SW + KW; s++) {
             const TX *p = at->line[r] + b->column[s];
@@ -106,6 +120,7 @@ EK_INLINE void tile(const int rows, const int tw, const int whole, const block_t
                 }
             }
         }
+#endif
     }
     EK_UNROLL
     for (int i = 0; i < rows; i++) {

@@ -1,7 +1,8 @@
 /* The values of a depthwise convolution, f32 or 8-bit: BLOCK channels in a vector of sums, and how
  * inputs, weights and outputs get there. After dwconv.h, with TX (and FLOAT_X for floats, and what
- * epilogue.h knows) and, for 8-bit types, LOOK_UP (look_up_rows.h) and RIGHT_ONLY: what
- * vi_requantize_right asks for holds for all channels. */
+ * epilogue.h knows) and, for 8-bit types, LOOK_UP (look_up_rows.h), RIGHT_ONLY: what
+ * vi_requantize_right asks for holds for all channels, SHORT: that, and what vi_short_codes8 asks
+ * for, and BYTES: x is signed and weights, whose zero is 0, are bytes of which none is -128. */
 #ifndef EK_DWCONV_VALUES_H
 #define EK_DWCONV_VALUES_H
 
@@ -66,7 +67,11 @@ EK_INLINE void finish_rows(const ek_dwconv_args *a, TX *y, long pixels) {
 }
 #define PADS_WITH_ZERO 0
 #define X_IS_UNSIGNED ((TX) - 1 > 0)
+#ifdef BYTES
+typedef int8_t weight_t;
+#else
 typedef int16_t weight_t;
+#endif
 
 EK_INLINE vi scaled(vi sum, const vi_factor *f) {
 #if RIGHT_ONLY
@@ -79,14 +84,18 @@ EK_INLINE vi scaled(vi sum, const vi_factor *f) {
 #ifdef EK_CODES8
 /* ARM widens as it multiplies, eight values of 16 bits at a time. */
 #define BLOCK 8
-typedef int16_t x_v __attribute__((vector_size(16)));
-typedef x_v weight_v;
 typedef int8_t bytes_v __attribute__((vector_size(8)));
 typedef uint8_t unsigned_v __attribute__((vector_size(8)));
+#ifdef BYTES
+typedef bytes_v x_v;
+#else
+typedef int16_t x_v __attribute__((vector_size(16)));
+#endif
+typedef x_v weight_v;
 typedef struct {
     vi low, high;
 } sum_t;
-EK_INLINE weight_v weight_at(const int16_t *p) {
+EK_INLINE weight_v weight_at(const weight_t *p) {
     weight_v v;
     memcpy(&v, p, sizeof v);
     return v;
@@ -98,16 +107,39 @@ EK_INLINE sum_t bias_at(const ek_dwconv_args *a, long c) {
 EK_INLINE x_v x_at(const TX *p) {
     bytes_v v;
     memcpy(&v, p, sizeof v);
+#ifdef BYTES
+    return v;
+#else
     return X_IS_UNSIGNED ? vcast((unsigned_v)v, x_v) : vcast(v, x_v);
+#endif
 }
 static __attribute__((noinline, unused)) x_v x_at_n(const TX *p, long n) {
     TX t[BLOCK] = {0};
     ek_copy_short(t, p, n);
     return x_at(t);
 }
+#ifdef BYTES
+EK_INLINE sum_t add_products(sum_t acc, int16x8_t products) {
+    return (sum_t){(vi)vaddw_s16((int32x4_t)acc.low, vget_low_s16(products)),
+                   (vi)vaddw_s16((int32x4_t)acc.high, vget_high_s16(products))};
+}
+EK_INLINE sum_t multiply_add(sum_t acc, x_v x, weight_v w) {
+    return add_products(acc, vmull_s8((int8x8_t)x, (int8x8_t)w));
+}
+/* acc + x . w of n taps: two products are added in 16 bits, which hold them. */
+EK_INLINE sum_t multiply_taps(const int n, sum_t acc, const x_v x[n], const weight_v w[n]) {
+    EK_UNROLL
+    for (int i = 0; i + 1 < n; i += 2) {
+        const int16x8_t first = vmull_s8((int8x8_t)x[i], (int8x8_t)w[i]);
+        acc = add_products(acc, vmlal_s8(first, (int8x8_t)x[i + 1], (int8x8_t)w[i + 1]));
+    }
+    return n % 2 ? multiply_add(acc, x[n - 1], w[n - 1]) : acc;
+}
+#else
 EK_INLINE sum_t multiply_add(sum_t acc, x_v x, weight_v w) {
     return (sum_t){vi_multiply_low(acc.low, x, w), vi_multiply_high(acc.high, x, w)};
 }
+#endif
 typedef struct {
     vi_factor low, high;
     vi_codes codes;
@@ -118,8 +150,12 @@ EK_INLINE output output_at(const ek_dwconv_args *a, long c) {
                     vi_codes_of(a->y_zero, a->low, a->high)};
 }
 EK_INLINE void finish(const output *o, sum_t sum, TX *y, long n) {
-    const int64_t codes =
-        vi_codes8(scaled(sum.low, &o->low), scaled(sum.high, &o->high), &o->codes, X_IS_UNSIGNED);
+    const vi low = scaled(sum.low, &o->low), high = scaled(sum.high, &o->high);
+#ifdef SHORT
+    const int64_t codes = vi_short_codes8(low, high, &o->codes, X_IS_UNSIGNED);
+#else
+    const int64_t codes = vi_codes8(low, high, &o->codes, X_IS_UNSIGNED);
+#endif
     if (n >= BLOCK)
         memcpy(y, &codes, BLOCK);
     else
