@@ -28,6 +28,7 @@ from edgekit.host.paths import cache_folder
 from edgekit.host.pipeline import Target, run_pipeline
 from edgekit.host.placement import check_placement, explained, placements
 from edgekit.host.split import memory_limit
+from edgekit.host.tables.gemm import table_of
 from edgekit.host.toolchain.kernels import features_unit
 from edgekit.host.toolchain.zig import Toolchain, Unit, kernels_folder
 from edgekit.kb.board import BoardProfile
@@ -127,10 +128,13 @@ def build_graph(
 ) -> Artifact:
     """The library of what passes made of `imported`, of whose model `digest` is the SHA-256;
     golden outputs are those of `imported`. Constants go to the end of `weights`, if given; methods
-    come from `table`, by default the board's."""
+    come from `table`, by default the board's: those of the number of threads that options name, or
+    that is fastest by price."""
     cache = cache or cache_folder()
     _LOG.info("%s: planning %d operators for %s", imported.name, len(made.graph.nodes), board.name)
-    scheduled, plan = plan_of(made.graph, board, options, weights, table)
+    table = table_of(board) if table is None else table
+    threads = _likely_threads(made.graph, board, options, table)
+    scheduled, plan = plan_of(made.graph, board, options, weights, table, threads)
     check_memory(plan, board, made.limit)
     library = Toolchain(board, cache / "objects").build(units_of(plan, board))
     _LOG.info("%s: compiled; golden outputs by the reference", imported.name)
@@ -153,6 +157,17 @@ def build_graph(
         placements=placed,
         extras=extras_of(plan, board),
     )
+
+
+def _likely_threads(
+    graph: Graph, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
+) -> int:
+    """Planning twice is for tables that have other methods for other numbers of threads."""
+    if options.threads or not table.knows_threads:
+        return options.threads or 1
+    scheduled, plan = plan_of(graph, board, options, table=table, threads=1)
+    found = placements(scheduled, plan, board, cluster=options.cluster)
+    return found[0].threads if found else 1
 
 
 def units_of(plan: Plan, board: BoardProfile) -> list[Unit]:

@@ -51,7 +51,7 @@ CHAINED = Choice("analytic", "images between its members leave the cache or do n
 
 
 def choose(
-    table: KnowledgeBase, board: BoardProfile, isa: Isa, form: Form
+    table: KnowledgeBase, board: BoardProfile, isa: Isa, form: Form, threads: int = 1
 ) -> tuple[OperatorMethod, Choice] | None:
     """The method of an operator: by its row of the table (exact, then relaxed by priority), else by
     a row of the library's products, of which only proven tiles count, since other kernels were
@@ -60,7 +60,7 @@ def choose(
     if not candidates:
         return None
     cheapest = min((c for c in candidates if c.proven), key=lambda c: c.price)
-    taken, choice = _by_rows(table, board, form, candidates, cheapest)
+    taken, choice = _by_rows(table, board, form, threads, candidates, cheapest)
     others = [c for c in candidates if c.method != taken.method]
     second = min(others, key=lambda c: (not c.proven, c.price), default=None)
     usual, _ = _without_row(table, board, form, candidates, cheapest, "")
@@ -81,11 +81,12 @@ def _by_rows(
     table: KnowledgeBase,
     board: BoardProfile,
     form: Form,
+    threads: int,
     candidates: Sequence[Candidate],
     cheapest: Candidate,
 ) -> tuple[Candidate, Choice]:
     known = {c.method: c for c in candidates}
-    row, rule, why = table.operator_row(board.platform, form)
+    row, rule, why = table.operator_row(board.platform, form, threads)
     if row is not None and row.method in known:
         return known[row.method], Choice(rule, why, row)
     if row is not None and row.method is not None:

@@ -89,6 +89,38 @@ class Index(Generic[_R]):
         return None
 
 
+class OperatorIndex(Index[OperatorRow]):
+    """Rows of operators. Those of other numbers of threads answer where none of the number that is
+    asked for does: of one thread first, then of fewer before more."""
+
+    def __init__(self, rows: Iterable[OperatorRow]) -> None:
+        kept = tuple(rows)
+        super().__init__(kept)
+        self._threads = sorted({row.key.threads for row in kept})
+
+    def find(
+        self, key: GemmKey, shape: GemmShape, priority: tuple[Feature, ...]
+    ) -> tuple[OperatorRow | None, str, str]:
+        """The row, exact or relaxed, within its radius; the rule, and a sentence."""
+        far = ""
+        for count in sorted(self._threads, key=lambda n: n != key.threads):
+            asked = replace(key, threads=count)
+            other = (
+                "" if count == key.threads else f"; measured on {count} threads, not {key.threads}"
+            )
+            row = self.exact(asked)
+            if row is not None and _within_radius(row, shape):
+                rule = "relaxed:threads" if other else "exact"
+                return row, rule, f"all index values are equal{other}"
+            if found := self.relaxed(asked, shape, priority):
+                best, name, why = found
+                if _within_radius(best, shape):
+                    return best, f"relaxed:{name}", f"{why}{other}"
+                s = best.shape
+                far = far or f"{why}, of which {s.m} x {s.k} x {s.n}, the nearest, is too far"
+        return None, "analytic", far
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a look-up found: the method, the rule that found it, and a sentence why."""
@@ -117,7 +149,7 @@ class KnowledgeBase:
     skipped: int = 0
     operators: tuple[OperatorRow, ...] = ()
     _products: Index[Row] = field(init=False, repr=False, compare=False)
-    _operators: Index[OperatorRow] = field(init=False, repr=False, compare=False)
+    _operators: OperatorIndex = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if sorted(self.priority) != sorted(FEATURES):
@@ -128,7 +160,7 @@ class KnowledgeBase:
             if not 0 <= key.platform < len(self.platforms):
                 raise ValueError(f"expected a known platform index, found {key.platform}")
         object.__setattr__(self, "_products", Index(self.rows))
-        object.__setattr__(self, "_operators", Index(self.operators))
+        object.__setattr__(self, "_operators", OperatorIndex(self.operators))
 
     def key(
         self,
@@ -195,17 +227,13 @@ class KnowledgeBase:
         index = self.platforms.index(platform) if platform in self.platforms else -1
         shape = form.shape
         key = key_of(shape, index, self.sequences, form.dtype, threads, "b", form.name)
-        row = self._operators.exact(key)
-        if row is not None and _within_radius(row, shape):
-            return row, "exact", "all index values are equal"
-        if found := self._operators.relaxed(key, shape, self.priority):
-            best, name, why = found
-            if _within_radius(best, shape):
-                return best, f"relaxed:{name}", why
-            s = best.shape
-            why += f", of which {s.m} x {s.k} x {s.n}, the nearest, is too far"
-            return None, "analytic", why
-        return None, "analytic", f"no row for {form.name} of {form.dtype} on {platform}"
+        row, rule, why = self._operators.find(key, shape, self.priority)
+        return row, rule, why or f"no row for {form.name} of {form.dtype} on {platform}"
+
+    @property
+    def knows_threads(self) -> bool:
+        """Whether the method of an operator may depend on the number of threads."""
+        return len({row.key.threads for row in self.operators}) > 1
 
     def knowing(self, platform: str) -> KnowledgeBase:
         """The same table with an index for `platform`."""
@@ -249,13 +277,15 @@ def _relaxes(row: Row, default: Method, vl: int) -> bool:
     return row.relaxes and row.method.is_transposed(vl) == default.is_transposed(vl)
 
 
-_Shared = tuple[Feature, int, int, str, Packed, str]
+_Shared = tuple[Feature, int, int, str, Packed, str, int]
 
 
 def _shared(key: GemmKey, name: Feature) -> _Shared:
-    """What rows that may answer for each other have in common, by one feature."""
+    """What rows that may answer for each other have in common, by one feature; for operators the
+    number of threads counts, too."""
     value: int = getattr(key, name)
-    return name, value, key.platform, key.dtype, key.packed, key.form
+    threads = key.threads if key.form else 0
+    return name, value, key.platform, key.dtype, key.packed, key.form, threads
 
 
 def _preference(row: _Known, key: GemmKey, shape: GemmShape) -> tuple[int, float, float, GemmKey]:

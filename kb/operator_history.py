@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of
-from edgekit.kb.gemm_table import FEATURES, Index
+from edgekit.kb.gemm_table import FEATURES, OperatorIndex
 from edgekit.kb.operators import OperatorMethod, OperatorRow
 
 # What a measurement counts for: times of turns with the default method, times of what was compiled
@@ -96,21 +96,18 @@ def without_operator_repeats(
     rows: Sequence[OperatorRow], shapes_of: Mapping[GemmKey, Iterable[GemmShape]]
 ) -> tuple[OperatorRow, ...]:
     """Rows without those of the named keys that have no method and change nothing: without them no
-    neighbor's method would be taken for any of the shapes beside their key."""
-    with_method = Index([row for row in rows if row.method])
+    neighbor's method would be taken for any of the shapes beside their key, nor one of another
+    number of threads."""
+    with_method = OperatorIndex(row for row in rows if row.method)
     return tuple(
         row
         for row in rows
         if row.method
         or row.key not in shapes_of
-        or any(_has_neighbor(with_method, row.key, s) for s in (row.shape, *shapes_of[row.key]))
-    )
-
-
-def _has_neighbor(rows: Index[OperatorRow], key: GemmKey, shape: GemmShape) -> bool:
-    found = rows.relaxed(key, shape, FEATURES)
-    return found is not None and (
-        found[0].radius is None or 100.0 * shape.log_distance(found[0].shape) <= found[0].radius
+        or any(
+            with_method.find(row.key, shape, FEATURES)[0] is not None
+            for shape in (row.shape, *shapes_of[row.key])
+        )
     )
 
 

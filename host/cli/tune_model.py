@@ -74,6 +74,7 @@ def tune_model(
     from edgekit.host.cli.tune_estimated import device_to_measure
     from edgekit.host.connections import profile_of
     from edgekit.host.estimate.target import target_of
+    from edgekit.host.placement import check_placement
     from edgekit.host.release import check_quiet
     from edgekit.host.tune.model_session import ModelJob
     from edgekit.kb.board import load_board
@@ -100,11 +101,6 @@ def tune_model(
     options = _options(input_shape, precision)
     device = device_to_measure(name, via)
     count = threads or (device.threads if device else None) or 1
-    if device is None and count > 1:
-        raise InputError(
-            f"{name}: expected 1 thread to estimate operators of, found {count}; leave out "
-            "--threads, or tune on a board itself"
-        )
 
     def check() -> None:
         if device is not None and not allow_noise:
@@ -114,6 +110,7 @@ def tune_model(
     profile = load_board(profile_of(name))
     if device is None:
         target_of(profile)  # is there a model of its core?
+        check_placement(profile, count, "")
     job = ModelJob(name, profile, path, options, count, seconds, device, _moment, note, check)
     outcome, table = _tuned(job)
     if as_json:

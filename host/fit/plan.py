@@ -26,19 +26,21 @@ def plan_of(
     options: CompileOptions,
     weights: WeightsFile | None = None,
     table: KnowledgeBase | None = None,
+    threads: int | None = None,
 ) -> tuple[Schedule, Plan]:
     """The order a graph will run in, and all that code generation needs of it; its constants go to
     the end of `weights`, if given, and its methods come from `table`, by default the board's.
 
-    Orders that were measured on such boards are taken, unless their arena is too large.
+    Methods are those of `threads`, by default of as many as the options say, or of one. Orders that
+    were measured on such boards are taken, unless their arena is too large.
     """
-    table = table_of(board) if table is None else table
+    table, threads = table_of(board) if table is None else table, threads or options.threads or 1
     remembered = orders_of(board)
-    scheduled, plan = _planned(graph, board, options, weights, table, remembered)
+    scheduled, plan = _planned(graph, board, options, weights, table, remembered, threads)
     need, limit = plan.memory.arena_bytes + plan.state_bytes, memory_limit(board, options)
     if not remembered or limit is None or need <= limit:
         return scheduled, plan
-    scheduled, plan = _planned(graph, board, options, weights, table, NO_ORDERS)
+    scheduled, plan = _planned(graph, board, options, weights, table, NO_ORDERS, threads)
     why = f"searched; with measured orders the arena takes {need} bytes, of {limit} that it may"
     parts = tuple(replace(part, why=why) for part in scheduled.subgraphs)
     return replace(scheduled, subgraphs=parts), plan
@@ -51,6 +53,7 @@ def _planned(
     weights: WeightsFile | None,
     table: KnowledgeBase,
     remembered: Orders,
+    threads: int,
 ) -> tuple[Schedule, Plan]:
     model = CostModel.of(board)
     units = assign_units(graph, board, model.cost)
@@ -67,5 +70,6 @@ def _planned(
         roomy,
         costs,
         weights,
+        threads,
     )
     return scheduled, plan

@@ -43,7 +43,7 @@ def keep_benchmark(
         took = {o.name: o.median_us * 1e-6 for o in timing.operators if o.median_us > 0}
         known = [
             s
-            for s in subject_of(model, board, options).operators
+            for s in subject_of(model, board, options, timing.threads).operators
             if s.name in default and s.name in took
         ]
         paces = [took[s.name] / default[s.name] for s in known if s.current == s.default]

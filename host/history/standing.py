@@ -37,10 +37,11 @@ class Standing:
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A model ready to be compiled with one table after the other, of which `table` is the board's
-    without rows of operators."""
+    """A model ready to be compiled for a number of threads with one table after the other, of which
+    `table` is the board's without rows of operators."""
 
     name: str
+    threads: int
     imported: Graph
     made: Made
     digest: str
@@ -56,18 +57,21 @@ class Subject:
         return replace(self.table, operators=tuple(rows))
 
 
-def subject_of(model: Path, board: BoardProfile, options: CompileOptions) -> Subject:
+def subject_of(
+    model: Path, board: BoardProfile, options: CompileOptions, threads: int = 1
+) -> Subject:
     """Raises InputError for a model that cannot be compiled for the board."""
     current = table_of(board)
     table = replace(current, operators=())
     imported, made = prepare(model, board, options)
+    options = replace(options, threads=threads)
     chosen, default = (_chosen(made.graph, board, options, each) for each in (current, table))
     operators = tuple(
-        _standing(name, form, method, chosen[name][1], board, table)
+        _standing(name, form, method, chosen[name][1], board, table, threads)
         for name, (form, method) in default.items()
     )
     digest = model_hash(model)
-    return Subject(model.stem, imported, made, digest, board, options, table, operators)
+    return Subject(model.stem, threads, imported, made, digest, board, options, table, operators)
 
 
 def _chosen(
@@ -89,13 +93,14 @@ def _standing(
     current: OperatorMethod,
     board: BoardProfile,
     table: KnowledgeBase,
+    threads: int,
 ) -> Standing:
     isa = board.isa.of_half if form.dtype == "f16" else board.isa
     found = candidates_of(form, isa, board)
     least = min(c.price for c in found if c.proven) or 1.0
     prices = {c.method: c.price / least for c in found if _may_matter(c.method, form, board)}
     index = table.platforms.index(board.platform)
-    key = key_of(form.shape, index, table.sequences, form.dtype, 1, "b", form.name)
+    key = key_of(form.shape, index, table.sequences, form.dtype, threads, "b", form.name)
     return Standing(name, key, form, default, current, prices)
 
 

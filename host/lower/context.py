@@ -61,14 +61,16 @@ class LookUp:
 class Context:
     """State of one lowering; rules read the graph and add weights, scratch and aliases.
 
-    `table` is the board's knowledge base; `choices` what decided on methods, by node. `parts` are
-    made in their places in wider tensors; `look_ups` are functions behind products, by these.
+    `table` is the board's knowledge base, asked for methods on `threads`; `choices` what decided on
+    methods, by node. `parts` are made in their places in wider tensors; `look_ups` are functions
+    behind products, by these.
     """
 
     graph: Graph
     isa: Isa
     board: BoardProfile
     table: KnowledgeBase
+    threads: int = 1
     weights: WeightsFile = field(default_factory=WeightsFile)
     scratch_bytes: dict[str, int] = field(default_factory=dict)
     aliases: dict[str, Alias] = field(default_factory=dict)

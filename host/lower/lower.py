@@ -103,6 +103,7 @@ def lower(
     apart: bool = False,
     costs: Mapping[str, float] = NO_COSTS,
     weights: WeightsFile | None = None,
+    threads: int = 1,
 ) -> Plan:
     """Chooses a kernel for every node, packs its weights, and places every tensor.
 
@@ -111,11 +112,12 @@ def lower(
     `units`, where they run elsewhere than on the cores. `apart`: what cores hand over to each other
     has memory of its own, which makes the arena larger. `costs`: microseconds that nodes take one
     core, about, so that threads do not get pieces that are not worth it. `weights`: what
-    constants are added to, where several programs share a file.
+    constants are added to, where several programs share a file. `threads`: on which the plan most
+    likely runs, whose methods it gets; it can run on any number.
     Raises InputError naming the operator where no kernel fits.
     """
     table = board_table(board) if table is None else table
-    ctx = Context(graph, board.isa, board, table, weights or WeightsFile())
+    ctx = Context(graph, board.isa, board, table, threads, weights or WeightsFile())
     ctx.look_ups = look_ups_of(graph, units)
     place_look_ups(ctx)
     _place_parts(ctx, units)

@@ -32,9 +32,8 @@ def form_of(node: Node, window: Window, dtype: str, weight_bytes: int, row_bytes
 
 def method_of(ctx: Context, node: Node, form: Form) -> OperatorMethod | None:
     """The method of a node, which the knowledge base chooses; None where no kernel fits. Why it is
-    that is kept for `explain`. Threads are known only when the model runs, so it is the method of
-    a single one."""
-    found = choose(ctx.table, ctx.board, ctx.isa, form)
+    that is kept for `explain`."""
+    found = choose(ctx.table, ctx.board, ctx.isa, form, ctx.threads)
     if found is None:
         return None
     method, ctx.choices[node.name] = found

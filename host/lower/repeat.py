@@ -34,7 +34,7 @@ def lower_repeat(
     op = node.op
     assert isinstance(op, ops.Repeat)
     first = int(op.conditional)
-    inner = Context(op.body, ctx.isa, ctx.board, ctx.table, ctx.weights)
+    inner = Context(op.body, ctx.isa, ctx.board, ctx.table, ctx.threads, ctx.weights)
     steps = list(steps_of(inner))
     places = _inputs(ctx, node, op) | _memory(ctx, node, op, inner, steps)
 

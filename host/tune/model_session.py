@@ -50,14 +50,14 @@ def tune_model(
     holder = f"{owner()}, since {job.now()}"
     with tuning_alone(job.board, holder):
         began = time.monotonic()
-        subject = subject_of(job.model, job.profile, job.options)
+        subject = subject_of(job.model, job.profile, job.options, job.threads)
         if not subject.operators:
             raise InputError(
                 f"{job.model}: expected operators with several methods on {job.profile.name}, "
                 "found none; there is nothing to tune"
             )
         left = max(job.seconds - (time.monotonic() - began), 0.0)
-        plan = ModelPlan(job.board, subject, job.threads, left, VERSION, job.check)
+        plan = ModelPlan(job.board, subject, left, VERSION, job.check)
         try:
             outcome = _searched(plan, subject, job, on_progress)
         except UnreachableError as error:
@@ -77,7 +77,7 @@ def _searched(
         if job.device is None:
             estimated = EstimatedTimes(subject, job.tell)
             return ModelTuner(plan, estimated, history, time.monotonic, job.now).run(on_progress)
-        measured = MeasuredTimes(subject, job.device, job.threads)
+        measured = MeasuredTimes(subject, job.device)
         try:
             return ModelTuner(plan, measured, history, time.monotonic, job.now).run(on_progress)
         finally:

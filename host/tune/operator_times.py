@@ -32,8 +32,8 @@ class MeasuredTimes:
     unit, source, per_ms = "seconds", "tuner", 1e-3
     least = 5e-7  # half a microsecond is some ticks of an ARM's counter
 
-    def __init__(self, subject: Subject, device: Device, threads: int) -> None:
-        self._subject, self._device, self._threads = subject, device, threads
+    def __init__(self, subject: Subject, device: Device) -> None:
+        self._subject, self._device = subject, device
         self._stack = ExitStack()
         self._default: Device | None = None
         self._runs = _TRIAL
@@ -54,7 +54,7 @@ class MeasuredTimes:
         return _least(ours), _least(usual)
 
     def _bench(self, place: Device) -> Benchmark:
-        return place.bench(threads=self._threads, count=self._runs)
+        return place.bench(threads=self._subject.threads, count=self._runs)
 
 
 class EstimatedTimes:
@@ -75,11 +75,11 @@ class EstimatedTimes:
 
     def _times(self, table: KnowledgeBase) -> Times:
         bundle, board = _bundle(self._subject, table), self._subject.board
-        manifest = bundle.manifest
-        found = recall(manifest.id, board, 1)
+        manifest, threads = bundle.manifest, self._subject.threads
+        found = recall(manifest.id, board, threads)
         if found is None:
-            found = estimate_model(manifest, bundle.files, self._target, 1, _ESTIMATE_SECONDS)
-            remember(manifest.id, board, 1, found)
+            found = estimate_model(manifest, bundle.files, self._target, threads, _ESTIMATE_SECONDS)
+            remember(manifest.id, board, threads, found)
         if not found.operators:
             raise InputError(
                 f"{self._subject.name}: expected operators that run one after the other on "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from edgekit.host.history.standing import Standing, Subject, methods_to_try
@@ -58,7 +58,6 @@ class ModelPlan:
 
     board: str
     subject: Subject
-    threads: int
     seconds: float
     kit_version: str
     check: Callable[[], None] = lambda: None
@@ -248,7 +247,7 @@ class ModelTuner:
             model=plan.subject.name,
             operator=operator.name,
             form=operator.form.name,
-            threads=plan.threads,
+            threads=plan.subject.threads,
             shape=operator.form.shape,
             method=method,
             cost=cost,
@@ -265,7 +264,13 @@ class ModelTuner:
     def _read_back(self) -> _Known:
         """What the history holds of these operators, from this board and this kit."""
         plan, names = self._plan, {each.name: each.key for each in self._operators}
-        here = (plan.board, plan.subject.name, plan.threads, plan.kit_version, self._measurer.unit)
+        here = (
+            plan.board,
+            plan.subject.name,
+            plan.subject.threads,
+            plan.kit_version,
+            self._measurer.unit,
+        )
         return {
             (m.operator, m.method): m.ratio
             for m in self._history_here()
@@ -276,8 +281,7 @@ class ModelTuner:
         """What a table that is made of the history says of the keys of this model."""
         table = self._plan.subject.table
         rows = operator_rows(self._history_here(), table.platforms, table.sequences)
-        mine = [row for row in rows if row.key.threads == self._plan.threads]
-        found = {replace(row.key, threads=1): row.method for row in mine}
+        found = {row.key: row.method for row in rows}
         return {k: m for k in self._to_try if (m := found.get(k)) is not None}
 
     def _is_told_apart(self, key: GemmKey) -> bool:

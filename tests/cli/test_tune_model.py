@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,14 @@ _BOARD = "rpi3"
 
 
 class Clockwork:
-    """A core on which tiles of five rows take half of what others do: 1000 cycles. It is gone
-    after `left` answers. Beside such tiles others take `beside` times as long."""
+    """A core on which tiles of five rows take half (`factor`) of what others do: 1000 cycles. It is
+    gone after `left` answers. Beside such tiles others take `beside` times as long."""
 
     unit, source, per_ms, least = "cycles", "estimate", 1e6, 1.0
     left = 1000
     builds = 0
     beside = 1.0
+    factor = 0.5
 
     def __init__(self, subject: Subject, *_: object) -> None:
         self._subject = subject
@@ -57,14 +59,14 @@ class Clockwork:
         steps = plan.lowered.steps
         fast = sum("_5x" in x.kernel for x in steps)
         usual = 1000.0 * (Clockwork.beside if fast else 1.0)
-        costs = {x.name: 500.0 if "_5x" in x.kernel else usual for x in steps}
+        costs = {x.name: 1e3 * Clockwork.factor if "_5x" in x.kernel else usual for x in steps}
         return Times(costs, sum(costs.values()))
 
 
 @pytest.fixture
 def clockwork(monkeypatch: pytest.MonkeyPatch) -> type[Clockwork]:
     monkeypatch.setattr(model_session, "EstimatedTimes", Clockwork)
-    Clockwork.left, Clockwork.builds, Clockwork.beside = 1000, 0, 1.0
+    Clockwork.left, Clockwork.builds, Clockwork.beside, Clockwork.factor = 1000, 0, 1.0, 0.5
     return Clockwork
 
 
@@ -73,11 +75,12 @@ def tune(clockwork: type[Clockwork], edgekit: Any, face_model: Path) -> Callable
     return lambda *more: edgekit("tune", "model", face_model, "--board", _BOARD, "--json", *more)
 
 
-def _explained(model: Path) -> dict[str, Any]:
+def _explained(model: Path, threads: int | None = None) -> dict[str, Any]:
     """What `compile --explain` writes of each operator that multiplies, by its name."""
+    options = replace(DEFAULT_OPTIONS, threads=threads)
     board = load_board(_BOARD)
     _, made = prepare(model, board)
-    scheduled, plan = plan_of(made.graph, board, DEFAULT_OPTIONS)
+    scheduled, plan = plan_of(made.graph, board, options)
     story = explain(scheduled, plan, board, made.counts, made.origin, made.limit)
     return {each["name"]: each for each in story["operators"] if each["method"]}
 
@@ -101,6 +104,24 @@ def test_the_next_compile_does_what_was_found(tune: Any, face_model: Path) -> No
         rows = history.read_operators().measurements
     assert len(rows) == found["measured"]
     assert {(r.board, r.kit_version, r.source) for r in rows} == {(_BOARD, VERSION, "estimate")}
+
+
+def test_methods_of_several_threads_are_those_of_releases_that_run_on_as_many(
+    tune: Any, clockwork: type[Clockwork], edgekit: Any, face_model: Path
+) -> None:
+    done = tune("--threads", "4")
+    assert done.code == 0, done.err
+    assert done.document["threads"] == 4 and done.document["gain"] > 1.1
+    with History() as history:
+        assert {r.threads for r in history.read_operators().measurements} == {4}
+    together = _explained(face_model, threads=4)
+    for each in done.document["operators"]:
+        assert together[each["name"]]["rule"] == "exact"
+    clockwork.factor = 4.0  # on one thread these tiles are bad
+    assert tune("--threads", "1").code == 0
+    alone, together = (_explained(face_model, threads=n) for n in (1, 4))
+    assert any("_5x" in each["kernel"] for each in together.values())
+    assert not any("_5x" in each["kernel"] for each in alone.values())
 
 
 def test_a_model_with_like_shapes_gains_too(tune: Any, face_model: Path) -> None:
@@ -165,7 +186,7 @@ def test_the_table_can_be_built_anew_from_the_history(tune: Any, edgekit: Any) -
     [
         (("--budget", "0m"), "--budget: expected a time above 0"),
         (("--budget=-5m",), "--budget: expected a time above 0"),
-        (("--board", "rpi3", "--threads", "2"), "expected 1 thread to estimate"),
+        (("--board", "rpi3", "--threads", "8"), "expected at most 4, the cores of"),
         (("--board", "nosuch"), "nosuch"),
         (("--threads", "0"), "--threads"),
     ],

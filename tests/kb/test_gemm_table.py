@@ -12,6 +12,7 @@ from edgekit.kb import GemmShape, KnowledgeBase, index_of
 from edgekit.kb.features import DEFAULT_SHAPE_SEQUENCE, GemmKey, Sequences, key_of
 from edgekit.kb.gemm_table import Row
 from edgekit.kb.method import Method
+from edgekit.kb.operators import Form, OperatorMethod, OperatorRow
 
 _DEFAULT = Method(64, 64, 64, False, True, 8, 8)
 _SIZES = st.integers(0, 5000)
@@ -151,6 +152,27 @@ def test_a_row_holds_within_its_radius():
         assert all(answer.rule == "exact" for answer in found)
         assert tuple(answer.method == method(256) for answer in found) == answers
         assert tuple("100 x 100 x 100" not in answer.why for answer in found) == answers
+
+
+def _operator_row(threads: int, shape: GemmShape, nr: int) -> OperatorRow:
+    key = key_of(shape, 0, Sequences(), "f32", threads, "b", "conv1s1")
+    method = OperatorMethod("in_place", "f32", 8, nr)
+    return OperatorRow(key, method, shape, "estimate", 0.9, 100)
+
+
+def test_rows_of_other_numbers_of_threads_answer_last_and_that_of_one_thread_first():
+    shape, near = GemmShape(256, 64, 64), GemmShape(256, 64, 128)
+    rows = (_operator_row(1, shape, 4), _operator_row(2, shape, 8), _operator_row(4, near, 12))
+    table = KnowledgeBase(("core",), operators=rows)
+    form = Form("conv", shape, "f32")
+    found = {n: table.operator_row("core", form, n) for n in (1, 2, 3, 4)}
+    columns = {n: row.method.nr for n, (row, _, _) in found.items()}
+    assert columns == {1: 4, 2: 8, 3: 4, 4: 12}
+    rules = {n: rule for n, (_, rule, _) in found.items()}
+    assert rules[1] == rules[2] == "exact" and rules[3] == "relaxed:threads"
+    assert rules[4].startswith("relaxed:") and rules[4] != "relaxed:threads"
+    assert "measured on 1 threads, not 3" in found[3][2]
+    assert table.knows_threads and not dataclasses.replace(table, operators=rows[:1]).knows_threads
 
 
 def test_a_neighbors_turned_tile_does_not_answer_for_an_upright_one():
