@@ -230,6 +230,8 @@ def _estimate_file(
     from edgekit.host.estimate.target import target_of
 
     is_model = file_kind(path) is Kind.MODEL
+    if is_model:
+        options = replace(options, threads=wish.threads)  # its methods are of as many
     key = model_key(path, board, options) if is_model else ""
     usual = wish.threads or 0  # 0: what the release says
     if is_model and (found := recall(key, board, usual)):
