@@ -203,7 +203,7 @@ def test_a_board_without_a_table_borrows_one_of_its_family_and_must_gain_by_it(
     lent = read_layouts(shipped_folder("layouts") / f"{platform}.json")
     dearer = {c.kernel for c, own in zip(found.cases, lent.cases, strict=True) if c.cost > own.cost}
     usual = {"dense", "depthwise", "dense_row", "dense_rows"}
-    assert dearer == set(KERNELS) - usual
+    assert dearer == (set() if name.startswith("x86") else set(KERNELS) - usual)
 
 
 def test_a_core_of_another_family_lends_nothing(monkeypatch, tmp_path):
