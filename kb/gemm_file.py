@@ -76,10 +76,14 @@ _COLUMNS = [field.name for field in msgspec.structs.fields(_Row)]
 
 
 class _OperatorMethod(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """0 for what a family does not have."""
+
     mr: int
     nr: int
     split: Literal["m", "n"] = "m"
     family: Family | None = None  # depthwise for such forms, else in_place
+    kc: int = 0
+    members: int = 1
 
 
 class _OperatorMethodBefore(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -238,7 +242,10 @@ def _operator_method(raw: _Operator, schema: str) -> OperatorMethod | None:
         return OperatorMethod(old.family, raw.dtype, old.mr, old.nr, old.split)
     how = msgspec.json.decode(raw.method, type=_OperatorMethod)
     family = how.family or _usual_family(raw.form)
-    return OperatorMethod(family, raw.dtype, how.mr, how.nr, how.split)
+    if min(how.mr, how.nr, how.kc, how.members - 1) < 0:
+        raise ValueError(f"impossible method {how}")
+    sizes = how.mr or None, how.nr or None
+    return OperatorMethod(family, raw.dtype, *sizes, how.split, how.kc or None, how.members)
 
 
 def _usual_family(form: str) -> Family:
@@ -286,12 +293,13 @@ def _operator_line(row: OperatorRow, sources: list[str]) -> str:
     method: list[Any] | str = "analytic"
     if how is not None:
         family = None if how.family == _usual_family(key.form) else how.family
-        method = _shortened([how.mr, how.nr, how.split, family], _OperatorMethod)
-    values: list[Any] = [
+        values = [how.mr or 0, how.nr or 0, how.split, family, how.kc or 0, how.members]
+        method = _shortened(values, _OperatorMethod)
+    line: list[Any] = [
         *(key.form, key.dtype, key.threads, shape.m, shape.k, shape.n, method),
         *(sources.index(row.source), row.ratio or 0, row.radius or 0, key.platform),
     ]
-    return _compact(values, _Operator)
+    return _compact(line, _Operator)
 
 
 def _line(row: Row, cpus: list[str], sources: list[str]) -> str:

@@ -140,7 +140,8 @@ def _row(key: GemmKey, history: Sequence[OperatorMeasurement]) -> OperatorRow:
 
 
 def _order(method: OperatorMethod) -> tuple[object, ...]:
-    return method.family, method.precision, method.mr or 0, method.nr or 0, method.split
+    sizes = method.mr or 0, method.nr or 0, method.kc or 0, method.members
+    return method.family, method.precision, *sizes, method.split
 
 
 def _score(method: OperatorMethod, runs: Mapping[_Run, _Known]) -> float:

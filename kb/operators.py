@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,20 +33,24 @@ Family = Literal[
 _FIXED_WINDOWS = ((3, 3), (5, 5))  # depthwise ones that have kernels of their own
 _FEW_TILES = 4  # of Winograd: more channels at once instead of more of them
 _SHARED = 1.1  # what a depthwise convolution takes by the other number of rows, about
+_BLOCKS = (128, 256, 512)  # of k
 _GAIN = 0.85  # fewer instructions than this share of the direct convolution's, or it does not pay
 
 
 @dataclass(frozen=True, order=True)
 class OperatorMethod:
     """The kernels of a family, the register tile of `mr` rows (pixels) and `nr` columns (channels)
-    where they have one, the axis that is walked last and shared by threads first ("m": rows), and
-    the type that is multiplied."""
+    where they have one, the axis that is walked last and shared by threads first ("m": rows), the
+    type that is multiplied, the block of k that is walked at a time (None: all of it), and how many
+    operators are computed together: 1, in a chain more."""
 
     family: Family
     precision: str
     mr: int | None = None
     nr: int | None = None
     split: Split = "m"
+    kc: int | None = None
+    members: int = 1
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,7 @@ class Form:
     dilation: tuple[int, int] = (1, 1)
     weight_bytes: int = 0  # packed
     row_bytes: int = 0  # of scratch for each row of a tile of 8-bit values
+    has_border: bool = False  # windows that reach beyond the image
 
     @property
     def name(self) -> str:
@@ -153,6 +159,22 @@ def _in_place(form: Form, isa: Isa, board: BoardProfile) -> Iterator[Candidate]:
             method = OperatorMethod("in_place", form.dtype, tile.mr, tile.nv * isa.vl, split)
             price = form.shape.k * _products(tile, isa.vl, form.shape)
             yield Candidate(method, price, proven and split == walks[0])
+            for kc in _blocks(form, tile.mr, tile.nv * isa.vl, board):
+                kept = 2 * (math.ceil(form.shape.k / kc) - 1) * form.shape.m * form.shape.n
+                blocked = dataclasses.replace(method, kc=kc)
+                yield Candidate(blocked, price + kept / isa.vl, False)
+
+
+def _blocks(form: Form, mr: int, nr: int, board: BoardProfile) -> Iterator[int]:
+    """Blocks of k worth a row: of pointwise products with several tiles of rows, whose panel of
+    weights does not stay in half of L1 as a whole, but does so block by block. Sums go through y
+    between them."""
+    points = (form.dtype, form.window, form.stride) == ("f32", (1, 1), (1, 1))
+    held = 4 * nr
+    whole = form.shape.m <= mr or form.shape.k * held <= board.l1d_bytes // 2
+    if not points or form.has_border or whole:
+        return
+    yield from (kc for kc in _BLOCKS if kc < form.shape.k and kc * held <= board.l1d_bytes // 2)
 
 
 def _tiles(form: Form, isa: Isa) -> Iterator[tuple[Tile, bool]]:

@@ -14,7 +14,7 @@ from edgekit.kb.operators import Family, OperatorMethod
 OPERATOR_COLUMNS = (
     "board", "platform", "model", "operator", "form", "threads", "m", "k", "n", "family",
     "precision", "mr", "nr", "split", "cost", "default_cost", "when", "kit_version", "source",
-    "unit",
+    "unit", "kc", "members",
 )  # fmt: skip
 ORDER_COLUMNS = (
     "board", "platform", "model", "part", "graph", "run_order", "searched", "threads", "cost",
@@ -50,8 +50,8 @@ def operator_row(m: OperatorMeasurement) -> tuple[object, ...]:
     s, w = m.shape, m.method
     return (
         m.board, m.platform, m.model, m.operator, m.form, m.threads, s.m, s.k, s.n, w.family,
-        w.precision, w.mr, w.nr, w.split, m.cost, m.default_cost, m.when, m.kit_version, m.source,
-        m.unit,
+        w.precision, w.mr or 0, w.nr or 0, w.split, m.cost, m.default_cost, m.when, m.kit_version,
+        m.source, m.unit, w.kc or 0, w.members,
     )  # fmt: skip
 
 
@@ -62,6 +62,7 @@ def operator_measurement(row: tuple[object, ...]) -> OperatorMeasurement:
     if family is None:
         raise ValueError(f"expected a family of kernels, found {v.text('family')}")
     split = split_of(v.text("split"))
+    sizes = (v.whole("mr") or None, v.whole("nr") or None, split, v.whole("kc") or None)
     return OperatorMeasurement(
         board=v.text("board"),
         platform=v.text("platform"),
@@ -70,7 +71,7 @@ def operator_measurement(row: tuple[object, ...]) -> OperatorMeasurement:
         form=v.text("form"),
         threads=v.whole("threads"),
         shape=GemmShape(v.whole("m"), v.whole("k"), v.whole("n")),
-        method=OperatorMethod(family, v.text("precision"), v.whole("mr"), v.whole("nr"), split),
+        method=OperatorMethod(family, v.text("precision"), *sizes, v.whole("members")),
         cost=v.real("cost"),
         default_cost=v.real("default_cost"),
         when=v.text("when"),

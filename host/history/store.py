@@ -79,6 +79,10 @@ _MIGRATIONS: tuple[str, ...] = (
     );
     CREATE INDEX orders_platform ON orders (platform);
     """,
+    """
+    ALTER TABLE operators ADD COLUMN kc INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE operators ADD COLUMN members INTEGER NOT NULL DEFAULT 1;
+    """,
 )
 _VERSION = len(_MIGRATIONS)
 _COLUMNS = (

@@ -79,7 +79,8 @@ def _compiled(
     isa = ctx.isa.of_half if precision == DType.F16.value else ctx.isa
     rows, columns = _tile(isa, family, macros)
     split: Split = "n" if by_panels else "m"
-    method = OperatorMethod(family, precision, rows, columns, split)
+    block = int(macros["K_BLOCK"]) if "K_BLOCK" in macros else None
+    method = OperatorMethod(family, precision, rows, columns, split, block)
     return Compiled(kernel.symbol, method, _choice(ctx, node, family, name or node.name))
 
 

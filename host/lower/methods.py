@@ -27,6 +27,7 @@ def form_of(node: Node, window: Window, dtype: str, weight_bytes: int, row_bytes
         window.dilation,
         weight_bytes,
         row_bytes,
+        window.padding.any,
     )
 
 

@@ -15,12 +15,21 @@ from edgekit.host.lower.packing import pack_panels
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.window import Window, bias_vector, count_tasks
 from edgekit.host.lower.winograd import lower_winograd
+from edgekit.kb.isa import Tile
 from edgekit.kb.operators import Form
 
 
 def float_form(node: Node, window: Window, dtype: DType) -> Form:
     """The form of a product of f32 or f16."""
     return form_of(node, window, dtype.value, window.k * window.y[3] * dtype.bytes)
+
+
+def _packed(weights: Array, tile: Tile, vl: int, block: int | None) -> Array:
+    """[n, k] → panels, of one block of k after the other."""
+    k = weights.shape[1]
+    step = block or max(k, 1)
+    parts = [weights[:, at : at + step] for at in range(0, max(k, 1), step)]
+    return np.concatenate([pack_panels(part, tile.nv * vl, vl) for part in parts])
 
 
 def f32_product(
@@ -47,6 +56,9 @@ def f32_product(
     if dtype is DType.F16 and window.k > HALF_LONG:
         macros["LONG_SUMS"] = 1
         suffix += "_long"
+    if method.kc is not None:
+        macros["K_BLOCK"] = method.kc
+        suffix += f"_k{method.kc}"
     function, called, epilogue = epilogue_of(ctx, node, n)
     macros |= function
     name = f"{dtype.value}_conv_{tile.mr}x{tile.nv * vl}{suffix}{called}"
@@ -63,7 +75,7 @@ def f32_product(
         "panel_outer": int(method.split == "n"),
         "panels": panels,
         "x": Value(str(node.inputs[0])),
-        "weights": ctx.weights.add(pack_panels(weights.astype(dtype.numpy), tile.nv * vl, vl)),
+        "weights": ctx.weights.add(_packed(weights.astype(dtype.numpy), tile, vl, method.kc)),
         "bias": ctx.weights.add(bias_vector(bias, width, dtype.numpy)),
         "zeros": ctx.weights.add(np.zeros(window.x[3], dtype.numpy)),
         "residual": None if residual is None else Value(residual.name),

@@ -166,11 +166,39 @@ def test_depthwise_makes_two_rows_at_once_where_registers_hold_both(board, rows)
     assert usual == [rows]
 
 
+@pytest.mark.parametrize("split", ["m", "n"])
+def test_row_of_an_operator_gives_blocks_of_k_that_compute_the_same(split, tmp_path):
+    board, shape = load_board("local"), GemmShape(29, 700, 37)
+    case = _convolution(shape)
+    residual = tensor((1, 1, shape.m, shape.n))
+    graph = graph_of([dataclasses.replace(case, ins=(*case.ins, residual))])
+    form = form_of_points(shape)
+    found = candidates_of(form, board.isa, board)
+    how = next(c.method for c in found if c.method.kc == 128 and c.method.split == split)
+    table = table_of_operators(board, (form, how))
+    (step,) = lower(graph, board, table).lowered.steps
+    assert step.compiled is not None and step.compiled.method == how
+    assert step.kernel.endswith(f"_{how.mr}x{how.nr}_k128_{board.simd}")
+    inputs = inputs_of(graph)
+    check(graph, run_here(build(graph, board, tmp_path, table=table), inputs), inputs)
+
+
+def test_blocks_of_k_are_for_panels_that_leave_the_cache():
+    small, large = (
+        candidates_of(form_of_points(GemmShape(49, k, 512)), _A57.isa, _A57) for k in (64, 1024)
+    )
+    assert all(c.method.kc is None for c in small)
+    assert {c.method.kc for c in large} >= {None, 128, 256}
+    assert not any(c.proven for c in large if c.method.kc)
+
+
 def test_tables_keep_rows_of_operators(tmp_path):
     table = table_of_operators(
         _A57,
+        (form_of_points(GemmShape(9, 999, 24)), OperatorMethod("in_place", "f32", 8, 8, kc=256)),
         (form_of_points(_SHAPE), OperatorMethod("in_place", "f32", 4, 24, "n")),
         (form_of_points(GemmShape(7, 16, 24)), None),
+        (form_of_points(GemmShape(9, 99, 2)), OperatorMethod("chain", "f32", members=3)),
     )
     path = tmp_path / "table.json"
     path.write_text(table_text(table))
@@ -178,7 +206,7 @@ def test_tables_keep_rows_of_operators(tmp_path):
     assert table_text(build_table([], base=table)) == path.read_text()
     path.write_text(path.read_text().replace('[4,24,"n"]', '[4,24,"somehow"]'))
     damaged = load_table(path)
-    assert (damaged.skipped, len(damaged.operators)) == (1, 1)
+    assert (damaged.skipped, len(damaged.operators)) == (1, 3)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "s8"])

@@ -2,7 +2,7 @@
  * channels.
  *
  * Compile-time parameters: NAME, MR (pixels), NV (vectors of output channels), EK_SIMD, LONG_SUMS
- * (sums of f16 in parts), and those of epilogue.h.
+ * (sums of f16 in parts), K_BLOCK (pointwise f32: so much of k at a time), and those of epilogue.h.
  * The A operand is never copied: a tile reads each pixel's window through pointers, one per row
  * of the window (or per tap); rows that cross the image border come from a zero-filled scratch. */
 #include "f32_conv.h"
@@ -17,7 +17,14 @@
 
 typedef ek_real elem, weight;
 typedef ek_f32_conv_args conv_args;
+#ifdef K_BLOCK
+#define DEPTH(a) ((a)->depth)
+#define CHANNELS(a) ((a)->depth)
+#define WALK static void walk
+#else
 #define DEPTH(a) ((long)(a)->win.kh * (a)->win.kw * (a)->win.c)
+#define CHANNELS(a) ((a)->win.c)
+#endif
 #include "rows.h"
 
 /* mr x nv vectors of y from `at` on; the last is cut to `left` channels unless `whole`. */
@@ -83,6 +90,29 @@ EK_INLINE void long_sums(const int mr, const int nv, const rows_t *rows, const e
 }
 #endif
 
+#ifdef K_BLOCK
+/* The sums of mr pixels that blocks of k leave in y for the next one, read or written. */
+EK_INLINE void kept_sums(const int mr, const int nv, const int whole, const int writes,
+                         const ek_f32_conv_args *a, vf acc[MR][NV], long pixel, long channel,
+                         long left) {
+    elem *y = (elem *)a->y + pixel * a->pitch + channel;
+    EK_UNROLL
+    for (int i = 0; i < mr; i++, y += a->pitch) {
+        EK_UNROLL
+        for (int j = 0; j < nv; j++) {
+            elem *at = y + j * EK_VL;
+            const int fits = whole || j < nv - 1;
+            if (!writes)
+                acc[i][j] = fits ? vf_load(at) : vf_load_n(at, left);
+            else if (fits)
+                vf_store(at, acc[i][j]);
+            else
+                vf_store_n(at, acc[i][j], left);
+        }
+    }
+}
+#endif
+
 /* Rows row0 .. row0 + mr of the tile, nv vectors of channels from `channel` on. */
 EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const rows_t *rows,
                     const elem *w, long pixel, long channel) {
@@ -94,6 +124,14 @@ EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const
         for (int i = 0; i < mr; i++)
             acc[i][j] = b;
     }
+    const long left = a->win.oc - channel - (nv - 1) * EK_VL;
+    const int whole = EK_VL == 1 || left >= EK_VL, adds = a->residual != NULL;
+#ifdef K_BLOCK
+    if (a->from && whole)
+        kept_sums(mr, nv, 1, 0, a, acc, pixel, channel, left);
+    else if (a->from)
+        kept_sums(mr, nv, 0, 0, a, acc, pixel, channel, left);
+#endif
 #ifdef LONG_SUMS
     long_sums(mr, nv, rows, w, acc);
 #else
@@ -105,8 +143,15 @@ EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const
         w = f32_rows(mr, nv, 0, acc, x, (f32_columns){w, nv * EK_VL, EK_VL}, rows->length);
     }
 #endif
-    const long left = a->win.oc - channel - (nv - 1) * EK_VL;
-    const int whole = EK_VL == 1 || left >= EK_VL, adds = a->residual != NULL;
+#ifdef K_BLOCK
+    if (a->from + a->depth < a->win.c) {
+        if (whole)
+            kept_sums(mr, nv, 1, 1, a, acc, pixel, channel, left);
+        else
+            kept_sums(mr, nv, 0, 1, a, acc, pixel, channel, left);
+        return;
+    }
+#endif
     const int clamps = a->low > -INFINITY || a->high < INFINITY;
     if (whole && clamps && !adds)
         finish(mr, nv, 1, 0, 1, a, acc, pixel, channel, left);
@@ -148,7 +193,7 @@ static void find_rows(const ek_f32_conv_args *a, rows_t *rows, elem *scratch, lo
                       int count) {
     if (a->pointwise) {
         rows->count = 1;
-        rows->length = a->win.c;
+        rows->length = CHANNELS(a);
         const elem *at = (const elem *)a->x + pixel * a->win.c;
         EK_UNROLL
         for (int i = 0; i < MR; i++, at += a->win.c)
@@ -161,3 +206,23 @@ static void find_rows(const ek_f32_conv_args *a, rows_t *rows, elem *scratch, lo
 }
 
 #include "panels.h"
+
+#ifdef K_BLOCK
+/* The tasks of one panel, or of all where pixels are outside, with one block of k after the other:
+ * its weights stay in L1 from tile to tile. */
+void NAME(const void *args, long begin, long end) {
+    const ek_f32_conv_args *a = args;
+    const long tiles = ((long)a->win.n * a->win.oh * a->win.ow + MR - 1) / MR;
+    const long k = a->win.c, width = (a->win.oc + EK_VL - 1) / EK_VL * EK_VL;
+    for (long t = begin, until; t < end; t = until) {
+        until = a->panel_outer ? ek_min(end, (t / tiles + 1) * tiles) : end;
+        ek_f32_conv_args block = *a;
+        for (block.from = 0; block.from < k; block.from += K_BLOCK) {
+            block.depth = ek_min(K_BLOCK, k - block.from);
+            block.x = (const elem *)a->x + block.from;
+            block.weights = (const elem *)a->weights + block.from * width;
+            walk(&block, t, until);
+        }
+    }
+}
+#endif

@@ -10,7 +10,8 @@ typedef struct {
     int panel_outer;  /* weights larger than the cache: walk them once, pixels inside */
     long panels;      /* ceil(oc / NR) */
     const void *x;
-    const void *weights;  /* [panel][k][NR], the last panel narrowed to whole vectors */
+    const void *weights;  /* [panel][k][NR], the last panel narrowed to whole vectors; so for each
+                             block of k, one after the other */
     const void *bias;     /* padded to whole vectors */
     const void *zeros;    /* at least c zeros */
     const void *residual; /* like y, or NULL: added before the clamp */
@@ -18,5 +19,6 @@ typedef struct {
     long pitch;      /* elements from one pixel of y to the next: at least oc */
     float low, high; /* clamp */
     ek_epilogue epilogue;
+    long from, depth; /* with K_BLOCK: the block of k that is being walked, the kernel's own */
 } ek_f32_conv_args;
 #endif

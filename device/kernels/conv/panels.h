@@ -6,11 +6,16 @@
  *   find_rows(a, rows, scratch, pixel, count)
  * and where panels are not stored as tiles read them, UNPACKED (weights that any of them has) and
  *   unpack_panel(a, panel, to)
+ * and where another function calls the walk, WALK (how it is declared)
  * and where a tile's outputs go through something when they are there, FINISH_PANELS and
  *   finish_panels(a, pixel, count, channel, until) */
 #ifndef EK_CONV_PANELS_H
 #define EK_CONV_PANELS_H
 #include "rows.h"
+
+#ifndef WALK
+#define WALK void NAME
+#endif
 
 _Static_assert(NV <= 8, "tile_nv knows panels of up to eight vectors");
 
@@ -99,7 +104,7 @@ static void __attribute__((noinline)) edge(const conv_args *a, const rows_t *row
 }
 
 /* Tasks: tiles x panels; the pointers of a tile are found once for the panels that follow. */
-void NAME(const void *args, long begin, long end) {
+WALK(const void *args, long begin, long end) {
     const conv_args *a = args;
     const ek_window *g = &a->win;
     const long pixels = (long)g->n * g->oh * g->ow, tiles = (pixels + MR - 1) / MR;
