@@ -108,6 +108,11 @@ def batch_bytes(batch: Batch, spool: str, sequence: int, dropped: int, quarantin
         "operators": [list(row) for row in batch.operators],
     }
     body = json.dumps(_bounded(document), separators=(",", ":"), allow_nan=False).encode()
+    return framed(body)
+
+
+def framed(body: bytes) -> bytes:
+    """The file of a body."""
     return b"%s %d %s\n%s" % (_MAGIC, len(body), _sha256(body), body)
 
 

@@ -174,6 +174,15 @@ Keep = Annotated[
         help="Most bytes of profiles; the oldest go.",
     ),
 ]
+Source = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="FOLDER|s3://BUCKET/FOLDER",
+        show_default=False,
+        help="A store of profile write. Default: the profiles of this host.",
+    ),
+]
 Packed = Annotated[
     Literal["none", "a", "b"],
     typer.Option("--packed", help="The operand that is packed beforehand, as weights are."),

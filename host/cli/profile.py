@@ -8,8 +8,17 @@ from typing import Annotated
 
 import typer
 
-from edgekit.host.cli import profile_home, profile_report
-from edgekit.host.cli.options import Board, Json, Keep, Over, board_name, byte_count, examples
+from edgekit.host.cli import profile_home, profile_report, profile_write
+from edgekit.host.cli.options import (
+    Board,
+    Json,
+    Keep,
+    Over,
+    Source,
+    board_name,
+    byte_count,
+    examples,
+)
 
 _MOST_ROWS = 1000
 
@@ -38,6 +47,7 @@ def register(app: typer.Typer) -> None:
     )(forget)
     profile_home.register(group)
     profile_report.register(group)
+    profile_write.register(group)
     app.add_typer(group, name="profile")
 
 
@@ -85,14 +95,13 @@ def switch(
     print(f"sampling {state} on {name}")
 
 
-def list_boards(as_json: Json = False) -> None:
+def list_boards(source: Source = None, as_json: Json = False) -> None:
     """List the boards that profiles came from."""
     from datetime import UTC, datetime
 
     from edgekit.host.cli.output import emit, table
-    from edgekit.host.profiles import ProfileStore
 
-    found = ProfileStore().boards()
+    found = profile_write.store_of(source).boards()
     if as_json:
         emit({"schema": "edgekit.profile.list/1", "boards": [asdict(board) for board in found]})
         return
@@ -102,7 +111,8 @@ def list_boards(as_json: Json = False) -> None:
     headers = ("board", "type", "batches", "releases", "dropped", "damaged", "last (UTC)")
     rows = []
     for b in found:
-        counts = (b.batches, b.releases, b.dropped, b.quarantined)
+        quarantined = "" if b.quarantined is None else b.quarantined
+        counts = (b.batches, b.releases, b.dropped, quarantined)
         last = datetime.fromtimestamp(b.last, UTC).strftime("%Y-%m-%d %H:%M")
         rows.append((b.board, b.profile, *map(str, counts), last))
     table(headers, rows, left=2)
@@ -111,14 +121,14 @@ def list_boards(as_json: Json = False) -> None:
 def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", show_default=False)],
     most: Annotated[int, typer.Option("--most", metavar="N", min=1, help="Rows.")] = _MOST_ROWS,
+    source: Source = None,
     as_json: Json = False,
 ) -> None:
     """Ask the profiles in SQL: the views are `operators` and `batches`."""
     from edgekit.host.cli.output import emit, table, warn
-    from edgekit.host.profiles import ProfileStore
     from edgekit.host.profiles import query as ask
 
-    found = ask(ProfileStore(), sql, most)
+    found = ask(profile_write.store_of(source), sql, most)
     if found.more:
         warn(f"there are more than {most} rows; ask for more: --most, or use profile export")
     rows = [[_cell(value) for value in row] for row in found.rows]
@@ -136,6 +146,7 @@ def export(
     sql: Annotated[
         str, typer.Option("--sql", metavar="SQL", help="Which rows.")
     ] = "FROM operators",
+    source: Source = None,
     as_json: Json = False,
 ) -> None:
     """Write profiles into a file for other programs, by its name Parquet, CSV or JSON lines."""
@@ -143,7 +154,7 @@ def export(
     from edgekit.host.cli.output import check_writable, emit
 
     check_writable(output)
-    rows = profiles.export(profiles.ProfileStore(), output, sql)
+    rows = profiles.export(profile_write.store_of(source), output, sql)
     if as_json:
         emit({"schema": "edgekit.profile.export/1", "file": str(output), "rows": rows})
         return

@@ -12,6 +12,7 @@ import typer
 
 from edgekit.host.cli import complete
 from edgekit.host.cli.options import Json, Keep, Over, byte_count, examples
+from edgekit.host.cli.profile_write import OptionalNats, Replicas
 
 if TYPE_CHECKING:
     from edgekit.host.profiles import Stored
@@ -26,7 +27,10 @@ BoardName = Annotated[
 
 def register(group: typer.Typer) -> None:
     """Adds the commands to the group."""
-    group.command("serve", epilog=examples("edgekit profile serve"))(serve)
+    group.command(
+        "serve",
+        epilog=examples("edgekit profile serve", "edgekit profile serve --nats nats://10.0.0.1"),
+    )(serve)
     group.command("enroll", epilog=examples("edgekit profile enroll local --server localhost"))(
         enroll
     )
@@ -40,6 +44,8 @@ def serve(
     ] = "0.0.0.0",
     port: Annotated[int, typer.Option("--port", metavar="N", min=1, max=65535)] = _PORT,
     keep: Keep = None,
+    nats: OptionalNats = None,
+    replicas: Replicas = 3,
     as_json: Json = False,
 ) -> None:
     """Take the profiles that enrolled boards send, over HTTPS, until Ctrl-C."""
@@ -48,9 +54,12 @@ def serve(
     from edgekit.host.errors import InputError
 
     most_bytes = byte_count(keep, "--keep")
+    if nats and keep:
+        raise InputError("expected --keep or --nats, found both; with --nats nothing is kept here")
     store = profiles.ProfileStore()
+    bus = profiles.Bus(nats, replicas) if nats else None
     try:
-        server = profiles.ProfileServer(store, (address, port), most_bytes=most_bytes)
+        server = profiles.ProfileServer(store, (address, port), most_bytes=most_bytes, bus=bus)
     except (OSError, OverflowError) as error:
         raise InputError(
             f"expected to listen on {address}:{port}, found: {error}; choose another: --port"
@@ -58,7 +67,8 @@ def serve(
     if as_json:
         emit({"schema": "edgekit.profile.serve/1", "address": address, "port": port})
     else:
-        print(f"serving  https://{address}:{port} into {store.folder}; Ctrl-C ends it")
+        into = bus.name if bus else store.folder
+        print(f"serving  https://{address}:{port} into {into}; Ctrl-C ends it")
     sys.stdout.flush()
     try:
         server.serve_forever()
@@ -66,6 +76,8 @@ def serve(
         note("stopped")
     finally:
         server.server_close()
+        if bus:
+            bus.close()
 
 
 def enroll(

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgekit.host.cli.options import Json, examples
+from edgekit.host.cli.options import Json, Source, examples
 from edgekit.host.cli.pages import Trace, check_pages, utc_now, write_pages
+from edgekit.host.cli.profile_write import store_of
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,17 +46,17 @@ def report(
             "--fleet", help="The whole fleet first: releases that boards run, spread, stragglers."
         ),
     ] = False,
+    source: Source = None,
     as_json: Json = False,
 ) -> None:
     """Write a page about all profiles: operators, graph, boards, releases. It needs no network."""
     from edgekit.host.cli.output import byte_size, emit
     from edgekit.host.inventory import boards
-    from edgekit.host.profiles import ProfileStore
     from edgekit.host.report import field_report
 
     check_pages(output, trace)
     names = [entry.name for entry in boards(Path.cwd())] if fleet else None
-    made = field_report(ProfileStore(), utc_now(), names)
+    made = field_report(store_of(source), utc_now(), names)
     write_pages(output, trace, lambda: made)
     models = len({subject.model for subject in made.subjects})
     releases = sum(len(subject.releases) for subject in made.subjects)
@@ -102,6 +103,7 @@ def compare(
             help="Exit code 9 if B, or an operator of it, surely takes that much longer.",
         ),
     ] = None,
+    source: Source = None,
     as_json: Json = False,
 ) -> None:
     """Compare two releases as boards ran them, with how sure each change is."""
@@ -112,7 +114,7 @@ def compare(
     from edgekit.host.errors import SlowerError
 
     limit = _share(fail_above)
-    found = profiles.compare(profiles.ProfileStore(), before, after)
+    found = profiles.compare(store_of(source), before, after)
     slower = [] if limit is None else found.slower(limit)
     if as_json:
         told = {"limit": limit, "slower": [change.name or "inference" for change in slower]}

@@ -50,14 +50,15 @@ class Part:
 
 @dataclass(frozen=True)
 class BoardSummary:
-    """What the store has of a board; `dropped` and `quarantined` as the board counts them."""
+    """What the store has of a board; `dropped` and `quarantined` as the board counts them, None
+    where that is not kept."""
 
     board: str
     profile: str
     batches: int
     releases: int
     dropped: int
-    quarantined: int
+    quarantined: int | None
     last: float
 
 

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgekit.host.errors import InputError
-from edgekit.host.profiles.query import asking
-from edgekit.host.profiles.store import ProfileStore
+from edgekit.host.profiles.query import Source, asking
 
 _DRAWS = 4000
 _SEED = 20
@@ -84,7 +83,7 @@ class Comparison:
         return [c for c in (self.whole, *heavy) if c.sure > 1 + limit]
 
 
-def compare(store: ProfileStore, before: str, after: str) -> Comparison:
+def compare(store: Source, before: str, after: str) -> Comparison:
     """Two releases, each named by the beginning of its id; InputError if one is not there, if they
     are for different types of boards, or if there are too few batches to tell."""
     with asking(store) as database:
@@ -123,9 +122,7 @@ def compare(store: ProfileStore, before: str, after: str) -> Comparison:
     )
 
 
-def _release(
-    store: ProfileStore, name: str, rows: Sequence[Sequence[Any]], newest: Sequence[str]
-) -> str:
+def _release(store: Source, name: str, rows: Sequence[Sequence[Any]], newest: Sequence[str]) -> str:
     ids = sorted({row[0] for row in rows})
     if not newest:
         raise InputError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,15 @@ _SURROUNDINGS = {
 _SPREAD = ("samples", "median_ns", "p90_ns", "max_ns")
 
 
+@dataclass(frozen=True)
+class Arrival:
+    """A batch, whose it is, and when it came: in seconds since 1970, by this side's clock."""
+
+    board: str
+    received: float
+    batch: Batch
+
+
 def libraries() -> tuple[Any, Any]:
     """pyarrow and its Parquet; InputError says how to get them."""
     try:
@@ -67,13 +77,14 @@ def schema() -> pyarrow.Schema:
     return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in kinds.items()])
 
 
-def table_of(board: str, received: float, batches: Sequence[Batch]) -> pyarrow.Table:
-    """The rows of some batches of one board."""
+def table_of(arrivals: Sequence[Arrival]) -> pyarrow.Table:
+    """The rows of some batches."""
     pa, _ = libraries()
     kinds = schema()
+    batches = [arrival.batch for arrival in arrivals]
     columns: dict[str, list[Any]] = {
-        "board": [board] * len(batches),
-        "received": [received] * len(batches),
+        "board": [arrival.board for arrival in arrivals],
+        "received": [arrival.received for arrival in arrivals],
         **{name: [getattr(b, name) for b in batches] for name in _BATCH},
         **{name: [getattr(b.subject, name) for b in batches] for name in _SUBJECT},
         **{name: [getattr(b.surroundings, name) for b in batches] for name in _SURROUNDINGS},
@@ -94,23 +105,36 @@ def table_of(board: str, received: float, batches: Sequence[Batch]) -> pyarrow.T
 
 def write_part(folder: Path, profile: str, date: str, tables: Iterable[pyarrow.Table]) -> Part:
     """A Parquet file with these rows, on disk when this returns, and not yet in the catalogue."""
-    pa, pq = libraries()
+    pa, _ = libraries()
     table = pa.concat_tables(tables)
-    path = f"board_type={profile}/date={date}/{uuid.uuid4().hex}.parquet"
+    path = part_path(profile, date, uuid.uuid4().hex)
     target = folder / path
     target.parent.mkdir(parents=True, exist_ok=True)
     with writing_whole(target) as file:
-        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+        write_table(table, file)
     for parent in (target.parent, target.parent.parent, folder):
         sync_folder(parent)
     return Part(path, target.stat().st_size, table.num_rows, date)
 
 
-def read_part(path: Path) -> pyarrow.Table:
-    """All rows of a file; TransferError if its checksums say that they are not what was written."""
+def part_path(profile: str, date: str, name: str) -> str:
+    """Where a file of rows lies below `parts`."""
+    return f"board_type={profile}/date={date}/{name}.parquet"
+
+
+def write_table(table: pyarrow.Table, file: Any) -> None:
+    """Parquet as the store keeps it, into a file or a stream of PyArrow."""
+    _, pq = libraries()
+    pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+
+
+def read_part(path: Path, remote: Any = None) -> pyarrow.Table:
+    """All rows of a file, of PyArrow's file system `remote` where it is in one; TransferError if
+    its checksums say that they are not what was written."""
     pa, pq = libraries()
     try:
-        return pq.ParquetFile(path, page_checksum_verification=True).read()
+        file = pq.ParquetFile(str(path), page_checksum_verification=True, filesystem=remote)
+        return file.read()
     except (pa.ArrowException, OSError) as error:
         raise damaged(path, printable(str(error).strip(), 120)) from None
 

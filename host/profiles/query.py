@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from edgekit.host.errors import InputError
 from edgekit.host.profiles.parquet import libraries, missing, read_part, schema
-from edgekit.host.profiles.store import ProfileStore
 
 _MEMORY = "1GB"
 _BATCH_COLUMNS = (
@@ -31,7 +31,17 @@ class Answer:
     more: bool
 
 
-def query(store: ProfileStore, sql: str, most_rows: int) -> Answer:
+class Source(Protocol):
+    """What can be asked: ProfileStore and SharedStore. `remote` is the file system of files that
+    DuckDB cannot reach by itself."""
+
+    folder: Any
+    remote: Any
+
+    def reading(self) -> AbstractContextManager[tuple[Any, Sequence[Path]]]: ...
+
+
+def query(store: Source, sql: str, most_rows: int) -> Answer:
     """What SQL says of the views `operators` and `batches`; InputError if it cannot be run."""
     with _sql_errors(), asking(store) as connection:
         found = connection.execute(sql)
@@ -40,7 +50,7 @@ def query(store: ProfileStore, sql: str, most_rows: int) -> Answer:
         return Answer(columns, tuple(rows[:most_rows]), len(rows) > most_rows)
 
 
-def export(store: ProfileStore, target: Path, sql: str = "FROM operators") -> int:
+def export(store: Source, target: Path, sql: str = "FROM operators") -> int:
     """Writes an answer into a file, .parquet, .csv or .json by its name; how many rows."""
     if target.suffix not in _FORMATS:
         raise InputError(
@@ -72,7 +82,7 @@ def export(store: ProfileStore, target: Path, sql: str = "FROM operators") -> in
 
 
 @contextlib.contextmanager
-def asking(store: ProfileStore) -> Iterator[Any]:
+def asking(store: Source) -> Iterator[Any]:
     """A connection to DuckDB with the views, which can touch no other file. TransferError names a
     file whose damage it met."""
     try:
@@ -81,21 +91,28 @@ def asking(store: ProfileStore) -> Iterator[Any]:
         raise missing("duckdb") from None
     with store.reading() as (_, paths), contextlib.closing(duckdb.connect(":memory:")) as database:
         try:
-            _make_views(database, paths)
+            _make_views(database, paths, store.remote)
             yield database
         except duckdb.Error as error:
             mistakes = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)
             if not isinstance(error, (*mistakes, duckdb.PermissionException)):
                 for path in paths:
-                    read_part(path)
+                    read_part(path, store.remote)
             raise
 
 
-def _make_views(database: Any, paths: Sequence[Path]) -> None:
+def _make_views(database: Any, paths: Sequence[Path], remote: Any) -> None:
     names = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
     database.register("empty", schema().empty_table())
     rows = "SELECT * FROM empty"
-    if paths:
+    if paths and remote is not None:
+        import pyarrow.dataset
+
+        files = [str(path) for path in paths]
+        found = pyarrow.dataset.dataset(files, schema(), "parquet", filesystem=remote)
+        database.register("remote", found)
+        rows, names = "SELECT * FROM remote", ""
+    elif paths:
         rows = f"SELECT * FROM read_parquet([{names}], hive_partitioning = false)"
     database.execute(f"CREATE VIEW operators AS {rows}")
     # The rows of a batch stand together; each of its columns is the same in all of them.

@@ -21,6 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from edgekit.host.errors import EdgekitError, TransferError
+from edgekit.host.profiles.bus import Bus
 from edgekit.host.profiles.certificate import certificate, server_context
 from edgekit.host.profiles.store import ProfileStore, Stored
 from edgekit.host.profiles.tokens import Tokens
@@ -53,7 +54,8 @@ def certificate_of(store: ProfileStore) -> tuple[Path, str]:
 
 class ProfileServer(ThreadingHTTPServer):
     """Listens on `address`; `serve_forever` until `shutdown`. Of the store at most `most_bytes` are
-    kept, about."""
+    kept, about. With a `bus` what comes goes there, for writers to take, and nothing is kept but
+    what cannot be read."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -64,8 +66,10 @@ class ProfileServer(ThreadingHTTPServer):
         address: tuple[str, int],
         clock: Callable[[], float] = time.monotonic,
         most_bytes: int | None = None,
+        bus: Bus | None = None,
     ) -> None:
         self.store = store
+        self._bus = bus
         self._most_bytes = most_bytes
         self.tokens = tokens_of(store)
         self.rates = _Rates(clock)
@@ -79,6 +83,8 @@ class ProfileServer(ThreadingHTTPServer):
 
     def store_stream(self, board: str, stream: bytes) -> Stored:
         """Durable when this returns; now and then small files become one, and old ones go."""
+        if self._bus is not None:
+            return self.store.hand_over(board, stream, self._bus)
         stored = self.store.add(board, stream)
         with self._lock:
             self._adds += 1

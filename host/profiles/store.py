@@ -22,8 +22,9 @@ from edgekit.host.errors import InputError, TransferError
 from edgekit.host.files import locked
 from edgekit.host.paths import data_folder
 from edgekit.host.profiles.batch import Batch, decode_batch
+from edgekit.host.profiles.bus import Bus
 from edgekit.host.profiles.catalogue import BoardSummary, Catalogue, Part
-from edgekit.host.profiles.parquet import damaged, read_part, table_of, write_part
+from edgekit.host.profiles.parquet import Arrival, damaged, read_part, table_of, write_part
 from edgekit.host.profiles.refused import keep_refused
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class ProfileStore:
     Boards' clocks are believed in nothing: the day of a partition is that of arrival.
     """
 
+    remote = None  # its files are here
+
     def __init__(self, folder: Path | None = None, now: Callable[[], float] = time.time) -> None:
         self.folder = folder or data_folder() / "profiles"
         self._parts = self.folder / "parts"
@@ -68,26 +71,28 @@ class ProfileStore:
         TransferError if the stream was damaged on its way, and nothing of it is stored then. What
         arrived whole but does not decode is kept in refused/.
         """
-        try:
-            found = list(bodies(stream))
-        except DeviceInputError as error:
-            raise TransferError(f"board '{board}': {error}; fetch it again") from None
-        batches: dict[str, Batch] = {}
-        refused: list[tuple[bytes, str]] = []
-        for body in found:
-            try:
-                batch = decode_batch(body)
-                batches.setdefault(batch.uuid, batch)
-            except InputError as error:
-                refused.append((body, str(error)))
+        came, found, refused = _sorted(board, stream)
+        batches = {batch.uuid: batch for batch, _ in found}
         with self._changing() as catalogue:
             if refused:
                 keep_refused(self.folder / "refused", board, refused)
             known = catalogue.known(list(batches))
             new = [batch for uuid, batch in batches.items() if uuid not in known]
             rows = self._store(catalogue, board, new)
-        again = len(found) - len(refused) - len(new)
+        again = came - len(refused) - len(new)
         return Stored(len(new), again, rows, tuple(why for _, why in refused))
+
+    def hand_over(self, board: str, stream: bytes, bus: Bus) -> Stored:
+        """As `add`, but to the writers behind `bus`, which know what came before."""
+        _, found, refused = _sorted(board, stream)
+        if refused:
+            self._make()
+            with locked(self.folder / "lock"):
+                keep_refused(self.folder / "refused", board, refused)
+        if found:
+            bus.publish(board, [body for _, body in found])
+        rows = sum(len(batch.operators) for batch, _ in found)
+        return Stored(len(found), 0, rows, tuple(why for _, why in refused))
 
     def boards(self) -> list[BoardSummary]:
         """What there is of each board."""
@@ -164,7 +169,7 @@ class ProfileStore:
         stored: list[tuple[Part, list[Batch]]] = []
         try:
             for profile, some in by_profile.items():
-                table = table_of(board, received, some)
+                table = table_of([Arrival(board, received, batch) for batch in some])
                 stored.append((write_part(self._parts, profile, date, [table]), some))
             catalogue.add(board, received, stored)
         except Exception:
@@ -206,3 +211,22 @@ class ProfileStore:
         for part in parts:
             with contextlib.suppress(OSError):  # the next change finds it uncounted
                 (self._parts / part.path).unlink(missing_ok=True)
+
+
+def _sorted(
+    board: str, stream: bytes
+) -> tuple[int, list[tuple[Batch, bytes]], list[tuple[bytes, str]]]:
+    """How many batches are in a stream, those that decode with their bodies, and the others with
+    why they do not. TransferError if it was damaged on its way."""
+    try:
+        came = list(bodies(stream))
+    except DeviceInputError as error:
+        raise TransferError(f"board '{board}': {error}; fetch it again") from None
+    found: list[tuple[Batch, bytes]] = []
+    refused: list[tuple[bytes, str]] = []
+    for body in came:
+        try:
+            found.append((decode_batch(body), body))
+        except InputError as error:
+            refused.append((body, str(error)))
+    return len(came), found, refused

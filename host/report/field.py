@@ -11,7 +11,7 @@ from typing import Any
 from edgekit.device.version import VERSION
 from edgekit.host.errors import InputError
 from edgekit.host.explanations import recall, variant_of
-from edgekit.host.profiles import ProfileStore, asking
+from edgekit.host.profiles import Source, asking
 from edgekit.host.report.document import (
     BoardTimes,
     Operator,
@@ -56,9 +56,7 @@ _CELLS = """
 _Key = tuple[str, str, int, int]
 
 
-def field_report(
-    store: ProfileStore, now: datetime, inventory: Sequence[str] | None = None
-) -> Report:
+def field_report(store: Source, now: datetime, inventory: Sequence[str] | None = None) -> Report:
     """All models on all types of boards, from the busiest on; InputError if there is nothing. With
     the names of an `inventory`, the fleet as a whole comes first."""
     with asking(store) as database:

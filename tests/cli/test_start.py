@@ -83,6 +83,7 @@ def test_commands_are_those_of_the_specification() -> None:
         "profile serve",
         "profile switch",
         "profile upload",
+        "profile write",
         "remove",
         "rollback",
         "run",

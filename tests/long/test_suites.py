@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.homes import home_over_the_cache
+from tests.support.nats_servers import PROGRAM
 
 pytestmark = pytest.mark.long
 
@@ -29,6 +30,7 @@ _NEEDS_LLVM = pytest.mark.skipif(not shutil.which("llvm-objdump"), reason="needs
 _NEEDS_DUCKDB = pytest.mark.skipif(
     not (find_spec("duckdb") and find_spec("pyarrow")), reason="needs DuckDB and PyArrow"
 )
+_NEEDS_NATS = pytest.mark.skipif(not PROGRAM.exists(), reason="no nats-server for this machine")
 _SUITES = [
     pytest.param(("fuzz_importer", "--count", "10000"), id="importer"),
     pytest.param(("fuzz_operators", "--count", "20000"), id="operators"),
@@ -47,6 +49,10 @@ _SUITES = [
     pytest.param(("kill_profile_server",), id="profile server", marks=_NEEDS_DUCKDB),
     pytest.param(("profile_clients",), id="profile clients", marks=_NEEDS_DUCKDB),
     pytest.param(("profile_rate",), id="profile rate", marks=_NEEDS_DUCKDB),
+    pytest.param(
+        ("kill_fleet_profiles", "--batches", "100000"), id="fleet profiles", marks=_NEEDS_NATS
+    ),
+    pytest.param(("write_rate", "--batches", "4000"), id="write rate", marks=_NEEDS_NATS),
     pytest.param(("sampling_cost",), id="sampling"),
     pytest.param(
         ("sampling_cost", "--board", "a57", "--turns", "10"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -32,25 +34,29 @@ def running_server(store: Path) -> Iterator[ProfileServer]:
         found.server_close()
 
 
-def start_server(home: Path) -> tuple[subprocess.Popen[bytes], int]:
+def start_server(home: Path, *more: str) -> tuple[subprocess.Popen[bytes], int]:
     """A server that listens and keeps its store below `home`, and its port."""
-    environment = {**os.environ, "EDGEKIT_HOME": str(home), "PYTHONPATH": str(_SOURCES)}
     for _ in range(_TRIES):
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         arguments = ("profile", "serve", "--address", "127.0.0.1", "--port", str(port), "--json")
-        server = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, *arguments],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
+        server = start_edgekit(home, *arguments, *more)
         assert server.stdout is not None
         if server.stdout.readline():
             return server, port
         server.wait()
     raise AssertionError("no server came up")
+
+
+def start_edgekit(home: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """A command of edgekit's, of which only stdout is kept."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, *arguments],
+        env={**os.environ, "EDGEKIT_HOME": str(home), "PYTHONPATH": str(_SOURCES)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 def end_server(server: subprocess.Popen[bytes]) -> None:
@@ -59,3 +65,20 @@ def end_server(server: subprocess.Popen[bytes]) -> None:
     server.wait()
     assert server.stdout is not None
     server.stdout.close()
+
+
+def post(port: int, board: str, token: str, body: bytes) -> bool:
+    """Sends a compressed stream of batches as a board does, without its pace; whether the server
+    has taken it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)
+    try:
+        headers = {"Authorization": f"Bearer {token}"}
+        connection.request("POST", f"/v1/boards/{board}/profiles", body, headers)
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
