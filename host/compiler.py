@@ -21,6 +21,7 @@ from edgekit.host.golden.vectors import golden_of
 from edgekit.host.graph.types import Graph
 from edgekit.host.importers import import_model, model_hash
 from edgekit.host.lower.context import WeightsFile
+from edgekit.host.lower.groups import Group, choices_of
 from edgekit.host.lower.plan import Kernel, Plan
 from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions, Shapes
 from edgekit.host.passes.pipeline import PassCount
@@ -92,13 +93,17 @@ def prepare(
 
 
 def prepare_graph(
-    source: Graph, board: BoardProfile, options: CompileOptions = DEFAULT_OPTIONS
+    source: Graph,
+    board: BoardProfile,
+    options: CompileOptions = DEFAULT_OPTIONS,
+    table: KnowledgeBase | None = None,
 ) -> tuple[Graph, Made]:
-    """`prepare` of what an importer made."""
-    target = Target(board, options, memory_limit(board, options))
+    """`prepare` of what an importer made, with the methods of `table`, by default the board's."""
+    rows = table_of(board) if table is None else table
+    target = Target(board, options, memory_limit(board, options), rows)
     work = run_pipeline(source, target)
     notes = (*source.notes, *work.notes)
-    made = Made(work.graph, work.counts, work.origin, target.limit, notes, work.exact)
+    made = Made(work.graph, work.counts, work.origin, target.limit, notes, work.exact, work.groups)
     return work.imported, made
 
 
@@ -106,7 +111,8 @@ def prepare_graph(
 class Made:
     """A graph ready for scheduling, and how it came about: operator counts of the passes, the
     operators that parts were split from, the limit of memory that asked for that, what the
-    importer has to say, and the same in f32 if it computes in half precision."""
+    importer has to say, the same in f32 if it computes in half precision, and operators whose
+    method was chosen together."""
 
     graph: Graph
     counts: tuple[PassCount, ...] = ()
@@ -114,6 +120,7 @@ class Made:
     limit: int | None = None
     notes: tuple[str, ...] = ()
     exact: Graph | None = None
+    groups: tuple[Group, ...] = ()
 
 
 def build_graph(
@@ -134,7 +141,8 @@ def build_graph(
     _LOG.info("%s: planning %d operators for %s", imported.name, len(made.graph.nodes), board.name)
     table = table_of(board) if table is None else table
     threads = _likely_threads(made.graph, board, options, table)
-    scheduled, plan = plan_of(made.graph, board, options, weights, table, threads)
+    choices = choices_of(made.groups)
+    scheduled, plan = plan_of(made.graph, board, options, weights, table, threads, choices)
     check_memory(plan, board, made.limit)
     library = Toolchain(board, cache / "objects").build(units_of(plan, board))
     _LOG.info("%s: compiled; golden outputs by the reference", imported.name)

@@ -12,6 +12,7 @@ from edgekit.host.golden.vectors import golden_of
 from edgekit.host.graph.types import Graph
 from edgekit.host.lower.chains import chain_for_time
 from edgekit.host.lower.epilogues import fuse_epilogues
+from edgekit.host.lower.groups import Group, Groups
 from edgekit.host.lower.packed import with_views
 from edgekit.host.lower.stems import with_stems
 from edgekit.host.options import CompileOptions
@@ -20,26 +21,28 @@ from edgekit.host.passes.half import to_half
 from edgekit.host.passes.pipeline import PASSES, PassCount, run_in_bodies
 from edgekit.host.passes.quantized import integer_form
 from edgekit.host.paths import cache_folder
-from edgekit.host.tables.gemm import table_of
 from edgekit.kb.board import BoardProfile
+from edgekit.kb.gemm_table import KnowledgeBase
 
 HALF_LOSS = 0.02  # of an output's largest value: what --precision auto allows
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a graph is made for; `limit`: of memory, in bytes."""
+    """What a graph is made for; `limit`: of memory, in bytes; `table`: of methods."""
 
     board: BoardProfile
     options: CompileOptions
     limit: int | None
+    table: KnowledgeBase
 
 
 @dataclass(frozen=True, eq=False)
 class Work:
     """A graph on its way: the one that golden outputs are those of (`imported`), operator counts of
     the transforms so far, and the operators that parts were split from. `exact`: the same in f32,
-    of a graph that computes in half precision; `notes`: what users should know."""
+    of a graph that computes in half precision; `notes`: what users should know; `groups`: operators
+    whose method was chosen together."""
 
     graph: Graph
     imported: Graph
@@ -47,6 +50,7 @@ class Work:
     notes: tuple[str, ...] = ()
     counts: tuple[PassCount, ...] = ()
     origin: Mapping[str, str] = field(default_factory=dict)
+    groups: tuple[Group, ...] = ()
 
     def then(self, name: str, graph: Graph, before: int | None = None) -> Work:
         """The work with the graph that the transform `name` made of it."""
@@ -106,9 +110,9 @@ def _half_precision(work: Work, target: Target) -> Work:
 
 
 def _fit(work: Work, target: Target) -> Work:
-    fitted = fit(work.graph, target.limit, target.board, target.options)
+    fitted = fit(work.graph, target.limit, target.board, target.options, target.table)
     done = work.then("choose_planes", fitted.graph, fitted.operators_before)
-    return replace(done, origin=fitted.origin)
+    return replace(done, origin=fitted.origin, groups=fitted.groups)
 
 
 def _products(work: Work, target: Target) -> Work:
@@ -119,9 +123,11 @@ def _products(work: Work, target: Target) -> Work:
 
 
 def _chain_convolutions(work: Work, target: Target) -> Work:
-    table = table_of(target.board)
-    stems = with_stems(work.graph, target.board, table)
-    return work.then("chain_convolutions", chain_for_time(stems, target.board, table))
+    board, table = target.board, target.table
+    groups = Groups(board, table, target.options.threads or 1)
+    chained = chain_for_time(with_stems(work.graph, board, table), board, table, groups)
+    done = work.then("chain_convolutions", chained)
+    return replace(done, groups=(*done.groups, *groups.made.values()))
 
 
 PIPELINE: tuple[Transform, ...] = (

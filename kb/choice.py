@@ -57,8 +57,17 @@ def choose(
     a row of the library's products, of which only proven tiles count, since other kernels were
     measured, else the proven one of least price. None where no kernel fits."""
     candidates = candidates_of(form, isa, board)
-    if not candidates:
-        return None
+    return choose_among(table, board, form, threads, candidates) if candidates else None
+
+
+def choose_among(
+    table: KnowledgeBase,
+    board: BoardProfile,
+    form: Form,
+    threads: int,
+    candidates: Sequence[Candidate],
+) -> tuple[OperatorMethod, Choice]:
+    """The same of some candidates, of which one is proven."""
     cheapest = min((c for c in candidates if c.proven), key=lambda c: c.price)
     taken, choice = _by_rows(table, board, form, threads, candidates, cheapest)
     others = [c for c in candidates if c.method != taken.method]
@@ -91,7 +100,8 @@ def _by_rows(
         return known[row.method], Choice(rule, why, row)
     if row is not None and row.method is not None:
         how = row.method
-        why += f", whose {how.family} of {how.mr} x {how.nr} computes no such form here"
+        of = "" if how.mr is None else f" of {how.mr} x {how.nr}"
+        why += f", whose {how.family}{of} computes no such form here"
     taken, choice = _without_row(table, board, form, candidates, cheapest, why)
     if row is not None and row.method is None:
         return taken, Choice(rule, f"{why}; no method is better than that without a row", row)
@@ -107,7 +117,8 @@ def _without_row(
     why: str,
 ) -> tuple[Candidate, Choice]:
     """The method where no row of operators has one, and `why` that is so."""
-    if cheapest.method.family != "in_place" or form.dtype == "f16":
+    tiled = cheapest.method.family == "in_place" and cheapest.method.mr is not None
+    if not tiled or form.dtype == "f16":
         return cheapest, Choice("analytic", f"{why}; the least price")
     answer = table.choose(board, form.shape, form.dtype, packed="b")
     tile = (answer.method.mr, answer.method.nr)

@@ -14,7 +14,14 @@ from edgekit.kb.features import GemmKey, GemmShape
 from edgekit.kb.isa import Isa, Tile
 from edgekit.kb.method import Split
 
-Kind = Literal["conv", "dense", "depthwise"]
+Kind = Literal[
+    "conv",
+    "dense",
+    "depthwise",
+    "chain",  # the depthwise convolution of what may be a chain
+    "region",  # the largest pruned convolution of images that may be channel-major
+    "pruned",  # a pruned layer of one row
+]
 Family = Literal[
     "in_place",  # operands where they are, weights packed: conv/f32_conv.c, conv/i8_conv.c
     "winograd",
@@ -68,12 +75,15 @@ class Form:
     weight_bytes: int = 0  # packed
     row_bytes: int = 0  # of scratch for each row of a tile of 8-bit values
     has_border: bool = False  # windows that reach beyond the image
+    zeros: int = 0  # tenths of pruned weights
 
     @property
     def name(self) -> str:
         """The feature of a key: rows answer for operators of the same form only."""
         if self.kind == "dense":
             return "dense"
+        if self.kind in ("region", "pruned"):
+            return f"{self.kind}{self.zeros}"
         window, stride, dilation = (
             f"{a}" if a == b else f"{a}x{b}" for a, b in (self.window, self.stride, self.dilation)
         )

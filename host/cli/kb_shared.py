@@ -44,4 +44,7 @@ def operator_text(method: OperatorMethod | None) -> str:
     if method is None:
         return "the rule without a row"
     walk = ", channels last" if method.split == "n" else ""
-    return f"{method.family} {method.mr} x {method.nr}{walk}"
+    tile = "" if method.mr is None else f" {method.mr} x {method.nr}"
+    blocks = "" if method.kc is None else f", {method.kc} of k at a time"
+    several = "" if method.members == 1 else f" of {method.members}"
+    return f"{method.family}{several}{tile}{blocks}{walk}"

@@ -13,15 +13,16 @@ from edgekit.host.errors import InputError
 from edgekit.host.fit.plan import plan_of
 from edgekit.host.graph.types import Graph
 from edgekit.host.lower.chains import chain_for_memory
+from edgekit.host.lower.groups import Group, Groups
 from edgekit.host.lower.points import choose_layouts
 from edgekit.host.lower.pruned import choose_pruned
 from edgekit.host.options import CompileOptions
 from edgekit.host.split import SplitGraph, split
 from edgekit.host.split.live import Live
-from edgekit.host.tables.gemm import table_of
 from edgekit.host.tables.layouts import layout_table_of
 from edgekit.host.tables.spmv import spmv_table_of
 from edgekit.kb.board import BoardProfile
+from edgekit.kb.gemm_table import KnowledgeBase
 from edgekit.kb.layout_table import LayoutTable
 
 _SHARES = (1, 0.9, 0.8, 0.65, 0.5)  # of a limit: what is tried to be alive at most
@@ -30,28 +31,35 @@ _SHARES = (1, 0.9, 0.8, 0.65, 0.5)  # of a limit: what is tried to be alive at m
 @dataclass(frozen=True, eq=False)
 class Fitted:
     """A graph in its layouts; `origin` as of `SplitGraph`; how many operators it had before
-    layouts were chosen."""
+    layouts were chosen; those that layouts were chosen for together."""
 
     graph: Graph
     origin: Mapping[str, str]
     operators_before: int
+    groups: tuple[Group, ...]
 
 
-def fit(graph: Graph, limit: int | None, board: BoardProfile, options: CompileOptions) -> Fitted:
+def fit(
+    graph: Graph,
+    limit: int | None,
+    board: BoardProfile,
+    options: CompileOptions,
+    rows: KnowledgeBase,
+) -> Fitted:
     """Convolutions in chains where these bring the arena below the limit: they compute nothing
     twice. Else split to the limit; and to less where scratch memory or gaps make the arena too
     large.
 
     Channel-major regions have transposes at their borders, which take memory: if no split leaves
-    room for them, images stay as they are. Raises InputError naming the operator at which most is
-    alive where no split makes it fit.
+    room for them, images stay as they are. `rows` are the board's, of methods. Raises
+    InputError naming the operator at which most is alive where no split makes it fit.
     """
-    chained = _in_chains(graph, limit, board, options)
+    chained = _in_chains(graph, limit, board, options, rows)
     if chained is not None:
         return chained
     first = split(graph, limit)
     if limit is None or not (first.origin or options.memory_limit):
-        return _in_planes(first, board, layout_table_of(board))
+        return _in_planes(first, board, layout_table_of(board), rows, options)
     plain: SplitGraph | None = None
     least = None
     for divided in _divisions(graph, first, limit):
@@ -61,13 +69,13 @@ def fit(graph: Graph, limit: int | None, board: BoardProfile, options: CompileOp
             if need > limit:
                 continue
             plain = divided
-        planes = _in_planes(divided, board, layout_table_of(board))
+        planes = _in_planes(divided, board, layout_table_of(board), rows, options)
         if planes.graph.nodes == divided.graph.nodes:
             break
         if _working_bytes(planes.graph, board, options) <= limit:
             return planes
     if plain is not None:
-        return _in_planes(plain, board, None)
+        return _in_planes(plain, board, None, rows, options)
     where = divided.graph.nodes[Live(divided.graph).worst].name
     raise InputError(
         f"{graph.name}: operator {divided.origin.get(where, where)}: expected an arena of at most "
@@ -77,13 +85,17 @@ def fit(graph: Graph, limit: int | None, board: BoardProfile, options: CompileOp
 
 
 def _in_chains(
-    graph: Graph, limit: int | None, board: BoardProfile, options: CompileOptions
+    graph: Graph,
+    limit: int | None,
+    board: BoardProfile,
+    options: CompileOptions,
+    rows: KnowledgeBase,
 ) -> Fitted | None:
     """A plan with chains where too much is alive, then split as little as has to be; None if that
     does not fit, or chains do not help."""
     if limit is None or Live(graph).peak <= limit:
         return None
-    chained = chain_for_memory(graph, board, table_of(board), limit)
+    chained = chain_for_memory(graph, board, rows, limit)
     if Live(chained).peak > limit:
         return None
     try:
@@ -91,7 +103,7 @@ def _in_chains(
     except InputError:
         return None
     for layouts in (layout_table_of(board), None):
-        fitted = _in_planes(divided, board, layouts)
+        fitted = _in_planes(divided, board, layouts, rows, options)
         if _working_bytes(fitted.graph, board, options) <= limit:
             return fitted
     return None
@@ -105,11 +117,20 @@ def _divisions(graph: Graph, first: SplitGraph, limit: int) -> Iterator[SplitGra
             return  # to ask for less does not give less
 
 
-def _in_planes(divided: SplitGraph, board: BoardProfile, table: LayoutTable | None) -> Fitted:
-    """Channel-major, and sparse, where `table` says that this is faster; None: nowhere."""
-    planes = choose_layouts(divided.graph, table, board.isa.vl)
-    chosen = choose_pruned(planes, board, table, spmv_table_of(board))
-    return Fitted(chosen, divided.origin, len(divided.graph.nodes))
+def _in_planes(
+    divided: SplitGraph,
+    board: BoardProfile,
+    table: LayoutTable | None,
+    rows: KnowledgeBase,
+    options: CompileOptions,
+) -> Fitted:
+    """Channel-major, and sparse, where `rows` or else `table` say that this is faster; without a
+    table nowhere."""
+    groups = Groups(board, rows, options.threads or 1)
+    planes = choose_layouts(divided.graph, table, board.isa.vl, groups)
+    chosen = choose_pruned(planes, board, table, spmv_table_of(board), groups)
+    made = tuple(groups.made.values())
+    return Fitted(chosen, divided.origin, len(divided.graph.nodes), made)
 
 
 def _working_bytes(graph: Graph, board: BoardProfile, options: CompileOptions) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from edgekit.host.graph.types import Graph
 from edgekit.host.lower.context import WeightsFile
+from edgekit.host.lower.groups import NO_CHOICES
 from edgekit.host.lower.lower import lower
 from edgekit.host.lower.plan import Plan
 from edgekit.host.lower.units import assign_units
@@ -17,6 +19,7 @@ from edgekit.host.split import memory_limit
 from edgekit.host.tables.gemm import table_of
 from edgekit.host.tables.orders import NO_ORDERS, Orders, orders_of
 from edgekit.kb.board import BoardProfile
+from edgekit.kb.choice import Choice
 from edgekit.kb.gemm_table import KnowledgeBase
 
 
@@ -27,20 +30,23 @@ def plan_of(
     weights: WeightsFile | None = None,
     table: KnowledgeBase | None = None,
     threads: int | None = None,
+    choices: Mapping[str, Choice] = NO_CHOICES,
 ) -> tuple[Schedule, Plan]:
     """The order a graph will run in, and all that code generation needs of it; its constants go to
     the end of `weights`, if given, and its methods come from `table`, by default the board's.
+    `choices`: what decided on operators whose method was chosen together, by name.
 
     Methods are those of `threads`, by default of as many as the options say, or of one. Orders that
     were measured on such boards are taken, unless their arena is too large.
     """
     table, threads = table_of(board) if table is None else table, threads or options.threads or 1
     remembered = orders_of(board)
-    scheduled, plan = _planned(graph, board, options, weights, table, remembered, threads)
+    job = (graph, board, options, weights, table, choices)
+    scheduled, plan = _planned(*job, remembered, threads)
     need, limit = plan.memory.arena_bytes + plan.state_bytes, memory_limit(board, options)
     if not remembered or limit is None or need <= limit:
         return scheduled, plan
-    scheduled, plan = _planned(graph, board, options, weights, table, NO_ORDERS, threads)
+    scheduled, plan = _planned(*job, NO_ORDERS, threads)
     why = f"searched; with measured orders the arena takes {need} bytes, of {limit} that it may"
     parts = tuple(replace(part, why=why) for part in scheduled.subgraphs)
     return replace(scheduled, subgraphs=parts), plan
@@ -52,6 +58,7 @@ def _planned(
     options: CompileOptions,
     weights: WeightsFile | None,
     table: KnowledgeBase,
+    choices: Mapping[str, Choice],
     remembered: Orders,
     threads: int,
 ) -> tuple[Schedule, Plan]:
@@ -71,5 +78,6 @@ def _planned(
         costs,
         weights,
         threads,
+        choices,
     )
     return scheduled, plan

@@ -44,9 +44,9 @@ def keep_benchmark(
         known = [
             s
             for s in subject_of(model, board, options, timing.threads).operators
-            if s.name in default and s.name in took
+            if s.name in default and s.cost_in(took) > 0
         ]
-        paces = [took[s.name] / default[s.name] for s in known if s.current == s.default]
+        paces = [s.cost_in(took) / default[s.name] for s in known if s.current == s.default]
         if len(paces) < _FEWEST:
             return 0
         pace = statistics.median(paces)
@@ -60,7 +60,7 @@ def keep_benchmark(
                 threads=timing.threads,
                 shape=s.form.shape,
                 method=s.current,
-                cost=took[s.name],
+                cost=s.cost_in(took),
                 default_cost=default[s.name] * pace,
                 when=now,
                 kit_version=VERSION,

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgekit.host.compiler import Made, prepare
+from edgekit.host.compiler import Made, prepare_graph
 from edgekit.host.fit import plan_of
 from edgekit.host.graph.types import Graph
-from edgekit.host.importers import model_hash
+from edgekit.host.importers import import_model, model_hash
+from edgekit.host.lower.groups import Group
 from edgekit.host.options import CompileOptions
 from edgekit.host.tables.gemm import table_of
 from edgekit.kb.board import BoardProfile
@@ -24,8 +25,9 @@ _MOST = 9  # methods of a key
 
 @dataclass(frozen=True)
 class Standing:
-    """An operator: `default` is its method without a row, `current` the one that is compiled
-    today, `prices` those of all its methods over the least of a proven one."""
+    """An operator, or a group of them: `default` is its method without a row, `current` the one
+    that is compiled today, `prices` those of all its methods over the least of a proven one,
+    `steps` what may run for it, by name."""
 
     name: str
     key: GemmKey
@@ -33,17 +35,26 @@ class Standing:
     default: OperatorMethod
     current: OperatorMethod
     prices: Mapping[OperatorMethod, float]
+    steps: frozenset[str]
+
+    @property
+    def is_group(self) -> bool:
+        """Whether its method changes which operators there are."""
+        return self.steps != {self.name}
+
+    def cost_in(self, operators: Mapping[str, float]) -> float:
+        """What it takes where steps take `operators`, by name; 0 if that is not known."""
+        return sum(operators.get(name, 0.0) for name in self.steps)
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
     """A model ready to be compiled for a number of threads with one table after the other, of which
-    `table` is the board's without rows of operators."""
+    `table` is the board's without rows of operators; `source`: as an importer made it."""
 
     name: str
     threads: int
-    imported: Graph
-    made: Made
+    source: Graph
     digest: str
     board: BoardProfile
     options: CompileOptions
@@ -63,22 +74,30 @@ def subject_of(
     """Raises InputError for a model that cannot be compiled for the board."""
     current = table_of(board)
     table = replace(current, operators=())
-    imported, made = prepare(model, board, options)
+    source = import_model(model, options.shapes)
     options = replace(options, threads=threads)
-    chosen, default = (_chosen(made.graph, board, options, each) for each in (current, table))
+    today, usual = (prepare_graph(source, board, options, each)[1] for each in (current, table))
+    chosen = _chosen(today, board, options, current)
+    methods = {group.name: group.method for group in today.groups}
+    groups = tuple(
+        _group(group, methods.get(group.name, group.method), board, table, threads)
+        for group in usual.groups
+        if len(group.candidates) > 1
+    )
     operators = tuple(
-        _standing(name, form, method, chosen[name][1], board, table, threads)
-        for name, (form, method) in default.items()
+        _standing(name, form, method, chosen.get(name, (form, method))[1], board, table, threads)
+        for name, (form, method) in _chosen(usual, board, options, table).items()
     )
     digest = model_hash(model)
-    return Subject(model.stem, threads, imported, made, digest, board, options, table, operators)
+    every = (*groups, *operators)
+    return Subject(model.stem, threads, source, digest, board, options, table, every)
 
 
 def _chosen(
-    graph: Graph, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
+    made: Made, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
 ) -> dict[str, tuple[Form, OperatorMethod]]:
     """Form and method of each operator that has several methods and is timed alone."""
-    _, plan = plan_of(graph, board, options, table=table)
+    _, plan = plan_of(made.graph, board, options, table=table)
     return {
         step.name: (step.compiled.choice.form, step.compiled.method)
         for step in plan.lowered.steps
@@ -99,9 +118,38 @@ def _standing(
     found = candidates_of(form, isa, board)
     least = min(c.price for c in found if c.proven) or 1.0
     prices = {c.method: c.price / least for c in found if _may_matter(c.method, form, board)}
+    key = _key(form, board, table, threads)
+    return Standing(name, key, form, default, current, prices, frozenset({name}))
+
+
+def _group(
+    group: Group,
+    current: OperatorMethod,
+    board: BoardProfile,
+    table: KnowledgeBase,
+    threads: int,
+) -> Standing:
+    least = min(c.price for c in group.candidates if c.proven) or 1.0
+    prices = {c.method: c.price / least for c in group.candidates}
+    key = _key(group.form, board, table, threads)
+    return Standing(group.name, key, group.form, group.method, current, prices, group.steps)
+
+
+def _key(form: Form, board: BoardProfile, table: KnowledgeBase, threads: int) -> GemmKey:
     index = table.platforms.index(board.platform)
-    key = key_of(form.shape, index, table.sequences, form.dtype, threads, "b", form.name)
-    return Standing(name, key, form, default, current, prices)
+    return key_of(form.shape, index, table.sequences, form.dtype, threads, "b", form.name)
+
+
+def changed_steps(
+    operators: Iterable[Standing], methods: Mapping[GemmKey, OperatorMethod]
+) -> set[str]:
+    """What may run otherwise than by default where `methods` are asked for."""
+    return {
+        step
+        for each in operators
+        if methods.get(each.key, each.default) != each.default and methods[each.key] in each.prices
+        for step in each.steps
+    }
 
 
 def _may_matter(method: OperatorMethod, form: Form, board: BoardProfile) -> bool:
@@ -123,6 +171,8 @@ def _promising(standing: Sequence[Standing]) -> list[OperatorMethod]:
     for each in standing:
         for method, price in each.prices.items():
             least[method] = min(price, least.get(method, price))
-    worth = [m for m in sorted(least, key=lambda m: least[m]) if least[m] <= _WORTH]
+    worth = sorted(least, key=lambda m: least[m])
+    if not standing[0].is_group:  # what these cost is not known so well, and they are few
+        worth = [m for m in worth if least[m] <= _WORTH]
     # One that is the default of all of them is known; of some, it may help the others.
     return [m for m in worth if defaults != {m}][:_MOST]

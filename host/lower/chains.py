@@ -7,7 +7,7 @@ and lose some percent where all of that stays there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -15,17 +15,21 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.chains import with_chains
 from edgekit.host.graph.types import DType, Graph, Node, Tensor
 from edgekit.host.lower.context import Context
+from edgekit.host.lower.groups import Groups
 from edgekit.host.lower.row_chain import strips_of
+from edgekit.host.lower.window import window_of
 from edgekit.host.passes.rewrite import Users
 from edgekit.host.split.live import Live
 from edgekit.kb.board import BoardProfile, caches_of
+from edgekit.kb.features import GemmShape
 from edgekit.kb.gemm_table import KnowledgeBase
-from edgekit.kb.operators import panel_outer
+from edgekit.kb.operators import Candidate, Form, OperatorMethod, panel_outer
 
 _TIMED = frozenset({"x86_64", "cortex-a53"})  # an architecture and a core
 # What is much, times L2: most profiles know only the least that such cores have.
 _MUCH = 2
 _MUCH_WHERE_L2_IS_SURE = MappingProxyType({"x86-64-v4-amx": 1})
+_UNTIMED = 1.1  # times the price of what is known
 _SHARE = 0.25  # of what is touched, for rows that windows share to be worth their copies
 NO_CHAINS: Mapping[str, tuple[Node, ...]] = MappingProxyType({})
 
@@ -45,21 +49,85 @@ class _Link:
         return isinstance(self.before.op, ops.DepthwiseConv2D)
 
 
-def chain_for_time(graph: Graph, board: BoardProfile, table: KnowledgeBase) -> Graph:
+@dataclass(frozen=True)
+class _Site:
+    """A depthwise convolution, and the links of it that may be a chain: that behind it, and that
+    before it, whose pointwise convolution is in no other site."""
+
+    links: tuple[_Link, ...]
+
+    @property
+    def node(self) -> Node:
+        return self.links[0].before
+
+    @property
+    def names(self) -> set[str]:
+        return {node.name for k in self.links for node in (k.before, k.after)}
+
+
+def chain_for_time(
+    graph: Graph, board: BoardProfile, table: KnowledgeBase, groups: Groups | None = None
+) -> Graph:
     """`graph` with chains where two convolutions touch much more than the core's own cache holds,
-    and no more has to be alive than before: what a chain reads and makes is alive at once. As it
-    is for boards where that was never timed."""
-    if _TIMED.isdisjoint((board.arch, *board.platforms)):
-        return graph
+    and no more has to be alive than before: what a chain reads and makes is alive at once. None for
+    boards where that was never timed. What `groups` know of a depthwise convolution and its
+    neighbors stands over that."""
+    links = _links(graph, board)
+    empty = _Chains(graph, Context(graph, board.isa, board, table))
+    timed = not _TIMED.isdisjoint((board.arch, *board.platforms))
+    usual = _for_time(empty, links, board) if timed else empty
+    if groups is None:
+        return usual.graph
+    sites = {site.node.name: site for site in _sites(links)}
+    wanted = {name: _by_rows(empty, usual, site, groups) for name, site in sites.items()}
+    if all(wanted[name] == usual.members_at(site.node) for name, site in sites.items()):
+        return usual.graph
+    made = empty
+    for name in sorted(wanted):
+        made = made.joined_all(sites[name].links[: wanted[name] - 1]) or made
+    return made.graph
+
+
+def _for_time(made: _Chains, links: Sequence[_Link], board: BoardProfile) -> _Chains:
+    """Chains of those links that touch much."""
     much = _MUCH_WHERE_L2_IS_SURE.get(board.platform, _MUCH) * caches_of(board).l2
-    large = [k for k in _links(graph, board) if k.touched > much]
+    large = [k for k in links if k.touched > much]
     large = [k for k in large if k.is_behind or k.image.bytes >= k.touched * _SHARE]
-    made = _Chains(graph, Context(graph, board.isa, board, table))
     for link in sorted(large, key=lambda k: -k.image.bytes):
-        more = made.joined(link)
-        if more is not None and Live(more.graph).peak <= Live(graph).peak:
-            made = more
-    return made.ending_pointwise().graph
+        made = made.joined_all((link,)) or made
+    return made.ending_pointwise()
+
+
+def _sites(links: Sequence[_Link]) -> list[_Site]:
+    """In the order of the graph."""
+    behind = {k.before.name: k for k in links if k.is_behind}
+    ends = {k.after.name for k in behind.values()}
+    before = {k.after.name: k for k in links if not k.is_behind and k.before.name not in ends}
+    return [_Site((k, before[name]) if name in before else (k,)) for name, k in behind.items()]
+
+
+def _by_rows(empty: _Chains, usual: _Chains, site: _Site, groups: Groups) -> int:
+    """How many operators are to be one at a site. What touches more than fits the cache is not
+    known to gain but where it was timed."""
+    node, graph = site.node, empty.graph
+    x, w, y = (graph.tensors[t or ""] for t in (*node.inputs[:2], *node.outputs))
+    assert isinstance(node.op, ops.DepthwiseConv2D)
+    window = window_of(node.op, x, w, y)
+    shape = GemmShape(window.pixels, window.kernel[0] * window.kernel[1], y.shape[3])
+    form = Form(
+        "chain", shape, x.dtype.value, window.y[:3], window.kernel, window.stride, window.dilation
+    )
+    most = [i for i in range(1, len(site.links) + 1) if empty.joined_all(site.links[:i])]
+    today = usual.members_at(node)
+    candidates = [
+        Candidate(
+            OperatorMethod("chain" if n > 1 else "depthwise", form.dtype, members=n),
+            1.0 if n == today else _UNTIMED,
+            n == today,
+        )
+        for n in sorted({1, today, *(i + 1 for i in most)})
+    ]
+    return groups.choose(node.name, form, candidates, site.names).members
 
 
 def chain_for_memory(graph: Graph, board: BoardProfile, table: KnowledgeBase, limit: int) -> Graph:
@@ -134,6 +202,20 @@ class _Chains:
         self._plain, self._context = plain, context
         self._chain = chain  # by the name of each member
         self.graph = with_chains(plain, chain) if chain else plain
+
+    def members_at(self, node: Node) -> int:
+        """How many operators are one with `node`, itself among them."""
+        return len(self._chain.get(node.name, (node,)))
+
+    def joined_all(self, links: Iterable[_Link]) -> _Chains | None:
+        """The chains with some more links; None if one of them cannot be, or more has to be alive
+        than without chains."""
+        made: _Chains | None = self
+        for link in links:
+            made = made and made.joined(link)
+        if made is None or Live(made.graph).peak > Live(self._plain).peak:
+            return None
+        return made
 
     def ending_pointwise(self) -> _Chains:
         """The chains without those that end with the depthwise convolution, which gain nothing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -58,7 +59,9 @@ def compiled_of(ctx: Context, node: Node, calls: Sequence[Call | Loop]) -> Compi
         named = [n for n, op in zip(names, node.op.members, strict=True) if _multiplies(op)]
         pairs = zip(named, parts, strict=True)
         members = [_compiled(ctx, node, kernel, False, name) for name, kernel in pairs]
-    return Compiled(whole.kernel, whole.method, whole.choice, tuple(members))
+        method = dataclasses.replace(whole.method, members=len(members))
+        whole = dataclasses.replace(whole, method=method)
+    return dataclasses.replace(whole, members=tuple(members))
 
 
 def _multiplies(op: Operator) -> bool:
@@ -95,11 +98,27 @@ def _tile(isa: Isa, family: Family, macros: Mapping[str, str]) -> tuple[int | No
 
 
 def _choice(ctx: Context, node: Node, family: Family, name: str) -> Choice:
+    group = ctx.of_groups.get(name)
+    together = group and dataclasses.replace(group, form=None)  # it is no operator's alone
     if isinstance(node.op, ops.PrunedFullyConnected):
-        return Choice("layouts", node.op.rule)
+        return _by_costs(together, Choice("layouts", node.op.rule))
     if family in ("planar", "sparse"):
-        return BY_LAYOUTS
+        return _by_costs(together, BY_LAYOUTS)
     if family == "chain":
-        return CHAINED
-    tiled = family in ("in_place", "winograd", "depthwise")
-    return ctx.choices.get(name, ONLY) if tiled else ONLY
+        return _by_costs(together, CHAINED)
+    if family not in ("in_place", "winograd", "depthwise"):
+        return ONLY
+    own = ctx.choices.get(name, ONLY)
+    if group is None or group.row is None or group.row.method is None or group.form is None:
+        return own
+    apart = f"{group.form.name} has a row of {group.row.source}: {group.why}"
+    return dataclasses.replace(own, why=f"{own.why}; not more than that, since {apart}")
+
+
+def _by_costs(together: Choice | None, costs: Choice) -> Choice:
+    """What decided on a group, with the reason of `costs` where that was no row."""
+    if together is None:
+        return costs
+    if together.row is not None and together.row.method is not None:
+        return dataclasses.replace(together, why=f"{together.why}; else: {costs.why}")
+    return dataclasses.replace(together, rule=costs.rule, why=costs.why)

@@ -62,8 +62,8 @@ class Context:
     """State of one lowering; rules read the graph and add weights, scratch and aliases.
 
     `table` is the board's knowledge base, asked for methods on `threads`; `choices` what decided on
-    methods, by node. `parts` are made in their places in wider tensors; `look_ups` are functions
-    behind products, by these.
+    methods, by node, `of_groups` what decided on those of several nodes together. `parts` are made
+    in their places in wider tensors; `look_ups` are functions behind products, by these.
     """
 
     graph: Graph
@@ -76,6 +76,7 @@ class Context:
     aliases: dict[str, Alias] = field(default_factory=dict)
     states: dict[str, StateSlot] = field(default_factory=dict)
     choices: dict[str, Choice] = field(default_factory=dict)
+    of_groups: Mapping[str, Choice] = field(default_factory=dict)
     parts: Mapping[str, Part] = field(default_factory=dict)
     look_ups: Mapping[str, LookUp] = field(default_factory=dict)
 

@@ -38,6 +38,7 @@ from edgekit.host.lower import (
 from edgekit.host.lower.code_epilogues import look_ups_of, place_look_ups
 from edgekit.host.lower.compiled import compiled_of
 from edgekit.host.lower.context import Context, Rules, UnsupportedFormError, WeightsFile
+from edgekit.host.lower.groups import NO_CHOICES
 from edgekit.host.lower.memory import lifetimes, plan_apart
 from edgekit.host.lower.nna import lower_nna
 from edgekit.host.lower.plan import (
@@ -58,6 +59,7 @@ from edgekit.host.lower.repeat import lower_repeat
 from edgekit.host.lower.sections import Span, sections_of, side_by_side, spans_of
 from edgekit.host.lower.units import NNA
 from edgekit.kb.board import BoardProfile
+from edgekit.kb.choice import Choice
 from edgekit.kb.gemm_file import board_table
 from edgekit.kb.gemm_table import KnowledgeBase
 
@@ -104,6 +106,7 @@ def lower(
     costs: Mapping[str, float] = NO_COSTS,
     weights: WeightsFile | None = None,
     threads: int = 1,
+    choices: Mapping[str, Choice] = NO_CHOICES,
 ) -> Plan:
     """Chooses a kernel for every node, packs its weights, and places every tensor.
 
@@ -113,11 +116,13 @@ def lower(
     has memory of its own, which makes the arena larger. `costs`: microseconds that nodes take one
     core, about, so that threads do not get pieces that are not worth it. `weights`: what
     constants are added to, where several programs share a file. `threads`: on which the plan most
-    likely runs, whose methods it gets; it can run on any number.
+    likely runs, whose methods it gets; it can run on any number. `choices`: what decided on nodes
+    whose method was chosen together.
     Raises InputError naming the operator where no kernel fits.
     """
     table = board_table(board) if table is None else table
-    ctx = Context(graph, board.isa, board, table, threads, weights or WeightsFile())
+    files = weights or WeightsFile()
+    ctx = Context(graph, board.isa, board, table, threads, files, of_groups=choices)
     ctx.look_ups = look_ups_of(graph, units)
     place_look_ups(ctx)
     _place_parts(ctx, units)

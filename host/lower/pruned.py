@@ -17,11 +17,15 @@ from edgekit.host.align import round_up
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Array, DType, Graph, Node, Operator
 from edgekit.host.lower.context import Context, Rules
+from edgekit.host.lower.groups import Groups
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
+from edgekit.host.lower.regions import tenths
 from edgekit.host.lower.strips import Sparse, build_strips, strip_height
 from edgekit.host.lower.window import bias_vector
 from edgekit.kb.board import BoardProfile
+from edgekit.kb.features import GemmShape
 from edgekit.kb.layout_table import LayoutTable, Work
+from edgekit.kb.operators import Candidate, Form, OperatorMethod
 
 _F32 = np.dtype(np.float32)
 _PIECE = 1 << 14  # multiply-adds worth a thread's waking
@@ -29,18 +33,28 @@ _MOST_PIECES = 32
 
 
 def choose_pruned(
-    graph: Graph, board: BoardProfile, table: LayoutTable | None, strips: SpmvTable
+    graph: Graph,
+    board: BoardProfile,
+    table: LayoutTable | None,
+    strips: SpmvTable,
+    groups: Groups | None = None,
 ) -> Graph:
     """`graph` with the layers of one row that are cheaper so as PrunedFullyConnected. Without a
-    table of costs it stays as it is; `strips` says how weights are stored."""
+    table of costs it stays as it is; `strips` says how weights are stored. What `groups` know of a
+    layer stands over its price."""
     if table is None:
         return graph
-    nodes = tuple(_chosen(graph, node, board, table, strips) for node in graph.nodes)
+    nodes = tuple(_chosen(graph, node, board, table, strips, groups) for node in graph.nodes)
     return graph if nodes == graph.nodes else dataclasses.replace(graph, nodes=nodes)
 
 
 def _chosen(
-    graph: Graph, node: Node, board: BoardProfile, table: LayoutTable, strips: SpmvTable
+    graph: Graph,
+    node: Node,
+    board: BoardProfile,
+    table: LayoutTable,
+    strips: SpmvTable,
+    groups: Groups | None,
 ) -> Node:
     weights = pruned_weights(graph, node)
     if weights is None or graph.tensors[node.inputs[0] or ""].elements != weights.shape[1]:
@@ -49,7 +63,16 @@ def _chosen(
         table.cost(name, row_work(weights, name == "sparse_row", board.isa.vl))
         for name in ("dense_row", "sparse_row")
     )
-    if sparse >= dense:
+    is_chosen = sparse < dense
+    if groups is not None:
+        n, k = weights.shape
+        form = Form("pruned", GemmShape(1, k, n), "f32", zeros=tenths(weights))
+        candidates = [
+            Candidate(OperatorMethod("in_place", "f32"), dense),
+            Candidate(OperatorMethod("strips", "f32"), sparse),
+        ]
+        is_chosen = groups.choose(node.name, form, candidates, (node.name,)).family == "strips"
+    if not is_chosen:
         return node
     op = pruned_form(node.op, weights, board, strips)
     costs = f"{sparse:.0f} {table.unit} measured on {table.platform}, {dense:.0f} dense"

@@ -18,9 +18,12 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.names import fresh_name
 from edgekit.host.graph.ops.planar import TO_PIXELS, TO_PLANES
 from edgekit.host.graph.types import Array, DType, Graph, Node, Operator, Shape, Tensor
+from edgekit.host.lower.groups import Groups
 from edgekit.host.lower.planar import band_of, planar_window
 from edgekit.host.passes.cut import TwoLabels
+from edgekit.kb.features import GemmShape
 from edgekit.kb.layout_table import LayoutTable, Work
+from edgekit.kb.operators import Candidate, Form, OperatorMethod
 
 # The kernels of an operator on pixels and on planes, as the table names them.
 _KERNELS: dict[type[Operator], tuple[str, str]] = {
@@ -39,16 +42,92 @@ class Costs:
     planes: float
 
 
-def choose_planes(graph: Graph, table: LayoutTable | None, vl: int) -> Graph:
+def choose_planes(
+    graph: Graph, table: LayoutTable | None, vl: int, groups: Groups | None = None
+) -> Graph:
     """`graph` with the operators that are cheaper so on channel-major images, and transposes at
-    the borders. `vl`: floats of a vector. Without a table the graph stays as it is."""
-    if table is None or not any(_is_sparse(graph, n) for n in graph.nodes):
+    the borders. `vl`: floats of a vector. Without a table the graph stays as it is. What `groups`
+    know of a region stands over its price."""
+    if table is None or not any(is_sparse(graph, n) for n in graph.nodes):
         return graph
     chosen = _cheapest(graph, table, vl)
+    if groups is not None:
+        regions = _regions(graph, vl)
+        chosen = {n for r in regions for n in _region(graph, table, vl, r, chosen, groups)}
     return _Rewrite(graph, chosen).run() if chosen else graph
 
 
-def _is_sparse(graph: Graph, node: Node) -> bool:
+def _region(
+    graph: Graph, table: LayoutTable, vl: int, inside: set[str], cheapest: set[str], groups: Groups
+) -> set[str]:
+    """Of a region's operators those that are to run on planes: none, or what the least price says;
+    where that is none, the least price at which its largest pruned convolution does."""
+    first = max(
+        (n for n in graph.nodes if n.name in inside and is_sparse(graph, n)),
+        key=lambda n: _dense_products(graph, n),
+    )
+    planes = cheapest & inside or _cheapest(graph, table, vl, first.name) & inside
+    y, data = graph.tensors[first.outputs[0]].shape, graph.tensors[first.inputs[1] or ""].data
+    assert data is not None
+    n, k = data.shape[0], data.shape[3]
+    form = Form(
+        "region", GemmShape(math.prod(y[:3]), k, n), "f32", (y[0], y[1], y[2]), zeros=tenths(data)
+    )
+    candidates = [
+        Candidate(OperatorMethod("in_place", "f32"), _cost(graph, table, vl, inside, set())),
+        Candidate(OperatorMethod("sparse", "f32"), _cost(graph, table, vl, inside, planes)),
+    ]
+    around = {t for n in graph.nodes if n.name in inside for t in (*n.inputs, *n.outputs) if t}
+    moves = {f"{t}{kind}" for t in around for kind in (".moved", ".planes.moved")}
+    method = groups.choose(first.name, form, candidates, inside, moves)
+    return planes if method.family == "sparse" else set()
+
+
+def tenths(weights: Array) -> int:
+    """How many of ten weights are zero."""
+    return round(10 * (1 - np.count_nonzero(weights) / weights.size))
+
+
+def _dense_products(graph: Graph, node: Node) -> int:
+    return graph.tensors[node.outputs[0]].elements * graph.tensors[node.inputs[1] or ""].shape[3]
+
+
+def _regions(graph: Graph, vl: int) -> list[set[str]]:
+    """Neighbors that all have a form for channel-major images, where one is pruned."""
+    able = {n.name for n in graph.nodes if planar_form(graph, n, vl) is not None}
+    producer = graph.producer()
+    region: dict[str, set[str]] = {}
+    for node in graph.nodes:
+        if node.name not in able:
+            continue
+        mine = region[node.name] = {node.name}
+        for name in node.inputs:
+            before = producer.get(name or "")
+            if before is not None and before.name in able:
+                mine |= region[before.name]
+        for name in mine:
+            region[name] = mine
+    pruned = [region[n.name] for n in graph.nodes if n.name in able and is_sparse(graph, n)]
+    return list({id(each): each for each in pruned}.values())
+
+
+def _cost(graph: Graph, table: LayoutTable, vl: int, inside: set[str], planes: set[str]) -> float:
+    """What the operators of a region cost with some of them on planes, and what lies between."""
+    total, producer, consumers = 0.0, graph.producer(), graph.consumers()
+    for node in graph.nodes:
+        found = costs(graph, node, table, vl) if node.name in inside else None
+        if found is not None:
+            total += found.planes if node.name in planes else found.pixels
+    for name, tensor in graph.tensors.items():
+        if len(tensor.shape) == 4 and tensor.data is None:
+            made = name in producer and producer[name].name in planes
+            users = {n.name in planes for n in consumers[name]}
+            users |= {False} if name in graph.outputs else set()
+            total += _transpose_cost(tensor, table) if users - {made} else 0.0
+    return total
+
+
+def is_sparse(graph: Graph, node: Node) -> bool:
     """A pointwise convolution of which some weights are zero."""
     if not isinstance(node.op, ops.Conv2D) or planar_form(graph, node, 1) is None:
         return False
@@ -56,14 +135,17 @@ def _is_sparse(graph: Graph, node: Node) -> bool:
     return data is not None and int(np.count_nonzero(data)) < data.size
 
 
-def _cheapest(graph: Graph, table: LayoutTable, vl: int) -> set[str]:
-    """Names of the nodes that are to run on planes."""
+def _cheapest(graph: Graph, table: LayoutTable, vl: int, forced: str = "") -> set[str]:
+    """Names of the nodes that are to run on planes, of which `forced` is one."""
     labels = TwoLabels()
     at: dict[str, int] = {}
     outside = labels.thing(0, math.inf)
     for node in graph.nodes:
         found = costs(graph, node, table, vl)
-        at[node.name] = labels.thing(found.pixels, found.planes) if found else outside
+        at[node.name] = outside
+        if found is not None:
+            pixels = math.inf if node.name == forced else found.pixels
+            at[node.name] = labels.thing(pixels, found.planes)
     producer, consumers = graph.producer(), graph.consumers()
     for name, tensor in graph.tensors.items():
         if len(tensor.shape) != 4 or tensor.data is not None:

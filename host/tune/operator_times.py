@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from edgekit.host.api import Device
 from edgekit.host.bundle import Bundle, build_bundle, sign_bundle
-from edgekit.host.compiler import build_graph
+from edgekit.host.compiler import build_graph, prepare_graph
 from edgekit.host.errors import InputError
 from edgekit.host.estimate.answers import recall, remember
 from edgekit.host.estimate.emulator import find_emulator
@@ -91,7 +91,8 @@ class EstimatedTimes:
 
 def _bundle(subject: Subject, table: KnowledgeBase) -> Bundle:
     s = subject
-    artifact = build_graph(s.imported, s.made, s.digest, s.board, None, s.options, None, table)
+    imported, made = prepare_graph(s.source, s.board, s.options, table)
+    artifact = build_graph(imported, made, s.digest, s.board, None, s.options, None, table)
     return sign_bundle(build_bundle(artifact, s.board))
 
 

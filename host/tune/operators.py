@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from edgekit.host.history.standing import Standing, Subject, methods_to_try
+from edgekit.host.history.standing import Standing, Subject, changed_steps, methods_to_try
 from edgekit.host.history.store import History
 from edgekit.kb.features import GemmKey
 from edgekit.kb.gemm_table import KnowledgeBase
@@ -141,8 +141,8 @@ class ModelTuner:
         """Searches until the budget is used or nothing is left to try.
 
         First what is compiled today, then rounds: in each every key gets its next method, all in
-        one build of the model. In the end the best ones together, until all of them are worth it
-        beside each other.
+        one build of the model; those of groups before those of operators. In the end the best ones
+        together, until all of them are worth it beside each other.
         """
         self._state.totals[frozenset()] = 1.0
         current = {s.key: s.current for s in self._operators}
@@ -157,11 +157,18 @@ class ModelTuner:
 
     def _search(self, on_progress: Callable[[ModelProgress], None]) -> bool:
         """False if the budget is used before all is tried."""
-        while asked := {k: m for k in self._to_try if (m := self._next(k)) is not None}:
+        while asked := self._asked():
             if self._state.rounds > 1 and self._clock() >= self._end:
                 return False  # but never before something was found out: the next time goes on
             self._measure(asked, on_progress)
         return True
+
+    def _asked(self) -> dict[GemmKey, OperatorMethod]:
+        """What is measured next: a group's method decides which operators there are, so that
+        those of operators wait."""
+        asked = {k: m for k in self._to_try if (m := self._next(k)) is not None}
+        groups = {k: m for k, m in asked.items() if self._by_key[k][0].is_group}
+        return groups or asked
 
     def _try_together(self, on_progress: Callable[[ModelProgress], None]) -> bool:
         for _ in range(_MOST_WHOLES):
@@ -202,12 +209,15 @@ class ModelTuner:
         tables = subject.table_with(methods), subject.table_with({})
         times, default = self._measurer.measure(*tables)
         charge = self._charge(methods, times, default) if together else 0.0
+        groups = [each for each in self._operators if each.is_group]
+        moved = changed_steps(groups, methods)  # operators there may be others, by the same name
         rows = [
-            self._row(each, methods[each.key], times.operators[each.name] + charge * usual, usual)
+            self._row(each, methods[each.key], cost + charge * usual, usual)
             for each in self._operators
             if methods.get(each.key) in each.prices
-            and (usual := default.operators.get(each.name, 0.0)) >= self._measurer.least
-            and times.operators.get(each.name, 0.0) > 0
+            and (each.is_group or each.name not in moved)
+            and (usual := each.cost_in(default.operators)) >= self._measurer.least
+            and (cost := each.cost_in(times.operators)) > 0
         ]
         self._history.add_operators(rows)
         state.measured += len(rows)
@@ -227,11 +237,11 @@ class ModelTuner:
     ) -> float:
         """What operators without a new method lose, over what those with one take by default:
         other code and other weights move what is beside them in the caches."""
-        new = {s.name for s in self._operators if methods.get(s.key, s.default) != s.default}
+        new = changed_steps(self._operators, methods)
         taken = sum(default.operators.get(name, 0.0) for name in new)
         if taken <= 0:
             return 0.0
-        saved = sum(default.operators.get(n, 0.0) - times.operators.get(n, 0.0) for n in new)
+        saved = taken - sum(times.operators.get(name, 0.0) for name in new)
         lost = times.total + saved - default.total
         return max(lost, 0.0) / taken
 
@@ -288,7 +298,7 @@ class ModelTuner:
         """Whether an operator of a key takes longer than what is lost in noise."""
         assert self._state.default is not None
         costs = self._state.default.operators
-        return any(costs.get(s.name, 0.0) >= self._measurer.least for s in self._by_key[key])
+        return any(s.cost_in(costs) >= self._measurer.least for s in self._by_key[key])
 
     def _whole(self, methods: Mapping[GemmKey, OperatorMethod]) -> _Whole:
         return frozenset(
@@ -312,7 +322,11 @@ class ModelTuner:
         least: dict[str, float] = {}
         for (name, _), ratio in self._state.known.items():
             least[name] = min(ratio, least.get(name, 1.0))
-        saved = sum((1.0 - least.get(n, 1.0)) * cost for n, cost in default.operators.items())
+        saved, counted = 0.0, set[str]()
+        for each in self._operators:  # groups before operators that are in them
+            if (ratio := least.get(each.name, 1.0)) < 1.0 and not each.steps & counted:
+                saved += (1.0 - ratio) * each.cost_in(default.operators)
+                counted |= each.steps
         return default.total / (default.total - saved)
 
     def _outcome(self, before: float, after: float, finished: bool) -> ModelOutcome:

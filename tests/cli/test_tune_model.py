@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from edgekit.device.version import VERSION
-from edgekit.host.compiler import prepare
+from edgekit.host.compiler import prepare, prepare_graph
 from edgekit.host.errors import UnreachableError
 from edgekit.host.explain import explain
 from edgekit.host.fit import plan_of
 from edgekit.host.history.standing import Subject
 from edgekit.host.history.store import History
+from edgekit.host.lower.groups import choices_of
 from edgekit.host.options import DEFAULT_OPTIONS
 from edgekit.host.tables.gemm import user_table
 from edgekit.host.tune import model_session
@@ -33,12 +34,14 @@ _BOARD = "rpi3"
 
 class Clockwork:
     """A core on which tiles of five rows take half (`factor`) of what others do: 1000 cycles. It is
-    gone after `left` answers. Beside such tiles others take `beside` times as long."""
+    gone after `left` answers. Beside such tiles others take `beside` times as long. Each operator
+    of a chain takes `chained` times as long as alone, those on channel-major images `planar`
+    times."""
 
     unit, source, per_ms, least = "cycles", "estimate", 1e6, 1.0
     left = 1000
     builds = 0
-    beside = 1.0
+    beside = chained = planar = 1.0
     factor = 0.5
 
     def __init__(self, subject: Subject, *_: object) -> None:
@@ -55,18 +58,25 @@ class Clockwork:
 
     def _times(self, table: KnowledgeBase) -> Times:
         s = self._subject
-        _, plan = plan_of(s.made.graph, s.board, s.options, table=table)
+        _, made = prepare_graph(s.source, s.board, s.options, table)
+        _, plan = plan_of(made.graph, s.board, s.options, table=table)
         steps = plan.lowered.steps
         fast = sum("_5x" in x.kernel for x in steps)
         usual = 1000.0 * (Clockwork.beside if fast else 1.0)
         costs = {x.name: 1e3 * Clockwork.factor if "_5x" in x.kernel else usual for x in steps}
+        for step in steps:
+            if step.compiled is not None and step.compiled.members:
+                costs[step.name] = 1000.0 * len(step.compiled.members) * Clockwork.chained
+            if step.op.startswith("planar"):
+                costs[step.name] *= Clockwork.planar
         return Times(costs, sum(costs.values()))
 
 
 @pytest.fixture
 def clockwork(monkeypatch: pytest.MonkeyPatch) -> type[Clockwork]:
     monkeypatch.setattr(model_session, "EstimatedTimes", Clockwork)
-    Clockwork.left, Clockwork.builds, Clockwork.beside, Clockwork.factor = 1000, 0, 1.0, 0.5
+    Clockwork.left, Clockwork.builds, Clockwork.factor = 1000, 0, 0.5
+    Clockwork.beside = Clockwork.chained = Clockwork.planar = 1.0
     return Clockwork
 
 
@@ -80,7 +90,8 @@ def _explained(model: Path, threads: int | None = None) -> dict[str, Any]:
     options = replace(DEFAULT_OPTIONS, threads=threads)
     board = load_board(_BOARD)
     _, made = prepare(model, board)
-    scheduled, plan = plan_of(made.graph, board, options)
+    choices = choices_of(made.groups)
+    scheduled, plan = plan_of(made.graph, board, options, choices=choices)
     story = explain(scheduled, plan, board, made.counts, made.origin, made.limit)
     return {each["name"]: each for each in story["operators"] if each["method"]}
 
@@ -245,3 +256,43 @@ def test_by_board_time_the_same_again_finds_the_same(edgekit: Any, face_model: P
     assert first["finished"] and first["estimated"] and first["known"] == 0 < again["known"]
     assert again["after_ms"] == first["after_ms"] <= first["default_ms"]
     assert first["operators"] == again["operators"]
+
+
+def test_operators_become_chains_where_that_was_measured_to_gain(
+    tune: Any, clockwork: type[Clockwork], face_model: Path
+) -> None:
+    clockwork.chained = 0.6
+
+    def chains() -> list[dict[str, Any]]:
+        return [o for o in _explained(face_model).values() if o["method"]["family"] == "chain"]
+
+    before = len(chains())
+    found = tune().document
+    won = [o for o in found["operators"] if o["method"]["family"] == "chain"]
+    assert won and found["after_ms"] < found["before_ms"]
+    by_row = [o for o in chains() if o["row"] is not None and o["row"]["ratio"]]
+    assert by_row and len(chains()) > before
+    for chain in by_row:
+        assert chain["rule"].split(":")[0] in ("exact", "relaxed") and chain["runner_up"]
+        assert chain["method"]["members"] == len(chain["members"]) > 1
+    user_table(load_board(_BOARD)).unlink()
+    assert len(chains()) == before
+
+
+def test_sparse_operators_that_were_measured_to_be_slower_are_dense(
+    edgekit: Any, clockwork: type[Clockwork]
+) -> None:
+    pruned = Path(__file__).parents[2] / "models" / "face_detection_full_range_sparse.tflite"
+
+    def families() -> set[str]:
+        return {o["method"]["family"] for o in _explained(pruned).values()}
+
+    clockwork.planar = 3.0
+    assert "sparse" in families()
+    done = edgekit("tune", "model", pruned, "--board", _BOARD, "--json", "--budget", "1s")
+    assert done.code == 0, done.err
+    (won,) = (o for o in done.document["operators"] if o["name"].endswith(":region"))
+    assert won["method"]["family"] == "in_place" and won["ratio"] < 0.6
+    assert "sparse" not in families()
+    user_table(load_board(_BOARD)).unlink()  # without its row
+    assert "sparse" in families()

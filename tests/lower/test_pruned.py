@@ -16,9 +16,10 @@ from edgekit.host.tables.layouts import layout_table_of
 from edgekit.kb.board import load_board, load_profile
 from edgekit.kb.layout_table import KERNELS, LayoutTable, Work
 from edgekit.kb.layout_table import Case as Measured
+from tests.support.group_graphs import pruned_layer
 from tests.support.kernel_runs import build, check, run_here
 from tests.support.onnx_models import model, node, save, value
-from tests.support.op_graphs import Case, constant, graph_of, inputs_of, tensor
+from tests.support.op_graphs import inputs_of
 
 _LOCAL = load_board("local")
 
@@ -31,21 +32,12 @@ def _table(sparse: float) -> LayoutTable:
     return LayoutTable("test", "nanoseconds", tuple(cases))
 
 
-def _layer(density: float, rows: int = 1) -> Graph:
-    rng = np.random.default_rng(4)
-    weights = rng.standard_normal((96, 300)).astype(np.float32)
-    weights[rng.random(weights.shape) >= density] = 0
-    bias = constant(rng.standard_normal(96).astype(np.float32))
-    op = ops.FullyConnected(activation=Activation.RELU6)
-    return graph_of([Case(op, (tensor((rows, 300)), constant(weights), bias))])
-
-
 def _kinds(graph: Graph) -> list[str]:
     return [node.op.kind for node in graph.nodes]
 
 
 def test_the_measured_costs_decide():
-    graph = _layer(0.25)
+    graph = pruned_layer(0.25)
     cheap = choose_pruned(graph, _LOCAL, _table(3.0), SpmvTable())
     assert _kinds(cheap) == ["pruned_fully_connected"]
     op = cheap.nodes[0].op
@@ -54,13 +46,14 @@ def test_the_measured_costs_decide():
     assert choose_pruned(graph, _LOCAL, _table(8.0), SpmvTable()) is graph
 
 
-@pytest.mark.parametrize("graph", [_layer(1.0), _layer(0.1, rows=2)], ids=["dense", "rows"])
-def test_others_stay(graph):
+@pytest.mark.parametrize(("density", "rows"), [(1.0, 1), (0.1, 2)])
+def test_others_stay(density, rows):
+    graph = pruned_layer(density, rows)
     assert choose_pruned(graph, _LOCAL, _table(0.1), SpmvTable()) is graph
 
 
 def test_without_measured_costs_nothing_changes():
-    graph = _layer(0.1)
+    graph = pruned_layer(0.1)
     assert choose_pruned(graph, _LOCAL, None, SpmvTable()) is graph
 
 
@@ -68,13 +61,13 @@ def test_without_measured_costs_nothing_changes():
 def test_the_kit_knows_where_it_pays(name):
     board = load_profile(name)
     table = layout_table_of(board)
-    few, most = (choose_pruned(_layer(d), board, table, SpmvTable()) for d in (0.03, 0.95))
+    few, most = (choose_pruned(pruned_layer(d), board, table, SpmvTable()) for d in (0.03, 0.95))
     assert _kinds(few) == ["pruned_fully_connected"] and _kinds(most) == ["fully_connected"]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_outputs_stay_and_do_not_depend_on_threads(tmp_path, threads):
-    graph = _layer(0.25)
+    graph = pruned_layer(0.25)
     inputs = inputs_of(graph)
     after = choose_pruned(graph, _LOCAL, _table(0.1), SpmvTable())
     made = run_here(build(after, _LOCAL, tmp_path), inputs, threads)
@@ -126,5 +119,5 @@ def test_layers_over_many_rows_share_a_channel_major_region(tmp_path):
 
 
 def test_layers_with_few_zeros_stay():
-    graph = _layer(0.95, rows=64)
+    graph = pruned_layer(0.95, rows=64)
     assert choose_layouts(graph, layout_table_of(load_profile("x86-64-v4")), 16) is graph

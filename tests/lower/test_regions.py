@@ -11,17 +11,15 @@ import pytest
 from edgekit.device.errors import InputError as TableError
 from edgekit.host.errors import InputError
 from edgekit.host.golden.inputs import random_input
-from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.graph.types import Activation, DType, Graph, Node, Padding, Tensor
+from edgekit.host.graph.types import Graph
 from edgekit.host.lower.regions import choose_planes
 from edgekit.host.tables.layouts import layout_table_of, user_layout_table
 from edgekit.kb.board import load_board, load_profile
 from edgekit.kb.layout_table import KERNELS, Case, LayoutTable, Work, read_layouts
 from edgekit.kb.places import shipped_folder
+from tests.support.group_graphs import pruned_blocks
 from tests.support.kernel_runs import build, run_here
-
-_SIDE, _C = 12, 32
 
 
 def _table(transpose: float = 1.0, depthwise: float = 0.9) -> LayoutTable:
@@ -38,42 +36,12 @@ def _table(transpose: float = 1.0, depthwise: float = 0.9) -> LayoutTable:
     return LayoutTable("test", "nanoseconds", tuple(cases))
 
 
-def _graph(density: float) -> Graph:
-    """Two blocks of depthwise and 1x1 convolutions, a sum, and a resize that has one layout."""
-    rng = np.random.default_rng(1)
-    image = (1, _SIDE, _SIDE, _C)
-    tensors = {n: Tensor(n, image, DType.F32) for n in ("x", "a", "b", "c", "d", "sum")}
-    tensors["y"] = Tensor("y", (1, 2 * _SIDE, 2 * _SIDE, _C), DType.F32)
-
-    def constant(name: str, *shape: int, share: float = 1.0) -> None:
-        data = rng.standard_normal(shape).astype(np.float32)
-        data[rng.random(shape) >= share] = 0
-        tensors[name] = Tensor(name, shape, DType.F32, None, data)
-
-    for name in ("wa", "wc"):
-        constant(name, 1, 3, 3, _C)
-    for name in ("wb", "wd"):
-        constant(name, _C, 1, 1, _C, share=density)
-    constant("bias", _C)
-    window = ops.DepthwiseConv2D(padding=Padding(1, 1, 1, 1))
-    point = ops.Conv2D(activation=Activation.RELU)
-    nodes = (
-        Node("depth_a", window, ("x", "wa", "bias"), ("a",)),
-        Node("point_b", point, ("a", "wb", "bias"), ("b",)),
-        Node("depth_c", window, ("b", "wc", None), ("c",)),
-        Node("point_d", point, ("c", "wd", "bias", "b"), ("d",)),
-        Node("add", ops.Add(), ("d", "b"), ("sum",)),
-        Node("resize", ops.ResizeBilinear((2 * _SIDE, 2 * _SIDE)), ("sum",), ("y",)),
-    )
-    return Graph("blocks", tensors, nodes, ("x",), ("y",))
-
-
 def _kinds(graph: Graph) -> list[str]:
     return [n.op.kind for n in graph.nodes]
 
 
 def test_a_region_converts_at_its_borders_only():
-    after = choose_planes(_graph(0.3), _table(), 4)
+    after = choose_planes(pruned_blocks(0.3), _table(), 4)
     assert _kinds(after) == [
         "transpose", "planar_depthwise_conv2d", "planar_conv2d", "planar_depthwise_conv2d",
         "planar_conv2d", "add", "transpose", "resize_bilinear",
@@ -82,23 +50,23 @@ def test_a_region_converts_at_its_borders_only():
 
 @pytest.mark.parametrize("table", [None, _table(transpose=1e6)])
 def test_what_does_not_pay_stays(table):
-    graph = _graph(0.3)
+    graph = pruned_blocks(0.3)
     assert choose_planes(graph, table, 4) is graph
 
 
 def test_dense_weights_stay():
-    graph = _graph(1.0)
+    graph = pruned_blocks(1.0)
     assert choose_planes(graph, _table(), 4) is graph
 
 
 def test_a_slow_kernel_is_left_out_of_the_region():
-    after = choose_planes(_graph(0.3), _table(depthwise=100.0), 4)
+    after = choose_planes(pruned_blocks(0.3), _table(depthwise=100.0), 4)
     assert "planar_conv2d" in _kinds(after)
     assert "planar_depthwise_conv2d" not in _kinds(after)
 
 
 def test_the_outputs_stay(tmp_path):
-    graph = _graph(0.3)
+    graph = pruned_blocks(0.3)
     inputs = {"x": random_input(graph.tensors["x"], np.random.default_rng(0))}
     expected = evaluate(graph, inputs).outputs
     board = load_board("local")
