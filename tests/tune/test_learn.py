@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.host.tune.learn import learn_sequences, regret_of
 from edgekit.kb.board import board_names, load_board
 from edgekit.kb.build import build_table
 from edgekit.kb.features import GemmShape, Sequences
 from edgekit.kb.gemm_file import board_table, load_table, table_text
-from edgekit.kb.learn import learn_sequences, regret_of
 from edgekit.kb.measurement import Measurement
 from edgekit.kb.method import Method, analytic_method
 from edgekit.kb.places import shipped_folder, table_name
