@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from edgekit.host.cli import complete, fleet_add, fleet_work
+from edgekit.host.cli import complete, fleet_add, fleet_deploy, fleet_work
 from edgekit.host.cli.fleet_options import Select
 from edgekit.host.cli.options import Json, examples
 
@@ -33,6 +33,7 @@ def register(app: typer.Typer) -> None:
             "edgekit fleet select type=a57,site!=lab", "edgekit fleet select name=pi-* name=door"
         ),
     )(select_boards)
+    fleet_deploy.register(group)
     fleet_work.register(group)
     app.add_typer(group, name="fleet")
 

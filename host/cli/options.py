@@ -287,12 +287,18 @@ def byte_count(given: str | None, option: str = "--memory-limit") -> int | None:
     return int(number) * _UNITS.get(unit, 1)
 
 
-def parse_budget(text: str) -> float:
-    """Seconds of 90s, 10m or 2h; raises InputError."""
+def parse_seconds(text: str, option: str, zero: bool = False) -> float:
+    """Seconds of 90s, 10m or 2h, more than none unless `zero`; raises InputError."""
     found = re.fullmatch(r"(\d{1,6})([smh])", text.strip())
-    if not found or int(found[1]) == 0:
-        raise InputError(f"--budget: expected a time above 0 like 90s, 10m or 2h, found '{text}'")
+    if not found or (int(found[1]) == 0 and not zero):
+        least = "" if zero else " above 0"
+        raise InputError(f"{option}: expected a time{least} like 90s, 10m or 2h, found '{text}'")
     return float(int(found[1]) * _SECONDS[found[2]])
+
+
+def parse_budget(text: str) -> float:
+    """Seconds to spend; raises InputError."""
+    return parse_seconds(text, "--budget")
 
 
 def examples(*lines: str) -> str:

@@ -28,9 +28,9 @@ from edgekit.host.inventory import BoardEntry
 from tests.support.agent_forks import AgentForks, start_forks
 from tests.support.sshd import make_key
 
+_TREE = Path(__file__).parents[2]
 _ROOT = ".edgekit"
 _BACKLOG = 16
-_READY_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,8 @@ def running_farm(folder: Path, count: int, processes: int = 1) -> Iterator[Farm]
     try:
         for part in range(processes):
             command = [sys.executable, "-m", __name__, str(folder), *names[part::processes]]
-            started.append(subprocess.Popen(command, stdout=subprocess.PIPE, process_group=0))
+            begun = subprocess.Popen(command, cwd=_TREE, stdout=subprocess.PIPE, process_group=0)
+            started.append(begun)
         found: dict[str, SimulatedBoard] = {}
         for process in started:
             assert process.stdout is not None

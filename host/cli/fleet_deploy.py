@@ -1,0 +1,263 @@
+"""`edgekit fleet deploy|status|rollback`: a release goes to many boards, with care, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgekit.host.cli.fleet_options import Parallel, Select
+from edgekit.host.cli.options import As, Counter, Json, Model, examples, model_file, parse_seconds
+from edgekit.host.errors import InputError
+
+if TYPE_CHECKING:
+    from edgekit.host.fleet.journal import Journal
+    from edgekit.host.fleet.rollout import BoardRecord, Plan, Progress
+    from edgekit.host.inventory import BoardEntry
+    from edgekit.host.profiles import ProfileStore
+
+_MOST_DONE = 40  # boards that a table shows though nothing is to be said of them
+_LONGEST = 100  # characters of a message in a table
+
+
+def register(group: typer.Typer) -> None:
+    """Adds the commands to the group."""
+    group.command(
+        "deploy",
+        epilog=examples(
+            "edgekit fleet deploy face.tflite --select type=a57 --canary 1 --batch 20%",
+            "edgekit fleet deploy face.ekb --select site=lab --pause 2m --wait 8h",
+        ),
+    )(deploy)
+    lines = ("edgekit fleet status", "edgekit fleet status --json")
+    group.command("status", epilog=examples(*lines))(status)
+    group.command("rollback", epilog=examples("edgekit fleet rollback"))(rollback)
+
+
+def _text(name: str, shape: str, what: str) -> Any:
+    return typer.Option(name, metavar=shape, help=what)
+
+
+Rollout = Annotated[
+    str | None,
+    typer.Argument(metavar="ROLLOUT", show_default=False, help="Its id. Default: the newest."),
+]
+
+
+def deploy(
+    model: Model = None,
+    select: Select = None,
+    canary: Annotated[
+        int, typer.Option("--canary", metavar="N", min=0, help="Boards of each kind that go first.")
+    ] = 1,
+    batch: Annotated[str, _text("--batch", "N or P%", "Boards at a time after that.")] = "20%",
+    pause: Annotated[str, _text("--pause", "TIME", "Watch each batch so long.")] = "10m",
+    stop_at: Annotated[
+        str, _text("--stop-at", "N or P%", "Stop when more boards than this failed.")
+    ] = "5%",
+    fail_above: Annotated[
+        str, _text("--fail-above", "P%", "A release may be so much slower than the one before.")
+    ] = "10%",
+    wait: Annotated[
+        str, _text("--wait", "TIME", "Wait so long for boards that are asleep.")
+    ] = "0s",
+    counter: Counter = None,
+    allow_downgrade: Annotated[
+        bool, typer.Option("--allow-downgrade", help="Take a lower counter than what runs.")
+    ] = False,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Give up a rollout that was interrupted.")
+    ] = False,
+    parallel: Parallel = None,
+    as_name: As = None,
+    as_json: Json = False,
+) -> None:
+    """Put a model into service on many boards, a few at first.
+
+    Compiles once for each kind of board. Canaries of each kind come first and are watched: what
+    runs, whether the application fails, and latency beside the release before, from its profiles.
+    Then come batches. It stops by itself when a canary fails, or more boards than may. After
+    Ctrl-C or a crash the same command goes on. Exit code 8 if not all boards got it.
+    """
+    from edgekit.host import fleet
+    from edgekit.host.cli.compile import load_bundle
+    from edgekit.host.cli.output import note
+    from edgekit.host.fleet.begin import open_rollout
+    from edgekit.host.fleet.carry import Home, Pace, carry_out
+    from edgekit.host.fleet.rollout import Policy, parse_share
+    from edgekit.host.release import check_name
+
+    check_name(as_name)
+    above = parse_share(fail_above, "--fail-above")
+    policy = Policy(canary, parse_share(batch, "--batch"), parse_share(stop_at, "--stop-at"))
+    pace = Pace(
+        parse_seconds(pause, "--pause", zero=True),
+        parse_seconds(wait, "--wait", zero=True),
+        above.number / 100,
+        parallel or fleet.PARALLEL,
+    )
+    if not above.percent:
+        raise InputError(f"--fail-above: expected percent as 10%, found '{fail_above}'")
+    boards = fleet.select(select or (), Path.cwd())
+    path = model_file(model)
+    with closing(
+        open_rollout(
+            path,
+            boards,
+            lambda entry: load_bundle(path, entry.name, counter),
+            settings={"counter": counter, "allow_downgrade": allow_downgrade},
+            name=as_name or "",
+            anew=anew,
+        )
+    ) as journal:
+        if journal.progress.batches:
+            note(f"rollout {journal.plan.id}: going on")
+        home = Home(_watching, note, store=_profile_store())
+        try:
+            carry_out(journal, boards, policy, pace, home, allow_downgrade)
+        except KeyboardInterrupt:
+            note("edgekit: interrupted; the same command goes on, edgekit fleet rollback goes back")
+            raise
+        finally:
+            _show(journal.plan, journal.progress, "edgekit.fleet.deploy/1", as_json)
+        _conclude(journal)
+
+
+def status(rollout: Rollout = None, as_json: Json = False) -> None:
+    """Show how far a rollout is, or how it ended, board by board.
+
+    From what this host wrote down; `edgekit fleet doctor` asks the boards.
+    """
+    from edgekit.host.cli.output import note
+    from edgekit.host.fleet.journal import find_rollout, is_carried_out
+
+    found = find_rollout(rollout)
+    _show(found.plan, found.progress, "edgekit.fleet.status/1", as_json)
+    if not found.progress.ended:
+        going = is_carried_out(found.folder)
+        note("it is going on" if going else "it was interrupted; the same command goes on")
+
+
+def rollback(rollout: Rollout = None, parallel: Parallel = None, as_json: Json = False) -> None:
+    """Take a rollout back: its boards go to what they ran before.
+
+    Only those that run its release because of it. May be repeated until all are back.
+    """
+    from edgekit.host.errors import PartialError
+    from edgekit.host.fleet import PARALLEL
+    from edgekit.host.fleet.back import take_back, touched
+    from edgekit.host.fleet.journal import Journal, find_rollout
+
+    with closing(Journal(find_rollout(rollout).folder)) as journal:
+        names = touched(journal)
+        with _watching("going back", len(names)) as watch:
+            run = take_back(journal, _entries(names), watch, parallel or PARALLEL)
+        said = {one.board: str(one.error) for one in run.failed}
+        _show(journal.plan, journal.progress, "edgekit.fleet.rollback/1", as_json, said)
+        if run.stopped is not None:
+            raise run.stopped
+        if left := touched(journal):
+            raise PartialError(
+                f"expected all {len(names)} boards to go back, found {len(left)} that did not; "
+                f"again: edgekit fleet rollback {journal.plan.id}"
+            )
+
+
+def _entries(names: Sequence[str]) -> list[BoardEntry]:
+    from edgekit.host.inventory import boards
+
+    there = {entry.name: entry for entry in boards(Path.cwd())}
+    if gone := [name for name in names if name not in there]:
+        raise InputError(
+            f"expected the boards of the rollout in the inventory, found no '{gone[0]}'; "
+            "work in the project that it was begun in"
+        )
+    return [there[name] for name in names]
+
+
+@contextmanager
+def _watching(text: str, count: int) -> Iterator[Any]:
+    from edgekit.host.cli.fleet_view import watching
+
+    with watching(text, count) as watch:
+        yield watch
+
+
+def _profile_store() -> ProfileStore | None:
+    """Where profiles are kept, if the libraries for that are here."""
+    from importlib.util import find_spec
+
+    from edgekit.host.cli.output import note
+    from edgekit.host.profiles import ProfileStore
+
+    if find_spec("pyarrow") and find_spec("duckdb"):
+        return ProfileStore()
+    note("latency is not compared: pip install 'edgekit[profiles]'")
+    return None
+
+
+def _conclude(journal: Journal) -> None:
+    """PartialError unless every board got the release."""
+    from edgekit.host.errors import PartialError
+
+    progress = journal.progress
+    total, done = len(journal.plan.boards), len(progress.names("done"))
+    if done == total:
+        return
+    if progress.ended == "stopped":
+        why = f"stopped: {progress.reason}; take it back: edgekit fleet rollback"
+    elif absent := progress.names("asleep", "lost"):
+        why = f"{len(absent)} do not answer; the same command goes on with them"
+    else:
+        why = "the others failed; see: edgekit fleet status"
+    raise PartialError(f"expected {total} boards with the release, found {done}; {why}")
+
+
+def _show(
+    plan: Plan,
+    progress: Progress,
+    schema: str,
+    as_json: bool,
+    said: dict[str, str] | None = None,
+) -> None:
+    """Every board, those with trouble last; a long table leaves out boards that are done."""
+    from edgekit.host.cli.output import emit, table
+    from edgekit.host.fleet.rollout import summary
+
+    messages = said or {}
+    kinds = {board.name: board.kind for board in plan.boards}
+    state = progress.ended or "not over"
+    if as_json:
+        rows = [
+            {"board": name, "kind": kinds[name], **asdict(record)}
+            | {"message": messages.get(name, record.message)}
+            for name, record in progress.records.items()
+        ]
+        head = {"rollout": plan.id, "model": plan.model, "as": plan.name}
+        verdict = {"state": state, "reason": progress.reason, "releases": dict(plan.releases)}
+        emit({"schema": schema, **head, **verdict, "boards": rows})
+        return
+    lines = [
+        _row(name, kinds[name], record, messages.get(name, record.message))
+        for name, record in sorted(progress.records.items(), key=lambda pair: _trouble(pair[1]))
+        if len(kinds) <= _MOST_DONE or record.state not in ("done", "waiting", "back")
+    ]
+    table(["board", "kind", "state", "release", "before", "what"], lines, left=6)
+    reason = f": {progress.reason}" if progress.reason else ""
+    print(f"rollout  {plan.id} of {plan.model}, {state}{reason}")
+    print(f"boards   {summary(progress)}")
+
+
+def _trouble(record: BoardRecord) -> int:
+    return ("done", "back", "watched", "waiting", "going", "asleep", "lost", "failed").index(
+        record.state
+    )
+
+
+def _row(name: str, kind: str, record: BoardRecord, message: str) -> list[str]:
+    short = message if len(message) <= _LONGEST else message[: _LONGEST - 3] + "..."
+    return [name, kind, record.state, record.release, record.previous, short]

@@ -1,0 +1,152 @@
+"""edgekit fleet deploy, status and rollback on simulated boards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.device.agent.signing import enroll
+from edgekit.device.agent.store import Store
+from edgekit.host.bundle import sign_bundle
+from edgekit.host.bundle.sign import host_key
+from edgekit.host.inventory import add_boards
+from tests.support.board_farm import Farm, running_farm
+
+SOURCES = Path(__file__).parents[2] / "src"
+QUICK = ("--pause", "0s", "--batch", "2", "--stop-at", "1", "--select", "site=lab")
+
+
+@pytest.fixture
+def farm(home: Path, tmp_path: Path) -> Iterator[Farm]:
+    with running_farm(tmp_path / "farm", 5) as found:
+        for board in found.boards:
+            store = Store(board.root)
+            store.create()
+            enroll(store, host_key().public.line)
+        add_boards(found.entries(site="lab"), home / "edgekit.toml")
+        yield found
+
+
+@pytest.fixture
+def ekb(home: Path, tiny: Any) -> Any:
+    def write(*defines: str) -> Path:
+        bundle = sign_bundle(tiny(*defines))
+        file = home / f"{bundle.manifest.id}.ekb"
+        bundle.write(file)
+        return file
+
+    return write
+
+
+def runs(farm: Farm) -> list[str | None]:
+    return [Store(board.root).links().current for board in farm.boards]
+
+
+def test_deploy_status_and_rollback(edgekit: Any, farm: Farm, ekb: Any) -> None:
+    old, new = ekb(), ekb('TINY_NAME="other"')
+    done = edgekit("fleet", "deploy", old, *QUICK)
+    assert done.code == 0, done.err
+    assert "boards   5 done" in done.out
+    assert runs(farm) == [old.stem] * 5
+    found = edgekit("fleet", "deploy", new, *QUICK, "--json").document
+    assert found["schema"] == "edgekit.fleet.deploy/1"
+    assert found["state"] == "finished"
+    row = found["boards"][4]
+    assert (row["board"], row["state"], row["previous"]) == ("sim0004", "done", old.stem)
+    assert edgekit("fleet", "status", "--json").document["boards"] == found["boards"]
+    back = edgekit("fleet", "rollback")
+    assert back.code == 0, back.err
+    assert "rolled back" in back.out
+    assert runs(farm) == [old.stem] * 5
+    again = edgekit("fleet", "rollback")
+    assert (again.code, runs(farm)) == (0, [old.stem] * 5)
+
+
+def test_partial_failure_is_exit_code_8_and_names_each_board(
+    edgekit: Any, farm: Farm, ekb: Any
+) -> None:
+    farm.boards[1].lie.write_text(json.dumps({"machine": "riscv64"}))
+    farm.boards[2].asleep.touch()
+    done = edgekit("fleet", "deploy", ekb(), *QUICK, "--json")
+    assert done.code == 8
+    assert "found 3; 1 do not answer; the same command goes on with them" in done.err
+    states = {row["board"]: (row["state"], row["exit_code"]) for row in done.document["boards"]}
+    assert states["sim0001"] == ("failed", 5)
+    assert states["sim0002"] == ("asleep", 3)
+    farm.boards[2].asleep.unlink()
+    done = edgekit("fleet", "deploy", ekb(), *QUICK)
+    assert done.code == 8
+    assert "boards   4 done, 1 failed" in done.out
+    assert done.out.splitlines()[-3].startswith("sim0001")
+
+
+def test_a_bad_release_touches_one_board(edgekit: Any, farm: Farm, ekb: Any) -> None:
+    done = edgekit("fleet", "deploy", ekb("TINY_WRONG"), *QUICK)
+    assert done.code == 8
+    assert "stopped: canary 'sim0000' failed" in done.err
+    assert [len(board.applied()) for board in farm.boards] == [1, 0, 0, 0, 0]
+    assert "1 failed, 4 waiting" in edgekit("fleet", "status").out
+
+
+def test_ctrl_c_and_the_same_command_again(edgekit: Any, farm: Farm, ekb: Any, home: Path) -> None:
+    file = ekb()
+    code = "import sys; from edgekit.host.cli.main import run; sys.argv[0] = 'edgekit'; run()"
+    command = [sys.executable, "-c", code, "fleet", "deploy", str(file), *QUICK]
+    process = subprocess.Popen(
+        command,
+        cwd=home,
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    end = time.monotonic() + 120
+    while not farm.boards[0].applied() and time.monotonic() < end:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, said
+    assert "the same command goes on" in said
+    other = edgekit("fleet", "deploy", ekb('TINY_NAME="other"'), *QUICK)
+    assert other.code == 2
+    assert "found it interrupted with 5 of these boards in it" in other.err
+    done = edgekit("fleet", "deploy", file, *QUICK)
+    assert done.code == 0, done.err
+    assert "going on" in done.err
+    assert [board.applied() for board in farm.boards] == [[f"committed {file.stem}"]] * 5
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--select", "site=mars"), "found none that is 'mars'"),
+        (("--batch", "0.5"), "--batch: expected a number of boards"),
+        (("--stop-at", "200%"), "--stop-at: expected a number of boards"),
+        (("--pause", "soon"), "--pause: expected a time"),
+        (("--fail-above", "5"), "--fail-above: expected percent"),
+        (("--as", "No Name"), "expected a name"),
+    ],
+)
+def test_bad_options(
+    edgekit: Any, farm: Farm, ekb: Any, options: tuple[str, ...], expected: str
+) -> None:
+    done = edgekit("fleet", "deploy", ekb(), *options)
+    assert done.code == 2
+    assert expected in done.complaint
+    assert not any(board.applied() for board in farm.boards)
+
+
+def test_nothing_to_show_yet(edgekit: Any) -> None:
+    for command in ("status", "rollback"):
+        done = edgekit("fleet", command)
+        assert done.code == 2
+        assert "begin one: edgekit fleet deploy" in done.complaint
