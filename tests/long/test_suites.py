@@ -61,6 +61,10 @@ _SUITES = [
     ),
     pytest.param(("kill_rollouts", "--kills", "50"), id="killed rollouts"),
     pytest.param(("rollout_size", "--boards", "1000"), id="a thousand boards"),
+    pytest.param(
+        ("fleet_on_boards", "--boards", "8"), id="a fleet of boards", marks=pytest.mark.boards
+    ),
+    pytest.param(("tune_on_cluster",), id="tuning on a cluster", marks=pytest.mark.boards),
     pytest.param(("redeploy",), id="deploying again", marks=pytest.mark.boards),
     pytest.param(("power_cut", "--cuts", "50"), id="power cuts", marks=pytest.mark.boards),
 ]
