@@ -153,6 +153,10 @@ class ModelTuner:
         after = self._state.totals.get(self._whole(best))
         if after is None:
             after = self._measure(best, on_progress, together=True)
+        if after > 1.0:
+            self._give_up(best, after)
+            best = self._best()
+            after = self._state.totals.get(self._whole(best), 1.0)
         return self._outcome(before, after, finished)
 
     def _search(self, on_progress: Callable[[ModelProgress], None]) -> bool:
@@ -179,6 +183,18 @@ class ModelTuner:
                 return False
             self._measure(best, on_progress, together=True)
         return True
+
+    def _give_up(self, methods: Mapping[GemmKey, OperatorMethod], total: float) -> None:
+        """Charges methods that lose together, and no longer can be told apart, with that loss."""
+        assert self._state.default is not None
+        usual = self._state.default.operators
+        rows = [
+            self._row(each, methods[each.key], total * each.cost_in(usual), each.cost_in(usual))
+            for each in self._operators
+            if methods.get(each.key) in each.prices and each.cost_in(usual) > 0
+        ]
+        self._history.add_operators(rows)
+        self._state.known.update({(m.operator, m.method): m.ratio for m in rows})
 
     def _next(self, key: GemmKey) -> OperatorMethod | None:
         """The first method of a key that is not known; None after many that were no better."""

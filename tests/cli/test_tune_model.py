@@ -180,6 +180,16 @@ def test_what_costs_its_neighbors_more_than_it_gains_is_dropped(
     assert found["after_ms"] == found["default_ms"]
 
 
+def test_methods_that_lose_together_are_given_up_where_none_can_be_blamed(
+    tune: Any, clockwork: type[Clockwork], monkeypatch: pytest.MonkeyPatch, face_model: Path
+) -> None:
+    clockwork.beside = 3.0
+    monkeypatch.setattr("edgekit.host.tune.operators._MOST_WHOLES", 0)
+    found = tune().document
+    assert found["after_ms"] == found["default_ms"] and found["gain"] == 1.0
+    assert not any(each["method"]["mr"] == 5 for each in _explained(face_model).values())
+
+
 def test_the_table_can_be_built_anew_from_the_history(tune: Any, edgekit: Any) -> None:
     assert tune().code == 0
     path = user_table(load_board(_BOARD))
