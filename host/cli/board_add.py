@@ -206,7 +206,9 @@ def remove(name: Name, everywhere: Everywhere = False, as_json: Json = False) ->
 
 
 def place(entry: BoardEntry) -> str:
-    """The address of a board of the inventory, in one word."""
+    """Where a board of the inventory is."""
+    if entry.transport == "local":
+        return "this machine"
     if entry.device:
         return f"{entry.device} at {entry.baud} baud"
     user = f"{entry.user}@" if entry.user else ""
