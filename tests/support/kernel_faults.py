@@ -51,7 +51,7 @@ FAULTS = (
     ),
     Fault(
         "sums_not_biased", "conv_8bit", _I8_CONV,
-        "vi sum = i8_sum(nv, sums, i, j) + bias;", "vi sum = i8_sum(nv, sums, i, j);",
+        "        sum += bias;", "        sum += 0;",
     ),
     Fault(
         "codes_not_moved", "conv_8bit", _I8_CONV,
