@@ -9,7 +9,7 @@ from typing import Any
 
 from edgekit.device.kernel_facts import MAP_CHUNK, MAP_DIMS, MATMUL_DIMS, REDUCE_BLOCK
 from edgekit.host.graph import ops
-from edgekit.host.graph.checks import FLOATS, UNSIGNED
+from edgekit.host.graph.checks import UNSIGNED
 from edgekit.host.graph.coded import quotient_factors
 from edgekit.host.graph.quantization import dense_multiplier, short_factor, zero_point_of
 from edgekit.host.graph.types import Array, DType, Node, Operator, Tensor
@@ -265,7 +265,8 @@ def lower_matmul(ctx: Context, node: Node) -> list[Call]:
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y = ctx.tensor(node.outputs[0])
     viewed = isinstance(node.op, ops.ViewedMatMul)
-    if viewed or (a.dtype in FLOATS and has_packed_products(ctx.board)):
+    is_packed = a.dtype is DType.F32 and has_packed_products(ctx.board)
+    if viewed or is_packed or a.dtype is DType.F16:
         return lower_packed(ctx, node, a, b, y)
     m, n, k = y.shape[-2], y.shape[-1], a.shape[-1]
     form = collapse([a.shape[:-2], b.shape[:-2]], y.shape[:-2], MATMUL_DIMS)

@@ -200,6 +200,8 @@ def test_deploy_of_a_model_with_which_the_application_fails_goes_back(
     assert edgekit("deploy", home / "odd.ekb").code in (0, 7)
     while (found := edgekit("status", "--json").document)["current"]["id"] != before["release"]:
         pass
+    while found["last_failure"] is None:  # it goes back first, and then notes why
+        found = edgekit("status", "--json").document
     reason = found["last_failure"]["reason"]
     assert re.match(r"watch failed \d+ times in a row; at last it ended .*odd numbers", reason)
 

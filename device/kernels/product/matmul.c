@@ -15,7 +15,7 @@ static void rows(const ek_matmul_args *g, const elem *a, const elem *b, elem *y,
         for (long p = 0; p < g->k; p++) {
             const elem x = a[i * g->k + p], *restrict row = b + p * g->n;
             for (long j = 0; j < g->n; j++)
-                to[j] += x * row[j];
+                to[j] += 1U * x * row[j]; /* not in int: 16 bits by 16 bits may overflow that */
         }
     }
 }
