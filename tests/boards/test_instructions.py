@@ -27,7 +27,7 @@ _EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
 _ZOO = open_zoo(_MODELS, Path(_EXTRA) if _EXTRA else None)
 _RECORD = json.loads(Path(__file__).with_name("instructions.json").read_text())
 _SHOWN_ABOVE = 0.01
-_KERNEL_PART = 1e-4  # where the kernel is counted in, a timer interrupt more or less
+_KERNEL_PART = 1e-3  # where the kernel is counted in: of a small model an interrupt is as much
 
 
 @pytest.fixture(scope="module", params=["a57", "rv64v"])
