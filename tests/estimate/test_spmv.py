@@ -61,5 +61,4 @@ def test_diagonals_of_a_band_take_fewer_cycles_than_its_rows(board, dtype):
     forms = (_BY_DIAGONALS, _BY_ROWS, _BY_DIAGONALS)
     good, slow, again = spmv_costs(target_of(load_board(board)), matrix, forms, 1, 600.0)
     assert 0 < good.cycles < slow.cycles
-    # What is fetched in the first one's time depends on where the linker put its code.
-    assert abs(again.cycles - good.cycles) <= good.cycles / 10
+    assert abs(again.cycles - good.cycles) <= good.cycles / 20
