@@ -6,8 +6,9 @@ import functools
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -117,3 +118,43 @@ def board_root(
 def device(board_root: Path) -> Device:
     """This machine as a board, with nothing deployed."""
     return Device(LocalTransport(board_root))
+
+
+Arrays = dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def litert_session() -> Callable[..., Callable[[Mapping[str, Any]], Arrays]]:
+    """content → a function from inputs to outputs, by name, with LiteRT's reference kernels.
+
+    `fast`: with those it uses itself, for operators that have no other, or a wrong one.
+    Inputs of other shapes than the file's resize it.
+    """
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    def load(content: bytes, fast: bool = False) -> Callable[[Mapping[str, Any]], Arrays]:
+        kind = OpResolverType.BUILTIN if fast else OpResolverType.BUILTIN_REF
+        interpreter = Interpreter(model_content=content, experimental_op_resolver_type=kind)
+        interpreter.allocate_tensors()
+
+        def run(inputs: Mapping[str, Any]) -> Arrays:
+            for detail in interpreter.get_input_details():
+                if tuple(detail["shape"]) != inputs[detail["name"]].shape:
+                    shape = list(inputs[detail["name"]].shape)
+                    interpreter.resize_tensor_input(detail["index"], shape)
+                    interpreter.allocate_tensors()
+            for detail in interpreter.get_input_details():
+                interpreter.set_tensor(detail["index"], inputs[detail["name"]])
+            interpreter.invoke()
+            outputs = interpreter.get_output_details()
+            return {d["name"]: interpreter.get_tensor(d["index"]) for d in outputs}
+
+        return run
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def litert(litert_session: Callable[..., Any]) -> Callable[..., Arrays]:
+    """One run of a file: (content, inputs by name) → outputs by name."""
+    return lambda content, inputs, fast=False: litert_session(content, fast)(inputs)

@@ -36,6 +36,12 @@ def window_positions(size: Pair, window: Pair, stride: Pair, padding: Padding) -
     return rows, columns
 
 
+def same_padding(size: int, window: int, stride: int) -> Pair:
+    """TFLite's SAME: the output has ⌈size/stride⌉ pixels, the odd padding comes last."""
+    total = max((-(-size // stride) - 1) * stride + window - size, 0)
+    return total // 2, total - total // 2
+
+
 def pad_image(x: Array, padding: Padding, value: float = 0) -> Array:
     if not padding.any:
         return x

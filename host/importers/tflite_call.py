@@ -25,7 +25,7 @@ from edgekit.host.graph.types import (
     State,
     Tensor,
 )
-from edgekit.host.graph.windows import Pair
+from edgekit.host.graph.windows import Pair, same_padding
 from edgekit.host.importers.builder import Builder
 from edgekit.host.importers.emitter import Emitter
 from edgekit.host.importers.tflite_checks import check_quantized
@@ -268,9 +268,3 @@ def _positive(name: str, height: int, width: int) -> Pair:
     if height < 1 or width < 1:
         raise ShapeError(f"expected a {name} of at least 1, found {height}x{width}")
     return height, width
-
-
-def same_padding(size: int, window: int, stride: int) -> Pair:
-    """TFLite's SAME: the output has ⌈size/stride⌉ pixels, the odd padding comes last."""
-    total = max((-(-size // stride) - 1) * stride + window - size, 0)
-    return total // 2, total - total // 2

@@ -11,8 +11,8 @@ import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, DType, ShapeError, Tensor
-from edgekit.host.graph.windows import Pair
-from edgekit.host.importers.tflite_call import ACTIVATIONS, Call, same_padding
+from edgekit.host.graph.windows import Pair, same_padding
+from edgekit.host.importers.tflite_call import ACTIVATIONS, Call
 
 _SAME, _VALID = 1, 2
 _TAPS = 64  # of a window whose largest value is looked for tap by tap

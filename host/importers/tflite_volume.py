@@ -6,9 +6,9 @@ import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, ShapeError, Tensor
-from edgekit.host.graph.windows import span
+from edgekit.host.graph.windows import same_padding, span
 from edgekit.host.importers.computed_weights import convolved, need_f32
-from edgekit.host.importers.tflite_call import Call, same_padding
+from edgekit.host.importers.tflite_call import Call
 from edgekit.host.importers.tflite_transpose import computed, overlapping, spread
 
 _SAME = 0

@@ -1,0 +1,242 @@
+"""Plain records → the flatbuffer of a .tflite file; the same records give the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import flatbuffers
+import numpy as np
+import tflite
+
+from edgekit.host.errors import InputError
+from edgekit.host.graph.types import Array, DType, Quant, Shape
+
+TYPES = {
+    DType.F16: tflite.TensorType.FLOAT16,
+    DType.F32: tflite.TensorType.FLOAT32,
+    DType.F64: tflite.TensorType.FLOAT64,
+    DType.I8: tflite.TensorType.INT8,
+    DType.U8: tflite.TensorType.UINT8,
+    DType.I16: tflite.TensorType.INT16,
+    DType.U16: tflite.TensorType.UINT16,
+    DType.I32: tflite.TensorType.INT32,
+    DType.U32: tflite.TensorType.UINT32,
+    DType.I64: tflite.TensorType.INT64,
+    DType.U64: tflite.TensorType.UINT64,
+    DType.BOOL: tflite.TensorType.BOOL,
+}
+_SCHEMA_VERSION = 3
+_ALIGNMENT = 16  # of constants in the file, as engines map them
+_SIZE_LIMIT = (1 << 31) - (1 << 24)  # offsets of flatbuffers have 31 bits
+_LAST_BYTE_CODE = 127  # operators from here on are named in a later field only
+_SIGNATURE = "serving_default"
+
+
+@dataclass(frozen=True, eq=False)
+class TensorRecord:
+    """`dtype` None: a handle of a variable."""
+
+    name: str
+    shape: Shape
+    dtype: DType | None
+    quant: Quant | None = None
+    data: Array | None = None
+
+
+@dataclass(frozen=True)
+class OperatorRecord:
+    """`inputs` and `outputs` are numbers of tensors, -1: none; `fields` those of `options`, a table
+    of the schema, by their name there."""
+
+    code: str
+    version: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class SubgraphRecord:
+    name: str
+    tensors: Sequence[TensorRecord]
+    operators: Sequence[OperatorRecord]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def pack(subgraphs: Sequence[SubgraphRecord], metadata: Mapping[str, bytes]) -> bytes:
+    """A .tflite file with `metadata` by name. Raises `InputError` if it would pass 2 GiB."""
+    total = sum(t.data.nbytes for g in subgraphs for t in g.tensors if t.data is not None)
+    total += sum(len(content) for content in metadata.values())
+    if total > _SIZE_LIMIT:
+        raise InputError(
+            f"expected constants of at most {_SIZE_LIMIT >> 20} MiB in a .tflite file, found "
+            f"{total >> 20} MiB; write an .onnx file, or quantize the weights"
+        )
+    return _Packer().file(subgraphs, metadata)
+
+
+class _Packer:
+    """Builds the flatbuffer bottom-up; one instance per file."""
+
+    def __init__(self) -> None:
+        self._builder = flatbuffers.Builder(1 << 16)
+        self._buffers: dict[bytes, int] = {b"": 0}
+        self._codes: dict[tuple[str, int], int] = {}
+
+    def file(self, subgraphs: Sequence[SubgraphRecord], metadata: Mapping[str, bytes]) -> bytes:
+        b = self._builder
+        graphs = self._tables([self._subgraph(g) for g in subgraphs])
+        signatures = self._tables([self._signature(subgraphs[0])])
+        notes = self._tables([self._note(name, data) for name, data in metadata.items()])
+        codes = self._tables([self._code(*code) for code in self._codes])
+        buffers = self._tables([self._buffer(data) for data in self._buffers])
+        description = b.CreateString("edgekit")
+        tflite.ModelStart(b)
+        tflite.ModelAddVersion(b, _SCHEMA_VERSION)
+        tflite.ModelAddOperatorCodes(b, codes)
+        tflite.ModelAddSubgraphs(b, graphs)
+        tflite.ModelAddDescription(b, description)
+        tflite.ModelAddBuffers(b, buffers)
+        if metadata:
+            tflite.ModelAddMetadata(b, notes)
+        tflite.ModelAddSignatureDefs(b, signatures)
+        b.Finish(tflite.ModelEnd(b), file_identifier=b"TFL3")
+        return bytes(b.Output())
+
+    def _tables(self, offsets: Sequence[int]) -> int:
+        self._builder.StartVector(4, len(offsets), 4)
+        for offset in reversed(offsets):
+            self._builder.PrependUOffsetTRelative(offset)
+        return int(self._builder.EndVector())
+
+    def _numbers(self, values: Sequence[int]) -> int:
+        return int(self._builder.CreateNumpyVector(np.array(values, np.int32)))
+
+    def _subgraph(self, graph: SubgraphRecord) -> int:
+        b = self._builder
+        tensors = self._tables([self._tensor(t) for t in graph.tensors])
+        operators = self._tables([self._operator(o) for o in graph.operators])
+        inputs, outputs = self._numbers(graph.inputs), self._numbers(graph.outputs)
+        name = b.CreateString(graph.name)
+        tflite.SubGraphStart(b)
+        tflite.SubGraphAddTensors(b, tensors)
+        tflite.SubGraphAddInputs(b, inputs)
+        tflite.SubGraphAddOutputs(b, outputs)
+        tflite.SubGraphAddOperators(b, operators)
+        tflite.SubGraphAddName(b, name)
+        return int(tflite.SubGraphEnd(b))
+
+    def _tensor(self, tensor: TensorRecord) -> int:
+        b = self._builder
+        name, shape = b.CreateString(tensor.name), self._numbers(tensor.shape)
+        quant = 0 if tensor.quant is None else self._quant(tensor.quant)
+        buffer = 0
+        if tensor.data is not None:
+            content = np.ascontiguousarray(tensor.data).tobytes()
+            buffer = self._buffers.setdefault(content, len(self._buffers))
+        kind = tflite.TensorType.RESOURCE if tensor.dtype is None else TYPES[tensor.dtype]
+        tflite.TensorStart(b)
+        tflite.TensorAddShape(b, shape)
+        tflite.TensorAddType(b, kind)
+        tflite.TensorAddBuffer(b, buffer)
+        tflite.TensorAddName(b, name)
+        if quant:
+            tflite.TensorAddQuantization(b, quant)
+        tflite.TensorAddHasRank(b, True)
+        return int(tflite.TensorEnd(b))
+
+    def _quant(self, quant: Quant) -> int:
+        b = self._builder
+        scale = b.CreateNumpyVector(quant.scale.astype(np.float32).reshape(-1))
+        wide = np.broadcast_to(quant.zero_point.reshape(-1), quant.scale.size)
+        zero = b.CreateNumpyVector(wide.astype(np.int64))
+        tflite.QuantizationParametersStart(b)
+        tflite.QuantizationParametersAddScale(b, scale)
+        tflite.QuantizationParametersAddZeroPoint(b, zero)
+        tflite.QuantizationParametersAddQuantizedDimension(b, quant.axis)
+        return int(tflite.QuantizationParametersEnd(b))
+
+    def _operator(self, operator: OperatorRecord) -> int:
+        b = self._builder
+        code = (operator.code, operator.version)
+        number = self._codes.setdefault(code, len(self._codes))
+        inputs, outputs = self._numbers(operator.inputs), self._numbers(operator.outputs)
+        options = self._options(operator) if operator.options else 0
+        tflite.OperatorStart(b)
+        tflite.OperatorAddOpcodeIndex(b, number)
+        tflite.OperatorAddInputs(b, inputs)
+        tflite.OperatorAddOutputs(b, outputs)
+        if options:
+            kind = getattr(tflite.BuiltinOptions, operator.options)
+            tflite.OperatorAddBuiltinOptionsType(b, kind)
+            tflite.OperatorAddBuiltinOptions(b, options)
+        return int(tflite.OperatorEnd(b))
+
+    def _options(self, operator: OperatorRecord) -> int:
+        b, table = self._builder, operator.options
+        fields = {
+            name: b.CreateString(value) if isinstance(value, str) else value
+            for name, value in operator.fields.items()
+        }
+        _generated(f"{table}Start")(b)
+        for name, value in fields.items():
+            _generated(f"{table}Add{name}")(b, value)
+        return int(_generated(f"{table}End")(b))
+
+    def _code(self, name: str, version: int) -> int:
+        b, number = self._builder, getattr(tflite.BuiltinOperator, name)
+        tflite.OperatorCodeStart(b)
+        tflite.OperatorCodeAddDeprecatedBuiltinCode(b, min(number, _LAST_BYTE_CODE))
+        tflite.OperatorCodeAddVersion(b, version)
+        tflite.OperatorCodeAddBuiltinCode(b, number)
+        return int(tflite.OperatorCodeEnd(b))
+
+    def _buffer(self, data: bytes) -> int:
+        b = self._builder
+        vector = 0
+        if data:
+            b.StartVector(1, len(data), _ALIGNMENT)
+            b.head -= len(data)
+            b.Bytes[b.head : b.head + len(data)] = data
+            vector = b.EndVector()
+        tflite.BufferStart(b)
+        if vector:
+            tflite.BufferAddData(b, vector)
+        return int(tflite.BufferEnd(b))
+
+    def _note(self, name: str, data: bytes) -> int:
+        b, text = self._builder, self._builder.CreateString(name)
+        number = self._buffers.setdefault(data, len(self._buffers))
+        tflite.MetadataStart(b)
+        tflite.MetadataAddName(b, text)
+        tflite.MetadataAddBuffer(b, number)
+        return int(tflite.MetadataEnd(b))
+
+    def _signature(self, graph: SubgraphRecord) -> int:
+        b = self._builder
+        inputs = self._tables([self._end(graph, i) for i in graph.inputs])
+        outputs = self._tables([self._end(graph, i) for i in graph.outputs])
+        key = b.CreateString(_SIGNATURE)
+        tflite.SignatureDefStart(b)
+        tflite.SignatureDefAddInputs(b, inputs)
+        tflite.SignatureDefAddOutputs(b, outputs)
+        tflite.SignatureDefAddSignatureKey(b, key)
+        tflite.SignatureDefAddSubgraphIndex(b, 0)
+        return int(tflite.SignatureDefEnd(b))
+
+    def _end(self, graph: SubgraphRecord, number: int) -> int:
+        b, name = self._builder, self._builder.CreateString(graph.tensors[number].name)
+        tflite.TensorMapStart(b)
+        tflite.TensorMapAddName(b, name)
+        tflite.TensorMapAddTensorIndex(b, number)
+        return int(tflite.TensorMapEnd(b))
+
+
+def _generated(name: str) -> Callable[..., Any]:
+    """A function of the code that was generated from the schema."""
+    found: Callable[..., Any] = getattr(tflite, name)
+    return found

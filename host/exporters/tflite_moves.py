@@ -1,0 +1,127 @@
+"""Operators that move data as TensorFlow Lite's."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.host.exporters.tflite_sink import Call, Rows
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import DType
+
+
+def reshape(call: Call, op: ops.Reshape) -> None:
+    call.emit("RESHAPE", [call.operand(0), call.integers(op.shape)], call.out, "ReshapeOptions")
+
+
+def bit_cast(call: Call, op: ops.BitCast) -> None:
+    call.emit("BITCAST", [call.operand(0)], call.out, "BitcastOptions")
+
+
+def transpose(call: Call, op: ops.Transpose) -> None:
+    x, version = call.operand(0), 1 + call.out.is_coded
+    order = call.integers(op.permutation)
+    call.emit("TRANSPOSE", [x, order], call.out, "TransposeOptions", version)
+
+
+def pad(call: Call, op: ops.Pad) -> None:
+    rows = call.integers(np.array([op.before, op.after]).T.reshape(-1, 2))
+    version = 1 + call.out.is_coded
+    call.emit("PAD", [call.operand(0), rows], call.out, "PadOptions", version)
+
+
+def concatenation(call: Call, op: ops.Concat) -> None:
+    version = 1 + call.out.is_coded
+    call.emit(
+        "CONCATENATION", call.operands, call.out, "ConcatenationOptions", version,
+        Axis=op.axis, FusedActivationFunction=0,
+    )  # fmt: skip
+
+
+def split(call: Call, op: ops.Split) -> None:
+    x, outs = call.operand(0), call.outs
+    axis = call.constant(np.array(op.axis), DType.I32)
+    if len(set(op.sizes)) == 1:
+        version = 1 + x.is_coded
+        call.emit("SPLIT", [axis, x], outs, "SplitOptions", version, NumSplits=len(outs))
+        return
+    sizes = call.integers(op.sizes)
+    version = 1 + x.is_coded
+    call.emit("SPLIT_V", [x, sizes, axis], outs, "SplitVOptions", version, NumSplits=len(outs))
+
+
+def strided_slice(call: Call, op: ops.StridedSlice) -> None:
+    """Axes that the graph drops are dropped behind it."""
+    x, out = call.operand(0), call.out
+    made = out if op.shape == op.extent else call.like(out, op.extent)
+    begin, version = call.integers(op.begin), 1 + x.is_coded
+    if all(s == 1 for s in op.stride):
+        call.emit("SLICE", [x, begin, call.integers(op.extent)], made, "SliceOptions", version)
+    else:
+        ends = [b + n * s for b, n, s in zip(op.begin, op.extent, op.stride, strict=True)]
+        # An end before the first element cannot be said: negative ones count from the back.
+        mask = sum(1 << i for i, end in enumerate(ends) if end < 0)
+        bounds = [begin, call.integers(np.maximum(ends, 0)), call.integers(op.stride)]
+        call.emit(
+            "STRIDED_SLICE", [x, *bounds], made, "StridedSliceOptions", version, EndMask=mask
+        )  # fmt: skip
+    if made is not out:
+        call.emit("RESHAPE", [made, call.integers(out.shape)], out, "ReshapeOptions")
+
+
+def depth_to_space(call: Call, op: ops.DepthToSpace) -> None:
+    call.emit(
+        "DEPTH_TO_SPACE", [call.operand(0)], call.out, "DepthToSpaceOptions", BlockSize=op.block
+    )  # fmt: skip
+
+
+def space_to_batch(call: Call, op: ops.SpaceToBatch) -> None:
+    block, borders = call.integers(op.block), np.array(op.padding).reshape(2, 2)
+    ins = [call.operand(0), block, call.integers(borders)]
+    call.emit("SPACE_TO_BATCH_ND", ins, call.out, "SpaceToBatchNDOptions", 1 + call.out.is_coded)
+
+
+def batch_to_space(call: Call, op: ops.BatchToSpace) -> None:
+    block, borders = call.integers(op.block), np.array(op.crop).reshape(2, 2)
+    ins = [call.operand(0), block, call.integers(borders)]
+    call.emit("BATCH_TO_SPACE_ND", ins, call.out, "BatchToSpaceNDOptions", 1 + call.out.is_coded)
+
+
+def resize_bilinear(call: Call, op: ops.ResizeBilinear) -> None:
+    fields = {"AlignCorners": op.align_corners, "HalfPixelCenters": op.half_pixel_centers}
+    version = 2 if call.out.is_coded else 1 + 2 * op.half_pixel_centers
+    ins = [call.operand(0), call.integers(op.size)]
+    call.emit("RESIZE_BILINEAR", ins, call.out, "ResizeBilinearOptions", version, **fields)
+
+
+def gather(call: Call, op: ops.Gather) -> None:
+    """Constant indices are counted from the front, within the axis, which LiteRT asks for."""
+    x, indices = call.operand(0), call.operand(1)
+    if indices.data is not None:
+        size = x.shape[op.axis]
+        wide = indices.data.astype(np.int64)
+        picks = np.clip(np.where(wide < 0, wide + size, wide), 0, size - 1)
+        indices = call.constant(picks, indices.dtype)
+    version = 1 + x.is_coded
+    call.emit("GATHER", [x, indices], call.out, "GatherOptions", version, Axis=op.axis, BatchDims=0)
+
+
+def broadcast_to(call: Call, op: ops.BroadcastTo) -> None:
+    ins = [call.operand(0), call.integers(op.shape)]
+    call.emit("BROADCAST_TO", ins, call.out, "BroadcastToOptions", 2)
+
+
+ROWS: Rows = {
+    ops.BatchToSpace: batch_to_space,
+    ops.BitCast: bit_cast,
+    ops.BroadcastTo: broadcast_to,
+    ops.Concat: concatenation,
+    ops.DepthToSpace: depth_to_space,
+    ops.Gather: gather,
+    ops.Pad: pad,
+    ops.Reshape: reshape,
+    ops.ResizeBilinear: resize_bilinear,
+    ops.SpaceToBatch: space_to_batch,
+    ops.Split: split,
+    ops.StridedSlice: strided_slice,
+    ops.Transpose: transpose,
+}
