@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgekit.device.arrays.gemm import gemm
-    from edgekit.device.arrays.nna import nna_conv3x3, nna_matmul
+    from edgekit.device.arrays.nna import (
+        nna_conv3x3,
+        nna_depthwise3x3,
+        nna_matmul,
+        nna_pointwise,
+    )
     from edgekit.device.arrays.outlier import OutlierWeights, outlier_matmul
     from edgekit.device.arrays.sparse import SparseMatrix
     from edgekit.device.arrays.sparse_weights import SparseWeights
@@ -17,7 +22,9 @@ __all__ = [
     "SparseWeights",
     "gemm",
     "nna_conv3x3",
+    "nna_depthwise3x3",
     "nna_matmul",
+    "nna_pointwise",
     "outlier_matmul",
 ]
 
@@ -27,7 +34,9 @@ _HOMES = {
     "SparseWeights": "edgekit.device.arrays.sparse_weights",
     "gemm": "edgekit.device.arrays.gemm",
     "nna_conv3x3": "edgekit.device.arrays.nna",
+    "nna_depthwise3x3": "edgekit.device.arrays.nna",
     "nna_matmul": "edgekit.device.arrays.nna",
+    "nna_pointwise": "edgekit.device.arrays.nna",
     "outlier_matmul": "edgekit.device.arrays.outlier",
 }
 

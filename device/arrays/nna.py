@@ -1,4 +1,4 @@
-"""Matrix products and 3x3 convolutions on an emulated convolution accelerator (docs/nna.md).
+"""Matrix products and convolutions on an emulated convolution accelerator (docs/nna.md).
 
 Two emulators give the same sums and the same account: "native" (kernels/nna), and "python", which
 is the definition: nna_machine.py has the instructions, nna_program.py the streams of them.
@@ -8,15 +8,34 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, Optional, Tuple
+from typing import Any, Iterator, Optional, Tuple
 
 import numpy as np
 
-from edgekit.device.arrays.nna_account import Account, Counters, Event, Work, make_account
+from edgekit.device.arrays.nna_account import (
+    Account,
+    Counters,
+    Event,
+    Work,
+    make_account,
+    vector_cycles,
+)
 from edgekit.device.arrays.nna_chip import NNA2, NnaChip
 from edgekit.device.arrays.nna_machine import Machine
-from edgekit.device.arrays.nna_native import ConvShape, MatmulShape, NativeNna
-from edgekit.device.arrays.nna_program import conv_periods, matmul_periods, run
+from edgekit.device.arrays.nna_native import (
+    ConvShape,
+    MatmulShape,
+    NativeNna,
+    PointwiseShape,
+)
+from edgekit.device.arrays.nna_program import (
+    Period,
+    conv_periods,
+    depthwise_periods,
+    matmul_periods,
+    pointwise_periods,
+    run,
+)
 from edgekit.device.errors import InputError
 from edgekit.device.kernel_facts import NNA_CHANNELS as CHANNELS
 from edgekit.device.kernel_facts import NNA_TAPS as TAPS
@@ -63,6 +82,35 @@ def nna_conv3x3(
     done = emulate_conv3x3(
         x, w, account=account, stride=stride, padding=padding, chip=chip, emulator=emulator
     )
+    return (done.sums, done.account) if account else done.sums
+
+
+def nna_depthwise3x3(
+    x: Array,
+    w: Array,
+    account: bool = False,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    chip: NnaChip = NNA2,
+    emulator: str = "native",
+) -> Any:
+    """x [H, W, C] s8 with w [3, 3, C] s8 -> [OH, OW, C] s32, or (that, Account).
+
+    As `nna_conv3x3`, with weights on the diagonal: one product of the array in 32 counts.
+    """
+    done = emulate_depthwise3x3(
+        x, w, account=account, stride=stride, padding=padding, chip=chip, emulator=emulator
+    )
+    return (done.sums, done.account) if account else done.sums
+
+
+def nna_pointwise(
+    x: Array, w: Array, account: bool = False, *, chip: NnaChip = NNA2, emulator: str = "native"
+) -> Any:
+    """x [P, IC] s8 with w [OC, IC] s8 -> [P, OC] s32, or (that, Account): a 1x1 convolution of P
+    points, or a fully connected layer of P rows. Nine groups of 32 inputs are the nine taps."""
+    done = emulate_pointwise(x, w, account=account, chip=chip, emulator=emulator)
     return (done.sums, done.account) if account else done.sums
 
 
@@ -117,12 +165,17 @@ def emulate_conv3x3(
     """Emulates `nna_conv3x3`; a `trace` keeps that many events of what the account is made of."""
     _check_emulator(emulator)
     x, w = _bytes_of("x", x, 3), _bytes_of("w", w, 4)
-    height, width = _conv_extents(x, w, stride, padding)
+    if w.shape[1:] != (3, 3, x.shape[2]):
+        raise InputError(
+            f"nna: expected w [OC, 3, 3, {x.shape[2]}] for x {list(x.shape)}, found {list(w.shape)}"
+        )
+    height, width = _conv_extents(x, stride, padding)
     image = to_ndhwc32(np.pad(x, ((padding, padding), (padding, padding), (0, 0))))
     kernel = conv_weights(w)
     sums = np.empty((len(kernel), height, width, CHANNELS), np.int32)
     if emulator == "python":
-        counters, events = _python_conv(chip, (image, kernel, sums), stride, trace)
+        periods = conv_periods(chip, image, kernel, sums, stride)
+        counters, events = _python(chip, periods, trace)
     else:
         (in_groups, rows, columns), out_groups = image.shape[:3], len(kernel)
         shape = ConvShape(in_groups, rows, columns, out_groups, height, width, stride)
@@ -141,6 +194,93 @@ def emulate_conv3x3(
     return Emulated(result, make_account(chip, counters, work) if account else None, events)
 
 
+def emulate_depthwise3x3(
+    x: Array,
+    w: Array,
+    *,
+    account: bool = True,
+    stride: int = 1,
+    padding: int = 0,
+    chip: NnaChip = NNA2,
+    emulator: str = "native",
+    trace: int = 0,
+) -> Emulated:
+    """Emulates `nna_depthwise3x3`; a `trace` keeps that many events."""
+    _check_emulator(emulator)
+    x, w = _bytes_of("x", x, 3), _bytes_of("w", w, 3)
+    channels = x.shape[2]
+    if w.shape != (3, 3, channels):
+        raise InputError(
+            f"nna: expected w [3, 3, {channels}] for x {list(x.shape)}, found {list(w.shape)}"
+        )
+    height, width = _conv_extents(x, stride, padding)
+    image = to_ndhwc32(np.pad(x, ((padding, padding), (padding, padding), (0, 0))))
+    kernel, groups = depthwise_weights(w), len(image)
+    sums = np.empty((groups, height, width, CHANNELS), np.int32)
+    if emulator == "python":
+        periods = depthwise_periods(chip, image, kernel, sums, stride)
+        counters, events = _python(chip, periods, trace)
+    else:
+        shape = ConvShape(*image.shape[:3], groups, height, width, stride, depthwise=1)
+        arrays = _addresses(image, kernel, sums)
+        counters, events = _native().conv(chip, shape, arrays, account, trace)
+    work = Work(
+        rows=1,
+        depth=TAPS,
+        lanes=groups * CHANNELS * height * width,
+        tail=0,
+        useful=height * width * TAPS * channels,
+        weight_loads=groups,
+        groups=1,
+    )
+    result = sums.transpose(1, 2, 0, 3).reshape(height, width, -1)[..., :channels]
+    return Emulated(result, make_account(chip, counters, work) if account else None, events)
+
+
+def emulate_pointwise(
+    x: Array,
+    w: Array,
+    *,
+    account: bool = True,
+    chip: NnaChip = NNA2,
+    emulator: str = "native",
+    trace: int = 0,
+) -> Emulated:
+    """Emulates `nna_pointwise`; a `trace` keeps that many events."""
+    _check_emulator(emulator)
+    x, w = _bytes_of("x", x, 2), _bytes_of("w", w, 2)
+    if x.shape[1] != w.shape[1]:
+        raise InputError(
+            f"nna: expected w [OC, {x.shape[1]}] for x {list(x.shape)}, found {list(w.shape)}"
+        )
+    (points, depth), outputs = x.shape, len(w)
+    pixels, kernel = to_ndhwc32(x), pointwise_weights(w)
+    outs, ins = kernel.shape[:2]
+    sums = np.empty((outs, points, CHANNELS), np.int32)
+    if emulator == "python":
+        periods = pointwise_periods(chip, pixels, kernel, sums)
+        counters, events = _python(chip, periods, trace)
+    else:
+        shape, arrays = PointwiseShape(points, ins, outs), _addresses(pixels, kernel, sums)
+        counters, events = _native().pointwise(chip, shape, arrays, account, trace)
+    # The vector unit has either operand's columns as lanes, whichever is cheaper.
+    rows, lanes = min(
+        ((outputs, points), (points, outputs)),
+        key=lambda of: vector_cycles(chip, of[0], depth, of[1]),
+    )
+    work = Work(
+        rows=rows,
+        depth=depth,
+        lanes=lanes,
+        tail=0,
+        useful=points * depth * outputs,
+        weight_loads=outs * -(-ins // TAPS),
+        groups=1,
+    )
+    result = sums.transpose(1, 0, 2).reshape(points, -1)[:, :outputs]
+    return Emulated(result, make_account(chip, counters, work) if account else None, events)
+
+
 def to_ndhwc32(x: Array) -> Array:
     """[..., C] -> [D, ..., 32]: groups of 32 channels outermost, filled up with zeros."""
     depth = -(-x.shape[-1] // CHANNELS)
@@ -156,34 +296,43 @@ def conv_weights(w: Array) -> Array:
     return np.ascontiguousarray(np.swapaxes(outs, -1, -2))
 
 
+def depthwise_weights(w: Array) -> Array:
+    """[3, 3, C] -> [D, 9, 32, 32], diagonal in every tap."""
+    split = to_ndhwc32(w.reshape(TAPS, -1))  # [D, 9, 32]
+    return np.ascontiguousarray(split[..., None] * np.eye(CHANNELS, dtype=np.int8))
+
+
+def pointwise_weights(w: Array) -> Array:
+    """[OC, IC] -> [Do, Di, 32 out, 32 in]."""
+    outs = to_ndhwc32(np.moveaxis(to_ndhwc32(w), 1, -1))  # [Do, Di, 32 in, 32 out]
+    return np.ascontiguousarray(np.swapaxes(outs, -1, -2))
+
+
 def _python_matmul(
     chip: NnaChip, operands: Tuple[Array, Array, Array], sums: Array, trace: int
 ) -> Tuple[Counters, Tuple[Event, ...]]:
     """Whole groups of 32 channels on the NNA, the tail outside it."""
     a, features, tail = operands
-    machine, whole = Machine(chip, trace), len(features) * CHANNELS
-    if whole:
-        tiled = np.zeros((len(a), len(features), CHANNELS), np.int32)
-        run(machine, 2, matmul_periods(chip, a, features, tiled))
-        sums[:, :whole] = tiled.reshape(len(a), whole)
+    whole = len(features) * CHANNELS
+    tiled = np.zeros((len(a), len(features), CHANNELS), np.int32)
+    periods = matmul_periods(chip, a, features, tiled) if whole else iter(())
+    done = _python(chip, periods, trace)
+    sums[:, :whole] = tiled.reshape(len(a), whole)
     sums[:, whole:] = a.astype(np.int32) @ tail.astype(np.int32)
-    return machine.counters(), tuple(machine.events)
+    return done
 
 
-def _python_conv(
-    chip: NnaChip, arrays: Tuple[Array, Array, Array], stride: int, trace: int
+def _python(
+    chip: NnaChip, periods: Iterator[Period], trace: int
 ) -> Tuple[Counters, Tuple[Event, ...]]:
+    """What the readable emulator counts; the sums of the periods are complete afterwards."""
     machine = Machine(chip, trace)
-    run(machine, stride, conv_periods(chip, *arrays, stride))
+    run(machine, periods)
     return machine.counters(), tuple(machine.events)
 
 
-def _conv_extents(x: Array, w: Array, stride: int, padding: int) -> Tuple[int, int]:
-    """Height and width of the sums; InputError if the operands do not fit each other."""
-    if w.shape[1:] != (3, 3, x.shape[2]):
-        raise InputError(
-            f"nna: expected w [OC, 3, 3, {x.shape[2]}] for x {list(x.shape)}, found {list(w.shape)}"
-        )
+def _conv_extents(x: Array, stride: int, padding: int) -> Tuple[int, int]:
+    """Height and width of the sums; InputError if there are none."""
     if stride not in (1, 2) or padding not in (0, 1):
         raise InputError(
             f"nna: expected stride 1 or 2 and padding 0 or 1, found {stride!r} and {padding!r}"

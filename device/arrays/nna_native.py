@@ -31,6 +31,16 @@ class ConvShape:
     out_height: int
     out_width: int
     stride: int
+    depthwise: int = 0
+
+
+@dataclass(frozen=True)
+class PointwiseShape:
+    """Points, and groups of 32 channels of x and of the sums."""
+
+    points: int
+    in_groups: int
+    out_groups: int
 
 
 _CHIP = (
@@ -100,6 +110,15 @@ class _Conv(ctypes.Structure):
     )
 
 
+class _Pointwise(ctypes.Structure):
+    """ek_nna_pointwise_args."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in PointwiseShape.__dataclass_fields__),
+        *((name, ctypes.c_void_p) for name in ("x", "w", "sums")),
+    )
+
+
 Outcome = Tuple[Counters, Tuple[Event, ...]]
 
 
@@ -111,11 +130,12 @@ class NativeNna:
         """IncompatibleError if the library has no NNA."""
         try:
             self._matmul, self._conv = library.ek_nna_matmul, library.ek_nna_conv
+            self._pointwise = library.ek_nna_pointwise
         except AttributeError as error:
             raise IncompatibleError(
                 f"expected a kernels library with the NNA, found {error}; build it again"
             ) from None
-        for function in (self._matmul, self._conv):
+        for function in (self._matmul, self._conv, self._pointwise):
             function.restype = None
             function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -130,6 +150,17 @@ class NativeNna:
     ) -> Outcome:
         """`arrays`: x, w and sums."""
         return _call(self._conv, chip, _Conv(*astuple(shape), *arrays), timed, trace)
+
+    def pointwise(
+        self,
+        chip: NnaChip,
+        shape: PointwiseShape,
+        arrays: Sequence[int],
+        timed: bool,
+        trace: int = 0,
+    ) -> Outcome:
+        """`arrays`: x, w and sums."""
+        return _call(self._pointwise, chip, _Pointwise(*astuple(shape), *arrays), timed, trace)
 
 
 def _call(

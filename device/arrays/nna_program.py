@@ -1,6 +1,6 @@
-"""What the vector thread issues: matrix products and 3x3 convolutions as streams of instructions.
+"""What the vector thread issues: matrix products and convolutions as streams of instructions.
 
-Both are the same pipeline over *periods*: a period has one set of weights and the *tiles* it
+All are the same pipeline over *periods*: a period has one set of weights and the *tiles* it
 serves; a tile is one MAC. While the array computes on one FRAM, the thread reads back and stores
 the sums of the other, writes a share of the next period's weights and fills the other FRAM.
 """
@@ -34,10 +34,12 @@ class Tile:
 
 @dataclass(frozen=True)
 class Period:
-    """Weights [taps, 32 out, 32 in] s8 and what they serve; `first`: nothing was summed before."""
+    """Weights [taps, 32 out, 32 in] s8 and what they serve; `first`: nothing was summed before;
+    `stride` between the windows of neighboring points."""
 
     weights: Array
     first: bool
+    stride: int
     tiles: Tuple[Tile, ...]
 
 
@@ -50,23 +52,48 @@ def matmul_periods(chip: NnaChip, a: Array, f: Array, sums: Array) -> Iterator[P
             tiles = []
             for at in range(0, groups, chip.groups):
                 lanes = range(at, min(at + chip.groups, groups))
-                patch = _matmul_patch(f[lanes.start : lanes.stop, first : first + TAPS])
+                patch = _patches(f[lanes.start : lanes.stop, first : first + TAPS], 4)
                 outputs = tuple((2 * i, sums[row, lane]) for i, lane in enumerate(lanes))
                 tiles.append(Tile(patch, outputs))
-            yield Period(diagonal(values), first == 0, tuple(tiles))
+            yield Period(diagonal(values), first == 0, 2, tuple(tiles))
 
 
-def _matmul_patch(pixels: Array) -> Tuple[Tuple[Optional[Array], ...], ...]:
-    """Rows of F [groups, taps, 32] as 3x3 patches side by side, at a pitch of four columns."""
+def pointwise_periods(chip: NnaChip, x: Array, w: Array, sums: Array) -> Iterator[Period]:
+    """x [Di, P, 32] s8 with w [Do, Di, 32, 32] s8 into sums [Do, P, 32] s32: nine groups of input
+    channels of a point are its taps.
+
+    One or two taps are a column each, so that all points of a MAC count; from three taps on, as in
+    a matrix product, every second one.
+    """
+    groups, points = x.shape[:2]
+    for out, weights in zip(sums, w):
+        for first in range(0, groups, TAPS):
+            taps = weights[first : first + TAPS]
+            pitch = 4 if len(taps) > 2 else len(taps)
+            apart = 2 if pitch == 4 else 1  # of the points that count
+            per_tile = chip.output_points // apart
+            tiles = []
+            for left in range(0, points, per_tile):
+                at = range(left, min(left + per_tile, points))
+                pixels = x[first : first + TAPS, at.start : at.stop].swapaxes(0, 1)
+                outputs = tuple((apart * i, out[point]) for i, point in enumerate(at))
+                tiles.append(Tile(_patches(pixels, pitch), outputs))
+            yield Period(taps, first == 0, min(len(taps), 2), tuple(tiles))
+
+
+def _patches(pixels: Array, pitch: int) -> Tuple[Tuple[Optional[Array], ...], ...]:
+    """Pixels [count, taps, 32] as patches of rows of three, side by side at a pitch of columns;
+    rows are filled up to whole pairs."""
     taps = pixels.shape[1]
-    return tuple(
-        tuple(
-            group[row + column] if column < 3 and row + column < taps else None
-            for group in pixels
-            for column in range(4)
-        )
+    rows = [
+        [
+            patch[row + column] if column < 3 and row + column < taps else None
+            for patch in pixels
+            for column in range(pitch)
+        ]
         for row in range(0, taps, 3)
-    )
+    ]
+    return tuple((*row, *[None] * (len(row) % 2)) for row in rows)
 
 
 def diagonal(values: Array) -> Array:
@@ -76,32 +103,47 @@ def diagonal(values: Array) -> Array:
 
 def conv_periods(chip: NnaChip, x: Array, w: Array, sums: Array, stride: int) -> Iterator[Period]:
     """x [Di, H, W, 32] s8 with w [Do, Di, 9, 32, 32] s8 into sums [Do, OH, OW, 32] s32."""
-    _, height, width, _ = sums.shape
-    columns = ((chip.output_points - 1) * stride + 3 + 1) // 2 * 2
-    for out_group, out in enumerate(sums):
+    for out, weights in zip(sums, w):
         for in_group, image in enumerate(x):
-            tiles = []
-            for y in range(height):
-                for left in range(0, width, chip.output_points):
-                    end = min(left + chip.output_points, width)
-                    lines = image[y * stride : y * stride + 3, left * stride :][:, :columns]
-                    patch = tuple((*line, *[None] * (columns - len(line))) for line in lines)
-                    outputs = tuple((i, out[y, at]) for i, at in enumerate(range(left, end)))
-                    tiles.append(Tile(patch, outputs))
-            yield Period(w[out_group, in_group], in_group == 0, tuple(tiles))
+            tiles = _conv_tiles(chip, image, out, stride)
+            yield Period(weights[in_group], in_group == 0, stride, tiles)
 
 
-def run(machine: Machine, stride: int, periods: Iterator[Period]) -> None:
+def depthwise_periods(
+    chip: NnaChip, x: Array, w: Array, sums: Array, stride: int
+) -> Iterator[Period]:
+    """x [D, H, W, 32] s8 with w [D, 9, 32, 32] s8, diagonal, into sums [D, OH, OW, 32] s32."""
+    for out, weights, image in zip(sums, w, x):
+        yield Period(weights, True, stride, _conv_tiles(chip, image, out, stride))
+
+
+def _conv_tiles(chip: NnaChip, image: Array, out: Array, stride: int) -> Tuple[Tile, ...]:
+    """The windows of one group of channels, [H, W, 32], that a group of sums [OH, OW, 32] has."""
+    height, width = out.shape[:2]
+    columns = ((chip.output_points - 1) * stride + 3 + 1) // 2 * 2
+    tiles = []
+    for y in range(height):
+        for left in range(0, width, chip.output_points):
+            end = min(left + chip.output_points, width)
+            lines = image[y * stride : y * stride + 3, left * stride :][:, :columns]
+            patch = tuple((*line, *[None] * (columns - len(line))) for line in lines)
+            outputs = tuple((i, out[y, at]) for i, at in enumerate(range(left, end)))
+            tiles.append(Tile(patch, outputs))
+    return tuple(tiles)
+
+
+def run(machine: Machine, periods: Iterator[Period]) -> None:
     """Issues the whole stream; the sums are complete afterwards."""
-    period: Optional[Period] = next(periods)
+    period = next(periods, None)
     sets, used, fram = machine.chip.weight_sets, 0, 0
-    machine.nncfg("stride", stride)
     if period:
+        machine.nncfg("stride", period.stride)
         _write_weights(machine, used, _pairs(period))
     ahead = np.empty((0, 2, CHANNELS), np.int8)  # weights of the next period for the next fill
     pending: Optional[Tuple[int, Tile, bool]] = None
     while period:
         following = next(periods, None)
+        machine.nncfg("stride", period.stride)
         coming = _pairs(following) if following and sets == 2 else ahead[:0]
         ends = _shares(period, len(coming))
         for tile, start, end in zip(period.tiles, [0, *ends], ends):

@@ -11,7 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.device.arrays.nna import conv_weights, emulate_conv3x3, emulate_matmul, to_ndhwc32
+from edgekit.device.arrays.nna import (
+    conv_weights,
+    depthwise_weights,
+    emulate_conv3x3,
+    emulate_depthwise3x3,
+    emulate_matmul,
+    emulate_pointwise,
+    pointwise_weights,
+    to_ndhwc32,
+)
 from edgekit.device.arrays.nna_account import Account
 from edgekit.device.arrays.nna_chip import NnaChip
 from edgekit.host.graph.types import Array
@@ -23,6 +32,7 @@ from edgekit.kb.board import BoardProfile, load_board
 
 _PRODUCTS = Path(__file__).with_name("nna_products.c")
 _COUNTERS = struct.Struct("<19q")
+_KINDS = {"matmul": 0, "conv": 1, "pointwise": 2, "depthwise": 1}  # as nna_products.c has them
 
 NNA1, NNA2 = load_board("nna1").nna.chip, load_board("nna2").nna.chip
 CHIPS = {
@@ -63,68 +73,90 @@ def conv_reference(x: Array, w: Array, stride: int, padding: int) -> Array:
     return sums
 
 
+def depthwise_reference(x: Array, w: Array, stride: int, padding: int) -> Array:
+    """[H, W, C] with [3, 3, C] -> [OH, OW, C], window by window."""
+    x = np.pad(x, ((padding, padding), (padding, padding), (0, 0))).astype(np.int32)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(0, 1))
+    return np.einsum("yxcij,ijc->yxc", windows[::stride, ::stride], w.astype(np.int32))
+
+
 @dataclass(frozen=True)
 class Case:
-    """One product; `stride` 0: a matrix product of `left` [m, k] and `right` [k, n], else a
-    convolution of `left` [H, W, IC] with `right` [OC, 3, 3, IC]."""
+    """One product of `left` and `right`: `matmul` [m, k] and [k, n]; `conv` [H, W, IC] and
+    [OC, 3, 3, IC]; `depthwise` [H, W, C] and [3, 3, C]; `pointwise` [P, IC] and [OC, IC]."""
 
     chip: NnaChip
+    kind: str
     left: Array
     right: Array
-    stride: int = 0
+    stride: int = 1
 
     @functools.cached_property
     def sums(self) -> Array:
         """The sums as the C function writes them."""
-        if not self.stride:
+        if self.kind == "matmul":
             return matmul_reference(self.left, self.right)
-        return to_ndhwc32(conv_reference(self.left, self.right, self.stride, 0))
+        if self.kind == "pointwise":
+            return to_ndhwc32(matmul_reference(self.left, self.right.T))
+        reference = conv_reference if self.kind == "conv" else depthwise_reference
+        return to_ndhwc32(reference(self.left, self.right, self.stride, 0))
 
     @functools.cached_property
     def account(self) -> Account:
         """The account of the readable emulator."""
-        if self.stride:
-            done = emulate_conv3x3(
-                self.left, self.right, stride=self.stride, chip=self.chip, emulator="python"
-            )
-        else:
-            done = emulate_matmul(self.left, self.right, chip=self.chip, emulator="python")
+        emulate = {
+            "matmul": emulate_matmul,
+            "conv": functools.partial(emulate_conv3x3, stride=self.stride),
+            "depthwise": functools.partial(emulate_depthwise3x3, stride=self.stride),
+            "pointwise": emulate_pointwise,
+        }[self.kind]
+        done = emulate(self.left, self.right, chip=self.chip, emulator="python")
         assert done.account
         return done.account
 
     def encoded(self) -> bytes:
         """The `description` of nna_products.c and its parts."""
-        sums = self.sums
-        if self.stride:
-            parts = [to_ndhwc32(self.left), conv_weights(self.right), np.empty(0, np.int8)]
-            shape = [*parts[0].shape[:3], *sums.shape[:3], self.stride]
-        else:
+        sums, nothing = self.sums, np.empty(0, np.int8)
+        if self.kind == "pointwise":
+            parts = [to_ndhwc32(self.left), pointwise_weights(self.right), nothing]
+            shape = [len(self.left), len(parts[0]), len(sums)]
+        elif self.kind == "matmul":
             (m, k), n = self.left.shape, self.right.shape[1]
             whole = n - n % 32
             parts = [self.left, to_ndhwc32(self.right[:, :whole]), self.right[:, whole:]]
-            shape = [m, k, n, 0, 0, 0, 0]
+            shape = [m, k, n]
+        else:
+            arranged = conv_weights if self.kind == "conv" else depthwise_weights
+            parts = [to_ndhwc32(self.left), arranged(self.right), nothing]
+            shape = [*parts[0].shape[:3], *sums.shape[:3], self.stride, self.kind == "depthwise"]
+        shape += [0] * (8 - len(shape))
         c = self.chip
         chip = [c.output_points, c.weight_sets, c.mac_cycles, c.load_latency, c.add_latency]
-        numbers = [int(self.stride > 0), *chip, c.write_latency, c.result_latency, *shape]
+        numbers = [_KINDS[self.kind], *chip, c.write_latency, c.result_latency, *shape]
         numbers += [part.nbytes for part in parts] + [sums.nbytes]
         return struct.pack(f"<{len(numbers)}q", *numbers) + b"".join(p.tobytes() for p in parts)
 
 
 @functools.cache
 def random_cases() -> tuple[Case, ...]:
-    """Small products of both kinds, on all chips."""
+    """Small products of all kinds, on all chips."""
     random = np.random.default_rng(4)
     cases = []
-    for i in range(15):
+    for i in range(24):
         chip = list(CHIPS.values())[i % len(CHIPS)]
-        if i % 3:
+        kind = list(_KINDS)[i % len(_KINDS)]
+        if kind == "matmul":
             m, k, n = (int(random.integers(1, top)) for top in (4, 30, 300))
-            cases.append(Case(chip, *operands(m, k, n, i)))
-        else:
-            height, width, inputs, outputs = (int(x) for x in random.integers(3, 36, 4))
-            x, w = operands(min(height, 4) * width, inputs, 9 * outputs, i)
-            x, w = x.reshape(-1, width, inputs), w.reshape(outputs, 3, 3, inputs)
-            cases.append(Case(chip, x, w, 1 + i % 2))
+            cases.append(Case(chip, kind, *operands(m, k, n, i)))
+            continue
+        height, width, inputs, outputs = (int(x) for x in random.integers(3, 36, 4))
+        if kind == "pointwise":  # of one to twelve groups of inputs
+            x, w = operands(height, width * 32 // 3, outputs, i)
+            cases.append(Case(chip, kind, x, np.ascontiguousarray(w.T)))
+            continue
+        x, w = operands(min(height, 4) * width, inputs, 9 * outputs, i)
+        x, w = x.reshape(-1, width, inputs), w.reshape(outputs, 3, 3, inputs)
+        cases.append(Case(chip, kind, x, w if kind == "conv" else w[0], 1 + i // 4 % 2))
     return tuple(cases)
 
 

@@ -4,11 +4,12 @@
 #include "cases_model.h"
 #include "nna/nna.h"
 
+enum { MATMUL, CONV, POINTWISE };
 enum { PARTS = 3 }; /* a, f, tail, or x, w and nothing */
 
 typedef struct {
-    int64_t convolution;
-    int64_t chip[7], shape[7]; /* in the order of ek_nna_chip and of the arguments */
+    int64_t kind;
+    int64_t chip[7], shape[8]; /* in the order of ek_nna_chip and of the arguments */
     int64_t bytes[PARTS], sums_bytes;
 } description;
 
@@ -20,10 +21,13 @@ static void multiply(const description *d, void *const parts[PARTS], int32_t *su
         numbers[i] = (int32_t)d->chip[i];
     ek_nna_chip chip;
     memcpy(&chip, numbers, sizeof chip);
-    if (d->convolution) {
-        const ek_nna_conv_args args = {s[0], s[1], s[2],     s[3],     s[4],
-                                       s[5], s[6], parts[0], parts[1], sums};
+    if (d->kind == CONV) {
+        const ek_nna_conv_args args = {s[0], s[1], s[2],     s[3],     s[4], s[5],
+                                       s[6], s[7], parts[0], parts[1], sums};
         ek_nna_conv(&chip, &args, report);
+    } else if (d->kind == POINTWISE) {
+        const ek_nna_pointwise_args args = {s[0], s[1], s[2], parts[0], parts[1], sums};
+        ek_nna_pointwise(&chip, &args, report);
     } else {
         const ek_nna_matmul_args args = {s[0], s[1], s[2], parts[0], parts[1], parts[2], sums};
         ek_nna_matmul(&chip, &args, report);

@@ -8,7 +8,7 @@
 /* One MAC: the pixels of each FRAM row (NULL: padding), and where its sums go. */
 typedef struct {
     const int8_t *pixel[3][COLUMNS];
-    int rows, columns, outputs;
+    int taps, rows, columns, outputs; /* taps: of patches */
     int point[POINTS];
     int32_t *sums[POINTS];
 } tile_t;
@@ -16,14 +16,17 @@ typedef struct {
 /* One set of weights, [taps][32 out][32 in], and how many tiles it serves. */
 typedef struct {
     const int8_t *weights;
-    int taps, first;
+    int taps, first, stride;
+    int64_t tiles;
 } period_t;
 
-/* A product, as periods of `tiles` tiles each; one of the two is set. */
+/* A product, as periods; one of the three is set. */
 typedef struct {
     const ek_nna_matmul_args *matmul;
     const ek_nna_conv_args *conv;
-    int64_t periods, tiles;
+    const ek_nna_pointwise_args *pointwise;
+    int points; /* of the chip's MAC */
+    int64_t periods;
     int8_t diagonal[SETS][TAPS][CHANNELS][CHANNELS];
 } job_t;
 
@@ -38,40 +41,99 @@ static period_t matmul_period(job_t *job, int64_t number) {
     for (int tap = 0; tap < taps; tap++)
         for (int i = 0; i < CHANNELS; i++)
             job->diagonal[number % SETS][tap][i][i] = p->a[number / steps * p->k + at + tap];
-    return (period_t){job->diagonal[number % SETS][0][0], taps, at == 0};
+    const int64_t tiles = parts(p->n / CHANNELS, job->points / 2);
+    return (period_t){job->diagonal[number % SETS][0][0], taps, at == 0, 2, tiles};
+}
+
+/* Room for `count` patches of `taps` pixels in rows of three, side by side; padding so far. */
+static void begin_patches(tile_t *tile, int taps, int count, int pitch) {
+    tile->taps = taps;
+    tile->rows = (taps + 2) / 3;
+    tile->columns = (count * pitch + 1) / 2 * 2;
+    tile->outputs = count;
+    for (int row = 0; row < tile->rows; row++)
+        for (int column = 0; column < tile->columns; column++)
+            tile->pixel[row][column] = NULL;
+}
+
+static void put_patch(tile_t *tile, int index, int pitch, const int8_t *pixel, int64_t apart) {
+    for (int tap = 0; tap < tile->taps; tap++)
+        tile->pixel[tap / 3][pitch * index + tap % 3] = pixel + tap * apart;
 }
 
 /* Rows of F as 3x3 patches side by side, at a pitch of four columns. */
-static void matmul_tile(const job_t *job, int points, int64_t number, int64_t index, tile_t *tile) {
+static void matmul_tile(const job_t *job, int64_t number, int64_t index, tile_t *tile) {
     const ek_nna_matmul_args *p = job->matmul;
     const int64_t steps = parts(p->k, TAPS), at = number % steps * TAPS, all = p->n / CHANNELS;
-    const int64_t group = index * (points / 2);
-    const int taps = (int)ek_min(p->k - at, TAPS), groups = (int)ek_min(all - group, points / 2);
-    tile->rows = (taps + 2) / 3;
-    tile->columns = 4 * groups;
-    tile->outputs = groups;
+    const int64_t group = index * (job->points / 2);
+    const int groups = (int)ek_min(all - group, job->points / 2);
+    begin_patches(tile, (int)ek_min(p->k - at, TAPS), groups, 4);
     for (int g = 0; g < groups; g++) {
-        const int8_t *pixel = p->f + ((group + g) * p->k + at) * CHANNELS;
-        for (int tap = 0; tap < 3 * tile->rows; tap++)
-            tile->pixel[tap / 3][4 * g + tap % 3] = tap < taps ? pixel + tap * CHANNELS : NULL;
-        for (int row = 0; row < tile->rows; row++)
-            tile->pixel[row][4 * g + 3] = NULL;
+        put_patch(tile, g, 4, p->f + ((group + g) * p->k + at) * CHANNELS, CHANNELS);
         tile->point[g] = 2 * g;
         tile->sums[g] = p->sums + number / steps * p->n + (group + g) * CHANNELS;
     }
 }
 
-static period_t conv_period(const job_t *job, int64_t number) {
-    const ek_nna_conv_args *p = job->conv;
-    return (period_t){p->w + number * TAPS * CHANNELS * CHANNELS, TAPS, number % p->in_groups == 0};
+/* Columns of one point's patch. From three taps on every second point is between two patches. */
+static int pointwise_pitch(int taps) {
+    return taps > 2 ? 4 : taps;
 }
 
-static void conv_tile(const job_t *job, int points, int64_t number, int64_t index, tile_t *tile) {
+static int pointwise_points(const job_t *job, int taps) {
+    return taps > 2 ? job->points / 2 : job->points;
+}
+
+static int pointwise_taps(const job_t *job, int64_t number) {
+    const int64_t all = job->pointwise->in_groups, steps = parts(all, TAPS);
+    return (int)ek_min(all - number % steps * TAPS, TAPS);
+}
+
+static period_t pointwise_period(const job_t *job, int64_t number) {
+    const ek_nna_pointwise_args *p = job->pointwise;
+    const int64_t steps = parts(p->in_groups, TAPS), at = number % steps * TAPS;
+    const int taps = pointwise_taps(job, number);
+    const int8_t *w = p->w + (number / steps * p->in_groups + at) * CHANNELS * CHANNELS;
+    const int64_t tiles = parts(p->points, pointwise_points(job, taps));
+    return (period_t){w, taps, at == 0, taps > 1 ? 2 : 1, tiles};
+}
+
+/* Groups of input channels of one point as a patch each, points side by side. */
+static void pointwise_tile(const job_t *job, int64_t number, int64_t index, tile_t *tile) {
+    const ek_nna_pointwise_args *p = job->pointwise;
+    const int taps = pointwise_taps(job, number), pitch = pointwise_pitch(taps);
+    const int64_t steps = parts(p->in_groups, TAPS), per_tile = pointwise_points(job, taps);
+    const int64_t left = index * per_tile, pixels = p->points * CHANNELS;
+    const int count = (int)ek_min(p->points - left, per_tile);
+    begin_patches(tile, taps, count, pitch);
+    for (int i = 0; i < count; i++) {
+        const int64_t at = (left + i) * CHANNELS;
+        put_patch(tile, i, pitch, p->x + number % steps * TAPS * pixels + at, pixels);
+        tile->point[i] = pitch == 4 ? 2 * i : i;
+        tile->sums[i] = p->sums + number / steps * pixels + at;
+    }
+}
+
+/* Groups of input channels that a group of sums has. */
+static int64_t conv_steps(const ek_nna_conv_args *p) {
+    return p->depthwise ? 1 : p->in_groups;
+}
+
+static period_t conv_period(const job_t *job, int64_t number) {
     const ek_nna_conv_args *p = job->conv;
-    const int64_t strips = parts(p->out_width, points);
+    const int8_t *w = p->w + number * TAPS * CHANNELS * CHANNELS;
+    const int64_t tiles = p->out_height * parts(p->out_width, job->points);
+    const int first = number % conv_steps(p) == 0;
+    return (period_t){w, TAPS, first, (int)p->stride, tiles};
+}
+
+static void conv_tile(const job_t *job, int64_t number, int64_t index, tile_t *tile) {
+    const ek_nna_conv_args *p = job->conv;
+    const int points = job->points;
+    const int64_t strips = parts(p->out_width, points), steps = conv_steps(p);
     const int64_t y = index / strips, left = index % strips * points;
     const int8_t *image = p->x + number % p->in_groups * p->height * p->width * CHANNELS;
-    int32_t *sums = p->sums + (number / p->in_groups * p->out_height + y) * p->out_width * CHANNELS;
+    int32_t *sums = p->sums + (number / steps * p->out_height + y) * p->out_width * CHANNELS;
     tile->rows = 3;
     tile->columns = (int)((points - 1) * p->stride + 4) / 2 * 2;
     tile->outputs = (int)ek_min(p->out_width - left, points);
@@ -88,14 +150,18 @@ static void conv_tile(const job_t *job, int points, int64_t number, int64_t inde
 }
 
 static period_t period_at(job_t *job, int64_t number) {
-    return job->matmul ? matmul_period(job, number) : conv_period(job, number);
+    if (job->matmul)
+        return matmul_period(job, number);
+    return job->conv ? conv_period(job, number) : pointwise_period(job, number);
 }
 
-static void tile_at(const job_t *job, int points, int64_t number, int64_t index, tile_t *tile) {
+static void tile_at(const job_t *job, int64_t number, int64_t index, tile_t *tile) {
     if (job->matmul)
-        matmul_tile(job, points, number, index, tile);
+        matmul_tile(job, number, index, tile);
+    else if (job->conv)
+        conv_tile(job, number, index, tile);
     else
-        conv_tile(job, points, number, index, tile);
+        pointwise_tile(job, number, index, tile);
 }
 
 /* Pairs of rows of a weight set, and which set they go to. */
@@ -166,16 +232,16 @@ static int64_t read_cost(const tile_t *tile, int first) {
 /* How a period's instructions are shared out: beside every MAC as many. */
 typedef struct {
     int64_t total, sum, fill, read; /* of the period; so far; of its first tile; of the last one */
-    int64_t done, pairs;
+    int64_t done, pairs, tiles;
 } shares_t;
 
-static shares_t begin_shares(const job_t *job, int points, int64_t number, int first,
+static shares_t begin_shares(const job_t *job, const period_t *period, int64_t number,
                              int64_t pairs) {
-    shares_t s = {.total = 3 * pairs, .pairs = pairs};
-    for (int64_t i = 0; i < job->tiles; i++) {
+    shares_t s = {.total = 3 * pairs, .pairs = pairs, .tiles = period->tiles};
+    for (int64_t i = 0; i < s.tiles; i++) {
         tile_t tile;
-        tile_at(job, points, number, i, &tile);
-        s.read = read_cost(&tile, first);
+        tile_at(job, number, i, &tile);
+        s.read = read_cost(&tile, period->first);
         s.total += s.read + fill_cost(&tile);
         if (i == 0)
             s.fill = fill_cost(&tile);
@@ -184,17 +250,17 @@ static shares_t begin_shares(const job_t *job, int points, int64_t number, int f
 }
 
 /* Pairs of the next weights that are written by the end of tile `index`. */
-static int64_t next_share(shares_t *s, const job_t *job, int points, int64_t number, int64_t index,
+static int64_t next_share(shares_t *s, const job_t *job, int64_t number, int64_t index,
                           int64_t read) {
     int64_t filled = s->fill;
-    if (index + 1 < job->tiles) {
+    if (index + 1 < s->tiles) {
         tile_t next;
-        tile_at(job, points, number, index + 1, &next);
+        tile_at(job, number, index + 1, &next);
         filled = fill_cost(&next);
     }
     s->sum += s->read + filled;
     s->read = read;
-    const int64_t level = s->total * (index + 1) / job->tiles - s->sum;
+    const int64_t level = s->total * (index + 1) / s->tiles - s->sum;
     const int64_t wanted = level < 0 ? 0 : level / 3;
     s->done = ek_min(ek_max(wanted, s->done), s->pairs);
     return s->done;
@@ -218,12 +284,12 @@ EK_INLINE void read_back(machine_t *m, const int timed, int fram, const tile_t *
     }
 }
 
-EK_INLINE void run(machine_t *m, const int timed, job_t *job, int stride) {
-    const int points = m->chip.output_points, sets = m->chip.weight_sets;
+EK_INLINE void run(machine_t *m, const int timed, job_t *job) {
+    const int sets = m->chip.weight_sets;
     tile_t tiles[FRAMS];
     int fram = 0, used = 0, pending = 0, first = 0;
     period_t period = period_at(job, 0), following = period;
-    nncfg(m, timed, &m->stride, stride);
+    nncfg(m, timed, &m->stride, period.stride);
     load_weights(m, timed, pairs_of(&period, used));
     pairs_t ahead = {period.weights, 0, 0};
     for (int64_t number = 0; number < job->periods; number++) {
@@ -234,10 +300,11 @@ EK_INLINE void run(machine_t *m, const int timed, job_t *job, int stride) {
             if (sets == 2)
                 coming = pairs_of(&following, 1 - used);
         }
-        shares_t shares = begin_shares(job, points, number, period.first, coming.count);
-        for (int64_t i = 0, begin = 0; i < job->tiles; i++, begin = shares.done) {
+        nncfg(m, timed, &m->stride, period.stride);
+        shares_t shares = begin_shares(job, &period, number, coming.count);
+        for (int64_t i = 0, begin = 0; i < period.tiles; i++, begin = shares.done) {
             tile_t *tile = &tiles[fram];
-            tile_at(job, points, number, i, tile);
+            tile_at(job, number, i, tile);
             fill(m, timed, fram, tile, ahead);
             nncfg(m, timed, &m->mask, (1 << period.taps) - 1);
             nnmacg(m, timed, fram, used, tile->point, tile->outputs);
@@ -245,7 +312,7 @@ EK_INLINE void run(machine_t *m, const int timed, job_t *job, int stride) {
                 read_back(m, timed, 1 - fram, &tiles[1 - fram], first);
             pending = 1;
             first = period.first;
-            const int64_t end = next_share(&shares, job, points, number, i, read_cost(tile, first));
+            const int64_t end = next_share(&shares, job, number, i, read_cost(tile, first));
             ahead = pairs_from(coming, begin, end - begin);
             fram = 1 - fram;
         }
@@ -257,13 +324,13 @@ EK_INLINE void run(machine_t *m, const int timed, job_t *job, int stride) {
     read_back(m, timed, 1 - fram, &tiles[1 - fram], first);
 }
 
-static void start(const ek_nna_chip *chip, job_t *job, int stride, ek_nna_report *report) {
+static void start(const ek_nna_chip *chip, job_t *job, ek_nna_report *report) {
     machine_t machine = {.chip = *chip, .report = report, .stride = 1};
     if (!report->counters) {
-        run(&machine, 0, job, stride);
+        run(&machine, 0, job);
         return;
     }
-    run(&machine, 1, job, stride);
+    run(&machine, 1, job);
     report->counters->overlapped = machine.now[OVERLAPPED];
     report->counters->serial = machine.now[SERIAL];
     report->counters->load = machine.now[LOAD];
@@ -283,17 +350,24 @@ static void multiply_tail(const ek_nna_matmul_args *p) {
 
 void ek_nna_matmul(const ek_nna_chip *chip, const ek_nna_matmul_args *args, ek_nna_report *report) {
     const int64_t groups = args->n / CHANNELS;
-    job_t job = {.matmul = args,
-                 .periods = args->m * parts(args->k, TAPS),
-                 .tiles = parts(groups, chip->output_points / 2)};
+    job_t job = {
+        .matmul = args, .points = chip->output_points, .periods = args->m * parts(args->k, TAPS)};
     if (groups)
-        start(chip, &job, 2, report);
+        start(chip, &job, report);
     multiply_tail(args);
 }
 
 void ek_nna_conv(const ek_nna_chip *chip, const ek_nna_conv_args *args, ek_nna_report *report) {
     job_t job = {.conv = args,
-                 .periods = args->out_groups * args->in_groups,
-                 .tiles = args->out_height * parts(args->out_width, chip->output_points)};
-    start(chip, &job, (int)args->stride, report);
+                 .points = chip->output_points,
+                 .periods = args->out_groups * conv_steps(args)};
+    start(chip, &job, report);
+}
+
+void ek_nna_pointwise(const ek_nna_chip *chip, const ek_nna_pointwise_args *args,
+                      ek_nna_report *report) {
+    job_t job = {.pointwise = args,
+                 .points = chip->output_points,
+                 .periods = args->out_groups * parts(args->in_groups, TAPS)};
+    start(chip, &job, report);
 }

@@ -1,4 +1,4 @@
-/* The NNA, emulated: matrix products and 3x3 convolutions, bit for bit and cycle for cycle what
+/* The NNA, emulated: matrix products and convolutions, bit for bit and cycle for cycle what
  * device/arrays/nna_machine.py and device/arrays/nna_program.py define, only faster. Chips are
  * checked by the caller (device/arrays/nna_chip.py); nothing here checks them again. */
 #ifndef EK_NNA_H
@@ -59,15 +59,27 @@ typedef struct {
     int32_t *sums;      /* [m][n] */
 } ek_nna_matmul_args;
 
+/* With `depthwise`, in_groups is out_groups, and each group of sums has only its own of x. */
 typedef struct {
     int64_t in_groups, height, width; /* of x, padding included */
     int64_t out_groups, out_height, out_width;
-    int64_t stride;  /* 1 or 2 */
+    int64_t stride; /* 1 or 2 */
+    int64_t depthwise;
     const int8_t *x; /* [in_groups][height][width][32] */
-    const int8_t *w; /* [out_groups][in_groups][9][32 out][32 in] */
+    const int8_t *w; /* [out_groups][in_groups][9][32 out][32 in]; depthwise: no in_groups */
     int32_t *sums;   /* [out_groups][out_height][out_width][32] */
 } ek_nna_conv_args;
 
+/* A 1x1 convolution or fully connected layer: nine groups of input channels are the taps. */
+typedef struct {
+    int64_t points, in_groups, out_groups;
+    const int8_t *x; /* [in_groups][points][32] */
+    const int8_t *w; /* [out_groups][in_groups][32 out][32 in] */
+    int32_t *sums;   /* [out_groups][points][32] */
+} ek_nna_pointwise_args;
+
 void ek_nna_matmul(const ek_nna_chip *chip, const ek_nna_matmul_args *args, ek_nna_report *report);
 void ek_nna_conv(const ek_nna_chip *chip, const ek_nna_conv_args *args, ek_nna_report *report);
+void ek_nna_pointwise(const ek_nna_chip *chip, const ek_nna_pointwise_args *args,
+                      ek_nna_report *report);
 #endif
