@@ -215,13 +215,13 @@ def emulate_depthwise3x3(
         )
     height, width = _conv_extents(x, stride, padding)
     image = to_ndhwc32(np.pad(x, ((padding, padding), (padding, padding), (0, 0))))
-    kernel, groups = depthwise_weights(w), len(image)
+    kernel, (groups, rows, columns) = depthwise_weights(w), image.shape[:3]
     sums = np.empty((groups, height, width, CHANNELS), np.int32)
     if emulator == "python":
         periods = depthwise_periods(chip, image, kernel, sums, stride)
         counters, events = _python(chip, periods, trace)
     else:
-        shape = ConvShape(*image.shape[:3], groups, height, width, stride, depthwise=1)
+        shape = ConvShape(groups, rows, columns, groups, height, width, stride, depthwise=1)
         arrays = _addresses(image, kernel, sums)
         counters, events = _native().conv(chip, shape, arrays, account, trace)
     work = Work(

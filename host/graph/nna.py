@@ -2,23 +2,69 @@
 
 from __future__ import annotations
 
-from edgekit.host.graph.ops import Conv2D, FullyConnected
+from typing import Literal
+
+from edgekit.host.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected
 from edgekit.host.graph.quantization import zero_point_of
-from edgekit.host.graph.types import DType, Graph, Node
+from edgekit.host.graph.types import DType, Graph, Node, Tensor
+
+# How a layer uses the nine taps: as a window of pixels; likewise, with weights on the diagonal
+# only; or as nine groups of 32 input channels of one point.
+NnaForm = Literal["windows", "diagonal", "points"]
 
 SIDE = 3  # of the NNA's windows
 
+_LAYERS = (Conv2D, DepthwiseConv2D, FullyConnected)
+
+
+def is_layer(node: Node) -> bool:
+    """Whether a node is a convolution or fully connected layer, the NNA's kinds."""
+    return isinstance(node.op, _LAYERS)
+
 
 def fits_nna(graph: Graph, node: Node) -> bool:
-    """Whether the NNA can run a node: s8, one image, a window of at most 3x3, stride 1 or 2."""
+    """Whether the NNA can run a node."""
+    return is_layer(node) and misfit(graph, node) is None
+
+
+def misfit(graph: Graph, node: Node) -> str | None:
+    """Why the NNA cannot run a node that `is_layer`, None if it can: it takes s8 without zero point
+    of weights, one image, windows of at most 3x3 with stride 1 or 2."""
     op = node.op
-    if not isinstance(op, Conv2D | FullyConnected):
-        return False
     x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
-    y = graph.tensors[node.outputs[0]]
-    if w.data is None or {x.dtype, w.dtype, y.dtype} != {DType.I8} or zero_point_of(w):
-        return False
+    if w.data is None:
+        return "expected constant weights, found computed ones"
+    types = (x.dtype, w.dtype, graph.tensors[node.outputs[0]].dtype)
+    if set(types) != {DType.I8}:
+        return f"expected s8 all over, found {' and '.join(dict.fromkeys(t.value for t in types))}"
+    if zero_point_of(w):
+        return f"expected weights of zero point 0, found {zero_point_of(w)}"
+    if isinstance(op, Conv2D | DepthwiseConv2D):
+        return _window_misfit(op, x, w)
+    return None
+
+
+def _window_misfit(op: Conv2D | DepthwiseConv2D, x: Tensor, w: Tensor) -> str | None:
+    kernel = w.shape[1:3]
+    if x.shape[0] != 1:
+        return f"expected one image, found {x.shape[0]}"
+    if max(kernel) > SIDE:
+        return f"expected windows of at most 3x3, found {kernel[0]}x{kernel[1]}"
+    if isinstance(op, DepthwiseConv2D) and op.multiplier != 1:
+        return f"expected one output for each channel, found {op.multiplier}"
+    if form_of_layer(op, w) == "points":
+        return None
+    if op.stride not in ((1, 1), (2, 2)):
+        return f"expected stride 1 or 2, found {op.stride[0]}x{op.stride[1]}"
+    if op.dilation != (1, 1):
+        return f"expected no dilation, found {op.dilation[0]}x{op.dilation[1]}"
+    return None
+
+
+def form_of_layer(op: Conv2D | DepthwiseConv2D | FullyConnected, w: Tensor) -> NnaForm:
+    """How a layer that fits uses the taps."""
     if isinstance(op, FullyConnected):
-        return True
-    sides = max(w.shape[1:3]) <= SIDE and op.stride in ((1, 1), (2, 2))
-    return sides and op.dilation == (1, 1) and x.shape[0] == 1
+        return "points"
+    if isinstance(op, DepthwiseConv2D):
+        return "diagonal"
+    return "points" if w.shape[1:3] == (1, 1) else "windows"

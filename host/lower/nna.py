@@ -7,17 +7,18 @@ import math
 
 import numpy as np
 
+from edgekit.device.arrays.nna import conv_weights, depthwise_weights, pointwise_weights
 from edgekit.device.arrays.nna_chip import NnaChip
 from edgekit.device.kernel_facts import NNA_CHANNELS as CHANNELS
-from edgekit.host.graph.nna import SIDE
-from edgekit.host.graph.ops import Conv2D, FullyConnected
+from edgekit.host.graph.nna import SIDE, NnaForm, form_of_layer
+from edgekit.host.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected
 from edgekit.host.graph.quantization import (
     activation_range,
     convolution_multiplier,
     dense_multiplier,
     zero_point_of,
 )
-from edgekit.host.graph.types import Array, Node
+from edgekit.host.graph.types import Array, Node, Tensor
 from edgekit.host.lower.context import Context, padded
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.product_i8 import requantize_fields, wrap_i32
@@ -27,42 +28,92 @@ _CHIP = (
     "output_points", "weight_sets", "mac_cycles", "load_latency", "add_latency", "write_latency",
     "result_latency",
 )  # fmt: skip
+_FORMS: dict[NnaForm, int] = {"windows": 0, "diagonal": 1, "points": 2}  # as nna/layer.h
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """A layer as the NNA has it: the window of its points, [out, kh, kw, in] or [1, kh, kw, c]
+    weights, and the extents of its image as groups of channels have it."""
+
+    form: NnaForm
+    window: Window
+    weights: Array
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Height and width of the image, padding included; of points only those that count."""
+        height, width = self.window.y[1:3]
+        if self.form == "points":
+            return height, width
+        stride = self.window.stride[0]
+        return (height - 1) * stride + SIDE, (width - 1) * stride + SIDE
+
+    @property
+    def groups(self) -> tuple[int, int]:
+        """Of 32 channels, of the image and of the sums."""
+        return math.ceil(self.window.x[3] / CHANNELS), math.ceil(self.window.y[3] / CHANNELS)
+
+    @property
+    def sums(self) -> Array:
+        """Of the weights of each output channel."""
+        axes = (0, 1, 2) if self.form == "diagonal" else (1, 2, 3)
+        sums: Array = self.weights.sum(axis=axes, dtype=np.int64)
+        return sums
+
+    @property
+    def rearranged(self) -> Array:
+        """The weights as the weight RAM is written; smaller windows stand in a corner."""
+        if self.form == "points":
+            points: Array = pointwise_weights(self.weights.reshape(len(self.weights), -1))
+            return points
+        outs, kh, kw, ins = self.weights.shape
+        wide = np.zeros((outs, SIDE, SIDE, ins), np.int8)
+        wide[:, :kh, :kw] = self.weights
+        taps: Array = depthwise_weights(wide[0]) if self.form == "diagonal" else conv_weights(wide)
+        return taps
+
+
+def layer_of(
+    op: Conv2D | DepthwiseConv2D | FullyConnected, x: Tensor, w: Tensor, y: Tensor
+) -> Layer:
+    """A node that `fits_nna`."""
+    assert w.data is not None
+    form = form_of_layer(op, w)
+    if not isinstance(op, FullyConnected):
+        return Layer(form, window_of(op, x, w, y), w.data)
+    n, k = w.shape
+    rows = x.elements // k
+    window = Window((1, 1, rows, k), (1, 1, rows, n), (1, 1))
+    return Layer(form, window, w.data.reshape(n, 1, 1, k))
 
 
 def lower_nna(ctx: Context, node: Node) -> list[Call]:
     assert ctx.board.nna is not None
     op = node.op
-    assert isinstance(op, Conv2D | FullyConnected)
+    assert isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected)
     x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y = ctx.tensor(node.outputs[0])
     dense = isinstance(op, FullyConnected)
-    data = ctx.constant(node, 1, "weights")
-    if isinstance(op, FullyConnected):
-        n, k = data.shape
-        data, window = (
-            data.reshape(n, 1, 1, k),
-            Window((1, 1, x.elements // k, k), (1, 1, x.elements // k, n), (1, 1)),
-        )
-    else:
-        window = window_of(op, x, w, y)
-    ins, outs = (math.ceil(c / CHANNELS) for c in (window.x[3], window.y[3]))
-    height, width = ((size - 1) * window.stride[0] + SIDE for size in window.y[1:3])
-    whole = outs * CHANNELS
+    layer = layer_of(op, x, w, y)
+    (ins, outs), (height, width) = layer.groups, layer.extent
+    window, whole = layer.window, outs * CHANNELS
     zero = zero_point_of(x)
     bias = bias_vector(ctx.optional(node, 2), window.y[3], np.dtype(np.int32)).astype(np.int64)
-    bias -= zero * data.sum(axis=(1, 2, 3), dtype=np.int64)
+    bias -= zero * layer.sums
     low, high = activation_range(op.activation, y)
     factor = dense_multiplier(x, w, y) if dense else convolution_multiplier(x, w, y)
     fields: dict[str, Field] = {
         "chip": {name: _number(ctx.board.nna.chip, name) for name in _CHIP},
         "win": window.fields,
+        "form": _FORMS[layer.form],
         "in_groups": ins,
         "out_groups": outs,
         "height": height,
         "width": width,
         "x_zero": zero,
         "x": Value(x.name),
-        "w": ctx.weights.add(rearranged(data)),
+        "w": ctx.weights.add(layer.rearranged),
         "bias": ctx.weights.add(wrap_i32(padded(bias, whole, np.dtype(np.int64)))),
         "left": None,
         **requantize_fields(ctx, factor, whole, rounds_once=dense),
@@ -82,13 +133,3 @@ def lower_nna(ctx: Context, node: Node) -> list[Call]:
 
 def _number(chip: NnaChip, name: str) -> int:
     return int(getattr(chip, name))
-
-
-def rearranged(weights: Array) -> Array:
-    """s8 [oc, kh, kw, ic] as [out group][in group][9][32 out][32 in], zeros around."""
-    oc, kh, kw, ic = weights.shape
-    outs, ins = math.ceil(oc / CHANNELS), math.ceil(ic / CHANNELS)
-    wide = np.zeros((outs * CHANNELS, SIDE, SIDE, ins * CHANNELS), np.int8)
-    wide[:oc, :kh, :kw, :ic] = weights
-    grouped = wide.reshape(outs, CHANNELS, SIDE * SIDE, ins, CHANNELS)
-    return np.ascontiguousarray(grouped.transpose(0, 3, 2, 1, 4))

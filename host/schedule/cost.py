@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from edgekit.host.graph.nna import fits_nna
 from edgekit.host.graph.types import Graph, Node
 from edgekit.host.schedule.calibration import Calibration, calibration_of
-from edgekit.host.schedule.nna_cost import nna_cycles
+from edgekit.host.schedule.nna_cost import nna_cycles, nna_weight_bytes
 from edgekit.host.schedule.work import AMOUNTS, Work, work_of
 from edgekit.kb.board import CPU, BoardProfile
 from edgekit.kb.units import ComputeUnit
@@ -77,15 +77,16 @@ class CostModel:
         return self.memory.start_us + loaded / rate
 
     def _nna_cost(self, graph: Graph, node: Node) -> float:
-        """The cost of the NNA, and of the core before it (bytes into groups of channels) and after
-        it (sums into bytes)."""
+        """The cost of the NNA, of the core before it (bytes into groups of channels) and after it
+        (sums into bytes), and of rearranged weights, which come from memory as the core's do."""
         assert self.board.nna is not None
         if not fits_nna(graph, node):
             return math.inf
-        core, amounts = self.board.speeds[0], self.work(graph, node).amounts
+        core, moved = self.board.speeds[0], self.work(graph, node).amounts.moved
         out = graph.tensors[node.outputs[0]].elements
         cycles = nna_cycles(self.board.nna.chip, graph, node)
-        around = amounts.moved / core.bytes_per_cycle + out / core.elements_per_cycle
+        moved += nna_weight_bytes(graph, node)
+        around = moved / core.bytes_per_cycle + out / core.elements_per_cycle
         return core.start_us + (cycles + around) / core.clock_mhz
 
     def _speeds_of(self, work: Work, name: str) -> tuple[float, ...] | None:

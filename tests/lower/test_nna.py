@@ -10,7 +10,7 @@ import pytest
 
 from edgekit.host.compiler import units_of
 from edgekit.host.graph import ops
-from edgekit.host.graph.nna import fits_nna
+from edgekit.host.graph.nna import fits_nna, misfit
 from edgekit.host.graph.types import Activation, DType, Graph, Padding
 from edgekit.host.lower.lower import lower
 from edgekit.host.lower.units import NNA, assign_units
@@ -30,7 +30,7 @@ def _weights(rng: Rng, *shape: int) -> np.ndarray:
 
 
 def _conv(rng: Rng) -> Case:
-    kernel = [(3, 3), (1, 1), (1, 3), (2, 1)][rng.integers(4)]
+    kernel = [(3, 3), (1, 3), (2, 1), (2, 3)][rng.integers(4)]
     stride = int(rng.choice([1, 2]))
     pads = [int(rng.integers(0, k)) for k in (kernel[0], kernel[0], kernel[1], kernel[1])]
     ic, oc = pick(rng, _CHANNELS), pick(rng, _CHANNELS)
@@ -42,8 +42,30 @@ def _conv(rng: Rng) -> Case:
     return Case(op, (x, w, bias), quant(0.1 * math.prod(kernel) * ic**0.5, -20))
 
 
+def _points(rng: Rng) -> Case:
+    """1x1, of one to ten groups of inputs, with strides that windows may not have and a border."""
+    ic, oc = pick(rng, (1, 32, 33, 65, 288, 300)), pick(rng, _CHANNELS)
+    x = tensor((1, pick(rng, (1, 5, 8)), pick(rng, (3, 4, 9)), ic), DType.I8, quant(0.05, 7))
+    w = constant(_weights(rng, oc, 1, 1, ic), DType.I8, quant(0.01))
+    stride, pads = (int(rng.integers(1, 4)), int(rng.integers(1, 4))), rng.integers(0, 2, 4)
+    op = ops.Conv2D(stride, padding=Padding(*map(int, pads)))
+    return Case(op, (x, w, None), quant(0.05 * ic**0.5, 3))
+
+
+def _depthwise(rng: Rng) -> Case:
+    kernel = [(3, 3), (1, 3), (3, 1), (2, 2), (1, 1)][rng.integers(5)]
+    stride, c = int(rng.choice([1, 2])), pick(rng, _CHANNELS)
+    pads = [int(rng.integers(0, k)) for k in (kernel[0], kernel[0], kernel[1], kernel[1])]
+    x = tensor((1, pick(rng, (3, 5, 8)), pick(rng, (3, 4, 9)), c), DType.I8, quant(0.05, -7))
+    scales = rng.uniform(0.005, 0.02, c).astype(np.float32)
+    w = constant(_weights(rng, 1, *kernel, c), DType.I8, quant(scales, 0, 3))
+    bias = constant(rng.integers(-9999, 9999, c), DType.I32)
+    op = ops.DepthwiseConv2D((stride, stride), padding=Padding(*pads), activation=Activation.RELU6)
+    return Case(op, (x, w, bias), quant(0.1, -100))
+
+
 def _dense(rng: Rng) -> Case:
-    m, k, n = pick(rng, (1, 4, 9)), pick(rng, _CHANNELS), pick(rng, _CHANNELS)
+    m, k, n = pick(rng, (1, 4, 9)), pick(rng, (*_CHANNELS, 640)), pick(rng, _CHANNELS)
     x = tensor((m, k), DType.I8, quant(0.05, -3))
     w = constant(_weights(rng, n, k), DType.I8, quant(0.01))
     bias = constant(rng.integers(-9999, 9999, n), DType.I32)
@@ -52,7 +74,7 @@ def _dense(rng: Rng) -> Case:
 
 def _graph(seed: int) -> Graph:
     rng = np.random.default_rng(seed)
-    return graph_of([make(rng) for make in (_conv, _conv, _dense) * 4])
+    return graph_of([make(rng) for make in (_conv, _points, _depthwise, _dense) * 4])
 
 
 @pytest.mark.parametrize("chip", ["nna1", "nna2"])
@@ -86,3 +108,36 @@ def test_what_is_cheaper_there_goes_to_the_nna():
     assert assign_units(_large(3, DType.F32), board, cost) == {}
     assert assign_units(_large(3), board, lambda graph, node, unit: float(unit == NNA)) == {}
     assert assign_units(_large(3), load_board("a57"), cost) == {}
+
+
+def _layer(op, x, w, dtype: DType = DType.I8) -> Graph:
+    q = quant(0.1) if dtype is DType.I8 else None
+    given = (tensor(x, dtype, q), constant(np.zeros(w), dtype, q), None)
+    return graph_of([Case(op, given, q)])
+
+
+@pytest.mark.parametrize(
+    ("graph", "said"),
+    [
+        (_layer(ops.Conv2D(), (1, 8, 8, 4), (4, 5, 3, 4)), "windows of at most 3x3, found 5x3"),
+        (_layer(ops.Conv2D((3, 3)), (1, 8, 8, 4), (4, 3, 3, 4)), "stride 1 or 2, found 3x3"),
+        (_layer(ops.Conv2D((1, 2)), (1, 8, 8, 4), (4, 3, 3, 4)), "stride 1 or 2, found 1x2"),
+        (_layer(ops.Conv2D(dilation=(2, 2)), (1, 8, 8, 4), (4, 3, 3, 4)), "dilation, found 2x2"),
+        (_layer(ops.Conv2D(), (2, 8, 8, 4), (4, 1, 1, 4)), "one image, found 2"),
+        (_layer(ops.Conv2D(), (1, 8, 8, 4), (4, 1, 1, 4), DType.F32), "s8 all over, found f32"),
+        (
+            _layer(ops.DepthwiseConv2D(multiplier=2), (1, 8, 8, 4), (1, 3, 3, 8)),
+            "one output for each channel, found 2",
+        ),
+        (_layer(ops.DepthwiseConv2D(), (1, 8, 8, 4), (1, 1, 4, 4)), "3x3, found 1x4"),
+    ],
+)
+def test_why_a_layer_does_not_fit_is_told(graph, said):
+    why = misfit(graph, graph.nodes[0])
+    assert why is not None and why.startswith("expected ") and said in why
+    assert not fits_nna(graph, graph.nodes[0])
+
+
+def test_points_may_have_any_stride():
+    graph = _layer(ops.Conv2D((3, 1)), (1, 8, 8, 4), (4, 1, 1, 4))
+    assert misfit(graph, graph.nodes[0]) is None

@@ -12,11 +12,15 @@ from edgekit.kb.board import load_board
 _MODEL = Path(__file__).parents[2] / "models" / "okay_nabu.tflite"
 
 
-def test_a_small_model_for_nna2_stays_on_its_core():
-    """Its weights serve few points: to load them takes the NNA longer than the core needs."""
+def test_of_a_small_model_pointwise_layers_go_to_the_nna():
+    """Weights of points are all used; of its depthwise layers the diagonal would serve few."""
     there, here = (compile_model(_MODEL, board=board).manifest for board in ("nna2", "a53"))
     assert there.board.profile == "nna2" and there.simd == here.simd
-    assert there.operators == here.operators
+    known = {operator.name: operator.kernel for operator in here.operators}
+    moved = [known[o.name] for o in there.operators if o.kernel == "ek_nna_layer_neon"]
+    assert len(moved) == 5
+    assert all("s8_conv" in kernel or "s8_dense" in kernel for kernel in moved)
+    assert sum("dwconv" in o.kernel for o in there.operators) == 8
 
 
 def test_layers_go_to_the_nna_of_a_slower_core():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit.device.arrays.nna import nna_conv3x3
+from edgekit.device.arrays.nna import nna_conv3x3, nna_depthwise3x3, nna_pointwise
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, Padding
 from edgekit.host.schedule.cost import NNA, CostModel
@@ -43,13 +43,64 @@ def test_cycles_are_about_those_of_the_account(name, shape):
     assert nna_cycles(unit.chip, graph, graph.nodes[0]) == pytest.approx(account.cycles, rel=0.15)
 
 
-def test_weights_that_serve_one_point_are_not_worth_loading():
-    costs = CostModel(load_board("nna2"))
-    row, w = (
-        tensor((1, 64), DType.I8, quant(0.1)),
-        constant(np.zeros((64, 64)), DType.I8, quant(0.1)),
+@pytest.mark.parametrize("name", ["nna1", "nna2"])
+@pytest.mark.parametrize(
+    ("height", "width", "channels", "stride"), [(8, 12, 20, 1), (28, 25, 64, 2), (48, 48, 100, 1)]
+)
+def test_cycles_of_depthwise_layers(name, height, width, channels, stride):
+    unit = load_board(name).nna
+    assert unit is not None
+    x, w = np.zeros((height, width, channels), np.int8), np.zeros((3, 3, channels), np.int8)
+    _, account = nna_depthwise3x3(x, w, True, stride=stride, padding=1, chip=unit.chip)
+    op = ops.DepthwiseConv2D(stride=(stride, stride), padding=Padding(1, 1, 1, 1))
+    case = Case(
+        op,
+        (
+            tensor((1, height, width, channels), DType.I8, quant(0.1)),
+            constant(np.zeros((1, 3, 3, channels)), DType.I8, quant(0.1)),
+            None,
+        ),
+        quant(0.1),
     )
-    few = graph_of([Case(ops.FullyConnected(), (row, w, None), quant(0.1))])
-    many = _layer(28, 28, 64, 64, 1)
-    assert costs.cost(few, few.nodes[0], NNA) > costs.cost(few, few.nodes[0])
-    assert costs.cost(many, many.nodes[0], NNA) < costs.cost(many, many.nodes[0])
+    graph = graph_of([case])
+    assert nna_cycles(unit.chip, graph, graph.nodes[0]) == pytest.approx(account.cycles, rel=0.15)
+
+
+@pytest.mark.parametrize("name", ["nna1", "nna2"])
+@pytest.mark.parametrize(
+    ("points", "ic", "oc"),
+    [(1, 640, 128), (5, 64, 64), (36, 256, 256), (144, 40, 96), (300, 300, 64), (2304, 8, 16)],
+)
+def test_cycles_of_points(name, points, ic, oc):
+    unit = load_board(name).nna
+    assert unit is not None
+    x, w = np.zeros((points, ic), np.int8), np.zeros((oc, ic), np.int8)
+    _, account = nna_pointwise(x, w, True, chip=unit.chip)
+    q = quant(0.1)
+    dense = Case(
+        ops.FullyConnected(), (tensor(x.shape, DType.I8, q), constant(w, DType.I8, q), None), q
+    )
+    image, kernel = tensor((1, 1, points, ic), DType.I8, q), w.reshape(oc, 1, 1, ic)
+    conv = Case(ops.Conv2D(), (image, constant(kernel, DType.I8, q), None), q)
+    for case in (dense, conv):
+        graph = graph_of([case])
+        found = nna_cycles(unit.chip, graph, graph.nodes[0])
+        assert found == pytest.approx(account.cycles, rel=0.15)
+
+
+def test_weights_that_serve_few_points_are_not_worth_loading():
+    """Nine taps of a diagonal are 9216 bytes for 32 channels; of points, each byte is a weight."""
+    costs, q = CostModel(load_board("nna2")), quant(0.1)
+
+    def cheaper_there(op, x, w):
+        given = (tensor(x, DType.I8, q), constant(np.zeros(w), DType.I8, q), None)
+        graph = graph_of([Case(op, given, q)])
+        return costs.cost(graph, graph.nodes[0], NNA) < costs.cost(graph, graph.nodes[0])
+
+    depthwise = ops.DepthwiseConv2D(padding=Padding(1, 1, 1, 1))
+    assert not cheaper_there(depthwise, (1, 3, 3, 64), (1, 3, 3, 64))
+    assert cheaper_there(depthwise, (1, 24, 24, 64), (1, 3, 3, 64))
+    assert not cheaper_there(ops.FullyConnected(), (1, 8), (8, 8))
+    assert cheaper_there(ops.FullyConnected(), (1, 640), (128, 640))
+    assert cheaper_there(ops.Conv2D(), (1, 28, 28, 64), (64, 1, 1, 64))
+    assert not cheaper_there(ops.Conv2D(), (1, 3, 3, 8), (8, 3, 3, 8))

@@ -3,14 +3,16 @@
 
 #define CHANNELS EK_NNA_CHANNELS
 
+/* The padded image, or of points the pixels that count. */
 static void fill_image(const ek_nna_layer_args *l) {
     const ek_window *g = &l->win;
+    const long sy = l->form == EK_NNA_POINTS ? g->sh : 1, sx = l->form == EK_NNA_POINTS ? g->sw : 1;
     memset(l->image, l->x_zero, (size_t)(l->in_groups * l->height * l->width * CHANNELS));
     for (long group = 0; group < l->in_groups; group++) {
         const long first = group * CHANNELS, count = ek_min(CHANNELS, g->c - first);
         for (long y = 0; y < l->height; y++)
             for (long x = 0; x < l->width; x++) {
-                const long iy = y - g->top, ix = x - g->left;
+                const long iy = y * sy - g->top, ix = x * sx - g->left;
                 int8_t *to = l->image + ((group * l->height + y) * l->width + x) * CHANNELS;
                 if (iy >= 0 && iy < g->h && ix >= 0 && ix < g->w)
                     memcpy(to, l->x + (iy * g->w + ix) * g->c + first, (size_t)count);
@@ -40,11 +42,17 @@ static void write_pixels(const ek_nna_layer_args *l) {
     }
 }
 
-/* The chip has one array: nothing is shared out among threads. */
-void NAME(const void *args, ek_pool *pool) {
-    const ek_nna_layer_args *l = args;
-    (void)pool;
-    fill_image(l);
+static void multiply(const ek_nna_layer_args *l, ek_nna_report *report) {
+    if (l->form == EK_NNA_POINTS) {
+        const ek_nna_pointwise_args points = {.points = l->height * l->width,
+                                              .in_groups = l->in_groups,
+                                              .out_groups = l->out_groups,
+                                              .x = l->image,
+                                              .w = l->w,
+                                              .sums = l->sums};
+        ek_nna_pointwise(&l->chip, &points, report);
+        return;
+    }
     const ek_nna_conv_args conv = {.in_groups = l->in_groups,
                                    .height = l->height,
                                    .width = l->width,
@@ -52,10 +60,19 @@ void NAME(const void *args, ek_pool *pool) {
                                    .out_height = l->win.oh,
                                    .out_width = l->win.ow,
                                    .stride = l->win.sh,
+                                   .depthwise = l->form == EK_NNA_DIAGONAL,
                                    .x = l->image,
                                    .w = l->w,
                                    .sums = l->sums};
+    ek_nna_conv(&l->chip, &conv, report);
+}
+
+/* The chip has one array: nothing is shared out among threads. */
+void NAME(const void *args, ek_pool *pool) {
+    const ek_nna_layer_args *l = args;
+    (void)pool;
+    fill_image(l);
     ek_nna_report report = {0};
-    ek_nna_conv(&l->chip, &conv, &report);
+    multiply(l, &report);
     write_pixels(l);
 }

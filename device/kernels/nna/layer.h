@@ -4,12 +4,17 @@
 #include "../kernel.h"
 #include "nna.h"
 
+/* What the nine taps are: a window of at most 3x3; likewise, of weights on the diagonal only; nine
+ * groups of input channels of one point, whatever the strides. */
+enum { EK_NNA_WINDOWS, EK_NNA_DIAGONAL, EK_NNA_POINTS };
+
 typedef struct {
     ek_nna_chip chip;
-    ek_window win; /* one image; a window of at most 3x3, strides equal and 1 or 2 */
-    long in_groups, out_groups, height, width; /* of 32 channels; of the padded image */
+    ek_window win; /* one image; strides of windows are equal and 1 or 2 */
+    int form;
+    long in_groups, out_groups, height, width; /* of 32 channels; of the image, padded */
     int x_zero;
-    const int8_t *x, *w; /* w: as ek_nna_conv_args */
+    const int8_t *x, *w; /* w: as ek_nna_conv_args or ek_nna_pointwise_args */
     const int32_t *bias; /* [out_groups * 32], with the zero point of x folded in */
     const int32_t *multiplier, *left, *right; /* [out_groups * 32], see ek_i8_conv_args */
     int once;                                 /* round once, as fully connected layers do */
