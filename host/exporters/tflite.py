@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgekit.host.exporters.tflite_file import OperatorRecord, SubgraphRecord, pack
-from edgekit.host.exporters.tflite_rows import ROWS
-from edgekit.host.exporters.tflite_sink import Call, Sink
+from edgekit.host.exporters.tflite_rows import ROWS, of_floats_only
+from edgekit.host.exporters.tflite_sink import Call, Sink, in_floats
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, Node, Tensor
 
@@ -45,6 +45,9 @@ def _write(graph: Graph, node: Node, sink: Sink, handles: Mapping[str, int]) -> 
     elif isinstance(op, ops.WriteState):
         number = sink.number(call.operand(0).name)
         sink.operator(OperatorRecord("ASSIGN_VARIABLE", 1, (handles[op.state], number), ()))
+    elif of_floats_only(call):
+        with in_floats(call) as real:
+            ROWS[type(op)](real, op)
     elif type(op) in ROWS:
         ROWS[type(op)](call, op)
     else:

@@ -12,12 +12,14 @@ from edgekit.host.exporters.tflite_sink import CLAMPS, Call, Row, Rows
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, DType, Operator, Tensor
 
+_CODED_AT_ONCE = ("HARD_SWISH", "PRELU")  # their first version has codes
 
-def same(code: str, options: str = "", coded_version: int = 2) -> Row:
+
+def same(code: str, options: str = "") -> Row:
     """The operator of the same meaning, without attributes; of codes in a later version."""
 
     def write(call: Call, op: Operator) -> None:
-        version = coded_version if call.operand(0).is_coded else 1
+        version = 2 if call.operand(0).is_coded and code not in _CODED_AT_ONCE else 1
         call.emit(code, call.operands, call.out, options, version)
 
     return write
@@ -47,10 +49,6 @@ def clip(call: Call, op: ops.Clip) -> None:
     if x.dtype is DType.F32 and (op.low, op.high) in known:
         call.emit(CLAMPS[known[op.low, op.high]], [x], out)
         return
-    if x.is_coded:
-        raise call.refuse(
-            "codes clamped as RELU or RELU6 clamps", f"{op.low} to {op.high}", "keep it in f32"
-        )
     steps = [("MAXIMUM", op.low)] if op.low != -math.inf else []
     steps += [("MINIMUM", op.high)] if op.high != math.inf else []
     if not steps:

@@ -6,7 +6,8 @@ import numpy as np
 
 from edgekit.host.exporters.tflite_sink import Call, Rows
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import DType
+from edgekit.host.graph.quantization import scale_of, zero_point_of
+from edgekit.host.graph.types import DType, Tensor
 
 
 def reshape(call: Call, op: ops.Reshape) -> None:
@@ -30,11 +31,26 @@ def pad(call: Call, op: ops.Pad) -> None:
 
 
 def concatenation(call: Call, op: ops.Concat) -> None:
-    version = 1 + call.out.is_coded
+    """Codes are joined in one scale: but for u8, LiteRT's operator does not rescale."""
+    ins, out = call.operands, call.out
+    if out.is_coded and out.dtype is not DType.U8:
+        ins = [x and _rescaled(call, x, out) for x in ins]
+    version = 1 + out.is_coded
     call.emit(
-        "CONCATENATION", call.operands, call.out, "ConcatenationOptions", version,
+        "CONCATENATION", ins, out, "ConcatenationOptions", version,
         Axis=op.axis, FusedActivationFunction=0,
     )  # fmt: skip
+
+
+def _rescaled(call: Call, x: Tensor, out: Tensor) -> Tensor:
+    if (scale_of(x), zero_point_of(x)) == (scale_of(out), zero_point_of(out)):
+        return x
+    made = call.like(x, quant=out.quant)
+    if x.data is None:
+        call.emit("QUANTIZE", [x], made, "QuantizeOptions", 2)
+        return made
+    (data,) = ops.Quantize(x.dtype).reference([x.data], [x], [made])
+    return call.constant(data, x.dtype, out.quant)
 
 
 def split(call: Call, op: ops.Split) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,7 +54,8 @@ class Sink:
         """The number of a tensor in the file, which it gets when it is first named."""
         if name not in self._numbers:
             t = self._known[name]
-            self._add(TensorRecord(name, t.shape, t.dtype, t.quant, t.data))
+            quant = None if t.dtype.is_float else t.quant  # floats may know which codes they were
+            self._add(TensorRecord(name, t.shape, t.dtype, quant, t.data))
         return self._numbers[name]
 
     def keep(self, like: Tensor) -> Tensor:
@@ -185,6 +187,26 @@ class Call:
         self.emit(code, ins, made, options, version, FusedActivationFunction=fused, **fields)
         if apart:
             self.emit(CLAMPS[activation], [made], last)
+
+
+@contextmanager
+def in_floats(call: Call) -> Iterator[Call]:
+    """The same node of real values: codes are made floats before, and codes again behind."""
+    tensors = dict(call.graph.tensors)
+    ins, outs = list(call.node.inputs), list(call.node.outputs)
+    for i, t in enumerate(call.operands):
+        if t is not None and t.is_coded:
+            real = call.like(t, dtype=DType.F32)
+            call.emit("DEQUANTIZE", [t], real, "DequantizeOptions", 2)
+            tensors[real.name], ins[i] = real, real.name
+    coded = [(i, t) for i, t in enumerate(call.outs) if t.is_coded]
+    for i, t in coded:
+        real = call.like(t, dtype=DType.F32)
+        tensors[real.name], outs[i] = real, real.name
+    node = replace(call.node, inputs=tuple(ins), outputs=tuple(outs))
+    yield Call(replace(call.graph, tensors=tensors), node, call.sink)
+    for i, t in coded:
+        call.emit("QUANTIZE", [tensors[outs[i]]], t, "QuantizeOptions")
 
 
 Fields = dict[str, Any]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tflite
 
 from edgekit.host.exporters import write_tflite
 from edgekit.host.graph.evaluate import evaluate
@@ -69,3 +70,17 @@ def test_litert_runs_it(path, litert_session):
                 np.testing.assert_allclose(y, value, rtol=0, atol=limit)
             else:
                 np.testing.assert_array_equal(y, value)
+
+
+@pytest.mark.peers
+def test_a_signature_names_inputs_and_outputs():
+    from ai_edge_litert.interpreter import Interpreter
+
+    graph = import_model(_FOLDERS[0] / "face_detection_front.tflite")
+    content = write_tflite(graph, {"notes": b"of the model"})
+    runner = Interpreter(model_content=content).get_signature_runner("serving_default")
+    assert set(runner.get_input_details()) == set(graph.inputs)
+    assert set(runner.get_output_details()) == set(graph.outputs)
+    model = tflite.Model.GetRootAs(content)
+    assert model.Metadata(0).Name() == b"notes"
+    assert model.Buffers(model.Metadata(0).Buffer()).DataAsNumpy().tobytes() == b"of the model"
