@@ -1,0 +1,104 @@
+"""`Graph` → ONNX files.
+
+    Graph ─ this file ─► rows of onnx_rows ─► onnx_sink ─► records ─ this file ─► bytes
+
+A graph as importers give it, or as passes leave it that fuse nothing. Inputs and outputs keep their
+names, order and layout; codes stand between Q and DQ pairs, which engines fuse into their integer
+operators.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgekit.host.errors import InputError
+from edgekit.host.exporters.onnx_rows import ROWS
+from edgekit.host.exporters.onnx_sink import Call, NodeRecord, Sink
+from edgekit.host.exporters.refusal import refused
+from edgekit.host.graph.types import DType, Graph
+
+_OPSET = 17
+_OPSET_OF_16_BIT_CODES = 21
+_SIZE_LIMIT = (1 << 31) - (1 << 20)  # of a protobuf
+
+
+def write_onnx(graph: Graph) -> bytes:
+    """An .onnx file that computes what `graph` does; equal graphs give equal bytes.
+
+    Raises `InputError` that names the node which the format cannot hold and what to do, or says
+    that the onnx package is missing.
+    """
+    onnx, sink = _package(), Sink(graph)
+    for node in graph.nodes:
+        call = Call(node, sink)
+        if type(node.op) not in ROWS:
+            raise refused(
+                node,
+                "ONNX",
+                "an operator that ONNX has",
+                "none for this",
+                "write a .tflite file, or end the model before this node",
+            )
+        ROWS[type(node.op)](call, node.op)
+    for name in graph.outputs:
+        sink.get(graph.tensors[name], real=False)
+    size = sum(data.nbytes for data in sink.constants.values())
+    if size > _SIZE_LIMIT:
+        raise InputError(
+            f"expected constants of at most {_SIZE_LIMIT >> 20} MiB in an .onnx file, found "
+            f"{size >> 20} MiB; quantize the weights"
+        )
+    return _packed(onnx, graph, sink)
+
+
+def _package() -> Any:
+    try:
+        import onnx
+        import onnx.helper
+        import onnx.numpy_helper
+    except ImportError:
+        raise InputError(
+            "expected the onnx package to write an ONNX model, found none; "
+            "install it: pip install 'edgekit[onnx]'"
+        ) from None
+    return onnx
+
+
+def _packed(onnx: Any, graph: Graph, sink: Sink) -> bytes:
+    helper = onnx.helper
+    ends = [[_end(onnx, graph, name) for name in names] for names in (graph.inputs, graph.outputs)]
+    used = {name for node in sink.nodes for name in node.inputs}
+    constants = [
+        onnx.numpy_helper.from_array(data, name)
+        for name, data in sink.constants.items()
+        if name in used
+    ]
+    nodes = [_node(onnx, node) for node in sink.nodes]
+    coded = any(t.is_coded and t.dtype is DType.I16 for t in graph.tensors.values())
+    opsets = [helper.make_opsetid("", _OPSET_OF_16_BIT_CODES if coded else _OPSET)]
+    made = helper.make_model(
+        helper.make_graph(nodes, graph.name, *ends, constants),
+        opset_imports=opsets,
+        producer_name="edgekit",
+        ir_version=helper.find_min_ir_version_for(opsets, True),
+    )
+    return bytes(made.SerializeToString(deterministic=True))
+
+
+def _node(onnx: Any, node: NodeRecord) -> Any:
+    attributes = {
+        name: _kind(onnx, value) if isinstance(value, DType) else value
+        for name, value in node.attributes.items()
+    }
+    return onnx.helper.make_node(
+        node.kind, node.inputs, node.outputs, node.outputs[0], **attributes
+    )
+
+
+def _end(onnx: Any, graph: Graph, name: str) -> Any:
+    t = graph.tensors[name]
+    return onnx.helper.make_tensor_value_info(name, _kind(onnx, t.dtype), t.shape)
+
+
+def _kind(onnx: Any, dtype: DType) -> int:
+    return int(onnx.helper.np_dtype_to_tensor_dtype(dtype.numpy))

@@ -1,0 +1,8 @@
+"""One row per operator of the graph that ONNX can hold."""
+
+from __future__ import annotations
+
+from edgekit.host.exporters import onnx_layers, onnx_math, onnx_moves
+from edgekit.host.exporters.onnx_sink import Rows
+
+ROWS: Rows = {**onnx_layers.ROWS, **onnx_math.ROWS, **onnx_moves.ROWS}

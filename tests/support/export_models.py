@@ -1,0 +1,42 @@
+"""The models that are written and read again, and inputs of theirs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from tests.support.op_graphs import inputs_of
+
+_EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
+SHIPPED = Path(__file__).parents[2] / "models"
+_FOLDERS = [SHIPPED, *([Path(_EXTRA) / "models"] if _EXTRA else [])]
+
+# Sums of pools of 128x128 pixels, which engines make in f32, and noise as an input, which magnifies
+# what is lost.
+_LIMITS = {"selfie_segmentation": 5e-4}
+
+
+def models(suffix: str) -> list[Path]:
+    """Those that are here, each name once."""
+    return sorted({p.name: p for f in _FOLDERS for p in f.rglob(f"*{suffix}")}.values())
+
+
+def drawn_inputs(graph, rng):
+    """Pixels from -1 to 1, and codes of every value."""
+    drawn = inputs_of(graph, int(rng.integers(1 << 30)))
+    return {
+        n: rng.uniform(-1, 1, v.shape).astype(v.dtype) if v.dtype.kind == "f" else v
+        for n, v in drawn.items()
+    }
+
+
+def need_close(path, found, value):
+    """Floats within 1e-5 of the largest one, codes equal."""
+    assert found.shape == value.shape and found.dtype == value.dtype
+    if value.dtype == np.float32:
+        limit = _LIMITS.get(path.stem, 1e-5) * np.abs(value).max()
+        np.testing.assert_allclose(found, value, rtol=0, atol=limit)
+    else:
+        np.testing.assert_array_equal(found, value)
