@@ -6,11 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from edgekit.device.arrays.nna_account import totals
 from edgekit.host.artifact import Artifact
 from edgekit.host.graph import ops
+from edgekit.host.graph.nna import is_layer, misfit
+from edgekit.host.graph.types import Graph, Node
 from edgekit.host.lower.plan import Plan
+from edgekit.host.lower.units import NNA
 from edgekit.host.passes.pipeline import PassCount
 from edgekit.host.schedule.types import Schedule
+from edgekit.host.toolchain.nna_account import account_of_node
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.choice import Compiled, RunnerUp
 
@@ -42,6 +47,7 @@ def explain(
                 "name": node.name,
                 "op": node.op.kind,
                 "unit": schedule.units[node.name],
+                "not_on_nna": _not_on_nna(graph, node, schedule, board),
                 "kernel": step.kernel if step else None,
                 "precision": tensors[node.outputs[0]].dtype.value if node.outputs else None,
                 **_method(step.compiled if step else None),
@@ -52,6 +58,7 @@ def explain(
                 "chain_of": list(node.op.names) if isinstance(node.op, ops.RowChain) else None,
                 "bytes": sum(tensors[t].bytes for t in names),
                 "cost_us": schedule.costs[node.name],
+                "start_us": schedule.times[node.name][0],
             }
         )
     producer = graph.producer()
@@ -78,6 +85,7 @@ def explain(
             "weights_bytes": len(plan.lowered.weights),
             "limit_bytes": limit,
         },
+        "nna": _nna(schedule, board),
         "placements": list(placements),
         "passes": [asdict(c) for c in counts],
     }
@@ -87,6 +95,54 @@ def explained_variants(first: Artifact, others: Sequence[Artifact]) -> dict[str,
     """The explanation of the first variant, and in it those of the others if there are any."""
     variants = [dict(other.explain) for other in others]
     return {**first.explain, **({"variants": variants} if variants else {})}
+
+
+def _not_on_nna(graph: Graph, node: Node, schedule: Schedule, board: BoardProfile) -> str | None:
+    """Why a convolution or fully connected layer is not on the board's NNA."""
+    if board.nna is None or not is_layer(node) or schedule.units[node.name] == NNA:
+        return None
+    return misfit(graph, node) or "takes longer there, by its cost"
+
+
+def _nna(schedule: Schedule, board: BoardProfile) -> dict[str, Any] | None:
+    """The account of a run on a board with an NNA: of each of its layers, of all, and how long the
+    NNA and the other units work, together and at the same time, in the schedule."""
+    if board.nna is None:
+        return None
+    graph, chip = schedule.graph, board.nna.chip
+    there = [node for node in graph.nodes if schedule.units[node.name] == NNA]
+    accounts = [account_of_node(chip, graph, node) for node in there]
+    names = {node.name for node in there}
+    mine = [time for name, time in schedule.times.items() if name in names]
+    others = _union([time for name, time in schedule.times.items() if name not in names])
+    return {
+        "layers": [
+            {"name": found.name, "form": found.form, **found.account.document()}
+            for found in accounts
+        ],
+        "total": totals([found.account for found in accounts]),
+        "schedule": {
+            "makespan_us": schedule.makespan_us,
+            "nna_us": sum(end - start for start, end in mine),
+            "others_us": sum(end - start for start, end in others),
+            "beside_us": sum(
+                max(0.0, min(end, until) - max(start, since))
+                for start, end in mine
+                for since, until in others
+            ),
+        },
+    }
+
+
+def _union(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The time in which any of them is, as spans that do not overlap."""
+    found: list[tuple[float, float]] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
 
 
 def _method(made: Compiled | None) -> dict[str, Any]:

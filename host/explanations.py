@@ -58,6 +58,38 @@ def variant_of(document: Mapping[str, Any] | None, variant: int) -> Mapping[str,
     return found
 
 
+def nna_account(release: str, variant: int = 0) -> Mapping[str, Any] | None:
+    """What a run of a release costs on its board's NNA; None without one, or if that is not known
+    here."""
+    document = variant_of(recall(release), variant)
+    return document.get("nna") if document else None
+
+
+def nna_lines(account: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """An account for people; nothing for none."""
+    if account is None:
+        return ()
+    if not account["layers"]:
+        return ("no operator on the NNA",)
+    total, schedule = account["total"], account["schedule"]
+    stalls = ", ".join(f"{cause} {n:,}" for cause, n in total["stalls"].items() if n)
+    return (
+        f"{len(account['layers'])} operators in {total['cycles']:,} cycles, without overlap "
+        f"{total['serial_cycles']:,}, on the vector unit {total['vector_cycles']:,}",
+        f"{sum(total['stalls'].values()):,} cycles stalled{f' ({stalls})' if stalls else ''}",
+        f"{total['macs_useful']:,} useful MACs of {total['macs_done']:,} "
+        f"({total['macs_useful'] / total['macs_done']:.1%}), {_kib(total['bytes_loaded'])} loaded, "
+        f"{_kib(total['bytes_stored'])} stored, weights {_kib(total['weight_image_bytes'])}",
+        f"NNA {schedule['nna_us']:,.0f} µs and core {schedule['others_us']:,.0f} µs, "
+        f"{schedule['beside_us']:,.0f} µs of them at the same time, "
+        f"{schedule['makespan_us']:,.0f} µs in all by the cost model",
+    )
+
+
+def _kib(size: int) -> str:
+    return f"{size / 1024:,.1f} KiB"
+
+
 def _folder() -> Path:
     return data_folder() / "explanations"
 

@@ -17,8 +17,8 @@ from edgekit.device.arrays.nna_account import (
     Counters,
     Event,
     Work,
+    layer_work,
     make_account,
-    vector_cycles,
 )
 from edgekit.device.arrays.nna_chip import NNA2, NnaChip
 from edgekit.device.arrays.nna_machine import Machine
@@ -181,15 +181,7 @@ def emulate_conv3x3(
         shape = ConvShape(in_groups, rows, columns, out_groups, height, width, stride)
         arrays = _addresses(image, kernel, sums)
         counters, events = _native().conv(chip, shape, arrays, account, trace)
-    work = Work(
-        rows=len(w),
-        depth=TAPS * x.shape[2],
-        lanes=height * width,
-        tail=0,
-        useful=height * width * TAPS * x.shape[2] * len(w),
-        weight_loads=kernel.shape[0] * kernel.shape[1],
-        groups=1,
-    )
+    work = layer_work(chip, "windows", height * width, TAPS, x.shape[2], len(w))
     result = sums.transpose(1, 2, 0, 3).reshape(height, width, -1)[..., : len(w)]
     return Emulated(result, make_account(chip, counters, work) if account else None, events)
 
@@ -224,15 +216,7 @@ def emulate_depthwise3x3(
         shape = ConvShape(groups, rows, columns, groups, height, width, stride, depthwise=1)
         arrays = _addresses(image, kernel, sums)
         counters, events = _native().conv(chip, shape, arrays, account, trace)
-    work = Work(
-        rows=1,
-        depth=TAPS,
-        lanes=groups * CHANNELS * height * width,
-        tail=0,
-        useful=height * width * TAPS * channels,
-        weight_loads=groups,
-        groups=1,
-    )
+    work = layer_work(chip, "diagonal", height * width, TAPS, channels, channels)
     result = sums.transpose(1, 2, 0, 3).reshape(height, width, -1)[..., :channels]
     return Emulated(result, make_account(chip, counters, work) if account else None, events)
 
@@ -263,20 +247,7 @@ def emulate_pointwise(
     else:
         shape, arrays = PointwiseShape(points, ins, outs), _addresses(pixels, kernel, sums)
         counters, events = _native().pointwise(chip, shape, arrays, account, trace)
-    # The vector unit has either operand's columns as lanes, whichever is cheaper.
-    rows, lanes = min(
-        ((outputs, points), (points, outputs)),
-        key=lambda of: vector_cycles(chip, of[0], depth, of[1]),
-    )
-    work = Work(
-        rows=rows,
-        depth=depth,
-        lanes=lanes,
-        tail=0,
-        useful=points * depth * outputs,
-        weight_loads=outs * -(-ins // TAPS),
-        groups=1,
-    )
+    work = layer_work(chip, "points", points, 1, depth, outputs)
     result = sums.transpose(1, 0, 2).reshape(points, -1)[:, :outputs]
     return Emulated(result, make_account(chip, counters, work) if account else None, events)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Dict, Sequence, Tuple
 
 from edgekit.device.arrays.nna_chip import NnaChip
 from edgekit.device.kernel_facts import NNA_CHANNELS as CHANNELS
+from edgekit.device.kernel_facts import NNA_TAPS as TAPS
 
 # Instructions and the unit that each keeps busy.
 OPERATIONS = {
@@ -146,6 +147,40 @@ def make_account(chip: NnaChip, counters: Counters, work: Work) -> Account:
         weight_loads=work.weight_loads,
         weight_loads_saved=work.weight_loads * max(work.groups - 1, 0),
     )
+
+
+def layer_work(
+    chip: NnaChip, form: str, points: int, window: int, inputs: int, outputs: int
+) -> Work:
+    """What a layer is, of `points` windows of that many pixels over `inputs` channels: with `form`
+    "windows" a convolution, "diagonal" a depthwise one (whose outputs are its inputs), "points" a
+    1x1 or fully connected one."""
+    ins, outs = -(-inputs // CHANNELS), -(-outputs // CHANNELS)
+    if form == "diagonal":
+        rows, depth, lanes, loads = 1, window, ins * CHANNELS * points, ins
+        useful = points * window * inputs
+    else:
+        rows, depth, lanes, loads = outputs, window * inputs, points, outs * ins
+        useful = points * depth * outputs
+    if form == "points":
+        # The vector unit has either operand's columns as lanes, whichever is cheaper.
+        ways = ((outputs, points), (points, outputs))
+        rows, lanes = min(ways, key=lambda way: vector_cycles(chip, way[0], depth, way[1]))
+        loads = outs * -(-ins // TAPS)
+    return Work(rows, depth, lanes, tail=0, useful=useful, weight_loads=loads, groups=1)
+
+
+def totals(accounts: Sequence[Account]) -> Dict[str, Any]:
+    """What products one after the other cost in sum, by the names of Account's fields."""
+    found: Dict[str, Any] = {}
+    for field in fields(Account):
+        values = [getattr(account, field.name) for account in accounts]
+        if field.name in ("stalls", "instructions"):
+            names = CAUSES if field.name == "stalls" else tuple(OPERATIONS)
+            found[field.name] = {name: sum(value[name] for value in values) for name in names}
+        else:
+            found[field.name] = sum(values)
+    return found
 
 
 def vector_cycles(chip: NnaChip, rows: int, depth: int, lanes: int) -> int:

@@ -30,14 +30,20 @@ def document(device: Device, result: Result) -> dict[str, Any]:
     """edgekit.bench.model/1 of the first shapes, with those of the others in it."""
     from edgekit.host.cli.estimated import estimated_document
     from edgekit.host.cli.model_times import measured_document
+    from edgekit.host.explanations import nna_account
 
+    first, more = result.timing, enumerate(result.more, 1)
     return measured_document(
         device.name,
-        result.timing,
+        first,
         device.emulated,
         peers=result.peers.to_json() if result.peers else None,
         estimate=estimated_document(result.estimate),
-        variants=[measured_document(device.name, each, device.emulated) for each in result.more],
+        nna=nna_account(first.release),
+        variants=[
+            measured_document(device.name, t, device.emulated, nna=nna_account(t.release, i))
+            for i, t in more
+        ],
     )
 
 
@@ -90,11 +96,20 @@ def show(device: Device, result: Result) -> None:
     show_times(timing, device.emulated)
     show_estimate(device, result.estimate)
     show_slowest(timing, device.emulated)
+    _show_nna(timing, 0)
     if result.peers:
         _show_peers(result.peers)
-    for other in result.more:
+    for number, other in enumerate(result.more, 1):
         print(f"shapes   {shapes_text(other.shapes)}")
         show_times(other, device.emulated)
+        _show_nna(other, number)
+
+
+def _show_nna(timing: Benchmark, variant: int) -> None:
+    from edgekit.host.explanations import nna_account, nna_lines
+
+    for line in nna_lines(nna_account(timing.release, variant)):
+        print(f"nna      {line}")
 
 
 def _show_peers(result: PeerResult) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -176,7 +177,7 @@ def compile_bundle(
     from edgekit.host.compiler import compile_variants
     from edgekit.host.connections import profile_of
     from edgekit.host.explain import explained_variants
-    from edgekit.host.explanations import remember
+    from edgekit.host.explanations import nna_lines, remember
     from edgekit.host.files import write_whole
     from edgekit.kb.board import load_board
 
@@ -194,6 +195,8 @@ def compile_bundle(
     release = bundle.manifest.id
     remember(release, explained)
     explanations = [first.explain, *(other.explain for other in others)]
+    for text in itertools.chain(*(nna_lines(each["nna"]) for each in explanations)):
+        note(f"{model.name}: NNA: {text}")
     write_pages(html, None, lambda: _report_of(release, profile.name, explanations))
     return bundle
 

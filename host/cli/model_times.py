@@ -30,7 +30,8 @@ class _Operator:
 @dataclass(frozen=True, kw_only=True)
 class _Document:
     """None stands for what is not known: of three kinds of times, two. `estimate` is what a real
-    core would take, beside an emulator's times; `variants` are documents of further shapes."""
+    core would take, beside an emulator's times; `nna` the account of a run on the board's NNA, as
+    `compile --explain` has it; `variants` are documents of further shapes."""
 
     board: str
     model: str
@@ -61,6 +62,7 @@ class _Document:
     error: Mapping[str, Any] | None = None
     peers: Mapping[str, Any] = field(default_factory=dict)
     estimate: Mapping[str, Any] | None = None
+    nna: Mapping[str, Any] | None = None
     variants: Sequence[Mapping[str, Any]] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -76,6 +78,7 @@ def measured_document(
     *,
     peers: Mapping[str, Any] | None = None,
     estimate: Mapping[str, Any] | None = None,
+    nna: Mapping[str, Any] | None = None,
     variants: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The document of a benchmark; an emulator's times are called that. `peers`: by name, as
@@ -102,6 +105,7 @@ def measured_document(
         conditions={"before": asdict(timing.before), "after": asdict(timing.after)},
         peers=dict(peers or {}),
         estimate=estimate,
+        nna=nna,
         variants=variants,
     ).to_json()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import asdict
 from pathlib import Path
@@ -296,23 +297,27 @@ def _show(device: Device, session: Session, job: Job, found: list[Found], as_jso
 
     from edgekit.host.cli.output import emit, note
     from edgekit.host.cli.report import time_key, time_label
+    from edgekit.host.explanations import nna_account, nna_lines
 
     times = [ms for each in found for ms in each.latencies_ms]
-    outputs = session.served.variants[0].outputs
+    served = session.served
+    outputs = served.variants[0].outputs
+    accounts = [nna_account(served.release, i) for i in range(len(served.variants))]
     if session.replaced_by:
         note(
             f"release {session.replaced_by} was put into service meanwhile; this session kept "
-            f"{session.served.release} to its end"
+            f"{served.release} to its end"
         )
     if as_json:
         emit(
             {
                 "schema": "edgekit.run/1",
                 "board": device.name,
-                "release": session.served.release,
-                "threads": session.served.threads,
+                "release": served.release,
+                "threads": served.threads,
                 "emulated": device.emulated,
                 time_key(device.emulated): statistics.median(times),
+                "nna": [account for account in accounts if account],
                 "output": job.output,
                 "outputs": [
                     {"name": spec.name, "dtype": _dtype(spec), "shape": spec.shape}
@@ -330,9 +335,11 @@ def _show(device: Device, session: Session, job: Job, found: list[Found], as_jso
         )
         return
     say = note if job.output == STDOUT else print
-    say(f"release  {session.served.release} on {device.name}")
+    say(f"release  {served.release} on {device.name}")
     how = "one run, cold" if len(times) == 1 else f"median of {len(times)} runs"
     say(f"{time_label(device.emulated)} {statistics.median(times):.3f} ms ({how})")
+    for line in itertools.chain(*map(nna_lines, accounts)):
+        say(f"nna      {line}")
     for spec in outputs:
         say(f"output   {spec.name}: {_dtype(spec)} {list(spec.shape)}")
     for each in found:

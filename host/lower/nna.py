@@ -62,6 +62,14 @@ class Layer:
         return sums
 
     @property
+    def rearranged_shape(self) -> tuple[int, ...]:
+        """Of `rearranged`."""
+        ins, outs = self.groups
+        groups = (outs,) if self.form == "diagonal" else (outs, ins)
+        taps = () if self.form == "points" else (SIDE * SIDE,)
+        return (*groups, *taps, CHANNELS, CHANNELS)
+
+    @property
     def rearranged(self) -> Array:
         """The weights as the weight RAM is written; smaller windows stand in a corner."""
         if self.form == "points":

@@ -23,6 +23,7 @@ class Times:
 class Operator:
     """An operator in running order: what it took, what was expected, and how it was decided.
 
+    `start_us` is of the compiler's schedule; `nna`: what it costs there, or why it is elsewhere.
     `column` and `row` are its place in the drawn graph. None stands for what is not known.
     """
 
@@ -39,6 +40,8 @@ class Operator:
     runner_up: str | None = None
     members: tuple[str, ...] = ()
     bytes: int | None = None
+    start_us: float | None = None
+    nna: str | None = None
     column: int = 0
     row: int = 0
 
@@ -58,8 +61,8 @@ class BoardTimes:
 
 @dataclass(frozen=True)
 class ReleaseTimes:
-    """A release as boards ran it; `first` and `last` in seconds since 1970, by arrival. `note` says
-    what is wrong with its times."""
+    """A release as boards ran it; `first` and `last` in seconds since 1970, by arrival. `nna` is
+    the account of a run on the board's NNA, `note` says what is wrong with its times."""
 
     release: str
     kit: str
@@ -77,6 +80,7 @@ class ReleaseTimes:
     board_count: int = 0
     boards: tuple[BoardTimes, ...] = ()
     memory: Mapping[str, int] = field(default_factory=dict)
+    nna: tuple[str, ...] = ()
     note: str | None = None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from edgekit.host.estimate.answers import recall as recall_estimate
 from edgekit.host.estimate.model import ModelEstimate
 from edgekit.host.estimate.target import has_model
+from edgekit.host.explanations import nna_lines
 from edgekit.host.report.document import Operator
 from edgekit.host.report.layout import places
 from edgekit.kb.board import UnknownBoardError, load_board
@@ -25,6 +26,7 @@ class Explained:
     estimate_us: float | None
     estimated_by: str | None
     known: bool
+    nna: tuple[str, ...] = ()
 
 
 def operators_of(document: Mapping[str, Any]) -> list[Operator]:
@@ -43,7 +45,11 @@ def explain_operators(
         edges = _edges(document, {o.name: i for i, o in enumerate(operators)})
     else:
         edges = tuple((i, i + 1) for i in range(len(operators) - 1))
-    joined = [_decided(o, decided[o.name]) if o.name in decided else o for o in operators]
+    layers = {o["name"]: o for o in ((document or {}).get("nna") or {}).get("layers", ())}
+    joined = [
+        _decided(o, decided[o.name], layers.get(o.name)) if o.name in decided else o
+        for o in operators
+    ]
     joined, total, by = _estimated(joined, decided, estimate)
     drawn = places(len(joined), edges)
     return Explained(
@@ -55,6 +61,7 @@ def explain_operators(
         total,
         by,
         bool(decided),
+        nna_lines((document or {}).get("nna")),
     )
 
 
@@ -86,7 +93,10 @@ def _edges(document: Mapping[str, Any], number: Mapping[str, int]) -> tuple[tupl
     return tuple(sorted(edges))
 
 
-def _decided(operator: Operator, found: Mapping[str, Any]) -> Operator:
+def _decided(
+    operator: Operator, found: Mapping[str, Any], layer: Mapping[str, Any] | None
+) -> Operator:
+    """`layer`: its account on the NNA, if it is there."""
     other = found["runner_up"]
     runner_up = f"{_method(other['method'])}, {other['price']:.2f} × its price" if other else None
     return replace(
@@ -98,6 +108,17 @@ def _decided(operator: Operator, found: Mapping[str, Any]) -> Operator:
         runner_up=runner_up,
         members=tuple(_member(m) for m in found["members"] or ()),
         bytes=found["bytes"],
+        start_us=found.get("start_us"),  # not in what older kits kept
+        nna=_layer(layer) if layer else found.get("not_on_nna"),
+    )
+
+
+def _layer(layer: Mapping[str, Any]) -> str:
+    stalled = sum(layer["stalls"].values())
+    return (
+        f"{layer['form']}: {layer['cycles']:,} cycles, {layer['serial_cycles']:,} without overlap, "
+        f"{stalled:,} stalled, {layer['vector_cycles']:,} on the vector unit; "
+        f"{layer['useful_share']:.1%} of {layer['macs_done']:,} MACs useful"
     )
 
 

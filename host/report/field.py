@@ -126,6 +126,7 @@ def _release(
         throttled,
         board_count,
         boards,
+        nna=explained.nna,
     )
 
 

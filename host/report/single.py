@@ -70,6 +70,7 @@ def _timed(
         board_count=1,
         boards=(BoardTimes(board, 1, timing.runs, whole, operators=medians),),
         memory={"arena": timing.arena_bytes, "weights": timing.weights_bytes},
+        nna=explained.nna,
         note=_note(timing, emulated),
     )
 
@@ -100,6 +101,7 @@ def compile_report(
             explained.estimated_by,
             explained.known,
             memory={"arena": memory["arena_bytes"], "weights": memory["weights_bytes"]},
+            nna=explained.nna,
         )
         subjects.append(Subject(document["model"], board_type, 1, variant, (times,)))
     return Report("compile", _day(now), VERSION, tuple(subjects))

@@ -16,7 +16,7 @@ from edgekit.host.schedule.memory import buffers_of, users_of
 from edgekit.host.schedule.parts import key_positions, subgraph_ends
 from edgekit.host.schedule.remembered import measured_order, part_key
 from edgekit.host.schedule.search import USUAL, Effort, Found, Objective, find_order, keep_order
-from edgekit.host.schedule.timeline import Problem
+from edgekit.host.schedule.timeline import Problem, simulate
 from edgekit.host.schedule.types import Schedule, Subgraph
 from edgekit.host.tables.orders import NO_ORDERS, Orders
 from edgekit.kb.board import CPU, BoardProfile
@@ -48,6 +48,8 @@ def schedule(
     order: list[int] = []
     chosen: list[int] = []
     parts = []
+    times: list[tuple[float, float]] = []
+    now = 0.0
     ends = subgraph_ends(dag.size, keys) if dag.size else []  # all outputs may be constants
     users = users_of(graph)
     for start, end in itertools.pairwise((0, *ends)):
@@ -64,6 +66,9 @@ def schedule(
             found, why = measured_order(problem, found, row)
         order += [start + i for i in found.order]
         chosen += [found.units[i] for i in found.order]
+        line = simulate(problem, found.order, found.units)
+        times += [(now + line.starts[i], now + line.ends[i]) for i in found.order]
+        now += line.makespan
         parts.append(_subgraph(graph, start, found, why))
     nodes = tuple(graph.nodes[i] for i in order)
     return Schedule(
@@ -74,6 +79,7 @@ def schedule(
         objective=objective,
         random_seed=options.random_seed,
         costs={graph.nodes[i].name: costs[i][u] for i, u in zip(order, chosen, strict=True)},
+        times={node.name: each for node, each in zip(nodes, times, strict=True)},
     )
 
 

@@ -33,6 +33,7 @@ class Schedule:
     """`graph` has its nodes in the chosen order; `units` says where each runs, `costs` for how
     many microseconds by the cost model (both by node name).
 
+    `times` are when each starts and ends by that model, in microseconds from the first one's start.
     `key_nodes` lie on every path from the inputs to the outputs, in order.
     """
 
@@ -43,6 +44,7 @@ class Schedule:
     objective: str
     random_seed: int
     costs: Mapping[str, float] = field(default_factory=dict)
+    times: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def makespan_us(self) -> float:

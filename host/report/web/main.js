@@ -82,6 +82,8 @@ function showFigures() {
   ];
   show("figures", ...figures.filter(Boolean).map(figure));
   show("note", here.note || "");
+  show("nna", ...here.nna.map((line) => make("li", {}, line)));
+  document.getElementById("nna-account").hidden = !here.nna.length;
 }
 
 function figure([name, value, more]) {

@@ -96,6 +96,7 @@ function details(operator, us) {
     ["Estimate", operator.estimate_us === null ? null : `${time(operator.estimate_us)}, ${release().estimated_by}`],
     ["Samples", operator.samples ? operator.samples.toLocaleString("en") : null],
     ["Unit", operator.unit && operator.unit !== "cpu" ? operator.unit : null],
+    ["NNA", operator.nna],
     ["Bytes", operator.bytes ? `${operator.bytes.toLocaleString("en")} read and written` : null],
     ["", release().explained ? null : "How it was decided is known only where the release was compiled."],
   ];

@@ -1,0 +1,54 @@
+"""What compile, run and bench say of a model on a board with an NNA."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.kb import board as boards
+from tests.support.nna_model import tiny_model
+
+
+@pytest.fixture
+def nna_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine with nna2's NNA, and cores that are as slow as that board's to the compiler."""
+    local, other = boards.load_board("local"), boards.load_board("nna2")
+    here = dataclasses.replace(local, nna=other.nna, compute=other.speeds)
+    monkeypatch.setattr(boards, "_local", lambda: here)
+
+
+@pytest.mark.usefixtures("nna_here")
+def test_run_and_bench_tell_what_the_nna_does(edgekit: Any, home: Path) -> None:
+    model = tiny_model(home / "tiny.tflite")
+    np.savez(home / "x.npz", image=np.zeros((1, 33, 30, 3), np.int8))
+    made = edgekit("compile", model, "--explain", "why.json", "-o", "tiny.ekb")
+    assert made.code == 0 and "NNA: 6 operators in " in made.err
+    account = json.loads((home / "why.json").read_text())["nna"]
+    cycles = account["total"]["cycles"]
+
+    ran = edgekit("run", model, "--input", "x.npz", "--output", "y.npz", "--json")
+    assert ran.code == 0 and ran.document["nna"] == [account]
+    told = edgekit("run", "--input", "x.npz", "--output", "y.npz").out
+    assert f"nna      6 operators in {cycles:,} cycles, without overlap " in told
+    assert "useful MACs of" in told and "at the same time" in told
+
+    timed = edgekit("bench", "model", model, "--runs", "3", "--trace", "t.json", "--json")
+    assert timed.code == 0 and timed.document["nna"] == account
+    assert f"nna      6 operators in {cycles:,} cycles" in edgekit("bench", "model").out
+    events = json.loads((home / "t.json").read_text())["traceEvents"]
+    names = [e["args"]["name"] for e in events if e["ph"] == "M"]
+    assert any(name.endswith("as scheduled") for name in names)
+    assert any("cycles" in e["args"].get("nna", "") for e in events if e["ph"] == "X")
+
+
+def test_boards_without_an_nna_say_nothing_of_it(edgekit: Any, home: Path) -> None:
+    model = tiny_model(home / "tiny.tflite")
+    np.savez(home / "x.npz", image=np.zeros((1, 33, 30, 3), np.int8))
+    ran = edgekit("run", model, "--input", "x.npz", "--output", "y.npz", "--json")
+    assert ran.code == 0 and ran.document["nna"] == []
+    assert "nna" not in edgekit("bench", "model").out
