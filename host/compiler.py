@@ -28,6 +28,7 @@ from edgekit.host.passes.pipeline import PassCount
 from edgekit.host.paths import cache_folder
 from edgekit.host.pipeline import Target, run_pipeline
 from edgekit.host.placement import check_placement, explained, placements
+from edgekit.host.quantize import quantized_file
 from edgekit.host.split import memory_limit
 from edgekit.host.tables.gemm import table_of
 from edgekit.host.toolchain.kernels import features_unit
@@ -88,8 +89,12 @@ def _naming_shapes(shapes: Shapes) -> Iterator[None]:
 def prepare(
     model: Path, board: BoardProfile, options: CompileOptions = DEFAULT_OPTIONS
 ) -> tuple[Graph, Made]:
-    """The graph as it was imported, and what passes made of it, ready for scheduling."""
-    return prepare_graph(import_model(model, options.shapes), board, options)
+    """The graph as it was imported (and quantized, if asked for), and what passes made of it, ready
+    for scheduling."""
+    graph = import_model(model, options.shapes)
+    if options.quantize is not None:
+        graph = quantized_file(model, graph, options.quantize).graph
+    return prepare_graph(graph, board, options)
 
 
 def prepare_graph(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
 from edgekit.device.agent.variants import shapes_text
@@ -34,6 +35,8 @@ class CompileOptions:
     `precision`: what float operators that have kernels for it compute in; "auto": f16 where the
     board can and golden outputs stay near those of f32.
 
+    `quantize`: samples by which a model of floats becomes one of 8-bit codes first.
+
     `threads` and `cluster` stand over what the release would say by price of where it runs.
     """
 
@@ -47,6 +50,7 @@ class CompileOptions:
     more_shapes: tuple[Shapes, ...] = ()
     threads: int | None = None
     cluster: str = ""
+    quantize: Path | None = None
 
     def __post_init__(self) -> None:
         if (self.weights is None) != (self.activations is None):

@@ -41,7 +41,7 @@ def evaluate(
     for name in graph.inputs:
         values[name] = _checked(inputs.get(name), graph.tensors[name])
     memory = {name: s.initial for name, s in graph.states.items()} | dict(states or {})
-    last_use = {} if keep_tensors else _last_use(graph)
+    last_use = {} if keep_tensors else last_uses(graph)
     for index, node in enumerate(graph.nodes):
         _run(graph, node, values, memory, runner or run_node)
         for name in last_use.get(index, ()):
@@ -107,7 +107,7 @@ def _checked(value: Array | None, tensor: Tensor) -> Array:
     return value
 
 
-def _last_use(graph: Graph) -> dict[int, list[str]]:
+def last_uses(graph: Graph) -> dict[int, list[str]]:
     """Tensors that no later node needs, by node: long chains must not keep every image."""
     last: dict[str, int] = {}
     for index, node in enumerate(graph.nodes):

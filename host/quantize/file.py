@@ -1,0 +1,44 @@
+"""A model's file and its samples' → codes, from what files say themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from edgekit.host.graph.types import Graph
+from edgekit.host.inputs import InputOptions, read_notes
+from edgekit.host.quantize.labels import read_labels
+from edgekit.host.quantize.prepare import float_form
+from edgekit.host.quantize.quantize import TARGET, Quantized, quantize
+from edgekit.host.quantize.samples import read_samples
+
+
+def quantized_file(
+    model: Path,
+    graph: Graph,
+    data: Path,
+    labels: Path | None = None,
+    target: float = TARGET,
+    options: InputOptions | None = None,
+) -> Quantized:
+    """`quantize` of a graph that was imported from `model`, by the samples in `data`, pixels scaled
+    as the model says unless `options` do. What was lost is a note of the graph.
+
+    Raises InputError for a model or samples that do not fit.
+    """
+    float_form(graph)  # is there something to quantize? Reading samples may take a while
+    notes = read_notes(model).inputs[:1]
+    given = options or InputOptions()
+    samples = read_samples(data, graph, replace(given, notes=notes[0]) if notes else given)
+    truth = None if labels is None else read_labels(labels, graph, len(samples))
+    made = quantize(graph, samples, truth, target)
+    return replace(made, graph=replace(made.graph, notes=(*made.graph.notes, _note(made))))
+
+
+def _note(made: Quantized) -> str:
+    report = made.report
+    floats = f"; {len(report.floats)} operators stay in floats" if report.floats else ""
+    return (
+        f"quantized to int8: cosine {report.cosine:.5f} with the float model on {report.unseen} "
+        f"samples held out{floats}"
+    )

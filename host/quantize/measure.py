@@ -1,0 +1,66 @@
+"""How far codes are from floats: cosine, signal to noise, classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.host.graph.types import Array, Graph
+
+Outputs = Mapping[str, Array]
+_NONE = 1e-30
+_MOST_DB = 200.0  # of equal values
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Between the values of a tensor with and without codes, over all samples: the cosine of the
+    angle, signal to noise in dB, and the largest difference of two values."""
+
+    cosine: float
+    snr_db: float
+    largest: float
+
+
+def difference(exact: Sequence[Array], other: Sequence[Array]) -> Difference:
+    """Of the values of some samples."""
+    a = np.concatenate([np.asarray(x, np.float64).reshape(-1) for x in exact])
+    b = np.concatenate([np.asarray(x, np.float64).reshape(-1) for x in other])
+    signal, noise = float(a @ a), float((a - b) @ (a - b))
+    if noise == 0.0:
+        return Difference(1.0, _MOST_DB, 0.0)
+    cosine = float(a @ b) / max(math.sqrt(signal * float(b @ b)), _NONE)
+    snr = 10 * math.log10(max(signal, _NONE) / noise)
+    return Difference(cosine, max(min(snr, _MOST_DB), -_MOST_DB), float(np.abs(a - b).max()))
+
+
+def worst(differences: Mapping[str, Difference]) -> Difference:
+    """That of the output with the least cosine."""
+    return min(differences.values(), key=lambda d: d.cosine)
+
+
+def compared(exact: Sequence[Outputs], other: Sequence[Outputs]) -> dict[str, Difference]:
+    """The difference of each float output, over all samples."""
+    names = [name for name, y in exact[0].items() if y.dtype.kind == "f"]
+    return {n: difference([e[n] for e in exact], [o[n] for o in other]) for n in names}
+
+
+def class_output(graph: Graph) -> str | None:
+    """The output whose largest value says the class: the only one, a row of two numbers or more."""
+    rows = [
+        name
+        for name in graph.outputs
+        if graph.tensors[name].shape
+        and graph.tensors[name].elements > 1
+        and graph.tensors[name].shape[-1] == graph.tensors[name].elements
+    ]
+    return rows[0] if len(rows) == 1 == len(graph.outputs) else None
+
+
+def classes(outputs: Sequence[Outputs], name: str) -> NDArray[np.int64]:
+    """The class of each sample."""
+    return np.array([int(np.argmax(each[name])) for each in outputs], np.int64)

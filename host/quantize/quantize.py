@@ -1,0 +1,185 @@
+"""Post-training quantization: tries recipes, keeps floats where codes cost too much, and reports.
+
+Nothing is taken on trust: each step that may help or harm (clipping, equalization, bias correction,
+a layer of floats) stays if it makes the outputs of some calibration samples better. What is
+reported was measured on samples that none of this has seen.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.host.graph.evaluate import evaluate
+from edgekit.host.graph.types import Array, Graph
+from edgekit.host.quantize.build import Coded, MisfitError, build
+from edgekit.host.quantize.correct import correct_biases
+from edgekit.host.quantize.equalize import equalize
+from edgekit.host.quantize.measure import compared, worst
+from edgekit.host.quantize.observe import Observed, Sample, observe
+from edgekit.host.quantize.prepare import float_form
+from edgekit.host.quantize.ranges import Method
+from edgekit.host.quantize.report import Report, report_of
+from edgekit.host.quantize.rules import coded_nodes
+from edgekit.host.quantize.scales import scales_of
+from edgekit.host.quantize.sensitive import ranked
+
+_LOG = logging.getLogger(__name__)
+TARGET = 0.995  # cosine of every output
+_MARGIN = 0.5  # of what the target allows: other samples are a little worse
+_EVERY = 4  # of so many samples one is held out
+_CORRECTORS = 16  # samples, at most, whose means correct biases
+_MOST_BYTES = 256 << 20  # of codes of all samples at a time
+_JUDGES = 8  # samples that recipes are compared on
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How codes come about; `floats`: names of nodes that stay in floats."""
+
+    method: Method = "least_squares"
+    corrected: bool = True
+    equalized: bool = False
+    compensated: bool = True
+    floats: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class Quantized:
+    """A graph of codes that takes and gives floats as the one it was made of, and what it lost."""
+
+    graph: Graph
+    report: Report
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    recipe: Recipe
+    base: Graph  # of floats
+    coded: Coded
+    noise: float  # of all outputs, as parts of their power
+    cosine: float  # of the worst output
+
+
+@dataclass
+class _Kitchen:
+    """The float graphs, what was observed of them on `fit`, and other samples to judge by."""
+
+    plain: Graph
+    fit: Sequence[Sample]
+    judges: Sequence[Sample]
+    observed: dict[bool, Observed] = field(default_factory=dict)
+    bases: dict[bool, Graph] = field(default_factory=dict)
+    exact: list[dict[str, Array]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.bases[False] = self.plain
+        self.observed[False] = observe(self.plain, self.fit)
+        self.exact = [evaluate(self.plain, each).outputs for each in self.judges]
+
+    @property
+    def correctors(self) -> Sequence[Sample]:
+        """The samples that biases are corrected by, as many as memory has room for."""
+        each = sum(t.elements for t in self.plain.tensors.values() if t.data is None)
+        return _spread(self.fit, min(max(_MOST_BYTES // max(each, 1), 2), _CORRECTORS))
+
+    def can_equalize(self) -> bool:
+        """Whether there is anything to equalize; prepares it."""
+        if True not in self.bases:
+            self.bases[True] = equalize(self.plain, self.observed[False].largest)
+            if self.bases[True] is not self.plain:
+                self.observed[True] = observe(self.bases[True], self.fit)
+        return self.bases[True] is not self.plain
+
+    def tried(self, recipe: Recipe) -> _Trial:
+        """What comes of a recipe."""
+        base, observed = self.bases[recipe.equalized], self.observed[recipe.equalized]
+        coded, floats = _built(base, observed, recipe)
+        if recipe.corrected:
+            coded = correct_biases(base, coded, self.correctors)
+        outputs = [evaluate(coded.graph, each).outputs for each in self.judges]
+        found = compared(self.exact, outputs)
+        noise = float(np.mean([10 ** (-d.snr_db / 10) for d in found.values()]))
+        cosine = worst(found).cosine
+        trial = _Trial(replace(recipe, floats=floats), base, coded, noise, cosine)
+        _LOG.info("%s: %s: cosine %.6f", self.plain.name, recipe, cosine)
+        return trial
+
+
+def quantize(
+    graph: Graph,
+    samples: Sequence[Sample],
+    labels: NDArray[np.int64] | None = None,
+    target: float = TARGET,
+) -> Quantized:
+    """`graph` of floats as codes of 8 bits wherever that is worth it. The cosine of each output is
+    to be at least `target` on samples held out (every fourth); layers that stand in the way stay
+    in floats. `labels`: the class of each sample, for the report.
+
+    Raises InputError for a graph that is quantized already, or has nothing to quantize.
+    """
+    plain = float_form(graph)
+    held = [i % _EVERY == _EVERY - 1 for i in range(len(samples))]
+    seen = [s for s, out in zip(samples, held, strict=True) if not out]
+    judges = seen[_EVERY - 1 :: _EVERY]
+    fit = [s for i, s in enumerate(seen) if i % _EVERY != _EVERY - 1]
+    kitchen = _Kitchen(plain, fit, _spread(judges, _JUDGES))
+    best = kitchen.tried(Recipe())
+    for change in ({"method": "extremes"}, {"equalized": True}, {"compensated": False}):
+        if "equalized" in change and not kitchen.can_equalize():
+            continue
+        other = kitchen.tried(replace(best.recipe, **change))
+        best = other if other.noise < best.noise else best
+    best = _reached(kitchen, best, 1 - (1 - target) * _MARGIN)
+    unseen = [s for s, out in zip(samples, held, strict=True) if out]
+    truth = None if labels is None else labels[np.array(held)]
+    report = report_of(plain, best.base, best.coded, unseen, truth, len(seen))
+    report = replace(report, target=target, recipe=_told(best.recipe))
+    return Quantized(best.coded.graph, report)
+
+
+def _spread(samples: Sequence[Sample], count: int) -> Sequence[Sample]:
+    """About `count` of the samples, from first to last."""
+    return samples[:: max(len(samples) // count, 1)][:count]
+
+
+def _built(base: Graph, observed: Observed, recipe: Recipe) -> tuple[Coded, frozenset[str]]:
+    """The codes, and the nodes that had to stay in floats."""
+    floats = set(recipe.floats)
+    moments = observed.moments if recipe.compensated else {}
+    while True:
+        coded = coded_nodes(base, floats, observed.broken)
+        try:
+            made = build(base, coded, scales_of(base, coded, observed, recipe.method), moments)
+        except MisfitError as misfit:
+            floats.add(misfit.node)
+            continue
+        return made, frozenset(floats)
+
+
+def _reached(kitchen: _Kitchen, best: _Trial, goal: float) -> _Trial:
+    """`best`, or with as few of its worst nodes in floats as reach the goal, more at a time."""
+    if best.cosine >= goal:
+        return best
+    order = ranked(best.base, best.coded, kitchen.judges[:2])
+    count = 1
+    while best.cosine < goal and count <= max(len(order) // 2, 1):
+        floats = best.recipe.floats | {*order[:count]}
+        other = kitchen.tried(replace(best.recipe, floats=floats))
+        best = other if other.noise < best.noise else best
+        count = max(count + 1, count * 3 // 2)
+    return best
+
+
+def _told(recipe: Recipe) -> str:
+    """The recipe in words."""
+    ranges = "ranges of least squared error" if recipe.method == "least_squares" else "full ranges"
+    parts = [ranges]
+    parts += ["channels equalized"] if recipe.equalized else []
+    parts += ["rounding errors compensated"] if recipe.compensated else []
+    parts += ["biases corrected"] if recipe.corrected else []
+    return ", ".join(parts)

@@ -1,0 +1,108 @@
+"""Codes of weights that keep a layer's outputs, not the weights themselves.
+
+What counts is how inputs meet: errors of weights that see little cost little, and the error of one
+weight can be made up for by those that see about the same. So the scale of a channel is chosen by
+errors weighted with the power of each input, and weights are rounded one input after the other,
+each error taken on by the inputs still to come, in proportion to the inverse of the matrix of
+second moments: the greedy form of Frantar et al., GPTQ (2022), after LeCun's optimal brain surgeon.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import Array, Graph, Node
+from edgekit.host.graph.windows import image_size, pad_image, patches, span, window_positions
+
+F64 = NDArray[np.float64]
+
+MOST = 127  # of weights: −128 has no counterpart
+_DEEPEST = 2304  # inputs of an output: beyond, the matrix takes too much memory
+_ROWS = 2048  # of a sample that are looked at
+_DAMPING = 0.01  # of the mean power: samples do not show all
+_FRACTIONS = np.geomspace(1.0, 0.02, 48)  # of the largest weight, that the largest code stands for
+
+
+def moments_of(graph: Graph, node: Node, values: Mapping[str, Array]) -> Array | None:
+    """The sum of outer products of what each output sees in one sample, f32: [k, k], of a depthwise
+    convolution [c, taps, taps]; None where the node has no such form."""
+    w = graph.tensors[node.inputs[1] or ""]
+    x = values[node.inputs[0] or ""]
+    if isinstance(node.op, ops.FullyConnected):
+        rows = x.reshape(-1, w.shape[1])
+        return _square(rows) if w.shape[1] <= _DEEPEST else None
+    if not isinstance(node.op, ops.Conv2D | ops.DepthwiseConv2D):
+        return None
+    op, window = node.op, image_size(w.shape)
+    taps = math.prod(window)
+    size = window_positions(image_size(x.shape), span(window, op.dilation), op.stride, op.padding)
+    padded = pad_image(x, op.padding)
+    if isinstance(op, ops.Conv2D):
+        if taps * w.shape[3] > _DEEPEST:
+            return None
+        return _square(patches(padded, window, op.stride, op.dilation, size))
+    seen = patches(padded, window, op.stride, op.dilation, size).reshape(-1, taps, x.shape[3])
+    seen = np.repeat(_some(seen), op.multiplier, axis=2).transpose(2, 1, 0)
+    made: Array = seen @ seen.transpose(0, 2, 1)
+    return made
+
+
+def _some(rows: Array) -> Array:
+    return rows[:: max(len(rows) // _ROWS, 1)].astype(np.float32)
+
+
+def _square(rows: Array) -> Array:
+    some = _some(rows)
+    made: Array = some.T @ some
+    return made
+
+
+def scales_by_power(rows: F64, moments: Array | None) -> F64:
+    """The scale of each row of weights [n, k], of least error of what it makes."""
+    largest = np.abs(rows).max(axis=1)
+    if moments is None:
+        return np.asarray(largest / MOST, np.float64)
+    power = _power(moments)
+    best, least = largest / MOST, np.full(len(rows), np.inf)
+    for fraction in _FRACTIONS:
+        scale = np.maximum(largest * fraction / MOST, 1e-30)[:, None]
+        off = np.clip(np.rint(rows / scale), -MOST, MOST) * scale - rows
+        error = (off * off * power).sum(axis=1)
+        better = error < least
+        best, least = np.where(better, scale[:, 0], best), np.where(better, error, least)
+    return np.asarray(best, np.float64)
+
+
+def rounded(rows: F64, scale: F64, moments: Array | None) -> NDArray[np.int8]:
+    """The codes of rows of weights [n, k] with these scales."""
+    if moments is None:
+        return _nearest(rows, scale[:, None])
+    damped = moments.astype(np.float64)
+    mean = _power(moments).mean(axis=-1)
+    damped += np.eye(rows.shape[1]) * np.maximum(_DAMPING * mean, 1e-12)[..., None, None]
+    try:
+        # Row i: how the error of weight i is shared among those after it.
+        share = np.linalg.cholesky(np.linalg.inv(damped)).swapaxes(-1, -2)
+    except np.linalg.LinAlgError:
+        return _nearest(rows, scale[:, None])
+    left, codes = rows.copy(), np.empty(rows.shape, np.int8)
+    for i in range(rows.shape[1]):
+        codes[:, i] = _nearest(left[:, i], scale)
+        error = (left[:, i] - codes[:, i] * scale) / share[..., i, i]
+        left[:, i + 1 :] -= error[:, None] * share[..., i, i + 1 :]
+    return codes
+
+
+def _power(moments: Array) -> F64:
+    """The power of each input: [k], or [n, k]."""
+    found: F64 = np.diagonal(moments, axis1=-2, axis2=-1).astype(np.float64)
+    return found
+
+
+def _nearest(values: F64, scale: F64) -> NDArray[np.int8]:
+    return np.clip(np.rint(values / scale), -MOST, MOST).astype(np.int8)

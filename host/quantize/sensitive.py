@@ -1,0 +1,85 @@
+"""Which operators on codes cost the outputs most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from edgekit.host.graph.evaluate import evaluate, run_node
+from edgekit.host.graph.quantization import dequantize
+from edgekit.host.graph.types import Array, DType, Graph, Node, Tensor
+from edgekit.host.quantize.build import Coded, codes_of
+from edgekit.host.quantize.measure import compared
+from edgekit.host.quantize.observe import Sample
+from edgekit.host.quantize.rules import KEEPING
+
+_PRICE = 0.02  # of any node in floats, as a share of all constants
+
+
+def ranked(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> list[str]:
+    """The nodes that compute on codes, the one first that alone, all others in floats, would make
+    the outputs worst, for what its constants would take as floats."""
+    if graph.states:
+        return []
+    noise: dict[str, float] = {}
+    nodes = {n.name: n for n in coded.graph.nodes}
+    for sample in samples:
+        exact = evaluate(graph, sample, keep_tensors=True)
+        for index, node in enumerate(graph.nodes):
+            alone = nodes.get(node.name)
+            if alone is None or type(node.op) in KEEPING or not _is_coded(alone, coded.graph):
+                continue
+            values = dict(exact.tensors)
+            made = _alone(alone, coded.graph.tensors, values, node)
+            values.update(zip(node.outputs, made, strict=True))
+            _rerun(graph, index, values)
+            found = compared([exact.outputs], [{n: values[n] for n in graph.outputs}])
+            share = float(np.mean([10 ** (-d.snr_db / 10) for d in found.values()]))
+            noise[node.name] = noise.get(node.name, 0.0) + share
+    prices = {n.name: _PRICE + _constants(n, graph) for n in graph.nodes}
+    return sorted(noise, key=lambda name: -noise[name] / prices[name])
+
+
+def _constants(node: Node, graph: Graph) -> float:
+    """The share of all constants that those of a node are."""
+    of_all = sum(t.bytes for t in graph.tensors.values() if t.data is not None)
+    names = [name for name in node.inputs if name is not None]
+    own = sum(graph.tensors[n].bytes for n in names if graph.tensors[n].data is not None)
+    return own / max(of_all, 1)
+
+
+def _is_coded(node: Node, graph: Graph) -> bool:
+    return graph.tensors[node.outputs[0]].dtype is DType.I8
+
+
+def _alone(
+    node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array], original: Node
+) -> list[Array]:
+    """What the node makes of codes of the float values, as floats again."""
+    ins: dict[str, Array] = {}
+    for name, source in zip(node.inputs, original.inputs, strict=False):
+        if name is None:
+            continue
+        tensor = tensors[name]
+        if tensor.data is not None:
+            ins[name] = tensor.data
+        elif source is not None:
+            x = values[source]
+            ins[name] = codes_of(x, tensor) if tensor.dtype is DType.I8 else x
+    # A bias that only the codes have.
+    ins |= {
+        n: t.data for n in node.inputs if n and (t := tensors[n]).data is not None and n not in ins
+    }
+    quants = [tensors[name].quant for name in node.outputs]
+    made = run_node(node, tensors, ins)
+    return [dequantize(y, q) for y, q in zip(made, quants, strict=True) if q is not None]
+
+
+def _rerun(graph: Graph, start: int, values: dict[str, Array]) -> None:
+    """Computes again what depends on the outputs of node `start`."""
+    changed = {*graph.nodes[start].outputs}
+    for node in graph.nodes[start + 1 :]:
+        if changed & {*node.inputs}:
+            values.update(zip(node.outputs, run_node(node, graph.tensors, values), strict=True))
+            changed |= {*node.outputs}
