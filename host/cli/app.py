@@ -26,6 +26,7 @@ from edgekit.host.cli import (
     fleet,
     kb,
     profile,
+    quantize,
     release,
 )
 from edgekit.host.cli import inspect as inspect_command
@@ -92,6 +93,7 @@ for module in (
     doctor,
     inspect_command,
     compile,
+    quantize,
     deploy,
     run_command,
     bench,

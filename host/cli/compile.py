@@ -54,6 +54,7 @@ def register(app: typer.Typer) -> None:
             "edgekit compile model.onnx --input-shape image=1,3,224,224",
             "edgekit compile ocr.onnx --input-shape x=1,3,48,320 --input-shape x=1,3,48,640",
             "edgekit compile net.prototxt",
+            "edgekit compile model.tflite --quantize samples.npz",
             "edgekit compile --list-operators",
         ),
     )(compile_command)
@@ -86,6 +87,16 @@ def compile_command(
     weights: WeightsOption = None,
     activations: ActivationsOption = None,
     precision: PrecisionOption = None,
+    quantize: Annotated[
+        Path | None,
+        typer.Option(
+            "--quantize",
+            metavar="FILE.npz or FOLDER",
+            show_default=False,
+            help="Quantize a model of floats to 8 bits first, calibrated on these samples; see "
+            "edgekit quantize.",
+        ),
+    ] = None,
     threads: ReleaseThreads = None,
     cluster: ReleaseCluster = None,
     list_operators: Annotated[
@@ -108,7 +119,7 @@ def compile_command(
     options = compile_options(
         input_shape, order, random_seed, memory_limit, weights, activations, precision
     )
-    options = replace(options, threads=threads, cluster=cluster or "")
+    options = replace(options, threads=threads, cluster=cluster or "", quantize=quantize)
     bundle = compile_bundle(path, name, counter or 0, explain, options, html)
     bundle.write(target)
     _show(bundle, target, as_json)

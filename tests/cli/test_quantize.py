@@ -1,0 +1,165 @@
+"""`edgekit quantize` and `compile --quantize`, on a small network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.host.graph.evaluate import evaluate
+from edgekit.host.importers import import_model
+from tests.support.onnx_models import model, node, save, value
+from tests.support.quantize_models import CLASSES, SIZE, classifier, samples, save_samples
+
+
+def _float_outputs(path: Path, inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    graph = import_model(path)
+    return np.stack([evaluate(graph, {"x": x[None]}).outputs["y"] for x in inputs])
+
+
+def _board_outputs(edgekit: Any, file: str, inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    made = []
+    for x in inputs:
+        np.savez("x.npz", x=x[None])
+        done = edgekit("run", file, "--input", "x.npz", "--output", "y.npz")
+        assert done.code == 0, done.err
+        with np.load("y.npz") as found:
+            made.append(found["y"])
+    return np.stack(made)
+
+
+def _cosine(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
+    return float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))
+
+
+def test_a_quantized_file_computes_what_the_floats_do(edgekit: Any, home: Path) -> None:
+    path, data = classifier(home), save_samples(home)
+    done = edgekit("quantize", path, "--data", data, "-o", "net.int8.tflite", "--json")
+    assert done.code == 0, done.err
+    document = done.document
+    assert document["schema"] == "edgekit.quantize/1"
+    assert document["samples"] == {"calibration": 24, "held_out": 8}
+    assert document["outputs"]["y"]["cosine"] >= 0.995
+    assert [layer["coded"] for layer in document["layers"]].count(True) >= 5
+    graph = import_model(home / "net.int8.tflite")
+    weights = [t for t in graph.tensors.values() if t.data is not None and t.elements > 20]
+    assert {t.dtype.value for t in weights} == {"s8"}
+    others = samples(4, seed=9)
+    made = _board_outputs(edgekit, "net.int8.tflite", others)
+    assert _cosine(made, _float_outputs(path, others)) >= 0.995
+
+
+def test_compile_quantizes_in_one_step(edgekit: Any, home: Path) -> None:
+    path, data = classifier(home), save_samples(home)
+    plain = edgekit("compile", path, "-o", "float.ekb", "--json").document
+    done = edgekit("compile", path, "--quantize", data, "-o", "int8.ekb", "--json")
+    assert done.code == 0, done.err
+    assert "quantized to int8: cosine 0.99" in done.err
+    assert done.document["release"] != plain["release"]
+    others = samples(2, seed=9)
+    made = _board_outputs(edgekit, "int8.ekb", others)
+    assert _cosine(made, _float_outputs(path, others)) >= 0.995
+
+
+def test_labels_are_counted(edgekit: Any, home: Path) -> None:
+    path, given = classifier(home), samples(32)
+    data = save_samples(home, x=given)
+    right = _float_outputs(path, given).reshape(32, CLASSES).argmax(axis=1)
+    (home / "labels.txt").write_text("\n".join(map(str, right)) + "\n")
+    done = edgekit("quantize", path, "--data", data, "--evaluate", "labels.txt", "--json")
+    assert done.code == 0, done.err
+    found = done.document["classes"]
+    assert found["float_right"] == 1.0
+    assert found["coded_right"] == found["same"] >= 0.75
+    text = edgekit("quantize", path, "--data", data, "--evaluate", "labels.txt")
+    assert "classes  " in text.out
+    assert "in floats" in text.out
+    assert "written  net.int8.tflite" in text.out
+
+
+def test_a_folder_of_arrays(edgekit: Any, home: Path) -> None:
+    path, folder = classifier(home), home / "arrays"
+    folder.mkdir()
+    for i, x in enumerate(samples(12)):
+        np.save(folder / f"{i}.npy", x[None])
+    done = edgekit("quantize", path, "--data", folder, "--json")
+    assert done.code == 0, done.err
+    assert done.document["samples"] == {"calibration": 9, "held_out": 3}
+
+
+_NAN = samples(16)
+_NAN[11, 0, 0, 0] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("arrays", "complaint"),
+    [
+        ({"x": samples(16)[:, :, :5]}, "expected samples of shape [N, 3, 13, 13], found [16, 3, 5"),
+        ({"x": _NAN}, "found NaN or infinity in sample 12"),
+        ({"x": np.ones((16, 3, SIZE, SIZE), np.float32)}, "found constant ones"),
+        ({"x": samples(1).repeat(16, axis=0)}, "found 16 times the same one"),
+        ({"x": samples(7)}, "expected at least 8 samples"),
+        ({"x": samples(16), "z": samples(16)}, "expected arrays x, found x, z"),
+        ({"x": samples(16).astype("U4")}, "expected f32 values"),
+    ],
+)
+def test_bad_samples(edgekit: Any, home: Path, arrays: Any, complaint: str) -> None:
+    path = classifier(home)
+    data = save_samples(home, **arrays)
+    for line in (("quantize", path, "--data", data), ("compile", path, "--quantize", data)):
+        done = edgekit(*line)
+        assert (done.code, done.out) == (2, "")
+        assert complaint in done.complaint
+        assert "samples.npz: " in done.complaint
+    assert sorted(p.name for p in home.iterdir()) == ["net.onnx", "samples.npz"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "complaint"),
+    [
+        ("0\n1\n", "expected a label for each of 16 samples, found 2"),
+        ("0\n" * 15 + "5\n", "expected labels from 0 to 4, found 5"),
+        ("0\n" * 15 + "cat\n", "expected a class number on each line"),
+        (None, "expected a file with labels, found nothing there"),
+    ],
+)
+def test_bad_labels(edgekit: Any, home: Path, labels: str | None, complaint: str) -> None:
+    path, data = classifier(home), save_samples(home, 16)
+    if labels is not None:
+        (home / "labels.txt").write_text(labels)
+    done = edgekit("quantize", path, "--data", data, "--evaluate", "labels.txt")
+    assert done.code == 2
+    assert complaint in done.complaint
+
+
+def test_bad_models_and_files(edgekit: Any, home: Path) -> None:
+    path, data = classifier(home), save_samples(home, 12)
+
+    def complaint(*line: Any) -> str:
+        done = edgekit("quantize", *line)
+        assert done.code == 2
+        return str(done.complaint)
+
+    assert "--data: expected" in complaint(path)
+    assert "found nothing there" in complaint(path, "--data", "none.npz")
+    assert "expected a name that ends with .tflite" in complaint(
+        path, "--data", data, "-o", "net.bin"
+    )
+    assert "expected a cosine between 0 and 1" in complaint(path, "--data", data, "--target", "1")
+    assert edgekit("quantize", path, "--data", data, "-o", "net.tflite").code == 0
+    assert "found the model" in complaint("net.tflite", "--data", data, "-o", "net.tflite")
+    assert "one that is quantized already" in complaint("net.tflite", "--data", data)
+    nothing = save(model([node("Relu", ["x"], ["y"])], [value("x", [1, 3, 13, 13])], ["y"]), home)
+    assert "found none; compile it as it is" in complaint(nothing, "--data", data)
+    assert "expected a model with one output" in complaint(
+        _two_outputs(home), "--data", data, "--evaluate", "labels.txt"
+    )
+
+
+def _two_outputs(home: Path) -> Path:
+    weights = {"w": np.ones((4, 3, 1, 1), np.float32)}
+    nodes = [node("Conv", ["x", "w"], ["y"]), node("Relu", ["y"], ["z"])]
+    made = model(nodes, [value("x", [1, 3, SIZE, SIZE])], ["y", "z"], weights)
+    return save(made, home, "two.onnx")
