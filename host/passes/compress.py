@@ -9,7 +9,7 @@ import numpy as np
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, Array, DType, Graph, Node, Tensor
 from edgekit.host.options import WeightBits
-from edgekit.host.passes.codes import rounded, scales_of
+from edgekit.host.passes.codes import rounded, scales_of, whole_scales_of
 
 THRESHOLD = 6.0
 _SLICES = (128, 64, 32)  # values of k that share a scale of 4-bit weights: the first that divides k
@@ -101,9 +101,9 @@ def _matrix(graph: Graph, node: Node) -> Array | None:
 
 
 def _quantized(weights: Array, bits: WeightBits) -> tuple[Array, Array]:
-    """Codes s8 [n, k] and scales [slices, n]."""
+    """Codes s8 [n, k] and scales [slices, n]. None is clipped: it may be what an outlier meets."""
     depth = k = weights.shape[1]
     if bits == "int4":
         depth = next((size for size in _SLICES if k % size == 0), k)
-    scale = scales_of(weights, depth, _MOST[bits])
+    scale = whole_scales_of(weights, depth, _MOST[bits])
     return rounded(weights, scale, _MOST[bits]), np.ascontiguousarray(scale.T)
