@@ -25,9 +25,11 @@ from edgekit.host.tune import model_session
 from edgekit.host.tune.lock import tuning_alone
 from edgekit.host.tune.operator_times import MeasuredTimes
 from edgekit.host.tune.operators import Times
+from edgekit.host.tune.orders import has_untried_orders
 from edgekit.kb.board import load_board
 from edgekit.kb.gemm_file import load_table
 from edgekit.kb.gemm_table import KnowledgeBase
+from tests.support.order_clockwork import OrderClockwork
 
 _BOARD = "rpi3"
 
@@ -82,6 +84,7 @@ class Clockwork:
 @pytest.fixture
 def clockwork(monkeypatch: pytest.MonkeyPatch) -> type[Clockwork]:
     monkeypatch.setattr(model_session, "EstimatedTimes", Clockwork)
+    monkeypatch.setattr(model_session, "has_untried_orders", lambda job: False)
     Clockwork.left, Clockwork.builds, Clockwork.factor = 1000, 0, 0.5
     Clockwork.beside = Clockwork.chained = Clockwork.planar = 1.0
     Clockwork.crowd = 0.0
@@ -123,6 +126,48 @@ def test_the_next_compile_does_what_was_found(tune: Any, face_model: Path) -> No
         rows = history.read_operators().measurements
     assert len(rows) == found["measured"]
     assert {(r.board, r.kit_version, r.source) for r in rows} == {(_BOARD, VERSION, "estimate")}
+
+
+@pytest.fixture
+def tune_small(
+    clockwork: type[Clockwork], edgekit: Any, face_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
+    """Of a model of which many orders are valid."""
+    small = face_model.with_name("okay_nabu.tflite")
+    monkeypatch.setattr(model_session, "has_untried_orders", has_untried_orders)
+    monkeypatch.setattr(model_session, "EstimatedOrders", OrderClockwork)
+    OrderClockwork.left = 1000
+    return lambda *more: edgekit("tune", "model", small, "--board", _BOARD, "--json", *more)
+
+
+def test_orders_are_tried_once_as_the_last_step(tune_small: Any) -> None:
+    done = tune_small()
+    assert done.code == 0, done.err
+    found = done.document
+    assert found["finished"] and found["orders_tried"] >= 2
+    assert found["orders_kept"] and all(each["ratio"] < 0.98 for each in found["orders_kept"])
+    with History() as history:
+        kept = history.read_orders(load_board(_BOARD).platform).measurements
+    assert {(m.board, m.model, m.source) for m in kept} == {(_BOARD, "okay_nabu", "estimate")}
+    again = tune_small()
+    assert again.document["finished"] and again.document["orders_tried"] == 0
+
+
+def test_orders_wait_for_a_budget_that_is_long_enough(
+    tune_small: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_session, "_AGAIN", 1 << 30)
+    done = tune_small()
+    assert done.code == 0 and not done.document["finished"]
+    assert done.document["orders_tried"] == 0 and done.document["measured"] > 0
+
+
+def test_a_board_that_is_lost_while_orders_run_leaves_the_methods(tune_small: Any) -> None:
+    OrderClockwork.left = 0
+    done = tune_small()
+    assert done.code == 3 and "the same command goes on" in done.complaint
+    with History() as history:
+        assert history.read_operators().measurements
 
 
 def test_methods_of_several_threads_are_those_of_releases_that_run_on_as_many(
