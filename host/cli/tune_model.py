@@ -133,8 +133,8 @@ def _tuned(job: ModelJob) -> ModelTuned:
     from edgekit.host.tune.model_session import tune_model as tune
 
     try:
-        with _showing(job) as show:
-            return tune(job, show)
+        with _showing(job) as (show, tell):
+            return tune(job, show, tell)
     except KeyboardInterrupt:
         note("stopped; what was measured is kept, and the same command goes on")
         raise
@@ -144,8 +144,11 @@ def _tuned(job: ModelJob) -> ModelTuned:
 
 
 @contextmanager
-def _showing(job: ModelJob) -> Iterator[Callable[[ModelProgress], None]]:
-    """Progress with the gain so far: a live line on a terminal, one per round elsewhere."""
+def _showing(
+    job: ModelJob,
+) -> Iterator[tuple[Callable[[ModelProgress], None], Callable[[str], None]]]:
+    """Progress with the gain so far, and of orders: a live line on a terminal, one per round
+    elsewhere."""
     from edgekit.host.cli.progress import stages
 
     how = "measuring" if job.device else "estimating"
@@ -160,7 +163,7 @@ def _showing(job: ModelJob) -> Iterator[Callable[[ModelProgress], None]]:
                 f"{max(progress.seconds_left, 0.0):.0f} s left"
             )
 
-        yield show
+        yield show, tell
 
 
 def _summary(job: ModelJob, tuned: ModelTuned) -> None:

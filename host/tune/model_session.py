@@ -80,9 +80,12 @@ class _Pace:
         return int(seconds / taken) if taken > 0 else _MOST_ORDERS
 
 
-def tune_model(job: ModelJob, on_progress: Callable[[ModelProgress], None]) -> ModelTuned:
+def tune_model(
+    job: ModelJob, on_progress: Callable[[ModelProgress], None], on_order: Callable[[str], None]
+) -> ModelTuned:
     """Tunes a model for a board: methods of its operators, of which the board's table is built,
-    and, where time is left when these are found, orders of its operators with these methods.
+    and, where time is left when these are found, orders of its operators with these methods, of
+    which `on_order` hears.
     Everything measured is in the history, however this ends.
 
     Raises BusyError if the board is being tuned, UnreachableError if it is lost on the way.
@@ -103,18 +106,24 @@ def tune_model(job: ModelJob, on_progress: Callable[[ModelProgress], None]) -> M
             path = user_table(job.profile)
             if outcome.measured or outcome.known:
                 build_for(job.profile, path, alone=False)
-            return _with_orders(job, ModelTuned(outcome, path, None), pace, end)
+            return _with_orders(job, ModelTuned(outcome, path, None), pace, end, on_order)
         except UnreachableError as error:
             raise UnreachableError(
                 f"{error}; what was measured is kept, and the same command goes on"
             ) from None
 
 
-def _with_orders(job: ModelJob, tuned: ModelTuned, pace: _Pace, end: float) -> ModelTuned:
+def _with_orders(
+    job: ModelJob,
+    tuned: ModelTuned,
+    pace: _Pace,
+    end: float,
+    on_order: Callable[[str], None],
+) -> ModelTuned:
     """Tries orders as the last step; what was found is not all where there is no time for it."""
     options = replace(job.options, threads=job.threads)
     asked = OrderJob(
-        job.board, job.profile, job.model, options, 0, job.threads, job.now(), job.tell
+        job.board, job.profile, job.model, options, 0, job.threads, job.now(), on_order
     )
     if not tuned.outcome.finished or not has_untried_orders(asked):
         return tuned
@@ -122,14 +131,14 @@ def _with_orders(job: ModelJob, tuned: ModelTuned, pace: _Pace, end: float) -> M
     if most < _FEWEST_ORDERS:
         return replace(tuned, outcome=replace(tuned.outcome, finished=False))
     job.check()
-    orders = tune_orders(replace(asked, most=most), _order_measurer(job))
+    orders = tune_orders(replace(asked, most=most), _order_measurer(job, on_order))
     return replace(tuned, orders=orders)
 
 
-def _order_measurer(job: ModelJob) -> OrderMeasurer:
+def _order_measurer(job: ModelJob, on_order: Callable[[str], None]) -> OrderMeasurer:
     if job.device is None:
-        return EstimatedOrders(target_of(job.profile), job.threads, job.tell)
-    return BoardOrders(job.device, job.threads, _ORDER_TURNS, _ORDER_SECONDS, job.tell)
+        return EstimatedOrders(target_of(job.profile), job.threads, on_order)
+    return BoardOrders(job.device, job.threads, _ORDER_TURNS, _ORDER_SECONDS, on_order)
 
 
 def _searched(
