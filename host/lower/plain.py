@@ -310,7 +310,7 @@ def lower_matmul(ctx: Context, node: Node) -> list[Call]:
     if a.is_coded:
         kind = a.dtype.value
         macros, name = {"MR": 1, f"OP_{kind.upper()}": 1}, f"{kind}_matmul"
-        codes = _code_fields(a, b, y)
+        codes = code_fields(a, b, y)
     blocks = math.ceil(m / int(macros["MR"]))
     fields: dict[str, Field] = {
         "m": m,
@@ -329,7 +329,8 @@ def lower_matmul(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, math.prod(form.dims) * blocks)]
 
 
-def _code_fields(a: Tensor, b: Tensor, y: Tensor) -> dict[str, Field]:
+def code_fields(a: Tensor, b: Tensor, y: Tensor) -> dict[str, Field]:
+    """Zero points of a product of codes, and the factor of its sums."""
     factor = dense_multiplier(a, b, y)
     shift = int(factor.shift[0])
     multiplier, left, right = int(factor.multiplier[0]), max(shift, 0), max(-shift, 0)

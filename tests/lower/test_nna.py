@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from edgekit.device import nna_matmul, nna_pointwise
 from edgekit.host.compiler import units_of
 from edgekit.host.graph import ops
 from edgekit.host.graph.nna import fits_nna, misfit
+from edgekit.host.graph.nna_cycles import product_form
 from edgekit.host.graph.types import Activation, DType, Graph, Padding
 from edgekit.host.lower.lower import lower
 from edgekit.host.lower.units import NNA, assign_units
@@ -19,6 +22,7 @@ from edgekit.host.schedule.cost import CostModel
 from edgekit.host.toolchain.zig import Toolchain
 from edgekit.kb.board import load_board
 from tests.support.kernel_runs import check, run_here
+from tests.support.nna_cases import operands
 from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 from tests.support.op_graphs import graph_of, inputs_of
 
@@ -72,21 +76,70 @@ def _dense(rng: Rng) -> Case:
     return Case(ops.FullyConnected(), (x, w, bias), quant(0.05 * k**0.5, 11))
 
 
+def _product(rng: Rng) -> Case:
+    """Of two computed matrices, stacked and broadcast; the last of few rows and many columns, where
+    values of a play the weights."""
+    m, k, n = [(7, 33, 40), (1, 64, 31), (12, 300, 33), (1, 9, 500), (2, 20, 1030)][rng.integers(5)]
+    stack = [((), ()), ((3,), (3,)), ((2, 2), (1, 2)), ((1,), (2,))][rng.integers(4)]
+    a = tensor((*stack[0], m, k), DType.I8, quant(0.05, int(rng.integers(-128, 128))))
+    b = tensor((*stack[1], k, n), DType.I8, quant(0.02, int(rng.integers(-128, 128))))
+    return Case(ops.MatMul(), (a, b), quant(0.05 * k**0.5, int(rng.integers(-20, 20))))
+
+
 def _graph(seed: int) -> Graph:
     rng = np.random.default_rng(seed)
     return graph_of([make(rng) for make in (_conv, _points, _depthwise, _dense) * 4])
 
 
-@pytest.mark.parametrize("chip", ["nna1", "nna2"])
-def test_layers_are_bit_for_bit_those_of_the_reference(chip, tmp_path):
-    graph = _graph(len(chip))
+def _built(graph: Graph, chip: str, folder: Path) -> set[str]:
+    """The model with all nodes on the NNA, in `folder`; its kernels."""
     board = dataclasses.replace(load_board("local"), nna=load_board(chip).nna)
     assert all(fits_nna(graph, node) for node in graph.nodes)
     plan = lower(graph, board, units={node.name: NNA for node in graph.nodes})
     library = Toolchain(board, cache_folder() / "objects").build(units_of(plan, board))
-    (tmp_path / "model.so").write_bytes(library)
-    (tmp_path / "weights.bin").write_bytes(plan.lowered.weights)
-    assert {step.kernel for step in plan.lowered.steps} == {f"ek_nna_layer_{board.simd}"}
+    (folder / "model.so").write_bytes(library)
+    (folder / "weights.bin").write_bytes(plan.lowered.weights)
+    return {step.kernel.removesuffix(f"_{board.simd}") for step in plan.lowered.steps}
+
+
+@pytest.mark.parametrize("chip", ["nna1", "nna2"])
+@pytest.mark.parametrize("seed", range(3))
+def test_products_of_computed_matrices_are_bit_for_bit_those_of_the_reference(chip, seed, tmp_path):
+    rng = np.random.default_rng(seed)
+    graph = graph_of([_product(rng) for _ in range(8)])
+    assert _built(graph, chip, tmp_path) == {"ek_nna_product"}
+    for extremes in (False, True):
+        inputs = inputs_of(graph, seed)
+        if extremes:
+            inputs = {
+                name: np.where(x < 0, -128, 127).astype(np.int8) for name, x in inputs.items()
+            }
+        check(graph, run_here(tmp_path, inputs), inputs)
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n", "form"),
+    [
+        (64, 64, 64, "columns"),
+        (196, 32, 196, "columns"),
+        (1, 9, 512, "values"),
+        (1, 9, 31, "values"),
+    ],
+)
+def test_of_two_ways_a_product_takes_the_cheaper_one(m, k, n, form):
+    chip = load_board("nna2").nna.chip
+    a, b = operands(m, k, n)
+    cycles = {
+        "columns": nna_pointwise(a, np.ascontiguousarray(b.T), True, chip=chip)[1].cycles,
+        "values": nna_matmul(a, b, True, chip=chip)[1].cycles,
+    }
+    assert min(cycles, key=cycles.__getitem__) == form == product_form(chip, m, k, n)
+
+
+@pytest.mark.parametrize("chip", ["nna1", "nna2"])
+def test_layers_are_bit_for_bit_those_of_the_reference(chip, tmp_path):
+    graph = _graph(len(chip))
+    assert _built(graph, chip, tmp_path) == {"ek_nna_layer"}
     inputs = inputs_of(graph)
     check(graph, run_here(tmp_path, inputs), inputs)
 
@@ -116,6 +169,11 @@ def _layer(op, x, w, dtype: DType = DType.I8) -> Graph:
     return graph_of([Case(op, given, q)])
 
 
+def _product_of(k: int) -> Graph:
+    a, b = tensor((1, k), DType.I8, quant(0.1)), tensor((k, 2), DType.I8, quant(0.1))
+    return graph_of([Case(ops.MatMul(), (a, b), quant(0.1))])
+
+
 @pytest.mark.parametrize(
     ("graph", "said"),
     [
@@ -125,6 +183,7 @@ def _layer(op, x, w, dtype: DType = DType.I8) -> Graph:
         (_layer(ops.Conv2D(dilation=(2, 2)), (1, 8, 8, 4), (4, 3, 3, 4)), "dilation, found 2x2"),
         (_layer(ops.Conv2D(), (2, 8, 8, 4), (4, 1, 1, 4)), "one image, found 2"),
         (_layer(ops.Conv2D(), (1, 8, 8, 4), (4, 1, 1, 4), DType.F32), "s8 all over, found f32"),
+        (_product_of(40_000), "sums of at most 33025 products, found 40000"),
         (
             _layer(ops.DepthwiseConv2D(multiplier=2), (1, 8, 8, 4), (1, 3, 3, 8)),
             "one output for each channel, found 2",
