@@ -194,12 +194,15 @@ class Builder:
         ins: Sequence[Tensor | None],
         quant: Quant | Sequence[Quant | None] | None = None,
     ) -> list[Tensor]:
-        """All outputs of `op`, with scales of their own if `quant` is a sequence.
+        """All outputs of `op`, with scales of their own if `quant` is a sequence; without `quant`,
+        codes that are only moved keep theirs.
 
         Raises `ShapeError` where the inputs do not fit.
         """
         ins = [None if t is None else self._known(t) for t in ins]
         inferred = op.infer(ins)
+        if quant is None and isinstance(op, ops.Reshape | ops.Transpose) and ins[0] is not None:
+            quant = ins[0].quant if ins[0].is_coded else None
         quants = [quant] * len(inferred) if quant is None or isinstance(quant, Quant) else quant
         outs = []
         for (shape, dtype), own in zip(inferred, quants, strict=True):

@@ -50,6 +50,7 @@ def gemm(call: Call) -> Tensor:
     need_rank(b, 2)
     alpha, beta = call.number("alpha", 1.0), call.number("beta", 1.0)
     a = call.transpose(a, (1, 0)) if call.integer("transA", 0) else a
+    rows = b if call.integer("transB", 0) and alpha == 1.0 else None  # as the operator has them
     b = call.transpose(b, (1, 0)) if call.integer("transB", 0) else b
     if alpha != 1.0:
         b = call.emit(ops.Mul(), b, call.scalar(alpha, b))
@@ -64,5 +65,6 @@ def gemm(call: Call) -> Tensor:
     bias = None
     if fits and c is not None and c.data is not None:
         bias = call.constant(np.broadcast_to(c.data.reshape(-1), (b.shape[1],)))
-    y = call.emit(ops.FullyConnected(), a, _transposed(call, b), bias)
+    weights = _transposed(call, b) if rows is None else rows
+    y = call.emit(ops.FullyConnected(), a, weights, bias)
     return y if bias is not None or c is None else call.emit(ops.Add(), y, c)
