@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from edgekit.host.quantize.report import Report
     from edgekit.kb.board import BoardProfile
 
+_SUFFIXES = (".tflite", ".onnx")
 _TIMEOUT = 3600.0  # seconds, of an estimate
 _NAME_WIDTH = 40
 
@@ -78,7 +79,11 @@ def quantize(
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", metavar="FILE.tflite", show_default=False, help="Default: ./MODEL.int8.tflite."
+            "-o",
+            metavar="FILE",
+            show_default=False,
+            help="A .tflite or .onnx file. Default: ./MODEL.int8.onnx of an .onnx model, else "
+            "./MODEL.int8.tflite.",
         ),
     ] = None,
     target: Annotated[
@@ -103,7 +108,7 @@ def quantize(
     """
     from edgekit.host.cli.output import check_writable
     from edgekit.host.cli.progress import working
-    from edgekit.host.exporters import write_tflite
+    from edgekit.host.exporters import write_onnx, write_tflite
     from edgekit.host.files import write_whole
     from edgekit.host.importers import import_model
     from edgekit.host.inputs import InputOptions
@@ -120,7 +125,8 @@ def quantize(
     options = InputOptions(*scaling, channels, layout)
     with working(f"quantizing {path.name}"):
         made = quantized_file(path, graph, data, evaluate, target, options)
-    write_whole(file, write_tflite(made.graph))
+    write = write_onnx if file.suffix == ".onnx" else write_tflite
+    write_whole(file, write(made.graph))
     times = _times(graph, made.graph, board_name(board))
     if as_json:
         _emit(path, file, made, times)
@@ -133,9 +139,10 @@ def _files(model: str | None, output: Path | None) -> tuple[Path, Path]:
     path = model_file(model)
     if file_kind(path) is Kind.BUNDLE:
         raise InputError(f"{path}: expected a model of floats, found a bundle; give its model")
-    file = output or Path(f"{path.stem}.int8.tflite")
-    if file.suffix != ".tflite":
-        raise InputError(f"{file}: expected a name that ends with .tflite, found another")
+    suffix = ".onnx" if path.suffix == ".onnx" else ".tflite"
+    file = output or Path(f"{path.stem}.int8{suffix}")
+    if file.suffix not in _SUFFIXES:
+        raise InputError(f"{file}: expected a name with {' or '.join(_SUFFIXES)}, found another")
     if file.exists() and file.samefile(path):
         raise InputError(f"{file}: expected a file to write, found the model; name another")
     return path, file

@@ -10,7 +10,7 @@ from edgekit.host.align import ALIGN, round_up
 from edgekit.host.graph import ops
 from edgekit.host.graph.ops import OutlierFullyConnected
 from edgekit.host.graph.types import Array, DType, Node, Tensor
-from edgekit.host.lower.context import Context, Rules
+from edgekit.host.lower.context import Context, Rules, padded
 from edgekit.host.lower.plan import Call, Field, Kernel, Value, Weights
 from edgekit.host.lower.product_i8 import float_product
 from edgekit.host.lower.window import Window, bias_vector
@@ -43,9 +43,6 @@ def lower_outlier(ctx: Context, node: Node) -> list[Call]:
     ]
     slice_bytes = round_up(made[0].weights.nbytes, ALIGN)
     stored = ctx.weights.add(np.concatenate([_bytes(p.weights, slice_bytes) for p in made]))
-    whole = np.zeros((slices, width), np.float32)
-    whole[:, :n] = scale
-    scales = ctx.weights.add(whole)
     residual = ctx.optional(node, 4)
     products = []
     for i, product in enumerate(made):
@@ -56,7 +53,7 @@ def lower_outlier(ctx: Context, node: Node) -> list[Call]:
             **product.fields,
             "x": Value(codes.tensor, i * m * depth),
             "weights": Weights(stored.offset + i * slice_bytes),
-            "scale": Weights(scales.offset + i * whole[i].nbytes),
+            "scale": ctx.weights.add(padded(scale[i], width, _F32)),
             "x_scale": row_scale,
             "x_scale_step": 1,
             "bias_f32": ctx.weights.add(bias_vector(bias, width, _F32)),
@@ -66,12 +63,14 @@ def lower_outlier(ctx: Context, node: Node) -> list[Call]:
             "y": Value(node.outputs[0]),
         }
         products.append(Call(product.kernel, fields, product.tasks))
+    whole = np.zeros((slices, width), np.float32)
+    whole[:, :n] = scale
     fields = {
         "m": m, "n": n, "k": k,
         "threshold": op.threshold,
         "x": Value(x.name),
         "weights": stored,
-        "scale": scales,
+        "scale": ctx.weights.add(whole),
         "slice": depth,
         "slice_bytes": slice_bytes,
         "depth": made[0].depth,

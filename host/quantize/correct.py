@@ -18,13 +18,15 @@ from edgekit.host.quantize.rules import WEIGHTED
 _FEWEST = 64  # sums per channel whose mean says more than chance
 
 
-def correct_biases(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> Coded:
+Means = Mapping[str, NDArray[np.float64]]
+
+
+def correct_biases(coded: Coded, wanted: Means, samples: Sequence[Sample]) -> Coded:
     """`coded` with biases such that the mean of each sum, over samples and positions, is what it is
-    in the float graph. Layer by layer: what comes in are the codes that corrected layers make.
-    """
+    in the float graph: the `float_means` of the same samples. Layer by layer: what comes in are the
+    codes that corrected layers make."""
     if coded.graph.states:
         return coded  # samples would have to be walked one after the other
-    wanted = _float_means(graph, samples)
     tensors = dict(coded.graph.tensors)
     constants = {name: t.data for name, t in tensors.items() if t.data is not None}
     values: list[dict[str, Array]] = [{**constants, **sample} for sample in samples]
@@ -45,7 +47,7 @@ def _is_coded_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     return type(node.op) in WEIGHTED and tensors[node.outputs[0]].dtype is DType.I8
 
 
-def _float_means(graph: Graph, samples: Sequence[Sample]) -> dict[str, NDArray[np.float64]]:
+def float_means(graph: Graph, samples: Sequence[Sample]) -> Means:
     """Of each product with weights, the mean per channel before its activation."""
     sums: dict[str, list[Array]] = {}
 

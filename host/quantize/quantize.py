@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Array, Graph
 from edgekit.host.quantize.build import Coded, MisfitError, build
-from edgekit.host.quantize.correct import correct_biases
+from edgekit.host.quantize.correct import Means, correct_biases, float_means
 from edgekit.host.quantize.equalize import equalize
 from edgekit.host.quantize.measure import compared, worst
 from edgekit.host.quantize.observe import Observed, Sample, observe
@@ -34,7 +34,7 @@ _MARGIN = 0.5  # of what the target allows: other samples are a little worse
 _EVERY = 4  # of so many samples one is held out
 _CORRECTORS = 16  # samples, at most, whose means correct biases
 _MOST_BYTES = 256 << 20  # of codes of all samples at a time
-_JUDGES = 8  # samples that recipes are compared on
+_JUDGES = 12  # samples that recipes are compared on
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ class _Kitchen:
     judges: Sequence[Sample]
     observed: dict[bool, Observed] = field(default_factory=dict)
     bases: dict[bool, Graph] = field(default_factory=dict)
+    means: dict[bool, Means] = field(default_factory=dict)
     exact: list[dict[str, Array]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -100,7 +101,9 @@ class _Kitchen:
         base, observed = self.bases[recipe.equalized], self.observed[recipe.equalized]
         coded, floats = _built(base, observed, recipe)
         if recipe.corrected:
-            coded = correct_biases(base, coded, self.correctors)
+            if recipe.equalized not in self.means:
+                self.means[recipe.equalized] = float_means(base, self.correctors)
+            coded = correct_biases(coded, self.means[recipe.equalized], self.correctors)
         outputs = [evaluate(coded.graph, each).outputs for each in self.judges]
         found = compared(self.exact, outputs)
         noise = float(np.mean([10 ** (-d.snr_db / 10) for d in found.values()]))

@@ -10,6 +10,8 @@ import pytest
 
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import import_model
+from edgekit.host.passes.quantized import integer_form
+from edgekit.host.quantize.rules import WEIGHTED
 from tests.support.onnx_models import model, node, save, value
 from tests.support.quantize_models import CLASSES, SIZE, classifier, samples, save_samples
 
@@ -34,20 +36,21 @@ def _cosine(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
     return float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))
 
 
-def test_a_quantized_file_computes_what_the_floats_do(edgekit: Any, home: Path) -> None:
+@pytest.mark.parametrize("file", ["net.int8.tflite", "net.int8.onnx"])
+def test_a_quantized_file_computes_what_the_floats_do(edgekit: Any, home: Path, file: str) -> None:
     path, data = classifier(home), save_samples(home)
-    done = edgekit("quantize", path, "--data", data, "-o", "net.int8.tflite", "--json")
+    done = edgekit("quantize", path, "--data", data, "-o", file, "--json")
     assert done.code == 0, done.err
     document = done.document
     assert document["schema"] == "edgekit.quantize/1"
     assert document["samples"] == {"calibration": 24, "held_out": 8}
     assert document["outputs"]["y"]["cosine"] >= 0.995
     assert [layer["coded"] for layer in document["layers"]].count(True) >= 5
-    graph = import_model(home / "net.int8.tflite")
-    weights = [t for t in graph.tensors.values() if t.data is not None and t.elements > 20]
-    assert {t.dtype.value for t in weights} == {"s8"}
+    graph = integer_form(import_model(home / file))
+    products = [n for n in graph.nodes if isinstance(n.op, WEIGHTED)]
+    assert [graph.tensors[n.inputs[1] or ""].dtype.value for n in products] == ["s8"] * 4
     others = samples(4, seed=9)
-    made = _board_outputs(edgekit, "net.int8.tflite", others)
+    made = _board_outputs(edgekit, file, others)
     assert _cosine(made, _float_outputs(path, others)) >= 0.995
 
 
@@ -76,7 +79,7 @@ def test_labels_are_counted(edgekit: Any, home: Path) -> None:
     text = edgekit("quantize", path, "--data", data, "--evaluate", "labels.txt")
     assert "classes  " in text.out
     assert "in floats" in text.out
-    assert "written  net.int8.tflite" in text.out
+    assert "written  net.int8.onnx" in text.out
 
 
 def test_a_folder_of_arrays(edgekit: Any, home: Path) -> None:
@@ -144,7 +147,7 @@ def test_bad_models_and_files(edgekit: Any, home: Path) -> None:
 
     assert "--data: expected" in complaint(path)
     assert "found nothing there" in complaint(path, "--data", "none.npz")
-    assert "expected a name that ends with .tflite" in complaint(
+    assert "expected a name with .tflite or .onnx" in complaint(
         path, "--data", data, "-o", "net.bin"
     )
     assert "expected a cosine between 0 and 1" in complaint(path, "--data", data, "--target", "1")
@@ -156,6 +159,17 @@ def test_bad_models_and_files(edgekit: Any, home: Path) -> None:
     assert "expected a model with one output" in complaint(
         _two_outputs(home), "--data", data, "--evaluate", "labels.txt"
     )
+
+
+@pytest.mark.peers
+def test_litert_computes_the_same(edgekit: Any, home: Path, litert_session: Any) -> None:
+    path, data = classifier(home), save_samples(home)
+    assert edgekit("quantize", path, "--data", data, "-o", "net.int8.tflite").code == 0
+    graph = import_model(home / "net.int8.tflite")
+    run = litert_session((home / "net.int8.tflite").read_bytes())
+    for x in samples(3, seed=5):
+        expected = evaluate(graph, {"x": x[None]}).outputs["y"]
+        np.testing.assert_array_equal(run({"x": x[None]})["y"], expected)
 
 
 def _two_outputs(home: Path) -> Path:
