@@ -19,6 +19,7 @@ from flatbuffers import encode, number_types
 from flatbuffers.table import Table
 
 _NAME = b"TFLITE_METADATA"
+_SUBGRAPHS = 3  # the field of ModelMetadata
 _MOST_ENTRIES = 4096
 _MOST_LABEL_BYTES = 4 << 20
 _NORMALIZATION = 1  # of ProcessUnitOptions
@@ -62,7 +63,7 @@ def read_notes(path: Path) -> ModelNotes:
         root = _metadata(path.read_bytes())
         if root is None:
             return ModelNotes()
-        (graph,) = _tables(root, 2)[:1]
+        (graph,) = _tables(root, _SUBGRAPHS)[:1]
         inputs = tuple(_input(tensor) for tensor in _tables(graph, 2))
         names = [_label_file(tensor) for tensor in _tables(graph, 3)]
     except _DAMAGED:

@@ -264,7 +264,8 @@ def described_model(file: Path) -> bytes:
     inputs = vector([table({4: ("o", vector([unit]))})])
     outputs = vector([table({6: ("o", vector([labels]))})])
     graph = table({2: ("o", inputs), 3: ("o", outputs)})
-    b.Finish(table({2: ("o", vector([graph]))}))
+    version = b.CreateString("v2")
+    b.Finish(table({2: ("o", version), 3: ("o", vector([graph]))}))
     metadata = bytes(b.Output())
 
     b = flatbuffers.Builder()
@@ -291,6 +292,15 @@ def described_model(file: Path) -> bytes:
     with zipfile.ZipFile(file, "a") as archive:
         archive.writestr("labels.txt", "cat\ndog\n")
     return metadata
+
+
+def test_metadata_of_published_models_is_read() -> None:
+    """What a test writes itself may be wrong in the same way as what reads it."""
+    folder = Path(__file__).parents[2] / "models"
+    assert read_notes(folder / "pose_detection.tflite").inputs == (InputNotes((127.5,), (127.5,)),)
+    hand = read_notes(folder / "hand_landmark_lite.tflite")
+    assert hand.inputs == (InputNotes((0.0,) * 3, (255.0,) * 3),)
+    assert ("Left", "Right") in hand.labels
 
 
 def test_metadata_says_how_pixels_are_scaled_and_what_classes_are(tmp_path: Path) -> None:
