@@ -8,6 +8,8 @@ inputs and outputs their order; what the format has no operator for becomes seve
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Mapping
 
 from edgekit.host.exporters.tflite_file import OperatorRecord, SubgraphRecord, pack
@@ -19,9 +21,13 @@ from edgekit.host.graph.types import DType, Graph, Node, Tensor
 _INITIAL = 1  # the subgraph that gives variables their first values
 
 
-def write_tflite(graph: Graph, metadata: Mapping[str, bytes] | None = None) -> bytes:
-    """A .tflite file that computes what `graph` does, with `metadata` by name; equal graphs give
-    equal bytes.
+def write_tflite(
+    graph: Graph,
+    metadata: Mapping[str, bytes] | None = None,
+    files: Mapping[str, bytes] | None = None,
+) -> bytes:
+    """A .tflite file that computes what `graph` does, with `metadata` by name, and `files`, such as
+    labels, in an archive behind the model; equal graphs give equal bytes.
 
     Raises `InputError` that names the node which the format cannot hold and what to do.
     """
@@ -34,7 +40,7 @@ def write_tflite(graph: Graph, metadata: Mapping[str, bytes] | None = None) -> b
     subgraphs = [sink.finish(graph.inputs, graph.outputs)]
     if graph.states:
         subgraphs.append(_initial(graph))
-    return pack(subgraphs, metadata or {})
+    return _with_files(pack(subgraphs, metadata or {}), files or {})
 
 
 def _write(graph: Graph, node: Node, sink: Sink, handles: Mapping[str, int]) -> None:
@@ -89,3 +95,14 @@ def _initial(graph: Graph) -> SubgraphRecord:
         handle = _handle(sink, name)
         sink.operator(OperatorRecord("ASSIGN_VARIABLE", 1, (handle, sink.number(name)), ()))
     return sink.finish()
+
+
+def _with_files(content: bytes, files: Mapping[str, bytes]) -> bytes:
+    """An archive that is stored, as readers of metadata expect it, without dates."""
+    if not files:
+        return content
+    whole = io.BytesIO(content)
+    with zipfile.ZipFile(whole, "a") as archive:
+        for name, data in files.items():
+            archive.writestr(zipfile.ZipInfo(name), data)
+    return whole.getvalue()

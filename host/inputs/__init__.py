@@ -1,7 +1,7 @@
 """What people have as inputs, made into what a model takes."""
 
 from edgekit.host.inputs.convert import fitted
-from edgekit.host.inputs.metadata import ModelNotes, read_notes
+from edgekit.host.inputs.metadata import ModelNotes, read_attached, read_notes
 from edgekit.host.inputs.options import InputOptions
 from edgekit.host.inputs.pictures import PixelFrames
 from edgekit.host.inputs.sources import (
@@ -21,6 +21,7 @@ __all__ = [
     "is_array",
     "is_picture",
     "read_arrays",
+    "read_attached",
     "read_inputs",
     "read_notes",
 ]

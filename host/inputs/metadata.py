@@ -10,7 +10,8 @@ from __future__ import annotations
 import struct
 import zipfile
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ _NAME = b"TFLITE_METADATA"
 _SUBGRAPHS = 3  # the field of ModelMetadata
 _MOST_ENTRIES = 4096
 _MOST_LABEL_BYTES = 4 << 20
+_MOST_FILES = 16
 _NORMALIZATION = 1  # of ProcessUnitOptions
 _AUDIO = 4  # of ContentProperties
 _LABELS = (2, 3)  # of AssociatedFileType: of an axis, of values
@@ -53,6 +55,26 @@ class ModelNotes:
 
     inputs: tuple[InputNotes, ...] = ()
     labels: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Attached:
+    """The notes of a .tflite file as they are stored, for `write_tflite` of a model made of it:
+    `metadata` by name, and the `files` behind the model."""
+
+    metadata: Mapping[str, bytes] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def read_attached(path: Path) -> Attached:
+    """What belongs to the notes of a .tflite file, files of at most 4 MiB; nothing of others."""
+    if path.suffix != ".tflite":
+        return Attached()
+    try:
+        root = _metadata(path.read_bytes())
+    except _DAMAGED:
+        return Attached()
+    return Attached({} if root is None else {_NAME.decode(): bytes(root.Bytes)}, _files(path))
 
 
 def read_notes(path: Path) -> ModelNotes:
@@ -112,6 +134,16 @@ def _labels(path: Path, name: str) -> tuple[str, ...]:
             return label_lines(data) if len(data) <= _MOST_LABEL_BYTES else ()
     except _BAD_ARCHIVE:
         return ()
+
+
+def _files(path: Path) -> dict[str, bytes]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            small = [i for i in archive.infolist() if i.file_size <= _MOST_LABEL_BYTES]
+            names = [i.filename for i in small[:_MOST_FILES] if not i.is_dir()]
+            return {name: archive.read(name) for name in names}
+    except _BAD_ARCHIVE:
+        return {}
 
 
 def _at(table: Table, field: int) -> int:

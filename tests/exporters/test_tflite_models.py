@@ -10,6 +10,7 @@ from edgekit.host.exporters import write_tflite
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import import_model
 from edgekit.host.importers.tflite import graph_from_tflite
+from edgekit.host.inputs import read_attached, read_notes
 from tests.support.export_models import SHIPPED, drawn_inputs, models, need_close
 
 
@@ -59,3 +60,14 @@ def test_a_signature_names_inputs_and_outputs():
     model = tflite.Model.GetRootAs(content)
     assert model.Metadata(0).Name() == b"notes"
     assert model.Buffers(model.Metadata(0).Buffer()).DataAsNumpy().tobytes() == b"of the model"
+
+
+def test_notes_and_labels_go_with_the_model(tmp_path):
+    """Metadata of the file, and its archive, from one model to the one made of it."""
+    source, made = SHIPPED / "hand_landmark_lite.tflite", tmp_path / "made.tflite"
+    graph, attached = import_model(source), read_attached(source)
+    made.write_bytes(write_tflite(graph, attached.metadata, attached.files))
+    assert read_notes(made) == read_notes(source) and read_notes(made).inputs[0].scale
+    assert read_attached(made) == attached and attached.files["handedness.txt"]
+    assert import_model(made).outputs == graph.outputs
+    assert write_tflite(graph, attached.metadata, attached.files) == made.read_bytes()
