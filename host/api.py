@@ -242,6 +242,7 @@ class Device:
         warmup: int = 3,
         seconds: int = 2,
         variant: int = 0,
+        hotspots: bool = False,
     ) -> Benchmark:
         """Latency of what is deployed; see edgekit.host.release.bench."""
         wish = self.wish(threads, cluster)
@@ -255,6 +256,7 @@ class Device:
             seconds=seconds,
             variant=variant,
             name=self.model_name,
+            hotspots=hotspots,
         )
 
     def install(

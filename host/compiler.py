@@ -16,7 +16,7 @@ from edgekit.host.codegen.section import section_code
 from edgekit.host.errors import InputError
 from edgekit.host.explain import explain
 from edgekit.host.fit import plan_of
-from edgekit.host.golden.half import half_note
+from edgekit.host.golden.half import code_note, half_note
 from edgekit.host.golden.vectors import golden_of
 from edgekit.host.graph.types import Graph
 from edgekit.host.importers import import_model, model_hash
@@ -108,7 +108,16 @@ def prepare_graph(
     target = Target(board, options, memory_limit(board, options), rows)
     work = run_pipeline(source, target)
     notes = (*source.notes, *work.notes)
-    made = Made(work.graph, work.counts, work.origin, target.limit, notes, work.exact, work.groups)
+    made = Made(
+        work.graph,
+        work.counts,
+        work.origin,
+        target.limit,
+        notes,
+        work.exact,
+        work.groups,
+        work.floats,
+    )
     return work.imported, made
 
 
@@ -116,8 +125,8 @@ def prepare_graph(
 class Made:
     """A graph ready for scheduling, and how it came about: operator counts of the passes, the
     operators that parts were split from, the limit of memory that asked for that, what the
-    importer has to say, the same in f32 if it computes in half precision, and operators whose
-    method was chosen together."""
+    importer has to say, the same in f32 if it computes in half precision, operators whose method
+    was chosen together, and the same with weights of floats if some are codes."""
 
     graph: Graph
     counts: tuple[PassCount, ...] = ()
@@ -126,6 +135,7 @@ class Made:
     notes: tuple[str, ...] = ()
     exact: Graph | None = None
     groups: tuple[Group, ...] = ()
+    floats: Graph | None = None
 
 
 def build_graph(
@@ -154,6 +164,8 @@ def build_graph(
     golden = golden_of(imported, cache / "golden")
     placed = placements(scheduled, plan, board, options.threads, options.cluster)
     notes = made.notes
+    if made.floats is not None:
+        notes = (*notes, code_note(made.floats, made.graph, golden))
     if made.exact is not None:
         notes = (*notes, half_note(made.exact, made.graph, golden))
     return Artifact(

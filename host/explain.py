@@ -15,6 +15,7 @@ from edgekit.host.lower.plan import Plan
 from edgekit.host.lower.units import NNA
 from edgekit.host.passes.pipeline import PassCount
 from edgekit.host.schedule.types import Schedule
+from edgekit.host.schedule.work import work_of
 from edgekit.host.toolchain.nna_account import account_of_node
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.choice import Compiled, RunnerUp
@@ -42,6 +43,7 @@ def explain(
     for node in graph.nodes:
         step = steps.get(node.name)
         names = {t for t in (*node.inputs, *node.outputs) if t is not None}
+        work = work_of(graph, node, 1)  # of every element, none of padding
         operators.append(
             {
                 "name": node.name,
@@ -57,6 +59,8 @@ def explain(
                 "split_from": origin.get(node.name),
                 "chain_of": list(node.op.names) if isinstance(node.op, ops.RowChain) else None,
                 "bytes": sum(tensors[t].bytes for t in names),
+                "constant_bytes": int(work.amounts.loaded),
+                "multiply_adds": int(work.amounts.steps) if work.kind == "matrix" else 0,
                 "cost_us": schedule.costs[node.name],
                 "start_us": schedule.times[node.name][0],
             }

@@ -41,12 +41,14 @@ class Target:
 class Work:
     """A graph on its way: the one that golden outputs are those of (`imported`), operator counts of
     the transforms so far, and the operators that parts were split from. `exact`: the same in f32,
-    of a graph that computes in half precision; `notes`: what users should know; `groups`: operators
+    of a graph that computes in half precision; `floats`: the same with all weights of floats, of a
+    graph whose weights are codes; `notes`: what users should know; `groups`: operators
     whose method was chosen together."""
 
     graph: Graph
     imported: Graph
     exact: Graph | None = None
+    floats: Graph | None = None
     notes: tuple[str, ...] = ()
     counts: tuple[PassCount, ...] = ()
     origin: Mapping[str, str] = field(default_factory=dict)
@@ -81,7 +83,9 @@ def _compress_weights(work: Work, target: Target) -> Work:
     if target.options.weights is None:
         return work
     graph = compress_weights(work.graph, target.options.weights)
-    return replace(work.then("compress_weights", graph), imported=graph)
+    if graph.nodes == work.graph.nodes:
+        return work.then("compress_weights", graph)
+    return replace(work.then("compress_weights", graph), imported=graph, floats=work.graph)
 
 
 def _half_precision(work: Work, target: Target) -> Work:

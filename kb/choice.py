@@ -56,7 +56,7 @@ def choose(
     """The method of an operator: by its row of the table (exact, then relaxed by priority), else by
     a row of the library's products, of which only proven tiles count, since other kernels were
     measured, else the proven one of least price. None where no kernel fits."""
-    candidates = candidates_of(form, isa, board)
+    candidates = candidates_of(form, isa, board, threads)
     return choose_among(table, board, form, threads, candidates) if candidates else None
 
 

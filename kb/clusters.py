@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from edgekit.device.agent.specs import ALIKE, ALL
 from edgekit.kb.board import CPU, BoardProfile
+from edgekit.kb.core import Core, core_names, load_core
 from edgekit.kb.timing import Cluster
 
 
@@ -34,6 +35,15 @@ def clusters_of(board: BoardProfile) -> tuple[BoardCluster, ...]:
         BoardCluster(name, c.core, c.cores, c.name, c)
         for name, c in zip(names, several, strict=True)
     )
+
+
+def timed_core(board: BoardProfile) -> Core | None:
+    """The timing model of a board's core: of its fastest cluster, with its clock and memory; where
+    the profile tells none, with what the core is usually built with. None if there is no model."""
+    if board.timing:
+        return board.timing[0].timed()
+    name = board.core.rpartition("-")[2]
+    return load_core(name) if name in core_names() else None
 
 
 def cluster_named(board: BoardProfile, name: str) -> BoardCluster:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from typing import Literal
 
 from edgekit.device.kernel_facts import I8_SCRATCH_BYTES, WINOGRAD_CHANNELS
 from edgekit.kb.board import BoardProfile
+from edgekit.kb.clusters import timed_core
+from edgekit.kb.core import ELEMENTS, WIDTHS, load_core, operation_table
 from edgekit.kb.features import GemmKey, GemmShape
 from edgekit.kb.isa import Isa, Tile
 from edgekit.kb.method import Split
@@ -39,7 +42,6 @@ Family = Literal[
 ]
 _FIXED_WINDOWS = ((3, 3), (5, 5))  # depthwise ones that have kernels of their own
 _FEW_TILES = 4  # of Winograd: more channels at once instead of more of them
-_SHARED = 1.1  # what a depthwise convolution takes by the other number of rows, about
 _BLOCKS = (128, 256, 512)  # of k
 _GAIN = 0.85  # fewer instructions than this share of the direct convolution's, or it does not pay
 
@@ -129,11 +131,11 @@ class Candidate:
     proven: bool = True
 
 
-def candidates_of(form: Form, isa: Isa, board: BoardProfile) -> list[Candidate]:
-    """All methods that compute a form, the first of equally dear ones first. None for windows that
-    need more scratch than there is."""
+def candidates_of(form: Form, isa: Isa, board: BoardProfile, threads: int = 1) -> list[Candidate]:
+    """All methods that compute a form on so many threads, the first of equally dear ones first.
+    None for windows that need more scratch than there is."""
     if form.kind == "depthwise":
-        return list(_depthwise(form, isa, board))
+        return list(_depthwise(form, isa, board, threads))
     return [*_in_place(form, isa, board), *_winograd(form, isa)]
 
 
@@ -147,28 +149,68 @@ def sums_at_once(isa: Isa, is_float: bool) -> int:
     return 8 if not is_float and isa.widens_eight else isa.vl
 
 
-def _depthwise(form: Form, isa: Isa, board: BoardProfile) -> Iterator[Candidate]:
+def _depthwise(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterator[Candidate]:
     """Rows of the output that are made at once: two share inputs where registers hold both; on
     RISC-V, where a vector is one register."""
     columns = sums_at_once(isa, form.is_float)
-    products = form.shape.m * form.shape.k * math.ceil(form.shape.n / columns)
+    blocks = math.ceil(form.shape.n / columns)
     holds = isa.shares_rows or board.vlen_bits >= isa.vector_bits
-    shares = form.stride[0] == 1 and form.y[1] > 1 and holds
+    shares = holds and form.has_fixed_window and form.y[1] > 1
     for rows in (1, 2) if form.has_fixed_window else (1,):
-        usual = rows == 1 + (shares and form.has_fixed_window)
-        price = products * (1.0 if usual else _SHARED)
-        yield Candidate(OperatorMethod("depthwise", form.dtype, rows, columns), price, usual)
+        usual = rows == 1 + (shares and _two_rows_pay(form, isa, board, threads))
+        method = OperatorMethod("depthwise", form.dtype, rows, columns)
+        yield Candidate(method, blocks * _price_of_rows(form, rows), usual)
+
+
+def _two_rows_pay(form: Form, isa: Isa, board: BoardProfile, threads: int) -> bool:
+    """With a stride, by board time on ARM: on one thread, while the lines they read stay in L1; not
+    of floats where a product is two micro-operations: 1.2 to 1.3 times as long on an A72."""
+    if form.stride[0] == 1:
+        return True
+    size = isa.vector_bits // 8 // isa.vl if form.is_float else 1
+    pixels = (_lines(form, 2) * form.stride[1] + 2) * form.y[2]
+    near = pixels * form.shape.n * size <= board.l1d_bytes
+    whole = not form.is_float or _makes_whole_products(board)
+    return isa.lanes and threads == 1 and near and whole
+
+
+def _lines(form: Form, rows: int) -> int:
+    """Those of the input that so many rows of a depthwise convolution read."""
+    return (rows - 1) * form.stride[0] + form.window[0]
+
+
+def _price_of_rows(form: Form, rows: int) -> float:
+    """Of a block of channels: multiply-adds, and half as much for each load of tiles of four pixels
+    for all rows. A row that is left is made alone."""
+    reach = 3 * form.stride[1] + form.window[1]
+    one, several = (n * math.prod(form.window) + _lines(form, n) * reach / 8 for n in (1, rows))
+    groups, left = divmod(form.y[1], rows)
+    return form.y[0] * form.y[2] * (groups * several + left * one)
+
+
+def _makes_whole_products(board: BoardProfile) -> bool:
+    """Whether a multiply-add of 128 bits is known to be one micro-operation of the core."""
+    core = timed_core(board)
+    return core is not None and _product_parts(core.name) == 1
+
+
+@functools.cache
+def _product_parts(core: str) -> int | None:
+    return operation_table(load_core(core))["v_fma", WIDTHS.index(128), ELEMENTS.index(32)].uops
 
 
 def _in_place(form: Form, isa: Isa, board: BoardProfile) -> Iterator[Candidate]:
-    """The walk that reads more from beyond L2 is for rows of a table only."""
+    """The walk that reads more from beyond L2 is for rows of a table only. A single tile of rows
+    reads weights once by either, and finds its rows once with channels inside."""
     outer = panel_outer(board, form.weight_bytes)
-    walks: tuple[Split, Split] = ("n", "m") if outer else ("m", "n")
+    walks: tuple[Split, Split] = ("m", "n")
     for split in walks:
-        for tile, proven in _tiles(form, isa):
+        for tile, proven in _tiles(form, isa, board):
+            usual = "n" if outer and form.shape.m > tile.mr else "m"
             method = OperatorMethod("in_place", form.dtype, tile.mr, tile.nv * isa.vl, split)
-            price = form.shape.k * _products(tile, isa.vl, form.shape)
-            yield Candidate(method, price, proven and split == walks[0])
+            rows = 1 if _is_single(form, isa, board) else tile.mr
+            price = form.shape.k * _products(tile, rows, isa.vl, form.shape)
+            yield Candidate(method, price, proven and split == usual)
             for kc in _blocks(form, tile.mr, tile.nv * isa.vl, board):
                 kept = 2 * (math.ceil(form.shape.k / kc) - 1) * form.shape.m * form.shape.n
                 blocked = dataclasses.replace(method, kc=kc)
@@ -187,7 +229,7 @@ def _blocks(form: Form, mr: int, nr: int, board: BoardProfile) -> Iterator[int]:
     yield from (kc for kc in _BLOCKS if kc < form.shape.k and kc * held <= board.l1d_bytes // 2)
 
 
-def _tiles(form: Form, isa: Isa) -> Iterator[tuple[Tile, bool]]:
+def _tiles(form: Form, isa: Isa, board: BoardProfile) -> Iterator[tuple[Tile, bool]]:
     """Register tiles that the kernels of the core's library have, and whether they are proven."""
     lanes = "f32" if form.is_float else form.dtype
     proven, heights = isa.tiles(lanes), isa.columns.of(lanes)
@@ -197,19 +239,29 @@ def _tiles(form: Form, isa: Isa) -> Iterator[tuple[Tile, bool]]:
             proven = (Tile(1, 4),)  # a single row: the wider, the less often it is read
         if all(t.mr * form.row_bytes > I8_SCRATCH_BYTES for t in proven):
             proven = (Tile(1, isa.i8_tiles[0].nv),)
-    more = (Tile(min(height, most), nv) for nv, height in enumerate(heights, 1))
+    more = [Tile(min(height, most), nv) for nv, height in enumerate(heights, 1)]
+    if _is_single(form, isa, board):  # no tile spills with one row
+        usual = sorted(proven, key=lambda t: -t.nv)
+        proven = (*usual, *(t for t in more if t.nv > usual[0].nv))
     for tile in dict.fromkeys((*proven, *more)):
         if tile.mr * form.row_bytes <= I8_SCRATCH_BYTES:
             yield tile, tile in proven
 
 
-def _products(tile: Tile, vl: int, shape: GemmShape) -> float:
-    """Vector multiply-adds plus what loading operands adds; panels.h does not share the rows out
-    evenly, so that a last tile costs as much as a whole one."""
+def _products(tile: Tile, rows: int, vl: int, shape: GemmShape) -> float:
+    """Vector multiply-adds of a tile's `rows` plus what loading operands adds; panels.h does not
+    share the rows out evenly, so that a last tile costs as much as a whole one."""
     vectors = math.ceil(shape.n / vl)
     whole, rest = divmod(vectors, tile.nv)
     per_row = [tile.nv] * whole + ([rest] if rest else [])
-    return math.ceil(shape.m / tile.mr) * sum(tile.mr * nv + 0.5 * (tile.mr + nv) for nv in per_row)
+    return math.ceil(shape.m / tile.mr) * sum(rows * nv + 0.5 * (rows + nv) for nv in per_row)
+
+
+def _is_single(form: Form, isa: Isa, board: BoardProfile) -> bool:
+    """Whether it is one row of floats on a core that gains by wide panels for it: by board time 32
+    columns took 0.93 of 12 on an A76, 0.97 to 1.01 on an A72, 1.5 on an A53."""
+    one = form.shape.m == 1 and form.is_float and isa.lanes
+    return one and not board.in_order and _makes_whole_products(board)
 
 
 def _winograd(form: Form, isa: Isa) -> Iterator[Candidate]:

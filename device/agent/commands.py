@@ -183,7 +183,6 @@ def _verify(options: argparse.Namespace) -> Document:
 
 
 def _health(options: argparse.Namespace) -> Document:
-
     manifest, folder = _current(options)
     try:
         found = _checker(options)(folder)
@@ -255,7 +254,12 @@ def _bench(options: argparse.Namespace) -> Document:
     plan = BenchPlan(options.count, options.warmup, options.seconds)
     current = _current(options)
     with _placed(current[0], options) as placement:
-        return bench_release(current, placement, plan, given, options.variant)
+        found = bench_release(current, placement, plan, given, options.variant)
+        if options.hotspots:
+            from edgekit.device.agent.model_hotspots import add_hotspots
+
+            add_hotspots(found, current, placement, options.variant)
+    return found
 
 
 def _noise(_: argparse.Namespace) -> Document:
@@ -379,6 +383,7 @@ def _add_measuring(command: AddCommand) -> None:
     sub.add_argument("--count", type=positive, default=0, help="runs; by time if left out")
     sub.add_argument("--warmup", type=positive, default=3)
     sub.add_argument("--seconds", type=positive, default=2, help="time to spend")
+    sub.add_argument("--hotspots", action="store_true", help="say where the time goes, too")
     sub = command("count", _count, "instructions of an inference of the current release")
     sub.add_argument("--repeats", type=positive, default=5)
     sub = command("gemm-bench", _gemm_bench, "times of GEMM methods, or their instructions")

@@ -14,19 +14,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Callable, Iterator, Mapping, Tuple
 
-from edgekit.device import features
 from edgekit.device.agent.model import Model
+from edgekit.device.agent.perf_events import (
+    DISABLE,
+    DISABLED,
+    ENABLE,
+    NO_HYPERVISOR,
+    NO_KERNEL,
+    RESET,
+    open_counter,
+)
 from edgekit.device.bytecode import keep_bytecode
 from edgekit.device.errors import IncompatibleError
 
-_SYSCALLS = {"aarch64": 241, "armv7l": 364, "riscv64": 241, "x86_64": 298}
-_ATTRIBUTE_BYTES = 128  # of perf_event_attr; the kernel takes any size it knows
-_FLAGS_OFFSET = 40
-_HARDWARE, _INSTRUCTIONS = 0, 1
-_DISABLED, _NO_KERNEL, _NO_HYPERVISOR = 1, 1 << 5, 1 << 6
 _ASK_PERSONALITY, _NO_RANDOM_ADDRESSES = 0xFFFFFFFF, 0x0040000
 _ROUNDS = 20
-_ENABLE, _DISABLE, _RESET = 0x2400, 0x2401, 0x2403
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,10 @@ def fix_layout() -> None:
 
 def _measure(descriptor: int, before: Callable[[], object], call: Callable[[], object]) -> int:
     before()
-    fcntl.ioctl(descriptor, _RESET)
-    fcntl.ioctl(descriptor, _ENABLE)
+    fcntl.ioctl(descriptor, RESET)
+    fcntl.ioctl(descriptor, ENABLE)
     call()
-    fcntl.ioctl(descriptor, _DISABLE)
+    fcntl.ioctl(descriptor, DISABLE)
     found: int = struct.unpack("Q", os.read(descriptor, 8))[0]
     return found
 
@@ -100,9 +102,9 @@ def _measure(descriptor: int, before: Callable[[], object], call: Callable[[], o
 @contextmanager
 def counter() -> Iterator[Tuple[int, bool]]:
     """(descriptor of this thread's instruction counter, whether it leaves out the kernel)."""
-    descriptor, user_only = _open(_DISABLED | _NO_KERNEL | _NO_HYPERVISOR), True
+    descriptor, user_only = open_counter(DISABLED | NO_KERNEL | NO_HYPERVISOR), True
     if descriptor < 0:
-        descriptor, user_only = _open(_DISABLED), False
+        descriptor, user_only = open_counter(DISABLED), False
     if descriptor < 0:
         raise IncompatibleError(
             f"expected an instruction counter, found: {os.strerror(ctypes.get_errno())}; "
@@ -112,16 +114,3 @@ def counter() -> Iterator[Tuple[int, bool]]:
         yield descriptor, user_only
     finally:
         os.close(descriptor)
-
-
-def _open(flags: int) -> int:
-    attribute = bytearray(_ATTRIBUTE_BYTES)
-    struct.pack_into("IIQ", attribute, 0, _HARDWARE, _ATTRIBUTE_BYTES, _INSTRUCTIONS)
-    struct.pack_into("Q", attribute, _FLAGS_OFFSET, flags)
-    number = _SYSCALLS.get(features.machine())
-    if number is None:
-        return -1
-    libc = ctypes.CDLL(None, use_errno=True)
-    block = (ctypes.c_char * _ATTRIBUTE_BYTES).from_buffer(attribute)
-    this_thread, any_cpu = 0, -1
-    return int(libc.syscall(number, block, this_thread, any_cpu, -1, 0))

@@ -16,9 +16,9 @@ from edgekit.device.arrays.nna_account import (
     Account,
     Counters,
     Event,
-    Work,
     layer_work,
     make_account,
+    matmul_work,
 )
 from edgekit.device.arrays.nna_chip import NNA2, NnaChip
 from edgekit.device.arrays.nna_machine import Machine
@@ -139,15 +139,7 @@ def emulate_matmul(
     else:
         shape, arrays = MatmulShape(m, k, n), _addresses(*operands, sums)
         counters, events = _native().matmul(chip, shape, arrays, account, trace)
-    work = Work(
-        rows=m,
-        depth=k,
-        lanes=n,
-        tail=n % CHANNELS,
-        useful=m * k * groups * CHANNELS,
-        weight_loads=m * -(-k // TAPS) if groups else 0,
-        groups=groups,
-    )
+    work = matmul_work(m, k, n)
     return Emulated(sums, make_account(chip, counters, work) if account else None, events)
 
 

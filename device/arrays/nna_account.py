@@ -170,6 +170,20 @@ def layer_work(
     return Work(rows, depth, lanes, tail=0, useful=useful, weight_loads=loads, groups=1)
 
 
+def matmul_work(m: int, k: int, n: int) -> Work:
+    """What [m, k] by [k, n] is, as the patent multiplies them."""
+    groups = n // CHANNELS
+    return Work(
+        rows=m,
+        depth=k,
+        lanes=n,
+        tail=n % CHANNELS,
+        useful=m * k * groups * CHANNELS,
+        weight_loads=m * -(-k // TAPS) if groups else 0,
+        groups=groups,
+    )
+
+
 def totals(accounts: Sequence[Account]) -> Dict[str, Any]:
     """What products one after the other cost in sum, by the names of Account's fields."""
     found: Dict[str, Any] = {}

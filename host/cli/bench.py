@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +13,7 @@ import typer
 
 from edgekit.host.cli import bench_gemm, bench_nna, bench_outlier, bench_spmm, bench_spmv, complete
 from edgekit.host.cli.bench_history import keep_in_history
+from edgekit.host.cli.bench_hotspots import check_hotspots, verdict_of
 from edgekit.host.cli.bench_results import (
     Result,
     against_best,
@@ -67,6 +68,7 @@ class _Wanted:
     cluster: str
     runs: int
     peers: bool
+    hotspots: bool
     options: CompileOptions
     explain: Path | None
 
@@ -87,6 +89,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "edgekit bench model models/face_detection_short_range.tflite --peers",
             "edgekit bench model a.tflite b.tflite --threads 2 --json",
+            "edgekit bench model face.tflite --board pi --hotspots",
             "edgekit bench model                # what is deployed on local",
         ),
     )(bench_model)
@@ -120,6 +123,12 @@ def bench_model(
     peers: Annotated[
         bool, typer.Option("--peers", help="Time other engines too, in turns with ours.")
     ] = False,
+    hotspots: Annotated[
+        bool,
+        typer.Option(
+            "--hotspots", help="Say where the time goes on all threads, why, what to try."
+        ),
+    ] = False,
     every: Annotated[bool, typer.Option("--all", help="All models in ./models.")] = False,
     input_shape: InputShapes = None,
     memory_limit: MemoryLimit = None,
@@ -142,15 +151,17 @@ def bench_model(
     )
     check_pages(html, trace)
     if peers and board_name(board) != _HERE:
-        if html or trace:
+        if html or trace or hotspots:
             raise InputError(
-                f"expected --html and --trace with times, found --peers on {board_name(board)}, "
-                "where all is estimated; leave one of them out"
+                "expected --html, --trace and --hotspots with times, found --peers on "
+                f"{board_name(board)}, where all is estimated; leave one of them out"
             )
         return _estimate_beside_peers(models, board_name(board), options, threads, cluster, as_json)
     device = connect(board_name(board), via=via).named(as_name)
-    wanted = _Wanted(device, threads, cluster or "", runs, peers, options, explain)
+    wanted = _Wanted(device, threads, cluster or "", runs, peers, hotspots, options, explain)
     files = _all_models() if every else [model_file(m) for m in models or ()]
+    if hotspots:
+        check_hotspots(len(files), every)
     if len(files) > 1 and (explain or not options.is_default):
         raise InputError(
             "expected one model with options of its compilation, found "
@@ -208,10 +219,15 @@ def _bench_one(file: Path | None, wanted: _Wanted) -> Result:
             "expected a model to time other engines with, found none; name a .tflite or .onnx"
         )
     else:
-        timing = device.bench(threads=wanted.threads, cluster=wanted.cluster, count=wanted.runs)
+        timing = device.bench(
+            threads=wanted.threads,
+            cluster=wanted.cluster,
+            count=wanted.runs,
+            hotspots=wanted.hotspots,
+        )
         result = Result(timing, None, estimate=estimate_beside(device, timing, None))
     warn_of_noise(result.timing, device.emulated)
-    return result
+    return replace(result, verdict=verdict_of(device, result.timing, file, result.estimate))
 
 
 def _bench_file(file: Path, wanted: _Wanted) -> Result:
@@ -228,7 +244,11 @@ def _bench_file(file: Path, wanted: _Wanted) -> Result:
         with working(f"timing {file.name}"):
             timing, *more = (
                 device.bench(
-                    threads=wanted.threads, cluster=wanted.cluster, count=wanted.runs, variant=i
+                    threads=wanted.threads,
+                    cluster=wanted.cluster,
+                    count=wanted.runs,
+                    variant=i,
+                    hotspots=wanted.hotspots and i == 0,
                 )
                 for i in range(len(bundle.manifest.every_variant()))
             )

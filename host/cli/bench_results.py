@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgekit.host.api import Device
+    from edgekit.host.bench.hotspots import Verdict
     from edgekit.host.bench.peers import PeerResult
     from edgekit.host.estimate.model import ModelEstimate
     from edgekit.host.release import Benchmark
@@ -18,16 +19,18 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Result:
     """`more`: the times of further shapes of the model; `estimate`: of the first on a real core,
-    where the board is an emulated one."""
+    where the board is an emulated one; `verdict`: of its hot spots, where they were asked for."""
 
     timing: Benchmark
     peers: PeerResult | None
     more: tuple[Benchmark, ...] = ()
     estimate: ModelEstimate | None = None
+    verdict: Verdict | None = None
 
 
 def document(device: Device, result: Result) -> dict[str, Any]:
     """edgekit.bench.model/1 of the first shapes, with those of the others in it."""
+    from edgekit.host.cli.bench_hotspots import hotspots_document
     from edgekit.host.cli.estimated import estimated_document
     from edgekit.host.cli.model_times import measured_document
     from edgekit.host.explanations import nna_account
@@ -44,6 +47,7 @@ def document(device: Device, result: Result) -> dict[str, Any]:
             measured_document(device.name, t, device.emulated, nna=nna_account(t.release, i))
             for i, t in more
         ],
+        hotspots=hotspots_document(first, result.verdict),
     )
 
 
@@ -84,6 +88,7 @@ def against_best(results: Sequence[Result]) -> dict[str, Any]:
 def show(device: Device, result: Result) -> None:
     """One model's times, for people."""
     from edgekit.device.agent.variants import shapes_text
+    from edgekit.host.cli.bench_hotspots import show_hotspots
     from edgekit.host.cli.estimated import show_estimate
     from edgekit.host.cli.output import byte_size
     from edgekit.host.cli.report import show_slowest, show_times
@@ -97,6 +102,7 @@ def show(device: Device, result: Result) -> None:
     show_estimate(device, result.estimate)
     show_slowest(timing, device.emulated)
     _show_nna(timing, 0)
+    show_hotspots(timing, result.verdict)
     if result.peers:
         _show_peers(result.peers)
     for number, other in enumerate(result.more, 1):

@@ -212,14 +212,11 @@ def _tell_board(board: str, found: Sequence[_Measured], threads: int, as_json: b
 
 
 def _tell_hotspots(spots: Sequence[Hotspots]) -> None:
+    from edgekit.host.cli.bench_hotspots import show_places
+
     for each in spots:
         print(f"bottleneck  {each.bottleneck.kind}: {each.bottleneck.why}")
-        for function in each.functions:
-            print(f"  {function.percent:5.1f} %  {function.name}")
-        for instruction in each.instructions:
-            print(f"    {instruction.percent:5.1f} %  {instruction.text}")
-        for reason in each.missing:
-            print(f"  missing   {reason}")
+        show_places(each.functions, each.instructions, each.missing)
 
 
 def _without_nan(value: Any) -> Any:

@@ -64,6 +64,7 @@ class _Document:
     estimate: Mapping[str, Any] | None = None
     nna: Mapping[str, Any] | None = None
     variants: Sequence[Mapping[str, Any]] = ()
+    hotspots: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         known = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -80,6 +81,7 @@ def measured_document(
     estimate: Mapping[str, Any] | None = None,
     nna: Mapping[str, Any] | None = None,
     variants: Sequence[Mapping[str, Any]] = (),
+    hotspots: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The document of a benchmark; an emulator's times are called that. `peers`: by name, as
     PeerTimes tells."""
@@ -107,6 +109,7 @@ def measured_document(
         estimate=estimate,
         nna=nna,
         variants=variants,
+        hotspots=hotspots,
     ).to_json()
 
 

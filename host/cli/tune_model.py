@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -33,8 +32,9 @@ from edgekit.host.errors import InputError
 from edgekit.host.options import CompileOptions, Precision
 
 if TYPE_CHECKING:
-    from edgekit.host.tune.model_session import ModelJob
+    from edgekit.host.tune.model_session import ModelJob, ModelTuned
     from edgekit.host.tune.operators import ModelOutcome, ModelProgress, Won
+    from edgekit.host.tune.orders import OrderOutcome
 
 _SHOWN = 10  # best gains in the summary
 
@@ -67,7 +67,8 @@ def tune_model(
 
     On a board by time, in turns with the methods that it gets without; for a virtual board, or one
     that is only a profile, by board time. Stop it at any time: all is kept, and the same command
-    goes on. What was found is used by every later compile for boards of that core.
+    goes on. Where time is left, orders of the operators are tried as well. What was found is used
+    by every later compile for boards of that core.
     Several boards, with commas between, are tuned side by side.
     """
     from edgekit.host.cli.output import emit, note
@@ -112,11 +113,11 @@ def tune_model(
         target_of(profile)  # is there a model of its core?
         check_placement(profile, count, "")
     job = ModelJob(name, profile, path, options, count, seconds, device, _moment, note, check)
-    outcome, table = _tuned(job)
+    tuned = _tuned(job)
     if as_json:
-        emit(_document(job, outcome, table))
+        emit(_document(job, tuned))
     else:
-        _summary(job, outcome, table)
+        _summary(job, tuned)
 
 
 def _options(input_shape: list[str] | None, precision: Precision | None) -> CompileOptions:
@@ -127,13 +128,13 @@ def _moment() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _tuned(job: ModelJob) -> tuple[ModelOutcome, Path]:
+def _tuned(job: ModelJob) -> ModelTuned:
     from edgekit.host.cli.output import note
     from edgekit.host.tune.model_session import tune_model as tune
 
     try:
-        with _showing(job) as show:
-            return tune(job, show)
+        with _showing(job) as (show, tell):
+            return tune(job, show, tell)
     except KeyboardInterrupt:
         note("stopped; what was measured is kept, and the same command goes on")
         raise
@@ -143,8 +144,11 @@ def _tuned(job: ModelJob) -> tuple[ModelOutcome, Path]:
 
 
 @contextmanager
-def _showing(job: ModelJob) -> Iterator[Callable[[ModelProgress], None]]:
-    """Progress with the gain so far: a live line on a terminal, one per round elsewhere."""
+def _showing(
+    job: ModelJob,
+) -> Iterator[tuple[Callable[[ModelProgress], None], Callable[[str], None]]]:
+    """Progress with the gain so far, and of orders: a live line on a terminal, one per round
+    elsewhere."""
     from edgekit.host.cli.progress import stages
 
     how = "measuring" if job.device else "estimating"
@@ -159,15 +163,15 @@ def _showing(job: ModelJob) -> Iterator[Callable[[ModelProgress], None]]:
                 f"{max(progress.seconds_left, 0.0):.0f} s left"
             )
 
-        yield show
+        yield show, tell
 
 
-def _summary(job: ModelJob, outcome: ModelOutcome, path: Path) -> None:
+def _summary(job: ModelJob, tuned: ModelTuned) -> None:
     from edgekit.host.cli.kb_shared import operator_text
     from edgekit.host.cli.output import milliseconds, table
     from edgekit.host.tune.operators import gain_of
 
-    rows = []
+    outcome, rows = tuned.outcome, []
     for w in _best(outcome):
         methods = operator_text(w.operator.default), operator_text(w.method)
         rows.append((w.operator.name, w.operator.form.name, *methods, f"{1.0 / w.ratio:.2f}"))
@@ -178,21 +182,32 @@ def _summary(job: ModelJob, outcome: ModelOutcome, path: Path) -> None:
     print(f"measured  {outcome.measured} now, {outcome.known} before")
     print(f"gain      {gain_of(outcome):.3f} x the methods without rows")
     print(f"model     {kind} {before} ms before, {after} ms now, on {job.board}")
+    if tuned.orders is not None:
+        _show_orders(tuned.orders)
     if not outcome.finished:
         print("budget used; the same command goes on")
     if outcome.measured or outcome.known:
-        print(f"kept in   {path}; compile and deploy use it")
+        print(f"kept in   {tuned.table}; compile and deploy use it")
     else:
         print("nothing   to gain: no operator takes long enough to be told from noise")
+
+
+def _show_orders(orders: OrderOutcome) -> None:
+    print(f"orders    {len(orders.timed)} tried")
+    for each in orders.kept:
+        gain = (1 - each.ratio) * 100
+        print(f"order     from {each.part} on: {gain:.1f} % less than the searched order")
 
 
 def _best(outcome: ModelOutcome) -> list[Won]:
     return sorted(outcome.won, key=lambda w: (w.ratio, w.operator.name))[:_SHOWN]
 
 
-def _document(job: ModelJob, outcome: ModelOutcome, path: Path) -> dict[str, Any]:
+def _document(job: ModelJob, tuned: ModelTuned) -> dict[str, Any]:
     from edgekit.host.tune.operators import gain_of
 
+    outcome, orders = tuned.outcome, tuned.orders
+    kept = orders.kept if orders else []
     return {
         "schema": "edgekit.tune.model/1",
         "board": job.board,
@@ -208,7 +223,9 @@ def _document(job: ModelJob, outcome: ModelOutcome, path: Path) -> dict[str, Any
         "default_ms": outcome.default_ms,
         "before_ms": outcome.before_ms,
         "after_ms": outcome.after_ms,
-        "table": str(path),
+        "table": str(tuned.table),
+        "orders_tried": len(orders.timed) if orders else 0,
+        "orders_kept": [{"part": each.part, "ratio": each.ratio} for each in kept],
         "operators": [
             {
                 "name": w.operator.name,

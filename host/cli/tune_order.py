@@ -100,9 +100,9 @@ def tune_order(
     with stages(f"running {path.name}") as tell:
         job = OrderJob(name, profile, path, asked, count, threads, now, tell)
         if target is not None:
-            outcome = tune(job, EstimatedOrders(target, tell))
+            outcome = tune(job, EstimatedOrders(target, threads, tell))
         elif device is not None:
-            outcome = tune(job, BoardOrders(device, rounds, seconds, tell))
+            outcome = tune(job, BoardOrders(device, threads, rounds, seconds, tell))
     check()
     if output is not None:
         outcome.timed[0].bundle.write(output)

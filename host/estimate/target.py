@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from edgekit.host.errors import InputError
 from edgekit.kb.board import BoardProfile
-from edgekit.kb.clusters import cluster_named
-from edgekit.kb.core import Core, Validation, core_names, load_core
+from edgekit.kb.clusters import cluster_named, timed_core
+from edgekit.kb.core import Core, Validation, core_names
 
 _ARM = {"a55": "cortex-a76"}  # not in QEMU 7.2, as a core that has the same instructions
 
@@ -32,13 +32,9 @@ class Target:
 
 
 def target_of(board: BoardProfile) -> Target:
-    """A board's core: of its fastest cluster, with its clock and memory; where a profile tells
-    none, with what the core is usually built with. InputError if there is no model of it."""
-    if board.timing:
-        core = board.timing[0].timed()
-    elif (name := board.core.rpartition("-")[2]) in core_names():
-        core = load_core(name)
-    else:
+    """A board's core as `timed_core` has it; InputError if there is no model of it."""
+    core = timed_core(board)
+    if core is None:
         raise InputError(
             f"{board.name}: expected a board whose core has a timing model "
             f"({', '.join(core_names())}), found {board.core or board.arch}; choose such a board, "
@@ -59,7 +55,7 @@ def on_cluster(board: BoardProfile, name: str) -> BoardProfile:
 
 def has_model(board: BoardProfile) -> bool:
     """Whether there is a timing model of a board's core."""
-    return bool(board.timing) or board.core.rpartition("-")[2] in core_names()
+    return timed_core(board) is not None
 
 
 def cpu_of(board: BoardProfile, core: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.host.errors import InputError
+from edgekit.host.exporters.halves import as_halves
 from edgekit.host.exporters.refusal import refused
 from edgekit.host.graph.names import fresh_name
 from edgekit.host.graph.quantization import code_range, dequantize, scale_of, zero_point_of
@@ -124,13 +125,18 @@ class Sink:
         return list(outs)
 
     def constant(self, value: Array | np.generic) -> str:
-        """The name of a constant; equal ones are stored once."""
+        """The name of a constant; equal ones are stored once, in f16 where that loses nothing."""
         data = np.asarray(value)
         data = np.ascontiguousarray(data).reshape(data.shape)
         key = (data.tobytes(), data.shape, data.dtype.str)
         if key not in self._known:
-            self._known[key] = fresh_name(f"constant_{len(self.constants)}", self._taken)
-            self.constants[self._known[key]] = data
+            half = as_halves(data)
+            name = fresh_name(f"constant_{len(self.constants)}", self._taken)
+            self.constants[name] = data if half is None else half
+            if half is not None:  # engines compute this once, when they load the model
+                name = self.step("Cast", [name], to=DType.F32)
+                del self._made[name]
+            self._known[key] = name
         return self._known[key]
 
 

@@ -31,18 +31,20 @@ _SCHEMA_VERSION = 3
 _ALIGNMENT = 16  # of constants in the file, as engines map them
 _SIZE_LIMIT = (1 << 31) - (1 << 24)  # offsets of flatbuffers have 31 bits
 _LAST_BYTE_CODE = 127  # operators from here on are named in a later field only
+_INDICES = (("Uint8Vector", np.uint8), ("Uint16Vector", np.uint16), ("Int32Vector", np.int32))
 _SIGNATURE = "serving_default"
 
 
 @dataclass(frozen=True, eq=False)
 class TensorRecord:
-    """`dtype` None: a handle of a variable."""
+    """`dtype` None: a handle of a variable. `sparse`: only values other than 0 are stored."""
 
     name: str
     shape: Shape
     dtype: DType | None
     quant: Quant | None = None
     data: Array | None = None
+    sparse: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,9 +136,11 @@ class _Packer:
         b = self._builder
         name, shape = b.CreateString(tensor.name), self._numbers(tensor.shape)
         quant = 0 if tensor.quant is None else self._quant(tensor.quant)
-        buffer = 0
+        buffer, sparsity = 0, 0
         if tensor.data is not None:
-            content = np.ascontiguousarray(tensor.data).tobytes()
+            data = np.ascontiguousarray(tensor.data)
+            sparsity = self._sparsity(data) if tensor.sparse else 0
+            content = data[data != 0].tobytes() if tensor.sparse else data.tobytes()
             buffer = self._buffers.setdefault(content, len(self._buffers))
         kind = tflite.TensorType.RESOURCE if tensor.dtype is None else TYPES[tensor.dtype]
         tflite.TensorStart(b)
@@ -146,6 +150,8 @@ class _Packer:
         tflite.TensorAddName(b, name)
         if quant:
             tflite.TensorAddQuantization(b, quant)
+        if sparsity:
+            tflite.TensorAddSparsity(b, sparsity)
         tflite.TensorAddHasRank(b, True)
         return int(tflite.TensorEnd(b))
 
@@ -159,6 +165,47 @@ class _Packer:
         tflite.QuantizationParametersAddZeroPoint(b, zero)
         tflite.QuantizationParametersAddQuantizedDimension(b, quant.axis)
         return int(tflite.QuantizationParametersEnd(b))
+
+    def _sparsity(self, data: Array) -> int:
+        """Which values are stored: rows of the last axis, compressed."""
+        b, (*lead, row) = self._builder, data.shape
+        counts = np.count_nonzero(data.reshape(-1, row), axis=1)
+        segments = self._indices(np.concatenate([[0], np.cumsum(counts)]))
+        places = self._indices(np.nonzero(data.reshape(-1, row))[1])
+        levels = [self._level(size) for size in lead]
+        levels.append(self._level(0, segments, places))
+        order, tables = self._numbers(range(data.ndim)), self._tables(levels)
+        tflite.SparsityParametersStart(b)
+        tflite.SparsityParametersAddTraversalOrder(b, order)
+        tflite.SparsityParametersAddDimMetadata(b, tables)
+        return int(tflite.SparsityParametersEnd(b))
+
+    def _indices(self, values: Array) -> tuple[int, int]:
+        """The kind of a vector of whole numbers from 0, of as few bytes as they need, and it."""
+        kind, dtype = next(
+            pair for pair in _INDICES if values.max(initial=0) <= np.iinfo(pair[1]).max
+        )
+        vector = self._builder.CreateNumpyVector(values.astype(dtype))
+        _generated(f"{kind}Start")(self._builder)
+        _generated(f"{kind}AddValues")(self._builder, vector)
+        return getattr(tflite.SparseIndexVector, kind), _generated(f"{kind}End")(self._builder)
+
+    def _level(
+        self, size: int, segments: tuple[int, int] = (0, 0), places: tuple[int, int] = (0, 0)
+    ) -> int:
+        """One axis: dense, of `size`, or compressed."""
+        b = self._builder
+        tflite.DimensionMetadataStart(b)
+        if size:
+            tflite.DimensionMetadataAddFormat(b, tflite.DimensionType.DENSE)
+            tflite.DimensionMetadataAddDenseSize(b, size)
+        else:
+            tflite.DimensionMetadataAddFormat(b, tflite.DimensionType.SPARSE_CSR)
+            tflite.DimensionMetadataAddArraySegmentsType(b, segments[0])
+            tflite.DimensionMetadataAddArraySegments(b, segments[1])
+            tflite.DimensionMetadataAddArrayIndicesType(b, places[0])
+            tflite.DimensionMetadataAddArrayIndices(b, places[1])
+        return int(tflite.DimensionMetadataEnd(b))
 
     def _operator(self, operator: OperatorRecord) -> int:
         b = self._builder

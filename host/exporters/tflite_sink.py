@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.host.errors import InputError
+from edgekit.host.exporters.halves import as_halves
 from edgekit.host.exporters.refusal import refused
 from edgekit.host.exporters.tflite_file import OperatorRecord, SubgraphRecord, TensorRecord
 from edgekit.host.graph.names import fresh_name
@@ -37,6 +38,7 @@ CLAMPS = {
     Activation.RELU6: "RELU6",
     Activation.RELU_0_TO_1: "RELU_0_TO_1",
 }
+_OF_HALVES = 3  # the version of DEQUANTIZE that takes f16
 
 
 class Sink:
@@ -54,9 +56,32 @@ class Sink:
         """The number of a tensor in the file, which it gets when it is first named."""
         if name not in self._numbers:
             t = self._known[name]
-            quant = None if t.dtype.is_float else t.quant  # floats may know which codes they were
-            self._add(TensorRecord(name, t.shape, t.dtype, quant, t.data))
+            if t.dtype.is_float and t.quant is not None:  # floats may know which codes they were
+                t = replace(t, quant=None)
+            if t.data is None or not self._unpacked(t, t.data):
+                self._add(TensorRecord(name, t.shape, t.dtype, t.quant, t.data))
         return self._numbers[name]
+
+    def _unpacked(self, t: Tensor, data: Array) -> bool:
+        """Makes a constant of one that takes less of the file, if there is such: sparse, or of f16
+        where these hold its very values. Engines do this once, when they load the model."""
+        half = as_halves(data)
+        stored, dtype = (data, t.dtype) if half is None else (half, DType.F16)
+        dense = not (t.sparse and data.any())  # nothing stored would be no constant
+        steps = [] if dense else ["DENSIFY"]
+        steps += [] if half is None else ["DEQUANTIZE"]
+        if not steps:
+            return False
+        name = fresh_name(f"{t.name}.stored", self._taken)
+        self._add(TensorRecord(name, t.shape, dtype, t.quant, stored, not dense))
+        for step in steps:
+            source, last = self._numbers[name], step == steps[-1]
+            name = t.name if last else fresh_name(f"{t.name}.dense", self._taken)
+            self._add(TensorRecord(name, t.shape, t.dtype if last else dtype, t.quant))
+            version = _OF_HALVES if step == "DEQUANTIZE" else 1
+            made, options = self._numbers[name], f"{step.capitalize()}Options"
+            self._operators.append(OperatorRecord(step, version, (source,), (made,), options))
+        return True
 
     def keep(self, like: Tensor) -> Tensor:
         """A new tensor, under a name of its own near that of `like`."""

@@ -1,27 +1,59 @@
-"""What half precision costs a model: its outputs beside those of f32."""
+"""What fewer bits cost a model: its outputs beside those of f32."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from edgekit.host.artifact import Golden
+from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.graph.types import DType, Graph
+from edgekit.host.graph.types import Array, DType, Graph
+
+_CODED = (ops.OutlierFullyConnected, ops.GatherCodes)
+_NONE = 1e-30
 
 
 def half_loss(exact: Graph, golden: Golden) -> float:
     """How far golden outputs of half precision are from those of `exact`, the same model in f32:
     the worst of an output, as a fraction of its largest value."""
+    return max((_off(want, found) for want, found in _pairs(exact, golden)), default=0.0)
+
+
+def code_note(exact: Graph, made: Graph, golden: Golden) -> str:
+    """A sentence about `made`, whose weights are codes, beside `exact`, the same in f32: the worst
+    output, by the least cosine."""
+    coded = sum(isinstance(node.op, _CODED) for node in made.nodes)
+    pairs = [pair for pair in _pairs(exact, golden) if pair[0].size]
+    cosine = min((_cosine(want, found) for want, found in pairs), default=1.0)
+    lost = max((_off(want, found) for want, found in pairs), default=0.0)
+    return (
+        f"weights in few bits: {coded} of {len(made.nodes)} operators; golden outputs have a "
+        f"cosine of {cosine:.5f} with the float model's and are off by {lost:.2%} of their largest "
+        "value"
+    )
+
+
+def _pairs(exact: Graph, golden: Golden) -> list[tuple[Array, Array]]:
+    """Outputs of `exact` for the golden inputs, and the golden ones; f64."""
     with np.errstate(all="ignore"):
         found = evaluate(exact, dict(zip(exact.inputs, golden.inputs, strict=True))).outputs
-        lost = 0.0
-        for name, half in zip(exact.outputs, golden.outputs, strict=True):
-            want = found[name].astype(np.float64)
-            if want.size:
-                off = np.max(np.abs(half.astype(np.float64) - want))
-                largest = max(float(np.max(np.abs(want))), 1e-30)
-                lost = max(lost, float(off) / largest if np.isfinite(off) else np.inf)
-    return lost
+    made = zip(exact.outputs, golden.outputs, strict=True)
+    return [(found[name].astype(np.float64), y.astype(np.float64)) for name, y in made]
+
+
+def _off(want: Array, found: Array) -> float:
+    """The largest difference, as a fraction of the largest value wanted."""
+    with np.errstate(all="ignore"):
+        off = float(np.max(np.abs(found - want), initial=0.0))
+        largest = max(float(np.max(np.abs(want), initial=0.0)), _NONE)
+    return off / largest if np.isfinite(off) else np.inf
+
+
+def _cosine(want: Array, found: Array) -> float:
+    with np.errstate(all="ignore"):
+        sizes = float(np.linalg.norm(want) * np.linalg.norm(found))
+        cosine = float(np.vdot(want, found)) / sizes if sizes > _NONE else 1.0
+    return cosine if np.isfinite(cosine) else -1.0
 
 
 def half_note(exact: Graph, made: Graph, golden: Golden) -> str:

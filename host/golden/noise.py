@@ -36,7 +36,7 @@ _EXACT: tuple[type[Operator], ...] = (
 )  # fmt: skip  # whatever is in neither list may add many terms
 _FUNCTIONS: tuple[type[Operator], ...] = (
     ops.Function, ops.Binary, ops.Add, ops.Mul, ops.Logistic, ops.HardSwish, ops.Softmax, ops.Cast,
-    ops.Convert, ops.ReadState, ops.ReduceProduct, ops.DecodePoses,
+    ops.Convert, ops.ReadState, ops.ReduceProduct, ops.DecodePoses, ops.GatherCodes,
 )  # fmt: skip
 _CANCELING = (ops.Gelu, ops.GeluTanh)  # x times 1 + f(x): to 8 units of x where f(x) is near -1
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
-from edgekit.host.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected
+from edgekit.host.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected, MatMul
 from edgekit.host.graph.quantization import zero_point_of
 from edgekit.host.graph.types import DType, Graph, Node, Tensor
 
@@ -14,12 +15,14 @@ NnaForm = Literal["windows", "diagonal", "points"]
 
 SIDE = 3  # of the NNA's windows
 
-_LAYERS = (Conv2D, DepthwiseConv2D, FullyConnected)
+_KINDS = (Conv2D, DepthwiseConv2D, FullyConnected, MatMul)
+_DEPTH = (2**31 - 1) // 255**2  # products of a sum that surely fits 32 bits, zero points taken off
 
 
 def is_layer(node: Node) -> bool:
-    """Whether a node is a convolution or fully connected layer, the NNA's kinds."""
-    return isinstance(node.op, _LAYERS)
+    """Whether a node is of the NNA's kinds: a convolution, a fully connected layer, or a product of
+    computed matrices."""
+    return isinstance(node.op, _KINDS)
 
 
 def fits_nna(graph: Graph, node: Node) -> bool:
@@ -32,11 +35,13 @@ def misfit(graph: Graph, node: Node) -> str | None:
     of weights, one image, windows of at most 3x3 with stride 1 or 2."""
     op = node.op
     x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
-    if w.data is None:
+    if w.data is None and not isinstance(op, MatMul):
         return "expected constant weights, found computed ones"
     types = (x.dtype, w.dtype, graph.tensors[node.outputs[0]].dtype)
     if set(types) != {DType.I8}:
         return f"expected s8 all over, found {' and '.join(dict.fromkeys(t.value for t in types))}"
+    if isinstance(op, MatMul):
+        return _product_misfit(graph, node)
     if zero_point_of(w):
         return f"expected weights of zero point 0, found {zero_point_of(w)}"
     if isinstance(op, Conv2D | DepthwiseConv2D):
@@ -59,6 +64,20 @@ def _window_misfit(op: Conv2D | DepthwiseConv2D, x: Tensor, w: Tensor) -> str | 
     if op.dilation != (1, 1):
         return f"expected no dilation, found {op.dilation[0]}x{op.dilation[1]}"
     return None
+
+
+def _product_misfit(graph: Graph, node: Node) -> str | None:
+    _, _, k, _ = product_of(graph, node)
+    if k > _DEPTH:
+        return f"expected sums of at most {_DEPTH} products, found {k}"
+    several = [i for i in node.inputs if i and (q := graph.tensors[i].quant) and q.per_channel]
+    return "expected one scale, found one for each channel" if several else None
+
+
+def product_of(graph: Graph, node: Node) -> tuple[int, int, int, int]:
+    """(matrices, m, k, n) of a `MatMul`."""
+    a, y = graph.tensors[node.inputs[0] or ""], graph.tensors[node.outputs[0]]
+    return math.prod(y.shape[:-2]), y.shape[-2], a.shape[-1], y.shape[-1]
 
 
 def form_of_layer(op: Conv2D | DepthwiseConv2D | FullyConnected, w: Tensor) -> NnaForm:

@@ -115,7 +115,7 @@ def _standing(
     threads: int,
 ) -> Standing:
     isa = board.isa.of_half if form.dtype == "f16" else board.isa
-    found = candidates_of(form, isa, board)
+    found = candidates_of(form, isa, board, threads)
     least = min(c.price for c in found if c.proven) or 1.0
     prices = {c.method: c.price / least for c in found if _may_matter(c.method, form, board)}
     key = _key(form, board, table, threads)

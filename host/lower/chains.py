@@ -1,12 +1,14 @@
 """The choice of convolutions that run as a chain (ops.RowChain): where an image between them would
 leave the core's cache, or does not fit the memory that there is.
 
-Measured: chains gain where two operators touch more than a core's L2 holds,
-and lose some percent where all of that stays there.
+Measured: chains gain where two operators touch more than a core's last cache holds, and lose some
+percent where all of that stays there (chain_cost.py). x86 has no price of memory: there a chain
+is what touches much.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -14,6 +16,7 @@ from types import MappingProxyType
 from edgekit.host.graph import ops
 from edgekit.host.graph.chains import with_chains
 from edgekit.host.graph.types import DType, Graph, Node, Tensor
+from edgekit.host.lower.chain_cost import STRIPS, Between, beyond_caches
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.groups import Groups
 from edgekit.host.lower.row_chain import strips_of
@@ -23,13 +26,18 @@ from edgekit.host.split.live import Live
 from edgekit.kb.board import BoardProfile, caches_of
 from edgekit.kb.features import GemmShape
 from edgekit.kb.gemm_table import KnowledgeBase
-from edgekit.kb.operators import Candidate, Form, OperatorMethod, panel_outer
+from edgekit.kb.operators import (
+    Candidate,
+    Form,
+    Kind,
+    OperatorMethod,
+    candidates_of,
+    panel_outer,
+)
 
-_TIMED = frozenset({"x86_64", "cortex-a53"})  # an architecture and a core
 # What is much, times L2: most profiles know only the least that such cores have.
 _MUCH = 2
 _MUCH_WHERE_L2_IS_SURE = MappingProxyType({"x86-64-v4-amx": 1})
-_UNTIMED = 1.1  # times the price of what is known
 _SHARE = 0.25  # of what is touched, for rows that windows share to be worth their copies
 NO_CHAINS: Mapping[str, tuple[Node, ...]] = MappingProxyType({})
 
@@ -68,24 +76,34 @@ class _Site:
 def chain_for_time(
     graph: Graph, board: BoardProfile, table: KnowledgeBase, groups: Groups | None = None
 ) -> Graph:
-    """`graph` with chains where two convolutions touch much more than the core's own cache holds,
-    and no more has to be alive than before: what a chain reads and makes is alive at once. None for
-    boards where that was never timed. What `groups` know of a depthwise convolution and its
-    neighbors stands over that."""
+    """`graph` with chains where they cost less than their members alone, and no more has to be
+    alive than before: what a chain reads and makes is alive at once. None for boards of which
+    nothing is known of the memory. What `groups` know of a depthwise convolution and its neighbors
+    stands over that."""
     links = _links(graph, board)
     empty = _Chains(graph, Context(graph, board.isa, board, table))
-    timed = not _TIMED.isdisjoint((board.arch, *board.platforms))
-    usual = _for_time(empty, links, board) if timed else empty
+    sites = {site.node.name: site for site in _sites(links)}
+    prices = {name: _prices(empty, site, board) for name, site in sites.items()}
+    if board.arch == "x86_64":
+        usual = _for_time(empty, links, board)
+    else:
+        usual = _joined(empty, sites, {k: min(p, key=lambda n: p[n]) for k, p in prices.items()})
     if groups is None:
         return usual.graph
-    sites = {site.node.name: site for site in _sites(links)}
-    wanted = {name: _by_rows(empty, usual, site, groups) for name, site in sites.items()}
-    if all(wanted[name] == usual.members_at(site.node) for name, site in sites.items()):
-        return usual.graph
+    today = {name: usual.members_at(site.node) for name, site in sites.items()}
+    wanted = {
+        name: _by_rows(graph, site, prices[name], today[name], groups)
+        for name, site in sites.items()
+    }
+    return usual.graph if wanted == today else _joined(empty, sites, wanted).graph
+
+
+def _joined(empty: _Chains, sites: Mapping[str, _Site], members: Mapping[str, int]) -> _Chains:
+    """Chains of so many operators at each site, by its name."""
     made = empty
-    for name in sorted(wanted):
-        made = made.joined_all(sites[name].links[: wanted[name] - 1]) or made
-    return made.graph
+    for name in sorted(members):
+        made = made.joined_all(sites[name].links[: members[name] - 1]) or made
+    return made
 
 
 def _for_time(made: _Chains, links: Sequence[_Link], board: BoardProfile) -> _Chains:
@@ -106,28 +124,50 @@ def _sites(links: Sequence[_Link]) -> list[_Site]:
     return [_Site((k, before[name]) if name in before else (k,)) for name, k in behind.items()]
 
 
-def _by_rows(empty: _Chains, usual: _Chains, site: _Site, groups: Groups) -> int:
-    """How many operators are to be one at a site. What touches more than fits the cache is not
-    known to gain but where it was timed."""
-    node, graph = site.node, empty.graph
-    x, w, y = (graph.tensors[t or ""] for t in (*node.inputs[:2], *node.outputs))
-    assert isinstance(node.op, ops.DepthwiseConv2D)
-    window = window_of(node.op, x, w, y)
-    shape = GemmShape(window.pixels, window.kernel[0] * window.kernel[1], y.shape[3])
-    form = Form(
-        "chain", shape, x.dtype.value, window.y[:3], window.kernel, window.stride, window.dilation
-    )
+def _prices(empty: _Chains, site: _Site, board: BoardProfile) -> dict[int, float]:
+    """What the operators of a site cost by how many of them are one: their products, and the images
+    between those that are not."""
+    graph = empty.graph
+    nodes = {node.name: node for k in site.links for node in (k.before, k.after)}
+    products = sum(_product_price(graph, node, board) for node in nodes.values())
+    between = [beyond_caches(board, Between(k.image.bytes, k.touched)) for k in site.links]
     most = [i for i in range(1, len(site.links) + 1) if empty.joined_all(site.links[:i])]
-    today = usual.members_at(node)
+    chains = {i + 1: products * (1 + STRIPS) + sum(between[i:]) for i in most}
+    return {1: products + sum(between), **chains}
+
+
+def _product_price(graph: Graph, node: Node, board: BoardProfile) -> float:
+    form = _form(graph, node, "depthwise" if isinstance(node.op, ops.DepthwiseConv2D) else "conv")
+    isa = board.isa.of_half if form.dtype == "f16" else board.isa
+    return min(c.price for c in candidates_of(form, isa, board) if c.proven)
+
+
+def _form(graph: Graph, node: Node, kind: Kind) -> Form:
+    """That of a member: its product, as it is alone."""
+    x, w, y = (graph.tensors[t or ""] for t in (*node.inputs[:2], *node.outputs))
+    assert isinstance(node.op, ops.Conv2D | ops.DepthwiseConv2D)
+    window = window_of(node.op, x, w, y)
+    k = window.k if isinstance(node.op, ops.Conv2D) else math.prod(window.kernel)
+    shape = GemmShape(window.pixels, k, y.shape[3])
+    return Form(
+        kind, shape, x.dtype.value, window.y[:3], window.kernel, window.stride, window.dilation
+    )
+
+
+def _by_rows(
+    graph: Graph, site: _Site, prices: Mapping[int, float], today: int, groups: Groups
+) -> int:
+    """How many operators are to be one at a site."""
+    form = _form(graph, site.node, "chain")
     candidates = [
         Candidate(
             OperatorMethod("chain" if n > 1 else "depthwise", form.dtype, members=n),
-            1.0 if n == today else _UNTIMED,
+            price,
             n == today,
         )
-        for n in sorted({1, today, *(i + 1 for i in most)})
+        for n, price in sorted(prices.items())
     ]
-    return groups.choose(node.name, form, candidates, site.names).members
+    return groups.choose(site.node.name, form, candidates, site.names).members
 
 
 def chain_for_memory(graph: Graph, board: BoardProfile, table: KnowledgeBase, limit: int) -> Graph:

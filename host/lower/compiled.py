@@ -36,6 +36,7 @@ _FAMILIES: Mapping[str, Family] = MappingProxyType(
         "recurrent/coded_lstm.c": "recurrent",
         "recurrent/coded_svdf.c": "recurrent",
         "nna/layer.c": "nna",
+        "nna/product.c": "nna",
     }
 )
 _PRECISIONS = {text: dtype.value for dtype, text in C_TYPES.items()}

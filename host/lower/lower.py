@@ -41,6 +41,7 @@ from edgekit.host.lower.context import Context, Rules, UnsupportedFormError, Wei
 from edgekit.host.lower.groups import NO_CHOICES
 from edgekit.host.lower.memory import lifetimes, plan_apart
 from edgekit.host.lower.nna import lower_nna
+from edgekit.host.lower.nna_product import lower_nna_product
 from edgekit.host.lower.plan import (
     Alias,
     Call,
@@ -158,7 +159,7 @@ def _steps(ctx: Context, units: Mapping[str, str], costs: Mapping[str, float]) -
             continue
         rule = next((RULES[t] for t in type(node.op).__mro__ if t in RULES), None)
         if units.get(node.name) == NNA:
-            rule = lower_nna
+            rule = lower_nna_product if isinstance(node.op, ops.MatMul) else lower_nna
         if rule is None:
             raise InputError(
                 f"{ctx.graph.name}: operator {node.name} ({node.op.kind}) has no kernel; "

@@ -8,7 +8,6 @@ import math
 import numpy as np
 
 from edgekit.device.arrays.nna import conv_weights, depthwise_weights, pointwise_weights
-from edgekit.device.arrays.nna_chip import NnaChip
 from edgekit.device.kernel_facts import NNA_CHANNELS as CHANNELS
 from edgekit.host.graph.nna import SIDE, NnaForm, form_of_layer
 from edgekit.host.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected
@@ -97,7 +96,6 @@ def layer_of(
 
 
 def lower_nna(ctx: Context, node: Node) -> list[Call]:
-    assert ctx.board.nna is not None
     op = node.op
     assert isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected)
     x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
@@ -112,7 +110,7 @@ def lower_nna(ctx: Context, node: Node) -> list[Call]:
     low, high = activation_range(op.activation, y)
     factor = dense_multiplier(x, w, y) if dense else convolution_multiplier(x, w, y)
     fields: dict[str, Field] = {
-        "chip": {name: _number(ctx.board.nna.chip, name) for name in _CHIP},
+        "chip": chip_fields(ctx),
         "win": window.fields,
         "form": _FORMS[layer.form],
         "in_groups": ins,
@@ -134,10 +132,17 @@ def lower_nna(ctx: Context, node: Node) -> list[Call]:
         "y": Value(y.name),
     }
     kernel = ctx.kernel("nna_layer", "nna/layer.c", "nna/layer.h", "ek_nna_layer_args")
-    emulator = (("NV", str(ctx.isa.nna_vectors)),)
-    part = Kernel(f"ek_nna_{ctx.isa.simd}", "nna/nna.c", "", "", emulator)
-    return [Call(dataclasses.replace(kernel, parts=(part,)), fields, None)]
+    return [Call(dataclasses.replace(kernel, parts=(emulator_of(ctx),)), fields, None)]
 
 
-def _number(chip: NnaChip, name: str) -> int:
-    return int(getattr(chip, name))
+def emulator_of(ctx: Context) -> Kernel:
+    """The emulator that kernels call."""
+    macros = (("NV", str(ctx.isa.nna_vectors)),)
+    return Kernel(f"ek_nna_{ctx.isa.simd}", "nna/nna.c", "", "", macros)
+
+
+def chip_fields(ctx: Context) -> Field:
+    """ek_nna_chip of the board."""
+    assert ctx.board.nna is not None
+    chip = ctx.board.nna.chip
+    return {name: int(getattr(chip, name)) for name in _CHIP}

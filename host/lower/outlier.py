@@ -10,7 +10,7 @@ from edgekit.host.align import ALIGN, round_up
 from edgekit.host.graph import ops
 from edgekit.host.graph.ops import OutlierFullyConnected
 from edgekit.host.graph.types import Array, DType, Node, Tensor
-from edgekit.host.lower.context import Context, Rules, padded
+from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.plan import Call, Field, Kernel, Value, Weights
 from edgekit.host.lower.product_i8 import float_product
 from edgekit.host.lower.window import Window, bias_vector
@@ -43,6 +43,9 @@ def lower_outlier(ctx: Context, node: Node) -> list[Call]:
     ]
     slice_bytes = round_up(made[0].weights.nbytes, ALIGN)
     stored = ctx.weights.add(np.concatenate([_bytes(p.weights, slice_bytes) for p in made]))
+    whole = np.zeros((slices, width), np.float32)
+    whole[:, :n] = scale
+    scales = ctx.weights.add(whole)
     residual = ctx.optional(node, 4)
     products = []
     for i, product in enumerate(made):
@@ -53,7 +56,7 @@ def lower_outlier(ctx: Context, node: Node) -> list[Call]:
             **product.fields,
             "x": Value(codes.tensor, i * m * depth),
             "weights": Weights(stored.offset + i * slice_bytes),
-            "scale": ctx.weights.add(padded(scale[i], width, _F32)),
+            "scale": Weights(scales.offset + i * whole[i].nbytes),
             "x_scale": row_scale,
             "x_scale_step": 1,
             "bias_f32": ctx.weights.add(bias_vector(bias, width, _F32)),
@@ -63,14 +66,12 @@ def lower_outlier(ctx: Context, node: Node) -> list[Call]:
             "y": Value(node.outputs[0]),
         }
         products.append(Call(product.kernel, fields, product.tasks))
-    whole = np.zeros((slices, width), np.float32)
-    whole[:, :n] = scale
     fields = {
         "m": m, "n": n, "k": k,
         "threshold": op.threshold,
         "x": Value(x.name),
         "weights": stored,
-        "scale": ctx.weights.add(whole),
+        "scale": scales,
         "slice": depth,
         "slice_bytes": slice_bytes,
         "depth": made[0].depth,

@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from edgekit.device.kernel_facts import MAP_CHUNK, MAP_DIMS, MATMUL_DIMS, REDUCE_BLOCK
 from edgekit.host.graph import ops
 from edgekit.host.graph.checks import UNSIGNED
@@ -17,6 +19,7 @@ from edgekit.host.lower.broadcast import collapse
 from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.layout import strided_copy, strides_of
 from edgekit.host.lower.packed import has_packed_products, lower_packed
+from edgekit.host.lower.packing import halve_panels
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.tables import lower_single, lower_table, table_of_pairs
 from edgekit.host.lower.window import C_TYPES
@@ -247,6 +250,32 @@ def lower_gather(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, tasks, max(1, 16384 // max(run, 1)))]
 
 
+def lower_gather_codes(ctx: Context, node: Node) -> list[Call]:
+    """Codes of -8 to 7 are stored two per byte, if a row has an even number of them."""
+    codes, scale = ctx.constant(node, 0, "codes"), ctx.constant(node, 2, "scales")
+    indices = ctx.tensor(node.inputs[1])
+    rows, run = codes.shape
+    four = run % 2 == 0 and bool(np.all((codes >= -8) & (codes <= 7)))
+    fields: dict[str, Field] = {
+        "size": rows,
+        "run": run,
+        "group": run // scale.shape[1],
+        "codes": ctx.weights.add(halve_panels(codes.reshape(-1), run) if four else codes),
+        "scale": ctx.weights.add(scale),
+        "indices": operand_of(ctx, indices),
+        "y": Value(node.outputs[0]),
+    }
+    kernel = ctx.kernel(
+        f"gather_{'i4' if four else 's8'}_{indices.dtype.value}",
+        "layout/gather_codes.c",
+        "layout/gather_codes.h",
+        "ek_gather_codes_args",
+        TI=C_NAMES[indices.dtype],
+        **({"FOUR": 1} if four else {}),
+    )
+    return [Call(kernel, fields, indices.elements, max(1, 4096 // run))]
+
+
 def lower_broadcast_to(ctx: Context, node: Node) -> list[Call]:
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     size = y.dtype.bytes
@@ -281,7 +310,7 @@ def lower_matmul(ctx: Context, node: Node) -> list[Call]:
     if a.is_coded:
         kind = a.dtype.value
         macros, name = {"MR": 1, f"OP_{kind.upper()}": 1}, f"{kind}_matmul"
-        codes = _code_fields(a, b, y)
+        codes = code_fields(a, b, y)
     blocks = math.ceil(m / int(macros["MR"]))
     fields: dict[str, Field] = {
         "m": m,
@@ -300,7 +329,8 @@ def lower_matmul(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, math.prod(form.dims) * blocks)]
 
 
-def _code_fields(a: Tensor, b: Tensor, y: Tensor) -> dict[str, Field]:
+def code_fields(a: Tensor, b: Tensor, y: Tensor) -> dict[str, Field]:
+    """Zero points of a product of codes, and the factor of its sums."""
     factor = dense_multiplier(a, b, y)
     shift = int(factor.shift[0])
     multiplier, left, right = int(factor.multiplier[0]), max(shift, 0), max(-shift, 0)
@@ -325,6 +355,7 @@ RULES: Rules = {
     ops.Convert: lower_convert,
     ops.ArgExtreme: lower_arg_extreme,
     ops.Gather: lower_gather,
+    ops.GatherCodes: lower_gather_codes,
     ops.BroadcastTo: lower_broadcast_to,
     ops.MatMul: lower_matmul,
     ops.ViewedMatMul: lower_matmul,

@@ -9,18 +9,23 @@ import numpy as np
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, Array, DType, Graph, Node, Tensor
 from edgekit.host.options import WeightBits
+from edgekit.host.passes.codes import rounded, scales_of, whole_scales_of
 
 THRESHOLD = 6.0
 _SLICES = (128, 64, 32)  # values of k that share a scale of 4-bit weights: the first that divides k
+_TABLE_SLICES = (32,)  # the same of a row of a table, which costs no product
+_MOST = {"int8": 127, "int4": 7}
 _LEAST_CHANNELS = 64  # of an image: with fewer, its codes cost as much as products of bytes save
 _MOST_CHANNELS = 1 << 17  # sums of more products of bytes would not fit 32 bits
 
 
 def compress_weights(graph: Graph, bits: WeightBits) -> Graph:
     """Every product of computed floats with a constant matrix of floats gets weights of `bits`, and
-    so do 1x1 convolutions of 64 channels and more.
+    so do 1x1 convolutions of 64 channels and more, and tables that rows of 64 values and more are
+    picked from (embeddings).
 
-    8-bit weights have a scale per output, 4-bit ones (-8 to 7) one per slice of k and output.
+    8-bit weights have a scale per output, 4-bit ones (-8 to 7) one per slice of k and output; so
+    have rows of tables, in slices of 32.
     """
     made: dict[str, Tensor] = {}
     nodes = tuple(_compressed(graph, node, bits, made) for node in graph.nodes)
@@ -31,6 +36,8 @@ def compress_weights(graph: Graph, bits: WeightBits) -> Graph:
 
 
 def _compressed(graph: Graph, node: Node, bits: WeightBits, made: dict[str, Tensor]) -> Node:
+    if isinstance(node.op, ops.Gather):
+        return _table(graph, node, bits, made)
     found = _matrix(graph, node)
     if found is None or not 0 < found.shape[1] <= _MOST_CHANNELS or not np.isfinite(found).all():
         return node
@@ -53,6 +60,28 @@ def _compressed(graph: Graph, node: Node, bits: WeightBits, made: dict[str, Tens
     )
 
 
+def _table(graph: Graph, node: Node, bits: WeightBits, made: dict[str, Tensor]) -> Node:
+    """Rows of floats that a computed index picks, as codes."""
+    assert isinstance(node.op, ops.Gather)
+    table, indices = (graph.tensors[name or ""] for name in node.inputs)
+    fits = table.dtype is DType.F32 and len(table.shape) == 2 and node.op.axis == 0
+    if table.data is None or indices.data is not None or not fits:
+        return node
+    run = table.shape[1]
+    if run < _LEAST_CHANNELS or not table.elements or not np.isfinite(table.data).all():
+        return node
+    sizes = _TABLE_SLICES if bits == "int4" else ()
+    depth = next((size for size in sizes if run % size == 0), run)
+    scale = scales_of(table.data, depth, _MOST[bits])
+    codes = rounded(table.data, scale, _MOST[bits])
+    stored = Tensor(f"{table.name}.{bits}", codes.shape, DType.I8, None, codes)
+    scales = Tensor(f"{stored.name}.rows", scale.shape, DType.F32, None, scale)
+    made |= {stored.name: stored, scales.name: scales}
+    return Node(
+        node.name, ops.GatherCodes(), (stored.name, indices.name, scales.name), node.outputs
+    )
+
+
 def _matrix(graph: Graph, node: Node) -> Array | None:
     """Weights [n, k] of a product that can be compressed."""
     if not isinstance(node.op, ops.FullyConnected | ops.MatMul | ops.Conv2D):
@@ -72,14 +101,9 @@ def _matrix(graph: Graph, node: Node) -> Array | None:
 
 
 def _quantized(weights: Array, bits: WeightBits) -> tuple[Array, Array]:
-    """Codes s8 [n, k] and scales [slices, n]; the largest of a slice becomes 127, or 7."""
-    n, k = weights.shape
-    depth, most = k, 127
+    """Codes s8 [n, k] and scales [slices, n]. None is clipped: it may be what an outlier meets."""
+    depth = k = weights.shape[1]
     if bits == "int4":
-        depth, most = next((size for size in _SLICES if k % size == 0), k), 7
-    parts = weights.reshape(n, k // depth, depth)
-    largest = np.abs(parts).max(axis=2)
-    scale = np.where(largest > 0, largest / np.float32(most), 1).astype(np.float32)
-    scale = np.maximum(scale, np.finfo(np.float32).tiny)
-    codes = np.clip(np.rint(parts / scale[:, :, None]), -most, most).astype(np.int8)
-    return codes.reshape(n, k), np.ascontiguousarray(scale.T)
+        depth = next((size for size in _SLICES if k % size == 0), k)
+    scale = whole_scales_of(weights, depth, _MOST[bits])
+    return rounded(weights, scale, _MOST[bits]), np.ascontiguousarray(scale.T)

@@ -209,6 +209,44 @@ class PlacementAnswer(TypedDict):
     note: Text
 
 
+class HotFunctionAnswer(TypedDict):
+    percent: Number
+    name: Text
+
+
+class HotInstructionAnswer(TypedDict):
+    percent: Number
+    text: Text
+
+
+class ThreadAnswer(TypedDict):
+    running: Number
+    delayed: Number | None
+    asleep: Number
+    samples: Count
+    waiting: Number
+
+
+class OtherProgramAnswer(TypedDict):
+    process: Count
+    name: Text
+    percent: Number
+
+
+class ThreadHotspotsAnswer(TypedDict):
+    sampler: Text
+    threads: tuple[ThreadAnswer, ...]
+    functions: tuple[HotFunctionAnswer, ...]
+    instructions: tuple[HotInstructionAnswer, ...]
+    others: tuple[OtherProgramAnswer, ...]
+    kernel: Number
+    minor_faults: Number
+    major_faults: Number
+    waiting: dict[Text, Count] | None
+    missing: tuple[Text, ...]
+    memory_bytes_per_second: Annotated[float, Meta(gt=0, le=1e15)]
+
+
 class BenchAnswer(TypedDict):
     release: Id
     model: Text
@@ -222,6 +260,7 @@ class BenchAnswer(TypedDict):
     shapes: NotRequired[Shapes]
     noise: NotRequired[NoiseAnswer]
     placement: NotRequired[PlacementAnswer]
+    hotspots: NotRequired[ThreadHotspotsAnswer]
 
 
 class ProfileAnswer(TypedDict):
@@ -290,20 +329,10 @@ class BottleneckAnswer(TypedDict):
     why: Text
 
 
-class FunctionAnswer(TypedDict):
-    percent: Number
-    name: Text
-
-
-class InstructionAnswer(TypedDict):
-    percent: Number
-    text: Text
-
-
 class HotspotsAnswer(TypedDict):
     bottleneck: BottleneckAnswer
-    functions: tuple[FunctionAnswer, ...]
-    instructions: tuple[InstructionAnswer, ...]
+    functions: tuple[HotFunctionAnswer, ...]
+    instructions: tuple[HotInstructionAnswer, ...]
     missing: tuple[Text, ...]
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgekit.device.agent.specs import PlacementSpec
+
+if TYPE_CHECKING:
+    from edgekit.device.agent.hotspots import ThreadHotspots
 
 
 @dataclass(frozen=True)
@@ -173,13 +176,22 @@ class Noise:
 
 
 @dataclass(frozen=True)
+class ModelHotspots:
+    """What the board saw of the model's threads as they worked after the benchmark, and the bytes a
+    second that as many threads read and write there when they copy large blocks."""
+
+    seen: ThreadHotspots
+    memory_bytes_per_second: float
+
+
+@dataclass(frozen=True)
 class Benchmark:
     """Latency over `runs` inferences after a warm-up, and each operator's part in it.
 
     `load_ms`: from opening the release to the end of the first inference, Python's start left out;
     None if the board's runtime does not say. `shapes` of the inputs; empty if it does not say.
     `cluster`: whose cores the threads were kept on, "" if they were not; `placement_note`: what of
-    the release's placement the board could not give.
+    the release's placement the board could not give. `hotspots`: if they were asked for.
     """
 
     release: str
@@ -199,6 +211,7 @@ class Benchmark:
     noise: Noise | None = None
     cluster: str = ""
     placement_note: str = ""
+    hotspots: ModelHotspots | None = None
 
 
 @dataclass(frozen=True)

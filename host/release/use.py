@@ -22,6 +22,7 @@ from edgekit.host.release.types import (
     Benchmark,
     BoardStatus,
     Conditions,
+    ModelHotspots,
     Noise,
     OperatorTime,
     ReleaseInfo,
@@ -61,11 +62,13 @@ def bench(
     seconds: int = 2,
     variant: int = 0,
     name: str = "",
+    hotspots: bool = False,
 ) -> Benchmark:
     """Latency of what is deployed over `count` runs (0: as many as fit into `seconds`).
 
     Without inputs the bundle's golden input is used, of its `variant` where it has several;
-    without `threads` and `cluster` as many threads as the release says, where it says.
+    without `threads` and `cluster` as many threads as the release says, where it says. `hotspots`:
+    its threads are also watched as they work, on the golden input.
     """
     options = ["--warmup", str(warmup), "--seconds", str(seconds), *wished(threads, cluster)]
     if variant:
@@ -77,9 +80,11 @@ def bench(
         if inputs is not None:
             transport.put(_to_npz(inputs), f"{folder}/in.npz", deadline=_RUN_SECONDS)
             options += ["--input", f"{folder}/in.npz"]
-        document = BoardRuntime(transport, name).call_release(
-            "bench", *options, deadline=_RUN_SECONDS + seconds
-        )
+        runtime, deadline = BoardRuntime(transport, name), _RUN_SECONDS + seconds
+        if hotspots:  # by this kit's runtime: that of an older release knows nothing of them
+            document = runtime.call("bench", *options, "--hotspots", deadline=deadline)
+        else:
+            document = runtime.call_release("bench", *options, deadline=deadline)
     finally:
         if inputs is not None:
             transport.remove(folder, deadline=QUICK_SECONDS)
@@ -184,4 +189,31 @@ def _benchmark(document: Document) -> Benchmark:
         noise=Noise(**document["noise"]) if "noise" in document else None,
         cluster=document.get("placement", {}).get("cluster", ""),
         placement_note=document.get("placement", {}).get("note", ""),
+        hotspots=_hotspots(document["hotspots"]) if "hotspots" in document else None,
     )
+
+
+def _hotspots(found: Document) -> ModelHotspots:
+    from edgekit.device.agent.hotspots import (
+        HotFunction,
+        HotInstruction,
+        ThreadHotspots,
+        ThreadTime,
+    )
+    from edgekit.device.agent.threads import OtherProgram
+
+    seen = ThreadHotspots(
+        sampler=found["sampler"],
+        threads=tuple(ThreadTime(**known(ThreadTime, each)) for each in found["threads"]),
+        functions=tuple(HotFunction(**known(HotFunction, each)) for each in found["functions"]),
+        instructions=tuple(
+            HotInstruction(**known(HotInstruction, each)) for each in found["instructions"]
+        ),
+        others=tuple(OtherProgram(**known(OtherProgram, each)) for each in found["others"]),
+        kernel=found["kernel"],
+        minor_faults=found["minor_faults"],
+        major_faults=found["major_faults"],
+        waiting=found["waiting"],
+        missing=tuple(found["missing"]),
+    )
+    return ModelHotspots(seen, found["memory_bytes_per_second"])

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from edgekit.host.graph.nna import fits_nna
 from edgekit.host.graph.types import Graph, Node
 from edgekit.host.schedule.calibration import Calibration, calibration_of
-from edgekit.host.schedule.nna_cost import nna_cycles, nna_weight_bytes
+from edgekit.host.schedule.nna_cost import nna_work
 from edgekit.host.schedule.work import AMOUNTS, Work, work_of
 from edgekit.kb.board import CPU, BoardProfile
 from edgekit.kb.units import ComputeUnit
@@ -84,10 +84,10 @@ class CostModel:
             return math.inf
         core, moved = self.board.speeds[0], self.work(graph, node).amounts.moved
         out = graph.tensors[node.outputs[0]].elements
-        cycles = nna_cycles(self.board.nna.chip, graph, node)
-        moved += nna_weight_bytes(graph, node)
-        around = moved / core.bytes_per_cycle + out / core.elements_per_cycle
-        return core.start_us + (cycles + around) / core.clock_mhz
+        work = nna_work(self.board.nna.chip, graph, node)
+        moved += work.weight_bytes
+        around = moved / core.bytes_per_cycle + (out + work.handled) / core.elements_per_cycle
+        return core.start_us + (work.cycles + around) / core.clock_mhz
 
     def _speeds_of(self, work: Work, name: str) -> tuple[float, ...] | None:
         """Microseconds of each amount of a family on a unit; None if it does no such work."""

@@ -27,8 +27,8 @@ _KINDS: tuple[tuple[tuple[type[Operator], ...], Kind], ...] = (
     (
         (
             ops.Transpose, ops.Pad, ops.Concat, ops.Split, ops.StridedSlice, ops.DepthToSpace,
-            ops.SpaceToBatch, ops.BatchToSpace, ops.Gather, ops.Scatter, ops.BroadcastTo,
-            ops.ReadState, ops.WriteState,
+            ops.SpaceToBatch, ops.BatchToSpace, ops.Gather, ops.GatherCodes, ops.Scatter,
+            ops.BroadcastTo, ops.ReadState, ops.WriteState,
         ),
         "move",
     ),

@@ -241,6 +241,12 @@ def cut_gather(site: Site, cut: Cut) -> Part | None:
     return Part(op, (Cut(cut.axis - among + 1, cut.begin, cut.end), None))
 
 
+def cut_gather_codes(site: Site, cut: Cut) -> Part | None:
+    """Indices: a row is read whole."""
+    among = len(site.operand(1).shape)
+    return Part(site.node.op, (None, cut, None)) if cut.axis < among else None
+
+
 def cut_broadcast(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
     assert isinstance(op, ops.BroadcastTo)
@@ -293,6 +299,7 @@ CUTTERS: Mapping[type[Operator], Cutter] = {
     ops.Softmax: cut_softmax,
     ops.LayerNorm: cut_layer_norm,
     ops.Gather: cut_gather,
+    ops.GatherCodes: cut_gather_codes,
     ops.BroadcastTo: cut_broadcast,
     ops.MatMul: cut_matmul,
 }

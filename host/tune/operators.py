@@ -22,6 +22,7 @@ from edgekit.kb.operators import OperatorMethod
 _BETTER = 0.99  # times the best so far: an improvement
 _PATIENCE = 5  # methods of a key without one, after which it has no more to give
 _MOST_WHOLES = 4  # compositions of best methods that are measured together
+_MOST_SETTLED = 4  # of them that may turn out slower than what was there, before the last
 
 
 @dataclass(frozen=True)
@@ -149,14 +150,7 @@ class ModelTuner:
         before = self._measure(current, on_progress, together=True)
         self._to_try = {k: m for k, m in self._to_try.items() if self._is_told_apart(k)}
         finished = self._search(on_progress) and self._try_together(on_progress)
-        best = self._best()
-        after = self._state.totals.get(self._whole(best))
-        if after is None:
-            after = self._measure(best, on_progress, together=True)
-        if after > 1.0:
-            self._give_up(best, after)
-            best = self._best()
-            after = self._state.totals.get(self._whole(best), 1.0)
+        after = self._settle(before, current, on_progress)
         return self._outcome(before, after, finished)
 
     def _search(self, on_progress: Callable[[ModelProgress], None]) -> bool:
@@ -184,8 +178,36 @@ class ModelTuner:
             self._measure(best, on_progress, together=True)
         return True
 
+    def _settle(
+        self,
+        before: float,
+        current: Mapping[GemmKey, OperatorMethod],
+        on_progress: Callable[[ModelProgress], None],
+    ) -> float:
+        """What the model takes with the best methods, over what it takes without rows. Where it
+        is slower with them than it was before, they are given up."""
+        usual = min(before, 1.0)
+        kept = current if before <= 1.0 else {}
+        for _ in range(_MOST_SETTLED):
+            best = self._best()
+            after = self._together(best, on_progress)
+            worse = {k: m for k, m in best.items() if m != kept.get(k)}
+            if after <= min(before / _BETTER, 1.0) or not worse:
+                break
+            self._give_up(worse, after / usual)
+        return after
+
+    def _together(
+        self,
+        methods: Mapping[GemmKey, OperatorMethod],
+        on_progress: Callable[[ModelProgress], None],
+    ) -> float:
+        total = self._state.totals.get(self._whole(methods))
+        return total if total is not None else self._measure(methods, on_progress, together=True)
+
     def _give_up(self, methods: Mapping[GemmKey, OperatorMethod], total: float) -> None:
-        """Charges methods that lose together, and no longer can be told apart, with that loss."""
+        """Charges methods that lose together, and no longer can be told apart, with that loss:
+        against the model without rows, or against what was compiled before."""
         assert self._state.default is not None
         usual = self._state.default.operators
         rows = [

@@ -98,9 +98,10 @@ class BoardOrders:
     source, unit, per_us = "tuner", "seconds", 1e-6
 
     def __init__(
-        self, device: Device, rounds: int, seconds: int, tell: Callable[[str], None]
+        self, device: Device, threads: int, rounds: int, seconds: int, tell: Callable[[str], None]
     ) -> None:
-        self._device, self._rounds, self._seconds, self._tell = device, rounds, seconds, tell
+        self._device, self._threads, self._tell = device, threads, tell
+        self._rounds, self._seconds = rounds, seconds
 
     def times(self, bundles: Sequence[Bundle]) -> list[list[Times]]:
         with ExitStack() as stack:
@@ -110,20 +111,20 @@ class BoardOrders:
             found: list[list[Times]] = [[] for _ in bundles]
             for turn, (i, place) in itertools.product(range(self._rounds), enumerate(places)):
                 self._tell(f"round {turn + 1} of {self._rounds}, order {i + 1} of {len(places)}")
-                timing = place.bench(threads=place.threads or 1, seconds=self._seconds)
+                timing = place.bench(threads=self._threads, seconds=self._seconds)
                 by_name = {o.name: o.median_us * 1e-6 for o in timing.operators}
                 found[i].append(Times(by_name, timing.median_ms * 1e-3))
             return found
 
 
 class EstimatedOrders:
-    """Cycles of board time, one thread."""
+    """Cycles of board time."""
 
     source, unit = "estimate", "cycles"
 
-    def __init__(self, target: Target, tell: Callable[[str], None]) -> None:
+    def __init__(self, target: Target, threads: int, tell: Callable[[str], None]) -> None:
         """Raises InputError where there is no emulator."""
-        self._target, self._tell = target, tell
+        self._target, self._threads, self._tell = target, threads, tell
         self.per_us = float(target.core.clock_mhz)
         find_emulator(target.board.arch, tell)
 
@@ -131,10 +132,11 @@ class EstimatedOrders:
         found = []
         for i, bundle in enumerate(bundles):
             self._tell(f"estimating order {i + 1} of {len(bundles)}")
-            made = recall(bundle.manifest.id, self._target.board, 1)
+            manifest, threads = bundle.manifest, self._threads
+            made = recall(manifest.id, self._target.board, threads)
             if made is None:
-                made = estimate_model(bundle.manifest, bundle.files, self._target)
-                remember(bundle.manifest.id, self._target.board, 1, made)
+                made = estimate_model(manifest, bundle.files, self._target, threads)
+                remember(manifest.id, self._target.board, threads, made)
             by_name = {o.spec.name: float(o.cost.cycles) for o in made.operators}
             found.append([Times(by_name, float(made.cost.cycles))])
         return found
@@ -168,6 +170,20 @@ def tune_orders(job: OrderJob, measurer: OrderMeasurer) -> OrderOutcome:
         Kept(part.name, row.ratio) for row in rows for part in runs.parts if part.key == row.graph
     ]
     return OrderOutcome(sorted(timed, key=lambda t: t.measured_us), kept, table)
+
+
+def has_untried_orders(job: OrderJob) -> bool:
+    """Whether a model has several orders, and this kit timed none of them on the board."""
+    with History() as history:
+        here = (job.board, job.model.stem, job.threads, VERSION)
+        if any(
+            (m.board, m.model, m.threads, m.kit_version) == here
+            for m in history.read_orders(job.profile.platform).measurements
+            if m.source in (BoardOrders.source, EstimatedOrders.source)
+        ):
+            return False
+    graph = prepare(job.model, job.profile, job.options)[1].graph
+    return len(candidates(graph, job.profile, 2, job.options.random_seed)) > 1
 
 
 def build_orders(board: BoardProfile) -> tuple[Path, tuple[OrderRow, ...]]:

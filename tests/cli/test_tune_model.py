@@ -25,9 +25,11 @@ from edgekit.host.tune import model_session
 from edgekit.host.tune.lock import tuning_alone
 from edgekit.host.tune.operator_times import MeasuredTimes
 from edgekit.host.tune.operators import Times
+from edgekit.host.tune.orders import has_untried_orders
 from edgekit.kb.board import load_board
 from edgekit.kb.gemm_file import load_table
 from edgekit.kb.gemm_table import KnowledgeBase
+from tests.support.order_clockwork import OrderClockwork
 
 _BOARD = "rpi3"
 
@@ -36,12 +38,14 @@ class Clockwork:
     """A core on which tiles of five rows take half (`factor`) of what others do: 1000 cycles. It is
     gone after `left` answers. Beside such tiles others take `beside` times as long. Each operator
     of a chain takes `chained` times as long as alone, those on channel-major images `planar`
-    times."""
+    times. Where `crowd` is set tiles of three rows take a tenth, and all others that many times as
+    long as alone."""
 
     unit, source, per_ms, least = "cycles", "estimate", 1e6, 1.0
     left = 1000
     builds = 0
     beside = chained = planar = 1.0
+    crowd = 0.0
     factor = 0.5
 
     def __init__(self, subject: Subject, *_: object) -> None:
@@ -69,14 +73,21 @@ class Clockwork:
                 costs[step.name] = 1000.0 * len(step.compiled.members) * Clockwork.chained
             if step.op.startswith("planar"):
                 costs[step.name] *= Clockwork.planar
+        crowded = {
+            x.name for x in steps if Clockwork.crowd and x.kernel.startswith("ek_f32_conv_3x")
+        }
+        for name in costs if crowded else ():
+            costs[name] *= 0.1 if name in crowded else Clockwork.crowd
         return Times(costs, sum(costs.values()))
 
 
 @pytest.fixture
 def clockwork(monkeypatch: pytest.MonkeyPatch) -> type[Clockwork]:
     monkeypatch.setattr(model_session, "EstimatedTimes", Clockwork)
+    monkeypatch.setattr(model_session, "has_untried_orders", lambda job: False)
     Clockwork.left, Clockwork.builds, Clockwork.factor = 1000, 0, 0.5
     Clockwork.beside = Clockwork.chained = Clockwork.planar = 1.0
+    Clockwork.crowd = 0.0
     return Clockwork
 
 
@@ -115,6 +126,48 @@ def test_the_next_compile_does_what_was_found(tune: Any, face_model: Path) -> No
         rows = history.read_operators().measurements
     assert len(rows) == found["measured"]
     assert {(r.board, r.kit_version, r.source) for r in rows} == {(_BOARD, VERSION, "estimate")}
+
+
+@pytest.fixture
+def tune_small(
+    clockwork: type[Clockwork], edgekit: Any, face_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
+    """Of a model of which many orders are valid."""
+    small = face_model.with_name("okay_nabu.tflite")
+    monkeypatch.setattr(model_session, "has_untried_orders", has_untried_orders)
+    monkeypatch.setattr(model_session, "EstimatedOrders", OrderClockwork)
+    OrderClockwork.left = 1000
+    return lambda *more: edgekit("tune", "model", small, "--board", _BOARD, "--json", *more)
+
+
+def test_orders_are_tried_once_as_the_last_step(tune_small: Any) -> None:
+    done = tune_small()
+    assert done.code == 0, done.err
+    found = done.document
+    assert found["finished"] and found["orders_tried"] >= 2
+    assert found["orders_kept"] and all(each["ratio"] < 0.98 for each in found["orders_kept"])
+    with History() as history:
+        kept = history.read_orders(load_board(_BOARD).platform).measurements
+    assert {(m.board, m.model, m.source) for m in kept} == {(_BOARD, "okay_nabu", "estimate")}
+    again = tune_small()
+    assert again.document["finished"] and again.document["orders_tried"] == 0
+
+
+def test_orders_wait_for_a_budget_that_is_long_enough(
+    tune_small: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_session, "_AGAIN", 1 << 30)
+    done = tune_small()
+    assert done.code == 0 and not done.document["finished"]
+    assert done.document["orders_tried"] == 0 and done.document["measured"] > 0
+
+
+def test_a_board_that_is_lost_while_orders_run_leaves_the_methods(tune_small: Any) -> None:
+    OrderClockwork.left = 0
+    done = tune_small()
+    assert done.code == 3 and "the same command goes on" in done.complaint
+    with History() as history:
+        assert history.read_operators().measurements
 
 
 def test_methods_of_several_threads_are_those_of_releases_that_run_on_as_many(
@@ -188,6 +241,22 @@ def test_methods_that_lose_together_are_given_up_where_none_can_be_blamed(
     found = tune().document
     assert found["after_ms"] == found["default_ms"] and found["gain"] == 1.0
     assert not any(each["method"]["mr"] == 5 for each in _explained(face_model).values())
+
+
+def test_what_was_compiled_before_stays_where_what_was_found_is_slower_together(
+    tune: Any, clockwork: type[Clockwork], monkeypatch: pytest.MonkeyPatch, face_model: Path
+) -> None:
+    first = tune("--threads", "1").document
+    before = _explained(face_model, threads=2)
+    clockwork.crowd = 2.5
+    monkeypatch.setattr("edgekit.host.tune.operators._MOST_WHOLES", 0)
+    found = tune("--threads", "2").document
+    assert found["finished"] and found["measured"] > 0
+    assert found["after_ms"] == pytest.approx(found["before_ms"])
+    assert found["after_ms"] < found["default_ms"]
+    after = _explained(face_model, threads=2)
+    assert {n: e["kernel"] for n, e in after.items()} == {n: e["kernel"] for n, e in before.items()}
+    assert first["gain"] > 1.1
 
 
 def test_the_table_can_be_built_anew_from_the_history(tune: Any, edgekit: Any) -> None:

@@ -4,49 +4,23 @@ clockwork where a real one would take minutes."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edgekit.device.version import VERSION
-from edgekit.host.bundle import Bundle
 from edgekit.host.compiler import prepare
-from edgekit.host.errors import UnreachableError
 from edgekit.host.fit import plan_of
 from edgekit.host.history.store import History
 from edgekit.host.options import CompileOptions
 from edgekit.host.tables.orders import user_order_table
 from edgekit.host.tune import orders
-from edgekit.host.tune.operators import Times
 from edgekit.kb.board import load_board
+from tests.support.order_clockwork import OrderClockwork
 
 _BOARD = "rpi3"
-
-
-class Clockwork:
-    """A core on which an operator takes half as long, 500 cycles, right behind one of a greater
-    name. It is gone after `left` answers."""
-
-    source, unit, per_us = "estimate", "cycles", 1.0
-    left = 1000
-
-    def __init__(self, *_: object) -> None:
-        pass
-
-    def times(self, bundles: Sequence[Bundle]) -> list[list[Times]]:
-        if Clockwork.left == 0:
-            raise UnreachableError("board 'here': expected an answer, found the link cut")
-        Clockwork.left -= 1
-        return [[self._times(each)] for each in bundles]
-
-    def _times(self, bundle: Bundle) -> Times:
-        before, costs = "", {}
-        for each in bundle.manifest.operators:
-            costs[each.name] = 500.0 if before > each.name else 1000.0
-            before = each.name
-        return Times(costs, sum(costs.values()))
 
 
 @pytest.fixture
@@ -57,8 +31,8 @@ def small(face_model: Path) -> Path:
 
 @pytest.fixture
 def tune(edgekit: Any, small: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    monkeypatch.setattr(orders, "EstimatedOrders", Clockwork)
-    Clockwork.left = 1000
+    monkeypatch.setattr(orders, "EstimatedOrders", OrderClockwork)
+    OrderClockwork.left = 1000
     return lambda *more: edgekit(
         "tune", "order", small, "--board", _BOARD, "--candidates", "8", "--json", *more
     )
@@ -152,7 +126,7 @@ def test_a_measured_order_of_another_search_is_named_and_not_taken(
 
 
 def test_a_board_that_vanishes_loses_nothing(tune: Any) -> None:
-    Clockwork.left = 1
+    OrderClockwork.left = 1
     done = tune()
     assert done.code == 3 and "here" in done.complaint
     with History() as history:

@@ -65,6 +65,19 @@ def test_deploy_run_and_go_back(edgekit: Any, home: Path, board: str) -> None:
 
 
 @pytest.mark.parametrize("board", BOARDS, indirect=True)
+def test_hot_spots_of_a_model(edgekit: Any, board: str) -> None:
+    """Sampled there; why is what the estimate says, as an emulator's times say nothing of it."""
+    model = "models/okay_nabu.tflite"
+    done = edgekit("bench", "model", model, "--board", board, "--hotspots", "--json")
+    assert done.code == 0, done.err
+    hot = done.document["hotspots"]
+    assert hot["sampler"] in ("perf_event_open", "ptrace"), hot["missing"]
+    assert any(f["name"].startswith("model.so ek_") for f in hot["functions"])
+    assert hot["threads"][0]["running"] > 50 and hot["threads"][0]["samples"] > 50
+    assert hot["kind"] in ("estimated", "emulated") and "edgekit" in hot["advice"]
+
+
+@pytest.mark.parametrize("board", BOARDS, indirect=True)
 def test_doctor_finds_the_board_fit(edgekit: Any, board: str) -> None:
     done = edgekit("doctor", "--board", board, "--json")
     assert done.code == 0, done.out

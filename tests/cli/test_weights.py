@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from edgekit.host.compiler import prepare
+from edgekit.host.compiler import compile_artifact, prepare
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.options import CompileOptions
 from edgekit.kb.board import load_board
@@ -103,6 +104,25 @@ def test_fewer_bits_make_smaller_weights(edgekit: Any, home: Path, face_model: P
         assert ("outlier_fully_connected" in kinds) == bool(bits)
         sizes.append(explained["memory"]["weights_bytes"])
     assert sizes[0] > 1.5 * sizes[1] > 1.5 * sizes[2]
+
+
+def test_the_loss_against_floats_is_told(edgekit: Any, transformer: Path) -> None:
+    """Of the golden outputs, which another compile of the same kind holds, too."""
+    board, told = load_board("local"), []
+    for bits in ("int8", "int4"):
+        done = edgekit("compile", transformer, "--weights", bits, "--activations", _SPLIT)
+        found = re.search(r"6 of \d+ operators; golden outputs have a cosine of ([\d.]+)", done.err)
+        assert found, done.err
+        told.append(float(found[1]))
+        options: Any = CompileOptions(weights=bits, activations=_SPLIT)
+        golden = compile_artifact(transformer, board, options=options).golden
+        floats = prepare(transformer, board)[0]
+        exact = evaluate(floats, dict(zip(floats.inputs, golden.inputs, strict=True))).outputs["y"]
+        made = golden.outputs[0]
+        cosine = np.vdot(exact, made) / np.linalg.norm(exact) / np.linalg.norm(made)
+        assert told[-1] == pytest.approx(float(cosine), abs=2e-5)
+    assert 0.9 < told[1] < told[0] < 1
+    assert "cosine" not in edgekit("compile", transformer).err
 
 
 def test_both_options_are_needed(edgekit: Any, transformer: Path) -> None:

@@ -12,9 +12,11 @@ import pytest
 from edgekit.device.agent.manifest import LIBRARY, WEIGHTS
 from edgekit.host.bench.process import Worker
 from edgekit.host.compiler import compile_artifact
+from edgekit.host.exporters.tflite import write_tflite
 from edgekit.host.zoo.cases import make_cases
 from edgekit.host.zoo.models import compile_release, open_zoo
 from edgekit.kb.board import load_board
+from tests.support.nna_model import attention_graph, tiny_graph
 
 pytestmark = pytest.mark.cross
 
@@ -55,12 +57,26 @@ def test_small_models_compute_the_same_as_here(name, board, virtual_board, tmp_p
 
 
 def _on_nna(path: Path) -> bool:
-    """8-bit models with convolutions that the NNA takes."""
-    return path.stem in ("okay_nabu", "kws_ref_model", "pretrainedResnet_quant")
+    """8-bit models with layers that the NNA takes."""
+    tiny = ("kws_ref_model", "pretrainedResnet_quant", "vww_96_int8", "ad01_int8")
+    return path.stem in ("okay_nabu", *tiny)
+
+
+@pytest.mark.parametrize("made", [tiny_graph, attention_graph], ids=lambda made: made.__name__)
+def test_all_kinds_of_operators_on_the_nna_compute_the_same_as_the_cores_here(
+    made, virtual_board, tmp_path
+):
+    model = tmp_path / "model.tflite"
+    model.write_bytes(write_tflite(made()))
+    _nna_agrees(model, virtual_board, tmp_path)
 
 
 @pytest.mark.parametrize("model", list(filter(_on_nna, _ZOO.models)), ids=lambda path: path.stem)
 def test_layers_on_the_nna_compute_the_same_as_the_cores_here(model, virtual_board, tmp_path):
+    _nna_agrees(model, virtual_board, tmp_path)
+
+
+def _nna_agrees(model, virtual_board, tmp_path):
     nna2 = load_board("nna2")
     slow = replace(nna2.speeds[0], s8_per_cycle=0.01)  # all that fits the NNA goes there
     artifact = compile_artifact(model, replace(nna2, compute=(slow,)))

@@ -83,3 +83,8 @@ def test_transposes_stand_only_where_layouts_meet():
     content = write_onnx(import_model(SHIPPED / "face_detection_front.tflite"))
     kinds = [node.op_type for node in onnx.load_from_string(content).graph.node]
     assert kinds.count("Conv") == 37 and kinds.count("Transpose") == 5
+
+
+def test_weights_of_f16_stay_so():
+    path = SHIPPED / "hand_landmark_lite.tflite"
+    assert len(write_onnx(import_model(path))) < 1.01 * path.stat().st_size

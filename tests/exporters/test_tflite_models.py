@@ -13,6 +13,8 @@ from edgekit.host.importers.tflite import graph_from_tflite
 from edgekit.host.inputs import read_attached, read_notes
 from tests.support.export_models import SHIPPED, drawn_inputs, models, need_close
 
+_SPARSE = {"face_detection_full_range_sparse": 46, "pose_detection": 38, "hand_landmark_lite": 0}
+
 
 @pytest.mark.parametrize("path", models(".tflite"), ids=lambda p: p.stem)
 def test_what_is_written_is_the_same_graph(path):
@@ -31,6 +33,18 @@ def test_what_is_written_is_the_same_graph(path):
         before, after = expected.states, found.states
         for name in graph.outputs:
             np.testing.assert_array_equal(found.outputs[name], expected.outputs[name])
+
+
+def test_sparse_weights_and_those_of_f16_take_no_more_of_the_file():
+    for name in ("face_detection_full_range_sparse", "pose_detection", "hand_landmark_lite"):
+        path = SHIPPED / f"{name}.tflite"
+        graph = import_model(path)
+        content = write_tflite(graph)
+        again = graph_from_tflite(content, name)
+        assert len(content) <= path.stat().st_size
+        for marked in (graph, again):
+            read = {n for node in marked.nodes for n in node.inputs if n is not None}
+            assert sum(marked.tensors[n].sparse for n in read) == _SPARSE[name]
 
 
 @pytest.mark.peers

@@ -14,7 +14,9 @@ from msgspec import structs
 from edgekit.device.dtypes import BY_NAME
 from edgekit.host.codegen.emit import describe
 from edgekit.host.compiler import units_of
-from edgekit.host.lower.lower import lower
+from edgekit.host.lower.lower import NO_UNITS, lower
+from edgekit.host.lower.units import NNA
+from edgekit.kb.board import load_board
 from edgekit.kb.isa import Columns, isa_of
 from tests.support import nna_cases
 from tests.support.gemm_cases import (
@@ -28,6 +30,7 @@ from tests.support.gemm_cases import (
 from tests.support.gemm_cases import check as check_products
 from tests.support.half_graphs import HALF_FAMILIES, check_half, in_half
 from tests.support.kernel_runs import check
+from tests.support.nna_graphs import layers, products
 from tests.support.op_graphs import FAMILIES, inputs_of, random_graph
 from tests.support.sanitized import BOARDS, build_driver, build_library, run, run_cases, usable
 
@@ -63,6 +66,17 @@ def test_kernels_stay_in_bounds(family, simd, driver, tmp_path):
     check(graph, _outputs(graph, inputs, BOARDS[simd], simd, driver, tmp_path), inputs)
 
 
+@pytest.mark.parametrize("made", [layers, products], ids=lambda made: made.__name__)
+@pytest.mark.parametrize(
+    "simd", ["avx512vnni", *(pytest.param(s, marks=pytest.mark.long) for s in ("scalar", "avx2"))]
+)
+def test_operators_on_the_nna_stay_in_bounds(simd, made, driver, tmp_path):
+    simd = usable(simd)
+    board, graph = replace(BOARDS[simd], nna=load_board("nna1").nna), made(3)
+    inputs, there = inputs_of(graph), {node.name: NNA for node in graph.nodes}
+    check(graph, _outputs(graph, inputs, board, simd, driver, tmp_path, there), inputs)
+
+
 @pytest.mark.parametrize("family", _HALF_RUNS)
 def test_kernels_of_f16_stay_in_bounds(family, driver, tmp_path):
     """Those of RVV, which have no intrinsics: x86 computes vectors in parts, and f16 in f32."""
@@ -73,9 +87,9 @@ def test_kernels_of_f16_stay_in_bounds(family, driver, tmp_path):
     check_half(graph, _outputs(graph, inputs, board, simd, driver, tmp_path), inputs)
 
 
-def _outputs(graph, inputs, board, simd, driver, tmp_path):
+def _outputs(graph, inputs, board, simd, driver, tmp_path, units=NO_UNITS):
     """What the kernels make, built with the flags of `simd`."""
-    plan = lower(graph, board)
+    plan = lower(graph, board, units=units)
     library = build_library(units_of(plan, board), simd, tmp_path)
     weights = tmp_path / "weights.bin"
     weights.write_bytes(plan.lowered.weights)

@@ -22,6 +22,7 @@ from tests.support.kernel_runs import build, check, run_here, x86_boards
 from tests.support.method_cases import every_method, form_of_points, table_of_operators
 from tests.support.op_graphs import Case, constant, graph_of, inputs_of, tensor
 
+_A76 = load_profile("a76")
 _A57 = load_profile("a57")
 _SHAPE = GemmShape(30, 16, 24)
 
@@ -164,6 +165,54 @@ def test_depthwise_makes_two_rows_at_once_where_registers_hold_both(board, rows)
     form = Form("depthwise", shape, "f32", (1, 8, 8), (3, 3))
     usual = [c.method.mr for c in candidates_of(form, profile.isa, profile) if c.proven]
     assert usual == [rows]
+
+
+@pytest.mark.parametrize(
+    ("board", "dtype", "side", "channels", "rows"),
+    [
+        ("rpi5", "f32", 6, 64, 2), ("rpi5", "s8", 6, 64, 2), ("rpi3", "f32", 12, 32, 2),
+        ("rk3566", "f32", 32, 28, 1),  # five lines of 64 x 28 floats leave its L1
+        ("rpi4", "f32", 12, 32, 1), ("rpi4", "s8", 12, 32, 2), ("jetson-nano", "f32", 12, 32, 1),
+        ("bpi-f3", "f32", 12, 32, 1), ("x86-64-v4", "f32", 12, 32, 1),
+    ],
+)  # fmt: skip
+def test_depthwise_with_a_stride_makes_two_rows_where_that_gained(
+    board, dtype, side, channels, rows
+):
+    profile, shape = load_profile(board), GemmShape(side * side, 9, channels)
+    form = Form("depthwise", shape, dtype, (1, side, side), (3, 3), (2, 2))
+    usual = [c.method.mr for c in candidates_of(form, profile.isa, profile) if c.proven]
+    assert usual == [rows]
+    several = candidates_of(form, profile.isa, profile, threads=4)
+    assert [c.method.mr for c in several if c.proven] == [1]
+
+
+def test_two_rows_of_a_depthwise_convolution_are_dearer_where_one_is_left():
+    prices = []
+    for height in (2, 3):
+        form = Form("depthwise", GemmShape(8 * height, 9, 64), "f32", (1, height, 8), (3, 3))
+        one, two = (c.price for c in candidates_of(form, _A76.isa, _A76))
+        prices.append(two / one)
+    assert prices[0] < prices[1] < 1
+
+
+@pytest.mark.parametrize(
+    ("board", "columns"),
+    [("rpi5", 32), ("rpi4", 12), ("rpi3", 12), ("rk3566", 12), ("generic-aarch64", 12)],
+)
+def test_one_row_has_wide_tiles_where_these_gain(board, columns):
+    """By board time 32 columns take 0.93 of 12 on an A76, 0.97 to 1.01 on an A72, 1.5 on an A53."""
+    profile = load_profile(board)
+    form = Form("dense", GemmShape(1, 640, 128), "f32", weight_bytes=4 * 640 * 128)
+    found = [c for c in candidates_of(form, profile.isa, profile) if c.proven]
+    assert min(found, key=lambda c: c.price).method.nr == columns
+
+
+@pytest.mark.parametrize("rows", [1, 64])
+def test_a_single_tile_of_rows_finds_them_once_for_all_channels(rows):
+    form = Form("dense", GemmShape(rows, 640, 640), "f32", weight_bytes=4 * 640 * 640)
+    found = candidates_of(form, _A57.isa, dataclasses.replace(_A57, l2_bytes=524288))
+    assert {c.method.split for c in found if c.proven} == {"m" if rows == 1 else "n"}
 
 
 @pytest.mark.parametrize("split", ["m", "n"])

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from edgekit.device import nna_matmul, nna_pointwise
 from edgekit.host.compiler import units_of
 from edgekit.host.graph import ops
 from edgekit.host.graph.nna import fits_nna, misfit
-from edgekit.host.graph.types import Activation, DType, Graph, Padding
+from edgekit.host.graph.nna_cycles import product_form
+from edgekit.host.graph.types import DType, Graph, Padding
 from edgekit.host.lower.lower import lower
 from edgekit.host.lower.units import NNA, assign_units
 from edgekit.host.paths import cache_folder
@@ -19,74 +21,60 @@ from edgekit.host.schedule.cost import CostModel
 from edgekit.host.toolchain.zig import Toolchain
 from edgekit.kb.board import load_board
 from tests.support.kernel_runs import check, run_here
-from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
+from tests.support.nna_cases import operands
+from tests.support.nna_graphs import layers, products, weights_of
+from tests.support.op_cases import Case, constant, quant, tensor
 from tests.support.op_graphs import graph_of, inputs_of
 
-_CHANNELS = (1, 3, 16, 31, 32, 33, 64, 70)
 
-
-def _weights(rng: Rng, *shape: int) -> np.ndarray:
-    return np.maximum(rng.integers(-128, 128, shape), -127)
-
-
-def _conv(rng: Rng) -> Case:
-    kernel = [(3, 3), (1, 3), (2, 1), (2, 3)][rng.integers(4)]
-    stride = int(rng.choice([1, 2]))
-    pads = [int(rng.integers(0, k)) for k in (kernel[0], kernel[0], kernel[1], kernel[1])]
-    ic, oc = pick(rng, _CHANNELS), pick(rng, _CHANNELS)
-    x = tensor((1, pick(rng, (3, 5, 8)), pick(rng, (3, 4, 9)), ic), DType.I8, quant(0.05, 7))
-    scales = rng.uniform(0.005, 0.02, oc).astype(np.float32)
-    w = constant(_weights(rng, oc, *kernel, ic), DType.I8, quant(scales, 0, 0))
-    bias = constant(rng.integers(-9999, 9999, oc), DType.I32) if rng.random() < 0.8 else None
-    op = ops.Conv2D((stride, stride), padding=Padding(*pads), activation=Activation.RELU)
-    return Case(op, (x, w, bias), quant(0.1 * math.prod(kernel) * ic**0.5, -20))
-
-
-def _points(rng: Rng) -> Case:
-    """1x1, of one to ten groups of inputs, with strides that windows may not have and a border."""
-    ic, oc = pick(rng, (1, 32, 33, 65, 288, 300)), pick(rng, _CHANNELS)
-    x = tensor((1, pick(rng, (1, 5, 8)), pick(rng, (3, 4, 9)), ic), DType.I8, quant(0.05, 7))
-    w = constant(_weights(rng, oc, 1, 1, ic), DType.I8, quant(0.01))
-    stride, pads = (int(rng.integers(1, 4)), int(rng.integers(1, 4))), rng.integers(0, 2, 4)
-    op = ops.Conv2D(stride, padding=Padding(*map(int, pads)))
-    return Case(op, (x, w, None), quant(0.05 * ic**0.5, 3))
-
-
-def _depthwise(rng: Rng) -> Case:
-    kernel = [(3, 3), (1, 3), (3, 1), (2, 2), (1, 1)][rng.integers(5)]
-    stride, c = int(rng.choice([1, 2])), pick(rng, _CHANNELS)
-    pads = [int(rng.integers(0, k)) for k in (kernel[0], kernel[0], kernel[1], kernel[1])]
-    x = tensor((1, pick(rng, (3, 5, 8)), pick(rng, (3, 4, 9)), c), DType.I8, quant(0.05, -7))
-    scales = rng.uniform(0.005, 0.02, c).astype(np.float32)
-    w = constant(_weights(rng, 1, *kernel, c), DType.I8, quant(scales, 0, 3))
-    bias = constant(rng.integers(-9999, 9999, c), DType.I32)
-    op = ops.DepthwiseConv2D((stride, stride), padding=Padding(*pads), activation=Activation.RELU6)
-    return Case(op, (x, w, bias), quant(0.1, -100))
-
-
-def _dense(rng: Rng) -> Case:
-    m, k, n = pick(rng, (1, 4, 9)), pick(rng, (*_CHANNELS, 640)), pick(rng, _CHANNELS)
-    x = tensor((m, k), DType.I8, quant(0.05, -3))
-    w = constant(_weights(rng, n, k), DType.I8, quant(0.01))
-    bias = constant(rng.integers(-9999, 9999, n), DType.I32)
-    return Case(ops.FullyConnected(), (x, w, bias), quant(0.05 * k**0.5, 11))
-
-
-def _graph(seed: int) -> Graph:
-    rng = np.random.default_rng(seed)
-    return graph_of([make(rng) for make in (_conv, _points, _depthwise, _dense) * 4])
-
-
-@pytest.mark.parametrize("chip", ["nna1", "nna2"])
-def test_layers_are_bit_for_bit_those_of_the_reference(chip, tmp_path):
-    graph = _graph(len(chip))
+def _built(graph: Graph, chip: str, folder: Path) -> set[str]:
+    """The model with all nodes on the NNA, in `folder`; its kernels."""
     board = dataclasses.replace(load_board("local"), nna=load_board(chip).nna)
     assert all(fits_nna(graph, node) for node in graph.nodes)
     plan = lower(graph, board, units={node.name: NNA for node in graph.nodes})
     library = Toolchain(board, cache_folder() / "objects").build(units_of(plan, board))
-    (tmp_path / "model.so").write_bytes(library)
-    (tmp_path / "weights.bin").write_bytes(plan.lowered.weights)
-    assert {step.kernel for step in plan.lowered.steps} == {f"ek_nna_layer_{board.simd}"}
+    (folder / "model.so").write_bytes(library)
+    (folder / "weights.bin").write_bytes(plan.lowered.weights)
+    return {step.kernel.removesuffix(f"_{board.simd}") for step in plan.lowered.steps}
+
+
+@pytest.mark.parametrize("chip", ["nna1", "nna2"])
+@pytest.mark.parametrize("seed", range(3))
+def test_products_of_computed_matrices_are_bit_for_bit_those_of_the_reference(chip, seed, tmp_path):
+    graph = products(seed)
+    assert _built(graph, chip, tmp_path) == {"ek_nna_product"}
+    for extremes in (False, True):
+        inputs = inputs_of(graph, seed)
+        if extremes:
+            inputs = {
+                name: np.where(x < 0, -128, 127).astype(np.int8) for name, x in inputs.items()
+            }
+        check(graph, run_here(tmp_path, inputs), inputs)
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n", "form"),
+    [
+        (64, 64, 64, "columns"),
+        (196, 32, 196, "columns"),
+        (1, 9, 512, "values"),
+        (1, 9, 31, "values"),
+    ],
+)
+def test_of_two_ways_a_product_takes_the_cheaper_one(m, k, n, form):
+    chip = load_board("nna2").nna.chip
+    a, b = operands(m, k, n)
+    cycles = {
+        "columns": nna_pointwise(a, np.ascontiguousarray(b.T), True, chip=chip)[1].cycles,
+        "values": nna_matmul(a, b, True, chip=chip)[1].cycles,
+    }
+    assert min(cycles, key=cycles.__getitem__) == form == product_form(chip, m, k, n)
+
+
+@pytest.mark.parametrize("chip", ["nna1", "nna2"])
+def test_layers_are_bit_for_bit_those_of_the_reference(chip, tmp_path):
+    graph = layers(len(chip))
+    assert _built(graph, chip, tmp_path) == {"ek_nna_layer"}
     inputs = inputs_of(graph)
     check(graph, run_here(tmp_path, inputs), inputs)
 
@@ -94,7 +82,7 @@ def test_layers_are_bit_for_bit_those_of_the_reference(chip, tmp_path):
 def _large(kernel: int, dtype: DType = DType.I8) -> Graph:
     rng = np.random.default_rng(0)
     q = quant(0.05) if dtype is DType.I8 else None
-    w = constant(_weights(rng, 64, kernel, kernel, 64), dtype, quant(0.01) if q else None)
+    w = constant(weights_of(rng, 64, kernel, kernel, 64), dtype, quant(0.01) if q else None)
     pad = Padding(*[kernel // 2] * 4)
     x = tensor((1, 32, 32, 64), dtype, q)
     return graph_of([Case(ops.Conv2D(padding=pad), (x, w, None), q)])
@@ -116,6 +104,11 @@ def _layer(op, x, w, dtype: DType = DType.I8) -> Graph:
     return graph_of([Case(op, given, q)])
 
 
+def _product_of(k: int) -> Graph:
+    a, b = tensor((1, k), DType.I8, quant(0.1)), tensor((k, 2), DType.I8, quant(0.1))
+    return graph_of([Case(ops.MatMul(), (a, b), quant(0.1))])
+
+
 @pytest.mark.parametrize(
     ("graph", "said"),
     [
@@ -125,6 +118,7 @@ def _layer(op, x, w, dtype: DType = DType.I8) -> Graph:
         (_layer(ops.Conv2D(dilation=(2, 2)), (1, 8, 8, 4), (4, 3, 3, 4)), "dilation, found 2x2"),
         (_layer(ops.Conv2D(), (2, 8, 8, 4), (4, 1, 1, 4)), "one image, found 2"),
         (_layer(ops.Conv2D(), (1, 8, 8, 4), (4, 1, 1, 4), DType.F32), "s8 all over, found f32"),
+        (_product_of(40_000), "sums of at most 33025 products, found 40000"),
         (
             _layer(ops.DepthwiseConv2D(multiplier=2), (1, 8, 8, 4), (1, 3, 3, 8)),
             "one output for each channel, found 2",

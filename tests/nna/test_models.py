@@ -13,18 +13,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.device.arrays.nna import emulate_conv3x3, emulate_depthwise3x3, emulate_pointwise
+from edgekit.device.arrays.nna import (
+    emulate_conv3x3,
+    emulate_depthwise3x3,
+    emulate_matmul,
+    emulate_pointwise,
+)
 from edgekit.device.arrays.nna_account import Account
 from edgekit.host.artifact import Artifact
 from edgekit.host.compiler import compile_artifact
 from edgekit.host.explanations import nna_lines
+from edgekit.host.exporters.tflite import write_tflite
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import import_model
 from edgekit.host.report import compile_report, page, trace
 from edgekit.host.schedule.cost import NNA
+from edgekit.host.toolchain.nna_account import account_of_node
 from edgekit.kb.board import load_board
 from tests.support.kernel_runs import run_here
-from tests.support.nna_model import tiny_graph, tiny_model
+from tests.support.nna_model import attention_graph, tiny_graph, tiny_model
 from tests.support.op_graphs import inputs_of
 from tests.support.reports import data_of
 
@@ -78,6 +85,46 @@ def test_a_model_is_bit_for_bit_the_reference_and_the_cores(model, chip, tmp_pat
     for name, expected in evaluate(graph, inputs).outputs.items():
         np.testing.assert_array_equal(found[name], expected)
         np.testing.assert_array_equal(cores[name], expected)
+
+
+@pytest.mark.parametrize("chip", ["nna1", "nna2"])
+def test_the_products_of_attention_are_bit_for_bit_the_reference(chip, tmp_path):
+    graph = attention_graph()
+    path = tmp_path / "attention.tflite"
+    path.write_bytes(write_tflite(graph))
+    made = here(path, chip)
+    assert {o["name"]: o["unit"] for o in made.explain["operators"] if o["op"] == "matmul"} == {
+        "scores": NNA,
+        "y": NNA,
+    }
+    inputs = inputs_of(graph)
+    found = run(made, tmp_path / "nna", inputs)
+    np.testing.assert_array_equal(found["y"], evaluate(graph, inputs).outputs["y"])
+
+
+def test_the_account_of_attention_is_that_of_each_head():
+    graph = attention_graph()
+    chip = load_board("nna2").nna.chip
+    for node, (m, k, n) in zip(graph.nodes[::2], ((50, 32, 50), (50, 50, 32)), strict=True):
+        found = account_of_node(chip, graph, node)
+        x, w = np.zeros((m, k), np.int8), np.zeros((n, k), np.int8)
+        one = emulate_pointwise(x, w, chip=chip, emulator="python").account
+        assert one and found.form == "columns"
+        assert found.account.cycles == 3 * one.cycles
+        assert found.account.macs_useful == 3 * m * k * n
+        assert found.account.stalls == {cause: 3 * n for cause, n in one.stalls.items()}
+
+
+def test_the_account_where_values_play_the_weights():
+    graph = attention_graph(heads=2, length=512, depth=9)
+    q = dataclasses.replace(graph.tensors["q"], shape=(2, 1, 9))
+    scores = dataclasses.replace(graph.tensors["scores"], shape=(2, 1, 512))
+    graph = dataclasses.replace(graph, tensors={**graph.tensors, "q": q, "scores": scores})
+    chip = load_board("nna2").nna.chip
+    found = account_of_node(chip, graph, graph.nodes[0])
+    a, b = np.zeros((1, 9), np.int8), np.zeros((9, 512), np.int8)
+    one = emulate_matmul(a, b, chip=chip, emulator="python").account
+    assert one and found.form == "values" and found.account.cycles == 2 * one.cycles
 
 
 @pytest.mark.parametrize("name", _TINY)

@@ -162,3 +162,40 @@ def test_real_layers_are_as_close_as_8_bits_allow(path, tmp_path):
         exact = x.astype(np.float64) @ (codes.astype(np.float64) * scale.T).T
         errors.append(_relative(made[f"y_{i}"], exact))
     assert statistics.median(errors) <= _MEDIAN and max(errors) <= _WORST
+
+
+def _embedding(table: Array, indices: Array | None = None) -> Graph:
+    tensors = {
+        "table": Tensor("table", table.shape, DType.F32, None, table),
+        "at": Tensor("at", (1, 5), DType.I64, None, indices),
+        "y": Tensor("y", (1, 5, *table.shape[1:]), DType.F32),
+    }
+    node = Node("pick", ops.Gather(0), ("table", "at"), ("y",))
+    return Graph("embedding", tensors, (node,), () if indices is not None else ("at",), ("y",))
+
+
+@pytest.mark.parametrize(("bits", "error", "size"), [("int8", 0.01, 1.1), ("int4", 0.1, 0.7)])
+@pytest.mark.parametrize("board", x86_params())
+def test_embeddings_are_codes(bits, error, size, board, tmp_path):
+    table = np.random.default_rng(6).standard_normal((50, 96)).astype(np.float32)
+    table[7] *= 1000  # no other row is the coarser for it
+    graph = _embedding(table)
+    after = compress_weights(graph, bits)
+    assert isinstance(after.nodes[0].op, ops.GatherCodes)
+    inputs = {"at": np.array([[0, 49, -1, 7, 1000]], np.int64)}
+    made = run_here(build(after, board, tmp_path), inputs)["y"]
+    np.testing.assert_array_equal(made, evaluate(after, inputs).outputs["y"])
+    for row, exact in zip(made[0], table[[0, 49, 49, 7, 49]], strict=True):
+        assert _relative(row, exact) < error
+    assert len(lower(after, board).lowered.weights) < size * table.size
+
+
+@pytest.mark.parametrize("rows", [np.ones((9, 63)), np.full((9, 64), np.nan), np.ones((9, 64, 2))])
+def test_other_tables_stay(rows):
+    graph = _embedding(rows.astype(np.float32))
+    assert compress_weights(graph, "int8").nodes == graph.nodes
+
+
+def test_constant_picks_stay():
+    graph = _embedding(np.ones((9, 64), np.float32), np.zeros((1, 5), np.int64))
+    assert compress_weights(graph, "int8").nodes == graph.nodes

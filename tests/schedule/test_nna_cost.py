@@ -9,7 +9,7 @@ from edgekit.device.arrays.nna import nna_conv3x3, nna_depthwise3x3, nna_pointwi
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, Padding
 from edgekit.host.schedule.cost import NNA, CostModel
-from edgekit.host.schedule.nna_cost import nna_cycles
+from edgekit.host.schedule.nna_cost import nna_work
 from edgekit.kb.board import load_board
 from tests.support.op_cases import Case, constant, quant, tensor
 from tests.support.op_graphs import graph_of
@@ -40,7 +40,9 @@ def test_cycles_are_about_those_of_the_account(name, shape):
     x, w = np.zeros((height, width, ic), np.int8), np.zeros((oc, 3, 3, ic), np.int8)
     _, account = nna_conv3x3(x, w, True, stride=stride, padding=1, chip=unit.chip)
     graph = _layer(*shape)
-    assert nna_cycles(unit.chip, graph, graph.nodes[0]) == pytest.approx(account.cycles, rel=0.15)
+    assert nna_work(unit.chip, graph, graph.nodes[0]).cycles == pytest.approx(
+        account.cycles, rel=0.15
+    )
 
 
 @pytest.mark.parametrize("name", ["nna1", "nna2"])
@@ -63,7 +65,9 @@ def test_cycles_of_depthwise_layers(name, height, width, channels, stride):
         quant(0.1),
     )
     graph = graph_of([case])
-    assert nna_cycles(unit.chip, graph, graph.nodes[0]) == pytest.approx(account.cycles, rel=0.15)
+    assert nna_work(unit.chip, graph, graph.nodes[0]).cycles == pytest.approx(
+        account.cycles, rel=0.15
+    )
 
 
 @pytest.mark.parametrize("name", ["nna1", "nna2"])
@@ -84,7 +88,7 @@ def test_cycles_of_points(name, points, ic, oc):
     conv = Case(ops.Conv2D(), (image, constant(kernel, DType.I8, q), None), q)
     for case in (dense, conv):
         graph = graph_of([case])
-        found = nna_cycles(unit.chip, graph, graph.nodes[0])
+        found = nna_work(unit.chip, graph, graph.nodes[0]).cycles
         assert found == pytest.approx(account.cycles, rel=0.15)
 
 
@@ -104,3 +108,16 @@ def test_weights_that_serve_few_points_are_not_worth_loading():
     assert cheaper_there(ops.FullyConnected(), (1, 640), (128, 640))
     assert cheaper_there(ops.Conv2D(), (1, 28, 28, 64), (64, 1, 1, 64))
     assert not cheaper_there(ops.Conv2D(), (1, 3, 3, 8), (8, 3, 3, 8))
+
+
+def test_products_of_computed_matrices_go_there_where_rearranging_pays():
+    """The core rearranges one operand for each run, which rows of the other one have to pay."""
+    costs, q = CostModel(load_board("nna2")), quant(0.1)
+
+    def cheaper_there(m: int, k: int, n: int) -> bool:
+        pair = tensor((4, m, k), DType.I8, q), tensor((4, k, n), DType.I8, q)
+        graph = graph_of([Case(ops.MatMul(), pair, q)])
+        return costs.cost(graph, graph.nodes[0], NNA) < costs.cost(graph, graph.nodes[0])
+
+    assert cheaper_there(196, 32, 196) and cheaper_there(64, 64, 64)
+    assert not cheaper_there(1, 64, 64) and not cheaper_there(4, 8, 8)

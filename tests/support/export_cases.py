@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from edgekit.host.graph import ops
@@ -30,6 +32,21 @@ def _layer(op, shape, weights, channels, dtype=DType.F32, bias=True):
     w = constant(_RNG.integers(-127, 128, weights), DType.I8, quant(scales, 0, axis))
     b = constant(_RNG.integers(-5000, 5000, channels), DType.I32) if bias else None
     return Case(op, (tensor(shape, DType.I8, _X), w, b), quant(0.3, -4))
+
+
+def _sparse(data, q=None):
+    """A marked constant, with few values or none."""
+    dtype = DType.F32 if q is None else DType.I8
+    return replace(constant(data * (_RNG.random(data.shape) < 0.2), dtype, q), sparse=True)
+
+
+def _sparse_layers():
+    image, weights = tensor((1, 5, 4, 300)), _RNG.normal(0, 1, (7, 1, 1, 300))
+    for data in (weights, weights.astype(np.float16), weights * 0):
+        yield Case(ops.Conv2D(), (image, _sparse(data), None))
+    codes = _RNG.integers(-127, 128, (7, 9))
+    q = quant(_RNG.uniform(0.005, 0.02, 7))
+    yield Case(ops.FullyConnected(), (tensor((3, 9), DType.I8, _X), _sparse(codes, q), None), _Y)
 
 
 def _layers(dtype):
@@ -156,7 +173,7 @@ def _coded():
 
 
 CASES = [
-    *_layers(DType.F32), *_layers(DType.I8), *_pools((DType.F32, None), None),
+    *_sparse_layers(), *_layers(DType.F32), *_layers(DType.I8), *_pools((DType.F32, None), None),
     *_moves(DType.F32, None), *_moves(DType.I8, _X), *_functions(), *_operands(), *_coded(),
 ]  # fmt: skip
 

@@ -78,6 +78,22 @@ def tiny_graph() -> Graph:
     return Graph("tiny", made.tensors, tuple(made.nodes), ("image",), (x,))
 
 
+def attention_graph(heads: int = 3, length: int = 50, depth: int = 32) -> Graph:
+    """softmax(q · k) · v of computed matrices, whose zero points are not 0."""
+    made = _Maker()
+    shapes = {
+        "q": (heads, length, depth),
+        "k": (heads, depth, length),
+        "v": (heads, length, depth),
+    }
+    for zero, (name, shape) in enumerate(shapes.items(), -5):
+        made.tensor(name, shape, quant(0.03, zero))
+    scores = made.node(ops.MatMul(), ("q", "k"), "scores", quant(0.05, 7))
+    shares = made.node(ops.Softmax(), (scores,), "shares", quant(1 / 256, -128))
+    y = made.node(ops.MatMul(), (shares, "v"), "y", quant(0.03, 3))
+    return Graph("attention", made.tensors, tuple(made.nodes), tuple(shapes), (y,))
+
+
 def tiny_model(path: Path) -> Path:
     """The same as a .tflite file."""
     path.write_bytes(write_tflite(tiny_graph()))

@@ -29,4 +29,17 @@ def layer(rng: Rng) -> Case:
     return Case(op, (tensor((*lead, k)), weights, scale, bias, residual))
 
 
-FAMILIES = {"outlier_layer": (layer, (None,))}
+def embedding(rng: Rng) -> Case:
+    """Rows of 4-bit codes, of as many as cannot be halved, and of 8 bits."""
+    rows, groups = pick(rng, (1, 3, 50)), pick(rng, (1, 1, 2, 3))
+    run, most = pick(rng, _CHANNELS) * groups, pick(rng, (8, 128))
+    codes = constant(rng.integers(-most, most, (rows, run)), DType.I8)
+    scale = constant(rng.uniform(0.5, 1.5, (rows, groups)).astype(np.float32) / 100)
+    kind = DType.I32 if rng.random() < 0.5 else DType.I64
+    if rng.random() < 0.5:  # as an input: mostly outside of the rows
+        return Case(ops.GatherCodes(), (codes, tensor((2, 3), kind), scale))
+    indices = constant(rng.integers(-rows, rows, (7,)), kind)
+    return Case(ops.GatherCodes(), (codes, indices, scale))
+
+
+FAMILIES = {"outlier_layer": (layer, (None,)), "embedding": (embedding, (None,))}

@@ -8,11 +8,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgekit.host.graph.checks import need_axis, need_dtype, need_positive, operand
+from edgekit.host.graph.checks import (
+    need_axis,
+    need_dtype,
+    need_positive,
+    need_rank,
+    operand,
+)
 from edgekit.host.graph.sums import required
 from edgekit.host.graph.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
-__all__ = ["BroadcastTo", "Gather", "Scatter"]
+__all__ = ["BroadcastTo", "Gather", "GatherCodes", "Scatter"]
 
 _JOINS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
@@ -42,6 +48,45 @@ class Gather(Operator):
         size = values.shape[self.axis]
         picks = np.clip(np.where(indices < 0, indices + size, indices), 0, size - 1)
         return [np.take(values, picks, axis=self.axis)]
+
+
+@dataclass(frozen=True)
+class GatherCodes(Operator):
+    """ins: codes s8 [rows, run], indices as Gather's, scale f32 [rows, groups].
+
+    Output f32: the rows that the indices name, [*indices, run], each value times the scale of its
+    row and group of run / groups neighbors.
+    """
+
+    kind: ClassVar[str] = "gather_codes"
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        codes, indices = operand(ins, 0, "codes"), operand(ins, 1, "indices")
+        scale = operand(ins, 2, "scales")
+        need_dtype(codes, (DType.I8,), "codes")
+        need_dtype(indices, (DType.I32, DType.I64), "indices")
+        need_dtype(scale, (DType.F32,), "scales")
+        need_rank(codes, 2, "codes")
+        need_rank(scale, 2, "scales")
+        need_positive((*codes.shape, *scale.shape), "codes and scales")
+        (rows, run), (of, groups) = codes.shape, scale.shape
+        if of != rows or run % groups:
+            raise ShapeError(
+                f"expected scales for {rows} rows in groups that divide {run}, found "
+                f"{list(scale.shape)}"
+            )
+        return [((*indices.shape, run), DType.F32)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        codes, scale = required(x, 0), required(x, 2)
+        rows, run = codes.shape
+        at = required(x, 1).astype(np.int64)
+        at = np.clip(np.where(at < 0, at + rows, at), 0, rows - 1)
+        groups = scale.shape[1]
+        picked = codes[at].reshape(*at.shape, groups, run // groups).astype(np.float32)
+        return [(picked * scale[at][..., None]).reshape(outs[0].shape)]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,143 @@
+"""Names of the functions at addresses of another process: its maps, and the ELF files there."""
+
+from __future__ import annotations
+
+import bisect
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Optional, Tuple
+
+UNKNOWN = "?"
+_OURS = "ek_"  # what begins every symbol of a compiled model or kernel
+_LOAD, _TABLES, _FUNCTION = 1, (2, 11), 2  # PT_LOAD; SHT_SYMTAB, SHT_DYNSYM; STT_FUNC
+_LARGEST = 1 << 28  # bytes of a file to look names up in
+
+
+class Place(NamedTuple):
+    """The library's file name, and the function in it or UNKNOWN."""
+
+    library: str
+    function: str
+
+
+@dataclass(frozen=True)
+class _Mapping:
+    start: int
+    end: int
+    offset: int
+    path: str
+
+
+class Symbols:
+    """Of a process as it is now: libraries that it opens later are not known."""
+
+    def __init__(self, process: int) -> None:
+        """OSError if it is gone."""
+        text = Path(f"/proc/{process}/maps").read_text("utf-8", "replace")
+        self._mappings = [m for m in map(_mapping, text.splitlines()) if m]
+        self._starts = [m.start for m in self._mappings]
+        self._files: Dict[str, Optional[_Elf]] = {}
+
+    def at(self, address: int) -> Place:
+        """What stands there."""
+        i = bisect.bisect(self._starts, address) - 1
+        if i < 0 or address >= self._mappings[i].end:
+            return Place(UNKNOWN, UNKNOWN)
+        found = self._mappings[i]
+        if found.path not in self._files:
+            self._files[found.path] = _read(Path(found.path))
+        elf = self._files[found.path]
+        name = elf.at(address - found.start + found.offset) if elf else UNKNOWN
+        return Place(Path(found.path).name or UNKNOWN, name)
+
+
+class _Elf:
+    """Segments and functions of a file; ValueError or struct.error if it is none."""
+
+    def __init__(self, data: bytes) -> None:
+        if data[:4] != b"\x7fELF" or data[5] != 1:
+            raise ValueError("expected a little-endian ELF file")
+        self._wide = data[4] == 2
+        self._arm = struct.unpack_from("<H", data, 18)[0] == 40
+        self._segments = self._read_segments(data)
+        found = sorted(set(self._read_functions(data)))
+        self._values = [value for value, _, _ in found]
+        self._functions = found
+
+    def at(self, offset: int) -> str:
+        """The function at an offset of the file.
+
+        Behind one of our functions stand those static ones that it was the first to call.
+        """
+        for start, size, address in self._segments:
+            if start <= offset < start + size:
+                value = address + offset - start
+                break
+        else:
+            return UNKNOWN
+        i = bisect.bisect(self._values, value) - 1
+        if i < 0:
+            return UNKNOWN
+        begin, length, name = self._functions[i]
+        return name if value < begin + length or name.startswith(_OURS) else UNKNOWN
+
+    def _read_segments(self, data: bytes) -> List[Tuple[int, int, int]]:
+        """(offset, bytes in the file, address) of each loaded segment."""
+        (at,) = struct.unpack_from("<Q" if self._wide else "<I", data, 32 if self._wide else 28)
+        width, count = struct.unpack_from("<HH", data, 54 if self._wide else 42)
+        layout = "<IIQQQQ" if self._wide else "<IIIII"
+        found = []
+        for i in range(count):
+            row = struct.unpack_from(layout, data, at + i * width)
+            if row[0] == _LOAD:
+                wide = (row[2], row[5], row[3])
+                found.append(wide if self._wide else (row[1], row[4], row[2]))
+        return found
+
+    def _read_functions(self, data: bytes) -> List[Tuple[int, int, str]]:
+        """(address, bytes, name) of what the tables of symbols hold."""
+        (at,) = struct.unpack_from("<Q" if self._wide else "<I", data, 40 if self._wide else 32)
+        width, count = struct.unpack_from("<HH", data, 58 if self._wide else 46)
+        layout = "<IIQQQQI" if self._wide else "<IIIIIII"
+        sections = [struct.unpack_from(layout, data, at + i * width) for i in range(count)]
+        found = []
+        for section in sections:
+            if section[1] in _TABLES and section[6] < count:
+                names = data[sections[section[6]][4] :][: sections[section[6]][5]]
+                found += self._read_table(data[section[4] : section[4] + section[5]], names)
+        return found
+
+    def _read_table(self, table: bytes, names: bytes) -> List[Tuple[int, int, str]]:
+        found = []
+        width = 24 if self._wide else 16
+        for row in struct.iter_unpack(
+            "<IBBHQQ" if self._wide else "<IIIBBH", table[: len(table) // width * width]
+        ):
+            if self._wide:
+                name, info, _, section, value, size = row
+            else:
+                name, value, size, info, _, section = row
+            if info & 15 == _FUNCTION and section:
+                text = names[name : names.find(b"\0", name)].decode("ascii", "replace")
+                found.append((value & ~1 if self._arm else value, size, text))  # of Thumb: odd
+        return found
+
+
+def _mapping(line: str) -> Optional[_Mapping]:
+    """A line of maps; None for one that nothing runs in."""
+    words = line.split(None, 5)
+    if len(words) < 6 or "x" not in words[1]:
+        return None
+    start, _, end = words[0].partition("-")
+    return _Mapping(int(start, 16), int(end, 16), int(words[2], 16), words[5])
+
+
+def _read(path: Path) -> Optional[_Elf]:
+    """The file's functions; None where it is not readable, or no ELF file."""
+    try:
+        if not path.is_file() or path.stat().st_size > _LARGEST:
+            return None
+        return _Elf(path.read_bytes())
+    except (OSError, ValueError, IndexError, struct.error):
+        return None

@@ -1,0 +1,17 @@
+/* y[i, :] = codes[indices[i], :] times the scales of that row: floats of codes of few bits. */
+#ifndef EK_GATHER_CODES_H
+#define EK_GATHER_CODES_H
+#include "../kernel.h"
+
+typedef struct {
+    long size;  /* rows */
+    long run;   /* codes of a row */
+    long group; /* neighbors that share a scale; it divides run */
+    /* [size][run]; with FOUR two per byte, as gemm/i4_unpack.h has them: code i of a row, plus 8,
+     * in the low half of its byte i, code i + run / 2 in the high half */
+    const void *codes;
+    const float *scale; /* [size][run / group] */
+    const void *indices;
+    float *y;
+} ek_gather_codes_args;
+#endif

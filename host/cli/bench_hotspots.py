@@ -1,0 +1,114 @@
+"""`edgekit bench model --hotspots`: where a model's time goes on a board, why, and what to try."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.host.errors import InputError
+
+if TYPE_CHECKING:
+    from edgekit.device.agent.hotspots import HotFunction, HotInstruction
+    from edgekit.host.api import Device
+    from edgekit.host.bench.hotspots import Verdict
+    from edgekit.host.estimate.model import ModelEstimate
+    from edgekit.host.release import Benchmark
+
+_FEW = 100  # samples, below which shares are rough
+_DEPLOYED = "MODEL"  # stands for the file of what is deployed, which nobody knows here
+
+
+def check_hotspots(count: int, every: bool) -> None:
+    """InputError for several models: each is watched for some seconds, and told at length."""
+    if every or count > 1:
+        found = "--all" if every else str(count)
+        raise InputError(
+            f"expected one model with --hotspots, found {found}; watch them one by one"
+        )
+
+
+def verdict_of(
+    device: Device, timing: Benchmark, file: Path | None, estimate: ModelEstimate | None
+) -> Verdict | None:
+    """The reason of a benchmark; None if hot spots were not asked for."""
+    from edgekit.host.bench.hotspots import Subject, estimated, judge
+    from edgekit.host.explanations import recall
+    from edgekit.kb.board import load_board
+
+    if timing.hotspots is None:
+        return None
+    subject = Subject(
+        str(file) if file else _DEPLOYED,
+        device.name,
+        load_board(device.profile),
+        recall(timing.release),
+    )
+    if device.emulated:
+        return estimated(estimate, subject)
+    return judge(timing, timing.hotspots, subject)
+
+
+def hotspots_document(timing: Benchmark, verdict: Verdict | None) -> dict[str, Any] | None:
+    """The part `hotspots` of edgekit.bench.model/1; None if they were not asked for."""
+    if timing.hotspots is None or verdict is None:
+        return None
+    seen = asdict(timing.hotspots.seen)
+    rate = timing.hotspots.memory_bytes_per_second
+    return {
+        **asdict(verdict),
+        **seen,
+        "operators": [asdict(o) for o in verdict.operators],
+        "memory_bytes_per_second": rate,
+    }
+
+
+def show_hotspots(timing: Benchmark, verdict: Verdict | None) -> None:
+    """The same for people."""
+    if timing.hotspots is None or verdict is None:
+        return
+    seen = timing.hotspots.seen
+    print(f"hotspots {verdict.kind}: {verdict.why}")
+    print(f"try      {verdict.advice}")
+    for i, thread in enumerate(seen.threads):
+        who = "caller" if i == 0 else f"worker {i}"
+        delayed = "" if thread.delayed is None else f", {thread.delayed:.0f} % without a core"
+        busy = f"{thread.running:.0f} % on a core{delayed}, {thread.asleep:.0f} % asleep"
+        waits = f"; {thread.waiting:.0f} % of {thread.samples} samples waiting for tasks"
+        several = thread.samples and len(seen.threads) > 1
+        print(f"thread   {who}: {busy}{waits if several else ''}")
+    said = {verdict.advice}
+    for operator in verdict.operators:
+        share = f"{100 * operator.share:5.1f} %"
+        print(f"  {share}  {operator.name} ({operator.op}): {operator.why}")
+        if operator.advice not in said:
+            print(f"           try {operator.advice}")
+        said.add(operator.advice)
+    print(f"samples  {_sampled(timing)}")
+    show_places(seen.functions, seen.instructions, seen.missing)
+
+
+def _sampled(timing: Benchmark) -> str:
+    from edgekit.host.cli.compile import threads_text
+
+    assert timing.hotspots is not None
+    seen = timing.hotspots.seen
+    count = sum(thread.samples for thread in seen.threads)
+    if not seen.sampler:
+        return "none are allowed: operators are by their times, threads by what Linux accounts for"
+    rough = "; so few that shares are rough" if count < _FEW else ""
+    return f"{count} of {threads_text(len(seen.threads))}, by {seen.sampler}{rough}"
+
+
+def show_places(
+    functions: tuple[HotFunction, ...],
+    instructions: tuple[HotInstruction, ...],
+    missing: tuple[str, ...],
+) -> None:
+    """Functions and instructions with their shares, and what is missing."""
+    for function in functions:
+        print(f"  {function.percent:5.1f} %  {function.name}")
+    for instruction in instructions:
+        print(f"    {instruction.percent:5.1f} %  {instruction.text}")
+    for reason in missing:
+        print(f"  missing   {reason}")

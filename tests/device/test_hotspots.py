@@ -1,0 +1,104 @@
+"""Samples of threads, and the names of functions at addresses."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from edgekit.device.agent.hotspots import watch, watch_threads
+from edgekit.device.agent.perf_events import sample_threads
+from edgekit.device.agent.stopped import stop_threads
+from edgekit.device.agent.symbols import UNKNOWN, Place, Symbols
+from edgekit.device.agent.threads import Account, threads_of
+from edgekit.device.errors import DeviceError
+
+
+@contextmanager
+def _busy_child() -> Iterator[int]:
+    """A process that does nothing but count."""
+    process = os.fork()
+    if process == 0:
+        while True:
+            sum(range(10000))
+    try:
+        yield process
+    finally:
+        os.kill(process, 9)
+        os.waitpid(process, 0)
+
+
+@pytest.mark.parametrize("take", [sample_threads, stop_threads])
+def test_a_busy_child_is_found_in_mapped_code(take: object) -> None:
+    with _busy_child() as process:
+        try:
+            found = take(threads_of(process), 0.5)  # type: ignore[operator]
+        except PermissionError as error:  # a machine that forbids it
+            pytest.skip(str(error))
+        symbols = Symbols(process)
+        libraries = {symbols.at(address).library for address in found[process]}
+        assert len(found[process]) > 5 and UNKNOWN not in libraries
+        assert os.waitpid(process, os.WNOHANG) == (0, 0)  # it goes on
+
+
+def test_threads_that_are_gone_are_told() -> None:
+    process = os.fork()
+    if process == 0:
+        os._exit(0)
+    os.waitpid(process, 0)
+    for take in (sample_threads, stop_threads):
+        with pytest.raises(OSError):
+            take([process], 0.1)
+    for look in (Account, Symbols):
+        with pytest.raises(OSError):
+            look(process)
+
+
+def test_functions_have_their_names() -> None:
+    libc = ctypes.CDLL(None)
+    address = ctypes.cast(libc.qsort, ctypes.c_void_p).value or 0
+    symbols = Symbols(os.getpid())
+    found = symbols.at(address)
+    assert found.function == "qsort" and found.library.startswith(("libc.so", "libc-"))
+    assert symbols.at(1) == Place(UNKNOWN, UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + bytes(58), b"\xff" * 999]
+)
+def test_damaged_files_have_no_names(content: bytes, tmp_path: Path) -> None:
+    from edgekit.device.agent.symbols import _read
+
+    path = tmp_path / "model.so"
+    path.write_bytes(content)
+    elf = _read(path)
+    assert elf is None or elf.at(0) == UNKNOWN
+
+
+def test_an_account_knows_who_works() -> None:
+    with _busy_child() as process, _busy_child() as other:
+        time.sleep(0.1)
+        account = Account(process)
+        time.sleep(1)
+        usage = account.usage()
+        (thread,) = usage.threads
+        assert thread.thread == process and thread.running > 2
+        assert thread.running + (thread.delayed or 0) + thread.asleep == pytest.approx(100)
+        assert thread.asleep < 50  # it wants a core all the time
+        if len(usage.others) < 3:  # on a crowded machine others may be busier
+            assert other in [program.process for program in usage.others]
+
+
+def test_work_that_fails_says_how() -> None:
+    def broken() -> object:
+        raise ValueError("no such kernel")
+
+    with pytest.raises(DeviceError, match="found ValueError: no such kernel"):
+        watch(broken, 0.5)
+    with pytest.raises(DeviceError, match="found ValueError: no such kernel"):
+        watch_threads(lambda: broken)
