@@ -108,7 +108,6 @@ def quantize(
     """
     from edgekit.host.cli.output import check_writable
     from edgekit.host.cli.progress import working
-    from edgekit.host.exporters import write_onnx, write_tflite
     from edgekit.host.files import write_whole
     from edgekit.host.importers import import_model
     from edgekit.host.inputs import InputOptions
@@ -125,8 +124,7 @@ def quantize(
     options = InputOptions(*scaling, channels, layout)
     with working(f"quantizing {path.name}"):
         made = quantized_file(path, graph, data, evaluate, target, options)
-    write = write_onnx if file.suffix == ".onnx" else write_tflite
-    write_whole(file, write(made.graph))
+    write_whole(file, _written(made.graph, path, file))
     times = _times(graph, made.graph, board_name(board))
     if as_json:
         _emit(path, file, made, times)
@@ -146,6 +144,17 @@ def _files(model: str | None, output: Path | None) -> tuple[Path, Path]:
     if file.exists() and file.samefile(path):
         raise InputError(f"{file}: expected a file to write, found the model; name another")
     return path, file
+
+
+def _written(graph: Graph, source: Path, file: Path) -> bytes:
+    """The quantized model in the format that `file` names; .tflite files keep the model's notes."""
+    from edgekit.host.exporters import write_onnx, write_tflite
+    from edgekit.host.inputs import read_attached
+
+    if file.suffix == ".onnx":
+        return write_onnx(graph)
+    attached = read_attached(source)
+    return write_tflite(graph, attached.metadata, attached.files)
 
 
 def _times(before: Graph, after: Graph, board: str) -> dict[str, Any] | None:

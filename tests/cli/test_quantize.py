@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgekit.host.exporters import write_tflite
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import import_model
+from edgekit.host.inputs import read_attached
 from edgekit.host.passes.quantized import integer_form
 from edgekit.host.quantize.rules import WEIGHTED
 from tests.support.onnx_models import model, node, save, value
 from tests.support.quantize_models import CLASSES, SIZE, classifier, samples, save_samples
+
+_MODELS = Path(__file__).parents[2] / "models"
 
 
 def _float_outputs(path: Path, inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -177,3 +181,13 @@ def _two_outputs(home: Path) -> Path:
     nodes = [node("Conv", ["x", "w"], ["y"]), node("Relu", ["y"], ["z"])]
     made = model(nodes, [value("x", [1, 3, SIZE, SIZE])], ["y", "z"], weights)
     return save(made, home, "two.onnx")
+
+
+def test_notes_on_inputs_and_labels_stay_with_the_model(edgekit: Any, home: Path) -> None:
+    notes = read_attached(_MODELS / "hand_landmark_lite.tflite")
+    described = home / "described.tflite"
+    graph = import_model(classifier(home))
+    described.write_bytes(write_tflite(graph, notes.metadata, notes.files))
+    done = edgekit("quantize", described, "--data", save_samples(home), "-o", "net.tflite")
+    assert done.code == 0, done.err
+    assert read_attached(home / "net.tflite") == notes and notes.files
