@@ -63,29 +63,28 @@ def hotspots_document(timing: Benchmark, verdict: Verdict | None) -> dict[str, A
     }
 
 
-def show_hotspots(timing: Benchmark, verdict: Verdict | None) -> None:
-    """The same for people."""
+def hotspot_lines(timing: Benchmark, verdict: Verdict | None) -> list[str]:
+    """The same for people; none if they were not asked for."""
     if timing.hotspots is None or verdict is None:
-        return
+        return []
     seen = timing.hotspots.seen
-    print(f"hotspots {verdict.kind}: {verdict.why}")
-    print(f"try      {verdict.advice}")
+    lines = [f"hotspots {verdict.kind}: {verdict.why}", f"try      {verdict.advice}"]
     for i, thread in enumerate(seen.threads):
         who = "caller" if i == 0 else f"worker {i}"
         delayed = "" if thread.delayed is None else f", {thread.delayed:.0f} % without a core"
         busy = f"{thread.running:.0f} % on a core{delayed}, {thread.asleep:.0f} % asleep"
         waits = f"; {thread.waiting:.0f} % of {thread.samples} samples waiting for tasks"
         several = thread.samples and len(seen.threads) > 1
-        print(f"thread   {who}: {busy}{waits if several else ''}")
+        lines.append(f"thread   {who}: {busy}{waits if several else ''}")
     said = {verdict.advice}
     for operator in verdict.operators:
         share = f"{100 * operator.share:5.1f} %"
-        print(f"  {share}  {operator.name} ({operator.op}): {operator.why}")
+        lines.append(f"  {share}  {operator.name} ({operator.op}): {operator.why}")
         if operator.advice not in said:
-            print(f"           try {operator.advice}")
+            lines.append(f"           try {operator.advice}")
         said.add(operator.advice)
-    print(f"samples  {_sampled(timing)}")
-    show_places(seen.functions, seen.instructions, seen.missing)
+    lines.append(f"samples  {_sampled(timing)}")
+    return lines + place_lines(seen.functions, seen.instructions, seen.missing)
 
 
 def _sampled(timing: Benchmark) -> str:
@@ -100,15 +99,14 @@ def _sampled(timing: Benchmark) -> str:
     return f"{count} of {threads_text(len(seen.threads))}, by {seen.sampler}{rough}"
 
 
-def show_places(
+def place_lines(
     functions: tuple[HotFunction, ...],
     instructions: tuple[HotInstruction, ...],
     missing: tuple[str, ...],
-) -> None:
+) -> list[str]:
     """Functions and instructions with their shares, and what is missing."""
-    for function in functions:
-        print(f"  {function.percent:5.1f} %  {function.name}")
-    for instruction in instructions:
-        print(f"    {instruction.percent:5.1f} %  {instruction.text}")
-    for reason in missing:
-        print(f"  missing   {reason}")
+    return [
+        *(f"  {function.percent:5.1f} %  {function.name}" for function in functions),
+        *(f"    {each.percent:5.1f} %  {each.text}" for each in instructions),
+        *(f"  missing   {reason}" for reason in missing),
+    ]

@@ -53,11 +53,13 @@ def document(device: Device, result: Result) -> dict[str, Any]:
 
 def report_of(device: Device, results: Sequence[Result]) -> Report:
     """The page of these times, each model with all of its shapes."""
+    from edgekit.host.cli.bench_hotspots import hotspot_lines
     from edgekit.host.cli.pages import utc_now
     from edgekit.host.report import bench_report
 
     runs = [(result.timing, *result.more) for result in results]
-    return bench_report(device.name, device.profile, runs, utc_now(), device.emulated)
+    hot = [hotspot_lines(result.timing, result.verdict) for result in results]
+    return bench_report(device.name, device.profile, runs, utc_now(), device.emulated, hot)
 
 
 def mean_ratios(results: Sequence[Result]) -> dict[str, float]:
@@ -88,7 +90,7 @@ def against_best(results: Sequence[Result]) -> dict[str, Any]:
 def show(device: Device, result: Result) -> None:
     """One model's times, for people."""
     from edgekit.device.agent.variants import shapes_text
-    from edgekit.host.cli.bench_hotspots import show_hotspots
+    from edgekit.host.cli.bench_hotspots import hotspot_lines
     from edgekit.host.cli.estimated import show_estimate
     from edgekit.host.cli.output import byte_size
     from edgekit.host.cli.report import show_slowest, show_times
@@ -102,7 +104,8 @@ def show(device: Device, result: Result) -> None:
     show_estimate(device, result.estimate)
     show_slowest(timing, device.emulated)
     _show_nna(timing, 0)
-    show_hotspots(timing, result.verdict)
+    for line in hotspot_lines(timing, result.verdict):
+        print(line)
     if result.peers:
         _show_peers(result.peers)
     for number, other in enumerate(result.more, 1):

@@ -212,11 +212,12 @@ def _tell_board(board: str, found: Sequence[_Measured], threads: int, as_json: b
 
 
 def _tell_hotspots(spots: Sequence[Hotspots]) -> None:
-    from edgekit.host.cli.bench_hotspots import show_places
+    from edgekit.host.cli.bench_hotspots import place_lines
 
     for each in spots:
         print(f"bottleneck  {each.bottleneck.kind}: {each.bottleneck.why}")
-        show_places(each.functions, each.instructions, each.missing)
+        for line in place_lines(each.functions, each.instructions, each.missing):
+            print(line)
 
 
 def _without_nan(value: Any) -> Any:

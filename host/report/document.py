@@ -62,7 +62,8 @@ class BoardTimes:
 @dataclass(frozen=True)
 class ReleaseTimes:
     """A release as boards ran it; `first` and `last` in seconds since 1970, by arrival. `nna` is
-    the account of a run on the board's NNA, `note` says what is wrong with its times."""
+    the account of a run on the board's NNA, `hotspots` the lines of `bench model --hotspots`,
+    `note` says what is wrong with its times."""
 
     release: str
     kit: str
@@ -81,6 +82,7 @@ class ReleaseTimes:
     boards: tuple[BoardTimes, ...] = ()
     memory: Mapping[str, int] = field(default_factory=dict)
     nna: tuple[str, ...] = ()
+    hotspots: tuple[str, ...] = ()
     note: str | None = None
 
 

@@ -30,24 +30,32 @@ def bench_report(
     runs: Sequence[Sequence[Benchmark]],
     now: datetime,
     emulated: bool = False,
+    hotspots: Sequence[Sequence[str]] = (),
 ) -> Report:
-    """What benchmarks found of some models, each with all of its shapes."""
+    """What benchmarks found of some models, each with all of its shapes; `hotspots`: the lines of
+    each model's, which are of its first shapes."""
+    lines = hotspots or [()] * len(runs)
     subjects = (
         Subject(
             t.model,
             board_type,
             t.threads,
             variant,
-            (_timed(board, board_type, t, variant, emulated),),
+            (_timed(board, board_type, t, variant, emulated, () if variant else hot),),
         )
-        for timings in runs
+        for timings, hot in zip(runs, lines, strict=True)
         for variant, t in enumerate(timings)
     )
     return Report("bench", _day(now), VERSION, tuple(subjects), emulated)
 
 
 def _timed(
-    board: str, board_type: str, timing: Benchmark, variant: int, emulated: bool
+    board: str,
+    board_type: str,
+    timing: Benchmark,
+    variant: int,
+    emulated: bool,
+    hotspots: Sequence[str],
 ) -> ReleaseTimes:
     operators = [
         Operator(o.name, o.op, o.kernel, _alike(o.median_us), timing.runs) for o in timing.operators
@@ -71,6 +79,7 @@ def _timed(
         boards=(BoardTimes(board, 1, timing.runs, whole, operators=medians),),
         memory={"arena": timing.arena_bytes, "weights": timing.weights_bytes},
         nna=explained.nna,
+        hotspots=tuple(" ".join(line.split()) for line in hotspots),
         note=_note(timing, emulated),
     )
 

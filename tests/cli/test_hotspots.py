@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support import forbidden
+from tests.support.reports import data_of
 
 _SAMPLERS = ("perf_event_open", "ptrace")
 
@@ -61,10 +62,14 @@ def test_all_threads_of_a_model_are_watched(edgekit: Any, face_model: Path) -> N
 
 
 @pytest.mark.usefixtures("deployed_face")
-def test_people_read_why_and_what_to_try(edgekit: Any, without_perf: None) -> None:
+def test_people_read_why_and_what_to_try(edgekit: Any, home: Path, without_perf: None) -> None:
     del without_perf
-    done = edgekit("bench", "model", "--hotspots", "--threads", "1")
+    done = edgekit("bench", "model", "--hotspots", "--threads", "1", "--html", "hot.html")
     assert done.code == 0, done.err
+    (subject,) = data_of((home / "hot.html").read_text())["subjects"]
+    told = subject["releases"][0]["hotspots"]
+    assert told[0].startswith("hotspots ") and told[1].startswith("try ")
+    assert " ".join(told) in " ".join(done.out.split())
     lines = done.out.splitlines()
     for start in ("hotspots ", "try      ", "thread   caller: ", "samples  "):
         assert any(line.startswith(start) for line in lines), start

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.host.report import field_report, page
+from edgekit.host.release import Benchmark, OperatorTime
+from edgekit.host.release.types import Conditions
+from edgekit.host.report import bench_report, field_report, page
 from tests.support.browser import Browser, find_browser, running_browser
 from tests.support.reports import fill_fleet, fill_store
 
@@ -189,3 +191,18 @@ def test_the_fleet_stands_first_and_leads_to_its_models(
     )
     if place := os.environ.get("EDGEKIT_PICTURES"):
         browser.picture(Path(place) / f"fleet-{width}.png")
+
+
+def test_hot_spots_stand_on_the_page_of_a_benchmark(browser: Browser, folder: Path) -> None:
+    """As text alone; a page without them has no empty section."""
+    operators = (OperatorTime("a", "conv2d", "k", 1.0, 1.0),)
+    clock = Conditions(None, None, None)
+    timing = Benchmark("r" * 16, "m", 1, 1.0, 1.0, 1.0, 9, operators, 64, 32, clock, clock)
+    made = folder / "hotspots.html"
+    now = datetime(2026, 11, 22, 8, 0, tzinfo=UTC)
+    for lines in ((), (f"hotspots memory: {HOSTILE}", "try      edgekit quantize m")):
+        made.write_text(page(bench_report("pi", "rpi4", [[timing]], now, hotspots=[lines])))
+        browser.open(made)
+        assert browser.value("document.getElementById('hotspots-account').hidden") == (not lines)
+        assert browser.texts("#hotspots li") == [" ".join(line.split()) for line in lines]
+    assert browser.complaints == []

@@ -84,6 +84,8 @@ function showFigures() {
   show("note", here.note || "");
   show("nna", ...here.nna.map((line) => make("li", {}, line)));
   document.getElementById("nna-account").hidden = !here.nna.length;
+  show("hotspots", ...here.hotspots.map((line) => make("li", {}, line)));
+  document.getElementById("hotspots-account").hidden = !here.hotspots.length;
 }
 
 function figure([name, value, more]) {
