@@ -3,6 +3,7 @@ the emulation itself is."""
 
 from __future__ import annotations
 
+import functools
 import json
 import statistics
 import time
@@ -14,7 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgekit.device.arrays.nna import Emulated, emulate_conv3x3, emulate_matmul
+from edgekit.device.arrays.nna import (
+    Emulated,
+    emulate_conv3x3,
+    emulate_depthwise3x3,
+    emulate_matmul,
+    emulate_pointwise,
+)
 from edgekit.device.arrays.nna_account import Account, trace_document
 from edgekit.host.errors import InputError
 from edgekit.host.files import write_whole
@@ -68,7 +75,45 @@ class Conv:
         return f"3x3 convolution of {image} to {self.outputs} channels, stride {self.stride}"
 
 
-Product = Matmul | Conv
+@dataclass(frozen=True)
+class Depthwise:
+    """A 3x3 depthwise convolution of an image [height, width, channels], padding 1."""
+
+    height: int
+    width: int
+    channels: int
+    stride: int = 1
+
+    @property
+    def products(self) -> int:
+        rows, columns = ((n - 1) // self.stride + 1 for n in (self.height, self.width))
+        return rows * columns * 9 * self.channels
+
+    @property
+    def text(self) -> str:
+        image = f"[{self.height}, {self.width}, {self.channels}]"
+        return f"3x3 depthwise convolution of {image}, stride {self.stride}"
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """A 1x1 convolution or fully connected layer of `points` points or rows."""
+
+    points: int
+    inputs: int
+    outputs: int
+
+    @property
+    def products(self) -> int:
+        return self.points * self.inputs * self.outputs
+
+    @property
+    def text(self) -> str:
+        return f"1x1 layer of {self.points} points, {self.inputs} to {self.outputs} channels"
+
+
+Product = Matmul | Conv | Depthwise | Pointwise
+KINDS = {Matmul: "matmul", Conv: "conv3x3", Depthwise: "depthwise3x3", Pointwise: "pointwise"}
 
 
 @dataclass(frozen=True)
@@ -141,6 +186,16 @@ def bench_nna(board: BoardProfile, product: Product, trace: Path | None = None) 
 
 def _prepare(product: Product, unit: NnaUnit) -> tuple[Callable[[str, bool, int], Emulated], Array]:
     """What emulates the product (emulator, with account, events), and its sums by NumPy."""
+    emulate, operands, expected = _random(product)
+
+    def run(emulator: str, account: bool, trace: int) -> Emulated:
+        return emulate(*operands, account=account, chip=unit.chip, emulator=emulator, trace=trace)
+
+    return run, expected
+
+
+def _random(product: Product) -> tuple[Callable[..., Emulated], tuple[Array, Array], Array]:
+    """The emulator of its kind, random operands, and their sums by NumPy."""
     random = np.random.default_rng(0)
 
     def values(*shape: int) -> Array:
@@ -148,25 +203,18 @@ def _prepare(product: Product, unit: NnaUnit) -> tuple[Callable[[str, bool, int]
 
     if isinstance(product, Matmul):
         a, f = values(product.m, product.k), values(product.k, product.n)
-        return (
-            lambda emulator, account, trace: emulate_matmul(
-                a, f, account=account, chip=unit.chip, emulator=emulator, trace=trace
-            )
-        ), _matmul(a, f)
+        return emulate_matmul, (a, f), _matmul(a, f)
+    if isinstance(product, Pointwise):
+        x, w = values(product.points, product.inputs), values(product.outputs, product.inputs)
+        return emulate_pointwise, (x, w), _matmul(x, w.T)
+    around: dict[str, Any] = {"stride": product.stride, "padding": 1}
+    if isinstance(product, Depthwise):
+        x = values(product.height, product.width, product.channels)
+        w = values(3, 3, product.channels)
+        return functools.partial(emulate_depthwise3x3, **around), (x, w), _depthwise(x, w, product)
     x = values(product.height, product.width, product.inputs)
     w = values(product.outputs, 3, 3, product.inputs)
-    return (
-        lambda emulator, account, trace: emulate_conv3x3(
-            x,
-            w,
-            account=account,
-            stride=product.stride,
-            padding=1,
-            chip=unit.chip,
-            emulator=emulator,
-            trace=trace,
-        )
-    ), _conv(x, w, product.stride)
+    return functools.partial(emulate_conv3x3, **around), (x, w), _conv(x, w, product.stride)
 
 
 def _matmul(a: Array, f: Array) -> Array:
@@ -174,10 +222,20 @@ def _matmul(a: Array, f: Array) -> Array:
     return (a.astype(np.float64) @ f.astype(np.float64)).astype(np.int64).astype(np.int32)
 
 
-def _conv(x: Array, w: Array, stride: int) -> Array:
+def _windows(x: Array, stride: int) -> Array:
+    """[rows, columns, channels, 3, 3] of a padded image."""
     padded = np.pad(x, ((1, 1), (1, 1), (0, 0)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))
-    windows = windows[::stride, ::stride].transpose(0, 1, 3, 4, 2)
+    windows: Array = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))
+    return windows[::stride, ::stride]
+
+
+def _depthwise(x: Array, w: Array, product: Depthwise) -> Array:
+    sums: Array = np.einsum("yxcij,ijc->yxc", _windows(x, product.stride), w, dtype=np.int32)
+    return sums
+
+
+def _conv(x: Array, w: Array, stride: int) -> Array:
+    windows = _windows(x, stride).transpose(0, 1, 3, 4, 2)
     sums = _matmul(windows.reshape(-1, w[0].size), w.reshape(len(w), -1).T)
     return sums.reshape((*windows.shape[:2], len(w)))
 

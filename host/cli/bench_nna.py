@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,6 +25,7 @@ def register(group: typer.Typer) -> None:
         epilog=examples(
             "edgekit bench nna --shape 64,576,1024 --board nna2",
             "edgekit bench nna --conv 64,64,64,64 --board nna1 --json",
+            "edgekit bench nna --pointwise 144,256,64    # points, channels in and out",
             "edgekit bench nna --shape 4,18,512 --trace trace.json    # open in ui.perfetto.dev",
         ),
     )(bench_nna)
@@ -43,6 +45,24 @@ def bench_nna(
             metavar="H,W,IC,OC",
             show_default=False,
             help="A 3x3 convolution of an image instead, padding 1.",
+        ),
+    ] = None,
+    depthwise: Annotated[
+        str | None,
+        typer.Option(
+            "--depthwise",
+            metavar="H,W,C",
+            show_default=False,
+            help="A 3x3 depthwise convolution of an image, padding 1.",
+        ),
+    ] = None,
+    pointwise: Annotated[
+        str | None,
+        typer.Option(
+            "--pointwise",
+            metavar="P,IC,OC",
+            show_default=False,
+            help="A 1x1 convolution of P points, or a fully connected layer of P rows.",
         ),
     ] = None,
     stride: Annotated[int, typer.Option("--stride", min=1, max=2, help="Of the convolution.")] = 1,
@@ -69,7 +89,10 @@ def bench_nna(
     from edgekit.kb.board import load_board
 
     profile = load_board(profile_of(board or _BOARD))
-    product = _product(shape, conv, stride)
+    product = _product(
+        {"--shape": shape, "--conv": conv, "--depthwise": depthwise, "--pointwise": pointwise},
+        stride,
+    )
     if trace:
         check_writable(trace)
     with working(f"emulating {profile.name}"):
@@ -83,20 +106,28 @@ def bench_nna(
     return 0 if found.correct else 1
 
 
-def _product(shape: str | None, conv: str | None, stride: int) -> Product:
-    from edgekit.host.bench.nna import Conv, Matmul
+def _product(given: Mapping[str, str | None], stride: int) -> Product:
+    from edgekit.host.bench.nna import Conv, Depthwise, Matmul, Pointwise
 
-    if (shape is None) == (conv is None):
+    named = {option: text for option, text in given.items() if text is not None}
+    if len(named) != 1:
         raise InputError(
-            f"expected --shape or --conv, found {'none' if shape is None else 'both'}; name one"
+            f"expected one of {', '.join(given)}, found {' and '.join(named) or 'none'}; name one"
         )
-    if shape is not None:
-        if stride != 1:
-            raise InputError(
-                f"expected --stride {stride} beside --conv, found it beside --shape; leave it out"
-            )
-        return Matmul(*_numbers("--shape", shape, "M,K,N"))
-    height, width, inputs, outputs = _numbers("--conv", conv or "", "H,W,IC,OC")
+    ((option, text),) = named.items()
+    if stride != 1 and option not in ("--conv", "--depthwise"):
+        raise InputError(
+            f"expected --stride {stride} beside --conv or --depthwise, found it beside {option}; "
+            "leave it out"
+        )
+    if option == "--shape":
+        return Matmul(*_numbers(option, text, "M,K,N"))
+    if option == "--pointwise":
+        return Pointwise(*_numbers(option, text, "P,IC,OC"))
+    if option == "--depthwise":
+        height, width, channels = _numbers(option, text, "H,W,C")
+        return Depthwise(height, width, channels, stride)
+    height, width, inputs, outputs = _numbers(option, text, "H,W,IC,OC")
     return Conv(height, width, inputs, outputs, stride)
 
 
@@ -108,15 +139,14 @@ def _numbers(option: str, text: str, form: str) -> list[int]:
 
 
 def _document(found: NnaBenchmark) -> dict[str, Any]:
-    from edgekit.host.bench.nna import Matmul
+    from edgekit.host.bench.nna import KINDS
 
-    kind = "matmul" if isinstance(found.product, Matmul) else "conv3x3"
     ratio = found.python.median_ms / found.native_account.median_ms if found.python else None
     return {
         "schema": "edgekit.bench.nna/1",
         "board": found.board,
         "emulated": True,
-        "product": {"kind": kind, **asdict(found.product)},
+        "product": {"kind": KINDS[type(found.product)], **asdict(found.product)},
         "correct": found.correct,
         "account": found.account.document(),
         "chip": {

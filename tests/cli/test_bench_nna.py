@@ -36,6 +36,21 @@ def test_a_convolution_in_plain_text_on_the_default_board(edgekit: Any) -> None:
     assert "with overlap" in done.out and all(line.isprintable() for line in done.out.splitlines())
 
 
+@pytest.mark.parametrize(
+    ("words", "kind", "useful"),
+    [
+        (["--pointwise", "20,300,70"], "pointwise", 20 * 300 * 70),
+        (["--depthwise", "9,12,40", "--stride", "2"], "depthwise3x3", 5 * 6 * 9 * 40),
+    ],
+)
+def test_layers_of_models(edgekit: Any, words: list[str], kind: str, useful: int) -> None:
+    found = edgekit("bench", "nna", *words, "--json").document
+    assert found["correct"] is True and found["product"]["kind"] == kind
+    assert found["account"]["macs_useful"] == useful
+    assert found["account"]["cycles"] <= found["account"]["bound"]
+    assert "sums equal NumPy's" in edgekit("bench", "nna", *words).out
+
+
 def test_a_trace_is_written_for_viewers(edgekit: Any, home: Path) -> None:
     done = edgekit("bench", "nna", "--shape", "1,9,64", "--trace", "trace.json")
     assert done.code == 0 and "trace.json: " in done.err
@@ -51,13 +66,17 @@ def test_a_trace_is_written_for_viewers(edgekit: Any, home: Path) -> None:
         (["--shape", "0,1,1"], "expected extents of 1 to"),
         (["--shape", "100000,100000,100000"], "choose a smaller shape"),
         (["--conv", "1,2,3"], "expected --conv H,W,IC,OC"),
-        ([], "expected --shape or --conv, found none"),
-        (["--shape", "1,2,3", "--conv", "1,2,3,4"], "found both"),
+        ([], "expected one of --shape, --conv, --depthwise, --pointwise, found none"),
+        (["--shape", "1,2,3", "--conv", "1,2,3,4"], "found --shape and --conv; name one"),
+        (["--depthwise", "1,2,3,4"], "expected --depthwise H,W,C"),
+        (["--pointwise", "1,2"], "expected --pointwise P,IC,OC"),
+        (["--pointwise", "1,2,3", "--stride", "2"], "found it beside --pointwise"),
+        (["--pointwise", "1,2,3", "--board", "a53"], "a board with an NNA"),
         (["--shape", "1,2,3", "--board", "a53"], "a board with an NNA (nna1, nna2), found a53"),
         (["--shape", "1,2,3", "--board", "nosuch"], "expected a board profile"),
         (["--shape", "1,2,3", "--trace", "nosuch/t.json"], "nosuch/t.json: expected its folder"),
         (["--conv", "9,9,9,9", "--stride", "3"], "--stride"),
-        (["--shape", "1,2,3", "--stride", "2"], "expected --stride 2 beside --conv"),
+        (["--shape", "1,2,3", "--stride", "2"], "expected --stride 2 beside --conv or --depthwise"),
     ],
 )
 def test_bad_input_is_one_line(edgekit: Any, words: list[str], said: str) -> None:

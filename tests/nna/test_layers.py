@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -112,6 +114,19 @@ def test_the_diagonal_makes_one_product_in_32_useful():
     found = emulate_depthwise3x3(x.reshape(10, 18, 64), w[0].reshape(3, 3, 64)).account
     assert found and found.macs_done == 32 * found.macs_useful
     assert found.weight_loads == 2 and found.instructions["add"] == 0
+
+
+@pytest.mark.parametrize("name", ["nna1", "nna2", "slow array"])
+def test_overlap_takes_no_more_than_the_longer_stream_and_fill_and_drain(name):
+    chip = CHIPS[name]
+    for points, ic, oc in itertools.product((1, 8, 9, 64), (1, 33, 65, 288, 320), (1, 70)):
+        found = emulate_pointwise(*pointwise_operands(points, ic, oc), chip=chip).account
+        assert found and found.cycles <= found.bound, (points, ic, oc)
+    for height, width, c, stride in itertools.product((3, 20), (3, 8, 65), (1, 70), (1, 2)):
+        x, w = operands(height * width, c, 9 * c)
+        x, w = x.reshape(height, width, c), w[0].reshape(3, 3, c)
+        done = emulate_depthwise3x3(x, w, stride=stride, padding=1, chip=chip).account
+        assert done and done.cycles <= done.bound, (height, width, c, stride)
 
 
 X, W = np.ones((5, 6, 7), np.int8), np.ones((3, 3, 7), np.int8)
