@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from edgekit.host.explain import explain
 from edgekit.host.fit import plan_of
 from edgekit.host.golden.half import code_note, half_note
 from edgekit.host.golden.vectors import golden_of
-from edgekit.host.graph.types import Graph
+from edgekit.host.graph.types import Array, Graph
 from edgekit.host.importers import import_model, model_hash
 from edgekit.host.lower.context import WeightsFile
 from edgekit.host.lower.groups import Group, choices_of
@@ -28,7 +28,7 @@ from edgekit.host.passes.pipeline import PassCount
 from edgekit.host.paths import cache_folder
 from edgekit.host.pipeline import Target, run_pipeline
 from edgekit.host.placement import check_placement, explained, placements
-from edgekit.host.quantize import quantized_file
+from edgekit.host.quantize import quantized_file, read_samples
 from edgekit.host.split import memory_limit
 from edgekit.host.tables.gemm import table_of
 from edgekit.host.toolchain.kernels import features_unit
@@ -94,7 +94,8 @@ def prepare(
     graph = import_model(model, options.shapes)
     if options.quantize is not None:
         graph = quantized_file(model, graph, options.quantize).graph
-    return prepare_graph(graph, board, options)
+    samples = () if options.samples is None else read_samples(options.samples, graph)
+    return prepare_graph(graph, board, options, samples=samples)
 
 
 def prepare_graph(
@@ -102,10 +103,12 @@ def prepare_graph(
     board: BoardProfile,
     options: CompileOptions = DEFAULT_OPTIONS,
     table: KnowledgeBase | None = None,
+    samples: Sequence[Mapping[str, Array]] = (),
 ) -> tuple[Graph, Made]:
-    """`prepare` of what an importer made, with the methods of `table`, by default the board's."""
+    """`prepare` of what an importer made, with the methods of `table`, by default the board's, and
+    weights of few bits fitted to `samples`, inputs by name."""
     rows = table_of(board) if table is None else table
-    target = Target(board, options, memory_limit(board, options), rows)
+    target = Target(board, options, memory_limit(board, options), rows, samples)
     work = run_pipeline(source, target)
     notes = (*source.notes, *work.notes)
     made = Made(

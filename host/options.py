@@ -16,6 +16,7 @@ Activations = Literal["dynamic-outlier"]
 Precision = Literal["f32", "f16", "auto"]
 Shapes = Mapping[str, tuple[int, ...]]
 
+GROUP_SIZES = (32, 64, 128)
 _MOST_VARIANTS = 32  # each is compiled, sent and checked
 
 
@@ -31,6 +32,9 @@ class CompileOptions:
 
     `weights`: what constant matrices are kept in; `activations`: how what they meet is quantized as
     it comes. One is not without the other.
+
+    `group_size`: values of k that share a scale of 4-bit weights; `samples`: what weights of few
+    bits and thresholds of outliers are fitted to.
 
     `precision`: what float operators that have kernels for it compute in; "auto": f16 where the
     board can and golden outputs stay near those of f32.
@@ -51,6 +55,8 @@ class CompileOptions:
     threads: int | None = None
     cluster: str = ""
     quantize: Path | None = None
+    group_size: int | None = None
+    samples: Path | None = None
 
     def __post_init__(self) -> None:
         if (self.weights is None) != (self.activations is None):
@@ -58,6 +64,21 @@ class CompileOptions:
             raise InputError(
                 "expected --weights int8 or int4 together with --activations dynamic-outlier, "
                 f"found {found} alone; give both"
+            )
+        if self.samples is not None and self.weights is None:
+            raise InputError(
+                "--samples: expected --weights int8 or int4, which are fitted to them, found none; "
+                "or did you mean --quantize?"
+            )
+        if self.group_size is not None and self.weights != "int4":
+            raise InputError(
+                "--group-size: expected --weights int4, whose scales are those of groups, found "
+                f"{self.weights or 'none'}"
+            )
+        if self.group_size is not None and self.group_size not in GROUP_SIZES:
+            raise InputError(
+                f"--group-size: expected {', '.join(map(str, GROUP_SIZES[:-1]))} or "
+                f"{GROUP_SIZES[-1]}, found {self.group_size}"
             )
 
     def each_variant(self) -> tuple[CompileOptions, ...]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from edgekit.host.errors import InputError
 from edgekit.host.fit import fit
 from edgekit.host.golden.half import half_loss
 from edgekit.host.golden.vectors import golden_of
-from edgekit.host.graph.types import Graph
+from edgekit.host.graph.types import Array, Graph
 from edgekit.host.lower.chains import chain_for_time
 from edgekit.host.lower.epilogues import fuse_epilogues
 from edgekit.host.lower.groups import Group, Groups
 from edgekit.host.lower.packed import with_views
 from edgekit.host.lower.stems import with_stems
 from edgekit.host.options import CompileOptions
+from edgekit.host.passes.calibrate import calibrate
 from edgekit.host.passes.compress import compress_weights
 from edgekit.host.passes.half import to_half
 from edgekit.host.passes.pipeline import PASSES, PassCount, run_in_bodies
@@ -29,12 +30,14 @@ HALF_LOSS = 0.02  # of an output's largest value: what --precision auto allows
 
 @dataclass(frozen=True)
 class Target:
-    """What a graph is made for; `limit`: of memory, in bytes; `table`: of methods."""
+    """What a graph is made for; `limit`: of memory, in bytes; `table`: of methods; `samples`:
+    inputs of the graph that weights of few bits are fitted to."""
 
     board: BoardProfile
     options: CompileOptions
     limit: int | None
     table: KnowledgeBase
+    samples: Sequence[Mapping[str, Array]] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +85,12 @@ def _compress_weights(work: Work, target: Target) -> Work:
     weights."""
     if target.options.weights is None:
         return work
-    graph = compress_weights(work.graph, target.options.weights)
+    bits = target.options.weights
+    graph = compress_weights(work.graph, bits, target.options.group_size)
     if graph.nodes == work.graph.nodes:
         return work.then("compress_weights", graph)
+    if target.samples:
+        graph = calibrate(work.graph, graph, bits, target.samples)
     return replace(work.then("compress_weights", graph), imported=graph, floats=work.graph)
 
 

@@ -224,6 +224,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--count", type=int, default=100, help="sentences, evenly from all texts")
     parser.add_argument("--offset", type=int, default=0, help="of the first among those")
+    parser.add_argument("--fill", action="store_true", help="join sentences to as many tokens")
     parser.add_argument("texts", type=Path, nargs="*")
     args = parser.parse_intermixed_args()
     if args.what == "export":
@@ -231,6 +232,8 @@ def main() -> None:
         onnx.save(model_of(tensors, args.tokens), args.output)
         return
     found = [each for path in args.texts for each in sentences_of(path)][args.offset :]
+    if args.fill:
+        found = [" ".join(found[i : i + args.tokens]) for i in range(0, len(found), 3)]
     if len(found) < args.count:
         raise SystemExit(f"expected {args.count} sentences in the texts, found {len(found)}")
     vocabulary = Vocabulary(args.folder / "vocab.txt")

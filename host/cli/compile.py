@@ -97,6 +97,24 @@ def compile_command(
             "edgekit quantize.",
         ),
     ] = None,
+    samples: Annotated[
+        Path | None,
+        typer.Option(
+            "--samples",
+            metavar="FILE.npz or FOLDER",
+            show_default=False,
+            help="Fit weights in few bits, and thresholds of outliers, to these inputs.",
+        ),
+    ] = None,
+    group_size: Annotated[
+        int | None,
+        typer.Option(
+            "--group-size",
+            metavar="32|64|128",
+            show_default=False,
+            help="Weights of 4 bits that share a scale. Default: the largest that divides.",
+        ),
+    ] = None,
     threads: ReleaseThreads = None,
     cluster: ReleaseCluster = None,
     list_operators: Annotated[
@@ -119,7 +137,14 @@ def compile_command(
     options = compile_options(
         input_shape, order, random_seed, memory_limit, weights, activations, precision
     )
-    options = replace(options, threads=threads, cluster=cluster or "", quantize=quantize)
+    options = replace(
+        options,
+        threads=threads,
+        cluster=cluster or "",
+        quantize=quantize,
+        samples=samples,
+        group_size=group_size,
+    )
     bundle = compile_bundle(path, name, counter or 0, explain, options, html)
     bundle.write(target)
     _show(bundle, target, as_json)

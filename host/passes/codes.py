@@ -1,11 +1,19 @@
-"""Codes of few bits for floats, by scales of least error."""
+"""Codes of few bits for floats: scales of least error, and each column's rounding made up for by
+the columns after it, where samples show the products (Frantar et al., "GPTQ", 2023)."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
 from edgekit.host.graph.types import Array
+from edgekit.host.options import WeightBits
 
+MOST: Mapping[WeightBits, int] = {"int8": 127, "int4": 7}
+
+_DAMPING = 0.01  # of the mean square of a channel: samples do not tell all of it
+_BLOCK = 64  # columns whose roundings reach those after the block together
 _SHARES = np.linspace(0.7, 1.0, 13)  # of the scale that reaches the largest value
 
 
@@ -17,17 +25,20 @@ def whole_scales_of(weights: Array, depth: int, most: int) -> Array:
     return np.asarray(np.maximum(scale, np.finfo(np.float32).tiny))
 
 
-def scales_of(weights: Array, depth: int, most: int) -> Array:
+def scales_of(weights: Array, depth: int, most: int, squares: Array | None = None) -> Array:
     """Scales f32 [n, k / depth] of codes -most to most for weights [n, k], by the least sum of
-    squared errors: where codes are few, it pays to clip the largest weights."""
+    squared errors, each times the mean square of its channel, `squares` [k]: where codes are few,
+    it pays to clip the largest weights."""
     n, k = weights.shape
     parts = weights.reshape(n, k // depth, depth)
+    factor = np.ones(k) if squares is None else squares + _DAMPING * squares.mean()
+    factor = factor.astype(np.float32).reshape(k // depth, depth)
     whole = best = whole_scales_of(weights, depth, most)
     least = np.full(best.shape, np.inf)
     for share in _SHARES[::-1]:
         scale = np.maximum(np.float32(share) * whole, np.finfo(np.float32).tiny)[:, :, None]
         codes = np.clip(np.rint(parts / scale), -most, most)
-        error = np.square(codes * scale - parts).sum(axis=2)
+        error = (factor * np.square(codes * scale - parts)).sum(axis=2)
         best = np.where(error < least, scale[:, :, 0], best)
         least = np.minimum(error, least)
     return best
@@ -39,3 +50,35 @@ def rounded(weights: Array, scale: Array, most: int) -> Array:
     parts = weights.reshape(n, scale.shape[1], -1)
     codes = np.clip(np.rint(parts / scale[:, :, None]), -most, most)
     return codes.astype(np.int8).reshape(n, k)
+
+
+def compensated(weights: Array, scale: Array, most: int, moment: Array) -> Array:
+    """As `rounded`, but each column's error is taken off by those after it as far as products with
+    the samples show; `moment` [k, k]: the mean of x x^T over their rows. Channels with the largest
+    squares go first."""
+    n, k = weights.shape
+    order = np.argsort(-np.diagonal(moment), kind="stable")
+    wide = np.repeat(scale, k // scale.shape[1], axis=1)[:, order].astype(np.float64)
+    left = weights[:, order].astype(np.float64)
+    factor = _factor(moment[np.ix_(order, order)])
+    codes = np.zeros((n, k))
+    for start in range(0, k, _BLOCK):
+        end = min(start + _BLOCK, k)
+        errors = np.zeros((n, end - start))
+        for j in range(start, end):
+            codes[:, j] = np.clip(np.rint(left[:, j] / wide[:, j]), -most, most)
+            error = (left[:, j] - codes[:, j] * wide[:, j]) / factor[j, j]
+            left[:, j + 1 : end] -= np.outer(error, factor[j, j + 1 : end])
+            errors[:, j - start] = error
+        left[:, end:] -= errors @ factor[start:end, end:]
+    made = np.empty((n, k), np.int8)
+    made[:, order] = codes.astype(np.int8)
+    return made
+
+
+def _factor(moment: Array) -> Array:
+    """Upper triangular U with U^T U = the inverse of `moment`, damped."""
+    damped = moment.astype(np.float64)
+    mean = float(np.diagonal(damped).mean())
+    damped[np.diag_indices_from(damped)] += _DAMPING * mean if mean > 0 else 1.0
+    return np.ascontiguousarray(np.linalg.cholesky(np.linalg.inv(damped)).T)

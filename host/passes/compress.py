@@ -6,43 +6,51 @@ import dataclasses
 
 import numpy as np
 
+from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, Array, DType, Graph, Node, Tensor
 from edgekit.host.options import WeightBits
-from edgekit.host.passes.codes import rounded, scales_of, whole_scales_of
+from edgekit.host.passes.codes import MOST, rounded, scales_of, whole_scales_of
 
 THRESHOLD = 6.0
 _SLICES = (128, 64, 32)  # values of k that share a scale of 4-bit weights: the first that divides k
 _TABLE_SLICES = (32,)  # the same of a row of a table, which costs no product
-_MOST = {"int8": 127, "int4": 7}
 _LEAST_CHANNELS = 64  # of an image: with fewer, its codes cost as much as products of bytes save
 _MOST_CHANNELS = 1 << 17  # sums of more products of bytes would not fit 32 bits
 
 
-def compress_weights(graph: Graph, bits: WeightBits) -> Graph:
+def compress_weights(graph: Graph, bits: WeightBits, group_size: int | None = None) -> Graph:
     """Every product of computed floats with a constant matrix of floats gets weights of `bits`, and
     so do 1x1 convolutions of 64 channels and more, and tables that rows of 64 values and more are
     picked from (embeddings).
 
-    8-bit weights have a scale per output, 4-bit ones (-8 to 7) one per slice of k and output; so
-    have rows of tables, in slices of 32.
+    8-bit weights have a scale per output, 4-bit ones (-8 to 7) one per slice of k, of `group_size`
+    values if that is given, and output; so have rows of tables, in slices of 32. InputError for a
+    size that does not divide some k.
     """
     made: dict[str, Tensor] = {}
-    nodes = tuple(_compressed(graph, node, bits, made) for node in graph.nodes)
+    nodes = tuple(_compressed(graph, node, bits, group_size, made) for node in graph.nodes)
     used = {t for n in nodes for t in (*n.inputs, *n.outputs) if t is not None}
     used |= {*graph.inputs, *graph.outputs}
     tensors = {name: t for name, t in {**graph.tensors, **made}.items() if name in used}
     return dataclasses.replace(graph, tensors=tensors, nodes=nodes)
 
 
-def _compressed(graph: Graph, node: Node, bits: WeightBits, made: dict[str, Tensor]) -> Node:
+def _compressed(
+    graph: Graph, node: Node, bits: WeightBits, group_size: int | None, made: dict[str, Tensor]
+) -> Node:
     if isinstance(node.op, ops.Gather):
         return _table(graph, node, bits, made)
-    found = _matrix(graph, node)
+    found = matrix_of(graph, node)
     if found is None or not 0 < found.shape[1] <= _MOST_CHANNELS or not np.isfinite(found).all():
         return node
     op, name = node.op, str(node.inputs[1])
-    values, scale = _quantized(found, bits)
+    if group_size and found.shape[1] % group_size:
+        raise InputError(
+            f"--group-size: expected a size that divides the {found.shape[1]} values of k of "
+            f"{node.name}, found {group_size}; take another one, or leave it out"
+        )
+    values, scale = _quantized(found, bits, group_size)
     layout = "t" if isinstance(op, ops.MatMul) else ""
     stored = Tensor(f"{name}.{bits}{layout}", values.shape, DType.I8, None, values)
     scales = Tensor(f"{stored.name}.scale", scale.shape, DType.F32, None, scale)
@@ -72,8 +80,8 @@ def _table(graph: Graph, node: Node, bits: WeightBits, made: dict[str, Tensor]) 
         return node
     sizes = _TABLE_SLICES if bits == "int4" else ()
     depth = next((size for size in sizes if run % size == 0), run)
-    scale = scales_of(table.data, depth, _MOST[bits])
-    codes = rounded(table.data, scale, _MOST[bits])
+    scale = scales_of(table.data, depth, MOST[bits])
+    codes = rounded(table.data, scale, MOST[bits])
     stored = Tensor(f"{table.name}.{bits}", codes.shape, DType.I8, None, codes)
     scales = Tensor(f"{stored.name}.rows", scale.shape, DType.F32, None, scale)
     made |= {stored.name: stored, scales.name: scales}
@@ -82,7 +90,7 @@ def _table(graph: Graph, node: Node, bits: WeightBits, made: dict[str, Tensor]) 
     )
 
 
-def _matrix(graph: Graph, node: Node) -> Array | None:
+def matrix_of(graph: Graph, node: Node) -> Array | None:
     """Weights [n, k] of a product that can be compressed."""
     if not isinstance(node.op, ops.FullyConnected | ops.MatMul | ops.Conv2D):
         return None
@@ -100,10 +108,10 @@ def _matrix(graph: Graph, node: Node) -> Array | None:
     return w.data if isinstance(node.op, ops.FullyConnected) else np.ascontiguousarray(w.data.T)
 
 
-def _quantized(weights: Array, bits: WeightBits) -> tuple[Array, Array]:
+def _quantized(weights: Array, bits: WeightBits, group_size: int | None) -> tuple[Array, Array]:
     """Codes s8 [n, k] and scales [slices, n]. None is clipped: it may be what an outlier meets."""
     depth = k = weights.shape[1]
     if bits == "int4":
-        depth = next((size for size in _SLICES if k % size == 0), k)
-    scale = whole_scales_of(weights, depth, _MOST[bits])
-    return rounded(weights, scale, _MOST[bits]), np.ascontiguousarray(scale.T)
+        depth = group_size or next((size for size in _SLICES if k % size == 0), k)
+    scale = whole_scales_of(weights, depth, MOST[bits])
+    return rounded(weights, scale, MOST[bits]), np.ascontiguousarray(scale.T)

@@ -104,7 +104,7 @@ def _check(path: Path, graph: Graph, samples: Sequence[Sample]) -> None:
                     f"{path}: input '{name}': expected finite values, found NaN or infinity in "
                     f"sample {number}"
                 )
-    if all(s[n].size > 1 and s[n].min() == s[n].max() for s in samples for n in floats):
+    if floats and all(s[n].size > 1 and s[n].min() == s[n].max() for s in samples for n in floats):
         raise InputError(
             f"{path}: expected samples as the model will see them, found constant ones; give real "
             "inputs"

@@ -129,3 +129,67 @@ def test_both_options_are_needed(edgekit: Any, transformer: Path) -> None:
     done = edgekit("compile", transformer, "--weights", "int8")
     assert done.code == 2
     assert "found --weights alone; give both" in done.complaint
+
+
+def test_weights_are_fitted_to_samples(edgekit: Any, home: Path, transformer: Path) -> None:
+    rng = np.random.default_rng(1)
+    basis = rng.standard_normal((6, _WIDTH))
+    rows = rng.standard_normal((17, 1, _ROWS, 6)) @ basis  # of few dimensions, as activations are
+    x = rows.astype(np.float32)
+    np.savez(home / "samples.npz", x=x[:16])
+    floats = prepare(transformer, load_board("local"))[0]
+    right = evaluate(floats, {"x": x[16]}).outputs["y"]
+    options = ("--weights", "int4", "--activations", _SPLIT, "--group-size", "32", "-o", "m.ekb")
+    off = []
+    for more in ((), ("--samples", "samples.npz")):
+        assert edgekit("compile", transformer, *options, *more).code == 0
+        np.savez(home / "x.npz", x=x[16])
+        run = edgekit("run", "m.ekb", "--input", "x.npz", "--output", "y.npz")
+        assert run.code == 0, run.err
+        with np.load(home / "y.npz") as made:
+            off.append(np.linalg.norm(made["y"] - right) / np.linalg.norm(right))
+    assert 1.5 * off[1] < off[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--samples", "nan.npz"), "input 'x': expected finite values, found NaN or infinity in"),
+        (("--samples", "wide.npz"), "expected samples of shape [N, 12, 64], found [9, 12, 65]"),
+        (("--samples", "none.npz"), "expected samples, an .npz file or a folder, found nothing"),
+        (("--group-size", "48"), "--group-size: expected 32, 64 or 128, found 48"),
+        (("--group-size", "128"), "divides the 64 values of k of"),
+    ],
+)
+def test_bad_samples_and_sizes_are_named(
+    edgekit: Any, home: Path, transformer: Path, options: tuple[str, ...], said: str
+) -> None:
+    x = np.random.default_rng(1).standard_normal((9, _ROWS, _WIDTH)).astype(np.float32)
+    np.savez(home / "wide.npz", x=np.zeros((9, _ROWS, _WIDTH + 1), np.float32))
+    x[3, 2, 1] = np.nan
+    np.savez(home / "nan.npz", x=x)
+    done = edgekit("compile", transformer, "--weights", "int4", "--activations", _SPLIT, *options)
+    assert done.code == 2 and said in done.complaint and "\n" not in done.complaint.strip()
+
+
+@pytest.mark.parametrize("option", [("--samples", "x.npz"), ("--group-size", "32")])
+def test_options_of_weights_need_them(
+    edgekit: Any, transformer: Path, option: tuple[str, ...]
+) -> None:
+    done = edgekit("compile", transformer, *option)
+    assert done.code == 2 and f"{option[0]}: expected --weights int" in done.complaint
+
+
+def test_samples_may_be_whole_numbers(edgekit: Any, home: Path) -> None:
+    """Of words, as an embedding reads them: there are no floats that could be constant."""
+    rng = np.random.default_rng(2)
+    constants = {"table": rng.standard_normal((50, _WIDTH)).astype(np.float32)}
+    constants |= {"w": rng.standard_normal((_WIDTH, _WIDTH)).astype(np.float32)}
+    nodes = [node("Gather", ["table", "ids"], ["e"]), node("MatMul", ["e", "w"], ["y"])]
+    words = value("ids", [1, _ROWS], "s64")
+    file = save(model(nodes, [words], ["y"], constants, opset=17), home)
+    np.savez(home / "ids.npz", ids=rng.integers(0, 50, (9, 1, _ROWS)))
+    options = ("--weights", "int4", "--activations", _SPLIT, "--samples", "ids.npz")
+    done = edgekit("compile", file, *options)
+    assert done.code == 0, done.err
+    assert "weights in few bits: 2 of 3 operators" in done.err

@@ -1,0 +1,125 @@
+"""Weights in few bits fitted to samples: closer outputs, and thresholds where outliers are."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from edgekit.host.errors import InputError
+from edgekit.host.graph import ops
+from edgekit.host.graph.evaluate import evaluate
+from edgekit.host.graph.types import Activation, Array, DType, Graph, Node, State, Tensor
+from edgekit.host.passes.calibrate import calibrate
+from edgekit.host.passes.compress import compress_weights
+from edgekit.kb.board import load_board
+from tests.support.kernel_runs import build, run_here
+
+_WIDTH, _ROWS = 96, 20
+
+
+def _layers() -> Graph:
+    """Two fully connected layers, the first with a bias."""
+    rng = np.random.default_rng(0)
+    constants = {
+        "w1": rng.standard_normal((2 * _WIDTH, _WIDTH)) / 10,
+        "b1": rng.standard_normal(2 * _WIDTH),
+        "w2": rng.standard_normal((_WIDTH, 2 * _WIDTH)) / 10,
+    }
+    tensors = {
+        n: Tensor(n, v.shape, DType.F32, None, v.astype(np.float32)) for n, v in constants.items()
+    }
+    shapes = {"x": _WIDTH, "h": 2 * _WIDTH, "y": _WIDTH}
+    tensors |= {n: Tensor(n, (_ROWS, size), DType.F32) for n, size in shapes.items()}
+    dense = ops.FullyConnected(keep_dims=True)
+    relu = dataclasses.replace(dense, activation=Activation.RELU)
+    nodes = (
+        Node("first", relu, ("x", "w1", "b1"), ("h",)),
+        Node("second", dense, ("h", "w2"), ("y",)),
+    )
+    return Graph("layers", tensors, nodes, ("x",), ("y",))
+
+
+def _samples(count: int, seed: int, largest: float = 4.5) -> list[dict[str, Array]]:
+    """Rows of few dimensions, as activations are, with two channels beyond the others."""
+    rng = np.random.default_rng(seed)
+    basis = np.random.default_rng(1).standard_normal((12, _WIDTH)) / 12**0.5
+    made = [rng.standard_normal((_ROWS, 12)) @ basis for _ in range(count)]
+    rows = [np.clip(each, -1, 1).astype(np.float32) for each in made]
+    for each in rows:
+        each[::3, [7, 30]] = largest
+    return [{"x": each} for each in rows]
+
+
+def _error(graph: Graph, exact: Graph, samples: list[dict[str, Array]]) -> float:
+    pairs = [(evaluate(g, s).outputs["y"] for g in (graph, exact)) for s in samples]
+    found, right = (np.stack(each) for each in zip(*pairs, strict=True))
+    return float(np.linalg.norm(found - right) / np.linalg.norm(right))
+
+
+@pytest.mark.parametrize(("bits", "gain"), [("int8", 1.5), ("int4", 2.0)])
+def test_outputs_come_closer_on_samples_not_seen(bits, gain):
+    floats = _layers()
+    coded = compress_weights(floats, bits)
+    fitted = calibrate(floats, coded, bits, _samples(16, 2))
+    unseen = _samples(8, 3)
+    assert gain * _error(fitted, floats, unseen) < _error(coded, floats, unseen)
+
+
+def test_the_mean_of_outputs_is_that_of_floats():
+    floats, samples = _layers(), _samples(16, 2)
+    fitted = calibrate(floats, compress_weights(floats, "int4"), "int4", samples)
+    means = [
+        np.mean([evaluate(g, s).outputs["y"] for s in samples], axis=(0, 1))
+        for g in (fitted, floats)
+    ]
+    np.testing.assert_allclose(means[0], means[1], atol=1e-4)
+
+
+def test_thresholds_are_where_outliers_are():
+    """At 4.5 the usual 6 sees none; at 1 nothing need be split."""
+    floats = _layers()
+    coded = compress_weights(floats, "int8")
+    first = calibrate(floats, coded, "int8", _samples(8, 2)).nodes[0].op
+    assert 1 < first.threshold < 4.5
+    level = calibrate(floats, coded, "int4", _samples(8, 2, largest=1)).nodes[0].op
+    assert level.threshold > 1
+
+
+def test_fitted_layers_run(tmp_path):
+    floats = _layers()
+    fitted = calibrate(floats, compress_weights(floats, "int4", 32), "int4", _samples(8, 2))
+    assert fitted.tensors[fitted.nodes[1].inputs[2]].shape == (6, _WIDTH)
+    inputs = _samples(1, 4)[0]
+    made = run_here(build(fitted, load_board("local"), tmp_path), inputs)["y"]
+    right = evaluate(fitted, inputs).outputs["y"]
+    assert np.linalg.norm(made - right) < 1e-4 * np.linalg.norm(right)
+
+
+def test_the_same_samples_make_the_same_weights():
+    floats = _layers()
+    coded = compress_weights(floats, "int4")
+    a, b = (calibrate(floats, coded, "int4", _samples(8, 2)) for _ in range(2))
+    for name, tensor in a.tensors.items():
+        if tensor.data is not None:
+            np.testing.assert_array_equal(tensor.data, b.tensors[name].data)
+
+
+def test_a_channel_that_is_never_seen_is_no_error():
+    floats, samples = _layers(), _samples(8, 2)
+    for each in samples:
+        each["x"][:, :40] = 0
+    fitted = calibrate(floats, compress_weights(floats, "int8"), "int8", samples)
+    assert _error(fitted, floats, samples) < 0.01
+
+
+def test_states_are_refused():
+    floats = dataclasses.replace(_layers(), states={"s": State("s", np.zeros(3, np.float32))})
+    with pytest.raises(InputError, match="without states to fit to samples, found 1"):
+        calibrate(floats, floats, "int8", _samples(8, 2))
+
+
+def test_a_group_size_has_to_divide_k():
+    with pytest.raises(InputError, match="divides the 96 values of k of first, found 64"):
+        compress_weights(_layers(), "int4", 64)
