@@ -139,6 +139,19 @@ def _operands():
     yield Case(ops.Convert(DType.F32), (tensor((3, 5), DType.I32),))
 
 
+def _logic():
+    flags = (tensor((3, 1, 5), DType.BOOL), tensor((4, 1), DType.BOOL))
+    for op in (ops.And(), ops.Or(), ops.Xor(), ops.Equal()):
+        yield Case(op, flags)
+    yield Case(ops.ReduceMax((1,)), (tensor((3, 4, 5), DType.BOOL),))
+    yield Case(ops.ReduceMin((0, 2), True), (tensor((3, 4, 5), DType.BOOL),))
+    whole = tensor((3, 5), DType.I32)
+    yield Case(ops.Modulo(), (whole, constant(np.array([3, -7, 11, 2, -5]), DType.I32)))
+    yield Case(ops.Modulo(), (tensor((3, 5)), floats(5)))
+    yield Case(ops.FloorDiv(), (tensor((3, 5)), floats(5)))
+    yield Case(ops.Pow(), (constant(np.abs(_RNG.normal(1, 0.2, (3, 5)))), tensor((3, 5))))
+
+
 def _coded():
     x, other = tensor((2, 3, 4, 5), DType.I8, _X), tensor((2, 3, 4, 5), DType.I8, quant(0.03, -9))
     for op in (ops.Add(), ops.Mul(Activation.RELU), ops.Sub()):
@@ -174,7 +187,8 @@ def _coded():
 
 CASES = [
     *_sparse_layers(), *_layers(DType.F32), *_layers(DType.I8), *_pools((DType.F32, None), None),
-    *_moves(DType.F32, None), *_moves(DType.I8, _X), *_functions(), *_operands(), *_coded(),
+    *_moves(DType.F32, None), *_moves(DType.I8, _X), *_functions(), *_operands(), *_logic(),
+    *_coded(),
 ]  # fmt: skip
 
 
