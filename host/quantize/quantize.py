@@ -105,7 +105,7 @@ class _Kitchen:
                 self.means[recipe.equalized] = float_means(base, self.correctors)
             coded = correct_biases(coded, self.means[recipe.equalized], self.correctors)
         outputs = [evaluate(coded.graph, each).outputs for each in self.judges]
-        found = compared(self.exact, outputs)
+        found = compared(self.plain, self.exact, outputs)
         noise = float(np.mean([10 ** (-d.snr_db / 10) for d in found.values()]))
         cosine = worst(found).cosine
         trial = _Trial(replace(recipe, floats=floats), base, coded, noise, cosine)

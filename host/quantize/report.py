@@ -79,7 +79,7 @@ def report_of(
     exact = [evaluate(graph, each).outputs for each in samples]
     other = [evaluate(coded.graph, each).outputs for each in samples]
     return Report(
-        compared(exact, other),
+        compared(graph, exact, other),
         _layers(base, coded, samples[:_LAYER_SAMPLES]),
         _classes(graph, exact, other, labels),
         seen,

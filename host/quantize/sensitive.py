@@ -34,7 +34,7 @@ def ranked(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> list[str]:
             made = _alone(alone, coded.graph.tensors, values, node)
             values.update(zip(node.outputs, made, strict=True))
             _rerun(graph, index, values)
-            found = compared([exact.outputs], [{n: values[n] for n in graph.outputs}])
+            found = compared(graph, [exact.outputs], [{n: values[n] for n in graph.outputs}])
             share = float(np.mean([10 ** (-d.snr_db / 10) for d in found.values()]))
             noise[node.name] = noise.get(node.name, 0.0) + share
     prices = {n.name: _PRICE + _constants(n, graph) for n in graph.nodes}

@@ -176,6 +176,25 @@ def test_litert_computes_the_same(edgekit: Any, home: Path, litert_session: Any)
         np.testing.assert_array_equal(run({"x": x[None]})["y"], expected)
 
 
+def test_probabilities_that_are_next_to_nothing_keep_no_layer_in_floats(
+    edgekit: Any, home: Path
+) -> None:
+    weights = {"w": np.full((4, 3, 1, 1), 0.01, np.float32), "b": np.full(4, -9, np.float32)}
+    nodes = [
+        node("Conv", ["x", "w", "b"], ["c"]),
+        node("Sigmoid", ["c"], ["y"]),
+        node("Conv", ["x", "w"], ["z"]),
+    ]
+    made = model(nodes, [value("x", [1, 3, SIZE, SIZE])], ["y", "z"], weights)
+    path, data = save(made, home, "rare.onnx"), save_samples(home)
+    done = edgekit("quantize", path, "--data", data, "--json")
+    assert done.code == 0, done.err
+    assert "warning" not in done.err
+    assert all(layer["coded"] for layer in done.document["layers"])
+    assert done.document["outputs"]["y"]["cosine"] == 1.0
+    assert done.document["outputs"]["z"]["cosine"] >= 0.995
+
+
 def _two_outputs(home: Path) -> Path:
     weights = {"w": np.ones((4, 3, 1, 1), np.float32)}
     nodes = [node("Conv", ["x", "w"], ["y"]), node("Relu", ["y"], ["z"])]
