@@ -45,9 +45,9 @@ class ByteProduct(enum.Enum):
         return self is not ByteProduct.PAIR16
 
     @property
-    def wide_weights(self) -> bool:
-        """Weights have 16 bits, and their zero point is already subtracted."""
-        return self in (ByteProduct.PAIR16, ByteProduct.WIDE16)
+    def weight_bytes(self) -> int:
+        """Of a packed weight. Of two bytes, its zero point is already subtracted."""
+        return 2 if self is ByteProduct.PAIR16 else 1
 
     @property
     def flips_unsigned(self) -> bool:

@@ -53,7 +53,7 @@ def _depth_of(ctx: Context, window: Window, w_zero: int) -> _Depth:
     segment = round_up(max(row, 1), step)
     in_place = (
         ctx.isa.i8.reads_bytes
-        and (w_zero == 0 or ctx.isa.i8.wide_weights or window.pointwise)
+        and (w_zero == 0 or ctx.isa.i8 is ByteProduct.WIDE16 or window.pointwise)
         and window.dilation[1] == 1
         and window.kernel[0] <= I8_SEGMENTS
         and window.kernel[0] * segment <= _SEGMENT_WASTE * whole
@@ -74,7 +74,7 @@ class _PackedBytes:
     @property
     def suffix(self) -> str:
         """What sets the name of the kernel apart from those with other macros."""
-        return ("_rowsums" if self.w_zero else "") + ("_narrow" if "NARROW" in self.macros else "")
+        return ("_zero" if self.w_zero else "") + ("_narrow" if "NARROW" in self.macros else "")
 
 
 def _pack_bytes(
@@ -91,11 +91,10 @@ def _pack_bytes(
     vl, kind = ctx.isa.vl, ctx.isa.i8
     n, k = weights.shape
     nr = tile.nv * vl
-    if kind.wide_weights:
-        signed, zero = weights.astype(np.int16) - np.int16(w_zero), 0
-        a_zero = x_zero if kind.reads_bytes else 0
+    if kind is ByteProduct.PAIR16:
+        signed, zero, a_zero = weights.astype(np.int16) - np.int16(w_zero), 0, 0
     else:
-        signed, zero = _signed(weights, w_zero)
+        signed, zero = signed_weights(weights, w_zero)
         a_zero = x_zero
         # The kernel sees x as `a`: unsigned for DOT4_US, else signed.
         if kind is ByteProduct.DOT4_US and x.dtype is not DType.U8:
@@ -108,17 +107,22 @@ def _pack_bytes(
         wide = np.zeros((n, window.kernel[0], depth.segment), signed.dtype)
         wide[:, :, : rows.shape[2]] = rows
         signed = wide.reshape(n, -1)
-    stored = signed.astype(np.int16 if kind.wide_weights else np.int8)
+    stored = signed.astype(f"i{kind.weight_bytes}")
     packed_weights = pack_panels(stored, nr, vl, kind.group, depth.total)
-    macros = {"ROW_SUMS": int(zero != 0)}
-    if kind is ByteProduct.MULL16 and packed_weights.min(initial=0) > -128:
+    macros = {"W_ZERO": int(zero != 0)}
+    in_pairs = kind is ByteProduct.WIDE16 and vl > 1 and x.dtype is DType.I8 and not zero
+    if (kind is ByteProduct.MULL16 or in_pairs) and packed_weights.min(initial=0) > -128:
         macros["NARROW"] = 1
     return _PackedBytes(packed_weights, correction, zero, macros)
 
 
-def _signed(weights: Array, zero: int) -> tuple[Array, int]:
-    """Weights as values of s8 (in s16), and their zero point."""
+def signed_weights(weights: Array, zero: int) -> tuple[Array, int]:
+    """8-bit weights with the zero point `zero` as values of s8 (in s16), and what is the zero point
+    of these: 0 where they fit without one."""
     wide = weights.astype(np.int16)
+    shifted = wide - np.int16(zero)
+    if np.abs(shifted).max(initial=0) <= 127:
+        return shifted, 0
     return (wide - 128, zero - 128) if weights.dtype == np.uint8 else (wide, zero)
 
 
@@ -148,14 +152,14 @@ def _i8_fields(
 def i8_tile(ctx: Context, node: Node, window: Window, weights: Array) -> Tile:
     """The register tile of a product of bytes; weights [n, k]."""
     w_zero = zero_point_of(ctx.tensor(node.inputs[1]))
-    depth = _depth_of(ctx, window, _signed(weights, w_zero)[1])
+    depth = _depth_of(ctx, window, signed_weights(weights, w_zero)[1])
     return tile_of(_i8_method(ctx, node, window, depth), ctx.isa.vl)
 
 
 def _i8_method(ctx: Context, node: Node, window: Window, depth: _Depth) -> OperatorMethod:
     size = max(depth.total, window.border) * (1 if ctx.isa.i8.reads_bytes else 2)
     dtype = "u8" if ctx.tensor(node.inputs[0]).dtype is DType.U8 else "s8"
-    packed = round_up(window.y[3], ctx.isa.vl) * depth.total * (1 + ctx.isa.i8.wide_weights)
+    packed = round_up(window.y[3], ctx.isa.vl) * depth.total * ctx.isa.i8.weight_bytes
     method = method_of(ctx, node, form_of(node, window, dtype, packed, size))
     if method is None:
         raise ctx.unsupported(node, f"a window of {window.k} 8-bit values")
@@ -169,7 +173,7 @@ def i8_product(
     y = ctx.tensor(node.outputs[0])
     vl = ctx.isa.vl
     x_zero, w_zero = zero_point_of(x), zero_point_of(w)
-    depth = _depth_of(ctx, window, _signed(weights, w_zero)[1])
+    depth = _depth_of(ctx, window, signed_weights(weights, w_zero)[1])
     method = _i8_method(ctx, node, window, depth)
     tile = tile_of(method, ctx.isa.vl)
     packed = _pack_bytes(ctx, window, weights, x, (x_zero, w_zero), tile, depth)

@@ -1,15 +1,15 @@
 /* 8-bit convolution, NHWC: an MR x (NV * EK_VL) tile of exact 32-bit sums.
  *
- * Compile-time parameters: NAME, MR, NV, EK_SIMD, TX (type of x), TY (type of y), ROW_SUMS, and
+ * Compile-time parameters: NAME, MR, NV, EK_SIMD, TX (type of x), TY (type of y), W_ZERO, and
  * optionally NARROW, RIGHT_ONLY (what vi_requantize_right asks for holds), SHORT (that, and what
  * vi_short_codes8 asks for), ROUND_ONCE (fully connected layers), LOOK_UP (look_up_rows.h),
  * FLOAT_OUTPUT or FOUR (panels of weights are halved, halves.h, and walked once with the pixels
  * inside). Products are made as gemm/i8_tile.h says. Where rows are bytes (I8_IN_PLACE), the zero
  * point of x is folded into the bias by the host; where they are 16-bit values, it is subtracted
- * here. That of the weights is subtracted already from 16-bit weights; from bytes it is not, and
- * with ROW_SUMS it is taken off times the sum of the row. Windows of bytes are read in place, row
- * by row, except on the border; others are packed once into scratch and serve all panels of output
- * channels. */
+ * here. That of the weights is subtracted already, but with W_ZERO from bytes it is not: then it is
+ * as they are widened (WIDE16), or taken off times the sum of the row. Windows of bytes are read in
+ * place, row by row, except on the border; others are packed once into scratch and serve all panels
+ * of output channels. */
 #include "i8_conv.h"
 #define ROW_TYPE TX
 #include "../gemm/i8_tile.h"
@@ -23,6 +23,8 @@
 /* 1: the first step of k stands before the loop, so that its sums need not be set to zero. */
 #define STARTS_APART (EK_I8 == EK_I8_MULL16)
 #define BIAS_FIRST (EK_I8 == EK_I8_DOT4_SS) /* 1: sums begin with the bias */
+#define ROW_SUMS (W_ZERO && I8_BYTES)
+#define ZERO(a) (W_ZERO && !I8_BYTES ? (i8_value)(a)->w_zero : 0)
 #define X_IS_UNSIGNED ((TX) - 1 > 0)
 #define FLIP I8_FLIP(X_IS_UNSIGNED)
 
@@ -212,7 +214,7 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
     for (int i = 0; i < mr; i++)
         row[i] = rows->ptr[i];
     if (STARTS_APART) {
-        const i8_rows from = {row, I8_STEP, FLIP, NARROW};
+        const i8_rows from = {row, I8_STEP, FLIP, NARROW, ZERO(a)};
         w = i8_accumulate(mr, nv, &sums, from, I8_STEP, w);
         length -= I8_STEP;
         EK_UNROLL
@@ -220,7 +222,7 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
             row[i] += I8_STEP;
     }
     for (long s = 1;; s++) {
-        const i8_rows from = {row, I8_STEP, FLIP, NARROW};
+        const i8_rows from = {row, I8_STEP, FLIP, NARROW, ZERO(a)};
         w = i8_accumulate(mr, nv, &sums, from, length, w);
         if (s == rows->count)
             break;
@@ -259,7 +261,7 @@ static int find_pixels(const ek_i8_conv_args *a, rows_t *rows, long pixel, int c
     EK_UNROLL
     for (int i = 0; i < MR; i++, at += g->c)
         rows->ptr[i] = at;
-#if ROW_SUMS && I8_BYTES
+#if ROW_SUMS
     for (int i = 0; i < count; i++)
         rows->sum[i] = sum_of(rows->ptr[i], g->c);
 #endif

@@ -13,7 +13,7 @@ typedef struct {
     long k_padded;       /* rows of the packed weights: kh segments, or kh * kw * c rounded up */
     long pitch;          /* elements of y from one pixel to the next: at least oc */
     int x_zero;          /* zero point of x as stored: the value of padding */
-    int w_zero;          /* zero point of the packed weights (only with row sums) */
+    int w_zero;          /* zero point of the packed weights (only with W_ZERO) */
     const void *x;
     const void
         *weights; /* [panel][k_padded / G][NR][G], the last panel narrowed to whole vectors */

@@ -46,7 +46,7 @@ static elem *append_row(const ek_window *g, elem *to, const TX *line, long ix, i
     return to;
 }
 
-#if ROW_SUMS && I8_BYTES
+#if ROW_SUMS
 /* The sum of a row of k bytes as the products see them. */
 static int32_t sum_of(const elem *row, long k) {
     const vi ones = vi_splat(0x01010101), flips = vi_splat(FLIP);
@@ -142,7 +142,7 @@ static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, 
     EK_UNROLL
     for (int i = 0; i < MR; i++)
         rows->ptr[i] = scratch + i * a->k_padded;
-#if ROW_SUMS && I8_BYTES
+#if ROW_SUMS
     for (int i = 0; i < count; i++)
         rows->sum[i] = sum_of(rows->ptr[i], (long)g->kh * g->kw * g->c);
 #endif

@@ -151,8 +151,8 @@ static void pack_a(const void *from, long step, long k_step, long width, long ve
         for (long i = 0; i < width; i++)
             pack_line((const uint8_t *)from + i * step, k_step, k, k, (i8_value *)to + i * I8_STEP,
                       I8_STEP, width * I8_STEP, A_UNSIGNED, flip);
-    finish_panel(i8_panel_of_a(width, k), width, k, ROW_FACTOR, to);
 #endif
+    finish_panel(i8_panel_of_a(width, k), width, k, ROW_FACTOR, to);
 }
 
 /* k rows of a panel of B, whose columns stand side by side; `to` is where the first belongs. */
@@ -166,8 +166,7 @@ EK_INLINE void pack_rows_of_b(const void *from, long k_step, long width, long co
     const long there = ek_min(width, columns);
     (void)corrections;
     for (long p = 0; p < k; p++, values += k_step, to += columns) {
-        for (long j = 0; j < there; j++)
-            to[j] = values[j];
+        memcpy(to, values, (size_t)there);
         memset(to + there, 0, (size_t)(columns - there) * sizeof *to);
     }
 #else

@@ -8,7 +8,9 @@
  *   MULL16             bytes, sixteen of a row by sixteen of a column: a vector of partial sums
  *                      per row and column, summed up at the end; flipped as for DOT4_SS
  *   PAIR16             16-bit values
- *   WIDE16             rows of ROW_TYPE (defined before inclusion) by panels of 16-bit values
+ *   WIDE16             rows of ROW_TYPE by panels of PANEL_TYPE, bytes that are widened to 16 bits
+ *                      as they are read, less the zero point of the panel (i8_rows)
+ * ROW_TYPE and PANEL_TYPE are defined before inclusion; without them they are signed bytes.
  * A panel of B is [k / I8_GROUP][columns][I8_GROUP], k rounded up to I8_STEP with zeros. */
 #ifndef EK_GEMM_I8_TILE_H
 #define EK_GEMM_I8_TILE_H
@@ -23,8 +25,16 @@
 #define B_UNSIGNED 0
 #endif
 
+#ifndef ROW_TYPE
+#define ROW_TYPE int8_t
+#endif
+#ifndef PANEL_TYPE
+#define PANEL_TYPE int8_t
+#endif
 #if I8_BYTES
 typedef int8_t i8_value; /* of panels, and as a rule of rows */
+#elif EK_I8 == EK_I8_WIDE16
+typedef PANEL_TYPE i8_value;
 #else
 typedef int16_t i8_value;
 #endif
@@ -55,8 +65,17 @@ typedef i8_value i8_row;
 #define I8_TWO 1
 typedef int32_t i8_two __attribute__((vector_size(8 * EK_VL)));
 typedef int16_t i8_two16 __attribute__((vector_size(4 * EK_VL)));
+typedef PANEL_TYPE i8_two8 __attribute__((vector_size(2 * EK_VL)));
 #else
 #define I8_TWO 0
+#endif
+/* Whether a tile takes two steps at a time (i8_step_in_pairs): registers hold its sums, a vector of
+ * 16-bit products for each row, and two of bytes. */
+#ifdef __riscv_v_min_vlen
+#define I8_IN_PAIRS(mr, nv)                                                                        \
+    ((nv) % 2 == 0 && (mr) * ((nv) / 2 * 512 + 256) / __riscv_v_min_vlen + 2 <= 32)
+#else
+#define I8_IN_PAIRS(mr, nv) 0
 #endif
 
 #ifndef EK_IN_ORDER
@@ -93,9 +112,10 @@ EK_INLINE vi i8_vector(const void *p) {
 /* Where rows are read: I8_STEP values of row i at row[i], the next a step further. */
 typedef struct {
     const i8_row *const *row;
-    long step;    /* I8_STEP for rows of memory */
-    int32_t flip; /* what the bytes are xor-ed with */
-    int narrow;   /* MULL16: the rows or the panel are free of -128 */
+    long step;     /* I8_STEP for rows of memory */
+    int32_t flip;  /* what the bytes are xor-ed with */
+    int narrow;    /* MULL16, WIDE16 of signed bytes: rows or panel are free of -128 */
+    i8_value zero; /* WIDE16: what is subtracted from the values of the panel */
 } i8_rows;
 
 /* One step along k: rows at row[i] + p, the panel at w. */
@@ -130,10 +150,10 @@ EK_INLINE void i8_step_of_halves(const int mr, const int nv, i8_sums *sums,
 }
 #endif
 EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *const row[MR],
-                       long p, const i8_value *w, vi flips, const int narrow) {
+                       long p, const i8_value *w, vi flips, const i8_rows a) {
 #if EK_IN_ORDER && defined EK_HALVES
     if (mr >= 4) { /* fewer would wait for each other */
-        i8_step_of_halves(mr, nv, sums, row, p, w, flips, narrow);
+        i8_step_of_halves(mr, nv, sums, row, p, w, flips, a.narrow);
         return;
     }
 #endif
@@ -146,13 +166,13 @@ EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *
         const vi b = i8_vector(w + j * 16);
         EK_UNROLL
         for (int i = 0; i < mr; i++)
-            sums->of[i][j] = vi_mull16(sums->of[i][j], x[i], b, narrow);
+            sums->of[i][j] = vi_mull16(sums->of[i][j], x[i], b, a.narrow);
     }
 }
 #elif EK_I8 == EK_I8_DOT4_SS
 EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *const row[MR],
-                       long p, const i8_value *w, vi flips, const int narrow) {
-    (void)narrow;
+                       long p, const i8_value *w, vi flips, const i8_rows a) {
+    (void)a;
     vi x[MR];
     EK_UNROLL
     for (int i = 0; i < mr; i++)
@@ -169,34 +189,77 @@ EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *
     }
 }
 #elif EK_I8 == EK_I8_WIDE16
-EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *const row[MR],
-                       long p, const i8_value *w, vi flips, const int narrow) {
-    (void)flips, (void)narrow;
-    EK_UNROLL
-    for (int i = 0; i < mr; i++) {
-        const int16_t x = row[i][p];
-#if I8_TWO
-        EK_UNROLL
-        for (int j = 0; j < nv / 2 && nv % 2 == 0; j++) {
-            i8_two16 b;
-            memcpy(&b, w + j * 2 * EK_VL, sizeof b);
-            sums->two[i][j] += vcast(b, i8_two) * vcast(x - (i8_two16){0}, i8_two);
-        }
-        if (nv % 2 == 0)
-            continue;
+#if EK_VL > 1
+typedef PANEL_TYPE i8_one8 __attribute__((vector_size(EK_VL)));
+#else
+typedef PANEL_TYPE i8_one8;
 #endif
+/* A vector of bytes of a panel less their zero point: one instruction on RVV, whatever that is. */
+EK_INLINE vs i8_widened(const i8_value *w, i8_value zero) {
+    i8_one8 b;
+    memcpy(&b, w, sizeof b);
+    return vcast(b, vs) - vcast(zero - (i8_one8){0}, vs);
+}
+#if I8_TWO
+EK_INLINE i8_two16 i8_widened_two(const i8_value *w, i8_value zero) {
+    i8_two8 b;
+    memcpy(&b, w, sizeof b);
+    return vcast(b, i8_two16) - vcast(zero - (i8_two8){0}, i8_two16);
+}
+#endif
+EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *const row[MR],
+                       long p, const i8_value *w, vi flips, const i8_rows a) {
+    (void)flips;
+#if I8_TWO
+    EK_UNROLL
+    for (int j = 0; j < nv / 2 && nv % 2 == 0; j++) {
+        const i8_two16 b = i8_widened_two(w + j * 2 * EK_VL, a.zero);
         EK_UNROLL
-        for (int j = 0; j < nv; j++) {
-            vs b;
-            memcpy(&b, w + j * EK_VL, sizeof b);
-            sums->of[i][j] = vi_wrap_add(sums->of[i][j], vcast(b, vi) * vcast(x - (vs){0}, vi));
-        }
+        for (int i = 0; i < mr; i++)
+            sums->two[i][j] += vcast(b, i8_two) * vcast((int16_t)row[i][p] - (i8_two16){0}, i8_two);
+    }
+    if (nv % 2 == 0)
+        return;
+#endif
+    EK_UNROLL
+    for (int j = 0; j < nv; j++) {
+        const vs b = i8_widened(w + j * EK_VL, a.zero);
+        EK_UNROLL
+        for (int i = 0; i < mr; i++)
+            sums->of[i][j] =
+                vi_wrap_add(sums->of[i][j], vcast(b, vi) * vcast((int16_t)row[i][p] - (vs){0}, vi));
     }
 }
+#if I8_TWO
+typedef int8_t i8_signed8 __attribute__((vector_size(2 * EK_VL)));
+/* Two steps along k at a time, of signed bytes of which rows or the panel are free of -128: two
+ * products are added in 16 bits, which hold them, and what is widened are only their sums. */
+EK_INLINE void i8_step_in_pairs(const int mr, const int nv, i8_sums *sums,
+                                const i8_row *const row[MR], long p, long step, const i8_value *w) {
+    EK_UNROLL
+    for (int j = 0; j < nv / 2; j++, w += 2 * EK_VL) {
+        i8_signed8 b[2];
+        i8_two16 products[MR];
+        memcpy(&b[0], w, sizeof b[0]);
+        memcpy(&b[1], w + nv * EK_VL, sizeof b[1]);
+        EK_UNROLL
+        for (int i = 0; i < mr; i++)
+            products[i] =
+                vcast(b[0], i8_two16) * vcast((int8_t)row[i][p] - (i8_signed8){0}, i8_two16);
+        EK_UNROLL
+        for (int i = 0; i < mr; i++)
+            products[i] +=
+                vcast(b[1], i8_two16) * vcast((int8_t)row[i][p + step] - (i8_signed8){0}, i8_two16);
+        EK_UNROLL
+        for (int i = 0; i < mr; i++)
+            sums->two[i][j] += vcast(products[i], i8_two);
+    }
+}
+#endif
 #else
 EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *const row[MR],
-                       long p, const i8_value *w, vi flips, const int narrow) {
-    (void)flips, (void)narrow;
+                       long p, const i8_value *w, vi flips, const i8_rows a) {
+    (void)flips, (void)a;
     EK_UNROLL
     for (int i = 0; i < mr; i++) {
         int32_t group;
@@ -233,10 +296,10 @@ EK_INLINE long i8_in_parts(const int mr, const int nv, i8_sums *sums, const i8_r
     for (int c = 1; c < parts; c++)
         i8_clear(&part[c]);
     for (; p + parts * a.step <= end; p += parts * a.step, w += parts * values) {
-        i8_step(mr, nv, sums, row, p, w, flips, a.narrow);
+        i8_step(mr, nv, sums, row, p, w, flips, a);
         EK_UNROLL
         for (int c = 1; c < parts; c++)
-            i8_step(mr, nv, &part[c], row, p + c * a.step, w + c * values, flips, a.narrow);
+            i8_step(mr, nv, &part[c], row, p + c * a.step, w + c * values, flips, a);
     }
     EK_UNROLL
     for (int c = 1; c < parts; c++) {
@@ -265,17 +328,29 @@ EK_INLINE const i8_value *i8_accumulate(const int mr, const int nv, i8_sums *sum
     long p = 0;
 #if EK_I8 == EK_I8_WIDE16
     /* Four at a time, or counting rows costs as much as reading them. */
+#if I8_TWO
+    for (; a.narrow && I8_IN_PAIRS(mr, nv) && p + 4 * a.step <= end; p += 4 * a.step) {
+        EK_UNROLL
+        for (int u = 0; u < 4; u += 2, w += 2 * nv * EK_VL) {
+            i8_step_in_pairs(mr, nv, sums, row, p + u * a.step, a.step, w);
+            EK_IN_ORDER_HERE; /* or all loads come first, and products wait for them */
+        }
+    }
+#endif
     for (; p + 4 * a.step <= end; p += 4 * a.step) {
         EK_UNROLL
-        for (int u = 0; u < 4; u++, w += nv * EK_VL)
-            i8_step(mr, nv, sums, row, p + u * a.step, w, flips, a.narrow);
+        for (int u = 0; u < 4; u++, w += nv * EK_VL) {
+            i8_step(mr, nv, sums, row, p + u * a.step, w, flips, a);
+            if (EK_VL == 1 && mr > 1)
+                EK_IN_ORDER_HERE; /* or all products come first, and are spilled until added */
+        }
     }
 #elif EK_I8 == EK_I8_DOT4_US
     if (I8_PARTS(mr, nv) > 1)
         p = i8_in_parts(mr, nv, sums, row, a, end, &w, flips);
 #endif
     for (; p < end; p += a.step, w += nv * EK_VL * I8_STEP)
-        i8_step(mr, nv, sums, row, p, w, flips, a.narrow);
+        i8_step(mr, nv, sums, row, p, w, flips, a);
     return w;
 }
 
@@ -300,7 +375,7 @@ EK_INLINE vi i8_accumulate_narrow(const int mr, const int nv, i8_sums *sums, con
 #else
         last = B_UNSIGNED ? vi_dot4(last, b, x) : vi_dot4(last, x, b);
 #endif
-        i8_step(mr, nv, sums, a.row, p, w, (vi){0}, a.narrow);
+        i8_step(mr, nv, sums, a.row, p, w, (vi){0}, a);
     }
     return last;
 }

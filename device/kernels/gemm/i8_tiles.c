@@ -67,7 +67,7 @@ EK_INLINE void multiply(const int mr, const int form, const int narrow, const ek
         EK_UNROLL
         for (int i = 0; i < mr; i++)
             row[i] = a + i * I8_STEP;
-        const i8_rows packed = {row, job->a_col * I8_STEP, 0, narrow};
+        const i8_rows packed = {row, job->a_col * I8_STEP, 0, narrow, 0};
         if (NV > 1 && I8_NARROW(mr, NV - 1) && job->left == 1) {
             int32_t last[EK_VL];
             vi_store(last, i8_accumulate_narrow(mr, NV - 1, sums, packed, i8_padded(job->k), b));
@@ -86,7 +86,7 @@ EK_INLINE void multiply(const int mr, const int form, const int narrow, const ek
         __asm__("" : "+r"(row[i])); /* a register each, or one is added up from row to row */
 #endif
     }
-    i8_rows in_place = {row, I8_STEP, A_FLIP ? FLIP_WORD : 0, narrow};
+    i8_rows in_place = {row, I8_STEP, A_FLIP ? FLIP_WORD : 0, narrow, 0};
     const long whole = job->k / I8_STEP * I8_STEP;
     b = i8_accumulate(mr, NV, sums, in_place, whole, b);
     if (whole < job->k)
@@ -197,7 +197,7 @@ EK_INLINE void products(const int mr, const int form, const ek_gemm_job *job, co
         multiply(mr, form, 0, job, a, b, &sums);
     else
 #endif
-        multiply(mr, form, 1, job, a, b, &sums);
+        multiply(mr, form, HAS_WIDE, job, a, b, &sums);
     EK_UNROLL
     for (int j = 0; j < NV; j++) {
         const vi correction = COLUMN_FACTOR ? vi_load(corrections + j * EK_VL) : (vi){0};

@@ -26,6 +26,7 @@ typedef uint8_t i8_b;
 typedef int8_t i8_b;
 #endif
 #define ROW_TYPE i8_a
+#define PANEL_TYPE i8_b
 #include "i8_tile.h"
 
 #if TYPES == 1
@@ -54,7 +55,7 @@ typedef int8_t i8_b;
 #define COLUMN_FACTOR 0
 #define ROW_FACTOR 0
 #endif
-#define HAS_WIDE (EK_I8 == EK_I8_MULL16)
+#define HAS_WIDE (EK_I8 == EK_I8_MULL16 || (I8_TWO && TYPES == 1))
 /* One row by a row-major B reads B where it stands (i8_gemv.h). */
 #ifdef EK_GROUPS4
 #define ROW_IN_PLACE 1

@@ -6,7 +6,6 @@
 #ifndef NV
 #define NV 2 /* vectors of output channels; MULL16 needs four registers for each */
 #endif
-#define ROW_TYPE int16_t /* for WIDE16: features are widened as they are written */
 #include "../gemm/i8_tile.h"
 
 #define CHANNELS EK_NNA_CHANNELS
@@ -56,7 +55,7 @@ EK_INLINE void mac_block(const int mr, const ram_t *ram, int set, int block, int
         EK_UNROLL
         for (int i = 0; i < mr; i++)
             rows[i] = window[i] + (tap / 3 * COLUMNS + tap % 3) * CHANNELS;
-        const i8_rows from = {rows, I8_STEP, I8_FLIP(0), 0};
+        const i8_rows from = {rows, I8_STEP, I8_FLIP(0), 0, 0};
         i8_accumulate(mr, NV, &sums, from, CHANNELS, ram->wram[set][tap][block]);
         EK_UNROLL
         for (int j = 0; j < NV; j++)
