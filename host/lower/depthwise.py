@@ -28,6 +28,7 @@ from edgekit.host.lower.product_i8 import (
     requantize_fields,
     saturates,
     shifts_right_only,
+    signed_weights,
     wrap_i32,
 )
 from edgekit.host.lower.tables import look_up_of
@@ -174,11 +175,10 @@ def _i8(ctx: Context, node: Node, window: Window, data: Array, source: Value) ->
     x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y = ctx.tensor(node.outputs[0])
     x_zero = zero_point_of(x)
-    shifted = data.astype(np.int16) - np.int16(zero_point_of(w))
-    if bytes_ := _takes_bytes(ctx, node, window, x, shifted):
-        shifted = shifted.astype(np.int8)
+    signed, w_zero = signed_weights(data, zero_point_of(w))
+    shifted = signed - np.int16(w_zero)
     border = np.full(window.x[2] * window.x[3], x_zero, x.dtype.numpy)
-    fields = _fields(ctx, node, window, source, shifted, border)
+    fields = _fields(ctx, node, window, source, signed.astype(np.int8), border)
     width = round_up(window.x[3], _block(ctx, x.dtype))
     bias = ctx.optional(node, 2)
     sums = np.zeros(1, np.int64) if bias is None or bias.data is None else bias.data
@@ -192,13 +192,18 @@ def _i8(ctx: Context, node: Node, window: Window, data: Array, source: Value) ->
     largest = sizes * 255 + np.abs(total[: sizes.size])
     fields |= {
         "bias": ctx.weights.add(wrap_i32(total)),
+        "w_zero": w_zero,
         "y_zero": zero_point_of(y),
         "low": low,
         "high": high,
     }
     after, called, table = look_up_of(ctx, node)
-    extra: dict[str, int] = {"BYTES": 1} if bytes_ else {}
-    suffix = "_bytes" if bytes_ else ""
+    extra: dict[str, int] = {}
+    suffix = ""
+    if w_zero:
+        extra, suffix = {"W_ZERO": 1}, "_zero"
+    elif _takes_bytes(ctx, node, window, x, signed):
+        extra, suffix = {"BYTES": 1}, "_bytes"
     if shifts_right_only(factor, largest):
         short = ctx.isa.widens_eight and saturates(factor, largest, y, low, high)
         extra |= {"RIGHT_ONLY": 1, **({"SHORT": 1} if short else {})}
@@ -214,7 +219,7 @@ def _takes_bytes(ctx: Context, node: Node, window: Window, x: Tensor, weights: A
         and not ctx.board.in_order
         and x.dtype is DType.I8
         and _form(node, window, x.dtype).has_fixed_window
-        and int(np.abs(weights).max(initial=0)) <= 127
+        and int(weights.min(initial=0)) > -128
     )
 
 

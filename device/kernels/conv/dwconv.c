@@ -6,6 +6,9 @@
  * all its products, and few weights stay in registers along the row. Other windows go through a
  * table of pointers, one per tap. */
 #include "dwconv.h"
+#ifndef W_ZERO
+#define W_ZERO 0
+#endif
 #include "dwconv_values.h"
 
 /* Where the block after the one at c starts. The last block of many channels overlaps the one
@@ -29,6 +32,7 @@ typedef struct {
     long c, width, pitch;            /* channels, columns of x, elements of a row of y */
     long column[(TW - 1) * SW + KW]; /* where the columns of a tile are: s * c */
     const TX *border;
+    int zero; /* of weights */
 } block_t;
 
 /* Where a tile reads and writes, from its block's first channel on. */
@@ -38,10 +42,10 @@ typedef struct {
     long ix; /* that column */
 } place_t;
 
-EK_INLINE void load_weights(int ky, weight_v w[KW], const weight_t *from) {
+EK_INLINE void load_weights(int ky, weight_v w[KW], const weight_t *from, int zero) {
     EK_UNROLL
     for (int kx = 0; kx < KW; kx++)
-        w[kx] = weight_at(from + (ky * KW + kx) * BLOCK);
+        w[kx] = weight_at(from + (ky * KW + kx) * BLOCK, zero);
 }
 
 /* One column of `rows` output pixels whose window may lie outside the image. */
@@ -65,7 +69,8 @@ EK_INLINE void edge(const int rows, const int whole, const block_t *b, const pla
                 if (ky >= 0 && ky < KH)
                     acc[i] = multiply_add(
                         acc[i], x,
-                        KEEP_WEIGHTS ? b->w[ky][s] : weight_at(b->weights + (ky * KW + s) * BLOCK));
+                        KEEP_WEIGHTS ? b->w[ky][s]
+                                     : weight_at(b->weights + (ky * KW + s) * BLOCK, b->zero));
             }
         }
     }
@@ -91,7 +96,7 @@ EK_INLINE void tile(const int rows, const int tw, const int whole, const block_t
     for (int r = 0; r < LINES(rows); r++) {
         EK_IN_ORDER_HERE;
         if (!KEEP_WEIGHTS && r < KH)
-            load_weights(r, w[r], b->weights);
+            load_weights(r, w[r], b->weights, b->zero);
 #ifdef BYTES
         x_v x[(TW - 1) * SW + KW];
         EK_UNROLL
@@ -151,9 +156,10 @@ EK_INLINE void rows_at(const int rows, const int whole, const ek_dwconv_args *a,
     for (long c = 0; c < g.c; c = next_block(c, g.c), weights += KH * KW * BLOCK) {
         block_t b = {.bias = bias_at(a, c), .out = output_at(a, c), .c = g.c, .width = g.w};
         b.weights = weights;
+        b.zero = W_ZERO ? a->w_zero : 0;
         EK_UNROLL
         for (int ky = 0; KEEP_WEIGHTS && ky < KH; ky++)
-            load_weights(ky, b.w[ky], weights);
+            load_weights(ky, b.w[ky], weights, b.zero);
         EK_UNROLL
         for (int s = 0; s < (TW - 1) * SW + KW; s++) {
             b.column[s] = s * b.c;
@@ -214,14 +220,15 @@ void NAME(const void *args, long begin, long end) {
 static void pixel(const ek_dwconv_args *a, const TX *const *tap, int taps, TX *y) {
     const long channels = a->win.c;
     const weight_t *w = a->weights;
+    const int zero = W_ZERO ? a->w_zero : 0;
     for (long c = 0; c < channels; c = next_block(c, channels), w += taps * BLOCK) {
         sum_t acc = bias_at(a, c);
         if (BLOCK == 1 || channels >= BLOCK)
             for (int t = 0; t < taps; t++)
-                acc = multiply_add(acc, x_at(tap[t] + c), weight_at(w + t * BLOCK));
+                acc = multiply_add(acc, x_at(tap[t] + c), weight_at(w + t * BLOCK, zero));
         else
             for (int t = 0; t < taps; t++)
-                acc = multiply_add(acc, x_at_n(tap[t], channels), weight_at(w + t * BLOCK));
+                acc = multiply_add(acc, x_at_n(tap[t], channels), weight_at(w + t * BLOCK, zero));
         const output o = output_at(a, c);
         finish(&o, acc, y + c, channels);
     }

@@ -2,7 +2,8 @@
  * inputs, weights and outputs get there. After dwconv.h, with TX (and FLOAT_X for floats, and what
  * epilogue.h knows) and, for 8-bit types, LOOK_UP (look_up_rows.h), RIGHT_ONLY: what
  * vi_requantize_right asks for holds for all channels, SHORT: that, and what vi_short_codes8 asks
- * for, and BYTES: x is signed and weights, whose zero is 0, are bytes of which none is -128. */
+ * for, W_ZERO: the zero point of weights is not subtracted from them yet, and BYTES: products of
+ * bytes, where x is signed and no weight is -128. */
 #ifndef EK_DWCONV_VALUES_H
 #define EK_DWCONV_VALUES_H
 
@@ -12,7 +13,8 @@
 #define PADS_WITH_ZERO 1
 typedef vf sum_t, x_v, weight_v;
 typedef ek_real weight_t;
-EK_INLINE weight_v weight_at(const weight_t *p) {
+EK_INLINE weight_v weight_at(const weight_t *p, int zero) {
+    (void)zero;
     return vf_load(p);
 }
 EK_INLINE sum_t bias_at(const ek_dwconv_args *a, long c) {
@@ -67,11 +69,7 @@ EK_INLINE void finish_rows(const ek_dwconv_args *a, TX *y, long pixels) {
 }
 #define PADS_WITH_ZERO 0
 #define X_IS_UNSIGNED ((TX) - 1 > 0)
-#ifdef BYTES
 typedef int8_t weight_t;
-#else
-typedef int16_t weight_t;
-#endif
 
 EK_INLINE vi scaled(vi sum, const vi_factor *f) {
 #if RIGHT_ONLY
@@ -95,10 +93,15 @@ typedef x_v weight_v;
 typedef struct {
     vi low, high;
 } sum_t;
-EK_INLINE weight_v weight_at(const weight_t *p) {
-    weight_v v;
+EK_INLINE weight_v weight_at(const weight_t *p, int zero) {
+    bytes_v v;
     memcpy(&v, p, sizeof v);
+#ifdef BYTES
+    (void)zero;
     return v;
+#else
+    return vcast(v, x_v) - (int16_t)zero;
+#endif
 }
 EK_INLINE sum_t bias_at(const ek_dwconv_args *a, long c) {
     const int32_t *p = (const int32_t *)a->bias + c;
@@ -164,13 +167,12 @@ EK_INLINE void finish(const output *o, sum_t sum, TX *y, long n) {
 #else
 #define BLOCK EK_VL
 typedef vi sum_t, x_v, weight_v;
-EK_INLINE weight_v weight_at(const int16_t *p) {
-    vs v;
-    memcpy(&v, p, sizeof v);
+EK_INLINE weight_v weight_at(const weight_t *p, int zero) {
+    const vi w = vi_from_s8(p) - zero;
 #ifdef EK_PAIRS
-    return vcast(v, vi) & 0xFFFF; /* the upper half of x, its sign, counts nothing */
+    return w & 0xFFFF; /* the upper half of x, its sign, counts nothing */
 #else
-    return vcast(v, vi);
+    return w;
 #endif
 }
 EK_INLINE sum_t bias_at(const ek_dwconv_args *a, long c) {
