@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from edgekit.host.errors import InputError
 from edgekit.host.fit import fit
-from edgekit.host.golden.half import half_loss
+from edgekit.host.golden.half import half_loss, sample_note
 from edgekit.host.golden.vectors import golden_of
 from edgekit.host.graph.types import Array, Graph
 from edgekit.host.lower.chains import chain_for_time
@@ -25,6 +25,7 @@ from edgekit.host.paths import cache_folder
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.gemm_table import KnowledgeBase
 
+_HELD_OUT = 4  # one sample of so many is not fitted to
 HALF_LOSS = 0.02  # of an output's largest value: what --precision auto allows
 
 
@@ -90,7 +91,10 @@ def _compress_weights(work: Work, target: Target) -> Work:
     if graph.nodes == work.graph.nodes:
         return work.then("compress_weights", graph)
     if target.samples:
-        graph = calibrate(work.graph, graph, bits, target.samples)
+        held_out = target.samples[::_HELD_OUT]
+        shown = [each for i, each in enumerate(target.samples) if i % _HELD_OUT]
+        graph = calibrate(work.graph, graph, bits, shown)
+        work = replace(work, notes=(*work.notes, sample_note(work.graph, graph, held_out)))
     return replace(work.then("compress_weights", graph), imported=graph, floats=work.graph)
 
 

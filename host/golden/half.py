@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from edgekit.host.artifact import Golden
@@ -30,6 +32,21 @@ def code_note(exact: Graph, made: Graph, golden: Golden) -> str:
         f"weights in few bits: {coded} of {len(made.nodes)} operators; golden outputs have a "
         f"cosine of {cosine:.5f} with the float model's and are off by {lost:.2%} of their largest "
         "value"
+    )
+
+
+def sample_note(exact: Graph, made: Graph, samples: Sequence[Mapping[str, Array]]) -> str:
+    """A sentence about the outputs of `made` for samples it was not fitted to, beside those of
+    `exact`: the least cosine of an output, of all samples and of one in the middle."""
+    cosines = []
+    for each in samples:
+        with np.errstate(all="ignore"):
+            found, want = (evaluate(graph, each).outputs for graph in (made, exact))
+        pairs = ((y.astype(np.float64), found[name].astype(np.float64)) for name, y in want.items())
+        cosines.append(min((_cosine(*pair) for pair in pairs if pair[0].size), default=1.0))
+    return (
+        f"fitted to samples: on {len(cosines)} held out, outputs have a cosine of at least "
+        f"{min(cosines):.5f} with the float model's, {float(np.median(cosines)):.5f} in the median"
     )
 
 

@@ -140,15 +140,20 @@ def test_weights_are_fitted_to_samples(edgekit: Any, home: Path, transformer: Pa
     floats = prepare(transformer, load_board("local"))[0]
     right = evaluate(floats, {"x": x[16]}).outputs["y"]
     options = ("--weights", "int4", "--activations", _SPLIT, "--group-size", "32", "-o", "m.ekb")
-    off = []
+    off, told = [], []
     for more in ((), ("--samples", "samples.npz")):
-        assert edgekit("compile", transformer, *options, *more).code == 0
+        done = edgekit("compile", transformer, *options, *more)
+        assert done.code == 0
+        told.append(
+            re.search(r"on 4 held out, outputs have a cosine of at least ([\d.]+)", done.err)
+        )
         np.savez(home / "x.npz", x=x[16])
         run = edgekit("run", "m.ekb", "--input", "x.npz", "--output", "y.npz")
         assert run.code == 0, run.err
         with np.load(home / "y.npz") as made:
             off.append(np.linalg.norm(made["y"] - right) / np.linalg.norm(right))
     assert 1.5 * off[1] < off[0]
+    assert told[0] is None and told[1] and float(told[1][1]) > 1 - off[1] ** 2
 
 
 @pytest.mark.parametrize(
