@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Protocol
 
 from edgekit.kb.features import GemmShape, Packed, packed_of
 from edgekit.kb.method import Method
@@ -11,6 +13,40 @@ from edgekit.kb.method import Method
 SOURCES = ("tuner", "benchmark", "profile", "import")
 UNITS = ("seconds", "instructions")
 DTYPES = ("f32", "f16", "s8", "u8")
+
+
+class Measured(Protocol):
+    """What every row of the history says, whatever was measured."""
+
+    @property
+    def board(self) -> str: ...
+    @property
+    def platform(self) -> str: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def cost(self) -> float: ...
+    @property
+    def default_cost(self) -> float: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def unit(self) -> str: ...
+
+
+def check_measured(m: Measured, sources: Collection[str], units: Collection[str]) -> None:
+    """ValueError, in one line, for what cannot have been measured."""
+    for name in ("cost", "default_cost"):
+        value = getattr(m, name)
+        if not (math.isfinite(value) and value > 0):
+            raise ValueError(f"expected {name} above 0, found {value}")
+    for name, known in (("source", sources), ("unit", units)):
+        if getattr(m, name) not in known:
+            raise ValueError(f"expected a {name} of {', '.join(known)}, found '{getattr(m, name)}'")
+    if m.threads < 1:
+        raise ValueError(f"expected 1 thread or more, found {m.threads}")
+    if not m.platform or not m.board:
+        raise ValueError("expected a board and a platform, found an empty name")
 
 
 @dataclass(frozen=True)
@@ -40,23 +76,12 @@ class Measurement:
     cpu: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("cost", "default_cost"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"expected {name} above 0, found {value}")
+        check_measured(self, SOURCES, UNITS)
         if not (math.isfinite(self.spread) and self.spread >= 0):
             raise ValueError(f"expected a spread of 0 or more, found {self.spread}")
-        if self.source not in SOURCES:
-            raise ValueError(f"expected a source of {', '.join(SOURCES)}, found '{self.source}'")
-        if self.unit not in UNITS:
-            raise ValueError(f"expected a unit of {', '.join(UNITS)}, found '{self.unit}'")
         packed_of(self.packed)
         if self.dtype not in DTYPES:
             raise ValueError(f"expected a dtype of {', '.join(DTYPES)}, found '{self.dtype}'")
-        if self.threads < 1:
-            raise ValueError(f"expected 1 thread or more, found {self.threads}")
-        if not self.platform or not self.board:
-            raise ValueError("expected a board and a platform, found an empty name")
 
     @property
     def ratio(self) -> float:

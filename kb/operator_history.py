@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of
 from edgekit.kb.gemm_table import FEATURES, OperatorIndex
+from edgekit.kb.measurement import check_measured
 from edgekit.kb.operators import OperatorMethod, OperatorRow
 
 # What a measurement counts for: times of turns with the default method, times of what was compiled
@@ -43,18 +44,9 @@ class OperatorMeasurement:
     unit: str = "seconds"
 
     def __post_init__(self) -> None:
-        for name in ("cost", "default_cost"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"expected {name} above 0, found {value}")
-        if self.source not in WEIGHTS:
-            raise ValueError(f"expected a source of {', '.join(WEIGHTS)}, found '{self.source}'")
-        if self.unit not in OPERATOR_UNITS:
-            raise ValueError(f"expected a unit of {', '.join(OPERATOR_UNITS)}, found '{self.unit}'")
-        if self.threads < 1:
-            raise ValueError(f"expected 1 thread or more, found {self.threads}")
-        if not (self.platform and self.board and self.operator and self.form):
-            raise ValueError("expected a board, a platform, an operator and a form, found none")
+        check_measured(self, WEIGHTS, OPERATOR_UNITS)
+        if not (self.operator and self.form):
+            raise ValueError("expected an operator and a form, found none")
 
     @property
     def ratio(self) -> float:

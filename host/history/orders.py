@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from edgekit.host.tables.orders import Order, OrderRow
+from edgekit.kb.measurement import check_measured
 from edgekit.kb.operator_history import OPERATOR_UNITS, WEIGHTS
 
 WORTH = 0.98  # of the searched order's cost: what is no better is not remembered
@@ -40,14 +41,7 @@ class OrderMeasurement:
     unit: str = "seconds"
 
     def __post_init__(self) -> None:
-        for name in ("cost", "default_cost"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"expected {name} above 0, found {value}")
-        if self.source not in WEIGHTS:
-            raise ValueError(f"expected a source of {', '.join(WEIGHTS)}, found '{self.source}'")
-        if self.unit not in OPERATOR_UNITS:
-            raise ValueError(f"expected a unit of {', '.join(OPERATOR_UNITS)}, found '{self.unit}'")
+        check_measured(self, WEIGHTS, OPERATOR_UNITS)
         every = list(range(len(self.order)))
         if not every or sorted(self.order) != every or sorted(self.searched) != every:
             raise ValueError(f"expected two orders of the same positions, found {self.order}")
