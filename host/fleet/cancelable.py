@@ -7,10 +7,9 @@ must not.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 
 from edgekit.host.errors import EdgekitError
-from edgekit.host.transport import Completed, OnBytes, OnLine, Stream, Transport
+from edgekit.host.transport import Over, Transport
 
 
 class CanceledError(EdgekitError):
@@ -20,47 +19,12 @@ class CanceledError(EdgekitError):
         super().__init__(f"board '{board}': expected to go on, found the work canceled; try again")
 
 
-class Cancelable:
+class Cancelable(Over):
     """Implements Transport over another one until `cancel` is called."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        super().__init__(transport)
         self._canceled = False
-
-    @property
-    def board(self) -> str:
-        return self._transport.board
-
-    @property
-    def python(self) -> str:
-        return self._transport.python
-
-    def run(
-        self, command: Sequence[str], *, deadline: float, on_line: OnLine | None = None
-    ) -> Completed:
-        self._check()
-        return self._transport.run(command, deadline=deadline, on_line=on_line)
-
-    def open(self, command: Sequence[str], *, deadline: float) -> Stream:
-        self._check()
-        return self._transport.open(command, deadline=deadline)
-
-    def put(
-        self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
-    ) -> None:
-        self._check()
-        self._transport.put(data, path, deadline=deadline, on_bytes=on_bytes)
-
-    def get(self, path: str, *, deadline: float, on_bytes: OnBytes | None = None) -> bytes:
-        self._check()
-        return self._transport.get(path, deadline=deadline, on_bytes=on_bytes)
-
-    def remove(self, path: str, *, deadline: float) -> None:
-        self._check()
-        self._transport.remove(path, deadline=deadline)
-
-    def close(self) -> None:
-        self._transport.close()
 
     def cancel(self) -> None:
         """Ends the call that runs, and refuses all others with CanceledError."""
@@ -68,6 +32,7 @@ class Cancelable:
         with contextlib.suppress(EdgekitError, OSError):
             self._transport.close()
 
-    def _check(self) -> None:
+    def _reached(self) -> Transport:
         if self._canceled:
             raise CanceledError(self.board)
+        return self._transport

@@ -3,6 +3,7 @@
 from edgekit.host.transport.base import Completed, LinkLostError, OnBytes, OnLine, Stream, Transport
 from edgekit.host.transport.beneath import Beneath
 from edgekit.host.transport.local import LocalTransport
+from edgekit.host.transport.over import Over
 
 __all__ = [
     "Beneath",
@@ -11,6 +12,7 @@ __all__ = [
     "LocalTransport",
     "OnBytes",
     "OnLine",
+    "Over",
     "Stream",
     "Transport",
 ]
