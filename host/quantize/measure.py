@@ -19,8 +19,9 @@ _MOST_DB = 200.0  # of equal values
 
 @dataclass(frozen=True)
 class Difference:
-    """Between the values of a tensor with and without codes, over all samples: the cosine of the
-    angle, signal to noise in dB, and the largest difference of two values."""
+    """Between the values of a tensor with and without codes: the cosine of the angle (over all
+    samples or in the mean of them, whichever is less: a few large values must not speak for all),
+    signal to noise over all samples in dB, and the largest difference of two values."""
 
     cosine: float
     snr_db: float
@@ -34,9 +35,16 @@ def difference(exact: Sequence[Array], other: Sequence[Array]) -> Difference:
     signal, noise = float(a @ a), float((a - b) @ (a - b))
     if noise == 0.0:
         return Difference(1.0, _MOST_DB, 0.0)
-    cosine = float(a @ b) / max(math.sqrt(signal * float(b @ b)), _NONE)
+    each = [_cosine(x, y) for x, y in zip(exact, other, strict=True)]
+    cosine = min(_cosine(a, b), sum(each) / len(each))
     snr = 10 * math.log10(max(signal, _NONE) / noise)
     return Difference(cosine, max(min(snr, _MOST_DB), -_MOST_DB), float(np.abs(a - b).max()))
+
+
+def _cosine(x: Array, y: Array) -> float:
+    a, b = (np.asarray(v, np.float64).reshape(-1) for v in (x, y))
+    lengths = math.sqrt(float(a @ a) * float(b @ b))
+    return float(a @ b) / lengths if lengths else float(not (a.any() or b.any()))
 
 
 def worst(differences: Mapping[str, Difference]) -> Difference:
