@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import re
 import shutil
@@ -21,6 +22,10 @@ _PACKAGE = "qemu-user"
 _SECONDS = 30
 _FOLDER = Path(__file__).parent / "plugin"
 _PLUGIN = "boardtime.so"
+# Half precision of RISC-V, scalars and vectors: the switches of a CPU in new versions of QEMU, and
+# in those before. 7.2 has the second by the first.
+HALF = "zfh=true,zvfh=true"
+_OLDER_HALF = ("zfh=true,x-zvfh=true", "Zfh=true,x-zvfh=true", "Zfh=true")
 # Tuned for this machine: most of the time of an estimate goes by in the plugin.
 _FLAGS = ("-mcpu=native", "-std=gnu11", "-O3", "-g0", "-fPIC", "-shared", "-Wl,-z,lazy")
 
@@ -103,10 +108,21 @@ def _flags(emulator: Emulator) -> tuple[str, ...]:
     return (*_FLAGS, *target, f"-DEK_PLUGIN_API={emulator.plugin_api}")
 
 
-def _says(path: str, option: str) -> str:
+@functools.cache
+def spelled(path: str, cpu: str) -> str:
+    """A CPU, whose switches are named as in `HALF`, as the emulator at `path` calls it."""
+    if HALF not in cpu:
+        return cpu
+    each = [cpu.replace(HALF, switches) for switches in (HALF, *_OLDER_HALF)]
+    # what it does not know it tells before it looks at the program, which is none
+    known = (c for c in each if not re.search("Property .* not found", _says(path, "-cpu", c, "/")))
+    return next(known, cpu)
+
+
+def _says(path: str, *options: str) -> str:
     try:
         done = subprocess.run(
-            [path, option],
+            [path, *options],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

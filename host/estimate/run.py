@@ -17,7 +17,7 @@ from typing import Any
 
 from edgekit.host.errors import InputError
 from edgekit.host.estimate.elf import check_program
-from edgekit.host.estimate.emulator import Emulator, plugin_of
+from edgekit.host.estimate.emulator import Emulator, plugin_of, spelled
 from edgekit.host.estimate.target import Target
 from edgekit.host.text import printable
 from edgekit.kb.core import Core
@@ -135,7 +135,7 @@ def _execute(
     if target.board.arch != "armv7l":
         options += ["-R", hex(GUEST_BYTES)]
     with subprocess.Popen(
-        [emulator.path, "-cpu", target.cpu, *options, *extra, *job.command],
+        [emulator.path, "-cpu", spelled(emulator.path, target.cpu), *options, *extra, *job.command],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE if job.quiet else sys.stderr.fileno(),
         stderr=subprocess.STDOUT if job.quiet else None,

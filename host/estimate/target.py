@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from edgekit.host.errors import InputError
+from edgekit.host.estimate.emulator import HALF
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.clusters import cluster_named, timed_core
 from edgekit.kb.core import Core, Validation, core_names
@@ -59,9 +60,9 @@ def has_model(board: BoardProfile) -> bool:
 
 
 def cpu_of(board: BoardProfile, core: str) -> str:
-    """QEMU's name of a CPU that executes what `core` does."""
+    """QEMU's name of a CPU that executes what `core` does, as `spelled` takes it."""
     if board.arch != "riscv64":
         return _ARM.get(core, f"cortex-{core}")
     vectors = f"v=true,vlen={board.vlen_bits}" if board.vlen_bits else "v=false"
-    half = ",Zfh=true" if board.computes_half else ""  # with vectors, QEMU 7.2 has Zvfh by that
+    half = f",{HALF}" if board.computes_half else ""
     return f"rv64,{vectors},zba=true,zbb=true{half}"
