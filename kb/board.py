@@ -230,20 +230,20 @@ def _timing(where: str, tables: dict[str, Any]) -> dict[str, Any]:
 
 
 def _local() -> BoardProfile:
-    """First of this machine's candidate profiles whose features it all has."""
+    """First of this machine's candidate profiles whose features and registers it has."""
     machine = platform.machine()
     flags = cpu_flags()
     candidates = {
         "x86_64": ("x86-64-v4-amx", "x86-64-v4", "x86-64-v3", "x86-64"),
         "aarch64": ("a76", "generic-aarch64"),
         "armv7l": ("generic-armv7",),
-        "riscv64": ("rv64gc",),
+        "riscv64": ("rv64gcv-zvl512b", "rv64gcv-zvl256b", "rv64gcv", "rv64gc"),
     }.get(machine)
     if candidates is None:
         raise UnknownBoardError(f"no board profile for this machine's architecture '{machine}'")
     for name in candidates:
         found = load_profile(name)
-        if set(found.features) <= flags:
+        if set(found.features) <= flags and found.vlen_bits <= (features.vlen_bits() or 0):
             return BoardProfile(**{**found.__dict__, "name": LOCAL, "abstract": False})
     raise UnknownBoardError(f"this machine's CPU has none of {', '.join(candidates)}")
 

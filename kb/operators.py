@@ -150,12 +150,10 @@ def sums_at_once(isa: Isa, is_float: bool) -> int:
 
 
 def _depthwise(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterator[Candidate]:
-    """Rows of the output that are made at once: two share inputs where registers hold both; on
-    RISC-V, where a vector is one register."""
+    """Rows of the output that are made at once: two share inputs where registers hold both."""
     columns = sums_at_once(isa, form.is_float)
     blocks = math.ceil(form.shape.n / columns)
-    holds = isa.shares_rows or board.vlen_bits >= isa.vector_bits
-    shares = holds and form.has_fixed_window and form.y[1] > 1
+    shares = isa.shares_rows and form.has_fixed_window and form.y[1] > 1
     for rows in (1, 2) if form.has_fixed_window else (1,):
         usual = rows == 1 + (shares and _two_rows_pay(form, isa, board, threads))
         method = OperatorMethod("depthwise", form.dtype, rows, columns)

@@ -35,8 +35,9 @@ def check_fit(needs: BoardNeeds, memory: Memory, board: BoardFacts) -> None:
         )
     if board.vlen_bits is not None and board.vlen_bits < needs.vlen_bits:
         raise IncompatibleError(
-            f"expected vector registers of at least {needs.vlen_bits} bits, found "
-            f"{board.vlen_bits}; compile for a profile of {board.vlen_bits} bits"
+            f"expected vector registers of at least {needs.vlen_bits} bits (profile "
+            f"{needs.profile}), found {board.vlen_bits}; compile the model for a profile of "
+            f"{board.vlen_bits} bits or fewer (on the host: edgekit boards)"
         )
     if board.available_bytes is not None and memory.total > board.available_bytes:
         raise TooLittleMemoryError(

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 from edgekit.device.dtypes import BY_NAME
+from edgekit.host.estimate.emulator import HALF as SWITCHES
+from edgekit.host.estimate.emulator import spelled
 from edgekit.host.paths import cache_folder
 from edgekit.host.zoo.cases import Cases
 from edgekit.kb.board import BoardProfile, load_board
@@ -34,15 +36,18 @@ CPUS = {
     "a7": "cortex-a7",
     "rv64gc": "rv64,v=false",
     "rv64gcv": "rv64,v=true,vlen=128",
-    "bpi-f3": "rv64,v=true,vlen=256,Zfh=true",
+    "bpi-f3": f"rv64,v=true,vlen=256,{SWITCHES}",
+    "rv64gcv-zvl512b": f"rv64,v=true,vlen=512,{SWITCHES}",
 }
+RVV = ("rv64gcv", "bpi-f3", "rv64gcv-zvl512b")  # a profile of each length of vectors
 # Where half precision is tested: profile, and what QEMU executes its code with. Code for RVV of 128
 # bits or more is to run at any length.
 HALF = {
     "a76": ("a76", CPUS["a76"]),
     "x60": ("bpi-f3", CPUS["bpi-f3"]),
-    "rvv128": ("rv64gcv", "rv64,v=true,vlen=128,Zfh=true"),
-    "rvv512": ("rv64gcv", "rv64,v=true,vlen=512,Zfh=true"),
+    "rvv128": ("rv64gcv", f"rv64,v=true,vlen=128,{SWITCHES}"),
+    "rvv128_at_512": ("rv64gcv", CPUS["rv64gcv-zvl512b"]),
+    "rvv512": ("rv64gcv-zvl512b", CPUS["rv64gcv-zvl512b"]),
 }
 
 
@@ -62,7 +67,8 @@ class VirtualBoard:
 
     def execute(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         qemu, root = QEMU[self.arch]
-        command = [qemu, "-cpu", self.cpu, "-L", root, str(self.driver), *arguments]
+        cpu = spelled(qemu, self.cpu)
+        command = [qemu, "-cpu", cpu, "-L", root, str(self.driver), *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     def run(self, release: Path, cases: Cases, scratch: Path, threads: int = 1) -> list[Any]:

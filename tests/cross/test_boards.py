@@ -16,6 +16,7 @@ from edgekit.host.exporters.tflite import write_tflite
 from edgekit.host.zoo.cases import make_cases
 from edgekit.host.zoo.models import compile_release, open_zoo
 from edgekit.kb.board import load_board
+from tests.cross.conftest import CPUS, RVV
 from tests.support.nna_model import attention_graph, tiny_graph
 
 pytestmark = pytest.mark.cross
@@ -23,9 +24,10 @@ pytestmark = pytest.mark.cross
 _MODELS = Path(__file__).parents[2] / "models"
 _EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
 _ZOO = open_zoo(_MODELS, Path(_EXTRA) if _EXTRA else None)
-_BOARDS = ["a57", "a76", "a7", "rv64gc", "rv64gcv"]
+_BOARDS = ["a57", "a76", "a7", "rv64gc", *RVV]
 _QUICK = ["okay_nabu", "face_detection_short_range"]
 _FLOAT_TOLERANCE = 1e-4
+_LONGER = "vector registers of at least {} bits, not of {}"
 
 
 def _outputs_agree(model, board, virtual_board, tmp_path, calls, threads=1, cpu=None, remote=None):
@@ -49,11 +51,23 @@ def _outputs_agree(model, board, virtual_board, tmp_path, calls, threads=1, cpu=
             np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("board", [*_BOARDS, "bpi-f3"])
+@pytest.mark.parametrize("board", _BOARDS)
 @pytest.mark.parametrize("name", _QUICK)
 def test_small_models_compute_the_same_as_here(name, board, virtual_board, tmp_path):
     model = _MODELS / f"{name}.tflite"
     _outputs_agree(model, board, virtual_board, tmp_path, calls=2)
+
+
+@pytest.mark.parametrize(
+    ("board", "runs_on"),
+    [("rv64gcv", "bpi-f3"), ("rv64gcv", "rv64gcv-zvl512b"), ("bpi-f3", "rv64gcv-zvl512b")],
+)
+@pytest.mark.parametrize("name", _QUICK)
+def test_longer_vectors_than_compiled_for_compute_the_same(
+    name, board, runs_on, virtual_board, tmp_path
+):
+    model = _MODELS / f"{name}.tflite"
+    _outputs_agree(model, board, virtual_board, tmp_path, calls=2, cpu=CPUS[runs_on])
 
 
 def _on_nna(path: Path) -> bool:
@@ -109,7 +123,14 @@ def test_all_models_compute_the_same_as_here(model, board, virtual_board, tmp_pa
 
 @pytest.mark.parametrize(
     ("board", "lesser_cpu", "feature"),
-    [("a76", "cortex-a57", "asimddp"), ("rv64gcv", "rv64,v=false", "v")],
+    [
+        ("a76", "cortex-a57", "asimddp"),
+        ("rv64gcv", "rv64,v=false", "v"),
+        ("bpi-f3", CPUS["rv64gcv"], _LONGER.format(256, 128)),
+        ("rv64gcv-zvl512b", CPUS["rv64gcv"], _LONGER.format(512, 128)),
+        ("rv64gcv-zvl512b", CPUS["bpi-f3"], _LONGER.format(512, 256)),
+    ],
+    ids=lambda value: "" if " " in value else value,
 )
 def test_a_cpu_without_a_needed_feature_is_refused(
     board, lesser_cpu, feature, virtual_board, tmp_path

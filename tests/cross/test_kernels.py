@@ -11,6 +11,7 @@ import pytest
 
 from edgekit.host.zoo.cases import Cases
 from edgekit.kb.board import load_board
+from tests.cross.conftest import RVV
 from tests.support.kernel_runs import build, check
 from tests.support.op_graphs import FAMILIES, inputs_of, random_graph
 
@@ -30,7 +31,7 @@ _OWN = {
 
 def _runs() -> Iterator[Any]:
     for family in FAMILIES:
-        for board in ("a53", "a57", "a76", "a7", "rv64gc", "rv64gcv", "bpi-f3"):
+        for board in ("a53", "a57", "a76", "a7", "rv64gc", *RVV):
             own = board not in _OWN or _OWN[board].search(family)
             yield pytest.param(family, board, marks=() if own else pytest.mark.long)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from edgekit.kb.board import load_board
+from tests.cross.conftest import RVV
 from tests.support.nna_cases import build, check, encoded, output_bytes, random_cases
 
 pytestmark = pytest.mark.cross
 
 
-@pytest.mark.parametrize("board", ["a57", "a76", "a7", "rv64gc", "rv64gcv"])
+@pytest.mark.parametrize("board", ["a57", "a76", "a7", "rv64gc", *RVV])
 def test_products_and_accounts_are_those_of_this_machine(board, virtual_board, tmp_path):
     cases = random_cases()
     library = build(load_board(board), tmp_path / "products.so")

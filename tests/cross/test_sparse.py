@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from edgekit.kb.board import load_board
+from tests.cross.conftest import RVV
 from tests.support.sparse_cases import STORED, build, check, encoded, output_bytes, random_case
 
 pytestmark = pytest.mark.cross
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.cross
     ("board", "runs_on"),
     [
         ("a53", "a57"),
-        *((name, name) for name in ("a57", "a76", "a7", "rv64gc", "rv64gcv")),
+        *((name, name) for name in ("a57", "a76", "a7", "rv64gc", *RVV)),
     ],
 )
 def test_products_and_rows_are_numpys(board, runs_on, virtual_board, tmp_path):

@@ -19,7 +19,8 @@ def test_a_profile_names_what_exists(name):
     board = load_board(name)
     assert board.simd in isa_names() and board.description and board.units
     assert board.l1d_bytes <= board.l2_bytes and board.cores >= 1
-    assert (board.vlen_bits > 0) == (board.simd == "rvv128")
+    assert board.simd == f"rvv{board.vlen_bits}" if board.vlen_bits else "rvv" not in board.simd
+    assert board.vlen_bits <= 128 or board.cpu.endswith(f"+zvl{board.vlen_bits}b")
     if name != "local":
         assert board.memory_bytes and board.core
 
@@ -121,6 +122,15 @@ def test_vectors_of_256_bits_are_kept_apart_from_the_core_s_own_profile():
     board, core = load_board("bpi-f3"), load_board("rv64gcv")
     assert (board.vlen_bits, core.vlen_bits) == (256, 128)
     assert board.core_profile == "rv64gcv" and board.cpu != core.cpu
+
+
+def test_lanes_and_registers_follow_the_length_of_vectors():
+    found = {b.vlen_bits: b.isa for b in map(load_board, ("rv64gcv", "bpi-f3", "rv64gcv-zvl512b"))}
+    assert {bits: (isa.vl, isa.of_half.vl, isa.registers) for bits, isa in found.items()} == {
+        128: (8, 16, 16),
+        256: (8, 16, 32),
+        512: (16, 32, 32),
+    }
 
 
 @pytest.mark.parametrize(

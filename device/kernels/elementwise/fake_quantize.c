@@ -40,10 +40,7 @@ static void range_of(const float *x, long n, float *low, float *high) {
 EK_INLINE vf fake(vf x, vf scale, vf zero) {
     vf code = zero + x / scale;
     code = vf_min(vf_max(code, vf_splat(-256.0f)), vf_splat(256.0f));
-    vi whole = vcast(code, vi);
-    const vf rest = code - vcast(whole, vf);
-    whole = whole - EK_MASK(rest >= 0.5f) + EK_MASK(rest <= -0.5f);
-    whole = vi_min(vi_max(whole, vi_splat(-128)), vi_splat(127));
+    const vi whole = vi_min(vi_max(vi_nearest(code), vi_splat(-128)), vi_splat(127));
     return (vcast(whole, vf) - zero) * scale;
 }
 

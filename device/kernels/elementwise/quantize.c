@@ -11,19 +11,15 @@ typedef struct {
     vi zero, low, high;
 } mapping;
 
-/* Nearest integer; values beyond 32 bits stay that large. */
+/* Nearest integer; values beyond 4e6 stay that large, and codes are far smaller. */
 EK_INLINE vi nearest(vf x) {
+    x = vf_min(vf_max(x, vf_splat(-4e6f)), vf_splat(4e6f));
 #ifdef OP_EVEN
-    /* halves to even: adding 1.5 * 2^23 leaves no bits for a fraction; codes are far smaller */
+    /* halves to even: adding 1.5 * 2^23 leaves no bits for a fraction */
     const vf shift = vf_splat(12582912.0f);
-    x = vf_min(vf_max(x, vf_splat(-4e6f)), vf_splat(4e6f)) + shift;
-    return vcast(x - shift, vi);
+    return vi_from_whole((x + shift) - shift);
 #else
-    /* halves away from zero */
-    x = vf_min(vf_max(x, vf_splat(-2e9f)), vf_splat(2e9f));
-    vi whole = vcast(x, vi);
-    vf rest = x - vcast(whole, vf);
-    return whole - EK_MASK(rest >= 0.5f) + EK_MASK(rest <= -0.5f);
+    return vi_nearest(x);
 #endif
 }
 

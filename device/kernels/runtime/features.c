@@ -103,10 +103,25 @@ static unsigned long vlen_bits(void) {
     __asm__(".option push\n.option arch, +v\ncsrr %0, vlenb\n.option pop" : "=r"(bytes));
     return bytes * 8;
 }
+#define TEXT_OF(number) #number
+#define TEXT(number) TEXT_OF(number)
+static const char *too_short(char text[64], unsigned long found) {
+    static const char wanted[] =
+        "vector registers of at least " TEXT(EK_VLEN_BITS) " bits, not of ";
+    memcpy(text, wanted, sizeof wanted);
+    char *at = text + sizeof wanted - 1;
+    unsigned long unit = 1;
+    while (found / unit >= 10)
+        unit *= 10;
+    for (; unit; unit /= 10)
+        *at++ = (char)('0' + found / unit % 10);
+    *at = 0;
+    return text;
+}
 #endif
 
 const char *ek_missing_feature(void) {
-    static char missing[32];
+    static char missing[64];
     uint64_t words[4] = {0};
     read_words(words);
     for (const char *at = EK_FEATURES; *at;) {
@@ -125,7 +140,7 @@ const char *ek_missing_feature(void) {
     }
 #if defined __riscv && EK_VLEN_BITS
     if (vlen_bits() < EK_VLEN_BITS)
-        return "vector registers of the length the kernels were built for (vlenb)";
+        return too_short(missing, vlen_bits());
 #endif
     return NULL;
 }

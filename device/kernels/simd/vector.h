@@ -132,10 +132,16 @@ static __attribute__((noinline, unused)) void vf_store_n(ek_real *p, vf v, long 
 }
 #endif
 
-/* Copies n bytes, 0 <= n < 64, without a call. */
+/* Copies n bytes, 0 <= n < 64, of wider vectors 128, without a call. */
 EK_INLINE void ek_copy_short(void *to, const void *from, long n) {
     char *y = (char *)to;
     const char *x = (const char *)from;
+#if EK_VL > 16
+    if (n & 64) {
+        memcpy(y, x, 64);
+        x += 64, y += 64;
+    }
+#endif
     if (n & 32) {
         memcpy(y, x, 32);
         x += 32, y += 32;
@@ -213,6 +219,7 @@ EK_INLINE void vi_to_s16(int16_t *p, vi v) {
     const vs narrow = vcast(v, vs);
     memcpy(p, &narrow, sizeof narrow);
 }
+#ifndef EK_OWN_PARTIAL_SHORTS
 static __attribute__((noinline, unused)) vi vi_from_s16_n(const int16_t *p, long n) {
     int16_t t[EK_VL] = {0};
     ek_copy_short(t, p, 2 * n);
@@ -222,6 +229,7 @@ static __attribute__((noinline, unused)) void vi_to_s16_n(int16_t *p, vi v, long
     const vs narrow = vcast(v, vs);
     ek_copy_short(p, &narrow, 2 * n);
 }
+#endif
 
 EK_INLINE vf vf_fma(vf a, vf b, vf c) {
 #if EK_FMA
@@ -230,6 +238,21 @@ EK_INLINE vf vf_fma(vf a, vf b, vf c) {
     return a * b + c;
 #endif
 }
+
+#ifndef EK_OWN_NEAREST
+#ifndef EK_HALF
+/* Whole numbers of magnitudes up to 4e6. */
+EK_INLINE vi vi_from_whole(vf x) {
+    return vcast(x, vi);
+}
+/* The nearest whole numbers, halves away from zero; magnitudes up to 4e6. */
+EK_INLINE vi vi_nearest(vf x) {
+    const vi whole = vcast(x, vi);
+    const vf rest = x - vcast(whole, vf);
+    return whole - EK_MASK(rest >= 0.5f) + EK_MASK(rest <= -0.5f);
+}
+#endif
+#endif
 
 #ifndef EK_OWN_MAX
 EK_INLINE vf vf_max(vf a, vf b) {
