@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from edgekit.device.agent.clusters import Cluster, ranges
 from edgekit.device.agent.probe import Probe
 from edgekit.host.api import Device, connect
+from edgekit.host.doctor.propose import propose
 from edgekit.host.doctor.types import Finding, Verdict
 from edgekit.host.errors import EdgekitError, InputError
 from edgekit.host.release import probe
-from edgekit.kb.board import BoardProfile, board_names
+from edgekit.kb.board import BoardProfile, board_names, load_board
 
 _OLDEST_PYTHON = (3, 9)
 _MEMORY_BYTES = 64 << 20
@@ -103,6 +104,12 @@ def _features(found: Probe, profile: BoardProfile) -> Finding:
     if profile.vlen_bits > (found.vlen_bits or 0):
         text = f"vectors of {found.vlen_bits or 0} bits; bundles need {profile.vlen_bits}"
         return Finding("cpu features", Verdict.FAIL, text, _another_profile(found))
+    if (longer := propose(found)) and load_board(longer.profile).vlen_bits > profile.vlen_bits:
+        used = f"bundles for {profile.name} use {profile.vlen_bits or 'none'}"
+        mend = f"give the board the profile {longer.profile}, which uses more of them"
+        return Finding(
+            "cpu features", Verdict.INFO, f"vectors of {found.vlen_bits} bits; {used}", mend
+        )
     names = ", ".join(profile.features) or "nothing special needed"
     if extras := sorted(set(profile.extras) - set(found.features)):
         text = f"{names}{length}; does not tell of {', '.join(extras)}, which --precision needs"

@@ -23,7 +23,7 @@ def propose(found: Probe) -> Proposal | None:
         for profile in fitting:
             if chip in profile.compatible:
                 return Proposal(profile.name, found.board or chip)
-    cores = [p for p in fitting if p.core_profile == p.name and not p.compatible]
+    cores = sorted(filter(_is_of_a_core, fitting), key=lambda p: -p.vlen_bits)
     for core in found.core_names:
         for profile in cores:
             if core == profile.core:
@@ -35,6 +35,15 @@ def propose(found: Probe) -> Proposal | None:
     closest = max(cores, key=lambda p: (len(p.features), p.vlen_bits))
     described = ", ".join(found.core_names) or "no core that it names"
     return Proposal(closest.name, f"{found.machine}, {described}; the closest there is")
+
+
+def _is_of_a_core(profile: BoardProfile) -> bool:
+    """Whether it is of no board: the most general one of a core, or of its longer vectors."""
+    general = (
+        profile.core_profile == profile.name
+        or profile.vlen_bits > load_board(profile.core_profile).vlen_bits
+    )
+    return general and not profile.compatible
 
 
 def _runs(profile: BoardProfile, found: Probe) -> bool:

@@ -33,7 +33,7 @@ def findings(probe: Probe, profile: str) -> dict[str, Finding]:
     return {f.check: f for f in compare(probe, load_board(profile), NOW)}
 
 
-@pytest.mark.parametrize(("probe", "profile"), [(A57, "a57"), (X60, "rv64gcv")])
+@pytest.mark.parametrize(("probe", "profile"), [(A57, "a57"), (X60, "rv64gcv-zvl256b")])
 def test_a_board_like_its_profile_is_all_well(probe: Probe, profile: str) -> None:
     assert {f.verdict for f in findings(probe, profile).values()} == {Verdict.OK}
 
@@ -73,6 +73,22 @@ def test_shorter_vectors_than_compiled_for_fail() -> None:
     assert found.verdict is Verdict.FAIL
     assert "64 bits" in found.found
     assert "128" in found.found
+
+
+@pytest.mark.parametrize(
+    ("found_bits", "profile", "better"),
+    [(256, "rv64gcv", "rv64gcv-zvl256b"), (1024, "rv64gcv-zvl256b", "rv64gcv-zvl512b")],
+)
+def test_longer_vectors_than_compiled_for_are_told_with_their_profile(
+    found_bits: int, profile: str, better: str
+) -> None:
+    core_names = X60.core_names if found_bits == 256 else ()
+    board = replace(X60, vlen_bits=found_bits, core_names=core_names)
+    found = findings(board, profile)["cpu features"]
+    assert found.verdict is Verdict.INFO
+    assert f"vectors of {found_bits} bits; bundles for {profile} use" in found.found
+    assert better in found.mend
+    assert findings(board, better)["cpu features"].verdict is Verdict.OK
 
 
 def test_features_that_only_half_precision_needs_are_told_and_fail_nothing() -> None:
