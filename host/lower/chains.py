@@ -161,15 +161,17 @@ def _form(graph: Graph, node: Node, kind: Kind) -> Form:
 def _by_rows(
     graph: Graph, site: _Site, prices: Mapping[int, float], today: int, groups: Groups
 ) -> int:
-    """How many operators are to be one at a site."""
+    """How many operators are to be one at a site; `today` may be a chain with what is another
+    site's, whose price nobody knows."""
     form = _form(graph, site.node, "chain")
+    known = {today: min(prices.values()), **prices}
     candidates = [
         Candidate(
             OperatorMethod("chain" if n > 1 else "depthwise", form.dtype, members=n),
             price,
             n == today,
         )
-        for n, price in sorted(prices.items())
+        for n, price in sorted(known.items())
     ]
     return groups.choose(site.node.name, form, candidates, site.names).members
 

@@ -17,6 +17,7 @@ from edgekit.host.graph.types import DType, Graph, Node, Padding, Tensor
 from edgekit.host.importers import import_model
 from edgekit.host.lower.chain_cost import Between, beyond_caches
 from edgekit.host.lower.chains import chain_for_memory, chain_for_time
+from edgekit.host.lower.groups import Groups
 from edgekit.host.options import CompileOptions
 from edgekit.host.schedule.work import work_of
 from edgekit.kb.board import BoardProfile, load_board, load_profile
@@ -98,6 +99,34 @@ def test_chains_of_a_face_detector_are_those_that_gain(board, chains):
     graph, profile = import_model(_MODELS / "face_detection_short_range.tflite"), load_board(board)
     _, made = prepare_graph(graph, profile, table=KnowledgeBase((profile.platform,)))
     assert sum(isinstance(n.op, ops.RowChain) for n in made.graph.nodes) == chains
+
+
+def test_a_chain_may_take_the_convolution_of_the_site_before_it():
+    """Two sites, of which the second takes the pointwise convolution between both: its images are
+    larger, and go first."""
+    image = (1, 112, 112, 8)
+    tensors = {n: Tensor(n, image, DType.F32) for n in ("x", "a")}
+    tensors["b"] = Tensor("b", (1, 112, 112, 32), DType.F32)
+    tensors["c"] = Tensor("c", (1, 56, 56, 32), DType.F32)
+    tensors["y"] = Tensor("y", (1, 56, 56, 32), DType.F32)
+    for name, shape in (
+        ("wa", (1, 3, 3, 8)), ("wb", (32, 1, 1, 8)), ("wc", (1, 3, 3, 32)), ("wy", (32, 1, 1, 32)),
+    ):  # fmt: skip
+        tensors[name] = Tensor(name, shape, DType.F32, None, np.ones(shape, np.float32))
+    strided = ops.DepthwiseConv2D(stride=(2, 2), padding=Padding(0, 1, 0, 1))
+    nodes = (
+        Node("first", ops.DepthwiseConv2D(padding=_SAME), ("x", "wa"), ("a",)),
+        Node("between", ops.Conv2D(), ("a", "wb"), ("b",)),
+        Node("second", strided, ("b", "wc"), ("c",)),
+        Node("last", ops.Conv2D(), ("c", "wy"), ("y",)),
+    )
+    graph = Graph("two sites", tensors, nodes, ("x",), ("y",))
+    board = load_board("rpi3")
+    table = KnowledgeBase((board.platform,))
+    groups = Groups(board, table)
+    chained = chain_for_time(graph, board, table, groups)
+    names = [n.op.names for n in chained.nodes if isinstance(n.op, ops.RowChain)]
+    assert names == [("between", "second", "last")]
 
 
 def test_price_of_an_image_counts_what_the_last_cache_does_not_hold():
