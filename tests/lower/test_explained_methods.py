@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +14,8 @@ from edgekit.host.compiler import prepare
 from edgekit.host.explain import explain
 from edgekit.host.fit import plan_of
 from edgekit.host.graph import ops
-from edgekit.host.lower.lower import lower
 from edgekit.host.options import DEFAULT_OPTIONS
 from edgekit.kb.board import load_profile
-from edgekit.kb.gemm_file import board_table
-from edgekit.kb.operators import OperatorRow
 
 _MODELS = Path(__file__).parents[2] / "models"
 _BOARDS = ("a53", "a76", "a7", "bpi-f3", "rv64gc", "x86-64", "x86-64-v3", "x86-64-v4", "nna1")
@@ -99,23 +95,3 @@ def test_what_else_there_was_is_told_with_its_price():
     story, _ = _told("face_detection_short_range", "a53")
     others = [o["runner_up"] for o in story["operators"] if o["op"] == "conv2d"]
     assert all(o is not None and o["price"] > 0 for o in others)
-
-
-@pytest.mark.parametrize("name", ["a53", "a55", "a57", "a7", "a72", "a76", "bpi-f3"])
-def test_a_row_of_the_shipped_table_that_is_taken_away_changes_the_code(name):
-    board = load_profile(name)
-    _, made = prepare(_MODELS / "face_detection_short_range.tflite", board)
-    table = board_table(board)
-    steps = lower(made.graph, board, table).lowered.steps
-    obeyed = {
-        s.compiled.choice.row.key: s.compiled.choice.row
-        for s in steps
-        if s.compiled and isinstance(s.compiled.choice.row, OperatorRow)
-    }
-    row = next(r for r in obeyed.values() if r.method is not None)
-    rest = tuple(r for r in table.operators if r.key != row.key)
-    before, after = (
-        [s.kernel for s in lower(made.graph, board, each).lowered.steps]
-        for each in (table, dataclasses.replace(table, operators=rest))
-    )
-    assert before != after
