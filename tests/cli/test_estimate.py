@@ -46,7 +46,8 @@ def test_a_model_is_told_in_milliseconds_and_per_operator(edgekit, face_model, b
     assert found["schema"] == "edgekit.bench.model/1"
     assert (found["estimated"], found["emulated"], found["validated"]) == (True, False, False)
     assert found["error"] is None
-    assert found["estimated_ms"]["median"] == (1000 * count + 5) / 1800e3
+    milliseconds = pytest.approx((1000 * count + 5) / 1800e3, rel=1e-12)
+    assert found["estimated_ms"]["median"] == milliseconds
     assert len(found["operators"]) == count
     assert {o["cycles"] for o in found["operators"]} == {1000}
 
