@@ -14,7 +14,7 @@ from edgekit.kb.board import BoardProfile
 from edgekit.kb.clusters import timed_core
 from edgekit.kb.core import ELEMENTS, WIDTHS, load_core, operation_table
 from edgekit.kb.features import GemmKey, GemmShape
-from edgekit.kb.isa import Isa, Tile
+from edgekit.kb.isa import ByteProduct, Isa, Tile
 from edgekit.kb.method import Split
 
 Kind = Literal[
@@ -207,7 +207,7 @@ def _in_place(form: Form, isa: Isa, board: BoardProfile) -> Iterator[Candidate]:
             usual = "n" if outer and form.shape.m > tile.mr else "m"
             method = OperatorMethod("in_place", form.dtype, tile.mr, tile.nv * isa.vl, split)
             rows = 1 if _is_single(form, isa, board) else tile.mr
-            price = form.shape.k * _products(tile, rows, isa.vl, form.shape)
+            price = form.shape.k * _products(tile, rows, isa, form)
             yield Candidate(method, price, proven and split == usual)
             for kc in _blocks(form, tile.mr, tile.nv * isa.vl, board):
                 kept = 2 * (math.ceil(form.shape.k / kc) - 1) * form.shape.m * form.shape.n
@@ -246,13 +246,17 @@ def _tiles(form: Form, isa: Isa, board: BoardProfile) -> Iterator[tuple[Tile, bo
             yield tile, tile in proven
 
 
-def _products(tile: Tile, rows: int, vl: int, shape: GemmShape) -> float:
-    """Vector multiply-adds of a tile's `rows` plus what loading operands adds; panels.h does not
-    share the rows out evenly, so that a last tile costs as much as a whole one."""
-    vectors = math.ceil(shape.n / vl)
+def _products(tile: Tile, rows: int, isa: Isa, form: Form) -> float:
+    """Vector multiply-adds of a tile's `rows` plus what loading operands adds, and widening them
+    where weights are bytes that are not multiplied as such; panels.h does not share the rows out
+    evenly, so that a last tile costs as much as a whole one."""
+    vectors = math.ceil(form.shape.n / isa.vl)
     whole, rest = divmod(vectors, tile.nv)
     per_row = [tile.nv] * whole + ([rest] if rest else [])
-    return math.ceil(shape.m / tile.mr) * sum(rows * nv + 0.5 * (rows + nv) for nv in per_row)
+    widened = not form.is_float and isa.i8 is ByteProduct.WIDE16
+    vector = 1.0 if widened else 0.5
+    tiles = math.ceil(form.shape.m / tile.mr)
+    return tiles * sum(rows * nv + 0.5 * rows + vector * nv for nv in per_row)
 
 
 def _is_single(form: Form, isa: Isa, board: BoardProfile) -> bool:

@@ -194,16 +194,24 @@ typedef PANEL_TYPE i8_one8 __attribute__((vector_size(EK_VL)));
 #else
 typedef PANEL_TYPE i8_one8;
 #endif
-/* A vector of bytes of a panel less their zero point: one instruction on RVV, whatever that is. */
+/* A vector of bytes of a panel less their zero point: one instruction on RVV, if the zero point is
+ * not widened once before the loop. */
+#if EK_VL > 1
+#define I8_NEAR(zero) __asm__ volatile("" : "+r"(zero))
+#else
+#define I8_NEAR(zero) ((void)0)
+#endif
 EK_INLINE vs i8_widened(const i8_value *w, i8_value zero) {
     i8_one8 b;
     memcpy(&b, w, sizeof b);
+    I8_NEAR(zero);
     return vcast(b, vs) - vcast(zero - (i8_one8){0}, vs);
 }
 #if I8_TWO
 EK_INLINE i8_two16 i8_widened_two(const i8_value *w, i8_value zero) {
     i8_two8 b;
     memcpy(&b, w, sizeof b);
+    I8_NEAR(zero);
     return vcast(b, i8_two16) - vcast(zero - (i8_two8){0}, i8_two16);
 }
 #endif
