@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,24 +13,18 @@ from edgekit.host.cli.options import (
     Board,
     InputShapes,
     Json,
-    Kind,
     board_name,
     examples,
-    file_kind,
-    model_file,
     one_input_shape,
 )
+from edgekit.host.cli.remade import Times, model_and_output, show_times, times_of, written
 from edgekit.host.cli.run import Channels, Layout, Mean, Scale, numbers
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.graph.types import Graph
     from edgekit.host.quantize import Quantized
     from edgekit.host.quantize.report import Report
-    from edgekit.kb.board import BoardProfile
 
-_SUFFIXES = (".tflite", ".onnx")
-_TIMEOUT = 3600.0  # seconds, of an estimate
 _NAME_WIDTH = 40
 
 
@@ -113,7 +107,7 @@ def quantize(
     from edgekit.host.inputs import InputOptions
     from edgekit.host.quantize import quantized_file
 
-    path, file = _files(model, output)
+    path, file = model_and_output(model, output, "int8")
     if data is None:
         raise InputError("--data: expected an .npz file or a folder of samples, found none")
     if not 0 < target < 1:
@@ -124,68 +118,15 @@ def quantize(
     options = InputOptions(*scaling, channels, layout)
     with working(f"quantizing {path.name}"):
         made = quantized_file(path, graph, data, evaluate, target, options)
-    write_whole(file, _written(made.graph, path, file))
-    times = _times(graph, made.graph, board_name(board))
+    write_whole(file, written(made.graph, path, file))
+    times = times_of(graph, made.graph, board_name(board))
     if as_json:
         _emit(path, file, made, times)
     else:
         _show(path, file, made.report, times)
 
 
-def _files(model: str | None, output: Path | None) -> tuple[Path, Path]:
-    """The model, and where the result goes."""
-    path = model_file(model)
-    if file_kind(path) is Kind.BUNDLE:
-        raise InputError(f"{path}: expected a model of floats, found a bundle; give its model")
-    suffix = ".onnx" if path.suffix == ".onnx" else ".tflite"
-    file = output or Path(f"{path.stem}.int8{suffix}")
-    if file.suffix not in _SUFFIXES:
-        raise InputError(f"{file}: expected a name with {' or '.join(_SUFFIXES)}, found another")
-    if file.exists() and file.samefile(path):
-        raise InputError(f"{file}: expected a file to write, found the model; name another")
-    return path, file
-
-
-def _written(graph: Graph, source: Path, file: Path) -> bytes:
-    """The quantized model in the format that `file` names; .tflite files keep the model's notes."""
-    from edgekit.host.exporters import write_onnx, write_tflite
-    from edgekit.host.inputs import read_attached
-
-    if file.suffix == ".onnx":
-        return write_onnx(graph)
-    attached = read_attached(source)
-    return write_tflite(graph, attached.metadata, attached.files)
-
-
-def _times(before: Graph, after: Graph, board: str) -> dict[str, Any] | None:
-    """Estimated milliseconds on one thread of a board whose core has a model, else None."""
-    from edgekit.host.cli.estimated import estimate_bundle
-    from edgekit.host.connections import profile_of
-    from edgekit.host.estimate.target import has_model
-    from edgekit.kb.board import load_board
-
-    profile = load_board(profile_of(board))
-    if not has_model(profile) or profile.nna is not None:
-        return None
-    found = [
-        estimate_bundle(_bundle(graph, profile), profile, 1, _TIMEOUT).total_ms
-        for graph in (before, after)
-    ]
-    return {"board": profile.name, "float_ms": found[0], "int8_ms": found[1]}
-
-
-def _bundle(graph: Graph, board: BoardProfile) -> Any:
-    from edgekit.host.bundle import build_bundle
-    from edgekit.host.compiler import build_graph, prepare_graph
-    from edgekit.host.graph.identity import identity
-    from edgekit.host.options import DEFAULT_OPTIONS
-
-    options = replace(DEFAULT_OPTIONS, threads=1)
-    imported, made = prepare_graph(graph, board, options)
-    return build_bundle(build_graph(imported, made, identity(graph), board, None, options), board)
-
-
-def _emit(path: Path, file: Path, made: Quantized, times: dict[str, Any] | None) -> None:
+def _emit(path: Path, file: Path, made: Quantized, times: Times | None) -> None:
     """The document edgekit.quantize/1."""
     from edgekit.host.cli.output import emit
 
@@ -202,13 +143,14 @@ def _emit(path: Path, file: Path, made: Quantized, times: dict[str, Any] | None)
             "outputs": {name: asdict(found) for name, found in report.outputs.items()},
             "classes": report.classes and asdict(report.classes),
             "layers": [asdict(layer) for layer in report.layers],
-            "estimate": times,
+            "estimate": times
+            and {"board": times.board, "float_ms": times.before_ms, "int8_ms": times.after_ms},
         }
     )
 
 
-def _show(path: Path, file: Path, report: Report, times: dict[str, Any] | None) -> None:
-    from edgekit.host.cli.output import byte_size, milliseconds, table, warn
+def _show(path: Path, file: Path, report: Report, times: Times | None) -> None:
+    from edgekit.host.cli.output import byte_size, table, warn
 
     rows = [
         (layer.name[:_NAME_WIDTH], layer.kind, "int8" if layer.coded else "float",
@@ -227,9 +169,7 @@ def _show(path: Path, file: Path, report: Report, times: dict[str, Any] | None) 
         print(text)
     before, after = path.stat().st_size, file.stat().st_size
     print(f"size     {byte_size(before)} before, {byte_size(after)} after")
-    if times is not None:
-        was, now = (milliseconds(times[key]) for key in ("float_ms", "int8_ms"))
-        print(f"time     estimated {was} ms before, {now} ms after on {times['board']}, 1 thread")
+    show_times(times)
     if report.floats:
         print(f"floats   {len(report.floats)} of {len(report.layers)} operators")
     print(f"written  {file}")

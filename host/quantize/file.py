@@ -8,6 +8,7 @@ from pathlib import Path
 from edgekit.host.graph.types import Graph
 from edgekit.host.inputs import InputOptions, read_notes
 from edgekit.host.quantize.labels import read_labels
+from edgekit.host.quantize.observe import Sample
 from edgekit.host.quantize.prepare import float_form
 from edgekit.host.quantize.quantize import TARGET, Quantized, quantize
 from edgekit.host.quantize.samples import read_samples
@@ -27,12 +28,19 @@ def quantized_file(
     Raises InputError for a model or samples that do not fit.
     """
     float_form(graph)  # is there something to quantize? Reading samples may take a while
-    notes = read_notes(model).inputs[:1]
-    given = options or InputOptions()
-    samples = read_samples(data, graph, replace(given, notes=notes[0]) if notes else given)
+    samples = samples_of(model, graph, data, options)
     truth = None if labels is None else read_labels(labels, graph, len(samples))
     made = quantize(graph, samples, truth, target)
     return replace(made, graph=replace(made.graph, notes=(*made.graph.notes, _note(made))))
+
+
+def samples_of(
+    model: Path, graph: Graph, data: Path, options: InputOptions | None = None
+) -> list[Sample]:
+    """`read_samples`, pixels scaled as the model's file says unless `options` do."""
+    notes = read_notes(model).inputs[:1]
+    given = options or InputOptions()
+    return read_samples(data, graph, replace(given, notes=notes[0]) if notes else given)
 
 
 def _note(made: Quantized) -> str:

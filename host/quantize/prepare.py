@@ -1,4 +1,5 @@
-"""The float graph as quantization wants it: activations and factors fused, constants folded."""
+"""The float graph as quantization and pruning want it: activations and factors fused, constants
+folded."""
 
 from __future__ import annotations
 
@@ -18,9 +19,9 @@ _PASSES = (
 )  # fmt: skip
 
 
-def float_form(graph: Graph) -> Graph:
+def float_form(graph: Graph, purpose: str = "quantize") -> Graph:
     """`graph` with fewer operators and the same outputs. InputError if it is quantized, or has
-    nothing to quantize."""
+    nothing to quantize, or what else the `purpose` is."""
     coded = next((t for t in graph.tensors.values() if t.quant is not None), None)
     if coded is not None:
         raise InputError(
@@ -31,7 +32,7 @@ def float_form(graph: Graph) -> Graph:
         graph = apply(graph)
     if not any(type(node.op) in WEIGHTED for node in graph.nodes):
         raise InputError(
-            f"{graph.name}: expected convolutions or fully connected layers to quantize, found "
+            f"{graph.name}: expected convolutions or fully connected layers to {purpose}, found "
             "none; compile it as it is"
         )
     return graph

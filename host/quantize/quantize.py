@@ -25,15 +25,14 @@ from edgekit.host.quantize.prepare import float_form
 from edgekit.host.quantize.ranges import Method
 from edgekit.host.quantize.report import Report, report_of
 from edgekit.host.quantize.rules import coded_nodes
+from edgekit.host.quantize.samples import is_held_out, spread, spread_for_memory
 from edgekit.host.quantize.scales import scales_of
 from edgekit.host.quantize.sensitive import ranked
 
 _LOG = logging.getLogger(__name__)
 TARGET = 0.995  # cosine of every output
 _MARGIN = 0.5  # of what the target allows: other samples are a little worse
-_EVERY = 4  # of so many samples one is held out
 _CORRECTORS = 16  # samples, at most, whose means correct biases
-_MOST_BYTES = 256 << 20  # of codes of all samples at a time
 _JUDGES = 12  # samples that recipes are compared on
 
 
@@ -85,8 +84,7 @@ class _Kitchen:
     @property
     def correctors(self) -> Sequence[Sample]:
         """The samples that biases are corrected by, as many as memory has room for."""
-        each = sum(t.elements for t in self.plain.tensors.values() if t.data is None)
-        return _spread(self.fit, min(max(_MOST_BYTES // max(each, 1), 2), _CORRECTORS))
+        return spread_for_memory(self.plain, self.fit, _CORRECTORS)
 
     def can_equalize(self) -> bool:
         """Whether there is anything to equalize; prepares it."""
@@ -126,11 +124,11 @@ def quantize(
     Raises InputError for a graph that is quantized already, or has nothing to quantize.
     """
     plain = float_form(graph)
-    held = [i % _EVERY == _EVERY - 1 for i in range(len(samples))]
+    held = [is_held_out(i) for i in range(len(samples))]
     seen = [s for s, out in zip(samples, held, strict=True) if not out]
-    judges = seen[_EVERY - 1 :: _EVERY]
-    fit = [s for i, s in enumerate(seen) if i % _EVERY != _EVERY - 1]
-    kitchen = _Kitchen(plain, fit, _spread(judges, _JUDGES))
+    judges = [s for i, s in enumerate(seen) if is_held_out(i)]
+    fit = [s for i, s in enumerate(seen) if not is_held_out(i)]
+    kitchen = _Kitchen(plain, fit, spread(judges, _JUDGES))
     best = kitchen.tried(Recipe())
     for change in ({"method": "extremes"}, {"equalized": True}, {"compensated": False}):
         if "equalized" in change and not kitchen.can_equalize():
@@ -143,11 +141,6 @@ def quantize(
     report = report_of(plain, best.base, best.coded, unseen, truth, len(seen))
     report = replace(report, target=target, recipe=_told(best.recipe))
     return Quantized(best.coded.graph, report)
-
-
-def _spread(samples: Sequence[Sample], count: int) -> Sequence[Sample]:
-    """About `count` of the samples, from first to last."""
-    return samples[:: max(len(samples) // count, 1)][:count]
 
 
 def _built(base: Graph, observed: Observed, recipe: Recipe) -> tuple[Coded, frozenset[str]]:

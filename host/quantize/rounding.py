@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Array, Graph, Node
+from edgekit.host.graph.types import Array, Graph, Node, Shape
 from edgekit.host.graph.windows import image_size, pad_image, patches, span, window_positions
 
 F64 = NDArray[np.float64]
 
 MOST = 127  # of weights: −128 has no counterpart
-_DEEPEST = 2304  # inputs of an output: beyond, the matrix takes too much memory
+DEEPEST = 2304  # inputs of an output: beyond, the matrix takes too much memory
 _ROWS = 2048  # of a sample that are looked at
-_DAMPING = 0.01  # of the mean power: samples do not show all
+_DAMPING = 0.01  # of the mean power
 _FRACTIONS = np.geomspace(1.0, 0.02, 48)  # of the largest weight, that the largest code stands for
 
 
@@ -33,33 +33,36 @@ def moments_of(graph: Graph, node: Node, values: Mapping[str, Array]) -> Array |
     convolution [c, taps, taps]; None where the node has no such form."""
     w = graph.tensors[node.inputs[1] or ""]
     x = values[node.inputs[0] or ""]
-    if isinstance(node.op, ops.FullyConnected):
-        rows = x.reshape(-1, w.shape[1])
-        return _square(rows) if w.shape[1] <= _DEEPEST else None
-    if not isinstance(node.op, ops.Conv2D | ops.DepthwiseConv2D):
+    if isinstance(node.op, ops.FullyConnected | ops.Conv2D):
+        rows = seen_rows(node, w.shape, x)
+        return None if rows is None else np.asarray(rows.T @ rows)
+    if not isinstance(node.op, ops.DepthwiseConv2D):
         return None
-    op, window = node.op, image_size(w.shape)
-    taps = math.prod(window)
-    size = window_positions(image_size(x.shape), span(window, op.dilation), op.stride, op.padding)
-    padded = pad_image(x, op.padding)
-    if isinstance(op, ops.Conv2D):
-        if taps * w.shape[3] > _DEEPEST:
-            return None
-        return _square(patches(padded, window, op.stride, op.dilation, size))
-    seen = patches(padded, window, op.stride, op.dilation, size).reshape(-1, taps, x.shape[3])
-    seen = np.repeat(_some(seen), op.multiplier, axis=2).transpose(2, 1, 0)
+    seen = _windows(node.op, w.shape, x).reshape(-1, math.prod(image_size(w.shape)), x.shape[3])
+    seen = np.repeat(_some(seen), node.op.multiplier, axis=2).transpose(2, 1, 0)
     made: Array = seen @ seen.transpose(0, 2, 1)
     return made
 
 
+def seen_rows(node: Node, weights: Shape, x: Array) -> Array | None:
+    """What some outputs of a convolution or fully connected layer see of the image or rows x,
+    f32 [some, k]; None where k is too many inputs for a matrix of their moments."""
+    if math.prod(weights[1:]) > DEEPEST:
+        return None
+    if isinstance(node.op, ops.FullyConnected):
+        return _some(x.reshape(-1, weights[1]))
+    assert isinstance(node.op, ops.Conv2D)
+    return _some(_windows(node.op, weights, x))
+
+
+def _windows(op: ops.Conv2D | ops.DepthwiseConv2D, weights: Shape, x: Array) -> Array:
+    window = image_size(weights)
+    size = window_positions(image_size(x.shape), span(window, op.dilation), op.stride, op.padding)
+    return patches(pad_image(x, op.padding), window, op.stride, op.dilation, size)
+
+
 def _some(rows: Array) -> Array:
     return rows[:: max(len(rows) // _ROWS, 1)].astype(np.float32)
-
-
-def _square(rows: Array) -> Array:
-    some = _some(rows)
-    made: Array = some.T @ some
-    return made
 
 
 def scales_by_power(rows: F64, moments: Array | None) -> F64:
@@ -82,13 +85,8 @@ def rounded(rows: F64, scale: F64, moments: Array | None) -> NDArray[np.int8]:
     """The codes of rows of weights [n, k] with these scales."""
     if moments is None:
         return _nearest(rows, scale[:, None])
-    damped = moments.astype(np.float64)
-    mean = _power(moments).mean(axis=-1)
-    damped += np.eye(rows.shape[1]) * np.maximum(_DAMPING * mean, 1e-12)[..., None, None]
-    try:
-        # Row i: how the error of weight i is shared among those after it.
-        share = np.linalg.cholesky(np.linalg.inv(damped)).swapaxes(-1, -2)
-    except np.linalg.LinAlgError:
+    share = shares(moments + damping(moments))
+    if share is None:
         return _nearest(rows, scale[:, None])
     left, codes = rows.copy(), np.empty(rows.shape, np.int8)
     for i in range(rows.shape[1]):
@@ -96,6 +94,23 @@ def rounded(rows: F64, scale: F64, moments: Array | None) -> NDArray[np.int8]:
         error = (left[:, i] - codes[:, i] * scale) / share[..., i, i]
         left[:, i + 1 :] -= error[:, None] * share[..., i, i + 1 :]
     return codes
+
+
+def damping(moments: Array) -> F64:
+    """A diagonal to add to moments [.., k, k]: samples do not show all."""
+    mean = _power(moments).mean(axis=-1)
+    found: F64 = np.eye(moments.shape[-1]) * np.maximum(_DAMPING * mean, 1e-12)[..., None, None]
+    return found
+
+
+def shares(damped: F64) -> F64 | None:
+    """Row i: how the error of weight i is shared among those after it, [.., k, k]; None where the
+    moments, already damped, cannot be inverted."""
+    try:
+        found: F64 = np.linalg.cholesky(np.linalg.inv(damped)).swapaxes(-1, -2)
+    except np.linalg.LinAlgError:
+        return None
+    return found
 
 
 def _power(moments: Array) -> F64:

@@ -48,7 +48,7 @@ def can_be_coded(graph: Graph, node: Node, broken: Collection[str]) -> bool:
     if any(name in broken for name in node.inputs) or not node.inputs or node.inputs[0] is None:
         return False
     if type(node.op) in WEIGHTED:
-        return _has_weights(graph, node)
+        return has_weights(graph, node)
     if type(node.op) in KEEPING:
         return graph.tensors[node.inputs[0]].data is None
     if type(node.op) not in _RESCALING or None in node.inputs:
@@ -58,7 +58,7 @@ def can_be_coded(graph: Graph, node: Node, broken: Collection[str]) -> bool:
     return floats and all(t.data is None or np.isfinite(t.data).all() for t in ins)
 
 
-def _has_weights(graph: Graph, node: Node) -> bool:
+def has_weights(graph: Graph, node: Node) -> bool:
     """Constant weights of f32, and nothing fused behind the sum but an activation."""
     if len(node.inputs) > 3 or getattr(node.op, "epilogue", None) is not None:
         return False

@@ -1,4 +1,4 @@
-"""The samples that quantization is calibrated on: arrays, pictures or sounds, checked."""
+"""The samples that a model is calibrated on: arrays, pictures or sounds, checked."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from edgekit.host.inputs import InputOptions, input_files, read_arrays, read_inp
 from edgekit.host.quantize.observe import Sample
 
 FEWEST = 8
+_EVERY = 4  # of so many samples one is held out
+_MOST_BYTES = 256 << 20  # of codes of all samples at a time
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,22 @@ def read_samples(path: Path, graph: Graph, options: InputOptions | None = None) 
         samples = _stacked(path, graph)
     _check(path, graph, samples)
     return samples
+
+
+def is_held_out(number: int) -> bool:
+    """Whether sample `number`, from 0, is kept for the report."""
+    return number % _EVERY == _EVERY - 1
+
+
+def spread(samples: Sequence[Sample], count: int) -> Sequence[Sample]:
+    """About `count` of the samples, from first to last."""
+    return samples[:: max(len(samples) // count, 1)][:count]
+
+
+def spread_for_memory(graph: Graph, samples: Sequence[Sample], most: int) -> Sequence[Sample]:
+    """`most` of the samples, or as many as memory has room for with all that is computed."""
+    each = sum(t.elements for t in graph.tensors.values() if t.data is None)
+    return spread(samples, min(max(_MOST_BYTES // max(each, 1), 2), most))
 
 
 def _spec(tensor: Tensor) -> TensorSpec:

@@ -1,0 +1,89 @@
+"""What commands share that make a smaller model of a model: files, samples' options, times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.host.cli.options import Kind, file_kind, model_file
+from edgekit.host.errors import InputError
+
+if TYPE_CHECKING:
+    from edgekit.host.bundle import Bundle
+    from edgekit.host.graph.types import Graph
+    from edgekit.kb.board import BoardProfile
+
+_SUFFIXES = (".tflite", ".onnx")
+_TIMEOUT = 3600.0  # seconds, of an estimate
+
+
+@dataclass(frozen=True)
+class Times:
+    """Estimated milliseconds of a graph and of what was made of it, on one thread of a board."""
+
+    board: str
+    before_ms: float
+    after_ms: float
+
+
+def model_and_output(model: str | None, output: Path | None, what: str) -> tuple[Path, Path]:
+    """The model of floats, and where what is made of it goes: ./MODEL.`what`.tflite or .onnx."""
+    path = model_file(model)
+    if file_kind(path) is Kind.BUNDLE:
+        raise InputError(f"{path}: expected a model of floats, found a bundle; give its model")
+    suffix = ".onnx" if path.suffix == ".onnx" else ".tflite"
+    file = output or Path(f"{path.stem}.{what}{suffix}")
+    if file.suffix not in _SUFFIXES:
+        raise InputError(f"{file}: expected a name with {' or '.join(_SUFFIXES)}, found another")
+    if file.exists() and file.samefile(path):
+        raise InputError(f"{file}: expected a file to write, found the model; name another")
+    return path, file
+
+
+def written(graph: Graph, source: Path, file: Path) -> bytes:
+    """The graph in the format that `file` names; .tflite files keep the model's notes."""
+    from edgekit.host.exporters import write_onnx, write_tflite
+    from edgekit.host.inputs import read_attached
+
+    if file.suffix == ".onnx":
+        return write_onnx(graph)
+    attached = read_attached(source)
+    return write_tflite(graph, attached.metadata, attached.files)
+
+
+def times_of(before: Graph, after: Graph, board: str) -> Times | None:
+    """What the two graphs take on a board; None where its core has no model."""
+    from edgekit.host.cli.estimated import estimate_bundle
+    from edgekit.host.connections import profile_of
+    from edgekit.host.estimate.target import has_model
+    from edgekit.kb.board import load_board
+
+    profile = load_board(profile_of(board))
+    if not has_model(profile) or profile.nna is not None:
+        return None
+    was, now = (
+        estimate_bundle(_bundle(graph, profile), profile, 1, _TIMEOUT).total_ms
+        for graph in (before, after)
+    )
+    return Times(profile.name, was, now)
+
+
+def show_times(times: Times | None) -> None:
+    """One line, if there are any."""
+    from edgekit.host.cli.output import milliseconds
+
+    if times is not None:
+        was, now = milliseconds(times.before_ms), milliseconds(times.after_ms)
+        print(f"time     estimated {was} ms before, {now} ms after on {times.board}, 1 thread")
+
+
+def _bundle(graph: Graph, board: BoardProfile) -> Bundle:
+    from edgekit.host.bundle import build_bundle
+    from edgekit.host.compiler import build_graph, prepare_graph
+    from edgekit.host.graph.identity import identity
+    from edgekit.host.options import DEFAULT_OPTIONS
+
+    options = replace(DEFAULT_OPTIONS, threads=1)
+    imported, made = prepare_graph(graph, board, options)
+    return build_bundle(build_graph(imported, made, identity(graph), board, None, options), board)
