@@ -26,6 +26,7 @@ from edgekit.host.cli import (
     fleet,
     kb,
     profile,
+    prune,
     quantize,
     release,
 )
@@ -93,6 +94,7 @@ for module in (
     doctor,
     inspect_command,
     compile,
+    prune,
     quantize,
     deploy,
     run_command,

@@ -87,6 +87,7 @@ def test_commands_are_those_of_the_specification() -> None:
         "profile switch",
         "profile upload",
         "profile write",
+        "prune",
         "quantize",
         "remove",
         "rollback",

@@ -1,0 +1,203 @@
+"""`edgekit prune`: weights of a float model become 0, the others make up for it; what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgekit.host.cli import complete
+from edgekit.host.cli.options import (
+    Board,
+    InputShapes,
+    Json,
+    board_name,
+    examples,
+    one_input_shape,
+)
+from edgekit.host.cli.remade import Times, model_and_output, show_times, times_of, written
+from edgekit.host.cli.run import Channels, Layout, Mean, Scale, numbers
+from edgekit.host.errors import InputError
+
+if TYPE_CHECKING:
+    from edgekit.host.graph.types import Graph
+    from edgekit.host.prune.report import Layer, Report
+
+_NAME_WIDTH = 40
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to the application."""
+    app.command(
+        "prune",
+        epilog=examples(
+            "edgekit prune model.tflite --data samples.npz --sparsity 0.7 --board rpi4",
+            "edgekit prune model.onnx --data photos/ --pattern 2:4 -o model.pruned.tflite",
+        ),
+    )(prune)
+
+
+def prune(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL",
+            show_default=False,
+            autocompletion=complete.models,
+            help="A .tflite, .onnx or .prototxt model of floats. Default: model in edgekit.toml.",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            metavar="FILE.npz or FOLDER",
+            show_default=False,
+            help="Samples: arrays with a leading axis, named as the model's inputs, or a folder "
+            "of pictures, sounds or arrays.",
+        ),
+    ] = None,
+    sparsity: Annotated[
+        float | None,
+        typer.Option(
+            "--sparsity",
+            metavar="SHARE",
+            show_default=False,
+            help="The share of each layer's weights that become 0. Default: 0.8.",
+        ),
+    ] = None,
+    pattern: Annotated[
+        str,
+        typer.Option(
+            "--pattern",
+            metavar="free|block|n:m",
+            help="Any weights; those of two neighboring outputs together; n of each m inputs stay.",
+        ),
+    ] = "free",
+    every: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="Convolutions of larger windows and strides, too: smaller files, no less time.",
+        ),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            metavar="FILE",
+            show_default=False,
+            help="A .tflite or .onnx file. Default: ./MODEL.pruned.onnx of an .onnx model, else "
+            "./MODEL.pruned.tflite.",
+        ),
+    ] = None,
+    mean: Mean = None,
+    scale: Scale = None,
+    channels: Channels = "rgb",
+    layout: Layout = None,
+    board: Board = None,
+    input_shape: InputShapes = None,
+    as_json: Json = False,
+) -> None:
+    """Set weights of a float model to 0, and fit the others to samples.
+
+    Every fourth sample is held out: the report is of these. Layers run sparse where the board's
+    tables say that it is faster.
+    """
+    from edgekit.host.cli.output import check_writable
+    from edgekit.host.cli.progress import working
+    from edgekit.host.files import write_whole
+    from edgekit.host.importers import import_model
+    from edgekit.host.inputs import InputOptions
+    from edgekit.host.prune import pattern_of, pruned_file
+
+    zeros = pattern_of(pattern, sparsity)
+    path, file = model_and_output(model, output, "pruned")
+    if data is None:
+        raise InputError("--data: expected an .npz file or a folder of samples, found none")
+    check_writable(file)
+    graph = import_model(path, one_input_shape(input_shape))
+    scaling = numbers("--mean", mean), numbers("--scale", scale)
+    options = InputOptions(*scaling, channels, layout)
+    with working(f"pruning {path.name}"):
+        made = pruned_file(path, graph, data, zeros, every, options)
+    write_whole(file, written(made.graph, path, file))
+    name = board_name(board)
+    sparse, times = _sparse_layers(made.graph, name), times_of(graph, made.graph, name)
+    show = _emit if as_json else _show
+    show(path, file, made.report, name, sparse, times)
+
+
+def _sparse_layers(graph: Graph, board: str) -> set[str]:
+    """The layers that compile gives sparse kernels on a board."""
+    from edgekit.host.compiler import prepare_graph
+    from edgekit.host.connections import profile_of
+    from edgekit.host.graph import ops
+    from edgekit.host.options import DEFAULT_OPTIONS
+    from edgekit.kb.board import load_board
+
+    _, made = prepare_graph(graph, load_board(profile_of(board)), DEFAULT_OPTIONS)
+    kinds = ops.PlanarConv2D | ops.PrunedFullyConnected
+    return {made.origin.get(n.name, n.name) for n in made.graph.nodes if isinstance(n.op, kinds)}
+
+
+def _runs(layer: Layer, sparse: Collection[str]) -> str:
+    return "sparse" if layer.name in sparse else "dense"
+
+
+def _emit(
+    path: Path, file: Path, report: Report, board: str, sparse: Collection[str], times: Times | None
+) -> None:
+    """The document edgekit.prune/1."""
+    from edgekit.host.cli.output import emit
+
+    layers: list[dict[str, Any]] = [
+        {**asdict(layer), "runs": _runs(layer, sparse)} for layer in report.layers
+    ]
+    emit(
+        {
+            "schema": "edgekit.prune/1",
+            "model": path.name,
+            "output": str(file),
+            "sparsity": report.sparsity,
+            "samples": {"calibration": report.seen, "held_out": report.unseen},
+            "bytes": {"before": path.stat().st_size, "after": file.stat().st_size},
+            "outputs": {name: asdict(found) for name, found in report.outputs.items()},
+            "same_class": report.same_class,
+            "board": board,
+            "layers": layers,
+            "estimate": times and asdict(times),
+        }
+    )
+
+
+def _show(
+    path: Path, file: Path, report: Report, board: str, sparse: Collection[str], times: Times | None
+) -> None:
+    from edgekit.host.cli.output import byte_size, table
+
+    rows = [
+        (layer.name[:_NAME_WIDTH], layer.kind, _runs(layer, sparse), f"{layer.sparsity:.0%}",
+         f"{layer.difference.cosine:.5f}", f"{layer.difference.snr_db:.1f}")
+        for layer in report.layers
+    ]  # fmt: skip
+    table(("layer", "kind", "runs", "zeros", "cosine", "SNR dB"), rows, left=3)
+    pruned = report.pruned
+    print(f"pruned   {len(pruned)} of {len(report.layers)} layers, {report.sparsity:.1%} zeros")
+    reasons = [layer.dense for layer in report.layers if layer.dense]
+    for why in dict.fromkeys(reasons):
+        print(f"dense    {reasons.count(why)} layers: {why}")
+    fast = sum(layer.name in sparse for layer in pruned)
+    print(f"runs     {fast} of {len(pruned)} pruned layers sparse on {board}: where that is faster")
+    print(f"samples  {report.seen} fitted to, {report.unseen} held out: figures are of these")
+    for name, found in report.outputs.items():
+        print(f"output   {name}: cosine {found.cosine:.5f}, SNR {found.snr_db:.1f} dB")
+    if report.same_class is not None:
+        print(f"classes  {report.same_class:.1%} as the whole model's")
+    before, after = path.stat().st_size, file.stat().st_size
+    print(f"size     {byte_size(before)} before, {byte_size(after)} after")
+    show_times(times)
+    print(f"written  {file}")

@@ -1,0 +1,37 @@
+"""A model's file and its samples' → weights with zeros."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from edgekit.host.graph.types import Graph
+from edgekit.host.inputs import InputOptions
+from edgekit.host.prune.choose import layers_of
+from edgekit.host.prune.pattern import Pattern
+from edgekit.host.prune.prune import Pruned, prune
+from edgekit.host.quantize.file import samples_of
+from edgekit.host.quantize.prepare import float_form
+
+
+def pruned_file(
+    model: Path,
+    graph: Graph,
+    data: Path,
+    pattern: Pattern,
+    every: bool = False,
+    options: InputOptions | None = None,
+) -> Pruned:
+    """`prune` of a graph that was imported from `model`, by the samples in `data`, pixels scaled
+    as the model says unless `options` do. What was lost is a note of the graph.
+
+    Raises InputError for a model or samples that do not fit.
+    """
+    layers_of(float_form(graph, "prune"), pattern, every)  # reading samples may take a while
+    made = prune(graph, samples_of(model, graph, data, options), pattern, every)
+    report = made.report
+    note = (
+        f"pruned: {report.sparsity:.0%} of the weights of {len(report.pruned)} layers; cosine "
+        f"{report.cosine:.5f} with the whole model on {report.unseen} samples held out"
+    )
+    return replace(made, graph=replace(made.graph, notes=(*made.graph.notes, note)))

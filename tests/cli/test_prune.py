@@ -1,0 +1,134 @@
+"""`edgekit prune`, on a small network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.host.graph.evaluate import evaluate
+from edgekit.host.importers import import_model
+from tests.support.onnx_models import model, node, save, value
+from tests.support.prune_models import SIZE, images, pointwise_net
+
+
+def _saved(home: Path, count: int = 32, **arrays: Any) -> Path:
+    path = home / "samples.npz"
+    np.savez(path, **(arrays or {"x": images(count)}))
+    return path
+
+
+@pytest.mark.parametrize("file", ["net.pruned.tflite", "net.pruned.onnx"])
+def test_a_pruned_file_runs(edgekit: Any, home: Path, file: str) -> None:
+    path, data = pointwise_net(home), _saved(home)
+    done = edgekit("prune", path, "--data", data, "--sparsity", "0.6", "-o", file, "--json")
+    assert done.code == 0, done.err
+    document = done.document
+    assert document["schema"] == "edgekit.prune/1"
+    assert document["sparsity"] == pytest.approx(0.6, abs=0.01)
+    assert document["samples"] == {"calibration": 24, "held_out": 8}
+    assert document["outputs"]["y"]["cosine"] > 0.9
+    assert {layer["runs"] for layer in document["layers"]} <= {"sparse", "dense"}
+    graph = import_model(home / file)
+    x = images(1, seed=7)
+    np.savez(home / "x.npz", x=x)
+    assert edgekit("run", file, "--input", "x.npz", "--output", "y.npz").code == 0
+    with np.load(home / "y.npz") as found:
+        expected = evaluate(graph, {"x": x}).outputs["y"]
+        np.testing.assert_allclose(found["y"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_sparse_weights_make_a_tflite_file_smaller(edgekit: Any, home: Path) -> None:
+    path, data = pointwise_net(home), _saved(home)
+    sizes = {}
+    for sparsity in ("0.1", "0.9"):
+        done = edgekit(
+            "prune", path, "--data", data, "--all", "--sparsity", sparsity, "-o", "y.tflite"
+        )
+        assert done.code == 0, done.err
+        sizes[sparsity] = (home / "y.tflite").stat().st_size
+    assert sizes["0.9"] < 0.5 * sizes["0.1"]
+
+
+def test_the_report_says_what_stays_dense_and_why(edgekit: Any, home: Path) -> None:
+    path, data = pointwise_net(home), _saved(home, 12)
+    done = edgekit("prune", path, "--data", data, "--board", "rpi4")
+    assert done.code == 0, done.err
+    assert "pruned   3 of 5 layers, 80.0% zeros" in done.out
+    assert "dense    1 layers: 3x3: no sparse kernel (--all)" in done.out
+    assert "of 3 pruned layers sparse on rpi4" in done.out
+    assert "samples  9 fitted to, 3 held out" in done.out
+    assert "written  net.pruned.onnx" in done.out
+
+
+_NAN = images(16)
+_NAN[3, 0, 0, 0] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("arrays", "complaint"),
+    [
+        ({"x": images(16)[:, :, :5]}, "expected samples of shape [N, 16, 9, 9], found [16, 16, 5"),
+        ({"x": _NAN}, "found NaN or infinity in sample 4"),
+        ({"x": np.ones((16, 16, SIZE, SIZE), np.float32)}, "found constant ones"),
+        ({"x": images(7)}, "expected at least 8 samples"),
+    ],
+)
+def test_bad_samples(edgekit: Any, home: Path, arrays: Any, complaint: str) -> None:
+    path = pointwise_net(home)
+    done = edgekit("prune", path, "--data", _saved(home, **arrays))
+    assert (done.code, done.out) == (2, "")
+    assert complaint in done.complaint
+    assert sorted(p.name for p in home.iterdir()) == ["net.onnx", "samples.npz"]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--sparsity", "0"), "--sparsity: expected a share of weights between 0 and 1"),
+        (("--sparsity", "1"), "--sparsity: expected a share of weights between 0 and 1"),
+        (("--sparsity", "1.5"), "such as 0.8, found 1.5"),
+        (("--sparsity", "nan"), "such as 0.8, found nan"),
+        (("--pattern", "rows"), "--pattern: expected free, block or n:m with 0 < n < m"),
+        (("--pattern", "4:4"), "such as 2:4, found 4:4"),
+        (("--pattern", "2:4", "--sparsity", "0.8"), "expected 0.5, the share that 2:4 leaves out"),
+        (("--pattern", "3:5"), "expected layers to prune, found none among 5: 16 inputs do not"),
+    ],
+)
+def test_bad_options(edgekit: Any, home: Path, options: tuple[str, ...], complaint: str) -> None:
+    path, data = pointwise_net(home), _saved(home, 8)
+    done = edgekit("prune", path, "--data", data, *options)
+    assert (done.code, done.out) == (2, "")
+    assert complaint in done.complaint
+    assert not (home / "net.pruned.onnx").exists()
+
+
+def test_bad_models_and_files(edgekit: Any, home: Path) -> None:
+    path, data = pointwise_net(home), _saved(home, 8)
+
+    def complaint(*line: Any) -> str:
+        done = edgekit("prune", *line)
+        assert done.code == 2
+        return str(done.complaint)
+
+    assert "--data: expected" in complaint(path)
+    assert "found nothing there" in complaint(path, "--data", "none.npz")
+    assert "expected a name with" in complaint(path, "--data", data, "-o", "net.bin")
+    assert edgekit("quantize", path, "--data", data, "-o", "net.int8.tflite").code == 0
+    assert "one that is quantized already" in complaint("net.int8.tflite", "--data", data)
+    nothing = save(model([node("Relu", ["x"], ["y"])], [value("x", [1, 16, 9, 9])], ["y"]), home)
+    assert "fully connected layers to prune, found none" in complaint(nothing, "--data", data)
+
+
+@pytest.mark.peers
+def test_litert_computes_the_same(edgekit: Any, home: Path, litert_session: Any) -> None:
+    path, data = pointwise_net(home), _saved(home)
+    assert edgekit("prune", path, "--data", data, "-o", "net.tflite").code == 0
+    graph = import_model(home / "net.tflite")
+    assert any(t.sparse for t in graph.tensors.values())
+    run = litert_session((home / "net.tflite").read_bytes())
+    for x in images(3, seed=5):
+        expected = evaluate(graph, {"x": x[None]}).outputs["y"]
+        np.testing.assert_allclose(run({"x": x[None]})["y"], expected, rtol=1e-4, atol=1e-5)
