@@ -11,7 +11,7 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Array, DType, Graph
 
-_CODED = (ops.OutlierFullyConnected, ops.GatherCodes)
+_CODED = (ops.OutlierFullyConnected, ops.DynamicFullyConnected, ops.GatherCodes)
 _NONE = 1e-30
 
 

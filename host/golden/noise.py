@@ -129,7 +129,8 @@ def _units(node: Node, tensors: Mapping[str, Tensor]) -> float:
 
 def _is_hybrid(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     """The operator quantizes its f32 input as it runs."""
-    if isinstance(node.op, ops.OutlierFullyConnected | ops.FakeQuantize):
+    quantizing = ops.OutlierFullyConnected | ops.FakeQuantize | ops.DynamicFullyConnected
+    if isinstance(node.op, quantizing):
         return True
     dtypes = [None if name is None else tensors[name].dtype for name in node.inputs[:2]]
     return dtypes == [DType.F32, DType.I8]

@@ -17,6 +17,7 @@ from edgekit.host.errors import InputError
 from edgekit.host.graph.types import DType, Graph, ShapeError, Tensor
 from edgekit.host.importers.builder import Builder
 from edgekit.host.importers.names import duplicates, shown_name
+from edgekit.host.importers.onnx_dynamic import fuse_dynamic
 from edgekit.host.importers.onnx_file import (
     FileInput,
     FileModel,
@@ -83,7 +84,7 @@ def graph_from_onnx(model: FileModel, file: str, shapes: Shapes) -> Graph:
         raise InputError(
             f"expected printable names of inputs and outputs, found {unnamed[0]!r:.40}"
         )
-    return _Import(model, shapes).run(Path(file).stem, file)
+    return _Import(fuse_dynamic(model), shapes).run(Path(file).stem, file)
 
 
 class _Import:

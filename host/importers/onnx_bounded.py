@@ -17,7 +17,7 @@ RULES = Rules(
         "QLinearMatMul", "RMSNormalization", "RNN", "ReduceL1", "ReduceL2", "ReduceLogSum",
         "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
         "ReduceSumSquare", "Resize", "STFT", "Scan", "ScatterElements", "ScatterND", "Softmax",
-        "SplitToSequence", "TopK", "Unique",
+        "SplitToSequence", "TopK", "Unique", "com.microsoft:DynamicQuantizeMatMul",
     }),
     counts=frozenset({"Shape", "Size"}),
     sized_by={"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Slice": 2},

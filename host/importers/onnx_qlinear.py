@@ -20,6 +20,7 @@ from edgekit.host.importers import onnx_recurrent as recurrent
 from edgekit.host.importers import onnx_reduce as reduce
 from edgekit.host.importers.emitter import need_rank
 from edgekit.host.importers.onnx_call import Call
+from edgekit.host.importers.onnx_dynamic import dynamic_layer
 from edgekit.host.importers.onnx_product import product
 from edgekit.host.importers.onnx_types import Value
 
@@ -136,7 +137,10 @@ def _with_bias(call: Call, y: Tensor, index: int) -> Tensor:
 
 
 def dynamic_matmul(call: Call) -> Tensor:
-    """DynamicQuantizeMatMul"""
+    """DynamicQuantizeMatMul: a layer of bytes, or what it says in f32."""
+    ins = (call.x(0), call.x(1), call.x(2), call.maybe(3), call.maybe(4))
+    if (y := dynamic_layer(call, *ins)) is not None:
+        return y
     y = product(call, quant.rounded(call, call.x(0)), _weights(call, 1, 2, 3))
     return _with_bias(call, y, 4)
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from edgekit.host.graph.ops import FullyConnected, OutlierFullyConnected
+from edgekit.host.graph.ops import (
+    DynamicFullyConnected,
+    FullyConnected,
+    OutlierFullyConnected,
+)
 from edgekit.host.graph.types import Node
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.window import Window
@@ -15,7 +19,7 @@ from edgekit.kb.operators import Form, Kind, OperatorMethod
 def form_of(node: Node, window: Window, dtype: str, weight_bytes: int, row_bytes: int = 0) -> Form:
     """The form of a node whose product is m = pixels, k = window, n = output channels; its weights
     take so many bytes when they are packed, rows of 8-bit values so many of scratch."""
-    dense = isinstance(node.op, FullyConnected | OutlierFullyConnected)
+    dense = isinstance(node.op, FullyConnected | OutlierFullyConnected | DynamicFullyConnected)
     kind: Kind = "dense" if dense else "conv"
     return Form(
         kind,

@@ -38,7 +38,7 @@ def lower_outlier(ctx: Context, node: Node) -> list[Call]:
     width = round_up(n, ctx.isa.vl)
     halve = bool(np.all((weights >= -8) & (weights <= 7)))
     made = [
-        float_product(ctx, node, window, part, x1, 128 if unsigned else 0, halve)
+        float_product(ctx, node, window, part, x1, (128 if unsigned else 0, 0), halve)
         for part in np.split(weights, slices, axis=1)
     ]
     slice_bytes = round_up(made[0].weights.nbytes, ALIGN)

@@ -345,16 +345,23 @@ class BytesProduct:
 
 
 def float_product(
-    ctx: Context, node: Node, window: Window, weights: Array, x: Tensor, x_zero: int, halve: bool
+    ctx: Context,
+    node: Node,
+    window: Window,
+    weights: Array,
+    x: Tensor,
+    zeros: tuple[int, int],
+    halve: bool,
 ) -> BytesProduct:
-    """x [pixels, k] of bytes times weights s8 [n, k]; scales and bias are the caller's.
+    """x [pixels, k] of bytes times weights of bytes [n, k]; `zeros` are the zero points of both,
+    scales and bias are the caller's.
 
     `halve`: weights are of -8 to 7 and stored two per byte, if a panel is not too large for that.
     """
-    depth = _depth_of(ctx, window, 0)
+    depth = _depth_of(ctx, window, signed_weights(weights, zeros[1])[1])
     method = _i8_method(ctx, node, window, depth)
     tile = tile_of(method, ctx.isa.vl)
-    packed = _pack_bytes(ctx, window, weights, x, (x_zero, 0), tile, depth)
+    packed = _pack_bytes(ctx, window, weights, x, zeros, tile, depth)
     columns = tile.nv * ctx.isa.vl
     stored = packed.weights
     bits, macros = 8 * stored.itemsize, dict(packed.macros)
@@ -376,7 +383,7 @@ def float_product(
     )
     width = round_up(weights.shape[0], ctx.isa.vl)
     correction = padded(packed.correction, width, np.dtype(np.int64))
-    fields = _i8_fields(ctx, window, packed, method, depth, x_zero)
+    fields = _i8_fields(ctx, window, packed, method, depth, zeros[0])
     fields["bias"] = ctx.weights.add(wrap_i32(correction))
     if bits == 4:
         fields["panel_outer"] = 1  # a panel is unpacked once for all pixels

@@ -18,7 +18,7 @@ _KINDS: tuple[tuple[tuple[type[Operator], ...], Kind], ...] = (
     (
         (
             ops.Conv2D, ops.FullyConnected, ops.OutlierFullyConnected, ops.TransposeConv2D,
-            ops.MatMul, ops.RowChain, ops.WideConv2D, ops.Recurrent,
+            ops.MatMul, ops.RowChain, ops.WideConv2D, ops.Recurrent, ops.DynamicFullyConnected,
         ),
         "matrix",
     ),
@@ -126,7 +126,7 @@ def _counts(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
     out = max((t.elements for t in outs), default=0)
     if isinstance(op, ops.Conv2D | ops.TransposeConv2D | ops.WideConv2D):
         return _product_counts(op, shapes, out, lanes)
-    if isinstance(op, ops.FullyConnected | ops.OutlierFullyConnected):
+    if isinstance(op, ops.FullyConnected | ops.OutlierFullyConnected | ops.DynamicFullyConnected):
         n, k = shapes[1]
         rows = out // n
         return rows * k * _up(n, lanes), rows, -(-rows // _TILE_ROWS) * -(-n // lanes)

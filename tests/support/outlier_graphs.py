@@ -6,7 +6,7 @@ import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, DType
-from tests.support.op_cases import Case, Rng, constant, pick, tensor
+from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 
 _CHANNELS = (1, 2, 7, 16, 17, 33, 64, 96, 130, 200)
 
@@ -42,4 +42,22 @@ def embedding(rng: Rng) -> Case:
     return Case(ops.GatherCodes(), (codes, indices, scale))
 
 
-FAMILIES = {"outlier_layer": (layer, (None,)), "embedding": (embedding, (None,))}
+def dynamic(rng: Rng, dtype: DType) -> Case:
+    """Weights with a zero point, where some less it do not fit into a byte, and without."""
+    m, k, n = pick(rng, (1, 2, 5, 13, 33)), pick(rng, _CHANNELS), pick(rng, _CHANNELS)
+    info = np.iinfo(dtype.numpy)
+    codes = rng.integers(info.min, info.max + 1, (n, k))
+    middle = 128 if dtype is DType.U8 else 0
+    zero = middle if rng.random() < 0.5 else int(rng.integers(info.min, info.max + 1))
+    scale = rng.uniform(0.005, 0.02, n if rng.random() < 0.5 else 1)
+    bias = constant(rng.standard_normal(n)) if rng.random() < 0.7 else None
+    op = ops.DynamicFullyConnected(list(Activation)[rng.integers(4)])
+    lead = (m,) if rng.random() < 0.5 else (2, m)
+    return Case(op, (tensor((*lead, k)), constant(codes, dtype, quant(scale, zero)), bias))
+
+
+FAMILIES = {
+    "outlier_layer": (layer, (None,)),
+    "embedding": (embedding, (None,)),
+    "dynamic": (dynamic, (DType.I8, DType.U8)),
+}

@@ -11,6 +11,7 @@ from edgekit.host.graph.ops.coded_recurrent import *
 from edgekit.host.graph.ops.conv import *
 from edgekit.host.graph.ops.dense import *
 from edgekit.host.graph.ops.detection import *
+from edgekit.host.graph.ops.dynamic import *
 from edgekit.host.graph.ops.elementwise import *
 from edgekit.host.graph.ops.functions import *
 from edgekit.host.graph.ops.gather import *

@@ -1,0 +1,80 @@
+/* f32 -> codes of 8 bits whose scale and zero point follow from the range of all values, which
+ * includes 0, halves to even, as ONNX's DynamicQuantizeLinear has it; and what the zero point adds
+ * to the sums of a product of these codes.
+ *
+ * Compile-time parameters: NAME, EK_SIMD, TQ (int8_t: codes and zero point less 128; uint8_t).
+ * One task, as the range is one. */
+#include "../kernel.h"
+
+typedef struct {
+    long n;
+    const float *x;
+    void *y;
+    float *scale;
+    long channels;         /* of the product */
+    const int32_t *at_128; /* what its bias is for codes around 128, */
+    const int32_t *step;   /* and what each step of the zero point above that adds */
+    int32_t *bias;
+} ek_dynamic_quantize_args;
+
+#define SHIFT ((TQ) - 1 > 0 ? 0 : 128)
+
+static void range_of(const float *x, long n, float *low, float *high) {
+    vf least = vf_splat(0.0f), most = vf_splat(0.0f);
+    float lows[EK_VL], highs[EK_VL];
+    long i = 0;
+    for (; i + EK_VL <= n; i += EK_VL) {
+        const vf v = vf_load(x + i);
+        least = vf_min(least, v);
+        most = vf_max(most, v);
+    }
+    vf_store(lows, least);
+    vf_store(highs, most);
+    *low = *high = 0.0f;
+    for (int l = 0; l < EK_VL; l++) {
+        *low = lows[l] < *low ? lows[l] : *low;
+        *high = highs[l] > *high ? highs[l] : *high;
+    }
+    for (; i < n; i++) {
+        *low = x[i] < *low ? x[i] : *low;
+        *high = x[i] > *high ? x[i] : *high;
+    }
+}
+
+/* Whole numbers, halves to even: adding 1.5 * 2^23 leaves no bits for a fraction. Quotients are of
+ * [-255, 255], as the range is that of all values. */
+EK_INLINE vi to_even(vf x) {
+    const vf shift = vf_splat(12582912.0f);
+    x = vf_min(vf_max(x, vf_splat(-4e6f)), vf_splat(4e6f));
+    return vi_from_whole((x + shift) - shift);
+}
+
+EK_INLINE vi code(vf x, vf scale, vi zero) {
+    const vi c = vi_min(vi_max(to_even(x / scale) + zero, vi_splat(0)), vi_splat(255));
+    return c - vi_splat(SHIFT);
+}
+
+static void quantize(const float *x, TQ *y, long n, float step, int zero_point) {
+    const vf scale = vf_splat(step);
+    const vi zero = vi_splat(zero_point);
+    long i = 0;
+    for (; i + EK_VL <= n; i += EK_VL)
+        vi_to_bytes(y + i, code(vf_load(x + i), scale, zero));
+    if (i < n)
+        vi_to_bytes_n(y + i, code(vf_load_n(x + i, n - i), scale, zero), n - i);
+}
+
+void NAME(const void *args, long begin, long end) {
+    const ek_dynamic_quantize_args *g = args;
+    (void)begin, (void)end;
+    float low, high;
+    range_of(g->x, g->n, &low, &high);
+    const float scale = high > low ? (high - low) / 255.0f : 1.0f;
+    int32_t zeros[EK_VL];
+    vi_store(zeros, to_even(vf_splat(-low) / vf_splat(scale)));
+    const int32_t zero = zeros[0] < 0 ? 0 : zeros[0] > 255 ? 255 : zeros[0];
+    *g->scale = scale;
+    quantize(g->x, g->y, g->n, scale, zero);
+    for (long c = 0; c < g->channels; c++)
+        g->bias[c] = g->at_128[c] + (zero - 128) * g->step[c];
+}
