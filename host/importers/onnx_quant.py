@@ -246,7 +246,30 @@ def _requantized(call: Call, sums: Tensor, factor: Array, index: int) -> Tensor:
     return call.convert(call.emit(ops.Clip(low, high), moved), kind)
 
 
+def _coded_product(call: Call) -> Tensor | None:
+    """QLinearMatMul between Q and DQ, of which a pass makes a layer of bytes; None where a has no
+    known scale, or b is no constant matrix of which s8 can be made without a zero point."""
+    a, b = call.x(0), call.x(3)
+    if not all(_is_known(call.given(call.x(i), *call.values[i + 1 : i + 3])) for i in (0, 3)):
+        return None
+    given, stored = _scale_and_zero(call, 1), _scale_and_zero(call, 4)
+    if a.quant is None or not _same(a.quant, given) or b.data is None or len(b.shape) != 2:
+        return None
+    if call.x(6).elements != 1 or call.x(6).data is None or b.dtype not in (DType.I8, DType.U8):
+        return None
+    codes = b.data.astype(np.int64) - stored.zero_point
+    if not codes.size or codes.min() < -128 or codes.max() > 127:
+        return None
+    weights = (codes * stored.scale).astype(np.float32)
+    quant = Quant(stored.scale, np.zeros_like(stored.zero_point), 1)
+    real = dequantize_linear(call.given(*call.values[:3]))
+    y = product(call, real, call.quantized(weights, quant))
+    return quantize_linear(call.given(y, *call.values[6:8]))
+
+
 def qlinear_matmul(call: Call) -> Tensor:
+    if (y := _coded_product(call)) is not None:
+        return y
     a, b = call.x(0), call.x(3)
     left = without_zero(call, a, call.x(2), DType.I32, max(len(a.shape) - 2, 0))
     right = without_zero(call, b, call.x(5), DType.I32, len(b.shape) - 1)

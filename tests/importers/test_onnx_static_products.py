@@ -1,0 +1,95 @@
+"""QLinearMatMul as ONNX Runtime's `quantize_static` writes it: layers of bytes, one code at most
+from what ONNX says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.host.graph.evaluate import evaluate
+from edgekit.host.graph.ops import FullyConnected
+from edgekit.host.graph.types import DType
+from edgekit.host.importers import import_model
+from edgekit.host.lower.lower import lower
+from edgekit.host.passes.pipeline import run_passes
+from edgekit.host.passes.quantized import integer_form
+from edgekit.kb.board import load_board
+from tests.support.kernel_runs import build, check, run_here
+from tests.support.onnx_models import model, node, save, value
+
+_RNG = np.random.default_rng(37)
+_K, _N, _OUT = 61, 33, 7
+_SCALES = (np.float32(0.02), np.float32(0.05), np.float32(0.1))
+
+
+def _weights(kind, k, n, per_channel):
+    """Codes [k, n], scales, and zero points."""
+    count = n if per_channel else 1
+    scale = _RNG.uniform(0.004, 0.01, count).astype(np.float32)
+    codes = _RNG.integers(-127, 128, (k, n)) + (128 if kind == "u8" else 0)
+    dtype = np.uint8 if kind == "u8" else np.int8
+    zero = np.full(count, 128 if kind == "u8" else 0, dtype)
+    shaped = (scale, zero) if per_channel else (scale[0], zero[0])
+    return (codes.astype(dtype), *map(np.asarray, shaped))
+
+
+def _net(activations, layers, shape):
+    """Two products behind each other, from f32 to f32."""
+    kind, zeros = (np.uint8, (121, 130, 7)) if activations == "u8" else (np.int8, (-7, 2, 99))
+    constants = {}
+    for i, (scale, zero) in enumerate(zip(_SCALES, zeros, strict=True)):
+        constants |= {f"s{i}": np.asarray(scale), f"z{i}": np.asarray(zero, kind)}
+    nodes = [node("QuantizeLinear", ["x", "s0", "z0"], ["q0"])]
+    for i, (codes, scale, zero) in enumerate(layers):
+        constants |= {f"w{i}": codes, f"ws{i}": scale, f"wz{i}": zero}
+        ins = [f"q{i}", f"s{i}", f"z{i}", f"w{i}", f"ws{i}", f"wz{i}", f"s{i + 1}", f"z{i + 1}"]
+        nodes.append(node("QLinearMatMul", ins, [f"q{i + 1}"]))
+    nodes.append(node("DequantizeLinear", ["q2", "s2", "z2"], ["y"]))
+    return model(nodes, [value("x", shape)], ["y"], constants), np.iinfo(kind), zeros
+
+
+def _wanted(x, layers, info, zeros):
+    codes = np.clip(np.rint(x / _SCALES[0]) + zeros[0], info.min, info.max)
+    for i, (w, scale, zero) in enumerate(layers):
+        sums = (codes - zeros[i]).astype(np.int64) @ (w.astype(np.int64) - zero)
+        factor = _SCALES[i] * scale.astype(np.float64) / _SCALES[i + 1]
+        codes = np.clip(np.rint(sums * factor) + zeros[i + 1], info.min, info.max)
+    return (codes - zeros[2]) * _SCALES[2]
+
+
+@pytest.mark.parametrize("shape", [(1, _K), (2, 5, _K)], ids=str)
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("weights", ["s8", "u8"])
+@pytest.mark.parametrize("activations", ["s8", "u8"])
+def test_products_of_codes_are_layers_of_bytes(activations, weights, per_channel, shape, tmp_path):
+    layers = [_weights(weights, *size, per_channel) for size in ((_K, _N), (_N, _OUT))]
+    proto, info, zeros = _net(activations, layers, shape)
+    graph = run_passes(integer_form(import_model(save(proto, tmp_path))))[0]
+    found = [n for n in graph.nodes if isinstance(n.op, FullyConnected)]
+    assert [graph.tensors[n.inputs[1]].dtype for n in found] == [DType.I8, DType.I8]
+    x = _RNG.uniform(-2, 2, shape).astype(np.float32)
+    got = evaluate(graph, {"x": x}).outputs["y"]
+    # A code of the first product that falls the other way moves the second by less than one: each
+    # weight is at most 1.27, a step of the first 0.05, of the second 0.1.
+    np.testing.assert_allclose(got, _wanted(x, layers, info, zeros), atol=1.01 * _SCALES[2])
+
+
+def test_a_release_holds_a_byte_per_weight(tmp_path):
+    layers = [_weights("u8", *size, True) for size in ((_K, 16 * _N), (16 * _N, _OUT))]
+    proto = _net("u8", layers, (3, _K))[0]
+    graph = run_passes(integer_form(import_model(save(proto, tmp_path))))[0]
+    size = sum(w.size for w, _, _ in layers)
+    assert size <= len(lower(graph, load_board("rpi3")).lowered.weights) < 2 * size
+    inputs = {"x": _RNG.uniform(-2, 2, (3, _K)).astype(np.float32)}
+    check(graph, run_here(build(graph, load_board("local"), tmp_path), inputs), inputs)
+
+
+def test_zero_points_that_do_not_fit_stay_as_they_are_written(tmp_path):
+    layers = [_weights("u8", *size, False) for size in ((_K, _N), (_N, _OUT))]
+    layers = [(w, s, np.asarray(77, np.uint8)) for w, s, _ in layers]
+    proto, info, zeros = _net("u8", layers, (3, _K))
+    graph = run_passes(integer_form(import_model(save(proto, tmp_path))))[0]
+    assert not any(isinstance(n.op, FullyConnected) for n in graph.nodes)
+    x = _RNG.uniform(-2, 2, (3, _K)).astype(np.float32)
+    got = evaluate(graph, {"x": x}).outputs["y"]
+    np.testing.assert_allclose(got, _wanted(x, layers, info, zeros), atol=1.01 * _SCALES[2])
