@@ -113,7 +113,7 @@ def gemm(call: Call) -> Tensor:
     need_rank(a, 2)
     need_rank(b, 2)
     a = call.transpose(a, (1, 0)) if call.integer("transA", 0) else a
-    b = call.transpose(b, (1, 0)) if transposed else b
+    b = _turned(call, b) if transposed else b
     alpha = call.number("alpha", 1.0)
     y = product(call, a, b)
     y = y if alpha == 1 else call.emit(ops.Mul(), y, call.builder.floats(alpha))
@@ -123,6 +123,13 @@ def gemm(call: Call) -> Tensor:
         bias = call.emit(ops.Mul(), call.convert(call.x(6), DType.F32), unit)
         y = call.emit(ops.Add(), y, bias)
     return y if call.maybe(7) is None else _codes(call, y, 7, call.x(0))
+
+
+def _turned(call: Call, b: Tensor) -> Tensor:
+    """b transposed, a constant with its scales."""
+    if b.data is None or b.quant is None:
+        return call.transpose(b, (1, 0))
+    return call.quantized(b.data.T, replace(b.quant, axis=1 - b.quant.axis))
 
 
 def _weights(call: Call, index: int, scale: int, zero: int) -> Tensor:

@@ -247,24 +247,31 @@ def _requantized(call: Call, sums: Tensor, factor: Array, index: int) -> Tensor:
 
 
 def _coded_product(call: Call) -> Tensor | None:
-    """QLinearMatMul between Q and DQ, of which a pass makes a layer of bytes; None where a has no
-    known scale, or b is no constant matrix of which s8 can be made without a zero point."""
-    a, b = call.x(0), call.x(3)
-    if not all(_is_known(call.given(call.x(i), *call.values[i + 1 : i + 3])) for i in (0, 3)):
+    """QLinearMatMul between Q and DQ, of which a pass makes a layer of bytes where b is constant;
+    None where an operand has no known scale."""
+    a, b = _known_real(call, 0), _known_real(call, 3)
+    if a is None or b is None or call.x(6).elements != 1 or call.x(6).data is None:
         return None
-    given, stored = _scale_and_zero(call, 1), _scale_and_zero(call, 4)
-    if a.quant is None or not _same(a.quant, given) or b.data is None or len(b.shape) != 2:
+    return quantize_linear(call.given(product(call, a, b), *call.values[6:8]))
+
+
+def _known_real(call: Call, index: int) -> Tensor | None:
+    """Input `index` of codes in f32: computed by the scale that follows, or a constant matrix that
+    fits into s8 less its zero points."""
+    x = call.x(index)
+    part = call.given(*call.values[index : index + 3])
+    if not _is_known(part):
         return None
-    if call.x(6).elements != 1 or call.x(6).data is None or b.dtype not in (DType.I8, DType.U8):
+    quant = _scale_and_zero(part, 1)
+    if x.data is None:
+        return dequantize_linear(part) if x.quant is not None and _same(x.quant, quant) else None
+    if index == 0 or len(x.shape) != 2 or x.dtype not in (DType.I8, DType.U8):
         return None
-    codes = b.data.astype(np.int64) - stored.zero_point
+    codes = x.data.astype(np.int64) - quant.zero_point
     if not codes.size or codes.min() < -128 or codes.max() > 127:
         return None
-    weights = (codes * stored.scale).astype(np.float32)
-    quant = Quant(stored.scale, np.zeros_like(stored.zero_point), 1)
-    real = dequantize_linear(call.given(*call.values[:3]))
-    y = product(call, real, call.quantized(weights, quant))
-    return quantize_linear(call.given(y, *call.values[6:8]))
+    real = (codes * quant.scale).astype(np.float32)
+    return call.quantized(real, Quant(quant.scale, np.zeros_like(quant.zero_point), 1))
 
 
 def qlinear_matmul(call: Call) -> Tensor:

@@ -74,6 +74,65 @@ def test_products_of_codes_are_layers_of_bytes(activations, weights, per_channel
     np.testing.assert_allclose(got, _wanted(x, layers, info, zeros), atol=1.01 * _SCALES[2])
 
 
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_a_gemm_with_a_bias_is_a_layer_of_bytes(transposed, per_channel, tmp_path):
+    codes, scale, zero = _weights("s8", _K, _N, per_channel)
+    bias = _RNG.integers(-9999, 9999, _N).astype(np.int32)
+    w = np.ascontiguousarray(codes.T) if transposed else codes
+    constants = {"s0": _SCALES[0], "z0": np.uint8(121), "s1": _SCALES[1], "z1": np.uint8(130)}
+    constants = {k: np.asarray(v) for k, v in constants.items()}
+    constants |= {"w": w, "ws": scale, "wz": zero, "b": bias}
+    ins = ["q0", "s0", "z0", "w", "ws", "wz", "b", "s1", "z1"]
+    nodes = [
+        node("QuantizeLinear", ["x", "s0", "z0"], ["q0"]),
+        node("QGemm", ins, ["q1"], domain="com.microsoft", transB=transposed),
+        node("DequantizeLinear", ["q1", "s1", "z1"], ["y"]),
+    ]
+    proto = model(nodes, [value("x", (5, _K))], ["y"], constants)
+    graph = run_passes(integer_form(import_model(save(proto, tmp_path))))[0]
+    (layer,) = [n for n in graph.nodes if isinstance(n.op, FullyConnected)]
+    assert graph.tensors[layer.inputs[1]].dtype is DType.I8
+    x = _RNG.uniform(-2, 2, (5, _K)).astype(np.float32)
+    read = np.clip(np.rint(x / _SCALES[0]) + 121, 0, 255) - 121
+    sums = read.astype(np.int64) @ codes.astype(np.int64) + bias
+    want = np.clip(np.rint(sums * (_SCALES[0] * scale.astype(np.float64) / _SCALES[1])), -130, 125)
+    got = evaluate(graph, {"x": x}).outputs["y"]
+    np.testing.assert_allclose(got, want * _SCALES[1], atol=1.01 * _SCALES[1])
+
+
+def test_layers_around_products_of_computed_codes_are_of_bytes(tmp_path):
+    """x · w, times its own transpose, times w: as attention has it."""
+    w, scale, zero = _weights("s8", _K, _N, True)
+    constants = {"s0": _SCALES[0], "z0": np.uint8(121), "s1": _SCALES[2], "z1": np.uint8(130)}
+    constants |= {"s2": np.float32(1.5), "z2": np.uint8(99), "s3": np.float32(3)}
+    constants = {k: np.asarray(v) for k, v in constants.items()} | {"w": w, "ws": scale, "wz": zero}
+    one, two, by = ["s1", "z1"], ["s2", "z2"], ["w", "ws", "wz"]
+    nodes = [
+        node("QuantizeLinear", ["x", "s0", "z0"], ["q0"]),
+        node("QLinearMatMul", ["q0", "s0", "z0", *by, *one], ["q1"]),
+        node("Transpose", ["q1"], ["t"], perm=[1, 0]),
+        node("QLinearMatMul", ["t", *one, "q1", *one, *two], ["q2"]),
+        node("QLinearMatMul", ["q0", "s0", "z0", *by, *one], ["q3"]),
+        node("QLinearMatMul", ["q3", *one, "q2", *two, "s3", "z2"], ["q4"]),
+        node("DequantizeLinear", ["q4", "s3", "z2"], ["y"]),
+    ]
+    proto = model(nodes, [value("x", (13, _K))], ["y"], constants)
+    graph = run_passes(integer_form(import_model(save(proto, tmp_path))))[0]
+    found = [n for n in graph.nodes if isinstance(n.op, FullyConnected)]
+    assert {graph.tensors[n.inputs[1]].dtype for n in found} == {DType.I8}
+    x = _RNG.uniform(-2, 2, (13, _K)).astype(np.float32)
+
+    def coded(values, step, zero):
+        return np.clip(np.rint(values / step), -zero, 255 - zero) * float(step)
+
+    read = coded(x, _SCALES[0], 121)
+    first = coded(read @ (w * scale.astype(np.float64)), _SCALES[2], 130)
+    want = coded(first @ coded(first.T @ first, 1.5, 99), 3, 99)
+    got = evaluate(graph, {"x": x}).outputs["y"]
+    np.testing.assert_allclose(got, want, atol=1.01 * 3)
+
+
 def test_a_release_holds_a_byte_per_weight(tmp_path):
     layers = [_weights("u8", *size, True) for size in ((_K, 16 * _N), (16 * _N, _OUT))]
     proto = _net("u8", layers, (3, _K))[0]
