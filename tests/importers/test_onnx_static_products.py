@@ -115,9 +115,11 @@ def test_layers_around_products_of_computed_codes_are_of_bytes(tmp_path):
         node("QLinearMatMul", ["t", *one, "q1", *one, *two], ["q2"]),
         node("QLinearMatMul", ["q0", "s0", "z0", *by, *one], ["q3"]),
         node("QLinearMatMul", ["q3", *one, "q2", *two, "s3", "z2"], ["q4"]),
+        node("DequantizeLinear", ["q1", *one], ["first"]),
+        node("DequantizeLinear", ["q2", *two], ["second"]),
         node("DequantizeLinear", ["q4", "s3", "z2"], ["y"]),
     ]
-    proto = model(nodes, [value("x", (13, _K))], ["y"], constants)
+    proto = model(nodes, [value("x", (13, _K))], ["first", "second", "y"], constants)
     graph = run_passes(integer_form(import_model(save(proto, tmp_path))))[0]
     found = [n for n in graph.nodes if isinstance(n.op, FullyConnected)]
     assert {graph.tensors[n.inputs[1]].dtype for n in found} == {DType.I8}
@@ -126,11 +128,16 @@ def test_layers_around_products_of_computed_codes_are_of_bytes(tmp_path):
     def coded(values, step, zero):
         return np.clip(np.rint(values / step), -zero, 255 - zero) * float(step)
 
+    # Each product of what was read: the next one would multiply a code that fell the other way.
+    got = evaluate(graph, {"x": x}).outputs
+    first, second = got["first"].astype(np.float64), got["second"].astype(np.float64)
     read = coded(x, _SCALES[0], 121)
-    first = coded(read @ (w * scale.astype(np.float64)), _SCALES[2], 130)
-    want = coded(first @ coded(first.T @ first, 1.5, 99), 3, 99)
-    got = evaluate(graph, {"x": x}).outputs["y"]
-    np.testing.assert_allclose(got, want, atol=1.01 * 3)
+    for name, step, want in (
+        ("first", _SCALES[2], coded(read @ (w * scale.astype(np.float64)), _SCALES[2], 130)),
+        ("second", 1.5, coded(first.T @ first, 1.5, 99)),
+        ("y", 3, coded(first @ second, 3, 99)),
+    ):
+        np.testing.assert_allclose(got[name], want, atol=1.01 * step, err_msg=name)
 
 
 def test_a_release_holds_a_byte_per_weight(tmp_path):
