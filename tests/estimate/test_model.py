@@ -15,7 +15,7 @@ import pytest
 from edgekit.device.agent.manifest import WEIGHTS
 from edgekit.host.api import compile_model
 from edgekit.host.bundle import Bundle
-from edgekit.host.estimate.emulator import find_emulator
+from edgekit.host.estimate.emulator import find_emulator, spelled
 from edgekit.host.estimate.model import estimate_model, operator_costs, runner_of
 from edgekit.host.estimate.run import Cost, Region
 from edgekit.host.estimate.target import target_of
@@ -60,7 +60,8 @@ def _outputs(bundle: Bundle, board: str, folder: Path, threads: int) -> bytes:
     memory = variant.memory
     sizes = [",".join(str(s.bytes) for s in specs) for specs in (variant.inputs, variant.outputs)]
     numbers = (memory.arena_bytes, memory.state_bytes, threads, len(variant.operators))
-    command = [find_emulator(target.board.arch).path, "-cpu", target.cpu]
+    emulator = find_emulator(target.board.arch).path
+    command = [emulator, "-cpu", spelled(emulator, target.cpu)]
     command += [str(runner_of(target.board.arch)), *files, *map(str, numbers), "in", "out", *sizes]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return (folder / "out").read_bytes()
