@@ -185,7 +185,8 @@ def test_methods_of_several_threads_are_those_of_releases_that_run_on_as_many(
     assert tune("--threads", "1").code == 0
     alone, together = (_explained(face_model, threads=n) for n in (1, 4))
     assert any("_5x" in each["kernel"] for each in together.values())
-    assert not any("_5x" in each["kernel"] for each in alone.values())
+    single = [e["kernel"] for e in alone.values() if not e["kernel"].startswith("ek_chain")]
+    assert single and not any("_5x" in kernel for kernel in single)  # members are not timed alone
 
 
 def test_a_model_with_like_shapes_gains_too(tune: Any, face_model: Path) -> None:
