@@ -20,7 +20,7 @@ from edgekit.host.quantize.prepare import float_form
 from edgekit.host.quantize.rounding import seen_rows
 from edgekit.host.quantize.samples import is_held_out, spread_for_memory
 
-_SEEN = 32  # samples, at most, that weights are fitted to
+_SEEN = 64  # samples, at most, that weights are fitted to
 _UNSURE = "samples say too little of its inputs"
 
 
