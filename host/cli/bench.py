@@ -59,6 +59,28 @@ _PEER_RUNS = 200
 _HERE = "local"
 
 
+_Models = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="MODEL or BUNDLE",
+        show_default=False,
+        autocompletion=complete.models,
+        help="Any number; timed without touching what is deployed. Default: what is deployed.",
+    ),
+]
+_Runs = Annotated[
+    int,
+    typer.Option("--runs", metavar="N", min=0, help="Timed runs; 0 for what fits into 2 s."),
+]
+_Peers = Annotated[
+    bool, typer.Option("--peers", help="Time other engines too, in turns with ours.")
+]
+_Hotspots = Annotated[
+    bool,
+    typer.Option("--hotspots", help="Say where the time goes on all threads, why, what to try."),
+]
+
+
 @dataclass(frozen=True)
 class _Wanted:
     """What the options ask for; `runs` 0 means as many as fit into two seconds."""
@@ -102,33 +124,15 @@ def register(app: typer.Typer) -> None:
 
 
 def bench_model(
-    models: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="MODEL or BUNDLE",
-            show_default=False,
-            autocompletion=complete.models,
-            help="Any number; timed without touching what is deployed. Default: what is deployed.",
-        ),
-    ] = None,
+    models: _Models = None,
     board: Board = None,
     threads: Threads = None,
     cluster: ClusterOption = None,
     via: Over = None,
     as_name: As = None,
-    runs: Annotated[
-        int,
-        typer.Option("--runs", metavar="N", min=0, help="Timed runs; 0 for what fits into 2 s."),
-    ] = 0,
-    peers: Annotated[
-        bool, typer.Option("--peers", help="Time other engines too, in turns with ours.")
-    ] = False,
-    hotspots: Annotated[
-        bool,
-        typer.Option(
-            "--hotspots", help="Say where the time goes on all threads, why, what to try."
-        ),
-    ] = False,
+    runs: _Runs = 0,
+    peers: _Peers = False,
+    hotspots: _Hotspots = False,
     every: Annotated[bool, typer.Option("--all", help="All models in ./models.")] = False,
     input_shape: InputShapes = None,
     memory_limit: MemoryLimit = None,

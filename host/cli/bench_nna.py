@@ -18,6 +18,50 @@ if TYPE_CHECKING:
 _BOARD = "nna2"
 
 
+_Shape = Annotated[
+    str | None,
+    typer.Option(
+        "--shape", metavar="M,K,N", show_default=False, help="R[m, n] = A[m, k] times F[k, n]."
+    ),
+]
+_Conv = Annotated[
+    str | None,
+    typer.Option(
+        "--conv",
+        metavar="H,W,IC,OC",
+        show_default=False,
+        help="A 3x3 convolution of an image instead, padding 1.",
+    ),
+]
+_Depthwise = Annotated[
+    str | None,
+    typer.Option(
+        "--depthwise",
+        metavar="H,W,C",
+        show_default=False,
+        help="A 3x3 depthwise convolution of an image, padding 1.",
+    ),
+]
+_Pointwise = Annotated[
+    str | None,
+    typer.Option(
+        "--pointwise",
+        metavar="P,IC,OC",
+        show_default=False,
+        help="A 1x1 convolution of P points, or a fully connected layer of P rows.",
+    ),
+]
+_Trace = Annotated[
+    Path | None,
+    typer.Option(
+        "--trace",
+        metavar="FILE",
+        show_default=False,
+        help="Write when each instruction ran, for Perfetto or Chrome.",
+    ),
+]
+
+
 def register(group: typer.Typer) -> None:
     """Adds the command to the group `bench`."""
     group.command(
@@ -32,50 +76,13 @@ def register(group: typer.Typer) -> None:
 
 
 def bench_nna(
-    shape: Annotated[
-        str | None,
-        typer.Option(
-            "--shape", metavar="M,K,N", show_default=False, help="R[m, n] = A[m, k] times F[k, n]."
-        ),
-    ] = None,
-    conv: Annotated[
-        str | None,
-        typer.Option(
-            "--conv",
-            metavar="H,W,IC,OC",
-            show_default=False,
-            help="A 3x3 convolution of an image instead, padding 1.",
-        ),
-    ] = None,
-    depthwise: Annotated[
-        str | None,
-        typer.Option(
-            "--depthwise",
-            metavar="H,W,C",
-            show_default=False,
-            help="A 3x3 depthwise convolution of an image, padding 1.",
-        ),
-    ] = None,
-    pointwise: Annotated[
-        str | None,
-        typer.Option(
-            "--pointwise",
-            metavar="P,IC,OC",
-            show_default=False,
-            help="A 1x1 convolution of P points, or a fully connected layer of P rows.",
-        ),
-    ] = None,
+    shape: _Shape = None,
+    conv: _Conv = None,
+    depthwise: _Depthwise = None,
+    pointwise: _Pointwise = None,
     stride: Annotated[int, typer.Option("--stride", min=1, max=2, help="Of the convolution.")] = 1,
     board: Board = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            "--trace",
-            metavar="FILE",
-            show_default=False,
-            help="Write when each instruction ran, for Perfetto or Chrome.",
-        ),
-    ] = None,
+    trace: _Trace = None,
     as_json: Json = False,
 ) -> int:
     """Emulate a product on a board's NNA: cycles, stalls, work, and the vector unit's cycles.

@@ -44,6 +44,52 @@ if TYPE_CHECKING:
     from edgekit.host.report import Report
 
 
+_Model = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        show_default=False,
+        autocompletion=complete.models,
+        help="A .tflite, .onnx or .prototxt model. Default: model in edgekit.toml.",
+    ),
+]
+_Output = Annotated[
+    Path | None,
+    typer.Option("-o", metavar="FILE.ekb", show_default=False, help="Default: ./MODEL-BOARD.ekb."),
+]
+_Quantize = Annotated[
+    Path | None,
+    typer.Option(
+        "--quantize",
+        metavar="FILE.npz or FOLDER",
+        show_default=False,
+        help="Quantize a model of floats to 8 bits first, calibrated on these samples; see "
+        "edgekit quantize.",
+    ),
+]
+_Samples = Annotated[
+    Path | None,
+    typer.Option(
+        "--samples",
+        metavar="FILE.npz or FOLDER",
+        show_default=False,
+        help="Fit weights in few bits, and thresholds of outliers, to these inputs.",
+    ),
+]
+_GroupSize = Annotated[
+    int | None,
+    typer.Option(
+        "--group-size",
+        metavar="32|64|128",
+        show_default=False,
+        help="Weights of 4 bits that share a scale. Default: the largest that divides.",
+    ),
+]
+_ListOperators = Annotated[
+    bool, typer.Option("--list-operators", help="List the operators models may use and exit.")
+]
+
+
 def register(app: typer.Typer) -> None:
     """Adds the command to the application."""
     app.command(
@@ -61,22 +107,9 @@ def register(app: typer.Typer) -> None:
 
 
 def compile_command(
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL",
-            show_default=False,
-            autocompletion=complete.models,
-            help="A .tflite, .onnx or .prototxt model. Default: model in edgekit.toml.",
-        ),
-    ] = None,
+    model: _Model = None,
     board: Board = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", metavar="FILE.ekb", show_default=False, help="Default: ./MODEL-BOARD.ekb."
-        ),
-    ] = None,
+    output: _Output = None,
     explain: Explain = None,
     html: Html = None,
     counter: Counter = None,
@@ -87,39 +120,12 @@ def compile_command(
     weights: WeightsOption = None,
     activations: ActivationsOption = None,
     precision: PrecisionOption = None,
-    quantize: Annotated[
-        Path | None,
-        typer.Option(
-            "--quantize",
-            metavar="FILE.npz or FOLDER",
-            show_default=False,
-            help="Quantize a model of floats to 8 bits first, calibrated on these samples; see "
-            "edgekit quantize.",
-        ),
-    ] = None,
-    samples: Annotated[
-        Path | None,
-        typer.Option(
-            "--samples",
-            metavar="FILE.npz or FOLDER",
-            show_default=False,
-            help="Fit weights in few bits, and thresholds of outliers, to these inputs.",
-        ),
-    ] = None,
-    group_size: Annotated[
-        int | None,
-        typer.Option(
-            "--group-size",
-            metavar="32|64|128",
-            show_default=False,
-            help="Weights of 4 bits that share a scale. Default: the largest that divides.",
-        ),
-    ] = None,
+    quantize: _Quantize = None,
+    samples: _Samples = None,
+    group_size: _GroupSize = None,
     threads: ReleaseThreads = None,
     cluster: ReleaseCluster = None,
-    list_operators: Annotated[
-        bool, typer.Option("--list-operators", help="List the operators models may use and exit.")
-    ] = False,
+    list_operators: _ListOperators = False,
     as_json: Json = False,
 ) -> None:
     """Compile a model into a bundle for a board."""

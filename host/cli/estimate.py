@@ -54,6 +54,39 @@ _ELF = b"\x7fELF"
 _NAME_WIDTH = 40
 
 
+_What = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="MODELS or BUNDLES or -- PROGRAM ARGS",
+        show_default=False,
+        autocompletion=complete.models,
+        help="Models or bundles, or a Linux program of the board's architecture. "
+        "Default: model in edgekit.toml.",
+    ),
+]
+_Root = Annotated[
+    str | None,
+    typer.Option(
+        "--root",
+        metavar="DIR",
+        show_default=False,
+        help="Of a program that is not static: the folder with its libraries; "
+        f"'{_FETCH}' for Debian's, fetched once.",
+    ),
+]
+_Whole = Annotated[
+    bool, typer.Option("--whole", help="Of a program: time all of it, whatever it marks.")
+]
+_Peers = Annotated[
+    bool,
+    typer.Option("--peers", help="Other engines too: their wheels for the board's core."),
+]
+_Timeout = Annotated[
+    float,
+    typer.Option("--timeout", metavar="SECONDS", min=1, help="After which it is given up."),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Adds the command to the application."""
     app.command(
@@ -70,16 +103,7 @@ def register(app: typer.Typer) -> None:
 
 
 def estimate(
-    what: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="MODELS or BUNDLES or -- PROGRAM ARGS",
-            show_default=False,
-            autocompletion=complete.models,
-            help="Models or bundles, or a Linux program of the board's architecture. "
-            "Default: model in edgekit.toml.",
-        ),
-    ] = None,
+    what: _What = None,
     board: Board = None,
     threads: Threads = None,
     cluster: Clusters = None,
@@ -90,27 +114,10 @@ def estimate(
     weights: WeightsOption = None,
     activations: ActivationsOption = None,
     precision: PrecisionOption = None,
-    root: Annotated[
-        str | None,
-        typer.Option(
-            "--root",
-            metavar="DIR",
-            show_default=False,
-            help="Of a program that is not static: the folder with its libraries; "
-            f"'{_FETCH}' for Debian's, fetched once.",
-        ),
-    ] = None,
-    whole: Annotated[
-        bool, typer.Option("--whole", help="Of a program: time all of it, whatever it marks.")
-    ] = False,
-    peers: Annotated[
-        bool,
-        typer.Option("--peers", help="Other engines too: their wheels for the board's core."),
-    ] = False,
-    timeout: Annotated[
-        float,
-        typer.Option("--timeout", metavar="SECONDS", min=1, help="After which it is given up."),
-    ] = TIMEOUT,
+    root: _Root = None,
+    whole: _Whole = False,
+    peers: _Peers = False,
+    timeout: _Timeout = TIMEOUT,
     as_json: Json = False,
 ) -> None:
     """Say how long a model, or a program, would take on a board's core: cycles, milliseconds,

@@ -25,6 +25,54 @@ if TYPE_CHECKING:
 _MOST_ASKED = 2000  # keys that one person can be shown
 
 
+_Csv = Annotated[
+    Path | None,
+    typer.Option(
+        "--csv",
+        metavar="FILE",
+        show_default=False,
+        help="Boards, one on each line: columns name, host, profile, user, port, identity, "
+        "host_key, fingerprint; any other column is a label.",
+    ),
+]
+_Ssh = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ssh",
+        metavar="PATTERN",
+        show_default=False,
+        help="Hosts of ~/.ssh/config by name: pi-*; again for more.",
+    ),
+]
+_Profile = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="PROFILE",
+        show_default=False,
+        autocompletion=complete.profiles,
+        help="What they are, where the file does not say. Default: found on each.",
+    ),
+]
+_Label = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="KEY=VALUE", show_default=False, help="A label that all get."),
+]
+_KnownHosts = Annotated[
+    Path | None,
+    typer.Option(
+        "--known-hosts",
+        metavar="FILE",
+        show_default=False,
+        help="Pin the host keys that this file has for them.",
+    ),
+]
+_Yes = Annotated[
+    bool,
+    typer.Option("--yes", help="Pin whatever host keys the others show; asks nothing."),
+]
+
+
 def register(group: typer.Typer) -> None:
     """Adds the command to the group `fleet`."""
     group.command(
@@ -37,55 +85,13 @@ def register(group: typer.Typer) -> None:
 
 
 def add(
-    csv: Annotated[
-        Path | None,
-        typer.Option(
-            "--csv",
-            metavar="FILE",
-            show_default=False,
-            help="Boards, one on each line: columns name, host, profile, user, port, identity, "
-            "host_key, fingerprint; any other column is a label.",
-        ),
-    ] = None,
-    ssh: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--ssh",
-            metavar="PATTERN",
-            show_default=False,
-            help="Hosts of ~/.ssh/config by name: pi-*; again for more.",
-        ),
-    ] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            "--profile",
-            metavar="PROFILE",
-            show_default=False,
-            autocompletion=complete.profiles,
-            help="What they are, where the file does not say. Default: found on each.",
-        ),
-    ] = None,
-    label: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--label", metavar="KEY=VALUE", show_default=False, help="A label that all get."
-        ),
-    ] = None,
+    csv: _Csv = None,
+    ssh: _Ssh = None,
+    profile: _Profile = None,
+    label: _Label = None,
     identity: Identity = None,
-    known_hosts: Annotated[
-        Path | None,
-        typer.Option(
-            "--known-hosts",
-            metavar="FILE",
-            show_default=False,
-            help="Pin the host keys that this file has for them.",
-        ),
-    ] = None,
-    yes: Annotated[
-        bool,
-        typer.Option("--yes", help="Pin whatever host keys the others show; asks nothing."),
-    ] = False,
+    known_hosts: _KnownHosts = None,
+    yes: _Yes = False,
     everywhere: Everywhere = False,
     parallel: Parallel = None,
     as_json: Json = False,

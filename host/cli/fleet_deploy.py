@@ -48,30 +48,32 @@ Rollout = Annotated[
 ]
 
 
+_Canary = Annotated[
+    int, typer.Option("--canary", metavar="N", min=0, help="Boards of each kind that go first.")
+]
+_StopAt = Annotated[str, _text("--stop-at", "N or P%", "Stop when more boards than this failed.")]
+_FailAbove = Annotated[
+    str, _text("--fail-above", "P%", "A release may be so much slower than the one before.")
+]
+_Wait = Annotated[str, _text("--wait", "TIME", "Wait so long for boards that are asleep.")]
+_AllowDowngrade = Annotated[
+    bool, typer.Option("--allow-downgrade", help="Take a lower counter than what runs.")
+]
+_Anew = Annotated[bool, typer.Option("--anew", help="Give up a rollout that was interrupted.")]
+
+
 def deploy(
     model: Model = None,
     select: Select = None,
-    canary: Annotated[
-        int, typer.Option("--canary", metavar="N", min=0, help="Boards of each kind that go first.")
-    ] = 1,
+    canary: _Canary = 1,
     batch: Annotated[str, _text("--batch", "N or P%", "Boards at a time after that.")] = "20%",
     pause: Annotated[str, _text("--pause", "TIME", "Watch each batch so long.")] = "10m",
-    stop_at: Annotated[
-        str, _text("--stop-at", "N or P%", "Stop when more boards than this failed.")
-    ] = "5%",
-    fail_above: Annotated[
-        str, _text("--fail-above", "P%", "A release may be so much slower than the one before.")
-    ] = "10%",
-    wait: Annotated[
-        str, _text("--wait", "TIME", "Wait so long for boards that are asleep.")
-    ] = "0s",
+    stop_at: _StopAt = "5%",
+    fail_above: _FailAbove = "10%",
+    wait: _Wait = "0s",
     counter: Counter = None,
-    allow_downgrade: Annotated[
-        bool, typer.Option("--allow-downgrade", help="Take a lower counter than what runs.")
-    ] = False,
-    anew: Annotated[
-        bool, typer.Option("--anew", help="Give up a rollout that was interrupted.")
-    ] = False,
+    allow_downgrade: _AllowDowngrade = False,
+    anew: _Anew = False,
     parallel: Parallel = None,
     as_name: As = None,
     as_json: Json = False,

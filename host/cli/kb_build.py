@@ -21,6 +21,21 @@ _NAMED = 5  # bad rows that an error names
 _SHOWN = 20  # changed rows that are told
 
 
+_Output = Annotated[
+    Path | None,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        show_default=False,
+        help="Where to. Default: your own table of the board, which is used before the kit's.",
+    ),
+]
+_Alone = Annotated[
+    bool, typer.Option("--alone", help="From the history only, without rows of the kit's own.")
+]
+
+
 def register(group: typer.Typer) -> None:
     """Adds the commands to the group `kb`."""
     group.command(
@@ -39,19 +54,8 @@ def register(group: typer.Typer) -> None:
 
 def build(
     board: Board = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            show_default=False,
-            help="Where to. Default: your own table of the board, which is used before the kit's.",
-        ),
-    ] = None,
-    alone: Annotated[
-        bool, typer.Option("--alone", help="From the history only, without rows of the kit's own.")
-    ] = False,
+    output: _Output = None,
+    alone: _Alone = False,
     as_json: Json = False,
 ) -> None:
     """Build a board's table from the history; the same history gives the same bytes."""

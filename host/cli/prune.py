@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgekit.host.cli import complete
 from edgekit.host.cli.options import (
     Board,
     InputShapes,
@@ -18,7 +17,15 @@ from edgekit.host.cli.options import (
     examples,
     one_input_shape,
 )
-from edgekit.host.cli.remade import Times, model_and_output, show_times, times_of, written
+from edgekit.host.cli.remade import (
+    FloatModel,
+    Samples,
+    Times,
+    model_and_output,
+    show_times,
+    times_of,
+    written,
+)
 from edgekit.host.cli.run import Channels, Layout, Mean, Scale, numbers
 from edgekit.host.errors import InputError
 
@@ -27,6 +34,40 @@ if TYPE_CHECKING:
     from edgekit.host.prune.report import Layer, Report
 
 _NAME_WIDTH = 40
+_Sparsity = Annotated[
+    float | None,
+    typer.Option(
+        "--sparsity",
+        metavar="SHARE",
+        show_default=False,
+        help="The share of each layer's weights that become 0. Default: 0.8.",
+    ),
+]
+_Pattern = Annotated[
+    str,
+    typer.Option(
+        "--pattern",
+        metavar="free|block|n:m",
+        help="Any weights; those of two neighboring outputs together; n of each m inputs stay.",
+    ),
+]
+_Every = Annotated[
+    bool,
+    typer.Option(
+        "--all",
+        help="Convolutions of larger windows and strides, too: smaller files, no less time.",
+    ),
+]
+_Output = Annotated[
+    Path | None,
+    typer.Option(
+        "-o",
+        metavar="FILE",
+        show_default=False,
+        help="A .tflite or .onnx file. Default: ./MODEL.pruned.onnx of an .onnx model, else "
+        "./MODEL.pruned.tflite.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -41,59 +82,12 @@ def register(app: typer.Typer) -> None:
 
 
 def prune(
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL",
-            show_default=False,
-            autocompletion=complete.models,
-            help="A .tflite, .onnx or .prototxt model of floats. Default: model in edgekit.toml.",
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data",
-            metavar="FILE.npz or FOLDER",
-            show_default=False,
-            help="Samples: arrays with a leading axis, named as the model's inputs, or a folder "
-            "of pictures, sounds or arrays.",
-        ),
-    ] = None,
-    sparsity: Annotated[
-        float | None,
-        typer.Option(
-            "--sparsity",
-            metavar="SHARE",
-            show_default=False,
-            help="The share of each layer's weights that become 0. Default: 0.8.",
-        ),
-    ] = None,
-    pattern: Annotated[
-        str,
-        typer.Option(
-            "--pattern",
-            metavar="free|block|n:m",
-            help="Any weights; those of two neighboring outputs together; n of each m inputs stay.",
-        ),
-    ] = "free",
-    every: Annotated[
-        bool,
-        typer.Option(
-            "--all",
-            help="Convolutions of larger windows and strides, too: smaller files, no less time.",
-        ),
-    ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            metavar="FILE",
-            show_default=False,
-            help="A .tflite or .onnx file. Default: ./MODEL.pruned.onnx of an .onnx model, else "
-            "./MODEL.pruned.tflite.",
-        ),
-    ] = None,
+    model: FloatModel = None,
+    data: Samples = None,
+    sparsity: _Sparsity = None,
+    pattern: _Pattern = "free",
+    every: _Every = False,
+    output: _Output = None,
     mean: Mean = None,
     scale: Scale = None,
     channels: Channels = "rgb",

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.host.cli import complete
 from edgekit.host.cli.options import (
     Board,
     InputShapes,
@@ -17,7 +16,15 @@ from edgekit.host.cli.options import (
     examples,
     one_input_shape,
 )
-from edgekit.host.cli.remade import Times, model_and_output, show_times, times_of, written
+from edgekit.host.cli.remade import (
+    FloatModel,
+    Samples,
+    Times,
+    model_and_output,
+    show_times,
+    times_of,
+    written,
+)
 from edgekit.host.cli.run import Channels, Layout, Mean, Scale, numbers
 from edgekit.host.errors import InputError
 
@@ -26,6 +33,33 @@ if TYPE_CHECKING:
     from edgekit.host.quantize.report import Report
 
 _NAME_WIDTH = 40
+_Evaluate = Annotated[
+    Path | None,
+    typer.Option(
+        "--evaluate",
+        metavar="LABELS",
+        show_default=False,
+        help="The class of each sample: a number on each line, or an .npy of them.",
+    ),
+]
+_Output = Annotated[
+    Path | None,
+    typer.Option(
+        "-o",
+        metavar="FILE",
+        show_default=False,
+        help="A .tflite or .onnx file. Default: ./MODEL.int8.onnx of an .onnx model, else "
+        "./MODEL.int8.tflite.",
+    ),
+]
+_Target = Annotated[
+    float,
+    typer.Option(
+        "--target",
+        metavar="COSINE",
+        help="Of every output with the float model's: layers that stand in the way stay float.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -42,52 +76,11 @@ def register(app: typer.Typer) -> None:
 
 
 def quantize(
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL",
-            show_default=False,
-            autocompletion=complete.models,
-            help="A .tflite, .onnx or .prototxt model of floats. Default: model in edgekit.toml.",
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data",
-            metavar="FILE.npz or FOLDER",
-            show_default=False,
-            help="Samples: arrays with a leading axis, named as the model's inputs, or a folder "
-            "of pictures, sounds or arrays.",
-        ),
-    ] = None,
-    evaluate: Annotated[
-        Path | None,
-        typer.Option(
-            "--evaluate",
-            metavar="LABELS",
-            show_default=False,
-            help="The class of each sample: a number on each line, or an .npy of them.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            metavar="FILE",
-            show_default=False,
-            help="A .tflite or .onnx file. Default: ./MODEL.int8.onnx of an .onnx model, else "
-            "./MODEL.int8.tflite.",
-        ),
-    ] = None,
-    target: Annotated[
-        float,
-        typer.Option(
-            "--target",
-            metavar="COSINE",
-            help="Of every output with the float model's: layers that stand in the way stay float.",
-        ),
-    ] = 0.995,
+    model: FloatModel = None,
+    data: Samples = None,
+    evaluate: _Evaluate = None,
+    output: _Output = None,
+    target: _Target = 0.995,
     mean: Mean = None,
     scale: Scale = None,
     channels: Channels = "rgb",

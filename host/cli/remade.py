@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from edgekit.host.cli import complete
 from edgekit.host.cli.options import Kind, file_kind, model_file
 from edgekit.host.errors import InputError
 
@@ -14,6 +17,25 @@ if TYPE_CHECKING:
     from edgekit.host.graph.types import Graph
     from edgekit.kb.board import BoardProfile
 
+FloatModel = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        show_default=False,
+        autocompletion=complete.models,
+        help="A .tflite, .onnx or .prototxt model of floats. Default: model in edgekit.toml.",
+    ),
+]
+Samples = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="FILE.npz or FOLDER",
+        show_default=False,
+        help="Samples: arrays with a leading axis, named as the model's inputs, or a folder "
+        "of pictures, sounds or arrays.",
+    ),
+]
 _SUFFIXES = (".tflite", ".onnx")
 _TIMEOUT = 3600.0  # seconds, of an estimate
 
