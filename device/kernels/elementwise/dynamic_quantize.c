@@ -5,6 +5,7 @@
  * Compile-time parameters: NAME, EK_SIMD, TQ (int8_t: codes and zero point less 128; uint8_t).
  * One task, as the range is one. */
 #include "../kernel.h"
+#include "range.h"
 
 typedef struct {
     long n;
@@ -18,28 +19,6 @@ typedef struct {
 } ek_dynamic_quantize_args;
 
 #define SHIFT ((TQ) - 1 > 0 ? 0 : 128)
-
-static void range_of(const float *x, long n, float *low, float *high) {
-    vf least = vf_splat(0.0f), most = vf_splat(0.0f);
-    float lows[EK_VL], highs[EK_VL];
-    long i = 0;
-    for (; i + EK_VL <= n; i += EK_VL) {
-        const vf v = vf_load(x + i);
-        least = vf_min(least, v);
-        most = vf_max(most, v);
-    }
-    vf_store(lows, least);
-    vf_store(highs, most);
-    *low = *high = 0.0f;
-    for (int l = 0; l < EK_VL; l++) {
-        *low = lows[l] < *low ? lows[l] : *low;
-        *high = highs[l] > *high ? highs[l] : *high;
-    }
-    for (; i < n; i++) {
-        *low = x[i] < *low ? x[i] : *low;
-        *high = x[i] > *high ? x[i] : *high;
-    }
-}
 
 /* Whole numbers, halves to even: adding 1.5 * 2^23 leaves no bits for a fraction. Quotients are of
  * [-255, 255], as the range is that of all values. */

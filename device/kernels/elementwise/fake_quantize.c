@@ -3,6 +3,7 @@
  *
  * Compile-time parameters: NAME, EK_SIMD. Tasks: rows. */
 #include "../kernel.h"
+#include "range.h"
 
 typedef struct {
     long n; /* of a row */
@@ -13,28 +14,6 @@ typedef struct {
 /* std::round: halves away from zero */
 static double rounded(double x) {
     return x < 0 ? -(double)(long)(0.5 - x) : (double)(long)(x + 0.5);
-}
-
-static void range_of(const float *x, long n, float *low, float *high) {
-    vf least = vf_splat(0.0f), most = vf_splat(0.0f);
-    float lows[EK_VL], highs[EK_VL];
-    long i = 0;
-    for (; i + EK_VL <= n; i += EK_VL) {
-        const vf v = vf_load(x + i);
-        least = vf_min(least, v);
-        most = vf_max(most, v);
-    }
-    vf_store(lows, least);
-    vf_store(highs, most);
-    *low = *high = 0.0f;
-    for (int l = 0; l < EK_VL; l++) {
-        *low = lows[l] < *low ? lows[l] : *low;
-        *high = highs[l] > *high ? highs[l] : *high;
-    }
-    for (; i < n; i++) {
-        *low = x[i] < *low ? x[i] : *low;
-        *high = x[i] > *high ? x[i] : *high;
-    }
 }
 
 EK_INLINE vf fake(vf x, vf scale, vf zero) {
