@@ -16,7 +16,7 @@ from edgekit.host import release
 from edgekit.host.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.connections import Via, connect_to, profile_of
 from edgekit.host.errors import InputError
-from edgekit.host.options import Activations, CompileOptions, WeightBits, variants_of
+from edgekit.host.options import Activations, CompileOptions, Tie, WeightBits, variants_of
 from edgekit.host.release import (
     ApplicationState,
     Benchmark,
@@ -41,13 +41,15 @@ def compile_model(
     memory_limit: int | None = None,
     weights: WeightBits | None = None,
     activations: Activations | None = None,
+    states: Mapping[str, str] | None = None,
 ) -> Bundle:
     """The signed bundle of a .tflite, .onnx or .prototxt model for a board or a board profile.
 
     `input_shapes` are those of inputs that a model leaves open, or others for Caffe's: one shape,
     or a list of shapes, all of which go into one release and are chosen by the arrays that come in.
     `memory_limit` are the bytes that an operator and the arena may take, by default what the board
-    has. `weights` and `activations` are those of `edgekit compile`.
+    has. `weights` and `activations` are those of `edgekit compile`. `states`: by input the output
+    that the release keeps for it from run to run, as `--state` does.
 
     InputError if it cannot be compiled, or not signed for want of ssh-keygen.
     """
@@ -66,6 +68,7 @@ def compile_model(
         memory_limit=memory_limit,
         weights=weights,
         activations=activations,
+        states=tuple(Tie(name, output) for name, output in (states or {}).items()),
     )
     first, *others = compile_variants(Path(model), profile, options=options)
     bundle = sign_bundle(build_bundle(first, profile, others=others))

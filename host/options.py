@@ -21,6 +21,22 @@ _MOST_VARIANTS = 32  # each is compiled, sent and checked
 
 
 @dataclass(frozen=True)
+class Tie:
+    """An output that is the input of that name in the next run; `*` in both stands for one text."""
+
+    input: str
+    output: str
+
+    def __post_init__(self) -> None:
+        stars = self.input.count("*"), self.output.count("*")
+        if not (self.input and self.output) or stars not in ((0, 0), (1, 1)):
+            raise InputError(
+                "--state: expected INPUT=OUTPUT, with one * in both or none, found "
+                f"{self.input}={self.output}"
+            )
+
+
+@dataclass(frozen=True)
 class CompileOptions:
     """`shapes`: of inputs that a model leaves open, by name; `more_shapes`: those of further
     variants, which go into the same release.
@@ -38,6 +54,8 @@ class CompileOptions:
 
     `precision`: what float operators that have kernels for it compute in; "auto": f16 where the
     board can and golden outputs stay near those of f32.
+
+    `states`: outputs that the release keeps as inputs of its next run.
 
     `quantize`: samples by which a model of floats becomes one of 8-bit codes first.
 
@@ -57,6 +75,7 @@ class CompileOptions:
     quantize: Path | None = None
     group_size: int | None = None
     samples: Path | None = None
+    states: tuple[Tie, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.weights is None) != (self.activations is None):

@@ -21,6 +21,7 @@ from edgekit.host.passes.compress import compress_weights
 from edgekit.host.passes.half import to_half
 from edgekit.host.passes.pipeline import PASSES, PassCount, run_in_bodies
 from edgekit.host.passes.quantized import integer_form
+from edgekit.host.passes.tie import tie_states
 from edgekit.host.paths import cache_folder
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.gemm_table import KnowledgeBase
@@ -98,6 +99,16 @@ def _compress_weights(work: Work, target: Target) -> Work:
     return replace(work.then("compress_weights", graph), imported=graph, floats=work.graph)
 
 
+def _tie_states(work: Work, target: Target) -> Work:
+    """Behind what samples are for, which name the inputs that become states, too."""
+    ties = target.options.states
+    if not ties:
+        return work
+    graph, imported = tie_states(work.graph, ties), tie_states(work.imported, ties)
+    floats = None if work.floats is None else tie_states(work.floats, ties)
+    return replace(work.then("tie_states", graph), imported=imported, floats=floats)
+
+
 def _half_precision(work: Work, target: Target) -> Work:
     """Where that is asked for, of a core that computes in it; golden outputs are those of f16."""
     asked, board = target.options.precision, target.board
@@ -149,6 +160,7 @@ PIPELINE: tuple[Transform, ...] = (
     *(_pass(name, apply) for name, apply in PASSES),
     _in_bodies,  # PASSES again, inside of loops
     _compress_weights,
+    _tie_states,
     _half_precision,
     _fit,  # chain_for_memory, split, choose_layouts, choose_pruned: tried until the plan fits
     _pass("fuse_epilogues", fuse_epilogues),

@@ -34,7 +34,7 @@ from edgekit.host.cli.options import (
 )
 from edgekit.host.cli.pages import Html, utc_now, write_pages
 from edgekit.host.errors import InputError
-from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
+from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions, Tie
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,6 +85,16 @@ _GroupSize = Annotated[
         help="Weights of 4 bits that share a scale. Default: the largest that divides.",
     ),
 ]
+_State = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state",
+        metavar="INPUT=OUTPUT",
+        show_default=False,
+        help="Keep an output on the board as that input of the next run, zero at first; several "
+        "times, or with * for the same text in both names: 'past.*=present.*'.",
+    ),
+]
 _ListOperators = Annotated[
     bool, typer.Option("--list-operators", help="List the operators models may use and exit.")
 ]
@@ -101,6 +111,7 @@ def register(app: typer.Typer) -> None:
             "edgekit compile ocr.onnx --input-shape x=1,3,48,320 --input-shape x=1,3,48,640",
             "edgekit compile net.prototxt",
             "edgekit compile model.tflite --quantize samples.npz",
+            "edgekit compile decoder.onnx --state 'past.*=present.*'",
             "edgekit compile --list-operators",
         ),
     )(compile_command)
@@ -123,6 +134,7 @@ def compile_command(
     quantize: _Quantize = None,
     samples: _Samples = None,
     group_size: _GroupSize = None,
+    state: _State = None,
     threads: ReleaseThreads = None,
     cluster: ReleaseCluster = None,
     list_operators: _ListOperators = False,
@@ -150,10 +162,16 @@ def compile_command(
         quantize=quantize,
         samples=samples,
         group_size=group_size,
+        states=tuple(_tie(text) for text in state or ()),
     )
     bundle = compile_bundle(path, name, counter or 0, explain, options, html)
     bundle.write(target)
     _show(bundle, target, as_json)
+
+
+def _tie(text: str) -> Tie:
+    name, _, output = text.partition("=")
+    return Tie(name, output)
 
 
 def _show(bundle: Bundle, target: Path, as_json: bool) -> None:

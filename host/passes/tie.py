@@ -1,0 +1,117 @@
+"""Outputs that are inputs of the next run become states: a cache of keys and values, a counter.
+
+before    in ─► ... ─► out             the caller hands `out` over as `in`, run by run
+after     read state ─► ... ─► write   the release keeps it; a reset makes it zeros again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from edgekit.host.errors import InputError
+from edgekit.host.graph import ops
+from edgekit.host.graph.names import fresh_name
+from edgekit.host.graph.types import Array, Graph, Node, State, Tensor
+from edgekit.host.options import Tie
+
+_SHOWN = 8  # names in an error
+
+
+def tie_states(graph: Graph, ties: Sequence[Tie]) -> Graph:
+    """`graph` without the inputs and outputs of `ties`, which states of their shape and dtype
+    replace, zero at first. In a tie, `*` stands for the same text in both names.
+
+    InputError names an input or output that is not there, is tied twice or differs from its other
+    end.
+    """
+    pairs = _pairs(graph, ties)
+    if not pairs:
+        return graph
+    outputs = tuple(name for name in graph.outputs if name not in pairs.values())
+    if not outputs:
+        raise InputError("--state: expected an output that is no state, found none; leave one")
+    taken = {node.name for node in graph.nodes}
+    kept = {name: graph.tensors[name] for name in pairs}
+    reads = [
+        Node(fresh_name(f"{name}/read", taken), ops.ReadState(name, t.shape, t.dtype), (), (name,))
+        for name, t in kept.items()
+    ]
+    writes = [
+        Node(fresh_name(f"{name}/write", taken), ops.WriteState(name), (out,), ())
+        for name, out in pairs.items()
+    ]
+    zeros = {n: State(n, np.zeros(t.shape, t.dtype.numpy)) for n, t in kept.items()}
+    return replace(
+        graph,
+        nodes=(*reads, *graph.nodes, *writes),
+        inputs=tuple(name for name in graph.inputs if name not in pairs),
+        outputs=outputs,
+        states={**graph.states, **zeros},
+    )
+
+
+def _pairs(graph: Graph, ties: Sequence[Tie]) -> dict[str, str]:
+    """Output by input."""
+    pairs: dict[str, str] = {}
+    for tie in ties:
+        for name, out in _matches(graph, tie):
+            if name in pairs or out in pairs.values():
+                raise InputError(
+                    f"--state: expected each input and output once, found {name}={out} beside "
+                    + next(f"{a}={b}" for a, b in pairs.items() if a == name or b == out)
+                )
+            _check(graph, name, out)
+            pairs[name] = out
+    return pairs
+
+
+def _matches(graph: Graph, tie: Tie) -> list[tuple[str, str]]:
+    """Inputs and outputs that a tie names, of which each must be there."""
+    if "*" in tie.input:
+        before, after = tie.input.split("*")
+        found = [
+            (name, tie.output.replace("*", name[len(before) : len(name) - len(after)]))
+            for name in graph.inputs
+            if name.startswith(before)
+            and name.endswith(after)
+            and len(name) >= len(before) + len(after)
+        ]
+    else:
+        found = [(tie.input, tie.output)] if tie.input in graph.inputs else []
+    if not found:
+        raise _absent("input", tie.input, graph.inputs)
+    for _, out in found:
+        if out not in graph.outputs:
+            raise _absent("output", out, graph.outputs)
+    return found
+
+
+def _absent(what: str, name: str, known: Sequence[str]) -> InputError:
+    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    return InputError(
+        f"--state: expected an {what} of the model ({', '.join(known[:_SHOWN])}{more}), "
+        f"found {name}"
+    )
+
+
+def _check(graph: Graph, name: str, out: str) -> None:
+    a, b = graph.tensors[name], graph.tensors[out]
+    if (a.shape, a.dtype) != (b.shape, b.dtype):
+        raise InputError(
+            f"--state: expected {name} and {out} of one shape and type, which stay from run to "
+            f"run, found {a.dtype.value}{list(a.shape)} and {b.dtype.value}{list(b.shape)}; a "
+            "cache that grows needs a model that writes into one of fixed length"
+        )
+    if not np.array_equal(_scales(a), _scales(b)):
+        raise InputError(
+            f"--state: expected {name} and {out} of one scale and zero point, found others; "
+            "quantize the model with one for both"
+        )
+
+
+def _scales(tensor: Tensor) -> Array:
+    q = tensor.quant
+    return np.zeros(0) if q is None else np.concatenate([q.scale, q.zero_point])
