@@ -19,8 +19,10 @@ from edgekit.host.cli.options import (
 )
 from edgekit.host.cli.remade import (
     FloatModel,
+    Labels,
     Samples,
     Times,
+    classes_line,
     model_and_output,
     show_times,
     times_of,
@@ -84,6 +86,7 @@ def register(app: typer.Typer) -> None:
 def prune(
     model: FloatModel = None,
     data: Samples = None,
+    evaluate: Labels = None,
     sparsity: _Sparsity = None,
     pattern: _Pattern = "free",
     every: _Every = False,
@@ -117,7 +120,7 @@ def prune(
     scaling = numbers("--mean", mean), numbers("--scale", scale)
     options = InputOptions(*scaling, channels, layout)
     with working(f"pruning {path.name}"):
-        made = pruned_file(path, graph, data, zeros, every, options)
+        made = pruned_file(path, graph, data, zeros, evaluate, every, options)
     write_whole(file, written(made.graph, path, file))
     name = board_name(board)
     sparse, times = _sparse_layers(made.graph, name), times_of(graph, made.graph, name)
@@ -160,7 +163,7 @@ def _emit(
             "samples": {"calibration": report.seen, "held_out": report.unseen},
             "bytes": {"before": path.stat().st_size, "after": file.stat().st_size},
             "outputs": {name: asdict(found) for name, found in report.outputs.items()},
-            "same_class": report.same_class,
+            "classes": report.classes and asdict(report.classes),
             "board": board,
             "layers": layers,
             "estimate": times and asdict(times),
@@ -189,8 +192,8 @@ def _show(
     print(f"samples  {report.seen} fitted to, {report.unseen} held out: figures are of these")
     for name, found in report.outputs.items():
         print(f"output   {name}: cosine {found.cosine:.5f}, SNR {found.snr_db:.1f} dB")
-    if report.same_class is not None:
-        print(f"classes  {report.same_class:.1%} as the whole model's")
+    if report.classes is not None:
+        print(classes_line(report.classes, "before", "after"))
     before, after = path.stat().st_size, file.stat().st_size
     print(f"size     {byte_size(before)} before, {byte_size(after)} after")
     show_times(times)

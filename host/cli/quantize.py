@@ -18,8 +18,10 @@ from edgekit.host.cli.options import (
 )
 from edgekit.host.cli.remade import (
     FloatModel,
+    Labels,
     Samples,
     Times,
+    classes_line,
     model_and_output,
     show_times,
     times_of,
@@ -33,15 +35,6 @@ if TYPE_CHECKING:
     from edgekit.host.quantize.report import Report
 
 _NAME_WIDTH = 40
-_Evaluate = Annotated[
-    Path | None,
-    typer.Option(
-        "--evaluate",
-        metavar="LABELS",
-        show_default=False,
-        help="The class of each sample: a number on each line, or an .npy of them.",
-    ),
-]
 _Output = Annotated[
     Path | None,
     typer.Option(
@@ -78,7 +71,7 @@ def register(app: typer.Typer) -> None:
 def quantize(
     model: FloatModel = None,
     data: Samples = None,
-    evaluate: _Evaluate = None,
+    evaluate: Labels = None,
     output: _Output = None,
     target: _Target = 0.995,
     mean: Mean = None,
@@ -123,7 +116,12 @@ def _emit(path: Path, file: Path, made: Quantized, times: Times | None) -> None:
     """The document edgekit.quantize/1."""
     from edgekit.host.cli.output import emit
 
-    report = made.report
+    report, of = made.report, made.report.classes
+    classes = of and {
+        "same": of.same,
+        "float_right": of.right_before,
+        "coded_right": of.right_after,
+    }
     emit(
         {
             "schema": "edgekit.quantize/1",
@@ -134,7 +132,7 @@ def _emit(path: Path, file: Path, made: Quantized, times: Times | None) -> None:
             "samples": {"calibration": report.seen, "held_out": report.unseen},
             "bytes": {"before": path.stat().st_size, "after": file.stat().st_size},
             "outputs": {name: asdict(found) for name, found in report.outputs.items()},
-            "classes": report.classes and asdict(report.classes),
+            "classes": classes,
             "layers": [asdict(layer) for layer in report.layers],
             "estimate": times
             and {"board": times.board, "float_ms": times.before_ms, "int8_ms": times.after_ms},
@@ -155,11 +153,8 @@ def _show(path: Path, file: Path, report: Report, times: Times | None) -> None:
     print(f"samples  {report.seen} to calibrate, {report.unseen} held out: figures are of these")
     for name, found in report.outputs.items():
         print(f"output   {name}: cosine {found.cosine:.5f}, SNR {found.snr_db:.1f} dB")
-    if (of := report.classes) is not None:
-        text = f"classes  {of.same:.1%} as the float model's"
-        if of.float_right is not None:
-            text += f"; right: {of.float_right:.1%} in floats, {of.coded_right:.1%} in int8"
-        print(text)
+    if report.classes is not None:
+        print(classes_line(report.classes, "in floats", "in int8"))
     before, after = path.stat().st_size, file.stat().st_size
     print(f"size     {byte_size(before)} before, {byte_size(after)} after")
     show_times(times)

@@ -15,6 +15,7 @@ from edgekit.host.errors import InputError
 if TYPE_CHECKING:
     from edgekit.host.bundle import Bundle
     from edgekit.host.graph.types import Graph
+    from edgekit.host.quantize.measure import Classes
     from edgekit.kb.board import BoardProfile
 
 FloatModel = Annotated[
@@ -34,6 +35,15 @@ Samples = Annotated[
         show_default=False,
         help="Samples: arrays with a leading axis, named as the model's inputs, or a folder "
         "of pictures, sounds or arrays.",
+    ),
+]
+Labels = Annotated[
+    Path | None,
+    typer.Option(
+        "--evaluate",
+        metavar="LABELS",
+        show_default=False,
+        help="The class of each sample: a number on each line, or an .npy of them.",
     ),
 ]
 _SUFFIXES = (".tflite", ".onnx")
@@ -89,6 +99,14 @@ def times_of(before: Graph, after: Graph, board: str) -> Times | None:
         for graph in (before, after)
     )
     return Times(profile.name, was, now)
+
+
+def classes_line(classes: Classes, before: str, after: str) -> str:
+    """What became of classes; `before` and `after` name the two models."""
+    text = f"classes  {classes.same:.1%} as the float model's"
+    if classes.right_before is not None:
+        text += f"; right: {classes.right_before:.1%} {before}, {classes.right_after:.1%} {after}"
+    return text
 
 
 def show_times(times: Times | None) -> None:

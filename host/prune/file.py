@@ -11,6 +11,7 @@ from edgekit.host.prune.choose import layers_of
 from edgekit.host.prune.pattern import Pattern
 from edgekit.host.prune.prune import Pruned, prune
 from edgekit.host.quantize.file import samples_of
+from edgekit.host.quantize.labels import read_labels
 from edgekit.host.quantize.prepare import float_form
 
 
@@ -19,6 +20,7 @@ def pruned_file(
     graph: Graph,
     data: Path,
     pattern: Pattern,
+    labels: Path | None = None,
     every: bool = False,
     options: InputOptions | None = None,
 ) -> Pruned:
@@ -28,7 +30,9 @@ def pruned_file(
     Raises InputError for a model or samples that do not fit.
     """
     layers_of(float_form(graph, "prune"), pattern, every)  # reading samples may take a while
-    made = prune(graph, samples_of(model, graph, data, options), pattern, every)
+    samples = samples_of(model, graph, data, options)
+    truth = None if labels is None else read_labels(labels, graph, len(samples))
+    made = prune(graph, samples, pattern, truth, every)
     report = made.report
     note = (
         f"pruned: {report.sparsity:.0%} of the weights of {len(report.pruned)} layers; cosine "

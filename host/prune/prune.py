@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgekit.host.errors import InputError
 from edgekit.host.exporters.halves import as_halves
@@ -32,10 +33,16 @@ class Pruned:
     report: Report
 
 
-def prune(graph: Graph, samples: Sequence[Sample], pattern: Pattern, every: bool = False) -> Pruned:
+def prune(
+    graph: Graph,
+    samples: Sequence[Sample],
+    pattern: Pattern,
+    labels: NDArray[np.int64] | None = None,
+    every: bool = False,
+) -> Pruned:
     """`graph` of floats with the zeros of `pattern` in each layer that can run sparse; with `every`
     in convolutions of other windows and strides, too. Every fourth sample is held out, and what is
-    reported was measured on those.
+    reported was measured on those. `labels`: the class of each sample, for the report.
 
     Raises InputError for a graph that is quantized, has states or nothing to prune.
     """
@@ -47,10 +54,11 @@ def prune(graph: Graph, samples: Sequence[Sample], pattern: Pattern, every: bool
         )
     dense = layers_of(plain, pattern, every)
     fit = [s for i, s in enumerate(samples) if not is_held_out(i)]
-    unseen = [s for i, s in enumerate(samples) if is_held_out(i)]
+    held = [i for i in range(len(samples)) if is_held_out(i)]
+    unseen, truth = [samples[i] for i in held], None if labels is None else labels[np.array(held)]
     fit = [*spread_for_memory(plain, fit, _SEEN)]
     made = _Walk(plain, fit, pattern, dense).run()
-    return Pruned(made, report_of(plain, made, dense, unseen, len(fit)))
+    return Pruned(made, report_of(plain, made, dense, unseen, truth, len(fit)))
 
 
 class _Walk:

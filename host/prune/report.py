@@ -6,10 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Array, Graph
-from edgekit.host.quantize.measure import Difference, class_output, classes, compared, difference
+from edgekit.host.quantize.measure import (
+    Classes,
+    Difference,
+    classes_compared,
+    compared,
+    difference,
+)
 from edgekit.host.quantize.observe import Sample
 
 _LAYER_SAMPLES = 4  # of which all tensors are compared
@@ -33,12 +40,11 @@ class Layer:
 @dataclass(frozen=True)
 class Report:
     """`outputs` and `layers` were measured on `unseen` samples, apart from the `seen` ones, which
-    weights were fitted to. `same_class`: the share that get the class they had, where outputs are
-    classes."""
+    weights were fitted to."""
 
     outputs: Mapping[str, Difference]
     layers: tuple[Layer, ...]
-    same_class: float | None
+    classes: Classes | None
     seen: int
     unseen: int
 
@@ -60,15 +66,19 @@ class Report:
 
 
 def report_of(
-    graph: Graph, made: Graph, dense: Mapping[str, str], samples: Sequence[Sample], seen: int
+    graph: Graph,
+    made: Graph,
+    dense: Mapping[str, str],
+    samples: Sequence[Sample],
+    labels: NDArray[np.int64] | None,
+    seen: int,
 ) -> Report:
     """Compares what `made` and `graph` compute of `samples`; `dense` as `layers_of` gives it."""
     exact = [evaluate(graph, each).outputs for each in samples]
     ours = [evaluate(made, each).outputs for each in samples]
-    name = class_output(graph)
-    same = None if name is None else float((classes(exact, name) == classes(ours, name)).mean())
     layers = _layers(graph, made, dense, samples[:_LAYER_SAMPLES])
-    return Report(compared(graph, exact, ours), layers, same, seen, len(samples))
+    classes = classes_compared(graph, exact, ours, labels)
+    return Report(compared(graph, exact, ours), layers, classes, seen, len(samples))
 
 
 def _layers(

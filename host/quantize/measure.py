@@ -95,3 +95,30 @@ def class_output(graph: Graph) -> str | None:
 def classes(outputs: Sequence[Outputs], name: str) -> NDArray[np.int64]:
     """The class of each sample."""
     return np.array([int(np.argmax(each[name])) for each in outputs], np.int64)
+
+
+@dataclass(frozen=True)
+class Classes:
+    """How many of some samples get the same class of a model and of what was made of it; where
+    labels are given, how many the right one before and after."""
+
+    same: float
+    right_before: float | None = None
+    right_after: float | None = None
+
+
+def classes_compared(
+    graph: Graph,
+    exact: Sequence[Outputs],
+    other: Sequence[Outputs],
+    labels: NDArray[np.int64] | None,
+) -> Classes | None:
+    """None where `graph` gives no classes. `labels`: the class of each sample."""
+    name = class_output(graph)
+    if name is None:
+        return None
+    before, after = classes(exact, name), classes(other, name)
+    same = float((before == after).mean())
+    if labels is None:
+        return Classes(same)
+    return Classes(same, float((before == labels).mean()), float((after == labels).mean()))

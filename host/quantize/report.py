@@ -12,7 +12,13 @@ from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.quantization import dequantize
 from edgekit.host.graph.types import Array, DType, Graph
 from edgekit.host.quantize.build import Coded
-from edgekit.host.quantize.measure import Difference, class_output, classes, compared, difference
+from edgekit.host.quantize.measure import (
+    Classes,
+    Difference,
+    classes_compared,
+    compared,
+    difference,
+)
 from edgekit.host.quantize.observe import Sample
 from edgekit.host.quantize.rules import KEEPING
 
@@ -28,16 +34,6 @@ class Layer:
     kind: str
     coded: bool
     difference: Difference
-
-
-@dataclass(frozen=True)
-class Classes:
-    """How many of the samples held out get the same class with codes as without; where labels are
-    given, how many the right one."""
-
-    same: float
-    float_right: float | None = None
-    coded_right: float | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +77,7 @@ def report_of(
     return Report(
         compared(graph, exact, other),
         _layers(base, coded, samples[:_LAYER_SAMPLES]),
-        _classes(graph, exact, other, labels),
+        classes_compared(graph, exact, other, labels),
         seen,
         len(samples),
         constant_bytes(graph),
@@ -126,19 +122,3 @@ def _real(coded: Coded, name: str, values: Mapping[str, Array]) -> Array:
     codes = coded.graph.tensors[coded.codes[name]]
     assert codes.quant is not None
     return dequantize(values[codes.name], codes.quant)
-
-
-def _classes(
-    graph: Graph,
-    exact: Sequence[Mapping[str, Array]],
-    other: Sequence[Mapping[str, Array]],
-    labels: NDArray[np.int64] | None,
-) -> Classes | None:
-    name = class_output(graph)
-    if name is None:
-        return None
-    before, after = classes(exact, name), classes(other, name)
-    same = float((before == after).mean())
-    if labels is None:
-        return Classes(same)
-    return Classes(same, float((before == labels).mean()), float((after == labels).mean()))

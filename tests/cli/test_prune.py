@@ -63,6 +63,37 @@ def test_the_report_says_what_stays_dense_and_why(edgekit: Any, home: Path) -> N
     assert "written  net.pruned.onnx" in done.out
 
 
+def test_labels_are_counted(edgekit: Any, home: Path) -> None:
+    path, data = pointwise_net(home), _saved(home)
+    graph = import_model(path)
+    right = [int(evaluate(graph, {"x": x[None]}).outputs["y"].argmax()) for x in images(32)]
+    wrong = [*right[:-1], (right[-1] + 1) % 5]  # the last sample is one of 8 held out
+    (home / "labels.txt").write_text("\n".join(map(str, wrong)) + "\n")
+    line = ("prune", path, "--data", data, "--sparsity", "0.3", "--evaluate", "labels.txt")
+    done = edgekit(*line, "--json")
+    assert done.code == 0, done.err
+    found = done.document["classes"]
+    assert found["right_before"] == 7 / 8
+    assert abs(found["right_after"] - found["same"]) <= 1 / 8
+    assert "; right: 87.5% before, " in edgekit(*line).out
+
+
+@pytest.mark.parametrize(
+    ("labels", "complaint"),
+    [
+        ("0\n1\n", "expected a label for each of 16 samples, found 2"),
+        ("0\n" * 15 + "5\n", "expected labels from 0 to 4, found 5"),
+    ],
+)
+def test_bad_labels(edgekit: Any, home: Path, labels: str, complaint: str) -> None:
+    path, data = pointwise_net(home), _saved(home, 16)
+    (home / "labels.txt").write_text(labels)
+    done = edgekit("prune", path, "--data", data, "--evaluate", "labels.txt")
+    assert (done.code, done.out) == (2, "")
+    assert complaint in done.complaint
+    assert not (home / "net.pruned.onnx").exists()
+
+
 _NAN = images(16)
 _NAN[3, 0, 0, 0] = np.nan
 
