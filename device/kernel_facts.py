@@ -52,6 +52,7 @@ SPMM_COLUMNS, SPMM_COLUMNS_OF_16 = 192, 96  # that suit a core; one with 16 lane
 
 # Products with outliers
 OUTLIER_PADDING = 16  # channels of float parts are whole multiples
+OUTLIER_CHANNELS = 32  # that a layer of a model multiplies as floats at once
 
 # What the NNA's patent fixes for every chip
 NNA_TAPS = 9  # a window is 3 x 3

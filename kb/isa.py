@@ -142,6 +142,7 @@ class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Tile, ...
     ]  # register tiles that do not spill, the one for large products first
     i8_tiles: tuple[Tile, ...]
+    groups_tile: Tile  # of bytes with scales of groups: sums of bytes and of floats in registers
     columns: Columns  # the tile codes of a board's library
     prices: TilePrices
     nna_vectors: int  # of output channels that the emulated NNA computes at once, for four points

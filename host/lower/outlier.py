@@ -6,15 +6,22 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgekit.device.kernel_facts import OUTLIER_CHANNELS
 from edgekit.host.align import ALIGN, round_up
 from edgekit.host.graph import ops
 from edgekit.host.graph.ops import OutlierFullyConnected
 from edgekit.host.graph.types import Array, DType, Node, Tensor
 from edgekit.host.lower.context import Context, Rules
+from edgekit.host.lower.group_products import (
+    ROOM_BYTES,
+    GroupsPart,
+    GroupsProduct,
+    groups_product,
+    x1_type,
+)
 from edgekit.host.lower.plan import Call, Field, Kernel, Value, Weights
 from edgekit.host.lower.product_i8 import float_product
 from edgekit.host.lower.window import Window, bias_vector
-from edgekit.kb.isa import ByteProduct
 
 _F32 = np.dtype(np.float32)
 _MARK_BITS = 32
@@ -27,68 +34,71 @@ def lower_outlier(ctx: Context, node: Node) -> list[Call]:
     weights, scale = ctx.constant(node, 1, "weights"), ctx.constant(node, 2, "scales")
     n, k = weights.shape
     m, slices = x.elements // k, len(scale)
-    depth = k // slices
-    # VNNI multiplies bytes without a sign: there X1 is shifted by 128.
-    unsigned = ctx.isa.i8 is ByteProduct.DOT4_US
-    x1 = Tensor(f"{x.name}:x1", (m, depth), DType.U8 if unsigned else DType.I8)
-    codes, row_scale = ctx.scratch(node, m * k), ctx.scratch(node, 4 * m)
-    count = ctx.scratch(node, 4)
-    window = Window((1, 1, m, depth), (1, 1, m, n), (1, 1))
-    low, high = op.activation.bounds
-    width = round_up(n, ctx.isa.vl)
-    halve = bool(np.all((weights >= -8) & (weights <= 7)))
-    made = [
-        float_product(ctx, node, window, part, x1, (128 if unsigned else 0, 0), halve)
-        for part in np.split(weights, slices, axis=1)
-    ]
-    slice_bytes = round_up(made[0].weights.nbytes, ALIGN)
-    stored = ctx.weights.add(np.concatenate([_bytes(p.weights, slice_bytes) for p in made]))
-    whole = np.zeros((slices, width), np.float32)
-    whole[:, :n] = scale
-    scales = ctx.weights.add(whole)
-    residual = ctx.optional(node, 4)
+    made = groups_product(ctx, node, m) if slices > 1 else _whole(ctx, node, m)
+    part_bytes = round_up(made.parts[0].weights.nbytes, ALIGN)
+    stored = ctx.weights.add(np.concatenate([_bytes(p.weights, part_bytes) for p in made.parts]))
+    scales = np.zeros((slices, round_up(n, ctx.isa.vl)), np.float32)
+    scales[:, :n] = scale
+    codes, row_scale = ctx.scratch(node, m * k + ROOM_BYTES), ctx.scratch(node, 4 * m)
+    scales_at = ctx.weights.add(scales)
+    residual, count = ctx.optional(node, 4), ctx.scratch(node, 4)
     products = []
-    for i, product in enumerate(made):
-        last = i + 1 == slices
+    for i, part in enumerate(made.parts):
+        last = i + 1 == len(made.parts)
         bias = ctx.optional(node, 3) if last else None
+        low, high = op.activation.bounds if last else (-float("inf"), float("inf"))
         holds_some = i > 0 or residual is not None  # y, before this product
         fields: dict[str, Field] = {
-            **product.fields,
-            "x": Value(codes.tensor, i * m * depth),
-            "weights": Weights(stored.offset + i * slice_bytes),
-            "scale": Weights(scales.offset + i * whole[i].nbytes),
+            **part.fields,
+            "x": Value(codes.tensor, part.first * (k // slices)),
+            "weights": Weights(stored.offset + i * part_bytes),
+            "scale": Weights(scales_at.offset + part.first * scales[0].nbytes),
             "x_scale": row_scale,
             "x_scale_step": 1,
-            "bias_f32": ctx.weights.add(bias_vector(bias, width, _F32)),
+            "bias_f32": ctx.weights.add(bias_vector(bias, scales.shape[1], _F32)),
             "add": ctx.weights.add(np.ones(1, np.int32)) if holds_some else count,
-            "low_f32": low if last else -float("inf"),
-            "high_f32": high if last else float("inf"),
+            "low_f32": low,
+            "high_f32": high,
             "y": Value(node.outputs[0]),
         }
-        products.append(Call(product.kernel, fields, product.tasks))
+        products.append(Call(part.kernel, fields, part.tasks))
     fields = {
         "m": m, "n": n, "k": k,
         "threshold": op.threshold,
         "x": Value(x.name),
         "weights": stored,
-        "scale": scales,
-        "slice": depth,
-        "slice_bytes": slice_bytes,
-        "depth": made[0].depth,
-        "group": ctx.isa.i8.group,
-        "columns": made[0].columns,
-        "n_padded": width,
-        "bits": made[0].bits,
+        "scale": scales_at,
+        "slice": k // slices,
+        "slices": made.groups,
+        "part_bytes": part_bytes,
+        "depth": made.depth,
+        "columns": made.columns,
+        "n_padded": scales.shape[1],
+        "bits": made.bits,
         "x1": codes,
         "row_scale": row_scale,
         "marks": ctx.scratch(node, round_up(k, _MARK_BITS) // 8),
         "channel": ctx.scratch(node, 4 * k),
         "count": count,
-        "rows": codes if slices == 1 else ctx.scratch(node, m * k),
+        "x2": ctx.scratch(node, 4 * m * OUTLIER_CHANNELS),
         "residual": None if residual is None else Value(residual.name),
         "y": Value(node.outputs[0]),
     }  # fmt: skip
     return [Call(_layer_kernel(ctx), fields, None), *products]
+
+
+def _whole(ctx: Context, node: Node, m: int) -> GroupsProduct:
+    """The product of weights with one scale per output."""
+    weights = ctx.constant(node, 1, "weights")
+    n, k = weights.shape
+    window = Window((1, 1, m, k), (1, 1, m, n), (1, 1))
+    x_type = x1_type(ctx)
+    x1 = Tensor(f"{ctx.tensor(node.inputs[0]).name}:x1", (m, k), x_type)
+    halve = bool(np.all((weights >= -8) & (weights <= 7)))
+    zeros = (128 if x_type is DType.U8 else 0, 0)
+    made = float_product(ctx, node, window, weights, x1, zeros, halve)
+    part = GroupsPart(made.kernel, made.fields, made.tasks, made.weights, 0)
+    return GroupsProduct((part,), 1, made.depth, made.bits, made.columns)
 
 
 def _bytes(values: Array, size: int) -> Array:

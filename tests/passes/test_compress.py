@@ -122,6 +122,15 @@ def test_four_bits_take_half_a_byte(board):
     assert w.size // 2 <= held < 0.7 * w.size
 
 
+@pytest.mark.parametrize("board", ["rpi5", "rpi3", "orangepi-pc", "bpi-f3", "rv64gc"])
+@pytest.mark.parametrize("size", [32, 128])
+def test_groups_of_a_layer_are_one_call(board, size):
+    w = np.random.default_rng(5).standard_normal((96, 384)).astype(np.float32)
+    graph = compress_weights(_layer(w, (9, 384)), "int4", size)
+    (step,) = lower(graph, load_board(board)).lowered.steps
+    assert len(step.calls) == 2  # split, and product
+
+
 @pytest.mark.parametrize("given", [{"weights": "int8"}, {"activations": "dynamic-outlier"}])
 def test_one_is_not_without_the_other(given):
     with pytest.raises(InputError, match="give both"):

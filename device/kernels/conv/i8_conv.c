@@ -3,13 +3,14 @@
  * Compile-time parameters: NAME, MR, NV, EK_SIMD, TX (type of x), TY (type of y), W_ZERO, and
  * optionally NARROW, RIGHT_ONLY (what vi_requantize_right asks for holds), SHORT (that, and what
  * vi_short_codes8 asks for), ROUND_ONCE (fully connected layers), LOOK_UP (look_up_rows.h),
- * FLOAT_OUTPUT or FOUR (panels of weights are halved, halves.h, and walked once with the pixels
- * inside). Products are made as gemm/i8_tile.h says. Where rows are bytes (I8_IN_PLACE), the zero
- * point of x is folded into the bias by the host; where they are 16-bit values, it is subtracted
- * here. That of the weights is subtracted already, but with W_ZERO from bytes it is not: then it is
- * as they are widened (WIDE16), or taken off times the sum of the row. Windows of bytes are read in
- * place, row by row, except on the border; others are packed once into scratch and serve all panels
- * of output channels. */
+ * FLOAT_OUTPUT, FOUR (panels of weights are halved, i4_unpack.h, and walked once with the pixels
+ * inside) and, with FLOAT_OUTPUT, GROUPS (weights have a scale per group of k, i8_groups.h).
+ * Products are made as gemm/i8_tile.h says. Where rows are bytes (I8_IN_PLACE), the zero point of x
+ * is folded into the bias by the host; where they are 16-bit values, it is subtracted here. That of
+ * the weights is subtracted already, but with W_ZERO from bytes it is not: then it is as they are
+ * widened (WIDE16), or taken off times the sum of the row. Windows of bytes are read in place, row
+ * by row, except on the border; others are packed once into scratch and serve all panels of output
+ * channels. */
 #include "i8_conv.h"
 #define ROW_TYPE TX
 #include "../gemm/i8_tile.h"
@@ -31,9 +32,16 @@
 typedef i8_row elem;
 typedef i8_value weight;
 typedef ek_i8_conv_args conv_args;
+#ifdef GROUPS
+#define DEPTH(a) ((a)->groups * GROUPS)
+#else
 #define DEPTH(a) ((a)->k_padded)
+#endif
 #include "rows.h"
 
+#ifdef GROUPS
+#include "i8_groups.h"
+#else
 #include "i8_windows.h"
 
 /* Sums are made 2^31 too large by their bias, for vi_requantize_unsigned. */
@@ -281,14 +289,15 @@ static void find_rows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, lon
         find_segments(&a->win, (const elem *)a->x, rows, scratch, pixel, count, a->segment_length,
                       a->x_zero);
 }
+#endif /* GROUPS */
 
 #ifdef FOUR
 #include "../gemm/i4_unpack.h"
 #define UNPACKED (EK_I8_UNPACKED_BYTES / sizeof(weight))
 static void unpack_panel(const ek_i8_conv_args *a, long panel, weight *to) {
-    const long full = NV * EK_VL * a->k_padded, first = panel * NV * EK_VL;
+    const long full = NV * EK_VL * DEPTH(a), first = panel * NV * EK_VL;
     const long vectors = ek_min(NV, (a->win.oc - first + EK_VL - 1) / EK_VL);
-    const long count = vectors * EK_VL * a->k_padded;
+    const long count = vectors * EK_VL * DEPTH(a);
     const uint8_t *from = (const uint8_t *)a->weights + panel * ((full + 1) / 2);
     unpack_i4(from, (count + 1) / 2, 0, count, to);
 }

@@ -28,6 +28,11 @@ typedef struct {
     const int32_t *add;
     int x_scale_step;
     float low_f32, high_f32;
+    /* with GROUPS, float output: `groups` groups of k, `group` values of x each, have a scale per
+     * channel: scale is [groups][scale_pitch]. `start` [scale_pitch], or NULL, is added to the sum
+     * of what they give before that is scaled: corrections for x */
+    long groups, group, scale_pitch;
+    const float *start;
     void *y;
 } ek_i8_conv_args;
 #endif

@@ -55,9 +55,9 @@ static void __attribute__((noinline)) inside_segments(rows_t *rows, const elem *
 
 /* Whole rows of the window (dilation 1 along x): segments of kw * c elements, read up to `length`
  * (what is read beyond a row meets zero weights, but must lie inside x). */
-static void __attribute__((noinline)) find_segments(const ek_window *g, const elem *x, rows_t *rows,
-                                                    elem *scratch, long pixel, int count,
-                                                    long length, int pad_byte) {
+static void __attribute__((noinline, unused)) find_segments(const ek_window *g, const elem *x,
+                                                            rows_t *rows, elem *scratch, long pixel,
+                                                            int count, long length, int pad_byte) {
     const elem *end = x + (long)g->n * g->h * g->w * g->c - length;
     int ox = (int)pixel % g->ow, oy = (int)pixel / g->ow % g->oh, n = (int)pixel / g->ow / g->oh;
     const long step = (long)g->sw * g->c, pitch = (long)g->w * g->c;

@@ -2,98 +2,156 @@
 #include "layer.h"
 #include "parts.h"
 
-#define VECTORS 2 /* of columns of a tile */
-#define COLUMNS (VECTORS * EK_VL)
-#define ROWS 4
-#define CHANNELS 64 /* of W4 at once */
-#define PIECE 512   /* rows that a task has: so many make up for a block of W4 */
+#define MR 4 /* of a tile of floats */
+#define NV 2
+#define COLUMNS (NV * EK_VL)
+#define CHANNELS EK_OUTLIER_CHANNELS
+#define PIECE 512 /* rows that a task has: so many make up for a block of W4 */
+#define GRAIN 16  /* rows of X2 that are worth waking a thread for */
+#include "../gemm/f32_tile.h"
+#include "../gemm/i8_tile.h"
 
-/* The value of W for a channel and a column. */
-EK_INLINE float weight_at(const ek_outlier_layer_args *l, long channel, long column) {
-    const long of = channel / l->slice, k = channel % l->slice;
-    const long panel = column / l->columns, first = panel * l->columns;
-    const long vectors = (l->n + EK_VL - 1) / EK_VL * EK_VL;
-    const long width = ek_min(l->columns, vectors - first);
-    const long at = (k / l->group * width + column - first) * l->group + k % l->group;
-    const char *slice = (const char *)l->weights + of * l->slice_bytes;
-    int value;
-    if (l->bits == 4) {
-        const long half = (width * l->depth + 1) / 2;
-        const uint8_t *packed = (const uint8_t *)slice + panel * ((l->columns * l->depth + 1) / 2);
-        value = (at < half ? packed[at] & 15 : packed[at - half] >> 4) - 8;
-    } else if (l->bits == 8) {
-        value = ((const int8_t *)slice)[first * l->depth + at];
-    } else {
-        value = ((const int16_t *)slice)[first * l->depth + at];
-    }
-    return (float)value * l->scale[of * l->n_padded + column];
+/* The bytes at p[part], p[part + I8_GROUP], ... of packed weights, without a sign. */
+EK_INLINE vi bytes_at(const uint8_t *p, long part) {
+#if I8_GROUP == 4
+    return (vi)((vu)i8_vector(p) >> (int)(8 * part)) & 255;
+#elif I8_GROUP == 1 && EK_VL > 1
+    typedef uint8_t bytes __attribute__((vector_size(EK_VL)));
+    bytes v;
+    memcpy(&v, p, sizeof v);
+    (void)part;
+    return vcast(v, vi);
+#else
+    int32_t t[EK_VL];
+    EK_UNROLL
+    for (int i = 0; i < EK_VL; i++)
+        t[i] = p[part + i * I8_GROUP];
+    return vi_load(t);
+#endif
 }
 
-/* Rows [row, row + rows) of y += X2 . W4 for some of the outliers; the first ones start from the
- * residual, if there is one. */
-EK_INLINE void add_tile(const ek_outlier_layer_args *l, const int rows, long row, long column,
-                        const int32_t *channel, long channels, const float *w4) {
-    const float *start = channel == l->channel ? l->residual : l->y;
-    vf sums[ROWS][VECTORS];
-    EK_UNROLL
-    for (int i = 0; i < rows * VECTORS; i++) {
-        const long at = column + i % VECTORS * EK_VL, left = l->n - at;
-        sums[i / VECTORS][i % VECTORS] = vf_splat(0);
-        if (start && left > 0) {
-            const float *from = start + (row + i / VECTORS) * l->n + at;
-            sums[i / VECTORS][i % VECTORS] = left >= EK_VL ? vf_load(from) : vf_load_n(from, left);
-        }
+/* The same values of a packed panel of 4 bits, `half` of them in either half of the bytes. */
+EK_INLINE vi halves_at(const uint8_t *p, long half, long at, long part) {
+    if (at + EK_VL * I8_GROUP <= half)
+        return (bytes_at(p + at, part) & 15) - 8;
+    if (at >= half)
+        return (bytes_at(p + at - half, part) >> 4) - 8;
+    int32_t t[EK_VL];
+    for (int i = 0; i < EK_VL; i++) {
+        const long one = at + part + i * I8_GROUP;
+        t[i] = (one < half ? p[one] & 15 : p[one - half] >> 4) - 8;
     }
-    for (long o = 0; o < channels; o++, w4 += COLUMNS) {
+    return vi_load(t);
+}
+
+/* The values of W for a channel and EK_VL columns. */
+EK_INLINE vi weights_at(const ek_outlier_layer_args *l, long channel, long column) {
+    const long of = channel / l->slice, first = of / l->slices * l->slices;
+    const long depth = ek_min(l->slices, l->k / l->slice - first) * l->depth;
+    const long k = (of - first) * l->depth + channel % l->slice, part = k % I8_GROUP;
+    const long panel = column / l->columns, start = panel * l->columns;
+    const long width = ek_min(l->columns, l->n_padded - start);
+    const long at = (k / I8_GROUP * width + column - start) * I8_GROUP;
+    const char *weights = (const char *)l->weights + first / l->slices * l->part_bytes;
+    if (l->bits == 4) {
+        const uint8_t *packed = (const uint8_t *)weights + panel * ((l->columns * depth + 1) / 2);
+        return halves_at(packed, (width * depth + 1) / 2, at, part);
+    }
+    if (l->bits == 8)
+        return (bytes_at((const uint8_t *)weights + start * depth + at, part) ^ 128) - 128;
+    int32_t t[EK_VL];
+    for (int i = 0; i < EK_VL; i++)
+        t[i] = ((const int16_t *)weights)[start * depth + at + part + i * I8_GROUP];
+    return vi_load(t);
+}
+
+/* Some of the outliers: channels of l->channel from `from` on. */
+typedef struct {
+    const ek_outlier_layer_args *l;
+    long from, channels;
+} outliers;
+
+/* X2: rows [begin, end). */
+static void gather_rows(const void *args, long begin, long end) {
+    const outliers *s = args;
+    const int32_t *channel = s->l->channel + s->from;
+    for (long row = begin; row < end; row++)
+        for (long o = 0; o < s->channels; o++)
+            s->l->x2[row * CHANNELS + o] = s->l->x[row * s->l->k + channel[o]];
+}
+
+/* W4: columns [column, column + COLUMNS). */
+static void gather_weights(const outliers *s, long column, float *w4) {
+    const ek_outlier_layer_args *l = s->l;
+    for (long o = 0; o < s->channels; o++)
+        for (long at = column; at < column + COLUMNS; at += EK_VL, w4 += EK_VL) {
+            const long channel = l->channel[s->from + o];
+            const float *scale = l->scale + channel / l->slice * l->n_padded + at;
+            vf v = vf_splat(0);
+            if (at < l->n)
+                v = vcast(weights_at(l, channel, at), vf) * vf_load(scale);
+            vf_store(w4, v);
+        }
+}
+
+/* Rows [row, row + rows) of y += X2 . W4; the first outliers start from the residual, if there is
+ * one. */
+EK_INLINE void add_tile(const outliers *s, const int rows, long row, long column, const float *w4) {
+    const ek_outlier_layer_args *l = s->l;
+    const float *start = s->from ? l->y : l->residual, *x[MR];
+    vf sums[MR][NV];
+    EK_UNROLL
+    for (int i = 0; i < rows; i++) {
+        x[i] = l->x2 + (row + i) * CHANNELS;
         EK_UNROLL
-        for (int i = 0; i < rows; i++) {
-            const vf x = vf_splat(l->x[(row + i) * l->k + channel[o]]);
-            EK_UNROLL
-            for (int j = 0; j < VECTORS; j++)
-                sums[i][j] += x * vf_load(w4 + j * EK_VL);
+        for (int j = 0; j < NV; j++) {
+            const long at = column + j * EK_VL, left = l->n - at;
+            sums[i][j] = vf_splat(0);
+            if (start && left > 0) {
+                const float *from = start + (row + i) * l->n + at;
+                sums[i][j] = left >= EK_VL ? vf_load(from) : vf_load_n(from, left);
+            }
         }
     }
+    f32_rows(rows, NV, 0, sums, x, (f32_columns){.at = w4, .row = COLUMNS}, s->channels);
     EK_UNROLL
-    for (int i = 0; i < rows * VECTORS; i++) {
-        const long at = column + i % VECTORS * EK_VL, left = l->n - at;
-        float *to = l->y + (row + i / VECTORS) * l->n + at;
+    for (int i = 0; i < rows * NV; i++) {
+        const long at = column + i % NV * EK_VL, left = l->n - at;
+        float *to = l->y + (row + i / NV) * l->n + at;
         if (left >= EK_VL)
-            vf_store(to, sums[i / VECTORS][i % VECTORS]);
+            vf_store(to, sums[i / NV][i % NV]);
         else if (left > 0)
-            vf_store_n(to, sums[i / VECTORS][i % VECTORS], left);
+            vf_store_n(to, sums[i / NV][i % NV], left);
     }
 }
 
 /* Tasks: pieces of rows by blocks of columns. */
 static void add_outliers(const void *args, long begin, long end) {
-    const ek_outlier_layer_args *l = args;
+    const outliers *s = args;
+    const ek_outlier_layer_args *l = s->l;
     const long pieces = (l->m + PIECE - 1) / PIECE;
     float w4[CHANNELS * COLUMNS] __attribute__((aligned(64)));
     for (long task = begin; task < end; task++) {
         const long column = task / pieces * COLUMNS, first = task % pieces * PIECE;
         const long until = ek_min(first + PIECE, l->m);
-        for (long from = 0; from == 0 || from < *l->count; from += CHANNELS) {
-            const long channels = ek_min(CHANNELS, *l->count - from);
-            const int32_t *channel = l->channel + from;
-            for (long o = 0; o < channels; o++)
-                for (long j = 0; j < COLUMNS; j++)
-                    w4[o * COLUMNS + j] =
-                        column + j < l->n ? weight_at(l, channel[o], column + j) : 0;
-            long row = first;
-            for (; row + ROWS <= until; row += ROWS)
-                add_tile(l, ROWS, row, column, channel, channels, w4);
-            for (; row < until; row++)
-                add_tile(l, 1, row, column, channel, channels, w4);
-        }
+        gather_weights(s, column, w4);
+        long row = first;
+        for (; row + MR <= until; row += MR)
+            add_tile(s, MR, row, column, w4);
+        for (; row < until; row++)
+            add_tile(s, 1, row, column, w4);
     }
 }
 
-static void cut_into_slices(const ek_outlier_layer_args *l) {
-    const long slices = l->k / l->slice;
-    for (long s = 0; s < slices && slices > 1; s++)
-        for (long row = 0; row < l->m; row++)
-            memcpy(l->x1 + (s * l->m + row) * l->slice, l->rows + row * l->k + s * l->slice,
-                   (size_t)l->slice);
+/* y = residual + X2 . W4, some outliers at a time. */
+static void multiply_outliers(const ek_outlier_layer_args *l, ek_pool *pool) {
+    const long blocks = (l->n + COLUMNS - 1) / COLUMNS, pieces = (l->m + PIECE - 1) / PIECE;
+    for (long from = 0; from == 0 || from < *l->count; from += CHANNELS) {
+        const outliers some = {l, from, ek_min(CHANNELS, *l->count - from)};
+        if (some.channels)
+            ek_parallel(pool, gather_rows, &some, l->m, GRAIN);
+        ek_parallel(pool, add_outliers, &some, blocks * pieces, 1);
+    }
 }
 
 void NAME(const void *args, ek_pool *pool) {
@@ -112,9 +170,7 @@ void NAME(const void *args, ek_pool *pool) {
         for (uint32_t word = l->marks[at / 32]; word; word &= word - 1)
             l->channel[count++] = (int32_t)(at + __builtin_ctz(word));
     *l->count = count;
-    ek_outlier_quantize(&product, count ? l->marks : NULL, l->rows, l->row_scale, pool);
-    cut_into_slices(l);
-    const long blocks = (l->n + COLUMNS - 1) / COLUMNS, pieces = (l->m + PIECE - 1) / PIECE;
+    ek_outlier_quantize(&product, count ? l->marks : NULL, l->x1, l->row_scale, pool);
     if (count || l->residual)
-        ek_parallel(pool, add_outliers, l, blocks * pieces, 1);
+        multiply_outliers(l, pool);
 }

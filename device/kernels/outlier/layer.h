@@ -8,19 +8,19 @@ typedef struct {
     long m, n, k;
     float threshold;
     const float *x; /* [m][k] */
-    /* W, as i8_conv has it: for each of k / slice slices [panel][depth / group][columns][group], of
-     * values of 8 or 16 bits or, in packed panels (gemm/i4_unpack.h), of 4; the last panel has as
-     * many columns as whole vectors need. */
+    /* W, as i8_conv has it, in parts of `slices` slices of k, the last perhaps of fewer: [panel]
+     * [slice][depth / group][columns][group], of values of 8 or 16 bits or, in packed panels
+     * (gemm/i4_unpack.h), of 4; the last panel has as many columns as whole vectors need. */
     const void *weights;
     const float *scale; /* [k / slice][n_padded] */
-    long slice, slice_bytes, depth, group, columns, n_padded;
+    long slice, slices, part_bytes, depth, columns, n_padded;
     int bits;
-    uint8_t *x1;           /* [k / slice][m][slice] */
+    uint8_t *x1;           /* [m][k] */
     float *row_scale;      /* [m] */
     uint32_t *marks;       /* a bit per channel, in whole words */
     int32_t *channel;      /* [k] the marked ones */
     int32_t *count;        /* how many */
-    uint8_t *rows;         /* [m][k], room for x1 in the order of x; with one slice it is x1 */
+    float *x2;             /* [m][EK_OUTLIER_CHANNELS] */
     const float *residual; /* [m][n] or NULL; it may be y */
     float *y;              /* [m][n]: residual + X2 . W4, if there are any */
 } ek_outlier_layer_args;

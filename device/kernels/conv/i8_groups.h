@@ -1,0 +1,79 @@
+/* Tiles of i8_conv.c whose weights have a scale per group of k and channel: the sums of a group are
+ * exact, those of all groups are floats. Part of i8_conv.c, of matrices (1x1 windows) alone; GROUPS
+ * is the depth of a group in the packed weights. */
+#ifndef EK_I8_GROUPS_H
+#define EK_I8_GROUPS_H
+
+/* Rows begin where x has them. What is read beyond a group meets weights that are zero; the host
+ * leaves room behind x for the last one. Values of 16 bits are widened into scratch. */
+static void find_rows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, long pixel,
+                      int count) {
+    const TX *x = (const TX *)a->x + pixel * a->win.c;
+    rows->count = 1;
+    rows->length = GROUPS;
+#if I8_IN_PLACE
+    (void)scratch, (void)count;
+    EK_UNROLL
+    for (int i = 0; i < MR; i++, x += a->win.c)
+        rows->ptr[i] = (const elem *)x;
+#else
+    const long length = (a->groups - 1) * a->group + GROUPS;
+    for (int i = 0; i < count; i++, x += a->win.c, scratch += length) {
+        for (long p = 0; p < length; p++)
+            scratch[p] = x[p];
+        rows->ptr[i] = scratch;
+    }
+#endif
+}
+
+/* Row i of a tile: its totals times its scale, plus the bias and what y holds, clamped. */
+EK_INLINE void finish_row(const int nv, const ek_i8_conv_args *a, const vf *total, long pixel,
+                          long channel) {
+    const vf scale = vf_splat(a->x_scale[pixel * a->x_scale_step]);
+    const int adds = a->add && *a->add;
+    float *y = (float *)a->y + pixel * a->pitch + channel;
+    EK_UNROLL
+    for (int j = 0; j < nv; j++, y += EK_VL) {
+        const long left = a->win.oc - channel - j * EK_VL;
+        const int whole = EK_VL == 1 || left >= EK_VL;
+        vf v = total[j] * scale + vf_load(a->bias_f32 + channel + j * EK_VL);
+        if (adds)
+            v += whole ? vf_load(y) : vf_load_n(y, left);
+        v = vf_min(vf_max(v, vf_splat(a->low_f32)), vf_splat(a->high_f32));
+        if (whole)
+            vf_store(y, v);
+        else
+            vf_store_n(y, v, left);
+    }
+}
+
+EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const rows_t *rows,
+                    const i8_value *w, long pixel, long channel) {
+    vf total[MR][NV];
+    const i8_row *row[MR];
+    EK_UNROLL
+    for (int i = 0; i < mr; i++) {
+        row[i] = rows->ptr[i];
+        EK_UNROLL
+        for (int j = 0; j < nv; j++)
+            total[i][j] = a->start ? vf_load(a->start + channel + j * EK_VL) : vf_splat(0);
+    }
+    const float *scale = a->scale + channel;
+    for (long g = 0; g < a->groups; g++, scale += a->scale_pitch) {
+        i8_sums sums;
+        i8_clear(&sums);
+        const i8_rows from = {row, I8_STEP, FLIP, NARROW, 0};
+        w = i8_accumulate(mr, nv, &sums, from, GROUPS, w);
+        EK_UNROLL
+        for (int i = 0; i < mr; i++) {
+            row[i] += a->group;
+            EK_UNROLL
+            for (int j = 0; j < nv; j++)
+                total[i][j] += vcast(i8_sum(nv, &sums, i, j), vf) * vf_load(scale + j * EK_VL);
+        }
+    }
+    EK_UNROLL
+    for (int i = 0; i < mr; i++)
+        finish_row(nv, a, total[i], pixel + i, channel);
+}
+#endif
