@@ -47,18 +47,9 @@ EK_INLINE void finish_row(const int nv, const ek_i8_conv_args *a, const vf *tota
     }
 }
 
-EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const rows_t *rows,
-                    const i8_value *w, long pixel, long channel) {
-    vf total[MR][NV];
-    const i8_row *row[MR];
-    EK_UNROLL
-    for (int i = 0; i < mr; i++) {
-        row[i] = rows->ptr[i];
-        EK_UNROLL
-        for (int j = 0; j < nv; j++)
-            total[i][j] = a->start ? vf_load(a->start + channel + j * EK_VL) : vf_splat(0);
-    }
-    const float *scale = a->scale + channel;
+/* total += what the groups give. */
+EK_INLINE void add_groups(const int mr, const int nv, const ek_i8_conv_args *a, const i8_row **row,
+                          const i8_value *w, const float *scale, vf total[MR][NV]) {
     for (long g = 0; g < a->groups; g++, scale += a->scale_pitch) {
         i8_sums sums;
         i8_clear(&sums);
@@ -72,6 +63,91 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
                 total[i][j] += vcast(i8_sum(nv, &sums, i, j), vf) * vf_load(scale + j * EK_VL);
         }
     }
+}
+
+#if defined FOUR && I8_TWO
+#define SHORT_SUMS 1
+#define SHORT_STEPS 32 /* products of -127 to 127 by -8 to 7 whose sum 16 bits hold */
+typedef float two_floats __attribute__((vector_size(8 * EK_VL)));
+
+/* One step along k. */
+EK_INLINE void short_step(const int mr, const int nv, i8_two16 part[MR][(NV + 1) / 2],
+                          const i8_row *const row[MR], long p, const i8_value *w) {
+    EK_UNROLL
+    for (int j = 0; j < nv / 2; j++) {
+        i8_signed8 b;
+        memcpy(&b, w + j * 2 * EK_VL, sizeof b);
+        EK_UNROLL
+        for (int i = 0; i < mr; i++)
+            part[i][j] += vcast(b, i8_two16) * vcast(row[i][p] - (i8_signed8){0}, i8_two16);
+    }
+}
+
+/* The same with sums of 16 bits, which become floats without ones of 32 bits between; nv is even.
+ */
+EK_INLINE void add_groups_short(const int mr, const int nv, const ek_i8_conv_args *a,
+                                const i8_row **row, const i8_value *w, const float *scale,
+                                vf total[MR][NV]) {
+    two_floats sum[MR][(NV + 1) / 2] = {0};
+    for (long g = 0; g < a->groups; g++, scale += a->scale_pitch) {
+        for (long from = 0; from < GROUPS; from += SHORT_STEPS) {
+            const long until = ek_min(from + SHORT_STEPS, GROUPS);
+            i8_two16 part[MR][(NV + 1) / 2] = {0};
+            long p = from;
+            /* Four at a time, or counting rows costs as much as reading them. */
+            for (; p + 4 <= until; p += 4) {
+                EK_UNROLL
+                for (int u = 0; u < 4; u++, w += nv * EK_VL) {
+                    short_step(mr, nv, part, row, p + u, w);
+                    EK_IN_ORDER_HERE;
+                }
+            }
+            for (; p < until; p++, w += nv * EK_VL)
+                short_step(mr, nv, part, row, p, w);
+            EK_UNROLL
+            for (int j = 0; j < nv / 2; j++) {
+                two_floats by;
+                memcpy(&by, scale + j * 2 * EK_VL, sizeof by);
+                EK_UNROLL
+                for (int i = 0; i < mr; i++)
+                    sum[i][j] += vcast(part[i][j], two_floats) * by;
+            }
+        }
+        EK_UNROLL
+        for (int i = 0; i < mr; i++)
+            row[i] += a->group;
+    }
+    EK_UNROLL
+    for (int i = 0; i < mr; i++) {
+        EK_UNROLL
+        for (int j = 0; j < nv; j++) {
+            const two_floats v = sum[i][j / 2];
+            total[i][j] += j % 2 ? __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15)
+                                 : __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7);
+        }
+    }
+}
+#else
+#define SHORT_SUMS 0
+#endif
+
+EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const rows_t *rows,
+                    const i8_value *w, long pixel, long channel) {
+    vf total[MR][NV];
+    const i8_row *row[MR];
+    EK_UNROLL
+    for (int i = 0; i < mr; i++) {
+        row[i] = rows->ptr[i];
+        EK_UNROLL
+        for (int j = 0; j < nv; j++)
+            total[i][j] = a->start ? vf_load(a->start + channel + j * EK_VL) : vf_splat(0);
+    }
+#if SHORT_SUMS
+    if (nv % 2 == 0)
+        add_groups_short(mr, nv, a, row, w, a->scale + channel, total);
+    else
+#endif
+        add_groups(mr, nv, a, row, w, a->scale + channel, total);
     EK_UNROLL
     for (int i = 0; i < mr; i++)
         finish_row(nv, a, total[i], pixel + i, channel);
