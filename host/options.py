@@ -49,7 +49,7 @@ class CompileOptions:
     `weights`: what constant matrices are kept in; `activations`: how what they meet is quantized as
     it comes. One is not without the other.
 
-    `group_size`: values of k that share a scale of 4-bit weights; `samples`: what weights of few
+    `group_size`: values of k that share a scale of such weights; `samples`: what weights of few
     bits and thresholds of outliers are fitted to.
 
     `precision`: what float operators that have kernels for it compute in; "auto": f16 where the
@@ -89,10 +89,10 @@ class CompileOptions:
                 "--samples: expected --weights int8 or int4, which are fitted to them, found none; "
                 "or did you mean --quantize?"
             )
-        if self.group_size is not None and self.weights != "int4":
+        if self.group_size is not None and self.weights is None:
             raise InputError(
-                "--group-size: expected --weights int4, whose scales are those of groups, found "
-                f"{self.weights or 'none'}"
+                "--group-size: expected --weights int8 or int4, of which groups share a scale, "
+                "found none"
             )
         if self.group_size is not None and self.group_size not in GROUP_SIZES:
             raise InputError(

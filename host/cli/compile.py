@@ -82,7 +82,8 @@ _GroupSize = Annotated[
         "--group-size",
         metavar="32|64|128",
         show_default=False,
-        help="Weights of 4 bits that share a scale. Default: the largest that divides.",
+        help="Weights in few bits that share a scale. Default: of 8 bits all of an output's, of 4 "
+        "the largest that divides.",
     ),
 ]
 _State = Annotated[

@@ -13,18 +13,21 @@ from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import run_node
 from edgekit.host.graph.names import fresh_name
-from edgekit.host.graph.types import Activation, Array, DType, Graph, Node, Tensor
+from edgekit.host.graph.types import Activation, Array, DType, Graph, Node, Shape, Tensor
 from edgekit.host.options import WeightBits
 from edgekit.host.passes.codes import MOST, compensated, scales_of
 from edgekit.host.passes.compress import matrix_of
 
 Sample = Mapping[str, Array]
+_Values = ChainMap[str, Array]
 
 _COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)  # of outliers, tried
 _MOST_SHARE = 4  # of the channels: with more than one in so many, a split saves little
 _TARGET: Mapping[WeightBits, float] = {"int8": 0.004, "int4": 0.01}
 _TRIED = 4  # samples that thresholds are tried on
 _MOST_ROWS = 1 << 13  # that moments are made of
+_WIDE = 1024  # values of k from which a row gets several scales, each of at most:
+_PART = 384
 
 
 def calibrate(floats: Graph, coded: Graph, bits: WeightBits, samples: Sequence[Sample]) -> Graph:
@@ -39,7 +42,8 @@ def calibrate(floats: Graph, coded: Graph, bits: WeightBits, samples: Sequence[S
             f"{len(floats.states)}; leave --samples out"
         )
     fit = _Fit(floats, coded, bits, samples)
-    nodes = tuple(fit.step(*pair) for pair in zip(floats.nodes, coded.nodes, strict=True))
+    pairs = zip(floats.nodes, coded.nodes, strict=True)
+    nodes = tuple(node for pair in pairs for node in fit.step(*pair))
     used = {t for n in nodes for t in (*n.inputs, *n.outputs) if t is not None}
     used |= {*coded.inputs, *coded.outputs}
     tensors = {name: t for name, t in fit.tensors.items() if name in used}
@@ -62,50 +66,90 @@ class _Fit:
         self._last = {name: i for i, n in enumerate(floats.nodes) for name in n.inputs}
         self._done = 0
 
-    def step(self, plain: Node, node: Node) -> Node:
-        """`node` as it is fitted; both are run."""
+    def step(self, plain: Node, node: Node) -> list[Node]:
+        """`node` as it is fitted, perhaps in parts; both are run."""
         if isinstance(node.op, ops.OutlierFullyConnected):
-            node = self._fitted(plain, node)
-        for values, run, tensors in (
-            *((v, plain, self._floats.tensors) for v in self._exact),
-            *((v, node, self.tensors) for v in self._made),
-        ):
-            values.update(zip(run.outputs, run_node(run, tensors, values), strict=True))
-            for name in plain.inputs:
-                if name is not None and self._last[name] == self._done:
-                    values.maps[0].pop(name, None)
+            nodes = self._fitted(plain, node)
+        else:
+            nodes = [node]
+            self._run(node, self.tensors, self._made)
+        self._run(plain, self._floats.tensors, self._exact)
+        kept = {*plain.outputs, *(n for n in plain.inputs if n and self._last[n] > self._done)}
+        own = {t for n in (plain, *nodes) for t in (*n.inputs, *n.outputs) if t is not None}
+        for values in (*self._exact, *self._made):
+            for name in own - kept:
+                values.maps[0].pop(name, None)
         self._done += 1
-        return node
+        return nodes
 
-    def _fitted(self, plain: Node, node: Node) -> Node:
+    def _run(self, node: Node, tensors: Mapping[str, Tensor], samples: Sequence[_Values]) -> None:
+        for values in samples:
+            values.update(zip(node.outputs, run_node(node, tensors, values), strict=True))
+
+    def _fitted(self, plain: Node, node: Node) -> list[Node]:
+        """The product in parts of k, each added to what those before give: a row has a scale in
+        each of them."""
         weights = matrix_of(self._floats, plain)
         assert weights is not None and isinstance(node.op, ops.OutlierFullyConnected)
+        x, y = self.tensors[node.inputs[0] or ""], self.tensors[node.outputs[0]]
+        slices = self.tensors[node.inputs[2] or ""].shape[0]
+        count = _parts(weights.shape[1], slices) if x.shape[-1] == weights.shape[1] else 1
+        made, given, sums = list[Node](), [x.name], node.inputs[4] if node.inputs[4:] else None
+        if count > 1:
+            size = x.shape[-1] // count
+            given = [self._value(f"{x.name}.{i}", (*x.shape[:-1], size)) for i in range(count)]
+            cut = ops.Split(len(x.shape) - 1, (size,) * count)
+            made.append(Node(f"{node.name}.parts", cut, (x.name,), tuple(given)))
+            for samples in (self._exact, self._made):
+                self._run(made[0], self.tensors, samples)
+        own = plain.inputs[2] if len(plain.inputs) > 2 else None
+        for i, (part, matrix) in enumerate(
+            zip(given, np.split(weights, count, axis=1), strict=True)
+        ):
+            last = i + 1 == count
+            op = node.op if last else dataclasses.replace(node.op, activation=Activation.NONE)
+            out = y.name if last else self._value(f"{y.name}.{i}", y.shape)
+            name = f"{node.name}.{i}" if count > 1 else node.name
+            bare = Node(name, op, (part,), (out,))
+            fitted = self._product(bare, matrix, max(slices // count, 1), own if last else None)
+            more = () if sums is None else (sums,)
+            made.append(dataclasses.replace(fitted, inputs=(*fitted.inputs, *more)))
+            self._run(made[-1], self.tensors, self._made)
+            sums = out
+        return made
+
+    def _product(self, node: Node, weights: Array, slices: int, bias: str | None) -> Node:
+        """`node` of x alone, with weights, scales and the bias [n] that fit."""
         x, k = node.inputs[0] or "", weights.shape[1]
         given = [values[x].reshape(-1, k) for values in self._made]
         rows = np.concatenate(given).astype(np.float64)
         some = rows[:: -(-len(rows) // _MOST_ROWS)]
         moment, most = some.T @ some / len(some), MOST[self._bits]
-        slices = self.tensors[node.inputs[2] or ""].shape[0]
         scale = scales_of(weights, k // slices, most, np.diagonal(moment))
         codes = compensated(weights, scale, most, moment)
+        assert isinstance(node.op, ops.OutlierFullyConnected)
         op = dataclasses.replace(
             node.op, threshold=_threshold(given[:_TRIED], weights, _TARGET[self._bits])
         )
         stored = self._constant(f"{node.name}.codes", DType.I8, codes)
         scales = self._constant(f"{node.name}.scales", DType.F32, np.ascontiguousarray(scale.T))
-        named = (x, stored, scales)
-        bias = self._bias(plain, Node(node.name, op, named, node.outputs), weights)
-        name = self._constant(f"{node.name}.shifted", DType.F32, bias)
-        return Node(node.name, op, (*named, name, *node.inputs[4:]), node.outputs)
+        named = Node(node.name, op, (x, stored, scales), node.outputs)
+        shifted = self._bias(named, weights, bias)
+        name = self._constant(f"{node.name}.shifted", DType.F32, shifted)
+        return dataclasses.replace(named, inputs=(*named.inputs, name))
 
-    def _bias(self, plain: Node, node: Node, weights: Array) -> Array:
-        """The bias [n] by which the mean of all sums is that of floats."""
-        name = plain.inputs[2] if len(plain.inputs) > 2 else None
-        own = 0.0 if name is None else self._constants[name]
+    def _value(self, name: str, shape: Shape) -> str:
+        own = fresh_name(name, self._names)
+        self.tensors[own] = Tensor(own, shape, DType.F32)
+        return own
+
+    def _bias(self, node: Node, weights: Array, bias: str | None) -> Array:
+        """The bias [n] by which the mean of all sums is that of floats, plus `bias`."""
+        own = 0.0 if bias is None else self._constants[bias]
         x, k = node.inputs[0] or "", weights.shape[1]
         assert isinstance(node.op, ops.OutlierFullyConnected)
         op = dataclasses.replace(node.op, activation=Activation.NONE)
-        alone = Node(node.name, op, node.inputs[:3], node.outputs)
+        alone = dataclasses.replace(node, op=op)
         count, missing = 0, np.zeros(len(weights))
         for exact, made in zip(self._exact, self._made, strict=True):
             rows = exact[x].reshape(-1, k).astype(np.float64)
@@ -119,6 +163,14 @@ class _Fit:
         self.tensors[own] = Tensor(own, data.shape, dtype, None, data)
         self._constants[own] = data
         return own
+
+
+def _parts(k: int, slices: int) -> int:
+    """Into how many parts k is cut; slices that share a scale of weights stay whole."""
+    if k < _WIDE:
+        return 1
+    fits = (n for n in range(2, k) if k % n == 0 and (slices == 1 or slices % n == 0))
+    return next((n for n in fits if k // n <= _PART), 1)
 
 
 def _threshold(samples: Sequence[Array], weights: Array, target: float) -> float:

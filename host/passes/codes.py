@@ -18,15 +18,26 @@ _SHARES = np.linspace(0.7, 1.0, 13)  # of the scale that reaches the largest val
 
 
 def whole_scales_of(weights: Array, depth: int, most: int) -> Array:
-    """Scales f32 [n, k / depth] for weights [n, k], by which the largest of a group is `most`."""
+    """Scales f32 [n, k / depth] for weights [n, k], the smallest by which no code of a group is out
+    of range (`least_code` to `most`): where codes reach further below zero, a scale below zero
+    gives that side to the larger weights."""
     n, k = weights.shape
-    largest = np.abs(weights.reshape(n, k // depth, depth)).max(axis=2)
-    scale = np.where(largest > 0, largest / np.float32(most), 1).astype(np.float32)
-    return np.asarray(np.maximum(scale, np.finfo(np.float32).tiny))
+    parts = weights.reshape(n, k // depth, depth)
+    above, below = np.maximum(parts.max(axis=2), 0), np.maximum(-parts.min(axis=2), 0)
+    room = np.float32(most), np.float32(-least_code(most))
+    size = np.maximum(np.minimum(above, below) / room[0], np.maximum(above, below) / room[1])
+    size = np.where(size > 0, np.maximum(size, np.finfo(np.float32).tiny), 1).astype(np.float32)
+    return np.where((room[1] > room[0]) & (above > below), -size, size)
+
+
+def least_code(most: int) -> int:
+    """The lowest code beside `most`. Of 8 bits it is as large: some kernels' 16-bit sums of two
+    products have no room for another."""
+    return -most if most > MOST["int4"] else -most - 1
 
 
 def scales_of(weights: Array, depth: int, most: int, squares: Array | None = None) -> Array:
-    """Scales f32 [n, k / depth] of codes -most to most for weights [n, k], by the least sum of
+    """Scales f32 [n, k / depth] of codes up to `most` for weights [n, k], by the least sum of
     squared errors, each times the mean square of its channel, `squares` [k]: where codes are few,
     it pays to clip the largest weights."""
     n, k = weights.shape
@@ -35,9 +46,12 @@ def scales_of(weights: Array, depth: int, most: int, squares: Array | None = Non
     factor = factor.astype(np.float32).reshape(k // depth, depth)
     whole = best = whole_scales_of(weights, depth, most)
     least = np.full(best.shape, np.inf)
-    for share in _SHARES[::-1]:
-        scale = np.maximum(np.float32(share) * whole, np.finfo(np.float32).tiny)[:, :, None]
-        codes = np.clip(np.rint(parts / scale), -most, most)
+    lowest = least_code(most)
+    for share in (*_SHARES[::-1], *(-_SHARES[::-1] if lowest < -most else ())):
+        scale = np.float32(share) * whole
+        small = np.finfo(np.float32).tiny
+        scale = np.where(np.abs(scale) < small, np.copysign(small, scale), scale)[:, :, None]
+        codes = np.clip(np.rint(parts / scale), lowest, most)
         error = (factor * np.square(codes * scale - parts)).sum(axis=2)
         best = np.where(error < least, scale[:, :, 0], best)
         least = np.minimum(error, least)
@@ -48,7 +62,7 @@ def rounded(weights: Array, scale: Array, most: int) -> Array:
     """Codes s8 [n, k] for weights [n, k] and scales [n, groups]."""
     n, k = weights.shape
     parts = weights.reshape(n, scale.shape[1], -1)
-    codes = np.clip(np.rint(parts / scale[:, :, None]), -most, most)
+    codes = np.clip(np.rint(parts / scale[:, :, None]), least_code(most), most)
     return codes.astype(np.int8).reshape(n, k)
 
 
@@ -57,6 +71,7 @@ def compensated(weights: Array, scale: Array, most: int, moment: Array) -> Array
     the samples show; `moment` [k, k]: the mean of x x^T over their rows. Channels with the largest
     squares go first."""
     n, k = weights.shape
+    lowest = least_code(most)
     order = np.argsort(-np.diagonal(moment), kind="stable")
     wide = np.repeat(scale, k // scale.shape[1], axis=1)[:, order].astype(np.float64)
     left = weights[:, order].astype(np.float64)
@@ -66,7 +81,7 @@ def compensated(weights: Array, scale: Array, most: int, moment: Array) -> Array
         end = min(start + _BLOCK, k)
         errors = np.zeros((n, end - start))
         for j in range(start, end):
-            codes[:, j] = np.clip(np.rint(left[:, j] / wide[:, j]), -most, most)
+            codes[:, j] = np.clip(np.rint(left[:, j] / wide[:, j]), lowest, most)
             error = (left[:, j] - codes[:, j] * wide[:, j]) / factor[j, j]
             left[:, j + 1 : end] -= np.outer(error, factor[j, j + 1 : end])
             errors[:, j - start] = error

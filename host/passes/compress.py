@@ -24,9 +24,9 @@ def compress_weights(graph: Graph, bits: WeightBits, group_size: int | None = No
     so do 1x1 convolutions of 64 channels and more, and tables that rows of 64 values and more are
     picked from (embeddings).
 
-    8-bit weights have a scale per output, 4-bit ones (-8 to 7) one per slice of k, of `group_size`
-    values if that is given, and output; so have rows of tables, in slices of 32. InputError for a
-    size that does not divide some k.
+    Weights have a scale per output and slice of k, of `group_size` values if that is given. If not,
+    8-bit ones (-127 to 127) have one slice, and 4-bit ones (-8 to 7) some. So have rows of tables,
+    of 4 bits in slices of 32. InputError for a size that does not divide some k.
     """
     made: dict[str, Tensor] = {}
     nodes = tuple(_compressed(graph, node, bits, group_size, made) for node in graph.nodes)
@@ -110,8 +110,8 @@ def matrix_of(graph: Graph, node: Node) -> Array | None:
 
 def _quantized(weights: Array, bits: WeightBits, group_size: int | None) -> tuple[Array, Array]:
     """Codes s8 [n, k] and scales [slices, n]. None is clipped: it may be what an outlier meets."""
-    depth = k = weights.shape[1]
-    if bits == "int4":
-        depth = group_size or next((size for size in _SLICES if k % size == 0), k)
+    k = weights.shape[1]
+    usual = next((size for size in _SLICES if k % size == 0), k) if bits == "int4" else k
+    depth = group_size or usual
     scale = whole_scales_of(weights, depth, MOST[bits])
     return rounded(weights, scale, MOST[bits]), np.ascontiguousarray(scale.T)

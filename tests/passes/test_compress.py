@@ -208,3 +208,27 @@ def test_other_tables_stay(rows):
 def test_constant_picks_stay():
     graph = _embedding(np.ones((9, 64), np.float32), np.zeros((1, 5), np.int64))
     assert compress_weights(graph, "int8").nodes == graph.nodes
+
+
+def test_codes_of_4_bits_use_all_16_and_clip_none():
+    """The side that reaches further has one code more, whichever it is."""
+    w = np.random.default_rng(8).standard_normal((64, 96)).astype(np.float32)
+    after = compress_weights(_layer(w, (1, 9, 96)), "int4", 32)
+    codes, scale = (after.tensors[name].data for name in after.nodes[0].inputs[1:3])
+    assert codes.min() == -8 and codes.max() == 7 and (scale < 0).any() and (scale > 0).any()
+    wide = np.repeat(scale.T, 32, axis=1)
+    assert np.all(np.abs(codes * wide - w) <= 0.5001 * np.abs(wide))
+    symmetric = np.abs(w.reshape(64, 3, 32)).max(axis=2) / 7
+    assert np.all(np.abs(scale.T) <= symmetric * 1.0001)
+
+
+@pytest.mark.parametrize("size", [32, 96])
+def test_8_bits_have_groups_too(size, tmp_path):
+    w = np.random.default_rng(0).standard_normal((48, 96)).astype(np.float32)
+    graph, inputs = _layer(w, (1, 9, 96)), {"x": _activations(9, 96)[None]}
+    after = compress_weights(graph, "int8", size)
+    stored, scale = (after.tensors[name].data for name in after.nodes[0].inputs[1:3])
+    assert scale.shape == (96 // size, 48) and np.abs(stored).max() == 127
+    made = run_here(build(after, load_board("local"), tmp_path), inputs)["y"]
+    right = evaluate(after, inputs).outputs["y"]
+    assert np.linalg.norm(made - right) < 1e-4 * np.linalg.norm(right)
