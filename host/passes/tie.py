@@ -6,7 +6,8 @@ after     read state ─► ... ─► write   the release keeps it; a reset mak
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -33,23 +34,37 @@ def tie_states(graph: Graph, ties: Sequence[Tie]) -> Graph:
     outputs = tuple(name for name in graph.outputs if name not in pairs.values())
     if not outputs:
         raise InputError("--state: expected an output that is no state, found none; leave one")
-    taken = {node.name for node in graph.nodes}
     kept = {name: graph.tensors[name] for name in pairs}
-    reads = [
-        Node(fresh_name(f"{name}/read", taken), ops.ReadState(name, t.shape, t.dtype), (), (name,))
-        for name, t in kept.items()
-    ]
-    writes = [
-        Node(fresh_name(f"{name}/write", taken), ops.WriteState(name), (out,), ())
-        for name, out in pairs.items()
-    ]
     zeros = {n: State(n, np.zeros(t.shape, t.dtype.numpy)) for n, t in kept.items()}
     return replace(
         graph,
-        nodes=(*reads, *graph.nodes, *writes),
+        nodes=_ordered(graph, pairs),
         inputs=tuple(name for name in graph.inputs if name not in pairs),
         outputs=outputs,
         states={**graph.states, **zeros},
+    )
+
+
+def _ordered(graph: Graph, pairs: Mapping[str, str]) -> tuple[Node, ...]:
+    """All nodes, with each state read just before it is needed and written as soon as it is both
+    read and known: what is alive at the same time takes memory."""
+    taken = {node.name for node in graph.nodes}
+    last, made = len(graph.nodes), dict.fromkeys(graph.tensors, 0)
+    needed = dict.fromkeys(pairs, last)
+    for i, node in enumerate(graph.nodes):
+        made.update((name, i + 1) for name in node.outputs)
+        needed.update((n, min(needed[n], i)) for n in node.inputs if n is not None and n in needed)
+    made |= needed
+    reads, writes = ([list[Node]() for _ in range(last + 1)] for _ in range(2))
+    for name, out in pairs.items():
+        t = graph.tensors[name]
+        read = ops.ReadState(name, t.shape, t.dtype)
+        reads[needed[name]].append(Node(fresh_name(f"{name}/read", taken), read, (), (name,)))
+        write = Node(fresh_name(f"{name}/write", taken), ops.WriteState(name), (out,), ())
+        writes[max(made[out], needed[name])].append(write)
+    rest = [[node] for node in graph.nodes] + [[]]
+    return tuple(
+        itertools.chain(*(itertools.chain(*at) for at in zip(reads, writes, rest, strict=True)))
     )
 
 
