@@ -350,6 +350,8 @@ def _phases(
 
 def lower_read_state(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(node.op, ReadState)
+    if base_of(ctx.aliases, node.outputs[0]).base == state_buffer(node.op.state):
+        return []
     y = ctx.tensor(node.outputs[0])
     return [copy_bytes(ctx, y.bytes, Value(state_buffer(node.op.state)), Value(y.name))]
 
@@ -357,6 +359,8 @@ def lower_read_state(ctx: Context, node: Node) -> list[Call]:
 def lower_write_state(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(node.op, WriteState)
     x = ctx.tensor(node.inputs[0])
+    if base_of(ctx.aliases, x.name).base == state_buffer(node.op.state):
+        return []
     return [copy_bytes(ctx, x.bytes, Value(x.name), Value(state_buffer(node.op.state)))]
 
 

@@ -59,6 +59,7 @@ from edgekit.host.lower.plan import (
 )
 from edgekit.host.lower.repeat import lower_repeat
 from edgekit.host.lower.sections import Span, sections_of, side_by_side, spans_of
+from edgekit.host.lower.states import kept_in_place
 from edgekit.host.lower.units import NNA
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.choice import Choice
@@ -226,6 +227,8 @@ def _place_states(ctx: Context) -> None:
             offset, size, ctx.weights.add(state.initial)
         )
         offset += round_up(size, ALIGN)
+    for tensor, kept in kept_in_place(ctx.graph).items():
+        ctx.aliases[tensor] = Alias(layout.state_buffer(kept))
 
 
 def _sizes(ctx: Context) -> dict[str, int]:

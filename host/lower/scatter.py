@@ -8,7 +8,7 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.types import Node
 from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.plain import C_NAMES, operand_of
-from edgekit.host.lower.plan import Call, Field, Value
+from edgekit.host.lower.plan import Call, Field, Value, base_of
 
 _TASK_BYTES, _TASKS = 1 << 16, 16  # every task reads all indices: a few tasks only
 
@@ -19,7 +19,8 @@ def lower_scatter(ctx: Context, node: Node) -> list[Call]:
     x, indices, updates = (ctx.tensor(name) for name in node.inputs)
 
     rows = x.shape[0]
-    tasks = min(_TASKS, rows, math.ceil(x.bytes / _TASK_BYTES))
+    in_place = base_of(ctx.aliases, x.name) == base_of(ctx.aliases, node.outputs[0])
+    tasks = 1 if in_place else min(_TASKS, rows, math.ceil(x.bytes / _TASK_BYTES))
     step = math.ceil(rows / max(tasks, 1))
     fields: dict[str, Field] = {
         "rows": rows,

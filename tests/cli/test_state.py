@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from edgekit.host import compile_model
+from edgekit.host.graph.evaluate import evaluate
+from edgekit.host.importers import import_model
 from tests.support.decoder import CONTEXT, TIES, TOKENS, decoded_by_hand, decoder_model
 from tests.support.onnx_models import model, node, save, value
 
@@ -23,17 +27,24 @@ def decoder(home: Path) -> Path:
     return save(decoder_model(), home)
 
 
-def _in_turn(edgekit: Any, bundle: str, rows: Mapping[str, Array], *options: str) -> Array:
-    """The one output of a run per row of each input, all in one session."""
+def _outputs_in_turn(
+    edgekit: Any, bundle: str, rows: Mapping[str, Array], *options: str
+) -> list[dict[str, Any]]:
+    """The outputs of a run per row of each input, all in one session."""
     folder = Path("rows")
     folder.mkdir(exist_ok=True)
     for i in range(len(next(iter(rows.values())))):
         np.savez(folder / f"{i}.npz", **{name: values[i] for name, values in rows.items()})
     done = edgekit("run", bundle, "--input", folder, "--output", "-", *options)
     assert done.code == 0, done.err
-    outputs = [run["outputs"] for run in done.document["runs"]]
-    assert all(len(each) == 1 for each in outputs)
-    return np.array([next(iter(each.values())) for each in outputs], np.float32)
+    return [run["outputs"] for run in done.document["runs"]]
+
+
+def _in_turn(edgekit: Any, bundle: str, rows: Mapping[str, Array], *options: str) -> Array:
+    """The same of a model with one output."""
+    made = _outputs_in_turn(edgekit, bundle, rows, *options)
+    assert all(len(each) == 1 for each in made)
+    return np.array([next(iter(each.values())) for each in made], np.float32)
 
 
 def _decoded(edgekit: Any, bundle: str, *options: str) -> Array:
@@ -172,3 +183,69 @@ def test_an_output_must_remain(edgekit: Any, home: Path) -> None:
     done = edgekit("compile", file, "--state", "x=y")
     assert done.code == 2
     assert "expected an output that is no state, found none" in done.complaint
+
+
+_ROWS, _RUN = 40, 3000  # a state of several tasks
+
+
+def _cached(home: Path, *more: Any, updates: str = "x", outputs: tuple[str, ...] = ()) -> Path:
+    """A state with one row put where the input `at` says; y is the sum of all rows."""
+    nodes = [
+        node("ScatterND", ["s", "at", updates], ["s_next"]),
+        node("ReduceSum", ["s_next", "axis"], ["y"], keepdims=0),
+        *more,
+    ]
+    constants = {"axis": np.array([0], np.int64), "last": np.array([[-1]], np.int64)}
+    inputs = [value("x", [1, _RUN]), value("at", [1, 1], "s64"), value("s", [_ROWS, _RUN])]
+    return save(model(nodes, inputs, ["y", "s_next", *outputs], constants), home)
+
+
+def _copies(edgekit: Any, home: Path, file: Path) -> list[str]:
+    """Compiles with the state; which of its reads and writes are code."""
+    asked = ("--state", "s=s_next", "-o", "s.ekb", "--explain", "e.json")
+    done = edgekit("compile", file, *asked)
+    assert done.code == 0, done.err
+    found = json.loads((home / "e.json").read_text())["operators"]
+    return [o["op"] for o in found if o["op"].endswith("state") and o["kernel"]]
+
+
+_X = np.random.default_rng(5).standard_normal((5, 1, _RUN)).astype(np.float32)
+_AT = np.array([3, 39, 3, 0, -2], np.int64).reshape(5, 1, 1)
+
+
+def test_only_the_rows_of_a_cache_are_written(edgekit: Any, home: Path) -> None:
+    assert _copies(edgekit, home, _cached(home)) == []
+    made = _in_turn(edgekit, "s.ekb", {"x": _X, "at": _AT})
+    state, expected = np.zeros((_ROWS, _RUN), np.float32), []
+    for x, at in zip(_X, _AT, strict=True):
+        state[at[0, 0]] = x
+        expected.append(state.sum(axis=0))
+    np.testing.assert_allclose(made, expected, atol=1e-5)
+
+
+def test_a_cache_that_is_read_as_it_was_is_copied(edgekit: Any, home: Path) -> None:
+    old = node("GatherND", ["s", "at"], ["was"])
+    both = [old, node("Add", ["y", "was"], ["z"])]
+    assert _copies(edgekit, home, _cached(home, *both, outputs=("z",))) != []
+    graph = import_model(home / "m.onnx")
+    state, expected = np.zeros((_ROWS, _RUN), np.float32), []
+    for x, at in zip(_X, _AT, strict=True):
+        found = evaluate(graph, {"x": x, "at": at, "s": state}).outputs
+        state = found["s_next"]
+        expected.append(found["z"])
+    made = _outputs_in_turn(edgekit, "s.ekb", {"x": _X, "at": _AT})
+    np.testing.assert_allclose([each["z"] for each in made], expected, atol=1e-5)
+
+
+def test_a_row_of_the_cache_itself_is_copied(edgekit: Any, home: Path) -> None:
+    file = _cached(home, updates="s_last")
+    proto = onnx.load(file)
+    proto.graph.node.insert(0, node("GatherND", ["s", "last"], ["s_end"]))
+    proto.graph.node.insert(1, node("Add", ["s_end", "x"], ["s_last"]))
+    assert _copies(edgekit, home, save(proto, home)) != []
+    made = _in_turn(edgekit, "s.ekb", {"x": _X, "at": _AT})
+    state, expected = np.zeros((_ROWS, _RUN), np.float32), []
+    for x, at in zip(_X, _AT, strict=True):
+        state[at[0, 0]] = state[-1] + x[0]
+        expected.append(state.sum(axis=0))
+    np.testing.assert_allclose(made, expected, atol=1e-5)

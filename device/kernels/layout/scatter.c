@@ -27,8 +27,9 @@ void NAME(const void *args, long begin, long end) {
     const ek_scatter_args *a = args;
     long first = begin * a->step, last = ek_min(end * a->step, a->rows), run = a->run;
     T *y = a->y;
-    memcpy(y + first * run, (const T *)a->x + first * run,
-           (size_t)((last - first) * run) * sizeof(T));
+    if (a->x != a->y) /* a state keeps its rows in place */
+        memcpy(y + first * run, (const T *)a->x + first * run,
+               (size_t)((last - first) * run) * sizeof(T));
     for (long i = 0; i < a->count; i++) {
         long at = (long)((const TI *)a->indices)[i];
         at = at < 0 ? at + a->rows : at;
