@@ -127,6 +127,55 @@ EK_INLINE void add_groups_short(const int mr, const int nv, const ek_i8_conv_arg
         }
     }
 }
+#elif defined FOUR && EK_I8 == EK_I8_MULL16
+#define SHORT_SUMS 1
+#define SHORT_STEPS 256 /* products, of which a lane adds an eighth */
+
+/* Two by two halves, so that no product waits for the one before. */
+EK_INLINE void short_step(const int mr, const int nv, vi_short part[MR][NV * EK_VL],
+                          const i8_row *const row[MR], long p, const i8_value *w) {
+    vi x[MR];
+    EK_UNROLL
+    for (int i = 0; i < mr; i++)
+        x[i] = i8_vector(row[i] + p);
+    EK_UNROLL
+    for (int j = 0; j < nv * EK_VL; j++) {
+        const vi b = i8_vector(w + j * 16);
+        EK_UNROLL
+        for (int h = 0; h < 2; h++) {
+            EK_UNROLL
+            for (int i = 0; i < mr; i++)
+                part[i][j] = vi_mlal8(part[i][j], x[i], b, h);
+        }
+    }
+}
+
+/* The same with sums of 16 bits, which a group's end widens. */
+EK_INLINE void add_groups_short(const int mr, const int nv, const ek_i8_conv_args *a,
+                                const i8_row **row, const i8_value *w, const float *scale,
+                                vf total[MR][NV]) {
+    for (long g = 0; g < a->groups; g++, scale += a->scale_pitch) {
+        for (long from = 0; from < GROUPS; from += SHORT_STEPS) {
+            vi_short part[MR][NV * EK_VL] = {0};
+            const long until = ek_min(from + SHORT_STEPS, GROUPS);
+            for (long p = from; p < until; p += I8_STEP, w += nv * EK_VL * I8_STEP)
+                short_step(mr, nv, part, row, p, w);
+            EK_UNROLL
+            for (int i = 0; i < mr; i++) {
+                EK_UNROLL
+                for (int j = 0; j < nv; j++) {
+                    const vi_short *s = part[i] + j * EK_VL;
+                    const vi sum = vi_sum4(vi_of_short(s[0]), vi_of_short(s[1]), vi_of_short(s[2]),
+                                           vi_of_short(s[3]));
+                    total[i][j] += vcast(sum, vf) * vf_load(scale + j * EK_VL);
+                }
+            }
+        }
+        EK_UNROLL
+        for (int i = 0; i < mr; i++)
+            row[i] += a->group;
+    }
+}
 #else
 #define SHORT_SUMS 0
 #endif
@@ -143,7 +192,7 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
             total[i][j] = a->start ? vf_load(a->start + channel + j * EK_VL) : vf_splat(0);
     }
 #if SHORT_SUMS
-    if (nv % 2 == 0)
+    if (EK_I8 == EK_I8_MULL16 || nv % 2 == 0)
         add_groups_short(mr, nv, a, row, w, a->scale + channel, total);
     else
 #endif

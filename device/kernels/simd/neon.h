@@ -111,6 +111,18 @@ EK_INLINE vi vi_mull8(vi acc, const vi_half a[2], const vi_half b[2], const int 
 }
 #endif
 
+/* Sums of 16 bits: half of sixteen products of bytes, the lower one or the other; and such sums as
+ * four of 32 bits. */
+typedef int16_t vi_short __attribute__((vector_size(16)));
+EK_INLINE vi_short vi_mlal8(vi_short acc, vi a, vi b, const int high) {
+    const int8x16_t x = (int8x16_t)a, y = (int8x16_t)b;
+    return (vi_short)(high ? vmlal_s8((int16x8_t)acc, vget_high_s8(x), vget_high_s8(y))
+                           : vmlal_s8((int16x8_t)acc, vget_low_s8(x), vget_low_s8(y)));
+}
+EK_INLINE vi vi_of_short(vi_short sums) {
+    return (vi)vpaddlq_s16((int16x8_t)sums);
+}
+
 /* Lane l: the sum of the lanes of the l-th vector. */
 EK_INLINE vi vi_sum4(vi a, vi b, vi c, vi d) {
 #ifdef __aarch64__
