@@ -6,7 +6,7 @@ import math
 from typing import Literal
 
 from edgekit.host.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected, MatMul
-from edgekit.host.graph.quantization import zero_point_of
+from edgekit.host.graph.quantization import zero_points_of
 from edgekit.host.graph.types import DType, Graph, Node, Tensor
 
 # How a layer uses the nine taps: as a window of pixels; likewise, with weights on the diagonal
@@ -42,8 +42,8 @@ def misfit(graph: Graph, node: Node) -> str | None:
         return f"expected s8 all over, found {' and '.join(dict.fromkeys(t.value for t in types))}"
     if isinstance(op, MatMul):
         return _product_misfit(graph, node)
-    if zero_point_of(w):
-        return f"expected weights of zero point 0, found {zero_point_of(w)}"
+    if (points := zero_points_of(w)).any():
+        return f"expected weights of zero point 0, found {points[points != 0].flat[0]}"
     if isinstance(op, Conv2D | DepthwiseConv2D):
         return _window_misfit(op, x, w)
     return None

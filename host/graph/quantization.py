@@ -135,6 +135,15 @@ def zero_point_of(t: Tensor) -> int:
     return int(_quant(t).zero_point.flat[0])
 
 
+def zero_points_of(t: Tensor) -> Array:
+    """The zero point of a quantized tensor, of rank 0, or where they differ by channel all of them,
+    in a shape that broadcasts to the tensor's."""
+    points = _quant(t).zero_point
+    if not np.ptp(points):
+        return np.asarray(zero_point_of(t))
+    return points.reshape(-1, *(1,) * (len(t.shape) - 1 - _quant(t).axis))
+
+
 def _quant(t: Tensor) -> Quant:
     if t.quant is None:
         raise ShapeError(f"expected {t.dtype.value} values with a scale, found plain ones")

@@ -23,6 +23,7 @@ from edgekit.host.graph.quantization import (
     round_half_away,
     saturate,
     zero_point_of,
+    zero_points_of,
 )
 from edgekit.host.graph.types import Activation, Array, DType, Operator, Tensor
 
@@ -74,7 +75,7 @@ def operands(values: Sequence[Array | None], ins: Sequence[Tensor | None]) -> Op
         return Operands(x.astype(np.float64), w.astype(np.float64))
     return Operands(
         x.astype(np.float64) - zero_point_of(x_tensor),
-        w.astype(np.float64) - zero_point_of(w_tensor),
+        w.astype(np.float64) - zero_points_of(w_tensor),
     )
 
 

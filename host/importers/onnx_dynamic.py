@@ -3,8 +3,7 @@
     x ─ DynamicQuantizeLinear ─ MatMulInteger ─ Cast ─ Mul ─ [Add]     Mul(scale of x, of weights)
 
 becomes the DynamicQuantizeMatMul that ONNX Runtime makes of it as well, and that a fully connected
-layer of bytes, where the weights are a constant matrix of bytes that have one zero point, or fit
-into s8 without.
+layer of bytes, where the weights are a constant matrix of bytes.
 """
 
 from __future__ import annotations
@@ -89,9 +88,7 @@ class _Finder:
             return False
         zero = product.inputs[3] if len(product.inputs) > 3 else ""
         points = self._constants.get(zero) if zero else np.zeros(1, np.int64)
-        if points is None or points.ndim > 1 or points.size not in (1, weights.shape[1]):
-            return False
-        return _one_point(weights.T, points.reshape(-1).astype(np.int64))[0] is not None
+        return points is not None and points.ndim < 2 and points.size in (1, weights.shape[1])
 
     def _scale(self, x: FileNode, factor: str) -> str | None:
         """The constant factor of weights in that of a product."""
@@ -139,7 +136,7 @@ def dynamic_layer(
 
 
 def _weights(call: Call, w: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor | None:
-    """w as [n, k] of bytes with its scales and one zero point."""
+    """w as [n, k] of bytes with its scales and zero points."""
     if w.data is None or len(w.shape) != 2 or w.dtype not in (DType.I8, DType.U8) or not w.elements:
         return None
     n, factors = w.shape[1], scale.data
@@ -152,20 +149,19 @@ def _weights(call: Call, w: Tensor, scale: Tensor, zero: Tensor | None) -> Tenso
         points = zero.data.reshape(-1).astype(np.int64)
     if (factors <= 0).any():
         return None
-    codes, point = _one_point(w.data.T, points)
-    if codes is None:
-        return None
-    scales = factors.reshape(-1).astype(np.float32)
-    quant = Quant(scales, np.full(scales.size, point, np.int64))
+    codes, points = _in_bytes(w.data.T, points)
+    count = max(factors.size, points.size)
+    scales = np.broadcast_to(factors.reshape(-1).astype(np.float32), (count,))
+    quant = Quant(scales, np.broadcast_to(points, (count,)))
     names = ("dynamic", w.name, scale.name, None if zero is None else zero.name)
     return call.builder.once(names, lambda: [call.builder.with_quant(call.constant(codes), quant)])[
         0
     ]
 
 
-def _one_point(codes: Array, points: Array) -> tuple[Array | None, int]:
-    """Codes [n, k] of bytes around one zero point: s8 around 0 where they fit."""
+def _in_bytes(codes: Array, points: Array) -> tuple[Array, Array]:
+    """Codes [n, k] of bytes around their zero points: s8 around 0 where all fit."""
     real = codes.astype(np.int64) - points[:, None]
     if real.min() >= -128 and real.max() <= 127:
-        return real.astype(np.int8), 0
-    return (codes, int(points[0])) if np.ptp(points) == 0 else (None, 0)
+        return real.astype(np.int8), np.zeros(1, np.int64)
+    return codes, points

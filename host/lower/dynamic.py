@@ -8,11 +8,10 @@ import numpy as np
 
 from edgekit.host.align import round_up
 from edgekit.host.graph import ops
-from edgekit.host.graph.quantization import zero_point_of
 from edgekit.host.graph.types import Array, DType, Node, Tensor
 from edgekit.host.lower.context import Context, Rules, padded
 from edgekit.host.lower.plan import Call, Field, Value
-from edgekit.host.lower.product_i8 import float_product, wrap_i32
+from edgekit.host.lower.product_i8 import float_product, wrap_i32, zero_of_rows
 from edgekit.host.lower.window import C_TYPES, Window, bias_vector
 from edgekit.kb.isa import ByteProduct
 
@@ -26,7 +25,7 @@ def lower_dynamic(ctx: Context, node: Node) -> list[Call]:
     weights = ctx.constant(node, 1, "weights")
     assert w.quant is not None
     n, k = weights.shape
-    m, width, w_zero = x.elements // k, round_up(n, ctx.isa.vl), zero_point_of(w)
+    m, width, w_zero = x.elements // k, round_up(n, ctx.isa.vl), zero_of_rows(w)
     # VNNI multiplies bytes without a sign by ones with it.
     unsigned = ctx.isa.i8 is ByteProduct.DOT4_US
     coded = Tensor(f"{x.name}:codes", (m, k), DType.U8 if unsigned else DType.I8)
@@ -69,9 +68,9 @@ def lower_dynamic(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, quantize, 1), Call(product.kernel, fields, product.tasks)]
 
 
-def _step(weights: Array, zero: int, width: int) -> Array:
+def _step(weights: Array, zero: Array, width: int) -> Array:
     """What one step of the zero point of x adds to the sums, [width]."""
-    sums = weights.astype(np.int64).sum(axis=1) - zero * weights.shape[1]
+    sums = (weights.astype(np.int64) - zero).sum(axis=1)
     return wrap_i32(padded(-sums, width, np.dtype(np.int64)))
 
 

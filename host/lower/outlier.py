@@ -20,7 +20,7 @@ from edgekit.host.lower.group_products import (
     x1_type,
 )
 from edgekit.host.lower.plan import Call, Field, Kernel, Value, Weights
-from edgekit.host.lower.product_i8 import float_product
+from edgekit.host.lower.product_i8 import NO_ZERO, float_product
 from edgekit.host.lower.window import Window, bias_vector
 
 _F32 = np.dtype(np.float32)
@@ -95,7 +95,7 @@ def _whole(ctx: Context, node: Node, m: int) -> GroupsProduct:
     x_type = x1_type(ctx)
     x1 = Tensor(f"{ctx.tensor(node.inputs[0]).name}:x1", (m, k), x_type)
     halve = bool(np.all((weights >= -8) & (weights <= 7)))
-    zeros = (128 if x_type is DType.U8 else 0, 0)
+    zeros = (128 if x_type is DType.U8 else 0, NO_ZERO)
     made = float_product(ctx, node, window, weights, x1, zeros, halve)
     part = GroupsPart(made.kernel, made.fields, made.tasks, made.weights, 0)
     return GroupsProduct((part,), 1, made.depth, made.bits, made.columns)

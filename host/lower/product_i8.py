@@ -18,6 +18,7 @@ from edgekit.host.graph.quantization import (
     convolution_multiplier,
     dense_multiplier,
     zero_point_of,
+    zero_points_of,
 )
 from edgekit.host.graph.types import Activation, Array, DType, Node, Tensor
 from edgekit.host.lower.context import Context, padded
@@ -31,6 +32,7 @@ from edgekit.kb.operators import OperatorMethod
 
 _SEGMENT_WASTE = 1.3  # rounding rows up may cost this much more products than packing windows
 _I32, _F32 = np.dtype(np.int32), np.dtype(np.float32)
+NO_ZERO = np.asarray(0)
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,14 @@ class _Depth:
     total: int
 
 
-def _depth_of(ctx: Context, window: Window, w_zero: int) -> _Depth:
+def _depth_of(ctx: Context, window: Window, w_zero: Array) -> _Depth:
     step = ctx.isa.k_step
     row = window.kernel[1] * window.x[3]
     whole = round_up(max(window.k, 1), step)
     segment = round_up(max(row, 1), step)
     in_place = (
         ctx.isa.i8.reads_bytes
-        and (w_zero == 0 or ctx.isa.i8 is ByteProduct.WIDE16 or window.pointwise)
+        and (window.pointwise or _needs_no_sums(ctx.isa.i8, w_zero))
         and window.dilation[1] == 1
         and window.kernel[0] <= I8_SEGMENTS
         and window.kernel[0] * segment <= _SEGMENT_WASTE * whole
@@ -62,19 +64,25 @@ def _depth_of(ctx: Context, window: Window, w_zero: int) -> _Depth:
     return _Depth(in_place, segment, total)
 
 
+def _needs_no_sums(kind: ByteProduct, w_zero: Array) -> bool:
+    """Whether windows need not be summed up to take the zero point of their weights off."""
+    return w_zero.size == 1 and (not w_zero.any() or kind is ByteProduct.WIDE16)
+
+
 @dataclass(frozen=True, eq=False)
 class _PackedBytes:
     """8-bit weights as one ISA wants them, and what must be added to the bias."""
 
     weights: Array
     correction: Array
-    w_zero: int
+    w_zero: Array
     macros: Mapping[str, int]
 
     @property
     def suffix(self) -> str:
         """What sets the name of the kernel apart from those with other macros."""
-        return ("_zero" if self.w_zero else "") + ("_narrow" if "NARROW" in self.macros else "")
+        zero = ("", "_zero", "_zeros")[self.macros["W_ZERO"]]
+        return zero + ("_narrow" if "NARROW" in self.macros else "")
 
 
 def _pack_bytes(
@@ -82,7 +90,7 @@ def _pack_bytes(
     window: Window,
     weights: Array,
     x: Tensor,
-    zeros: tuple[int, int],
+    zeros: tuple[int, Array],
     tile: Tile,
     depth: _Depth,
 ) -> _PackedBytes:
@@ -92,7 +100,7 @@ def _pack_bytes(
     n, k = weights.shape
     nr = tile.nv * vl
     if kind is ByteProduct.PAIR16:
-        signed, zero, a_zero = weights.astype(np.int16) - np.int16(w_zero), 0, 0
+        signed, zero, a_zero = (weights.astype(np.int16) - w_zero).astype(np.int16), NO_ZERO, 0
     else:
         signed, zero = signed_weights(weights, w_zero)
         a_zero = x_zero
@@ -101,7 +109,7 @@ def _pack_bytes(
             a_zero += 128
         if kind.flips_unsigned and x.dtype is DType.U8:
             a_zero -= 128
-    correction = k * zero * a_zero - a_zero * signed.sum(axis=1, dtype=np.int64)
+    correction = k * np.ravel(zero) * a_zero - a_zero * signed.sum(axis=1, dtype=np.int64)
     if depth.segments:
         rows = signed.reshape(n, window.kernel[0], -1)
         wide = np.zeros((n, window.kernel[0], depth.segment), signed.dtype)
@@ -109,21 +117,28 @@ def _pack_bytes(
         signed = wide.reshape(n, -1)
     stored = signed.astype(f"i{kind.weight_bytes}")
     packed_weights = pack_panels(stored, nr, vl, kind.group, depth.total)
-    macros = {"W_ZERO": int(zero != 0)}
-    in_pairs = kind is ByteProduct.WIDE16 and vl > 1 and x.dtype is DType.I8 and not zero
+    macros = {"W_ZERO": int(zero.any()) if zero.size == 1 else 2}
+    in_pairs = kind is ByteProduct.WIDE16 and vl > 1 and x.dtype is DType.I8
+    in_pairs = in_pairs and macros["W_ZERO"] != 1
     if (kind is ByteProduct.MULL16 or in_pairs) and packed_weights.min(initial=0) > -128:
         macros["NARROW"] = 1
     return _PackedBytes(packed_weights, correction, zero, macros)
 
 
-def signed_weights(weights: Array, zero: int) -> tuple[Array, int]:
-    """8-bit weights with the zero point `zero` as values of s8 (in s16), and what is the zero point
-    of these: 0 where they fit without one."""
+def zero_of_rows(w: Tensor) -> Array:
+    """The zero point of weights [n, ...], or where they differ those of the rows, [n, 1]."""
+    points = zero_points_of(w)
+    return points.reshape(-1, 1) if points.size > 1 else points
+
+
+def signed_weights(weights: Array, zero: Array) -> tuple[Array, Array]:
+    """8-bit weights with the zero point `zero`, one or several that broadcast, as values of s8 (in
+    s16), and what is the zero point of these: 0 where they fit without one."""
     wide = weights.astype(np.int16)
-    shifted = wide - np.int16(zero)
+    shifted = (wide - zero).astype(np.int16)
     if np.abs(shifted).max(initial=0) <= 127:
-        return shifted, 0
-    return (wide - 128, zero - 128) if weights.dtype == np.uint8 else (wide, zero)
+        return shifted, NO_ZERO
+    return (wide - np.int16(128), zero - 128) if weights.dtype == np.uint8 else (wide, zero)
 
 
 def _i8_fields(
@@ -135,7 +150,14 @@ def _i8_fields(
     x_zero: int,
 ) -> dict[str, Field]:
     tile = tile_of(method, ctx.isa.vl)
+    zeros: dict[str, Field] = {}
+    if packed.w_zero.size > 1:
+        width = round_up(window.y[3], ctx.isa.vl)
+        zeros["w_zeros"] = ctx.weights.add(padded(packed.w_zero.reshape(-1), width, _I32))
+    else:
+        zeros["w_zero"] = int(packed.w_zero)
     return {
+        **zeros,
         "win": window.fields,
         "pointwise": int(window.pointwise),
         "segments": int(depth.segments),
@@ -145,13 +167,12 @@ def _i8_fields(
         "pitch": window.y[3],
         "k_padded": depth.total,
         "x_zero": x_zero,
-        "w_zero": packed.w_zero,
     }
 
 
 def i8_tile(ctx: Context, node: Node, window: Window, weights: Array) -> Tile:
     """The register tile of a product of bytes; weights [n, k]."""
-    w_zero = zero_point_of(ctx.tensor(node.inputs[1]))
+    w_zero = zero_of_rows(ctx.tensor(node.inputs[1]))
     depth = _depth_of(ctx, window, signed_weights(weights, w_zero)[1])
     return tile_of(_i8_method(ctx, node, window, depth), ctx.isa.vl)
 
@@ -172,7 +193,7 @@ def i8_product(
     x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y = ctx.tensor(node.outputs[0])
     vl = ctx.isa.vl
-    x_zero, w_zero = zero_point_of(x), zero_point_of(w)
+    x_zero, w_zero = zero_point_of(x), zero_of_rows(w)
     depth = _depth_of(ctx, window, signed_weights(weights, w_zero)[1])
     method = _i8_method(ctx, node, window, depth)
     tile = tile_of(method, ctx.isa.vl)
@@ -228,7 +249,7 @@ def wrap_i32(values: Array) -> Array:
     return (values & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
 
 
-def _largest_product(weights: Array, w_zero: int) -> int:
+def _largest_product(weights: Array, w_zero: Array) -> int:
     """What the sum of products of any 8-bit x with a row of weights cannot exceed."""
     sizes = np.abs(weights.astype(np.int64) - w_zero).sum(axis=1)
     return int(sizes.max(initial=0)) * 256
@@ -268,11 +289,11 @@ def hybrid_product(
     y = ctx.tensor(node.outputs[0])
     assert w.quant is not None
     vl = ctx.isa.vl
-    depth = _depth_of(ctx, window, 0)
+    depth = _depth_of(ctx, window, NO_ZERO)
     method = _i8_method(ctx, node, window, depth)
     tile = tile_of(method, ctx.isa.vl)
     stored = Tensor(f"{x.name}:s8", x.shape, DType.I8)
-    packed = _pack_bytes(ctx, window, weights, stored, (0, 0), tile, depth)
+    packed = _pack_bytes(ctx, window, weights, stored, (0, NO_ZERO), tile, depth)
     quantize = ctx.kernel(
         "quantize_s8_dynamic",
         "elementwise/quantize.c",
@@ -350,11 +371,11 @@ def float_product(
     window: Window,
     weights: Array,
     x: Tensor,
-    zeros: tuple[int, int],
+    zeros: tuple[int, Array],
     halve: bool,
 ) -> BytesProduct:
-    """x [pixels, k] of bytes times weights of bytes [n, k]; `zeros` are the zero points of both,
-    scales and bias are the caller's.
+    """x [pixels, k] of bytes times weights of bytes [n, k]; `zeros` are the zero points of both
+    (of the weights one, or [n, 1]), scales and bias are the caller's.
 
     `halve`: weights are of -8 to 7 and stored two per byte, if a panel is not too large for that.
     """

@@ -137,6 +137,8 @@ FAULTS = (
           "return vi_nearest(x);", "return vi_from_whole(x);"),
     Fault("zero_point_of_first_channels", "dynamic", "elementwise/dynamic_quantize.c",
           "c < g->channels; c++", "c < 1; c++"),
+    Fault("weights_zero_of_channel_0", "dynamic", "conv/i8_conv.c",
+          "vi_load(a->w_zeros + channel)", "vi_splat(a->w_zeros[0])"),
     Fault("range_without_tail", "dynamic", "elementwise/range.h",
           "*high = x[i] > *high ? x[i] : *high;", ""),
     Fault("scale_of_first_lanes", "conv_hybrid", "elementwise/quantize.c",

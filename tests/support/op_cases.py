@@ -24,7 +24,7 @@ class Case:
     after: Case | None = None
 
 
-def quant(scale: float | Array, zero: int = 0, axis: int = 0) -> Quant:
+def quant(scale: float | Array, zero: int | Array = 0, axis: int = 0) -> Quant:
     scales = np.atleast_1d(np.asarray(scale, np.float32))
     return Quant(scales, np.full(scales.size, zero, np.int64), axis)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Activation, DType
+from edgekit.host.graph.types import Activation, Array, DType
 from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 
 _CHANNELS = (1, 2, 7, 16, 17, 33, 64, 96, 130, 200)
@@ -46,13 +46,15 @@ def embedding(rng: Rng) -> Case:
 
 
 def dynamic(rng: Rng, dtype: DType) -> Case:
-    """Weights with a zero point, where some less it do not fit into a byte, and without."""
+    """Weights with zero points, where some less them do not fit into a byte, and without."""
     m, k, n = pick(rng, (1, 2, 5, 13, 33)), pick(rng, _CHANNELS), pick(rng, _CHANNELS)
     info = np.iinfo(dtype.numpy)
     codes = rng.integers(info.min, info.max + 1, (n, k))
     middle = 128 if dtype is DType.U8 else 0
-    zero = middle if rng.random() < 0.5 else int(rng.integers(info.min, info.max + 1))
-    scale = rng.uniform(0.005, 0.02, n if rng.random() < 0.5 else 1)
+    zero: int | Array = middle if rng.random() < 0.5 else int(rng.integers(info.min, info.max + 1))
+    if rng.random() < 0.3:  # one for each channel
+        zero = rng.integers(info.min, info.max + 1, n)
+    scale = rng.uniform(0.005, 0.02, n if np.size(zero) > 1 or rng.random() < 0.5 else 1)
     bias = constant(rng.standard_normal(n)) if rng.random() < 0.7 else None
     op = ops.DynamicFullyConnected(list(Activation)[rng.integers(4)])
     lead = (m,) if rng.random() < 0.5 else (2, m)

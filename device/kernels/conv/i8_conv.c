@@ -8,9 +8,9 @@
  * Products are made as gemm/i8_tile.h says. Where rows are bytes (I8_IN_PLACE), the zero point of x
  * is folded into the bias by the host; where they are 16-bit values, it is subtracted here. That of
  * the weights is subtracted already, but with W_ZERO from bytes it is not: then it is as they are
- * widened (WIDE16), or taken off times the sum of the row. Windows of bytes are read in place, row
- * by row, except on the border; others are packed once into scratch and serve all panels of output
- * channels. */
+ * widened (WIDE16), or taken off times the sum of the row, as it always is where each channel has
+ * its own (W_ZERO 2). Windows of bytes are read in place, row by row, except on the border; others
+ * are packed once into scratch and serve all panels of output channels. */
 #include "i8_conv.h"
 #define ROW_TYPE TX
 #include "../gemm/i8_tile.h"
@@ -24,8 +24,8 @@
 /* 1: the first step of k stands before the loop, so that its sums need not be set to zero. */
 #define STARTS_APART (EK_I8 == EK_I8_MULL16)
 #define BIAS_FIRST (EK_I8 == EK_I8_DOT4_SS) /* 1: sums begin with the bias */
-#define ROW_SUMS (W_ZERO && I8_BYTES)
-#define ZERO(a) (W_ZERO && !I8_BYTES ? (i8_value)(a)->w_zero : 0)
+#define ROW_SUMS (W_ZERO == 2 || (W_ZERO && I8_BYTES))
+#define ZERO(a) (W_ZERO == 1 && !I8_BYTES ? (i8_value)(a)->w_zero : 0)
 #define X_IS_UNSIGNED ((TX) - 1 > 0)
 #define FLIP I8_FLIP(X_IS_UNSIGNED)
 
@@ -127,14 +127,16 @@ EK_INLINE void finish(const int plain, const int whole, const ek_i8_conv_args *a
 #endif
 
 EK_INLINE vi sum_at(const int nv, const ek_i8_conv_args *a, const rows_t *rows, const i8_sums *sums,
-                    int i, int j, vi bias) {
+                    int i, int j, long channel, vi bias) {
     vi sum = i8_sum(nv, sums, i, j);
     if (!BIAS_FIRST)
         sum += bias;
-#if ROW_SUMS
+#if W_ZERO == 2
+    sum -= vi_load(a->w_zeros + channel) * vi_splat(rows->sum[i]);
+#elif ROW_SUMS
     sum -= a->w_zero * rows->sum[i];
 #endif
-    (void)a, (void)rows;
+    (void)a, (void)rows, (void)channel;
     return sum;
 }
 
@@ -176,7 +178,8 @@ EK_INLINE void finish_whole(const int mr, const int nv, const ek_i8_conv_args *a
         EK_UNROLL
         for (int q = 0; q < TOGETHER; q++) {
             const int at = p + q < mr * nv ? p + q : mr * nv - 1, i = at / nv, j = at % nv;
-            v[q] = scaled(&o[j], sum_at(nv, a, rows, sums, i, j, bias[j]));
+            const vi sum = sum_at(nv, a, rows, sums, i, j, channel + j * EK_VL, bias[j]);
+            v[q] = scaled(&o[j], sum);
             to[q] = y + i * pitch + j * EK_VL;
         }
         store_codes(v, &codes, to);
@@ -204,7 +207,7 @@ EK_INLINE void finish_tile(const int plain, const int whole, const int mr, const
         TY *y = (TY *)a->y + pixel * a->pitch + c;
         EK_UNROLL
         for (int i = 0; i < mr; i++, y += a->pitch)
-            finish(plain, whole, a, &o, sum_at(nv, a, rows, sums, i, j, bias), y, a->win.oc - c,
+            finish(plain, whole, a, &o, sum_at(nv, a, rows, sums, i, j, c, bias), y, a->win.oc - c,
                    pixel + i);
     }
 }

@@ -13,7 +13,8 @@ typedef struct {
     long k_padded;       /* rows of the packed weights: kh segments, or kh * kw * c rounded up */
     long pitch;          /* elements of y from one pixel to the next: at least oc */
     int x_zero;          /* zero point of x as stored: the value of padding */
-    int w_zero;          /* zero point of the packed weights (only with W_ZERO) */
+    int w_zero;          /* zero point of the packed weights (only with W_ZERO 1) */
+    const int32_t *w_zeros; /* of each channel (only with W_ZERO 2) */
     const void *x;
     const void
         *weights; /* [panel][k_padded / G][NR][G], the last panel narrowed to whole vectors */

@@ -49,9 +49,11 @@ static elem *append_row(const ek_window *g, elem *to, const TX *line, long ix, i
 #if ROW_SUMS
 /* The sum of a row of k bytes as the products see them. */
 static int32_t sum_of(const elem *row, long k) {
+    int32_t sum = 0;
+    long p = 0;
+#if I8_BYTES
     const vi ones = vi_splat(0x01010101), flips = vi_splat(FLIP);
     vi sums = {0};
-    long p = 0;
     for (; p + 4 * EK_VL <= k; p += 4 * EK_VL) {
         const vi v = i8_vector(row + p) ^ flips;
 #if EK_I8 == EK_I8_MULL16
@@ -60,7 +62,8 @@ static int32_t sum_of(const elem *row, long k) {
         sums = vi_dot4(sums, v, ones);
 #endif
     }
-    int32_t sum = __builtin_reduce_add(sums);
+    sum = __builtin_reduce_add(sums);
+#endif
     for (; p < k; p++)
         sum += (TX)row[p] + (FLIP ? (X_IS_UNSIGNED ? -128 : 128) : 0);
     return sum;

@@ -12,7 +12,7 @@ import numpy as np
 from edgekit.host.graph import sums
 from edgekit.host.graph.checks import need_dtype, need_positive, need_rank, need_shape, operand
 from edgekit.host.graph.checks import optional as optional_operand
-from edgekit.host.graph.quantization import zero_point_of
+from edgekit.host.graph.quantization import zero_points_of
 from edgekit.host.graph.types import Activation, Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["DynamicFullyConnected"]
@@ -20,8 +20,8 @@ __all__ = ["DynamicFullyConnected"]
 
 @dataclass(frozen=True)
 class DynamicFullyConnected(Operator):
-    """ins: x f32 [..., k], weights s8 or u8 [n,k] with scales (one, or n along axis 0) and one zero
-    point, bias f32 [n] or None; the output is f32 [..., n].
+    """ins: x f32 [..., k], weights s8 or u8 [n,k] with scales and zero points (one, or n along
+    axis 0), bias f32 [n] or None; the output is f32 [..., n].
 
     x is quantized to u8 by one scale and one zero point, those of its whole range, which includes
     0, halves to even: DynamicQuantizeLinear, MatMulInteger and the factors behind it, of ONNX. The
@@ -41,8 +41,8 @@ class DynamicFullyConnected(Operator):
         n, k = w.shape
         if x.shape[-1:] != (k,):
             raise ShapeError(f"expected rows of {k} values, found input {list(x.shape)}")
-        if w.quant is None or w.quant.scale.size not in (1, n) or np.ptp(w.quant.zero_point):
-            raise ShapeError("expected weights with scales and one zero point, found others")
+        if w.quant is None or w.quant.scale.size not in (1, n):
+            raise ShapeError(f"expected weights with one scale or {n}, found others")
         if bias is not None:
             need_shape(bias, (n,), "bias")
             need_dtype(bias, (DType.F32,), "bias")
@@ -54,7 +54,7 @@ class DynamicFullyConnected(Operator):
         w = operand(ins, 1, "weights")
         assert w.quant is not None
         codes, scale = quantize_whole(sums.required(x, 0))
-        weights = sums.required(x, 1).astype(np.float64) - zero_point_of(w)
+        weights = sums.required(x, 1).astype(np.float64) - zero_points_of(w)
         total = codes.astype(np.float64) @ weights.T
         y = total.astype(np.float32) * (w.quant.scale.astype(np.float32) * scale)
         bias = sums.optional(x, 2)
