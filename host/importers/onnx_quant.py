@@ -5,7 +5,9 @@ Integer products are exact: sums are made in s32, or in f32 over so few terms th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,12 +16,13 @@ from edgekit.host.graph.quantization import code_range
 from edgekit.host.graph.types import Array, DType, Quant, ShapeError, Tensor
 from edgekit.host.importers.emitter import need_rank
 from edgekit.host.importers.onnx_call import Call
-from edgekit.host.importers.onnx_conv import Sliding, as_image, grouped, groups_of, sliding
+from edgekit.host.importers.onnx_conv import Sliding, as_image, conv, grouped, groups_of, sliding
 from edgekit.host.importers.onnx_product import product
 
 _CODES = (DType.U8, DType.I8, DType.U16, DType.I16)
 _EXACT = 1 << 24  # whole numbers below this are exact in f32
 _LARGEST_PRODUCT = 256 * 256
+_Made = TypeVar("_Made")
 
 
 def _scale_and_zero(call: Call, index: int) -> Quant:
@@ -105,7 +108,7 @@ def dequantize_linear(call: Call) -> Tensor:
         quant = _scale_and_zero(call, 1)
         if x.quant is not None and _same(x.quant, quant):
             return call.emit(ops.Cast(), x)
-        if x.data is not None and x.dtype is DType.I8:
+        if x.data is not None and x.dtype in (DType.I8, DType.U8):
             return _real(call, x, x.data, quant)
     wide = call.convert(x, DType.F32)
     zero = call.maybe(2)
@@ -115,9 +118,30 @@ def dequantize_linear(call: Call) -> Tensor:
     return call.emit(ops.Mul(), wide, _spread(call, call.x(1), x))
 
 
+def of_codes(row: Callable[[Call], _Made]) -> Callable[[Call], _Made | Tensor]:
+    """`row`, which moves values or picks some, done to what codes of a known scale stand for: a
+    pass makes the same on codes of it. It takes others as they are."""
+
+    def build(call: Call) -> _Made | Tensor:
+        x = call.maybe(0)
+        if x is None or x.data is not None or not x.is_coded or len(call.node.outputs) > 1:
+            return row(call)
+        real = call.emit(ops.Cast(), x)
+        y = row(replace(call, values=[real, *call.values[1:]]))
+        if y is real:
+            return x
+        assert isinstance(y, Tensor)
+        return call.emit(ops.Quantize(x.dtype, True), y, quant=x.quant)
+
+    return build
+
+
 def _real(call: Call, x: Tensor, codes: Array, quant: Quant) -> Tensor:
-    """What s8 constants stand for, still known as codes with scales: a pass makes integer operators
-    of them."""
+    """What constants of bytes stand for, still known as codes of s8 with scales: a pass makes
+    integer operators of them."""
+    if x.dtype is DType.U8:
+        codes = codes.astype(np.int64) - 128
+        quant = Quant(quant.scale, quant.zero_point - 128)
     axis = 0
     if quant.per_channel:
         axis = call.axis(call.integer("axis", 1), len(x.shape))
@@ -256,8 +280,7 @@ def _coded_product(call: Call) -> Tensor | None:
 
 
 def _known_real(call: Call, index: int) -> Tensor | None:
-    """Input `index` of codes in f32: computed by the scale that follows, or a constant matrix that
-    fits into s8 less its zero points."""
+    """Input `index` of codes in f32: computed by the scale that follows, or a constant matrix."""
     x = call.x(index)
     part = call.given(*call.values[index : index + 3])
     if not _is_known(part):
@@ -267,11 +290,7 @@ def _known_real(call: Call, index: int) -> Tensor | None:
         return dequantize_linear(part) if x.quant is not None and _same(x.quant, quant) else None
     if index == 0 or len(x.shape) != 2 or x.dtype not in (DType.I8, DType.U8):
         return None
-    codes = x.data.astype(np.int64) - quant.zero_point
-    if not codes.size or codes.min() < -128 or codes.max() > 127:
-        return None
-    real = (codes * quant.scale).astype(np.float32)
-    return call.quantized(real, Quant(quant.scale, np.zeros_like(quant.zero_point), 1))
+    return _real(replace(part, attributes={"axis": 1}), x, x.data, quant)
 
 
 def qlinear_matmul(call: Call) -> Tensor:
@@ -287,7 +306,31 @@ def qlinear_matmul(call: Call) -> Tensor:
     return _requantized(call, product(call, left, right), factor, 7)
 
 
+def _coded_conv(call: Call) -> Tensor | None:
+    """QLinearConv between Q and DQ, of which a pass makes a convolution of bytes; None where the
+    codes of x have no known scale, or weights or bias are computed."""
+    x, w, bias = call.x(0), call.x(3), call.maybe(8)
+    known = [_is_known(call.given(*call.values[i : i + 3])) for i in (0, 3, 6)]
+    if not all(known) or w.data is None or w.dtype not in (DType.I8, DType.U8):
+        return None
+    if call.x(6).elements != 1 or (bias is not None and bias.data is None):
+        return None
+    one = _scale_and_zero(call, 1)
+    if x.quant is None or not _same(x.quant, one):
+        return None
+    weights = dequantize_linear(call.given(*call.values[3:6], axis=0))
+    terms = None
+    if bias is not None:
+        unit = one.scale.astype(np.float64) * call.value(4, "scale").reshape(-1)
+        terms = call.constant((call.value(8, "bias") * unit).astype(np.float32))
+    real = call.emit(ops.Cast(), x)
+    y = conv(replace(call, values=[real, weights, terms]))
+    return quantize_linear(call.given(y, *call.values[6:8]))
+
+
 def qlinear_conv(call: Call) -> Tensor:
+    if (y := _coded_conv(call)) is not None:
+        return y
     x = without_zero(call, call.x(0), call.x(2), DType.F32, 0)
     w = _fixed(without_zero(call, call.x(3), call.x(5), DType.F32, 0))
     sums = _integer_sums(call, x, w)

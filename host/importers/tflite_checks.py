@@ -29,10 +29,17 @@ _LARGEST_WIDE_SHIFT = 7  # what LiteRT allows for sums of s64
 
 
 def check_quantized(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[Tensor]) -> None:
-    """Raises `ShapeError` where scales and zero points break what kernels rely on."""
+    """Raises `ShapeError` where scales and zero points break what the format has or kernels rely
+    on."""
+    if isinstance(op, _CONVOLUTIONS | ops.FullyConnected) and ins[1] is not None:
+        _check_weights(op, ins[1])
+    check_scales(op, ins, outs)
+
+
+def check_scales(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[Tensor]) -> None:
+    """Raises `ShapeError` where scales and zero points break what kernels rely on; those of weights
+    are not asked."""
     tensors = [t for t in ins if t is not None]
-    if isinstance(op, _CONVOLUTIONS | ops.FullyConnected):
-        _check_weights(op, tensors[1])
     if isinstance(op, ops.WideConv2D):
         _check_wide(tensors, outs[0])
     if isinstance(op, ops.Softmax) and outs and outs[0].dtype is DType.I16:

@@ -14,7 +14,7 @@ import numpy as np
 from edgekit.host.graph import ops
 from edgekit.host.graph.quantization import scale_of, zero_point_of
 from edgekit.host.graph.types import Array, DType, Graph, Node, Operator, Quant, ShapeError, Tensor
-from edgekit.host.importers.tflite_checks import check_quantized
+from edgekit.host.importers.tflite_checks import check_scales
 from edgekit.host.passes.affine import fuse_affine
 from edgekit.host.passes.dead import dead
 from edgekit.host.passes.fuse import fuse_activation
@@ -90,6 +90,8 @@ def _fuse(graph: Graph) -> Graph:
         out = users.graph.tensors[after.outputs[0]]
         if users.graph.tensors[node.outputs[0]].dtype is not DType.F32 or out.dtype is not DType.I8:
             return None
+        if isinstance(node.op, ops.Cast):
+            return _without(users, node, after)
         inputs = _coded(users, node)
         if inputs is None or not _fits(users, node.op, inputs, out):
             return None
@@ -97,6 +99,17 @@ def _fuse(graph: Graph) -> Graph:
         return {node.name: fused, after.name: None}
 
     return until_stable(graph, match)
+
+
+def _without(users: Users, node: Node, after: Node) -> dict[str, Node | None] | None:
+    """Codes that are dequantized and quantized to the same codes again stay."""
+    codes, out = (users.graph.tensors[name or ""] for name in (node.inputs[0], after.outputs[0]))
+    if codes.dtype is not DType.I8 or not codes.is_coded:
+        return None
+    if (scale_of(codes), zero_point_of(codes)) != (scale_of(out), zero_point_of(out)):
+        return None
+    kept = Node(node.name, ops.Reshape(out.shape), node.inputs, after.outputs)
+    return {node.name: kept, after.name: None}
 
 
 def _tensor(users: Users, name: str | None) -> Tensor | None:
@@ -129,7 +142,7 @@ def _coded(users: Users, node: Node) -> tuple[str | None, ...] | None:
 def _with_weights(users: Users, node: Node, x: Tensor) -> tuple[str | None, ...] | None:
     w = _tensor(users, node.inputs[1])
     bias = _tensor(users, node.inputs[2]) if len(node.inputs) > 2 else None
-    if w is None or w.data is None or w.quant is None or w.quant.zero_point.any():
+    if w is None or w.data is None or w.quant is None:
         return None
     if bias is not None and bias.data is None:
         return None
@@ -137,12 +150,29 @@ def _with_weights(users: Users, node: Node, x: Tensor) -> tuple[str | None, ...]
     shape = [1] * len(w.shape)
     shape[axis] = w.quant.scale.size
     codes = np.rint(w.data / w.quant.scale.reshape(shape)).astype(np.int64)
-    if np.abs(codes).max(initial=0) > 128 or codes.max(initial=0) > 127:
+    points = _points(codes, axis)
+    if points is None or (np.ptp(points) and isinstance(node.op, ops.DepthwiseConv2D)):
         return None
-    name = users.constant(f"{w.name}.codes", replace(w, dtype=DType.I8), codes.astype(np.int8))
-    users.made[name] = replace(users.made[name], quant=replace(w.quant, axis=axis))
+    shape[axis] = points.size
+    stored = (codes + points.reshape(shape)).astype(np.int8)
+    count = max(points.size, w.quant.scale.size)
+    scale, zero = (np.resize(v, count) for v in (w.quant.scale, points))
+    name = users.constant(f"{w.name}.codes", replace(w, dtype=DType.I8), stored)
+    users.made[name] = replace(users.made[name], quant=Quant(scale, zero, axis))
     sums = None if bias is None else _bias(users, node, x, w.quant, bias.data)
     return (x.name, name, sums)
+
+
+def _points(codes: Array, axis: int) -> Array | None:
+    """The zero point with which `codes` fit into s8, or where there is none those of the channels
+    along `axis`; 0 where it does, and None where there are none."""
+    if not codes.size:
+        return np.zeros(1, np.int64)
+    rows = np.moveaxis(codes, axis, 0).reshape(codes.shape[axis], -1)
+    low, high = -128 - rows.min(axis=1), 127 - rows.max(axis=1)
+    if low.max() <= high.min():
+        return np.clip(np.zeros(1, np.int64), low.max(), high.min())
+    return np.clip(0, low, high) if (low <= high).all() else None
 
 
 def _bias(users: Users, node: Node, x: Tensor, weights: Quant, bias: Array | None) -> str:
@@ -165,7 +195,7 @@ def _fits(users: Users, op: Operator, inputs: tuple[str | None, ...], out: Tenso
         return False
     try:
         inferred = op.infer(ins)
-        check_quantized(op, ins, [out])
+        check_scales(op, ins, [out])
     except ShapeError:
         return False
     return inferred == [(out.shape, DType.I8)]

@@ -27,12 +27,17 @@ def _coded(name, scale, zero):
     return nodes, {ends[0]: np.array(scale, np.float32), ends[1]: zero}
 
 
-def _weights(shape, per_channel, axis=0):
-    """Nodes and constants of s8 weights."""
+def _weights(shape, per_channel, axis=0, kind="s8"):
+    """Nodes and constants of weights: of s8, or of u8 that do not fit into s8 less their zero
+    points."""
     scale = _RNG.uniform(0.005, 0.01, shape[axis] if per_channel else ()).astype(np.float32)
     codes = _RNG.integers(-127, 128, shape).astype(np.int8)
+    zero = np.zeros(scale.shape, np.int8)
+    if kind == "u8":
+        codes = (codes.astype(np.int16) + 128).astype(np.uint8)
+        zero = np.linspace(90, 250, scale.size).astype(np.uint8).reshape(scale.shape)
     made = node("DequantizeLinear", ["w_q", "w_s", "w_z"], ["w_d"], axis=axis)
-    return [made], {"w_q": codes, "w_s": scale, "w_z": np.zeros(scale.shape, np.int8)}
+    return [made], {"w_q": codes, "w_s": scale, "w_z": zero}
 
 
 def _imported(parts, shape, folder):
@@ -63,7 +68,8 @@ _ZEROS = {"u8": np.array(120, np.uint8), "s8": np.array(-8, np.int8)}
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("codes", ["u8", "s8"])
 @pytest.mark.parametrize("groups", [1, 6])
-def test_a_convolution_works_on_codes(codes, per_channel, groups, tmp_path):
+@pytest.mark.parametrize("weights", ["s8", "u8"])
+def test_a_convolution_works_on_codes(weights, codes, per_channel, groups, tmp_path):
     zero, shape = _ZEROS[codes], (1, 6, 7, 8)
     bias = _RNG.standard_normal(6).astype(np.float32)
     middle = [
@@ -72,13 +78,15 @@ def test_a_convolution_works_on_codes(codes, per_channel, groups, tmp_path):
     ]
     parts = [
         _coded("x", 0.02, zero),
-        _weights((6, 6 // groups, 3, 3), per_channel),
+        _weights((6, 6 // groups, 3, 3), per_channel, kind=weights),
         (middle, {"b": bias}),
         _coded("y", _STEP, zero),
     ]
     after = _both(_imported(parts, shape, tmp_path), shape)
     kind = ops.Conv2D if groups == 1 else ops.DepthwiseConv2D
-    assert _dtypes(after, kind) == [DType.I8]
+    # A depthwise convolution takes one zero point of weights off.
+    apart = weights == "u8" and per_channel and groups > 1
+    assert _dtypes(after, kind) == [DType.F32 if apart else DType.I8]
     assert not any(isinstance(n.op, ops.Clamp) for n in after.nodes)
 
 

@@ -6,7 +6,7 @@ Each operator has inputs and outputs of its own, so one library tests dozens of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -230,6 +230,17 @@ def dense_8bit(rng: Rng, dtype: DType) -> Case:
     return Case(op, (tensor((m, k), dtype, qx), w, bias), qy, coded_graphs.behind(rng, dtype, n))
 
 
+def zeros_8bit(rng: Rng) -> Case:
+    """s8 weights with a zero point, and ones with several where kernels take them."""
+    made = (conv_8bit, dense_8bit, depthwise_8bit)[rng.integers(3)](rng, DType.I8)
+    x, w, bias = made.ins
+    assert w is not None and w.quant is not None
+    several = rng.random() < 0.6 and not isinstance(made.op, ops.DepthwiseConv2D)
+    zeros = rng.integers(-128, 128, w.quant.scale.size if several else 1)
+    q = replace(w.quant, zero_point=np.resize(zeros, w.quant.scale.size))
+    return replace(made, ins=(x, replace(w, quant=q), bias))
+
+
 def dense_hybrid(rng: Rng) -> Case:
     m, k, n = pick(rng, (1, 1, 2, 7, 13)), pick(rng, CHANNELS), pick(rng, CHANNELS)
     codes = np.maximum(_codes(rng, DType.I8, n, k), -127)
@@ -354,6 +365,7 @@ FAMILIES: dict[str, tuple[Callable[..., Case], tuple[DType | None, ...]]] = {
     "depthwise_8bit": (depthwise_8bit, _8BIT),
     "dense_f32": (dense_f32, _F32),
     "dense_8bit": (dense_8bit, _8BIT),
+    "zeros_8bit": (zeros_8bit, _F32),
     "dense_hybrid": (dense_hybrid, _F32),
     "binary": (binary, _ALL),
     "pool": (pool, _ALL),
