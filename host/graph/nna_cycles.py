@@ -22,7 +22,6 @@ _SIDE = 3
 _PAIR = 3  # instructions for two rows of weights: two loads and a write
 _TAP = _PAIR * CHANNELS // 2  # for the weights of a tap
 _SET = TAPS * _TAP  # for those of one MAC
-_PIXEL = 1.5  # a load each, and a write for two
 _MAC = 3  # two settings and the MAC itself
 _READ, _SUM = 6, 12  # of the 32 sums of a point: read and stored; added to those before, too
 
@@ -30,9 +29,13 @@ _READ, _SUM = 6, 12  # of the 32 sums of a point: read and stored; added to thos
 def windows_cycles(chip: NnaChip, size: tuple[int, ...], stride: int, ins: int, outs: int) -> float:
     """Windows of 3x3, of `outs` groups of sums, each of `ins` groups of input channels."""
     height, width = size
-    tiles = height * math.ceil(width / chip.output_points)
+    row = range(0, width, chip.output_points)  # of tiles
+    tiles = height * len(row)
     columns = ((chip.output_points - 1) * stride + _SIDE + 1) // 2 * 2
-    fill = _SIDE * columns * _PIXEL
+    # A tile has room for all columns, and is written whole, but loaded only as far as the image is.
+    wide = (width - 1) * stride + _SIDE
+    loads = sum(min(columns, wide - left * stride) for left in row) / len(row)
+    fill = _SIDE * (loads + columns / 2)
     sums = height * width * (_READ + _SUM * (ins - 1))
     thread = outs * (ins * (_SET + tiles * (fill + _MAC)) + sums)
     array = outs * ins * tiles * chip.mac_cycles
