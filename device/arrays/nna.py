@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, Iterator, Optional, Tuple
+from typing import Any, Callable, Iterator, Optional, Tuple
 
 import numpy as np
 
 from edgekit.device.arrays.nna_account import (
     Account,
-    Counters,
     Event,
+    Work,
     layer_work,
     make_account,
     matmul_work,
@@ -26,6 +26,7 @@ from edgekit.device.arrays.nna_native import (
     ConvShape,
     MatmulShape,
     NativeNna,
+    Outcome,
     PointwiseShape,
 )
 from edgekit.device.arrays.nna_program import (
@@ -51,6 +52,40 @@ class Emulated:
     sums: Array
     account: Optional[Account]
     events: Tuple[Event, ...]
+
+
+@dataclass(frozen=True)
+class _How:
+    """Which emulator of which chip, whether its account is wanted, and how many events of it."""
+
+    account: bool
+    chip: NnaChip
+    emulator: str
+    trace: int
+
+    def __post_init__(self) -> None:
+        if self.emulator not in EMULATORS:
+            raise InputError(
+                f"nna: expected the emulator native or python, found {self.emulator!r}"
+            )
+
+    def count(
+        self,
+        python: Callable[[], Outcome],
+        native: Callable[..., Outcome],
+        shape: Any,
+        arrays: Tuple[Array, ...],
+    ) -> Outcome:
+        """What the emulator counts; the sums, the last of `arrays`, are complete afterwards."""
+        if self.emulator == "python":
+            return python()
+        return native(_native(), self.chip, shape, _addresses(*arrays), self.account, self.trace)
+
+    def result(self, sums: Array, counted: Outcome, work: Work) -> Emulated:
+        counters, events = counted
+        return Emulated(
+            sums, make_account(self.chip, counters, work) if self.account else None, events
+        )
 
 
 def nna_matmul(
@@ -124,7 +159,7 @@ def emulate_matmul(
     trace: int = 0,
 ) -> Emulated:
     """Emulates `nna_matmul`; a `trace` keeps that many events of what the account is made of."""
-    _check_emulator(emulator)
+    how = _How(account, chip, emulator, trace)
     a, f = _bytes_of("a", a, 2), _bytes_of("f", f, 2)
     if a.shape[1] != f.shape[0]:
         raise InputError(
@@ -134,13 +169,13 @@ def emulate_matmul(
     groups = n // CHANNELS
     operands = a, to_ndhwc32(f[:, : groups * CHANNELS]), _contiguous(f[:, groups * CHANNELS :])
     sums = np.empty((m, n), np.int32)
-    if emulator == "python":
-        counters, events = _python_matmul(chip, operands, sums, trace)
-    else:
-        shape, arrays = MatmulShape(m, k, n), _addresses(*operands, sums)
-        counters, events = _native().matmul(chip, shape, arrays, account, trace)
-    work = matmul_work(m, k, n)
-    return Emulated(sums, make_account(chip, counters, work) if account else None, events)
+    counted = how.count(
+        lambda: _python_matmul(chip, operands, sums, trace),
+        NativeNna.matmul,
+        MatmulShape(m, k, n),
+        (*operands, sums),
+    )
+    return how.result(sums, counted, matmul_work(m, k, n))
 
 
 def emulate_conv3x3(
@@ -155,7 +190,7 @@ def emulate_conv3x3(
     trace: int = 0,
 ) -> Emulated:
     """Emulates `nna_conv3x3`; a `trace` keeps that many events of what the account is made of."""
-    _check_emulator(emulator)
+    how = _How(account, chip, emulator, trace)
     x, w = _bytes_of("x", x, 3), _bytes_of("w", w, 4)
     if w.shape[1:] != (3, 3, x.shape[2]):
         raise InputError(
@@ -164,18 +199,16 @@ def emulate_conv3x3(
     height, width = _conv_extents(x, stride, padding)
     image = to_ndhwc32(np.pad(x, ((padding, padding), (padding, padding), (0, 0))))
     kernel = conv_weights(w)
+    ins, rows, columns = image.shape[:3]
     sums = np.empty((len(kernel), height, width, CHANNELS), np.int32)
-    if emulator == "python":
-        periods = conv_periods(chip, image, kernel, sums, stride)
-        counters, events = _python(chip, periods, trace)
-    else:
-        (in_groups, rows, columns), out_groups = image.shape[:3], len(kernel)
-        shape = ConvShape(in_groups, rows, columns, out_groups, height, width, stride)
-        arrays = _addresses(image, kernel, sums)
-        counters, events = _native().conv(chip, shape, arrays, account, trace)
+    counted = how.count(
+        lambda: _python(chip, conv_periods(chip, image, kernel, sums, stride), trace),
+        NativeNna.conv,
+        ConvShape(ins, rows, columns, len(kernel), height, width, stride),
+        (image, kernel, sums),
+    )
     work = layer_work(chip, "windows", height * width, TAPS, x.shape[2], len(w))
-    result = sums.transpose(1, 2, 0, 3).reshape(height, width, -1)[..., : len(w)]
-    return Emulated(result, make_account(chip, counters, work) if account else None, events)
+    return how.result(_channels_last(sums, len(w)), counted, work)
 
 
 def emulate_depthwise3x3(
@@ -190,7 +223,7 @@ def emulate_depthwise3x3(
     trace: int = 0,
 ) -> Emulated:
     """Emulates `nna_depthwise3x3`; a `trace` keeps that many events."""
-    _check_emulator(emulator)
+    how = _How(account, chip, emulator, trace)
     x, w = _bytes_of("x", x, 3), _bytes_of("w", w, 3)
     channels = x.shape[2]
     if w.shape != (3, 3, channels):
@@ -201,16 +234,14 @@ def emulate_depthwise3x3(
     image = to_ndhwc32(np.pad(x, ((padding, padding), (padding, padding), (0, 0))))
     kernel, (groups, rows, columns) = depthwise_weights(w), image.shape[:3]
     sums = np.empty((groups, height, width, CHANNELS), np.int32)
-    if emulator == "python":
-        periods = depthwise_periods(chip, image, kernel, sums, stride)
-        counters, events = _python(chip, periods, trace)
-    else:
-        shape = ConvShape(groups, rows, columns, groups, height, width, stride, depthwise=1)
-        arrays = _addresses(image, kernel, sums)
-        counters, events = _native().conv(chip, shape, arrays, account, trace)
+    counted = how.count(
+        lambda: _python(chip, depthwise_periods(chip, image, kernel, sums, stride), trace),
+        NativeNna.conv,
+        ConvShape(groups, rows, columns, groups, height, width, stride, depthwise=1),
+        (image, kernel, sums),
+    )
     work = layer_work(chip, "diagonal", height * width, TAPS, channels, channels)
-    result = sums.transpose(1, 2, 0, 3).reshape(height, width, -1)[..., :channels]
-    return Emulated(result, make_account(chip, counters, work) if account else None, events)
+    return how.result(_channels_last(sums, channels), counted, work)
 
 
 def emulate_pointwise(
@@ -223,7 +254,7 @@ def emulate_pointwise(
     trace: int = 0,
 ) -> Emulated:
     """Emulates `nna_pointwise`; a `trace` keeps that many events."""
-    _check_emulator(emulator)
+    how = _How(account, chip, emulator, trace)
     x, w = _bytes_of("x", x, 2), _bytes_of("w", w, 2)
     if x.shape[1] != w.shape[1]:
         raise InputError(
@@ -233,15 +264,14 @@ def emulate_pointwise(
     pixels, kernel = to_ndhwc32(x), pointwise_weights(w)
     outs, ins = kernel.shape[:2]
     sums = np.empty((outs, points, CHANNELS), np.int32)
-    if emulator == "python":
-        periods = pointwise_periods(chip, pixels, kernel, sums)
-        counters, events = _python(chip, periods, trace)
-    else:
-        shape, arrays = PointwiseShape(points, ins, outs), _addresses(pixels, kernel, sums)
-        counters, events = _native().pointwise(chip, shape, arrays, account, trace)
+    counted = how.count(
+        lambda: _python(chip, pointwise_periods(chip, pixels, kernel, sums), trace),
+        NativeNna.pointwise,
+        PointwiseShape(points, ins, outs),
+        (pixels, kernel, sums),
+    )
     work = layer_work(chip, "points", points, 1, depth, outputs)
-    result = sums.transpose(1, 0, 2).reshape(points, -1)[:, :outputs]
-    return Emulated(result, make_account(chip, counters, work) if account else None, events)
+    return how.result(_channels_last(sums, outputs), counted, work)
 
 
 def to_ndhwc32(x: Array) -> Array:
@@ -250,6 +280,11 @@ def to_ndhwc32(x: Array) -> Array:
     fill = [(0, 0)] * (x.ndim - 1) + [(0, depth * CHANNELS - x.shape[-1])]
     split = np.pad(x, fill).reshape(*x.shape[:-1], depth, CHANNELS)
     return np.ascontiguousarray(np.moveaxis(split, -2, 0))
+
+
+def _channels_last(sums: Array, channels: int) -> Array:
+    """[D, ..., 32] -> [..., channels]."""
+    return np.moveaxis(sums, 0, -2).reshape(*sums.shape[1:-1], -1)[..., :channels]
 
 
 def conv_weights(w: Array) -> Array:
@@ -273,7 +308,7 @@ def pointwise_weights(w: Array) -> Array:
 
 def _python_matmul(
     chip: NnaChip, operands: Tuple[Array, Array, Array], sums: Array, trace: int
-) -> Tuple[Counters, Tuple[Event, ...]]:
+) -> Outcome:
     """Whole groups of 32 channels on the NNA, the tail outside it."""
     a, features, tail = operands
     whole = len(features) * CHANNELS
@@ -285,9 +320,7 @@ def _python_matmul(
     return done
 
 
-def _python(
-    chip: NnaChip, periods: Iterator[Period], trace: int
-) -> Tuple[Counters, Tuple[Event, ...]]:
+def _python(chip: NnaChip, periods: Iterator[Period], trace: int) -> Outcome:
     """What the readable emulator counts; the sums of the periods are complete afterwards."""
     machine = Machine(chip, trace)
     run(machine, periods)
@@ -319,11 +352,6 @@ def _native() -> NativeNna:
 
 def _addresses(*arrays: Array) -> Tuple[int, ...]:
     return tuple(array.ctypes.data for array in arrays)
-
-
-def _check_emulator(name: str) -> None:
-    if name not in EMULATORS:
-        raise InputError(f"nna: expected the emulator native or python, found {name!r}")
 
 
 def _bytes_of(name: str, given: Array, rank: int) -> Array:
