@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgekit.host.graph.evaluate import evaluate
+from edgekit.host.importers import import_model
 from edgekit.kb import board as boards
 from tests.support.nna_model import tiny_model
 
@@ -52,3 +54,30 @@ def test_boards_without_an_nna_say_nothing_of_it(edgekit: Any, home: Path) -> No
     ran = edgekit("run", model, "--input", "x.npz", "--output", "y.npz", "--json")
     assert ran.code == 0 and ran.document["nna"] == []
     assert "nna" not in edgekit("bench", "model").out
+
+
+@pytest.mark.boards
+def test_a_booted_board_has_the_account_of_what_was_compiled_for_it(
+    edgekit: Any, home: Path
+) -> None:
+    model = tiny_model(home / "tiny.tflite")
+    x = np.random.default_rng(3).integers(-128, 128, (1, 33, 30, 3)).astype(np.int8)
+    np.savez(home / "x.npz", image=x)
+    up = edgekit("board", "up", "a53", "--json").document["board"]
+    try:
+        address = f"{up['user']}@{up['host']}:{up['port']}"
+        way = ("--host", address, "--identity", up["identity"], "--yes")
+        assert edgekit("board", "add", "chip", "--profile", "nna2", *way).code == 0
+        ran = edgekit(
+            *("run", model, "--board", "chip", "--input", "x.npz", "--output", "y.npz", "--json")
+        )
+        timed = edgekit("bench", "model", model, "--board", "chip", "--runs", "3", "--json")
+        told = edgekit("run", "--board", "chip", "--input", "x.npz", "--output", "z.npz").out
+    finally:
+        edgekit("board", "down", "a53")
+    (account,) = ran.document["nna"]
+    assert account == timed.document["nna"] and account["total"]["cycles"] > 0
+    assert f" operators in {account['total']['cycles']:,} cycles" in told
+    ((name, want),) = evaluate(import_model(model), {"image": x}).outputs.items()
+    with np.load(home / "y.npz") as made:
+        np.testing.assert_array_equal(made[name], want)
