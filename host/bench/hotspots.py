@@ -25,6 +25,7 @@ _DELAYED = 20.0  # percent of a thread's time ready but without a core
 _USED = 0.6  # of the threads' time in kernels, below which they rather wait
 _DISK_FAULTS = 10.0  # a second
 _TO_QUANTIZE = ("fully_connected", "matmul")  # what --weights is for
+_TO_PRUNE = ("conv2d", "fully_connected")  # what has sparse kernels
 
 
 @dataclass(frozen=True)
@@ -291,11 +292,13 @@ def _move_less(
         return f"less memory between operators: {_bench(subject)} --order memory"
     if subject.profile.computes_half:
         return f"half of the bytes: {_bench(subject)} --precision f16"
-    constant = heaviest.get("constant_bytes", 0)
-    if heaviest["op"] in _TO_QUANTIZE and 2 * constant > heaviest["bytes"]:
-        how = "--weights int8 --activations dynamic-outlier"
-        return f"a quarter of the weights: {_bench(subject)} {how}"
-    return f"8 bits move a quarter: {_quantize(subject)}"
+    fewer = ""
+    if 2 * heaviest.get("constant_bytes", 0) > heaviest["bytes"]:
+        fewer = _prune(heaviest, subject)
+        if heaviest["op"] in _TO_QUANTIZE:
+            how = "--weights int8 --activations dynamic-outlier"
+            return f"a quarter of the weights: {_bench(subject)} {how}{fewer}"
+    return f"8 bits move a quarter: {_quantize(subject)}{fewer}"
 
 
 def _multiply_less(made: Mapping[str, Any], timing: Benchmark, subject: Subject) -> str:
@@ -306,7 +309,7 @@ def _multiply_less(made: Mapping[str, Any], timing: Benchmark, subject: Subject)
     if made["precision"] == "f32":
         if subject.profile.computes_half:
             return f"twice as many at a time: {_bench(subject)} --precision f16"
-        return f"8 bits take less: {_quantize(subject)}"
+        return f"8 bits take less: {_quantize(subject)}{_prune(made, subject)}"
     return f"a smaller model, or a faster board: edgekit estimate {subject.model} --board BOARD"
 
 
@@ -318,6 +321,14 @@ def _fewer(timing: Benchmark, subject: Subject) -> str:
 
 def _quantize(subject: Subject) -> str:
     return f"edgekit quantize {subject.model} --data samples.npz{_on(subject)}"
+
+
+def _prune(made: Mapping[str, Any], subject: Subject) -> str:
+    """The other way for an operator of floats with weights; which of its layers run sparse is what
+    the command says."""
+    if made["op"] not in _TO_PRUNE:
+        return ""
+    return f"; or leave weights out: edgekit prune {subject.model} --data samples.npz{_on(subject)}"
 
 
 def _bench(subject: Subject) -> str:

@@ -63,7 +63,7 @@ def _judge(
 def _check_advice(text: str) -> None:
     """The commands and options that a sentence names are there."""
     for command in re.findall(
-        r"edgekit ((?:bench|tune|quantize|compile|doctor|estimate)[^;,]*)", text
+        r"edgekit ((?:bench|tune|quantize|prune|compile|doctor|estimate)[^;,]*)", text
     ):
         words = command.split()
         found: Any = typer.main.get_command(app)
@@ -131,6 +131,11 @@ _CASES: dict[str, tuple[Verdict, str, str]] = {
         "memory",
         "--weights int8 --activations dynamic-outlier",
     ),
+    "memory, fewer weights": (
+        _judge(_timing(1000), _made("op0", 3_600_000, 900_000)),
+        "memory",
+        "; or leave weights out: edgekit prune m.tflite --data samples.npz --board pi",
+    ),
     "memory, floats": (
         _judge(_timing(1000), _made("op0", 3_600_000, 900_000)),
         "memory",
@@ -165,6 +170,11 @@ _CASES: dict[str, tuple[Verdict, str, str]] = {
         _judge(_timing(1000, noise=None), _PRODUCT),
         "compute",
         "edgekit quantize m.tflite --data samples.npz --board pi",
+    ),
+    "compute, fewer weights": (
+        _judge(_timing(1000, noise=None), _PRODUCT),
+        "compute",
+        "; or leave weights out: edgekit prune m.tflite --data samples.npz --board pi",
     ),
     "kernel": (
         _judge(_timing(1000, 900), _PRODUCT, _made("op1", 100_000, 80_000_000)),
@@ -210,3 +220,16 @@ def test_an_emulated_board_is_told_by_its_estimate() -> None:
     verdict = estimated(None, subject)
     assert verdict.kind == "emulated" and "edgekit estimate m.tflite --board a57" in verdict.advice
     _check_advice(verdict.advice)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        _made("op0", 3_600_000, 900_000, op="depthwise_conv2d"),  # no sparse kernel
+        {**_made("op0", 3_600_000, 900_000), "constant_bytes": 40_000},  # images are what it moves
+        _made("op0", 3_600_000, 900_000, "s8"),  # pruning is for floats
+    ],
+    ids=["depthwise", "few weights", "8 bits"],
+)
+def test_pruning_is_named_only_where_it_helps(made: Any) -> None:
+    assert "edgekit prune" not in _judge(_timing(1000), made).advice
