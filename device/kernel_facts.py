@@ -49,6 +49,7 @@ STRIP_PADDING = 0x80
 STRIP_PARTIAL_BYTES = 192  # of scratch per piece: two vectors of sums, and whose they are
 SPMM_PANEL = 256  # columns of a panel at most
 SPMM_COLUMNS, SPMM_COLUMNS_OF_16 = 192, 96  # that suit a core; one with 16 lanes
+SPARSE_WINDOW_SCRATCH = 32768  # floats for a band's input, and for its sums
 
 # Products with outliers
 OUTLIER_PADDING = 16  # channels of float parts are whole multiples

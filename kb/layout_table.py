@@ -30,6 +30,7 @@ KERNELS = (
     "dense", "sparse", "depthwise", "planar_depthwise", "transpose", "dense_row", "sparse_row",
     "dense_rows", "sparse_rows",
 )  # fmt: skip
+WINDOWS = ("dense_window", "sparse_window")  # both, or none in tables that are older
 _SIZES = 4  # of a Work
 _NEAR = 0.05  # of squared logarithms: closer cases count alike
 
@@ -51,7 +52,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Case:
-    """One operator that was measured; `kernel` is one of KERNELS."""
+    """One operator that was measured; `kernel` is one of KERNELS or WINDOWS."""
 
     kernel: str
     work: Work
@@ -66,6 +67,10 @@ class LayoutTable:
     unit: str
     cases: tuple[Case, ...]
 
+    def knows(self, kernel: str) -> bool:
+        """Whether operators of the kernel were measured."""
+        return any(case.kernel == kernel for case in self.cases)
+
     def cost(self, kernel: str, work: Work) -> float:
         """The cost of an operator that was perhaps never measured."""
         cases = self._of(kernel)
@@ -79,7 +84,7 @@ class LayoutTable:
     def error(self) -> float:
         """Median of |fitted / measured - 1|, each case estimated from the others."""
         errors = []
-        for kernel in KERNELS:
+        for kernel in self._rates:
             cases = self._of(kernel)
             for i, case in enumerate(cases):
                 others = LayoutTable(self.platform, self.unit, cases[:i] + cases[i + 1 :])
@@ -90,7 +95,7 @@ class LayoutTable:
         """The text of the table's file: a line per kernel. Of a table beside `like`, which has the
         same operators, costs and what differs. Raises ValueError where it has others."""
         lines = []
-        for kernel in KERNELS:
+        for kernel in filter(self.knows, (*KERNELS, *WINDOWS)):
             cases = self._of(kernel)
             values: list[object] = [[*_known_sizes(c.work), round(c.cost)] for c in cases]
             if like is not None:
@@ -214,7 +219,8 @@ def read_layouts(path: Path) -> LayoutTable:
     cases = file.every_case(path.parent)
     named = {case.kernel for case in cases}
     known = file.schema in (SCHEMA, _OLD_SCHEMA)
-    if not known or named != set(KERNELS) or min(c.cost for c in cases) <= 0:
+    is_whole = named in (set(KERNELS), {*KERNELS, *WINDOWS})
+    if not known or not is_whole or min(c.cost for c in cases) <= 0:
         raise InputError(
             f"{path}: expected {SCHEMA} with costs of {', '.join(KERNELS)}, found "
             f"{file.schema} with {', '.join(sorted(named))}; measure it anew: edgekit tune layouts"

@@ -3,7 +3,7 @@ loads. Works on NumPy arrays; what comes out are flat arrays, for a process or a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, List, Tuple
 
 from edgekit.device.arrays.sparse_input import Csr, numpy
@@ -35,6 +35,16 @@ def pack_pairs(csr: Csr, panel: int) -> Pairs:
     cols = csr.shape[1]
     panels = max(-(-cols // min(panel, SPMM_PANEL)), 1)
     return _packed(np, csr, _partners(np, csr), [cols * p // panels for p in range(panels + 1)])
+
+
+def pack_places(csr: Csr, places: Any) -> Pairs:
+    """Weights for float sums in panels of as many columns as `places` has, whose words hold,
+    instead of a column, where in the panel its pixels are: below 65536."""
+    np = numpy()
+    bounds = [*range(0, csr.shape[1], len(places)), csr.shape[1]]
+    pairs = _packed(np, csr, _partners(np, csr), bounds)
+    at, words = np.asarray(places, np.uint32), pairs.columns
+    return replace(pairs, columns=at[words & 0xFFFF] | at[words >> 16] << 16)
 
 
 def pack_rows(csr: Csr) -> Pairs:

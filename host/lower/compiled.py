@@ -30,6 +30,7 @@ _FAMILIES: Mapping[str, Family] = MappingProxyType(
         "product/matmul.c": "unpacked",
         "product/packed.c": "packed",
         "sparse/layer.c": "sparse",
+        "sparse/window.c": "sparse",
         "sparse/spmv_layer.c": "strips",
         "outlier/layer.c": "outlier",
         "recurrent/layer.c": "recurrent",

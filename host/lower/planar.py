@@ -20,6 +20,7 @@ from edgekit.host.graph.ops import PlanarConv2D, PlanarDepthwiseConv2D
 from edgekit.host.graph.types import Activation, Array, Node, Shape
 from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
+from edgekit.host.lower.sparse_window import lower_sparse_window
 from edgekit.host.lower.window import Window, bias_vector
 from edgekit.kb.isa import Isa
 
@@ -36,6 +37,9 @@ def lower_planar_conv(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(op, PlanarConv2D)
     x, residual = ctx.tensor(node.inputs[0]), ctx.optional(node, 3)
     data = ctx.constant(node, 1, "weights")
+    window = planar_window(op, x.shape, data.shape, ctx.tensor(node.outputs[0]).shape)
+    if not window.pointwise:
+        return lower_sparse_window(ctx, node, window)
     rows, cols = data.shape[0], data.shape[3]
     low, high = op.activation.bounds
     fields: dict[str, Field] = {
@@ -126,7 +130,9 @@ def lower_planar_depthwise(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, x.shape[0] * channels * bands, grain)]
 
 
-def planar_window(op: PlanarDepthwiseConv2D, x: Shape, weights: Shape, y: Shape) -> Window:
+def planar_window(
+    op: PlanarConv2D | PlanarDepthwiseConv2D, x: Shape, weights: Shape, y: Shape
+) -> Window:
     n, c, h, w = x
     size = (weights[1], weights[2])
     return Window((n, h, w, c), (n, y[2], y[3], y[1]), size, op.stride, op.dilation, op.padding)

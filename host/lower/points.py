@@ -27,7 +27,7 @@ def choose_layouts(
     paying = {n.name for n in tried.nodes if isinstance(n.op, ops.PlanarConv2D)} & layers
     if paying == layers:
         return tried
-    if groups is not None and (paying or any(is_sparse(graph, n) for n in graph.nodes)):
+    if groups is not None and (paying or any(is_sparse(graph, n, table) for n in graph.nodes)):
         groups.made.clear()  # other regions than those of all layers
     return choose_planes(_Points(graph, paying).run() if paying else graph, table, vl, groups)
 

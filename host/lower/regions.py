@@ -20,9 +20,11 @@ from edgekit.host.graph.ops.planar import TO_PIXELS, TO_PLANES
 from edgekit.host.graph.types import Array, DType, Graph, Node, Operator, Shape, Tensor
 from edgekit.host.lower.groups import Groups
 from edgekit.host.lower.planar import band_of, planar_window
+from edgekit.host.lower.sparse_window import bands_of
+from edgekit.host.lower.window import Window
 from edgekit.host.passes.cut import TwoLabels
 from edgekit.kb.features import GemmShape
-from edgekit.kb.layout_table import LayoutTable, Work
+from edgekit.kb.layout_table import WINDOWS, LayoutTable, Work
 from edgekit.kb.operators import Candidate, Form, OperatorMethod
 
 # The kernels of an operator on pixels and on planes, as the table names them.
@@ -48,11 +50,11 @@ def choose_planes(
     """`graph` with the operators that are cheaper so on channel-major images, and transposes at
     the borders. `vl`: floats of a vector. Without a table the graph stays as it is. What `groups`
     know of a region stands over its price."""
-    if table is None or not any(is_sparse(graph, n) for n in graph.nodes):
+    if table is None or not any(is_sparse(graph, n, table) for n in graph.nodes):
         return graph
     chosen = _cheapest(graph, table, vl)
     if groups is not None:
-        regions = _regions(graph, vl)
+        regions = _regions(graph, table, vl)
         chosen = {n for r in regions for n in _region(graph, table, vl, r, chosen, groups)}
     return _Rewrite(graph, chosen).run() if chosen else graph
 
@@ -63,13 +65,13 @@ def _region(
     """Of a region's operators those that are to run on planes: none, or what the least price says;
     where that is none, the least price at which its largest pruned convolution does."""
     first = max(
-        (n for n in graph.nodes if n.name in inside and is_sparse(graph, n)),
+        (n for n in graph.nodes if n.name in inside and is_sparse(graph, n, table)),
         key=lambda n: _dense_products(graph, n),
     )
     planes = cheapest & inside or _cheapest(graph, table, vl, first.name) & inside
     y, data = graph.tensors[first.outputs[0]].shape, graph.tensors[first.inputs[1] or ""].data
     assert data is not None
-    n, k = data.shape[0], data.shape[3]
+    n, k = data.shape[0], math.prod(data.shape[1:])
     form = Form(
         "region", GemmShape(math.prod(y[:3]), k, n), "f32", (y[0], y[1], y[2]), zeros=tenths(data)
     )
@@ -89,12 +91,13 @@ def tenths(weights: Array) -> int:
 
 
 def _dense_products(graph: Graph, node: Node) -> int:
-    return graph.tensors[node.outputs[0]].elements * graph.tensors[node.inputs[1] or ""].shape[3]
+    weights = graph.tensors[node.inputs[1] or ""]
+    return graph.tensors[node.outputs[0]].elements * math.prod(weights.shape[1:])
 
 
-def _regions(graph: Graph, vl: int) -> list[set[str]]:
+def _regions(graph: Graph, table: LayoutTable, vl: int) -> list[set[str]]:
     """Neighbors that all have a form for channel-major images, where one is pruned."""
-    able = {n.name for n in graph.nodes if planar_form(graph, n, vl) is not None}
+    able = {n.name for n in graph.nodes if _priced_form(graph, n, table, vl) is not None}
     producer = graph.producer()
     region: dict[str, set[str]] = {}
     for node in graph.nodes:
@@ -107,7 +110,7 @@ def _regions(graph: Graph, vl: int) -> list[set[str]]:
                 mine |= region[before.name]
         for name in mine:
             region[name] = mine
-    pruned = [region[n.name] for n in graph.nodes if n.name in able and is_sparse(graph, n)]
+    pruned = [region[n.name] for n in graph.nodes if is_sparse(graph, n, table) and n.name in able]
     return list({id(each): each for each in pruned}.values())
 
 
@@ -127,12 +130,20 @@ def _cost(graph: Graph, table: LayoutTable, vl: int, inside: set[str], planes: s
     return total
 
 
-def is_sparse(graph: Graph, node: Node) -> bool:
-    """A pointwise convolution of which some weights are zero."""
-    if not isinstance(node.op, ops.Conv2D) or planar_form(graph, node, 1) is None:
+def is_sparse(graph: Graph, node: Node, table: LayoutTable) -> bool:
+    """A convolution of which some weights are zero, and of a kind that was measured."""
+    if not isinstance(node.op, ops.Conv2D) or _priced_form(graph, node, table, 1) is None:
         return False
     data = graph.tensors[node.inputs[1] or ""].data
-    return data is not None and int(np.count_nonzero(data)) < data.size
+    return data is not None and _has_zeros(data)
+
+
+def _has_zeros(weights: Array) -> bool:
+    return int(np.count_nonzero(weights)) < weights.size
+
+
+def _is_pointwise(op: ops.Conv2D | ops.PlanarConv2D, weights: Shape) -> bool:
+    return op.stride == (1, 1) and not op.padding.any and weights[1:3] == (1, 1)
 
 
 def _cheapest(graph: Graph, table: LayoutTable, vl: int, forced: str = "") -> set[str]:
@@ -166,19 +177,21 @@ def _transpose_cost(tensor: Tensor, table: LayoutTable) -> float:
 
 def costs(graph: Graph, node: Node, table: LayoutTable, vl: int) -> Costs | None:
     """None for an operator that runs on pixels alone."""
-    form = planar_form(graph, node, vl)
+    form = _priced_form(graph, node, table, vl)
     if form is None:
         return None
     names = _KERNELS.get(type(node.op))
     if names is None:
         return Costs(0.0, 0.0)
-    y = graph.tensors[node.outputs[0]].shape
-    if isinstance(node.op, ops.Conv2D) and y[1] == 1:
-        names = _ROWS
+    x, y = graph.tensors[node.inputs[0] or ""].shape, graph.tensors[node.outputs[0]].shape
     data = graph.tensors[node.inputs[1] or ""].data
     assert data is not None
-    inputs = graph.tensors[node.inputs[0] or ""].elements
-    works = (_on_pixels(node.op, data, y, inputs, vl), _on_planes(form, data, y, inputs, vl))
+    if isinstance(form, ops.PlanarConv2D):
+        if not _is_pointwise(form, data.shape):
+            names = WINDOWS
+        elif y[1] == 1:
+            names = _ROWS
+    works = (_on_pixels(node.op, data, x, y, vl), _on_planes(form, data, x, y, vl))
     pixels, planes = (table.cost(name, work) for name, work in zip(names, works, strict=True))
     return Costs(pixels, planes)
 
@@ -190,25 +203,31 @@ def work_of(graph: Graph, node: Node, vl: int) -> Work:
         return Work(0, math.prod(y))
     data = graph.tensors[node.inputs[1] or ""].data
     assert data is not None
-    inputs = graph.tensors[node.inputs[0] or ""].elements
+    x = graph.tensors[node.inputs[0] or ""].shape
     if isinstance(node.op, ops.Planar):
-        return _on_planes(node.op, data, tuple(y[p] for p in TO_PIXELS), inputs, vl)
-    return _on_pixels(node.op, data, y, inputs, vl)
+        x, y = (tuple(shape[p] for p in TO_PIXELS) for shape in (x, y))
+        return _on_planes(node.op, data, x, y, vl)
+    return _on_pixels(node.op, data, x, y, vl)
 
 
-def _on_pixels(op: Operator, weights: Array, y: Shape, inputs: int, vl: int) -> Work:
+def _on_pixels(op: Operator, weights: Array, x: Shape, y: Shape, vl: int) -> Work:
     """Whole vectors of channels."""
     values = math.prod(y[:3]) * _whole(y[3], vl)
     taps = weights.shape[1] * weights.shape[2]
     products = values * taps * (weights.shape[3] if isinstance(op, ops.Conv2D) else 1)
-    return Work(products, values, inputs=inputs)
+    return Work(products, values, inputs=math.prod(x))
 
 
-def _on_planes(op: Operator, weights: Array, y: Shape, inputs: int, vl: int) -> Work:
-    """Whole vectors of pixels, for a window those of a row; only weights that are not zero."""
-    n, h, w, c = y
+def _on_planes(op: Operator, weights: Array, x: Shape, y: Shape, vl: int) -> Work:
+    """Whole vectors of pixels, for a depthwise window those of a row, for another one those of a
+    band; only weights that are not zero."""
+    (n, h, w, c), inputs = y, math.prod(x)
     if isinstance(op, ops.PlanarConv2D):
         pixels = n * _whole(h * w, vl)
+        if not _is_pointwise(op, weights.shape):
+            bands = bands_of(_window(op, x, weights.shape, y))
+            assert bands is not None
+            pixels = bands.all_pixels(vl)
         return Work(int(np.count_nonzero(weights)) * pixels, c * pixels, inputs=inputs)
     values = n * c * h * _whole(w, vl)
     return Work(values * weights.shape[1] * weights.shape[2], values, n * c * h, inputs)
@@ -232,12 +251,29 @@ def planar_form(graph: Graph, node: Node, vl: int) -> Operator | None:
         if w is None or w.data is None or w.dtype is not DType.F32:
             return None
         if isinstance(op, ops.Conv2D):
-            plain = op.stride == (1, 1) and not op.padding.any and w.shape[1:3] == (1, 1)
-            return ops.PlanarConv2D(op.activation) if plain else None
+            return _conv_form(op, named[0], w, y)
         return _depthwise_form(op, named[0], w, y, vl)
     if any(t is None or t.dtype is not DType.F32 or t.data is not None for t in named):
         return None
     return _moving_form(op, [t.shape for t in named if t is not None], y.shape)
+
+
+def _conv_form(op: ops.Conv2D, x: Tensor, w: Tensor, y: Tensor) -> Operator | None:
+    """With a window only of pruned weights: those that are not zero are read one by one."""
+    form = ops.PlanarConv2D(op.stride, op.dilation, op.padding, op.activation)
+    if _is_pointwise(op, w.shape):
+        return form
+    assert w.data is not None
+    fits = _has_zeros(w.data) and bands_of(_window(form, x.shape, w.shape, y.shape))
+    return form if fits else None
+
+
+def _priced_form(graph: Graph, node: Node, table: LayoutTable, vl: int) -> Operator | None:
+    """As `planar_form`, of kinds that were measured."""
+    form = planar_form(graph, node, vl)
+    if not isinstance(form, ops.PlanarConv2D) or table.knows(WINDOWS[1]):
+        return form
+    return form if _is_pointwise(form, graph.tensors[node.inputs[1] or ""].shape) else None
 
 
 def _depthwise_form(
@@ -246,9 +282,15 @@ def _depthwise_form(
     if op.multiplier != 1 or x.shape[3] == 1:
         return None
     form = ops.PlanarDepthwiseConv2D(op.stride, op.dilation, op.padding, op.activation)
-    planes = [tuple(t.shape[p] for p in TO_PLANES) for t in (x, y)]
-    window = planar_window(form, planes[0], w.shape, planes[1])
-    return form if band_of(window, vl) else None
+    return form if band_of(_window(form, x.shape, w.shape, y.shape), vl) else None
+
+
+def _window(
+    op: ops.PlanarConv2D | ops.PlanarDepthwiseConv2D, x: Shape, weights: Shape, y: Shape
+) -> Window:
+    """Of images [n,h,w,c]."""
+    x, y = (tuple(shape[p] for p in TO_PLANES) for shape in (x, y))
+    return planar_window(op, x, weights, y)
 
 
 def _moving_form(

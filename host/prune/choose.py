@@ -5,7 +5,6 @@ from __future__ import annotations
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Graph, Node
-from edgekit.host.lower.regions import planar_form
 from edgekit.host.prune.pattern import Pattern
 from edgekit.host.quantize.rounding import DEEPEST
 from edgekit.host.quantize.rules import WEIGHTED, has_weights
@@ -14,7 +13,7 @@ from edgekit.host.quantize.rules import WEIGHTED, has_weights
 def layers_of(graph: Graph, pattern: Pattern, every: bool) -> dict[str, str]:
     """All products with weights by name: "" of those to prune, of others why they stay dense.
 
-    Without `every` those are pruned that compile has sparse kernels for: 1x1 convolutions and fully
+    Without `every` those are pruned that gain most by it: 1x1 convolutions of stride 1 and fully
     connected layers. InputError where none is left.
     """
     found = {n.name: _why(graph, n, pattern, every) for n in graph.nodes if type(n.op) in WEIGHTED}
@@ -35,10 +34,11 @@ def _why(graph: Graph, node: Node, pattern: Pattern, every: bool) -> str:
     constants = [name for name in node.inputs[1:] if name]
     if any(len(graph.consumers()[name]) > 1 for name in constants):
         return "shares weights"
-    if isinstance(node.op, ops.Conv2D) and not every and planar_form(graph, node, 1) is None:
+    if isinstance(node.op, ops.Conv2D) and not every:
         height, width = weights.shape[1:3]
-        kind = "strided" if (height, width) == (1, 1) else f"{height}x{width}"
-        return f"{kind}: no sparse kernel (--all)"
+        if (height, width) != (1, 1) or node.op.stride != (1, 1):
+            kind = "strided" if (height, width) == (1, 1) else f"{height}x{width}"
+            return f"{kind}: sparse saves less there (--all)"
     inputs = weights.elements // weights.shape[0]
     if inputs > DEEPEST:
         return f"{inputs} inputs, more than {DEEPEST}"

@@ -16,7 +16,8 @@ from edgekit.kb.places import found_tables, shipped_folder
 _MUST_GAIN = 1.2  # times the cost of other kernels, by a table that is another core's
 _FAMILIES = {"armv7l": "aarch64"}  # cores of one maker: an A7 gains by the A53's table
 _FROZEN = "x86_64"  # as it was: AVX2 lost 2 % of what it gains by the factor
-_USUAL = ("dense", "depthwise", "dense_row", "dense_rows")  # kernels that need no decision
+# Kernels that need no decision.
+_USUAL = ("dense", "depthwise", "dense_row", "dense_rows", "dense_window")
 
 
 def layout_table_of(board: BoardProfile) -> LayoutTable | None:

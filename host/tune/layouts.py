@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -44,6 +45,12 @@ _WINDOWS = (
     (96, 8, 3), (96, 32, 3), (48, 16, 3), (48, 64, 3), (24, 32, 3), (24, 128, 3), (12, 48, 3),
     (12, 64, 3), (12, 192, 3), (6, 192, 3), (48, 32, 5), (24, 128, 5), (12, 64, 5), (7, 192, 5),
 )  # fmt: skip
+# Image sides, channels in and out, strides of pruned windows of 3x3.
+_PRUNED_WINDOWS = (
+    (64, 8, 16, 2), (32, 16, 16, 1), (40, 64, 32, 1), (16, 32, 64, 2), (8, 64, 64, 1),
+    (20, 128, 64, 1),
+)  # fmt: skip
+_WINDOW_DENSITIES = (0.1, 0.3)
 # Outputs and inputs of fully connected layers: from those of small classifiers to more than an L2
 # cache holds.
 _LAYERS = ((10, 256), (64, 256), (256, 256), (256, 1024), (1024, 256), (1024, 1024), (4096, 1024))
@@ -169,6 +176,14 @@ def _operators(profile: BoardProfile) -> tuple[Graph, list[_Operator]]:
         measure("depthwise", ops.DepthwiseConv2D(stride, padding=pad), made.image(*pixels), w)
         planar = ops.PlanarDepthwiseConv2D(stride, padding=pad)
         measure("planar_depthwise", planar, made.image(*planes), w)
+    for side, ic, oc, step in _PRUNED_WINDOWS:
+        pixels, planes = (1, side, side, ic), (1, ic, side, side)
+        moves: tuple[Any, ...] = ((step, step), (1, 1), Padding(1, 1, 1, 1))
+        w = made.constant(oc, 3, 3, ic)
+        measure("dense_window", ops.Conv2D(*moves), made.image(*pixels), w)
+        for density in _WINDOW_DENSITIES:
+            w = made.constant(oc, 3, 3, ic, density=density)
+            measure("sparse_window", ops.PlanarConv2D(*moves), made.image(*planes), w)
     for rows, (n, k) in _SEVERAL_ROWS:
         measure("dense_rows", ops.Conv2D(), made.image(1, 1, rows, k), made.constant(n, 1, 1, k))
         for density in _DENSITIES:

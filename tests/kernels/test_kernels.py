@@ -32,6 +32,7 @@ _SHARED = [
     "conv_8bit",
     "depthwise_8bit",
     "pool",
+    "sparse_window",
     "binary",
     "recurrent",
     "recurrent_8bit",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from edgekit.device.arrays.sparse_blocks import BlockSettings
@@ -28,14 +30,25 @@ def conv(rng: Rng) -> Case:
     ic = pick(rng, (*_CHANNELS, 300))
     weights = _normal(rng, oc, 1, 1, ic)
     weights[rng.random(weights.shape) >= rng.random()] = 0
-    op = ops.PlanarConv2D(_activation(rng))
+    op = ops.PlanarConv2D(activation=_activation(rng))
     x, bias = tensor((n, ic, h, w)), constant(_normal(rng, oc)) if rng.random() < 0.7 else None
     if rng.random() < 0.4:
         return Case(op, (x, constant(weights), bias, tensor((n, oc, h, w))))
     return Case(op, (x, constant(weights), bias))
 
 
-def depthwise(rng: Rng) -> Case:
+class _Window(NamedTuple):
+    """Of any size, over an image of h x w."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    padding: Padding
+    h: int
+    w: int
+
+
+def _window(rng: Rng) -> _Window:
     kernel = [(3, 3), (3, 3), (5, 5), (1, 3), (4, 7)][rng.integers(5)]
     stride = [(1, 1), (2, 2), (1, 2), (3, 3)][rng.integers(4)]
     dilation = (1, 1) if rng.random() < 0.8 else (2, 3)
@@ -45,8 +58,29 @@ def depthwise(rng: Rng) -> Case:
         pad = [(s - 1) // 2 for s in (span[0], span[0], span[1], span[1])]
     h = max(pick(rng, _SIZES), span[0] - pad[0] - pad[1], 1)
     w = max(pick(rng, _SIZES), span[1] - pad[2] - pad[3], 1)
+    return _Window(kernel, stride, dilation, Padding(*pad), h, w)
+
+
+def sparse_window(rng: Rng) -> Case:
+    """Weights of any density, empty rows among them, at every kind of border."""
+    kernel, stride, dilation, padding, h, w = _window(rng)
+    if rng.random() < 0.1:
+        kernel, padding = (1, 1), Padding()
+    n, ic, oc = (pick(rng, v) for v in ((1, 1, 2), (1, 2, 3, 8, 17, 33), _CHANNELS))
+    weights = _normal(rng, oc, *kernel, ic)
+    weights[rng.random(weights.shape) >= rng.random()] = 0
+    op = ops.PlanarConv2D(stride, dilation, padding, _activation(rng))
+    x, bias = tensor((n, ic, h, w)), constant(_normal(rng, oc)) if rng.random() < 0.7 else None
+    ((shape, _),) = op.infer((x, constant(weights), bias))
+    if rng.random() < 0.4:
+        return Case(op, (x, constant(weights), bias, tensor(shape)))
+    return Case(op, (x, constant(weights), bias))
+
+
+def depthwise(rng: Rng) -> Case:
+    kernel, stride, dilation, padding, h, w = _window(rng)
     n, c = pick(rng, (1, 1, 2)), pick(rng, (1, 2, 3, 8))
-    op = ops.PlanarDepthwiseConv2D(stride, dilation, Padding(*pad), _activation(rng))
+    op = ops.PlanarDepthwiseConv2D(stride, dilation, padding, _activation(rng))
     bias = constant(_normal(rng, c)) if rng.random() < 0.7 else None
     return Case(op, (tensor((n, c, h, w)), constant(_normal(rng, 1, *kernel, c)), bias))
 
@@ -73,6 +107,7 @@ def pruned(rng: Rng) -> Case:
 
 FAMILIES = {
     "planar_conv": (conv, (None,)),
+    "sparse_window": (sparse_window, (None,)),
     "planar_depthwise": (depthwise, (None,)),
     "transpose": (transpose, (None,)),
     "pruned": (pruned, (None,)),

@@ -20,7 +20,6 @@ from edgekit.host.graph.types import (
     Operator,
     Padding,
     Shape,
-    ShapeError,
     Tensor,
 )
 
@@ -68,22 +67,22 @@ class Planar(Operator):
 
 @dataclass(frozen=True)
 class PlanarConv2D(Planar):
-    """A 1x1 convolution, all of f32. ins: x [n,ic,h,w], weights [oc,1,1,ic], bias [oc] or None,
-    residual [n,oc,h,w] or absent."""
+    """All of f32. ins: x [n,ic,h,w], weights [oc,kh,kw,ic], bias [oc] or None, residual
+    [n,oc,oh,ow] or absent."""
 
     kind: ClassVar[str] = "planar_conv2d"
     images: ClassVar[tuple[int, ...]] = (0, 3)
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    padding: Padding = Padding()
     activation: Activation = Activation.NONE
 
     @property
     def inner(self) -> Conv2D:
-        return Conv2D(activation=self.activation)
+        return Conv2D(self.stride, self.dilation, self.padding, self.activation)
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
-        w = operand(ins, 1, "weights")
-        need_dtype(w, (DType.F32,), "weights")
-        if w.shape[1:3] != (1, 1):
-            raise ShapeError(f"expected weights of shape [oc,1,1,ic], found {list(w.shape)}")
+        need_dtype(operand(ins, 1, "weights"), (DType.F32,), "weights")
         return super().infer(ins)
 
 
