@@ -93,7 +93,7 @@ def prepare(
     for scheduling."""
     graph = import_model(model, options.shapes)
     if options.quantize is not None:
-        graph = quantized_file(model, graph, options.quantize).graph
+        graph = quantized_file(model, graph, options.quantize, board).graph
     samples = () if options.samples is None else read_samples(options.samples, graph)
     return prepare_graph(graph, board, options, samples=samples)
 

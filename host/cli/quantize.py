@@ -88,10 +88,12 @@ def quantize(
     """
     from edgekit.host.cli.output import check_writable
     from edgekit.host.cli.progress import working
+    from edgekit.host.connections import profile_of
     from edgekit.host.files import write_whole
     from edgekit.host.importers import import_model
     from edgekit.host.inputs import InputOptions
     from edgekit.host.quantize import quantized_file
+    from edgekit.kb.board import load_board
 
     path, file = model_and_output(model, output, "int8")
     if data is None:
@@ -102,10 +104,12 @@ def quantize(
     graph = import_model(path, one_input_shape(input_shape))
     scaling = numbers("--mean", mean), numbers("--scale", scale)
     options = InputOptions(*scaling, channels, layout)
+    name = board_name(board)
+    profile = load_board(profile_of(name))
     with working(f"quantizing {path.name}"):
-        made = quantized_file(path, graph, data, evaluate, target, options)
+        made = quantized_file(path, graph, data, profile, evaluate, target, options)
     write_whole(file, written(made.graph, path, file))
-    times = times_of(graph, made.graph, board_name(board))
+    times = times_of(graph, made.graph, name)
     if as_json:
         _emit(path, file, made, times)
     else:

@@ -10,27 +10,30 @@ from edgekit.host.inputs import InputOptions, read_notes
 from edgekit.host.quantize.labels import read_labels
 from edgekit.host.quantize.observe import Sample
 from edgekit.host.quantize.prepare import float_form
+from edgekit.host.quantize.price import price_on
 from edgekit.host.quantize.quantize import TARGET, Quantized, quantize
 from edgekit.host.quantize.samples import read_samples
+from edgekit.kb.board import BoardProfile
 
 
 def quantized_file(
     model: Path,
     graph: Graph,
     data: Path,
+    board: BoardProfile,
     labels: Path | None = None,
     target: float = TARGET,
     options: InputOptions | None = None,
 ) -> Quantized:
     """`quantize` of a graph that was imported from `model`, by the samples in `data`, pixels scaled
-    as the model says unless `options` do. What was lost is a note of the graph.
+    as the model says unless `options` do, for a `board`. What was lost is a note of the graph.
 
     Raises InputError for a model or samples that do not fit.
     """
     float_form(graph)  # is there something to quantize? Reading samples may take a while
     samples = samples_of(model, graph, data, options)
     truth = None if labels is None else read_labels(labels, graph, len(samples))
-    made = quantize(graph, samples, truth, target)
+    made = quantize(graph, samples, price_on(board), truth, target)
     return replace(made, graph=replace(made.graph, notes=(*made.graph.notes, _note(made))))
 
 

@@ -8,7 +8,7 @@ reported was measured on samples that none of this has seen.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,17 +17,19 @@ from numpy.typing import NDArray
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Array, Graph
 from edgekit.host.quantize.build import Coded, MisfitError, build
+from edgekit.host.quantize.center import center
 from edgekit.host.quantize.correct import Means, correct_biases, float_means
 from edgekit.host.quantize.equalize import equalize
 from edgekit.host.quantize.measure import compared, worst
 from edgekit.host.quantize.observe import Observed, Sample, observe
 from edgekit.host.quantize.prepare import float_form
+from edgekit.host.quantize.price import Price
 from edgekit.host.quantize.ranges import Method
 from edgekit.host.quantize.report import Report, report_of
 from edgekit.host.quantize.rules import coded_nodes
 from edgekit.host.quantize.samples import is_held_out, spread, spread_for_memory
 from edgekit.host.quantize.scales import scales_of
-from edgekit.host.quantize.sensitive import ranked
+from edgekit.host.quantize.sensitive import next_in_floats, noises
 
 _LOG = logging.getLogger(__name__)
 TARGET = 0.995  # cosine of every output
@@ -71,10 +73,13 @@ class _Kitchen:
     plain: Graph
     fit: Sequence[Sample]
     judges: Sequence[Sample]
+    price: Price
     observed: dict[bool, Observed] = field(default_factory=dict)
     bases: dict[bool, Graph] = field(default_factory=dict)
     means: dict[bool, Means] = field(default_factory=dict)
     exact: list[dict[str, Array]] = field(default_factory=list)
+    prices: dict[tuple[bool, frozenset[str]], float] = field(default_factory=dict)
+    changed: bool = False
 
     def __post_init__(self) -> None:
         self.bases[False] = self.plain
@@ -87,12 +92,25 @@ class _Kitchen:
         return spread_for_memory(self.plain, self.fit, _CORRECTORS)
 
     def can_equalize(self) -> bool:
-        """Whether there is anything to equalize; prepares it."""
+        """Whether there is anything to center or to equalize; prepares it."""
         if True not in self.bases:
-            self.bases[True] = equalize(self.plain, self.observed[False].largest)
-            if self.bases[True] is not self.plain:
+            found = self.observed[False]
+            centered, moved = center(self.plain, found.middles)
+            largest = found.largest | {n: r for n, r in found.reaches.items() if n in moved}
+            self.bases[True] = equalize(centered, largest)
+            self.changed = bool(moved) or self.bases[True] is not centered
+            if self.changed:
                 self.observed[True] = observe(self.bases[True], self.fit)
-        return self.bases[True] is not self.plain
+        return self.changed
+
+    def price_of(self, recipe: Recipe) -> float:
+        """Microseconds on the board, of codes that are like those of the recipe."""
+        key = recipe.equalized, recipe.floats
+        if key not in self.prices:
+            bare = replace(recipe, compensated=False)
+            coded, _ = _built(self.bases[recipe.equalized], self.observed[recipe.equalized], bare)
+            self.prices[key] = self.price(coded.graph)
+        return self.prices[key]
 
     def tried(self, recipe: Recipe) -> _Trial:
         """What comes of a recipe."""
@@ -114,12 +132,14 @@ class _Kitchen:
 def quantize(
     graph: Graph,
     samples: Sequence[Sample],
+    price: Price,
     labels: NDArray[np.int64] | None = None,
     target: float = TARGET,
 ) -> Quantized:
     """`graph` of floats as codes of 8 bits wherever that is worth it. The cosine of each output is
     to be at least `target` on samples held out (every fourth); layers that stand in the way stay
-    in floats. `labels`: the class of each sample, for the report.
+    in floats, the worst for their `price` first, while the whole is cheaper than in floats.
+    `labels`: the class of each sample, for the report.
 
     Raises InputError for a graph that is quantized already, or has nothing to quantize.
     """
@@ -128,7 +148,7 @@ def quantize(
     seen = [s for s, out in zip(samples, held, strict=True) if not out]
     judges = [s for i, s in enumerate(seen) if is_held_out(i)]
     fit = [s for i, s in enumerate(seen) if not is_held_out(i)]
-    kitchen = _Kitchen(plain, fit, spread(judges, _JUDGES))
+    kitchen = _Kitchen(plain, fit, spread(judges, _JUDGES), price)
     best = kitchen.tried(Recipe())
     for change in ({"method": "extremes"}, {"equalized": True}, {"compensated": False}):
         if "equalized" in change and not kitchen.can_equalize():
@@ -158,24 +178,43 @@ def _built(base: Graph, observed: Observed, recipe: Recipe) -> tuple[Coded, froz
 
 
 def _reached(kitchen: _Kitchen, best: _Trial, goal: float) -> _Trial:
-    """`best`, or with as few of its worst nodes in floats as reach the goal, more at a time."""
+    """`best`, or with the worst nodes for their price in floats until the goal is reached, more at
+    a time, and as long as the plan is cheaper than that of all floats."""
     if best.cosine >= goal:
         return best
-    order = ranked(best.base, best.coded, kitchen.judges[:2])
-    count = 1
-    while best.cosine < goal and count <= max(len(order) // 2, 1):
-        floats = best.recipe.floats | {*order[:count]}
+    noise = noises(best.base, best.coded, kitchen.judges[:2])
+    most, floats, step = kitchen.price(kitchen.plain), best.recipe.floats, 1
+    while best.cosine < goal:
+        added = _added(kitchen, replace(best.recipe, floats=floats), noise, step, most)
+        if added == floats:
+            break
+        floats, step = added, max(step, (len(added) - len(best.recipe.floats)) // 2)
         other = kitchen.tried(replace(best.recipe, floats=floats))
         best = other if other.noise < best.noise else best
-        count = max(count + 1, count * 3 // 2)
     return best
+
+
+def _added(
+    kitchen: _Kitchen, recipe: Recipe, noise: Mapping[str, float], count: int, most: float
+) -> frozenset[str]:
+    """The floats of a recipe and up to `count` more, while their price is below `most`."""
+    floats = recipe.floats
+    for _ in range(count):
+        found = next_in_floats(
+            noise, floats, lambda names: kitchen.price_of(replace(recipe, floats=names))
+        )
+        if found is None or found[1] >= most:
+            break
+        floats |= {found[0]}
+        _LOG.info("%s: in floats: %s, %.1f us", kitchen.plain.name, *found)
+    return floats
 
 
 def _told(recipe: Recipe) -> str:
     """The recipe in words."""
     ranges = "ranges of least squared error" if recipe.method == "least_squares" else "full ranges"
     parts = [ranges]
-    parts += ["channels equalized"] if recipe.equalized else []
+    parts += ["channels centered and equalized"] if recipe.equalized else []
     parts += ["rounding errors compensated"] if recipe.compensated else []
     parts += ["biases corrected"] if recipe.corrected else []
     return ", ".join(parts)

@@ -1,8 +1,8 @@
-"""Which operators on codes cost the outputs most."""
+"""Which operators on codes cost the outputs most, for the time that they save."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -14,14 +14,15 @@ from edgekit.host.quantize.measure import compared
 from edgekit.host.quantize.observe import Sample
 from edgekit.host.quantize.rules import KEEPING
 
-_PRICE = 0.02  # of any node in floats, as a share of all constants
+_LOUDEST = 12  # nodes whose price is asked at a time
+_NOTHING = 1e-3  # of the whole price
 
 
-def ranked(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> list[str]:
-    """The nodes that compute on codes, the one first that alone, all others in floats, would make
-    the outputs worst, for what its constants would take as floats."""
+def noises(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> dict[str, float]:
+    """Of each node that computes on codes, the noise of the outputs, as a part of their power, if
+    it alone does and all others compute in floats."""
     if graph.states:
-        return []
+        return {}
     noise: dict[str, float] = {}
     nodes = {n.name: n for n in coded.graph.nodes}
     for sample in samples:
@@ -37,16 +38,23 @@ def ranked(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> list[str]:
             found = compared(graph, [exact.outputs], [{n: values[n] for n in graph.outputs}])
             share = float(np.mean([10 ** (-d.snr_db / 10) for d in found.values()]))
             noise[node.name] = noise.get(node.name, 0.0) + share
-    prices = {n.name: _PRICE + _constants(n, graph) for n in graph.nodes}
-    return sorted(noise, key=lambda name: -noise[name] / prices[name])
+    return noise
 
 
-def _constants(node: Node, graph: Graph) -> float:
-    """The share of all constants that those of a node are."""
-    of_all = sum(t.bytes for t in graph.tensors.values() if t.data is not None)
-    names = [name for name in node.inputs if name is not None]
-    own = sum(graph.tensors[n].bytes for n in names if graph.tensors[n].data is not None)
-    return own / max(of_all, 1)
+def next_in_floats(
+    noise: Mapping[str, float], floats: frozenset[str], price: Callable[[frozenset[str]], float]
+) -> tuple[str, float] | None:
+    """The node that takes most noise along for what the plan then costs more, and that cost: of
+    the loudest not yet in `floats`. `price`: microseconds with such nodes in floats."""
+    rest = sorted((name for name in noise if name not in floats), key=lambda name: -noise[name])
+    if not rest:
+        return None
+    before = price(floats)
+    costs = {name: price(floats | {name}) for name in rest[:_LOUDEST]}
+    # What costs nothing more is as good as what costs next to nothing: then the louder goes first.
+    least = _NOTHING * before
+    best = max(costs, key=lambda name: noise[name] / max(costs[name] - before, least))
+    return best, costs[best]
 
 
 def _is_coded(node: Node, graph: Graph) -> bool:
