@@ -79,6 +79,7 @@ class _Kitchen:
     means: dict[bool, Means] = field(default_factory=dict)
     exact: list[dict[str, Array]] = field(default_factory=list)
     prices: dict[tuple[bool, frozenset[str]], float] = field(default_factory=dict)
+    added: dict[str, float] = field(default_factory=dict)  # to the price, by single nodes
     changed: bool = False
 
     def __post_init__(self) -> None:
@@ -201,13 +202,26 @@ def _added(
     floats = recipe.floats
     for _ in range(count):
         found = next_in_floats(
-            noise, floats, lambda names: kitchen.price_of(replace(recipe, floats=names))
+            noise,
+            floats,
+            lambda names: kitchen.price_of(replace(recipe, floats=names)),
+            kitchen.added,
         )
         if found is None or found[1] >= most:
             break
         floats |= {found[0]}
         _LOG.info("%s: in floats: %s, %.1f us", kitchen.plain.name, *found)
+        for near in _neighbors(kitchen.plain, found[0]):
+            kitchen.added.pop(near, None)  # the border between the two is no more
     return floats
+
+
+def _neighbors(graph: Graph, name: str) -> set[str]:
+    """The nodes that read what a node makes, or make what it reads."""
+    node = next(n for n in graph.nodes if n.name == name)
+    producer, consumers = graph.producer(), graph.consumers()
+    before = {made.name for t in node.inputs if t and (made := producer.get(t)) is not None}
+    return before | {reader.name for t in node.outputs for reader in consumers[t]}
 
 
 def _told(recipe: Recipe) -> str:

@@ -42,19 +42,28 @@ def noises(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> dict[str, f
 
 
 def next_in_floats(
-    noise: Mapping[str, float], floats: frozenset[str], price: Callable[[frozenset[str]], float]
+    noise: Mapping[str, float],
+    floats: frozenset[str],
+    price: Callable[[frozenset[str]], float],
+    added: dict[str, float],
 ) -> tuple[str, float] | None:
     """The node that takes most noise along for what the plan then costs more, and that cost: of
-    the loudest not yet in `floats`. `price`: microseconds with such nodes in floats."""
+    the loudest not yet in `floats`. `price`: microseconds with such nodes in floats; `added`: what
+    single nodes were found to add, which is asked for anew only of the one that seems best."""
     rest = sorted((name for name in noise if name not in floats), key=lambda name: -noise[name])
     if not rest:
         return None
-    before = price(floats)
-    costs = {name: price(floats | {name}) for name in rest[:_LOUDEST]}
+    before, costs = price(floats), dict[str, float]()
     # What costs nothing more is as good as what costs next to nothing: then the louder goes first.
     least = _NOTHING * before
-    best = max(costs, key=lambda name: noise[name] / max(costs[name] - before, least))
-    return best, costs[best]
+    while True:
+        best = max(
+            rest[:_LOUDEST], key=lambda name: noise[name] / max(added.get(name, least), least)
+        )
+        if best in costs:
+            return best, costs[best]
+        costs[best] = price(floats | {best})
+        added[best] = costs[best] - before
 
 
 def _is_coded(node: Node, graph: Graph) -> bool:
