@@ -33,7 +33,7 @@ from edgekit.host.quantize.sensitive import next_in_floats, noises
 
 _LOG = logging.getLogger(__name__)
 TARGET = 0.995  # cosine of every output
-_MARGIN = 0.5  # of what the target allows: other samples are a little worse
+_MARGIN = 0.9  # of what the target allows: other samples are a little worse
 _CORRECTORS = 16  # samples, at most, whose means correct biases
 _JUDGES = 12  # samples that recipes are compared on
 
