@@ -42,7 +42,7 @@ _Sparsity = Annotated[
         "--sparsity",
         metavar="SHARE",
         show_default=False,
-        help="The share of each layer's weights that become 0. Default: 0.8.",
+        help="The share of all weights of these layers that become 0. Default: 0.8.",
     ),
 ]
 _Pattern = Annotated[
@@ -163,6 +163,8 @@ def _emit(
             "samples": {"calibration": report.seen, "held_out": report.unseen},
             "bytes": {"before": path.stat().st_size, "after": file.stat().st_size},
             "outputs": {name: asdict(found) for name, found in report.outputs.items()},
+            "peaks": report.peaks,
+            "broken": report.broken or None,
             "classes": report.classes and asdict(report.classes),
             "board": board,
             "layers": layers,
@@ -174,7 +176,7 @@ def _emit(
 def _show(
     path: Path, file: Path, report: Report, board: str, sparse: Collection[str], times: Times | None
 ) -> None:
-    from edgekit.host.cli.output import byte_size, table
+    from edgekit.host.cli.output import byte_size, table, warn
 
     rows = [
         (layer.name[:_NAME_WIDTH], layer.kind, _runs(layer, sparse), f"{layer.sparsity:.0%}",
@@ -191,10 +193,19 @@ def _show(
     print(f"runs     {fast} of {len(pruned)} pruned layers sparse on {board}: where that is faster")
     print(f"samples  {report.seen} fitted to, {report.unseen} held out: figures are of these")
     for name, found in report.outputs.items():
-        print(f"output   {name}: cosine {found.cosine:.5f}, SNR {found.snr_db:.1f} dB")
+        print(
+            f"output   {name}: cosine {found.cosine:.5f}, SNR {found.snr_db:.1f} dB, "
+            f"peaks off by {report.peaks[name]:.2f} of its deviation"
+        )
     if report.classes is not None:
         print(classes_line(report.classes, "before", "after"))
     before, after = path.stat().st_size, file.stat().st_size
     print(f"size     {byte_size(before)} before, {byte_size(after)} after")
     show_times(times)
     print(f"written  {file}")
+    if name := report.broken:
+        warn(
+            f"the model is probably broken: peaks of {name} are off by {report.peaks[name]:.1f} "
+            "standard deviations, expected at most 1; try fewer zeros, or more and more varied "
+            "samples"
+        )

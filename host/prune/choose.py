@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Graph, Node
+from edgekit.host.graph.types import Graph, Node, Operator, Shape
 from edgekit.host.prune.pattern import Pattern
 from edgekit.host.quantize.rounding import DEEPEST
 from edgekit.host.quantize.rules import WEIGHTED, has_weights
@@ -25,14 +25,32 @@ def layers_of(graph: Graph, pattern: Pattern, every: bool) -> dict[str, str]:
     return found
 
 
+def can_be_fitted(graph: Graph, node: Node) -> bool:
+    """Whether a layer's weights are its own, and few enough inputs meet in an output."""
+    if not isinstance(node.op, ops.Conv2D | ops.FullyConnected | ops.DepthwiseConv2D):
+        return False
+    if not has_weights(graph, node) or _shares(graph, node):
+        return False
+    weights = graph.tensors[node.inputs[1] or ""]
+    return weights.elements // _outputs_of(node.op, weights.shape) <= DEEPEST
+
+
+def _outputs_of(op: Operator, weights: Shape) -> int:
+    """The output channels of a layer by its weights."""
+    return weights[-1] if isinstance(op, ops.DepthwiseConv2D) else weights[0]
+
+
+def _shares(graph: Graph, node: Node) -> bool:
+    return any(len(graph.consumers()[name]) > 1 for name in node.inputs[1:] if name)
+
+
 def _why(graph: Graph, node: Node, pattern: Pattern, every: bool) -> str:
     if not isinstance(node.op, ops.Conv2D | ops.FullyConnected):
         return "no sparse kernel for its kind"
     if not has_weights(graph, node):
         return "weights are computed"
     weights = graph.tensors[node.inputs[1] or ""]
-    constants = [name for name in node.inputs[1:] if name]
-    if any(len(graph.consumers()[name]) > 1 for name in constants):
+    if _shares(graph, node):
         return "shares weights"
     if isinstance(node.op, ops.Conv2D) and not every:
         height, width = weights.shape[1:3]

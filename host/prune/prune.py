@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,18 +10,21 @@ from numpy.typing import NDArray
 
 from edgekit.host.errors import InputError
 from edgekit.host.exporters.halves import as_halves
+from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import last_uses, run_node
 from edgekit.host.graph.types import Array, Graph, Node, Tensor
-from edgekit.host.prune.choose import layers_of
-from edgekit.host.prune.layer import Moments, prune_layer
+from edgekit.host.prune.allot import shares_of
+from edgekit.host.prune.choose import can_be_fitted, layers_of
+from edgekit.host.prune.layer import Moments, prune_layer, refit_layer
 from edgekit.host.prune.pattern import F64, Pattern
 from edgekit.host.prune.report import Report, report_of
 from edgekit.host.quantize.observe import Sample
 from edgekit.host.quantize.prepare import float_form
-from edgekit.host.quantize.rounding import seen_rows
+from edgekit.host.quantize.rounding import seen_rows, seen_taps
 from edgekit.host.quantize.samples import is_held_out, spread_for_memory
 
 _SEEN = 64  # samples, at most, that weights are fitted to
+_KEPT = "costs the outputs too much"
 _UNSURE = "samples say too little of its inputs"
 
 
@@ -57,7 +60,11 @@ def prune(
     held = [i for i in range(len(samples)) if is_held_out(i)]
     unseen, truth = [samples[i] for i in held], None if labels is None else labels[np.array(held)]
     fit = [*spread_for_memory(plain, fit, _SEEN)]
-    made = _Walk(plain, fit, pattern, dense).run()
+    names = [name for name, why in dense.items() if not why]
+    shares = shares_of(plain, fit, pattern, names)
+    dense |= {name: _KEPT for name, share in shares.items() if share == 0}
+    patterns = {name: replace(pattern, sparsity=share) for name, share in shares.items() if share}
+    made = _Walk(plain, fit, patterns, dense).run()
     return Pruned(made, report_of(plain, made, dense, unseen, truth, len(fit)))
 
 
@@ -65,9 +72,13 @@ class _Walk:
     """Both models side by side, node after node over all samples."""
 
     def __init__(
-        self, graph: Graph, samples: Sequence[Sample], pattern: Pattern, dense: dict[str, str]
+        self,
+        graph: Graph,
+        samples: Sequence[Sample],
+        patterns: Mapping[str, Pattern],
+        dense: dict[str, str],
     ) -> None:
-        self._graph, self._pattern, self._dense = graph, pattern, dense
+        self._graph, self._patterns, self._dense = graph, patterns, dense
         constants = {n: t.data for n, t in graph.tensors.items() if t.data is not None}
         self._exact: list[dict[str, Array]] = [{**constants, **each} for each in samples]
         self._ours: list[dict[str, Array]] = [{**constants, **each} for each in samples]
@@ -76,8 +87,8 @@ class _Walk:
     def run(self) -> Graph:
         ends = last_uses(self._graph)
         for index, node in enumerate(self._graph.nodes):
-            if self._dense.get(node.name) == "":
-                self._prune(node)
+            if self._takes_fit(node):
+                self._fit(node)
             for values in (*self._exact, *self._ours):
                 made = run_node(node, self._graph.tensors, values)
                 values.update(zip(node.outputs, made, strict=True))
@@ -85,23 +96,34 @@ class _Walk:
                     del values[name]
         return replace(self._graph, tensors=self._tensors)
 
-    def _prune(self, node: Node) -> None:
-        x, name = node.inputs[0] or "", node.inputs[1] or ""
+    def _takes_fit(self, node: Node) -> bool:
+        """Whether it is pruned, or stays dense and sees what pruned layers have changed."""
+        if node.name not in self._dense or not can_be_fitted(self._graph, node):
+            return False
+        x, both = node.inputs[0] or "", zip(self._exact, self._ours, strict=True)
+        return node.name in self._patterns or any(
+            not np.array_equal(exact[x], ours[x]) for exact, ours in both
+        )
+
+    def _fit(self, node: Node) -> None:
+        name = node.inputs[1] or ""
         tensor = self._tensors[name]
         assert tensor.data is not None
-        weights = tensor.data.reshape(tensor.shape[0], -1)
-        moments = Moments.none(weights.shape[1])
-        for exact, pruned in zip(self._exact, self._ours, strict=True):
-            rows = [seen_rows(node, tensor.shape, values[x]) for values in (pruned, exact)]
-            assert rows[0] is not None and rows[1] is not None
-            moments.add(rows[0], rows[1])
+        weights = _as_rows(node, tensor.data)
         bias = node.inputs[2] if len(node.inputs) > 2 else None
-        before = None if bias is None else self._exact[0][bias].reshape(-1)
-        found = prune_layer(weights, before, moments, self._pattern)
+        before = None if bias is None else self._exact[0][bias].reshape(weights.shape[:-1])
+        both = zip(self._ours, self._exact, strict=True)
+        moments = Moments.of((_seen(node, tensor, a), _seen(node, tensor, b)) for a, b in both)
+        pattern = self._patterns.get(node.name)
+        if pattern is None:
+            found = refit_layer(weights, before, moments)
+        else:
+            found = prune_layer(weights, before, moments, pattern)
         if found is None:
-            self._dense[node.name] = _UNSURE
+            self._dense[node.name] = self._dense[node.name] or _UNSURE
             return
-        self._set(name, found.weights)
+        depthwise = isinstance(node.op, ops.DepthwiseConv2D)
+        self._set(name, found.weights[:, 0].T if depthwise else found.weights)
         if bias is not None and found.bias is not None:
             self._set(bias, found.bias)
 
@@ -118,3 +140,20 @@ class _Walk:
         self._tensors[name] = replace(old, data=new, sparse=sparse)
         for ours in self._ours:
             ours[name] = new
+
+
+def _as_rows(node: Node, weights: Array) -> Array:
+    """[n, k], or [c, 1, taps] of a depthwise convolution, each of whose channels sees its own."""
+    if isinstance(node.op, ops.DepthwiseConv2D):
+        return weights.reshape(-1, weights.shape[-1]).T[:, None]
+    return weights.reshape(weights.shape[0], -1)
+
+
+def _seen(node: Node, weights: Tensor, values: Mapping[str, Array]) -> Array:
+    """What some outputs see in one sample: [some, k], or [c, some, taps]."""
+    x = values[node.inputs[0] or ""]
+    if isinstance(node.op, ops.DepthwiseConv2D):
+        return seen_taps(node.op, weights.shape, x)
+    rows = seen_rows(node, weights.shape, x)
+    assert rows is not None
+    return rows

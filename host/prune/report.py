@@ -19,6 +19,7 @@ from edgekit.host.quantize.measure import (
 )
 from edgekit.host.quantize.observe import Sample
 
+BROKEN = 1.0  # standard deviations that peaks are off: what they decide is decided otherwise
 _LAYER_SAMPLES = 4  # of which all tensors are compared
 
 
@@ -40,10 +41,13 @@ class Layer:
 @dataclass(frozen=True)
 class Report:
     """`outputs` and `layers` were measured on `unseen` samples, apart from the `seen` ones, which
-    weights were fitted to."""
+    weights were fitted to. `peaks`: how far the largest value of an output in a sample is off in
+    the mean, in standard deviations of all its values: scores of what is found are such values, and
+    few among many that cosine and noise are of."""
 
     outputs: Mapping[str, Difference]
     layers: tuple[Layer, ...]
+    peaks: Mapping[str, float]
     classes: Classes | None
     seen: int
     unseen: int
@@ -52,6 +56,12 @@ class Report:
     def cosine(self) -> float:
         """That of the worst output."""
         return min((d.cosine for d in self.outputs.values()), default=1.0)
+
+    @property
+    def broken(self) -> str:
+        """The output whose peaks are off most, if that is more than BROKEN, else ""."""
+        worst = max(self.peaks, key=lambda name: self.peaks[name], default="")
+        return worst if worst and self.peaks[worst] > BROKEN else ""
 
     @property
     def pruned(self) -> tuple[Layer, ...]:
@@ -78,7 +88,15 @@ def report_of(
     ours = [evaluate(made, each).outputs for each in samples]
     layers = _layers(graph, made, dense, samples[:_LAYER_SAMPLES])
     classes = classes_compared(graph, exact, ours, labels)
-    return Report(compared(graph, exact, ours), layers, classes, seen, len(samples))
+    outputs = compared(graph, exact, ours)
+    peaks = {name: _peak([e[name] for e in exact], [o[name] for o in ours]) for name in outputs}
+    return Report(outputs, layers, peaks, classes, seen, len(samples))
+
+
+def _peak(exact: Sequence[Array], ours: Sequence[Array]) -> float:
+    spread = float(np.std(np.stack(exact), dtype=np.float64))
+    off = np.mean([abs(float(a.max()) - float(b.max())) for a, b in zip(exact, ours, strict=True)])
+    return float(off) / spread if spread else 0.0
 
 
 def _layers(

@@ -38,9 +38,8 @@ def moments_of(graph: Graph, node: Node, values: Mapping[str, Array]) -> Array |
         return None if rows is None else np.asarray(rows.T @ rows)
     if not isinstance(node.op, ops.DepthwiseConv2D):
         return None
-    seen = _windows(node.op, w.shape, x).reshape(-1, math.prod(image_size(w.shape)), x.shape[3])
-    seen = np.repeat(_some(seen), node.op.multiplier, axis=2).transpose(2, 1, 0)
-    made: Array = seen @ seen.transpose(0, 2, 1)
+    seen = seen_taps(node.op, w.shape, x)
+    made: Array = seen.transpose(0, 2, 1) @ seen
     return made
 
 
@@ -53,6 +52,12 @@ def seen_rows(node: Node, weights: Shape, x: Array) -> Array | None:
         return _some(x.reshape(-1, weights[1]))
     assert isinstance(node.op, ops.Conv2D)
     return _some(_windows(node.op, weights, x))
+
+
+def seen_taps(op: ops.DepthwiseConv2D, weights: Shape, x: Array) -> Array:
+    """What some outputs of each channel see of the image x, f32 [c, some, taps]."""
+    seen = _windows(op, weights, x).reshape(-1, math.prod(image_size(weights)), x.shape[3])
+    return np.repeat(_some(seen), op.multiplier, axis=2).transpose(2, 0, 1)
 
 
 def _windows(op: ops.Conv2D | ops.DepthwiseConv2D, weights: Shape, x: Array) -> Array:

@@ -34,7 +34,7 @@ def noises(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> dict[str, f
             values = dict(exact.tensors)
             made = _alone(alone, coded.graph.tensors, values, node)
             values.update(zip(node.outputs, made, strict=True))
-            _rerun(graph, index, values)
+            rerun(graph, index, values)
             found = compared(graph, [exact.outputs], [{n: values[n] for n in graph.outputs}])
             share = float(np.mean([10 ** (-d.snr_db / 10) for d in found.values()]))
             noise[node.name] = noise.get(node.name, 0.0) + share
@@ -93,7 +93,7 @@ def _alone(
     return [dequantize(y, q) for y, q in zip(made, quants, strict=True) if q is not None]
 
 
-def _rerun(graph: Graph, start: int, values: dict[str, Array]) -> None:
+def rerun(graph: Graph, start: int, values: dict[str, Array]) -> None:
     """Computes again what depends on the outputs of node `start`."""
     changed = {*graph.nodes[start].outputs}
     for node in graph.nodes[start + 1 :]:

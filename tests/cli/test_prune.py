@@ -11,7 +11,7 @@ import pytest
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import import_model
 from tests.support.onnx_models import model, node, save, value
-from tests.support.prune_models import SIZE, images, pointwise_net
+from tests.support.prune_models import SIZE, images, pointwise_net, two_branches
 
 
 def _saved(home: Path, count: int = 32, **arrays: Any) -> Path:
@@ -92,6 +92,20 @@ def test_bad_labels(edgekit: Any, home: Path, labels: str, complaint: str) -> No
     assert (done.code, done.out) == (2, "")
     assert complaint in done.complaint
     assert not (home / "net.pruned.onnx").exists()
+
+
+def test_a_model_that_is_probably_broken_is_named(edgekit: Any, home: Path) -> None:
+    path, data = two_branches(home, 1.0), _saved(home)
+    found = {}
+    for sparsity in ("0.3", "0.95"):
+        line = ("prune", path, "--data", data, "--sparsity", sparsity)
+        done, document = edgekit(*line), edgekit(*line, "--json").document
+        assert done.code == 0, done.err
+        found[sparsity] = ("probably broken" in done.err, document["broken"], document["peaks"])
+    assert found["0.3"][:2] == (False, None)
+    assert found["0.3"][2]["y"] < 0.3
+    assert found["0.95"][:2] == (True, "y")
+    assert found["0.95"][2]["y"] > 1
 
 
 _NAN = images(16)

@@ -46,6 +46,24 @@ def pointwise_net(folder: Path, name: str = "net.onnx", channels: int = CHANNELS
     return save(model(nodes, inputs, ["y"], constants), folder, name)
 
 
+def two_branches(folder: Path, factor: float) -> Path:
+    """x [1,16,9,9] → y, the sum of two 1x1 convolutions of 16 channels and as many weights; those
+    of the second are less by `factor`."""
+    rng = np.random.default_rng(8)
+    shape = (CHANNELS, CHANNELS, 1, 1)
+    constants = {
+        "w0": rng.standard_normal(shape).astype(np.float32),
+        "w1": (factor * rng.standard_normal(shape)).astype(np.float32),
+    }
+    nodes = [
+        node("Conv", ["x", "w0"], ["a"]),
+        node("Conv", ["x", "w1"], ["b"]),
+        node("Add", ["a", "b"], ["y"]),
+    ]
+    inputs = [value("x", [1, CHANNELS, SIZE, SIZE])]
+    return save(model(nodes, inputs, ["y"], constants), folder, "branches.onnx")
+
+
 def images(count: int, seed: int = 0, channels: int = CHANNELS) -> Array:
     """[count, c, 9, 9]: channels are mixtures of a few causes, and a little of their own."""
     mixing = np.random.default_rng(1).standard_normal((channels, _CAUSES))
