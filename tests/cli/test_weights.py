@@ -71,7 +71,7 @@ def test_a_transformer_runs_with_fewer_bits(
         options = ("--weights", bits, "--activations", "dynamic-outlier")
         exact, made = _run(edgekit, transformer), _run(edgekit, transformer, *options)
         off.append(np.linalg.norm(made - exact) / np.linalg.norm(exact))
-    assert np.median(off) < error
+    assert np.median(off) < error and max(off) < 2 * error
     done = edgekit("compile", transformer, *options, "--explain", "e.json")
     assert done.code == 0
     explained = json.loads((home / "e.json").read_text())
