@@ -24,11 +24,11 @@ from edgekit.host.lower.epilogues import epilogue_of
 from edgekit.host.lower.layout import strided_copy
 from edgekit.host.lower.methods import form_of, method_of
 from edgekit.host.lower.plan import Call, Field, Value
-from edgekit.host.lower.product_i8 import (
+from edgekit.host.lower.product_i8 import signed_weights
+from edgekit.host.lower.requantize import (
     requantize_fields,
     saturates,
     shifts_right_only,
-    signed_weights,
     wrap_i32,
 )
 from edgekit.host.lower.tables import look_up_of

@@ -11,7 +11,8 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.types import Array, DType, Node, Tensor
 from edgekit.host.lower.context import Context, Rules, padded
 from edgekit.host.lower.plan import Call, Field, Value
-from edgekit.host.lower.product_i8 import float_product, wrap_i32, zero_of_rows
+from edgekit.host.lower.product_i8 import float_product, zero_of_rows
+from edgekit.host.lower.requantize import wrap_i32
 from edgekit.host.lower.window import C_TYPES, Window, bias_vector
 from edgekit.kb.isa import ByteProduct
 

@@ -20,7 +20,7 @@ from edgekit.host.graph.quantization import (
 from edgekit.host.graph.types import Array, Node, Tensor
 from edgekit.host.lower.context import Context, padded
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
-from edgekit.host.lower.product_i8 import requantize_fields, wrap_i32
+from edgekit.host.lower.requantize import requantize_fields, wrap_i32
 from edgekit.host.lower.window import Window, bias_vector, window_of
 
 _CHIP = (

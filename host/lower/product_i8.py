@@ -13,7 +13,6 @@ from edgekit.device.kernel_facts import I8_SEGMENTS, I8_UNPACKED_BYTES
 from edgekit.host.align import round_up
 from edgekit.host.graph.ops import FullyConnected
 from edgekit.host.graph.quantization import (
-    Multiplier,
     activation_range,
     convolution_multiplier,
     dense_multiplier,
@@ -25,6 +24,12 @@ from edgekit.host.lower.context import Context, padded
 from edgekit.host.lower.methods import form_of, method_of, tile_of
 from edgekit.host.lower.packing import halve_panels, pack_panels
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
+from edgekit.host.lower.requantize import (
+    requantize_fields,
+    saturates,
+    shifts_right_only,
+    wrap_i32,
+)
 from edgekit.host.lower.tables import look_up_of
 from edgekit.host.lower.window import C_TYPES, Window, bias_vector, count_tasks
 from edgekit.kb.isa import ByteProduct, Tile
@@ -244,41 +249,10 @@ def i8_product(
     return Call(kernel, fields, count_tasks(window, tile, vl)[0])
 
 
-def wrap_i32(values: Array) -> Array:
-    """int64 sums as the int32 the kernels add modulo 2^32."""
-    return (values & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
-
-
 def _largest_product(weights: Array, w_zero: Array) -> int:
     """What the sum of products of any 8-bit x with a row of weights cannot exceed."""
     sizes = np.abs(weights.astype(np.int64) - w_zero).sum(axis=1)
     return int(sizes.max(initial=0)) * 256
-
-
-def shifts_right_only(factor: Multiplier, largest_sum: Array) -> bool:
-    """Whether vi_requantize_right serves all channels, whose sums are at most `largest_sum`."""
-    return bool(np.all(factor.shift < 0) and largest_sum.max(initial=0) < 1 << 30)
-
-
-def saturates(factor: Multiplier, largest_sum: Array, y: Tensor, low: int, high: int) -> bool:
-    """Whether all scaled sums fit into 16 bits with the zero point, and only the type clamps."""
-    info = np.iinfo(y.dtype.numpy)
-    scale = float(np.ldexp(factor.multiplier.astype(np.float64), factor.shift - 31).max())
-    most = float(largest_sum.max(initial=0)) * scale + 2 + abs(zero_point_of(y))
-    return (low, high) == (info.min, info.max) and most < 1 << 15
-
-
-def requantize_fields(
-    ctx: Context, factor: Multiplier, width: int, rounds_once: bool = False
-) -> dict[str, Field]:
-    """Per-channel factors. Rounded once there is one shift: `right` = 31 - shift."""
-    shift = factor.shift.astype(np.int32)
-    parts = {"multiplier": factor.multiplier, "right": np.maximum(-shift, 0)}
-    if rounds_once:
-        parts["right"] = 31 - shift
-    else:
-        parts["left"] = np.maximum(shift, 0)
-    return {key: ctx.weights.add(padded(v, width, _I32)) for key, v in parts.items()}
 
 
 def hybrid_product(
