@@ -243,6 +243,7 @@ def _memory(plan: Plan, cluster: BoardCluster) -> _Memory:
         return _Memory()
     core = cluster.timing.timed()
     last = core.l3.bytes if core.l3 else core.l2.bytes
-    beyond = max(0.0, 1 - last / (len(plan.lowered.weights) + plan.memory.arena_bytes))
+    bytes_used = len(plan.lowered.weights) + plan.memory.arena_bytes
+    beyond = 1 - last / bytes_used if bytes_used > last else 0.0
     own, shared, write = core.dram.core_gb_s, core.dram.gb_s, core.dram.write_gb_s
     return _Memory(beyond, own * 1e3, shared * 1e3, (1 + shared / write) / 2 if write else 1.0)

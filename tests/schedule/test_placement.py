@@ -12,12 +12,15 @@ from edgekit.host.compiler import prepare
 from edgekit.host.errors import InputError
 from edgekit.host.estimate.target import on_cluster, target_of
 from edgekit.host.fit import plan_of
+from edgekit.host.graph import ops
 from edgekit.host.lower.plan import Plan
 from edgekit.host.options import DEFAULT_OPTIONS
 from edgekit.host.placement import check_placement, placements
 from edgekit.host.schedule.types import Schedule
 from edgekit.kb.board import board_names, load_board, load_profile
 from edgekit.kb.clusters import cluster_named, clusters_of
+from tests.support.op_cases import Case, tensor
+from tests.support.op_graphs import graph_of
 
 MODELS = Path(__file__).parents[2] / "models"
 TINY, FACE = "okay_nabu", "face_detection_short_range"
@@ -51,6 +54,13 @@ def test_a_model_of_milliseconds_runs_on_all_cores_of_the_fastest_cluster(
     best = placed(FACE, board)[0]
     assert (best.cluster, best.core, best.threads) == (cluster, core, threads)
     assert best.cost_us < best.alone_us / 1.5
+
+
+def test_a_model_without_weights_and_memory_of_its_own_is_placed() -> None:
+    profile = load_profile("rpi5")
+    graph = graph_of([Case(ops.Softmax(), (tensor((12, 128, 128)),))])
+    best = placements(*plan_of(graph, profile, DEFAULT_OPTIONS), profile, None, "")[0]
+    assert best.cost_us > 0
 
 
 # Estimated by board time: how many times as fast with 2 and with 4 threads as with one.
