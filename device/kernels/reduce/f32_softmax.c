@@ -1,70 +1,80 @@
 /* Softmax of f32 (f16 with EK_HALF), computed in f32. Compile-time parameters: NAME, EK_SIMD. */
 #include <math.h>
-#include "../elementwise/exp.h"
 #include "softmax.h"
+#include "../elementwise/exp_vector.h"
 
-/* Sums and maxima in as many parts as a vector has lanes, or they would be one chain. */
-#define PARTS 16
+#define PARTS 4 /* vectors under way side by side, or each would wait for the one before */
+#define STEP (PARTS * EK_VL)
 #define RUN 256 /* values summed apart: small ones beside a large sum lose their last bits */
 
-static inline ek_real largest_of(const ek_real *x, long n) {
-    ek_real part[PARTS], largest = x[0];
+/* The first n values of a vector, and behind them what counts as nothing. */
+EK_INLINE vf load_first(const ek_real *x, long n) {
+    ek_real t[EK_VL];
+    for (int i = 0; i < EK_VL; i++)
+        t[i] = i < n ? x[i] : (ek_real)-INFINITY;
+    return vf_load(t);
+}
+
+static float largest_of(const ek_real *x, long n) {
+    vf part[PARTS];
+    ek_real lane[EK_VL], largest = -(ek_real)INFINITY;
     long i = 0;
-    if (n >= PARTS) {
+    for (int p = 0; p < PARTS; p++)
+        part[p] = vf_splat(largest);
+    for (; i + STEP <= n; i += STEP) {
+        EK_UNROLL
         for (int p = 0; p < PARTS; p++)
-            part[p] = x[p];
-        for (i = PARTS; i + PARTS <= n; i += PARTS) {
-            EK_VECTOR_LOOP
-            for (int p = 0; p < PARTS; p++)
-                part[p] = x[i + p] > part[p] ? x[i + p] : part[p];
-        }
-        for (int p = 0; p < PARTS; p++)
-            largest = part[p] > largest ? part[p] : largest;
+            part[p] = vf_max(part[p], vf_load(x + i + p * EK_VL));
     }
-    for (; i < n; i++)
-        largest = x[i] > largest ? x[i] : largest;
+    for (; i + EK_VL <= n; i += EK_VL)
+        part[0] = vf_max(part[0], vf_load(x + i));
+    if (i < n)
+        part[1] = vf_max(part[1], load_first(x + i, n - i));
+    vf_store(lane, vf_max(vf_max(part[0], part[1]), vf_max(part[2], part[3])));
+    for (int l = 0; l < EK_VL; l++)
+        largest = lane[l] > largest ? lane[l] : largest;
     return largest;
 }
 
-static inline float sum_of_run(const float *x, long n) {
-    float part[PARTS] = {0}, sum = 0.0f;
+/* y: e^(beta * (x - largest)). Returns the sum of n of them, at most RUN. */
+static float powers_of(const ek_real *x, float largest, float beta, float *y, long n) {
+    ek_wide part[PARTS] = {0};
+    const ek_wide most = ek_wide_splat(largest), factor = ek_wide_splat(beta);
+    float lane[EK_VL], sum = 0.0f;
     long i = 0;
-    for (; i + PARTS <= n; i += PARTS) {
-        EK_VECTOR_LOOP
+    for (; i + STEP <= n; i += STEP) {
+        ek_wide v[PARTS];
+        EK_UNROLL
         for (int p = 0; p < PARTS; p++)
-            part[p] += x[i + p];
+            v[p] = (vcast(vf_load(x + i + p * EK_VL), ek_wide) - most) * factor;
+        ek_exp_falling(v, PARTS);
+        EK_UNROLL
+        for (int p = 0; p < PARTS; p++) {
+            part[p] += v[p];
+            memcpy(y + i + p * EK_VL, &v[p], sizeof v[p]);
+        }
     }
-    for (int p = 0; p < PARTS && i; p++)
-        sum += part[p];
-    for (; i < n; i++)
-        sum += x[i];
+    for (; i < n; i += EK_VL) {
+        const vf here = n - i < EK_VL ? load_first(x + i, n - i) : vf_load(x + i);
+        ek_wide v[1] = {(vcast(here, ek_wide) - most) * factor};
+        ek_exp_falling(v, 1);
+        part[0] += v[0];
+        memcpy(y + i, &v[0], sizeof *y * (size_t)ek_min(n - i, EK_VL));
+    }
+    const ek_wide all = (part[0] + part[1]) + (part[2] + part[3]);
+    memcpy(lane, &all, sizeof all);
+    for (int l = 0; l < EK_VL; l++)
+        sum += lane[l];
     return sum;
-}
-
-static inline float sum_of(const float *x, long n) {
-    float sum = 0.0f;
-    for (long i = 0; i < n; i += RUN)
-        sum += sum_of_run(x + i, ek_min(RUN, n - i));
-    return sum;
-}
-
-static inline void powers_of(const ek_real *restrict x, float largest, float beta,
-                             float *restrict y, long n) {
-    EK_VECTOR_LOOP
-    for (long i = 0; i < n; i++)
-        y[i] = ek_expf(((float)x[i] - largest) * beta);
 }
 
 #ifdef EK_HALF
 /* Powers of f16 are kept in f32: those of rows longer than RUN are made twice. */
-static inline void row(const ek_real *restrict x, ek_real *restrict y, float beta, long n) {
+static void row(const ek_real *x, ek_real *y, float beta, long n) {
     const float largest = largest_of(x, n);
     float power[RUN], sum = 0.0f;
-    for (long i = 0; i < n; i += RUN) {
-        const long part = ek_min(RUN, n - i);
-        powers_of(x + i, largest, beta, power, part);
-        sum += sum_of_run(power, part);
-    }
+    for (long i = 0; i < n; i += RUN)
+        sum += powers_of(x + i, largest, beta, power, ek_min(RUN, n - i));
     const float share = 1.0f / sum;
     for (long i = 0; i < n; i += RUN) {
         const long part = ek_min(RUN, n - i);
@@ -76,13 +86,15 @@ static inline void row(const ek_real *restrict x, ek_real *restrict y, float bet
     }
 }
 #else
-
-static inline void row(const float *restrict x, float *restrict y, float beta, long n) {
-    powers_of(x, largest_of(x, n), beta, y, n);
-    const float sum = sum_of(y, n);
+static void row(const float *x, float *y, float beta, long n) {
+    const float largest = largest_of(x, n);
+    float sum = 0.0f;
+    for (long i = 0; i < n; i += RUN)
+        sum += powers_of(x + i, largest, beta, y + i, ek_min(RUN, n - i));
+    const float share = 1.0f / sum;
     EK_VECTOR_LOOP
     for (long i = 0; i < n; i++)
-        y[i] = y[i] / sum;
+        y[i] = y[i] * share;
 }
 #endif
 
