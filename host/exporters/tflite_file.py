@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,12 +82,15 @@ def pack(subgraphs: Sequence[SubgraphRecord], metadata: Mapping[str, bytes]) -> 
 
 
 class _Packer:
-    """Builds the flatbuffer bottom-up; one instance per file."""
+    """Builds the flatbuffer bottom-up; one instance per file. What is equal is stored once and
+    referred to: a small model of codes has as many bytes of zero points, shapes and the like as of
+    biases."""
 
     def __init__(self) -> None:
         self._builder = flatbuffers.Builder(1 << 16)
         self._buffers: dict[bytes, int] = {b"": 0}
         self._codes: dict[tuple[str, int], int] = {}
+        self._stored: dict[Hashable, int] = {}
 
     def file(self, subgraphs: Sequence[SubgraphRecord], metadata: Mapping[str, bytes]) -> bytes:
         b = self._builder
@@ -96,7 +99,7 @@ class _Packer:
         notes = self._tables([self._note(name, data) for name, data in metadata.items()])
         codes = self._tables([self._code(*code) for code in self._codes])
         buffers = self._tables([self._buffer(data) for data in self._buffers])
-        description = b.CreateString("edgekit")
+        description = self._text("edgekit")
         tflite.ModelStart(b)
         tflite.ModelAddVersion(b, _SCHEMA_VERSION)
         tflite.ModelAddOperatorCodes(b, codes)
@@ -109,21 +112,34 @@ class _Packer:
         b.Finish(tflite.ModelEnd(b), file_identifier=b"TFL3")
         return bytes(b.Output())
 
+    def _once(self, content: Hashable, make: Callable[[], Any]) -> int:
+        """Where `content` is stored, which `make` does if nothing equal was before."""
+        if content not in self._stored:
+            self._stored[content] = int(make())
+        return self._stored[content]
+
     def _tables(self, offsets: Sequence[int]) -> int:
         self._builder.StartVector(4, len(offsets), 4)
         for offset in reversed(offsets):
             self._builder.PrependUOffsetTRelative(offset)
         return int(self._builder.EndVector())
 
+    def _vector(self, values: Array) -> int:
+        key = values.dtype.str, values.tobytes()
+        return self._once(key, lambda: self._builder.CreateNumpyVector(values))
+
     def _numbers(self, values: Sequence[int]) -> int:
-        return int(self._builder.CreateNumpyVector(np.array(values, np.int32)))
+        return self._vector(np.array(values, np.int32))
+
+    def _text(self, text: str) -> int:
+        return int(self._builder.CreateSharedString(text))
 
     def _subgraph(self, graph: SubgraphRecord) -> int:
         b = self._builder
         tensors = self._tables([self._tensor(t) for t in graph.tensors])
         operators = self._tables([self._operator(o) for o in graph.operators])
         inputs, outputs = self._numbers(graph.inputs), self._numbers(graph.outputs)
-        name = b.CreateString(graph.name)
+        name = self._text(graph.name)
         tflite.SubGraphStart(b)
         tflite.SubGraphAddTensors(b, tensors)
         tflite.SubGraphAddInputs(b, inputs)
@@ -134,7 +150,7 @@ class _Packer:
 
     def _tensor(self, tensor: TensorRecord) -> int:
         b = self._builder
-        name, shape = b.CreateString(tensor.name), self._numbers(tensor.shape)
+        name, shape = self._text(tensor.name), self._numbers(tensor.shape)
         quant = 0 if tensor.quant is None else self._quant(tensor.quant)
         buffer, sparsity = 0, 0
         if tensor.data is not None:
@@ -157,14 +173,18 @@ class _Packer:
 
     def _quant(self, quant: Quant) -> int:
         b = self._builder
-        scale = b.CreateNumpyVector(quant.scale.astype(np.float32).reshape(-1))
+        scale = self._vector(quant.scale.astype(np.float32).reshape(-1))
         wide = np.broadcast_to(quant.zero_point.reshape(-1), quant.scale.size)
-        zero = b.CreateNumpyVector(wide.astype(np.int64))
-        tflite.QuantizationParametersStart(b)
-        tflite.QuantizationParametersAddScale(b, scale)
-        tflite.QuantizationParametersAddZeroPoint(b, zero)
-        tflite.QuantizationParametersAddQuantizedDimension(b, quant.axis)
-        return int(tflite.QuantizationParametersEnd(b))
+        zero = self._vector(wide.astype(np.int64))
+
+        def table() -> Any:
+            tflite.QuantizationParametersStart(b)
+            tflite.QuantizationParametersAddScale(b, scale)
+            tflite.QuantizationParametersAddZeroPoint(b, zero)
+            tflite.QuantizationParametersAddQuantizedDimension(b, quant.axis)
+            return tflite.QuantizationParametersEnd(b)
+
+        return self._once(("quantization", scale, zero, quant.axis), table)
 
     def _sparsity(self, data: Array) -> int:
         """Which values are stored: rows of the last axis, compressed."""
@@ -185,7 +205,7 @@ class _Packer:
         kind, dtype = next(
             pair for pair in _INDICES if values.max(initial=0) <= np.iinfo(pair[1]).max
         )
-        vector = self._builder.CreateNumpyVector(values.astype(dtype))
+        vector = self._vector(values.astype(dtype))
         _generated(f"{kind}Start")(self._builder)
         _generated(f"{kind}AddValues")(self._builder, vector)
         return getattr(tflite.SparseIndexVector, kind), _generated(f"{kind}End")(self._builder)
@@ -226,13 +246,17 @@ class _Packer:
     def _options(self, operator: OperatorRecord) -> int:
         b, table = self._builder, operator.options
         fields = {
-            name: b.CreateString(value) if isinstance(value, str) else value
+            name: self._text(value) if isinstance(value, str) else value
             for name, value in operator.fields.items()
         }
-        _generated(f"{table}Start")(b)
-        for name, value in fields.items():
-            _generated(f"{table}Add{name}")(b, value)
-        return int(_generated(f"{table}End")(b))
+
+        def options() -> Any:
+            _generated(f"{table}Start")(b)
+            for name, value in fields.items():
+                _generated(f"{table}Add{name}")(b, value)
+            return _generated(f"{table}End")(b)
+
+        return self._once((table, *fields.items()), options)
 
     def _code(self, name: str, version: int) -> int:
         b, number = self._builder, getattr(tflite.BuiltinOperator, name)
@@ -256,7 +280,7 @@ class _Packer:
         return int(tflite.BufferEnd(b))
 
     def _note(self, name: str, data: bytes) -> int:
-        b, text = self._builder, self._builder.CreateString(name)
+        b, text = self._builder, self._text(name)
         number = self._buffers.setdefault(data, len(self._buffers))
         tflite.MetadataStart(b)
         tflite.MetadataAddName(b, text)
@@ -267,7 +291,7 @@ class _Packer:
         b = self._builder
         inputs = self._tables([self._end(graph, i) for i in graph.inputs])
         outputs = self._tables([self._end(graph, i) for i in graph.outputs])
-        key = b.CreateString(_SIGNATURE)
+        key = self._text(_SIGNATURE)
         tflite.SignatureDefStart(b)
         tflite.SignatureDefAddInputs(b, inputs)
         tflite.SignatureDefAddOutputs(b, outputs)
@@ -276,7 +300,7 @@ class _Packer:
         return int(tflite.SignatureDefEnd(b))
 
     def _end(self, graph: SubgraphRecord, number: int) -> int:
-        b, name = self._builder, self._builder.CreateString(graph.tensors[number].name)
+        b, name = self._builder, self._text(graph.tensors[number].name)
         tflite.TensorMapStart(b)
         tflite.TensorMapAddName(b, name)
         tflite.TensorMapAddTensorIndex(b, number)
