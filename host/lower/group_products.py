@@ -52,8 +52,9 @@ def x1_type(ctx: Context) -> DType:
     return DType.U8 if ctx.isa.i8 is ByteProduct.DOT4_US else DType.I8
 
 
-def groups_product(ctx: Context, node: Node, m: int) -> GroupsProduct:
-    """X1 [m, k] of bytes times a node's weights [n, k], with its scales [groups, n]."""
+def groups_product(ctx: Context, node: Node, m: int, short: bool) -> GroupsProduct:
+    """X1 [m, k] of bytes times a node's weights [n, k], with its scales [groups, n], stored as
+    bfloat16 if they are `short`."""
     weights, scale = ctx.constant(node, 1, "weights"), ctx.constant(node, 2, "scales")
     kind, groups, x_type = ctx.isa.i8, len(scale), x1_type(ctx)
     n, k = weights.shape
@@ -70,9 +71,11 @@ def groups_product(ctx: Context, node: Node, m: int) -> GroupsProduct:
         "W_ZERO": 0,
         **({"NARROW": 1} if kind in (ByteProduct.MULL16, ByteProduct.WIDE16) else {}),
         **({"FOUR": 1} if halve else {}),
+        **({"BF16_SCALES": 1} if short else {}),
     }
     kernel = ctx.kernel(
-        f"{x_type.value}_groups_{tile.mr}x{columns}_{depth}{'_four' if halve else ''}",
+        f"{x_type.value}_groups_{tile.mr}x{columns}_{depth}{'_four' if halve else ''}"
+        f"{'_bf16' if short else ''}",
         "conv/i8_conv.c",
         "conv/i8_conv.h",
         "ek_i8_conv_args",

@@ -21,6 +21,7 @@ from edgekit.host.lower.group_products import (
 )
 from edgekit.host.lower.plan import Call, Field, Kernel, Value, Weights
 from edgekit.host.lower.product_i8 import NO_ZERO, float_product
+from edgekit.host.lower.scales import stored_scales
 from edgekit.host.lower.window import Window, bias_vector
 
 _F32 = np.dtype(np.float32)
@@ -34,13 +35,15 @@ def lower_outlier(ctx: Context, node: Node) -> list[Call]:
     weights, scale = ctx.constant(node, 1, "weights"), ctx.constant(node, 2, "scales")
     n, k = weights.shape
     m, slices = x.elements // k, len(scale)
-    made = groups_product(ctx, node, m) if slices > 1 else _whole(ctx, node, m)
-    part_bytes = round_up(made.parts[0].weights.nbytes, ALIGN)
-    stored = ctx.weights.add(np.concatenate([_bytes(p.weights, part_bytes) for p in made.parts]))
     scales = np.zeros((slices, round_up(n, ctx.isa.vl)), np.float32)
     scales[:, :n] = scale
+    of_groups = stored_scales(scales, 16 if slices > 1 else 32)
+    short = of_groups.bits == 16
+    made = groups_product(ctx, node, m, short) if slices > 1 else _whole(ctx, node, m)
+    part_bytes = round_up(made.parts[0].weights.nbytes, ALIGN)
+    stored = ctx.weights.add(np.concatenate([_bytes(p.weights, part_bytes) for p in made.parts]))
     codes, row_scale = ctx.scratch(node, m * k + ROOM_BYTES), ctx.scratch(node, 4 * m)
-    scales_at = ctx.weights.add(scales)
+    scales_at, scale_field = ctx.weights.add(of_groups.values), "scale16" if short else "scale"
     residual, count = ctx.optional(node, 4), ctx.scratch(node, 4)
     products = []
     for i, part in enumerate(made.parts):
@@ -52,7 +55,7 @@ def lower_outlier(ctx: Context, node: Node) -> list[Call]:
             **part.fields,
             "x": Value(codes.tensor, part.first * (k // slices)),
             "weights": Weights(stored.offset + i * part_bytes),
-            "scale": Weights(scales_at.offset + part.first * scales[0].nbytes),
+            scale_field: Weights(scales_at.offset + part.first * of_groups.values[0].nbytes),
             "x_scale": row_scale,
             "x_scale_step": 1,
             "bias_f32": ctx.weights.add(bias_vector(bias, scales.shape[1], _F32)),
@@ -67,7 +70,7 @@ def lower_outlier(ctx: Context, node: Node) -> list[Call]:
         "threshold": op.threshold,
         "x": Value(x.name),
         "weights": stored,
-        "scale": scales_at,
+        scale_field: scales_at,
         "slice": k // slices,
         "slices": made.groups,
         "part_bytes": part_bytes,

@@ -21,6 +21,7 @@ from edgekit.host.lower.layout import strided_copy, strides_of
 from edgekit.host.lower.packed import has_packed_products, lower_packed
 from edgekit.host.lower.packing import halve_panels
 from edgekit.host.lower.plan import Call, Field, Value
+from edgekit.host.lower.scales import stored_scales
 from edgekit.host.lower.tables import lower_single, lower_table, table_of_pairs
 from edgekit.host.lower.window import C_TYPES
 
@@ -252,25 +253,28 @@ def lower_gather(ctx: Context, node: Node) -> list[Call]:
 
 def lower_gather_codes(ctx: Context, node: Node) -> list[Call]:
     """Codes of -8 to 7 are stored two per byte, if a row has an even number of them."""
-    codes, scale = ctx.constant(node, 0, "codes"), ctx.constant(node, 2, "scales")
+    codes = ctx.constant(node, 0, "codes")
+    scale = stored_scales(ctx.constant(node, 2, "scales"), 8)
     indices = ctx.tensor(node.inputs[1])
     rows, run = codes.shape
     four = run % 2 == 0 and bool(np.all((codes >= -8) & (codes <= 7)))
     fields: dict[str, Field] = {
         "size": rows,
         "run": run,
-        "group": run // scale.shape[1],
+        "group": run // scale.values.shape[1],
         "codes": ctx.weights.add(halve_panels(codes.reshape(-1), run) if four else codes),
-        "scale": ctx.weights.add(scale),
+        "scale": ctx.weights.add(scale.values),
+        "least": scale.least,
         "indices": operand_of(ctx, indices),
         "y": Value(node.outputs[0]),
     }
     kernel = ctx.kernel(
-        f"gather_{'i4' if four else 's8'}_{indices.dtype.value}",
+        f"gather_{'i4' if four else 's8'}_{scale.bits}_{indices.dtype.value}",
         "layout/gather_codes.c",
         "layout/gather_codes.h",
         "ek_gather_codes_args",
         TI=C_NAMES[indices.dtype],
+        SCALE_BITS=scale.bits,
         **({"FOUR": 1} if four else {}),
     )
     return [Call(kernel, fields, indices.elements, max(1, 4096 // run))]

@@ -14,20 +14,39 @@ MOST: Mapping[WeightBits, int] = {"int8": 127, "int4": 7}
 
 _DAMPING = 0.01  # of the mean square of a channel: samples do not tell all of it
 _BLOCK = 64  # columns whose roundings reach those after the block together
+_BF16_DROPS, _BYTE_DROPS = 16, 20  # lowest bits of an f32's fraction
+_BYTE_EXPONENTS = 15  # one less than 4 bits have: rounding may need the next
 _SHARES = np.linspace(0.7, 1.0, 13)  # of the scale that reaches the largest value
 
 
 def whole_scales_of(weights: Array, depth: int, most: int) -> Array:
     """Scales f32 [n, k / depth] for weights [n, k], the smallest by which no code of a group is out
     of range (`least_code` to `most`): where codes reach further below zero, a scale below zero
-    gives that side to the larger weights."""
+    gives that side to the larger weights. Those of 4 bits are bfloat16, the next above."""
     n, k = weights.shape
     parts = weights.reshape(n, k // depth, depth)
     above, below = np.maximum(parts.max(axis=2), 0), np.maximum(-parts.min(axis=2), 0)
     room = np.float32(most), np.float32(-least_code(most))
     size = np.maximum(np.minimum(above, below) / room[0], np.maximum(above, below) / room[1])
     size = np.where(size > 0, np.maximum(size, np.finfo(np.float32).tiny), 1).astype(np.float32)
+    if most == MOST["int4"]:
+        size = _shortened(size, _BF16_DROPS, up=True)
     return np.where((room[1] > room[0]) & (above > below), -size, size)
+
+
+def byte_scales(scale: Array) -> Array:
+    """Scales f32 rounded to such as a byte holds: a sign, 3 bits of fraction, and exponents that 4
+    bits tell apart. Where they are further apart, to bfloat16."""
+    exponents = np.frexp(scale)[1]
+    near = np.ptp(exponents) < _BYTE_EXPONENTS if scale.size else True
+    return _shortened(scale, _BYTE_DROPS if near else _BF16_DROPS)
+
+
+def _shortened(scale: Array, dropped: int, up: bool = False) -> Array:
+    """Scales f32 without the lowest bits of their fractions: rounded, or `up`, away from zero."""
+    bits = np.ascontiguousarray(scale, np.float32).view(np.uint32)
+    more = np.uint32((1 << dropped) - 1 if up else 1 << dropped - 1)
+    return ((bits + more) >> np.uint32(dropped) << np.uint32(dropped)).view(np.float32)
 
 
 def least_code(most: int) -> int:
@@ -39,7 +58,7 @@ def least_code(most: int) -> int:
 def scales_of(weights: Array, depth: int, most: int, squares: Array | None = None) -> Array:
     """Scales f32 [n, k / depth] of codes up to `most` for weights [n, k], by the least sum of
     squared errors, each times the mean square of its channel, `squares` [k]: where codes are few,
-    it pays to clip the largest weights."""
+    it pays to clip the largest weights. Those of 4 bits are bfloat16."""
     n, k = weights.shape
     parts = weights.reshape(n, k // depth, depth)
     factor = np.ones(k) if squares is None else squares + _DAMPING * squares.mean()
@@ -50,7 +69,8 @@ def scales_of(weights: Array, depth: int, most: int, squares: Array | None = Non
     for share in (*_SHARES[::-1], *(-_SHARES[::-1] if lowest < -most else ())):
         scale = np.float32(share) * whole
         small = np.finfo(np.float32).tiny
-        scale = np.where(np.abs(scale) < small, np.copysign(small, scale), scale)[:, :, None]
+        scale = np.where(np.abs(scale) < small, np.copysign(small, scale), scale)
+        scale = (_shortened(scale, _BF16_DROPS) if most == MOST["int4"] else scale)[:, :, None]
         codes = np.clip(np.rint(parts / scale), lowest, most)
         error = (factor * np.square(codes * scale - parts)).sum(axis=2)
         best = np.where(error < least, scale[:, :, 0], best)

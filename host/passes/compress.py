@@ -10,11 +10,11 @@ from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, Array, DType, Graph, Node, Tensor
 from edgekit.host.options import WeightBits
-from edgekit.host.passes.codes import MOST, rounded, scales_of, whole_scales_of
+from edgekit.host.passes.codes import MOST, byte_scales, rounded, scales_of, whole_scales_of
 
 THRESHOLD = 6.0
 _SLICES = (128, 64, 32)  # values of k that share a scale of 4-bit weights: the first that divides k
-_TABLE_SLICES = (32,)  # the same of a row of a table, which costs no product
+_TABLE_SLICES = (16,)  # the same of a row of a table, whose scales take a byte
 _LEAST_CHANNELS = 64  # of an image: with fewer, its codes cost as much as products of bytes save
 _MOST_CHANNELS = 1 << 17  # sums of more products of bytes would not fit 32 bits
 
@@ -26,7 +26,7 @@ def compress_weights(graph: Graph, bits: WeightBits, group_size: int | None = No
 
     Weights have a scale per output and slice of k, of `group_size` values if that is given. If not,
     8-bit ones (-127 to 127) have one slice, and 4-bit ones (-8 to 7) some. So have rows of tables,
-    of 4 bits in slices of 32. InputError for a size that does not divide some k.
+    of 4 bits in slices of 16. InputError for a size that does not divide some k.
     """
     made: dict[str, Tensor] = {}
     nodes = tuple(_compressed(graph, node, bits, group_size, made) for node in graph.nodes)
@@ -81,6 +81,7 @@ def _table(graph: Graph, node: Node, bits: WeightBits, made: dict[str, Tensor]) 
     sizes = _TABLE_SLICES if bits == "int4" else ()
     depth = next((size for size in sizes if run % size == 0), run)
     scale = scales_of(table.data, depth, MOST[bits])
+    scale = byte_scales(scale) if bits == "int4" else scale
     codes = rounded(table.data, scale, MOST[bits])
     stored = Tensor(f"{table.name}.{bits}", codes.shape, DType.I8, None, codes)
     scales = Tensor(f"{stored.name}.rows", scale.shape, DType.F32, None, scale)

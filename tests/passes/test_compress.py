@@ -122,6 +122,20 @@ def test_four_bits_take_half_a_byte(board):
     assert w.size // 2 <= held < 0.7 * w.size
 
 
+@pytest.mark.parametrize("board", ["local", "rpi5", "rpi3", "orangepi-pc", "bpi-f3"])
+def test_scales_of_groups_take_two_bytes(board):
+    w = np.random.default_rng(5).standard_normal((96, 384)).astype(np.float32)
+    sizes = [
+        len(
+            lower(
+                compress_weights(_layer(w, (9, 384)), "int4", size), load_board(board)
+            ).lowered.weights
+        )
+        for size in (32, 64)
+    ]
+    assert sizes[0] - sizes[1] == 2 * (w.size // 32 - w.size // 64)
+
+
 @pytest.mark.parametrize("board", ["rpi5", "rpi3", "orangepi-pc", "bpi-f3", "rv64gc"])
 @pytest.mark.parametrize("size", [32, 128])
 def test_groups_of_a_layer_are_one_call(board, size):
@@ -183,7 +197,7 @@ def _embedding(table: Array, indices: Array | None = None) -> Graph:
     return Graph("embedding", tensors, (node,), () if indices is not None else ("at",), ("y",))
 
 
-@pytest.mark.parametrize(("bits", "error", "size"), [("int8", 0.01, 1.1), ("int4", 0.1, 0.7)])
+@pytest.mark.parametrize(("bits", "error", "size"), [("int8", 0.01, 1.1), ("int4", 0.1, 0.58)])
 @pytest.mark.parametrize("board", x86_params())
 def test_embeddings_are_codes(bits, error, size, board, tmp_path):
     table = np.random.default_rng(6).standard_normal((50, 96)).astype(np.float32)
@@ -219,7 +233,8 @@ def test_codes_of_4_bits_use_all_16_and_clip_none():
     wide = np.repeat(scale.T, 32, axis=1)
     assert np.all(np.abs(codes * wide - w) <= 0.5001 * np.abs(wide))
     symmetric = np.abs(w.reshape(64, 3, 32)).max(axis=2) / 7
-    assert np.all(np.abs(scale.T) <= symmetric * 1.0001)
+    next_above = (symmetric.view(np.uint32) + np.uint32(0xFFFF)) & np.uint32(0xFFFF0000)
+    assert np.all(np.abs(scale.T) <= next_above.view(np.float32))  # bfloat16
 
 
 @pytest.mark.parametrize("size", [32, 96])

@@ -21,7 +21,7 @@ def layer(rng: Rng) -> Case:
         n, k = min(n, 33), 33 * slices
     most = pick(rng, (7, 127))  # the smaller ones are stored two per byte
     weights = constant(rng.integers(-most, most + 1, (n, k)), DType.I8)
-    scale = constant(rng.uniform(0.5, 1.5, (slices, n)).astype(np.float32) / 100)
+    scale = constant(_scales(rng, (slices, n), (16, 20)))
     bias = constant(rng.standard_normal(n)) if rng.random() < 0.7 else None
     threshold = float(rng.choice([0.3, 0.9, 0.99, 6.0]))
     keep = bool(rng.random() < 0.5)
@@ -32,12 +32,23 @@ def layer(rng: Rng) -> Case:
     return Case(op, (tensor((*lead, k)), weights, scale, bias, residual))
 
 
+def _scales(rng: Rng, shape: tuple[int, int], kept: tuple[int, ...]) -> Array:
+    """f32 of 2^-14 to 2, some below zero, of which so many high bits are kept, or all: those of 12
+    and fewer fit into a byte."""
+    size = (
+        np.exp2(rng.uniform(-14, 1, shape)) if rng.random() < 0.5 else rng.uniform(0.5, 1.5, shape)
+    )
+    bits = np.where(rng.random(shape) < 0.3, -size, size).astype(np.float32).view(np.uint32)
+    drop = np.uint32(32 - int(rng.choice((*kept, 32))))
+    return (bits >> drop << drop).view(np.float32) / np.float32(128)
+
+
 def embedding(rng: Rng) -> Case:
     """Rows of 4-bit codes, of as many as cannot be halved, and of 8 bits."""
     rows, groups = pick(rng, (1, 3, 50)), pick(rng, (1, 1, 2, 3))
     run, most = pick(rng, _CHANNELS) * groups, pick(rng, (8, 128))
     codes = constant(rng.integers(-most, most, (rows, run)), DType.I8)
-    scale = constant(rng.uniform(0.5, 1.5, (rows, groups)).astype(np.float32) / 100)
+    scale = constant(_scales(rng, (rows, groups), (8, 12, 16, 20)))
     kind = DType.I32 if rng.random() < 0.5 else DType.I64
     if rng.random() < 0.5:  # as an input: mostly outside of the rows
         return Case(ops.GatherCodes(), (codes, tensor((2, 3), kind), scale))

@@ -4,7 +4,8 @@
  * optionally NARROW, RIGHT_ONLY (what vi_requantize_right asks for holds), SHORT (that, and what
  * vi_short_codes8 asks for), ROUND_ONCE (fully connected layers), LOOK_UP (look_up_rows.h),
  * FLOAT_OUTPUT, FOUR (panels of weights are halved, i4_unpack.h, and walked once with the pixels
- * inside) and, with FLOAT_OUTPUT, GROUPS (weights have a scale per group of k, i8_groups.h).
+ * inside) and, with FLOAT_OUTPUT, GROUPS (weights have a scale per group of k, i8_groups.h) with
+ * BF16_SCALES or without.
  * Products are made as gemm/i8_tile.h says. Where rows are bytes (I8_IN_PLACE), the zero point of x
  * is folded into the bias by the host; where they are 16-bit values, it is subtracted here. That of
  * the weights is subtracted already, but with W_ZERO from bytes it is not: then it is as they are

@@ -30,9 +30,10 @@ typedef struct {
     int x_scale_step;
     float low_f32, high_f32;
     /* with GROUPS, float output: `groups` groups of k, `group` values of x each, have a scale per
-     * channel: scale is [groups][scale_pitch]. `start` [scale_pitch], or NULL, is added to the sum
-     * of what they give before that is scaled: corrections for x */
+     * channel: scale, or with BF16_SCALES scale16, is [groups][scale_pitch]. `start` [scale_pitch],
+     * or NULL, is added to the sum of what they give before that is scaled: corrections for x */
     long groups, group, scale_pitch;
+    const uint16_t *scale16;
     const float *start;
     void *y;
 } ek_i8_conv_args;

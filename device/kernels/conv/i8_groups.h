@@ -47,9 +47,24 @@ EK_INLINE void finish_row(const int nv, const ek_i8_conv_args *a, const vf *tota
     }
 }
 
+/* Scales of groups, and those of some channels as floats. */
+#ifdef BF16_SCALES
+typedef uint16_t group_scale;
+#define SCALES(a) ((a)->scale16)
+EK_INLINE vf scales_at(const group_scale *p) {
+    return vf_from_bf16(p);
+}
+#else
+typedef float group_scale;
+#define SCALES(a) ((a)->scale)
+EK_INLINE vf scales_at(const group_scale *p) {
+    return vf_load(p);
+}
+#endif
+
 /* total += what the groups give. */
 EK_INLINE void add_groups(const int mr, const int nv, const ek_i8_conv_args *a, const i8_row **row,
-                          const i8_value *w, const float *scale, vf total[MR][NV]) {
+                          const i8_value *w, const group_scale *scale, vf total[MR][NV]) {
     for (long g = 0; g < a->groups; g++, scale += a->scale_pitch) {
         i8_sums sums;
         i8_clear(&sums);
@@ -60,7 +75,7 @@ EK_INLINE void add_groups(const int mr, const int nv, const ek_i8_conv_args *a, 
             row[i] += a->group;
             EK_UNROLL
             for (int j = 0; j < nv; j++)
-                total[i][j] += vcast(i8_sum(nv, &sums, i, j), vf) * vf_load(scale + j * EK_VL);
+                total[i][j] += vcast(i8_sum(nv, &sums, i, j), vf) * scales_at(scale + j * EK_VL);
         }
     }
 }
@@ -69,6 +84,19 @@ EK_INLINE void add_groups(const int mr, const int nv, const ek_i8_conv_args *a, 
 #define SHORT_SUMS 1
 #define SHORT_STEPS 32 /* products of -127 to 127 by -8 to 7 whose sum 16 bits hold */
 typedef float two_floats __attribute__((vector_size(8 * EK_VL)));
+
+EK_INLINE two_floats two_scales_at(const group_scale *p) {
+#ifdef BF16_SCALES
+    typedef uint32_t two_vu __attribute__((vector_size(8 * EK_VL)));
+    i8_two16 upper;
+    memcpy(&upper, p, sizeof upper);
+    return (two_floats)(vcast(upper, two_vu) << 16);
+#else
+    two_floats v;
+    memcpy(&v, p, sizeof v);
+    return v;
+#endif
+}
 
 /* One step along k. */
 EK_INLINE void short_step(const int mr, const int nv, i8_two16 part[MR][(NV + 1) / 2],
@@ -86,7 +114,7 @@ EK_INLINE void short_step(const int mr, const int nv, i8_two16 part[MR][(NV + 1)
 /* The same with sums of 16 bits, which become floats without ones of 32 bits between; nv is even.
  */
 EK_INLINE void add_groups_short(const int mr, const int nv, const ek_i8_conv_args *a,
-                                const i8_row **row, const i8_value *w, const float *scale,
+                                const i8_row **row, const i8_value *w, const group_scale *scale,
                                 vf total[MR][NV]) {
     two_floats sum[MR][(NV + 1) / 2] = {0};
     for (long g = 0; g < a->groups; g++, scale += a->scale_pitch) {
@@ -106,8 +134,7 @@ EK_INLINE void add_groups_short(const int mr, const int nv, const ek_i8_conv_arg
                 short_step(mr, nv, part, row, p, w);
             EK_UNROLL
             for (int j = 0; j < nv / 2; j++) {
-                two_floats by;
-                memcpy(&by, scale + j * 2 * EK_VL, sizeof by);
+                const two_floats by = two_scales_at(scale + j * 2 * EK_VL);
                 EK_UNROLL
                 for (int i = 0; i < mr; i++)
                     sum[i][j] += vcast(part[i][j], two_floats) * by;
@@ -152,7 +179,7 @@ EK_INLINE void short_step(const int mr, const int nv, vi_short part[MR][NV * EK_
 
 /* The same with sums of 16 bits, which a group's end widens. */
 EK_INLINE void add_groups_short(const int mr, const int nv, const ek_i8_conv_args *a,
-                                const i8_row **row, const i8_value *w, const float *scale,
+                                const i8_row **row, const i8_value *w, const group_scale *scale,
                                 vf total[MR][NV]) {
     for (long g = 0; g < a->groups; g++, scale += a->scale_pitch) {
         for (long from = 0; from < GROUPS; from += SHORT_STEPS) {
@@ -167,7 +194,7 @@ EK_INLINE void add_groups_short(const int mr, const int nv, const ek_i8_conv_arg
                     const vi_short *s = part[i] + j * EK_VL;
                     const vi sum = vi_sum4(vi_of_short(s[0]), vi_of_short(s[1]), vi_of_short(s[2]),
                                            vi_of_short(s[3]));
-                    total[i][j] += vcast(sum, vf) * vf_load(scale + j * EK_VL);
+                    total[i][j] += vcast(sum, vf) * scales_at(scale + j * EK_VL);
                 }
             }
         }
@@ -193,10 +220,10 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
     }
 #if SHORT_SUMS
     if (EK_I8 == EK_I8_MULL16 || nv % 2 == 0)
-        add_groups_short(mr, nv, a, row, w, a->scale + channel, total);
+        add_groups_short(mr, nv, a, row, w, SCALES(a) + channel, total);
     else
 #endif
-        add_groups(mr, nv, a, row, w, a->scale + channel, total);
+        add_groups(mr, nv, a, row, w, SCALES(a) + channel, total);
     EK_UNROLL
     for (int i = 0; i < mr; i++)
         finish_row(nv, a, total[i], pixel + i, channel);

@@ -1,5 +1,5 @@
-/* Rows of codes, as floats. Compile-time parameters: NAME, EK_SIMD, TI (type of indices), and FOUR:
- * two codes per byte. */
+/* Rows of codes, as floats. Compile-time parameters: NAME, EK_SIMD, TI (type of indices), FOUR:
+ * two codes per byte, SCALE_BITS (32, 16 or 8). */
 #include "gather_codes.h"
 
 #ifdef FOUR
@@ -26,6 +26,22 @@ static void widen(const int8_t *row, long run, long from, long until, float scal
 typedef int8_t code;
 #endif
 
+static float scale_at(const ek_gather_codes_args *a, long at) {
+#if SCALE_BITS == 32
+    return ((const float *)a->scale)[at];
+#else
+#if SCALE_BITS == 16
+    const uint32_t bits = (uint32_t)((const uint16_t *)a->scale)[at] << 16;
+#else
+    const uint32_t byte = ((const uint8_t *)a->scale)[at];
+    const uint32_t bits = ((byte & 128) << 24) + ((byte & 127) << 20) + a->least;
+#endif
+    float scale;
+    memcpy(&scale, &bits, sizeof scale);
+    return scale;
+#endif
+}
+
 /* Tasks: indices. Whatever an index is, the read stays inside the codes. */
 void NAME(const void *args, long begin, long end) {
     const ek_gather_codes_args *a = args;
@@ -33,8 +49,8 @@ void NAME(const void *args, long begin, long end) {
         long at = (long)((const TI *)a->indices)[t];
         at = ek_max(0, ek_min(at < 0 ? at + a->size : at, a->size - 1));
         const code *row = (const code *)a->codes + at * ROW_BYTES(a->run);
-        const float *scale = a->scale + at * (a->run / a->group);
+        long scale = at * (a->run / a->group);
         for (long from = 0; from < a->run; from += a->group)
-            widen(row, a->run, from, from + a->group, *scale++, a->y + t * a->run);
+            widen(row, a->run, from, from + a->group, scale_at(a, scale++), a->y + t * a->run);
     }
 }

@@ -86,10 +86,12 @@ static void gather_weights(const outliers *s, long column, float *w4) {
     for (long o = 0; o < s->channels; o++)
         for (long at = column; at < column + COLUMNS; at += EK_VL, w4 += EK_VL) {
             const long channel = l->channel[s->from + o];
-            const float *scale = l->scale + channel / l->slice * l->n_padded + at;
+            const long of = channel / l->slice * l->n_padded + at;
             vf v = vf_splat(0);
-            if (at < l->n)
-                v = vcast(weights_at(l, channel, at), vf) * vf_load(scale);
+            if (at < l->n) {
+                const vf scale = l->scale ? vf_load(l->scale + of) : vf_from_bf16(l->scale16 + of);
+                v = vcast(weights_at(l, channel, at), vf) * scale;
+            }
             vf_store(w4, v);
         }
 }

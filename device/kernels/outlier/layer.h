@@ -12,7 +12,8 @@ typedef struct {
      * [slice][depth / group][columns][group], of values of 8 or 16 bits or, in packed panels
      * (gemm/i4_unpack.h), of 4; the last panel has as many columns as whole vectors need. */
     const void *weights;
-    const float *scale; /* [k / slice][n_padded] */
+    const float *scale;      /* [k / slice][n_padded], */
+    const uint16_t *scale16; /* or the same as bfloat16 */
     long slice, slices, part_bytes, depth, columns, n_padded;
     int bits;
     uint8_t *x1;           /* [m][k] */

@@ -215,6 +215,17 @@ EK_INLINE vi vi_from_s16(const int16_t *p) {
     memcpy(&v, p, sizeof v);
     return vcast(v, vi);
 }
+#ifndef EK_HALF
+/* Floats as memory has their upper halves: bfloat16. */
+EK_INLINE vf vf_from_bf16(const uint16_t *p) {
+    vs upper;
+    memcpy(&upper, p, sizeof upper);
+    const vu wide = (vu)vcast(upper, vi) << 16;
+    vf v;
+    memcpy(&v, &wide, sizeof v);
+    return v;
+}
+#endif
 EK_INLINE void vi_to_s16(int16_t *p, vi v) {
     const vs narrow = vcast(v, vs);
     memcpy(p, &narrow, sizeof narrow);
