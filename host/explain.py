@@ -10,7 +10,7 @@ from edgekit.device.arrays.nna_account import totals
 from edgekit.host.artifact import Artifact
 from edgekit.host.graph import ops
 from edgekit.host.graph.nna import is_layer, misfit
-from edgekit.host.graph.types import Graph, Node
+from edgekit.host.graph.types import DType, Graph, Node
 from edgekit.host.lower.plan import Plan
 from edgekit.host.lower.units import NNA
 from edgekit.host.passes.pipeline import PassCount
@@ -55,6 +55,7 @@ def explain(
                 **_method(step.compiled if step else None),
                 "storage": asdict(node.op.how)
                 if isinstance(node.op, ops.PrunedFullyConnected)
+                and tensors[node.outputs[0]].dtype is DType.F32
                 else None,
                 "split_from": origin.get(node.name),
                 "chain_of": list(node.op.names) if isinstance(node.op, ops.RowChain) else None,

@@ -31,6 +31,7 @@ KERNELS = (
     "dense_rows", "sparse_rows",
 )  # fmt: skip
 WINDOWS = ("dense_window", "sparse_window")  # both, or none in tables that are older
+CODES = ("dense_codes", "sparse_codes")  # the same: layers of 8-bit codes over points
 _SIZES = 4  # of a Work
 _NEAR = 0.05  # of squared logarithms: closer cases count alike
 
@@ -52,7 +53,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Case:
-    """One operator that was measured; `kernel` is one of KERNELS or WINDOWS."""
+    """One operator that was measured; `kernel` is one of KERNELS, WINDOWS or CODES."""
 
     kernel: str
     work: Work
@@ -95,7 +96,7 @@ class LayoutTable:
         """The text of the table's file: a line per kernel. Of a table beside `like`, which has the
         same operators, costs and what differs. Raises ValueError where it has others."""
         lines = []
-        for kernel in filter(self.knows, (*KERNELS, *WINDOWS)):
+        for kernel in filter(self.knows, (*KERNELS, *WINDOWS, *CODES)):
             cases = self._of(kernel)
             values: list[object] = [[*_known_sizes(c.work), round(c.cost)] for c in cases]
             if like is not None:
@@ -219,7 +220,8 @@ def read_layouts(path: Path) -> LayoutTable:
     cases = file.every_case(path.parent)
     named = {case.kernel for case in cases}
     known = file.schema in (SCHEMA, _OLD_SCHEMA)
-    is_whole = named in (set(KERNELS), {*KERNELS, *WINDOWS})
+    optional = [named & set(pair) for pair in (WINDOWS, CODES)]
+    is_whole = named == {*KERNELS}.union(*optional) and all(len(pair) != 1 for pair in optional)
     if not known or not is_whole or min(c.cost for c in cases) <= 0:
         raise InputError(
             f"{path}: expected {SCHEMA} with costs of {', '.join(KERNELS)}, found "

@@ -32,6 +32,7 @@ _FAMILIES: Mapping[str, Family] = MappingProxyType(
         "sparse/layer.c": "sparse",
         "sparse/window.c": "sparse",
         "sparse/spmv_layer.c": "strips",
+        "sparse/codes.c": "strips",
         "outlier/layer.c": "outlier",
         "recurrent/layer.c": "recurrent",
         "recurrent/coded_lstm.c": "recurrent",
@@ -102,7 +103,7 @@ def _tile(isa: Isa, family: Family, macros: Mapping[str, str]) -> tuple[int | No
 def _choice(ctx: Context, node: Node, family: Family, name: str) -> Choice:
     group = ctx.of_groups.get(name)
     together = group and dataclasses.replace(group, form=None)  # it is no operator's alone
-    if isinstance(node.op, ops.PrunedFullyConnected):
+    if isinstance(node.op, ops.PrunedConv2D | ops.PrunedFullyConnected):
         return _by_costs(together, Choice("layouts", node.op.rule))
     if family in ("planar", "sparse"):
         return _by_costs(together, BY_LAYOUTS)

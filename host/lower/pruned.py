@@ -1,12 +1,14 @@
 """Fully connected layers by the weights that are not zero, where that was measured to be cheaper.
 
 One row of x is a product of a sparse matrix with a vector. Several rows are the pixels of an image:
-then the layer is a pointwise convolution, and `regions` decides.
+then the layer is a pointwise convolution, and `regions` decides. Of 8-bit codes 1x1 convolutions
+are such layers over points, too: their kernel takes images as they are.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,16 +22,20 @@ from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.groups import Groups
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.regions import tenths
+from edgekit.host.lower.sparse_codes import lower_codes, signed_codes
 from edgekit.host.lower.strips import Sparse, build_strips, strip_height
 from edgekit.host.lower.window import bias_vector
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.features import GemmShape
-from edgekit.kb.layout_table import LayoutTable, Work
+from edgekit.kb.layout_table import CODES, LayoutTable, Work
 from edgekit.kb.operators import Candidate, Form, OperatorMethod
 
 _F32 = np.dtype(np.float32)
 _PIECE = 1 << 14  # multiply-adds worth a thread's waking
 _MOST_PIECES = 32
+# Of codes at several points, where no memory is waited for. Board time counts look-ups in four
+# registers as those in one, and on some cores they take longer.
+_POINTS_MUST_GAIN = 1.5
 
 
 def choose_pruned(
@@ -39,13 +45,23 @@ def choose_pruned(
     strips: SpmvTable,
     groups: Groups | None = None,
 ) -> Graph:
-    """`graph` with the layers of one row that are cheaper so as PrunedFullyConnected. Without a
-    table of costs it stays as it is; `strips` says how weights are stored. What `groups` know of a
-    layer stands over its price."""
+    """`graph` with the layers that are cheaper so as PrunedFullyConnected, PrunedConv2D. Without a
+    table of costs it stays as it is; `strips` says how weights of f32 are stored. What `groups`
+    know of a layer stands over its price."""
     if table is None:
         return graph
     nodes = tuple(_chosen(graph, node, board, table, strips, groups) for node in graph.nodes)
     return graph if nodes == graph.nodes else dataclasses.replace(graph, nodes=nodes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    """A layer that may become sparse: its weights [n, k], the type it multiplies, and its costs."""
+
+    weights: Array
+    dtype: str
+    dense: float
+    sparse: float
 
 
 def _chosen(
@@ -56,27 +72,63 @@ def _chosen(
     strips: SpmvTable,
     groups: Groups | None,
 ) -> Node:
-    weights = pruned_weights(graph, node)
-    if weights is None or graph.tensors[node.inputs[0] or ""].elements != weights.shape[1]:
+    layer = _of_floats(graph, node, board, table) or _of_codes(graph, node, board, table)
+    if layer is None:
         return node
-    dense, sparse = (
-        table.cost(name, row_work(weights, name == "sparse_row", board.isa.vl))
-        for name in ("dense_row", "sparse_row")
-    )
-    is_chosen = sparse < dense
+    is_chosen = layer.sparse < layer.dense
     if groups is not None:
-        n, k = weights.shape
-        form = Form("pruned", GemmShape(1, k, n), "f32", zeros=tenths(weights))
+        n, k = layer.weights.shape
+        shape = GemmShape(graph.tensors[node.outputs[0]].elements // n, k, n)
+        form = Form("pruned", shape, layer.dtype, zeros=tenths(layer.weights))
         candidates = [
-            Candidate(OperatorMethod("in_place", "f32"), dense),
-            Candidate(OperatorMethod("strips", "f32"), sparse),
+            Candidate(OperatorMethod("in_place", layer.dtype), layer.dense),
+            Candidate(OperatorMethod("strips", layer.dtype), layer.sparse),
         ]
         is_chosen = groups.choose(node.name, form, candidates, (node.name,)).family == "strips"
     if not is_chosen:
         return node
-    op = pruned_form(node.op, weights, board, strips)
-    costs = f"{sparse:.0f} {table.unit} measured on {table.platform}, {dense:.0f} dense"
-    return dataclasses.replace(node, op=dataclasses.replace(op, rule=f"{costs}; {op.rule}"))
+    rule = f"{layer.sparse:.0f} {table.unit} measured on {table.platform}, {layer.dense:.0f} dense"
+    op = node.op
+    if isinstance(op, ops.Conv2D):
+        made: Operator = ops.PrunedConv2D(activation=op.activation, rule=rule)
+    elif layer.dtype == "f32":
+        strip_form = pruned_form(op, layer.weights, board, strips)
+        made = dataclasses.replace(strip_form, rule=f"{rule}; {strip_form.rule}")
+    else:
+        assert isinstance(op, ops.FullyConnected)
+        made = ops.PrunedFullyConnected(op.keep_dims, op.activation, rule=rule)
+    return dataclasses.replace(node, op=made)
+
+
+def _of_floats(graph: Graph, node: Node, board: BoardProfile, table: LayoutTable) -> _Layer | None:
+    """A layer of one row."""
+    weights = pruned_weights(graph, node)
+    if weights is None or graph.tensors[node.inputs[0] or ""].elements != weights.shape[1]:
+        return None
+    dense, sparse = (
+        table.cost(name, row_work(weights, name == "sparse_row", board.isa.vl))
+        for name in ("dense_row", "sparse_row")
+    )
+    return _Layer(weights, "f32", dense, sparse)
+
+
+def _of_codes(graph: Graph, node: Node, board: BoardProfile, table: LayoutTable) -> _Layer | None:
+    """A layer of codes over any number of points, in a table that knows such layers; an NNA
+    multiplies it as it is."""
+    is_known = table.knows(CODES[1]) and board.nna is None
+    if not is_known or type(node.op) not in (ops.FullyConnected, ops.Conv2D):
+        return None
+    weights = signed_codes(graph, node)
+    if weights is None or 2 * np.count_nonzero(weights) > weights.size:
+        return None
+    x = graph.tensors[node.inputs[0] or ""]
+    points = x.elements // weights.shape[1]
+    dense, sparse = (
+        table.cost(name, codes_work(weights, points, name == CODES[1], board.isa.vl))
+        for name in CODES
+    )
+    sparse *= _POINTS_MUST_GAIN if points > 1 else 1
+    return _Layer(weights, "u8" if x.dtype is DType.U8 else "s8", dense, sparse)
 
 
 def pruned_weights(graph: Graph, node: Node) -> Array | None:
@@ -110,10 +162,19 @@ def row_work(weights: Array, sparse: bool, vl: int) -> Work:
     return Work(k * round_up(n, vl), round_up(n, vl))
 
 
+def codes_work(weights: Array, points: int, sparse: bool, vl: int) -> Work:
+    """What a layer of codes has to do at some points, as `row_work`."""
+    one = row_work(weights, sparse, vl)
+    values = one.values if sparse else one.values * points
+    return Work(one.products * points, values, points)
+
+
 def lower_pruned(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, ops.PrunedFullyConnected)
     x = ctx.tensor(node.inputs[0])
+    if x.dtype is not DType.F32:
+        return lower_codes(ctx, node)
     data = ctx.constant(node, 1, "weights")
     n, k = data.shape
     strips = build_strips(Sparse.of(data), op.how, ctx.isa)
@@ -156,5 +217,6 @@ def lower_pruned(ctx: Context, node: Node) -> list[Call]:
 
 
 RULES: Rules = {
+    ops.PrunedConv2D: lower_codes,
     ops.PrunedFullyConnected: lower_pruned,
 }

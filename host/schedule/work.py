@@ -35,7 +35,7 @@ _KINDS: tuple[tuple[tuple[type[Operator], ...], Kind], ...] = (
     ((ops.Reshape, ops.BitCast), "none"),
 )  # fmt: skip
 _BILINEAR_TAPS = 4
-_COLUMN_BYTES = 2  # of a weight that is not zero, as a rule
+_COLUMN_BYTES = 2  # of a weight of floats that is not zero, as a rule; of a code 1
 _TILE_ROWS = 8  # rows of a register tile, about
 
 
@@ -87,18 +87,19 @@ def work_of(graph: Graph, node: Node, lanes: int) -> Work:
     loaded = sum(t.bytes for t in named if t.data is not None)
     moved = sum(t.bytes for t in named if t.data is None)
     steps, runs, tiles = _counts(graph, node, lanes)
-    if isinstance(node.op, ops.PrunedFullyConnected):
+    if isinstance(node.op, ops.PrunedConv2D | ops.PrunedFullyConnected):
         steps, loaded = _pruned(graph, node, loaded)
     amounts = Amounts(1.0, float(steps), float(runs), float(tiles), float(moved), float(loaded))
     return Work(kind, node.op.kind, dtype.value, amounts)
 
 
 def _pruned(graph: Graph, node: Node, loaded: int) -> tuple[int, int]:
-    """Multiply-adds and bytes of what is not zero, a column of two bytes beside each weight."""
+    """Multiply-adds and bytes of what is not zero, a column beside each weight."""
     weights = graph.tensors[node.inputs[1] or ""]
     held = 0 if weights.data is None else int(np.count_nonzero(weights.data))
     rows = graph.tensors[node.outputs[0]].elements // weights.shape[0]
-    return held * rows, loaded - weights.bytes + held * (weights.dtype.bytes + _COLUMN_BYTES)
+    column = 1 if weights.dtype.is_quantized else _COLUMN_BYTES
+    return held * rows, loaded - weights.bytes + held * (weights.dtype.bytes + column)
 
 
 def _kind(op: Operator) -> Kind:

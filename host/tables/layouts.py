@@ -17,7 +17,7 @@ _MUST_GAIN = 1.2  # times the cost of other kernels, by a table that is another 
 _FAMILIES = {"armv7l": "aarch64"}  # cores of one maker: an A7 gains by the A53's table
 _FROZEN = "x86_64"  # as it was: AVX2 lost 2 % of what it gains by the factor
 # Kernels that need no decision.
-_USUAL = ("dense", "depthwise", "dense_row", "dense_rows", "dense_window")
+_USUAL = ("dense", "depthwise", "dense_row", "dense_rows", "dense_window", "dense_codes")
 
 
 def layout_table_of(board: BoardProfile) -> LayoutTable | None:

@@ -25,8 +25,18 @@ from edgekit.host.estimate.target import target_of
 from edgekit.host.files import write_whole
 from edgekit.host.graph import ops
 from edgekit.host.graph.ops.planar import TO_PIXELS, TO_PLANES
-from edgekit.host.graph.types import Activation, DType, Graph, Node, Operator, Padding, Tensor
-from edgekit.host.lower.pruned import pruned_form, row_work
+from edgekit.host.graph.types import (
+    Activation,
+    Array,
+    DType,
+    Graph,
+    Node,
+    Operator,
+    Padding,
+    Quant,
+    Tensor,
+)
+from edgekit.host.lower.pruned import codes_work, pruned_form, row_work
 from edgekit.host.lower.regions import work_of
 from edgekit.host.options import CompileOptions
 from edgekit.host.release import refuse_noise, why_noisy
@@ -59,6 +69,10 @@ _SEVERAL_ROWS = (
     *itertools.product((4, 16), ((1024, 4096), (4096, 1024))),
 )
 _LAYER_DENSITIES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7)
+# Layers of 8-bit codes: points, outputs and inputs, and the shares of weights left.
+_OF_CODES = ((1, 128, 128), (1, 1000, 256), (1, 1024, 1024), (64, 256, 256), (196, 128, 64))
+_CODE_DENSITIES = (0.1, 0.3)
+_SCALE = Quant(np.full(1, 0.05, np.float32), np.zeros(1, np.int64), 0)
 
 
 @dataclass(frozen=True)
@@ -126,20 +140,26 @@ class _Builder:
         self._nodes: list[Node] = []
 
     def constant(self, *shape: int, density: float = 1.0) -> Tensor:
-        rng = np.random.default_rng((*shape, round(100 * density)))  # the same for every list
-        data = rng.standard_normal(shape).astype(np.float32)
-        data[rng.random(shape) >= density] = 0
+        data = _weights(shape, density)
         return self._add(Tensor(f"t{len(self._tensors)}", shape, DType.F32, None, data))
 
-    def image(self, *shape: int) -> Tensor:
+    def codes(self, *shape: int, density: float) -> Tensor:
+        """Weights of s8."""
+        floats = _weights(shape, density)
+        data = np.clip(np.rint(40 * floats), -127, 127).astype(np.int8)
+        return self._add(Tensor(f"t{len(self._tensors)}", shape, DType.I8, _SCALE, data))
+
+    def image(self, *shape: int, dtype: DType = DType.F32) -> Tensor:
         """Made anew from the input of that shape."""
-        x = Tensor(f"x{'_'.join(map(str, shape))}", shape, DType.F32)
+        quant = _SCALE if dtype is DType.I8 else None
+        x = Tensor(f"x{dtype.value}_{'_'.join(map(str, shape))}", shape, dtype, quant)
         self._tensors[x.name] = x
         return self._tensors[self.node(ops.Clamp(Activation.RELU), x).outputs[0]]
 
     def node(self, op: Operator, *ins: Tensor) -> Node:
         ((shape, dtype),) = op.infer(ins)
-        out = self._add(Tensor(f"t{len(self._tensors)}", shape, dtype))
+        quant = _SCALE if dtype is DType.I8 else None
+        out = self._add(Tensor(f"t{len(self._tensors)}", shape, dtype, quant))
         name = f"{op.kind}_{len(self._nodes)}"
         self._nodes.append(Node(name, op, tuple(t.name for t in ins), (out.name,)))
         return self._nodes[-1]
@@ -154,6 +174,13 @@ class _Builder:
     def _add(self, t: Tensor) -> Tensor:
         self._tensors[t.name] = t
         return t
+
+
+def _weights(shape: tuple[int, ...], density: float) -> Array:
+    rng = np.random.default_rng((*shape, round(100 * density)))  # the same for every list
+    data = rng.standard_normal(shape).astype(np.float32)
+    data[rng.random(shape) >= density] = 0
+    return data
 
 
 def _operators(profile: BoardProfile) -> tuple[Graph, list[_Operator]]:
@@ -198,6 +225,14 @@ def _operators(profile: BoardProfile) -> tuple[Graph, list[_Operator]]:
             assert w.data is not None
             form = pruned_form(op, w.data, profile, strips)
             measure("sparse_row", form, made.image(1, k), w)
+    for points, n, k in _OF_CODES:
+        x = made.image(points, k, dtype=DType.I8)
+        measure("dense_codes", ops.FullyConnected(), x, made.codes(n, k, density=1.0))
+        for density in _CODE_DENSITIES:
+            x = made.image(points, k, dtype=DType.I8)
+            measure(
+                "sparse_codes", ops.PrunedFullyConnected(), x, made.codes(n, k, density=density)
+            )
     graph = made.graph()
     return graph, [_Operator(k, n, _work_of(graph, n, vl)) for k, n in named]
 
@@ -206,5 +241,9 @@ def _work_of(graph: Graph, node: Node, vl: int) -> Work:
     if isinstance(node.op, ops.FullyConnected):
         weights = graph.tensors[node.inputs[1] or ""].data
         assert weights is not None
-        return row_work(weights, isinstance(node.op, ops.PrunedFullyConnected), vl)
+        sparse = isinstance(node.op, ops.PrunedFullyConnected)
+        if weights.dtype == np.int8:
+            points = graph.tensors[node.inputs[0] or ""].elements // weights.shape[1]
+            return codes_work(weights, points, sparse, vl)
+        return row_work(weights, sparse, vl)
     return work_of(graph, node, vl)

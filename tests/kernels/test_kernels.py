@@ -33,6 +33,7 @@ _SHARED = [
     "depthwise_8bit",
     "pool",
     "sparse_window",
+    "pruned_codes",
     "binary",
     "recurrent",
     "recurrent_8bit",

@@ -16,7 +16,7 @@ from edgekit.host.graph.types import Graph
 from edgekit.host.lower.regions import choose_planes
 from edgekit.host.tables.layouts import layout_table_of, user_layout_table
 from edgekit.kb.board import load_board, load_profile
-from edgekit.kb.layout_table import KERNELS, WINDOWS, Case, LayoutTable, Work, read_layouts
+from edgekit.kb.layout_table import CODES, KERNELS, WINDOWS, Case, LayoutTable, Work, read_layouts
 from edgekit.kb.places import shipped_folder
 from tests.support.group_graphs import pruned_blocks
 from tests.support.kernel_runs import build, run_here
@@ -170,8 +170,8 @@ def test_a_board_without_a_table_borrows_one_of_its_family_and_must_gain_by_it(
     assert found is not None and found.platform == platform
     lent = read_layouts(shipped_folder("layouts") / f"{platform}.json")
     dearer = {c.kernel for c, own in zip(found.cases, lent.cases, strict=True) if c.cost > own.cost}
-    usual = {"dense", "depthwise", "dense_row", "dense_rows", "dense_window"}
-    assert dearer == (set() if name.startswith("x86") else {*KERNELS, *WINDOWS} - usual)
+    usual = {"dense", "depthwise", "dense_row", "dense_rows", "dense_window", "dense_codes"}
+    assert dearer == (set() if name.startswith("x86") else {*KERNELS, *WINDOWS, *CODES} - usual)
 
 
 def test_a_core_of_another_family_lends_nothing(monkeypatch, tmp_path):

@@ -8,8 +8,8 @@ import numpy as np
 
 from edgekit.device.arrays.sparse_blocks import BlockSettings
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Activation, Array, Padding
-from tests.support.op_cases import Case, Rng, constant, pick, tensor
+from edgekit.host.graph.types import Activation, Array, DType, Operator, Padding
+from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 
 _ACTIVATIONS = list(Activation)
 _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 15, 16, 17, 24, 31, 32, 33, 50, 96)
@@ -105,10 +105,35 @@ def pruned(rng: Rng) -> Case:
     return Case(op, (tensor((m, k)), constant(weights), bias))
 
 
+def pruned_codes(rng: Rng, dtype: DType) -> Case:
+    """Layers of codes with weights of any density, -128 among them, windows of too few columns, and
+    rows without weights; over rows or images."""
+    n, k = pick(rng, (*_CHANNELS, 200)), pick(rng, (*_CHANNELS, 63, 64, 130, 300, 900))
+    info = np.iinfo(dtype.numpy)
+    codes = rng.integers(-128 if dtype is DType.I8 else -127, 128, (n, k))
+    codes[rng.random(codes.shape) >= rng.random() ** 2] = 0
+    codes[rng.integers(n)] = 0
+    scales = rng.uniform(0.005, 0.02, n if rng.random() < 0.5 else 1).astype(np.float32)
+    weights_zero, zero = (
+        (128 if dtype is DType.U8 else 0),
+        int(rng.integers(info.min, info.max + 1)),
+    )
+    made = quant(0.05 * k**0.5, int(rng.integers(info.min, info.max + 1)))
+    bias = constant(rng.integers(-9999, 9999, n), DType.I32) if rng.random() < 0.7 else None
+    shape: tuple[int, ...] = (pick(rng, (1, 1, 2, 13)), k)
+    op: Operator = ops.PrunedFullyConnected(activation=_activation(rng))
+    if rng.random() < 0.4:
+        shape = (pick(rng, (1, 2)), pick(rng, (1, 3, 11)), pick(rng, (1, 2, 7)), k)
+        op, codes = ops.PrunedConv2D(activation=_activation(rng)), codes.reshape(n, 1, 1, k)
+    w = constant(codes + weights_zero, dtype, quant(scales, weights_zero))
+    return Case(op, (tensor(shape, dtype, quant(0.05, zero)), w, bias), made)
+
+
 FAMILIES = {
     "planar_conv": (conv, (None,)),
     "sparse_window": (sparse_window, (None,)),
     "planar_depthwise": (depthwise, (None,)),
     "transpose": (transpose, (None,)),
     "pruned": (pruned, (None,)),
+    "pruned_codes": (pruned_codes, (DType.I8, DType.U8)),
 }

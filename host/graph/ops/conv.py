@@ -40,7 +40,7 @@ from edgekit.host.graph.windows import (
     window_positions,
 )
 
-__all__ = ["Conv2D", "DepthwiseConv2D", "TransposeConv2D"]
+__all__ = ["Conv2D", "DepthwiseConv2D", "PrunedConv2D", "TransposeConv2D"]
 
 _PATCHES = 1 << 23  # elements of patches that are made at a time
 
@@ -98,6 +98,21 @@ class Conv2D(Operator):
             terms = [*x[:3], *(None if t is None else t[:, part] for t in x[3:4])]
             y[:, part] = _finish(total, pair, terms, ins, outs[0], self.activation)
         return [sums.apply_epilogue(self.epilogue, y, x, ins, outs[0])]
+
+
+@dataclass(frozen=True)
+class PrunedConv2D(Conv2D):
+    """Conv2D of 1x1 and 8-bit codes, by the weights that are not zero; `rule`: what chose this."""
+
+    kind: ClassVar[str] = "pruned_conv2d"
+    rule: str = ""
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x, w = _image_and_weights(ins)
+        need_dtype(x, (DType.I8, DType.U8), "input")
+        need_dtype(w, (x.dtype,), "weights")
+        need_shape(w, (w.shape[0], 1, 1, w.shape[3]), "weights")
+        return super().infer(ins)
 
 
 @dataclass(frozen=True)

@@ -87,14 +87,15 @@ class FullyConnected(Operator):
 
 @dataclass(frozen=True)
 class PrunedFullyConnected(FullyConnected):
-    """FullyConnected, all of f32, by the weights that are not zero; `how` they are stored, and the
-    `rule` that chose this."""
+    """FullyConnected, all of f32 or of 8-bit codes, by the weights that are not zero; `how` those
+    of f32 are stored, and the `rule` that chose this."""
 
     kind: ClassVar[str] = "pruned_fully_connected"
     how: BlockSettings = _STRIPS
     rule: str = ""
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
-        need_dtype(operand(ins, 0, "input"), (DType.F32,), "input")
-        need_dtype(operand(ins, 1, "weights"), (DType.F32,), "weights")
+        x = operand(ins, 0, "input")
+        need_dtype(x, (DType.F32, DType.I8, DType.U8), "input")
+        need_dtype(operand(ins, 1, "weights"), (x.dtype,), "weights")
         return super().infer(ins)
